@@ -1,9 +1,8 @@
-// Package apierr is the one vocabulary of failure that callers of Linkreel can
-// see. A layer that knows why a request cannot be served returns an [Error]
-// with a [Code]; the code alone decides the HTTP status, in one table, and
-// httpapi alone writes the body. Everything that is not an [Error] reaches the
-// caller as an opaque INTERNAL, so that paths, stacks and store names stay
-// inside.
+// Package apierr defines every error that callers of Linkreel can see. A layer that
+// knows why a request cannot be served returns an [Error] with a [Code]. The code alone
+// decides the HTTP status, in one table, and only httpapi writes the body. Any other
+// error reaches the caller as an opaque INTERNAL, so paths, stack traces and store
+// names do not leak.
 package apierr
 
 import (
@@ -17,12 +16,12 @@ import (
 // branches on them, so they are never renamed.
 type Code string
 
-// Codes of the public API, with the status each has.
+// Codes of the public API, with the HTTP status of each.
 const (
-	BadRequest        Code = "BAD_REQUEST"        // 400: not HTTP, or HTTP that can be read in two ways
+	BadRequest        Code = "BAD_REQUEST"        // 400: not HTTP, or ambiguous HTTP
 	InvalidJSON       Code = "INVALID_JSON"       // 400: the body is not one JSON object
-	ValidationError   Code = "VALIDATION_ERROR"   // 400: a field or query rule, see Details
-	InvalidCursor     Code = "INVALID_CURSOR"     // 400: a cursor that no list answer gave
+	ValidationError   Code = "VALIDATION_ERROR"   // 400: a broken field or query rule, see Details
+	InvalidCursor     Code = "INVALID_CURSOR"     // 400: not a cursor that we issued
 	MissingAPIKey     Code = "MISSING_API_KEY"    // 401
 	InvalidAPIKey     Code = "INVALID_API_KEY"    // 401
 	APIKeyExpired     Code = "API_KEY_EXPIRED"    // 401
@@ -31,14 +30,14 @@ const (
 	InsufficientScope Code = "INSUFFICIENT_SCOPE" // 403: with RequiredScope
 	QuotaExceeded     Code = "QUOTA_EXCEEDED"     // 403
 	AccountSuspended  Code = "ACCOUNT_SUSPENDED"  // 403
-	Forbidden         Code = "FORBIDDEN"          // 403: a page's form, never an API record
+	Forbidden         Code = "FORBIDDEN"          // 403: for the form of a page, never for an API record
 
 	NotFound       Code = "NOT_FOUND"        // 404: no such path, account or key
-	LinkNotFound   Code = "LINK_NOT_FOUND"   // 404: missing or somebody else's
-	VideoNotFound  Code = "VIDEO_NOT_FOUND"  // 404: missing or somebody else's
-	DomainNotFound Code = "DOMAIN_NOT_FOUND" // 404: missing or somebody else's
+	LinkNotFound   Code = "LINK_NOT_FOUND"   // 404: missing, or of another account
+	VideoNotFound  Code = "VIDEO_NOT_FOUND"  // 404: missing, or of another account
+	DomainNotFound Code = "DOMAIN_NOT_FOUND" // 404: missing, or of another account
 
-	WebhookNotFound  Code = "WEBHOOK_NOT_FOUND"  // 404: missing or somebody else's
+	WebhookNotFound  Code = "WEBHOOK_NOT_FOUND"  // 404: missing, or of another account
 	DeliveryNotFound Code = "DELIVERY_NOT_FOUND" // 404: missing, too old, or of another webhook
 
 	MethodNotAllowed     Code = "METHOD_NOT_ALLOWED"     // 405: with Allow
@@ -48,19 +47,19 @@ const (
 	HeadersTooLarge      Code = "HEADERS_TOO_LARGE"      // 431
 
 	SlugTaken             Code = "SLUG_TAKEN"              // 409
-	LastOwner             Code = "LAST_OWNER"              // 409: an account keeps an owner
-	AlreadyMember         Code = "ALREADY_MEMBER"          // 409: an invitation for somebody who is a member
-	IdentityTaken         Code = "IDENTITY_TAKEN"          // 409: a sign-in identity of another person
-	HasSignIn             Code = "HAS_SIGN_IN"             // 409: a sign-in link for somebody who can sign in without one
+	LastOwner             Code = "LAST_OWNER"              // 409: an account must keep an owner
+	AlreadyMember         Code = "ALREADY_MEMBER"          // 409: the invited person is a member already
+	IdentityTaken         Code = "IDENTITY_TAKEN"          // 409: the sign-in identity belongs to another person
+	HasSignIn             Code = "HAS_SIGN_IN"             // 409: the member can sign in without a sign-in link
 	SignInByProvider      Code = "SIGN_IN_BY_PROVIDER"     // 409: the identity provider must confirm this member
 	DomainNotVerified     Code = "DOMAIN_NOT_VERIFIED"     // 409
 	DomainTaken           Code = "DOMAIN_TAKEN"            // 409
 	DomainInUse           Code = "DOMAIN_IN_USE"           // 409
 	AccountNotSuspended   Code = "ACCOUNT_NOT_SUSPENDED"   // 409: only a suspended account can be deleted
 	AccountDeleting       Code = "ACCOUNT_DELETING"        // 409: the account is being erased
-	ExternalIDTaken       Code = "EXTERNAL_ID_TAKEN"       // 409: another record of the account and kind has it
-	WebhookDisabled       Code = "WEBHOOK_DISABLED"        // 409: it must be enabled before anything is sent
-	AuthorizationPending  Code = "AUTHORIZATION_PENDING"   // 409: a device's request that nobody has answered
+	ExternalIDTaken       Code = "EXTERNAL_ID_TAKEN"       // 409: another record of the same account and kind has it
+	WebhookDisabled       Code = "WEBHOOK_DISABLED"        // 409: enable the webhook before sending to it
+	AuthorizationPending  Code = "AUTHORIZATION_PENDING"   // 409: nobody has answered the device's request yet
 	IdempotencyInProgress Code = "IDEMPOTENCY_IN_PROGRESS" // 409
 	IdempotencyKeyReused  Code = "IDEMPOTENCY_KEY_REUSED"  // 422
 
@@ -159,8 +158,8 @@ const (
 	Unknown DetailCode = "unknown"
 )
 
-// Detail is one broken rule of one field. Message never repeats the value, which
-// may be a password. Max and Min are given where the rule has a bound.
+// Detail is one broken rule of one field. Message never repeats the value, which may be
+// a password. Max and Min are set if the rule has a bound.
 type Detail struct {
 	Field   string     `json:"field"`
 	Code    DetailCode `json:"code"`
@@ -169,8 +168,8 @@ type Detail struct {
 	Min     int64      `json:"min,omitempty"`
 }
 
-// Error is a failure with a code. Message is written for the caller; Err is for
-// the log and never leaves the process.
+// Error is a failure with a code. Message is for the caller. Err is for the log and is
+// never sent.
 type Error struct {
 	Code    Code
 	Message string
@@ -180,10 +179,10 @@ type Error struct {
 
 	RequiredPlan, CurrentPlan string // with PlanRequired
 	RequiredScope             string // with InsufficientScope
-	RequiredRole              string // with InsufficientScope, where no scope is enough
+	RequiredRole              string // with InsufficientScope, if no scope is enough
 
-	// OnPage makes the error that of a public page, where a suspended account's
-	// links and videos are gone; its API calls stay forbidden.
+	// OnPage marks an error on a public page. There the links and videos of a suspended
+	// account are gone (410); API calls get 403.
 	OnPage bool
 
 	RetryAfter time.Duration // with RateLimited, Unavailable, IdempotencyInProgress
@@ -191,15 +190,15 @@ type Error struct {
 	Err        error
 }
 
-// New makes an error that a caller may read.
+// New makes an error whose message the caller may see.
 func New(code Code, message string) *Error { return &Error{Code: code, Message: message} }
 
-// Wrap makes an error that a caller may read and keeps its cause for the log.
+// Wrap is [New] with a cause for the log.
 func Wrap(code Code, message string, err error) *Error {
 	return &Error{Code: code, Message: message, Err: err}
 }
 
-// MaxDetails is how many broken rules an answer names.
+// MaxDetails is how many broken rules a response lists.
 const MaxDetails = 50
 
 // Invalid makes a VALIDATION_ERROR that names every broken rule.
@@ -207,7 +206,7 @@ func Invalid(details ...Detail) *Error {
 	return &Error{Code: ValidationError, Message: "One or more fields are not valid.", Details: details}
 }
 
-// InvalidSome is [Invalid] with details of which more are left out.
+// InvalidSome is [Invalid] for a list of details that leaves out more of them.
 func InvalidSome(more int, details ...Detail) *Error {
 	e := Invalid(details...)
 	if e.MoreDetails = more; more > 0 {
@@ -225,14 +224,15 @@ func Down(err error) *Error {
 	return &Error{Code: Unavailable, Message: "The service cannot do this right now. Try again shortly.", RetryAfter: time.Second, Err: err}
 }
 
-// Contended makes a RATE_LIMITED for a change that other changes of the same record, or
-// of the same account, left no time for. It asks the caller to come back after a second.
+// Contended makes a RATE_LIMITED for a change that ran out of time because other changes
+// of the same record or account were faster. It asks the caller to come back after a
+// second.
 func Contended(err error) *Error {
 	return &Error{Code: RateLimited, Message: "Too many requests change the same thing at once. Try again after the time in Retry-After.", RetryAfter: time.Second, Err: err}
 }
 
-// Status is the HTTP status of e: that of its code, except that a suspended
-// account's public pages are gone and not forbidden.
+// Status is the HTTP status of e's code, except that a suspended account's public pages
+// give 410 and not 403.
 func (e *Error) Status() int {
 	if e.OnPage && e.Code == AccountSuspended {
 		return http.StatusGone
@@ -268,7 +268,7 @@ func ScopeRequired(scope, message string) *Error {
 	return &Error{Code: InsufficientScope, RequiredScope: scope, Message: message}
 }
 
-// From finds the [Error] in err's chain; anything else becomes an INTERNAL that
+// From finds the [Error] in err's chain. An err without one becomes an INTERNAL that
 // keeps err for the log. From(nil) is nil.
 func From(err error) *Error {
 	if err == nil {

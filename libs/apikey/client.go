@@ -23,10 +23,10 @@ import (
 	"github.com/linkreel/linkreel/libs/redisdb"
 )
 
-// What the package comment promises.
+// The bounds that the package comment promises.
 const (
 	freshFor   = 5 * time.Second  // how long a record is used without asking again
-	usableFor  = 30 * time.Second // how long it is used while auth cannot be reached
+	usableFor  = 30 * time.Second // how long a record is used while auth cannot be reached
 	unknownFor = 10 * time.Second // how long "no such key" is believed
 
 	maxKeys    = 100_000 // known keys in memory
@@ -54,9 +54,9 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Decision is the answer for one request whose key is accepted. The request may
-// still be refused: when Limit.Allowed is false, when the principal is
-// suspended, or for its plan and scopes.
+// Decision is the answer for one request with an accepted key. The request may still be
+// refused: when Limit.Allowed is false, when the principal is suspended, or for its
+// plan and scopes.
 type Decision struct {
 	Principal *identity.Principal // shared between requests; never changed
 	Limit     Limit
@@ -90,19 +90,20 @@ type Client struct {
 	flights   map[string]*flight
 	running   sync.WaitGroup
 
-	ctx       context.Context // of what runs in the background
+	ctx       context.Context // of background work
 	stop      context.CancelFunc
 	pendingMu sync.Mutex
-	pending   map[string]int64 // account → version that Redis has missed
+	pending   map[string]int64 // account → version that is not in Redis yet
 }
 
-// New makes a client. It dials nothing, so it starts while Redis or auth is down.
+// New makes a client. It opens no connection, so it works while Redis or auth is down.
 func New(cfg Config, source Source, rdb redis.UniversalClient) *Client {
 	cfg = cfg.withDefaults()
 	c := &Client{
 		cfg: cfg, source: source, redis: rdb,
 		flights: map[string]*flight{}, pending: map[string]int64{}, misses: ratelimit.NewMisses(ratelimit.MissOptions{Now: cfg.Now}),
-		// Entries carry their own times, judged by cfg.Now; expiry here only frees memory.
+		// Entries have their own times, which are compared with cfg.Now. Expiry here only
+		// frees memory.
 		known: otter.Must(
 			&otter.Options[string, *entry]{MaximumSize: maxKeys, ExpiryCalculator: otter.ExpiryWriting[string, *entry](2 * usableFor)},
 		),
@@ -113,8 +114,8 @@ func New(cfg Config, source Source, rdb redis.UniversalClient) *Client {
 			&otter.Options[string, *bucket]{MaximumSize: maxKeys, ExpiryCalculator: otter.ExpiryAccessing[string, *bucket](2 * time.Minute)},
 		),
 	}
-	// A few failures at one instant are no outage: a busy machine can stall for
-	// 100 ms, and believing in an outage weakens revocation to 5 seconds.
+	// A few failures at one instant are not an outage: a busy machine can stall for 100
+	// ms. Once we assume an outage, a revocation may take 5 seconds.
 	c.breaker = outage.New(
 		outage.Config{Failures: 5, Over: 300 * time.Millisecond, Rest: time.Second, Down: redisdb.Away, Probe: c.probe, Now: cfg.Now,
 			Opened: func(err error) {
@@ -126,11 +127,11 @@ func New(cfg Config, source Source, rdb redis.UniversalClient) *Client {
 	return c
 }
 
-// Close stops what runs in the background and waits for it.
+// Close stops the background work and waits for it.
 func (c *Client) Close() {
 	c.breaker.Close()
 	c.pendingMu.Lock()
-	c.stop() // under the lock, so that nothing begins to run after the wait
+	c.stop() // under the lock, so that later starts nothing after Wait
 	c.pendingMu.Unlock()
 	c.running.Wait()
 	c.known.StopAllGoroutines()
@@ -138,22 +139,21 @@ func (c *Client) Close() {
 	c.buckets.StopAllGoroutines()
 }
 
-// entry is a verified key as this replica holds it. Entries are replaced, never changed,
-// except that one without an incarnation may get one.
+// entry is a verified key in this replica's memory. Entries are replaced, never changed,
+// except that an entry without an incarnation may get one.
 type entry struct {
 	rec         *Record
 	bucket      *bucket
-	incarnation atomic.Int64 // of the account's hash, seen before verification began; 0 if none was
-	asked       time.Time    // when verification began: what the record says was true then or later
+	incarnation atomic.Int64 // of the account's hash, seen before verification began; 0 if not known
+	asked       time.Time    // when verification began; the record is from then or later
 }
 
-// Authenticate decides on one request that carries the bearer token and takes
-// one token from the account's bucket. Errors are MISSING_API_KEY,
-// INVALID_API_KEY, API_KEY_EXPIRED, API_KEY_REVOKED and UNAVAILABLE, and
-// RATE_LIMITED for a client that tries many keys that do not exist. from is the client's
-// address; the zero one has no such budget.
-// With API_KEY_EXPIRED and API_KEY_REVOKED the decision names the principal that
-// the key had, as last known; nothing else of it counts.
+// Authenticate checks the bearer token of one request and takes one token from the
+// account's bucket. Errors are MISSING_API_KEY, INVALID_API_KEY, API_KEY_EXPIRED,
+// API_KEY_REVOKED and UNAVAILABLE, and RATE_LIMITED for a client that tries many keys
+// that do not exist. from is the client's address; a zero from is not limited. With
+// API_KEY_EXPIRED and API_KEY_REVOKED the decision names the last known principal of the
+// key. Ignore its other fields.
 func (c *Client) Authenticate(ctx context.Context, bearer string, from netip.Addr) (Decision, error) {
 	if bearer == "" {
 		return Decision{}, apierr.New(apierr.MissingAPIKey, "Send your API key in the header Authorization: Bearer <key>.")
@@ -178,7 +178,7 @@ func errInvalidKey() error {
 	return apierr.New(apierr.InvalidAPIKey, "This is not a valid API key.")
 }
 
-// refuse turns the inner answer into what the caller reads.
+// refuse turns an internal error into the one for the caller.
 func (c *Client) refuse(err error) error {
 	if errors.Is(err, ErrUnknownKey) {
 		return errInvalidKey()
@@ -191,8 +191,9 @@ func (c *Client) refuse(err error) error {
 	return apierr.Down(fmt.Errorf("verify API key: %w", err))
 }
 
-// decide confirms e with Redis and takes a token. Each round that Redis refuses
-// verifies again; a quiet account needs at most two.
+// decide confirms e with Redis and takes a token. If Redis does not confirm the record,
+// decide verifies it and tries again. An account that nobody changes meanwhile needs at
+// most two rounds.
 func (c *Client) decide(ctx context.Context, hash string, e *entry) (Decision, error) {
 	began := c.cfg.Now()
 	var disproved int64
@@ -214,15 +215,15 @@ func (c *Client) decide(ctx context.Context, hash string, e *entry) (Decision, e
 			return c.decideAlone(ctx, hash, e, began)
 		}
 		if got.standing == holds {
-			// A key that was new to this replica takes over the incarnation under which
-			// Redis accepted it; later calls are compared with that.
+			// A key that was new to this replica takes over the incarnation under which Redis
+			// accepted it. Later calls are compared with that one.
 			e.incarnation.CompareAndSwap(0, got.incarnation)
 			return Decision{&e.rec.Principal, got.limit}, nil
 		}
 		seen := c.cfg.Now()
 		fresh, err := c.verify(ctx, hash, nil, demand{incarnation: got.incarnation, version: got.version}, c.patience(false))
 		if err == nil && fresh.rec.Version < got.version && fresh.asked.Before(seen) {
-			// It was under way when the change was made.
+			// The verification began before the change, so it may have missed it.
 			fresh, err = c.verify(ctx, hash, nil, demand{incarnation: got.incarnation, after: seen}, c.patience(false))
 		}
 		switch {
@@ -237,7 +238,7 @@ func (c *Client) decide(ctx context.Context, hash string, e *entry) (Decision, e
 		case errors.Is(err, ErrUnknownKey):
 			return Decision{}, err
 		case got.standing == unconfirmed && c.cfg.Now().Sub(e.asked) <= usableFor && ctx.Err() == nil:
-			// Redis lost its data while auth is away: as if both were away.
+			// Redis lost its data while auth is away, so act as if both were away.
 			degraded.WithLabelValues("stale").Inc()
 			return Decision{&e.rec.Principal, e.bucket.take(1, e.rec.PerMinute, c.cfg.Now())}, nil
 		default:
@@ -247,7 +248,7 @@ func (c *Client) decide(ctx context.Context, hash string, e *entry) (Decision, e
 	return Decision{}, errors.New("account changes faster than it can be verified")
 }
 
-// decideAlone answers without Redis, so changes of authority cannot be seen: the record must
+// decideAlone decides without Redis, and so cannot see changes of authority. The record must
 // have been verified since Redis failed, or now if Redis only missed this call.
 func (c *Client) decideAlone(ctx context.Context, hash string, e *entry, began time.Time) (Decision, error) {
 	since, away := c.breaker.Away()
@@ -256,10 +257,10 @@ func (c *Client) decideAlone(ctx context.Context, hash string, e *entry, began t
 	}
 	if e.asked.Before(since) {
 		usable := c.cfg.Now().Sub(e.asked) <= usableFor
-		// A Redis that only missed this call may know of a revocation, so auth gets
-		// its time to say so before the record is used unconfirmed. Under which
-		// incarnation is all one: of two that ask for different ones each would end the
-		// other's verification, and every request would start its own.
+		// If Redis only missed this call, it may know of a revocation, so wait for auth
+		// before using the record unconfirmed. Accept a verification under any incarnation:
+		// otherwise two requests with different incarnations would each replace the other's,
+		// and every request would start its own.
 		fresh, err := c.verify(ctx, hash, nil, demand{under: e.incarnation.Load(), after: since}, c.patience(usable && away))
 		switch {
 		case err == nil:
@@ -277,8 +278,8 @@ func (c *Client) decideAlone(ctx context.Context, hash string, e *entry, began t
 	return Decision{&e.rec.Principal, e.bucket.take(1, e.rec.PerMinute, c.cfg.Now())}, nil
 }
 
-// Charge takes n more tokens for a request that costs more than one. A refused
-// charge takes nothing. n ≤ 0 changes nothing.
+// Charge takes n more tokens for a request that costs more than one. A refused charge
+// takes none, nor does n ≤ 0.
 func (c *Client) Charge(ctx context.Context, p *identity.Principal, n int) (Limit, error) {
 	n = max(n, 0)
 	b := c.bucket(p)
@@ -296,15 +297,15 @@ func (c *Client) Charge(ctx context.Context, p *identity.Principal, n int) (Limi
 }
 
 func (c *Client) probe(ctx context.Context) error {
-	// A write, since a Redis that only reads (fail-over, out of memory) is no help.
+	// A write, because a read-only Redis (failing over, or out of memory) is no use here.
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.RedisBudget)
 	defer cancel()
 	return c.redis.Set(ctx, "lr:probe", 1, time.Minute).Err()
 }
 
-// bucket finds the bucket that the principal's requests take from. All keys of an
-// account share one; each member's sessions share another, so that a busy script does
-// not lock people out of the console.
+// bucket finds the principal's bucket. All keys of an account share one. The sessions
+// of each member share another, so that a busy script does not lock people out of the
+// console.
 func (c *Client) bucket(p *identity.Principal) *bucket {
 	member := ""
 	if p.Session {

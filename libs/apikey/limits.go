@@ -5,17 +5,18 @@ import (
 	"time"
 )
 
-// Limit is the state of an account's bucket after a request took from it.
+// Limit is the state of an account's bucket after a request has taken from it.
 type Limit struct {
 	Limit      int           // requests a minute, and the bucket's size
 	Remaining  int           // requests that would be served right now
 	ResetAfter time.Duration // until the bucket is full again
-	RetryAfter time.Duration // until what was asked would be served; zero when Allowed
+	RetryAfter time.Duration // until the same request would be served; zero when Allowed
 	Allowed    bool
 }
 
-// bucket is a bucket of an account, by its names in Redis and as this replica last saw
-// it. It stands in while Redis is away, so that an outage does not fill every bucket again.
+// bucket is a bucket of an account: its names in Redis, and its state as this replica last
+// saw it. While Redis is away the state takes its place, so that an outage does not refill
+// every bucket.
 type bucket struct {
 	state, tokens string // the keys of the account's hash and of the bucket
 
@@ -32,7 +33,8 @@ func (b *bucket) take(n, rate int, now time.Time) Limit {
 	if b.full.Before(now) {
 		b.full = now
 	}
-	// After a change of plan or a step of the clock, the debt is one full bucket at most.
+	// After a change of plan or a jump of the clock, the debt must not exceed one full
+	// bucket.
 	if latest := now.Add(size); b.full.After(latest) {
 		b.full = latest
 	}
@@ -45,8 +47,8 @@ func (b *bucket) take(n, rate int, now time.Time) Limit {
 }
 
 // stepOf is the time in which one token comes back, in whole microseconds as in
-// takeScript. No rate, however odd, divides by zero: one a microsecond is the fastest,
-// one a minute the slowest.
+// takeScript. It is limited to between a microsecond and a minute, so that no rate
+// makes us divide by zero.
 func stepOf(rate int) time.Duration {
 	return max(time.Microsecond, (time.Minute / time.Duration(max(1, rate))).Truncate(time.Microsecond))
 }

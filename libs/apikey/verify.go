@@ -14,40 +14,40 @@ import (
 	"github.com/linkreel/linkreel/libs/identity"
 )
 
-// ErrUnknownKey is the answer of a [Source] that has looked and found no key.
-// Any other error means that it could not look.
+// ErrUnknownKey means that a [Source] has looked and found no key. Any other error
+// means that it could not look.
 var ErrUnknownKey = errors.New("unknown API key")
 
-// Source knows the keys.
+// Source looks up keys.
 type Source interface {
-	// Verify finds the key with the hash that [identity.Key.Hash] gives, with
-	// its account. The record must hold every change that was committed before
-	// the call began, and its parts must fit together: a version belongs to all
-	// changes up to it. Revoked and expired keys and suspended accounts are
-	// records too. A key that does not exist is ErrUnknownKey.
+	// Verify finds the key with the hash that [identity.Key.Hash] gives, with its account.
+	// The record must include every change that was committed before the call began, and
+	// must be consistent: it includes all changes up to its version. Revoked keys, expired
+	// keys and suspended accounts have records too. A key that does not exist is
+	// ErrUnknownKey.
 	Verify(ctx context.Context, hash string) (*Record, error)
 }
 
-// Record is what is known of a key and its account. It is shared between
-// requests and never changed.
+// Record is the state of a key and its account. It is shared between requests and never
+// changed.
 type Record struct {
 	identity.Principal
 	Revoked bool
-	// ExpiresAt is in milliseconds since 1970, or [Never]. Callers may name the end of a
-	// key in a year that JSON's form of a time cannot hold.
+	// ExpiresAt is in milliseconds since 1970, or [Never]. It is a number because callers
+	// may choose a year that JSON's time format cannot hold.
 	ExpiresAt int64
 
-	// Version grows with each change of what the account or any of its keys may do.
+	// Version grows with each change to what the account or any of its keys may do.
 	Version int64
 }
 
-// Never is the ExpiresAt of a key without an end: what [time.Time.UnixMilli] gives for the
+// Never is the ExpiresAt of a key that does not expire: the [time.Time.UnixMilli] of the
 // zero time.
 const Never = -62135596800000
 
-// refusal is why a known key is not accepted at now; nil if it is. Both reasons
-// are final: a revoked or expired key never comes back, so nothing newer has to
-// be asked to refuse it.
+// refusal is why a known key is not accepted at now; nil if it is. Both reasons are
+// final: a revoked or expired key never works again, so we can refuse it without
+// verifying it again.
 func (r *Record) refusal(now time.Time) error {
 	switch {
 	case r.Revoked:
@@ -68,20 +68,20 @@ func (r *Record) check() error {
 	if r.KeyID == "" || r.AccountID == "" || r.Version < 1 || r.PerMinute < 1 || r.Plan < identity.Free || r.Plan > identity.Enterprise {
 		return errors.New("incomplete key record")
 	}
-	// The session of somebody who was removed is revoked, and has no role any more.
+	// The session of a removed member is revoked and has no role.
 	if r.Session && (r.MemberID == "" || !r.Revoked && !r.Role.AtLeast(identity.Viewer)) {
 		return errors.New("session record without a member")
 	}
 	return nil
 }
 
-// Rights knows what keys and members may do now, by their public ids. It is for
-// what was given out on somebody's behalf and must end with their right to it.
+// Rights says what keys and members may do now, by their public ids. It serves grants,
+// such as download addresses, that must end when the rights of the key or member who
+// asked for them end.
 type Rights interface {
-	// Scopes are what the key or the member with this id may do in the account. A
-	// key that was revoked or has expired, a member who was removed, and an id that
-	// is not of this account have none. The answer holds every change that was
-	// committed before the call began.
+	// Scopes are what the key or the member with this id may do in the account. A revoked
+	// or expired key, a removed member, and an id of another account have none. The answer
+	// includes every change that was committed before the call began.
 	Scopes(ctx context.Context, accountID, id string) (identity.ScopeSet, error)
 }
 
@@ -95,12 +95,12 @@ type flight struct {
 	err         error
 }
 
-// demand is what a verification must satisfy to be of use.
+// demand is what a verification must satisfy for its caller.
 type demand struct {
-	incarnation int64     // verified after this incarnation was seen; 0 asks for nothing
-	under       int64     // or, asking for nothing, the incarnation that a new verification notes
+	incarnation int64     // verified after this incarnation was seen; 0 accepts any
+	under       int64     // with incarnation 0: what a new verification notes as its incarnation
 	after       time.Time // and not begun before
-	version     int64     // for a record that is there already: at least this one
+	version     int64     // for a cached record: at least this version
 }
 
 func (f *flight) meets(d demand) bool {
@@ -111,7 +111,7 @@ func (e *entry) meets(d demand) bool {
 	return !e.asked.Before(d.after) && (d.incarnation == 0 || e.incarnation.Load() == d.incarnation) && e.rec.Version >= d.version
 }
 
-// current gives a record that is young enough to be used if Redis confirms it.
+// current returns a record that is recent enough to be used if Redis confirms it.
 func (c *Client) current(ctx context.Context, hash string, from netip.Addr) (*entry, error) {
 	now := c.cfg.Now()
 	e, ok := c.known.GetIfPresent(hash)
@@ -128,7 +128,7 @@ func (c *Client) current(ctx context.Context, hash string, from netip.Addr) (*en
 	case age < freshFor*4/5:
 		return e, nil
 	case age < freshFor:
-		// Ask ahead, so that a key in steady use never waits.
+		// Verify ahead of time, so that a key in steady use never waits.
 		c.start(ctx, hash, e, demand{incarnation: e.incarnation.Load()}, true)
 		return e, nil
 	}
@@ -144,8 +144,8 @@ func (c *Client) current(ctx context.Context, hash string, from netip.Addr) (*en
 	return nil, err
 }
 
-// look verifies a key that this replica knows nothing of, within the budget of
-// misses of the client's network.
+// look verifies a key that is not in memory. A client network with too many unknown
+// keys gets RATE_LIMITED instead.
 func (c *Client) look(ctx context.Context, hash string, from netip.Addr) (*entry, error) {
 	if from.IsValid() {
 		if wait := c.misses.Wait(from); wait > 0 {
@@ -160,13 +160,14 @@ func (c *Client) look(ctx context.Context, hash string, from netip.Addr) (*entry
 	return e, err
 }
 
-// lasting is how long auth must have been away before it counts for a key that is new
-// here. One verification that fails says little, and another account's may be at fault.
+// lasting is how long auth must have been away before requests with a new key wait
+// less. One failed verification says little: it may have failed because of another
+// account.
 const lasting = time.Second
 
-// patience is how long to wait for auth. While it is away, requests that have
-// something to fall back on do not wait at all, and of the others, once that lasts, one
-// a rest waits long enough to see it come back.
+// patience is how long to wait for auth. While auth is away, requests with a fallback
+// do not wait at all. The others wait a short time once the outage lasts, except one
+// per rest of the breaker, which waits long enough to notice that auth is back.
 func (c *Client) patience(fallback bool) time.Duration {
 	since, away := c.asking.Away()
 	switch {
@@ -181,8 +182,9 @@ func (c *Client) patience(fallback bool) time.Duration {
 
 var errSlow = errors.New("auth did not answer in time")
 
-// verify waits for a verification that meets d, unless another request has just made one.
-// It joins one in flight. old is the entry that will not do, nil if there was none.
+// verify waits for a verification that meets d. It joins one in flight and uses one that
+// another request has just made. old is the entry that the caller rejected, nil if it had
+// none.
 func (c *Client) verify(ctx context.Context, hash string, old *entry, d demand, wait time.Duration) (*entry, error) {
 	f := c.start(ctx, hash, old, d, wait > 0)
 	if wait <= 0 {
@@ -205,10 +207,10 @@ func (c *Client) verify(ctx context.Context, hash string, old *entry, d demand, 
 	}
 }
 
-// start begins a verification unless one that meets d is in flight, or has ended
-// since the caller found old. Otherwise each caller that waited for the lock would
-// ask again. A caller that will not wait begins one only as often as the breaker allows:
-// otherwise steady traffic with known keys becomes a storm of connections.
+// start begins a verification unless one that meets d is in flight, or has ended since
+// the caller found old: otherwise each caller that waited for the lock would ask again.
+// For a caller that does not wait, it begins one only as often as the breaker allows:
+// otherwise steady traffic with known keys would become a storm of connections.
 func (c *Client) start(ctx context.Context, hash string, old *entry, d demand, waits bool) *flight {
 	c.flightsMu.Lock()
 	defer c.flightsMu.Unlock()
@@ -218,8 +220,8 @@ func (c *Client) start(ctx context.Context, hash string, old *entry, d demand, w
 	if e, ok := c.known.GetIfPresent(hash); ok && e != old && e.meets(d) {
 		return landed(&flight{entry: e})
 	}
-	// A remembered "no such key" answers only callers without a demand. A demand comes from a later
-	// change, which may have made the key.
+	// A cached "no such key" answers only callers without a demand. A demand comes from a later
+	// change, which may have created the key.
 	if asked, ok := c.unknown.GetIfPresent(hash); ok && old == nil && d == (demand{}) && c.cfg.Now().Sub(asked) < unknownFor {
 		return landed(&flight{err: ErrUnknownKey})
 	}
@@ -233,7 +235,7 @@ func (c *Client) start(ctx context.Context, hash string, old *entry, d demand, w
 	return f
 }
 
-// landed is a flight whose answer was there already.
+// landed marks a flight as finished, for an answer that was there already.
 func landed(f *flight) *flight {
 	f.done = make(chan struct{})
 	close(f.done)
@@ -265,6 +267,7 @@ func (c *Client) fly(ctx context.Context, hash string, f *flight) {
 		f.err = fmt.Errorf("ask auth: %w", err)
 	}
 	c.flightsMu.Lock()
+	// A caller with another demand may have replaced this flight meanwhile.
 	if c.flights[hash] == f {
 		delete(c.flights, hash)
 	}
@@ -272,9 +275,9 @@ func (c *Client) fly(ctx context.Context, hash string, f *flight) {
 	close(f.done)
 }
 
-// keep stores e unless something newer is there: flights may land out of order.
+// keep stores e unless a newer entry is there: flights may land out of order.
 func (c *Client) keep(hash string, e *entry) {
-	// It may have been looked for just before it was made.
+	// The key may have been looked up just before it was created.
 	c.unknown.Invalidate(hash)
 	c.known.Compute(hash, func(old *entry, found bool) (*entry, otter.ComputeOp) {
 		if found && old.asked.After(e.asked) {

@@ -12,46 +12,46 @@ import (
 )
 
 // Two scripts share an account's hash: takeScript runs with every request,
-// versionScript after every change of authority. A record below is what a replica
-// remembers of a key; its version comes from the account's document.
+// versionScript after every change of authority. In this table a record is a replica's
+// cached copy of a key; its version comes from the account's document.
 //
-//	the hash in Redis              the record                     what takeScript answers
+//	the hash in Redis              the record                     what takeScript returns
 //	-----------------------------  -----------------------------  ------------------------------------
 //	none, or expired               any                            {1}: makes the hash, without a version
 //	another incarnation            any                            {1}: verify again under this one
 //	same incarnation, no version   any                            {0}: the record's version is noted
 //	same, version as the record's  verified                       {0}: a token is taken
-//	same, version is lower         newer than any told change     {0}: the hash follows the record
+//	same, version is lower         newer than announced changes   {0}: the hash follows the record
 //	same, version is higher        from before a change           {2}: verify again
-//	same, version is higher, but   the store was restored from    {0}: the hash goes back with it
+//	same, version is higher, but   the store was restored from    {0}: the hash is set back too
 //	the store has just shown less  a backup
 //
-// versionScript only ever raises the version and never makes a hash. A hash that
-// is absent has no readers to warn: whoever makes it starts a new incarnation, and
-// under that every record must be verified again. That is why Redis can be emptied
-// at any moment without reviving a revoked key, and why a hash may expire: [stateLife]
-// after the account's last request it does, so that Redis holds the accounts that are
-// active now and not all that were active today. The price is one more question to
-// auth with the first request after such a pause. An account in use pays nothing.
+// versionScript only ever raises the version and never makes a hash. Without a hash no
+// replica needs a warning: the next request makes it with a new incarnation, under
+// which every record must be verified again. So Redis can be emptied at any moment
+// without reviving a revoked key, and a hash may expire. It expires [stateLife] after
+// the account's last request, so that Redis holds the accounts that are active now and
+// not all that were active today. The price is one more call to auth with the first
+// request after such a pause. An account in use pays nothing.
 //
-// The bucket is a key of its own, which expires when the bucket is full: no key is a
-// full bucket. In the hash, buckets of members who went would stay as long as the
-// account is in use.
+// Each bucket is a key of its own, which expires when the bucket is full: a missing key
+// is a full bucket. In the hash, the buckets of members who left would stay as long as
+// the account is in use.
 
-// stateLife is how long Redis keeps an account's hash after its last request; half of
-// it at least, since a request refreshes only what is past its half. It is longer than
-// any replica holds a record without using it (a minute), so a record in memory finds its hash.
+// stateLife is how long Redis keeps an account's hash after the last request, or at least half
+// of it, since a request renews the expiry only when less than half is left. A replica holds an
+// unused record for a minute, which is shorter, so a record in memory finds its hash.
 const stateLife = 5 * time.Minute
 
-// stateKey names an account's hash. The id is our own random text. It is the hash tag
-// as well, so that a Cluster spreads accounts and keeps each account's keys together.
+// stateKey names an account's hash. The id, our own random text, is also the hash tag,
+// so that Redis Cluster spreads accounts and keeps each account's keys together.
 func stateKey(accountID string) string { return "lr:acct:{" + accountID + "}" }
 
 type standing int
 
 const (
 	holds       standing = iota // nothing newer is known
-	unconfirmed                 // Redis cannot say; the record must be verified again
+	unconfirmed                 // Redis does not know; verify the record again
 	outdated                    // something newer is known
 )
 
@@ -63,10 +63,10 @@ type ask struct {
 	rate, n     int
 }
 
-// anyRecord is the incarnation that takes without judging a record.
+// anyRecord as the incarnation takes tokens without checking a record.
 const anyRecord = -1
 
-// taken is what takeScript answers.
+// taken is the result of takeScript.
 type taken struct {
 	standing    standing
 	incarnation int64
@@ -74,24 +74,24 @@ type taken struct {
 	limit       Limit // with holds
 }
 
-// takeScript is the one round trip of a request. It answers six numbers:
+// takeScript is the one round trip of a request. It returns six numbers:
 //
 //	{0, e, 0, remaining, wait, retry}  the record holds; the bucket is full again in wait µs,
-//	                                   and has what was refused in retry µs (0: it was taken)
+//	                                   and has enough tokens in retry µs (0: they were taken)
 //	{1, e, 0, 0, 0, 0}                 the record was not verified under this incarnation
 //	{2, e, v, 0, 0, 0}                 the record is older than the account's version
 //
-// and takes nothing from the bucket unless the record holds, so that a changed
-// plan is limited by its new rate from the first request on. A record without
-// incarnation (its key is new to this replica) holds when the hash knows a
-// version, since that version is then at least as new as the hash itself.
-// Incarnation -1 takes without asking about the record. What is not a hash, or not a
-// whole number, was written by somebody else and counts as missing. A token comes back
-// after whole microseconds, at least one, so that no rate divides by zero.
+// and takes nothing from the bucket unless the record holds, so that after a change of
+// plan the new rate applies from the first request on. A record without incarnation
+// (its key is new to this replica) holds if the hash has a version, since that version
+// is then at least as new as the hash itself. Incarnation -1 takes without checking the
+// record. A value that is not a hash, or not a whole number, was not written by us and
+// counts as missing. A token comes back after whole microseconds, at least one, so that
+// no rate makes us divide by zero.
 //
 // KEYS: the account's hash, the bucket. ARGV: the record's incarnation and version, a
-// version that the store has disproved, tokens a minute, tokens to take, ms that the
-// hash lives.
+// version that the store has disproved, tokens a minute, tokens to take, the life of
+// the hash in ms.
 var takeScript = redis.NewScript(`
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
@@ -165,8 +165,8 @@ func (c *Client) take(ctx context.Context, b *bucket, a ask) (taken, error) {
 	return got, nil
 }
 
-// versionScript raises an account's version. Where there is no hash there is
-// nothing to raise: whoever makes one starts a new incarnation.
+// versionScript raises an account's version. Without a hash there is nothing to raise:
+// the next request makes one with a new incarnation.
 var versionScript = redis.NewScript(`
 local v = redis.pcall('HGET', KEYS[1], 'v')
 if type(v) == 'table' and v.err then return redis.call('DEL', KEYS[1]) end
@@ -181,11 +181,10 @@ return 1
 // replicas learn the version before the revocation is answered.
 const versionPatience = 2 * time.Second
 
-// InvalidateAccount tells every replica that the account's authority changed: after InvalidateAccount
-// returned, records below version are verified again before their next use. Call
-// it after the change is committed and before it is answered. When Redis is away
-// it returns all the same, since the record's age then bounds its use, and keeps
-// trying in the background.
+// InvalidateAccount tells every replica that the account's authority changed. After it returns,
+// every replica verifies records below version again before it uses them. Call it after the
+// commit and before the answer. While Redis is away it keeps trying in the background and returns
+// all the same: the age of a record then bounds its use.
 func (c *Client) InvalidateAccount(ctx context.Context, accountID string, version int64) {
 	// The commit may have taken the last of the request's time. It happened all the same.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), versionPatience)
@@ -227,12 +226,12 @@ func (c *Client) retell() {
 		todo := maps.Clone(c.pending)
 		c.pendingMu.Unlock()
 		for account, version := range todo {
-			// One failure ends the round: the next account would wait as long in vain.
+			// One failure ends the round: the next account would only time out as well.
 			if c.raise(c.ctx, account, version) != nil {
 				break
 			}
 			c.pendingMu.Lock()
-			// A later change of the same account may have come in meanwhile.
+			// A later change of the same account may have been added meanwhile.
 			if c.pending[account] == version {
 				delete(c.pending, account)
 			}

@@ -1,16 +1,15 @@
-// Package apispec holds the contract of the HTTP API, openapi.yaml, and answers
-// questions about it while the program runs: which operations exist, and which
-// JSON schema a request body must satisfy. The services validate with the very
-// schemas that callers read, so the document cannot say something else than the
-// code does.
+// Package apispec holds the contract of the HTTP API, openapi.yaml, and makes it
+// available at run time: which operations exist, and which JSON schema a request body
+// must satisfy. The services validate with the same schemas that callers read, so the
+// document and the code cannot disagree.
 //
-// The schemas state what schemas can state: types, lengths in code points,
-// enumerations, required names, array sizes. What they cannot state (addresses,
-// slugs, dates, rules between fields) belongs to the domain packages.
+// The schemas cover types, lengths in code points, enumerations, required names and
+// array sizes. The domain packages check what schemas cannot express: addresses, slugs,
+// dates, rules between fields.
 //
-// A request schema with additionalProperties: false rejects names it does not
-// list. Any other names them in ignoredFields of the answer. A property that is
-// readOnly is known but not editable: it is accepted and named in ignoredFields.
+// A request schema with additionalProperties: false rejects names that it does not
+// list. With any other schema the answer lists such names in ignoredFields. A readOnly
+// property is known but cannot be set: it is accepted and listed in ignoredFields.
 package apispec
 
 import (
@@ -29,32 +28,32 @@ import (
 //go:embed openapi.yaml
 var source []byte
 
-// location is the name under which the schemas refer to each other. Nothing is
-// ever loaded from it.
+// location is the name under which the schemas refer to each other. Nothing is loaded
+// from it.
 const location = "https://api.linkreel.invalid/openapi.json"
 
 var methods = []string{"get", "put", "post", "delete", "options", "head", "patch", "trace"}
 
-// Route is one operation of the document. Path has the form of OpenAPI, with
-// parameters in braces.
+// Route is one operation of the document. Path is in OpenAPI's format, with parameters
+// in braces.
 type Route struct {
 	Method, Path, OperationID string
-	// Tag is the first tag; "Operator" marks what only the operator may call.
+	// Tag is the first tag; "Operator" marks operations that only the operator may call.
 	Tag string
-	// Scope and Plan are what a key needs; empty when the operation does not say.
+	// Scope and Plan are those that a key needs; empty if the operation names none.
 	Scope, Plan string
 	// Open marks an operation that needs no key: its security is an empty list.
 	Open bool
 }
 
-// Operation is what a request may hold.
+// Operation is what a request may contain.
 type Operation struct {
 	// Query has the names of the query parameters; true for those that may be repeated.
 	Query map[string]bool
-	// Body is set when the operation takes a body, of whatever type.
+	// Body is set if the operation takes a body of any type.
 	Body bool
-	// Schema is that of the JSON body; nil when the operation takes none. Values to
-	// validate must keep numbers exact, as those of [jsonschema.UnmarshalJSON] do.
+	// Schema is the schema of the JSON body; nil if the operation takes none. Values to
+	// validate must keep numbers exact, as [jsonschema.UnmarshalJSON] does.
 	Schema *jsonschema.Schema
 }
 
@@ -66,9 +65,8 @@ type Document struct {
 	components map[string]*jsonschema.Schema
 }
 
-// Load gives the embedded document. It is parsed, and its schemas are compiled,
-// on the first call; a document that does not compile is a build that must not
-// run, so Load panics then.
+// Load returns the embedded document. The first call parses it and compiles its
+// schemas. If that fails, the build is broken and must not run, so Load panics.
 func Load() *Document { return load() }
 
 var load = sync.OnceValue(func() *Document {
@@ -79,8 +77,8 @@ var load = sync.OnceValue(func() *Document {
 	return d
 })
 
-// Parse reads an OpenAPI 3.1 document in YAML. It exists for tests that break
-// the contract on purpose; everything else uses [Load].
+// Parse reads an OpenAPI 3.1 document in YAML. It is exported for tests that break the
+// contract on purpose; all other code uses [Load].
 func Parse(src []byte) (*Document, error) {
 	js, err := toJSON(src)
 	if err != nil {
@@ -160,15 +158,14 @@ func query(root any, lists ...any) map[string]bool {
 	return out
 }
 
-// Operation is the one of that method, path in the form of OpenAPI
-// ("/api/v1/links/{id}"); nil when the document does not have it.
+// Operation finds an operation by method and OpenAPI path ("/api/v1/links/{id}"); nil
+// if the document does not have it.
 func (d *Document) Operation(method, path string) *Operation {
 	return d.operations[strings.ToUpper(method)+" "+path]
 }
 
-// Component is a schema under components/schemas, nil when there is none of
-// that name. BulkItem is the one that code asks for: a bulk request is judged
-// item by item.
+// Component finds a schema under components/schemas by name; nil if there is none. The
+// code uses it for BulkItem: a bulk request is validated item by item.
 func (d *Document) Component(name string) *jsonschema.Schema { return d.components[name] }
 
 // Routes lists every operation, by path and method.
@@ -177,10 +174,10 @@ func (d *Document) Routes() []Route { return append([]Route(nil), d.routes...) }
 // YAML is the document as it was written.
 func (d *Document) YAML() []byte { return source }
 
-// JSON is the same document as JSON, names in the written order.
+// JSON is the same document as JSON, with names in their original order.
 func (d *Document) JSON() []byte { return d.json }
 
-// noLoader refuses to fetch: every reference stays inside the document.
+// noLoader fetches nothing: every reference must stay inside the document.
 type noLoader struct{}
 
 func (noLoader) Load(url string) (any, error) {
@@ -207,7 +204,7 @@ func object(v any, names ...string) map[string]any {
 	return m
 }
 
-// toJSON keeps the order of names, which readers of the document see.
+// toJSON keeps the order of names, because people read the result.
 func toJSON(src []byte) ([]byte, error) {
 	var doc yaml.Node
 	if err := yaml.Unmarshal(src, &doc); err != nil {

@@ -1,7 +1,6 @@
-// Package backing opens what the services stand on: Firestore, Redis, the outbox of
-// their events, and the check of API keys at auth. Each is closed in the order that
-// its users need ([boot.Service.CloseWith]), also when something later cannot be
-// opened.
+// Package backing opens what services depend on: Firestore, Redis, the outbox of their
+// events, and the verification of API keys by auth. They are closed in reverse order
+// ([boot.Service.CloseWith]), also when opening a later one fails.
 package backing
 
 import (
@@ -24,7 +23,8 @@ import (
 	"github.com/linkreel/linkreel/libs/redisdb"
 )
 
-// Config is what every service with records is told; services embed it in their own.
+// Config is the configuration of every service with records. Services embed it in their
+// own.
 type Config struct {
 	boot.Config
 	Firestore firestoredb.Config `envPrefix:"LINKREEL_"`
@@ -35,7 +35,7 @@ type Config struct {
 	Now func() time.Time `env:"-"`
 }
 
-// Public is what a service with a public API is told besides.
+// Public is the additional configuration of a service with a public API.
 type Public struct {
 	// APIAddr is the listener for the public routes.
 	APIAddr string `env:"LINKREEL_API_ADDR" envDefault:":8080"`
@@ -57,7 +57,7 @@ func (p Public) Proxies() httpserver.Proxies {
 	return httpserver.Proxies{Trusted: p.TrustedProxies, Hops: p.TrustedProxyHops}
 }
 
-// Auth is how a service finds auth, and auth the service.
+// Auth is how a service and auth reach and recognise each other.
 type Auth struct {
 	// AuthURL is where auth verifies keys.
 	AuthURL string `env:"LINKREEL_AUTH_URL" envDefault:"http://localhost:8090"`
@@ -65,8 +65,8 @@ type Auth struct {
 	InternalToken string `env:"LINKREEL_INTERNAL_TOKEN,notEmpty"`
 }
 
-// Stores are open. They connect at the first call, so that a service starts while
-// they are down.
+// Stores are the open stores. They connect at the first call, so that a service starts
+// even while they are down.
 type Stores struct {
 	DB    *firestoredb.DB
 	Redis redis.UniversalClient
@@ -75,7 +75,7 @@ type Stores struct {
 	now func() time.Time
 }
 
-// Open opens the stores for svc, and gives cfg its clock.
+// Open opens the stores for svc, and sets cfg.Now if it is nil.
 func Open(ctx context.Context, svc *boot.Service, cfg *Config) (*Stores, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
@@ -94,35 +94,37 @@ func Open(ctx context.Context, svc *boot.Service, cfg *Config) (*Stores, error) 
 	return &Stores{db, rdb, svc, cfg.Now}, nil
 }
 
-// Outbox is where the service's events go. Its loop wakes those who read them.
+// Outbox makes the outbox for the service's events. Its loop wakes the events service.
 func (s *Stores) Outbox() *outbox.Outbox {
 	o := outbox.New(s.DB, s.Redis, s.now)
 	s.svc.Loops = append(s.svc.Loops, boot.Loop{Name: "event wake-ups", Run: o.Run})
 	return o
 }
 
-// Await makes the service ready once it has reached the stores. Nothing else decides
-// on readiness, and this for half a minute at most: what is lost later is bridged.
+// Await delays readiness until the service has reached the stores, for half a minute at
+// most. A store that is lost later does not change readiness, because the service keeps
+// working without it.
 func (s *Stores) Await() {
 	s.svc.WarmUp = append(s.svc.WarmUp, boot.Call{To: "Firestore", Do: s.DB.AwaitFormat},
 		boot.Call{To: "Redis", Do: func(ctx context.Context) error { return s.Redis.Ping(ctx).Err() }})
 }
 
-// Keys checks API keys at auth, from which the service waits for a first answer too.
+// Keys makes a client that verifies API keys with auth. It also delays readiness until
+// auth was reached.
 func (s *Stores) Keys(a Auth) (*apikey.Client, remote.Source, error) {
 	if a.InternalToken == "" {
 		return nil, remote.Source{}, errors.New("LINKREEL_INTERNAL_TOKEN is not set")
 	}
 	source := remote.New(a.AuthURL, a.InternalToken)
-	// The client's background calls use Redis, so they end before it is closed.
+	// The client's background calls use Redis, so the client is closed before Redis is.
 	keys := apikey.New(apikey.Config{Now: s.now}, source, s.Redis)
 	s.svc.CloseWith(func() error { keys.Close(); source.Close(); return nil })
 	s.svc.WarmUp = append(s.svc.WarmUp, boot.Reach("auth", a.AuthURL))
 	return keys, source, nil
 }
 
-// API is the options of the service's public routes. secret keeps apart what answers
-// are remembered under.
+// API returns the options of the service's public routes. secret keys the hashes by
+// which bodies of repeated requests are compared.
 func (s *Stores) API(p Public, keys *apikey.Client, secret string) httpapi.Options {
 	return httpapi.Options{
 		Name: s.svc.Name, Auth: keys, Idempotency: idempotency.NewFirestore(s.DB, peer.Shown(secret), s.now),

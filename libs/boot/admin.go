@@ -18,15 +18,15 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// AdminHandler serves health, metrics and profiles. It is plain net/http so that
-// the public side's limits, tracing and errors never touch it.
+// AdminHandler serves health, metrics and profiles. It is plain net/http, so the
+// limits, tracing and errors of the public API do not apply to it.
 //
-// Health and metrics are for whoever reaches the listener. Profiles show what is in
-// memory and cost time, so they need profileToken; without one they are off.
+// Everyone who reaches the listener may read health and metrics. Profiles show what is
+// in memory and take time, so they need profileToken; if it is empty they are off.
 func AdminHandler(notReady func() error, profileToken string) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) {
-		// Liveness has no dependencies: a restart heals none of them.
+		// Liveness checks no dependencies: a restart would not fix them.
 		_, _ = fmt.Fprintln(w, "ok")
 	})
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
@@ -47,8 +47,8 @@ func AdminHandler(notReady func() error, profileToken string) http.Handler {
 	return mux
 }
 
-// profile lets h run for the holder of token alone; an empty token matches no caller. It
-// compares hashes, so that the time it takes says nothing about the token.
+// profile runs h only for callers that send token. An empty token matches no caller. It
+// compares hashes, so that the time it takes reveals nothing about the token.
 func profile(token string, h http.HandlerFunc) http.Handler {
 	want := sha256.Sum256([]byte(token))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

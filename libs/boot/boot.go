@@ -1,10 +1,10 @@
-// Package boot runs a service: its listeners, its background loops, its health,
-// its telemetry, and above all the order in which they stop.
+// Package boot runs a service: its listeners, background loops, health and telemetry.
+// Above all it stops them in the right order.
 //
-// A stop loses no accepted work: first the service says that it is not ready and
-// waits until balancers have seen it (Drain), then it stops accepting and
-// finishes what it has, then the loops end and hand back or flush what they
-// hold, then stores are closed, and telemetry is flushed last.
+// Stopping loses no accepted work. First the service reports that it is not ready and
+// waits until balancers have noticed (Drain). Then it accepts no more requests and
+// finishes those in flight. Then the loops end, and return or flush what they hold.
+// Then the stores are closed. Telemetry is flushed last.
 package boot
 
 import (
@@ -31,7 +31,7 @@ import (
 	"github.com/linkreel/linkreel/libs/outage"
 )
 
-// Config is what every service has; services embed it in their own.
+// Config is the configuration that all services share. Services embed it in their own.
 type Config struct {
 	// AdminAddr serves /livez, /readyz, /metrics and /version; empty serves none.
 	AdminAddr string `env:"LINKREEL_ADMIN_ADDR" envDefault:":9090"`
@@ -51,59 +51,59 @@ type Config struct {
 	LogFormat LogFormat `env:"LINKREEL_LOG_FORMAT" envDefault:"json"`
 }
 
-// Service is a service that is made but not yet running.
+// Service is a service that was built but is not running yet.
 type Service struct {
 	Name    string
 	Servers []Server
 	Loops   []Loop
-	// WarmUp is a first call to each store, and to each service that requests wait for,
-	// so that none has to wait for connections. The service is ready once each was
-	// answered. One that is not is made again, for half a minute at most: the loss of a
-	// dependency is bridged, and no reason to keep a service out.
+	// WarmUp is a first call to each store, and to each service that requests need, so
+	// that no request waits for a connection. The service is ready once each call has
+	// succeeded. Failed calls are repeated for half a minute at most, and then the service
+	// becomes ready all the same: it can work without a dependency.
 	WarmUp []Call
-	// Stopping runs when the service has drained and is about to wait for open
-	// requests: what holds requests on purpose lets go of them here.
+	// Stopping runs when the service has drained and is about to wait for open requests.
+	// Long polls, for example, end their requests here.
 	Stopping []func()
-	// Close ends stores and clients after the loops have ended, the last one first:
-	// what was opened later may use what was opened before.
+	// Close closes stores and clients after the loops have ended, the last one first,
+	// because those opened later may use those opened earlier.
 	Close []func(ctx context.Context) error
 
 	warm atomic.Bool
 }
 
-// Server is one listener's worth of handlers. A service has a name for each:
-// "api", "redirect", "admin", "internal".
+// Server is one listener and its handler. Its name is unique in the service: "api",
+// "redirect", "admin", "internal".
 type Server struct {
 	Name    string
 	Addr    string
 	Handler fasthttp.RequestHandler
-	// TLS is set when the listener speaks TLS. The handshake has the same time as a
-	// request has to arrive.
+	// TLS is set if the listener speaks TLS. A handshake may take as long as a request may
+	// take to arrive.
 	TLS *tls.Config
 }
 
-// Loop is background work that runs until its context ends and then returns
-// what it holds. A loop that returns an error earlier stops the service.
+// Loop is background work that runs until its context ends and then gives back what it
+// holds. A loop that returns an error before that stops the service.
 type Loop struct {
 	Name string
 	Run  func(ctx context.Context) error
 }
 
-// Call is a first call to what a service needs.
+// Call is a first call to a dependency of a service.
 type Call struct {
 	To string
 	Do func(ctx context.Context) error
 }
 
 const (
-	// warmUpTime bounds the first calls, and with them how long a service that has
-	// lost its stores takes to become ready. It is longer than a cluster may take to
-	// let a new pod through: while an upgrade replaces all pods at once, requests that
-	// were sent to one which reaches no store yet would fail.
+	// warmUpTime bounds the first calls, and so how long a service without its stores
+	// takes to become ready. It is longer than a cluster may take to let a new pod
+	// connect. Otherwise, while an upgrade replaces all pods at once, a pod would be ready
+	// before it reaches a store, and its requests would fail.
 	warmUpTime = 30 * time.Second
-	// warmUpTry bounds one of them: a packet that was dropped is never answered.
+	// warmUpTry bounds one of them: a dropped packet is never answered.
 	warmUpTry = 5 * time.Second
-	// warmUpPause is the time between two.
+	// warmUpPause is the pause between two tries.
 	warmUpPause = 250 * time.Millisecond
 )
 
@@ -117,8 +117,8 @@ func (s *Service) Handler(name string) fasthttp.RequestHandler {
 	return nil
 }
 
-// Main is the whole of a service's main function: signals, telemetry, memory, the
-// service, exit code. make builds the service once telemetry stands.
+// Main is a service's whole main function: signals, telemetry, memory limit, the
+// service, exit code. It calls build once telemetry is set up.
 func Main(name string, cfg Config, build func(ctx context.Context) (*Service, error)) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -140,8 +140,8 @@ func run(ctx context.Context, name string, cfg Config, build func(ctx context.Co
 	if err == nil {
 		err = Run(ctx, cfg, svc)
 	}
-	// The process ends either way; telemetry that cannot be delivered in time is
-	// not worth waiting for.
+	// The process ends either way, so do not wait longer for telemetry that cannot be
+	// delivered.
 	flushCtx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	return errors.Join(err, flush(flushCtx))
@@ -170,7 +170,7 @@ func Run(ctx context.Context, cfg Config, svc *Service) error {
 	for i, srv := range svc.Servers {
 		servers[i] = httpserver.New(srv.Handler)
 		if srv.TLS != nil {
-			// A line for each handshake that fails would let strangers fill the log.
+			// One line for each failed handshake would let strangers fill the log.
 			servers[i].Logger = discard{}
 		}
 		g.Go(func() error { return servers[i].Serve(listeners[i]) })
@@ -208,7 +208,7 @@ func Run(ctx context.Context, cfg Config, svc *Service) error {
 	return errors.Join(errs...)
 }
 
-// discard is fasthttp's logger where nothing is to be logged.
+// discard is a logger for fasthttp that logs nothing.
 type discard struct{}
 
 func (discard) Printf(string, ...any) {}
@@ -225,7 +225,7 @@ func StartLoops(ctx context.Context, g *errgroup.Group, svc *Service) {
 	}
 }
 
-// CloseAll closes what the service holds.
+// CloseAll closes the service's stores and clients, the last one first.
 func CloseAll(ctx context.Context, svc *Service) error {
 	var errs []error
 	for _, c := range slices.Backward(svc.Close) {
@@ -234,29 +234,29 @@ func CloseAll(ctx context.Context, svc *Service) error {
 	return errors.Join(errs...)
 }
 
-// CloseWith has fn called when the service ends, before what was opened until now is
-// closed.
+// CloseWith registers fn to be called when the service ends, before all that was
+// registered earlier.
 func (s *Service) CloseWith(fn func() error) {
 	s.Close = append(s.Close, func(context.Context) error { return fn() })
 }
 
-// Abandon is what the maker of a service defers. After an error it closes what is
-// open already, and says whose error it is.
+// Abandon is for the function that makes a service to defer. If *err is set, it closes
+// what is open already and adds the service's name to the error.
 func (s *Service) Abandon(ctx context.Context, err *error) {
 	if *err != nil {
 		*err = errors.Join(fmt.Errorf("%s: %w", s.Name, *err), CloseAll(ctx, s))
 	}
 }
 
-// Warm makes the service's first calls, and the service ready once they were
-// answered or have taken too long. It does not wait.
+// Warm makes the service's first calls in the background. When they have succeeded or
+// have taken too long, the service is ready.
 func Warm(ctx context.Context, svc *Service) {
 	ctx, cancel := context.WithTimeout(ctx, warmUpTime)
 	var calls sync.WaitGroup
 	for _, c := range svc.WarmUp {
 		calls.Go(func() {
 			if err := c.untilAnswered(ctx); err != nil && !errors.Is(ctx.Err(), context.Canceled) {
-				slog.WarnContext(ctx, "first call failed", "service", svc.Name, "to", c.To, "error", err)
+				slog.WarnContext(ctx, "first call failed; becoming ready without it", "service", svc.Name, "to", c.To, "error", err)
 			}
 		})
 	}
@@ -267,8 +267,8 @@ func Warm(ctx context.Context, svc *Service) {
 	}()
 }
 
-// Reach is a first call to another of our services: a connection to its address, such as
-// "http://auth:8090", that is closed again.
+// Reach is a first call to another of our services. It connects to the address, such as
+// "http://auth:8090", and closes the connection.
 func Reach(to, address string) Call {
 	return Call{To: to, Do: func(ctx context.Context) error {
 		u, err := url.Parse(address)

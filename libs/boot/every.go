@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// Every is a loop that calls fn at once, then whenever d has passed or kick has
-// something, until its context ends. A call that fails is logged and the next one
-// retries; a failure that repeats is logged once, since a store that is away for an
-// hour would fill the log. A nil kick never calls.
+// Every is a loop that calls fn at once, then each time d has passed or kick receives,
+// until its context ends. A failed call is logged, and the next call retries. The same
+// failure again is not logged, since a store that is down for an hour would fill the
+// log. A nil kick never triggers a call.
 func Every(d time.Duration, name string, fn func(ctx context.Context) error, kick <-chan struct{}) Loop {
 	return Loop{Name: name, Run: func(ctx context.Context) error {
 		tick := time.NewTicker(d)
@@ -27,7 +27,8 @@ func Every(d time.Duration, name string, fn func(ctx context.Context) error, kic
 	}}
 }
 
-// once calls fn, and returns its error's text.
+// once calls fn and returns the text of its error. before is the error text of the last
+// call.
 func once(ctx context.Context, name, before string, fn func(ctx context.Context) error) (failed string) {
 	err := fn(ctx)
 	switch {

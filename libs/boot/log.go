@@ -10,7 +10,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// LogFormat is how the fields of log lines are called.
+// LogFormat chooses the field names of log lines.
 type LogFormat string
 
 // The formats of log lines.
@@ -32,9 +32,9 @@ func (f *LogFormat) UnmarshalText(text []byte) error {
 
 // NewLogger writes JSON lines that carry the trace and span of their context.
 //
-// The format google uses the names that Cloud Logging reads: severity, message,
-// and the trace, which links a line to Cloud Trace. Google names traces by
-// project; without GOOGLE_CLOUD_PROJECT in the environment the bare id is written.
+// The format google uses the names that Cloud Logging reads: severity, message, and the
+// trace, which links a line to Cloud Trace. Google's names of traces contain the
+// project. Without GOOGLE_CLOUD_PROJECT in the environment only the id is written.
 func NewLogger(w io.Writer, level slog.Level, format LogFormat) *slog.Logger {
 	opt := &slog.HandlerOptions{Level: level}
 	h := traceHandler{traceKey: "trace_id", spanKey: "span_id"}
@@ -50,7 +50,7 @@ func NewLogger(w io.Writer, level slog.Level, format LogFormat) *slog.Logger {
 	return slog.New(h)
 }
 
-// googleNames renames what slog itself writes. Attributes of ours keep their names.
+// googleNames renames what slog itself writes. Our own attributes keep their names.
 func googleNames(groups []string, a slog.Attr) slog.Attr {
 	if len(groups) > 0 {
 		return a
@@ -68,7 +68,7 @@ func googleNames(groups []string, a slog.Attr) slog.Attr {
 	return a
 }
 
-// severity is Google's name of a level.
+// severity is Google's name for a level.
 func severity(level slog.Level) string {
 	switch {
 	case level >= slog.LevelError:

@@ -7,8 +7,8 @@ import (
 	"github.com/KimMachineGun/automemlimit/memlimit"
 )
 
-// heapShare is Go's share of the container's memory. The rest is for what Go does
-// not count: the program's own pages, the kernel's buffers for connections, files.
+// heapShare is Go's share of the container's memory. The rest is for memory that Go
+// does not count: the program's own pages, the kernel's buffers for connections, files.
 const heapShare = 0.9
 
 // boundMemory sets Go's soft memory limit from the container's. Without it the heap

@@ -8,9 +8,9 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 )
 
-// redacting keeps secrets out of exported spans: a signed address or an upload
-// session is a credential, and both live in the query of addresses that HTTP
-// client libraries put into their spans.
+// redacting keeps secrets out of exported spans. HTTP client libraries put addresses
+// into their spans, and the query of a signed address or an upload session is a
+// credential.
 type redacting struct{ sdktrace.SpanExporter }
 
 func (r redacting) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {

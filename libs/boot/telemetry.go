@@ -21,8 +21,8 @@ import (
 // version is set by the image build: -ldflags "-X …/boot.version=1.2.3".
 var version string
 
-// Version is the build's version: the image's, else the module's, else the
-// revision that it was built from.
+// Version is the version of the image, else the revision that it was built from, else
+// the module's version.
 func Version() string {
 	if version != "" {
 		return version
@@ -39,12 +39,12 @@ func Version() string {
 	return info.Main.Version
 }
 
-// Telemetry installs the process's tracer and propagator, and returns what flushes the
-// spans. Metrics need nothing: packages register theirs with Prometheus, and the admin
-// port serves them at /metrics.
+// Telemetry installs the process's tracer and propagator and returns a function that
+// flushes the spans. Metrics need no setup: packages register theirs with Prometheus,
+// and the admin port serves them at /metrics.
 //
-// Spans go where the standard OTEL_* variables say. Without any, they are not recorded
-// but still have ids, which is what request ids are made of.
+// Spans go where the standard OTEL_* variables say. Without any, spans are not recorded
+// but still have ids, from which request ids are made.
 func Telemetry(ctx context.Context, name string) (flush func(context.Context) error, err error) {
 	res, err := resource.New(ctx, resource.WithFromEnv(), resource.WithTelemetrySDK(),
 		resource.WithAttributes(semconv.ServiceName(name), semconv.ServiceVersion(Version())))
@@ -68,8 +68,8 @@ func Telemetry(ctx context.Context, name string) (flush func(context.Context) er
 	return traces.Shutdown, nil
 }
 
-// spanExporter is the one that the environment asks for; nil if it asks for none. The
-// exporters of OpenTelemetry read the rest of the variables themselves.
+// spanExporter makes the exporter that the environment names; nil if it names none. The
+// exporters of OpenTelemetry read the other variables themselves.
 func spanExporter(ctx context.Context) (sdktrace.SpanExporter, error) {
 	const endpoint, protocol = "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_PROTOCOL"
 	kind := os.Getenv("OTEL_TRACES_EXPORTER")

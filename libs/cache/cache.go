@@ -1,19 +1,17 @@
-// Package cache keeps what redirects need inside the process.
+// Package cache keeps what redirects need in the process's memory.
 //
-// A hit costs no I/O. Values come from a loader, one load per key at a time; a
-// value is reloaded [Options.Fresh] after its load, however often it was hit.
-// Keys that have no value are remembered for a moment too. When the loader fails,
-// the cache keeps serving the last value. It never guesses a value for a key that
-// has none, and returns the loader's error.
+// A hit costs no I/O. Values come from a loader, one load per key at a time. A value is
+// reloaded [Options.Fresh] after its load, however often it was hit. That a key has no
+// value is cached for a moment too. When the loader fails, the cache keeps serving the
+// last value; if there is none, it returns the loader's error.
 //
-// The caller feeds the cache a stream of invalidated keys. The cache numbers
-// them: an entry remembers the number at which its load began, a lookup the
-// number at which it was made, and [Cache.Current] says whether the key was
-// invalidated since. So a value that was read before a change and stored after
-// it is never served, a race that simply deleting the key would lose. While the
-// stream is interrupted ([Cache.SetSynced]), values live for [Options.Unsynced]
-// only. While it is not even clear that it is ([Cache.MarkUncertain]), every
-// answer is read again.
+// The caller feeds the cache a stream of invalidated keys. The cache numbers them. An
+// entry remembers the number at which its load began and a lookup the number at which
+// it was made, and [Cache.Current] says whether the key was invalidated since. So a
+// value that was read before a change and stored after it is never served. Simply
+// deleting the key would lose that race. While the stream is interrupted
+// ([Cache.SetSynced]), values live only for [Options.Unsynced]. While it is not clear
+// whether it is interrupted ([Cache.MarkUncertain]), every lookup loads again.
 package cache
 
 import (
@@ -28,26 +26,26 @@ import (
 	"github.com/linkreel/linkreel/libs/outage"
 )
 
-// Options configure a [Cache]. Load is required; the rest has defaults.
+// Options configure a [Cache]. Load is required; the other fields have defaults.
 type Options[V any] struct {
-	// Load reads a key's value. It runs under its own deadline, not the caller's:
+	// Load reads a key's value. It has its own deadline and not the caller's, because
 	// others may wait for the same load.
 	Load func(ctx context.Context, key string) (value V, found bool, err error)
-	// Weigh is an entry's size in bytes, key and bookkeeping aside; nil weighs 0.
+	// Weigh is a value's size in bytes, without key and bookkeeping; nil weighs 0.
 	Weigh func(value V) int
 
 	Capacity int64         // bytes of all entries; 64 MiB
 	Fresh    time.Duration // life of a value from its load; 30 s
-	Unsynced time.Duration // the same while invalidations are not heard; 5 s
-	Absent   time.Duration // life of "there is nothing"; 2 s
+	Unsynced time.Duration // the same while no invalidations arrive; 5 s
+	Absent   time.Duration // how long "no value" is cached; 2 s
 	Stale    time.Duration // how long a value may stand in for a failing loader; 24 h
-	Timeout  time.Duration // bound of a load; 2 s
-	Patience time.Duration // how long a caller waits who has no value to fall back on, or suspects it; 2 s, an eighth of it while loads fail
-	Wait     time.Duration // how long a caller with an old value waits for a new one; 100 ms
+	Timeout  time.Duration // deadline of a load; 2 s
+	Patience time.Duration // how long a caller without a certain value waits; 2 s, an eighth of it while loads fail
+	Wait     time.Duration // how long a caller with an expired value waits for a new one; 100 ms
 	Now      func() time.Time
 }
 
-// Entry is a key's state at its load. Entries are shared and never change.
+// Entry is what a load found for a key. Entries are shared and never change.
 type Entry[V any] struct {
 	Value V
 	Found bool
@@ -56,12 +54,12 @@ type Entry[V any] struct {
 	version uint64
 }
 
-// Lookup is an answer of the cache.
+// Lookup is a result of the cache.
 type Lookup[V any] struct {
 	*Entry[V]
 	key  string
-	seen uint64 // invalidations up to this one did not concern the entry
-	// Stale is set when the entry is past its life and the loader failed.
+	seen uint64 // number of the last invalidation when the entry was found
+	// Stale is set if the entry has expired and the loader failed.
 	Stale bool
 }
 
@@ -74,22 +72,23 @@ type Cache[V any] struct {
 	synced  atomic.Bool
 	doubted atomic.Int64  // when the last uncertainty began, ns
 	version atomic.Uint64 // number of the last invalidation
-	floor   atomic.Uint64 // entries below it missed some
+	floor   atomic.Uint64 // entries below it missed invalidations
 	loader  *outage.Breaker
 
 	mu        sync.RWMutex
 	recent    map[string]uint64 // number of a key's last invalidation
-	log       []invalidated     // the same in order of time, to forget them
+	log       []invalidated     // the same in order of time, so that the oldest can be dropped
 	forgotten uint64            // invalidations up to this one may be missing in recent
 
 	queueMu sync.Mutex
-	queues  map[string]*queue[V] // by key, while it is verified
+	queues  map[string]*queue[V] // by key, while the key is verified
 }
 
-// queue is a key's in-flight load and the one after it.
+// queue is the load that comes after a key's in-flight load.
 type queue[V any] struct{ next *verification[V] }
 
-// verification is a load that has not begun while it is in a queue.
+// verification is a load that callers wait for. While it is in a queue, it has not
+// begun.
 type verification[V any] struct {
 	done  chan struct{}
 	entry *Entry[V]
@@ -102,12 +101,13 @@ type invalidated struct {
 	at      int64
 }
 
-// perEntry is what otter and the maps hold of an entry beside key and value.
+// perEntry is what an entry takes in otter and the maps, without key and value.
 const perEntry = 130
 
-// Invalidations are remembered for loads and requests that hold an older entry.
-// Whoever holds one for longer is told to look again, so these bounds limit
-// memory, not correctness: thousands of changes a second would otherwise pile up.
+// Invalidations are remembered for loads and requests that hold an older entry. One
+// that holds its entry for longer must look it up again, so these bounds limit memory
+// and do not weaken correctness. Without them thousands of changes a second would pile
+// up.
 const (
 	remember    = 10 * time.Second
 	rememberMax = 100_000
@@ -117,8 +117,8 @@ const (
 // invalidations do not arrive, and [Options.Unsynced] bounds what is served.
 const uncertainty = time.Second
 
-// rest spares a failing loader: in this time after a failure only one caller
-// tries again, others with an old value keep it.
+// rest spares a failing loader: for this time after a failure only one caller tries
+// again. Others serve their old value if they have one.
 const rest = 250 * time.Millisecond
 
 // New makes an empty cache that counts as synced.
@@ -156,12 +156,12 @@ func New[V any](opt Options[V]) *Cache[V] {
 	return c
 }
 
-// SetSynced tells whether invalidations arrive.
+// SetSynced says whether invalidations arrive.
 func (c *Cache[V]) SetSynced(synced bool) { c.synced.Store(synced) }
 
 // MarkUncertain is SetSynced(false) for an interruption that may be short. Other
-// replicas may still receive changes and answer by them, so for a second every
-// answer is read again.
+// replicas may still receive changes and serve them, so for a second every lookup loads
+// again.
 func (c *Cache[V]) MarkUncertain() {
 	c.doubted.Store(c.opt.Now().UnixNano())
 	c.synced.Store(false)
@@ -171,15 +171,17 @@ func (c *Cache[V]) uncertain(now int64) bool {
 	return !c.synced.Load() && now-c.doubted.Load() < int64(uncertainty)
 }
 
-// Len is about how many entries there are.
+// Len is the approximate number of entries.
 func (c *Cache[V]) Len() int { return c.entries.EstimatedSize() }
 
-// Peek answers for key if it can do so without waiting. at is the time, for callers
-// who peek into several caches: reading the clock is a good part of what a hit costs.
+// Peek finds key if it can do so without waiting. at is the time now. It is a parameter
+// because a caller may peek into several caches, and reading the clock is a good part
+// of the cost of a hit.
 func (c *Cache[V]) Peek(key string, at time.Time) (Lookup[V], bool) {
 	now := at.UnixNano()
-	// The number is read before the entry: an invalidation removes the entry first
-	// and publishes its number last, so an entry found now is good up to it.
+	// Read the number before the entry: an invalidation removes the entry first and
+	// publishes its number last, so an entry that is found now has missed none up to that
+	// number.
 	seen := c.version.Load()
 	e, _ := c.entries.GetIfPresent(key)
 	if e == nil || c.uncertain(now) {
@@ -189,7 +191,7 @@ func (c *Cache[V]) Peek(key string, at time.Time) (Lookup[V], bool) {
 	if age >= life {
 		return Lookup[V]{}, false
 	}
-	// Near the end of a life that is extended by use, reload in the background.
+	// The entry is in use and expires soon, so reload it in the background.
 	if e.Found && age >= life-life/4 && c.loader.Allow() {
 		c.start(context.Background(), key, e)
 	}
@@ -202,15 +204,15 @@ func (c *Cache[V]) Holds(key string) bool {
 	return ok && e.Found
 }
 
-// Get answers for key. The error is the loader's, and comes only when there is
-// no value to serve. A load that it begins has ctx's values, though not its end:
-// others may wait for it too.
+// Get finds or loads key. It returns the loader's error only when it has no value to
+// serve. A load that it begins has ctx's values but not its deadline, because others
+// may wait for it too.
 func (c *Cache[V]) Get(ctx context.Context, key string) (Lookup[V], error) {
 	if l, ok := c.Peek(key, c.opt.Now()); ok {
 		return l, nil
 	}
-	// The clock first: nothing that may wait stands between a look that finds nothing
-	// and the load, else callers of one key would load it again one after the other.
+	// Read the clock first: nothing between the lookup and the load may wait, or callers
+	// of one key would load it one after the other.
 	now := c.opt.Now().UnixNano()
 	seen := c.version.Load()
 	e, _ := c.entries.GetIfPresent(key)
@@ -223,7 +225,7 @@ func (c *Cache[V]) Get(ctx context.Context, key string) (Lookup[V], error) {
 	}
 	age := time.Duration(now - e.loaded)
 	switch {
-	case age < c.life(e): // loaded meanwhile
+	case age < c.life(e): // another caller has loaded it meanwhile
 		old.Stale = false
 		return old, nil
 	case !e.Found || age > c.opt.Stale:
@@ -252,15 +254,15 @@ func (c *Cache[V]) life(e *Entry[V]) time.Duration {
 	return c.opt.Unsynced
 }
 
-// cold loads for a caller who has nothing else. It gives up before the load
-// does, sooner when the last load failed: the next caller may find the value.
+// cold loads for a caller that has no value. It waits for less time than the load may
+// take, and less still after a failed load: the next caller may find the value.
 func (c *Cache[V]) cold(ctx context.Context, key string, old *Entry[V]) (Lookup[V], error) {
 	ctx, cancel := context.WithTimeout(ctx, c.patience())
 	defer cancel()
 	return c.load(ctx, key, old)
 }
 
-// patience is how long a caller waits who needs a new value.
+// patience is how long a caller waits that needs a new value.
 func (c *Cache[V]) patience() time.Duration {
 	if _, away := c.loader.Away(); away {
 		return c.opt.Patience / 8
@@ -268,8 +270,7 @@ func (c *Cache[V]) patience() time.Duration {
 	return c.opt.Patience
 }
 
-// load reads key now, or joins a load that began after the key's last
-// invalidation.
+// load loads key, or joins a load that began after the key's last invalidation.
 func (c *Cache[V]) load(ctx context.Context, key string, old *Entry[V]) (Lookup[V], error) {
 	for {
 		select {
@@ -293,10 +294,10 @@ func (c *Cache[V]) loaded(key string, e *Entry[V]) Lookup[V] {
 	return Lookup[V]{Entry: e, key: key, seen: e.version}
 }
 
-// verify answers with a load that begins after the call: one that is already
-// running could miss a change that was acknowledged before the call. Callers
-// that wait for the same load to begin share it. old, if it has an entry, is the
-// answer when the load fails.
+// verify returns the result of a load that begins after the call, because a running one
+// could miss a change that was acknowledged before the call. Callers that wait for the
+// same load to begin share it. If the load fails, verify returns old, if that has an
+// entry.
 func (c *Cache[V]) verify(ctx context.Context, old Lookup[V]) (Lookup[V], error) {
 	ctx, cancel := context.WithTimeout(ctx, c.patience())
 	defer cancel()
@@ -316,7 +317,7 @@ func (c *Cache[V]) verify(ctx context.Context, old Lookup[V]) (Lookup[V], error)
 	return Lookup[V]{}, err
 }
 
-// next is the key's next load.
+// next returns the key's next load.
 func (c *Cache[V]) next(key string) *verification[V] {
 	c.queueMu.Lock()
 	defer c.queueMu.Unlock()
@@ -332,7 +333,7 @@ func (c *Cache[V]) next(key string) *verification[V] {
 	return q.next
 }
 
-// work does one load after the other while callers wait for the next.
+// work runs one load after the other as long as callers wait for the next.
 func (c *Cache[V]) work(key string, q *queue[V]) {
 	for {
 		c.queueMu.Lock()
@@ -348,8 +349,9 @@ func (c *Cache[V]) work(key string, q *queue[V]) {
 	}
 }
 
-// start loads key unless another caller has done so since this one found old, the
-// entry that will not do, nil for none: who was held up between must not ask again.
+// start loads key unless another caller has done so since this one found old: a caller
+// that was delayed in between must not load again. old is the entry that the caller
+// rejected, or nil.
 func (c *Cache[V]) start(ctx context.Context, key string, old *Entry[V]) <-chan singleflight.Result {
 	return c.flights.DoChan(key, func() (any, error) {
 		if e, ok := c.entries.GetIfPresent(key); ok && e != old && c.Current(c.loaded(key, e)) {
@@ -359,7 +361,7 @@ func (c *Cache[V]) start(ctx context.Context, key string, old *Entry[V]) <-chan 
 	})
 }
 
-// fetch reads key and keeps what it read, unless it is out of date already.
+// fetch loads key and caches the result, unless it is out of date already.
 func (c *Cache[V]) fetch(ctx context.Context, key string) (*Entry[V], error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.opt.Timeout)
 	defer cancel()
@@ -369,7 +371,7 @@ func (c *Cache[V]) fetch(ctx context.Context, key string) (*Entry[V], error) {
 	if outage.Down(err) {
 		c.loader.Fail()
 	} else {
-		c.loader.OK() // it answers, if only that this one cannot be had
+		c.loader.OK() // it answered, even if with an error about this key
 	}
 	if err != nil {
 		return nil, err
@@ -382,9 +384,9 @@ func (c *Cache[V]) fetch(ctx context.Context, key string) (*Entry[V], error) {
 	return e, nil
 }
 
-// Current reports whether the answer may still be given: its key was not
-// invalidated since, and no invalidation was missed. If no fresher value was
-// available (Stale), only the first condition applies.
+// Current reports whether the result may still be served: its key was not invalidated
+// since, and no invalidation was missed. If no fresher value was available (Stale),
+// only the first condition applies.
 func (c *Cache[V]) Current(l Lookup[V]) bool {
 	return (l.Stale || l.version >= c.floor.Load()) && c.untouched(l)
 }
@@ -399,14 +401,14 @@ func (c *Cache[V]) untouched(l Lookup[V]) bool {
 	return l.seen >= c.forgotten && c.recent[l.key] <= l.seen
 }
 
-// Age is how long ago the answer was loaded.
+// Age is how long ago the result was loaded.
 func (c *Cache[V]) Age(l Lookup[V]) time.Duration {
 	return time.Duration(c.opt.Now().UnixNano() - l.Entry.loaded)
 }
 
-// Expired reports whether the answer is older than it may be while invalidations
-// do not arrive. An entry loaded before the uncertainty began may be stale, so it
-// counts as expired. A Stale answer does not: there was no better one.
+// Expired reports whether the result is too old to serve while invalidations do not
+// arrive. An entry loaded before the uncertainty began may be stale, so it counts as
+// expired. A Stale result does not, because there was no better one.
 func (c *Cache[V]) Expired(l Lookup[V]) bool {
 	switch {
 	case l.Stale:
@@ -417,8 +419,8 @@ func (c *Cache[V]) Expired(l Lookup[V]) bool {
 	return c.Age(l) > c.opt.Unsynced
 }
 
-// Invalidate drops keys. What was loaded before is not served again, whoever
-// holds it, and a load that is running now leaves no entry.
+// Invalidate drops keys. Values loaded before are not served again, even by callers
+// that hold them ([Cache.Current]), and a load that is in flight leaves no entry.
 func (c *Cache[V]) Invalidate(keys ...string) {
 	if len(keys) == 0 {
 		return

@@ -1,12 +1,11 @@
-// Package dedup remembers what was seen already: a write of this moment, a sweep that
-// another replica is doing, the viewers of a video today.
+// Package dedup remembers what was seen already: a write that was just made, a sweep
+// that another replica is doing, the viewers of a video today.
 //
-// As long as Redis answers, the first of all replicas to name a thing is told so,
-// and only that one: once ([Seen.First]) or for as long as it has the turn ([Seen.Mine]).
-// Large sets are counted to about one percent ([Seen.Count]), in at most 12 kB each.
-// While Redis is away each replica knows only its own memory, so a thing may count once
-// in every replica. Nothing here fails a request, and no call waits for Redis longer
-// than its budget.
+// While Redis answers, exactly one replica, the first to name a thing, gets true: once
+// ([Seen.First]) or for as long as it has the turn ([Seen.Mine]). Large sets are counted
+// to within about one percent ([Seen.Count]), in at most 12 kB each. While Redis is away
+// each replica knows only its own memory, so a thing may count once in every replica. No
+// call fails a request or waits for Redis longer than its budget.
 package dedup
 
 import (
@@ -39,13 +38,13 @@ type Seen struct {
 	until map[string]time.Time
 }
 
-// New makes an empty memory. With a nil client it is this process's alone.
+// New makes an empty memory. With a nil client it is local to this process.
 func New(client redis.UniversalClient, now func() time.Time) *Seen {
 	breaker := outage.New(outage.Config{Rest: rest, Down: redisdb.Away, Now: now})
 	return &Seen{redis: client, budget: patience, breaker: breaker, now: now, until: map[string]time.Time{}}
 }
 
-// First reports whether name has not been seen for life, and notes it.
+// First reports whether name was not seen within life, and remembers it.
 func (s *Seen) First(ctx context.Context, name string, life time.Duration) bool {
 	now := s.now()
 	// This process's memory first: it answers most repeats without a call.
@@ -63,21 +62,22 @@ func (s *Seen) First(ctx context.Context, name string, life time.Duration) bool 
 // replica may do it again meanwhile: what is done once in a while takes [Seen.First].
 func (s *Seen) Mine(ctx context.Context, what string, hold time.Duration) bool {
 	turn := "turn:" + what
-	// Whoever has the turn may act again: a second hint within the hold is of something newer.
+	// The replica that has the turn may act again: a second hint within the hold is about a
+	// newer change.
 	if s.knows(turn) {
 		return true
 	}
 	if s.redis != nil && !s.set(ctx, "lr:"+turn, hold) {
 		return false
 	}
-	// The hold begins when the call has returned, even if that failed: Redis may have stored the turn without
-	// our getting the answer, and then no other replica acts until it expires.
+	// The hold begins when the call has returned, even if it failed: Redis may have stored the
+	// turn although we got no answer, and then no other replica acts until it expires.
 	s.note(turn, s.now(), hold)
 	return true
 }
 
-// set notes a key in Redis. It reports false when the key was there, and true when Redis
-// does not answer.
+// set stores a key in Redis. It reports false if the key was there already, and true if
+// Redis does not answer.
 func (s *Seen) set(ctx context.Context, key string, life time.Duration) bool {
 	err := s.breaker.Call(ctx, s.budget, func(ctx context.Context) error {
 		return s.redis.SetArgs(ctx, key, strconv.FormatInt(s.now().Unix(), 10), redis.SetArgs{Mode: "NX", TTL: life}).Err()
@@ -85,8 +85,8 @@ func (s *Seen) set(ctx context.Context, key string, life time.Duration) bool {
 	return !errors.Is(err, redis.Nil)
 }
 
-// countScript adds to a HyperLogLog and answers by how much its count grew. All
-// that replicas are told adds up to the count, because nothing comes between.
+// countScript adds to a HyperLogLog and returns by how much its count grew. The script
+// is atomic, so the results of all replicas add up to the count.
 var countScript = redis.NewScript(`
 local before = redis.call('PFCOUNT', KEYS[1])
 if redis.call('PFADD', KEYS[1], ARGV[1]) == 0 then return 0 end
@@ -94,13 +94,13 @@ if before == 0 then redis.call('PEXPIRE', KEYS[1], ARGV[2]) end
 return redis.call('PFCOUNT', KEYS[1]) - before
 `)
 
-// Count adds member to a set that is forgotten after life, and answers by how much
-// the set's count grew; repeat says that this process knew the member already.
+// Count adds member to a set that expires after life, and returns by how much the set's
+// count grew. repeat means that this process knew the member already.
 //
-// What all replicas are told adds up to the number of different members: exactly
-// while they are few, within about one percent when they are many. One member may
-// then stand for several or for none, so sum the answers and do not judge by one.
-// If Redis loses the set, members count again; no answer is negative.
+// The results of all replicas add up to the number of different members: exactly while
+// they are few, to within about one percent when they are many. Then one member may
+// count as several or as none, so use only the sum of the results. If Redis loses the
+// set, members count again. No result is negative.
 func (s *Seen) Count(ctx context.Context, set, member string, life time.Duration) (grown int64, repeat bool) {
 	if !s.note(set+"/"+member, s.now(), life) {
 		return 0, true
@@ -125,7 +125,7 @@ func (s *Seen) knows(name string) bool {
 	return ok && s.now().Before(until)
 }
 
-// note is First by this process's memory.
+// note is First for this process's memory alone.
 func (s *Seen) note(name string, now time.Time, life time.Duration) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -139,8 +139,9 @@ func (s *Seen) note(name string, now time.Time, life time.Duration) bool {
 	return true
 }
 
-// makeRoom forgets what has expired and, if that is little, any eighth: a flood
-// of names must not scan all of them for each.
+// makeRoom drops expired names and, if these are too few, arbitrary ones until an
+// eighth is free. Otherwise, in a flood of names, each new one would scan all the
+// others.
 func (s *Seen) makeRoom(now time.Time) {
 	for k, until := range s.until {
 		if !now.Before(until) {

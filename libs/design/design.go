@@ -1,10 +1,10 @@
-// Package design is how every page of Linkreel looks: one stylesheet with the
+// Package design is the design system of all Linkreel pages: one stylesheet with the
 // tokens (colours, type, space; light and dark), the components, and the icons.
 //
-// A page links [Stylesheet] and uses its classes; nothing is styled inline, so
-// that a Content-Security-Policy without 'unsafe-inline' is enough. Components are
-// plain HTML elements wherever there is one: a button is a <button>, and the class
-// only says which kind. The classes are listed at the head of assets/design.css.
+// A page links [Stylesheet] and uses its classes; nothing is styled inline, so that a
+// Content-Security-Policy without 'unsafe-inline' is enough. Components are plain HTML
+// elements where possible: a button is a <button>, and the class only says which kind.
+// The classes are listed at the head of assets/design.css.
 package design
 
 import (
@@ -19,8 +19,8 @@ import (
 	"unicode/utf8"
 )
 
-// File is a static file under a name that changes with its content, so that it
-// can be cached for good.
+// File is a static file. Its name changes with its content, so it can be cached
+// forever.
 type File struct {
 	Name        string // such as design.5f2a9c01.css
 	ContentType string
@@ -33,13 +33,12 @@ var tokens []byte
 //go:embed assets/design.css
 var css []byte
 
-// Tokens are the custom properties alone, for pages whose few rules are their own:
-// start page, redirect pages. The share pages take them in when they are built.
+// Tokens are only the custom properties, for pages with a few rules of their own: the
+// start page and redirect pages. The share pages include them at build time.
 var Tokens = string(tokens)
 
-// TabTitle is the text of <title>: the page's own title and our name, cut so
-// that it has at most 70 characters as HTML writes them. Tabs, histories and search
-// results have no room for more.
+// TabTitle is the text of <title>: the page's own title and our name, cut to at most 70
+// characters of escaped HTML. Tabs, histories and search results have no room for more.
 func TabTitle(title string) string {
 	const suffix = " · Linkreel"
 	room := 70 - utf8.RuneCountInString(suffix)
@@ -49,7 +48,7 @@ func TabTitle(title string) string {
 	}
 	length := 0
 	for i, r := range title {
-		// One place is kept for the "…".
+		// One character is reserved for the "…".
 		if length += written(string(r)); length >= room {
 			title = strings.TrimSpace(title[:i]) + "…"
 			break
@@ -91,9 +90,9 @@ var icons = map[string]string{
 	"warning":  `<path d="M12 3l10 18H2z"/><path d="M12 10v5M12 18v.01"/>`,
 }
 
-// Icon is an icon beside a text that says the same: it is hidden from screen
-// readers. An unknown name is a mistake of the page's author and panics, which
-// any test that renders the page sees.
+// Icon is an icon next to a text that says the same, so it is hidden from screen
+// readers. An unknown name is a bug in the page, so Icon panics. Any test that renders
+// the page finds it.
 func Icon(name string) template.HTML {
 	body, ok := icons[name]
 	if !ok {

@@ -8,8 +8,8 @@ import (
 	"github.com/linkreel/linkreel/libs/identity"
 )
 
-// Type names what happened to which kind of record. Types are part of the public
-// API: subscribers branch on them, so they are never renamed.
+// Type says what happened to which kind of record. Types are part of the public API:
+// subscribers branch on them, so they are never renamed.
 type Type string
 
 // The types. Changes of a video's access, captions, thumbnail or takedown are
@@ -58,7 +58,8 @@ const (
 	WebhookDisabled Type = "webhook.disabled"
 )
 
-// WebhookTest is what a webhook is sent when its owner tests it. It is in no feed.
+// WebhookTest is the event that a webhook gets when its owner tests it. It is in no
+// feed.
 const WebhookTest Type = "webhook.test"
 
 // Quiet is the type of a change that writes no event.
@@ -112,16 +113,16 @@ const (
 	ActorSystem   ActorType = "system"
 )
 
-// System acts where no request does: sweeps, workers, re-checks.
+// System is the actor of work without a request: sweeps, workers, re-checks.
 var System = Actor{Type: ActorSystem, ID: "system", Name: "Linkreel"}
 
-// Operator acts through the operator's API.
+// Operator is the actor of requests to the operator's API.
 var Operator = Actor{Type: ActorOperator, ID: "operator", Name: "Operator"}
 
 type actorKey struct{}
 
-// WithActor puts an actor into ctx that is not the request's principal: a person
-// who is just signing in, say.
+// WithActor puts an actor into ctx who is not the request's principal, such as a person
+// who is signing in.
 func WithActor(ctx context.Context, a Actor) context.Context {
 	return context.WithValue(ctx, actorKey{}, a)
 }
@@ -129,7 +130,7 @@ func WithActor(ctx context.Context, a Actor) context.Context {
 // AsOperator marks ctx as the operator's.
 func AsOperator(ctx context.Context) context.Context { return WithActor(ctx, Operator) }
 
-// ActorOf is who acts in ctx.
+// ActorOf returns the actor in ctx.
 func ActorOf(ctx context.Context) Actor {
 	if a, ok := ctx.Value(actorKey{}).(Actor); ok {
 		return a

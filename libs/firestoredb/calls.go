@@ -18,11 +18,11 @@ import (
 	"github.com/linkreel/linkreel/libs/outage"
 )
 
-// calls is what every request to the database passes, whoever makes it: it ends each
-// after a time, begins transactions that lock nothing, and notes the answers. [DB.Do]
-// gives its calls a deadline already. This is for the call that somebody makes without
-// Do: the client library's own defaults are one minute for a write and five for a query,
-// and a handler that waits so long holds its caller's connection as well.
+// calls intercepts every request to the database. It sets a deadline, begins
+// transactions that lock nothing, and notes the answers. [DB.Do] sets a deadline
+// already; this one is for calls made without Do. The client library's own defaults are
+// one minute for a write and five for a query, and a handler that waits so long also
+// holds its caller's connection.
 type calls time.Duration
 
 func (c calls) unary(
@@ -32,11 +32,11 @@ func (c calls) unary(
 	switch r := req.(type) {
 	case *pb.BeginTransactionRequest:
 		if onlyWrites {
-			return nil // the answer stays empty, and an empty id means no transaction
+			return nil // the response stays empty, and an empty id means no transaction
 		}
-		// The database's default is to lock what a transaction reads; a process killed in the
-		// middle then keeps everybody else from writing those documents until the server gives
-		// its transaction up, a minute later. The client library has no option for this.
+		// By default the database locks what a transaction reads. If the process is killed in
+		// the middle, nobody else can write those documents until the server gives up the
+		// transaction, a minute later. The client library has no option for this.
 		r.Options = &pb.TransactionOptions{Mode: &pb.TransactionOptions_ReadWrite_{ReadWrite: &pb.TransactionOptions_ReadWrite{
 			RetryTransaction: r.GetOptions().GetReadWrite().GetRetryTransaction(),
 			ConcurrencyMode:  pb.TransactionOptions_OPTIMISTIC,
@@ -52,7 +52,7 @@ func (c calls) unary(
 	defer cancel()
 	try := func() error { return hear(ctx, commit, invoke(ctx, method, req, reply, cc, opts...)) }
 	if !reads {
-		return again(ctx, try) // it read nothing, so that the same writes may be sent again
+		return again(ctx, try) // it read nothing, so the same writes may be sent again
 	}
 	return try()
 }
@@ -73,17 +73,18 @@ func (c calls) stream(
 	return heardStream{s, func(err error) error { return hear(ctx, false, err) }}, nil
 }
 
-// onlyWritesKey marks the context of a [DB.Commit], which leaves out the calls that begin
-// and end a transaction: a commit without one is as atomic. The client library has no
-// other way to such a commit but its deprecated batches.
+// onlyWritesKey marks the context of a [DB.Commit], which skips the calls that begin and
+// end a transaction: a commit without one is just as atomic. Apart from its deprecated
+// batches, the client library has no other way to make such a commit.
 type onlyWritesKey struct{}
 
-// errOnlyWrites is for a read that would not be of the transaction it was meant for.
+// errOnlyWrites refuses a read in a [DB.Commit], because it would not belong to the
+// transaction.
 var errOnlyWrites = errors.New("read in a commit that only writes")
 
-// heard is what a call of [DB.Do] has learnt about the database. The interceptors
-// write it, because the error of the call is the same for a database that is down and
-// for one that answered promptly each time that another writer had won.
+// heard is what a call of [DB.Do] has learnt about the database. The interceptors fill
+// it in, because the call's error is the same for a database that is down and for one
+// that answered promptly each time that another writer had won.
 type heard struct {
 	answered atomic.Bool // to any request of the call
 	lost     atomic.Bool // against another writer, at least once
@@ -92,18 +93,20 @@ type heard struct {
 
 type heardKey struct{}
 
-// answered is an error of a call of which the database answered a part.
+// answered is the error of a call that failed although the database answered part of
+// it.
 type answered struct{ error }
 
 func (a answered) Unwrap() error { return a.error }
 
 // aborted is a request that lost against another writer. It has no Unwrap: the client
-// would find the code and pause for 1 to 4 s, which leaves three tries in three
-// seconds. [again] makes them instead.
+// would find the code, retry by itself, and pause for 1 to 4 s, which leaves three
+// tries in three seconds. [again] retries instead.
 type aborted struct{ error }
 
-// hear notes how the database answered a request, which may be a commit, and hides from
-// the client that another writer has won. A request outside of [DB.Do] passes unchanged.
+// hear notes how the database answered a request. commit says that the request is a
+// commit. It hides from the client that another writer has won. A request outside of
+// [DB.Do] passes unchanged.
 func hear(ctx context.Context, commit bool, err error) error {
 	h, ok := ctx.Value(heardKey{}).(*heard)
 	if !ok {
@@ -119,7 +122,7 @@ func hear(ctx context.Context, commit bool, err error) error {
 	}
 	switch code {
 	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled, codes.Internal, codes.Unknown:
-		// The library says the same where there was no answer.
+		// The library returns the same codes when there was no answer.
 		if commit {
 			h.open.Store(true)
 		}
@@ -129,7 +132,7 @@ func hear(ctx context.Context, commit bool, err error) error {
 	return err
 }
 
-// judged runs fn as one call, and gives its error in the words of this package.
+// judged runs fn as one call and returns one of this package's errors.
 func judged(fn func(context.Context) error) func(context.Context) error {
 	return func(ctx context.Context) error {
 		var h heard
@@ -145,7 +148,7 @@ type heardStream struct {
 
 func (s heardStream) RecvMsg(m any) error { return s.hear(s.ClientStream.RecvMsg(m)) }
 
-// judge turns the error of a call into the words of this package.
+// judge turns the error of a call into one of this package's errors.
 func (h *heard) judge(err error) error {
 	if err == nil {
 		return nil
@@ -172,9 +175,9 @@ const (
 	longestPause = 320 * time.Millisecond
 )
 
-// again repeats try for as long as another writer wins and there is time for one more
-// try: one that is cut off might have gone through without our knowing. Pauses are
-// random, so that those who met once do not meet again.
+// again repeats try while another writer wins and there is time for a whole further
+// try: one that is cut off might commit without our knowing. Pauses are random, so that
+// two writers that collided do not collide again.
 func again(ctx context.Context, try func() error) error {
 	for most := firstPause; ; most = min(2*most, longestPause) {
 		began := time.Now()

@@ -1,15 +1,14 @@
 // Package firestoredb is the only way the services reach Firestore.
 //
-// It promises that every call has a deadline, that a Firestore which is down is
-// noticed once and then refused at once (a breaker) instead of holding every
-// caller to its deadline, and that errors arrive in the words of this package:
-// [ErrNotFound], [ErrExists], [ErrStale], [ErrContended], or an apierr UNAVAILABLE.
-// It does not hide the client: stores build documents and queries with
+// Every call has a deadline. While Firestore is down, a breaker refuses calls at once,
+// so that not every caller waits for its deadline. Errors are this package's:
+// [ErrNotFound], [ErrExists], [ErrStale], [ErrContended], or an apierr UNAVAILABLE. The
+// package does not hide the client: stores build documents and queries with
 // cloud.google.com/go/firestore itself.
 //
-// Writers of one document that get in each other's way are no outage. A transaction
-// that loses tries again while there is time, after others of its account that lost
-// before, and then gets [ErrContended]. No account has more than a share of a process's
+// Contention between writers of one document is not an outage. A transaction that loses
+// waits for the account's transactions that lost before it, tries again while there is
+// time, and then gets [ErrContended]. No account has more than its share of a process's
 // calls in flight.
 package firestoredb
 
@@ -33,13 +32,13 @@ import (
 	"github.com/linkreel/linkreel/libs/turns"
 )
 
-// What a store can meet.
+// Errors that a store can get.
 var (
 	ErrNotFound = errors.New("no such document")
 	ErrExists   = errors.New("document already exists")
 	ErrStale    = errors.New("document changed meanwhile")
-	// ErrInvalid means that the database will never take this request: a value, a
-	// name or a size that it does not allow.
+	// ErrInvalid means that the database will never accept this request, because it does
+	// not allow a value, a name or a size in it.
 	ErrInvalid = errors.New("request is refused for good")
 
 	// ErrUncertain comes with an UNAVAILABLE when a commit was repeated because
@@ -47,9 +46,9 @@ var (
 	// likely the first try went through.
 	ErrUncertain = errors.New("outcome of the commit is not known")
 
-	// ErrContended comes with a RATE_LIMITED when other writers of the same documents
-	// were faster until the time was over. Nothing was committed: a call whose last try,
-	// or one before, may have gone through gets a plain UNAVAILABLE.
+	// ErrContended comes with a RATE_LIMITED when other writers of the same documents were
+	// faster until time ran out. Nothing was committed: if a try may have gone through,
+	// the call gets a plain UNAVAILABLE instead.
 	ErrContended = errors.New("other writers of the same documents were faster")
 )
 
@@ -57,32 +56,31 @@ var (
 type DB struct {
 	*firestore.Client
 	timeout time.Duration
-	known   atomic.Bool // to have this build's format, see [DB.Identity]
+	known   atomic.Bool // the database has this build's format, see [DB.Identity]
 	breaker *outage.Breaker
 	calls   *turns.Queue // of accounts
 	turns   *turns.Queue // of accounts whose transactions lost
 }
 
-// share is how many calls of one account are in flight at once. A connection to
+// share is how many calls of one account may be in flight at once. A connection to
 // Firestore carries a hundred.
 const share = 32
 
 type (
 	// Snap is a document as it was read.
 	Snap = *firestore.DocumentSnapshot
-	// Ref names a document. A nil Ref is the name that no document can have: what is
-	// read by it is not there.
+	// Ref names a document. A nil Ref names none: a read of it finds nothing.
 	Ref = *firestore.DocumentRef
 )
 
-// Broken is a document that is there and cannot be read.
+// Broken is a document that exists but cannot be decoded.
 type Broken struct {
 	Snap
 	Err error
 }
 
-// Do runs one or several calls under the database's deadline and maps the error.
-// what names the deed for the log: "get link".
+// Do runs one or several calls under the database's deadline and maps the error. what
+// names the action for the log: "get link".
 func (db *DB) Do(ctx context.Context, what string, fn func(ctx context.Context) error) error {
 	if !db.known.Load() && ctx.Value(firstContactKey{}) == nil {
 		if _, err := db.Identity(ctx); err != nil {
@@ -98,15 +96,15 @@ func (db *DB) Do(ctx context.Context, what string, fn func(ctx context.Context) 
 	return nil
 }
 
-// inLine runs do when it is the turn of the account for which ctx acts. What acts for
-// no account, and a call within a call, which would wait for itself, run at once.
+// inLine runs do when it is the turn of ctx's account. Work without an account runs at
+// once. So does a call within a call, which would otherwise wait for itself.
 func inLine(ctx context.Context, q *turns.Queue, do func() error) error {
 	p := identity.FromContext(ctx)
 	if p == nil || ctx.Value(heardKey{}) != nil {
 		return do()
 	}
 	if err := ctx.Err(); err != nil {
-		return Map(err) // the time went elsewhere
+		return Map(err) // the time was spent before this call
 	}
 	release, err := q.Enter(ctx, p.AccountID)
 	if errors.Is(err, context.DeadlineExceeded) {
@@ -119,9 +117,9 @@ func inLine(ctx context.Context, q *turns.Queue, do func() error) error {
 	return do()
 }
 
-// Tx runs fn as a transaction. fn may run several times and so must read first,
-// decide, write, and have no other effect; it must wrap errors with %w, else the
-// abort of a try is not seen.
+// Tx runs fn as a transaction. fn may run several times, so it must read first, decide,
+// write, and have no other effect. It must wrap errors with %w: otherwise Tx does not
+// see that a try was aborted.
 func (db *DB) Tx(ctx context.Context, what string, fn func(ctx context.Context, tx *firestore.Transaction) error, opts ...firestore.TransactionOption) error {
 	try := func(ctx context.Context) error { return db.RunTransaction(ctx, fn, opts...) }
 	err := db.Do(ctx, what, try)
@@ -133,15 +131,16 @@ func (db *DB) Tx(ctx context.Context, what string, fn func(ctx context.Context, 
 	return err
 }
 
-// Commit is [DB.Tx] for an fn that only writes: one call to the database, where a
-// transaction takes another to begin. A commit whose answer is lost is sent again, so
-// writes must bear to be made twice, or have a precondition that the second time fails.
+// Commit is [DB.Tx] for an fn that only writes. It makes one call to the database,
+// where a transaction needs another one to begin. A commit whose answer is lost is sent
+// again, so its writes must be idempotent or have a precondition that fails the second
+// time.
 func (db *DB) Commit(ctx context.Context, what string, fn func(ctx context.Context, tx *firestore.Transaction) error, opts ...firestore.TransactionOption) error {
 	return db.Tx(context.WithValue(ctx, onlyWritesKey{}, true), what, fn, opts...)
 }
 
-// Map turns the client's error into this package's words. Errors that already
-// have a code pass through.
+// Map turns an error of the client into one of this package's. Errors that already have
+// a code pass through.
 func Map(err error) error {
 	if err == nil {
 		return nil
@@ -155,7 +154,7 @@ func Map(err error) error {
 		return apierr.Down(err)
 	case code == codes.Canceled:
 		return fmt.Errorf("%w: %w", context.Canceled, err)
-	// Only the words tell it from a value that is refused for good; the code is the same.
+	// A value that is refused for good has the same code. Only the text differs.
 	case code == codes.InvalidArgument && strings.Contains(err.Error(), "referenced transaction"):
 		return apierr.Down(fmt.Errorf("%w: %w", ErrUncertain, err))
 	case code == codes.InvalidArgument:
@@ -174,8 +173,8 @@ func Map(err error) error {
 	return err
 }
 
-// Ref names a document by an id that may be a caller's words; nil for what cannot be
-// one of our identifiers, see [identity.ValidID].
+// Ref names a document by an id that may come from a caller. It is nil if the id cannot
+// be one of ours, see [identity.ValidID].
 func (db *DB) Ref(collection, id string) Ref {
 	if !identity.ValidID(id) {
 		return nil
@@ -183,8 +182,8 @@ func (db *DB) Ref(collection, id string) Ref {
 	return db.Collection(collection).Doc(id)
 }
 
-// Reader makes the reader of a kind of records of two functions: D is the document,
-// and of makes the record of it.
+// Reader makes a function that reads records. D is the type of the document, and of
+// turns a document into a record.
 func Reader[D, T any](of func(snap Snap, d *D) T) func(Snap) (T, error) {
 	return func(snap Snap) (out T, err error) {
 		var d D
@@ -195,12 +194,12 @@ func Reader[D, T any](of func(snap Snap, d *D) T) func(Snap) (T, error) {
 	}
 }
 
-// As reads a document as it is.
+// As decodes a document into D.
 func As[D any](snap Snap) (D, error) {
 	return Reader(func(_ Snap, d *D) D { return *d })(snap)
 }
 
-// Get reads one document; ErrNotFound when it is not there.
+// Get reads one document. The error is ErrNotFound if it does not exist.
 func Get[T any](ctx context.Context, db *DB, what string, ref Ref, read func(Snap) (T, error)) (out T, err error) {
 	if ref == nil {
 		return out, fmt.Errorf("%s: %w", what, ErrNotFound)
@@ -216,7 +215,7 @@ func Get[T any](ctx context.Context, db *DB, what string, ref Ref, read func(Sna
 	return out, err
 }
 
-// Lookup is [Get] for a document that may well be absent. Then found is false, without an error.
+// Lookup is [Get] for a document that may be absent. Then found is false and there is no error.
 func Lookup[T any](ctx context.Context, db *DB, what string, ref Ref, read func(Snap) (T, error)) (out T, found bool, err error) {
 	out, err = Get(ctx, db, what, ref, read)
 	if errors.Is(err, ErrNotFound) {
@@ -225,14 +224,14 @@ func Lookup[T any](ctx context.Context, db *DB, what string, ref Ref, read func(
 	return out, err == nil, err
 }
 
-// Exists reports whether a document is there.
+// Exists reports whether a document exists.
 func (db *DB) Exists(ctx context.Context, what string, ref Ref) (bool, error) {
 	_, found, err := Lookup(ctx, db, what, ref, func(snap Snap) (Snap, error) { return snap, nil })
 	return found, err
 }
 
-// Read reads documents in one call. Those of nil refs and those that are not there are
-// left out.
+// Read reads documents in one call. It leaves out nil refs and documents that do not
+// exist.
 func (db *DB) Read(ctx context.Context, what string, refs ...Ref) (snaps []Snap, err error) {
 	err = db.Do(ctx, what, func(ctx context.Context) error {
 		snaps, err = db.GetAll(ctx, slices.DeleteFunc(slices.Clone(refs), func(ref Ref) bool { return ref == nil }))
@@ -242,7 +241,7 @@ func (db *DB) Read(ctx context.Context, what string, refs ...Ref) (snaps []Snap,
 	return snaps, err
 }
 
-// Query reads what a query finds.
+// Query returns the documents that a query finds.
 func (db *DB) Query(ctx context.Context, what string, q firestore.Query) (snaps []Snap, err error) {
 	err = db.Do(ctx, what, func(ctx context.Context) error {
 		snaps, err = q.Documents(ctx).GetAll()
@@ -251,7 +250,7 @@ func (db *DB) Query(ctx context.Context, what string, q firestore.Query) (snaps 
 	return snaps, err
 }
 
-// List reads what a query finds. One document that cannot be read is an error.
+// List decodes the documents that a query finds. It fails if one cannot be decoded.
 func List[T any](ctx context.Context, db *DB, what string, q firestore.Query, read func(Snap) (T, error)) ([]T, error) {
 	snaps, err := db.Query(ctx, what, q)
 	if err != nil {
@@ -260,7 +259,7 @@ func List[T any](ctx context.Context, db *DB, what string, q firestore.Query, re
 	return ReadAll(snaps, read)
 }
 
-// ReadAll reads documents, all of which must be readable.
+// ReadAll decodes documents. It fails if one cannot be decoded.
 func ReadAll[T any](snaps []Snap, read func(Snap) (T, error)) ([]T, error) {
 	out, broken := Sift(snaps, read)
 	if len(broken) > 0 {
@@ -269,7 +268,7 @@ func ReadAll[T any](snaps []Snap, read func(Snap) (T, error)) ([]T, error) {
 	return out, nil
 }
 
-// Sift reads documents and keeps apart those that cannot be read.
+// Sift decodes documents, and returns those that cannot be decoded separately.
 func Sift[T any](snaps []Snap, read func(Snap) (T, error)) (out []T, broken []Broken) {
 	out = make([]T, 0, len(snaps))
 	for _, snap := range snaps {
@@ -282,7 +281,7 @@ func Sift[T any](snaps []Snap, read func(Snap) (T, error)) (out []T, broken []Br
 	return out, broken
 }
 
-// aside is how long a document that cannot be read is put off.
+// aside is how long a document that cannot be decoded is postponed.
 const aside = time.Hour
 
 // SetAside puts off a document that cannot be read: a queue is read in the order of
@@ -294,8 +293,8 @@ func (db *DB) SetAside(ctx context.Context, b Broken, path string, now time.Time
 	return IgnoreMoved(db.Update(ctx, "set aside", b.Ref, later, firestore.LastUpdateTime(b.UpdateTime)))
 }
 
-// IgnoreMoved is nil in place of the errors of a write whose document was changed or
-// removed since it was read, when whoever did that has the last word.
+// IgnoreMoved returns nil if a write failed because its document was changed or removed
+// since it was read. It is for writes that must give way to any other.
 func IgnoreMoved(err error) error {
 	if errors.Is(err, ErrStale) || errors.Is(err, ErrNotFound) {
 		return nil
@@ -303,7 +302,7 @@ func IgnoreMoved(err error) error {
 	return err
 }
 
-// Count counts what a query finds.
+// Count counts the documents that a query finds.
 func (db *DB) Count(ctx context.Context, what string, q firestore.Query) (n int64, err error) {
 	err = db.Do(ctx, what, func(ctx context.Context) error {
 		found, err := q.NewAggregationQuery().WithCount("n").Get(ctx)
@@ -313,7 +312,7 @@ func (db *DB) Count(ctx context.Context, what string, q firestore.Query) (n int6
 	return n, err
 }
 
-// Number reads an aggregate. A large sum comes as a float.
+// Number reads an aggregate. Firestore returns a large sum as a float.
 func Number(found firestore.AggregationResult, name string) int64 {
 	v, _ := found[name].(*firestorepb.Value)
 	return v.GetIntegerValue() + int64(v.GetDoubleValue())
@@ -338,7 +337,7 @@ func (db *DB) EraseAll(ctx context.Context, what string, q firestore.Query, page
 	}
 }
 
-// Create writes one document, which must not be there yet.
+// Create writes one document, which must not exist yet.
 func (db *DB) Create(ctx context.Context, what string, ref Ref, doc any) error {
 	return db.Do(ctx, what, func(ctx context.Context) error {
 		_, err := ref.Create(ctx, doc)
@@ -346,7 +345,7 @@ func (db *DB) Create(ctx context.Context, what string, ref Ref, doc any) error {
 	})
 }
 
-// Update writes fields of one document, which must be there.
+// Update writes fields of one document, which must exist.
 func (db *DB) Update(ctx context.Context, what string, ref Ref, updates []firestore.Update, when ...firestore.Precondition) error {
 	return db.Do(ctx, what, func(ctx context.Context) error {
 		_, err := ref.Update(ctx, updates, when...)
@@ -354,7 +353,7 @@ func (db *DB) Update(ctx context.Context, what string, ref Ref, updates []firest
 	})
 }
 
-// DeleteAll deletes documents in one commit. That one is not there is no error.
+// DeleteAll deletes documents in one commit. Documents that do not exist are ignored.
 func (db *DB) DeleteAll(ctx context.Context, what string, refs ...*firestore.DocumentRef) error {
 	if len(refs) == 0 {
 		return nil
@@ -369,7 +368,7 @@ func (db *DB) DeleteAll(ctx context.Context, what string, refs ...*firestore.Doc
 	})
 }
 
-// Find lists what a query finds, without its fields.
+// Find lists the documents that a query finds, without their fields.
 func (db *DB) Find(ctx context.Context, what string, q firestore.Query) (refs []*firestore.DocumentRef, err error) {
 	err = db.Do(ctx, what, func(ctx context.Context) error {
 		snaps, err := q.Select().Documents(ctx).GetAll()
@@ -382,7 +381,7 @@ func (db *DB) Find(ctx context.Context, what string, q firestore.Query) (refs []
 	return refs, err
 }
 
-// IDs is [DB.Find] for the ids alone.
+// IDs is [DB.Find] but returns only ids.
 func (db *DB) IDs(ctx context.Context, what string, q firestore.Query) ([]string, error) {
 	found, err := db.Find(ctx, what, q)
 	ids := make([]string, len(found))

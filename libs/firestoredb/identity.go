@@ -14,24 +14,24 @@ import (
 	"github.com/linkreel/linkreel/libs/outage"
 )
 
-// Format is the number of the format in which this build keeps records. It grows with a
-// change after which builds cannot read what each other wrote. From 1.0 on there are
-// rules for that (docs/versioning.md).
+// Format is the number of the format in which this build keeps records. It grows with
+// every change after which older and newer builds cannot read each other's records.
+// From 1.0 on there are rules for that (docs/versioning.md).
 const Format = 1
 
-// ErrFormat means that the database holds records of another format. They are neither
-// read nor changed: every call of [DB.Do] is refused.
+// ErrFormat means that the database holds records of another format. Every call of
+// [DB.Do] is refused, so they are neither read nor changed.
 var ErrFormat = errors.New("the database was written by another version of Linkreel")
 
-// identityDocument is where a database keeps its number, and that of its format.
+// identityDocument holds a database's id and the number of its format.
 type identityDocument struct {
 	ID     string `firestore:"id"`
 	Format int    `firestore:"format"`
 }
 
-// firstContact is the context of [DB.Identity], whose calls come before all others. It has
-// nothing of the call that happened to be the first: neither its account, which waits for
-// turns, nor that it only writes.
+// firstContact is the context of [DB.Identity], which runs before all other calls. It
+// hides the values of the call that happened to be first: its account, which would wait
+// for its turn, and the mark that it only writes.
 type firstContact struct{ context.Context }
 
 type firstContactKey struct{}
@@ -43,10 +43,10 @@ func (firstContact) Value(key any) any {
 	return nil
 }
 
-// Identity tells this database apart from every other one. It is the database's
-// name and a number that was drawn when it was first used: a backup that is restored
-// under another name has the number but not the name, an empty database under the
-// same name has the name but not the number.
+// Identity distinguishes this database from every other one. It is the database's name
+// and a random id that was generated when it was first used. A backup that is restored
+// under another name has the same id but not the same name. An empty database under the
+// same name has the same name but not the same id.
 //
 // It fails with [ErrFormat] for a database of another format.
 func (db *DB) Identity(ctx context.Context) (string, error) {
@@ -55,7 +55,7 @@ func (db *DB) Identity(ctx context.Context) (string, error) {
 	d, err := db.readIdentity(ctx, ref)
 	if errors.Is(err, ErrNotFound) {
 		if d, err = db.drawIdentity(ctx, ref); errors.Is(err, ErrNotFound) {
-			err = nil // there are records, but no number
+			err = nil // there are records, but no id
 		}
 	}
 	if err != nil {
@@ -82,8 +82,8 @@ func (db *DB) readIdentity(ctx context.Context, ref *firestore.DocumentRef) (d i
 	return d, err
 }
 
-// drawIdentity gives an empty database its number. Of several processes that draw at once
-// one is first; all of them take its number, which is there before its first record.
+// drawIdentity gives an empty database its id. If several processes do so at once, all of
+// them use the id of the first. It is written before the first record.
 func (db *DB) drawIdentity(ctx context.Context, ref *firestore.DocumentRef) (identityDocument, error) {
 	err := db.Do(ctx, "draw the database's number", func(ctx context.Context) error {
 		_, err := db.Collections(ctx).Next()
@@ -99,8 +99,8 @@ func (db *DB) drawIdentity(ctx context.Context, ref *firestore.DocumentRef) (ide
 	return db.readIdentity(ctx, ref)
 }
 
-// AwaitFormat returns once the database has answered. The error is for one of another
-// format, which ends the service.
+// AwaitFormat returns once the database has answered. A database of another format is
+// an error, which stops the service.
 func (db *DB) AwaitFormat(ctx context.Context) error {
 	for !db.known.Load() {
 		_, err := db.Identity(ctx)

@@ -38,7 +38,7 @@ type Config struct {
 	Timeout time.Duration `env:"FIRESTORE_TIMEOUT" envDefault:"3s"`
 }
 
-// Open connects; it does not wait for the server, so that a service starts while
+// Open connects without waiting for the server, so that a service starts even while
 // Firestore is down.
 func Open(ctx context.Context, cfg Config) (*DB, error) {
 	database := cfg.Database
@@ -46,8 +46,8 @@ func Open(ctx context.Context, cfg Config) (*DB, error) {
 		database = firestore.DefaultDatabaseID
 	}
 	var opts []option.ClientOption
-	// By default the pauses between tries to connect grow to two minutes, and a
-	// database that is back would be found that late.
+	// By default the pauses between connection attempts grow to two minutes, so we would
+	// notice as late as that that the database is back.
 	reconnect := grpc.WithConnectParams(grpc.ConnectParams{
 		Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
 		MinConnectTimeout: 2 * time.Second,
@@ -77,7 +77,7 @@ func Open(ctx context.Context, cfg Config) (*DB, error) {
 	return newDB(client, cfg.Timeout), nil
 }
 
-// bearer sends a token over a connection without TLS, which a local Firestore has.
+// bearer sends a token over a connection without TLS, as a local Firestore has.
 type bearer string
 
 func (b bearer) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
@@ -86,9 +86,9 @@ func (b bearer) GetRequestMetadata(context.Context, ...string) (map[string]strin
 
 func (bearer) RequireTransportSecurity() bool { return false }
 
-// Use wraps a client that is open already, in tests: nothing listens to what the
-// database answers, so the client repeats transactions at its own slow pace, and the
-// database's format is not looked at. Timeout 0 means three seconds.
+// Use wraps a client that is open already, for tests. It has no interceptors, so the
+// client retries transactions at its own slow pace. It does not check the database's
+// format. Timeout 0 means three seconds.
 func Use(client *firestore.Client, timeout time.Duration) *DB {
 	db := newDB(client, timeout)
 	db.known.Store(true)
@@ -99,14 +99,15 @@ func newDB(client *firestore.Client, timeout time.Duration) *DB {
 	return &DB{Client: client, timeout: orDefault(timeout),
 		calls: turns.NewQueue(turns.QueueOptions{Name: "firestore", Each: share}),
 		turns: turns.NewQueue(turns.QueueOptions{Name: "transaction", Each: 1}),
-		// Calls that began together run out of time together, so five failures say little
-		// before they are a second apart. One rest of a second: healing shows within a
-		// second or two.
+		// Calls that began together time out together, so five failures say little unless
+		// they span a second. With a rest of a second, recovery is noticed within a second or
+		// two.
 		breaker: outage.New(outage.Config{Name: "Firestore", Failures: 5, Over: time.Second, Rest: time.Second, Down: down})}
 }
 
-// down tells a database that is away from one that answers: one that answered a part
-// of the call, has forgotten a transaction, or finds a request too much.
+// down reports whether err means that the database is away. It is not away if it
+// answered part of the call, has forgotten a transaction, or refuses a request that is
+// too much.
 func down(err error) bool {
 	return outage.Down(err) && !errors.As(err, new(answered)) && !errors.Is(err, ErrUncertain) && status.Code(err) != codes.ResourceExhausted
 }
@@ -118,6 +119,6 @@ func orDefault(timeout time.Duration) time.Duration {
 	return timeout
 }
 
-// Close ends the connection, also one that was dialled for an Endpoint: the
-// client closes what it was given.
+// Close closes the connection, also one to an Endpoint: the client closes the
+// connection that it was given.
 func (db *DB) Close() error { return db.Client.Close() }

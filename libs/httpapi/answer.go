@@ -21,7 +21,7 @@ import (
 func JSON(c *fiber.Ctx, status int, v any) error {
 	var body bytes.Buffer
 	enc := json.NewEncoder(&body)
-	enc.SetEscapeHTML(false) // text is returned as it was sent
+	enc.SetEscapeHTML(false) // text is returned unchanged
 	if err := enc.Encode(v); err != nil {
 		return err
 	}
@@ -47,18 +47,18 @@ func NoContent(c *fiber.Ctx) error {
 	return nil
 }
 
-// ErrorBody is the one shape of an error answer.
+// ErrorBody is the body of every error response.
 func ErrorBody(e *apierr.Error, requestID string) []byte { return httpserver.ErrorBody(e, requestID) }
 
 // ETag is the strong tag of a record's revision.
 func ETag(rev int64) string { return fmt.Sprintf(`"r%d"`, rev) }
 
 // VariantETag is the tag of a representation that changes without an edit of the
-// record, such as one with a click count. If-Match compares its revision alone,
-// so that a click does not fail an edit; If-None-Match compares all of it.
+// record, such as one with a click count. If-Match compares only its revision, so that
+// a click does not make an edit fail. If-None-Match compares all of it.
 func VariantETag(rev int64, variant string) string { return fmt.Sprintf(`"r%d-%s"`, rev, variant) }
 
-// Match is a request's If-Match. The zero value holds for every record.
+// Match is a request's If-Match. The zero value matches every record.
 type Match struct{ tags []string }
 
 // IfMatch reads the If-Match header.
@@ -74,8 +74,8 @@ func IfMatch(c *fiber.Ctx) Match {
 	return m
 }
 
-// Check fails unless the record's present tag is one that the caller named. Weak
-// tags never match: the comparison is the strong one of RFC 9110 §13.1.1.
+// Check fails unless the caller named the record's current tag. Weak tags never match:
+// RFC 9110 §13.1.1 requires the strong comparison.
 func (m Match) Check(rev int64) error {
 	if m.tags == nil {
 		return nil
@@ -90,8 +90,8 @@ func (m Match) Check(rev int64) error {
 	return apierr.New(apierr.PreconditionFailed, "The record has changed since you read it.")
 }
 
-// NotModified reports whether the caller's If-None-Match names tag, and answers
-// 304 when it does. It sets the ETag either way.
+// NotModified reports whether the caller's If-None-Match names tag, and answers 304 if
+// so. It sets the ETag in both cases.
 func NotModified(c *fiber.Ctx, tag string) bool {
 	c.Set(fiber.HeaderETag, tag)
 	for given := range strings.SplitSeq(c.Get(fiber.HeaderIfNoneMatch), ",") {
@@ -103,8 +103,8 @@ func NotModified(c *fiber.Ctx, tag string) bool {
 	return false
 }
 
-// Limit reads the list query "limit": 1 to 100, 20 when absent. Anything else is
-// refused, not clamped, so that a caller's mistake shows.
+// Limit reads the query parameter "limit" of a list: 1 to 100, 20 if absent. Other
+// values are refused, not clamped, so that callers notice their mistakes.
 func Limit(c *fiber.Ctx) (int, []apierr.Detail) {
 	if !c.Context().QueryArgs().Has("limit") {
 		return 20, nil
@@ -126,10 +126,10 @@ func (a *API) ClientIP(c *fiber.Ctx) netip.Addr { return a.opt.Proxies.Client(c.
 // NewServer is [httpserver.New].
 func NewServer(h fasthttp.RequestHandler) *fasthttp.Server { return httpserver.New(h) }
 
-// AcceptsGzip reports whether the caller takes an answer in gzip. It reads
-// Accept-Encoding by RFC 9110 §12.5.3: a coding with q=0 is refused, and * stands
-// for those that are not named. A caller who sends no such header gets plain bytes,
-// since many programs cannot unpack.
+// AcceptsGzip reports whether the caller accepts an answer in gzip. It reads
+// Accept-Encoding as RFC 9110 §12.5.3 says: a coding with q=0 is refused, and * means
+// all codings that are not named. A caller that sends no such header gets uncompressed
+// bytes, since many programs cannot decompress.
 func AcceptsGzip(c *fiber.Ctx) bool {
 	accepted, named := false, false
 	for part := range strings.SplitSeq(c.Get(fiber.HeaderAcceptEncoding), ",") {
@@ -149,7 +149,7 @@ func AcceptsGzip(c *fiber.Ctx) bool {
 	return accepted
 }
 
-// methodsOf are those that the routes of path take.
+// methodsOf lists the methods of the routes that match path.
 func methodsOf(app *fiber.App, path string) (out []string) {
 	for _, stack := range app.Stack() {
 		for _, r := range stack {
@@ -162,7 +162,7 @@ func methodsOf(app *fiber.App, path string) (out []string) {
 	return out
 }
 
-// fail writes e; it is the only place that does.
+// fail writes e. No other code writes errors.
 func (a *API) fail(c *fiber.Ctx, e *apierr.Error) {
 	ctx := c.UserContext()
 	switch {
@@ -172,6 +172,7 @@ func (a *API) fail(c *fiber.Ctx, e *apierr.Error) {
 		a.opt.Log.WarnContext(ctx, "request refused", "service", a.opt.Name, "route", c.Route().Path, "error", e)
 	}
 	res := c.Response()
+	// The handler may have set these before it failed.
 	res.Header.Del(fiber.HeaderLocation)
 	res.Header.Del(fiber.HeaderETag)
 	if e.RetryAfter > 0 || e.Code == apierr.RateLimited || e.Code == apierr.Unavailable {

@@ -7,16 +7,16 @@ import (
 	"github.com/gofiber/fiber/v2"
 )
 
-// What pages of other origins may send and read.
+// The headers that pages of other origins may send and read.
 const (
 	corsHeaders = "Authorization, Content-Type, Idempotency-Key, If-Match, If-None-Match"
 	corsExposed = "ETag, Idempotent-Replayed, Link, Location, RateLimit, RateLimit-Policy, Retry-After, " +
 		"X-RateLimit-Limit, X-RateLimit-Remaining, X-RateLimit-Reset, X-Request-Id"
 )
 
-// cors lets pages of the configured origins call /api/, and answers a browser's
-// question beforehand; it reports whether it did. The answer to that question
-// needs no key, as browsers send none with it.
+// cors lets pages of the configured origins call /api/. It answers preflight requests
+// and reports whether it did. A preflight needs no key, because browsers send none with
+// it.
 func (a *API) cors(c *fiber.Ctx) (answered bool) {
 	if len(a.opt.CORSOrigins) == 0 || !strings.HasPrefix(c.Path(), "/api/") {
 		return false
@@ -37,7 +37,7 @@ func (a *API) cors(c *fiber.Ctx) (answered bool) {
 	}
 	methods := methodsOf(a.app, c.Path())
 	if len(methods) == 0 {
-		return false // the 404 of an address that is not there
+		return false // no route here: answer with the usual 404
 	}
 	c.Set(fiber.HeaderAccessControlAllowMethods, strings.Join(methods, ", "))
 	c.Set(fiber.HeaderAccessControlAllowHeaders, corsHeaders)

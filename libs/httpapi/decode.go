@@ -27,7 +27,7 @@ type Optional[T any] struct {
 	Value T
 }
 
-// UnmarshalJSON is called only for a field that is there.
+// UnmarshalJSON is called only for a field that is present.
 func (o *Optional[T]) UnmarshalJSON(b []byte) error {
 	*o = Optional[T]{Set: true}
 	if string(b) == "null" {
@@ -45,11 +45,11 @@ func (o *Optional[T]) Ptr() *T {
 	return &o.Value
 }
 
-// Fields collects what is wrong with a request, so that a caller learns of every
-// bad field at once. It names [apierr.MaxDetails] of them and counts the rest.
+// Fields collects the broken rules of a request, so that a caller gets all of them at
+// once. It lists up to [apierr.MaxDetails] and counts the rest.
 type Fields struct {
-	// Unknown names the body's fields that the destination has no place for, in
-	// the body's order; the first of them, when there are very many.
+	// Unknown names the body's fields that the destination does not have, in the body's
+	// order. If there are very many, it has only the first ones.
 	Unknown []string
 	details []apierr.Detail
 	broken  map[string]bool // by field
@@ -57,7 +57,7 @@ type Fields struct {
 	schema  *jsonschema.Schema // of the body; nil when it has none
 }
 
-// Add notes broken rules. A field keeps its first broken rule only.
+// Add adds broken rules. Only the first one of each field is kept.
 func (f *Fields) Add(details ...apierr.Detail) {
 	for _, d := range details {
 		if f.HasError(d.Field) {
@@ -75,8 +75,8 @@ func (f *Fields) Add(details ...apierr.Detail) {
 	}
 }
 
-// HasError reports whether a rule of field is broken already; its value is not to
-// be validated further.
+// HasError reports whether a rule of field is broken already. Then do not validate its
+// value further.
 func (f *Fields) HasError(field string) bool { return f.broken[field] }
 
 // Err is a VALIDATION_ERROR with the details, nil when there are none.
@@ -87,17 +87,18 @@ func (f *Fields) Err() error {
 	return apierr.InvalidSome(f.more, f.details...)
 }
 
-// Decode reads the body into dst, a pointer to a struct with json tags. The
-// error is for a body that is not one JSON object (INVALID_JSON) or of another
-// type (UNSUPPORTED_MEDIA_TYPE); broken field rules are in Fields, to which the
-// handler adds what schemas cannot say before it calls [Fields.Err].
+// Decode reads the body into dst, a pointer to a struct with json tags. The error is
+// INVALID_JSON for a body that is not one JSON object, and UNSUPPORTED_MEDIA_TYPE for
+// one of another type. Broken field rules are in Fields. The handler adds those that
+// schemas cannot express and then calls [Fields.Err].
 //
-// A JSON name fits only itself: "URL" is not "url". A name that the contract does
-// not know is rejected or listed in [Fields.Unknown], as the operation's schema
-// says; a PATCH of which no name is known is always rejected. Query parameters that
-// the contract does not know are reported here too. Fields with broken rules keep
-// their zero value.
+// JSON names are case-sensitive: "URL" is not "url". A name that the contract does not
+// know is rejected or listed in [Fields.Unknown], as the operation's schema says. A
+// PATCH with no known name is always rejected. Unknown query parameters are reported
+// here too. Fields with broken rules keep their zero value.
 func Decode(c *fiber.Ctx, dst any) (*Fields, error) {
+	// A body without a Content-Type counts as JSON. Comparing first avoids parsing the most common
+	// header in isJSON.
 	media := c.Get(fiber.HeaderContentType)
 	if media != "" && media != fiber.MIMEApplicationJSON && !isJSON(media) {
 		return nil, apierr.New(apierr.UnsupportedMediaType, "Send the body as application/json.")
@@ -140,8 +141,8 @@ func isJSON(contentType string) bool {
 	return err == nil && media == fiber.MIMEApplicationJSON && (params["charset"] == "" || strings.EqualFold(params["charset"], "utf-8"))
 }
 
-// DecodeObject is Decode for one JSON object that is strict already, such as an
-// item of a bulk request. schema may be nil.
+// DecodeObject is Decode for one JSON object that was parsed strictly already, such as
+// an item of a bulk request. schema may be nil.
 func DecodeObject(raw []byte, schema *jsonschema.Schema, dst any) (*Fields, error) {
 	o, err := parseObject(raw)
 	if err != nil {
@@ -169,8 +170,8 @@ func decodeObject(o *object, schema *jsonschema.Schema, dst any, unknown int) (*
 	return fields, nil
 }
 
-// fill decodes each member into the struct field of exactly its name and takes
-// it out of the members.
+// fill decodes each member into the struct field with exactly its name and removes it
+// from the members.
 func fill(dst reflect.Value, o *object, fields *Fields) {
 	for i := range dst.NumField() {
 		name, _, _ := strings.Cut(dst.Type().Field(i).Tag.Get("json"), ",")
@@ -198,18 +199,18 @@ func fill(dst reflect.Value, o *object, fields *Fields) {
 	}
 }
 
-// paired is a JSON string in which every escaped surrogate has its other half. Go
-// decodes one without it to U+FFFD, which a text may hold too.
+// paired matches a JSON string in which every escaped surrogate has its other half. Go
+// decodes half a pair to U+FFFD, but text may also contain U+FFFD itself.
 var paired = regexp.MustCompile(`(?i)^([^\\]|\\[^u]|\\u[^d]|\\ud[0-7]|\\ud[89ab]..\\ud[c-f])*$`)
 
-// What an answer repeats of a caller's unknown names, in bytes. A bulk answer has
-// up to a hundred items.
+// How many bytes of a caller's unknown names an answer repeats. A bulk answer has up to
+// a hundred items.
 const (
 	maxUnknown     = 8 << 10
 	maxUnknownItem = 400
 )
 
-// unknownNames are the names that fill has left, in the body's order, up to a
+// unknownNames lists the names that fill has left over, in the body's order, up to a
 // total of bytes.
 func unknownNames(o *object, bytes int) []string {
 	var out []string
@@ -225,15 +226,15 @@ func unknownNames(o *object, bytes int) []string {
 	return out
 }
 
-// Bounds of a body beyond its size. The largest sensible one, a bulk request that
+// Bounds of a body, besides its size. The largest sensible body, a bulk request that
 // uses every field, has about 4,000 values.
 const (
 	maxDepth  = 32     // how deeply a body may nest
 	maxValues = 10_000 // how many values it may hold
 )
 
-// object is a strict JSON object: what it holds, for schemas, and its members as
-// they were written, for decoding.
+// object is a strict JSON object: its parsed value, for schemas, and its raw members,
+// for decoding.
 type object struct {
 	value   map[string]any
 	members map[string]json.RawMessage
@@ -249,9 +250,9 @@ var (
 
 func invalidJSON(message string) error { return apierr.New(apierr.InvalidJSON, message) }
 
-// parseObject reads exactly one JSON object in UTF-8 without duplicate names
-// (RFC 8259, and I-JSON's rule on names, RFC 7493 §2.3). It stops at the first
-// breach, so that its cost is bounded by the body's size and by maxValues.
+// parseObject reads exactly one JSON object in UTF-8 without duplicate names (RFC 8259,
+// and I-JSON's rule on names, RFC 7493 §2.3). It stops at the first violation, so that
+// its cost is bounded by the body's size and by maxValues.
 func parseObject(body []byte) (*object, error) {
 	if !utf8.Valid(body) {
 		return nil, invalidJSON("The body is not valid UTF-8.")
@@ -276,8 +277,8 @@ func parseObject(body []byte) (*object, error) {
 	return nil, err
 }
 
-// parser reads token by token, since the decoder itself keeps the last of
-// several members of one name, and knows no bounds.
+// parser reads token by token, because the decoder itself keeps the last of several
+// members with the same name and has no bounds.
 type parser struct {
 	*json.Decoder
 	body   []byte
@@ -293,7 +294,7 @@ func (p *parser) object(depth int) (map[string]any, error) {
 		if err != nil {
 			return nil, err
 		}
-		name, _ := token.(string) // the decoder takes nothing else for a name
+		name, _ := token.(string) // the decoder accepts only strings as names
 		if _, twice := out[name]; twice {
 			return nil, errTwice
 		}
@@ -347,11 +348,12 @@ func (p *parser) array(depth int) ([]any, error) {
 	return out, err
 }
 
-// tame keeps numbers cheap to judge. Schemas compare exact fractions, and the
-// exact value of 1e999999 has a million digits; a long number becomes the nearest
-// float64, and one beyond those the largest or smallest that schemas need to see.
+// tame keeps numbers cheap to validate. Schemas compare exact fractions, and the exact
+// value of 1e999999 has a million digits. So a long number becomes the nearest float64,
+// and one out of float64's range becomes ±1e309, which is beyond every bound in a
+// schema.
 func tame(number json.Number) json.Number {
-	const plain = 40 // longer than any number that a field wants
+	const plain = 40 // longer than any number that a field accepts
 	if len(number) <= plain && !strings.ContainsAny(string(number), "eE") {
 		return number
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/linkreel/linkreel/libs/apierr"
 )
 
-// addFailures turns the leaves of a schema failure into details, one a field.
+// addFailures turns the leaves of a schema failure into details, one per field.
 func (f *Fields) addFailures(e *jsonschema.ValidationError) {
 	for i := range e.InstanceLocation {
 		if i > 0 && f.HasError(strings.Join(e.InstanceLocation[:i], ".")) {
@@ -32,8 +32,8 @@ func (f *Fields) addFailures(e *jsonschema.ValidationError) {
 	}
 	switch e.ErrorKind.(type) {
 	case *kind.AnyOf, *kind.OneOf:
-		// The branches contradict each other; what a caller can use is that no
-		// accepted type fits.
+		// The branches contradict each other. All that helps the caller is that no accepted
+		// type fits.
 		f.Add(apierr.Detail{Field: location(e), Code: apierr.InvalidType, Message: "This field has another type."})
 		return
 	}
@@ -78,7 +78,7 @@ func detailsOf(e *jsonschema.ValidationError) []apierr.Detail {
 	case *kind.Enum:
 		var want []string
 		for _, v := range k.Want {
-			if v != nil { // null stands for an absent field
+			if v != nil { // null means that the field is absent
 				want = append(want, fmt.Sprint(v))
 			}
 		}
@@ -91,7 +91,8 @@ func detailsOf(e *jsonschema.ValidationError) []apierr.Detail {
 
 func location(e *jsonschema.ValidationError) string { return strings.Join(e.InstanceLocation, ".") }
 
-// addQuery notes the parameters that the operation does not have.
+// addQuery adds the parameters that the operation does not have. params are those that
+// it has, and whether each may be repeated.
 func (f *Fields) addQuery(args *fasthttp.Args, params map[string]bool) {
 	known := slices.Sorted(maps.Keys(params))
 	seen := map[string]bool{}
@@ -102,14 +103,16 @@ func (f *Fields) addQuery(args *fasthttp.Args, params map[string]bool) {
 		case !ok && name != "": // an empty name is a stray & or =
 			f.addUnknownName(nil, name, known, "parameter")
 		case ok && seen[name] && !repeatable:
+			// No handler reads a second value, so it would be ignored as silently as an unknown
+			// parameter.
 			f.Add(apierr.Detail{Field: name, Code: apierr.Unknown, Message: "Send this parameter once. It takes a single value."})
 		}
 		seen[name] = true
 	}
 }
 
-// addBody notes the names in a body that nobody will read. Anything but an object
-// with names says nothing that could be lost.
+// addBody adds the names in a body that the operation does not read. A body without
+// names has nothing that could be lost.
 func (f *Fields) addBody(body []byte) {
 	o, err := parseObject(body)
 	if err != nil {
@@ -120,13 +123,13 @@ func (f *Fields) addBody(body []byte) {
 	}
 }
 
-// addUnknown notes the names that a closed object does not have.
+// addUnknown adds the names that a closed object does not have.
 func (f *Fields) addUnknown(at, names []string) {
 	var known []string
 	if s := schemaAt(f.schema, at); s != nil {
 		known = editable(s)
 	}
-	slices.Sort(names) // the library gives them in any order
+	slices.Sort(names) // the library returns them in any order
 	for _, name := range names {
 		f.addUnknownName(at, name, known, "field")
 	}
@@ -134,7 +137,7 @@ func (f *Fields) addUnknown(at, names []string) {
 
 func (f *Fields) addUnknownName(at []string, name string, known []string, what string) {
 	if len(f.details) >= apierr.MaxDetails {
-		f.more++ // counted alone: looking for near misses costs time
+		f.more++ // only counted, because looking for near misses takes time
 		return
 	}
 	message := "There is no such " + what + " here."
@@ -148,10 +151,10 @@ func (f *Fields) addUnknownName(at []string, name string, known []string, what s
 	f.Add(apierr.Detail{Field: strings.Join(append(slices.Clone(at), shown), "."), Code: apierr.Unknown, Message: message})
 }
 
-// maxShownName bounds what an answer repeats of an unknown name, in code points.
+// maxShownName bounds how much of an unknown name an answer repeats, in code points.
 const maxShownName = 100
 
-// nothingKnown rejects a change that names fields and none of them is known.
+// nothingKnown rejects a change that names only unknown fields.
 func (f *Fields) nothingKnown(names []string) {
 	s := schemaAt(f.schema, nil)
 	if closed(s) {
@@ -165,7 +168,7 @@ func (f *Fields) nothingKnown(names []string) {
 	f.addUnknown(nil, slices.Clone(names))
 }
 
-// hint extends "required" for a field that came under a name much like its own.
+// hint extends the message for a missing field if the body has a similar name.
 func (f *Fields) hint() {
 	for i := range f.details {
 		d := &f.details[i]
@@ -181,7 +184,7 @@ func (f *Fields) hint() {
 	}
 }
 
-// schemaAt follows a path of property names; nil when it leads nowhere.
+// schemaAt follows a path of property names; nil if there is no such property.
 func schemaAt(s *jsonschema.Schema, at []string) *jsonschema.Schema {
 	for s != nil {
 		for s.Ref != nil {
@@ -200,7 +203,7 @@ func closed(s *jsonschema.Schema) bool {
 	return is && !open
 }
 
-// editable are the names that a caller can set.
+// editable lists the names that a caller can set.
 func editable(s *jsonschema.Schema) []string {
 	var out []string
 	for name, p := range s.Properties {
@@ -213,8 +216,9 @@ func editable(s *jsonschema.Schema) []string {
 }
 
 // nearest is the known name that name was probably meant to be; "" when none is near.
-// It sees other spellings (snake_case, singular and plural), up to two wrong letters,
-// and a name that ends with the known one as a word: destinationUrl is nearest to url.
+// It recognises other spellings (snake_case, singular and plural), up to two wrong
+// letters, and a name that ends with the known one as a word: destinationUrl is nearest
+// to url.
 func nearest(name string, known []string) string {
 	if len(name) > 64 {
 		return ""
@@ -229,7 +233,7 @@ func nearest(name string, known []string) string {
 			d = 0
 		case d <= allowed(want):
 		case len(want) >= 3 && strings.EqualFold(lastWord(name), k):
-			d = 3 // behind every misspelling
+			d = 3 // after every misspelling
 		default:
 			continue
 		}
@@ -240,7 +244,8 @@ func nearest(name string, known []string) string {
 	return best
 }
 
-// allowed is how many letters of a name may be wrong. Any short word is near any other.
+// allowed is how many letters of a name may be wrong: the fewer, the shorter the name,
+// because any short word is near any other.
 func allowed(name string) int {
 	switch n := len(name); {
 	case n < 3:
@@ -252,7 +257,8 @@ func allowed(name string) int {
 	}
 }
 
-// plain is a name without what differs between styles of spelling.
+// plain is a name in lower case with only letters and digits, the same for all styles
+// of spelling.
 func plain(name string) string {
 	return strings.Map(func(r rune) rune {
 		if !unicode.IsLetter(r) && !unicode.IsDigit(r) {

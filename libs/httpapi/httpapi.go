@@ -1,15 +1,16 @@
-// Package httpapi is how every Linkreel service speaks HTTP: one server setup,
-// one order of checks, one body format, one place that writes errors.
+// Package httpapi serves the HTTP APIs of all Linkreel services with one server setup,
+// one order of checks, one body format and one place that writes errors.
 //
-// A request passes: recover, request id and span, access line and metric,
-// deadline, CORS; then, on a route that needs a key: key (401), rate limit (429),
-// suspension, scope and plan (403), the turn among changes of the same record (429),
-// Idempotency-Key on POST; then the handler.
-// What no route should see (several Hosts, a packed body) ends in libs/httpserver.
-// Handlers return errors and never choose a status for one.
+// A request passes: recover, request id and span, access line and metric, deadline,
+// CORS; then, on a route that needs a key: key (401), rate limit (429), suspension,
+// scope and plan (403), its turn among changes of the same record (429),
+// Idempotency-Key on POST; then the handler. libs/httpserver refuses requests that no
+// route should see (several Hosts, a compressed body). Handlers return errors and never
+// choose a status for one.
 //
-// Fiber reuses its buffers and does not cancel: handlers pass c.UserContext(),
-// which carries the deadline, the principal and the trace, and never c itself.
+// Fiber reuses its buffers and never cancels its context. So handlers pass on
+// c.UserContext(), which carries the deadline, the principal and the trace, and never c
+// itself.
 package httpapi
 
 import (
@@ -48,8 +49,8 @@ import (
 	"github.com/linkreel/linkreel/libs/turns"
 )
 
-// Authenticator turns a bearer token into a principal and charges the account's
-// rate limit, in one step. *apikey.Client is the one in use.
+// Authenticator turns a bearer token into a principal and charges the account's rate
+// limit, in one step. *apikey.Client implements it.
 type Authenticator interface {
 	Authenticate(ctx context.Context, bearer string, from netip.Addr) (apikey.Decision, error)
 	Charge(ctx context.Context, p *identity.Principal, cost int) (apikey.Limit, error)
@@ -59,20 +60,20 @@ type Authenticator interface {
 type Options struct {
 	// Name is the service's name in spans, metrics and log lines.
 	Name string
-	// Auth answers for keys; nil on an API without routes that need one.
+	// Auth verifies keys; nil for an API without routes that need a key.
 	Auth Authenticator
 	// Idempotency keeps answers to POSTs; nil ignores the Idempotency-Key header.
 	Idempotency *idempotency.Firestore
-	// Proxies say whose X-Forwarded-For is believed.
+	// Proxies are the proxies whose X-Forwarded-For is trusted.
 	Proxies httpserver.Proxies
-	// BaseURL is the product's base address. When it is an https address, browsers
-	// that come to its host are told to stay on https.
+	// BaseURL is the product's base address. If it is an https address, its host tells
+	// browsers to stay on https.
 	BaseURL string
 	// CORSOrigins are the origins whose pages may call the API, such as
 	// https://app.example.com; "*" is any. Pages send no cookies, so the caller's
 	// key is the only credential.
 	CORSOrigins []string
-	// Peers says that only services of ours call: their traces continue here.
+	// Peers means that only our own services call, so their traces continue here.
 	Peers bool
 	// Timeout bounds a request; 0 means ten seconds.
 	Timeout time.Duration
@@ -85,14 +86,14 @@ type Options struct {
 	Log *slog.Logger
 }
 
-// API is a set of routes with everything above around them.
+// API is a set of routes with these checks around them.
 type API struct {
 	opt     Options
 	app     *fiber.App
 	tracer  trace.Tracer
 	misses  *ratelimit.Misses // of idempotency records, by revoked keys
 	changes *turns.Queue      // of records, by account and id
-	turns   *turns.Queue      // of routes whose requests an account makes in turn
+	turns   *turns.Queue      // of the routes that are [Access.InTurn], by account
 	routes  []Route
 	finds   map[string]fiber.Handler // by path; see Finds
 }
@@ -100,22 +101,22 @@ type API struct {
 // Route is a method and a path in Fiber's form ("/api/v1/links/:id").
 type Route struct{ Method, Path string }
 
-// Access is what a route demands beyond a valid key. The zero value demands
-// nothing more.
+// Access is what a route requires beyond a valid key. The zero value requires nothing
+// more.
 type Access struct {
 	Scope identity.ScopeSet
 	Plan  identity.Plan // the lowest plan that may call
-	// Repeatable is for a POST that may revoke the key it is called with. When its
-	// answer is lost, the caller has neither the old key nor the new one, so a key
-	// that is revoked by now may still repeat a request that it made before, by its
+	// Repeatable is for a POST that may revoke the key it is called with. If its answer is
+	// lost, the caller has neither the old key nor the new one. So a key that is now
+	// revoked may still repeat a request that it made before, with the same
 	// Idempotency-Key.
 	Repeatable bool
-	// OneCommit is for a POST that does all that it does in one change of package record,
-	// and writes its answer ([Created]) before that commits. The answer is then kept in
-	// the same commit, and nothing is noted before.
+	// OneCommit is for a POST that does all its work in one change of package record and
+	// writes its answer ([Created]) before the change commits. The answer is then stored
+	// in the same commit, so no record is needed before.
 	OneCommit bool
-	// InTurn is for a route whose requests are large. Of one account a process runs one
-	// at a time; the others wait, as long as their deadline allows.
+	// InTurn is for a route with large requests. A process runs one request of each
+	// account at a time. The others wait, as long as their deadline allows.
 	InTurn bool
 }
 
@@ -139,7 +140,7 @@ func New(opt Options) *API {
 	a.app = fiber.New(fiber.Config{
 		AppName:               opt.Name,
 		DisableStartupMessage: true,
-		Immutable:             true, // a handler's strings outlive it: in caches, goroutines and spans
+		Immutable:             true, // strings outlive their handler, in caches, goroutines and spans
 		CaseSensitive:         true,
 		StrictRouting:         true,
 		BodyLimit:             httpserver.MaxBody,
@@ -149,12 +150,12 @@ func New(opt Options) *API {
 	return a
 }
 
-// changesWaiting is how many changes of one record wait for the one that runs.
+// changesWaiting is how many changes of one record may wait for the one that runs.
 const changesWaiting = 16
 
-// Handle adds a route that needs a key. Requests of one account that change the same
-// record, which is the first parameter of path, run one after the other in a process:
-// side by side they would only make each other's transactions start again.
+// Handle adds a route that needs a key. In a process, requests of one account that
+// change the same record (the first parameter of path) run one after the other. Running
+// at the same time, they would only make each other's transactions retry.
 func (a *API) Handle(method, path string, access Access, h fiber.Handler) {
 	h = a.strict(method, path, h)
 	_, record, _ := strings.Cut(path, "/:")
@@ -183,8 +184,8 @@ func (a *API) Handle(method, path string, access Access, h fiber.Handler) {
 }
 
 // changeOf waits until no other request of the account changes the record. It waits for
-// half of the request's time at most: what has its turn later could not end, and nobody
-// would know whether it was done.
+// at most half of the request's time. A change that began later might run into the
+// deadline, and the caller would not know whether it was made.
 func changeOf(c *fiber.Ctx, line *turns.Queue, record string) (done func(), err error) {
 	ctx := c.UserContext()
 	if end, ok := ctx.Deadline(); ok {
@@ -199,9 +200,10 @@ func changeOf(c *fiber.Ctx, line *turns.Queue, record string) (done func(), err 
 	return done, err
 }
 
-// HandleToken adds a route for the holder of one token that the deployment sets,
-// such as the operator's; see [OnlyBearer]. Its POSTs take an Idempotency-Key, kept
-// under account, which is no account's id. mark puts into ctx who acts.
+// HandleToken adds a route for the holder of one token that the deployment sets, such
+// as the operator's; see [OnlyBearer]. Its POSTs accept an Idempotency-Key. Their
+// records are kept under account, which is not the id of a real account. mark puts the
+// actor into ctx.
 func (a *API) HandleToken(method, path, token, message, account string, mark func(context.Context) context.Context, h fiber.Handler) {
 	h = a.strict(method, path, h)
 	a.add(method, path, OnlyBearer(token, message, func(c *fiber.Ctx) error {
@@ -226,11 +228,11 @@ func (a *API) add(method, path string, h fiber.Handler) {
 	}
 }
 
-// Finds tells what an operation that reads no JSON body looks up first. A 403 and a 404
-// go before a 400, so when such a request has an unknown name, find runs first and its
-// error is the answer. It must change nothing. Without it such a request is a 400
-// whether or not the record exists and the caller may do this to it. A read needs none:
-// it is tried itself.
+// Finds sets the lookup for an operation without a JSON body. A 403 or a 404 takes
+// precedence over a 400. So when such a request has an unknown name, find runs first,
+// and its error is the answer. find must change nothing. Without a find such a request
+// gets 400, even if the record does not exist or the caller may not do this. A GET
+// needs no find, because its handler runs instead.
 func (a *API) Finds(method, path string, find fiber.Handler) {
 	if a.finds == nil {
 		a.finds = map[string]fiber.Handler{}
@@ -242,10 +244,9 @@ type operationKey struct{}
 
 var pathParam = regexp.MustCompile(`:(\w+)`)
 
-// strict rejects what a request names and its operation does not know: query
-// parameters, and fields of a body that the operation does not take. It knows the
-// names from the API document. A route that is not in it (a page, a redirect, a
-// callback) is left alone: those ignore unknown parameters.
+// strict rejects unknown query parameters, and the fields of a body that the operation
+// does not take. The API document has the known names. A route that is not in it (a
+// page, a redirect, a callback) ignores unknown parameters.
 func (a *API) strict(method, path string, h fiber.Handler) fiber.Handler {
 	op := apispec.Load().Operation(method, pathParam.ReplaceAllString(path, "{$1}"))
 	if op == nil {
@@ -253,8 +254,8 @@ func (a *API) strict(method, path string, h fiber.Handler) fiber.Handler {
 	}
 	return func(c *fiber.Ctx) error {
 		if op.Schema != nil {
-			// The handler decides what goes before a 400. Decode reports the parameters
-			// together with what is wrong in the body.
+			// The handler decides which errors take precedence over a 400. Decode reports the
+			// parameters together with the errors in the body.
 			c.Locals(operationKey{}, op)
 			return h(c)
 		}
@@ -277,8 +278,8 @@ func (a *API) strict(method, path string, h fiber.Handler) fiber.Handler {
 	}
 }
 
-// first answers what goes before a 400. Reads do so themselves; what they answer is
-// dropped.
+// first returns the error that takes precedence over a 400. For a GET it runs the
+// handler and drops its answer.
 func (a *API) first(c *fiber.Ctx, method, path string, h fiber.Handler) error {
 	find := a.finds[method+path]
 	if find == nil && method == fiber.MethodGet {
@@ -295,11 +296,11 @@ func (a *API) first(c *fiber.Ctx, method, path string, h fiber.Handler) error {
 	return err
 }
 
-// Routes lists what Handle and Public added, for the test that compares it with
-// the API document.
+// Routes lists the routes that were added, for the test that compares them with the API
+// document.
 func (a *API) Routes() []Route { return a.routes }
 
-// Handler is the finished API. It must be taken after the last route.
+// Handler returns the finished API. Call it after the last route was added.
 func (a *API) Handler() fasthttp.RequestHandler {
 	a.app.Use(func(c *fiber.Ctx) error {
 		if allow := methodsOf(a.app, c.Path()); len(allow) > 0 {
@@ -310,7 +311,8 @@ func (a *API) Handler() fasthttp.RequestHandler {
 	h := a.app.Handler()
 	return httpserver.StrictTransport(a.opt.BaseURL, func(ctx *fasthttp.RequestCtx) {
 		if !slices.Contains(knownMethods, string(ctx.Method())) {
-			// Fiber would answer a made-up method in plain text. No route takes TRACE.
+			// Fiber would answer an unknown method in plain text. No route handles TRACE, so it
+			// stands in for all of them.
 			ctx.Request.Header.SetMethod(fiber.MethodTrace)
 		}
 		h(ctx)
@@ -319,9 +321,9 @@ func (a *API) Handler() fasthttp.RequestHandler {
 
 var knownMethods = []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
 
-// around is the outermost layer: nothing that happens inside escapes it.
+// around is the outermost layer. It catches every error and panic.
 func (a *API) around(c *fiber.Ctx) (err error) {
-	started := time.Now() // wall time of the machine: a test's clock does not measure work
+	started := time.Now() // real time: a test's clock does not measure work
 	ctx, cancel := context.WithTimeout(c.UserContext(), a.opt.Timeout)
 	defer cancel()
 	start := []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindServer), trace.WithNewRoot()}
@@ -354,9 +356,9 @@ func (a *API) around(c *fiber.Ctx) (err error) {
 	return nil
 }
 
-// follow ties the request's span to its caller's. The edge does not let callers
-// choose what is traced, so a caller's trace is linked and not continued, unless
-// the caller is a service of ours.
+// follow connects the request's span with its caller's. A trace of one of our services
+// is continued. A trace of anybody else is only linked, because outside callers must
+// not choose what is traced.
 func (a *API) follow(ctx context.Context, c *fiber.Ctx, start []trace.SpanStartOption) (context.Context, []trace.SpanStartOption) {
 	carrier := propagation.MapCarrier{"traceparent": c.Get("traceparent"), "tracestate": c.Get("tracestate")}
 	remote := trace.SpanContextFromContext(otel.GetTextMapPropagator().Extract(context.Background(), carrier))
@@ -369,7 +371,7 @@ func (a *API) follow(ctx context.Context, c *fiber.Ctx, start []trace.SpanStartO
 	return ctx, append(start, trace.WithLinks(trace.Link{SpanContext: remote}))
 }
 
-// duration has the names of OpenTelemetry's conventions, which dashboards know.
+// duration uses the names of OpenTelemetry's conventions, which dashboards know.
 var duration = promauto.NewHistogramVec(prometheus.HistogramOpts{
 	Name: "http_server_request_duration_seconds", Help: "Time from the request's last byte to the answer's first.",
 	Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
@@ -381,11 +383,11 @@ func (a *API) observe(c *fiber.Ctx, r *identity.Request, span trace.Span, starte
 		method = "_OTHER" // see Handler
 	}
 	if route == "/" && c.Path() != "/" {
-		route = "(none)" // the catch-all: a caller's path has no bound on its values
+		route = "(none)" // the catch-all: paths from callers would make labels without bound
 	}
-	size := max(0, res.Header.ContentLength()) // of a stream; 0 when nobody knows its end
+	size := max(0, res.Header.ContentLength()) // of a stream; 0 if the length is unknown
 	if !res.IsBodyStream() {
-		size = len(res.Body()) // which would read all of a stream into memory
+		size = len(res.Body()) // not for a stream: Body would read all of it into memory
 	}
 	ctx, status := c.UserContext(), res.StatusCode()
 	span.SetName(method + " " + route)
@@ -411,7 +413,7 @@ func (a *API) observe(c *fiber.Ctx, r *identity.Request, span trace.Span, starte
 		slog.Float64("queued", float64(r.Queued.Load()/1000)/1000))
 }
 
-// admit is the order of checks: key, rate limit, suspension, scope, plan.
+// admit makes the checks in this order: key, rate limit, suspension, scope, plan.
 func (a *API) admit(c *fiber.Ctx, access Access) error {
 	bearer, err := bearerOf(c)
 	if err != nil {
@@ -422,6 +424,7 @@ func (a *API) admit(c *fiber.Ctx, access Access) error {
 		return err
 	}
 	if err != nil {
+		// A revoked key repeats an earlier request, which has passed the other checks.
 		c.SetUserContext(identity.WithPrincipal(c.UserContext(), d.Principal))
 		return nil
 	}
@@ -445,14 +448,14 @@ func (a *API) admit(c *fiber.Ctx, access Access) error {
 	return nil
 }
 
-// PlanRequired is the refusal of an operation that needs a higher plan.
+// PlanRequired is the error of an operation that needs a higher plan.
 func PlanRequired(need, have identity.Plan) error {
 	return &apierr.Error{Code: apierr.PlanRequired, RequiredPlan: need.String(), CurrentPlan: have.String(),
 		Message: "This operation needs the " + need.String() + " plan or higher."}
 }
 
-// Charge takes n more from the account's rate limit, for a request that costs
-// more than one, and refuses the request when it is not there.
+// Charge takes n more tokens from the account's rate limit, for a request that costs
+// more than one, and refuses the request if there are not enough.
 func (a *API) Charge(c *fiber.Ctx, n int) error {
 	if n <= 0 {
 		return nil
@@ -474,8 +477,8 @@ func limited(l apikey.Limit) error {
 	}
 }
 
-// setLimitHeaders writes the IETF draft's fields and the older X- ones; resets
-// are whole seconds, rounded up, so that a caller who obeys is let in.
+// setLimitHeaders writes the IETF draft's fields and the older X- ones. Resets are
+// whole seconds, rounded up, so that a caller that waits for them is served.
 func setLimitHeaders(c *fiber.Ctx, l apikey.Limit, now time.Time) {
 	reset := int64(math.Ceil(l.ResetAfter.Seconds()))
 	c.Set("RateLimit-Policy", `"default";q=`+strconv.Itoa(l.Limit)+`;w=60`)
@@ -485,8 +488,8 @@ func setLimitHeaders(c *fiber.Ctx, l apikey.Limit, now time.Time) {
 	c.Set("X-RateLimit-Reset", strconv.FormatInt(now.Unix()+reset, 10))
 }
 
-// bearerOf reads the one Authorization header. Keys in queries, cookies or
-// second headers are not looked at.
+// bearerOf reads the token from the Authorization header. It ignores keys in queries
+// and cookies, and refuses a second header.
 func bearerOf(c *fiber.Ctx) (string, error) {
 	values := c.Request().Header.PeekAll(fiber.HeaderAuthorization)
 	if len(values) == 0 || len(values) == 1 && len(values[0]) == 0 {
@@ -499,9 +502,9 @@ func bearerOf(c *fiber.Ctx) (string, error) {
 	return token, nil
 }
 
-// OnlyBearer lets h run for the holder of token alone; an empty token is nobody's.
-// It compares hashes, so that the time it takes says nothing about the token, its
-// length included. message is for everybody else.
+// OnlyBearer runs h only for the holder of token; an empty token admits nobody. It
+// compares hashes, so that the time it takes reveals nothing about the token, not even
+// its length. Everybody else gets message.
 func OnlyBearer(token, message string, h fiber.Handler) fiber.Handler {
 	want := sha256.Sum256([]byte(token))
 	return func(c *fiber.Ctx) error {
@@ -547,10 +550,10 @@ func (a *API) once(c *fiber.Ctx, account string, oneCommit bool, h fiber.Handler
 	}
 	c.SetUserContext(identity.WithOrigin(ctx, rec.Origin))
 	if err := h(c); err != nil {
-		a.fail(c, apierr.From(err)) // the refusal is the answer to keep
+		a.fail(c, apierr.From(err)) // the error is the answer to store
 	}
-	// The answer is sent whether or not it could be kept: an answer that is not
-	// kept is made again from the same nonce.
+	// The answer is sent even if it could not be stored: a retry makes it again from the
+	// same nonce.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 	defer cancel()
 	if passing(c) {
@@ -559,7 +562,7 @@ func (a *API) once(c *fiber.Ctx, account string, oneCommit bool, h fiber.Handler
 		err = a.opt.Idempotency.Finish(ctx, rec, answerOf(c))
 	}
 	if err != nil {
-		a.opt.Log.WarnContext(ctx, "idempotency record not closed", "service", a.opt.Name, "error", err)
+		a.opt.Log.WarnContext(ctx, "cannot close the idempotency record; a repeated request will run again", "service", a.opt.Name, "error", err)
 	}
 	return nil
 }

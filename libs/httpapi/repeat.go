@@ -20,11 +20,11 @@ func beginRequest(c *fiber.Ctx, account, key, bearer string) idempotency.Request
 	return idempotency.Request{Account: account, Route: c.Method() + " " + c.Path(), Key: key, Body: c.Request().Body(), Secret: bearer}
 }
 
-// repeats reports whether a request whose key was refused with err repeats one that
-// the key made while it was good: the key is revoked, the account is not suspended,
-// and there is a record under the same Idempotency-Key, with the same body. Such a
-// request takes no token from the account's bucket; a network that guesses at
-// records has its budget of misses.
+// repeats reports whether a request whose key was refused with err repeats one that the
+// key made while it was valid. That is so if the key is revoked, the account is not
+// suspended, and there is a record with the same Idempotency-Key and the same body.
+// Such a request takes no token from the account's bucket. A network that guesses at
+// records is limited by its budget of misses.
 func (a *API) repeats(c *fiber.Ctx, p *identity.Principal, bearer string, err error) bool {
 	key := c.Get(idempotencyKey)
 	if apierr.CodeOf(err) != apierr.APIKeyRevoked || p == nil || p.Suspended || a.opt.Idempotency == nil || !validIdempotencyKey(key) {
@@ -36,7 +36,7 @@ func (a *API) repeats(c *fiber.Ctx, p *identity.Principal, bearer string, err er
 	}
 	known, err := a.opt.Idempotency.Known(c.UserContext(), beginRequest(c, p.AccountID, key, bearer))
 	if err != nil {
-		a.opt.Log.WarnContext(c.UserContext(), "idempotency record not read", "service", a.opt.Name, "error", err)
+		a.opt.Log.WarnContext(c.UserContext(), "cannot read idempotency record; refusing revoked key", "service", a.opt.Name, "error", err)
 	}
 	if !known {
 		a.misses.Miss(client)
@@ -63,7 +63,8 @@ func (a *API) inOneCommit(c *fiber.Ctx, r idempotency.Request, h fiber.Handler) 
 		if passing(c) {
 			return nil
 		}
-		// A refusal may be wrong: an earlier try may have taken what this one misses.
+		// The refusal may be wrong: an earlier try of the same request may have used the
+		// place or name that is missing now.
 		err = receipt.Keep(ctx, answerOf(c))
 	}
 	if errors.As(err, &repeated) {
@@ -84,7 +85,7 @@ func replay(c *fiber.Ctx, r *idempotency.Response) error {
 	return c.Status(r.Status).Send(r.Body)
 }
 
-// passing reports whether the answer is of a moment, so that it is not kept.
+// passing reports whether the answer is temporary and so must not be stored.
 func passing(c *fiber.Ctx) bool {
 	status := c.Response().StatusCode()
 	return status >= 500 || status == fiber.StatusTooManyRequests
@@ -95,9 +96,9 @@ func answerOf(c *fiber.Ctx) *idempotency.Response {
 	return &idempotency.Response{Status: res.StatusCode(), Header: lasting(&res.Header), Body: bytes.Clone(res.Body())}
 }
 
-// lasting are the headers that a replay of the answer repeats. The others are of
-// one exchange, and a replay has its own. Their number and size are bounded: our
-// handlers write them, not callers.
+// lasting returns the headers that a replay repeats. The others belong to one exchange,
+// and a replay has its own. Their number and size are bounded, because our handlers
+// write them and not callers.
 func lasting(h *fasthttp.ResponseHeader) map[string]string {
 	out := map[string]string{}
 	for k, v := range h.All() {

@@ -19,21 +19,21 @@ const JSONLines = "application/jsonl"
 
 const (
 	streamTime  = time.Hour        // the longest stream
-	streamStall = 30 * time.Second // how long a reader may take nothing
+	streamStall = 30 * time.Second // how long a reader may read nothing
 	streamChunk = 32 << 10
-	// streamRate is the least that a reader takes, in bytes a second. Without it one
-	// that takes a byte now and then would hold what the stream holds for its hour.
+	// streamRate is how fast a client must read at least, in bytes a second. Otherwise a
+	// client that reads a byte now and then would hold the stream's resources for an hour.
 	streamRate = 64 << 10
 )
 
-// Stream answers 200 with what write produces, in constant memory: write waits
-// while the client reads. The request's deadline does not apply; the stream ends
-// when the client leaves, takes less than 64 KiB a second for half a minute, or after
-// an hour. Only the time that the client takes counts, not that of write.
+// Stream answers 200 with the output of write, in constant memory: write waits while
+// the client reads. The request's deadline does not apply. The stream ends when the
+// client leaves, when it reads less than 64 KiB a second for half a minute, or after an
+// hour. Only the client's time counts towards the rate, not the time that write takes.
 //
-// An error before the first chunk is answered like any other. After that the
-// status is out, so the connection is broken off without the final chunk: a
-// client can tell an incomplete answer from a short one.
+// An error before the first chunk is answered like any other. After that the status has
+// been sent, so the connection is closed without the final chunk. So a client can tell
+// an incomplete answer from a short one.
 func Stream(c *fiber.Ctx, contentType string, write func(ctx context.Context, w io.Writer) error) error {
 	c.Set(fiber.HeaderContentType, contentType)
 	c.Set(fiber.HeaderCacheControl, "private, no-store")
@@ -46,7 +46,7 @@ func Stream(c *fiber.Ctx, contentType string, write func(ctx context.Context, w 
 	ended := make(chan error, 1)
 	go func() {
 		err := produce(ctx, begun, write)
-		// Closed first: whoever reads ended must find the pipe ended too.
+		// Close the pipe first: a receiver of ended must find the pipe closed.
 		_ = w.CloseWithError(err) // never fails
 		if err != nil && !errors.Is(err, io.ErrClosedPipe) {
 			slog.WarnContext(ctx, "stream broken off", "error", err)
@@ -82,7 +82,7 @@ func produce(ctx context.Context, to io.Writer, write func(context.Context, io.W
 	return buf.Flush()
 }
 
-// firstWrite tells when the first chunk is on its way.
+// firstWrite signals when the first chunk is written.
 type firstWrite struct {
 	w     io.Writer
 	once  sync.Once
@@ -94,18 +94,18 @@ func (f *firstWrite) Write(p []byte) (int, error) {
 	return f.w.Write(p)
 }
 
-// streamBody is read by the server, which sets the connection's write deadline
-// once, before the first byte. Each chunk moves it on.
+// streamBody is the body that the server reads. The server sets the connection's write
+// deadline only once, before the first byte, so each chunk extends it.
 type streamBody struct {
 	*io.PipeReader
 	conn   net.Conn
 	cancel context.CancelFunc
 
-	credit time.Duration // how long the client may still take
+	credit time.Duration // how much time the client has left
 	handed time.Time     // when the server got the last chunk; zero before the first
 }
 
-// errSlowReader breaks a stream off whose client reads too slowly.
+// errSlowReader ends the stream of a client that reads too slowly.
 var errSlowReader = errors.New("the client takes less than 64 KiB a second")
 
 func (b *streamBody) Read(p []byte) (int, error) {
@@ -119,13 +119,13 @@ func (b *streamBody) Read(p []byte) (int, error) {
 	n, err := b.PipeReader.Read(p)
 	b.handed = time.Now()
 	if n > 0 {
-		_ = b.conn.SetWriteDeadline(b.handed.Add(b.credit)) // a broken connection shows when it is written to
+		_ = b.conn.SetWriteDeadline(b.handed.Add(b.credit)) // an error shows at the next write
 		b.credit = min(streamStall, b.credit+time.Duration(n)*time.Second/streamRate)
 	}
 	return n, err
 }
 
-// Close is called by the server when the answer is out or the client has left.
+// Close is called by the server when the answer was sent or the client has left.
 func (b *streamBody) Close() error {
 	b.cancel()
 	return b.PipeReader.Close()

@@ -7,12 +7,12 @@ import (
 	"github.com/linkreel/linkreel/libs/apierr"
 )
 
-// maxField bounds the name of a field in an answer, since the caller may have
-// chosen parts of it.
+// maxField bounds a field's name in an error, since the caller may have chosen part of
+// it.
 const maxField = 200
 
-// ErrorBody writes every error answer. Its size is bounded whatever the request
-// was: at most [apierr.MaxDetails] details, and a count of the rest.
+// ErrorBody returns the body of every error response. Its size is bounded for any
+// request: at most [apierr.MaxDetails] details, and a count of the rest.
 func ErrorBody(e *apierr.Error, requestID string) []byte {
 	type body struct {
 		Code          apierr.Code     `json:"code"`
@@ -38,7 +38,7 @@ func ErrorBody(e *apierr.Error, requestID string) []byte {
 	}
 	var b strings.Builder
 	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false) // text is returned as it was sent
+	enc.SetEscapeHTML(false) // text is returned unchanged
 	err := enc.Encode(struct {
 		Error body `json:"error"`
 	}{body{e.Code, e.Message, requestID, details, more, e.RequiredPlan, e.CurrentPlan, e.RequiredScope, e.RequiredRole}})

@@ -7,24 +7,24 @@ import (
 	"github.com/valyala/fasthttp"
 )
 
-// Proxies describes the proxies between clients and the service, and so which
+// Proxies describes the proxies between clients and the service, which decides which
 // entries of X-Forwarded-For are trusted. The zero value trusts none.
 type Proxies struct {
 	// Trusted are the networks of the proxies. The client is the right-most address
 	// outside of them.
 	Trusted []netip.Prefix
-	// Hops is how many addresses the proxies append to X-Forwarded-For. When it is
-	// set, the client is that many from the right and Trusted is not used. One
-	// proxy appends one address, its peer's. Google's balancers append two: the
-	// client's, and that of the forwarding rule, which is a public address and so
-	// cannot be told from a client's by its network.
+	// Hops is how many addresses the proxies append to X-Forwarded-For. When it is set,
+	// the client is that many from the right and Trusted is not used. One proxy appends
+	// one address, its peer's. Google's balancers append two: the client's, and that of
+	// the forwarding rule. The latter is a public address, so Trusted cannot tell it from
+	// a client's.
 	Hops int
 }
 
 const forwardedFor = "X-Forwarded-For"
 
-// Believed reports whether the request came through the proxies, so that other
-// headers of theirs, such as a country, may be believed too.
+// Believed reports whether the request came through the proxies, so that their other
+// headers, such as a country, can be trusted too.
 func (p Proxies) Believed(ctx *fasthttp.RequestCtx) bool {
 	if p.Hops > 0 {
 		return len(addresses(ctx.Request.Header.PeekAll(forwardedFor))) >= p.Hops
@@ -33,8 +33,8 @@ func (p Proxies) Believed(ctx *fasthttp.RequestCtx) bool {
 	return p.trusts(peer.Unmap())
 }
 
-// Client is the address of the request's client. Addresses that the client could
-// have written itself are never used: without a proxy's word it is the peer's.
+// Client is the address of the request's client. It never uses an address that the
+// client could have written itself: without a trusted proxy it is the peer's.
 func (p Proxies) Client(ctx *fasthttp.RequestCtx) netip.Addr {
 	addr, _ := netip.AddrFromSlice(ctx.RemoteIP())
 	addr = addr.Unmap()
@@ -73,7 +73,7 @@ func (p Proxies) trusts(addr netip.Addr) bool {
 	return false
 }
 
-// addresses are the entries of X-Forwarded-For. Several lines are one list.
+// addresses lists the entries of X-Forwarded-For. Several header lines form one list.
 func addresses(lines [][]byte) []string {
 	var out []string
 	for _, line := range lines {

@@ -1,7 +1,6 @@
-// Package httpserver is the listener's side of every HTTP port: limits of time
-// and size, refusal of requests that two parsers could read differently or whose
-// body would have to be unpacked, and whose address a client has. It knows
-// nothing of routes; libs/httpapi builds on it.
+// Package httpserver is the server of every HTTP port. It limits time and size, refuses
+// requests that two parsers could read differently or that have a compressed body, and
+// finds the client's address. It knows nothing about routes; libs/httpapi builds on it.
 package httpserver
 
 import (
@@ -44,7 +43,7 @@ func New(h fasthttp.RequestHandler) *fasthttp.Server {
 	}
 }
 
-// checked serves what [framing] lets through.
+// checked serves the requests that [framing] accepts.
 func checked(h fasthttp.RequestHandler) fasthttp.RequestHandler {
 	return func(ctx *fasthttp.RequestCtx) {
 		if e := framing(&ctx.Request); e != nil {
@@ -52,6 +51,7 @@ func checked(h fasthttp.RequestHandler) fasthttp.RequestHandler {
 			return
 		}
 		h(ctx)
+		// Set last, so that no handler can remove it, not even by resetting the response.
 		ctx.Response.Header.SetCanonical(nosniffName, nosniff)
 	}
 }
@@ -64,9 +64,9 @@ var (
 func refuseUnreadable(ctx *fasthttp.RequestCtx, err error) {
 	var slow net.Error
 	if errors.As(err, &slow) && slow.Timeout() {
-		// Browsers and Go clients open connections in reserve. An answer there would
-		// belong to no request, or, worse, be taken for that of the next.
-		_ = ctx.Conn().Close() // it is closed after this in any case
+		// Browsers and Go clients open spare connections. An answer there would belong to no
+		// request or, worse, be taken for the answer to the next one.
+		_ = ctx.Conn().Close() // the server closes it anyway
 		return
 	}
 	e := apierr.New(apierr.BadRequest, "The request is not valid HTTP.")
@@ -81,8 +81,8 @@ func refuseUnreadable(ctx *fasthttp.RequestCtx, err error) {
 	refuse(ctx, e)
 }
 
-// refuse answers before any route is asked, and closes the connection: what comes
-// next on it may be part of this request.
+// refuse answers before any route runs, and closes the connection: the bytes that
+// follow on it may be part of this request.
 func refuse(ctx *fasthttp.RequestCtx, e *apierr.Error) {
 	id := strings.ToLower(ids.NewNonce())
 	ctx.Response.Reset()
@@ -95,8 +95,8 @@ func refuse(ctx *fasthttp.RequestCtx, e *apierr.Error) {
 	ctx.SetConnectionClose()
 }
 
-// drain reads what the client is still sending. A connection that is closed with
-// unread bytes is reset, and the client sees a broken pipe in place of the 413.
+// drain reads the bytes that the client is still sending. Closing a connection with
+// unread bytes resets it, and the client would see a broken pipe instead of the 413.
 func drain(conn net.Conn) {
 	const most, longest, pause = 16 << 20, 5 * time.Second, 200 * time.Millisecond
 	buf := make([]byte, 32<<10)
@@ -112,14 +112,13 @@ func drain(conn net.Conn) {
 	}
 }
 
-// framing says why a request must not be served: because another parser on its
-// way here (a balancer, a proxy) could have read it as a different request or as
-// one for a different path, or because its body would have to be unpacked. nil is
-// a plain request.
+// framing returns why a request must not be served: another parser on the way here (a
+// balancer, a proxy) could have read it as a different request or as one for a
+// different path, or its body is compressed. It returns nil for a normal request.
 //
-// It reads the raw header since the parsed one no longer shows what was odd:
-// fasthttp keeps the last of several Hosts, prefers one of two framings, and files
-// `Host :` under a name of its own.
+// It reads the raw header, because parsing hides such problems: fasthttp keeps the last
+// of several Hosts, prefers one of two framings, and stores `Host :` under another
+// name.
 func framing(req *fasthttp.Request) *apierr.Error {
 	refuse := func(message string) *apierr.Error { return apierr.New(apierr.BadRequest, message) }
 	path, _, _ := bytes.Cut(req.Header.RequestURI(), []byte("?"))
@@ -136,13 +135,14 @@ func framing(req *fasthttp.Request) *apierr.Error {
 			continue // the end of the header
 		}
 		colon := bytes.IndexByte(line, ':')
-		// A blank before the colon, and a line that continues the one before it
-		// (RFC 9112 §5.1, §5.2), are where parsers differ most. Nothing below a blank
-		// belongs into a name either.
+		// Parsers differ most on a blank before the colon and on a line that continues the
+		// previous one (RFC 9112 §5.1, §5.2). A name must not begin or end with a control
+		// character either.
 		if colon <= 0 || line[0] <= ' ' || line[colon-1] <= ' ' {
 			return refuse("A header line has a blank where none may be.")
 		}
-		// The length first: this runs for every redirect, and most names end here.
+		// Compare the length first: this runs for every redirect, and most names have another
+		// length.
 		switch name, value := line[:colon], line[colon+1:]; colon {
 		case len("Host"):
 			if bytes.EqualFold(name, hostName) {
@@ -180,9 +180,9 @@ func framing(req *fasthttp.Request) *apierr.Error {
 	return nil
 }
 
-// dotted reports whether a segment of a path is "." or "..", plain or
-// percent-encoded. A slash that is encoded or leans back separates segments too,
-// since it does so for some proxies.
+// dotted reports whether a segment of a path is "." or "..", plain or percent-encoded.
+// Encoded slashes and backslashes separate segments too, because some proxies treat
+// them so.
 func dotted(path []byte) bool {
 	dots, others := 0, 0 // of the segment so far
 	for len(path) > 0 {
@@ -217,8 +217,8 @@ var (
 	identity     = []byte("identity")
 )
 
-// validHost accepts what can be a host and port, and nothing that a parser could
-// take for two hosts or for more of an address.
+// validHost accepts only characters of a host and port, and none that a parser could
+// take for a second host or for another part of an address.
 func validHost(host []byte) bool {
 	for _, c := range host {
 		switch {

@@ -7,13 +7,13 @@ import (
 	"github.com/valyala/fasthttp"
 )
 
-// strictTransport is a year. It has no includeSubDomains: what else runs below
-// the host is not ours to decide.
+// strictTransport is a year. It has no includeSubDomains, because other services may
+// run on subdomains of the host.
 const strictTransport = "max-age=31536000"
 
-// StrictTransport makes browsers keep to https on the host of baseURL, when that
-// is an https address. Other hosts that lead here, such as an account's custom
-// domain, are never told: their owner decides whether they stay on https.
+// StrictTransport makes browsers stay on https for the host of baseURL, if that is an
+// https address. Other hosts that lead here, such as an account's custom domain, do not
+// send the header: their owner decides whether they stay on https.
 func StrictTransport(baseURL string, h fasthttp.RequestHandler) fasthttp.RequestHandler {
 	u, err := url.Parse(baseURL)
 	if err != nil || u.Scheme != "https" || u.Hostname() == "" {

@@ -1,8 +1,8 @@
-// Package identity says who a caller is and what the caller may do: plans,
-// scopes, the format of API keys, and what a request carries in its context.
+// Package identity describes callers and their rights: plans, scopes, the format of API
+// keys, and the values that a request carries in its context.
 //
-// It holds no secrets and does no I/O. A key's text exists in the caller's hands
-// only; what Linkreel keeps is its [Key.Hash].
+// It holds no secrets and does no I/O. Only the caller has a key's text; Linkreel keeps
+// its [Key.Hash].
 package identity
 
 import (
@@ -14,9 +14,9 @@ import (
 	"time"
 )
 
-// Plan is what an account pays for. Plans are ordered: a higher one may do all
-// that a lower one may. Documents and calls between services hold the number, and only
-// the public API shows names: a new plan goes behind the others.
+// Plan is what an account pays for. Plans are ordered: a higher one may do all that a
+// lower one may. Documents and calls between services contain the number, and only the
+// public API shows names. So a new plan must be added after the others.
 type Plan int
 
 // The plans, lowest first.
@@ -48,8 +48,8 @@ func ParsePlan(s string) (Plan, error) {
 }
 
 // ScopeSet is a set of permissions, with a bit for each. Documents and calls between
-// services hold the number, so no bit may ever change its meaning. A bit that a newer
-// version added gives nothing here. Only the public API shows names.
+// services contain the number, so no bit may ever change its meaning. A bit that only a
+// newer version knows grants nothing here. Only the public API shows names.
 type ScopeSet uint32
 
 // The permissions.
@@ -71,9 +71,9 @@ const (
 )
 
 const (
-	// DefaultScopes are those of a key that is made without scopes. The set is fixed: a
-	// scope that is added later must be asked for by name, so that no existing script
-	// makes stronger keys than its author meant.
+	// DefaultScopes are the scopes of a key that is created without any. The set is fixed:
+	// a scope that is added later must be requested by name, so that no existing script
+	// creates stronger keys than its author intended.
 	DefaultScopes = LinksRead | LinksWrite | VideosRead | VideosWrite | DomainsRead | DomainsWrite | KeysRead | KeysWrite
 	// AllScopes has every scope.
 	AllScopes = DefaultScopes | EventsRead | WebhooksRead | WebhooksWrite | MembersRead | MembersWrite
@@ -84,7 +84,7 @@ var scopeNames = []string{ // by bit
 	"events:read", "webhooks:read", "webhooks:write", "members:read", "members:write",
 }
 
-// ParseScopes reads scopes' names. It leaves out what is none.
+// ParseScopes reads the names of scopes. It ignores unknown names.
 func ParseScopes(names []string) (set ScopeSet) {
 	for _, name := range names {
 		if i := slices.Index(scopeNames, name); i >= 0 {
@@ -121,10 +121,10 @@ type Principal struct {
 	KeyName string
 	Scopes  ScopeSet
 
-	// Session is set when a person acts, signed in as the member below.
+	// Session is set if the caller is a person who is signed in as the member below.
 	Session bool
-	// MemberID, MemberName and Role name the member: the one who is signed in, or
-	// the one who made the key. A key that no member made has none.
+	// MemberID, MemberName and Role are those of the member who is signed in or who made
+	// the key. They are empty for a key that no member made.
 	MemberID   string
 	MemberName string
 	Role       Role
@@ -133,16 +133,16 @@ type Principal struct {
 	Quotas    Quotas
 }
 
-// Quotas bound how many records an account may have, and how many bytes it may
-// store. A zero is no bound.
+// Quotas bound how many records an account may have, and how many bytes it may store.
+// Zero means no bound.
 type Quotas struct {
 	Links, Videos, Domains int
 	StoredBytes            int64
 }
 
-// Owns reports whether the caller may do what only owners may. A key that a
-// member made is bounded by the member's role; a key that no member made acts
-// for the account, and has owner's rights within its scopes.
+// Owns reports whether the caller may do what only owners may. A key that a member made
+// is bounded by the member's role. A key that no member made acts for the account, and
+// has an owner's rights within its scopes.
 func (p *Principal) Owns() bool {
 	if p.Session || p.MemberID != "" {
 		return p.Role == Owner
@@ -150,8 +150,7 @@ func (p *Principal) Owns() bool {
 	return true
 }
 
-// Actor is who the principal is in events and logs: the member of a session, or
-// the key.
+// Actor names the principal for events and logs: the member of a session, or the key.
 func (p *Principal) Actor() (kind, id, name string) {
 	if p.Session {
 		return "member", p.MemberID, p.MemberName
@@ -166,16 +165,16 @@ func WithPrincipal(ctx context.Context, p *Principal) context.Context {
 	return context.WithValue(ctx, principalKey{}, p)
 }
 
-// FromContext is the request's principal; nil on a request that needs no key.
+// FromContext returns the request's principal; nil if the request needs no key.
 func FromContext(ctx context.Context) *Principal {
 	p, _ := ctx.Value(principalKey{}).(*Principal)
 	return p
 }
 
-// Request is what one request carries through the process, beside its principal.
+// Request is the data of one request in the process, besides its principal.
 type Request struct {
-	ID     string       // the caller sees it in X-Request-Id: the trace id
-	Queued atomic.Int64 // nanoseconds that it waited in queues of this process
+	ID     string       // the trace id, which the caller sees in X-Request-Id
+	Queued atomic.Int64 // nanoseconds that the request waited in queues of this process
 }
 
 type requestKey struct{}
@@ -185,7 +184,7 @@ func WithRequest(ctx context.Context, r *Request) context.Context {
 	return context.WithValue(ctx, requestKey{}, r)
 }
 
-// RequestOf is the request in ctx; outside of one it is an empty one.
+// RequestOf returns the request in ctx, or an empty one.
 func RequestOf(ctx context.Context) *Request {
 	if r, ok := ctx.Value(requestKey{}).(*Request); ok {
 		return r
@@ -193,9 +192,10 @@ func RequestOf(ctx context.Context) *Request {
 	return &Request{}
 }
 
-// Origin is what a create derives its identifiers from. A try that finds its own
-// record in place knows that an earlier one succeeded. Two tries of one request under
-// one Idempotency-Key have the same Nonce and At, unless the request is one commit.
+// Origin is what a create derives its identifiers from. A try that finds its own record
+// already stored knows that an earlier try succeeded. Two tries of one request with the
+// same Idempotency-Key have the same Nonce and At, unless the request takes effect in
+// one commit.
 type Origin struct {
 	Nonce string
 	At    time.Time
@@ -208,7 +208,7 @@ func WithOrigin(ctx context.Context, o Origin) context.Context {
 	return context.WithValue(ctx, originKey{}, o)
 }
 
-// OriginFrom is the origin of the request in ctx; outside one it is a new one.
+// OriginFrom returns the origin of the request in ctx, or a new one.
 func OriginFrom(ctx context.Context) Origin {
 	if o, ok := ctx.Value(originKey{}).(Origin); ok {
 		return o

@@ -12,16 +12,14 @@ import (
 	"strings"
 )
 
-// KeyPrefix starts every API key, so that people and secret scanners know one
-// when they see it.
+// KeyPrefix starts every API key, so that people and secret scanners recognise it.
 const KeyPrefix = "lr_live_"
 
-// SessionPrefix starts the keys that sign-in gives to the console. A session is
-// a key of its own kind: same form, same checks.
+// SessionPrefix starts the keys of sessions, which sign-in gives to the console. They
+// have the same format and checks as API keys.
 const SessionPrefix = "lr_sess_" // as long as KeyPrefix
 
-// LinkPrefix starts the token in a one-time link: to sign in, or of an
-// invitation.
+// LinkPrefix starts the token in a one-time link, for sign-in or for an invitation.
 const LinkPrefix = "lr_link_" // as long as KeyPrefix
 
 const (
@@ -30,12 +28,12 @@ const (
 	keyLength   = len(KeyPrefix) + keyRandom + keyChecksum
 )
 
-// ErrMalformedKey is the answer to a text that cannot be a key: a wrong prefix,
-// length, alphabet or checksum. Nothing needs to be asked to know it.
+// ErrMalformedKey is the error for a text that cannot be a key: wrong prefix, length,
+// alphabet or checksum. Detecting it needs no I/O.
 var ErrMalformedKey = errors.New("malformed API key")
 
-// Key is the full text of an API key. It formats as [redacted] so that no log
-// line or error shows it; use Secret where it must be handed out.
+// Key is the full text of an API key. It formats as [redacted] so that no log line or
+// error shows it. Use Secret to hand it out.
 type Key struct{ text string }
 
 // NewKey generates a key from random (crypto/rand.Reader in production).
@@ -85,10 +83,11 @@ func (k Key) Hash() string {
 	return hex.EncodeToString(sum[:])
 }
 
-// Prefix is what may be shown of the start: the fixed part and four characters.
+// Prefix is the part of the start that may be shown: the fixed part and four
+// characters.
 func (k Key) Prefix() string { return k.text[:len(KeyPrefix)+4] }
 
-// Last4 is what may be shown of the end.
+// Last4 is the part of the end that may be shown.
 func (k Key) Last4() string { return k.text[len(k.text)-4:] }
 
 func (k Key) String() string { return "[redacted]" }
@@ -109,28 +108,28 @@ func checksum(s string) string {
 const (
 	// Base62 is the alphabet of identifiers, in the order of its bytes.
 	Base62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-	// slugAlphabet has no characters that look alike when read aloud or printed.
+	// slugAlphabet has no characters that look or sound alike.
 	slugAlphabet = "23456789abcdefghjkmnpqrstuvwxyz"
 )
 
-// NewID is a random identifier such as lnk_4fK…: 22 base62 characters, 131
-// bits, never time-ordered, so that stores do not grow a hot end.
+// NewID is a random identifier such as lnk_4fK…: 22 base62 characters, 131 bits. It is
+// not ordered by time, so that new records do not all hit one end of an index.
 func NewID(prefix string) string {
 	return prefix + "_" + randomText(rand.Reader, Base62, 22)
 }
 
-// IDFrom derives an identifier from seed: the same seed gives the same id. It is
-// how a repeated request finds the record that its first try made.
+// IDFrom derives an identifier from seed: the same seed gives the same id. So a
+// repeated request finds the record that its first try made.
 func IDFrom(prefix string, seed string) string {
 	return prefix + "_" + textFrom("id\x00"+prefix+"\x00"+seed, Base62, 22)
 }
 
-// maxID is longer than every identifier that we give.
+// maxID is longer than any identifier of ours.
 const maxID = 64
 
-// ValidID reports whether a text can be one of our identifiers. Whatever a caller
-// sends in a path must pass it before it becomes a document's name: names between
-// double underscores are reserved in Firestore, and a slash leads elsewhere.
+// ValidID reports whether a text can be one of our identifiers. Check every id from a
+// caller before using it as a document's name: Firestore reserves names between double
+// underscores, and a slash leads to another document.
 func ValidID(id string) bool {
 	if id == "" || len(id) > maxID || strings.HasPrefix(id, "__") {
 		return false
@@ -157,9 +156,9 @@ func textFrom(seed, alphabet string, n int) string {
 	return randomText(randv2.NewChaCha8(sha256.Sum256([]byte(seed))), alphabet, n)
 }
 
-// randomText generates n characters without bias: bytes past the largest multiple
-// of the alphabet's length are thrown away. A source that fails is a mistake of ours:
-// crypto/rand.Reader does not.
+// randomText generates n characters without bias: it drops bytes past the largest
+// multiple of the alphabet's length. It panics if the source fails, which
+// crypto/rand.Reader never does.
 func randomText(r io.Reader, alphabet string, n int) string {
 	limit := 256 / len(alphabet) * len(alphabet)
 	out := make([]byte, 0, n)

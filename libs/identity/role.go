@@ -28,8 +28,8 @@ func ParseRole(s string) (Role, error) {
 	return "", errors.New("unknown role; use one of viewer, member, admin, owner")
 }
 
-// AtLeast reports whether r may do all that other may. An unknown role may do
-// nothing, so it is below every other.
+// AtLeast reports whether r may do all that other may. An unknown role may do nothing,
+// so it is below every known one.
 func (r Role) AtLeast(other Role) bool {
 	mine := slices.Index(Roles(), r)
 	return mine >= 0 && mine >= slices.Index(Roles(), other)
@@ -37,8 +37,8 @@ func (r Role) AtLeast(other Role) bool {
 
 // Scopes are the permissions that the role gives. An unknown role gives none.
 //
-// Owner and Admin have the same scopes: what only an owner may do (owners,
-// export, account settings) is asked of the role itself, see [Principal.Owns].
+// Owner and Admin have the same scopes. Operations that only an owner may do (owners,
+// export, account settings) check the role itself, see [Principal.Owns].
 func (r Role) Scopes() ScopeSet {
 	switch r {
 	case Viewer:

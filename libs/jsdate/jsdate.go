@@ -1,13 +1,12 @@
-// Package jsdate reads points in time the way JavaScript's Date constructor
-// does, as V8 judges them: the ISO format of ECMAScript first, and what that
-// format cannot explain by V8's older, lenient grammar ("Nov 20, 2026 5:00 PM
-// GMT+1"). Callers send us what `new Date(x)` accepts for them, so both the set
-// of accepted strings and the resulting instant have to agree, surprises
-// included: "2026-02-30" is the second of March, "Nov 20" lies in 2001, and
-// "1790000000000" as a string is no date at all.
+// Package jsdate parses points in time as JavaScript's Date constructor does in V8. It
+// tries the ISO format of ECMAScript first, and then V8's older, lenient grammar ("Nov
+// 20, 2026 5:00 PM GMT+1"). Callers send us strings that `new Date(x)` accepts for
+// them, so we must accept the same strings and get the same instants, surprises
+// included: "2026-02-30" is the second of March, "Nov 20" is in 2001, and
+// "1790000000000" as a string is not a date.
 //
-// One thing is pinned down that JavaScript leaves to the machine: a form without
-// a zone is UTC.
+// One difference: JavaScript reads a date without a zone in the machine's zone. Here it
+// is UTC.
 package jsdate
 
 import (
@@ -16,11 +15,11 @@ import (
 	"unicode/utf8"
 )
 
-// Max is the last millisecond that JavaScript can tell, on either side of 1970.
+// Max is the last millisecond that JavaScript can represent, on either side of 1970.
 const Max = 8_640_000_000_000_000
 
-// Parse is Date.parse under TZ=UTC: milliseconds since 1970, or false where
-// JavaScript says NaN.
+// Parse is Date.parse under TZ=UTC: milliseconds since 1970, or false if JavaScript
+// returns NaN.
 func Parse(s string) (ms int64, ok bool) {
 	p := parser{lex: lexer{src: s}}
 	p.lex.advance()
@@ -28,8 +27,8 @@ func Parse(s string) (ms int64, ok bool) {
 	return p.date()
 }
 
-// FromNumber is new Date(n): fractions are cut towards zero, and what lies
-// outside ±[Max] (NaN and infinities too) is no date.
+// FromNumber is new Date(n). Fractions are truncated towards zero. Numbers outside
+// ±[Max], NaN and infinities are not dates.
 func FromNumber(n float64) (ms int64, ok bool) {
 	if math.IsNaN(n) || math.Abs(n) > Max {
 		return 0, false
@@ -43,7 +42,7 @@ type kind uint8
 const (
 	end    kind = iota
 	number      // a run of digits
-	word        // a run of letters and everything beyond them in Unicode
+	word        // a run of characters from 'A' upwards in Unicode
 	symbol      // one of : - + . )
 	space       // a run of white space
 	other       // a parenthesised remark or any other character
@@ -76,7 +75,7 @@ func (t token) pair(lo, hi int) bool { return t.digits(2) && within(t.n, lo, hi)
 
 func within(n, lo, hi int) bool { return lo <= n && n <= hi }
 
-// lexer cuts the text into tokens. A NUL ends the text, wherever it stands.
+// lexer splits the text into tokens. A NUL ends the text.
 type lexer struct {
 	src  string
 	next int  // offset behind r
@@ -117,8 +116,8 @@ func (l *lexer) scan() token {
 	return token{kind: other}
 }
 
-// significant is how many digits count, leading zeros aside; the rest is read
-// and forgotten.
+// significant is how many digits count, without leading zeros. Further digits are read
+// and ignored.
 const significant = 9
 
 func (l *lexer) number() token {
@@ -136,7 +135,7 @@ func (l *lexer) number() token {
 	return t
 }
 
-// word reads a word; its first three characters decide what it means.
+// word reads a word. Its first three characters decide what it means.
 func (l *lexer) word() token {
 	var head [3]rune
 	t := token{kind: word}
@@ -152,7 +151,7 @@ func (l *lexer) word() token {
 	return t
 }
 
-// remark skips a parenthesised remark with all that is nested in it; an open one
+// remark skips a parenthesised remark with all that is nested in it. An unclosed one
 // runs to the end of the text.
 func (l *lexer) remark() {
 	for depth := 0; l.r != 0; {
@@ -171,8 +170,8 @@ func (l *lexer) remark() {
 
 func isDigit(r rune) bool { return '0' <= r && r <= '9' }
 
-// isSpace is white space by ECMAScript. Its line ends beyond ASCII, U+2028 and
-// U+2029, are not: they count as letters.
+// isSpace is white space as ECMAScript defines it, except U+2028 and U+2029, which
+// count as letters.
 func isSpace(r rune) bool {
 	switch r {
 	case ' ', '\t', '\n', '\v', '\f', '\r', 0xA0, 0xFEFF:
@@ -210,13 +209,13 @@ var keywords = func() map[[3]rune]keyword {
 	return m
 }()
 
-// parser collects the parts of one date while it walks the tokens with one token
-// of look-ahead.
+// parser collects the parts of one date. It reads the tokens with one token of
+// look-ahead.
 type parser struct {
 	lex lexer
 	tok token // not yet consumed
 
-	day   []int // bare numbers in their order: year, month, day in some arrangement
+	day   []int // bare numbers in order of appearance: year, month, day in some order
 	named int   // month given by name, 0 if none
 	iso   bool
 
@@ -227,8 +226,8 @@ type parser struct {
 	zone offset
 }
 
-// offset is a distance from UTC. Hours and minutes are told apart from "not
-// given", since "GMT+5" waits for minutes and "Z" does not.
+// offset is a distance from UTC. It records whether hours and minutes were given, since
+// "GMT+5" may be followed by minutes and "Z" may not.
 type offset struct {
 	sign              int
 	hours, mins       int
@@ -240,7 +239,7 @@ func (o *offset) setMinutes(n int) { o.mins, o.hasMins = n, true }
 func (o *offset) utc() bool        { return o.hasHours && o.hasMins && o.hours == 0 && o.mins == 0 }
 func (o *offset) wants(n int) bool { return o.hasHours && !o.hasMins && within(n, 0, 59) }
 
-// set takes a named zone.
+// set sets the offset of a named zone.
 func (o *offset) set(hours int) {
 	o.sign = 1
 	if hours < 0 {
@@ -272,10 +271,9 @@ func (p *parser) date() (int64, bool) {
 	return p.instant()
 }
 
-// isoDate reads ECMAScript's own format. It returns the first token that the
-// lenient grammar has to deal with, an end token if there is nothing left; what
-// has been collected until then stays. After a T there is no way back: a text
-// that goes wrong behind it is no date.
+// isoDate reads ECMAScript's own format. It returns the first token for the lenient
+// grammar to read, or an end token if nothing is left. The parts collected so far are
+// kept. After a T there is no fallback: if the rest is wrong, the text is not a date.
 func (p *parser) isoDate() (rest token, ok bool) {
 	switch {
 	case p.tok.sign():
@@ -384,9 +382,9 @@ func signOf(t token) int {
 	return 1
 }
 
-// milliseconds reads digits behind a decimal point as thousandths, cutting what
-// is finer. A number keeps nine significant digits, so its length above that
-// tells nothing; with leading zeros that gives the same odd values as in V8.
+// milliseconds reads the digits after a decimal point as thousandths and drops finer
+// ones. A number keeps only nine significant digits, so a greater length means nothing.
+// With leading zeros this gives the same odd values as in V8.
 func milliseconds(t token) int {
 	n := t.n
 	for i := t.length; i < 3; i++ {
@@ -398,7 +396,7 @@ func milliseconds(t token) int {
 	return n
 }
 
-// legacy reads the rest of the text by the lenient grammar, beginning with t.
+// legacy reads the rest of the text with the lenient grammar, beginning with t.
 func (p *parser) legacy(t token) bool {
 	anyNumber := len(p.day) > 0
 	for ; t.kind != end; t = p.take() {
@@ -424,8 +422,8 @@ func (p *parser) legacy(t token) bool {
 	return true
 }
 
-// legacyNumber decides by what follows, and by what is still missing, which part
-// of the date n is.
+// legacyNumber decides which part of the date n is, from what follows it and what is
+// still missing.
 func (p *parser) legacyNumber(n int) bool {
 	switch {
 	case p.tok.is(':'):
@@ -474,7 +472,7 @@ func (p *parser) timeWants(n int) bool {
 	return false
 }
 
-// finishTime adds the last part given; the parts behind it are zero.
+// finishTime adds the last part that was given and sets the parts after it to zero.
 func (p *parser) finishTime(n int) {
 	if len(p.time) < 4 {
 		p.time = append(p.time, n)
@@ -494,14 +492,14 @@ func (p *parser) legacyWord(t token, anyNumber bool) bool {
 	case t.means == zone && anyNumber:
 		p.zone.set(t.n)
 	default:
-		// Words mean nothing before the first number, unless they touch it, and are
-		// an error behind it.
+		// Before the first number, words are ignored unless they touch it. After it they are
+		// an error.
 		return !anyNumber && p.tok.kind != number
 	}
 	return true
 }
 
-// legacyOffset reads what may follow a sign behind a time or behind UTC.
+// legacyOffset reads the offset after a sign that follows a time or UTC.
 func (p *parser) legacyOffset(sign token) bool {
 	p.zone.sign = signOf(sign)
 	var n token
@@ -545,8 +543,8 @@ func (p *parser) instant() (int64, bool) {
 	return ms, true
 }
 
-// civil finds year, month and day among the bare numbers. Missing ones are 1,
-// which puts "Nov 20" into 2001.
+// civil finds year, month and day among the bare numbers. Missing ones are 1, so "Nov
+// 20" is in 2001.
 func (p *parser) civil() (year, mon, day int, ok bool) {
 	if len(p.day) == 0 {
 		return 0, 0, 0, false
@@ -572,11 +570,11 @@ func (p *parser) civil() (year, mon, day int, ok bool) {
 			year += 1900
 		}
 	}
-	// Beyond a million years there is no instant, whatever the day.
+	// Beyond a million years no day is a valid instant.
 	return year, mon, day, within(mon, 1, 12) && within(day, 1, 31) && within(year, -1_000_000, 1_000_000)
 }
 
-// inDay is the time as milliseconds since midnight; 24:00 is the end of the day.
+// inDay is the time of day in milliseconds since midnight; 24:00 is the end of the day.
 func (p *parser) inDay() (int64, bool) {
 	var c [4]int
 	copy(c[:], p.time)
@@ -593,9 +591,8 @@ func (p *parser) inDay() (int64, bool) {
 	return ((int64(c[0])*60+int64(c[1]))*60+int64(c[2]))*1000 + int64(c[3]), true
 }
 
-// zoneSeconds is the distance from UTC. It wraps at 32 bits, as V8's does, and
-// has to fit into 31 afterwards: nobody means "+999999999:00", but the answer
-// has to be the same.
+// zoneSeconds is the distance from UTC. It wraps at 32 bits, as in V8, and must then
+// fit into 31, so that even "+999999999:00" gives the same result.
 func (p *parser) zoneSeconds() (int64, bool) {
 	if p.zone.sign == 0 {
 		return 0, true
@@ -604,8 +601,8 @@ func (p *parser) zoneSeconds() (int64, bool) {
 	return int64(p.zone.sign) * int64(s), s <= math.MaxInt32
 }
 
-// daysBefore counts the days from 1970 to the first of a month, by the calendar
-// that JavaScript extends into all years.
+// daysBefore counts the days from 1970 to the first of a month. Like JavaScript, it
+// extends the Gregorian calendar to all years.
 func daysBefore(year, mon int) int64 {
 	y := int64(year)
 	if mon <= 2 {

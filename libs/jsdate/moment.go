@@ -6,14 +6,15 @@ import (
 	"strconv"
 )
 
-// Moment is a JSON text or number that JavaScript's Date may read.
+// Moment is a JSON string or number that JavaScript's Date may accept.
 type Moment struct {
 	text   string
 	number float64
 	isText bool
 }
 
-// UnmarshalJSON takes any text and any number; [Moment.Date] judges them.
+// UnmarshalJSON accepts any string and any number. [Moment.Date] decides whether it is
+// a date.
 func (m *Moment) UnmarshalJSON(b []byte) error {
 	if len(b) > 0 && b[0] == '"' {
 		m.isText = true
@@ -27,7 +28,7 @@ func (m *Moment) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// IsText reports whether the moment was given as a text.
+// IsText reports whether the moment was given as a string.
 func (m Moment) IsText() bool { return m.isText }
 
 // Date reads the moment as `new Date(x)` does: milliseconds since 1970.

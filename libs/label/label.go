@@ -1,6 +1,5 @@
-// Package label has the rules for what owners put on their records to find them
-// again: tags and external ids. Links and videos share them, so that a tag is
-// the same tag on both.
+// Package label has the rules for tags and external ids, by which owners find their
+// records again. Links and videos share them, so that a tag is the same tag on both.
 package label
 
 import (
@@ -18,19 +17,19 @@ import (
 
 // Bounds of tags and external ids.
 const (
-	MaxTags       = 20  // of one record, after doubles are dropped
+	MaxTags       = 20  // of one record, without duplicates
 	MaxTag        = 50  // code points
 	MaxExternalID = 255 // bytes, which are printable ASCII
 )
 
-// Key is what two spellings of the same tag have in common: case does not
-// matter, and neither does the way that Unicode composes a letter.
+// Key is the same for all spellings of a tag. It ignores case and the way that Unicode
+// composes letters.
 func Key(tag string) string {
 	return norm.NFC.String(cases.Fold().String(norm.NFC.String(strings.TrimSpace(tag))))
 }
 
-// Tags reads a record's tags: trimmed, otherwise as given, without doubles. The
-// first spelling of a tag wins. field names the details.
+// Tags reads a record's tags. It trims them and drops duplicates; the first spelling of
+// a tag wins. field is the field's name in the details.
 func Tags(field string, given []string) ([]string, []apierr.Detail) {
 	tags := []string{}
 	var bad []apierr.Detail
@@ -52,7 +51,7 @@ func Tags(field string, given []string) ([]string, []apierr.Detail) {
 	return tags, bad
 }
 
-// Tag checks one tag, such as that of a filter.
+// Tag checks one tag, such as the tag of a filter.
 func Tag(field, tag string) []apierr.Detail {
 	if d := check(field, strings.TrimSpace(tag)); d != nil {
 		return []apierr.Detail{*d}
@@ -89,7 +88,7 @@ func ExternalID(field, id string) []apierr.Detail {
 	return nil
 }
 
-// Without lists the tags of some that others does not have.
+// Without lists the tags in some that are not in others.
 func Without(some, others []string) []string {
 	return slices.DeleteFunc(slices.Clone(some), func(tag string) bool {
 		return slices.ContainsFunc(others, func(o string) bool { return Key(o) == Key(tag) })

@@ -18,10 +18,11 @@ import (
 
 var errStalled = errors.New("transfer has stalled")
 
-// Download writes one generation of an object to w, 0 meaning the one that is live now, and returns what it wrote.
-// A cut or stalled connection is taken up where it ended. w has the whole, verified object exactly when the error is
-// nil. Of an object that is stored under a Content-Encoding it reads nothing and returns ErrEncoded; w never gets more
-// than the object's size, whatever is served.
+// Download writes one generation of an object to w, 0 meaning the live one, and returns the
+// object. After a cut or stalled connection it resumes. w has the whole, verified object exactly
+// when the error is nil. For an object that is stored under a Content-Encoding it reads nothing
+// and returns ErrEncoded. w never gets more than the object's size, even if the server sends
+// more.
 func (s *Store) Download(ctx context.Context, object string, generation int64, w io.Writer) (Object, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.transfer)
 	defer cancel()
@@ -38,8 +39,9 @@ func (s *Store) Download(ctx context.Context, object string, generation int64, w
 	return o, nil
 }
 
-// DownloadRange writes size bytes of an object, from offset on, to w. A part has no checksum of its own, so unlike
-// Download it relies on the connection's. It is for a few megabytes: a cut connection is begun anew by the caller.
+// DownloadRange writes size bytes of an object, from offset on, to w. A part has no checksum of
+// its own, so unlike Download it relies on the connection's. It is for a few megabytes: after a
+// cut connection the caller must start again.
 func (s *Store) DownloadRange(ctx context.Context, object string, offset, size int64, w io.Writer) error {
 	ctx, cancel := context.WithTimeout(ctx, s.stall)
 	defer cancel()
@@ -47,7 +49,7 @@ func (s *Store) DownloadRange(ctx context.Context, object string, offset, size i
 	if err == nil {
 		var n int64
 		n, err = io.Copy(w, io.LimitReader(r, size))
-		_ = r.Close() // the reader's errors came with the bytes
+		_ = r.Close() // Copy has reported the reader's errors
 		if err == nil && n != size {
 			err = io.ErrUnexpectedEOF
 		}
@@ -58,7 +60,8 @@ func (s *Store) DownloadRange(ctx context.Context, object string, offset, size i
 	return nil
 }
 
-// DownloadFile is Download into a new file at path, which is there in the end only if it is whole.
+// DownloadFile is Download into a new file at path. The file exists afterwards only if it is
+// complete.
 func (s *Store) DownloadFile(ctx context.Context, object string, generation int64, path string) (Object, error) {
 	part := path + ".part"
 	f, err := os.OpenFile(part, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
@@ -73,14 +76,14 @@ func (s *Store) DownloadFile(ctx context.Context, object string, generation int6
 		err = os.Rename(part, path)
 	}
 	if err != nil {
-		_ = os.Remove(part) // the error to tell is the first
+		_ = os.Remove(part) // the first error is the one to return
 		return Object{}, err
 	}
 	return o, nil
 }
 
-// fetch reads o from its start. Tries are counted from the last progress, so a long download over a bad line ends
-// only when the line is dead.
+// fetch reads o from its start. Tries are counted from the last progress, so a long download over
+// a bad connection fails only when no more bytes arrive.
 func (s *Store) fetch(ctx context.Context, o Object, w io.Writer) error {
 	const tries = 6
 	out := &counted{w: w, sum: crc32.New(castagnoli)}
@@ -88,7 +91,7 @@ func (s *Store) fetch(ctx context.Context, o Object, w io.Writer) error {
 		before := out.n
 		err := s.fetchFrom(ctx, o, out)
 		if out.err != nil {
-			return out.err // our side
+			return out.err // w failed, not the connection
 		}
 		if err == nil && out.n < o.Size {
 			err = io.ErrUnexpectedEOF
@@ -107,7 +110,7 @@ func (s *Store) fetch(ctx context.Context, o Object, w io.Writer) error {
 		}
 	}
 	if out.n != o.Size || out.sum.Sum32() != o.CRC32C {
-		return apierr.Down(errors.New("bytes do not match the checksum that storage states"))
+		return apierr.Down(errors.New("bytes do not match storage's checksum"))
 	}
 	return nil
 }
@@ -115,15 +118,16 @@ func (s *Store) fetch(ctx context.Context, o Object, w io.Writer) error {
 func (s *Store) fetchFrom(ctx context.Context, o Object, out *counted) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	// Whoever stops the timer in time has moved; otherwise the read ends with errStalled.
+	// Each write to out resets the timer. If none does in time, the read ends with
+	// errStalled.
 	watch := time.AfterFunc(s.stall, func() { cancel(errStalled) })
 	defer watch.Stop()
 	out.moved = func() { watch.Reset(s.stall) }
 	r, err := s.handle(o.Name, o.Generation).NewRangeReader(ctx, out.n, o.Size-out.n)
 	if err == nil {
-		// Not all servers keep to the range, and w may be a disk that others need.
+		// Not all servers obey the range, and w may be a disk that others need.
 		_, err = io.Copy(out, io.LimitReader(r, o.Size-out.n))
-		_ = r.Close() // the reader's errors came with the bytes
+		_ = r.Close() // Copy has reported the reader's errors
 	}
 	if err != nil {
 		return orStalled(ctx, err)
@@ -131,7 +135,8 @@ func (s *Store) fetchFrom(ctx context.Context, o Object, out *counted) error {
 	return nil
 }
 
-// counted keeps what has arrived and tells an error of the writer from one of the connection.
+// counted counts and checksums the bytes that have arrived, and keeps the writer's error
+// apart from the connection's.
 type counted struct {
 	w     io.Writer
 	n     int64

@@ -1,13 +1,14 @@
 // Package objectstore is the only way the services reach object storage, Google's or the local one.
 //
-// It promises that every call has a deadline and is tried again after passing trouble; that a download is whole, of
-// one generation and checked against its CRC32C, however often the connection is cut; that an upload is stored whole
-// or not at all; and that errors arrive in the words of this package: [ErrNotFound], [ErrStale], or an apierr
-// UNAVAILABLE when storage cannot be reached or refuses for now. Signing an address costs about a millisecond and no
-// network with a key file; without one it is a call to Google's IAM under a deadline.
+// Every call has a deadline and is retried after temporary failures. A download is complete, of
+// one generation and checked against its CRC32C, even if the connection is cut many times. An
+// upload is stored completely or not at all. Errors are this package's: [ErrNotFound],
+// [ErrStale], or an apierr UNAVAILABLE if storage cannot be reached or refuses temporarily. With
+// a key file, signing an address takes about a millisecond and no network. Without one it is a
+// call to Google's IAM with a deadline.
 //
-// The client below traces each call itself, so there are no spans here. Signed addresses and session addresses are
-// credentials: they appear in no error and no log of this package.
+// The underlying client traces each call itself, so this package makes no spans. Signed addresses
+// and session addresses are credentials, so no error or log line of this package contains one.
 package objectstore
 
 import (
@@ -70,33 +71,33 @@ type Config struct {
 	Clock func() time.Time `env:"-"`
 }
 
-// What a call can meet.
+// Errors of calls.
 var (
-	// ErrNotFound says that there is no such object, or not of that generation.
+	// ErrNotFound means that there is no such object, or none of that generation.
 	ErrNotFound = errors.New("no such object")
-	// ErrStale says that the object is not at the generation that the caller named.
+	// ErrStale means that the object does not have the generation that the caller named.
 	ErrStale = errors.New("object changed meanwhile")
-	// ErrEncoded says that the object is stored under a Content-Encoding, so that reading it is not safe: see
-	// [Object.Encoded].
+	// ErrEncoded means that the object is stored under a Content-Encoding, so that reading it is not
+	// safe: see [Object.Encoded].
 	ErrEncoded = errors.New("object is stored under a content encoding")
 )
 
-// Object is what storage knows about an object.
+// Object is the metadata of an object.
 type Object struct {
 	Name            string
 	Generation      int64
 	Size            int64
 	ContentType     string
-	ContentEncoding string // as its uploader said, who may say anything
+	ContentEncoding string // as the uploader set it, which may be anything
 	CacheControl    string
 	Created         time.Time
 	CRC32C          uint32
 	MD5             []byte // nil for a composed object
 }
 
-// Encoded tells whether the object is stored under a Content-Encoding. Google unpacks a gzip object while it serves it
-// and ignores the range that was asked for, so Size and CRC32C are those of other bytes than a reader gets, and there
-// may be a thousand times as many.
+// Encoded reports whether the object is stored under a Content-Encoding. Google decompresses a
+// gzip object while serving it and ignores the requested range. So a reader gets other bytes than
+// Size and CRC32C describe, perhaps a thousand times as many.
 func (o Object) Encoded() bool {
 	return o.ContentEncoding != "" && !strings.EqualFold(o.ContentEncoding, "identity")
 }
@@ -120,7 +121,8 @@ type Store struct {
 	timeout, stall, transfer time.Duration
 }
 
-// Open prepares a store; it does not wait for storage, so that a service starts while storage is down.
+// Open prepares a store. It does not wait for storage, so that a service starts even while
+// storage is down.
 func Open(ctx context.Context, cfg Config) (*Store, error) {
 	public, err := url.Parse(strings.TrimSuffix(cfg.PublicURL, "/"))
 	if err != nil || public.Host == "" || cfg.Bucket == "" {
@@ -151,15 +153,17 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if s.client, err = storage.NewClient(ctx, opts...); err != nil {
 		return nil, fmt.Errorf("open storage: %w", err)
 	}
-	// Everything here may be done twice: reads, deletes that accept "gone", uploads of the same bytes. The error
-	// function is named because uploads would otherwise judge by a shorter list, without a lost connection.
+	// All calls here may be made twice: reads, deletes that accept "gone", uploads of the same
+	// bytes. The error function is set because by default uploads retry on fewer errors, which do
+	// not include a lost connection.
 	s.client.SetRetry(storage.WithPolicy(storage.RetryAlways), storage.WithErrorFunc(storage.ShouldRetry),
 		storage.WithBackoff(gax.Backoff{Initial: 100 * time.Millisecond, Max: 2 * time.Second, Multiplier: 2}))
 	s.bucket = s.client.Bucket(cfg.Bucket)
 	return s, nil
 }
 
-// localAuth is how to show a local storage who calls: by its token, or not at all.
+// localAuth is how calls to a local storage authenticate: with its token, or not at
+// all.
 func localAuth(tokens string) option.ClientOption {
 	token, _, _ := strings.Cut(tokens, ",")
 	if token = strings.TrimSpace(token); token == "" {
@@ -205,7 +209,8 @@ func conceal(err error) error {
 	return err
 }
 
-// mapError translates what the client returns. Trouble that may pass becomes UNAVAILABLE, unless the caller has left.
+// mapError turns an error of the client into one of this package's. Temporary failures become
+// UNAVAILABLE, unless the caller has left.
 func mapError(err error) error {
 	err = conceal(err)
 	var api *googleapi.Error
@@ -265,7 +270,8 @@ func (s *Store) stat(ctx context.Context, object string, generation int64) (o Ob
 	return o, err
 }
 
-// Delete removes an object; generation 0 means whichever is live. An object that is not there is a success.
+// Delete removes an object; generation 0 means the live one. If the object does not exist, Delete
+// succeeds.
 func (s *Store) Delete(ctx context.Context, object string, generation int64) error {
 	err := s.do(ctx, "delete object "+object, s.handle(object, generation).Delete)
 	if errors.Is(err, ErrNotFound) {
@@ -300,8 +306,8 @@ func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[Object, error
 	}
 }
 
-// DeletePrefix removes every object under prefix. It may be repeated until it succeeds. An empty prefix, the whole
-// bucket, is refused.
+// DeletePrefix removes every object under prefix. It may be repeated until it succeeds. It
+// refuses an empty prefix, which would be the whole bucket.
 func (s *Store) DeletePrefix(ctx context.Context, prefix string) error {
 	if prefix == "" {
 		return errors.New("delete prefix: an empty prefix would empty the bucket")
@@ -313,7 +319,8 @@ func (s *Store) DeletePrefix(ctx context.Context, prefix string) error {
 			g.Go(func() error { return err })
 			break
 		}
-		// Whichever is live: what was written there since has to go as well.
+		// Delete the live generation, because objects written since the listing must go as
+		// well.
 		g.Go(func() error { return s.Delete(ctx, o.Name, 0) })
 	}
 	return g.Wait()
@@ -323,9 +330,9 @@ func (s *Store) DeletePrefix(ctx context.Context, prefix string) error {
 type UploadOptions struct {
 	ContentType  string
 	CacheControl string
-	// IfGeneration, when set, is the generation that the object must be at, 0 for "does not exist yet"; else the call
-	// fails with ErrStale. An object that already has exactly these bytes is a success for 0, so that an upload may be
-	// repeated.
+	// IfGeneration, if set, is the generation that the object must have, 0 for "does not exist yet".
+	// Otherwise the call fails with ErrStale. With 0, an object that already has exactly these bytes
+	// is a success, so that an upload may be repeated.
 	IfGeneration *int64
 }
 
@@ -339,10 +346,12 @@ func (o UploadOptions) on(h *storage.ObjectHandle) *storage.ObjectHandle {
 	return h.If(storage.Conditions{GenerationMatch: *o.IfGeneration})
 }
 
-// chunk is what an upload holds in memory at most, so that it can be sent again.
+// chunk is how many bytes an upload keeps in memory at most, so that it can send them
+// again.
 const chunk = 8 << 20
 
-// chunkFor spares a small source the full buffer, which the client takes at once.
+// chunkFor returns a smaller buffer for a small source, because the client allocates
+// all of it at once.
 func chunkFor(r io.Reader) int {
 	size := int64(chunk)
 	switch r := r.(type) {
@@ -357,7 +366,7 @@ func chunkFor(r io.Reader) int {
 	return int(min(chunk, (size/unit+1)*unit))
 }
 
-// Upload stores what r yields up to its end. An error of r leaves no object.
+// Upload stores all bytes of r. If r fails, no object is stored.
 func (s *Store) Upload(ctx context.Context, object string, r io.Reader, o UploadOptions) (Object, error) {
 	made, err := s.upload(ctx, object, r, o)
 	if err != nil {
@@ -382,7 +391,7 @@ func (s *Store) upload(ctx context.Context, object string, r io.Reader, o Upload
 	sum := crc32.New(castagnoli)
 	n, err := io.Copy(w, io.TeeReader(r, sum))
 	if err != nil {
-		abort(err) // before Close, which would store what has arrived
+		abort(err) // before Close, which would store the bytes sent so far
 		_ = w.Close()
 		return Object{}, mapError(orStalled(ctx, err))
 	}
@@ -390,7 +399,8 @@ func (s *Store) upload(ctx context.Context, object string, r io.Reader, o Upload
 	if err := w.Close(); err != nil {
 		err = mapError(orStalled(ctx, err))
 		if errors.Is(err, ErrStale) && o.IfGeneration != nil && *o.IfGeneration == 0 {
-			// Perhaps our own: an answer that got lost, or an earlier run of the same job.
+			// The object may be our own: the answer was lost, or an earlier run of the same job
+			// has uploaded it.
 			if cur, e := s.Stat(ctx, object); e == nil && cur.Size == n && cur.CRC32C == sum.Sum32() {
 				return cur, nil
 			}
@@ -399,13 +409,13 @@ func (s *Store) upload(ctx context.Context, object string, r io.Reader, o Upload
 	}
 	made := objectOf(w.Attrs())
 	if made.Size != n || made.CRC32C != sum.Sum32() {
-		err := errors.New("storage has other bytes than were sent")
+		err := errors.New("storage has different bytes than were sent")
 		return Object{}, errors.Join(apierr.Down(err), s.Delete(ctx, object, made.Generation))
 	}
 	return made, nil
 }
 
-// orStalled names the reason when it was our watch that ended a transfer.
+// orStalled adds errStalled to the error if our timer ended the transfer.
 func orStalled(ctx context.Context, err error) error {
 	if errors.Is(context.Cause(ctx), errStalled) {
 		return fmt.Errorf("%w: %w", errStalled, conceal(err))

@@ -10,15 +10,16 @@ import (
 // OwnerObject names the database whose records the bucket's objects belong to.
 const OwnerObject = "linkreel/owner"
 
-// ErrForeign says that the bucket belongs to another database. Whatever is in it is then unknown to ours, and nothing
-// of it is ours to remove.
+// ErrForeign means that the bucket belongs to another database. Our database knows none of its
+// objects, so we must remove none.
 var ErrForeign = errors.New("the bucket belongs to another database")
 
-// maxOwner bounds what is read of an owner's name.
+// maxOwner bounds the length of an owner's name.
 const maxOwner = 4 << 10
 
-// Owner reads which database the bucket belongs to, "" when it belongs to none yet. One whose object says nothing, as
-// after a write by hand that went wrong, may be anybody's, so it is foreign to all.
+// Owner reads which database the bucket belongs to, "" if it belongs to none yet. If the object
+// holds no name, for example after a failed write by hand, the owner is unknown and the bucket
+// counts as foreign.
 func (s *Store) Owner(ctx context.Context) (string, error) {
 	o, err := s.Stat(ctx, OwnerObject)
 	if errors.Is(err, ErrNotFound) {
@@ -38,8 +39,8 @@ func (s *Store) Owner(ctx context.Context) (string, error) {
 	return name.String(), nil
 }
 
-// Claim makes database the bucket's owner if it has none, and answers ErrForeign when it has another. Of several that
-// claim a bucket at once one succeeds.
+// Claim makes database the bucket's owner if it has none, and returns ErrForeign if it has
+// another. If several databases claim a bucket at once, one succeeds.
 func (s *Store) Claim(ctx context.Context, database string) error {
 	owner, err := s.Owner(ctx)
 	if err == nil && owner == "" {
@@ -55,7 +56,7 @@ func (s *Store) Claim(ctx context.Context, database string) error {
 		return fmt.Errorf("claim the bucket: %w", err)
 	}
 	if owner != database {
-		return fmt.Errorf("%w: bucket %s is that of %s, and this is %s", ErrForeign, s.bucketName, owner, database)
+		return fmt.Errorf("%w: bucket %s belongs to %s, and this database is %s", ErrForeign, s.bucketName, owner, database)
 	}
 	return nil
 }

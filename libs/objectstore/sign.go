@@ -28,7 +28,7 @@ import (
 	"github.com/linkreel/linkreel/libs/apierr"
 )
 
-// MaxTTL is the longest life that a signed address can have.
+// MaxTTL is the longest lifetime of a signed address.
 const MaxTTL = 7 * 24 * time.Hour
 
 // signer is an identity that can sign bytes.
@@ -57,7 +57,7 @@ func parseKeyFile(b []byte) (*keySigner, error) {
 	}
 	parsed, err := x509.ParsePKCS8PrivateKey(block.Bytes)
 	if err != nil {
-		// The older form, which Google's clients read as well, and which helm makes.
+		// The older format, which Google's clients also read and which helm generates.
 		var pkcs1Err error
 		if parsed, pkcs1Err = x509.ParsePKCS1PrivateKey(block.Bytes); pkcs1Err != nil {
 			return nil, fmt.Errorf("parse service account key: %w", err)
@@ -77,11 +77,11 @@ func (k *keySigner) sign(_ context.Context, _ string, b []byte) ([]byte, error) 
 	return rsa.SignPKCS1v15(nil, k.key, crypto.SHA256, sum[:])
 }
 
-// iamSigner lets Google sign as the identity that the process runs under, which therefore needs no key but the
-// token-creator role on itself.
+// iamSigner lets Google sign as the identity that the process runs under. That identity needs no
+// key, but the token-creator role on itself.
 type iamSigner struct {
 	timeout time.Duration
-	options []option.ClientOption // a test's
+	options []option.ClientOption // set by tests
 
 	mu      sync.Mutex
 	email   string
@@ -107,7 +107,7 @@ func (s *iamSigner) connect() (*iamcredentials.Service, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.service == nil {
-		// Not the caller's context: the service refreshes its credentials under it.
+		// Not the caller's context: the service refreshes its credentials with it later.
 		service, err := iamcredentials.NewService(context.Background(), s.options...)
 		if err != nil {
 			return nil, err
@@ -118,7 +118,7 @@ func (s *iamSigner) connect() (*iamcredentials.Service, error) {
 }
 
 func (s *iamSigner) sign(ctx context.Context, account string, b []byte) ([]byte, error) {
-	service, err := s.connect() // no context: it outlives the call, see there
+	service, err := s.connect() // takes no context: the service outlives the call
 	if err != nil {
 		return nil, fmt.Errorf("open IAM credentials: %w", err)
 	}
@@ -142,7 +142,7 @@ func (s *Store) signed(
 	ctx context.Context, method, object string, ttl time.Duration, headers map[string]string, query url.Values,
 ) (string, time.Time, error) {
 	if object == "" || ttl < time.Second || ttl > MaxTTL {
-		return "", time.Time{}, fmt.Errorf("sign address: object %q for %v is not possible", object, ttl)
+		return "", time.Time{}, fmt.Errorf("sign address: object %q or lifetime %v is not valid", object, ttl)
 	}
 	account, err := s.signer.account(ctx)
 	if err != nil {
@@ -195,13 +195,14 @@ func escapePath(p string) string {
 	return strings.Join(segments, "/")
 }
 
-// SignPut returns an address to which anybody may PUT the object once or several times until it expires. It asks for
-// no header, so size and type are the caller's to check afterwards.
+// SignPut returns an address to which anybody may PUT the object, also several times, until it
+// expires. It requires no headers, so the caller must check size and type afterwards.
 func (s *Store) SignPut(ctx context.Context, object string, ttl time.Duration) (address string, expires time.Time, err error) {
 	return s.signed(ctx, http.MethodPut, object, ttl, nil, nil)
 }
 
-// GetOptions shape what a signed read answers. Zero fields leave the object's own values.
+// GetOptions change the response to a signed read. Zero fields keep the object's own
+// values.
 type GetOptions struct {
 	ContentType        string
 	ContentDisposition string
@@ -223,13 +224,16 @@ func (s *Store) SignGet(ctx context.Context, object string, ttl time.Duration, o
 	return s.signed(ctx, http.MethodGet, object, ttl, nil, q)
 }
 
-// StartResumable starts a resumable upload of at most most bytes, 0 for as many as storage takes, and returns the address
-// of its session, which is a credential for this one object and lives for a week or until [Store.EndResumable]. A page
-// may only send to it when origin is that of the page: Google's storage answers a session's later requests under the
-// CORS rule of the origin that started it. An empty origin is for programs.
+// StartResumable starts a resumable upload of at most most bytes, 0 for as many as storage
+// accepts. It returns the address of the session, which is a credential for this one object and
+// lives for a week or until [Store.EndResumable]. A web page can send to it only if origin is the
+// page's own: Google's storage answers a session's later requests under the CORS rule of the
+// origin that started it. An empty origin is for programs.
 //
-// SignPut has no such bound: the range is a header that the signature covers, so every client would have to send it.
+// SignPut has no such bound: the length range is a header that the signature covers, so every
+// client would have to send it.
 func (s *Store) StartResumable(ctx context.Context, object, origin string, most int64) (session string, err error) {
+	// The signature covers these headers, so the request below must send them unchanged.
 	headers := map[string]string{"x-goog-resumable": "start"}
 	if most > 0 {
 		headers["x-goog-content-length-range"] = fmt.Sprintf("0,%d", most)
@@ -266,10 +270,12 @@ func (s *Store) StartResumable(ctx context.Context, object, origin string, most 
 	return session, nil
 }
 
-// EndResumable ends a session: storage drops what it has received and takes no more. A session that has become an
-// object, or that storage does not know, has ended already. It may be repeated until it succeeds.
+// EndResumable ends a session: storage drops the bytes received so far and accepts no more. A
+// session that has become an object, or that storage does not know, has ended already. The call
+// may be repeated until it succeeds.
 func (s *Store) EndResumable(ctx context.Context, session string) error {
-	// A finished session still tells a client whose last answer was lost that its file arrived.
+	// Keep a finished session: a client whose last answer was lost learns from it that its file
+	// arrived.
 	if _, whole, err := s.Received(ctx, session); whole || errors.Is(err, ErrNotFound) {
 		return nil
 	}
@@ -285,8 +291,8 @@ func (s *Store) EndResumable(ctx context.Context, session string) error {
 		}
 		defer resp.Body.Close()
 		_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 64<<10))
-		// Google answers a cancelled session with 499, and a session that it does not know with other codes below 500.
-		// None of them gets better by asking again.
+		// Google answers a cancelled session with 499, and an unknown session with other codes below
+		// 500. A retry would not change any of them.
 		if err := answered(resp); resp.StatusCode >= 400 && apierr.CodeOf(err) == apierr.Unavailable {
 			return err
 		}
@@ -294,7 +300,7 @@ func (s *Store) EndResumable(ctx context.Context, session string) error {
 	})
 }
 
-// answered is the error of an answer that is not what was asked for.
+// answered is the error for an unexpected answer.
 func answered(resp *http.Response) error {
 	err := fmt.Errorf("storage answered %s", resp.Status)
 	if code := resp.StatusCode; code >= 500 || code == http.StatusTooManyRequests || code == http.StatusRequestTimeout {
@@ -303,14 +309,14 @@ func answered(resp *http.Response) error {
 	return err
 }
 
-// Received asks a session how many bytes storage keeps. whole says that the object is there already. ErrNotFound means
-// that there is no such session any more.
+// Received asks a session how many bytes have arrived. whole means that the object exists
+// already. ErrNotFound means that the session no longer exists.
 func (s *Store) Received(ctx context.Context, session string) (n int64, whole bool, err error) {
 	return s.session(ctx, session, "*")
 }
 
-// FinishResumable makes the size bytes that a session has received the object. A session that has another number of
-// bytes is left as it is, and whole is false.
+// FinishResumable makes an object of the size bytes that a session has received. If the session
+// has another number of bytes, it is left unchanged and whole is false.
 func (s *Store) FinishResumable(ctx context.Context, session string, size int64) (whole bool, err error) {
 	_, whole, err = s.session(ctx, session, strconv.FormatInt(size, 10))
 	return whole, err
@@ -320,7 +326,7 @@ func (s *Store) session(ctx context.Context, session, total string) (n int64, wh
 	err = s.do(ctx, "ask upload session", func(ctx context.Context) error {
 		req, err := http.NewRequestWithContext(ctx, http.MethodPut, session, http.NoBody)
 		if err != nil {
-			return errors.New("its address is broken") // the error would name the address
+			return errors.New("its address is malformed") // the error would name the address
 		}
 		req.Header.Set("Content-Range", "bytes */"+total)
 		resp, err := s.plain.Do(req)

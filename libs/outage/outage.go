@@ -1,12 +1,12 @@
-// Package outage keeps callers away from a dependency that does not answer.
-// Without it every request waits for its deadline, and thousands that wait fill
-// the process.
+// Package outage keeps callers away from a dependency that does not answer. Without it
+// every request would wait for its deadline, and thousands of waiting requests would
+// fill the process.
 //
-// [Breaker.Call] makes a call and judges it, so that only what the dependency did counts:
-// a caller that hangs up, or reaches its own deadline first, has found out nothing. A
-// caller that has to judge by itself asks [Breaker.Allow] first and reports the outcome.
-// After enough failures in a row the breaker opens and refuses callers at once. After
-// each rest one caller tries again, or a probe does so that no request has to.
+// [Breaker.Call] makes a call and counts its outcome only if it says something about the
+// dependency: a caller that hangs up, or reaches its own deadline first, has learnt
+// nothing. A caller that must decide that itself asks [Breaker.Allow] first and then
+// reports the outcome. After enough failures in a row the breaker opens and refuses calls
+// at once. After each rest one caller tries again. With a probe, no request has to.
 package outage
 
 import (
@@ -24,26 +24,27 @@ import (
 	"github.com/linkreel/linkreel/libs/apierr"
 )
 
-// Config says when a dependency counts as away and how often it is tried then.
+// Config says when a dependency counts as away, and how often it is tried while it is
+// away.
 type Config struct {
-	// Name is the dependency's, for the log and the metric; without one neither
-	// tells of it.
+	// Name is the dependency's name for the log and the metric. Without one neither
+	// mentions it.
 	Name string
-	// Failures in a row, at least one, that open the breaker.
+	// Failures is how many failures in a row open the breaker, at least one.
 	Failures int
-	// Over is the least time from the first to the last of them: a few failures at
-	// one instant may be a machine that stalled.
+	// Over is the least time from the first to the last of them: a few failures at one
+	// instant may only mean that the machine stalled.
 	Over time.Duration
-	// Rest passes between two tries while the dependency is away.
+	// Rest is the time between two tries while the dependency is away.
 	Rest time.Duration
-	// Down tells errors of a call that say the dependency does not answer from those
-	// that are an answer; nil is [Down].
+	// Down reports whether an error of a call means that the dependency does not answer;
+	// nil is [Down].
 	Down func(error) bool
-	// Probe asks whether it is back, in pauses that grow to Rest, in place of
-	// callers; with nil one caller per Rest may try.
+	// Probe checks whether the dependency is back, in pauses that grow to Rest. With nil,
+	// one caller per Rest may try instead.
 	Probe func(context.Context) error
-	// Opened gets the error that opened the breaker; nil where the log by Name is enough.
-	// It must not call the breaker.
+	// Opened, if set, is called with the error that opened the breaker. It must not call
+	// the breaker.
 	Opened func(error)
 	// Now is the clock; nil is the real one.
 	Now func() time.Time
@@ -52,14 +53,14 @@ type Config struct {
 var awayNow = promauto.NewGaugeVec(prometheus.GaugeOpts{Name: "linkreel_dependency_away",
 	Help: "Whether calls to a dependency are refused at once because it did not answer."}, []string{"dependency"})
 
-// Down is how an error is judged where a dependency has no rule of its own: it says
-// UNAVAILABLE, or that time ran out.
+// Down is the default for [Config.Down]: an error means an outage if it is UNAVAILABLE
+// or an exceeded deadline.
 func Down(err error) bool {
 	return apierr.CodeOf(err) == apierr.Unavailable || errors.Is(err, context.DeadlineExceeded)
 }
 
-// fair is the least time of a call whose caller's deadline counts as a failure: who
-// asks with less has not waited for an answer.
+// fair is how long a call must have run for its caller's deadline to count as a
+// failure: a shorter wait says nothing about the dependency.
 const fair = time.Second
 
 // probeFirst is the pause before the first probe.
@@ -82,7 +83,7 @@ type Breaker struct {
 	done   chan struct{}
 }
 
-// New makes a breaker that lets everybody through.
+// New makes a closed breaker: every caller may try.
 func New(cfg Config) *Breaker {
 	cfg.Failures = max(cfg.Failures, 1)
 	if cfg.Now == nil {
@@ -97,9 +98,9 @@ func New(cfg Config) *Breaker {
 	return &Breaker{cfg: cfg, wait: Pause}
 }
 
-// Call makes a call of at most timeout, or says UNAVAILABLE at once while the
-// dependency is away. A caller that left has found out nothing, nor has a call that began
-// before the dependency was found to be away or back.
+// Call makes a call of at most timeout, or returns UNAVAILABLE at once while the
+// dependency is away. The outcome does not count if the caller left, or if the call began
+// before the breaker last opened or closed.
 func (b *Breaker) Call(ctx context.Context, timeout time.Duration, f func(context.Context) error) error {
 	if !b.Allow() {
 		return apierr.Down(errors.New(cmp.Or(b.cfg.Name, "a dependency") + " does not answer"))
@@ -122,8 +123,9 @@ func (b *Breaker) Call(ctx context.Context, timeout time.Duration, f func(contex
 	return err
 }
 
-// ended is why the caller does not wait any longer. A client that sets the deadline on
-// its connection may return before the context has noticed that it is over.
+// ended is why the caller no longer waits; nil if it still does. A client that sets the
+// deadline on its connection may return just before the context reports it, so ended
+// checks the clock too.
 func ended(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -146,8 +148,8 @@ func (b *Breaker) report(err error, round uint64) {
 	}
 }
 
-// Allow reports whether the caller may try now. Whoever may, reports how it went
-// by OK or Fail; one that never does costs the others one rest.
+// Allow reports whether the caller may try now. A caller that may must report the
+// outcome with OK or Fail. If it never does, the others wait for one more rest.
 func (b *Breaker) Allow() bool {
 	if !b.away.Load() {
 		return true
@@ -184,12 +186,12 @@ func (b *Breaker) OK() {
 
 func (b *Breaker) ok() {
 	b.fails = 0
-	if b.cfg.Probe == nil { // else the answer may be one from before the outage, and the probe decides
+	if b.cfg.Probe == nil { // with a probe only the probe closes the breaker: this answer may be from before the outage
 		b.turn(false, nil)
 	}
 }
 
-// turn opens or closes.
+// turn opens or closes the breaker.
 func (b *Breaker) turn(away bool, err error) {
 	if b.away.Swap(away) == away {
 		return
@@ -200,7 +202,7 @@ func (b *Breaker) turn(away bool, err error) {
 	}
 	if away {
 		awayNow.WithLabelValues(b.cfg.Name).Inc()
-		slog.Warn(b.cfg.Name+" does not answer; calls of it are refused until it does", "error", err)
+		slog.Warn(b.cfg.Name+" does not answer; calls are refused until it does", "error", err)
 		return
 	}
 	awayNow.WithLabelValues(b.cfg.Name).Dec()
@@ -249,7 +251,7 @@ func (b *Breaker) heal(ctx context.Context, done chan struct{}) {
 	}
 }
 
-// Close ends the probes.
+// Close stops the probes.
 func (b *Breaker) Close() {
 	b.mu.Lock()
 	b.closed = true

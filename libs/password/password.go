@@ -1,10 +1,9 @@
-// Package password hashes and checks the passwords that visitors are asked for,
-// with argon2id.
+// Package password hashes and checks the passwords of visitors with argon2id.
 //
-// Each hash takes 19 MiB and some 30 ms of a core, which an attacker would exhaust
-// first. So at most a few run at once in a process, accounts take turns, and none
-// holds all places: a flood of guesses at one account's records costs others neither
-// memory nor time, and what is refused for it is that account's alone.
+// Each hash takes 19 MiB and some 30 ms of a core, the resource that an attacker would
+// exhaust first. So only a few run at once in a process, accounts take turns, and no
+// account may take all places. A flood of guesses at one account's records costs other
+// accounts neither memory nor time, and only calls for that account are refused.
 package password
 
 import (
@@ -22,8 +21,7 @@ import (
 	"github.com/linkreel/linkreel/libs/turns"
 )
 
-// ErrBusy is the answer when as many passwords of an account wait to be hashed as
-// may.
+// ErrBusy means that too many passwords of the account are waiting to be hashed.
 var ErrBusy = turns.ErrFull
 
 // Hasher hashes and checks. It is safe for concurrent use.
@@ -43,11 +41,11 @@ const (
 	hashSize = 32
 )
 
-// accounts is how many accounts' full backlogs may wait together.
+// accounts is how many accounts with a full backlog may wait at the same time.
 const accounts = 16
 
-// New allows parallel hashes at once, half of them for one account, and waiting more
-// of an account to wait.
+// New allows parallel hashes at once, at most half of them for one account. waiting
+// more of each account may wait.
 func New(parallel, waiting int) *Hasher {
 	parallel, waiting = max(1, parallel), max(1, waiting)
 	return &Hasher{
@@ -56,8 +54,8 @@ func New(parallel, waiting int) *Hasher {
 	}
 }
 
-// Hash makes the PHC string to keep, in the account's turn. It answers ErrBusy, or
-// ctx's error.
+// Hash makes the PHC string to store. It waits for the account's turn. Its error is
+// ErrBusy or ctx's.
 func (p *Hasher) Hash(ctx context.Context, account, password string) (string, error) {
 	salt := make([]byte, saltSize)
 	rand.Read(salt)
@@ -70,11 +68,12 @@ func (p *Hasher) Hash(ctx context.Context, account, password string) (string, er
 		p.params.memory, p.params.time, p.params.threads, enc.EncodeToString(salt), enc.EncodeToString(key)), nil
 }
 
-// Check reports whether password is the one that phc was made from, in time
-// that does not depend on how much of it is right. account is the one whose record
-// the password protects. It answers ErrBusy, or ctx's error.
+// Check reports whether phc was made from password, in a time that does not depend on
+// how much of it is right. account owns the record that the password protects. Its
+// error is ErrBusy, ctx's, or that of a malformed phc.
 func (p *Hasher) Check(ctx context.Context, account, phc, password string) (bool, error) {
-	// With the parameters of the stored hash: ours may be raised without breaking older ones.
+	// Use the stored hash's parameters, so that ours can be raised without breaking older
+	// hashes.
 	params, salt, want, err := parsePHC(phc)
 	if err != nil {
 		return false, err
@@ -98,8 +97,8 @@ func (p *Hasher) derive(ctx context.Context, account, password string, salt []by
 
 var errPHC = errors.New("not an argon2id PHC string")
 
-// parsePHC reads the stored form. Bounds keep a damaged record from asking for
-// more memory or time than any hash of ours ever did.
+// parsePHC reads the stored form. Its bounds keep a damaged record from taking more
+// memory or time than any hash of ours needs.
 func parsePHC(s string) (argonParams, []byte, []byte, error) {
 	fields := strings.Split(s, "$")
 	if len(fields) != 6 || fields[0] != "" || fields[1] != "argon2id" || fields[2] != "v="+strconv.Itoa(argon2.Version) {

@@ -28,9 +28,9 @@ type Client struct {
 	http       *http.Client
 }
 
-// NewClient makes a client for a service's internal address, such as
-// http://auth:8090. It dials nothing yet. token is the calling service's, as its
-// setting gives it; patience bounds a call.
+// NewClient makes a client for a service's internal address, such as http://auth:8090.
+// It opens no connection yet. token is the calling service's setting; patience bounds a
+// call.
 func NewClient(baseURL, token string, patience time.Duration) *Client {
 	dialer := &net.Dialer{Timeout: 500 * time.Millisecond, KeepAlive: 15 * time.Second}
 	return &Client{
@@ -40,7 +40,7 @@ func NewClient(baseURL, token string, patience time.Duration) *Client {
 				DialContext: dialer.DialContext, MaxIdleConns: 128, MaxIdleConnsPerHost: 128, IdleConnTimeout: 60 * time.Second,
 				TLSHandshakeTimeout: 500 * time.Millisecond, ResponseHeaderTimeout: patience, DisableCompression: true,
 			}),
-			// No service of ours redirects, and the token must reach nobody else.
+			// Our services never redirect, and the token must not be sent anywhere else.
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
 	}
@@ -49,9 +49,9 @@ func NewClient(baseURL, token string, patience time.Duration) *Client {
 // Close frees idle connections.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
-// Call asks, and reads the answer into out, which may be nil. What the service
-// refuses comes back as *apierr.Error with its code. Whatever else goes wrong is
-// UNAVAILABLE, and only the log shows why.
+// Call calls path with in and reads the answer into out, which may be nil. A refusal by
+// the service is an *apierr.Error with its code. Any other failure is UNAVAILABLE, and
+// only the log shows why.
 func (c *Client) Call(ctx context.Context, path string, in, out any) error {
 	ctx, cancel := context.WithTimeout(ctx, c.patience)
 	defer cancel()
@@ -60,7 +60,8 @@ func (c *Client) Call(ctx context.Context, path string, in, out any) error {
 		return err
 	}
 	defer body.Close()
-	// Read to its end, whether or not anybody wants it: only then can the connection serve the next call.
+	// Read the answer to its end even if out is nil: only then can the connection serve the next
+	// call.
 	text, err := io.ReadAll(io.LimitReader(body, maxAnswer))
 	if err == nil && out != nil {
 		err = json.Unmarshal(text, out)
@@ -71,8 +72,9 @@ func (c *Client) Call(ctx context.Context, path string, in, out any) error {
 	return nil
 }
 
-// Copy asks for an answer of any length and writes it to w. An answer that breaks
-// off is an error, never a shorter answer. It lasts as long as w takes.
+// Copy calls path and writes an answer of any length to w. An answer that breaks off is
+// an error, never a shorter answer. The call has no deadline of its own, because w may
+// be slow.
 func (c *Client) Copy(ctx context.Context, path string, in any, w io.Writer) error {
 	body, err := c.send(ctx, path, in)
 	if err != nil {
@@ -85,7 +87,7 @@ func (c *Client) Copy(ctx context.Context, path string, in any, w io.Writer) err
 	return nil
 }
 
-// send returns the body of an answer of 2xx.
+// send returns the body of a 2xx answer.
 func (c *Client) send(ctx context.Context, path string, in any) (io.ReadCloser, error) {
 	text, err := json.Marshal(in)
 	if err != nil {
@@ -130,11 +132,11 @@ func refusal(resp *http.Response) error {
 		Code: body.Error.Code, Message: body.Error.Message, Details: body.Error.Details,
 		RequiredScope: body.Error.RequiredScope, RequiredRole: body.Error.RequiredRole,
 	}
-	// What broke inside the other service is no answer to our caller.
+	// An internal error of the other service is not an answer for our caller.
 	if err != nil || e.Code.Status() != resp.StatusCode || resp.StatusCode >= http.StatusInternalServerError {
 		e = apierr.Down(fmt.Errorf("answered %d %s", resp.StatusCode, body.Error.Code))
 	}
-	// A service that is busy says for how long, with whatever code.
+	// A busy service says when to retry, with any code.
 	if s, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil && s > 0 {
 		e.RetryAfter = time.Duration(s) * time.Second
 	}

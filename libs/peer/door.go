@@ -14,17 +14,17 @@ import (
 	"github.com/linkreel/linkreel/libs/httpapi"
 )
 
-// Door lets services in that show their token, each to the routes that it may ask.
+// Door admits services that show their token, each to the routes that it may call.
 type Door struct {
 	api    *httpapi.API
 	tokens map[Service]string
 }
 
-// NewDoor makes a door for the routes of an internal API. tokens are those of the
-// services that call, each as its setting gives it; a service without one is not let in.
+// NewDoor makes a door for the routes of an internal API. tokens are the settings of the
+// calling services. A service without one is refused.
 func NewDoor(api *httpapi.API, tokens map[Service]string) *Door { return &Door{api, tokens} }
 
-// Answer adds a route: do answers in, which comes as the body.
+// Answer adds a route: do gets the body as in and returns the answer.
 func Answer[In, Out any](d *Door, path string, do func(ctx context.Context, in In) (Out, error)) {
 	route(d, path, func(c *fiber.Ctx, in In) error {
 		out, err := do(c.UserContext(), in)
@@ -45,7 +45,7 @@ func Stream[In any](d *Door, path string, do func(ctx context.Context, in In, w 
 func route[In any](d *Door, path string, serve func(c *fiber.Ctx, in In) error) {
 	type entry struct {
 		token hash
-		may   int // 1: its service may ask this
+		may   int // 1: its service may call this route
 	}
 	var known []entry
 	for service, token := range d.tokens {
@@ -58,7 +58,7 @@ func route[In any](d *Door, path string, serve func(c *fiber.Ctx, in In) error) 
 		}
 	}
 	d.api.Public(fiber.MethodPost, path, func(c *fiber.Ctx) error {
-		// All hashes are compared, so that the time says nothing about the token, its length included.
+		// Compare all hashes, so that the time reveals nothing about the token, not even its length.
 		scheme, token, _ := strings.Cut(c.Get(fiber.HeaderAuthorization), " ")
 		shown, found, may := sha256.Sum256([]byte(token)), 0, 0
 		for _, k := range known {
@@ -69,14 +69,15 @@ func route[In any](d *Door, path string, serve func(c *fiber.Ctx, in In) error) 
 			return apierr.New(apierr.InvalidAPIKey, "This is not an internal token.")
 		}
 		if may == 0 {
-			return apierr.New(apierr.Forbidden, "This service may not ask this.") //nolint:forbidigo // a route is refused here, not a record
+			return apierr.New(apierr.Forbidden, "This service may not call this route.") //nolint:forbidigo // a route is refused here, not a record
 		}
-		// From here on the answer is the handler's, whatever it is.
+		// From here on the answer is the handler's own, even an error.
 		c.Set(callHeader, c.Get(callHeader))
 		var in In
-		// The caller is ours, so a body that does not fit is our own mistake, and no field is named.
+		// The caller is one of our services, so a malformed body is our own bug. There is no need to
+		// name the field.
 		if err := json.Unmarshal(c.Request().Body(), &in); err != nil {
-			return apierr.New(apierr.InvalidJSON, "The body does not fit.")
+			return apierr.New(apierr.InvalidJSON, "The body is malformed.")
 		}
 		return serve(c, in)
 	})

@@ -1,17 +1,17 @@
-// Package peer is how our services call each other: one client, one door, one table
-// of who may ask what.
+// Package peer lets our services call each other, with one client, one door, and one
+// table of which service may call which route.
 //
-// auth is in the middle. Each other service has one token that it shares with auth
-// and with nobody else: the service shows it to auth, and auth shows it to the
-// service. So whoever reads the console's memory can sign people in, and cannot
-// erase an account in links. A token is given as "NEW,OLD" while it is replaced: the
-// first is shown, all are accepted.
+// All calls are between auth and another service. Each other service shares one token
+// with auth and with nobody else: the service shows it to auth, and auth shows it to
+// the service. So somebody who reads the console's memory can sign people in, but
+// cannot erase an account in links. While a token is being replaced, its setting is
+// "NEW,OLD": callers show the first, and all are accepted.
 //
-// A call is a POST with one JSON value, and so is its answer. The door repeats the
-// name of the call in its answer ([callHeader]). An answer without it is not from the
-// handler that was asked: a wrong token, a missing route, a proxy's page, or an answer
-// to somebody else's question. The client reads all of those as UNAVAILABLE, so that
-// none of them can pass for "no such key" or "erased".
+// A call is a POST with one JSON value, and its answer is one JSON value. The door
+// repeats the id of the call in its answer ([callHeader]). An answer without it is not
+// from the handler: the token was wrong, the route is missing, a proxy answered, or the
+// answer belongs to another call. The client treats all of these as UNAVAILABLE, so
+// that none of them can be mistaken for "no such key" or "erased".
 package peer
 
 import (
@@ -20,7 +20,7 @@ import (
 	"strings"
 )
 
-// Service names a service of ours.
+// Service names one of our services.
 type Service string
 
 // The services that call others.
@@ -32,8 +32,8 @@ const (
 	Console Service = "console"
 )
 
-// may is what each service may ask, by the start of the path. Everything else is
-// refused with 403, whatever the token.
+// may lists the prefixes of the paths that each service may call. All other paths are
+// refused with 403, with any token.
 var may = map[Service][]string{
 	Auth:    {"/internal/v1/accounts/", "/internal/v1/takedowns/"},
 	Links:   {"/internal/v1/keys/verify"},
@@ -46,10 +46,10 @@ func (s Service) may(path string) bool {
 	return slices.ContainsFunc(may[s], func(start string) bool { return strings.HasPrefix(path, start) })
 }
 
-// callHeader names one call. It is a number that the client draws.
+// callHeader carries the id of one call, a random number from the client.
 const callHeader = "Linkreel-Call"
 
-// Shown is the token that a caller shows of "NEW,OLD".
+// Shown is the token of a setting "NEW,OLD" that callers show.
 func Shown(token string) string {
 	first, _, _ := strings.Cut(token, ",")
 	return strings.TrimSpace(first)
@@ -57,7 +57,7 @@ func Shown(token string) string {
 
 type hash = [sha256.Size]byte
 
-// hashes are those of all tokens in "NEW,OLD". Empty ones are left out.
+// hashes returns the hashes of all tokens in "NEW,OLD". It skips empty ones.
 func hashes(token string) (all []hash) {
 	for one := range strings.SplitSeq(token, ",") {
 		if one = strings.TrimSpace(one); one != "" {

@@ -1,32 +1,31 @@
 // Package queue hands work to workers over a Redis stream.
 //
-// It promises at-least-once delivery of whatever Redis still knows: a message
-// that was taken is given to another worker when its taker has been silent for
-// Options.Silence, and never while it sends heartbeats. Only the taker can send
-// heartbeats, finish or return a message; one that lost it is told so. An id waits
-// in the queue at most once, however often it is added, so a sweeper may add
-// blindly.
+// It delivers every message that Redis still has at least once. A taken message is
+// given to another worker when its worker has been silent for Options.Silence, and
+// never while that sends heartbeats. Only the worker that holds a message can send
+// heartbeats, finish or return it. One that has lost the message gets ErrLost. An id is
+// in the queue at most once, however often it is added, so a sweeper need not check
+// before it adds one.
 //
-// It is fair between tenants: they take turns, so a message waits for at most one
-// message of each other tenant, however many of theirs were added before it.
-// Messages of the same tenant keep their order.
+// It is fair between tenants: they take turns, so the next message of a tenant waits
+// for at most one message of each other tenant, however many of theirs were added
+// before it. Messages of the same tenant keep their order.
 //
-// Beside the workers there is a fast lane, which is shown each waiting message
-// once without taking it, by the same turns. It may do at once what need not wait
-// for a worker to be free.
+// Besides the workers there is a fast lane. It sees each waiting message once, by the
+// same turns, without taking it. It is for work that should not wait for a free worker.
 //
-// It does not promise that Redis knows anything tomorrow. Messages are hints to
-// look at a record elsewhere; whoever owns the records adds the ids again when
-// Redis was emptied. Redis must not evict keys (maxmemory-policy noeviction).
+// Redis may lose messages. They are hints to look at a record elsewhere, and the owner
+// of the records adds the ids again after Redis was emptied. Redis must not evict keys
+// (maxmemory-policy noeviction).
 //
 // # Keys
 //
-// The stream holds every message that waits or is being worked on and nothing
-// else, so its length is what to scale workers by. Its consumer group knows who
-// took what. Workers do not read the stream in order: the sorted set :waiting
-// lists the entries by tenant, and :turns says whose turn is next. Both are only
-// an index; adding an id again repairs them. Delayed messages lie in :delayed and
-// come back to the stream when somebody calls Next or Add after their time.
+// The stream holds exactly the messages that wait or are being worked on, so scale
+// workers by its length. Its consumer group knows which worker took which message.
+// Workers do not read the stream in order: the sorted set :waiting lists the entries by
+// tenant, and :turns has the order of the tenants. Both are only an index, and adding
+// an id again repairs them. Delayed messages are in :delayed. They return to the stream
+// at the first call of Next or Add after their time.
 package queue
 
 import (
@@ -41,16 +40,16 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// What a queue can say besides what Redis says.
+// The queue's own errors.
 var (
 	ErrEmpty = errors.New("queue: nothing to do")
-	ErrLost  = errors.New("queue: the message belongs to somebody else now")
+	ErrLost  = errors.New("queue: another worker has the message, or Redis was emptied")
 )
 
 // Options shape a queue. Zero fields have defaults.
 type Options struct {
 	Name    string        // of the queue; "jobs"
-	Silence time.Duration // after which a taken message is given to another; 20 s
+	Silence time.Duration // after which a taken message is given to another worker; 20 s
 	Timeout time.Duration // of a call to Redis, waiting excluded; 3 s
 	Now     func() time.Time
 }
@@ -60,7 +59,7 @@ type Options struct {
 type Queue struct {
 	redis redis.UniversalClient
 	opt   Options
-	// keys are those of every script, in the order that prelude names them. They
+	// keys are the keys of every script, in the order in which prelude names them. They
 	// share a hash tag, so that scripts work on a Redis Cluster.
 	keys   []string
 	stream string
@@ -91,14 +90,14 @@ func New(client redis.UniversalClient, opt Options) *Queue {
 	return q
 }
 
-// StreamKey is the stream of a queue, whose length (XLEN) an autoscaler reads.
+// StreamKey is the key of a queue's stream. An autoscaler reads its length (XLEN).
 func StreamKey(name string) string { return "queue:{" + name + "}" }
 
 // Item is what is added to a queue.
 type Item struct {
 	ID     string
-	Tenant string            // whose turn it takes; items without one share a turn
-	Trace  map[string]string // trace context for whoever takes it
+	Tenant string            // the tenant whose turn it takes; items without one share a turn
+	Trace  map[string]string // trace context for the worker that takes it
 }
 
 // Message is one taken item.
@@ -111,9 +110,9 @@ type Message struct {
 	consumer string
 }
 
-// prelude names the keys and holds what the scripts share. A member of an index
-// is tenant, NUL, and the entry padded to a fixed width, so that the order by
-// bytes is the order of arrival within a tenant.
+// prelude names the keys and has the functions that the scripts share. A member of an
+// index is tenant, NUL, and the entry padded to a fixed width, so that within a tenant
+// the order of bytes is the order of arrival.
 const prelude = `
 local stream, ids, delayed, about, dead, waiting, turns, lane, laneturns, turn = unpack(KEYS)
 local function exists(entry) return #redis.call('XRANGE', stream, entry, entry) > 0 end
@@ -128,8 +127,8 @@ local function member(tenant, entry)
 end
 local function index(set, order, tenant, entry)
   redis.call('ZADD', set, 0, member(tenant, entry))
-  -- A tenant who comes anew queues up behind those who wait already: at the front
-  -- it could come again and again and nobody else would get a turn.
+  -- A new tenant goes behind those that wait already: at the front it could return
+  -- again and again, and no other tenant would get a turn.
   if not redis.call('ZSCORE', order, tenant) then redis.call('ZADD', order, redis.call('INCR', turn), tenant) end
 end
 local function append(id, tenant, trace)
@@ -139,7 +138,7 @@ local function append(id, tenant, trace)
   index(waiting, turns, tenant, entry)
   index(lane, laneturns, tenant, entry)
 end
--- promote brings back what is due of the delayed.
+-- promote moves delayed messages that are due back into the stream.
 local function promote(now)
   for _, id in ipairs(redis.call('ZRANGEBYSCORE', delayed, '-inf', now, 'LIMIT', 0, 100)) do
     redis.call('ZREM', delayed, id)
@@ -150,8 +149,8 @@ local function promote(now)
     end
   end
 end
--- pick removes the next entry from an index, by turns. Entries that are gone or
--- taken are passed over, a bounded number in one call: Redis serves nobody else meanwhile.
+-- pick removes the next entry from an index, by turns. It skips entries that are gone
+-- or taken, a bounded number in one call, because Redis serves no other client meanwhile.
 local function pick(set, order)
   for _ = 1, 1000 do
     local tenant = redis.call('ZRANGE', order, 0, 0)[1]
@@ -171,7 +170,7 @@ local function pick(set, order)
   end
   return nil
 end
--- seen is where a reader that found nothing waits for more.
+-- seen is the entry after which a reader that found nothing waits for more.
 local function seen()
   local last = redis.call('XREVRANGE', stream, '+', '-', 'COUNT', 1)[1]
   return last and last[1] or '0-0'
@@ -180,10 +179,9 @@ end
 
 func script(body string) *redis.Script { return redis.NewScript(prelude + body) }
 
-// add appends an id unless it waits or is being worked on already. An id whose
-// entry is gone, after a partial loss of data, is added again; one that lost its
-// place in the index gets a new one.
-// ARGV id tenant trace now
+// add appends an id unless it waits or is being worked on already. After a partial loss
+// of data, an id whose entry is gone is added again, and one that has lost its place in
+// the index gets a new one. ARGV id tenant trace now
 var add = script(`
 promote(ARGV[4])
 local entry = redis.call('HGET', ids, ARGV[1])
@@ -195,8 +193,8 @@ redis.call('ZREM', delayed, ARGV[1])
 append(ARGV[1], ARGV[2], ARGV[3])
 return 1`)
 
-// Add puts an item into the queue and reports whether it was missing. One that is
-// there already, waiting or taken, stays as it is; one that is delayed comes now.
+// Add puts an item into the queue and reports whether it was missing. An item that is
+// waiting or taken stays as it is. A delayed one becomes ready at once.
 func (q *Queue) Add(ctx context.Context, item Item) (added bool, err error) {
 	packed, err := json.Marshal(item.Trace)
 	if err != nil {
@@ -209,7 +207,7 @@ func (q *Queue) Add(ctx context.Context, item Item) (added bool, err error) {
 	return n == 1, nil
 }
 
-// plain keeps the index's separators out of a tenant's name.
+// plain removes the index's separators from a tenant's name.
 func plain(tenant string) string {
 	return strings.Map(func(r rune) rune {
 		if r < ' ' {
@@ -225,8 +223,8 @@ func (q *Queue) run(ctx context.Context, s *redis.Script, args ...any) *redis.Cm
 	return s.Run(ctx, q.redis, q.keys, args...)
 }
 
-// grouped calls Redis as a member of the group and makes the group in a new or an
-// emptied Redis.
+// grouped makes a call that needs the group, and creates the group if Redis is new or
+// was emptied.
 func (q *Queue) grouped(ctx context.Context, call func() error) error {
 	err := call()
 	if err == nil || !strings.HasPrefix(err.Error(), "NOGROUP") {
@@ -239,9 +237,9 @@ func (q *Queue) grouped(ctx context.Context, call func() error) error {
 	return call()
 }
 
-// Next takes a message for a consumer, whose name must be its own in the whole
-// group: first one whose taker fell silent, then the next by turns, for which it
-// waits up to wait. ErrEmpty means that there was none.
+// Next takes a message for a consumer, whose name must be unique in the group. A
+// message whose worker fell silent comes first, then the next one by turns, for which
+// it waits up to wait. ErrEmpty means that there was none.
 func (q *Queue) Next(ctx context.Context, consumer string, wait time.Duration) (*Message, error) {
 	var m *Message
 	err := q.await(ctx, wait, func() (seen string, err error) {
@@ -260,8 +258,8 @@ func (q *Queue) Next(ctx context.Context, consumer string, wait time.Duration) (
 	return m, err
 }
 
-// Peek shows the next waiting message and when it was added, each message once,
-// whoever asks; the message stays where it is. Peek waits up to wait; ErrEmpty
+// Peek returns the next waiting message and when it was added. The message stays in the
+// queue, but all callers together see it only once. Peek waits up to wait; ErrEmpty
 // means that there is none.
 func (q *Queue) Peek(ctx context.Context, wait time.Duration) (id string, added time.Time, err error) {
 	err = q.await(ctx, wait, func() (string, error) {
@@ -287,9 +285,9 @@ func first(s []string) string {
 	return s[0]
 }
 
-// await calls try until it finds something, which it says by an empty answer.
-// Otherwise it answers the newest entry that it saw, and await lets Redis wake it
-// at the first one after that, so an entry added in between is not missed.
+// await calls try until it finds something, which try reports with an empty seen.
+// Otherwise try returns the newest entry that it saw, and await waits for the first
+// entry after that, so an entry added in between is not missed.
 func (q *Queue) await(ctx context.Context, wait time.Duration, try func() (seen string, err error)) error {
 	for end := time.Now().Add(wait); ; {
 		seen, err := try()
@@ -318,9 +316,8 @@ func (q *Queue) woken(ctx context.Context, seen string, wait time.Duration) erro
 }
 
 var (
-	// XCLAIM with FORCE takes an entry that the group has not read: reading would
-	// only give the oldest.
-	// ARGV consumer now
+	// XCLAIM with FORCE takes an entry that the group has not read. Reading would only
+	// return the oldest one. ARGV consumer now
 	take = script(`
 promote(ARGV[2])
 local entry, tenant = pick(waiting, turns)
@@ -335,7 +332,7 @@ if not entry then return {seen()} end
 return {entry, redis.call('XRANGE', stream, entry, entry)[1][2][2]}`)
 )
 
-// take takes the next message by turns; there is none when m is nil.
+// take takes the next message by turns. m is nil if there is none.
 func (q *Queue) take(ctx context.Context, consumer string) (m *Message, seen string, err error) {
 	found, err := q.run(ctx, take, consumer, q.opt.Now().UnixMilli()).StringSlice()
 	if err != nil {
@@ -353,7 +350,7 @@ func (q *Queue) take(ctx context.Context, consumer string) (m *Message, seen str
 	return m, "", nil
 }
 
-// silent takes over what a silent worker holds.
+// silent takes over a message of a silent worker.
 func (q *Queue) silent(ctx context.Context, consumer string) (*Message, error) {
 	ctx, cancel := context.WithTimeout(ctx, q.opt.Timeout)
 	defer cancel()
@@ -367,7 +364,7 @@ func (q *Queue) silent(ctx context.Context, consumer string) (*Message, error) {
 		}
 		if len(entries) > 0 {
 			m := q.message(entries[0], consumer)
-			// XAUTOCLAIM does not tell how often the message was taken.
+			// XAUTOCLAIM does not return how often the message was taken.
 			pending, err := q.redis.XPendingExt(ctx, &redis.XPendingExtArgs{Stream: q.stream, Group: group, Start: m.entry, End: m.entry, Count: 1}).Result()
 			if err != nil {
 				return nil, err
@@ -377,7 +374,7 @@ func (q *Queue) silent(ctx context.Context, consumer string) (*Message, error) {
 			}
 			return m, nil
 		}
-		// Redis looks at a few entries in one call, and those may all be in good hands.
+		// Redis checks only a few entries in one call, and their workers may all be alive.
 		if next == "0-0" {
 			return nil, nil
 		}
@@ -390,14 +387,14 @@ func (q *Queue) message(x redis.XMessage, consumer string) *Message {
 	m.ID, _ = x.Values["id"].(string)
 	m.Tenant, _ = x.Values["tenant"].(string)
 	if packed, ok := x.Values["trace"].(string); ok {
-		_ = json.Unmarshal([]byte(packed), &m.Trace) // a message without its trace is still a message
+		_ = json.Unmarshal([]byte(packed), &m.Trace) // a broken trace must not lose the message
 	}
 	return m
 }
 
-// holds begins every script of a taker: only the present one may continue. A bare
-// XCLAIM would steal the message back from whoever took it over.
-// ARGV entry consumer id, then the script's own.
+// holds begins every script on a taken message: only the worker that holds it may
+// continue. A bare XCLAIM would steal the message back from the worker that took it
+// over. ARGV entry consumer id, then the script's own arguments.
 const holds = `
 local p = redis.call('XPENDING', stream, 'workers', ARGV[1], ARGV[1], 1)
 if #p == 0 or p[1][2] ~= ARGV[2] then return 0 end
@@ -441,15 +438,15 @@ func (m *Message) run(ctx context.Context, what string, s *redis.Script, more ..
 	return nil
 }
 
-// Heartbeat says that the taker is at work. ErrLost means that it has been
-// replaced, or that Redis was emptied: the record decides which.
+// Heartbeat says that the worker is still working. ErrLost means that it was replaced
+// or that Redis was emptied. The record shows which.
 func (m *Message) Heartbeat(ctx context.Context) error { return m.run(ctx, "heartbeat for", heartbeat) }
 
-// Done removes the message; its work is finished.
+// Done removes the message after its work is finished.
 func (m *Message) Done(ctx context.Context) error { return m.run(ctx, "finish", done) }
 
-// Nack returns the message for somebody else to take at once, as if it had not
-// been delivered. It goes behind the other messages of its tenant.
+// Nack returns the message, and any worker can take it at once, as if it had not been
+// delivered. It goes behind the other messages of its tenant.
 func (m *Message) Nack(ctx context.Context) error {
 	packed, err := json.Marshal(m.Trace)
 	if err != nil {
@@ -468,15 +465,15 @@ func (m *Message) Delay(ctx context.Context, until time.Time) error {
 	return m.run(ctx, "delay", delay, plain(m.Tenant), packed, until.UnixMilli())
 }
 
-// Bury moves the message to the dead letters (the stream :dead), of which the last
-// thousand are kept, for a person to look at.
+// Bury moves the message to the dead letters (the stream :dead) for a person to
+// inspect. About the last thousand are kept.
 func (m *Message) Bury(ctx context.Context, reason string) error {
 	return m.run(ctx, "bury", bury, reason)
 }
 
-// Turn reports whether the caller is the one who sweeps next, so that a hundred
-// workers do not ask the records a hundred times. Each sweep lasts for every. An
-// unreachable Redis makes everybody sweep: then sweeping is all that brings work.
+// Turn reports whether the caller is to sweep now, so that a hundred workers do not
+// query the records a hundred times. One caller gets true in each interval of every. If
+// Redis is unreachable, every caller gets true: then work is found only by sweeping.
 func (q *Queue) Turn(ctx context.Context, every time.Duration) bool {
 	ctx, cancel := context.WithTimeout(ctx, q.opt.Timeout)
 	defer cancel()
@@ -484,9 +481,8 @@ func (q *Queue) Turn(ctx context.Context, every time.Duration) bool {
 	return err != nil || mine
 }
 
-// Length is how many messages wait or are being worked on; delayed ones are not
-// counted. It is what to scale workers by: the group's lag is unknown to Redis
-// once entries were deleted.
+// Length is how many messages wait or are being worked on, without delayed ones. Scale
+// workers by it: Redis no longer knows the group's lag once entries were deleted.
 func (q *Queue) Length(ctx context.Context) (int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, q.opt.Timeout)
 	defer cancel()

@@ -17,23 +17,23 @@ import (
 // {account}~{kind}, and the fences of its leases, {account}~{kind}~{lease}.
 const Collection = "quotas"
 
-// Forget removes all that is kept about an account that is erased.
+// Forget removes all ledgers and fences of an account that is being erased.
 func Forget(ctx context.Context, db *firestoredb.DB, account string) error {
 	return db.EraseAll(ctx, "remove ledgers", db.Collection(Collection).Where("accountId", "==", account), 450)
 }
 
-// document is a ledger or a fence. A ledger's state is one text, since nobody asks for
-// its parts, and an index of times that rise in all ledgers at once would be hot.
+// document is a ledger or a fence. A ledger's state is one text: no query needs its
+// parts, and an index on times that rise in all ledgers at once would be a hot spot.
 type document struct {
 	AccountID string `firestore:"accountId"`
 	State     string `firestore:"state"`
 }
 
-// ledger is the state of a ledger, as one transaction reads and changes it.
+// ledger is the state of a ledger while a transaction reads and changes it.
 type ledger struct {
-	// Granted is how many places were given out: to records and on lease.
+	// Granted is how many places were given out, to records and on lease.
 	Granted int64 `json:"granted"`
-	// Next is when the ledger may be written again, a burst apart.
+	// Next is when the ledger may be written again, apart from a burst.
 	Next time.Time `json:"next"`
 	// Counted is when Granted was last corrected by a count.
 	Counted time.Time         `json:"counted"`
@@ -44,26 +44,26 @@ type ledger struct {
 
 // entry is a lease in the ledger.
 type entry struct {
-	// N is at least how many places are left or under way.
+	// N is an upper bound of the places that are unused or in changes in flight.
 	N int64 `json:"n"`
-	// At is when it was leased. Zero is the time of the ledger's last write: whoever
-	// leases does not know Firestore's time of its own commit.
+	// At is when it was leased. Zero means the time of the ledger's last write, because a
+	// process does not know Firestore's time of its own commit.
 	At     time.Time `json:"at,omitzero"`
 	Fenced bool      `json:"fenced,omitempty"`
 }
 
 const (
 	pace  = 1100 * time.Millisecond // between two writes of a ledger
-	burst = 2 * pace                // ahead of the pace: three writes in a row
-	// drift is how long Granted is believed far from the limit. A replica that learnt
-	// late of a new limit has created without asking.
+	burst = 2 * pace                // how far writes may be ahead of the pace: three in a row
+	// drift is how long Granted is trusted far from the limit. It may be wrong: a replica
+	// that learnt late about a new limit has created records without asking it.
 	drift = time.Hour
-	// young is how long a fenced lease is left to its holder, who mostly has changes
+	// young is how long a fenced lease is left to its holder, which usually has changes
 	// waiting for it.
 	young = 2 * time.Second
-	// countsPerSecond is how many records are counted for one account and process,
-	// 1,000 for the price of a read. It spaces the counts of a large account that asks
-	// again and again for a place that it does not have.
+	// countsPerSecond is how many records a process counts a second for one account. 1,000
+	// cost as much as a read. It limits the counts for a large account that is full and
+	// tries to create again and again.
 	countsPerSecond = 100_000
 )
 
@@ -76,8 +76,8 @@ func exists(tx *firestore.Transaction, ref *firestore.DocumentRef) (bool, error)
 	return err == nil && snaps[0].Exists(), err
 }
 
-// read reads the ledger. One that is not there, or cannot be read, is empty and was
-// never counted.
+// read reads the ledger. One that does not exist, or cannot be decoded, counts as empty
+// and never counted.
 func (c *Claim) read(tx *firestore.Transaction) (*ledger, error) {
 	snaps, err := tx.GetAll([]*firestore.DocumentRef{c.g.ledger(c.a.key)})
 	if err != nil {
@@ -90,7 +90,7 @@ func (c *Claim) read(tx *firestore.Transaction) (*ledger, error) {
 			d = &ledger{}
 		}
 	}
-	// A read may be of a moment before the write that it shows.
+	// The read time may be before the time of the write that it shows.
 	if d.now = snap.ReadTime; snap.UpdateTime.After(d.now) {
 		d.now = snap.UpdateTime
 	}
@@ -102,13 +102,14 @@ func (c *Claim) read(tx *firestore.Transaction) (*ledger, error) {
 	return d, nil
 }
 
-// early is how long the ledger has to be left alone.
+// early is how long to wait before the ledger may be written.
 func (d *ledger) early() time.Duration {
 	wait := d.Next.Sub(d.now) - burst
-	if wait <= 0 || wait > 10*pace { // no writer is that far ahead: the clock was set back
+	if wait <= 0 || wait > 10*pace { // no writer gets that far ahead, so the clock was set back
 		return 0
 	}
-	// Of several replicas that wait for the same moment, most read the ledger once more.
+	// Random, because several replicas may wait for the same moment, and those that lose
+	// must read the ledger again.
 	return wait + mathrand.N(pace/5)
 }
 
@@ -119,17 +120,17 @@ func (d *ledger) leased() (n int64) {
 	return n
 }
 
-// grant is what a transaction changes in the ledger.
+// grant is a transaction's change to the ledger.
 type grant struct {
 	g      *Gate
 	key    string
 	limit  Limit
 	ledger *ledger
 	since  time.Time // before the ledger was read
-	gone   []string  // leases that end and have a fence
+	gone   []string  // fenced leases that end
 	lease  *lease    // the new one; nil for none
-	held   []*lease  // what this process holds when it has committed
-	// returned is how many places of each lease are back in the ledger by then.
+	held   []*lease  // the leases of this process after the commit
+	// returned is how many places of each lease go back to the ledger with the commit.
 	returned map[*lease]int64
 }
 
@@ -156,8 +157,8 @@ func (t *grant) write(tx *firestore.Transaction) error {
 	return tx.Set(t.g.ledger(t.key), document{AccountID: t.limit.Account, State: string(state)})
 }
 
-// ask asks the ledger for places: for this change, which then has them with its own
-// commit, and on lease for those that follow.
+// ask takes places from the ledger: for this change, whose own commit takes them, and
+// on lease for the changes that follow.
 func (c *Claim) ask(ctx context.Context, tx *firestore.Transaction) (room int64, err error) {
 	began, since := time.Now(), c.g.now()
 	d, err := c.read(tx)
@@ -172,14 +173,15 @@ func (c *Claim) ask(ctx context.Context, tx *firestore.Transaction) (room int64,
 	room = c.want
 	switch left := c.limit.Max - d.Granted; {
 	case left < room && len(d.old(young)) > 0:
-		// What they have used is certain only when nobody can use them any more.
+		// It is certain how many places of a lease were used only once nobody can use it any
+		// more.
 		return 0, &again{c.takeBack}
 	case left < room || d.Counted.IsZero():
 		if room, err = c.count(ctx, d, began); err != nil || room == 0 {
 			return 0, err
 		}
 	case d.now.Sub(d.Counted) > drift:
-		// Nobody waits for this count, so a slow one is left for the next time.
+		// This count is not urgent, so if it is slow, leave it for the next time.
 		brief, end := context.WithTimeout(ctx, time.Second)
 		defer end()
 		if room, err = c.count(brief, d, began); err != nil && brief.Err() != nil && ctx.Err() == nil {
@@ -189,7 +191,7 @@ func (c *Claim) ask(ctx context.Context, tx *firestore.Transaction) (room int64,
 			return 0, err
 		}
 	default:
-		for _, id := range d.old(leaseTime + delivery) { // of processes that are gone
+		for _, id := range d.old(leaseTime + delivery) { // leases of processes that are gone
 			t.end(id)
 		}
 	}
@@ -199,14 +201,14 @@ func (c *Claim) ask(ctx context.Context, tx *firestore.Transaction) (room int64,
 	return room, nil
 }
 
-// settle returns what this process has not used of its leases.
+// settle returns the unused places of this process's leases.
 func (c *Claim) settle(t *grant) {
 	c.g.mu.Lock()
 	defer c.g.mu.Unlock()
 	for _, l := range c.a.held {
 		e := t.ledger.Leases[l.id]
 		if e == nil {
-			continue // it was taken back
+			continue // the lease was taken back
 		}
 		t.ledger.Granted -= l.have
 		t.returned[l] = l.have
@@ -214,11 +216,11 @@ func (c *Claim) settle(t *grant) {
 			t.end(l.id)
 			continue
 		}
-		t.held = append(t.held, l) // it covers the changes that are still under way
+		t.held = append(t.held, l) // it covers changes that are still in flight
 	}
 }
 
-// end takes a lease out of the ledger.
+// end removes a lease from the ledger.
 func (t *grant) end(id string) {
 	if t.ledger.Leases[id].Fenced {
 		t.gone = append(t.gone, id)
@@ -226,8 +228,8 @@ func (t *grant) end(id string) {
 	delete(t.ledger.Leases, id)
 }
 
-// count corrects the ledger and finds how many of the wanted places there are. None,
-// or fewer, is only said when it is certain.
+// count corrects the ledger and returns how many of the wanted places are free. It
+// returns fewer than wanted only if that is certain.
 func (c *Claim) count(ctx context.Context, d *ledger, began time.Time) (room int64, err error) {
 	c.g.mu.Lock()
 	rest := time.Until(c.a.rest)
@@ -254,7 +256,7 @@ func (c *Claim) count(ctx context.Context, d *ledger, began time.Time) (room int
 	return min(c.want, max(left, 0)), nil
 }
 
-// lease adds a lease for the changes that wait and that follow.
+// lease adds a lease for the changes that wait or follow.
 func (c *Claim) lease(t *grant) {
 	c.g.mu.Lock()
 	waiting, last, idle := c.a.waiting, c.a.chunk, t.since.Sub(c.a.asked)
@@ -275,29 +277,31 @@ func (c *Claim) lease(t *grant) {
 const (
 	firstChunk = 8
 	mostChunk  = 10_000
-	far        = 32 // a lease without a fence is at most this part of what is left
-	near       = 2  // a fenced one this
+	far        = 32 // a lease without a fence takes at most 1/far of the places left
+	near       = 2  // a fenced one at most 1/near
 )
 
-// chunkOf is how many of the places that are left are leased, when last were leased
-// idle before, and waiting are waited for.
+// chunkOf is how many of the places that are left to lease. last is the size of the
+// last lease, idle the time since then, and waiting the number of places that changes
+// wait for.
 func chunkOf(left, last, waiting int64, idle time.Duration) (n int64, fenced bool) {
 	switch {
-	case waiting > 0 || idle < young: // The last lease was too small. The next chance may be seconds away.
+	case waiting > 0 || idle < young: // The last lease was too small, and the next chance may be seconds away.
 		last = max(4*last, 16*waiting)
 	case idle > leaseTime/4:
 		last /= 1 + int64(idle/(leaseTime/4))
 	}
 	want := min(max(firstChunk, last), mostChunk)
-	// Near the limit whoever is alone gets his own place and no lease: what another
-	// process has on lease may be what the last create waits for.
+	// Near the limit a change that is alone gets its own place and no lease, because
+	// leased places may be those that another process's create waits for.
 	if want <= left/far || waiting == 0 && idle > young {
 		return min(want, left/far), false
 	}
 	return min(want, left/near), true
 }
 
-// old lists the leases that may be taken back: fenced ones from an age on.
+// old lists the leases that may be taken back: expired ones, and fenced ones older than
+// fenced.
 func (d *ledger) old(fenced time.Duration) (ids []string) {
 	for id, e := range d.Leases {
 		if age := d.now.Sub(e.At); age > leaseTime+delivery || e.Fenced && age > fenced {
@@ -307,8 +311,8 @@ func (d *ledger) old(fenced time.Duration) (ids []string) {
 	return ids
 }
 
-// takeBack ends old leases. Their places stay granted: a create that was faster is
-// found by the next count, which reads the ledger after this.
+// takeBack ends old leases. Their places stay granted until the next count, which reads
+// the ledger after this and so includes a create that was faster.
 func (c *Claim) takeBack(ctx context.Context) error {
 	return c.g.db.Tx(ctx, "take back places", func(_ context.Context, tx *firestore.Transaction) error {
 		d, err := c.read(tx)

@@ -1,46 +1,49 @@
-// Package quota keeps an account below its limits, however fast it creates and on
-// however many replicas, and costs a create next to nothing.
+// Package quota keeps an account within its limits, however fast it creates and on
+// however many replicas, and adds almost no cost to a create.
 //
-// Counting and then writing is not enough: forty creates that count at once all see
-// the same free place. So places are given out by one small document for each account
-// and kind, the ledger. It says how many places were given out, for good or on lease.
-// A create gets its place in one of three ways:
+// Counting and then writing is not enough: forty creates that count at once all see the
+// same free place. So each account and kind has one small document, the ledger, which
+// gives out places. It records how many places were given out, for good or on lease. A
+// create gets its place in one of three ways:
 //
 //	who                     how                                                  costs
-//	first of this process   its own transaction moves the ledger on, and leases  1 read, 1 write
+//	first of this process   its own transaction updates the ledger, and leases   1 read, 1 write
 //	                        places for those that follow
 //	follows, far from the   takes a leased place from memory                     nothing
 //	limit
 //	follows, near the       the same, and its transaction reads the lease        1 read
 //	limit
 //
-// What may be written once a second is written at most once a second, after a burst of
-// three: the ledger says itself when it may be written next, by Firestore's clock. In a
-// process one change at a time asks it; the others wait for what that one leases.
+// Firestore takes about one write a second of a document. So a ledger is written at
+// most once a second, after a burst of three: it records when it may be written next,
+// by Firestore's clock. In a process one change at a time asks the ledger. The others
+// wait for the places that it leases.
 //
-// No limit is passed, because one sentence always holds:
+// No limit is exceeded, because this invariant always holds:
 //
-//		records + places that may yet become records <= granted
+//	records + places that may yet become records <= granted
 //
-//	  - Granted rises before a place is used, in a transaction that checks it against
-//	    the limit.
-//	  - Granted falls only to a count of the records plus all places on lease. The
-//	    ledger is read before the records are counted, so whoever leases, returns or
-//	    takes back places meanwhile makes this transaction start again.
-//	  - A lease near the limit has a document of its own, the fence, which every create
-//	    under it reads in its transaction. Taking the lease back deletes the fence. A
-//	    process that slept cannot commit past that, whatever its clock says.
-//	  - A lease far from the limit has no fence but time: its holder uses it for
-//	    [leaseTime] after asking, and others take it back [delivery] after that. A commit
-//	    has a deadline of a few seconds.
-//	  - A lease that is taken back stays granted until a later transaction counts, so
-//	    that a create which was faster than the taking back is in that count.
+// These rules keep it true:
 //
-// Deletions do not touch the ledger. When it has no place left it is corrected by a
-// count, and only a count says that an account is full: as long as places are on lease
-// elsewhere, a create waits, and then is asked to come back.
+//   - Granted rises before a place is used, in a transaction that checks it against the
+//     limit.
+//   - Granted falls only to a count of the records plus all places on lease. The ledger
+//     is read before the records are counted, so if another transaction leases, returns or
+//     takes back places meanwhile, this one starts again.
+//   - A lease near the limit has its own document, the fence, which every create under the
+//     lease reads in its transaction. Taking the lease back deletes the fence. After that
+//     even a process that slept, or has a wrong clock, cannot commit.
+//   - A lease far from the limit has no fence, only an expiry: its holder uses it for
+//     [leaseTime] after asking, and others take it back [delivery] after that. A commit
+//     has a deadline of a few seconds.
+//   - The places of a lease that was taken back stay granted until a later transaction
+//     counts. A create that committed before the lease was taken back is in that count.
 //
-// The reasons and what lost are in docs/adr/0018-quotas-are-leased.md.
+// Deletions do not touch the ledger. When it has no place left, a count corrects it,
+// and only a count decides that an account is full. While other processes hold leased
+// places, a create waits, and then gets an error that asks it to come back.
+//
+// The reasons and the alternatives are in docs/adr/0018-quotas-are-leased.md.
 package quota
 
 import (
@@ -62,14 +65,14 @@ type Limit struct {
 	Account string
 	// Kind names what is limited: "links", "domains".
 	Kind string
-	// Max is the most the account may have. Zero or less is no limit.
+	// Max is how many the account may have. Zero or less means no limit.
 	Max int64
-	// Count counts what the account has.
+	// Count counts the account's records.
 	Count func(context.Context) (int64, error)
 }
 
-// ErrAsk says that a change which reads nothing cannot have its places: this process
-// has none on lease, or only such as ask for a read.
+// ErrAsk means that a change without reads cannot get its places: this process has no
+// leased places, or only some whose fence must be read.
 var ErrAsk = errors.New("the ledger has to be read")
 
 // Gate gives out places. It is safe for concurrent use.
@@ -81,45 +84,49 @@ type Gate struct {
 	accounts map[string]*account
 }
 
-// account is what this process knows of an account's places of one kind.
+// account is this process's state of an account's places of one kind.
 type account struct {
 	key     string
 	chunk   int64         // places that were leased last
 	asked   time.Time     // when the ledger gave places last
-	current *lease        // whose places are taken; nil while the ledger is asked
-	held    []*lease      // all whose places are not settled in the ledger
+	current *lease        // the lease in use; nil while the ledger is asked
+	held    []*lease      // all leases that are not settled in the ledger
 	asking  chan struct{} // closed when the change that asks the ledger has ended
 	waiting int64         // places that changes wait for meanwhile
-	// full is when a count began that found no room below fullAt.
+	// full is when the count began that found no room below fullAt.
 	full   time.Time
 	fullAt int64
-	rest   time.Time // until then nothing is counted again: a large count is dear
+	rest   time.Time // do not count before this time: a large count is expensive
 }
 
-// lease is places that the ledger has given to this process.
+// lease is a number of places that the ledger has given to this process.
 type lease struct {
 	id     string
 	fenced bool
 	since  time.Time // before the ledger was asked
-	have   int64     // that no change has taken
-	out    int64     // that changes have taken which have not ended
+	have   int64     // places that no change has taken
+	out    int64     // places of changes that have not ended
 }
 
-// fresh reports whether the places may be used. A clock that was set back proves nothing.
+// fresh reports whether the places may be used. If the clock was set back, the age is
+// unknown, so they may not.
 func (l *lease) fresh(now time.Time) bool {
 	age := now.Sub(l.since)
 	return age >= 0 && age < leaseTime
 }
 
 const (
-	// leaseTime is how long places are used after they were leased.
+	// leaseTime is how long leased places may be used.
 	leaseTime = 20 * time.Second
-	// delivery is more than a commit can be under way. Lease and delivery together stay
-	// below a minute, after which the places of a killed process are free again.
+	// delivery is longer than a commit can be in flight. Together with leaseTime it is
+	// less than a minute, so the places of a killed process are free again within a
+	// minute.
 	delivery = 35 * time.Second
-	// patience is how long a create waits for a place before it is asked to come back.
+	// patience is how long a create waits for a place before it gets an error that asks it
+	// to come back.
 	patience = 5 * time.Second
-	// maxAccounts bounds the memory; beyond it all unused leases are forgotten.
+	// maxAccounts bounds the memory. Beyond it all accounts and their leases are
+	// forgotten.
 	maxAccounts = 10_000
 )
 
@@ -137,22 +144,22 @@ type Claim struct {
 	began time.Time
 	limit Limit
 	a     *account
-	from  *lease // whose places these are
+	from  *lease // the lease that the places come from
 	n     int64
-	doubt *lease // whose fence a try has not found
-	want  int64  // how many of them the commit uses
-	leads bool   // this change asks the ledger, and others wait for it
-	grant *grant // what the commit of this try changes in the ledger
-	seen  *grant // the same, of a sum that may not change
-	sent  bool   // this try has come to its commit
-	blind bool   // which is one without a transaction, and so may have been made twice
+	doubt *lease // the lease whose fence a try has not found
+	want  int64  // how many places the commit uses
+	leads bool   // this change asks the ledger, and the others wait for it
+	grant *grant // the change to the ledger in this try's commit
+	seen  *grant // the same for a sum, until the change adds to it
+	sent  bool   // this try has reached its commit
+	blind bool   // the commit has no transaction, so it may have been made twice
 }
 
 // Claim begins a change under a limit.
 func (g *Gate) Claim() *Claim { return &Claim{g: g, began: time.Now()} }
 
-// again is the error of a try that has no place yet: it says what to do before the
-// change is made again.
+// again is the error of a try that has no place yet. after is what to do before the
+// next try.
 type again struct {
 	after func(context.Context) error
 }
@@ -168,8 +175,9 @@ func pause(d time.Duration) error {
 	}}
 }
 
-// Settle is told how a try of the change ended in which it was asked for [Claim.Room] or
-// [Claim.Watch], and makes the change again, as often as it has to wait for a place.
+// Settle must be called after a change that has called [Claim.Room] or [Claim.Watch],
+// with the change's error. It makes the change again as long as it has to wait for a
+// place.
 func (c *Claim) Settle(ctx context.Context, err error, change func() error) error {
 	defer c.leave()
 	for {
@@ -213,12 +221,12 @@ func (c *Claim) Retry() {
 // is full. It belongs to the reads of a transaction; with a nil tx, for a change that
 // reads nothing, it may return [ErrAsk].
 func (c *Claim) Room(ctx context.Context, tx *firestore.Transaction, l Limit, want int64) (int64, error) {
-	c.sent, c.grant, c.want, c.blind = false, nil, want, tx == nil // a try of the same transaction may have been before
+	c.sent, c.grant, c.want, c.blind = false, nil, want, tx == nil // reset what an earlier try of the transaction has set
 	if l.Max <= 0 || want <= 0 {
 		return want, nil
 	}
 	if c.a != nil && (c.limit.Account != l.Account || c.limit.Kind != l.Kind) {
-		return 0, fmt.Errorf("a change asks for %s and for %s", c.limit.Kind, l.Kind)
+		return 0, fmt.Errorf("a change needs places for %s and for %s; only one kind is allowed", c.limit.Kind, l.Kind)
 	}
 	c.limit = l
 	switch c.take(tx != nil) {
@@ -239,12 +247,12 @@ type outcome int
 
 const (
 	taken  outcome = iota
-	noRoom         // a count that began after this change says so
-	busy           // another change asks the ledger
-	ask            // this change is to ask it
+	noRoom         // by a count that began after this change
+	busy           // another change is asking the ledger
+	ask            // this change must ask it
 )
 
-// take takes places from memory, or says how to get some.
+// take takes places from memory, or says how to get them.
 func (c *Claim) take(mayRead bool) outcome {
 	g := c.g
 	g.mu.Lock()
@@ -267,18 +275,19 @@ func (c *Claim) take(mayRead bool) outcome {
 	case a.asking != nil:
 		return busy
 	case mayRead:
-		// From now on nobody takes from the present lease, so what it has can be returned.
+		// From now on no change takes from the current lease, so its unused places can be
+		// returned.
 		a.current, a.asking, c.leads = nil, make(chan struct{}), true
 	}
 	return ask
 }
 
-// account finds or makes what is known of an account. The caller holds the lock.
+// account finds or makes the entry of an account. The caller holds the lock.
 func (g *Gate) account(key string) *account {
 	a := g.accounts[key]
 	if a == nil {
 		if len(g.accounts) >= maxAccounts {
-			clear(g.accounts) // their leases are taken back when somebody needs the places
+			clear(g.accounts) // their leases are taken back when the places are needed
 		}
 		a = &account{key: key}
 		g.accounts[key] = a
@@ -286,7 +295,7 @@ func (g *Gate) account(key string) *account {
 	return a
 }
 
-// put gives places back that this change has taken and not used. The caller holds the lock.
+// put gives back places that this change has taken but not used. The caller holds the lock.
 func (c *Claim) put() {
 	if c.from != nil {
 		c.from.out -= c.n
@@ -295,10 +304,10 @@ func (c *Claim) put() {
 	}
 }
 
-// fence reads the lease that the places are of, so that the commit fails if it was
+// fence reads the fence of the places' lease, so that the commit fails if the lease was
 // taken back meanwhile. A transaction sees the database as it was at its first read, which
-// may be before the lease was given: only a try that began after one which had not found
-// the fence either knows that it is gone.
+// may be before the lease was given. So a missing fence proves nothing at first. Only if
+// the next try does not find it either is the lease gone.
 func (c *Claim) fence(tx *firestore.Transaction) error {
 	if !c.from.fenced {
 		return nil
@@ -317,7 +326,8 @@ func (c *Claim) fence(tx *firestore.Transaction) error {
 	return pause(0)
 }
 
-// forget leaves a lease to whoever takes it back. The caller holds the lock.
+// forget stops using a lease. Another transaction will take it back. The caller holds
+// the lock.
 func (a *account) forget(l *lease) {
 	if a.current == l {
 		a.current = nil
@@ -330,7 +340,7 @@ func (a *account) forget(l *lease) {
 	}
 }
 
-// wait is for a change that waits until another has asked the ledger.
+// wait makes a change wait until another has asked the ledger.
 func (c *Claim) wait() error {
 	return &again{func(ctx context.Context) error {
 		c.g.mu.Lock()
@@ -357,9 +367,9 @@ func (c *Claim) wait() error {
 	}}
 }
 
-// Watch is for a limit of a sum, such as bytes, of which a change knows only while it is
-// made whether it adds to it. It reads the ledger; the caller then sums up what there
-// is. It belongs to the reads.
+// Watch is for a limit on a sum, such as bytes, where the change finds out only while it
+// runs whether it adds to the sum. It reads the ledger. The caller then adds up what is
+// stored. Call it among the reads.
 func (c *Claim) Watch(tx *firestore.Transaction, l Limit) error {
 	c.sent, c.grant, c.seen, c.limit = false, nil, nil, l
 	c.g.mu.Lock()
@@ -372,8 +382,8 @@ func (c *Claim) Watch(tx *firestore.Transaction, l Limit) error {
 	return err
 }
 
-// Grow says that the change adds to the sum. It writes the ledger, so that all changes
-// which have read the same sum start again. There is one a second.
+// Grow says that the change adds to the sum. It writes the ledger, so that all other
+// changes that have read the same sum start again. About one a second can succeed.
 func (c *Claim) Grow() error {
 	if c.seen == nil {
 		return nil
@@ -385,7 +395,8 @@ func (c *Claim) Grow() error {
 	return nil
 }
 
-// Take is the last write of the transaction. Without a limit it does nothing.
+// Take is the last write of the transaction. It does nothing if the change has no
+// limit.
 func (c *Claim) Take(tx *firestore.Transaction) error {
 	c.sent = true
 	if c.grant == nil {
@@ -394,27 +405,27 @@ func (c *Claim) Take(tx *firestore.Transaction) error {
 	return c.grant.write(tx)
 }
 
-// end settles what this try has taken. Only a try that has come to its commit may have
-// used its places in spite of an error.
+// end settles the places that this try has taken. After an error they may be used only
+// if the try has reached its commit.
 func (c *Claim) end(err error) {
 	if c.a == nil {
 		return
 	}
 	c.g.mu.Lock()
 	defer c.g.mu.Unlock()
-	// Nothing was written if the try never came to its commit, if another writer won, or if a
-	// document existed before. A blind commit may have been repeated, so there the document that
-	// exists may be its own.
+	// Nothing was written if the try never reached its commit, if another writer won, or if a
+	// document existed already. A blind commit may have been repeated, so the existing document
+	// may be its own.
 	exists := errors.Is(err, firestoredb.ErrExists)
 	undone := err != nil && (!c.sent || errors.Is(err, firestoredb.ErrContended) || exists && !c.blind)
 	if l := c.from; l != nil {
 		switch {
 		case undone:
 			c.put()
-		case err == nil, exists: // what exists may be its own, of a commit whose answer was lost
+		case err == nil, exists: // the document may be its own, of a commit whose answer was lost
 			l.out -= c.n
 		default:
-			// The commit may come late. The lease covers it until it is taken back.
+			// The commit may still arrive. The lease covers it until the lease is taken back.
 			c.a.forget(l)
 		}
 		c.from, c.n = nil, 0
@@ -424,12 +435,13 @@ func (c *Claim) end(err error) {
 	case err == nil:
 		c.a.leased(c.grant)
 	default:
-		c.a.held, c.a.current = nil, nil // nobody knows what the ledger says now
+		c.a.held, c.a.current = nil, nil // the state of the ledger is unknown now
 	}
 	c.grant = nil
 }
 
-// leased notes what a commit has made of the ledger. The caller holds the lock.
+// leased updates the account after a commit that changed the ledger. The caller holds
+// the lock.
 func (a *account) leased(t *grant) {
 	for l, n := range t.returned {
 		l.have -= n

@@ -6,16 +6,16 @@ import (
 	"time"
 )
 
-// Misses is a budget, for each network, of questions whose answer is "there is
-// nothing here": unknown slugs, unknown keys. Only misses spend it, so a network
-// that asks for what exists is never slowed down. A network that has spent its
-// budget gets one question a second, and its answers from caches.
+// Misses gives each network a budget of lookups that find nothing: unknown slugs,
+// unknown keys. Only misses use it up, so a network that asks for existing records is
+// never slowed down. A network that has used up its budget gets one lookup a second,
+// and cached answers.
 //
-// It lives in one process: a caller that scans meets every replica's budget, and
-// what it can ask of the whole system grows with the replicas only.
+// Each process has its own Misses, so the number of misses that a scanner can cause
+// grows only with the number of replicas.
 //
-// A network is one IPv4 address, or a /64 of IPv6, since every client of IPv6 has
-// at least one of those to itself.
+// A network is one IPv4 address or one IPv6 /64, since every IPv6 client has at least a
+// /64 to itself.
 type Misses struct {
 	burst float64
 	every time.Duration
@@ -28,20 +28,20 @@ type Misses struct {
 
 // MissOptions tune [Misses]; zero fields take the defaults.
 type MissOptions struct {
-	Burst    int           // misses a network may have at once; 300
-	Every    time.Duration // in which one miss comes back; 1 s
+	Burst    int           // misses that a network may make at once; 300
+	Every    time.Duration // time in which one miss is regained; 1 s
 	Networks int           // networks in memory; 50,000 (about 8 MiB)
 	Now      func() time.Time
 }
 
-// spent is what a network has used up, as of a time.
+// spent is what a network has used up at a time.
 type spent struct {
 	misses float64
 	at     time.Time
 	next   time.Time // when an exhausted network may ask again
 }
 
-// NewMisses makes budgets, all of them full.
+// NewMisses makes a Misses in which all budgets are full.
 func NewMisses(o MissOptions) *Misses {
 	if o.Burst <= 0 {
 		o.Burst = 300
@@ -58,8 +58,8 @@ func NewMisses(o MissOptions) *Misses {
 	return &Misses{burst: float64(o.Burst), every: o.Every, most: o.Networks, now: o.Now, networks: map[netip.Prefix]spent{}}
 }
 
-// Network is the network that an address belongs to here. The zero address, of a
-// peer that has none, is a network of its own.
+// Network is the network that an address belongs to here. The zero address, for peers
+// without one, is a network of its own.
 func Network(addr netip.Addr) netip.Prefix {
 	addr = addr.Unmap().WithZone("")
 	bits := 32
@@ -73,13 +73,13 @@ func Network(addr netip.Addr) netip.Prefix {
 	return p
 }
 
-// Wait is asked before a store is: zero lets addr's network ask, else the answer
-// is RATE_LIMITED for that long. Call [Misses.Miss] when the store had nothing.
+// Wait says how long addr's network must wait before a lookup in a store. Zero allows
+// it now. Otherwise answer RATE_LIMITED with that time. Call [Misses.Miss] if the store
+// finds nothing.
 //
-// Questions that are in flight at once may together overdraw the budget. Misses
-// counts them all the same, so the network pays for them afterwards. The
-// alternative, to reserve a miss for each question, would refuse a network that
-// asks for many existing records at once.
+// Concurrent lookups may together overdraw the budget. Their misses are counted all the
+// same, so the network pays for them afterwards. The alternative, reserving a miss for
+// each lookup, would refuse a network that asks for many existing records at once.
 func (m *Misses) Wait(addr netip.Addr) time.Duration {
 	now := m.now()
 	m.mu.Lock()
@@ -92,13 +92,13 @@ func (m *Misses) Wait(addr netip.Addr) time.Duration {
 	if wait := s.next.Sub(now); wait > 0 {
 		return wait
 	}
-	// This question takes the second; whoever asks next waits for the one after.
+	// This lookup uses the current second. The next one waits for the second after it.
 	s.next = now.Add(m.every)
 	m.networks[network] = s
 	return 0
 }
 
-// Missed reports whether addr's network has not earned back all of its misses.
+// Missed reports whether the budget of addr's network is not full.
 func (m *Misses) Missed(addr netip.Addr) bool {
 	now := m.now()
 	m.mu.Lock()
@@ -107,7 +107,7 @@ func (m *Misses) Missed(addr netip.Addr) bool {
 	return known && m.left(s, now) < m.burst
 }
 
-// Miss notes that a question of addr's network found nothing.
+// Miss counts a lookup by addr's network that found nothing.
 func (m *Misses) Miss(addr netip.Addr) {
 	now := m.now()
 	m.mu.Lock()
@@ -117,8 +117,8 @@ func (m *Misses) Miss(addr netip.Addr) {
 	if !known && len(m.networks) >= m.most {
 		m.makeRoom(now)
 	}
-	// At most one budget of debt: a network is not locked out for longer than it
-	// takes to earn two.
+	// The debt is at most one budget, so a network is not locked out for longer than it
+	// takes to regain two.
 	m.networks[network] = spent{misses: min(m.burst-m.left(s, now)+1, 2*m.burst), at: now, next: now.Add(m.every)}
 }
 
@@ -131,9 +131,9 @@ func (m *Misses) left(s spent, now time.Time) float64 {
 	return min(m.burst, m.burst-s.misses+back)
 }
 
-// makeRoom forgets the networks whose budget is full again, and when there are
-// none, some of the others: a scan from more networks than fit in memory is
-// slowed down less, but memory stays bounded.
+// makeRoom forgets networks with a full budget and, if that is not enough, some of the
+// others. A scan from more networks than fit in memory is slowed down less, but memory
+// stays bounded.
 func (m *Misses) makeRoom(now time.Time) {
 	for n, s := range m.networks {
 		if m.left(s, now) >= m.burst {

@@ -1,13 +1,12 @@
-// Package ratelimit limits what a caller may try: a [Limiter] counts tries that
-// are worth limiting exactly in all replicas together, such as guesses of a
-// password, and [Misses] bounds in one process what a network may cost by asking for
-// what is not there.
+// Package ratelimit limits what a caller may try. A [Limiter] counts tries exactly
+// across all replicas, such as guesses of a password. [Misses] bounds, in one process,
+// the cost of lookups by a network that find nothing.
 //
-// A Limiter's rule of n tries in a window holds for every window that can be laid over
-// time, in all replicas together, as long as Redis answers. While it does not,
-// each replica judges by the tries it has seen itself and allows half as many: a
-// limit on guessing must not open when a cache is down. Nothing here fails a
-// request, and no call waits for Redis longer than its budget.
+// While Redis answers, a Limiter's rule of n tries in a window holds for every possible
+// window, in all replicas together. While Redis does not answer, each replica counts
+// only the tries that it has seen itself and allows half as many: a limit on guessing
+// must not open when Redis is down. No call fails a request or waits for Redis longer
+// than its budget.
 package ratelimit
 
 import (
@@ -50,22 +49,22 @@ type try struct {
 	at time.Time
 }
 
-// New makes a limiter. With a nil client everything is judged locally, by the
-// rules as they are.
+// New makes a limiter. With a nil client all tries are counted locally, by the
+// unchanged rules.
 func New(client redis.UniversalClient, now func() time.Time) *Limiter {
 	return &Limiter{redis: client, breaker: outage.New(outage.Config{Rest: rest, Down: redisdb.Away, Now: now}), now: now, tries: map[string][]try{}}
 }
 
-// Try is a counted try, to be given back when it turned out to be harmless.
+// Try is a counted try. Refund it if it turns out to be harmless.
 type Try struct {
 	id    string
 	rules []Rule
 }
 
-// takeScript counts one try under a rule's key. When the rule has no room it counts
-// nothing and answers after how many µs there is some. One key a call: a Redis
-// Cluster runs no script over keys of several servers, and rules about different
-// things must not end up on one.
+// takeScript counts one try under a rule's key. If the rule has no room, it counts
+// nothing and returns after how many µs there will be some. Each call has only one key:
+// a Redis Cluster runs no script over keys on several servers, and the rules of all
+// callers must not end up on one server.
 var takeScript = redis.NewScript(`
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
@@ -82,12 +81,12 @@ redis.call('PEXPIRE', KEYS[1], math.ceil(window / 1000))
 return 0
 `)
 
-// Take counts a try under every rule. When one of them has no room nothing stays
-// counted, and wait says after what time that one will have room.
+// Take counts a try under every rule. If a rule has no room, the try is counted under
+// none, and wait is the time after which that rule has room.
 //
-// Rules are asked one after the other, up to the first that refuses. Name the
-// narrowest first: a caller that its own rule refuses then never holds a place, not
-// even for a moment, in a rule that it shares with others.
+// Rules are checked in order, up to the first that refuses. Put the narrowest first: a
+// caller that its own rule refuses then never takes a place, even for a moment, in a
+// rule that it shares with others.
 func (l *Limiter) Take(ctx context.Context, rules ...Rule) (t Try, wait time.Duration) {
 	t = Try{id: identity.NewNonce(), rules: rules}
 	if l.redis == nil {
@@ -113,11 +112,11 @@ func (l *Limiter) Take(ctx context.Context, rules ...Rule) (t Try, wait time.Dur
 		l.Refund(ctx, Try{id: t.id, rules: rules[:counted]})
 		return t, wait
 	}
-	l.takeLocally(t, 0) // remembered for the case that Redis goes away
+	l.takeLocally(t, 0) // remembered in case Redis goes away
 	return t, 0
 }
 
-// Refund takes a try back.
+// Refund removes a try from the count.
 func (l *Limiter) Refund(ctx context.Context, t Try) {
 	l.mu.Lock()
 	for _, r := range t.rules {
@@ -144,8 +143,8 @@ func (l *Limiter) Refund(ctx context.Context, t Try) {
 	})
 }
 
-// takeLocally judges by this process's memory: share 1 by the rules as they are,
-// 2 by half of them, 0 only notes.
+// takeLocally counts in this process's memory. share 1 applies the rules as they are, 2
+// allows half as many tries, and 0 only counts.
 func (l *Limiter) takeLocally(t Try, share int) (wait time.Duration) {
 	now := l.now()
 	l.mu.Lock()
@@ -159,7 +158,7 @@ func (l *Limiter) takeLocally(t Try, share int) (wait time.Duration) {
 		if share == 0 {
 			continue
 		}
-		// One at least, or a rule of a single try would refuse everybody.
+		// At least one, or a rule with a single try would refuse everybody.
 		if most := max(1, r.Max/share); len(log) >= most {
 			wait = max(wait, log[len(log)-most].at.Add(r.Window).Sub(now))
 		}
@@ -176,8 +175,9 @@ func (l *Limiter) takeLocally(t Try, share int) (wait time.Duration) {
 	return 0
 }
 
-// forgetOld makes room: keys without a try in the last hour go first, then any,
-// an eighth at a time, so that a flood of keys does not scan all of them for each.
+// forgetOld makes room. It drops keys without a try in the last hour first, then
+// arbitrary ones until an eighth is free. Otherwise, in a flood of keys, each new one
+// would scan all the others.
 func (l *Limiter) forgetOld(now time.Time) {
 	for k, log := range l.tries {
 		if len(log) == 0 || now.Sub(log[len(log)-1].at) > time.Hour {
@@ -192,5 +192,5 @@ func (l *Limiter) forgetOld(now time.Time) {
 	}
 }
 
-// key has no hash tag: a Cluster places each rule by what it is about.
+// key has no hash tag, so that a Cluster spreads rules over its servers.
 func key(name string) string { return "lr:try:" + name }

@@ -1,27 +1,27 @@
-// Package record keeps records of accounts: the one way in which a service reads,
-// lists, counts and changes what belongs to an account.
+// Package record stores the records of accounts. Every service reads, lists, counts and
+// changes an account's records through it.
 //
-// A [Kind] says what a kind of record is. All that such a record needs follows from it:
+// A [Kind] describes a kind of record. The package derives everything else from it:
 //
 //	Kind            gives
 //	----            -----
-//	Of, Absent      a record of another account is not there
+//	Of, Absent      records of other accounts look as if they did not exist
 //	Doc, From       Get, All, Find, Count
 //	Object, Shown   its events, in the commit of the change; its lines of an export
-//	Limit           room for a new one, claimed in the commit that takes it
+//	Limit           room for a new record, claimed in the commit that uses it
 //	Labels          the account's list of tags
 //	Beside          its other documents and its announcements, with each change
-//	Doc with [Due]  a time at which to come back to it
-//	in a [Set]      it is exported, and leaves when its account leaves
+//	Doc with [Due]  the time at which the record is handled next
+//	in a [Set]      it is exported, and erased with its account
 //
-// Every change is a [Tx]. It reads, decides, and says what to write; the kit writes it
-// all at the end, with the events, in one commit, and announces it after that commit. The
-// domain decides: each write takes the event that it is, or [events.Quiet]. Nobody can
-// write and forget to say what it was.
+// Every change is a [Tx]. It reads, decides, and says what to write. The package writes
+// everything at the end in one commit, together with the events, and announces the
+// change after that commit. Each write takes the type of its event, or [events.Quiet],
+// so no caller can forget the event.
 //
-// A record that cannot be read keeps nothing behind it from being seen: a queue sets it
-// aside for an hour, an export names it, and an erasure removes it all the same.
+// A record that cannot be decoded does not block others: a queue sets it aside for an
+// hour, an export lists its id, and an erasure removes it all the same.
 //
-// The kit does not hide Firestore. A store that needs a query or a document of its own
+// The package does not hide Firestore. A store that needs its own query or document
 // makes it with the client, and uses the reads and writes of [Tx] and of firestoredb.
 package record

@@ -12,19 +12,19 @@ import (
 	"github.com/linkreel/linkreel/libs/firestoredb"
 )
 
-// Buckets is into how many ranges the index of due times is split. Times rise, and one
-// range of rising values takes some 500 writes a second. Whoever looks for what is due
-// asks for each of them, so more would cost more where nothing is due.
+// Buckets is the number of ranges into which the index of due times is split. Times
+// rise, and one range of rising values takes some 500 writes a second. A search for due
+// records queries every bucket, so more buckets would cost more when nothing is due.
 const Buckets = 8
 
-// Due is the field "due" of a document whose record waits for a time. A record that
-// waits for nothing has none. Queries need the composite index due.bucket, due.at.
+// Due is the field "due" of a document whose record waits for a time. Other records do
+// not have it. Queries need the composite index due.bucket, due.at.
 type Due struct {
 	Bucket int       `firestore:"bucket"`
 	At     time.Time `firestore:"at"`
 }
 
-// DueAt is the due field of the record with an id; nil for no time.
+// DueAt is the due field for the record with this id; nil for a zero time.
 func DueAt(id string, at time.Time) *Due {
 	if at.IsZero() {
 		return nil
@@ -46,10 +46,10 @@ func bucketOf(id string) int {
 	return int(h.Sum32() % Buckets)
 }
 
-// Due lists records whose time has come, at most limit of each bucket, the longest due
-// of each first; fields are what to read of them, none for all. A record that cannot be
-// read is set aside for an hour, so that it hides nothing behind it; the error then says
-// so, beside the records that can.
+// Due lists the records that are due, at most limit of each bucket and the longest due
+// of each first. fields are the fields to read; none means all. A record that cannot be
+// decoded is set aside for an hour, so that it does not hide others. The error then
+// reports it, and the other records are returned as well.
 func (k *Kept[T]) Due(ctx context.Context, limit int, fields ...firestore.FieldPath) ([]*T, error) {
 	found, broken := make([][]*T, Buckets), make([]error, Buckets)
 	g, gctx := errgroup.WithContext(ctx)
@@ -74,7 +74,7 @@ func (k *Kept[T]) due(ctx context.Context, bucket, limit int, fields []firestore
 	if len(fields) > 0 {
 		q = q.SelectPaths(fields...)
 	}
-	// Again for as long as some were set aside: they took places of the page.
+	// Query again while some were set aside, because they took places on the page.
 	for {
 		snaps, err := k.db.Query(ctx, "list due "+k.k.Collection, q)
 		if err != nil {
@@ -94,8 +94,8 @@ func (k *Kept[T]) due(ctx context.Context, bucket, limit int, fields []firestore
 }
 
 // PutOff sets when a record is due again, zero for never, unless it was changed since
-// it was read: whoever did that has set the time for a state that they know and the
-// caller does not.
+// it was read. The other change has then set the time for a newer state, which the
+// caller does not know.
 func (k *Kept[T]) PutOff(ctx context.Context, id string, at, stored time.Time) error {
 	due := any(firestore.Delete)
 	if d := DueAt(id, at); d != nil {
@@ -105,7 +105,7 @@ func (k *Kept[T]) PutOff(ctx context.Context, id string, at, stored time.Time) e
 }
 
 // UpdateStored writes fields of a record unless it was changed or removed since it was
-// read. It is for what no event and no label has to do with.
+// read. It is for fields that affect neither events nor tags.
 func (k *Kept[T]) UpdateStored(ctx context.Context, id string, stored time.Time, updates ...firestore.Update) error {
 	ref := k.db.Collection(k.k.Collection).Doc(id)
 	return firestoredb.IgnoreMoved(k.db.Update(ctx, "put off "+k.k.Object, ref, updates, firestore.LastUpdateTime(stored)))

@@ -8,20 +8,20 @@ import (
 	"strings"
 )
 
-// indexFile is a firestore.indexes.json, of which this package adds entries only.
+// indexFile is a firestore.indexes.json. This package only adds entries to it.
 type indexFile struct {
 	Indexes        []json.RawMessage `json:"indexes"`
 	FieldOverrides []json.RawMessage `json:"fieldOverrides"`
 }
 
-// Indexes adds to the contents of a firestore.indexes.json what follows from the kinds of
-// the set: each of them is found by its account, and by its due time if it has one. All
-// other fields are exempt from indexing, since an index that nothing asks costs a write,
-// and one of rising times takes 500 writes a second for all accounts together. For a
-// field that is asked for, the file says so, and is left as it is.
+// Indexes adds the indexes of the set's kinds to the contents of a
+// firestore.indexes.json. Each kind is indexed by account, and by due time if it has one.
+// All other fields are exempt from indexing: an index that no query uses still costs a
+// write, and an index on rising times takes only 500 writes a second for all accounts
+// together. A field that the file mentions already is left as it is.
 //
-// Firestore knows a document's fields from the tags of its Go type, and so does this: it
-// is called by those who deploy or check indexes, never on the way of a record.
+// Like the Firestore client, Indexes learns a document's fields from the tags of its Go
+// type. It is called only to deploy or check indexes, never for a request.
 func (s *Set) Indexes(file []byte) []byte {
 	var f indexFile
 	if err := json.Unmarshal(file, &f); err != nil {
@@ -33,7 +33,7 @@ func (s *Set) Indexes(file []byte) []byte {
 	}
 	out, err := json.MarshalIndent(f, "", "  ")
 	if err != nil {
-		panic(err) // it was read a moment ago
+		panic(err) // cannot happen: it was parsed above
 	}
 	return out
 }
@@ -60,7 +60,8 @@ func (Traces) addIndexes(*indexFile, map[string]bool) {}
 
 func jsonOf(format string, values ...any) json.RawMessage { return fmt.Appendf(nil, format, values...) }
 
-// decidedIn names the fields that a file has an entry for, or for a part of.
+// decidedIn lists the fields for which a file has an entry, for the field itself or a
+// part of it.
 func decidedIn(overrides []json.RawMessage) map[string]bool {
 	out := map[string]bool{}
 	for _, raw := range overrides {
@@ -74,7 +75,7 @@ func decidedIn(overrides []json.RawMessage) map[string]bool {
 	return out
 }
 
-// fieldsOf lists the fields of a document that is a struct or a pointer to one.
+// fieldsOf lists the fields of a document, which is a struct or a pointer to one.
 func fieldsOf(doc any) []string {
 	t := reflect.TypeOf(doc)
 	if t.Kind() == reflect.Pointer {

@@ -17,36 +17,37 @@ import (
 	"github.com/linkreel/linkreel/libs/tags"
 )
 
-// Kind says what a kind of record is. Its documents have the account's id in the field
+// Kind describes a kind of record. Its documents have the account's id in the field
 // accountId.
 type Kind[T any] struct {
-	// Collection holds the records; a document is named by the record's id.
+	// Collection holds the records. A document's name is the record's id.
 	Collection string
-	// Object is what events and exports call a record: "link". Its creation is the
-	// event link.created.
+	// Object is the name of the kind in events and exports, such as "link". Creating a
+	// record is then the event link.created.
 	Object string
-	// Of tells a record's id and account.
+	// Of returns a record's id and account.
 	Of func(*T) (id, account string)
-	// Doc is the record's document, and From reads one; see [firestoredb.Reader].
+	// Doc makes a record's document, and From reads one; see [firestoredb.Reader].
 	Doc  func(*T) any
 	From func(firestoredb.Snap) (*T, error)
-	// Absent is the answer for a record that is not there or of another account.
+	// Absent is the error for a record that does not exist or belongs to another account.
 	Absent func() error
 
-	// Shown is the record as its owner sees it, in events and exports. A kind without
-	// it has neither.
+	// Shown is the record as its owner sees it, for events and exports. A kind without it
+	// has neither.
 	Shown func(*T) any
-	// Order sorts lists; nil leaves them in the order of ids.
+	// Order sorts lists; with nil they are in the order of ids.
 	Order func(a, b *T) int
-	// Limit is for a kind of which an account may have only so many.
+	// Limit is for a kind with a limit on how many records an account may have.
 	Limit *Limit
 	// Labels are for a kind with tags.
 	Labels *Labels[T]
-	// Beside writes the other documents that a change needs, and announces: before is
-	// nil for a new record, after for one that goes. It only writes.
+	// Beside writes the other documents that a change needs, and announces the change.
+	// before is nil for a new record, after for a removed one. It must not read.
 	Beside func(tx *Tx, before, after *T)
-	// Erase removes up to limit records of an account that is erased, readable or not,
-	// and reports how many; fewer are the last ones. nil deletes the documents.
+	// Erase removes up to limit records of an account that is being erased, readable or
+	// not, and reports how many. Fewer than limit means that none are left. nil deletes
+	// the documents.
 	Erase func(ctx context.Context, account string, limit int) (n int, err error)
 }
 
@@ -54,7 +55,7 @@ type Kind[T any] struct {
 type Limit struct {
 	// Kind names the limit: "links".
 	Kind string
-	// Full is the answer when there is no room.
+	// Full is the error if there is no room.
 	Full func(limit int64) error
 }
 
@@ -70,10 +71,10 @@ type Kept[T any] struct {
 	k  Kind[T]
 }
 
-// Keep keeps a kind of records.
+// Keep makes a Kept of a kind of records.
 func Keep[T any](db *DB, k Kind[T]) *Kept[T] { return &Kept[T]{db, k} }
 
-// Ref names the document of a record; nil when id cannot be one.
+// Ref names the document of a record; nil if id cannot be a record's id.
 func (k *Kept[T]) Ref(id string) firestoredb.Ref { return k.db.Ref(k.k.Collection, id) }
 
 // Of is the query for an account's records.
@@ -100,12 +101,12 @@ func (k *Kept[T]) owned(account string, r *T, found bool) (*T, error) {
 	return r, nil
 }
 
-// Find reads what a query finds.
+// Find reads the records that a query finds.
 func (k *Kept[T]) Find(ctx context.Context, q firestore.Query) ([]*T, error) {
 	return firestoredb.List(ctx, k.db.DB, "list "+k.k.Collection, q, k.k.From)
 }
 
-// All reads all records of an account. It is for kinds of which an account has few.
+// All reads all records of an account. It is for kinds with few records per account.
 func (k *Kept[T]) All(ctx context.Context, account string) ([]*T, error) {
 	found, err := k.Find(ctx, k.Of(account))
 	if k.k.Order != nil {
@@ -114,20 +115,21 @@ func (k *Kept[T]) All(ctx context.Context, account string) ([]*T, error) {
 	return found, err
 }
 
-// Count counts an account's records.
+// Count counts the account's records.
 func (k *Kept[T]) Count(ctx context.Context, account string) (int64, error) {
 	return k.db.Count(ctx, "count "+k.k.Collection, k.Of(account))
 }
 
-// Create adds a record; limit is how many the account may have, 0 any number. A record
-// of the account that has the id already is the answer in place of r: a repeated
-// request so finds what its first try made. The error is ErrExists when a document
-// beside the record is in the way.
+// Create adds a record. limit is how many the account may have, 0 for any number. If
+// the account already has a record with this id, Create returns that one instead of r,
+// so a repeated request finds the record of its first try. The error is ErrExists if
+// another document that the create writes exists already.
 func (k *Kept[T]) Create(ctx context.Context, r *T, limit int64) (*T, error) {
 	id, account := k.k.Of(r)
 	err := quota.ErrAsk
 	if len(k.labels(r)) == 0 {
-		// There is nothing to read, and mostly a place in memory, so this is one call to the database.
+		// Nothing has to be read, and there is usually a place in memory, so this is one call to the
+		// database.
 		err = k.db.Commit(ctx, "create "+k.k.Object, func(tx *Tx) error {
 			in := k.In(tx)
 			if err := in.Room(account, limit, 1); err != nil {
@@ -139,7 +141,7 @@ func (k *Kept[T]) Create(ctx context.Context, r *T, limit int64) (*T, error) {
 	if errors.Is(err, quota.ErrAsk) {
 		err = k.db.Tx(ctx, "create "+k.k.Object, func(tx *Tx) error {
 			in := k.In(tx)
-			// One that is there needs no room for a second.
+			// A record that exists already needs no room.
 			stored, err := in.GetAll(id)
 			if err != nil || stored[0] != nil {
 				return cmp.Or(err, firestoredb.ErrExists)
@@ -153,10 +155,10 @@ func (k *Kept[T]) Create(ctx context.Context, r *T, limit int64) (*T, error) {
 	if !errors.Is(err, firestoredb.ErrExists) {
 		return r, err
 	}
-	// The error does not tell which of the documents exists, so what is stored decides.
+	// The error does not say which of the documents exists, so read the record.
 	stored, found, readErr := firestoredb.Lookup(ctx, k.db.DB, "get "+k.k.Object, k.Ref(id), k.k.From)
 	if apierr.CodeOf(readErr) == apierr.RateLimited {
-		readErr = apierr.Down(readErr) // Nobody has looked, and what is in the way may be the same record.
+		readErr = apierr.Down(readErr) // The read failed, so the existing document may be the same record.
 	}
 	if readErr != nil {
 		return nil, readErr
@@ -167,8 +169,8 @@ func (k *Kept[T]) Create(ctx context.Context, r *T, limit int64) (*T, error) {
 	return nil, err
 }
 
-// event is created, updated or deleted, for this kind; [events.Quiet] for a kind
-// without events.
+// event is the type of this kind's event for created, updated or deleted;
+// [events.Quiet] for a kind without events.
 func (k *Kept[T]) event(what string) events.Type {
 	if k.k.Shown == nil {
 		return events.Quiet
@@ -183,10 +185,10 @@ func (k *Kept[T]) labels(r *T) []string {
 	return k.k.Labels.Of(r)
 }
 
-// Change changes a record of an account; "" as the account is any. fn decides on the
-// record as it is, and may run several times. It says what has happened: the event;
-// [events.Quiet] for a change that nobody is told; "" when there is nothing to write.
-// Its error ends the change.
+// Change changes a record of an account; "" as the account means any. fn edits the
+// record as it is stored now, and may run several times. It returns the type of the
+// event, [events.Quiet] for a change without an event, or "" if there is nothing to
+// write. Its error ends the change.
 func (k *Kept[T]) Change(ctx context.Context, account, id string, fn func(*T) (events.Type, error)) (out *T, err error) {
 	err = k.db.Tx(ctx, "update "+k.k.Object, func(tx *Tx) error {
 		in := k.In(tx)
@@ -208,7 +210,7 @@ func (k *Kept[T]) Change(ctx context.Context, account, id string, fn func(*T) (e
 	return out, nil
 }
 
-// Delete removes a record of an account; check may refuse.
+// Delete removes a record of an account, unless check returns an error.
 func (k *Kept[T]) Delete(ctx context.Context, account, id string, check func(*T) error) error {
 	return k.db.Tx(ctx, "delete "+k.k.Object, func(tx *Tx) error {
 		in := k.In(tx)
@@ -241,7 +243,7 @@ func (in In[T]) Get(account, id string) (*T, error) {
 	return in.k.owned(account, found[0], found[0] != nil)
 }
 
-// GetAll reads records of any account in one call; nil for those that are not there.
+// GetAll reads records of any account in one call. Those that do not exist are nil.
 func (in In[T]) GetAll(ids ...string) ([]*T, error) {
 	refs := make([]firestoredb.Ref, len(ids))
 	for i, id := range ids {
@@ -263,7 +265,7 @@ func (in In[T]) GetAll(ids ...string) ([]*T, error) {
 	return out, nil
 }
 
-// Find reads what a query finds.
+// Find reads the records that a query finds.
 func (in In[T]) Find(q firestore.Query) ([]*T, error) {
 	snaps, err := in.tx.Query(q)
 	if err != nil {
@@ -272,8 +274,8 @@ func (in In[T]) Find(q firestore.Query) ([]*T, error) {
 	return firestoredb.ReadAll(snaps, in.k.k.From)
 }
 
-// Room claims room for n more records where the account may have limit of them, and
-// fails when there is less.
+// Room claims room for n more records of an account that may have limit of them. It
+// fails if there is not enough.
 func (in In[T]) Room(account string, limit, n int64) error {
 	l := in.k.k.Limit
 	if l == nil || limit <= 0 {
@@ -287,17 +289,17 @@ func (in In[T]) Room(account string, limit, n int64) error {
 	return err
 }
 
-// Add creates a record and tells of it.
+// Add creates a record and writes its event.
 func (in In[T]) Add(r *T, t events.Type) error {
 	return in.write(nil, r, t, func(ref firestoredb.Ref) { in.tx.Create(ref, in.k.k.Doc(r)) })
 }
 
-// Put changes a record and tells of it; before is what it was.
+// Put changes a record and writes its event. before is the record before the change.
 func (in In[T]) Put(before, r *T, t events.Type) error {
 	return in.write(before, r, t, func(ref firestoredb.Ref) { in.tx.Set(ref, in.k.k.Doc(r)) })
 }
 
-// Remove deletes a record and tells of it.
+// Remove deletes a record and writes its event.
 func (in In[T]) Remove(r *T, t events.Type) error {
 	return in.write(r, nil, t, in.tx.Delete)
 }
@@ -334,11 +336,11 @@ func (in In[T]) tags(account string, before, after *T) error {
 	return in.tx.Label(in.k.k.Labels.Store, account, got, lost)
 }
 
-// Tell writes an event of a record, as it is now. Add, Put and Remove do so too.
+// Tell writes an event with the record as it is now. Add, Put and Remove do so too.
 func (in In[T]) Tell(r *T, t events.Type) {
 	id, account := in.k.k.Of(r)
 	e := events.Event{AccountID: account, Type: t, Object: id}
-	if in.k.k.Shown != nil { // else the outbox refuses it
+	if in.k.k.Shown != nil { // otherwise the outbox refuses the event
 		e.Data = in.k.k.Shown(r)
 	}
 	in.tx.Tell(e)

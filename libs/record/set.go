@@ -12,8 +12,8 @@ import (
 	"github.com/linkreel/linkreel/libs/quota"
 )
 
-// Set is all that a service keeps of accounts. What an erasure removes and what an
-// export lists follow from it, so a kind that is in the set is in both.
+// Set is all data that a service stores for accounts. Erasure and export both use it,
+// so neither can miss a kind that is in the set.
 type Set struct {
 	db    *DB
 	kinds []kind
@@ -29,8 +29,8 @@ type kind interface {
 	forget(ctx context.Context, account string) error
 }
 
-// Traces are documents other than records. The field accountId names the account that
-// they belong to. They are erased with it.
+// Traces are documents that are not records. Their field accountId names the account
+// that they belong to, and they are erased with it.
 type Traces struct {
 	DB         *DB
 	Collection string
@@ -41,8 +41,8 @@ type Traces struct {
 // Set lists the kinds of a service, in the order in which they are exported and erased.
 func (db *DB) Set(kinds ...kind) *Set { return &Set{db, kinds} }
 
-// Erase removes up to limit of each kind of an account's records, and reports whether
-// there are more. It may be cut off anywhere: the next call resumes where it stopped.
+// Erase removes up to limit of an account's records of each kind, and reports whether
+// there are more. It may be interrupted at any point: the next call resumes.
 func (s *Set) Erase(ctx context.Context, account string, limit int) (more bool, err error) {
 	for _, k := range s.kinds {
 		n, err := k.erase(ctx, account, limit)
@@ -53,7 +53,7 @@ func (s *Set) Erase(ctx context.Context, account string, limit int) (more bool, 
 			more = true
 			continue
 		}
-		// Only with the last page, since the remaining records still count and carry tags.
+		// Only after the last page, because remaining records still count and have tags.
 		if err := k.forget(ctx, account); err != nil {
 			return true, err
 		}
@@ -81,14 +81,14 @@ type line struct {
 	Data any    `json:"data"`
 }
 
-// unreadable is the line of a record that cannot be read.
+// unreadable is the line for a record that cannot be decoded.
 type unreadable struct {
 	Type string `json:"type"`
 	ID   string `json:"id"`
 }
 
-// Export writes an account's records as JSON Lines, a page at a time. The account's
-// records may change meanwhile. One that cannot be read is named, and keeps no other out.
+// Export writes an account's records as JSON Lines, a page at a time. The records may
+// change meanwhile. One that cannot be decoded is listed by id, and the export continues.
 func (s *Set) Export(ctx context.Context, account string, w io.Writer) error {
 	out := json.NewEncoder(w)
 	out.SetEscapeHTML(false)
@@ -139,7 +139,7 @@ func (k *Kept[T]) export(ctx context.Context, account string, line func(object s
 			}
 		}
 		for _, b := range broken {
-			slog.ErrorContext(ctx, "a record cannot be exported", "error", b.Err)
+			slog.ErrorContext(ctx, "cannot decode a record for an export; only its id is listed", "error", b.Err)
 			if err := line("unreadable", unreadable{k.k.Object, b.Ref.ID}); err != nil {
 				return err
 			}

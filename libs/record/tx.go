@@ -16,12 +16,12 @@ import (
 	"github.com/linkreel/linkreel/libs/tags"
 )
 
-// Options are what a change may need beside the database.
+// Options are what a change may need besides the database.
 type Options struct {
-	// Outbox takes the events. Without one a change that has an event fails.
+	// Outbox takes the events. Without it a change with an event fails.
 	Outbox *outbox.Outbox
-	// Announce tells every replica, before it returns, that what they remember under
-	// some keys has changed.
+	// Announce tells every replica, before it returns, that its cached values under some
+	// keys are stale.
 	Announce func(ctx context.Context, keys ...string)
 	// Now is the clock; nil is the system's.
 	Now func() time.Time
@@ -35,7 +35,7 @@ type DB struct {
 	authority func(ctx context.Context, account string, version int64)
 }
 
-// Open makes a database of records of an open one.
+// Open makes a database of records from an open Firestore database.
 func Open(db *firestoredb.DB, o Options) *DB {
 	if o.Now == nil {
 		o.Now = time.Now
@@ -43,10 +43,10 @@ func Open(db *firestoredb.DB, o Options) *DB {
 	return &DB{DB: db, o: o, quotas: quota.New(db, o.Now)}
 }
 
-// TellAuthority says who tells every replica that an account's rights have changed:
-// called once, before any change. It is no option, since who tells may itself read from
-// a store of this database. A change of rights that nobody tells would go unnoticed, so
-// without it such a change panics.
+// TellAuthority sets the function that tells every replica that an account's rights
+// have changed. Call it once, before any change. It is not one of [Options], because
+// the function may itself need a store of this database. Without it a change of rights
+// panics, since replicas would not notice the change.
 func (db *DB) TellAuthority(tell func(ctx context.Context, account string, version int64)) {
 	db.authority = tell
 }
@@ -54,42 +54,44 @@ func (db *DB) TellAuthority(tell func(ctx context.Context, account string, versi
 // Now is the database's clock.
 func (db *DB) Now() time.Time { return db.o.Now() }
 
-// Tx makes one atomic change: what fn read still holds when it commits. fn may run
-// several times, and has no other effect than by tx. A change that writes nothing is
-// not committed, and is a success.
+// Tx makes one atomic change: it commits only if what fn has read is still true. fn may
+// run several times, and must have no effect except through tx. A change that writes
+// nothing is not committed, and succeeds.
 func (db *DB) Tx(ctx context.Context, what string, fn func(tx *Tx) error) error {
 	return db.run(ctx, true, what, fn)
 }
 
-// Commit is [DB.Tx] for an fn that reads nothing: one call to the database. A commit
-// whose answer is lost is sent again, and may find its own documents in place.
+// Commit is [DB.Tx] for an fn that reads nothing. It makes one call to the database. A
+// commit whose answer is lost is sent again, and may then find its own documents
+// already there.
 func (db *DB) Commit(ctx context.Context, what string, fn func(tx *Tx) error) error {
 	return db.run(ctx, false, what, fn)
 }
 
-// Receipt is what a change leaves in its commit for a request that may be repeated: the
-// repeated one finds it in the way.
+// Receipt is a document that a change adds to its commit for a request that may be
+// repeated. The repeated request then fails because the receipt exists.
 type Receipt interface {
-	// Write adds it to the commit of a change, which announces the keys in changed.
+	// Write adds the receipt to the commit of a change. changed are the keys that the
+	// change will announce.
 	Write(tx *firestore.Transaction, changed []string) error
-	// Found looks for it after nothing was committed, for which err says the reason. It is
-	// nil when this very change has left one, err when there is none, [ErrAgain] when the
-	// change may be made again, and any other error in place of err; changed is what the
-	// earlier change had to announce.
+	// Found looks for the receipt after a change was not committed, because of err. It
+	// returns nil if this same change has left one, err if there is none, [ErrAgain] if
+	// the change may be made again, and otherwise an error to use instead of err. changed
+	// are the keys that the earlier change had to announce.
 	Found(ctx context.Context, err error) (changed []string, _ error)
 }
 
 type receiptKey struct{}
 
-// WithReceipt has the changes that are made in ctx leave a receipt.
+// WithReceipt makes changes with this ctx leave a receipt.
 func WithReceipt(ctx context.Context, r Receipt) context.Context {
 	return context.WithValue(ctx, receiptKey{}, r)
 }
 
-// ErrAgain says that the receipt that was in the way is gone.
+// ErrAgain means that the receipt that made the change fail is gone.
 var ErrAgain = errors.New("make the change again")
 
-// errNothing ends a transaction that has nothing to write: a commit of nothing is one
+// errNothing ends a transaction that has nothing to write. An empty commit would be one
 // more call that can fail.
 var errNothing = errors.New("nothing to write")
 
@@ -100,7 +102,8 @@ func (db *DB) run(ctx context.Context, reads bool, what string, fn func(tx *Tx) 
 	}
 	try := func() error {
 		return commit(ctx, what, func(ctx context.Context, ft *firestore.Transaction) error {
-			// This try replaces the one before, of which only the places below a limit remain.
+			// This try replaces the previous one. Only its claim on places below a limit is
+			// kept.
 			tx = &Tx{db: db, ctx: ctx, ft: ft, reads: reads, claim: tx.claim}
 			if tx.claim != nil {
 				tx.claim.Retry()
@@ -132,8 +135,8 @@ func (db *DB) run(ctx context.Context, reads bool, what string, fn func(tx *Tx) 
 	if errors.Is(err, ErrAgain) {
 		return db.run(ctx, reads, what, fn)
 	}
-	// A commit whose answer was lost may have happened. Announcing a change that did
-	// not happen costs a reload; not announcing one leaves replicas stale.
+	// A commit whose answer was lost may have succeeded. To announce a change that did not
+	// happen costs a reload. Not to announce one that did leaves replicas stale.
 	if err != nil && apierr.CodeOf(err).Status() < 500 {
 		return err
 	}
@@ -151,21 +154,21 @@ func (db *DB) run(ctx context.Context, reads bool, what string, fn func(tx *Tx) 
 	return err
 }
 
-// refused reports whether the change was not made, for a reason that is known.
+// refused reports whether the change was certainly not made.
 func refused(err error) bool {
 	return err != nil && (errors.Is(err, firestoredb.ErrExists) || apierr.CodeOf(err).Status() < 500)
 }
 
-// Tx is one atomic change. It gathers what is written and writes it at the end, since
-// Firestore takes no read after a write; so a read never sees a write of its own
-// transaction. It lives as long as the function that it was given to.
+// Tx is one atomic change. It collects the writes and makes them at the end, because
+// Firestore allows no read after a write. So a read never sees a write of its own
+// transaction. A Tx must not be used after its function has returned.
 type Tx struct {
 	db    *DB
 	ctx   context.Context // a transaction lives within the call that gave its context
 	ft    *firestore.Transaction
 	reads bool         // false in a [DB.Commit]
-	claim *quota.Claim // nil for a change that was not under a limit yet
-	asked bool         // for room
+	claim *quota.Claim // nil until the change needs a limit
+	asked bool         // Room was called
 
 	writes      []func(*firestore.Transaction) error
 	told        []events.Event
@@ -173,7 +176,7 @@ type Tx struct {
 	authorities []authority
 }
 
-// authority is an account of which the rights have changed, under a new version.
+// authority is an account whose rights have changed, with its new version.
 type authority struct {
 	account string
 	version int64
@@ -204,8 +207,8 @@ func (tx *Tx) flush() error {
 	return tx.claim.Take(tx.ft)
 }
 
-// Watch is for a limit of a sum; see [quota.Claim.Watch]. Grow follows when the change
-// adds to the sum.
+// Watch is for a limit on a sum; see [quota.Claim.Watch]. Call Grow afterwards if the
+// change adds to the sum.
 func (tx *Tx) Watch(l quota.Limit) error { return tx.claimed().Watch(tx.ft, l) }
 
 func (tx *Tx) claimed() *quota.Claim {
@@ -215,19 +218,19 @@ func (tx *Tx) claimed() *quota.Claim {
 	return tx.claim
 }
 
-// Grow says that the change adds to the sum that Watch was asked about.
+// Grow says that the change adds to the sum that Watch was called for.
 func (tx *Tx) Grow() error {
 	if tx.claim == nil {
-		return nil // it was not asked about: there is no limit
+		return nil // Watch was not called, so there is no limit
 	}
 	return tx.claim.Grow()
 }
 
-// Context is that of the transaction.
+// Context is the transaction's context.
 func (tx *Tx) Context() context.Context { return tx.ctx }
 
-// GetAll reads documents in one call. Those of nil refs and those that are not there
-// come as nil.
+// GetAll reads documents in one call. For nil refs and documents that do not exist the
+// result is nil.
 func (tx *Tx) GetAll(refs ...firestoredb.Ref) ([]firestoredb.Snap, error) {
 	out := make([]firestoredb.Snap, len(refs))
 	var valid []firestoredb.Ref
@@ -252,12 +255,12 @@ func (tx *Tx) GetAll(refs ...firestoredb.Ref) ([]firestoredb.Snap, error) {
 	return out, nil
 }
 
-// Query reads what a query finds.
+// Query reads the documents that a query finds.
 func (tx *Tx) Query(q firestore.Query) ([]firestoredb.Snap, error) {
 	return tx.ft.Documents(q).GetAll()
 }
 
-// Load reads one document into dst; found is false when it is not there.
+// Load reads one document into dst. found is false if it does not exist.
 func (tx *Tx) Load(ref firestoredb.Ref, dst any) (found bool, err error) {
 	snaps, err := tx.GetAll(ref)
 	if err != nil || snaps[0] == nil {
@@ -289,13 +292,13 @@ func (tx *Tx) Delete(ref firestoredb.Ref) {
 	tx.writes = append(tx.writes, func(ft *firestore.Transaction) error { return ft.Delete(ref) })
 }
 
-// Room is how many of want places the account may have; the commit takes them. It is
-// less than want only when the account is full. It is asked once in a transaction. In a
-// [DB.Commit] the error may be [quota.ErrAsk]; a [DB.Tx] then finds out. Other errors
-// pass through fn as they are: a change that waits for a place is made again.
+// Room is how many of want places the account may have. The commit takes them. It is
+// less than want only if the account is full. Call it once in a transaction. In a
+// [DB.Commit] the error may be [quota.ErrAsk]; then use a [DB.Tx]. fn must return any
+// other error unchanged: a change that waits for a place is made again.
 func (tx *Tx) Room(l quota.Limit, want int64) (int64, error) {
 	if tx.asked {
-		return 0, errors.New("a transaction asks for room twice")
+		return 0, errors.New("a transaction calls Room twice")
 	}
 	if tx.asked = true; !tx.reads {
 		return tx.claimed().Room(tx.ctx, nil, l, want)
@@ -303,7 +306,7 @@ func (tx *Tx) Room(l quota.Limit, want int64) (int64, error) {
 	return tx.claimed().Room(tx.ctx, tx.ft, l, want)
 }
 
-// Label notes tags that records of an account get and lose.
+// Label records the tags that records of an account get and lose.
 func (tx *Tx) Label(store *tags.Store, account string, got, lost []string) error {
 	write, err := store.Change(tx.ft, account, got, lost)
 	if err == nil {
@@ -315,9 +318,9 @@ func (tx *Tx) Label(store *tags.Store, account string, got, lost []string) error
 // Tell writes an event in the same commit.
 func (tx *Tx) Tell(e events.Event) { tx.told = append(tx.told, e) }
 
-// Announce tells all replicas that what they remember under keys has changed: after
-// the commit, and before the caller is answered. It may also be called for what is in
-// place already: a repeated request cannot know whether its first try ended before it
+// Announce tells all replicas that their cached values under keys are stale, after the
+// commit and before the caller gets an answer. It may also be called for a change that
+// was made already: a repeated request cannot know whether its first try died before it
 // announced.
 func (tx *Tx) Announce(keys ...string) { tx.keys = append(tx.keys, keys...) }
 

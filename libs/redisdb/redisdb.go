@@ -1,10 +1,10 @@
 // Package redisdb is the only way the services open Redis.
 //
-// It understands one server, a Redis Cluster and a primary that Sentinel
-// watches, with passwords, TLS and a private certificate authority. Clients fail
-// fast and never repeat a call by themselves: a request must not wait for a
-// Redis that is away, and whether a call that may already have happened can be
-// repeated is the caller's decision.
+// It supports a single server, a Redis Cluster and a primary that Sentinel watches,
+// with passwords, TLS and a private certificate authority. Clients fail fast, because a
+// request must not wait for a Redis that is away. They never repeat a call by
+// themselves, because only the caller knows whether a call that may have succeeded can
+// be repeated.
 package redisdb
 
 import (
@@ -26,7 +26,7 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// Config says which Redis to open, and how patient its client is.
+// Config says which Redis to open, and how long its client waits.
 type Config struct {
 	// URL is host:port, or an address in one of these forms:
 	//
@@ -53,10 +53,10 @@ type Config struct {
 	Untraced    bool          // no span for each call, for the path of every redirect
 }
 
-// ErrAddress is returned for an address that is in none of the forms.
+// ErrAddress is the error for an address in none of these forms.
 var ErrAddress = errors.New("redis address")
 
-// Open makes a client. Nothing is dialled yet, so that a service starts while
+// Open makes a client. It opens no connection yet, so that a service starts even while
 // Redis is down.
 func Open(cfg Config) (redis.UniversalClient, error) {
 	quiet.Do(func() { redis.SetLogger(noLog{}) })
@@ -70,10 +70,11 @@ func Open(cfg Config) (redis.UniversalClient, error) {
 		client = redis.NewFailoverClient(opt.Failover())
 	case opt.IsClusterMode:
 		c := opt.Cluster()
-		// A redirection is no repetition: the server that sent it has done nothing.
+		// Following a redirect is not a repetition: the server that sent it has not executed
+		// the call.
 		c.MaxRedirects = 3
-		// The default is a minute, for which a dead master's calls would go on failing:
-		// a server that is gone redirects nobody to its successor.
+		// The default is a minute. Calls to a dead master would fail for that long, because a
+		// dead server cannot redirect to its successor.
 		c.ClusterStateReloadInterval = time.Second
 		client = redis.NewClusterClient(c)
 	default:
@@ -89,8 +90,8 @@ func Open(cfg Config) (redis.UniversalClient, error) {
 	return client, nil
 }
 
-// Away is the rule by which a breaker of Redis judges errors ([outage.Config.Down]): any
-// but the answer that there is nothing. A Redis that refuses writes is no help either.
+// Away is the [outage.Config.Down] for Redis: any error but "no such key" counts as an
+// outage. A Redis that refuses writes is no use either.
 func Away(err error) bool { return err != nil && !errors.Is(err, redis.Nil) }
 
 func (cfg Config) options() (*redis.UniversalOptions, error) {
@@ -114,6 +115,7 @@ func (cfg Config) options() (*redis.UniversalOptions, error) {
 	opt.Protocol = 2
 	opt.DisableIdentity = true
 	opt.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	// Never repeat a call, and end each with its context; see the package comment.
 	opt.MaxRetries, opt.DialerRetries = -1, 1
 	opt.ContextTimeoutEnabled = true
 	if cfg.CAFile != "" && opt.TLSConfig != nil {
@@ -135,7 +137,8 @@ func parse(addr string) (*redis.UniversalOptions, error) {
 		addr = "redis://" + addr
 	}
 	scheme, rest, _ := strings.Cut(addr, "://")
-	// net/url takes one host; the list is read here and the first stands in for it.
+	// net/url accepts only one host, so split the list here and parse the address with the
+	// first one.
 	authority, tail := rest, ""
 	if i := strings.IndexAny(rest, "/?#"); i >= 0 {
 		authority, tail = rest[:i], rest[i:]
@@ -147,7 +150,7 @@ func parse(addr string) (*redis.UniversalOptions, error) {
 	addrs := strings.Split(hosts, ",")
 	u, err := url.Parse(scheme + "://" + userinfo + addrs[0] + tail)
 	if err != nil {
-		// The text of the error would show the password.
+		// The error's text would contain the password.
 		return nil, fmt.Errorf("%w: not a valid address", ErrAddress)
 	}
 	opt := &redis.UniversalOptions{}
@@ -184,8 +187,8 @@ func parse(addr string) (*redis.UniversalOptions, error) {
 	return opt, nil
 }
 
-// The client library prints a line for each failed dial. Callers get those
-// errors anyway, and an outage would fill the log with them.
+// The client library logs a line for each failed dial. Callers get these errors anyway,
+// and in an outage the lines would fill the log.
 var quiet sync.Once
 
 type noLog struct{}

@@ -7,34 +7,35 @@ import (
 	"log/slog"
 )
 
-// Rotation seals again, with the first key, what the other keys seal, so that those can
-// be dropped. A record that cannot be sealed again keeps no other from its turn. One
-// goroutine does the rounds.
+// Rotation reseals with the first key all records that other keys have sealed, so that
+// those keys can be dropped. A record that cannot be resealed does not block the
+// others. Only one goroutine may call Round.
 type Rotation struct {
 	Keys *Keys
-	What string // is sealed, for the log
-	// List gives the ids of some records that one of keyIDs seals, in order and behind
-	// after; none at the end.
+	What string // names the sealed records in the log
+	// List returns the next ids after after, in order, of records that one of keyIDs has
+	// sealed; none at the end.
 	List func(ctx context.Context, keyIDs []string, after string) (ids []string, err error)
-	// Reseal seals one record again; ErrCurrent when that needs nothing.
+	// Reseal seals one record again. It returns ErrCurrent if the first key seals it
+	// already.
 	Reseal func(ctx context.Context, id string) error
-	// Left is called when every record has had its turn, with how many failed.
+	// Left is called after every record was tried, with the number that failed.
 	Left func(records int)
-	// Unopened, if set, counts records that no key opens. The first look logs it.
+	// Unopened, if set, counts records that no key opens. The count is logged once.
 	Unopened func(ctx context.Context) (int64, error)
 
-	after  string // the record that was tried last
+	after  string // id of the record that was tried last
 	left   int
 	looked bool
 }
 
-// ErrCurrent says that the first key seals a record already.
+// ErrCurrent means that the first key seals a record already.
 var ErrCurrent = errors.New("the first key seals it already")
 
 // inRound bounds how many records a round tries: other work may wait for its end.
 const inRound = 500
 
-// Again seals with the first key what another one seals.
+// Again reseals with the first key what another key has sealed.
 func (k *Keys) Again(name string, sealed []byte) ([]byte, error) {
 	if IDOf(sealed) == k.ID() {
 		return nil, ErrCurrent
@@ -77,8 +78,9 @@ func (r *Rotation) Round(ctx context.Context) error {
 		slog.InfoContext(ctx, "sealed again with the first key", "what", r.What, "records", again, "left", failed)
 	}
 	if failed > 0 {
-		// Once for all of them: one is enough to see why, and there may be hundreds in each round.
-		slog.WarnContext(ctx, "what an older key seals cannot be sealed again", "what", r.What, "records", failed, "last", last)
+		// One line for all: there may be hundreds in each round, and one error is enough to see
+		// the reason.
+		slog.WarnContext(ctx, "cannot reseal records with the first key; a later round retries", "what", r.What, "records", failed, "last", last)
 	}
 	if !ended {
 		return nil
@@ -88,7 +90,7 @@ func (r *Rotation) Round(ctx context.Context) error {
 	return r.warn(ctx)
 }
 
-// warn says, once, when a key was dropped too early.
+// warn logs, once, if a key was dropped too early.
 func (r *Rotation) warn(ctx context.Context) error {
 	if r.looked || r.Unopened == nil {
 		return nil
@@ -99,7 +101,7 @@ func (r *Rotation) warn(ctx context.Context) error {
 	}
 	r.looked = true
 	if n > 0 {
-		slog.ErrorContext(ctx, "no key opens what an earlier one sealed; put that back, behind the present one", "what", r.What, "records", n)
+		slog.ErrorContext(ctx, "no key opens some sealed records; add their key again, behind the first", "what", r.What, "records", n)
 	}
 	return nil
 }

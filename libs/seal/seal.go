@@ -1,12 +1,12 @@
-// Package seal encrypts the few values that must be read again and that whoever
-// reads a database, or a browser, must not learn: private keys of certificates,
-// secrets that webhooks are signed with, answers that are kept to be given again,
-// what a sign-in keeps between two steps.
+// Package seal encrypts the few values that we must be able to read again but that must
+// not be readable in a database or a browser: private keys of certificates, signing
+// secrets of webhooks, answers that are stored for replay, the state of a sign-in
+// between two steps.
 //
-// It is AES-256-GCM under keys that are derived from texts by HKDF (RFC 5869). What
-// is sealed is bound to a name: copied to another record it does not open. [Key] is
-// one key. [Keys] are several, of which each sealed value names its own, so that
-// keys are rotated without guessing, and a [Rotation] finds what an old key still seals.
+// It uses AES-256-GCM with keys that HKDF (RFC 5869) derives from texts. A sealed value
+// is bound to a name, so a copy in another record does not open. [Key] is one key.
+// [Keys] are several, and each sealed value contains the id of its key, so rotation
+// needs no guessing. A [Rotation] finds the values that an old key still seals.
 package seal
 
 import (
@@ -27,8 +27,8 @@ type Key struct {
 	aead cipher.AEAD
 }
 
-// Derive makes a key from a secret. purpose keeps apart what different parts seal
-// with one secret; so does salt, which may be nil, for one part's records.
+// Derive makes a key from a secret. purpose gives each part of the program its own key
+// from one secret. salt, which may be nil, does so for the records of one part.
 func Derive(secret string, salt []byte, purpose string) (*Key, error) {
 	derived, err := hkdf.Key(sha256.New, []byte(secret), salt, purpose, 32)
 	if err != nil {
@@ -42,16 +42,15 @@ func Derive(secret string, salt []byte, purpose string) (*Key, error) {
 	if err != nil {
 		return nil, fmt.Errorf("derive key: %w", err)
 	}
-	// The id tells nothing about the key: it comes from the derived one by a hash.
+	// The id is a hash of the derived key, so it reveals nothing about the key.
 	sum := sha256.Sum256(append([]byte("id"), derived...))
 	return &Key{string(sum[:idLen]), aead}, nil
 }
 
-// Seal encrypts plain and binds it to name. The result is a nonce and what it
-// encrypts.
+// Seal encrypts plain and binds it to name. The result is a nonce and the ciphertext.
 func (k *Key) Seal(name string, plain []byte) []byte { return k.seal("", name, plain) }
 
-// seal puts before in front.
+// seal is Seal with before in front of the result.
 func (k *Key) seal(before, name string, plain []byte) []byte {
 	n := len(before) + k.aead.NonceSize()
 	out := make([]byte, n, n+len(plain)+k.aead.Overhead())
@@ -60,12 +59,12 @@ func (k *Key) seal(before, name string, plain []byte) []byte {
 	return k.aead.Seal(out, nonce, plain, []byte(name))
 }
 
-// Open is the inverse of Seal. It fails for what was changed, sealed by another key,
-// or sealed under another name.
+// Open is the inverse of Seal. It fails if the value was changed, sealed by another
+// key, or sealed under another name.
 func (k *Key) Open(name string, sealed []byte) ([]byte, error) {
 	n := k.aead.NonceSize()
 	if len(sealed) < n {
-		return nil, errors.New("what was sealed is not whole")
+		return nil, errors.New("the sealed value is too short")
 	}
 	plain, err := k.aead.Open(nil, sealed[:n], sealed[n:], []byte(name))
 	if err != nil {
@@ -84,8 +83,8 @@ const (
 	idLen  = 4  // bytes
 )
 
-// ErrKey says that none of the keys opens what was sealed.
-var ErrKey = errors.New("sealed with a key that is not here")
+// ErrKey means that none of the keys opens a sealed value.
+var ErrKey = errors.New("sealed with an unknown key")
 
 // New reads one or more texts, separated by commas: the first one seals, all of them
 // open. purpose is as for [Derive].
@@ -105,13 +104,13 @@ func New(purpose, text string) (*Keys, error) {
 	return k, nil
 }
 
-// ID names the key that seals.
+// ID is the id of the key that seals.
 func (k *Keys) ID() string { return k.IDs()[0] }
 
-// OlderIDs name the keys that only open.
+// OlderIDs are the ids of the keys that only open.
 func (k *Keys) OlderIDs() []string { return k.IDs()[1:] }
 
-// IDs name all keys, the one that seals first.
+// IDs returns the ids of all keys. The first one's key seals.
 func (k *Keys) IDs() (ids []string) {
 	for _, key := range k.keys {
 		ids = append(ids, hex.EncodeToString([]byte(key.id)))
@@ -119,7 +118,7 @@ func (k *Keys) IDs() (ids []string) {
 	return ids
 }
 
-// IDOf names the key that something was sealed with; "" when nothing was.
+// IDOf is the id of the key that sealed a value; "" if sealed is too short to be one.
 func IDOf(sealed []byte) string {
 	if len(sealed) < idLen {
 		return ""
@@ -127,7 +126,7 @@ func IDOf(sealed []byte) string {
 	return hex.EncodeToString(sealed[:idLen])
 }
 
-// Has reports whether the key is there for what was sealed.
+// Has reports whether the key of a sealed value is there.
 func (k *Keys) Has(sealed []byte) bool { return k.find(sealed) != nil }
 
 func (k *Keys) find(sealed []byte) *Key {
@@ -139,15 +138,15 @@ func (k *Keys) find(sealed []byte) *Key {
 	return nil
 }
 
-// Seal encrypts plain and binds it to name. The result is the key's id and what
-// [Key.Seal] gives.
+// Seal encrypts plain and binds it to name. The result is the key's id and the result
+// of [Key.Seal].
 func (k *Keys) Seal(name string, plain []byte) []byte {
 	first := k.keys[0]
 	return first.seal(first.id, name, plain)
 }
 
-// Open is the inverse of Seal. What lacks its key is ErrKey; what was changed, or
-// sealed under another name, is another error.
+// Open is the inverse of Seal. The error is ErrKey if the value's key is missing, and
+// another one if the value was changed or sealed under another name.
 func (k *Keys) Open(name string, sealed []byte) ([]byte, error) {
 	key := k.find(sealed)
 	if key == nil {

@@ -1,10 +1,10 @@
-// Package search turns text into the words that a search compares: what people
-// type must find what was written, whatever its case, accents or width.
+// Package search turns text into the words that a search compares. A search ignores
+// case, accents and width.
 //
-// It holds no index. A store keeps the [Tokens] of a record's texts in a field
-// that its database can look up by membership, asks for the [Token] of the
-// rarest word of a query, and lets a [Query] decide on what comes back: a token
-// is a prefix of bounded length, so it finds more than the word does.
+// It has no index. A store keeps the [Tokens] of a record's texts in a field that its
+// database can query by membership. It queries for the [Token] of the rarest word of a
+// query and filters the results with the [Query]: a token is a prefix of bounded
+// length, so it finds more records than the word does.
 package search
 
 import (
@@ -17,11 +17,11 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// MaxWords bounds the words of a query that are looked at.
+// MaxWords is how many words of a query count.
 const MaxWords = 10
 
-// Fold writes s in the form that searches compare: NFKD without marks, in full
-// case folding, so that "Straße", "STRASSE" and fullwidth letters are the same.
+// Fold returns s in the form that searches compare: NFKD without marks, with full case
+// folding, so that "Straße", "STRASSE" and their fullwidth forms are the same.
 func Fold(s string) string {
 	if !strings.ContainsFunc(s, func(r rune) bool { return r > unicode.MaxASCII }) { // as in most texts
 		return strings.ToLower(s)
@@ -52,13 +52,13 @@ func Words(texts ...string) []string {
 	return words
 }
 
-// lengths are the prefix lengths, in code points, that are indexed. Longer words
-// are found by their first eight, and the few others that share those are sorted
-// out afterwards; every further length would make each write dearer.
+// lengths are the indexed prefix lengths, in code points. A longer word is found by its
+// first eight, and other words with the same first eight are filtered out afterwards.
+// Each further length would make every write more expensive.
 var lengths = []int{1, 2, 3, 4, 6, 8}
 
-// Tokens lists what to index for words: their prefixes of a few lengths. At most
-// limit are given, those of the first words.
+// Tokens lists the tokens to index for words: their prefixes of these lengths. It
+// returns at most limit, those of the first words.
 func Tokens(words []string, limit int) []string {
 	var tokens []string
 	seen := map[string]bool{}
@@ -77,8 +77,8 @@ func Tokens(words []string, limit int) []string {
 	return tokens
 }
 
-// Token is the indexed prefix that every record with a word beginning with word
-// has: the longest there is, since it finds the fewest others.
+// Token is the longest indexed prefix of word. Every record with a word that begins
+// with word has it, and the longest finds the fewest other records.
 func Token(word string) string {
 	runes := []rune(word)
 	longest := 0
@@ -90,20 +90,20 @@ func Token(word string) string {
 	return string(runes[:longest])
 }
 
-// Query is what somebody looks for.
+// Query is a parsed search query.
 type Query struct{ words []string }
 
-// Parse reads a query. One without any word matches everything.
+// Parse reads a query. A query without words matches everything.
 func Parse(q string) Query {
 	words := Words(q)
 	return Query{words[:min(len(words), MaxWords)]}
 }
 
-// Words are the words that all have to begin a word of the text.
+// Words are the words of the query. Each must begin a word of the text.
 func (q Query) Words() []string { return q.words }
 
-// Rarest is the word that most likely finds the fewest records: the longest.
-// It is "" when the query has no word.
+// Rarest is the word that probably finds the fewest records: the longest. It is "" if
+// the query has no words.
 func (q Query) Rarest() string {
 	if len(q.words) == 0 {
 		return ""
@@ -111,11 +111,11 @@ func (q Query) Rarest() string {
 	return slices.MaxFunc(q.words, func(a, b string) int { return utf8.RuneCountInString(a) - utf8.RuneCountInString(b) })
 }
 
-// Matches reports whether each word of the query begins one of words, which are
+// Matches reports whether each word of the query begins one of words, which must be
 // folded.
 func (q Query) Matches(words []string) bool { return Begin(words, q.words) }
 
-// Begin reports whether each word of a query begins one of words; all are folded.
+// Begin reports whether each word of query begins one of words. All must be folded.
 func Begin(words, query []string) bool {
 	for _, w := range query {
 		if !slices.ContainsFunc(words, func(have string) bool { return strings.HasPrefix(have, w) }) {

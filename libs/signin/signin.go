@@ -1,13 +1,13 @@
-// Package signin is how the console signs people in: the questions it asks auth
-// over the internal listener, and auth's answers. Both ends share these types, so
-// they cannot drift apart.
+// Package signin has the requests by which the console signs people in with auth over
+// the internal listener, and auth's answers. Both services share these types, so they
+// cannot drift apart.
 //
-// Auth decides; the console shows pages and keeps the session in a cookie. What a
-// sign-in with several steps must remember in between travels as a sealed text
-// (Flow) in a cookie of the browser, so no replica of either service holds state.
+// Auth decides. The console shows pages and keeps the session in a cookie. The state of
+// a sign-in between its steps is a sealed text (Flow) in a cookie of the browser, so no
+// replica of either service holds state.
 //
-// Calls on a session are judged like requests to the public API: a session that
-// was ended, or whose member was removed, is refused at once.
+// Calls with a session are checked like requests to the public API: a session that has
+// ended, or whose member was removed, is refused at once.
 package signin
 
 const prefix = "/internal/v1/sign-in/"
@@ -32,31 +32,31 @@ const (
 	OpDecideDevice  = prefix + "decide-device"
 )
 
-// Browser is who asks.
+// Browser is the browser that makes the request.
 type Browser struct {
-	Address string `json:"address"` // of the client, which limits on tries count by
+	Address string `json:"address"` // of the client; limits on tries count by it
 	Client  string `json:"client"`  // User-Agent
-	Session string `json:"session"` // the session that the browser has now; "" for none
+	Session string `json:"session"` // the browser's current session; "" for none
 }
 
-// From is the browser itself, for whatever has one inside.
+// From returns the browser of a request that embeds one.
 func (b Browser) From() Browser { return b }
 
 // Methods are the ways to sign in that this installation has.
 type Methods struct {
 	OIDC     bool   `json:"oidc"`
 	OIDCName string `json:"oidcName"` // of the provider, for the button
-	Passkeys bool   `json:"passkeys"` // false where browsers do not allow them: on http, other than on localhost
+	Passkeys bool   `json:"passkeys"` // false if browsers do not allow them: on http, except on localhost
 }
 
 // LinkRequest asks about a one-time link, or uses it.
 type LinkRequest struct {
 	Browser
 	Token string `json:"token"`
-	Name  string `json:"name,omitempty"` // of a new member, where the invitation has none
+	Name  string `json:"name,omitempty"` // of a new member, if the invitation has none
 }
 
-// Link is what a one-time link is for.
+// Link describes a one-time link.
 type Link struct {
 	Kind        string `json:"kind"` // sign_in or invitation
 	AccountName string `json:"accountName"`
@@ -71,11 +71,11 @@ type Session struct {
 	ID        string `json:"id"`
 	MemberID  string `json:"memberId"`
 	ExpiresAt int64  `json:"expiresAt"` // ms: the latest end
-	Next      string `json:"next"`      // the path where the person was going, after OIDC
+	Next      string `json:"next"`      // the path to continue at, after OIDC
 }
 
-// BeginOIDC starts a sign-in with the identity provider. With Link it accepts
-// that invitation; with Connect it adds the identity to the person of
+// BeginOIDC starts a sign-in with the identity provider. With Link it accepts that
+// invitation. With Connect it adds the identity to the person signed in as
 // Browser.Session.
 type BeginOIDC struct {
 	Browser
@@ -89,20 +89,20 @@ type BeginOIDC struct {
 type Begun struct {
 	URL     string `json:"url,omitempty"`     // where to send the browser
 	Options []byte `json:"options,omitempty"` // JSON for navigator.credentials
-	Flow    string `json:"flow"`              // sealed; give it back with the second step
+	Flow    string `json:"flow"`              // sealed; send it back with the second step
 }
 
-// FinishOIDC is what the identity provider sent the browser back with.
+// FinishOIDC is what the identity provider returned with the browser.
 type FinishOIDC struct {
 	Browser
 	Flow   string `json:"flow"`
 	State  string `json:"state"`
 	Code   string `json:"code"`
-	Issuer string `json:"issuer"` // RFC 9207, where the provider sends it
+	Issuer string `json:"issuer"` // RFC 9207, if the provider sends it
 	Error  string `json:"error"`
 }
 
-// Passkey is what a device signed.
+// Passkey is the answer of a device to a passkey request.
 type Passkey struct {
 	Browser
 	Flow     string `json:"flow"`
@@ -110,14 +110,14 @@ type Passkey struct {
 	Name     string `json:"name,omitempty"`
 }
 
-// OnSession is a call on the present session. ID names what it is about.
+// OnSession is a call with the current session. ID names the object of the call.
 type OnSession struct {
 	Browser
 	ID string `json:"id,omitempty"`
 }
 
 // Profile is the person who is signed in. The answer to "who", which every page
-// asks, has the first four fields only: it costs no look at the database.
+// requests, has only the first four fields, so it needs no read of the database.
 type Profile struct {
 	SessionID  string       `json:"sessionId"`
 	Member     Member       `json:"member"`
@@ -127,19 +127,19 @@ type Profile struct {
 	Identities []Identity   `json:"identities"`
 	Passkeys   []Credential `json:"passkeys"`
 	Sessions   []Signed     `json:"sessions"`
-	// SignIn is how the person can come back into this account without anybody's help:
-	// passkey, provider. Empty: only by a link that somebody makes.
+	// SignIn lists how the person can sign in to this account again without help: passkey,
+	// provider. If it is empty, somebody must make a link.
 	SignIn []string `json:"signIn"`
-	// Bound says that the session opens this account alone; see docs/sign-in.md.
+	// Bound means that the session is valid only for this account; see docs/sign-in.md.
 	Bound bool `json:"bound"`
-	// LinkUsed is a sign-in link for this person that was used before this session
-	// began; nil for none.
+	// LinkUsed is a sign-in link for this person that was used before this session began;
+	// nil if there was none.
 	LinkUsed *LinkUsed `json:"linkUsed,omitempty"`
 }
 
-// LinkUsed tells of a sign-in link that somebody made for the person.
+// LinkUsed is a sign-in link that somebody made for the person.
 type LinkUsed struct {
-	By string `json:"by"` // the name of who made it
+	By string `json:"by"` // the name of the person who made it
 	At int64  `json:"at"` // when it was used, ms
 }
 
@@ -188,7 +188,7 @@ type Signed struct {
 	SeenAt    int64  `json:"seenAt"`
 }
 
-// DeviceRequest asks about a program that wants a key, or decides.
+// DeviceRequest asks about a program that wants a key, or answers its request.
 type DeviceRequest struct {
 	Browser
 	UserCode string `json:"userCode"`

@@ -3,7 +3,7 @@ package tags
 import _ "embed"
 
 // Indexes are the composite indexes and exemptions of the tags' documents, in the
-// form the Firebase tools deploy.
+// format that the Firebase tools deploy.
 //
 //go:embed firestore.indexes.json
 var Indexes []byte

@@ -1,12 +1,11 @@
 // Package tags remembers which tags an account uses, so that they can be listed
 // without reading every link and video.
 //
-// There is one document per account, kind of record and tag. It is written when
-// the first record gets the tag, and marked when a record loses it; no document
-// is written by all changes of an account. A marked tag is looked at again after
-// a while and removed if no record carries it any more. Reading and marking
-// happen in the transaction of the record's change, so a tag that a record
-// carries is always listed.
+// There is one document per account, kind of record and tag. It is written when the
+// first record gets the tag, and marked when a record loses it, so there is no document
+// that all changes of an account write. A marked tag is checked some time later and
+// removed if no record has it any more. It is read and marked in the transaction of the
+// record's change, so a tag that a record has is always listed.
 package tags
 
 import (
@@ -27,11 +26,11 @@ import (
 // Collection holds the tags.
 const Collection = "tags"
 
-// Kind is a kind of record. Links and videos share the list, but each service
-// knows only of its own records whether they carry a tag.
+// Kind is a kind of record. Links and videos share the list, but each service knows
+// only whether its own records have a tag.
 type Kind string
 
-// The kinds of records that carry tags.
+// The kinds of records that have tags.
 const (
 	Links  Kind = "link"
 	Videos Kind = "video"
@@ -41,12 +40,12 @@ const (
 type document struct {
 	AccountID string `firestore:"accountId"`
 	Kind      Kind   `firestore:"kind"`
-	Key       string `firestore:"key"`  // what the tag's spellings have in common
+	Key       string `firestore:"key"`  // the same for all spellings of the tag
 	Name      string `firestore:"name"` // the first spelling
-	// Sort puts tags in alphabetical order whatever their case and accents.
+	// Sort puts tags in alphabetical order without regard to case and accents.
 	Sort string `firestore:"sort"`
-	// CheckAt is set when a record lost the tag. Times are spread over hours, so the
-	// index over them takes no rising values.
+	// CheckAt is set when a record loses the tag. The times are spread over hours, so that
+	// the values in their index do not rise steadily.
 	CheckAt time.Time `firestore:"checkAt,omitzero"`
 }
 
@@ -61,20 +60,19 @@ type Store struct {
 func New(db *firestoredb.DB, kind Kind, now func() time.Time) *Store { return &Store{db, kind, now} }
 
 func (s *Store) ref(accountID, key string) *firestore.DocumentRef {
-	sum := sha256.Sum256([]byte(key)) // a key may be longer than a name, or hold a slash
+	sum := sha256.Sum256([]byte(key)) // a key may be too long for a document's name, or contain a slash
 	return s.db.Collection(Collection).Doc(accountID + "~" + string(s.kind) + "~" + hex.EncodeToString(sum[:16]))
 }
 
 const (
-	// settle is how long a tag is kept at least after a record lost it, and spread
-	// over how long the looks are distributed. A tag that nobody carries any more
-	// leaves within a day.
+	// settle is how long a tag is kept at least after a record lost it. spread is the time
+	// over which the checks are distributed. An unused tag is removed within a day.
 	settle = time.Hour
 	spread = 18 * time.Hour
 )
 
-// Change reads, in the read part of tx, what is known about tags that records of
-// the account get and lose. The returned function belongs to the write part.
+// Change reads the documents of tags that records of the account get and lose. Call it
+// among the reads of tx, and the returned function among the writes.
 func (s *Store) Change(tx *firestore.Transaction, accountID string, got, lost []string) (write func() error, err error) {
 	type change struct {
 		name string
@@ -84,7 +82,7 @@ func (s *Store) Change(tx *firestore.Transaction, accountID string, got, lost []
 	for _, name := range lost {
 		changes[label.Key(name)] = change{name, false}
 	}
-	// After the losses: a tag that one record loses and another gets is still carried.
+	// After the lost ones: a tag that one record loses and another gets is still in use.
 	for _, name := range got {
 		changes[label.Key(name)] = change{name, true}
 	}
@@ -115,8 +113,8 @@ func (s *Store) Change(tx *firestore.Transaction, accountID string, got, lost []
 			writes = append(writes, func() error {
 				return tx.Set(refs[i], &document{AccountID: accountID, Kind: s.kind, Key: keys[i], Name: c.name, Sort: sortKey(c.name)})
 			})
-		// Marked at most once until it was looked at: a tag that a thousand records
-		// lose at the same time is one write.
+		// Mark a tag only once until its check, so that it is one write when a thousand
+		// records lose the tag at the same time.
 		case !c.got && snap.Exists() && d.CheckAt.IsZero():
 			at := s.now().Add(settle + rand.N(spread))
 			writes = append(writes, func() error {
@@ -136,12 +134,12 @@ func (s *Store) Change(tx *firestore.Transaction, accountID string, got, lost []
 
 func sortKey(name string) string { return search.Fold(name) + "\x00" + label.Key(name) }
 
-// scanMost bounds what one list reads.
+// scanMost bounds how many documents one List reads.
 const scanMost = 2000
 
-// List lists up to limit tags of the account behind a cursor ("" is the start), in
-// alphabetical order, of all kinds of records. Each word of q must begin a word of
-// the tag. next is the cursor for the rest, "" at the end.
+// List lists up to limit tags of the account after a cursor ("" is the start), in
+// alphabetical order, for all kinds of records. Each word of q must begin a word of the
+// tag. next is the cursor for the rest, "" at the end.
 func (s *Store) List(ctx context.Context, accountID, q, after string, limit int) (page []string, next string, err error) {
 	query := search.Words(q)
 	for read := 0; ; {
@@ -178,17 +176,17 @@ func (s *Store) page(ctx context.Context, accountID, after string, limit int) ([
 	return firestoredb.List(ctx, s.db, "list tags", q, firestoredb.As[document])
 }
 
-// Carried tells, within a transaction, whether a record of the account carries the
-// tag with a key.
+// Carried reports, within a transaction, whether a record of the account has the tag
+// with this key.
 type Carried func(ctx context.Context, tx *firestore.Transaction, accountID, key string) (bool, error)
 
 const sweepPage = 100
 
-// SweepEvery is how often the marked tags are looked at.
+// SweepEvery is how often marked tags are checked.
 const SweepEvery = 15 * time.Minute
 
-// Sweep looks at the marked tags that are due, and removes those that no record
-// carries any more.
+// Sweep checks the marked tags that are due, and removes those that no record has any
+// more.
 func (s *Store) Sweep(ctx context.Context, carried Carried) error {
 	var last *firestore.DocumentSnapshot
 	for {
@@ -231,8 +229,8 @@ func (s *Store) sweep(ctx context.Context, ref *firestore.DocumentRef, carried C
 		if used {
 			return tx.Update(ref, []firestore.Update{{Path: "checkAt", Value: firestore.Delete}})
 		}
-		// A record that gets the tag at the same time has read this document, so one of
-		// the two transactions starts again.
+		// A change that adds the tag to a record at the same time has read this document, so
+		// one of the two transactions starts again.
 		return tx.Delete(ref)
 	})
 }

@@ -1,15 +1,15 @@
-// Package tenant is the contract between auth, which decides about accounts, and
-// the services that hold an account's records (links, videos and events). It holds
-// words and rules only; package wire carries them between services.
+// Package tenant is the contract between auth, which decides about accounts, and the
+// services that hold an account's records (links, videos and events). It has only types
+// and rules; package wire carries them between services.
 //
 // auth commits each decision to its own record first and marks it as pending,
 // then tells every [Holder], and only then answers the operator. A loop in auth
 // repeats pending decisions, so every method here is called at least once, and
 // sometimes again after a crash: all of them are idempotent.
 //
-// A holder that has returned without an error has taken effect: none of its
-// replicas serves by the earlier decision any more. Without Redis, that takes as
-// long as the service documents for its own caches.
+// When a holder returns without an error, the decision is in effect: none of its
+// replicas still acts on the earlier one. Without Redis, that takes as long as the
+// service documents for its own caches.
 package tenant
 
 import (
@@ -18,7 +18,7 @@ import (
 	"time"
 )
 
-// State is what may be done with an account's records.
+// State says whether an account's records are served or being erased.
 type State string
 
 // The states. An account that a holder has no record of is active.
@@ -28,8 +28,8 @@ const (
 	Deleting  State = "deleting"  // as suspended, and the holder purges every record
 )
 
-// Serves reports whether records of an account in this state are served. The zero
-// state is that of an account that nothing was decided about.
+// Serves reports whether records of an account in this state are served. An account
+// without any decision has the zero state.
 func (s State) Serves() bool { return s == "" || s == Active }
 
 // Standing is an account's state and the version of the account that decided it.
@@ -40,7 +40,7 @@ type Standing struct {
 	Version int64 `json:"version"`
 }
 
-// Target is what a takedown is aimed at: a public address, or the id of a record.
+// Target is the target of a takedown: a public address, or the id of a record.
 type Target struct {
 	// URL is a short or share address. The holder that serves the address resolves it.
 	URL string `json:"url,omitempty"`
@@ -77,19 +77,19 @@ type Takedown struct {
 // the service has never seen: the account may own nothing there.
 type Holder interface {
 	// SetState puts an account's records into a state. It returns once every
-	// replica answers by it. A standing with a lower version than the last one is
+	// replica acts on it. A standing with a lower version than the last one is
 	// ignored, without an error.
 	SetState(ctx context.Context, accountID string, s Standing) error
-	// Erased reports whether nothing of a deleting account is left here but a
-	// tombstone. It never waits for the purge.
+	// Erased reports whether only a tombstone is left here of an account in state
+	// Deleting. It never waits for the purge.
 	Erased(ctx context.Context, accountID string) (bool, error)
 	// Export writes all that the account has here as JSON Lines, each
 	// {"type","data"}, in constant memory. No line holds a secret.
 	Export(ctx context.Context, accountID string, w io.Writer) error
 	// TakeDown makes the target answer 410 TAKEN_DOWN. The takedown outlives the
-	// record: an owner who deletes and remakes the slug does not lift it. A target
-	// that is taken down already gives the takedown in effect, whose ID differs
-	// from the order's. The error is LINK_NOT_FOUND or VIDEO_NOT_FOUND when the
+	// record: an owner who deletes and remakes the slug does not lift it. For a
+	// target that is already taken down it returns the takedown in effect, which has
+	// another ID than the order. The error is LINK_NOT_FOUND or VIDEO_NOT_FOUND when the
 	// target is not here, which includes addresses of another service.
 	TakeDown(ctx context.Context, o Order) (Takedown, error)
 	// Lift ends t, and only t. It succeeds if t is not in effect.

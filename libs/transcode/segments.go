@@ -8,15 +8,16 @@ import (
 	"math"
 )
 
-// Segments is the table of a rendition's segments. Its JSON form packs a
-// segment into two or three small numbers, since a four-hour video has some
-// ten thousand of them: durations are kept to the microsecond.
+// Segments is the table of a rendition's segments. Its JSON form packs a segment into
+// three small numbers, since a four-hour video has some ten thousand segments.
+// Durations are exact to the microsecond.
 type Segments []Segment
 
 var errSegments = errors.New("malformed segment table")
 
-// MarshalJSON packs the table: first offset, then size and duration of each,
-// with the gap to the previous one's end, as unsigned varints in base64.
+// MarshalJSON packs the table as unsigned varints in base64. Each segment has the gap
+// to the end of the previous one (for the first, its offset), its size and its
+// duration.
 func (s Segments) MarshalJSON() ([]byte, error) {
 	buf := make([]byte, 0, 8*len(s))
 	var end int64
@@ -49,6 +50,7 @@ func (s *Segments) UnmarshalJSON(b []byte) error {
 		var n [3]uint64
 		for i := range n {
 			v, used := binary.Uvarint(buf)
+			// Larger values could overflow the sums below without becoming negative.
 			if used <= 0 || v > math.MaxInt64/4 {
 				return errSegments
 			}

@@ -1,15 +1,15 @@
-// Package transcode is the contract between the videos service, which owns a
-// video's status, and the transcoding workers, which own the work.
+// Package transcode is the contract between the videos service, which owns a video's
+// status, and the transcoding workers, which do the work.
 //
-// A Job names one generation of one uploaded object. Both sides read its Record, which
-// package jobs keeps: the worker that holds the lease writes progress, outcomes and
-// failures into it, guarded by a fencing token, and the videos service applies what it
-// finds to the video. A writer whose lease was taken over changes nothing that shows,
-// progress never moves backwards, and an outcome, once published, is only ever replaced
-// by one with a higher version.
+// A Job names one generation of one uploaded object. Both sides use its Record, which
+// package jobs stores. The worker that holds the lease writes progress, outcomes and
+// failures into it, guarded by a fencing token, and the videos service applies them to
+// the video. A worker that has lost its lease changes nothing that is visible. Progress
+// never moves backwards. A published outcome is only replaced by one with a higher
+// version.
 //
-// The package knows nothing of accounts, privacy, HTTP or databases. Playlists are made
-// in services/videos/internal/hls, the files in the worker.
+// The package knows nothing about accounts, privacy, HTTP or databases.
+// services/videos/internal/hls makes the playlists, and the worker makes the files.
 package transcode
 
 import (
@@ -21,16 +21,15 @@ import (
 	"time"
 )
 
-// QueueName is the queue on which job ids travel to the workers.
+// QueueName is the queue that brings job ids to the workers.
 const QueueName = "jobs"
 
-// OutcomeQueueName is the queue on which the workers say that a job's record has
-// something to apply. It only saves waiting for the next sweep.
+// OutcomeQueueName is the queue on which the workers announce that a job's record has
+// changes to apply. It only avoids waiting for the next sweep.
 const OutcomeQueueName = "outcomes"
 
-// Limits bound what an upload may be; they are the videos service's decision
-// and travel with the job, so that every worker judges alike. A zero field is
-// no limit.
+// Limits bound an upload. The videos service decides them and stores them in the job,
+// so that every worker applies the same. A zero field is no limit.
 type Limits struct {
 	MaxBytes    int64         `json:"maxBytes"`
 	MaxDuration time.Duration `json:"maxDuration"`
@@ -41,7 +40,7 @@ type Limits struct {
 // Job is a request to prepare one uploaded object for playback.
 type Job struct {
 	ID         string // JobID(VideoID, Generation)
-	AccountID  string // whose turn the job takes in the queue; empty in old records
+	AccountID  string // the account whose turn the job takes in the queue; empty in old records
 	VideoID    string
 	Object     string // the upload's name in the bucket
 	Generation int64  // the object's generation; another one is another job
@@ -50,19 +49,19 @@ type Job struct {
 	Trace      map[string]string // W3C trace context of the request that caused the job
 	CreatedAt  time.Time
 
-	// Parent is set for a part of another job, which that job's worker made so
-	// that others may help; Spec is that worker's own description of the part.
+	// Parent is set for a part of another job. That job's worker made it so that other
+	// workers can help. Spec is that worker's own description of the part.
 	Parent string
 	Spec   []byte
 
-	// Still is set for a job that takes one picture of a video that is ready. Its
-	// Object is then a rendition, and its outcome has a poster and nothing else.
+	// Still is set for a job that takes one picture of a video that is ready. Its Object
+	// is a rendition, and its outcome has only a poster.
 	Still *Still
 }
 
-// Still is the picture that a job takes. It needs no more of the rendition than its
-// init part and the one segment in which the picture lies, so that a picture of a
-// film of four hours costs no gigabytes.
+// Still describes the picture that a job takes. The job reads only the rendition's init
+// part and the one segment with the picture, so that a picture from a four-hour film
+// does not take gigabytes.
 type Still struct {
 	At      float64 // seconds from the beginning of the segment
 	Init    Range
@@ -73,7 +72,7 @@ type Still struct {
 func StillOf(r Rendition, seconds float64) (Still, bool) {
 	start := 0.0
 	for i, s := range r.Segments {
-		// The very end of a video is in its last segment.
+		// The very end of a video belongs to its last segment.
 		if seconds < start+s.Duration || i == len(r.Segments)-1 {
 			return Still{At: max(0, seconds-start), Init: r.Init, Segment: s.Range}, true
 		}
@@ -82,11 +81,12 @@ func StillOf(r Rendition, seconds float64) (Still, bool) {
 	return Still{}, false
 }
 
-// StillID names the job of taking one picture; nonce tells jobs of one video apart.
+// StillID names a job that takes one picture. nonce distinguishes such jobs of one
+// video.
 func StillID(videoID, nonce string) string { return videoID + "-still" + nonce }
 
-// StillPrefix is where an attempt at such a job writes. It is no prefix of an
-// attempt at the video itself, which cleans up after itself.
+// StillPrefix is where an attempt at such a job writes. It differs from the prefixes of
+// attempts at the video itself, because those attempts clean up their own.
 func StillPrefix(jobID string, attempt int) string {
 	return fmt.Sprintf("%s%s-%d/", VideoPrefix(VideoOf(jobID)), jobID[strings.LastIndexByte(jobID, '-')+1:], attempt)
 }
@@ -94,47 +94,46 @@ func StillPrefix(jobID string, attempt int) string {
 // PartID names one part of a job.
 func PartID(jobID string, index int) string { return jobID + "." + strconv.Itoa(index) }
 
-// IsPart tells whether an id is that of a part.
+// IsPart reports whether an id is that of a part.
 func IsPart(id string) bool { return strings.Contains(id, ".") }
 
-// JobID names the job of one object generation, so that noticing an upload
-// twice makes one job.
+// JobID names the job of one object generation, so that noticing an upload twice
+// creates only one job.
 func JobID(videoID string, generation int64) string {
 	return videoID + "-" + strconv.FormatInt(generation, 10)
 }
 
-// VideoOf is the video that a job is about, by the job's id.
+// VideoOf returns the video's id from a job's id.
 func VideoOf(jobID string) string {
 	return jobID[:max(0, strings.LastIndexByte(jobID, '-'))]
 }
 
-// Prefix is where an attempt writes. Attempts never share one, so a stale
-// worker cannot overwrite what a newer one published. It ends in a slash.
+// Prefix is where an attempt writes. Attempts never share one, so a stale worker cannot
+// overwrite the files of a newer one. It ends in a slash.
 func Prefix(videoID string, generation int64, attempt int) string {
 	return fmt.Sprintf("%s%d-%d/", VideoPrefix(videoID), generation, attempt)
 }
 
-// PartsPrefix is where the finished parts of a job lie until they are joined.
-// It is below VideoPrefix, so that a deleted video takes them along, and kept
-// over attempts, so that a dead worker's parts are not lost.
+// PartsPrefix is where the finished parts of a job are stored until they are joined. It
+// is below VideoPrefix, so that deleting the video deletes them too. All attempts share
+// it, so that a dead worker's parts are not lost.
 func PartsPrefix(videoID string, generation int64) string {
 	return fmt.Sprintf("%sparts-%d/", VideoPrefix(videoID), generation)
 }
 
-// VideoPrefix holds everything that was ever made for a video.
+// VideoPrefix is the prefix of all files that were made for a video.
 func VideoPrefix(videoID string) string { return "videos/" + videoID + "/" }
 
-// ParsePrefix reads which job wrote an object below VideoPrefix. There are two
-// layouts, and both name the generation, which together with the video is the
-// job (see JobID):
+// ParsePrefix finds which job wrote an object below VideoPrefix. There are two layouts.
+// Both contain the generation, which together with the video names the job (see JobID):
 //
 //	videos/<id>/<generation>-<attempt>/…             an attempt's results
 //	videos/<id>/parts-<generation>/<part>-<attempt>/… finished parts, until joined
 //
-// Parts belong to the job and outlive its attempts, so their attempt is 0. A
-// janitor must leave both alone while the job is queued or running: a worker
-// that takes the job over counts on every part that is recorded as done. ok is
-// false for objects that no job wrote, such as captions.
+// Parts belong to the job and outlive its attempts, so their attempt is 0. A janitor
+// must keep both while the job is queued or running: a worker that takes the job over
+// relies on every part that is recorded as done. ok is false for objects that no job
+// wrote, such as captions.
 func ParsePrefix(videoID, object string) (generation int64, attempt int, ok bool) {
 	rest, found := strings.CutPrefix(object, VideoPrefix(videoID))
 	if !found {
@@ -160,40 +159,38 @@ func ParsePrefix(videoID, object string) (generation int64, attempt int, ok bool
 	return generation, attempt, err == nil
 }
 
-// RenditionName is what the name of a rendition's object says.
+// RenditionName is the parsed name of a rendition's object.
 type RenditionName struct {
 	Generation int64
 	Attempt    int
 	Name       string // of the rendition, as in [Rendition]
 }
 
-// ParseRendition reads the name of an object that a worker made as a rendition,
-// sound included. There are two forms:
+// ParseRendition parses the name of an object that is a rendition, sound included.
+// There are two forms:
 //
 //	<Prefix><name>.mp4
 //	<Prefix><name>-source.mp4
 //
-// The second is the source's own picture, repackaged. An encoded rendition of the
-// same name may replace it later in the same attempt, so the files must differ. ok
-// is false for everything else, also for another spelling of the same numbers. It
-// says nothing about whether there is such a rendition: compare Name with those
-// that the outcome has.
+// The second is the source's own video, repackaged. An encoded rendition of the same
+// name may replace it later in the same attempt, so the files must differ. ok is false
+// for all other names, also for another spelling of the same numbers. The rendition may
+// not exist: compare Name with those in the outcome.
 func ParseRendition(videoID, object string) (r RenditionName, ok bool) {
 	generation, attempt, ok := ParsePrefix(videoID, object)
 	if !ok {
 		return RenditionName{}, false
 	}
-	// The prefix is made again and compared, so one object has one name.
+	// Build the prefix again and compare it, so that each object has only one valid name.
 	file, ok := strings.CutPrefix(object, Prefix(videoID, generation, attempt))
 	name, mp4 := strings.CutSuffix(file, ".mp4")
 	return RenditionName{generation, attempt, strings.TrimSuffix(name, "-source")}, ok && mp4
 }
 
-// State is where a job stands.
+// State is the state of a job.
 type State string
 
-// The states of a job. Queued and running jobs move on by themselves; the
-// other two are final.
+// The states of a job. Done and Failed are final.
 const (
 	Queued  State = "queued"
 	Running State = "running"
@@ -201,32 +198,32 @@ const (
 	Failed  State = "failed"
 )
 
-// Final tells whether the job will not change any more.
+// Final reports whether the job will not change any more.
 func (s State) Final() bool { return s == Done || s == Failed }
 
-// Record is a job and how far it is.
+// Record is a job and its progress.
 type Record struct {
 	Job
 
 	State State
-	// Attempt is the fencing token: each claim raises it, and writes that carry
-	// an older one are refused.
+	// Attempt is the fencing token. Each claim raises it, and writes with an older one are
+	// refused.
 	Attempt int
-	// Tries counts the claims that ended badly or have not ended; work returned
-	// on a clean shutdown is not counted.
+	// Tries counts the claims that ended badly or have not ended. Work that is returned on
+	// a clean shutdown does not count.
 	Tries int
-	// Inspected says that somebody looked into the source and did what could be
-	// done at once; what is left takes long.
+	// Inspected means that a worker has inspected the source and done all that can be done
+	// at once. The rest takes long.
 	Inspected  bool
 	Worker     string
 	LeaseUntil time.Time // zero unless running
-	Progress   int       // 0–100, never falling; 100 only when an outcome is published
-	Outcome    *Outcome  // the latest published; a running job may have one already
+	Progress   int       // 0–100, never falls; 100 only once an outcome is published
+	Outcome    *Outcome  // the latest published one; a running job may have one already
 	Failure    *Failure  // set when failed
 	UpdatedAt  time.Time
 }
 
-// Path tells how the first playable rendition was made.
+// Path says how the first playable rendition was made.
 type Path string
 
 // PathCopy is the source's own video repackaged without encoding.
@@ -235,12 +232,12 @@ const (
 	PathTranscode Path = "transcode"
 )
 
-// Outcome is what a job made. It has at least one complete rendition, so a
-// video with an Outcome can be shared. Object names are complete and may lie
-// under the prefixes of several attempts.
+// Outcome is the result of a job. It has at least one complete rendition, so a video
+// with an Outcome can be shared. Object names are complete and may be under the
+// prefixes of several attempts.
 type Outcome struct {
-	// Version starts at 1 and rises with each publication of the same job; a
-	// later one may add renditions, storyboard and download, and never has less.
+	// Version starts at 1 and rises with each publication of the same job. A later version
+	// may add renditions, storyboard and download, and never removes any.
 	Version int    `json:"version"`
 	Final   bool   `json:"final"` // nothing will be added
 	Path    Path   `json:"path"`
@@ -282,7 +279,7 @@ type Rendition struct {
 	Segments         Segments `json:"segments"`
 }
 
-// AudioName is the Name of the rendition that is the sound.
+// AudioName is the Name of the audio rendition.
 const AudioName = "audio"
 
 // Range is a part of an object.
@@ -334,7 +331,7 @@ func (o *Outcome) Objects() []string {
 	return slices.Compact(names)
 }
 
-// Uses tells whether the outcome refers to anything under prefix.
+// Uses reports whether the outcome refers to an object under prefix.
 func (o *Outcome) Uses(prefix string) bool {
 	return slices.ContainsFunc(o.Objects(), func(object string) bool { return strings.HasPrefix(object, prefix) })
 }
@@ -355,11 +352,11 @@ func (o *Outcome) Rendition(name string) (Rendition, bool) {
 	return Rendition{}, false
 }
 
-// Code says why a job failed; it is public.
+// Code says why a job failed. It is part of the public API.
 type Code string
 
-// The codes of a failed job. UPLOAD_EXPIRED is the videos service's own and
-// listed here so that there is one list.
+// The codes of a failed job. Only the videos service sets UPLOAD_EXPIRED. It is here so
+// that there is one list.
 const (
 	NotAVideo          Code = "NOT_A_VIDEO"
 	EmptyFile          Code = "EMPTY_FILE"
@@ -382,8 +379,8 @@ type Failure struct {
 
 func (f *Failure) Error() string { return string(f.Code) + ": " + f.Message }
 
-// MarshalOutcome is the stored form of an outcome: JSON with the segment tables
-// packed, small enough to live inside a document (about 7 bytes per segment).
+// MarshalOutcome is the stored form of an outcome: JSON with packed segment tables,
+// small enough to fit in a document (about 7 bytes per segment).
 func MarshalOutcome(o *Outcome) ([]byte, error) {
 	if o == nil {
 		return nil, nil
@@ -395,8 +392,8 @@ func MarshalOutcome(o *Outcome) ([]byte, error) {
 	return b, nil
 }
 
-// PrefixOf reads the Prefix of an outcome in MarshalOutcome's form, and leaves the
-// tables, which are most of it, packed.
+// PrefixOf reads the Prefix of an outcome in MarshalOutcome's form without unpacking
+// the tables, which are most of it.
 func PrefixOf(b []byte) (string, error) {
 	var o struct {
 		Prefix string `json:"prefix"`

@@ -1,5 +1,6 @@
-// Package turns bounds what runs in one process at a time, in all and for each account:
-// [Slots] refuse what finds no place, a [Queue] lets it wait for its turn.
+// Package turns bounds how much work runs in one process at a time, in total and for
+// each account. [Slots] refuse work for which there is no place; a [Queue] lets it wait
+// for its turn.
 package turns
 
 import (
@@ -17,45 +18,45 @@ import (
 	"github.com/linkreel/linkreel/libs/identity"
 )
 
-// ErrFull means that as many wait for a name already as may.
-var ErrFull = errors.New("too many wait for it already")
+// ErrFull means that too many jobs are waiting already.
+var ErrFull = errors.New("too many are waiting already")
 
 // QueueOptions bound a [Queue]. A zero is no bound.
 type QueueOptions struct {
-	Name       string // of the queue in metrics; a queue without one has none
-	Parallel   int    // how many run at once
+	Name       string // of the queue in metrics; without one there are no metrics
+	Parallel   int    // how many jobs run at once
 	Each       int    // how many of them for one name
 	Waiting    int    // how many wait for one name
-	AllWaiting int    // how many wait in all
+	AllWaiting int    // how many wait in total
 }
 
-// Queue bounds how much of one kind of work runs at a time in this process, in all
+// Queue bounds how much of one kind of work runs at a time in this process, in total
 // and for each name (an account, say). Unlike [Slots] it lets the rest wait.
 //
-// Those that wait for one name are served in order. Names take turns, so a newcomer
-// waits for at most one job of each other name and never behind another's backlog.
-// A name whose own jobs are at their bound waits without holding anything up.
+// Jobs of one name run in order. Names take turns, so a newcomer waits for at most one
+// job of each other name and never for another's whole backlog. A name that has reached
+// its own bound waits without delaying others.
 type Queue struct {
 	opt  QueueOptions
 	wait prometheus.Observer // nil without a name
 
 	mu      sync.Mutex
 	names   map[string]*inLine
-	turns   list.List // of *inLine: those that could run if there were room
+	turns   list.List // of *inLine: names that could run a job if there were room
 	running int
 	waiting int
 }
 
-// inLine is a name that has something running or waiting.
+// inLine is a name with running or waiting jobs.
 type inLine struct {
 	name    string
 	running int
 	waiting list.List     // of *waiter
-	turn    *list.Element // its place among the turns; nil without one
+	turn    *list.Element // the name's place among the turns; nil without one
 }
 
 type waiter struct {
-	place *list.Element // in inLine.waiting; nil once it was taken out
+	place *list.Element // in inLine.waiting; nil once it is taken out
 	done  chan error    // nil lets it run
 }
 
@@ -76,10 +77,10 @@ func NewQueue(o QueueOptions) *Queue {
 
 // Enter waits until a job of name may run. release ends the job and is called once.
 //
-// The error is [ErrFull], at once, when the bound of what may wait for name is
-// reached, or ctx's own. When the bound of what may wait in all is reached, the name
-// with the longest backlog gives up its last job, which gets ErrFull, unless no
-// backlog is longer than that of name itself.
+// The error is ctx's own or [ErrFull]. If too many jobs of name are waiting, it is
+// ErrFull at once. If too many jobs are waiting in total, the last job of the name with
+// the longest backlog gets ErrFull instead, if that backlog is longer than name's own
+// would become.
 //
 // The time spent here is added to the request's, see [identity.Request].
 func (q *Queue) Enter(ctx context.Context, name string) (release func(), err error) {
@@ -110,7 +111,7 @@ func (q *Queue) Enter(ctx context.Context, name string) (release func(), err err
 	return sync.OnceFunc(func() { q.end(l) }), nil
 }
 
-// line lets a job of name run, with a nil waiter, or puts it in line.
+// line lets a job of name run and returns a nil waiter, or puts the job in line.
 func (q *Queue) line(name string) (*inLine, *waiter, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -135,8 +136,8 @@ func (q *Queue) line(name string) (*inLine, *waiter, error) {
 	return l, w, nil
 }
 
-// pushOut makes room for one more at the end of the longest backlog, if that is
-// longer than have.
+// pushOut removes the last job of the longest backlog to make room for a new one, if that
+// backlog is longer than the new job's, which has have jobs, would become.
 func (q *Queue) pushOut(have int) bool {
 	var longest *inLine
 	for _, l := range q.names {
@@ -160,7 +161,7 @@ func (q *Queue) takeTurn(l *inLine) {
 	}
 }
 
-// takeOut ends the waiting of w, and forgets its name when that has nothing left.
+// takeOut removes w from the line, and forgets its name if that has no jobs left.
 func (q *Queue) takeOut(l *inLine, w *waiter) {
 	l.waiting.Remove(w.place)
 	w.place = nil
@@ -177,8 +178,8 @@ func (q *Queue) takeOut(l *inLine, w *waiter) {
 	}
 }
 
-// leave takes out a waiter whose time is over. One that may run by now ends at once,
-// so that its place is not lost.
+// leave removes a waiter whose time is over. If it was allowed to run meanwhile, its
+// job ends at once, so that its place is not lost.
 func (q *Queue) leave(ctx context.Context, l *inLine, w *waiter) error {
 	q.mu.Lock()
 	waits := w.place != nil
@@ -192,7 +193,7 @@ func (q *Queue) leave(ctx context.Context, l *inLine, w *waiter) error {
 	return ctx.Err()
 }
 
-// end gives a place back and passes it on.
+// end frees a place and passes it on.
 func (q *Queue) end(l *inLine) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -207,7 +208,7 @@ func (q *Queue) end(l *inLine) {
 	}
 }
 
-// passOn lets those run that have a turn, as far as there is room.
+// passOn lets names with a turn run a job while there is room.
 func (q *Queue) passOn() {
 	for q.turns.Len() > 0 && q.running < q.opt.Parallel {
 		next := q.turns.Remove(q.turns.Front()).(*inLine)
@@ -221,7 +222,7 @@ func (q *Queue) passOn() {
 	}
 }
 
-// Waiting is how many wait in all.
+// Waiting is how many jobs wait in total.
 func (q *Queue) Waiting() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()

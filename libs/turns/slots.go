@@ -3,8 +3,8 @@ package turns
 import "sync"
 
 // Slots bound how much of one kind of work runs at a time in this process, for each
-// name (an account, say) and in all. Who finds none free is refused at once, since
-// what waited would be held as well.
+// name (an account, say) and in total. A caller that finds no free slot is refused at
+// once, since waiting would hold its resources too.
 type Slots struct {
 	each, all int
 
@@ -13,13 +13,13 @@ type Slots struct {
 	total int
 }
 
-// NewSlots makes slots, all of them free: each for one name, all together.
+// NewSlots makes free slots: each for one name, all in total.
 func NewSlots(each, all int) *Slots {
 	return &Slots{each: each, all: all, taken: map[string]int{}}
 }
 
-// Take takes one of name's slots. release gives it back and is called once; ok is
-// false where none is free.
+// Take takes one of name's slots. release gives it back and must be called once. ok is
+// false if none is free.
 func (s *Slots) Take(name string) (release func(), ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -32,14 +32,14 @@ func (s *Slots) Take(name string) (release func(), ok bool) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.total--
-		// A name without a slot is forgotten, so that memory goes by what runs.
+		// Forget a name without slots, so that memory is bounded by the work that runs.
 		if s.taken[name]--; s.taken[name] == 0 {
 			delete(s.taken, name)
 		}
 	}, true
 }
 
-// Taken is how many slots are taken in all.
+// Taken is how many slots are taken in total.
 func (s *Slots) Taken() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

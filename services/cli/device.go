@@ -14,7 +14,8 @@ import (
 )
 
 // keyByBrowser has a person sign in to the console and allow a key for this
-// machine. The code on both screens shows that they allow what they asked for.
+// machine. They compare the code on both screens, so that they approve this request
+// and not somebody else's.
 func (a *app) keyByBrowser(ctx context.Context, base string) (string, error) {
 	c, err := client.New(client.Config{BaseURL: base, UserAgent: "linkreel-cli/1", Sleep: a.env.Sleep})
 	if err != nil {
@@ -30,7 +31,7 @@ func (a *app) keyByBrowser(ctx context.Context, base string) (string, error) {
 	}
 	// The server names the address. Only a web address is handed to the system.
 	if u, err := url.Parse(asked.VerificationURL); err != nil || u.Scheme != "https" && u.Scheme != "http" {
-		return "", fmt.Errorf("%s answered with a strange address to sign in at", base)
+		return "", fmt.Errorf("%s gave a sign-in address that does not start with http:// or https://", base)
 	}
 	fmt.Fprintf(a.env.Err, "Sign in at %s\nand compare the code: %s\n", clean(asked.VerificationURL), clean(asked.UserCode))
 	if a.env.Open != nil {
@@ -70,6 +71,6 @@ func openBrowser(ctx context.Context, address string) error {
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	go func() { _ = cmd.Wait() }() // it ends with its browser, or at once
+	go func() { _ = cmd.Wait() }() // some openers end at once, others with the browser
 	return nil
 }

@@ -163,6 +163,7 @@ func webhooksRoll(a *app, fs *flag.FlagSet) action {
 		}
 		return a.showSecret(h)
 	}, func() (err error) {
+		// This runs before the call above, so that a wrong --overlap is refused before anything is sent.
 		length, err = overlapOf(*overlap)
 		return err
 	})

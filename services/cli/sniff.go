@@ -10,9 +10,10 @@ import (
 	client "github.com/linkreel/linkreel/libs/clients/go"
 )
 
-// looksLikeVideo refuses a file whose first bytes begin none of the containers that
-// the service takes. It is for callers who choose files by what strangers wrote: such
-// a file must not leave this machine. The service judges what passes.
+// looksLikeVideo refuses a file that does not begin like any container that the
+// service accepts. An assistant may have chosen the file because of a text that a
+// stranger wrote, and a private file must not leave this machine. The service checks
+// the rest.
 func looksLikeVideo(path string) error {
 	if info, err := os.Stat(path); err != nil {
 		return err

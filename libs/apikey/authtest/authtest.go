@@ -1,5 +1,5 @@
-// Package authtest stands in for auth in the tests of the services that take API
-// keys: it makes keys, answers what they are worth, and lets a test change that.
+// Package authtest replaces auth in the tests of services that take API keys. It makes
+// keys, verifies them, and lets a test change what they may do.
 package authtest
 
 import (
@@ -18,12 +18,12 @@ import (
 	"github.com/valyala/fasthttp"
 )
 
-// Token is the internal token that [Auth] asks of services.
+// Token is the internal token that services must show to [Auth].
 const Token = "internal-token"
 
 // Auth is an auth service that knows the keys a test has made.
 type Auth struct {
-	// URL is where services ask.
+	// URL is the address that services call.
 	URL string
 
 	away atomic.Bool
@@ -68,20 +68,20 @@ func (a *Auth) Key(tb testing.TB, account string, plan identity.Plan, edit ...fu
 	return key.Secret()
 }
 
-// Put makes a key or session what r says.
+// Put stores r as the record of a key or session.
 func (a *Auth) Put(key identity.Key, r *apikey.Record) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.records[key.Hash()] = r
 }
 
-// Change edits every key of an account. A service that has asked before learns of
-// it when its copy of the record is five seconds old.
+// Change edits every key of an account. A service that has cached a record sees the
+// change once its copy is five seconds old.
 func (a *Auth) Change(account string, edit func(*apikey.Record)) {
 	a.Edit(func(r *apikey.Record) bool { return r.AccountID == account }, edit)
 }
 
-// Edit is Change for the keys that which names.
+// Edit is Change for the keys that which selects.
 func (a *Auth) Edit(which func(*apikey.Record) bool, edit func(*apikey.Record)) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -97,8 +97,8 @@ func (a *Auth) Edit(which func(*apikey.Record) bool, edit func(*apikey.Record)) 
 // Away makes Auth answer 503 until it is called with false.
 func (a *Auth) Away(away bool) { a.away.Store(away) }
 
-// Scopes makes Auth an [apikey.Rights]: of its keys by their ids, and of members by
-// their sessions.
+// Scopes makes Auth an [apikey.Rights]. It finds keys by their ids and members by their
+// sessions.
 func (a *Auth) Scopes(_ context.Context, accountID, id string) (identity.ScopeSet, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

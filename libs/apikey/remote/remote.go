@@ -1,4 +1,5 @@
-// Package remote is how services ask auth for keys, and auth's end of it.
+// Package remote lets services ask auth about keys. It has both the client and auth's
+// routes.
 package remote
 
 import (
@@ -38,7 +39,8 @@ type (
 	}
 )
 
-// late is when an answer is: auth reads from memory or in one round trip to Firestore.
+// late is when a call counts as late. Auth answers from memory or with one round trip
+// to Firestore.
 const late = 700 * time.Millisecond
 
 // Source asks auth over its internal listener.
@@ -80,10 +82,10 @@ func (s Source) Scopes(ctx context.Context, accountID, id string) (identity.Scop
 	return a.Scopes, err
 }
 
-// twice asks, and asks once more when that broke or has no answer when it is late: a
-// replica that just went away leaves connections that look alive. Whatever is answered
-// first counts, and the first call keeps running meanwhile. Cancelling it would mean
-// that an auth that is merely busy is asked twice and neither answer is used.
+// twice makes a call, and a second one if the first fails or is late: a replica that
+// just stopped leaves connections that look alive. The first answer counts. The first
+// call keeps running meanwhile: if it were cancelled, a merely busy auth would be asked
+// twice and the first answer lost.
 func twice[T any](ctx context.Context, ask func(context.Context) (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*late)
 	defer cancel()
@@ -124,7 +126,7 @@ func Routes(d *peer.Door, keys apikey.Source, rights apikey.Rights) {
 				apierr.Detail{Field: "hash", Code: apierr.InvalidFormat, Message: "Send a SHA-256 in lower-case hex."},
 			)
 		}
-		// Nobody waits longer than this for an answer.
+		// No caller waits longer than this for an answer.
 		ctx, cancel := context.WithTimeout(ctx, 2*late)
 		defer cancel()
 		r, err := keys.Verify(ctx, q.Hash)

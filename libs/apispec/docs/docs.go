@@ -1,11 +1,10 @@
-// Package docs offers the documentation page of the API and the contract itself
-// as ready answers: a path, a content type, bytes. It knows no HTTP framework;
-// whoever serves the base address mounts [Paths], answers with [Files] and sends [ContentSecurityPolicy]
-// with each of them.
+// Package docs provides the API's documentation pages and the contract itself as files: a path, a
+// content type, bytes. It depends on no HTTP framework. The service at the base address mounts
+// [Paths], answers with [Files] and sends [ContentSecurityPolicy] with each of them.
 //
-// The pages ask nothing of other hosts and need no exception from the policy. The
-// copies of the guides are made by tools/webassets and committed; the reference and
-// the forms of /docs/try are made from the contract when somebody asks for the first.
+// The pages load nothing from other hosts and need no exception from the policy.
+// tools/webassets copies the guides, and the copies are committed. The reference and
+// the forms of /docs/try are made from the contract on the first request.
 package docs
 
 import (
@@ -16,25 +15,25 @@ import (
 	"github.com/linkreel/linkreel/libs/apispec"
 )
 
-// ContentSecurityPolicy suits every file here. Images may be data: addresses,
-// because /docs/try shows QR codes that it was answered.
+// ContentSecurityPolicy suits every file here. Images may be data: addresses, because
+// /docs/try shows QR codes that the API returned.
 const ContentSecurityPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
 // File is one answer. Serve it with "Cache-Control: no-cache", so that a browser
-// asks again with the ETag and a new release shows at once.
+// revalidates it with the ETag and shows a new release at once.
 type File struct {
 	ContentType string
 	Bytes       []byte
-	// Gzip holds the same bytes compressed, for callers that accept it; nil
-	// where it is not worth it.
+	// Gzip holds the same bytes compressed, for callers that accept it; nil if compression
+	// is not worth it.
 	Gzip []byte
 	ETag string
 }
 
 // Paths are the request paths of all files: the reference at /docs, the guides below
-// /docs/guides/ as pages and as Markdown, the page that makes calls at /docs/try
-// with its parts, llms.txt, and the contract at /openapi.json and /openapi.yaml.
+// /docs/guides/ as pages and as Markdown, the page that makes calls at /docs/try with
+// its script and styles, llms.txt, and the contract at /openapi.json and /openapi.yaml.
 func Paths() []string {
 	out := []string{
 		"/docs", "/docs/try", "/docs/try.js", "/docs/reference.css", "/docs/icon.svg", "/llms.txt", "/openapi.json", "/openapi.yaml",
@@ -45,8 +44,8 @@ func Paths() []string {
 	return out
 }
 
-// Files maps [Paths] to answers. Read only. They are made at the first call: a program
-// that starts needs none of them.
+// Files maps [Paths] to answers. Do not change the map. The first call makes them,
+// since a program does not need them to start.
 func Files() map[string]File { return made() }
 
 var made = sync.OnceValue(func() map[string]File {

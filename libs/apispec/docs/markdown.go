@@ -20,13 +20,13 @@ var markdown = sync.OnceValue(func() goldmark.Markdown {
 	return goldmark.New(goldmark.WithExtensions(extension.Table), goldmark.WithParserOptions(parser.WithAutoHeadingID()))
 })
 
-// toHTML renders Markdown with headings of the lowest level or below. Links to
-// documents that are not served become plain text.
+// toHTML renders Markdown. It moves headings down to at least the level lowest. Links
+// to documents that are not served become plain text.
 func toHTML(written string, lowest int) template.HTML {
 	src := []byte(written)
 	doc := markdown().Parser().Parse(gmtext.NewReader(src), parser.WithContext(parser.NewContext(parser.WithIDs(anchors{}))))
 	var links []*ast.Link
-	_ = ast.Walk(doc, func(n ast.Node, entering bool) (ast.WalkStatus, error) { // returns what the function does: nil
+	_ = ast.Walk(doc, func(n ast.Node, entering bool) (ast.WalkStatus, error) { // never fails: the function returns nil
 		switch n := n.(type) {
 		case *ast.Heading:
 			n.Level = max(n.Level, lowest)
@@ -37,7 +37,7 @@ func toHTML(written string, lowest int) template.HTML {
 		}
 		return ast.WalkContinue, nil
 	})
-	for _, l := range links { // after the walk, which would lose its way in a tree that changes
+	for _, l := range links { // after the walk, which must not see the tree change
 		if to, served := target(string(l.Destination)); served {
 			l.Destination = []byte(to)
 			continue
@@ -49,27 +49,28 @@ func toHTML(written string, lowest int) template.HTML {
 	}
 	var out bytes.Buffer
 	if err := markdown().Renderer().Render(&out, src, doc); err != nil {
-		panic(err) // of embedded text: the tests would have met it
+		panic(err) // the text is embedded, so tests would have caught it
 	}
 	return template.HTML(dressed.Replace(out.String())) //nolint:gosec // goldmark escapes what is not Markdown
 }
 
-// dressed gives tables and code what a keyboard and a screen reader need: wide ones
-// can be reached and scrolled, and an empty heading says nothing to anybody. Text
-// holds none of these tags: they would be escaped in it.
+// dressed makes tables and code accessible. Wide ones can be focused and scrolled with
+// the keyboard, and an empty heading cell becomes a plain cell, so that screen readers
+// do not announce it. Text cannot contain these tags, because goldmark escapes them
+// there.
 var dressed = strings.NewReplacer(
 	"<table>", `<div class="scroll" role="group" tabindex="0" aria-label="Table"><table>`, "</table>", "</table></div>",
 	"<pre>", `<pre tabindex="0">`, "<th></th>", "<td></td>", "<th>", `<th scope="col">`,
 )
 
-// toSpan is text without paragraphs.
+// toSpan renders Markdown without a paragraph around it.
 func toSpan(written string) template.HTML {
 	line := strings.TrimSpace(string(toHTML(strings.Join(strings.Fields(written), " "), 1)))
 	return template.HTML(strings.TrimSuffix(strings.TrimPrefix(line, "<p>"), "</p>")) //nolint:gosec // goldmark has escaped it
 }
 
-// anchors gives a heading the fragment that GitHub gives it, so that links work in
-// both places.
+// anchors gives a heading the same fragment as GitHub does, so that links work in both
+// places.
 type anchors struct{}
 
 var notWords = regexp.MustCompile(`[^\p{L}\p{N}\- ]+`)
@@ -80,7 +81,7 @@ func (anchors) Generate(title []byte, _ ast.NodeKind) []byte {
 
 func (anchors) Put([]byte) {}
 
-// target is where a link of a document leads when it is served by a deployment.
+// target is where a link in a document leads when a deployment serves the document.
 func target(href string) (string, bool) {
 	file, fragment, _ := strings.Cut(href, "#")
 	name := strings.TrimSuffix(path.Base(file), ".md")

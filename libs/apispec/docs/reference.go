@@ -17,9 +17,9 @@ import (
 	"github.com/linkreel/linkreel/libs/design"
 )
 
-// The reference and the guides are pages without any script: they are there at
-// once, nothing on them moves, and they read in every browser. /docs/try is drawn
-// in the same way, and a script only sends its forms.
+// The reference and the guides need no script: they show at once, nothing on them
+// moves, and every browser can display them. /docs/try is rendered in the same way. Its
+// script only sends the forms.
 
 //go:embed reference guides
 var sources embed.FS
@@ -79,12 +79,12 @@ func guides() []guide {
 func source(name string) []byte {
 	b, err := sources.ReadFile(name)
 	if err != nil {
-		panic(err) // embedded: cannot happen in a program that was built
+		panic(err) // cannot happen: the file is embedded
 	}
 	return b
 }
 
-// reference are the pages that are made from the contract and the guides.
+// reference makes the pages from the contract and the guides.
 func reference() map[string]File {
 	var doc document
 	if err := json.Unmarshal(apispec.Load().JSON(), &doc); err != nil {
@@ -116,12 +116,12 @@ func reference() map[string]File {
 func render(name string, p page) File {
 	var b bytes.Buffer
 	if err := templates().ExecuteTemplate(&b, name, p); err != nil {
-		panic(err) // of embedded text: the tests would have met it
+		panic(err) // the text is embedded, so tests would have caught it
 	}
 	return packed("text/html; charset=utf-8", b.Bytes())
 }
 
-// packed is a file with a compressed twin, where that saves anything.
+// packed is a file with a compressed copy, if it is large enough for that.
 func packed(contentType string, data []byte) File {
 	f := file(contentType, data)
 	if len(data) < 2<<10 {
@@ -131,13 +131,13 @@ func packed(contentType string, data []byte) File {
 	w := gzip.NewWriter(&b)
 	_, err := w.Write(data)
 	if cerr := w.Close(); err != nil || cerr != nil {
-		return f // cannot happen into memory; the plain bytes serve as well
+		return f // cannot happen when writing to memory; the plain bytes still work
 	}
 	f.Gzip = b.Bytes()
 	return f
 }
 
-// document is what the reference shows of the contract.
+// document is the part of the contract that the reference shows.
 type document struct {
 	Info struct{ Summary, Description string }
 	Tags []struct{ Name string }
@@ -184,7 +184,7 @@ func (d *document) groups() []group {
 	out := []group{}
 	for _, tag := range d.Tags {
 		if tag.Name == "Operator" {
-			continue // their address is one that a reader of this page cannot reach
+			continue // readers of this page cannot reach the operator's address
 		}
 		g := group{Name: tag.Name}
 		for _, r := range apispec.Load().Routes() {
@@ -200,7 +200,7 @@ func (d *document) groups() []group {
 func (d *document) operation(r apispec.Route) operation {
 	var op described
 	if err := json.Unmarshal(d.Paths[r.Path][strings.ToLower(r.Method)], &op); err != nil {
-		panic(fmt.Sprintf("%s: %v", r.OperationID, err)) // every test of this package would have met it
+		panic(fmt.Sprintf("%s: %v", r.OperationID, err)) // every test of this package would have caught it
 	}
 	op.Parameters = d.parameters(r.Path, op)
 	out := operation{
@@ -224,11 +224,12 @@ func (d *document) operation(r apispec.Route) operation {
 	return out
 }
 
-// parameters are those of the path, which all its operations have, and of one of them.
+// parameters joins the parameters of the path, which all its operations share, and
+// those of one operation.
 func (d *document) parameters(path string, op described) (all []parameter) {
 	if shared := d.Paths[path]["parameters"]; shared != nil {
 		if err := json.Unmarshal(shared, &all); err != nil {
-			panic(fmt.Sprintf("%s: %v", path, err)) // every test of this package would have met it
+			panic(fmt.Sprintf("%s: %v", path, err)) // every test of this package would have caught it
 		}
 	}
 	all = append(all, op.Parameters...)
@@ -252,7 +253,7 @@ func (d *document) rows(s schema) (rows []field) {
 	for _, name := range slices.Sorted(maps.Keys(s.Properties)) {
 		p := s.Properties[name]
 		if p.ReadOnly {
-			continue // accepted in a request and without effect
+			continue // accepted in a request, but without effect
 		}
 		text := p.Description
 		if text == "" {
@@ -263,7 +264,7 @@ func (d *document) rows(s schema) (rows []field) {
 	return rows
 }
 
-// resolve follows a reference and joins what must hold together.
+// resolve follows references and merges the parts of an allOf.
 func (d *document) resolve(s schema) schema {
 	for s.Ref != "" {
 		s = d.Components.Schemas[last(s.Ref)]
@@ -307,11 +308,11 @@ func (d *document) kind(s schema) string {
 
 func last(ref string) string { return ref[strings.LastIndexByte(ref, '/')+1:] }
 
-// forModels is llms.txt (llmstxt.org): what there is to read, and every operation
-// in a line.
+// forModels makes llms.txt (llmstxt.org): a list of the documents, and a line for every
+// operation.
 func (d *document) forModels(all []guide) []byte {
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "# Linkreel\n\n> Short links that redirect, and videos that are shared by an address, over a JSON API. Each request "+
+	fmt.Fprintf(&b, "# Linkreel\n\n> Short links that redirect, and videos that you share by link, over a JSON API. Each request "+
 		"carries `Authorization: Bearer <key>`; paths start with `/api/v1`.\n\n")
 	b.WriteString("## Documentation\n\n")
 	for _, g := range all {

@@ -11,14 +11,14 @@ import (
 	"github.com/linkreel/linkreel/libs/apispec"
 )
 
-// form is what a reader of /docs/try fills in to call an operation.
+// form is the form of /docs/try that calls an operation.
 type form struct {
 	Inputs []input
 	Body   *body
 }
 
-// input is one parameter. Numbers are typed as text and nothing is checked here,
-// so that readers can see what the API answers to mistakes.
+// input is one parameter. Numbers are typed as text and the page checks nothing, so
+// that readers can see how the API answers mistakes.
 type input struct {
 	ID, Name, In, Example string
 	Needed, Many          bool
@@ -63,7 +63,8 @@ func (d *document) form(r apispec.Route, op described) form {
 	return f
 }
 
-// examples are those of the contract, the shortest first: it shows what is needed.
+// examples are those of the contract, shortest first: the shortest shows the required
+// fields.
 func (m media) examples() []example {
 	var out []example
 	for _, name := range slices.Sorted(maps.Keys(m.Examples)) {
@@ -74,7 +75,7 @@ func (m media) examples() []example {
 	return out
 }
 
-// text is a JSON value as somebody would type it: a string without its quotes.
+// text is a JSON value as a person would type it: strings have no quotes.
 func text(v json.RawMessage) string {
 	var s string
 	if len(v) == 0 || json.Unmarshal(v, &s) == nil {

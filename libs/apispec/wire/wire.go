@@ -35,7 +35,7 @@ type LinkCreate struct {
 	Tags []string `json:"tags"`
 	// Id that the link has in another system; printable ASCII. Unique among the links of the account.
 	ExternalID *string `json:"externalId"`
-	// Archived links go on redirecting; lists can leave them out.
+	// Archived links keep redirecting; lists can leave them out.
 	Archived bool `json:"archived"`
 	// Says that the link comes from another service, where it had this many clicks. They are shown
 	// apart and are not part of `clicks`.
@@ -61,7 +61,7 @@ type LinkUpdate struct {
 	Tags httpapi.Optional[[]string] `json:"tags"`
 	// Id that the link has in another system; printable ASCII. Unique among the links of the account.
 	ExternalID httpapi.Optional[string] `json:"externalId"`
-	// Archived links go on redirecting; lists can leave them out.
+	// Archived links keep redirecting; lists can leave them out.
 	Archived httpapi.Optional[bool] `json:"archived"`
 }
 

@@ -12,8 +12,8 @@ func (c *Client) Account(ctx context.Context) (*Account, error) {
 	return answer[Account](ctx, c, http.MethodGet, "/api/v1/account", nil)
 }
 
-// Export streams everything that the account has, as JSON Lines of type and data.
-// It is not retried: read it to its end, and close it.
+// Export streams all data of the account, as JSON Lines of type and data. It is not
+// retried. Read it to its end, and close it.
 func (c *Client) Export(ctx context.Context) (io.ReadCloser, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.cfg.BaseURL+"/api/v1/account/export", nil)
 	if err != nil {
@@ -58,7 +58,7 @@ func (c *Client) RevokeKey(ctx context.Context, id string) error {
 	return c.call(ctx, http.MethodDelete, "/api/v1/keys/"+url.PathEscape(id), nil, nil)
 }
 
-// DeviceCode begins to ask a person for a key called name. It needs no key.
+// DeviceCode starts a request to a person for a key with this name. It needs no key.
 func (c *Client) DeviceCode(ctx context.Context, name string) (*DeviceCode, error) {
 	return answer[DeviceCode](ctx, c, http.MethodPost, "/api/v1/device-codes", map[string]string{"name": name})
 }

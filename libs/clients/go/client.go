@@ -1,9 +1,9 @@
-// Package client is the Go client of the Linkreel API. It retries what is worth
-// retrying, waits as long as the service asks, gives every POST an
-// Idempotency-Key so that a retry never acts twice, walks pages, uploads files
-// so that a broken connection resumes, and waits for videos.
+// Package client is the Go client of the Linkreel API. It retries calls that may
+// succeed later, waits as long as the service asks, gives every POST an Idempotency-Key
+// so that a retry never acts twice, walks pages, resumes broken uploads, and waits for
+// videos.
 //
-// It needs the standard library only. A Client is safe for concurrent use.
+// It needs only the standard library. A Client is safe for concurrent use.
 package client
 
 import (
@@ -23,31 +23,31 @@ import (
 	"time"
 )
 
-// Config says where the API is and how hard to try. Only BaseURL and Key are
-// needed.
+// Config says where the API is and how often to retry. Only BaseURL and Key are
+// required.
 type Config struct {
 	BaseURL string // such as https://linkreel.example
 	Key     string // an API key, lr_live_…
-	// HTTPClient sends; nil is one without an overall timeout, since uploads
-	// take their time. Calls of the API end after Timeout each.
+	// HTTPClient sends requests. nil is one without an overall timeout, since uploads may
+	// take long. Timeout bounds each API call.
 	HTTPClient *http.Client
 	// Timeout bounds one try of an API call; 0 means 30 seconds.
 	Timeout time.Duration
-	// Attempts is how often a call is tried in all; 0 means five.
+	// Attempts is how often a call is tried in total; 0 means five.
 	Attempts int
 	// MaxWait is the longest single wait that the client accepts, whatever
 	// Retry-After says; 0 means a minute.
 	MaxWait time.Duration
 	// UserAgent is sent with each call.
 	UserAgent string
-	// Sleep waits between tries; nil really waits. Tests put their clock here.
+	// Sleep waits between tries; nil is a real wait. Tests set it to control time.
 	Sleep func(ctx context.Context, d time.Duration) error
 }
 
 // Client calls the API for one account.
 type Client struct{ cfg Config }
 
-// New checks the address and fills in what is left out.
+// New checks the address and fills in defaults.
 func New(cfg Config) (*Client, error) {
 	u, err := url.Parse(cfg.BaseURL)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
@@ -75,7 +75,7 @@ func New(cfg Config) (*Client, error) {
 	return &Client{cfg}, nil
 }
 
-// Error is the API's refusal of a call. Decide by Code.
+// Error is an error response of the API. Branch on Code.
 type Error struct {
 	Status        int           `json:"-"`
 	Code          string        `json:"code"`
@@ -110,34 +110,34 @@ func (e *Error) Error() string {
 	return b.String()
 }
 
-// HasCode reports whether err is an answer of the API with one of the codes.
+// HasCode reports whether err is an error response of the API with one of the codes.
 func HasCode(err error, codes ...string) bool {
 	var e *Error
 	return errors.As(err, &e) && slices.Contains(codes, e.Code)
 }
 
-// WithIdempotencyKey makes the POSTs of a context carry this key instead of a
-// new one each, so that a program that was stopped can repeat its step.
+// WithIdempotencyKey makes POSTs with this context send this key instead of a new one
+// each, so that a program can safely repeat a step after it was stopped.
 func WithIdempotencyKey(ctx context.Context, key string) context.Context {
 	return context.WithValue(ctx, idempotencyKey{}, key)
 }
 
 type idempotencyKey struct{}
 
-// Call is one call of the API. [Client.Do] makes it; what an account does every day
-// has methods of its own.
+// Call is one call of the API, made by [Client.Do]. Common operations have methods of
+// their own.
 type Call struct {
 	Method, Path string // Path begins with /api/v1 and is escaped
 	In           any    // sent as JSON; nil sends Body
 	Body         []byte
 	ContentType  string // of Body
-	Out          any    // nil, a *[]byte, or where the JSON of the answer goes
+	Out          any    // nil, a *[]byte, or the destination for the JSON of the answer
 	Header       http.Header
-	// Answered, when not nil, sees the headers of a good answer.
+	// Answered, if set, is called with the headers of a successful answer.
 	Answered func(http.Header)
 }
 
-// WithKey is the client for another key.
+// WithKey is a copy of the client with another key.
 func (c *Client) WithKey(key string) *Client {
 	other := *c
 	other.cfg.Key = key
@@ -148,7 +148,7 @@ func (c *Client) call(ctx context.Context, method, path string, in, out any) err
 	return c.Do(ctx, Call{Method: method, Path: path, In: in, Out: out})
 }
 
-// answer is call with a new T for the answer.
+// answer is call with a new T as the destination.
 func answer[T any](ctx context.Context, c *Client, method, path string, in any) (*T, error) {
 	out := new(T)
 	return out, c.call(ctx, method, path, in, out)
@@ -161,7 +161,7 @@ func list[T any](ctx context.Context, c *Client, path string) ([]T, error) {
 	return out.Data, err
 }
 
-// Do makes a call, with the retries that help it.
+// Do makes a call, and retries it if that may help.
 func (c *Client) Do(ctx context.Context, k Call) error {
 	if err := undotted(k.Path); err != nil {
 		return err
@@ -181,7 +181,7 @@ func (c *Client) Do(ctx context.Context, k Call) error {
 	}
 	if key, _ := ctx.Value(idempotencyKey{}).(string); k.Method == http.MethodPost && key != "" {
 		k.Header.Set("Idempotency-Key", key)
-	} else if k.Method == http.MethodPost && c.cfg.Attempts > 1 { // a call that is tried once needs none
+	} else if k.Method == http.MethodPost && c.cfg.Attempts > 1 { // a call that is never retried needs none
 		k.Header.Set("Idempotency-Key", rand.Text())
 	}
 	unsure := false // an earlier try may have had its effect
@@ -191,7 +191,7 @@ func (c *Client) Do(ctx context.Context, k Call) error {
 			return nil
 		}
 		if unsure && k.Method == http.MethodDelete && HasCode(err, "LINK_NOT_FOUND", "VIDEO_NOT_FOUND", "DOMAIN_NOT_FOUND", "NOT_FOUND") {
-			return nil // the try whose answer was lost has deleted it
+			return nil // an earlier try, whose answer was lost, has deleted it
 		}
 		wait, retry := c.wait(err, attempt)
 		if !retry || attempt >= c.cfg.Attempts || ctx.Err() != nil {
@@ -204,11 +204,11 @@ func (c *Client) Do(ctx context.Context, k Call) error {
 	}
 }
 
-// ErrPath is behind the error of a call with an id that a path cannot hold.
-var ErrPath = errors.New("an id that no path can hold")
+// ErrPath matches the error of a call with an id that a path cannot contain.
+var ErrPath = errors.New("the id cannot be part of a path")
 
-// undotted refuses a path with the segment "." or "..", which an id of the caller
-// can be. Proxies resolve it: DELETE …/captions/.. would delete the video.
+// undotted refuses a path with the segment "." or "..", which may come from an id.
+// Proxies resolve such paths: DELETE …/captions/.. would delete the video.
 func undotted(path string) error {
 	path, _, _ = strings.Cut(path, "?")
 	if plain, err := url.PathUnescape(path); err == nil {
@@ -230,7 +230,7 @@ func (c *Client) try(ctx context.Context, k Call, body []byte) error {
 		return err
 	}
 	req.Header = k.Header.Clone()
-	if c.cfg.Key != "" { // asking for a key needs none
+	if c.cfg.Key != "" { // a request for a key is sent without one
 		req.Header.Set("Authorization", "Bearer "+c.cfg.Key)
 	}
 	req.Header.Set("Accept", "application/json")
@@ -266,8 +266,7 @@ func (c *Client) try(ctx context.Context, k Call, body []byte) error {
 	return nil
 }
 
-// ErrNoAnswer is behind the error of a call that no service answered, after all
-// its tries.
+// ErrNoAnswer matches the error of a call that got no answer in any of its tries.
 var ErrNoAnswer = errors.New("no answer")
 
 // lost is a try without an answer.
@@ -282,7 +281,7 @@ func refusal(res *http.Response, answer []byte) *Error {
 	var body struct{ Error Error }
 	e := &body.Error
 	if err := json.Unmarshal(answer, &body); err != nil || e.Code == "" {
-		// Not ours: a proxy on the way.
+		// Not an error of the API: a proxy answered.
 		*e = Error{Code: "HTTP_" + strconv.Itoa(res.StatusCode), Message: http.StatusText(res.StatusCode)}
 	}
 	e.Status = res.StatusCode
@@ -292,9 +291,9 @@ func refusal(res *http.Response, answer []byte) *Error {
 	return e
 }
 
-// wait says whether another try makes sense and how long to wait before it:
-// what the service asks for, else a growing time with chance in it, so that many
-// clients do not return together.
+// wait says whether to try again, and after how long: as long as the service asks, but
+// at least an exponential backoff with jitter, so that many clients do not return
+// together.
 func (c *Client) wait(err error, attempt int) (time.Duration, bool) {
 	backoff := min(200*time.Millisecond<<(attempt-1), 10*time.Second)
 	backoff = backoff/2 + mathrand.N(backoff/2+1)
@@ -338,10 +337,10 @@ func Set[T any](v T) Field[T] { return Field[T]{set: true, value: v} }
 // Clear is a field that becomes empty.
 func Clear[T any]() Field[T] { return Field[T]{set: true, null: true} }
 
-// IsZero lets encoding/json leave an untouched field out.
+// IsZero lets encoding/json omit a field that is not set.
 func (f Field[T]) IsZero() bool { return !f.set }
 
-// MarshalJSON gives the value, or null.
+// MarshalJSON writes the value, or null.
 func (f Field[T]) MarshalJSON() ([]byte, error) {
 	if f.null {
 		return []byte("null"), nil
@@ -355,14 +354,14 @@ type Moment struct{ v any }
 // At is the moment t.
 func At(t time.Time) Moment { return Moment{t.UnixMilli()} }
 
-// Text is a moment in any form that JavaScript's Date understands; the service
-// reads it.
+// Text is a moment in any form that JavaScript's Date understands. The service parses
+// it.
 func Text(s string) Moment { return Moment{s} }
 
 // IsZero reports whether no moment is given.
 func (m Moment) IsZero() bool { return m.v == nil }
 
-// MarshalJSON gives a number of milliseconds, or the text.
+// MarshalJSON writes a number of milliseconds, or the text.
 func (m Moment) MarshalJSON() ([]byte, error) { return json.Marshal(m.v) }
 
 // Millis is a time in a record: milliseconds since 1970.

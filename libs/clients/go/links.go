@@ -22,24 +22,24 @@ func (c *Client) Link(ctx context.Context, id string) (*Link, error) {
 	return answer[Link](ctx, c, http.MethodGet, "/api/v1/links/"+url.PathEscape(id), nil)
 }
 
-// UpdateLink changes a link and gives its slug.
+// UpdateLink changes a link and returns its slug.
 func (c *Client) UpdateLink(ctx context.Context, id string, in LinkUpdate) (slug string, err error) {
 	out, err := answer[LinkUpdated](ctx, c, http.MethodPatch, "/api/v1/links/"+url.PathEscape(id), in)
 	return out.Slug, err
 }
 
-// DeleteLink removes a link. A delete whose answer was lost and that then finds
-// nothing counts as done.
+// DeleteLink removes a link. If a retry after a lost answer finds no link, the delete
+// counts as done.
 func (c *Client) DeleteLink(ctx context.Context, id string) error {
 	return c.call(ctx, http.MethodDelete, "/api/v1/links/"+url.PathEscape(id), nil, nil)
 }
 
-// LinkFilter narrows a list of links. Its fields combine; empty ones do not count.
+// LinkFilter narrows a list of links. A link must match all fields that are not empty.
 type LinkFilter struct {
-	Query      string   // words that begin a word of slug, title, tags or destination
+	Query      string   // prefixes of words in slug, title, tags or destination
 	Tags       []string // all of them, up to five
 	DomainID   string   // "default" is the default host
-	Slug       string   // the whole slug, in any case of letters
+	Slug       string   // the whole slug, in upper or lower case
 	ExternalID string
 	Archived   string // "true", "false" or "all", which is the service's default
 }
@@ -50,7 +50,7 @@ func (f LinkFilter) values() url.Values {
 	})
 }
 
-// filter is a query of the fields that are not empty.
+// filter makes a query from the fields that are not empty.
 func filter(tags []string, fields map[string]string) url.Values {
 	q := url.Values{}
 	for name, v := range fields {
@@ -64,13 +64,13 @@ func filter(tags []string, fields map[string]string) url.Values {
 	return q
 }
 
-// LinksPage reads one page; a nil cursor is the first, limit 0 the service's
-// default.
+// LinksPage reads one page. A nil cursor means the first page, and limit 0 the
+// service's default.
 func (c *Client) LinksPage(ctx context.Context, cursor *int64, limit int) (*LinkPage, error) {
 	return c.LinksPageWhere(ctx, LinkFilter{}, cursor, limit)
 }
 
-// LinksPageWhere reads one page of the links that fit a filter.
+// LinksPageWhere reads one page of the links that match a filter.
 func (c *Client) LinksPageWhere(ctx context.Context, f LinkFilter, cursor *int64, limit int) (*LinkPage, error) {
 	q := f.values()
 	if cursor != nil {
@@ -88,13 +88,12 @@ func (c *Client) Links(ctx context.Context) iter.Seq2[LinkSummary, error] {
 	return c.LinksWhere(ctx, LinkFilter{})
 }
 
-// LinksWhere walks the links that fit a filter, newest first.
+// LinksWhere walks the links that match a filter, newest first.
 func (c *Client) LinksWhere(ctx context.Context, f LinkFilter) iter.Seq2[LinkSummary, error] {
 	return pages[LinkSummary](ctx, c, "/api/v1/links", f.values())
 }
 
-// Tags walks the account's tags in alphabetical order, those that begin with
-// prefix if there is one.
+// Tags walks the account's tags that begin with prefix, in alphabetical order.
 func (c *Client) Tags(ctx context.Context, prefix string) iter.Seq2[string, error] {
 	q := filter(nil, map[string]string{"q": prefix})
 	return func(yield func(string, error) bool) {
@@ -106,22 +105,22 @@ func (c *Client) Tags(ctx context.Context, prefix string) iter.Seq2[string, erro
 	}
 }
 
-// BulkItem is a link to be in a bulk request.
+// BulkItem is a new link in a bulk request.
 type BulkItem = LinkCreate
 
-// BulkCreate makes up to [BulkMax] links and answers one result per item, in
-// order. A refused item fails alone, not the call.
+// BulkCreate makes up to [BulkMax] links and returns one result per item, in order. A
+// refused item does not fail the call.
 func (c *Client) BulkCreate(ctx context.Context, items []BulkItem) ([]BulkResult, error) {
 	return c.bulk(ctx, http.MethodPost, "/api/v1/links/bulk", BulkCreate{items}, len(items))
 }
 
-// BulkChange changes up to [BulkMax] links and answers one result per id, in
-// order. A link that cannot be changed fails alone, not the call.
+// BulkChange changes up to [BulkMax] links and returns one result per id, in order. A
+// link that cannot be changed does not fail the call.
 func (c *Client) BulkChange(ctx context.Context, ids []string, set BulkSet) ([]BulkResult, error) {
 	return c.bulk(ctx, http.MethodPatch, "/api/v1/links/bulk", BulkUpdate{ids, set}, len(ids))
 }
 
-// BulkDelete removes up to [BulkMax] links and answers one result per id.
+// BulkDelete removes up to [BulkMax] links and returns one result per id.
 func (c *Client) BulkDelete(ctx context.Context, ids []string) ([]BulkResult, error) {
 	return c.bulk(ctx, http.MethodPost, "/api/v1/links/bulk-delete", BulkDelete{ids}, len(ids))
 }
@@ -137,8 +136,8 @@ func (c *Client) bulk(ctx context.Context, method, path string, in any, n int) (
 	return out.Results, nil
 }
 
-// LinkStats reads the clicks from one UTC day to another, both as 2026-11-20;
-// empty for the service's default.
+// LinkStats reads the clicks from one UTC day to another, written as 2026-11-20. An
+// empty day is the service's default.
 func (c *Client) LinkStats(ctx context.Context, id, from, to string) (*LinkStats, error) {
 	q := filter(nil, map[string]string{"from": from, "to": to})
 	return answer[LinkStats](ctx, c, http.MethodGet, "/api/v1/links/"+url.PathEscape(id)+"/stats"+query(q), nil)
@@ -159,7 +158,8 @@ func (c *Client) Domain(ctx context.Context, id string) (*Domain, error) {
 	return answer[Domain](ctx, c, http.MethodGet, "/api/v1/domains/"+url.PathEscape(id), nil)
 }
 
-// VerifyDomain looks for the proof now; see Status of the answer.
+// VerifyDomain checks the proof of ownership now. Status of the answer says whether it
+// was found.
 func (c *Client) VerifyDomain(ctx context.Context, id string) (*Domain, error) {
 	return answer[Domain](ctx, c, http.MethodPost, "/api/v1/domains/"+url.PathEscape(id)+"/verify", nil)
 }

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// Operator calls the operator's API, which is on an address of its own and takes
-// the operator's token.
+// Operator calls the operator's API, which has its own address and takes the operator's
+// token.
 type Operator struct{ c *Client }
 
 // NewOperator is [New] for the operator: BaseURL is the admin address, Key the
@@ -37,7 +37,7 @@ func (o *Operator) CreateAccount(ctx context.Context, name, plan string) (*Opera
 	return answer[OperatorAccount](ctx, o.c, http.MethodPost, "/admin/v1/accounts", map[string]string{"name": name, "plan": plan})
 }
 
-// SignInLink makes a link for a new member of that name and role.
+// SignInLink makes a sign-in link for a new member with this name and role.
 func (o *Operator) SignInLink(ctx context.Context, account, name, role string) (*SignInLink, error) {
 	return answer[SignInLink](
 		ctx, o.c, http.MethodPost, "/admin/v1/accounts/"+url.PathEscape(account)+"/sign-in-links",
@@ -45,7 +45,7 @@ func (o *Operator) SignInLink(ctx context.Context, account, name, role string) (
 	)
 }
 
-// MemberSignInLink makes a link for somebody who is a member already.
+// MemberSignInLink makes a sign-in link for an existing member.
 func (o *Operator) MemberSignInLink(ctx context.Context, account, member string) (*SignInLink, error) {
 	return answer[SignInLink](
 		ctx, o.c, http.MethodPost, "/admin/v1/accounts/"+url.PathEscape(account)+"/sign-in-links",
@@ -53,27 +53,27 @@ func (o *Operator) MemberSignInLink(ctx context.Context, account, member string)
 	)
 }
 
-// Suspend takes an account off the air, or brings it back with false.
+// Suspend suspends an account, or activates it again with false.
 func (o *Operator) Suspend(ctx context.Context, id string, suspended bool) error {
 	return o.c.call(ctx, http.MethodPatch, "/admin/v1/accounts/"+url.PathEscape(id), map[string]bool{"suspended": suspended}, nil)
 }
 
-// DeleteAccount begins to erase a suspended account with all that it has.
+// DeleteAccount begins to erase a suspended account with all its data.
 func (o *Operator) DeleteAccount(ctx context.Context, id string) error {
 	return o.c.call(ctx, http.MethodDelete, "/admin/v1/accounts/"+url.PathEscape(id), nil, nil)
 }
 
-// TakeDown takes a link or video off the air on every replica.
+// TakeDown makes a link or video unavailable on every replica.
 func (o *Operator) TakeDown(ctx context.Context, in TakedownCreate) (*Takedown, error) {
 	return answer[Takedown](ctx, o.c, http.MethodPost, "/admin/v1/takedowns", in)
 }
 
-// Takedowns walks what is taken down.
+// Takedowns walks the current takedowns.
 func (o *Operator) Takedowns(ctx context.Context) iter.Seq2[Takedown, error] {
 	return pages[Takedown](ctx, o.c, "/admin/v1/takedowns", url.Values{})
 }
 
-// Lift brings back what was taken down.
+// Lift ends a takedown.
 func (o *Operator) Lift(ctx context.Context, id string) error {
 	return o.c.call(ctx, http.MethodDelete, "/admin/v1/takedowns/"+url.PathEscape(id), nil, nil)
 }
@@ -105,10 +105,10 @@ func pages[T any](ctx context.Context, c *Client, path string, q url.Values) ite
 	}
 }
 
-// cursor is a cursor of any form, a number or a text, as it came; null is "".
+// cursor is a cursor as received, a number or a string; null is "".
 type cursor string
 
-// UnmarshalJSON takes a text, a number or null.
+// UnmarshalJSON accepts a string, a number or null.
 func (c *cursor) UnmarshalJSON(b []byte) error {
 	if text := string(b); text != "null" {
 		*c = cursor(strings.Trim(text, `"`))

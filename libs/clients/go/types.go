@@ -30,7 +30,7 @@ type LinkCreate struct {
 	Tags []string `json:"tags,omitempty"`
 	// Id that the link has in another system; printable ASCII. Unique among the links of the account.
 	ExternalID string `json:"externalId,omitempty"`
-	// Archived links go on redirecting; lists can leave them out.
+	// Archived links keep redirecting; lists can leave them out.
 	Archived bool `json:"archived,omitempty"`
 	// Says that the link comes from another service, where it had this many clicks. They are shown
 	// apart and are not part of `clicks`.
@@ -56,7 +56,7 @@ type LinkUpdate struct {
 	Tags Field[[]string] `json:"tags,omitzero"`
 	// Id that the link has in another system; printable ASCII. Unique among the links of the account.
 	ExternalID Field[string] `json:"externalId,omitzero"`
-	// Archived links go on redirecting; lists can leave them out.
+	// Archived links keep redirecting; lists can leave them out.
 	Archived Field[bool] `json:"archived,omitzero"`
 }
 

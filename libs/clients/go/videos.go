@@ -14,7 +14,8 @@ import (
 	"time"
 )
 
-// Error makes it the error that [Client.WaitUntilReady] returns for a failed video.
+// Error makes VideoError an error: [Client.WaitUntilReady] returns it for a failed
+// video.
 func (e *VideoError) Error() string { return e.Message + " (" + e.Code + ")" }
 
 // CreateVideo makes a record and an address to upload to.
@@ -27,7 +28,7 @@ func (c *Client) Video(ctx context.Context, id string) (*Video, error) {
 	return answer[Video](ctx, c, http.MethodGet, "/api/v1/videos/"+url.PathEscape(id), nil)
 }
 
-// Videos lists the newest videos, 1 to 100; 0 is the service's default.
+// Videos lists the newest videos. limit is 1 to 100; 0 is the service's default.
 func (c *Client) Videos(ctx context.Context, limit int) ([]VideoSummary, error) {
 	q := url.Values{}
 	if limit > 0 {
@@ -36,8 +37,8 @@ func (c *Client) Videos(ctx context.Context, limit int) ([]VideoSummary, error) 
 	return list[VideoSummary](ctx, c, "/api/v1/videos"+query(q))
 }
 
-// VideoFilter narrows a list of videos. Its fields combine; empty ones do not
-// count.
+// VideoFilter narrows a list of videos. A video must match all fields that are not
+// empty.
 type VideoFilter struct {
 	Query      string // words of title, description, slug or tags
 	Tags       []string
@@ -46,8 +47,8 @@ type VideoFilter struct {
 	ExternalID string
 }
 
-// VideosWhere walks the videos that fit a filter, newest first, and reads pages as
-// it goes. It ends after the first error.
+// VideosWhere walks the videos that match a filter, newest first, and reads pages as it
+// goes. It ends after the first error.
 func (c *Client) VideosWhere(ctx context.Context, f VideoFilter) iter.Seq2[VideoSummary, error] {
 	q := filter(f.Tags, map[string]string{
 		"limit": "100", "q": f.Query, "status": f.Status, "privacy": f.Privacy, "externalId": f.ExternalID,
@@ -71,10 +72,9 @@ func (c *Client) VideosWhere(ctx context.Context, f VideoFilter) iter.Seq2[Video
 	}
 }
 
-// NextPage is the path, with its query, of the Link header with rel="next" in an
-// answer to a list of videos; "" on the last page.
-// Its host does not count: the key goes to the deployment it belongs to, and
-// nowhere else.
+// NextPage is the path and query of the next page of a list of videos, from the Link
+// header with rel="next"; "" on the last page. It ignores the host of that link, so
+// that the key is sent only to the deployment that it belongs to.
 func NextPage(h http.Header) string {
 	for _, line := range h.Values("Link") {
 		for part := range strings.SplitSeq(line, ",") {
@@ -96,7 +96,7 @@ func (c *Client) VideoAccess(ctx context.Context, id string) (*VideoAccess, erro
 	return answer[VideoAccess](ctx, c, http.MethodGet, "/api/v1/videos/"+url.PathEscape(id)+"/access", nil)
 }
 
-// SetVideoAccess replaces who may see a video: once it returns, no page or
+// SetVideoAccess replaces the rule of who may see a video. Once it returns, no page or
 // playlist follows the old rule.
 func (c *Client) SetVideoAccess(ctx context.Context, id string, in VideoAccessUpdate) (*VideoAccess, error) {
 	return answer[VideoAccess](ctx, c, http.MethodPut, "/api/v1/videos/"+url.PathEscape(id)+"/access", in)
@@ -112,8 +112,8 @@ func (c *Client) DeleteCaptions(ctx context.Context, id, lang string) error {
 	return c.call(ctx, http.MethodDelete, "/api/v1/videos/"+url.PathEscape(id)+"/captions/"+url.PathEscape(lang), nil, nil)
 }
 
-// SetThumbnail takes the picture at a second of the video as its thumbnail; nil
-// goes back to the one that the service chose.
+// SetThumbnail uses the frame at a second of the video as its thumbnail. nil restores
+// the one that the service chose.
 func (c *Client) SetThumbnail(ctx context.Context, id string, second *float64) error {
 	return c.call(ctx, http.MethodPut, "/api/v1/videos/"+url.PathEscape(id)+"/thumbnail", VideoThumbnail{second}, nil)
 }
@@ -123,7 +123,7 @@ func (c *Client) UpdateVideo(ctx context.Context, id string, in VideoUpdate) err
 	return c.call(ctx, http.MethodPatch, "/api/v1/videos/"+url.PathEscape(id), in, nil)
 }
 
-// DeleteVideo removes a video in whatever state.
+// DeleteVideo removes a video in any state.
 func (c *Client) DeleteVideo(ctx context.Context, id string) error {
 	return c.call(ctx, http.MethodDelete, "/api/v1/videos/"+url.PathEscape(id), nil, nil)
 }
@@ -136,10 +136,10 @@ func (c *Client) PutCaptions(ctx context.Context, id, lang string, vtt []byte) e
 	})
 }
 
-// WaitUntilReady waits until the video is ready, and gives it. A failed video is
-// a *[VideoError]. seen, when not nil, is called with each answer; ctx bounds it
-// all. With a key that may read events it waits for news of the video in a held
-// request; else it asks every second, and less often as time goes by.
+// WaitUntilReady waits until the video is ready, and returns it. For a failed video the
+// error is a *[VideoError]. seen, if set, is called with each answer. With a key that
+// may read events it waits for events of the video in a long poll. Otherwise it polls,
+// every second at first and then less often.
 func (c *Client) WaitUntilReady(ctx context.Context, id string, seen func(*Video)) (*Video, error) {
 	after, held := c.newestEvent(ctx, id)
 	for wait := time.Second; ; wait = min(wait*5/4, 5*time.Second) {
@@ -160,7 +160,7 @@ func (c *Client) WaitUntilReady(ctx context.Context, id string, seen func(*Video
 			return v, v.Error
 		}
 		if held {
-			// Short, since progress is no event and whoever watches wants to see it.
+			// Short, because progress is not an event, and seen should get it.
 			page, err := c.Events(ctx, EventQuery{Object: id, Forward: true, After: after, Wait: 5 * time.Second})
 			if held = err == nil; held {
 				after = or(page.NextCursor, after)
@@ -173,7 +173,7 @@ func (c *Client) WaitUntilReady(ctx context.Context, id string, seen func(*Video
 	}
 }
 
-// newestEvent is the place after which news of an object come. ok is false when
+// newestEvent is the cursor after which new events of an object come. ok is false if
 // the feed cannot be read: an older deployment, or a key without events:read.
 func (c *Client) newestEvent(ctx context.Context, object string) (after string, ok bool) {
 	page, err := c.Events(ctx, EventQuery{Object: object, Limit: 1})
@@ -192,21 +192,21 @@ type Upload struct {
 	Size int64
 	// ContentType may be empty.
 	ContentType string
-	// URL takes the whole file with one PUT. Session, when there is one, takes it
-	// in parts and remembers how far it got, beyond the end of this program.
+	// URL takes the whole file in one PUT. Session, if set, takes it in parts and
+	// remembers how much has arrived, even after this program ends.
 	URL, Session string
-	// Part is the size of a part; 0 means 8 MiB. Storage wants multiples of 256 KiB.
+	// Part is the size of a part; 0 means 8 MiB. Storage requires multiples of 256 KiB.
 	Part int64
-	// Progress, when not nil, hears how many bytes are there.
+	// Progress, if set, is called with the number of bytes that have arrived.
 	Progress func(sent int64)
 }
 
-// ErrUploadGone means that storage does not know the address any more: ask for
-// the video again to get another.
+// ErrUploadGone means that the upload address no longer works. Read the video again to
+// get a new one.
 var ErrUploadGone = errors.New("the upload address is no longer valid")
 
-// Upload sends a file. Broken connections are taken up again; with a Session
-// nothing that has arrived is sent twice.
+// Upload sends a file and resumes after broken connections. With a Session, bytes that
+// have arrived are not sent again.
 func (c *Client) Upload(ctx context.Context, u Upload) error {
 	if u.Part <= 0 {
 		u.Part = 8 << 20
@@ -234,7 +234,8 @@ func (c *Client) Upload(ctx context.Context, u Upload) error {
 // uploadSession follows the protocol of Google Cloud Storage's resumable
 // sessions: 308 with Range says what has arrived, 2xx that all has.
 func (c *Client) uploadSession(ctx context.Context, u Upload) error {
-	// Tries count since the last progress: a long upload over a bad line may break many times.
+	// Tries are counted from the last progress, because a long upload over a bad connection
+	// may break many times.
 	at, best, known := int64(0), int64(0), false
 	for attempt := 1; ; {
 		var res *putAnswer
@@ -257,11 +258,11 @@ func (c *Client) uploadSession(ctx context.Context, u Upload) error {
 		case err == nil && res.status < 300:
 			u.Progress(u.Size)
 			return nil
-		case err == nil && res.status == http.StatusPermanentRedirect: // 308: go on
+		case err == nil && res.status == http.StatusPermanentRedirect: // 308: send the rest
 			next := arrived(res.rng)
 			switch {
 			case next > best:
-				best, attempt = next, 1 // whatever broke before: it goes on
+				best, attempt = next, 1 // there was progress, so count tries anew
 			case known:
 				attempt++
 			}
@@ -297,7 +298,7 @@ type putAnswer struct {
 	after  time.Duration
 }
 
-// again waits before another try, or says why there is none.
+// again waits before another try, or returns the reason not to try again.
 func (c *Client) again(ctx context.Context, res *putAnswer, err error, attempt int) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -343,7 +344,7 @@ func (c *Client) put(
 	if contentRange != "" {
 		req.Header.Set("Content-Range", contentRange)
 	}
-	// 308 is an answer here and no redirect; and a signed address is for one host.
+	// Follow no redirects: 308 is an answer here, and a signed address is for one host.
 	hc := *c.cfg.HTTPClient
 	hc.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	res, err := hc.Do(req)
@@ -362,8 +363,8 @@ func (c *Client) put(
 	return a, nil
 }
 
-// withoutAddress drops the address that net/http puts into its errors: a signed
-// one is a credential, and errors end up in logs and conversations.
+// withoutAddress drops the address that net/http puts into its errors. A signed address
+// is a credential, and errors end up in logs and chats.
 func withoutAddress(err error) error {
 	var u *url.Error
 	if errors.As(err, &u) {

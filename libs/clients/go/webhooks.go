@@ -21,10 +21,9 @@ const WebhookTolerance = 5 * time.Minute
 // ErrWebhook matches every error of [VerifyWebhook].
 var ErrWebhook = errors.New("webhook not verified")
 
-// VerifyWebhook checks that a message is recent and comes from the deployment that
-// gave you secret (whsec_…). body is the unchanged body of the request: read it
-// before anything parses it. A message that is sent twice has the same webhook-id
-// header both times.
+// VerifyWebhook checks that a message is recent and comes from the deployment that gave
+// you secret (whsec_…). body is the unchanged body of the request: read it before
+// anything parses it. A message that is sent again has the same webhook-id header.
 func VerifyWebhook(secret string, header http.Header, body []byte) error {
 	return verifyWebhook(secret, header, body, time.Now())
 }
@@ -40,7 +39,7 @@ func verifyWebhook(secret string, header http.Header, body []byte, now time.Time
 		return fmt.Errorf("%w: a header is missing", ErrWebhook)
 	}
 	if age := now.Sub(time.Unix(seconds, 0)); age > WebhookTolerance || age < -WebhookTolerance {
-		return fmt.Errorf("%w: it is from another time", ErrWebhook)
+		return fmt.Errorf("%w: its timestamp is too far from the current time", ErrWebhook)
 	}
 	mac := hmac.New(sha256.New, key)
 	_, _ = fmt.Fprintf(mac, "%s.%s.%s", id, stamp, body) // never fails
@@ -52,7 +51,7 @@ func verifyWebhook(secret string, header http.Header, body []byte, now time.Time
 			return nil
 		}
 	}
-	return fmt.Errorf("%w: no signature fits", ErrWebhook)
+	return fmt.Errorf("%w: no signature matches", ErrWebhook)
 }
 
 // EventQuery narrows a feed.
@@ -95,9 +94,9 @@ func (c *Client) Events(ctx context.Context, q EventQuery) (*EventPage, error) {
 	return answer[EventPage](ctx, c, http.MethodGet, "/api/v1/events?"+v.Encode(), nil)
 }
 
-// FollowEvents calls do with each event that happens, oldest first, until ctx
-// ends or do returns an error. after is a cursor or an event's id; "" starts with the
-// next event. It returns the value of after with which a later call resumes.
+// FollowEvents calls do with each new event, oldest first, until ctx ends or do returns
+// an error. after is a cursor or an event's id; "" starts with the next event. It
+// returns the after with which a later call resumes.
 func (c *Client) FollowEvents(ctx context.Context, q EventQuery, after string, do func(Event) error) (string, error) {
 	q.Forward, q.Wait = true, 25*time.Second
 	for ctx.Err() == nil {
@@ -117,7 +116,7 @@ func (c *Client) FollowEvents(ctx context.Context, q EventQuery, after string, d
 	return after, ctx.Err()
 }
 
-// or returns what a field holds, or instead if it is null.
+// or returns the value of a field, or instead if the field is null.
 func or[T any](field *T, instead T) T {
 	if field == nil {
 		return instead
@@ -153,8 +152,8 @@ func (c *Client) DeleteWebhook(ctx context.Context, id string) error {
 	return c.call(ctx, http.MethodDelete, webhookPath(id), nil, nil)
 }
 
-// RollWebhookSecret gives a webhook a new secret. The old one also signs for
-// another overlapSeconds.
+// RollWebhookSecret gives a webhook a new secret. For overlapSeconds, messages are also
+// signed with the old one.
 func (c *Client) RollWebhookSecret(ctx context.Context, id string, overlapSeconds int) (*WebhookCreated, error) {
 	return answer[WebhookCreated](ctx, c, http.MethodPost, webhookPath(id, "roll-secret"), map[string]int{"overlapSeconds": overlapSeconds})
 }

@@ -1,4 +1,4 @@
-// Package eventstest shows a test the events that a service has written.
+// Package eventstest lets a test read the events that a service has written.
 package eventstest
 
 import (
@@ -12,13 +12,13 @@ import (
 	"github.com/linkreel/linkreel/libs/events/outbox"
 )
 
-// Reader is a client of Firestore, or a service's own.
+// Reader is a Firestore client, or a service's wrapper of one.
 type Reader interface {
 	Collection(path string) *firestore.CollectionRef
 }
 
-// All are the events of all accounts, in the order of their commits, and each has an
-// event's id. They are sorted here: services read them by account, and there are no other indexes.
+// All returns the events of all accounts in the order of their commits, and fails the test if an
+// id is not an event's. It sorts them itself, because the only indexes are by account.
 func All(tb testing.TB, db Reader) []outbox.Document {
 	tb.Helper()
 	snaps, err := db.Collection(outbox.Collection).Documents(tb.Context()).GetAll()

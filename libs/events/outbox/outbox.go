@@ -25,7 +25,7 @@ import (
 const Collection = "events"
 
 // Document is events/{id}, an event that waits for its place in its account's feed. The
-// commit that gives it the place moves it there.
+// commit that gives it a place also moves it to the feed.
 type Document struct {
 	AccountID string    `firestore:"accountId"`
 	Type      string    `firestore:"type"`
@@ -37,10 +37,11 @@ type Document struct {
 	RequestID string    `firestore:"requestId"`
 	Data      string    `firestore:"data"` // JSON
 	ExpireAt  time.Time `firestore:"expireAt"`
-	// Order is that of the events of one commit, which have no other.
+	// Order orders the events of one commit, which all have the same time.
 	Order int64 `firestore:"order"`
 
-	// Waiting is the account's id. One that cannot be read and is set aside has none.
+	// Waiting is the account's id. A document that cannot be read and is set aside has
+	// none.
 	Waiting string `firestore:"waiting"`
 }
 
@@ -48,9 +49,9 @@ type Document struct {
 // events.
 const Channel = "linkreel:events:waiting"
 
-// Outbox writes events. It is safe for concurrent use. A nil Outbox refuses to
-// write, so that a store that was wired without one fails its first change and
-// not its last subscriber.
+// Outbox writes events. It is safe for concurrent use. A nil Outbox returns an error,
+// so that a store without an outbox fails at its first change instead of silently
+// writing no events.
 type Outbox struct {
 	db    *firestoredb.DB
 	redis redis.UniversalClient
@@ -60,8 +61,8 @@ type Outbox struct {
 	changed chan string // accounts to name on Channel
 }
 
-// New makes an outbox. Where [Outbox.Run] does not run nobody wakes the events service,
-// whose sweep finds the events some seconds later. A nil now is the system's clock.
+// New makes an outbox. If [Outbox.Run] is not running, the events service is not woken,
+// and its sweep finds the events some seconds later. A nil now is the system's clock.
 func New(db *firestoredb.DB, rdb redis.UniversalClient, now func() time.Time) *Outbox {
 	if now == nil {
 		now = time.Now
@@ -69,8 +70,9 @@ func New(db *firestoredb.DB, rdb redis.UniversalClient, now func() time.Time) *O
 	return &Outbox{db: db, redis: rdb, now: now, changed: make(chan string, maxChanged)}
 }
 
-// Put adds events to a transaction; who did it and in which request come from ctx. Like
-// every write it comes after the last read. [Outbox.Wake] follows the commit.
+// Put adds events to a transaction. It takes the actor and the request id from ctx. As
+// with every write, call it after the transaction's last read. Call [Outbox.Wake] after
+// the commit.
 func (o *Outbox) Put(ctx context.Context, tx *firestore.Transaction, list ...events.Event) error {
 	if o == nil {
 		return errors.New("write event: the store has no outbox")
@@ -105,12 +107,12 @@ func (o *Outbox) document(ctx context.Context, e events.Event) (*Document, error
 	}, nil
 }
 
-// maxChanged bounds the names that wait for a Redis that is away. What is dropped is
-// found by the events service's own look.
+// maxChanged bounds the names that wait while Redis is away. The sweep of the events
+// service finds the events of accounts that are dropped.
 const maxChanged = 10_000
 
-// Wake leaves the account's name to [Outbox.Run]. It is a hint: a process that dies after
-// its commit, or never learns of it, does not give it.
+// Wake passes the account's name to [Outbox.Run]. It is a hint: a process that dies after
+// its commit, or never learns that it succeeded, does not send it.
 func (o *Outbox) Wake(accountID string) {
 	select {
 	case o.changed <- accountID:
@@ -118,8 +120,8 @@ func (o *Outbox) Wake(accountID string) {
 	}
 }
 
-// pace is the least time between two wake-ups: an account that makes hundreds of links a
-// second is named once for all that came meanwhile, and the first at once.
+// pace is the least time between two wake-ups. The first change is announced at once. An
+// account that then makes hundreds of links a second is named once per wake-up.
 const pace = 20 * time.Millisecond
 
 // Run wakes the events service after commits until ctx ends. It is a loop of
@@ -131,9 +133,9 @@ func (o *Outbox) Run(ctx context.Context) error {
 		case first := <-o.changed:
 			names[first] = true
 		case <-ctx.Done():
-			ended = true // after what was named until now
+			ended = true // publish what was named until now, then stop
 		}
-		for range len(o.changed) { // nobody else takes from it
+		for range len(o.changed) { // only this loop receives from it
 			names[<-o.changed] = true
 		}
 		o.publish(ctx, names)
@@ -145,8 +147,8 @@ func (o *Outbox) Run(ctx context.Context) error {
 	return nil
 }
 
-// publish does not keep names for another try: the events service looks by itself while
-// Redis is away.
+// publish does not retry: while Redis is away, the events service finds new events by
+// its sweep.
 func (o *Outbox) publish(ctx context.Context, names map[string]bool) {
 	if len(names) == 0 {
 		return

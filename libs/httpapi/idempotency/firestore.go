@@ -22,12 +22,12 @@ import (
 // Collection holds the records of all services.
 const Collection = "idempotency"
 
-// OwnerField holds [Owner] of a record's account, by which the erasure of an account
-// finds its records.
+// OwnerField holds [Owner] of a record's account. The erasure of an account finds its
+// records by it.
 const OwnerField = "owner"
 
-// Owner names an account in its records by hash: whoever reads the collection
-// alone does not learn whose request a record is of.
+// Owner is the hash that names an account in its records, so that the collection alone
+// does not reveal which account made a request.
 func Owner(accountID string) string {
 	sum := sha256.Sum256([]byte("linkreel idempotency owner\x00" + accountID))
 	return hex.EncodeToString(sum[:])
@@ -36,8 +36,8 @@ func Owner(accountID string) string {
 const (
 	// keep is how long an answer is replayed.
 	keep = 24 * time.Hour
-	// turn is how long a try has the record for itself. It is short, so that a
-	// retry after a crash does not wait long; running twice does no harm.
+	// turn is how long a try has the record to itself. It is short, so that a retry after
+	// a crash does not wait long. Running twice does no harm.
 	turn = 3 * time.Second
 	// maxSealed is below Firestore's 1 MiB for a document, with room for the rest.
 	maxSealed = 1<<20 - 8<<10
@@ -45,25 +45,25 @@ const (
 
 func (d *document) origin() identity.Origin { return identity.Origin{Nonce: d.Nonce, At: d.At} }
 
-// errExpired is found and out of use.
+// errExpired is for a record that exists but has expired.
 var errExpired = fmt.Errorf("%w: it has expired", firestoredb.ErrNotFound)
 
-// Indexes are the exemptions and the TTL field of the collection, in the form the
-// Firebase tools deploy.
+// Indexes are the exemptions and the TTL field of the collection, in the format that
+// the Firebase tools deploy.
 //
 //go:embed firestore.indexes.json
 var Indexes []byte
 
-// document is a record at rest. It holds neither the Idempotency-Key nor, in the
-// clear, the answer.
+// document is a record as it is stored. It does not contain the Idempotency-Key, and
+// contains the answer only encrypted.
 type document struct {
 	Owner string `firestore:"owner"`
-	// BodyMAC is a keyed hash. A body may hold a password, and a plain hash can be
-	// tried against a dictionary by whoever reads the database.
+	// BodyMAC is a keyed hash. A body may hold a password, and anybody who reads the
+	// database could attack a plain hash with a dictionary.
 	BodyMAC  string    `firestore:"bodyMac"`
 	Nonce    string    `firestore:"nonce"`
 	At       time.Time `firestore:"at"`
-	Until    time.Time `firestore:"until"` // end of the present try's turn
+	Until    time.Time `firestore:"until"` // end of the current try's turn
 	Done     bool      `firestore:"done"`
 	Bound    bool      `firestore:"bound"` // sealed with the caller's API key too
 	Sealed   []byte    `firestore:"sealed"`
@@ -77,9 +77,9 @@ type Firestore struct {
 	now    func() time.Time
 }
 
-// NewFirestore makes a store on db. secret is known to all replicas and not in the
-// database; after it has changed, a request that is repeated across the change is
-// refused as IDEMPOTENCY_KEY_REUSED. A nil now is the system's clock.
+// NewFirestore makes a store on db. secret is known to all replicas but is not in the
+// database. If it changes between a request and its retry, the retry is refused as
+// IDEMPOTENCY_KEY_REUSED. A nil now is the system's clock.
 func NewFirestore(db *firestoredb.DB, secret string, now func() time.Time) *Firestore {
 	if now == nil {
 		now = time.Now
@@ -91,8 +91,8 @@ func NewFirestore(db *firestoredb.DB, secret string, now func() time.Time) *Fire
 	return &Firestore{db: db, macKey: key, now: now}
 }
 
-// mac is the keyed hash of r's body. The account is part of it, so that equal
-// bodies of two accounts do not show as equal.
+// mac is the keyed hash of r's body. It includes the account, so that equal bodies of
+// two accounts have different hashes.
 func (s *Firestore) mac(r Request) string {
 	h := hmac.New(sha256.New, s.macKey)
 	fmt.Fprintf(h, "%d:%s", len(r.Account), r.Account)
@@ -100,7 +100,7 @@ func (s *Firestore) mac(r Request) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// Known reports whether there is a record of this very request. It costs one read.
+// Known reports whether there is a record of exactly this request. It costs one read.
 func (s *Firestore) Known(ctx context.Context, r Request) (bool, error) {
 	found, _, err := s.find(ctx, r)
 	if errors.Is(err, firestoredb.ErrNotFound) {
@@ -116,15 +116,15 @@ func (s *Firestore) sameBody(d *document, r Request) error {
 	return apierr.New(apierr.IdempotencyKeyReused, "This Idempotency-Key was used with another body.")
 }
 
-// Begin opens or finds the record of a request. A finished one has Replay set. The
-// errors are IDEMPOTENCY_IN_PROGRESS (its first try still runs) and
-// IDEMPOTENCY_KEY_REUSED (the same key came with another body). A record whose first
-// try died is handed out again with the same Nonce and At. A new key costs one write,
-// a known one a read more.
+// Begin opens or finds the record of a request. If the request is finished, Replay is
+// set. The errors are IDEMPOTENCY_IN_PROGRESS (its first try still runs) and
+// IDEMPOTENCY_KEY_REUSED (the same key came with another body). If the first try died,
+// the next one gets its record with the same Nonce and At. A new key costs one write, a
+// known one also a read.
 func (s *Firestore) Begin(ctx context.Context, r Request) (Record, error) {
 	fresh := s.opened(r)
-	// A record can expire, be taken over or be removed between the read and the
-	// write; each is another round, and a third party would have to win them all.
+	// A record can expire, be taken over or be removed between the read and the write.
+	// Each of these costs a round, and somebody else would have to win them all.
 	for range 4 {
 		written, err := s.create(ctx, r, fresh)
 		if err == nil {
@@ -142,7 +142,7 @@ func (s *Firestore) Begin(ctx context.Context, r Request) (Record, error) {
 		}
 		rec := Record{Origin: found.origin(), r: r, written: written}
 		if found.Nonce == fresh.Nonce {
-			return rec, nil // Our own write, which the client repeated because its answer was lost.
+			return rec, nil // Our own write: its answer was lost, so the client repeated it.
 		}
 		if err := s.sameBody(found, r); err != nil {
 			return Record{}, err
@@ -176,9 +176,9 @@ func (s *Firestore) opened(r Request) *document {
 	}
 }
 
-// Finish keeps the answer unless another try has taken over; that one's answer
-// is the same. An answer too large for a document is not kept: it is made again
-// from the same nonce.
+// Finish stores the answer unless another try has taken over, whose answer is the same.
+// An answer too large for a document is not stored: a retry makes it again from the
+// same nonce.
 func (s *Firestore) Finish(ctx context.Context, rec Record, answer *Response) error {
 	var d document
 	if err := d.close(rec.r, answer); err != nil {
@@ -192,7 +192,7 @@ func (s *Firestore) Finish(ctx context.Context, rec Record, answer *Response) er
 	return firestoredb.IgnoreMoved(err) // another try took over, or the client repeated a write that had arrived
 }
 
-// Abandon ends the try's turn, so that the next one may run at once. It keeps Nonce and At.
+// Abandon ends the try's turn, so that the next try may run at once. It keeps Nonce and At.
 func (s *Firestore) Abandon(ctx context.Context, rec Record) error {
 	_, err := s.update(ctx, "abandon try", rec, firestore.Update{Path: "until", Value: time.Unix(0, 0).UTC()})
 	return firestoredb.IgnoreMoved(err)
@@ -224,8 +224,8 @@ func (s *Firestore) write(ctx context.Context, what string, do write) (at time.T
 	return at, err
 }
 
-// find reads the record of a request. One that has expired is not found, and removed:
-// the TTL policy deletes late.
+// find reads the record of a request. It removes an expired record and returns
+// errExpired, because the TTL policy deletes late.
 func (s *Firestore) find(ctx context.Context, r Request) (d *document, written time.Time, err error) {
 	read := firestoredb.Reader(func(snap firestoredb.Snap, d *document) *document {
 		written = snap.UpdateTime

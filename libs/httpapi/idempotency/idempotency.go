@@ -1,18 +1,18 @@
-// Package idempotency keeps the answers of POST requests that carry an
-// Idempotency-Key, so that a repeated request is answered and not done again.
+// Package idempotency stores the answers to POST requests with an Idempotency-Key, so
+// that a repeated request gets the first answer and is not executed again.
 //
-// A request that is done in one commit has its record in that commit, with the
-// answer ([Receipt]). Either all of it is there or nothing is, so nothing has to be
-// noted before.
+// A request that takes effect in one commit writes its record and its answer in that
+// commit ([Receipt]). Either all of it exists or nothing does, so no record is needed
+// before.
 //
-// For any other request a record is opened before it acts and closed with its answer
-// ([Firestore.Begin]). A first try that died leaves an open record; the next try takes
-// it over with the same nonce and time, from which creates derive their identifiers,
-// so it makes the same records and not new ones. That is also why taking over from a
-// try that is merely slow does no harm.
+// Any other request opens its record before it acts and closes it with its answer
+// ([Firestore.Begin]). A first try that died leaves an open record. The next try takes
+// it over with the same nonce and time. Creates derive their identifiers from these, so
+// it makes the same records and not new ones. For the same reason it does no harm to
+// take over from a try that is merely slow.
 //
-// Records live in Firestore, because Redis may be emptied at any moment and a
-// forgotten record means a thing done twice.
+// Records live in Firestore, because Redis may be emptied at any moment, and without
+// its record a repeated request would be executed twice.
 package idempotency
 
 import (
@@ -21,9 +21,8 @@ import (
 	"github.com/linkreel/linkreel/libs/identity"
 )
 
-// Request names a request. Secret is the caller's bearer key: it seals an
-// answer that holds a secret itself, and is not stored. Nor is the body, of which
-// a keyed hash remains.
+// Request identifies a request. Secret is the caller's bearer key. It seals answers
+// that contain a secret, and is not stored. Of the body only a keyed hash is stored.
 type Request struct {
 	Account, Route, Key, Secret string
 	Body                        []byte
@@ -38,13 +37,13 @@ type Record struct {
 	written time.Time // the document as this try left it; a later write means another try took over
 }
 
-// Response is an answer as the caller saw it. Header has what belongs to the
-// answer and not to one exchange: no request id, date or rate limit.
+// Response is an answer as the caller saw it. Header has only the headers of the answer
+// itself, not those of one exchange, such as request id, date or rate limit.
 type Response struct {
 	Status int
 	Header map[string]string
 	Body   []byte
-	// Changed are the keys under which replicas may remember what was there before. A
-	// first try that died may not have announced them.
+	// Changed are the keys under which replicas may have cached the old state. A first try
+	// that died may not have announced them.
 	Changed []string `json:",omitempty"`
 }

@@ -12,9 +12,10 @@ import (
 	"github.com/linkreel/linkreel/libs/record"
 )
 
-// Receipt is the record of a request that is done in one commit, and is written by
-// that commit. It costs one write and no read. Of two such requests at once one
-// commits, and the other finds its receipt in the way. See [record.WithReceipt].
+// Receipt is the record of a request that takes effect in one commit. That commit also
+// writes the receipt, which costs one write and no read. If two such requests run at
+// once, one commits, and the other fails because the receipt exists already. See
+// [record.WithReceipt].
 type Receipt struct {
 	s      *Firestore
 	r      Request
@@ -23,20 +24,20 @@ type Receipt struct {
 	kept   bool
 }
 
-// Repeated is the error of a change that an earlier request has made.
+// Repeated is the error of a change that an earlier request has made already.
 type Repeated struct {
-	Response // to that request
+	Response // to the earlier request
 }
 
 func (*Repeated) Error() string { return "an earlier request has done this" }
 
-// Receipt begins a request that is done in one commit. answer is asked at the commit;
-// nil is for a commit that is not the one to keep an answer of.
+// Receipt begins a request that takes effect in one commit. answer is called at each
+// commit. It returns nil for a commit that is not the request's own.
 func (s *Firestore) Receipt(r Request, answer func() *Response) *Receipt {
 	return &Receipt{s: s, r: r, d: s.opened(r), answer: answer}
 }
 
-// Origin is what the request's records are derived from.
+// Origin is the origin from which the request's records derive their ids.
 func (p *Receipt) Origin() identity.Origin { return p.d.origin() }
 
 // Write implements [record.Receipt].
@@ -49,7 +50,7 @@ func (p *Receipt) Write(tx *firestore.Transaction, changed []string) error {
 	if err := p.d.close(p.r, answer); err != nil {
 		return err
 	}
-	p.kept = true // or the commit fails, and Found is asked
+	p.kept = true // if the commit fails, Found is called and corrects it
 	return tx.Create(p.s.ref(p.r), p.d)
 }
 
@@ -67,7 +68,7 @@ func (p *Receipt) Found(ctx context.Context, err error) (changed []string, _ err
 	case lookErr != nil:
 		return nil, lookErr
 	case found.Nonce == p.d.Nonce:
-		p.kept = true // Our own write. The answer to it was lost, and it was sent again.
+		p.kept = true // Our own write: its answer was lost, so the client repeated it.
 		return nil, nil
 	}
 	if err := p.s.sameBody(found, p.r); err != nil {
@@ -80,8 +81,8 @@ func (p *Receipt) Found(ctx context.Context, err error) (changed []string, _ err
 	return answer.Changed, &Repeated{*answer}
 }
 
-// Keep keeps the answer of a request that has ended without a commit, such as a
-// refusal. The error is [Repeated] when an earlier request has an answer.
+// Keep stores the answer of a request that ended without a commit, such as an error. If
+// an earlier request has an answer, the error is [Repeated].
 func (p *Receipt) Keep(ctx context.Context, answer *Response) error {
 	if p.kept {
 		return nil

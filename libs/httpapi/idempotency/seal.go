@@ -15,8 +15,8 @@ import (
 	"github.com/linkreel/linkreel/libs/seal"
 )
 
-// id names a request's record by hash, so that a caller's text is never a document
-// path and a guessed key cannot be read back.
+// id is the hash that names a request's record, so that a caller's text is never a
+// document path and the database does not reveal keys.
 func (r Request) id() string {
 	h := sha256.New()
 	for _, part := range []string{r.Account, r.Route, r.Key} {
@@ -25,9 +25,10 @@ func (r Request) id() string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// key seals an answer. It is derived from the Idempotency-Key, of which only a hash is
-// stored. A bound one needs the caller's API key too: it is for answers that hold a new
-// secret, which nobody who reads the database may learn.
+// key returns the key that seals an answer. It is derived from the Idempotency-Key, of
+// which only a hash is stored. A bound key also needs the caller's API key. It is for
+// answers that contain a new secret, so that nobody can learn that secret from the
+// database.
 func (r Request) key(bound bool) (*seal.Key, error) {
 	secret, purpose := r.Account, "linkreel idempotency 1 plain"
 	if bound {
@@ -36,13 +37,14 @@ func (r Request) key(bound bool) (*seal.Key, error) {
 	return seal.Derive(secret+"\x00"+r.Key, []byte(r.id()), purpose)
 }
 
-// secretPrefixes start API keys, one-time links, and the secrets of Standard Webhooks.
+// secretPrefixes are the prefixes of API keys, one-time links, and the secrets of
+// Standard Webhooks.
 var secretPrefixes = []string{identity.KeyPrefix, identity.LinkPrefix, "whsec_"}
 
 // close compresses and seals the answer to a request.
 func (d *document) close(r Request, answer *Response) error {
 	var packed bytes.Buffer
-	w, _ := flate.NewWriter(&packed, flate.BestSpeed) // only a level that is not there fails
+	w, _ := flate.NewWriter(&packed, flate.BestSpeed) // fails only for an unknown level
 	if err := cmp.Or(json.NewEncoder(w).Encode(answer), w.Close()); err != nil {
 		return fmt.Errorf("pack answer: %w", err)
 	}
@@ -69,7 +71,8 @@ func (d *document) replay(r Request) (*Response, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open sealed answer: %w", err)
 	}
-	// Without a bound: only we can have sealed it, so it unpacks to an answer of ours.
+	// No size limit is needed: only we can have sealed it, so it decompresses to one of
+	// our answers.
 	answer := &Response{}
 	if err := json.NewDecoder(flate.NewReader(bytes.NewReader(packed))).Decode(answer); err != nil {
 		return nil, fmt.Errorf("unpack answer: %w", err)

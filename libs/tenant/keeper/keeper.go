@@ -1,12 +1,12 @@
-// Package keeper keeps what auth has decided about accounts, in each service that
-// holds records of them: one document for each account, and one loop that erases.
+// Package keeper stores auth's decisions about accounts in each service that holds
+// records of accounts: one document for each account, and one loop that erases.
 //
 //	question                          the one rule
 //	which decision is in effect?      the one with the highest version; an older or repeated one changes nothing
 //	when does it take effect?         when [Keeper.SetState] returns: the service's Changed has run
-//	what is erased?                   all that the service's Erase finds, a few pages a turn, and again as long as it finds some
-//	when is an account erased?        when [Settle] is over and the service's Remains finds nothing; it looks each time
-//	what of a commit that comes late? erased as well: a deleting account is looked over again, at growing pauses, for a day
+//	what is erased?                   all that the service's Erase finds, a few pages a turn, until it finds nothing
+//	when is an account erased?        once [Settle] is over and the service's Remains finds nothing; each call checks again
+//	what about late commits?          erased too: a deleting account is checked again for a day, at growing pauses
 //
 // A document stays after the erasure, as the account's tombstone.
 package keeper
@@ -24,13 +24,13 @@ import (
 	"github.com/linkreel/linkreel/libs/tenant"
 )
 
-// Standings reads what was decided about accounts.
+// Standings reads the decisions about accounts.
 type Standings struct {
 	DB         *firestoredb.DB
 	Collection string // of the documents; each service has its own
 }
 
-// Standing is what was decided about an account; the zero one if nothing was.
+// Standing is the decision about an account; zero if there is none.
 func (s Standings) Standing(ctx context.Context, accountID string) (tenant.Standing, error) {
 	r, err := s.get(ctx, accountID)
 	return r.standing(), err
@@ -44,7 +44,7 @@ func (s Standings) get(ctx context.Context, accountID string) (record, error) {
 // Ref is an account's document, for stores that read it along with others; see [Of].
 func (s Standings) Ref(accountID string) firestoredb.Ref { return s.DB.Ref(s.Collection, accountID) }
 
-// Of reads the standing in an account's document; the zero one if nothing was decided.
+// Of reads the standing from an account's document; zero if nothing was decided.
 func Of(snap firestoredb.Snap) (tenant.Standing, error) {
 	if snap == nil || !snap.Exists() {
 		return tenant.Standing{}, nil
@@ -58,17 +58,18 @@ type Options struct {
 	Standings
 	Now func() time.Time // nil is the system's clock
 
-	// Changed makes every replica of the service answer by the state before it
-	// returns: it announces it, or waits until what replicas remember has ended. It also runs
-	// for a repeated decision, since the first try may have died before it.
+	// Changed returns once every replica of the service acts on the state: it announces the
+	// state, or waits until the replicas' caches have expired. It also runs for a repeated
+	// decision, since the first try may have died before it.
 	Changed func(ctx context.Context, accountID string, s tenant.State) error
-	// Erase removes about a page of what the service has of an account, and reports
-	// whether there may be more.
+	// Erase removes about a page of an account's data in the service, and reports whether
+	// there may be more.
 	Erase func(ctx context.Context, accountID string) (more bool, err error)
-	// Remains reports whether the service has anything of an account that Erase removes.
+	// Remains reports whether the service still has data of an account that Erase would
+	// remove.
 	Remains func(ctx context.Context, accountID string) (bool, error)
-	// Resume does what has waited for the end of a suspension, and reports whether
-	// there was anything. It runs again until there is not, for a day at most.
+	// Resume does the work that has waited for the end of a suspension, and reports
+	// whether there was any. It is repeated until there is none, for a day at most.
 	Resume func(ctx context.Context, accountID string) (waited bool, err error)
 }
 
@@ -87,12 +88,12 @@ func New(opt Options) *Keeper {
 	return &Keeper{Standings: opt.Standings, opt: opt, wake: make(chan struct{}, 1)}
 }
 
-// record is what is kept of an account. Without one nothing was decided.
+// record is the stored decision about an account. It is absent if nothing was decided.
 type record struct {
 	State   string    `firestore:"state"`
 	Version int64     `firestore:"version"`
 	Since   time.Time `firestore:"since"` // of the state
-	// LookAt is when the account is looked over next; without it, never.
+	// LookAt is when the account has its next turn; nil is never.
 	LookAt *time.Time `firestore:"lookAt,omitempty"`
 }
 
@@ -100,8 +101,8 @@ func (r *record) standing() tenant.Standing {
 	return tenant.Standing{State: tenant.State(r.State), Version: r.Version}
 }
 
-// change stores what decide makes of an account's record, unless it returns false,
-// and returns the record that is stored then.
+// change lets decide edit an account's record, stores it if decide returns true, and
+// returns it.
 func (k *Keeper) change(ctx context.Context, accountID string, decide func(*record) bool) (r record, err error) {
 	err = k.DB.Tx(ctx, "set account's standing", func(_ context.Context, tx *firestore.Transaction) error {
 		r = record{}
@@ -130,10 +131,11 @@ func (k *Keeper) SetState(ctx context.Context, accountID string, s tenant.Standi
 	now := k.opt.Now()
 	r, err := k.change(ctx, accountID, func(r *record) bool {
 		switch {
-		// "active" is kept as well, for its version: an older suspension may still arrive.
+		// "active" is stored too, for its version: an older suspension may still arrive.
 		case s.Version > r.Version:
 			*r = record{State: string(s.State), Version: s.Version, Since: now}
-		// auth repeats the call until the erasure is complete, and each repeat makes it due now.
+		// auth repeats the call until the erasure is complete. Each repeat makes the account due
+		// now.
 		case s != r.standing() || s.State != tenant.Deleting || r.LookAt != nil && r.LookAt.Before(now.Add(lookEvery)):
 			return false
 		}
@@ -152,8 +154,8 @@ func (k *Keeper) SetState(ctx context.Context, accountID string, s tenant.Standi
 	return k.opt.Changed(ctx, accountID, tenant.State(r.State))
 }
 
-// Settle is how long after its decision an account counts as erased at the earliest.
-// A request that was admitted before the account was suspended may still commit; none
+// Settle is how long after the decision an account counts as erased at the earliest. A
+// request that was admitted before the account was suspended may still commit; none
 // lasts longer than ten seconds.
 const Settle = 15 * time.Second
 
@@ -169,22 +171,22 @@ func (k *Keeper) Erased(ctx context.Context, accountID string) (bool, error) {
 
 const (
 	lookEvery = 5 * time.Second
-	accounts  = 100 // that have their turn in one round
+	accounts  = 100 // how many have their turn in one round
 	// turn is how many pages of one account a round erases, so that a large account
 	// does not delay the erasure of others.
 	turn = 10
-	// watched is for how long a deleting account is looked over: a replica that slept
-	// may commit what it was asked before the suspension.
+	// watched is how long a deleting account is checked again: a replica that slept may
+	// still commit a request from before the suspension.
 	watched = 24 * time.Hour
-	// resumeEvery is how often what has waited for the end of a suspension is looked
-	// for again, in case the replica that does it is killed. It is looked for once more at
-	// least: another replica may put something off by the state that it read before.
+	// resumeEvery is the pause between calls of Resume, which is repeated in case the
+	// replica that runs it is killed. There is at least one repetition, because another
+	// replica may postpone work after it has read the old state.
 	resumeEvery = time.Minute
 )
 
-// Run looks over the accounts whose time has come until ctx ends. After a crash it
-// resumes, since what is left to do is what is still there. Replicas may look at one
-// account at the same time; each erases what it finds.
+// Run gives due accounts their turns until ctx ends. After a crash it resumes, because
+// the remaining data is the remaining work. Several replicas may work on one account at
+// the same time; each erases what it finds.
 func (k *Keeper) Run(ctx context.Context) error {
 	return boot.Every(lookEvery, "accounts", k.round, k.wake).Run(ctx)
 }
@@ -193,7 +195,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 func (k *Keeper) hurry() {
 	select {
 	case k.wake <- struct{}{}:
-	default: // it has not looked yet, and will see this account too
+	default: // a wake-up is pending already, and its round will find this account too
 	}
 }
 
@@ -205,13 +207,13 @@ func (k *Keeper) round(ctx context.Context) error {
 	}
 	for _, id := range due {
 		if err := k.look(ctx, id); err != nil && ctx.Err() == nil {
-			slog.WarnContext(ctx, "cannot look over an account; a later round retries", "account", id, "error", err)
+			slog.WarnContext(ctx, "cannot erase or resume an account; a later round retries", "account", id, "error", err)
 		}
 	}
 	return nil
 }
 
-// look gives an account its turn, and sets when it has the next.
+// look gives an account its turn, and sets the time of the next one.
 func (k *Keeper) look(ctx context.Context, accountID string) error {
 	r, err := k.get(ctx, accountID)
 	if err != nil {
@@ -224,11 +226,11 @@ func (k *Keeper) look(ctx context.Context, accountID string) error {
 	now := k.opt.Now()
 	_, err = k.change(ctx, accountID, func(present *record) bool {
 		if present.standing() != r.standing() {
-			return false // decided anew meanwhile, which has set the time too
+			return false // a newer decision has set the time too
 		}
 		present.LookAt = present.next(now, more)
 		if failed != nil {
-			// Not at once: a hundred accounts that fail would fill every round.
+			// Not at once: a hundred failing accounts would fill every round.
 			later := now.Add(resumeEvery)
 			present.LookAt = &later
 		}
@@ -240,7 +242,7 @@ func (k *Keeper) look(ctx context.Context, accountID string) error {
 	return err
 }
 
-// turn does what is due for an account, and reports whether there is more.
+// turn does the due work for an account, and reports whether there is more.
 func (k *Keeper) turn(ctx context.Context, accountID string, r record) (more bool, err error) {
 	if tenant.State(r.State) != tenant.Deleting {
 		if k.opt.Resume == nil {
@@ -256,16 +258,16 @@ func (k *Keeper) turn(ctx context.Context, accountID string, r record) (more boo
 	return more, nil
 }
 
-// next is when an account has its next turn, after one at now that left more to do
-// or not; nil is never.
+// next is when an account has its next turn after a turn at now. more says that this
+// turn left work to do. nil is never.
 func (r *record) next(now time.Time, more bool) *time.Time {
 	since := now.Sub(r.Since)
 	at := now
 	switch deleting := tenant.State(r.State) == tenant.Deleting; {
-	case deleting && more: // now, behind all that are due
+	case deleting && more: // now, after all others that are due
 	case deleting && since < watched:
-		// Growing pauses: what comes late mostly comes soon. The last look is a day after the
-		// decision, or later.
+		// The pauses grow, because late commits usually come soon. The last check is a day
+		// after the decision, or later.
 		at = now.Add(max(lookEvery, since))
 	case !deleting && (more && since < watched || since < resumeEvery):
 		at = now.Add(resumeEvery)

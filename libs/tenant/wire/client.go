@@ -14,7 +14,7 @@ import (
 	"github.com/linkreel/linkreel/libs/tenant"
 )
 
-// patience bounds each call but Export, which lasts as long as its caller reads.
+// patience bounds each call except Export, which lasts as long as its caller reads.
 const patience = 6 * time.Second
 
 // Client is a [tenant.Holder] in another service, reached over its internal listener.
@@ -65,9 +65,9 @@ func (c *Client) Export(ctx context.Context, accountID string, w io.Writer) erro
 	return answered(c.peer.Copy(ctx, exportPath, ask, w))
 }
 
-// answered leaves what a holder may answer: that the target is not here, or that it
-// is busy. Any other refusal is a mistake of ours, such as a body that does not fit,
-// and auth retries as if the holder were down.
+// answered passes on the errors that a holder may return: the target is not here, or
+// the holder is busy. Any other refusal is a bug of ours, such as a malformed body, and
+// auth retries as if the holder were down.
 func answered(err error) error {
 	var refused *apierr.Error
 	if !errors.As(err, &refused) {

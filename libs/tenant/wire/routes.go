@@ -26,7 +26,7 @@ type (
 		AccountID string `json:"accountId"`
 		tenant.Standing
 	}
-	// export says for whom an export is made, so that addresses in it can end with their right.
+	// export names the key or session that asked. Download addresses in the export stop working when its rights end.
 	export struct {
 		AccountID string `json:"accountId"`
 		KeyID     string `json:"keyId,omitempty"`
@@ -35,8 +35,8 @@ type (
 	done struct{}
 )
 
-// Routes mounts holder on a service's internal API. token is what auth and the
-// service share; without one nobody may call.
+// Routes mounts holder on a service's internal API. token is the secret that auth
+// and the service share. Without one, every call is refused.
 func Routes(h *httpapi.API, token string, holder tenant.Holder) {
 	door := peer.NewDoor(h, map[peer.Service]string{peer.Auth: token})
 	peer.Answer(door, statePath, func(ctx context.Context, in state) (done, error) {

@@ -2,8 +2,8 @@ package jobs
 
 import _ "embed"
 
-// Indexes are the index and the exemptions of the jobs' documents, in the form the Firebase
-// tools deploy.
+// Indexes are the index and the exemptions of the jobs' documents, in the format that the
+// Firebase tools deploy.
 //
 //go:embed firestore.indexes.json
 var Indexes []byte

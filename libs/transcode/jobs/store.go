@@ -1,8 +1,8 @@
-// Package jobs keeps the jobs of package transcode as Firestore documents, which the
-// videos service makes and the workers claim under a lease.
+// Package jobs stores the jobs of package transcode as Firestore documents. The videos
+// service creates them, and the workers claim them under a lease.
 //
-// A claim gives a fencing token. Whoever writes with an older one changes nothing and
-// learns ErrLost. [Sweeper] puts jobs back into the queue that the queue has lost.
+// A claim returns a fencing token. A write with an older token changes nothing and
+// returns ErrLost. [Sweeper] puts jobs that the queue has lost back into it.
 package jobs
 
 import (
@@ -18,8 +18,8 @@ import (
 	"github.com/linkreel/linkreel/libs/transcode"
 )
 
-// What a store refuses. ErrLost is the one a worker must obey at once: its
-// work belongs to somebody else, or to nobody.
+// Errors of a store. After ErrLost a worker must stop at once: another worker has its
+// job, or nobody has.
 var (
 	ErrNotFound = errors.New("jobs: no such job")
 	ErrHeld     = errors.New("jobs: another worker holds the job, or it is not due yet")
@@ -27,35 +27,35 @@ var (
 	ErrLost     = errors.New("jobs: the lease was lost")
 )
 
-// MaxTries is how often a job may end badly before it fails for good.
+// MaxTries is how many claims of a job may end badly before it fails for good.
 const MaxTries = 3
 
 const collection = "jobs"
 
-// Token proves a claim: the job and the attempt that the claim began.
+// Token proves a claim. It names the job and the attempt that the claim began.
 type Token struct {
 	JobID   string
 	Attempt int
 }
 
-// Store keeps job records in Firestore, one document per job. Its methods may
-// be called from any process; each is one call or one transaction.
+// Store keeps job records in Firestore, one document per job. Its methods may be called
+// from any process. Each is one call or one transaction.
 type Store struct {
 	db  *firestoredb.DB
 	now func() time.Time
 }
 
-// New makes a store. now is the clock that leases are judged by.
+// New makes a store. now is the clock for leases.
 func New(db *firestoredb.DB, now func() time.Time) *Store {
 	return &Store{db: db, now: now}
 }
 
-// document is a Record in Firestore. DueAt is when somebody has to look at the
-// job: its creation or the end of a back-off when queued, and the end of the lease
-// when running. A final job has none, except for a part: the leader of its job
-// removes it, but may die before that, so a final part becomes due once more to be
-// collected. A single field and its automatic index therefore answer all that the
-// sweeper asks. Limits and Still are kept by the names that their fields have in Go.
+// document is a Record in Firestore. DueAt is when the sweeper must look at the job:
+// for a queued job its creation or the end of a backoff, for a running one the end of
+// the lease. A final job has none, except for a part: the leader of its job removes it,
+// but may die before that, so a final part becomes due again to be collected. So one
+// field serves all the sweeper's queries. Limits and Still are stored with the Go names
+// of their fields.
 type document struct {
 	AccountID  string            `firestore:"accountId,omitempty"`
 	VideoID    string            `firestore:"videoId"`
@@ -105,8 +105,8 @@ func (d *document) record(id string) (transcode.Record, error) {
 	return r, nil
 }
 
-// Create stores a new job as queued and reports whether it was new; a job of
-// the same id is left as it is.
+// Create stores a new job as queued and reports whether it was new. An existing job
+// with the same id is left unchanged.
 func (s *Store) Create(ctx context.Context, j transcode.Job) (bool, error) {
 	now := s.now()
 	if j.CreatedAt.IsZero() {
@@ -124,7 +124,7 @@ func (s *Store) Create(ctx context.Context, j transcode.Job) (bool, error) {
 	return err == nil, err
 }
 
-// Get reads a job; ErrNotFound when there is none.
+// Get reads a job. The error is ErrNotFound if there is none.
 func (s *Store) Get(ctx context.Context, id string) (transcode.Record, error) {
 	r, err := firestoredb.Get(ctx, s.db, "get job", s.ref(id), read)
 	return r, notFound(err)
@@ -138,17 +138,16 @@ func read(snap firestoredb.Snap) (transcode.Record, error) {
 	return d.record(snap.Ref.ID)
 }
 
-// Claim takes the job for lease from now and returns it with its new fencing
-// token. It answers ErrHeld while another lease runs or a back-off lasts, and
-// ErrFinal when nothing is left to do. A job whose claims ended badly MaxTries
-// times is failed here and not given out again, so that a file which kills its
-// worker cannot go round for ever.
+// Claim takes the job for the time lease and returns it with its new fencing token. It
+// returns ErrHeld during another lease or a backoff, and ErrFinal if nothing is left to
+// do. A job whose claims ended badly MaxTries times fails here and is not given out
+// again, so that a file that kills its worker is not retried forever.
 func (s *Store) Claim(ctx context.Context, id, worker string, lease time.Duration) (transcode.Record, error) {
 	return s.claim(ctx, id, worker, lease, func(*document) bool { return true })
 }
 
-// ClaimNew is Claim for a job that nobody has inspected yet and that is no
-// part of another; others are ErrHeld.
+// ClaimNew is Claim for a job that was not inspected or tried yet and that is not a
+// part of another one. For others it returns ErrHeld.
 func (s *Store) ClaimNew(ctx context.Context, id, worker string, lease time.Duration) (transcode.Record, error) {
 	return s.claim(ctx, id, worker, lease, func(d *document) bool { return !d.Inspected && d.Tries == 0 && d.Parent == "" })
 }
@@ -164,7 +163,7 @@ func (s *Store) claim(ctx context.Context, id, worker string, lease time.Duratio
 		if !mine(d) {
 			return ErrHeld
 		}
-		// Another worker's lease, or a back-off.
+		// Another worker's lease, or a backoff.
 		if now.Before(d.DueAt) {
 			return ErrHeld
 		}
@@ -189,9 +188,9 @@ func (s *Store) claim(ctx context.Context, id, worker string, lease time.Duratio
 	return claimed, nil
 }
 
-// Heartbeat extends the lease and reports progress in percent; progress is kept
-// below 100 until something is published, and never falls. ErrLost means that
-// the caller must stop and write nothing more.
+// Heartbeat extends the lease and reports progress in percent. Progress stays below 100
+// until an outcome is published, and never falls. ErrLost means that the caller must
+// stop and write nothing more.
 func (s *Store) Heartbeat(ctx context.Context, t Token, lease time.Duration, progress int) error {
 	return s.holding(ctx, "heartbeat", t, func(d *document) error {
 		d.DueAt = s.now().Add(lease)
@@ -202,9 +201,9 @@ func (s *Store) Heartbeat(ctx context.Context, t Token, lease time.Duration, pro
 	})
 }
 
-// Publish makes an outcome the job's, if it is newer than what is there. A
-// final one also ends the job. Publishing the same version twice is success,
-// since the first answer may have been lost.
+// Publish sets the job's outcome if it is newer than the present one. A final outcome
+// also ends the job. Publishing the same version twice succeeds, since the first answer
+// may have been lost.
 func (s *Store) Publish(ctx context.Context, t Token, o *transcode.Outcome) error {
 	packed, err := transcode.MarshalOutcome(o)
 	if err != nil {
@@ -234,15 +233,14 @@ func (s *Store) Publish(ctx context.Context, t Token, o *transcode.Outcome) erro
 	return err
 }
 
-// Fail ends the job for good. When something was already published the video
-// plays, so the job ends as done with what it has.
+// Fail ends the job for good. If an outcome was published already, the video can be
+// played, so the job ends as done with that outcome.
 func (s *Store) Fail(ctx context.Context, t Token, f transcode.Failure) error {
 	return s.holding(ctx, "fail", t, func(d *document) error { return s.fail(d, f) })
 }
 
-// Retry puts the job back to be claimed at a later time, after something
-// went wrong that may not happen again. When its tries are used up it fails
-// with f, and Retry reports that.
+// Retry makes the job claimable again from at on, after a failure that may be
+// temporary. If its tries are used up, the job fails with f, and Retry reports that.
 func (s *Store) Retry(ctx context.Context, t Token, at time.Time, f transcode.Failure) (failed bool, err error) {
 	err = s.holding(ctx, "retry", t, func(d *document) error {
 		failed = d.Tries >= MaxTries
@@ -255,8 +253,8 @@ func (s *Store) Retry(ctx context.Context, t Token, at time.Time, f transcode.Fa
 	return failed, err
 }
 
-// Nack returns unfinished work: it can be claimed at once and the try, which the claim
-// has counted, is not counted.
+// Nack returns an unfinished job: it can be claimed at once, and the try that the claim
+// has counted is taken off again.
 func (s *Store) Nack(ctx context.Context, t Token, but ...Return) error {
 	return s.holding(ctx, "return", t, func(d *document) error {
 		d.State, d.Worker, d.DueAt = transcode.Queued, "", s.now()
@@ -268,17 +266,18 @@ func (s *Store) Nack(ctx context.Context, t Token, but ...Return) error {
 	})
 }
 
-// Return is what is special about work that is returned.
+// Return is a further change to a job that is returned.
 type Return func(*document)
 
-// Inspected is for a job of which all is done that can be done at once: the fast lane
-// does not take it again.
+// Inspected marks a job as inspected: all that can be done at once is done, and the
+// fast lane does not take it again.
 func Inspected(d *document) { d.Inspected = true }
 
-// NotBefore is for a job that its worker has no room for: it can be claimed from at on.
+// NotBefore is for a job for which its worker has no room. It can be claimed from at
+// on.
 func NotBefore(at time.Time) Return { return func(d *document) { d.DueAt = at } }
 
-// Delete removes the record. A worker that holds the job loses it.
+// Delete removes the job's record. A worker that holds the job loses it.
 func (s *Store) Delete(ctx context.Context, id string) error {
 	return s.db.DeleteAll(ctx, "delete job", s.ref(id))
 }
@@ -289,9 +288,9 @@ type Cursor struct {
 	id string
 }
 
-// dueBuckets is how many ranges of the index due jobs are spread over. Due times rise,
-// so that the changes of one range all go to its end, where Firestore takes 500 a
-// second; each heartbeat of a running job is two.
+// dueBuckets is the number of index ranges over which due jobs are spread. Due times
+// rise, so all changes of a range go to its end, where Firestore takes 500 a second.
+// Each heartbeat of a running job makes two.
 const dueBuckets = 8
 
 var buckets = func() (all []int) {
@@ -307,10 +306,10 @@ func bucketOf(id string) int {
 	return int(h.Sum32() % dueBuckets)
 }
 
-// Due lists up to limit jobs after a place that somebody should look at now,
-// longest waiting first: queued ones, running ones whose lease ran out, and final
-// parts to be collected. next is the place to continue at, and zero at the end. A
-// record that cannot be read is an error, beside the others and not in their way.
+// Due lists up to limit due jobs after a cursor, longest waiting first: queued ones,
+// running ones whose lease has expired, and final parts to be collected. next is the
+// cursor at which to continue, and zero at the end. A record that cannot be decoded
+// adds an error, and the others are returned as well.
 func (s *Store) Due(ctx context.Context, after Cursor, limit int) (records []transcode.Record, next Cursor, err error) {
 	q := s.db.Collection(collection).Where("dueBucket", "in", buckets).Where("dueAt", "<=", s.now()).
 		OrderBy("dueAt", firestore.Asc).OrderBy(firestore.DocumentID, firestore.Asc).Limit(limit)
@@ -323,7 +322,7 @@ func (s *Store) Due(ctx context.Context, after Cursor, limit int) (records []tra
 	}
 	if len(snaps) == limit {
 		last := snaps[limit-1]
-		at, _ := last.Data()["dueAt"].(time.Time) // it was ordered by that
+		at, _ := last.Data()["dueAt"].(time.Time) // the query is ordered by it, so it is there
 		next = Cursor{at, last.Ref.ID}
 	}
 	records, broken := firestoredb.Sift(snaps, read)
@@ -333,9 +332,9 @@ func (s *Store) Due(ctx context.Context, after Cursor, limit int) (records []tra
 	return records, next, err
 }
 
-// Collect looks at a final part that became due: it removes the record when the
-// part's job has ended or is gone, since no worker needs the part then. Otherwise it
-// looks again after partKeep. A part that was offered again meanwhile is left alone.
+// Collect handles a final part that became due. It removes the record if the part's job
+// has ended or is gone, since then no worker needs the part. Otherwise the part is due
+// again after partKeep. A part that was queued again meanwhile is left unchanged.
 func (s *Store) Collect(ctx context.Context, part transcode.Record) error {
 	parent, err := s.Get(ctx, part.Parent)
 	if err != nil && !errors.Is(err, ErrNotFound) {
@@ -356,7 +355,7 @@ func (s *Store) ref(id string) *firestore.DocumentRef {
 	return s.db.Collection(collection).Doc(id)
 }
 
-// fail ends d as failed, or as done when it has something to show.
+// fail ends d as failed, or as done if it has an outcome.
 func (s *Store) fail(d *document, f transcode.Failure) error {
 	s.end(d)
 	if len(d.Outcome) == 0 {
@@ -367,7 +366,7 @@ func (s *Store) fail(d *document, f transcode.Failure) error {
 	if err != nil {
 		return err
 	}
-	// A newer version, so that the videos service learns that nothing will be added.
+	// Raise the version, so that the videos service learns that nothing will be added.
 	o.Final = true
 	o.Version++
 	d.State = transcode.Done
@@ -375,10 +374,10 @@ func (s *Store) fail(d *document, f transcode.Failure) error {
 	return err
 }
 
-// partKeep is how often a finished part is checked for having become useless.
+// partKeep is the time between checks whether a finished part is still needed.
 const partKeep = time.Hour
 
-// end takes a final job out of the sweeps, except to collect a part.
+// end removes a final job from the sweeps. A part stays, to be collected.
 func (s *Store) end(d *document) {
 	d.DueAt = time.Time{}
 	if d.Parent != "" {
@@ -400,8 +399,8 @@ func (s *Store) holding(ctx context.Context, what string, t Token, fn func(*docu
 	return err
 }
 
-// change runs fn on the job's document in a transaction and writes it back. fn
-// may run several times and has no other effect.
+// change runs fn on the job's document in a transaction and writes it back. fn may run
+// several times and must have no other effect.
 func (s *Store) change(ctx context.Context, what, id string, fn func(*document) error) error {
 	ref := s.ref(id)
 	return notFound(s.db.Tx(ctx, what+" job", func(ctx context.Context, tx *firestore.Transaction) error {

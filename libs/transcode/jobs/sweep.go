@@ -8,10 +8,10 @@ import (
 	"github.com/linkreel/linkreel/libs/transcode"
 )
 
-// Sweeper puts due jobs into the queue when it lacks them: their wake-up was
-// lost, Redis was emptied, their worker died, or their back-off is over. Workers
-// sweep, and the videos service does too, because there may be no worker: an
-// autoscaler at zero counts only what is in the queue's stream.
+// Sweeper puts due jobs into the queue if they are missing there: their wake-up was
+// lost, Redis was emptied, their worker died, or their backoff is over. Workers sweep.
+// The videos service does too, because there may be no worker: an autoscaler at zero
+// counts only the queue's stream.
 //
 // A Sweeper belongs to one goroutine.
 type Sweeper struct {
@@ -23,20 +23,21 @@ type Sweeper struct {
 	after Cursor
 }
 
-// Item is how a job travels in the queue: by account, so that accounts take turns.
+// Item makes a job's item in the queue. Its tenant is the account, so that accounts
+// take turns.
 func Item(j transcode.Job) queue.Item {
 	return queue.Item{ID: j.ID, Tenant: j.AccountID, Trace: j.Trace}
 }
 
-// page is how many due jobs one read lists, and pages how many pages a sweep reads
-// that have no missing jobs: behind 10,000 uploads of one account, whose jobs are due
-// until a worker has time for them, a lost one is found by the tenth sweep.
+// page is how many due jobs one read lists, and pages how many pages without missing
+// jobs a sweep reads. Jobs are due until a worker has time for them, so if one account
+// has 10,000 uploads, a lost job behind them is found by the tenth sweep.
 const page, pages = 50, 20
 
-// Sweep looks at some pages of due jobs. The next Sweep looks at the pages after, since
-// the jobs that are longest due may be in the queue and waiting for a worker, and a
-// job behind them may be missing. A page with missing jobs is followed at once: the
-// reads are then bounded by what was lost and not by what waits.
+// Sweep checks some pages of due jobs. The next Sweep checks the pages after them,
+// since the jobs that are due longest may be in the queue while a later one is missing.
+// After a page with missing jobs it reads on at once: such reads are bounded by the
+// number of lost jobs and not by that of waiting ones.
 func (s *Sweeper) Sweep(ctx context.Context) error {
 	for read := 0; ; {
 		due, next, err := s.Jobs.Due(ctx, s.after, page)

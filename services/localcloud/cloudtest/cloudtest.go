@@ -25,15 +25,16 @@ type Options struct {
 	// Indexes are the contents of firestore.indexes.json files. With any, a query without its index fails as in
 	// production.
 	Indexes [][]byte
-	// Complete says that Indexes are those of all collections that the test writes to. A time that is stored in an
-	// index which all documents of a collection share then fails the test.
+	// Complete says that Indexes cover all collections that the test writes to. The test then fails when it stores a
+	// time in an index that all documents of a collection share.
 	Complete bool
-	// Rare are fields ("collection.field") that Complete lets pass: of records that few acts of an operator write.
+	// Rare are fields ("collection.field") that Complete allows in such an index, because only an operator writes
+	// them, and seldom.
 	Rare []string
-	// Clock judges signatures and stamps commits and objects; time.Now when nil.
+	// Clock gives the time for signatures, commits and objects; time.Now when nil.
 	Clock func() time.Time
-	// Token is what the servers ask their callers for; empty asks for none. Signed addresses and [Cloud.Client] work
-	// with and without.
+	// Token is what callers of the servers must send; empty means none. Signed addresses and [Cloud.Client] work in
+	// both cases.
 	Token string
 	// Buckets to create. Without any there is no object storage.
 	Buckets []string

@@ -78,7 +78,9 @@ func (s *Server) Wipe(ctx context.Context) error {
 		if err != nil {
 			return nil, err
 		}
-		s.store.history.forget(at) // too much to remember
+		// Reads in the past need a copy of each changed document. Here that would be all of them, in memory, so
+		// such reads fail from now on.
+		s.store.history.forget(at)
 		return changes, nil
 	})
 	if err != nil {

@@ -99,6 +99,7 @@ func (w *writer) close() {
 	<-w.stopped
 }
 
+// take waits for the next batch. It is empty once the writer is closed.
 func (w *writer) take() []*commitRequest {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -108,6 +109,7 @@ func (w *writer) take() []*commitRequest {
 	n, size := 0, 0
 	for n < len(w.queue) && n < maxBatchRequests && size < maxBatchBytes {
 		if w.queue[n].admin != nil {
+			// Alone, or left for the next batch: it may delete buckets that the batch's snapshot has in its cache.
 			n = max(n, 1)
 			break
 		}
@@ -408,11 +410,13 @@ func updatedFields(old map[string]*pb.Value, w *pb.Write) (map[string]*pb.Value,
 	return old, nil
 }
 
-// settle gives the document its times. One that is as it was before keeps them.
+// settle gives the document its times. One with the same fields as before keeps them.
 func (c *change) settle() {
 	switch {
 	case c.after == nil || c.after == c.before:
 	case c.before != nil && !c.recreated && proto.Equal(&pb.MapValue{Fields: c.before.GetFields()}, &pb.MapValue{Fields: c.after.GetFields()}):
+		// The same pointer tells stage that this is no change, so nothing is written and listeners are not called.
+		// What was deleted and written again in one commit is a new document, even with the same fields.
 		c.after = c.before
 	default:
 		c.after.CreateTime, c.after.UpdateTime = timestamp(c.at), timestamp(c.at)

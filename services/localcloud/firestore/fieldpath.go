@@ -113,6 +113,7 @@ func project(d *pb.Document, fields []string) *pb.Document {
 	out := &pb.Document{Name: d.GetName(), CreateTime: d.GetCreateTime(), UpdateTime: d.GetUpdateTime()}
 	for _, f := range fields {
 		path, err := parseFieldPath(f)
+		// Queries and BatchGetDocuments refuse a wrong path before they read. The name is always in the answer.
 		if err != nil || f == nameField {
 			continue
 		}

@@ -278,6 +278,8 @@ func (q *query) compileUnary(f *pb.StructuredQuery_UnaryFilter) (*filter, error)
 	q.filtered = q.filtered || raw != nameField
 	switch f.GetOp() {
 	case pb.StructuredQuery_UnaryFilter_IS_NOT_NULL, pb.StructuredQuery_UnaryFilter_IS_NOT_NAN:
+		// These are != null and != NaN, and count like any !=: the result is sorted by the field, and a query has
+		// at most one of them.
 		q.notFilters++
 		q.inequalities = append(q.inequalities, raw)
 	case pb.StructuredQuery_UnaryFilter_IS_NULL, pb.StructuredQuery_UnaryFilter_IS_NAN:

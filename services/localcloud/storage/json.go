@@ -420,6 +420,8 @@ func (s *Server) editObject(w http.ResponseWriter, r *http.Request, call apiCall
 		return err
 	}
 	o, err := s.st.amend(call.bucket, call.object, gen, c, func(o *object) error {
+		// An update replaces what a caller may set, a patch changes what it names. Neither takes customTime away, as in
+		// Cloud Storage.
 		if call.name == "objects.update" {
 			o.ContentType, o.ContentEncoding, o.ContentDisposition, o.ContentLanguage, o.CacheControl, o.Metadata = "", "", "", "", "", nil
 		}

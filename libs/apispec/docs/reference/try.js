@@ -1,10 +1,10 @@
-// The page that makes calls. The server has drawn a form for each operation; this
+// The page that makes calls. The server has rendered a form for each operation. This
 // script reads the fields of a form, makes the call and shows the answer below it.
 
 const key = document.getElementById("key");
 const frame = document.getElementById("answer");
 
-// More text than this makes tabs slow, and nobody reads it here.
+// Showing more text than this makes tabs slow.
 const shown = 100_000;
 
 function request(form) {
@@ -14,7 +14,7 @@ function request(form) {
   const headers = {};
   if (key.value) headers.Authorization = `Bearer ${key.value.trim()}`;
   for (const { name, value, localName, dataset } of form.querySelectorAll("[data-in]")) {
-    if (value === "") continue; // what is left empty is not sent
+    if (value === "") continue; // empty fields are not sent
     switch (dataset.in) {
       case "path": path = path.replace(`{${name}}`, () => encodeURIComponent(value)); break;
       case "query": for (const line of localName === "textarea" ? value.split("\n").filter(Boolean) : [value]) query.append(name, line); break;
@@ -41,7 +41,7 @@ function readable(text, type) {
     try {
       text = JSON.stringify(JSON.parse(text), null, 2);
     } catch {
-      // Empty, or cut short: shown as it came.
+      // Empty or truncated: show it unchanged.
     }
   }
   return text.length > shown ? `${text.slice(0, shown)}\n… and ${text.length - shown} more characters` : text;
@@ -54,7 +54,7 @@ const dataURL = (blob) => new Promise((done) => {
 });
 
 async function send(form) {
-  if (form.ariaBusy) return; // pressed twice is meant once
+  if (form.ariaBusy) return; // ignore a second click while the call is in flight
   const say = form.querySelector("output");
   const call = request(form);
   const answer = frame.content.firstElementChild.cloneNode(true);
@@ -65,7 +65,7 @@ async function send(form) {
   part("call").textContent = curl(call);
   try {
     const began = performance.now();
-    // The call is that of the key alone: a session in this browser takes no part.
+    // Only the key authenticates the call. A session in this browser must not.
     const got = await fetch(call.url, { ...call, credentials: "omit", cache: "no-store" });
     const blob = await got.blob();
     say.textContent = `${got.status} in ${Math.round(performance.now() - began)} ms`;
@@ -73,7 +73,7 @@ async function send(form) {
     part("headers").textContent = [...got.headers].map(([name, value]) => `${name}: ${value}`).join("\n");
     if (type.startsWith("image/")) {
       const picture = new Image();
-      picture.alt = "The answer as a picture";
+      picture.alt = "The response as an image";
       picture.src = await dataURL(blob);
       part("body").parentElement.replaceWith(picture);
     } else {
@@ -98,8 +98,8 @@ document.addEventListener("change", ({ target }) => {
   target.form.elements.body.value = target.value;
 });
 
-// An address can name an operation, and names the one that was opened last. Older
-// addresses have its group before it: #/Links/listLinks.
+// The address's fragment names the operation that was opened last. Older addresses have
+// its group before it: #/Links/listLinks.
 function reveal() {
   const named = document.getElementById(location.hash.match(/\w*$/)[0]);
   if (!named?.matches(".op")) return;

@@ -131,8 +131,8 @@ export interface paths {
         /**
          * Update a link
          * @description A field that is absent keeps its value, `null` clears it (not `url`). Slug and domain cannot be changed: they, and
-         *     fields that are not known, are ignored and named in `ignoredFields`. Once the call has answered no visitor is sent
-         *     to the old destination any more. Needs plan `creator` or higher.
+         *     fields that are not known, are ignored and named in `ignoredFields`. When the call returns, visitors are no longer
+         *     sent to the old destination. Needs plan `creator` or higher.
          */
         patch: operations["updateLink"];
         trace?: never;
@@ -621,7 +621,7 @@ export interface paths {
         /**
          * Send a time range again
          * @description Sends every event from `from` to `to` that the webhook subscribes to now, whether or not it was delivered before. Messages
-         *     keep the id of their event. A replay goes on as fast as the receiver takes messages. While a webhook has ten replays that have
+         *     keep the id of their event. A replay runs as fast as the receiver takes messages. While a webhook has ten replays that have
          *     not ended, another one answers `RATE_LIMITED`. Needs plan `creator` or higher.
          */
         post: operations["replayWebhook"];
@@ -1209,7 +1209,7 @@ export interface components {
             tags?: string[] | null;
             /** @description Id that the link has in another system; printable ASCII. Unique among the links of the account. */
             externalId?: string | null;
-            /** @description Archived links go on redirecting; lists can leave them out. */
+            /** @description Archived links keep redirecting; lists can leave them out. */
             archived?: boolean | null;
             /**
              * @description Says that the link comes from another service, where it had this many clicks. They are shown apart and are not part
@@ -1235,7 +1235,7 @@ export interface components {
             tags?: string[] | null;
             /** @description Id that the link has in another system; printable ASCII. Unique among the links of the account. */
             externalId?: string | null;
-            /** @description Archived links go on redirecting; lists can leave them out. */
+            /** @description Archived links keep redirecting; lists can leave them out. */
             archived?: boolean | null;
             readonly _id?: unknown;
             readonly id?: unknown;

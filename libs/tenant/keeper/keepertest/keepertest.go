@@ -1,4 +1,4 @@
-// Package keepertest holds the test that every service with a keeper has to pass.
+// Package keepertest has the test that every service with a keeper must pass.
 package keepertest
 
 import (
@@ -13,16 +13,16 @@ type Service struct {
 	Holder  tenant.Holder // as auth calls it
 	Account string
 	Forward func(time.Duration) // moves the service's clock
-	// Commit makes a record of the account, past the check of whether it may have one:
-	// as a replica does that has slept since it made that check.
+	// Commit makes a record of the account without checking whether it may have one, like
+	// a replica that has slept since its check.
 	Commit func()
 	// Left counts the account's records.
 	Left func() int
 }
 
-// TakesWhatIsCommittedLate erases the account, lets a record of it be committed after
-// the erasure has ended, and expects it to be erased within a day and an hour,
-// although nobody asks for it any more.
+// TakesWhatIsCommittedLate erases the account, commits a record of it after the erasure
+// has ended, and expects this record to be erased within a day and an hour without
+// another call.
 func TakesWhatIsCommittedLate(t *testing.T, s Service) {
 	t.Helper()
 	s.Commit()

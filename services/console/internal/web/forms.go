@@ -74,8 +74,8 @@ func toMinute(at *client.Millis) string {
 	return at.Time().Format(minuteForm)
 }
 
-// minute reads a time field. The script of times.ts shows it in the viewer's zone
-// and adds the instant as <name>Ms. A time that was not touched stays exact.
+// minute reads a time field. The script (app.ts) shows it in the viewer's zone and adds
+// the instant as <name>Ms. A time that was not touched stays exact.
 func (r *request) minute(name string, present *client.Millis) (*client.Millis, bool) {
 	typed := strings.TrimSpace(r.form.Get(name))
 	if typed == "" {
@@ -83,12 +83,14 @@ func (r *request) minute(name string, present *client.Millis) (*client.Millis, b
 	}
 	ms, err := strconv.ParseInt(r.form.Get(name+"Ms"), 10, 64)
 	if err != nil {
+		// No script ran. A browser may still write out the seconds that the field does not have.
 		at, err := time.Parse(minuteForm, strings.TrimSuffix(typed, ":00.000"))
 		if err != nil {
 			return nil, false
 		}
 		ms = at.UnixMilli()
 	}
+	// The field shows whole minutes. Saving the form must not cut the seconds off a stored time.
 	if present != nil && int64(*present)/60_000 == ms/60_000 {
 		return present, true
 	}

@@ -42,7 +42,7 @@ func createKey(r *request) error {
 // onlySecret shows a secret that was just made when the page around it cannot be
 // read. The secret is never shown again, so it must not be lost to that failure.
 func (r *request) onlySecret(failed error, home, about, secret string) error {
-	slog.WarnContext(r.ctx, "a new secret is shown without its page", "error", failed)
+	slog.WarnContext(r.ctx, "cannot read the page around a new secret; showing the secret alone", "error", failed)
 	return r.render(
 		http.StatusOK, "secret.html",
 		view{Title: text.Get("secret.title"), Data: map[string]string{"Home": home, "About": about, "Secret": secret}},
@@ -105,7 +105,7 @@ func invite(r *request) error {
 	)
 }
 
-// makeSignInLink lets a member back in who cannot sign in by themselves.
+// makeSignInLink makes a link for a member who has no way to sign in.
 func makeSignInLink(r *request) error {
 	return r.makeLink("/api/v1/members/"+url.PathEscape(r.Params("id"))+"/sign-in-links", nil, "members.link.title", "members.link.made")
 }
@@ -125,7 +125,7 @@ func (r *request) makeLink(path string, body any, title, about string) error {
 	})
 }
 
-// onMember does something to a member; a refusal is shown on the list.
+// onMember changes or removes a member or an invitation. The list shows a refusal.
 func (r *request) onMember(method, path string, body any, notice string) error {
 	if err := r.do(method, path, body, nil); err != nil {
 		conflict := apierr.CodeOf(err) == apierr.PreconditionFailed

@@ -259,6 +259,8 @@ func addCaptions(r *request) error {
 		return err
 	}
 	switch {
+	// The language becomes a segment of the path: an empty one would reach another route, which names no field, and
+	// marks that mean something in a path are not left to a proxy. The API judges all other tags.
 	case lang == "" || strings.ContainsAny(lang, "/?#%"):
 		err = apierr.Invalid(apierr.Detail{Field: "lang", Message: text.Get("video.captions.lang.bad")})
 	case len(file) == 0:

@@ -281,9 +281,13 @@ func (s *Store) TakeOver(ctx context.Context, eventID string, list []*webhook.De
 	})
 }
 
+// saveOver updates a delivery that is on record.
 func (s *Store) saveOver(ctx context.Context, d *webhook.Delivery) error {
+	// Only what a try can change is sent; the payload and the rest stay as they were created.
 	doc := s.fromDelivery(d)
-	gone := func(keep bool, v any) any {
+	// An update would store zero values, which the tags leave out of a new document. Queries find waiting
+	// deliveries by these fields, so a finished one must not have them.
+	orDelete := func(keep bool, v any) any {
 		if keep {
 			return v
 		}
@@ -292,9 +296,9 @@ func (s *Store) saveOver(ctx context.Context, d *webhook.Delivery) error {
 	return s.db.Do(ctx, "save delivery", func(ctx context.Context) error {
 		res, err := s.deliveryRef(d.ID).Update(ctx, []firestore.Update{
 			{Path: "status", Value: doc.Status}, {Path: "attempts", Value: doc.Attempts},
-			{Path: "tries", Value: doc.Tries}, {Path: "nextTry", Value: gone(!doc.NextTry.IsZero(), doc.NextTry)},
-			{Path: "lane", Value: gone(doc.Lane != nil, doc.Lane)}, {Path: "dueAt", Value: gone(!doc.DueAt.IsZero(), doc.DueAt)},
-			{Path: "deferred", Value: gone(doc.Deferred, true)},
+			{Path: "tries", Value: doc.Tries}, {Path: "nextTry", Value: orDelete(!doc.NextTry.IsZero(), doc.NextTry)},
+			{Path: "lane", Value: orDelete(doc.Lane != nil, doc.Lane)}, {Path: "dueAt", Value: orDelete(!doc.DueAt.IsZero(), doc.DueAt)},
+			{Path: "deferred", Value: orDelete(doc.Deferred, true)},
 		}, firestore.LastUpdateTime(d.Version))
 		if err == nil {
 			d.Version = res.UpdateTime

@@ -89,6 +89,8 @@ func (h public) create(c *fiber.Ctx) error {
 		}
 		return err
 	}
+	// The answer is written before the commit, which keeps it under the Idempotency-Key. A commit that is
+	// tried again, perhaps with another slug, calls this again and replaces the answer.
 	draft.Ready = func(l *link.Link) error {
 		c.Set(fiber.HeaderETag, httpapi.ETag(l.Rev))
 		return httpapi.Created(c, "/api/v1/links/"+l.ID, h.createdOf(l, ignored))

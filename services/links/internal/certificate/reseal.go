@@ -23,10 +23,11 @@ func newRotation(opt Options) *seal.Rotation {
 		Keys: opt.Seal, What: "certificates",
 		List: func(ctx context.Context, keyIDs []string, after string) ([]string, error) {
 			if after == account.ID {
-				return nil, nil
+				return nil, nil // it comes last: the round is complete
 			}
 			hosts, err := opt.Store.SealedBy(ctx, keyIDs, after, 100)
 			if err == nil && len(hosts) == 0 {
+				// Listed without asking which key seals it: reseal finds out, and does nothing when the first key does.
 				hosts = []string{account.ID}
 			}
 			return hosts, err

@@ -28,19 +28,20 @@ func flusherKey(part int) string { return invalidation.Prefix(part) + "flusher" 
 // last sign of life in seconds, and host.
 var producersKey = invalidation.Prefix(0) + "producers"
 
-// producerLife is how long Redis remembers a silent producer's last batch. A
-// spool that is drained later than that is still told apart by the flusher.
+// producerLife is how long Redis remembers a silent producer's last batch. If a
+// spool is drained later than that, the flusher recognises what it has counted already.
 const producerLife = 7 * 24 * time.Hour
 
 // entryBytes is what an entry takes in the stream beside its payload, for the
 // bound of the click log.
 const entryBytes = 100
 
-// appendScript appends batches and reads the log of invalidations. It appends
-// whatever the log says: clicks do not depend on it, answers do.
+// appendScript appends batches and reads the log of invalidations. It appends even if
+// links have changed: every click is recorded, and only the answer may have to change.
 //
-// The text differs by partition. In a Cluster one server may have several, and
-// NOSCRIPT must say that the server is new to this one (see package invalidation).
+// Each partition has a script of its own. One server of a Cluster may hold several
+// partitions, and NOSCRIPT must mean that the server is new to this partition (see
+// package invalidation).
 //
 // KEYS: head, log, clicks, the producer's last batch.
 // ARGV: epoch, number, process, producer, bound in bytes, whether the first batch
@@ -128,13 +129,13 @@ func (c *caller) position() invalidation.Position {
 // roomMax bounds what a call carries beside a redirect's own batch.
 const roomMax = 512 << 10
 
-// room is how many bytes of batches a call should carry, at least one batch. To
-// Redis a call is memory like any other: one that is larger than what is left is
-// refused whole, and would be for ever. So what a full Redis refuses is sent again
-// in ever smaller pieces.
+// room is how many bytes of batches a call should carry, at least one batch. Redis
+// needs memory for the call itself and refuses one that does not fit, however often it
+// is repeated. So what a full Redis refuses is sent again in smaller and smaller pieces.
 func (c *caller) room() int { return int(c.fits.Load()) }
 
-// heed learns room from an answer. Of two at once one may be forgotten.
+// heed adjusts room after an answer. Two concurrent calls may overwrite each other's
+// adjustment; the next answer corrects that.
 func (c *caller) heed(r reply, sent []numbered) {
 	var size int64
 	for _, b := range sent {
@@ -149,8 +150,8 @@ func (c *caller) heed(r reply, sent []numbered) {
 	}
 }
 
-// call appends batches of a producer, of none to ask only. An error leaves open
-// what was appended.
+// call appends batches of a producer. Without batches it only reads the log. After an
+// error it is unknown what was appended.
 func (c *caller) call(ctx context.Context, client redis.Scripter, producer string, batches []numbered, force bool) (reply, error) {
 	at := c.position()
 	forced := "0"
@@ -193,4 +194,4 @@ func (c *caller) call(ctx context.Context, client redis.Scripter, producer strin
 	return r, err
 }
 
-var errReply = errors.New("unexpected answer of the click script")
+var errReply = errors.New("unexpected answer from the click script")

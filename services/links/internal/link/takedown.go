@@ -144,8 +144,10 @@ func (s *Service) erase(ctx context.Context, accountID string, ids []string) (n 
 		}
 		n = fitting(found)
 		for _, l := range found[:n] {
+			// The list that named these ids was read outside this transaction. Another replica may have removed
+			// some since, and a removal is final, so the account is checked on what is there now.
 			if l == nil || l.AccountID != accountID {
-				continue // another replica was faster
+				continue
 			}
 			released := Released(l, s.opt.Now())
 			if l.Broken != nil {

@@ -175,16 +175,21 @@ func (p *Plan) Space() (copied, whole int64) {
 	top, last := p.Rungs[0].bytes(p.Duration), p.Rungs[len(p.Rungs)-1].bytes(p.Duration)
 	copied = source
 	if copyable, keep := p.Copyable(); copyable {
-		size := p.Source.Video.Bytes * 21 / 20
+		size := p.Source.Video.Bytes * 21 / 20 // the container takes up to a twentieth more
 		copied += size + sound
 		if keep {
+			// The copy stays in place of the tallest rendition, which all counts already. A copy that is
+			// not kept is removed before the others are made.
 			kept = max(0, size-top)
 			top = max(top, size)
 		}
 	}
-	whole = max(copied, source+kept+all+sound, 2*top+last+sound) // the download is made last
+	// Three moments may be the fullest: the copy is made; all renditions lie beside the source; or the download
+	// is made of the first rendition, when only the last one is left beside it.
+	whole = max(copied, source+kept+all+sound, 2*top+last+sound)
 	if len(p.Parts()) > 1 {
-		whole = max(whole, kept+all+most+sound) // the source is gone when parts are joined
+		// Parts are joined one rendition at a time, after the source is removed: all parts, and one whole.
+		whole = max(whole, kept+all+most+sound)
 	}
 	return copied, whole
 }
@@ -266,12 +271,17 @@ func (p *Plan) Copyable() (copyable, keep bool) {
 		profile = true
 	}
 	average := float64(v.Bytes) * 8 / max(v.Span, 0.001)
+	// In this order: a coding that players decode, pictures that show as they are stored, a timeline that the
+	// ladder can share, and a size that common devices play (level 4.2 is 1080p at 60). Segments of a copy begin at
+	// its own key pictures, so MaxGOP, in seconds, bounds their length. Until the ladder is done viewers have no
+	// smaller rendition to change to, so the rates are bounded too.
 	copyable = s.Demuxer == "mov" && v.Bytes <= s.Size && v.Codec == "h264" && (v.Tag == "avc1" || v.Tag == "avc3") && profile &&
 		(v.PixelFormat == "yuv420p" || v.PixelFormat == "yuvj420p") &&
 		!v.Interlaced && v.Square && v.Rotation == 0 && !p.ToneMap && v.Whole && v.Hold == 0 && v.Constant && p.Step == 1 && p.Grid == v.Rate &&
 		v.Level > 0 && v.Level <= 42 && min(v.Width, v.Height) <= 1080 && max(v.Width, v.Height) <= 1920 &&
 		min(v.Width, v.Height) >= 64 && v.Width%2 == 0 && v.Height%2 == 0 && v.Span >= 0.5 &&
 		v.MaxGOP <= 10 && v.MaxRate <= 16e6 && average <= 8e6
+	// An encoded 1080p has 5 to 7.5 Mbit/s at most. A much heavier copy is replaced by one.
 	return copyable, copyable && average <= 6e6
 }
 

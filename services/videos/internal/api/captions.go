@@ -51,7 +51,7 @@ func (h public) deleteCaptions(c *fiber.Ctx, _ *video.Video) error {
 	return httpapi.NoContent(c)
 }
 
-// track looks up the captions of the path.
+// track finds out whether the video has captions in the path's language.
 func track(c *fiber.Ctx, v *video.Video) error {
 	lang, err := languageOf(c)
 	if err != nil {
@@ -71,8 +71,8 @@ func languageOf(c *fiber.Ctx) (string, error) {
 	return canonical(lang), nil
 }
 
-// captionFile is the body, if it is WebVTT. It is read as it came: fasthttp would
-// unpack a compressed one without a bound.
+// captionFile is the body, if it is WebVTT. It reads the raw body: Fiber's
+// c.Body would unpack a compressed one, to any size.
 func captionFile(c *fiber.Ctx) ([]byte, error) {
 	media, params, err := mime.ParseMediaType(c.Get(fiber.HeaderContentType))
 	if err != nil || media != "text/vtt" || params["charset"] != "" && !strings.EqualFold(params["charset"], "utf-8") {

@@ -78,7 +78,7 @@ func (v *Video) refusal(s Source, limits UploadLimits) *Failure {
 		// Storage unpacks such a file for whoever reads it, so its size says nothing about what a worker would get.
 		return &Failure{UnsupportedFormat, "The file was uploaded with a Content-Encoding, such as gzip. " +
 			"Upload it again, uncompressed and without that header."}
-	case v.StorageLimit > 0 && v.StorageRoom >= 0 && s.Size > v.StorageRoom:
+	case v.StorageLimit > 0 && v.StorageRoom >= 0 && s.Size > v.StorageRoom: // negative: the store has not looked it up
 		return &noRoom
 	case limits.MaxBytes > 0 && s.Size > limits.MaxBytes:
 		return &Failure{FileTooLarge, fmt.Sprintf("The uploaded file is larger than %s. Upload a smaller one.", byteSize(limits.MaxBytes))}
