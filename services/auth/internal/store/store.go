@@ -175,7 +175,7 @@ func (s *Store) Atomically(ctx context.Context, what string, fn func(account.Tx)
 	if err != nil {
 		return err
 	}
-	// The log has a line for each event, so nothing that has an event can be missing there.
+	// Log one line per event, so the log misses no change that has an event.
 	// Its handler adds the request's trace id.
 	by := events.ActorOf(ctx)
 	for _, e := range done {
@@ -281,8 +281,8 @@ func (t *transaction) Add(r any, what events.Type) {
 	if _, ok := r.(account.Key); !ok {
 		return
 	}
-	// Retired with a write that happens anyway. Left as they are, expired keys would count in
-	// every later read of the keys in use.
+	// Retire expired keys in a commit that is made anyway. Otherwise every later read of the
+	// keys in use would include them.
 	for _, old := range t.expired {
 		t.tx.Update(t.s.db.Ref(keys.collection, old.Hash), firestore.Update{Path: "inUse", Value: false})
 	}

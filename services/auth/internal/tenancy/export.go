@@ -45,7 +45,7 @@ type export struct {
 // errPlaceTaken ends an export that has run for long.
 var errPlaceTaken = &apierr.Error{
 	Code: apierr.RateLimited, RetryAfter: exportLater,
-	Message: "Another account needed the place of this export, which has run for long. Try again, and read faster.",
+	Message: "This export ran for a long time and was ended to make room for another account. Try again, and read faster.",
 }
 
 // begin takes a slot for an export of an account. end releases it. If no slot is free,
