@@ -1,12 +1,10 @@
-// Package link is what Linkreel knows about short links: which slugs,
-// destinations and texts are acceptable, what a link is at a moment, and what a
-// visit to it means.
+// Package link has the rules for short links: which slugs, destinations and texts are
+// valid, which state a link is in at a moment, and what a visit to it means.
 //
-// [Service] is how everything else reaches links: it decides, its [Store] keeps,
-// and every change is announced in one place. All other types are pure: no clock,
-// no randomness, no I/O. Values that come out of a Parse
-// function are valid, and nobody below checks them again. Failures are
-// [apierr.Detail] values without a field name, which the caller adds.
+// Everything else uses links through [Service]: it decides, its [Store] keeps, and every
+// change is announced in one place. All other types are pure: no clock, no randomness, no
+// I/O. Values that a Parse function returns are valid and are not checked again. Failures
+// are [apierr.Detail] values; the caller adds the field name.
 package link
 
 import (
@@ -17,8 +15,8 @@ import (
 	"github.com/linkreel/linkreel/libs/identity"
 )
 
-// NotFound is the answer for a link that is not there and for one that belongs
-// to another account: the two cannot be told apart.
+// NotFound is the answer for a link that does not exist and for one that belongs to
+// another account: the two cannot be told apart.
 func NotFound() error {
 	return apierr.New(apierr.LinkNotFound, "This account has no link with this id.")
 }
@@ -29,12 +27,12 @@ func SlugTaken(s Slug) error {
 	return apierr.New(apierr.SlugTaken, "The slug \""+string(s)+"\" is already taken. Choose another, or leave it out to have one generated.")
 }
 
-// Full refuses one link too many.
+// Full refuses a link beyond the account's limit.
 func Full() error {
 	return apierr.New(apierr.QuotaExceeded, "The account has as many links as its limit allows. Delete some, or ask for a higher limit.")
 }
 
-// GeneratedSlugLength is how long a slug is that nobody chose.
+// GeneratedSlugLength is the length of a generated slug.
 const GeneratedSlugLength = 7
 
 // Link is a link as its owner sees it.
@@ -55,7 +53,7 @@ type Link struct {
 	// ImportedClicks are those that an imported link had elsewhere; nil when the
 	// link was made here.
 	ImportedClicks *int64
-	CreatedAt      time.Time // of an imported link, its time elsewhere
+	CreatedAt      time.Time // for an imported link, when it was made elsewhere
 	UpdatedAt      time.Time
 	Rev            int64 // changes with every edit, not with clicks
 
@@ -72,7 +70,7 @@ type Link struct {
 func (l *Link) Key() string { return SlugKey(l.DomainID, l.Slug.Folded()) }
 
 // Slug is a valid slug: shown as typed, unique and looked up without regard to
-// case. Only what was valid when it was drawn or stored is converted to one.
+// case. Convert only text to it that was valid when it was generated or stored.
 type Slug string
 
 // Folded is the form under which the slug is unique.
@@ -98,7 +96,7 @@ type OpenGraph struct {
 	Image              *URL
 }
 
-// Expiry is the moment from which a link is over; the zero value is never. It is
+// Expiry is the moment at which a link expires; the zero value is never. It is
 // kept in milliseconds because JavaScript's dates reach further than Go's and
 // Firestore's timestamps.
 type Expiry struct {
@@ -109,8 +107,8 @@ type Expiry struct {
 // ExpiresAt is the expiry at ms.
 func ExpiresAt(ms int64) Expiry { return Expiry{Set: true, MS: ms} }
 
-// Passed reports whether the moment has come. The millisecond itself is over
-// already, on every replica alike.
+// Passed reports whether the moment has come. A link expires at the start of the
+// millisecond, on every replica.
 func (e Expiry) Passed(now time.Time) bool { return e.Set && now.UnixMilli() >= e.MS }
 
 // Status is a link's state at a moment.
@@ -123,7 +121,7 @@ const (
 	Taken   Status = "taken_down" // by the operator; only the operator ends it
 )
 
-// Status is what the link is at now.
+// Status is the link's state at now.
 func (l *Link) Status(now time.Time) Status {
 	switch {
 	case l.Takedown != nil:
@@ -137,10 +135,9 @@ func (l *Link) Status(now time.Time) Status {
 // lastSeq is the greatest cursor that a caller can name.
 const lastSeq = 1<<53 - 1
 
-// ID names the link at a place in an account's list: a hash of the account, then
-// the place, counted down. So the ids of an account, in their order, are its list,
-// newest first, and a range of document names needs no index of its own. Like every
-// id it has 22 characters of base62.
+// ID is the id of the link at a place in an account's list: a hash of the account, then
+// the place, counted down. So the ids of an account in order are its list, newest first,
+// and a range of it needs no index. Like every id it has 22 characters of base62.
 func ID(accountID string, seq int64) string {
 	const places = 9 // 62^9 is more than lastSeq
 	id := []byte(accountPrefix(accountID) + "000000000")
@@ -150,17 +147,17 @@ func ID(accountID string, seq int64) string {
 	return string(id)
 }
 
-// accountPrefix begins the ids of all links of an account. 77 bits of a hash keep
-// accounts apart.
+// accountPrefix is the start of the ids of all links of an account. 77 bits of a hash
+// keep accounts apart.
 func accountPrefix(accountID string) string {
 	return identity.IDFrom("lnk", accountID)[:len("lnk_")+13]
 }
 
-// IDsBelow are the bounds, both excluded, of the ids of the account's links whose
-// place is below one of the list; [Top] asks for all.
+// IDsBelow returns the bounds, both excluded, of the ids of the account's links that come
+// below the place before in the list; [Top] means all links.
 func IDsBelow(accountID string, before int64) (low, high string) {
 	low = accountPrefix(accountID)
-	high = low + "~" // behind every character of an id
+	high = low + "~" // after every character of an id
 	if before != Top {
 		low = ID(accountID, min(before, lastSeq))
 	}
@@ -179,20 +176,21 @@ type Draft struct {
 	ExternalID  string
 	Archived    bool
 
-	// Of a link that comes from elsewhere: its clicks there, and when it was made,
-	// which may be unknown.
+	// For an imported link: its clicks elsewhere, and when it was made; zero if
+	// unknown.
 	ImportedClicks *int64
 	CreatedAt      time.Time
 
 	// Ready is called with the link as it will be, before each commit that would make it.
-	// [Service.CreateAll] needs none.
+	// [Service.CreateAll] does not need it.
 	Ready func(*Link) error
 }
 
-// Patch is changes to what an owner may change of a link.
+// Patch is a list of changes to the fields that an owner may change.
 type Patch []func(*Link)
 
-// apply is the link with the changes; one that is set to what it was counts as edited.
+// apply returns the link with the changes. Setting a field to its old value counts as an
+// edit.
 func (p Patch) apply(l Link, now time.Time) *Link {
 	for _, change := range p {
 		change(&l)
@@ -205,7 +203,7 @@ func (p Patch) apply(l Link, now time.Time) *Link {
 // Target is all that a redirect needs to know of a link.
 type Target struct {
 	LinkID string
-	// AccountID is whose link it is: the link of a suspended account redirects nobody.
+	// AccountID is the owner: links of a suspended account do not redirect.
 	AccountID string
 	TakenDown bool
 	Slug      Slug
@@ -217,7 +215,7 @@ type Target struct {
 // MetaTags are a link's Open Graph tags, ready to be written into a page.
 type MetaTags struct{ Title, Description, Image string }
 
-// Status is what the target is at now.
+// Status is the target's state at now.
 func (t *Target) Status(now time.Time) Status {
 	switch {
 	case t.TakenDown:

@@ -80,8 +80,8 @@ func ParseSlug(text string, onDefaultHost bool) (Slug, *apierr.Detail) {
 	return Slug(text), nil
 }
 
-// LookupSlug is the folded form of a path segment, false when no link can have
-// it, so that a scan of nonsense reaches no store.
+// LookupSlug is the folded form of a path segment. ok is false if no link can have it, so
+// that a scan of nonsense does not reach the store.
 func LookupSlug(segment []byte) (folded string, ok bool) {
 	if len(segment) == 0 || len(segment) > MaxSlug {
 		return "", false
