@@ -106,6 +106,7 @@ func (s *Service) CollectDevice(ctx context.Context, code, secret identity.Key) 
 		}
 		return nil
 	}
+	// Read before the transaction too: the member who approved is the actor of its events.
 	if err := read(s.store.Look(ctx)); err != nil {
 		return account.Key{}, err
 	}

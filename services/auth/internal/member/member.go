@@ -140,7 +140,7 @@ type Session struct {
 	Bound bool
 	// Until is when the provider's confirmation ends, for a member by group; zero: none.
 	Until time.Time
-	// Told is a sign-in link that was used before this session, which tells the member.
+	// Told is the use of a sign-in link before this session, which shows it to the member.
 	Told      LinkUse
 	Client    string // the browser, as it calls itself
 	CreatedAt time.Time

@@ -119,7 +119,8 @@ func (s *Store) Erase(ctx context.Context, id string, at time.Time) error {
 const purgeBatch = 400
 
 // forgetPeople erases how the people of an account sign in: its members, and removed
-// members who were signed in recently. People in another account keep their ways.
+// members who were signed in recently. People who are in another account too keep their
+// ways to sign in.
 func (s *Store) forgetPeople(ctx context.Context, accountID string) error {
 	mine, err := s.look(ctx).Members(accountID)
 	if err != nil {
@@ -223,7 +224,7 @@ func (s *Store) Takedowns(ctx context.Context, after string, limit int) (page []
 	return page, next, err
 }
 
-// UnsettledTakedowns lists takedowns that were made or lifted and the holder may not know.
+// UnsettledTakedowns lists takedowns with a change that the holder may not know of.
 func (s *Store) UnsettledTakedowns(ctx context.Context, limit int) ([]tenancy.Takedown, error) {
 	return many(s.look(ctx), takedowns, s.where(takedowns.collection, "pending", true).Limit(limit))
 }

@@ -118,7 +118,7 @@ func (s *Service) Claim(ctx context.Context, d *Domain, limit int) error {
 }
 
 // CheckRoom returns QUOTA_EXCEEDED if the account has all the domains it may have. It
-// lets a full account get 403 whatever its body is. The claim's transaction checks
+// lets a full account get 403 for any request body. The claim's transaction checks
 // again; only that check holds under concurrency.
 func (s *Service) CheckRoom(ctx context.Context, p *identity.Principal) error {
 	if p.Quotas.Domains <= 0 {

@@ -8,7 +8,7 @@ import (
 // name for a custom domain, and [AccountKey].
 
 // AccountKey names an account whose state has changed. A slug's key has a bar and
-// a host name has no @, so the three never meet.
+// a host name has no @, so the three kinds never collide.
 func AccountKey(accountID string) string { return "@" + accountID }
 
 // everything stands for all keys, when there are too many to name.

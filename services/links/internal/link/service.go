@@ -29,8 +29,8 @@ type Store interface {
 	Tags(ctx context.Context, accountID, q, after string, limit int) (page []string, next string, err error)
 	// RemoveStats removes all statistics of links.
 	RemoveStats(ctx context.Context, linkIDs []string) error
-	// Days reads at most limit days of a link that have clicks, oldest first, starting
-	// behind the day after, and reports whether more follow.
+	// Days reads days of a link that have clicks and are later than after, oldest first
+	// and at most limit, and reports whether more follow.
 	Days(ctx context.Context, linkID string, after Day, limit int) (page []DayStats, more bool, err error)
 	// Count counts the account's links.
 	Count(ctx context.Context, accountID string) (int, error)
@@ -113,8 +113,7 @@ func (s *Service) List(ctx context.Context, q Query) (page []*Link, more bool, e
 	return s.opt.Store.List(ctx, q)
 }
 
-// Days reads days of a link that have clicks, oldest first, starting behind the day
-// after.
+// Days reads days of a link that have clicks and are later than after, oldest first.
 func (s *Service) Days(ctx context.Context, linkID string, after Day, limit int) (page []DayStats, more bool, err error) {
 	return s.opt.Store.Days(ctx, linkID, after, limit)
 }
@@ -125,7 +124,7 @@ func (s *Service) Stats(ctx context.Context, linkID string, first, last Day) (St
 }
 
 // CheckRoom returns QUOTA_EXCEEDED if the account has all the links it may have. It lets
-// a full account get 403 whatever its body is. The create's transaction checks again;
+// a full account get 403 for any request body. The create's transaction checks again;
 // only that check holds under concurrency.
 func (s *Service) CheckRoom(ctx context.Context, p *identity.Principal) error {
 	if p.Quotas.Links <= 0 {

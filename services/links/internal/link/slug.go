@@ -66,7 +66,7 @@ func (r *SlugRecord) FreeFor(accountID string, now time.Time) bool {
 func ParseSlug(text string, onDefaultHost bool) (Slug, *apierr.Detail) {
 	switch {
 	case text == "":
-		return "", &apierr.Detail{Code: apierr.InvalidFormat, Message: "Leave the slug out to have one drawn, or name one.", Min: 1}
+		return "", &apierr.Detail{Code: apierr.InvalidFormat, Message: "Leave the slug out to have one generated, or name one.", Min: 1}
 	case len(text) > MaxSlug && slugForm.MatchString(text):
 		return "", &apierr.Detail{Code: apierr.TooLong, Message: "Use at most 100 characters.", Max: MaxSlug}
 	case !slugForm.MatchString(text):

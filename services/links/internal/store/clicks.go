@@ -339,6 +339,7 @@ func (c *Counts) finishPiece(ctx context.Context, id string, size int, gone map[
 		return c.putRest(tx, id, rest)
 	})
 	switch {
+	// A missing link fails the whole commit. Find out which are missing, and try without them.
 	case errors.Is(err, firestoredb.ErrNotFound) && len(gone) < len(piece):
 		missing, lookErr := c.missing(ctx, piece)
 		if lookErr != nil {

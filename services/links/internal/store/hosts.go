@@ -73,7 +73,7 @@ func (m *hostMemory) bound(t *link.Tally) {
 		switch {
 		case host == "" || slices.Contains(hosts, sum):
 		case len(hosts) < maxReferrers:
-			// Before the commit. If that fails, this day has one place less, until memory is cleared.
+			// Added before the commit. If that fails, this day has one place less until the memory is cleared.
 			hosts = append(hosts, sum)
 		default:
 			delete(t.Referrers, host)
