@@ -15,9 +15,9 @@ import (
 	"github.com/linkreel/linkreel/services/auth/internal/store"
 )
 
-// Bootstrap makes an account with one key that may do everything, and returns
-// the account's id and the key. It needs Firestore only, so an operator can use
-// it before anything else runs.
+// Bootstrap makes an account with one key that has every scope, and returns the
+// account's id and the key. It needs only Firestore, so an operator can use it
+// before anything else runs.
 func Bootstrap(ctx context.Context, db *firestoredb.DB, name string, plan identity.Plan) (accountID string, key identity.Key, err error) {
 	accounts := account.NewService(open(db), nil, nil)
 	made, err := accounts.Create(ctx, name, plan)
@@ -34,9 +34,9 @@ func Bootstrap(ctx context.Context, db *firestoredb.DB, name string, plan identi
 	return made.ID, key, nil
 }
 
-// EnsureDemo gives a key that works for a demonstration account of the plan: the
-// one in secret, if it still does, or that of a new account. The caller keeps
-// what is returned for the next time.
+// EnsureDemo returns a working key of a demonstration account on the plan: secret
+// if it still works, else the key of a new account. The caller stores the result
+// and passes it the next time.
 func EnsureDemo(ctx context.Context, db *firestoredb.DB, plan identity.Plan, secret string) (string, error) {
 	if key, err := identity.ParseKey(secret, identity.KeyPrefix, identity.SessionPrefix); err == nil {
 		works, err := works(ctx, db, key, plan)
@@ -54,7 +54,7 @@ func EnsureDemo(ctx context.Context, db *firestoredb.DB, plan identity.Plan, sec
 	return key.Secret(), nil
 }
 
-// works reports whether key may do everything on an account of exactly plan.
+// works reports whether key has every scope on an account of exactly this plan.
 func works(ctx context.Context, db *firestoredb.DB, key identity.Key, plan identity.Plan) (bool, error) {
 	c, err := open(db).Credential(ctx, key.Hash())
 	if errors.Is(err, account.ErrNoKey) {
@@ -64,9 +64,9 @@ func works(ctx context.Context, db *firestoredb.DB, key identity.Key, plan ident
 		c.Account.Plan == plan && !c.Account.Suspended, err
 }
 
-// open is a store whose events wait for the events service to find them: there is
-// no Redis to wake it with. Nor is there anybody to notify: a new account is in no
-// replica's memory.
+// open returns a store without Redis. Nothing wakes the events service, which finds
+// the new events by itself. No replica has to be notified, because none has a new
+// account in memory.
 func open(db *firestoredb.DB) *store.Store {
 	return store.New(record.Open(db, record.Options{Outbox: outbox.New(db, nil, nil)}), api.Shown)
 }

@@ -1,8 +1,7 @@
-// Package auth is the service that knows accounts and API keys. It answers the
-// public routes on accounts and keys, the operator's, and the other services'
-// question whose key this is; and since everything on the base address that
-// belongs to no other service comes to it, it serves the documentation and the
-// 404s too.
+// Package auth is the service for accounts, their members and API keys. It serves the
+// public routes for them and the operator's routes, and verifies keys for the other
+// services. It also gets every request to the base address that belongs to no other
+// service, so it serves the documentation and the 404s too.
 package auth
 
 import (
@@ -183,7 +182,7 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 	return svc, nil
 }
 
-// tokens are those of the services that call, and that auth calls.
+// tokens are those of the services that call auth or that auth calls.
 func (c Config) tokens() map[peer.Service]string {
 	return map[peer.Service]string{
 		peer.Links: cmp.Or(c.LinksToken, c.InternalToken), peer.Videos: cmp.Or(c.VideosToken, c.InternalToken),
@@ -194,8 +193,8 @@ func (c Config) tokens() map[peer.Service]string {
 // holders are the services that keep accounts' records.
 func (c Config) holders() []tenancy.Holder {
 	var all []tenancy.Holder
-	// Events last: while links and videos erase they may still write events, and an
-	// erasure asks the holders in this order whether they have ended.
+	// Events last: links and videos may still write events while they erase, and an
+	// erasure asks the holders in this order whether they have finished.
 	for _, at := range []struct {
 		name      peer.Service
 		kind, url string
@@ -207,7 +206,7 @@ func (c Config) holders() []tenancy.Holder {
 	return all
 }
 
-// people makes what knows members and signs them in.
+// people makes the routes for members and for signing in.
 func (c Config) people(kept *store.Store, client *apikey.Client, rdb redis.UniversalClient) (api.People, api.SignIn, error) {
 	now := c.Now
 	groups, err := c.OIDC.groups()

@@ -15,7 +15,7 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
-// certificates makes what serves the TLS listener.
+// certificates makes the service behind the TLS listener.
 func (b *building) certificates() (*certificate.Service, error) {
 	c := b.Config
 	if c.CertificateKey == "" {
@@ -39,8 +39,8 @@ func (b *building) certificates() (*certificate.Service, error) {
 		PerHour: c.ACMEOrdersPerHour,
 		Owner:   b.memory.Owner,
 		Own:     func(host string) bool { return slices.Contains(own, host) },
-		// One budget: a network that asks for unknown names by TLS spends what it would
-		// spend on unknown links.
+		// One budget: unknown names in TLS handshakes and unknown links count against the
+		// same one.
 		Misses: b.misses, Now: c.Now,
 	}), nil
 }
@@ -54,7 +54,7 @@ func (c Config) challenges(certificates *certificate.Service, next fasthttp.Requ
 		token, asked := bytes.CutPrefix(ctx.Request.Header.RequestURI(), challengePath)
 		if asked && ctx.IsGet() {
 			host := link.ParseHost(string(ctx.Request.Header.Host())).Name
-			// fasthttp's own context ends with the server only. Answer brings a deadline.
+			// fasthttp's own context ends only with the server. Answer sets a deadline.
 			if answer, ok := certificates.Answer(context.Background(), host, string(token), c.client(ctx)); ok {
 				ctx.SetContentType("text/plain")
 				ctx.SetBodyString(answer)

@@ -107,7 +107,7 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 	b := &building{Config: cfg, svc: svc}
 	for _, part := range []func(context.Context) error{
 		b.openStores,  // Firestore, Redis, auth's keys
-		b.openMemory,  // what replicas remember of links and domains, and how they learn of changes
+		b.openMemory,  // what replicas cache of links and domains, and how they learn of changes
 		b.openClicks,  // the log of visits, and its counting
 		b.openRecords, // links and domains
 		b.makeServices,
@@ -121,7 +121,7 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 	return svc, nil
 }
 
-// building is the service while it is made: what one part makes, those after it use.
+// building is the service while it is made. Each part uses what the parts before it made.
 type building struct {
 	Config
 	svc         *boot.Service
@@ -158,7 +158,7 @@ func (b *building) openStores(ctx context.Context) (err error) {
 	}
 	b.stores.Await()
 	if b.clicksRedis = b.Redis; b.ClicksRedisURL != "" {
-		// A Redis without a password refuses to be given another one's.
+		// A Redis without a password refuses connections that send the other one's.
 		b.clicksRedis.URL, b.clicksRedis.Password = b.ClicksRedisURL, b.ClicksRedisPassword
 	}
 	b.auth, _, err = b.stores.Keys(b.Auth)
@@ -187,7 +187,7 @@ func (b *building) openClicks(context.Context) (err error) {
 		return err
 	}
 	b.loop("click log", b.log.Run)
-	// Warm redirects work without it, as without everything else that is awaited.
+	// Warm redirects work without Redis, as without the other dependencies that are awaited.
 	b.svc.WarmUp = append(b.svc.WarmUp, boot.Call{To: "Redis, for clicks", Do: b.log.Ping})
 	b.loop("announcer", b.announcer.Run)
 	if !b.Flush {
@@ -198,7 +198,7 @@ func (b *building) openClicks(context.Context) (err error) {
 	if b.ClicksRedisURL == "" {
 		return nil
 	}
-	// What waits where clicks were before they had a Redis of their own.
+	// Count what still waits in the main Redis from before ClicksRedisURL was set.
 	former, err := clicks.OpenPatient(b.Redis, 0)
 	if err != nil {
 		return err
@@ -321,8 +321,8 @@ func (b *building) country() (lookup func(*fasthttp.RequestCtx) string, err erro
 // client is the address of a visitor, for the budget of misses only.
 func (c Config) client(ctx *fasthttp.RequestCtx) netip.Addr { return c.proxiesOf(ctx).Client(ctx) }
 
-// proxiesOf are the proxies in front of the request's listener. Visitors reach the
-// TLS listener by themselves: what they write in X-Forwarded-For is their own.
+// proxiesOf are the proxies in front of the request's listener. Visitors reach the TLS
+// listener directly, so their X-Forwarded-For must not be believed.
 func (c Config) proxiesOf(ctx *fasthttp.RequestCtx) httpserver.Proxies {
 	if ctx.IsTLS() {
 		return httpserver.Proxies{}

@@ -1,9 +1,9 @@
-// Package account knows who may use Linkreel and with which keys: the rules on
-// accounts, plans and API keys, without a word on how they are asked for or kept.
+// Package account has the rules for accounts, plans and API keys. It knows neither
+// the HTTP API nor the database.
 //
-// Its one deep promise is in [Service]: when a call that takes authority away
-// (revoke, roll, a lower plan, a suspension) has returned, the change is
-// committed and every replica has been told.
+// [Service] promises: when a call that takes authority away (revoke, roll, a lower
+// plan, a suspension) returns, the change is committed and every replica has been
+// told.
 package account
 
 import (
@@ -19,7 +19,7 @@ import (
 // MaxActiveKeys is how many keys of an account can be in use at once.
 const MaxActiveKeys = 100
 
-// Account owns everything else.
+// Account is the owner of every other record.
 type Account struct {
 	ID        string
 	Name      string
@@ -36,8 +36,8 @@ type Account struct {
 	// Limits are the operator's exceptions from what the plan allows.
 	Limits Limits
 
-	// Version grows with each change of what the account or a key of it may do,
-	// in the same commit. Replicas compare it to know a record that is out of date.
+	// Version rises in the same commit as any change of what the account or one of its
+	// keys may do. Replicas compare it to recognise a stale record.
 	Version int64
 }
 
@@ -52,16 +52,16 @@ func (a Account) State() tenant.State {
 	return tenant.Active
 }
 
-// Matches reports whether the account's name or id has q in it, whatever the case.
+// Matches reports whether the account's name or id contains q, ignoring case.
 func (a Account) Matches(q string) bool {
 	q = strings.ToLower(q)
 	return strings.Contains(strings.ToLower(a.Name), q) || strings.Contains(strings.ToLower(a.ID), q)
 }
 
-// Limits bound what an account may have. A zero is what the plan allows.
+// Limits are an account's own quotas. A zero field means the plan's quota.
 type Limits struct{ Links, Videos, Domains, StoredBytes int64 }
 
-// Over gives the limits in force over those of the plan.
+// Over returns the limits in force: l where it is set, else the plan's.
 func (l Limits) Over(plan identity.Quotas) identity.Quotas {
 	return identity.Quotas{
 		Links: cmp.Or(int(l.Links), plan.Links), Videos: cmp.Or(int(l.Videos), plan.Videos),
@@ -69,7 +69,7 @@ func (l Limits) Over(plan identity.Quotas) identity.Quotas {
 	}
 }
 
-// Change is an operator's edit of an account; nil fields stay.
+// Change is an operator's edit of an account; nil fields stay unchanged.
 type Change struct {
 	Name      *string
 	Plan      *identity.Plan
@@ -100,12 +100,12 @@ type Key struct {
 	AccountID string
 	Hash      string // names the key's record; see [identity.Key.Hash]
 	Name      string
-	Prefix    string // what may be shown of the start
-	Last4     string // and of the end
+	Prefix    string // the start, which may be shown
+	Last4     string // the end, which may be shown
 	Scopes    identity.ScopeSet
 
 	// MadeBy is the member who made the key, directly or through a key of theirs.
-	// Their role bounds it; "" is a key that no member made.
+	// Their role limits the key. "" means that no member made it.
 	MadeBy string
 
 	CreatedAt  time.Time
@@ -119,7 +119,7 @@ func (k Key) Active(now time.Time) bool {
 	return k.RevokedAt.IsZero() && (k.ExpiresAt.IsZero() || now.Before(k.ExpiresAt))
 }
 
-// endsBy gives the key with an end no later than t.
+// endsBy returns the key with an expiry no later than t.
 func (k Key) endsBy(t time.Time) Key {
 	if k.ExpiresAt.IsZero() || t.Before(k.ExpiresAt) {
 		k.ExpiresAt = t
@@ -127,13 +127,13 @@ func (k Key) endsBy(t time.Time) Key {
 	return k
 }
 
-// Credential is a key, or a session in the form of one, with what bounds it, as
-// all were at one instant.
+// Credential is a key, or a session in the form of a key, with the account and the
+// member that limit it. All were read at one instant.
 type Credential struct {
 	Key     Key
 	Account Account
 	Session bool
-	Member  Member // who is signed in, or made the key; zero: no member
+	Member  Member // of the session, or the maker of the key; zero: none
 }
 
 // Member is the member whose role bounds a key or a session.
@@ -157,8 +157,8 @@ type Usage struct {
 	StoredBytes            int64
 }
 
-// ErrNoAccount and ErrNoKey are the answers for what is not there and for what
-// belongs to somebody else alike.
+// ErrNoAccount and ErrNoKey do not tell a missing record from one that belongs to
+// somebody else.
 var (
 	ErrNoAccount = apierr.New(apierr.NotFound, "There is no account with this id.")
 	ErrNoKey     = apierr.New(apierr.NotFound, "There is no key with this id.")

@@ -10,27 +10,27 @@ import (
 	"github.com/linkreel/linkreel/libs/identity"
 )
 
-// Store remembers accounts and keys.
+// Store keeps accounts and keys.
 type Store interface {
 	// Account finds an account; ErrNoAccount if there is none.
 	Account(ctx context.Context, id string) (Account, error)
-	// Key finds a key of an account by its public id; ErrNoKey if there is none. "" as
-	// the account is any.
+	// Key finds a key of an account by its public id; ErrNoKey if there is none. An empty
+	// accountID means any account.
 	Key(ctx context.Context, accountID, id string) (Key, error)
-	// Keys lists an account's keys, newest first: all that are in use, and of
-	// the others the newest.
+	// Keys lists an account's keys, newest first: every key in use, and the newest
+	// of the others.
 	Keys(ctx context.Context, accountID string) ([]Key, error)
 	// Usage counts an account's records in all services.
 	Usage(ctx context.Context, accountID string) (Usage, error)
-	// Atomically makes one change: what fn read still holds when it commits. fn may run
-	// several times, and has no other effect than by tx. Once Atomically has returned,
-	// every replica goes by the change.
+	// Atomically makes one change: what fn read still holds at the commit. fn may run
+	// several times, so it must act only through tx. When Atomically returns, every
+	// replica applies the change.
 	Atomically(ctx context.Context, what string, fn func(tx Tx) error) error
 }
 
-// Tx is one atomic change. Its writes come at the end, and no read sees one. Each write
-// takes the event that it is, or [events.Quiet]; the event is in the same commit, and in
-// the log.
+// Tx is one atomic change. It writes only at the commit, so no read sees its writes. Each
+// write names its event, or [events.Quiet] for none. The event is written in the same
+// commit, and logged.
 type Tx interface {
 	Account(id string) (Account, error)
 	Key(accountID, id string) (Key, error)
@@ -38,19 +38,19 @@ type Tx interface {
 	// InUse lists the account's keys that are not revoked. It may retire expired
 	// ones, which it leaves out.
 	InUse(accountID string, now time.Time) ([]Key, error)
-	// Room is for how many of n more records of a kind the account has room below most,
-	// where count counts what it has. It is asked once in a change; see libs/quota.
+	// Room returns how many of n more records of a kind fit below most. count counts the
+	// records that the account has. A change calls Room at most once; see libs/quota.
 	Room(kind, accountID string, most, n int, count func() (int, error)) (int, error)
 	// Role is the role of a member of the account now; "" if there is no such
 	// member.
 	Role(accountID, memberID string) (identity.Role, error)
 
 	AddAccount(a Account)
-	// PutAccount writes an account that this change has read, under a higher version,
-	// which it sets in a too.
+	// PutAccount writes an account that this change has read. It raises the version, in a
+	// too.
 	PutAccount(a *Account, what events.Type)
-	// Add, Put and Remove write a record: a [Key], or one of package member. Of a key, and
-	// of a session, Put writes only when it ends.
+	// Add, Put and Remove write a record: a [Key], or one of package member. For a key or a
+	// session, Put writes only the time at which it ends.
 	Add(record any, what events.Type)
 	Put(record any, what events.Type)
 	Remove(record any, what events.Type)
@@ -58,11 +58,11 @@ type Tx interface {
 	Tell(what events.Type, object string, record any)
 
 	// Authority says that a key or a member of the account may do less from now on: the
-	// account's version rises, and every replica is told. A new key needs it not: it
-	// takes nothing away from anybody.
+	// account's version rises, and every replica is told. A new key does not need it,
+	// because it takes nothing away from anybody.
 	Authority(accountID string) error
-	// Again tells every replica the version as it is. It is for a change that is in place
-	// already: the try that made it may have died before it told them.
+	// Again tells every replica the current version. Call it when the change is already in
+	// place: the try that made it may have died before it told them.
 	Again(accountID string) error
 }
 
@@ -73,8 +73,9 @@ type Service struct {
 	now    func() time.Time
 }
 
-// NewService makes a service. settle returns once every service that keeps records of
-// an account goes by its state; nil: there is none. A nil now is the system's clock.
+// NewService makes a service. settle returns once every service with records of an
+// account applies its state; nil: there is no such service. A nil now is the system's
+// clock.
 func NewService(store Store, settle func(context.Context, Account) error, now func() time.Time) *Service {
 	if now == nil {
 		now = time.Now
@@ -102,10 +103,10 @@ func (s *Service) Account(ctx context.Context, id string) (Account, error) {
 // Usage counts an account's records.
 func (s *Service) Usage(ctx context.Context, id string) (Usage, error) { return s.store.Usage(ctx, id) }
 
-// Change edits an account. When it has returned, every replica judges by the new
-// plan and suspension, and redirects and share pages follow the suspension. If a
-// service that keeps records cannot be reached, the change is committed all the same,
-// and the error is UNAVAILABLE. A repeated call finishes the work, and so does time.
+// Change edits an account. When it returns, every replica applies the new plan and
+// suspension, and redirects and share pages follow the suspension. If a service with
+// records cannot be reached, the change is committed but the error is UNAVAILABLE. A
+// repeated call finishes the work. Otherwise a background loop does.
 func (s *Service) Change(ctx context.Context, id string, c Change) (Account, error) {
 	var after Account
 	err := s.store.Atomically(ctx, "change account", func(tx Tx) error {
@@ -119,7 +120,7 @@ func (s *Service) Change(ctx context.Context, id string, c Change) (Account, err
 		if after = before.with(c); after == before {
 			return tx.Again(id)
 		}
-		// In the same commit, so that a crash before the other services are told is noticed.
+		// Set in the same commit, so after a crash the other services are still told.
 		after.Pending = after.Pending || after.Suspended != before.Suspended
 		tx.PutAccount(&after, events.AccountChanged)
 		return nil
@@ -127,8 +128,8 @@ func (s *Service) Change(ctx context.Context, id string, c Change) (Account, err
 	if err != nil {
 		return Account{}, err
 	}
-	// A stated suspension is told even when nothing changed: the operator who
-	// repeats the call wants to know that it holds.
+	// A request that sets suspended is passed on even when nothing changed: an operator
+	// who repeats the call wants to know that it holds.
 	if c.Suspended != nil || after.Pending {
 		if err := s.settle(ctx, after); err != nil {
 			return Account{}, &apierr.Error{
@@ -141,8 +142,8 @@ func (s *Service) Change(ctx context.Context, id string, c Change) (Account, err
 	return after, nil
 }
 
-// NewKey asks for a key. The caller draws its secret, so that a repeated request
-// can draw the same one.
+// NewKey is a request for a key. The caller generates the secret, so a repeated
+// request can generate the same one.
 type NewKey struct {
 	ID        string
 	Key       identity.Key
@@ -152,8 +153,8 @@ type NewKey struct {
 	ExpiresAt time.Time
 	At        time.Time // creation time; zero: now
 
-	// By is the key that asks; nil when the operator does. Its authority bounds
-	// the new key's: in scopes, and in time.
+	// By is the calling key or session; nil for the operator. It limits the scopes and
+	// the lifetime of the new key.
 	By *identity.Principal
 }
 
@@ -164,8 +165,8 @@ func (n NewKey) key() Key {
 	}
 }
 
-// CreateKey makes a key. Asked again with the same ID and secret it finds the
-// key it made.
+// CreateKey makes a key. A repeated call with the same ID and secret returns the
+// key that the first one made.
 func (s *Service) CreateKey(ctx context.Context, n NewKey) (made Key, err error) {
 	if n.At.IsZero() {
 		n.At = s.now()
@@ -202,17 +203,17 @@ func (s *Service) CreateKey(ctx context.Context, n NewKey) (made Key, err error)
 }
 
 // Giver is what a calling key or session may hand on at the moment of the commit. The
-// principal of the request is some seconds old, and what is made while its maker is
-// being removed must not survive them.
+// request's principal may be some seconds old, and a key made while its maker is being
+// removed must not outlive the removal.
 type Giver struct {
 	Scopes identity.ScopeSet
 	Role   identity.Role // of the member; "" where there is none
-	member string        // who answers for what is made
-	end    time.Time     // of the key; zero: none
+	member string        // recorded as the maker
+	end    time.Time     // of the calling key; zero: none
 }
 
-// GiverNow finds what the caller may hand on now. It refuses a key that was revoked, and
-// what a member who is gone has left.
+// GiverNow finds what the caller may hand on now. It refuses a revoked key, and a key or
+// session of a removed member.
 func GiverNow(tx Tx, by *identity.Principal, now time.Time) (Giver, error) {
 	g := Giver{member: by.MemberID}
 	if !by.Session {
@@ -235,8 +236,8 @@ func GiverNow(tx Tx, by *identity.Principal, now time.Time) (Giver, error) {
 	if g.Role == "" {
 		return Giver{}, apierr.New(apierr.APIKeyRevoked, "The member behind this key or session was removed.")
 	}
-	// The scopes of a session's principal are those of the role when it was read. Only the role
-	// as it is now counts.
+	// A session's principal has the scopes that the role had when it was read. Only the
+	// current role counts.
 	if by.Session {
 		g.Scopes = g.Role.Scopes()
 	} else {
@@ -245,8 +246,9 @@ func GiverNow(tx Tx, by *identity.Principal, now time.Time) (Giver, error) {
 	return g, nil
 }
 
-// bound keeps a key from having more scopes, or a longer life, than what made it.
-// A session's own end is no bound: the member's role is, for as long as it lasts.
+// bound keeps a key from having more scopes, or living longer, than the key or session
+// that makes it. A session's expiry does not limit the key: the member's role does, for
+// as long as they have it.
 func (g Giver) bound(k Key) (Key, error) {
 	if err := MayGive(g.Scopes, k.Scopes); err != nil {
 		return Key{}, err
@@ -270,7 +272,7 @@ func (g Giver) bound(k Key) (Key, error) {
 var ErrErasing = apierr.New(apierr.AccountDeleting, "The account is being erased.")
 
 // Staying refuses an account that is being erased. Erasure removes keys and people before
-// the account itself, so what is added meanwhile could be left.
+// the account itself, so a record added meanwhile could be left behind.
 func Staying(tx Tx, id string) error {
 	a, err := tx.Account(id)
 	if err == nil && a.Deleting {
@@ -293,7 +295,7 @@ func existing(tx Tx, k Key) (*Key, error) {
 	return &found, nil
 }
 
-// Room refuses n more keys in use when the account has no room for them.
+// Room refuses n more active keys when the account has no room for them.
 func Room(tx Tx, k Key, n int, now time.Time) error {
 	if !k.Active(now) {
 		return nil
@@ -311,8 +313,8 @@ func Room(tx Tx, k Key, n int, now time.Time) error {
 	return nil
 }
 
-// Key finds a key of the account. An empty accountID is the operator's, who sees
-// any key.
+// Key finds a key of the account. An empty accountID means any account; only the
+// operator passes it.
 func (s *Service) Key(ctx context.Context, accountID, id string) (Key, error) {
 	return s.store.Key(ctx, accountID, id)
 }
@@ -322,9 +324,9 @@ func (s *Service) Keys(ctx context.Context, accountID string) ([]Key, error) {
 	return s.store.Keys(ctx, accountID)
 }
 
-// Revoke ends a key for good; twice is no error. An empty accountID is the
-// operator's, who may revoke any key. When Revoke has returned, no replica
-// accepts the key.
+// Revoke ends a key for good. Revoking it again is no error. An empty accountID means
+// any account; only the operator passes it. When Revoke returns, no replica accepts
+// the key.
 func (s *Service) Revoke(ctx context.Context, accountID, id string) error {
 	return s.store.Atomically(ctx, "revoke key", func(tx Tx) error {
 		k, err := tx.Key(accountID, id)
@@ -340,8 +342,8 @@ func (s *Service) Revoke(ctx context.Context, accountID, id string) error {
 	})
 }
 
-// Roll replaces the key id by n, which takes over its name, scopes and end. The
-// old key goes on for overlap, or ends at once when that is zero.
+// Roll replaces the key id with n, which takes over its name, scopes and expiry. The
+// old key keeps working for overlap, or ends at once if overlap is zero.
 func (s *Service) Roll(ctx context.Context, id string, overlap time.Duration, n NewKey) (made Key, err error) {
 	err = s.store.Atomically(ctx, "roll key", func(tx Tx) error {
 		old, err := tx.Key(n.AccountID, id)
@@ -351,7 +353,7 @@ func (s *Service) Roll(ctx context.Context, id string, overlap time.Duration, n 
 		n.Name, n.Scopes, n.ExpiresAt = old.Name, old.Scopes, old.ExpiresAt
 		made = n.key()
 		made.MadeBy = old.MadeBy
-		// Before the key that asks is judged: the first try of this request may have
+		// Before the calling key is checked: the first try of this request may have
 		// revoked it.
 		found, err := existing(tx, made)
 		if err != nil {
@@ -366,8 +368,8 @@ func (s *Service) Roll(ctx context.Context, id string, overlap time.Duration, n 
 			if err != nil {
 				return err
 			}
-			// The caller learns the successor's secret, so it ends when the caller's
-			// own key does, though the old one would have lived longer.
+			// The caller learns the new secret, so the new key ends with the caller's own
+			// key, even if the old one would have lived longer.
 			if !g.end.IsZero() {
 				made = made.endsBy(g.end)
 			}

@@ -24,12 +24,12 @@ import (
 	"github.com/linkreel/linkreel/services/auth/internal/member"
 )
 
-// People are the routes on members, invitations and devices.
+// People has the routes for members, invitations and devices.
 type People struct {
 	Members *member.Service
-	// BaseURL is where the console is: one-time links point to it.
+	// BaseURL is the address of the console. One-time links point to it.
 	BaseURL string
-	// Tries limits what can be guessed or filled up without a key.
+	// Tries limits requests that could guess codes or fill up storage.
 	Tries *ratelimit.Limiter
 }
 
@@ -106,12 +106,12 @@ func (p People) change(c *fiber.Ctx) error {
 		}
 		if missing != nil || role != found.Role {
 			if err := member.MayGive(by, by.Scopes, role); err != nil {
-				return err // 403 goes before 404 and 400
+				return err // 403 takes precedence over 404 and 400
 			}
 		}
 		change.Role = &role
 	}
-	// Only now: a caller who may not give the role is refused whether or not the member exists.
+	// After the role: a caller who may not give it is refused whether or not the member exists.
 	if missing != nil {
 		return missing
 	}
@@ -168,7 +168,7 @@ func (p People) remove(c *fiber.Ctx) error {
 	return httpapi.NoContent(c)
 }
 
-// signInLinkFor makes a link for a member who cannot sign in by themselves.
+// signInLinkFor makes a link for a member who has no way to sign in.
 func (p People) signInLinkFor(c *fiber.Ctx) error {
 	ctx := c.UserContext()
 	by := identity.FromContext(ctx)
@@ -228,7 +228,7 @@ func (p People) invite(c *fiber.Ctx) error {
 	role, bad := identity.ParseRole(body.Role)
 	if bad == nil {
 		if err := member.MayGive(by, by.Scopes, role); err != nil {
-			return err // 403 goes before 400
+			return err // 403 takes precedence over 400
 		}
 	}
 	if err := fields.Err(); err != nil {
@@ -266,7 +266,7 @@ func (p People) revokeInvitation(c *fiber.Ctx) error {
 func (p People) signInLink(c *fiber.Ctx) error {
 	ctx := events.AsOperator(c.UserContext())
 	if _, err := p.Members.AccountName(ctx, c.Params("id")); err != nil {
-		return err // 404 goes before 400
+		return err // 404 takes precedence over 400
 	}
 	var body wire.SignInLinkCreate
 	fields, err := httpapi.Decode(c, &body)
@@ -289,7 +289,7 @@ func (p People) signInLink(c *fiber.Ctx) error {
 	})
 }
 
-// oneOf judges a body that does not name a member alone.
+// oneOf checks a body that does not just name an existing member.
 func oneOf(fields *httpapi.Fields, memberID, name, role string) {
 	if memberID != "" {
 		fields.Add(
@@ -311,9 +311,9 @@ func oneOf(fields *httpapi.Fields, memberID, name, role string) {
 	}
 }
 
-// Limits on what needs no key.
+// Limits on requests without a key.
 const (
-	deviceStarts = 10 // a minute and network
+	deviceStarts = 10 // per minute and network
 	devicePolls  = 90
 	pollSeconds  = 3
 )
@@ -340,7 +340,7 @@ func (p People) startDevice(c *fiber.Ctx, from netip.Addr) error {
 	if err := fields.Err(); err != nil {
 		return err
 	}
-	// Only now: a request that is refused for its form stores nothing, so it is no try.
+	// Counted only now: a malformed request stores nothing, so it does not count as a try.
 	if err := p.try(ctx, "device", from, deviceStarts); err != nil {
 		return err
 	}
@@ -377,7 +377,7 @@ func (p People) collectDevice(c *fiber.Ctx, from netip.Addr) error {
 	if err != nil {
 		return member.ErrNoDevice
 	}
-	// Not derived from the request: the first try uses the code up, so a repeated one gets no key.
+	// Not derived from the request: the first try uses up the code, so a repeated one gets no key.
 	secret := identity.NewKey(rand.Reader)
 	made, err := p.Members.CollectDevice(ctx, code, secret)
 	if err != nil {
@@ -393,10 +393,10 @@ func text(s *string) string {
 	return *s
 }
 
-// secretOf is where a new secret of the request is drawn from. Under an
-// Idempotency-Key a repeated request must answer with the same secret, though no
-// store may hold it: it is derived from the request's nonce, which is stored, and
-// the caller's own key, which is not.
+// secretOf returns the random source for a new secret. With an Idempotency-Key, a
+// repeated request must return the same secret, but no store may hold it. So it is
+// derived from the request's nonce, which is stored, and the caller's own key, which
+// is not.
 func secretOf(c *fiber.Ctx, what string) (io.Reader, error) {
 	origin := identity.OriginFrom(c.UserContext())
 	if c.Get("Idempotency-Key") == "" {

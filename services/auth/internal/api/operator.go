@@ -15,7 +15,7 @@ import (
 )
 
 // Operator adds the routes that only the holder of token may call. They belong
-// on a listener of their own, which no public route leads to.
+// on a separate listener that no public route leads to.
 func Operator(a *httpapi.API, accounts *account.Service, token string) {
 	h := operator{accounts: accounts}
 	add := forOperator(a, token)
@@ -31,8 +31,8 @@ func Operator(a *httpapi.API, accounts *account.Service, token string) {
 	})
 }
 
-// operatorAccount is where the operator's idempotency records are kept. No account
-// has this id.
+// operatorAccount stands for an account's id in the operator's idempotency records.
+// No account has this id.
 const operatorAccount = "operator"
 
 // forOperator adds routes for the holder of the operator's token.
@@ -43,8 +43,8 @@ func forOperator(a *httpapi.API, token string) func(method, path string, handler
 	}
 }
 
-// onlyOperator is for the routes that are no operator's business but show a token
-// of the deployment all the same.
+// onlyOperator makes a public route require token. Unlike [forOperator] it keeps no
+// idempotency records.
 func onlyOperator(token string, handler fiber.Handler) fiber.Handler {
 	return httpapi.OnlyBearer(token, "Send the token as `Authorization: Bearer <token>`.", handler)
 }
@@ -82,7 +82,7 @@ func (h operator) account(c *fiber.Ctx) error {
 
 func (h operator) changeAccount(c *fiber.Ctx) error {
 	ctx := c.UserContext()
-	found, err := h.accounts.Account(ctx, c.Params("id")) // 404 goes before 400
+	found, err := h.accounts.Account(ctx, c.Params("id")) // 404 takes precedence over 400
 	if err != nil {
 		return err
 	}
@@ -122,7 +122,7 @@ func (h operator) changeAccount(c *fiber.Ctx) error {
 	return httpapi.JSON(c, fiber.StatusOK, toOperatorAccount(after, fields.Unknown))
 }
 
-// edit changes limits: an absent one stays, null goes back to the plan's.
+// edit changes limits: an absent one stays unchanged, null restores the plan's.
 func edit(in wire.OwnLimitsUpdate) func(account.Limits) account.Limits {
 	return func(l account.Limits) account.Limits {
 		for _, one := range []struct {
@@ -139,7 +139,7 @@ func edit(in wire.OwnLimitsUpdate) func(account.Limits) account.Limits {
 
 func (h operator) createKey(c *fiber.Ctx) error {
 	ctx := c.UserContext()
-	a, err := h.accounts.Account(ctx, c.Params("id")) // 404 goes before 400
+	a, err := h.accounts.Account(ctx, c.Params("id")) // 404 takes precedence over 400
 	if err != nil {
 		return err
 	}
@@ -170,7 +170,7 @@ func (h operator) revokeKey(c *fiber.Ctx) error {
 	return httpapi.NoContent(c)
 }
 
-// notBlank refuses a name of white space, which would show as nothing.
+// notBlank refuses a name of white space only.
 func notBlank(fields *httpapi.Fields, name string) {
 	if strings.TrimSpace(name) == "" {
 		fields.Add(apierr.Detail{Field: "name", Code: apierr.TooShort, Message: "Give a name.", Min: 1})

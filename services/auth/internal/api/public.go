@@ -1,8 +1,7 @@
-// Package api is how accounts and keys are asked for: the public routes under
-// /api/v1/account and /api/v1/keys, the operator's under /admin/v1, the source
-// behind key verification, and, since auth answers for everything on the base
-// address that belongs to no other service, the documentation, the start page
-// and the 404s.
+// Package api has the HTTP routes of auth: the public ones under /api/v1/account and
+// /api/v1/keys, the operator's under /admin/v1, and the source behind key
+// verification. auth also gets every request to the base address that belongs to no
+// other service, so the documentation, the start page and the 404s are here too.
 package api
 
 import (
@@ -72,11 +71,11 @@ func (h public) createKey(c *fiber.Ctx) error {
 		return err
 	}
 	asked := newKey(fields, &body)
-	// The transaction checks this again, on the key as it is then. Here it decides which of
-	// several refusals the caller sees.
+	// The transaction checks this again, on the key as it is then. Here it only decides which
+	// of several errors the caller sees.
 	if !fields.HasError("scopes") {
 		if err := account.MayGive(p.Scopes, asked.Scopes); err != nil {
-			return err // 403 goes before 400
+			return err // 403 takes precedence over 400
 		}
 	}
 	if err := fields.Err(); err != nil {
@@ -113,7 +112,7 @@ func (h public) revokeKey(c *fiber.Ctx) error {
 func (h public) rollKey(c *fiber.Ctx) error {
 	ctx := c.UserContext()
 	p := identity.FromContext(ctx)
-	old, err := h.accounts.Key(ctx, p.AccountID, c.Params("id")) // 404 goes before 400
+	old, err := h.accounts.Key(ctx, p.AccountID, c.Params("id")) // 404 takes precedence over 400
 	if err != nil {
 		return err
 	}
@@ -139,7 +138,7 @@ func (h public) rollKey(c *fiber.Ctx) error {
 	return httpapi.Created(c, "/api/v1/keys/"+made.ID, toNewKey(made, asked.Key))
 }
 
-// newKey reads the body of a request for a key.
+// newKey converts the body of a request for a key.
 func newKey(fields *httpapi.Fields, in *wire.KeyCreate) account.NewKey {
 	notBlank(fields, in.Name)
 	out := account.NewKey{Name: in.Name, Scopes: identity.DefaultScopes}

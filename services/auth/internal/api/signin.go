@@ -21,10 +21,10 @@ import (
 	"github.com/linkreel/linkreel/services/auth/internal/signin"
 )
 
-// SignIn are the internal routes by which the console signs people in.
+// SignIn has the internal routes with which the console signs people in.
 type SignIn struct {
 	Members  *member.Service
-	Auth     httpapi.Authenticator // judges sessions like every key
+	Auth     httpapi.Authenticator // verifies sessions as it verifies keys
 	OIDC     *signin.OIDC          // nil: none
 	Groups   member.GroupMap
 	Passkeys *signin.Passkeys
@@ -33,12 +33,12 @@ type SignIn struct {
 	Tries        *ratelimit.Limiter
 }
 
-// signInTries is how often a network may try to sign in within a minute, by
-// whatever way. A try that succeeds is given back, so an office behind one
-// address is not locked out by its own people.
+// signInTries is how often a network may try to sign in per minute, in all ways
+// together. A try that succeeds does not count, so an office behind one address is
+// not locked out by its own people.
 const signInTries = 20
 
-// Routes adds the routes that only the console asks.
+// Routes adds the routes that only the console calls.
 func (s SignIn) Routes(d *peer.Door) {
 	peer.Answer(d, wire.OpMethods, s.methods)
 	peer.Answer(d, wire.OpOpenLink, limited(s, s.openLink))
@@ -58,15 +58,15 @@ func (s SignIn) Routes(d *peer.Door) {
 	peer.Answer(d, wire.OpDecideDevice, limited(s, judged(s, s.decideDevice)))
 }
 
-// asker is a request that says for which browser it is.
+// asker is a request that names its browser.
 type asker interface{ From() wire.Browser }
 
-// limited counts failing tries by the network that they come from.
+// limited limits the failed tries of each network.
 func limited[In asker, Out any](s SignIn, do func(ctx context.Context, in In) (Out, error)) func(ctx context.Context, in In) (Out, error) {
 	return func(ctx context.Context, in In) (out Out, err error) {
-		addr, _ := netip.ParseAddr(in.From().Address) // none: a network of its own
-		// Counted before the try and given back after a success: tries that run at the same time
-		// must not all pass on the same count.
+		addr, _ := netip.ParseAddr(in.From().Address) // an invalid address counts as one network
+		// Counted before the try and given back after a success, so that concurrent tries do not
+		// all pass on the same count.
 		rule := ratelimit.Rule{Key: "signin:" + ratelimit.Network(addr).String(), Max: signInTries, Window: time.Minute}
 		t, wait := s.Tries.Take(ctx, rule)
 		if err := tooMany(wait); err != nil {
@@ -79,7 +79,7 @@ func limited[In asker, Out any](s SignIn, do func(ctx context.Context, in In) (O
 	}
 }
 
-// judged lets calls on a session in as [SignIn.judge] does.
+// judged runs do only if [SignIn.judge] accepts the browser's session.
 func judged[In asker, Out any](
 	s SignIn,
 	do func(ctx context.Context, p *identity.Principal, in In) (Out, error),
@@ -143,7 +143,7 @@ func personName(name string) (string, error) {
 	return name, nil
 }
 
-// signIn draws the new session's key and shows it to the console, once.
+// signIn generates the new session's key and shows it to the console, once.
 func (s SignIn) signIn(from wire.Browser, do func(b member.Browser) (member.Session, error)) (wire.Session, error) {
 	key := identity.NewSession(rand.Reader)
 	x, err := do(member.Browser{Key: key, Client: from.Client, Replaces: sessionHash(from)})
@@ -197,8 +197,8 @@ func (s SignIn) finishOIDC(ctx context.Context, in wire.FinishOIDC) (wire.Sessio
 		return wire.Session{}, err
 	}
 	if p.Connect != "" {
-		// The browser must still have the session that began, else somebody could be
-		// sent here to tie a stranger's identity to their own account.
+		// The browser must still have the session that began the flow. Otherwise a link
+		// could trick people into tying a stranger's identity to their own account.
 		if p.Connect != sessionHash(in.Browser) {
 			return wire.Session{}, signin.ErrFlow
 		}
@@ -215,8 +215,8 @@ func (s SignIn) finishOIDC(ctx context.Context, in wire.FinishOIDC) (wire.Sessio
 		if err != nil {
 			return member.Session{}, member.ErrNoLink
 		}
-		// No session is passed: whoever proves an identity joins as its person, not as the person
-		// who happens to be signed in here.
+		// No session is passed: the proven identity decides who joins, not the session that this
+		// browser happens to have.
 		return s.Members.UseLink(ctx, token, p.Name, &proof, "", b)
 	})
 	out.Next = p.Next
@@ -244,8 +244,8 @@ func (s SignIn) finishPasskey(ctx context.Context, in wire.Passkey) (wire.Sessio
 	})
 }
 
-// authenticate finds whose session the browser has. A network that shows sessions
-// that do not exist spends its budget of misses, as it does at the API.
+// authenticate verifies the browser's session. Unknown sessions use up the network's
+// budget of misses, as unknown keys do at the API.
 func (s SignIn) authenticate(ctx context.Context, b wire.Browser) (apikey.Decision, error) {
 	addr, err := netip.ParseAddr(b.Address)
 	if err != nil {
@@ -254,8 +254,8 @@ func (s SignIn) authenticate(ctx context.Context, b wire.Browser) (apikey.Decisi
 	return s.Auth.Authenticate(ctx, b.Session, addr)
 }
 
-// judge lets a call on a session in like a request to the API: revocation and the
-// rate limit hold here too. A suspended account is let in; see decideDevice.
+// judge checks a session as the API checks a key: revocation and the rate limit apply
+// here too. It accepts a suspended account; see decideDevice.
 func (s SignIn) judge(ctx context.Context, b wire.Browser) (*identity.Principal, error) {
 	d, err := s.authenticate(ctx, b)
 	if err != nil {
@@ -281,7 +281,8 @@ func (s SignIn) beginAdd(ctx context.Context, p *identity.Principal, in wire.OnS
 		return wire.Begun{}, err
 	}
 	if !x.Bound {
-		// A passkey that opens one membership may give way to one of the same device that opens all.
+		// Not excluded: a passkey that opens one membership. The same device may replace it with
+		// one that opens all.
 		has = slices.DeleteFunc(has, func(k member.Passkey) bool { return k.MemberID != "" })
 	}
 	options, flow, err := s.Passkeys.BeginAdd(x.PersonID, m.Name+" ("+p.AccountName+")", hash, has)
@@ -317,7 +318,7 @@ func (s SignIn) switchAccount(ctx context.Context, _ *identity.Principal, in wir
 	})
 }
 
-// end signs out. It needs no living session, so signing out twice succeeds.
+// end signs out. It needs no active session, so signing out twice succeeds.
 func (s SignIn) end(ctx context.Context, in wire.OnSession) (none, error) {
 	hash := sessionHash(in.Browser)
 	if hash == "" {
@@ -328,7 +329,7 @@ func (s SignIn) end(ctx context.Context, in wire.OnSession) (none, error) {
 			return none{}, err
 		}
 	}
-	// An unknown session costs a miss here, and no look at the database once those are spent.
+	// An unknown session counts as a miss. A network without misses left causes no database read.
 	switch _, err := s.authenticate(ctx, in.Browser); apierr.CodeOf(err) {
 	case apierr.InvalidAPIKey:
 		return none{}, nil
@@ -354,8 +355,8 @@ func profileOf(p *identity.Principal) wire.Profile {
 	}
 }
 
-// profile answers what the account page of the console shows to the person of a session.
-// Members.Profile only reads: judged is what refuses a session that has ended.
+// profile returns what the console's account page shows to the signed-in person.
+// Members.Profile does not check the session; judged refuses one that has ended.
 func (s SignIn) profile(ctx context.Context, p *identity.Principal, in wire.OnSession) (wire.Profile, error) {
 	found, err := s.Members.Profile(ctx, sessionHash(in.Browser))
 	if err != nil {
@@ -403,7 +404,7 @@ func (s SignIn) device(ctx context.Context, _ *identity.Principal, in wire.Devic
 	return wire.Device{UserCode: d.UserCode, Name: d.Name, ExpiresAt: d.ExpiresAt.UnixMilli(), Scopes: d.Scopes.Names()}, nil
 }
 
-// userCode forgives how people copy codes.
+// userCode accepts a code in any case, with or without spaces and hyphens.
 func userCode(s string) string {
 	s = strings.ToLower(strings.NewReplacer(" ", "", "-", "").Replace(s))
 	if len(s) != 8 {
@@ -413,7 +414,7 @@ func userCode(s string) string {
 }
 
 func (s SignIn) decideDevice(ctx context.Context, p *identity.Principal, in wire.DeviceRequest) (none, error) {
-	// judge lets people of a suspended account in, so that they see what is the matter. They may
+	// judge accepts members of a suspended account, so that they see why nothing works. They may
 	// not make a key there.
 	if p.Suspended {
 		return none{}, apierr.New(apierr.AccountSuspended, "This account is suspended.")

@@ -43,8 +43,8 @@ func hashOf(b []byte) string {
 	return base64.StdEncoding.EncodeToString(sum[:])
 }
 
-// Site adds what the base address shows besides the API: a start page, the
-// documentation and what browsers and robots ask for on their own.
+// Site adds what the base address serves besides the API: a start page, the
+// documentation and the files that browsers and robots request by themselves.
 func Site(a *httpapi.API) {
 	a.Public(fiber.MethodGet, "/", func(c *fiber.Ctx) error {
 		c.Set(fiber.HeaderCacheControl, "no-cache")
@@ -97,7 +97,7 @@ func page(c *fiber.Ctx, status int, name string, data map[string]any) error {
 	return send(c, fiber.MIMETextHTMLCharsetUTF8, b.Bytes())
 }
 
-// document sends a file of the documentation, not again if the browser has it.
+// document sends a documentation file, or 304 if the browser already has it.
 func document(c *fiber.Ctx, f docs.File) error {
 	c.Set("Content-Security-Policy", docs.ContentSecurityPolicy)
 	c.Set("Referrer-Policy", "no-referrer")
@@ -107,7 +107,7 @@ func document(c *fiber.Ctx, f docs.File) error {
 		c.Vary(fiber.HeaderAcceptEncoding)
 	}
 	if f.Gzip != nil && httpapi.AcceptsGzip(c) {
-		// Other bytes need another strong tag, or a cache could join halves of both.
+		// The compressed bytes need their own strong ETag, or a cache could join parts of both.
 		body, etag = f.Gzip, strings.TrimSuffix(f.ETag, `"`)+`-gzip"`
 		c.Set(fiber.HeaderContentEncoding, "gzip")
 	}

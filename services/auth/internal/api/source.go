@@ -25,7 +25,7 @@ type Allowance struct {
 	Quotas    identity.Quotas
 }
 
-// UsualPlans is what plans allow where a deployment sets nothing.
+// UsualPlans is what the plans allow if the deployment sets nothing.
 func UsualPlans() Plans {
 	return Plans{
 		identity.Free: {PerMinute: 60}, identity.Creator: {PerMinute: 600},
@@ -33,7 +33,7 @@ func UsualPlans() Plans {
 	}
 }
 
-// Credentials is what verification reads.
+// Credentials is the store that verification uses.
 type Credentials interface {
 	// Credential finds a key or session by hash, with all that bounds it, as it
 	// was at one instant after the call began; account.ErrNoKey if there is none.
@@ -47,8 +47,8 @@ type Credentials interface {
 	Touch(ctx context.Context, hash string, session bool, at time.Time) error
 }
 
-// Source answers for keys, to this process and to the other services, and notes
-// their use. Verification never waits for such a note.
+// Source verifies keys for this process and for the other services, and notes their
+// use. Verification never waits until such a note is written.
 type Source struct {
 	store Credentials
 	plans Plans
@@ -77,7 +77,7 @@ func NewSource(store Credentials, plans Plans, now func() time.Time) *Source {
 	return &Source{store: store, plans: plans, now: now, used: map[string]use{}}
 }
 
-// Verify reads the key's record; it has no cache, since callers do.
+// Verify reads the key's record. It has no cache, since its callers have one.
 func (s *Source) Verify(ctx context.Context, hash string) (*apikey.Record, error) {
 	c, err := s.store.Credential(ctx, hash)
 	if errors.Is(err, account.ErrNoKey) {
@@ -101,8 +101,9 @@ func (s *Source) Verify(ctx context.Context, hash string) (*apikey.Record, error
 	}, nil
 }
 
-// Scopes is what a key or a member may do now. It has no cache and is no use of the
-// key: what was given out on its behalf must not keep a session from ending.
+// Scopes returns what a key or a member may do now, without a cache. It does not count
+// as a use of the key: a session must still end when idle, even while something that it
+// was granted is checked.
 func (s *Source) Scopes(ctx context.Context, accountID, id string) (identity.ScopeSet, error) {
 	if strings.HasPrefix(id, "mem_") {
 		m, err := s.store.Look(ctx).Member(accountID, id)
@@ -124,15 +125,16 @@ func (s *Source) Scopes(ctx context.Context, accountID, id string) (identity.Sco
 	return 0, err
 }
 
-// maxUsed bounds the notes while Firestore is away; what is lost is a minute.
+// maxUsed bounds the notes while Firestore is down. Further ones are dropped, which
+// only makes a last use look older than it is.
 const maxUsed = 100_000
 
-// sessionStep is how exactly the last use of a session is known. What it is for,
-// ending idle ones after hours, needs no more.
+// sessionStep is the precision of a session's last use. It only serves to end sessions
+// that were idle for hours, so minutes do not matter.
 const sessionStep = 5 * time.Minute
 
-// note marks a key as used this minute, unless that is on record already. Since
-// clients verify a key in use every few seconds, that is use to the minute.
+// note marks a key as used this minute, unless the record says so already. Clients
+// verify a key in use every few seconds, so its last use is right to the minute.
 func (s *Source) note(c account.Credential) {
 	now, step := s.now(), time.Minute
 	if c.Session {
@@ -149,8 +151,8 @@ func (s *Source) note(c account.Credential) {
 	s.mu.Unlock()
 }
 
-// Flush writes what is noted. It notes a failed write again instead of returning its error.
-// A key is written at most once a minute, whatever its use.
+// Flush writes the notes. It keeps a failed one for the next call and returns no error
+// for it. A key is written at most once a minute, however often it is used.
 func (s *Source) Flush(ctx context.Context) error {
 	s.mu.Lock()
 	// Taken out under the lock and written without it: verification must not wait for Firestore.
@@ -162,7 +164,7 @@ func (s *Source) Flush(ctx context.Context) error {
 	for hash, use := range used {
 		g.Go(func() error {
 			err := s.store.Touch(ctx, hash, use.session, use.at)
-			if err == nil || errors.Is(err, account.ErrNoKey) { // nothing to note about a key that is gone
+			if err == nil || errors.Is(err, account.ErrNoKey) { // the key is gone
 				return nil
 			}
 			slog.DebugContext(ctx, "key use not written yet", "error", err)

@@ -23,7 +23,7 @@ import (
 func toTakedown(t tenancy.Takedown) wire.Takedown {
 	out := wire.Takedown{ID: t.ID, URL: t.URL, AccountID: t.AccountID, Reason: t.Reason, CreatedAt: t.At.UnixMilli()}
 	if t.URL == "" {
-		out.URL = t.Target.URL // asked for, and not yet found
+		out.URL = t.Target.URL // requested, but not yet found
 	}
 	switch t.Takedown.Kind {
 	case tenant.KindLink:
@@ -150,7 +150,7 @@ func (h tenantRoutes) lift(c *fiber.Ctx) error {
 	return httpapi.NoContent(c)
 }
 
-// mayExport refuses whoever may not see everything.
+// mayExport refuses callers who lack a read scope or are not an owner.
 func mayExport(c *fiber.Ctx) error {
 	p := identity.FromContext(c.UserContext())
 	for _, lacks := range (identity.AllScopes &^ p.Scopes).Names() {
@@ -164,8 +164,8 @@ func mayExport(c *fiber.Ctx) error {
 	return nil
 }
 
-// Export adds the route by which an account takes its data along. It shows
-// everything, so it needs every read scope that there is.
+// Export adds the route with which an account downloads all its data. It therefore
+// needs every read scope.
 func Export(a *httpapi.API, accounts *account.Service, members *member.Service, tenants *tenancy.Service) {
 	a.Finds(fiber.MethodGet, "/api/v1/account/export", mayExport) // without starting the stream
 	a.Handle(fiber.MethodGet, "/api/v1/account/export", httpapi.Access{}, func(c *fiber.Ctx) error {

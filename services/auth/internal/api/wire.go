@@ -29,7 +29,7 @@ func Shown(record any) any {
 			ID: r.ID, MemberID: r.MemberID, How: r.How, Client: r.Client, CreatedAt: r.CreatedAt.UnixMilli(), EndedAt: wire.Millis(r.EndedAt),
 		}
 	}
-	return nil // a record without a form here writes no event: the store refuses it
+	return nil // the outbox refuses an event without data, so this record must not have one
 }
 
 type (

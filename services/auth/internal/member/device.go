@@ -10,8 +10,8 @@ import (
 	"github.com/linkreel/linkreel/services/auth/internal/account"
 )
 
-// StartDevice notes that a program asks for a key. code is what the program keeps
-// to itself and collects the key with.
+// StartDevice stores a program's request for a key. The program keeps code secret and
+// collects the key with it.
 func (s *Service) StartDevice(ctx context.Context, code identity.Key, name string, scopes identity.ScopeSet) (Device, error) {
 	d := Device{
 		Hash: code.Hash(), UserCode: userCode(), Name: name, Scopes: scopes,
@@ -29,7 +29,7 @@ func userCode() string {
 	return text[:4] + "-" + text[4:]
 }
 
-// Device finds a request that waits for a person's answer.
+// Device finds a request that still waits for a person's decision.
 func (s *Service) Device(ctx context.Context, userCode string) (Device, error) {
 	d, err := s.store.Look(ctx).Device(userCode)
 	if err == nil && (!s.now().Before(d.ExpiresAt) || d.MemberID != "" || d.Denied) {
@@ -41,8 +41,8 @@ func (s *Service) Device(ctx context.Context, userCode string) (Device, error) {
 	return d, nil
 }
 
-// DecideDevice is the signed-in person's answer. Only who may make keys may
-// approve, and only scopes that they have.
+// DecideDevice stores the signed-in person's decision. Only a member who may make keys
+// can approve, and only scopes that they have.
 func (s *Service) DecideDevice(ctx context.Context, by *identity.Principal, userCode string, approve bool) error {
 	d, err := s.Device(ctx, userCode)
 	if err != nil {
@@ -88,7 +88,7 @@ func deviceScopes(tx Tx, accountID, memberID string, d Device) (identity.ScopeSe
 // ErrPending is the answer until a person has decided.
 var ErrPending = apierr.New(apierr.AuthorizationPending, "Nobody has answered yet. Ask again.")
 
-// CollectDevice makes the key that a person approved, and forgets the request.
+// CollectDevice makes the key that a person approved, and deletes the request.
 func (s *Service) CollectDevice(ctx context.Context, code, secret identity.Key) (made account.Key, err error) {
 	hash := code.Hash()
 	var d Device
@@ -106,6 +106,7 @@ func (s *Service) CollectDevice(ctx context.Context, code, secret identity.Key) 
 		}
 		return nil
 	}
+	// Read before the transaction too: the member who approved is the actor of its events.
 	if err := read(s.store.Look(ctx)); err != nil {
 		return account.Key{}, err
 	}

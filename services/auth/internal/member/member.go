@@ -1,20 +1,20 @@
-// Package member knows the people of an account: who is a member and with which
-// role, who is invited, who is signed in, and by which identities a person is
-// known again.
+// Package member manages the people of an account: members and their roles,
+// invitations, sessions, and the identities that people sign in with.
 //
-// A person is no record of its own: it is an id that members, identities and
-// passkeys share, so that one person can be in several accounts. A person is
-// known by (issuer, subject) or by a passkey. Names and e-mail addresses are
-// shown and never compared.
+// A person has no record. It is an id that members, identities and passkeys share,
+// so one person can be in several accounts. A person is recognised by (issuer,
+// subject) or by a passkey. Names and e-mail addresses are shown, never compared.
 //
-// What [Service] promises: nobody gives a role whose scopes they lack; only an
-// owner or the operator makes or touches an owner; an account that has an owner
-// keeps one; and when a call that takes authority away has returned, the change
-// is committed, the keys that exceed the new role are revoked, and every replica
-// has been told.
+// [Service] promises:
 //
-// What one account hands out never opens another. A link that an admin made opens
-// a session of that one membership, and so does a passkey that was added in such a
+//   - Nobody gives a role with scopes that they lack.
+//   - Only an owner or the operator makes, changes or removes an owner.
+//   - An account that has an owner keeps one.
+//   - When a call that takes authority away returns, the change is committed, keys
+//     that exceed the new role are revoked, and every replica has been told.
+//
+// Nothing that one account hands out opens another. A link that an admin made opens
+// a session for that one membership, and so does a passkey that was added in such a
 // session; see [Session.Bound].
 package member
 
@@ -31,9 +31,9 @@ import (
 const (
 	MaxMembers     = 500
 	MaxInvitations = 100 // open at once
-	MaxSessions    = 20  // of a member; signing in once more ends the oldest
-	MaxIdentities  = 20  // of a person, passkeys included
-	MaxSignInLinks = 20  // that the members of an account make in a day
+	MaxSessions    = 20  // per member; the next sign-in ends the oldest
+	MaxIdentities  = 20  // per person, passkeys included
+	MaxSignInLinks = 20  // made by the members of an account per day
 )
 
 // Lifetimes.
@@ -44,7 +44,7 @@ const (
 	SessionLife    = 7 * 24 * time.Hour
 	DeviceCodeLife = 10 * time.Minute
 	// GroupLife is how long a membership by group holds after the identity provider
-	// confirmed it, where the installation sets nothing else.
+	// confirmed it, unless the installation sets another time.
 	GroupLife = 24 * time.Hour
 )
 
@@ -56,11 +56,11 @@ type Member struct {
 	Name      string
 	Email     string // as the identity provider verified it, to be shown; "" if unknown
 	Role      identity.Role
-	// FromGroups is set for a member whom the group-to-role map made: the map
-	// decides on the role at each sign-in.
+	// FromGroups is set for a member that the group-to-role map made. The map decides
+	// the role at each sign-in.
 	FromGroups bool
-	// GroupUntil is until when the provider's last confirmation of the groups holds;
-	// zero for a member whom no map made.
+	// GroupUntil is when the provider's last confirmation of the groups expires; zero
+	// for a member that the map did not make.
 	GroupUntil time.Time
 	// LinkUsed is a sign-in link that somebody made for this member and that was used
 	// since they last signed in.
@@ -69,34 +69,34 @@ type Member struct {
 	UpdatedAt time.Time
 }
 
-// Lapsed reports whether the member is one by a group that the provider has not
+// Lapsed reports whether the membership comes from a group that the provider has not
 // confirmed in time.
 func (m Member) Lapsed(now time.Time) bool { return m.FromGroups && !now.Before(m.GroupUntil) }
 
-// LinkUse tells a member about a sign-in link that was used. Its zero value is none.
+// LinkUse is the use of a sign-in link, to tell the member about. Its zero value is none.
 type LinkUse struct {
-	By string // the name of who made it
+	By string // the maker's name
 	At time.Time
 }
 
-// Way is how a member can sign in without anybody's help.
+// Way is a way for a member to sign in without help.
 type Way string
 
-// The ways, in the order in which they are shown.
+// The ways, in display order.
 const (
 	ByPasskey  Way = "passkey"
 	ByProvider Way = "provider"
 )
 
-// Change is an edit of a member; nil fields stay.
+// Change is an edit of a member; nil fields stay unchanged.
 type Change struct {
 	Name *string
 	Role *identity.Role
-	// Match refuses a member that is not as the caller saw it; nil refuses none.
+	// Match refuses a member that has changed since the caller saw it; nil refuses none.
 	Match func(rev int64) error
 }
 
-// Rev is the member's revision: when it was changed last.
+// Rev is the member's revision: the time of the last change.
 func (m Member) Rev() int64 { return m.UpdatedAt.UnixMilli() }
 
 // Kind is what a one-time link does.
@@ -108,19 +108,19 @@ const (
 	Invitation Kind = "invitation"
 )
 
-// Link is a one-time link without its token. An invitation is one, too.
+// Link is a one-time link without its token. Invitations are links too.
 type Link struct {
 	ID        string
 	Hash      string // of the token; names the record
 	Kind      Kind
 	AccountID string
-	MemberID  string        // whom a sign-in link signs in
-	Name      string        // of the member to be; may be empty for an invitation
+	MemberID  string        // the member that a sign-in link signs in
+	Name      string        // the member's name; may be empty for an invitation
 	Role      identity.Role // that an invitation gives, or that the member had when the sign-in link was made
 	By        events.Actor
-	// MadeBy is the member who made the link, themselves or through a key of theirs;
-	// "" is the operator. A link ends with the authority behind it, and a session that
-	// a member's sign-in link opens is bound; see [Session.Bound].
+	// MadeBy is the member who made the link, directly or with a key of theirs; "" is
+	// the operator. The link ends when its maker loses the authority to make it. A
+	// session opened by a member's sign-in link is bound; see [Session.Bound].
 	MadeBy    string
 	CreatedAt time.Time
 	ExpiresAt time.Time
@@ -134,21 +134,21 @@ type Session struct {
 	MemberID  string
 	PersonID  string
 	How       string // link, invitation, oidc, passkey or switch
-	// Bound keeps a session to its membership: it cannot switch accounts, join another
-	// one as the same person, or change how the person signs in elsewhere. Whoever made
-	// the link that the session began with may have opened it themselves.
+	// Bound confines a session to its membership: it cannot switch accounts, join another
+	// one as the same person, or change how the person signs in elsewhere. The reason is
+	// that the link's maker may have opened the session themselves.
 	Bound bool
 	// Until is when the provider's confirmation ends, for a member by group; zero: none.
 	Until time.Time
-	// Told is what this session tells the member: a link that was used before it began.
+	// Told is the use of a sign-in link before this session, which shows it to the member.
 	Told      LinkUse
 	Client    string // the browser, as it calls itself
 	CreatedAt time.Time
-	SeenAt    time.Time // to five minutes
+	SeenAt    time.Time // accurate to five minutes
 	EndedAt   time.Time // zero: not ended
 }
 
-// ExpiresAt is when the session ends by itself, if it is not used before.
+// ExpiresAt is when the session expires unless it is used before then.
 func (s Session) ExpiresAt() time.Time {
 	idle, latest := s.SeenAt.Add(SessionIdle), s.CreatedAt.Add(SessionLife)
 	if latest.Before(idle) {
@@ -186,10 +186,10 @@ type Passkey struct {
 	Hash     string // of the credential's id; names the record
 	PersonID string
 	// MemberID is the one membership that the passkey opens, if it was added in a bound
-	// session; "" is all of the person's.
+	// session; "" means all memberships of the person.
 	MemberID   string
 	Name       string
-	Credential []byte // as the WebAuthn library keeps it
+	Credential []byte // in the WebAuthn library's format
 	CreatedAt  time.Time
 	LastUsedAt time.Time
 }
@@ -198,17 +198,17 @@ type Passkey struct {
 type Device struct {
 	Hash      string // of its secret code; names the record
 	UserCode  string // what the person compares
-	Name      string // what the key will be called
+	Name      string // the future key's name
 	Scopes    identity.ScopeSet
-	AccountID string // from here on: set by the approval
-	MemberID  string
+	AccountID string // set by the approval
+	MemberID  string // set by the approval
 	Denied    bool
 	CreatedAt time.Time
 	ExpiresAt time.Time
 }
 
-// Errors of this package. What is not there and what belongs to somebody else
-// give the same answer.
+// Errors of this package. They do not tell a missing record from one that belongs to
+// somebody else.
 var (
 	ErrNoMember     = apierr.New(apierr.NotFound, "There is no member with this id.")
 	ErrNoInvitation = apierr.New(apierr.NotFound, "There is no invitation with this id.")
@@ -232,29 +232,30 @@ var (
 		"This person has their own way to sign in, or is a member of another account too, so nobody can make a sign-in link for them. "+
 			"If they cannot sign in any more, remove them and invite them again.",
 	)
-	// ErrByProvider refuses a member by group whom only the provider can let in.
+	// ErrByProvider refuses a member by group, who can sign in only with the provider.
 	ErrByProvider = apierr.New(
 		apierr.SignInByProvider,
 		"This membership comes from a group of the identity provider. Sign in with the provider.",
 	)
-	// ErrBound refuses in a bound session what reaches beyond its membership.
+	// ErrBound refuses a bound session an action that reaches beyond its membership.
 	ErrBound = apierr.New(
 		apierr.Forbidden,
 		"You signed in by a link that somebody made for you in this account. It opens this account only, and changes nothing elsewhere.",
 	)
-	// ErrIdentityTaken keeps one identity from being two persons.
+	// ErrIdentityTaken keeps two persons from sharing one identity.
 	ErrIdentityTaken = apierr.New(apierr.IdentityTaken, "This identity belongs to another person here.")
 )
 
-// OwnerRequired is the refusal of what only an owner may do.
+// OwnerRequired returns the error for an action that only an owner may do.
 func OwnerRequired(message string) error {
 	return &apierr.Error{Code: apierr.InsufficientScope, Message: message, RequiredRole: string(identity.Owner)}
 }
 
-// MayGive refuses a role that the caller cannot give: one whose scopes they
-// lack, and owner unless they are one. by is nil for the operator.
+// MayGive refuses a role with scopes that the caller lacks, and the role owner unless
+// the caller is one. by is nil for the operator.
 //
-// An API key never gives owner, whoever made it: "an owner" is a person.
+// An API key never gives the role owner, even if an owner made it: only a signed-in
+// person counts as an owner.
 func MayGive(by *identity.Principal, scopes identity.ScopeSet, role identity.Role) error {
 	if by == nil {
 		return nil

@@ -13,14 +13,15 @@ import (
 	"github.com/linkreel/linkreel/services/auth/internal/account"
 )
 
-// Reads look up members, links, sessions and identities: in a [Tx] as they are when
-// it commits.
+// Reads looks up members, links, sessions and identities. In a [Tx], what it returns
+// still holds at the commit.
 type Reads interface {
 	// Account finds an account; [account.ErrNoAccount] if there is none.
 	Account(id string) (account.Account, error)
 	// Members lists an account's members, oldest first.
 	Members(accountID string) ([]Member, error)
-	// Member finds a member of an account, "" is any; ErrNoMember if there is none.
+	// Member finds a member of an account; ErrNoMember if there is none. An empty accountID
+	// means any account.
 	Member(accountID, id string) (Member, error)
 	// Memberships lists a person's members in all accounts, oldest first.
 	Memberships(personID string) ([]Member, error)
@@ -35,11 +36,11 @@ type Reads interface {
 	Sessions(memberID string) ([]Session, error)
 	// Identity finds an identity; ErrNoIdentity if it is not known.
 	Identity(issuer, subject string) (Identity, error)
-	// Identities lists a person's, oldest first.
+	// Identities lists a person's identities, oldest first.
 	Identities(personID string) ([]Identity, error)
 	// Passkey finds a passkey by its credential's hash; ErrNoPasskey if there is none.
 	Passkey(hash string) (Passkey, error)
-	// Passkeys lists a person's, oldest first.
+	// Passkeys lists a person's passkeys, oldest first.
 	Passkeys(personID string) ([]Passkey, error)
 	// Device finds a device's request by the code that the person typed, DeviceByHash by
 	// the one that the program has; ErrNoDevice if there is none.
@@ -51,15 +52,15 @@ type Reads interface {
 type Tx interface {
 	account.Tx
 	Reads
-	// UseOnce fails the change when name was used before: it keeps a signed answer from
+	// UseOnce fails the change if name was used before. It keeps a signed answer from
 	// being replayed.
 	UseOnce(name string, until time.Time)
 }
 
-// Store remembers members, links, sessions and identities.
+// Store keeps members, links, sessions and identities.
 type Store interface {
 	Look(ctx context.Context) Reads
-	// GroupMembers lists the members of all accounts whom a group map made.
+	// GroupMembers lists, for all accounts, the members that a group map made.
 	GroupMembers(ctx context.Context) ([]Member, error)
 	// WaysOf lists how these people sign in.
 	WaysOf(ctx context.Context, personIDs []string) ([]Identity, []Passkey, error)
@@ -89,8 +90,8 @@ func (s *Service) groupUntil() time.Time {
 	return s.now().Add(s.provider.MaxAge)
 }
 
-// NewService makes a service. Identities of any other provider than p are no way to
-// sign in. A nil now is the system's clock.
+// NewService makes a service. Only identities of the provider p count as a way to sign
+// in. A nil now is the system's clock.
 func NewService(store Store, p Provider, now func() time.Time) *Service {
 	if now == nil {
 		now = time.Now
@@ -98,7 +99,7 @@ func NewService(store Store, p Provider, now func() time.Time) *Service {
 	return &Service{store: store, provider: p, now: now}
 }
 
-// AccountName is what people know an account by; [account.ErrNoAccount] if there is none.
+// AccountName returns an account's name; [account.ErrNoAccount] if there is none.
 func (s *Service) AccountName(ctx context.Context, id string) (string, error) {
 	a, err := s.store.Look(ctx).Account(id)
 	return a.Name, err
@@ -147,7 +148,7 @@ func (s *Service) Change(ctx context.Context, by *identity.Principal, accountID,
 	return after, err
 }
 
-// putRole writes a changed member, and what a changed role brings with it.
+// putRole writes a changed member, and revokes what the changed role no longer allows.
 func (s *Service) putRole(tx Tx, before, after Member) error {
 	if before.Role == identity.Owner && after.Role != identity.Owner {
 		if err := s.ownerRemains(tx, before); err != nil {
@@ -158,8 +159,8 @@ func (s *Service) putRole(tx Tx, before, after Member) error {
 		return err
 	}
 	if !before.Role.AtLeast(after.Role) {
-		// Whoever made a sign-in link for this member could reach the old role and may have
-		// kept the session, or added a passkey in it. They must not grow with the member.
+		// The maker of a sign-in link for this member may still use its session, or a passkey
+		// added in it. They had authority over the old role only and must not gain the new one.
 		opened, err := tx.Sessions(before.ID)
 		if err != nil {
 			return err
@@ -176,12 +177,12 @@ func (s *Service) putRole(tx Tx, before, after Member) error {
 		}
 	}
 	tx.Put(after, events.MemberChanged)
-	// A new name shows in events, so replicas must learn of it as of a new role.
+	// Events show the member's name, so replicas must learn of a new name too.
 	return tx.Authority(after.AccountID)
 }
 
-// Remove ends a membership: its sessions, the keys it made, and the member. by is
-// nil for the operator.
+// Remove removes a member, and ends their sessions and the keys they made. by is nil
+// for the operator.
 func (s *Service) Remove(ctx context.Context, by *identity.Principal, accountID, id string) error {
 	return s.store.People(ctx, "remove member", func(tx Tx) error {
 		m, _, err := s.target(tx, by, accountID, id)
@@ -205,8 +206,8 @@ func (s *Service) remove(tx Tx, m Member) error {
 	return tx.Authority(m.AccountID)
 }
 
-// disown ends what a member handed out, and their sessions. A key or an invitation
-// that they made before would let them back in. It returns how much there was.
+// disown ends a member's sessions and the keys and links that they made. Otherwise a
+// key or an invitation would let them back in. It returns how many there were.
 func (s *Service) disown(tx Tx, m Member) (int, error) {
 	n, err := s.takeBeyond(tx, m, "")
 	if err != nil {
@@ -217,15 +218,15 @@ func (s *Service) disown(tx Tx, m Member) (int, error) {
 	return n + len(sessions), err
 }
 
-// LapseEvery is how long a membership and its keys may outlive the provider's
-// confirmation. Sessions end at the moment itself. Each turn reads all members by
-// group, of whom there are [MaxMembers] at most.
+// LapseEvery bounds how long a membership and its keys outlive the provider's
+// confirmation. Sessions end exactly when it expires. Each run reads all members by
+// group, at most [MaxMembers].
 const LapseEvery = 5 * time.Minute
 
 // EndLapsed ends the memberships by group that the identity provider has not
-// confirmed in time, with all that those members handed out. An account's last owner
-// stays a member, without sessions and keys, until the provider confirms them again.
-// Every replica does this without a lease: a membership that is gone is passed over.
+// confirmed in time, and the keys and links that those members made. An account's last
+// owner stays a member, without sessions and keys, until the provider confirms them
+// again. Every replica does this without a lease: it skips a membership that is gone.
 func (s *Service) EndLapsed(ctx context.Context) error {
 	ctx = events.WithActor(ctx, events.System)
 	found, err := s.store.GroupMembers(ctx)
@@ -235,7 +236,7 @@ func (s *Service) EndLapsed(ctx context.Context) error {
 	var errs []error
 	for _, m := range found {
 		if m.Lapsed(s.now()) {
-			errs = append(errs, s.endLapsed(ctx, m)) // one that fails holds up no other
+			errs = append(errs, s.endLapsed(ctx, m)) // one failure does not stop the others
 		}
 	}
 	return errors.Join(errs...)
@@ -261,8 +262,8 @@ func (s *Service) endLapsed(ctx context.Context, m Member) error {
 	})
 }
 
-// target finds the member that a call is about, and what its caller may give now:
-// the principal of the request is some seconds old.
+// target finds the member that a call is about, and the scopes that its caller may give
+// now, since the request's principal may be some seconds old.
 func (s *Service) target(tx Tx, by *identity.Principal, accountID, id string) (Member, identity.ScopeSet, error) {
 	scopes, err := s.authority(tx, by)
 	if err != nil {
@@ -275,9 +276,9 @@ func (s *Service) target(tx Tx, by *identity.Principal, accountID, id string) (M
 	return m, scopes, MayTouch(by, m)
 }
 
-// authority is what the caller may do at the moment of the commit. It refuses a
-// caller who lost the scope since the request was let in, and one who is no longer
-// an owner: later checks go by the role in by.
+// authority returns what the caller may do at the moment of the commit. It refuses a
+// caller who has lost the scope since the request began. It also refuses one who is no
+// longer an owner, because later checks use the role in by.
 func (s *Service) authority(tx Tx, by *identity.Principal) (identity.ScopeSet, error) {
 	if by == nil {
 		return 0, nil // the operator needs no scopes: MayGive and MayTouch let a nil caller pass
@@ -306,8 +307,8 @@ func (s *Service) ownerRemains(tx Tx, leaving Member) error {
 	return nil
 }
 
-// takeBeyond takes back what the member handed out and a holder of role could not, and
-// returns how much that was. Role "" takes back everything.
+// takeBeyond revokes the member's keys and links that a holder of role could not have
+// made, and returns how many there were. Role "" revokes them all.
 func (s *Service) takeBeyond(tx Tx, m Member, role identity.Role) (n int, err error) {
 	inUse, err := tx.InUse(m.AccountID, s.now())
 	if err != nil {
@@ -318,7 +319,7 @@ func (s *Service) takeBeyond(tx Tx, m Member, role identity.Role) (n int, err er
 		return 0, err
 	}
 	for _, k := range inUse {
-		// Keys that they made, themselves or through another key.
+		// MadeBy covers keys that the member made with another key.
 		if k.MadeBy == m.ID && (role == "" || !role.Scopes().Has(k.Scopes)) {
 			k.RevokedAt = s.now()
 			tx.Put(k, events.KeyRevoked)
@@ -326,11 +327,11 @@ func (s *Service) takeBeyond(tx Tx, m Member, role identity.Role) (n int, err er
 		}
 	}
 	for _, l := range open {
-		// Else somebody who is about to be removed could invite themselves back, or come back
-		// as somebody else.
+		// Otherwise somebody who is about to be removed could invite themselves back, or sign
+		// in as somebody else.
 		may, what := role.AtLeast(l.Role), events.InvitationRevoked
 		if l.Kind == SignIn {
-			may, what = above(role, l.Role), events.Quiet // a sign-in link shows nowhere
+			may, what = above(role, l.Role), events.Quiet // no list shows sign-in links
 		}
 		if l.MadeBy == m.ID && !(may && role.Scopes().Has(identity.MembersWrite)) {
 			tx.Remove(l, what)
@@ -357,8 +358,8 @@ func invitations(in Reads, accountID string) ([]Link, error) {
 	return slices.DeleteFunc(open, func(l Link) bool { return l.Kind != Invitation }), err
 }
 
-// NewInvitation asks for an invitation. The caller draws its token, so that a
-// repeated request can draw the same one.
+// NewInvitation is a request for an invitation. The caller generates the token, so a
+// repeated request can generate the same one.
 type NewInvitation struct {
 	ID        string
 	Token     identity.Key
@@ -369,8 +370,8 @@ type NewInvitation struct {
 	By        *identity.Principal // nil: the operator
 }
 
-// Invite makes an invitation. Asked again with the same ID and token it finds the
-// one it made.
+// Invite makes an invitation. A repeated call with the same ID and token returns the
+// one that the first call made.
 func (s *Service) Invite(ctx context.Context, n NewInvitation) (l Link, err error) {
 	if n.At.IsZero() {
 		n.At = s.now()
@@ -425,7 +426,7 @@ func madeBefore(tx Tx, l Link) (bool, error) {
 	return err == nil, err
 }
 
-// RevokeInvitation takes an invitation back.
+// RevokeInvitation revokes an open invitation.
 func (s *Service) RevokeInvitation(ctx context.Context, by *identity.Principal, accountID, id string) error {
 	return s.store.People(ctx, "revoke invitation", func(tx Tx) error {
 		if _, err := s.authority(tx, by); err != nil {
@@ -447,8 +448,8 @@ func (s *Service) RevokeInvitation(ctx context.Context, by *identity.Principal, 
 	})
 }
 
-// NewSignInLink asks for a link that signs in a member. As with an invitation the
-// caller draws its token.
+// NewSignInLink is a request for a link that signs in a member. As for an invitation,
+// the caller generates the token.
 type NewSignInLink struct {
 	ID       string
 	Token    identity.Key
@@ -457,11 +458,12 @@ type NewSignInLink struct {
 	By       *identity.Principal
 }
 
-// above reports whether a holder of role stands above other.
+// above reports whether role is higher than other.
 func above(role, other identity.Role) bool { return role != other && role.AtLeast(other) }
 
-// mayLink refuses a sign-in link to who may not make one for a member of the role.
-// A link lets its maker be somebody else, so it takes a person above that member.
+// mayLink refuses a caller who may not make a sign-in link for a member with the role.
+// The maker could use the link to sign in as that member, so only a person with a higher
+// role may make one.
 func mayLink(by *identity.Principal, role identity.Role) error {
 	switch {
 	case !by.Session:
@@ -477,7 +479,7 @@ func mayLink(by *identity.Principal, role identity.Role) error {
 	return nil
 }
 
-// MayLink refuses who may make no sign-in link for the member.
+// MayLink refuses a caller who may not make a sign-in link for the member.
 func (s *Service) MayLink(ctx context.Context, by *identity.Principal, id string) error {
 	if err := mayLink(by, identity.Viewer); err != nil {
 		return err
@@ -489,11 +491,11 @@ func (s *Service) MayLink(ctx context.Context, by *identity.Principal, id string
 	return mayLink(by, m.Role)
 }
 
-// SignInLinkFor makes a link that lets a member back in who has no way of their own.
-// Asked again with the same ID and token it finds the one it made.
+// SignInLinkFor makes a link for a member who has no way to sign in. A repeated call
+// with the same ID and token returns the link that the first one made.
 func (s *Service) SignInLinkFor(ctx context.Context, n NewSignInLink) (l Link, err error) {
 	if err := mayLink(n.By, identity.Viewer); err != nil {
-		return Link{}, err // who may make none is refused whether or not the member exists
+		return Link{}, err // a caller who may make none is refused whether or not the member exists
 	}
 	l = Link{
 		ID: n.ID, Hash: n.Token.Hash(), Kind: SignIn, AccountID: n.By.AccountID, MemberID: n.MemberID,
@@ -529,8 +531,8 @@ func (s *Service) SignInLinkFor(ctx context.Context, n NewSignInLink) (l Link, e
 	return l, err
 }
 
-// lockedOut refuses a person who has a way to sign in, or is in another account:
-// there the maker of a link has no authority.
+// lockedOut refuses a person who has a way to sign in, or is also in another account,
+// where the maker of a link has no authority.
 func (s *Service) lockedOut(tx Tx, m Member) error {
 	mine, err := tx.Memberships(m.PersonID)
 	if err != nil {
@@ -550,7 +552,7 @@ func (s *Service) lockedOut(tx Tx, m Member) error {
 	return nil
 }
 
-// ways is how a member can sign in without anybody's help.
+// ways lists how a member can sign in without help.
 func (s *Service) ways(m Member, known []Identity, keys []Passkey) []Way {
 	out := []Way{}
 	if slices.ContainsFunc(keys, func(p Passkey) bool { return p.PersonID == m.PersonID && (p.MemberID == "" || p.MemberID == m.ID) }) {
@@ -564,7 +566,7 @@ func (s *Service) ways(m Member, known []Identity, keys []Passkey) []Way {
 	return out
 }
 
-// Ways is how each of the members can sign in without anybody's help.
+// Ways lists how each of the members can sign in without help.
 func (s *Service) Ways(ctx context.Context, members []Member) ([][]Way, error) {
 	people := make([]string, len(members))
 	for i, m := range members {
@@ -581,12 +583,13 @@ func (s *Service) Ways(ctx context.Context, members []Member) ([][]Way, error) {
 	return out, nil
 }
 
-// SignInLink makes a one-time link that signs in an existing member, or a new one
-// of the given name and role: a name always makes a new member, since two people
-// may have the same. Only the operator calls it.
+// SignInLink makes a one-time link that signs in an existing member, or a new one with
+// the given name and role. A name always makes a new member, since two people may share
+// a name. Only the operator calls it.
 //
-// The operator stands above all accounts, and is whom to ask after the last passkey
-// was lost. So the session is not bound, and a way to sign in is no hindrance.
+// The operator has authority over all accounts, and helps people who have lost their
+// last passkey. So the session is not bound, and the member may already have a way to
+// sign in.
 func (s *Service) SignInLink(
 	ctx context.Context, accountID, memberID, name string, role identity.Role, token identity.Key,
 ) (l Link, err error) {

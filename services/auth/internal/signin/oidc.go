@@ -32,8 +32,8 @@ type OIDCConfig struct {
 }
 
 // OIDC signs in by authorization code with PKCE. The provider's addresses and
-// keys are fetched when they are first needed, so the service starts while the
-// provider is away.
+// keys are fetched when they are first needed, so the service starts even while the
+// provider is down.
 type OIDC struct {
 	cfg    OIDCConfig
 	sealer *Sealer
@@ -45,7 +45,7 @@ type OIDC struct {
 	tried    time.Time // last failed discovery
 }
 
-// NewOIDC makes a way to sign in. A nil client has a timeout of five seconds.
+// NewOIDC makes the sign-in for cfg's provider. A nil client has a timeout of five seconds.
 func NewOIDC(cfg OIDCConfig, sealer *Sealer, client *http.Client, now func() time.Time) *OIDC {
 	if client == nil {
 		client = &http.Client{Timeout: 5 * time.Second}
@@ -53,7 +53,7 @@ func NewOIDC(cfg OIDCConfig, sealer *Sealer, client *http.Client, now func() tim
 	return &OIDC{cfg: cfg, sealer: sealer, client: client, now: now}
 }
 
-// Name is what people know the provider by.
+// Name is the provider's name as people see it.
 func (o *OIDC) Name() string {
 	if o.cfg.Name != "" {
 		return o.cfg.Name
@@ -63,8 +63,8 @@ func (o *OIDC) Name() string {
 	return host
 }
 
-// Purpose is what a sign-in is for. It is sealed into the flow, so the second
-// step cannot be bent to another one.
+// Purpose is what a sign-in is for. It is sealed into the flow, so the second step
+// cannot be used for another purpose.
 type Purpose struct {
 	Link    string `json:"l,omitempty"` // accept this invitation
 	Name    string `json:"n,omitempty"`
@@ -79,7 +79,7 @@ type oidcFlow struct {
 	Purpose  Purpose `json:"p"`
 }
 
-// Begin gives the address to send the browser to, and what it must keep.
+// Begin returns the address to send the browser to, and the flow that it must keep.
 func (o *OIDC) Begin(ctx context.Context, p Purpose) (url, flow string, err error) {
 	cfg, _, err := o.setup(ctx)
 	if err != nil {
@@ -95,8 +95,8 @@ func (o *OIDC) Begin(ctx context.Context, p Purpose) (url, flow string, err erro
 // Return is what the provider sent the browser back with.
 type Return struct{ Flow, State, Code, Issuer, Error string }
 
-// errRefused is one answer for all that can be wrong with the provider's answer:
-// the reason is for the log, since who sees it may have forged it.
+// errRefused is the one error for all faults of the provider's answer. The reason is
+// only logged, because the person who sees the error may have forged the answer.
 func errRefused(ctx context.Context, why string, err error) error {
 	slog.WarnContext(ctx, "sign-in refused", "reason", why, "error", err)
 	return apierr.New(apierr.Forbidden, "The identity provider's answer could not be verified. Start again.")
@@ -108,8 +108,8 @@ func (o *OIDC) Finish(ctx context.Context, r Return) (member.Proof, Purpose, err
 	if err := o.sealer.open("oidc", r.Flow, &f); err != nil {
 		return member.Proof{}, Purpose{}, err
 	}
-	// The state ties the answer to the browser that began. Without it, a link could sign a
-	// visitor in as somebody else.
+	// The state ties the answer to the browser that began the flow. Without it, a link could
+	// sign a visitor in as somebody else.
 	if subtle.ConstantTimeCompare([]byte(r.State), []byte(f.State)) != 1 {
 		return member.Proof{}, Purpose{}, ErrFlow
 	}
@@ -143,7 +143,7 @@ func (o *OIDC) Finish(ctx context.Context, r Return) (member.Proof, Purpose, err
 	if err != nil {
 		return member.Proof{}, Purpose{}, errRefused(ctx, "ID token", err)
 	}
-	// The nonce ties the token to this flow: one that was issued for another sign-in is no proof.
+	// The nonce ties the token to this flow: a token issued for another sign-in is no proof.
 	if subtle.ConstantTimeCompare([]byte(id.Nonce), []byte(f.Nonce)) != 1 {
 		return member.Proof{}, Purpose{}, errRefused(ctx, "nonce", nil)
 	}
@@ -182,7 +182,7 @@ func (o *OIDC) proof(id *oidc.IDToken) (member.Proof, error) {
 	return p, nil
 }
 
-// short cuts a provider's text to what a name may have.
+// short cuts a provider's text to the length of a name.
 func short(s string) string {
 	r := []rune(strings.TrimSpace(strings.ToValidUTF8(strings.ReplaceAll(s, "\x00", ""), "")))
 	return string(r[:min(len(r), 100)])
@@ -197,7 +197,7 @@ func texts(v any) []string {
 		return nil
 	}
 	var out []string
-	// A token may list any number of groups; a role needs one of them.
+	// A token may list any number of groups. Stop after 1000.
 	for _, x := range list[:min(len(list), 1000)] {
 		if text, ok := x.(string); ok {
 			out = append(out, text)
@@ -206,8 +206,8 @@ func texts(v any) []string {
 	return out
 }
 
-// setup discovers the provider, once. After a failure it waits a second before
-// the next try, so that a provider that is away is not hammered.
+// setup discovers the provider, once. For a second after a failure it does not try
+// again, so that a provider that is down is not hammered.
 func (o *OIDC) setup(ctx context.Context) (*oauth2.Config, *oidc.Provider, error) {
 	// Held while discovering: one sign-in asks the provider, and the others wait for its answer.
 	o.mu.Lock()

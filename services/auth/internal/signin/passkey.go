@@ -26,7 +26,7 @@ type Passkeys struct {
 	sealer *Sealer
 }
 
-// NewPasskeys makes a way to sign in on pages of baseURL.
+// NewPasskeys makes the passkey sign-in for pages of baseURL.
 func NewPasskeys(baseURL string, sealer *Sealer) (*Passkeys, error) {
 	u, err := url.Parse(baseURL)
 	if err != nil || u.Hostname() == "" {
@@ -73,7 +73,7 @@ type passkeyFlow struct {
 	Holder  string               `json:"h,omitempty"` // the session's hash, when a passkey is added
 }
 
-// BeginAdd gives the options for a new passkey of the person. sessionHash ties
+// BeginAdd returns the options for a new passkey of the person. sessionHash ties
 // the flow to the session that began it.
 func (p *Passkeys) BeginAdd(person, name, sessionHash string, has []member.Passkey) (options []byte, flow string, err error) {
 	h := holder{id: person, name: name}
@@ -101,7 +101,7 @@ func (p *Passkeys) FinishAdd(ctx context.Context, person, name, sessionHash, flo
 	if err := p.sealer.open("passkey add", flow, &f); err != nil {
 		return member.Passkey{}, err
 	}
-	// Begun in another session: somebody may have planted their own flow in this browser.
+	// The flow began in another session. Somebody may have planted it in this browser.
 	if f.Holder != sessionHash {
 		return member.Passkey{}, ErrFlow
 	}
@@ -120,8 +120,8 @@ func (p *Passkeys) FinishAdd(ctx context.Context, person, name, sessionHash, flo
 	return member.Passkey{Hash: credentialHash(c.ID), Credential: text}, nil
 }
 
-// BeginSignIn gives the options for signing in with whatever passkey the device
-// has for us.
+// BeginSignIn returns the options for signing in with any passkey that the device
+// has for this site.
 func (p *Passkeys) BeginSignIn() (options []byte, flow string, err error) {
 	assertion, session, err := p.w.BeginDiscoverableLogin(webauthn.WithUserVerification(protocol.VerificationRequired))
 	if err != nil {
@@ -157,8 +157,8 @@ func (p *Passkeys) FinishSignIn(
 		return member.Passkey{}, "", RefusedPasskey(ctx, err)
 	}
 	var found member.Passkey
-	// Kept apart, since the library makes a bad request of every error of find: a store that is
-	// away must not look like a wrong passkey.
+	// Kept separately, since the library turns every error of find into a bad request: an outage
+	// of the store must not look like a wrong passkey.
 	var failed error
 	c, err := p.w.ValidateDiscoverableLogin(func(rawID, userHandle []byte) (webauthn.User, error) {
 		if found, failed = find(credentialHash(rawID)); failed != nil {
@@ -184,7 +184,7 @@ func (p *Passkeys) FinishSignIn(
 	return found, f.Session.Challenge, nil
 }
 
-// RefusedPasskey is one answer for all that can be wrong; the reason is for the log.
+// RefusedPasskey returns the same error for every refused passkey. It only logs the reason.
 func RefusedPasskey(ctx context.Context, err error) error {
 	var detail *protocol.Error
 	if errors.As(err, &detail) {

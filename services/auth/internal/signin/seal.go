@@ -1,10 +1,9 @@
 // Package signin proves who somebody is: by an identity provider (OpenID Connect)
-// or by a passkey. It knows nothing of members; what it proves is handed to
-// package member, which decides whether that person may come in.
+// or by a passkey. It does not know members. The proof goes to package member, which
+// decides whether that person may sign in.
 //
-// Both ways have two steps. What must be remembered in between (state, nonce,
-// PKCE verifier, challenge) is sealed and kept by the browser, so that any replica
-// can take the second step.
+// Both ways have two steps. The browser keeps the data in between (state, nonce, PKCE
+// verifier, challenge), sealed, so any replica can handle the second step.
 package signin
 
 import (
@@ -20,11 +19,11 @@ import (
 // flowLife is how long a person may take between the two steps.
 const flowLife = 10 * time.Minute
 
-// ErrFlow is the answer to a second step whose first step is missing, too old,
-// somebody else's or changed.
+// ErrFlow is the answer to a second step if the data of the first step is missing, too
+// old, changed or from another browser.
 var ErrFlow = apierr.New(apierr.Forbidden, "This sign-in has expired or was started elsewhere. Start again.")
 
-// Sealer encrypts what a browser keeps for us.
+// Sealer encrypts what a browser keeps between the two steps.
 type Sealer struct {
 	key *seal.Key
 	now func() time.Time
@@ -44,7 +43,7 @@ type sealed struct {
 	Value any       `json:"v"`
 }
 
-// seal keeps v for the second step of the kind of flow.
+// seal encrypts v for the second step of a kind of flow.
 func (s *Sealer) seal(kind string, v any) (string, error) {
 	text, err := json.Marshal(sealed{s.now().Add(flowLife), v})
 	if err != nil {
@@ -54,7 +53,7 @@ func (s *Sealer) seal(kind string, v any) (string, error) {
 }
 
 func (s *Sealer) open(kind, flow string, v any) error {
-	// Every failure gives the same answer: whoever changed the text learns nothing from it.
+	// Every failure gives the same answer, so somebody who changed the text learns nothing from it.
 	raw, err := base64.RawURLEncoding.DecodeString(flow)
 	if err != nil {
 		return ErrFlow

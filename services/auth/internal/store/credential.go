@@ -27,8 +27,8 @@ func (s *Store) Credential(ctx context.Context, hash string) (c account.Credenti
 		if of, err = s.ownerOf(ctx, hash); err != nil {
 			return c, err
 		}
-		// A hash that is unknown is not remembered here: the key may be created a moment later, and
-		// callers remember misses for some seconds already.
+		// An unknown hash is not cached here: the key may be created a moment later, and callers
+		// already cache misses for some seconds.
 		s.owners.Set(hash, of)
 	}
 	kept := keys.collection
@@ -77,8 +77,8 @@ func credential(found map[string]firestoredb.Snap, of owner) (c account.Credenti
 	if c.Account, err = accounts.read(found[accounts.collection]); err != nil {
 		return c, err
 	}
-	// A member who is gone keeps the id and has no role, which gives no scopes. Without the id,
-	// Scopes would fall back to the key's own.
+	// A removed member keeps the id and has no role, which gives no scopes. Without the id, Scopes
+	// would fall back to the key's own.
 	c.Member.ID = of.member
 	if snap := found[members.collection]; snap != nil {
 		m, err := members.read(snap)
@@ -97,7 +97,7 @@ func credential(found map[string]firestoredb.Snap, of owner) (c account.Credenti
 		return c, err
 	}
 	if of.member != "" && c.Member.Role == "" && c.Key.RevokedAt.IsZero() {
-		c.Key.RevokedAt = c.Key.CreatedAt // whoever made it, or signed in, was removed
+		c.Key.RevokedAt = c.Key.CreatedAt // its member was removed
 	}
 	return c, nil
 }
@@ -108,7 +108,7 @@ func (s *Store) Touch(ctx context.Context, hash string, session bool, at time.Ti
 	if session {
 		ref, field = s.db.Ref(sessions.collection, hash), "seenAt"
 	}
-	// It fails where there is no document. Set would bring back a key that was just erased.
+	// Update fails if there is no document. Set would bring back a key that was just erased.
 	err := s.db.Update(ctx, "note use", ref, []firestore.Update{{Path: field, Value: at}})
 	if errors.Is(err, firestoredb.ErrNotFound) {
 		return account.ErrNoKey

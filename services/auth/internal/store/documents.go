@@ -19,11 +19,11 @@ import (
 type kind[T any] struct {
 	collection string
 	read       func(firestoredb.Snap) (T, error)
-	none       error            // the answer when it is not there
+	none       error            // the error if there is none
 	order      func(a, b T) int // of lists; nil: none
 }
 
-// used has the names that may be used once.
+// used is the collection of names that may be used only once.
 const used = "usedOnce"
 
 var (
@@ -55,7 +55,7 @@ type accountDoc struct {
 	Suspended bool          `firestore:"suspended"`
 	Version   int64         `firestore:"version"`
 	CreatedAt time.Time     `firestore:"createdAt"`
-	// What follows is absent in most records.
+	// The fields from here on are absent in most records.
 	Pending  bool      `firestore:"pending,omitempty"`
 	Deleting bool      `firestore:"deleting,omitempty"`
 	Limits   limitsDoc `firestore:"limits,omitzero"`
@@ -78,9 +78,9 @@ type keyDoc struct {
 	MadeBy     string            `firestore:"madeBy,omitempty"` // the member behind the key
 	CreatedAt  time.Time         `firestore:"createdAt"`
 	LastUsedAt time.Time         `firestore:"lastUsedAt,omitzero"`
-	ExpiresAt  int64             `firestore:"expiresAt"` // ms, of the zero time too: callers may name dates that no timestamp can hold
+	ExpiresAt  int64             `firestore:"expiresAt"` // ms, even for the zero time: callers may send dates that no timestamp can hold
 	RevokedAt  time.Time         `firestore:"revokedAt,omitzero"`
-	InUse      bool              `firestore:"inUse"` // false once revoked, or seen expired: what the limit of keys counts
+	InUse      bool              `firestore:"inUse"` // counts towards the limit of keys; false once revoked, or found expired
 }
 
 type (
@@ -91,7 +91,7 @@ type (
 		Email      string `firestore:"email"`
 		Role       string `firestore:"role"`
 		FromGroups bool   `firestore:"fromGroups,omitempty"`
-		// What follows is absent in most records.
+		// The next two are absent in most records.
 		GroupUntil time.Time `firestore:"groupUntil,omitzero"`
 		LinkUsed   linkUse   `firestore:"linkUsed,omitzero"`
 		CreatedAt  time.Time `firestore:"createdAt"`
@@ -129,7 +129,7 @@ type (
 		SeenAt    time.Time `firestore:"seenAt"`
 		EndedAt   time.Time `firestore:"endedAt,omitzero"`
 		Open      bool      `firestore:"open"`
-		ExpireAt  time.Time `firestore:"expireAt"` // a day after its latest end, so that it is refused as expired and not as unknown
+		ExpireAt  time.Time `firestore:"expireAt"` // a day after its latest end: until then it is refused as expired, not as unknown
 	}
 	identityDoc struct {
 		Issuer    string    `firestore:"issuer"`
@@ -188,7 +188,7 @@ func toKey(snap firestoredb.Snap, d *keyDoc) account.Key {
 func known(set identity.ScopeSet) identity.ScopeSet { return set & identity.AllScopes }
 
 func fromKey(k account.Key) keyDoc {
-	// An expired key stays in use here until AddKey retires it; readers compare times anyway.
+	// An expired key stays in use here until Add retires it; readers compare times anyway.
 	return keyDoc{
 		ID: k.ID, Account: k.AccountID, Name: k.Name, Prefix: k.Prefix, Last4: k.Last4, MadeBy: k.MadeBy, Scopes: k.Scopes,
 		CreatedAt: k.CreatedAt, LastUsedAt: k.LastUsedAt, ExpiresAt: k.ExpiresAt.UnixMilli(), RevokedAt: k.RevokedAt, InUse: k.RevokedAt.IsZero(),

@@ -63,8 +63,8 @@ func (r reads) Device(userCode string) (member.Device, error) {
 	return first(r, devices, "userCode", userCode)
 }
 
-// GroupMembers lists all members whom a group map made. One account maps groups at a
-// time, and it has at most [member.MaxMembers].
+// GroupMembers lists all members that a group map made. Only one account at a time maps
+// groups, and it has at most [member.MaxMembers].
 func (s *Store) GroupMembers(ctx context.Context) ([]member.Member, error) {
 	return many(s.look(ctx), members, s.where(members.collection, "fromGroups", true))
 }

@@ -1,13 +1,14 @@
 // Package store keeps accounts, keys and people in Firestore: accounts/{id},
-// members/{id}, operatorTakedowns/{id} and, named by a hash and without the secret,
-// keys, sessions, oneTimeLinks, identities, passkeys and deviceRequests.
+// members/{id} and operatorTakedowns/{id}. The documents in keys, sessions,
+// oneTimeLinks, identities, passkeys and deviceRequests are named by a hash and hold no
+// secret.
 //
-// All reads go by [reads], within a change or outside of one. All changes go by
-// [transaction], which writes the record, its event and its line in the log together,
-// raises the account's version where authority changes, and tells the replicas.
+// All reads use [reads], inside a change or outside one. All changes use [transaction].
+// It writes the record and its event, logs the event, raises the account's version where
+// authority changes, and tells the replicas.
 //
-// lastUsedAt is written by [Store.Touch] alone, outside of any transaction, so
-// that a key in use does not contend with its revocation.
+// Only [Store.Touch] writes lastUsedAt, outside any transaction, so that a key in use
+// does not contend with its revocation.
 package store
 
 import (
@@ -31,17 +32,17 @@ import (
 	"github.com/linkreel/linkreel/services/auth/internal/tenancy"
 )
 
-// retired is how many keys that are no longer in use a list shows.
+// retired bounds how many keys a list shows that are no longer in use.
 const retired = 200
 
 // Store is auth's records on Firestore. It is safe for concurrent use.
 type Store struct {
 	db    *record.DB
 	shown func(record any) any
-	// owners remembers whose a key is, which never changes, so that verifying a
-	// known key is one round trip for all that it depends on.
+	// owners caches the account and member of a key, which never change, so verifying a
+	// known key takes one round trip.
 	owners *otter.Cache[string, owner]
-	// traces are what an account leaves when it is erased.
+	// traces are the documents to erase with an account.
 	traces *record.Set
 }
 
@@ -51,7 +52,7 @@ var (
 	_ tenancy.Store = (*Store)(nil)
 )
 
-// New makes a store on db. Events of changes show a record as shown gives it.
+// New makes a store on db. shown converts a record to the data of its events.
 func New(db *record.DB, shown func(record any) any) *Store {
 	return &Store{
 		db: db, shown: shown, traces: traces(db),
@@ -59,20 +60,19 @@ func New(db *record.DB, shown func(record any) any) *Store {
 	}
 }
 
-// reads looks documents up: within a change as they are when it commits, outside of
-// one as they are now.
+// reads looks up documents. Inside a change, what it reads still holds at the commit.
 type reads struct {
 	s   *Store
-	ctx context.Context // of the call; nil within a change
-	tx  *record.Tx      // nil outside of one
+	ctx context.Context // of the call; nil inside a change
+	tx  *record.Tx      // nil outside a change
 }
 
-// Look reads outside of any change.
+// Look reads outside any change.
 func (s *Store) Look(ctx context.Context) member.Reads { return s.look(ctx) }
 
 func (s *Store) look(ctx context.Context) reads { return reads{s: s, ctx: ctx} }
 
-// one reads the document of an id, which may be a caller's words.
+// one reads the document with an id, which may be unchecked input.
 func one[T any](r reads, k kind[T], id string) (out T, err error) {
 	ref, found := r.s.db.Ref(k.collection, id), false
 	if r.tx == nil {
@@ -106,10 +106,10 @@ func many[T any](r reads, k kind[T], q firestore.Query) (out []T, err error) {
 	return out, err
 }
 
-// first reads the one document of which the field has a value, which may be a caller's
-// words.
+// first reads the one document with this value in the field. The value may be unchecked
+// input.
 func first[T any](r reads, k kind[T], field, value string) (out T, err error) {
-	if len(value) > 64 { // longer than an indexed value may be, at the extreme
+	if len(value) > 64 { // no id or code is this long, and Firestore limits indexed values
 		return out, k.none
 	}
 	found, err := many(r, k, r.s.where(k.collection, field, value).Limit(1))
@@ -175,7 +175,7 @@ func (s *Store) Atomically(ctx context.Context, what string, fn func(account.Tx)
 	if err != nil {
 		return err
 	}
-	// The log has a line for each event, so nothing that has an event can be missing there.
+	// Log one line per event, so the log misses no change that has an event.
 	// Its handler adds the request's trace id.
 	by := events.ActorOf(ctx)
 	for _, e := range done {
@@ -197,14 +197,14 @@ type transaction struct {
 	done    []events.Event  // for the log
 }
 
-// AddAccount writes a new account. No replica can know an id that was just drawn.
+// AddAccount writes a new account. No replica is told, because none can know a new id.
 func (t *transaction) AddAccount(a account.Account) {
 	t.tx.Create(t.s.db.Ref(accounts.collection, a.ID), fromAccount(a))
 	t.done = append(t.done, events.Event{AccountID: a.ID, Type: "account.created", Object: a.ID})
 }
 
-// PutAccount writes a changed account, which was read in this change, under a higher
-// version, and has every replica told.
+// PutAccount writes a changed account, which this change has read, raises its version,
+// and has every replica told.
 func (t *transaction) PutAccount(a *account.Account, what events.Type) {
 	a.Version++
 	// The whole document is replaced: it was read in this change.
@@ -216,8 +216,8 @@ func (t *transaction) PutAccount(a *account.Account, what events.Type) {
 	t.tell(a.ID, what, a.ID, *a)
 }
 
-// Authority raises the account's version and has every replica told: once, however
-// often a change asks for it.
+// Authority raises the account's version and has every replica told, at most once per
+// change.
 func (t *transaction) Authority(accountID string) error {
 	if t.raised[accountID] {
 		return nil
@@ -238,7 +238,7 @@ func (t *transaction) Authority(accountID string) error {
 	return nil
 }
 
-// Again has every replica told the version as it is.
+// Again has every replica told the current version.
 func (t *transaction) Again(accountID string) error {
 	a, err := t.Account(accountID)
 	if err == nil && !t.raised[accountID] {
@@ -263,8 +263,8 @@ func (t *transaction) InUse(accountID string, now time.Time) ([]account.Key, err
 	return out, nil
 }
 
-// Room takes leased places, so that records which are made at the same time do not start
-// each other again, as they would if each read all the others.
+// Room takes leased places. If each change read all records instead, concurrent changes
+// would make each other retry.
 func (t *transaction) Room(kind, accountID string, most, n int, count func() (int, error)) (int, error) {
 	room, err := t.tx.Room(quota.Limit{Account: accountID, Kind: kind, Max: int64(most), Count: func(context.Context) (int64, error) {
 		have, err := count()
@@ -273,7 +273,7 @@ func (t *transaction) Room(kind, accountID string, most, n int, count func() (in
 	return int(room), err
 }
 
-// Add writes a new record, which must not be there, and tells its event.
+// Add writes a new record, which must not exist yet, and its event.
 func (t *transaction) Add(r any, what events.Type) {
 	at := t.place(r)
 	t.tx.Create(at.ref, at.doc())
@@ -281,16 +281,16 @@ func (t *transaction) Add(r any, what events.Type) {
 	if _, ok := r.(account.Key); !ok {
 		return
 	}
-	// Retired with a write that happens anyway. Left as they are, expired keys would count in
-	// every later read of the keys in use.
+	// Retire expired keys in a commit that is made anyway. Otherwise every later read of the
+	// keys in use would include them.
 	for _, old := range t.expired {
 		t.tx.Update(t.s.db.Ref(keys.collection, old.Hash), firestore.Update{Path: "inUse", Value: false})
 	}
 	t.expired = nil
 }
 
-// Put writes a changed record and tells its event. Of a key or a session it writes the
-// end alone: the time of the last use is written by Touch, and nothing else changes.
+// Put writes a changed record and its event. For a key or a session it writes only the
+// end: Touch writes the time of the last use, and nothing else changes.
 func (t *transaction) Put(r any, what events.Type) {
 	at := t.place(r)
 	switch r := r.(type) {
@@ -308,14 +308,14 @@ func (t *transaction) Put(r any, what events.Type) {
 	t.tell(at.account, what, at.object, r)
 }
 
-// Remove deletes a record and tells its event.
+// Remove deletes a record and writes its event.
 func (t *transaction) Remove(r any, what events.Type) {
 	at := t.place(r)
 	t.tx.Delete(at.ref)
 	t.tell(at.account, what, at.object, r)
 }
 
-// Tell writes an event on an object, which shows the record.
+// Tell writes an event on an object, with the record as its data.
 func (t *transaction) Tell(what events.Type, object string, r any) {
 	t.tell(t.place(r).account, what, object, r)
 }
@@ -331,7 +331,7 @@ func (t *transaction) tell(accountID string, what events.Type, object string, r 
 
 // UseOnce fails the change when name was used before.
 func (t *transaction) UseOnce(name string, until time.Time) {
-	// Create fails when the document exists, also when two replicas try at the same moment.
+	// Create fails if the document exists, even when two replicas try at the same moment.
 	t.tx.Create(t.s.db.Ref(used, hashOf(name)), map[string]any{"expireAt": until})
 }
 
@@ -344,8 +344,7 @@ func (t *transaction) Role(accountID, memberID string) (identity.Role, error) {
 	return m.Role, err
 }
 
-// place is where a record is kept, whose it is, what its events call it, and what is
-// kept of it.
+// place is a record's document, the account it belongs to, and its id in events.
 type place struct {
 	ref             firestoredb.Ref
 	account, object string

@@ -20,14 +20,15 @@ import (
 
 const (
 	tombstones = "tombstones"
-	// scan bounds the accounts that one list request reads, scanPage those of one query.
+	// scan bounds the accounts that one list request reads, scanPage those that one query
+	// reads.
 	scan, scanPage = 2000, 200
 )
 
 var takedowns = kind[tenancy.Takedown]{"operatorTakedowns", firestoredb.Reader(toTakedown), tenancy.ErrNoTakedown, nil}
 
-// Accounts reads accounts by id. No index has their words, and only operators search,
-// so a search reads accounts in order and compares.
+// Accounts lists accounts by id. Only operators search, so there is no index of words: a
+// search reads the accounts in order and compares.
 func (s *Store) Accounts(
 	ctx context.Context,
 	after string,
@@ -46,7 +47,7 @@ func (s *Store) Accounts(
 				}
 				page = append(page, a)
 			}
-			// Past every account that was read, matching or not: a short page still continues behind it.
+			// Advance past every account that was read, matching or not: the next page continues there.
 			after = a.ID
 		}
 		if len(found) < scanPage {
@@ -56,7 +57,7 @@ func (s *Store) Accounts(
 	return page, after, nil
 }
 
-// behind lists accounts of a query by id, from after one; "" is the start.
+// behind lists accounts of a query by id, starting after the id after; "" is the start.
 func (s *Store) behind(ctx context.Context, q firestore.Query, after string, limit int) ([]account.Account, error) {
 	if q = q.OrderBy(firestore.DocumentID, firestore.Asc).Limit(limit); after != "" {
 		q = q.StartAfter(after)
@@ -69,8 +70,8 @@ func (s *Store) Pending(ctx context.Context, after string, limit int) ([]account
 	return s.behind(ctx, s.where(accounts.collection, "pending", true), after, limit)
 }
 
-// traces are the documents that no other service erases. Every service writes events
-// into the collection that they share. Members go last of people: they lead to persons.
+// traces are the documents that no other service erases. They include the outbox, which
+// all services share. Of the documents of people, members come last: they lead to persons.
 func traces(db *record.DB) *record.Set {
 	return db.Set(
 		record.Traces{DB: db, Collection: sessions.collection}, record.Traces{DB: db, Collection: links.collection},
@@ -81,9 +82,9 @@ func traces(db *record.DB) *record.Set {
 	)
 }
 
-// Erase removes what auth has of an account and leaves a tombstone. A crash on the way
-// leaves the account deleting, and the erasure begins again. Replicas that still know
-// its keys ask again.
+// Erase removes everything that auth stores of an account and leaves a tombstone. After a
+// crash the account is still deleting, and the erasure starts again. Replicas that have
+// its keys in memory are told to look them up again.
 func (s *Store) Erase(ctx context.Context, id string, at time.Time) error {
 	if err := s.forgetPeople(ctx, id); err != nil {
 		return err
@@ -98,7 +99,7 @@ func (s *Store) Erase(ctx context.Context, id string, at time.Time) error {
 	if err := s.db.EraseAll(ctx, "erase answers", answers, purgeBatch); err != nil {
 		return err
 	}
-	// In one commit, and last: an account that is gone always has its tombstone.
+	// In one commit, and last: an account without a document always has its tombstone.
 	return s.db.Tx(ctx, "erase account", func(tx *record.Tx) error {
 		a, err := reads{s: s, tx: tx}.Account(id)
 		if errors.Is(err, account.ErrNoAccount) {
@@ -117,8 +118,9 @@ func (s *Store) Erase(ctx context.Context, id string, at time.Time) error {
 // purgeBatch is how many documents one pass deletes; a commit takes 500.
 const purgeBatch = 400
 
-// forgetPeople forgets how the people of an account sign in: its members, and those
-// who were removed and were signed in lately. One who is in another account keeps it.
+// forgetPeople erases how the people of an account sign in: its members, and removed
+// members who were signed in recently. People who are in another account too keep their
+// ways to sign in.
 func (s *Store) forgetPeople(ctx context.Context, accountID string) error {
 	mine, err := s.look(ctx).Members(accountID)
 	if err != nil {
@@ -144,8 +146,9 @@ func (s *Store) forgetPeople(ctx context.Context, accountID string) error {
 	return nil
 }
 
-// forgetPerson forgets how a person signs in, unless they are in another account.
-// One that is being erased too does not count: the two would wait for each other.
+// forgetPerson erases how a person signs in, unless they are in another account. An
+// account that is being erased too does not count, or each erasure would leave the person
+// to the other.
 func (s *Store) forgetPerson(ctx context.Context, accountID, personID string) error {
 	in, err := s.look(ctx).Memberships(personID)
 	if err != nil || personID == "" {
@@ -221,12 +224,12 @@ func (s *Store) Takedowns(ctx context.Context, after string, limit int) (page []
 	return page, next, err
 }
 
-// UnsettledTakedowns lists those that the holder may not know of.
+// UnsettledTakedowns lists takedowns with a change that the holder may not know of.
 func (s *Store) UnsettledTakedowns(ctx context.Context, limit int) ([]tenancy.Takedown, error) {
 	return many(s.look(ctx), takedowns, s.where(takedowns.collection, "pending", true).Limit(limit))
 }
 
-// TakedownsOf lists some of an account's.
+// TakedownsOf lists at most limit takedowns of an account.
 func (s *Store) TakedownsOf(ctx context.Context, accountID string, limit int) ([]tenancy.Takedown, error) {
 	return many(s.look(ctx), takedowns, s.where(takedowns.collection, "accountId", accountID).Limit(limit))
 }
@@ -242,7 +245,7 @@ func (s *Store) PutTakedown(ctx context.Context, t tenancy.Takedown) error {
 	})
 }
 
-// DeleteTakedown forgets a takedown, if it is there.
+// DeleteTakedown deletes a takedown, if it exists.
 func (s *Store) DeleteTakedown(ctx context.Context, id string) error {
 	return s.db.Commit(ctx, "delete takedown", func(tx *record.Tx) error {
 		tx.Delete(s.db.Ref(takedowns.collection, id))

@@ -10,9 +10,9 @@ import (
 	"github.com/linkreel/linkreel/services/auth/internal/account"
 )
 
-// Usage counts an account's records by the other services' collections: the one
-// place where auth looks at them, and only at how many there are and how large, so
-// that an account can be shown while those services are away.
+// Usage counts an account's records in the other services' collections, so that an
+// account can be shown while those services are down. Only here does auth read those
+// collections, and only the number and the size of the records.
 func (s *Store) Usage(ctx context.Context, accountID string) (u account.Usage, err error) {
 	err = s.db.Do(ctx, "count records", func(ctx context.Context) error {
 		g, ctx := errgroup.WithContext(ctx)

@@ -15,19 +15,19 @@ import (
 	"github.com/linkreel/linkreel/services/auth/internal/account"
 )
 
-// Limits of the exports of one replica: each keeps the services that hold records
-// busy until its reader has read it all. An account may have two, so that one
-// whose reader has gone away does not keep it from the next.
+// Limits on the exports of one replica. Each export keeps the services that hold records
+// busy until its reader has read it all. An account may have two, so that an export
+// without a reader does not block the next one.
 const (
 	maxExportsOfAccount = 2
 	maxExports          = 16
-	// undisturbed is how long an export runs before it may be ended because another
-	// account finds no place.
+	// undisturbed is how long an export runs before it may be ended to make room for
+	// another account.
 	undisturbed = 5 * time.Minute
 	exportLater = 30 * time.Second
 )
 
-// exports are the ones that run, each with the account it is of.
+// exports are the running exports.
 type exports struct {
 	slots *turns.Slots
 	now   func() time.Time
@@ -45,12 +45,12 @@ type export struct {
 // errPlaceTaken ends an export that has run for long.
 var errPlaceTaken = &apierr.Error{
 	Code: apierr.RateLimited, RetryAfter: exportLater,
-	Message: "Another account needed the place of this export, which has run for long. Try again, and read faster.",
+	Message: "This export ran for a long time and was ended to make room for another account. Try again, and read faster.",
 }
 
-// begin finds a place for an export of an account. end gives it back. If there is no
-// place, the one that has run longest is ended, so that the next try finds one: slow
-// readers of a few accounts would hold all places for an hour.
+// begin takes a slot for an export of an account. end releases it. If no slot is free,
+// begin ends the longest running export, so that the next try finds one. Otherwise slow
+// readers of a few accounts could hold all slots for an hour.
 func (x *exports) begin(ctx context.Context, account string) (_ context.Context, end func(), err error) {
 	release, ok := x.slots.Take(account)
 	if !ok {
@@ -74,8 +74,9 @@ func (x *exports) begin(ctx context.Context, account string) (_ context.Context,
 	}, nil
 }
 
-// makeRoom ends the longest running export of another account, if it has run for
-// long. An account that has more than own of them running has its share already.
+// makeRoom ends the longest running export of another account, if it has run longer than
+// undisturbed. It does nothing for an account with more than own running exports, which
+// already has its share.
 func (x *exports) makeRoom(account string, own int) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -99,15 +100,16 @@ type Line struct {
 	Data any    `json:"data"`
 }
 
-// Export notes that an export was asked for, and writes first, then what each
-// holder has. RATE_LIMITED, before anything is written, when too many are running.
+// Export records that an export was requested, and writes first and then the records of
+// each holder. If too many exports are running, it returns RATE_LIMITED before it writes
+// anything.
 func (s *Service) Export(ctx context.Context, accountID string, first []Line, w io.Writer) error {
 	ctx, end, err := s.exports.begin(ctx, accountID)
 	if err != nil {
 		return err
 	}
 	defer end()
-	// Before the first byte, so that an export that breaks off is on record as well.
+	// Before the first byte, so that an interrupted export is on record too.
 	if err := s.exported(ctx, accountID); err != nil {
 		return err
 	}
@@ -121,7 +123,7 @@ func (s *Service) Export(ctx context.Context, accountID string, first []Line, w 
 	for _, h := range s.holders {
 		err := h.Export(ctx, accountID, w)
 		if apierr.CodeOf(err) == apierr.RateLimited {
-			s.exports.makeRoom(accountID, 1) // the holder has no place for it
+			s.exports.makeRoom(accountID, 1) // the holder has no free slot
 		}
 		if cause := context.Cause(ctx); err != nil && cause != nil {
 			err = cause
@@ -133,7 +135,7 @@ func (s *Service) Export(ctx context.Context, accountID string, first []Line, w 
 	return nil
 }
 
-// exported notes that an export was asked for, before it begins.
+// exported records that an export was requested.
 func (s *Service) exported(ctx context.Context, accountID string) error {
 	return s.store.Atomically(ctx, "note export", func(tx account.Tx) error {
 		a, err := tx.Account(accountID)

@@ -1,9 +1,9 @@
-// Package tenancy hands on what auth decides about accounts to the services that
-// keep their records (libs/tenant), and is what the operator acts through:
-// erasure, takedowns, and an account's export.
+// Package tenancy passes auth's decisions about accounts on to the services that hold
+// their records (libs/tenant). It implements the operator's erasures and takedowns, and
+// the export of an account.
 //
-// Each decision is committed before anybody is told. [Service.Repeat] repeats what
-// is not finished, so a crash between the two heals by itself.
+// Each decision is committed before the holders are told. [Service.Repeat] repeats what
+// is not finished, so a crash in between does no harm.
 package tenancy
 
 import (
@@ -22,11 +22,11 @@ import (
 	"github.com/linkreel/linkreel/services/auth/internal/account"
 )
 
-// Store remembers accounts and takedowns.
+// Store keeps accounts and takedowns.
 type Store interface {
 	account.Store
-	// Accounts lists accounts that match, by id, from after the id after. It looks
-	// at a bounded number of them, so a page may be short; next is "" at the end.
+	// Accounts lists matching accounts by id, starting after the id after. It reads a
+	// bounded number of accounts, so a page may be short; next is "" at the end.
 	Accounts(
 		ctx context.Context,
 		after string,
@@ -34,14 +34,14 @@ type Store interface {
 		match func(account.Account) bool,
 	) (page []account.Account, next string, err error)
 	// Pending lists accounts with a decision that has not taken effect everywhere, by
-	// id, from after the id after.
+	// id, starting after the id after.
 	Pending(ctx context.Context, after string, limit int) ([]account.Account, error)
 	// Erase removes what auth has of an account and leaves a tombstone.
 	Erase(ctx context.Context, id string, at time.Time) error
 
 	Takedown(ctx context.Context, id string) (Takedown, error)
-	// Takedowns lists takedowns, newest first, from behind the one with the id after;
-	// ErrNoTakedown if there is none.
+	// Takedowns lists takedowns, newest first, starting after the one with the id after;
+	// ErrNoTakedown if that does not exist.
 	Takedowns(ctx context.Context, after string, limit int) (page []Takedown, next string, err error)
 	UnsettledTakedowns(ctx context.Context, limit int) ([]Takedown, error)
 	TakedownsOf(ctx context.Context, accountID string, limit int) ([]Takedown, error)
@@ -49,7 +49,7 @@ type Store interface {
 	DeleteTakedown(ctx context.Context, id string) error
 }
 
-// Phase is where a takedown stands.
+// Phase is how far a takedown has got.
 type Phase string
 
 // The phases.
@@ -67,26 +67,26 @@ type Takedown struct {
 	Phase  Phase
 }
 
-// ErrNoTakedown is the answer for a takedown that is not there.
+// ErrNoTakedown is the error for a takedown that does not exist.
 var ErrNoTakedown = apierr.New(apierr.NotFound, "There is no takedown with this id.")
 
 // Holder is a service that holds records.
 type Holder struct {
 	Name string
-	// Kind is tenant.KindLink or tenant.KindVideo: whose ids it knows. It is "" for
-	// a holder of records that cannot be taken down.
+	// Kind is the kind of record that the holder takes down: tenant.KindLink or
+	// tenant.KindVideo. It is "" if its records cannot be taken down.
 	Kind string
 	tenant.Holder
 }
 
-// Close frees idle connections to it.
+// Close closes idle connections to the holder.
 func (h Holder) Close() {
 	if c, ok := h.Holder.(interface{ Close() }); ok {
 		c.Close()
 	}
 }
 
-// Service decides and tells.
+// Service makes decisions about accounts and tells the holders.
 type Service struct {
 	store   Store
 	holders []Holder
@@ -106,8 +106,8 @@ func NewService(store Store, holders []Holder, now func() time.Time) *Service {
 	}
 }
 
-// Settle returns once every holder goes by the state of the account, and notes that.
-// An erasure is noted as pending until it has ended.
+// Settle returns once every holder applies the account's state, and then clears Pending.
+// An erasure stays pending until it is complete.
 func (s *Service) Settle(ctx context.Context, a account.Account) error {
 	standing := tenant.Standing{State: a.State(), Version: a.Version}
 	// Without a shared context: each holder is told, even when another fails.
@@ -118,10 +118,11 @@ func (s *Service) Settle(ctx context.Context, a account.Account) error {
 	if err := g.Wait(); err != nil || !a.Pending || a.Deleting {
 		return err
 	}
-	// Only now. A crash before this leaves it pending, and Repeat tells the holders again.
+	// Cleared only now: after an earlier crash it is still pending, and Repeat tells the
+	// holders again.
 	return s.store.Atomically(ctx, "note that holders were told", func(tx account.Tx) error {
 		now, err := tx.Account(a.ID)
-		// A newer decision has its own telling, which is not done yet.
+		// A newer decision stays pending: its own Settle clears it.
 		if err != nil || !now.Pending || now.State() != a.State() {
 			return err
 		}
@@ -131,12 +132,12 @@ func (s *Service) Settle(ctx context.Context, a account.Account) error {
 	})
 }
 
-// Delete begins to erase a suspended account. When it has returned, no redirect
-// and no page of it is served; [Service.Repeat] does the rest.
+// Delete begins to erase a suspended account. When it returns, none of the account's
+// redirects and pages is served. [Service.Repeat] does the rest.
 func (s *Service) Delete(ctx context.Context, id string) (account.Account, error) {
 	var a account.Account
 	err := s.store.Atomically(ctx, "delete account", func(tx account.Tx) (err error) {
-		// Asked again there is nothing to decide, but the holders are told once more below.
+		// A repeated call decides nothing new, but the holders are told again below.
 		if a, err = tx.Account(id); err != nil {
 			return err
 		}
@@ -161,12 +162,12 @@ func (s *Service) Accounts(ctx context.Context, after string, limit int, q strin
 	return s.store.Accounts(ctx, after, limit, func(a account.Account) bool { return a.Matches(q) })
 }
 
-// TakeDown takes a link or video off the air, on every replica before it returns.
-// What is taken down already gives the takedown in force. kind is whose id the
-// target has; "" for an address.
+// TakeDown takes down a link or video. When it returns, no replica serves it. If it is
+// already taken down, the result is the takedown in force. kind is the kind of record
+// that the target's id names; "" for an address.
 func (s *Service) TakeDown(ctx context.Context, o tenant.Order, kind string) (Takedown, error) {
 	t := Takedown{Takedown: tenant.Takedown{ID: o.ID, Reason: o.Reason, At: o.At}, Target: o.Target, Kind: kind, Phase: Asked}
-	// Stored before any holder is asked: if this process dies, Run finds the order and asks.
+	// Stored before any holder is asked: if this process dies, Repeat finds the order and asks.
 	if err := s.store.PutTakedown(ctx, t); err != nil {
 		return t, err
 	}
@@ -182,7 +183,7 @@ func (s *Service) audit(ctx context.Context, action string, t Takedown) {
 	s.log.InfoContext(ctx, "audit", "action", action, "account", t.AccountID, "takedown", t.ID, "record", t.RecordID, "by", "operator")
 }
 
-// enforce asks the holders, and ends with a takedown in force or none.
+// enforce asks the holders. Without an error, a takedown is then in force.
 func (s *Service) enforce(ctx context.Context, t Takedown) (Takedown, error) {
 	missing := apierr.New(apierr.NotFound, "No link or video has this address.")
 	for _, h := range s.holders {
@@ -194,8 +195,8 @@ func (s *Service) enforce(ctx context.Context, t Takedown) (Takedown, error) {
 		case err == nil && made.ID != t.ID:
 			// It was taken down before; this one is not needed.
 			found, err := s.store.Takedown(ctx, made.ID)
-			// No record of the earlier one: it was just lifted, or the store went back to a backup.
-			// The holder's answer is then the best there is.
+			// Without a record, the earlier takedown was just lifted, or the store was restored from
+			// a backup. Then only the holder knows it.
 			if errors.Is(err, ErrNoTakedown) {
 				found, err = Takedown{Takedown: made, Phase: InForce}, nil
 			}
@@ -208,10 +209,10 @@ func (s *Service) enforce(ctx context.Context, t Takedown) (Takedown, error) {
 				missing = apierr.New(code, "There is no "+h.Kind+" with this id.")
 			}
 		default:
-			return t, err // it stays asked, and Run asks again
+			return t, err // it stays asked, and Repeat asks again
 		}
 	}
-	// Every holder has looked and has no such record, so there is nothing to repeat either.
+	// No holder has such a record, so there is nothing to repeat.
 	return t, errors.Join(missing, s.store.DeleteTakedown(ctx, t.ID))
 }
 
@@ -232,7 +233,7 @@ func (s *Service) Lift(ctx context.Context, id string) error {
 		return err
 	}
 	t.Phase = Lifting
-	// Stored before the holder is asked: if this process dies, Run lifts it.
+	// Stored before the holder is asked: if this process dies, Repeat lifts it.
 	if err := s.store.PutTakedown(ctx, t); err != nil {
 		return err
 	}
@@ -248,7 +249,7 @@ func (s *Service) lift(ctx context.Context, t Takedown) error {
 			}
 		}
 	}
-	// Last: until the record is gone, Run repeats the call.
+	// Last: until the record is gone, Repeat repeats the call.
 	return s.store.DeleteTakedown(ctx, t.ID)
 }
 
@@ -258,7 +259,7 @@ const Every = 5 * time.Second
 // pendingPage is how many pending accounts are read at once.
 const pendingPage = 100
 
-// Repeat goes over what is pending once. One that fails holds up no other.
+// Repeat tries once to finish each pending decision. A failure does not stop the others.
 func (s *Service) Repeat(ctx context.Context) error {
 	var failed []error
 	note := func(what string, err error) {
@@ -266,7 +267,7 @@ func (s *Service) Repeat(ctx context.Context) error {
 			failed = append(failed, fmt.Errorf("%s: %w", what, err))
 		}
 	}
-	// Every replica does this, without a lease. Each step may be done twice at the same time.
+	// Every replica does this, without a lease: two replicas may do the same step at once.
 	for after, more := "", true; more; {
 		accounts, err := s.store.Pending(ctx, after, pendingPage)
 		note("list pending accounts", err)
@@ -274,14 +275,14 @@ func (s *Service) Repeat(ctx context.Context) error {
 			note("settle account "+a.ID, s.settle(ctx, a))
 			after = a.ID
 		}
-		// All of them: erasures, which last, must not hide a suspension behind them.
+		// Read every page: slow erasures must not hold up a suspension behind them.
 		more = len(accounts) == pendingPage
 	}
 	takedowns, err := s.store.UnsettledTakedowns(ctx, pendingPage)
 	note("list pending takedowns", err)
 	for _, t := range takedowns {
 		if s.now().Sub(t.At) < Every && t.Phase == Asked {
-			continue // the request that asked is at it
+			continue // the request that made it is still working on it
 		}
 		if t.Phase == Lifting {
 			err = s.lift(ctx, t)
@@ -290,7 +291,7 @@ func (s *Service) Repeat(ctx context.Context) error {
 		}
 		switch apierr.CodeOf(err) {
 		case apierr.NotFound, apierr.LinkNotFound, apierr.VideoNotFound:
-			continue // nothing is there any more, and the takedown is gone too
+			continue // the record is gone, and so is the takedown
 		}
 		note("settle takedown "+t.ID, err)
 	}
@@ -302,8 +303,8 @@ func (s *Service) settle(ctx context.Context, a account.Account) error {
 	if err := s.Settle(ctx, a); err != nil || !a.Deleting {
 		return err
 	}
-	// In the order of the list, which ends with events: it may still receive some while the
-	// others erase.
+	// In the order of the list, with events last: it may still receive events while the others
+	// erase.
 	for _, h := range s.holders {
 		if done, err := h.Erased(ctx, a.ID); err != nil || !done {
 			return err
@@ -312,7 +313,7 @@ func (s *Service) settle(ctx context.Context, a account.Account) error {
 	if err := s.liftAll(ctx, a.ID); err != nil {
 		return err
 	}
-	// With it its keys go. What Redis has of it expires in minutes.
+	// This also erases the account's keys. Its data in Redis expires in minutes.
 	if err := s.store.Erase(ctx, a.ID, s.now()); err != nil {
 		return err
 	}
@@ -320,9 +321,9 @@ func (s *Service) settle(ctx context.Context, a account.Account) error {
 	return nil
 }
 
-// liftAll ends the takedowns of an account that has nothing left to take down. Its
-// slugs are held for as long as those of any deleted link, where a takedown would
-// keep its reason, and the account's id, for ever.
+// liftAll ends the takedowns of an account that has nothing left to take down. Its slugs
+// stay reserved as long as those of any deleted link. A takedown left in place would keep
+// its reason, and the account's id, for ever.
 func (s *Service) liftAll(ctx context.Context, accountID string) error {
 	for {
 		some, err := s.store.TakedownsOf(ctx, accountID, 100)

@@ -1,6 +1,6 @@
-// Package api is how links and domains are asked for over HTTP: it decodes
-// requests, calls [link.Service] and [customdomain.Service], and writes answers.
-// It decides nothing about links or domains itself.
+// Package api has the HTTP routes for links and domains: it decodes requests, calls
+// [link.Service] and [customdomain.Service], and writes answers. It decides nothing
+// about links or domains itself.
 package api
 
 import (
@@ -18,15 +18,15 @@ import (
 
 // Options configure the routes.
 type Options struct {
-	// ShortBaseURL is where links on the default host are.
+	// ShortBaseURL is the base address of links on the default host.
 	ShortBaseURL string
 	// Own are the hosts that no link may lead to.
 	Own link.Hosts
-	// DomainTarget is the name or address that custom host names are pointed at;
-	// empty is the short host.
+	// DomainTarget is the name or address that custom host names must point to; empty
+	// means the short host.
 	DomainTarget string
-	// Certificates is set where this installation orders certificates for custom
-	// host names.
+	// Certificates is set if this installation orders certificates for custom host
+	// names.
 	Certificates bool
 	Now          func() time.Time
 }
@@ -69,9 +69,9 @@ type public struct {
 	opt     Options
 }
 
-// Internal adds the routes that only the cluster may reach. auth tells here, with
-// the internal token, what it decided about accounts, and an ingress asks whether
-// to get a certificate for a host name.
+// Internal adds the routes that only the cluster may reach. auth reports its decisions
+// about accounts here, with the internal token. An ingress asks here whether to get a
+// certificate for a host name.
 func Internal(a *httpapi.API, domains *customdomain.Service, token string, h tenant.Holder) {
 	wire.Routes(a, token, h)
 	a.Public(fiber.MethodGet, "/internal/v1/domains/ask", func(c *fiber.Ctx) error {

@@ -17,8 +17,7 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
-// bulk reads its body item by item: a broken item is that item's failure, not the
-// request's.
+// bulk reads its body item by item: an invalid item fails alone, not the whole request.
 func (h public) bulk(c *fiber.Ctx) error {
 	ctx := c.UserContext()
 	var body wire.BulkCreate
@@ -29,7 +28,7 @@ func (h public) bulk(c *fiber.Ctx) error {
 	if err := fields.Err(); err != nil {
 		return err
 	}
-	// Before the items are looked at, so that the work is paid for.
+	// Charged before the items are read, so that this work counts too.
 	if err := h.charge(c, len(body.URLs)); err != nil {
 		return err
 	}
@@ -73,16 +72,16 @@ func (h public) bulk(c *fiber.Ctx) error {
 	return httpapi.JSON(c, status, wire.BulkResults{Results: results, IgnoredFields: fields.Unknown})
 }
 
-// What an answer repeats of a megabyte of wrong fields: together with the rest of a
-// hundred failures it stays below 64 kB.
+// Bounds on what an answer repeats of a request, which may be a megabyte of wrong fields.
+// With them an answer with a hundred failures stays below 64 kB.
 const (
-	repeatedURLs    = 12 << 10 // of all items together; what is over gets cutURL each
+	repeatedURLs    = 12 << 10 // of all items together; further ones are cut to cutURL
 	cutURL          = 64
 	repeatedDetails = 10 << 10 // of all items together, beyond the first of each
 	repeatedNames   = 6 << 10  // ignored fields of all items together
 )
 
-// bound cuts what results repeat of the request.
+// bound limits what results repeat of the request.
 func bound(results []wire.BulkResult) {
 	urls, details, names := repeatedURLs, repeatedDetails, repeatedNames
 	for i := range results {
@@ -109,7 +108,7 @@ func bound(results []wire.BulkResult) {
 	}
 }
 
-// keep leaves the first n details, and says so.
+// keep keeps the first n details, and says how many it left out.
 func keep(e *wire.BulkItemFail, n int) {
 	some := apierr.InvalidSome(e.MoreDetails+len(e.Details)-n, e.Details[:n]...)
 	e.Message, e.Details, e.MoreDetails = some.Message, some.Details, some.MoreDetails
@@ -119,7 +118,7 @@ func keep(e *wire.BulkItemFail, n int) {
 func encoded(v any) int {
 	text, err := json.Marshal(v)
 	if err != nil {
-		return repeatedURLs // it is a text or a few; this cannot happen
+		return repeatedURLs // cannot happen: v holds only texts and numbers
 	}
 	return len(text) + 1
 }
@@ -131,8 +130,8 @@ func cut(text string) string {
 	return text + "…"
 }
 
-// charge takes the price of a request of n items: one per ten, of which the
-// request itself was the first.
+// charge counts a request of n items against the rate limit: as one request per ten
+// items, the first of which was counted already.
 func (h public) charge(c *fiber.Ctx, n int) error { return h.http.Charge(c, (n+9)/10-1) }
 
 // domainsOf looks up domains of the caller, each once.
@@ -164,7 +163,7 @@ func (h public) bulkDraft(raw json.RawMessage, domains func(id string) (*customd
 	return h.draft(fields, &item, domains)
 }
 
-// urlText is the item's url as far as it is a text.
+// urlText is the item's url, or "" if that is not a text.
 func urlText(raw json.RawMessage) string {
 	var item map[string]json.RawMessage
 	var text string
@@ -174,10 +173,10 @@ func urlText(raw json.RawMessage) string {
 	return text
 }
 
-// failure is the answer that an item would get as a request of its own.
+// failure is the answer that the item would get as a separate request.
 func failure(ctx context.Context, err error, url string) (status int, fail *wire.BulkItemFail) {
 	e := apierr.From(err)
-	if e.Code == apierr.Internal { // as the request would be logged
+	if e.Code == apierr.Internal { // log it like a failed request
 		slog.ErrorContext(ctx, "an item of a bulk request failed", "error", e.Err)
 	}
 	return e.Code.Status(), &wire.BulkItemFail{Code: e.Code, Message: e.Message, URL: url, Details: e.Details, MoreDetails: e.MoreDetails}

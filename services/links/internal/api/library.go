@@ -22,7 +22,7 @@ const (
 	defaultDomain = "default" // names the default host in a filter
 )
 
-// filters reads the filters of a list. httpapi rejects the ones that nobody knows.
+// filters reads the filters of a list. httpapi rejects unknown ones.
 func filters(c *fiber.Ctx, f *httpapi.Fields, q *link.Query) {
 	args := c.Context().QueryArgs()
 	if args.Has("q") {
@@ -105,7 +105,7 @@ func checkExternalID(f *httpapi.Fields, id string) {
 	}
 }
 
-// listTags answers the tags of links and videos, for whoever may read either.
+// listTags returns the tags of links and videos to callers who may read either.
 func (h public) listTags(c *fiber.Ctx) error {
 	ctx := c.UserContext()
 	if scopes := identity.FromContext(ctx).Scopes; !scopes.Has(identity.LinksRead) && !scopes.Has(identity.VideosRead) {
@@ -202,12 +202,12 @@ func (h public) bulkDelete(c *fiber.Ctx) error {
 	return h.bulkAnswer(c, body.IDs, results, fields.Unknown)
 }
 
-// bulkAnswer answers a change to several links like a bulk create.
+// bulkAnswer answers a change to several links in the form of a bulk create.
 func (h public) bulkAnswer(c *fiber.Ctx, ids []string, results []link.Result, ignored []string) error {
 	status := fiber.StatusOK
 	out := make([]wire.BulkChange, len(results))
 	for i, r := range results {
-		if out[i].ID = ids[i]; len(ids[i]) > cutURL { // no id of ours is that long
+		if out[i].ID = ids[i]; len(ids[i]) > cutURL { // no valid id is this long
 			out[i].ID = cut(ids[i])
 		}
 		if r.Err != nil {

@@ -83,14 +83,14 @@ func (h public) create(c *fiber.Ctx) error {
 	p := identity.FromContext(ctx)
 	draft, ignored, err := h.readCreate(c)
 	if err != nil {
-		// A full account is told so whatever its body says: 403 goes before 404 and 400.
+		// A full account gets that error for any body: 403 takes precedence over 404 and 400.
 		if full := h.links.CheckRoom(ctx, p); full != nil {
 			return full
 		}
 		return err
 	}
-	// The answer is written before the commit, which keeps it under the Idempotency-Key. A commit that is
-	// tried again, perhaps with another slug, calls this again and replaces the answer.
+	// The answer is written before the commit, which stores it under the Idempotency-Key. A commit
+	// that is retried, perhaps with another slug, calls this again and replaces the answer.
 	draft.Ready = func(l *link.Link) error {
 		c.Set(fiber.HeaderETag, httpapi.ETag(l.Rev))
 		return httpapi.Created(c, "/api/v1/links/"+l.ID, h.createdOf(l, ignored))
@@ -151,9 +151,9 @@ func (h public) draft(
 	return d, f.Unknown, f.Err()
 }
 
-// imported reads what a link brings along from elsewhere. Only the clicks say that
-// it does: a record of ours that is sent back has a createdAt too, which then is
-// one of the fields that nobody can set.
+// imported reads the clicks and the creation time of a link from another system. Only
+// importedClicks marks an import: a caller may also send one of our records back, and
+// then createdAt is ignored like every field that callers cannot set.
 func (h public) imported(f *httpapi.Fields, body *wire.LinkCreate, d *link.Draft) {
 	if body.ImportedClicks == nil {
 		f.Unknown = append(f.Unknown, "createdAt")
@@ -176,8 +176,8 @@ func (h public) update(c *fiber.Ctx) error {
 	ctx, id := c.UserContext(), c.Params("id")
 	var body wire.LinkUpdate
 	fields, bad := httpapi.Decode(c, &body)
-	// 404 goes before 400: a foreign link answers the same for every body. So what is wrong
-	// with the body is said once the link is found.
+	// 404 takes precedence over 400: another account's link gives the same answer for every
+	// body. So errors in the body are reported only once the link is found.
 	l, err := h.links.Update(ctx, account(ctx), id, httpapi.IfMatch(c).Check, func(l *link.Link) (link.Patch, error) {
 		if bad != nil {
 			return link.Patch{}, bad
@@ -230,7 +230,7 @@ func (h public) patch(f *httpapi.Fields, body *wire.LinkUpdate, host string) lin
 		image := validate(f, "ogImage", func() (link.URL, *apierr.Detail) { return link.ParseURL(b.Value, own) })
 		set(func(l *link.Link) { l.OpenGraph.Image = &image })
 	}
-	// Null is what the field is without a value: no tags, no id, not archived.
+	// Null resets the field: no tags, no id, not archived.
 	if b := body.Tags; b.Set {
 		tags := readTags(f, "tags", b.Value)
 		set(func(l *link.Link) { l.Tags = tags })

@@ -17,17 +17,17 @@ import (
 	"github.com/linkreel/linkreel/libs/httpapi"
 )
 
-// What a QR code may be asked for. The largest picture takes 4 MiB while it is
-// drawn, and some kilobytes as an answer.
+// Bounds of a QR code. The largest picture takes 4 MiB while it is drawn, and some
+// kilobytes as an answer.
 const (
 	minQRSize, maxQRSize, defaultQRSize       = 64, 2048, 512
-	minQRMargin, maxQRMargin, defaultQRMargin = 0, 16, 4 // ISO/IEC 18004 wants a quiet zone of four modules
+	minQRMargin, maxQRMargin, defaultQRMargin = 0, 16, 4 // ISO/IEC 18004 requires a quiet zone of four modules
 )
 
 var qrLevels = map[string]qr.Level{"L": qr.L, "M": qr.M, "Q": qr.Q, "H": qr.H}
 
-// qr answers the QR code of a link's short address as a picture. The address of
-// a link never changes, so the picture does not either and caches may keep it.
+// qr returns the QR code of a link's short address as a picture. The address of a link
+// never changes, so caches may keep the picture.
 func (h public) qr(c *fiber.Ctx) error {
 	ctx := c.UserContext()
 	l, err := h.links.Get(ctx, account(ctx), c.Params("id"))
@@ -93,8 +93,8 @@ func qrSVG(code *qr.Code, size, margin int) []byte {
 	return b.Bytes()
 }
 
-// qrPNG draws modules of whole pixels, since a scaled one blurs at its edges;
-// what is left over widens the quiet zone.
+// qrPNG draws modules of whole pixels, since scaled ones blur at their edges. The pixels
+// left over widen the quiet zone.
 func qrPNG(code *qr.Code, size, margin int) ([]byte, error) {
 	scale := size / (code.Size + 2*margin)
 	first := (size - scale*code.Size) / 2
@@ -117,7 +117,7 @@ func qrPNG(code *qr.Code, size, margin int) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// oneOf reads a query that is one of some words.
+// oneOf reads a query parameter that must be one of words.
 func oneOf(c *fiber.Ctx, f *httpapi.Fields, name, otherwise string, words ...string) string {
 	if !c.Context().QueryArgs().Has(name) {
 		return otherwise
@@ -130,7 +130,7 @@ func oneOf(c *fiber.Ctx, f *httpapi.Fields, name, otherwise string, words ...str
 	return otherwise
 }
 
-// within reads a query that is a whole number between two bounds, both included.
+// within reads a query parameter that must be a whole number from low to high.
 func within(c *fiber.Ctx, f *httpapi.Fields, name string, otherwise, low, high int) int {
 	if !c.Context().QueryArgs().Has(name) {
 		return otherwise

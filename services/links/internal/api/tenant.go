@@ -20,15 +20,15 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
-// Holder is this service as auth sees it: the holder of accounts' links, and of the
-// other records, which records exports.
+// Holder is this service as auth sees it: the holder of accounts' links and other
+// records. The argument records exports the other records.
 func Holder(
 	accounts *keeper.Keeper, links *link.Service, domains *customdomain.Service, records exporter, opt Options,
 ) tenant.Holder {
 	return &holder{accounts, public{nil, links, domains, opt}, records, turns.NewSlots(exportsOfAccount, exportsAtOnce)}
 }
 
-// exporter writes all records of an account, but links, as JSON Lines.
+// exporter writes all records of an account, except links, as JSON Lines.
 type exporter func(ctx context.Context, accountID string, w io.Writer) error
 
 type holder struct {
@@ -66,7 +66,7 @@ func (h *holder) Lift(ctx context.Context, t tenant.Takedown) error {
 	key, err := h.links.KeyOf(ctx, t.RecordID)
 	if isNotFound(err) {
 		if key, err = h.slugKey(ctx, t.URL); isNotFound(err) {
-			return nil // its domain is gone as well, and nothing is left to lift
+			return nil // its domain is gone too, so nothing is left to lift
 		}
 	}
 	if err != nil {
@@ -77,8 +77,8 @@ func (h *holder) Lift(ctx context.Context, t tenant.Takedown) error {
 
 func isNotFound(err error) bool { return apierr.CodeOf(err) == apierr.LinkNotFound }
 
-// slugKey names the slug at a short address; LINK_NOT_FOUND when the address is
-// not one of ours.
+// slugKey returns the key of the slug at a short address; LINK_NOT_FOUND if the address
+// is not one of ours.
 func (h *holder) slugKey(ctx context.Context, address string) (string, error) {
 	_, rest, ok := strings.Cut(address, "://")
 	if !ok {
@@ -106,17 +106,17 @@ func (h *holder) slugKey(ctx context.Context, address string) (string, error) {
 	return link.SlugKey(domainID, folded), err
 }
 
-// What an export holds in memory at a time. A day with 100 referrers and 150
-// countries takes some 30 kB, so that the days are 6 MB at most.
+// How much an export holds in memory. A day with 100 referrers and 150 countries takes
+// about 30 kB, so the days take at most 6 MB.
 const (
 	exportPage  = 200 // links
-	exportLinks = 16  // of them, whose first days are read side by side
+	exportLinks = 16  // links with first days that are read concurrently
 	exportFirst = 8   // first days of a link
 	exportRest  = 64  // further days, of one link at a time
 )
 
-// The exports of this process, which answers redirects too: of an account, and in
-// all, so that one account's slow readers do not take what others need.
+// Limits on the exports of this process, which also serves redirects: per account and in
+// all, so that one account's slow readers do not take all slots.
 const (
 	exportsOfAccount = 2
 	exportsAtOnce    = 8
@@ -190,14 +190,14 @@ type dayRecord struct {
 	Devices   []wire.DeviceClicks  `json:"devices"`
 }
 
-// days is some of a link's days.
+// days is a page of a link's days.
 type days struct {
 	page []link.DayStats
 	more bool
 }
 
-// firstDays reads the first days of some links, all at a time: one after the other
-// a million links would take longer than an export may.
+// firstDays reads the first days of some links concurrently. One after the other, a
+// million links would take longer than an export may.
 func (h *holder) firstDays(ctx context.Context, some []*link.Link) ([]days, error) {
 	out := make([]days, len(some))
 	g, ctx := errgroup.WithContext(ctx)
@@ -213,7 +213,7 @@ func (h *holder) firstDays(ctx context.Context, some []*link.Link) ([]days, erro
 	return out, g.Wait()
 }
 
-// exportDays writes all days of a link, and reads those that follow the first.
+// exportDays writes all days of a link: the first ones, in d, and the rest, which it reads.
 func (h *holder) exportDays(ctx context.Context, out *json.Encoder, linkID string, d days) (err error) {
 	for {
 		for _, day := range d.page {

@@ -12,7 +12,7 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
-// Shown gives the records as the API shows them, for events.
+// Shown returns the functions that convert records to the API's form, for events.
 func Shown(opt Options) (oneLink func(*link.Link) any, domain func(*customdomain.Domain) any) {
 	h := public{opt: opt}
 	return func(l *link.Link) any { return h.recordOf(l) }, func(d *customdomain.Domain) any { return h.domainOf(d) }
@@ -77,8 +77,8 @@ func deviceShares(in []link.Share) []wire.DeviceClicks {
 // isoTime is how JavaScript writes a date.
 const isoTime = "2006-01-02T15:04:05.000Z"
 
-// certificateOf is "none" where this installation orders no certificates, whatever
-// was noted while it did.
+// certificateOf is "none" if this installation orders no certificates, even if it did so
+// before.
 func (h public) certificateOf(d *customdomain.Domain) wire.Certificate {
 	c := d.Certificate.Shown(h.opt.Now())
 	if !h.opt.Certificates || c.Status == customdomain.NoCertificate {
@@ -100,10 +100,10 @@ func (h public) domainOf(d *customdomain.Domain) wire.Domain {
 	return out
 }
 
-// addressRecords send visitors of a custom host name to us. A name needs a CNAME
-// where we have a name of our own, and an A or AAAA record where we have an
-// address. On a local run it is this machine's, so that a name of a hosts file or
-// of a resolver of one's own can be tried.
+// addressRecords returns the DNS records that lead visitors of a custom host name here: a
+// CNAME if the target is a name, an A or AAAA record if it is an address. On a local run
+// that is this machine's address, so a name from a hosts file or a local resolver can be
+// tried.
 func (h public) addressRecords(hostname string) []wire.DNSRecord {
 	target := h.opt.Own[0].Name
 	if h.opt.DomainTarget != "" {
@@ -142,7 +142,7 @@ func expiry(m jsdate.Moment) func() (link.Expiry, *apierr.Detail) {
 	}
 }
 
-// expiryOrNever is [expiry], and never for null.
+// expiryOrNever is [expiry] for a field that may be null, which means never.
 func expiryOrNever(f *httpapi.Fields, field string, m httpapi.Optional[jsdate.Moment]) link.Expiry {
 	if m.Null {
 		return link.Expiry{}
@@ -150,8 +150,7 @@ func expiryOrNever(f *httpapi.Fields, field string, m httpapi.Optional[jsdate.Mo
 	return validate(f, field, expiry(m.Value))
 }
 
-// validate runs a rule on a field that has no broken rule yet, and notes what the
-// rule says.
+// validate runs a rule on a field that has no error yet, and notes the rule's error.
 func validate[T any](f *httpapi.Fields, field string, parse func() (T, *apierr.Detail)) (value T) {
 	if f.HasError(field) {
 		return value

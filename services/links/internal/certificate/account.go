@@ -14,15 +14,14 @@ import (
 	"github.com/linkreel/linkreel/libs/seal"
 )
 
-// Account is the key of the account that all replicas share at the authority. The
-// key is all that has to be remembered: an authority that gets the same key again
-// answers with the account that it has for it, so replicas that register at the same
-// time get one account.
+// Account is the key of the account that all replicas share at the authority. Only the
+// key has to be stored: an authority returns the existing account for a known key, so
+// replicas that register at the same time get one account.
 type Account struct {
 	Store interface {
-		// ChangeAccount runs fn on the sealed key of an account, nil when there is
-		// none, and on the time since when it is there. It stores what fn returns.
-		// fn may run several times.
+		// ChangeAccount runs fn on the sealed key of an account, nil if there is none,
+		// and the time when it was stored. It stores the key that fn returns. fn may
+		// run several times.
 		ChangeAccount(ctx context.Context, id string, fn func(sealed []byte, since time.Time) ([]byte, error)) error
 	}
 	ID   string // names the authority and our e-mail address
@@ -30,10 +29,10 @@ type Account struct {
 	Now  func() time.Time
 }
 
-// key makes the account's key, unless there is one.
+// key returns the account's key. It makes one if there is none.
 func (a *Account) key(ctx context.Context) (key crypto.Signer, err error) {
 	err = a.Store.ChangeAccount(ctx, a.ID, func(sealed []byte, since time.Time) (_ []byte, err error) {
-		// A key that nobody can open is left alone at first, for the reason that
+		// A key that does not open is not replaced at once, for the reason that
 		// [Service.lost] gives.
 		if sealed != nil && (a.Seal.Has(sealed) || a.Now().Sub(since) < loss) {
 			key, err = a.open(sealed)
@@ -69,8 +68,8 @@ func (a *Account) open(sealed []byte) (crypto.Signer, error) {
 	return signer, nil
 }
 
-// reseal seals the key again with the first sealing key. A key that is not there, or
-// that no sealing key opens, needs nothing.
+// reseal seals the key again with the first sealing key. It skips a key that does not
+// exist or that no sealing key opens.
 func (a *Account) reseal(ctx context.Context) error {
 	return a.Store.ChangeAccount(ctx, a.ID, func(sealed []byte, _ time.Time) ([]byte, error) {
 		if !a.Seal.Has(sealed) {

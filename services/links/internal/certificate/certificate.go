@@ -2,20 +2,20 @@
 // serves visitors with them.
 //
 // A host name gets its certificate at its first visit by TLS, from an ACME
-// authority. All replicas share it: the certificate and the state of its order
-// are one record, and whoever orders holds a lease on that record with a fencing
-// token. A replica that lost its lease can finish its order, but not store the
-// result. A lease that nobody renews ends, and the sweep of any replica continues
-// the order.
+// authority. All replicas share it: the certificate and the state of its order are
+// one record, and the replica that orders holds a lease on that record with a
+// fencing token. A replica that lost its lease can finish its order, but not store
+// the result. A lease that is not renewed expires, and the sweep of any replica
+// resumes the order.
 //
 // Nobody can make us order for a name that no account has proven to own, and a
 // stranger's server name reaches Firestore only within a budget. No handshake
 // waits longer than 12 s; the order itself continues without it.
 //
 // Private keys are sealed before they are stored (libs/seal). The ACME client is
-// acmez. What it needs is shared too: the key of the account at the authority is one
-// record ([Store.ChangeAccount]), and the answer to a challenge is on the record of
-// its order, so whichever replica the authority happens to ask can give it.
+// acmez. Its data is shared too: the key of the account at the authority is one
+// record ([Account]), and the answer to a challenge is on the record of its order, so
+// any replica that the authority asks can give it.
 package certificate
 
 import (
@@ -24,22 +24,22 @@ import (
 	"time"
 )
 
-// How certificates are looked after.
+// The times of orders.
 const (
-	// Lease is how long an order is its replica's without being renewed. A replica
-	// that is killed delays its order by this long.
+	// Lease is how long an order belongs to its replica without being renewed. The
+	// order of a replica that is killed is delayed by this long.
 	Lease = 30 * time.Second
 	// longestOrder bounds an order with all its challenges.
 	longestOrder = 3 * time.Minute
 
-	// A failed validation is most often a record in the DNS that does not lead here
+	// The usual cause of a failed validation is a DNS record that does not lead here
 	// yet. Let's Encrypt allows five failures an hour for a name.
 	retryRefused = 15 * time.Minute
 	mostRefused  = 12 * time.Hour
-	// An authority that is away is tried again soon: the name is not to blame.
+	// An authority that is down is tried again soon: the name is not at fault.
 	retryAway = time.Minute
 	mostAway  = 15 * time.Minute
-	// retryLimited is after "too many requests", when the authority names no time.
+	// retryLimited is the first pause after "too many requests".
 	retryLimited = time.Hour
 )
 
@@ -54,7 +54,7 @@ var (
 	ErrSuspended   = errors.New("the account that has this name is suspended")
 )
 
-// SealPurpose keeps apart what this package seals.
+// SealPurpose separates what this package seals from what others seal.
 const SealPurpose = "linkreel certificate 1"
 
 // Certificate is what an authority issued, with its private key.
@@ -67,25 +67,25 @@ type Certificate struct {
 }
 
 // Record is a host name's certificate and the state of its order. The zero record
-// is that of a name nobody has visited.
+// is that of a name that was never visited.
 type Record struct {
 	Host        string
-	Account     string       // whose domain it was last ordered for
+	Account     string       // the account that it was last ordered for
 	Certificate *Certificate // nil: none yet
 
 	Holder    string     // the replica that orders; "" when none does
 	Token     int64      // of the last lease; grows
 	Until     time.Time  // the lease's end
-	Challenge *Challenge // what the authority asks for; nil while nothing is
+	Challenge *Challenge // what the authority asks for now; nil: nothing
 
 	Failures int // failed orders in a row
 	Failure  string
-	NextAt   time.Time // no order before; zero when the last one did not fail
+	NextAt   time.Time // no order before then; zero if the last one did not fail
 	DueAt    time.Time // when the sweep looks at the record; zero: at a visit only
 }
 
-// Challenge is what the authority asks the host for, to see that the order is the
-// host's own. Anybody may see it.
+// Challenge is what the authority asks the host for, to check that the order comes
+// from the host. It is not secret.
 type Challenge struct {
 	Token  string // of its path; see [Service.Answer]
 	Answer string // ACME's key authorization
@@ -96,9 +96,8 @@ func (r *Record) Valid(now time.Time) bool {
 	return r.Certificate != nil && now.Before(r.Certificate.NotAfter)
 }
 
-// Claim makes holder the one who orders a certificate, if one is needed now.
-// claimed is false without an error when the record has a certificate that need
-// not be renewed yet.
+// Claim gives the order to holder, if a certificate is needed now. claimed is false
+// without an error if the record has a certificate that need not be renewed yet.
 func (r *Record) Claim(holder string, now time.Time) (claimed bool, err error) {
 	switch {
 	case r.Valid(now) && now.Before(r.Certificate.RenewAt):
@@ -109,37 +108,37 @@ func (r *Record) Claim(holder string, now time.Time) (claimed bool, err error) {
 	case now.Before(r.NextAt):
 		return false, &RefusedError{r.Failure, r.NextAt}
 	}
-	// From here on a result of the holder before is refused.
+	// From here on a result of the previous holder is refused.
 	r.Token++
 	r.Holder, r.Challenge = holder, nil
 	r.Extend(now)
 	return true, nil
 }
 
-// Extend renews the lease. The sweep looks at the record when the lease has ended
-// without a result: then the replica is gone.
+// Extend renews the lease. If it expires without a result, the replica is gone, and the
+// sweep takes up the record.
 func (r *Record) Extend(now time.Time) {
 	r.Until = now.Add(Lease)
 	r.DueAt = r.Until
 }
 
-// leased reports whether somebody orders at now.
+// leased reports whether a replica is ordering at now.
 func (r *Record) leased(now time.Time) bool { return r.Holder != "" && now.Before(r.Until) }
 
-// HandOver makes the record that of account, "" when the name loses its domain. The
-// certificate goes with its private key. What stays is the pause after failed orders,
-// which a domain that is deleted and verified again would otherwise not observe, and
-// an order in flight, so that its failure counts. left is false when neither is left:
-// then the record can be removed.
+// HandOver gives the record to account; "" means that the name loses its domain. It
+// drops the certificate and its private key. It keeps the pause after failed orders, so
+// that deleting and verifying the domain again does not skip it, and an order in flight,
+// so that its failure counts. left is false if neither exists: then the record can be
+// removed.
 //
-// For another account the pause is at most that after a first failure. The authority
-// counts failures by name whoever has it, so it cannot end at once; but that account
-// may have mended what failed.
+// For another account the pause is at most that after a first failure. It cannot end at
+// once, because the authority counts failures by name, whichever account has it. But the
+// new account may have fixed the cause.
 func (r *Record) HandOver(account string, now time.Time) (left bool) {
 	r.Certificate, r.DueAt = nil, time.Time{}
 	if account != "" && account != r.Account {
 		r.Account, r.Failures = account, 0
-		if r.Failure != "" { // what it says is about the former owner's servers
+		if r.Failure != "" { // the text is about the former owner's servers
 			r.Failure = inherited
 		}
 		if most := now.Add(retryRefused); r.NextAt.After(most) {
@@ -163,7 +162,7 @@ const inherited = "Orders for this name failed for its former owner. The next on
 // Held reports whether the lease with token is the last one.
 func (r *Record) Held(token int64) bool { return r.Holder != "" && r.Token == token }
 
-// end takes the order off the record.
+// end removes the order from the record.
 func (r *Record) end() { r.Holder, r.Until, r.Challenge = "", time.Time{}, nil }
 
 // Release ends the lease without a result: nothing was ordered.
@@ -190,9 +189,9 @@ func (r *Record) Failed(f Failure, now time.Time) {
 	r.schedule(r.NextAt)
 }
 
-// schedule lets the sweep retry a renewal while there is a certificate. A name
-// that never had one, or whose certificate has run out, waits for a visit, so
-// that names nobody visits cost no orders.
+// schedule makes the sweep retry a renewal while the certificate is valid. A name
+// without a valid certificate waits for a visit, so that unvisited names cost no
+// orders.
 func (r *Record) schedule(next time.Time) {
 	r.DueAt = time.Time{}
 	if r.Certificate != nil && next.Before(r.Certificate.NotAfter) {
@@ -200,8 +199,8 @@ func (r *Record) schedule(next time.Time) {
 	}
 }
 
-// RenewAt is when a certificate is renewed: a third of its life before its end,
-// and somewhat earlier by the host's name, so that many certificates that were
+// RenewAt is when a certificate is renewed: a third of its life before it expires. A
+// hash of the host's name makes it somewhat earlier, so that certificates that were
 // issued together are not renewed together.
 func RenewAt(host string, notBefore, notAfter time.Time) time.Time {
 	life := notAfter.Sub(notBefore)
@@ -224,10 +223,10 @@ func (e *RefusedError) Error() string {
 // Failure is why an order failed, for the owner of the domain.
 type Failure struct {
 	Words string
-	// Away is set when the authority could not be asked, so that nothing is known
-	// against the name.
+	// Away is set if the authority did not answer or had an error of its own, so the
+	// name is not at fault.
 	Away bool
-	// Limited is set when the authority refused for a time.
+	// Limited is set if the authority allows no more orders for some time.
 	Limited bool
 }
 

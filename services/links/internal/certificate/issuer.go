@@ -21,15 +21,16 @@ import (
 	"github.com/mholt/acmez/v3/acme"
 )
 
-// ErrNoOrder says that an order failed before the authority had anything validated.
-// Up to there nothing depends on the host or on whoever has it. What fails later may
-// be made to fail, by name servers that never answer for example.
+// ErrNoOrder says that an order failed before the authority began to validate. Until
+// then nothing depends on the host or its owner. Later failures can be provoked, for
+// example by name servers that never answer.
 var ErrNoOrder = errors.New("the authority has no order")
 
 // Issuer is an authority.
 type Issuer interface {
-	// Issue gets a chain for the request, in PEM. Before the authority validates, it
-	// has present put the challenge where the authority will ask for it.
+	// Issue gets a certificate chain for the request, in PEM. Before the authority
+	// validates, Issue calls present to put the challenge where the authority looks for
+	// it.
 	Issue(ctx context.Context, csr *x509.CertificateRequest, present Present) (chain []byte, err error)
 }
 
@@ -39,16 +40,16 @@ type Present func(ctx context.Context, c acme.Challenge) error
 // Present implements [acmez.Solver].
 func (p Present) Present(ctx context.Context, c acme.Challenge) error { return p(ctx, c) }
 
-// CleanUp implements [acmez.Solver]. It does nothing: the next challenge, or the
-// order's outcome, takes the challenge off the record in a write that is made anyway.
+// CleanUp implements [acmez.Solver]. It does nothing: the write of the next challenge,
+// or of the order's outcome, also removes the challenge from the record.
 func (p Present) CleanUp(context.Context, acme.Challenge) error { return nil }
 
 // ACME is an authority, and the account that all replicas share there.
 type ACME struct {
 	Directory string
 	Email     string
-	// CAFile has the certificates that the authority's own is checked with; empty
-	// means the system's.
+	// CAFile has the CA certificates that the authority's certificate is checked with;
+	// empty means the system's.
 	CAFile string
 
 	Account *Account
@@ -59,7 +60,7 @@ type acmeIssuer struct {
 	client *acme.Client
 
 	mu      sync.Mutex
-	account acme.Account // as the authority knows it; the zero one has to be asked for
+	account acme.Account // as the authority knows it; zero: not registered yet
 }
 
 // callTimeout bounds one request to the authority.
@@ -90,7 +91,7 @@ func (i *acmeIssuer) Issue(ctx context.Context, csr *x509.CertificateRequest, pr
 	chain, err := i.obtain(ctx, csr, present)
 	var p acme.Problem
 	if errors.As(err, &p) && p.Type == acme.ProblemTypeAccountDoesNotExist {
-		// An authority that was set up anew, as those for tests are. It gets the same key.
+		// The authority was set up anew, as those for tests are. Register the same key again.
 		i.mu.Lock()
 		i.account = acme.Account{}
 		i.mu.Unlock()
@@ -108,7 +109,7 @@ func (i *acmeIssuer) obtain(ctx context.Context, csr *x509.CertificateRequest, p
 	if err != nil {
 		return nil, err
 	}
-	// A client for each order, since its solver is the order's.
+	// A client for each order, since each order has its own solver.
 	client := acmez.Client{Client: i.client, ChallengeSolvers: map[string]acmez.Solver{
 		acme.ChallengeTypeHTTP01: present, acme.ChallengeTypeTLSALPN01: present,
 	}}
@@ -122,8 +123,8 @@ func (i *acmeIssuer) obtain(ctx context.Context, csr *x509.CertificateRequest, p
 	return chains[0].ChainPEM, nil
 }
 
-// registered is the account, registered once in a process's life. Orders that begin
-// meanwhile wait for it.
+// registered returns the account. The first call registers it, and orders that begin
+// meanwhile wait for that.
 func (i *acmeIssuer) registered(ctx context.Context) (acme.Account, error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -150,7 +151,7 @@ func newKey(host string) (crypto.Signer, *x509.CertificateRequest, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("make key: %w", err)
 	}
-	// The common name is limited to 64 characters, and nobody reads it any more.
+	// No common name: it is limited to 64 characters, and clients no longer read it.
 	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: pkix.Name{}, DNSNames: []string{host}}, key)
 	if err != nil {
 		return nil, nil, fmt.Errorf("make certificate request: %w", err)
@@ -159,7 +160,7 @@ func newKey(host string) (crypto.Signer, *x509.CertificateRequest, error) {
 	return key, csr, err
 }
 
-// parse makes what TLS serves of a chain and its key, and checks that it is for
+// parse makes a TLS certificate from a chain and its key, and checks that it is for
 // host.
 func parse(host string, chain, pkcs8 []byte) (*tls.Certificate, error) {
 	c, err := tls.X509KeyPair(chain, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8}))
@@ -200,7 +201,7 @@ func problemDetail(p acme.Problem) string {
 	return p.Detail
 }
 
-// bounded keeps what others wrote short.
+// bounded cuts a text of the authority to a bounded length.
 func bounded(text string) string {
 	const most = 300
 	if r := []rune(text); len(r) > most {
@@ -209,8 +210,8 @@ func bounded(text string) string {
 	return text
 }
 
-// lifeOf is when a leaf begins and ends. Authorities date certificates back, which
-// must not count as life that is over.
+// lifeOf returns when a leaf's life begins and ends. Authorities backdate certificates;
+// the time before now must not count as part of the life.
 func lifeOf(leaf *x509.Certificate, now time.Time) (from, to time.Time) {
 	from = leaf.NotBefore
 	if from.Before(now) && now.Before(leaf.NotAfter) {

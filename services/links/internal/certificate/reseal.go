@@ -9,14 +9,15 @@ import (
 	"github.com/linkreel/linkreel/libs/seal"
 )
 
-// sealedByOlderKeys has no value until everything was looked at.
+// sealedByOlderKeys has no value until the first round is complete.
 var sealedByOlderKeys = promauto.NewGaugeVec(prometheus.GaugeOpts{
 	Name: "linkreel_certificates_sealed_by_older_keys",
 	Help: "Certificates, and the account at the authority, that an older key of LINKREEL_CERTIFICATE_KEY seals, at the last look. " +
 		"0 on every replica: the older keys can be dropped.",
 }, nil)
 
-// newRotation seals certificates, and then the account at the authority, again.
+// newRotation makes the rotation that reseals certificates, and then the account at the
+// authority.
 func newRotation(opt Options) *seal.Rotation {
 	account := opt.Account
 	return &seal.Rotation{
@@ -27,7 +28,7 @@ func newRotation(opt Options) *seal.Rotation {
 			}
 			hosts, err := opt.Store.SealedBy(ctx, keyIDs, after, 100)
 			if err == nil && len(hosts) == 0 {
-				// Listed without asking which key seals it: reseal finds out, and does nothing when the first key does.
+				// Listed without checking which key seals it: reseal checks, and does nothing if the first key does.
 				hosts = []string{account.ID}
 			}
 			return hosts, err

@@ -28,26 +28,26 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/customdomain"
 )
 
-// Store remembers certificates.
+// Store keeps certificates.
 type Store interface {
 	// Certificate reads a host's record; found is false when there is none.
 	Certificate(ctx context.Context, host string) (r *Record, found bool, err error)
 	// ChangeCertificate runs fn on a host's record, which may be the zero one, and on
-	// its owner, and stores what fn made of both. fn may run several times and has no
-	// other effect. An error of fn stores nothing; ErrForget removes the record.
+	// its owner, and stores what fn changed in both. fn may run several times, so it must
+	// have no other effect. An error of fn stores nothing; ErrForget removes the record.
 	ChangeCertificate(ctx context.Context, host string, fn func(r *Record, o *Owner) error) error
-	// DueCertificates lists hosts whose records are due, the earliest of a few parts
-	// first, at most limit of each. Records that cannot be read are among them. An error
-	// says that some could not be listed.
+	// DueCertificates lists hosts with due records, by a few parts: the earliest of each
+	// part first, at most limit. It includes records that cannot be read. An error says
+	// that some could not be listed.
 	DueCertificates(ctx context.Context, at time.Time, limit int) ([]string, error)
 	// PutOffCertificate makes a record due at another time, without reading it.
 	PutOffCertificate(ctx context.Context, host string, at time.Time) error
-	// SealedBy lists hosts whose private keys one of keyIDs seals, in order, after a
-	// host; "" is the start. Records that cannot be read are among them.
+	// SealedBy lists hosts with a private key that one of keyIDs seals, in order, after
+	// a host; "" is the start. It includes records that cannot be read.
 	SealedBy(ctx context.Context, keyIDs []string, after string, limit int) (hosts []string, err error)
 }
 
-// Owner is the account whose domain has a host name; the zero one when none has.
+// Owner is the account that owns a host name; zero if there is none.
 type Owner struct {
 	Account   string
 	Suspended bool // or being erased
@@ -58,7 +58,7 @@ type Owner struct {
 // errNoChallenge is the answer when no order waits for a challenge.
 var errNoChallenge = errors.New("no challenge is waiting")
 
-// ErrForget is what a change returns to have the record removed.
+// ErrForget is returned by a change to have the record removed.
 var ErrForget = errors.New("forget this certificate")
 
 // Limiter bounds orders in all replicas together; see [ratelimit.Limiter].
@@ -74,14 +74,14 @@ type Options struct {
 	Account *Account
 	Seal    *seal.Keys
 	Limiter Limiter
-	// Owner finds the domain that owns a host name. wait gives the context for
-	// reading the store, or refuses to; it is called only if that is necessary.
+	// Owner finds the domain that owns a host name. It calls wait only if it must read
+	// the store: wait returns the context for that, or refuses.
 	Owner func(wait func(known bool) (context.Context, error), host string) (found bool, err error)
 	// Own are this installation's own host names, which need no owner.
 	Own func(host string) bool
-	// Misses is the budget of networks that ask for names that are not here.
+	// Misses is the budget of networks that ask for unknown names.
 	Misses *ratelimit.Misses
-	// PerHour bounds how many certificates all replicas order in an hour; 100.
+	// PerHour bounds how many certificates all replicas order in an hour; 0 means 100.
 	PerHour int
 	// Now is the clock; nil is the system's.
 	Now func() time.Time
@@ -93,7 +93,7 @@ type Service struct {
 	holder    string
 	held      *cache.Cache[*held]
 	strangers *rate.Limiter
-	rotation  *seal.Rotation // of the sweep alone
+	rotation  *seal.Rotation // used only by the sweep
 
 	ordering *turns.Queue // by account
 
@@ -122,9 +122,9 @@ type flight struct {
 }
 
 const (
-	// mostOrders bounds what the replica orders at once. ordersOfAccount bounds what it
-	// orders for one account, since the authority may hang on all names of an account.
-	// Each account may have another queuedOfAccount orders that wait for their turn.
+	// mostOrders bounds the orders that the replica makes at once, ordersOfAccount those
+	// for one account, since all names of an account may make the authority hang. Each
+	// account may have another queuedOfAccount orders that wait for their turn.
 	mostOrders, ordersOfAccount = 64, 8
 	mostQueued, queuedOfAccount = 256, 8
 	// mostBegun bounds all orders together, since the account of some is not known yet.
@@ -145,8 +145,8 @@ const (
 	patience = 12 * time.Second
 	// handoff is the pause between two looks at an order of another replica.
 	handoff = 300 * time.Millisecond
-	// loss is how long a private key that does not open is taken for a setting that
-	// has not reached this replica yet, and not for a key that is lost.
+	// loss is the age at which a private key that does not open counts as lost. Before
+	// that, the setting that opens it may not have reached this replica yet.
 	loss = 24 * time.Hour
 )
 
@@ -170,8 +170,8 @@ func NewService(opt Options) *Service {
 	return s
 }
 
-// Close ends the orders that this replica has begun, and waits for them. What
-// they leave open is finished by another replica's sweep.
+// Close ends the orders that this replica has begun, and waits for them. Another
+// replica's sweep finishes what they leave open.
 func (s *Service) Close(context.Context) error {
 	s.end()
 	s.work.Wait()
@@ -205,8 +205,8 @@ func (s *Service) answer(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	}
 	ctx, cancel := context.WithTimeout(hello.Context(), patience)
 	defer cancel()
-	// Before the challenge as well: the authority only asks for names that are ours, and a stranger
-	// must not make us look for others.
+	// Checked for challenges too: the authority asks only for known names, and strangers must not
+	// cause reads for other names.
 	if err := s.known(ctx, host, clientOf(hello.Conn)); err != nil {
 		return nil, err
 	}
@@ -220,8 +220,8 @@ func (s *Service) answer(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return s.serve(ctx, host)
 }
 
-// known refuses names that no verified domain has. A network, and all of them
-// together, can make us read the store for new names within a budget only.
+// known refuses names that no verified domain has. It reads the store for new names
+// only within two budgets: one for each network, and one for all networks together.
 func (s *Service) known(ctx context.Context, host string, client netip.Addr) error {
 	if s.opt.Own(host) {
 		return nil
@@ -240,12 +240,12 @@ func (s *Service) known(ctx context.Context, host string, client netip.Addr) err
 	return err
 }
 
-// mayAsk reports whether a network may have a challenge looked up, which is a read
-// of the store for each request. Whoever asks for challenges that are not there
-// spends its budget of misses, and shares that of strangers until it has earned them
-// back. The authority asks for challenges that are there, so nobody can use up its
-// budget. There is no memory of "nothing is waiting" for a name: a stranger could fill
-// it just before the name's order begins, and make the order fail.
+// mayAsk reports whether a network may have a challenge looked up, which reads the
+// store on each request. A network that asks for challenges that do not exist spends
+// its budget of misses. Until that has recovered, it also shares the strangers' budget.
+// The authority asks for challenges that exist, so nobody can use up its budget. "No
+// challenge" is not cached: a stranger could put it into the cache just before the
+// name's order begins, and make the order fail.
 func (s *Service) mayAsk(client netip.Addr) bool {
 	return s.opt.Misses.Wait(client) == 0 && (!s.opt.Misses.Missed(client) || s.strangers.Allow())
 }
@@ -279,7 +279,7 @@ func (s *Service) serve(ctx context.Context, host string) (*tls.Certificate, err
 	if err := s.wait(ctx, host); err != nil {
 		return nil, err
 	}
-	// Memory still says that there is no certificate, from before the order.
+	// Memory still says, from before the order, that there is no certificate.
 	s.held.Invalidate(host)
 	if l, err = s.held.Get(ctx, host); err != nil {
 		return nil, err
@@ -290,7 +290,7 @@ func (s *Service) serve(ctx context.Context, host string) (*tls.Certificate, err
 	return l.Value.cert, nil
 }
 
-// mayLook is true now and then, more often the shorter the certificate's life is.
+// mayLook returns true once in a while, more often for certificates with a short life.
 func (h *held) mayLook(now time.Time) bool {
 	pause := max(time.Second, min(time.Minute, h.notAfter.Sub(h.renewAt)/20))
 	last := h.looked.Load()
@@ -403,7 +403,7 @@ func (s *Service) order(ctx context.Context, host string) error {
 		if !busy && (err != nil || o.token == 0) {
 			return err
 		}
-		// Here the account is known. An order of another replica counts as well: handshakes wait for it.
+		// The account is known now. Another replica's order counts too, because handshakes wait for it.
 		if first {
 			end, err := s.turn(ctx, o.account)
 			switch {
@@ -417,7 +417,7 @@ func (s *Service) order(ctx context.Context, host string) error {
 		if !busy {
 			return s.issue(ctx, o)
 		}
-		// Soon there is a certificate, or the lease of a replica that is gone ends.
+		// Check again soon: by then there is a certificate, or the lease of a dead replica has ended.
 		select {
 		case <-ctx.Done():
 			return ErrBusy
@@ -488,12 +488,12 @@ func (s *Service) leave(r *Record) error {
 	return ErrForget
 }
 
-// fifth is the part of the hour's orders that one account may have, and that new
-// certificates and renewals leave to each other.
+// fifth is a fifth of the hour's orders. One account may use that much, and new
+// certificates and renewals leave that much to each other.
 func (s *Service) fifth() int { return max(1, s.opt.PerHour/5) }
 
-// spend takes an order from the hour's budgets. One account has a fifth of them, of
-// new certificates and of renewals each, so that it cannot stop the others' orders.
+// spend takes an order from the hour's budgets. One account may use a fifth for new
+// certificates and a fifth for renewals, so that it cannot stop the others' orders.
 // The error is ErrShare when the account's share is spent, and ErrLimited when the whole budget is.
 func (s *Service) spend(ctx context.Context, o claimed) (refund func(), wait time.Duration, err error) {
 	var tries []ratelimit.Try
@@ -556,7 +556,7 @@ func (s *Service) putOff(ctx context.Context, o claimed, wait time.Duration, why
 	}))
 }
 
-// postpone ends an order whose account has as many at once as it may.
+// postpone ends an order of an account that has as many orders at once as it may.
 func (s *Service) postpone(ctx context.Context, o claimed) error {
 	orders.WithLabelValues("share").Inc()
 	return errors.Join(ErrShare, s.note(ctx, o, func(r *Record) { r.Release(s.opt.Now().Add(crowded)) }))
@@ -579,7 +579,7 @@ func (s *Service) issue(ctx context.Context, o claimed) error {
 		return err
 	}
 	if s.life.Err() != nil {
-		// This replica stops. Nothing is known against the name; the next one continues.
+		// This replica is stopping. The name is not at fault, and another replica continues.
 		return errors.Join(err, s.note(ctx, o, func(r *Record) { r.Until = s.opt.Now(); r.DueAt = r.Until }))
 	}
 	orders.WithLabelValues("failed").Inc()
@@ -602,7 +602,7 @@ func (s *Service) ask(ctx context.Context, o claimed) (*Certificate, error) {
 	defer cancel(nil)
 	kept := make(chan struct{})
 	go func() { defer close(kept); s.keep(ctx, cancel, o) }()
-	// Waits, so that no extension runs beside the note of the outcome.
+	// Wait for it, so that no extension runs while the outcome is stored.
 	defer func() { cancel(nil); <-kept }()
 
 	key, csr, err := newKey(o.host)
@@ -692,14 +692,15 @@ func (s *Service) note(ctx context.Context, o claimed, change func(r *Record)) e
 
 const (
 	duePage = 100
-	// atATime is how many renewals a replica works on; a name that hangs holds one.
+	// atATime is how many renewals a replica works on at once. A name that hangs blocks
+	// only one of them.
 	atATime = 4
 	// asideFor is how long a record is put off if it cannot be read or changed.
 	asideFor = time.Hour
 )
 
-// Sweep renews certificates, and resumes orders of replicas that are gone. Several
-// replicas may sweep at once: the lease says which of them has the order.
+// Sweep renews certificates, and resumes orders of dead replicas. Several replicas may
+// sweep at once: the lease decides which of them gets the order.
 func (s *Service) Sweep(ctx context.Context) error {
 	var work errgroup.Group
 	work.SetLimit(atATime)
@@ -756,8 +757,8 @@ func (s *Service) renew(ctx context.Context, host string) error {
 	return f.wait(ctx)
 }
 
-// Answer is what the authority's HTTP challenge of a known host asks for; ok is
-// false when there is nothing to answer.
+// Answer returns the answer to the authority's HTTP challenge of a known host; ok is
+// false if there is none.
 func (s *Service) Answer(ctx context.Context, host, token string, client netip.Addr) (answer string, ok bool) {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()

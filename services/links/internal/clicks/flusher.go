@@ -21,19 +21,19 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
-// ErrOvertaken is a [Counts]' answer to a writer whose progress is not the
-// stored one: another flusher, or an earlier try of its own, was faster.
+// ErrOvertaken means that a writer's progress is not the stored one: another
+// flusher, or an earlier try of its own, was faster.
 var ErrOvertaken = errors.New("click counts were written by somebody else")
 
-// Counts remembers what was counted of one partition.
+// Counts stores what was counted of one partition.
 type Counts interface {
-	// Progress reads how far producers are counted, finishing first what an
+	// Progress reads how far producers are counted. It first finishes what an
 	// interrupted writer left half done.
 	Progress(ctx context.Context) (link.Progress, error)
-	// Count adds tallies and moves progress from one state to the next, both or
-	// neither, or fails with ErrOvertaken. Links that are gone are skipped, and
-	// tallies that the store refuses for good are set aside. from is the stored
-	// progress; the new one has the next Cycle.
+	// Count adds tallies and advances progress, both or neither. It fails with
+	// ErrOvertaken if from is not the stored progress. It skips links that are gone, and
+	// sets aside tallies that the store refuses for good. The new progress has the next
+	// Cycle.
 	Count(
 		ctx context.Context, from link.Progress, marks map[string]link.Mark, tallies []*link.Tally,
 	) (next link.Progress, refused int64, err error)
@@ -42,22 +42,22 @@ type Counts interface {
 // Flusher timing.
 const (
 	cycle = time.Second     // between two writes to one link
-	lease = 4 * time.Second // how long a flusher that died keeps others away
+	lease = 4 * time.Second // how long a dead flusher keeps others away
 
-	// After many links a flusher rests longer: their next clicks share a write, which
-	// is what Firestore charges for. Counts are to show within ten seconds.
+	// After many links a flusher rests longer, so that more of their clicks share a
+	// write, which Firestore charges for. Counts must show within ten seconds.
 	restPerLink = time.Millisecond / 2
 	restMax     = 4 * time.Second
 )
 
-// rest is the time from the begin of a cycle that wrote so many links to the next.
+// rest is the time from the start of a cycle that wrote links to the start of the next.
 func rest(links int) time.Duration {
 	return min(max(cycle, time.Duration(links)*restPerLink), restMax)
 }
 
-// What one cycle reads is bounded in batches and bytes, for memory, and in time:
-// after an outage there is more than can be read at once, and progress in small
-// steps comes to an end where one large step might time out for ever.
+// What one cycle reads is bounded in batches and bytes, to save memory, and in time.
+// After an outage more waits than can be read at once. Small steps get through it,
+// where one large step might time out for ever.
 const (
 	readMax   = 20_000
 	readPage  = 500
@@ -65,15 +65,15 @@ const (
 	readTime  = cycle / 2
 )
 
-// What one cycle writes is bounded in bytes: Firestore takes at most 10 MiB a
-// commit, and the first commit of a cycle has all of it. A cycle that fails is
-// tried again with half of it, so that a bound nobody knew of is found.
+// What one cycle writes is bounded in bytes: Firestore takes at most 10 MiB per
+// commit, and the first commit of a cycle has all of it. A cycle that fails is retried
+// with half as much, so that it also gets below limits that are not known here.
 const (
 	writeMax = 6 << 20
 	writeMin = 64 << 10
 )
 
-// Flusher counts what is in one partition's stream.
+// Flusher counts the clicks in one partition's stream.
 type Flusher struct {
 	redis    redis.UniversalClient
 	part     int
@@ -95,13 +95,13 @@ func NewFlusher(client redis.UniversalClient, part int, counts Counts, now func(
 	return &Flusher{redis: client, part: part, counts: counts, id: identity.NewNonce(), now: now, limit: writeMax}
 }
 
-// OpenPatient makes a client for what waits longer than a redirect: counting and
-// announcing.
+// OpenPatient makes a client for work that may wait longer than a redirect: counting
+// and announcing.
 func OpenPatient(cfg redisdb.Config, partitions int) (redis.UniversalClient, error) {
 	return openRedis(cfg, 2*time.Second, 4+2*partitions)
 }
 
-// Flushers count all partitions, side by side.
+// Flushers count all partitions concurrently.
 type Flushers struct {
 	redis  redis.UniversalClient
 	parts  int
@@ -109,14 +109,14 @@ type Flushers struct {
 	now    func() time.Time
 }
 
-// NewFlushers makes flushers of partitions 0 to parts-1. Partitions beyond that in
-// which clicks wait, from a time with more of them, are emptied too. The client is
-// shared; counts gives the store for a partition.
+// NewFlushers makes flushers of partitions 0 to parts-1. They also empty higher
+// partitions, in which clicks may wait from a setting with more partitions. The client
+// is shared; counts returns the store for a partition.
 func NewFlushers(client redis.UniversalClient, parts int, counts func(part int) Counts, now func() time.Time) *Flushers {
 	return &Flushers{client, parts, counts, now}
 }
 
-// formerEvery is how often partitions of another setting are looked for.
+// formerEvery is how often partitions of a former setting are checked.
 const formerEvery = 10 * time.Second
 
 // Run counts until ctx ends.
@@ -152,11 +152,11 @@ func (f *Flusher) run(ctx context.Context) {
 	defer func() {
 		done, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 		defer cancel()
-		_ = releaseScript.Run(done, f.redis, []string{flusherKey(f.part)}, f.id).Err() // it ends by itself
+		_ = releaseScript.Run(done, f.redis, []string{flusherKey(f.part)}, f.id).Err() // it expires by itself
 	}()
 	failing, told, due := false, time.Time{}, time.Time{}
 	for ctx.Err() == nil {
-		started := time.Now() // the pace of writes, not a fact of the domain
+		started := time.Now() // real time: it only paces the writes
 		var err error
 		if started.Before(due) {
 			_, err = f.hold(ctx)
@@ -179,8 +179,8 @@ func (f *Flusher) run(ctx context.Context) {
 	}
 }
 
-// holdScript takes or keeps the lease. Like all that the flusher does it works on
-// a full server: nobody else makes room.
+// holdScript takes or keeps the lease. Like trimScript it must work on a full server,
+// because only the flusher makes room.
 var holdScript = redis.NewScript(`#!lua flags=allow-oom
 local owner = redis.call('GET', KEYS[1])
 if owner and owner ~= ARGV[1] then return 0 end
@@ -191,7 +191,8 @@ var releaseScript = redis.NewScript(`
 if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS[1]) end
 return 1`)
 
-// trimScript forgets entries below an id and what they took of the bound.
+// trimScript removes the entries below an id, and subtracts their bytes from the log's
+// size.
 //
 // KEYS: head, clicks. ARGV: id, bytes.
 var trimScript = redis.NewScript(`#!lua flags=allow-oom
@@ -204,7 +205,7 @@ return 1`)
 func (f *Flusher) hold(ctx context.Context) (bool, error) {
 	mine, err := holdScript.Run(ctx, f.redis, []string{flusherKey(f.part)}, f.id, lease.Milliseconds()).Int()
 	if err != nil || mine == 0 {
-		f.progress = nil // somebody else will move it
+		f.progress = nil // another flusher will advance it
 		return false, err
 	}
 	return true, nil
@@ -232,8 +233,8 @@ func (f *Flusher) Cycle(ctx context.Context) error {
 	}
 	n, err := f.count(ctx, entries)
 	if err != nil {
-		// The commit may have happened although its answer is lost. Reading the position
-		// again tells, and what it covers is skipped.
+		// The commit may have succeeded although its answer is lost. The next cycle reads
+		// the progress again and skips what it covers.
 		f.progress = nil
 		if !errors.Is(err, ErrOvertaken) {
 			f.limit = max(f.limit/2, writeMin)
@@ -247,8 +248,8 @@ func (f *Flusher) Cycle(ctx context.Context) error {
 	return f.trim(ctx, entries[:n])
 }
 
-// meter shows how many batches wait. A cycle reads only so many of them, so where
-// more are left the log is asked for its length.
+// meter shows how many batches wait. If the cycle did not read all of them, it asks the
+// log for its length.
 func (f *Flusher) meter(ctx context.Context, read int, all bool) {
 	waiting := int64(read)
 	if !all {
@@ -259,7 +260,7 @@ func (f *Flusher) meter(ctx context.Context, read int, all bool) {
 	backlog.WithLabelValues(strconv.Itoa(f.part)).Set(float64(waiting))
 }
 
-// read takes batches from the log's old end; all says whether none is left.
+// read reads batches, the oldest first; all says whether none is left.
 func (f *Flusher) read(ctx context.Context) (entries []redis.XMessage, all bool, err error) {
 	size := 0
 	for started, from := time.Now(), "-"; ; {
@@ -280,13 +281,13 @@ func (f *Flusher) read(ctx context.Context) (entries []redis.XMessage, all bool,
 	}
 }
 
-// entrySize is what appendScript has added to the bound for an entry.
+// entrySize is what appendScript has added to the log's size for an entry.
 func entrySize(e redis.XMessage) int {
 	payload, _ := e.Values["c"].(string)
 	return len(payload) + entryBytes
 }
 
-// count writes what the first n entries say, as many as fit into a cycle.
+// count writes the clicks of the first n entries, as many as fit into a cycle.
 func (f *Flusher) count(ctx context.Context, entries []redis.XMessage) (n int, err error) {
 	if f.progress == nil {
 		p, err := f.counts.Progress(ctx)
@@ -296,8 +297,8 @@ func (f *Flusher) count(ctx context.Context, entries []redis.XMessage) (n int, e
 		f.progress = &p
 	}
 	sum := newTallies(*f.progress, link.DayOf(f.now()))
-	// The first entry is taken whatever its size: one that is over the limit would
-	// otherwise hold up all behind it for ever.
+	// The first entry is taken whatever its size: otherwise one over the limit would
+	// block all entries after it for ever.
 	for n < len(entries) && (n == 0 || sum.size < f.limit) {
 		if err := sum.entry(entries[n].Values); err != nil {
 			slog.ErrorContext(ctx, "unreadable batch of clicks is dropped", "id", entries[n].ID, "error", err)
@@ -324,7 +325,7 @@ func (f *Flusher) count(ctx context.Context, entries []redis.XMessage) (n int, e
 	return n, nil
 }
 
-// trim forgets entries. If that fails they are read again and skipped.
+// trim removes entries from the log. If that fails they are read again and skipped.
 func (f *Flusher) trim(ctx context.Context, entries []redis.XMessage) error {
 	size := 0
 	for _, e := range entries {
@@ -344,8 +345,8 @@ func (f *Flusher) trim(ctx context.Context, entries []redis.XMessage) error {
 
 const (
 	auditEvery = 30 * time.Second
-	// missingAfter is when a process that has neither signed off nor given a sign of
-	// life is given up: a restart of its container takes over its spool well before.
+	// missingAfter is how long a process that has not signed off may be silent before it
+	// counts as missing. A restart of its container takes over its spool well before that.
 	missingAfter = 15 * time.Minute
 )
 
@@ -366,7 +367,7 @@ func (f *Flusher) audit(ctx context.Context) {
 		if err == nil && now.Sub(time.Unix(sec, 0)) < missingAfter {
 			continue
 		}
-		// Who removes the entry has metered it.
+		// Only the replica that removes the entry meters it.
 		if n, err := f.redis.HDel(ctx, producersKey, id).Result(); err == nil && n > 0 {
 			missing.Inc()
 			slog.ErrorContext(ctx, "a process ended without signing off; clicks in its spool are lost", "process", id, "host", host)
@@ -418,8 +419,8 @@ func (t *tallies) entry(values map[string]any) error {
 		return err
 	}
 	_, _ = decode([]byte(payload), t.add)
-	// A batch says how many clicks its producer has sent in all, itself included. What
-	// that exceeds the last total by, beyond this batch, never arrived.
+	// A batch states how many clicks its producer has sent in all, this batch included. If
+	// that is more than the last total and this batch, the difference never arrived.
 	if missing := total - clicks - mark.Total; missing > 0 {
 		t.lost += missing
 	}
@@ -438,7 +439,8 @@ func (t *tallies) add(c link.Click, n int64) {
 	t.size += sum.Add(c, n)
 }
 
-// list is in a fixed order, so that two writers lock documents alike.
+// list returns the tallies in a fixed order, so that two writers lock documents in the
+// same order.
 func (t *tallies) list() []*link.Tally {
 	return slices.SortedFunc(maps.Values(t.sums), func(a, b *link.Tally) int {
 		return cmp.Or(cmp.Compare(a.LinkID, b.LinkID), cmp.Compare(a.Day, b.Day))

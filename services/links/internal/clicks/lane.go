@@ -19,10 +19,11 @@ const (
 	// maxBatch bounds the clicks of one batch, and with it the size of a stream
 	// entry; more wait for the next call.
 	maxBatch = 1024
-	// lastMoments is what a Redis that dies may take along: it writes its file up to
-	// two seconds late when the disk is busy.
+	// lastMoments is how much a Redis that dies may lose: it writes its file up to two
+	// seconds late when the disk is busy.
 	lastMoments = 3 * time.Second
-	// gather lets a batch form while clicks go to disk, where no call is waited for.
+	// gather is the time in which a batch forms while clicks go to disk. With Redis, the
+	// call in flight takes that time.
 	gather = 2 * time.Millisecond
 )
 
@@ -50,15 +51,15 @@ type lane struct {
 	ctx   func() (context.Context, context.CancelFunc)
 }
 
-// batch is the answers that travel together.
+// batch is a group of answers that are settled together.
 type batch struct {
 	items  []item
 	done   chan struct{}
-	unread atomic.Int64 // items whose outcome nobody has taken yet, once it is done
+	unread atomic.Int64 // outcomes that are not taken yet, once it is done
 }
 
-// batches are used again, by the last to take an outcome: else their items would be a
-// third of what a warm redirect allocates.
+// batches are reused: the last caller to take an outcome puts the batch back. Otherwise
+// their items would be a third of what a warm redirect allocates.
 var batches = sync.Pool{New: func() any { return &batch{} }}
 
 func newBatch() *batch {
@@ -67,18 +68,18 @@ func newBatch() *batch {
 	return b
 }
 
-// finish tells everybody who waits.
+// finish wakes all waiting callers.
 func (b *batch) finish() {
 	b.unread.Store(int64(len(b.items)))
 	close(b.done)
 }
 
-// outcome is what the batch, which is done, says about its item i.
+// outcome is the outcome of item i of a finished batch.
 func (b *batch) outcome(i int) Outcome {
 	out := b.items[i].out
 	if b.unread.Add(-1) == 0 {
 		if cap(b.items) > maxBatch {
-			b.items = nil // of a burst
+			b.items = nil // do not keep the memory of a burst
 		}
 		clear(b.items)
 		b.items = b.items[:0]
@@ -142,7 +143,7 @@ func (l *lane) confirm(it item) Outcome {
 	return b.outcome(i)
 }
 
-// run takes one batch after the other.
+// run settles one batch after the other.
 func (l *lane) run() {
 	defer close(l.stopped)
 	for range l.wake {
@@ -175,9 +176,9 @@ func (l *lane) settle(items []item) {
 // errBehind means that the log of invalidations grows faster than it is read.
 var errBehind = errors.New("cannot keep up with the log of invalidations")
 
-// viaRedis appends the items' clicks and confirms their answers in one call, in
-// more only after a loss or when there is a lot of news. It reports false when
-// Redis is away; whatever is not settled then is left to the spool.
+// viaRedis appends the items' clicks and confirms their answers, usually in one call. It
+// needs more only after a loss or when there is a lot of news. It reports false if Redis
+// is away; the items that are not settled then go to the spool.
 func (l *lane) viaRedis(items []item) bool {
 	now := l.log.cfg.Now()
 	for tries := 0; tries < 32; tries++ {
@@ -207,7 +208,7 @@ func (l *lane) viaRedis(items []item) bool {
 		l.live.acked = r.last
 		switch {
 		case r.code == full && payload != nil && (own == 0 || r.last < own):
-			l.spoolClicks(items) // the answers are confirmed all the same
+			l.spoolClicks(items) // the answers are confirmed anyway
 		case r.code == gap, !all:
 			continue // send again what is missing, then the clicks
 		}
@@ -225,9 +226,9 @@ func (l *lane) viaRedis(items []item) bool {
 	return false
 }
 
-// call is within the redirects' budget, which is the client's own timeout: a
-// context for each call would cost more than the rest of the loop. Clients that
-// follow redirections between servers need the context.
+// call takes no longer than the redirects' budget. The client's own timeout ensures that,
+// because a context for each call would cost more than the rest of the loop. A Cluster
+// client needs the context, since it follows redirections between servers.
 func (l *lane) call(list []numbered) (reply, error) {
 	ctx := context.Background()
 	if l.ctx != nil {
@@ -242,8 +243,8 @@ func (l *lane) call(list []numbered) (reply, error) {
 	return r, err
 }
 
-// compose writes the clicks of items whose answers are still good, and asks the
-// rest to resolve again. Without any click there is no payload.
+// compose encodes the clicks of items with answers that are still good, and marks the
+// others to be resolved again. Without any click there is no payload.
 func (l *lane) compose(items []item, p *producer, good func(*item) bool) (payload []byte, clicks int64) {
 	s := &l.sums
 	s.reset()
@@ -275,7 +276,7 @@ func count(items []item) {
 	}
 }
 
-// viaSpool serves while Redis is away.
+// viaSpool settles items while Redis is away.
 func (l *lane) viaSpool(items []item) {
 	for i := range items {
 		if it := &items[i]; !it.settled && (!it.current() || it.expired()) {
@@ -288,9 +289,8 @@ func (l *lane) viaSpool(items []item) {
 	}
 }
 
-// spoolClicks writes the clicks of the open items to the spool. When even that
-// fails the visitor is answered all the same: a lost click is metered, a lost
-// visitor is gone.
+// spoolClicks writes the clicks of the open items to the spool. If that fails too, the
+// visitor is answered anyway, and the lost click is metered.
 func (l *lane) spoolClicks(items []item) {
 	payload, clicks := l.compose(items, &l.late, func(*item) bool { return true })
 	if payload == nil {
@@ -309,7 +309,7 @@ func (l *lane) spoolClicks(items []item) {
 	l.nudge()
 }
 
-// lose leaves Redis for the spool.
+// lose switches from Redis to the spool.
 func (l *lane) lose(err error) {
 	if l.away.Load() {
 		return
@@ -318,8 +318,8 @@ func (l *lane) lose(err error) {
 	l.follower.Lose(errors.Is(err, syscall.ECONNREFUSED))
 	spooling.Inc()
 	slog.Warn("clicks go to the spool", "partition", l.caller.part, "error", err)
-	// Should this process end as well before it can send them again, its successor
-	// finds in the spool what Redis may have taken along.
+	// Spool what Redis may have lost too: if this process ends before it can resend the
+	// batches, its successor finds them there.
 	now := l.log.cfg.Now()
 	for _, b := range l.live.kept {
 		if b.number > l.live.acked || now.Sub(b.at) <= lastMoments {
@@ -332,7 +332,7 @@ func (l *lane) lose(err error) {
 	l.nudge()
 }
 
-// regain returns to Redis. The caller has heard all news.
+// regain switches back to Redis. The caller has applied all news.
 func (l *lane) regain() {
 	l.away.Store(false)
 	l.follower.Regain()

@@ -32,13 +32,13 @@ type Config struct {
 	Now    func() time.Time
 }
 
-// Answer is a redirect that is ready to be given once it is confirmed.
+// Answer is a redirect that is ready to be sent once it is confirmed.
 type Answer interface {
-	// Partition is the one whose log confirms the answer.
+	// Partition is the partition with the log that confirms the answer.
 	Partition() int
 	// Current reports whether nothing that the answer depends on was invalidated.
 	Current() bool
-	// Expired reports whether the answer is too old to be given unconfirmed.
+	// Expired reports whether the answer is too old to be sent unconfirmed.
 	Expired() bool
 }
 
@@ -55,11 +55,11 @@ type Log struct {
 	cfg   Config
 	id    string
 	fast  redis.UniversalClient // within the redirect's budget
-	slow  redis.UniversalClient // for what nobody waits for
+	slow  redis.UniversalClient // for work that no redirect waits for
 	lanes []*lane
 }
 
-// Open makes a log for all partitions of memory. Redis need not be there.
+// Open makes a log for all partitions of memory. Redis may be down.
 func Open(cfg Config, memory *invalidation.Memory) (*Log, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
@@ -113,21 +113,20 @@ func (l *Log) Ping(ctx context.Context) error {
 }
 
 // Confirm makes click (nil for a visit that does not count) durable and says
-// whether answer may be given.
+// whether answer may be sent.
 func (l *Log) Confirm(answer Answer, click *link.Click) Outcome {
 	return l.lanes[answer.Partition()].confirm(item{answer: answer, click: click})
 }
 
-// Undo takes back a click that was counted for an answer that was not given in
-// the end.
+// Undo takes back a click that was counted for an answer that was not sent in the
+// end.
 func (l *Log) Undo(answer Answer, click link.Click) {
 	l.lanes[answer.Partition()].confirm(item{click: &click, undo: true})
 }
 
-// Run looks after the log until ctx ends: it drains the spool, returns to Redis
-// after an outage, and takes over what dead processes left. It then brings the
-// last clicks into Redis if that is possible within a moment; else they wait in
-// the spool.
+// Run maintains the log until ctx ends: it drains the spool, returns to Redis after an
+// outage, and takes over the spools of dead processes. At the end it writes the last
+// clicks to Redis if that works within a few seconds. Otherwise they stay in the spool.
 func (l *Log) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	for _, lane := range l.lanes {
@@ -161,13 +160,13 @@ func (l *Log) close() error {
 		left = left || !empty
 		errs = append(errs, err)
 	}
-	if !left { // else whoever takes over the spool signs off
+	if !left { // otherwise the process that takes over the spool signs off
 		_ = l.slow.HDel(ctx, producersKey, l.id).Err() // metered as missing at worst
 	}
 	return errors.Join(append(errs, l.fast.Close(), l.slow.Close())...)
 }
 
-// register says that this process lives and may hold clicks.
+// register keeps an entry in Redis that this process lives and may hold clicks.
 func (l *Log) register(ctx context.Context) {
 	host, _ := os.Hostname() // only for the operator's eyes
 	for {
@@ -186,11 +185,11 @@ func (l *Log) register(ctx context.Context) {
 	}
 }
 
-// signOfLife is between two entries of a process in the register.
+// signOfLife is the pause between two updates of a process's entry.
 const signOfLife = 10 * time.Second
 
-// adopt brings in what processes that are gone have left in the directory, and
-// signs off for them. It reports whether something moved and something is left.
+// adopt sends to Redis what dead processes have left in the directory, and signs off
+// for them. It reports whether it sent something and something is left.
 func (l *Log) adopt(ctx context.Context) (more bool) {
 	left := map[string]bool{} // by process: whether clicks of it remain
 	for _, s := range leftSpools(l.cfg.SpoolDir, l.id) {

@@ -7,10 +7,10 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
-// A payload is a batch of clicks: a version, the producer's running total behind
-// this batch, and distinct clicks with their counts. Equal clicks are summed
-// where they happen, so a hot link costs one entry a batch and not one a visit.
-// A count below zero takes clicks back.
+// A payload is a batch of clicks: a version, the producer's running total after this
+// batch, and distinct clicks with their counts. The producer adds up equal clicks, so
+// a hot link costs one entry per batch, not one per visit. A count below zero takes
+// clicks back.
 const payloadVersion = 1
 
 var errPayload = errors.New("broken click payload")
@@ -67,7 +67,7 @@ func (s *sums) encode(runningTotal int64) []byte {
 	return b
 }
 
-// decode reads a payload and hands out its clicks.
+// decode reads a payload and calls each with its clicks.
 func decode(b []byte, each func(c link.Click, n int64)) (runningTotal int64, err error) {
 	if len(b) == 0 || b[0] != payloadVersion {
 		return 0, errPayload

@@ -43,7 +43,7 @@ func (p *producer) keep(b numbered) {
 }
 
 // missing appends to dst the kept batches that Redis does not have, up to limit
-// bytes; all is false when there are more. Mostly there are none.
+// bytes; all is false if there are more. Usually there are none.
 func (p *producer) missing(dst []numbered, limit int) (_ []numbered, all bool) {
 	if n := len(p.kept); n == 0 || p.kept[n-1].number <= p.acked {
 		return dst, true
@@ -58,16 +58,16 @@ func (p *producer) missing(dst []numbered, limit int) (_ []numbered, all bool) {
 	return dst, true
 }
 
-// learn takes in what a call found that was made when before was the last batch
-// known to be in Redis. If another call was faster, it knows better.
+// learn notes the last batch that a call found in Redis. before was the last known one
+// when the call was made. If another call was faster, its newer result stays.
 func (p *producer) learn(before, last int64) {
 	if p.acked == before {
 		p.acked = last
 	}
 }
 
-// skips reports whether batches begin behind a gap that can only be accepted:
-// what is missing there is not kept any more.
+// skips reports whether batches begin after a gap that must be accepted, because the
+// missing batches are not kept any more.
 func (p *producer) skips(batches []numbered) bool {
 	return len(batches) > 0 && batches[0].number > p.acked+1
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/invalidation"
 )
 
-// streamKey is a stream: p = producer, b = batch, c = payload.
+// streamKey is the stream of clicks, with the fields p = producer, b = batch, c = payload.
 func streamKey(part int) string { return invalidation.Prefix(part) + "clicks" }
 
 // batchKey has the number of a producer's last batch in the stream.
@@ -21,7 +21,7 @@ func batchKey(part int, producer string) string {
 	return invalidation.Prefix(part) + "batch:" + producer
 }
 
-// flusherKey says who flushes.
+// flusherKey is the flusher's lease.
 func flusherKey(part int) string { return invalidation.Prefix(part) + "flusher" }
 
 // producersKey is a hash of all processes that may hold clicks: id → time of the
@@ -32,8 +32,8 @@ var producersKey = invalidation.Prefix(0) + "producers"
 // spool is drained later than that, the flusher recognises what it has counted already.
 const producerLife = 7 * 24 * time.Hour
 
-// entryBytes is what an entry takes in the stream beside its payload, for the
-// bound of the click log.
+// entryBytes is what an entry takes in the stream besides its payload, for the bound
+// of the click log.
 const entryBytes = 100
 
 // appendScript appends batches and reads the log of invalidations. It appends even if
@@ -126,7 +126,7 @@ func (c *caller) position() invalidation.Position {
 	return c.follower.At()
 }
 
-// roomMax bounds what a call carries beside a redirect's own batch.
+// roomMax bounds what a call carries besides a redirect's own batch.
 const roomMax = 512 << 10
 
 // room is how many bytes of batches a call should carry, at least one batch. Redis

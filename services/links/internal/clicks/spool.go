@@ -14,15 +14,14 @@ import (
 	"syscall"
 )
 
-// spool is a process's clicks for one partition on local disk, for the time that
-// Redis is away or full. It is a row of files: the last is written, the first is
-// drained and removed when that is done, so that the disk holds what waits and
-// little more.
+// spool keeps a process's clicks for one partition on local disk while Redis is away
+// or full. It is a sequence of files: the last one is written, the first one is drained
+// and then removed, so the disk holds little more than what waits.
 //
-// A record is one write to a file opened for appending: a killed process leaves
-// whole records and at most one torn one at the end, whose visitors have no answer
-// yet. It is not synced to the disk; a machine that loses power loses its last
-// moments, as Redis does.
+// A record is one write to a file opened for appending. A killed process leaves whole
+// records and at most one torn record at the end; the visitors of that one have no
+// answer yet. Records are not synced to the disk: a machine that loses power loses its
+// last moments, as Redis does.
 type spool struct {
 	dir, id string
 	part    int
@@ -41,7 +40,7 @@ type spoolFile struct {
 
 const (
 	spoolSuffix = ".clicks"
-	// spoolFileMax is when the next file is begun.
+	// spoolFileMax is the size after which the next file is begun.
 	spoolFileMax = 4 << 20
 )
 
@@ -108,8 +107,8 @@ func openSpoolFile(path string, seq int) (*spoolFile, error) {
 	return &spoolFile{seq: seq, path: path, file: f, size: info.Size()}, nil
 }
 
-// leftSpools opens what dead processes left in dir. Files of living ones are
-// locked and stay theirs.
+// leftSpools opens the spools that dead processes left in dir. It skips files of living
+// processes, which are locked.
 func leftSpools(dir, own string) []*spool {
 	paths, err := filepath.Glob(filepath.Join(dir, "*"+spoolSuffix))
 	if err != nil {
@@ -179,7 +178,7 @@ func (s *spool) append(r record) error {
 	}
 	n, err := f.file.Write(rec)
 	if err != nil {
-		// Part of a record must not stand before the next one.
+		// A partial record must not come before the next one.
 		if n > 0 {
 			err = errors.Join(err, f.file.Truncate(f.size))
 		}
@@ -196,8 +195,8 @@ func (s *spool) bytes() (n int64) {
 	return n
 }
 
-// next reads up to limit bytes' worth of records that are not drained yet, at
-// least one, all of the same sequence.
+// next reads records that are not drained yet: up to limit bytes but at least one
+// record, all of the same sequence.
 func (s *spool) next(limit int) ([]record, error) {
 	for len(s.files) > 0 {
 		f := s.files[0]
@@ -243,8 +242,8 @@ func (f *spoolFile) next(limit int) ([]record, error) {
 	return out, nil
 }
 
-// torn gives up what lies behind an unreadable record: lengths behind it cannot be
-// trusted.
+// torn gives up everything after an unreadable record, because the lengths there cannot
+// be trusted.
 func (f *spoolFile) torn(at int64, err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, errPayload) {
 		f.size = at
@@ -281,7 +280,7 @@ func (f *spoolFile) remove() error {
 	return errors.Join(os.Remove(f.path), f.file.Close())
 }
 
-// close unlocks the files and removes those that have nothing in them.
+// close unlocks the files and removes the empty ones.
 func (s *spool) close() error {
 	var errs []error
 	for _, f := range s.files {

@@ -9,19 +9,19 @@ import (
 )
 
 const (
-	// probeFirst and probeMax are between probes of a Redis that is away. A Redis
-	// that comes and goes is probed less and less, since each loss makes all answers
-	// uncertain for a second.
+	// probeFirst and probeMax bound the pause between probes of a Redis that is away. A
+	// Redis that comes and goes is probed less and less often, since each loss makes all
+	// answers uncertain for a second.
 	probeFirst = 20 * time.Millisecond
 	probeMax   = 2 * time.Second
 	calm       = 5 * time.Second
-	// idle is how long a partition without redirects goes unasked. Its server may
-	// change meanwhile, and with it the clicks of the last seconds may be gone.
+	// idle is how long a partition without redirects is not checked. Its server may
+	// change meanwhile, and the new one may lack the clicks of the last seconds.
 	idle = time.Second
 )
 
-// tend returns to Redis after an outage, drains the spool, and asks once a second
-// when no redirect does.
+// tend switches back to Redis after an outage, drains the spool, and checks Redis once a
+// second when no redirect does.
 func (l *lane) tend(ctx context.Context) {
 	var due, regained time.Time
 	pause, checked := probeFirst, time.Time{}
@@ -34,7 +34,7 @@ func (l *lane) tend(ctx context.Context) {
 		case <-l.wakeTend:
 		case <-timer.C:
 		}
-		now := time.Now() // the pace of probes, not a fact of the domain
+		now := time.Now() // real time: it only paces the probes
 		wasAway := l.away.Load()
 		switch {
 		case !wasAway:
@@ -67,9 +67,9 @@ func (l *lane) tend(ctx context.Context) {
 	}
 }
 
-// probe asks Redis whether it answers within the redirects' budget, and returns to
-// it if so. What may not have arrived goes along. A Redis that answers later than
-// that is not returned to, however reliably it does.
+// probe checks whether Redis answers within the redirects' budget, and switches back if
+// it does. The call also carries the batches that may not have arrived. A Redis that
+// answers reliably, but later than that, still counts as away.
 func (l *lane) probe(ctx context.Context) bool {
 	for range 64 {
 		s, err := l.send(ctx, l.log.fast, &l.live, nil)
@@ -90,12 +90,12 @@ func (l *lane) probe(ctx context.Context) bool {
 type sent struct {
 	reply
 	before   int64 // the last batch that Redis was known to have
-	all      bool  // nothing was left out for want of room
+	all      bool  // nothing was left out for lack of room
 	caughtUp bool  // see [invalidation.Follower.Hear]
 }
 
-// send sends what Redis may lack of a producer's batches, and more behind it if there
-// is room for all of it.
+// send sends the producer's batches that Redis may lack, followed by more if there was
+// room for all of them.
 func (l *lane) send(ctx context.Context, client redis.Scripter, p *producer, more []record) (s sent, err error) {
 	l.state.Lock()
 	list, all := p.missing(nil, l.caller.room())
@@ -115,9 +115,9 @@ func (l *lane) send(ctx context.Context, client redis.Scripter, p *producer, mor
 	return s, nil
 }
 
-// drain brings the spool into Redis, many batches a call, and reports whether
-// something is left that has to wait. While redirects add to the spool it gives way
-// to the probe that is due: it may never find the spool empty.
+// drain sends the spool to Redis, many batches per call, and reports whether something
+// is left that has to wait. While Redis is away it stops when a probe is due: redirects
+// add to the spool, so it may never become empty.
 func (l *lane) drain(ctx context.Context, due time.Time) (more bool) {
 	for ctx.Err() == nil {
 		l.state.Lock()
@@ -134,14 +134,14 @@ func (l *lane) drain(ctx context.Context, due time.Time) (more bool) {
 			return true
 		}
 		if !run[0].late {
-			// They are here for a successor's sake: this process has them in memory, and
-			// they go with the next live call.
+			// These are in the spool only for a successor: this process has them in memory,
+			// and sends them with the next live call.
 			done := upTo(run, acked)
 			if done > 0 {
 				l.drained(run[:done])
 				continue
 			}
-			// With the patience that redirects do not have.
+			// With a longer timeout than redirects have.
 			if s, err := l.send(ctx, l.log.slow, &l.live, nil); err != nil || s.last == s.before {
 				return true
 			}
@@ -154,9 +154,8 @@ func (l *lane) drain(ctx context.Context, due time.Time) (more bool) {
 	return false
 }
 
-// sendLate sends spooled batches, behind those that Redis may have lost since
-// they were sent. It reports whether the spool got shorter or the next call is
-// worth a try.
+// sendLate sends spooled batches, after those that Redis may have lost since they were
+// sent. It reports whether the spool got shorter or another call may make it shorter.
 func (l *lane) sendLate(ctx context.Context, run []record) bool {
 	s, err := l.send(ctx, l.log.slow, &l.late, run)
 	if err != nil {
@@ -167,7 +166,8 @@ func (l *lane) sendLate(ctx context.Context, run []record) bool {
 	return s.code != full && (done > 0 || s.last != s.before)
 }
 
-// drained forgets records that are in Redis, except for a copy of the last seconds.
+// drained removes records that are in Redis from the spool. It keeps those of the last
+// seconds in memory.
 func (l *lane) drained(run []record) {
 	if len(run) == 0 {
 		return
@@ -185,8 +185,8 @@ func (l *lane) drained(run []record) {
 	}
 }
 
-// check asks whether Redis still has what it had. For the live batches the
-// redirects' own calls do that, if there are any.
+// check finds out whether Redis has lost batches. For the live batches the redirects'
+// own calls do that, if there are any.
 func (l *lane) check(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
@@ -219,8 +219,8 @@ func (l *lane) checkOne(ctx context.Context, p *producer) {
 	}
 }
 
-// close settles what is open, brings the rest into Redis if that works at once,
-// and leaves the spool to the next process otherwise.
+// close settles the open batch and sends the rest to Redis if that works at once.
+// Otherwise it leaves the spool to the next process.
 func (l *lane) close(ctx context.Context) (empty bool, err error) {
 	l.mu.Lock()
 	l.quit = true

@@ -1,5 +1,5 @@
-// Package customdomain is what Linkreel knows about customers' host names: which
-// names may be claimed, how ownership is proven, and what a claim is worth.
+// Package customdomain has the rules for customers' host names: which names may be
+// claimed, how ownership is proven, and what a claim allows.
 //
 // Several accounts may claim a name; the first whose token is found in the DNS
 // owns it. A verified domain is checked again every day. A proof that disappears
@@ -7,8 +7,8 @@
 // back. After [Lapse] without a proof the domain takes no new links, and another
 // account may verify the name. Redirects keep working until that happens.
 //
-// [Service] is how everything else reaches domains. The types are pure: no clock,
-// no I/O.
+// Everything else uses domains through [Service]. The types are pure: no clock, no
+// I/O.
 package customdomain
 
 import (
@@ -21,21 +21,21 @@ import (
 	"github.com/linkreel/linkreel/libs/identity"
 )
 
-// How proofs are looked after.
+// The times of checks.
 const (
 	// Recheck is the time between two checks of a proof that was found.
 	Recheck = 24 * time.Hour
 	// Lapse is how long a proof may be missing before the name is open to others.
 	Lapse = 7 * 24 * time.Hour
 
-	// A failed check is repeated sooner than a day later, so that a record that
-	// was put back shows soon, and then ever more slowly up to [Recheck].
+	// A failed check is repeated sooner, so that a record that was put back is found
+	// soon. The pause then grows up to [Recheck].
 	retryMissing = time.Hour
 	retryUnknown = 15 * time.Minute
 )
 
-// NotFound is the answer for a domain that is not there and for another
-// account's alike.
+// NotFound is the answer for a domain that does not exist or belongs to another
+// account.
 func NotFound() error {
 	return apierr.New(apierr.DomainNotFound, "This account has no domain with this id.")
 }
@@ -56,7 +56,7 @@ func InUse() error {
 	return apierr.New(apierr.DomainInUse, "Links still use this domain. Delete them first.")
 }
 
-// Full refuses one domain too many.
+// Full refuses a domain beyond the account's limit.
 func Full() error {
 	return apierr.New(apierr.QuotaExceeded, "The account has as many domains as its limit allows. Delete one, or ask for a higher limit.")
 }
@@ -71,13 +71,13 @@ type Domain struct {
 
 	VerifiedAt   time.Time // zero while pending
 	CheckedAt    time.Time // zero before the first check
-	FailingSince time.Time // first check of those in a row that missed the proof
-	Failures     int       // failed checks in a row, by which the next one is delayed
+	FailingSince time.Time // first of the checks in a row that missed the proof
+	Failures     int       // failed checks in a row; more of them delay the next check
 	Failure      string    // why the last check failed, in words; "" when it did not
 	NextCheckAt  time.Time // zero while pending: only the owner asks for a check
 
-	// Certificate is for the owner of the domain to see; package certificate has
-	// the certificate itself and writes this in the same transaction.
+	// Certificate is what the domain's owner sees. Package certificate has the
+	// certificate itself and writes this in the same transaction.
 	Certificate Certificate
 }
 
@@ -88,7 +88,7 @@ type Certificate struct {
 	Error     string    // why the last order failed, in words; "" when it did not
 }
 
-// CertificateStatus is what a certificate's state is called.
+// CertificateStatus names the state of a certificate.
 type CertificateStatus string
 
 // The states of a certificate.
@@ -96,11 +96,11 @@ const (
 	NoCertificate      CertificateStatus = ""        // nobody has visited the name by TLS
 	CertificatePending CertificateStatus = "pending" // the first one is being ordered
 	CertificateIssued  CertificateStatus = "issued"
-	CertificateFailed  CertificateStatus = "failed" // there is none that is valid, and the last order failed
+	CertificateFailed  CertificateStatus = "failed" // there is no valid one, and the last order failed
 )
 
-// Shown is the certificate's state at now. One that has run out serves nobody,
-// whatever was noted when it was issued.
+// Shown is the certificate's state at now. An expired certificate counts as failed,
+// although it was stored as issued.
 func (c Certificate) Shown(now time.Time) Certificate {
 	if c.Status == CertificateIssued && !now.Before(c.ExpiresAt) {
 		c.Status = CertificateFailed
@@ -122,7 +122,7 @@ func (d *Domain) Record() (name, value string) {
 	return RecordName(d.Hostname), "linkreel-verify=" + d.Token
 }
 
-// RecordName is where the proof for a host name is looked for.
+// RecordName is the DNS name of the proof for a host name.
 func RecordName(hostname string) string { return "_linkreel." + hostname }
 
 // Verified reports whether the domain may take new links at now.
@@ -143,7 +143,7 @@ type Outcome int
 const (
 	Proven  Outcome = iota
 	Missing         // the DNS answered, and the proof is not there
-	Unknown         // nobody could say; it counts neither for nor against the claim
+	Unknown         // no name server answered; it counts neither for nor against the claim
 	Lost            // the proof is there, but another account owns the name now
 )
 
@@ -181,7 +181,7 @@ func (d *Domain) Checked(o Outcome, reason string, now time.Time) {
 		return
 	}
 	switch o {
-	// FailingSince stays as it is: name servers that are away must not make a domain lapse.
+	// FailingSince stays as it is: an outage of name servers must not make a domain lapse.
 	case Unknown:
 		d.NextCheckAt = now.Add(backOff(retryUnknown, d.Failures))
 		return
@@ -223,8 +223,8 @@ func CheckHostname(text string, own []string) (string, *apierr.Detail) {
 			return bad("Use a DNS name without port, wildcard or trailing dot; write other alphabets in Punycode (xn--…).")
 		}
 	}
-	// Browsers read a name whose last label is digits, or starts with 0x, as an
-	// IPv4 address.
+	// Browsers read a name as an IPv4 address if its last label is all digits or starts
+	// with 0x.
 	if last := labels[len(labels)-1]; strings.Trim(last, "0123456789") == "" || strings.HasPrefix(last, "0x") {
 		return bad("Use a DNS name, not an address.")
 	}

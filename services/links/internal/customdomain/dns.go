@@ -18,7 +18,7 @@ type DNS struct {
 	client  dns.Client
 }
 
-// NewDNS uses the resolver at host:port, the system's when it is empty.
+// NewDNS uses the resolver at host:port; empty means the system's.
 func NewDNS(resolver string) (*DNS, error) {
 	d := &DNS{client: dns.Client{Timeout: 2 * time.Second}}
 	if resolver != "" {
@@ -72,15 +72,15 @@ func (d *DNS) ask(ctx context.Context, q *dns.Msg, server string) (*dns.Msg, err
 	if err != nil || !r.Truncated {
 		return r, err
 	}
-	// An answer that was cut may lack the very record.
+	// A truncated answer may lack the record that proves the claim.
 	tcp := d.client
 	tcp.Net = "tcp"
 	r, _, err = tcp.ExchangeContext(ctx, q, server)
 	return r, err
 }
 
-// textsOf takes every TXT record of the answer: behind a CNAME the owner's name
-// differs from the one asked for.
+// textsOf returns every TXT record of the answer, whatever its name: with a CNAME, the
+// name differs from the one asked for.
 func textsOf(r *dns.Msg) []string {
 	var out []string
 	for _, rr := range r.Answer {

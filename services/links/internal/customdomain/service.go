@@ -12,7 +12,7 @@ import (
 	"github.com/linkreel/linkreel/libs/identity"
 )
 
-// Store remembers claims and who owns which host name.
+// Store keeps claims and the owners of host names.
 type Store interface {
 	// Domain finds a claim of the account; NotFound if there is none.
 	Domain(ctx context.Context, accountID, id string) (*Domain, error)
@@ -27,8 +27,8 @@ type Store interface {
 	// Host finds the domain that owns a host name in lower case.
 	Host(ctx context.Context, hostname string) (domainID string, found bool, err error)
 	// Atomically runs fn so that what it read still holds when it commits. fn
-	// reads first and then writes; it may run several times and has no other
-	// effect.
+	// reads first and then writes. It may run several times, so it must have no
+	// other effect.
 	Atomically(ctx context.Context, what string, fn func(tx Tx) error) error
 }
 
@@ -47,8 +47,8 @@ type Tx interface {
 	Add(d *Domain, what events.Type) error
 	Put(before, after *Domain, what events.Type) error
 	Remove(d *Domain, what events.Type) error
-	// SetOwner makes d the owner of its host name, and d's certificate that of the name.
-	// The owner before was read by Owner, as it was for ClearOwner. Every replica learns
+	// SetOwner makes d the owner of its host name, and sets d.Certificate to that of the
+	// name. Owner must be called before, as it must for ClearOwner. Every replica learns
 	// of the new owner before the change returns, so that no redirect keeps the old one.
 	SetOwner(d *Domain)
 	// ClearOwner leaves the host name of d without an owner.
@@ -58,7 +58,7 @@ type Tx interface {
 // Options configure a [Service].
 type Options struct {
 	Store Store
-	// Texts looks up TXT records. An error means that nobody could say.
+	// Texts looks up TXT records. An error means that no server answered.
 	Texts func(ctx context.Context, name string) ([]string, error)
 	// Own are the host names of this installation, which nobody may claim.
 	Own []string
@@ -101,7 +101,7 @@ func (s *Service) Owner(ctx context.Context, hostname string) (domainID string, 
 	return s.opt.Store.Host(ctx, hostname)
 }
 
-// New is an account's claim to a valid host name, which is not kept yet.
+// New makes an account's claim to a valid host name, but does not store it.
 func (s *Service) New(accountID, hostname string) *Domain {
 	return &Domain{
 		ID: ID(accountID, hostname), AccountID: accountID, Hostname: hostname,
@@ -109,8 +109,8 @@ func (s *Service) New(accountID, hostname string) *Domain {
 	}
 }
 
-// Claim keeps a new claim; limit is how many the account may have. A name that is
-// verified by somebody, or that the account has claimed before, is DOMAIN_TAKEN.
+// Claim stores a new claim; limit is how many the account may have. The error is
+// DOMAIN_TAKEN if the name is verified already, or claimed by this account.
 func (s *Service) Claim(ctx context.Context, d *Domain, limit int) error {
 	return s.opt.Store.Atomically(ctx, "claim domain", func(tx Tx) error {
 		old, err := tx.Domain(d.ID)
@@ -131,9 +131,9 @@ func (s *Service) Claim(ctx context.Context, d *Domain, limit int) error {
 	})
 }
 
-// CheckRoom is QUOTA_EXCEEDED when the account has all the domains it may have. It
-// serves to answer 403 before 400; what holds under races is decided in the
-// claim's own transaction.
+// CheckRoom returns QUOTA_EXCEEDED if the account has all the domains it may have. It
+// lets a full account get 403 for any request body. The claim's transaction checks
+// again; only that check holds under concurrency.
 func (s *Service) CheckRoom(ctx context.Context, p *identity.Principal) error {
 	if p.Quotas.Domains <= 0 {
 		return nil
@@ -145,8 +145,8 @@ func (s *Service) CheckRoom(ctx context.Context, p *identity.Principal) error {
 	return err
 }
 
-// owned tells who has the claim's name: the claim itself, another claim whose
-// proof holds (taken), or nobody.
+// owned reports who has the claim's name: the claim itself (mine), another claim with a
+// valid proof (taken), or nobody.
 func (s *Service) owned(tx Tx, d *Domain) (mine, taken bool, err error) {
 	ownerID, err := tx.Owner(d.Hostname)
 	if err != nil || ownerID == "" || ownerID == d.ID {
@@ -193,8 +193,8 @@ func (s *Service) check(ctx context.Context, d *Domain) (*Domain, error) {
 			return err
 		}
 		outcome, reason := after.Inspect(texts, lookup)
-		// A claim that was never verified learns that its name is gone even while
-		// its own record is missing: waiting for the record would be in vain.
+		// The owner of a claim that was never verified learns that the name is taken even
+		// while the record is missing: adding the record would not help.
 		lost = taken && (outcome == Proven || after.VerifiedAt.IsZero())
 		if lost {
 			outcome, reason = Lost, "Another account has verified "+after.Hostname+". Delete this domain, or ask the other account to delete theirs."
@@ -214,9 +214,9 @@ func (s *Service) check(ctx context.Context, d *Domain) (*Domain, error) {
 	return after, nil
 }
 
-// moved is the event of a check: of one that proved the domain, or found it lapsed. A
-// domain lapses by the passing of time, so what it was and is are judged at its checks:
-// the check that finds it lapsed is the one that tells, and no other.
+// moved returns the event of a check that proved the domain, or found it lapsed. A domain
+// lapses just by the passing of time, so moved compares its states at the last check and
+// at this one. So only the first check that finds it lapsed writes the event.
 func moved(before, after *Domain) events.Type {
 	was, is := before.Verified(before.CheckedAt), after.Verified(after.CheckedAt)
 	switch {
@@ -238,7 +238,7 @@ func (s *Service) Delete(ctx context.Context, accountID, id string) error {
 		if d == nil || d.AccountID != accountID {
 			return NotFound()
 		}
-		// A link that is made meanwhile reads the domain, so one of the two transactions starts again.
+		// A link that is made meanwhile reads the domain, so one of the two transactions is retried.
 		used, err := tx.HasLinks(d)
 		if err != nil {
 			return err
@@ -258,12 +258,12 @@ func (s *Service) Delete(ctx context.Context, accountID, id string) error {
 }
 
 // parallelChecks is how many proofs are looked up at a time: a name server that does not
-// answer holds one of them for its timeout, not all.
+// answer blocks one of them for its timeout, not all.
 const parallelChecks = 16
 
-// RecheckDue checks the proofs that are due now. A domain that cannot be checked
-// is logged and passed over. Replicas may do so at the same time: the second check of a
-// domain finds it no longer due.
+// RecheckDue checks the proofs that are due now. It logs and skips a domain that cannot
+// be checked. Replicas may run it at the same time: once one has checked a domain, it is
+// no longer due for the others.
 func (s *Service) RecheckDue(ctx context.Context) error {
 	due, err := s.opt.Store.Due(ctx)
 	var checks errgroup.Group

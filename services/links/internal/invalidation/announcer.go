@@ -19,12 +19,13 @@ const (
 	// callTimeout bounds one call. A call may arrive after its author stopped
 	// waiting; it is not given up early, since a second one would arrive no sooner.
 	callTimeout = 2 * time.Second
-	// retryPause is between calls while Redis is away and nothing new is announced.
+	// retryPause is the pause between calls while Redis is away and nothing new is
+	// announced.
 	retryPause = 250 * time.Millisecond
 
 	// logBytes bounds a partition's log: half a minute of 1,000 changes a second.
 	logBytes = 4 << 20
-	// entryKeys and callKeys bound what a reader gets, and a call carries, at once.
+	// entryKeys bounds the keys of one entry, callKeys those of one call.
 	entryKeys = 100
 	callKeys  = 2000
 	// pendingMax bounds the keys that wait for Redis. Beyond it everything is
@@ -36,7 +37,7 @@ var pendingKeys = promauto.NewGauge(prometheus.GaugeOpts{Name: "linkreel_invalid
 	Help: "Changed keys that could not be announced yet because Redis does not answer."})
 
 // announceScript appends entries. It may run on a full server, since the log is
-// bounded and an old answer is worse than a little memory.
+// bounded and a stale answer is worse than a little more memory.
 //
 // KEYS: head, log. ARGV: announcer, bound in bytes, keys of each entry.
 var announceScript = redis.NewScript(`#!lua flags=allow-oom
@@ -60,8 +61,8 @@ end
 redis.call('HSET', KEYS[1], 'n', string.format('%.0f', n), 's', string.format('%.0f', math.max(size, 0)))
 return 1`)
 
-// Announcer tells every replica what has changed. It works apart from the click
-// log: whatever becomes of clicks, every announcement tries Redis at once.
+// Announcer tells every replica what has changed. It is independent of the click log:
+// even while clicks go to the spool, every announcement tries Redis at once.
 type Announcer struct {
 	client redis.UniversalClient
 	memory *Memory
@@ -69,11 +70,11 @@ type Announcer struct {
 	parts  []*announcements
 }
 
-// announcements of one partition. While one call is in flight the next batch
+// announcements are those of one partition. While one call is in flight the next batch
 // forms, so many changes a second share few calls.
 type announcements struct {
 	part      int
-	head, log string // Redis' names
+	head, log string // Redis keys
 	wake      chan struct{}
 
 	mu      sync.Mutex
@@ -95,9 +96,9 @@ func NewAnnouncer(client redis.UniversalClient, memory *Memory, id string) *Anno
 	return a
 }
 
-// Announce tells every replica that what keys name has changed. When it returns,
-// no replica that reaches Redis gives an answer from before; see the package
-// comment for the case that this process does not reach it.
+// Announce tells every replica that the records named by keys have changed. When it
+// returns, no replica that reaches Redis serves the old state. The package comment says
+// what happens if this process does not reach Redis.
 func (a *Announcer) Announce(ctx context.Context, keys ...string) {
 	if len(keys) == 0 {
 		return
@@ -116,7 +117,7 @@ func (a *Announcer) Announce(ctx context.Context, keys ...string) {
 			waits = append(waits, p.add(own))
 		}
 	}
-	// The change is made: its announcement must not end with the request.
+	// The change is committed, so its announcement must not end with the request.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), announceBudget)
 	defer cancel()
 	for _, done := range waits {
@@ -140,8 +141,8 @@ func (p *announcements) add(keys []string) <-chan struct{} {
 	return done
 }
 
-// add takes in keys and those who wait for them. Only the last of them can still
-// be waiting, given their budget.
+// add adds keys and the callers that wait for them. If there are too many callers it
+// drops the first ones: their budget has passed, so they no longer wait.
 func (b *batch) add(other batch, keys ...string) {
 	if b.keys == nil {
 		b.keys = map[string]struct{}{}
@@ -177,7 +178,7 @@ func (p *announcements) putBack(b batch) {
 	pendingKeys.Set(float64(len(p.waiting.keys)))
 }
 
-// Run announces until ctx ends, and then once more what is left.
+// Run announces until ctx ends, and then tries once more to announce what is left.
 func (a *Announcer) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	for _, p := range a.parts {
@@ -230,8 +231,8 @@ func (a *Announcer) run(ctx context.Context, p *announcements) {
 	}
 }
 
-// announce appends all keys of b. A call that is repeated names keys twice, which
-// costs a reload and nothing else.
+// announce appends all keys of b. A repeated call announces keys twice, which only
+// costs a reload.
 func (a *Announcer) announce(ctx context.Context, p *announcements, b batch) error {
 	ctx = context.WithoutCancel(ctx)
 	args, entry, n := []any{a.id, logBytes}, []byte(nil), 0

@@ -7,9 +7,9 @@
 // Redis ([Announcer]). An entry names the keys that changed: slugs, host names,
 // accounts. A redirect that was answered from memory is held until one Redis
 // script call (package clicks, which appends the click in the same call) has
-// returned what was announced since this replica last asked. Answers whose keys
-// are named are resolved again; all others are given. So a change costs a replica
-// one reload of what it changed, and unrelated redirects nothing.
+// returned what was announced since this replica last asked. Answers that depend on
+// a named key are resolved again; all others are sent. So a change costs a replica
+// one reload of the changed record, and it costs unrelated redirects nothing.
 //
 // The log is split into partitions by slug, each with its own head, so that
 // several Redis servers can share the work. An answer depends on one slug and is
@@ -17,9 +17,9 @@
 // every partition.
 //
 // Entries carry rising numbers that are also no smaller than the server's clock
-// in microseconds. A server that lost its last entries therefore never gives
-// their numbers to others. Each entry names the number before it, so a reader
-// knows when entries between were trimmed. The log is bounded in bytes.
+// in microseconds. A server that lost its last entries therefore never reuses their
+// numbers. Each entry names the number before it, so a reader notices when entries in
+// between were trimmed. The log is bounded in bytes.
 //
 // # What a replica knows
 //
@@ -51,7 +51,7 @@
 // "Another log" is a head with a different epoch, or one that is behind what was
 // read before. A server that lost entries while its head looks plausible, after a
 // restart or a failover, is recognised by its script cache: Redis neither stores
-// nor replicates it. A replica that is told NOSCRIPT starts a new epoch before it
+// nor replicates it. A replica that gets NOSCRIPT starts a new epoch before it
 // loads its script, so no replica can run a script on a changed server and still
 // see the old epoch. A former primary that was demoted and promoted again without
 // a restart still has its scripts; the flusher compares the server's run id once
@@ -62,8 +62,8 @@
 // If the replica that makes a change cannot reach Redis, it repeats the
 // announcement in the background and answers after [announceBudget]: refusing
 // would turn the loss of one connection into an outage of all changes. Replicas
-// that do reach Redis may then serve the old state until their entries end, 30 s
-// at most; replicas that do not, 5 s. The same 30 s hold for a replica that is
-// killed between its commit and its announcement. A repeated create, edit, takedown
-// or delete announces again and so ends them early.
+// that do reach Redis may then serve the old state until their entries expire, for at
+// most 30 s; replicas that do not reach it, for at most 5 s. The same 30 s apply if a
+// replica is killed between its commit and its announcement. A repeated create, edit,
+// takedown or delete announces the change again and so ends this time early.
 package invalidation

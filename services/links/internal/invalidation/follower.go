@@ -17,7 +17,7 @@ type Position struct {
 	Number int64
 }
 
-// CheckLua begins a script that reads the log. It sets news to what the reader at
+// CheckLua is the start of a script that reads the log. It sets news to what the reader at
 // ARGV[1] (epoch) and ARGV[2] (number) does not know yet, in the form that
 // [ParseNews] reads, and size to the bytes in the click log.
 //
@@ -49,8 +49,8 @@ if not head[1] or ARGV[1] == '' or head[1] == ARGV[1] then
 end
 return 1`)
 
-// Open makes a partition's server known to all readers after it said NOSCRIPT to
-// one at epoch. It must succeed before the script is loaded.
+// Open starts a new epoch for all readers after a partition's server answered NOSCRIPT to
+// a reader at epoch. It must succeed before the script is loaded.
 func Open(ctx context.Context, client redis.Scripter, part int, epoch, id string) error {
 	if err := openScript.Eval(ctx, client, []string{HeadKey(part)}, epoch, id).Err(); err != nil {
 		return fmt.Errorf("begin an epoch of the log of invalidations: %w", err)
@@ -72,9 +72,9 @@ redis.call('HSET', KEYS[1], 'r', run, 'n', string.format('%.0f', n))
 if head[1] then redis.call('HSET', KEYS[1], 'e', t[1] .. '.' .. t[2] .. '.' .. ARGV[1]) end
 return 1`)
 
-// Watch starts a new epoch when a partition is served by another server process
-// than before. It asks more of the server than a script that runs all the time
-// may; one caller does it once a second.
+// Watch starts a new epoch when a partition is served by another server process than
+// before. It is too expensive for the script of every redirect; one caller runs it once
+// a second.
 func Watch(ctx context.Context, client redis.Scripter, part int, id string) error {
 	if err := watchScript.Run(ctx, client, []string{HeadKey(part)}, id).Err(); err != nil {
 		return fmt.Errorf("watch redis: %w", err)
@@ -89,7 +89,7 @@ type News struct {
 	head    int64
 	read    int64 // number of the last entry; at.Number without any
 	keys    []string
-	missed  bool // entries are gone that nobody has read
+	missed  bool // entries were trimmed before this replica read them
 }
 
 var errNews = errors.New("unexpected entry in the log of invalidations")
@@ -132,7 +132,7 @@ func ParseNews(raw any, at Position) (News, error) {
 	return n, nil
 }
 
-// parseEntry reads ["17-0", ["k", "a\nb\n<12"]], of which 12 is the entry before.
+// parseEntry reads ["17-0", ["k", "a\nb\n<12"]], where 12 is the number of the entry before.
 func parseEntry(e any) (number, before int64, keys []string, ok bool) {
 	pair, _ := e.([]any)
 	if len(pair) != 2 {
@@ -172,15 +172,15 @@ func (f *Follower) At() Position {
 }
 
 // Hear applies news to memory. It reports whether this replica now knows
-// everything that was announced before the call that brought them; if not, the
-// caller asks again before it gives an answer.
+// everything that was announced before the call that brought them. If not, the caller
+// must ask again before it sends an answer.
 func (f *Follower) Hear(n News) (caughtUp bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	switch {
 	case n.another != "":
-		// The first position that a process learns is a case of this: it may have
-		// loaded links before.
+		// This includes the first position that a process learns: it may have loaded links
+		// before.
 		if n.at == f.at {
 			f.at = Position{n.another, n.head}
 			f.memory.invalidateAll(f.part)

@@ -8,14 +8,14 @@ import (
 // name for a custom domain, and [AccountKey].
 
 // AccountKey names an account whose state has changed. A slug's key has a bar and
-// a host name has no @, so the three never meet.
+// a host name has no @, so the three kinds never collide.
 func AccountKey(accountID string) string { return "@" + accountID }
 
 // everything stands for all keys, when there are too many to name.
 const everything = "*"
 
-// MaxPartitions bounds the number of partitions. Whoever looks for partitions
-// that were in use under another setting tries all of them.
+// MaxPartitions bounds the number of partitions. A search for partitions of a former
+// setting tries all of them.
 const MaxPartitions = 64
 
 // Prefix is the common part of a partition's Redis keys. The braces are a hash
@@ -32,6 +32,6 @@ func Prefix(part int) string {
 // log, r = run id of the server. The click log keeps its size there too (c).
 func HeadKey(part int) string { return Prefix(part) + "inv:head" }
 
-// LogKey is a stream: n-0 → k = keys, one a line, and "<" with the number of the
+// LogKey is a stream: n-0 → k = keys, one per line, and "<" with the number of the
 // entry before.
 func LogKey(part int) string { return Prefix(part) + "inv" }

@@ -20,12 +20,12 @@ type Options struct {
 	Suspended func(ctx context.Context, accountID string) (bool, error)
 	// Capacity bounds the links that are kept, in bytes.
 	Capacity int64
-	// Partitions of the log; 0 is 1.
+	// Partitions is how many the log has; 0 means 1.
 	Partitions int
 	Now        func() time.Time
 }
 
-// Memory is what a process knows of links, hosts and accounts.
+// Memory caches a process's links, hosts and accounts.
 type Memory struct {
 	targets  []*cache.Cache[link.Target] // by partition
 	hosts    *cache.Cache[string]
@@ -49,8 +49,8 @@ func NewMemory(opt Options) *Memory {
 		}))
 	}
 	m.hosts = cache.New(cache.Options[string]{Load: opt.Host, Capacity: 8 << 20, Now: opt.Now})
-	// An account that is in order has no document; "found" keeps it as long as a
-	// value, since nearly all accounts are.
+	// An account in good standing has no document. Nearly all accounts are, so they
+	// are reported as found: the cache then keeps them as long as a value.
 	load := func(ctx context.Context, id string) (bool, bool, error) {
 		suspended, err := opt.Suspended(ctx, id)
 		return suspended, true, err
@@ -90,7 +90,7 @@ func (m *Memory) Len() (n int) {
 	return n
 }
 
-// Invalidate drops what keys name.
+// Invalidate drops the entries that keys name.
 func (m *Memory) Invalidate(keys ...string) {
 	var hosts, accounts []string
 	slugs := make([][]string, len(m.targets))
@@ -116,8 +116,8 @@ func (m *Memory) Invalidate(keys ...string) {
 	m.accounts.Invalidate(accounts...)
 }
 
-// invalidateAll is for a partition some of whose entries were missed. Hosts and
-// accounts may have been among them.
+// invalidateAll drops everything of a partition after log entries were missed. It drops
+// all hosts and accounts too, since the missed entries may have named them.
 func (m *Memory) invalidateAll(part int) {
 	m.targets[part].InvalidateAll()
 	m.hosts.InvalidateAll()
@@ -133,7 +133,7 @@ func (m *Memory) setSynced(part int, synced bool) {
 	} else {
 		m.silent[part] = true
 	}
-	// What all partitions share is trusted no longer than the least of them allows.
+	// All partitions share hosts and accounts, so these are synced only if all partitions are.
 	m.hosts.SetSynced(len(m.silent) == 0)
 	m.accounts.SetSynced(len(m.silent) == 0)
 }
@@ -172,7 +172,7 @@ func (a *Answer) Suspended() bool { return a.account.Entry != nil && a.account.V
 // At is when it was resolved.
 func (a *Answer) At() time.Time { return a.at }
 
-// Partition is the one whose log confirms the answer.
+// Partition is the partition with the log that confirms the answer.
 func (a *Answer) Partition() int { return a.part }
 
 // Current reports whether nothing that the answer depends on was invalidated
@@ -184,8 +184,7 @@ func (a *Answer) Current() bool {
 		(a.account.Entry == nil || m.accounts.Current(a.account))
 }
 
-// Expired reports whether the answer is too old to be given without being
-// confirmed.
+// Expired reports whether the answer is too old to be sent unconfirmed.
 func (a *Answer) Expired() bool {
 	m := a.memory
 	return a.target.Entry != nil && m.targets[a.part].Expired(a.target) ||
@@ -193,9 +192,9 @@ func (a *Answer) Expired() bool {
 		a.account.Entry != nil && m.accounts.Expired(a.account)
 }
 
-// Resolve finds the link at a folded slug of host, "" for the default short host.
-// wait gives the context for reading the store, or refuses to; it is called only
-// if that is necessary, and told whether an older value is in memory.
+// Resolve finds the link at a folded slug of host; "" is the default short host. It
+// calls wait only if it must read the store: wait returns the context for that, or
+// refuses. known says whether an older value is in memory.
 func (m *Memory) Resolve(a *Answer, wait func(known bool) (context.Context, error), host, folded string) (err error) {
 	*a = Answer{memory: m, at: m.now()}
 	domainID := ""
@@ -205,7 +204,7 @@ func (m *Memory) Resolve(a *Answer, wait func(known bool) (context.Context, erro
 		}
 		if !a.host.Found {
 			// No slug is involved. Hosts are announced to every partition, so any of
-			// them can confirm that there is none.
+			// them can confirm that the host is unknown.
 			a.part = Partition(host, len(m.targets))
 			return nil
 		}
@@ -216,12 +215,12 @@ func (m *Memory) Resolve(a *Answer, wait func(known bool) (context.Context, erro
 	if a.target, err = lookUp(m, m.targets[a.part], &a.at, wait, key); err != nil || !a.target.Found {
 		return err
 	}
-	// The link is there, so its account costs nobody a miss.
+	// The link exists, so reading its account must not count as a miss.
 	a.account, err = lookUp(m, m.accounts, &a.at, func(bool) (context.Context, error) { return wait(true) }, a.target.Value.AccountID)
 	return err
 }
 
-// Owner finds which domain owns a host name in lower case; wait is as for
+// Owner reports whether a domain owns a host name in lower case; wait is as for
 // [Memory.Resolve].
 func (m *Memory) Owner(wait func(known bool) (context.Context, error), host string) (found bool, err error) {
 	now := m.now()
@@ -229,8 +228,8 @@ func (m *Memory) Owner(wait func(known bool) (context.Context, error), host stri
 	return err == nil && l.Found, err
 }
 
-// lookUp answers from memory as of now, or waits, and sets now to when that was over:
-// reading the clock for each look would be a good part of what a warm visit costs.
+// lookUp answers from memory as of now, or reads the store and then updates now. Reading
+// the clock for each lookup would be a good part of the cost of a warm visit.
 func lookUp[V any](
 	m *Memory, c *cache.Cache[V], now *time.Time, wait func(known bool) (context.Context, error), key string,
 ) (cache.Lookup[V], error) {

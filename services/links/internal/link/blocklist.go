@@ -14,7 +14,7 @@ import (
 	"github.com/nlnwa/whatwg-url/url"
 )
 
-// Blocklist is a file of host names, one a line, to which no link may lead. Each
+// Blocklist is a file of host names, one per line, to which no link may lead. Each
 // name covers its subdomains. Empty lines and lines that begin with # are
 // skipped.
 type Blocklist struct {
@@ -28,23 +28,23 @@ type fileVersion struct {
 	changed time.Time
 }
 
-// OpenBlocklist reads the file. A list that cannot be read must not be taken for
-// an empty one, so the error should end the start.
+// OpenBlocklist reads the file. A list that cannot be read must not pass for an empty
+// one, so the service should not start after an error.
 func OpenBlocklist(path string) (*Blocklist, error) {
 	b := &Blocklist{path: path}
 	return b, b.Refresh(context.Background())
 }
 
-// Refresh reads the file if it is another one than before. While it cannot be read,
-// the last list stays in force. A mounted ConfigMap is
-// replaced through a symbolic link, which shows in the time of change as well.
+// Refresh reads the file if it has changed. While it cannot be read, the last list stays
+// in force. A mounted ConfigMap is replaced through a symbolic link, which changes the
+// modification time too.
 func (b *Blocklist) Refresh(context.Context) error {
 	f, err := os.Open(b.path)
 	if err != nil {
 		return fmt.Errorf("blocked destinations: %w", err)
 	}
 	defer func() { _ = f.Close() }() // only read
-	// Of the open file, so that it is of the version that is read below.
+	// Stat the open file, so that the result belongs to the version that is read below.
 	info, err := f.Stat()
 	if err != nil {
 		return fmt.Errorf("blocked destinations: %w", err)

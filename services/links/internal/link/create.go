@@ -14,16 +14,16 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/customdomain"
 )
 
-// Result is what became of one draft.
+// Result is the outcome of one draft.
 type Result struct {
 	Link *Link
 	Err  error // SLUG_TAKEN, DOMAIN_NOT_VERIFIED, DOMAIN_NOT_FOUND or QUOTA_EXCEEDED; [ErrRefused] if it cannot be stored
 }
 
-// errAgain ends a try to create links that found a place or a drawn slug taken.
+// errAgain ends a try to create links that found a place or a generated slug taken.
 var errAgain = errors.New("look again")
 
-// Create makes one link, which is d.Ready first; see [Service.CreateAll].
+// Create makes one link, and calls d.Ready before; see [Service.CreateAll].
 func (s *Service) Create(ctx context.Context, p *identity.Principal, o identity.Origin, d Draft) error {
 	if d.needsNothing() {
 		l := newLink(p.AccountID, o, d, 0)
@@ -41,24 +41,24 @@ func (s *Service) Create(ctx context.Context, p *identity.Principal, o identity.
 	return results[0].Err
 }
 
-// needsNothing reports whether nothing has to be known before the write. A slug is
-// practically always free, and reading first would double the calls of the common
+// needsNothing reports whether the draft can be written without reading first. A slug
+// is practically always free, and reading first would double the calls of the common
 // create. But a domain must be verified, and labels may be taken or new. A repeated
-// request finds what its first try made: it is in the way.
+// request gets ErrInTheWay, because the link of its first try exists.
 func (d *Draft) needsNothing() bool {
 	return d.DomainID == "" && d.ExternalID == "" && len(d.Tags) == 0
 }
 
-// CreateAll makes the drafts, in their order, which also is their order in time.
-// Either the error is set and the caller may try again with the same origin, or
-// each draft has its own result. Ordinary drafts are written in one commit, which
-// drafts of a hundred long addresses would be too large for: these are written in
-// several, in their order. An error then may come after some of the drafts have been
-// made, and the next try finds them by their nonce.
+// CreateAll makes the drafts in their order, which is also the order of their creation
+// times. After an error the caller may try again with the same origin. Otherwise each
+// draft has its own result. Ordinary drafts are written in one commit. Drafts that are
+// too large for that, such as a hundred long addresses, are written in several, in
+// order. Then an error may come after some of the drafts have been made, and the next
+// try finds them by their nonce.
 //
-// A slug is free if it has no record, or if [SlugRecord.FreeFor] says so. The
-// slug record is created under "must not exist", which is what makes a slug
-// unique: of many creates of one slug, one commit succeeds.
+// A slug is free if it has no record, or if [SlugRecord.FreeFor] says so. The slug
+// record is created on the condition that it does not exist, which makes a slug unique:
+// of many creates of one slug, one commit succeeds.
 func (s *Service) CreateAll(ctx context.Context, p *identity.Principal, o identity.Origin, drafts []Draft) ([]Result, error) {
 	b := newBatch(s, p, o, drafts)
 	err := inPieces(b.items, func(items []*item) (int, error) {
@@ -73,7 +73,8 @@ func (s *Service) CreateAll(ctx context.Context, p *identity.Principal, o identi
 
 // create makes the drafts of one part in one commit.
 func (b *batch) create(ctx context.Context) error {
-	// Of many wanted slugs one is easily taken, which costs a call in vain.
+	// Drafts with chosen slugs are not quick: one of many is easily taken, and the call would
+	// be wasted.
 	if b.quick {
 		if err := b.s.opt.Store.Add(ctx, b.limit, linksOf(b.part)...); !errors.Is(err, ErrInTheWay) {
 			return err
@@ -96,9 +97,9 @@ type batch struct {
 	s       *Service
 	account string
 	limit   int  // of links in the account; 0 is none
-	quick   bool // nothing has to be known before the write
+	quick   bool // can be written without reading first
 	items   []*item
-	part    []*item // those that one commit is to make
+	part    []*item // the items of one commit
 }
 
 func linksOf(items []*item) []*Link {
@@ -111,7 +112,7 @@ func linksOf(items []*item) []*Link {
 
 type item struct {
 	draft Draft
-	try   int // drawn slugs found taken so far
+	try   int // generated slugs found taken so far
 	moves int // places found taken so far
 	link  *Link
 	done  bool // its result is final; nothing more to write
@@ -127,11 +128,11 @@ func newBatch(s *Service, p *identity.Principal, o identity.Origin, drafts []Dra
 	return b
 }
 
-// newLink is the link of the i-th draft of a request, with its first place and, if
-// nobody chose a slug, the first that is drawn.
+// newLink is the link of the i-th draft of a request, with its first place and, if no
+// slug was chosen, the first generated one.
 func newLink(accountID string, o identity.Origin, d Draft, i int) *Link {
-	// The time of creation is the list's order, and in milliseconds what callers
-	// see; drafts of one request follow each other by a microsecond.
+	// The creation time in microseconds is the place in the list. Callers see it in
+	// milliseconds. Drafts of one request are a microsecond apart.
 	at := o.At.UTC()
 	l := d.Link
 	l.AccountID, l.Seq, l.Nonce, l.Rev = accountID, at.UnixMicro()+int64(i), o.Nonce+"/"+strconv.Itoa(i), 1
@@ -145,9 +146,9 @@ func newLink(accountID string, o identity.Origin, d Draft, i int) *Link {
 	return &l
 }
 
-// move takes the item on to another place, past those of its batch. The step
-// depends on the request alone, so that a repeated request walks the same way;
-// it stays below a millisecond, so that the order is still that of time.
+// move moves the item to another place, which no item of its batch has. The step depends
+// only on the request, so that a repeated request tries the same places. It is at most a
+// millisecond, so that the list stays in order of time.
 func (b *batch) move(it *item) {
 	it.moves++
 	seq := it.link.Seq + stepFrom(it.link.Nonce, it.moves)
@@ -157,7 +158,7 @@ func (b *batch) move(it *item) {
 	it.link.Seq, it.link.ID = seq, ID(b.account, seq)
 }
 
-// stepFrom is 1 to 1000, by chance but the same for the same request.
+// stepFrom is a pseudorandom number from 1 to 1000, the same for the same request.
 func stepFrom(nonce string, move int) int64 {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(nonce + "/" + strconv.Itoa(move)))
@@ -168,9 +169,9 @@ func (b *batch) has(seq int64) bool {
 	return slices.ContainsFunc(b.items, func(it *item) bool { return it.link.Seq == seq })
 }
 
-// drawn is the random slug of a try. The nonce is random and its hash no less so;
-// deriving the slug from it makes a repeated request draw the same one. After a
-// few collisions slugs get longer.
+// drawn is the generated slug of a try. It is derived from the nonce, which is random, so
+// that a repeated request generates the same one. After a few collisions slugs get
+// longer.
 func drawn(nonce string, try int) Slug {
 	return Slug(identity.SlugFrom(nonce+"/"+strconv.Itoa(try), GeneratedSlugLength+try/3))
 }
@@ -186,11 +187,11 @@ func (b *batch) results() []Result {
 	return out
 }
 
-// settle reads everything that can be in the way, decides for each item, and
-// writes what has its place. It asks to be called again (errAgain) when a place
-// or a drawn slug was taken; nothing is written then.
+// settle reads every record that may conflict, decides for each item, and writes the
+// items that are free to be made. If a place or a generated slug was taken, it asks to be
+// called again (errAgain), and writes nothing.
 func (b *batch) settle(tx Tx) error {
-	// fn may run several times: what an earlier run decided from records that have
+	// settle may run several times: what an earlier run decided from records that have
 	// changed since must not survive.
 	for _, it := range b.part {
 		it.err, it.done = nil, false
@@ -209,8 +210,8 @@ func (b *batch) settle(tx Tx) error {
 	if adds, err = b.withFreeExternalIDs(tx, adds); err != nil {
 		return err
 	}
-	// Items found in place are settled by now, so they take no room: a repeated
-	// request whose first try made the last allowed link succeeds.
+	// Items that an earlier try made are settled by now and take no room: a repeated
+	// request succeeds even if its first try made the last allowed link.
 	room, err := tx.Room(b.account, b.limit, len(adds))
 	if err != nil {
 		return err
@@ -264,7 +265,7 @@ func (b *batch) withFreeExternalIDs(tx Tx, adds []add) (free []add, err error) {
 	return free, nil
 }
 
-// decide goes through the open items in order, since of two items with one slug
+// decide goes through the open items in order, since of two items with the same slug
 // the first gets it.
 func (b *batch) decide(tx Tx, open []*item, links []*Link, slugs []*SlugRecord) (adds []add, moved bool) {
 	claimed := map[string]bool{}
@@ -282,7 +283,7 @@ func (b *batch) decide(tx Tx, open []*item, links []*Link, slugs []*SlugRecord) 
 			moved = true
 		case free:
 			claimed[it.link.Key()] = true
-			// By what this round has read: a takedown that an earlier round saw may have been lifted since.
+			// As this round has read it: a takedown that an earlier round saw may have been lifted since.
 			it.link.Takedown = nil
 			if slugs[i] != nil {
 				it.link.Takedown = slugs[i].Takedown

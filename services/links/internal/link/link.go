@@ -1,12 +1,10 @@
-// Package link is what Linkreel knows about short links: which slugs,
-// destinations and texts are acceptable, what a link is at a moment, and what a
-// visit to it means.
+// Package link has the rules for short links: which slugs, destinations and texts are
+// valid, which state a link is in at a moment, and what a visit to it means.
 //
-// [Service] is how everything else reaches links: it decides, its [Store] keeps,
-// and every change is announced in one place. All other types are pure: no clock,
-// no randomness, no I/O. Values that come out of a Parse
-// function are valid, and nobody below checks them again. Failures are
-// [apierr.Detail] values without a field name, which the caller adds.
+// Everything else uses links through [Service]: it decides, its [Store] keeps, and every
+// change is announced in one place. All other types are pure: no clock, no randomness, no
+// I/O. Values that a Parse function returns are valid and are not checked again. Failures
+// are [apierr.Detail] values; the caller adds the field name.
 package link
 
 import (
@@ -17,8 +15,8 @@ import (
 	"github.com/linkreel/linkreel/libs/identity"
 )
 
-// NotFound is the answer for a link that is not there and for one that belongs
-// to another account: the two cannot be told apart.
+// NotFound is the answer for a link that does not exist and for one that belongs to
+// another account: the two cannot be told apart.
 func NotFound() error {
 	return apierr.New(apierr.LinkNotFound, "This account has no link with this id.")
 }
@@ -29,12 +27,12 @@ func SlugTaken(s Slug) error {
 	return apierr.New(apierr.SlugTaken, "The slug \""+string(s)+"\" is already taken. Choose another, or leave it out to have one generated.")
 }
 
-// Full refuses one link too many.
+// Full refuses a link beyond the account's limit.
 func Full() error {
 	return apierr.New(apierr.QuotaExceeded, "The account has as many links as its limit allows. Delete some, or ask for a higher limit.")
 }
 
-// GeneratedSlugLength is how long a slug is that nobody chose.
+// GeneratedSlugLength is the length of a generated slug.
 const GeneratedSlugLength = 7
 
 // Link is a link as its owner sees it.
@@ -55,7 +53,7 @@ type Link struct {
 	// ImportedClicks are those that an imported link had elsewhere; nil when the
 	// link was made here.
 	ImportedClicks *int64
-	CreatedAt      time.Time // of an imported link, its time elsewhere
+	CreatedAt      time.Time // for an imported link, when it was made elsewhere
 	UpdatedAt      time.Time
 	Rev            int64 // changes with every edit, not with clicks
 
@@ -76,7 +74,7 @@ type Link struct {
 func (l *Link) Key() string { return SlugKey(l.DomainID, l.Slug.Folded()) }
 
 // Slug is a valid slug: shown as typed, unique and looked up without regard to
-// case. Only what was valid when it was drawn or stored is converted to one.
+// case. Convert only text to it that was valid when it was generated or stored.
 type Slug string
 
 // Folded is the form under which the slug is unique.
@@ -102,7 +100,7 @@ type OpenGraph struct {
 	Image              *URL
 }
 
-// Expiry is the moment from which a link is over; the zero value is never. It is
+// Expiry is the moment at which a link expires; the zero value is never. It is
 // kept in milliseconds because JavaScript's dates reach further than Go's and
 // Firestore's timestamps.
 type Expiry struct {
@@ -113,8 +111,8 @@ type Expiry struct {
 // ExpiresAt is the expiry at ms.
 func ExpiresAt(ms int64) Expiry { return Expiry{Set: true, MS: ms} }
 
-// Passed reports whether the moment has come. The millisecond itself is over
-// already, on every replica alike.
+// Passed reports whether the moment has come. A link expires at the start of the
+// millisecond, on every replica.
 func (e Expiry) Passed(now time.Time) bool { return e.Set && now.UnixMilli() >= e.MS }
 
 // Status is a link's state at a moment.
@@ -127,7 +125,7 @@ const (
 	Taken   Status = "taken_down" // by the operator; only the operator ends it
 )
 
-// Status is what the link is at now.
+// Status is the link's state at now.
 func (l *Link) Status(now time.Time) Status {
 	switch {
 	case l.Takedown != nil:
@@ -156,8 +154,8 @@ func ID(accountID string, seq int64) string {
 	return string(id)
 }
 
-// accountPrefix begins the ids of all links of an account. 77 bits of a hash keep
-// accounts apart.
+// accountPrefix is the start of the ids of all links of an account. 77 bits of a hash
+// keep accounts apart.
 func accountPrefix(accountID string) string {
 	return identity.IDFrom("lnk", accountID)[:len("lnk_")+13]
 }
@@ -175,7 +173,7 @@ func Place(id string) int64 {
 // place is below one of the list; [Top] asks for all.
 func IDsBelow(accountID string, before int64) (low, high string) {
 	low = accountPrefix(accountID)
-	high = low + "~" // behind every character of an id
+	high = low + "~" // after every character of an id
 	if before != Top {
 		low = ID(accountID, min(before, lastSeq))
 	}
@@ -188,14 +186,15 @@ func IDsBelow(accountID string, before int64) (low, high string) {
 type Draft struct {
 	Link
 	// Ready is called with the link as it will be, before each commit that would make it.
-	// [Service.CreateAll] needs none.
+	// [Service.CreateAll] does not need it.
 	Ready func(*Link) error
 }
 
-// Patch is changes to what an owner may change of a link.
+// Patch is a list of changes to the fields that an owner may change.
 type Patch []func(*Link)
 
-// apply is the link with the changes; one that is set to what it was counts as edited.
+// apply returns the link with the changes. Setting a field to its old value counts as an
+// edit.
 func (p Patch) apply(l Link, now time.Time) *Link {
 	for _, change := range p {
 		change(&l)
@@ -208,7 +207,7 @@ func (p Patch) apply(l Link, now time.Time) *Link {
 // Target is all that a redirect needs to know of a link.
 type Target struct {
 	LinkID string
-	// AccountID is whose link it is: the link of a suspended account redirects nobody.
+	// AccountID is the owner: links of a suspended account do not redirect.
 	AccountID string
 	TakenDown bool
 	Slug      Slug
@@ -220,7 +219,7 @@ type Target struct {
 // MetaTags are a link's Open Graph tags, ready to be written into a page.
 type MetaTags struct{ Title, Description, Image string }
 
-// Status is what the target is at now.
+// Status is the target's state at now.
 func (t *Target) Status(now time.Time) Status {
 	switch {
 	case t.TakenDown:

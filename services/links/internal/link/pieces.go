@@ -7,17 +7,17 @@ import "errors"
 // one may succeed.
 var ErrRefused = errors.New("the commit is refused for good")
 
-// inPieces changes items in several commits where one would be too much. do changes
-// as many of the items as fit into one commit, from the first on, and returns how
-// many it has tried. If the store refuses a commit, half as many are tried, until
-// the item that is refused even alone is found: it goes to refused, and the others
-// do not wait for it. Any other error ends the work, with the items before changed.
+// inPieces changes items in several commits if one would be too large. do changes as
+// many of the items as fit into one commit, from the first on, and returns how many it
+// has tried. If the store refuses a commit, inPieces tries half as many, until it finds
+// the item that is refused even alone. It passes that one to refused and goes on with
+// the others. Any other error ends the work; the items before it stay changed.
 func inPieces[T any](items []T, do func(items []T) (tried int, err error), refused func(item T, err error)) error {
 	for size := len(items); len(items) > 0; {
 		piece := items[:min(size, len(items))]
 		n, err := do(piece)
 		if n == 0 {
-			n = len(piece) // it failed before it knew
+			n = len(piece) // it failed before it could tell
 		}
 		switch {
 		case errors.Is(err, ErrRefused) && n > 1:
@@ -25,7 +25,7 @@ func inPieces[T any](items []T, do func(items []T) (tried int, err error), refus
 			continue
 		case errors.Is(err, ErrRefused):
 			refused(piece[0], err)
-			size = len(items) // the rest may be in order
+			size = len(items) // the rest may be fine
 		case err != nil:
 			return err
 		}
@@ -35,20 +35,20 @@ func inPieces[T any](items []T, do func(items []T) (tried int, err error), refus
 }
 
 const (
-	// maxCommit is how much links may weigh that are changed in one commit. Firestore
+	// maxCommit bounds the weight of the links that one commit changes. Firestore
 	// takes 10 MiB of a request, and 10 MiB of documents and index entries, whether
 	// they are written or deleted.
 	maxCommit = 7 << 20
 	// termWeight is what a term takes at most: as a member of a document, and in an
 	// entry of an index, which repeats the document's name.
 	termWeight = 180
-	// linkWeight is what a link takes beside its texts: titles, names, ids.
+	// linkWeight is what a link takes besides its texts: titles, names, ids.
 	linkWeight = 4 << 10
 )
 
-// weight is about how many bytes a commit changes that makes or deletes the link,
-// with its slug, its terms and its event. The terms are estimated by the texts that
-// they are made of; an ordinary link weighs 15 kB.
+// weight estimates the bytes that a commit changes to make or delete the link, with its
+// slug, its terms and its event. It estimates the terms from their texts. An ordinary
+// link weighs 15 kB.
 func (l *Link) weight() int {
 	if l == nil {
 		return 0

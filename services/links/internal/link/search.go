@@ -11,11 +11,11 @@ import (
 	"github.com/linkreel/linkreel/libs/search"
 )
 
-// A link is found through terms: short texts, each of which says one thing that is
-// true of it. A query asks for links that have all of some terms, and the store
-// answers that from indexes alone. For a word to find what begins with it, some
-// beginnings of each word are terms ([search.Tokens]). A word of a query asks for the
-// longest of them that it has; what that finds too much is left out once it is read.
+// A link is found through terms: short texts that each state one fact about it. A query
+// asks for links that have all of some terms, and the store answers that from indexes
+// alone. Some prefixes of each word are terms ([search.Tokens]), so that a query's word
+// finds words that begin with it. A query's word is looked up by its longest such prefix.
+// Links that match only the prefix are dropped once they are read.
 const (
 	// maxTerms bounds the index entries of one link. An ordinary link has about 40;
 	// without a bound a destination of 8 KiB of short words would have thousands.
@@ -54,8 +54,8 @@ func hostAndPath(location string) (host, path string) {
 	return host, path
 }
 
-// decoded replaces the percent signs of a path that stand for bytes; one that
-// stands for nothing stays, and bytes that are no text separate words.
+// decoded decodes the percent escapes of a path. Invalid escapes stay as they are, and
+// bytes that are not text separate words.
 func decoded(path string) string {
 	out := make([]byte, 0, len(path))
 	for i := 0; i < len(path); i++ {
@@ -71,7 +71,7 @@ func decoded(path string) string {
 	return strings.ToValidUTF8(string(out), "\uFFFD")
 }
 
-// What a term says is told by how it begins.
+// A term's first letter tells its kind.
 const (
 	DomainTerm = "d" // before the domain's id
 	TagTerm    = "t" // before the key of a tag ([label.Key])
@@ -101,7 +101,7 @@ const Top int64 = -1
 // Query asks for links of an account. Its filters must all hold.
 type Query struct {
 	AccountID string
-	Before    int64 // a Seq, or [Top]; what is listed is below it
+	Before    int64 // a Seq, or [Top]; only links below it are listed
 	Limit     int
 	// Whole asks for every field; a list shows fewer, and reads fewer.
 	Whole bool
@@ -116,8 +116,8 @@ type Query struct {
 	Archived   *bool
 }
 
-// Terms are terms that every link has which the query asks for. A query without
-// any asks for all links.
+// Terms are the terms that every matching link has. A query without any asks for all
+// links.
 func (q Query) Terms() []string {
 	var terms []string
 	if q.Archived != nil {
@@ -147,15 +147,15 @@ func (q Query) asked() []string {
 	return words[:min(len(words), maxAsked)]
 }
 
-// Rest is what the terms leave open: words that are longer than their term, and those
-// that are not looked up.
+// Rest is the part of the query that the terms do not decide: words that are longer than
+// their term, and words that are not looked up.
 func (q Query) Rest() Query {
 	asked := q.asked()
 	open := slices.DeleteFunc(slices.Clone(q.Words), func(w string) bool { return search.Token(w) == w && slices.Contains(asked, w) })
 	return Query{AccountID: q.AccountID, Before: q.Before, Words: open}
 }
 
-// Matches reports whether the query asks for the link.
+// Matches reports whether the link matches the query.
 func (q Query) Matches(l *Link) bool {
 	switch {
 	case l.AccountID != q.AccountID, q.Before != Top && l.Seq >= q.Before,

@@ -12,12 +12,12 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/customdomain"
 )
 
-// ErrInTheWay is a [Store]'s error for a commit that found a document in place
-// which must not exist, whose outcome is not known, or that needs to know whether the
-// account has room. In all cases reading the records tells more.
+// ErrInTheWay is a [Store]'s error for a commit that found a document that must not
+// exist, that has an unknown outcome, or that could not tell whether the account has
+// room. In all cases the caller has to read the records.
 var ErrInTheWay = errors.New("a record is in the way")
 
-// Store remembers links.
+// Store keeps links.
 type Store interface {
 	// Link finds a link of any account; NotFound if there is none.
 	Link(ctx context.Context, id string) (*Link, error)
@@ -29,25 +29,25 @@ type Store interface {
 	Tags(ctx context.Context, accountID, q, after string, limit int) (page []string, next string, err error)
 	// RemoveStats removes all statistics of links.
 	RemoveStats(ctx context.Context, linkIDs []string) error
-	// Days reads at most limit days of a link that have clicks, oldest first, of those
-	// behind the day after, and tells whether more follow.
+	// Days reads days of a link that have clicks and are later than after, oldest first
+	// and at most limit, and reports whether more follow.
 	Days(ctx context.Context, linkID string, after Day, limit int) (page []DayStats, more bool, err error)
 	// Count counts the account's links.
 	Count(ctx context.Context, accountID string) (int, error)
 	// Atomically runs fn so that what it read still holds when it commits. fn may run
-	// several times and has no effect but by tx. An fn that writes nothing is not
-	// committed. The error is ErrRefused for a commit that is too much for the database.
+	// several times, so it must act only through tx. If fn writes nothing, nothing is
+	// committed. The error is ErrRefused for a commit that is too large for the database.
 	Atomically(ctx context.Context, what string, fn func(tx Tx) error) error
-	// Add makes links whose slugs nobody has had, in one call to the database and without
-	// reading; limit is how many the account may have, 0 any number. The error is
-	// ErrInTheWay if one of them cannot be made so.
+	// Add makes links with slugs that were never used, in one call to the database and
+	// without reading; limit is how many the account may have, 0 any number. The error is
+	// ErrInTheWay if one of them cannot be made this way.
 	Add(ctx context.Context, limit int, links ...*Link) error
 }
 
 // Tx is one atomic change.
 type Tx interface {
 	// Find finds links of any account and slug records in one call; nil for those that
-	// are not there.
+	// do not exist.
 	Find(ids, slugKeys []string) ([]*Link, []*SlugRecord, error)
 	// FindBroken is Find for links that are erased: of one that cannot be read it gives
 	// what is left.
@@ -57,17 +57,18 @@ type Tx interface {
 	// Domain finds a domain of any account; nil if there is none. The commit fails
 	// if the domain is deleted meanwhile.
 	Domain(id string) (*customdomain.Domain, error)
-	// ExternalIDs finds which links the account's external ids were given to; "" for
+	// ExternalIDs finds the links that have these external ids of the account; "" for
 	// none.
 	ExternalIDs(accountID string, ids ...string) (linkIDs []string, err error)
-	// Tags notes tags that links of the account get and lose. It belongs to the reads.
+	// Tags notes tags that links of the account get and lose. It reads, so call it before
+	// the writes.
 	Tags(accountID string, got, lost []string) error
 	// Room is how many links the account may still get, at most want; see libs/quota.
 	Room(accountID string, limit, want int) (int, error)
 
 	// Each of these writes the event of the change too, unless that is [events.Quiet],
-	// and has every replica learn of the slug: what is in memory there would be stale
-	// until it expires.
+	// and announces the slug to every replica: otherwise their memory would be stale until
+	// it expires.
 
 	// Add makes a link and its slug record. over says that the slug's last link
 	// has left a record, which is replaced; otherwise there must be none.
@@ -79,8 +80,8 @@ type Tx interface {
 	// PutSlug replaces the record of a slug that no link has.
 	PutSlug(key string, slug *SlugRecord)
 
-	// Announce has every replica learn of slugs ([SlugKey]) that a repeated request finds
-	// as it wants them: its first try may have ended before they were announced.
+	// Announce announces slugs ([SlugKey]) that a repeated request finds changed already:
+	// its first try may have died before it announced them.
 	Announce(slugKeys ...string)
 }
 
@@ -115,7 +116,7 @@ func (s *Service) List(ctx context.Context, q Query) (page []*Link, more bool, e
 	return s.opt.Store.List(ctx, q)
 }
 
-// Days reads days of a link that have clicks, oldest first, behind the day after.
+// Days reads days of a link that have clicks and are later than after, oldest first.
 func (s *Service) Days(ctx context.Context, linkID string, after Day, limit int) (page []DayStats, more bool, err error) {
 	return s.opt.Store.Days(ctx, linkID, after, limit)
 }
@@ -125,9 +126,9 @@ func (s *Service) Stats(ctx context.Context, linkID string, first, last Day) (St
 	return s.opt.Store.Stats(ctx, linkID, first, last)
 }
 
-// CheckRoom is QUOTA_EXCEEDED when the account has all the links it may have. It
-// serves to answer 403 before 400; what holds under races is decided in the
-// create's own transaction.
+// CheckRoom returns QUOTA_EXCEEDED if the account has all the links it may have. It lets
+// a full account get 403 for any request body. The create's transaction checks again;
+// only that check holds under concurrency.
 func (s *Service) CheckRoom(ctx context.Context, p *identity.Principal) error {
 	if p.Quotas.Links <= 0 {
 		return nil
@@ -139,9 +140,9 @@ func (s *Service) CheckRoom(ctx context.Context, p *identity.Principal) error {
 	return err
 }
 
-// Update changes a link of the account. edit decides how, by what the link is, and
-// check gets its revision; either may refuse, and its error is the update's. Both may
-// run several times.
+// Update changes a link of the account. edit returns the changes to the current link, and
+// check gets its revision. If either fails, Update returns that error. Both may run
+// several times.
 func (s *Service) Update(
 	ctx context.Context, accountID, id string, check func(rev int64) error, edit func(*Link) (Patch, error),
 ) (*Link, error) {
@@ -155,7 +156,7 @@ func (s *Service) Update(
 		if err != nil {
 			return err
 		}
-		// Within the transaction: after a check before it, another edit could still come in between.
+		// Inside the transaction: otherwise another edit could come between check and commit.
 		if err := check(l.Rev); err != nil {
 			return err
 		}
@@ -205,8 +206,8 @@ func (s *Service) Delete(ctx context.Context, accountID, id string, check func(r
 	return err
 }
 
-// deletedBefore announces the slugs of links that are not there: a delete that is
-// repeated may have ended the first time before it was announced.
+// deletedBefore announces the slugs of deleted links: the first try of a repeated delete
+// may have died before it announced them.
 func deletedBefore(tx Tx, accountID string, ids ...string) error {
 	keys, err := tx.Released(accountID, ids...)
 	tx.Announce(keys...)

@@ -66,7 +66,7 @@ func (r *SlugRecord) FreeFor(accountID string, now time.Time) bool {
 func ParseSlug(text string, onDefaultHost bool) (Slug, *apierr.Detail) {
 	switch {
 	case text == "":
-		return "", &apierr.Detail{Code: apierr.InvalidFormat, Message: "Leave the slug out to have one drawn, or name one.", Min: 1}
+		return "", &apierr.Detail{Code: apierr.InvalidFormat, Message: "Leave the slug out to have one generated, or name one.", Min: 1}
 	case len(text) > MaxSlug && slugForm.MatchString(text):
 		return "", &apierr.Detail{Code: apierr.TooLong, Message: "Use at most 100 characters.", Max: MaxSlug}
 	case !slugForm.MatchString(text):
@@ -80,8 +80,8 @@ func ParseSlug(text string, onDefaultHost bool) (Slug, *apierr.Detail) {
 	return Slug(text), nil
 }
 
-// LookupSlug is the folded form of a path segment, false when no link can have
-// it, so that a scan of nonsense reaches no store.
+// LookupSlug is the folded form of a path segment. ok is false if no link can have it, so
+// that a scan of nonsense does not reach the store.
 func LookupSlug(segment []byte) (folded string, ok bool) {
 	if len(segment) == 0 || len(segment) > MaxSlug {
 		return "", false

@@ -9,7 +9,7 @@ import (
 	"github.com/linkreel/linkreel/libs/events"
 )
 
-// Takedown is the operator's decision that a link redirects nobody.
+// Takedown is the operator's decision that a link must not redirect.
 type Takedown struct {
 	ID     string
 	Reason string // the owner sees it
@@ -25,9 +25,9 @@ func (s *Service) KeyOf(ctx context.Context, id string) (string, error) {
 	return l.Key(), nil
 }
 
-// TakeDown takes down the link that a slug leads to. It outlives the link: the
-// slug keeps it. If another takedown is in effect, that one stays, and is what
-// the returned link has.
+// TakeDown takes down the link that a slug leads to. The slug keeps the takedown even if
+// the link is deleted. If another takedown is in effect, that one stays, and the returned
+// link has it.
 func (s *Service) TakeDown(ctx context.Context, slugKey string, t Takedown) (*Link, error) {
 	var after *Link
 	err := s.opt.Store.Atomically(ctx, "take down link", func(tx Tx) error {
@@ -79,7 +79,7 @@ func (s *Service) Lift(ctx context.Context, slugKey, takedownID string) error {
 			return nil
 		}
 		before := *l
-		before.Takedown = r.Takedown // what visitors meet
+		before.Takedown = r.Takedown // the one that visitors get
 		l.Takedown = nil
 		l.Rev++
 		l.UpdatedAt = s.opt.Now()
@@ -88,7 +88,7 @@ func (s *Service) Lift(ctx context.Context, slugKey, takedownID string) error {
 	})
 }
 
-// behind finds what is known of a slug and the link behind it; nil for what is not there.
+// behind finds the record of a slug and the link behind it; nil for what does not exist.
 func behind(tx Tx, slugKey string) (*SlugRecord, *Link, error) {
 	_, slugs, err := tx.Find(nil, []string{slugKey})
 	if err != nil {
@@ -104,12 +104,11 @@ func behind(tx Tx, slugKey string) (*SlugRecord, *Link, error) {
 	return slugs[0], links[0], nil
 }
 
-// Purge removes up to limit links of an account that is being erased: of those
-// behind a place of the list, the newest. last is the place of the oldest that it
-// looked at, [Top] if there was none. Slugs stay closed for [Quarantine]; a slug
-// that was taken down stays closed until auth lifts the takedown, at the end of the
-// erasure, and for as long after it. ErrRefused means that some links could not be
-// removed; all others were.
+// Purge removes up to limit links of an account that is being erased: the newest of those
+// below a place of the list. last is the place of the oldest link that it looked at,
+// [Top] if there was none. Slugs stay closed for [Quarantine]. For a slug that was taken
+// down, this time starts when auth lifts the takedown, at the end of the erasure.
+// ErrRefused means that some links could not be removed; all others were.
 func (s *Service) Purge(ctx context.Context, accountID string, before int64, limit int) (last int64, err error) {
 	page, _, err := s.opt.Store.List(ctx, Query{AccountID: accountID, Before: before, Limit: limit, Broken: true})
 	if err != nil || len(page) == 0 {
@@ -120,7 +119,7 @@ func (s *Service) Purge(ctx context.Context, accountID string, before int64, lim
 		ids[i] = l.ID
 	}
 	last = page[len(page)-1].Seq
-	// Statistics first: without its link nobody would find them again.
+	// Statistics first: they can only be found through their link.
 	if err := s.opt.Store.RemoveStats(ctx, ids); err != nil {
 		return last, err
 	}

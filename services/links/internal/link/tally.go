@@ -16,7 +16,7 @@ func ParseDay(s string) (Day, bool) {
 
 func (d Day) String() string { return time.Unix(int64(d)*86400, 0).UTC().Format(time.DateOnly) }
 
-// Click is a counted visit, without anything that leads to a person.
+// Click is a counted visit, without anything that identifies a person.
 type Click struct {
 	LinkID   string
 	Day      Day
@@ -36,7 +36,7 @@ type Tally struct {
 }
 
 // Add counts n clicks like c, which must be of the tally's link and day. It
-// returns about how many bytes more it takes to write the tally down.
+// returns about how many more bytes the stored tally takes.
 func (t *Tally) Add(c Click, n int64) (grown int) {
 	if t.Referrers == nil {
 		t.Referrers, t.Countries, t.Devices = map[string]int64{}, map[string]int64{}, map[string]int64{}
@@ -56,11 +56,11 @@ func (t *Tally) Add(c Click, n int64) (grown int) {
 }
 
 const (
-	tallyBytes = 160 // of a tally beside its link and its counts
-	countBytes = 16  // of a count beside its name
+	tallyBytes = 160 // of a tally besides its link and its counts
+	countBytes = 16  // of a count besides its name
 )
 
-// Size is about how many bytes it takes to write the tally down.
+// Size is about how many bytes the stored tally takes.
 func (t *Tally) Size() int {
 	n := tallyBytes + len(t.LinkID)
 	for _, m := range []map[string]int64{t.Referrers, t.Countries, t.Devices} {

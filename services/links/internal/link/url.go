@@ -11,22 +11,21 @@ import (
 	"github.com/linkreel/linkreel/libs/apierr"
 )
 
-// maxURL is the longest address in bytes, because a destination becomes a header. The
-// contract bounds characters.
+// maxURL bounds an address in bytes, because a destination becomes a header. The
+// contract's own limit is in characters.
 const maxURL = 8192
 
-// URL is an http or https address. Given is what the caller wrote, to the
-// letter; Location is how the URL standard writes the same address in ASCII. A
-// browser follows Location by that standard, so it is the form that was judged.
+// URL is an http or https address. Given is exactly what the caller wrote. Location is
+// the same address in ASCII, as the URL standard writes it. Browsers follow Location by
+// that standard, so it is the form that was checked.
 type URL struct{ Given, Location string }
 
 // Hosts are the addresses at which redirects are served: a link to one of them
 // could only go in circles.
 type Hosts []Host
 
-// Host is a host name in lower case with the port that is written behind it,
-// "" when it is the own port of http or https: of the other scheme it is still ours,
-// most likely.
+// Host is a host name in lower case with its port. Port is "" for the default ports of
+// http and https, because a host of ours is most likely reached by both.
 type Host struct{ Name, Port string }
 
 // ParseHost reads host or host:port.
@@ -50,9 +49,9 @@ func (h Hosts) Names() []string {
 	return out
 }
 
-// ParseURL accepts a destination, or a preview image, which is never fetched: http or https, a host right behind the
-// slashes, no user info, at most 8,192 bytes, valid by the WHATWG URL standard,
-// and not one of own.
+// ParseURL accepts a destination, or a preview image, which is never fetched: http or
+// https, a host right after the slashes, no user info, at most 8,192 bytes, valid by the
+// WHATWG URL standard, and not one of own.
 func ParseURL(text string, own Hosts) (URL, *apierr.Detail) {
 	if len(text) > maxURL {
 		return URL{}, &apierr.Detail{Code: apierr.TooLong, Message: "Use at most 8,192 bytes.", Max: maxURL}
@@ -68,7 +67,7 @@ func ParseURL(text string, own Hosts) (URL, *apierr.Detail) {
 		return refuse(apierr.InvalidFormat, "The address is not valid UTF-8.")
 	case strings.ContainsFunc(text, unicode.IsControl):
 		return refuse(apierr.InvalidFormat, "The address contains a control character.")
-	// The standard would skip further slashes and take what follows for the host.
+	// The standard would skip further slashes and read what follows as the host.
 	case host == "":
 		return refuse(apierr.InvalidFormat, "The address has no host.")
 	// Before parsing, which drops user info that is empty.
@@ -93,7 +92,7 @@ func ParseURL(text string, own Hosts) (URL, *apierr.Detail) {
 	return URL{Given: text, Location: location}, nil
 }
 
-// authority is between the scheme and the path of an http or https address.
+// authority is the part between the scheme and the path of an http or https address.
 func authority(address string) (_ string, ok bool) {
 	scheme, rest, ok := strings.Cut(address, "://")
 	if scheme = strings.ToLower(scheme); !ok || scheme != "http" && scheme != "https" {

@@ -31,7 +31,7 @@ func (d Device) String() string {
 // Agent is what a user agent's text tells.
 type Agent struct {
 	Device  Device
-	Crawler bool // fetches pages to show a preview; gets one, is never counted
+	Crawler bool // fetches a page to show a preview; it gets one and is never counted
 }
 
 // crawlers are parts of the user agents of programs that fetch a page because
@@ -54,7 +54,7 @@ var bots = []string{
 // ReadAgent classifies a User-Agent header.
 func ReadAgent(userAgent string) Agent {
 	ua := strings.ToLower(userAgent)
-	// First, since many crawlers' names also have a word of the bots.
+	// First, since many crawlers' names also contain a word of bots.
 	if containsAny(ua, crawlers) {
 		return Agent{Bot, true}
 	}
@@ -85,7 +85,7 @@ func containsAny(s string, parts []string) bool {
 }
 
 // IsPrefetch reports whether a request's Sec-Purpose, Purpose, X-Purpose or
-// X-Moz header says that the page is only loaded ahead.
+// X-Moz header says that the page is only loaded in advance.
 func IsPrefetch(purpose string) bool {
 	p := strings.ToLower(purpose)
 	return strings.Contains(p, "prefetch") || strings.Contains(p, "prerender") || p == "preview"
@@ -110,10 +110,10 @@ func ReferrerHost(referer string, own Hosts) string {
 	return host.Name
 }
 
-// Country keeps the two-letter code of a country or territory in upper case, "" for
-// anything else. A proxy that passes on the visitor's own header lets visitors choose
-// the code. There are some 285 countries, and with as many names a day's statistics
-// still fit into one commit, which all 676 pairs of letters would not.
+// Country returns the two-letter code of a country or territory in upper case, "" for
+// anything else. A proxy that passes on the visitor's own header lets visitors choose the
+// code. With the about 285 known codes a day's statistics still fit into one commit; with
+// all 676 pairs of letters they would not.
 func Country(code string) string {
 	if len(code) != 2 {
 		return ""

@@ -38,7 +38,7 @@ func takenDown() *apierr.Error {
 	return apierr.New(apierr.TakenDown, "This link was taken down by the operator of this service.")
 }
 
-// suspended says no more than that the link is out of service: why is between the
+// suspended says only that the link is out of service. The reason concerns only the
 // account and the operator.
 func suspended() *apierr.Error {
 	return &apierr.Error{Code: apierr.AccountSuspended, OnPage: true, Message: "This link is out of service."}
@@ -53,7 +53,7 @@ func refusal(err error) *apierr.Error {
 	return unavailable(err)
 }
 
-// unavailable hides why: the visitor is not the one to know.
+// unavailable hides the cause from the visitor.
 func unavailable(err error) *apierr.Error {
 	return &apierr.Error{
 		Code:    apierr.Unavailable,
@@ -67,8 +67,8 @@ var (
 	neverCached        = []byte("private, no-store")
 )
 
-// redirect sends the visitor on. The query string of the short address is not
-// passed along, and no policy keeps the destination from seeing the referrer.
+// redirect sends the visitor to the destination. It does not pass on the query string of
+// the short address. It sets no Referrer-Policy, so the destination may see the referrer.
 func (h *Handler) redirect(ctx *fasthttp.RequestCtx, location string) {
 	res := &ctx.Response
 	res.SetStatusCode(fasthttp.StatusFound)
@@ -102,7 +102,7 @@ var titles = map[apierr.Code]string{
 	apierr.Unavailable: "Just a moment", apierr.Internal: "Something went wrong",
 }
 
-// wantsJSON decides by what comes first of the two: browsers name text/html.
+// wantsJSON decides by which of the two types comes first: browsers name text/html.
 func wantsJSON(accept []byte) bool {
 	js := bytes.Index(accept, []byte("application/json"))
 	html := bytes.Index(accept, []byte("text/html"))
@@ -113,8 +113,8 @@ func (h *Handler) wellKnownName(folded string) bool {
 	return folded == "robots.txt" || folded == "favicon.ico"
 }
 
-// wellKnown answers what is no link: the files that clients ask every host for,
-// and 404 for the rest. A custom domain's own link of that name comes before.
+// wellKnown answers paths that are not links: the files that clients request from every
+// host, and 404 for the rest. On a custom domain a link of that name takes precedence.
 func (h *Handler) wellKnown(ctx *fasthttp.RequestCtx, segment []byte) {
 	switch string(segment) {
 	case "robots.txt":
@@ -154,7 +154,7 @@ var policy = func() string {
 
 type message struct{ Title, Text, Report string }
 
-// view is what the pages about a link show. The private title is not among it.
+// view is what the pages about a link show. It does not have the private title.
 type view struct {
 	ShortURL, Location, Host string
 	Title, Description       string

@@ -1,13 +1,12 @@
 // Package redirect answers short addresses.
 //
-// The common case touches no other process but for one shared round trip: host
-// and slug are found in memory (package invalidation), and the click log confirms
-// that the answer is not out of date and that the click is durable (package
-// clicks). Firestore is
-// read for what is not in memory; when that fails the answer is a 503, never a
-// 404, and what is in memory goes on being served.
+// In the common case the only call to another process is one shared round trip: host
+// and slug are found in memory (package invalidation), and the click log confirms that
+// the answer is not stale and that the click is durable (package clicks). What is not
+// in memory is read from Firestore. If that fails the answer is a 503, never a 404, and
+// what is in memory is still served.
 //
-// Nothing here ever fetches an address that somebody gave.
+// This package never fetches an address that a user gave.
 package redirect
 
 import (
@@ -40,17 +39,18 @@ type Confirmer interface {
 type Options struct {
 	// ShortBaseURL is the address of the default short host.
 	ShortBaseURL string
-	// Country tells a request's country; nil knows none.
+	// Country returns a request's country, "" if unknown; nil means always unknown.
 	Country func(ctx *fasthttp.RequestCtx) string
 	// Blocked are the destinations that the operator allows no link to; nil allows all.
 	Blocked *link.Blocklist
 	// AbuseContact is where a "Report" link leads; empty shows none.
 	AbuseContact string
-	// Trace begins a trace for a visit that has to wait for a store, and returns
-	// how to end it; nil traces nothing. Warm visits are too many and too alike.
+	// Trace begins a trace for a visit that has to wait for a store, and returns how to
+	// end it; nil traces nothing. Warm visits are not traced: they are too many and too
+	// alike.
 	Trace func() (ctx context.Context, end func(status int))
-	// Misses is what each network may ask for that does not exist, and Client tells a
-	// request's network; nil limits nobody.
+	// Misses limits how many missing links each network may ask for; nil limits nobody.
+	// Client returns the address of a request's client.
 	Misses *ratelimit.Misses
 	Client func(ctx *fasthttp.RequestCtx) netip.Addr
 	Now    func() time.Time
@@ -121,16 +121,16 @@ type visit struct {
 	click   link.Click
 	counted link.Click // zero: none
 	request *fasthttp.RequestCtx
-	client  netip.Addr      // known once the visit is a question to the store
+	client  netip.Addr      // known once the visit asks the store
 	asked   bool            // the store was asked for something that was not known
 	ctx     context.Context // of the trace; nil while the visit is warm
 	end     func(status int)
 	wait    func(known bool) (context.Context, error) // waits, made once
 }
 
-// waits is the context for what the visit has to wait for. A network that asked
-// for too much that does not exist is refused here, where the store would be
-// asked for something new: what is in memory is for everybody.
+// waits returns the context for reads that the visit has to wait for. It refuses a
+// network that asked for too many missing links, but only before a read of something new:
+// what is in memory is served to everybody.
 func (v *visit) waits(known bool) (context.Context, error) {
 	if !known && !v.asked && v.h.opt.Misses != nil {
 		v.client = v.h.opt.Client(v.request)
@@ -153,7 +153,7 @@ const tries = 10
 
 // Serve is the fasthttp handler.
 func (h *Handler) Serve(ctx *fasthttp.RequestCtx) {
-	started := time.Now() // work is measured in real time, whatever clock the links go by
+	started := time.Now() // work is measured in real time, whatever clock the links use
 	defer func() {
 		if p := recover(); p != nil {
 			slog.Error("panic", "service", "links-redirect", "panic", p)
@@ -259,7 +259,7 @@ func (h *Handler) visit(ctx *fasthttp.RequestCtx, v *visit, host, folded string,
 	h.fail(ctx, unavailable(errOvertaken))
 }
 
-// uncount takes back the click of an answer that is not given.
+// uncount takes back the click of an answer that is not sent.
 func (h *Handler) uncount(v *visit) {
 	if v.counted != (link.Click{}) {
 		h.log.Undo(&v.answer, v.counted)
@@ -271,7 +271,7 @@ func (h *Handler) uncount(v *visit) {
 // those of a custom one. A host that cannot be a custom domain reaches no store.
 func (h *Handler) hostOf(ctx *fasthttp.RequestCtx) (host string, isDefault, ok bool) {
 	raw := ctx.Request.Header.Host()
-	// As it is nearly always written, without a string of its own.
+	// Nearly all requests spell it like this. The comparison allocates no string.
 	if bytes.Equal(raw, h.host) || h.names[string(raw)] {
 		return "", true, true
 	}
@@ -283,8 +283,8 @@ func (h *Handler) hostOf(ctx *fasthttp.RequestCtx) (host string, isDefault, ok b
 	return host, false, problem == nil
 }
 
-// segmentOf is the path without its slash, decoded once, nil when it has more
-// than one segment.
+// segmentOf is the path without its slash, decoded once; nil if it is empty, too long or
+// badly encoded.
 func segmentOf(ctx *fasthttp.RequestCtx) []byte {
 	path := ctx.Request.Header.RequestURI()
 	if len(path) == 0 || path[0] != '/' { // absolute form, as sent to proxies
@@ -310,8 +310,8 @@ func segmentOf(ctx *fasthttp.RequestCtx) []byte {
 	return path
 }
 
-// isPrefetch looks through the headers once: each of the four by its name would read
-// all of them again.
+// isPrefetch goes through the headers once. Looking up each of the four by name would go
+// through all of them each time.
 func isPrefetch(ctx *fasthttp.RequestCtx) bool {
 	for name, value := range ctx.Request.Header.All() {
 		switch string(name) {
@@ -332,8 +332,7 @@ func (h *Handler) referrer(ctx *fasthttp.RequestCtx) string {
 	return link.ReferrerHost(string(referer), h.own)
 }
 
-// agents remembers what user agents' texts mean; there are few different ones
-// among many requests.
+// agents caches how user agents are classified; many requests share few different ones.
 type agents struct {
 	mu    sync.RWMutex
 	known map[string]link.Agent

@@ -21,7 +21,7 @@ import (
 
 // certificateDoc is certificates/{host}: the certificate and the state of its order.
 type certificateDoc struct {
-	// AccountID is whose domain it was last ordered for. It outlives the domain for
+	// AccountID is the account that it was last ordered for. It outlives the domain for
 	// as long as the pause after failed orders lasts.
 	AccountID string `firestore:"accountId,omitempty"`
 
@@ -61,7 +61,7 @@ type acmeAccountDoc struct {
 // Certificates is the store of certificates.
 type Certificates struct{ *Store }
 
-// Certificates keeps the certificates beside the domains.
+// Certificates returns the store of certificates.
 func (s *Store) Certificates() Certificates { return Certificates{s} }
 
 var _ certificate.Store = Certificates{}
@@ -110,7 +110,7 @@ func (s Certificates) ChangeCertificate(
 	var forget bool
 	err := s.db.Tx(ctx, "change certificate", func(t *record.Tx) error {
 		forget = false
-		// Owner and record in one transaction: if the name changes hands meanwhile, it starts again.
+		// Owner and record in one transaction: if the name changes hands meanwhile, it is retried.
 		var h hostDoc
 		owned, err := t.Load(s.hostRef(host), &h)
 		if err != nil {

@@ -34,23 +34,23 @@ type Counts struct {
 	hosts *hostMemory
 }
 
-// Counts keeps the counts of one of several partitions beside the links. overtaken
-// is the error for a writer that another was faster than.
+// Counts returns the store for the counts of one of several partitions. overtaken is the
+// error for a writer that was slower than another.
 func (s *Store) Counts(part, parts int, overtaken error) *Counts {
 	return &Counts{s: s, part: part, overtaken: overtaken, hosts: newHostMemory(hostsMemory / max(parts, 1))}
 }
 
 const (
 	// linksPerCommit and bytesPerCommit keep a commit small: 400 writes, and well
-	// below 1 MiB when it is written down as one document first. As writes, each of
-	// which repeats its document's name and its fields' paths, it is about three
-	// times that, where Firestore takes 10 MiB.
+	// below 1 MiB when it is first stored as one pending document. The writes take
+	// about three times that, because each repeats its document's name and its fields'
+	// paths; Firestore takes 10 MiB.
 	linksPerCommit = 200
 	bytesPerCommit = 700 << 10
-	// commitsAtOnce is how many are written side by side.
+	// commitsAtOnce is how many commits run concurrently.
 	commitsAtOnce = 8
 	// producerMemory is how many days a silent producer is remembered: longer than
-	// a spool waits anywhere. producersMax bounds the document.
+	// any spool waits. producersMax bounds the document.
 	producerMemory = 14
 	producersMax   = 5000
 	// maxReferrers bounds a day document; later hosts share one entry.
@@ -104,7 +104,7 @@ func (c *Counts) Progress(ctx context.Context) (link.Progress, error) {
 	if err != nil {
 		return link.Progress{}, err
 	}
-	// A flusher that died left these. Progress counts them already, so they only have to be added.
+	// A dead flusher left these. Progress covers them already, so they only have to be added.
 	pending := make([]part, len(d.Pending))
 	for i, id := range d.Pending {
 		pending[i].id = id
@@ -133,15 +133,15 @@ func (c *Counts) Count(
 		if !errors.Is(err, firestoredb.ErrInvalid) {
 			return next, 0, err
 		}
-		// One of them cannot be counted. Write all down first, so that progress does
-		// not wait for finding out which.
+		// One of them cannot be counted. Store all as pending first, so that progress does
+		// not wait until it is known which.
 	}
 	pending, names := make([]part, len(chunks)), make([]string, len(chunks))
 	for i, chunk := range chunks {
 		names[i] = fmt.Sprintf("%d-%d-%d", c.part, next.Cycle, i)
 		pending[i] = part{id: names[i], tallies: chunk}
 	}
-	// Once this is written the clicks are counted, though not yet where they show.
+	// Once this is written the clicks are counted, but they do not show on their links yet.
 	var written firestore.CommitResponse
 	err = c.s.db.DB.Tx(ctx, "note click counts", func(_ context.Context, tx *firestore.Transaction) error {
 		if err := c.check(tx, from); err != nil {
@@ -168,8 +168,8 @@ func (c *Counts) Count(
 	return next, refused, err
 }
 
-// pendingDoc is clickPending/{partition-cycle-i}: tallies that are counted in
-// progress, and still to be added to their links.
+// pendingDoc is clickPending/{partition-cycle-i}: tallies that progress covers already,
+// but that are not yet added to their links.
 type pendingDoc struct {
 	Counts []byte `firestore:"counts"` // JSON
 }
@@ -197,8 +197,8 @@ func advance(from link.Progress, marks map[string]link.Mark) link.Progress {
 	for _, m := range next.Producers {
 		today = max(today, m.Day)
 	}
-	// Were this document to outgrow what Firestore takes, counting would end for
-	// good: with very many processes the oldest are forgotten sooner.
+	// If this document outgrew what Firestore takes, counting would end for good. So
+	// with very many processes the oldest are forgotten sooner.
 	for keep := link.Day(producerMemory); keep >= 0; keep-- {
 		maps.DeleteFunc(next.Producers, func(_ string, m link.Mark) bool { return today-m.Day > keep })
 		if len(next.Producers) <= producersMax {
@@ -216,7 +216,7 @@ func partitionDocOf(p link.Progress, pending []string) *partitionDoc {
 	return d
 }
 
-// check holds a writer to the stored progress.
+// check refuses a writer if from is not the stored progress.
 func (c *Counts) check(tx *firestore.Transaction, from link.Progress) error {
 	var d partitionDoc
 	snap, err := tx.Get(c.partition())
@@ -253,13 +253,13 @@ func (c *Counts) countAtOnce(ctx context.Context, from, next link.Progress, tall
 // part is a pendingDoc, by its id.
 type part struct {
 	id string
-	// tallies are what it holds if nobody has changed it since written; nil is not
+	// tallies are what it holds if nobody has changed it since written; nil: not
 	// known.
 	tallies []*link.Tally
 	written time.Time
 }
 
-// finish adds to links what is written down as pending, several parts at once.
+// finish adds pending parts to their links, several at once.
 func (c *Counts) finish(ctx context.Context, pending []part) (refused int64, err error) {
 	var g errgroup.Group
 	g.SetLimit(commitsAtOnce)
@@ -275,9 +275,9 @@ func (c *Counts) finish(ctx context.Context, pending []part) (refused int64, err
 	return sum.Load(), err
 }
 
-// finishOne adds a pending part in one commit, which also removes it: so it does
-// not matter who does it or how often it is tried. If Firestore refuses the
-// commit, smaller pieces are tried until the piece that it refuses is found.
+// finishOne adds a pending part in one commit, which also removes it. So any flusher
+// may do it, and try it several times. If Firestore refuses the commit, finishOne tries
+// smaller pieces until it finds the one that is refused.
 func (c *Counts) finishOne(ctx context.Context, p part) (refused int64, err error) {
 	if p.tallies != nil {
 		err := c.finishUnread(ctx, p)
@@ -285,8 +285,8 @@ func (c *Counts) finishOne(ctx context.Context, p part) (refused int64, err erro
 			!errors.Is(err, firestoredb.ErrNotFound) && !errors.Is(err, firestoredb.ErrStale) && !errors.Is(err, firestoredb.ErrInvalid) {
 			return 0, err
 		}
-		// A link is gone, one is refused, or somebody was here before: what is written
-		// down tells what is left to do.
+		// A link is gone, one is refused, or another flusher was faster. The pending document
+		// tells what is left to do.
 	}
 	id := p.id
 	for size := 1 << 30; ; {
@@ -301,7 +301,7 @@ func (c *Counts) finishOne(ctx context.Context, p part) (refused int64, err erro
 				return refused, err
 			}
 			refused += n
-			size = 1 << 30 // the rest may be in order
+			size = 1 << 30 // the rest may be fine
 		case err != nil || rest == 0:
 			return refused, err
 		}
@@ -320,8 +320,8 @@ func (c *Counts) finishUnread(ctx context.Context, p part) error {
 }
 
 // finishPiece adds the first size tallies of a pending part and leaves the rest
-// pending. It returns how many were pending when it fails, and how many are left
-// when it does not. A part that is gone was counted by somebody else.
+// pending. If it fails it returns how many were pending, otherwise how many are left. A
+// part that is gone was counted by another flusher.
 func (c *Counts) finishPiece(ctx context.Context, id string, size int, gone map[string]bool) (left int, err error) {
 	var piece []*link.Tally
 	err = c.s.db.DB.Tx(ctx, "count pending clicks", func(_ context.Context, tx *firestore.Transaction) error {
@@ -339,6 +339,7 @@ func (c *Counts) finishPiece(ctx context.Context, id string, size int, gone map[
 		return c.putRest(tx, id, rest)
 	})
 	switch {
+	// A missing link fails the whole commit. Find out which are missing, and try without them.
 	case errors.Is(err, firestoredb.ErrNotFound) && len(gone) < len(piece):
 		missing, lookErr := c.missing(ctx, piece)
 		if lookErr != nil {
@@ -354,7 +355,7 @@ func (c *Counts) finishPiece(ctx context.Context, id string, size int, gone map[
 	return left, nil
 }
 
-// setAside moves the first tally of a pending part to where an operator finds it.
+// setAside moves the first tally of a pending part to clickRefused, for an operator.
 func (c *Counts) setAside(ctx context.Context, id string, why error) (clicks int64, err error) {
 	err = c.s.db.DB.Tx(ctx, "set clicks aside", func(_ context.Context, tx *firestore.Transaction) error {
 		clicks = 0
@@ -367,7 +368,7 @@ func (c *Counts) setAside(ctx context.Context, id string, why error) (clicks int
 			return err
 		}
 		doc := &refusedDoc{Tally: raw, Error: strings.ToValidUTF8(fmt.Sprintf("%.1000s", why), ""), At: c.s.db.Now()}
-		// The name is the same in each try, and another for what is left afterwards.
+		// Each try uses the same name, and each tally of the part gets a different one.
 		name := fmt.Sprintf("%s-%d", id, len(tallies))
 		if err := tx.Set(c.s.db.Collection("clickRefused").Doc(name), doc); err != nil {
 			return err
@@ -407,8 +408,8 @@ func (c *Counts) putRest(tx *firestore.Transaction, id string, rest []*link.Tall
 	return tx.Set(c.pendingRef(id), doc)
 }
 
-// skippingGone writes tallies; when a link is gone, which fails the whole
-// commit, it looks for those that are and writes the rest.
+// skippingGone writes tallies. If a link is gone, the whole commit fails; then it looks
+// up which links are gone and writes the rest.
 func (c *Counts) skippingGone(ctx context.Context, tallies []*link.Tally, write func([]*link.Tally) error) error {
 	for range 3 {
 		err := write(tallies)
@@ -484,10 +485,10 @@ func dayIncrements(t *link.Tally) map[string]any {
 	}
 }
 
-// keyOf writes a name as a field name. Firestore wants one character at least and
-// keeps names like __this__ to itself; who sends a visitor chooses the name of its
-// host. "-" stands for no name, and a name that could be mistaken for one of these
-// is marked by a percent sign, which no host has.
+// keyOf turns a name into a field name. Firestore requires at least one character and
+// reserves names like __this__, but visitors can send any name of a host. "-" stands for
+// no name. A name that could be mistaken for one of these gets a percent sign in front,
+// which no host has.
 func keyOf(name string) string {
 	switch {
 	case name == "":
@@ -526,10 +527,9 @@ func inCommits(tallies []*link.Tally) [][]*link.Tally {
 	return out
 }
 
-// boundReferrers moves hosts beyond the bound of a day to one common entry. The
-// Referer header is anybody's text; without a bound a document could be grown
-// until nothing can be written to it any more. Days are read once and then
-// remembered.
+// boundReferrers moves hosts beyond the bound of a day to one common entry. Anybody can
+// send any Referer header, and without a bound could grow a document until nothing can be
+// written to it any more. Days are read once and then cached.
 func (c *Counts) boundReferrers(ctx context.Context, tallies []*link.Tally) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -556,7 +556,7 @@ func (c *Counts) boundReferrers(ctx context.Context, tallies []*link.Tally) erro
 	return nil
 }
 
-// readHosts learns which hosts the tallies' days have.
+// readHosts reads which hosts the tallies' days have.
 func (c *Counts) readHosts(ctx context.Context, tallies []*link.Tally) error {
 	refs := make([]*firestore.DocumentRef, len(tallies))
 	for i, t := range tallies {

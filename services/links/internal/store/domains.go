@@ -80,7 +80,7 @@ func domainDocOf(d *customdomain.Domain) *domainDoc {
 // Domains is the store of custom domains.
 type Domains struct{ *Store }
 
-// Domains keeps the domains beside the links.
+// Domains returns the store of custom domains.
 func (s *Store) Domains() Domains { return Domains{s} }
 
 // Domain implements [customdomain.Store].
@@ -142,7 +142,8 @@ func (t domainTx) Owner(hostname string) (string, error) {
 		return "", err
 	}
 	if snaps[1] != nil {
-		// One that cannot be read keeps nobody from the name. It goes with the next owner.
+		// A certificate that cannot be read must not block the name. The next change of owner
+		// deletes it.
 		if c, err := firestoredb.As[certificateDoc](snaps[1]); err == nil {
 			t.certs[hostname] = &c
 		}
@@ -160,8 +161,8 @@ func (t domainTx) HasLinks(d *customdomain.Domain) (bool, error) {
 	return len(using) > 0, err
 }
 
-// SetOwner implements [customdomain.Tx]. A certificate of the owner before is
-// forgotten with its private key.
+// SetOwner implements [customdomain.Tx]. It removes the previous owner's certificate with
+// its private key.
 func (t domainTx) SetOwner(d *customdomain.Domain) {
 	t.tx.Announce(d.Hostname)
 	d.Certificate = certificate.Shown(t.handOver(d.Hostname, d.AccountID), t.s.db.Now())
@@ -175,8 +176,8 @@ func (t domainTx) ClearOwner(d *customdomain.Domain) {
 	t.tx.Delete(t.s.hostRef(d.Hostname))
 }
 
-// handOver gives a host's record to account, "" for none, and returns what is kept of
-// it. Without having read the owner, in the same transaction, it keeps nothing.
+// handOver gives a host's record to account, "" for none, and returns what it keeps of
+// the record. It keeps nothing if this transaction has not read the owner.
 func (t domainTx) handOver(host, account string) *certificate.Record {
 	if d := t.certs[host]; d != nil {
 		if r := recordOf(host, d); r.HandOver(account, t.s.db.Now()) {

@@ -8,24 +8,23 @@ import (
 )
 
 const (
-	// hostsMemory bounds what one process remembers of the hosts that days have, all
+	// hostsMemory bounds the bytes in which one process caches the hosts of days, all
 	// partitions together.
 	hostsMemory = 16 << 20
-	// dayBytes is what a day takes in it at most beside its hosts: a slot of a map that
-	// has just grown.
+	// dayBytes is what a day takes at most besides its hosts: a slot of a map that has
+	// just grown.
 	dayBytes  = 96
 	hostBytes = 8
 )
 
-// hostMemory knows the referring hosts of days that were read lately, so that a day
-// is not read again for each cycle in which it has clicks. It may forget at any
-// time, which costs another read.
+// hostMemory caches the referring hosts of days, so that a day is not read again for
+// each cycle in which it has clicks. It may forget at any time, which only costs another
+// read.
 //
-// Days and hosts are kept as hashes. A host has up to 253 bytes that a stranger
-// chooses, and millions of different ones are easily sent. A host that is mistaken
-// for another is counted under its own name, so that its day has one name more
-// than [maxReferrers]; no count is wrong. The hashes have a secret seed, without
-// which a stranger could find names that are mistaken for each other.
+// Days and hosts are kept as hashes, because strangers can easily send millions of
+// different hosts of up to 253 bytes. A host that is mistaken for another is still counted
+// under its own name, so its day has one name more than [maxReferrers]; no count is wrong.
+// The hashes have a secret seed, so that strangers cannot find names with the same hash.
 type hostMemory struct {
 	max   int
 	seed  maphash.Seed
@@ -74,7 +73,7 @@ func (m *hostMemory) bound(t *link.Tally) {
 		switch {
 		case host == "" || slices.Contains(hosts, sum):
 		case len(hosts) < maxReferrers:
-			// Before the commit. If that fails, this day has one place less, until memory is cleared.
+			// Added before the commit. If that fails, this day has one place less until the memory is cleared.
 			hosts = append(hosts, sum)
 		default:
 			delete(t.Referrers, host)

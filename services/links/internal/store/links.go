@@ -18,8 +18,8 @@ var listed = []string{
 const (
 	// maxSearched bounds the links that one search reads.
 	maxSearched = 2000
-	// searchMore is how many links a search reads at a time once it has found that its
-	// terms find more than it looks for.
+	// searchMore is how many links a search reads at a time once it is clear that its
+	// terms also find links that do not match.
 	searchMore = 100
 )
 
@@ -68,7 +68,7 @@ func (s *Store) page(ctx context.Context, want link.Query, size int) ([]*link.Li
 
 // withTerms is the query for links between two ids that have all of some terms,
 // newest first. It needs no composite index: a range of names is one account's links in
-// the order of its list ([link.ID]), and Firestore joins the equalities by the members'
+// the order of its list ([link.ID]), and for the equalities Firestore merges the members'
 // own indexes.
 func (s *Store) withTerms(low, high string, terms ...string) firestore.Query {
 	q := s.db.Collection("links").Where(firestore.DocumentID, ">", s.linkRef(low)).

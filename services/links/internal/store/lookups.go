@@ -7,7 +7,7 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
-// Lookups are what redirects read, and keep in memory.
+// Lookups reads what redirects keep in memory.
 type Lookups struct{ DB *firestoredb.DB }
 
 // Target reads what a redirect needs of the slug with this [link.SlugKey]; found is
@@ -47,8 +47,8 @@ func (r Lookups) Host(ctx context.Context, host string) (domainID string, found 
 
 func (r Lookups) hostRef(host string) firestoredb.Ref { return r.DB.Collection("hostnames").Doc(host) }
 
-// Suspended reports whether an account's links redirect nobody, because it is
-// suspended or being erased.
+// Suspended reports whether an account's links do not redirect, because it is suspended
+// or being erased.
 func (r Lookups) Suspended(ctx context.Context, accountID string) (bool, error) {
 	standing, err := Standings(r.DB).Standing(ctx, accountID)
 	return !standing.State.Serves(), err

@@ -46,8 +46,7 @@ func (t *tx) ExternalIDs(accountID string, ids ...string) ([]string, error) {
 	return owners, nil
 }
 
-// externalID keeps the record of a link's external id, which has changed, in step with
-// the link.
+// externalID updates the records of a link's external id, which has changed.
 func (t *tx) externalID(before, after *link.Link) {
 	if before != nil && before.ExternalID != "" {
 		t.Delete(t.s.externalRef(before.AccountID, before.ExternalID))

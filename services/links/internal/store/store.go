@@ -1,15 +1,14 @@
-// Package store is how links and domains are remembered in Firestore.
+// Package store keeps links and domains in Firestore.
 //
-// A link is two documents that are always written together: links/{id}, which
-// its owner lists, searches and edits, and slugs/{domain|folded slug}, which holds all that
-// a redirect needs, so that a cold redirect is one read. The slug document is
-// created under "must not exist", which is what makes a slug unique.
+// A link is two documents that are always written together: links/{id}, which its owner
+// lists, searches and edits, and slugs/{domain|folded slug}, which holds all that a
+// redirect needs, so that a cold redirect is one read. The slug document is created on
+// the condition that it does not exist, which makes a slug unique.
 //
-// Identifiers come from the request: a link's id is made of its account and
-// its place in the account's list (seq), and a document remembers the nonce of
-// the request that made it. So seq is unique in an account without a counter
-// that every create would have to pass through, and a repeated request finds its
-// own link in place and takes that for success.
+// Identifiers come from the request: a link's id is made of its account and its place in
+// the account's list (seq), and the document stores the nonce of the request that made
+// it. So seq is unique in an account without a counter that every create would have to
+// change, and a repeated request recognises its own link and succeeds.
 package store
 
 import (
@@ -33,25 +32,25 @@ type Store struct {
 	labels  *tags.Store
 	domains *record.Kept[customdomain.Domain]
 
-	// Records are all that an account has here but links: a kind in this list is exported,
-	// and leaves with its account.
+	// Records are all records of an account here, except links. They are exported, and
+	// erased with the account.
 	Records *record.Set
 }
 
-// Shown are the records as the API shows them, for events.
+// Shown converts records to the API's form, for events.
 type Shown struct {
 	Link   func(*link.Link) any
 	Domain func(*customdomain.Domain) any
 }
 
-// New uses a database of records.
+// New makes a store on a database of records.
 func New(db *record.DB, shown Shown) *Store {
 	s := &Store{
 		Lookups: Lookups{db.DB}, db: db, shown: shown, labels: tags.New(db.DB, tags.Links, db.Now),
 		domains: record.Keep(db, domainKind(shown.Domain)),
 	}
-	// Domains are deleted before by their service, with their hosts. What they have left
-	// behind of certificates is here.
+	// In an erasure, their service deletes domains with their hosts first. Traces then
+	// removes what they left in certificates.
 	s.Records = db.Set(s.domains, record.Traces{DB: db, Collection: "certificates"})
 	return s
 }
@@ -69,7 +68,7 @@ type linkDoc struct {
 	Title     string    `firestore:"title"`
 	OG        *ogDoc    `firestore:"og"`
 	ExpiresAt *int64    `firestore:"expiresAt"` // ms; reaches further than a Firestore timestamp
-	Clicks    int64     `firestore:"clicks"`    // written by the click flusher alone
+	Clicks    int64     `firestore:"clicks"`    // written only by the click flusher
 	CreatedAt time.Time `firestore:"createdAt"`
 	UpdatedAt time.Time `firestore:"updatedAt"`
 	Rev       int64     `firestore:"rev"`
@@ -77,15 +76,15 @@ type linkDoc struct {
 	Tags       []string `firestore:"tags,omitempty"`
 	ExternalID string   `firestore:"externalId,omitempty"`
 	Archived   bool     `firestore:"archived,omitempty"`
-	// Absent but in imported links.
+	// Only imported links have it.
 	ImportedClicks *int64 `firestore:"importedClicks,omitempty"`
 
 	Takedown *takedownDoc `firestore:"takedown,omitempty"`
 }
 
-// foundLinkDoc is a linkDoc with what the link is found by: its terms, as members of
-// a map. Firestore indexes each member, and joins the indexes of several in the order
-// of the documents' names, which is that of the list. No reader needs them.
+// foundLinkDoc is a linkDoc with the link's search terms, as members of a map. Firestore
+// indexes each member, and merges the indexes of several in the order of the documents'
+// names, which is that of the list. No reader needs the terms.
 type foundLinkDoc struct {
 	linkDoc
 	Terms map[string]bool `firestore:"w"`
@@ -110,8 +109,8 @@ type slugDoc struct {
 	ExpiresAt     *int64    `firestore:"expiresAt"`
 	ReleasedUntil time.Time `firestore:"releasedUntil,omitzero"`
 	Formerly      string    `firestore:"formerly,omitempty"`
-	// Takedown is on the link and on its slug: the redirect reads the slug alone, and
-	// a slug that is made again after a delete is still taken down.
+	// Takedown is on the link and on its slug: the redirect reads only the slug, and a
+	// slug that is made again after a delete is still taken down.
 	Takedown *takedownDoc `firestore:"takedown,omitempty"`
 }
 
@@ -143,7 +142,7 @@ func (r Lookups) slugRef(key string) firestoredb.Ref {
 	return r.DB.Collection("slugs").Doc(key)
 }
 
-// slugKeyOf is the key that [Lookups.slugRef] has made ref of.
+// slugKeyOf returns the key from which [Lookups.slugRef] made ref.
 func slugKeyOf(ref firestoredb.Ref) string {
 	if rest, ok := strings.CutPrefix(ref.ID, "default|"); ok {
 		return "|" + rest
@@ -223,7 +222,7 @@ func linkDocOf(l *link.Link) *linkDoc {
 	return d
 }
 
-// slugDocOf is what the slug of the link with a document keeps of it.
+// slugDocOf makes the slug document of the link with this id and document.
 func slugDocOf(id string, d *linkDoc) *slugDoc {
 	return &slugDoc{
 		LinkID: id, AccountID: d.AccountID, Slug: d.Slug, Location: d.Location, OG: d.OG, ExpiresAt: d.ExpiresAt, Takedown: d.Takedown,

@@ -56,7 +56,7 @@ func (s *Store) Add(ctx context.Context, limit int, links ...*link.Link) error {
 	return err
 }
 
-// inLinkWords gives an error of the database the name that the domain knows.
+// inLinkWords translates an error of the database to one of package link.
 func inLinkWords(err error) error {
 	switch {
 	// Also when the outcome is uncertain: what is in the way may be the link of our own first try.
@@ -197,7 +197,7 @@ func (t *tx) Put(before, l *link.Link, what events.Type) {
 		t.externalID(before, l)
 	}
 	t.told(l, what)
-	// Most changes are of what a redirect does not need.
+	// Most edits change nothing that a redirect needs.
 	if slug := slugDocOf(l.ID, d); !reflect.DeepEqual(slug, slugDocOf(l.ID, was)) {
 		t.Set(t.s.slugRef(l.Key()), slug)
 	}

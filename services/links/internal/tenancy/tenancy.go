@@ -1,6 +1,6 @@
-// Package tenancy is what links does when auth decides about an account: it announces
-// the account's name like a slug, so that no replica answers by the earlier state once
-// the call has returned, and removes an account's links, domains and the rest.
+// Package tenancy carries out auth's decisions about accounts in the links service. It
+// announces a changed account like a slug, so that no replica uses the old state once the
+// call has returned. It also removes the links, domains and other records of an account.
 package tenancy
 
 import (
@@ -15,7 +15,7 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
-// Store removes what is kept of an account beside links and domains.
+// Store removes what is kept of an account besides links and domains.
 type Store interface {
 	// Forget removes some of it, and reports whether there is more.
 	Forget(ctx context.Context, accountID string) (more bool, err error)
@@ -44,12 +44,12 @@ func New(o Options) *keeper.Keeper {
 	})
 }
 
-// purgePage is how many links are looked at together.
+// purgePage is how many links are removed at once.
 const purgePage = 100
 
-// erase removes a page of links; when there are none, the domains that they were on,
-// and then the rest. Links that cannot be removed are passed over, so that they hold up
-// no other link; the domains have to wait for them, and the error says so.
+// erase removes a page of links. If there are none left, it removes the domains that they
+// were on, and then the rest. It skips links that cannot be removed, so that they do not
+// block others. The domains have to wait for them, and the error says so.
 func (o Options) erase(ctx context.Context, accountID string) (more bool, err error) {
 	var kept error
 	for before := link.Top; ; {
