@@ -58,7 +58,7 @@ func Indexes() []byte {
 // StorageHookPath is where storage's notifications are pushed to.
 const StorageHookPath = api.StorageHookPath
 
-// Config is all that the service can be told.
+// Config is the service's configuration.
 type Config struct {
 	backing.Config
 	backing.Public
