@@ -71,7 +71,7 @@ func (t *Tools) memory() int64 {
 	return memory + threadMemory*int64(max(0, t.Threads-2))
 }
 
-// Find looks the tools up: path may be a folder, the ffmpeg program itself, or
+// Find looks up the tools: path may be a folder, the ffmpeg program itself, or
 // empty for the search path.
 func Find(path string) (*Tools, error) {
 	ffmpeg, ffprobe := "ffmpeg", "ffprobe"

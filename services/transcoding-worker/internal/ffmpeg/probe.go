@@ -237,6 +237,7 @@ func (t *Tools) streams(ctx context.Context, dir string, s *Source, limits trans
 	if video == nil {
 		return refuse(transcode.NotAVideo, "The file has no picture track.")
 	}
+	// If the headers have no size, only the decoder's message shows that the picture is too large.
 	if video.Width <= 0 && tooLarge(usage.Said) || limits.MaxSide > 0 && max(video.Width, video.Height) > limits.MaxSide ||
 		limits.MaxPixels > 0 && video.Width*video.Height > limits.MaxPixels {
 		return refuse(transcode.TooLargeDimensions, "The picture is larger than allowed.")

@@ -38,7 +38,7 @@ func (w *Worker) fastLane(ctx context.Context, name string) {
 		case errors.Is(err, queue.ErrEmpty):
 			continue
 		case err != nil:
-			outage.Pause(ctx, patience) // the slots log that the queue is away
+			outage.Pause(ctx, patience) // the slots log that the queue is down
 			continue
 		case id == "" || transcode.IsPart(id):
 			continue
@@ -65,7 +65,7 @@ func (a *attempt) inspect(ctx context.Context) error {
 	a.dir = dir
 	a.maker = a.w.o.Maker(func(t *ffmpeg.Tools) { t.Used, t.Memory, t.Threads = a.used.add, laneMemory, 1 })
 	if a.record.Still != nil {
-		return a.still(ctx) // a picture takes a second: somebody waits for it
+		return a.still(ctx) // a picture takes a second, and somebody waits for it
 	}
 	src, err := a.source(ctx)
 	if err == nil {

@@ -84,7 +84,7 @@ func (a *attempt) encodeParts(ctx context.Context, p ladder.Plan, parts []ladder
 	return a.maker.Join(a.dir, p, files, sound)
 }
 
-// maxOffers is how often one attempt makes a part again whose objects vanish.
+// maxOffers is how often one attempt makes a part again when its objects have vanished.
 const maxOffers = 3
 
 // errPartGone means that objects of a part recorded as done are missing.

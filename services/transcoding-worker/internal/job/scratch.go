@@ -222,6 +222,7 @@ func (s *Scratch) reserve(dir string, bytes int64) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	// While a job waits, only jobs that have reserved already may reserve more.
 	if s.waiting != "" && s.waiting != dir && s.reserved[dir] == 0 {
 		return fmt.Errorf("%w: one has waited for long", errReserved)
 	}
@@ -234,6 +235,7 @@ func (s *Scratch) reserve(dir string, bytes int64) error {
 		}
 	}
 	switch {
+	// All reservations must fit into the room, and all that is still unwritten into the free space.
 	case bytes+others+idle <= room && bytes-written(dir)+unwritten <= free:
 		if bytes < s.reserved[dir] {
 			defer s.free()

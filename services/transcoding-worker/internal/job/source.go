@@ -45,7 +45,7 @@ func (c *sourceCache) retain(retained, path string, key sourceKey) {
 	c.key, c.path = key, retained
 }
 
-// forget drops what is retained if it is this source.
+// forget drops the retained source if it is this one.
 func (c *sourceCache) forget(key sourceKey) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -228,14 +228,14 @@ func (a *attempt) prepare(ctx context.Context, p ladder.Plan) error {
 // dropSource frees space once the upload is no longer needed. A later try fetches it
 // again.
 func (a *attempt) dropSource(p ladder.Plan) {
-	_ = os.Remove(p.Source.Path) // the job's folder goes in any case
+	_ = os.Remove(p.Source.Path) // the job's folder is removed in any case
 	a.w.sources.forget(sourceKey{a.record.Object, a.record.Generation})
 }
 
 // remove frees space once files are uploaded and no longer needed.
 func remove(files ...ladder.File) {
 	for _, f := range files {
-		_ = os.Remove(f.Path) // the job's folder goes in any case
+		_ = os.Remove(f.Path) // the job's folder is removed in any case
 	}
 }
 
@@ -311,7 +311,7 @@ func (a *attempt) encode(ctx context.Context, p ladder.Plan, sound bool) (ladder
 	return tracks, err
 }
 
-// publish uploads what is new in tracks and makes it visible as the next version.
+// publish uploads the new files of tracks and makes them visible as the next version.
 func (a *attempt) publish(ctx context.Context, tracks ladder.Tracks) error {
 	if a.outcome.Poster == "" {
 		a.poster(ctx, tracks.Video[0])
@@ -333,6 +333,7 @@ func (a *attempt) publish(ctx context.Context, tracks ladder.Tracks) error {
 		return err
 	}
 	a.lease.report(uploaded)
+	// Summed up anew, since each version lists all of its objects.
 	o.Bytes = 0
 	for _, object := range o.Objects() {
 		o.Bytes += a.stored[object]

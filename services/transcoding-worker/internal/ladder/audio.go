@@ -105,6 +105,7 @@ func packFrames(in *bufio.Reader, out io.Writer, drop int, limit float64, cuts [
 		}
 		at := uint64(n) * frameSamples
 		seconds := float64(at) / float64(rate)
+		// A fragment begins with the frame nearest to a cut.
 		if frag == nil || len(cuts) > 0 && seconds >= cuts[0]-0.5*frameSamples/float64(rate) {
 			for len(cuts) > 0 && seconds >= cuts[0]-0.5*frameSamples/float64(rate) {
 				cuts = cuts[1:]

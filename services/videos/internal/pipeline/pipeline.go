@@ -302,8 +302,8 @@ func (p *Pipeline) arrive(ctx context.Context, v *video.Video) (*video.Video, er
 	return arrived, nil
 }
 
-// expire ends the waiting for a file that did not come in time, and the session of
-// a failed video that nobody sends a file to any more.
+// expire fails a video whose file did not come in time. For a failed video whose upload
+// address has expired, it ends the session.
 func (p *Pipeline) expire(ctx context.Context, v *video.Video) (*video.Video, error) {
 	if v.Status == video.Failed && v.Upload.ResumableURL != "" && !p.o.Now().Before(v.Upload.ExpiresAt.Add(video.UploadGrace)) {
 		return p.note(ctx, v, func(v *video.Video) error { return v.Retire(p.o.Now()) })

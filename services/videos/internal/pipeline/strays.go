@@ -90,7 +90,7 @@ func foreign(err error) error {
 // bucket over to it.
 const claimedFor = time.Minute
 
-// ours answers nil while the bucket is this database's.
+// ours returns nil while the bucket belongs to this database.
 func (p *Pipeline) ours(ctx context.Context) error {
 	// Use the wall clock: the monotonic one stops while a machine sleeps.
 	now := p.o.Now().Round(0)

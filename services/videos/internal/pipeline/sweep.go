@@ -133,7 +133,7 @@ func (p *Pipeline) visit(ctx context.Context, v *video.Video) error {
 		return nil // deleted meanwhile
 	}
 	if after == nil || !after.DueAt.Equal(due) {
-		return err // somebody changed it, and set when it is due
+		return err // another change has set when it is due
 	}
 	if err == nil {
 		v.Schedule(p.o.Plan, p.o.Now())

@@ -321,7 +321,7 @@ func wantsJSON(c *fiber.Ctx) bool {
 	return strings.Contains(accept, fiber.MIMEApplicationJSON) && !strings.Contains(accept, fiber.MIMETextHTML)
 }
 
-// status tells a waiting page how far the video is.
+// status reports a video's status and progress to a waiting page.
 func (s *Share) status(c *fiber.Ctx) error {
 	v, err := s.open(c)
 	if err != nil {

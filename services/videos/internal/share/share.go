@@ -76,7 +76,7 @@ type Options struct {
 	Keys      *video.Keyring
 	Addresses video.Addresses
 	// MediaOrigin is the origin of signed addresses, which the pages' policy
-	// allows beside their own.
+	// allows besides their own.
 	MediaOrigin string
 	ClientIP    func(c *fiber.Ctx) netip.Addr
 	// AbuseContact is where pages let their readers report a video: a mail or web

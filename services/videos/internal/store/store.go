@@ -192,7 +192,7 @@ func (s *Store) List(
 		// One more than wanted shows whether there is a next page.
 		n := limit - len(found) + 1
 		if !f.Empty() {
-			// A filter may drop most of what is read. Small pages would cost many round trips.
+			// A filter may drop most of the records. Small pages would cost many round trips.
 			n = max(n, 50)
 		}
 		got, err := s.videos.Find(ctx, page.Limit(n))

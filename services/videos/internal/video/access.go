@@ -42,7 +42,7 @@ const MaxEmbedOrigins = 20
 // has passed.
 func (r Rule) Check(present *Video, now time.Time) (Access, []apierr.Detail) {
 	var bad []apierr.Detail
-	// The whole rule is replaced, so what is absent takes its default and not the present value.
+	// The whole rule is replaced, so absent fields take their defaults and not the present values.
 	a := Access{Privacy: Public, NoDownload: r.AllowDownload != nil && !*r.AllowDownload}
 	// If the privacy is unknown, fields that depend on it cannot be checked.
 	known := true
