@@ -65,7 +65,7 @@ type Store interface {
 	Signing(w *webhook.Webhook, now time.Time) (texts []string, err error)
 	NoteHealth(ctx context.Context, id string, failingSince time.Time) error
 
-	// Due, DueOf, DeferredOf and Replays skip records that cannot be read. They may return
+	// Due, DueOf, DeferredOf and Replays set aside unreadable records. They may return
 	// results together with an error.
 	Due(ctx context.Context, lane int, behind webhook.DeliveryPlace) (list []*webhook.Delivery, next webhook.DeliveryPlace, err error)
 	DueOf(ctx context.Context, webhookID string, n int) (list []*webhook.Delivery, full bool, err error)

@@ -79,7 +79,7 @@ type Rate struct{ Num, Den int }
 // Float is the rate as a number.
 func (r Rate) Float() float64 { return float64(r.Num) / float64(r.Den) }
 
-// Half is every second picture.
+// Half is the rate of every second picture.
 func (r Rate) Half() Rate { return Rate{r.Num, r.Den * 2} }
 
 func (r Rate) String() string { return fmt.Sprintf("%d/%d", r.Num, r.Den) }
