@@ -125,8 +125,7 @@ func even(x float64) int { return max(2, int(math.Round(x/2))*2) }
 func (p *Plan) rung(short, width, height int) Rung {
 	r := Rung{Name: fmt.Sprintf("%dp", short), Width: width, Height: height}
 	fast := p.Rate.Float() > 30.5
-	// Small renditions of fast sources take every second picture. The tallest one keeps every
-	// picture of the source.
+	// Small renditions of fast sources take every second picture; the tallest one never does.
 	r.Half = fast && short < 720 && len(p.Rungs) > 0
 	for i, step := range rungs {
 		if short > step.short && i > 0 {

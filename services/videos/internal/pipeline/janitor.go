@@ -45,7 +45,7 @@ func (p *Pipeline) RunJanitor(ctx context.Context) error {
 	}
 }
 
-// Tidy searches storage once. It removes dead objects at once. An object that no
+// Tidy searches all of storage. It removes dead objects immediately. An object that no
 // record explains is a stray, and it is removed once it has been seen twice,
 // [strayAge] apart. That is longer than Firestore's point-in-time recovery reaches
 // back: a database restored to the wrong time can be restored again, and its videos
