@@ -1,6 +1,6 @@
-// Package events is the service that tells what happened: each account's feed
-// of events, and the webhooks that are sent them. It is the only service that calls
-// addresses which users gave.
+// Package events is the service that reports what happened: in each account's feed of
+// events, and through webhooks. It is the only service that calls addresses given by
+// users.
 package events
 
 import (
@@ -25,7 +25,7 @@ import (
 	"github.com/linkreel/linkreel/services/events/internal/webhook"
 )
 
-// Config is all that the service can be told.
+// Config is the service's configuration.
 type Config struct {
 	backing.Config
 	backing.Public
@@ -104,13 +104,14 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 	options.Timeout = 40 * time.Second // A reader may hold its request for 25 seconds.
 	public := httpapi.New(options)
 	api.Routes(public, api.Options{Feed: reader, Webhooks: hooks, Policy: policy})
-	// Each try reads the account's standing with the webhook, so no replica begins one by an earlier state once
-	// the new one is stored.
+	// Each try reads the account's standing with the webhook. So once a new state is stored, no
+	// replica begins a try under the old one.
 	accounts := keeper.New(keeper.Options{
 		Standings: store.Standings(stores.DB), Now: cfg.Now, Erase: kept.EraseSome, Remains: kept.Remains, Resume: engine.Resume,
 		Changed: func(ctx context.Context, account string, s tenant.State) (err error) {
 			if s == tenant.Active {
-				// The keeper's loop would do it seconds later, and does if this replica is killed.
+				// The keeper's loop would do this seconds later, and does so if this replica is
+				// killed.
 				_, err = engine.Resume(ctx, account)
 			}
 			return err

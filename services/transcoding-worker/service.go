@@ -1,7 +1,7 @@
-// Package worker is the service that prepares uploaded videos for playback. It
-// has no API: it takes jobs from the queue or, when Redis is away, from
-// Firestore, and its results are objects in storage and an outcome in the job's
-// record, which the videos service applies.
+// Package worker is the service that prepares uploaded videos for playback. It has no
+// API: it takes jobs from the queue or, when Redis is down, from Firestore. Its
+// results are objects in storage and an outcome in the job's record, which the videos
+// service applies.
 package worker
 
 import (
@@ -29,8 +29,8 @@ import (
 	"github.com/linkreel/linkreel/services/transcoding-worker/internal/ladder"
 )
 
-// Config is all that the service can be told. What a video may be is not here:
-// those limits are the videos service's and come with each job.
+// Config is the service's configuration. It has no limits on videos: those belong to
+// the videos service and come with each job.
 type Config struct {
 	boot.Config
 	Firestore firestoredb.Config `envPrefix:"LINKREEL_"`
@@ -130,7 +130,7 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 		Name: workerName(), Slots: cfg.Slots, Lease: cfg.Lease, Heartbeat: cfg.Heartbeat, Sweep: cfg.Sweep,
 		Now: cfg.Now, Log: slog.With("service", "transcoding-worker"),
 	})
-	// Ready at once: nobody calls the worker, and it bridges every loss.
+	// Ready at once: nobody calls the worker, and it works through every outage.
 	svc.Loops = []boot.Loop{{Name: "format of the database", Run: db.AwaitFormat}, {Name: "jobs", Run: w.Run}}
 	return svc, nil
 }
@@ -139,8 +139,8 @@ var reducedJail = promauto.NewGauge(prometheus.GaugeOpts{
 	Name: "linkreel_worker_jail_reduced", Help: "1 when uploads are decoded without the protection of foreign files, else 0.",
 })
 
-// testJail proves the jail before any upload is decoded in it. A jail that does not
-// hold is noticed here and not in an incident.
+// testJail checks the jail before any upload is decoded in it, so that a jail that
+// does not hold is noticed now and not in an incident.
 func testJail(ctx context.Context, cfg Config, tools *ffmpeg.Tools, scratch *job.Scratch) error {
 	if cfg.Jail != "full" && cfg.Jail != "reduced" {
 		return fmt.Errorf("LINKREEL_JAIL is %q; it must be full or reduced", cfg.Jail)
@@ -169,7 +169,7 @@ func testJail(ctx context.Context, cfg Config, tools *ffmpeg.Tools, scratch *job
 	return nil
 }
 
-// workerName tells workers apart, two on the same host too.
+// workerName makes a unique name, even for two workers on the same host.
 func workerName() string {
 	host, err := os.Hostname()
 	if err != nil {

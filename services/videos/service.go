@@ -49,8 +49,8 @@ import (
 //go:embed firestore.indexes.json
 var indexes []byte
 
-// Indexes are the composite indexes and exemptions that the service's queries
-// need, in the form the Firebase tools deploy.
+// Indexes are the composite indexes and exemptions that the service's queries need, in
+// the format that the Firebase tools deploy.
 func Indexes() []byte {
 	return store.New(record.Open(nil, record.Options{}), nil).Records.Indexes(indexes)
 }
@@ -58,7 +58,7 @@ func Indexes() []byte {
 // StorageHookPath is where storage's notifications are pushed to.
 const StorageHookPath = api.StorageHookPath
 
-// Config is all that the service can be told.
+// Config is the service's configuration.
 type Config struct {
 	backing.Config
 	backing.Public
@@ -194,10 +194,11 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 	})
 	accounts := keeper.New(keeper.Options{
 		Standings: standings, Now: cfg.Now, Remains: kept.Remains,
-		// Stored before the wait, which is for replicas that read the earlier state until now.
+		// The new state was stored before this wait, which is for replicas that still use the
+		// old one.
 		Changed: func(ctx context.Context, _ string, _ tenant.State) error { return video.Settle(ctx) },
 		Erase: func(ctx context.Context, account string) (more bool, err error) {
-			defer pipe.Purge() // of what its videos have left in storage
+			defer pipe.Purge() // removes the videos' objects from storage
 			return kept.EraseSome(ctx, account)
 		},
 	})
@@ -235,7 +236,7 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 	return svc, nil
 }
 
-// guard is what share pages limit and recognise viewers by.
+// guard combines what share pages use to limit guesses and recognise viewers.
 type guard struct {
 	*ratelimit.Limiter
 	*dedup.Seen
@@ -253,7 +254,7 @@ func (c Config) keyring() (*video.Keyring, error) {
 	return video.NewKeyring(secrets...)
 }
 
-// verifier is nil when notifications are not wanted.
+// verifier returns nil if notifications are not configured.
 func (c Config) verifier() (*api.Verifier, error) {
 	if c.PushAudience == "" {
 		return nil, nil
@@ -264,7 +265,7 @@ func (c Config) verifier() (*api.Verifier, error) {
 	return api.NewVerifier(c.PushAudience, c.PushAccount, c.PushCertsURL, c.Now), nil
 }
 
-// hints takes what workers say from their queue; each hint goes to one replica.
+// hints takes workers' hints from their queue; each hint goes to one replica.
 type hints struct {
 	q       *queue.Queue
 	replica string
@@ -278,8 +279,8 @@ func (h hints) Next(ctx context.Context) (context.Context, string, error) {
 	if err != nil {
 		return ctx, "", err
 	}
-	// Finished before it is acted upon: a hint that comes meanwhile is then a new
-	// one and not lost in this.
+	// Done before acting on it: a hint that arrives meanwhile then counts as new and is not
+	// merged into this one.
 	if err := m.Done(ctx); err != nil && !errors.Is(err, queue.ErrLost) {
 		return ctx, "", err
 	}

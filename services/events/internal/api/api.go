@@ -1,5 +1,5 @@
-// Package api is how feeds and webhooks are asked for: the routes below
-// /api/v1/events and /api/v1/webhooks.
+// Package api serves feeds and webhooks: the routes below /api/v1/events and
+// /api/v1/webhooks.
 package api
 
 import (
@@ -12,7 +12,7 @@ import (
 	"github.com/linkreel/linkreel/services/events/internal/webhook"
 )
 
-// Options are what the routes need.
+// Options configures the routes.
 type Options struct {
 	Feed     *feed.Service
 	Webhooks *webhook.Service
@@ -25,7 +25,7 @@ type api struct{ Options }
 func Routes(a *httpapi.API, opt Options) {
 	h := api{opt}
 	a.Handle(fiber.MethodGet, "/api/v1/events", httpapi.Access{Scope: identity.EventsRead}, h.listEvents)
-	a.Finds(fiber.MethodGet, "/api/v1/events", func(*fiber.Ctx) error { return nil }) // reading may wait; nothing goes before a 400
+	a.Finds(fiber.MethodGet, "/api/v1/events", func(*fiber.Ctx) error { return nil }) // reading may wait, and no error takes precedence over 400
 
 	read := httpapi.Access{Scope: identity.WebhooksRead}
 	write := httpapi.Access{Scope: identity.WebhooksWrite, Plan: identity.Creator}

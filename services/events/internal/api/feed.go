@@ -15,14 +15,14 @@ import (
 	"github.com/linkreel/linkreel/services/events/internal/feed"
 )
 
-// Longest hold of a request, and longest filter.
+// The longest hold of a request in seconds, and the longest object filter.
 const (
 	maxWait   = 25
 	maxObject = 64
 )
 
-// listEvents reads the feed: newest first, or with `after` or `wait` oldest first
-// from a place.
+// listEvents reads the feed, newest first. With `after` or `wait` it reads oldest
+// first, from a place in the feed.
 func (h api) listEvents(c *fiber.Ctx) error {
 	ctx := c.UserContext()
 	account := identity.FromContext(ctx).AccountID
@@ -99,7 +99,7 @@ func toFeed(q feed.Query, page feed.Page) wire.EventPage {
 		out.Data[i] = toEvent(e)
 		last = e.Seq
 	}
-	// Reading forwards there is always a next time.
+	// Reading forwards, there is always a next request.
 	if q.Forward || page.More {
 		cursor := feed.Cursor(q.AccountID, last)
 		out.NextCursor = &cursor

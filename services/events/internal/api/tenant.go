@@ -12,8 +12,7 @@ import (
 	"github.com/linkreel/linkreel/services/events/internal/webhook"
 )
 
-// Holder is this service as auth sees it: the holder of accounts' webhooks and
-// events.
+// Holder is this service as auth sees it: it holds accounts' webhooks and events.
 func Holder(accounts *keeper.Keeper, webhooks *webhook.Service, events *feed.Service) tenant.Holder {
 	return &holder{accounts, webhooks, events}
 }
@@ -32,11 +31,11 @@ func (h *holder) TakeDown(context.Context, tenant.Order) (tenant.Takedown, error
 // Lift is [tenant.Holder].Lift.
 func (h *holder) Lift(context.Context, tenant.Takedown) error { return nil }
 
-// exportPage is how many events an export reads at a time, and so its memory.
+// exportPage is how many events an export reads, and so holds in memory, at a time.
 const exportPage = 200
 
 // Export is [tenant.Holder].Export: webhooks, without their secrets, and events,
-// oldest first. Deliveries say nothing that these do not.
+// oldest first. Deliveries are left out, since they add nothing to these.
 func (h *holder) Export(ctx context.Context, accountID string, w io.Writer) error {
 	out := json.NewEncoder(w)
 	out.SetEscapeHTML(false)
@@ -53,8 +52,8 @@ func (h *holder) Export(ctx context.Context, accountID string, w io.Writer) erro
 			return err
 		}
 	}
-	// Up to what was there at the beginning: events that arrive meanwhile could keep
-	// an export from ending.
+	// Export only events up to the head at the start: new ones that keep arriving could prevent
+	// the export from ending.
 	head, err := h.events.Head(ctx, accountID)
 	if err != nil {
 		return err

@@ -46,7 +46,7 @@ func (h api) createWebhook(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	// The answer goes first, since the commit keeps it under the Idempotency-Key.
+	// Write the answer first, since the commit stores it under the Idempotency-Key.
 	c.Set(fiber.HeaderETag, httpapi.ETag(w.Rev))
 	if err := httpapi.Created(c, "/api/v1/webhooks/"+w.ID, withSecret(w)); err != nil {
 		return err
@@ -54,7 +54,7 @@ func (h api) createWebhook(c *fiber.Ctx) error {
 	return h.Webhooks.Create(c.UserContext(), w)
 }
 
-// found looks up the webhook of the path first: 404 goes before 400.
+// found looks up the path's webhook first, so that 404 takes precedence over 400.
 func (h api) found(do func(*fiber.Ctx, *webhook.Webhook) error) fiber.Handler {
 	return func(c *fiber.Ctx) error {
 		w, err := h.Webhooks.Get(c.UserContext(), account(c), c.Params("id"))
@@ -192,7 +192,7 @@ func (h api) retry(c *fiber.Ctx) error {
 
 func account(c *fiber.Ctx) string { return identity.FromContext(c.UserContext()).AccountID }
 
-// address judges a receiver's address.
+// address validates a receiver's address.
 func (h api) address(fields *httpapi.Fields, text string) webhook.Address {
 	if fields.HasError("url") {
 		return webhook.Address{}
@@ -205,7 +205,7 @@ func (h api) address(fields *httpapi.Fields, text string) webhook.Address {
 	return a
 }
 
-// subscribed judges the names of events; doubles are dropped.
+// subscribed validates the names of events and drops duplicates.
 func subscribed(fields *httpapi.Fields, names []string) []string {
 	if fields.HasError("events") {
 		return nil
@@ -225,8 +225,8 @@ func subscribed(fields *httpapi.Fields, names []string) []string {
 	return out
 }
 
-// instant reads a time as the rest of the API does: milliseconds, or what
-// JavaScript's Date takes.
+// instant reads a time as the rest of the API does: milliseconds, or any text that
+// JavaScript's Date accepts.
 func instant(fields *httpapi.Fields, field string, value jsdate.Moment) time.Time {
 	if fields.HasError(field) {
 		return time.Time{}
@@ -239,7 +239,7 @@ func instant(fields *httpapi.Fields, field string, value jsdate.Moment) time.Tim
 	return t
 }
 
-// deliveryCursor names the place of a delivery in its webhook's list.
+// deliveryCursor encodes a delivery's place in its webhook's list.
 func deliveryCursor(d *webhook.Delivery) string {
 	var at [8]byte
 	binary.BigEndian.PutUint64(at[:], uint64(d.CreatedAt.UnixMicro()))

@@ -7,21 +7,21 @@ import (
 	"slices"
 )
 
-// Policy says what may be called beyond public addresses over https.
+// Policy says which calls are allowed beyond public addresses over https.
 type Policy struct {
 	// AllowHTTP lets webhooks use plain http.
 	AllowHTTP bool
-	// AllowPrivate lets webhooks reach loopback and private networks: RFC 1918, RFC
-	// 6598 and unique local addresses. Everything else that is special stays closed.
+	// AllowPrivate lets webhooks reach loopback and private networks: RFC 1918, RFC 6598 and
+	// unique local addresses. All other special addresses stay blocked.
 	AllowPrivate bool
-	// Own are the ports of this machine that Linkreel itself listens on, where it
-	// runs as one process. They stay closed whatever is allowed: behind them are
-	// databases and the operator's API.
+	// Own are the ports that Linkreel itself listens on, where it runs as one process on this
+	// machine. They stay blocked whatever else is allowed, because databases and the operator's
+	// API are behind them.
 	Own []uint16
 }
 
-// block is an entry of IANA's special-purpose address registries, or of another
-// one that no receiver is in.
+// block is an entry of IANA's special-purpose address registries, or another block
+// without receivers.
 type block struct {
 	prefix  netip.Prefix
 	name    string
@@ -36,12 +36,12 @@ func private(prefix, name string) block {
 	return block{prefix: netip.MustParsePrefix(prefix), name: name, private: true}
 }
 
-// blocks are the IPv4 and IPv6 Special-Purpose Address Registries of IANA, whole,
-// with multicast and the former class E, and what has been taken out of use.
-// Blocks that the registries call globally reachable are here too: no receiver
-// lives in an anycast address of a protocol. Two blocks that clouds use for themselves
-// inside every network of a customer are in no registry. Of IPv6, 2000::/3 alone is public (see
-// Check), so most of its entries only name the reason.
+// blocks are IANA's complete IPv4 and IPv6 Special-Purpose Address Registries, plus
+// multicast, the former class E, and blocks taken out of use. Blocks that the
+// registries call globally reachable are included: no receiver has an anycast address
+// of a protocol. Two blocks are in no registry: clouds use them for themselves inside
+// every customer's network. Of IPv6, only 2000::/3 is public (see Check), so most IPv6
+// entries only name the reason.
 var blocks = []block{
 	special("0.0.0.0/8", "this network"),
 	private("10.0.0.0/8", "private"),
@@ -84,8 +84,8 @@ var blocks = []block{
 	special("ff00::/8", "multicast"),
 }
 
-// unicast is what the world's IPv6 addresses are allotted from. Special blocks
-// that are made up outside of it are closed before anybody lists them here.
+// unicast is the range that all public IPv6 addresses are allotted from. A new special
+// block outside of it is blocked even before it is listed here.
 var unicast = netip.MustParsePrefix("2000::/3")
 
 // BlockedError says why an address is not called.
@@ -95,9 +95,9 @@ func (e *BlockedError) Error() string {
 	return fmt.Sprintf("the address %s is not public (%s)", e.Addr, e.Why)
 }
 
-// Check refuses an address that no webhook may reach. A mapped IPv4 address is
-// judged as IPv4, since that is what a socket makes of it; other IPv6 forms that
-// carry an IPv4 address are refused whole.
+// Check refuses an address that no webhook may reach. A mapped IPv4 address is judged
+// as IPv4, since a socket treats it so. Other IPv6 forms that contain an IPv4 address
+// are always refused.
 func (p Policy) Check(addr netip.Addr) error {
 	if addr.Zone() != "" {
 		return &BlockedError{addr.String(), "it names an interface"}
@@ -118,8 +118,8 @@ func (p Policy) Check(addr netip.Addr) error {
 }
 
 // checkDial refuses a connection to an address that no webhook may reach, or to a
-// listener of our own. [Policy.Parse] asks [Policy.Check] alone: a webhook that may
-// not even be made would tell which ports are ours.
+// listener of our own. [Policy.Parse] uses only [Policy.Check]: if creating a webhook
+// failed for such a port, the error would reveal which ports are ours.
 func (p Policy) checkDial(to netip.AddrPort) error {
 	if err := p.Check(to.Addr()); err != nil {
 		return err
@@ -131,7 +131,7 @@ func (p Policy) checkDial(to netip.AddrPort) error {
 }
 
 // onThisMachine reports whether addr leads back to this machine. Interfaces come and
-// go, so they are asked each time; if they cannot be, every address may be ours.
+// go, so it lists them each time. If that fails, it treats every address as ours.
 func onThisMachine(addr netip.Addr) bool {
 	addr = addr.Unmap()
 	if addr.IsLoopback() || addr.IsUnspecified() {
@@ -141,15 +141,15 @@ func onThisMachine(addr netip.Addr) bool {
 	if err != nil {
 		return true
 	}
-	// The zone is dropped since the addresses of interfaces are listed without one.
+	// Drop the zone, since interface addresses are listed without one.
 	return slices.ContainsFunc(interfaces, func(a net.Addr) bool {
 		own, err := netip.ParsePrefix(a.String())
 		return err == nil && own.Addr().Unmap() == addr.WithZone("")
 	})
 }
 
-// CheckPort allows the web's ports and those that need no privilege: mail, DNS,
-// SSH and their like are below 1024.
+// CheckPort allows the web's ports and all unprivileged ones. Mail, DNS, SSH and the
+// like are below 1024.
 func CheckPort(port uint16) error {
 	if port == 80 || port == 443 || port > 1023 {
 		return nil

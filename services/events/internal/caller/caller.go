@@ -1,13 +1,13 @@
-// Package caller sends messages to addresses that users gave. It is the only code
-// of Linkreel that calls such an address.
+// Package caller sends messages to addresses that users gave. No other code of
+// Linkreel calls such an address.
 //
-// What is checked is the address that a socket is about to connect to, on each
-// connection and after all name resolution, so a name that changes its answer
-// between two look-ups gains nothing. Listeners of our own stay closed whatever is
-// allowed, and their ports answer like ports on which nobody listens.
+// It checks the address that a socket is about to connect to, on each connection and
+// after all name resolution, so a name that changes its answer between two look-ups
+// gains nothing. Listeners of our own stay blocked whatever is allowed, and their
+// ports answer like ports on which nobody listens.
 //
-// No proxy settings of the environment are used, no redirect is followed, an answer
-// is read to 64 KiB at most and never unpacked, and a call ends after 15 seconds
+// It ignores the environment's proxy settings, follows no redirects, reads at most 64
+// KiB of an answer and never decompresses it, and ends a call after 15 seconds
 // whatever the receiver does.
 package caller
 
@@ -34,18 +34,18 @@ const Timeout = 15 * time.Second
 const (
 	maxAnswer = 64 << 10
 	keptBytes = 1 << 10
-	// drainTime bounds how long the body of an answer is read: its status has
-	// decided already.
+	// drainTime bounds how long the body of an answer is read: the status has already decided
+	// the result.
 	drainTime = 2 * time.Second
 )
 
-// Config shapes a Caller.
+// Config configures a Caller.
 type Config struct {
 	Policy
 	// Resolver is host:port of a DNS server; empty is the system's.
 	Resolver string
-	// Proxy is the http:// address of a proxy that takes CONNECT. Names are resolved
-	// and addresses are checked here all the same.
+	// Proxy is the http:// address of a proxy that accepts CONNECT. Names are still resolved,
+	// and addresses checked, here.
 	Proxy string
 	// Roots verify receivers' certificates; nil is the system's.
 	Roots *x509.CertPool
@@ -88,14 +88,14 @@ func New(cfg Config) (*Caller, error) {
 	c.client = &http.Client{
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		Transport: &http.Transport{
-			Proxy:                  nil, // whatever the environment says
+			Proxy:                  nil, // ignore the environment
 			DialContext:            c.dial,
 			TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: cfg.Roots},
 			TLSHandshakeTimeout:    5 * time.Second,
-			DisableCompression:     true, // an answer that unpacks to gigabytes stays small
+			DisableCompression:     true, // an answer that would decompress to gigabytes stays small
 			MaxResponseHeaderBytes: 32 << 10,
-			// No MaxConnsPerHost: the accounts that call one host would wait for each other's calls.
-			// A webhook makes few calls at once, and an account has few webhooks.
+			// No MaxConnsPerHost: accounts that call the same host would wait for each other. A
+			// webhook makes few calls at once, and an account has few webhooks.
 			MaxIdleConns:        500,
 			MaxIdleConnsPerHost: 2,
 			IdleConnTimeout:     30 * time.Second,
@@ -107,8 +107,8 @@ func New(cfg Config) (*Caller, error) {
 // Close frees idle connections.
 func (c *Caller) Close() { c.client.CloseIdleConnections() }
 
-// Send makes one call and reports how it ended. A failed call is a result like any
-// other, so there is no separate error.
+// Send makes one call and reports how it ended. A failed call is an ordinary result,
+// so there is no separate error.
 func (c *Caller) Send(ctx context.Context, target string, header map[string]string, body []byte) webhook.Result {
 	started := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
@@ -124,7 +124,7 @@ func (c *Caller) send(ctx context.Context, target string, header map[string]stri
 		r.Error = "The address cannot be called."
 		return r
 	}
-	// The setting may have changed since the webhook was made.
+	// The setting may have changed since the webhook was created.
 	if req.URL.Scheme != "https" && (req.URL.Scheme != "http" || !c.cfg.AllowHTTP) {
 		r.Error = "The address is not https."
 		return r
@@ -152,21 +152,21 @@ func (c *Caller) send(ctx context.Context, target string, header map[string]stri
 	return r
 }
 
-// read takes the start of an answer. Reading more than is kept lets a connection
-// be used again after an answer of usual size.
+// read returns the start of an answer. It reads more than it keeps, so that the
+// connection can be reused after an answer of usual size.
 func (c *Caller) read(ctx context.Context, body io.ReadCloser) string {
 	stop := time.AfterFunc(drainTime, func() { _ = body.Close() })
 	defer stop.Stop()
 	var kept bytes.Buffer
-	n, _ := io.Copy(&kept, io.LimitReader(body, keptBytes)) // what did not come is not kept
+	n, _ := io.Copy(&kept, io.LimitReader(body, keptBytes)) // keep whatever has arrived
 	if n == keptBytes && ctx.Err() == nil {
 		_, _ = io.CopyN(io.Discard, body, maxAnswer-keptBytes)
 	}
 	return printable(kept.Bytes())
 }
 
-// sentence tells the owner of a webhook what went wrong, without our insides: no
-// address of our network, no text of a library.
+// sentence tells the owner of a webhook what went wrong without revealing internals:
+// no address of our network, no text of a library.
 func (p Policy) sentence(err error) string {
 	var (
 		blocked *BlockedError

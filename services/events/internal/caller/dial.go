@@ -33,9 +33,9 @@ func (c *Caller) dial(ctx context.Context, network, address string) (net.Conn, e
 	if c.proxy != nil {
 		return c.tunnel(ctx, host, uint16(port))
 	}
-	// The check is made on the address that is about to be dialled. Checking the name
-	// beforehand would look it up twice, and whoever owns the name could answer the
-	// second time with an address inside our network.
+	// Check the address that is about to be dialled. Checking the name beforehand would look it
+	// up twice, and the owner of the name could answer the second time with an address inside
+	// our network.
 	d := net.Dialer{Timeout: connectTime, Resolver: c.resolver}
 	d.ControlContext = func(_ context.Context, _, address string, _ syscall.RawConn) error {
 		to, err := netip.ParseAddrPort(address)
@@ -49,7 +49,7 @@ func (c *Caller) dial(ctx context.Context, network, address string) (net.Conn, e
 }
 
 // conceal makes a port of this machine on which nobody listens look like one of our
-// own. Otherwise whoever tries all ports would learn from the answers which are ours.
+// own. Otherwise somebody who tries all ports would learn which ones are ours.
 func (p Policy) conceal(err error) error {
 	var failed *net.OpError
 	if len(p.Own) == 0 || !errors.Is(err, syscall.ECONNREFUSED) || !errors.As(err, &failed) || failed.Addr == nil {
@@ -61,9 +61,9 @@ func (p Policy) conceal(err error) error {
 	return err
 }
 
-// tunnel goes through the egress proxy. The proxy is told an address and no name:
-// it would look the name up again, and might find another answer than the one
-// that was checked.
+// tunnel connects through the egress proxy. It gives the proxy an address and not a
+// name: the proxy would look the name up again and might get another address than the
+// one checked.
 func (c *Caller) tunnel(ctx context.Context, host string, port uint16) (net.Conn, error) {
 	addrs, err := c.resolver.LookupNetIP(ctx, "ip", host)
 	if err != nil {
@@ -111,8 +111,8 @@ func (c *Caller) connect(ctx context.Context, target string) (_ net.Conn, err er
 		return nil, fmt.Errorf("egress proxy: %w", err)
 	}
 	defer res.Body.Close()
-	// Bytes behind the proxy's answer would belong to the connection, and be lost in
-	// this reader: nobody has spoken there yet, so a proxy that sends any is broken.
+	// Bytes after the proxy's answer would belong to the connection and be lost in this reader.
+	// The receiver does not speak first, so a proxy that sends any is broken.
 	if res.StatusCode != http.StatusOK || r.Buffered() > 0 {
 		return nil, fmt.Errorf("egress proxy answered %d", res.StatusCode)
 	}

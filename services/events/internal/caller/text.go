@@ -18,9 +18,9 @@ import (
 // MaxURL is the longest address in bytes.
 const MaxURL = 2048
 
-// Parse accepts the address of a receiver: https (or http, where the policy says
-// so), a host, a port that may be used, no user name. A host that is written as
-// numbers is judged at once; a name is judged each time it is called.
+// Parse accepts the address of a receiver: https (or http, if the policy allows it), a
+// host, an allowed port, no user name. A host given as an IP address is checked now; a
+// name is checked on every call.
 func (p Policy) Parse(text string) (webhook.Address, *apierr.Detail) {
 	refuse := func(code apierr.DetailCode, message string) (webhook.Address, *apierr.Detail) {
 		return webhook.Address{}, &apierr.Detail{Code: code, Message: message}
@@ -39,8 +39,8 @@ func (p Policy) Parse(text string) (webhook.Address, *apierr.Detail) {
 	if strings.ContainsFunc(text, func(r rune) bool { return unicode.IsControl(r) || r == utf8.RuneError }) {
 		return refuse(apierr.InvalidValue, "The address contains a control character.")
 	}
-	// By the URL standard, so that other spellings of an IPv4 address (0x7f.1, 2130706433)
-	// are the address that they are.
+	// Parse by the URL standard, which also recognises other spellings of an IPv4 address
+	// (0x7f.1, 2130706433).
 	u, err := whatwg.Parse(text)
 	if err != nil || u.Hostname() == "" {
 		return refuse(apierr.InvalidFormat, "This is not an address by the URL standard.")
@@ -61,7 +61,7 @@ func (p Policy) Parse(text string) (webhook.Address, *apierr.Detail) {
 	return webhook.Address{Given: text, Target: target}, nil
 }
 
-// retryAfter reads both forms of the header; 0 is none.
+// retryAfter reads both forms of the header. It returns 0 if there is none.
 func retryAfter(value string, now time.Time) time.Duration {
 	value = strings.TrimSpace(value)
 	if n, err := strconv.ParseInt(value, 10, 32); err == nil {
@@ -73,8 +73,7 @@ func retryAfter(value string, now time.Time) time.Duration {
 	return 0
 }
 
-// printable makes an answer fit to be shown: valid text without control
-// characters.
+// printable makes an answer safe to show: valid text without control characters.
 func printable(b []byte) string {
 	if len(b) == keptBytes { // the cut may have gone through a character
 		for i := 1; i < utf8.UTFMax; i++ {

@@ -13,14 +13,14 @@ import (
 	"github.com/linkreel/linkreel/services/events/internal/webhook"
 )
 
-// attempt makes one try of a delivery: it reports whether the lane is in order, which
-// is as before where nothing was learned of the receiver, and when the delivery is due
-// again.
+// attempt makes one try of a delivery. ok says whether the lane is in order; it stays
+// as before if the try showed nothing about the receiver. next is when the delivery is
+// due again.
 func (e *Engine) attempt(j job, before bool) (ok bool, next time.Time) {
 	d := j.delivery
 	ctx := e.ctx
-	// A delivery that has waited in memory for too long may be somebody else's by
-	// now, or become it during the call.
+	// A delivery that has waited in memory for long may belong to another replica by now, or
+	// may do so during the call. So claim it again.
 	if now := e.opt.Now(); d.DueAt.Sub(now) < webhook.Lease/2 {
 		d.Claim(now)
 		if mine, err := e.store.Save(ctx, d); err != nil || !mine {
@@ -32,7 +32,7 @@ func (e *Engine) attempt(j job, before bool) (ok bool, next time.Time) {
 		if err := e.store.Drop(ctx, d); err != nil {
 			slog.DebugContext(ctx, "delivery of a deleted webhook not dropped yet", "error", err)
 		}
-		return true, time.Time{} // a failing lane would be kept for ever
+		return true, time.Time{} // not as failing: such a lane would be kept for ever
 	}
 	if err != nil {
 		// The delivery becomes due again when its lease ends.
@@ -52,7 +52,7 @@ func (e *Engine) attempt(j job, before bool) (ok bool, next time.Time) {
 		return before, time.Time{}
 	}
 	now := e.opt.Now()
-	// Before Note, which counts this try.
+	// Before Note, which increments Tries.
 	first := d.Tries == 0
 	d.Note(r, now)
 	attempted(r, first, j, now)
@@ -63,8 +63,8 @@ func (e *Engine) attempt(j job, before bool) (ok bool, next time.Time) {
 	return r.OK() || r.Final, d.NextTry
 }
 
-// send makes the message and sends it. made is false when nothing can be said of
-// the receiver, because we could not get so far or were stopped in the middle.
+// send makes the message and sends it. made is false if the try showed nothing about
+// the receiver, because it was stopped before it ended.
 func (e *Engine) send(ctx context.Context, w *webhook.Webhook, j job) (r webhook.Result, made bool) {
 	d := j.delivery
 	now := e.opt.Now()
@@ -73,7 +73,7 @@ func (e *Engine) send(ctx context.Context, w *webhook.Webhook, j job) (r webhook
 	}
 	body, err := message(d.EventType, d.EventAt, d.Payload)
 	if err != nil {
-		// Trying again would fail in the same way for ever.
+		// A retry would fail in the same way for ever.
 		slog.ErrorContext(ctx, "message cannot be made", "event", d.EventID, "error", err)
 		return webhook.Result{Attempt: webhook.Attempt{At: now, Error: "The message could not be made."}, Final: true}, true
 	}
@@ -95,8 +95,8 @@ func (e *Engine) send(ctx context.Context, w *webhook.Webhook, j job) (r webhook
 	return r, ctx.Err() == nil
 }
 
-// save writes a result down. It is tried for a while: a result that is not on
-// record means that the receiver gets the message again.
+// save stores a result, and retries for a while: without the stored result, the
+// receiver gets the message again.
 func (e *Engine) save(ctx context.Context, d *webhook.Delivery) {
 	for wait := 100 * time.Millisecond; ; wait *= 2 {
 		mine, err := e.store.Save(ctx, d)
@@ -114,7 +114,7 @@ func (e *Engine) save(ctx context.Context, d *webhook.Delivery) {
 	}
 }
 
-// judge keeps the webhook's health, and gives up one that only fails.
+// judge updates the webhook's health, and disables a webhook that keeps failing.
 func (e *Engine) judge(ctx context.Context, w *webhook.Webhook, r webhook.Result, now time.Time) {
 	health, reason := w.Judge(r, now)
 	var err error
@@ -126,8 +126,8 @@ func (e *Engine) judge(ctx context.Context, w *webhook.Webhook, r webhook.Result
 		err = e.store.NoteHealth(ctx, w.ID, now)
 	case webhook.GiveUp:
 		_, err = e.store.Update(ctx, w.AccountID, w.ID, func(fresh *webhook.Webhook) (events.Type, error) {
-			// Judge again by the stored webhook, which may have recovered or been fixed. An answer to its
-			// former address says nothing about the present one.
+			// Judge the stored webhook again, since it may have recovered or been changed. An
+			// answer from its former address says nothing about the present one.
 			again, why := fresh.Judge(r, now)
 			if again != webhook.GiveUp || !fresh.Enabled || fresh.Rev != w.Rev {
 				return "", nil
@@ -146,8 +146,8 @@ func (e *Engine) judge(ctx context.Context, w *webhook.Webhook, r webhook.Result
 
 func gone(err error) bool { return errors.Is(err, apierr.New(apierr.WebhookNotFound, "")) }
 
-// message is a body as Standard Webhooks has it. data is JSON already and is kept to the
-// letter.
+// message is a body in the form of Standard Webhooks. data is already JSON and is left
+// unchanged.
 func message(t events.Type, at time.Time, data string) ([]byte, error) {
 	return json.Marshal(struct {
 		Type      events.Type     `json:"type"`

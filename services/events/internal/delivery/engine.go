@@ -1,27 +1,28 @@
-// Package delivery brings events to webhooks.
+// Package delivery delivers events to webhooks.
 //
-// Firestore is the truth: a delivery that is pending has a time at which it is
-// due, and whoever takes it moves that time on by a lease. A replica that dies
-// leaves deliveries that become due again; a replica that was slow finds that its
-// result no longer fits the document and drops it. So everything is delivered at
-// least once, and a message that is sent twice has the same id.
+// Firestore is the source of truth. A pending delivery has a due time, and a replica
+// that takes the delivery moves that time on by a lease. If a replica dies, its
+// deliveries become due again. If a replica was slow, its result no longer fits the
+// document, and it drops the result. So everything is delivered at least once, and a
+// message that is sent twice has the same id.
 //
-// Redis only wakes replicas. Writers name accounts with new events, and one of the
-// replicas that receive the hint gives the events their places and takes most of their
-// deliveries in hand in the same commit. Without Redis a sweep every few seconds finds
-// the same events.
+// Redis only wakes replicas. Writers name accounts with new events. One of the
+// replicas that receive the hint gives the events their places, and takes most of
+// their deliveries in hand in the same commit. Without Redis, a sweep every few
+// seconds finds the same events.
 //
-// Nothing is written of a first try before it ends. The feed names the events that are
-// at their first tries, and they stay in the outbox. The outcome makes the delivery's
-// document, and with the last outcome the event leaves the outbox. Where a replica has
-// died, the event is found there after the lease, and documents are made that are due.
+// Nothing is written about a first try before it ends. The feed names the events that
+// are at their first tries, and they stay in the outbox. The outcome creates the
+// delivery's document, and with the last outcome the event leaves the outbox. If a
+// replica dies, another one finds the event there after the lease, and creates
+// documents that are due.
 //
-// Each webhook has a lane of its own in a replica. A lane runs a few attempts at
-// once, one alone after a failure, and holds a bounded number of deliveries in
-// memory; what does not fit waits in Firestore. Lanes that fail share slots of their own, so
-// that receivers that hang, however many, take none from those that answer. Accounts take
-// turns at the slots, and none has more than a twentieth of them, so receivers that answer
-// slowly delay their own account only.
+// Each webhook has its own lane in a replica. A lane runs a few attempts at once, or
+// one alone after a failure, and holds a bounded number of deliveries in memory; the
+// rest wait in Firestore. Failing lanes share separate slots, so that receivers that
+// hang, however many, take none from those that answer. Accounts take turns at the
+// slots, and none has more than a twentieth of them, so receivers that answer slowly
+// delay only their own account.
 package delivery
 
 import (
@@ -41,40 +42,40 @@ import (
 	"github.com/linkreel/linkreel/services/events/internal/webhook"
 )
 
-// Store is what the engine asks of the store, which decides nothing.
+// Store is the part of the store that the engine uses. It makes no decisions.
 type Store interface {
-	// Waiters lists accounts behind the account after that have events without a place, each
-	// with the time of its oldest. next is where to continue; "" at the end.
+	// Waiters lists accounts after the given one that have events without a place, each with
+	// the time of its oldest. next is where to continue; "" at the end.
 	Waiters(ctx context.Context, after string) (oldest map[string]time.Time, next string, err error)
-	// Expired lists accounts of which some recent events have expired.
+	// Expired lists accounts that have expired events among their recent ones.
 	Expired(ctx context.Context) (accounts []string, err error)
 	// Waiting lists what has no place yet, in the order of commits, among at most sending
 	// events that have one. more says that others may wait; then some of the list have none.
 	Waiting(ctx context.Context, accountID string, sending int) (list []*feed.Event, more bool, err error)
 	Feed(ctx context.Context, accountID string) (*feed.Feed, error)
-	// Place writes places and deliveries in one commit; feed.ErrMoved when the feed is no
-	// more as it was before.
+	// Place writes places and deliveries in one commit. It returns feed.ErrMoved if the feed
+	// has changed since p.Before.
 	Place(ctx context.Context, p *feed.Placing, list []*webhook.Delivery) error
 
-	// Receiver reads a webhook, and whether its account may be sent nothing now.
+	// Receiver reads a webhook. silent says that its account must not be sent anything now.
 	Receiver(ctx context.Context, accountID, id string) (w *webhook.Webhook, silent bool, err error)
 	Webhooks(ctx context.Context, accountID string) ([]*webhook.Webhook, error)
 	Update(ctx context.Context, accountID, id string, fn func(*webhook.Webhook) (events.Type, error)) (*webhook.Webhook, error)
-	// Signing opens the secrets that sign at now; err names those that do not open.
+	// Signing opens the secrets that sign at now. err names those that no key opens.
 	Signing(w *webhook.Webhook, now time.Time) (texts []string, err error)
 	NoteHealth(ctx context.Context, id string, failingSince time.Time) error
 
-	// Due, DueOf, DeferredOf and Replays set aside what cannot be read. Beside an error
-	// there may be some.
+	// Due, DueOf, DeferredOf and Replays set aside unreadable records. They may return
+	// results together with an error.
 	Due(ctx context.Context, lane int, behind webhook.DeliveryPlace) (list []*webhook.Delivery, next webhook.DeliveryPlace, err error)
 	DueOf(ctx context.Context, webhookID string, n int) (list []*webhook.Delivery, full bool, err error)
 	DeferredOf(ctx context.Context, webhookID string, n int) (list []*webhook.Delivery, full bool, err error)
 	CountDeferred(ctx context.Context, webhookID string, most int) (int64, error)
-	// Save writes a delivery over the version that was read, or the document of one in
-	// flight; false when somebody else has changed, made or removed it.
+	// Save writes a delivery over the version that was read, or creates the document of one in
+	// flight. It returns false if another replica has changed, created or removed it.
 	Save(ctx context.Context, d *webhook.Delivery) (bool, error)
 	Drop(ctx context.Context, d *webhook.Delivery) error
-	// TakeOver makes documents of what was in flight, those that are not there.
+	// TakeOver creates documents for deliveries that were in flight and have none.
 	TakeOver(ctx context.Context, eventID string, list []*webhook.Delivery) error
 
 	Replays(ctx context.Context) ([]*webhook.Replay, error)
@@ -88,19 +89,19 @@ type Store interface {
 // Caller calls a receiver.
 type Caller func(ctx context.Context, target string, header map[string]string, body []byte) webhook.Result
 
-// Options shape an engine; zero fields have defaults.
+// Options configures an [Engine]; zero fields have defaults.
 type Options struct {
 	Now func() time.Time
 	// Sweep is how often the engine looks for events and deliveries whose wake-up was lost; 10 s.
 	Sweep time.Duration
-	// Lanes is into how many the index of due deliveries is split; 32.
+	// Lanes is how many parts the index of due deliveries has; 32.
 	Lanes int
-	// Patience is how long an event may wait before a sweep takes it for overlooked;
+	// Patience is how long an event may wait before a sweep assumes that its wake-up was lost;
 	// 2 s.
 	Patience time.Duration
 }
 
-// Engine is one replica's part in the work.
+// Engine is one replica's part of the work.
 type Engine struct {
 	store   Store
 	call    Caller
@@ -124,7 +125,7 @@ type Engine struct {
 	waiter string
 	// beyond is, for each due lane, how far sweeps have read past a full page.
 	beyond [webhook.MaxLanes]webhook.DeliveryPlace
-	// former is the lane that the last sweep looked into beside those that are in use.
+	// former is the unused lane that the last sweep also looked into; see dueLanes.
 	former int
 }
 
@@ -145,8 +146,8 @@ func New(st Store, call Caller, rdb redis.UniversalClient, opt Options) *Engine 
 	return e
 }
 
-// Run works until ctx ends, then lets the attempts that are running come to an
-// end and hands back what it holds.
+// Run works until ctx ends. It then lets running attempts finish and hands back the
+// deliveries it still holds.
 func (e *Engine) Run(ctx context.Context) error {
 	g, gctx := errgroup.WithContext(ctx)
 	g.Go(func() error { e.hub.listen(gctx, func(accountID string) { e.woken(gctx, accountID) }); return nil })
@@ -157,8 +158,8 @@ func (e *Engine) Run(ctx context.Context) error {
 	return nil
 }
 
-// drain waits for what is running, a little. What is left becomes due at once, so
-// that another replica finds it.
+// drain waits briefly for running attempts. The remaining deliveries become due at
+// once, so that another replica finds them.
 func (e *Engine) drain() {
 	e.mu.Lock()
 	e.stopped = true
@@ -168,7 +169,7 @@ func (e *Engine) drain() {
 	select {
 	case <-ended:
 	case <-time.After(8 * time.Second):
-		e.stop() // an attempt that is cut short is made again by another replica
+		e.stop() // another replica repeats an attempt that is cut short
 		<-ended
 	}
 	e.mu.Lock()
@@ -189,8 +190,8 @@ func (e *Engine) drain() {
 	}
 }
 
-// saveAll changes deliveries and writes each in its own commit. It returns those that no
-// other replica had changed meanwhile.
+// saveAll changes deliveries and writes each in its own commit. It returns those that
+// no other replica had changed meanwhile.
 func (e *Engine) saveAll(
 	ctx context.Context, list []*webhook.Delivery, change func(*webhook.Delivery),
 ) (mine []*webhook.Delivery, err error) {
@@ -215,7 +216,7 @@ func (e *Engine) saveAll(
 
 // woken is called for an account with new events.
 func (e *Engine) woken(ctx context.Context, accountID string) {
-	// Beside the listener: a slow Redis must not hold up the hints behind this one.
+	// Not in the listener: a slow Redis must not hold up the hints after this one.
 	go func() {
 		if e.hub.turns.Mine(ctx, "events:"+accountID, time.Second) {
 			e.settler.ask(ctx, accountID)
@@ -223,7 +224,7 @@ func (e *Engine) woken(ctx context.Context, accountID string) {
 	}()
 }
 
-// Settle gives places to all that had committed before the call.
+// Settle gives places to all events committed before the call.
 func (e *Engine) Settle(ctx context.Context, accountID string) {
 	select {
 	case <-e.settler.ask(ctx, accountID):
@@ -244,14 +245,14 @@ func (e *Engine) sweeps(ctx context.Context) {
 	}
 }
 
-// Sweep looks once.
+// Sweep looks once for events and deliveries whose wake-up was lost.
 func (e *Engine) Sweep(ctx context.Context) {
 	if err := e.sweepFeeds(ctx); err != nil && ctx.Err() == nil {
 		slog.WarnContext(ctx, "cannot look for events without a place", "error", err)
 	}
 	var mu sync.Mutex
 	var oldestDue time.Time
-	// Not errgroup.WithContext: a lane that cannot be read stops no other.
+	// Not errgroup.WithContext: a lane that cannot be read must not stop the others.
 	var g errgroup.Group
 	g.SetLimit(8)
 	for _, i := range e.dueLanes() {
@@ -275,8 +276,8 @@ func (e *Engine) Sweep(ctx context.Context) {
 	}
 }
 
-// dueLanes are the lanes that a sweep looks into: all that are in use, and one of the
-// others in turn, in which deliveries are left when the setting was lowered.
+// dueLanes are the lanes that a sweep looks into: all that are in use, and in turn one
+// of the others, which may still hold deliveries from a higher setting.
 func (e *Engine) dueLanes() []int {
 	var lanes []int
 	for i := range e.opt.Lanes {
@@ -294,8 +295,8 @@ func (e *Engine) dueLanes() []int {
 // maxWaiters is how many pages of accounts one sweep reads; the next one continues.
 const maxWaiters = 50
 
-// sweepFeeds has places given to what has waited for too long, and drops from feeds what
-// has expired.
+// sweepFeeds gives places to events that have waited too long, and drops expired
+// events from feeds.
 func (e *Engine) sweepFeeds(ctx context.Context) error {
 	before := e.opt.Now().Add(-e.opt.Patience)
 	var oldest time.Time
@@ -306,7 +307,7 @@ func (e *Engine) sweepFeeds(ctx context.Context) error {
 		}
 		for accountID, since := range waiters {
 			if since.After(before) {
-				continue // somebody is woken for it
+				continue // a replica has just been woken for it
 			}
 			if oldest.IsZero() || since.Before(oldest) {
 				oldest = since
@@ -328,8 +329,8 @@ func (e *Engine) sweepFeeds(ctx context.Context) error {
 // pagesBeyond is how many pages a sweep reads after a lane's first one.
 const pagesBeyond = 4
 
-// sweepLane takes what is due in a lane: its oldest, and some pages behind them, each
-// time further on. This keeps one webhook's backlog from hiding the others.
+// sweepLane takes the due deliveries of a lane: the oldest, and some pages after them,
+// further on in each sweep. This keeps one webhook's backlog from hiding the others.
 func (e *Engine) sweepLane(ctx context.Context, i int) (oldest time.Time, err error) {
 	var front webhook.DeliveryPlace
 	first, behind, err := e.store.Due(ctx, i, front)
@@ -349,9 +350,9 @@ func (e *Engine) sweepLane(ctx context.Context, i int) (oldest time.Time, err er
 	return oldest, err
 }
 
-// take hands what a sweep found to its lanes. What a lane has no room for is
-// deferred, so that it is not in the way of others at the next sweep; the lane comes
-// back for it. What was deferred before is put off for longer.
+// take hands the deliveries that a sweep found to their lanes. Those beyond a lane's
+// size are deferred, so that they are not in the way at the next sweep; the lane comes
+// back for them. Those that were deferred before are put off for longer.
 func (e *Engine) take(ctx context.Context, due []*webhook.Delivery) {
 	var tooMany []*webhook.Delivery
 	count := map[string]int{}

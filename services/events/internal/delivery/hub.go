@@ -17,8 +17,8 @@ import (
 // hold requests for them.
 const settledChannel = "linkreel:events:settled"
 
-// hub carries hints between replicas. Every hint may be lost: whoever waits for
-// one also looks by itself from time to time.
+// hub carries hints between replicas. Any hint may be lost, so its receivers also poll
+// from time to time.
 type hub struct {
 	redis redis.UniversalClient
 	turns *dedup.Seen // of hints that all replicas receive
@@ -28,16 +28,16 @@ type hub struct {
 }
 
 func newHub(rdb redis.UniversalClient) *hub {
-	// By the system's clock, as Redis counts.
+	// Redis counts by the system's clock.
 	return &hub{redis: rdb, turns: dedup.New(rdb, time.Now), waiters: map[string]map[chan struct{}]struct{}{}}
 }
 
 // listen calls woken for each account that has new events, until ctx ends.
 func (h *hub) listen(ctx context.Context, woken func(accountID string)) {
 	for ctx.Err() == nil {
-		// The client connects again by itself and gives up at nothing.
+		// The client reconnects by itself and never gives up.
 		sub := h.redis.Subscribe(ctx, outbox.Channel, settledChannel)
-		stop := context.AfterFunc(ctx, func() { _ = sub.Close() }) // which ends the messages
+		stop := context.AfterFunc(ctx, func() { _ = sub.Close() }) // which ends the loop below
 		for m := range sub.Channel(redis.WithChannelSize(10_000)) {
 			if m.Channel == settledChannel {
 				h.grown(m.Payload)
@@ -51,7 +51,8 @@ func (h *hub) listen(ctx context.Context, woken func(accountID string)) {
 	}
 }
 
-// news is closed when the account's feed grows.
+// news returns a channel that is closed when the account's feed grows, and a function
+// to stop waiting.
 func (h *hub) news(accountID string) (<-chan struct{}, func()) {
 	c := make(chan struct{})
 	h.mu.Lock()

@@ -14,21 +14,21 @@ import (
 const (
 	// laneSize is how many deliveries a lane holds in memory, running ones included.
 	laneSize = 32
-	// refill is at how few waiting ones a lane looks for more.
+	// refill is how few waiting deliveries make a lane look for more.
 	refill = 8
 	// abreast is how many attempts a lane runs at once while its receiver answers.
 	abreast = 4
-	// maxGood and maxBad bound the attempts of a replica, in lanes whose last attempt
-	// went well (or that have made none) and in those that fail.
+	// maxGood and maxBad bound the attempts of a replica: in lanes whose last attempt went well
+	// (or that have made none), and in failing ones.
 	maxGood = 1_000
 	maxBad  = 500
-	// accounts is the part of a pool that no account exceeds: a twentieth.
+	// accounts limits one account to a twentieth of a pool.
 	accounts = 20
-	// silence is for how long what a suspended account's webhook would be sent is
-	// put off at a time. It does not have to end with that: lifting the suspension has
-	// it sent, by any replica ([Engine.Resume]).
+	// silence is how long deliveries of a suspended account are put off at a time. They need
+	// not wait that long: when the suspension is lifted, any replica sends them
+	// ([Engine.Resume]).
 	silence = 6 * time.Hour
-	// again is when a lane asks again whose deliveries could not be read.
+	// again is the pause before a lane retries a failed read of its deliveries.
 	again = 5 * time.Second
 )
 
@@ -38,7 +38,7 @@ type lane struct {
 	account string
 
 	queue    []job
-	reserved int // promised by reserve to deliveries that are being committed
+	reserved int // room promised to deliveries that are being committed
 	running  int
 	failing  bool // the last attempt failed
 	more     bool // Firestore may have more
@@ -68,13 +68,13 @@ func (e *Engine) lane(accountID, webhookID string) *lane {
 	return l
 }
 
-// reserve promises room for a delivery that is about to be stored. A lane that
-// has none is told that there is more before it is stored, so that it looks.
+// reserve promises room for a delivery that is about to be stored. If the lane has no
+// room, its more is set before the delivery is stored, so that it looks.
 func (e *Engine) reserve(webhookID string) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	l := e.lane("", webhookID)
-	// What waits in Firestore already is older and goes first.
+	// Deliveries that already wait in Firestore are older and go first.
 	if l.failing && l.held() >= refill || l.held() >= laneSize || l.more || l.loading {
 		l.more = true
 		return false
@@ -83,7 +83,7 @@ func (e *Engine) reserve(webhookID string) bool {
 	return true
 }
 
-// unreserve takes promises back whose commit failed.
+// unreserve takes back promises after their commit failed.
 func (e *Engine) unreserve(list []*webhook.Delivery) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -103,7 +103,7 @@ func (e *Engine) accept(d *webhook.Delivery) {
 	if d.Deferred {
 		l.more = true // again: the lane may have looked before the commit
 		if e.stopped {
-			e.late = append(e.late, d) // it will not look
+			e.late = append(e.late, d) // the lane will not look any more
 		}
 	} else {
 		l.reserved = max(0, l.reserved-1)
@@ -112,7 +112,7 @@ func (e *Engine) accept(d *webhook.Delivery) {
 	e.pump(l)
 }
 
-// Send looks after a webhook's due deliveries.
+// Send makes a webhook's lane look for due deliveries.
 func (e *Engine) Send(accountID, webhookID string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -121,13 +121,13 @@ func (e *Engine) Send(accountID, webhookID string) {
 	e.pump(l)
 }
 
-// pump starts what the lane may start; the caller holds the mutex.
+// pump starts the attempts that the lane may start; the caller holds the mutex.
 func (e *Engine) pump(l *lane) {
 	if e.stopped {
 		return
 	}
 	for len(l.queue) > 0 && l.running < l.limit() {
-		// Lanes that fail have slots of their own: a call that hangs holds one for 15 s.
+		// Failing lanes have slots of their own: a call that hangs holds one for 15 s.
 		p := e.good
 		if l.failing {
 			p = e.bad
@@ -145,14 +145,14 @@ func (e *Engine) pump(l *lane) {
 		e.busy.Add(1)
 		go e.run(l, p, j)
 	}
-	// A failing lane makes one attempt at a time, so it takes nothing more in hand while something
-	// waits.
+	// A failing lane makes one attempt at a time, so it loads no more while deliveries wait in
+	// memory.
 	if l.more && !l.loading && len(l.queue) <= refill && !(l.failing && len(l.queue) > 0) {
 		l.more, l.loading = false, true
 		e.busy.Add(1)
 		go e.load(l)
 	}
-	// A failing lane is kept: its next delivery has to begin in the slots of those that fail.
+	// A failing lane is kept, so that its next delivery begins in the slots for failing ones.
 	if l.held() == 0 && !l.more && !l.loading && !l.queued && l.timer == nil && !l.failing {
 		delete(e.lanes, l.webhook)
 	}
@@ -196,8 +196,8 @@ func (e *Engine) load(l *lane) {
 	}
 	l.more = l.more || more || err != nil
 	if err != nil {
-		// Not at once, which would be a loop while Firestore is away; and not never, since what is
-		// deferred is due by itself only much later.
+		// Not at once, which would loop while Firestore is down; and not never, since deferred
+		// deliveries become due by themselves only much later.
 		e.wake(l, e.opt.Now().Add(again))
 		return
 	}
@@ -208,7 +208,7 @@ func (e *Engine) load(l *lane) {
 func (e *Engine) claim(accountID, webhookID string, n int) (taken []*webhook.Delivery, more bool, err error) {
 	ctx, now := e.ctx, e.opt.Now()
 	_, silent, err := e.store.Receiver(ctx, accountID, webhookID)
-	if err != nil && !gone(err) { // what is gone is claimed and dropped
+	if err != nil && !gone(err) { // deliveries of a deleted webhook are claimed and dropped
 		return nil, false, err
 	}
 	if silent {
@@ -219,17 +219,17 @@ func (e *Engine) claim(accountID, webhookID string, n int) (taken []*webhook.Del
 		return nil, full || e.resumed(accountID, webhookID), err
 	}
 	found, more, err := e.waiting(ctx, webhookID, n)
-	// Another replica may claim the same ones. Each is saved over the version that was
-	// read, so one of the two has it.
+	// Another replica may claim the same deliveries. Each is saved over the version that was
+	// read, so only one of the two gets it.
 	taken, failed := e.saveAll(ctx, found, func(d *webhook.Delivery) { d.Claim(now) })
 	if err = cmp.Or(err, failed); err != nil && len(taken) > 0 {
-		more, err = true, nil // what could not be claimed is asked for again
+		more, err = true, nil // the lane asks again for those it could not claim
 	}
 	return taken, more, err
 }
 
-// waiting lists up to n of a webhook's deliveries: what is due first, so that retries do
-// not pile up behind what is new, then what was deferred.
+// waiting lists up to n of a webhook's deliveries: due ones first, so that retries do
+// not pile up behind new ones, then deferred ones.
 func (e *Engine) waiting(ctx context.Context, webhookID string, n int) (list []*webhook.Delivery, full bool, err error) {
 	due, full, err := e.store.DueOf(ctx, webhookID, n)
 	if full || err != nil {
@@ -247,8 +247,8 @@ func (e *Engine) waiting(ctx context.Context, webhookID string, n int) (list []*
 	return due, full, err
 }
 
-// Resume sends what has waited while the account was suspended, and reports whether
-// there was anything.
+// Resume sends the deliveries that waited while the account was suspended, and reports
+// whether there were any.
 func (e *Engine) Resume(ctx context.Context, accountID string) (waited bool, err error) {
 	hooks, err := e.store.Webhooks(ctx, accountID)
 	for _, w := range hooks {
@@ -264,18 +264,18 @@ func (e *Engine) Resume(ctx context.Context, accountID string) (waited bool, err
 	return waited, err
 }
 
-// resumed reports whether an account that was suspended a moment ago may be sent
-// things again. Whoever has put something off asks: whoever lifted the suspension
-// may have looked for it just before.
+// resumed reports whether a suspended account may be sent messages again. Check it
+// after putting deliveries off: the suspension may have been lifted, and Resume may
+// have looked for them, just before.
 func (e *Engine) resumed(accountID, webhookID string) bool {
 	_, silent, err := e.store.Receiver(e.ctx, accountID, webhookID)
 	return err == nil && !silent
 }
 
-// at looks after a lane at a time when one of its deliveries is due. A sweep would
-// find it too, some seconds later.
+// at makes a lane look when one of its deliveries is due. A sweep would find it too,
+// but some seconds later.
 func (e *Engine) at(l *lane, due time.Time) {
-	// The sweep finds it. A timer would keep the lane in memory for hours.
+	// Leave it to the sweep. A timer would keep the lane in memory for hours.
 	if due.Sub(e.opt.Now()) > 10*time.Minute {
 		return
 	}
@@ -289,8 +289,8 @@ func (e *Engine) wake(l *lane, due time.Time) {
 	if e.stopped {
 		return
 	}
-	// One timer a lane, for the earliest: a timer for each delivery would have no
-	// bound, and the sweep finds the others.
+	// One timer per lane, for the earliest delivery. Timers for every delivery would be
+	// unbounded, and the sweep finds the others.
 	if l.timer != nil {
 		if !due.Before(l.timerAt) {
 			return
@@ -307,7 +307,7 @@ func (e *Engine) wake(l *lane, due time.Time) {
 	})
 }
 
-// run makes an attempt and what follows from it.
+// run makes an attempt and acts on its result.
 func (e *Engine) run(l *lane, p *pool, j job) {
 	defer e.busy.Done()
 	e.mu.Lock()
@@ -316,7 +316,7 @@ func (e *Engine) run(l *lane, p *pool, j job) {
 	ok, next := e.attempt(j, before)
 	e.mu.Lock()
 	l.running--
-	// Before the slot is given back, so that the next attempt begins in the right pool.
+	// Before giving the slot back, so that the next attempt begins in the right pool.
 	switch {
 	case ok && l.failing:
 		failing.Dec()

@@ -10,7 +10,7 @@ import (
 	"github.com/linkreel/linkreel/services/events/internal/webhook"
 )
 
-// These show whether events flow.
+// These metrics show whether events flow.
 var (
 	attempts = promauto.NewCounterVec(prometheus.CounterOpts{
 		Name: "linkreel_webhooks_attempts_total",
@@ -37,7 +37,7 @@ var (
 	}, dueAge.seconds)
 )
 
-// age is how old the oldest is of those that wait. It grows even while no sweep succeeds.
+// age is the age of the oldest waiting item. It grows even while no sweep succeeds.
 type age struct{ since atomic.Int64 } // unix ms; 0: nothing waits
 
 func (a *age) of(oldest time.Time) {

@@ -2,9 +2,9 @@ package delivery
 
 import "slices"
 
-// pool is a number of slots that accounts share. No account has more than its share
-// of them, and accounts whose lanes wait take turns, so one that has many slow
-// receivers does not delay the others. The engine's mutex guards it.
+// pool is a number of slots that accounts share. No account gets more than its share,
+// and accounts with waiting lanes take turns, so an account with many slow receivers
+// does not delay the others. The engine's mutex guards it.
 type pool struct {
 	free  int
 	share int // of one account
@@ -18,7 +18,8 @@ func newPool(slots int) *pool {
 	return &pool{free: slots, share: slots / accounts, taken: map[string]int{}, waiting: map[string][]*lane{}}
 }
 
-// take takes a slot for an account, unless none is free or the account has its share.
+// take takes a slot for an account, unless none is free or the account has used its
+// share.
 func (p *pool) take(account string) bool {
 	if p.free == 0 || p.taken[account] >= p.share {
 		return false
@@ -44,8 +45,9 @@ func (p *pool) wait(l *lane) {
 	p.waiting[l.account] = append(p.waiting[l.account], l)
 }
 
-// next removes the lane whose turn it is; nil when no lane may start an attempt. It
-// passes over accounts that have their share, of which there are few at any time.
+// next removes and returns the lane whose turn it is, or nil if no lane may start an
+// attempt. It skips accounts that have used their share; there are few of them at any
+// time.
 func (p *pool) next() *lane {
 	if p.free == 0 {
 		return nil

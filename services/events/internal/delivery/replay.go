@@ -11,7 +11,7 @@ import (
 	"github.com/linkreel/linkreel/services/events/internal/webhook"
 )
 
-// Replay looks after replays, soon.
+// Replay wakes the loop that works on replays.
 func (e *Engine) Replay() {
 	select {
 	case e.replaying <- struct{}{}:
@@ -19,7 +19,7 @@ func (e *Engine) Replay() {
 	}
 }
 
-// replayPace is between two rounds of replays.
+// replayPace is the pause between two rounds of replays.
 const replayPace = 200 * time.Millisecond
 
 func (e *Engine) replays(ctx context.Context) {
@@ -35,8 +35,8 @@ func (e *Engine) replays(ctx context.Context) {
 	}
 }
 
-// replayRound does a step of each replay that has waited longest, so that a long one
-// does not hold up the others. It reports whether there is more to do.
+// replayRound does one step of each of the replays that have waited longest, so that a
+// long one does not hold up the others. It reports whether there is more to do.
 func (e *Engine) replayRound(ctx context.Context) bool {
 	list, err := e.store.Replays(ctx)
 	if err != nil && ctx.Err() == nil {
@@ -47,7 +47,7 @@ func (e *Engine) replayRound(ctx context.Context) bool {
 			continue
 		}
 		if failed := e.replay(ctx, r); failed != nil && ctx.Err() == nil {
-			// The others do not wait for it.
+			// The others need not wait for it.
 			slog.WarnContext(ctx, "replay interrupted", "replay", r.ID, "error", failed)
 			err = errors.Join(err, e.store.RestReplay(ctx, r))
 		}
@@ -55,7 +55,8 @@ func (e *Engine) replayRound(ctx context.Context) bool {
 	return len(list) > 0 && err == nil && ctx.Err() == nil
 }
 
-// replay does a replay's next step, or lets it rest while its webhook has much waiting.
+// replay does a replay's next step, or lets it rest while its webhook has many
+// deliveries waiting.
 func (e *Engine) replay(ctx context.Context, r *webhook.Replay) error {
 	w, _, err := e.store.Receiver(ctx, r.AccountID, r.WebhookID)
 	if gone(err) {

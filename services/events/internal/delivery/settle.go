@@ -15,8 +15,8 @@ import (
 	"github.com/linkreel/linkreel/services/events/internal/webhook"
 )
 
-// settler gives places, one commit of an account at a time in this replica, and
-// at a pace that the account's document in feeds can take.
+// settler gives events their places. In this replica it makes one commit per account
+// at a time, at a pace that the account's feed document can take.
 type settler struct {
 	settle func(ctx context.Context, accountID string) (n int, more bool, err error)
 	slots  *semaphore.Weighted
@@ -28,11 +28,11 @@ type settler struct {
 // turn is an account that is being settled.
 type turn struct {
 	running bool
-	// next is closed after the round that follows the one that runs: whoever asks meanwhile
-	// shares it, since the running one may have looked before the change.
+	// next is closed after the round that follows the running one. Callers who ask meanwhile
+	// share it, since the running round may have looked before their change.
 	next chan struct{}
-	// pace is of commits. A document takes about one write a second for long, and more
-	// for a while.
+	// pace limits commits. A document takes about one write a second for long, and more for a
+	// while.
 	pace *rate.Limiter
 }
 
@@ -42,8 +42,8 @@ func newSettler(settle func(context.Context, string) (int, bool, error)) *settle
 	return &settler{settle: settle, slots: semaphore.NewWeighted(16), accounts: map[string]*turn{}}
 }
 
-// ask makes sure that a round of the account begins after this call, and gives
-// its end. The work continues when the caller has left.
+// ask makes sure that a round of the account begins after this call, and returns a
+// channel that closes at its end. The work continues if the caller leaves.
 func (s *settler) ask(ctx context.Context, accountID string) <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -63,10 +63,10 @@ func (s *settler) ask(ctx context.Context, accountID string) <-chan struct{} {
 	return ended
 }
 
-// run does rounds until nobody asks for another one.
+// run does rounds until nobody asks for another.
 func (s *settler) run(ctx context.Context, accountID string, t *turn) {
 	for {
-		// Before the round is taken, so that whoever asks during the pause shares it.
+		// Before the round is taken, so that callers who ask during the pause share it.
 		outage.Pause(ctx, s.wait(t))
 		s.mu.Lock()
 		ended := t.next
@@ -83,9 +83,9 @@ func (s *settler) run(ctx context.Context, accountID string, t *turn) {
 	}
 }
 
-// round works until nothing waits, and counts the commits it made. A backlog is
-// worked off at full speed: it ends. Accounts take turns at the slots, a commit each,
-// so an account with one event does not wait for the end of others' backlogs.
+// round works until nothing waits, and returns the number of commits it made. It works
+// off a backlog at full speed, since a backlog ends. Accounts take turns at the slots,
+// one commit each, so an account with one event does not wait for others' backlogs.
 func (s *settler) round(ctx context.Context, accountID string) (commits int) {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
@@ -101,7 +101,8 @@ func (s *settler) round(ctx context.Context, accountID string) (commits int) {
 		if n > 0 {
 			commits++
 		}
-		// A backlog costs all tokens and no more, or the account would pause for as long as it took.
+		// A backlog costs at most all tokens. Otherwise the account would pause for as long as
+		// the backlog took.
 		if err != nil || !more {
 			return min(commits, burst)
 		}
@@ -117,7 +118,7 @@ func (s *settler) wait(t *turn) time.Duration {
 	return time.Duration(max(0, -t.pace.Tokens()) * float64(time.Second))
 }
 
-// forget drops accounts that have rested: their tokens are all back.
+// forget drops idle accounts whose tokens are all back.
 func (s *settler) forget() {
 	if len(s.accounts) < 10_000 {
 		return
@@ -129,8 +130,8 @@ func (s *settler) forget() {
 	}
 }
 
-// settle does one commit's worth. n is how many events got their places. Once the
-// engine stops it does nothing: nobody here would look after the deliveries.
+// settle makes one commit. n is how many events got their places. Once the engine
+// stops it does nothing, since this replica could not send the deliveries.
 func (e *Engine) settle(ctx context.Context, accountID string) (n int, more bool, err error) {
 	e.mu.Lock()
 	stopped := e.stopped
@@ -153,17 +154,17 @@ func (e *Engine) settle(ctx context.Context, accountID string) (n int, more bool
 	return n, more, err
 }
 
-// place gives what waits in an account its places, in the order in which it was
-// committed, and makes the deliveries. feed.ErrMoved asks for another try.
+// place gives an account's waiting events their places, in the order of their commits,
+// and creates the deliveries. feed.ErrMoved asks for another try.
 //
-// The order of commits is the order of places for each object: whoever changed
-// an object later had read what the earlier change left, so the earlier event had
-// committed, and a read of what waits, which sees all that had committed when it
-// began, cannot see the later one without the earlier one.
+// For each object, the order of places is the order of commits. The later change of an
+// object had read the result of the earlier one, so the earlier event had committed. A
+// read of waiting events sees all that had committed when it began, so it cannot see
+// the later event without the earlier one.
 func (e *Engine) place(ctx context.Context, accountID string) (n int, more bool, err error) {
-	// The feed is read before what waits: if it is still the same at the commit, nobody
-	// has given a place to any of it. Reading what waits inside the transaction would
-	// make every change of the account abort it.
+	// Read the feed before the waiting events: if it is unchanged at the commit, none of them
+	// has been given a place. Reading them inside the transaction would make every change of
+	// the account abort it.
 	before, err := e.store.Feed(ctx, accountID)
 	if err != nil {
 		return 0, false, err
@@ -192,7 +193,8 @@ func (e *Engine) place(ctx context.Context, accountID string) (n int, more bool,
 	return len(p.Placed), more || len(p.Placed) < len(waiting), nil
 }
 
-// deliveries makes those of events. Each webhook is asked for room for each of them.
+// deliveries creates the deliveries of newly placed events, and asks each webhook's
+// lane for room.
 func (e *Engine) deliveries(p *feed.Placing) (list []*webhook.Delivery) {
 	now := e.opt.Now()
 	for _, ev := range p.Placed {
@@ -212,8 +214,8 @@ func (e *Engine) deliveries(p *feed.Placing) (list []*webhook.Delivery) {
 	return list
 }
 
-// takeOver gives documents to the first tries of a replica that is gone, so that they
-// are tried again.
+// takeOver creates documents for the first tries of a replica that has died, so that
+// they are retried.
 func (e *Engine) takeOver(ctx context.Context, lapsed []feed.Sending) {
 	for _, s := range lapsed {
 		var list []*webhook.Delivery

@@ -1,10 +1,10 @@
-// Package feed knows what an account's feed of events is: an ordered log with a
-// number for each event, read newest first as a history, or oldest first from a
-// place as news.
+// Package feed models an account's feed of events: an ordered log that gives each
+// event a number, its place. It is read newest first as a history, or oldest first
+// from a place for news.
 //
-// A number is given after the change has committed, together with all numbers
-// below it. Reading what comes after a number therefore skips nothing, whatever
-// the order in which changes became visible.
+// An event gets its number after its change has committed, together with all lower
+// numbers. So reading the events after a number skips none, whatever the order in
+// which changes became visible.
 package feed
 
 import (
@@ -32,22 +32,22 @@ type Event struct {
 	Seq       int64
 }
 
-// All is a subscriber's wish for every type, those of later versions included.
+// All subscribes to every type, including those of later versions.
 const All = "*"
 
-// Subscriber is what a webhook wants from its account's feed.
+// Subscriber is a webhook's subscription to its account's feed.
 type Subscriber struct {
 	Events  []string // names of types, or All
 	Enabled bool
 }
 
-// Wants reports whether it is sent events of type t.
+// Wants reports whether the subscriber is sent events of type t.
 func (s Subscriber) Wants(t events.Type) bool {
 	return s.Enabled && (slices.Contains(s.Events, All) || slices.Contains(s.Events, string(t)))
 }
 
-// Feed is the one document that every account with events has: what places are given
-// by. Older events are in pages, and a page never changes.
+// Feed is the one document that every account with events has, and the basis for
+// giving places. Older events are in pages, and a page never changes.
 type Feed struct {
 	AccountID string
 	// Head is the highest place. Recent are the newest events, those that are in no page
@@ -55,13 +55,13 @@ type Feed struct {
 	Head   int64
 	Recent []*Event
 	// Sending are events that have a place and are at their first tries. Each stays in the
-	// outbox until all its outcomes are on record, so that a replica that dies loses none.
+	// outbox until all its outcomes are stored, so that a replica that dies loses none.
 	Sending []Sending
-	// Subscribers are all webhooks of the account by id, so that whoever gives places
-	// knows who wants what.
+	// Subscribers are all webhooks of the account by id, so that placing an event can tell
+	// which webhooks want it.
 	Subscribers map[string]Subscriber
-	// Version names the stored state; zero when nothing is stored yet. ReadAt is when it
-	// was read, by the database's clock: a replica whose clock is wrong deletes nothing.
+	// Version names the stored state; zero when nothing is stored yet. ReadAt is when it was
+	// read, by the database's clock, so that a replica with a wrong clock deletes nothing.
 	Version, ReadAt time.Time
 }
 
@@ -71,17 +71,17 @@ type Sending struct {
 	At       time.Time // the event's
 	Since    time.Time
 	Webhooks []string
-	// Event is set in what [Feed.Apart] gives.
+	// Event is set only in results of [Feed.Apart].
 	Event *Event
 }
 
-// MaxSending bounds how many events of an account are at their first tries: each placing
-// reads and writes all of them anew.
+// MaxSending bounds how many events of an account are at their first tries: each
+// placing reads and rewrites all of them.
 const MaxSending = 100
 
-// Apart tells what has no place yet from what is at its first tries. lapsed are those of
-// the latter that have been so since before: the replica that had them is gone. more says
-// that others may wait behind these.
+// Apart separates events without a place (fresh) from those at their first tries.
+// lapsed are those of the latter that began before the given time: their replica has
+// died. more says that other events may wait behind these.
 func (f *Feed) Apart(waiting []*Event, more bool, before time.Time) (fresh []*Event, lapsed []Sending) {
 	there := map[string]*Event{}
 	var last time.Time
@@ -98,8 +98,8 @@ func (f *Feed) Apart(waiting []*Event, more bool, before time.Time) (fresh []*Ev
 		if e != nil && s.Since.Before(before) {
 			lapsed = append(lapsed, Sending{s.EventID, s.At, s.Since, s.Webhooks, e})
 		}
-		// One that is forgotten too early would get a second place. So it is kept unless it has surely
-		// left the outbox: times rise in what was read.
+		// An event that is forgotten too early would get a second place. So keep it unless it
+		// has surely left the outbox: waiting is in the order of times.
 		if e != nil || more && s.At.After(last) {
 			sending = append(sending, s)
 		}
@@ -108,24 +108,25 @@ func (f *Feed) Apart(waiting []*Event, more bool, before time.Time) (fresh []*Ev
 	return slices.DeleteFunc(waiting, func(e *Event) bool { return there[e.ID] == nil }), lapsed
 }
 
-// Placing is one commit that gives events their places: each event leaves the outbox
-// for the feed. It holds only over the very feed that it was made from.
+// Placing is one commit that gives events their places and moves them from the outbox
+// to the feed. It is valid only for the exact feed that it was made from.
 type Placing struct {
 	Before, After *Feed
 	Placed        []*Event
 	Pages         [][]*Event // that are full, oldest first
 }
 
-// What one commit takes. Firestore has no limit on the number of writes, but one of
-// 10 MiB, and what a transaction touches makes it slow. What is deleted counts too.
+// Limits of one commit. Firestore does not limit the number of writes, but it limits
+// their size to 10 MiB, deletions included. A transaction also gets slower with
+// everything it touches.
 const (
 	MaxPlaced = 200
 	maxWrites = 450
 	maxBytes  = 4 << 20
 )
 
-// Every placing writes the recent events anew, so they are few: more of them become a
-// page. A page is a document, which may have 1 MiB.
+// Every placing rewrites the recent events, so they are few; when there are more, they
+// become a page. A page is a document, which may have 1 MiB.
 const (
 	maxRecent      = 50
 	maxRecentBytes = 64 << 10
@@ -133,14 +134,14 @@ const (
 	pageBytes      = 512 << 10
 )
 
-// Place gives what waits the next places, in this order: to as many as one commit takes
-// with their deliveries. It drops what has expired, so it may have something to write
-// though nothing waits; nil when there is nothing.
+// Place gives waiting events the next places in their order, as many as fit into one
+// commit with their deliveries. It also drops expired events, so it may have something
+// to write even if none waits. It returns nil if there is nothing to write.
 func (f *Feed) Place(waiting []*Event) *Placing {
 	p := &Placing{Before: f, Placed: f.fitting(waiting)}
 	after := *f
-	// Only from the front, since places must have no gaps. Times follow places except for moments,
-	// so an event in the middle is kept only moments too long.
+	// Drop only from the front, since places must have no gaps. Times follow places to within
+	// moments, so an expired event in the middle is kept only moments too long.
 	for len(after.Recent) > 0 && !after.Recent[0].Kept(f.ReadAt) {
 		after.Recent = after.Recent[1:]
 	}
@@ -152,7 +153,7 @@ func (f *Feed) Place(waiting []*Event) *Placing {
 		e.Seq = after.Head
 	}
 	after.Recent = slices.Concat(after.Recent, p.Placed)
-	// All of them, so that a page is as full as can be and is never written again.
+	// Move all of them, so that a page is as full as possible and never written again.
 	if len(after.Recent) > maxRecent || size(after.Recent) > maxRecentBytes {
 		p.Pages, after.Recent = pages(after.Recent), nil
 	}
@@ -160,7 +161,7 @@ func (f *Feed) Place(waiting []*Event) *Placing {
 	return p
 }
 
-// fitting are the first of what waits, as many as one commit takes.
+// fitting returns the first waiting events, as many as fit into one commit.
 func (f *Feed) fitting(waiting []*Event) []*Event {
 	writes, bytes := 1, 0
 	for i, e := range waiting {
@@ -174,8 +175,9 @@ func (f *Feed) fitting(waiting []*Event) []*Event {
 	return waiting
 }
 
-// Send notes that an event is at its first tries at some webhooks. It reports false when
-// none are, or too many events are: these deliveries need documents of their own.
+// Send notes that an event is at its first tries at some webhooks. It reports false if
+// there are no webhooks, or too many such events: their deliveries then need documents
+// of their own.
 func (p *Placing) Send(e *Event, webhooks []string, now time.Time) bool {
 	if len(webhooks) == 0 || len(p.After.Sending) >= MaxSending {
 		return false
@@ -184,7 +186,7 @@ func (p *Placing) Send(e *Event, webhooks []string, now time.Time) bool {
 	return true
 }
 
-// Leaving are the events that have left the outbox with this commit.
+// Leaving returns the events that leave the outbox with this commit.
 func (p *Placing) Leaving() []*Event {
 	return slices.DeleteFunc(slices.Clone(p.Placed), func(e *Event) bool {
 		return slices.ContainsFunc(p.After.Sending, func(s Sending) bool { return s.EventID == e.ID })
@@ -210,11 +212,11 @@ func size(list []*Event) (bytes int) {
 	return bytes
 }
 
-// size is about what an event takes in a document.
+// size is roughly how many bytes an event takes in a document.
 func (e *Event) size() int { return len(e.Data) + 500 }
 
-// Kept reports whether the event has not expired. The database deletes late what has,
-// and what has expired is in no answer.
+// Kept reports whether the event has not expired. The database deletes expired events
+// late, so answers must leave them out.
 func (e *Event) Kept(now time.Time) bool { return e.At.Add(events.Kept).After(now) }
 
 // Wanting lists the webhooks that are sent events of type t.
@@ -228,7 +230,7 @@ func (f *Feed) Wanting(t events.Type) (ids []string) {
 	return ids
 }
 
-// ErrMoved is for places that somebody else has given meanwhile.
+// ErrMoved means that another replica has given places in this feed meanwhile.
 var ErrMoved = errors.New("somebody else has given places in this feed")
 
 // Query asks for a page of an account's feed.
@@ -243,7 +245,7 @@ type Query struct {
 	Forward bool
 }
 
-// Takes reports whether an event belongs to the answer.
+// Takes reports whether an event belongs in the answer.
 func (q Query) Takes(e *Event, now time.Time) bool {
 	if q.Forward && e.Seq <= q.After || q.Before > 0 && e.Seq >= q.Before {
 		return false
@@ -251,15 +253,15 @@ func (q Query) Takes(e *Event, now time.Time) bool {
 	return e.Kept(now) && (q.Object == "" || e.Object == q.Object) && (len(q.Types) == 0 || slices.Contains(q.Types, e.Type))
 }
 
-// Page is an answer.
+// Page is the result of a Query.
 type Page struct {
 	Events []*Event
 	More   bool
 }
 
-// Cursor is a place in an account's feed as callers see it. Its check is bound to the
-// account, so that a wrong text or another account's cursor is noticed. It is no
-// secret: whoever made one up would read their own feed from another place.
+// Cursor is a place in an account's feed as callers see it. Its checksum includes the
+// account, so that a mistyped cursor or another account's is detected. It need not be
+// secret: callers who made one up would only read their own feed from another place.
 func Cursor(accountID string, seq int64) string {
 	var b [12]byte
 	binary.BigEndian.PutUint64(b[:], uint64(seq))
@@ -285,5 +287,5 @@ func check(accountID string, place []byte) []byte {
 	return sum[:4]
 }
 
-// ErrCursor is for a cursor that no answer gave.
+// ErrCursor means that a cursor did not come from an answer of this feed.
 var ErrCursor = apierr.New(apierr.InvalidCursor, "This cursor comes from no answer of this account's feed.")

@@ -13,7 +13,7 @@ import (
 
 // Store reads feeds.
 type Store interface {
-	// Page reads a page. It holds every event that has a place.
+	// Page reads a page. It covers every event that has a place.
 	Page(ctx context.Context, q Query) (Page, error)
 	// Head is the highest place of the account's feed; 0 for an empty one.
 	Head(ctx context.Context, accountID string) (int64, error)
@@ -22,27 +22,27 @@ type Store interface {
 	PlaceOf(ctx context.Context, accountID, eventID string) (int64, error)
 }
 
-// Settler gives places to what waits.
+// Settler gives waiting events their places.
 type Settler struct {
-	// Settle returns once everything that had committed before the call has a place,
-	// or could not be given one; then it will be later.
+	// Settle returns once every event committed before the call has a place. If that fails, the
+	// events get their places later.
 	Settle func(ctx context.Context, accountID string)
-	// News is closed when the account's feed grows after the call. forget frees it.
+	// News returns a channel that is closed when the account's feed grows after the call.
+	// forget frees it.
 	News func(accountID string) (news <-chan struct{}, forget func())
 }
 
-// Limits of held requests in one replica, so that waiting costs memory only
-// within bounds.
+// Limits of held requests in one replica, to bound their memory.
 const (
 	maxHeldOfAccount = 20
 	maxHeld          = 5_000
 )
 
-// recheck is how often a held request looks by itself, in case that no news
-// reach this replica.
+// recheck is how often a held request reads the feed without being told of news, which
+// may not reach this replica.
 const recheck = 5 * time.Second
 
-// Service answers for feeds.
+// Service reads feeds for the API.
 type Service struct {
 	store   Store
 	settler Settler
@@ -56,8 +56,8 @@ func NewService(store Store, settler Settler) *Service {
 	return &Service{store: store, settler: settler, stop: make(chan struct{}), held: turns.NewSlots(maxHeldOfAccount, maxHeld)}
 }
 
-// Place reads a cursor: one that an answer gave, the id of an event, or "", which
-// is the beginning.
+// Place reads a cursor: one from an earlier answer, the id of an event, or "" for the
+// beginning.
 func (s *Service) Place(ctx context.Context, accountID, cursor string) (int64, error) {
 	if cursor == "" {
 		return 0, nil
@@ -65,7 +65,7 @@ func (s *Service) Place(ctx context.Context, accountID, cursor string) (int64, e
 	if strings.HasPrefix(cursor, "evt_") {
 		seq, err := s.store.PlaceOf(ctx, accountID, cursor)
 		if errors.Is(err, ErrCursor) {
-			// An answer may have named it a moment ago in a webhook's delivery.
+			// The caller may know the event from a delivery made only a moment ago.
 			s.settler.Settle(ctx, accountID)
 			seq, err = s.store.PlaceOf(ctx, accountID, cursor)
 		}
@@ -74,24 +74,24 @@ func (s *Service) Place(ctx context.Context, accountID, cursor string) (int64, e
 	return ParseCursor(accountID, cursor)
 }
 
-// Head is the newest place.
+// Head returns the newest place.
 func (s *Service) Head(ctx context.Context, accountID string) (int64, error) {
 	s.settler.Settle(ctx, accountID)
 	return s.store.Head(ctx, accountID)
 }
 
-// Read reads a page. What was changed before the call is in the feed.
+// Read reads a page. It includes all changes made before the call.
 func (s *Service) Read(ctx context.Context, q Query) (Page, error) {
 	s.settler.Settle(ctx, q.AccountID)
 	return s.store.Page(ctx, q)
 }
 
-// Page reads a page of what has a place already.
+// Page reads a page of the events that already have a place.
 func (s *Service) Page(ctx context.Context, q Query) (Page, error) { return s.store.Page(ctx, q) }
 
-// Wait is Read that holds until the page has an event or wait is over. It ends
-// early with an empty page when the service stops, so that the caller asks
-// another replica.
+// Wait is like Read, but holds the request until the page has an event or wait is
+// over. When the service stops, it ends early with an empty page, so that the caller
+// asks another replica.
 func (s *Service) Wait(ctx context.Context, q Query, wait time.Duration) (Page, error) {
 	release, ok := s.held.Take(q.AccountID)
 	if !ok {
@@ -101,7 +101,7 @@ func (s *Service) Wait(ctx context.Context, q Query, wait time.Duration) (Page, 
 	defer release()
 	end := time.After(wait)
 	for {
-		// Before the look, so that what comes right after it is not missed.
+		// Subscribe before reading, so that an event right after the read is not missed.
 		news, forget := s.settler.News(q.AccountID)
 		page, err := s.Read(ctx, q)
 		if err != nil || len(page.Events) > 0 {
@@ -126,5 +126,5 @@ func (s *Service) Wait(ctx context.Context, q Query, wait time.Duration) (Page, 
 	}
 }
 
-// Stop lets go of every held request, now and later.
+// Stop ends every held request, and any later one at once.
 func (s *Service) Stop() { s.once.Do(func() { close(s.stop) }) }

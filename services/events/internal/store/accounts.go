@@ -16,8 +16,8 @@ func Standings(db *firestoredb.DB) keeper.Standings {
 	return keeper.Standings{DB: db, Collection: "eventAccounts"}
 }
 
-// setOf is all that is kept of accounts beside their feeds. Webhooks go first, so that
-// nothing can be sent any more.
+// setOf is everything stored about accounts except their feeds. Webhooks are erased
+// first, so that nothing more can be sent.
 func (s *Store) setOf(db *record.DB) *record.Set {
 	traces := func(collection string) record.Traces { return record.Traces{DB: db, Collection: collection} }
 	old := traces(pages)
@@ -36,29 +36,30 @@ func (s *Store) setOf(db *record.DB) *record.Set {
 // Indexes completes the contents of firestore.indexes.json; see [record.Set.Indexes].
 func (s *Store) Indexes(file []byte) []byte { return s.all.Indexes(file) }
 
-// erasePage is how many documents one commit removes, and ofPages how many of those are
-// pages of the feed. Events and deliveries have up to some 90 kB, pages 600 kB, and what
-// a commit deletes counts toward the 10 MiB that it may change.
+// erasePage is how many documents one commit removes, and ofPages how many if they are
+// pages of the feed. Events and deliveries take up to about 90 kB and pages 600 kB.
+// Deleted data counts toward a commit's limit of 10 MiB.
 const (
 	erasePage = 100
 	ofPages   = 10
 )
 
-// EraseSome removes up to a page of what is kept about an account, and reports whether
-// there may be more.
+// EraseSome removes up to a page of an account's records, and reports whether there
+// may be more.
 func (s *Store) EraseSome(ctx context.Context, accountID string) (more bool, err error) {
-	// First, so that nobody gives places by what it says of webhooks; they are in it for a while longer.
+	// First, so that no replica gives places by the webhooks that the feed still lists.
 	if err := s.db.DeleteAll(ctx, "erase feed", s.feedRef(accountID)); err != nil {
 		return true, err
 	}
 	if more, err = s.all.Erase(ctx, accountID, erasePage); more || err != nil {
 		return true, err
 	}
-	// And last: an event that is left would get a place, and so make the feed again.
+	// And again last: an event that was still left may have got a place, which creates the feed
+	// again.
 	return false, s.db.DeleteAll(ctx, "erase feed", s.feedRef(accountID))
 }
 
-// Remains reports whether anything is kept about an account beside its standing.
+// Remains reports whether anything is stored about an account besides its standing.
 func (s *Store) Remains(ctx context.Context, accountID string) (bool, error) {
 	if left, err := s.all.Remains(ctx, accountID); left || err != nil {
 		return true, err
@@ -66,8 +67,8 @@ func (s *Store) Remains(ctx context.Context, accountID string) (bool, error) {
 	return s.db.Exists(ctx, "look for a feed", s.feedRef(accountID))
 }
 
-// Receiver reads a webhook of an account and whether the account may be sent
-// anything, both as they were at one instant.
+// Receiver reads a webhook of an account. silent says that the account must not be
+// sent anything. Both are as of the same instant.
 func (s *Store) Receiver(ctx context.Context, accountID, id string) (w *webhook.Webhook, silent bool, err error) {
 	if !identity.ValidID(id) {
 		return nil, false, webhook.NotFound()

@@ -16,8 +16,8 @@ import (
 	"github.com/linkreel/linkreel/services/events/internal/webhook"
 )
 
-// deliveryDoc is webhookDeliveries/{id}. Lane and DueAt are there while it is
-// pending: they are what sweeps look for.
+// deliveryDoc is webhookDeliveries/{id}. Lane and DueAt are set while it is pending;
+// sweeps find it by them.
 type deliveryDoc struct {
 	AccountID string       `firestore:"accountId"`
 	WebhookID string       `firestore:"webhookId"`
@@ -80,11 +80,11 @@ var readDelivery = firestoredb.Reader(func(snap firestoredb.Snap, doc *deliveryD
 	return d
 })
 
-// unreadableFor is for how long a due record that cannot be read is put off.
+// unreadableFor is how long an unreadable due record is put off.
 const unreadableFor = time.Hour
 
-// readable are those of due deliveries that can be read. The others are put off, so
-// that they keep nothing behind them from being seen; err says that this failed.
+// readable returns those due deliveries that can be read. It puts off the others, so
+// that they do not hide the deliveries behind them; err says that this failed.
 func (s *Store) readable(ctx context.Context, snaps []firestoredb.Snap) (out []*webhook.Delivery, err error) {
 	out, broken := firestoredb.Sift(snaps, readDelivery)
 	for _, b := range broken {
@@ -99,13 +99,13 @@ func (s *Store) later() firestore.Update {
 	return firestore.Update{Path: "dueAt", Value: s.now().Add(unreadableFor)}
 }
 
-// setAside changes a record that cannot be read so that nothing finds it for now.
+// setAside changes an unreadable record so that no query finds it for now.
 func (s *Store) setAside(ctx context.Context, snap *firestore.DocumentSnapshot, updates ...firestore.Update) error {
 	err := s.db.Update(ctx, "set aside what cannot be read", snap.Ref, updates, firestore.LastUpdateTime(snap.UpdateTime))
 	return firestoredb.IgnoreMoved(err)
 }
 
-// Deliveries lists a webhook's, newest first.
+// Deliveries lists a webhook's deliveries, newest first.
 func (s *Store) Deliveries(ctx context.Context, webhookID string, before webhook.DeliveryPlace, limit int) (
 	page []*webhook.Delivery, more bool, err error,
 ) {
@@ -128,7 +128,8 @@ func (s *Store) Deliveries(ctx context.Context, webhookID string, before webhook
 		if !more || len(page) > 0 {
 			return page, more, nil
 		}
-		// None of them can be read; a page that has more behind it needs a place.
+		// None of them can be read. Read on, since a page that has more behind it needs a
+		// place.
 		q = q.StartAfter(snaps[len(snaps)-1])
 	}
 }
@@ -151,7 +152,8 @@ func (s *Store) Flying(ctx context.Context, accountID, webhookID string) (list [
 	since := map[string]time.Time{}
 	var refs []firestoredb.Ref
 	for _, e := range f.Sending {
-		// The feed forgets them with its next change. By the second Lease somebody has taken over.
+		// The feed forgets finished ones only with its next change. After two leases another
+		// replica has taken over.
 		if slices.Contains(e.Webhooks, webhookID) && s.now().Sub(e.Since) < 2*webhook.Lease {
 			since[e.EventID] = e.Since
 			refs = append(refs, s.outboxRef(e.EventID))
@@ -169,7 +171,7 @@ func (s *Store) Flying(ctx context.Context, accountID, webhookID string) (list [
 	return list, err
 }
 
-// AddDelivery stores a new delivery; one that is there already stays as it is.
+// AddDelivery stores a new delivery. It leaves an existing one unchanged.
 func (s *Store) AddDelivery(ctx context.Context, d *webhook.Delivery) error {
 	err := s.db.Create(ctx, "add delivery", s.deliveryRef(d.ID), s.fromDelivery(d))
 	if errors.Is(err, firestoredb.ErrExists) {
@@ -218,8 +220,8 @@ func (s *Store) CountDeferred(ctx context.Context, webhookID string, most int) (
 	return s.db.Count(ctx, "count deferred deliveries", s.deferredOf(webhookID).Limit(most))
 }
 
-// Save writes a delivery over the version it was read at, and reports false when
-// somebody else has changed or removed it since.
+// Save writes a delivery over the version that was read. It reports false if the
+// stored one has been changed or removed since.
 func (s *Store) Save(ctx context.Context, d *webhook.Delivery) (bool, error) {
 	var err error
 	if d.Flight == nil {
@@ -233,8 +235,9 @@ func (s *Store) Save(ctx context.Context, d *webhook.Delivery) (bool, error) {
 	return err == nil, err
 }
 
-// land makes the document of a delivery after its first try. The event must be in the
-// outbox: it is not when somebody has taken over, or the account is erased.
+// land creates the document of a delivery after its first try. The event must still be
+// in the outbox. If it is not, another replica has taken over or the account was
+// erased.
 func (s *Store) land(ctx context.Context, d *webhook.Delivery, last bool) error {
 	var committed firestore.CommitResponse
 	write := func(_ context.Context, tx *firestore.Transaction) (err error) {
@@ -259,8 +262,8 @@ func (s *Store) land(ctx context.Context, d *webhook.Delivery, last bool) error 
 	return err
 }
 
-// TakeOver makes those of an event's deliveries that are not there, and takes the event
-// out of the outbox, unless somebody else has done so.
+// TakeOver creates those of an event's deliveries that do not exist yet, and removes
+// the event from the outbox, unless another replica has done so.
 func (s *Store) TakeOver(ctx context.Context, eventID string, list []*webhook.Delivery) error {
 	return s.records.Tx(ctx, "take over first tries", func(tx *record.Tx) error {
 		refs := []firestoredb.Ref{s.outboxRef(eventID)}
@@ -281,9 +284,9 @@ func (s *Store) TakeOver(ctx context.Context, eventID string, list []*webhook.De
 	})
 }
 
-// saveOver updates a delivery that is on record.
+// saveOver updates a stored delivery.
 func (s *Store) saveOver(ctx context.Context, d *webhook.Delivery) error {
-	// Only what a try can change is sent; the payload and the rest stay as they were created.
+	// Send only what a try can change. The payload and the rest stay as they were created.
 	doc := s.fromDelivery(d)
 	// An update would store zero values, which the tags leave out of a new document. Queries find waiting
 	// deliveries by these fields, so a finished one must not have them.
@@ -320,12 +323,12 @@ func (s *Store) Drop(ctx context.Context, d *webhook.Delivery) error {
 	})
 }
 
-// dueLimit bounds a page of what is due.
+// dueLimit bounds a page of due deliveries.
 const dueLimit = 200
 
-// Due lists what is due in a lane, the oldest first, behind a
-// place unless that is zero. next is the place behind the page; zero when nothing is
-// there. Beside an error there may be some.
+// Due lists the due deliveries of a lane, oldest first, after a place unless that is
+// zero. next is the place after the page; zero when nothing follows. It may return
+// deliveries together with an error.
 func (s *Store) Due(ctx context.Context, lane int, behind webhook.DeliveryPlace) (
 	list []*webhook.Delivery, next webhook.DeliveryPlace, err error,
 ) {
@@ -340,7 +343,7 @@ func (s *Store) Due(ctx context.Context, lane int, behind webhook.DeliveryPlace)
 	}
 	if len(snaps) == dueLimit {
 		last := snaps[len(snaps)-1]
-		at, _ := last.Data()["dueAt"].(time.Time) // it was ordered by that
+		at, _ := last.Data()["dueAt"].(time.Time) // the query orders by it
 		next = webhook.DeliveryPlace{At: at, ID: last.Ref.ID}
 	}
 	list, err = s.readable(ctx, snaps)
@@ -370,7 +373,7 @@ func (s *Store) OpenReplays(ctx context.Context, webhookID string, most int) (in
 	return s.db.Count(ctx, "count replays", s.db.Collection(replays).Where("webhookId", "==", webhookID).Limit(most))
 }
 
-// AddReplay stores the wish for a replay; one that is there already stays.
+// AddReplay stores a requested replay. It leaves an existing one unchanged.
 func (s *Store) AddReplay(ctx context.Context, r *webhook.Replay) error {
 	err := s.db.Create(ctx, "add replay", s.replayRef(r.ID), fromReplay(r))
 	if errors.Is(err, firestoredb.ErrExists) {
@@ -385,7 +388,7 @@ var readReplay = firestoredb.Reader(func(snap firestoredb.Snap, d *replayDoc) *w
 	}
 })
 
-// Replays lists replays that nobody is working on.
+// Replays lists the replays that are due.
 func (s *Store) Replays(ctx context.Context) ([]*webhook.Replay, error) {
 	snaps, err := s.db.Query(ctx, "list replays",
 		s.db.Collection(replays).Where("dueAt", "<=", s.now()).OrderBy("dueAt", firestore.Asc).Limit(20))
@@ -400,10 +403,10 @@ func (s *Store) Replays(ctx context.Context) ([]*webhook.Replay, error) {
 	return out, err
 }
 
-// Advance writes what a step of a replay made: its deliveries, and the replay as it is
-// afterwards, or nothing of it when it has ended. Deliveries are named by replay and
-// event, so a step that is done twice makes them once; of two replicas at one step, one
-// changes nothing.
+// Advance writes the result of a replay's step: its deliveries, and the replay's new
+// state; it deletes a replay that has ended. Deliveries are named by replay and event,
+// so a repeated step creates them only once. If two replicas do the same step, one of
+// them changes nothing.
 func (s *Store) Advance(ctx context.Context, r, next *webhook.Replay, list []*webhook.Delivery) error {
 	return s.records.Tx(ctx, "advance replay", func(tx *record.Tx) error {
 		var d replayDoc

@@ -24,9 +24,9 @@ type feedDoc struct {
 	Recent      []eventDoc               `firestore:"recent"`
 	Sending     []sendingDoc             `firestore:"sending"`
 	Subscribers map[string]subscriberDoc `firestore:"subscribers"`
-	// TrimOn is the day on which the oldest of Recent has expired, for the sweep of
-	// accounts in which nothing happens. A day, because the index of rising values then
-	// takes one write a day of each account.
+	// TrimOn is the day on which the oldest of Recent has expired. Sweeps find inactive
+	// accounts by it. It is a day because the index of rising values then takes only one write
+	// per account and day.
 	TrimOn string `firestore:"trimOn,omitempty"`
 }
 
@@ -42,8 +42,8 @@ type subscriberDoc struct {
 	Enabled bool     `firestore:"enabled"`
 }
 
-// pageDoc is feedPages/{account}~{first place}: some events of an account, whose places
-// follow each other from First to Last.
+// pageDoc is feedPages/{account}~{first place}: some events of an account, with
+// consecutive places from First to Last.
 type pageDoc struct {
 	AccountID string     `firestore:"accountId"`
 	First     int64      `firestore:"first"`
@@ -131,14 +131,14 @@ func newPage(accountID string, list []*feed.Event) (id string, d *pageDoc) {
 }
 
 // Pages are found by their keys: the ids of their events, and the types and objects in
-// all combinations that a query may have. None looks like another.
+// all combinations that a query may have. No key can be mistaken for another kind.
 func objectAndType(object string, t events.Type) string { return object + " " + string(t) }
 
-// maxKeys is with how many values Firestore compares.
+// maxKeys is how many values a Firestore query can compare with.
 const maxKeys = 30
 
-// keysOf are the keys of which a page must have one to hold something of the answer;
-// none for every page.
+// keysOf returns the keys for a query: only a page that has one of them can hold a
+// part of the answer. No keys means every page.
 func keysOf(q feed.Query) (keys []string) {
 	byType := len(q.Types) > 0 && len(q.Types) <= maxKeys
 	switch {
@@ -173,14 +173,15 @@ func (s *Store) Feed(ctx context.Context, accountID string) (*feed.Feed, error) 
 	return f, err
 }
 
-// Place puts events into the feed, and adds their deliveries, unless the feed has changed
-// since it was read: then feed.ErrMoved. Subscribers count too: a webhook that was made
-// before one of these events must have its delivery. What is not at its first tries
-// leaves the outbox. The deliveries may be saved afterwards without reading them first.
+// Place puts events into the feed and adds their deliveries. If the feed has changed
+// since it was read, it returns feed.ErrMoved. Subscribers count too: a webhook
+// created before one of these events must get its delivery. Events that are not at
+// their first tries leave the outbox. The deliveries can be saved afterwards without
+// reading them first.
 func (s *Store) Place(ctx context.Context, p *feed.Placing, list []*webhook.Delivery) error {
 	var committed firestore.CommitResponse
-	// Conditions in place of reads: one call to the database, and no transaction that
-	// changes of the account could abort.
+	// Preconditions instead of reads: they take one call to the database, and no change of the
+	// account can abort them.
 	write := func(_ context.Context, tx *firestore.Transaction) error {
 		if err := s.putFeed(tx, p.After); err != nil {
 			return err
@@ -251,7 +252,7 @@ func (s *Store) Waiting(ctx context.Context, accountID string, sending int) (lis
 		order     int64
 	}
 	var found []dated
-	// Again for as long as some were set aside, since others come up in their place.
+	// Repeat while events are set aside, since others then come up in their place.
 	for again := true; again; {
 		snaps, err := s.db.Query(ctx, "list waiting events", s.db.Collection(outbox.Collection).
 			Where("waiting", "==", accountID).OrderBy("at", firestore.Asc).Limit(limit))
@@ -271,7 +272,8 @@ func (s *Store) Waiting(ctx context.Context, accountID string, sending int) (lis
 			found = append(found, dated{waitingEvent(snap.Ref.ID, &d), snap.CreateTime, d.Order})
 		}
 		if more = len(snaps) == limit; more && !again {
-			// The last millisecond may have been cut in two, and its first changes be in the other part.
+			// The limit may have split the last millisecond, and its first changes may be among
+			// the unread ones.
 			last := found[len(found)-1].event.At
 			if whole := slices.IndexFunc(found, func(d dated) bool { return d.event.At.Equal(last) }); whole > sending {
 				found = found[:whole]
@@ -280,9 +282,8 @@ func (s *Store) Waiting(ctx context.Context, accountID string, sending int) (lis
 			}
 		}
 	}
-	// Not by "at", which the database sets to the millisecond: two changes of one record
-	// could swap. The time of the commit is exact, and order tells apart what one commit
-	// wrote.
+	// Do not sort by "at", which the database truncates to the millisecond: two changes of one
+	// record could swap. The commit time is exact, and order sorts the events of one commit.
 	slices.SortStableFunc(found, func(a, b dated) int {
 		return cmp.Or(a.committed.Compare(b.committed), cmp.Compare(a.order, b.order))
 	})
@@ -293,8 +294,7 @@ func (s *Store) Waiting(ctx context.Context, accountID string, sending int) (lis
 	return list, more, nil
 }
 
-// withoutPlace sets aside an event that cannot be read. The document stays until it
-// expires.
+// withoutPlace sets aside an unreadable event. The document stays until it expires.
 func (s *Store) withoutPlace(ctx context.Context, snap *firestore.DocumentSnapshot, why error) error {
 	slog.ErrorContext(ctx, "an event cannot be read; it gets no place in the feed", "event", snap.Ref.ID, "error", why)
 	return s.setAside(ctx, snap, firestore.Update{Path: "waiting", Value: firestore.Delete})
@@ -303,16 +303,17 @@ func (s *Store) withoutPlace(ctx context.Context, snap *firestore.DocumentSnapsh
 // sweepPage is how many documents a page of a sweep reads.
 const sweepPage = 100
 
-// Waiters lists accounts behind the account after that have events without a place, each
-// with the time of its oldest. next is where to continue; "" at the end. An account is
-// passed over with the page that it fills, so a backlog of one hides no other.
+// Waiters lists accounts after the given one that have events without a place, each
+// with the time of its oldest. next is where to continue; "" at the end. If one
+// account fills a page, the next page starts after that account, so its backlog does
+// not hide others.
 func (s *Store) Waiters(ctx context.Context, after string) (oldest map[string]time.Time, next string, err error) {
 	snaps, err := s.db.Query(ctx, "list accounts with waiting events", s.db.Collection(outbox.Collection).
 		Where("waiting", ">", after).OrderBy("waiting", firestore.Asc).OrderBy("at", firestore.Asc).
 		Limit(sweepPage).Select("waiting", "at"))
 	oldest = map[string]time.Time{}
 	for _, snap := range snaps {
-		account, _ := snap.Data()["waiting"].(string) // it was compared with a text
+		account, _ := snap.Data()["waiting"].(string) // the query compares it with a string
 		if _, seen := oldest[account]; !seen {
 			oldest[account], _ = snap.Data()["at"].(time.Time)
 		}
@@ -323,7 +324,7 @@ func (s *Store) Waiters(ctx context.Context, after string) (oldest map[string]ti
 	return oldest, next, err
 }
 
-// Expired lists accounts whose recent events have expired in part.
+// Expired lists accounts that have expired events among their recent ones.
 func (s *Store) Expired(ctx context.Context) (accounts []string, err error) {
 	return s.db.IDs(ctx, "list feeds to trim", s.db.Collection(feeds).
 		Where("trimOn", ">", "").Where("trimOn", "<=", day(s.now())).OrderBy("trimOn", firestore.Asc).Limit(sweepPage))
@@ -349,8 +350,8 @@ func (s *Store) PlaceOf(ctx context.Context, accountID, eventID string) (int64, 
 	return place, err
 }
 
-// PlaceAt is the place before the first event of the account that was made at t
-// or later; found is false when there is none.
+// PlaceAt returns the place before the account's first event at t or later; found is
+// false when there is none.
 func (s *Store) PlaceAt(ctx context.Context, accountID string, t time.Time) (place int64, found bool, err error) {
 	is := func(e *feed.Event) bool { return !e.At.Before(t) }
 	place, found, err = s.first(ctx, accountID, is, s.pagesOf(accountID).
@@ -358,12 +359,12 @@ func (s *Store) PlaceAt(ctx context.Context, accountID string, t time.Time) (pla
 	return place - 1, found, err
 }
 
-// first is the place of the first event that is sought, of those in the first page that
-// a query finds and then of the recent ones.
+// first returns the place of the first event for which is holds. It looks in the first
+// page that q finds, and then in the recent events.
 func (s *Store) first(
 	ctx context.Context, accountID string, is func(*feed.Event) bool, q firestore.Query,
 ) (place int64, found bool, err error) {
-	// The feed is read first: what leaves it meanwhile is in a page then.
+	// Read the feed first: an event that leaves it meanwhile is then in a page.
 	f, err := s.Feed(ctx, accountID)
 	if err != nil {
 		return 0, false, err
@@ -384,11 +385,11 @@ func (s *Store) pagesOf(accountID string) firestore.Query {
 	return s.db.Collection(pages).Where("accountId", "==", accountID)
 }
 
-// Page reads a page of a feed. The database deletes late what has expired, and
-// what has expired is in no answer.
+// Page reads a page of a feed. The database deletes expired events late, so this
+// leaves them out.
 func (s *Store) Page(ctx context.Context, q feed.Query) (feed.Page, error) {
-	// Read before the pages: what leaves it meanwhile is in a page then, and what is in
-	// both is taken once.
+	// Read the feed before the pages: an event that leaves it meanwhile is then in a page. An
+	// event found in both is taken once.
 	f, err := s.Feed(ctx, q.AccountID)
 	if err != nil {
 		return feed.Page{}, err
@@ -422,8 +423,8 @@ func (s *Store) Page(ctx context.Context, q feed.Query) (feed.Page, error) {
 // pagesAtATime is how many pages one query of a reader reads.
 const pagesAtATime = 4
 
-// pages gives the events of pages that may belong to an answer, in its order, until take
-// has enough.
+// pages passes the events of pages that may match q to take, in the order of the
+// answer, until take has enough.
 func (s *Store) pages(ctx context.Context, q feed.Query, take func(*feed.Event) bool) error {
 	find := s.pagesOf(q.AccountID)
 	if keys := keysOf(q); len(keys) > 0 {
@@ -431,8 +432,8 @@ func (s *Store) pages(ctx context.Context, q feed.Query, take func(*feed.Event) 
 	}
 	after, before := q.After, q.Before
 	for more := true; more; {
-		// By the last place forwards and by the first one backwards: the page that holds the
-		// caller's place is then the first that is found, and needs no query of its own.
+		// Order by the last place forwards, and by the first one backwards: the first page
+		// found is then the one with the caller's place, which needs no query of its own.
 		next := find.OrderBy("first", firestore.Desc)
 		switch {
 		case q.Forward:
@@ -458,7 +459,7 @@ func (s *Store) pages(ctx context.Context, q feed.Query, take func(*feed.Event) 
 				if !q.Forward {
 					return nil
 				}
-				// Days of expired pages may lie in front of those that count.
+				// Days of expired pages may come before the valid ones. Skip them.
 				place, found, err := s.PlaceAt(ctx, q.AccountID, s.now().Add(-events.Kept))
 				if err != nil || !found {
 					return err

@@ -1,4 +1,5 @@
-// Package store keeps feeds, webhooks and deliveries in Firestore, and decides nothing:
+// Package store keeps feeds, webhooks and deliveries in Firestore and makes no
+// decisions:
 //
 //	events/{evt_…}            written by every service (libs/events/outbox); they wait for their place
 //	                          and for the outcome of their first tries
@@ -9,9 +10,9 @@
 //	webhookReplays/{whr_…}    time ranges that are to be sent again
 //	eventAccounts/{account}   accounts that are suspended or being erased
 //
-// The commit that gives an event its place also makes its deliveries, or names the
-// webhooks that are tried at once and leaves the event in the outbox. So an event with a
-// place is on its way to everybody who subscribed, whatever dies next.
+// The commit that gives an event its place also creates its deliveries, or names the
+// webhooks that are tried at once and leaves the event in the outbox. So an event with
+// a place is on its way to every subscriber, whichever process dies next.
 package store
 
 import (
@@ -46,8 +47,8 @@ type Store struct {
 
 var _ webhook.Store = (*Store)(nil)
 
-// New makes a store. shown is a webhook as the API shows it, for events. lanes is into
-// how many the index of due deliveries is split.
+// New makes a store. shown renders a webhook for events, as the API shows it. lanes is
+// how many parts the index of due deliveries has.
 func New(
 	db *firestoredb.DB, keys *seal.Keys, outbox *outbox.Outbox, now func() time.Time, shown func(*webhook.Webhook) any, lanes int,
 ) *Store {

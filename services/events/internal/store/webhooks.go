@@ -61,7 +61,8 @@ func (s *Store) fromWebhook(w *webhook.Webhook) *webhookDoc {
 	return d
 }
 
-// sealed is a secret as it is kept: by the first key, unless it does not open.
+// sealed is a secret as it is stored: sealed by the first key, or unchanged if no key
+// opens it.
 func (s *Store) sealed(id string, secret webhook.Secret) []byte {
 	if secret.Text != "" {
 		return s.seal.Seal(id, []byte(secret.Text))
@@ -72,7 +73,7 @@ func (s *Store) sealed(id string, secret webhook.Secret) []byte {
 	return secret.Sealed
 }
 
-// open reads a secret's text.
+// open returns a secret's text.
 func (s *Store) open(id string, secret webhook.Secret) (string, error) {
 	text, err := s.seal.Open(id, secret.Sealed)
 	if err != nil {
@@ -81,8 +82,8 @@ func (s *Store) open(id string, secret webhook.Secret) (string, error) {
 	return string(text), nil
 }
 
-// Signing opens the secrets that sign at now. What does not open is left out, and
-// err names it: a receiver needs one signature that it can check.
+// Signing opens the secrets that sign at now. It leaves out those that no key opens,
+// and err names them: a receiver needs only one signature that it can check.
 func (s *Store) Signing(w *webhook.Webhook, now time.Time) (texts []string, err error) {
 	for _, secret := range w.Signing(now) {
 		text, e := s.open(w.ID, secret)
@@ -107,8 +108,8 @@ var readWebhook = firestoredb.Reader(func(snap firestoredb.Snap, d *webhookDoc) 
 	return w
 })
 
-// webhooksOf keeps webhooks: each change also notes in the feed what the webhook wants
-// from then on.
+// webhooksOf stores webhooks. Each change also updates the webhook's subscription in
+// the feed.
 func (s *Store) webhooksOf(db *record.DB, shown func(*webhook.Webhook) any) *record.Kept[webhook.Webhook] {
 	return record.Keep(db, record.Kind[webhook.Webhook]{
 		Collection: webhooks, Object: "webhook", Of: func(w *webhook.Webhook) (id, account string) { return w.ID, w.AccountID },
@@ -135,7 +136,7 @@ func (s *Store) Webhook(ctx context.Context, accountID, id string) (*webhook.Web
 	return s.hooks.Get(ctx, accountID, id)
 }
 
-// Webhooks reads an account's, newest first.
+// Webhooks reads an account's webhooks, newest first.
 func (s *Store) Webhooks(ctx context.Context, accountID string) ([]*webhook.Webhook, error) {
 	return s.hooks.All(ctx, accountID)
 }
@@ -167,8 +168,8 @@ func (s *Store) Delete(ctx context.Context, accountID, id string, check func(rev
 	return s.hooks.Delete(ctx, accountID, id, func(w *webhook.Webhook) error { return check(w.Rev) })
 }
 
-// NoteHealth keeps since when a webhook fails; the zero time is a success. It is
-// not shown, so it has no event and leaves the revision alone.
+// NoteHealth stores since when a webhook has been failing; the zero time is a success.
+// The API does not show it, so it writes no event and leaves the revision alone.
 func (s *Store) NoteHealth(ctx context.Context, id string, failingSince time.Time) error {
 	health := []firestore.Update{{Path: "failingSince", Value: failingSince}}
 	if failingSince.IsZero() {
@@ -177,7 +178,7 @@ func (s *Store) NoteHealth(ctx context.Context, id string, failingSince time.Tim
 	return s.db.Update(ctx, "note health of webhook", s.webhookRef(id), health)
 }
 
-// Rotation seals webhooks' secrets again with the first key. It has no events.
+// Rotation seals webhooks' secrets again with the first key. It writes no events.
 func (s *Store) Rotation() *seal.Rotation {
 	return &seal.Rotation{
 		Keys: s.seal, What: "webhooks' secrets (LINKREEL_WEBHOOK_SECRET_KEY)", List: s.sealedBy, Reseal: s.reseal, Unopened: s.unopened,
@@ -185,7 +186,7 @@ func (s *Store) Rotation() *seal.Rotation {
 	}
 }
 
-// sealedByOlderKeys has no value until everything was looked at.
+// sealedByOlderKeys has no value until all webhooks were checked.
 var sealedByOlderKeys = promauto.NewGaugeVec(prometheus.GaugeOpts{
 	Name: "linkreel_webhooks_sealed_by_older_keys",
 	Help: "Webhooks with a secret that an older key of LINKREEL_WEBHOOK_SECRET_KEY seals, at the last look. " +
@@ -202,7 +203,7 @@ func (s *Store) sealedBy(ctx context.Context, keyIDs []string, after string) ([]
 	return s.db.IDs(ctx, "list webhooks of older keys", q)
 }
 
-// unopened counts webhooks of which no key opens a secret.
+// unopened counts the webhooks whose secrets no key opens.
 func (s *Store) unopened(ctx context.Context) (int64, error) {
 	known, err := s.db.Count(ctx, "count webhooks of the keys", s.withKeys(s.seal.IDs()))
 	if err != nil {
@@ -213,11 +214,11 @@ func (s *Store) unopened(ctx context.Context) (int64, error) {
 }
 
 func (s *Store) withKeys(keyIDs []string) firestore.Query {
-	return s.db.Collection(webhooks).Where("keyIds", "array-contains-any", keyIDs[:min(len(keyIDs), 30)]) // what Firestore takes
+	return s.db.Collection(webhooks).Where("keyIds", "array-contains-any", keyIDs[:min(len(keyIDs), 30)]) // Firestore takes no more
 }
 
-// reseal seals a webhook's secrets again. One that does not open keeps its older key, and
-// the others get the first all the same.
+// reseal seals a webhook's secrets again. A secret that no key opens keeps its older
+// key; the others still get the first one.
 func (s *Store) reseal(ctx context.Context, id string) (stuck error) {
 	err := s.records.Tx(ctx, "seal webhook's secrets again", func(tx *record.Tx) error {
 		stored, err := s.hooks.In(tx).GetAll(id)

@@ -11,9 +11,9 @@ import (
 	"github.com/linkreel/linkreel/services/events/internal/feed"
 )
 
-// Status is the state of a delivery. All that happens to one is in this table. The
-// methods of [Delivery] are its rows, package delivery decides when, and the store
-// keeps the result:
+// Status is the state of a delivery. This table lists everything that can happen to
+// one. Its rows are the methods of [Delivery], package delivery decides when to call
+// them, and the store keeps the result:
 //
 //	before     what happens                           method   after      due       deferred
 //	-          its event gets a place, a lane has room  Send     pending    in Lease (*)
@@ -29,13 +29,13 @@ import (
 //	any        the owner retries it                   Again    pending    now
 //	any        its webhook is gone                             dropped
 //
-// (*) It has no document yet, but a [Flight]: its event names it and stays in the outbox
-// until what comes next is on record. After Lease, whoever finds the event there makes
-// the document, due at once.
+// (*) It has no document yet, only a [Flight]. The feed names its event, which stays
+// in the outbox until the next state is stored. After Lease, a replica that finds the
+// event there creates the document, due at once.
 //
-// "Due" is when any replica may take it. A replica that dies with one in hand leaves
-// it to be due at the end of its lease. Deferred ones are not in the way of sweeps:
-// their webhook's lane asks for them when it has room.
+// "Due" is when any replica may take it. If a replica dies with a delivery in hand,
+// the delivery becomes due at the end of its lease. Deferred ones do not get in the
+// way of sweeps: their webhook's lane asks for them when it has room.
 type Status string
 
 // The states.
@@ -58,8 +58,8 @@ type Delivery struct {
 	Tries     int       // since it was created or last retried by hand
 	NextTry   time.Time // of a pending one; zero while it is in its first
 
-	// Payload and EventAt are the event's data, as JSON, and its time: a try needs nothing
-	// of the feed.
+	// Payload and EventAt are the event's data, as JSON, and its time, so that a try need not
+	// read the feed.
 	Payload string
 	EventAt time.Time
 
@@ -71,14 +71,14 @@ type Delivery struct {
 	// Version names the stored state; a change is written only over the one it was
 	// made from.
 	Version time.Time
-	// Flight is set at the first try, which nothing is stored of.
+	// Flight is set during the first try, of which nothing is stored.
 	Flight *Flight
 }
 
-// Flight is what the first tries of one event share.
+// Flight is shared by the first tries of one event.
 type Flight struct {
 	mu   sync.Mutex
-	left int // that are not on record
+	left int // tries whose outcome is not stored
 }
 
 // Fly puts deliveries of one event into a flight.
@@ -89,9 +89,9 @@ func Fly(list []*Delivery) {
 	}
 }
 
-// Land ends the delivery's part in its flight by a commit that puts it on record. With
-// the last of them the event leaves the outbox. They commit one after another, so that
-// one of them is the last.
+// Land ends the delivery's part in its flight with a commit that stores the outcome.
+// The last commit also removes the event from the outbox. The commits run one after
+// another, so that exactly one of them is the last.
 func (d *Delivery) Land(commit func(last bool) error) error {
 	f := d.Flight
 	f.mu.Lock()
@@ -104,9 +104,9 @@ func (d *Delivery) Land(commit func(last bool) error) error {
 	return err
 }
 
-// Send makes the delivery of an event to a webhook. source is what makes it, the
-// webhook or a replay: of one source and event there is one delivery, however often the
-// step that makes it is repeated. inHand says that a lane of this replica has it.
+// Send creates the delivery of an event to a webhook. source is the id of the webhook
+// or of the replay that causes it. A source and an event have only one delivery,
+// however often the step is repeated. inHand says that a lane of this replica has it.
 func Send(source, webhookID string, e *feed.Event, inHand bool, now time.Time) *Delivery {
 	d := &Delivery{
 		ID: identity.IDFrom("whd", source+"/"+e.ID), AccountID: e.AccountID, WebhookID: webhookID,
@@ -120,7 +120,7 @@ func Send(source, webhookID string, e *feed.Event, inHand bool, now time.Time) *
 	return d
 }
 
-// Claim reserves the delivery: no other replica takes it before Lease is over.
+// Claim reserves the delivery: no other replica takes it before Lease has passed.
 func (d *Delivery) Claim(now time.Time) { d.DueAt, d.Deferred = now.Add(Lease), false }
 
 // PutOff makes it wait until its lane has room, or until t.
@@ -129,17 +129,18 @@ func (d *Delivery) PutOff(t time.Time) { d.DueAt, d.Deferred = t, true }
 // Release hands it back, for any replica to take.
 func (d *Delivery) Release(now time.Time) { d.DueAt, d.Deferred = now, false }
 
-// Again begins its tries anew, whatever became of it.
+// Again restarts its tries, whatever its status.
 func (d *Delivery) Again(now time.Time) {
 	d.Release(now)
 	d.Status, d.Tries, d.NextTry = Pending, 0, now
 }
 
-// MaxLanes bounds into how many lanes the index of due deliveries may be split: its
-// values rise with time, and one range of rising values takes some 500 writes a second.
+// MaxLanes is the most lanes that the index of due deliveries may be split into. Its
+// values rise with time, and one range of rising values takes only some 500 writes a
+// second.
 const MaxLanes = 256
 
-// LaneOf is the lane of a webhook's deliveries, of so many.
+// LaneOf is the lane of a webhook's deliveries if there are that many lanes.
 func LaneOf(webhookID string, lanes int) int {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(webhookID)) // never fails
@@ -155,11 +156,11 @@ type Attempt struct {
 	Answer   string // the first KiB of the answer
 }
 
-// MaxAttempts bounds what a delivery remembers.
+// MaxAttempts is how many attempts a delivery remembers.
 const MaxAttempts = 20
 
-// Lease is how long a claim holds: longer than an attempt takes with all that
-// is around it.
+// Lease is how long a claim holds: longer than an attempt and everything around it
+// take.
 const Lease = 45 * time.Second
 
 // Defer is when a deferred delivery becomes due on its own, in case a crash has lost
@@ -173,32 +174,32 @@ var Schedule = []time.Duration{
 	10 * time.Hour, 14 * time.Hour, 20 * time.Hour, 24 * time.Hour,
 }
 
-// FailingFor is after what time of nothing but failures a webhook is disabled.
+// FailingFor is how long a webhook may fail without any success before it is disabled.
 const FailingFor = 5 * 24 * time.Hour
 
-// maxRetryAfter bounds what a receiver may ask for.
+// maxRetryAfter bounds the pause that a receiver may ask for.
 const maxRetryAfter = 24 * time.Hour
 
-// Result is what came of a call.
+// Result is the result of a call.
 type Result struct {
 	Attempt
 	RetryAfter time.Duration
 	// Final is set when no further try can help: the webhook is gone or disabled.
 	Final bool
-	// Ours is set when the fault is ours and no call was made. It is tried again, and
-	// says nothing about the webhook's health.
+	// Ours is set when the fault is ours and no call was made. The delivery is retried, and the
+	// result says nothing about the webhook's health.
 	Ours bool
 }
 
-// Unsigned is the result of a try whose message cannot be signed, because none of the
-// webhook's secrets opens. A new secret fixes it, and so does the key that the operator
-// has taken away.
+// Unsigned is the result of a try whose message cannot be signed, because no key opens
+// any of the webhook's secrets. Rolling the secret fixes it, and so does restoring the
+// key that the operator removed.
 func Unsigned(now time.Time) Result {
 	return Result{Attempt: Attempt{At: now, Error: "Nothing was sent: we cannot open this webhook's secret to sign the message. " +
 		"Roll the secret, or ask the operator of this installation."}, Ours: true}
 }
 
-// OK reports whether the receiver has taken the message.
+// OK reports whether the receiver has accepted the message.
 func (r Result) OK() bool { return r.Error == "" && r.Status >= 200 && r.Status < 300 }
 
 // Gone reports whether the receiver wants no more messages.
@@ -224,8 +225,9 @@ func (d *Delivery) Note(r Result, now time.Time) {
 	}
 }
 
-// pause is the schedule's, give or take a tenth, so that what failed together is
-// not tried together; never less than the receiver asked for.
+// pause is the scheduled pause plus or minus a tenth, so that deliveries that failed
+// together are not retried together. It is at least what the receiver asked for, up to
+// maxRetryAfter.
 func pause(tries int, asked time.Duration) time.Duration {
 	usual := Schedule[tries-1]
 	usual += time.Duration((rand.Float64()*2 - 1) * 0.1 * float64(usual))

@@ -6,16 +6,16 @@ import (
 	"github.com/linkreel/linkreel/services/events/internal/feed"
 )
 
-// Replay is the wish to send a time range of events again. It goes through the feed
-// a page at a time, and makes deliveries that are deferred.
+// Replay is a request to send a time range of events again. It reads the feed a page
+// at a time, and creates deferred deliveries.
 type Replay struct {
 	ID        string
 	AccountID string
 	WebhookID string
 	From, To  time.Time
 
-	// Next is the place in the account's feed behind which the next step looks; 0 before
-	// the first.
+	// Next is the place in the account's feed after which the next step reads; 0 before the
+	// first.
 	Next  int64
 	DueAt time.Time
 }
@@ -23,24 +23,24 @@ type Replay struct {
 const (
 	// ReplayPage is how many events a step of a replay reads.
 	ReplayPage = 100
-	// MaxWaiting is with how many deferred deliveries a webhook's replays rest: what
-	// its receiver is not ready for stays a place in the feed.
+	// MaxWaiting is how many deferred deliveries of a webhook make its replays rest. Events
+	// that its receiver is not ready for wait in the feed.
 	MaxWaiting = 500
-	// ReplayRest is for how long a replay rests.
+	// ReplayRest is how long a replay rests.
 	ReplayRest = 5 * time.Second
-	// maxReplays is how many replays a webhook may have that have not ended. Each takes
-	// its turn among those of all accounts.
+	// maxReplays is how many unfinished replays a webhook may have. Each takes its turn among
+	// those of all accounts.
 	maxReplays = 10
 )
 
-// Step makes the deliveries of the page behind r.Next. next is the replay afterwards,
-// due behind all others; nil when it has ended.
+// Step creates the deliveries for the page after r.Next. next is the replay's new
+// state, due after all others; nil when it has ended.
 func (r *Replay) Step(w *Webhook, page feed.Page, now time.Time) (list []*Delivery, next *Replay) {
 	after := *r
 	after.DueAt = now
 	for _, e := range page.Events {
-		// Places follow the order of commits, times the order of requests: they can
-		// differ by moments, so the end is looked for a little beyond.
+		// Places follow the order of commits, times the order of requests. They can differ by
+		// moments, so look a little beyond the end.
 		if e.At.After(r.To.Add(time.Minute)) {
 			return list, nil
 		}

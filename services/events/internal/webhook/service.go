@@ -14,33 +14,33 @@ import (
 	"github.com/linkreel/linkreel/libs/identity"
 )
 
-// Store remembers webhooks and deliveries. Whatever belongs to another account
-// is not there: NotFound or DeliveryNotFound.
+// Store keeps webhooks and deliveries. Those of another account count as missing:
+// NotFound or DeliveryNotFound.
 type Store interface {
 	Webhook(ctx context.Context, accountID, id string) (*Webhook, error)
 	Webhooks(ctx context.Context, accountID string) ([]*Webhook, error)
-	// Create adds a webhook with its event. QUOTA_EXCEEDED at MaxPerAccount.
+	// Create adds a webhook with its event. It returns QUOTA_EXCEEDED at MaxPerAccount.
 	Create(ctx context.Context, w *Webhook) error
 	// Update changes a webhook with its event, in one commit. fn may run several
 	// times; the type it returns is the event's, "" writes nothing.
 	Update(ctx context.Context, accountID, id string, fn func(*Webhook) (events.Type, error)) (*Webhook, error)
-	// Delete removes a webhook with its event. Deliveries that wait are dropped when
-	// their turn comes.
+	// Delete removes a webhook with its event. Waiting deliveries are dropped when their turn
+	// comes.
 	Delete(ctx context.Context, accountID, id string, check func(rev int64) error) error
 
-	// Deliveries lists a webhook's, newest first.
+	// Deliveries lists a webhook's deliveries, newest first.
 	Deliveries(ctx context.Context, webhookID string, before DeliveryPlace, limit int) (page []*Delivery, more bool, err error)
 	Delivery(ctx context.Context, webhookID, id string) (*Delivery, error)
-	// Flying lists a webhook's deliveries that are at their first try, which neither
-	// Deliveries nor Delivery knows, and some that these know since a moment.
+	// Flying lists a webhook's deliveries that are at their first try, which neither Deliveries
+	// nor Delivery knows. It may include some that were stored only a moment ago.
 	Flying(ctx context.Context, accountID, webhookID string) ([]*Delivery, error)
-	// AddDelivery stores a new one.
+	// AddDelivery stores a new delivery.
 	AddDelivery(ctx context.Context, d *Delivery) error
-	// PutDelivery writes one over whatever is stored.
+	// PutDelivery stores a delivery, whatever is stored already.
 	PutDelivery(ctx context.Context, d *Delivery) error
 	// OpenReplays counts a webhook's replays that have not ended, up to most.
 	OpenReplays(ctx context.Context, webhookID string, most int) (int64, error)
-	// AddReplay stores the wish for a replay.
+	// AddReplay stores a requested replay.
 	AddReplay(ctx context.Context, r *Replay) error
 }
 
@@ -59,9 +59,9 @@ func (p DeliveryPlace) compare(o DeliveryPlace) int {
 
 // Courier is told that a webhook has something to send.
 type Courier interface {
-	// Send looks after the webhook's due deliveries, soon.
+	// Send makes the webhook's lane look for due deliveries soon.
 	Send(accountID, webhookID string)
-	// Replay looks after replays, soon.
+	// Replay makes the work on replays continue soon.
 	Replay()
 }
 
@@ -73,20 +73,20 @@ type Service struct {
 	shown   func(*Webhook) any
 }
 
-// NewService makes a service. shown is a webhook as the API shows it, without
-// its secret.
+// NewService makes a service. shown renders a webhook as the API shows it, without its
+// secret.
 func NewService(store Store, courier Courier, now func() time.Time, shown func(*Webhook) any) *Service {
 	return &Service{store: store, courier: courier, now: now, shown: shown}
 }
 
-// Draft is a webhook to be made.
+// Draft describes a webhook to create.
 type Draft struct {
 	Address     Address
 	Events      []string
 	Description string
 }
 
-// New is a webhook that is not kept yet, with its secret.
+// New makes a webhook with its secret. It is not stored yet.
 func (s *Service) New(accountID string, d Draft) (*Webhook, error) {
 	secret, err := NewSecret()
 	if err != nil {
@@ -100,7 +100,7 @@ func (s *Service) New(accountID string, d Draft) (*Webhook, error) {
 	}, nil
 }
 
-// Create keeps a new webhook.
+// Create stores a new webhook.
 func (s *Service) Create(ctx context.Context, w *Webhook) error { return s.store.Create(ctx, w) }
 
 // Get finds a webhook.
@@ -126,14 +126,15 @@ func (s *Service) Change(ctx context.Context, accountID, id string, check func(r
 	})
 }
 
-// Delete removes a webhook; nothing more is sent to it once the attempts that
-// are running have ended.
+// Delete removes a webhook. Nothing more is sent to it once its running attempts have
+// ended.
 func (s *Service) Delete(ctx context.Context, accountID, id string, check func(rev int64) error) error {
 	return s.store.Delete(ctx, accountID, id, check)
 }
 
-// Roll gives a webhook a new secret; both sign for overlap. A try whose answer was
-// lost may roll once more: its secret was shown to nobody.
+// Roll gives a webhook a new secret. The old one also signs for overlap. A request
+// that is repeated because its answer was lost may roll again: nobody has seen the
+// first secret.
 func (s *Service) Roll(ctx context.Context, accountID, id string, overlap time.Duration) (*Webhook, error) {
 	secret, err := NewSecret()
 	if err != nil {
@@ -178,7 +179,8 @@ func (s *Service) enabled(ctx context.Context, accountID, id string) (*Webhook, 
 
 // Deliveries lists a webhook's deliveries, newest first.
 func (s *Service) Deliveries(ctx context.Context, w *Webhook, before DeliveryPlace, limit int) ([]*Delivery, bool, error) {
-	// First those: one whose try ends meanwhile is found twice, not never.
+	// Read these first: a delivery whose try ends meanwhile is then found twice instead of
+	// never.
 	flying, err := s.store.Flying(ctx, w.AccountID, w.ID)
 	if err != nil {
 		return nil, false, err
@@ -216,9 +218,9 @@ func (s *Service) Delivery(ctx context.Context, accountID, id, deliveryID string
 	return w, d, err
 }
 
-// Retry sends a delivery again, now, and by the schedule if that fails.
+// Retry sends a delivery again now, and by the schedule if that fails.
 func (s *Service) Retry(ctx context.Context, accountID, id, deliveryID string) (*Delivery, error) {
-	w, d, err := s.Delivery(ctx, accountID, id, deliveryID) // 404 goes before 409
+	w, d, err := s.Delivery(ctx, accountID, id, deliveryID) // 404 takes precedence over 409
 	if err != nil {
 		return nil, err
 	}
@@ -226,7 +228,7 @@ func (s *Service) Retry(ctx context.Context, accountID, id, deliveryID string) (
 		return nil, Disabled()
 	}
 	d.Again(s.now())
-	// Over whatever is stored: what an attempt that is running has to say is out of date.
+	// Overwrite whatever is stored: the result of a running attempt is out of date.
 	if err := s.store.PutDelivery(ctx, d); err != nil {
 		return nil, err
 	}
@@ -234,9 +236,9 @@ func (s *Service) Retry(ctx context.Context, accountID, id, deliveryID string) (
 	return d, nil
 }
 
-// Replay sends again what the webhook subscribes to now and what happened from
-// from to to, to included. Events are kept for 30 days. RATE_LIMITED while the webhook
-// has maxReplays.
+// Replay sends again the events between from and to, both included, that the webhook
+// subscribes to now. Events are kept for 30 days. It returns RATE_LIMITED while the
+// webhook has maxReplays.
 func (s *Service) Replay(ctx context.Context, accountID, id string, from, to time.Time, o identity.Origin) (*Replay, error) {
 	if _, err := s.enabled(ctx, accountID, id); err != nil {
 		return nil, err

@@ -17,17 +17,17 @@ const SecretPrefix = "whsec_"
 
 const secretBytes = 32
 
-// NewSecret draws a signing secret.
+// NewSecret generates a signing secret.
 func NewSecret() (string, error) {
 	b := make([]byte, secretBytes)
 	if _, err := io.ReadFull(rand.Reader, b); err != nil {
-		return "", fmt.Errorf("draw webhook secret: %w", err)
+		return "", fmt.Errorf("generate webhook secret: %w", err)
 	}
 	return SecretPrefix + base64.StdEncoding.EncodeToString(b), nil
 }
 
-// Headers are those of a message: its id, the time of this try, and a signature
-// for each secret.
+// Headers returns the headers of a message: its id, the time of this try, and a
+// signature for each secret.
 func Headers(id string, at time.Time, body []byte, secrets []string) (map[string]string, error) {
 	stamp := strconv.FormatInt(at.Unix(), 10)
 	var signatures []string

@@ -1,6 +1,6 @@
-// Package webhook knows the rules on webhooks: what may be subscribed to and
-// where to, how a message is signed, when a failed one is tried again, and when a
-// receiver is given up. It knows neither HTTP nor how webhooks are kept.
+// Package webhook has the rules for webhooks: their subscriptions and addresses, how a
+// message is signed, when a failed one is retried, and when a webhook is disabled. It
+// knows neither HTTP nor how webhooks are stored.
 //
 // Messages follow Standard Webhooks (standardwebhooks.com). They are delivered at
 // least once and in no promised order.
@@ -18,7 +18,7 @@ import (
 // MaxPerAccount is how many webhooks an account can have.
 const MaxPerAccount = 20
 
-// All subscribes to every type, those of later versions included.
+// All subscribes to every type, including those of later versions.
 const All = feed.All
 
 // Webhook is a subscription.
@@ -26,11 +26,11 @@ type Webhook struct {
 	ID          string
 	AccountID   string
 	URL         string   // as the caller gave it
-	Target      string   // as the URL standard writes it; this one is called
+	Target      string   // as the URL standard writes it; calls use this one
 	Events      []string // names of types, or All
 	Description string
 	Enabled     bool
-	// DisabledReason says why it was disabled when nobody asked for it.
+	// DisabledReason says why the webhook was disabled automatically.
 	DisabledReason Reason
 	CreatedAt      time.Time
 	UpdatedAt      time.Time
@@ -38,13 +38,13 @@ type Webhook struct {
 
 	Secrets []Secret // the newest first
 
-	// FailingSince is when the first of an unbroken row of failures was; zero after
-	// a success.
+	// FailingSince is the time of the first failure since the last success; zero after a
+	// success.
 	FailingSince time.Time
 }
 
-// Secret signs messages until it ends. Its text is there only where it is needed, to
-// sign or to be shown, so that a secret that does not open spoils nothing else.
+// Secret signs messages until it expires. Its text is set only where it is needed, to
+// sign or to be shown, so that a secret that no key opens breaks nothing else.
 type Secret struct {
 	Text   string    // whsec_…; "" while it is sealed
 	Sealed []byte    // as the store has it
@@ -92,7 +92,7 @@ func (w *Webhook) Apply(c Change, now time.Time) bool {
 		w.Enabled = *c.Enabled
 	}
 	if w.Enabled && !before.Enabled {
-		// Somebody has mended it: the five days begin anew.
+		// Somebody has fixed it, so the five days start again.
 		w.DisabledReason, w.FailingSince = "", time.Time{}
 	}
 	if w.URL == before.URL && w.Description == before.Description && w.Enabled == before.Enabled && slices.Equal(w.Events, before.Events) {
@@ -119,7 +119,7 @@ func (w *Webhook) Roll(secret string, overlap time.Duration, now time.Time) {
 			kept = append(kept, s)
 		}
 	}
-	// Rolling again and again within the overlap keeps the newest few: a receiver
+	// However often it is rolled within the overlap, only the newest few are kept: a receiver
 	// checks every signature it is sent.
 	w.Secrets = kept[:min(len(kept), 3)]
 	w.touch(now)
@@ -136,18 +136,18 @@ func (w *Webhook) Signing(now time.Time) []Secret {
 	return out
 }
 
-// NotFound is the answer for a webhook that is not there or somebody else's.
+// NotFound is the answer for a webhook that does not exist or is another account's.
 func NotFound() error {
 	return apierr.New(apierr.WebhookNotFound, "There is no webhook with this id.")
 }
 
-// Full refuses one webhook too many.
+// Full is the answer when an account has as many webhooks as it may.
 func Full() error {
 	return apierr.New(apierr.QuotaExceeded, "This account has 20 webhooks. Delete one first.")
 }
 
-// DeliveryNotFound is the answer for a delivery that is not there, too old, or
-// of another webhook.
+// DeliveryNotFound is the answer for a delivery that does not exist, is too old, or
+// belongs to another webhook.
 func DeliveryNotFound() error {
 	return apierr.New(apierr.DeliveryNotFound, "There is no delivery with this id. Deliveries are kept for 30 days.")
 }
@@ -158,7 +158,7 @@ func Disabled() error {
 	return apierr.New(apierr.WebhookDisabled, "This webhook is disabled. Enable it first: PATCH it with {\"enabled\": true}.")
 }
 
-// GiveUp disables a webhook that nobody disabled.
+// GiveUp disables a webhook automatically, with the reason.
 func (w *Webhook) GiveUp(why Reason, now time.Time) {
 	w.Enabled, w.DisabledReason = false, why
 	w.touch(now)

@@ -4,5 +4,6 @@ import "golang.org/x/sys/unix"
 
 const auditArch = unix.AUDIT_ARCH_AARCH64
 
-// olderCalls are calls that only some architectures have beside their newer forms.
+// olderCalls are system calls that only some architectures have besides their newer
+// forms.
 var olderCalls []uint32

@@ -1,16 +1,14 @@
-// Package ffmpeg runs ffmpeg and ffprobe on files nobody trusts, and says what
-// such a file is.
+// Package ffmpeg runs ffmpeg and ffprobe on untrusted files, and identifies such
+// files.
 //
-// Every call is jailed: it sees one folder and the system's libraries, no
-// network, no other process and no environment (Tools.SelfTest proves it on the
-// system at hand); it runs in its own process group with limits on
-// CPU, memory, file size and wall time, and is killed as a group. The memory it
-// may have is bounded by the kernel (RLIMIT_DATA), so it holds without a
-// container around it as well. Every call
-// also names the one demuxer it may use, picked from the file's first bytes and
-// never from a name, and allows the file protocol only, so that a playlist
-// dressed up as a video opens nothing else. No text from a caller is ever part
-// of a command line.
+// Every call is jailed. It sees one folder and the system's libraries, no network, no
+// other process and no environment; Tools.SelfTest proves this on the running system.
+// It runs in its own process group with limits on CPU, memory, file size and wall
+// time, and is killed as a group. The kernel enforces the memory limit (RLIMIT_DATA),
+// so it also holds without a container. Every call also names the one demuxer it may
+// use, picked from the file's first bytes and never from a name. It allows the file
+// protocol only, so that a playlist dressed up as a video opens nothing else. No text
+// from a caller is ever part of a command line.
 package ffmpeg
 
 import (
@@ -32,33 +30,33 @@ import (
 	"time"
 )
 
-// Tools knows where ffmpeg and ffprobe are and how many resources a call of
-// them may take. The zero value of each limit is its default.
+// Tools knows where ffmpeg and ffprobe are and which limits apply to a call. A limit
+// of zero means its default.
 type Tools struct {
 	FFmpeg  string // absolute path
 	FFprobe string // absolute path
 	Threads int    // per call; 0 is 2
-	// Memory is how many bytes a call may have of its own, touched or not: what
-	// it allocates, the stacks of its threads, and nothing that is mapped from a
-	// file. Threads beyond two get threadMemory each on top. 0 is DefaultMemory.
+	// Memory is how many bytes a call may have of its own, touched or not: its allocations and
+	// the stacks of its threads, but nothing that is mapped from a file. Threads beyond two get
+	// threadMemory each on top. 0 is DefaultMemory.
 	Memory int64
-	// Reduced lets calls run without Landlock where the kernel lacks it; they can
-	// then read whatever this process can read. Else they fail.
+	// Reduced lets calls run without Landlock where the kernel lacks it. They can then read
+	// whatever this process can read. Without Reduced they fail.
 	Reduced bool
-	// Used is told what each call took.
+	// Used is called with the usage of each call.
 	Used func(Usage)
 }
 
 const (
-	// DefaultMemory is enough for a picture of 4K and four encoders with two threads
-	// each; a third of it is never touched.
+	// DefaultMemory is enough for a 4K picture and four encoders with two threads each; a third
+	// of it is never touched.
 	DefaultMemory = 848 << 20
 	// threadMemory is what a thread of each decoder and encoder takes.
 	threadMemory = 96 << 20
 )
 
-// Large are the tools for a picture beyond 4K: its decoder needs more memory
-// than everything else together.
+// Large returns the tools for a picture beyond 4K. Its decoder needs more memory than
+// everything else together.
 func (t *Tools) Large() *Tools {
 	large := *t
 	large.Memory, large.Threads = 2*t.memory(), 1
@@ -73,7 +71,7 @@ func (t *Tools) memory() int64 {
 	return memory + threadMemory*int64(max(0, t.Threads-2))
 }
 
-// Find looks the tools up: path may be a folder, the ffmpeg program itself, or
+// Find looks up the tools: path may be a folder, the ffmpeg program itself, or
 // empty for the search path.
 func Find(path string) (*Tools, error) {
 	ffmpeg, ffprobe := "ffmpeg", "ffprobe"
@@ -100,24 +98,24 @@ func Find(path string) (*Tools, error) {
 	return t, nil
 }
 
-// ErrTimeout is a call that used up its wall time or its CPU time.
+// ErrTimeout means that a call used up its wall time or its CPU time.
 var ErrTimeout = errors.New("ffmpeg: out of time")
 
-// ErrMemory is a call that asked for more memory than it may have.
+// ErrMemory means that a call asked for more memory than it may have.
 var ErrMemory = errors.New("ffmpeg: out of memory")
 
-// ErrStart is a tool that did not begin its work: the jail around it failed, or the
-// dynamic linker did not find a library. It says nothing about a file.
+// ErrStart means that a tool did not begin its work: its jail failed, or the dynamic
+// linker did not find a library. It says nothing about the file.
 var ErrStart = errors.New("ffmpeg: a tool does not start")
 
-// Exit codes of what runs before a tool's own code.
+// Exit codes from before a tool's own code runs.
 const (
 	exitJail   = 126
 	exitLinker = 127
 )
 
-// ExitError is a tool that ended badly. Stderr is its last output: for the log,
-// never for a caller.
+// ExitError means that a tool failed. Stderr is its last output: for the log, never
+// for a caller.
 type ExitError struct {
 	Tool   string
 	Code   int
@@ -138,14 +136,14 @@ type Call struct {
 	Args []string
 	Wall time.Duration
 	CPU  time.Duration
-	// Stall ends a call that has printed nothing for so long, since ffmpeg can
-	// hang for good when it runs out of memory; 0 waits for Wall.
+	// Stall ends a call that has printed nothing for this long, since ffmpeg can hang for good
+	// when it runs out of memory. 0 waits for Wall.
 	Stall time.Duration
 	// Line gets each line of standard output as it comes.
 	Line func(line []byte)
 }
 
-// Usage is what a call took.
+// Usage is what a call used.
 type Usage struct {
 	CPU    time.Duration
 	Memory int64  // peak resident bytes
@@ -168,7 +166,7 @@ func (t *Tools) run(ctx context.Context, tool string, c Call) (Usage, error) {
 	return t.start(ctx, tool, c, "")
 }
 
-// start runs a tool, or with test the jail's self-test.
+// start runs a tool, or the jail's self-test if test is set.
 func (t *Tools) start(ctx context.Context, tool string, c Call, test string) (Usage, error) {
 	name := filepath.Base(tool)
 	ctx, cancel := context.WithTimeoutCause(ctx, c.Wall, ErrTimeout)
@@ -207,9 +205,9 @@ func (t *Tools) start(ctx context.Context, tool string, c Call, test string) (Us
 	if err != nil {
 		return Usage{}, err
 	}
-	// The parent-death signal follows the thread that forked. A thread ends when a
-	// goroutine ends that has locked it, and would take the tool with it, so nobody
-	// else gets this one until the tool has ended.
+	// The parent-death signal follows the thread that forked. If another goroutine locked this
+	// thread and ended, the thread would end and kill the tool. So keep the thread locked until
+	// the tool has ended.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	if err := cmd.Start(); err != nil {
@@ -220,7 +218,7 @@ func (t *Tools) start(ctx context.Context, tool string, c Call, test string) (Us
 	readErr := readLines(stdout, line)
 	waitErr := cmd.Wait()
 	if !stop() || readErr != nil {
-		// Whatever the tool may have left behind ends with it.
+		// Kill whatever processes the tool may have left behind.
 		_ = syscall.Kill(-group, syscall.SIGKILL)
 	}
 	usage := Usage{CPU: cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime(), Memory: peakMemory(cmd.ProcessState), Said: tail.String()}
@@ -253,8 +251,8 @@ func (t *Tools) start(ctx context.Context, tool string, c Call, test string) (Us
 	return usage, waitErr
 }
 
-// environment is what a tool gets of ours: where its libraries lie, in images whose
-// packages were unpacked and not set up.
+// environment is the part of our environment that a tool gets: where to find its
+// libraries, in images whose packages were unpacked and not set up.
 func environment() []string {
 	if path := os.Getenv("LD_LIBRARY_PATH"); path != "" {
 		return []string{"LD_LIBRARY_PATH=" + path}
@@ -262,16 +260,16 @@ func environment() []string {
 	return nil
 }
 
-// outOfTime recognises a tool that the kernel ended for its processor time.
-// ffmpeg takes SIGXCPU as a polite request and ends with 255, or SIGKILL ends it. The
-// limit is measured in ticks, which may run well ahead of the time that is
-// reported in the end.
+// outOfTime recognises a tool that the kernel ended because of its CPU time. ffmpeg
+// treats SIGXCPU as a polite request and ends with 255, or SIGKILL ends it. The limit
+// is measured in ticks, which may run well ahead of the time reported in the end.
 func outOfTime(e *ExitError, used, limit time.Duration) bool {
 	ended := e.Signal == syscall.SIGKILL || e.Signal == 0 && e.Code == 255
 	return e.Signal == syscall.SIGXCPU || used >= limit || ended && used >= limit/4*3
 }
 
-// outOfMemory recognises what ffmpeg and its codecs say when the limit is met.
+// outOfMemory recognises the messages of ffmpeg and its codecs when they reach the
+// limit.
 func outOfMemory(said string) bool {
 	for _, sign := range []string{"Cannot allocate memory", "malloc of size", "Out of memory", "out of memory", "std::bad_alloc"} {
 		if strings.Contains(said, sign) {
@@ -290,7 +288,7 @@ func readLines(r io.Reader, line func([]byte)) error {
 		}
 	}
 	if err := scanner.Err(); err != nil {
-		_, _ = io.Copy(io.Discard, r) // else the tool would wait for a reader
+		_, _ = io.Copy(io.Discard, r) // else the tool would block on its output
 		return err
 	}
 	return nil
@@ -320,8 +318,8 @@ func (t *tailBuffer) String() string {
 	return strings.ToValidUTF8(string(bytes.TrimSpace(t.buf)), "?")
 }
 
-// Progress makes a Line function that reports how far ffmpeg's output reaches;
-// the call needs "-progress pipe:1".
+// Progress returns a Line function that reports how far ffmpeg's output reaches. The
+// call needs "-progress pipe:1".
 func Progress(report func(done time.Duration)) func([]byte) {
 	return func(line []byte) {
 		us, found := bytes.CutPrefix(line, []byte("out_time_us="))

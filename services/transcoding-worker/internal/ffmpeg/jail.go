@@ -10,17 +10,17 @@ import (
 	"time"
 )
 
-// jailName is the argv[0] under which this program starts again as the jail
+// jailName is the argv[0] under which this program starts itself again as the jail
 // around ffmpeg.
 const jailName = "linkreel-jail"
 
-// jailSpec is what the jail needs to know; it travels as one argument, since
-// the child's environment is empty.
+// jailSpec configures the jail. It is passed as one argument, since the child's
+// environment is empty.
 type jailSpec struct {
 	Tool     string   // absolute path of the program to become
 	Args     []string // its arguments, argv[0] excluded
 	Env      []string // its environment
-	Dir      string   // the only folder it may write to and, beside system libraries, read from
+	Dir      string   // the only folder it may write to and, besides system libraries, read from
 	ReadOnly []string // system folders it may read
 	CPU      uint64   // seconds
 	Memory   uint64   // bytes of its own
@@ -29,7 +29,7 @@ type jailSpec struct {
 	Test     string   // a foreign file: instead of becoming the tool, try to read it
 }
 
-// ErrJail is a jail that does not hold on this system.
+// ErrJail means that the jail does not hold on this system.
 var ErrJail = errors.New("ffmpeg: the jail does not hold")
 
 // How a self-test ends, as a bit set.
@@ -38,11 +38,11 @@ const (
 	testCalls             // a socket could be opened, or another process signalled
 )
 
-// SelfTest starts a jail in dir, which must be empty, and tries to read a file
-// outside of it, to open a socket and to signal the parent. nil means that none of
-// it worked, and that both tools start in the jail. An error is ErrJail when the
-// kernel lacks what the jail is made of; the tools then refuse every call unless
-// t.Reduced is set. It is ErrStart when an image lacks a library of theirs.
+// SelfTest starts a jail in dir, which must be empty, and tries to read a file outside
+// of it, to open a socket and to signal the parent. nil means that all of that failed
+// and that both tools start in the jail. It returns ErrJail if the kernel lacks what
+// the jail needs; the tools then refuse every call unless t.Reduced is set. It returns
+// ErrStart if the image lacks a library that they need.
 func (t *Tools) SelfTest(ctx context.Context, dir string) error {
 	foreign := filepath.Join(dir, "foreign")
 	inside := filepath.Join(dir, "inside")
@@ -53,8 +53,8 @@ func (t *Tools) SelfTest(ctx context.Context, dir string) error {
 	if err := os.MkdirAll(inside, 0o700); err != nil {
 		return err
 	}
-	// Reduced, so that the test says what can be read instead of that the jail did
-	// not begin.
+	// Reduced, so that the test reports which access is possible instead of failing to start
+	// the jail.
 	test := *t
 	test.Reduced, test.Used = true, nil
 	if err := test.version(ctx, inside); err != nil {
@@ -73,7 +73,7 @@ func (t *Tools) SelfTest(ctx context.Context, dir string) error {
 	}
 }
 
-// version has both tools say theirs.
+// version makes both tools print their version.
 func (t *Tools) version(ctx context.Context, dir string) error {
 	call := Call{Dir: dir, Args: []string{"-version"}, CPU: 10 * time.Second, Wall: 30 * time.Second}
 	if _, err := t.Transcode(ctx, call); err != nil {
@@ -83,9 +83,9 @@ func (t *Tools) version(ctx context.Context, dir string) error {
 	return err
 }
 
-// init turns the process into the jailed tool when it was started as one. It
-// lives in init so that each binary with a worker in it, the standalone and
-// test binaries too, can jail its children without a line in its main.
+// init turns the process into the jailed tool if it was started as one. It is in init
+// so that every binary that contains a worker, including the standalone and test
+// binaries, can jail its children without a line in its main.
 func init() {
 	if len(os.Args) != 2 || os.Args[0] != jailName {
 		return

@@ -12,13 +12,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// enterJail gives up what a transcoder has no use for and becomes the tool:
-// resource limits, no new privileges, files outside its folder (Landlock), and
-// every system call that it has no need of (seccomp). None of it needs a
+// enterJail gives up what a transcoder does not need and becomes the tool. It sets
+// resource limits and no new privileges, and blocks files outside its folder
+// (Landlock) and all system calls the tool does not need (seccomp). None of it needs a
 // privilege, so it works in a restricted pod.
 //
-// There is no RLIMIT_NPROC: it counts the processes of a user, and the pods of a
-// node may share one. The filter allows no children instead.
+// There is no RLIMIT_NPROC: it counts the processes of a user, and the pods of a node
+// may share one. The seccomp filter forbids child processes instead.
 func enterJail(spec jailSpec) error {
 	runtime.LockOSThread() // seccomp and no_new_privs belong to the thread that execs
 	if err := os.Chdir(spec.Dir); err != nil {
@@ -35,8 +35,8 @@ func enterJail(spec jailSpec) error {
 			return err
 		}
 	}
-	// BestEffort below drops what an older kernel lacks, without a word, and that
-	// may be everything: so whether Landlock is there at all is asked first.
+	// BestEffort below silently drops whatever an older kernel lacks, which may be everything.
+	// So check first whether Landlock exists at all.
 	if _, err := llsyscall.LandlockGetABIVersion(); err != nil && !spec.Reduced {
 		return fmt.Errorf("landlock: %w", err)
 	}
@@ -49,8 +49,8 @@ func enterJail(spec jailSpec) error {
 	if err := landlock.V5.BestEffort().Restrict(rules...); err != nil {
 		return fmt.Errorf("landlock: %w", err)
 	}
-	// The kernel takes a seccomp filter from an unprivileged thread only after this. Restrict may have
-	// set it already, but does nothing where there is no Landlock.
+	// The kernel accepts a seccomp filter from an unprivileged thread only after this. Restrict
+	// may have set it already, but does nothing where there is no Landlock.
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("no_new_privs: %w", err)
 	}
@@ -61,8 +61,8 @@ func enterJail(spec jailSpec) error {
 	if spec.Test != "" {
 		return selfTest(spec.Test)
 	}
-	// Memory goes last: the Go runtime itself may reserve more than the tool may
-	// have. Address space is the looser bound, for what is not the tool's own.
+	// Memory goes last: the Go runtime itself may reserve more than the tool may have. The
+	// address space limit is looser, since it also covers what is not the tool's own.
 	if err := setrlimit(unix.RLIMIT_AS, spec.Memory+addressRoom); err != nil {
 		return err
 	}
@@ -85,8 +85,8 @@ func selfTest(foreign string) error {
 	}
 	parent := uintptr(os.Getppid())
 	for _, call := range [][4]uintptr{
-		// Signal 0 and limits that are only asked for do no harm to the parent; a jail
-		// that lets them pass would let others pass.
+		// Signal 0 and reading limits do the parent no harm. A jail that lets them pass would
+		// let other calls pass.
 		{unix.SYS_KILL, parent, 0},
 		{unix.SYS_TGKILL, parent, parent, 0},
 		{unix.SYS_PRLIMIT64, parent, unix.RLIMIT_CORE, 0},
@@ -102,7 +102,7 @@ func selfTest(foreign string) error {
 	}
 	child, _, errno := unix.RawSyscall6(unix.SYS_CLONE, uintptr(unix.SIGCHLD), 0, 0, 0, 0, 0)
 	if errno == 0 {
-		if child == 0 { // a copy of us without a runtime; nothing may be called but this
+		if child == 0 { // a copy of us without a Go runtime, which may only make this call
 			_, _, _ = unix.RawSyscall(unix.SYS_EXIT_GROUP, 0, 0, 0)
 		}
 		code |= testCalls
@@ -112,8 +112,8 @@ func selfTest(foreign string) error {
 }
 
 const (
-	// threadStack is the stack of a thread, of which ffmpeg has dozens; the usual
-	// 8 MiB would count against its memory without being used.
+	// threadStack is the stack of a thread. ffmpeg has dozens of them, and the usual 8 MiB each
+	// would count against its memory without being used.
 	threadStack = 1 << 20
 	// addressRoom is for libraries and for address space that malloc reserves.
 	addressRoom = 4 << 30
@@ -126,8 +126,8 @@ func setrlimit(resource int, limit uint64) error {
 	return nil
 }
 
-// jailed wraps a tool's call: this program starts again as the jail, in its own
-// process group, and dies with us.
+// jailed wraps a tool's call: this program starts itself again as the jail, in its own
+// process group, and that process dies with us.
 func jailed(spec jailSpec, encoded string) *exec.Cmd {
 	cmd := exec.Command("/proc/self/exe") //nolint:noctx // run kills the whole process group when its context ends
 	cmd.Args = []string{jailName, encoded}

@@ -17,8 +17,8 @@ import (
 )
 
 // Source is an upload that can be played, as its samples describe it. Times are
-// seconds on the file's own timeline less Start, the shift that ffmpeg applies
-// to its input unasked.
+// seconds on the file's own timeline minus Start, by which ffmpeg shifts its input by
+// default.
 type Source struct {
 	Path    string
 	Size    int64
@@ -47,15 +47,15 @@ type Video struct {
 
 	First    float64 // time of the first picture that shows
 	Span     float64 // seconds from the first picture to the end of the last
-	Hold     float64 // seconds that the last picture stays longer, for sound that goes on
+	Hold     float64 // seconds to hold the last picture, for sound that continues after it
 	Frames   int
-	Rate     Rate    // of the steady grid, or the fastest one that matters
+	Rate     Rate    // of the steady grid, or of the fast passages without one
 	Constant bool    // pictures lie on the grid, one each
 	Bytes    int64   // of all samples
-	MaxGOP   float64 // longest distance of key pictures
-	MaxRate  float64 // bits per second of the densest one
+	MaxGOP   float64 // longest distance between key pictures
+	MaxRate  float64 // bits per second of the densest group
 	KeyTimes []float64
-	Whole    bool // every sample shows; nothing is cut by an edit list or lacks its reference
+	Whole    bool // every sample is shown; none is cut by an edit list or lacks its reference
 }
 
 // Audio is the first sound track.
@@ -79,7 +79,7 @@ type Rate struct{ Num, Den int }
 // Float is the rate as a number.
 func (r Rate) Float() float64 { return float64(r.Num) / float64(r.Den) }
 
-// Half is every second picture.
+// Half is the rate of every second picture.
 func (r Rate) Half() Rate { return Rate{r.Num, r.Den * 2} }
 
 func (r Rate) String() string { return fmt.Sprintf("%d/%d", r.Num, r.Den) }
@@ -111,8 +111,8 @@ func refuse(code transcode.Code, message string) error {
 	return &transcode.Failure{Code: code, Message: message}
 }
 
-// Probe says what the file at path is, or why it cannot be played: then the
-// error is a *transcode.Failure. path must lie in dir, the folder of the job.
+// Probe identifies the file at path. If it cannot be played, the error is a
+// *transcode.Failure with the reason. path must lie in dir, the folder of the job.
 func (t *Tools) Probe(ctx context.Context, dir, path string, limits transcode.Limits) (*Source, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -145,7 +145,7 @@ func (t *Tools) Probe(ctx context.Context, dir, path string, limits transcode.Li
 			return nil, err
 		}
 	}
-	// The size of the picture is not known yet.
+	// The size of the picture is not known yet, so allow for a large one.
 	t = t.Large()
 	s := &Source{Path: path, Size: info.Size(), Demuxer: demuxer}
 	if err := t.streams(ctx, dir, s, limits); err != nil {
@@ -157,8 +157,7 @@ func (t *Tools) Probe(ctx context.Context, dir, path string, limits transcode.Li
 	return s, nil
 }
 
-// Unaffordable is the verdict on a file that needs more memory than there is for
-// one.
+// Unaffordable is the error for a file that needs more memory than one file may have.
 func Unaffordable(err error) error {
 	return fmt.Errorf("%w: %w", refuse(transcode.TooLargeDimensions, "Preparing the video takes more memory than is allowed; upload it with a smaller picture."), err)
 }
@@ -238,6 +237,7 @@ func (t *Tools) streams(ctx context.Context, dir string, s *Source, limits trans
 	if video == nil {
 		return refuse(transcode.NotAVideo, "The file has no picture track.")
 	}
+	// If the headers have no size, only the decoder's message shows that the picture is too large.
 	if video.Width <= 0 && tooLarge(usage.Said) || limits.MaxSide > 0 && max(video.Width, video.Height) > limits.MaxSide ||
 		limits.MaxPixels > 0 && video.Width*video.Height > limits.MaxPixels {
 		return refuse(transcode.TooLargeDimensions, "The picture is larger than allowed.")
@@ -276,8 +276,8 @@ func (t *Tools) judge(ctx context.Context, err error) error {
 	return err
 }
 
-// tooLarge recognises what a decoder says when it meets more than -max_pixels;
-// the file's headers may know no size at all.
+// tooLarge recognises the decoder's message about a picture beyond -max_pixels. The
+// file's headers may not give any size.
 func tooLarge(said string) bool { return strings.Contains(said, "max pixel count") }
 
 func pickVideo(streams []probeStream) *probeStream {
@@ -356,8 +356,7 @@ type packet struct {
 	key, discard  bool
 }
 
-// packets reads every sample's time and size; they decide, whatever the
-// headers say.
+// packets reads every sample's time and size. They take precedence over the headers.
 func (t *Tools) packets(ctx context.Context, dir string, s *Source, limits transcode.Limits) error {
 	args := append([]string{"-hide_banner", "-v", "error"}, Input(s.Demuxer, s.Path, limits.MaxPixels)...)
 	args = append(args, "-show_entries", "packet=stream_index,pts_time,dts_time,duration_time,size,flags", "-of", "compact=nk=1:p=0")
@@ -373,7 +372,7 @@ func (t *Tools) packets(ctx context.Context, dir string, s *Source, limits trans
 			scan.add(p, jumps)
 		}
 	}})
-	// A damaged tail ends the list early; what was read counts.
+	// A damaged tail ends the list early. Use what was read.
 	var exit *ExitError
 	if err != nil && !(errors.As(err, &exit) && exit.Code == 1) {
 		return t.judge(ctx, err)
@@ -400,7 +399,7 @@ func parsePacket(line []byte) (packet, bool) {
 	p := packet{stream: stream}
 	var ok bool
 	if p.pts, ok = finite(f[1]); !ok {
-		// AVI knows decoding order only.
+		// AVI has only decode times.
 		if p.pts, ok = finite(f[2]); !ok {
 			return packet{}, false
 		}
@@ -422,9 +421,9 @@ func finite(text []byte) (seconds float64, ok bool) {
 	return f, true
 }
 
-// holdFrom is what sound must have after the last picture for that to be held.
-// Encoders fill their last packet, so most files have some milliseconds of it, and
-// holding costs the fast way to the viewer, which copies the picture.
+// holdFrom is how many seconds of sound must follow the last picture for it to be
+// held. Encoders fill their last packet, so most files have a few milliseconds.
+// Holding rules out the fast path, which copies the picture.
 const holdFrom = 0.25
 
 type scanner struct {
@@ -481,7 +480,7 @@ func (c *scanner) addVideo(p packet) {
 		c.gopBytes = append(c.gopBytes, 0)
 	}
 	c.gopBytes[len(c.gopBytes)-1] += p.size
-	// Leading pictures of an open first group refer to what is not there.
+	// Leading pictures of an open first group refer to pictures that are missing.
 	if p.discard || p.pts < c.keys[0] && len(c.keys) == 1 {
 		c.skipped++
 		return
@@ -519,12 +518,12 @@ func (c *scanner) addAudio(p packet) {
 	a.End = max(a.End, c.audioNext)
 }
 
-// finish draws the conclusions.
+// finish derives the source's properties from its samples.
 func (c *scanner) finish(limits transcode.Limits) error {
 	v := &c.source.Video
 	if !c.started {
-		// No key picture at all: streams that refresh bit by bit have none, and
-		// noise has none; decoding will tell.
+		// No key picture at all: streams with gradual refresh have none, and neither has noise.
+		// Decoding will tell.
 		c.times = c.early
 	}
 	if len(c.times) == 0 {
@@ -553,7 +552,7 @@ func (c *scanner) finish(limits transcode.Limits) error {
 	}
 	if a := c.source.Audio; a != nil {
 		a.Steady = !c.unsteady
-		// A time alone makes nothing longer: there must be samples for it.
+		// A timestamp alone does not extend the video: there must be samples.
 		left := min(a.End-(v.First+v.Span), c.audioHeard)
 		switch {
 		case !c.audioStarted || a.End <= v.First:
@@ -572,7 +571,7 @@ func (c *scanner) finish(limits transcode.Limits) error {
 		}
 		if length := end - start; length > 0 {
 			v.MaxGOP = max(v.MaxGOP, length)
-			if length > 0.4 { // one short group is no rate
+			if length > 0.4 { // a short group says nothing about the rate
 				v.MaxRate = max(v.MaxRate, float64(c.gopBytes[i]*8)/length)
 			}
 		}
@@ -588,8 +587,8 @@ func imageCodec(codec string) bool {
 	return false
 }
 
-// fastStep is the distance of pictures where they follow fast: the 20th
-// percentile, so that a stall does not slow down the rest.
+// fastStep is the time between pictures in fast passages: the 20th percentile, so that
+// a stall does not slow down the rest.
 func fastStep(times []float64) float64 {
 	const fallback = 0.04
 	if len(times) < 2 {
@@ -613,8 +612,8 @@ var standardRates = []Rate{
 	{15, 1}, {12, 1}, {10, 1}, {20, 1}, {5, 1}, {1, 1}, {15000, 1001}, {12500, 1000}, {90, 1}, {100, 1}, {120000, 1001}, {120, 1}, {144, 1}, {240000, 1001}, {240, 1},
 }
 
-// fitRate finds the steady grid that the pictures lie on. Without one it
-// answers the rate of the fast passages and false.
+// fitRate finds the steady grid that the pictures lie on. Without one it returns the
+// rate of the fast passages and false.
 func fitRate(times []float64, step float64) (Rate, bool) {
 	n := len(times)
 	if n == 1 {
@@ -649,11 +648,11 @@ func fitRate(times []float64, step float64) (Rate, bool) {
 	return best, false
 }
 
-// slack is how far from its place on the grid a picture may be, in pictures.
+// slack is how far a picture may be from its place on the grid, in frame intervals.
 const slack = 0.35
 
-// offGrid is how far the pictures lie from their places on a grid, at most, in
-// pictures.
+// offGrid is the largest distance of a picture from its place on a grid, in frame
+// intervals.
 func offGrid(times []float64, rate float64) float64 {
 	off := 0.0
 	for i, t := range times {

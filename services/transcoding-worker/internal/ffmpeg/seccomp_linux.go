@@ -7,14 +7,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// allowedCalls are the system calls that a transcoder needs, measured with strace
-// over the media corpus and rounded up to their families. All others answer EPERM:
-// killing the process instead would turn a library's harmless probe into a failed
-// video. What acts on another process, on the network or on the kernel is missing on
-// purpose; calls that are safe only with certain arguments are in [filter].
+// allowedCalls are the system calls that a transcoder needs, measured with strace over
+// the media corpus and rounded up to their families. All others return EPERM: killing
+// the process instead would turn a library's harmless probe into a failed video. Calls
+// that act on another process, on the network or on the kernel are left out on
+// purpose. Calls that are safe only with certain arguments are in [filter].
 //
-// execve is allowed because the filter is there before the tool is. What the tool
-// might execute in turn inherits the whole jail.
+// execve is allowed because the filter is installed before the tool starts. A program
+// that the tool executes inherits the whole jail.
 var allowedCalls = append([]uint32{
 	// files that are open or below the jail's folder; Landlock decides which
 	unix.SYS_READ, unix.SYS_WRITE, unix.SYS_READV, unix.SYS_WRITEV, unix.SYS_PREAD64, unix.SYS_PWRITE64, unix.SYS_PREADV, unix.SYS_PWRITEV,
@@ -48,15 +48,15 @@ const (
 	jumpGE   = unix.BPF_JMP | unix.BPF_JGE | unix.BPF_K
 	answer   = unix.BPF_RET | unix.BPF_K
 
-	// Offsets into struct seccomp_data. An argument has 64 bits; the lower ones come
-	// first on both architectures, and all that is looked at here is an int.
+	// Offsets into struct seccomp_data. An argument has 64 bits. The lower 32 come first on
+	// both architectures, and every argument checked here is an int.
 	offsetNr   = 0
 	offsetArch = 4
 	offsetArg0 = 16
 	offsetArg1 = 24
 )
 
-// filter is the jail's program for a process. Calls of another architecture's table
+// filter is the seccomp program for a process. Calls of another architecture's table
 // are refused outright, since their numbers mean something else.
 func filter(pid uint32) []unix.SockFilter {
 	prog := []unix.SockFilter{
@@ -67,7 +67,7 @@ func filter(pid uint32) []unix.SockFilter {
 		{Code: jumpGE, K: 0x40000000, Jf: 1}, // the x32 numbers of amd64
 		{Code: answer, K: refused},
 	}
-	// on adds what a call answers; its last instruction must be an answer.
+	// on adds the answer to a call. The last instruction of then must be an answer.
 	on := func(nr uint32, then ...unix.SockFilter) {
 		prog = append(prog, unix.SockFilter{Code: jumpEq, K: nr, Jf: uint8(len(then))})
 		prog = append(prog, then...)
@@ -80,20 +80,20 @@ func filter(pid uint32) []unix.SockFilter {
 		}
 		on(nr, append(then, unix.SockFilter{Code: answer, K: refused}, unix.SockFilter{Code: answer, K: unix.SECCOMP_RET_ALLOW})...)
 	}
-	// A process may grow threads and no children. clone3 passes its flags in memory,
-	// where a filter cannot look; without it libc uses clone.
+	// A process may start threads but no children. clone3 passes its flags in memory, which a
+	// filter cannot read. Without clone3, libc uses clone.
 	on(unix.SYS_CLONE3, unix.SockFilter{Code: answer, K: absent})
 	on(unix.SYS_CLONE,
 		unix.SockFilter{Code: loadWord, K: offsetArg0},
 		unix.SockFilter{Code: jumpSet, K: unix.CLONE_THREAD, Jt: 1},
 		unix.SockFilter{Code: answer, K: refused},
 		unix.SockFilter{Code: answer, K: unix.SECCOMP_RET_ALLOW})
-	// Signals to itself only: abort uses them, and pods of a node share a user.
+	// Signals only to itself: abort needs that, and pods of a node share a user.
 	oneOf(unix.SYS_TGKILL, offsetArg0, pid)
-	// Limits of its own only, for the same reason.
+	// Only its own limits, for the same reason.
 	oneOf(unix.SYS_PRLIMIT64, offsetArg0, 0, pid)
 	oneOf(unix.SYS_PRCTL, offsetArg0, unix.PR_SET_NAME, unix.PR_GET_NAME)
-	// Whether an output is a terminal; other requests reach into devices.
+	// Asking whether an output is a terminal; other requests reach into devices.
 	oneOf(unix.SYS_IOCTL, offsetArg1, unix.TCGETS, unix.TIOCGWINSZ)
 	for _, nr := range allowedCalls {
 		on(nr, unix.SockFilter{Code: answer, K: unix.SECCOMP_RET_ALLOW})
@@ -101,7 +101,7 @@ func filter(pid uint32) []unix.SockFilter {
 	return append(prog, unix.SockFilter{Code: answer, K: refused})
 }
 
-// confineCalls installs the filter on this thread; exec carries it on.
+// confineCalls installs the filter on this thread; exec keeps it.
 func confineCalls() error {
 	prog := filter(uint32(os.Getpid()))
 	fprog := unix.SockFprog{Len: uint16(len(prog)), Filter: &prog[0]}

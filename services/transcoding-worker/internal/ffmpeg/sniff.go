@@ -55,7 +55,7 @@ func sniff(b []byte) (Kind, string) {
 		return AcceptVideo, "mpeg"
 	case has(0, "RIFF") && has(8, "CDXA"):
 		return OtherVideo, ""
-	case has(0, "GIF8"), // the animated kind; browsers' images, not a container of ours
+	case has(0, "GIF8"), // animated images, which are no container that we accept
 		has(0, "\x30\x26\xb2\x75\x8e\x66\xcf\x11"),         // ASF, WMV
 		has(0, "\x06\x0e\x2b\x34\x02\x05\x01\x01\x0d\x01"), // MXF
 		has(0, ".RMF"), has(0, "DKIF"), has(0, "YUV4MPEG2"), has(0, "nut/multimedia container"),
@@ -99,9 +99,9 @@ func imageBrand(b []byte) bool {
 	return false
 }
 
-// isTransportStream looks for the sync byte at a constant distance: plain
-// packets, ones with a time code before, or with error correction behind. The
-// stream may start in the middle of a packet.
+// isTransportStream looks for the sync byte at a constant distance: plain packets, or
+// ones with a time code in front or error correction at the end. The stream may start
+// in the middle of a packet.
 func isTransportStream(b []byte) bool {
 	for _, size := range []int{188, 192, 204} {
 		need := 5

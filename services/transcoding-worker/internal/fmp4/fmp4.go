@@ -196,9 +196,9 @@ func (t *Track) Check() error {
 	return nil
 }
 
-// Cuts chooses where segments start, in seconds, first one excluded: at
-// fragments, target seconds apart where those allow it. Other tracks of the
-// same video are then cut at the same times.
+// Cuts chooses the start times of all segments but the first, in seconds: at
+// fragments, and target seconds apart where the fragments allow it. Other tracks of
+// the same video are then cut at the same times.
 func (t *Track) Cuts(target float64) []float64 {
 	var cuts []float64
 	begin := 0.0
@@ -206,8 +206,8 @@ func (t *Track) Cuts(target float64) []float64 {
 	for _, f := range t.Fragments[1:] {
 		start := t.Seconds(int64(f.Start))
 		end := start + t.Seconds(int64(f.Duration))
-		// Cut here when long enough, or when taking this fragment too would be far
-		// too long; but leave no crumb at the end.
+		// Cut here when the segment is long enough, or when adding this fragment would make it
+		// far too long. But leave no tiny segment at the end.
 		if (start-begin >= target-0.05 || end-begin > 1.4*target) && total-start > 0.2 {
 			cuts = append(cuts, start)
 			begin = start
@@ -216,15 +216,15 @@ func (t *Track) Cuts(target float64) []float64 {
 	return cuts
 }
 
-// Segments groups the fragments at cuts; each must be the start of a fragment
-// to within a fraction of a sample, or the answer has fewer segments.
+// Segments groups the fragments at cuts. Each cut must be the start of a fragment to
+// within a fraction of a sample; otherwise the result has fewer segments.
 func (t *Track) Segments(cuts []float64) transcode.Segments {
 	var table transcode.Segments
 	for _, f := range t.Fragments {
 		start := t.Seconds(int64(f.Start))
-		// Cuts are times of another track with another timescale, so they are met to
-		// within a part of a sample. More than half, so that rounding on both sides
-		// cannot miss; less than one, so that the next sample is never taken for it.
+		// Cuts are times of another track with another timescale, so allow a fraction of a
+		// sample. More than half, so that rounding on both sides cannot miss the cut; less than
+		// one, so that the next sample never matches.
 		slack := 0.6 * t.Seconds(int64(f.Duration)) / float64(f.Samples)
 		cut := len(table) == 0
 		// Several cuts in one fragment make one segment: no fragment can be split.

@@ -13,24 +13,24 @@ import (
 	"github.com/linkreel/linkreel/services/transcoding-worker/internal/ladder"
 )
 
-// A ladder takes minutes, a copy a second. So that a video which only needs
-// the one never waits behind another's, each worker has a fast lane beside its
-// slots: it inspects jobs that no slot has taken, publishes what can be copied,
-// fails what cannot be played, and returns the rest for a slot.
+// Encoding a ladder takes minutes, a copy takes a second. So that a video that only
+// needs a copy never waits behind a ladder, each worker has a fast lane besides its
+// slots. It inspects jobs that no slot has taken, publishes what can be copied, fails
+// what cannot be played, and returns the rest for a slot.
 
 // errInspected ends the fast lane's work on a job.
 var errInspected = errors.New("inspected")
 
-// headStart is what free slots, here or elsewhere, have to take a job before the
-// fast lane does: they continue with the ladder without fetching the source a
+// headStart is how long free slots, here or elsewhere, have to take a job before the
+// fast lane does. A slot can continue with the ladder without fetching the source a
 // second time.
 const headStart = 250 * time.Millisecond
 
-// laneMemory is what the fast lane's programs may have, beside those of the slots:
-// enough for copying, and not for encoding.
+// laneMemory is the memory of the fast lane's programs, in addition to those of the
+// slots. It is enough for copying but not for encoding.
 const laneMemory = 112 << 20
 
-// fastLane inspects one waiting job after the other.
+// fastLane inspects one waiting job after another.
 func (w *Worker) fastLane(ctx context.Context, name string) {
 	for ctx.Err() == nil {
 		id, added, err := w.o.Queue.Peek(ctx, patience)
@@ -38,12 +38,12 @@ func (w *Worker) fastLane(ctx context.Context, name string) {
 		case errors.Is(err, queue.ErrEmpty):
 			continue
 		case err != nil:
-			outage.Pause(ctx, patience) // the slots log that the queue is away
+			outage.Pause(ctx, patience) // the slots log that the queue is down
 			continue
 		case id == "" || transcode.IsPart(id):
 			continue
 		}
-		// added is by the clock of Redis, which may differ from ours.
+		// added is a time by Redis's clock, which may differ from ours.
 		if wait := headStart - w.o.Now().Sub(added); wait > 0 {
 			outage.Pause(ctx, min(wait, headStart))
 		}
@@ -55,7 +55,7 @@ func (w *Worker) fastLane(ctx context.Context, name string) {
 	}
 }
 
-// inspect does what can be done with a job at once.
+// inspect does as much of a job as can be done quickly.
 func (a *attempt) inspect(ctx context.Context) error {
 	dir, remove, err := a.w.o.Scratch.Job()
 	if err != nil {
@@ -65,7 +65,7 @@ func (a *attempt) inspect(ctx context.Context) error {
 	a.dir = dir
 	a.maker = a.w.o.Maker(func(t *ffmpeg.Tools) { t.Used, t.Memory, t.Threads = a.used.add, laneMemory, 1 })
 	if a.record.Still != nil {
-		return a.still(ctx) // a picture takes a second: somebody waits for it
+		return a.still(ctx) // a picture takes a second, and somebody waits for it
 	}
 	src, err := a.source(ctx)
 	if err == nil {
@@ -77,7 +77,7 @@ func (a *attempt) inspect(ctx context.Context) error {
 		}
 	}
 	var failure *transcode.Failure
-	// Running out of memory here says nothing about the file: a slot's programs may have more.
+	// Running out of memory here says nothing about the file: a slot's programs have more.
 	judged := errors.As(err, &failure) && !errors.Is(err, ffmpeg.ErrMemory)
 	if ctx.Err() != nil || judged || errors.Is(err, jobs.ErrLost) {
 		return err

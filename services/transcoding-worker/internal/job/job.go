@@ -1,12 +1,12 @@
 // Package job does transcoding jobs: it takes them from the queue, holds their
 // lease, runs the ladder, publishes and cleans up.
 //
-// It promises that a job's result shows exactly once, however often the job is
-// delivered and wherever its workers die: everything is written under a prefix
-// of the attempt, and one transaction that checks the attempt makes it visible.
-// A worker that lost its lease kills its ffmpeg and publishes nothing. A file
-// that cannot be played fails at once with the reason; trouble that may pass is
-// tried again; nothing is tried for ever.
+// It guarantees that a job's result becomes visible exactly once, however often the
+// job is delivered and wherever its workers die: everything is written under a prefix
+// of the attempt, and one transaction that checks the attempt makes it visible. A
+// worker that lost its lease kills its ffmpeg and publishes nothing. A file that
+// cannot be played fails at once with the reason. Errors that may pass are retried,
+// but not for ever.
 package job
 
 import (
@@ -37,8 +37,8 @@ import (
 	"github.com/linkreel/linkreel/services/transcoding-worker/internal/ffmpeg"
 )
 
-// Bucket is what a worker asks of object storage. *objectstore.Store is the one
-// in use.
+// Bucket is the part of object storage that a worker uses. *objectstore.Store
+// implements it.
 type Bucket interface {
 	DownloadFile(ctx context.Context, object string, generation int64, path string) (objectstore.Object, error)
 	DownloadRange(ctx context.Context, object string, offset, size int64, w io.Writer) error
@@ -47,7 +47,7 @@ type Bucket interface {
 	List(ctx context.Context, prefix string) iter.Seq2[objectstore.Object, error]
 }
 
-// Options are what a worker works with.
+// Options configures a [Worker].
 type Options struct {
 	Jobs     *jobs.Store
 	Queue    *queue.Queue
@@ -55,7 +55,7 @@ type Options struct {
 	Bucket   Bucket
 	Maker    func(change func(*ffmpeg.Tools)) Maker // with tools changed for one job
 	Scratch  *Scratch
-	Name     string // of this worker, its own among all
+	Name     string // of this worker, unique among all
 	Slots    int    // jobs at a time
 
 	Lease     time.Duration // how long a silent worker keeps its job
@@ -73,7 +73,7 @@ var duration = promauto.NewHistogramVec(prometheus.HistogramOpts{
 // Worker does jobs until it is stopped.
 type Worker struct {
 	o       Options
-	direct  chan string // ids found by sweeping while Redis is away
+	direct  chan string // ids found by sweeping while Redis is down
 	sources sourceCache
 	tracer  trace.Tracer
 }
@@ -83,10 +83,11 @@ func New(o Options) *Worker {
 	return &Worker{o: o, direct: make(chan string), tracer: otel.Tracer("transcoding-worker")}
 }
 
-// patience is how long a slot waits for a message before it looks around.
+// patience is how long a slot waits for a message before it looks for other work.
 const patience = 2 * time.Second
 
-// Run works until ctx ends, and returns once every job in hand was returned.
+// Run works until ctx ends. It returns once every job in progress has been handed
+// back.
 func (w *Worker) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	wg.Go(func() { w.sweep(ctx) })
@@ -98,7 +99,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	return nil
 }
 
-// slot takes one message after the other.
+// slot takes one message after another.
 func (w *Worker) slot(ctx context.Context, consumer string) {
 	for ctx.Err() == nil {
 		m, err := w.o.Queue.Next(ctx, consumer, patience)
@@ -109,10 +110,10 @@ func (w *Worker) slot(ctx context.Context, consumer string) {
 		case ctx.Err() != nil:
 			return
 		case errors.Is(err, queue.ErrEmpty):
-			w.sources.clear() // nobody else wants a part of it soon
+			w.sources.clear() // no more parts of the cached source are likely to come soon
 		default:
-			w.o.Log.WarnContext(ctx, "the queue is away; jobs are found by sweeping", "error", err)
-			// The queue failed at once; without it only the sweep brings work.
+			w.o.Log.WarnContext(ctx, "cannot read from the queue; jobs are found by sweeping", "error", err)
+			// The queue failed at once, so only the sweep brings work.
 			select {
 			case <-ctx.Done():
 				return
@@ -130,13 +131,13 @@ func (w *Worker) slot(ctx context.Context, consumer string) {
 	}
 }
 
-// sweep brings due jobs into the queue when it lacks them. While Redis is away it
-// hands them to a free slot itself.
+// sweep adds due jobs that the queue lacks. While Redis is down, it hands them to a
+// free slot itself.
 func (w *Worker) sweep(ctx context.Context) {
 	sweeper := jobs.Sweeper{Jobs: w.o.Jobs, Queue: w.o.Queue, Direct: w.handOver}
 	for {
-		// Half a pause is the least between two sweeps, so a turn that lasts shorter
-		// would let every worker sweep.
+		// Half of Sweep is the shortest pause below. A shorter turn would let every worker
+		// sweep.
 		if w.o.Queue.Turn(ctx, w.o.Sweep/2) {
 			if err := sweeper.Sweep(ctx); err != nil && ctx.Err() == nil {
 				w.o.Log.WarnContext(ctx, "sweep for due jobs failed; the next one continues", "error", err)
@@ -149,8 +150,8 @@ func (w *Worker) sweep(ctx context.Context) {
 	}
 }
 
-// handOver gives a job to a slot of this worker that finds the queue away. A slot
-// that is busy leaves it to other workers.
+// handOver offers a job to this worker's slots. If all of them are busy, it is left to
+// other workers.
 func (w *Worker) handOver(ctx context.Context, id string) error {
 	select {
 	case w.direct <- id:
@@ -160,11 +161,10 @@ func (w *Worker) handOver(ctx context.Context, id string) error {
 	return nil
 }
 
-// errStopping is the cause of a job's end when the worker itself is stopped.
+// errStopping ends a job when the worker itself is stopped.
 var errStopping = errors.New("worker is stopping")
 
-// do claims one job and sees it to an end. message is nil for a job that came
-// without one.
+// do claims one job and works on it. message is nil for a job that came without one.
 func (w *Worker) do(ctx context.Context, consumer, id string, message *queue.Message) {
 	record, err := w.o.Jobs.Claim(ctx, id, consumer, w.o.Lease)
 	if err != nil {
@@ -174,9 +174,9 @@ func (w *Worker) do(ctx context.Context, consumer, id string, message *queue.Mes
 	w.claimed(ctx, record, message, (*attempt).work)
 }
 
-// claimed does work on a claimed job and sees to what comes of it.
+// claimed runs work on a claimed job and records the result.
 func (w *Worker) claimed(ctx context.Context, record transcode.Record, message *queue.Message, work func(*attempt, context.Context) error) {
-	// What follows must be written even though the worker is being stopped.
+	// The result must be written even while the worker is stopping.
 	after, id := context.WithoutCancel(ctx), record.ID
 	linked := otel.GetTextMapPropagator().Extract(context.Background(), propagation.MapCarrier(record.Trace))
 	ctx, span := w.tracer.Start(ctx, "transcode", trace.WithNewRoot(), trace.WithSpanKind(trace.SpanKindConsumer),
@@ -193,8 +193,8 @@ func (w *Worker) claimed(ctx context.Context, record transcode.Record, message *
 	a := &attempt{w: w, record: record, token: token, lease: lease, log: log, prefix: prefixOf(record), stored: map[string]int64{}}
 	a.maker = w.o.Maker(func(t *ffmpeg.Tools) { t.Used = a.used.add })
 	err := work(a, lease.ctx)
-	// A program that was killed because the lease was lost reports its own death;
-	// the reason is the context's.
+	// A program killed because the lease was lost only reports that it was killed. The context
+	// has the reason.
 	if cause := context.Cause(lease.ctx); err != nil && cause != nil {
 		err = cause
 	}
@@ -223,13 +223,13 @@ func (w *Worker) unclaimed(ctx context.Context, id string, m *queue.Message, err
 	case errors.Is(err, jobs.ErrHeld):
 		err = m.Delay(ctx, w.o.Now().Add(w.o.Heartbeat/2))
 	default:
-		w.o.Log.WarnContext(ctx, "job could not be claimed; tried again soon", "job", id, "error", err)
+		w.o.Log.WarnContext(ctx, "cannot claim a job; retrying soon", "job", id, "error", err)
 		err = m.Delay(ctx, w.o.Now().Add(w.o.Heartbeat))
 	}
 	w.note(ctx, "message", err)
 }
 
-// end writes down how the work on a job ended and names it for metrics.
+// end records how the work on a job ended and returns that as a label for metrics.
 func (a *attempt) end(ctx context.Context, m *queue.Message, err error) string {
 	w, r, t, log := a.w, a.record, a.token, a.log.With("used", &a.used)
 	var failure *transcode.Failure
@@ -246,10 +246,11 @@ func (a *attempt) end(ctx context.Context, m *queue.Message, err error) string {
 		return "inspected"
 
 	case errors.Is(err, errReserved):
-		// This worker's other jobs end some time, and another worker may have room now.
+		// This worker's other jobs will end, and another worker may have room now.
 		at := w.o.Now().Add(roomEvery + rand.N(roomEvery))
 		if r.Parent != "" {
-			// Free at once for who made the part, who waits for it, and for other helpers.
+			// Free the part at once for the worker that created it and waits for it, and for
+			// other helpers.
 			log.DebugContext(ctx, "no scratch space for a part of another worker's job", "error", err)
 			w.note(ctx, "return", w.o.Jobs.Nack(ctx, t))
 		} else {
@@ -266,8 +267,8 @@ func (a *attempt) end(ctx context.Context, m *queue.Message, err error) string {
 		return "lost"
 
 	case errors.Is(err, errStopping):
-		// Others may have the job before leftovers are removed: a node that is taken
-		// away gives 15 s in all, and storage may be slow.
+		// Return the job before removing leftovers: a node that is taken away leaves 15 s in
+		// all, and storage may be slow.
 		log.InfoContext(ctx, "job returned")
 		w.note(ctx, "return", w.o.Jobs.Nack(ctx, t))
 		w.message(ctx, m, (*queue.Message).Nack)
@@ -307,16 +308,16 @@ func (a *attempt) end(ctx context.Context, m *queue.Message, err error) string {
 	return "retried"
 }
 
-// roomEvery is about how often a job that waits for scratch space is claimed again.
+// roomEvery is roughly how often a job that waits for scratch space is claimed again.
 const roomEvery = 5 * time.Second
 
-// backOff is how long a job waits after its n-th bad end.
+// backOff is how long a job waits after its n-th failed try.
 func backOff(tries int) time.Duration {
 	return 5 * time.Second << min(3*max(0, tries-1), 6)
 }
 
-// hint tells the videos service that a job's record has something for it. One
-// that is lost costs the time until its next sweep.
+// hint tells the videos service that a job has a result to apply. If the hint is lost,
+// the service's next sweep finds the result.
 func (w *Worker) hint(ctx context.Context, id string) {
 	if transcode.IsPart(id) {
 		return
@@ -327,8 +328,8 @@ func (w *Worker) hint(ctx context.Context, id string) {
 	w.note(ctx, "hint", err)
 }
 
-// message changes the queue's view, which is only a hint: what fails here is
-// made good by the sweep.
+// message updates the queue, which only holds hints. If that fails, the sweep repairs
+// it.
 func (w *Worker) message(ctx context.Context, m *queue.Message, change func(*queue.Message, context.Context) error) {
 	if m != nil {
 		w.note(ctx, "message", change(m, ctx))
@@ -341,8 +342,8 @@ func (w *Worker) note(ctx context.Context, what string, err error) {
 	}
 }
 
-// insist repeats a write that finished work depends on, for as long as an
-// outage may last, unless the job turns out to be lost.
+// insist retries a write that finished work depends on for up to two minutes, unless
+// the job turns out to be lost.
 func (w *Worker) insist(ctx context.Context, write func() error) error {
 	pause := 200 * time.Millisecond
 	for end := w.o.Now().Add(2 * time.Minute); ; {
@@ -361,7 +362,7 @@ func (w *Worker) insist(ctx context.Context, write func() error) error {
 // worker does, and must leave it time to end within the 10 s of the chart's grace.
 const tidyTime = 5 * time.Second
 
-// prefixOf is where an attempt at a job writes.
+// prefixOf is the prefix under which an attempt at a job writes.
 func prefixOf(r transcode.Record) string {
 	if r.Still != nil {
 		return transcode.StillPrefix(r.ID, r.Attempt)
@@ -373,7 +374,7 @@ func prefixOf(r transcode.Record) string {
 	return fmt.Sprintf("%s%s-%d/", transcode.PartsPrefix(r.VideoID, r.Generation), index, r.Attempt)
 }
 
-// tidy removes what an attempt uploaded and nobody will refer to.
+// tidy removes what an attempt uploaded, unless the job's outcome refers to it.
 func (w *Worker) tidy(ctx context.Context, r transcode.Record, log *slog.Logger) {
 	ctx, cancel := context.WithTimeout(ctx, tidyTime)
 	defer cancel()

@@ -12,10 +12,10 @@ import (
 	"github.com/linkreel/linkreel/libs/transcode/jobs"
 )
 
-// leaseKeeper keeps a claimed job ours: it sends heartbeats for the lease and for
-// the message, and ends its context when the job was lost. The lease in Firestore
+// leaseKeeper keeps hold of a claimed job: it sends heartbeats for the lease and for
+// the message, and cancels its context when the job is lost. The lease in Firestore
 // decides. A message that is gone only means that Redis was emptied or gave it to
-// somebody who will find the lease held.
+// another worker, which will find the lease held.
 type leaseKeeper struct {
 	ctx      context.Context
 	cancel   context.CancelCauseFunc
@@ -23,8 +23,8 @@ type leaseKeeper struct {
 	wg       sync.WaitGroup
 }
 
-// progressEvery bounds how often progress alone is worth a write: Firestore takes
-// one sustained write a second to a document, and each is paid for.
+// progressEvery is the least time between writes for progress alone: Firestore takes
+// one sustained write a second per document, and each is charged.
 const progressEvery = 2 * time.Second
 
 func (w *Worker) keepLease(ctx context.Context, t jobs.Token, m *queue.Message, log *slog.Logger) *leaseKeeper {
@@ -45,15 +45,15 @@ func (w *Worker) keepLease(ctx context.Context, t jobs.Token, m *queue.Message, 
 			if w.o.Now().Sub(last) < w.o.Heartbeat && progress == written {
 				continue
 			}
-			// Firestore being away is no reason to stop: nobody else can claim the
-			// job either, and what we publish is checked against the token.
+			// Keep going while Firestore is down: nobody else can claim the job either, and
+			// publishing checks the token.
 			err := w.o.Jobs.Heartbeat(k.ctx, t, w.o.Lease, int(progress))
 			switch {
 			case errors.Is(err, jobs.ErrLost):
 				k.cancel(jobs.ErrLost)
 				return
 			case err != nil && k.ctx.Err() == nil:
-				log.WarnContext(k.ctx, "lease could not be extended", "error", err)
+				log.WarnContext(k.ctx, "cannot extend the lease; retrying", "error", err)
 			case err == nil:
 				written, last = progress, w.o.Now()
 			}

@@ -8,10 +8,10 @@ import (
 	"github.com/linkreel/linkreel/services/transcoding-worker/internal/ladder"
 )
 
-// Maker runs the programs. *ladder.Maker is the one in use. dir is the job's
-// folder: files are made there, and the programs see no other.
+// Maker runs the programs. *ladder.Maker implements it. dir is the job's folder: files
+// are made there, and the programs see no other folder.
 type Maker interface {
-	// Probe says what a file is; a *transcode.Failure says why it is refused.
+	// Probe identifies a file; a *transcode.Failure says why it is refused.
 	Probe(ctx context.Context, dir, path string, limits transcode.Limits) (*ffmpeg.Source, error)
 	// Copy repackages the source's own picture.
 	Copy(ctx context.Context, dir string, p ladder.Plan) (ladder.Tracks, error)
@@ -21,10 +21,10 @@ type Maker interface {
 	Sound(ctx context.Context, dir string, p ladder.Plan) error
 	Part(ctx context.Context, dir string, p ladder.Plan, part ladder.Part, progress func(float64)) ([]string, error)
 	Join(dir string, p ladder.Plan, parts [][]string, sound bool) (ladder.Tracks, error)
-	// Poster, Storyboard and Download make what a video can do without.
+	// Poster, Storyboard and Download make the extras that a video can do without.
 	Poster(ctx context.Context, dir string, from ladder.File) (ladder.Picture, error)
 	Storyboard(ctx context.Context, dir string, from ladder.File) (*transcode.Storyboard, ladder.Picture, error)
 	Download(ctx context.Context, dir string, video ladder.File, audio *ladder.File) (string, error)
-	// Still takes the picture at a time of a file of ours.
+	// Still takes the picture at a time of one of our own files.
 	Still(ctx context.Context, dir, path string, at float64) (ladder.Picture, error)
 }

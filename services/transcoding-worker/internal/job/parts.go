@@ -19,20 +19,20 @@ import (
 	"github.com/linkreel/linkreel/services/transcoding-worker/internal/ladder"
 )
 
-// A long source is encoded in parts, each a small job of its own with a record,
-// a lease and a place in the queue. The worker that holds the whole job makes
-// the records, works on parts like everybody else, and joins them in the end, so
-// one worker alone finishes too. Finished parts lie in storage and outlive
-// whoever made them.
+// A long source is encoded in parts, each a small job of its own with a record, a
+// lease and a place in the queue. The worker that holds the whole job creates the
+// records, encodes parts like any helper, and joins them in the end, so one worker
+// alone finishes too. Finished parts are in storage and outlive the worker that made
+// them.
 
-// partSpec is what a helper needs to know: the plan, so that nobody has to probe
-// again or could plan differently, and which part of it.
+// partSpec tells a helper which part to encode. It includes the plan, so that no
+// helper has to probe again or could plan differently.
 type partSpec struct {
 	Plan ladder.Plan
 	Part ladder.Part
 }
 
-// encodeParts encodes the plan in parts together with whoever is free.
+// encodeParts encodes the plan in parts, together with any free workers.
 func (a *attempt) encodeParts(ctx context.Context, p ladder.Plan, parts []ladder.Part, sound bool) (ladder.Tracks, error) {
 	if err := a.offer(ctx, p, parts); err != nil {
 		return ladder.Tracks{}, err
@@ -53,11 +53,11 @@ func (a *attempt) encodeParts(ctx context.Context, p ladder.Plan, parts []ladder
 			}
 			made, err := a.part(ctx, p, part, i, len(parts)-left, len(parts))
 			if errors.Is(err, jobs.ErrHeld) {
-				continue // somebody is at it
+				continue // another worker is encoding it
 			}
 			if errors.Is(err, errPartGone) && offers[i] < maxOffers {
-				// The same try makes it again: of many missing parts, each would
-				// otherwise cost one of the job's few tries.
+				// Make it again in this attempt. Otherwise each missing part would cost one of
+				// the job's few tries.
 				offers[i]++
 				a.log.WarnContext(ctx, "a finished part is gone; it is made again", "part", i)
 				if err = a.offerPart(ctx, p, part, i); err == nil {
@@ -84,15 +84,15 @@ func (a *attempt) encodeParts(ctx context.Context, p ladder.Plan, parts []ladder
 	return a.maker.Join(a.dir, p, files, sound)
 }
 
-// maxOffers is how often one attempt makes a part again whose objects vanish.
+// maxOffers is how often one attempt makes a part again when its objects have vanished.
 const maxOffers = 3
 
-// errPartGone is a part that is recorded as done and whose objects are missing.
+// errPartGone means that objects of a part recorded as done are missing.
 var errPartGone = errors.New("objects of a finished part are missing")
 
-// offer makes the parts' records. Those of an earlier attempt are kept, with what
-// is finished of them, unless their objects are missing: all of those are offered
-// anew at once, before any part is worked on, so that helpers can share them.
+// offer creates the parts' records. It keeps those of an earlier attempt, finished
+// parts included, unless their objects are missing. All of these are offered again
+// before any part is worked on, so that helpers can share them.
 func (a *attempt) offer(ctx context.Context, p ladder.Plan, parts []ladder.Part) error {
 	a.parts = len(parts)
 	there := map[string]bool{}
@@ -117,8 +117,8 @@ func (a *attempt) offer(ctx context.Context, p ladder.Plan, parts []ladder.Part)
 	return nil
 }
 
-// dropIncomplete removes the record of a part that is done according to it, but
-// not according to what is there.
+// dropIncomplete removes the record of a part that is recorded as done although
+// objects of it are missing.
 func (a *attempt) dropIncomplete(ctx context.Context, id string, there map[string]bool) error {
 	record, err := a.w.o.Jobs.Get(ctx, id)
 	if errors.Is(err, jobs.ErrNotFound) || err == nil && record.State != transcode.Done {
@@ -136,10 +136,10 @@ func (a *attempt) dropIncomplete(ctx context.Context, id string, there map[strin
 	return nil
 }
 
-// offerPart makes a part's record unless it is there, and wakes a helper.
+// offerPart creates a part's record unless it exists, and wakes a helper.
 func (a *attempt) offerPart(ctx context.Context, p ladder.Plan, part ladder.Part, index int) error {
 	source := *p.Source
-	// Helpers have a path of their own, and the times are only needed for planning.
+	// Helpers use a path of their own, and only planning needs the key times.
 	source.Path, source.Video.KeyTimes = "", nil
 	p.Source = &source
 	spec, err := json.Marshal(partSpec{Plan: p, Part: part})
@@ -153,14 +153,14 @@ func (a *attempt) offerPart(ctx context.Context, p ladder.Plan, part ladder.Part
 	if _, err := a.w.o.Jobs.Create(ctx, j); err != nil {
 		return err
 	}
-	// A wake-up that is lost is made up for by the sweep.
+	// If the wake-up is lost, the sweep repeats it.
 	_, err = a.w.o.Queue.Add(ctx, jobs.Item(j))
 	a.w.note(ctx, "offer", err)
 	return nil
 }
 
-// part brings one part's files here: encodes it, or fetches it when it is done
-// already. ErrHeld means that another worker is at it.
+// part gets one part's files: it encodes the part, or downloads it if it is done
+// already. ErrHeld means that another worker is encoding it.
 func (a *attempt) part(ctx context.Context, p ladder.Plan, part ladder.Part, index, done, total int) ([]string, error) {
 	id := transcode.PartID(a.record.ID, index)
 	dir := filepath.Join(a.dir, fmt.Sprintf("part-%d", index))
@@ -202,7 +202,7 @@ func (a *attempt) part(ctx context.Context, p ladder.Plan, part ladder.Part, ind
 	return files, err
 }
 
-// collect downloads a part that somebody else finished.
+// collect downloads a part that another worker finished.
 func (a *attempt) collect(ctx context.Context, p ladder.Plan, id, dir string) ([]string, error) {
 	record, err := a.w.o.Jobs.Get(ctx, id)
 	if err != nil {
@@ -212,8 +212,8 @@ func (a *attempt) collect(ctx context.Context, p ladder.Plan, id, dir string) ([
 		return nil, record.Failure
 	}
 	if record.Outcome == nil || len(record.Outcome.Renditions) != len(p.Rungs) {
-		// Its helpers died of it, and so may we: that costs a try of the whole job. The
-		// next attempt offers it anew.
+		// Its helpers failed and this worker may fail too, so it costs a try of the whole job.
+		// The next attempt offers the part again.
 		return nil, errors.Join(fmt.Errorf("part %s ended as %s", id, record.State), a.w.o.Jobs.Delete(ctx, id))
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -283,8 +283,7 @@ func (a *attempt) help(ctx context.Context) error {
 	return err
 }
 
-// dropParts removes the records and objects of the parts of a job that has come
-// to an end.
+// dropParts removes the records and objects of the parts of a job that has ended.
 func (a *attempt) dropParts(ctx context.Context) {
 	if a.parts == 0 {
 		return

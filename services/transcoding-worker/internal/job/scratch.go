@@ -12,23 +12,23 @@ import (
 	"time"
 )
 
-// Scratch is a worker's private disk space. Each process has a folder of its
-// own below a common root and a lock that shows it is alive; what killed
-// processes left behind is removed at the next start.
+// Scratch is a worker's private disk space. Each process has its own folder below a
+// common root, and a lock that shows it is alive. The next start removes the folders
+// of killed processes.
 type Scratch struct {
 	dir   string
 	lock  *os.File
 	limit int64 // bytes; 0 is the disk's own
 
 	mu       sync.Mutex
-	reserved map[string]int64 // by the folder of a job
-	waiting  string           // the folder of the job for which room is kept; see await
-	rests    time.Time        // until when no job waits again
+	reserved map[string]int64 // by job folder
+	waiting  string           // the folder of the job that room is kept for; see await
+	rests    time.Time        // no job may wait before then
 	freed    chan struct{}    // closed when room may have become free
 }
 
-// OpenScratch clears leftovers below root and makes this process's folder. Its jobs
-// together keep within limit bytes, or with 0 within the disk.
+// OpenScratch clears leftovers below root and makes this process's folder. All its
+// jobs together keep within limit bytes; 0 means the size of the disk.
 func OpenScratch(root string, limit int64) (*Scratch, error) {
 	root, err := filepath.Abs(root)
 	if err != nil {
@@ -55,8 +55,8 @@ func OpenScratch(root string, limit int64) (*Scratch, error) {
 	return &Scratch{dir: dir, lock: lock, limit: limit, reserved: map[string]int64{}, freed: make(chan struct{})}, nil
 }
 
-// newLock makes and holds a lock of this process. Another one that starts at the
-// same moment may sweep it away before it is held; then it makes another.
+// newLock creates a lock file and holds it. Another process that starts at the same
+// moment may sweep the file away before it is locked; newLock then creates another.
 func newLock(root string) (*os.File, error) {
 	for {
 		lock, err := os.CreateTemp(root, "worker-*.lock")
@@ -76,8 +76,8 @@ func newLock(root string) (*os.File, error) {
 	}
 }
 
-// sweepScratch removes what killed processes left. Several processes may sweep
-// at once.
+// sweepScratch removes what killed processes left. Several processes may sweep at
+// once.
 func sweepScratch(root string) error {
 	locks, err := filepath.Glob(filepath.Join(root, "worker-*.lock"))
 	if err != nil {
@@ -104,8 +104,8 @@ func sweepScratch(root string) error {
 	return nil
 }
 
-// Job makes an empty private folder for one job; remove deletes it and what it has
-// reserved.
+// Job makes an empty private folder for one job. remove deletes it and frees the space
+// that the job has reserved.
 func (s *Scratch) Job() (dir string, remove func(), err error) {
 	dir, err = os.MkdirTemp(s.dir, "job-*")
 	if err != nil {
@@ -121,19 +121,19 @@ func (s *Scratch) Job() (dir string, remove func(), err error) {
 }
 
 var (
-	// errNoSpace is a disk that is too full for a job; another worker's may not be.
+	// errNoSpace means that the disk is too full for a job; another worker's may not be.
 	errNoSpace = errors.New("not enough space on the scratch disk")
-	// errReserved is a job that will fit once others of this worker have ended.
+	// errReserved means that a job will fit once other jobs of this worker have ended.
 	errReserved = errors.New("the scratch space is reserved for other jobs")
-	// errTooLarge is a job that does not fit on the disk even alone.
+	// errTooLarge means that a job does not fit on the disk even alone.
 	errTooLarge = errors.New("the scratch space is too small for the job")
 )
 
-// retained is where the source of the last job is kept, in case the next wants it.
+// retained is the path of the last job's source, kept in case the next job needs it.
 func (s *Scratch) retained() string { return filepath.Join(s.dir, "retained-source") }
 
-// idle is how many bytes of the retained source no job's folder has, and so no job
-// has reserved.
+// idle is the size of the retained source if no job's folder links to it, and so no
+// job has reserved its space.
 func (s *Scratch) idle() int64 {
 	info, err := os.Lstat(s.retained())
 	if err != nil {
@@ -145,29 +145,29 @@ func (s *Scratch) idle() int64 {
 	return info.Size()
 }
 
-// spare is for pictures, tables and what a file system adds.
+// spare is for pictures, tables and file system overhead.
 const spare = 64 << 20
 
-// free wakes the job that waits. s.mu is held.
+// free wakes the waiting job. The caller holds s.mu.
 func (s *Scratch) free() {
 	close(s.freed)
 	s.freed = make(chan struct{})
 }
 
-// longestWait is how long a job keeps others from beginning, and othersTurn how long
-// no job may do so afterwards: an account with many large files must not shut the
-// worker to everybody else.
+// longestWait is how long a waiting job keeps others from beginning. othersTurn is how
+// long no job may do so afterwards. Without them, an account with many large files
+// could block the worker for everybody else.
 const (
 	longestWait = 5 * time.Minute
 	othersTurn  = time.Minute
 )
 
-// await is reserve for a job that has waited for long: it waits until this worker's
-// running jobs leave enough room, and no job that begins meanwhile takes any of it.
-// Only one job waits so at a time, since two could wait for each other's sources;
-// for another the error is errReserved, as it is when [longestWait] has passed. Then,
-// and once it has room, others have their turn for a while. drop gives up a source
-// that was retained.
+// await is reserve for a job that has waited long. It waits until this worker's
+// running jobs leave enough room, and keeps that room from jobs that begin meanwhile.
+// Only one job waits like this at a time, since two could wait for each other's
+// sources. Another one gets errReserved, and so does a job that has waited
+// [longestWait]. After a wait, others have their turn for a while. drop removes a
+// retained source.
 func (s *Scratch) await(ctx context.Context, dir string, bytes int64, drop func()) error {
 	s.mu.Lock()
 	if s.waiting != "" || time.Now().Before(s.rests) {
@@ -189,7 +189,7 @@ func (s *Scratch) await(ctx context.Context, dir string, bytes int64, drop func(
 		s.mu.Unlock()
 		err := s.reserve(dir, bytes)
 		if err != nil && s.idle() > 0 {
-			drop() // of a job that has ended since
+			drop() // its job has ended since
 			err = s.reserve(dir, bytes)
 		}
 		if !errors.Is(err, errReserved) {
@@ -203,10 +203,9 @@ func (s *Scratch) await(ctx context.Context, dir string, bytes int64, drop func(
 	}
 }
 
-// reserve keeps so many bytes for the job in dir, in place of what it had reserved
-// before. Jobs that reserve all they will write fill neither the disk nor the
-// volume's limit, which no call of the system tells: whoever passes that of a pod
-// is evicted.
+// reserve reserves bytes for the job in dir, replacing what it had reserved before.
+// Jobs that reserve all they will write fill neither the disk nor the volume. No
+// system call tells a volume's limit, and a pod that exceeds it is evicted.
 func (s *Scratch) reserve(dir string, bytes int64) error {
 	var fs syscall.Statfs_t
 	if err := syscall.Statfs(s.dir, &fs); err != nil {
@@ -223,6 +222,7 @@ func (s *Scratch) reserve(dir string, bytes int64) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	// While a job waits, only jobs that have reserved already may reserve more.
 	if s.waiting != "" && s.waiting != dir && s.reserved[dir] == 0 {
 		return fmt.Errorf("%w: one has waited for long", errReserved)
 	}
@@ -235,6 +235,7 @@ func (s *Scratch) reserve(dir string, bytes int64) error {
 		}
 	}
 	switch {
+	// All reservations must fit into the room, and all that is still unwritten into the free space.
 	case bytes+others+idle <= room && bytes-written(dir)+unwritten <= free:
 		if bytes < s.reserved[dir] {
 			defer s.free()
@@ -247,7 +248,7 @@ func (s *Scratch) reserve(dir string, bytes int64) error {
 	return fmt.Errorf("%w: %d bytes, with %d free and %d of a retained source", errNoSpace, bytes, free, idle)
 }
 
-// written is how much a job's folder has. A file with two names counts once.
+// written is how many bytes a job's folder has. A file with two names counts once.
 func written(dir string) (sum int64) {
 	seen := map[uint64]bool{}
 	_ = filepath.WalkDir(dir, func(_ string, entry os.DirEntry, err error) error {

@@ -6,10 +6,10 @@ import (
 	"sync"
 )
 
-// sourceCache retains the source of the last job, since the next one is likely to
-// be a part of it or what the fast lane has left of it. The files in it are links,
-// so dropping one never takes it from a job that uses it. What no job uses any more
-// counts in [Scratch.reserve] and gives way to whatever needs its space.
+// sourceCache retains the source of the last job, since the next job is likely to be a
+// part of it or what the fast lane has left of it. Its files are hard links, so
+// dropping one never takes it from a job that uses it. A source that no job uses still
+// counts in [Scratch.reserve] and gives way to any job that needs its space.
 type sourceCache struct {
 	mu   sync.Mutex
 	key  sourceKey
@@ -21,8 +21,8 @@ type sourceKey struct {
 	generation int64
 }
 
-// link gives a job's folder the retained source; the path is empty when another
-// one is retained, or none.
+// link links the retained source into a job's folder. The path is empty if another
+// source is retained, or none.
 func (c *sourceCache) link(dir string, key sourceKey) (string, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -33,7 +33,7 @@ func (c *sourceCache) link(dir string, key sourceKey) (string, error) {
 	return path, os.Link(c.path, path)
 }
 
-// retain replaces what was retained. It ignores a failure, after which the source is
+// retain replaces the retained source. It ignores a failure: the source is then
 // downloaded again.
 func (c *sourceCache) retain(retained, path string, key sourceKey) {
 	c.mu.Lock()
@@ -45,7 +45,7 @@ func (c *sourceCache) retain(retained, path string, key sourceKey) {
 	c.key, c.path = key, retained
 }
 
-// forget drops what is retained if it is this source.
+// forget drops the retained source if it is this one.
 func (c *sourceCache) forget(key sourceKey) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -60,7 +60,7 @@ func (c *sourceCache) clear() {
 	c.drop()
 }
 
-// drop needs the lock.
+// drop needs c.mu held.
 func (c *sourceCache) drop() {
 	if c.path != "" {
 		_ = os.Remove(c.path)

@@ -11,8 +11,8 @@ import (
 	"github.com/linkreel/linkreel/libs/transcode"
 )
 
-// still takes one picture of a video that is ready, out of a segment of one of its
-// renditions, and publishes it as an outcome with a poster and nothing else.
+// still takes one picture of a ready video from a segment of one of its renditions,
+// and publishes it as an outcome with only a poster.
 func (a *attempt) still(ctx context.Context) error {
 	wanted := a.record.Still
 	path := filepath.Join(a.dir, "segment.mp4")

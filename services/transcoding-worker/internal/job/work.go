@@ -43,13 +43,13 @@ type attempt struct {
 	prefix string
 
 	patient bool // a slot works on it, which may wait for room
-	retain  bool // what is published first stays when the ladder is done
-	parts   int  // how many parts this attempt made records of
+	retain  bool // the first published rendition stays when the ladder is done
+	parts   int  // how many parts this attempt created records for
 	outcome transcode.Outcome
 	stored  map[string]int64 // sizes of the objects of this attempt that are uploaded
 }
 
-// usage is what the programs of an attempt took.
+// usage is what the programs of an attempt used.
 type usage struct {
 	mu     sync.Mutex
 	cpu    time.Duration
@@ -76,8 +76,8 @@ func (a *attempt) work(ctx context.Context) error {
 		return err
 	}
 	defer remove()
-	// Only a job of its own may wait for scratch space. A part that waits would keep the parent's
-	// worker waiting, which can make the part itself.
+	// Only a whole job may wait for scratch space. A part that waits would hold up the parent's
+	// worker, which could make the part itself.
 	a.dir, a.patient = dir, a.record.Parent == ""
 	switch {
 	case a.record.Still != nil:
@@ -99,14 +99,14 @@ func (a *attempt) work(ctx context.Context) error {
 	return a.prepare(ctx, p)
 }
 
-// longWait is how old a job is when it waits for scratch space in its slot, before
-// jobs that begin later. Until then it is put off, since another worker may have
-// room. Without an end to that, small jobs that follow each other on the other slots
-// would keep a large one waiting for as long as they come.
+// longWait is the age from which a job waits for scratch space in its slot, ahead of
+// jobs that begin later. A younger job is put off, since another worker may have room.
+// If jobs were always put off, a stream of small jobs on the other slots could keep a
+// large one waiting for ever.
 const longWait = time.Minute
 
-// reserve keeps so many bytes of scratch for the job, before they are written. The
-// retained source, of whichever job, gives way to it.
+// reserve reserves scratch space for the job before it writes. The retained source, of
+// whichever job, gives way to it.
 func (a *attempt) reserve(ctx context.Context, bytes int64) error {
 	err := a.w.o.Scratch.reserve(a.dir, bytes)
 	if (errors.Is(err, errReserved) || errors.Is(err, errNoSpace)) && a.w.o.Scratch.idle() > 0 {
@@ -131,7 +131,7 @@ func (a *attempt) reserve(ctx context.Context, bytes int64) error {
 	return err
 }
 
-// source brings the upload here and says what it is.
+// source fetches the upload and identifies it.
 func (a *attempt) source(ctx context.Context) (src *ffmpeg.Source, err error) {
 	path, err := a.fetchOnce(ctx, a.record.Size)
 	if err != nil {
@@ -145,7 +145,7 @@ func (a *attempt) source(ctx context.Context) (src *ffmpeg.Source, err error) {
 	return src, err
 }
 
-// fetchOnce reserves space, and gives the source here or fetches it.
+// fetchOnce reserves space, and uses the retained source or downloads it.
 func (a *attempt) fetchOnce(ctx context.Context, space int64) (string, error) {
 	key := sourceKey{a.record.Object, a.record.Generation}
 	path, err := a.w.sources.link(a.dir, key)
@@ -159,7 +159,7 @@ func (a *attempt) fetchOnce(ctx context.Context, space int64) (string, error) {
 	return path, err
 }
 
-// fetch downloads the upload, exactly the generation the job is about.
+// fetch downloads the upload, in exactly the job's generation.
 func (a *attempt) fetch(ctx context.Context) (string, error) {
 	r := a.record
 	if r.Limits.MaxBytes > 0 && r.Size > r.Limits.MaxBytes {
@@ -184,9 +184,9 @@ func (a *attempt) fetch(ctx context.Context) (string, error) {
 	return path, nil
 }
 
-// prepare publishes in up to three versions: something that plays, which is the
-// source's own picture when players can take it; all renditions; and finally the seek
-// preview and the download.
+// prepare publishes up to three versions: first something that plays, which is the
+// source's own picture if players can take it; then all renditions; and finally the
+// seek preview and the download.
 func (a *attempt) prepare(ctx context.Context, p ladder.Plan) error {
 	a.begin(p)
 	tracks, err := a.copySource(ctx, &p)
@@ -197,7 +197,7 @@ func (a *attempt) prepare(ctx context.Context, p ladder.Plan) error {
 		return err
 	}
 	if tracks != nil && !a.retain {
-		remove(tracks.Video...) // of the copy, only the sound is used again
+		remove(tracks.Video...) // only the copy's sound is used again
 	}
 	if tracks == nil || len(p.Rungs) > 0 {
 		made, err := a.encode(ctx, p, tracks == nil)
@@ -221,28 +221,28 @@ func (a *attempt) prepare(ctx context.Context, p ladder.Plan) error {
 	}
 	a.dropSource(p)
 	if last := len(tracks.Video) - 1; last > 1 {
-		remove(tracks.Video[1:last]...) // extras are made of the first and the last
+		remove(tracks.Video[1:last]...) // extras are made from the first and the last
 	}
 	a.extras(ctx, *tracks)
 	a.outcome.Final = true
 	return a.publish(ctx, *tracks)
 }
 
-// dropSource makes room once nothing is made of the upload any more. A try that
-// follows fetches it again.
+// dropSource frees space once the upload is no longer needed. A later try fetches it
+// again.
 func (a *attempt) dropSource(p ladder.Plan) {
-	_ = os.Remove(p.Source.Path) // the job's folder goes in any case
+	_ = os.Remove(p.Source.Path) // the job's folder is removed in any case
 	a.w.sources.forget(sourceKey{a.record.Object, a.record.Generation})
 }
 
-// remove makes room once files are uploaded and nothing is made of them any more.
+// remove frees space once files are uploaded and no longer needed.
 func remove(files ...ladder.File) {
 	for _, f := range files {
-		_ = os.Remove(f.Path) // the job's folder goes in any case
+		_ = os.Remove(f.Path) // the job's folder is removed in any case
 	}
 }
 
-// begin notes what is known of the outcome before anything is made.
+// begin fills in what is known of the outcome before anything is made.
 func (a *attempt) begin(p ladder.Plan) {
 	v := p.Source.Video
 	a.outcome = transcode.Outcome{
@@ -254,8 +254,8 @@ func (a *attempt) begin(p ladder.Plan) {
 	}
 }
 
-// copySource repackages and publishes the source's own picture if that can be
-// done, and plans the rest around it. It answers nil when it cannot.
+// copySource repackages and publishes the source's own picture if possible, and plans
+// the rest around it. It returns nil if it is not possible.
 func (a *attempt) copySource(ctx context.Context, p *ladder.Plan) (*ladder.Tracks, error) {
 	copyable, retain := p.Copyable()
 	if !copyable {
@@ -284,12 +284,12 @@ func (a *attempt) copySource(ctx context.Context, p *ladder.Plan) (*ladder.Track
 	return &tracks, a.publish(ctx, tracks)
 }
 
-// encodeFirst makes and publishes one rendition of a source that cannot be copied,
-// and its sound, before the others: whoever recorded something hands the link on at
-// once. It answers nil where that wins nothing.
+// encodeFirst makes and publishes one rendition of a source that cannot be copied, and
+// its sound, before the others: people often share a recording's link at once. It
+// returns nil where that saves no time.
 func (a *attempt) encodeFirst(ctx context.Context, p *ladder.Plan) (*ladder.Tracks, error) {
 	first, rest, ok := p.First()
-	if !ok || a.record.Outcome != nil { // it plays since an earlier attempt
+	if !ok || a.record.Outcome != nil { // an earlier attempt has published something that plays
 		return nil, nil
 	}
 	tracks, err := a.encode(ctx, first, true)
@@ -314,7 +314,7 @@ func (a *attempt) encode(ctx context.Context, p ladder.Plan, sound bool) (ladder
 	return tracks, err
 }
 
-// publish uploads what is new in tracks and makes it visible as the next version.
+// publish uploads the new files of tracks and makes them visible as the next version.
 func (a *attempt) publish(ctx context.Context, tracks ladder.Tracks) error {
 	if a.outcome.Poster == "" {
 		a.poster(ctx, tracks.Video[0])
@@ -336,6 +336,7 @@ func (a *attempt) publish(ctx context.Context, tracks ladder.Tracks) error {
 		return err
 	}
 	a.lease.report(uploaded)
+	// Summed up anew, since each version lists all of its objects.
 	o.Bytes = 0
 	for _, object := range o.Objects() {
 		o.Bytes += a.stored[object]
@@ -353,7 +354,7 @@ func (a *attempt) publish(ctx context.Context, tracks ladder.Tracks) error {
 	return nil
 }
 
-// poster is the picture that stands for the video.
+// poster makes the video's picture.
 func (a *attempt) poster(ctx context.Context, from ladder.File) {
 	var picture ladder.Picture
 	a.extra(ctx, "poster", func(ctx context.Context) (_ string, err error) {
@@ -384,7 +385,8 @@ func (a *attempt) extras(ctx context.Context, tracks ladder.Tracks) {
 	}, func(object string) { a.outcome.Download = object })
 }
 
-// extra makes and uploads a file that is wanted, but not worth failing a video that plays.
+// extra makes and uploads an optional file. If that fails, the video still plays, so
+// the job does not fail.
 func (a *attempt) extra(ctx context.Context, what string, file func(context.Context) (path string, err error), made func(object string)) {
 	err := a.span(ctx, what, func(ctx context.Context) error {
 		path, err := file(ctx)
@@ -404,8 +406,8 @@ func (a *attempt) extra(ctx context.Context, what string, file func(context.Cont
 
 func (a *attempt) object(path string) string { return a.prefix + filepath.Base(path) }
 
-// upload stores files under the attempt's prefix, each once. Those that are stored
-// already need not be here any more.
+// upload stores files under the attempt's prefix, each once. Files that are already
+// stored need not exist locally any more.
 func (a *attempt) upload(ctx context.Context, paths ...string) error {
 	paths = slices.DeleteFunc(slices.Clone(paths), func(path string) bool {
 		_, done := a.stored[a.object(path)]

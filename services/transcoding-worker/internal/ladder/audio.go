@@ -47,9 +47,9 @@ func adtsFrame(r *bufio.Reader) (payload []byte, rate, channels, object int, err
 	return frame[header:], sampleRates[index], channels, object, nil
 }
 
-// packAudio writes an ADTS stream as fMP4 with one fragment per segment. Frame
-// n of the output, after drop frames of the input, lies at n frames exactly;
-// the result ends with the picture. limit is the duration in seconds.
+// packAudio writes an ADTS stream as fMP4 with one fragment per segment. After the
+// first drop frames of the input, output frame n starts exactly n frame lengths after
+// zero. The result ends with the picture. limit is the duration in seconds.
 func packAudio(adts, out string, drop int, limit float64, cuts []float64) error {
 	in, err := os.Open(adts)
 	if err != nil {
@@ -105,6 +105,7 @@ func packFrames(in *bufio.Reader, out io.Writer, drop int, limit float64, cuts [
 		}
 		at := uint64(n) * frameSamples
 		seconds := float64(at) / float64(rate)
+		// A fragment begins with the frame nearest to a cut.
 		if frag == nil || len(cuts) > 0 && seconds >= cuts[0]-0.5*frameSamples/float64(rate) {
 			for len(cuts) > 0 && seconds >= cuts[0]-0.5*frameSamples/float64(rate) {
 				cuts = cuts[1:]

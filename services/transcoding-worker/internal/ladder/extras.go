@@ -14,7 +14,7 @@ import (
 	"github.com/linkreel/linkreel/services/transcoding-worker/internal/ffmpeg"
 )
 
-// own is the input part for a file that we made.
+// own is the input arguments for a file that we made.
 func own(path string) []string { return ffmpeg.Input("mov", path, 0) }
 
 const extrasTime = 2 * time.Minute
@@ -25,8 +25,8 @@ type Picture struct {
 	Width, Height int
 }
 
-// Poster picks a telling frame near the beginning, never a black one when there
-// is another.
+// Poster picks a representative frame near the beginning, and a black one only if
+// there is no other.
 func (m *Maker) Poster(ctx context.Context, dir string, from File) (Picture, error) {
 	out := filepath.Join(dir, "poster.jpg")
 	filter := "thumbnail=n=4,scale=w='min(1280,iw)':h='min(1280,ih)':force_original_aspect_ratio=decrease:force_divisible_by=2,format=yuvj420p"
@@ -49,9 +49,9 @@ func (m *Maker) Poster(ctx context.Context, dir string, from File) (Picture, err
 	return Picture{}, fmt.Errorf("poster: %w", err)
 }
 
-// Still takes the picture at a time of a file of ours, counted from the file's own
-// beginning. At the very end of a file there may be no picture any more; then it is
-// the last one before.
+// Still takes the picture at a time of one of our own files, counted from the file's
+// beginning. At the very end of a file there may be no picture. It then takes the last
+// one before.
 func (m *Maker) Still(ctx context.Context, dir, path string, at float64) (Picture, error) {
 	out := filepath.Join(dir, "still.jpg")
 	filter := "scale=w='min(1280,iw)':h='min(1280,ih)':force_original_aspect_ratio=decrease:force_divisible_by=2,format=yuvj420p"
@@ -93,12 +93,12 @@ const (
 	storyTileSide = 160
 )
 
-// Storyboard makes one sheet of small frames for the seek bar out of the key
-// pictures of a rendition of our own, which costs a fiftieth of reading the
-// source again.
+// Storyboard makes one sheet of small frames for the seek bar from the key pictures of
+// one of our renditions. That costs a fiftieth of reading the source again.
 func (m *Maker) Storyboard(ctx context.Context, dir string, from File) (*transcode.Storyboard, Picture, error) {
 	duration := from.Track.Duration()
 	group := from.Track.Seconds(int64(from.Track.Fragments[0].Duration))
+	// A whole number of groups, since only their key pictures are decoded.
 	interval := max(1, group*math.Ceil(duration/storyMost/group))
 	if duration < interval {
 		interval = max(duration, 0.1)
@@ -132,9 +132,9 @@ func (m *Maker) Storyboard(ctx context.Context, dir string, from File) (*transco
 func (m *Maker) Download(ctx context.Context, dir string, video File, audio *File) (string, error) {
 	out := filepath.Join(dir, "download.mp4")
 	args := m.base()
-	// No -itsoffset here, although our fMP4 shows its first picture at its first decode
-	// time by negative offsets: ffmpeg subtracts each input's start time by itself. A
-	// second shift would cut the first pictures off by the edit list.
+	// No -itsoffset here, although our fMP4 uses negative offsets to show its first picture at
+	// its first decode time: ffmpeg already subtracts each input's start time. A second shift
+	// would make the edit list cut off the first pictures.
 	args = append(args, own(video.Path)...)
 	if audio != nil {
 		args = append(args, own(audio.Path)...)

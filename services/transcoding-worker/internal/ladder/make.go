@@ -33,7 +33,7 @@ type Tracks struct {
 	CPU   time.Duration
 }
 
-// With adds the renditions that were made after t, and proves that all are in step.
+// With adds the renditions that were made after t, and checks that all are in step.
 func (t Tracks) With(later Tracks) (Tracks, error) {
 	t.Video = append(slices.Clone(t.Video), later.Video...)
 	slices.SortStableFunc(t.Video, func(a, b File) int { return cmp.Compare(b.Track.Height, a.Track.Height) })
@@ -51,19 +51,19 @@ func (m *Maker) base() []string {
 	return []string{"-nostdin", "-hide_banner", "-v", "error", "-y"}
 }
 
-// With is a maker whose tools are changed.
+// With returns a copy of the maker with changed tools.
 func (m *Maker) With(change func(*ffmpeg.Tools)) *Maker {
 	tools := *m.Tools
 	change(&tools)
 	return &Maker{Tools: &tools, MaxPixels: m.MaxPixels}
 }
 
-// Probe says what a file is.
+// Probe identifies a file.
 func (m *Maker) Probe(ctx context.Context, dir, path string, limits transcode.Limits) (*ffmpeg.Source, error) {
 	return m.Tools.Probe(ctx, dir, path, limits)
 }
 
-// large tells whether a picture is beyond 4K, where decoding takes most of the
+// large reports whether a picture is beyond 4K, where decoding takes most of the
 // memory.
 func large(v ffmpeg.Video) bool { return v.Width*v.Height > 9<<20 }
 
@@ -81,12 +81,12 @@ func (m *Maker) threads(v ffmpeg.Video) int {
 	return max(1, m.Tools.Threads)
 }
 
-// clean strips what a file says about its owner and fixes what would differ
+// clean strips metadata about the file's owner and everything that would differ
 // between two runs.
 var clean = []string{"-map_metadata", "-1", "-map_chapters", "-1", "-fflags", "+bitexact", "-sn", "-dn"}
 
-// budget bounds the work of encoding a plan: several times what the slowest
-// known source takes, so that only bombs meet it.
+// budget bounds the work of encoding a plan: several times what the slowest known
+// source takes, so that only decompression bombs reach it.
 func (p *Plan) budget(part Part) (cpu, wall time.Duration) {
 	v := p.Source.Video
 	perPicture := 0.002 + p.pixels()*25e-9 + float64(v.Width*v.Height)*60e-9
@@ -171,9 +171,9 @@ func (m *Maker) encode(ctx context.Context, dir string, p Plan, part Part, args 
 	return usage, nil
 }
 
-// videoGraph decodes once and feeds every rung. Of a part that is not the
-// first, the input has the source's own times and starts a little early; the
-// grid drops what comes before the part's first place on it.
+// videoGraph decodes once and feeds every rung. For a part that is not the first, the
+// input keeps the source's own times and starts a little early, and the grid drops the
+// pictures before the part's first place.
 func (p *Plan) videoGraph(part Part) string {
 	v := p.Source.Video
 	top := p.Rungs[0]
@@ -186,8 +186,7 @@ func (p *Plan) videoGraph(part Part) string {
 		chain = append(chain, "bwdif=mode=send_frame:parity=auto:deint=all")
 	}
 	chain = append(chain, fmt.Sprintf("fps=fps=%s:start_time=%.6f:round=near", p.Grid, p.time(part.From)))
-	// So many and no more: an endless one would fill up what a damaged source lacks,
-	// and nobody would notice.
+	// Clone at most Held pictures. Unlimited padding would hide that a damaged source is short.
 	if p.Held > 0 && part.From+part.Frames == p.Frames {
 		chain = append(chain, fmt.Sprintf("tpad=stop_mode=clone:stop=%d", p.Held))
 	}
@@ -195,7 +194,7 @@ func (p *Plan) videoGraph(part Part) string {
 		chain = append(chain, fmt.Sprintf("framestep=%d", p.Step))
 	}
 	if top.Half {
-		// The tallest of the rest, where the source's own picture is above it.
+		// top is the tallest of the remaining rungs; the source's own picture is above it.
 		chain = append(chain, "framestep=2")
 	}
 	if part.From > 0 {
@@ -231,12 +230,12 @@ func (p *Plan) videoGraph(part Part) string {
 	return b.String()
 }
 
-// minSide is the smallest picture that decoders like; smaller ones get a frame.
+// minSide is the smallest side that decoders handle well. Smaller pictures are padded.
 const minSide = 16
 
-// audioGraph puts the sound on the picture's timeline: cut or silence in front,
-// silence to the end. The encoder repeats the 1024 samples it is ahead by, so
-// as many are taken away, and what is heard stays in step.
+// audioGraph puts the sound on the picture's timeline: cut or padded with silence in
+// front, padded with silence at the end. The encoder adds a delay of 1024 samples, so
+// as many are removed, and the sound stays in step.
 func (p *Plan) audioGraph() string {
 	samples := max(2*frameSamples, int(p.Duration*48000)/frameSamples*frameSamples)
 	return fmt.Sprintf("[0:%d]asetpts=PTS-(%.6f)/TB,aresample=48000:async=1:first_pts=0,"+
@@ -244,8 +243,8 @@ func (p *Plan) audioGraph() string {
 		p.Source.Audio.Index, p.Source.Video.First, samples, frameSamples, samples)
 }
 
-// encode are the encoder's arguments for one rung: closed groups of two
-// seconds, extra key pictures where segments are cut, one fragment per group.
+// encode returns the encoder's arguments for one rung: closed groups of two seconds,
+// extra key pictures where segments are cut, one fragment per group.
 func (p *Plan) encode(r Rung, part Part) []string {
 	gop, frames := p.GOP, part.Frames
 	if r.Half {
@@ -267,9 +266,9 @@ func (p *Plan) encode(r Rung, part Part) []string {
 	return args
 }
 
-// foreignCuts lists segment borders that do not lie on the plan's own groups,
-// those of a copied picture, half a picture early so that rounding cannot miss
-// them.
+// foreignCuts lists the segment borders if they do not lie on the plan's own groups,
+// as those of a copied picture. Each is nearly half a picture early, so that rounding
+// cannot miss it.
 func (p *Plan) foreignCuts(part Part) string {
 	group := float64(p.GOP) / p.Rate.Float()
 	from, to := p.time(part.From), p.time(part.From+part.Frames)
@@ -307,7 +306,7 @@ func (p *Plan) check(dir string, r Rung) (File, error) {
 	return f, nil
 }
 
-// open reads a finished track and proves its timeline.
+// open reads a finished track and checks its timeline.
 func open(dir, name string) (File, error) {
 	path := filepath.Join(dir, name+".mp4")
 	in, err := os.Open(path)
@@ -325,8 +324,8 @@ func open(dir, name string) (File, error) {
 	return File{Name: name, Path: path, Track: track}, nil
 }
 
-// noPicture explains a file without a single fragment: ffmpeg found nothing to
-// decode, and ended well all the same.
+// noPicture explains a file without a single fragment: ffmpeg found nothing to decode
+// but still exited without an error.
 func noPicture(in *os.File, err error) error {
 	if info, statErr := in.Stat(); statErr == nil && info.Size() < 4<<10 {
 		return &transcode.Failure{Code: transcode.CorruptFile, Message: "The file is damaged: its picture cannot be read."}
@@ -334,7 +333,7 @@ func noPicture(in *os.File, err error) error {
 	return err
 }
 
-// inStep proves that every track can be cut where the plan cuts.
+// inStep checks that every track can be cut where the plan cuts.
 func inStep(files []File, cuts []float64) error {
 	want := -1
 	for _, f := range files {
@@ -367,9 +366,9 @@ func (m *Maker) packSound(dir, adts string, drop int, t Tracks) (*File, error) {
 	return &f, nil
 }
 
-// Copy repackages the source's own picture without encoding, and its sound if
-// that can be kept. The answer has one video file. Its name differs from that of the
-// encoded rendition of the same height, since both can exist.
+// Copy repackages the source's own picture without encoding, and its sound if that can
+// be kept. The result has one video file. Its name differs from that of the encoded
+// rendition of the same height, since both can exist.
 func (m *Maker) Copy(ctx context.Context, dir string, p Plan) (Tracks, error) {
 	v := p.Source.Video
 	name := fmt.Sprintf("%dp-source", min(v.Width, v.Height))
@@ -381,7 +380,7 @@ func (m *Maker) Copy(ctx context.Context, dir string, p Plan) (Tracks, error) {
 		args = append(args, "-filter_complex", p.audioGraph())
 	}
 	args = append(args, "-map", fmt.Sprintf("0:%d", v.Index), "-c:v", "copy",
-		// Messages inside the picture stream may tell more than the picture.
+		// Messages inside the picture stream may hold private data.
 		"-bsf:v", "filter_units=remove_types=6", "-movflags", "+cmaf+frag_keyframe")
 	args = append(args, clean...)
 	args = append(args, "-f", "mp4", "file:"+filepath.Join(dir, name+".mp4"))
@@ -414,7 +413,7 @@ func (m *Maker) Copy(ctx context.Context, dir string, p Plan) (Tracks, error) {
 			if err != nil {
 				return Tracks{}, err
 			}
-			// Packets in front of the start may have been left out already.
+			// ffmpeg may already have left out packets before the start.
 			drop = max(0, drop-(p.Source.Audio.Packets-frames))
 		} else {
 			drop = 0
@@ -426,8 +425,8 @@ func (m *Maker) Copy(ctx context.Context, dir string, p Plan) (Tracks, error) {
 	return t, nil
 }
 
-// blame decides whose fault a failed encode is. ffmpeg conceals damage and goes
-// on; when it gives up on a file that it opened, the file is the reason.
+// blame finds the cause of a failed encode. ffmpeg conceals damage and continues, so
+// if it gives up on a file that it could open, the file is the cause.
 func (m *Maker) blame(ctx context.Context, err error) error {
 	var exit *ffmpeg.ExitError
 	switch {

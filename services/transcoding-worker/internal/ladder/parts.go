@@ -16,8 +16,8 @@ import (
 	"github.com/linkreel/linkreel/services/transcoding-worker/internal/fmp4"
 )
 
-// Part is a run of pictures of a plan's full-rate grid that is encoded by
-// itself. Borders are picture numbers: seconds would drift.
+// Part is a run of pictures on a plan's full-rate grid that is encoded on its own. Its
+// borders are picture numbers, since seconds would drift.
 type Part struct {
 	From   int
 	Frames int
@@ -25,16 +25,16 @@ type Part struct {
 
 const (
 	partSeconds = 60
-	// partsFrom is the shortest source worth cutting: below it the start-up of
-	// each part and the second download cost more than they win.
+	// partsFrom is the shortest source worth cutting. Below it, starting each part and the
+	// second download cost more than they save.
 	partsFrom = 120
-	// preRoll is decoded before a part so that its first picture is whole.
+	// preRoll is decoded before a part so that its first picture is complete.
 	preRoll = 2.0
 )
 
 func (p *Plan) whole() Part { return Part{Frames: p.Frames} }
 
-// time is when a picture of the full-rate grid shows.
+// time is when a picture of the full-rate grid is shown.
 func (p *Plan) time(frame int) float64 { return float64(frame) / p.Rate.Float() }
 
 // Parts cuts a long plan into parts at segment borders, about a minute each. A
@@ -48,7 +48,7 @@ func (p *Plan) Parts() []Part {
 	from := 0
 	for _, c := range p.Cuts {
 		if c > p.Source.Video.Span-preRoll {
-			break // a part of nothing but the held picture would find none to hold
+			break // a part with only the held picture would have none to hold
 		}
 		frame := int(math.Round(c * p.Rate.Float()))
 		// Half-rate rungs take every second picture of each part.
@@ -61,8 +61,7 @@ func (p *Plan) Parts() []Part {
 	return append(parts, Part{From: from, Frames: p.Frames - from})
 }
 
-// Sound encodes the plan's sound alone, whole: parts of it would click where
-// they meet.
+// Sound encodes the plan's sound, all at once: parts would click where they meet.
 func (m *Maker) Sound(ctx context.Context, dir string, p Plan) error {
 	args := append(m.base(), ffmpeg.Input(p.Source.Demuxer, p.Source.Path, m.MaxPixels)...)
 	args = append(args, "-filter_complex", p.audioGraph())
@@ -74,8 +73,8 @@ func (m *Maker) Sound(ctx context.Context, dir string, p Plan) error {
 	return nil
 }
 
-// Part encodes one part of every rung into dir and answers the files in the
-// order of the rungs.
+// Part encodes one part of every rung into dir and returns the files in the order of
+// the rungs.
 func (m *Maker) Part(ctx context.Context, dir string, p Plan, part Part, progress func(float64)) ([]string, error) {
 	args := append(m.base(), "-progress", "pipe:1", "-stats_period", "0.5", "-threads", strconv.Itoa(m.threads(p.Source.Video)))
 	if part.From > 0 {
@@ -98,7 +97,7 @@ func (m *Maker) Part(ctx context.Context, dir string, p Plan, part Part, progres
 		if r.Half {
 			want = (want + 1) / 2
 		}
-		// The last part may lack what the source lacks at its end.
+		// The last part may be short if the source is damaged at its end.
 		if got := f.Track.Samples(); got != want && part.From+part.Frames < p.Frames {
 			return nil, fmt.Errorf("part from %d of %s has %d pictures, want %d", part.From, r.Name, got, want)
 		}
@@ -107,9 +106,9 @@ func (m *Maker) Part(ctx context.Context, dir string, p Plan, part Part, progres
 	return files, nil
 }
 
-// Join concatenates finished parts into whole renditions and proves them.
-// parts[i][j] is rung j of part i; it is removed once rung j is whole, so that the
-// disk never has all renditions twice. The sound must lie in dir when there is any.
+// Join concatenates finished parts into whole renditions and checks them. parts[i][j]
+// is rung j of part i. Its file is removed once rung j is whole, so that the disk
+// never holds all renditions twice. The sound, if any, must be in dir.
 func (m *Maker) Join(dir string, p Plan, parts [][]string, sound bool) (Tracks, error) {
 	t := Tracks{Cuts: p.Cuts}
 	for j, r := range p.Rungs {
@@ -121,7 +120,7 @@ func (m *Maker) Join(dir string, p Plan, parts [][]string, sound bool) (Tracks, 
 			return Tracks{}, fmt.Errorf("join %s: %w", r.Name, err)
 		}
 		for _, file := range files {
-			_ = os.Remove(file) // the job's folder goes in any case
+			_ = os.Remove(file) // the job's folder is removed in any case
 		}
 		f, err := p.check(dir, r)
 		if err != nil {
@@ -143,8 +142,8 @@ func (m *Maker) Join(dir string, p Plan, parts [][]string, sound bool) (Tracks, 
 
 var errParts = errors.New("parts do not fit together")
 
-// join writes the init part once and then every part's fragments, moved to
-// where the part before ended.
+// join writes the init part once and then every part's fragments, shifted to where the
+// previous part ended.
 func join(out string, files []string) error {
 	w, err := os.Create(out)
 	if err != nil {
@@ -169,8 +168,8 @@ func join(out string, files []string) error {
 	return w.Close()
 }
 
-// appendPart copies a part's fragments to w, later by ticks, and answers the
-// part's init bytes and the end of its last fragment.
+// appendPart copies a part's fragments to w, shifted by ticks. It returns the part's
+// init bytes and the end of its last fragment.
 func appendPart(w io.Writer, in io.ReadSeeker, ticks uint64, sequence *uint32, init []byte) ([]byte, uint64, error) {
 	track, err := fmp4.ReadTrack(in)
 	if err != nil {
@@ -213,7 +212,7 @@ func readAt(r io.ReadSeeker, b []byte, off int64) error {
 	return err
 }
 
-// moveFragment changes number and time in the moof at the start of b.
+// moveFragment changes the sequence number and the time in the moof at the start of b.
 func moveFragment(b []byte, sequence uint32, ticks uint64) error {
 	mfhd, tfdt := -1, -1
 	var walk func(from, to int)

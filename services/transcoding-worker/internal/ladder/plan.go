@@ -1,11 +1,11 @@
 // Package ladder turns a probed source into what viewers play: it plans the
-// renditions, has ffmpeg make them, proves that they are whole and in step, and
+// renditions, makes ffmpeg encode them, checks that they are whole and in step, and
 // describes them.
 //
-// It promises that what it returns has one unbroken timeline from zero in every
-// track, the same segment borders in every picture track, and sound within five
-// milliseconds of the picture; otherwise it returns an error, and a
-// *transcode.Failure where the source is to blame.
+// It guarantees that every track it returns has one unbroken timeline from zero, that
+// all picture tracks have the same segment borders, and that sound is within five
+// milliseconds of the picture. Otherwise it returns an error, which is a
+// *transcode.Failure if the source is to blame.
 package ladder
 
 import (
@@ -28,16 +28,16 @@ type Rung struct {
 	Half          bool // every second picture
 }
 
-// Plan is what will be made of a source.
+// Plan describes the renditions to make from a source.
 type Plan struct {
 	Source *ffmpeg.Source
 
 	Rungs    []Rung      // tallest first, the tallest at the source's size where that is allowed
 	Rate     ffmpeg.Rate // of full-rate rungs
-	Step     int         // one of so many pictures of the source's grid is kept
+	Step     int         // one in Step pictures of the source's grid is kept
 	Grid     ffmpeg.Rate // the source's grid before Step
 	Frames   int         // in a full-rate rung
-	Held     int         // pictures of the grid that repeat the source's last one, for sound that goes on
+	Held     int         // pictures of the grid that repeat the source's last one, for sound that continues after it
 	Duration float64
 	GOP      int // pictures, even
 	Cuts     []float64
@@ -53,12 +53,12 @@ var rungs = []struct{ short, kbps, fast int }{
 const (
 	maxRate     = 60.0
 	longestSide = 3840
-	// widest is the largest area of a picture in squares of its short side:
-	// wider ones than 2.5:1 are made smaller instead of beyond what decoders take.
+	// widest is the largest area of a picture in squares of its short side. Pictures wider than
+	// 2.5:1 are scaled down, since decoders would not take them.
 	widest = 2.5
 )
 
-// Make plans a source.
+// Make makes the plan for a source.
 func Make(s *ffmpeg.Source) Plan {
 	v := s.Video
 	p := Plan{Source: s, Grid: v.Rate, Rate: v.Rate, Step: 1, ToneMap: v.Transfer == "smpte2084" || v.Transfer == "arib-std-b67"}
@@ -74,13 +74,13 @@ func Make(s *ffmpeg.Source) Plan {
 		frames = math.Round(v.Span * p.Grid.Float())
 	}
 	p.Rate = ffmpeg.Rate{Num: p.Grid.Num, Den: p.Grid.Den * p.Step}
-	// Recordings of a screen on which nothing moves any more end in sound alone, and
-	// what is said there must be heard.
+	// Recordings of a screen that no longer changes end in sound alone, and that sound must be
+	// kept.
 	p.Held = int(math.Round(v.Hold * p.Grid.Float()))
 	p.Frames = max(1, int(math.Ceil((frames+float64(p.Held))/float64(p.Step))))
 	p.Duration = float64(p.Frames) / p.Rate.Float()
-	// A key picture every two seconds in every rung, at the same pictures: players
-	// change rungs only there.
+	// A key picture every two seconds in every rung, at the same pictures, since players change
+	// rungs only there.
 	p.GOP = max(2, 2*int(math.Round(p.Rate.Float())))
 
 	width, height := fit(v.DisplayWidth, v.DisplayHeight, 1080)
@@ -88,7 +88,7 @@ func Make(s *ffmpeg.Source) Plan {
 	p.Rungs = append(p.Rungs, p.rung(top, width, height))
 	for _, r := range rungs {
 		if float64(r.short) > 0.85*float64(top) {
-			// So near to the top it costs an encode and looks the same.
+			// Too close to the top: it costs an encode and looks the same.
 			continue
 		}
 		w, h := fit(v.DisplayWidth, v.DisplayHeight, r.short)
@@ -125,8 +125,7 @@ func even(x float64) int { return max(2, int(math.Round(x/2))*2) }
 func (p *Plan) rung(short, width, height int) Rung {
 	r := Rung{Name: fmt.Sprintf("%dp", short), Width: width, Height: height}
 	fast := p.Rate.Float() > 30.5
-	// Small renditions of fast sources take every second picture; the tallest
-	// never has fewer than the source.
+	// Small renditions of fast sources take every second picture; the tallest one never does.
 	r.Half = fast && short < 720 && len(p.Rungs) > 0
 	for i, step := range rungs {
 		if short > step.short && i > 0 {
@@ -136,11 +135,11 @@ func (p *Plan) rung(short, width, height int) Rung {
 		if fast && !r.Half {
 			kbps = step.fast
 		}
-		// Bits grow slower than the area (its power of 3/4): neighbours in a larger
-		// picture are more alike. A source between two steps gets what lies between.
+		// Bits grow more slowly than the area (its power of 3/4), since neighbouring pixels of
+		// a larger picture are more alike. A source between two steps gets a rate in between.
 		r.Kbps = int(float64(kbps) * math.Pow(float64(short)/float64(step.short), 1.5))
 	}
-	// More bits than the source had show nothing that the source did not.
+	// More bits than the source had would add nothing.
 	v := p.Source.Video
 	if v.Span > 0 && v.Bytes > 0 {
 		share := min(1, math.Pow(float64(width*height)/float64(v.Width*v.Height), 0.75))
@@ -151,7 +150,7 @@ func (p *Plan) rung(short, width, height int) Rung {
 	return r
 }
 
-// efficiency is how many bits of H.264 replace one of the codec.
+// efficiency is how many bits of H.264 one bit of the codec is worth.
 func efficiency(codec string) float64 {
 	switch codec {
 	case "av1", "vvc":
@@ -162,9 +161,9 @@ func efficiency(codec string) float64 {
 	return 1
 }
 
-// Space is what making a plan takes on disk at its fullest, in bytes: as far as the
-// copy of the source, and over all. Renditions count with their ceilings and some
-// more for what an encoder may borrow, so that they are never larger.
+// Space is the most disk space that making a plan takes, in bytes: up to the copy of
+// the source, and overall. Renditions count with their ceilings and a margin for the
+// encoder's buffer, so that they are never larger.
 func (p *Plan) Space() (copied, whole int64) {
 	source, sound := p.Source.Size, p.sound()
 	var all, most, kept int64
@@ -184,8 +183,9 @@ func (p *Plan) Space() (copied, whole int64) {
 			top = max(top, size)
 		}
 	}
-	// Three moments may be the fullest: the copy is made; all renditions lie beside the source; or the download
-	// is made of the first rendition, when only the last one is left beside it.
+	// Disk use may peak at three moments: when the copy is made; when all renditions are beside
+	// the source; or when the download is made from the first rendition, with only the last one
+	// beside it.
 	whole = max(copied, source+kept+all+sound, 2*top+last+sound)
 	if len(p.Parts()) > 1 {
 		// Parts are joined one rendition at a time, after the source is removed: all parts, and one whole.
@@ -194,7 +194,7 @@ func (p *Plan) Space() (copied, whole int64) {
 	return copied, whole
 }
 
-// PartSpace is Space for one part, beside the source.
+// PartSpace is the Space of one part, with the source.
 func (p *Plan) PartSpace(part Part) int64 {
 	whole := p.Source.Size
 	for _, r := range p.Rungs {
@@ -203,14 +203,14 @@ func (p *Plan) PartSpace(part Part) int64 {
 	return whole
 }
 
-// bytes is more than a rung takes: its ceiling, a twentieth for the container and for
-// the buffer that each part may fill anew, and two seconds for that of a short one.
+// bytes is more than a rung takes: its ceiling, a twentieth for the container and the
+// buffer that each part may fill again, and two seconds for the buffer of a short one.
 func (r Rung) bytes(seconds float64) int64 {
 	return int64(float64(r.Kbps) * 125 * (seconds*1.05 + 2))
 }
 
-// sound is the sound as it comes from ffmpeg and as it is packed, which are there at
-// the same time.
+// sound is the size of the sound as ffmpeg writes it plus its packed form: both exist
+// at the same time.
 func (p *Plan) sound() int64 {
 	a := p.Source.Audio
 	if a == nil {
@@ -236,14 +236,14 @@ func (p *Plan) pixels() float64 {
 	return n
 }
 
-// firstShort is the longest short side of the rendition to make first: a text on a
-// screen can be read in it, and it takes a third of what the ladder of 1080p takes.
+// firstShort is the longest short side of the rendition to make first. Text on a
+// screen is readable in it, and it takes a third of the work of the 1080p ladder.
 const firstShort = 800
 
-// First splits a plan into the one rendition that is worth making before the others
-// and the rest. It is false where waiting for all wins: the source is read twice,
-// which is dear where it is larger than any rendition, and a long one is encoded in
-// parts.
+// First splits a plan into the one rendition that is worth making before the others,
+// and the rest. ok is false where making all at once is better: the source would be
+// read twice, which is expensive if it is larger than any rendition, and a long one is
+// encoded in parts.
 func (p *Plan) First() (first, rest Plan, ok bool) {
 	v := p.Source.Video
 	if len(p.Rungs) < 2 || v.Width*v.Height > widest*1080*1080 || len(p.Parts()) > 1 {
@@ -259,10 +259,10 @@ func (p *Plan) First() (first, rest Plan, ok bool) {
 	return first, rest, true
 }
 
-// Copyable tells whether players can take the source's own picture as it is,
-// and keep it as the tallest rendition when the ladder is done. A file whose index
-// names the same bytes many times is not copied, since the copy would have them as
-// often and be a thousand times as large; encoded, it has the bits of any other.
+// Copyable reports whether players can take the source's own picture as it is, and
+// whether to keep it as the tallest rendition when the ladder is done. A file whose
+// index names the same bytes many times is not copied: the copy would repeat them and
+// be a thousand times as large. Encoding it gives a normal size.
 func (p *Plan) Copyable() (copyable, keep bool) {
 	s, v := p.Source, p.Source.Video
 	profile := false
@@ -271,10 +271,11 @@ func (p *Plan) Copyable() (copyable, keep bool) {
 		profile = true
 	}
 	average := float64(v.Bytes) * 8 / max(v.Span, 0.001)
-	// In this order: a coding that players decode, pictures that show as they are stored, a timeline that the
-	// ladder can share, and a size that common devices play (level 4.2 is 1080p at 60). Segments of a copy begin at
-	// its own key pictures, so MaxGOP, in seconds, bounds their length. Until the ladder is done viewers have no
-	// smaller rendition to change to, so the rates are bounded too.
+	// In this order: a coding that players decode, pictures shown as they are stored, a
+	// timeline that the ladder can share, and a size that common devices play (level 4.2 is
+	// 1080p at 60). Segments of a copy begin at its own key pictures, so MaxGOP, in seconds,
+	// bounds their length. Until the ladder is done, viewers have no smaller rendition to
+	// change to, so the rates are bounded too.
 	copyable = s.Demuxer == "mov" && v.Bytes <= s.Size && v.Codec == "h264" && (v.Tag == "avc1" || v.Tag == "avc3") && profile &&
 		(v.PixelFormat == "yuv420p" || v.PixelFormat == "yuvj420p") &&
 		!v.Interlaced && v.Square && v.Rotation == 0 && !p.ToneMap && v.Whole && v.Hold == 0 && v.Constant && p.Step == 1 && p.Grid == v.Rate &&
@@ -285,9 +286,9 @@ func (p *Plan) Copyable() (copyable, keep bool) {
 	return copyable, copyable && average <= 6e6
 }
 
-// copyAudio tells whether the source's AAC can be kept, and how many packets to
-// drop in front so that the rest is in step with the picture. The encoder delay
-// is rarely a whole number of packets; what is left of it must not be heard.
+// copyAudio reports whether the source's AAC can be kept, and how many packets to drop
+// in front so that the rest is in step with the picture. The encoder delay is rarely a
+// whole number of packets, and the remainder must not be audible.
 func (p *Plan) copyAudio() (drop int, ok bool) {
 	a := p.Source.Audio
 	if a == nil || a.Bytes > p.Source.Size || a.Codec != "aac" || a.Profile != "LC" || a.Channels > 2 || !a.Steady || (a.Rate != 44100 && a.Rate != 48000) {
@@ -296,8 +297,8 @@ func (p *Plan) copyAudio() (drop int, ok bool) {
 	packet := 1024 / float64(a.Rate)
 	raw := a.First - a.Priming
 	drop = int(math.Round((p.Source.Video.First - raw) / packet))
-	// Only whole packets can go. Up to 4 ms of what is left over stay unnoticed; more
-	// is encoded again, and so is sound that ends early.
+	// Only whole packets can be dropped. An offset of up to 4 ms goes unnoticed. With a larger
+	// one, or if the sound ends early, the sound is encoded again.
 	off := raw + float64(drop)*packet - p.Source.Video.First
 	short := p.Source.Video.First + p.Source.Video.Span - a.End
 	return drop, drop >= 0 && math.Abs(off) <= 0.004 && short < 0.1

@@ -1,5 +1,5 @@
-// Command videos runs the videos service. "videos preflight" looks instead whether what an
-// installation needs is set up.
+// Command videos runs the videos service. "videos preflight" instead checks that
+// Google Cloud and Redis are set up for an installation.
 package main
 
 import (

@@ -51,7 +51,7 @@ func (h public) deleteCaptions(c *fiber.Ctx, _ *video.Video) error {
 	return httpapi.NoContent(c)
 }
 
-// track finds out whether the video has captions in the path's language.
+// track returns an error if the video has no captions in the path's language.
 func track(c *fiber.Ctx, v *video.Video) error {
 	lang, err := languageOf(c)
 	if err != nil {
@@ -71,15 +71,15 @@ func languageOf(c *fiber.Ctx) (string, error) {
 	return canonical(lang), nil
 }
 
-// captionFile is the body, if it is WebVTT. It reads the raw body: Fiber's
-// c.Body would unpack a compressed one, to any size.
+// captionFile returns the request body, which must be WebVTT. It reads the raw body,
+// because Fiber's c.Body would decompress one to any size.
 func captionFile(c *fiber.Ctx) ([]byte, error) {
 	media, params, err := mime.ParseMediaType(c.Get(fiber.HeaderContentType))
 	if err != nil || media != "text/vtt" || params["charset"] != "" && !strings.EqualFold(params["charset"], "utf-8") {
 		return nil, apierr.New(apierr.UnsupportedMediaType, "Send the captions as text/vtt.")
 	}
-	// Copied: fasthttp reuses the body after the handler, and an upload that was given up may
-	// still read it.
+	// Copy the body: fasthttp reuses it after the handler returns, while an abandoned upload to
+	// storage may still be reading it.
 	body := bytes.Clone(bytes.TrimPrefix(c.Request().Body(), []byte("\ufeff")))
 	first, _, _ := bytes.Cut(body, []byte("\n"))
 	first = bytes.TrimSuffix(first, []byte("\r"))

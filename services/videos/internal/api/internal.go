@@ -12,7 +12,7 @@ import (
 	"github.com/linkreel/linkreel/services/videos/internal/video"
 )
 
-// Internal adds the routes by which auth tells what it decided about accounts.
+// Internal adds the routes through which auth reports its decisions about accounts.
 func Internal(a *httpapi.API, token string, accounts *keeper.Keeper, videos *video.Service, addresses video.Addresses) {
 	wire.Routes(a, token, holder{accounts, videos, presenter{videos, addresses}})
 }
@@ -24,16 +24,16 @@ type holder struct {
 	shown presenter
 }
 
-// exportPage is how many videos an export reads at once; memory holds no more.
+// exportPage is how many videos an export reads at once and so holds in memory.
 const exportPage = 100
 
-// Export writes an account's videos as JSON Lines, each as its owner sees it, with
-// an address to download it from, which ends with the right of whoever exports.
+// Export writes an account's videos as JSON Lines, each as its owner sees it. A
+// video's download address stops working when the rights of the exporting caller end.
 func (h holder) Export(ctx context.Context, account string, w io.Writer) error {
 	out := json.NewEncoder(w)
 	out.SetEscapeHTML(false)
 	return h.Service.Each(ctx, account, exportPage, func(v *video.Video) error {
-		// A list gives summaries; the export wants all of each.
+		// Each yields summaries; the export needs the full record.
 		whole, err := h.Service.Owned(ctx, account, v.ID)
 		if video.IsNotFound(err) {
 			return nil // deleted while we read

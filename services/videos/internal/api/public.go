@@ -1,7 +1,8 @@
-// Package api is the videos' part of the HTTP API: it reads requests, lets the
-// domain decide, and writes what the API document promises. It also takes
-// storage's notifications, which are public but verified and only ever make the
-// service look for itself, and what auth decides about accounts.
+// Package api serves the HTTP API of videos: it reads requests, leaves decisions to
+// the domain, and writes responses as the API document defines them. It also receives
+// auth's decisions about accounts and storage's notifications. The notification route
+// is public, so each notification is verified and only makes the service check storage
+// itself.
 package api
 
 import (
@@ -47,7 +48,7 @@ type public struct {
 	shown  presenter
 }
 
-// owned looks up the video of the path first: 404 goes before 400.
+// owned looks up the path's video first, so that 404 takes precedence over 400.
 func (h public) owned(do func(*fiber.Ctx, *video.Video) error) fiber.Handler {
 	return func(c *fiber.Ctx) error {
 		v, err := h.videos.Owned(c.UserContext(), account(c), id(c))
@@ -65,7 +66,8 @@ func (h public) list(c *fiber.Ctx) error {
 		return apierr.Invalid(bad...)
 	}
 	cursor := c.Query("cursor")
-	// An empty cursor is a mistake in the caller's loop. Page one again would make it endless.
+	// An empty cursor is a bug in the caller's loop. Answering with page one would make it
+	// endless.
 	if cursor == "" && c.Context().QueryArgs().Has("cursor") {
 		return apierr.New(apierr.InvalidCursor, "This cursor was not given by a list of videos. Start without one.")
 	}
@@ -83,8 +85,8 @@ func (h public) list(c *fiber.Ctx) error {
 	return httpapi.JSON(c, fiber.StatusOK, wire.VideoList{Data: data})
 }
 
-// nextLink is the present request's address with another cursor. It is built from
-// the base address and the query that was understood, never from the Host.
+// nextLink returns the current request's address with another cursor. It uses the base
+// address and the recognised query parameters, never the Host header.
 func (h public) nextLink(c *fiber.Ctx, cursor string) string {
 	args := c.Context().QueryArgs()
 	next := fiber.AcquireArgs()
@@ -98,7 +100,7 @@ func (h public) nextLink(c *fiber.Ctx, cursor string) string {
 	return fmt.Sprintf(`<%s/api/v1/videos?%s>; rel="next"`, h.shown.addresses.Base, next.QueryString())
 }
 
-// maxQuery bounds a search, in bytes; a few words are all it looks at.
+// maxQuery bounds a search, in bytes; a search uses only a few words anyway.
 const maxQuery = 500
 
 // maxTagFilters bounds the tags of a filter.
@@ -148,7 +150,7 @@ func (h public) create(c *fiber.Ctx) error {
 	p, origin := identity.FromContext(ctx), identity.OriginFrom(ctx)
 	left, err := h.videos.Room(ctx, p.AccountID, p.Quotas, origin)
 	if err != nil {
-		return err // 403 goes before 400
+		return err // 403 takes precedence over 400
 	}
 	var body wire.VideoCreate
 	fields, err := httpapi.Decode(c, &body)
@@ -160,7 +162,7 @@ func (h public) create(c *fiber.Ctx) error {
 		Rule: video.Rule{Privacy: body.Privacy, Password: body.Password, ExpiresAt: milliseconds(body.ExpiresAt)},
 	}
 	if fields.HasError("privacy") {
-		draft.Privacy = new(string) // unknown: what depends on it is not checked
+		draft.Privacy = new(string) // unknown, so the fields that depend on it are not checked
 	}
 	checked, bad := draft.Check(origin.At)
 	fields.Add(bad...)
@@ -174,15 +176,15 @@ func (h public) create(c *fiber.Ctx) error {
 	return httpapi.Created(c, "/api/v1/videos/"+string(v.ID), h.shown.created(v, fields.Unknown))
 }
 
-// pageOf is the origin that the caller names: of the page that asks, or of the one
-// for which a server asks. Anything else than an origin is not passed on.
+// pageOf returns the Origin header: the origin of the page that sent the request, or
+// of the page for which a server sent it. Anything but an origin is dropped.
 func pageOf(c *fiber.Ctx) string {
 	origin := c.Get(fiber.HeaderOrigin)
 	u, err := url.Parse(origin)
 	if err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" || u.Scheme+"://"+u.Host != origin {
 		return ""
 	}
-	// Fiber's text does not outlive the handler.
+	// Fiber reuses the string's memory after the handler returns.
 	return strings.Clone(origin)
 }
 
@@ -192,7 +194,8 @@ func (h public) get(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	// Views and progress are shown and have no revision of their own. A reader is not shown all that a writer is.
+	// Views and progress do not change the revision, and readers see less than writers, so both
+	// are part of the ETag.
 	variant := fmt.Sprintf("%d-%d", v.Views, v.Progress)
 	if !by.Scopes.Has(identity.VideosWrite) {
 		variant += "-r"
@@ -253,7 +256,7 @@ func (h public) setAccess(c *fiber.Ctx, present *video.Video) error {
 	}
 	judged := rule
 	if fields.HasError("privacy") {
-		judged.Privacy = new(string) // unknown: what depends on it is not checked
+		judged.Privacy = new(string) // unknown, so the fields that depend on it are not checked
 	}
 	_, bad := judged.Check(present, h.videos.Now())
 	for _, d := range bad {
@@ -288,7 +291,7 @@ func (h public) setThumbnail(c *fiber.Ctx, _ *video.Video) error {
 	return succeeded(c, v, fields.Unknown)
 }
 
-// succeeded is the answer to a change.
+// succeeded answers a successful change.
 func succeeded(c *fiber.Ctx, v *video.Video, ignored []string) error {
 	c.Set(fiber.HeaderETag, httpapi.ETag(v.Rev))
 	return httpapi.JSON(c, fiber.StatusOK, wire.VideoUpdated{Success: true, IgnoredFields: ignored})
@@ -302,8 +305,8 @@ func changeOf(o httpapi.Optional[string]) video.Change {
 	return video.Change{Set: o.Set, Value: o.Value}
 }
 
-// milliseconds reads a whole JSON number, written in any way; what is too large
-// to be a time stays too large.
+// milliseconds converts a whole JSON number in any notation. It clamps, so a number
+// too large for a time stays too large.
 func milliseconds(f *float64) *int64 {
 	if f == nil {
 		return nil

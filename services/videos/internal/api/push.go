@@ -20,11 +20,11 @@ import (
 	"github.com/linkreel/linkreel/libs/httpapi"
 )
 
-// StorageHookPath takes the pushes of storage's notifications.
+// StorageHookPath is where storage's notifications are pushed to.
 const StorageHookPath = "/hooks/storage"
 
-// Hooks adds the route that storage's notifications are pushed to. With a nil
-// verifier they are refused. uploaded looks for a finished upload at an object name.
+// Hooks adds the route that storage's notifications are pushed to. A nil verifier
+// refuses all of them. uploaded looks for a finished upload at an object name.
 func Hooks(a *httpapi.API, uploaded func(ctx context.Context, object string) error, push *Verifier, log *slog.Logger) {
 	h := hooks{uploaded, push, log}
 	a.Public(fiber.MethodPost, StorageHookPath, h.storageEvent)
@@ -36,15 +36,16 @@ type hooks struct {
 	log      *slog.Logger
 }
 
-// storageEvent takes a Pub/Sub push about an object. Whatever it says, it only
-// makes the pipeline look; a refusal makes Pub/Sub send it again later.
+// storageEvent receives a Pub/Sub push about an object. The message only makes the
+// pipeline check that object. When this returns an error, Pub/Sub sends the message
+// again later.
 func (h hooks) storageEvent(c *fiber.Ctx) error {
 	token, ok := strings.CutPrefix(c.Get(fiber.HeaderAuthorization), "Bearer ")
 	if !ok || h.push == nil {
 		return apierr.New(apierr.MissingAPIKey, "Send the identity token of the push subscription.")
 	}
 	if err := h.push.Verify(c.UserContext(), token); err != nil {
-		// Not the sender's fault. Pub/Sub sends it again.
+		// The token may be valid, but its key could not be fetched. Pub/Sub retries.
 		if errors.Is(err, errKeys) {
 			return apierr.Down(err)
 		}
@@ -68,9 +69,9 @@ func (h hooks) storageEvent(c *fiber.Ctx) error {
 	return httpapi.NoContent(c)
 }
 
-// Verifier checks the identity tokens of one push subscription: signed with RS256 by
-// a key that Google publishes, for our audience, by the subscription's account, and
-// not expired.
+// Verifier checks the identity tokens of one push subscription. A valid token is
+// signed with RS256 by a key that Google publishes, names our audience and the
+// subscription's account, and has not expired.
 type Verifier struct {
 	audience, account string
 	claims, signed    *oidc.IDTokenVerifier
@@ -90,14 +91,14 @@ var (
 
 const (
 	clockSkew = time.Minute
-	// fetchPause is between two fetches of the issuer's keys, also when one has failed:
-	// pushes would otherwise wait one after the other for an issuer that does not answer,
-	// and a forged token would fetch the keys each time it is sent.
+	// fetchPause is the least time between two fetches of the issuer's keys, even after a
+	// failed one. Without it, pushes would queue behind an issuer that does not answer, and
+	// every forged token would cause a fetch.
 	fetchPause = 5 * time.Second
 )
 
 // NewVerifier checks tokens for an audience. account is the e-mail address of the
-// service account that pushes, "" for any that the issuer knows; certsURL is where
+// service account that pushes; "" accepts any account of the issuer. certsURL is where
 // the issuer publishes its keys.
 func NewVerifier(audience, account, certsURL string, now func() time.Time) *Verifier {
 	v := &Verifier{audience: audience, account: account, fetch: &sparing{now: now}}
@@ -111,13 +112,13 @@ func NewVerifier(audience, account, certsURL string, now func() time.Time) *Veri
 	return v
 }
 
-// Verify answers nil for a token of the subscription.
+// Verify returns nil for a valid token of the subscription.
 func (v *Verifier) Verify(ctx context.Context, token string) error {
 	if len(token) > 8192 {
 		return fmt.Errorf("%w: too long", errToken)
 	}
-	// Claims are judged before the key is looked up: a token that is not for us must not
-	// make us call the issuer.
+	// Check the claims before looking up the key: a token that is not for us must not make us
+	// call the issuer.
 	id, err := v.claims.Verify(ctx, token)
 	if err != nil {
 		return fmt.Errorf("%w: %w", errToken, err)
@@ -133,10 +134,10 @@ func (v *Verifier) Verify(ctx context.Context, token string) error {
 	case !slices.Equal(id.Audience, []string{v.audience}), v.account != "" && (by.Email != v.account || !by.Verified):
 		return fmt.Errorf("%w: for another audience or by another account", errToken)
 	case v.fetch.now().Before(id.IssuedAt.Add(-clockSkew)):
-		return fmt.Errorf("%w: not of now", errToken)
+		return fmt.Errorf("%w: issued in the future", errToken)
 	}
 	if _, err := v.signed.Verify(ctx, token); err != nil {
-		// Without the keys nothing is known against the token.
+		// Without the keys, the token may still be valid.
 		if v.fetch.failed() {
 			return fmt.Errorf("%w: %w", errKeys, err)
 		}
@@ -146,13 +147,13 @@ func (v *Verifier) Verify(ctx context.Context, token string) error {
 }
 
 // sparing fetches the issuer's keys, with a pause after each fetch. It is an
-// [http.RoundTripper] since go-oidc fetches for every key that it does not know.
+// [http.RoundTripper] because go-oidc fetches for every key that it does not know.
 type sparing struct {
 	now func() time.Time
 
 	mu    sync.Mutex
-	tried time.Time // the last fetch
-	err   error     // of it
+	tried time.Time // time of the last fetch
+	err   error     // of the last fetch
 }
 
 // RoundTrip implements [http.RoundTripper].

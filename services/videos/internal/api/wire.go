@@ -6,7 +6,7 @@ import (
 	"github.com/linkreel/linkreel/services/videos/internal/video"
 )
 
-// accessOf never shows a password. What it shows can be sent back.
+// accessOf never shows a password. Its result can be sent back as an update.
 func accessOf(v *video.Video, ignored []string) wire.VideoAccess {
 	return wire.VideoAccess{
 		Privacy: string(v.Privacy), ExpiresAt: wire.Millis(v.ExpiresAt), AllowDownload: !v.NoDownload,
@@ -69,16 +69,16 @@ func (p presenter) record(v *video.Video) wire.Video {
 	return f
 }
 
-// Shown gives videos as the API shows them, for events: without the addresses
+// Shown renders videos for events: as the API shows them, but without the addresses
 // that give access.
 func Shown(addresses video.Addresses) func(*video.Video) any {
 	p := presenter{addresses: addresses}
 	return func(v *video.Video) any { return p.record(v) }
 }
 
-// full adds the addresses that give access: to watch, and to upload for a caller who
-// may change videos. The owner's work whatever the privacy, and after the video's
-// expiry; a video that was taken down has none.
+// full adds the addresses that give access: playback addresses, and upload addresses
+// if the caller may change videos. The owner's addresses work whatever the privacy and
+// even after the video expires. A video that was taken down has no playback addresses.
 func (p presenter) full(v *video.Video, by *identity.Principal) wire.Video {
 	f := p.record(v)
 	if v.AwaitsUpload() && by.Scopes.Has(identity.VideosWrite) {

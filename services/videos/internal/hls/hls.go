@@ -25,9 +25,8 @@ type Caption struct {
 }
 
 // MasterPlaylist renders the HLS master playlist of an outcome. uri gives the
-// address of a rendition's media playlist. Bandwidths are the measured ones of
-// the picture plus the sound. A middle rung comes first, since players start
-// with the first.
+// address of a rendition's media playlist. Bandwidths are measured, video plus audio.
+// Players start with the first rendition, so a middle one comes first.
 func MasterPlaylist(o *transcode.Outcome, uri func(transcode.Rendition) string, captions ...Caption) string {
 	var b strings.Builder
 	b.WriteString("#EXTM3U\n#EXT-X-VERSION:7\n#EXT-X-INDEPENDENT-SEGMENTS\n")
@@ -80,22 +79,22 @@ func startOrder(rs []transcode.Rendition) []transcode.Rendition {
 	return rs
 }
 
-// MediaPlaylist renders the byte-range playlist of one rendition, and says its size
-// in bytes; url is the (signed) address of its object. Every segment names the
-// address, which makes megabytes of a film of four hours, so the playlist is
-// rendered while it is read: a slow reader holds one segment of it.
+// MediaPlaylist returns the byte-range playlist of one rendition and its size in
+// bytes; url is the (signed) address of its object. Every segment repeats the address,
+// which takes megabytes for a four-hour film. So the playlist is rendered while it is
+// read, and a slow reader keeps only one segment in memory.
 func MediaPlaylist(r transcode.Rendition, url string) (playlist io.Reader, size int) {
-	counted, _ := io.Copy(io.Discard, newMediaPlaylist(r, url)) // neither side of it can fail
+	counted, _ := io.Copy(io.Discard, newMediaPlaylist(r, url)) // neither the playlist nor Discard can fail
 	return newMediaPlaylist(r, url), int(counted)
 }
 
-// mediaPlaylist is what is left to read of a playlist.
+// mediaPlaylist renders a playlist while it is read.
 type mediaPlaylist struct {
 	url      string
 	segments transcode.Segments
 	ended    bool
 	rendered []byte
-	unread   []byte // of rendered
+	unread   []byte // the rest of rendered
 }
 
 func newMediaPlaylist(r transcode.Rendition, url string) *mediaPlaylist {
@@ -124,7 +123,7 @@ func (p *mediaPlaylist) Read(b []byte) (n int, err error) {
 	return n, nil
 }
 
-// render makes the next lines; false after the last ones.
+// render renders the next lines and returns false after the last ones.
 func (p *mediaPlaylist) render() bool {
 	b := p.rendered[:0]
 	switch {
@@ -177,7 +176,8 @@ func StoryboardVTT(o *transcode.Outcome, url func(object string) string) string 
 			break
 		}
 		start, end := float64(i)*s.Interval, float64(i+1)*s.Interval
-		// The last frame stays to the end; a video is seldom a multiple of the interval long.
+		// The last frame stays until the end, since few videos are an exact multiple of the
+		// interval long.
 		if i == s.Count-1 {
 			end = math.Max(end, o.Duration)
 		}
@@ -193,8 +193,8 @@ func vttTime(seconds float64) string {
 	return fmt.Sprintf("%02d:%02d:%02d.%03d", ms/3600000, ms/60000%60, ms/1000%60, ms%1000)
 }
 
-// quoted makes an HLS quoted-string; the grammar has no escape, so what cannot
-// stand in one is dropped.
+// quoted makes an HLS quoted-string. The grammar has no escapes, so characters that
+// are not allowed are dropped.
 func quoted(s string) string {
 	return `"` + strings.Map(func(r rune) rune {
 		if r == '"' || r < 0x20 {

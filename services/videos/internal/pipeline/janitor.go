@@ -12,13 +12,14 @@ import (
 	"github.com/linkreel/linkreel/services/videos/internal/video"
 )
 
-// janitorTick is how often a replica offers to search storage.
+// janitorTick is how often a replica tries to claim the next search of storage.
 const janitorTick = 10 * time.Minute
 
-// RunJanitor searches all of storage for orphans until ctx ends. It is for what
-// no record tells of: objects of videos that are gone. What a video itself leaves
-// behind is removed when the video is due ([Pipeline.Sweep]). With JanitorEvery 0 it
-// does nothing. It ends with an error when the bucket belongs to another database.
+// RunJanitor searches all of storage for orphans until ctx ends. It finds the objects
+// that no record mentions, such as those of deleted videos. Objects that an existing
+// video no longer needs are removed when that video is due ([Pipeline.Sweep]). With
+// JanitorEvery 0 it does nothing. It returns an error when the bucket belongs to
+// another database.
 func (p *Pipeline) RunJanitor(ctx context.Context) error {
 	if p.o.JanitorEvery <= 0 {
 		return nil
@@ -44,14 +45,14 @@ func (p *Pipeline) RunJanitor(ctx context.Context) error {
 	}
 }
 
-// Tidy goes through storage once. What is certain to be of no use goes at once. What
-// no record explains is a stray: it goes once it has been seen twice, [strayAge]
-// apart. That time is longer than Firestore's point-in-time recovery reaches back, so a
-// database that was restored to the wrong time can be restored again, and its videos
-// still play. See [Pipeline.tidyStrays] for what stops it.
+// Tidy searches all of storage. It removes dead objects immediately. An object that no
+// record explains is a stray, and it is removed once it has been seen twice,
+// [strayAge] apart. That is longer than Firestore's point-in-time recovery reaches
+// back: a database restored to the wrong time can be restored again, and its videos
+// still play. See [Pipeline.tidyStrays] for when strays are kept.
 //
-// It reads an object's video after it has seen the object, so what a worker
-// publishes meanwhile is never an orphan.
+// It reads an object's video after listing the object, so an object that a worker
+// publishes meanwhile is never taken for an orphan.
 func (p *Pipeline) Tidy(ctx context.Context) error {
 	turn := turnFailed
 	defer func() { turns.WithLabelValues(turn).Inc() }()
@@ -63,8 +64,8 @@ func (p *Pipeline) Tidy(ctx context.Context) error {
 		p.tidy(ctx, "videos/", p.judgeMedia, found),
 		p.tidy(ctx, "uploads/", p.judgeUpload, found),
 	}
-	// A turn that has not seen everything says nothing about what is left. Objects that one cannot judge or
-	// remove are no reason to leave the strays.
+	// A search that was cut short has not counted everything, so it must not touch the strays.
+	// Single objects that could not be judged or removed do not matter here.
 	if !found.cut {
 		outcome, err := p.tidyStrays(ctx, found)
 		turn, errs = outcome, append(errs, err)
@@ -72,8 +73,8 @@ func (p *Pipeline) Tidy(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// tidyVideo removes the orphans of one video: media that was replaced, sources
-// that have been of no use for long.
+// tidyVideo removes the orphans of one video: replaced media, and sources that are no
+// longer needed.
 func (p *Pipeline) tidyVideo(ctx context.Context, id video.ID) error {
 	var errs []error
 	for prefix, judge := range map[string]judgeFunc{
@@ -98,8 +99,8 @@ func collect(list iter.Seq2[objectstore.Object, error]) (objects []objectstore.O
 	return objects, nil
 }
 
-// strayGrace is how long an object that no job wrote may be there before its
-// video names it: a caption file, or a picture that is being taken.
+// strayGrace is how long an object that no job wrote may exist before its video names
+// it: a caption file, or a picture that is being taken.
 const strayGrace = time.Hour
 
 // verdict is what is known about an object.
@@ -113,14 +114,14 @@ const (
 
 type judgeFunc func(v *video.Video, keep map[string]bool, o objectstore.Object) verdict
 
-// judgeMedia judges what was made for a video. Three things are in use although
-// the record does not name them: everything that a job which may still run has
-// written, finished parts included, since whoever takes the job over relies on
-// them; media that was replaced, as long as an address of it may be valid; and
-// what was written so recently that its video may not name it yet.
+// judgeMedia judges an object that was made for a video. Three kinds are in use
+// although the record does not name them: objects of a job that may still run,
+// including finished parts, since a worker that takes over the job relies on them;
+// replaced media, while one of its addresses may still be valid; and objects so new
+// that the video may not name them yet.
 //
-// An object that is younger than the record's last change is a stray at worst: the
-// record may be one that was restored from before the object.
+// An object younger than the record's last change is a stray at worst: the record may
+// have been restored from a time before the object.
 func (p *Pipeline) judgeMedia(v *video.Video, keep map[string]bool, o objectstore.Object) verdict {
 	if v == nil {
 		return stray
@@ -138,7 +139,7 @@ func (p *Pipeline) judgeMedia(v *video.Video, keep map[string]bool, o objectstor
 			return inUse
 		}
 		return of
-	// A video that was ready takes no other file, so media of another generation never showed.
+	// A ready video takes no other file, so media of another generation was never shown.
 	case generation != v.Source.Generation:
 		return of
 	case v.InWork(), v.Status == video.Ready && now.Before(v.DecidedAt().Add(p.o.Plan.Replaced)):
@@ -147,8 +148,8 @@ func (p *Pipeline) judgeMedia(v *video.Video, keep map[string]bool, o objectstor
 	return of
 }
 
-// judgeUpload judges a source: one that was refused or came too late is of no use at
-// once, one whose video is decided after the retention.
+// judgeUpload judges a source. A refused or late one is dead at once, any other once
+// its video has been decided for longer than the retention.
 func (p *Pipeline) judgeUpload(v *video.Video, _ map[string]bool, o objectstore.Object) verdict {
 	if v == nil {
 		return stray
@@ -180,7 +181,7 @@ func (p *Pipeline) tidy(ctx context.Context, prefix string, judge judgeFunc, str
 	}
 	var errs []error
 	for o, err := range p.o.Bucket.List(ctx, prefix) {
-		// What was gathered since the last flush is left to the next round.
+		// The next search handles the objects gathered since the last flush.
 		if err != nil {
 			strays.end()
 			return errors.Join(append(errs, err)...)
@@ -199,8 +200,8 @@ func (p *Pipeline) tidy(ctx context.Context, prefix string, judge judgeFunc, str
 	return errors.Join(append(errs, flush())...)
 }
 
-// tidyBatch removes what is of no use of some videos and notes their strays, which
-// only a search of all of storage has a place for.
+// tidyBatch removes the dead objects of some videos and notes their strays. strays is
+// nil except in a search of all of storage.
 func (p *Pipeline) tidyBatch(ctx context.Context, batch map[video.ID][]objectstore.Object, judge judgeFunc, strays *turnStrays) error {
 	ids := make([]video.ID, 0, len(batch))
 	for id := range batch {
@@ -209,7 +210,7 @@ func (p *Pipeline) tidyBatch(ctx context.Context, batch map[video.ID][]objectsto
 	if len(ids) == 0 {
 		return nil
 	}
-	// A turn may take hours, in which the bucket can change hands.
+	// A search may take hours, and the bucket can change hands meanwhile.
 	if err := p.ours(ctx); err != nil {
 		strays.end()
 		return err
@@ -221,7 +222,7 @@ func (p *Pipeline) tidyBatch(ctx context.Context, batch map[video.ID][]objectsto
 	}
 	var errs []error
 	for id, objects := range batch {
-		// Its record is there and may name any of them.
+		// The record exists but cannot be read, and may name any of these objects.
 		if err := unreadable[id]; err != nil {
 			errs = append(errs, err)
 			continue
@@ -246,11 +247,11 @@ func (p *Pipeline) tidyBatch(ctx context.Context, batch map[video.ID][]objectsto
 
 func (p *Pipeline) removeOrphan(ctx context.Context, o objectstore.Object) error {
 	p.o.Log.InfoContext(ctx, "orphan removed", "object", o.Name)
-	// By its generation: a file that was uploaded since under the same name was not judged.
+	// Delete by generation: a newer file under the same name was not judged.
 	return gone(p.o.Bucket.Delete(ctx, o.Name, o.Generation))
 }
 
-// gone takes an object that is not there for one that was removed.
+// gone ignores the error of an object that is already gone.
 func gone(err error) error {
 	if errors.Is(err, objectstore.ErrNotFound) || apierr.CodeOf(err) == apierr.VideoNotFound {
 		return nil

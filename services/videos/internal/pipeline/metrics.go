@@ -7,7 +7,7 @@ import (
 	"github.com/linkreel/linkreel/services/videos/internal/video"
 )
 
-// These answer how many videos move where, and how many wait.
+// These metrics count status changes, waiting videos and searches of storage.
 var (
 	moves = promauto.NewCounterVec(prometheus.CounterOpts{
 		Name: "linkreel_videos_moves_total", Help: "Changes of a video's status, by the new status and the reason of a failure.",
@@ -30,7 +30,7 @@ const (
 )
 
 func init() {
-	// Zero from the start, so that the first turn that is stopped shows as a rise.
+	// Start at zero, so that the first stopped search shows as an increase.
 	for _, outcome := range []string{turnDone, turnStopped, turnFailed} {
 		turns.WithLabelValues(outcome)
 	}
@@ -38,8 +38,8 @@ func init() {
 
 func became(s video.Status, code video.Code) { moves.WithLabelValues(string(s), string(code)).Inc() }
 
-// noteDue shows how many of the videos that a sweep found due wait for what. A sweep
-// reads no others, so what it does not find costs nothing.
+// noteDue reports how many of the due videos wait for a worker and how many for an
+// upload. A sweep reads no other videos, so the others cost nothing.
 func noteDue(found []*video.Video) {
 	work, upload := 0, 0
 	for _, v := range found {

@@ -1,15 +1,15 @@
 // Package pipeline notices finished uploads and applies what the workers publish.
-// It moves videos along their table, and removes what deleted videos leave behind.
+// It moves videos through their statuses, and removes what deleted videos leave
+// behind.
 //
 // Nothing here depends on a message arriving. An upload is noticed by storage's
-// notification, by a sweep, and when somebody asks, and any one of the three
-// suffices; outcomes of the workers are noticed by a worker's hint and by the
-// last two. Every step may be done twice, by several replicas at once, and be cut
-// off anywhere: the record decides, in a transaction, and the next sweep resumes
-// from it.
+// notification, by a sweep, or when somebody asks for the video; any one of them is
+// enough. A worker's outcome is noticed by the worker's hint or by the last two. Every
+// step may run twice, run on several replicas at once, or be interrupted anywhere: a
+// transaction on the record decides, and the next sweep resumes from there.
 //
-// A sweep reads only what is due. A video's due time is stored with it
-// ([video.Video.Schedule]), in buckets, and pauses grow with what waits for long.
+// A sweep reads only due videos. A video's due time is stored with it
+// ([video.Video.Schedule]), in buckets, and the pauses grow for videos that wait long.
 package pipeline
 
 import (
@@ -34,27 +34,29 @@ import (
 	"github.com/linkreel/linkreel/services/videos/internal/video"
 )
 
-// Store is what the pipeline asks of the records. *store.Store is the one in use.
+// Store is the part of the record store that the pipeline uses. *store.Store
+// implements it.
 type Store interface {
 	Get(ctx context.Context, id video.ID) (*video.Video, error)
 	Update(ctx context.Context, id video.ID, fn func(*video.Video) error) (*video.Video, error)
-	// Known tells which of ids are videos. Of those that are unreadable it knows only that.
+	// Known returns those of ids that are videos. unreadable has those whose record exists but
+	// cannot be read.
 	Known(ctx context.Context, ids []video.ID) (known map[video.ID]*video.Video, unreadable map[video.ID]error, err error)
 
-	// Due lists videos whose time has come. It may answer some together with an error.
+	// Due lists the videos that are due. It may return some of them together with an error.
 	Due(ctx context.Context) ([]*video.Video, error)
 	// PutOff stores when a video is due next, unless it was changed since it was read.
 	PutOff(ctx context.Context, v *video.Video) error
 	DuePurges(ctx context.Context) ([]*video.Purge, error)
 	PutOffPurge(ctx context.Context, p *video.Purge) error
-	// Deleted reports whether id was a video that was deleted, as long as anybody may
-	// still write to its objects.
+	// Deleted reports whether id is a deleted video. It knows that as long as anybody may still
+	// write to the video's objects.
 	Deleted(ctx context.Context, id video.ID) (bool, error)
 	Purged(ctx context.Context, id video.ID) error
 }
 
-// Bucket is what the pipeline asks of object storage. *objectstore.Store is the
-// one in use.
+// Bucket is the part of object storage that the pipeline uses. *objectstore.Store
+// implements it.
 type Bucket interface {
 	Stat(ctx context.Context, object string) (objectstore.Object, error)
 	Received(ctx context.Context, session string) (n int64, whole bool, err error)
@@ -67,31 +69,30 @@ type Bucket interface {
 	DeletePrefix(ctx context.Context, prefix string) error
 }
 
-// Jobs is what the pipeline asks of the job records. *jobs.Store is the one
-// in use.
+// Jobs is the part of the job records that the pipeline uses. *jobs.Store implements
+// it.
 type Jobs interface {
 	Create(ctx context.Context, j transcode.Job) (bool, error)
 	Get(ctx context.Context, id string) (transcode.Record, error)
 	Delete(ctx context.Context, id string) error
 }
 
-// Queue wakes a worker for a job. Sweep does so again for jobs whose wake-up was
-// lost or whose back-off is over: the workers sweep too, but an autoscaler may have
-// taken away the last of them.
+// Queue wakes a worker for a job. Sweep repeats that for jobs whose wake-up was lost
+// or whose back-off is over. The workers sweep too, but an autoscaler may have removed
+// the last of them.
 type Queue interface {
 	Add(ctx context.Context, j transcode.Job) error
 	Sweep(ctx context.Context) error
 }
 
-// Options are what a pipeline works with.
+// Options configures a [Pipeline].
 type Options struct {
 	Store  Store
 	Bucket Bucket
 	Jobs   Jobs
 	Queue  Queue
-	// Hint waits a moment for a worker's message that a job's record has something to
-	// apply, and answers "" when there is none; hinted carries the trace that it came
-	// with.
+	// Hint waits briefly for a worker's message that a job has a result to apply. jobID is ""
+	// if none came; hinted carries the message's trace.
 	Hint func(ctx context.Context) (hinted context.Context, jobID string, err error)
 	Now  func() time.Time
 	Log  *slog.Logger
@@ -99,11 +100,12 @@ type Options struct {
 	Plan video.Plan
 	Job  transcode.Limits
 
-	SweepEvery   time.Duration // how often due videos are looked at
+	SweepEvery   time.Duration // how often due videos are checked
 	JanitorEvery time.Duration // how often all of storage is searched for orphans; 0 is never
-	JanitorMost  int           // strays in a turn above which none goes, if they are more than a hundredth too
+	JanitorMost  int           // a search that finds more strays keeps them all, if they are over 1% of the objects too
 
-	// Claim makes the bucket this database's, or answers [objectstore.ErrForeign] when it is another's.
+	// Claim records this database as the bucket's owner, or returns [objectstore.ErrForeign] if
+	// another database owns it.
 	Claim func(ctx context.Context) error
 
 	// Seen is what replicas share: one of them does each round.
@@ -126,18 +128,19 @@ func New(o Options) *Pipeline {
 	return &Pipeline{o: o, kick: make(chan struct{}, 1), looked: map[video.ID]time.Time{}}
 }
 
-// refreshEvery is how soon the same video is looked at again because somebody asks.
+// refreshEvery is the least time between two checks of the same waiting video.
 const refreshEvery = time.Second
 
-// Refresh picks up a finished upload or transcode before the video is returned.
-// Trouble on the way leaves the video as it is, since the sweep will do the same;
-// callers who ask often cost one look a second.
+// Refresh picks up a finished upload or transcode before the video is returned. If
+// that fails, it returns the video unchanged, and the sweep does the work. A video
+// that waits for its upload is checked at most once a second, however often callers
+// ask.
 func (p *Pipeline) Refresh(ctx context.Context, v *video.Video) *video.Video {
 	if v.Status == video.Ready && (v.Still == nil || v.Still.JobID == "") || !p.mayRefresh(v) {
 		return v
 	}
-	// Whoever happens to look is not who did it.
-	// Short, since the caller waits. What takes longer is left to the sweep.
+	// The system is the actor: the caller only asked for the video. The timeout is short
+	// because the caller waits; the sweep does what takes longer.
 	ctx, cancel := context.WithTimeout(events.WithActor(ctx, events.System), 2*time.Second)
 	defer cancel()
 	seen, err := p.advance(ctx, v)
@@ -148,8 +151,8 @@ func (p *Pipeline) Refresh(ctx context.Context, v *video.Video) *video.Video {
 	return seen
 }
 
-// mayRefresh spaces out looks for an upload. While processing, every caller may
-// see the progress.
+// mayRefresh limits how often a video is checked for an upload. While it is
+// processing, every caller gets the current progress.
 func (p *Pipeline) mayRefresh(v *video.Video) bool {
 	if v.Status == video.Processing {
 		return true
@@ -167,8 +170,8 @@ func (p *Pipeline) mayRefresh(v *video.Video) bool {
 	return true
 }
 
-// Uploaded is storage's hint that something was put at object. Hints about videos
-// that were deleted remove the object. What no record explains is left to the janitor:
+// Uploaded handles storage's hint that object was written. It removes the object if
+// its video was deleted. An object that no record explains is left to the janitor:
 // this database may have been restored to a time before the video.
 func (p *Pipeline) Uploaded(ctx context.Context, object string) error {
 	id, ok := video.UploadedFor(object)
@@ -195,9 +198,9 @@ func (p *Pipeline) Uploaded(ctx context.Context, object string) error {
 	return p.refuseLate(ctx, v)
 }
 
-// refuseLate removes a file that was put over the source of a ready video: nobody
-// will look at it, and no limit or quota counts it. A lost hint leaves it to the
-// janitor.
+// refuseLate removes a file that overwrote the source of a ready video. The file is
+// never used, and no limit or quota counts it. If the hint is lost, the janitor
+// removes it.
 func (p *Pipeline) refuseLate(ctx context.Context, v *video.Video) error {
 	if v.Status != video.Ready {
 		return nil
@@ -218,8 +221,8 @@ func late(v *video.Video, o objectstore.Object) bool {
 	return v.Status == video.Ready && o.Generation > v.Source.Generation
 }
 
-// advance does what there is to do for v, which may be a sweep's partial read:
-// decisions are made on the whole record, in a transaction.
+// advance takes the next step for v. v may be a sweep's partial read, so decisions are
+// made in a transaction on the whole record.
 func (p *Pipeline) advance(ctx context.Context, v *video.Video) (*video.Video, error) {
 	switch {
 	case v.AwaitsUpload():
@@ -232,22 +235,23 @@ func (p *Pipeline) advance(ctx context.Context, v *video.Video) (*video.Video, e
 	return v, nil
 }
 
-// detectUpload looks whether a new file is at the upload address.
+// detectUpload checks for a new file at the upload address.
 func (p *Pipeline) detectUpload(ctx context.Context, v *video.Video) (*video.Video, error) {
 	seen, err := p.arrive(ctx, v)
-	// Now and not with the next sweep, since the account's next upload may need the room. Trouble
-	// leaves it to the sweep.
+	// End old sessions now and not in the next sweep: the account's next upload may need the
+	// room. If that fails, the sweep retries.
 	if err == nil && seen.StorageLimit > 0 && len(seen.Upload.Ended) > 0 {
 		seen, err = p.endSessions(ctx, seen)
 		if err != nil {
-			p.o.Log.DebugContext(ctx, "a session stays until the next sweep", "video", seen.ID, "error", err)
+			p.o.Log.DebugContext(ctx, "cannot end a session; the next sweep retries", "video", seen.ID, "error", err)
 		}
 		return seen, nil
 	}
 	return seen, err
 }
 
-// arrive takes notice of a new file.
+// arrive records a new file in the video. If there is none, the wait for it may
+// expire.
 func (p *Pipeline) arrive(ctx context.Context, v *video.Video) (*video.Video, error) {
 	o, err := p.o.Bucket.Stat(ctx, v.Upload.Object)
 	if errors.Is(err, objectstore.ErrNotFound) {
@@ -268,17 +272,19 @@ func (p *Pipeline) arrive(ctx context.Context, v *video.Video) (*video.Video, er
 		former = v.Source.JobID
 		return v.FileArrived(source, p.o.Plan.Upload, p.o.Now())
 	})
-	// A newer file was noticed meanwhile, or the video waits for none: this one needs no more.
+	// A newer file was noticed meanwhile, or the video expects none. Nothing is left to do for
+	// this one.
 	if err != nil || arrived.Source.Generation != source.Generation {
 		return orOld(arrived, v), err
 	}
 	if former != "" && former != arrived.Source.JobID {
-		// It has failed, and nobody will ask for it again.
+		// The former job has failed, and its record is no longer needed.
 		if err := p.o.Jobs.Delete(ctx, former); err != nil {
-			p.o.Log.WarnContext(ctx, "former job stays", "job", former, "error", err)
+			p.o.Log.WarnContext(ctx, "cannot delete the record of the former job", "job", former, "error", err)
 		}
 	}
-	// Whoever was faster may have come no further, so what follows is done in any case.
+	// Another replica may have recorded the file and then died, so do the rest even if nothing
+	// changed here.
 	switch arrived.Status {
 	case video.Processing:
 		if changed {
@@ -291,19 +297,19 @@ func (p *Pipeline) arrive(ctx context.Context, v *video.Video) (*video.Video, er
 			p.o.Log.InfoContext(ctx, "upload refused", "video", v.ID, "bytes", source.Size, "code", arrived.Failure.Code)
 			became(video.Failed, arrived.Failure.Code)
 		}
-		// By its generation: a better file may have been put there since.
+		// Delete by generation: a newer file may be there by now.
 		return arrived, p.o.Bucket.Delete(ctx, arrived.Upload.Object, source.Generation)
 	}
 	return arrived, nil
 }
 
-// expire ends the waiting for a file that did not come in time, and the session of
-// a failed video that nobody sends a file to any more.
+// expire fails a video whose file did not come in time. For a failed video whose upload
+// address has expired, it ends the session.
 func (p *Pipeline) expire(ctx context.Context, v *video.Video) (*video.Video, error) {
 	if v.Status == video.Failed && v.Upload.ResumableURL != "" && !p.o.Now().Before(v.Upload.ExpiresAt.Add(video.UploadGrace)) {
 		return p.note(ctx, v, func(v *video.Video) error { return v.Retire(p.o.Now()) })
 	}
-	// Only spares a transaction. Expire decides again, on the record as it is then.
+	// This check only saves a transaction. Expire checks again, on the current record.
 	if v.Status != video.Uploading || p.o.Now().Sub(v.CreatedAt) < p.o.Plan.Upload.MaxAge {
 		return v, nil
 	}
@@ -327,7 +333,8 @@ func (p *Pipeline) startJob(ctx context.Context, j transcode.Job) error {
 	if err != nil {
 		return fmt.Errorf("start job of video %s: %w", j.VideoID, err)
 	}
-	// Whoever made the job wakes a worker. If that is lost, the sweep of jobs does it again.
+	// The replica that created the job wakes a worker. If the wake-up is lost, the sweep of
+	// jobs repeats it.
 	if !made {
 		return nil
 	}
@@ -337,11 +344,12 @@ func (p *Pipeline) startJob(ctx context.Context, j transcode.Job) error {
 	return nil
 }
 
-// applyOutcome takes over what the job has come to.
+// applyOutcome applies the job's result to the video.
 func (p *Pipeline) applyOutcome(ctx context.Context, v *video.Video) (*video.Video, error) {
 	job, err := p.o.Jobs.Get(ctx, v.Source.JobID)
 	if errors.Is(err, jobs.ErrNotFound) {
-		// Whoever noticed the upload died between the record's commit and the job's.
+		// The process that noticed the upload died after it committed the video and before it
+		// created the job.
 		if v.Status == video.Processing {
 			return v, p.start(ctx, v)
 		}
@@ -367,8 +375,8 @@ func (p *Pipeline) applyOutcome(ctx context.Context, v *video.Video) (*video.Vid
 		}
 		return orOld(failed, v), err
 	}
-	// Only on the copy that is shown. The job's record has the progress, and a write for each look
-	// would be too many for one document.
+	// Set it only on the returned copy. The job's record keeps the progress, and a write for
+	// every check would be too many for one document.
 	v.ReportProgress(job.Progress)
 	return v, nil
 }
@@ -390,8 +398,7 @@ func (p *Pipeline) publish(ctx context.Context, v *video.Video, job transcode.Re
 	return orOld(published, v), err
 }
 
-// finish notes that nothing will be added to a ready video, so that sweeps leave
-// it alone.
+// finish notes that a ready video is complete, so that sweeps leave it alone.
 func (p *Pipeline) finish(ctx context.Context, v *video.Video) (*video.Video, error) {
 	done, _, err := p.move(ctx, v.ID, func(v *video.Video) error {
 		if v.Media == nil || v.Media.Final {
@@ -403,12 +410,12 @@ func (p *Pipeline) finish(ctx context.Context, v *video.Video) (*video.Video, er
 	return orOld(done, v), err
 }
 
-// move changes a video, sets when it is due next, and says whether it did: sweeps,
-// hints and askers come upon the same thing at once, and one of them is first.
+// move changes a video and sets when it is due next. changed is false if there was
+// nothing to do, for example because another sweep, hint or request did it first.
 func (p *Pipeline) move(ctx context.Context, id video.ID, step func(*video.Video) error) (v *video.Video, changed bool, err error) {
 	v, err = p.o.Store.Update(ctx, id, func(v *video.Video) error {
 		err := step(v)
-		// Set by every try of the transaction; the last one counts.
+		// Every attempt of the transaction sets this; the last one counts.
 		changed = err == nil
 		if errors.Is(err, video.ErrTransition) {
 			return video.ErrUnchanged
@@ -428,7 +435,7 @@ func orOld(updated, old *video.Video) *video.Video {
 	return old
 }
 
-// mediaOf is what the product knows of an outcome.
+// mediaOf converts a job's outcome to the video's media.
 func mediaOf(job transcode.Record) (video.Media, error) {
 	o := job.Outcome
 	packed, err := transcode.MarshalOutcome(o)

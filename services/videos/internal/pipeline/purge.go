@@ -15,25 +15,24 @@ import (
 
 // Purge makes this replica look for purge tasks now: one was just committed.
 func (p *Pipeline) Purge() {
-	// One kick waits at most: it covers everything that was committed before it is taken.
+	// At most one kick is pending. It covers every task committed before it is received.
 	select {
 	case p.kick <- struct{}{}:
 	default:
 	}
 }
 
-// purgeTime is for how long one call of PurgeDue begins with further tasks, and
-// purgesAtOnce how many it works on: a tenant who deletes thousands of videos must not
-// keep the sweeps, which share the loop, from everybody else's.
+// purgeTime is how long one call of PurgeDue starts tasks, and purgesAtOnce is how
+// many run at once. Sweeps share the loop, so a tenant who deletes thousands of videos
+// must not hold up everybody else's.
 const (
 	purgeTime    = 10 * time.Second
 	purgesAtOnce = 8
 )
 
-// PurgeDue works off the tasks whose time has come. What is left after a while has its
-// turn soon. Nothing goes while it is not known that the bucket is still ours: a
-// database that was restored to an older time has the same ids, and may be in charge
-// of the bucket by now.
+// PurgeDue runs the tasks that are due. Tasks left after purgeTime run in another call
+// soon. It removes nothing unless the bucket is known to be ours: a database restored
+// to an older time has the same IDs and may own the bucket by now.
 func (p *Pipeline) PurgeDue(ctx context.Context) error {
 	if err := p.ours(ctx); err != nil {
 		return err
@@ -60,7 +59,8 @@ func (p *Pipeline) PurgeDue(ctx context.Context) error {
 	return errors.Join(append(errs, err)...)
 }
 
-// purge removes what there is now. The task stays until nothing can come after.
+// purge removes the video's objects that exist now. The task stays until no more can
+// be written.
 func (p *Pipeline) purge(ctx context.Context, task video.Purge) error {
 	now := p.o.Now()
 	err := p.purgeNow(ctx, &task, now)
@@ -74,19 +74,19 @@ func (p *Pipeline) purge(ctx context.Context, task video.Purge) error {
 	return errors.Join(err, p.o.Store.PutOffPurge(ctx, &task))
 }
 
-// errAlive says that the video of a task is there.
+// errAlive reports that the video of a purge task exists again.
 var errAlive = errors.New("the video was created again")
 
-// purgeNow is one look of a task.
+// purgeNow runs a task once.
 func (p *Pipeline) purgeNow(ctx context.Context, task *video.Purge, now time.Time) error {
-	// A create whose answer was lost can be repeated after the video was deleted, and makes
-	// it again by the same id. Its objects are in use then.
+	// A client that lost the answer to its create may repeat it after the video was deleted.
+	// That creates the video again with the same ID, and its objects are then in use.
 	_, alive := p.o.Store.Get(ctx, task.Video)
 	if code := apierr.CodeOf(alive); alive != nil && code != apierr.VideoNotFound {
 		return alive
 	}
 	if task.IsTombstone() && now.Before(task.Late) && alive != nil {
-		// The one object that the upload address can write, without a listing.
+		// No listing: the upload address can write only this one object.
 		return p.o.Bucket.Delete(ctx, video.UploadObject(task.Video), 0)
 	}
 	var errs []error
@@ -95,7 +95,7 @@ func (p *Pipeline) purgeNow(ctx context.Context, task *video.Purge, now time.Tim
 		// A worker that holds the job finds out at its next heartbeat.
 		errs = append(errs, p.o.Jobs.Delete(ctx, id))
 	}
-	// Before the objects: a session that is still open could become one.
+	// Sessions before objects: an open session could still create one.
 	var open []string
 	for _, session := range task.Sessions {
 		if err := p.o.Bucket.EndResumable(ctx, session); err != nil {

@@ -9,17 +9,17 @@ import (
 	"github.com/linkreel/linkreel/services/videos/internal/video"
 )
 
-// follow looks how much a session holds, since that takes room of the account. It
-// finishes a recording whose page is gone: what storage has received becomes the
-// whole file. Only sweeps ask, since a question may cut off the part that is just
-// being sent; the sender then sends it again.
+// follow checks how much a session has received, since that counts against the
+// account's storage. It finishes a recording whose page is gone: the bytes received so
+// far become the file. Only sweeps ask storage, since asking may cut off the part that
+// is being sent, and the sender then has to send it again.
 func (p *Pipeline) follow(ctx context.Context, v *video.Video) (*video.Video, error) {
 	session := v.Upload.ResumableURL
 	n, whole, err := p.o.Bucket.Received(ctx, session)
 	if errors.Is(err, objectstore.ErrNotFound) {
 		// Storage has forgotten the session. A file may still be sent in one piece.
 		return p.note(ctx, v, func(v *video.Video) error {
-			// A session that was renewed meanwhile is another one.
+			// The session was renewed meanwhile.
 			if v.Upload.ResumableURL != session {
 				return video.ErrUnchanged
 			}
@@ -46,7 +46,7 @@ func (p *Pipeline) follow(ctx context.Context, v *video.Video) (*video.Video, er
 				if v.Upload.ResumableURL != session {
 					return video.ErrUnchanged
 				}
-				// Judged again on the record: this copy may be older.
+				// Judge again on the record, since this copy may be stale.
 				v.Receive(n, p.o.Plan, p.o.Now())
 				v.Outgrown(p.o.Now())
 				return nil
@@ -55,7 +55,7 @@ func (p *Pipeline) follow(ctx context.Context, v *video.Video) (*video.Video, er
 	}
 	if over && v.Upload.Recording {
 		p.o.Log.InfoContext(ctx, "recording was left; what arrived becomes the video", "video", v.ID, "bytes", n)
-		// If the process dies after this, the next look finds the object like any other upload.
+		// If the process dies after this, the next check finds the object like any other upload.
 		if whole, err = p.o.Bucket.FinishResumable(ctx, session, n); err != nil {
 			return v, fmt.Errorf("finish recording: %w", err)
 		}
@@ -66,7 +66,7 @@ func (p *Pipeline) follow(ctx context.Context, v *video.Video) (*video.Video, er
 	return v, nil
 }
 
-// endSessions has storage end the sessions that v takes no file from any more.
+// endSessions makes storage end the sessions that v no longer takes a file from.
 func (p *Pipeline) endSessions(ctx context.Context, v *video.Video) (*video.Video, error) {
 	var ended []string
 	var errs []error
@@ -89,7 +89,7 @@ func (p *Pipeline) endSessions(ctx context.Context, v *video.Video) (*video.Vide
 	return noted, errors.Join(append(errs, err)...)
 }
 
-// note stores what a look at a recording has shown.
+// note applies step to the record and returns the newest copy.
 func (p *Pipeline) note(ctx context.Context, v *video.Video, step func(*video.Video) error) (*video.Video, error) {
 	noted, _, err := p.move(ctx, v.ID, step)
 	return orOld(noted, v), err

@@ -16,8 +16,8 @@ import (
 // when a worker is free.
 const stillPatience = 4 * time.Second
 
-// TakeStill has a worker take the picture that v asks for, and waits a moment for
-// it. Whatever fails here is made good by the sweep, which comes back to v.
+// TakeStill makes a worker take the picture that v asks for, and waits briefly for it.
+// If anything fails here, the sweep finishes the work.
 func (p *Pipeline) TakeStill(ctx context.Context, v *video.Video) (*video.Video, error) {
 	if _, err := p.startStill(ctx, v); err != nil {
 		return v, err
@@ -26,7 +26,7 @@ func (p *Pipeline) TakeStill(ctx context.Context, v *video.Video) (*video.Video,
 		if !outage.Pause(ctx, 150*time.Millisecond) {
 			return v, nil // the request is stored, so the picture only shows later
 		}
-		// By the system, as when a hint is faster.
+		// The system is the actor, just as when a worker's hint comes first.
 		seen, err := p.applyStill(events.WithActor(ctx, events.System), v)
 		if err != nil || seen.Still == nil || seen.Still.JobID == "" {
 			return seen, nil
@@ -35,13 +35,13 @@ func (p *Pipeline) TakeStill(ctx context.Context, v *video.Video) (*video.Video,
 	return v, nil
 }
 
-// stillSide is the short side of the rendition that pictures are taken from: as
-// much as the 1280 pixels of a poster need.
+// stillSide is the short side of the rendition that pictures are taken from. It is
+// enough for the 1280 pixels of a poster.
 const stillSide = 720
 
-// startStill makes sure that the job exists, if the video still waits for it, and
-// gives the video as it is. The job reads a rendition, which is ours and has a
-// picture at every time of the video.
+// startStill creates the job if the video still waits for it, and returns the current
+// video. The job reads one of our own renditions, which has a frame at every time of
+// the video.
 func (p *Pipeline) startStill(ctx context.Context, v *video.Video) (*video.Video, error) {
 	whole, err := p.o.Store.Get(ctx, v.ID)
 	if err != nil {
@@ -56,7 +56,7 @@ func (p *Pipeline) startStill(ctx context.Context, v *video.Video) (*video.Video
 	}
 	from := o.Renditions[0]
 	for _, r := range o.Renditions { // tallest first
-		// The smallest that is large enough: less for the worker to download.
+		// Take the smallest that is large enough, so the worker downloads less.
 		if min(r.Width, r.Height) >= stillSide {
 			from = r
 		}
@@ -71,7 +71,7 @@ func (p *Pipeline) startStill(ctx context.Context, v *video.Video) (*video.Video
 	})
 }
 
-// applyStill takes over the picture that a job has taken.
+// applyStill applies the picture that a job has taken.
 func (p *Pipeline) applyStill(ctx context.Context, v *video.Video) (*video.Video, error) {
 	job, err := p.o.Jobs.Get(ctx, v.Still.JobID)
 	if errors.Is(err, jobs.ErrNotFound) {

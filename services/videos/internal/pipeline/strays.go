@@ -14,16 +14,15 @@ import (
 	"github.com/linkreel/linkreel/services/videos/internal/video"
 )
 
-// strayAge is how long an object stays unexplained before it goes.
+// strayAge is how long an object stays unexplained before it is removed.
 const strayAge = 7 * 24 * time.Hour
 
-// straysObject keeps when strays were first seen. It lies in the bucket and not in the
-// database, since the question that it answers comes up when the database was
-// restored.
+// straysObject stores when strays were first seen. It is in the bucket and not in the
+// database, since the list matters when the database was restored.
 const straysObject = "linkreel/strays.json"
 
-// maxStrays bounds the list in memory and in the bucket, to a few MB. What is beyond
-// it is seen in a later turn, when the first ones are gone.
+// maxStrays bounds the list in memory and in the bucket, to a few MB. Further strays
+// are noted in a later search, after the first ones were removed.
 const maxStrays = 20_000
 
 // sighting is when a stray was first seen, and of which generation.
@@ -46,7 +45,7 @@ type strayObject struct {
 	judge judgeFunc
 }
 
-// end says that not everything was seen.
+// end notes that the search was cut short.
 func (t *turnStrays) end() {
 	if t != nil {
 		t.cut = true
@@ -64,7 +63,7 @@ func (t *turnStrays) note(id video.ID, judge judgeFunc, o objectstore.Object) {
 }
 
 // awaitBucket returns once the bucket is known to be this database's, which needs
-// Firestore and storage. The error is for a bucket that is another's.
+// Firestore and storage. It returns an error if another database owns the bucket.
 func (p *Pipeline) awaitBucket(ctx context.Context) error {
 	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
 		err := p.o.Claim(ctx)
@@ -87,14 +86,14 @@ func foreign(err error) error {
 		"stop the other installation, delete the bucket's object %s and start again", err, objectstore.OwnerObject)
 }
 
-// claimedFor is how long a replica relies on having seen that the bucket is ours. The
-// owner can change under a process that runs: whoever restores a database hands the
-// bucket over.
+// claimedFor is how long a replica trusts its last check that the bucket is ours. The
+// owner can change while a process runs: an operator who restores a database hands the
+// bucket over to it.
 const claimedFor = time.Minute
 
-// ours answers nil while the bucket is this database's.
+// ours returns nil while the bucket belongs to this database.
 func (p *Pipeline) ours(ctx context.Context) error {
-	// The wall clock, since the other one stands still while a machine sleeps.
+	// Use the wall clock: the monotonic one stops while a machine sleeps.
 	now := p.o.Now().Round(0)
 	p.mu.Lock()
 	age := now.Sub(p.claimed)
@@ -112,9 +111,9 @@ func (p *Pipeline) ours(ctx context.Context) error {
 }
 
 // tidyStrays removes the strays that were seen long enough ago, and notes the others.
-// When strays are more than JanitorMost and more than a hundredth of all objects, it
-// removes none: a database that knows so little of its bucket is more likely to be
-// the wrong one than the bucket is to be full of rubbish.
+// If there are more than JanitorMost strays and they are more than a hundredth of all
+// objects, it removes none: a database that explains so little of its bucket is
+// probably the wrong one.
 func (p *Pipeline) tidyStrays(ctx context.Context, found *turnStrays) (outcome string, err error) {
 	before, generation, err := p.sightings(ctx)
 	if err != nil {
@@ -136,7 +135,7 @@ func (p *Pipeline) tidyStrays(ctx context.Context, found *turnStrays) (outcome s
 			due = append(due, o)
 		}
 	}
-	// Before anything goes, so that a list that cannot be written removes nothing.
+	// Write the list first: if it cannot be written, nothing is removed.
 	if err := p.keepSightings(ctx, before, after, generation); err != nil {
 		return turnFailed, err
 	}
@@ -149,7 +148,8 @@ func (p *Pipeline) tidyStrays(ctx context.Context, found *turnStrays) (outcome s
 	return turnDone, nil
 }
 
-// removeStrays judges once more, since the search may have taken long.
+// removeStrays judges every stray again before removing it, since the search may have
+// taken long.
 func (p *Pipeline) removeStrays(ctx context.Context, due []strayObject) error {
 	if len(due) == 0 {
 		return nil
@@ -181,9 +181,8 @@ func (p *Pipeline) removeStrays(ctx context.Context, due []strayObject) error {
 	return errors.Join(errs...)
 }
 
-// sightings reads the list; a bucket without one has none. Neither has one that
-// changed hands since the list was written: what another database could not explain
-// has not been seen by this one.
+// sightings reads the list. It returns none if the bucket has no list, or has changed
+// hands since the list was written: those strays were another database's.
 func (p *Pipeline) sightings(ctx context.Context) (map[string]sighting, int64, error) {
 	var raw bytes.Buffer
 	o, err := p.o.Bucket.Download(ctx, straysObject, 0, &raw)
@@ -202,7 +201,7 @@ func (p *Pipeline) sightings(ctx context.Context) (map[string]sighting, int64, e
 	}
 	list := map[string]sighting{}
 	if err := json.Unmarshal(raw.Bytes(), &list); err != nil {
-		// Without the list each stray waits another seven days, which removes nothing too early.
+		// Without the list each stray waits another strayAge, so nothing is removed too early.
 		p.o.Log.WarnContext(ctx, "cannot read the list of strays; starting a new one", "error", err)
 		return nil, o.Generation, nil
 	}
@@ -217,7 +216,8 @@ func (p *Pipeline) keepSightings(ctx context.Context, before, after map[string]s
 	if err != nil {
 		return err
 	}
-	// Only over the list that was read: of two replicas that search at once, one fails and removes nothing.
+	// Overwrite only the list that was read: if two replicas search at once, one fails and
+	// removes nothing.
 	_, err = p.o.Bucket.Upload(ctx, straysObject, bytes.NewReader(raw), objectstore.UploadOptions{ContentType: "application/json", IfGeneration: &generation})
 	if err != nil {
 		return fmt.Errorf("note strays: %w", err)

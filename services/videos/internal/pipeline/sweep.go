@@ -45,8 +45,8 @@ func (p *Pipeline) Run(ctx context.Context) error {
 	}
 }
 
-// RunHints applies what workers hint at until ctx ends. A hint that is lost on
-// the way, or whose video cannot be read just now, leaves the video to the sweep.
+// RunHints applies what workers hint at until ctx ends. If a hint is lost or its video
+// cannot be read, the sweep handles the video.
 func (p *Pipeline) RunHints(ctx context.Context) error {
 	away := false
 	for ctx.Err() == nil {
@@ -67,7 +67,7 @@ func (p *Pipeline) RunHints(ctx context.Context) error {
 	return nil
 }
 
-// Hinted applies what has become of a job, if its video still waits for that.
+// Hinted applies a job's result if its video still waits for it.
 func (p *Pipeline) Hinted(ctx context.Context, jobID string) error {
 	v, err := p.o.Store.Get(ctx, video.ID(transcode.VideoOf(jobID)))
 	switch {
@@ -91,13 +91,14 @@ func (p *Pipeline) report(ctx context.Context, what string, err error) {
 	}
 }
 
-// Sweep looks once at every video that is due. Errors of single videos do not
-// keep it from the others.
+// Sweep visits every due video once. An error of one video does not stop it from
+// visiting the others.
 func (p *Pipeline) Sweep(ctx context.Context) error {
 	due, err := p.o.Store.Due(ctx)
 	noteDue(due)
-	// An account whose ledger of stored bytes is busy makes each of its videos wait for
-	// seconds, and all accounts share these few workers. So its others are put off untried.
+	// While an account's ledger of stored bytes is busy, each of its videos waits for seconds,
+	// and all accounts share these few workers. So the account's other videos are put off
+	// without a try.
 	var busy sync.Map
 	return errors.Join(err, p.each(ctx, due, func(ctx context.Context, v *video.Video) error {
 		if _, full := busy.Load(v.AccountID); full {
@@ -111,7 +112,7 @@ func (p *Pipeline) Sweep(ctx context.Context) error {
 	}))
 }
 
-// visit does what v is due for and puts it off if nothing came of it.
+// visit does the work that v is due for, and puts v off if nothing changed.
 func (p *Pipeline) visit(ctx context.Context, v *video.Video) error {
 	due, tidy := v.DueAt, !v.InWork() && !v.AwaitsUpload()
 	after := v
@@ -131,7 +132,7 @@ func (p *Pipeline) visit(ctx context.Context, v *video.Video) error {
 		return nil // deleted meanwhile
 	}
 	if after == nil || !after.DueAt.Equal(due) {
-		return err // somebody changed it, and set when it is due
+		return err // another change has set when it is due
 	}
 	if err == nil {
 		v.Schedule(p.o.Plan, p.o.Now())
@@ -140,8 +141,8 @@ func (p *Pipeline) visit(ctx context.Context, v *video.Video) error {
 	return errors.Join(err, p.putOff(ctx, v))
 }
 
-// putOff lets a video that something is left to do for come again after the same growing
-// pauses: it must not keep others from being seen.
+// putOff schedules a video with unfinished work again after the same growing pauses,
+// so that it does not hold up the others.
 func (p *Pipeline) putOff(ctx context.Context, v *video.Video) error {
 	v.Schedule(p.o.Plan, p.o.Now())
 	if v.DueAt.IsZero() {
@@ -150,8 +151,8 @@ func (p *Pipeline) putOff(ctx context.Context, v *video.Video) error {
 	return p.o.Store.PutOff(ctx, v)
 }
 
-// guarded turns a panic over one video into its error: the same process answers
-// viewers, and would come upon the video again as soon as it is back.
+// guarded turns a panic over one video into an error. The same process serves viewers,
+// and after a restart it would meet the same video again.
 func guarded(do func() error) (err error) {
 	defer func() {
 		if reason := recover(); reason != nil {
@@ -184,7 +185,8 @@ func (p *Pipeline) each(ctx context.Context, vs []*video.Video, do func(context.
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			// What is wrong with single videos, however many, holds up no other.
+			// Other errors concern single videos and must not stop the rest, however many there
+			// are.
 			if apierr.CodeOf(err) == apierr.Unavailable {
 				away++
 			}

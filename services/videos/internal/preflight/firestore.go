@@ -25,7 +25,7 @@ type wanted struct {
 
 type indexField struct{ FieldPath, Order, ArrayConfig string }
 
-// page is one of a list of Firestore's.
+// page is one page of a Firestore list.
 type page struct {
 	Indexes []struct {
 		Name, QueryScope, State string
@@ -38,7 +38,8 @@ type page struct {
 	NextPageToken string
 }
 
-// pages reads a list whole: what is a path below the database's collection groups.
+// pages reads all pages of a list. what is the list's path below the database's
+// collection groups.
 func (p *preflight) pages(ctx context.Context, what string, take func(page)) error {
 	for token := ""; ; {
 		var next page
@@ -53,7 +54,7 @@ func (p *preflight) pages(ctx context.Context, what string, take func(page)) err
 	}
 }
 
-// shape names an index by what it is on. Google adds the document's name at the end.
+// shape names an index by its fields. Google adds the document's name at the end.
 func shape(group, scope string, fields []indexField) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s (%s)", group, strings.ToLower(scope))
@@ -65,7 +66,7 @@ func shape(group, scope string, fields []indexField) string {
 	return b.String()
 }
 
-// part finds what follows a word in a resource's name.
+// part returns the path segment after word in a resource's name.
 func part(name, word string) string {
 	_, rest, _ := strings.Cut(name, "/"+word+"/")
 	first, _, _ := strings.Cut(rest, "/")
@@ -79,7 +80,7 @@ func (p *preflight) checkIndexes(ctx context.Context) {
 	if !p.want(p.indexes, &w) {
 		return
 	}
-	have := map[string]string{} // to the state
+	have := map[string]string{} // index to state
 	err := p.pages(ctx, "indexes?", func(next page) {
 		for _, i := range next.Indexes {
 			have[shape(part(i.Name, "collectionGroups"), i.QueryScope, i.Fields)] = i.State

@@ -1,8 +1,9 @@
-// Package preflight looks, with the credentials and settings that the pods will have,
-// whether Google Cloud and Redis are set up for an installation. The chart runs it as a
-// Job before anything rolls, by the image and the account of videos, which needs most.
-// It says in a sentence what is not right and what to do about it. It changes nothing but
-// an object of its own, which it removes, and gives an empty database its number.
+// Package preflight checks, with the credentials and settings of the pods, that Google
+// Cloud and Redis are set up for an installation. The chart runs it as a Job before it
+// rolls out anything, with the image and the account of videos, which needs the most
+// permissions. For each problem it prints a sentence that says what is wrong and what
+// to do. It writes only an object of its own, which it removes again, and the number
+// of a database that is still empty.
 package preflight
 
 import (
@@ -26,7 +27,7 @@ import (
 	"github.com/linkreel/linkreel/libs/redisdb"
 )
 
-// preflight is one look.
+// preflight is one run of the checks.
 type preflight struct {
 	Firestore firestoredb.Config `envPrefix:"LINKREEL_"`
 	Storage   objectstore.Config `envPrefix:"LINKREEL_"`
@@ -41,8 +42,8 @@ type preflight struct {
 	client                   *http.Client
 
 	out        io.Writer
-	check      string // that runs
-	complaints int    // of it
+	check      string // the one that runs
+	complaints int    // of that check
 }
 
 const (
@@ -51,8 +52,8 @@ const (
 	mostSkew = 5 * time.Second
 )
 
-// Run looks once, as the arguments of the command say, and prints a line for each check.
-// It fails when one of them does.
+// Run parses the command's arguments, runs each check once and prints a line for it.
+// It returns an error if a check fails.
 func Run(ctx context.Context, args []string) error {
 	p, err := parse(args)
 	if err != nil {
@@ -104,7 +105,7 @@ func (p *preflight) run(ctx context.Context) error {
 	return nil
 }
 
-// complain says what is wrong, in a sentence, and what to do about it.
+// complain prints what is wrong, in a sentence, and what to do about it.
 func (p *preflight) complain(format string, args ...any) {
 	p.complaints++
 	fmt.Fprintf(p.out, "FAILED  %s: %s\n", p.check, fmt.Sprintf(format, args...))
@@ -146,7 +147,7 @@ func (p *preflight) want(file string, into any) bool {
 		err = json.Unmarshal(raw, into)
 	}
 	if err != nil {
-		p.complain("what the chart wants cannot be read: %v", err)
+		p.complain("the chart's file cannot be read: %v", err)
 	}
 	return err == nil
 }
@@ -184,12 +185,12 @@ func (p *preflight) checkRedis(ctx context.Context) {
 	if policy := facts["maxmemory_policy"]; policy != "noeviction" {
 		p.complain("Redis has the maxmemory-policy %s, which drops clicks and wake-ups when memory is short. Set it to noeviction.", policy)
 	}
-	// valkey_version is there beside redis_version, which Valkey keeps at 7.2.
+	// Valkey keeps redis_version at 7.2 and reports its own version as valkey_version.
 	if major, _, _ := strings.Cut(facts["redis_version"], "."); len(major) == 1 && major < "7" {
 		p.complain("Redis is version %s. Use 7 or later, or Valkey.", facts["redis_version"])
 	}
 	if facts["aof_enabled"] != "1" {
-		p.note("it has no append-only file, so a restart loses the clicks of the time since its last snapshot.")
+		p.note("it has no append-only file, so a restart loses the clicks since its last snapshot.")
 	}
 	if now, err := client.Time(ctx).Result(); err == nil {
 		if skew := time.Since(now).Abs(); skew > mostSkew {

@@ -76,8 +76,8 @@ func (p *preflight) openBucket(ctx context.Context) *objectstore.Store {
 	return store
 }
 
-// checkOwner refuses data of another version, and the bucket of another database: no
-// service would start on the one, and videos not on the other.
+// checkOwner reports a database with another version's data, on which no service would
+// start, and a bucket of another database, on which videos would not start.
 func (p *preflight) checkOwner(ctx context.Context) {
 	db, err := firestoredb.Open(ctx, p.Firestore)
 	if err != nil {
@@ -130,7 +130,7 @@ func (p *preflight) checkNotification(ctx context.Context) {
 		"(docs/operations.md, Notification of uploads), or leave cloud.google.notification.serviceAccount empty.", p.Storage.Bucket)
 }
 
-// checkSigning uploads and reads an object by signed addresses, as browsers do.
+// checkSigning uploads and reads an object through signed addresses, as browsers do.
 func (p *preflight) checkSigning(ctx context.Context) {
 	store := p.openBucket(ctx)
 	if store == nil {
@@ -160,11 +160,11 @@ func (p *preflight) checkSigning(ctx context.Context) {
 	}
 }
 
-// send uses a signed address, which no error may show.
+// send requests a signed address. Its errors must not reveal the address.
 func send(ctx context.Context, method, address string, body, want []byte) error {
 	req, err := http.NewRequestWithContext(ctx, method, address, bytes.NewReader(body))
 	if err != nil {
-		return errors.New("the address is not one")
+		return errors.New("the signed address is not a valid URL")
 	}
 	res, err := http.DefaultClient.Do(req)
 	if err != nil {

@@ -52,7 +52,7 @@ func loadAssets() (assets, error) {
 	return a, nil
 }
 
-// mediaType always says the charset: scripts read in another one break.
+// mediaType always names the charset: scripts break when they are read in another one.
 func mediaType(ext string) string {
 	switch ext {
 	case ".js":
@@ -84,7 +84,7 @@ func (s *Share) asset(c *fiber.Ctx) error {
 	return nil
 }
 
-// compressed answers with a page, compressed for callers who take that.
+// compressed answers with a page, gzipped if the caller accepts that.
 func compressed(c *fiber.Ctx, body []byte) error {
 	c.Set(fiber.HeaderVary, fiber.HeaderAcceptEncoding)
 	if httpapi.AcceptsGzip(c) {

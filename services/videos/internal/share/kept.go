@@ -6,9 +6,9 @@ import (
 	"github.com/maypok86/otter/v2"
 )
 
-// kept remembers what can be made again, in a number of bytes and not of items: both
-// keys and values can be a thousand times longer than usual. What has expired is not
-// given any more, and makes room like everything else.
+// kept is a cache bounded in bytes and not in items, since keys and values can be a
+// thousand times longer than usual. It never returns expired items, but evicts them
+// only like all others.
 type kept[T any] struct{ items *otter.Cache[string, item[T]] }
 
 type item[T any] struct {
@@ -16,7 +16,7 @@ type item[T any] struct {
 	until time.Time
 }
 
-// perItem is about what an item takes beside the bytes of its key and value.
+// perItem is roughly what an item takes besides the bytes of its key and value.
 const perItem = 200
 
 func newKept[T any](most uint64, size func(T) int) kept[T] {

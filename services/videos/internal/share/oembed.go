@@ -56,7 +56,7 @@ func (s *Share) oembed(c *fiber.Ctx) error {
 	}{"1.0", "video", "Linkreel", s.o.Addresses.Base, titleOf(v), frame, width, height, s.o.Addresses.Thumbnail(slug), v.Media.Width, v.Media.Height})
 }
 
-// fit scales a picture into the bounds that a site gave, at most 1280 wide.
+// fit scales a picture into the bounds that a site asked for, at most 1280 wide.
 func fit(width, height int, maxWidth, maxHeight string) (int, int, []apierr.Detail) {
 	var bad []apierr.Detail
 	bound := func(field, value string, most int) int {

@@ -23,7 +23,7 @@ type head struct {
 	NoIndex bool
 	Script  bool
 	Player  bool
-	Again   bool // another look may show more; for browsers without scripts
+	Again   bool // offers browsers without scripts a link to reload
 	Report  string
 	Preview *preview
 }
@@ -90,7 +90,7 @@ func (s *Share) page(c *fiber.Ctx) error {
 	if v.Privacy == video.Password && !s.unlocked(c, v) {
 		return s.message(c, fiber.StatusOK, s.lockedPage(v, ""))
 	}
-	// After the password: nothing is looked up for somebody who may see nothing.
+	// Only after the password: visitors without it must not cause any look-ups.
 	v = s.o.Videos.Refresh(c.UserContext(), v)
 	if !v.Playable() {
 		return s.message(c, fiber.StatusOK, s.unready(v, false))
@@ -105,7 +105,7 @@ func (s *Share) embed(c *fiber.Ctx) error {
 	}
 	ancestors := framers(v)
 	if v.Privacy == video.Password {
-		// A password is not to be typed into a page of somebody else's.
+		// Visitors should not type a password into somebody else's page.
 		return s.framed(c, ancestors, messagePage{
 			Head: head{Title: "Protected video", NoIndex: true}, Glyph: "lock", Title: "This video is protected",
 			Lines: []string{"Open its page to enter the password."}, Link: s.o.Addresses.Page(v.Slug),
@@ -121,14 +121,14 @@ func (s *Share) embed(c *fiber.Ctx) error {
 	return s.render(c, fiber.StatusOK, "embed", ancestors, false, p)
 }
 
-// Who may put a page into a frame, in the words of a Content-Security-Policy.
+// Values of frame-ancestors in the Content-Security-Policy.
 const (
 	nowhere  = "'none'"
 	anywhere = "*"
 )
 
-// framers lists who may frame v. The browser enforces it; nothing that a server
-// sees of a frame's surroundings can be relied on.
+// framers lists who may frame v. Only the browser can enforce it, since nothing that a
+// server sees of a frame's surroundings is reliable.
 func framers(v *video.Video) string {
 	if len(v.EmbedOrigins) == 0 {
 		return anywhere
@@ -142,7 +142,8 @@ func (s *Share) framed(c *fiber.Ctx, ancestors string, m messagePage) error {
 	return s.render(c, fiber.StatusOK, "message", ancestors, false, m)
 }
 
-// backToPage is for a reload after a refused password.
+// backToPage redirects to the video's page. A reload after a wrong password comes here
+// too.
 func (s *Share) backToPage(c *fiber.Ctx) error {
 	c.Set(fiber.HeaderCacheControl, "no-store")
 	return c.Redirect("/v/"+c.Params("slug"), fiber.StatusSeeOther)
@@ -227,7 +228,7 @@ func (s *Share) unready(v *video.Video, embed bool) messagePage {
 		p.Lines = []string{"This video is being prepared. It will start here by itself in a moment."}
 		p.Waiting.Bar, p.Waiting.Progress = true, v.Progress
 	default:
-		// The reason is for its owner; another file may still be uploaded.
+		// Only the owner is told the reason. Another file may still be uploaded.
 		p.Glyph, p.Head.Again = "broken", false
 		p.Lines = []string{"This video could not be prepared for playing. Ask the person who shared it to upload it again."}
 	}
@@ -242,8 +243,8 @@ func (s *Share) lockedPage(v *video.Video, problem string) messagePage {
 	}
 }
 
-// ErrorPage writes refusals of pages as pages. It leaves what machines ask for,
-// playlists and the like, to the JSON form by returning an error.
+// ErrorPage renders errors of pages as pages. For addresses that programs request,
+// such as playlists, it returns an error, so that the caller answers in JSON.
 func (s *Share) ErrorPage(c *fiber.Ctx, e *apierr.Error) error {
 	p := c.Path()
 	if strings.HasPrefix(p, "/hooks/") || wantsJSON(c) {
@@ -314,13 +315,13 @@ func (s *Share) render(c *fiber.Ctx, status int, name, ancestors string, index b
 	return compressed(c, b.Bytes())
 }
 
-// wantsJSON reports whether the caller prefers an answer for programs.
+// wantsJSON reports whether the caller prefers JSON to a page.
 func wantsJSON(c *fiber.Ctx) bool {
 	accept := c.Get(fiber.HeaderAccept)
 	return strings.Contains(accept, fiber.MIMEApplicationJSON) && !strings.Contains(accept, fiber.MIMETextHTML)
 }
 
-// status tells a waiting page how far the video is.
+// status reports a video's status and progress to a waiting page.
 func (s *Share) status(c *fiber.Ctx) error {
 	v, err := s.open(c)
 	if err != nil {
@@ -351,7 +352,7 @@ func thousands(n int64) string {
 	return s
 }
 
-// short is a description for previews: one line, cut at a word.
+// short cuts a description for previews: one line, cut at a word.
 func short(s string) string {
 	words := strings.Fields(s)
 	line := strings.Join(words, " ")

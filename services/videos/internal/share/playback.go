@@ -20,24 +20,24 @@ import (
 	"github.com/linkreel/linkreel/services/videos/internal/video"
 )
 
-// maxLongLife bounds what players get that cannot renew their access.
+// maxLongLife bounds the access of players that cannot renew it.
 const maxLongLife = 6 * time.Hour
 
-// maxSigned bounds every signed address of media: whatever changes about access, a
+// maxSigned bounds every signed address of media: after any change of access, a
 // takedown included, viewing ends within this time.
 const maxSigned = 15 * time.Minute
 
-// ReplacedLife is how long media may be watched after newer media replaced it: by
-// a player that got its playlist just before, with addresses of ours that lead to
-// what was signed last.
+// ReplacedLife is how long media may still be watched after newer media replaced it. A
+// player that got its playlist just before may use our media addresses until its token
+// ends, and the last signed address for a while after that.
 const ReplacedLife = maxLongLife + 2*maxSigned
 
-// longLife lets a video be watched to its end, with a pause.
+// longLife is long enough to watch a video to its end, with pauses.
 func longLife(v *video.Video) time.Duration {
 	return min(maxLongLife, 10*time.Minute+time.Duration(2*v.Media.Duration*float64(time.Second)))
 }
 
-// life is how long something given out now may work; it ends with the video.
+// life is how long access given out now may last: at most until the video expires.
 func (s *Share) life(v *video.Video, most time.Duration) time.Duration {
 	if v.ExpiresAt.IsZero() {
 		return most
@@ -50,7 +50,7 @@ func (s *Share) redeem(c *fiber.Ctx) (*video.Video, video.Grant, error) {
 	return s.o.Videos.Redeem(c.UserContext(), video.Slug(c.Params("slug")), c.Params("token"))
 }
 
-// play answers everything that is under a token.
+// play answers every request under a token.
 func (s *Share) play(c *fiber.Ctx) error {
 	v, g, err := s.redeem(c)
 	if err != nil {
@@ -102,24 +102,24 @@ func (s *Share) play(c *fiber.Ctx) error {
 	return c.SendStream(playlist, size)
 }
 
-// viaUs reports whether a player gets media addresses of ours, which check access
-// whenever they are asked for and lead to a signed one. The page's player renews
-// what it holds and gets signed ones at once; so does an owner who can watch the
-// whole video before those end.
+// viaUs reports whether a player gets media addresses of ours, which check access on
+// each request and redirect to a signed address. The page's player renews its
+// addresses, so it gets signed ones directly. So does an owner who can watch the whole
+// video before a signed one expires.
 func (s *Share) viaUs(v *video.Video, g video.Grant) bool {
 	return g.Kind == video.WatchLong || g.Kind == video.Own && longLife(v) > maxSigned
 }
 
-// mediaFile begins the names of media addresses of ours. The rest is the object's
-// own name below its video's, and not just a rendition's: when newer media replaces
-// what a player holds the playlist of, its byte ranges fit the old object only.
+// mediaFile is the prefix of file names in our media addresses. The rest is the
+// object's path below its video, not just the rendition's name: when newer media
+// replaces it, the byte ranges in a player's playlist fit only the old object.
 const mediaFile = "media~"
 
 func (s *Share) mediaName(v *video.Video, object string) string {
 	return mediaFile + strings.ReplaceAll(strings.TrimPrefix(object, transcode.VideoPrefix(string(v.ID))), "/", "~")
 }
 
-// media leads to a rendition's object.
+// media redirects to a rendition's object.
 func (s *Share) media(c *fiber.Ctx, v *video.Video, g video.Grant, file string) error {
 	object := transcode.VideoPrefix(string(v.ID)) + strings.ReplaceAll(strings.TrimPrefix(file, mediaFile), "~", "/")
 	made, err := wasMade(v, object)
@@ -136,12 +136,12 @@ func (s *Share) media(c *fiber.Ctx, v *video.Video, g video.Grant, file string) 
 	return c.Redirect(address, fiber.StatusFound)
 }
 
-// wasMade reports whether a playlist of the present source has named object. The
-// name comes from the caller, and each one that is accepted costs a signature and a
-// place in memory, so there must be few of them: those of the renditions that the
-// video has, from the first attempt, of which a player may hold a playlist, to the
-// present one. A later version of an outcome has every rendition of an earlier one.
-// The download is no rendition: visitors may be refused it.
+// wasMade reports whether a playlist of the current source has named object. The name
+// comes from the caller, and each accepted name costs a signature and a cache entry,
+// so few may be accepted: the video's renditions, from the first attempt, whose
+// playlist a player may still hold, to the current one. A later version of an outcome
+// has every rendition of an earlier one. The download is not accepted, since visitors
+// may not be allowed to have it.
 func wasMade(v *video.Video, object string) (bool, error) {
 	made, ok := transcode.ParseRendition(string(v.ID), object)
 	if !ok || made.Generation != v.Source.Generation || made.Attempt < 1 {
@@ -159,7 +159,7 @@ func wasMade(v *video.Video, object string) (bool, error) {
 	return ok && made.Attempt <= present, nil
 }
 
-// download leads the owner to the file.
+// download redirects the owner to the file.
 func (s *Share) download(c *fiber.Ctx, v *video.Video, g video.Grant) error {
 	if g.Kind != video.Own || v.Media.Download == "" {
 		return apierr.New(apierr.NotFound, "There is nothing at this address.")
@@ -173,7 +173,8 @@ func (s *Share) download(c *fiber.Ctx, v *video.Video, g video.Grant) error {
 	return c.Redirect(address, fiber.StatusFound)
 }
 
-// fileName is the title as a name that every system takes, or the slug.
+// fileName turns the title into a name that every system accepts, and falls back to
+// the slug.
 func fileName(v *video.Video) string {
 	name := strings.Map(func(r rune) rune {
 		switch {
@@ -198,8 +199,8 @@ func text(c *fiber.Ctx, media, body string) error {
 	return c.SendString(body)
 }
 
-// master lists captions only for players that have no page around them: a page
-// has its own tracks, and two of each would confuse.
+// master lists captions only for players outside our pages. A page adds its own
+// tracks, so each would appear twice.
 func (s *Share) master(v *video.Video, g video.Grant, o *transcode.Outcome) string {
 	var captions []hls.Caption
 	if g.Kind == video.Own {
@@ -210,8 +211,8 @@ func (s *Share) master(v *video.Video, g video.Grant, o *transcode.Outcome) stri
 	return hls.MasterPlaylist(o, func(r transcode.Rendition) string { return r.Name + ".m3u8" }, captions...)
 }
 
-// sign makes a read address. It lasts no longer than maxSigned, and a viewer's no
-// longer than the video. Addresses are reused while most of their life is left.
+// sign returns a signed read address. It lasts at most maxSigned, and a viewer's at
+// most until the video expires. Addresses are reused while most of their life is left.
 func (s *Share) sign(ctx context.Context, v *video.Video, g video.Grant, object string) (string, time.Duration, error) {
 	now := s.o.Now()
 	most := s.o.WatchTTL
@@ -228,14 +229,14 @@ func (s *Share) sign(ctx context.Context, v *video.Video, g video.Grant, object 
 			return address, most * 3 / 4, nil
 		}
 	}
-	// Storage counts whole seconds; a video's last one is not given away.
+	// Storage counts whole seconds. Round down, so that the address does not outlive the video.
 	whole := max(time.Second, life.Truncate(time.Second))
 	address, _, err := s.o.Bucket.SignGet(ctx, object, whole, objectstore.GetOptions{})
 	if err != nil {
 		return "", 0, err
 	}
 	if life == most {
-		// Kept for a quarter of its life, so whoever gets it later has three quarters left.
+		// Cached for a quarter of its life, so a later caller still has three quarters left.
 		s.signed.put(key, address, now.Add(most/4))
 	}
 	return address, whole, nil
@@ -279,7 +280,7 @@ func (s *Share) session(c *fiber.Ctx) error {
 	if err := g.Wait(); err != nil {
 		return err
 	}
-	// The player renews when the first of them ends.
+	// The player renews when the first of them expires.
 	ttl := s.life(v, s.o.WatchTTL)
 	for _, l := range lives {
 		ttl = min(ttl, l)
@@ -305,9 +306,9 @@ func (s *Share) storyboard(c *fiber.Ctx, v *video.Video, g video.Grant, o *trans
 	return text(c, "text/vtt; charset=utf-8", vtt)
 }
 
-// captions gives a track as WebVTT, and as the one-segment playlist that HLS
-// wants. The files are small and written by the video's owner, so they are read here
-// and served with our own type.
+// captions serves a track as WebVTT, and as the one-segment playlist that HLS
+// requires. The files are small and come from the video's owner, so they are read here
+// and served with our own content type.
 func (s *Share) captions(c *fiber.Ctx, v *video.Video, file string) error {
 	lang, ext, _ := strings.Cut(file, ".")
 	track, ok := v.Caption(lang)
@@ -346,7 +347,7 @@ func (s *Share) thumbnail(c *fiber.Ctx) error {
 	return nil
 }
 
-// file leads link previews that play a file to one.
+// file redirects link previews that can play a video to its file.
 func (s *Share) file(c *fiber.Ctx) error {
 	v, err := s.previewable(c)
 	if err != nil {
@@ -355,7 +356,8 @@ func (s *Share) file(c *fiber.Ctx) error {
 	if v.Media.Download == "" || v.NoDownload {
 		return apierr.New(apierr.NotFound, "This video has no file.")
 	}
-	// sign only reads the kind: no longer than maxSigned, nor than the video.
+	// sign uses only the grant's kind. WatchLong limits the address to maxSigned and the
+	// video's expiry.
 	address, _, err := s.sign(c.UserContext(), v, video.Grant{Kind: video.WatchLong}, v.Media.Download)
 	if err != nil {
 		return err
@@ -364,8 +366,8 @@ func (s *Share) file(c *fiber.Ctx) error {
 	return c.Redirect(address, fiber.StatusFound)
 }
 
-// previewable finds a ready video that may show itself to anybody. One behind a
-// password answers like one that is not there.
+// previewable finds a ready video that anybody may see. A video behind a password gets
+// the same answer as one that does not exist.
 func (s *Share) previewable(c *fiber.Ctx) (*video.Video, error) {
 	v, err := s.ofPath(c)
 	if err != nil {

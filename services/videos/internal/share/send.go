@@ -13,21 +13,24 @@ import (
 	"github.com/linkreel/linkreel/services/videos/internal/video"
 )
 
-// Posters and captions pass through here. A reader that takes nothing holds its answer
-// for the server's write timeout, so what a body may hold in memory meanwhile is bounded.
+// Posters and captions pass through here. A client that stops reading holds its
+// response until the server's write timeout, so these limits bound the memory of
+// responses.
 const (
 	maxSmall = 2 << 20
-	// anyway is the size up to which a body may be held for each connection, which
-	// has buffers of that order itself.
+	// anyway is the size up to which every connection may hold a body. Its own buffers are
+	// about as large.
 	anyway = 64 << 10
 	// wholeOfAccount and wholeBodies bound the larger bodies that are held while they are
 	// sent. Beyond that, a body is passed on in pieces as it comes from storage.
 	wholeOfAccount, wholeBodies = 4, 32
-	// passTime bounds that. The server's write timeout ends it sooner.
+	// passTime bounds the download from storage. The server's write timeout usually ends it
+	// sooner.
 	passTime = time.Minute
 )
 
-// send answers with a small object; object names are never reused, so it may be kept.
+// send answers with a small object. Object names are never reused, so the body may be
+// cached.
 func (s *Share) send(c *fiber.Ctx, account, object, contentType string) error {
 	c.Set(fiber.HeaderContentType, contentType)
 	now := s.o.Now()
@@ -45,7 +48,7 @@ func (s *Share) send(c *fiber.Ctx, account, object, contentType string) error {
 		_ = r.Close() // never fails
 		cancel()
 	}
-	// Storage that is away must not keep the caller for longer than the request lasts.
+	// If storage hangs, the caller waits no longer than the request lasts.
 	stop := context.AfterFunc(request, end)
 	first, whole, err := readUpTo(r, anyway)
 	release, ok := func() {}, false
@@ -75,7 +78,7 @@ func (s *Share) send(c *fiber.Ctx, account, object, contentType string) error {
 		c.Response().SetBodyStream(&sent{io.MultiReader(bytes.NewReader(first), r), end}, -1)
 		return nil
 	}
-	first = bytes.Clone(first) // of its own size: it may be kept
+	first = bytes.Clone(first) // without spare capacity, since the cache may keep it
 	s.small.put(object, first, now.Add(10*time.Minute))
 	if !ok {
 		c.Response().SetBodyRaw(first)
@@ -98,7 +101,7 @@ func (s *Share) sendWhole(c *fiber.Ctx, account string, body []byte) bool {
 	return ok
 }
 
-// sent is a body that calls end when it has been sent or its reader has left.
+// sent is a body that calls end when it has been sent or the client has gone.
 type sent struct {
 	io.Reader
 	end func()
@@ -116,7 +119,7 @@ func readUpTo(r io.Reader, n int) (body []byte, whole bool, err error) {
 	return body, len(body) <= n, err
 }
 
-// bounded refuses what is too large to pass through here.
+// bounded fails once an object is larger than maxSmall.
 type bounded struct {
 	w io.Writer
 	n int

@@ -1,13 +1,11 @@
-// Package share is the part of a video that everybody with its address sees: the
-// share page, the page for frames, the password form, playlists, captions and
-// link previews.
+// Package share serves the public side of videos: the share page, the page for frames,
+// the password form, playlists, captions and link previews.
 //
-// It promises that nothing of a video with a password shows before the password,
-// that nothing plays once a video has expired or is deleted, that bytes of media
-// never pass through here (playlists carry short-lived signed addresses), and that
-// its pages run no script and load no style but their own: the
-// Content-Security-Policy has no unsafe part, and every text goes through
-// html/template.
+// It guarantees the following. A video with a password shows nothing before the
+// password is given. Nothing plays once a video has expired or is deleted. Media bytes
+// never pass through here: playlists carry short-lived signed addresses. The pages run
+// no script and load no style but their own: the Content-Security-Policy has no unsafe
+// part, and every text goes through html/template.
 package share
 
 import (
@@ -32,8 +30,8 @@ import (
 	"github.com/linkreel/linkreel/services/videos/internal/video"
 )
 
-// Videos finds videos for whoever has an address or a token. *video.Service is the
-// one in use; it refuses what nobody may see.
+// Videos finds videos by address or token, and refuses those that nobody may see.
+// *video.Service implements it.
 type Videos interface {
 	Visit(ctx context.Context, slug video.Slug) (*video.Video, error)
 	Redeem(ctx context.Context, slug video.Slug, token string) (*video.Video, video.Grant, error)
@@ -41,13 +39,13 @@ type Videos interface {
 	Refresh(ctx context.Context, v *video.Video) *video.Video
 }
 
-// Views keeps how often videos were watched.
+// Views stores how often videos were watched.
 type Views interface {
 	AddViews(ctx context.Context, id video.ID, n int64) error
 }
 
-// Misses bounds what a network may cost by asking for videos that are not there.
-// *ratelimit.Misses is the one in use.
+// Misses limits how often a network may ask for videos that do not exist.
+// *ratelimit.Misses implements it.
 type Misses interface {
 	Wait(addr netip.Addr) time.Duration
 	Miss(addr netip.Addr)
@@ -59,7 +57,7 @@ type Bucket interface {
 	Download(ctx context.Context, object string, generation int64, w io.Writer) (objectstore.Object, error)
 }
 
-// Guard limits guessing and recognises viewers of today.
+// Guard limits password guesses and recognises viewers who were counted today.
 type Guard interface {
 	Take(ctx context.Context, rules ...ratelimit.Rule) (ratelimit.Try, time.Duration)
 	Refund(ctx context.Context, t ratelimit.Try)
@@ -67,7 +65,7 @@ type Guard interface {
 	Count(ctx context.Context, set, member string, life time.Duration) (grown int64, repeat bool)
 }
 
-// Options are what the share side works with.
+// Options configures a [Share].
 type Options struct {
 	Videos    Videos
 	Views     Views
@@ -78,7 +76,7 @@ type Options struct {
 	Keys      *video.Keyring
 	Addresses video.Addresses
 	// MediaOrigin is the origin of signed addresses, which the pages' policy
-	// allows beside their own.
+	// allows besides their own.
 	MediaOrigin string
 	ClientIP    func(c *fiber.Ctx) netip.Addr
 	// AbuseContact is where pages let their readers report a video: a mail or web
@@ -87,7 +85,7 @@ type Options struct {
 	Now          func() time.Time
 	Log          *slog.Logger
 
-	WatchTTL  time.Duration // life of what a page's player is given; it renews it
+	WatchTTL  time.Duration // life of what a page's player gets and renews
 	UnlockTTL time.Duration // how long a password is remembered
 }
 
@@ -160,10 +158,12 @@ func (s *Share) Register(api *httpapi.API) {
 	get("/oembed", s.oembed)
 }
 
-// StoreViews stores the counted views of those videos of which it is this replica's turn.
+// StoreViews stores the counted views of the videos for which this replica gets the
+// turn.
 func (s *Share) StoreViews(ctx context.Context) error { return s.views.flush(ctx, s.o.Guard.First) }
 
-// Close stores the views that are left. Stopping is no time to wait for a turn.
+// Close stores the remaining views. It waits for no turns, since the process is
+// stopping.
 func (s *Share) Close(ctx context.Context) error {
 	return s.views.flush(ctx, func(context.Context, string, time.Duration) bool { return true })
 }
@@ -171,12 +171,12 @@ func (s *Share) Close(ctx context.Context) error {
 // locked is the answer for a video whose password was not given.
 func locked() error { return apierr.New(apierr.Forbidden, "This video needs its password.") }
 
-// foundFor is how long an address that led to a video stays free of the budget of
-// misses, so that neighbours of a scanner go on watching.
+// foundFor is how long an address that led to a video is exempt from the limit on
+// misses, so that viewers on a scanner's network can keep watching.
 const foundFor = 10 * time.Minute
 
-// find reads the video of a page. Who asks for many that are not there has to wait:
-// a slug is all that protects an unlisted video, and each look-up is a paid read.
+// find reads the video of a page. A network that asks for many missing videos has to
+// wait: only its slug protects an unlisted video, and each look-up is a paid read.
 func (s *Share) find(c *fiber.Ctx, slug video.Slug) (*video.Video, error) {
 	now, ip := s.o.Now(), s.o.ClientIP(c)
 	if _, known := s.found.get(string(slug), now); !known {
@@ -200,7 +200,7 @@ func (s *Share) ofPath(c *fiber.Ctx) (*video.Video, error) {
 	return s.find(c, video.Slug(c.Params("slug")))
 }
 
-// open is ofPath for what needs the password where there is one.
+// open is ofPath, but requires the password if the video has one.
 func (s *Share) open(c *fiber.Ctx) (*video.Video, error) {
 	v, err := s.ofPath(c)
 	if err != nil {

@@ -22,31 +22,31 @@ import (
 
 const (
 	unlockCookie = "lr_unlock"
-	// returnCookie tells that its browser has unlocked this video before. It opens nothing.
+	// returnCookie marks a browser that has unlocked this video before. It opens nothing.
 	returnCookie = "lr_known"
 	returnLife   = 90 * 24 * time.Hour
 )
 
-// Guesses that are allowed. Wrong ones count, right ones are given back. All of them
-// together allow 720 wrong guesses an hour and video, however many networks guess:
-// too few for any password worth the name.
+// Limits of password guesses. Wrong guesses count, right ones are refunded. Together
+// they allow 720 wrong guesses per hour and video, however many networks guess: too
+// few to find a reasonable password.
 const (
 	guessesPerAddress = 5 // a minute
 	// guessesPerVideo is the hourly budget that networks share.
 	guessesPerVideo = 60
-	// firstGuesses is an hourly reserve for neighbourhoods that have not failed at
-	// this video within the hour; each gets one guess of it. Without it, whoever
-	// spends the shared budget locks every viewer out. A neighbourhood is what one
-	// customer of a provider can hold (a /48 of IPv6 is 65,536 networks), so that
-	// many networks of one attacker count as one. A region is what a provider holds.
+	// firstGuesses is an hourly reserve for neighbourhoods that have not failed at this video
+	// within the hour; each gets one guess of it. Without it, an attacker who spends the shared
+	// budget would lock out every viewer. A neighbourhood is what one customer of a provider
+	// can hold (a /48 of IPv6 is 65,536 networks), so that many networks of one attacker count
+	// as one. A region is what a provider holds.
 	firstGuesses     = 600
 	firstOfRegion    = 60
 	neighbourhoodOf4 = 24
 	neighbourhoodOf6 = 48
 	regionOf4        = 16
 	regionOf6        = 32
-	// returningGuesses is an hourly part for browsers that have unlocked this video
-	// before, guessesPerCookie what one of them gets of it.
+	// returningGuesses is an hourly budget for browsers that have unlocked this video before.
+	// guessesPerCookie is the most that one of them gets of it.
 	returningGuesses = 60
 	guessesPerCookie = 10
 )
@@ -75,13 +75,13 @@ func (s *Share) unlock(c *fiber.Ctx) error {
 		return err
 	}
 	ctx := c.UserContext()
-	// Counted before the password is checked: guesses that run at once must not all pass.
+	// Count the guess before checking the password: concurrent guesses must not all pass.
 	try, wait := s.guess(ctx, v.ID, s.o.ClientIP(c), s.returning(c, v))
 	if wait > 0 {
 		return s.tooMany(c, v, wait)
 	}
 	right := false
-	// No password has another length, so such a guess is wrong without a hash, and counts.
+	// No password has any other length, so such a guess counts as wrong and needs no hash.
 	if n := utf8.RuneCountInString(given); n > 0 && n <= video.MaxPassword {
 		right, err = s.o.Passwords.Check(ctx, v.AccountID, v.PasswordHash, given)
 	}
@@ -112,27 +112,28 @@ func (s *Share) unlock(c *fiber.Ctx) error {
 	return s.backToPage(c)
 }
 
-// returning names the browser if it has unlocked v before, "" if not. A changed
-// password does not end that: whoever changes it because of guesses would lock out the
-// very viewers who are told the new one. All that the cookie gives is a part of the
-// budget, and who once had the password gets no more of it than anybody.
+// returning identifies the browser if it has unlocked v before, and is "" if not. It
+// survives a change of the password: an owner who changes it because of guesses would
+// otherwise lock out the viewers who are told the new one. The cookie gives only a
+// share of the budget, and somebody who once had the password gets no larger one.
 func (s *Share) returning(c *fiber.Ctx, v *video.Video) string {
 	g, err := s.o.Keys.Verify(c.Cookies(returnCookie))
 	if err != nil || g.Kind != video.Returning || g.Video != v.ID || !s.o.Now().Before(g.Expires) {
 		return ""
 	}
-	// When the cookie was made is enough to tell browsers apart.
+	// The time when the cookie was made is enough to tell browsers apart.
 	return strconv.FormatInt(g.Expires.UnixMilli(), 36)
 }
 
-// guess counts a guess from addr, or says how long it has to wait. It is taken from
-// the first of these that has room:
+// guess counts a guess from addr, or says how long it has to wait. The guess is taken
+// from the first of these budgets that has room:
 //
 //	returning  if the browser has unlocked this video before
 //	reserve    if nobody of addr's neighbourhood has failed at this video within the hour
 //	shared
 //
-// A wrong guess stays counted where it was taken from, so their sum is the bound.
+// A wrong guess stays counted in its budget, so the sum of the budgets is the overall
+// limit.
 func (s *Share) guess(ctx context.Context, id video.ID, addr netip.Addr, returning string) (try ratelimit.Try, wait time.Duration) {
 	rule := func(most int, name string) ratelimit.Rule {
 		return ratelimit.Rule{Key: "unlock:" + string(id) + ":" + name, Max: most, Window: time.Hour}
@@ -153,7 +154,8 @@ func (s *Share) guess(ctx context.Context, id video.ID, addr netip.Addr, returni
 	return s.o.Guard.Take(ctx, perAddress, rule(guessesPerVideo, "shared"))
 }
 
-// wide is the network of so many bits that an address belongs to; "" for none.
+// wide returns the network of addr with the given prefix length, or "" if there is
+// none.
 func wide(addr netip.Addr, bits4, bits6 int) string {
 	addr = addr.Unmap().WithZone("")
 	bits := bits4
@@ -201,8 +203,8 @@ func plural(n int, unit string) string {
 	return strconv.Itoa(n) + " " + unit + "s"
 }
 
-// crossSite reports whether a browser says that the form is not ours. Clients
-// that are no browsers say nothing.
+// crossSite reports whether the browser says that the form came from another site.
+// Clients other than browsers send no such headers.
 func (s *Share) crossSite(c *fiber.Ctx) bool {
 	if site := c.Get("Sec-Fetch-Site"); site != "" && site != "same-origin" && site != "none" {
 		return true

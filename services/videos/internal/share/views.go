@@ -11,25 +11,24 @@ import (
 	"github.com/linkreel/linkreel/services/videos/internal/video"
 )
 
-// newViewers is how many new viewers of one network a replica counts at once; one
-// more is counted every 12 seconds, which makes as many in an hour. It is enough for
-// a large office behind one address that gets a link to watch. A caller becomes
-// another viewer with another User-Agent, so without a limit one caller could make
-// any number of views.
+// newViewers is how many new viewers of one network a replica counts in a burst. One
+// more is allowed every 12 seconds, which adds as many per hour. That is enough for a
+// large office behind one address. A caller can change its User-Agent to look like
+// another viewer, so without a limit one caller could add any number of views.
 const newViewers = 300
 
-// view counts a play that the page's player reports once it was long enough. A
-// viewer counts once a day and video; what tells viewers apart is a keyed hash that
-// changes with the day, so neither address nor browser is kept. Redis holds one
-// sketch a video and day, never a key a viewer: many viewers of one video must not
-// take the room of everybody else's limits.
+// view counts a play, which the page's player reports once it has lasted long enough.
+// A viewer counts once per day and video. Viewers are told apart by a keyed hash that
+// changes daily, so neither address nor browser is stored. Redis holds one sketch per
+// video and day and no key per viewer: many viewers of one video must not crowd out
+// the rate limits of others.
 func (s *Share) view(c *fiber.Ctx) error {
 	v, g, err := s.redeem(c)
 	if err != nil {
 		return err
 	}
 	now, ip := s.o.Now(), s.o.ClientIP(c)
-	// The answer is the same when nothing is counted: the player has nothing to try again.
+	// Answer the same when nothing is counted, since the player has nothing to retry.
 	if g.Kind != video.Own && s.viewers.Wait(ip) == 0 {
 		viewer := s.o.Keys.Pseudonym(now, string(v.ID), ip.String(), c.Get(fiber.HeaderUserAgent))
 		// The pseudonym changes at midnight. A minute more covers replicas whose clocks differ.
@@ -46,10 +45,10 @@ func (s *Share) view(c *fiber.Ctx) error {
 	return nil
 }
 
-// views gathers counts in memory and stores them now and then, so that a video
-// that everybody watches does not take more writes than a document can, however
-// many replicas there are: each write needs a turn, and turns are handed out for
-// all replicas together. A process that is killed loses what it had not stored.
+// views gathers counts in memory and stores them at intervals. Each write needs a
+// turn, and all replicas share the turns, so even a very popular video stays within
+// the write rate of one document. A process that is killed loses the counts it has not
+// stored.
 type views struct {
 	store Views
 
@@ -57,7 +56,7 @@ type views struct {
 	counts map[video.ID]int64
 }
 
-// turnLife allows one write of a video in this time, of all replicas.
+// turnLife is the least time between two writes for a video, across all replicas.
 const turnLife = 2 * time.Second
 
 func (w *views) add(id video.ID, n int64) {
@@ -77,8 +76,8 @@ func (w *views) flush(ctx context.Context, turn func(context.Context, string, ti
 	var failed error
 	for id, n := range todo {
 		if turn(ctx, "views-turn:"+string(id), turnLife) {
-			// A write whose answer was lost is made again and counts twice. Exact views are not worth a
-			// transaction each.
+			// A write whose answer is lost is repeated and counts twice. Exact counts are not
+			// worth a transaction each.
 			err := w.store.AddViews(ctx, id, n)
 			if err == nil {
 				continue

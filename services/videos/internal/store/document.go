@@ -10,8 +10,8 @@ import (
 	"github.com/linkreel/linkreel/services/videos/internal/video"
 )
 
-// document is a video in Firestore. Fields that no query asks for are exempt
-// from indexing in firestore.indexes.json.
+// document is a video in Firestore. Fields that no query uses are exempt from indexing
+// in firestore.indexes.json.
 type document struct {
 	AccountID   string   `firestore:"accountId"`
 	Slug        string   `firestore:"slug"`
@@ -19,7 +19,7 @@ type document struct {
 	Description string   `firestore:"description"`
 	Tags        []string `firestore:"tags,omitempty"`
 	ExternalID  string   `firestore:"externalId,omitempty"`
-	// Terms are what a filtered list looks records up by; see termsOf.
+	// Terms are the keys by which a filtered list finds records; see termsOf.
 	Terms []string `firestore:"terms"`
 
 	Privacy      string    `firestore:"privacy"`
@@ -62,13 +62,13 @@ type document struct {
 	PublishedAt  time.Time    `firestore:"publishedAt,omitzero"`
 	Rev          int64        `firestore:"rev"`
 
-	// Bytes is what the video takes in storage, and Reserved what its session may take
-	// beside that; both are summed up over the account.
+	// Bytes is what the video takes in storage, and Reserved how much more its session may
+	// take. Both are summed up over the account.
 	Bytes        int64 `firestore:"bytes"`
 	Reserved     int64 `firestore:"reserved,omitempty"`
 	StorageLimit int64 `firestore:"storageLimit,omitempty"`
 
-	// Due is there while the pipeline has to come back to the video.
+	// Due is set while the pipeline has to come back to the video.
 	Due *record.Due `firestore:"due,omitempty"`
 }
 
@@ -190,9 +190,9 @@ func toVideo(snap firestoredb.Snap, d *document) *video.Video {
 // description have at most some 300 words of 6 prefixes.
 const maxTerms = 2000
 
-// termsOf lists what a filtered list may look v up by. The first letter keeps
-// the kinds apart. Firestore takes one membership test per query, so a list asks
-// for the rarest term of its filter and checks the rest on what comes back.
+// termsOf lists the terms by which a filtered list may find v. The first letter keeps
+// the kinds apart. Firestore allows one membership test per query, so a list asks for
+// the rarest term of its filter and checks the rest on the records it gets.
 func termsOf(v *video.Video) []string {
 	terms := []string{"s:" + string(v.Status), "p:" + string(v.Privacy)}
 	for _, t := range v.Tags {

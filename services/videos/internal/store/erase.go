@@ -25,19 +25,21 @@ func (s *Store) eraseVideos(ctx context.Context, account string, limit int) (int
 	return len(mine), nil
 }
 
-// Erase removes a video of an account that is erased whole, readable or not. Nobody is
-// left to be told, and its slug is held for a while without a word on who had it.
+// Erase removes a video of an account that is being erased, even if its record is
+// unreadable. It writes no event, since the account has no receiver left, and holds
+// the slug for a while without saying whose it was.
 func (s *Store) Erase(ctx context.Context, id video.ID) error {
 	return s.db.Tx(ctx, "erase video", func(tx *record.Tx) error {
 		ref, now := s.videos.Ref(string(id)), s.db.Now()
 		snaps, err := tx.GetAll(ref)
-		// Absent means deleted by its owner, or by another replica that erases at the same time.
+		// Absent: its owner deleted it, or another replica erased it at the same time.
 		if err != nil || snaps[0] == nil {
 			return err
 		}
 		v, err := firestoredb.Reader(toVideo)(snaps[0])
 		if err != nil {
-			// It has to go all the same. The erasure's other pages remove what this does not know of.
+			// It must go all the same. The erasure's other pages remove what salvaged does not
+			// find.
 			v = salvaged(snaps[0], now)
 		}
 		tx.Delete(ref)
@@ -53,9 +55,8 @@ func (s *Store) Erase(ctx context.Context, id video.ID) error {
 	})
 }
 
-// holdSlugs lets go of some slugs that deleted videos of an account have left. What is
-// written also drops the account's id, so the slug no longer counts as something that
-// remains.
+// holdSlugs turns some slugs that deleted videos of an account have left into held
+// ones. These no longer name the account, so they do not count as remains of it.
 func (s *Store) holdSlugs(ctx context.Context, account string, limit int) (int, error) {
 	held, err := s.db.Find(ctx, "list slugs to hold", s.db.Collection(slugs).Where("accountId", "==", account).Limit(limit))
 	if err != nil {
@@ -69,17 +70,18 @@ func (s *Store) holdSlugs(ctx context.Context, account string, limit int) (int, 
 	})
 }
 
-// shortenPurges ends some of an account's purge tasks soon; they may run for days else.
+// shortenPurges makes some of an account's purge tasks end soon. They could run for
+// days otherwise.
 func (s *Store) shortenPurges(ctx context.Context, account string, limit int) (n int, err error) {
 	now := s.db.Now()
 	end := video.ErasedBy(now)
 	mine := s.purges.Of(account)
 	for what, q := range map[string]firestore.Query{
-		// A task that has less time left keeps it: starting it anew each round would never end it.
-		// Those that were shortened are not found again, so the next call sees others.
+		// A task with less time left keeps its end: extending it in each round would never end
+		// it. Shortened tasks are not found again, so the next call finds others.
 		"list purges to shorten": mine.Where("until", ">", end).OrderBy("until", firestore.Asc).Limit(limit),
-		// Without an end that can be compared a task would stay for ever. It comes into
-		// view here once the readable ones before it have ended.
+		// A task without a readable end would stay for ever. This query finds it once the
+		// readable ones before it have ended.
 		"list purges to mend": mine.Limit(limit),
 	} {
 		snaps, err := s.db.Query(ctx, what, q)
@@ -103,8 +105,7 @@ func (s *Store) shortenPurges(ctx context.Context, account string, limit int) (n
 	return min(n, limit), nil
 }
 
-// salvaged is what an erasure needs of a record that cannot be read, as far as it
-// has that.
+// salvaged reads from an unreadable record as much as it can of what an erasure needs.
 func salvaged(snap firestoredb.Snap, now time.Time) *video.Video {
 	return &video.Video{
 		ID: video.ID(snap.Ref.ID), AccountID: field[string](snap, "accountId"), Slug: video.Slug(field[string](snap, "slug")),
@@ -116,8 +117,8 @@ func salvaged(snap firestoredb.Snap, now time.Time) *video.Video {
 	}
 }
 
-// salvagedPurge is a task in place of one that cannot be read. It finds the video's
-// objects all the same, since their names begin with the task's.
+// salvagedPurge makes a task to replace one that cannot be read. It still finds the
+// video's objects, since their names begin with the task's.
 func salvagedPurge(snap firestoredb.Snap, account string, now time.Time) *video.Purge {
 	return &video.Purge{
 		Video: video.ID(snap.Ref.ID), Stored: snap.UpdateTime, Account: account, Late: salvagedTime(snap, "late", now),
@@ -125,14 +126,16 @@ func salvagedPurge(snap firestoredb.Snap, account string, now time.Time) *video.
 	}
 }
 
-// field is a field of a document that cannot be read whole; zero when it is of another type.
+// field reads one field of a document that cannot be read as a whole. It is zero if
+// the field has another type.
 func field[T any](snap firestoredb.Snap, path string) T {
 	v, _ := snap.DataAt(path)
 	t, _ := v.(T)
 	return t
 }
 
-// salvagedTime is the end of an upload address, else the latest that is possible.
+// salvagedTime is the end of an upload address, or the latest possible one if it
+// cannot be read.
 func salvagedTime(snap firestoredb.Snap, path string, now time.Time) time.Time {
 	if at := field[time.Time](snap, path); !at.IsZero() {
 		return at

@@ -35,14 +35,14 @@ func toPurge(snap firestoredb.Snap, d *purgeDocument) *video.Purge {
 	}
 }
 
-// DuePurges lists tasks whose time has come; see [record.Kept.Due].
+// DuePurges lists the tasks that are due; see [record.Kept.Due].
 func (s *Store) DuePurges(ctx context.Context) ([]*video.Purge, error) {
 	return s.purges.Due(ctx, pageSize)
 }
 
 // PutOffPurge sets when a task is due again, unless it was changed or ended since it
-// was read: a replica that slept must not bring back a task that names an account which
-// was erased meanwhile.
+// was read: a replica that was suspended must not bring back a task that names an
+// account erased meanwhile.
 func (s *Store) PutOffPurge(ctx context.Context, p *video.Purge) error {
 	optional := func(path string, v any, there bool) firestore.Update {
 		if !there {
@@ -57,8 +57,8 @@ func (s *Store) PutOffPurge(ctx context.Context, p *video.Purge) error {
 		firestore.Update{Path: "until", Value: p.Until}, firestore.Update{Path: "late", Value: p.Late})
 }
 
-// Deleted reports whether id was a video that was deleted, as long as anybody may
-// still write to its objects.
+// Deleted reports whether id is a deleted video. It knows that as long as anybody may
+// still write to the video's objects.
 func (s *Store) Deleted(ctx context.Context, id video.ID) (bool, error) {
 	return s.db.Exists(ctx, "look up purge", s.purges.Ref(string(id)))
 }

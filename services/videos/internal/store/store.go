@@ -1,12 +1,12 @@
-// Package store remembers videos in Firestore.
+// Package store keeps videos in Firestore.
 //
 // One document holds a video with everything a player's request needs, so that a
 // playlist costs one read. A second collection maps slugs to videos; a slug stays
 // taken after its video is gone, so that an old address never shows somebody
-// else's video. A third keeps external ids unique within an account. A deleted
-// video leaves a purge task in the same transaction, which lives until nothing of
-// the video is left in storage. What the operator decided about an account is in
-// a collection of its own.
+// else's video. A third keeps external ids unique within an account. Deleting a video
+// creates a purge task in the same transaction; the task lives until storage holds
+// nothing of the video. What the operator decided about an account is in a collection
+// of its own.
 //
 // Every change of a video is one transaction, and each method that makes one gets
 // the request's context. The package decides nothing: callers pass the decision in.
@@ -44,11 +44,11 @@ type Store struct {
 	purges *record.Kept[video.Purge]
 	tags   *tags.Store
 
-	// Records are all that an account leaves behind here.
+	// Records are all the records of an account in this service.
 	Records *record.Set
 }
 
-// New makes a store. shown is the video as the API shows it, without addresses that
+// New makes a store. shown renders a video as the API shows it, without addresses that
 // give access.
 func New(db *record.DB, shown func(*video.Video) any) *Store {
 	s := &Store{db: db, tags: tags.New(db.DB, tags.Videos, db.Now)}
@@ -68,13 +68,14 @@ func New(db *record.DB, shown func(*video.Video) any) *Store {
 		Doc: fromPurge, From: firestoredb.Reader(toPurge), Absent: video.NotFound, Erase: s.shortenPurges,
 	})
 	s.Records = db.Set(s.videos,
-		// A video takes its external id along; these are of records that could not be read.
+		// A deleted video takes its external id along. These are left of records that could not
+		// be read.
 		record.Traces{DB: db, Collection: externalIDs},
 		record.Traces{DB: db, Collection: slugs, Erase: s.holdSlugs}, s.purges)
 	return s
 }
 
-// beside writes what a change of a video needs in other documents.
+// beside writes the other documents that a change of a video affects.
 func (s *Store) beside(tx *record.Tx, before, after *video.Video) {
 	switch had, has := externalIDOf(before), externalIDOf(after); {
 	case had == has:
@@ -103,10 +104,10 @@ func externalIDOf(v *video.Video) string {
 	return v.ExternalID
 }
 
-// Create stores a new video with its slug and external id, or nothing. Creating
-// the same video again is a success and answers with the stored one; that is how
-// a repeated request finds what its first try made. A video takes no storage before its
-// file comes; Update asks for that room.
+// Create stores a new video with its slug and external id, or nothing. Creating the
+// same video again succeeds and returns the stored one, so a repeated request finds
+// what its first try made. A video takes no storage before its file arrives; Update
+// then asks for the room.
 func (s *Store) Create(ctx context.Context, v *video.Video, limits identity.Quotas) (*video.Video, error) {
 	v.Rev = 1
 	stored, err := s.videos.Create(ctx, v, int64(limits.Videos))
@@ -136,7 +137,7 @@ func (s *Store) BySlug(ctx context.Context, slug video.Slug) (*video.Video, erro
 	return s.led(ctx, s.slug(slug))
 }
 
-// led reads the video that a slug or an external id leads to.
+// led reads the video that a slug or an external id points to.
 func (s *Store) led(ctx context.Context, ref firestoredb.Ref) (*video.Video, error) {
 	d, found, err := firestoredb.Lookup(ctx, s.db.DB, "look up video", ref, firestoredb.As[slugDocument])
 	if err != nil {
@@ -148,18 +149,18 @@ func (s *Store) led(ctx context.Context, ref firestoredb.Ref) (*video.Video, err
 	return s.Get(ctx, video.ID(d.VideoID))
 }
 
-// summary are the fields of a list; what only a single video's page or player
-// needs is left out.
+// summary lists the fields that a list reads. Those that only a single video's page or
+// player needs are left out.
 var summary = []firestore.FieldPath{
 	{"accountId"}, {"title"}, {"slug"}, {"status"}, {"privacy"}, {"createdAt"}, {"expiresAt"}, {"progress"}, {"tags"}, {"externalId"},
 	{"mediaVersion"}, {"media", "duration"},
 }
 
-// listReads bounds the records that one page of a filtered list looks at. A page
-// whose bound is reached has fewer videos than asked for, and a next one.
+// listReads bounds the records that one page of a filtered list reads. A page that
+// reaches it has fewer videos than asked for, and a next page.
 const listReads = 1000
 
-// List gives an account's videos, newest first, as summaries.
+// List returns an account's videos, newest first, as summaries.
 func (s *Store) List(
 	ctx context.Context, account string, f video.Filter, after *video.Position, limit int,
 ) ([]*video.Video, *video.Position, error) {
@@ -188,10 +189,10 @@ func (s *Store) List(
 		if after != nil {
 			page = q.StartAfter(after.Created, string(after.ID))
 		}
-		// One more than wanted tells whether there is a next page.
+		// One more than wanted shows whether there is a next page.
 		n := limit - len(found) + 1
 		if !f.Empty() {
-			// A filter may drop most of what is read. Small pages would cost many round trips.
+			// A filter may drop most of the records. Small pages would cost many round trips.
 			n = max(n, 50)
 		}
 		got, err := s.videos.Find(ctx, page.Limit(n))
@@ -230,8 +231,8 @@ func (s *Store) usage(ctx context.Context, account string) (video.Usage, error) 
 	return video.Usage{Videos: int(firestoredb.Number(found, "n")), StoredBytes: firestoredb.Number(found, "bytes")}, err
 }
 
-// Reserved sums up what an account's sessions may take beside what they hold. It reads
-// only videos that have one.
+// Reserved sums up how much more an account's sessions may take. It reads only videos
+// that have a session.
 func (s *Store) Reserved(ctx context.Context, account string) (n int64, err error) {
 	q := s.videos.Of(account).Where("reserved", ">", 0)
 	err = s.db.Do(ctx, "sum up sessions", func(ctx context.Context) error {
@@ -242,8 +243,8 @@ func (s *Store) Reserved(ctx context.Context, account string) (n int64, err erro
 	return n, err
 }
 
-// Update changes a video in a transaction. fn decides on the video as it is and
-// may run several times. Its error ends the update and is returned, except for
+// Update changes a video in a transaction. fn decides on the current video and may run
+// several times. Its error ends the update and is returned, except for
 // [video.ErrUnchanged], which is a success without a write.
 func (s *Store) Update(ctx context.Context, id video.ID, fn func(*video.Video) error) (v *video.Video, err error) {
 	err = s.db.Tx(ctx, "update video", func(tx *record.Tx) error {
@@ -251,7 +252,7 @@ func (s *Store) Update(ctx context.Context, id video.ID, fn func(*video.Video) e
 		if v, err = in.Get("", string(id)); err != nil {
 			return err
 		}
-		// Before fn, which goes by the room that this finds.
+		// Before fn, which relies on the room found here.
 		if err := s.storage(tx, v); err != nil {
 			return err
 		}
@@ -262,7 +263,8 @@ func (s *Store) Update(ctx context.Context, id video.ID, fn func(*video.Video) e
 			}
 			return err
 		}
-		// Only a file takes room. Other changes must not conflict over the account's ledger.
+		// Only a file takes more storage. Other changes must not conflict over the account's
+		// ledger.
 		if v.Bytes() > before.Bytes() {
 			if err := tx.Grow(); err != nil {
 				return err
@@ -279,25 +281,26 @@ func (s *Store) Update(ctx context.Context, id video.ID, fn func(*video.Video) e
 	return v, nil
 }
 
-// storage finds out how much the account of a video that awaits its file may
-// still store. Accounts without a limit pay nothing.
+// storage finds out how much the account of a video that awaits its file may still
+// store. Accounts without a limit cost no read.
 func (s *Store) storage(tx *record.Tx, v *video.Video) error {
 	if v.StorageLimit <= 0 || !v.AwaitsUpload() {
 		return nil
 	}
-	// The sum comes after: what another file adds after it makes this change start again.
+	// Watch before summing up: if another file is added after the sum, this transaction starts
+	// again.
 	if err := tx.Watch(quota.Limit{Account: v.AccountID, Kind: "storedBytes", Max: v.StorageLimit}); err != nil {
 		return err
 	}
 	u, err := s.usage(tx.Context(), v.AccountID)
-	// What it holds now is given back. An account that is over its limit gets no room by that.
+	// The new file replaces what the video holds now, so add that back. It gives no room to an
+	// account over its limit.
 	v.StorageRoom = max(0, v.StorageLimit-u.StoredBytes+v.Bytes())
 	return err
 }
 
-// Delete removes a video and leaves the task to remove what storage has of it.
-// fn decides on the video as it is. From the moment Delete has answered the
-// video is not there for anybody.
+// Delete removes a video and leaves a task to remove its objects from storage. fn
+// decides on the current video. Once Delete has returned, nobody can find the video.
 func (s *Store) Delete(ctx context.Context, id video.ID, fn func(*video.Video) error) error {
 	return s.videos.Delete(ctx, "", string(id), fn)
 }
@@ -312,14 +315,14 @@ func (s *Store) SweepTags(ctx context.Context) error {
 	})
 }
 
-// AddViews counts views. A video that is gone meanwhile has none.
+// AddViews counts views. It ignores a video that was deleted meanwhile.
 func (s *Store) AddViews(ctx context.Context, id video.ID, n int64) error {
 	views := []firestore.Update{{Path: "views", Value: firestore.Increment(n)}}
 	return firestoredb.IgnoreMoved(s.db.Update(ctx, "count views", s.db.Collection(videos).Doc(string(id)), views))
 }
 
-// Known tells which of ids are videos, with what the janitor needs to judge
-// their objects. Those of unreadable are videos too, of which nothing else is known.
+// Known returns those of ids that are videos, with what the janitor needs to judge
+// their objects. unreadable has those whose record exists but cannot be read.
 func (s *Store) Known(ctx context.Context, ids []video.ID) (known map[video.ID]*video.Video, unreadable map[video.ID]error, err error) {
 	refs := make([]firestoredb.Ref, len(ids))
 	for i, id := range ids {
@@ -343,15 +346,15 @@ func (s *Store) Known(ctx context.Context, ids []video.ID) (known map[video.ID]*
 // pageSize bounds one read of a sweep.
 const pageSize = 300
 
-// sweepFields are what a sweep needs to decide on a video's next step. Decisions
-// themselves are made on the whole record, in a transaction.
+// sweepFields are the fields by which a sweep picks a video's next step. Decisions are
+// made on the whole record, in a transaction.
 var sweepFields = []firestore.FieldPath{
 	{"accountId"}, {"status"}, {"uploadObject"}, {"uploadExpiresAt"}, {"resumableUrl"}, {"recording"}, {"received"}, {"receivedAt"},
 	{"endedSessions"}, {"storageLimit"}, {"sourceGeneration"}, {"sourceSize"}, {"jobId"}, {"mediaVersion"}, {"media", "final"},
 	{"still"}, {"createdAt"}, {"updatedAt"}, {"readyAt"}, {"publishedAt"}, {"due"},
 }
 
-// Due lists videos whose time has come, at most a page of each bucket; see
+// Due lists the videos that are due, at most a page of each bucket; see
 // [record.Kept.Due].
 func (s *Store) Due(ctx context.Context) ([]*video.Video, error) {
 	return s.videos.Due(ctx, pageSize, sweepFields...)
@@ -364,8 +367,8 @@ func (s *Store) PutOff(ctx context.Context, v *video.Video) error {
 
 func (s *Store) slug(slug video.Slug) firestoredb.Ref { return s.db.Ref(slugs, string(slug)) }
 
-// externalID names an id by its hash: callers choose it, and a document's name
-// may hold less than an external id.
+// externalID names the document by a hash: callers choose the id, and a document's
+// name cannot hold every external id.
 func (s *Store) externalID(account, id string) *firestore.DocumentRef {
 	sum := sha256.Sum256([]byte(account + "\x00" + id))
 	return s.db.Collection(externalIDs).Doc(base64.RawURLEncoding.EncodeToString(sum[:]))
@@ -374,8 +377,8 @@ func (s *Store) externalID(account, id string) *firestore.DocumentRef {
 type slugDocument struct {
 	VideoID   string `firestore:"videoId"`
 	AccountID string `firestore:"accountId,omitempty"`
-	// HeldUntil is set once the account was erased: Firestore removes the document
-	// then, and the slug is free.
+	// HeldUntil is set when the account is erased. Firestore then removes the document at that
+	// time, and the slug is free.
 	HeldUntil time.Time `firestore:"heldUntil,omitzero"`
 }
 

@@ -12,7 +12,7 @@ import (
 	"github.com/linkreel/linkreel/libs/apierr"
 )
 
-// Rule is what a caller says about who may watch. A nil field was not given.
+// Rule is a caller's rule on who may watch. A nil field was not given.
 type Rule struct {
 	Privacy       *string
 	Password      *string
@@ -21,7 +21,7 @@ type Rule struct {
 	EmbedOrigins  []string
 }
 
-// Access is a rule that holds together.
+// Access is a validated rule.
 type Access struct {
 	Privacy      Privacy
 	Password     string    // with Password only; to be hashed, never kept; "" keeps the present one
@@ -38,13 +38,13 @@ const MaxEmbedOrigins = 20
 // would believe the video is protected when it is not.
 //
 // With a present video, the rule that its owner was shown can be sent back: a password
-// may be left out where the video has one, and the present expiry may be kept
-// even when it has passed.
+// may be left out if the video has one, and the present expiry may be kept even if it
+// has passed.
 func (r Rule) Check(present *Video, now time.Time) (Access, []apierr.Detail) {
 	var bad []apierr.Detail
-	// The whole rule is replaced, so what is absent takes its default and not the present value.
+	// The whole rule is replaced, so absent fields take their defaults and not the present values.
 	a := Access{Privacy: Public, NoDownload: r.AllowDownload != nil && !*r.AllowDownload}
-	// What depends on a privacy that does not exist cannot be judged.
+	// If the privacy is unknown, fields that depend on it cannot be checked.
 	known := true
 	if r.Privacy != nil {
 		a.Privacy = Privacy(*r.Privacy)
@@ -118,9 +118,9 @@ func embedOrigins(given []string) (origins []string, bad []apierr.Detail) {
 
 var hostName = regexp.MustCompile(`^[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?(\.[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?)*$`)
 
-// parseOrigin accepts exactly what a browser calls an origin, in lower case. The
-// text ends up in a Content-Security-Policy, where a space or a semicolon would
-// begin something else.
+// parseOrigin accepts exactly what a browser calls an origin, in lower case. The text
+// becomes part of a Content-Security-Policy, where a space or a semicolon would start
+// another directive.
 func parseOrigin(text string) (string, bool) {
 	if len(text) > 300 {
 		return "", false
@@ -142,15 +142,15 @@ func parseOrigin(text string) (string, bool) {
 	case port == "" || u.Scheme == "https" && port == "443" || u.Scheme == "http" && port == "80":
 		return u.Scheme + "://" + host, true
 	default:
-		// Written anew, since a browser names a port without leading zeros.
+		// Written anew, since browsers write ports without leading zeros.
 		n, err := strconv.Atoi(port)
 		return u.Scheme + "://" + host + ":" + strconv.Itoa(n), err == nil && n >= 1 && n <= 65535
 	}
 }
 
-// SetAccess replaces the whole rule and moves [Video.Access] on, which ends every
-// permission given out under the old rule. hash is the new password's; "" keeps
-// the present one. A rule that changes nothing is left alone, and SetAccess
+// SetAccess replaces the whole rule and increments [Video.Access], which ends every
+// permission given out under the old rule. hash is the new password's; "" keeps the
+// present one. If the rule changes nothing, SetAccess leaves the video alone and
 // reports false.
 func (v *Video) SetAccess(a Access, hash string, now time.Time) bool {
 	if a.Privacy != Password {

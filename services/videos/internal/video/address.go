@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// Addresses are where a video is found on the web. Base is the base address of
-// the product, without a slash at its end.
+// Addresses makes a video's addresses on the web. Base is the base address of the
+// product, without a trailing slash.
 type Addresses struct{ Base string }
 
 // Page is the share address.
@@ -18,16 +18,16 @@ func (a Addresses) Embed(s Slug) string { return a.Base + "/embed/" + string(s) 
 // Thumbnail is the picture for link previews.
 func (a Addresses) Thumbnail(s Slug) string { return a.Page(s) + "/thumbnail.jpg" }
 
-// File is an MP4 of the video for link previews that play one.
+// File is the video as an MP4, for link previews that play files.
 func (a Addresses) File(s Slug) string { return a.Page(s) + "/video.mp4" }
 
-// OEmbed is where the embed code of a page is described.
+// OEmbed is the oEmbed description of a share page.
 func (a Addresses) OEmbed(s Slug) string {
 	return a.Base + "/oembed?format=json&url=" + url.QueryEscape(a.Page(s))
 }
 
-// Playback is the folder that a token opens. The token is in the path, since
-// relative addresses in playlists keep a path and lose a query.
+// Playback is the folder that a token opens. The token is in the path because relative
+// addresses in playlists keep the path but lose the query.
 func (a Addresses) Playback(s Slug, token string) string { return a.Page(s) + "/hls/" + token + "/" }
 
 // Playlist is the HLS master playlist.
@@ -35,12 +35,12 @@ func (a Addresses) Playlist(s Slug, token string) string {
 	return a.Playback(s, token) + "master.m3u8"
 }
 
-// Download is the owner's file, under a token that opens it.
+// Download is the owner's file, under an owner's token.
 func (a Addresses) Download(s Slug, token string) string {
 	return a.Playback(s, token) + "download.mp4"
 }
 
-// Slug reads the slug out of a share or embed address of ours.
+// Slug parses one of our share or embed addresses and returns its slug.
 func (a Addresses) Slug(address string) (Slug, bool) {
 	u, err := url.Parse(address)
 	base, _ := url.Parse(a.Base)

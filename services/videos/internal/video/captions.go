@@ -9,8 +9,8 @@ import (
 	"golang.org/x/text/language/display"
 )
 
-// Name is what a player's menu calls the track: the language's own name for
-// itself, else the tag.
+// Name is the track's name in a player's menu: the language's own name for itself, or
+// the tag if it has none.
 func (c Caption) Name() string {
 	tag, err := language.Parse(c.Lang)
 	if err != nil {
@@ -34,8 +34,8 @@ func (v *Video) Caption(lang string) (Caption, bool) {
 // MaxCaptions bounds the tracks of one video.
 const MaxCaptions = 50
 
-// SetCaption adds a track or replaces the one of its language. It reports false
-// when the video has as many as it may.
+// SetCaption adds a track or replaces the one of its language. It reports false when
+// the video has the most tracks allowed.
 func (v *Video) SetCaption(c Caption, now time.Time) bool {
 	captions := slices.Clone(v.Captions)
 	if i := slices.IndexFunc(captions, func(o Caption) bool { return o.Lang == c.Lang }); i >= 0 {

@@ -7,14 +7,14 @@ import (
 )
 
 var (
-	// ErrSlugTaken is the answer to a create whose slug another video has or had.
+	// ErrSlugTaken means that another video has or had the slug.
 	ErrSlugTaken = errors.New("video: slug is taken")
 	// ErrUnchanged ends an update that finds nothing to write. It is a success.
 	ErrUnchanged = errors.New("video: nothing to change")
 )
 
-// NotFound is the one answer for a video that is not there and for one that is
-// somebody else's.
+// NotFound is the same error for a video that does not exist and for one of another
+// account.
 func NotFound() error { return apierr.New(apierr.VideoNotFound, "There is no such video.") }
 
 // NoCaptions says that a video has no captions in a language.
@@ -22,13 +22,12 @@ func NoCaptions() error {
 	return apierr.New(apierr.NotFound, "This video has no captions in this language.")
 }
 
-// ExternalIDTaken is the answer to an externalId that another video of the
-// account has.
+// ExternalIDTaken means that another video of the account has the externalId.
 func ExternalIDTaken() error {
 	return apierr.New(apierr.ExternalIDTaken, "Another video of this account has this externalId. Choose another, or clear it there first.")
 }
 
-// expired is the answer for a video whose time is over; it says nothing else of it.
+// expired is the answer for an expired video; it reveals nothing else about it.
 func expired() error { return apierr.New(apierr.Gone, "This video has expired.") }
 
 // takenDown is the answer for a video that the operator took down.
@@ -41,7 +40,7 @@ func accountSuspended() error {
 	return &apierr.Error{Code: apierr.AccountSuspended, Message: "The account that shared this video is suspended.", OnPage: true}
 }
 
-// refusedGrant is the answer to a permission that is not one any more.
+// refusedGrant is the answer to a permission that no longer holds.
 func refusedGrant() error {
 	return apierr.New(apierr.Forbidden, "This playback address is no longer valid.")
 }

@@ -17,12 +17,11 @@ const (
 	MaxPassword    = 256
 )
 
-// maxTime is the last instant JavaScript can name, in ms: a larger number could
-// not be shown by most callers.
+// maxTime is the last instant that JavaScript can represent, in ms. Most callers could
+// not show a later one.
 const maxTime = 8_640_000_000_000_000
 
-// Draft is what a caller asks for when creating a video. A nil field was not
-// given.
+// Draft is a caller's request to create a video. A nil field was not given.
 type Draft struct {
 	Title      *string
 	Tags       []string
@@ -31,7 +30,7 @@ type Draft struct {
 	Rule
 }
 
-// Checked is a draft that keeps every rule.
+// Checked is a validated draft.
 type Checked struct {
 	Title      string
 	Tags       []string
@@ -62,7 +61,7 @@ func (d Draft) Check(now time.Time) (Checked, []apierr.Detail) {
 	return c, nil
 }
 
-// Identity is what a new video is called.
+// Identity holds a new video's ID, account, slug and upload object.
 type Identity struct {
 	ID           ID
 	AccountID    string
@@ -80,8 +79,7 @@ func New(id Identity, c Checked, passwordHash string, now time.Time) *Video {
 	}
 }
 
-// Change is what a PATCH says about one field: nothing, a value, or that it is
-// to be cleared.
+// Change is what a PATCH asks for one field: no change, a new value, or to clear it.
 type Change struct {
 	Set   bool
 	Value string // "" when cleared
@@ -95,8 +93,8 @@ type Patch struct {
 	ExternalID  Change
 }
 
-// Check reports every broken rule of the patch, and gives it with its tags in the
-// form that is stored.
+// Check reports every broken rule of the patch, and returns the patch with its tags
+// normalised.
 func (p Patch) Check() (Patch, []apierr.Detail) {
 	bad := append(checkText("title", p.Title.Value, MaxTitle), checkText("description", p.Description.Value, MaxDescription)...)
 	if p.Tags != nil {
@@ -109,8 +107,8 @@ func (p Patch) Check() (Patch, []apierr.Detail) {
 	return p, bad
 }
 
-// Apply makes the changes. A patch that changes nothing leaves the video, its
-// UpdatedAt too, as it is, and Apply reports false.
+// Apply makes the changes. A patch that changes nothing leaves the video as it is,
+// including UpdatedAt, and Apply reports false.
 func (p Patch) Apply(v *Video, now time.Time) bool {
 	changed := p.Title.to(&v.Title)
 	changed = p.Description.to(&v.Description) || changed
@@ -132,8 +130,8 @@ func (c Change) to(field *string) bool {
 	return true
 }
 
-// checkText validates text that is kept to the letter: everything is allowed but
-// NUL and what is not Unicode.
+// checkText validates text that is stored unchanged: everything is allowed but NUL and
+// invalid Unicode.
 func checkText(field, s string, limit int) []apierr.Detail {
 	if strings.ContainsRune(s, 0) || !utf8.ValidString(s) {
 		return []apierr.Detail{{Field: field, Code: apierr.InvalidValue, Message: "must be Unicode text without NUL"}}

@@ -8,9 +8,9 @@ import (
 	"github.com/linkreel/linkreel/libs/tenant"
 )
 
-// TakeDown stops a video from being shown. Every page and playlist reads the
-// record, so it holds on every replica once it is stored. A slug is never used for
-// another video, so deleting the video does not lift it.
+// TakeDown stops a video from being shown. Every page and playlist reads the record,
+// so it takes effect on every replica once it is stored. A slug is never used for
+// another video, so deleting the video does not lift the takedown.
 func (s *Service) TakeDown(ctx context.Context, o tenant.Order) (tenant.Takedown, error) {
 	id := ID(o.Target.ID)
 	if o.Target.URL != "" {
@@ -24,12 +24,12 @@ func (s *Service) TakeDown(ctx context.Context, o tenant.Order) (tenant.Takedown
 		}
 		id = v.ID
 	} else if !strings.HasPrefix(o.Target.ID, "vid_") {
-		// The target is what somebody typed. Without the prefix it is no id of a video, so there is
-		// nothing to look up.
+		// An operator typed the target. Without the prefix it is no video ID, so nothing is
+		// looked up.
 		return tenant.Takedown{}, NotFound()
 	}
 	v, err := s.o.Store.Update(ctx, id, func(v *Video) error {
-		// The earlier takedown is the answer, and auth drops the new one.
+		// Keep the earlier takedown and return it; auth drops the new one.
 		if v.TakenDown != nil {
 			return ErrUnchanged
 		}

@@ -7,13 +7,13 @@ import (
 	"github.com/linkreel/linkreel/libs/transcode"
 )
 
-// UploadObject is where the file of a video is uploaded.
+// UploadObject is the object name under which a video's file is uploaded.
 func UploadObject(id ID) string { return UploadPrefix(id) + "source" }
 
-// UploadPrefix holds what was uploaded for a video.
+// UploadPrefix is the prefix of everything uploaded for a video.
 func UploadPrefix(id ID) string { return "uploads/" + string(id) + "/" }
 
-// UploadedFor reads the video out of a name that UploadObject gave.
+// UploadedFor returns the video of an object name made by UploadObject.
 func UploadedFor(object string) (ID, bool) {
 	rest, ok := strings.CutPrefix(object, "uploads/")
 	id, _, found := strings.Cut(rest, "/")

@@ -5,42 +5,42 @@ import (
 	"time"
 )
 
-// Purge is the task of removing what storage has of a deleted video. It has two
-// parts. Until Until it removes everything again and again, since an upload or a
-// worker that had not heard yet may still write. Then, until Late, it is a tombstone
-// that keeps nothing but the object's name.
+// Purge is the task of removing a deleted video from storage. It has two parts. Before
+// Until it removes everything again and again, since an upload or a worker that does
+// not know of the deletion may still write. Then, until Late, it is a tombstone that
+// keeps only the video's ID.
 type Purge struct {
 	Video   ID
 	Account string
-	JobIDs  []string // of the jobs that may run
+	JobIDs  []string // of jobs that may still run
 	// Sessions are the resumable sessions that storage has not ended yet.
 	Sessions []string
 	Since    time.Time
 	Due      time.Time
 	Until    time.Time // zero for a tombstone
-	// Late is when nobody can write any more. An upload address cannot be taken back,
-	// so whoever has one can send a file to a video that is gone until it has ended.
+	// Late is when nobody can write any more. An upload address cannot be revoked, so its
+	// holder can send a file for a deleted video until the address expires.
 	Late time.Time
 	// Stored identifies the stored task that was read.
 	Stored time.Time
 }
 
-// purgedFor and erasedFor are how long everything of a video is looked for. That of
-// an erased account is shorter, since auth forgets the account only once no task
-// names it, and has to within the hour.
+// purgedFor and erasedFor are how long all objects of a video are looked for.
+// erasedFor is shorter, since auth has to forget an erased account within the hour,
+// and does so only once no task names it.
 const (
 	purgedFor = time.Hour
 	erasedFor = 15 * time.Minute
 )
 
-// sleptFor is how long a worker may have been suspended and then still write.
+// sleptFor is how long a worker may be suspended and still write afterwards.
 const sleptFor = 24 * time.Hour
 
 // LongestAddress is the longest life that an upload address can have: storage accepts
-// no signature that is older.
+// no older signature.
 const LongestAddress = 7 * 24 * time.Hour
 
-// PurgeOf is the task that v's deletion leaves.
+// PurgeOf is the purge task for v's deletion.
 func PurgeOf(v *Video, erase bool, now time.Time) Purge {
 	p := Purge{Video: v.ID, Account: v.AccountID, Since: now, Due: now, Until: now.Add(purgedFor)}
 	if erase {
@@ -67,16 +67,17 @@ func PurgeOf(v *Video, erase bool, now time.Time) Purge {
 // IsTombstone reports whether p only waits for late uploads.
 func (p Purge) IsTombstone() bool { return p.Until.IsZero() }
 
-// Tombstone is what stays of p until Late. It names no account, so an erasure ends
-// without it.
+// Tombstone is the form of p that stays until Late. It names no account, so an erasure
+// need not wait for it.
 func (p Purge) Tombstone() Purge { return Purge{Video: p.Video, Late: p.Late, Stored: p.Stored} }
 
-// lateLook is the pause between two looks for a late upload, where storage does not
-// notify us of it. A look costs two reads and a write, and an address lives for a day.
+// lateLook is the pause between two checks for a late upload, for installations
+// without storage notifications. A check costs two reads and a write, and an address
+// lives for a day.
 const lateLook = time.Hour
 
-// Next spaces out the rounds: what comes late comes soon after the deletion, from
-// an upload or a worker that was at it.
+// Next spaces out the rounds. Most late writes come soon after the deletion, from an
+// upload or a worker that was running.
 func (p Purge) Next(now time.Time) time.Time {
 	if p.IsTombstone() {
 		next := now.Add(lateLook)
@@ -90,13 +91,13 @@ func (p Purge) Next(now time.Time) time.Time {
 		return now.Add(9 * time.Second) // less than a sweep, so that each sweep finds it due
 	case since < time.Hour:
 		return now.Add(2 * time.Minute)
-	case since < 24*time.Hour: // only what storage does not let us remove is left by now
+	case since < 24*time.Hour: // what is left by now, storage has refused to remove
 		return now.Add(time.Hour)
 	}
 	return now.Add(12 * time.Hour)
 }
 
-// ErasedBy is when a task of an account that is erased from now on names it no more.
+// ErasedBy is when a task of an account that is erased now stops naming it.
 func ErasedBy(now time.Time) time.Time { return now.Add(erasedFor) }
 
 // Later is the later one of two times.

@@ -10,22 +10,22 @@ import (
 	"github.com/linkreel/linkreel/libs/identity"
 )
 
-// Rights tells what a key or a member of an account may do now; see apikey.Rights.
+// Rights returns what a key or a member of an account may do now; see apikey.Rights.
 type Rights func(ctx context.Context, accountID, id string) (identity.ScopeSet, error)
 
-// rightsStale is how long auth's last answer counts while it gives none, as for API
-// keys. A restart of auth stops no player.
+// rightsStale is how long auth's last answer counts while auth does not answer, as for
+// API keys. So a restart of auth stops no player.
 const rightsStale = 30 * time.Second
 
-// rights answers whether whoever an owner's address was made for may still read the
-// account's videos. It asks auth once per principal and lease, so a right that was
-// taken away ends within about a second.
+// rights tells whether the key or member that an owner's address was made for may
+// still read the account's videos. It asks auth once per principal and lease, so a
+// revoked right ends within about a second.
 type rights struct {
 	ask Rights
 	*leases[bool]
 
 	mu   sync.Mutex
-	last map[string]leased[bool] // what auth said last
+	last map[string]leased[bool] // auth's last answer
 }
 
 func newRights(ask Rights) *rights {
@@ -46,7 +46,8 @@ func (r *rights) look(ctx context.Context, name string) (bool, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err != nil {
-		// Counted for a lease as if it were new, so that not every request waits for an auth that is away.
+		// Use the last answer for another lease, so that not every request waits while auth is
+		// down.
 		if old, ok := r.last[name]; ok && time.Since(old.began) < rightsStale {
 			return old.value, nil
 		}
@@ -60,8 +61,8 @@ func (r *rights) look(ctx context.Context, name string) (bool, error) {
 	return now.value, nil
 }
 
-// principalOf is who an owner's address is made for: the key, or the member of a
-// session, so that signing out stops no player.
+// principalOf identifies the key or the member that an owner's address is made for. It
+// names a session's member, not the session, so that signing out stops no player.
 func principalOf(p *identity.Principal) string {
 	if p.Session {
 		return p.MemberID

@@ -22,35 +22,33 @@ import (
 	"github.com/linkreel/linkreel/libs/tenant"
 )
 
-// Store remembers videos.
+// Store keeps videos.
 type Store interface {
-	// Create stores a video, or finds that the very same was stored before. It
-	// answers ErrSlugTaken, which asks for another slug, EXTERNAL_ID_TAKEN, and
-	// QUOTA_EXCEEDED when the account has as many videos as limits allow.
+	// Create stores a video, or returns it if the same one was stored before. It returns
+	// ErrSlugTaken, which asks for another slug, EXTERNAL_ID_TAKEN, or QUOTA_EXCEEDED when the
+	// account has as many videos as limits allow.
 	Create(ctx context.Context, v *Video, limits identity.Quotas) (*Video, error)
-	// Get finds a video of any account; NotFound when there is none.
+	// Get finds a video of any account. It returns NotFound when there is none.
 	Get(ctx context.Context, id ID) (*Video, error)
 	// BySlug finds the video of a share address.
 	BySlug(ctx context.Context, slug Slug) (*Video, error)
-	// List gives an account's videos, newest first, as summaries: what only a
-	// single video's page or player needs is left out. next is nil on the last page.
+	// List returns an account's videos, newest first, as summaries without the fields that only
+	// a single video's page or player needs. next is nil on the last page.
 	List(ctx context.Context, account string, f Filter, after *Position, limit int) (found []*Video, next *Position, err error)
-	// Reserved sums up what an account's open sessions may take beside what they hold.
+	// Reserved sums up how much more an account's open sessions may take.
 	Reserved(ctx context.Context, account string) (int64, error)
 	// Usage counts what an account has.
 	Usage(ctx context.Context, account string) (Usage, error)
-	// Update changes a video in a transaction. fn decides on the video as it is and
-	// may run several times; its error ends the update and is returned, except for
-	// ErrUnchanged, which is a success without a write. Rev moves on when UpdatedAt
-	// does.
+	// Update changes a video in a transaction. fn decides on the current video and may run
+	// several times. Its error ends the update and is returned, except for ErrUnchanged, which
+	// is a success without a write. Rev increases whenever UpdatedAt changes.
 	Update(ctx context.Context, id ID, fn func(*Video) error) (*Video, error)
-	// Delete removes a video and leaves the task of removing what storage has of it.
-	// fn decides on the video as it is. Once Delete has answered, the video is not
-	// there for anybody.
+	// Delete removes a video and leaves a task to remove its objects from storage. fn decides
+	// on the current video. Once Delete has returned, nobody can find the video.
 	Delete(ctx context.Context, id ID, fn func(*Video) error) error
 }
 
-// Bucket makes addresses to send files to, and keeps caption files.
+// Bucket makes upload addresses and stores caption files.
 type Bucket interface {
 	SignPut(ctx context.Context, object string, ttl time.Duration) (string, time.Time, error)
 	StartResumable(ctx context.Context, object, origin string, most int64) (string, error)
@@ -59,19 +57,19 @@ type Bucket interface {
 	Delete(ctx context.Context, object string, generation int64) error
 }
 
-// Pipeline is what happens to videos by itself.
+// Pipeline does the background work on videos.
 type Pipeline interface {
 	// Refresh picks up a finished upload or transcode before the video is
 	// returned; it never fails.
 	Refresh(ctx context.Context, v *Video) *Video
-	// TakeStill has a worker take the picture that v asks for, and waits a moment
-	// for it. The picture of a worker who takes longer shows later.
+	// TakeStill makes a worker take the picture that v asks for, and waits briefly for it. If
+	// the worker takes longer, the picture shows later.
 	TakeStill(ctx context.Context, v *Video) (*Video, error)
-	// Purge says that a deletion was committed and objects wait for removal.
+	// Purge says that a deletion was committed and its objects can be removed.
 	Purge()
 }
 
-// Options are what a service works with.
+// Options configures a [Service].
 type Options struct {
 	Store     Store
 	Standing  func(ctx context.Context, account string) (tenant.Standing, error) // what auth has decided
@@ -107,7 +105,7 @@ func NewService(o Options) *Service {
 type Usage struct {
 	Videos      int
 	StoredBytes int64
-	Reserved    int64 // what sessions may take beside what they hold
+	Reserved    int64 // how much more sessions may take
 }
 
 // Filter narrows a list; its zero value narrows nothing.
@@ -141,7 +139,7 @@ func (f Filter) Matches(v *Video) bool {
 	return f.Query.Matches(v.Words())
 }
 
-// Words are what a search finds a video by.
+// Words are the words by which a search finds a video.
 func (v *Video) Words() []string {
 	return search.Words(append([]string{string(v.Slug), v.Title, v.Description}, v.Tags...)...)
 }
@@ -152,8 +150,8 @@ type Position struct {
 	ID      ID
 }
 
-// List gives an account's videos, newest first, with the cursor of the next page;
-// "" on the last one.
+// List returns an account's videos, newest first, and the cursor of the next page, ""
+// on the last one.
 func (s *Service) List(ctx context.Context, account string, f Filter, cursor string, limit int) ([]*Video, string, error) {
 	var after *Position
 	if cursor != "" {
@@ -170,8 +168,8 @@ func (s *Service) List(ctx context.Context, account string, f Filter, cursor str
 	return found, s.o.Keys.Cursor(account, *next), nil
 }
 
-// Each hands all of an account's videos to fn, newest first, as summaries and a
-// page at a time.
+// Each passes all of an account's videos to fn, newest first, as summaries, reading
+// one page at a time.
 func (s *Service) Each(ctx context.Context, account string, page int, fn func(*Video) error) error {
 	var after *Position
 	for {
@@ -197,22 +195,22 @@ type NewVideo struct {
 	Limits  identity.Quotas
 	Draft   Checked
 	Origin  identity.Origin
-	// Page is the origin of the page that will send the file; "" is one of ours.
+	// Page is the origin of the page that will send the file; "" is our own.
 	Page string
-	// Left is how much a session may take, as [Service.Room] has found it.
+	// Left is how much a session may take, as [Service.Room] returned it.
 	Left int64
 }
 
-// idOf is the id that a request's video gets. It is derived, so that a repeated
-// request finds what its first try made.
+// idOf derives a video's ID from its request, so that a repeated request finds what
+// its first try made.
 func idOf(origin identity.Origin) ID { return ID(identity.IDFrom("vid", origin.Nonce)) }
 
-// Room refuses an account that has as much as it may, before its request is read
-// any further. This is for the order of answers: the number of videos is checked
-// again inside the transaction of [Service.Create], and storage when a file has
-// arrived, since a video takes none before (see [Video.FileArrived]). A repeated
-// request whose first try made the video has room. left is how many bytes a session
-// of the account may take; negative without a limit.
+// Room refuses an account that has reached its limits before its request is read any
+// further. It only settles the order of errors: [Service.Create] checks the number of
+// videos again in its transaction, and storage is checked when a file arrives, since a
+// video takes none before (see [Video.FileArrived]). A repeated request whose first
+// try made the video has room. left is how many bytes a session of the account may
+// take; it is negative without a limit.
 func (s *Service) Room(ctx context.Context, account string, limits identity.Quotas, origin identity.Origin) (left int64, err error) {
 	if limits.Videos <= 0 && limits.StoredBytes <= 0 {
 		return -1, nil
@@ -232,8 +230,8 @@ func (s *Service) Room(ctx context.Context, account string, limits identity.Quot
 	return 0, err
 }
 
-// Left is how many bytes fit below a limit beside what is set aside for sessions;
-// negative without one.
+// Left is how many bytes are left below a limit, after stored bytes and those set
+// aside for sessions. It is negative without a limit.
 func (u Usage) Left(limit int64) int64 {
 	if limit <= 0 {
 		return -1
@@ -254,7 +252,7 @@ func (s *Service) usage(ctx context.Context, account string, limit int64) (have 
 	return have, err
 }
 
-// Room refuses one more video where limits leave none.
+// Room returns an error if limits leave no room for one more video.
 func (u Usage) Room(limits identity.Quotas) error {
 	switch {
 	case limits.Videos > 0 && u.Videos >= limits.Videos:
@@ -269,8 +267,8 @@ func (u Usage) Room(limits identity.Quotas) error {
 func (s *Service) Create(ctx context.Context, n NewVideo) (*Video, error) {
 	id := Identity{ID: idOf(n.Origin), AccountID: n.Account}
 	id.UploadObject = UploadObject(id.ID)
-	// Hashing and signing take their time, so they run side by side and outside the transaction,
-	// which may run several times.
+	// Hashing and signing are slow, so they run in parallel and outside the transaction, which
+	// may run several times.
 	var hash string
 	var upload Upload
 	g, gctx := errgroup.WithContext(ctx)
@@ -284,9 +282,9 @@ func (s *Service) Create(ctx context.Context, n NewVideo) (*Video, error) {
 		return nil, err
 	}
 	for try := range slugTries {
-		// Derived as well: a repeated request tries the same slugs in the same order.
+		// Derived too: a repeated request tries the same slugs in the same order.
 		id.Slug = Slug(identity.SlugFrom(n.Origin.Nonce+"/"+strconv.Itoa(try), n.Draft.Privacy.slugLength()))
-		// Firestore keeps microseconds. A finer time would differ from what is read back.
+		// Firestore stores microseconds. A finer time would differ from the one read back.
 		v := New(id, n.Draft, hash, n.Origin.At.Truncate(time.Microsecond))
 		v.Upload, v.StorageLimit = upload, n.Limits.StoredBytes
 		v.Upload.Recording = n.Draft.Recording && upload.ResumableURL != ""
@@ -305,10 +303,10 @@ func (s *Service) Create(ctx context.Context, n NewVideo) (*Video, error) {
 	return nil, apierr.Down(ErrSlugTaken)
 }
 
-// settleUpload ends the session of fresh if the record has another: a repeated or
-// refused request, or one that was overtaken, needs none. While it is not known
-// whether the record has it, the session stays. Nobody was given its address then,
-// so it holds nothing.
+// settleUpload ends the session of fresh if the record has another one. A repeated,
+// refused or overtaken request needs no session. While it is unknown whether the
+// record was stored, the session stays: nobody was given its address, so it holds
+// nothing.
 func (s *Service) settleUpload(ctx context.Context, fresh Upload, stored *Video, err error) {
 	switch {
 	case maybeStored(err):
@@ -317,22 +315,23 @@ func (s *Service) settleUpload(ctx context.Context, fresh Upload, stored *Video,
 	}
 }
 
-// maybeStored reports whether a write that failed may have been stored all the same:
-// its commit can have happened and its answer been lost. Any other error is a refusal,
-// RATE_LIMITED included: whoever lost to other writers has stored nothing.
+// maybeStored reports whether a failed write may have been stored all the same: the
+// commit may have happened and its answer been lost. Any other error is a refusal,
+// RATE_LIMITED included: a transaction that lost to other writers has stored nothing.
 func maybeStored(err error) bool {
 	code := apierr.CodeOf(err)
 	return code == apierr.Unavailable || code == apierr.Internal
 }
 
 // reserve keeps the session of v only if the account has the room that is set aside
-// for it. It asks after the record was committed and before anybody is given the
-// session's address: of several that begin at once, each sees all that were given out
-// before. So no two of them share room, without a document that all of them write. One
-// that finds too little room gives its session back, and the file can be sent whole.
+// for it. It checks after the record was committed and before anybody is given the
+// session's address. So of several sessions that begin at once, each sees all that
+// were given out before, and no two share room, without a document that all of them
+// write. If there is too little room, the session is given back, and the file can
+// still be sent whole.
 func (s *Service) reserve(ctx context.Context, v *Video) *Video {
 	session := v.Upload.ResumableURL
-	// What a repeated create finds may be in use already.
+	// A session that a repeated create finds may be in use already.
 	if v.StorageLimit <= 0 || session == "" || v.Upload.Received > 0 {
 		return v
 	}
@@ -352,7 +351,7 @@ func (s *Service) reserve(ctx context.Context, v *Video) *Video {
 		return nil
 	})
 	if err != nil {
-		// The sweep finds out that the session is gone. Nobody is told its address here.
+		// The sweep notices that the session is gone. Nobody is given its address here.
 		s.o.Log.DebugContext(ctx, "a session that was given back stays in its record", "error", err)
 		v.SessionGone(session)
 		return v
@@ -360,8 +359,8 @@ func (s *Service) reserve(ctx context.Context, v *Video) *Video {
 	return stored
 }
 
-// unused ends a session whose address nobody was given. One that stays open holds
-// nothing, and storage forgets it in time.
+// unused ends a session whose address nobody was given. If that fails, the session
+// holds nothing, and storage forgets it in time.
 func (s *Service) unused(ctx context.Context, session string) {
 	if session == "" {
 		return
@@ -373,12 +372,11 @@ func (s *Service) unused(ctx context.Context, session string) {
 	}
 }
 
-// slugTries is how many slugs are tried; with 31^7 of them a second try is rare
-// already.
+// slugTries is how many slugs are tried. With 31^7 of them, even a second try is rare.
 const slugTries = 5
 
-// slugLength is that of generated slugs. Only its slug protects an unlisted
-// video: 13 characters of 31 are 64 bits, too many to try.
+// slugLength is the length of generated slugs. Only its slug protects an unlisted
+// video: 13 characters of 31 make 64 bits, too many to guess.
 func (p Privacy) slugLength() int {
 	if p == Unlisted {
 		return 13
@@ -398,9 +396,9 @@ func (s *Service) hash(ctx context.Context, accountID, text string) (string, err
 	return hash, err
 }
 
-// newUpload makes the addresses to send a file to. The resumable one is a bonus:
-// a storage that does not answer in time costs only that. It takes no more than an
-// account has left, negative for no limit; one that has nothing left gets none.
+// newUpload makes the upload addresses. The resumable one is a bonus: if storage does
+// not answer in time, only that one is missing. Its session takes no more than left,
+// what the account has left; negative is no limit, and with 0 there is no session.
 func (s *Service) newUpload(ctx context.Context, object, page string, left int64) (Upload, error) {
 	u := Upload{Object: object}
 	limited := left >= 0
@@ -436,7 +434,7 @@ func (s *Service) newUpload(ctx context.Context, object, page string, left int64
 	return u, g.Wait()
 }
 
-// Owned finds a video of the account; somebody else's is not there.
+// Owned finds a video of the account. Another account's video counts as not found.
 func (s *Service) Owned(ctx context.Context, account string, id ID) (*Video, error) {
 	v, err := s.o.Store.Get(ctx, id)
 	if err == nil && v.AccountID != account {
@@ -445,8 +443,8 @@ func (s *Service) Owned(ctx context.Context, account string, id ID) (*Video, err
 	return v, err
 }
 
-// Get finds a video of the account as it is now. For a caller who may upload, it has
-// an upload address that still works for a while where a file is awaited.
+// Get finds a video of the account and refreshes it. If it awaits a file and the
+// caller may upload, its upload address still works for a while.
 func (s *Service) Get(ctx context.Context, account string, id ID, uploads bool) (*Video, error) {
 	v, err := s.Owned(ctx, account, id)
 	if err != nil {
@@ -459,10 +457,10 @@ func (s *Service) Get(ctx context.Context, account string, id ID, uploads bool) 
 	return s.renewUpload(ctx, v)
 }
 
-// renewUpload renews an upload address that has less than an hour left, and starts a
-// session for a failed video, which has none any more, and for one whose account had no
-// room for it. A video that is still uploading keeps its session: somebody may be
-// sending to it.
+// renewUpload renews an upload address that has less than an hour left. It starts a
+// session for a failed video, which has none any more, and for one whose account had
+// no room before. A video that is still uploading keeps its session, since somebody
+// may be sending to it.
 func (s *Service) renewUpload(ctx context.Context, v *Video) (*Video, error) {
 	left := v.Upload.ExpiresAt.Sub(s.o.Now())
 	wanted := v.Upload.ResumableURL == "" && (v.Status == Failed || v.StorageLimit > 0)
@@ -481,7 +479,7 @@ func (s *Service) renewUpload(ctx context.Context, v *Video) (*Video, error) {
 		fresh, err = s.newUpload(ctx, v.Upload.Object, s.o.Page, room)
 	}
 	if err != nil {
-		// Storage or the signer is away, but the present address still works.
+		// Storage or the signer is down, but the present address still works.
 		if left > 0 {
 			return v, nil
 		}
@@ -496,7 +494,7 @@ func (s *Service) renewUpload(ctx context.Context, v *Video) (*Video, error) {
 	}
 	before := v.Upload
 	stored, err := s.o.Store.Update(ctx, v.ID, func(v *Video) error {
-		// Somebody else was faster, and has given out what is in the record.
+		// Another request was faster and has given out the addresses in the record.
 		if !v.AwaitsUpload() || v.Upload.URL != before.URL || v.Upload.ResumableURL != before.ResumableURL {
 			return ErrUnchanged
 		}
@@ -520,8 +518,8 @@ func (s *Service) renewUpload(ctx context.Context, v *Video) (*Video, error) {
 	return s.reserve(ctx, stored), nil
 }
 
-// sessionRoom is how much a new session of v may take, as [Service.newUpload] wants it.
-// The former ones are ended first: until storage has done that, they take room.
+// sessionRoom returns how much a new session of v may take, for [Service.newUpload].
+// It ends the former sessions first: they take room until storage has ended them.
 func (s *Service) sessionRoom(ctx context.Context, v *Video) (int64, error) {
 	for _, session := range v.Upload.Ended {
 		if err := s.o.Bucket.EndResumable(ctx, session); err != nil {
@@ -532,13 +530,13 @@ func (s *Service) sessionRoom(ctx context.Context, v *Video) (int64, error) {
 		return -1, nil
 	}
 	have, err := s.usage(ctx, v.AccountID, v.StorageLimit)
-	// What v has set aside is for the session that the new one replaces.
+	// v's own reservation is for the session that the new one replaces.
 	have.Reserved -= v.Reserved()
 	return have.Left(v.StorageLimit), err
 }
 
-// Condition is a caller's demand on the revision of what is changed, such as an
-// If-Match header.
+// Condition is a caller's condition on the revision to change, such as an If-Match
+// header.
 type Condition interface{ Check(rev int64) error }
 
 // change updates a video of the account under a condition.
@@ -559,7 +557,7 @@ func (s *Service) change(ctx context.Context, account string, id ID, c Condition
 	})
 }
 
-// Change edits what an owner may edit.
+// Change applies an owner's patch.
 func (s *Service) Change(ctx context.Context, account string, id ID, c Condition, p Patch) (*Video, error) {
 	return s.change(ctx, account, id, c, func(v *Video, now time.Time) error {
 		if !p.Apply(v, now) {
@@ -569,9 +567,9 @@ func (s *Service) Change(ctx context.Context, account string, id ID, c Condition
 	})
 }
 
-// SetAccess replaces the rule on who may watch. When it has returned, no replica
-// admits anybody by the old one: every page and playlist reads the record, and
-// tokens carry the revision of access that they were made under.
+// SetAccess replaces the rule on who may watch. When it returns, no replica admits
+// anybody by the old rule: every page and playlist reads the record, and tokens carry
+// the access revision they were made under.
 func (s *Service) SetAccess(ctx context.Context, account string, id ID, c Condition, r Rule) (*Video, error) {
 	given := ""
 	if r.Password != nil && len(*r.Password) <= 4*MaxPassword {
@@ -590,8 +588,7 @@ func (s *Service) SetAccess(ctx context.Context, account string, id ID, c Condit
 		return nil, err
 	}
 	return s.change(ctx, account, id, c, func(v *Video, now time.Time) error {
-		// Checked on the record that is changed: a password that was there a moment
-		// ago may have been taken away by somebody else.
+		// Check again on the record being changed: somebody may just have removed the password.
 		a, bad := r.Check(v, now)
 		if len(bad) > 0 {
 			return apierr.Invalid(bad...)
@@ -603,9 +600,8 @@ func (s *Service) SetAccess(ctx context.Context, account string, id ID, c Condit
 	})
 }
 
-// Delete removes a video whatever its status. When it has returned, record and
-// access are gone; the objects follow at once if storage answers, else as soon
-// as it does.
+// Delete removes a video whatever its status. When it returns, record and access are
+// gone. The objects follow at once, or as soon as storage answers.
 func (s *Service) Delete(ctx context.Context, account string, id ID, c Condition) error {
 	err := s.o.Store.Delete(ctx, id, func(v *Video) error {
 		if v.AccountID != account {
@@ -620,9 +616,9 @@ func (s *Service) Delete(ctx context.Context, account string, id ID, c Condition
 	return nil
 }
 
-// SetCaptions makes file, which is WebVTT, the captions of a language. It is
-// stored under a new name first and then made the video's, so that a player never
-// gets half of one.
+// SetCaptions makes file, which is WebVTT, the captions of a language. It stores the
+// file under a new name before the video refers to it, so that a player never gets
+// half a file.
 func (s *Service) SetCaptions(ctx context.Context, account string, id ID, lang string, file []byte) error {
 	object := CaptionObject(id, lang, identity.NewNonce())
 	if _, err := s.o.Bucket.Upload(ctx, object, bytes.NewReader(file), objectstore.UploadOptions{ContentType: "text/vtt; charset=utf-8"}); err != nil {
@@ -631,7 +627,8 @@ func (s *Service) SetCaptions(ctx context.Context, account string, id ID, lang s
 	former := ""
 	_, err := s.change(ctx, account, id, always{}, func(v *Video, now time.Time) error {
 		old, _ := v.Caption(lang)
-		// A try whose answer was lost may have committed; what it replaced is still the former one.
+		// An earlier try of the transaction may have committed. former then already names what
+		// it replaced.
 		if old.Object == object {
 			return ErrUnchanged
 		}
@@ -648,8 +645,8 @@ func (s *Service) SetCaptions(ctx context.Context, account string, id ID, lang s
 	case !maybeStored(err):
 		s.drop(ctx, object)
 	}
-	// Else the record may name the new file, and the janitor removes whichever of the two
-	// no record names.
+	// Otherwise the record may or may not name the new file. The janitor removes the one of the
+	// two that no record names.
 	return err
 }
 
@@ -672,8 +669,8 @@ func (s *Service) DeleteCaptions(ctx context.Context, account string, id ID, lan
 	return nil
 }
 
-// drop removes an object that no record names any more. What fails here is left
-// to the janitor.
+// drop removes an object that no record names any more. If that fails, the janitor
+// does it.
 func (s *Service) drop(ctx context.Context, object string) {
 	if object == "" {
 		return
@@ -683,8 +680,8 @@ func (s *Service) drop(ctx context.Context, object string) {
 	}
 }
 
-// SetThumbnail makes the picture at a time of the video the one that stands for
-// it; nil goes back to ours.
+// SetThumbnail makes the frame at a time of the video its picture; nil goes back to
+// the automatic one.
 func (s *Service) SetThumbnail(ctx context.Context, account string, id ID, c Condition, seconds *float64) (*Video, error) {
 	if seconds == nil {
 		return s.change(ctx, account, id, c, func(v *Video, now time.Time) error {
@@ -698,7 +695,8 @@ func (s *Service) SetThumbnail(ctx context.Context, account string, id ID, c Con
 		if bad := v.CheckStill(*seconds); len(bad) > 0 {
 			return apierr.Invalid(bad...)
 		}
-		// Asked for already. If a worker is still at it, the caller waits for it below.
+		// The same picture was requested before. If a worker is still taking it, the caller
+		// waits below.
 		if v.Still != nil && v.Still.Time == *seconds {
 			return ErrUnchanged
 		}
@@ -714,17 +712,17 @@ func (s *Service) SetThumbnail(ctx context.Context, account string, id ID, c Con
 // Now is the service's clock.
 func (s *Service) Now() time.Time { return s.o.Now() }
 
-// Own is the owner's permission to watch and download v. It ends with the right of
-// by, for whom it is made, to read videos.
+// Own is the owner's permission to watch and download v. It ends when by, for whom it
+// is made, may no longer read videos.
 func (s *Service) Own(v *Video, by *identity.Principal) string {
 	g := GrantFor(v, Own, s.o.OwnerTTL, s.o.Now())
 	g.By = principalOf(by)
 	return s.o.Keys.Sign(g)
 }
 
-// Visit finds the video of a share address for somebody who has nothing but the
-// address. It refuses what nobody may see: an expired video, one that was taken
-// down, one of a suspended account.
+// Visit finds the video of a share address for somebody who has only the address. It
+// refuses what nobody may see: an expired video, one that was taken down, and one of a
+// suspended account.
 func (s *Service) Visit(ctx context.Context, slug Slug) (*Video, error) {
 	v, err := s.o.Store.BySlug(ctx, slug)
 	if err != nil {
@@ -742,7 +740,7 @@ func (s *Service) Visit(ctx context.Context, slug Slug) (*Video, error) {
 // Redeem finds the video that a token opens, in one read.
 func (s *Service) Redeem(ctx context.Context, slug Slug, token string) (*Video, Grant, error) {
 	g, err := s.o.Keys.Verify(token)
-	// A cookie's grant is for the page. In an address, which people pass on, it opens nothing.
+	// A cookie's grant is for the page. In an address, which people share, it opens nothing.
 	if err != nil || g.Kind == Unlocked || g.Kind == Returning {
 		return nil, g, refusedGrant()
 	}
@@ -777,7 +775,7 @@ func (s *Service) Redeem(ctx context.Context, slug Slug, token string) (*Video, 
 	return v, g, nil
 }
 
-// showable refuses what the operator wants nobody to see, whatever they hold.
+// showable refuses videos that the operator has blocked, whatever the caller holds.
 func (s *Service) showable(ctx context.Context, v *Video) error {
 	if v.TakenDown != nil {
 		return takenDown()
@@ -795,7 +793,7 @@ func (s *Service) showable(ctx context.Context, v *Video) error {
 // Refresh picks up a finished upload or transcode before the video is shown.
 func (s *Service) Refresh(ctx context.Context, v *Video) *Video { return s.o.Pipeline.Refresh(ctx, v) }
 
-// always is the condition of a change that makes none.
+// always is the condition that always holds.
 type always struct{}
 
 func (always) Check(int64) error { return nil }

@@ -10,16 +10,16 @@ import (
 	"github.com/linkreel/linkreel/libs/tenant"
 )
 
-// lease is how long a replica may rely on what it read. It counts from before the
-// read, in the machine's monotonic time.
+// lease is how long a replica may rely on what it read. It starts before the read and
+// uses the machine's monotonic clock.
 const lease = time.Second
 
-// leaseMargin is added by whoever waits for all leases to end: clocks of machines
-// run at slightly different speeds.
+// leaseMargin is added when waiting for all leases to end: the clocks of machines run
+// at slightly different speeds.
 const leaseMargin = 100 * time.Millisecond
 
-// leases remember what was read for a lease, by a name, and read it once for all
-// who ask at the same time.
+// leases caches reads by name for the length of a lease. Callers who ask at the same
+// time share one read.
 type leases[V any] struct {
 	read   func(ctx context.Context, name string) (V, error)
 	flight singleflight.Group
@@ -35,14 +35,15 @@ type leased[V any] struct {
 
 func (l leased[V]) holds() bool { return time.Since(l.began) < lease }
 
-// maxKnown bounds the memory; beyond it everything is read again.
+// maxKnown bounds the memory. Beyond it, the cache is emptied.
 const maxKnown = 10_000
 
 func newLeases[V any](read func(context.Context, string) (V, error)) *leases[V] {
 	return &leases[V]{read: read, known: map[string]leased[V]{}}
 }
 
-// of is what is true of name, or was less than a lease ago.
+// of returns the value of name, which is less than a lease old or was read after the
+// call began.
 func (s *leases[V]) of(ctx context.Context, name string) (V, error) {
 	var none V
 	asked := time.Now()
@@ -60,8 +61,8 @@ func (s *leases[V]) of(ctx context.Context, name string) (V, error) {
 			if r.Err != nil {
 				return none, r.Err
 			}
-			// This caller may have joined a slow read that began before a change which has been
-			// answered since. The next read begins after asked, so the loop ends with it.
+			// This caller may have joined a slow read that began before a change which has
+			// taken effect since. The next read begins after asked, so the loop ends with it.
 			if k := r.Val.(leased[V]); k.holds() || !k.began.Before(asked) {
 				return k.value, nil
 			}
@@ -70,10 +71,10 @@ func (s *leases[V]) of(ctx context.Context, name string) (V, error) {
 }
 
 func (s *leases[V]) load(ctx context.Context, name string) (leased[V], error) {
-	// Time is taken before the read: what is decided after that read is decided
-	// at most a lease before this answer ends.
+	// Take the time before the read: a change that the read missed came after it, so this
+	// answer expires within a lease of the change.
 	k := leased[V]{began: time.Now()}
-	// Others wait for the same read, so it must not end with the request that began it.
+	// Others wait for the same read, so it must not end with the request that started it.
 	var err error
 	if k.value, err = s.read(context.WithoutCancel(ctx), name); err != nil {
 		return k, err
@@ -87,13 +88,14 @@ func (s *leases[V]) load(ctx context.Context, name string) (leased[V], error) {
 	return k, nil
 }
 
-// standings answers whether an account's videos may be shown, with one read per
-// account and lease. A store that cannot be read is an error: an account may have
-// been suspended.
+// standings tells whether an account's videos may be shown, with one read per account
+// and lease. If the store cannot be read, it returns an error, since the account may
+// have been suspended.
 //
-// Whoever changes an account's standing stores it and then waits for a lease: by
-// then no replica goes by the old one, without any message to them. So it holds
-// with Redis down too, and costs page views a read a second instead of one each.
+// A change of an account's standing is stored, and then the caller waits for a lease.
+// By then no replica uses the old one, without any message between them. So this also
+// works while Redis is down, and page views cost one read a second instead of one
+// each.
 type standings struct{ *leases[tenant.State] }
 
 func newStandings(read func(context.Context, string) (tenant.Standing, error)) *standings {
@@ -106,7 +108,7 @@ func newStandings(read func(context.Context, string) (tenant.Standing, error)) *
 	})}
 }
 
-// Settle waits until no replica goes by what it read of an account before now.
+// Settle waits until no replica uses what it read of an account before the call.
 func Settle(ctx context.Context) error {
 	select {
 	case <-ctx.Done():

@@ -18,20 +18,20 @@ const (
 	Failed     Status = "failed"     // another file may be uploaded at the same address
 )
 
-// transitions is every change of status there is.
+// transitions lists every allowed change of status.
 var transitions = map[Status][]Status{
-	Uploading:  {Processing, Failed}, // failed: nothing came in time, or what came is refused by its size
+	Uploading:  {Processing, Failed}, // failed: no file came in time, or it was refused unread
 	Processing: {Ready, Failed},
 	Failed:     {Processing}, // another object generation was uploaded
 	Ready:      {},
 }
 
-// ErrTransition is the answer to a change that is not in the table, or that
-// comes from something the video no longer waits for. Callers treat it as "somebody was
-// faster" and look again.
+// ErrTransition means that the table does not have the change, or that the video no
+// longer waits for what caused it. Callers take it to mean that another caller was
+// first, and read the video again.
 var ErrTransition = errors.New("video: not a change from this status")
 
-// CanBecome reports whether the table has the change.
+// CanBecome reports whether the table allows the change.
 func (s Status) CanBecome(next Status) bool {
 	return slices.Contains(transitions[s], next)
 }
@@ -44,16 +44,16 @@ func (v *Video) become(next Status, now time.Time) error {
 	return nil
 }
 
-// UploadLimits bound an upload by what is known before it is read.
+// UploadLimits bound an upload before its content is read.
 type UploadLimits struct {
 	MaxBytes int64
 	MaxAge   time.Duration // from creation to the file's arrival
 }
 
-// FileArrived takes notice of an object at the upload address: the video starts
-// processing this generation, or fails at once when its size or its
-// Content-Encoding decides that. Generations that were seen before, and
-// files for a video that waits for none, answer ErrTransition.
+// FileArrived records an object at the upload address. The video starts processing
+// this generation, or fails at once if its size or its Content-Encoding is not
+// acceptable. It returns ErrTransition for a generation that was seen before, and for
+// a video that expects no file.
 func (v *Video) FileArrived(s Source, limits UploadLimits, now time.Time) error {
 	if !v.AwaitsUpload() || s.Generation <= v.Source.Generation {
 		return fmt.Errorf("generation %d for a video %s with %d: %w", s.Generation, v.Status, v.Source.Generation, ErrTransition)
@@ -69,13 +69,14 @@ func (v *Video) FileArrived(s Source, limits UploadLimits, now time.Time) error 
 	return nil
 }
 
-// refusal is why a file is not worth processing; nil when it is.
+// refusal is why a file is not worth processing, or nil if it is.
 func (v *Video) refusal(s Source, limits UploadLimits) *Failure {
 	switch {
 	case s.Size == 0:
 		return &Failure{EmptyFile, "The uploaded file is empty. Upload it again."}
 	case s.Encoded:
-		// Storage unpacks such a file for whoever reads it, so its size says nothing about what a worker would get.
+		// Storage decompresses such a file when it is read, so its size says nothing about what
+		// a worker would get.
 		return &Failure{UnsupportedFormat, "The file was uploaded with a Content-Encoding, such as gzip. " +
 			"Upload it again, uncompressed and without that header."}
 	case v.StorageLimit > 0 && v.StorageRoom >= 0 && s.Size > v.StorageRoom: // negative: the store has not looked it up
@@ -86,7 +87,8 @@ func (v *Video) refusal(s Source, limits UploadLimits) *Failure {
 	return nil
 }
 
-// endSession takes no more from the resumable session. The pipeline tells storage.
+// endSession stops taking data from the resumable session. The pipeline tells storage
+// to end it.
 func (v *Video) endSession() {
 	if v.Upload.ResumableURL != "" {
 		v.Upload.Ended = append(slices.Clone(v.Upload.Ended), v.Upload.ResumableURL)
@@ -105,13 +107,12 @@ func (v *Video) SessionGone(session string) {
 	}
 }
 
-// idleSession is how long a session that holds nothing keeps the room that is set
-// aside for it.
+// idleSession is how long an empty session keeps the room that is set aside for it.
 const idleSession = time.Hour
 
-// Forgotten ends a session that was begun an hour ago and of which nothing was sent,
-// in an account with a storage limit: other uploads need the room. Whoever still
-// wants to send in parts gets a new one by asking for the video.
+// Forgotten ends a session that has received nothing for an hour, in an account with a
+// storage limit: other uploads need the room. A client that still wants to send in
+// parts gets a new session by asking for the video.
 func (v *Video) Forgotten(now time.Time) bool {
 	if v.StorageLimit <= 0 || v.Upload.ResumableURL == "" || v.Upload.Received > 0 ||
 		now.Sub(Later(v.CreatedAt, v.Upload.ReceivedAt)) < idleSession {
@@ -121,7 +122,7 @@ func (v *Video) Forgotten(now time.Time) bool {
 	return true
 }
 
-// noRoom is the failure of a file, or of a part of one, that the account has no room for.
+// noRoom is the failure when the account has no room for a file, or for a part of one.
 var noRoom = Failure{FileTooLarge, "The account's storage has no room for the uploaded file. Delete other videos, then upload it again."}
 
 // refuse fails the video for a file that is not worth processing. A video that
@@ -151,11 +152,10 @@ func (v *Video) Expire(limits UploadLimits, now time.Time) error {
 	return nil
 }
 
-// Publish makes m the video's media. The first one makes the video ready; later
-// ones of the same source only ever add to it, so an older version answers
-// ErrTransition.
+// Publish makes m the video's media. The first one makes the video ready. Later ones
+// of the same source only add to it, so an older version returns ErrTransition.
 func (v *Video) Publish(jobID string, m Media, now time.Time) error {
-	// Another file was uploaded since, and this job's result is of the old one.
+	// Another file was uploaded since, and this result is for the old one.
 	if v.Source.JobID != jobID {
 		return fmt.Errorf("publish of job %s: %w", jobID, ErrTransition)
 	}
@@ -185,42 +185,42 @@ func (v *Video) Fail(jobID string, f Failure, now time.Time) error {
 	return nil
 }
 
-// ReportProgress takes notice of how far the processing is; it never goes back
-// and never reaches 100 before the video is ready.
+// ReportProgress records how far processing is. Progress never goes back and never
+// reaches 100 before the video is ready.
 func (v *Video) ReportProgress(percent int) {
 	if v.Status == Processing {
 		v.Progress = max(v.Progress, min(percent, 99))
 	}
 }
 
-// UploadGrace is how long after an upload address ended an upload that was begun
-// in time is still looked for.
+// UploadGrace is how long after an upload address has expired the pipeline still looks
+// for an upload that began in time.
 const UploadGrace = 24 * time.Hour
 
-// Plan says when the pipeline comes back to a video without being told anything.
+// Plan says when the pipeline comes back to a video without a notification.
 type Plan struct {
 	Upload UploadLimits
-	// Replaced is how long media that newer media replaced may still be watched
-	// through addresses given out before.
+	// Replaced is how long replaced media may still be watched through addresses given out
+	// before.
 	Replaced time.Duration
-	// RecordingIdle is how long after its last byte a recording is taken to be over.
+	// RecordingIdle is how long after its last byte a recording counts as over.
 	RecordingIdle time.Duration
 	// Retention is how long a source is kept once its video is decided; 0 is for ever.
 	Retention time.Duration
 }
 
-// Bounds of the pauses between two looks at the same video.
+// Bounds of the pauses between two checks of the same video.
 const (
 	firstPause    = 10 * time.Second
 	uploadPause   = time.Hour // storage notifies; this is for lost notifications
 	progressPause = 5 * time.Minute
 )
 
-// Schedule sets when the video is due next. An upload is looked for after 10 s,
-// 20 s, 40 s and so on up to an hour: a look comes when the wait has doubled, so
-// a hundred thousand forgotten videos cost little and a new one is noticed soon.
-// An unfinished recording is looked at ten times during the pause that ends it.
-// Each change of a video is followed by Schedule, before it is stored.
+// Schedule sets when the video is due next. It looks for an upload after 10 s, 20 s,
+// 40 s and so on up to an hour: each check comes when the wait has doubled, so a
+// hundred thousand forgotten videos cost little and a new one is noticed soon. An
+// unfinished recording is checked ten times during the pause that ends it. Every
+// change of a video must call Schedule before it is stored.
 func (v *Video) Schedule(p Plan, now time.Time) {
 	pause := func(waited, most time.Duration) time.Time { return now.Add(min(max(waited, firstPause), most)) }
 	v.DueAt = time.Time{}
@@ -234,7 +234,7 @@ func (v *Video) Schedule(p Plan, now time.Time) {
 		}
 	case v.Status == Uploading:
 		v.DueAt = pause(now.Sub(v.CreatedAt), uploadPause)
-		// What a growing session holds takes room of the account.
+		// A growing session takes room of the account.
 		if soon := now.Add(p.RecordingIdle); v.Upload.Received > 0 && now.Sub(v.Upload.ReceivedAt) < uploadPause && soon.Before(v.DueAt) {
 			v.DueAt = soon
 		}
@@ -245,7 +245,8 @@ func (v *Video) Schedule(p Plan, now time.Time) {
 	case v.Status == Failed && now.Before(v.Upload.ExpiresAt.Add(UploadGrace)):
 		v.DueAt = pause(now.Sub(v.UpdatedAt), uploadPause)
 	case v.InWork():
-		// Workers give hints, so this is for lost ones: a job that runs for long is asked for rarely.
+		// Workers give hints, so this only finds lost ones. The longer a job runs, the less
+		// often it is checked.
 		v.DueAt = pause(now.Sub(v.UpdatedAt)/8, progressPause)
 	default:
 		v.DueAt = v.nextTidy(p, now)
@@ -269,8 +270,8 @@ func (v *Video) InWork() bool {
 	return v.Status == Processing || v.Status == Ready && (v.Media == nil || !v.Media.Final) || v.Still != nil && v.Still.JobID != ""
 }
 
-// DecidedAt is when the video became what it is: ready with its present media,
-// or failed.
+// DecidedAt is when the video got its current state: ready with its present media, or
+// failed.
 func (v *Video) DecidedAt() time.Time {
 	switch {
 	case v.Status == Ready && !v.PublishedAt.IsZero():
@@ -290,9 +291,9 @@ func byteSize(n int64) string {
 	return fmt.Sprintf("%d %s", n, units[i])
 }
 
-// Measured reports whether the video's session is asked how much it holds: a
-// recording's, to notice its end, and any of an account with a limit, since what a
-// session holds takes room.
+// Measured reports whether storage is asked how much the video's session holds: for a
+// recording, to notice its end, and for any session of an account with a limit, since
+// it takes room.
 func (v *Video) Measured() bool {
 	return v.Status == Uploading && v.Upload.ResumableURL != "" && (v.Upload.Recording || v.StorageLimit > 0) ||
 		v.Status == Failed && v.Upload.ResumableURL != "" && v.StorageLimit > 0
@@ -312,8 +313,8 @@ func (v *Video) Outgrown(now time.Time) bool {
 	return true
 }
 
-// Retire ends the session of a failed video whose upload address has ended. Its
-// owner gets new ones by asking for the video.
+// Retire ends the session of a failed video whose upload address has expired. The
+// owner gets a new address and session by asking for the video.
 func (v *Video) Retire(now time.Time) error {
 	if v.Status != Failed || v.Upload.ResumableURL == "" || now.Before(v.Upload.ExpiresAt.Add(UploadGrace)) {
 		return fmt.Errorf("retire the session of a video %s: %w", v.Status, ErrTransition)
@@ -322,9 +323,9 @@ func (v *Video) Retire(now time.Time) error {
 	return nil
 }
 
-// Receive takes notice of how much of a recording storage has, and reports
-// whether it is over: nothing has come for as long as the plan waits. A recording
-// of which nothing came is not over but an upload that was never begun.
+// Receive records how much of a recording storage has, and reports whether it is over:
+// nothing has come for as long as the plan waits. A recording that has received
+// nothing is not over but an upload that never began.
 func (v *Video) Receive(n int64, p Plan, now time.Time) (over bool) {
 	if n != v.Upload.Received {
 		v.Upload.Received, v.Upload.ReceivedAt = n, now

@@ -18,10 +18,10 @@ func (v *Video) CheckStill(seconds float64) []apierr.Detail {
 	return nil
 }
 
-// AskStill notes that job takes the picture at seconds. Until it has, the
-// present picture stays.
+// AskStill notes that job takes the picture at seconds. The present picture stays
+// until then.
 func (v *Video) AskStill(seconds float64, job string, now time.Time) {
-	// A job that was asked for before loses its place: what it takes is refused by TakeStill.
+	// This replaces an earlier job: TakeStill refuses its picture.
 	still := Still{Time: seconds, JobID: job}
 	if v.Still != nil {
 		still.Object = v.Still.Object
@@ -29,8 +29,8 @@ func (v *Video) AskStill(seconds float64, job string, now time.Time) {
 	v.Still, v.UpdatedAt = &still, now
 }
 
-// TakeStill makes object the picture that job took. A picture that nobody waits
-// for any more answers ErrTransition.
+// TakeStill makes object the picture that job took. It returns ErrTransition if the
+// video no longer waits for that job.
 func (v *Video) TakeStill(job, object string, now time.Time) error {
 	if v.Still == nil || v.Still.JobID != job {
 		return fmt.Errorf("picture of job %s: %w", job, ErrTransition)
@@ -39,8 +39,8 @@ func (v *Video) TakeStill(job, object string, now time.Time) error {
 	return nil
 }
 
-// DropStill goes back to our own picture; it reports false when that is what is
-// shown.
+// DropStill goes back to the automatic picture. It reports false if the video already
+// shows that.
 func (v *Video) DropStill(now time.Time) bool {
 	if v.Still == nil {
 		return false
@@ -49,8 +49,8 @@ func (v *Video) DropStill(now time.Time) bool {
 	return true
 }
 
-// FailStill gives up on a picture that could not be taken; what was shown before
-// stays.
+// FailStill gives up on a picture that could not be taken. The video keeps the picture
+// it had.
 func (v *Video) FailStill(job string, now time.Time) error {
 	if v.Still == nil || v.Still.JobID != job {
 		return fmt.Errorf("failure of job %s: %w", job, ErrTransition)

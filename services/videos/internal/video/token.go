@@ -16,8 +16,8 @@ type Kind byte
 const (
 	// Unlocked remembers in a cookie that a viewer knew the password.
 	Unlocked Kind = 'u'
-	// Returning remembers for longer that a viewer knew a password of the video. It
-	// allows nothing but a part of the budget of guesses.
+	// Returning remembers for longer that a viewer knew a password of the video. It only gives
+	// access to a separate budget of password guesses.
 	Returning Kind = 'r'
 	// Watch lets a viewer's player fetch playlists. It is short, since the
 	// page's player renews it while playing.
@@ -25,14 +25,14 @@ const (
 	// WatchLong is Watch for players that cannot renew it, so it lasts for the
 	// whole video. Its playlists carry addresses of ours, which check access again.
 	WatchLong Kind = 'l'
-	// Own is the owner's access, as the API hands it out. It needs no password and
-	// works whatever the privacy, after the video's expiry too, for as long as the key
-	// or member that it was made for may read videos.
+	// Own is the owner's access, as the API hands it out. It needs no password and works
+	// whatever the privacy, even after the video expires, as long as the key or member that it
+	// was made for may read videos.
 	Own Kind = 'o'
 )
 
-// Grant is a permission that a token carries: for one video, in the state of
-// access it had, until a time.
+// Grant is a permission that a token carries: for one video, at one revision of its
+// access, until a time.
 type Grant struct {
 	Kind    Kind
 	Video   ID
@@ -41,11 +41,11 @@ type Grant struct {
 	By      string // the key or member of an Own grant
 }
 
-// ErrToken is the answer to a token that was not made by us or was changed.
+// ErrToken means that a token was not made by us or was changed.
 var ErrToken = errors.New("video: not a valid token")
 
-// Keyring signs and checks grants. The first secret signs; all of them check, so
-// that a secret can be replaced without ending what was given out.
+// Keyring signs and checks grants. The first secret signs and all of them check, so a
+// secret can be replaced without ending the tokens it signed.
 type Keyring struct{ keys [][]byte }
 
 // MinSecret is the fewest bytes that a secret may have.
@@ -61,7 +61,7 @@ func NewKeyring(secrets ...[]byte) (*Keyring, error) {
 		if len(s) < MinSecret {
 			return nil, errors.New("a token secret is shorter than 32 bytes")
 		}
-		// The label keeps a grant from being valid anywhere else that the same secret is used.
+		// The label keeps a grant from being valid in other places that use the same secret.
 		k.keys = append(k.keys, mac(s, []byte("linkreel videos grant 1")))
 	}
 	return k, nil
@@ -69,13 +69,13 @@ func NewKeyring(secrets ...[]byte) (*Keyring, error) {
 
 const tagSize = 16
 
-// Cursor makes the text that continues a list after a position, bound to the
-// account, so that only what a list answered is accepted back.
+// Cursor makes the text that continues a list after a position. It is signed and bound
+// to the account, so only cursors of the account's own lists are accepted.
 func (k *Keyring) Cursor(account string, p Position) string {
 	b := binary.AppendVarint(nil, p.Created.UnixMicro())
 	b = append(b, p.ID...)
-	// The account keeps a cursor from continuing somebody else's list. The prefix is no kind of
-	// grant, so no cursor passes for a token.
+	// The account is signed too, so a cursor cannot continue another account's list. The prefix
+	// is no kind of grant, so no cursor passes for a token.
 	b = append(b, mac(k.keys[0], []byte("cursor "+account), b)[:cursorTag]...)
 	return base64.RawURLEncoding.EncodeToString(b)
 }
@@ -113,8 +113,8 @@ func (k *Keyring) Sign(g Grant) string {
 	return base64.RawURLEncoding.EncodeToString(b)
 }
 
-// Verify reads a token and checks that it is ours. Whether it still means
-// anything is for [Grant.Allows] to say.
+// Verify reads a token and checks that we made it. [Grant.Allows] says whether it is
+// still valid.
 func (k *Keyring) Verify(token string) (Grant, error) {
 	if len(token) > 256 {
 		return Grant{}, ErrToken
@@ -125,7 +125,7 @@ func (k *Keyring) Verify(token string) (Grant, error) {
 	}
 	body, tag := b[:len(b)-tagSize], b[len(b)-tagSize:]
 	ours := false
-	// All keys are tried, so that the time taken does not tell which one signed.
+	// Try all keys, so that the time taken does not reveal which one signed.
 	for _, key := range k.keys {
 		ours = hmac.Equal(mac(key, body)[:tagSize], tag) || ours
 	}
@@ -153,14 +153,13 @@ func (k *Keyring) Verify(token string) (Grant, error) {
 	return g, nil
 }
 
-// Pseudonym turns facts about a viewer into a text that says nothing about them
-// and changes every day, so that a view can be counted once without keeping who
-// viewed.
+// Pseudonym turns facts about a viewer into a text that reveals nothing about them and
+// changes every day. So a view can be counted once without storing who watched.
 func (k *Keyring) Pseudonym(day time.Time, facts ...string) string {
 	daily := mac(k.keys[0], []byte("viewer "+day.UTC().Format(time.DateOnly)))
 	h := hmac.New(sha256.New, daily)
 	for _, f := range facts {
-		// Lengths keep "ab", "c" apart from "a", "bc".
+		// The lengths keep "ab", "c" apart from "a", "bc".
 		var size [8]byte
 		binary.BigEndian.PutUint64(size[:], uint64(len(f)))
 		h.Write(size[:])
@@ -169,8 +168,8 @@ func (k *Keyring) Pseudonym(day time.Time, facts ...string) string {
 	return base64.RawURLEncoding.EncodeToString(h.Sum(nil)[:18])
 }
 
-// Allows reports whether g lets its holder watch v at now. A change of access
-// ends every grant but the owner's.
+// Allows reports whether g lets its holder watch v at now. A change of access ends
+// every grant except the owner's.
 func (g Grant) Allows(v *Video, now time.Time) bool {
 	if g.Video != v.ID || !now.Before(g.Expires) || g.Kind == Returning {
 		return false

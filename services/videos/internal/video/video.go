@@ -1,15 +1,15 @@
-// Package video is what the product knows about a video: its fields and their
-// rules, the one table of status changes, who may watch it and until when, how
-// passwords are kept, and the tokens that stand for a permission to watch.
+// Package video holds the rules of a video: its fields, the one table of status
+// changes, who may watch it and until when, how passwords are stored, and the tokens
+// that carry a permission to watch.
 //
-// [Service] is what the rest of the service calls: it applies the rules, stores
-// the result and does what follows a commit. It asks for its storage through the
+// [Service] is the entry point for the rest of the service. It applies the rules,
+// stores the result and does what follows a commit. It reaches storage through the
 // interfaces that it declares, [Store] and [Bucket].
 //
-// The package promises that a Video built by [New] keeps every rule of the API,
-// that a status only moves along the table, that nothing moves a video out of
-// ready, and that whoever may not watch a video gets the same refusal on every
-// page. Types do no I/O; time, ids and randomness are handed in.
+// The package guarantees that a Video built by [New] keeps every rule of the API, that
+// a status only changes as the table allows, that a ready video stays ready, and that
+// a caller who may not watch a video gets the same refusal on every page. Types do no
+// I/O; callers pass in time, ids and randomness.
 package video
 
 import (
@@ -21,15 +21,15 @@ import (
 // ID names a video for its owner and inside the system.
 type ID string
 
-// Slug names a video in its share address. It is random, so that an unlisted
-// video cannot be found by trying.
+// Slug names a video in its share address. It is random, so that an unlisted video
+// cannot be found by guessing.
 type Slug string
 
 // Privacy says who may watch.
 type Privacy string
 
-// The privacies. Only a public video may be indexed; a password one shows
-// nothing before the password, an expiring one nothing after its time.
+// The privacies. Only a public video may be indexed. A password-protected one shows
+// nothing before the password is given, an expiring one nothing after its time.
 const (
 	Public   Privacy = "public"
 	Unlisted Privacy = "unlisted"
@@ -56,8 +56,8 @@ type Video struct {
 	ExpiresAt    time.Time // only with Expiring; exclusive: gone at this instant
 	NoDownload   bool      // visitors get no file; owners always do
 	EmbedOrigins []string  // which sites may frame the video; empty: any
-	// Access counts what invalidates permissions already given out. Tokens
-	// carry it and are worth nothing once it has moved on.
+	// Access counts the changes that invalidate permissions already given out. Tokens carry it
+	// and are void once it has changed.
 	Access int64
 
 	Status   Status
@@ -79,15 +79,15 @@ type Video struct {
 	ReadyAt     time.Time
 	PublishedAt time.Time // of the media that is shown now
 
-	// DueAt is when the pipeline looks at the video next; zero: never, unless
-	// something happens to it. See [Video.Schedule].
+	// DueAt is when the pipeline looks at the video next. Zero means only when something
+	// happens to it. See [Video.Schedule].
 	DueAt time.Time
 
 	// StorageLimit is how many bytes the account might store when the video was
 	// created; 0 is no limit.
 	StorageLimit int64
-	// StorageRoom is how much of that is free; negative without a limit. A store
-	// fills it in, where it is asked to change a video that awaits its upload.
+	// StorageRoom is how much of that is free; negative without a limit. The store sets it when
+	// a change is made to a video that awaits its upload.
 	StorageRoom int64
 
 	// Rev counts the stored states that an owner can tell apart.
@@ -102,36 +102,37 @@ type Upload struct {
 	Object       string // the name in the bucket, the same for every try
 	URL          string // signed; PUT
 	ExpiresAt    time.Time
-	ResumableURL string // an open resumable session; empty when it was used, or none could be started
+	ResumableURL string // an open resumable session; empty after its use, or if none could be started
 
-	// Recording says that the file is sent while it is recorded: when no more bytes
-	// come, what has come is the whole of it. Received is how many bytes storage had
-	// when it was asked, and ReceivedAt when that number was first seen.
+	// Recording says that the file is sent while it is recorded: when no more bytes come, those
+	// received are the whole file. Received is how many bytes storage had at the last check,
+	// and ReceivedAt is when that number was first seen.
 	Recording  bool
 	Received   int64
 	ReceivedAt time.Time
 
-	// Most is how much the session may take, in an account with a storage limit. It is
-	// set aside from what other sessions may take until storage has ended this one.
+	// Most is how much the session may take, in an account with a storage limit. It is set
+	// aside, so other sessions cannot take it, until storage has ended this one.
 	Most int64
 
-	// Ended are sessions that the video no longer takes a file from. They stay here
-	// until storage has been told, so that nobody can keep bytes in one.
+	// Ended are sessions that the video no longer takes a file from. They stay here until
+	// storage has ended them, so that nobody can keep bytes in one.
 	Ended []string
 }
 
-// Source is the uploaded object that the current preparation reads. Its
-// generation is pinned: an object put there later is another source.
+// Source is the uploaded object that the current processing reads. Its generation is
+// pinned: an object put there later is another source.
 type Source struct {
 	Generation  int64
 	Size        int64
 	ContentType string
 	JobID       string
-	// Encoded says that the uploader sent the file with a Content-Encoding. FileArrived refuses it, so it is not kept.
+	// Encoded says that the uploader sent the file with a Content-Encoding. FileArrived refuses
+	// such a file, so this is not stored.
 	Encoded bool
 }
 
-// Media is what the preparation made. What only players need stays packed in
+// Media is the result of processing. Fields that only players need stay packed in
 // Outcome.
 type Media struct {
 	Version    int
@@ -192,7 +193,7 @@ type Failure struct {
 // Code says why a video failed.
 type Code string
 
-// The reasons that this service finds itself; workers add theirs.
+// The reasons that this service detects; workers add theirs.
 const (
 	EmptyFile         Code = "EMPTY_FILE"
 	UnsupportedFormat Code = "UNSUPPORTED_FORMAT"
@@ -218,11 +219,11 @@ func (v *Video) Previewable(now time.Time) bool {
 	return v.Privacy != Password && !v.Expired(now) && v.TakenDown == nil
 }
 
-// Playable reports whether the video can be watched by somebody who may.
+// Playable reports whether the video is ready to be watched by those who may.
 func (v *Video) Playable() bool { return v.Status == Ready && v.Media != nil }
 
-// Reserved is how much more the video's session may take than it held when it was
-// last asked.
+// Reserved is how much more the video's session may take than it held at the last
+// check.
 func (v *Video) Reserved() int64 {
 	if v.Upload.ResumableURL == "" && len(v.Upload.Ended) == 0 {
 		return 0
@@ -230,8 +231,8 @@ func (v *Video) Reserved() int64 {
 	return max(0, v.Upload.Most-v.Upload.Received)
 }
 
-// Poster is the object of the picture that stands for the video: the one that
-// the owner chose, else ours; "" when there is none.
+// Poster is the object of the video's picture: the owner's choice, or else the
+// automatic one; "" when there is none.
 func (v *Video) Poster() string {
 	switch {
 	case v.Still != nil && v.Still.Object != "":
@@ -242,8 +243,8 @@ func (v *Video) Poster() string {
 	return ""
 }
 
-// Bytes is what the video takes in storage: its source, what was made of it, and
-// what its resumable session held when it was last asked.
+// Bytes is what the video takes in storage: its source, its media, and what its
+// resumable session held at the last check.
 func (v *Video) Bytes() int64 {
 	n := v.Upload.Received
 	// A refused file is removed when it is refused.
@@ -256,14 +257,14 @@ func (v *Video) Bytes() int64 {
 	return n
 }
 
-// statusEvents name the moves of a video's status that have an event of their own.
+// statusEvents maps the statuses whose entry has an event of its own.
 var statusEvents = map[Status]events.Type{
 	Processing: events.VideoProcessing, Ready: events.VideoReady, Failed: events.VideoFailed,
 }
 
-// Changed says which event the change from before is, [events.Quiet] for one that shows
-// nowhere, and moves the revision in step with it. UpdatedAt moves with each change of
-// what is shown but views and progress.
+// Changed returns the event for the change from before, [events.Quiet] if it shows
+// nowhere, and increments the revision if it is not quiet. UpdatedAt changes with
+// every visible change except views and progress.
 func (v *Video) Changed(before *Video) events.Type {
 	what, ok := statusEvents[v.Status]
 	switch {
