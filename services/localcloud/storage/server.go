@@ -161,7 +161,7 @@ func (s *Server) tidy(ctx context.Context, files []string) {
 	defer every.Stop()
 	for {
 		if err := s.sessions.expire(); err != nil {
-			s.log.Error("storage: expiring sessions failed", "error", err)
+			s.log.Error("storage: cannot expire sessions; retrying in an hour", "error", err)
 		}
 		select {
 		case <-every.C:
