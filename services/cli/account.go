@@ -21,18 +21,18 @@ import (
 
 func accountCommands() []command {
 	return []command{
-		{"domains add", "HOSTNAME", "claim a host name and print the DNS record to set", domainsAdd},
+		{"domains add", "HOSTNAME", "add a host name and print the DNS record to set", domainsAdd},
 		{"domains list", "", "list domains", domainsList},
-		{"domains verify", "ID", "look for the DNS record now", domainsVerify},
-		{"domains delete", "ID…", "give domains up", domainsDelete},
+		{"domains verify", "ID", "check the DNS record now", domainsVerify},
+		{"domains delete", "ID…", "delete domains", domainsDelete},
 		{"keys create", "NAME", "make a key and print it, once", keysCreate},
 		{"keys list", "", "list keys", keysList},
 		{"keys roll", "ID", "replace a key and print the new one", keysRoll},
-		{"keys revoke", "ID…", "end keys at once", keysRevoke},
+		{"keys revoke", "ID…", "revoke keys at once", keysRevoke},
 		{"account", "", "show the account of the key", accountShow},
-		{"account export", "", "write everything that the account has as JSON Lines", accountExport},
-		{"login", "", "store address and key for later commands", login},
-		{"logout", "", "forget the stored key", logout},
+		{"account export", "", "write all data of the account as JSON Lines", accountExport},
+		{"login", "", "store the address and key for later commands", login},
+		{"logout", "", "delete the stored key", logout},
 	}
 }
 
@@ -74,7 +74,7 @@ func domainsDelete(a *app, _ *flag.FlagSet) action {
 }
 
 func keysCreate(a *app, fs *flag.FlagSet) action {
-	scopes := fs.String("scopes", "", "comma-separated `list`; all when left out")
+	scopes := fs.String("scopes", "", "comma-separated `list`; default is all")
 	expires := fs.String("expires", "", "`when` it ends: 90d, 2027-01-31 or any date")
 	return a.asks("NAME", func(ctx context.Context, c *client.Client, name string) error {
 		in := client.KeyCreate{Name: name}
@@ -117,7 +117,7 @@ func overlapOf(flag string) (time.Duration, error) {
 
 func (a *app) showKey(k *client.KeyCreated) error {
 	return a.print(k, func(w io.Writer) {
-		a.note("%s (%s): keep the key now, it is not shown again", clean(k.Name), clean(k.ID))
+		a.note("%s (%s): keep the key now; it is not shown again", clean(k.Name), clean(k.ID))
 		fmt.Fprintln(w, k.Secret)
 	})
 }
@@ -165,13 +165,13 @@ func accountExport(a *app, _ *flag.FlagSet) action {
 		if err != nil {
 			return err
 		}
-		defer func() { _ = r.Close() }() // read to its end
+		defer func() { _ = r.Close() }() // it was only read
 		_, err = io.Copy(a.env.Out, r)
 		return err
 	})
 }
 
-// credentials is what login stores.
+// credentials are what login stores.
 type credentials struct {
 	BaseURL string `json:"baseUrl"`
 	Key     string `json:"key"`
@@ -184,11 +184,11 @@ func (a *app) loginFile() (string, error) {
 	return filepath.Join(a.env.ConfigDir, "linkreel", "credentials.json"), nil
 }
 
-// login reads what was stored; without a stored login it is empty.
+// login returns the stored login, or empty credentials if there is none.
 func (a *app) login() (credentials, error) {
 	var c credentials
 	if a.env.ConfigDir == "" {
-		return c, nil // flags and environment may be all that is needed
+		return c, nil // flags and environment may be enough
 	}
 	path, err := a.loginFile()
 	if err != nil {
@@ -212,14 +212,14 @@ func login(a *app, fs *flag.FlagSet) action {
 		"local", false,
 		"take address and key of the stack that runs here, from .local/stack.json, or from $LINKREEL_DATA_DIR/stack.json",
 	)
-	plan := fs.String("plan", "business", "with --local: whose demo key")
-	browser := fs.Bool("browser", false, "get a key by signing in in the browser; what happens by itself on a terminal")
-	paste := fs.Bool("paste", false, "type the key in place of signing in in the browser")
+	plan := fs.String("plan", "business", "with --local: use the demo key of this `plan`")
+	browser := fs.Bool("browser", false, "get a key by signing in with the browser; default on a terminal")
+	paste := fs.Bool("paste", false, "type the key instead of signing in with the browser")
 	return func(ctx context.Context, args []string) error {
 		if err := none(args); err != nil {
 			return err
 		}
-		// What is given is taken as it is; only what lacks is asked for.
+		// Given values are used as they are. Only missing ones are asked for.
 		in := credentials{BaseURL: cmp.Or(a.baseURL, a.env.Getenv("LINKREEL_BASE_URL")), Key: cmp.Or(a.key, a.env.Getenv("LINKREEL_API_KEY"))}
 		if *local {
 			stack, err := a.localStack()
@@ -253,7 +253,7 @@ func login(a *app, fs *flag.FlagSet) action {
 		if err != nil {
 			return err
 		}
-		acc, err := c.Account(ctx) // a key that does not work is not stored
+		acc, err := c.Account(ctx) // do not store a key that does not work
 		if err != nil {
 			return err
 		}
@@ -286,7 +286,7 @@ func logout(a *app, _ *flag.FlagSet) action {
 	}
 }
 
-// ask reads a line; a secret is not shown while a person types it.
+// ask reads a line. A secret is not echoed to a terminal.
 func (a *app) ask(ctx context.Context, r *bufio.Reader, prompt string, secret bool) (string, error) {
 	if a.env.Terminal {
 		fmt.Fprint(a.env.Err, prompt)
@@ -299,12 +299,12 @@ func (a *app) ask(ctx context.Context, r *bufio.Reader, prompt string, secret bo
 		if err != nil && !errors.Is(err, io.EOF) {
 			return "", err
 		}
-		return "", usagef("nothing was entered")
+		return "", usagef("no input")
 	}
 	return line, nil
 }
 
-// echo turns the terminal's echo on or off, where stty is there to do it.
+// echo turns the terminal's echo on or off. It needs stty, and reports whether that worked.
 func echo(ctx context.Context, f *os.File, on bool) bool {
 	word := "-echo"
 	if on {
@@ -322,8 +322,8 @@ type stack struct {
 	AdminToken string            `json:"adminToken"`
 }
 
-// localStack finds a running stack's file as `linkreel up` leaves it: in .local here
-// or in a folder above, or in its data directory when another one runs beside it.
+// localStack finds the file that `linkreel up` writes for a running stack: in .local of
+// this folder or a parent, or in the data directory of a second stack.
 func (a *app) localStack() (*stack, error) {
 	if data := a.env.Getenv("LINKREEL_DATA_DIR"); data != "" {
 		if s, err := readStack(filepath.Join(data, "stack.json")); !errors.Is(err, fs.ErrNotExist) {
@@ -345,8 +345,8 @@ func (a *app) localStack() (*stack, error) {
 	}
 }
 
-// save writes v so that nobody else can read it and a crash leaves the old or
-// the new file, never half of one.
+// save writes v so that nobody else can read it. A crash leaves either the old or the new
+// file, never half of one.
 func save(path string, v any) error {
 	b, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {
@@ -359,9 +359,9 @@ func save(path string, v any) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = os.Remove(f.Name()) }() // gone already after the rename
+	defer func() { _ = os.Remove(f.Name()) }() // after the rename it is gone already
 	if _, err := f.Write(append(b, '\n')); err != nil {
-		_ = f.Close() // the write's error is the one to tell
+		_ = f.Close() // the write's error is the one to report
 		return err
 	}
 	if err := f.Sync(); err != nil {

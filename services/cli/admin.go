@@ -14,7 +14,7 @@ import (
 	client "github.com/linkreel/linkreel/libs/clients/go"
 )
 
-// The operator's commands speak to an address and by a token of their own.
+// The operator's commands use an address and a token of their own.
 func adminCommands() []command {
 	return []command{
 		{"admin accounts list", "", "list accounts, for operators", adminAccounts},
@@ -25,11 +25,11 @@ func adminCommands() []command {
 		{"admin accounts delete", "ID", "erase a suspended account with all that it has", adminDelete},
 		{"admin takedowns list", "", "list links and videos that were taken down", adminTakedowns},
 		{"admin takedowns add", "ADDRESS|ID", "take down a link or video by its address, lnk_… or vid_…", adminTakeDown},
-		{"admin takedowns lift", "ID…", "bring back what was taken down", adminLift},
+		{"admin takedowns lift", "ID…", "lift takedowns", adminLift},
 	}
 }
 
-// operator is what the operator's commands need.
+// operator holds the flags of the operator's commands.
 type operator struct {
 	*app
 	address, token string
@@ -37,8 +37,8 @@ type operator struct {
 
 func (a *app) operator(fs *flag.FlagSet) *operator {
 	o := &operator{app: a}
-	fs.StringVar(&o.address, "admin-url", "", "`address` of the operator's API (else LINKREEL_ADMIN_URL, else the stack that runs here)")
-	fs.StringVar(&o.token, "admin-token", "", "operator's `token` (else LINKREEL_ADMIN_TOKEN, else the stack that runs here)")
+	fs.StringVar(&o.address, "admin-url", "", "`address` of the operator's API (default LINKREEL_ADMIN_URL, then the stack that runs here)")
+	fs.StringVar(&o.token, "admin-token", "", "operator's `token` (default LINKREEL_ADMIN_TOKEN, then the stack that runs here)")
 	return o
 }
 
@@ -85,7 +85,7 @@ func adminSignIn(a *app, fs *flag.FlagSet) action {
 	o := a.operator(fs)
 	name := fs.String("name", "Owner", "`name` of the new member")
 	role := fs.String("role", "owner", "`role` of the new member: viewer, member, admin or owner")
-	member := fs.String("member", "", "`id` of somebody who is a member already, in place of a new one")
+	member := fs.String("member", "", "`id` of an existing member, instead of a new one")
 	return o.asks("ACCOUNT", func(ctx context.Context, c *client.Operator, account string) error {
 		var link *client.SignInLink
 		var err error
@@ -114,13 +114,13 @@ func adminSuspend(suspended bool) func(*app, *flag.FlagSet) action {
 
 func adminDelete(a *app, fs *flag.FlagSet) action {
 	o := a.operator(fs)
-	sure := fs.Bool("yes", false, "really: nothing of the account comes back")
+	sure := fs.Bool("yes", false, "confirm: the account cannot be restored")
 	return o.asks("ID", func(ctx context.Context, c *client.Operator, id string) error {
 		err := c.DeleteAccount(ctx, id)
 		return a.answer(map[string]any{"id": id, "state": "deleting"}, err, func(io.Writer) { a.note("%s is being erased", clean(id)) })
 	}, func() error {
 		if !*sure {
-			return usagef("this erases the account with all its links and videos for good; say --yes")
+			return usagef("this permanently erases the account with all its links and videos; confirm with --yes")
 		}
 		return nil
 	})
@@ -164,7 +164,7 @@ func adminLift(a *app, fs *flag.FlagSet) action {
 	return each(a, a.operator(fs).dial, "lifted", func(ctx context.Context, c *client.Operator, id string) error { return c.Lift(ctx, id) })
 }
 
-// readStack reads the file that a running stack leaves.
+// readStack reads the file that a running stack writes.
 func readStack(path string) (*stack, error) {
 	b, err := os.ReadFile(path)
 	if err != nil {

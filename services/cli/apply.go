@@ -18,10 +18,10 @@ import (
 )
 
 func applyCommands() []command {
-	return []command{{"apply", "", "make links and domains as a YAML file says; creates and changes, never deletes", apply}}
+	return []command{{"apply", "", "create and change links and domains from a YAML file; never deletes", apply}}
 }
 
-// desired is the file. A field that a link leaves out stays as it is.
+// desired is the file's content. Fields that a link omits are left unchanged.
 type desired struct {
 	Domains []struct {
 		Hostname string `yaml:"hostname"`
@@ -31,7 +31,7 @@ type desired struct {
 
 type desiredLink struct {
 	Slug          string    `yaml:"slug"`
-	Domain        string    `yaml:"domain"` // host name; none is the default host
+	Domain        string    `yaml:"domain"` // host name; empty means the default host
 	URL           string    `yaml:"url"`
 	Title         *string   `yaml:"title"`
 	Tags          *[]string `yaml:"tags"`
@@ -48,7 +48,7 @@ func (l desiredLink) name() string { return strings.TrimPrefix(l.Domain+"/"+l.Sl
 func apply(a *app, fs *flag.FlagSet) action {
 	ap := applier{app: a, domains: map[string]string{}}
 	file := fs.String("f", "", "the `file`; - is standard input")
-	fs.BoolVar(&ap.dry, "dry-run", false, "only say what would change")
+	fs.BoolVar(&ap.dry, "dry-run", false, "only print the changes")
 	return func(ctx context.Context, args []string) error {
 		if err := none(args); err != nil {
 			return err
@@ -67,18 +67,18 @@ func apply(a *app, fs *flag.FlagSet) action {
 	}
 }
 
-// readDesired reads and checks the whole file before anything is changed.
+// readDesired reads and checks the whole file before anything changes.
 func readDesired(in io.Reader, file string) (*desired, error) {
 	if file != "-" {
 		f, err := os.Open(file)
 		if err != nil {
 			return nil, err
 		}
-		defer func() { _ = f.Close() }() // only read
+		defer func() { _ = f.Close() }() // it was only read
 		in = f
 	}
 	dec := yaml.NewDecoder(in)
-	dec.KnownFields(true) // a misspelled field would change nothing, in silence
+	dec.KnownFields(true) // otherwise a misspelled field would silently change nothing
 	var want desired
 	if err := dec.Decode(&want); err != nil && !errors.Is(err, io.EOF) {
 		return nil, usagef("%s: %v", file, err)
@@ -89,13 +89,13 @@ func readDesired(in io.Reader, file string) (*desired, error) {
 		case l.Slug == "" || l.URL == "":
 			return nil, usagef("%s: link %d needs slug and url", file, i+1)
 		case seen[name]:
-			return nil, usagef("%s: %s is there twice", file, l.name())
+			return nil, usagef("%s: %s appears twice", file, l.name())
 		default:
 			seen[name] = true
 		}
 		if l.ExpiresAt != nil && *l.ExpiresAt != "never" {
 			if _, ok := endOf(*l.ExpiresAt, time.Time{}); !ok {
-				return nil, usagef("%s: %s: expiresAt is a date such as 2027-01-31T12:00:00Z, or never", file, l.name())
+				return nil, usagef("%s: %s: expiresAt must be a date such as 2027-01-31T12:00:00Z, or never", file, l.name())
 			}
 			if _, relative := span(*l.ExpiresAt); relative {
 				return nil, usagef("%s: %s: expiresAt must be a date, since the file is applied again and again", file, l.name())
@@ -105,7 +105,7 @@ func readDesired(in io.Reader, file string) (*desired, error) {
 	return &want, nil
 }
 
-// applier brings a deployment to what a file says.
+// applier makes a deployment match a file.
 type applier struct {
 	*app
 	dry     bool
@@ -125,7 +125,7 @@ func (p *applier) run(ctx context.Context, want *desired) error {
 		switch {
 		case err == nil:
 		case errors.As(err, &refused) && refused.Status < 500 && refused.Status != 401 && refused.Status != 403 && refused.Status != 429:
-			p.failed++ // this link alone; the others are worth doing
+			p.failed++ // only this link fails; the others are still applied
 			fmt.Fprintf(p.env.Err, "linkreel: %s: %s\n", clean(l.name()), explain(err))
 		default:
 			return err
@@ -147,7 +147,7 @@ func (p *applier) applyDomains(ctx context.Context, want *desired) error {
 	if err != nil && !client.HasCode(err, "PLAN_REQUIRED", "INSUFFICIENT_SCOPE") {
 		return err
 	}
-	if err != nil && len(want.Domains) > 0 { // a plan without domains is fine for a file without them
+	if err != nil && len(want.Domains) > 0 { // on a plan without domains, a file without domains still works
 		return err
 	}
 	for _, d := range list {
@@ -163,7 +163,7 @@ func (p *applier) applyDomains(ctx context.Context, want *desired) error {
 		if err := p.say("+", "domain "+host, nil); err != nil {
 			return err
 		}
-		p.domains[host] = "new" // in a dry run links may name it
+		p.domains[host] = "new" // in a dry run, links may refer to it
 		if p.dry {
 			continue
 		}
@@ -214,11 +214,11 @@ func (p *applier) applyLink(ctx context.Context, want desiredLink) error {
 	return err
 }
 
-// find looks for the link of a slug. The filter is the service's; what it answers
-// is compared again, since a deployment that does not know it answers everything.
+// find looks up the link of a slug. The service filters, and find compares the results
+// again, because a deployment that does not know the filter returns all links.
 func (p *applier) find(ctx context.Context, slug, domain string) (*client.Link, error) {
 	if domain == "new" {
-		return nil, nil // a dry run: the domain is not there yet
+		return nil, nil // in a dry run the domain does not exist yet
 	}
 	f := client.LinkFilter{Slug: slug, DomainID: cmp.Or(domain, "default"), Archived: "all"}
 	for l, err := range p.client.LinksWhere(ctx, f) {
@@ -232,7 +232,7 @@ func (p *applier) find(ctx context.Context, slug, domain string) (*client.Link, 
 	return nil, nil
 }
 
-// say prints one step: + for new, ~ for changed.
+// say prints one step: + for created, ~ for changed.
 func (p *applier) say(sign, name string, diff []string) error {
 	return p.print(map[string]any{
 		"action": map[string]string{"+": "create", "~": "change"}[sign], "name": name, "diff": diff, "dryRun": p.dry,
@@ -260,7 +260,7 @@ func (l desiredLink) create(domain string) client.LinkCreate {
 	return in
 }
 
-// changes compares the fields that the file names with those of the link.
+// changes compares the fields in the file with those of the link.
 func (l desiredLink) changes(have *client.Link) (change client.LinkUpdate, diff []string) {
 	differ := func(field, was, is string) { diff = append(diff, fmt.Sprintf("%s: %q → %q", field, was, is)) }
 	if l.URL != have.DestinationURL {

@@ -30,13 +30,13 @@ import (
 
 // row is one line of an import.
 type row struct {
-	line int // its number in the file, for people
+	line int // its number in the file, for messages
 	item client.BulkItem
-	host string // of the short address that it had
-	bad  string // why it cannot be sent at all
+	host string // host of its previous short address
+	bad  string // why it cannot be sent
 }
 
-// outcome is what became of a row: a line of the journal and of --json.
+// outcome is the result of a row: part of a journal line, and a line of --json.
 type outcome struct {
 	Line     int    `json:"line"`
 	Status   int    `json:"status"`
@@ -46,17 +46,18 @@ type outcome struct {
 	Slug     string `json:"slug,omitempty"`
 	Code     string `json:"code,omitempty"`
 	Message  string `json:"message,omitempty"`
-	// Lost are fields that the deployment did not take; Host is where the link was.
+	// Lost are fields that the deployment does not accept; Host is the link's previous
+	// host.
 	Lost []string `json:"notKept,omitempty"`
 	Host string   `json:"host,omitempty"`
 }
 
 func linksBulk(a *app, fs *flag.FlagSet) action {
 	o := importer{app: a}
-	fs.StringVar(&o.format, "format", "", "csv or jsonl; else by the file's name")
-	fs.StringVar(&o.journal, "journal", "", "`file` that remembers what is done (default FILE.linkreel-journal; none for standard input)")
+	fs.StringVar(&o.format, "format", "", "csv or jsonl (default by the file's name)")
+	fs.StringVar(&o.journal, "journal", "", "`file` that records finished rows (default FILE.linkreel-journal; none for standard input)")
 	fs.BoolVar(&o.dryRun, "dry-run", false, "only read and check the file")
-	fs.BoolVar(&o.restart, "restart", false, "forget an earlier run of this file")
+	fs.BoolVar(&o.restart, "restart", false, "ignore an earlier run of this file")
 	return func(ctx context.Context, args []string) error {
 		file, err := one(args, "FILE (- is standard input)")
 		if err != nil {
@@ -66,10 +67,10 @@ func linksBulk(a *app, fs *flag.FlagSet) action {
 	}
 }
 
-// importer sends a file in chunks of 100 rows. Chunks are cut by position, and a
-// journal gets a chunk's outcomes before the next chunk is sent. A run that was
-// killed in between sends the unfinished chunk again with the same
-// Idempotency-Key, so the service replays what it did and makes nothing twice.
+// importer sends a file in chunks of 100 rows. Chunks are cut by position, and each chunk's
+// outcomes are written to a journal before the next chunk is sent. If a run is killed in
+// between, the next one sends the unfinished chunk again with the same Idempotency-Key. The
+// service then replays its results and creates nothing twice.
 type importer struct {
 	*app
 	format, journal string
@@ -77,10 +78,10 @@ type importer struct {
 
 	client *client.Client
 	log    *journal
-	single bool // the plan has no bulk: one by one
+	single bool // the plan has no bulk requests: send rows one by one
 
 	domains map[string]string // the account's verified host names, to ids
-	lost    map[string]int    // links whose field or host was not kept, by what it is
+	lost    map[string]int    // how many links lost something, by description
 }
 
 func (o *importer) run(ctx context.Context, file string) error {
@@ -88,7 +89,7 @@ func (o *importer) run(ctx context.Context, file string) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = src.Close() }() // only read
+	defer func() { _ = src.Close() }() // it was only read
 	counted := &counting{r: src}
 	next, err := o.reader(file, counted)
 	if err != nil {
@@ -101,7 +102,7 @@ func (o *importer) run(ctx context.Context, file string) error {
 		if o.log, err = o.openJournal(file); err != nil {
 			return err
 		}
-		defer func() { _ = o.log.close() }() // each chunk was synced
+		defer func() { _ = o.log.close() }() // each chunk has been synced
 		if err := o.knowDomains(ctx); err != nil {
 			return err
 		}
@@ -167,8 +168,8 @@ func (o *importer) run(ctx context.Context, file string) error {
 	return nil
 }
 
-// knowDomains finds the account's host names, so that links stay on theirs. A key
-// that may not list them puts everything on the default host, and says so.
+// knowDomains finds the account's host names, so that links stay on theirs. If the key may
+// not list them, all links go to the default host, and the import reports that.
 func (o *importer) knowDomains(ctx context.Context) error {
 	o.domains = map[string]string{}
 	list, err := o.client.Domains(ctx)
@@ -186,7 +187,7 @@ func (o *importer) knowDomains(ctx context.Context) error {
 	return err
 }
 
-// miss notes what a link had in its file and lacks now.
+// miss counts what a created link lost against its row.
 func (o *importer) miss(r outcome) {
 	if o.lost == nil {
 		o.lost = map[string]int{}
@@ -210,26 +211,26 @@ func (o *importer) open(file string) (io.ReadCloser, int64, error) {
 	}
 	info, err := f.Stat()
 	if err != nil {
-		_ = f.Close() // the first error is the one to tell
+		_ = f.Close() // the first error is the one to report
 		return nil, 0, err
 	}
 	return f, info.Size(), nil
 }
 
-// chunk gives the outcomes of rows, out of the journal or from the service.
+// chunk returns the outcomes of rows, from the journal or from the service.
 func (o *importer) chunk(ctx context.Context, n int, rows []row, seen map[string]int) ([]outcome, error) {
 	sum := digest(rows)
 	if o.log != nil {
 		if old, ok := o.log.done[n]; ok {
-			if old.Sum != sum { // its outcomes are of other rows: to resume would skip some and make some twice
-				return nil, fmt.Errorf("the file has changed since an earlier run, from line %d on; --restart begins anew", rows[0].line)
+			if old.Sum != sum { // these are other rows: resuming would skip some and create some twice
+				return nil, fmt.Errorf("the file has changed since an earlier run, from line %d on; use --restart to start again", rows[0].line)
 			}
 			return old.Rows, nil
 		}
 	}
 	out := make([]outcome, len(rows))
 	var items []client.BulkItem
-	var at []int // where in rows each item is: bad rows are not sent
+	var at []int // the index in rows of each item, since bad rows are not sent
 	for i, r := range rows {
 		out[i] = outcome{Line: r.line, URL: r.item.URL, Slug: r.item.Slug, Host: r.host}
 		r.item.DomainID = o.domains[r.host]
@@ -249,7 +250,8 @@ func (o *importer) chunk(ctx context.Context, n int, rows []row, seen map[string
 		return out, nil
 	}
 	if len(items) > 0 {
-		// The same key after a kill, so that the service answers what it did the first time.
+		// A run after a kill uses the same key, so that the service replays its first
+		// answer.
 		results, err := o.send(ctx, o.log.ID+"-"+sum[:32]+fmt.Sprint("-", n), items)
 		if err != nil {
 			return nil, err
@@ -261,7 +263,7 @@ func (o *importer) chunk(ctx context.Context, n int, rows []row, seen map[string
 	return out, o.log.add(doneChunk{Chunk: n, Sum: sum, Rows: out})
 }
 
-// take notes what the service did with a row.
+// take stores the service's result for a row.
 func (r *outcome) take(res client.BulkResult) {
 	r.Status, r.Lost = res.Status, res.IgnoredFields
 	switch {
@@ -273,13 +275,13 @@ func (r *outcome) take(res client.BulkResult) {
 		for _, d := range res.Error.Details {
 			fields = append(fields, d.Field+": "+d.Message)
 		}
-		if len(fields) > 0 { // they say more than "some fields are wrong"
+		if len(fields) > 0 { // more useful than "some fields are wrong"
 			r.Message = strings.Join(fields, " ")
 		}
 	}
 }
 
-// send uses the bulk operation, and single creates on plans without it.
+// send creates links with the bulk operation, or one by one on plans without it.
 func (o *importer) send(ctx context.Context, key string, items []client.BulkItem) ([]client.BulkResult, error) {
 	if !o.single {
 		results, err := o.client.BulkCreate(client.WithIdempotencyKey(ctx, key), items)
@@ -299,7 +301,8 @@ func (o *importer) send(ctx context.Context, key string, items []client.BulkItem
 				Status: 201, Data: &client.BulkLink{ID: l.ID, ShortURL: l.ShortURL, Slug: l.Slug, DestinationURL: l.DestinationURL},
 				IgnoredFields: l.IgnoredFields,
 			}
-		// A refusal of this row alone. Anything else would be the same for each row, so it ends the run.
+		// Only this row is refused. Any other error would be the same for each row, so it
+		// ends the run.
 		case errors.As(err, &refused) && (refused.Status == 400 || refused.Status == 409):
 			out[i] = client.BulkResult{
 				Status: refused.Status,
@@ -315,7 +318,7 @@ func (o *importer) send(ctx context.Context, key string, items []client.BulkItem
 func digest(rows []row) string {
 	h := sha256.New()
 	for _, r := range rows {
-		item, _ := json.Marshal(r.item) // texts and numbers: cannot fail
+		item, _ := json.Marshal(r.item) // strings and numbers always encode
 		fmt.Fprintf(h, "%s %q %q\n", item, r.host, r.bad)
 	}
 	return hex.EncodeToString(h.Sum(nil))
@@ -323,7 +326,7 @@ func digest(rows []row) string {
 
 var slugForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$`)
 
-// check finds what a dry run can find without the service.
+// check does the checks that need no service, for a dry run.
 func check(r row, seen map[string]int) (code, message string) {
 	scheme, rest, ok := strings.Cut(r.item.URL, "://")
 	switch scheme = strings.ToLower(scheme); {
@@ -371,11 +374,11 @@ var columns = map[string][]string{
 	"ogimage":  {"ogimage"},
 }
 
-// understood are columns that need no mention though no link keeps them: ids of
-// the deployment that wrote the file, and what follows from other columns.
+// understood are columns that are ignored without a warning: ids of the deployment that
+// wrote the file, and values that follow from other columns.
 var understood = []string{"id", "_id", "domainid", "status", "updatedat"}
 
-// pick says where in a heading everything stands. Bitly calls the short address
+// pick returns the position of each field in a heading. Bitly calls the short address
 // "link" and the destination "long_url".
 func pick(head []string) map[string]int {
 	at := map[string]int{}
@@ -401,7 +404,7 @@ func pick(head []string) map[string]int {
 	return at
 }
 
-// leftOut are the headings that nothing is taken from.
+// leftOut are the headings that are not used.
 func leftOut(head []string, at map[string]int) (names []string) {
 	taken := slices.Collect(maps.Values(at))
 	for i, h := range head {
@@ -418,7 +421,7 @@ func plainName(s string) string {
 	return strings.NewReplacer(" ", "", "_", "", "-", "").Replace(strings.ToLower(strings.TrimSpace(strings.TrimPrefix(s, "\ufeff"))))
 }
 
-// reader gives the rows of a file one by one, io.EOF at its end.
+// reader returns the rows of a file one by one, then io.EOF.
 func (o *importer) reader(file string, r io.Reader) (func() (row, error), error) {
 	format := o.format
 	if format == "" {
@@ -478,7 +481,7 @@ func (o *importer) csvRows(r io.Reader) (func() (row, error), error) {
 			if i, ok := at[name]; ok && i < len(record) {
 				cell := plainCell(record[i])
 				if name == "title" || name == "ogtitle" || name == "ogtext" {
-					return cell // keep the spaces of a text
+					return cell // keep the spaces in texts
 				}
 				return strings.TrimSpace(cell)
 			}
@@ -503,7 +506,7 @@ func (o *importer) jsonRows(r io.Reader) func() (row, error) {
 			if json.Unmarshal(text, &fields) != nil {
 				return row{line: line, bad: "not a JSON object"}, nil
 			}
-			// A line of an account's export says what it is; links are what is wanted.
+			// A line of an account's export names its type; only links are imported.
 			if kind, ok := fields["type"].(string); ok && fields["url"] == nil {
 				if data, ok := fields["data"].(map[string]any); ok {
 					if kind != "link" {
@@ -541,7 +544,7 @@ func (o *importer) jsonRows(r io.Reader) func() (row, error) {
 	}
 }
 
-// plain is a JSON value as a cell of a table would have it.
+// plain writes a JSON value as a table cell would show it.
 func plain(v any) string {
 	switch v := v.(type) {
 	case string:
@@ -556,8 +559,8 @@ func plain(v any) string {
 	return ""
 }
 
-// makeRow makes a link of a row's cells. It takes a whole short address for a
-// slug, as exports have it, and its host for the link's domain.
+// makeRow turns a row's cells into a link. In exports the slug may be a whole short
+// address; its host then becomes the link's domain.
 func makeRow(line int, get func(string) string, tags []string) row {
 	slug, host := get("slug"), get("domain")
 	if whole, err := url.Parse(cmp.Or(get("short"), slug)); err == nil && whole.Host != "" && host == "" {
@@ -574,13 +577,13 @@ func makeRow(line int, get func(string) string, tags []string) row {
 		OGTitle: get("ogtitle"), OGDescription: get("ogtext"), OGImage: get("ogimage"),
 		ExpiresAt: momentOf(get("expires")), CreatedAt: momentOf(get("created")),
 	}}
-	r.item.Archived, _ = strconv.ParseBool(get("archived")) // anything else is no
-	// Zero clicks are sent too where a time is: they say that the link is imported,
-	// without which the deployment does not take its time.
+	r.item.Archived, _ = strconv.ParseBool(get("archived")) // any other value means false
+	// Zero clicks are sent too when there is a time: clicks mark the link as imported, and
+	// the deployment accepts a time only for imported links.
 	n, err := strconv.ParseInt(get("clicks"), 10, 64)
 	before, errBefore := strconv.ParseInt(get("imported"), 10, 64)
 	if err == nil && n > 0 || errBefore == nil || !r.item.CreatedAt.IsZero() {
-		n = max(n, 0) + max(before, 0) // those from an earlier import come along
+		n = max(n, 0) + max(before, 0) // add those from an earlier import
 		r.item.ImportedClicks = &n
 	}
 	if b, err := json.Marshal(r.item); err != nil || !utf8.ValidString(
@@ -602,9 +605,9 @@ func tagsIn(list []any) (tags []string) {
 	return tags
 }
 
-// tagsOf cuts a cell of tags; services separate them by a comma, a bar or a
-// semicolon, and Shlink and Dub never use one inside of a tag. Ours may have bars
-// and semicolons; our own exports are known by their columns.
+// tagsOf splits a cell of tags. Other services separate them by a comma, a bar or a
+// semicolon, and Shlink and Dub never use one within a tag. Our own tags may contain bars
+// and semicolons, so our exports are recognised by their columns.
 func tagsOf(s string, columns map[string]int) (tags []string) {
 	_, external := columns["external"]
 	_, archived := columns["archived"]
@@ -617,14 +620,14 @@ func tagsOf(s string, columns map[string]int) (tags []string) {
 	return tags
 }
 
-// momentOf reads the forms of time that exports have; what it does not know goes
-// to the service as it is, which names it when it does not know it either.
+// momentOf reads the forms of time in exports. It passes any other form to the service
+// unchanged, whose error names it.
 func momentOf(s string) client.Moment {
 	if s == "" || s == "0" || strings.EqualFold(s, "null") || strings.EqualFold(s, "never") {
 		return client.Moment{}
 	}
 	if n, err := strconv.ParseInt(s, 10, 64); err == nil {
-		if n < 100_000_000_000 { // seconds until the year 5138
+		if n < 100_000_000_000 { // as seconds, this would be the year 5138
 			n *= 1000
 		}
 		return client.At(time.UnixMilli(n))
@@ -637,7 +640,7 @@ func momentOf(s string) client.Moment {
 	return client.Text(s)
 }
 
-// journal is the memory of an import: a heading and one line per finished chunk.
+// journal is the record of an import: a heading and one line per finished chunk.
 type journal struct {
 	ID   string
 	done map[int]doneChunk
@@ -674,7 +677,7 @@ func (o *importer) openJournal(file string) (*journal, error) {
 	}
 	j := &journal{done: map[int]doneChunk{}, f: f}
 	if err := j.load(o.address()); err != nil {
-		_ = f.Close() // the first error is the one to tell
+		_ = f.Close() // the first error is the one to report
 		return nil, fmt.Errorf("journal %s: %w", name, err)
 	}
 	if len(j.done) > 0 {
@@ -683,13 +686,13 @@ func (o *importer) openJournal(file string) (*journal, error) {
 	return j, nil
 }
 
-// address is the deployment in use, for the journal's heading.
+// address is the address of the deployment, for the journal's heading.
 func (a *app) address() string {
-	saved, _ := a.login() // connect has complained already
+	saved, _ := a.login() // connect has reported any error already
 	return strings.TrimRight(cmp.Or(a.baseURL, a.env.Getenv("LINKREEL_BASE_URL"), saved.BaseURL), "/")
 }
 
-// load reads what is there; a line that a kill cut off is dropped.
+// load reads an existing journal. It drops a line that a kill cut off.
 func (j *journal) load(base string) error {
 	r := bufio.NewReader(j.f)
 	var good int64
@@ -704,22 +707,22 @@ func (j *journal) load(base string) error {
 		if first {
 			var head journalHead
 			if json.Unmarshal(line, &head) != nil || head.Journal == "" {
-				return errors.New("this is not a journal of an import")
+				return errors.New("this is not an import journal")
 			}
 			if head.BaseURL != base {
-				return fmt.Errorf("it belongs to %s; --restart begins anew", head.BaseURL)
+				return fmt.Errorf("it belongs to %s; use --restart to start again", head.BaseURL)
 			}
 			j.ID = head.Journal
 		} else {
 			var c doneChunk
-			if json.Unmarshal(line, &c) != nil { // cut off within the line before its end was there
+			if json.Unmarshal(line, &c) != nil { // the line was cut off before its end
 				break
 			}
 			j.done[c.Chunk] = c
 		}
 		good += int64(len(line))
 	}
-	// What follows the last whole line goes, or the next line would be glued to it.
+	// Cut off the rest after the last whole line, or the next line would be appended to it.
 	if err := j.f.Truncate(good); err != nil {
 		return err
 	}
@@ -758,7 +761,7 @@ func (j *journal) close() error {
 	return j.f.Close()
 }
 
-// counting knows how far a file is read, for the bar.
+// counting counts the bytes read from a file, for the progress bar.
 type counting struct {
 	r io.Reader
 	n int64

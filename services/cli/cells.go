@@ -2,14 +2,13 @@ package cli
 
 import "regexp"
 
-// A spreadsheet runs a cell that begins like a formula, also behind white space and
-// in the wide forms of East Asian keyboards. Titles may come from strangers, so what
-// we write gets an apostrophe before it, which spreadsheets take as "this is text".
-// Leading apostrophes are looked through, so that plainCell always knows which
-// apostrophe is ours.
+// A spreadsheet runs a cell that begins like a formula, even after white space and in the
+// wide forms of East Asian keyboards. Titles may come from strangers, so we put an
+// apostrophe before such a cell, which spreadsheets read as "this is text". The pattern
+// skips leading apostrophes, so that plainCell can tell which apostrophe is ours.
 var formula = regexp.MustCompile(`^'*[\s\p{Z}\x{feff}]*[=+\-@＝＋－＠\t\r]`)
 
-// safeCell is a cell for a CSV file that a spreadsheet will show as it is.
+// safeCell returns a CSV cell that a spreadsheet shows as text.
 func safeCell(text string) string {
 	if formula.MatchString(text) {
 		return "'" + text
@@ -17,8 +16,7 @@ func safeCell(text string) string {
 	return text
 }
 
-// plainCell undoes safeCell. A cell that other programs protected in this way is
-// read as they meant it.
+// plainCell undoes safeCell. It also undoes the same protection by other programs.
 func plainCell(cell string) string {
 	if cell != "" && cell[0] == '\'' && formula.MatchString(cell) {
 		return cell[1:]

@@ -1,11 +1,9 @@
-// Package cli is the command line of the API: `linkreel links create …` and its
-// siblings. Standard output carries results and nothing else, so commands work
-// in pipes; what is meant for people goes to standard error. With --json each
-// result is one JSON object on a line.
+// Package cli is the command line of the API: `linkreel links create …` and the other
+// commands. Standard output carries only results, so commands work in pipes. Messages for
+// people go to standard error. With --json each result is one JSON object on a line.
 //
-// Whatever takes long can be stopped at any moment, SIGKILL included, and be
-// started again with the same words: it resumes and makes nothing
-// twice.
+// A long command can be stopped at any moment, even by SIGKILL. The same command then
+// resumes and creates nothing twice.
 package cli
 
 import (
@@ -30,27 +28,27 @@ const (
 	ExitOK          = 0
 	ExitFailed      = 1   // anything not named below
 	ExitUsage       = 2   // wrong usage
-	ExitAuth        = 3   // no usable key, or it may not do this (401, 403)
+	ExitAuth        = 3   // no usable key, or the key lacks the permission (401, 403)
 	ExitNotFound    = 4   // no such record (404)
-	ExitRefused     = 5   // the request is refused as it is (400, 409, 412, 422)
+	ExitRefused     = 5   // the request is refused as it stands (400, 409, 412, 422)
 	ExitPartly      = 6   // some items of many failed
-	ExitUnavailable = 7   // out of reach, too fast or down for now
+	ExitUnavailable = 7   // cannot be reached, rate limited or temporarily down
 	ExitVideoFailed = 8   // the video could not be prepared
 	ExitInterrupted = 130 // stopped by a signal
 )
 
-// Env is the world around a run. [System] is the real one.
+// Env is the environment of a run. [System] is the real one.
 type Env struct {
 	In       io.Reader
 	Out, Err io.Writer
-	// Terminal says whether a person watches Err.
+	// Terminal reports whether Err is a terminal.
 	Terminal bool
 	Getenv   func(string) string
-	// ConfigDir keeps the login, StateDir unfinished uploads.
+	// ConfigDir holds the login, StateDir unfinished uploads.
 	ConfigDir, StateDir string
 	Now                 func() time.Time
-	Sleep               func(ctx context.Context, d time.Duration) error // nil really waits
-	// Open shows an address in the person's browser; nil cannot.
+	Sleep               func(ctx context.Context, d time.Duration) error // nil means a real wait
+	// Open shows an address in the user's browser. It is nil if there is none.
 	Open func(ctx context.Context, address string) error
 }
 
@@ -67,51 +65,50 @@ func (e Env) pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// System is the process's own world.
+// System returns the real environment of the process.
 func System() Env {
 	e := Env{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Getenv: os.Getenv, Now: time.Now, Open: openBrowser}
 	if info, err := os.Stderr.Stat(); err == nil {
 		e.Terminal = info.Mode()&os.ModeCharDevice != 0 && os.Getenv("TERM") != "dumb"
 	}
-	e.ConfigDir, _ = os.UserConfigDir() // commands that need it say when it is missing
+	e.ConfigDir, _ = os.UserConfigDir() // commands that need it report a missing one
 	e.StateDir, _ = os.UserCacheDir()
 	return e
 }
 
-// usageError is a mistake in the words of a command.
+// usageError is an error in the use of a command.
 type usageError struct{ text string }
 
 func (e *usageError) Error() string { return e.text }
 
 func usagef(format string, a ...any) error { return &usageError{fmt.Sprintf(format, a...)} }
 
-// errStopped ends a run that was meant to last until a signal. The exit code says
-// all there is to say.
+// errStopped ends a command that runs until a signal. It prints nothing: the exit code is
+// enough.
 var errStopped = errors.New("stopped")
 
-// partly is the end of a run in which some of many items failed.
+// partly is returned when some of many items have failed.
 type partly struct{ failed, of int }
 
 func (p *partly) Error() string { return fmt.Sprintf("%d of %d failed", p.failed, p.of) }
 
-// command is one entry of the table. setup adds flags and gives what runs.
+// command is one entry of the table. setup adds flags and returns the function to run.
 type command struct {
 	name, args, short string
 	setup             func(a *app, fs *flag.FlagSet) action
 }
 
-// Command is a command that a program adds to those of this package, such as
-// `linkreel up` in the program that brings the servers along. It reads its own
-// flags.
+// Command is a command that a program adds to those of this package, such as `linkreel up`
+// in the program that includes the servers. It parses its own flags.
 type Command struct {
-	Name, Args, Short string // one word; what follows it; a line of help
+	Name, Args, Short string // one word; its arguments; a line of help
 	Run               func(ctx context.Context, args []string, env Env) error
 }
 
-// Usage is a mistake in the words of a [Command]; it ends the run with [ExitUsage].
+// Usage is an error in the use of a [Command]. It ends the run with [ExitUsage].
 func Usage(format string, a ...any) error { return usagef(format, a...) }
 
-// program is all commands, those of this package and those added.
+// program is the set of all commands: those of this package and the added ones.
 type program struct {
 	commands []command
 	added    []Command
@@ -121,13 +118,12 @@ func commands() []command {
 	return slices.Concat(linkCommands(), videoCommands(), accountCommands(), eventCommands(), applyCommands(), adminCommands(), mcpCommands())
 }
 
-// words start a command.
+// has reports whether a command or a group of commands begins with word.
 func (p program) has(word string) bool {
 	return slices.ContainsFunc(p.commands, func(c command) bool { return strings.Fields(c.name)[0] == word })
 }
 
-// Run executes a command, of this package or one of added, and gives the exit
-// code.
+// Run executes a command, of this package or one of added, and returns the exit code.
 func Run(ctx context.Context, args []string, env Env, added ...Command) int {
 	err := program{commands(), added}.run(ctx, args, env)
 	if err == nil {
@@ -184,7 +180,7 @@ func (p program) run(ctx context.Context, args []string, env Env) error {
 
 func isHelp(word string) bool { return word == "help" || word == "-h" || word == "--help" }
 
-// prepare gives a command's flags and what runs it.
+// prepare returns a command's flags and its action.
 func (a *app) prepare(c command) (*flag.FlagSet, action) {
 	fs := flag.NewFlagSet(c.name, flag.ContinueOnError)
 	fs.SetOutput(io.Discard)
@@ -192,7 +188,7 @@ func (a *app) prepare(c command) (*flag.FlagSet, action) {
 	return fs, c.setup(a, fs)
 }
 
-// find takes the command with the most words.
+// find returns the matching command with the most words.
 func (p program) find(args []string) (command, []string, bool) {
 	for n := min(3, len(args)); n > 0; n-- {
 		name := strings.Join(args[:n], " ")
@@ -205,7 +201,7 @@ func (p program) find(args []string) (command, []string, bool) {
 	return command{}, nil, false
 }
 
-// parse lets flags stand before, between and after the words; "--" ends them.
+// parse allows flags before, between and after the words; "--" ends the flags.
 func parse(fs *flag.FlagSet, args []string) (words []string, err error) {
 	for len(args) > 0 {
 		if args[0] == "--" {
@@ -223,7 +219,7 @@ func parse(fs *flag.FlagSet, args []string) (words []string, err error) {
 	return words, nil
 }
 
-// app is what every command can use.
+// app is the state that every command can use.
 type app struct {
 	env          Env
 	json, quiet  bool
@@ -233,11 +229,11 @@ type app struct {
 func (a *app) globals(fs *flag.FlagSet) {
 	fs.BoolVar(&a.json, "json", false, "print results as JSON, one object on a line")
 	fs.BoolVar(&a.quiet, "quiet", false, "no progress on standard error")
-	fs.StringVar(&a.baseURL, "base-url", "", "address of the API (else LINKREEL_BASE_URL, else the login)")
-	fs.StringVar(&a.key, "key", "", "API key (else LINKREEL_API_KEY, else the login)")
+	fs.StringVar(&a.baseURL, "base-url", "", "address of the API (default LINKREEL_BASE_URL, then the login)")
+	fs.StringVar(&a.key, "key", "", "API key (default LINKREEL_API_KEY, then the login)")
 }
 
-// connect makes a client from flags, environment and login, in this order.
+// connect creates a client from flags, environment and login, in this order.
 func (a *app) connect() (*client.Client, error) {
 	saved, err := a.login()
 	if err != nil {
@@ -246,7 +242,7 @@ func (a *app) connect() (*client.Client, error) {
 	base := cmp.Or(a.baseURL, a.env.Getenv("LINKREEL_BASE_URL"), saved.BaseURL)
 	key := cmp.Or(a.key, a.env.Getenv("LINKREEL_API_KEY"))
 	if key == "" && base == saved.BaseURL {
-		key = saved.Key // a key is for the deployment that it was saved with
+		key = saved.Key // use a key only with the deployment for which it was saved
 	}
 	if base == "" || key == "" {
 		return nil, &client.Error{
@@ -268,14 +264,14 @@ func (a *app) print(v any, plain func(w io.Writer)) error {
 	return enc.Encode(v)
 }
 
-// note tells a person how things go.
+// note prints a message for people.
 func (a *app) note(format string, args ...any) {
 	if !a.quiet {
 		fmt.Fprintf(a.env.Err, format+"\n", args...)
 	}
 }
 
-// clean makes text from outside harmless for a terminal.
+// clean makes external text harmless for a terminal.
 func clean(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 || r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069 {
@@ -293,7 +289,7 @@ func explain(err error) string {
 	text := e.Error()
 	switch {
 	case e.Code == "PLAN_REQUIRED":
-		text += fmt.Sprintf("; the plan is %s, required is %s", e.CurrentPlan, e.RequiredPlan)
+		text += fmt.Sprintf("; your plan is %s, but this needs %s", e.CurrentPlan, e.RequiredPlan)
 	case e.Code == "INSUFFICIENT_SCOPE":
 		text += "; the key lacks " + e.RequiredScope
 	case e.RetryAfter > 0:
@@ -310,7 +306,7 @@ func exitCode(ctx context.Context, err error) int {
 		video *client.VideoError
 	)
 	switch {
-	case ctx.Err() != nil && !errors.As(err, &usage): // first: a stopped call fails in many ways
+	case ctx.Err() != nil && !errors.As(err, &usage): // first, since a stopped call can fail in many ways
 		return ExitInterrupted
 	case errors.Is(err, flag.ErrHelp):
 		return ExitOK
@@ -336,9 +332,9 @@ func exitCode(ctx context.Context, err error) int {
 	}
 }
 
-// unreachable reports whether err means that nobody answered: no such host, no
+// unreachable reports whether err means that there was no answer: no such host, no
 // listener, a cut connection, or a call that took too long.
 func unreachable(err error) bool {
-	var dial *net.OpError // of an upload, which is no call of the client's
+	var dial *net.OpError // of an upload, which does not go through the client
 	return errors.Is(err, client.ErrNoAnswer) || errors.As(err, &dial) || errors.Is(err, context.DeadlineExceeded)
 }

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// The scripts ask the program itself what fits, so they never grow old.
+// The scripts ask the program itself for completions, so they are never out of date.
 var completions = map[string]string{
 	"bash": `_linkreel() {
   local IFS=$'\n'
@@ -38,7 +38,7 @@ func completion(env Env, args []string) error {
 	return usagef("completion needs bash, zsh or fish")
 }
 
-// complete prints the words that may follow those already there, one on a line.
+// complete prints the words that may follow the given ones, one per line.
 func (p program) complete(w io.Writer, before []string) {
 	if c, _, ok := p.find(before); ok {
 		fs, _ := new(app).prepare(c)

@@ -13,9 +13,8 @@ import (
 	client "github.com/linkreel/linkreel/libs/clients/go"
 )
 
-// keyByBrowser has a person sign in to the console and allow a key for this
-// machine. They compare the code on both screens, so that they approve this request
-// and not somebody else's.
+// keyByBrowser has the user sign in to the console and allow a key for this machine. The
+// user compares the code on both screens, to approve this request and not somebody else's.
 func (a *app) keyByBrowser(ctx context.Context, base string) (string, error) {
 	c, err := client.New(client.Config{BaseURL: base, UserAgent: "linkreel-cli/1", Sleep: a.env.Sleep})
 	if err != nil {
@@ -29,13 +28,13 @@ func (a *app) keyByBrowser(ctx context.Context, base string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	// The server names the address. Only a web address is handed to the system.
+	// The server chooses the address. Only a web address is passed to the system.
 	if u, err := url.Parse(asked.VerificationURL); err != nil || u.Scheme != "https" && u.Scheme != "http" {
 		return "", fmt.Errorf("%s gave a sign-in address that does not start with http:// or https://", base)
 	}
 	fmt.Fprintf(a.env.Err, "Sign in at %s\nand compare the code: %s\n", clean(asked.VerificationURL), clean(asked.UserCode))
 	if a.env.Open != nil {
-		_ = a.env.Open(ctx, asked.VerificationURL) // the address is on the screen
+		_ = a.env.Open(ctx, asked.VerificationURL) // on failure, the user can still open the printed address
 	}
 	pause := time.Duration(max(1, min(asked.Interval, 30))) * time.Second
 	for a.env.Now().Before(asked.ExpiresAt.Time()) {
@@ -54,7 +53,7 @@ func (a *app) keyByBrowser(ctx context.Context, base string) (string, error) {
 	return "", &client.Error{Status: 403, Code: "FORBIDDEN", Message: "Nobody allowed the key in time. Run `linkreel login` again"}
 }
 
-// openBrowser shows an address in the browser of whoever sits here.
+// openBrowser shows an address in the user's browser.
 func openBrowser(ctx context.Context, address string) error {
 	var cmd *exec.Cmd
 	switch runtime.GOOS {

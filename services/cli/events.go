@@ -31,7 +31,7 @@ func eventCommands() []command {
 		{"webhooks delete", "ID…", "delete webhooks", webhooksDelete},
 		{"webhooks roll", "ID", "replace the secret and print the new one", webhooksRoll},
 		{"webhooks test", "ID", "send a test message", webhooksTest},
-		{"webhooks deliveries", "ID", "list what was sent and what came of it", webhooksDeliveries},
+		{"webhooks deliveries", "ID", "list deliveries and their results", webhooksDeliveries},
 		{"webhooks retry", "ID DELIVERY", "send a delivery again", webhooksRetry},
 		{"webhooks replay", "ID", "send a time range again", webhooksReplay},
 		{"webhooks listen", "", "send events to a receiver on this machine while the command runs, each one once", webhooksListen},
@@ -63,8 +63,8 @@ func eventsShow(a *app, fs *flag.FlagSet) action {
 	})
 }
 
-// followed is how a command ends that runs until somebody stops it: a signal is
-// no failure that needs words.
+// followed is the result of a command that runs until it is stopped: a signal is not
+// reported as a failure.
 func followed(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return errStopped
@@ -106,7 +106,7 @@ func webhooksCreate(a *app, fs *flag.FlagSet) action {
 
 func (a *app) showSecret(h *client.WebhookCreated) error {
 	return a.print(h, func(w io.Writer) {
-		a.note("%s: keep the secret now, it is not shown again", clean(h.ID))
+		a.note("%s: keep the secret now; it is not shown again", clean(h.ID))
 		fmt.Fprintln(w, h.Secret)
 	})
 }
@@ -127,7 +127,7 @@ func webhooksUpdate(a *app, fs *flag.FlagSet) action {
 	address := fs.String("url", "", "another `address`")
 	types := fs.String("events", "", "comma-separated `list` of types")
 	description := fs.String("description", "", "a `text` for yourself; empty clears")
-	enabled := fs.Bool("enabled", true, "--enabled=false sends nothing")
+	enabled := fs.Bool("enabled", true, "--enabled=false stops sending")
 	return a.asks("ID", func(ctx context.Context, c *client.Client, id string) error {
 		var in client.WebhookUpdate
 		fs.Visit(func(f *flag.Flag) {
@@ -154,7 +154,7 @@ func webhooksDelete(a *app, _ *flag.FlagSet) action {
 }
 
 func webhooksRoll(a *app, fs *flag.FlagSet) action {
-	overlap := fs.String("overlap", "0s", "how `long` the old secret signs too: 1h, 7d")
+	overlap := fs.String("overlap", "0s", "how `long` the old secret also signs: 1h, 7d")
 	var length time.Duration
 	return a.asks("ID", func(ctx context.Context, c *client.Client, id string) error {
 		h, err := c.RollWebhookSecret(ctx, id, int(length/time.Second))
@@ -163,7 +163,8 @@ func webhooksRoll(a *app, fs *flag.FlagSet) action {
 		}
 		return a.showSecret(h)
 	}, func() (err error) {
-		// This runs before the call above, so that a wrong --overlap is refused before anything is sent.
+		// This runs before the call above, so that a wrong --overlap is rejected before
+		// anything is sent.
 		length, err = overlapOf(*overlap)
 		return err
 	})
@@ -209,7 +210,7 @@ func webhooksRetry(a *app, _ *flag.FlagSet) action {
 
 func webhooksReplay(a *app, fs *flag.FlagSet) action {
 	from := fs.String("from", "", "`when` the range begins: 2027-01-31 or any date")
-	to := fs.String("to", "", "`when` it ends; now when left out")
+	to := fs.String("to", "", "`when` it ends; default is now")
 	return a.asks("ID", func(ctx context.Context, c *client.Client, id string) error {
 		end := client.At(a.env.Now())
 		if *to != "" {
@@ -224,21 +225,21 @@ func webhooksReplay(a *app, fs *flag.FlagSet) action {
 	})
 }
 
-// webhooksListen plays the deployment's part towards a receiver on this machine:
-// it follows the feed in held requests and sends each event on as a signed
-// message, so a receiver can be tried without a public address.
+// webhooksListen acts as the deployment for a receiver on this machine: it follows the feed
+// with long polling and forwards each event as a signed message. So a receiver can be tried
+// without a public address.
 func webhooksListen(a *app, fs *flag.FlagSet) action {
 	forward := fs.String("forward", "", "`address` of your receiver, as http://localhost:3000/hooks")
-	types := fs.String("events", "", "comma-separated `list` of types; all when left out")
-	after := fs.String("after", "", "begin after this `event`; with what happens from now on when left out")
-	secret := fs.String("secret", "", "sign with this `secret`, whsec_…; a new one for each run when left out")
+	types := fs.String("events", "", "comma-separated `list` of types; default is all")
+	after := fs.String("after", "", "begin after this `event`; default is events from now on")
+	secret := fs.String("secret", "", "sign with this `secret`, whsec_…; default is a new one for each run")
 	return func(ctx context.Context, args []string) error {
 		if err := none(args); err != nil {
 			return err
 		}
 		u, err := url.Parse(*forward)
 		if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-			return usagef("--forward needs an http address")
+			return usagef("--forward needs an http:// or https:// address")
 		}
 		key, err := signingKey(*secret)
 		if err != nil {
@@ -256,7 +257,7 @@ func webhooksListen(a *app, fs *flag.FlagSet) action {
 		_, err = c.FollowEvents(ctx, q, *after, func(e client.Event) error {
 			status := a.forward(ctx, u, key, e)
 			if ctx.Err() != nil {
-				return ctx.Err() // the receiver did not fail, we hung up
+				return ctx.Err() // we stopped; the receiver did not fail
 			}
 			return a.print(map[string]any{"id": e.ID, "type": e.Type, "object": e.Object, "answer": status}, func(w io.Writer) {
 				fmt.Fprintf(w, "%s  %-20s %-28s → %s\n", a.env.Now().UTC().Format(time.TimeOnly), clean(e.Type), clean(e.Object), clean(status))
@@ -269,7 +270,7 @@ func webhooksListen(a *app, fs *flag.FlagSet) action {
 // secretPrefix starts every secret of a webhook; base64 of the key follows.
 const secretPrefix = "whsec_"
 
-// signingKey reads a secret, or draws a key when there is none.
+// signingKey decodes a secret, or generates a key if there is none.
 func signingKey(secret string) ([]byte, error) {
 	if secret == "" {
 		key := make([]byte, 32)
@@ -284,8 +285,8 @@ func signingKey(secret string) ([]byte, error) {
 	return key, nil
 }
 
-// forward sends one event on. What the receiver answers is for people to see: it
-// is not tried again, since whoever writes a receiver wants to see it fail.
+// forward sends one event and returns the receiver's answer for display. It does not retry:
+// while writing a receiver, one wants to see it fail.
 func (a *app) forward(ctx context.Context, address *url.URL, key []byte, e client.Event) string {
 	body, err := json.Marshal(struct {
 		Type      string          `json:"type"`
@@ -314,11 +315,11 @@ func (a *app) forward(ctx context.Context, address *url.URL, key []byte, e clien
 		return unanswered(address, err) + "; the message is not sent again"
 	}
 	defer func() { _ = res.Body.Close() }()
-	_, _ = io.Copy(io.Discard, io.LimitReader(res.Body, 64<<10)) // so that the connection is used again
+	_, _ = io.Copy(io.Discard, io.LimitReader(res.Body, 64<<10)) // drain the body so that the connection can be reused
 	return res.Status
 }
 
-// unanswered says in plain words why a receiver gave no answer.
+// unanswered says in plain words why a receiver did not answer.
 func unanswered(address *url.URL, err error) string {
 	var (
 		dial *net.OpError
@@ -333,7 +334,7 @@ func unanswered(address *url.URL, err error) string {
 	case errors.As(err, &dial) && dial.Op == "dial":
 		return "nobody listens on " + address.Host
 	case errors.As(err, &call):
-		return call.Err.Error() // without the method and the address, which the user typed
+		return call.Err.Error() // without the method and the address, which the user knows
 	}
 	return err.Error()
 }

@@ -10,11 +10,11 @@ import (
 	"strings"
 )
 
-// version is set by the release: -ldflags "-X …/services/cli.version=1.2.3".
+// version is set for a release: -ldflags "-X …/services/cli.version=1.2.3".
 var version string
 
-// Version is the release's version, else the module's, else the revision that
-// the program was built from.
+// Version is the release's version, otherwise the module's, otherwise the revision from
+// which the program was built.
 func Version() string {
 	if version != "" {
 		return version
@@ -46,7 +46,7 @@ func showVersion(w io.Writer, args []string) error {
 	return usagef("version takes --json only")
 }
 
-// others are the commands that are no part of the table.
+// others are the commands that are not in the table.
 var others = []command{
 	{name: "completion", args: "bash|zsh|fish", short: "print the shell's completion script"},
 	{name: "version", args: "[--json]", short: "print the version of this program"},
@@ -59,7 +59,7 @@ const (
 5 refused as it is, 6 some of many failed, 7 out of reach for now, 8 video failed, 130 stopped.`
 )
 
-// rows are the names, arguments and short texts of all commands in order.
+// rows are the names, arguments and short texts of all commands, in order.
 func (p program) rows() (rows [][3]string) {
 	for _, c := range p.added {
 		rows = append(rows, [3]string{c.Name, c.Args, c.Short})

@@ -23,10 +23,10 @@ func linkCommands() []command {
 		{"links get", "ID", "show a link", linksGet},
 		{"links update", "ID", "change a link", linksUpdate},
 		{"links delete", "ID…", "delete links", linksDelete},
-		{"links change", "ID…", "change tags, archive or end of many links at once", linksChange},
+		{"links change", "ID…", "change tags, archiving or expiry of many links at once", linksChange},
 		{"links stats", "ID", "show clicks over time", linksStats},
 		{"links bulk", "FILE", "create links from a CSV or JSON Lines file of any size", linksBulk},
-		{"links import", "FILE", "the same, for files exported by other services too", linksBulk},
+		{"links import", "FILE", "the same, also for files exported by other services", linksBulk},
 		{"tags list", "", "list the account's tags in alphabetical order", tagsList},
 		{"links export", "", "write all links as CSV or JSON Lines", linksExport},
 	}
@@ -41,7 +41,7 @@ func linksCreate(a *app, fs *flag.FlagSet) action {
 	fs.StringVar(&expires, "expires", "", "`when` it ends: 7d, 12h, 2027-01-31 or any date")
 	texts(fs, "tag", "`tag` to find it by; may be repeated", &in.Tags)
 	fs.StringVar(&in.ExternalID, "external-id", "", "your own `id` for it, unique in the account")
-	fs.BoolVar(&in.Archived, "archived", false, "keep it out of lists; it redirects all the same")
+	fs.BoolVar(&in.Archived, "archived", false, "hide it from lists; it keeps redirecting")
 	fs.StringVar(&in.OGTitle, "og-title", "", "preview title")
 	fs.StringVar(&in.OGDescription, "og-description", "", "preview text")
 	fs.StringVar(&in.OGImage, "og-image", "", "preview picture's `url`")
@@ -58,10 +58,10 @@ func linksCreate(a *app, fs *flag.FlagSet) action {
 func linksList(a *app, fs *flag.FlagSet) action {
 	limit := fs.Int("limit", 0, "stop after `n` links; 0 lists all")
 	var f client.LinkFilter
-	fs.StringVar(&f.Query, "search", "", "`words` that begin a word of slug, title, tags or destination")
+	fs.StringVar(&f.Query, "search", "", "`words` to find at the start of words in slug, title, tags or destination")
 	texts(fs, "tag", "only with this `tag`; may be repeated, all must hold", &f.Tags)
 	fs.StringVar(&f.DomainID, "domain", "", "only on the domain with this `id`; default is the default host")
-	fs.StringVar(&f.Slug, "slug", "", "only this `slug`, in any case of letters")
+	fs.StringVar(&f.Slug, "slug", "", "only this `slug`, ignoring case")
 	fs.StringVar(&f.ExternalID, "external-id", "", "only with this `id` of your own")
 	fs.StringVar(&f.Archived, "archived", "false", "false, true or all")
 	return a.asks("", func(ctx context.Context, c *client.Client, _ string) error {
@@ -102,8 +102,8 @@ func linksUpdate(a *app, fs *flag.FlagSet) action {
 	})
 }
 
-// linksDelete takes single requests for one link and on plans without bulk
-// requests, and one request for each hundred links else.
+// linksDelete sends one request for each hundred links. For a single link, and on plans
+// without bulk requests, it deletes one by one.
 func linksDelete(a *app, _ *flag.FlagSet) action {
 	single := a.each("deleted", func(ctx context.Context, c *client.Client, id string) error { return c.DeleteLink(ctx, id) })
 	return func(ctx context.Context, ids []string) error {
@@ -111,7 +111,7 @@ func linksDelete(a *app, _ *flag.FlagSet) action {
 			return single(ctx, ids)
 		}
 		err := a.many(ctx, ids, "deleted", (*client.Client).BulkDelete)
-		if client.HasCode(err, "PLAN_REQUIRED", "NOT_FOUND", "METHOD_NOT_ALLOWED") { // a plan, or a release, without it
+		if client.HasCode(err, "PLAN_REQUIRED", "NOT_FOUND", "METHOD_NOT_ALLOWED") { // the plan or the release has no bulk requests
 			return single(ctx, ids)
 		}
 		return err
@@ -141,7 +141,7 @@ func linksChange(a *app, fs *flag.FlagSet) action {
 	}
 }
 
-// many runs a bulk call for each hundred ids and names those that failed.
+// many makes one bulk call for each hundred ids and prints those that failed.
 func (a *app) many(
 	ctx context.Context, ids []string, done string, do func(*client.Client, context.Context, []string) ([]client.BulkResult, error),
 ) error {
@@ -188,7 +188,7 @@ func tagsList(a *app, fs *flag.FlagSet) action {
 	})
 }
 
-// textField sets a text of an update; an empty one clears it.
+// textField is a flag that sets a text of an update; an empty value clears it.
 func textField(fs *flag.FlagSet, name, usage string, to *client.Field[string]) {
 	fs.Func(name, usage, func(s string) error {
 		*to = client.Set(s)
@@ -199,15 +199,15 @@ func textField(fs *flag.FlagSet, name, usage string, to *client.Field[string]) {
 	})
 }
 
-// texts is a flag that may be given several times.
+// texts is a flag that may be repeated.
 func texts(fs *flag.FlagSet, name, usage string, to *[]string) {
 	fs.Func(name, usage, func(s string) error { *to = append(*to, s); return nil })
 }
 
-// tagsField replaces all tags; an empty one alone removes them.
+// tagsField is a flag that replaces all tags. A single empty value removes them.
 func tagsField(fs *flag.FlagSet, to *client.Field[[]string]) {
 	tags := []string{}
-	fs.Func("tag", "new `tag` instead of all that are there; may be repeated, empty removes all", func(s string) error {
+	fs.Func("tag", "new `tag` that replaces all others; may be repeated, empty removes all", func(s string) error {
 		if s != "" {
 			tags = append(tags, s)
 		}
@@ -217,7 +217,7 @@ func tagsField(fs *flag.FlagSet, to *client.Field[[]string]) {
 }
 
 func archivedField(fs *flag.FlagSet, to *client.Field[bool]) {
-	fs.Func("archived", "`true` keeps it out of lists, false brings it back", func(s string) error {
+	fs.Func("archived", "`true` hides it from lists, false shows it again", func(s string) error {
 		v, err := strconv.ParseBool(s)
 		*to = client.Set(v)
 		return err
@@ -309,13 +309,13 @@ func linksExport(a *app, fs *flag.FlagSet) action {
 	})
 }
 
-// The first six columns are those of the first release; `links import` reads all.
+// The first six columns are those of the first release. `links import` reads all of them.
 var exportColumns = []string{
 	"id", "slug", "url", "title", "clicks", "createdAt", "shortUrl", "domainId", "expiresAt", "tags", "archived", "externalId",
 	"importedClicks",
 }
 
-// exportTime has the milliseconds that a record has, so that an import keeps them.
+// exportTime has milliseconds, like the records, so that an import preserves them.
 const exportTime = "2006-01-02T15:04:05.000Z07:00"
 
 func exportRow(l client.LinkSummary) []string {
@@ -333,8 +333,7 @@ func exportRow(l client.LinkSummary) []string {
 	return row
 }
 
-// moment reads 7d or 12h as a time from now and hands any other form to the
-// service.
+// moment reads 7d or 12h as a time from now and passes any other form to the service.
 func moment(s string, now time.Time) client.Moment {
 	if d, ok := span(s); ok {
 		return client.At(now.Add(d))
@@ -342,7 +341,7 @@ func moment(s string, now time.Time) client.Moment {
 	return client.Text(s)
 }
 
-// span is a duration with days and weeks.
+// span parses a duration that may have days and weeks.
 func span(s string) (time.Duration, bool) {
 	for unit, d := range map[string]time.Duration{"d": 24 * time.Hour, "w": 7 * 24 * time.Hour} {
 		if n, err := strconv.ParseFloat(strings.TrimSuffix(s, unit), 64); strings.HasSuffix(s, unit) && err == nil && n >= 0 && n < 1e5 {

@@ -29,7 +29,7 @@ func mcpCommands() []command {
 
 func mcpServe(a *app, fs *flag.FlagSet) action {
 	t := tools{app: a}
-	fs.StringVar(&t.folder, "files", "", "offer upload_video, for files in this `folder` only")
+	fs.StringVar(&t.folder, "files", "", "offer upload_video, only for files in this `folder`")
 	fs.BoolVar(&t.readOnly, "read-only", false, "offer only tools that change nothing")
 	return func(ctx context.Context, args []string) error {
 		if err := none(args); err != nil {
@@ -57,7 +57,7 @@ type keepOpen struct{ io.Writer }
 
 func (keepOpen) Close() error { return nil }
 
-// lockedWriter lets answers of the protocol and of onlyJSON follow each other whole.
+// lockedWriter keeps messages of the protocol and of onlyJSON from mixing.
 type lockedWriter struct {
 	mu sync.Mutex
 	w  io.Writer
@@ -69,8 +69,8 @@ func (l *lockedWriter) Write(p []byte) (int, error) {
 	return l.w.Write(p)
 }
 
-// onlyJSON passes on the lines that are JSON. The protocol's own reader ends the
-// session at any other; JSON-RPC answers -32700 and reads on.
+// onlyJSON passes on only lines that are JSON, and answers others with -32700, as JSON-RPC
+// requires. The protocol's own reader would end the session.
 func onlyJSON(in io.Reader, out io.Writer) io.Reader {
 	r, w := io.Pipe()
 	go func() {
@@ -90,7 +90,7 @@ func onlyJSON(in io.Reader, out io.Writer) io.Reader {
 				}
 			}
 			if err != nil {
-				_ = w.CloseWithError(err) // io.EOF is the end of the session
+				_ = w.CloseWithError(err) // io.EOF ends the session
 				return
 			}
 		}
@@ -100,8 +100,8 @@ func onlyJSON(in io.Reader, out io.Writer) io.Reader {
 
 var coded = regexp.MustCompile(`^[A-Z][A-Z_]+: `)
 
-// codedErrors gives what the library refuses by a tool's schema the form of our own
-// refusals: a code first, then what to change.
+// codedErrors gives the library's schema errors the form of our own errors: a code first,
+// then what to change.
 func codedErrors(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
 		res, err := next(ctx, method, req)
@@ -118,13 +118,13 @@ func codedErrors(next mcp.MethodHandler) mcp.MethodHandler {
 	}
 }
 
-// tools are what an assistant can do with the account of one key. Their answers
-// hold what a person may read aloud: no keys, no passwords, and none of the
-// signed addresses that are credentials by themselves.
+// tools are what an assistant can do with the account of one key. Their results contain
+// only data that is safe to read aloud: no keys, no passwords, and no signed addresses,
+// which are credentials by themselves.
 type tools struct {
 	*app
 	client   *client.Client
-	folder   string // uploads come from here; empty: no tool reads a file of this machine
+	folder   string // uploads come from here; empty: no tool reads local files
 	readOnly bool
 }
 
@@ -157,7 +157,7 @@ func (t *tools) server() *mcp.Server {
 		among("clear", "title", "expires", "ogTitle", "ogDescription", "ogImage"))
 	addTool(s, changes, "delete_link", "Delete a short link for good. Visitors get 404 at once.", t.deleteLink)
 	if t.folder == "" {
-		return s // an assistant reads strangers' texts: what it may read here is for its user to say
+		return s // an assistant reads strangers' texts, so its user decides which files it may read
 	}
 	addTool(s, adds, "upload_video", "Upload a video file from the folder of videos on this machine and give its share link. Reports "+
 		"progress. Called again with the same file it resumes.", t.uploadVideo,
@@ -165,12 +165,12 @@ func (t *tools) server() *mcp.Server {
 	return s
 }
 
-// addTool registers a tool whose schemas come from its types.
+// addTool registers a tool, deriving its schemas from its types.
 func addTool[In, Out any](s *mcp.Server, hints *mcp.ToolAnnotations, name, description string,
 	do func(context.Context, *mcp.CallToolRequest, In) (Out, error), tune ...func(map[string]*jsonschema.Schema)) {
 	schema, err := jsonschema.For[In](nil)
 	if err != nil {
-		panic(err) // the types are ours; a test makes every tool
+		panic(err) // the types are ours, and a test registers every tool
 	}
 	for _, f := range tune {
 		f(schema.Properties)
@@ -185,7 +185,7 @@ func addTool[In, Out any](s *mcp.Server, hints *mcp.ToolAnnotations, name, descr
 		})
 }
 
-// within bounds a number; one that may be left out is still no null.
+// within sets bounds for a number. An optional number may be omitted but not null.
 func within(name string, low, high float64) func(map[string]*jsonschema.Schema) {
 	return func(p map[string]*jsonschema.Schema) {
 		p[name].Type, p[name].Types = "integer", nil
@@ -193,7 +193,7 @@ func within(name string, low, high float64) func(map[string]*jsonschema.Schema) 
 	}
 }
 
-// among lists the values of a text, or of a list's texts.
+// among lists the allowed values of a text, or of the texts in a list.
 func among(name string, values ...any) func(map[string]*jsonschema.Schema) {
 	return func(p map[string]*jsonschema.Schema) {
 		if p[name].Items != nil {
@@ -204,8 +204,7 @@ func among(name string, values ...any) func(map[string]*jsonschema.Schema) {
 	}
 }
 
-// refusal is an error as an assistant reads it: the code first, then what to
-// change.
+// refusal writes an error for an assistant: the code first, then what to change.
 func refusal(err error) string {
 	var (
 		api   *client.Error
@@ -357,18 +356,17 @@ type findLinksOut struct {
 	NextCursor string    `json:"nextCursor,omitempty" jsonschema:"give it as cursor for more; absent at the end"`
 }
 
-// searchMost bounds how many links one call looks at; its cursor leads to the rest.
+// searchMost bounds how many links one call examines; its cursor leads to the rest.
 const searchMost = 1000
 
-// findLinks walks pages until it has found enough. Its cursor is the API's, and
-// behind a "+" the last link of that page that was seen: a search may find
-// enough in the middle of a page.
+// findLinks reads pages until it has found enough. Its cursor is the API's cursor. If a
+// search has found enough in the middle of a page, a "+" and the last link examined follow.
 func (t *tools) findLinks(ctx context.Context, _ *mcp.CallToolRequest, in findLinksIn) (out findLinksOut, err error) {
 	limit := in.Limit
 	if limit == 0 {
 		limit = 20
 	}
-	// A search reads whole pages, since most links of a page may not fit.
+	// A search reads whole pages, since most links on a page may not match.
 	text, pageSize := strings.ToLower(in.Text), limit
 	if text != "" {
 		pageSize = 100
@@ -389,8 +387,9 @@ func (t *tools) findLinks(ctx context.Context, _ *mcp.CallToolRequest, in findLi
 			return out, err
 		}
 		rows := page.Data
-		// After a cursor with "+", the page is read again and what was seen of it is left out. A link
-		// that is deleted meanwhile is not found, so its page is shown whole: twice is better than never.
+		// After a cursor with "+", the page is read again without the links already
+		// examined. If that last link has been deleted meanwhile, the whole page is shown:
+		// twice is better than never.
 		if i := slices.IndexFunc(rows, func(l client.LinkSummary) bool { return l.ID == seen }); i >= 0 {
 			rows = rows[i+1:]
 		}
@@ -519,7 +518,7 @@ func (t *tools) videoStatus(ctx context.Context, req *mcp.CallToolRequest, in vi
 		v, err = wait(ctx, t.env, t.client, v, time.Duration(in.WaitSeconds)*time.Second, t.teller(ctx, req).prepared)
 		var why *client.VideoError
 		if errors.As(err, &why) {
-			v, err = t.client.Video(ctx, in.ID) // that it failed is an answer here
+			v, err = t.client.Video(ctx, in.ID) // a failed video is a normal result here
 		}
 		if err != nil {
 			return out, err
@@ -560,7 +559,7 @@ func (t *tools) uploadVideo(ctx context.Context, req *mcp.CallToolRequest, in up
 	if err != nil {
 		return out, err
 	}
-	if patience == 0 { // the record as it was before the file came
+	if patience == 0 { // the record from before the upload
 		if v, err = t.client.Video(ctx, v.ID); err != nil {
 			return out, err
 		}
@@ -568,7 +567,7 @@ func (t *tools) uploadVideo(ctx context.Context, req *mcp.CallToolRequest, in up
 	return showToAssistant(v), nil
 }
 
-// allowed gives the file's real path when uploads may come from there.
+// allowed returns the file's real path if it is in the folder for uploads.
 func (t *tools) allowed(path string) (string, error) {
 	if !filepath.IsAbs(path) {
 		path = filepath.Join(t.folder, path)
@@ -583,8 +582,8 @@ func (t *tools) allowed(path string) (string, error) {
 	return path, nil
 }
 
-// teller is a watcher that sends progress notifications, when the caller asked
-// for them: the upload is the first hundred, the preparation the second.
+// teller is a watcher that sends progress notifications if the caller requested them. The
+// upload counts from 0 to 100, the preparation from 100 to 200.
 type teller struct {
 	t    *tools
 	tell func(progress float64, message string)
@@ -596,14 +595,14 @@ func (t *tools) teller(ctx context.Context, req *mcp.CallToolRequest) *teller {
 	w := &teller{t: t, at: -1, tell: func(float64, string) {}}
 	if token := req.Params.GetProgressToken(); token != nil {
 		w.tell = func(n float64, message string) {
-			// A lost notification is no reason to stop an upload.
+			// A lost notification must not stop an upload.
 			_ = req.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{ProgressToken: token, Progress: n, Total: 200, Message: message})
 		}
 	}
 	return w
 }
 
-// step says something new at most four times a second; progress never falls.
+// step reports progress at most four times a second, and only when it has risen.
 func (w *teller) step(n float64, last bool, message string) {
 	now := w.t.env.Now()
 	if n <= w.at || !last && now.Sub(w.said) < 250*time.Millisecond {
@@ -628,7 +627,7 @@ func (w *teller) prepared(v *client.Video) {
 	w.step(n, done, v.Status)
 }
 
-// iso is a time as people and models read it.
+// iso is a time in the form for people and models.
 func iso(m *client.Millis) string {
 	if m == nil {
 		return ""

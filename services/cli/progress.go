@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// bar shows how far something long has come: one line that is painted over, or
-// nothing where no person watches.
+// bar shows the progress of something long in one line that is overwritten. It shows
+// nothing if there is no terminal.
 type bar struct {
 	a     *app
 	name  string
 	total int64
 	now   int64
-	tail  string // words instead of bytes
+	tail  string // text instead of bytes
 	shown bool
 	drawn time.Time
 	speed float64 // bytes a second, smoothed
@@ -31,8 +31,8 @@ func (b *bar) on() bool { return b.a.env.Terminal && !b.a.quiet && b.total > 0 }
 // set paints the bar, at most ten times a second.
 func (b *bar) set(n int64) {
 	now := b.a.env.Now()
-	// Over half a second and smoothed: the speed of single writes varies too much to tell when the
-	// file is done.
+	// Measured over half a second and smoothed: the speed of single writes varies too much
+	// to estimate the remaining time.
 	if d := now.Sub(b.last).Seconds(); d >= 0.5 {
 		speed := max(0, float64(n-b.lastN)/d)
 		if b.speed == 0 {
@@ -48,7 +48,7 @@ func (b *bar) set(n int64) {
 	}
 }
 
-// start tells that n is there before this run does anything.
+// start sets how much was done before this run.
 func (b *bar) start(n int64) { b.lastN, b.now = n, n }
 
 func (b *bar) paint() {
@@ -81,7 +81,7 @@ func (b *bar) clear() {
 	}
 }
 
-// end leaves the last state standing.
+// end leaves the last state on the screen.
 func (b *bar) end() {
 	if b.shown {
 		fmt.Fprintln(b.a.env.Err)

@@ -12,11 +12,11 @@ import (
 	client "github.com/linkreel/linkreel/libs/clients/go"
 )
 
-// action is what a command does with the words behind its name.
+// action runs a command with its arguments.
 type action = func(ctx context.Context, args []string) error
 
-// asks is a command that asks dial's deployment about the one thing that its word
-// names, or about nothing named when what is "". must are checked before it asks.
+// asks is a command with one argument, described by what, or none if what is "". It calls
+// do with dial's client. The checks in must run first.
 func asks[C any](dial func() (C, error), what string, do func(context.Context, C, string) error, must []func() error) action {
 	return func(ctx context.Context, args []string) error {
 		word, err := "", none(args)
@@ -52,13 +52,13 @@ func one(args []string, what string) (string, error) {
 
 func none(args []string) error {
 	if len(args) > 0 {
-		return usagef("%q is one word too many", args[0])
+		return usagef("unexpected argument %q", args[0])
 	}
 	return nil
 }
 
-// each is a command that does the same to every id of the command line. It carries on
-// after failures.
+// each is a command that does the same to every id of the command line. It continues after
+// failures.
 func each[C any](a *app, dial func() (C, error), done string, do func(context.Context, C, string) error) action {
 	return func(ctx context.Context, ids []string) error {
 		if len(ids) == 0 {
@@ -81,13 +81,13 @@ func (a *app) each(done string, do func(context.Context, *client.Client, string)
 	return each(a, a.connect, done, do)
 }
 
-// every does something to each of several things, and names those that failed.
+// every calls do for each name and prints those that failed.
 func (a *app) every(ctx context.Context, names []string, do func(name string) error) error {
 	var last error
 	failed := 0
 	for _, name := range names {
 		if err := do(name); err != nil {
-			if ctx.Err() != nil { // stopped: the others are not tried
+			if ctx.Err() != nil { // stopped: do not try the others
 				return err
 			}
 			last, failed = err, failed+1
@@ -102,12 +102,12 @@ func (a *app) every(ctx context.Context, names []string, do func(name string) er
 	return last
 }
 
-// did says that something was done to the record of an id.
+// did reports that something was done to the record with an id.
 func (a *app) did(done, id string) error {
 	return a.print(map[string]any{"id": id, done: true}, func(io.Writer) { a.note("%s %s", done, clean(id)) })
 }
 
-// answer prints what the API answered, unless it refused.
+// answer prints the API's result, or returns its error.
 func (a *app) answer(v any, err error, plain func(w io.Writer)) error {
 	if err != nil {
 		return err
@@ -129,7 +129,7 @@ func (a *app) table(head ...string) *table {
 	return t
 }
 
-// show prints at most so many of the records, 0 for all.
+// show prints at most most records, or all if most is 0.
 func show[T any](t *table, records iter.Seq2[T, error], most int, cells func(T) []string) error {
 	n := 0
 	for record, err := range records {
@@ -152,7 +152,7 @@ func show[T any](t *table, records iter.Seq2[T, error], most int, cells func(T) 
 	return t.w.Flush()
 }
 
-// all are the records of a list that came whole.
+// all iterates over a list that was fetched in one call.
 func all[T any](list []T, err error) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		if err != nil {
@@ -168,7 +168,7 @@ func all[T any](list []T, err error) iter.Seq2[T, error] {
 	}
 }
 
-// facts prints names with values and leaves empty ones out.
+// facts prints names with values and skips empty values.
 func facts(w io.Writer, pairs ...string) {
 	for len(pairs) > 1 {
 		name, value := pairs[0], pairs[1]

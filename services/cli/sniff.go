@@ -10,21 +10,20 @@ import (
 	client "github.com/linkreel/linkreel/libs/clients/go"
 )
 
-// looksLikeVideo refuses a file that does not begin like any container that the
-// service accepts. An assistant may have chosen the file because of a text that a
-// stranger wrote, and a private file must not leave this machine. The service checks
-// the rest.
+// looksLikeVideo rejects a file that does not begin like any container that the service
+// accepts. A stranger's text may have made an assistant choose the file, and a private file
+// must not leave this machine. The service checks everything else.
 func looksLikeVideo(path string) error {
 	if info, err := os.Stat(path); err != nil {
 		return err
 	} else if !info.Mode().IsRegular() {
-		return fmt.Errorf("%s is not a regular file", path) // opening a pipe would wait
+		return fmt.Errorf("%s is not a regular file", path) // opening a pipe would block
 	}
 	f, err := os.Open(path)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = f.Close() }() // only read
+	defer func() { _ = f.Close() }() // it was only read
 	head := make([]byte, 4*192)
 	n, err := io.ReadFull(f, head)
 	if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.EOF) {

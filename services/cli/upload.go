@@ -20,61 +20,61 @@ import (
 	client "github.com/linkreel/linkreel/libs/clients/go"
 )
 
-// uploader brings files to the service. What it has begun is kept in the state
-// folder under the file's path, size and time, so that the same words find the
-// half-finished upload again, whatever ended the first run.
+// uploader uploads files to the service. It keeps the state of an upload in the state
+// folder under the file's path, size and time, so that the same command finds the
+// unfinished upload again, whatever ended the first run.
 type uploader struct {
 	env     Env
 	client  *client.Client
 	address string // of the deployment
 	in      client.VideoCreate
-	expires string // the end as it was asked for, such as 7d
-	again   bool   // forget earlier runs
+	expires string // the expiry as given, such as 7d
+	again   bool   // ignore earlier runs
 }
 
 // watcher is notified of the progress of an upload.
 type watcher interface {
-	resumed(id string)        // an earlier run began it
-	sent(n, total int64)      // so many bytes are there
-	prepared(v *client.Video) // what the service says while it prepares the video
+	resumed(id string)        // an earlier run began the upload
+	sent(n, total int64)      // n of total bytes are stored
+	prepared(v *client.Video) // the video while the service prepares it
 }
 
-// forever is the patience to wait for a video's end, whatever it takes.
+// forever means to wait for the video without a limit.
 const forever = time.Duration(math.MaxInt64)
 
-// begun is an upload as the state folder knows it. It is written before the
-// record is made, so that a kill in between repeats the create with the same
+// begun is the stored state of an upload. It is written before the record is created, so
+// that after a kill in between, the next run repeats the create with the same
 // Idempotency-Key.
 type begun struct {
 	Key     string `json:"key"`
 	VideoID string `json:"videoId,omitempty"`
-	Seal    string `json:"seal,omitempty"` // of password and end; see seal
+	Seal    string `json:"seal,omitempty"` // of password and expiry; see seal
 }
 
-// seal lets a later run see whether it was given another password or end, so
-// that a video never keeps the protection of a run that was stopped. It is made
-// with the key, which is as secret as the file.
+// seal shows a later run whether it was given another password or expiry, so that a video
+// never keeps the protection of a run that was stopped. Its HMAC key is the API key, which
+// is as secret as the file.
 func (u *uploader) seal(key string) string {
 	h := hmac.New(sha256.New, []byte(key))
 	fmt.Fprintf(h, "%q %q", u.in.Password, u.expires)
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// bring uploads a file and waits with patience until it is ready; when that ends
-// first, the video is given as it is then. A video that cannot be prepared is a
-// *[client.VideoError].
+// bring uploads a file and waits until the video is ready, at most for patience. After that
+// it returns the video in its present state. If the video cannot be prepared, the error is
+// a *[client.VideoError].
 func (u *uploader) bring(ctx context.Context, file string, patience time.Duration, w watcher) (*client.Video, error) {
 	f, err := os.Open(file)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = f.Close() }() // only read
+	defer func() { _ = f.Close() }() // it was only read
 	info, err := f.Stat()
 	if err != nil {
 		return nil, err
 	}
 	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s is not a file that can be read twice", file)
+		return nil, fmt.Errorf("%s is not a regular file", file)
 	}
 	memory, err := u.memory(file, info)
 	if err != nil {
@@ -96,7 +96,7 @@ func (u *uploader) bring(ctx context.Context, file string, patience time.Duratio
 	v, err = wait(ctx, u.env, u.client, old, patience, w.prepared)
 	var why *client.VideoError
 	if errors.As(err, &why) {
-		_ = os.Remove(memory) // the next try is a new one; a leftover only costs a question
+		_ = os.Remove(memory) // the next try is a new upload; a leftover only costs a request
 	}
 	if err != nil {
 		return nil, err
@@ -109,9 +109,9 @@ func (u *uploader) bring(ctx context.Context, file string, patience time.Duratio
 	return v, nil
 }
 
-// wait follows a video to its end, at most as long as patience allows, and gives
-// what it saw last. old is the video before its file was sent: when it had
-// failed, the service says so until it notices the new file.
+// wait polls a video until it is ready or failed, at most for patience, and returns the
+// last state. old is the video before its file was sent: if it had failed, the service
+// keeps reporting that until it notices the new file.
 func wait(
 	ctx context.Context, env Env, c *client.Client, old *client.Video, patience time.Duration, seen func(*client.Video),
 ) (*client.Video, error) {
@@ -139,7 +139,7 @@ func wait(
 	}
 }
 
-// memory is the state file for this file as it is now, on this deployment.
+// memory is the path of the state file for this version of the file on this deployment.
 func (u *uploader) memory(file string, info os.FileInfo) (string, error) {
 	if u.env.StateDir == "" {
 		return "", errors.New("no folder for unfinished uploads: set HOME or XDG_CACHE_HOME")
@@ -154,12 +154,12 @@ func (u *uploader) memory(file string, info os.FileInfo) (string, error) {
 	return filepath.Join(u.env.StateDir, "linkreel", "uploads", hex.EncodeToString(sum[:16])+".json"), nil
 }
 
-// record finds the record of an earlier run or makes one.
+// record finds the record of an earlier run or creates one.
 func (u *uploader) record(ctx context.Context, file, memory string, w watcher) (*client.Video, error) {
 	var m begun
 	b, err := os.ReadFile(memory)
 	if err == nil && !u.again {
-		_ = json.Unmarshal(b, &m) // start anew if it is unreadable
+		_ = json.Unmarshal(b, &m) // start again if it is unreadable
 	}
 	if m.Seal != u.seal(m.Key) {
 		m = begun{}
@@ -186,7 +186,7 @@ func (u *uploader) record(ctx context.Context, file, memory string, w watcher) (
 	}
 	made, err := u.client.CreateVideo(client.WithIdempotencyKey(ctx, m.Key), in)
 	if client.HasCode(err, "IDEMPOTENCY_KEY_REUSED") {
-		// Other options than those of the run that was stopped: a new video.
+		// The options differ from those of the stopped run, so create a new video.
 		if m, err = u.begin(memory); err != nil {
 			return nil, err
 		}
@@ -211,8 +211,8 @@ func (u *uploader) begin(memory string) (begun, error) {
 	return m, nil
 }
 
-// send brings the bytes there, in a session where there is one. An address that
-// has run out is replaced once.
+// send uploads the bytes, in a session where there is one. An expired address is replaced
+// once.
 func (u *uploader) send(ctx context.Context, f *os.File, info os.FileInfo, v *client.Video, w watcher) error {
 	for try := 1; ; try++ {
 		err := u.client.Upload(ctx, client.Upload{
@@ -227,10 +227,10 @@ func (u *uploader) send(ctx context.Context, f *os.File, info os.FileInfo, v *cl
 			return gerr
 		}
 		if again.Status == "processing" || again.Status == "ready" {
-			return nil // the file is there; only the answer was lost
+			return nil // the file is stored; only the response was lost
 		}
 		if again.ResumableUploadURL == v.ResumableUploadURL {
-			again.ResumableUploadURL = "" // that session is over: send the file whole
+			again.ResumableUploadURL = "" // that session has ended: send the file in one piece
 		}
 		v = again
 	}

@@ -17,7 +17,7 @@ import (
 
 func videoCommands() []command {
 	return []command{
-		{"videos upload", "FILE…", "upload videos, wait until they play, print their share links", videosUpload},
+		{"videos upload", "FILE…", "upload videos, wait until they are ready, print their share links", videosUpload},
 		{"videos list", "", "list the newest videos", videosList},
 		{"videos get", "ID", "show a video", videosGet},
 		{"videos update", "ID", "change title, description, tags or external id", videosUpdate},
@@ -31,7 +31,7 @@ func videoCommands() []command {
 func videosList(a *app, fs *flag.FlagSet) action {
 	limit := fs.Int("limit", 0, "stop after `n` videos; 0 lists all")
 	var f client.VideoFilter
-	fs.StringVar(&f.Query, "search", "", "`words` that begin a word of title, description, slug or tags")
+	fs.StringVar(&f.Query, "search", "", "`words` to find at the start of words in title, description, slug or tags")
 	texts(fs, "tag", "only with this `tag`; may be repeated, all must hold", &f.Tags)
 	fs.StringVar(&f.Status, "status", "", "uploading, processing, ready or failed")
 	fs.StringVar(&f.Privacy, "privacy", "", "public, unlisted, password or expiring")
@@ -113,16 +113,15 @@ func videosCaptions(a *app, fs *flag.FlagSet) action {
 			err := c.DeleteCaptions(ctx, args[0], args[1])
 			return a.answer(
 				map[string]any{"id": args[0], "language": args[1], "deleted": true}, err,
-				func(io.Writer) { a.note("captions are removed") },
+				func(io.Writer) { a.note("captions removed") },
 			)
 		}
 		err = c.PutCaptions(ctx, args[0], args[1], vtt)
-		return a.answer(map[string]any{"success": true, "id": args[0], "language": args[1]}, err, func(io.Writer) { a.note("captions are set") })
+		return a.answer(map[string]any{"success": true, "id": args[0], "language": args[1]}, err, func(io.Writer) { a.note("captions set") })
 	}
 }
 
-// videosAccess reads the access and, when flags were given, puts it back with
-// their changes.
+// videosAccess shows the access. If flags were given, it first changes the access by them.
 func videosAccess(a *app, fs *flag.FlagSet) action {
 	var privacy, password, expires string
 	var origins []string
@@ -155,7 +154,8 @@ func videosAccess(a *app, fs *flag.FlagSet) action {
 	})
 }
 
-// amend is an access changed as flags say. What belongs to another privacy goes.
+// amend applies the flags to an access. Settings that belong to another privacy are
+// dropped.
 func (a *app) amend(
 	access *client.VideoAccess, privacy, password, expires, download string, origins []string,
 ) (in client.VideoAccessUpdate, err error) {
@@ -174,7 +174,7 @@ func (a *app) amend(
 	if password != "" && privacy != "password" {
 		return in, usagef("a password is for privacy password")
 	}
-	// The call replaces the whole access, so what no flag names is sent as it is.
+	// The call replaces the whole access, so fields without a flag are sent unchanged.
 	in = client.VideoAccessUpdate{
 		Privacy: privacy, ExpiresAt: client.Clear[client.Millis](), AllowDownload: client.Set(access.AllowDownload),
 		EmbedOrigins: client.Set(access.EmbedOrigins),
@@ -196,7 +196,7 @@ func (a *app) amend(
 	case "yes", "no":
 		in.AllowDownload = client.Set(download == "yes")
 	default:
-		return in, usagef("--download is yes or no")
+		return in, usagef("--download must be yes or no")
 	}
 	if len(origins) == 1 && origins[0] == "any" {
 		in.EmbedOrigins = client.Set([]string{})
@@ -206,7 +206,7 @@ func (a *app) amend(
 	return in, nil
 }
 
-// passwordFrom reads a password that was given as "-" from standard input.
+// passwordFrom returns a password, reading it from standard input if it is "-".
 func (a *app) passwordFrom(flag string) (string, error) {
 	if flag != "-" {
 		return flag, nil
@@ -247,13 +247,13 @@ func videosUpload(a *app, fs *flag.FlagSet) action {
 	u := uploader{env: a.env}
 	var expires string
 	var noWait bool
-	fs.StringVar(&u.in.Title, "title", "", "title; else the file's name")
+	fs.StringVar(&u.in.Title, "title", "", "title (default the file's name)")
 	fs.StringVar(&u.in.Privacy, "privacy", "", "public, unlisted, password or expiring")
 	fs.StringVar(&u.in.Password, "password", "", "protect with this `password`; - reads it from standard input")
 	fs.StringVar(&expires, "expires", "", "`when` the link ends: 7d, 12h, 2027-01-31 or 2027-01-31T12:00:00Z")
 	texts(fs, "tag", "`tag` to find it by; may be repeated", &u.in.Tags)
 	fs.StringVar(&u.in.ExternalID, "external-id", "", "your own `id` for it, unique among the account's videos")
-	fs.BoolVar(&noWait, "no-wait", false, "do not wait until the video plays")
+	fs.BoolVar(&noWait, "no-wait", false, "do not wait until the video is ready")
 	fs.BoolVar(
 		&u.again, "again", false,
 		"make a new video instead of resuming an unfinished upload; a file whose upload is finished becomes a new video anyway",
@@ -289,7 +289,7 @@ func videosUpload(a *app, fs *flag.FlagSet) action {
 	}
 }
 
-// settle derives privacy from the other options and reads the end.
+// settle derives privacy from the other options and parses the expiry.
 func settle(in *client.VideoCreate, expires string, now time.Time) error {
 	if in.Password != "" && in.Privacy == "" {
 		in.Privacy = "password"
@@ -301,7 +301,7 @@ func settle(in *client.VideoCreate, expires string, now time.Time) error {
 		return nil
 	}
 	if in.Password != "" {
-		return usagef("a video is protected by a password or by an end, not by both")
+		return usagef("a video can have a password or an expiry, not both")
 	}
 	if in.Privacy == "" {
 		in.Privacy = "expiring"
@@ -315,7 +315,7 @@ func settle(in *client.VideoCreate, expires string, now time.Time) error {
 	return nil
 }
 
-// endOf reads a length of time from now, or a date.
+// endOf parses a duration from now, or a date.
 func endOf(s string, now time.Time) (time.Time, bool) {
 	if d, ok := span(s); ok {
 		return now.Add(d), true
@@ -328,7 +328,7 @@ func endOf(s string, now time.Time) (time.Time, bool) {
 	return time.Time{}, false
 }
 
-// bars is a watcher for a person.
+// bars is a watcher that shows progress bars.
 type bars struct {
 	*app
 	file string
@@ -358,7 +358,7 @@ func (w *bars) prepared(v *client.Video) {
 		w.bar.tail = v.Status
 		w.bar.drawn = time.Time{}
 		w.bar.set(int64(v.Progress))
-	} else if w.said != v.Status && v.Status != "uploading" { // sent has said so
+	} else if w.said != v.Status && v.Status != "uploading" { // sent has reported it already
 		w.note("%s: %s", clean(w.file), v.Status)
 	}
 	w.said = v.Status

@@ -1,17 +1,16 @@
-// Package console is the service behind <base>/app: the pages on which people
-// sign in and work. It renders HTML from what the public API answers, with the
-// person's session as the key, and has no store: a pod can be replaced at any
-// moment, and nobody is signed out.
+// Package console is the service behind <base>/app: the pages on which people sign in and
+// work. It renders HTML from the answers of the public API, with the person's session as
+// the key. It stores nothing: a pod can be replaced at any moment, and nobody is signed
+// out.
 //
-// What it is made of: the Go client (libs/clients/go) asks the API, internal/web holds the pages,
-// internal/text every English sentence, libs/design how things look, and
-// libs/signin the questions to auth about signing in. web/*.js are the few things
-// that a page cannot do without a script.
+// Its parts: the Go client (libs/clients/go) calls the API, internal/web holds the pages,
+// internal/text every English sentence, and libs/design the visual design. libs/signin
+// defines the calls to auth about sign-in. web/*.ts are for the few things that a page
+// cannot do without a script.
 //
-// A page is added in three steps: a handler and its template in internal/web
-// (links.go and templates/links.html are the ones to copy), its sentences in
-// internal/text, and a row in the table in internal/web/routes.go, which is also
-// where the navigation comes from.
+// To add a page, write a handler and its template in internal/web (copy links.go and
+// templates/links.html), add its sentences to internal/text, and add a row to the table in
+// internal/web/routes.go. The navigation comes from that table too.
 package console
 
 import (
@@ -58,10 +57,11 @@ type Config struct {
 	Now func() time.Time `env:"-"`
 }
 
-// signInTime is above the patience that auth has with an identity provider.
+// signInTime is longer than auth waits for an identity provider.
 const signInTime = 9 * time.Second
 
-// New makes the service. It dials nothing, so it starts while the others are away.
+// New creates the service. It does not connect, so it starts while the other services are
+// down.
 func New(_ context.Context, cfg Config) (*boot.Service, error) {
 	base, err := url.Parse(cfg.BaseURL)
 	if err != nil || base.Host == "" || base.Scheme != "http" && base.Scheme != "https" {

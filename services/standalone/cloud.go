@@ -38,7 +38,7 @@ func (s *Stack) startRedis(ctx context.Context) (err error) {
 	return nil
 }
 
-// superviseRedis starts Redis again when it dies, as a cluster would.
+// superviseRedis restarts Redis when it dies, as a cluster would.
 func (s *Stack) superviseRedis() error {
 	for {
 		select {
@@ -56,8 +56,7 @@ func (s *Stack) superviseRedis() error {
 	}
 }
 
-// Indexes are those of every collection: each service and each library that has
-// collections brings its own.
+// Indexes are the index files of every service and library that has collections.
 func Indexes() [][]byte {
 	return [][]byte{
 		auth.Indexes(), events.Indexes(), links.Indexes(), videos.Indexes(),
@@ -83,8 +82,8 @@ func (s *Stack) startFirestore(context.Context) error {
 	return nil
 }
 
-// Uploads are cut off a little above the largest file that videos take, so that a
-// file just over it still gets its reason, and leave some of the disk to records.
+// The upload limit is a little above the videos service's largest file, so that a file just
+// over that still gets its reason. Uploads also leave some of the disk to records.
 const (
 	defaultMaxVideo = 10 << 30
 	uploadMargin    = 64 << 20
@@ -100,8 +99,8 @@ func (s *Stack) startStorage(context.Context) (err error) {
 	}
 	s.Storage, err = storage.Open(storage.Options{
 		Dir: s.dir.join("objects"), Buckets: []string{bucket}, PublicURL: s.UploadURL, APIURL: s.storageURL(), Token: s.cloudToken,
-		// Any page may play and upload by a signed address, which is its own
-		// credential; embeds live on other people's hosts.
+		// Any page may play and upload by a signed address, which is a credential itself.
+		// Embeds run on other people's hosts.
 		CORS: []storage.CORS{{Origin: []string{"*"}, Method: []string{"GET", "HEAD", "PUT", "POST"},
 			ResponseHeader: []string{
 				"Content-Type", "Content-Range", "Content-Length", "Range", "ETag", "Location", "x-goog-resumable",

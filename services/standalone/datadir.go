@@ -11,15 +11,14 @@ import (
 	"syscall"
 )
 
-// dataDir is the folder that holds everything a stack keeps, held by one process
-// at a time.
+// dataDir is the folder with all data of a stack. Only one process at a time holds it.
 type dataDir struct {
 	path string
 	lock *os.File
 }
 
-// openDataDir makes the folder when it is missing and locks it. The kernel drops
-// the lock with the process, so a killed stack leaves none behind.
+// openDataDir creates the folder if it is missing and locks it. The kernel drops the lock
+// when the process ends, so a killed stack leaves no lock behind.
 func openDataDir(path string) (*dataDir, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -48,14 +47,14 @@ func (d *dataDir) join(elem ...string) string {
 
 func (d *dataDir) close() { _ = d.lock.Close() }
 
-// secrets are drawn once and kept with the data that they protect.
+// secrets are generated once and kept with the data that they protect.
 type secrets struct {
 	AdminToken    string            `json:"adminToken"`
 	InternalToken string            `json:"internalToken"`
 	PlaybackKey   string            `json:"playbackKey"`
 	WebhookKey    string            `json:"webhookKey"`
 	Keys          map[string]string `json:"keys"`            // demo keys by plan
-	Owner         string            `json:"owner,omitempty"` // member of the demo account, whom `linkreel up` signs in
+	Owner         string            `json:"owner,omitempty"` // the member of the demo account that `linkreel up` signs in
 }
 
 func (d *dataDir) loadSecrets() (*secrets, error) {
@@ -83,8 +82,8 @@ func (d *dataDir) loadSecrets() (*secrets, error) {
 
 func (d *dataDir) saveSecrets(s *secrets) error { return writeJSON(d.join("secrets.json"), s) }
 
-// writeJSON writes aside and renames, so that a reader sees the old file or the
-// new one whole.
+// writeJSON writes a temporary file and renames it, so that a reader sees either the whole
+// old file or the whole new one.
 func writeJSON(path string, v any) error {
 	text, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {
@@ -100,7 +99,7 @@ func writeJSON(path string, v any) error {
 		err = os.Rename(f.Name(), path)
 	}
 	if err != nil {
-		_ = os.Remove(f.Name()) // the error below says more
+		_ = os.Remove(f.Name()) // the error below is the useful one
 		return fmt.Errorf("write %s: %w", filepath.Base(path), err)
 	}
 	return nil

@@ -14,8 +14,8 @@ import (
 	"github.com/linkreel/linkreel/services/auth"
 )
 
-// demo sees to a working key for each plan. The keys are kept beside the data; one
-// that somebody revoked is replaced.
+// demo makes sure that each plan has a working key. The keys are kept beside the data. A
+// revoked key is replaced.
 func (s *Stack) demo(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
@@ -35,21 +35,20 @@ func (s *Stack) demo(ctx context.Context) error {
 	return s.dir.saveSecrets(s.secrets)
 }
 
-// SignInLink makes a one-time link to the console, for the owner of the demo
-// account of the plan business: always the same person, who is made the first
-// time.
+// SignInLink makes a one-time link to the console for the owner of the demo account of the
+// plan business. It is always the same member, created on the first call.
 func (s *Stack) SignInLink(ctx context.Context) (string, error) {
 	var acct struct{ ID string }
 	if err := call(ctx, http.MethodGet, s.BaseURL+"/api/v1/account", s.Keys["business"], nil, &acct); err != nil {
 		return "", fmt.Errorf("sign-in link: %w", err)
 	}
-	if s.secrets == nil { // a stack elsewhere, read from its stack.json
+	if s.secrets == nil { // a stack of another process, read from its stack.json
 		s.secrets = &secrets{}
 	}
 	var link struct{ URL, MemberID string }
 	address := s.AdminURL + "/admin/v1/accounts/" + acct.ID + "/sign-in-links"
 	err := call(ctx, http.MethodPost, address, s.AdminToken, map[string]string{"memberId": s.secrets.Owner}, &link)
-	if s.secrets.Owner == "" || err != nil { // nobody yet, or removed
+	if s.secrets.Owner == "" || err != nil { // not made yet, or removed
 		err = call(ctx, http.MethodPost, address, s.AdminToken, map[string]string{"name": "Owner", "role": "owner"}, &link)
 	}
 	if err != nil {
@@ -65,7 +64,7 @@ func (s *Stack) SignInLink(ctx context.Context) (string, error) {
 	return link.URL, s.dir.saveSecrets(s.secrets)
 }
 
-// call asks the stack itself.
+// call sends a request to the stack itself.
 func call(ctx context.Context, method, address, token string, in, out any) error {
 	var body bytes.Buffer
 	if in != nil {

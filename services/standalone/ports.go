@@ -9,8 +9,8 @@ import (
 	"syscall"
 )
 
-// port is one of the stack's public ports: both loopback addresses where the
-// machine has them, since "localhost" may mean either.
+// port is one of the stack's public ports. It listens on both loopback addresses if the
+// machine has both, since "localhost" may mean either.
 type port struct {
 	number    int
 	listeners []net.Listener
@@ -20,12 +20,12 @@ func (p port) url() string { return "http://localhost:" + strconv.Itoa(p.number)
 
 func (p port) close() {
 	for _, l := range p.listeners {
-		_ = l.Close() // a listener that its server closed already
+		_ = l.Close() // its server may have closed it already
 	}
 }
 
-// listen takes number, or any free port when number is 0. A busy one is one
-// clear sentence.
+// listen listens on number, or on any free port when number is 0. The error for a busy port
+// is one clear sentence.
 func listen(ctx context.Context, number int) (port, error) {
 	p := port{number: number}
 	for _, host := range []string{"127.0.0.1", "::1"} {
@@ -48,7 +48,7 @@ func listen(ctx context.Context, number int) (port, error) {
 	return p, nil
 }
 
-// listenAll takes the four ports in a row from base, or any four for base 0.
+// listenAll listens on four ports in a row from base, or on any four for base 0.
 func listenAll(ctx context.Context, base int) (ports [4]port, err error) {
 	for i := range ports {
 		number := 0

@@ -29,7 +29,7 @@ import (
 	"github.com/linkreel/linkreel/services/videos"
 )
 
-// buildServices makes the services from the environment and the stack's wiring.
+// buildServices creates the services from the environment and the stack's wiring.
 func (s *Stack) buildServices(ctx context.Context) error {
 	settings := environment(s.cfg.Env, s.wiring())
 	s.openWebhooks(settings)
@@ -55,7 +55,7 @@ func (s *Stack) buildServices(ctx context.Context) error {
 	return nil
 }
 
-// newWorker lets a laptop without Landlock run, and its user know.
+// newWorker also runs on a machine without Landlock, and then warns the user.
 func (s *Stack) newWorker(ctx context.Context, cfg worker.Config) (*boot.Service, error) {
 	cfg.ReducedJail = func(reason error) {
 		s.notices = append(
@@ -66,7 +66,7 @@ func (s *Stack) newWorker(ctx context.Context, cfg worker.Config) (*boot.Service
 	return worker.New(ctx, cfg)
 }
 
-// wiring tells the services where everything is.
+// wiring holds the settings that tell the services where everything is.
 func (s *Stack) wiring() map[string]string {
 	internal := func(service string) string { return "http://" + s.internal[service].Addr().String() }
 	return map[string]string{
@@ -78,7 +78,7 @@ func (s *Stack) wiring() map[string]string {
 		"LINKREEL_STORAGE_ENDPOINT":   s.storageURL(),
 		"LINKREEL_STORAGE_KEY_FILE":   s.storageKeyFile(),
 		"LINKREEL_REDIS_URL":          s.Redis.Addr(),
-		"LINKREEL_REDIS_PASSWORD":     "", // It has none, and would refuse one from the environment.
+		"LINKREEL_REDIS_PASSWORD":     "", // It has no password, and would reject one from the environment.
 		"LINKREEL_BASE_URL":           s.BaseURL,
 		"LINKREEL_SHORT_BASE_URL":     s.ShortBaseURL,
 		"LINKREEL_AUTH_URL":           internal("auth"),
@@ -97,10 +97,10 @@ func (s *Stack) wiring() map[string]string {
 	}
 }
 
-// openWebhooks lets webhooks reach receivers on this machine, which is what a local
-// run is for, unless the settings say otherwise. Where others reach the stack too,
-// they could call whatever listens on this machine and in its networks, so there
-// webhooks are as closed as in a cluster until the settings open them.
+// openWebhooks lets webhooks reach receivers on this machine, unless the settings say
+// otherwise: local runs need that. If other machines can reach the stack, its users could
+// make it call anything on this machine and in its networks. Webhooks are then as closed as
+// in a cluster until the settings open them.
 func (s *Stack) openWebhooks(settings map[string]string) {
 	if !s.onlyHere(settings) {
 		return
@@ -113,19 +113,20 @@ func (s *Stack) openWebhooks(settings map[string]string) {
 }
 
 // onlyHere reports whether only this machine reaches the base address: it listens on
-// loopback, and is called by a name of this machine.
+// loopback, and its host name is one of this machine.
 func (s *Stack) onlyHere(settings map[string]string) bool {
 	for _, l := range s.public.base.listeners {
 		if a, ok := l.Addr().(*net.TCPAddr); !ok || !a.IP.IsLoopback() {
 			return false
 		}
 	}
-	// A proxy on this machine that others reach goes with a base address that they can open.
+	// If others reach it through a proxy on this machine, the base address is one that they
+	// can open.
 	base, err := url.Parse(settings["LINKREEL_BASE_URL"])
 	return err == nil && (base.Hostname() == "localhost" || net.ParseIP(base.Hostname()).IsLoopback())
 }
 
-// newEvents keeps webhooks from the stack's own listeners.
+// newEvents keeps webhooks from calling the stack's own listeners.
 func (s *Stack) newEvents(ctx context.Context, cfg events.Config) (*boot.Service, error) {
 	ports, err := s.ownPorts()
 	if err != nil {
@@ -156,8 +157,7 @@ func (s *Stack) ownPorts() (ports []uint16, err error) {
 	return ports, nil
 }
 
-// build makes a service from settings, as its own main makes it from the
-// environment.
+// build creates a service from settings, as its own main does from the environment.
 func build[C any](
 	ctx context.Context, settings map[string]string, make func(context.Context, C) (*boot.Service, error),
 ) (*boot.Service, error) {
@@ -168,7 +168,7 @@ func build[C any](
 	return make(ctx, cfg)
 }
 
-// environment is the process's, under extra, under the wiring of the stack.
+// environment is the process's environment. wiring overrides it, and extra overrides both.
 func environment(extra, wiring map[string]string) map[string]string {
 	out := env.ToMap(os.Environ())
 	for _, m := range []map[string]string{wiring, extra} {
@@ -179,9 +179,9 @@ func environment(extra, wiring map[string]string) map[string]string {
 	return out
 }
 
-// runLoops runs what the services do beside requests. On the way down loops end
-// after the listeners, since the last requests may count on them, and before the
-// stores that they hand back and flush to.
+// runLoops runs the background loops of the services. When the stack stops, they end after
+// the listeners, because the last requests may need them, and before the stores that they
+// flush to.
 func (s *Stack) runLoops(ctx context.Context) error {
 	loops, end := context.WithCancel(context.WithoutCancel(ctx))
 	group, loopCtx := errgroup.WithContext(loops)
@@ -201,7 +201,7 @@ func (s *Stack) runLoops(ctx context.Context) error {
 	return nil
 }
 
-// serve opens the listeners, the public ones last: they are the first to close.
+// serve opens the listeners. The public ones come last, so they are the first to close.
 func (s *Stack) serve(context.Context) error {
 	s.serveHTTP(s.Storage.APIHandler(), s.storage)
 	s.serveHTTP(s.Storage.PublicHandler(), s.public.upload.listeners...)
@@ -214,7 +214,7 @@ func (s *Stack) serve(context.Context) error {
 		"auth": s.services["auth"].Handler("api"), "links": s.services["links"].Handler("api"), "videos": s.services["videos"].Handler("api"),
 		"events": s.services["events"].Handler("api"), "console": s.services["console"].Handler("api"),
 	}), s.public.base.listeners...)
-	s.onClose(func(context.Context) error { // first of all: held requests would hold the listeners
+	s.onClose(func(context.Context) error { // closed first: held requests would delay the listeners' stop
 		for _, svc := range s.services {
 			for _, stop := range svc.Stopping {
 				stop()
@@ -245,15 +245,15 @@ func (s *Stack) serveHTTP(h http.Handler, listeners ...net.Listener) {
 	}
 	s.onClose(func(ctx context.Context) error {
 		if err := srv.Shutdown(ctx); err != nil {
-			return srv.Close() // a long upload does not hold the stop; its client repeats it
+			return srv.Close() // do not wait for a long upload; its client repeats it
 		}
 		return nil
 	})
 }
 
-// ownCallers refuses what a web page in the browser of somebody here may have caused:
-// a page of another site, or one whose host name leads to this machine (DNS
-// rebinding), which would read metrics as its own.
+// ownCallers rejects requests that a web page in a local browser may have caused: from a
+// page of another site, or from one whose host name resolves to this machine (DNS
+// rebinding), which could otherwise read metrics.
 func ownCallers(h fasthttp.RequestHandler) fasthttp.RequestHandler {
 	return func(ctx *fasthttp.RequestCtx) {
 		switch {

@@ -1,10 +1,10 @@
-// Package standalone is all of Linkreel in one process: the four services, the
-// embedded Firestore and object storage, a Redis child process, and a gateway
-// with the ingress's route table. It is `make run`, the system under test of the
-// end-to-end stories, and a small real deployment.
+// Package standalone is all of Linkreel in one process: the services, the embedded
+// Firestore and object storage, a Redis child process, and a gateway with the ingress's
+// route table. `make run` and the end-to-end tests run it, and it is enough for a small
+// real deployment.
 //
-// Everything that it acknowledges is in its data directory and survives kill -9.
-// One process at a time holds a data directory.
+// All acknowledged data is in its data directory and survives kill -9. Only one process at
+// a time holds a data directory.
 package standalone
 
 import (
@@ -56,8 +56,8 @@ type Stack struct {
 	UploadURL    string            `json:"uploadUrl"`
 	Keys         map[string]string `json:"keys"` // a demo key for each plan
 
-	// Firestore, Storage and Redis are the running servers, for tests that look
-	// behind the services or make a dependency fail.
+	// Firestore, Storage and Redis are the running servers, for tests that look behind the
+	// services or make a dependency fail.
 	Firestore *firestore.Server `json:"-"`
 	Storage   *storage.Server   `json:"-"`
 	Redis     *redisproc.Server `json:"-"`
@@ -69,23 +69,23 @@ type Stack struct {
 	storage   net.Listener            // of object storage's API
 	internal  map[string]net.Listener // by service
 	firestore string                  // address of Firestore
-	// cloudToken is what Firestore and object storage ask for: whoever else
-	// reaches their ports on this machine finds them closed. It is drawn anew at
-	// each start and written nowhere.
+	// cloudToken is the token that Firestore and object storage require, so that other
+	// programs on this machine cannot use their ports. It is generated at each start and
+	// never written to disk.
 	cloudToken string
 	services   map[string]*boot.Service
 
 	ctx     context.Context // ends when the stack stops
 	stop    context.CancelFunc
 	group   *errgroup.Group
-	closers []func(context.Context) error // of what was opened, in that order
+	closers []func(context.Context) error // in the order of opening
 	once    sync.Once
 	err     error
 
-	notices []string // for the user, about this machine
+	notices []string // messages for the user about this machine
 }
 
-// publicPorts are the ports that people and programs outside call.
+// publicPorts are the ports for people and programs outside the stack.
 type publicPorts struct{ base, short, admin, upload port }
 
 // Start brings a stack up and returns when it serves. It stops when ctx ends;
@@ -94,9 +94,9 @@ func Start(ctx context.Context, cfg Config) (*Stack, error) {
 	ctx, stop := context.WithCancel(ctx)
 	group, gctx := errgroup.WithContext(ctx)
 	s := &Stack{cfg: cfg, ctx: gctx, stop: stop, group: group, cloudToken: randomHex(32)}
-	// Each step opens what the next one needs and notes how to close it. Loops
-	// come before listeners, so that on the way down no request waits for a loop
-	// that has ended; whoever connects before that waits in the kernel's queue.
+	// Each step opens what the next one needs and notes how to close it. Loops come before
+	// listeners, so that no request waits for a stopped loop during shutdown. Callers that
+	// connect before the listeners serve wait in the kernel's queue.
 	for _, step := range []func(context.Context) error{
 		s.openDataDir, s.takePorts, s.startTelemetry, s.startRedis, s.startFirestore, s.startStorage,
 		s.buildServices, s.runLoops, s.serve, s.demo, s.announce,
@@ -108,7 +108,7 @@ func Start(ctx context.Context, cfg Config) (*Stack, error) {
 	return s, nil
 }
 
-// onClose notes how to close something that was just opened.
+// onClose registers a function that closes something just opened.
 func (s *Stack) onClose(c func(context.Context) error) { s.closers = append(s.closers, c) }
 
 func (s *Stack) openDataDir(context.Context) error {
@@ -125,8 +125,7 @@ func (s *Stack) openDataDir(context.Context) error {
 	return nil
 }
 
-// takePorts binds every port, public and internal, before anything is told its
-// address.
+// takePorts binds every port, public and internal, before any address is passed on.
 func (s *Stack) takePorts(ctx context.Context) error {
 	ports, err := listenAll(ctx, s.cfg.PortBase)
 	if err != nil {
@@ -149,8 +148,8 @@ func (s *Stack) takePorts(ctx context.Context) error {
 			return err
 		}
 	}
-	// The data directory and the ports are ours, so a stack file that is there was
-	// left by a killed stack and would mislead.
+	// The data directory and the ports are ours, so a killed stack has left any existing
+	// stack file, and it would mislead.
 	return removeStackFile(s.cfg.StackFile)
 }
 
@@ -161,7 +160,7 @@ func (s *Stack) loopback(ctx context.Context) (net.Listener, error) {
 		return nil, err
 	}
 	s.onClose(func(context.Context) error {
-		_ = l.Close() // its server closed it already, where one was started
+		_ = l.Close() // if its server was started, it has closed it already
 		return nil
 	})
 	return l, nil
@@ -224,8 +223,8 @@ func removeStackFile(path string) error {
 // Done is closed when the stack stops, by itself or by its context.
 func (s *Stack) Done() <-chan struct{} { return s.ctx.Done() }
 
-// Close stops the stack, what was opened last first, and returns what went
-// wrong, now or earlier.
+// Close stops the stack in reverse order of opening, and returns every error, including
+// earlier ones.
 func (s *Stack) Close() error {
 	s.once.Do(func() {
 		failed := context.Cause(s.ctx)

@@ -17,10 +17,10 @@ import (
 // usualStackFile is where scripts look for the stack that runs here.
 const usualStackFile = ".local/stack.json"
 
-// claimStackFile says where a stack tells scripts about itself: in .local/stack.json,
-// unless another stack that was started from this folder is running and tells of
-// itself there; then in its own data directory. The claim ends with the process at
-// the latest, since the kernel drops the lock.
+// claimStackFile chooses the file in which a stack describes itself to scripts. That is
+// .local/stack.json, unless another running stack from this folder has claimed it; then it
+// is a file in the stack's own data directory. The kernel drops the claim when the process
+// ends.
 func claimStackFile(dataDir string) (path string, release func(), err error) {
 	dir := filepath.Dir(usualStackFile)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -42,8 +42,8 @@ func claimStackFile(dataDir string) (path string, release func(), err error) {
 	}
 }
 
-// Up is `linkreel up`: it installs what is missing, starts a stack, says how to
-// use it, and stays until ctx ends.
+// Up is `linkreel up`: it installs missing programs, starts a stack, prints how to use it,
+// and runs until ctx ends.
 func Up(ctx context.Context, out io.Writer) error {
 	var cfg Config
 	if err := env.Parse(&cfg); err != nil {
@@ -61,15 +61,15 @@ func Up(ctx context.Context, out io.Writer) error {
 	s, err := Start(ctx, cfg)
 	if err != nil {
 		if ctx.Err() != nil {
-			return nil // Ctrl-C while it started
+			return nil // Ctrl-C during the start
 		}
 		return err
 	}
 	if own := filepath.Join(cfg.DataDir, "stack.json"); file != own {
-		_ = os.Remove(own) // of a second stack that was killed
+		_ = os.Remove(own) // left by a second stack that was killed
 	}
 	link, err := s.SignInLink(ctx)
-	if err != nil { // the API works all the same
+	if err != nil { // the API works without it
 		s.notices = append(s.notices, fmt.Sprintf("there is no sign-in link (%v).", err))
 		link = s.BaseURL + "/app"
 	}
@@ -85,7 +85,7 @@ func Up(ctx context.Context, out io.Writer) error {
 	return s.Close()
 }
 
-// program is this program as a person here would type it.
+// program is the command that a user here would type to run this program.
 func program() string {
 	path, err := os.Executable()
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package clitest is a session with `linkreel mcp` for tests: of the command
-// line alone, over a fake service, and of the real program over a real stack.
+// Package clitest runs a session with `linkreel mcp` for tests: either the command line
+// alone with a fake service, or the real program with a real stack.
 package clitest
 
 import (
@@ -14,7 +14,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// Talk is a session with the server, and everything that went over the wire.
+// Talk is a session with the server, with a record of all messages.
 type Talk struct {
 	t        *testing.T
 	Session  *mcp.ClientSession
@@ -63,7 +63,7 @@ func TalkOver(t *testing.T, transport mcp.Transport) *Talk {
 // Args are the arguments of a tool.
 type Args map[string]any
 
-// Call calls a tool and asks for progress.
+// Call calls a tool and requests progress.
 func (k *Talk) Call(name string, in Args) *mcp.CallToolResult {
 	k.t.Helper()
 	p := &mcp.CallToolParams{Name: name, Arguments: in}
@@ -75,7 +75,7 @@ func (k *Talk) Call(name string, in Args) *mcp.CallToolResult {
 	return res
 }
 
-// Said is the text of an answer.
+// Said returns the text of a result.
 func Said(res *mcp.CallToolResult) string {
 	var b strings.Builder
 	for _, c := range res.Content {
@@ -86,7 +86,7 @@ func Said(res *mcp.CallToolResult) string {
 	return b.String()
 }
 
-// Good calls a tool that must succeed and reads its answer.
+// Good calls a tool that must succeed and returns its decoded result.
 func Good[Out any](k *Talk, name string, in Args) (out Out) {
 	k.t.Helper()
 	res := k.Call(name, in)
@@ -99,7 +99,7 @@ func Good[Out any](k *Talk, name string, in Args) (out Out) {
 	return out
 }
 
-// Bad calls a tool that must refuse, and wants words in its reason.
+// Bad calls a tool that must fail, and checks that the error contains words.
 func (k *Talk) Bad(name string, in Args, words ...string) {
 	k.t.Helper()
 	res := k.Call(name, in)
@@ -110,7 +110,7 @@ func (k *Talk) Bad(name string, in Args, words ...string) {
 	}
 }
 
-// Answers is all that the server has said.
+// Answers is everything that the server has sent.
 func (k *Talk) Answers() string {
 	var b strings.Builder
 	for line := range strings.Lines(k.wire.String()) {
@@ -124,10 +124,11 @@ func (k *Talk) Answers() string {
 	return b.String()
 }
 
-// CheckProgress wants progress of upload_video that rises to its end.
+// CheckProgress checks that upload_video reported rising progress up to the end.
 func (k *Talk) CheckProgress() {
 	k.t.Helper()
-	// Notifications are handled beside answers, and may be so a moment later.
+	// Notifications are handled concurrently with responses, so they may arrive a moment
+	// later.
 	for deadline := time.Now().Add(10 * time.Second); k.progressed() < 200 && time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
 	}
 	k.mu.Lock()
@@ -144,7 +145,7 @@ func (k *Talk) CheckProgress() {
 	}
 }
 
-// progressed is the last progress that was heard.
+// progressed is the last progress received.
 func (k *Talk) progressed() float64 {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -1,5 +1,5 @@
-// Package cloudtest gives a test a Firestore and an object storage of its own, on free ports of this machine, that end
-// with the test. Google's clients and everything built on them run against it as they are.
+// Package cloudtest gives a test a Firestore and an object storage of its own, on free ports of this machine. They stop
+// with the test. Google's clients, and everything built on them, run against them unchanged.
 package cloudtest
 
 import (
@@ -17,12 +17,12 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/storage"
 )
 
-// Project is the project of [Cloud.Client]; servers take any.
+// Project is the project of [Cloud.Client]; the servers accept any.
 const Project = "test"
 
-// Options say what a test needs; the zero value is a Firestore in memory without rules about indexes.
+// Options configure the servers of a test. The zero value is a Firestore in memory that enforces no indexes.
 type Options struct {
-	// Indexes are the contents of firestore.indexes.json files. With any, a query without its index fails as in
+	// Indexes are the contents of firestore.indexes.json files. If there are any, a query without its index fails as in
 	// production.
 	Indexes [][]byte
 	// Complete says that Indexes cover all collections that the test writes to. The test then fails when it stores a
@@ -38,17 +38,17 @@ type Options struct {
 	Token string
 	// Buckets to create. Without any there is no object storage.
 	Buckets []string
-	// Storage edits what the object storage is opened with.
+	// Storage changes the options of the object storage before it is opened.
 	Storage func(*storage.Options)
 }
 
 // Cloud is a running Firestore and, if the test asked for buckets, a running object storage.
 type Cloud struct {
-	// Firestore is the server, to make calls fail (Faults) or move time on (DeleteExpired).
+	// Firestore is the server. Tests use it to make calls fail (Faults) or to delete expired documents (DeleteExpired).
 	Firestore *firestore.Server
 	// Endpoint is Firestore's address.
 	Endpoint string
-	// Storage is the object storage, to make calls fail.
+	// Storage is the object storage. Tests use it to make calls fail.
 	Storage *storage.Server
 	// PublicURL takes signed addresses, APIURL is the JSON API.
 	PublicURL, APIURL string
@@ -108,7 +108,8 @@ func (o Options) hotIndex(tb testing.TB) func(collection, field string) {
 
 func (c *Cloud) startStorage(tb testing.TB, o Options) {
 	tb.Helper()
-	// The addresses are part of the configuration, so the listeners come first and answer once there is a server.
+	// The addresses are part of the configuration, so the listeners are opened first. They answer once the server
+	// exists.
 	var handlers [2]http.Handler
 	servers := [2]*httptest.Server{}
 	for i := range servers {
@@ -134,7 +135,7 @@ func (c *Cloud) startStorage(tb testing.TB, o Options) {
 	c.Storage, c.Key = server, server.ServiceAccountKey()
 }
 
-// Client is Google's Firestore client, on a connection that ends with the test.
+// Client returns Google's Firestore client. Its connection is closed with the test.
 func (c *Cloud) Client(tb testing.TB) *gcfirestore.Client {
 	tb.Helper()
 	client, err := c.Firestore.Client(tb.Context(), Project)
@@ -151,7 +152,7 @@ var ServiceAccountKey = sync.OnceValue(func() []byte {
 	if err != nil {
 		panic(err)
 	}
-	defer func() { _ = os.RemoveAll(dir) }() // a leftover in the temporary folder harms nobody
+	defer func() { _ = os.RemoveAll(dir) }() // a leftover in the temporary folder does no harm
 	s, err := storage.Open(storage.Options{Dir: dir})
 	if err != nil {
 		panic(err)

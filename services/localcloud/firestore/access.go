@@ -8,11 +8,11 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// How a query finds its documents: its filter is expanded into disjunctions,
-// each is answered from one index (or from the documents themselves, which are
-// sorted by name), and the results are merged. Whatever an index yields is
-// checked against the whole query again, so that an index only has to yield
-// enough, and in the right order where that is claimed.
+// How a query finds its documents: its filter is expanded into disjunctions, each is
+// answered from one index (or from the documents themselves, which are sorted by name),
+// and the results are merged. Every document that an index yields is checked against the
+// whole query again. So an index may yield too many documents, but never too few, and
+// only in the right order when access.ordered says so.
 
 // conjunction is one disjunction of a query: comparisons that must all hold.
 type conjunction struct {
@@ -21,7 +21,7 @@ type conjunction struct {
 	ranges   []*filter
 }
 
-// disjunctions expands the filter. Validation has limited how many there are.
+// disjunctions expands the filter. Validation has limited their number.
 func (q *query) disjunctions() []conjunction {
 	var out []conjunction
 	for _, leaves := range expand(q.where) {
@@ -50,7 +50,7 @@ func (c *conjunction) add(f *filter) {
 	}
 }
 
-// expand brings the filter into disjunctive form. IN counts as several EQUALs.
+// expand converts the filter to disjunctive form. IN counts as several EQUALs.
 func expand(f *filter) [][]*filter {
 	if f == nil {
 		return [][]*filter{nil}
@@ -104,12 +104,13 @@ type access struct {
 	index   *indexDef // nil: the documents themselves
 	entries *bolt.Bucket
 	prefix  []byte
-	// keys from..to, both with all that begins with them; nil: no bound but the prefix
+	// keys from..to; each bound includes every key that begins with it; nil: no bound but
+	// the prefix
 	from, to []byte
 	reverse  bool
 	ordered  bool     // yields documents in the order of the query
-	merged   [][]byte // of an index of members: prefixes whose entries have to agree on the document
-	bound    int      // how many equalities it makes use of
+	merged   [][]byte // of an index of members: a document must have an entry under each of these prefixes
+	bound    int      // how many equalities it uses
 	ranged   bool
 }
 
@@ -124,8 +125,8 @@ func (a *access) score() int {
 	return n
 }
 
-// accesses chooses for each disjunction. wanted are the indexes that would have
-// served better and are worth building.
+// accesses chooses an access for each disjunction. wanted are better indexes that are
+// worth building.
 func (s *store) accesses(sn *snapshot, q *query) (list []*access, wanted []*indexDef) {
 	p := sn.partition(q.database)
 	if p.docs == nil {
@@ -175,8 +176,8 @@ func (p *partition) holdsMoreThan(q *query, n int64) bool {
 	return false
 }
 
-// idealIndex is the index that would answer a disjunction without looking at
-// anything else; nil when the documents' own order does.
+// idealIndex is the index that would answer a disjunction without reading any other
+// document. It is nil when the documents' own order does that already.
 func (q *query) idealIndex(c conjunction) *indexDef {
 	if q.collection == "" || q.where == nil && q.limit < 0 || c.equal[nameField] != nil {
 		return nil
@@ -211,8 +212,8 @@ func (q *query) idealIndex(c conjunction) *indexDef {
 	return d
 }
 
-// sortedFields are the orders that a disjunction leaves to be sorted by: up to
-// the name, after which nothing can differ, without the fields that are equal.
+// sortedFields are the orders that still need sorting within a disjunction. Fields with
+// an equality are left out, and the list ends with the name, which is unique.
 func (q *query) sortedFields(c conjunction) []order {
 	var out []order
 	for _, o := range q.orders {
@@ -254,10 +255,10 @@ func (s *store) bestAccess(p *partition, q *query, c conjunction) *access {
 	return best
 }
 
-// memberAccess merges the indexes of several members of one map, as production
-// merges single-field indexes: each has its documents sorted by name, so that a
-// document in all of them is found by skipping from one to the next. nil when the
-// query does not compare such members for equality, or wants another order.
+// memberAccess merges the indexes of several members of one map, as production merges
+// single-field indexes. Each has its documents sorted by name, so skipping from one to
+// the next finds the documents that are in all of them. It returns nil when the query
+// does not compare such members for equality, or wants another order.
 func (s *store) memberAccess(p *partition, q *query, c conjunction) *access {
 	if q.group || q.nameDesc() || len(q.sortedFields(c)) > 0 || c.equal[nameField] != nil {
 		return nil
@@ -337,15 +338,15 @@ func (a *access) since(k []byte) {
 	}
 }
 
-// until keeps the smaller bound; of two where one begins with the other, the longer.
+// until keeps the smaller bound. If one begins with the other, it keeps the longer one.
 func (a *access) until(k []byte) {
 	if a.to == nil || bytes.HasPrefix(k, a.to) || bytes.Compare(k, a.to) < 0 && !bytes.HasPrefix(a.to, k) {
 		a.to = k
 	}
 }
 
-// indexAccess answers nil when the index cannot serve: it must not contain a
-// field that documents of the result may lack, nor fail to narrow the search.
+// indexAccess returns nil when the index cannot serve: when documents of the result may
+// lack one of its fields, or when it would not narrow the search.
 func (q *query) indexAccess(x *indexDef, entries *bolt.Bucket, c conjunction) *access {
 	a := &access{index: x, entries: entries, prefix: x.prefix(append(slices.Clone(q.parent), q.collection))}
 	fields := slices.DeleteFunc(slices.Clone(x.fields), func(f indexField) bool { return f.raw == nameField })
@@ -362,7 +363,7 @@ func (q *query) indexAccess(x *indexDef, entries *bolt.Bucket, c conjunction) *a
 		a.prefix, cut = x.component(a.prefix, v, f.desc)
 		a.bound++
 		fields = fields[1:]
-		if cut { // what follows in the key is the rest of this value's neighbours
+		if cut { // other values share this cut prefix, so the key cannot narrow further
 			break
 		}
 	}
@@ -393,8 +394,8 @@ func (q *query) indexAccess(x *indexDef, entries *bolt.Bucket, c conjunction) *a
 	return a
 }
 
-// direction tells how to walk through the index's remaining fields to meet the
-// documents in the order of the query, and whether that is possible.
+// direction returns the direction in which the index's remaining fields yield the
+// documents in the order of the query, and whether there is one.
 func (q *query) direction(x *indexDef, fields []indexField, sorted []order) (reverse, ok bool) {
 	if len(fields) != len(sorted) {
 		return false, false
@@ -451,7 +452,7 @@ func (a *access) seek(q *query, c conjunction, fields []indexField, name func([]
 	}
 }
 
-// cursorKey is as much of the key as the cursor's values determine.
+// cursorKey is the part of the key that the cursor's values determine.
 func (a *access) cursorKey(q *query, c conjunction, fields []indexField, values []*pb.Value, name func([]byte, *pb.Value) []byte) []byte {
 	k := slices.Clone(a.prefix)
 	for i, v := range values {
@@ -487,7 +488,7 @@ type walker struct {
 	begun  bool
 
 	cursors []*bolt.Cursor // one for each of a.merged
-	target  []byte         // the least name that may come next
+	target  []byte         // the smallest name that may come next
 }
 
 func (a *access) walk() *walker {
@@ -501,8 +502,8 @@ func (a *access) walk() *walker {
 	return w
 }
 
-// nextMerged finds the next name that all of a.merged have: each cursor skips to
-// the greatest name that another one has shown.
+// nextMerged finds the next name that all of a.merged have: each cursor skips to the
+// greatest name that any other cursor has reached.
 func (w *walker) nextMerged() (key, value []byte) {
 	for agreed, i := 0, 0; ; i = (i + 1) % len(w.cursors) {
 		prefix := w.a.merged[i]
@@ -523,12 +524,12 @@ func (w *walker) nextMerged() (key, value []byte) {
 		if w.a.to != nil && bytes.Compare(value, w.a.to) > 0 && !bytes.HasPrefix(value, w.a.to) {
 			return nil, nil
 		}
-		w.target = append(w.target, 0) // the least name behind this one
+		w.target = append(w.target, 0) // the smallest name after this one
 		return key, value
 	}
 }
 
-// next answers nil at the end.
+// next returns a nil key at the end.
 func (w *walker) next() (key, value []byte) {
 	if len(w.cursors) > 0 {
 		return w.nextMerged()
@@ -563,7 +564,7 @@ func (a *access) lowest() []byte {
 	return a.prefix
 }
 
-// last finds the greatest key that does not lie behind the upper bound.
+// last finds the greatest key that is not beyond the upper bound.
 func (w *walker) last() (key, value []byte) {
 	bound := w.a.prefix
 	if w.a.to != nil {
@@ -579,7 +580,8 @@ func (w *walker) last() (key, value []byte) {
 	return w.cursor.Prev()
 }
 
-// successor is the smallest key greater than all that begin with b; nil: there is none.
+// successor is the smallest key greater than all keys that begin with b; nil if there is
+// none.
 func successor(b []byte) []byte {
 	for i := len(b) - 1; i >= 0; i-- {
 		if b[i] != 0xff {

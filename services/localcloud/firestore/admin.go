@@ -12,9 +12,9 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 )
 
-// Export writes every document of every database as one line of JSON, in the
-// protocol's own JSON form: name, fields, createTime, updateTime. All lines
-// belong to one moment; commits continue meanwhile.
+// Export writes every document of every database as one line of JSON, in the protocol's
+// own JSON form: name, fields, createTime, updateTime. All lines show the state at one
+// moment. Commits continue meanwhile.
 func (s *Server) Export(ctx context.Context, w io.Writer) error {
 	buf := bufio.NewWriter(w)
 	err := s.store.read(latest, func(sn *snapshot) error {
@@ -48,13 +48,13 @@ func (s *Server) Export(ctx context.Context, w io.Writer) error {
 	return nil
 }
 
-// compactJSON takes out the spaces that protojson puts in at random, so that
-// exports can be compared.
+// compactJSON removes the spaces that protojson inserts at random, so that exports can be
+// compared.
 func compactJSON(b []byte) ([]byte, error) {
 	return json.Marshal(json.RawMessage(b))
 }
 
-// Wipe deletes every document of every database. Listeners see them go.
+// Wipe deletes every document of every database. Listeners are told of each deletion.
 func (s *Server) Wipe(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err

@@ -112,7 +112,7 @@ func (g *aggregator) result() map[string]*pb.Value {
 	return out
 }
 
-// fields are what is summed up.
+// fields are the fields that are aggregated.
 func (g *aggregator) fields() (out []string) {
 	for _, a := range g.list {
 		if a.kind != 'c' {

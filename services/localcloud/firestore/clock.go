@@ -5,15 +5,15 @@ import (
 	"time"
 )
 
-// commitClock hands out commit times that grow strictly, and read times that no
-// later commit can fall below.
+// commitClock hands out strictly increasing commit times, and read times that are never
+// later than a commit yet to come.
 type commitClock struct {
 	now func() time.Time
 
 	mu      sync.Mutex
-	last    int64 // newest time given out
+	last    int64 // newest commit time handed out
 	visible int64 // newest commit that readers see
-	pending bool  // a batch has times that readers do not see yet
+	pending bool  // a batch has commit times that readers do not see yet
 }
 
 // tick is the time of the next commit.
@@ -25,7 +25,7 @@ func (c *commitClock) tick() int64 {
 	return c.last
 }
 
-// settled ends a batch: its commits are visible, or failed.
+// settled ends a batch: its commits are now visible, or have failed.
 func (c *commitClock) settled(visible int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -33,8 +33,8 @@ func (c *commitClock) settled(visible int64) {
 	c.pending = false
 }
 
-// readTime is the latest time at which a state with this newest commit is still
-// the state: now, unless something newer is about to become visible.
+// readTime is the latest time at which the state with this newest commit is still
+// current: now, unless a newer commit is about to become visible.
 func (c *commitClock) readTime(newest int64) int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -14,7 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// How much one batch, which is one fsync, takes up at most.
+// Limits of one batch, which is one fsync.
 const (
 	maxBatchRequests = 1024
 	maxBatchBytes    = 32 << 20
@@ -25,11 +25,11 @@ var errClosed = status.Error(codes.Unavailable, "The local Firestore is shutting
 // commitRequest is one Commit, or one write of a BatchWrite.
 type commitRequest struct {
 	writes []*pb.Write
-	size   int          // in bytes, about
+	size   int          // approximate size in bytes
 	tx     *transaction // may be nil
 	admin  func(*snapshot) ([]change, error)
 
-	done    chan struct{} // closed once the rest is set
+	done    chan struct{} // closed once the other fields are set
 	results []*pb.WriteResult
 	at      int64
 	changes []change
@@ -40,8 +40,8 @@ type commitRequest struct {
 type change struct {
 	at            int64
 	name          string
-	before, after *pb.Document // nil: it is not there; never modified
-	recreated     bool         // deleted in between
+	before, after *pb.Document // nil: the document does not exist; never modified
+	recreated     bool         // deleted and created again in this commit
 }
 
 // writer applies commits one after the other. Those that arrive while a batch
@@ -65,7 +65,8 @@ func startWriter(s *Server) *writer {
 	return w
 }
 
-// submit queues requests in order; each one's done channel tells when it is over.
+// submit queues requests in order. Each request's done channel is closed when it is
+// finished.
 func (w *writer) submit(reqs ...*commitRequest) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -109,7 +110,8 @@ func (w *writer) take() []*commitRequest {
 	n, size := 0, 0
 	for n < len(w.queue) && n < maxBatchRequests && size < maxBatchBytes {
 		if w.queue[n].admin != nil {
-			// Alone, or left for the next batch: it may delete buckets that the batch's snapshot has in its cache.
+			// Alone, or left for the next batch: it may delete buckets that this batch's
+			// snapshot has cached.
 			n = max(n, 1)
 			break
 		}
@@ -135,8 +137,8 @@ func (w *writer) run() {
 	}
 }
 
-// commit applies a batch in one transaction of the file. A request that is
-// refused leaves no trace; if the file cannot be written, all are refused.
+// commit applies a batch in one transaction of the file. A rejected request leaves no
+// trace. If the file cannot be written, all requests fail.
 func (w *writer) commit(batch []*commitRequest) {
 	s := w.server
 	before, after, err := w.write(batch)
@@ -163,7 +165,7 @@ func (w *writer) commit(batch []*commitRequest) {
 	s.hub.publish(changes)
 }
 
-// write answers the newest commit before and after the batch.
+// write returns the newest commit before and after the batch.
 func (w *writer) write(batch []*commitRequest) (before, after int64, err error) {
 	s := w.server
 	tx, err := s.store.db.Begin(true)
@@ -208,12 +210,12 @@ func storageError(err error) error {
 	return status.Errorf(codes.Internal, "The data file cannot be written: %v", err)
 }
 
-// apply sets the outcome of one request. Its own error means that the whole
-// batch is lost.
+// apply sets the result of one request. If apply itself returns an error, the whole batch
+// fails.
 func (w *writer) apply(sn *snapshot, r *commitRequest) (err error) {
 	s := w.server
 	defer func() {
-		if p := recover(); p != nil { // a request that we do not understand must not end the server
+		if p := recover(); p != nil { // a request that we do not understand must not stop the server
 			err = fmt.Errorf("panic: %v", p)
 		}
 	}()
@@ -246,9 +248,9 @@ func (w *writer) apply(sn *snapshot, r *commitRequest) (err error) {
 	return nil
 }
 
-// validate compares what the transaction has read with the state that its
-// writes are about to change. The locks have made a difference unlikely, but
-// only this check makes it impossible.
+// validate compares the state that the transaction has read with the state that its
+// writes are about to change. The locks make a difference unlikely; only this check rules
+// it out.
 func (s *Server) validate(sn *snapshot, t *transaction) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -276,8 +278,8 @@ func (s *Server) validate(sn *snapshot, t *transaction) error {
 	return nil
 }
 
-// stage works out what the writes do, each one on top of those before it,
-// without changing anything yet.
+// stage works out the effect of the writes, each on top of those before it, without
+// changing anything yet.
 func stage(sn *snapshot, writes []*pb.Write, at int64) ([]change, []*pb.WriteResult, error) {
 	staged := map[string]*change{}
 	var names []string
@@ -318,7 +320,7 @@ func stage(sn *snapshot, writes []*pb.Write, at int64) ([]change, []*pb.WriteRes
 	return changes, results, nil
 }
 
-// writeTarget is the document that a write is about.
+// writeTarget returns the name of the document that a write changes.
 func writeTarget(w *pb.Write) (string, error) {
 	var name string
 	switch o := w.GetOperation().(type) {
@@ -335,8 +337,8 @@ func writeTarget(w *pb.Write) (string, error) {
 	return name, err
 }
 
-// checkPrecondition looks at what the writes before have left, except for the
-// version, which is that from before the request.
+// checkPrecondition checks existence against the result of the earlier writes of the
+// request, but the version against the one from before the request.
 func (c *change) checkPrecondition(p *pb.Precondition) error {
 	switch x := p.GetConditionType().(type) {
 	case *pb.Precondition_Exists:
@@ -410,13 +412,14 @@ func updatedFields(old map[string]*pb.Value, w *pb.Write) (map[string]*pb.Value,
 	return old, nil
 }
 
-// settle gives the document its times. One with the same fields as before keeps them.
+// settle sets the document's times. A document with unchanged fields keeps its old times.
 func (c *change) settle() {
 	switch {
 	case c.after == nil || c.after == c.before:
 	case c.before != nil && !c.recreated && proto.Equal(&pb.MapValue{Fields: c.before.GetFields()}, &pb.MapValue{Fields: c.after.GetFields()}):
-		// The same pointer tells stage that this is no change, so nothing is written and listeners are not called.
-		// What was deleted and written again in one commit is a new document, even with the same fields.
+		// Keeping the same pointer tells stage that nothing changed, so nothing is
+		// written and listeners are not called. A document that was deleted and written
+		// again in one commit is new, even with the same fields.
 		c.after = c.before
 	default:
 		c.after.CreateTime, c.after.UpdateTime = timestamp(c.at), timestamp(c.at)
@@ -426,7 +429,7 @@ func (c *change) settle() {
 	}
 }
 
-// put writes a change with its index entries and remembers what was before.
+// put writes a change with its index entries and remembers the state before it.
 func (s *store) put(sn *snapshot, c change) error {
 	database, path, err := splitDocument(c.name)
 	if err != nil {
@@ -456,7 +459,7 @@ func (s *store) put(sn *snapshot, c change) error {
 	return p.docs.Put(key, record)
 }
 
-// countDocument keeps the list of collections, which holds no empty ones.
+// countDocument maintains the list of collections, which holds no empty ones.
 func (p *partition) countDocument(collection []string, more bool) error {
 	key := collectionKey(collection)
 	n := p.count(key)

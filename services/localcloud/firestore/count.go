@@ -4,9 +4,9 @@ import (
 	pb "cloud.google.com/go/firestore/apiv1/firestorepb"
 )
 
-// count answers how many documents a query has without looking at them, where
-// one index holds exactly those: equalities only, on the current state. ok is
-// false where it does not.
+// count returns the number of documents in the result without reading them. ok is true
+// only where one index holds exactly these documents: for equalities alone, on the
+// current state.
 func (s *store) count(sn *snapshot, q *query) (n int64, ok bool, err error) {
 	leaves, simple := q.onlyEqualities()
 	if !simple || q.group || len(sn.changed) > 0 {
@@ -34,8 +34,8 @@ func (s *store) count(sn *snapshot, q *query) (n int64, ok bool, err error) {
 	return q.window(n), true, nil
 }
 
-// onlyEqualities tells whether the query is a conjunction of equalities of
-// different fields, without order, and of how many.
+// onlyEqualities reports whether the query is an unordered conjunction of equalities of
+// different fields, and how many there are.
 func (q *query) onlyEqualities() (leaves int, ok bool) {
 	if q.startAt != nil || q.endAt != nil || len(q.orders) > 1 {
 		return 0, false
@@ -56,7 +56,7 @@ func (q *query) onlyEqualities() (leaves int, ok bool) {
 	return len(disjunctions[0]), true
 }
 
-// window is what offset and limit leave of a number of documents.
+// window applies offset and limit to a number of documents.
 func (q *query) window(n int64) int64 {
 	n = max(0, n-int64(q.offset))
 	if q.limit >= 0 {

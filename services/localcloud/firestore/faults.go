@@ -11,26 +11,26 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Fault is one kind of failure and when it strikes. Without Code, Delay,
-// LoseAnswer or DiskFull it does nothing.
+// Fault is one kind of failure and its trigger. Without Code, Delay, LoseAnswer or
+// DiskFull it does nothing.
 type Fault struct {
 	// Methods are names such as Commit or RunQuery. None means every method.
 	Methods []string
-	// Every n-th call is hit; 0 and 1 mean each one. Calls are counted from
-	// when the fault was added, therefore tests are repeatable.
+	// Every n-th call is hit; 0 and 1 mean every call. Counting starts when the fault is
+	// added, so tests are repeatable.
 	Every int
-	// Times is after how many hits the fault is over. 0 means never.
+	// Times is the number of hits after which the fault ends. 0 means never.
 	Times int
-	// Delay is waited before the call is worked on.
+	// Delay is how long the call waits before it is processed.
 	Delay time.Duration
-	// Code is answered instead of working on the call, for instance
-	// codes.Aborted or codes.Unavailable.
+	// Code is returned instead of processing the call, for instance codes.Aborted or
+	// codes.Unavailable.
 	Code codes.Code
-	// LoseAnswer does the work, a commit included, and then answers Code, or
+	// LoseAnswer processes the call, including a commit, and then returns Code, or
 	// Unavailable. The caller cannot know what happened.
 	LoseAnswer bool
-	// DiskFull lets the disk refuse what a commit writes. Methods does not
-	// count for it; Every counts batches, which may hold several commits.
+	// DiskFull makes the disk refuse the writes of a commit. Methods does not apply to
+	// it, and Every counts batches, which may hold several commits.
 	DiskFull bool
 }
 
@@ -46,7 +46,7 @@ type activeFault struct {
 	seen, hits int
 }
 
-// Add puts a fault into force and answers how to lift it again.
+// Add activates a fault and returns a function that removes it.
 func (f *Faults) Add(x Fault) (remove func()) {
 	a := &activeFault{Fault: x}
 	f.mu.Lock()
@@ -59,14 +59,14 @@ func (f *Faults) Add(x Fault) (remove func()) {
 	}
 }
 
-// Clear lifts all faults.
+// Clear removes all faults.
 func (f *Faults) Clear() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.active = nil
 }
 
-// strike counts a call for the faults that concern it and answers those that hit.
+// strike counts a call for the faults that it concerns and returns those that hit.
 func (f *Faults) strike(concerns func(*Fault) bool) []Fault {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -83,7 +83,7 @@ func (f *Faults) strike(concerns func(*Fault) bool) []Fault {
 	return out
 }
 
-// around lets a call pass through the faults that hit it.
+// around applies the faults that hit a call, and makes the call unless one replaces it.
 func (f *Faults) around(ctx context.Context, method string, call func() error) error {
 	var lost error
 	hits := f.strike(func(x *Fault) bool {
@@ -121,7 +121,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// diskError is what the disk says to a batch.
+// diskError returns the error that the faults give a batch, if any.
 func (f *Faults) diskError() error {
 	if len(f.strike(func(x *Fault) bool { return x.DiskFull })) > 0 {
 		return syscall.ENOSPC

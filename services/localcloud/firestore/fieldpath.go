@@ -56,7 +56,7 @@ func parseFieldPath(s string) ([]string, error) {
 	}
 }
 
-// getPath returns nil when the path leads nowhere.
+// getPath returns nil when nothing is at the path.
 func getPath(m map[string]*pb.Value, path []string) *pb.Value {
 	for i, k := range path {
 		v, ok := m[k]
@@ -104,8 +104,8 @@ func fieldOf(d *pb.Document, raw string, path []string) *pb.Value {
 	return getPath(d.GetFields(), path)
 }
 
-// project keeps the fields of a read mask or a projection. Without fields the
-// whole document is kept.
+// project keeps only the fields of a read mask or a projection. Without fields it keeps
+// the whole document.
 func project(d *pb.Document, fields []string) *pb.Document {
 	if len(fields) == 0 {
 		return d
@@ -113,7 +113,8 @@ func project(d *pb.Document, fields []string) *pb.Document {
 	out := &pb.Document{Name: d.GetName(), CreateTime: d.GetCreateTime(), UpdateTime: d.GetUpdateTime()}
 	for _, f := range fields {
 		path, err := parseFieldPath(f)
-		// Queries and BatchGetDocuments refuse a wrong path before they read. The name is always in the answer.
+		// Queries and BatchGetDocuments reject a bad path before they read. The name is
+		// always in the answer.
 		if err != nil || f == nameField {
 			continue
 		}

@@ -8,16 +8,16 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// How far back a state can be read: production keeps an hour, we keep a minute,
-// less when many large documents change.
+// How far back a state can be read: production keeps an hour; we keep a minute, or less
+// when many large documents change.
 const (
 	historyWindow   = int64(60e6)
 	historyMaxBytes = 64 << 20
 )
 
-// history remembers what documents were before recent commits. Laid over the
-// current state it gives the state at an earlier time, which transactions,
-// read times and resumed listeners need.
+// history remembers the documents as they were before recent commits. Together with the
+// current state it gives the state at an earlier time, which transactions, read times and
+// resumed listeners need.
 type history struct {
 	mu      sync.RWMutex
 	entries []pastVersion // by time
@@ -28,13 +28,13 @@ type history struct {
 type pastVersion struct {
 	at     int64
 	name   string
-	before []byte // nil: it was not there
+	before []byte // nil: it did not exist
 }
 
 func newHistory(floor int64) *history { return &history{floor: floor} }
 
-// add must be called before the commit becomes visible, so that a reader that
-// sees the commit also finds what was before it.
+// add must be called before the commit becomes visible, so that a reader that sees the
+// commit also finds the state before it.
 func (h *history) add(v pastVersion) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -42,7 +42,7 @@ func (h *history) add(v pastVersion) {
 	h.bytes += len(v.before) + len(v.name) + 48
 }
 
-// retract forgets commits that failed after all.
+// retract removes commits that failed after all.
 func (h *history) retract(after int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -66,7 +66,7 @@ func (h *history) prune(now int64) {
 	if n == 0 {
 		return
 	}
-	if n > len(h.entries)/2 { // give the memory back
+	if n > len(h.entries)/2 { // release the memory
 		h.entries = append([]pastVersion(nil), h.entries[n:]...)
 		return
 	}
@@ -81,13 +81,13 @@ func (h *history) forget(at int64) {
 	h.entries, h.bytes, h.floor = nil, 0, at
 }
 
-// after is the index of the first entry later than a time. Caller holds mu.
+// after is the index of the first entry later than at. The caller holds mu.
 func (h *history) after(at int64) int {
 	return sort.Search(len(h.entries), func(i int) bool { return h.entries[i].at > at })
 }
 
-// before answers, for each document that changed after at and not after upTo,
-// what it was at that time.
+// before returns, for each document that changed after at and not after upTo, its state
+// at that time.
 func (h *history) before(at, upTo int64) (map[string][]byte, error) {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
@@ -106,7 +106,7 @@ func (h *history) before(at, upTo int64) (map[string][]byte, error) {
 	return out, nil
 }
 
-// touched tells whether a document for which match holds may have changed after a time.
+// touched reports whether a document for which match holds may have changed after a time.
 func (h *history) touched(at int64, match func(name string) bool) bool {
 	h.mu.RLock()
 	defer h.mu.RUnlock()

@@ -4,9 +4,9 @@ import (
 	pb "cloud.google.com/go/firestore/apiv1/firestorepb"
 )
 
-// tellHot reports the timestamps of documents that are about to be stored whose
-// index entries all go to one place. Entries of a composite index that begins with
-// another field, such as a bucket or an account, are spread by that.
+// tellHot reports each timestamp about to be stored whose index entries all go to one
+// place. A composite index that begins with another field, such as a bucket or an
+// account, spreads its entries by that field.
 func (ix *Indexes) tellHot(changes []change, tell func(collection, field string)) {
 	if ix == nil || tell == nil {
 		return

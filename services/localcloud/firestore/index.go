@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Indexes is what the firestore.indexes.json files of a project declare.
+// Indexes is the content of a project's firestore.indexes.json files.
 type Indexes struct {
 	Composite []Index         `json:"indexes"`
 	Overrides []FieldOverride `json:"fieldOverrides"`
@@ -28,16 +28,16 @@ type IndexField struct {
 	ArrayConfig string `json:"arrayConfig,omitempty"`
 }
 
-// FieldOverride replaces the automatic indexes of one field and may make it the
-// time at which its documents are deleted.
+// FieldOverride replaces the automatic indexes of one field. With TTL, documents expire
+// at the time in the field.
 type FieldOverride struct {
 	CollectionGroup string          `json:"collectionGroup"`
 	FieldPath       string          `json:"fieldPath"`
 	TTL             bool            `json:"ttl"`
-	Indexes         []OverrideIndex `json:"indexes"` // nil: the automatic ones stay
+	Indexes         []OverrideIndex `json:"indexes"` // nil: keep the automatic ones
 }
 
-// OverrideIndex is one single-field index that stays when others are switched off.
+// OverrideIndex is one single-field index that stays when the others are switched off.
 type OverrideIndex struct {
 	QueryScope  string `json:"queryScope"`
 	Order       string `json:"order,omitempty"`
@@ -51,14 +51,14 @@ const (
 	descending      = "DESCENDING"
 	contains        = "CONTAINS"
 
-	// members is not of the file's format: the order of an index that holds every
+	// members does not occur in the files: it is the order of an index that holds every
 	// member of a map.
 	members = "MEMBERS"
 )
 
-// ParseIndexes reads one or more firestore.indexes.json files and joins what
-// they declare. It refuses what the deploy tool would refuse: unknown keys,
-// directions and scopes.
+// ParseIndexes reads one or more firestore.indexes.json files and combines their
+// declarations. It rejects what the deploy tool would reject: unknown keys, directions
+// and scopes.
 func ParseIndexes(files ...[]byte) (*Indexes, error) {
 	all := &Indexes{Composite: []Index{}}
 	for _, b := range files {
@@ -117,9 +117,9 @@ func (x *Index) String() string {
 	return fmt.Sprintf("%s [%s] %s", x.CollectionGroup, x.QueryScope, strings.Join(parts, ", "))
 }
 
-// missingIndex describes an index that production would demand for the query
-// and that is not declared; empty when there is none. Each disjunction is
-// answered from an index of its own.
+// missingIndex describes an index that production would require for the query and that is
+// not declared. It is empty when none is missing. Each disjunction is answered from an
+// index of its own.
 func (ix *Indexes) missingIndex(q *query) string {
 	for _, c := range q.disjunctions() {
 		if missing := ix.missingFor(q, q.indexNeed(c)); missing != "" {
@@ -139,8 +139,8 @@ func (ix *Indexes) missingFor(q *query, need *indexNeed) string {
 			return ""
 		}
 	}
-	// Single fields are indexed by themselves and can be merged, except in a
-	// collection group, where even one field needs a declared index.
+	// Single fields have automatic indexes, which can be merged. In a collection group,
+	// even one field needs a declared index.
 	equal, sorted := len(need.equal), len(need.sorted)
 	switch {
 	case equal+sorted == 0:
@@ -158,8 +158,8 @@ func (ix *Indexes) missingFor(q *query, need *indexNeed) string {
 	return ""
 }
 
-// indexNeed is what an index has to begin with: first equal, in any order, then
-// sorted, in this order or the opposite one.
+// indexNeed is how an index must begin: first the fields of equal, in any order, then
+// those of sorted, with their directions or with all of them reversed.
 type indexNeed struct{ equal, sorted []IndexField }
 
 func (n *indexNeed) all() []IndexField { return append(slices.Clone(n.equal), n.sorted...) }
@@ -187,8 +187,8 @@ func (q *query) indexNeed(c conjunction) *indexNeed {
 	return n
 }
 
-// serves tells whether the index has the equality fields first, in any order,
-// and then the sorted ones in theirs, or all of these the other way round.
+// serves reports whether the index has the equality fields first, in any order, and then
+// the sorted ones in their order, or the same with every direction reversed.
 func (x *Index) serves(n *indexNeed) bool {
 	fields := slices.DeleteFunc(slices.Clone(x.Fields), func(f IndexField) bool { return f.FieldPath == nameField })
 	if len(fields) != len(n.equal)+len(n.sorted) {
@@ -214,15 +214,15 @@ func (x *Index) serves(n *indexNeed) bool {
 	return slices.Equal(rest, n.sorted) || slices.Equal(flipped, n.sorted)
 }
 
-// exempted tells whether an override has switched the field's automatic index
-// off. Composite indexes with the field are not touched by that.
+// exempted reports whether an override has switched off the field's automatic index. It
+// does not affect composite indexes with the field.
 func (ix *Indexes) exempted(collection string, f IndexField) bool {
 	o := ix.override(collection, f.FieldPath)
 	return o != nil && o.Indexes != nil && !o.has(scopeCollection, f)
 }
 
-// override finds what holds for a field: its own override, or that of the map
-// nearest to it, which members inherit.
+// override finds the override of a field: its own, or that of the nearest enclosing map,
+// which members inherit.
 func (ix *Indexes) override(collection, path string) *FieldOverride {
 	var best *FieldOverride
 	for i := range ix.Overrides {
@@ -237,8 +237,7 @@ func (ix *Indexes) override(collection, path string) *FieldOverride {
 	return best
 }
 
-// members are the indexes of maps whose members an override indexes in a
-// collection.
+// members are the indexes of maps for which an override indexes the members.
 func (ix *Indexes) members() []Index {
 	var out []Index
 	for _, o := range ix.Overrides {
@@ -252,14 +251,14 @@ func (ix *Indexes) members() []Index {
 	return out
 }
 
-// overridden tells whether an override indexes the field for a collection group.
+// overridden reports whether an override indexes the field for a collection group.
 func (ix *Indexes) overridden(collection string, f IndexField) bool {
 	return slices.ContainsFunc(ix.Overrides, func(o FieldOverride) bool {
 		return o.CollectionGroup == collection && o.FieldPath == f.FieldPath && o.has(scopeGroup, f)
 	})
 }
 
-// has tells whether the override lists an index that serves the field; one in
+// has reports whether the override lists an index that serves the field. An index in
 // either direction serves both.
 func (o *FieldOverride) has(scope string, f IndexField) bool {
 	return slices.ContainsFunc(o.Indexes, func(x OverrideIndex) bool {
@@ -267,7 +266,7 @@ func (o *FieldOverride) has(scope string, f IndexField) bool {
 	})
 }
 
-// expiring are the indexes that finding expired documents takes.
+// expiring are the indexes that a search for expired documents needs.
 func (ix *Indexes) expiring() []Index {
 	var out []Index
 	for _, o := range ix.Overrides {

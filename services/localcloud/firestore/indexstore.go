@@ -12,10 +12,10 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// Two kinds of index are kept. Declared ones exist from the start. Adaptive ones
-// come into being with the first query that would otherwise look through many
-// documents, and stay: single fields, which production indexes without being
-// told, are the usual case. The letter is part of the bucket's name.
+// There are two kinds of index. Declared ones exist from the start. An adaptive one is
+// built by the first query that would otherwise look through many documents, and stays.
+// Most are on single fields, which production indexes automatically. The letter is part
+// of the bucket's name.
 const (
 	declaredIndex = 'd'
 	adaptiveIndex = 'a'
@@ -23,7 +23,7 @@ const (
 
 const (
 	adaptiveThreshold = 100 // documents in the collection; looking through a thousand takes 8 ms of a core, each time
-	maxAdaptive       = 32  // per collection; each one slows every write down
+	maxAdaptive       = 32  // per collection; each one slows down every write
 	maxIndexKeyBytes  = 24000
 )
 
@@ -71,12 +71,12 @@ func (x *indexDef) componentLimit() int {
 	return min(maxIndexedBytes, maxIndexKeyBytes/len(x.fields))
 }
 
-// ofMembers reports whether this is the index of a map's members. It is kept for
-// maps whose members production indexes by an override on the map, since maps of
-// this kind have more different members than adaptive indexes could follow.
+// ofMembers reports whether this is the index of a map's members. It exists for maps
+// whose members production indexes by an override on the map: such maps have too many
+// different members to build an adaptive index for each.
 func (x *indexDef) ofMembers() bool { return x.fields[0].members }
 
-// memberPrefix is what all keys of one member of the map with one value share.
+// memberPrefix is the common prefix of all keys of one member of the map with one value.
 func (x *indexDef) memberPrefix(b []byte, member string, v *pb.Value) ([]byte, bool) {
 	return x.component(appendEscaped(append(b, stringSegment), member), v, false)
 }
@@ -96,8 +96,8 @@ func (x *indexDef) memberKeys(d *pb.Document, path []string) (keys [][]byte, cut
 	return keys, cut
 }
 
-// component encodes one field's value. A long one is cut, and then no longer
-// decides the order alone.
+// component encodes one field's value. A long value is cut, so equal encodings no longer
+// mean equal values.
 func (x *indexDef) component(b []byte, v *pb.Value, desc bool) (out []byte, cut bool) {
 	start := len(b)
 	b = appendValue(b, v)
@@ -110,7 +110,7 @@ func (x *indexDef) component(b []byte, v *pb.Value, desc bool) (out []byte, cut 
 	return b, cut
 }
 
-// prefix is what all keys of the query's collection share.
+// prefix is the common prefix of all keys of the query's collection.
 func (x *indexDef) prefix(collection []string) []byte {
 	if x.group {
 		return nil
@@ -132,7 +132,7 @@ func (x *indexDef) name(b []byte, path []string) []byte {
 	return b
 }
 
-// keys are the document's entries; cut tells whether a value was too long.
+// keys are the document's entries; cut reports whether a value was too long.
 func (x *indexDef) keys(d *pb.Document, path []string) (keys [][]byte, cut bool) {
 	if d == nil {
 		return nil, false
@@ -143,7 +143,7 @@ func (x *indexDef) keys(d *pb.Document, path []string) (keys [][]byte, cut bool)
 	keys = [][]byte{x.prefix(path[:len(path)-1])}
 	for _, f := range x.fields {
 		if f.raw == nameField {
-			continue // the name is there anyway
+			continue // every key ends with the name anyway
 		}
 		v := f.of(d)
 		if v == nil {
@@ -172,9 +172,8 @@ func (x *indexDef) keys(d *pb.Document, path []string) (keys [][]byte, cut bool)
 	return slices.CompactFunc(keys, bytes.Equal), cut
 }
 
-// update moves the entries of a changed document. The bucket's sequence counts
-// the documents with a value that was cut: while there is one, the order of the
-// keys is not trusted.
+// update moves the entries of a changed document. The bucket's sequence counts the
+// documents with a cut value. While there are any, the order of the keys is not trusted.
 func (x *indexDef) update(b *bolt.Bucket, path []string, documentKey []byte, c change) error {
 	old, oldCut := x.keys(c.before, path)
 	next, nextCut := x.keys(c.after, path)
@@ -204,8 +203,8 @@ func (x *indexDef) update(b *bolt.Bucket, path []string, documentKey []byte, c c
 	return nil
 }
 
-// indexRegistry knows which indexes exist. An index may be listed here and not
-// (yet) be in a snapshot; it is then not used.
+// indexRegistry lists the existing indexes. An index may be listed here and not be in a
+// snapshot (yet); that snapshot then does not use it.
 type indexRegistry struct {
 	declared []*indexDef
 
@@ -234,7 +233,7 @@ func (r *indexRegistry) add(database string, defs ...*indexDef) {
 	}
 }
 
-// reindex keeps all indexes of a document's collection in step with a change.
+// reindex updates all indexes of a document's collection after a change.
 func (s *store) reindex(p *partition, database string, path []string, key []byte, c change) error {
 	for _, x := range s.indexes.list(database, path[len(path)-2]) {
 		if b := p.indexes.Bucket(x.id); b != nil {
@@ -246,7 +245,7 @@ func (s *store) reindex(p *partition, database string, path []string, key []byte
 	return nil
 }
 
-// openIndexes brings the file's indexes in line with what is declared now.
+// openIndexes brings the file's indexes in line with the current declarations.
 func (s *store) openIndexes(declared *Indexes) error {
 	s.indexes = &indexRegistry{by: map[string]map[string][]*indexDef{}}
 	if declared != nil {
@@ -281,8 +280,8 @@ func eachDatabase(tx *bolt.Tx, f func(database string, b *bolt.Bucket) error) er
 	})
 }
 
-// loadIndexes registers the indexes of one database, and tells whether some are
-// missing or no longer declared.
+// loadIndexes registers the indexes of one database, and reports whether some are missing
+// or no longer declared.
 func (s *store) loadIndexes(database string, b *bolt.Bucket, enforced bool) (stale bool, err error) {
 	err = b.ForEachBucket(func(id []byte) error {
 		if enforced && id[0] == declaredIndex && !s.indexes.isDeclared(id) {
@@ -311,7 +310,7 @@ func (r *indexRegistry) isDeclared(id []byte) bool {
 	return slices.ContainsFunc(r.declared, func(d *indexDef) bool { return bytes.Equal(d.id, id) })
 }
 
-// rebuildIndexes drops what is no longer declared and fills what is new.
+// rebuildIndexes drops indexes that are no longer declared and fills new ones.
 func (s *store) rebuildIndexes(tx *bolt.Tx) error {
 	sn := &snapshot{store: s, tx: tx, at: latest, partitions: map[string]*partition{}}
 	return eachDatabase(tx, func(database string, b *bolt.Bucket) error {
@@ -394,7 +393,8 @@ func (sn *snapshot) eachInGroup(p *partition, below []string, collection string,
 	return nil
 }
 
-// group lists the keys of the collections with an id (any, if it is empty) below a path.
+// group lists the keys of the collections below a path that have the id, or any id if it
+// is empty.
 func (p *partition) group(below []string, collection string) [][]byte {
 	if p.docs == nil {
 		return nil
@@ -417,8 +417,8 @@ func (p *partition) group(below []string, collection string) [][]byte {
 	return out
 }
 
-// buildAdaptive builds indexes that a query asked for, unless another query
-// was faster. Commits wait meanwhile.
+// buildAdaptive builds the indexes that a query asked for, unless another query has built
+// them meanwhile. Commits wait until it is done.
 func (s *Server) buildAdaptive(database string, defs []*indexDef) error {
 	return s.writer.administer(func(sn *snapshot) ([]change, error) {
 		p := sn.partition(database)

@@ -11,7 +11,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
-// Limits that production documents. A document that breaks one is refused with
+// Limits that production documents. A document that exceeds one is rejected with
 // InvalidArgument before anything is written.
 const (
 	maxRequestBytes  = 10 << 20
@@ -42,13 +42,13 @@ func requestSize(m proto.Message) (int, error) {
 	return n, nil
 }
 
-// isReserved tells names like __foo__, which callers may not choose.
+// isReserved reports whether a name is like __foo__, which callers may not choose.
 func isReserved(s string) bool {
 	return len(s) >= 4 && strings.HasPrefix(s, "__") && strings.HasSuffix(s, "__")
 }
 
-// checkFields validates what a document is about to hold, cuts timestamps to the
-// microseconds that are stored, and answers the size that production counts.
+// checkFields validates the new content of a document, truncates timestamps to the stored
+// microseconds, and returns the size that production counts.
 func checkFields(m map[string]*pb.Value, depth int) (int, error) {
 	size := 0
 	for k, v := range m {

@@ -15,7 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// hub tells the listening streams what was committed.
+// hub tells the listening streams about commits.
 type hub struct {
 	mu      sync.Mutex
 	streams map[*listenStream]struct{}
@@ -35,7 +35,8 @@ func (h *hub) remove(l *listenStream) {
 	delete(h.streams, l)
 }
 
-// publish hands every stream the changes that one of its targets may care about.
+// publish passes to every stream the changes that one of its targets may be interested
+// in.
 func (h *hub) publish(changes []change) {
 	if len(changes) == 0 {
 		return
@@ -47,14 +48,14 @@ func (h *hub) publish(changes []change) {
 	}
 }
 
-// maxQueuedChanges bounds what a stalled listener costs. It then has to come
-// back with its resume token, which clients do by themselves.
+// maxQueuedChanges bounds the memory of a stalled listener. Beyond it the client must
+// reconnect with its resume token, which client libraries do by themselves.
 const maxQueuedChanges = 100_000
 
 var errListenerTooSlow = status.Error(codes.Unavailable, "The listener does not keep up with the changes; resume.")
 
-// listenStream is one Listen call with its targets. A stream reads at its own
-// pace: what it has not yet sent waits in its queue.
+// listenStream is one Listen call with its targets. A stream reads at its own pace: its
+// queue holds the changes that it has not sent yet.
 type listenStream struct {
 	s      *Server
 	stream pb.Firestore_ListenServer
@@ -71,10 +72,10 @@ type listenStream struct {
 type target struct {
 	id    int32
 	once  bool
-	query *query // nil: names
+	query *query // nil: the target is a list of names
 	names []string
 	state map[string]*pb.Document // what the client knows
-	at    int64                   // up to which commit
+	at    int64                   // the commit that this state includes
 }
 
 // Listen implements the protocol.
@@ -112,7 +113,7 @@ func (l *listenStream) signal() {
 	}
 }
 
-// notify keeps the changes that may touch a target.
+// notify queues the changes that may affect a target.
 func (l *listenStream) notify(changes []change) {
 	l.mu.Lock()
 	n := len(l.changes)
@@ -145,7 +146,8 @@ func (l *listenStream) run(ctx context.Context) error {
 		requests, changes, err := l.requests, l.changes, l.recvErr
 		l.requests, l.changes = nil, nil
 		l.mu.Unlock()
-		// In this order: what was queued before a target came is in its first state.
+		// In this order: the first state of a new target includes the changes queued
+		// before it.
 		if err := l.deliver(changes); err != nil {
 			return err
 		}
@@ -192,7 +194,7 @@ func (l *listenStream) forget(id int32) {
 func (l *listenStream) addTarget(a *pb.Target) error {
 	t := &target{id: a.GetTargetId(), once: a.GetOnce(), state: map[string]*pb.Document{}}
 	if t.id == 0 {
-		t.id = 1 // the server may choose
+		t.id = 1 // the client leaves the choice to the server
 		for l.targets[t.id] != nil {
 			t.id++
 		}
@@ -213,7 +215,8 @@ func (l *listenStream) addTarget(a *pb.Target) error {
 	default:
 		return invalid("A target is a query or a list of documents.")
 	}
-	// From now on changes are queued for it; those up to its first state are skipped.
+	// From now on changes are queued for it. Those that its first state includes are
+	// skipped.
 	l.mu.Lock()
 	l.targets[t.id] = t
 	l.mu.Unlock()
@@ -248,8 +251,8 @@ func (l *listenStream) addTarget(a *pb.Target) error {
 	return l.send(&pb.TargetChange{TargetChangeType: pb.TargetChange_REMOVE, TargetIds: []int32{t.id}})
 }
 
-// resume restores what a client that was here before knows. It fails silently
-// when the time is too long ago: then everything is sent again.
+// resume restores the known state of a client that was connected before. If the time is
+// too long ago, it returns false without an error, and everything is sent again.
 func (l *listenStream) resume(t *target, a *pb.Target) (bool, error) {
 	var at int64
 	switch {
@@ -265,15 +268,15 @@ func (l *listenStream) resume(t *target, a *pb.Target) (bool, error) {
 	_, err := l.evaluate(t, at, func(d *pb.Document) { t.state[d.GetName()] = d })
 	if err != nil {
 		clear(t.state)
-		return false, nil // not being able to resume is an answer, not an error
+		return false, nil // a failed resume is a normal result, not an error
 	}
 	return true, nil
 }
 
 func resumeToken(at int64) []byte { return binary.BigEndian.AppendUint64([]byte{'r'}, uint64(at)) }
 
-// evaluate calls f with the documents of the target at a time, and answers the
-// newest commit that the state holds.
+// evaluate calls f with the documents of the target at a time, and returns the newest
+// commit that this state includes.
 func (l *listenStream) evaluate(t *target, at int64, f func(*pb.Document)) (commit int64, err error) {
 	err = l.s.store.read(at, func(sn *snapshot) error {
 		commit = sn.at
@@ -294,8 +297,8 @@ func (l *listenStream) evaluate(t *target, at int64, f func(*pb.Document)) (comm
 	return commit, err
 }
 
-// refresh sends the difference between what the client knows and what was at a
-// time, or is, if that is too long ago.
+// refresh sends the difference between the state that the client knows and the state at a
+// time, or the current one if that time is too long ago.
 func (l *listenStream) refresh(t *target, at int64) (shown int64, sent bool, err error) {
 	var next map[string]*pb.Document
 	var ordered []*pb.Document
@@ -329,7 +332,7 @@ func (l *listenStream) refresh(t *target, at int64) (shown int64, sent bool, err
 			}
 		}
 	}
-	if t.query == nil && len(t.state) == 0 { // a followed document that is not there is told so
+	if t.query == nil && len(t.state) == 0 { // report a followed document as missing
 		for _, n := range t.names {
 			if next[n] == nil {
 				sent = true
@@ -352,7 +355,7 @@ func sortedNames(m map[string]*pb.Document) []string {
 	return out
 }
 
-// mayCare tells from the name alone whether the target could be affected.
+// mayCare judges from the name alone whether the change could affect the target.
 func (t *target) mayCare(c change) bool {
 	if t.query != nil {
 		return t.query.mayHold(c.name)
@@ -360,13 +363,13 @@ func (t *target) mayCare(c change) bool {
 	return slices.Contains(t.names, c.name)
 }
 
-// deliver brings the targets up to date with queued changes, and sends one
-// consistent snapshot for all of them.
+// deliver updates the targets with the queued changes, and sends one consistent snapshot
+// for all of them.
 func (l *listenStream) deliver(changes []change) error {
 	if len(changes) == 0 {
 		return nil
 	}
-	at := changes[len(changes)-1].at // a time up to which all targets have been told
+	at := changes[len(changes)-1].at // all targets are brought up to this time
 	sent := false
 	for _, id := range l.targetIDs() {
 		t := l.targets[id]
@@ -403,12 +406,12 @@ func (l *listenStream) deliverTo(t *target, changes []change) (sent bool, err er
 			continue
 		}
 		if t.query != nil && (t.query.limit >= 0 || t.query.offset > 0) {
-			_, one, err := l.refresh(t, at) // others may move up or down
+			_, one, err := l.refresh(t, at) // documents outside the change may move into or out of the result
 			sent = sent || one
 			if err != nil {
 				return sent, err
 			}
-			continue // later changes are part of it, as t.at says
+			continue // t.at shows that refresh has already included later changes
 		}
 		sent = true
 		if is {
@@ -443,7 +446,7 @@ func (l *listenStream) sendDocument(t *target, d *pb.Document) error {
 	}})
 }
 
-// sendGone says that a document was deleted, or that it only left the result.
+// sendGone reports that a document was deleted, or that it only left the result.
 func (l *listenStream) sendGone(t *target, name string, at int64) error {
 	deleted := true
 	err := l.s.store.read(latest, func(sn *snapshot) error {
@@ -465,7 +468,7 @@ func (l *listenStream) sendGone(t *target, name string, at int64) error {
 	}})
 }
 
-// sendSnapshot says that all targets are now as they were at a time.
+// sendSnapshot reports that all targets now show the state at a time.
 func (l *listenStream) sendSnapshot(at int64) error {
 	return l.send(&pb.TargetChange{
 		TargetChangeType: pb.TargetChange_NO_CHANGE, ReadTime: timestamp(at), ResumeToken: resumeToken(at),

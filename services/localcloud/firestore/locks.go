@@ -14,17 +14,17 @@ var (
 	errContention  = status.Error(codes.Aborted, "Too much contention on these documents. Please try again.")
 )
 
-// lockTable makes writers wait for the transactions that have read what they
-// want to write. What it does depends on the mode; see Mode.
+// lockTable makes writers wait for transactions that have read the documents to be
+// written. Its behaviour depends on the mode; see Mode.
 type lockTable struct {
 	mode    Mode
 	timeout time.Duration
 
 	mu      sync.Mutex
 	changed *sync.Cond
-	readers map[string]map[*transaction]struct{} // pessimistic: who has read the document
-	writers map[string]int                       // pessimistic: commits of it under way
-	turn    map[string]*transaction              // fast: whose turn it is
+	readers map[string]map[*transaction]struct{} // pessimistic: the transactions that have read the document
+	writers map[string]int                       // pessimistic: its in-flight commits
+	turn    map[string]*transaction              // fast: the transaction whose turn it is
 }
 
 func newLockTable(mode Mode, timeout time.Duration) *lockTable {
@@ -36,7 +36,8 @@ func newLockTable(mode Mode, timeout time.Duration) *lockTable {
 	return l
 }
 
-// wait returns whether it was woken before the deadline and the end of ctx. Caller holds mu.
+// wait reports whether it was woken before the deadline and the end of ctx. The caller
+// holds mu.
 func (l *lockTable) wait(ctx context.Context, deadline time.Time) bool {
 	if ctx.Err() != nil || !time.Now().Before(deadline) {
 		return false
@@ -87,10 +88,10 @@ func (l *lockTable) read(ctx context.Context, t *transaction, name string) error
 	return nil
 }
 
-// write waits until no other transaction than t (which may be nil) holds a read
-// of the documents. It answers the names that stayed blocked, without taking
-// them; release gives back those it took. Of two transactions that wait for
-// each other the second gives up at once.
+// write waits until no transaction other than t (which may be nil) holds a read of the
+// documents. It returns the names that stayed blocked and does not take those; release
+// gives back the others. Of two transactions that wait for each other, the second gives
+// up at once.
 func (l *lockTable) write(ctx context.Context, t *transaction, names []string) (blocked map[string]bool, release func()) {
 	if l.mode != Pessimistic {
 		return nil, func() {}
@@ -152,7 +153,7 @@ func (l *lockTable) releaseWriters(names []string) {
 	l.changed.Broadcast()
 }
 
-// end gives back all that t holds. Later reads of t take nothing any more.
+// end releases everything that t holds. Later reads of t take no locks.
 func (l *lockTable) end(t *transaction) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -10,7 +10,7 @@ import (
 // A resource name is projects/{p}/databases/{d}/documents/{collection}/{id}/...
 // The part before /documents names the database and the part after it the path.
 
-// splitName takes a resource name apart. The path is empty for the root itself.
+// splitName splits a resource name. The path is empty for the root itself.
 func splitName(name string) (database string, path []string, err error) {
 	if len(name) > maxNameBytes {
 		return "", nil, invalid("Document name is longer than %d bytes.", maxNameBytes)
@@ -36,7 +36,7 @@ func splitDocument(name string) (database string, path []string, err error) {
 	return database, path, err
 }
 
-// splitParent is splitName for the root or a document, below which collections are.
+// splitParent is splitName for a parent of collections: the root or a document.
 func splitParent(name string) (database string, path []string, err error) {
 	database, path, err = splitName(name)
 	if err == nil && len(path)%2 != 0 {
@@ -62,9 +62,9 @@ func joinName(database string, path []string) string {
 	return database + "/documents/" + strings.Join(path, "/")
 }
 
-// Encoded paths order like compareNames, byte by byte: a segment is 0x01 and a
-// number, or 0x02 and an escaped string; a path ends with 0x00, so that a parent
-// sorts before its children.
+// Encoded paths sort like compareNames, byte by byte: a segment is 0x01 and a number, or
+// 0x02 and an escaped string. A path ends with 0x00, so that a parent sorts before its
+// children.
 const (
 	endOfPath      = 0x00
 	numericSegment = 0x01
@@ -82,8 +82,8 @@ func appendSegments(b []byte, path []string) []byte {
 	return b
 }
 
-// appendEscaped writes s so that no encoded string is a prefix of another and
-// their bytes order like the strings: 0x00 becomes 0x00 0xff, the end is 0x00 0x01.
+// appendEscaped writes s so that no encoded string is a prefix of another and their bytes
+// sort like the strings: 0x00 becomes 0x00 0xff, and the end is 0x00 0x01.
 func appendEscaped[T string | []byte](b []byte, s T) []byte {
 	for i := range len(s) {
 		b = append(b, s[i])
@@ -97,8 +97,8 @@ func appendEscaped[T string | []byte](b []byte, s T) []byte {
 // collectionKey is the common prefix of the keys of a collection's documents.
 func collectionKey(path []string) []byte { return append(appendSegments(nil, path), endOfPath) }
 
-// documentKey puts the collection first, so that a collection's documents lie
-// side by side, without those of the collections below them.
+// documentKey puts the collection first, so that a collection's documents are adjacent,
+// without those of the collections below them.
 func documentKey(path []string) []byte {
 	return appendSegments(collectionKey(path[:len(path)-1]), path[len(path)-1:])
 }

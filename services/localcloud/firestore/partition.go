@@ -7,7 +7,7 @@ import (
 	pb "cloud.google.com/go/firestore/apiv1/firestorepb"
 )
 
-// PartitionQuery implements the protocol: names that cut a collection group
+// PartitionQuery implements the protocol. It returns names that split a collection group
 // into parts of about the same size.
 func (s *service) PartitionQuery(ctx context.Context, req *pb.PartitionQueryRequest) (*pb.PartitionQueryResponse, error) {
 	q, err := compileQuery(req.GetParent(), req.GetStructuredQuery())
@@ -54,7 +54,7 @@ func (s *service) PartitionQuery(ctx context.Context, req *pb.PartitionQueryRequ
 	return out, nil
 }
 
-// partitionReading adds the transaction that a partition query cannot have.
+// partitionReading adds the transaction field that a partition query lacks.
 type partitionReading struct{ *pb.PartitionQueryRequest }
 
 func (partitionReading) GetTransaction() []byte { return nil }

@@ -25,7 +25,7 @@ const (
 	opArrayContainsAny = pb.StructuredQuery_FieldFilter_ARRAY_CONTAINS_ANY
 )
 
-// field is a field path as a query wrote it, and its segments.
+// field is a field path as written in a query, and its segments.
 type field struct {
 	raw  string
 	path []string
@@ -38,26 +38,26 @@ type order struct {
 	desc bool
 }
 
-// filter is a node of the where clause: either a comparison of one field, or
-// its children joined by AND or OR. A nil filter lets everything pass.
+// filter is a node of the where clause: either a comparison of one field, or its children
+// joined by AND or OR. A nil filter matches everything.
 type filter struct {
 	children []*filter
 	or       bool
 
 	field field
-	unary pb.StructuredQuery_UnaryFilter_Operator // 0: op and value hold
+	unary pb.StructuredQuery_UnaryFilter_Operator // 0: op and value apply
 	op    fieldOp
 	value *pb.Value
 }
 
 func (f *filter) isJunction() bool { return f.field.raw == "" }
 
-// query is a validated StructuredQuery with its implicit orders spelled out.
+// query is a validated StructuredQuery with its implicit orders made explicit.
 type query struct {
 	database   string
 	parent     []string // path of the document (or root) below which it looks
 	collection string   // empty with group set: every collection
-	group      bool     // also collections further below
+	group      bool     // also collections at any depth below
 
 	where          *filter
 	orders         []order // always ends with or contains __name__
@@ -66,7 +66,7 @@ type query struct {
 	limit          int // negative: none
 	fields         []string
 
-	// what validation and the index rule need to know about the filters
+	// Validation and the index rule need these facts about the filters.
 	inequalities []string
 	equalities   []string
 	notFilters   int
@@ -76,9 +76,9 @@ type query struct {
 	filtered     bool // by a field other than the name
 }
 
-// compileQuery refuses what production refuses. The rules beyond the obvious
-// were found by running random queries against Google's emulator. A document
-// without one of the aggregated fields does not belong to the result.
+// compileQuery rejects what production rejects. The less obvious rules were found by
+// running random queries against Google's emulator. A document that lacks one of the
+// aggregated fields is not in the result.
 func compileQuery(parent string, s *pb.StructuredQuery, aggregated ...string) (*query, error) {
 	if s == nil {
 		return nil, invalid("A structured query is required.")
@@ -189,7 +189,7 @@ func (q *query) compileOrders(explicit []*pb.StructuredQuery_Order, aggregated [
 	sort.Strings(q.inequalities)
 	for _, raw := range q.inequalities {
 		if raw == nameField || seen[raw] {
-			continue // the name comes last, whatever it is compared with
+			continue // the name always comes last
 		}
 		if err := add(raw); err != nil {
 			return err
@@ -207,8 +207,8 @@ func (q *query) compileOrders(explicit []*pb.StructuredQuery_Order, aggregated [
 	return nil
 }
 
-// descendingKeyScan tells a query that only the documents' own order could
-// answer, backwards. Any filter on a field makes an index do it.
+// descendingKeyScan reports whether only the documents' own order, read backwards, could
+// answer the query. A filter on any field lets an index do it.
 func (q *query) descendingKeyScan(explicit []*pb.StructuredQuery_Order) bool {
 	for _, o := range explicit {
 		if o.GetField().GetFieldPath() != nameField || o.GetDirection() != pb.StructuredQuery_DESCENDING {
@@ -218,7 +218,7 @@ func (q *query) descendingKeyScan(explicit []*pb.StructuredQuery_Order) bool {
 	return len(explicit) > 0 && !q.filtered
 }
 
-// compileFilter also answers into how many disjunctions the filter expands.
+// compileFilter also returns the number of disjunctions into which the filter expands.
 func (q *query) compileFilter(f *pb.StructuredQuery_Filter, depth int) (*filter, int, error) {
 	if depth > 100 {
 		return nil, 0, invalid("The filter is nested too deeply.")
@@ -278,8 +278,8 @@ func (q *query) compileUnary(f *pb.StructuredQuery_UnaryFilter) (*filter, error)
 	q.filtered = q.filtered || raw != nameField
 	switch f.GetOp() {
 	case pb.StructuredQuery_UnaryFilter_IS_NOT_NULL, pb.StructuredQuery_UnaryFilter_IS_NOT_NAN:
-		// These are != null and != NaN, and count like any !=: the result is sorted by the field, and a query has
-		// at most one of them.
+		// These are != null and != NaN, and follow the rules of !=: the result is sorted
+		// by the field, and a query has at most one of them.
 		q.notFilters++
 		q.inequalities = append(q.inequalities, raw)
 	case pb.StructuredQuery_UnaryFilter_IS_NULL, pb.StructuredQuery_UnaryFilter_IS_NAN:
@@ -334,15 +334,15 @@ func (q *query) compileComparison(f *pb.StructuredQuery_FieldFilter) (*filter, i
 	return out, 1, nil
 }
 
-// tooLongToQuery tells texts that do not fit into an index as a whole, so that
-// production could not tell them apart.
+// tooLongToQuery reports whether a text is too long for an index entry. Production could
+// not tell such texts apart.
 func tooLongToQuery(v *pb.Value) bool {
 	return max(len(v.GetStringValue()), len(v.GetBytesValue())) >= maxIndexedBytes ||
 		slices.ContainsFunc(v.GetArrayValue().GetValues(), tooLongToQuery)
 }
 
-// neverTrue tells comparisons with null and NaN that nothing satisfies. Nothing
-// has to be sorted by their field.
+// neverTrue reports whether this is a comparison with null or NaN that nothing satisfies.
+// The result need not be sorted by its field.
 func neverTrue(f *filter) bool {
 	null := kindOf(f.value) == kindNull
 	switch f.op {
@@ -457,8 +457,8 @@ type row struct {
 	keys []*pb.Value
 }
 
-// admit tells whether the document belongs to the result, limit and offset
-// aside. A document without an ordered field does not.
+// admit reports whether the document is in the result, before limit and offset apply. A
+// document that lacks a field of the order is not.
 func (q *query) admit(d *pb.Document) (row, bool) {
 	if !q.where.matches(d) {
 		return row{}, false
@@ -500,7 +500,7 @@ func (q *query) compareKeys(a, b []*pb.Value) int {
 	return 0
 }
 
-// covers tells whether a collection is one that the query looks at.
+// covers reports whether the query looks at a collection.
 func (q *query) covers(path []string) bool {
 	if len(path) < len(q.parent)+1 || !slices.Equal(path[:len(q.parent)], q.parent) {
 		return false

@@ -51,13 +51,13 @@ func (s *service) Rollback(_ context.Context, r *pb.RollbackRequest) (*empty, er
 	return &empty{}, nil
 }
 
-// consistency is what the requests that read have in common.
+// consistency is the common part of all read requests.
 type consistency interface {
 	GetTransaction() []byte
 	GetReadTime() *timestamppb.Timestamp
 }
 
-// reading is where one call reads: in a transaction, at a time, or now.
+// reading is the state that one call reads: in a transaction, at a time, or now.
 type reading struct {
 	s   *Server
 	tx  *transaction
@@ -99,9 +99,9 @@ func (s *Server) startReading(c consistency, begin *pb.TransactionOptions) (*rea
 	return r, nil
 }
 
-// transactionTime fixes, at the first read, the state that an optimistic
-// transaction sees. The others see what is committed; their locks and the check
-// at commit keep that consistent.
+// transactionTime fixes, at the first read, the state that an optimistic transaction
+// sees. Other transactions see the newest commits; their locks and the check at commit
+// keep that consistent.
 func (r *reading) transactionTime() (int64, error) {
 	r.tx.mu.Lock()
 	defer r.tx.mu.Unlock()
@@ -120,7 +120,7 @@ func (r *reading) transactionTime() (int64, error) {
 
 func (r *reading) locks() bool { return r.tx != nil && !r.tx.readOnly }
 
-// readTime is what the caller is told about a snapshot.
+// readTime is the time of a snapshot as reported to the caller.
 func (r *reading) readTime(sn *snapshot) int64 {
 	if r.at != latest {
 		return r.at
@@ -152,8 +152,8 @@ func (r *reading) get(ctx context.Context, name string) (d *pb.Document, at int6
 	return d, at, err
 }
 
-// remember notes the version that the transaction has seen. Two versions of one
-// document cannot both be true at commit, so that it can give up at once.
+// remember notes the version that the transaction has seen. If it sees two versions of
+// one document, the commit cannot succeed, so the call fails at once.
 func (r *reading) remember(d *pb.Document, name string) error {
 	r.tx.mu.Lock()
 	defer r.tx.mu.Unlock()
@@ -181,8 +181,8 @@ func (s *service) GetDocument(ctx context.Context, req *pb.GetDocumentRequest) (
 	return project(d, req.GetMask().GetFieldPaths()), nil
 }
 
-// BatchGetDocuments implements the protocol. A name that is asked for twice is
-// answered once: Google's client refuses a second answer.
+// BatchGetDocuments implements the protocol. A name that is requested twice is answered
+// once: Google's client rejects a second answer.
 func (s *service) BatchGetDocuments(req *pb.BatchGetDocumentsRequest, stream pb.Firestore_BatchGetDocumentsServer) error {
 	for _, f := range req.GetMask().GetFieldPaths() {
 		if _, err := parseFieldPath(f); err != nil {
@@ -221,8 +221,8 @@ func (s *service) BatchGetDocuments(req *pb.BatchGetDocumentsRequest, stream pb.
 	return nil
 }
 
-// getAll reads documents from one snapshot, or one after the other where each
-// has to be locked first.
+// getAll reads documents from one snapshot, or one after the other if each must be locked
+// first.
 func (r *reading) getAll(ctx context.Context, names []string, add func(string, *pb.Document, int64)) error {
 	var unique []string
 	seen := map[string]bool{}
@@ -255,8 +255,8 @@ func (r *reading) getAll(ctx context.Context, names []string, add func(string, *
 	})
 }
 
-// compile checks a query and, if indexes are enforced, that production would
-// have one for it.
+// compile checks a query and, if indexes are enforced, that production would have an
+// index for it.
 func (s *Server) compile(parent string, sq *pb.StructuredQuery, aggregated ...string) (*query, error) {
 	q, err := compileQuery(parent, sq, aggregated...)
 	if err != nil || s.indexes == nil {
@@ -268,8 +268,8 @@ func (s *Server) compile(parent string, sq *pb.StructuredQuery, aggregated ...st
 	return q, nil
 }
 
-// query calls emit with each document of the result, and start before that with
-// the time of the state.
+// query calls start with the time of the state, and then emit with each document of the
+// result.
 func (r *reading) query(ctx context.Context, q *query, start func(at int64), emit func(*pb.Document) error) error {
 	if r.locks() {
 		return r.lockingQuery(ctx, q, start, emit)
@@ -285,8 +285,8 @@ func (r *reading) query(ctx context.Context, q *query, start func(at int64), emi
 	})
 }
 
-// indexed runs f, in which q runs, and once more if that has first to be given
-// an index. If it cannot be built, for want of disk space say, q does without.
+// indexed runs f, which runs q. If q needs an index first, it builds the index and runs f
+// again. If building fails, for example because the disk is full, q runs without.
 func (s *Server) indexed(q *query, at int64, f func(*snapshot) error) error {
 	err := s.store.read(at, func(sn *snapshot) error {
 		sn.strict = true
@@ -297,13 +297,13 @@ func (s *Server) indexed(q *query, at int64, f func(*snapshot) error) error {
 		return err
 	}
 	if err := s.buildAdaptive(q.database, wants.defs); err != nil {
-		slog.Warn("an index was not built, queries go without", "collection", q.collection, "error", err)
+		slog.Warn("cannot build an index; queries run without it", "collection", q.collection, "error", err)
 	}
 	return s.store.read(at, f)
 }
 
-// lockingQuery takes the reads of the result's documents, and reads again when
-// something changed before they were taken.
+// lockingQuery locks the documents of the result, and reads again when something changed
+// before they were locked.
 func (r *reading) lockingQuery(ctx context.Context, q *query, start func(at int64), emit func(*pb.Document) error) error {
 	var docs []*pb.Document
 	var read queryRead
@@ -402,7 +402,7 @@ func (s *service) RunAggregationQuery(req *pb.RunAggregationQueryRequest, stream
 	})
 }
 
-// count fills g from an index alone, where that is possible.
+// count computes g from an index alone, where that is possible.
 func (r *reading) count(q *query, g *aggregator) (at int64, ok bool, err error) {
 	if r.locks() || len(g.fields()) > 0 {
 		return 0, false, nil
@@ -415,8 +415,8 @@ func (r *reading) count(q *query, g *aggregator) (at int64, ok bool, err error) 
 	return at, ok, err
 }
 
-// ListCollectionIds implements the protocol, which gives it its name. A collection is listed as long as
-// there is a document in it or anywhere below it.
+// ListCollectionIds implements the protocol, which sets this name. A collection is listed
+// as long as it or any collection below it has a document.
 func (s *service) ListCollectionIds(_ context.Context, req *pb.ListCollectionIdsRequest) (*pb.ListCollectionIdsResponse, error) { //nolint:revive // the protocol's name
 	database, parent, err := splitParent(req.GetParent())
 	if err != nil {
@@ -441,7 +441,7 @@ func (s *service) ListCollectionIds(_ context.Context, req *pb.ListCollectionIds
 				}
 				out.CollectionIds = append(out.CollectionIds, id)
 			}
-			k, _ = c.Seek(append(appendSegments(slices.Clone(below), path[:1]), 0xff)) // past all that is below it
+			k, _ = c.Seek(append(appendSegments(slices.Clone(below), path[:1]), 0xff)) // skip everything below it
 		}
 		return nil
 	})
@@ -459,7 +459,7 @@ func (s *service) ListDocuments(ctx context.Context, req *pb.ListDocumentsReques
 	}
 	n := int(req.GetPageSize())
 	if n > 0 {
-		sq.Limit = wrapperspb.Int32(int32(n) + 1) // one more tells that there is another page
+		sq.Limit = wrapperspb.Int32(int32(n) + 1) // one more shows whether there is another page
 	}
 	q, err := compileQuery(req.GetParent(), sq)
 	if err != nil {
@@ -514,8 +514,8 @@ func (s *Server) addMissing(at int64, q *query, after string, out *pb.ListDocume
 	})
 }
 
-// parents are the names, in the query's collection, that have documents below
-// them. They may or may not be documents themselves.
+// parents are the names in the query's collection with documents below them. The names
+// themselves may or may not be documents.
 func (sn *snapshot) parents(q *query) []string {
 	p := sn.partition(q.database)
 	if p.colls == nil {

@@ -9,7 +9,7 @@ import (
 	pb "cloud.google.com/go/firestore/apiv1/firestorepb"
 )
 
-// wantsIndex is the answer of run instead of looking through a large collection.
+// wantsIndex is what run returns instead of looking through a large collection.
 type wantsIndex struct{ defs []*indexDef }
 
 func (w *wantsIndex) Error() string { return "an index should be built first" }
@@ -17,8 +17,8 @@ func (w *wantsIndex) Error() string { return "an index should be built first" }
 // errStop ends an iteration early, without an error.
 var errStop = errors.New("stop")
 
-// run calls emit with each document of the query's result, in order. With
-// sn.strict it may answer wantsIndex before it emits anything.
+// run calls emit with each document of the query's result, in order. With sn.strict it
+// may return wantsIndex before it emits anything.
 func (s *store) run(sn *snapshot, q *query, emit func(*pb.Document) error) error {
 	list, wanted := s.accesses(sn, q)
 	if sn.strict && len(wanted) > 0 {
@@ -47,7 +47,7 @@ func (s *store) run(sn *snapshot, q *query, emit func(*pb.Document) error) error
 	return err
 }
 
-// rows calls f with each row in order, offset and limit aside.
+// rows calls f with each row in order, before offset and limit apply.
 func (s *store) rows(sn *snapshot, q *query, list []*access, f func(row) error) error {
 	if q.limit == 0 {
 		return nil
@@ -62,8 +62,8 @@ func (s *store) rows(sn *snapshot, q *query, list []*access, f func(row) error) 
 	return sn.mergedRows(q, list, past, f)
 }
 
-// pastRows are the documents that have changed since the snapshot's time, as
-// they were then. The indexes only know what is now.
+// pastRows are the documents that have changed since the snapshot's time, in their state
+// at that time. The indexes only know the current state.
 func (sn *snapshot) pastRows(q *query) ([]row, error) {
 	var out []row
 	for name, record := range sn.changed {
@@ -113,7 +113,7 @@ func (sn *snapshot) sortedRows(q *query, list []*access, rows []row, f func(row)
 	return nil
 }
 
-// mergedRows reads ordered sources side by side and only as far as needed.
+// mergedRows merges ordered sources and reads only as far as needed.
 func (sn *snapshot) mergedRows(q *query, list []*access, past []row, f func(row) error) error {
 	sources := []*source{{rows: past}}
 	for _, a := range list {
@@ -138,7 +138,8 @@ func (sn *snapshot) mergedRows(q *query, list []*access, past []row, f func(row)
 				least = i
 			}
 		}
-		// a document that satisfies several disjunctions comes several times in a row
+		// a document that satisfies several disjunctions appears several times in
+		// succession
 		if r := heads[least]; r.doc.GetName() != last {
 			last = r.doc.GetName()
 			if err := f(r); err != nil {
@@ -158,13 +159,13 @@ func (sn *snapshot) mergedRows(q *query, list []*access, past []row, f func(row)
 	return nil
 }
 
-// source yields the rows of one access that belong to the result.
+// source yields those rows of one access that are in the result.
 type source struct {
-	rows []row // given ones, before those of w
+	rows []row // rows that come before those of w
 
 	sn *snapshot
 	q  *query
-	w  *walker // nil: only the given rows
+	w  *walker // nil: only rows
 }
 
 func (s *source) next() (row, bool, error) {
@@ -205,7 +206,7 @@ func (s *source) next() (row, bool, error) {
 	}
 }
 
-// mayHold tells whether a document is in a collection that the query looks at.
+// mayHold reports whether a document is in a collection that the query looks at.
 func (q *query) mayHold(name string) bool {
 	rest, ok := strings.CutPrefix(name, q.database+"/documents/")
 	if !ok {
@@ -215,8 +216,8 @@ func (q *query) mayHold(name string) bool {
 	return q.covers(path[:len(path)-1])
 }
 
-// signature condenses a result: the same documents in the same versions give
-// the same text.
+// signature summarizes a result: the same documents in the same versions give the same
+// text.
 type signature struct{ strings.Builder }
 
 func newSignature() *signature { return &signature{} }

@@ -23,19 +23,19 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/guard"
 )
 
-// Mode says what happens when transactions meet.
+// Mode says what happens when transactions conflict.
 type Mode int
 
 const (
-	// Pessimistic is production's default: what a transaction has read stays
-	// locked, other writes to it wait, and after LockTimeout they get Aborted.
+	// Pessimistic is production's default: documents that a transaction has read stay
+	// locked. Other writes to them wait, and get Aborted after LockTimeout.
 	Pessimistic Mode = iota
 	// Optimistic locks nothing. At commit it aborts a transaction if its reads are
 	// out of date.
 	Optimistic
-	// Fast makes a transaction wait for another one that has read the same
-	// document, so that almost nothing aborts. It hides contention: use it
-	// where contention is not what is being tested.
+	// Fast makes a transaction wait for another one that has read the same document, so
+	// that almost nothing aborts. It hides contention: use it only in tests that are not
+	// about contention.
 	Fast
 )
 
@@ -44,30 +44,30 @@ const (
 type Options struct {
 	// Path is the data file. Empty keeps everything in memory.
 	Path string
-	// Indexes are the declared indexes; see ParseIndexes. Nil means that
-	// queries without a fitting index are answered nevertheless.
+	// Indexes are the declared indexes; see ParseIndexes. Nil means that queries without
+	// a fitting index are answered too.
 	Indexes *Indexes
-	// Token is what callers have to show, as "authorization: Bearer TOKEN": one or
-	// more tokens of 32 characters or more, separated by commas, all of which are
-	// accepted. Empty asks for none, as Google's emulator does.
+	// Token is what callers must send, as "authorization: Bearer TOKEN": one or more
+	// tokens of 32 characters or more, separated by commas, all of which are accepted. If
+	// it is empty, callers need none, as with Google's emulator.
 	Token string
 	// Mode is the kind of concurrency control.
 	Mode Mode
-	// LockTimeout is how long a write waits for transactions that have read
-	// what it wants to change. 0 means 2 s.
+	// LockTimeout is how long a write waits for transactions that have read the same
+	// documents. 0 means 2 s.
 	LockTimeout time.Duration
-	// Clock gives commit times and decides what has expired. Nil means time.Now.
-	// Waiting always takes real time.
+	// Clock gives commit times and decides which documents have expired. Nil means
+	// time.Now. Waiting always takes real time.
 	Clock func() time.Time
 	// Faults injects failures. Nil means none, until Server.Faults adds some.
 	Faults *Faults
-	// HotIndex is called with each stored field that rises with time in an index
-	// that all documents of a collection share: a timestamp with an automatic index,
-	// or first in a composite one. Production takes some 500 writes a second of
-	// those. Nil is never called.
+	// HotIndex, if set, is called with each stored field that rises with time in an index
+	// that all documents of a collection share: a timestamp with an automatic index, or
+	// one that is first in a composite index. Production takes some 500 writes a second
+	// of those.
 	HotIndex func(collection, field string)
-	// TTLInterval is how often expired documents are looked for. 0 means a
-	// minute, negative never; Server.DeleteExpired does it at once.
+	// TTLInterval is how often expired documents are deleted. 0 means every minute,
+	// negative never; Server.DeleteExpired does it at once.
 	TTLInterval time.Duration
 }
 
@@ -98,13 +98,14 @@ type Server struct {
 	closed  bool
 }
 
-// service has the methods of the protocol, one of which is called Listen too.
+// service has the methods of the protocol. It is separate from Server because both have a
+// Listen.
 type service struct {
 	pb.UnimplementedFirestoreServer
 	*Server
 }
 
-// Open starts a server that is reachable through Client; Listen adds an address.
+// Open starts a server that Client can reach; Listen adds an address.
 // Only one process can have a data file open.
 func Open(o Options) (*Server, error) {
 	if o.Clock == nil {
@@ -140,15 +141,15 @@ func Open(o Options) (*Server, error) {
 	s.txs = &transactions{now: o.Clock, locks: s.locks, byID: map[string]*transaction{}}
 	s.writer = startWriter(s)
 	s.grpc = grpc.NewServer(
-		// Above what the protocol allows, so that we answer InvalidArgument as
-		// production does: the transport's own ResourceExhausted would be
-		// retried by clients until their deadline.
+		// Above the protocol's limit, so that we answer InvalidArgument as production
+		// does. Clients would retry the transport's own ResourceExhausted until their
+		// deadline.
 		grpc.MaxRecvMsgSize(64<<20),
 		// Clients in other languages ping idle connections often.
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 		grpc.WaitForHandlers(true),
-		// Before the method is looked up and before a message is read: interceptors
-		// see a call only when all 64 MiB of its message are in memory.
+		// This runs before the method is looked up and before a message is read.
+		// Interceptors see a call only when all 64 MiB of its message are in memory.
 		grpc.InTapHandle(s.admit),
 		grpc.ChainUnaryInterceptor(s.interceptUnary),
 		grpc.ChainStreamInterceptor(s.interceptStream),
@@ -159,14 +160,14 @@ func Open(o Options) (*Server, error) {
 	if o.TTLInterval > 0 {
 		s.every(ctx, o.TTLInterval, func() {
 			if _, err := s.DeleteExpired(ctx); err != nil && ctx.Err() == nil {
-				slog.WarnContext(ctx, "expired documents stay for now", "error", err)
+				slog.WarnContext(ctx, "cannot delete expired documents; the next round retries", "error", err)
 			}
 		})
 	}
 	return s, nil
 }
 
-// admit refuses a call without the token, whatever its method is.
+// admit rejects a call without the token, whatever its method is.
 func (s *Server) admit(ctx context.Context, call *tap.Info) (context.Context, error) {
 	given := ""
 	if values := call.Header.Get("authorization"); len(values) == 1 {
@@ -182,7 +183,7 @@ func (s *Server) serve(l net.Listener) {
 	s.background.Add(1)
 	go func() {
 		defer s.background.Done()
-		_ = s.grpc.Serve(l) // ends with Close
+		_ = s.grpc.Serve(l) // returns after Close
 	}()
 }
 
@@ -203,9 +204,9 @@ func (s *Server) every(ctx context.Context, d time.Duration, f func()) {
 	}()
 }
 
-// Listen serves gRPC without encryption on an address such as 127.0.0.1:0 and
-// answers the address in use. Clients find it through FIRESTORE_EMULATOR_HOST, but
-// those show no token of ours: with Options.Token use [guard.Bearer].
+// Listen serves gRPC without encryption on an address such as 127.0.0.1:0 and returns the
+// address in use. Clients find it through FIRESTORE_EMULATOR_HOST, but such clients send
+// no token: with Options.Token use [guard.Bearer].
 func (s *Server) Listen(addr string) (net.Addr, error) {
 	l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", addr)
 	if err != nil {
@@ -215,8 +216,8 @@ func (s *Server) Listen(addr string) (net.Addr, error) {
 	return l.Addr(), nil
 }
 
-// Client connects Google's client to the server without a port. It is closed
-// with the server, if not before.
+// Client connects Google's client to the server without a port. Server.Close closes it,
+// if the caller has not.
 func (s *Server) Client(ctx context.Context, projectID string) (*gcfirestore.Client, error) {
 	opts := []grpc.DialOption{
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return s.pipe.DialContext(ctx) }),
@@ -246,8 +247,8 @@ func (s *Server) Client(ctx context.Context, projectID string) (*gcfirestore.Cli
 // Faults are the failures that the server injects.
 func (s *Server) Faults() *Faults { return s.faults }
 
-// Close ends open calls, lets commits that were accepted finish, and closes the
-// data file and the clients that Client made.
+// Close ends open calls, lets accepted commits finish, and closes the data file and the
+// clients that Client made.
 func (s *Server) Close() error {
 	s.closing.Do(func() {
 		s.mu.Lock()
@@ -256,7 +257,8 @@ func (s *Server) Close() error {
 		s.mu.Unlock()
 		s.stop()
 		for _, c := range clients {
-			// A client that its owner has closed already says so: no error for us.
+			// If its owner has closed the client already, Close returns an error that
+			// does not matter here.
 			_ = c.Close()
 		}
 		s.grpc.Stop()

@@ -17,15 +17,14 @@ import (
 type Stats struct {
 	// Calls by method, such as Commit.
 	Calls map[string]int64
-	// Errors by code, of calls that failed. NotFound is an answer like others
-	// and counts too.
+	// Errors counts failed calls by code. NotFound is a normal answer, but counts too.
 	Errors map[codes.Code]int64
-	// Reads is the number of documents that calls have answered.
+	// Reads is the number of documents that calls have returned.
 	Reads int64
-	// Writes is the number of document changes that were committed. A write
-	// that changed nothing is not counted.
+	// Writes is the number of committed document changes. A write that changed nothing is
+	// not counted.
 	Writes int64
-	// Batches is how often the data file was synced for them.
+	// Batches is how often the data file was synced for those writes.
 	Batches int64
 }
 
@@ -36,7 +35,7 @@ type DocumentRate struct {
 	PerSecond float64
 }
 
-// rateWindows are the lengths of time, in seconds, for which rates are kept.
+// rateWindows are the windows, in seconds, for which rates are kept.
 var rateWindows = [...]int64{1, 10, 60}
 
 type stats struct {
@@ -71,7 +70,7 @@ func (s *stats) reset() {
 	s.most = [len(rateWindows)]DocumentRate{}
 }
 
-// Stats answers a copy of the counts.
+// Stats returns a copy of the counts.
 func (s *Server) Stats() Stats {
 	s.stats.mu.Lock()
 	defer s.stats.mu.Unlock()
@@ -80,13 +79,13 @@ func (s *Server) Stats() Stats {
 	return out
 }
 
-// ResetStats starts counting anew.
+// ResetStats sets all counts to zero.
 func (s *Server) ResetStats() { s.stats.reset() }
 
-// MaxSustainedWrites answers the document that was written most within any
-// window of a second, 10 s or a minute (the smallest of these that is not less
-// than what is asked for). Production promises about one sustained write per
-// second and document. Windows begin and end with whole seconds of the clock.
+// MaxSustainedWrites returns the document with the most writes within any window of 1 s,
+// 10 s or a minute, whichever is the smallest that is not below the requested length.
+// Production promises about one sustained write per second and document. Windows begin
+// and end with whole seconds of the clock.
 func (s *Server) MaxSustainedWrites(window time.Duration) DocumentRate {
 	s.stats.mu.Lock()
 	defer s.stats.mu.Unlock()
@@ -135,7 +134,7 @@ func (s *stats) committed(changes []change) {
 	s.sweep(now)
 }
 
-// sweep forgets documents that have not been written for longer than any window.
+// sweep forgets documents whose last write is older than every window.
 func (s *stats) sweep(now int64) {
 	longest := rateWindows[len(rateWindows)-1]
 	if now-s.swept < longest/4 {
@@ -159,7 +158,7 @@ func (r *recentWrites) add(second int64) {
 	r.seconds = append(r.seconds, secondCount{second, 1})
 }
 
-// within counts the writes after a second.
+// within counts the writes after a given second.
 func (r *recentWrites) within(after int64) (n int) {
 	for i := len(r.seconds) - 1; i >= 0 && r.seconds[i].second > after; i-- {
 		n += r.seconds[i].n
@@ -194,8 +193,8 @@ func (s *Server) interceptStream(srv any, ss grpc.ServerStream, info *grpc.Strea
 	return err
 }
 
-// recovered turns a panic into an answer: one call that we do not understand
-// must not end the server for the others.
+// recovered turns a panic into an error: one call that we do not understand must not stop
+// the server for the others.
 func recovered(err *error) {
 	if p := recover(); p != nil {
 		*err = status.Errorf(codes.Internal, "panic: %v\n%s", p, debug.Stack())

@@ -26,8 +26,8 @@ import (
 //	  groups  collection id, 0x00, collectionKey
 //	  idx     one bucket per index: index key -> documentKey
 //
-// A document and all its index entries change in the same transaction of the
-// file, therefore no crash can tear them apart.
+// A document and all its index entries change in the same transaction of the file, so a
+// crash cannot leave them inconsistent.
 const formatVersion = 1
 
 var (
@@ -40,9 +40,9 @@ var (
 	indexBucket  = []byte("idx")
 )
 
-// reservedMap is address space, not memory: a file that outgrows its mapping can
-// only be mapped anew when no reader is active, and one stalled stream would
-// then stop every write. Windows would make the file as large.
+// reservedMap is address space, not memory. A file that outgrows its mapping can only be
+// remapped when no reader is active, and one stalled stream would then stop every write.
+// Windows would make the file itself this large.
 func reservedMap() int {
 	if runtime.GOOS == "windows" {
 		return 0
@@ -50,19 +50,19 @@ func reservedMap() int {
 	return int(min(16<<30, int64(math.MaxInt/2)))
 }
 
-// latest as a time means: what is committed now.
+// latest, used as a time, means the newest committed state.
 const latest = int64(1) << 62
 
 type store struct {
 	db       *bolt.DB
 	history  *history
 	indexes  *indexRegistry
-	adaptive int64        // how many documents make an index worth while
+	adaptive int64        // from how many documents an index is worth building
 	examined atomic.Int64 // documents that queries have looked at
 }
 
-// openStore creates the file when it is not there. An empty path keeps
-// everything in memory.
+// openStore creates the file if it does not exist. An empty path keeps everything in
+// memory.
 func openStore(path string) (*store, error) {
 	// The default list of free pages slows down with each page that deleted documents leave behind; the map does not.
 	opts := &bolt.Options{Timeout: time.Second, FreelistType: bolt.FreelistMapType, InitialMmapSize: reservedMap()}
@@ -131,8 +131,8 @@ func setLastCommit(tx *bolt.Tx, at int64) error {
 	return tx.Bucket(metaBucket).Put(lastKey, binary.BigEndian.AppendUint64(nil, uint64(at)))
 }
 
-// openTemporary is the memory of systems without anonymous files: a file that
-// has no name any more.
+// openTemporary replaces anonymous memory on systems without it: it opens a file and
+// removes its name.
 func openTemporary() (*os.File, error) {
 	f, err := os.CreateTemp("", "firestore-*")
 	if err != nil {
@@ -149,14 +149,15 @@ type snapshot struct {
 	at         int64             // the time whose state it shows
 	changed    map[string][]byte // documents changed after that time, as they were then
 	partitions map[string]*partition
-	strict     bool // rather fail than look through a large collection
+	strict     bool // fail rather than look through a large collection
 }
 
-// partition is one database within a snapshot; its buckets are nil while the
-// database is empty.
+// partition is one database within a snapshot. Its buckets are nil while the database is
+// empty.
 type partition struct{ docs, colls, groups, indexes *bolt.Bucket }
 
-// read shows fn the state at a time. It does not wait for commits, nor they for it.
+// read shows fn the state at a time. It does not wait for commits, and they do not wait
+// for it.
 func (s *store) read(at int64, fn func(*snapshot) error) error {
 	return s.db.View(func(tx *bolt.Tx) error {
 		sn := &snapshot{store: s, tx: tx, at: lastCommit(tx), partitions: map[string]*partition{}}
@@ -211,7 +212,7 @@ func (s *store) writable(sn *snapshot, database string) (*partition, error) {
 	return p, nil
 }
 
-// get answers nil for a document that is not there.
+// get returns nil for a missing document.
 func (sn *snapshot) get(name string) (*pb.Document, error) {
 	database, path, err := splitDocument(name)
 	if err != nil {
@@ -227,7 +228,7 @@ func (sn *snapshot) get(name string) (*pb.Document, error) {
 	return decodeDocument(name, p.docs.Get(documentKey(path)))
 }
 
-// encodeDocument leaves the name out, which the key holds already.
+// encodeDocument omits the name, which is in the key already.
 func encodeDocument(d *pb.Document) ([]byte, error) {
 	b := make([]byte, 0, 256)
 	b = binary.BigEndian.AppendUint64(b, uint64(micros(d.GetCreateTime())))
@@ -235,7 +236,7 @@ func encodeDocument(d *pb.Document) ([]byte, error) {
 	return proto.MarshalOptions{}.MarshalAppend(b, &pb.MapValue{Fields: d.GetFields()})
 }
 
-// decodeDocument copies all it needs out of the record.
+// decodeDocument copies everything it needs out of the record.
 func decodeDocument(name string, record []byte) (*pb.Document, error) {
 	if record == nil {
 		return nil, nil
@@ -254,8 +255,8 @@ func decodeDocument(name string, record []byte) (*pb.Document, error) {
 	}, nil
 }
 
-// Commit times are microseconds since 1970. They grow strictly and therefore
-// serve as versions; 0 is the version of a document that is not there.
+// Commit times are microseconds since 1970. They increase strictly and therefore serve as
+// versions; 0 is the version of a missing document.
 
 func timestamp(us int64) *timestamppb.Timestamp { return timestamppb.New(time.UnixMicro(us)) }
 

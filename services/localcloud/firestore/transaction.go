@@ -12,7 +12,7 @@ import (
 // in production. Otherwise a client that died would hold its locks for ever.
 const transactionIdle = time.Minute
 
-// transaction is what a client has read under one transaction id.
+// transaction records the reads of a client under one transaction id.
 type transaction struct {
 	readOnly   bool
 	optimistic bool // asked for by the client; it locks nothing, whatever the server's mode
@@ -29,7 +29,7 @@ type transaction struct {
 	ended   bool
 }
 
-// queryRead is a query and its result, which the commit compares with a new one.
+// queryRead is a query and its result. The commit compares that with a new result.
 type queryRead struct {
 	query     *query
 	at        int64
@@ -86,7 +86,7 @@ func (ts *transactions) take(id []byte) (*transaction, error) {
 	return t, err
 }
 
-// expire ends transactions that were idle for longer than [transactionIdle].
+// expire ends transactions that have been idle for longer than [transactionIdle].
 func (ts *transactions) expire() {
 	cut := ts.now().Add(-transactionIdle)
 	var old []*transaction

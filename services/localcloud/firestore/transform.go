@@ -6,8 +6,8 @@ import (
 	pb "cloud.google.com/go/firestore/apiv1/firestorepb"
 )
 
-// applyTransform answers the field's new value and the value that is reported to
-// the caller. Array transforms report null.
+// applyTransform returns the field's new value and the value that is reported to the
+// caller. Array transforms report null.
 func applyTransform(old *pb.Value, t *pb.DocumentTransform_FieldTransform, now int64) (stored, reported *pb.Value, err error) {
 	isNumber := old != nil && kindOf(old) == kindNumber
 	switch x := t.GetTransformType().(type) {
@@ -15,7 +15,7 @@ func applyTransform(old *pb.Value, t *pb.DocumentTransform_FieldTransform, now i
 		if x.SetToServerValue != pb.DocumentTransform_FieldTransform_REQUEST_TIME {
 			return nil, nil, invalid("Unknown server value.")
 		}
-		// milliseconds are what production gives
+		// production gives milliseconds
 		v := &pb.Value{ValueType: &pb.Value_TimestampValue{TimestampValue: timestamp(now / 1000 * 1000)}}
 		return v, v, nil
 	case *pb.DocumentTransform_FieldTransform_Increment:
@@ -67,16 +67,15 @@ func applyTransform(old *pb.Value, t *pb.DocumentTransform_FieldTransform, now i
 	return nil, nil, invalid("A field transform needs a type.")
 }
 
-// cutTimes cuts timestamps to what is stored, so that they are found among what
-// was stored before. What else may be wrong with them shows when the document is
-// checked.
+// cutTimes truncates timestamps to the stored precision, so that they equal values stored
+// before. Other errors in them are found when the document is checked.
 func cutTimes(a *pb.ArrayValue) {
 	for _, v := range a.GetValues() {
 		_, _ = checkValue(v, 0, false)
 	}
 }
 
-// addNumbers stays an integer when both are, and then saturates instead of wrapping.
+// addNumbers returns an integer if both are integers, and saturates instead of wrapping.
 func addNumbers(a, b *pb.Value) *pb.Value {
 	x, xInt := a.GetValueType().(*pb.Value_IntegerValue)
 	y, yInt := b.GetValueType().(*pb.Value_IntegerValue)

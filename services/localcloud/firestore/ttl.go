@@ -9,12 +9,12 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// expiryBatch bounds how long one round of deletions keeps commits waiting.
+// expiryBatch bounds how long one round of deletions delays commits.
 const expiryBatch = 500
 
-// DeleteExpired deletes the documents whose time-to-live field, as declared by a
-// field override with "ttl": true, lies before now, and answers how many. Until
-// then expired documents are read and found like others, as in production.
+// DeleteExpired deletes the documents whose time-to-live field, as declared by a field
+// override with "ttl": true, lies before now, and returns their number. Until then
+// queries and reads still return expired documents, as in production.
 func (s *Server) DeleteExpired(ctx context.Context) (int, error) {
 	if s.indexes == nil {
 		return 0, nil
@@ -43,7 +43,7 @@ func (s *Server) DeleteExpired(ctx context.Context) (int, error) {
 
 // deleteExpired deletes one batch of one collection group.
 func (s *Server) deleteExpired(o FieldOverride) (int, error) {
-	var any bool // most rounds find nothing: look before anyone has to wait
+	var any bool // most rounds find nothing, so look before making any commit wait
 	if err := s.store.read(latest, func(sn *snapshot) error {
 		names, err := s.expired(sn, o, 1)
 		any = len(names) > 0
@@ -93,7 +93,7 @@ func (s *Server) expired(sn *snapshot, o FieldOverride, limit int) (names []stri
 	return names, err
 }
 
-// deleteAll is part of an administrative batch.
+// deleteAll deletes documents as part of an administrative batch.
 func (s *Server) deleteAll(sn *snapshot, names []string) ([]change, error) {
 	at := s.clock.tick()
 	var out []change

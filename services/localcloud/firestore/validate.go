@@ -7,8 +7,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// checkWrites refuses what is wrong whatever the documents hold: production
-// answers InvalidArgument for it before it looks at any precondition.
+// checkWrites rejects writes that are invalid whatever the documents hold. Production
+// returns InvalidArgument for them before it looks at any precondition.
 func checkWrites(writes []*pb.Write) (names []string, err error) {
 	names = make([]string, len(writes))
 	last, transforms := map[string]*combinedWrite{}, map[string]int{}
@@ -45,7 +45,7 @@ func checkWrite(w *pb.Write) (name string, err error) {
 	return name, checkTransforms(append(w.GetUpdateTransforms(), w.GetTransform().GetFieldTransforms()...))
 }
 
-// checkTransforms refuses to transform a map and something within it at once.
+// checkTransforms rejects transforming a map and something within it in the same write.
 func checkTransforms(ts []*pb.DocumentTransform_FieldTransform) error {
 	var paths []string
 	for _, t := range ts {
@@ -67,8 +67,8 @@ func checkTransforms(ts []*pb.DocumentTransform_FieldTransform) error {
 	return nil
 }
 
-// combinedWrite is what the writes of one request do to one document. They
-// count as one, therefore some sequences make no sense and are refused.
+// combinedWrite is the combined effect of the writes of one request on one document. They
+// count as one write, so some sequences make no sense and are rejected.
 type combinedWrite struct {
 	kind    string // of the last one
 	version *pb.Precondition

@@ -12,7 +12,7 @@ import (
 	pb "cloud.google.com/go/firestore/apiv1/firestorepb"
 )
 
-// The kinds of value in the order in which production sorts them.
+// The kinds of value, in production's sort order.
 const (
 	kindNull = iota
 	kindBool
@@ -62,8 +62,8 @@ func isNaN(v *pb.Value) bool {
 	return ok && math.IsNaN(d.DoubleValue)
 }
 
-// compareValues is production's total order over all values. Numbers compare by
-// their exact value: 2^53+1 is greater than the double 2^53, and 1 equals 1.0.
+// compareValues is production's total order over all values. Numbers compare by their
+// exact value: 2^53+1 is greater than the double 2^53, and 1 equals 1.0.
 func compareValues(a, b *pb.Value) int {
 	ka, kb := kindOf(a), kindOf(b)
 	if ka != kb {
@@ -165,8 +165,8 @@ func compareSegments(a, b string) int {
 	return strings.Compare(a, b)
 }
 
-// numericID recognises the ids that data imported from Datastore carries, such
-// as __id7__. They sort before all other ids, by number.
+// numericID recognises the ids of data imported from Datastore, such as __id7__. They
+// sort before all other ids, by number.
 func numericID(s string) (int64, bool) {
 	if len(s) > 6 && strings.HasPrefix(s, "__id") && strings.HasSuffix(s, "__") {
 		n, err := strconv.ParseInt(s[4:len(s)-2], 10, 64)

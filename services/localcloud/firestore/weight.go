@@ -7,11 +7,11 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Production bounds what one commit changes, and not only the bytes of its request:
-// the documents that it writes or deletes and the index entries that go with them
-// are at most 10 MiB together. A request of a few kilobytes that deletes documents
-// with many index entries can exceed that. The sizes are those that production
-// documents under "storage size calculations".
+// Production limits not only the size of a commit's request but also that of its changes:
+// the documents that it writes or deletes and their changed index entries are at most 10
+// MiB together. A request of a few kilobytes that deletes documents with many index
+// entries can exceed that. The sizes are those that production documents under "storage
+// size calculations".
 const (
 	maxTransactionBytes = 10 << 20
 
@@ -21,8 +21,8 @@ const (
 	groupOverhead      = 48 // of one that serves a collection group
 )
 
-// checkTransaction refuses changes that are too large for one commit, and documents
-// with more index entries than one may have.
+// checkTransaction rejects changes that are too large for one commit, and documents with
+// more index entries than allowed.
 func (ix *Indexes) checkTransaction(changes []change) error {
 	total := 0
 	for _, c := range changes {
@@ -40,8 +40,9 @@ func (ix *Indexes) checkTransaction(changes []change) error {
 	return nil
 }
 
-// weigh is what a change counts: the document, as it was when it is deleted, and the
-// index entries that come and go. Without declared indexes, entries do not count.
+// weigh is the size that a change counts: the document (its old state, if it is deleted)
+// and the index entries that are added and removed. Without declared indexes, entries do
+// not count.
 func (ix *Indexes) weigh(c change) (int, error) {
 	_, path, err := splitDocument(c.name)
 	if err != nil {
@@ -58,8 +59,8 @@ func (ix *Indexes) weigh(c change) (int, error) {
 	return total + newWeigher(ix, path).all(c), nil
 }
 
-// checkEntries refuses a document with too many index entries, or too many bytes of
-// them. Without declared indexes, entries do not count here either.
+// checkEntries rejects a document with too many index entries, or too many bytes of them.
+// Without declared indexes, entries do not count here either.
 func (ix *Indexes) checkEntries(d *pb.Document) error {
 	if ix == nil || d == nil {
 		return nil
@@ -103,7 +104,7 @@ func newWeigher(ix *Indexes, path []string) *weigher {
 	return w
 }
 
-// all are the bytes of the entries that a change writes or deletes.
+// all returns the bytes of the entries that a change writes or deletes.
 func (w *weigher) all(c change) int {
 	total := w.fields("", nil, c.before.GetFields(), c.after.GetFields())
 	for _, x := range w.composites {
@@ -112,8 +113,8 @@ func (w *weigher) all(c change) int {
 	return total
 }
 
-// fields are the single-field entries that a change of a map's fields writes or
-// deletes. Members inherit what an override of their map says.
+// fields returns the bytes of the single-field entries that a change of a map's fields
+// writes or deletes. Members inherit the override of their map.
 func (w *weigher) fields(prefix string, inherited *FieldOverride, before, after map[string]*pb.Value) int {
 	total := 0
 	for k, v := range after {
@@ -154,8 +155,8 @@ func (w *weigher) field(path string, inherited *FieldOverride, before, after *pb
 	return total
 }
 
-// entries are those of one value: ascending and descending, or one for each element
-// of an array, unless an override says otherwise.
+// entries are those of one value: ascending and descending, or one for each element of an
+// array, unless an override says otherwise.
 func (w *weigher) entries(path string, o *FieldOverride, v *pb.Value) int {
 	values, array := []*pb.Value{v}, v.GetArrayValue() != nil
 	if array {
@@ -189,7 +190,8 @@ func (w *weigher) entries(path string, o *FieldOverride, v *pb.Value) int {
 	return total
 }
 
-// composite are the entries that a change writes or deletes in one composite index.
+// composite returns the bytes of the entries that a change writes or deletes in one
+// composite index.
 func (w *weigher) composite(x *Index, c change) int {
 	changed := c.before == nil || c.after == nil
 	overhead, path := w.name+groupOverhead, func(f IndexField) []string { return strings.Split(f.FieldPath, ".") }
@@ -225,7 +227,7 @@ func (w *weigher) composite(x *Index, c change) int {
 	return size(c.before) + size(c.after)
 }
 
-// nameSize is the size of a document's name; the root's is that of an empty one.
+// nameSize is the size of a document's name. The root's is that of an empty name.
 func nameSize(path []string) int {
 	n := nameOverhead
 	for _, s := range path {

@@ -11,7 +11,7 @@ import (
 
 type empty = emptypb.Empty
 
-// Commit implements the protocol. All writes happen, on disk, or none.
+// Commit implements the protocol. Either all writes are on disk when it returns, or none.
 func (s *service) Commit(ctx context.Context, r *pb.CommitRequest) (*pb.CommitResponse, error) {
 	size, err := requestSize(r)
 	if err != nil {
@@ -34,8 +34,8 @@ func (s *service) Commit(ctx context.Context, r *pb.CommitRequest) (*pb.CommitRe
 	return &pb.CommitResponse{WriteResults: req.results, CommitTime: timestamp(req.at)}, nil
 }
 
-// commit waits for the locks, then for the disk. Once a commit is under way the
-// end of ctx does not stop it.
+// commit waits for the locks, then for the disk. The end of ctx does not stop a commit
+// that has been submitted.
 func (s *Server) commit(ctx context.Context, req *commitRequest) error {
 	names, err := checkWrites(req.writes)
 	if err != nil {
@@ -54,7 +54,7 @@ func (s *Server) commit(ctx context.Context, req *commitRequest) error {
 	return req.err
 }
 
-// BatchWrite implements the protocol: each write succeeds or fails for itself.
+// BatchWrite implements the protocol: each write succeeds or fails independently.
 func (s *service) BatchWrite(ctx context.Context, r *pb.BatchWriteRequest) (*pb.BatchWriteResponse, error) {
 	size, err := requestSize(r)
 	if err != nil {
@@ -66,7 +66,7 @@ func (s *service) BatchWrite(ctx context.Context, r *pb.BatchWriteRequest) (*pb.
 	for i, w := range r.GetWrites() {
 		reqs[i] = &commitRequest{writes: []*pb.Write{w}, size: size / len(r.GetWrites())}
 		if names[i], err = checkWrite(w); err != nil {
-			return nil, err // what could never succeed fails the request as a whole
+			return nil, err // an invalid write fails the whole request
 		}
 		if seen[names[i]] {
 			return nil, invalid("A document cannot be written more than once in one BatchWrite: %s", names[i])

@@ -1,5 +1,5 @@
-// Package guard decides whom a private listener answers: callers that show a token, under a host name that no web page
-// can choose for them.
+// Package guard decides which callers a private listener answers: those that send a token, under a host name that no
+// web page can choose for them.
 package guard
 
 import (
@@ -13,7 +13,7 @@ import (
 	"strings"
 )
 
-// MinToken is the fewest characters that a token may have.
+// MinToken is the minimum length of a token.
 const MinToken = 32
 
 // Tokens are the bearer tokens that a server accepts. Without any it accepts every caller.
@@ -22,9 +22,9 @@ type Tokens struct {
 	sums  [][sha256.Size]byte
 }
 
-// Parse reads tokens separated by commas. Clients send the first; the server accepts all, so that a token can be
-// replaced while clients still send the old one. An empty text means no tokens. Anything else that is not a list of
-// whole tokens is an error: a mistake must not open the server.
+// Parse reads tokens separated by commas. Clients send the first. The server accepts all, so that a token can be
+// replaced while clients still send the old one. An empty text means no tokens. Everything else that is not a list of
+// complete tokens is an error: a mistake must not open the server.
 func Parse(text string) (Tokens, error) {
 	var t Tokens
 	if text == "" {
@@ -46,14 +46,14 @@ func Parse(text string) (Tokens, error) {
 	return t, nil
 }
 
-// Required reports whether callers have to show a token.
+// Required reports whether callers must send a token.
 func (t Tokens) Required() bool { return len(t.sums) > 0 }
 
-// First is the token that clients send; "" when there is none.
+// First is the token that clients send, or "" if there is none.
 func (t Tokens) First() string { return t.first }
 
-// Accept judges the value of an Authorization header. It compares hashes, each in constant time, so that the time it
-// takes says nothing about a token.
+// Accept checks the value of an Authorization header. It compares hashes in constant time, so that its duration reveals
+// nothing about a token.
 func (t Tokens) Accept(authorization string) bool {
 	if !t.Required() {
 		return true
@@ -66,9 +66,9 @@ func (t Tokens) Accept(authorization string) bool {
 	return strings.EqualFold(scheme, "Bearer") && good == 1
 }
 
-// OwnHost reports whether no web page can have chosen the host of a request. A page can make its own host name lead to
-// this machine (DNS rebinding) and then reads answers as its own, but an address, a name without a dot and localhost
-// are never resolved by public DNS. more are further names to accept.
+// OwnHost reports whether no web page can have chosen the host of a request. A page can make its own host name resolve
+// to this machine (DNS rebinding) and then read the responses. But public DNS never resolves an address, a name without
+// a dot or localhost. more are further names to accept.
 func OwnHost(host string, more ...string) bool {
 	if h, _, err := net.SplitHostPort(host); err == nil {
 		host = h
@@ -78,7 +78,7 @@ func OwnHost(host string, more ...string) bool {
 		slices.ContainsFunc(more, func(m string) bool { return strings.EqualFold(m, host) })
 }
 
-// Bearer sends a token with each gRPC call, also over a connection without TLS, as those of a private listener are.
+// Bearer sends a token with each gRPC call, even over a connection without TLS, such as one to a private listener.
 type Bearer string
 
 // GetRequestMetadata implements credentials.PerRPCCredentials.

@@ -1,6 +1,6 @@
-// Package procstat reads what Linux records about running processes, as
-// described in proc(5). Tests and benchmarks measure servers with it. It compiles
-// on every system, but only Heap works where /proc is not Linux's.
+// Package procstat reads what Linux records about running processes, as described in
+// proc(5). Tests and benchmarks use it to measure servers. It compiles on every system, but
+// without Linux's /proc only Heap works.
 //
 // Times come in steps of 10 ms, the kernel's clock tick; sizes are in bytes and
 // count every resident page, including those shared with other processes.
@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// CPU is the processor time, user and system, that the processes have used so
-// far, without that of their children.
+// CPU is the processor time, user and system, that the processes have used so far, not
+// including their children.
 func CPU(pids ...int) (total time.Duration, err error) {
 	for _, pid := range pids {
 		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
@@ -35,17 +35,16 @@ func CPU(pids ...int) (total time.Duration, err error) {
 	return total, nil
 }
 
-// Resident is the memory that a process holds now. A process that has ended
-// holds none, which is an error.
+// Resident is the memory that a process uses now. It returns an error for a process that
+// has ended.
 func Resident(pid int) (int64, error) { return memory(pid, "VmRSS:") }
 
-// Peak is the most memory that a process has held since it started or since
-// [ResetPeak].
+// Peak is the largest memory that a process has used since it started or since [ResetPeak].
 func Peak(pid int) (int64, error) { return memory(pid, "VmHWM:") }
 
-// ResetPeak lowers the peak of a process to what it holds now.
+// ResetPeak lowers the recorded peak of a process to its present memory.
 func ResetPeak(pid int) error {
-	return os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", pid), []byte("5"), 0) // 5 clears nothing but the peak
+	return os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", pid), []byte("5"), 0) // 5 resets only the peak
 }
 
 func memory(pid int, field string) (int64, error) {
@@ -61,8 +60,8 @@ func memory(pid int, field string) (int64, error) {
 	return kB << 10, nil
 }
 
-// Descendants are the processes that pid started, from whichever of its threads,
-// and those that they started. Processes that end meanwhile may be missing.
+// Descendants are the processes that any thread of pid has started, and their own
+// descendants. Processes that end meanwhile may be missing.
 func Descendants(pid int) (all []int) {
 	lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid)) // the pattern is right
 	for _, list := range lists {
@@ -76,8 +75,8 @@ func Descendants(pid int) (all []int) {
 	return all
 }
 
-// Heap is what of this process's Go heap is in use after a collection. A second one
-// takes what only finalizers or pools kept.
+// Heap is the part of this process's Go heap that is in use after two collections. The
+// second one frees memory that only finalizers or pools held.
 func Heap() int64 {
 	runtime.GC()
 	runtime.GC()

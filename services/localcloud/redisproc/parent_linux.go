@@ -5,8 +5,8 @@ import (
 	"syscall"
 )
 
-// dieWithParent makes the kernel end the child when the parent is gone, and
-// keeps a terminal's Ctrl-C for the parent, which stops the child in order.
+// dieWithParent makes the kernel end the child when the parent dies. It also keeps a
+// terminal's Ctrl-C from the child, so that the parent can stop it in order.
 func dieWithParent(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM, Setpgid: true}
 }

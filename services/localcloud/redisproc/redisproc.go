@@ -1,11 +1,11 @@
 // Package redisproc runs a real redis-server as a child process: the Redis of
 // `make run` and of every test that needs one.
 //
-// The server listens on loopback only, keeps an append-only file in its folder,
-// and ends with its parent: by Stop in an orderly stop, by the kernel's
-// parent-death signal (Linux) when the parent is killed. A server that an
-// earlier, killed parent left behind on the same folder is stopped first, since
-// two writers would spoil the append-only file.
+// The server listens on loopback only, keeps an append-only file in its folder, and ends
+// with its parent: through Stop in an orderly stop, or through the kernel's parent-death
+// signal (Linux) when the parent is killed. If an earlier, killed parent left a server
+// behind on the same folder, Start stops that one first, since two writers would corrupt
+// the append-only file.
 package redisproc
 
 import (
@@ -27,21 +27,20 @@ import (
 	"time"
 )
 
-// Options says how a server runs.
+// Options configure a server.
 type Options struct {
-	Dir    string   // where data, log and pid file live; made when missing
-	Addr   string   // loopback address; "" takes a free port
-	Binary string   // "" finds redis-server or valkey-server on the PATH
+	Dir    string   // folder of data, log and pid file; created if missing
+	Addr   string   // loopback address; "" uses a free port
+	Binary string   // "" looks for redis-server or valkey-server on the PATH
 	Fsync  string   // appendfsync: "everysec" (default), "always", "no"
 	Memory bool     // keep nothing on disk
-	Args   []string // more of the server's own options: "--maxmemory", "64mb"
-	// Sentinel runs a Sentinel instead of a server. What it watches is told by
-	// commands.
+	Args   []string // further options of the server, such as "--maxmemory", "64mb"
+	// Sentinel runs a Sentinel instead of a server. Commands tell it what to watch.
 	Sentinel bool
-	Log      io.Writer // the server's own lines; nil drops them
+	Log      io.Writer // receives the server's own lines; nil drops them
 }
 
-// ErrNoBinary is returned when neither redis-server nor valkey-server is there.
+// ErrNoBinary is returned when neither redis-server nor valkey-server is installed.
 var ErrNoBinary = errors.New("redis-server is not installed")
 
 // Server is a running child process.
@@ -51,7 +50,7 @@ type Server struct {
 
 	mu   sync.Mutex
 	cmd  *exec.Cmd
-	done chan struct{} // closed when the present process has ended
+	done chan struct{} // closed when the current process has ended
 }
 
 // Start runs a server and returns when it answers.
@@ -88,10 +87,10 @@ func Start(ctx context.Context, opt Options) (*Server, error) {
 	return s, nil
 }
 
-// Addr is host:port; it stays the same over Restart.
+// Addr is host:port. It stays the same after Restart.
 func (s *Server) Addr() string { return s.addr }
 
-// Dir is where the server keeps its data.
+// Dir is the folder of the server's data.
 func (s *Server) Dir() string { return s.opt.Dir }
 
 // Restart starts the server again on the same folder and address after Kill or
@@ -108,7 +107,7 @@ func (s *Server) Restart(ctx context.Context) error {
 	args := []string{"--bind", host, "--port", port, "--dir", s.opt.Dir, "--daemonize", "no", "--save", "",
 		"--maxmemory-policy", "noeviction", "--tcp-backlog", "1024"}
 	if s.opt.Sentinel {
-		// It insists on a file of its own, where it writes down what it knows.
+		// Sentinel requires a configuration file of its own, in which it saves its state.
 		conf := filepath.Join(s.opt.Dir, "sentinel.conf")
 		if err := os.WriteFile(conf, []byte(fmt.Sprintf("bind %s\nport %s\ndir %s\n", host, port, s.opt.Dir)), 0o600); err != nil {
 			return fmt.Errorf("sentinel's file: %w", err)
@@ -124,17 +123,17 @@ func (s *Server) Restart(ctx context.Context) error {
 	done := make(chan struct{})
 	started := make(chan error, 1)
 	go func() {
-		// The parent-death signal follows the thread that forked, so this
-		// goroutine keeps its thread until the child has ended.
+		// The parent-death signal is sent when the forking thread ends, so this goroutine
+		// keeps its thread until the child has ended.
 		runtime.LockOSThread()
-		defer runtime.UnlockOSThread() // a thread that ends would take what else it forked with it
+		defer runtime.UnlockOSThread() // a thread that ends would kill other children that it forked
 		defer close(done)
 		if err := cmd.Start(); err != nil {
 			started <- err
 			return
 		}
 		started <- nil
-		_ = cmd.Wait() // how it ended is seen by whoever waits on done
+		_ = cmd.Wait() // callers that wait on done see how it ended
 	}()
 	if err := <-started; err != nil {
 		return fmt.Errorf("start %s: %w", s.opt.Binary, err)
@@ -163,7 +162,7 @@ func (s *Server) Restart(ctx context.Context) error {
 	}
 }
 
-// Signal sends sig, for tests that pause (SIGSTOP, SIGCONT).
+// Signal sends sig, for tests that pause the server (SIGSTOP, SIGCONT).
 func (s *Server) Signal(sig os.Signal) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -177,7 +176,7 @@ func (s *Server) Kill() error { return s.end(syscall.SIGKILL, 0) }
 // seconds.
 func (s *Server) Stop() error { return s.end(syscall.SIGTERM, 10*time.Second) }
 
-// Done is closed when the present process has ended, for whatever reason.
+// Done is closed when the current process has ended, for whatever reason.
 func (s *Server) Done() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -203,7 +202,7 @@ func (s *Server) end(sig syscall.Signal, patience time.Duration) error {
 	return nil
 }
 
-// endLeftover stops the server that an earlier parent left on dir.
+// endLeftover stops the server that an earlier parent left behind on dir.
 func endLeftover(dir string) error {
 	text, err := os.ReadFile(filepath.Join(dir, "redis.pid"))
 	if errors.Is(err, os.ErrNotExist) {
@@ -212,7 +211,7 @@ func endLeftover(dir string) error {
 	if err != nil {
 		return fmt.Errorf("redis pid file: %w", err)
 	}
-	pid, _ := strconv.Atoi(strings.TrimSpace(string(text))) // garbage is 0, which is no process of ours
+	pid, _ := strconv.Atoi(strings.TrimSpace(string(text))) // garbage becomes 0, which is never our process
 	if pid <= 0 || !isRedis(pid) {
 		return nil
 	}
@@ -227,8 +226,8 @@ func endLeftover(dir string) error {
 	return fmt.Errorf("an earlier redis-server (process %d) still uses %s", pid, dir)
 }
 
-// isRedis reports whether pid is a live Redis, so that a reused number is never
-// signalled.
+// isRedis reports whether pid is a live Redis, so that another process with a reused number
+// is never signalled.
 func isRedis(pid int) bool {
 	out, err := exec.CommandContext(context.Background(), "ps", "-o", "stat=,comm=", "-p", strconv.Itoa(pid)).Output()
 	if err != nil {
@@ -253,12 +252,12 @@ func ping(ctx context.Context, addr string) bool {
 		return false
 	}
 	line, err := bufio.NewReader(conn).ReadString('\n')
-	return err == nil && strings.HasPrefix(line, "+PONG") // "-LOADING" while the file is read
+	return err == nil && strings.HasPrefix(line, "+PONG") // "-LOADING" while it reads the file
 }
 
-// FreeAddr is a loopback address that nobody listens on. It lies below the ports
-// that systems take for outgoing connections (from 32768), or such a connection
-// could hold it while its server restarts.
+// FreeAddr is a free loopback address. Its port is below those that systems use for
+// outgoing connections (from 32768): such a connection could otherwise take the port while
+// the server restarts.
 func FreeAddr() (string, error) {
 	var err error
 	for range 100 {

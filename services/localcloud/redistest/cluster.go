@@ -14,9 +14,9 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/redisproc"
 )
 
-// Cluster runs a Redis Cluster of masters, each with one replica if asked for, and
-// returns when it serves all slots. The first servers are the masters, the others
-// their replicas in the same order.
+// Cluster runs a Redis Cluster of masters, each with one replica if replicas is set, and
+// returns when it serves all slots. The first servers are the masters; their replicas
+// follow in the same order.
 func Cluster(tb testing.TB, masters int, replicas bool) []*redisproc.Server {
 	tb.Helper()
 	n := masters
@@ -77,7 +77,7 @@ func Replica(tb testing.TB, primary *redisproc.Server) *redisproc.Server {
 	return s
 }
 
-// Sentinel watches primary under a name and promotes a replica when it is gone.
+// Sentinel watches primary under a name and promotes a replica when primary is gone.
 func Sentinel(tb testing.TB, name string, primary *redisproc.Server) *redisproc.Server {
 	tb.Helper()
 	s := start(tb, redisproc.Options{Dir: tb.TempDir(), Sentinel: true})
@@ -90,7 +90,7 @@ func Sentinel(tb testing.TB, name string, primary *redisproc.Server) *redisproc.
 	return s
 }
 
-// Do runs one command and returns its answer, errors included, as text.
+// Do runs one command and returns its answer as text, even if that is an error.
 func Do(tb testing.TB, addr string, args ...string) string {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)

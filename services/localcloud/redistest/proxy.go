@@ -11,7 +11,7 @@ import (
 )
 
 // Proxy sits between a process and a server. It delays the server's answers, as if the
-// server were far away, and passes on nothing while it is stalled.
+// server were far away, and forwards nothing while it is stalled.
 type Proxy struct {
 	addr, upstream string
 	delay          atomic.Int64
@@ -40,11 +40,11 @@ func NewProxy(tb testing.TB, upstream string) *Proxy {
 	return p
 }
 
-// Addr is where the proxy listens.
+// Addr is the address on which the proxy listens.
 func (p *Proxy) Addr() string { return p.addr }
 
-// Delay makes every answer from now on late by d, to the microsecond: distances
-// inside a zone are 1 to 2 ms.
+// Delay delays every answer from now on by d, to the microsecond. Round trips inside a zone
+// take 1 to 2 ms.
 func (p *Proxy) Delay(d time.Duration) { p.delay.Store(int64(d)) }
 
 // Stall holds all answers back until the returned function is called.

@@ -14,8 +14,8 @@ func Start(tb testing.TB) string {
 	return start(tb, redisproc.Options{Dir: tb.TempDir(), Memory: true}).Addr()
 }
 
-// Server runs a server with an append-only file and hands out the process, to be
-// killed, paused and restarted.
+// Server runs a server with an append-only file and returns the process, so that the test
+// can kill, pause and restart it.
 func Server(tb testing.TB) *redisproc.Server {
 	tb.Helper()
 	return start(tb, redisproc.Options{Dir: tb.TempDir()})

@@ -11,31 +11,32 @@ import (
 	"time"
 )
 
-// Fault is one way in which calls go wrong until it is removed or has happened Times times. The zero fields match
-// everything and do nothing.
+// Fault makes matching calls fail in one way, until it is removed or has happened Times times. Fields with the zero
+// value match everything and do nothing.
 type Fault struct {
-	// Call is a call's name ("objects.insert", "xml.put", …, see Faults.Calls) or the start of one before a "*".
+	// Call is a call's name ("objects.insert", "xml.put", …, see Faults.Calls) or the beginning of a name, followed by
+	// "*".
 	Call string
 	// Bucket and ObjectPrefix restrict the fault to some objects.
 	Bucket, ObjectPrefix string
 	// Times is how often it happens; 0 means always.
 	Times int
 
-	// Delay passes before the call is looked at, unless Reset ends it.
+	// Delay passes before the call is processed. Reset ends it early.
 	Delay time.Duration
-	// Status answers at once with this error, 503 say, and does nothing.
+	// Status is returned at once as an error, for example 503, and the call is not processed.
 	Status int
-	// CutRequest ends the connection after this many bytes of the request's body were read.
+	// CutRequest ends the connection after reading this many bytes of the request's body.
 	CutRequest int64
-	// CutResponse ends the connection after this many bytes of the response's body were sent.
+	// CutResponse ends the connection after sending this many bytes of the response's body.
 	CutResponse int64
-	// LoseAnswer does the call, commit included, and ends the connection instead of answering.
+	// LoseAnswer processes the call, including the commit, and ends the connection instead of answering.
 	LoseAnswer bool
 
-	lifted <-chan struct{} // of a fault that met a call: closed by Reset
+	lifted <-chan struct{} // closed by Reset; set when the fault has hit a call
 }
 
-// Faults makes calls fail on demand, and counts them. All methods may be used beside running requests.
+// Faults makes calls fail on demand, and counts them. All methods may be called while requests run.
 type Faults struct {
 	mu     sync.Mutex
 	active []*Fault
@@ -47,10 +48,11 @@ type Faults struct {
 
 func newFaults() *Faults { return &Faults{calls: map[string]int64{}, lifted: make(chan struct{})} }
 
-// Faults returns the server's switchboard.
+// Faults returns the failures that the server injects.
 func (s *Server) Faults() *Faults { return s.faults }
 
-// Inject starts a fault and returns the function that ends it. Where several match, the first injected happens.
+// Inject starts a fault and returns the function that ends it. If several match, the one that was injected first
+// applies.
 func (f *Faults) Inject(x Fault) (remove func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -95,15 +97,16 @@ func (f *Faults) disk() error {
 	return nil
 }
 
-// Calls tells how often each call came in: "objects.insert", "objects.get", "objects.media", "objects.list",
-// "objects.delete", "objects.session", "xml.put", "xml.get", "xml.head", "xml.start", "xml.session", "xml.preflight" and so on.
+// Calls returns how often each call was made: "objects.insert", "objects.get", "objects.media", "objects.list",
+// "objects.delete", "objects.session", "xml.put", "xml.get", "xml.head", "xml.start", "xml.session", "xml.preflight"
+// and so on.
 func (f *Faults) Calls() map[string]int64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return maps.Clone(f.calls)
 }
 
-// note counts a call and returns the fault that meets it, nil almost always.
+// note counts a call and returns the fault that hits it, almost always nil.
 func (f *Faults) note(call, bucket, object string) *Fault {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -126,7 +129,7 @@ func (f *Faults) note(call, bucket, object string) *Fault {
 	return nil
 }
 
-// wrap runs next under the fault that meets the call.
+// wrap runs next under the fault that hits the call.
 func (f *Faults) wrap(call, bucket, object string, w http.ResponseWriter, r *http.Request, next http.HandlerFunc) {
 	if call == "" {
 		call = "unknown"
@@ -198,7 +201,7 @@ func (w *cutWriter) Write(p []byte) (int, error) {
 
 func (w *cutWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// muteWriter swallows the answer to a call whose answer gets lost.
+// muteWriter discards the response of a call with LoseAnswer.
 type muteWriter struct{ header http.Header }
 
 func (w *muteWriter) Header() http.Header         { return w.header }

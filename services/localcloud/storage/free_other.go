@@ -4,5 +4,5 @@ package storage
 
 import "math"
 
-// freeSpace is not known here, so the reserve is not kept.
+// freeSpace cannot measure the free space on this system, so the reserve is not kept.
 func freeSpace(string) (int64, error) { return math.MaxInt64, nil }

@@ -4,7 +4,7 @@ package storage
 
 import "golang.org/x/sys/unix"
 
-// freeSpace is what a program without privileges may still write to dir's volume.
+// freeSpace is how many bytes a program without privileges may still write to dir's volume.
 func freeSpace(dir string) (int64, error) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(dir, &st); err != nil {

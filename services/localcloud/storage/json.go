@@ -18,16 +18,16 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/guard"
 )
 
-// APIHandler serves the JSON API to whoever shows one of Options.Token: keep it on a private listener all the same.
-// Under the same token: unsigned reads of the XML API (the Go client's default way to read). Without it: /token, which
-// gives the token to programs that prove that they hold the service account key, the public keys behind push tokens at
-// /oauth2/v3/certs, and /livez, /readyz and /healthz.
+// APIHandler serves the JSON API to callers that send one of Options.Token. Keep it on a private listener all the same.
+// The same token allows unsigned reads of the XML API, the Go client's default way to read. No token is needed for
+// /token, which gives the token to programs that prove that they hold the service account key, for the public keys of
+// push tokens at /oauth2/v3/certs, and for /livez, /readyz and /healthz.
 //
-// It answers only requests that no web page can have caused: those by an address or a name that no stranger's DNS gives
-// out (see Options.APIHosts), and none that a browser says comes from another site.
+// It answers only requests that no web page can have caused: the host must be an address or a name that public DNS
+// cannot resolve (see Options.APIHosts), and the browser must not mark the request as coming from another site.
 func (s *Server) APIHandler() http.Handler {
 	mux := http.NewServeMux()
-	alive := func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") } // to whoever asked
+	alive := func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") } // for every caller
 	mux.HandleFunc("GET /healthz", alive)
 	mux.HandleFunc("GET /livez", alive)
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
@@ -73,10 +73,10 @@ func (s *Server) APIHandler() http.Handler {
 	})
 }
 
-// ownCaller refuses what a web page in somebody's browser may have caused.
+// ownCaller rejects requests that a web page in a browser may have caused.
 func (s *Server) ownCaller(r *http.Request) *apiError {
 	if !guard.OwnHost(r.Host, s.apiHosts...) {
-		return fail(http.StatusMisdirectedRequest, "Misdirected", "The host %q is none of this server's. Name it in the server's configuration if it is.", r.Host)
+		return fail(http.StatusMisdirectedRequest, "Misdirected", "The host %q does not belong to this server. If it should, name it in the server's configuration.", r.Host)
 	}
 	if r.Header.Get("Sec-Fetch-Site") == "cross-site" {
 		return fail(http.StatusForbidden, "AccessDenied", "Pages of other sites may not call this API.")
@@ -101,14 +101,14 @@ func (s *Server) plainRead(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// apiCall is a request of the JSON API, by the name that its documentation has for it.
+// apiCall is a request of the JSON API, under the name that the API's documentation gives it.
 type apiCall struct {
 	name, bucket, object  string
 	dstBucket, dstObject  string
 	isUpload, isMediaRead bool
 }
 
-// route names a request. Segments of the escaped path are cut first, because object names carry %2F.
+// route determines the call of a request. It splits the escaped path, because object names carry %2F.
 func route(r *http.Request, kind, path string) (c apiCall) {
 	p := strings.Split(path, "/")
 	for i := range p {
@@ -254,7 +254,7 @@ func (b *bucket) resource() any {
 	}{"storage#bucket", b.Name, base64.StdEncoding.EncodeToString([]byte(strconv.FormatInt(b.Metageneration, 10))), b}
 }
 
-// body decodes a small JSON body; an empty one leaves v alone.
+// body decodes a small JSON body. An empty body leaves v unchanged.
 func body(r io.Reader, v any) error {
 	if err := json.NewDecoder(io.LimitReader(r, 1<<20)).Decode(v); err != nil && err != io.EOF {
 		return fail(400, "InvalidArgument", "Parse error: %v", err)
@@ -311,7 +311,7 @@ func (s *Server) editBucket(w http.ResponseWriter, r *http.Request, call apiCall
 	return writeJSON(w, b.resource())
 }
 
-// patchMap sets and, where the value is null, removes keys.
+// patchMap sets keys, and removes those with the value null.
 func patchMap(m map[string]string, patch map[string]*string) map[string]string {
 	m = maps.Clone(m)
 	for k, v := range patch {
@@ -376,7 +376,7 @@ type resourceBody struct {
 	CustomTime                                                                      json.RawMessage
 }
 
-// apply edits o by what b names: a value sets, null clears, absence keeps.
+// apply edits o by the fields of b: a value sets a field, null clears it, and an absent one keeps it.
 func (b resourceBody) apply(o *object) error {
 	for _, f := range []struct {
 		raw json.RawMessage
@@ -420,8 +420,8 @@ func (s *Server) editObject(w http.ResponseWriter, r *http.Request, call apiCall
 		return err
 	}
 	o, err := s.st.amend(call.bucket, call.object, gen, c, func(o *object) error {
-		// An update replaces what a caller may set, a patch changes what it names. Neither takes customTime away, as in
-		// Cloud Storage.
+		// An update replaces all fields that a caller may set, a patch only those it names. Neither removes customTime,
+		// as in Cloud Storage.
 		if call.name == "objects.update" {
 			o.ContentType, o.ContentEncoding, o.ContentDisposition, o.ContentLanguage, o.CacheControl, o.Metadata = "", "", "", "", "", nil
 		}
@@ -469,7 +469,7 @@ func (s *Server) rewrite(w http.ResponseWriter, r *http.Request, call apiCall, c
 	return writeJSON(w, map[string]any{"kind": "storage#rewriteResponse", "done": true, "objectSize": size, "totalBytesRewritten": size, "resource": o.resource()})
 }
 
-// maxComponents is how many objects one compose may join.
+// maxComponents is the largest number of objects that one compose may join.
 const maxComponents = 32
 
 func (s *Server) compose(w http.ResponseWriter, r *http.Request, call apiCall, c cond) error {
@@ -520,7 +520,7 @@ func (s *Server) compose(w http.ResponseWriter, r *http.Request, call apiCall, c
 	return writeJSON(w, o.resource())
 }
 
-// insert takes an upload in any of the JSON API's three forms.
+// insert accepts an upload in any of the JSON API's three forms.
 func (s *Server) insert(w http.ResponseWriter, r *http.Request, bucketName string, c cond) error {
 	q := r.URL.Query()
 	var b resourceBody
@@ -536,7 +536,7 @@ func (s *Server) insert(w http.ResponseWriter, r *http.Request, bucketName strin
 		return nil
 	}
 	media := io.Reader(r.Body)
-	var fallbackType string // of the part, where the metadata name none
+	var fallbackType string // the content type of the part, used if the metadata has none
 	switch q.Get("uploadType") {
 	case "resumable":
 		if err := apply(r.Body); err != nil {

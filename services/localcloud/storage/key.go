@@ -20,7 +20,7 @@ import (
 	"time"
 )
 
-// serviceAccount is a key file in the form in which Google hands them out, with its parsed key.
+// serviceAccount is a key file in Google's format, with its parsed key.
 type serviceAccount struct {
 	Type      string `json:"type"`
 	Project   string `json:"project_id"`
@@ -34,8 +34,8 @@ type serviceAccount struct {
 	fileBytes []byte
 }
 
-// ServiceAccountKey returns the server's service account key file: whatever it signs, the server accepts. It is made
-// at the first Open and kept in Dir.
+// ServiceAccountKey returns the server's service account key file. The server accepts everything signed with this key.
+// It is generated at the first Open and kept in Dir.
 func (s *Server) ServiceAccountKey() []byte { return append([]byte(nil), s.key.fileBytes...) }
 
 func ownKey(o Options) (*serviceAccount, error) {
@@ -49,7 +49,7 @@ func ownKey(o Options) (*serviceAccount, error) {
 	return loadKey(o.Dir, "service-account.json", token)
 }
 
-// loadKey reads a key file of dir or makes it. A changed token address is written back, since ports move.
+// loadKey reads a key file of dir or generates it. A changed token address is written back, since ports change.
 func loadKey(dir, name, tokenURI string) (*serviceAccount, error) {
 	path := filepath.Join(dir, name)
 	b, err := os.ReadFile(path)
@@ -82,7 +82,7 @@ func newKey(path, tokenURI string) (*serviceAccount, error) {
 	return k, k.save(path)
 }
 
-// save writes aside and renames, so that a crash leaves a whole file or none.
+// save writes a temporary file and renames it, so that a crash leaves a whole file or none.
 func (k *serviceAccount) save(path string) (err error) {
 	if k.fileBytes, err = json.MarshalIndent(k, "", "  "); err != nil { //nolint:gosec // the file is there to hold the key
 		return err
@@ -112,7 +112,7 @@ func parseKey(b []byte) (*serviceAccount, error) {
 	}
 	key, err := x509.ParsePKCS8PrivateKey(block.Bytes)
 	if err != nil {
-		// The older form, which Google's clients read as well, and which helm makes.
+		// The older form, PKCS #1, which Google's clients also read and which helm generates.
 		var pkcs1Err error
 		if key, pkcs1Err = x509.ParsePKCS1PrivateKey(block.Bytes); pkcs1Err != nil {
 			return nil, fmt.Errorf("parse key file: %w", err)
@@ -141,7 +141,7 @@ func (k *serviceAccount) jwt(claims map[string]any) (string, error) {
 	return text + "." + base64.RawURLEncoding.EncodeToString(sig), nil
 }
 
-// certs shows the public key behind push tokens as a JWK set.
+// certs returns the public key of push tokens as a JWK set.
 func (s *Server) certs(w http.ResponseWriter, r *http.Request) {
 	k, err := s.oidc()
 	if err != nil {
@@ -154,8 +154,8 @@ func (s *Server) certs(w http.ResponseWriter, r *http.Request) {
 		"e": base64.RawURLEncoding.EncodeToString(big.NewInt(int64(k.private.E)).Bytes())}}})
 }
 
-// token answers the exchange of an assertion, signed with the service account's key, for the access token: Options.Token,
-// or any text where callers need none. Google's clients do this by themselves when they are given the key file.
+// token exchanges an assertion, signed with the service account's key, for the access token: Options.Token, or any text
+// if callers need none. Google's clients do this by themselves when they are given the key file.
 func (s *Server) token(w http.ResponseWriter, r *http.Request) {
 	refuse := func(why string) {
 		w.Header().Set("Content-Type", "application/json")
@@ -175,7 +175,7 @@ func (s *Server) token(w http.ResponseWriter, r *http.Request) {
 		refuse("the assertion is not signed by the service account's key")
 		return
 	}
-	// Push tokens of this server are signed by the same key, but by another issuer.
+	// The same key signs push tokens of this server, but those have another issuer.
 	var c struct {
 		Iss string
 		Exp int64

@@ -17,33 +17,33 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// The events that production names.
+// Production's event names.
 const (
 	eventFinalize = "OBJECT_FINALIZE"
 	eventDelete   = "OBJECT_DELETE"
 	eventMetadata = "OBJECT_METADATA_UPDATE"
 )
 
-// Notify sends changes of objects the way a Pub/Sub push subscription does: at least once, in no promised order, again
-// with growing pauses until the receiver answers 102, 200, 201, 202 or 204, for a week at most. An event is recorded
-// in the transaction that makes it true, so no crash loses one.
+// Notify sends changes of objects the way a Pub/Sub push subscription does: at least once, in no guaranteed order, and
+// with increasing pauses until the receiver answers 102, 200, 201, 202 or 204, for a week at most. An event is recorded
+// in the transaction that makes the change, so no crash loses one.
 type Notify struct {
-	// URL takes the POST.
+	// URL receives the POST.
 	URL string
-	// Events restricts what is sent; empty means OBJECT_FINALIZE, OBJECT_DELETE and OBJECT_METADATA_UPDATE.
+	// Events restricts which events are sent; empty means OBJECT_FINALIZE, OBJECT_DELETE and OBJECT_METADATA_UPDATE.
 	Events []string
-	// Subscription is named in each message.
+	// Subscription is the subscription name in each message.
 	Subscription string
 	// Audience, Issuer and Email are claims of the token in the Authorization header, which the receiver checks against
 	// /oauth2/v3/certs of the APIHandler. The audience is URL when empty, the issuer https://accounts.google.com.
 	Audience, Issuer, Email string
 	// MinBackoff and MaxBackoff bound the pause before a message is sent again; 1 s and 60 s when 0.
 	MinBackoff, MaxBackoff time.Duration
-	// Client sends; one with a timeout of 10 s when nil.
+	// Client sends the messages. nil means a client with a timeout of 10 s.
 	Client *http.Client
 }
 
-// retention is how long an unaccepted message is kept, as in Pub/Sub by default.
+// retention is how long an unaccepted message is kept, the default of Pub/Sub.
 const retention = 7 * 24 * time.Hour
 
 // note is one recorded event.
@@ -136,8 +136,8 @@ func (b *outbox) wake() {
 	}
 }
 
-// run sends until ctx ends, several at a time, so that one refused message does not hold up the others. Pauses are
-// real time even under an injected clock: they protect the receiver.
+// run sends until ctx ends, several messages at a time, so that one refused message does not hold up the others. Pauses
+// are real time even under an injected clock: they protect the receiver.
 func (b *outbox) run(ctx context.Context) {
 	if b.off {
 		return
@@ -157,7 +157,7 @@ func (b *outbox) run(ctx context.Context) {
 		wait := time.Minute
 		notes, err := b.pending(1000)
 		if err != nil {
-			b.srv.log.Error("storage: reading the outbox failed", "error", err)
+			b.srv.log.Error("storage: cannot read the outbox; retrying", "error", err)
 		}
 		for _, n := range notes {
 			mu.Lock()
@@ -218,7 +218,7 @@ func (b *outbox) pending(limit int) (notes []note, err error) {
 	return notes, err
 }
 
-// deliver sends one message and tells whether it is done with: accepted and removed, or too old.
+// deliver sends one message and reports whether it is finished: accepted and removed, or too old.
 func (b *outbox) deliver(ctx context.Context, n note) bool {
 	if b.st.clock().Sub(n.At) > retention {
 		b.srv.log.Warn("storage: dropped a notification that nobody accepted for a week", "event", n.Attrs["eventType"], "object", n.Attrs["objectId"])
@@ -270,7 +270,7 @@ func (b *outbox) send(ctx context.Context, n note) error {
 		return err
 	}
 	defer resp.Body.Close()
-	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 64<<10)) // so that the connection is used again
+	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 64<<10)) // drain the body so that the connection can be reused
 	switch resp.StatusCode {
 	case http.StatusProcessing, http.StatusOK, http.StatusCreated, http.StatusAccepted, http.StatusNoContent:
 		return nil

@@ -11,19 +11,19 @@ import (
 	"syscall"
 )
 
-// checkEvery is how many bytes of an upload pass between two looks at the free space: rare enough to cost nothing,
-// often enough that a hundred uploads at once overrun the reserve by less than half a gigabyte.
+// checkEvery is how many bytes an upload writes between two checks of the free space. That is rare enough to cost
+// nothing, and often enough that a hundred concurrent uploads exceed the reserve by less than half a gigabyte.
 const checkEvery = 4 << 20
 
-// room keeps a reserve of the objects' volume free, because the records of the same machine need some when strangers
-// have filled the rest.
+// room keeps a reserve of the objects' volume free: other data on the same machine still needs space when uploads of
+// strangers have filled the rest.
 type room struct {
 	reserve int64
 	free    func() (int64, error)
 }
 
-// check refuses n more bytes when they would need the reserve, or for our own programs half of it: what a stranger
-// uploaded is still to be transcoded when no further upload is taken.
+// check rejects n more bytes if they would use the reserve. Our own programs may use half of it, so that uploads can
+// still be transcoded when no further upload is accepted.
 func (r room) check(own bool, n int64) error {
 	if r.reserve <= 0 {
 		return nil
@@ -43,7 +43,7 @@ func (r room) check(own bool, n int64) error {
 		"There is no room for this upload: the volume has %d bytes free, and %d of them are kept in reserve. Free some space or enlarge the volume.", max(free, 0), keep)
 }
 
-// full turns the file system's own refusal into the same answer.
+// full turns the file system's own "no space" error into the same response.
 func full(err error) error {
 	if errors.Is(err, syscall.ENOSPC) {
 		return errors.Join(fail(http.StatusInsufficientStorage, "InsufficientStorage", "There is no room for this upload: the volume is full. Free some space or enlarge the volume."), err)
@@ -51,8 +51,8 @@ func full(err error) error {
 	return err
 }
 
-// adopt moves bytes that an earlier run kept beside the index to where they are now. It can be interrupted anywhere:
-// a file is at its old place until the new one is whole, and the next Open resumes with what is left.
+// adopt moves bytes that an earlier run kept beside the index to their present directory. It can be interrupted
+// anywhere: a file stays at its old place until the new one is whole, and the next Open moves the rest.
 func (s *store) adopt() error {
 	if s.bytes == s.dir {
 		return nil
@@ -74,7 +74,7 @@ func (s *store) adopt() error {
 	return nil
 }
 
-// moveFile renames where it can and copies where the two places are different volumes.
+// moveFile renames a file, or copies it to another volume.
 func moveFile(from, to string) error {
 	err := os.Rename(from, to)
 	if err == nil || !errors.Is(err, syscall.EXDEV) {
@@ -84,7 +84,7 @@ func moveFile(from, to string) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = src.Close() }() // only read
+	defer func() { _ = src.Close() }() // it was only read
 	dst, err := os.OpenFile(to+".moving", os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
@@ -99,8 +99,8 @@ func moveFile(from, to string) error {
 	return os.Remove(from)
 }
 
-// Ready reports whether the server can answer: its index can be read and its objects' directory is there. A volume
-// without room is no reason, since what it holds can still be read.
+// Ready reports whether the server can answer: whether its index can be read and its objects' directory exists. A full
+// volume still counts as ready, since its objects can be read.
 func (s *Server) Ready() error {
 	if _, err := s.st.buckets(""); err != nil {
 		return fmt.Errorf("read the index: %w", err)

@@ -21,52 +21,52 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/guard"
 )
 
-// Options say what a server keeps and whom it trusts. Only Dir is required.
+// Options configure a server. Only Dir is required.
 type Options struct {
-	// Dir holds everything: index.db, data/, tmp/ and the key files. One process at a time may open it.
+	// Dir holds everything: index.db, data/, tmp/ and the key files. Only one process at a time may open it.
 	Dir string
-	// ObjectsDir holds the bytes (data/ and tmp/) instead of Dir, say on a volume of their own, so that uploads never
-	// take the room that records need. Bytes that an earlier run left in Dir are moved there by Open.
+	// ObjectsDir holds the bytes (data/ and tmp/) instead of Dir, for example on a volume of their own, so that uploads
+	// never use up the space that records need. Open moves bytes there that an earlier run left in Dir.
 	ObjectsDir string
-	// MaxUpload is the largest object that PublicHandler takes; 0 is production's limit of 5 TiB. A signed
-	// x-goog-content-length-range may ask for less.
+	// MaxUpload is the largest object that PublicHandler accepts; 0 is production's limit of 5 TiB. A signed
+	// x-goog-content-length-range may set a lower limit.
 	MaxUpload int64
-	// Reserve is how many bytes of the objects' volume stay free: uploads of strangers that would need them are
-	// refused with 507, those of APIHandler once half of them are gone. 0 keeps none.
+	// Reserve is how many bytes of the objects' volume stay free: uploads of strangers that would use them get 507.
+	// Those of APIHandler get it once half of the reserve is used. 0 keeps none.
 	Reserve int64
-	// FreeSpace tells how many bytes the objects' volume has free; nil asks the operating system.
+	// FreeSpace returns how many bytes the objects' volume has free; nil asks the operating system.
 	FreeSpace func() (int64, error)
 	// APIHosts are further host names, without port, by which APIHandler may be called. Addresses and names without a
-	// dot, such as localhost or a Kubernetes Service, need no mention: no stranger's DNS answers for those.
+	// dot, such as localhost or a Kubernetes Service, are always accepted, because public DNS does not resolve them.
 	APIHosts []string
-	// Token is what callers of APIHandler have to show, as "Authorization: Bearer TOKEN": one or more tokens of 32
-	// characters or more, separated by commas, all of which are accepted. Empty asks for none. Signed addresses and
-	// the sessions that they start, which are credentials themselves, never need it.
+	// Token is what callers of APIHandler must send, as "Authorization: Bearer TOKEN": one or more tokens of 32
+	// characters or more, separated by commas, all of which are accepted. If it is empty, callers need none. Signed
+	// addresses and the sessions that they start are credentials themselves and never need it.
 	Token string
-	// Buckets are created when they are missing.
+	// Buckets are created if they do not exist.
 	Buckets []string
 	// CORS becomes the rule set of each of Buckets at every Open. nil leaves a bucket's rules as they are; a bucket
 	// without rules sends no CORS header, as in production.
 	CORS []CORS
-	// Clock judges signatures and stamps objects; time.Now when nil.
+	// Clock gives the time for checking signatures and for object timestamps; nil means time.Now.
 	Clock func() time.Time
-	// Keys are further signers, account to public key, beside the server's own service account.
+	// Keys are further accepted signers, account to public key, beside the server's own service account.
 	Keys map[string]*rsa.PublicKey
-	// Key is a service account key file to use as the server's own instead of the generated one, say to share one
+	// Key is a service account key file to use as the server's own instead of a generated one, for example to share one
 	// among many servers of a test.
 	Key []byte
-	// PublicURL is the base of the session URIs that a signed POST answers with. Empty: http and the request's Host.
+	// PublicURL is the base of the session URIs returned for a signed POST. Empty: http and the request's Host.
 	PublicURL string
-	// APIURL is the base address of the JSON API, named as token_uri in a generated key file, so that a client that
-	// insists on an access token asks this server for it.
+	// APIURL is the base address of the JSON API. A generated key file names it as token_uri, so that a client that
+	// insists on an access token requests one from this server.
 	APIURL string
-	// Notify sends each change of an object to one receiver. Nil: nothing is recorded.
+	// Notify sends each change of an object to one receiver. If it is nil, no changes are recorded.
 	Notify *Notify
-	// Log takes what happens outside of requests; slog.Default when nil.
+	// Log receives the log lines of background work; nil means slog.Default.
 	Log *slog.Logger
 }
 
-// Server is an object storage in this process. Its two handlers share everything but the trust that they give.
+// Server is an object storage in this process. Its two handlers differ only in how they authenticate callers.
 type Server struct {
 	st        *store
 	sessions  *sessions
@@ -80,13 +80,13 @@ type Server struct {
 	maxUpload int64
 	apiHosts  []string
 	tokens    guard.Tokens
-	lastFull  atomic.Int64 // when a 507 was logged last, in Unix seconds
+	lastFull  atomic.Int64 // when the last 507 was logged, in Unix seconds
 
 	stop context.CancelFunc
 	wg   sync.WaitGroup
 }
 
-// Open starts a server on dir, which may hold what an earlier one left, however that one ended.
+// Open starts a server on dir. It accepts a directory that an earlier server left, even one that crashed.
 func Open(o Options) (*Server, error) {
 	if o.Clock == nil {
 		o.Clock = time.Now
@@ -150,7 +150,7 @@ func (s *Server) start(o Options) (err error) {
 	return nil
 }
 
-// tidy removes what nobody can reach: once the files that a crash left, and every hour the sessions past their time.
+// tidy removes unreachable data: once, the files that a crash left, and every hour, the expired sessions.
 func (s *Server) tidy(ctx context.Context, files []string) {
 	if n, err := s.st.sweep(files); err != nil {
 		s.log.Error("storage: sweep failed", "error", err)
@@ -161,7 +161,7 @@ func (s *Server) tidy(ctx context.Context, files []string) {
 	defer every.Stop()
 	for {
 		if err := s.sessions.expire(); err != nil {
-			s.log.Error("storage: expiring sessions failed", "error", err)
+			s.log.Error("storage: cannot expire sessions; retrying in an hour", "error", err)
 		}
 		select {
 		case <-every.C:
@@ -178,7 +178,7 @@ func (s *Server) Close() error {
 	return s.st.close()
 }
 
-// CreateBucket makes a bucket, or does nothing when it is there.
+// CreateBucket creates a bucket, or does nothing if it exists.
 func (s *Server) CreateBucket(name string) error {
 	_, err := s.st.createBucket(bucket{Name: name})
 	if e := (*apiError)(nil); errors.As(err, &e) && e.status == http.StatusConflict {
@@ -189,10 +189,10 @@ func (s *Server) CreateBucket(name string) error {
 
 var validBucket = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]$`)
 
-// maxObject is production's limit of an object's size.
+// maxObject is production's limit on an object's size.
 const maxObject = 5 << 40
 
-// apiError is an answer other than success. Both APIs write it, each in its own form.
+// apiError is an error response. Each API writes it in its own form.
 type apiError struct {
 	status      int
 	code        string // of the XML API
@@ -206,11 +206,12 @@ func fail(status int, code, f string, a ...any) *apiError {
 	return &apiError{status: status, code: code, msg: fmt.Sprintf(f, a...)}
 }
 
-// asAPIError finds the answer for err. What is not the client's doing is a 503, which every client retries.
+// asAPIError returns the response for err. An error that the client did not cause becomes a 503, which every client
+// retries.
 func (s *Server) asAPIError(r *http.Request, err error) *apiError {
 	var e *apiError
 	if errors.As(err, &e) && e.status == http.StatusInsufficientStorage {
-		// Once a minute: whoever sends uploads to a full disk must not fill it with lines as well.
+		// Once a minute: clients that send uploads to a full disk must not fill it with log lines as well.
 		if now, last := s.clock().Unix(), s.lastFull.Load(); now-last >= 60 && s.lastFull.CompareAndSwap(last, now) {
 			s.log.WarnContext(r.Context(), "storage: no room for an upload", "error", e.msg)
 		}
@@ -234,7 +235,7 @@ func writeXMLError(w http.ResponseWriter, r *http.Request, e *apiError) {
 	w.WriteHeader(e.status)
 	if r.Method != http.MethodHead {
 		fmt.Fprintf(w, "<?xml version='1.0' encoding='UTF-8'?><Error><Code>%s</Code><Message>", e.code)
-		_ = xml.EscapeText(w, []byte(e.msg)) // to a client that may have left
+		_ = xml.EscapeText(w, []byte(e.msg)) // the client may have left
 		_, _ = io.WriteString(w, "</Message></Error>")
 	}
 }
@@ -304,7 +305,7 @@ func matches(allowed []string, v string) bool {
 	return slices.Contains(allowed, "*") || slices.Contains(allowed, v)
 }
 
-// safelisted request headers need no permission; browsers do not even ask, other clients may.
+// safelisted request headers need no permission: browsers do not ask for it, but other clients may.
 var safelisted = []string{"accept", "accept-language", "content-language"}
 
 func (c CORS) allowsHeaders(asked string) bool {

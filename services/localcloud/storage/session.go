@@ -17,10 +17,10 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// chunkUnit is the size of which every chunk but the last is a multiple.
+// chunkUnit is the unit of chunk sizes: every chunk but the last is a multiple of it.
 const chunkUnit = 256 << 10
 
-// sessionRecord is a resumable session as the index keeps it: what was acknowledged, no more.
+// sessionRecord is a resumable session in the index. It describes only acknowledged data.
 type sessionRecord struct {
 	Object   object    `json:"object"`
 	Cond     cond      `json:"cond"`
@@ -38,7 +38,7 @@ type sessionRecord struct {
 	Result   *object   `json:"result,omitempty"`
 }
 
-// session is one that requests are using: its record and the running upload.
+// session is a session with requests in flight: its record and the running upload.
 type session struct {
 	id    string
 	users int // requests that have found it; guarded by sessions.mu
@@ -50,12 +50,12 @@ type session struct {
 
 	front sync.Mutex
 	cut   func()    // ends the body of the request that holds mu
-	moved time.Time // when that body brought something last
-	kept  int64     // the acknowledged size, for whoever asks meanwhile
+	moved time.Time // when that body last delivered bytes
+	kept  int64     // the acknowledged size, for queries meanwhile
 }
 
-// sessions are the resumable uploads. Between two requests a session is a record in the index and a file in tmp/, and
-// nothing in memory; one that never got a byte has no file either.
+// sessions are the resumable uploads. Between two requests a session is only a record in the index and a file in tmp/.
+// A session that never received a byte has no file either.
 type sessions struct {
 	st    *store
 	clock func() time.Time
@@ -64,17 +64,17 @@ type sessions struct {
 	live map[string]*session // those with a request
 }
 
-// sessionLife ends a resumable session, as in production.
+// sessionLife is how long a resumable session lives, as in production.
 const sessionLife = 7 * 24 * time.Hour
 
-// doneLife is how long a session that became an object still says so, for a client that lost the answer.
+// doneLife is how long a session that became an object still reports it, for a client that lost the response.
 const doneLife = time.Hour
 
-// keepEvery is how many bytes of one request are received before they are made durable. A client that sends a
-// whole file in one request resumes after them when the server has crashed, and a query for the offset reports them.
+// keepEvery is how many bytes of one request are received before they are made durable. If the server crashes, a client
+// that sends a whole file in one request can resume after those bytes, and a query for the offset includes them.
 const keepEvery = 32 << 20
 
-// busyFor is how long after its last byte a request counts as alive. A question during that time does not cut it off.
+// busyFor is how long after its last byte a request counts as alive. A query during that time does not end it.
 const busyFor = 2 * time.Second
 
 // start records a session and returns its id, which is the credential for everything that follows.
@@ -91,7 +91,7 @@ func (s *sessions) start(w wish, lo, hi, expect int64, isJSON bool) (string, err
 	return ses.id, ses.save(s.st, true)
 }
 
-// save makes the session's present length outlive a crash. first also checks that the bucket exists.
+// save makes the session's present length durable. first also checks that the bucket exists.
 func (ses *session) save(st *store, first bool) error {
 	md5State, crcState, err := ses.up.state()
 	if err != nil {
@@ -120,8 +120,8 @@ func (ses *session) save(st *store, first bool) error {
 
 func noSession() error { return fail(404, "NoSuchUpload", "The requested upload was not found.") }
 
-// find returns the session that other requests are using or, from the index, one whose file is cut to what was
-// acknowledged. The caller gives it back with leave.
+// find returns the session that other requests are using. If there is none, it loads one from the index and cuts its
+// file to the acknowledged length. The caller releases it with leave.
 func (s *sessions) find(id string) (*session, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -150,7 +150,7 @@ func (s *sessions) find(id string) (*session, error) {
 	return ses, nil
 }
 
-// leave gives back a session. What the last request did not make to last is forgotten with it.
+// leave releases a session. Bytes that the last request did not make durable are forgotten.
 func (s *sessions) leave(ses *session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -159,7 +159,7 @@ func (s *sessions) leave(ses *session) {
 	}
 }
 
-// reopen brings back an upload as its record describes it. Its file stays closed.
+// reopen restores an upload from its record. Its file stays closed.
 func (s *store) reopen(rec sessionRecord) (*upload, error) {
 	u := newSums(s, rec.Blob)
 	u.own = rec.JSON
@@ -174,7 +174,7 @@ func (s *store) reopen(rec sessionRecord) (*upload, error) {
 		return u, nil // it has no file yet
 	}
 	if fi, err := os.Stat(s.temp(rec.Blob)); err != nil || fi.Size() < rec.Size {
-		return nil, noSession() // the disk has lost it; as with production, the client starts again
+		return nil, noSession() // the disk has lost it; as in production, the client starts again
 	}
 	return u, nil
 }
@@ -187,14 +187,14 @@ func (s *sessions) drop(id, blob string) error {
 	}
 	s.mu.Lock()
 	if ses := s.live[id]; ses != nil {
-		ses.ended.Store(true) // for requests that wait for their turn
+		ses.ended.Store(true) // for requests that wait for the session
 	}
 	s.mu.Unlock()
 	s.st.discard(s.st.temp(blob))
 	return nil
 }
 
-// expire drops sessions past their life, and finished ones that have said so for long enough.
+// expire drops expired sessions, and finished ones after doneLife.
 func (s *sessions) expire() error {
 	old := map[string]string{}
 	err := s.st.db.View(func(t *bolt.Tx) error {
@@ -216,8 +216,8 @@ func (s *sessions) expire() error {
 	return err
 }
 
-// take locks the session for one request. A client that comes again has given up its last request, which may hang
-// on a dead connection for long: the newer one ends it.
+// take locks the session for one request. A client that sends a new request has given up its last one, which may hang
+// on a dead connection for a long time, so the new request ends it.
 func (ses *session) take(w http.ResponseWriter, r *http.Request) (release func()) {
 	ses.front.Lock()
 	if ses.cut != nil {
@@ -238,7 +238,7 @@ func (ses *session) take(w http.ResponseWriter, r *http.Request) (release func()
 	}
 }
 
-// pulse notes that a body still moves.
+// pulse notes when a body last delivered bytes.
 type pulse struct {
 	io.ReadCloser
 	ses *session
@@ -254,22 +254,22 @@ func (p pulse) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// underway tells how much was acknowledged while another request brings bytes.
+// underway returns how much was acknowledged and whether another request is delivering bytes.
 func (ses *session) underway() (kept int64, busy bool) {
 	ses.front.Lock()
 	defer ses.front.Unlock()
 	return ses.kept, ses.cut != nil && time.Since(ses.moved) < busyFor
 }
 
-// contentRange is a parsed Content-Range of an upload. A negative last or total is one that the client left open.
+// contentRange is a parsed Content-Range of an upload. last and total are negative if the client left them open.
 type contentRange struct {
-	query       bool // "bytes */…": no bytes, how far are you?
+	query       bool // "bytes */…": no bytes, only a query for the offset
 	first, last int64
 	total       int64
 }
 
-// parseContentRange reads what resumable uploads send: "bytes 0-99/100", "bytes 0-99/*", "bytes 0-*/100", "bytes 0-*/*",
-// "bytes */100", "bytes */*"; no header stands for the whole object.
+// parseContentRange reads the forms that resumable uploads send: "bytes 0-99/100", "bytes 0-99/*", "bytes 0-*/100",
+// "bytes 0-*/*", "bytes */100", "bytes */*". No header means the whole object.
 func parseContentRange(v string) (contentRange, error) {
 	c := contentRange{last: -1, total: -1}
 	if v == "" {
@@ -314,18 +314,19 @@ func digits(s string) (int64, bool) {
 	return n, err == nil && n <= maxObject
 }
 
-// final tells whether the bytes up to last end the object.
+// final reports whether the bytes up to last complete the object.
 func (c contentRange) final() bool { return c.last < 0 || c.last+1 == c.total }
 
-// resume answers one request of a session: more bytes, a question how far it is, or its end. bucket and name are
-// those of an XML session URI, empty for the JSON API.
+// resume handles one request of a session: more bytes, a query for the offset, or the end of the session. bucketName
+// and name are those of an XML session URI, empty for the JSON API.
 func (s *Server) resume(w http.ResponseWriter, r *http.Request, id, bucketName, name string) error {
 	ses, err := s.sessions.find(id)
 	if err != nil {
 		return err
 	}
 	defer s.sessions.leave(ses)
-	// A mere question does not cut off a request that is getting on. The answer is what a crash would leave of it.
+	// A query alone does not end a request that is making progress. The answer is the offset that would survive a
+	// crash.
 	if r.Header.Get("Content-Range") == "bytes */*" && r.Method == http.MethodPut {
 		if kept, busy := ses.underway(); busy {
 			return ses.incomplete(w, r, kept)
@@ -361,15 +362,15 @@ func (s *Server) resume(w http.ResponseWriter, r *http.Request, id, bucketName, 
 	if err != nil {
 		return err
 	}
-	if c.total > rec.Max { // at once, not when the bytes are here
+	if c.total > rec.Max { // reject it now rather than after the bytes have arrived
 		return errors.Join(inRange(c.total, rec.Min, rec.Max), s.sessions.drop(id, rec.Blob))
 	}
-	// A question needs no file, unless it also ends the session.
+	// A query needs no file, unless it also completes the upload.
 	if !c.query || c.total == ses.up.n {
 		if err := ses.open(); err != nil {
 			return err
 		}
-		defer func() { _ = ses.up.f.Close() }() // what counts was synced
+		defer func() { _ = ses.up.f.Close() }() // everything that counts is synced
 	}
 	complete, err := s.absorb(ses, r, c)
 	if err != nil {
@@ -395,7 +396,7 @@ func (s *Server) resume(w http.ResponseWriter, r *http.Request, id, bucketName, 
 	return ses.finished(w)
 }
 
-// open prepares the session's file for appending at its length; bytes beyond are of a request that ended badly.
+// open prepares the session's file for appending at its length. Bytes beyond it are from a request that failed.
 func (ses *session) open() error {
 	flags := os.O_WRONLY
 	if ses.rec.Size == 0 {
@@ -414,7 +415,7 @@ func (ses *session) open() error {
 	return nil
 }
 
-// keep makes what has arrived last, before the client is told.
+// keep makes the received bytes durable before the client is told.
 func (ses *session) keep(st *store) error {
 	if ses.up.n == ses.rec.Size {
 		return nil
@@ -425,16 +426,16 @@ func (ses *session) keep(st *store) error {
 	return ses.save(st, false)
 }
 
-// absorb takes the bytes of one request and tells whether the object is complete with them.
+// absorb stores the bytes of one request and reports whether they complete the object.
 func (s *Server) absorb(ses *session, r *http.Request, c contentRange) (complete bool, err error) {
 	u := ses.up
 	if c.query {
 		return c.total >= 0 && c.total == u.n, nil
 	}
 	if c.first > u.n {
-		return false, nil // a gap: the answer says where to resume
+		return false, nil // a gap: the response says where to resume
 	}
-	size := int64(-1) // of the body, when the client says it
+	size := int64(-1) // of the body, if the client says it
 	if c.last >= 0 {
 		size = c.last - c.first + 1
 	} else if c.total >= 0 {
@@ -446,7 +447,7 @@ func (s *Server) absorb(ses *session, r *http.Request, c contentRange) (complete
 	if c.total >= 0 && u.n > c.total {
 		return false, fail(400, "InvalidArgument", "The session has %d bytes already, more than the total of %d.", u.n, c.total)
 	}
-	skip := u.n - c.first // sent again: it is here
+	skip := u.n - c.first // these bytes are here already
 	if size >= 0 {
 		skip = min(skip, size)
 	}
@@ -462,7 +463,7 @@ func (s *Server) absorb(ses *session, r *http.Request, c contentRange) (complete
 	if size >= 0 {
 		end := c.first + size
 		if !c.final() {
-			end -= end % chunkUnit // an inner chunk counts in whole units
+			end -= end % chunkUnit // every chunk but the last is stored in whole units
 		}
 		room = min(room, max(end-u.n, 0))
 	}
@@ -480,7 +481,7 @@ func (s *Server) absorb(ses *session, r *http.Request, c contentRange) (complete
 		}
 	}
 	if u.n > ses.rec.Max {
-		return true, nil // refused by the caller
+		return true, nil // the caller reports the error
 	}
 	if size >= 0 && c.final() && u.n < c.first+size {
 		return false, ses.broken(s.st, io.ErrUnexpectedEOF)
@@ -492,10 +493,10 @@ func (s *Server) absorb(ses *session, r *http.Request, c contentRange) (complete
 	return false, err
 }
 
-// broken keeps what a cut request has sent, so that the client can resume from there.
+// broken keeps the bytes that a broken request has sent, so that the client can resume from there.
 func (ses *session) broken(st *store, err error) error {
 	if disk := (*diskError)(nil); errors.As(err, &disk) && refused(err) {
-		return errors.Join(err, ses.keep(st)) // no room now; what is here stays, and the client can resume later
+		return errors.Join(err, ses.keep(st)) // no space now; stored bytes stay, and the client can resume later
 	}
 	if refused(err) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return errors.Join(fail(400, "IncompleteBody", "The request body ended early."), ses.keep(st))

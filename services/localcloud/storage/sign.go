@@ -17,13 +17,13 @@ import (
 const (
 	algorithm = "GOOG4-RSA-SHA256"
 	dateForm  = "20060102T150405Z"
-	// earliness is how far ahead of ours a signer's clock may be.
+	// earliness is how far a signer's clock may be ahead of ours.
 	earliness = 15 * time.Minute
 	longest   = 7 * 24 * 60 * 60 // seconds
 )
 
-// verify judges a V4 signed request: one method, path, host, query and set of headers, for the time that was signed.
-// It returns nil only when a key that the server knows signed exactly this request.
+// verify checks a V4 signed request: its method, path, host, query and set of headers, and its time. It returns nil
+// only when a key that the server knows signed exactly this request.
 func verify(r *http.Request, now time.Time, keys map[string]*rsa.PublicKey) error {
 	q := r.URL.Query()
 	if !q.Has("X-Goog-Algorithm") && !q.Has("X-Goog-Signature") {
@@ -89,7 +89,7 @@ func verify(r *http.Request, now time.Time, keys map[string]*rsa.PublicKey) erro
 	return mismatch()
 }
 
-// unsignedOK are headers that Google's own clients add to any request.
+// unsignedOK are headers that Google's own clients add to every request.
 var unsignedOK = map[string]bool{"x-goog-api-client": true, "x-goog-gcs-idempotency-token": true, "x-goog-user-project": true}
 
 func malformed(f string, a ...any) error { return fail(400, "AuthenticationRequired", f, a...) }
@@ -98,7 +98,7 @@ func mismatch() error {
 	return fail(403, "SignatureDoesNotMatch", "Access denied: the request signature does not match the signature you provided.")
 }
 
-// methodsFor lists the methods for which a signature admits method: an address signed for GET serves HEAD too.
+// methodsFor lists the methods whose signature allows method: an address signed for GET also serves HEAD.
 func methodsFor(method string) []string {
 	if method == http.MethodHead {
 		return []string{http.MethodHead, http.MethodGet}
@@ -106,7 +106,7 @@ func methodsFor(method string) []string {
 	return []string{method}
 }
 
-// hostsFor lists the forms of a host that clients sign: most leave the port out, some keep it.
+// hostsFor lists the forms of a host that clients sign: most leave out the port, some keep it.
 func hostsFor(host string) []string {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		return []string{name, host}

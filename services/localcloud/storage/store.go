@@ -27,11 +27,11 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// schema is the version of the index's layout. Open refuses an index written by a later one.
+// schema is the version of the index's layout. Open rejects an index with a later one.
 const schema = 1
 
-// The index: meta (schema, last generation), buckets by name, objects by "bucket NUL name", resumable sessions
-// by id, notifications that nobody has accepted yet by number.
+// The index: meta (schema, last generation), buckets by name, objects by "bucket NUL name", resumable sessions by id,
+// notifications that are not accepted yet by number.
 var (
 	inMeta     = []byte("meta")
 	inBuckets  = []byte("buckets")
@@ -69,7 +69,7 @@ type object struct {
 	Blob               string            `json:"blob,omitempty"` // file in data/; never shown
 }
 
-// bucket is a bucket's resource, so far as this server keeps one.
+// bucket is the part of a bucket's resource that this server keeps.
 type bucket struct {
 	Name           string            `json:"name"`
 	Metageneration int64             `json:"metageneration,string"`
@@ -81,7 +81,7 @@ type bucket struct {
 	Labels         map[string]string `json:"labels,omitempty"`
 }
 
-// cond holds preconditions; nil fields are not asked.
+// cond holds preconditions; nil fields are not checked.
 type cond struct {
 	Gen     *int64 `json:"gen,omitempty"`
 	NotGen  *int64 `json:"notGen,omitempty"`
@@ -105,7 +105,7 @@ func (c cond) check(o *object) error {
 
 var (
 	errCondition = fail(412, "PreconditionFailed", "At least one of the pre-conditions you specified did not hold.")
-	// errUnchanged becomes 304 for a read and 412 for everything else.
+	// errUnchanged becomes 304 for a read and 412 for every other call.
 	errUnchanged = &apiError{status: 412, code: "PreconditionFailed", msg: errCondition.msg, notModified: true}
 )
 
@@ -125,8 +125,8 @@ type store struct {
 	lastGen int64 // owned by the writer
 }
 
-// change is one request to edit the index. The writer runs many in one transaction, so f checks everything
-// before its first Put and a refusal leaves no trace.
+// change is one request to edit the index. The writer runs many in one transaction, so f makes all its checks before
+// its first Put, and a rejected change leaves no trace.
 type change struct {
 	f       func(*bolt.Tx) error
 	newBlob bool
@@ -163,8 +163,8 @@ func openStore(o Options, faults *Faults) (*store, error) {
 	return s, nil
 }
 
-// prepare brings a new or an interrupted directory into order: buckets of the index exist, files of uploads that
-// ended without an object are gone.
+// prepare sets up a new directory or repairs an interrupted one: it creates the index's buckets and removes files of
+// uploads that ended without an object.
 func (s *store) prepare() error {
 	keep := map[string]bool{}
 	err := s.db.Update(func(t *bolt.Tx) error {
@@ -212,8 +212,9 @@ func (s *store) prepare() error {
 	return nil
 }
 
-// sweep removes files that no object names: leftovers of a process that ended between moving a file and writing the
-// index. It may run beside requests, because names is listed before the first request and a name is never used twice.
+// sweep removes files that no object names. A process leaves them if it ends between moving a file and writing the
+// index. It may run while requests are served, because names is listed before the first request and a name is never
+// reused.
 func (s *store) sweep(names []string) (removed int, err error) {
 	if len(names) == 0 {
 		return 0, nil
@@ -255,7 +256,7 @@ func (s *store) blobs() ([]string, error) {
 	return d.Readdirnames(-1)
 }
 
-// discard removes a file that nothing names any more. One that stays is found by the next Open.
+// discard removes a file that nothing refers to any more. If that fails, the next Open removes it.
 func (s *store) discard(path string) { _ = os.Remove(path) }
 
 func (s *store) data(blob string) string { return filepath.Join(s.bytes, "data", blob) }
@@ -267,8 +268,8 @@ func (s *store) close() error {
 	return s.db.Close()
 }
 
-// write is the only writer of the index. Whatever queues up while one commit waits for the disk goes into the next:
-// a lone caller pays one sync, a crowd shares it.
+// write is the only writer of the index. All changes that queue up while one commit waits for the disk share the next
+// commit and its sync.
 func (s *store) write() {
 	defer close(s.gone)
 	for {
@@ -300,7 +301,7 @@ func (s *store) write() {
 
 func (s *store) commitBatch(batch []*change) error {
 	for _, c := range batch {
-		if c.newBlob { // the files' names must last before the index names them
+		if c.newBlob { // the files' names must be durable before the index refers to them
 			if err := syncDir(filepath.Join(s.bytes, "data")); err != nil {
 				return err
 			}
@@ -359,7 +360,7 @@ func (s *store) update(newBlob bool, f func(*bolt.Tx) error) error {
 
 var errClosed = errors.New("storage is closed")
 
-// nextGeneration is a time in microseconds that only ever grows, also over restarts and clocks that are set back.
+// nextGeneration is a time in microseconds that only increases, even across restarts and when the clock is set back.
 func (s *store) nextGeneration() int64 {
 	s.lastGen = max(s.lastGen+1, s.clock().UnixMicro())
 	return s.lastGen
@@ -395,7 +396,7 @@ func noObject(bucket, name string) error {
 	return fail(404, "NoSuchKey", "No such object: %s/%s", bucket, name)
 }
 
-// lookup reads an object in t: nil when there is none, an error when there is no bucket.
+// lookup reads an object in t. It returns nil for a missing object and an error for a missing bucket.
 func lookup(t *bolt.Tx, bucketName, name string) (*object, error) {
 	if t.Bucket(inBuckets).Get([]byte(bucketName)) == nil {
 		return nil, noBucket(bucketName)
@@ -408,7 +409,7 @@ func (s *store) get(bucketName, name string) (o *object, err error) {
 	return o, err
 }
 
-// find is get for a caller that needs the object, of generation gen unless that is 0, under c.
+// find is get for a caller that needs the object to exist, with generation gen unless that is 0, under c.
 func (s *store) find(bucketName, name string, gen int64, c cond) (*object, error) {
 	o, err := s.get(bucketName, name)
 	if err != nil {
@@ -420,7 +421,7 @@ func (s *store) find(bucketName, name string, gen int64, c cond) (*object, error
 	return o, c.check(o)
 }
 
-// open finds an object and opens its bytes. An overwrite in between removes the file that the index just named,
+// open finds an object and opens its bytes. An overwrite in between removes the file that the index has just returned,
 // so it looks again.
 func (s *store) open(bucketName, name string, gen int64, c cond) (*object, *os.File, error) {
 	for try := 0; ; try++ {
@@ -444,11 +445,11 @@ type upload struct {
 	blob string
 	f    *os.File
 	crc  hash.Hash32
-	md5  hash.Hash // nil when the object will have none
+	md5  hash.Hash // nil if the object will have none
 	n    int64
 
-	own       bool  // of our own programs, which may use half of the reserve
-	unchecked int64 // bytes written since free space was looked at
+	own       bool  // by our own programs, which may use half of the reserve
+	unchecked int64 // bytes written since the last check of free space
 }
 
 func randomHex(n int) string {
@@ -461,7 +462,7 @@ func newSums(s *store, blob string) *upload {
 	return &upload{s: s, blob: blob, crc: crc32.New(castagnoli), md5: md5.New()}
 }
 
-// newUpload begins an upload of expect bytes, 0 when nobody said how many. own is true for our own programs.
+// newUpload begins an upload of expect bytes, or 0 if the length is unknown. own is true for our own programs.
 func (s *store) newUpload(own bool, expect int64) (*upload, error) {
 	if err := s.room.check(own, expect); err != nil {
 		return nil, err
@@ -480,7 +481,7 @@ func (u *upload) Write(p []byte) (int, error) {
 	if err := u.s.faults.disk(); err != nil {
 		return 0, &diskError{full(err)}
 	}
-	// Looked at now and again as bytes come, since others write to the volume too and the length may be unknown.
+	// Checked now and again as bytes come, since others write to the volume too and the length may be unknown.
 	if u.unchecked += int64(len(p)); u.unchecked >= checkEvery {
 		if err := u.s.room.check(u.own, int64(len(p))); err != nil {
 			return 0, &diskError{err}
@@ -499,7 +500,7 @@ func (u *upload) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// diskError tells a failure of our disk from one of the client's connection, which io.Copy returns alike.
+// diskError marks a failure of our disk, which io.Copy returns in the same way as one of the client's connection.
 type diskError struct{ err error }
 
 func (e *diskError) Error() string { return "write upload: " + e.err.Error() }
@@ -531,7 +532,7 @@ func (u *upload) sums() (md5sum, crc string) {
 	return md5sum, base64.StdEncoding.EncodeToString(binary.BigEndian.AppendUint32(nil, u.crc.Sum32()))
 }
 
-// state is what a resumable upload needs to resume after a restart without reading its bytes again.
+// state returns what a resumable upload needs to resume after a restart without reading its bytes again.
 func (u *upload) state() (md5state, crcstate []byte, err error) {
 	md5state, err = u.md5.(encoding.BinaryMarshaler).MarshalBinary()
 	if err != nil {
@@ -541,12 +542,12 @@ func (u *upload) state() (md5state, crcstate []byte, err error) {
 	return md5state, crcstate, err
 }
 
-// wish is what a caller wants an upload to become.
+// wish describes the object that a caller wants an upload to become.
 type wish struct {
 	object   object
 	cond     cond
-	md5, crc string // as the client computed them; empty means unsaid
-	session  string // id of the session that this ends
+	md5, crc string // as computed by the client; empty means not given
+	session  string // id of the session that this commit ends
 }
 
 func checkName(name string) error {
@@ -557,8 +558,8 @@ func checkName(name string) error {
 	return nil
 }
 
-// commit makes an upload the live object. Everything before it is open to a crash without a trace: the object
-// appears in one transaction of the index, whole, with its notification and the end of its session.
+// commit makes an upload the live object. A crash before the index transaction leaves no trace. In that transaction the
+// object appears whole, with its notification and the end of its session.
 func (s *store) commit(u *upload, w wish) (*object, error) {
 	keepTemp := w.session != "" // until the index no longer needs it
 	defer func() {
@@ -579,13 +580,13 @@ func (s *store) commit(u *upload, w wish) (*object, error) {
 	if err := u.f.Sync(); err != nil {
 		return nil, fmt.Errorf("sync upload: %w", err)
 	}
-	// A link for a session: its file stays until the transaction that ends the session has succeeded.
+	// A session gets a link: its file stays until the transaction that ends the session has succeeded.
 	move := os.Rename
 	if w.session != "" {
 		move = os.Link
 	}
-	// The link may exist already: a commit that failed before the index was written leaves it
-	// to the session's next try.
+	// The link may exist already, from a commit that failed before the index was written. The session's next try reuses
+	// it.
 	o.Blob = u.blob
 	if err := move(s.temp(u.blob), s.data(o.Blob)); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, fmt.Errorf("place upload: %w", err)
@@ -605,7 +606,7 @@ func refused(err error) bool {
 	return errors.As(err, &e)
 }
 
-// put enters o, whose bytes are in data/ already, and removes the file of the object that it replaces.
+// put adds o, whose bytes are in data/ already, to the index and removes the file of the object that it replaces.
 func (s *store) put(o *object, w wish) error {
 	var old *object
 	err := s.update(true, func(t *bolt.Tx) (err error) {
@@ -644,7 +645,7 @@ func (s *store) put(o *object, w wish) error {
 		return s.notes.add(t, eventFinalize, o, old)
 	})
 	if err != nil {
-		if refused(err) { // otherwise the index may name it; the next start decides
+		if refused(err) { // otherwise the index may refer to the file; the next Open decides
 			s.discard(s.data(o.Blob))
 		}
 		return err
@@ -686,7 +687,7 @@ func (s *store) delete(bucketName, name string, gen int64, c cond) error {
 	return nil
 }
 
-// amend edits an object's metadata: same bytes and generation, one metageneration more.
+// amend edits an object's metadata. Bytes and generation stay the same, and the metageneration rises by one.
 func (s *store) amend(bucketName, name string, gen int64, c cond, edit func(*object) error) (*object, error) {
 	var o *object
 	err := s.update(false, func(t *bolt.Tx) (err error) {
@@ -717,8 +718,8 @@ func (s *store) amend(bucketName, name string, gen int64, c cond, edit func(*obj
 	return o, nil
 }
 
-// copyOf makes a further object of src's bytes without moving them: blobs never change, so a second name in the
-// file system is a copy.
+// copyOf makes another object from src's bytes without copying them: blobs never change, so a second name in the file
+// system is enough.
 func (s *store) copyOf(src *object, dst object, c cond) (*object, error) {
 	dst.Blob = randomHex(16)
 	dst.Size, dst.MD5, dst.CRC32C, dst.Components = src.Size, src.MD5, src.CRC32C, src.Components
@@ -763,17 +764,17 @@ func (s *store) compose(sources []*object, dst object, c cond) (*object, error) 
 	return s.commit(u, wish{object: dst, cond: c})
 }
 
-// listing is one question to list.
+// listing holds the parameters of list.
 type listing struct {
 	prefix, delimiter string
-	start, end        string // startOffset is included, endOffset is not
+	start, end        string // startOffset is inclusive, endOffset is not
 	trailing          bool   // includeTrailingDelimiter
-	token             string // where the page before ended
+	token             string // where the previous page ended
 	limit             int
 }
 
-// A page token is the last entry of the page before it, behind a letter that tells an object's name from a prefix
-// all of whose members are answered.
+// A page token is the last entry of the previous page, after a letter that distinguishes an object's name from a
+// prefix. A prefix means that all its members have been listed.
 const (
 	tokenName   = "n"
 	tokenPrefix = "p"

@@ -10,9 +10,9 @@ import (
 	"strings"
 )
 
-// PublicHandler serves the XML API to anybody, and does nothing without a valid V4 signature or the URI of a
-// session that a signed request has started. Give its http.Server a ReadHeaderTimeout and no ReadTimeout: uploads
-// take as long as they take.
+// PublicHandler serves the XML API to anybody, and does nothing without a valid V4 signature or the URI of a session
+// that a signed request has started. Give its http.Server a ReadHeaderTimeout but no ReadTimeout, since uploads may
+// take any length of time.
 func (s *Server) PublicHandler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		bucketName, name, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
@@ -26,10 +26,9 @@ func (s *Server) PublicHandler() http.Handler {
 	})
 }
 
-// xmlCall is the name of a call, by which faults choose the calls that they meet.
+// xmlCall is the name of a call, by which faults select calls.
 func xmlCall(r *http.Request, name string) string {
-	// The order matters: a preflight of an upload session names the session too, but is no call
-	// on it.
+	// The order matters: a preflight for an upload session also names the session, but is no call on it.
 	switch {
 	case r.Method == http.MethodOptions:
 		return "xml.preflight"
@@ -79,7 +78,7 @@ func (s *Server) public(w http.ResponseWriter, r *http.Request, bucketName, name
 	return fail(405, "MethodNotAllowed", "The specified method is not allowed against this resource.")
 }
 
-// receive takes a signed upload: the bytes themselves (PUT) or the wish to send them in a session (POST).
+// receive accepts a signed upload: the bytes themselves (PUT) or the request to send them in a session (POST).
 func (s *Server) receive(w http.ResponseWriter, r *http.Request, bucketName, name string, c cond) error {
 	for _, p := range []string{"uploads", "uploadId", "acl", "cors", "compose", "tagging"} {
 		if r.URL.Query().Has(p) {
@@ -141,7 +140,7 @@ func (s *Server) receive(w http.ResponseWriter, r *http.Request, bucketName, nam
 	return nil
 }
 
-// uploadLength is how long a session's object will be, 0 when the client does not say.
+// uploadLength is the length of a session's future object, or 0 if the client does not say.
 func uploadLength(h http.Header) (int64, error) {
 	v := h.Get("X-Upload-Content-Length")
 	if v == "" {
@@ -154,7 +153,7 @@ func uploadLength(h http.Header) (int64, error) {
 	return n, nil
 }
 
-// take stores a whole body as an object. length is what the request says of it, negative when it does not.
+// take stores a whole body as an object. length is the length that the request states, negative if it states none.
 func (s *Server) take(body io.Reader, wish wish, lo, hi int64, own bool, length int64) (*object, error) {
 	if err := checkName(wish.object.Name); err != nil {
 		return nil, err
@@ -262,7 +261,7 @@ func queryCond(q url.Values, prefix string) (c cond, err error) {
 	return c, errors.Join(e[:]...)
 }
 
-// headers sets what both APIs tell about an object beside its bytes.
+// headers sets the headers that both APIs send about an object.
 func (o *object) headers(h http.Header) {
 	// As in production, the ETag is the MD5 in hex. A composed object has no MD5.
 	tag := strings.Trim(o.ETag, "=")
@@ -288,7 +287,7 @@ func (o *object) headers(h http.Header) {
 	}
 }
 
-// serve answers with an object's bytes, or the part that Range asks for.
+// serve responds with an object's bytes, or the part that Range requests.
 func (s *Server) serve(w http.ResponseWriter, r *http.Request, bucketName, name string, c cond) error {
 	q := r.URL.Query()
 	gen, err := generation(q, "generation")

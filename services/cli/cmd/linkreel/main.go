@@ -15,7 +15,7 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	code := cli.Run(ctx, os.Args[1:], cli.System(), cli.Command{
-		Name: "up", Short: "run the whole system here: not in this program, it says where to find it",
+		Name: "up", Short: "run the whole system here; this program only says where to find it",
 		Run: func(context.Context, []string, cli.Env) error {
 			return errors.New("this program has no servers; in a checkout of Linkreel `make run` starts them, or build ./services/standalone/cmd/linkreel")
 		},

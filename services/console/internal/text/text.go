@@ -1,5 +1,5 @@
-// Package text holds every sentence of the console. Pages name a sentence by its
-// key, so that another language is another file beside en.go.
+// Package text holds every sentence of the console. Pages refer to a sentence by its key,
+// so another language is another file beside en.go.
 package text
 
 import (
@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Get is the sentence of a key. An unknown key is a mistake of the page's author
-// and shows as itself; a test finds it.
+// Get returns the sentence of a key. An unknown key is an error in the page; Get returns
+// the key itself, and a test finds it.
 func Get(key string) string {
 	if s, ok := english[key]; ok {
 		return s
@@ -19,7 +19,7 @@ func Get(key string) string {
 // Has reports whether there is a sentence for key.
 func Has(key string) bool { _, ok := english[key]; return ok }
 
-// Number writes n with thousands apart.
+// Number writes n with separators between thousands.
 func Number(n int64) string {
 	s := strconv.FormatInt(n, 10)
 	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {

@@ -15,15 +15,15 @@ import (
 
 type event struct{ client.Event }
 
-// Text says in words what happened.
+// Text describes the event in words.
 func (e event) Text() string {
 	if text.Has("event." + e.Type) {
 		return text.Get("event." + e.Type)
 	}
-	return e.Type // of a newer version of the events service
+	return e.Type // a type that a newer events service has added
 }
 
-// Who says who did it.
+// Who names the actor.
 func (e event) Who() string {
 	kind := text.Get("activity.actor." + e.Actor.Type)
 	if e.Actor.Name == "" || e.Actor.Type == "system" || e.Actor.Type == "operator" {
@@ -32,8 +32,7 @@ func (e event) Who() string {
 	return kind + " " + e.Actor.Name
 }
 
-// Name is what the record is called: the first of its names that is set. Sessions
-// have none.
+// Name is the name of the record: the first of its names that is set. Sessions have none.
 func (e event) Name() string {
 	if strings.HasPrefix(e.Type, "session.") {
 		return ""
@@ -50,7 +49,7 @@ func (e event) Name() string {
 	return e.Object
 }
 
-// Page is where the record is shown, "" for one that has none or is gone.
+// Page is the address of the record's page, or "" if it has none or is deleted.
 func (e event) Page() string {
 	kind, what, _ := strings.Cut(e.Type, ".")
 	switch {
@@ -66,7 +65,7 @@ func (e event) Page() string {
 	return ""
 }
 
-// activity is the feed of what happened in the account.
+// activity is the feed of events in the account.
 func activity(r *request) error {
 	q := r.filters("type", "object", "cursor")
 	if !events.Type(q.Get("type")).Known() {

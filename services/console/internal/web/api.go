@@ -10,8 +10,8 @@ import (
 	"github.com/linkreel/linkreel/services/console/internal/text"
 )
 
-// send asks the API as the person. A form about a record says which state of it the
-// person saw.
+// send calls the API as the signed-in person. A form about a record includes the version of
+// the record that the person saw.
 func (r *request) send(call client.Call) error {
 	switch call.Method {
 	case http.MethodPatch, http.MethodPut, http.MethodDelete:
@@ -30,14 +30,14 @@ func (r *request) do(method, path string, in, out any) error {
 	return r.send(client.Call{Method: method, Path: path, In: in, Out: out})
 }
 
-// read is a GET of which the headers count too.
+// read is a GET that also returns the headers.
 func (r *request) read(path string, out any) (header http.Header, err error) {
 	err = r.send(client.Call{Method: http.MethodGet, Path: path, Out: out, Answered: func(h http.Header) { header = h }})
 	return header, err
 }
 
-// refusal is what the API refused as an *apierr.Error, so that a page can show it;
-// whatever else went wrong is UNAVAILABLE.
+// refusal turns an error of the API into an *apierr.Error, so that a page can show it.
+// Every other error becomes UNAVAILABLE.
 func refusal(call client.Call, err error) error {
 	var e *client.Error
 	if errors.Is(err, client.ErrPath) {
@@ -51,13 +51,13 @@ func refusal(call client.Call, err error) error {
 		Code: apierr.Code(e.Code), Message: e.Message, RequiredPlan: e.RequiredPlan, CurrentPlan: e.CurrentPlan,
 		RequiredScope: e.RequiredScope, RequiredRole: e.RequiredRole, RetryAfter: e.RetryAfter,
 	}
-	for _, d := range e.Details { // without the bounds: the message names them
+	for _, d := range e.Details { // without the bounds, which are in the message
 		out.Details = append(out.Details, apierr.Detail{Field: d.Field, Code: d.Code, Message: d.Message})
 	}
 	return out
 }
 
-// str is a text that the API may leave null.
+// str returns a text that may be null in the API.
 func str(s *string) string {
 	if s == nil {
 		return ""

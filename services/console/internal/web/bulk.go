@@ -14,16 +14,16 @@ import (
 	"github.com/linkreel/linkreel/services/console/internal/text"
 )
 
-// maxBulk is how many links a page can hold, and the API changes at once.
+// maxBulk is how many links a page can hold and the API can change in one call.
 const maxBulk = 100
 
-// changeLinks does one thing to all links that were chosen in the list.
+// changeLinks applies one action to all links that were chosen in the list.
 func changeLinks(r *request) error {
 	ids := r.form["ids"]
-	if len(ids) == 1 && strings.Contains(ids[0], ",") { // of an undo
+	if len(ids) == 1 && strings.Contains(ids[0], ",") { // from an undo
 		ids = strings.Split(ids[0], ",")
 	}
-	// From the form, and so from anybody: only the list is gone back to.
+	// The form's value is untrusted, so safeNext checks the address.
 	back := safeNext(r.form.Get("back"))
 	if !strings.HasPrefix(back, "/app/links") {
 		back = "/app/links"
@@ -59,8 +59,8 @@ func changeLinks(r *request) error {
 	return r.doneWith(back, done)
 }
 
-// bulk changes links by one call, or one by one where the plan has no such call.
-// It counts those that were refused.
+// bulk changes links in one call, or one by one on plans without bulk calls. It returns how
+// many were refused.
 func (r *request) bulk(ids []string, action string, set map[string]any) (failed int, err error) {
 	var results client.BulkResults
 	if action == "delete" {
@@ -78,8 +78,8 @@ func (r *request) bulk(ids []string, action string, set map[string]any) (failed 
 		return failed, err
 	}
 	var refused atomic.Int64
-	// An ended session or a missing scope fails all of them alike. The person is then told that
-	// and not a number.
+	// An ended session or a missing scope makes every call fail. The person then sees that
+	// error and not a number.
 	var ended atomic.Pointer[error]
 	var wg sync.WaitGroup
 	// One click must not hold a hundred connections.
@@ -119,7 +119,7 @@ func (r *request) bulk(ids []string, action string, set map[string]any) (failed 
 	return int(refused.Load()), nil
 }
 
-// undo is what takes the last action back, if it can be.
+// undo returns the links for which the last action can be undone, or "" if there are none.
 func (r *request) undo() string {
 	ids := r.Query("undo")
 	if len(ids) > 8000 || strings.Trim(ids, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-,") != "" {
@@ -128,7 +128,7 @@ func (r *request) undo() string {
 	return ids
 }
 
-// counted puts the number of changed links into a notice.
+// counted inserts the number of changed links into a notice.
 func (r *request) counted(notice string) string {
 	n, err := strconv.Atoi(r.Query("count"))
 	if err != nil || n < 0 || n > maxBulk {

@@ -9,17 +9,17 @@ import (
 	"github.com/linkreel/linkreel/libs/apierr"
 )
 
-// Fields of forms that say which state of the record the person saw.
+// Form fields that say which version of the record the person saw.
 const (
 	revField = "rev" // its ETag
-	wasField = "was" // what the fields showed, see [shown]
+	wasField = "was" // hashes of what the fields showed, see [shown]
 )
 
-// hiddenFields are never shown again as something that was typed.
+// hiddenFields are never shown again as typed text.
 var hiddenFields = []string{csrfField, revField, wasField}
 
-// shown is the text of [wasField]: for each field of a page a short hash of what it
-// showed.
+// shown is the value of [wasField]: for each field of a page, a short hash of the shown
+// value.
 func shown(form map[string]string) string {
 	sums := map[string]string{}
 	for name, value := range form {
@@ -30,10 +30,10 @@ func shown(form map[string]string) string {
 	return string(text)
 }
 
-// edit stores what a form of a record's page says. When the record has changed since
-// the page was shown, but none of the form's own fields has, nothing of anybody is
-// overwritten, and the form is stored over the new state: a video that becomes ready
-// is no reason to ask. Else the API's 412 comes back. now reads the page as it would be
+// edit stores the form of a record's page. If the record has changed since the page was
+// shown, but none of the form's own fields has, storing the form overwrites nobody's
+// change, so edit sends it again with the new version. A video that becomes ready is no
+// reason to ask. Otherwise edit returns the API's 412. now reads the page as it would be
 // shown now.
 func (r *request) edit(method, path string, in any, now func() (view, error)) error {
 	err := r.do(method, path, in, nil)
@@ -48,7 +48,8 @@ func (r *request) edit(method, path string, in any, now func() (view, error)) er
 	return r.do(method, path, in, nil)
 }
 
-// untouched reports whether the fields of this form are stored as the person saw them.
+// untouched reports whether the stored fields of this form are still as the person saw
+// them.
 func (r *request) untouched(now view) bool {
 	var was, is map[string]string
 	if json.Unmarshal([]byte(r.form.Get(wasField)), &was) != nil || json.Unmarshal([]byte(now.Was), &is) != nil {
@@ -62,7 +63,7 @@ func (r *request) untouched(now view) bool {
 	return true
 }
 
-// theirs lists the fields that are stored otherwise than they were typed.
+// theirs lists the fields whose stored value differs from the typed one.
 func theirs(stored, typed map[string]string) map[string]*string {
 	out := map[string]*string{}
 	for name, value := range typed {

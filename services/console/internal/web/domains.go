@@ -26,8 +26,8 @@ func addDomain(r *request) error {
 	return domainsPage.answer(r, err, "/app/domains", "domain.added")
 }
 
-// verifyDomain looks at the name's records now. A record that is not there yet is no
-// failure: the page says what is missing, and the check is repeated by itself.
+// verifyDomain checks the name's records now. A missing record is not an error: the page
+// shows what is missing, and the service repeats the check.
 func verifyDomain(r *request) error {
 	var d client.Domain
 	err := r.do("POST", r.domainPath()+"/verify", nil, &d)

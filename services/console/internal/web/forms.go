@@ -15,7 +15,7 @@ import (
 	"github.com/linkreel/linkreel/services/console/internal/text"
 )
 
-// commaList reads a field with commas between its values.
+// commaList reads a field of values separated by commas.
 func commaList(field string) []string {
 	out := []string{}
 	for part := range strings.SplitSeq(field, ",") {
@@ -26,7 +26,7 @@ func commaList(field string) []string {
 	return out
 }
 
-// lines reads a field with a value on each line.
+// lines reads a field with one value per line.
 func lines(field string) []string {
 	out := []string{}
 	for part := range strings.Lines(field) {
@@ -37,8 +37,8 @@ func lines(field string) []string {
 	return out
 }
 
-// atField makes a refusal about one value of a list, such as "events.2", one about
-// the list's field, and starts each message with a capital.
+// atField turns an error about one value of a list, such as "events.2", into one about the
+// list's field, and capitalizes each message.
 func atField(err error) error {
 	var e *apierr.Error
 	if !errors.As(err, &e) || len(e.Details) == 0 {
@@ -50,7 +50,7 @@ func atField(err error) error {
 	for _, d := range e.Details {
 		place, rest, listed := strings.Cut(d.Field, ".")
 		if seen[place] {
-			continue // a field shows the first thing that is wrong with it
+			continue // a field shows only its first error
 		}
 		seen[place] = true
 		first, size := utf8.DecodeRuneInString(d.Message)
@@ -63,8 +63,8 @@ func atField(err error) error {
 	return &whole
 }
 
-// minuteForm is how <input type="datetime-local"> writes a time. Without a script
-// it is in UTC, and the page says so.
+// minuteForm is the format of <input type="datetime-local">. Without a script it is in UTC,
+// and the page says so.
 const minuteForm = "2006-01-02T15:04"
 
 func toMinute(at *client.Millis) string {
@@ -74,8 +74,8 @@ func toMinute(at *client.Millis) string {
 	return at.Time().Format(minuteForm)
 }
 
-// minute reads a time field. The script (app.ts) shows it in the viewer's zone and adds
-// the instant as <name>Ms. A time that was not touched stays exact.
+// minute reads a time field. The script (app.ts) shows it in the viewer's zone and adds the
+// instant as <name>Ms. An unchanged time keeps its seconds.
 func (r *request) minute(name string, present *client.Millis) (*client.Millis, bool) {
 	typed := strings.TrimSpace(r.form.Get(name))
 	if typed == "" {
@@ -83,7 +83,7 @@ func (r *request) minute(name string, present *client.Millis) (*client.Millis, b
 	}
 	ms, err := strconv.ParseInt(r.form.Get(name+"Ms"), 10, 64)
 	if err != nil {
-		// No script ran. A browser may still write out the seconds that the field does not have.
+		// No script ran. A browser may still send the seconds that the field does not have.
 		at, err := time.Parse(minuteForm, strings.TrimSuffix(typed, ":00.000"))
 		if err != nil {
 			return nil, false
@@ -98,14 +98,14 @@ func (r *request) minute(name string, present *client.Millis) (*client.Millis, b
 	return &chosen, true
 }
 
-// pageLink is the present page's address with another cursor, so that filters stay.
+// pageLink is the current page's address with another cursor and the same filters.
 func (r *request) pageLink(q url.Values, cursor string) string {
 	next := maps.Clone(q)
 	next.Set("cursor", cursor)
 	return r.Path() + "?" + next.Encode()
 }
 
-// filters are the named query values that are set.
+// filters are the named query parameters that are set.
 func (r *request) filters(names ...string) url.Values {
 	q := url.Values{}
 	for _, name := range names {

@@ -15,7 +15,7 @@ import (
 	"github.com/linkreel/linkreel/services/console/internal/text"
 )
 
-// Most rows of one import, and rows of one call of the API.
+// The most rows of one import, and of one call of the API.
 const (
 	maxImport = 500
 	bulkSize  = 100
@@ -24,12 +24,12 @@ const (
 type importRow struct {
 	Line     int
 	URL      string
-	ShortURL string // when it worked
+	ShortURL string // if the link was created
 	ID       string
-	Problem  string // when it did not
+	Problem  string // if it was not
 }
 
-// importColumns are the columns that are understood, as the API calls them.
+// importColumns are the accepted columns, under their API names.
 var importColumns = []string{"url", "slug", "title", "tags", "expiresAt", "externalId", "ogTitle", "ogDescription", "ogImage", "domainId"}
 
 func importPage(r *request) error {
@@ -42,8 +42,8 @@ func (r *request) importView() view {
 	}}
 }
 
-// importLinks makes the links of a pasted or uploaded table and shows what became
-// of each row. Rows that failed can be fixed and sent again.
+// importLinks creates the links of a pasted or uploaded table and shows the result of each
+// row. Failed rows can be fixed and sent again.
 func importLinks(r *request) error {
 	table := r.form.Get("csv")
 	file, err := r.file("file")
@@ -65,10 +65,11 @@ func importLinks(r *request) error {
 		if failed == nil {
 			continue
 		}
-		if from == 0 { // nothing was made
+		if from == 0 { // nothing was created
 			return r.again(failed, "import.html", v)
 		}
-		// Links were made already, so the table shows what became of each row instead of the form.
+		// Some links have been created already, so show the results of the rows instead of
+		// the form.
 		var e *apierr.Error
 		if !errors.As(failed, &e) {
 			return failed
@@ -95,7 +96,7 @@ func (r *request) makeLinks(items []map[string]any, rows []importRow) error {
 	}
 	for i := range rows {
 		switch {
-		// A row that the answer lacks must not count as made.
+		// A row without a result must not count as created.
 		case i >= len(answer.Results) || answer.Results[i].Data == nil && answer.Results[i].Error == nil:
 			rows[i].Problem = text.Get("import.unknown")
 		case answer.Results[i].Error != nil:
@@ -110,19 +111,19 @@ func (r *request) makeLinks(items []map[string]any, rows []importRow) error {
 	return nil
 }
 
-// protected is a cell with the apostrophe that `linkreel links export` and
-// spreadsheets put before what would be a formula.
+// protected matches a cell with the apostrophe that `linkreel links export` and
+// spreadsheets put before text that looks like a formula.
 var protected = regexp.MustCompile(`^''*[\s\p{Z}\x{feff}]*[=+\-@＝＋－＠\t\r]`)
 
-// readTable reads comma or tab separated rows. A first row with the column "url"
-// names the columns; without it they are destination, short name and title.
+// readTable reads rows separated by commas or tabs. A first row with a column "url" names
+// the columns. Without it they are destination, short name and title.
 func readTable(table string) (items []map[string]any, rows []importRow, problem string) {
 	table = strings.TrimPrefix(strings.TrimSpace(table), "\ufeff")
 	if table == "" {
 		return nil, nil, text.Get("import.none")
 	}
 	in := csv.NewReader(strings.NewReader(table))
-	// Pasted rows differ in length.
+	// Pasted rows may differ in length.
 	in.FieldsPerRecord, in.TrimLeadingSpace = -1, true
 	if first, _, _ := strings.Cut(table, "\n"); strings.Contains(first, "\t") {
 		in.Comma = '\t'
@@ -170,7 +171,7 @@ func readTable(table string) (items []map[string]any, rows []importRow, problem 
 	return items, rows, ""
 }
 
-// header reads names of columns, and leaves out unknown ones.
+// header reads column names and ignores unknown ones.
 func header(record []string) (columns []string, ok bool) {
 	for _, name := range record {
 		name = strings.TrimSpace(name)

@@ -15,8 +15,8 @@ import (
 	"github.com/linkreel/linkreel/services/console/internal/text"
 )
 
-// chart is a drawing of numbers by day, without a script: the template writes it as
-// SVG, in units of a tenth of a percent of its width and height.
+// chart draws numbers by day without a script: the template writes it as SVG, in units of a
+// tenth of a percent of its width and height.
 type chart struct {
 	Bars     []bar
 	Top      int64 // the value of the upper edge
@@ -56,7 +56,7 @@ func drawDays(days []client.DayClicks) *chart {
 	return c
 }
 
-// part is a line of a breakdown.
+// part is one row of a breakdown.
 type part struct {
 	Name   string
 	Clicks int64
@@ -67,7 +67,7 @@ type breakdown struct {
 	Parts     []part
 }
 
-// breakdowns of the stats, each with its largest parts first.
+// breakdowns returns the breakdowns of the stats, each with its largest parts first.
 func breakdowns(s *client.LinkStats) (out []breakdown) {
 	add := func(id string, n int, at func(int) part) {
 		b := breakdown{ID: id, Title: text.Get("stats." + id)}
@@ -91,11 +91,11 @@ func breakdowns(s *client.LinkStats) (out []breakdown) {
 	return out
 }
 
-// spans are the lengths of a chart that the page offers, in days.
+// spans are the chart lengths that the page offers, in days.
 var spans = []string{"7", "30", "90"}
 
-// oneLink reads what the page of a link shows. The page also works without numbers
-// and history, so a failure to read them is not an error.
+// oneLink reads the data for the page of a link. The page also works without numbers and
+// history, so a failure to read them is not an error.
 func (r *request) oneLink() (view, error) {
 	span := r.Query("days")
 	if !slices.Contains(spans, span) {
@@ -147,7 +147,7 @@ func (r *request) oneLink() (view, error) {
 	return view{Title: l.Name(), Data: data, Form: form, Rev: header.Get("ETag"), Was: shown(form)}, nil
 }
 
-// linkCode is the QR code, as an image for the page or as a download.
+// linkCode serves the QR code, as an image for the page or as a download.
 func linkCode(r *request) error {
 	q := r.filters("format", "size")
 	var picture []byte

@@ -11,13 +11,13 @@ import (
 	"github.com/linkreel/linkreel/services/console/internal/text"
 )
 
-// link is a link of a list, or a whole one.
+// link is a link from a list, or a full record.
 type link struct{ client.Link }
 
-// ID is the link's id under the name that lists have too.
+// ID is the link's id, under the same name as in lists.
 func (l link) ID() string { return l.LinkSummary.ID }
 
-// Name is what the link is called in lists.
+// Name is the name of the link in lists.
 func (l link) Name() string {
 	if l.Title != "" {
 		return l.Title
@@ -27,7 +27,7 @@ func (l link) Name() string {
 
 func (l link) TagList() string { return strings.Join(l.Tags, ", ") }
 
-// homePage has the one thing that most people come for.
+// homePage offers what most people come for: shortening a link.
 var homePage = page{template: "home.html", view: (*request).homeView}
 
 func (r *request) homeView() (view, error) {
@@ -50,7 +50,7 @@ func (r *request) homeView() (view, error) {
 	}, nil
 }
 
-// createLink is Shorten, from home and from the list.
+// createLink handles Shorten on the home page and on the list.
 func createLink(r *request) error {
 	body := map[string]any{"url": strings.TrimSpace(r.form.Get("url"))}
 	if slug := strings.TrimSpace(r.form.Get("slug")); slug != "" {

@@ -6,11 +6,11 @@ import (
 	"github.com/linkreel/linkreel/libs/apierr"
 )
 
-// page is a page with forms: what it shows is read again after each of them.
+// page is a page with forms. After each form, its data is read again.
 type page struct {
 	template string
 	view     func(r *request) (view, error)
-	// typed, when not nil, keeps choices of a refused form that are no plain fields.
+	// typed, if not nil, keeps choices of a refused form that are not plain fields.
 	typed func(r *request, data map[string]any)
 }
 
@@ -22,19 +22,20 @@ func (p page) show(r *request) error {
 	return r.render(http.StatusOK, p.template, v)
 }
 
-// answer answers a form of the page: a notice when it worked, else the page again.
+// answer responds to a form of the page: with a notice if it worked, otherwise with the
+// page again.
 func (p page) answer(r *request, err error, home, notice string) error {
 	switch {
 	case err == nil:
 		return r.done(home, notice)
 	case apierr.CodeOf(err).Status() == http.StatusNotFound:
-		return err // there is no such record to show the form for
+		return err // the record does not exist, so there is no form to show
 	}
 	return p.again(r, err)
 }
 
-// again shows the page with what is wrong: with what was typed in this form, and what
-// is stored in the others.
+// again shows the page with the errors. This form keeps what was typed; the others show the
+// stored values.
 func (p page) again(r *request, err error) error {
 	v, failed := p.view(r)
 	if failed != nil {
@@ -51,8 +52,8 @@ func (p page) again(r *request, err error) error {
 	return r.again(atField(err), p.template, v)
 }
 
-// secret shows what was just made together with its page. It is shown nowhere else and
-// must not be lost: when the page cannot be read, it is shown without.
+// secret shows a new secret on its page. It is shown nowhere else and must not be lost: if
+// the page cannot be read, the secret is shown alone.
 func (p page) secret(r *request, err error, home, about, secret string, put func(data map[string]any)) error {
 	if err != nil {
 		return p.again(r, err)

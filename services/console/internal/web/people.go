@@ -28,8 +28,8 @@ func (r *request) keysView() (view, error) {
 
 var keysPage = page{template: "keys.html", view: (*request).keysView}
 
-// createKey shows the key in the answer to the form and nowhere else: it must not
-// be in an address, and a page that is reloaded asks before it makes another.
+// createKey shows the key only in the response to the form: it must not be in an address,
+// and a browser asks before it reloads the page and creates another.
 func createKey(r *request) error {
 	body := client.KeyCreate{Name: strings.TrimSpace(r.form.Get("name")), Scopes: r.form["scopes"]}
 	var made client.KeyCreated
@@ -39,8 +39,8 @@ func createKey(r *request) error {
 	})
 }
 
-// onlySecret shows a secret that was just made when the page around it cannot be
-// read. The secret is never shown again, so it must not be lost to that failure.
+// onlySecret shows a new secret when the page around it cannot be read. The secret is never
+// shown again, so that failure must not lose it.
 func (r *request) onlySecret(failed error, home, about, secret string) error {
 	slog.WarnContext(r.ctx, "cannot read the page around a new secret; showing the secret alone", "error", failed)
 	return r.render(
@@ -56,9 +56,9 @@ func revokeKey(r *request) error {
 type memberRow struct {
 	client.Member
 
-	Theirs  string   // the role that somebody else gave meanwhile
-	Roles   []option // that the person may give this member; empty: none
-	MayLink bool     // the person may make a sign-in link for them
+	Theirs  string   // the role that somebody else has set meanwhile
+	Roles   []option // roles that the person may give this member; empty: none
+	MayLink bool     // whether the person may make a sign-in link for the member
 	Me      bool
 }
 
@@ -67,7 +67,7 @@ func (m memberRow) Rev() string {
 	return strconv.Quote("r" + strconv.FormatInt(int64(m.UpdatedAt), 10))
 }
 
-// roles are those that the person may give.
+// roles are the roles that the person may give.
 func (r *request) roles(selected string) []option {
 	mine := identity.Role(r.who.Member.Role)
 	return options("role.", slices.DeleteFunc(identity.Roles(), func(role identity.Role) bool { return !mine.AtLeast(role) }), selected)
@@ -97,7 +97,7 @@ func (r *request) membersView() (view, error) {
 
 var membersPage = page{template: "members.html", view: (*request).membersView}
 
-// invite makes an invitation.
+// invite creates an invitation.
 func invite(r *request) error {
 	return r.makeLink(
 		"/api/v1/invitations", map[string]any{"name": strings.TrimSpace(r.form.Get("name")), "role": r.form.Get("role")},
@@ -110,7 +110,7 @@ func makeSignInLink(r *request) error {
 	return r.makeLink("/api/v1/members/"+url.PathEscape(r.Params("id"))+"/sign-in-links", nil, "members.link.title", "members.link.made")
 }
 
-// makeLink shows the link in the answer to the form and nowhere else, like a new key.
+// makeLink shows the link only in the response to the form, like a new key.
 func (r *request) makeLink(path string, body any, title, about string) error {
 	var made client.MemberSignInLink
 	err := r.do("POST", path, body, &made)
@@ -125,7 +125,7 @@ func (r *request) makeLink(path string, body any, title, about string) error {
 	})
 }
 
-// onMember changes or removes a member or an invitation. The list shows a refusal.
+// onMember changes or removes a member or an invitation. The list shows the error, if any.
 func (r *request) onMember(method, path string, body any, notice string) error {
 	if err := r.do(method, path, body, nil); err != nil {
 		conflict := apierr.CodeOf(err) == apierr.PreconditionFailed
@@ -157,7 +157,7 @@ func revokeInvitation(r *request) error {
 	return r.onMember("DELETE", "/api/v1/invitations/"+url.PathEscape(r.Params("id")), nil, "revoked")
 }
 
-// profile is who the person is and how one can sign in here.
+// profile returns the person's profile and the available ways to sign in.
 func (r *request) profile() (p signin.Profile, m signin.Methods, err error) {
 	if err = r.ask(signin.OpProfile, signin.OnSession{Browser: r.browser()}, &p); err == nil {
 		m, err = r.methods()
@@ -165,7 +165,7 @@ func (r *request) profile() (p signin.Profile, m signin.Methods, err error) {
 	return p, m, err
 }
 
-// settings is about the person: their accounts, ways to sign in, and sessions.
+// settings shows the person's accounts, ways to sign in, and sessions.
 func settings(r *request) error {
 	p, m, err := r.profile()
 	if err != nil {
@@ -197,7 +197,7 @@ func addPasskey(r *request) error {
 	return r.doneIf(r.ask(signin.OpFinishAdd, r.passkey(), nil), r.back(), "passkey")
 }
 
-// back is the page from which somebody added a way to sign in: Home or Settings.
+// back is the page from which the person added a way to sign in: Home or Settings.
 func (r *request) back() string {
 	if r.form.Get("next") == "/app" {
 		return "/app"

@@ -15,11 +15,12 @@ import (
 	client "github.com/linkreel/linkreel/libs/clients/go"
 )
 
-// callTime bounds each call; a page makes one or two.
+// callTime bounds each call to the API. A page makes one or two.
 const callTime = 8 * time.Second
 
-// NewAPI is the way to the public API for addresses by path prefix. It dials nothing
-// yet. Each call is tried once: whoever waits for a page clicks again.
+// NewAPI returns a client that sends each call of the public API to the address for its
+// path prefix. It connects only when called. Each call is tried once: a person who waits
+// for a page can click again.
 func NewAPI(addresses map[string]string) (*client.Client, error) {
 	dialer := &net.Dialer{Timeout: time.Second, KeepAlive: 15 * time.Second}
 	rs := routes{transport: otelhttp.NewTransport(&http.Transport{ // no Proxy: internal traffic never takes one
@@ -42,13 +43,13 @@ func NewAPI(addresses map[string]string) (*client.Client, error) {
 		BaseURL: rs.list[len(rs.list)-1].to.String(), Timeout: callTime, Attempts: 1, UserAgent: "linkreel-console/1",
 		HTTPClient: &http.Client{
 			Transport: rs,
-			// The API never redirects, so whoever does is not the API.
+			// The API never redirects, so a redirect does not come from the API.
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
 	})
 }
 
-// routes sends each call to the service that answers its path.
+// routes sends each call to the service that serves its path.
 type routes struct {
 	list      []route // the longest prefix first; the last is "/"
 	transport http.RoundTripper
@@ -63,7 +64,7 @@ func (rs routes) RoundTrip(req *http.Request) (*http.Response, error) {
 	last := rs.list[len(rs.list)-1].to
 	path := strings.TrimPrefix(req.URL.Path, last.Path)
 	for _, r := range rs.list {
-		// A prefix ends where a part of the path does: /api/v1/links is not /api/v1/linksets.
+		// A prefix ends at a path segment: /api/v1/links does not match /api/v1/linksets.
 		if rest, ok := strings.CutPrefix(path, strings.TrimSuffix(r.prefix, "/")); ok && (rest == "" || rest[0] == '/') {
 			out := req.Clone(req.Context()) // a RoundTripper must not change the request
 			out.URL.Scheme, out.URL.Host, out.Host = r.to.Scheme, r.to.Host, ""

@@ -9,18 +9,18 @@ import (
 	"github.com/linkreel/linkreel/services/console/internal/text"
 )
 
-// row is a page: its address, who may see it, and what answers. A row with an
-// icon is in the navigation, in this order.
+// row is a page: its address, the scope to see it, and its handlers. A row with an icon is
+// in the navigation, in this order.
 type row struct {
 	path  string
 	icon  string
-	scope string // without it the navigation does not show the page; the API refuses anyway
+	scope string // without it the navigation hides the page; the API refuses in any case
 	get   handler
-	posts map[string]handler // by what follows path; "" is path itself
+	posts map[string]handler // by the path below the page's own; "" is the page itself
 }
 
-// table is every page for who is signed in. Adding a page is adding a row, a
-// handler, a template, and the text "nav.<path>".
+// table holds every page for people who are signed in. To add a page, add a row, a handler,
+// a template, and the text "nav.<path>".
 func (p *Pages) table() []row {
 	return []row{
 		{path: "/app", icon: "home", get: homePage.show},
@@ -83,14 +83,14 @@ func (p *Pages) Routes(app *httpapi.API) {
 // navItem is an entry of the navigation.
 type navItem struct {
 	Path, Icon, Name string
-	Keys             string // that lead there, "" for none
+	Keys             string // keyboard shortcut to the page, "" for none
 	Current          bool
 }
 
-// KeyList is Keys, one by one.
+// KeyList splits Keys into single keys.
 func (n navItem) KeyList() []string { return strings.Fields(n.Keys) }
 
-// keysOf are the second keys, after g, of the pages that people go to most.
+// keysOf are the keyboard shortcuts of the pages: g and a second key.
 var keysOf = map[string]string{
 	"/app": "g h", "/app/links": "g l", "/app/videos": "g v", "/app/upload": "g u", "/app/record": "g r", "/app/domains": "g d",
 	"/app/webhooks": "g w", "/app/activity": "g a", "/app/keys": "g k", "/app/members": "g m", "/app/settings": "g s",

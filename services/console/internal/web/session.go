@@ -25,14 +25,14 @@ import (
 // The cookies, without the prefix that https adds.
 const (
 	sessionCookie = "linkreel_session"
-	preCookie     = "linkreel_pre"  // ties forms to a browser that is not signed in
-	flowCookie    = "linkreel_flow" // a sign-in between its two steps, sealed by auth
+	preCookie     = "linkreel_pre"  // ties forms to a browser without a session
+	flowCookie    = "linkreel_flow" // the state between the two steps of a sign-in, sealed by auth
 )
 
 const csrfField = "csrf"
 
-// cookieName adds the prefix with which browsers refuse a cookie that another
-// host of the same site set. It needs https.
+// cookieName adds a prefix under which browsers reject a cookie set by another host of the
+// same site. It needs https.
 func (p *Pages) cookieName(name string) string {
 	if p.cfg.Base.Scheme == "https" {
 		return "__Host-" + name
@@ -42,7 +42,7 @@ func (p *Pages) cookieName(name string) string {
 
 func (r *request) cookie(name string) string { return r.Cookies(r.pages.cookieName(name)) }
 
-// setCookie sets a cookie that no script can read; life 0 removes it.
+// setCookie sets a cookie that scripts cannot read; life 0 removes it.
 func (r *request) setCookie(name, value string, life time.Duration) {
 	c := &http.Cookie{ //nolint:gosec // Secure wherever the base address is https; plain http is for local runs
 		Name: r.pages.cookieName(name), Value: value, Path: "/", HttpOnly: true, SameSite: http.SameSiteLaxMode,
@@ -54,19 +54,19 @@ func (r *request) setCookie(name, value string, life time.Duration) {
 	r.Response().Header.Add(fiber.HeaderSetCookie, c.String())
 }
 
-// signedIn keeps a new session and forgets what led to it.
+// signedIn stores a new session and removes the cookies of the sign-in.
 func (r *request) signedIn(s signin.Session) {
 	r.setCookie(sessionCookie, s.Secret, time.UnixMilli(s.ExpiresAt).Sub(r.pages.cfg.Now()))
 	r.setCookie(preCookie, "", 0)
 	r.setCookie(flowCookie, "", 0)
 }
 
-// csrf is the token for forms: bound to the session, or before sign-in to a
-// random cookie. Who cannot read the cookie cannot make it.
+// csrf is the token for forms. It is derived from the session, or before sign-in from a
+// random cookie. Without the cookie nobody can compute it.
 func (r *request) csrf() string {
 	secret := r.session
 	if secret == "" {
-		// A shorter value is not one of ours.
+		// A shorter value is not ours.
 		if secret = r.cookie(preCookie); len(secret) < 20 {
 			secret = identity.NewNonce()
 			r.setCookie(preCookie, secret, time.Hour)
@@ -83,8 +83,8 @@ func csrfOf(secret string) string {
 
 var errForm = apierr.New(apierr.Forbidden, text.Get("error.form"))
 
-// genuine refuses a POST that none of our pages sent. Two checks, of which each
-// would do: where the browser says that it comes from, and the form's token.
+// genuine rejects a POST that none of our pages sent. It makes two checks, each of which
+// would be enough: the origin that the browser reports, and the form's token.
 func (r *request) genuine() error {
 	switch site := r.Get("Sec-Fetch-Site"); {
 	case site == "same-origin":
@@ -110,12 +110,12 @@ func (r *request) ownOrigin(origin string) bool {
 	return err == nil && (u.Host == r.pages.cfg.Base.Host && u.Scheme == r.pages.cfg.Base.Scheme || u.Host == string(r.Request().Host()))
 }
 
-// readForm reads a POST's body: what a plain HTML form sends, with files or
-// without. The body is in memory already, and no larger than httpapi allows.
+// readForm reads a POST's body, a plain HTML form with or without files. The body is in
+// memory already and no larger than httpapi allows.
 func (r *request) readForm() error {
 	kind, _, _ := strings.Cut(r.Get(fiber.HeaderContentType), ";")
 	kind = strings.ToLower(strings.TrimSpace(kind))
-	// No browser compresses a form, and unpacking one would have no bound.
+	// No browser compresses a form, and decompression would have no size limit.
 	if kind != fiber.MIMEApplicationForm && kind != fiber.MIMEMultipartForm || r.Get(fiber.HeaderContentEncoding) != "" {
 		return apierr.New(apierr.UnsupportedMediaType, text.Get("error.form"))
 	}
@@ -135,7 +135,7 @@ func (r *request) readForm() error {
 	return nil
 }
 
-// joinLists gives boxes that share a name, which HTML marks with brackets, the
+// joinLists renames checkboxes that share a name, which HTML marks with brackets, to the
 // name without them.
 func (r *request) joinLists() {
 	for name, values := range r.form {
@@ -146,7 +146,7 @@ func (r *request) joinLists() {
 	}
 }
 
-// file is an uploaded file of a form; nil when none was chosen.
+// file returns an uploaded file of a form, or nil when none was chosen.
 func (r *request) file(field string) ([]byte, error) {
 	if len(r.files[field]) == 0 {
 		return nil, nil
@@ -166,7 +166,7 @@ func (r *request) file(field string) ([]byte, error) {
 // handler is a page's code.
 type handler func(r *request) error
 
-// posted reads the form of a POST, and refuses one that none of our pages sent.
+// posted reads the form of a POST, and rejects one that none of our pages sent.
 func (r *request) posted() error {
 	if r.Method() != fiber.MethodPost {
 		return nil
@@ -177,7 +177,7 @@ func (r *request) posted() error {
 	return r.genuine()
 }
 
-// open is a page for everybody; on a GET a session is not looked at.
+// open serves a page for everybody. It does not read the session on a GET.
 func (p *Pages) open(h handler) fiber.Handler {
 	return func(c *fiber.Ctx) error {
 		secure(c)
@@ -189,8 +189,8 @@ func (p *Pages) open(h handler) fiber.Handler {
 	}
 }
 
-// member is a page for who is signed in. Everybody else is asked to sign in and
-// comes back here afterwards.
+// member serves a page to people who are signed in. Everybody else is asked to sign in and
+// returns here afterwards.
 func (p *Pages) member(h handler) fiber.Handler {
 	return func(c *fiber.Ctx) error {
 		secure(c)
@@ -198,7 +198,7 @@ func (p *Pages) member(h handler) fiber.Handler {
 		if r.session = r.cookie(sessionCookie); r.session == "" {
 			return r.signIn("")
 		}
-		// Before auth is asked, so that a forged form costs no call.
+		// Checked before auth is called, so that a forged form costs no call.
 		if err := r.posted(); err != nil {
 			return err
 		}
@@ -210,8 +210,8 @@ func (p *Pages) member(h handler) fiber.Handler {
 		if err == nil {
 			err = h(r)
 		}
-		// A session can end between two calls: the next click of somebody who was
-		// removed lands here.
+		// A session can end between two calls. The next click of a removed member ends up
+		// here.
 		if e := new(apierr.Error); errors.As(err, &e) && e.Code.Status() == http.StatusUnauthorized {
 			r.setCookie(sessionCookie, "", 0)
 			return r.signIn("ended")
@@ -223,7 +223,7 @@ func (p *Pages) member(h handler) fiber.Handler {
 // signIn sends the browser to the sign-in page.
 func (r *request) signIn(why string) error {
 	q := url.Values{}
-	// A form cannot be sent again by its address, so only pages are returned to.
+	// A form cannot be sent again from its address, so sign-in returns only to pages.
 	if r.Method() == fiber.MethodGet {
 		if next := safeNext(string(r.Request().URI().RequestURI())); next != "/app" {
 			q.Set("next", next)
@@ -239,9 +239,8 @@ func (r *request) signIn(why string) error {
 	return r.Redirect(target, fiber.StatusSeeOther)
 }
 
-// safeNext is where to go after sign-in: a path of ours, else the home page.
-// Browsers read backslashes as slashes and drop control characters, so neither
-// may occur.
+// safeNext is the address after sign-in: a path of ours, otherwise the home page. Browsers
+// read backslashes as slashes and drop control characters, so neither may occur.
 func safeNext(next string) string {
 	u, err := url.Parse(next)
 	if err != nil || u.Scheme != "" || u.Host != "" || u.User != nil || len(next) > 2000 ||

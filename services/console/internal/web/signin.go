@@ -16,7 +16,7 @@ import (
 	"github.com/linkreel/linkreel/services/console/internal/text"
 )
 
-// signInData is the sign-in page: the ways there are, or what a one-time link is for.
+// signInData is the data of the sign-in page: the ways to sign in, or a one-time link.
 type signInData struct {
 	Methods signin.Methods
 	Link    *signin.Link
@@ -24,8 +24,8 @@ type signInData struct {
 	Next    string
 }
 
-// ways remembers which ways to sign in the installation has. Everybody may open the
-// sign-in page, so it must not ask auth each time.
+// ways caches the installation's ways to sign in. The sign-in page is open to everybody, so
+// it must not call auth each time.
 type ways struct {
 	one   singleflight.Group
 	known atomic.Pointer[knownWays]
@@ -36,7 +36,7 @@ type knownWays struct {
 	at time.Time
 }
 
-// waysLife is how long an installation's new settings may take to show.
+// waysLife is how long changed settings may take to show.
 const waysLife = time.Minute
 
 func (r *request) methods() (signin.Methods, error) {
@@ -46,7 +46,8 @@ func (r *request) methods() (signin.Methods, error) {
 	}
 	_, err, _ := w.one.Do("", func() (any, error) {
 		k := &knownWays{at: r.pages.cfg.Now()}
-		// Without the request's end: others wait for this answer too.
+		// This ignores the end of the request, since other requests wait for the same
+		// answer.
 		err := r.pages.cfg.Auth.Call(context.WithoutCancel(r.ctx), signin.OpMethods, struct{}{}, &k.Methods)
 		if err == nil {
 			w.known.Store(k)
@@ -54,13 +55,13 @@ func (r *request) methods() (signin.Methods, error) {
 		return nil, err
 	})
 	if k := w.known.Load(); k != nil {
-		return k.Methods, nil // an old answer is better than none
+		return k.Methods, nil // a stale answer is better than none
 	}
 	return signin.Methods{}, err
 }
 
-// signInPage also shows one-time links. Opening one changes nothing: whoever
-// follows it, a preview robot too, gets a page with a button.
+// signInPage also shows one-time links. Opening one changes nothing: everybody who follows
+// it, including a preview robot, gets a page with a button.
 func signInPage(r *request) error {
 	if token := r.Query("link"); token != "" {
 		return r.linkPage(token)
@@ -103,7 +104,7 @@ func (r *request) linkPage(token string) error {
 	return r.render(http.StatusOK, "link.html", v)
 }
 
-// usedLink says that a link is no longer one; other errors it returns.
+// usedLink shows that a link no longer works. It returns all other errors.
 func (r *request) usedLink(err error) error {
 	if apierr.CodeOf(err) != apierr.NotFound {
 		return err
@@ -111,7 +112,7 @@ func (r *request) usedLink(err error) error {
 	return r.render(http.StatusNotFound, "message.html", view{Title: text.Get("link.used.title"), Data: text.Get("link.used")})
 }
 
-// useLink signs in by a one-time link.
+// useLink signs in with a one-time link.
 func useLink(r *request) error {
 	token := r.form.Get("link")
 	var s signin.Session
@@ -130,8 +131,8 @@ func useLink(r *request) error {
 	return r.done("/app", "")
 }
 
-// beginOIDC sends the browser to the identity provider: by a page and not by a
-// redirect, since browsers hold the redirect of a form to form-action 'self'.
+// beginOIDC sends the browser to the identity provider. It uses a page and not a redirect,
+// because browsers apply form-action 'self' to redirects of a form.
 func beginOIDC(r *request) error {
 	return r.toProvider(signin.BeginOIDC{Link: r.form.Get("link"), Name: r.form.Get("name"), Next: safeNext(r.form.Get("next"))})
 }
@@ -142,7 +143,7 @@ func (r *request) toProvider(in signin.BeginOIDC) error {
 	if err := r.ask(signin.OpBeginOIDC, in, &begun); err != nil {
 		return err
 	}
-	// auth does not accept an older flow.
+	// auth rejects an older flow.
 	r.setCookie(flowCookie, begun.Flow, 10*time.Minute)
 	return r.render(http.StatusOK, "leave.html", view{Title: text.Get("leave.title"), Data: map[string]any{
 		"URL": begun.URL,
@@ -153,7 +154,7 @@ func (r *request) toProvider(in signin.BeginOIDC) error {
 
 func finishOIDC(r *request) error {
 	flow := r.cookie(flowCookie)
-	// Gone whatever comes of it: another answer needs another flow.
+	// Remove it whatever the result: another answer needs another flow.
 	r.setCookie(flowCookie, "", 0)
 	var s signin.Session
 	err := r.ask(signin.OpFinishOIDC, signin.FinishOIDC{
@@ -162,14 +163,14 @@ func finishOIDC(r *request) error {
 	if err != nil {
 		return r.notSignedIn(err)
 	}
-	if s.Secret == "" { // an identity was connected; the session stays
+	if s.Secret == "" { // an identity was connected, so the session stays
 		return r.done(safeNext(s.Next), "connected")
 	}
 	r.signedIn(s)
 	return r.done(safeNext(s.Next), "")
 }
 
-// notSignedIn says why, and nothing else: who is no member learns nothing about
+// notSignedIn says why and nothing more: a person who is not a member learns nothing about
 // accounts here.
 func (r *request) notSignedIn(err error) error {
 	var e *apierr.Error
@@ -179,7 +180,7 @@ func (r *request) notSignedIn(err error) error {
 	return r.render(e.Code.Status(), "message.html", view{Title: text.Get("signin.refused"), Data: e.Message})
 }
 
-// beginPasskey answers the script with what navigator.credentials needs.
+// beginPasskey returns the options of navigator.credentials to the script.
 func beginPasskey(r *request) error {
 	return r.passkeyOptions(signin.OpBeginPasskey)
 }
@@ -212,7 +213,7 @@ func finishPasskey(r *request) error {
 func signOut(r *request) error {
 	err := r.ask(signin.OpEnd, signin.OnSession{Browser: r.browser()}, nil)
 	if err != nil && apierr.CodeOf(err) != apierr.NotFound {
-		return err // the cookie stays, so that the person can try again
+		return err // keep the cookie, so that the person can try again
 	}
 	r.setCookie(sessionCookie, "", 0)
 	return r.Redirect("/app/sign-in?why=out", fiber.StatusSeeOther)

@@ -10,8 +10,8 @@ import (
 	"github.com/linkreel/linkreel/services/console/internal/text"
 )
 
-// upload is the page whose script sends files straight to storage: their bytes
-// never pass through the console.
+// upload shows the page whose script sends files directly to storage. Their bytes never
+// pass through the console.
 func upload(r *request) error {
 	r.allowMedia()
 	return r.render(http.StatusOK, "upload.html", view{Title: text.Get("upload.title"), Data: map[string]any{
@@ -19,7 +19,7 @@ func upload(r *request) error {
 	}})
 }
 
-// record is the page whose script records and sends to storage meanwhile.
+// record shows the page whose script records and uploads at the same time.
 func record(r *request) error {
 	r.allowMedia()
 	return r.render(http.StatusOK, "record.html", view{Title: text.Get("record.title"), Data: map[string]any{
@@ -27,12 +27,12 @@ func record(r *request) error {
 	}})
 }
 
-// createVideo answers the script with where to send the file. The addresses open
-// one object for writing, and nothing else.
+// createVideo tells the script where to send the file. The addresses allow writing this one
+// object, and nothing else.
 func createVideo(r *request) error {
 	privacy := r.form.Get("privacy")
-	// The form offers these two only; a password or an end is set on the video's page. Anything else
-	// becomes the one that shows less.
+	// The form offers only these two; a password or an expiry is set on the video's page.
+	// Any other value becomes the more private of the two.
 	if privacy != "public" {
 		privacy = "unlisted"
 	}

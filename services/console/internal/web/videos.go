@@ -17,10 +17,10 @@ import (
 	"github.com/linkreel/linkreel/services/console/internal/text"
 )
 
-// video is a video of a list, or a whole one.
+// video is a video from a list, or a full record.
 type video struct{ client.Video }
 
-// ID is the video's id under the name that lists have too.
+// ID is the video's id, under the same name as in lists.
 func (v video) ID() string { return v.VideoSummary.ID }
 
 func (v video) Name() string {
@@ -33,10 +33,10 @@ func (v video) Name() string {
 func (v video) TagList() string { return strings.Join(v.Tags, ", ") }
 func (v video) Ready() bool     { return v.Status == "ready" }
 
-// Waiting reports whether the status will change by itself.
+// Waiting reports whether the status will change without an action.
 func (v video) Waiting() bool { return v.Status == "uploading" || v.Status == "processing" }
 
-// Length is the duration as a clock shows it, "" before it is known.
+// Length is the duration as a clock shows it, or "" until it is known.
 func (v video) Length() string {
 	if v.Duration == nil {
 		return ""
@@ -48,24 +48,24 @@ func (v video) Length() string {
 	return fmt.Sprintf("%d:%02d", n/60, n%60)
 }
 
-// StatusText says in words how far the video is.
+// StatusText describes the video's status in words.
 func (v video) StatusText() string { return text.Get("video.status." + v.Status) }
 
-// Poster, Playlist, File and Captions are addresses for this page. The API gives
-// them with its host; the page asks its own, which its policy allows.
+// Poster, Playlist, File and Captions are addresses for this page. The API returns them
+// with its own host. The page uses the console's host, which its policy allows.
 func (v video) Poster() string   { return samePath(str(v.PosterURL)) }
 func (v video) Playlist() string { return samePath(str(v.PlaybackURL)) }
 func (v video) File() string     { return samePath(str(v.DownloadURL)) }
 
-// CaptionFile is the track of a language, which lies beside the playlist.
+// CaptionFile is the caption track of a language, which is beside the playlist.
 func (v video) CaptionFile(lang string) string {
 	return v.beside("captions-" + lang + ".vtt")
 }
 
-// Storyboard lists small pictures of the whole video.
+// Storyboard is the list of small pictures of the whole video.
 func (v video) Storyboard() string { return v.beside("storyboard.vtt") }
 
-// beside is a file that lies beside the playlist, "" without one.
+// beside is the address of a file in the playlist's folder, or "" without a playlist.
 func (v video) beside(name string) string {
 	list := v.Playlist()
 	if list == "" {
@@ -74,10 +74,10 @@ func (v video) beside(name string) string {
 	return list[:strings.LastIndexByte(list, '/')+1] + name
 }
 
-// samePath is the address without its host, "" for none.
+// samePath is the address without its host, or "" if there is none.
 func samePath(address string) string {
 	u, err := url.Parse(address)
-	// The request of an empty address would be "/".
+	// For an empty address, RequestURI would return "/".
 	if err != nil || address == "" {
 		return ""
 	}
@@ -104,7 +104,7 @@ func options[S ~string](prefix string, values []S, selected ...string) []option 
 
 func videos(r *request) error {
 	q := r.filters("q", "tag", "status", "privacy", "cursor")
-	// A filter that somebody mistyped in the address shows all, not an error.
+	// An unknown filter in the address shows all videos, not an error.
 	if !slices.Contains(statuses, q.Get("status")) {
 		q.Del("status")
 	}
@@ -117,7 +117,7 @@ func videos(r *request) error {
 		return err
 	}
 	next := ""
-	if after, _ := url.Parse(client.NextPage(header)); after != nil && after.Query().Has("cursor") { // NextPage gives what can be parsed
+	if after, _ := url.Parse(client.NextPage(header)); after != nil && after.Query().Has("cursor") { // NextPage's address always parses
 		next = r.pageLink(q, after.Query().Get("cursor"))
 	}
 	return r.render(http.StatusOK, "videos.html", view{Title: text.Get("videos.title"), Data: map[string]any{
@@ -130,8 +130,8 @@ func videos(r *request) error {
 func (r *request) videoPath() string { return "/api/v1/videos/" + url.PathEscape(r.Params("id")) }
 func (r *request) videoHome() string { return "/app/videos/" + url.PathEscape(r.Params("id")) }
 
-// oneVideo reads what the page of a video shows. Form holds what is stored, under
-// the names of the fields.
+// oneVideo reads the data for the page of a video. Form holds the stored values under the
+// names of the fields.
 func (r *request) oneVideo() (view, error) {
 	var v video
 	header, err := r.read(r.videoPath(), &v)
@@ -178,7 +178,7 @@ func editVideo(r *request) error {
 	}, r.oneVideo), "saved")
 }
 
-// unix undoes what HTML forms make of line breaks.
+// unix converts the line breaks of HTML forms.
 func unix(s string) string { return strings.ReplaceAll(s, "\r\n", "\n") }
 
 func setAccess(r *request) error {
@@ -191,10 +191,10 @@ func setAccess(r *request) error {
 		Privacy: r.form.Get("privacy"), AllowDownload: client.Set(download), EmbedOrigins: client.Set(lines(r.form.Get("embedOrigins"))),
 	}
 	if !download {
-		r.form.Set("allowDownload", "false") // an empty box sends nothing
+		r.form.Set("allowDownload", "false") // an unchecked box sends nothing
 	}
-	// Fields of a privacy that was not chosen are left out: all of them are on the
-	// page, and the API refuses protection that protects nothing.
+	// Leave out the fields of the other privacies: the page has all of them, and the API
+	// rejects a password or an expiry that the chosen privacy does not use.
 	if password := r.form.Get("password"); wanted.Privacy == "password" && password != "" {
 		wanted.Password = client.Set(password)
 	}
@@ -211,11 +211,12 @@ func setAccess(r *request) error {
 	}
 	store := func() error { return r.edit("PUT", r.videoPath()+"/access", wanted, r.oneVideo) }
 	if !wanted.Password.IsZero() {
-		// A password that somebody else has set meanwhile shows in no field, so every change counts.
+		// No field shows that somebody else has set a password meanwhile, so every change
+		// counts.
 		store = func() error { return r.do("PUT", r.videoPath()+"/access", wanted, nil) }
 	}
 	return r.onVideo(reword(store(), func(d *apierr.Detail) {
-		if d.Field == "expiresAt" && d.Code == apierr.OutOfRange { // the API speaks of milliseconds
+		if d.Field == "expiresAt" && d.Code == apierr.OutOfRange { // the API's message speaks of milliseconds
 			d.Message = text.Get("video.expires.past")
 		}
 	}), "access")
@@ -259,8 +260,9 @@ func addCaptions(r *request) error {
 		return err
 	}
 	switch {
-	// The language becomes a segment of the path: an empty one would reach another route, which names no field, and
-	// marks that mean something in a path are not left to a proxy. The API judges all other tags.
+	// The language becomes a segment of the path. An empty one would reach another route,
+	// whose error names no field. Characters with a meaning in paths must not reach a
+	// proxy. The API checks all other tags.
 	case lang == "" || strings.ContainsAny(lang, "/?#%"):
 		err = apierr.Invalid(apierr.Detail{Field: "lang", Message: text.Get("video.captions.lang.bad")})
 	case len(file) == 0:
@@ -272,12 +274,12 @@ func addCaptions(r *request) error {
 	}
 	return r.onVideo(reword(err, func(d *apierr.Detail) {
 		if d.Field == "body" {
-			d.Field = "file" // as the page calls it
+			d.Field = "file" // the page's name for it
 		}
 	}), "captions")
 }
 
-// reword changes the details of a refusal to what the page has for them.
+// reword replaces details of an error by texts of the page.
 func reword(err error, change func(*apierr.Detail)) error {
 	var e *apierr.Error
 	if !errors.As(err, &e) {
@@ -299,14 +301,14 @@ func deleteVideo(r *request) error {
 	return videoPage.answer(r, r.do("DELETE", r.videoPath(), nil, nil), "/app/videos", "video.deleted")
 }
 
-// videoStatus tells the script how far a video is.
+// videoStatus returns the video's status to the script.
 func videoStatus(r *request) error {
 	var v video
 	if err := r.do("GET", r.videoPath(), nil, &v); err != nil {
 		return r.refuseScript(err)
 	}
 	now := fiber.Map{"status": v.Status, "progress": v.Progress, "text": v.StatusText()}
-	if v.Status == "failed" && r.can("videos:write") { // it takes another file
+	if v.Status == "failed" && r.can("videos:write") { // it accepts another file
 		now["name"], now["share"], now["put"], now["resume"] = v.Name(), v.ShareURL, v.UploadURL, v.ResumableUploadURL
 		if v.Error != nil {
 			now["error"] = v.StatusText() + " " + v.Error.Message
@@ -315,8 +317,8 @@ func videoStatus(r *request) error {
 	return r.JSON(now)
 }
 
-// refuseScript answers a script of ours in a form that it can show. An ended
-// session goes on to where every page handles it.
+// refuseScript returns an error to one of our scripts in a form that it can show. An ended
+// session is passed on to member, which handles it for every page.
 func (r *request) refuseScript(err error) error {
 	var e *apierr.Error
 	if !errors.As(atField(err), &e) || e.Code.Status() == http.StatusUnauthorized {

@@ -1,9 +1,9 @@
-// Package web holds the console's pages. Each is rendered from what the API
-// answered to the person's session; the only state is in the browser's cookies.
+// Package web holds the console's pages. Each is rendered from the API's answers for the
+// person's session. The only state is in the browser's cookies.
 //
-// Forms work without a script. A form that is refused is shown again with what was
-// typed and the reason at the field; one that worked answers 303 to a page that
-// shows the result, so that reloading repeats nothing.
+// Forms work without a script. A refused form is shown again with the typed values and the
+// reason at the field. A successful one gets a 303 to a page that shows the result, so
+// reloading repeats nothing.
 package web
 
 import (
@@ -31,23 +31,24 @@ import (
 	"github.com/linkreel/linkreel/services/console/internal/text"
 )
 
-// Auth answers on signing in, by the operations of libs/signin; see peer.Client.
+// Auth makes the calls to auth about sign-in, by the operations of libs/signin; see
+// peer.Client.
 type Auth interface {
 	Call(ctx context.Context, op string, in, out any) error
 }
 
-// Config is what pages need.
+// Config holds the dependencies of the pages.
 type Config struct {
 	Base *url.URL       // without /app
 	API  *client.Client // each call gets the person's session as its key
 	Auth Auth
-	// Storage is the origin of signed addresses, such as
-	// https://storage.googleapis.com: videos are played from there and sent there.
+	// Storage is the origin of signed addresses, such as https://storage.googleapis.com.
+	// Videos are played from there and uploaded to it.
 	Storage string
-	Now     func() time.Time // nil is the system's clock
+	Now     func() time.Time // nil means the system's clock
 }
 
-// Pages are the console's.
+// Pages are the console's pages.
 type Pages struct {
 	cfg       Config
 	app       *httpapi.API
@@ -62,8 +63,8 @@ var templateFiles embed.FS
 //go:embed assets
 var assetFiles embed.FS
 
-// New makes the pages. It panics when an embedded file is broken, which every
-// test sees.
+// New creates the pages. It panics when an embedded file is broken, which every test would
+// show.
 func New(cfg Config) *Pages {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
@@ -106,7 +107,7 @@ func New(cfg Config) *Pages {
 
 func must(err error) {
 	if err != nil {
-		panic(err) // an embedded file: cannot happen in a program that was tested
+		panic(err) // an embedded file: this cannot happen in a tested program
 	}
 }
 
@@ -116,7 +117,7 @@ func (p *Pages) addFile(f design.File) string {
 	return path
 }
 
-// moment writes a time of the API or of auth.
+// moment formats a time from the API or from auth.
 func moment(layout string) func(at any) (string, error) {
 	return func(at any) (string, error) {
 		switch at := at.(type) {
@@ -131,7 +132,7 @@ func moment(layout string) func(at any) (string, error) {
 	}
 }
 
-// request is one request of a browser.
+// request is one request from a browser.
 type request struct {
 	*fiber.Ctx
 	pages   *Pages
@@ -142,41 +143,42 @@ type request struct {
 	files   map[string][]*multipart.FileHeader
 }
 
-// view is what a template gets.
+// view is the data of a template.
 type view struct {
 	Title  string
 	Path   string // of the page, for the navigation
 	Nav    []navItem
 	Who    *signin.Profile // nil: nobody is signed in
 	CSRF   string
-	Notice string            // what has just worked
-	Undo   string            // the links of which it can be taken back
-	Error  string            // what did not, as a whole
-	Fields map[string]string // and field by field
+	Notice string            // the action that has just succeeded
+	Undo   string            // the links for which it can be undone
+	Error  string            // the error as a whole
+	Fields map[string]string // errors by field
 	Form   map[string]string // what was typed
-	// Rev is the ETag of the page's record, which its forms send back, and Was what
-	// their fields showed; "" where no record can be overwritten.
+	// Rev is the ETag of the page's record, which its forms send back. Was holds hashes of
+	// what their fields showed. Both are "" on pages without a record that can be
+	// overwritten.
 	Rev, Was string
-	// Theirs is what somebody else has stored meanwhile, by field, where it is not what
-	// was typed.
+	// Theirs holds, by field, values that somebody else has stored meanwhile and that
+	// differ from the typed ones.
 	Theirs map[string]*string
 	Data   any
 }
 
-// ask asks auth. browser is filled in by the caller.
+// ask calls auth. The caller fills in the Browser of in.
 func (r *request) ask(op string, in, out any) error { return r.pages.cfg.Auth.Call(r.ctx, op, in, out) }
 
-// browser describes the caller to auth.
+// browser describes the caller for auth.
 func (r *request) browser() signin.Browser {
 	return signin.Browser{
 		Address: r.pages.app.ClientIP(r.Ctx).String(), Client: r.Get(fiber.HeaderUserAgent), Session: r.cookie(sessionCookie),
 	}
 }
 
-// can reports whether the person has the scope; pages hide what would be refused.
+// can reports whether the person has the scope. Pages hide actions that would be refused.
 func (r *request) can(scope string) bool { return slices.Contains(r.who.Scopes, scope) }
 
-// render answers with a page.
+// render responds with a page.
 func (r *request) render(status int, name string, v view) error {
 	t, ok := r.pages.templates[name]
 	if !ok {
@@ -192,7 +194,7 @@ func (r *request) render(status int, name string, v view) error {
 			v.Notice, v.Undo = r.counted(text.Get("done."+key)), r.undo()
 		}
 	}
-	// Into memory first: a template that fails must still become an error page.
+	// Render into memory first: if a template fails, an error page must still be possible.
 	var b bytes.Buffer
 	if err := t.ExecuteTemplate(&b, "layout.html", v); err != nil {
 		return fmt.Errorf("page %s: %w", name, err)
@@ -201,10 +203,9 @@ func (r *request) render(status int, name string, v view) error {
 	return r.Send(b.Bytes())
 }
 
-// again shows a form again with what is wrong with it. It returns other refusals as
-// errors.
+// again shows a form again with its errors. It returns all other errors.
 func (r *request) again(err error, name string, v view) error {
-	// An ended session is left to member, which treats it alike on every page.
+	// An ended session is left to member, which handles it for every page.
 	var e *apierr.Error
 	if !errors.As(err, &e) || e.Code.Status() >= http.StatusInternalServerError || e.Code.Status() == http.StatusUnauthorized {
 		return err
@@ -228,7 +229,7 @@ func (r *request) again(err error, name string, v view) error {
 	return r.render(e.Code.Status(), name, v)
 }
 
-// done answers a form that worked: 303 to path, whose page says so.
+// done responds to a successful form: 303 to path, whose page shows the notice.
 func (r *request) done(path, notice string) error {
 	if notice == "" {
 		return r.Redirect(path, fiber.StatusSeeOther)
@@ -236,7 +237,7 @@ func (r *request) done(path, notice string) error {
 	return r.doneWith(path, url.Values{"done": {notice}})
 }
 
-// doneWith is done with more for the page to say.
+// doneWith is done with further query parameters.
 func (r *request) doneWith(path string, more url.Values) error {
 	sep := "?"
 	if strings.Contains(path, "?") {
@@ -245,7 +246,7 @@ func (r *request) doneWith(path string, more url.Values) error {
 	return r.Redirect(path+sep+more.Encode(), fiber.StatusSeeOther)
 }
 
-// doneIf is done unless there was an error.
+// doneIf is done if err is nil; otherwise it returns err.
 func (r *request) doneIf(err error, path, notice string) error {
 	if err != nil {
 		return err
@@ -253,16 +254,16 @@ func (r *request) doneIf(err error, path, notice string) error {
 	return r.done(path, notice)
 }
 
-// policyFormat is the pages' Content-Security-Policy with a place for where storage
-// is. Pages without media leave it empty.
+// policyFormat is the pages' Content-Security-Policy, with a placeholder for the address of
+// storage. It is empty on pages without media.
 const policyFormat = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:%[1]s; connect-src 'self'%[1]s; " +
 	"media-src 'self'%[1]s; " +
 	"form-action 'self'; base-uri 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 
 var policy = fmt.Sprintf(policyFormat, "")
 
-// allowMedia lets the page play from storage and upload to it: their addresses
-// end there.
+// allowMedia lets the page play from storage and upload to it, because signed addresses
+// point there.
 func (r *request) allowMedia() {
 	if r.pages.cfg.Storage != "" {
 		r.Set("Content-Security-Policy", fmt.Sprintf(policyFormat, " "+r.pages.cfg.Storage))
@@ -273,18 +274,18 @@ func secure(c *fiber.Ctx) {
 	c.Set("Content-Security-Policy", policy)
 	c.Set("X-Content-Type-Options", "nosniff")
 	c.Set("X-Frame-Options", "DENY")
-	// Not no-referrer: browsers would then send "Origin: null" with our own forms.
+	// Not no-referrer: browsers would then send "Origin: null" even with our own forms.
 	c.Set("Referrer-Policy", "same-origin")
 	c.Set("Cross-Origin-Opener-Policy", "same-origin")
 	c.Set("Cross-Origin-Resource-Policy", "same-origin")
-	// Pages show somebody's records and carry a form token.
+	// Pages show private records and contain a form token.
 	c.Set(fiber.HeaderCacheControl, "no-store")
 }
 
 // ErrorPage is [httpapi.Options].Page.
 func (p *Pages) ErrorPage(c *fiber.Ctx, e *apierr.Error) error {
 	secure(c)
-	// Without the person: that they cannot be read may be the very error.
+	// Without the person: the failure to read the profile may be the very error.
 	r := &request{Ctx: c, pages: p, ctx: c.UserContext()}
 	title := "error.title"
 	switch e.Code.Status() {

@@ -16,7 +16,7 @@ type (
 	delivery struct{ client.Delivery }
 )
 
-// State says in words whether the webhook works, and why not.
+// State says in words whether the webhook is active, and why not.
 func (w webhook) State() string {
 	switch {
 	case w.Enabled:
@@ -27,12 +27,12 @@ func (w webhook) State() string {
 	return text.Get("webhook.disabled")
 }
 
-// All reports whether every event is sent.
+// All reports whether the webhook receives every event.
 func (w webhook) All() bool { return slices.Contains(w.Events, "*") }
 
 func (d delivery) StatusText() string { return text.Get("delivery." + d.Status) }
 
-// eventChoices are all types with their words.
+// eventChoices are all event types with their texts.
 func eventChoices(chosen ...string) []option { return options("event.", events.Types(), chosen...) }
 
 func (r *request) webhooksView() (view, error) {
@@ -48,7 +48,7 @@ func (r *request) webhooksView() (view, error) {
 func (r *request) webhookFields() map[string]any {
 	chosen := r.form["events"]
 	if r.form.Get("all") == "" {
-		r.form.Set("all", "false") // an empty box sends nothing
+		r.form.Set("all", "false") // an unchecked box sends nothing
 	}
 	if r.form.Get("all") == "true" {
 		chosen = []string{"*"}
@@ -60,8 +60,7 @@ func (r *request) webhookFields() map[string]any {
 	}
 }
 
-// createWebhook shows the secret in the answer to the form and nowhere else, like
-// a new key.
+// createWebhook shows the secret only in the response to the form, like a new key.
 func createWebhook(r *request) error {
 	var made client.WebhookCreated
 	err := r.do("POST", "/api/v1/webhooks", r.webhookFields(), &made)
@@ -76,7 +75,7 @@ var (
 	webhookPage  = page{template: "webhook.html", view: (*request).oneWebhook, typed: typedEvents}
 )
 
-// typedEvents keeps the events that were chosen, when the form had them.
+// typedEvents keeps the chosen events if the form had them.
 func typedEvents(r *request, data map[string]any) {
 	if _, here := r.form["url"]; here {
 		data["Choices"] = eventChoices(r.form["events"]...)
@@ -139,7 +138,7 @@ func retryDelivery(r *request) error {
 	return webhookPage.answer(r, r.do("POST", path, nil, nil), r.webhookHome(), "webhook.retry")
 }
 
-// rollSecret shows the new secret in the answer to the form and nowhere else.
+// rollSecret shows the new secret only in the response to the form.
 func rollSecret(r *request) error {
 	overlap, err := strconv.ParseInt(r.form.Get("overlap"), 10, 64)
 	if err != nil {

@@ -1,13 +1,13 @@
-// Command localcloud is a Firestore and a Cloud Storage on this machine, durable, in one process, for every Google
-// client library in every language:
+// Command localcloud is a durable Firestore and Cloud Storage on this machine, in one process, for Google's client
+// libraries in every language:
 //
 //	localcloud --data-dir .localcloud --indexes firestore.indexes.json --bucket media
 //
-// It prints where to reach them, and writes the same to localcloud.json in the data directory once everything
-// answers; the file is gone while nothing does. Programs find the key that signs addresses at the file's keyFile.
+// It prints the addresses of both, and writes them to localcloud.json in the data directory once everything answers.
+// The file exists only while they do. Its keyFile field is the path of the key that signs addresses.
 //
-// The storage address asks for signatures. Firestore and the storage API ask for the token of --token-file; without one
-// they ask for nothing, and then all listen on loopback only, whatever --allow-remote says.
+// The storage address requires signatures. Firestore and the storage API require the token of --token-file. Without
+// that flag they require nothing, and then everything listens on loopback only, whatever --allow-remote says.
 package main
 
 import (

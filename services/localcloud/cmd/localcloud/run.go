@@ -38,7 +38,7 @@ type options struct {
 	apiHosts                             list
 }
 
-// size is a flag of bytes: 10737418240, or with a unit as Kubernetes writes it, 10Gi.
+// size is a flag for a number of bytes: 10737418240, or with a unit as Kubernetes writes it, 10Gi.
 type size int64
 
 func (s *size) String() string { return strconv.FormatInt(int64(*s), 10) }
@@ -110,7 +110,7 @@ type description struct {
 	Buckets       []string `json:"buckets"`
 }
 
-// run serves until ctx ends, and then leaves nothing running.
+// run serves until ctx ends, and stops everything before it returns.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
 	o, err := parse(args, stderr)
 	if err != nil {
@@ -156,7 +156,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	if err != nil {
 		return err
 	}
-	defer func() { _ = public.Close() }() // closed by its server already, if that ran
+	defer func() { _ = public.Close() }() // its server, if it ran, has closed it already
 	api, err := (&net.ListenConfig{}).Listen(ctx, "tcp", o.apiAddr)
 	if err != nil {
 		return err
@@ -246,7 +246,7 @@ func openStorage(o *options, apiURL, token string, log *slog.Logger) (*storage.S
 	return storage.Open(so)
 }
 
-// token reads the token file. A file that is there and says nothing is a mistake, and no wish for an open server.
+// token reads the token file. An empty file is taken for a mistake and not for a request to run without a token.
 func (o *options) token() (string, error) {
 	if o.tokenFile == "" {
 		return "", nil
@@ -265,7 +265,7 @@ func (o *options) token() (string, error) {
 	return text, nil
 }
 
-// checkRemote refuses an address that other machines can reach, unless that is meant and callers need a token.
+// checkRemote rejects an address that other machines can reach, unless --allow-remote is set and callers need a token.
 func checkRemote(addr string, allowed, guarded bool) error {
 	a, err := net.ResolveTCPAddr("tcp", addr)
 	switch {
@@ -281,12 +281,12 @@ func checkRemote(addr string, allowed, guarded bool) error {
 	return nil
 }
 
-// server has no limit on a whole request, since uploads take as long as they take.
+// server sets no limit on the duration of a request, since uploads may take any length of time.
 func server(h http.Handler) *http.Server {
 	return &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute}
 }
 
-// untilReady holds /readyz back until all parts serve; /livez answers from the first moment.
+// untilReady makes /readyz fail until all parts serve; /livez answers from the start.
 func untilReady(serving *atomic.Bool, h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/readyz" && !serving.Load() {
@@ -297,7 +297,7 @@ func untilReady(serving *atomic.Bool, h http.Handler) http.Handler {
 	})
 }
 
-// stopServer lets running requests finish for a while, although ctx has ended.
+// stopServer gives running requests some time to finish, although ctx has ended.
 func stopServer(ctx context.Context, s *http.Server) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
@@ -306,7 +306,7 @@ func stopServer(ctx context.Context, s *http.Server) {
 	}
 }
 
-// write puts the file there at once, whole.
+// write replaces the file atomically.
 func (d description) write(path string) error {
 	b, err := json.MarshalIndent(d, "", "  ")
 	if err != nil {
@@ -326,7 +326,7 @@ Health        %s
 Signing key   %s
 `, d.FirestoreAddr, d.StorageURL, d.StorageAPIURL, d.HealthURL, d.KeyFile)
 	if d.TokenFile != "" {
-		// Clients that are told of an emulator send no credential, so they could do nothing here.
+		// Clients that find an emulator through these variables send no credential, so they could do nothing here.
 		fmt.Fprintf(w, "Token         %s   for Firestore and the storage API\n", d.TokenFile)
 		return
 	}

@@ -1,5 +1,5 @@
-// Command linkreel runs the whole system on one machine (`linkreel up`), sees to
-// the programs it needs (`linkreel tools`), and is the command line of the API.
+// Command linkreel runs the whole system on one machine (`linkreel up`), installs the
+// programs it needs (`linkreel tools`), and is the command line of the API.
 package main
 
 import (

@@ -1,8 +1,8 @@
-// Package gateway is the local stand-in for the ingress: it gives each request
-// on the base host to the service that the route table names.
+// Package gateway is the local stand-in for the ingress: it passes each request on the base
+// host to the service that the route table names.
 //
-// It hands requests over in memory, so it adds no hop and no limits of its own;
-// the listener's limits (httpapi.NewServer) hold for all services behind it.
+// It passes requests on in memory, so it adds no network hop and no limits of its own. The
+// listener's limits (httpapi.NewServer) apply to all services behind it.
 package gateway
 
 import (
@@ -18,9 +18,9 @@ type Route struct {
 	Service string
 }
 
-// Routes is the table of the base host, the same that the Helm chart renders
-// into its Ingress and HTTPRoute. The first match wins; what no row names goes
-// to auth, which answers for documents, the landing page and unknown paths.
+// Routes is the table of the base host, the same that the Helm chart renders into its
+// Ingress and HTTPRoute. The first match wins. Paths that no row names go to auth, which
+// serves documents, the landing page and unknown paths.
 var Routes = []Route{
 	{"/api/v1/links", "links"},
 	{"/api/v1/domains", "links"},
@@ -36,7 +36,7 @@ var Routes = []Route{
 	{"/", "auth"},
 }
 
-// New routes to the handlers by service name.
+// New routes requests to the handlers by service name.
 func New(handlers map[string]fasthttp.RequestHandler) fasthttp.RequestHandler {
 	return func(ctx *fasthttp.RequestCtx) {
 		handlers[serviceOf(string(ctx.Path()))](ctx)
@@ -45,7 +45,7 @@ func New(handlers map[string]fasthttp.RequestHandler) fasthttp.RequestHandler {
 
 func serviceOf(path string) string {
 	for _, r := range Routes {
-		// The prefix "/" becomes "", which fits every path that begins with a slash.
+		// The prefix "/" becomes "", which matches every path.
 		rest, ok := strings.CutPrefix(path, strings.TrimSuffix(r.Prefix, "/"))
 		if ok && (rest == "" || rest[0] == '/') {
 			return r.Service

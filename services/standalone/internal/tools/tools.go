@@ -1,6 +1,6 @@
-// Package tools sees to it that the programs Linkreel runs are on the machine:
-// it finds them, installs what is missing with the machine's own package
-// manager where it may, and otherwise says in one sentence what to install.
+// Package tools makes sure that the programs that Linkreel runs are on the machine. It
+// looks for them and installs missing ones with the machine's own package manager where it
+// may. Otherwise it says in one sentence what to install.
 package tools
 
 import (
@@ -14,14 +14,14 @@ import (
 	"time"
 )
 
-// Tool is a program under the names that systems give it.
+// Tool is a program and its names on different systems.
 type Tool struct {
-	Binaries []string // any one of them will do
+	Binaries []string // any one of them is enough
 	Apt      string   // Debian and Ubuntu package
 	Brew     string   // Homebrew formula; "" when there is none
 }
 
-// Known are the tools by the name that [Ensure] takes.
+// Known are the tools by the name that [Ensure] accepts.
 var Known = map[string]Tool{
 	"redis":    {Binaries: []string{"redis-server", "valkey-server"}, Apt: "redis-server", Brew: "redis"},
 	"ffmpeg":   {Binaries: []string{"ffmpeg"}, Apt: "ffmpeg", Brew: "ffmpeg"},
@@ -35,7 +35,7 @@ var Known = map[string]Tool{
 	"ps":       {Binaries: []string{"ps"}, Apt: "procps"},
 }
 
-// Machine is what Ensure may use; the zero value is the machine it runs on.
+// Machine is what Ensure may use. The zero value is the current machine.
 type Machine struct {
 	GOOS string
 	Root bool
@@ -62,12 +62,12 @@ func here() Machine {
 	}
 }
 
-// Ensure installs what of names is missing and returns nil when all are there.
+// Ensure installs those of names that are missing and returns nil when all are installed.
 func Ensure(ctx context.Context, out io.Writer, names ...string) error {
 	return here().Ensure(ctx, out, names...)
 }
 
-// Ensure is the same on a given machine.
+// Ensure does the same on a given machine.
 func (m Machine) Ensure(ctx context.Context, out io.Writer, names ...string) error {
 	var missing []string
 	for _, name := range names {
