@@ -61,7 +61,8 @@ func newWorld(t testing.TB) world {
 	}
 	text = New(record.Open(nil, record.Options{}), Shown{}).Records.Indexes(text)
 	cloud := cloudtest.Start(t, cloudtest.Options{Indexes: [][]byte{text, tags.Indexes, outbox.Indexes}, Complete: true, Rare: []string{"linkAccounts.lookAt"}}) // operators' acts
-	db, err := firestoredb.Open(t.Context(), firestoredb.Config{Project: cloudtest.Project, Endpoint: cloud.Endpoint, Timeout: time.Minute})                     // a full commit takes that long under the race detector
+	// A full commit takes that long under the race detector.
+	db, err := firestoredb.Open(t.Context(), firestoredb.Config{Project: cloudtest.Project, Endpoint: cloud.Endpoint, Timeout: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
