@@ -175,6 +175,14 @@ const (
 	longestPause = 320 * time.Millisecond
 )
 
+// unsure reports whether the change may be there already, since a commit of this call
+// had no answer. To make it again could make it twice. A commit that only writes may be
+// sent again all the same: see [DB.Commit].
+func unsure(ctx context.Context) bool {
+	h, ok := ctx.Value(heardKey{}).(*heard)
+	return ok && h.open.Load() && ctx.Value(onlyWritesKey{}) == nil
+}
+
 // again repeats try while another writer wins and there is time for a whole further
 // try: one that is cut off might commit without our knowing. Pauses are random, so that
 // two writers that collided do not collide again.
@@ -182,7 +190,7 @@ func again(ctx context.Context, try func() error) error {
 	for most := firstPause; ; most = min(2*most, longestPause) {
 		began := time.Now()
 		err := try()
-		if !errors.As(err, new(aborted)) {
+		if !errors.As(err, new(aborted)) || unsure(ctx) {
 			return err
 		}
 		pause := rand.N(most)

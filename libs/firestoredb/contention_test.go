@@ -3,6 +3,7 @@ package firestoredb_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -101,6 +102,23 @@ func TestALoserIsContendedOnlyWhenNothingOfItCanHaveBeenCommitted(t *testing.T) 
 		server.Faults().Add(local.Fault{Methods: []string{"Commit"}, Delay: time.Hour})
 		if err := db.Tx(t.Context(), "try", set(db.Doc("a/b"))); apierr.CodeOf(err) != apierr.Unavailable || errors.Is(err, firestoredb.ErrContended) {
 			t.Errorf("%v, want UNAVAILABLE", err)
+		}
+	})
+	t.Run("a transaction's commit is not answered, and is refused when it is sent again", func(t *testing.T) {
+		t.Parallel()
+		db, server := openWithin(t, 3*time.Second)
+		for i, f := range []local.Fault{{Code: codes.Aborted}, {LoseAnswer: true}, {Code: codes.Aborted}} {
+			f.Methods, f.Every, f.Times = []string{"Commit"}, i+1, 1
+			server.Faults().Add(f)
+		}
+		made := 0
+		err := db.Tx(t.Context(), "try", func(_ context.Context, tx *firestore.Transaction) error {
+			made++
+			return tx.Create(db.Doc(fmt.Sprint("a/", made)), map[string]any{})
+		})
+		found, readErr := db.Collection("a").Documents(t.Context()).GetAll()
+		if apierr.CodeOf(err) != apierr.Unavailable || errors.Is(err, firestoredb.ErrContended) || len(found) != 1 || readErr != nil {
+			t.Errorf("%v with %d documents, %v; want UNAVAILABLE and what was committed once", err, len(found), readErr)
 		}
 	})
 	t.Run("a transaction is cut off before its next commit", func(t *testing.T) {
