@@ -126,7 +126,7 @@ func (l *Limiter) Refund(ctx context.Context, t Try) {
 				kept = append(kept, x)
 			}
 		}
-		l.tries[r.Key] = kept
+		l.keep(r.Key, kept)
 	}
 	l.mu.Unlock()
 	if len(t.rules) == 0 || l.redis == nil {
@@ -154,7 +154,7 @@ func (l *Limiter) takeLocally(t Try, share int) (wait time.Duration) {
 		for len(log) > 0 && !now.Before(log[0].at.Add(r.Window)) {
 			log = log[1:]
 		}
-		l.tries[r.Key] = log
+		l.keep(r.Key, log)
 		if share == 0 {
 			continue
 		}
@@ -173,6 +173,16 @@ func (l *Limiter) takeLocally(t Try, share int) (wait time.Duration) {
 		l.tries[r.Key] = append(l.tries[r.Key], try{t.id, now})
 	}
 	return 0
+}
+
+// keep holds a key's tries; the caller holds the mutex. A key without a try needs no
+// memory: a refused try leaves none, and nobody counts the keys of refused tries.
+func (l *Limiter) keep(key string, log []try) {
+	if len(log) == 0 {
+		delete(l.tries, key)
+		return
+	}
+	l.tries[key] = log
 }
 
 // forgetOld makes room. It drops keys without a try in the last hour first, then

@@ -1,0 +1,34 @@
+package ratelimit
+
+import (
+	"fmt"
+	"testing"
+	"time"
+)
+
+// Of a video whose own budget is used up, each network that asks has a rule of its own too.
+func TestRefusedTriesTakeNoMemory(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	l := New(nil, func() time.Time { return now })
+	video := Rule{Key: "video", Max: 1, Window: time.Hour}
+	network := func(i int) Rule { return Rule{Key: fmt.Sprint("network ", i), Max: 5, Window: time.Hour} }
+	first, wait := l.Take(t.Context(), video, network(0))
+	if wait > 0 {
+		t.Fatal(wait)
+	}
+	for i := 1; i <= 1000; i++ {
+		refused, wait := l.Take(t.Context(), video, network(i))
+		if wait == 0 {
+			t.Fatalf("try %d is counted", i)
+		}
+		l.Refund(t.Context(), refused)
+	}
+	if n := len(l.tries); n != 2 {
+		t.Errorf("%d keys in memory, want those of the counted try", n)
+	}
+	l.Refund(t.Context(), first)
+	if n := len(l.tries); n != 0 {
+		t.Errorf("%d keys in memory after its refund", n)
+	}
+}
