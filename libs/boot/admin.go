@@ -83,6 +83,8 @@ func serveAdmin(ctx context.Context, cfg Config, svc *Service, stopping *atomic.
 	}, cfg.ProfileToken)}
 	go func() {
 		if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			// Requests are still served, so this is only logged. The probes use this listener:
+			// they fail now, and the cluster restarts the process.
 			slog.Error("admin listener ended", "service", svc.Name, "error", err)
 		}
 	}()

@@ -59,7 +59,7 @@ func googleNames(groups []string, a slog.Attr) slog.Attr {
 	case slog.LevelKey:
 		level, ok := a.Value.Any().(slog.Level)
 		if !ok {
-			return a
+			return a // one of our own attributes has the name "level"
 		}
 		return slog.String("severity", severity(level))
 	case slog.MessageKey:

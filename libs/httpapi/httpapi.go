@@ -133,6 +133,8 @@ func New(opt Options) *API {
 	}
 	a := &API{
 		opt: opt, tracer: otel.Tracer(opt.Name),
+		// Less than the default: only callers that lost the answer to a roll of their key look
+		// for such a record, and each miss costs a read of the store.
 		misses:  ratelimit.NewMisses(ratelimit.MissOptions{Burst: 60, Now: opt.Now}),
 		turns:   turns.NewQueue(turns.QueueOptions{Name: "bulk", Each: 1}),
 		changes: turns.NewQueue(turns.QueueOptions{Name: "record", Each: 1, Waiting: changesWaiting}),

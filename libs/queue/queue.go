@@ -295,6 +295,7 @@ func (q *Queue) await(ctx context.Context, wait time.Duration, try func() (seen 
 			return err
 		}
 		left := time.Until(end)
+		// XREAD counts whole milliseconds, and waits forever for 0.
 		if left < time.Millisecond {
 			return ErrEmpty
 		}

@@ -87,6 +87,8 @@ func (c *Claim) read(tx *firestore.Transaction) (*ledger, error) {
 	var doc document
 	if snap.Exists() {
 		if snap.DataTo(&doc) != nil || json.Unmarshal([]byte(doc.State), d) != nil {
+			// An error would refuse every create of the account until somebody repairs the ledger.
+			// An empty one is counted before it grants places, and is then written again.
 			d = &ledger{}
 		}
 	}

@@ -226,6 +226,7 @@ func (p *applier) find(ctx context.Context, slug, domain string) (*client.Link, 
 			return nil, err
 		}
 		if strings.EqualFold(l.Slug, slug) && text(l.DomainID) == domain {
+			// A list leaves out ogTitle, ogDescription and ogImage, which changes compares.
 			return p.client.Link(ctx, l.ID)
 		}
 	}

@@ -39,8 +39,7 @@ func (b *building) certificates() (*certificate.Service, error) {
 		PerHour: c.ACMEOrdersPerHour,
 		Owner:   b.memory.Owner,
 		Own:     func(host string) bool { return slices.Contains(own, host) },
-		// One budget: unknown names in TLS handshakes and unknown links count against the
-		// same one.
+		// Unknown names in TLS handshakes and unknown links use up the same budget.
 		Misses: b.misses, Now: c.Now,
 	}), nil
 }

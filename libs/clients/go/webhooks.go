@@ -111,6 +111,8 @@ func (c *Client) FollowEvents(ctx context.Context, q EventQuery, after string, d
 			}
 			after = e.ID
 		}
+		// Reading forwards, every page has a cursor, even an empty one. So the first one fixes the
+		// place to read from, and events between two requests are not missed.
 		after = or(page.NextCursor, after)
 	}
 	return after, ctx.Err()

@@ -92,6 +92,7 @@ func (x *indexDef) memberKeys(d *pb.Document, path []string) (keys [][]byte, cut
 		k, c := x.memberPrefix(slices.Clone(prefix), member, value)
 		keys, cut = append(keys, x.name(k, path)), cut || c
 	}
+	// A map has no order, and update looks up keys by binary search.
 	slices.SortFunc(keys, bytes.Compare)
 	return keys, cut
 }

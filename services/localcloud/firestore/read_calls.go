@@ -268,8 +268,8 @@ func (s *Server) compile(parent string, sq *pb.StructuredQuery, aggregated ...st
 	return q, nil
 }
 
-// query calls start with the time of the state, and then emit with each document of the
-// result.
+// query runs q. It first calls start with the read time, and then emit with each document
+// of the result.
 func (r *reading) query(ctx context.Context, q *query, start func(at int64), emit func(*pb.Document) error) error {
 	if r.locks() {
 		return r.lockingQuery(ctx, q, start, emit)
@@ -415,8 +415,8 @@ func (r *reading) count(q *query, g *aggregator) (at int64, ok bool, err error) 
 	return at, ok, err
 }
 
-// ListCollectionIds implements the protocol, which sets this name. A collection is listed
-// as long as it or any collection below it has a document.
+// ListCollectionIds implements the protocol. A collection is listed as long as it or any
+// collection below it has a document.
 func (s *service) ListCollectionIds(_ context.Context, req *pb.ListCollectionIdsRequest) (*pb.ListCollectionIdsResponse, error) { //nolint:revive // the protocol's name
 	database, parent, err := splitParent(req.GetParent())
 	if err != nil {
@@ -490,7 +490,7 @@ func (s *service) ListDocuments(ctx context.Context, req *pb.ListDocumentsReques
 	return out, nil
 }
 
-// addMissing adds names without a document that have documents below them.
+// addMissing adds names that have no document of their own, only documents below them.
 func (s *Server) addMissing(at int64, q *query, after string, out *pb.ListDocumentsResponse) error {
 	there := map[string]bool{}
 	for _, d := range out.GetDocuments() {

@@ -126,7 +126,7 @@ func until(tb testing.TB, what string, ok func() bool) {
 	tb.Helper()
 	for deadline := time.Now().Add(30 * time.Second); !ok(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			tb.Fatalf("waited in vain: %s", what)
+			tb.Fatalf("gave up after 30 s; still not true: %s", what)
 		}
 	}
 }

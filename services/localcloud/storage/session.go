@@ -196,6 +196,8 @@ func (s *sessions) drop(id, blob string) error {
 
 // expire drops expired sessions, and finished ones after doneLife.
 func (s *sessions) expire() error {
+	// Collect first, drop afterwards: drop waits for the writer. If the index has to grow, the
+	// writer waits until every view has ended.
 	old := map[string]string{}
 	err := s.st.db.View(func(t *bolt.Tx) error {
 		return t.Bucket(inSessions).ForEach(func(k, v []byte) error {

@@ -241,10 +241,12 @@ func clockSeconds(s string) (float64, bool) {
 	}
 	var total float64
 	for _, p := range parts {
+		// Only digits and a dot: ParseFloat also takes "1e3", "0x10", "-1" and "Inf".
 		if p == "" || strings.Trim(p, "0123456789.") != "" {
 			return 0, false
 		}
 		n, err := strconv.ParseFloat(p, 64)
+		// This bound only stops absurd numbers. The API checks the time against the video.
 		if err != nil || n > 1e6 {
 			return 0, false
 		}

@@ -27,7 +27,7 @@ type sums struct {
 	total int64
 }
 
-// add counts n clicks like c, -1 to take one back.
+// add counts n clicks like c. A negative n takes clicks back.
 func (s *sums) add(c link.Click, n int64) {
 	s.total += n
 	if last := len(s.list) - 1; last >= 0 && s.list[last].click == c {

@@ -11,12 +11,13 @@ import (
 	"github.com/linkreel/linkreel/libs/label"
 )
 
-// ExternalIDTaken is the answer to an external id that another link of the account has.
+// ExternalIDTaken is the error if another link of the account already has the external id.
 func ExternalIDTaken() error {
 	return apierr.New(apierr.ExternalIDTaken, "Another link of this account has this externalId. Use another, or clear it there first.")
 }
 
-// change is a link before and after; nil before it is made and after it is gone.
+// change is a link before and after a change. before is nil for a new link, and after is nil
+// for one that is removed.
 type change struct{ before, after *Link }
 
 func (c change) tags() (before, after []string) {
@@ -69,7 +70,7 @@ func externalIDs(tx Tx, accountID string, changes []change) (taken []bool, err e
 	return taken, nil
 }
 
-// labels settles the external id and the tags of one changed link.
+// labels refuses the change of one link if its external id is taken, and records its tags.
 func labels(tx Tx, c change) error {
 	taken, err := externalIDs(tx, c.after.AccountID, []change{c})
 	if err != nil {
@@ -123,8 +124,8 @@ func (s Set) apply(l *Link, now time.Time) (*Link, error) {
 }
 
 // UpdateAll changes several links of the account. Each id has its own result; an id
-// that comes twice has the same result twice. Links that are too large for one commit
-// are changed in several, so an error may come after some of them have been changed. A
+// that comes twice has the same result twice. Links that do not fit into one commit
+// together are changed in several, so some may have been changed before an error. A
 // link that needs no change is not written, so a retry after an error resumes, and
 // writes no event twice.
 func (s *Service) UpdateAll(ctx context.Context, accountID string, ids []string, set Set) ([]Result, error) {

@@ -221,6 +221,8 @@ func (c *Counts) check(tx *firestore.Transaction, from link.Progress) error {
 	var d partitionDoc
 	snap, err := tx.Get(c.partition())
 	switch {
+	// For a missing document Get returns a snapshot together with NotFound, so this case comes
+	// before the error. Nothing was counted yet, which is cycle 0.
 	case snap != nil && !snap.Exists():
 	case err != nil:
 		return err

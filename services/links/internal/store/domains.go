@@ -23,7 +23,7 @@ type domainDoc struct {
 	FailingSince time.Time `firestore:"failingSince,omitzero"`
 	Failures     int       `firestore:"failures"`
 	Failure      string    `firestore:"failure"`
-	// Certificate is absent until somebody visits the host by TLS.
+	// Certificate is absent until somebody visits the host over TLS.
 	Certificate shownCertificateDoc `firestore:"certificate,omitzero"`
 	// Due is when a verified domain is checked next.
 	Due *record.Due `firestore:"due,omitempty"`
@@ -100,7 +100,8 @@ func (s Domains) Readable(ctx context.Context, accountID string) ([]*customdomai
 	return found, err
 }
 
-// dueOfBucket bounds the domains that one round checks: 10,000 of all [record.Buckets].
+// dueOfBucket is how many domains of each bucket one round checks. For all
+// [record.Buckets] together that makes 10,000.
 const dueOfBucket = 1250
 
 // Due implements [customdomain.Store].
@@ -134,8 +135,8 @@ func (s *Store) domain(tx *record.Tx, id string) (*customdomain.Domain, error) {
 	return found[0], nil
 }
 
-// Owner implements [customdomain.Tx]. It reads the certificate too, since a new owner
-// has to be set without another read.
+// Owner implements [customdomain.Tx]. It reads the certificate too, since SetOwner and
+// ClearOwner need it and read nothing themselves.
 func (t domainTx) Owner(hostname string) (string, error) {
 	snaps, err := t.tx.GetAll(t.s.hostRef(hostname), t.s.certificateRef(hostname))
 	if err != nil {

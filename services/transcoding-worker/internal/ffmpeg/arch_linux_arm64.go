@@ -4,6 +4,6 @@ import "golang.org/x/sys/unix"
 
 const auditArch = unix.AUDIT_ARCH_AARCH64
 
-// olderCalls are system calls that only some architectures have besides their newer
-// forms.
+// olderCalls are system calls that have been replaced by newer ones but still exist on some
+// architectures. arm64 has none.
 var olderCalls []uint32

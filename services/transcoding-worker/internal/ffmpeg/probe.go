@@ -207,6 +207,8 @@ func (t *Tools) streams(ctx context.Context, dir string, s *Source, limits trans
 	usage, err := t.Inspect(ctx, Call{
 		Dir: dir, Args: args, Wall: probeTime, CPU: probeTime,
 		Line: func(line []byte) {
+			// Far more than maxStreams tracks need, so that a crafted file cannot fill the memory.
+			// Text that was cut does not parse, and the file then counts as damaged.
 			if out.Len() < 4<<20 {
 				out.Write(line)
 				out.WriteByte('\n')
@@ -361,10 +363,13 @@ func (t *Tools) packets(ctx context.Context, dir string, s *Source, limits trans
 	args := append([]string{"-hide_banner", "-v", "error"}, Input(s.Demuxer, s.Path, limits.MaxPixels)...)
 	args = append(args, "-show_entries", "packet=stream_index,pts_time,dts_time,duration_time,size,flags", "-of", "compact=nk=1:p=0")
 	scan := scanner{source: s}
+	// The clock of these formats may jump; see scanner.add.
 	jumps := s.Demuxer == "mpegts" || s.Demuxer == "mpeg"
 	total := 0
+	// This call reads the whole file. At 10 MiB a second, slow storage is fast enough.
 	limit := probeTime + time.Duration(s.Size/(10<<20))*time.Second
 	_, err := t.Inspect(ctx, Call{Dir: dir, Args: args, Wall: limit, CPU: limit, Line: func(line []byte) {
+		// Line cannot end the program, so lines beyond the bound are only counted.
 		if total++; total > maxPackets {
 			return
 		}

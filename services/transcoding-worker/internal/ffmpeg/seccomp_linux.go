@@ -88,9 +88,10 @@ func filter(pid uint32) []unix.SockFilter {
 		unix.SockFilter{Code: jumpSet, K: unix.CLONE_THREAD, Jt: 1},
 		unix.SockFilter{Code: answer, K: refused},
 		unix.SockFilter{Code: answer, K: unix.SECCOMP_RET_ALLOW})
-	// Signals only to itself: abort needs that, and pods of a node share a user.
+	// A process may signal itself, which abort needs, but no other process. The user alone does
+	// not keep them apart, since all pods of a node share one.
 	oneOf(unix.SYS_TGKILL, offsetArg0, pid)
-	// Only its own limits, for the same reason.
+	// For the same reason it may change only its own limits.
 	oneOf(unix.SYS_PRLIMIT64, offsetArg0, 0, pid)
 	oneOf(unix.SYS_PRCTL, offsetArg0, unix.PR_SET_NAME, unix.PR_GET_NAME)
 	// Asking whether an output is a terminal; other requests reach into devices.

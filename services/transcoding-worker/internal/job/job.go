@@ -218,9 +218,13 @@ func (w *Worker) unclaimed(ctx context.Context, id string, m *queue.Message, err
 	}
 	switch {
 	case errors.Is(err, jobs.ErrFinal), errors.Is(err, jobs.ErrNotFound):
+		// The claim itself may have failed the job after its last try, or the worker that ended
+		// it may have died before its own hint.
 		w.hint(ctx, id)
 		err = m.Done(ctx)
 	case errors.Is(err, jobs.ErrHeld):
+		// Another worker has the job, or it waits out a backoff. Half a heartbeat is much less
+		// than a lease, so if that worker dies, the job is soon taken over.
 		err = m.Delay(ctx, w.o.Now().Add(w.o.Heartbeat/2))
 	default:
 		w.o.Log.WarnContext(ctx, "cannot claim a job; retrying soon", "job", id, "error", err)

@@ -415,10 +415,13 @@ func (a *attempt) upload(ctx context.Context, paths ...string) error {
 	})
 	return a.span(ctx, "upload", func(ctx context.Context) error {
 		g, ctx := errgroup.WithContext(ctx)
-		g.SetLimit(4)
+		g.SetLimit(4) // each holds a chunk of its file in memory
 		for _, path := range paths {
 			object := a.object(path)
 			g.Go(func() error {
+				// Immutable, because the prefix names the attempt, and nothing overwrites it.
+				// Private, because each viewer must be admitted. A day is longer than any
+				// signed address lives.
 				_, err := a.w.o.Bucket.UploadFile(ctx, object, path, objectstore.UploadOptions{
 					ContentType:  contentType(path),
 					CacheControl: "private, max-age=86400, immutable",
@@ -432,6 +435,7 @@ func (a *attempt) upload(ctx context.Context, paths ...string) error {
 		if err := g.Wait(); err != nil {
 			return err
 		}
+		// Only after all of them: the goroutines above must not write to the map.
 		for _, path := range paths {
 			info, err := os.Stat(path)
 			if err != nil {

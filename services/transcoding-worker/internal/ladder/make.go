@@ -354,11 +354,13 @@ func inStep(files []File, cuts []float64) error {
 }
 
 func (m *Maker) packSound(dir, adts string, drop int, t Tracks) (*File, error) {
+	// drop is 0 for sound that was encoded here, since that starts with the picture. A copied
+	// track may begin before it; see copyAudio.
 	err := packAudio(adts, filepath.Join(dir, "audio.mp4"), drop, t.Video[0].Track.Duration(), t.Cuts)
 	if err != nil {
 		return nil, fmt.Errorf("pack sound: %w", err)
 	}
-	_ = os.Remove(adts)
+	_ = os.Remove(adts) // audio.mp4 has the same frames, and scratch space is scarce
 	f, err := open(dir, "audio")
 	if err != nil {
 		return nil, err

@@ -190,6 +190,8 @@ func pageOf(c *fiber.Ctx) string {
 
 func (h public) get(c *fiber.Ctx) error {
 	by := identity.FromContext(c.UserContext())
+	// Only a caller that may write gets an upload address, so only for such a caller does Get
+	// renew one that ends soon.
 	v, err := h.videos.Get(c.UserContext(), by.AccountID, id(c), by.Scopes.Has(identity.VideosWrite))
 	if err != nil {
 		return err

@@ -52,6 +52,8 @@ func PurgeOf(v *Video, erase bool, now time.Time) Purge {
 	if v.Still != nil && v.Still.JobID != "" {
 		p.JobIDs = append(p.JobIDs, v.Still.JobID)
 	}
+	// Sessions that the video has given up are included: until storage has ended them, whoever
+	// has their address can still send bytes.
 	p.Sessions = slices.Clone(v.Upload.Ended)
 	if v.Upload.ResumableURL != "" {
 		p.Sessions = append(p.Sessions, v.Upload.ResumableURL)

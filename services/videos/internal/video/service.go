@@ -655,6 +655,8 @@ func (s *Service) DeleteCaptions(ctx context.Context, account string, id ID, lan
 	former := ""
 	_, err := s.change(ctx, account, id, always{}, func(v *Video, now time.Time) error {
 		old, ok := v.Caption(lang)
+		// This function runs again only if its last try certainly wrote nothing. So the captions
+		// were not removed by this call itself.
 		if !ok {
 			return NoCaptions()
 		}
