@@ -582,7 +582,7 @@ func TestSpoolSurvivesATornEnd(t *testing.T) {
 	if err := f.file.Close(); err != nil {
 		t.Fatal(err)
 	}
-	left := leftSpools(dir, "other")
+	left := anyLeft(dir)
 	if len(left) != 1 || left[0].id != "p" || left[0].part != 3 {
 		t.Fatalf("left %+v", left)
 	}
@@ -631,14 +631,19 @@ func TestSpoolGivesTheDiskBackWhileItIsWritten(t *testing.T) {
 	if err := s.close(); err != nil {
 		t.Fatal(err)
 	}
-	// A program that another test starts has the locks of this process until it runs itself.
-	var left []*spool
-	for end := time.Now().Add(30 * time.Second); len(left) == 0 && time.Now().Before(end); {
-		left = leftSpools(dir, "other")
-	}
+	left := anyLeft(dir)
 	if len(left) != 1 || left[0].empty() {
 		t.Error("what is not drained is gone")
 	}
+}
+
+// anyLeft finds the spools of dead processes. A program that another test starts has the
+// locks of this process until it runs itself.
+func anyLeft(dir string) (left []*spool) {
+	for end := time.Now().Add(30 * time.Second); len(left) == 0 && time.Now().Before(end); {
+		left = leftSpools(dir, "other")
+	}
+	return left
 }
 
 func TestPayloadKeepsClicks(t *testing.T) {
