@@ -11,7 +11,7 @@ import (
 // waits for room for so long, and then no job does for a while.
 func TestAJobWaitsForRoomForAWhileAndThenOthersHaveTheirTurn(t *testing.T) {
 	t.Parallel()
-	s, err := OpenScratch(t.TempDir(), 1000<<20+2*spare)
+	s, err := openScratch(t, 1000<<20+2*spare)
 	if err != nil {
 		t.Fatal(err)
 	}

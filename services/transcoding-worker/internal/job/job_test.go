@@ -299,7 +299,7 @@ func TestAFileWithAContentEncodingFailsAtOnceAndIsNotDownloaded(t *testing.T) {
 // scratch gives the worker so many bytes.
 func (b *world) scratch(limit int64) *Scratch {
 	b.t.Helper()
-	s, err := OpenScratch(b.t.TempDir(), limit)
+	s, err := openScratch(b.t, limit)
 	if err != nil {
 		b.t.Fatal(err)
 	}

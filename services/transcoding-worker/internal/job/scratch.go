@@ -18,7 +18,8 @@ import (
 type Scratch struct {
 	dir   string
 	lock  *os.File
-	limit int64 // bytes; 0 is the disk's own
+	limit int64                                          // bytes; 0 is the disk's own
+	disk  func(dir string) (free, size int64, err error) // bytes
 
 	mu       sync.Mutex
 	reserved map[string]int64 // by job folder
@@ -52,7 +53,20 @@ func OpenScratch(root string, limit int64) (*Scratch, error) {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("scratch: %w", err)
 	}
-	return &Scratch{dir: dir, lock: lock, limit: limit, reserved: map[string]int64{}, freed: make(chan struct{})}, nil
+	return &Scratch{
+		dir: dir, lock: lock, limit: limit, disk: diskOf,
+		reserved: map[string]int64{}, freed: make(chan struct{}),
+	}, nil
+}
+
+// diskOf is what the disk below dir has free, and its size.
+func diskOf(dir string) (free, size int64, err error) {
+	var fs syscall.Statfs_t
+	if err := syscall.Statfs(dir, &fs); err != nil {
+		return 0, 0, fmt.Errorf("scratch: %w", err)
+	}
+	block := int64(fs.Bsize) //nolint:unconvert // the types differ between systems
+	return int64(fs.Bavail) * block, int64(fs.Blocks) * block, nil
 }
 
 // newLock creates a lock file and holds it. Another process that starts at the same
@@ -207,12 +221,10 @@ func (s *Scratch) await(ctx context.Context, dir string, bytes int64, drop func(
 // Jobs that reserve all they will write fill neither the disk nor the volume. No
 // system call tells a volume's limit, and a pod that exceeds it is evicted.
 func (s *Scratch) reserve(dir string, bytes int64) error {
-	var fs syscall.Statfs_t
-	if err := syscall.Statfs(s.dir, &fs); err != nil {
-		return fmt.Errorf("scratch: %w", err)
+	free, room, err := s.disk(s.dir)
+	if err != nil {
+		return err
 	}
-	free := int64(fs.Bavail) * int64(fs.Bsize) //nolint:unconvert // the types differ between systems
-	room := int64(fs.Blocks) * int64(fs.Bsize) //nolint:unconvert // the types differ between systems
 	if s.limit > 0 {
 		room = min(room, s.limit)
 	}
