@@ -71,9 +71,8 @@ func Telemetry(ctx context.Context, name string) (flush func(context.Context) er
 // spanExporter makes the exporter that the environment names; nil if it names none. The
 // exporters of OpenTelemetry read the other variables themselves.
 func spanExporter(ctx context.Context) (sdktrace.SpanExporter, error) {
-	const endpoint, protocol = "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_PROTOCOL"
 	kind := os.Getenv("OTEL_TRACES_EXPORTER")
-	if kind == "" && cmp.Or(os.Getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"), os.Getenv(endpoint)) != "" {
+	if kind == "" && cmp.Or(os.Getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"), os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT")) != "" {
 		kind = "otlp"
 	}
 	switch kind {
@@ -85,8 +84,12 @@ func spanExporter(ctx context.Context) (sdktrace.SpanExporter, error) {
 	default:
 		return nil, fmt.Errorf("OTEL_TRACES_EXPORTER is %q; use otlp, console or none", kind)
 	}
-	switch p := cmp.Or(os.Getenv("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"), os.Getenv(protocol), "http/protobuf"); p {
-	case "http/protobuf":
+	protocol := "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"
+	if os.Getenv(protocol) == "" {
+		protocol = "OTEL_EXPORTER_OTLP_PROTOCOL"
+	}
+	switch p := os.Getenv(protocol); p {
+	case "", "http/protobuf":
 		return otlptracehttp.New(ctx)
 	case "grpc":
 		return otlptracegrpc.New(ctx)
