@@ -87,7 +87,7 @@ const (
 var ErrKey = errors.New("sealed with an unknown key")
 
 // New reads one or more texts, separated by commas: the first one seals, all of them
-// open. purpose is as for [Derive].
+// open. A repeated text counts once. purpose is as for [Derive].
 func New(purpose, text string) (*Keys, error) {
 	k := &Keys{}
 	for secret := range strings.SplitSeq(text, ",") {
@@ -99,7 +99,9 @@ func New(purpose, text string) (*Keys, error) {
 		if err != nil {
 			return nil, err
 		}
-		k.keys = append(k.keys, key)
+		if !k.Has([]byte(key.id)) {
+			k.keys = append(k.keys, key)
+		}
 	}
 	return k, nil
 }
