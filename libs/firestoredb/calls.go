@@ -160,6 +160,8 @@ func (h *heard) judge(err error) error {
 		return answered{apierr.Down(err)}
 	case lost:
 		return contended(err)
+	case h.open.Load() && errors.Is(mapped, ErrExists):
+		return fmt.Errorf("%w: %w", ErrUncertain, mapped)
 	case h.answered.Load() && outage.Down(mapped):
 		return answered{mapped}
 	}

@@ -43,7 +43,8 @@ var (
 
 	// ErrUncertain comes with an UNAVAILABLE when a commit was repeated because
 	// its answer was lost, and the server no longer knows the transaction: most
-	// likely the first try went through.
+	// likely the first try went through. It comes with an ErrExists when the
+	// repeated commit finds documents that may be its own.
 	ErrUncertain = errors.New("outcome of the commit is not known")
 
 	// ErrContended comes with a RATE_LIMITED when other writers of the same documents were

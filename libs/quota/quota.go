@@ -152,7 +152,6 @@ type Claim struct {
 	grant *grant // the change to the ledger in this try's commit
 	seen  *grant // the same for a sum, until the change adds to it
 	sent  bool   // this try has reached its commit
-	blind bool   // the commit has no transaction, so it may have been made twice
 }
 
 // Claim begins a change under a limit.
@@ -221,7 +220,7 @@ func (c *Claim) Retry() {
 // is full. It belongs to the reads of a transaction; with a nil tx, for a change that
 // reads nothing, it may return [ErrAsk].
 func (c *Claim) Room(ctx context.Context, tx *firestore.Transaction, l Limit, want int64) (int64, error) {
-	c.sent, c.grant, c.want, c.blind = false, nil, want, tx == nil // reset what an earlier try of the transaction has set
+	c.sent, c.grant, c.want = false, nil, want // reset what an earlier try of the transaction has set
 	if l.Max <= 0 || want <= 0 {
 		return want, nil
 	}
@@ -414,10 +413,9 @@ func (c *Claim) end(err error) {
 	c.g.mu.Lock()
 	defer c.g.mu.Unlock()
 	// Nothing was written if the try never reached its commit, if another writer won, or if a
-	// document existed already. A blind commit may have been repeated, so the existing document
-	// may be its own.
+	// document of another change existed already.
 	exists := errors.Is(err, firestoredb.ErrExists)
-	undone := err != nil && (!c.sent || errors.Is(err, firestoredb.ErrContended) || exists && !c.blind)
+	undone := err != nil && (!c.sent || errors.Is(err, firestoredb.ErrContended) || exists && !errors.Is(err, firestoredb.ErrUncertain))
 	if l := c.from; l != nil {
 		switch {
 		case undone:

@@ -174,6 +174,24 @@ func TestFarFromTheLimitPlacesComeFromMemory(t *testing.T) {
 	}
 }
 
+func TestARepeatedCreateTakesNoPlace(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	g := w.skewed(0)
+	for range 20 { // more than the places that are leased at first
+		if err := w.add(g, 1000, "same", nothing); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.server.ResetStats()
+	if err := w.add(g, 1000, "new", nothing); err != nil {
+		t.Fatal(err)
+	}
+	if got := w.server.Stats().Writes; got != 1 {
+		t.Errorf("%d writes, want 1: places are left in memory", got)
+	}
+}
+
 // A process that is killed has leased places and returns none.
 func TestPlacesOfAKilledReplicaComeBackWithinAMinute(t *testing.T) {
 	t.Parallel()
