@@ -77,7 +77,10 @@ func (db *DB) readIdentity(ctx context.Context, ref *firestore.DocumentRef) (d i
 		if err != nil {
 			return err
 		}
-		return snap.DataTo(&d)
+		if err := snap.DataTo(&d); err != nil {
+			return fmt.Errorf("%w: %w", ErrFormat, err)
+		}
+		return nil
 	})
 	return d, err
 }

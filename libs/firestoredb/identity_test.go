@@ -55,6 +55,7 @@ func TestADatabaseOfAnotherFormatIsRefused(t *testing.T) {
 	for name, before := range map[string]map[string]any{
 		"from before formats had numbers": {"installation/database": map[string]any{"id": "db_1"}},
 		"from before databases had any":   {"links/1": map[string]any{"url": "https://example.com/"}},
+		"whose number cannot be read":     {"installation/database": map[string]any{"id": 7}},
 		"of a later build":                {"installation/database": map[string]any{"id": "db_1", "format": firestoredb.Format + 1}},
 	} {
 		t.Run(name, func(t *testing.T) {
