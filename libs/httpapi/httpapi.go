@@ -556,7 +556,7 @@ func (a *API) once(c *fiber.Ctx, account string, oneCommit bool, h fiber.Handler
 	}
 	// The answer is sent even if it could not be stored: a retry makes it again from the
 	// same nonce.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+	ctx, cancel := afterwards(ctx)
 	defer cancel()
 	if passing(c) {
 		err = a.opt.Idempotency.Abandon(ctx, rec)

@@ -2,8 +2,10 @@ package httpapi
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"strings"
+	"time"
 
 	"github.com/gofiber/fiber/v2"
 	"github.com/valyala/fasthttp"
@@ -65,12 +67,19 @@ func (a *API) inOneCommit(c *fiber.Ctx, r idempotency.Request, h fiber.Handler) 
 		}
 		// The refusal may be wrong: an earlier try of the same request may have used the
 		// place or name that is missing now.
-		err = receipt.Keep(ctx, answerOf(c))
+		later, cancel := afterwards(ctx)
+		defer cancel()
+		err = receipt.Keep(later, answerOf(c))
 	}
 	if errors.As(err, &repeated) {
 		return replay(c, &repeated.Response)
 	}
 	return err
+}
+
+// afterwards is for storing an answer: the request's own time may be over.
+func afterwards(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 }
 
 // replay gives an answer again.

@@ -102,3 +102,21 @@ func TestARefusalThatIsRepeatedHasNothingOfWhatTheSecondTryAlmostMade(t *testing
 		t.Errorf("%d tries", tries)
 	}
 }
+
+func TestARefusalAtTheEndOfARequestsTimeIsKept(t *testing.T) {
+	t.Parallel()
+	cloud := cloudtest.Start(t, cloudtest.Options{})
+	store := idempotency.NewFirestore(firestoredb.Use(cloud.Client(t), 0), "secret", nil)
+	dial := serve(t, httpapi.Options{Idempotency: store, Timeout: 100 * time.Millisecond}, func(a *httpapi.API) {
+		a.Handle("POST", "/api/v1/links", httpapi.Access{OneCommit: true}, func(c *fiber.Ctx) error {
+			<-c.UserContext().Done()
+			return apierr.New(apierr.SlugTaken, "The slug is taken.")
+		})
+	})
+	for _, replayed := range []string{"", "true"} {
+		res, body := ask(t, dial, request("POST", "/api/v1/links", "creator", "Idempotency-Key: k\r\n", "{}"))
+		if codeOf(body) != "SLUG_TAKEN" || res.Header.Get("Idempotent-Replayed") != replayed {
+			t.Errorf("%d %v, replayed: %q, want %q", res.StatusCode, body, res.Header.Get("Idempotent-Replayed"), replayed)
+		}
+	}
+}
