@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,6 +19,7 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/linkreel/linkreel/libs/events"
+	"github.com/linkreel/linkreel/services/events/internal/feed"
 	"github.com/linkreel/linkreel/services/events/internal/webhook"
 )
 
@@ -81,6 +83,29 @@ func TestSweepsLookIntoFormerLanes(t *testing.T) {
 	if n := len(New(nil, nil, nil, Options{Lanes: webhook.MaxLanes}).dueLanes()); n != webhook.MaxLanes {
 		t.Errorf("%d lanes, want all", n)
 	}
+}
+
+// departed is a store of first tries of a replica that is gone.
+type departed struct {
+	Store
+	taken atomic.Int64
+}
+
+func (s *departed) TakeOver(context.Context, string, []*webhook.Delivery) error {
+	time.Sleep(time.Second)
+	s.taken.Add(1)
+	return nil
+}
+
+func TestFirstTriesAreTakenOverSideBySide(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s, begun := &departed{}, time.Now()
+		New(s, nil, nobody(), Options{}).takeOver(t.Context(), make([]feed.Sending, 100))
+		if took := time.Since(begun); took != 13*time.Second || s.taken.Load() != 100 {
+			t.Errorf("%d taken over in %v, want 100 in 13 s: eight at a time", s.taken.Load(), took)
+		}
+	})
 }
 
 // turns is a store of replays, each of which takes some steps.

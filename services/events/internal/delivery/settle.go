@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	"golang.org/x/sync/semaphore"
 	"golang.org/x/time/rate"
 
@@ -217,19 +218,25 @@ func (e *Engine) deliveries(p *feed.Placing) (list []*webhook.Delivery) {
 // takeOver creates documents for the first tries of a replica that has died, so that
 // they are retried.
 func (e *Engine) takeOver(ctx context.Context, lapsed []feed.Sending) {
+	var g errgroup.Group
+	g.SetLimit(8) // one after the other, a hundred would keep a slot from other accounts for seconds
 	for _, s := range lapsed {
-		var list []*webhook.Delivery
-		for _, id := range s.Webhooks {
-			d := webhook.Send(id, id, s.Event, true, s.Since)
-			d.Release(e.opt.Now())
-			list = append(list, d)
-		}
-		if err := e.store.TakeOver(ctx, s.EventID, list); err != nil {
-			slog.WarnContext(ctx, "first tries of a replica that is gone wait for the next round", "event", s.EventID, "error", err)
-			continue
-		}
-		for _, d := range list {
-			e.Send(d.AccountID, d.WebhookID)
-		}
+		g.Go(func() error {
+			var list []*webhook.Delivery
+			for _, id := range s.Webhooks {
+				d := webhook.Send(id, id, s.Event, true, s.Since)
+				d.Release(e.opt.Now())
+				list = append(list, d)
+			}
+			if err := e.store.TakeOver(ctx, s.EventID, list); err != nil {
+				slog.WarnContext(ctx, "first tries of a replica that is gone wait for the next round", "event", s.EventID, "error", err)
+				return nil
+			}
+			for _, d := range list {
+				e.Send(d.AccountID, d.WebhookID)
+			}
+			return nil
+		})
 	}
+	_ = g.Wait() // none of them fails
 }
