@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 
 	"cloud.google.com/go/firestore"
@@ -106,9 +107,14 @@ func (k *Kept[T]) Find(ctx context.Context, q firestore.Query) ([]*T, error) {
 	return firestoredb.List(ctx, k.db.DB, "list "+k.k.Collection, q, k.k.From)
 }
 
-// All reads all records of an account. It is for kinds with few records per account.
+// All reads all records of an account but those that cannot be decoded, which it logs.
+// It is for kinds with few records per account.
 func (k *Kept[T]) All(ctx context.Context, account string) ([]*T, error) {
-	found, err := k.Find(ctx, k.Of(account))
+	snaps, err := k.db.Query(ctx, "list "+k.k.Collection, k.Of(account))
+	found, broken := firestoredb.Sift(snaps, k.k.From)
+	for _, b := range broken {
+		slog.WarnContext(ctx, "a record cannot be read and is not listed", "error", b.Err)
+	}
 	if k.k.Order != nil {
 		slices.SortFunc(found, k.k.Order)
 	}

@@ -275,6 +275,9 @@ func TestAnAccountLeavesWithAllThatItHas(t *testing.T) {
 	if err := w.set.Export(t.Context(), "acc_a", &lines); err != nil {
 		t.Error(err)
 	}
+	if all, err := w.All(t.Context(), "acc_a"); err != nil || len(all) != 149 {
+		t.Errorf("%d records are listed, %v; want those that can be read", len(all), err)
+	}
 	named := `{"type":"unreadable","data":{"type":"link","id":"fld_007"}}` + "\n"
 	if got := lines.String(); strings.Count(got, "\n") != 150 || !strings.Contains(got, named) {
 		t.Errorf("%d lines, want all and one that names the unreadable record", strings.Count(got, "\n"))

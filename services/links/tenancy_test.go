@@ -271,12 +271,16 @@ func TestExportHasEverythingOfTheAccount(t *testing.T) {
 	for range 5 {
 		r.api(key, "POST", "/api/v1/links/bulk", `{"urls":[`+strings.TrimSuffix(strings.Repeat(`{"url":"https://a.example","title":"<T>","ogTitle":"o"},`, 90), ",")+`]}`)
 	}
-	r.create(key, map[string]any{"url": "https://a.example", "slug": "clicked"})
+	clicked := r.create(key, map[string]any{"url": "https://a.example", "slug": "clicked"}).str("id")
 	spoilt := r.create(key, map[string]any{"url": "https://a.example"}).str("id")
 	r.create(c.keys.Key(t, "acc_b", identity.Business), map[string]any{"url": "https://b.example"})
 	r.visit("/clicked", "Referer", "https://news.example/")
 	eventually(t, "the click", func() bool { return clicksBySlug(r, key)["clicked"] == 1 })
 	if _, err := c.Client(t).Collection("links").Doc(spoilt).Update(t.Context(), []firestore.Update{{Path: "title", Value: 7}}); err != nil {
+		t.Fatal(err)
+	}
+	spoiltDay := c.Client(t).Collection("links").Doc(clicked).Collection("days").Doc("2020-01-01")
+	if _, err := spoiltDay.Set(t.Context(), map[string]any{"clicks": "many"}); err != nil {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
@@ -300,7 +304,7 @@ func TestExportHasEverythingOfTheAccount(t *testing.T) {
 				t.Fatalf("a link is %v", line.Data)
 			}
 		case "unreadable":
-			if line.Data["type"] != "link" || line.Data["id"] != spoilt {
+			if id := line.Data["id"]; id != map[any]string{"link": spoilt, "linkStats": clicked + "/2020-01-01"}[line.Data["type"]] {
 				t.Errorf("unreadable is %v", line.Data)
 			}
 		case "linkStats":
@@ -309,7 +313,7 @@ func TestExportHasEverythingOfTheAccount(t *testing.T) {
 			}
 		}
 	}
-	if count["link"] != 451 || len(ids) != 451 || count["domain"] != 1 || count["linkStats"] != 1 || count["unreadable"] != 1 {
+	if count["link"] != 451 || len(ids) != 451 || count["domain"] != 1 || count["linkStats"] != 1 || count["unreadable"] != 2 {
 		t.Errorf("exported %v, %d different links", count, len(ids))
 	}
 }

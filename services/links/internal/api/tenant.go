@@ -174,7 +174,7 @@ type exportLine struct {
 	Data any    `json:"data"`
 }
 
-// unreadable is the line of a link that cannot be read.
+// unreadable is the line of a link, or a day of one, that cannot be read.
 type unreadable struct {
 	Type string `json:"type"`
 	ID   string `json:"id"`
@@ -217,11 +217,15 @@ func (h *holder) firstDays(ctx context.Context, some []*link.Link) ([]days, erro
 func (h *holder) exportDays(ctx context.Context, out *json.Encoder, linkID string, d days) (err error) {
 	for {
 		for _, day := range d.page {
-			line := dayRecord{
+			line := exportLine{"linkStats", dayRecord{
 				linkID, day.Day.String(), day.Clicks,
 				hostShares(day.Referrers), countryShares(day.Countries), deviceShares(day.Devices),
+			}}
+			if day.Broken != nil {
+				slog.ErrorContext(ctx, "a day of a link cannot be exported", "error", day.Broken)
+				line = exportLine{"unreadable", unreadable{"linkStats", linkID + "/" + day.Day.String()}}
 			}
-			if err := out.Encode(exportLine{"linkStats", line}); err != nil {
+			if err := out.Encode(line); err != nil {
 				return err
 			}
 		}

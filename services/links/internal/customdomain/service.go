@@ -16,10 +16,8 @@ import (
 type Store interface {
 	// Domain finds a claim of the account; NotFound if there is none.
 	Domain(ctx context.Context, accountID, id string) (*Domain, error)
-	// Domains lists an account's claims, newest first.
+	// Domains lists an account's claims, newest first, but those that cannot be read.
 	Domains(ctx context.Context, accountID string) ([]*Domain, error)
-	// Readable lists an account's claims but those that cannot be read.
-	Readable(ctx context.Context, accountID string) ([]*Domain, error)
 	// Due lists domains whose next check is due, some thousands at most, the longest due
 	// among them. One that cannot be read is put off for an hour, so that it hides nothing
 	// behind it; the error then says so, beside the domains that can.
@@ -87,7 +85,7 @@ func (s *Service) List(ctx context.Context, accountID string) ([]*Domain, error)
 // Leave removes the domains of an account that is erased, with their hosts. It passes
 // over those that cannot be read; to whoever claims their hosts, nobody has these.
 func (s *Service) Leave(ctx context.Context, accountID string) error {
-	domains, err := s.opt.Store.Readable(ctx, accountID)
+	domains, err := s.opt.Store.Domains(ctx, accountID)
 	for _, d := range domains {
 		if err == nil {
 			err = s.Delete(ctx, accountID, d.ID)

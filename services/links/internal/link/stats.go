@@ -11,6 +11,8 @@ type DayStats struct {
 	Day                           Day
 	Clicks                        int64
 	Referrers, Countries, Devices []Share // most clicks first
+	// Broken is why the day's record cannot be read; then only Day is set.
+	Broken error
 }
 
 // Stats is a link's clicks over some days.

@@ -53,8 +53,18 @@ func (s *Store) removeDays(ctx context.Context, linkID string) error {
 // Days implements [link.Store].
 func (s *Store) Days(ctx context.Context, linkID string, after link.Day, limit int) (page []link.DayStats, more bool, err error) {
 	q := s.linkRef(linkID).Collection("days").OrderBy(firestore.DocumentID, firestore.Asc).StartAfter(after.String()).Limit(limit)
-	page, err = firestoredb.List(ctx, s.db.DB, "read click days", q, firestoredb.Reader(statsOf))
+	page, err = firestoredb.List(ctx, s.db.DB, "read click days", q, readDay)
 	return page, len(page) == limit, err
+}
+
+// readDay reads a day, or only its date if it cannot be read. It never fails.
+func readDay(snap firestoredb.Snap) (link.DayStats, error) {
+	stats, err := firestoredb.Reader(statsOf)(snap)
+	if err != nil {
+		stats = statsOf(snap, &dayDoc{})
+		stats.Broken = err
+	}
+	return stats, nil
 }
 
 func statsOf(snap firestoredb.Snap, d *dayDoc) link.DayStats {

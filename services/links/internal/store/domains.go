@@ -93,13 +93,6 @@ func (s Domains) Domains(ctx context.Context, accountID string) ([]*customdomain
 	return s.domains.All(ctx, accountID)
 }
 
-// Readable implements [customdomain.Store].
-func (s Domains) Readable(ctx context.Context, accountID string) ([]*customdomain.Domain, error) {
-	snaps, err := s.db.Query(ctx, "list domains to erase", s.domains.Of(accountID))
-	found, _ := firestoredb.Sift(snaps, readDomain)
-	return found, err
-}
-
 // dueOfBucket is how many domains of each bucket one round checks. For all
 // [record.Buckets] together that makes 10,000.
 const dueOfBucket = 1250

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"log/slog"
 
 	"cloud.google.com/go/firestore"
 
@@ -36,7 +37,10 @@ func (s *Store) List(ctx context.Context, want link.Query) (page []*link.Link, m
 			return nil, false, err
 		}
 		for _, l := range found {
-			if rest.Matches(l) {
+			switch {
+			case l.Broken != nil && !want.Broken:
+				slog.WarnContext(ctx, "a link cannot be read and is not listed", "error", l.Broken)
+			case rest.Matches(l):
 				page = append(page, l)
 			}
 		}
@@ -59,11 +63,7 @@ func (s *Store) page(ctx context.Context, want link.Query, size int) ([]*link.Li
 	if !want.Whole {
 		q = q.Select(listed...)
 	}
-	read := readLink
-	if want.Broken {
-		read = readBroken
-	}
-	return firestoredb.List(ctx, s.db.DB, "list links", q, read)
+	return firestoredb.List(ctx, s.db.DB, "list links", q, readBroken)
 }
 
 // withTerms is the query for links between two ids that have all of some terms,

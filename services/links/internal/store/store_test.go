@@ -977,6 +977,10 @@ func TestALinkThatCannotBeReadLeavesWithItsAccount(t *testing.T) {
 	}
 	spoil(mine[0])
 	spoil(mine[1], fs.Update{Path: "slug", Value: "theirs"}, fs.Update{Path: "seq", Value: "?"})
+	page, more, err := b.List(ctx, link.Query{AccountID: "acc", Before: link.Top, Limit: 1})
+	if err != nil || more || len(page) != 1 || page[0].ID != mine[2].ID {
+		t.Errorf("the list has %d links, more: %v, %v; want the one that can be read", len(page), more, err)
+	}
 	if last, err := b.links.Purge(ctx, "acc", link.Top, 2); err != nil || last != mine[1].Seq {
 		t.Errorf("the first page ends at %d, %v; want %d", last, err, mine[1].Seq)
 	}
