@@ -88,7 +88,8 @@ func (c *Claim) read(tx *firestore.Transaction) (*ledger, error) {
 	if snap.Exists() {
 		if snap.DataTo(&doc) != nil || json.Unmarshal([]byte(doc.State), d) != nil {
 			// An error would refuse every create of the account until somebody repairs the ledger.
-			// An empty one is counted before it grants places, and is then written again.
+			// An empty one is counted before it grants places, and is then written again. It has
+			// lost its leases, so the account may get as many records too many as were on lease.
 			d = &ledger{}
 		}
 	}
