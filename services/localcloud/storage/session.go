@@ -199,11 +199,13 @@ func (s *sessions) expire() error {
 	// Collect first, drop afterwards: drop waits for the writer. If the index has to grow, the
 	// writer waits until every view has ended.
 	old := map[string]string{}
+	var unreadable error
 	err := s.st.db.View(func(t *bolt.Tx) error {
 		return t.Bucket(inSessions).ForEach(func(k, v []byte) error {
 			var rec sessionRecord
 			if err := json.Unmarshal(v, &rec); err != nil {
-				return err
+				unreadable = errors.Join(unreadable, fmt.Errorf("read session %.8s…: %w", k, err))
+				return nil
 			}
 			now := s.clock()
 			if now.After(rec.Started.Add(sessionLife)) || rec.Done && rec.Result != nil && now.After(rec.Result.Created.Add(doneLife)) {
@@ -215,7 +217,7 @@ func (s *sessions) expire() error {
 	for id, blob := range old {
 		err = errors.Join(err, s.drop(id, blob))
 	}
-	return err
+	return errors.Join(err, unreadable)
 }
 
 // take locks the session for one request. A client that sends a new request has given up its last one, which may hang

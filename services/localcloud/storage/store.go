@@ -166,7 +166,7 @@ func openStore(o Options, faults *Faults) (*store, error) {
 // prepare sets up a new directory or repairs an interrupted one: it creates the index's buckets and removes files of
 // uploads that ended without an object.
 func (s *store) prepare() error {
-	keep := map[string]bool{}
+	keep, unreadable := map[string]bool{}, false
 	err := s.db.Update(func(t *bolt.Tx) error {
 		for _, b := range [][]byte{inMeta, inBuckets, inObjects, inSessions, inOutbox} {
 			if _, err := t.CreateBucketIfNotExists(b); err != nil {
@@ -187,9 +187,8 @@ func (s *store) prepare() error {
 		return t.Bucket(inSessions).ForEach(func(k, v []byte) error {
 			var r sessionRecord
 			if err := json.Unmarshal(v, &r); err != nil {
-				return fmt.Errorf("read session %s: %w", k, err)
-			}
-			if !r.Done {
+				unreadable = true
+			} else if !r.Done {
 				keep[r.Blob] = true
 			}
 			return nil
@@ -197,6 +196,9 @@ func (s *store) prepare() error {
 	})
 	if err != nil {
 		return fmt.Errorf("prepare storage index: %w", err)
+	}
+	if unreadable {
+		return nil // it may name any of the files, so all stay; expire logs it
 	}
 	files, err := os.ReadDir(filepath.Join(s.bytes, "tmp"))
 	if err != nil {
