@@ -42,7 +42,8 @@ func (h *history) add(v pastVersion) {
 	h.bytes += len(v.before) + len(v.name) + 48
 }
 
-// retract removes commits that failed after all.
+// retract removes commits after a time, which failed. If one was a Wipe, the states
+// before that time stay forgotten.
 func (h *history) retract(after int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -51,7 +52,7 @@ func (h *history) retract(after int64) {
 		h.bytes -= len(v.before) + len(v.name) + 48
 	}
 	clear(h.entries[n:])
-	h.entries = h.entries[:n]
+	h.entries, h.floor = h.entries[:n], min(h.floor, after)
 }
 
 func (h *history) prune(now int64) {

@@ -164,6 +164,37 @@ func TestReadTime(t *testing.T) {
 	})
 }
 
+func TestAFailedWipeForgetsOnlyEarlierStates(t *testing.T) {
+	t.Parallel()
+	clk := newClock()
+	s := open(t, firestore.Options{Clock: clk.now})
+	c := client(t, s)
+	set(t, c, "k/a", fields{"n": 1})
+	at := get(t, c, "k/a").ReadTime
+	clk.move(time.Second)
+	s.Faults().Add(firestore.Fault{DiskFull: true, Times: 1})
+	wantCode(t, s.Wipe(t.Context()), codes.ResourceExhausted)
+	set(t, c, "k/a", fields{"n": 2})
+	d, err := c.Doc("k/a").WithReadOptions(gc.ReadTime(at)).Get(ctxOf(t))
+	must(t, err)
+	wantEqual(t, d.Data(), fields{"n": int64(1)})
+}
+
+func TestEveryReadRejectsABadFieldMask(t *testing.T) {
+	t.Parallel()
+	s := newSession(t, firestore.Options{})
+	must(t, s.write(nil, "a", 1))
+	bad := &pb.DocumentMask{FieldPaths: []string{"n", "a..b"}}
+	_, err := s.GetDocument(ctxOf(t), &pb.GetDocumentRequest{Name: database + "/documents/k/a", Mask: bad})
+	wantCode(t, err, codes.InvalidArgument)
+	_, err = s.ListDocuments(ctxOf(t), &pb.ListDocumentsRequest{Parent: database + "/documents", CollectionId: "k", Mask: bad})
+	wantCode(t, err, codes.InvalidArgument)
+	stream, err := s.BatchGetDocuments(ctxOf(t), &pb.BatchGetDocumentsRequest{Database: database, Mask: bad})
+	must(t, err)
+	_, err = stream.Recv()
+	wantCode(t, err, codes.InvalidArgument)
+}
+
 func TestDeleteExpired(t *testing.T) {
 	t.Parallel()
 	clk := newClock()

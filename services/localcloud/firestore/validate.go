@@ -37,12 +37,19 @@ func checkWrite(w *pb.Write) (name string, err error) {
 	if _, err := checkFields(w.GetUpdate().GetFields(), 0); err != nil {
 		return "", err
 	}
-	for _, p := range w.GetUpdateMask().GetFieldPaths() {
-		if _, err := parseFieldPath(p); err != nil {
-			return "", err
-		}
+	if err := checkMask(w.GetUpdateMask()); err != nil {
+		return "", err
 	}
 	return name, checkTransforms(append(w.GetUpdateTransforms(), w.GetTransform().GetFieldTransforms()...))
+}
+
+func checkMask(m *pb.DocumentMask) error {
+	for _, p := range m.GetFieldPaths() {
+		if _, err := parseFieldPath(p); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // checkTransforms rejects transforming a map and something within it in the same write.
