@@ -12,7 +12,6 @@ import (
 	"os/signal"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -208,12 +207,12 @@ func serveSystem(ctx context.Context) error {
 	return s.Close()
 }
 
-func redisPid(dir string) (int, error) {
-	pid, err := os.ReadFile(filepath.Join(dir, "redis.pid"))
-	if err != nil {
-		return 0, err
+func redisPid(dir string) (pid int, err error) {
+	text, err := os.ReadFile(filepath.Join(dir, "redis.pid"))
+	if err == nil {
+		_, err = fmt.Sscan(string(text), &pid)
 	}
-	return strconv.Atoi(strings.TrimSpace(string(pid)))
+	return pid, err
 }
 
 func freeAddr() (string, error) {
