@@ -7,6 +7,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	mathrand "math/rand/v2"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -114,6 +115,13 @@ func (c *Client) FollowEvents(ctx context.Context, q EventQuery, after string, d
 		// Reading forwards, every page has a cursor, even an empty one. So the first one fixes the
 		// place to read from, and events between two requests are not missed.
 		after = or(page.NextCursor, after)
+		if len(page.Data) == 0 {
+			// A server that is stopping does not hold the request. The pause is random, so that its
+			// callers do not all return at once.
+			if err := c.cfg.Sleep(ctx, mathrand.N(time.Second)); err != nil {
+				return after, err
+			}
+		}
 	}
 	return after, ctx.Err()
 }
