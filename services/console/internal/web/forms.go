@@ -84,7 +84,10 @@ func (r *request) minute(name string, present *client.Millis) (*client.Millis, b
 	ms, err := strconv.ParseInt(r.form.Get(name+"Ms"), 10, 64)
 	if err != nil {
 		// No script ran. A browser may still send the seconds that the field does not have.
-		at, err := time.Parse(minuteForm, strings.TrimSuffix(typed, ":00.000"))
+		if len(typed) == len(minuteForm) {
+			typed += ":00"
+		}
+		at, err := time.Parse(minuteForm+":05", typed)
 		if err != nil {
 			return nil, false
 		}

@@ -409,6 +409,8 @@ func TestAccessSendsWhatTheChosenPrivacyNeeds(t *testing.T) {
 		"a new password":                {"privacy=password&password=+p+", `{"privacy":"password","password":" p ","allowDownload":false,"embedOrigins":[]}`},
 		"an end that was not touched":   {"privacy=expiring&expiresAt=2030-03-17T17:46", `{"privacy":"expiring","expiresAt":1900000012345,"allowDownload":false,"embedOrigins":[]}`},
 		"a new end, in UTC":             {"privacy=expiring&expiresAt=2030-03-17T17:47", `{"privacy":"expiring","expiresAt":1900000020000,"allowDownload":false,"embedOrigins":[]}`},
+		"a new end, with seconds":       {"privacy=expiring&expiresAt=2030-03-17T17:47:00", `{"privacy":"expiring","expiresAt":1900000020000,"allowDownload":false,"embedOrigins":[]}`},
+		"a new end, with a fraction":    {"privacy=expiring&expiresAt=2030-03-17T17:47:00.000", `{"privacy":"expiring","expiresAt":1900000020000,"allowDownload":false,"embedOrigins":[]}`},
 		"a new end, with a script":      {"privacy=expiring&expiresAt=2030-03-17T19:47&expiresAtMs=1900000080000", `{"privacy":"expiring","expiresAt":1900000080000,"allowDownload":false,"embedOrigins":[]}`},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -483,7 +485,7 @@ func TestCaptionsAreSentAsTheyAre(t *testing.T) {
 	if q := d.said("PUT "); q.body != "WEBVTT\n\n" || q.kind != "text/vtt" {
 		t.Errorf("sent %q as %s", q.body, q.kind)
 	}
-	for _, bad := range [][2]string{{"", "WEBVTT"}, {"../x", "WEBVTT"}, {"en", ""}} {
+	for _, bad := range [][2]string{{"", "WEBVTT"}, {"..", "WEBVTT"}, {"../x", "WEBVTT"}, {"en", ""}} {
 		resp, page := send(bad[0], bad[1])
 		checkPage(t, "captions", resp, page)
 		if resp.StatusCode != 400 || !strings.Contains(page, "-error") {
