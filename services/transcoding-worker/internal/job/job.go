@@ -211,26 +211,24 @@ func (w *Worker) claimed(ctx context.Context, record transcode.Record, message *
 	duration.WithLabelValues(result).Observe(w.o.Now().Sub(begun).Seconds())
 }
 
-// unclaimed deals with a message whose job could not be claimed.
+// unclaimed deals with a job that could not be claimed, and with its message if it has one.
 func (w *Worker) unclaimed(ctx context.Context, id string, m *queue.Message, err error) {
-	if m == nil {
-		return
-	}
+	delay := w.o.Heartbeat
 	switch {
 	case errors.Is(err, jobs.ErrFinal), errors.Is(err, jobs.ErrNotFound):
 		// The claim itself may have failed the job after its last try, or the worker that ended
 		// it may have died before its own hint.
 		w.hint(ctx, id)
-		err = m.Done(ctx)
+		w.message(ctx, m, (*queue.Message).Done)
+		return
 	case errors.Is(err, jobs.ErrHeld):
 		// Another worker has the job, or it waits out a backoff. Half a heartbeat is much less
 		// than a lease, so if that worker dies, the job is soon taken over.
-		err = m.Delay(ctx, w.o.Now().Add(w.o.Heartbeat/2))
+		delay /= 2
 	default:
 		w.o.Log.WarnContext(ctx, "cannot claim a job; retrying soon", "job", id, "error", err)
-		err = m.Delay(ctx, w.o.Now().Add(w.o.Heartbeat))
 	}
-	w.note(ctx, "message", err)
+	w.message(ctx, m, func(m *queue.Message, ctx context.Context) error { return m.Delay(ctx, w.o.Now().Add(delay)) })
 }
 
 // end records how the work on a job ended and returns that as a label for metrics.

@@ -506,6 +506,23 @@ func TestAStoppedWorkerReturnsItsJobBeforeItTidiesUp(t *testing.T) {
 	}
 }
 
+func TestAJobWithoutAMessageThatCannotBeClaimedIsHintedOrReported(t *testing.T) {
+	t.Parallel()
+	b := newWorld(t)
+	b.w.do(t.Context(), "slot", "gone", nil)
+	if m, err := b.w.o.Outcomes.Next(t.Context(), "videos", time.Minute); err != nil || m.ID != "gone" {
+		t.Errorf("the hint for a job that is gone: %+v, %v", m, err)
+	}
+	var log bytes.Buffer
+	b.w.o.Log = slog.New(slog.NewTextHandler(&log, nil))
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel() // the claim fails
+	b.w.do(ctx, "slot", "any", nil)
+	if !strings.Contains(log.String(), "cannot claim a job") {
+		t.Errorf("logged %q", &log)
+	}
+}
+
 // TestOnesUploadDoesNotWaitForAnothersThousand: with one slot, the second job that
 // is done must be the other account's.
 func TestOnesUploadDoesNotWaitForAnothersThousand(t *testing.T) {
