@@ -627,11 +627,6 @@ func (s *Service) SetCaptions(ctx context.Context, account string, id ID, lang s
 	former := ""
 	_, err := s.change(ctx, account, id, always{}, func(v *Video, now time.Time) error {
 		old, _ := v.Caption(lang)
-		// An earlier try of the transaction may have committed. former then already names what
-		// it replaced.
-		if old.Object == object {
-			return ErrUnchanged
-		}
 		former = old.Object
 		if !v.SetCaption(Caption{Lang: lang, Label: lang, Object: object, At: now}, now) {
 			return apierr.Invalid(apierr.Detail{Field: "lang", Code: apierr.OutOfRange, Max: MaxCaptions,
