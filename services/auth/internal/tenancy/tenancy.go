@@ -171,12 +171,7 @@ func (s *Service) TakeDown(ctx context.Context, o tenant.Order, kind string) (Ta
 	if err := s.store.PutTakedown(ctx, t); err != nil {
 		return t, err
 	}
-	t, err := s.enforce(ctx, t)
-	if err != nil {
-		return t, err
-	}
-	s.audit(ctx, "takedown.create", t)
-	return t, nil
+	return s.enforce(ctx, t)
 }
 
 func (s *Service) audit(ctx context.Context, action string, t Takedown) {
@@ -203,7 +198,11 @@ func (s *Service) enforce(ctx context.Context, t Takedown) (Takedown, error) {
 			return found, errors.Join(err, s.store.DeleteTakedown(ctx, t.ID))
 		case err == nil:
 			t.Takedown, t.Phase = made, InForce
-			return t, s.store.PutTakedown(ctx, t)
+			if err := s.store.PutTakedown(ctx, t); err != nil {
+				return t, err
+			}
+			s.audit(ctx, "takedown.create", t)
+			return t, nil
 		case code == apierr.LinkNotFound, code == apierr.VideoNotFound:
 			if t.Kind != "" {
 				missing = apierr.New(code, "There is no "+h.Kind+" with this id.")
