@@ -119,7 +119,7 @@ func TestAWebhookIsReceivedAsTheDocumentSays(t *testing.T) {
 		// A person presses Ctrl-C; here it stays and is sent one more event.
 		`--secret "$SECRET"`: `--secret "$SECRET" > forwarded 2> listening &
 listener=$!
-wait_for() { for i in $(seq 300); do "$@" && return; sleep 0.1; done; echo "waited in vain: $*"; }
+wait_for() { for i in $(seq 300); do "$@" && return; sleep 0.1; done; echo "not within 30 s: $*"; }
 wait_for grep -q '^verified .*webhook.test' received
 wait_for grep -q '^verified .*link.created' received
 wait_for grep -q Waiting listening
