@@ -176,6 +176,11 @@ func drawn(nonce string, try int) Slug {
 	return Slug(identity.SlugFrom(nonce+"/"+strconv.Itoa(try), GeneratedSlugLength+try/3))
 }
 
+// Foreseeable reports whether anybody may have visited the link before it was made. Then
+// replicas may remember that there is none, and have to be told of the link. Nobody can
+// have visited a generated slug: it is random until its link is made.
+func (l *Link) Foreseeable() bool { return l.Slug != drawn(l.Nonce, 0) }
+
 func (b *batch) results() []Result {
 	out := make([]Result, len(b.items))
 	for i, it := range b.items {

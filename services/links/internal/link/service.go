@@ -71,7 +71,8 @@ type Tx interface {
 	// it expires.
 
 	// Add makes a link and its slug record. over says that the slug's last link
-	// has left a record, which is replaced; otherwise there must be none.
+	// has left a record, which is replaced; otherwise there must be none. Only a
+	// [Link.Foreseeable] slug is announced.
 	Add(l *Link, over bool, what events.Type)
 	// Put changes a link; before is what it was.
 	Put(before, after *Link, what events.Type)

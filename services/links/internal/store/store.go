@@ -55,20 +55,21 @@ func New(db *record.DB, shown Shown) *Store {
 	return s
 }
 
-// linkDoc is links/{id}.
+// linkDoc is links/{id}. Most links have few of its fields, and reading one costs by the
+// number of them, so it stores none that is empty.
 type linkDoc struct {
 	AccountID string    `firestore:"accountId"`
 	Seq       int64     `firestore:"seq"`
 	Nonce     string    `firestore:"nonce"`
-	DomainID  string    `firestore:"domainId"`
-	Host      string    `firestore:"host"`
+	DomainID  string    `firestore:"domainId,omitempty"`
+	Host      string    `firestore:"host,omitempty"`
 	Slug      string    `firestore:"slug"`
 	URL       string    `firestore:"url"`
 	Location  string    `firestore:"location"`
-	Title     string    `firestore:"title"`
-	OG        *ogDoc    `firestore:"og"`
-	ExpiresAt *int64    `firestore:"expiresAt"` // ms; reaches further than a Firestore timestamp
-	Clicks    int64     `firestore:"clicks"`    // written only by the click flusher
+	Title     string    `firestore:"title,omitempty"`
+	OG        *ogDoc    `firestore:"og,omitempty"`
+	ExpiresAt *int64    `firestore:"expiresAt,omitempty"` // ms; reaches further than a Firestore timestamp
+	Clicks    int64     `firestore:"clicks,omitempty"`    // written only by the click flusher
 	CreatedAt time.Time `firestore:"createdAt"`
 	UpdatedAt time.Time `firestore:"updatedAt"`
 	Rev       int64     `firestore:"rev"`
@@ -91,22 +92,22 @@ type foundLinkDoc struct {
 }
 
 type ogDoc struct {
-	Title         *string `firestore:"title"`
-	Description   *string `firestore:"description"`
-	Image         *string `firestore:"image"`
-	ImageLocation *string `firestore:"imageLocation"`
+	Title         *string `firestore:"title,omitempty"`
+	Description   *string `firestore:"description,omitempty"`
+	Image         *string `firestore:"image,omitempty"`
+	ImageLocation *string `firestore:"imageLocation,omitempty"`
 }
 
 // slugDoc is slugs/{domain|folded}. With ReleasedUntil it is what a deleted link
 // leaves behind: the slug is free for its last account, and for everybody after
 // that moment, when Firestore's TTL removes the document.
 type slugDoc struct {
-	LinkID        string    `firestore:"linkId"`
+	LinkID        string    `firestore:"linkId,omitempty"`
 	AccountID     string    `firestore:"accountId"`
-	Slug          string    `firestore:"slug"`
-	Location      string    `firestore:"location"`
-	OG            *ogDoc    `firestore:"og"`
-	ExpiresAt     *int64    `firestore:"expiresAt"`
+	Slug          string    `firestore:"slug,omitempty"`
+	Location      string    `firestore:"location,omitempty"`
+	OG            *ogDoc    `firestore:"og,omitempty"`
+	ExpiresAt     *int64    `firestore:"expiresAt,omitempty"`
 	ReleasedUntil time.Time `firestore:"releasedUntil,omitzero"`
 	Formerly      string    `firestore:"formerly,omitempty"`
 	// Takedown is on the link and on its slug: the redirect reads only the slug, and a

@@ -154,9 +154,8 @@ func (t *tx) Tags(accountID string, got, lost []string) error {
 	return t.Label(t.s.labels, accountID, got, lost)
 }
 
-// told writes the event of a change, and announces the link's slug.
-func (t *tx) told(l *link.Link, what events.Type) {
-	t.Announce(l.Key())
+// tell writes the event of a change.
+func (t *tx) tell(l *link.Link, what events.Type) {
 	if what != events.Quiet {
 		t.Tell(events.Event{AccountID: l.AccountID, Type: what, Object: l.ID, Data: t.s.shown.Link(l)})
 	}
@@ -169,7 +168,10 @@ func (t *tx) Add(l *link.Link, over bool, what events.Type) {
 	if l.ExternalID != "" {
 		t.externalID(nil, l)
 	}
-	t.told(l, what)
+	t.tell(l, what)
+	if over || l.Foreseeable() {
+		t.Announce(l.Key())
+	}
 	// over replaces what a deleted link left. Every other slug must not exist yet, which is what
 	// makes it unique.
 	if slug := slugDocOf(l.ID, d); over {
@@ -196,7 +198,8 @@ func (t *tx) Put(before, l *link.Link, what events.Type) {
 	if l.ExternalID != before.ExternalID {
 		t.externalID(before, l)
 	}
-	t.told(l, what)
+	t.tell(l, what)
+	t.Announce(l.Key())
 	// Most edits change nothing that a redirect needs.
 	if slug := slugDocOf(l.ID, d); !reflect.DeepEqual(slug, slugDocOf(l.ID, was)) {
 		t.Set(t.s.slugRef(l.Key()), slug)
@@ -209,7 +212,8 @@ func (t *tx) Remove(l *link.Link, slug *link.SlugRecord, what events.Type) {
 	if l.ExternalID != "" {
 		t.externalID(l, nil)
 	}
-	t.told(l, what)
+	t.tell(l, what)
+	t.Announce(l.Key())
 	if slug != nil {
 		t.PutSlug(l.Key(), slug)
 	}
