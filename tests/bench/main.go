@@ -16,8 +16,8 @@
 // Without arguments it runs all of them. BENCH_ROUNDS (5) and BENCH_SECONDS (3)
 // set the number and length of rounds; BENCH_PROFILES names a directory for CPU
 // profiles of the redirect and api rounds (the last one stays). BENCH_BASELINE=<commit> builds that commit and
-// measures redirect and api of both, in alternating rounds; BENCH_CALL=create leaves
-// out api's other calls.
+// measures redirect and api of both, in alternating rounds; BENCH_CALL=create,search
+// leaves out api's other calls; a search finds what create has made.
 package main
 
 import (

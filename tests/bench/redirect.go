@@ -375,6 +375,7 @@ func startBaseline(ctx context.Context, dir string) (*server, error) {
 	for _, args := range [][]string{
 		{"git", "worktree", "add", "--detach", tree, commit},
 		{"go", "build", "-C", tree, "-o", exe, "./tests/bench"},
+		{"go", "build", "-C", tree, "-o", exe + "-auth", "./services/auth/cmd/auth"},
 		{"git", "worktree", "remove", "--force", tree},
 	} {
 		if out, err := exec.CommandContext(ctx, args[0], args[1:]...).CombinedOutput(); err != nil {
@@ -396,7 +397,7 @@ func startSystem(ctx context.Context, dir, exe string) (*server, error) {
 		return nil, err
 	}
 	s.firestore = db
-	if s.Key, err = demoKey(ctx, db.Firestore); err != nil {
+	if s.Key, err = demoKey(ctx, exe, db.Firestore); err != nil {
 		s.stop()
 		return nil, err
 	}
@@ -404,14 +405,29 @@ func startSystem(ctx context.Context, dir, exe string) (*server, error) {
 }
 
 // demoKey makes a key in the database that the system uses. Its own demo keys are in
-// the one that it brings along, of which nobody makes use here.
-func demoKey(ctx context.Context, endpoint string) (string, error) {
-	db, err := firestoredb.Open(ctx, firestoredb.Config{Project: "linkreel-local", Endpoint: endpoint})
-	if err != nil {
-		return "", err
+// the one that it brings along, which nobody uses here. A baseline may keep its
+// accounts in another form, so it makes its key with a program of its own.
+func demoKey(ctx context.Context, exe, endpoint string) (string, error) {
+	const project = "linkreel-local"
+	if exe == "" {
+		db, err := firestoredb.Open(ctx, firestoredb.Config{Project: project, Endpoint: endpoint})
+		if err != nil {
+			return "", err
+		}
+		defer func() { _ = db.Close() }()
+		return auth.EnsureDemo(ctx, db, identity.Enterprise, "")
 	}
-	defer func() { _ = db.Close() }()
-	return auth.EnsureDemo(ctx, db, identity.Enterprise, "")
+	cmd := exec.CommandContext(ctx, exe+"-auth", "bootstrap", "--name", "bench")
+	cmd.Env = append(os.Environ(), "LINKREEL_FIRESTORE_PROJECT="+project, "LINKREEL_FIRESTORE_ENDPOINT="+endpoint)
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("the baseline's auth bootstrap: %w", err)
+	}
+	_, key, ok := strings.Cut(string(out), "key ")
+	if !ok {
+		return "", fmt.Errorf("the baseline's auth bootstrap printed no key: %q", out)
+	}
+	return strings.TrimSpace(key), nil
 }
 
 func startServer(ctx context.Context, what, dir, firestoreAddr string) (*server, error) {
@@ -554,7 +570,7 @@ func (s *server) reconcile(ctx context.Context, before, answered int64) error {
 	if err := s.control(ctx, "/hottest", &rate); err != nil {
 		return err
 	}
-	fmt.Printf("clicks: %d answered, %d counted; the hottest document took %.2f writes/s\n", answered, now-before, rate.PerSecond)
+	fmt.Printf("clicks: %d answered, %d counted; the hottest document, %s, took %.2f writes/s\n", answered, now-before, rate.Document, rate.PerSecond)
 	if now-before != answered {
 		return errors.New("clicks were lost or doubled")
 	}
