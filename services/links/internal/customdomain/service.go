@@ -27,9 +27,8 @@ type Store interface {
 	Due(ctx context.Context) ([]*Domain, error)
 	// Host finds the domain that owns a host name in lower case.
 	Host(ctx context.Context, hostname string) (domainID string, found bool, err error)
-	// Atomically runs fn in a transaction: the commit fails if a record that fn has read
-	// has changed. fn reads first and then writes. It may run several times, so it must
-	// have no other effect.
+	// Atomically runs fn in one transaction: what fn has read still holds at the commit. fn
+	// reads first and then writes. It may run several times, so it must have no other effect.
 	Atomically(ctx context.Context, what string, fn func(tx Tx) error) error
 }
 
