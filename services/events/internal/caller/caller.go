@@ -2,9 +2,9 @@
 // Linkreel calls such an address.
 //
 // It checks the address that a socket is about to connect to, on each connection and
-// after all name resolution, so a name that changes its answer between two look-ups
-// gains nothing. Listeners of our own stay blocked whatever is allowed, and their
-// ports answer like ports on which nobody listens.
+// after all name resolution. So it does not help an attacker if a name has another
+// address at the second look-up. Our own listeners stay blocked whatever is allowed, and
+// the result of a call does not tell them from ports on which nothing listens.
 //
 // It ignores the environment's proxy settings, follows no redirects, reads at most 64
 // KiB of an answer and never decompresses it, and ends a call after 15 seconds

@@ -13,9 +13,9 @@ import (
 	"github.com/linkreel/linkreel/services/events/internal/webhook"
 )
 
-// attempt makes one try of a delivery. ok says whether the lane is in order; it stays
-// as before if the try showed nothing about the receiver. next is when the delivery is
-// due again.
+// attempt makes one try of a delivery. ok says whether the receiver works. If the try
+// showed nothing about the receiver, ok is before, the result of the last try. next is
+// when the delivery is due again.
 func (e *Engine) attempt(j job, before bool) (ok bool, next time.Time) {
 	d := j.delivery
 	ctx := e.ctx
@@ -32,7 +32,7 @@ func (e *Engine) attempt(j job, before bool) (ok bool, next time.Time) {
 		if err := e.store.Drop(ctx, d); err != nil {
 			slog.DebugContext(ctx, "delivery of a deleted webhook not dropped yet", "error", err)
 		}
-		return true, time.Time{} // not as failing: such a lane would be kept for ever
+		return true, time.Time{} // a failing lane would be kept for ever
 	}
 	if err != nil {
 		// The delivery becomes due again when its lease ends.
@@ -52,7 +52,7 @@ func (e *Engine) attempt(j job, before bool) (ok bool, next time.Time) {
 		return before, time.Time{}
 	}
 	now := e.opt.Now()
-	// Before Note, which increments Tries.
+	// Read Tries before Note increments it.
 	first := d.Tries == 0
 	d.Note(r, now)
 	attempted(r, first, j, now)
@@ -73,7 +73,7 @@ func (e *Engine) send(ctx context.Context, w *webhook.Webhook, j job) (r webhook
 	}
 	body, err := message(d.EventType, d.EventAt, d.Payload)
 	if err != nil {
-		// A retry would fail in the same way for ever.
+		// Every retry would fail in the same way.
 		slog.ErrorContext(ctx, "message cannot be made", "event", d.EventID, "error", err)
 		return webhook.Result{Attempt: webhook.Attempt{At: now, Error: "The message could not be made."}, Final: true}, true
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/linkreel/linkreel/services/events/internal/webhook"
 )
 
-// Standings are what auth has decided about accounts.
+// Standings are auth's decisions about accounts.
 func Standings(db *firestoredb.DB) keeper.Standings {
 	return keeper.Standings{DB: db, Collection: "eventAccounts"}
 }
@@ -47,15 +47,16 @@ const (
 // EraseSome removes up to a page of an account's records, and reports whether there
 // may be more.
 func (s *Store) EraseSome(ctx context.Context, accountID string) (more bool, err error) {
-	// First, so that no replica gives places by the webhooks that the feed still lists.
+	// Delete the feed first: otherwise a replica could create deliveries for the webhooks that
+	// it still lists.
 	if err := s.db.DeleteAll(ctx, "erase feed", s.feedRef(accountID)); err != nil {
 		return true, err
 	}
 	if more, err = s.all.Erase(ctx, accountID, erasePage); more || err != nil {
 		return true, err
 	}
-	// And again last: an event that was still left may have got a place, which creates the feed
-	// again.
+	// Delete it again at the end: an event that was still left may have got a place, and that
+	// creates the feed again.
 	return false, s.db.DeleteAll(ctx, "erase feed", s.feedRef(accountID))
 }
 

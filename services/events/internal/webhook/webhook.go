@@ -119,8 +119,8 @@ func (w *Webhook) Roll(secret string, overlap time.Duration, now time.Time) {
 			kept = append(kept, s)
 		}
 	}
-	// However often it is rolled within the overlap, only the newest few are kept: a receiver
-	// checks every signature it is sent.
+	// Keep only the newest few, however often the secret is rolled within the overlap: a
+	// receiver checks every signature that it gets.
 	w.Secrets = kept[:min(len(kept), 3)]
 	w.touch(now)
 }
@@ -136,7 +136,7 @@ func (w *Webhook) Signing(now time.Time) []Secret {
 	return out
 }
 
-// NotFound is the answer for a webhook that does not exist or is another account's.
+// NotFound is the answer for a webhook that does not exist or belongs to another account.
 func NotFound() error {
 	return apierr.New(apierr.WebhookNotFound, "There is no webhook with this id.")
 }
