@@ -99,7 +99,7 @@ func (f *Feed) Apart(waiting []*Event, more bool, before time.Time) (fresh []*Ev
 			lapsed = append(lapsed, Sending{s.EventID, s.At, s.Since, s.Webhooks, e})
 		}
 		// An event that is dropped here too early would get a second place. So keep it unless it
-		// has surely left the outbox: waiting is in the order of times.
+		// has surely left the outbox: waiting has all events of the outbox up to last.
 		if e != nil || more && s.At.After(last) {
 			sending = append(sending, s)
 		}
