@@ -107,7 +107,7 @@ func (b world) importUpTo(t *testing.T, limit int) (made, waited int) {
 				switch code := apierr.CodeOf(err); {
 				case err == nil:
 					n.Add(1)
-				// localcloud needs seconds to count a million links, and on a busy machine longer than a call may take.
+				// localcloud takes seconds to count a million links, on a busy machine too long for a call.
 				case code == apierr.RateLimited, code == apierr.Unavailable && limit > 100_000:
 					retries.Add(1)
 				case code == apierr.QuotaExceeded:
