@@ -44,8 +44,8 @@ type Config struct {
 	Policy
 	// Resolver is host:port of a DNS server; empty is the system's.
 	Resolver string
-	// Proxy is the http:// address of a proxy that accepts CONNECT. Names are still resolved,
-	// and addresses checked, here.
+	// Proxy is the http:// address of a proxy that accepts CONNECT. The caller still resolves
+	// names and checks addresses itself.
 	Proxy string
 	// Roots verify receivers' certificates; nil is the system's.
 	Roots *x509.CertPool

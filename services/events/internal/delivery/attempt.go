@@ -19,8 +19,8 @@ import (
 func (e *Engine) attempt(j job, before bool) (ok bool, next time.Time) {
 	d := j.delivery
 	ctx := e.ctx
-	// A delivery that has waited in memory for long may belong to another replica by now, or
-	// may do so during the call. So claim it again.
+	// If the delivery has waited in memory for long, its lease may end before or during the
+	// call, and another replica would take it. So claim it again.
 	if now := e.opt.Now(); d.DueAt.Sub(now) < webhook.Lease/2 {
 		d.Claim(now)
 		if mine, err := e.store.Save(ctx, d); err != nil || !mine {
@@ -146,7 +146,7 @@ func (e *Engine) judge(ctx context.Context, w *webhook.Webhook, r webhook.Result
 
 func gone(err error) bool { return errors.Is(err, apierr.New(apierr.WebhookNotFound, "")) }
 
-// message is a body in the form of Standard Webhooks. data is already JSON and is left
+// message is a body in the format of Standard Webhooks. data is already JSON and is left
 // unchanged.
 func message(t events.Type, at time.Time, data string) ([]byte, error) {
 	return json.Marshal(struct {

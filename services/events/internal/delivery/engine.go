@@ -1,10 +1,10 @@
 // Package delivery delivers events to webhooks.
 //
-// Firestore is the source of truth. A pending delivery has a due time, and a replica
-// that takes the delivery moves that time on by a lease. If a replica dies, its
-// deliveries become due again. If a replica was slow, its result no longer fits the
-// document, and it drops the result. So everything is delivered at least once, and a
-// message that is sent twice has the same id.
+// Firestore is the source of truth. A pending delivery has a due time. A replica that
+// takes the delivery moves that time to the end of a lease. If the replica dies, its
+// deliveries become due again. If it is slow and another replica has changed the document
+// meanwhile, it drops its result. So everything is delivered at least once, and a message
+// that is sent twice has the same id.
 //
 // Redis only wakes replicas. The writer of an event publishes the account as a hint. One
 // of the replicas that receive the hint gives the events their places, and claims most of
@@ -14,15 +14,15 @@
 // Nothing is written about a first try before it ends. The feed names the events that
 // are at their first tries, and they stay in the outbox. The outcome creates the
 // delivery's document, and with the last outcome the event leaves the outbox. If a
-// replica dies, another one finds the event there after the lease, and creates
+// replica dies, another one finds the event in the outbox after the lease, and creates
 // documents that are due.
 //
 // Each webhook has its own lane in a replica. A lane runs a few attempts at once, or
 // one alone after a failure, and holds a bounded number of deliveries in memory; the
-// rest wait in Firestore. Failing lanes share separate slots, so that receivers that
-// hang, however many, take none from those that answer. Accounts take turns at the
-// slots, and none has more than a twentieth of them, so receivers that answer slowly
-// delay only their own account.
+// rest wait in Firestore. Failing lanes have separate slots, so that receivers that hang,
+// however many, take no slots from those that answer. Accounts take turns at the slots,
+// and no account has more than a twentieth of them, so receivers that answer slowly delay
+// only their own account.
 package delivery
 
 import (
@@ -58,7 +58,7 @@ type Store interface {
 	// has changed since p.Before.
 	Place(ctx context.Context, p *feed.Placing, list []*webhook.Delivery) error
 
-	// Receiver reads a webhook. silent says that its account must not be sent anything now.
+	// Receiver reads a webhook. silent says that nothing must be sent to its account now.
 	Receiver(ctx context.Context, accountID, id string) (w *webhook.Webhook, silent bool, err error)
 	Webhooks(ctx context.Context, accountID string) ([]*webhook.Webhook, error)
 	Update(ctx context.Context, accountID, id string, fn func(*webhook.Webhook) (events.Type, error)) (*webhook.Webhook, error)

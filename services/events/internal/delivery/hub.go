@@ -21,7 +21,7 @@ const settledChannel = "linkreel:events:settled"
 // from time to time.
 type hub struct {
 	redis redis.UniversalClient
-	turns *dedup.Seen // of hints that all replicas receive
+	turns *dedup.Seen // choose the replica that acts on a hint
 
 	mu      sync.Mutex
 	waiters map[string]map[chan struct{}]struct{} // by account

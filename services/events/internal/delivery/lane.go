@@ -32,7 +32,7 @@ const (
 	again = 5 * time.Second
 )
 
-// lane is one webhook's part of the work. The engine's mutex guards it.
+// lane is the work of one webhook in this replica. The engine's mutex guards it.
 type lane struct {
 	webhook string
 	account string

@@ -118,7 +118,7 @@ func (s *settler) wait(t *turn) time.Duration {
 	return time.Duration(max(0, -t.pace.Tokens()) * float64(time.Second))
 }
 
-// forget drops idle accounts whose tokens are all back.
+// forget drops idle accounts that have all their tokens again.
 func (s *settler) forget() {
 	if len(s.accounts) < 10_000 {
 		return
@@ -163,8 +163,8 @@ func (e *Engine) settle(ctx context.Context, accountID string) (n int, more bool
 // the later event without the earlier one.
 func (e *Engine) place(ctx context.Context, accountID string) (n int, more bool, err error) {
 	// Read the feed before the waiting events: if it is unchanged at the commit, none of them
-	// has been given a place. Reading them inside the transaction would make every change of
-	// the account abort it.
+	// has been given a place. If the transaction read the events, every change of the account
+	// would abort it.
 	before, err := e.store.Feed(ctx, accountID)
 	if err != nil {
 		return 0, false, err

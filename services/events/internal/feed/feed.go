@@ -2,9 +2,9 @@
 // event a number, its place. Callers read it newest first as a history, or oldest first
 // from a place to get new events.
 //
-// An event gets its number after its change has committed. By then all lower numbers are
-// given. So a caller that reads the events after a number misses none, whatever the order
-// in which changes became visible.
+// An event gets its number after its change has committed, and after all lower numbers
+// were given. So a caller that reads the events after a number misses none, whatever the
+// order in which changes became visible.
 package feed
 
 import (
@@ -46,8 +46,8 @@ func (s Subscriber) Wants(t events.Type) bool {
 	return s.Enabled && (slices.Contains(s.Events, All) || slices.Contains(s.Events, string(t)))
 }
 
-// Feed is the one document that every account with events has, and the basis for
-// giving places. Older events are in pages, and a page never changes.
+// Feed is the document from which an account's events get their places. Every account
+// with events has one. Older events are in pages, and a page never changes.
 type Feed struct {
 	AccountID string
 	// Head is the highest place. Recent are the newest events, those that are in no page
@@ -80,7 +80,7 @@ type Sending struct {
 const MaxSending = 100
 
 // Apart separates events without a place (fresh) from those at their first tries.
-// lapsed are those of the latter that began before the given time: their replica has
+// lapsed are the events whose first tries began before the given time: their replica has
 // died. more says that other events may wait behind these.
 func (f *Feed) Apart(waiting []*Event, more bool, before time.Time) (fresh []*Event, lapsed []Sending) {
 	there := map[string]*Event{}
@@ -236,12 +236,12 @@ var ErrMoved = errors.New("another replica has given places in this feed")
 // Query asks for a page of an account's feed.
 type Query struct {
 	AccountID string
-	Types     []events.Type // any of them; none is all
-	Object    string        // "" is all
+	Types     []events.Type // any of them; empty means all
+	Object    string        // "" means all
 	Limit     int
 
-	Before  int64 // newest first: places below; 0 is from the newest
-	After   int64 // oldest first, when Forward is set: places above
+	Before  int64 // newest first: places below it; 0 starts at the newest
+	After   int64 // oldest first, if Forward is set: places above it
 	Forward bool
 }
 
@@ -288,4 +288,4 @@ func check(accountID string, place []byte) []byte {
 }
 
 // ErrCursor means that a cursor did not come from an answer of this feed.
-var ErrCursor = apierr.New(apierr.InvalidCursor, "This cursor does not come from this account's feed.")
+var ErrCursor = apierr.New(apierr.InvalidCursor, "This cursor does not come from an earlier answer for this account.")

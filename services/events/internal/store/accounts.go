@@ -68,8 +68,8 @@ func (s *Store) Remains(ctx context.Context, accountID string) (bool, error) {
 	return s.db.Exists(ctx, "look for a feed", s.feedRef(accountID))
 }
 
-// Receiver reads a webhook of an account. silent says that the account must not be
-// sent anything. Both are as of the same instant.
+// Receiver reads a webhook of an account. silent says that nothing must be sent to the
+// account. Both are read at the same instant.
 func (s *Store) Receiver(ctx context.Context, accountID, id string) (w *webhook.Webhook, silent bool, err error) {
 	if !identity.ValidID(id) {
 		return nil, false, webhook.NotFound()

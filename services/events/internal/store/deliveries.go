@@ -17,7 +17,7 @@ import (
 )
 
 // deliveryDoc is webhookDeliveries/{id}. Lane and DueAt are set while it is pending;
-// sweeps find it by them.
+// sweeps use them to find it.
 type deliveryDoc struct {
 	AccountID string       `firestore:"accountId"`
 	WebhookID string       `firestore:"webhookId"`

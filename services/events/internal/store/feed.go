@@ -24,9 +24,9 @@ type feedDoc struct {
 	Recent      []eventDoc               `firestore:"recent"`
 	Sending     []sendingDoc             `firestore:"sending"`
 	Subscribers map[string]subscriberDoc `firestore:"subscribers"`
-	// TrimOn is the day on which the oldest of Recent has expired. Sweeps find inactive
-	// accounts by it. It is a day because the index of rising values then takes only one write
-	// per account and day.
+	// TrimOn is the day on which the oldest of Recent has expired. Sweeps use it to find
+	// inactive accounts. It is a day because the index of rising values then takes only one
+	// write per account and day.
 	TrimOn string `firestore:"trimOn,omitempty"`
 }
 

@@ -54,7 +54,7 @@ type Delivery struct {
 	EventType events.Type
 	CreatedAt time.Time
 	Status    Status
-	Attempts  []Attempt // the oldest first; the last MaxAttempts
+	Attempts  []Attempt // the last MaxAttempts, oldest first
 	Tries     int       // since it was created, or since the owner last retried it
 	NextTry   time.Time // of a pending delivery; zero during its first try
 
@@ -105,8 +105,8 @@ func (d *Delivery) Land(commit func(last bool) error) error {
 }
 
 // Send creates the delivery of an event to a webhook. source is the id of the webhook
-// or of the replay that causes it. A source and an event have only one delivery,
-// however often the step is repeated. inHand says that a lane of this replica has it.
+// or of the replay that causes it. A source and an event have only one delivery, even if
+// Send is repeated. inHand says that a lane of this replica has the delivery.
 func Send(source, webhookID string, e *feed.Event, inHand bool, now time.Time) *Delivery {
 	d := &Delivery{
 		ID: identity.IDFrom("whd", source+"/"+e.ID), AccountID: e.AccountID, WebhookID: webhookID,
@@ -140,7 +140,7 @@ func (d *Delivery) Again(now time.Time) {
 // of rising values.
 const MaxLanes = 256
 
-// LaneOf is the lane of a webhook's deliveries if there are that many lanes.
+// LaneOf is the lane of a webhook's deliveries, out of the given number of lanes.
 func LaneOf(webhookID string, lanes int) int {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(webhookID)) // never fails
@@ -152,7 +152,7 @@ type Attempt struct {
 	At       time.Time
 	Duration time.Duration
 	Status   int    // 0: no answer
-	Error    string // why it is a failure, in words
+	Error    string // why it failed, in words
 	Answer   string // the first KiB of the answer
 }
 

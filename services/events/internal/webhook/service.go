@@ -113,7 +113,7 @@ func (s *Service) List(ctx context.Context, accountID string) ([]*Webhook, error
 	return s.store.Webhooks(ctx, accountID)
 }
 
-// Change edits a webhook. check sees its revision first and may refuse.
+// Change edits a webhook. check gets its revision first and may refuse the change.
 func (s *Service) Change(ctx context.Context, accountID, id string, check func(rev int64) error, c Change) (*Webhook, error) {
 	return s.store.Update(ctx, accountID, id, func(w *Webhook) (events.Type, error) {
 		if err := check(w.Rev); err != nil {

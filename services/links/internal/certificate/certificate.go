@@ -26,8 +26,8 @@ import (
 
 // The times of orders.
 const (
-	// Lease is how long an order belongs to its replica without being renewed. The
-	// order of a replica that is killed is delayed by this long.
+	// Lease is how long an order belongs to its replica without being renewed. If the
+	// replica is killed, the order is delayed by this long.
 	Lease = 30 * time.Second
 	// longestOrder bounds an order with all its challenges.
 	longestOrder = 3 * time.Minute
@@ -54,7 +54,7 @@ var (
 	ErrSuspended   = errors.New("the account that has this name is suspended")
 )
 
-// SealPurpose separates what this package seals from what others seal.
+// SealPurpose separates the seals of this package from those of others.
 const SealPurpose = "linkreel certificate 1"
 
 // Certificate is what an authority issued, with its private key.
@@ -70,18 +70,18 @@ type Certificate struct {
 // is that of a name that was never visited.
 type Record struct {
 	Host        string
-	Account     string       // the account that it was last ordered for
+	Account     string       // the account for which it was last ordered
 	Certificate *Certificate // nil: none yet
 
 	Holder    string     // the replica that orders; "" when none does
-	Token     int64      // of the last lease; grows
+	Token     int64      // of the last lease; each lease has a higher one
 	Until     time.Time  // the lease's end
 	Challenge *Challenge // what the authority asks for now; nil: nothing
 
 	Failures int // failed orders in a row
 	Failure  string
 	NextAt   time.Time // no order before then; zero if the last one did not fail
-	DueAt    time.Time // when the sweep looks at the record; zero: at a visit only
+	DueAt    time.Time // when the sweep looks at the record; zero: it does not
 }
 
 // Challenge is what the authority asks the host for, to check that the order comes

@@ -726,8 +726,8 @@ func (s *Service) Sweep(ctx context.Context) error {
 }
 
 // sweepOne renews a certificate that is due. If the record itself makes that impossible,
-// sweepOne puts it off, so that it does not keep the sweep from the records after it.
-// limited reports that the whole budget of orders is spent.
+// sweepOne puts it off, so that it does not block the records after it. limited reports
+// that the whole budget of orders is spent.
 func (s *Service) sweepOne(ctx context.Context, host string) (limited bool) {
 	err := s.renew(ctx, host)
 	if err == nil || ctx.Err() != nil {
@@ -747,8 +747,8 @@ func (s *Service) sweepOne(ctx context.Context, host string) (limited bool) {
 	return false
 }
 
-// renew waits for an order of host, as a visitor's handshake does. It takes no place
-// among the waiting handshakes, because visitors could have taken all of them.
+// renew waits for an order of host, as a visitor's handshake does. It needs none of the
+// places for waiting handshakes, because visitors may have taken all of them.
 func (s *Service) renew(ctx context.Context, host string) error {
 	ctx, cancel := context.WithTimeout(ctx, longestOrder)
 	defer cancel()

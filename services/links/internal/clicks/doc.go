@@ -14,10 +14,10 @@
 // When Redis does not answer within [Config.Budget], batches go to a file on local
 // disk. A probe switches back as soon as Redis answers in time. New clicks then go to
 // Redis directly, while the file is drained at the same time, many batches per call.
-// Both number their batches separately, so neither waits for the other.
+// New and drained batches are numbered separately, so neither waits for the other.
 //
 // A Redis that is full refuses clicks but still confirms answers; the clicks go to the
-// file until the flusher has made room. The click log has a lower bound of its own, in
+// file until the flusher has made room. The click log has a smaller limit of its own, in
 // bytes, because Redis has other work.
 //
 // # Exactly once

@@ -110,8 +110,8 @@ type Flushers struct {
 }
 
 // NewFlushers makes flushers of partitions 0 to parts-1. They also empty higher
-// partitions, in which clicks may wait from a setting with more partitions. The client
-// is shared; counts returns the store for a partition.
+// partitions, where clicks may still wait if an earlier setting had more partitions. The
+// client is shared; counts returns the store for a partition.
 func NewFlushers(client redis.UniversalClient, parts int, counts func(part int) Counts, now func() time.Time) *Flushers {
 	return &Flushers{client, parts, counts, now}
 }

@@ -34,7 +34,7 @@ type Config struct {
 
 // Answer is a redirect that is ready to be sent once it is confirmed.
 type Answer interface {
-	// Partition is the partition with the log that confirms the answer.
+	// Partition is the partition whose log confirms the answer.
 	Partition() int
 	// Current reports whether nothing that the answer depends on was invalidated.
 	Current() bool

@@ -146,8 +146,8 @@ const (
 	Lost            // the proof is there, but another account owns the name now
 )
 
-// Inspect compares the TXT records found at [Domain.Record] with the proof. err
-// is the resolver's. The reason is for the owner of the domain.
+// Inspect compares the TXT records found at [Domain.Record] with the proof. err is the
+// error of the look-up. It returns the reason for the owner of the domain.
 func (d *Domain) Inspect(texts []string, err error) (Outcome, string) {
 	name, value := d.Record()
 	switch {

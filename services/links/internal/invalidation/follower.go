@@ -58,8 +58,7 @@ func Open(ctx context.Context, client redis.Scripter, part int, epoch, id string
 	return nil
 }
 
-// watchScript starts a new epoch when the server is not the one that last
-// answered it.
+// watchScript starts a new epoch if another server process answered it the last time.
 //
 // KEYS: head. ARGV: the caller's id.
 var watchScript = redis.NewScript(`#!lua flags=allow-oom
@@ -85,7 +84,7 @@ func Watch(ctx context.Context, client redis.Scripter, part int, id string) erro
 // News is what a call has found in the log.
 type News struct {
 	at      Position // of the reader when it asked
-	another string   // epoch of another log, which is at head
+	another string   // epoch of another log; head is its last number
 	head    int64
 	read    int64 // number of the last entry; at.Number without any
 	keys    []string

@@ -18,9 +18,9 @@ const everything = "*"
 // former setting try all of them.
 const MaxPartitions = 64
 
-// Prefix is the common part of a partition's Redis keys. The braces are a hash
-// tag: a Redis Cluster keeps all keys of one partition on one server, which a
-// script over several of them needs.
+// Prefix is the common part of a partition's Redis keys. The braces are a hash tag: with
+// it a Redis Cluster keeps all keys of one partition on one server, as a script that uses
+// several of them requires.
 func Prefix(part int) string {
 	if part == 0 {
 		return "{lr:links}:"

@@ -172,7 +172,7 @@ func (a *Answer) Suspended() bool { return a.account.Entry != nil && a.account.V
 // At is when the answer was resolved.
 func (a *Answer) At() time.Time { return a.at }
 
-// Partition is the partition with the log that confirms the answer.
+// Partition is the partition whose log confirms the answer.
 func (a *Answer) Partition() int { return a.part }
 
 // Current reports whether nothing that the answer depends on was invalidated

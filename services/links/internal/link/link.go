@@ -1,5 +1,5 @@
 // Package link has the rules for short links: which slugs, destinations and texts are
-// valid, which state a link is in at a moment, and what a visit to it means.
+// valid, which state a link is in at a given time, and what a visit to it means.
 //
 // Other packages use links through [Service]. It makes the decisions, and its [Store]
 // keeps the links and announces every change. All other types are pure: no clock, no
@@ -57,7 +57,7 @@ type Link struct {
 	UpdatedAt      time.Time
 	Rev            int64 // changes with every edit, not with clicks
 
-	Nonce string // of the request that made the link, and its place in it
+	Nonce string // of the request that made the link, with the link's place in the request
 
 	Tags       []string
 	ExternalID string // "" for none

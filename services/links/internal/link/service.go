@@ -39,8 +39,8 @@ type Store interface {
 	// committed. The error is ErrRefused for a commit that is too large for the database.
 	Atomically(ctx context.Context, what string, fn func(tx Tx) error) error
 	// Add makes links with slugs that were never used, in one call to the database and
-	// without reading; limit is how many the account may have, 0 any number. The error is
-	// ErrInTheWay if one of them cannot be made this way.
+	// without reading. limit is how many links the account may have; 0 means any number. The
+	// error is ErrInTheWay if one of the links cannot be made this way.
 	Add(ctx context.Context, limit int, links ...*Link) error
 }
 

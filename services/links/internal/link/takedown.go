@@ -69,7 +69,7 @@ func (s *Service) Lift(ctx context.Context, slugKey, takedownID string) error {
 			tx.Announce(slugKey)
 			return nil
 		}
-		// The link is gone. Its slug now gets the quarantine that the takedown stood in for.
+		// The link is gone, and the takedown kept its slug closed. Now the quarantine begins.
 		if r.LinkID == "" {
 			r.Takedown, r.ReleasedUntil = nil, s.opt.Now().Add(Quarantine)
 			tx.PutSlug(slugKey, r)

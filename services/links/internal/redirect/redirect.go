@@ -29,7 +29,7 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
-// Confirmer makes clicks durable and answers current; see [clicks.Log].
+// Confirmer makes clicks durable and confirms that answers are current; see [clicks.Log].
 type Confirmer interface {
 	Confirm(answer clicks.Answer, click *link.Click) clicks.Outcome
 	Undo(answer clicks.Answer, click link.Click)

@@ -144,7 +144,7 @@ func (s Certificates) ChangeCertificate(
 			}
 			return nil
 		}
-		// Most changes, such as the extension of a lease, do not show and leave the domain alone.
+		// Most changes, such as the extension of a lease, change nothing that the owner sees.
 		if domain != nil && owner.Shown != domain.Certificate {
 			after := *domain
 			after.Certificate = owner.Shown

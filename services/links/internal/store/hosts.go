@@ -51,7 +51,7 @@ func (m *hostMemory) makeRoom() {
 	}
 }
 
-// learn notes the hosts that the document of the tally's day has, by their keys.
+// learn notes the hosts of the tally's day. stored has their keys from the day's document.
 func (m *hostMemory) learn(t *link.Tally, stored map[string]int64) {
 	if m.knows(t) {
 		return
@@ -64,7 +64,7 @@ func (m *hostMemory) learn(t *link.Tally, stored map[string]int64) {
 	m.bytes += dayBytes + hostBytes*cap(hosts)
 }
 
-// bound moves the hosts of a known day that exceed the bound to one common entry.
+// bound moves hosts beyond the bound of a known day to one common entry.
 func (m *hostMemory) bound(t *link.Tally) {
 	key := m.key(t)
 	hosts := m.days[key]

@@ -68,7 +68,7 @@ func (s *Store) page(ctx context.Context, want link.Query, size int) ([]*link.Li
 
 // withTerms is the query for the links between two ids that have all the terms, newest
 // first. It needs no composite index: a range of document names is one account's links in
-// the order of its list ([link.ID]), and for the terms Firestore merges their own indexes.
+// the order of its list ([link.ID]), and Firestore merges the indexes of the terms.
 func (s *Store) withTerms(low, high string, terms ...string) firestore.Query {
 	q := s.db.Collection("links").Where(firestore.DocumentID, ">", s.linkRef(low)).
 		Where(firestore.DocumentID, "<", s.linkRef(high)).OrderBy(firestore.DocumentID, firestore.Asc)

@@ -12,7 +12,7 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
-// externalDoc is linkExternalIds/{account~hash}, which makes external ids unique.
+// externalDoc is linkExternalIds/{account~hash}. It makes external ids unique.
 type externalDoc struct {
 	Link string `firestore:"link"`
 }
