@@ -30,7 +30,7 @@ func (e *Engine) attempt(j job, before bool) (ok bool, next time.Time) {
 	w, silent, err := e.store.Receiver(ctx, d.AccountID, d.WebhookID)
 	if gone(err) {
 		if err := e.store.Drop(ctx, d); err != nil {
-			slog.DebugContext(ctx, "delivery of a deleted webhook not dropped yet", "error", err)
+			slog.DebugContext(ctx, "cannot drop a delivery of a deleted webhook yet", "error", err)
 		}
 		return true, time.Time{} // a failing lane would be kept for ever
 	}
@@ -107,7 +107,7 @@ func (e *Engine) save(ctx context.Context, d *webhook.Delivery) {
 		case err == nil:
 			return
 		case wait > 5*time.Second || ctx.Err() != nil:
-			slog.WarnContext(ctx, "result of a delivery not written; it will be sent again", "delivery", d.ID, "error", err)
+			slog.WarnContext(ctx, "cannot store the result of a delivery; it will be sent again", "delivery", d.ID, "error", err)
 			return
 		}
 		outage.Pause(ctx, wait)
@@ -140,7 +140,7 @@ func (e *Engine) judge(ctx context.Context, w *webhook.Webhook, r webhook.Result
 		}
 	}
 	if err != nil && !gone(err) {
-		slog.WarnContext(ctx, "health of a webhook not noted", "webhook", w.ID, "error", err)
+		slog.WarnContext(ctx, "cannot store the health of a webhook", "webhook", w.ID, "error", err)
 	}
 }
 

@@ -374,6 +374,6 @@ func (e *Engine) take(ctx context.Context, due []*webhook.Delivery) {
 			d.PutOff(now.Add(webhook.Defer))
 		}
 	}); err != nil {
-		slog.DebugContext(ctx, "deliveries not deferred; the next sweep retries", "error", err)
+		slog.DebugContext(ctx, "cannot defer deliveries; the next sweep retries", "error", err)
 	}
 }

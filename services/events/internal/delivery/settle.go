@@ -225,7 +225,7 @@ func (e *Engine) takeOver(ctx context.Context, lapsed []feed.Sending) {
 			list = append(list, d)
 		}
 		if err := e.store.TakeOver(ctx, s.EventID, list); err != nil {
-			slog.WarnContext(ctx, "first tries of a replica that is gone wait for the next round", "event", s.EventID, "error", err)
+			slog.WarnContext(ctx, "cannot take over the first tries of a dead replica; the next round retries", "event", s.EventID, "error", err)
 			continue
 		}
 		for _, d := range list {

@@ -742,7 +742,7 @@ func (s *Service) sweepOne(ctx context.Context, host string) (limited bool) {
 	setAside.Inc()
 	slog.ErrorContext(ctx, "a due certificate's record cannot be changed; it is put off for an hour", "host", host, "error", err)
 	if err := s.opt.Store.PutOffCertificate(ctx, host, s.opt.Now().Add(asideFor)); err != nil && ctx.Err() == nil {
-		slog.WarnContext(ctx, "a certificate's record is not put off; the next sweep retries", "host", host, "error", err)
+		slog.WarnContext(ctx, "cannot put off a certificate's record; the next sweep retries", "host", host, "error", err)
 	}
 	return false
 }

@@ -136,7 +136,7 @@ func (f *Flushers) Run(ctx context.Context) error {
 				former[p] = NewFlusher(f.redis, p, f.counts(p), f.now)
 			}
 			if err := former[p].Cycle(ctx); err != nil {
-				slog.WarnContext(ctx, "clicks of a former partition wait", "partition", p, "error", err)
+				slog.WarnContext(ctx, "cannot count the clicks of a former partition; retrying", "partition", p, "error", err)
 			}
 		}
 		select {
@@ -167,7 +167,7 @@ func (f *Flusher) run(ctx context.Context) {
 		switch bad := err != nil && ctx.Err() == nil; {
 		case bad && (!failing || time.Since(told) > 10*time.Second):
 			failing, told = true, time.Now()
-			slog.WarnContext(ctx, "clicks wait for the flusher", "partition", f.part, "error", err)
+			slog.WarnContext(ctx, "cannot count clicks; retrying", "partition", f.part, "error", err)
 		case !bad && failing:
 			failing = false
 			slog.WarnContext(ctx, "clicks are counted again", "partition", f.part)

@@ -208,7 +208,7 @@ func (l *lane) checkOne(ctx context.Context, p *producer) {
 			return // the redirects' calls find out for themselves
 		}
 		if s.last < s.before {
-			slog.WarnContext(ctx, "redis has lost clicks; what was kept is sent again", "partition", l.caller.part, "from", s.last+1, "to", s.before)
+			slog.WarnContext(ctx, "redis has lost clicks; sending the kept ones again", "partition", l.caller.part, "from", s.last+1, "to", s.before)
 		}
 		l.state.Lock()
 		list, _ := p.missing(nil, 1)

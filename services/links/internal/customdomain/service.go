@@ -273,7 +273,7 @@ func (s *Service) RecheckDue(ctx context.Context) error {
 	for _, d := range due {
 		checks.Go(func() error {
 			if _, err := s.check(ctx, d); err != nil && ctx.Err() == nil && apierr.CodeOf(err) != apierr.DomainTaken {
-				slog.WarnContext(ctx, "domain is not re-checked", "hostname", d.Hostname, "error", err)
+				slog.WarnContext(ctx, "cannot check a domain again; the next round retries", "hostname", d.Hostname, "error", err)
 			}
 			return nil
 		})

@@ -163,7 +163,7 @@ func (h *Handler) Serve(ctx *fasthttp.RequestCtx) {
 	}()
 	if !ctx.IsGet() && !ctx.IsHead() {
 		ctx.Response.Header.Set("Allow", "GET, HEAD")
-		h.fail(ctx, &apierr.Error{Code: apierr.MethodNotAllowed, Message: "This address answers GET and HEAD."})
+		h.fail(ctx, &apierr.Error{Code: apierr.MethodNotAllowed, Message: "This address accepts only GET and HEAD."})
 		return
 	}
 	segment := segmentOf(ctx)
