@@ -449,8 +449,8 @@ func TestWebhooksAreDisabled(t *testing.T) {
 			t.Fatal("disabled although it answered within the five days")
 		}
 		w.forward(5*24*time.Hour + time.Minute)
-		// The first attempt now fails and disables the webhook. It may be for this change or a retry of an
-		// earlier one.
+		// The first attempt now fails and disables the webhook. It may be for this change, or a
+		// retry of an earlier one.
 		w.change("acc_a", libevents.VideoReady, "vid_1", map[string]any{})
 		disabled(h.ID, "failing")
 		healthy.Store(true)

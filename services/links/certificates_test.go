@@ -943,8 +943,8 @@ func TestTheRotationPassesOverDamagedCertificates(t *testing.T) {
 	eventually(t, "the certificate is sealed again", func() bool { return keyID(host) != old })
 }
 
-// More records than a sweep reads are due before a certificate of the same bucket. They cannot be read, or
-// their key is lost.
+// More records than a sweep reads are due before a certificate of the same bucket. They
+// cannot be read, or their key is lost.
 func TestRecordsThatCannotBeReadHideNoCertificateFromTheSweep(t *testing.T) {
 	t.Parallel()
 	w := newTown(t, newAuthority(t, 90*24*3600))

@@ -283,7 +283,8 @@ func (b *batch) decide(tx Tx, open []*item, links []*Link, slugs []*SlugRecord) 
 			moved = true
 		case free:
 			claimed[it.link.Key()] = true
-			// Use what this round has read: a takedown that an earlier round saw may have been lifted since.
+			// Use what this round has read: an earlier round may have seen a takedown that was
+			// lifted since.
 			it.link.Takedown = nil
 			if slugs[i] != nil {
 				it.link.Takedown = slugs[i].Takedown

@@ -143,8 +143,9 @@ func (s *Service) erase(ctx context.Context, accountID string, ids []string) (n 
 		}
 		n = fitting(found)
 		for _, l := range found[:n] {
-			// The ids come from a list that was read outside this transaction. Another replica may have removed
-			// some links since, and a removal is final, so check the account of the current records.
+			// The ids come from a list that was read outside this transaction. Another replica
+			// may have removed some links since. A removal is final, so check the account of the
+			// current records.
 			if l == nil || l.AccountID != accountID {
 				continue
 			}

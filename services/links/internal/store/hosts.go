@@ -74,7 +74,8 @@ func (m *hostMemory) bound(t *link.Tally) {
 		switch {
 		case host == "" || slices.Contains(hosts, sum):
 		case len(hosts) < maxReferrers:
-			// The commit comes later. If it fails, this day has one place less until the memory is cleared.
+			// The commit comes later. If it fails, this day has one place less until the memory
+			// is cleared.
 			hosts = append(hosts, sum)
 		default:
 			delete(t.Referrers, host)
