@@ -21,7 +21,7 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/firestore"
 )
 
-// heard notes what was announced since it was last asked.
+// heard keeps the announced keys until the test takes them.
 type heard struct {
 	mu   sync.Mutex
 	keys []string
@@ -42,8 +42,8 @@ func (h *heard) take() []string {
 	return slices.Compact(keys)
 }
 
-// What is not announced is stale on every replica until its cache entry ends. Each
-// step below fails if the one call is deleted that announces it.
+// A change that is not announced stays invisible on every replica until its cache entry
+// expires. Each step below fails if the call that announces it is missing.
 func TestEveryChangeIsAnnounced(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -135,7 +135,7 @@ func TestEveryChangeIsAnnounced(t *testing.T) {
 	step("the same suspension again", accounts.SetState(ctx, "acc", suspended), invalidation.AccountKey("acc"))
 }
 
-// A commit whose answer is lost may have happened, so it is announced too.
+// If the answer of a commit is lost, the commit may have succeeded, so it is announced too.
 func TestACommitOfUnknownOutcomeIsAnnounced(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

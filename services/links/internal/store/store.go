@@ -2,8 +2,8 @@
 //
 // A link is two documents that are always written together: links/{id}, which its owner
 // lists, searches and edits, and slugs/{domain|folded slug}, which holds all that a
-// redirect needs, so that a cold redirect is one read. The slug document is created on
-// the condition that it does not exist, which makes a slug unique.
+// redirect needs, so that a cold redirect is one read. A slug document is created only if
+// it does not exist yet, so that slugs stay unique.
 //
 // Identifiers come from the request: a link's id is made of its account and its place in
 // the account's list (seq), and the document stores the nonce of the request that made
@@ -32,8 +32,8 @@ type Store struct {
 	labels  *tags.Store
 	domains *record.Kept[customdomain.Domain]
 
-	// Records are all records of an account here, except links. They are exported, and
-	// erased with the account.
+	// Records are all records of accounts, except links, for the export and the erasure of
+	// an account.
 	Records *record.Set
 }
 
@@ -49,8 +49,8 @@ func New(db *record.DB, shown Shown) *Store {
 		Lookups: Lookups{db.DB}, db: db, shown: shown, labels: tags.New(db.DB, tags.Links, db.Now),
 		domains: record.Keep(db, domainKind(shown.Domain)),
 	}
-	// In an erasure, their service deletes domains with their hosts first. Traces then
-	// removes what they left in certificates.
+	// In an erasure, [customdomain.Service] first deletes domains with their hosts. Traces
+	// then removes the account's certificate records that are left.
 	s.Records = db.Set(s.domains, record.Traces{DB: db, Collection: "certificates"})
 	return s
 }
@@ -84,8 +84,8 @@ type linkDoc struct {
 }
 
 // foundLinkDoc is a linkDoc with the link's search terms, as members of a map. Firestore
-// indexes each member, and merges the indexes of several in the order of the documents'
-// names, which is that of the list. No reader needs the terms.
+// indexes each member. It merges the indexes of several members in the order of document
+// names, and that is the order of the list. No reader needs the terms.
 type foundLinkDoc struct {
 	linkDoc
 	Terms map[string]bool `firestore:"w"`
@@ -98,9 +98,9 @@ type ogDoc struct {
 	ImageLocation *string `firestore:"imageLocation,omitempty"`
 }
 
-// slugDoc is slugs/{domain|folded}. With ReleasedUntil it is what a deleted link
-// leaves behind: the slug is free for its last account, and for everybody after
-// that moment, when Firestore's TTL removes the document.
+// slugDoc is slugs/{domain|folded}. With ReleasedUntil it is the slug of a deleted link.
+// Until then only its last account may use the slug again. Afterwards every account may,
+// and Firestore's TTL removes the document.
 type slugDoc struct {
 	LinkID        string    `firestore:"linkId,omitempty"`
 	AccountID     string    `firestore:"accountId"`
@@ -187,7 +187,8 @@ func linkOf(snap firestoredb.Snap, d *linkDoc) *link.Link {
 	return l
 }
 
-// readBroken reads a link, or what is left of one that cannot be read. It never fails.
+// readBroken reads a link. If the link cannot be read, it returns the fields that can. It
+// never fails.
 func readBroken(snap firestoredb.Snap) (*link.Link, error) {
 	l, err := readLink(snap)
 	if err == nil {

@@ -28,7 +28,7 @@ func (s *Store) Atomically(ctx context.Context, what string, fn func(tx link.Tx)
 	return err
 }
 
-// Add implements [link.Store]. A commit that is sent again finds its own links in the way.
+// Add implements [link.Store]. A repeated commit gets ErrInTheWay, since its links exist.
 func (s *Store) Add(ctx context.Context, limit int, links ...*link.Link) error {
 	add := func(rtx *record.Tx) error {
 		t := &tx{rtx, s}
@@ -59,7 +59,7 @@ func (s *Store) Add(ctx context.Context, limit int, links ...*link.Link) error {
 // inLinkWords translates an error of the database to one of package link.
 func inLinkWords(err error) error {
 	switch {
-	// Also when the outcome is uncertain: what is in the way may be the link of our own first try.
+	// An uncertain outcome counts too: our own first try may have made the document.
 	case errors.Is(err, firestoredb.ErrExists), errors.Is(err, firestoredb.ErrUncertain):
 		return fmt.Errorf("%w: %w", link.ErrInTheWay, err)
 	case errors.Is(err, firestoredb.ErrInvalid):
@@ -117,7 +117,7 @@ func (t *tx) find(
 
 // Released implements [link.Tx].
 func (t *tx) Released(accountID string, linkIDs ...string) (slugKeys []string, err error) {
-	// Leave out what does not have the form of an id: it names no link.
+	// Leave out texts that cannot be ids: they name no link.
 	valid := slices.DeleteFunc(slices.Clone(linkIDs), func(id string) bool { return !identity.ValidID(id) })
 	for ids := range slices.Chunk(valid, 30) { // the most that "in" takes
 		snaps, err := t.Query(t.s.db.Collection("slugs").Where("formerly", "in", ids))
@@ -172,8 +172,8 @@ func (t *tx) Add(l *link.Link, over bool, what events.Type) {
 	if over || l.Foreseeable() {
 		t.Announce(l.Key())
 	}
-	// over replaces what a deleted link left. Every other slug must not exist yet, which is what
-	// makes it unique.
+	// With over, replace the record that a deleted link left. Otherwise the slug must not exist
+	// yet, so that slugs stay unique.
 	if slug := slugDocOf(l.ID, d); over {
 		t.Set(t.s.slugRef(l.Key()), slug)
 	} else {
