@@ -25,7 +25,7 @@ const straysObject = "linkreel/strays.json"
 // are noted in a later search, after the first ones were removed.
 const maxStrays = 20_000
 
-// sighting is when a stray was first seen, and of which generation.
+// sighting records which generation of a stray was seen first, and when.
 type sighting struct {
 	Generation int64     `json:"generation"`
 	Seen       time.Time `json:"seen"`
@@ -33,7 +33,7 @@ type sighting struct {
 
 // turnStrays is what one search of all of storage has found.
 type turnStrays struct {
-	cut    bool // not everything was seen
+	cut    bool // the search did not see everything
 	seen   int  // objects in all
 	count  int  // strays among them
 	listed []strayObject
@@ -62,7 +62,7 @@ func (t *turnStrays) note(id video.ID, judge judgeFunc, o objectstore.Object) {
 	}
 }
 
-// awaitBucket returns once the bucket is known to be this database's, which needs
+// awaitBucket returns once the bucket is known to be this database's. Finding out needs
 // Firestore and storage. It returns an error if another database owns the bucket.
 func (p *Pipeline) awaitBucket(ctx context.Context) error {
 	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 5*time.Second) {

@@ -186,13 +186,13 @@ func toVideo(snap firestoredb.Snap, d *document) *video.Video {
 	return v
 }
 
-// maxTerms bounds the index entries of a record. Two thousand characters of
-// description have at most some 300 words of 6 prefixes.
+// maxTerms bounds the index entries of a record. Two thousand characters of description
+// have at most about 300 words, each with 6 prefixes.
 const maxTerms = 2000
 
 // termsOf lists the terms by which a filtered list may find v. The first letter keeps
-// the kinds apart. Firestore allows one membership test per query, so a list asks for
-// the rarest term of its filter and checks the rest on the records it gets.
+// the kinds of term apart. Firestore allows one membership test per query, so a list
+// asks for the rarest term of its filter and checks the rest on the records it gets.
 func termsOf(v *video.Video) []string {
 	terms := []string{"s:" + string(v.Status), "p:" + string(v.Privacy)}
 	for _, t := range v.Tags {

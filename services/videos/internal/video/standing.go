@@ -71,8 +71,8 @@ func (s *leases[V]) of(ctx context.Context, name string) (V, error) {
 }
 
 func (s *leases[V]) load(ctx context.Context, name string) (leased[V], error) {
-	// Take the time before the read: a change that the read missed came after it, so this
-	// answer expires within a lease of the change.
+	// Take the time before the read: a change that the read missed came after that time, so
+	// this answer expires within a lease of the change.
 	k := leased[V]{began: time.Now()}
 	// Others wait for the same read, so it must not end with the request that started it.
 	var err error
@@ -93,9 +93,9 @@ func (s *leases[V]) load(ctx context.Context, name string) (leased[V], error) {
 // have been suspended.
 //
 // A change of an account's standing is stored, and then the caller waits for a lease.
-// By then no replica uses the old one, without any message between them. So this also
-// works while Redis is down, and page views cost one read a second instead of one
-// each.
+// By then no replica uses the old one, and the replicas need not exchange any message.
+// So this also works while Redis is down, and page views cost one read a second instead
+// of one each.
 type standings struct{ *leases[tenant.State] }
 
 func newStandings(read func(context.Context, string) (tenant.Standing, error)) *standings {

@@ -1,4 +1,4 @@
-// Package video holds the rules of a video: its fields, the one table of status
+// Package video holds the rules of a video: its fields, the table of allowed status
 // changes, who may watch it and until when, how passwords are stored, and the tokens
 // that carry a permission to watch.
 //
@@ -83,7 +83,7 @@ type Video struct {
 	// happens to it. See [Video.Schedule].
 	DueAt time.Time
 
-	// StorageLimit is how many bytes the account might store when the video was
+	// StorageLimit is how many bytes the account was allowed to store when the video was
 	// created; 0 is no limit.
 	StorageLimit int64
 	// StorageRoom is how much of that is free; negative without a limit. The store sets it when
@@ -116,7 +116,7 @@ type Upload struct {
 	Most int64
 
 	// Ended are sessions that the video no longer takes a file from. They stay here until
-	// storage has ended them, so that nobody can keep bytes in one.
+	// storage has ended them, so that nobody can use them to keep bytes there.
 	Ended []string
 }
 
@@ -262,9 +262,9 @@ var statusEvents = map[Status]events.Type{
 	Processing: events.VideoProcessing, Ready: events.VideoReady, Failed: events.VideoFailed,
 }
 
-// Changed returns the event for the change from before, [events.Quiet] if it shows
-// nowhere, and increments the revision if it is not quiet. UpdatedAt changes with
-// every visible change except views and progress.
+// Changed returns the event for the change from before, or [events.Quiet] if nobody can
+// see the change. Unless it is quiet, the change increments the revision. UpdatedAt
+// changes with every visible change except views and progress.
 func (v *Video) Changed(before *Video) events.Type {
 	what, ok := statusEvents[v.Status]
 	switch {
