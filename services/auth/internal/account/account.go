@@ -25,19 +25,19 @@ type Account struct {
 	Name      string
 	Plan      identity.Plan
 	Suspended bool
-	// Deleting is set for good once the erasure has begun; Suspended stays set too.
+	// Deleting is set once the erasure has begun, and never cleared. Suspended stays set too.
 	Deleting  bool
 	CreatedAt time.Time
 
-	// Pending says that a decision on the account has not taken effect in every service
+	// Pending says that a decision on the account has not yet taken effect in every service
 	// that keeps records of it, or that the account is being erased.
 	Pending bool
 
 	// Limits are the operator's exceptions from what the plan allows.
 	Limits Limits
 
-	// Version rises in the same commit as any change of what the account or one of its
-	// keys may do. Replicas compare it to recognise a stale record.
+	// Every change of what the account or one of its keys may do raises Version in the same
+	// commit. Replicas compare it to recognise a stale record.
 	Version int64
 }
 
@@ -157,7 +157,7 @@ type Usage struct {
 	StoredBytes            int64
 }
 
-// ErrNoAccount and ErrNoKey do not tell a missing record from one that belongs to
+// ErrNoAccount and ErrNoKey do not reveal whether the record is missing or belongs to
 // somebody else.
 var (
 	ErrNoAccount = apierr.New(apierr.NotFound, "There is no account with this id.")

@@ -35,8 +35,8 @@ type Tx interface {
 	Account(id string) (Account, error)
 	Key(accountID, id string) (Key, error)
 	KeyByHash(hash string) (Key, error)
-	// InUse lists the account's keys that are not revoked. It may retire expired
-	// ones, which it leaves out.
+	// InUse lists the account's keys that are not revoked. It leaves out expired keys, and may
+	// retire them.
 	InUse(accountID string, now time.Time) ([]Key, error)
 	// Room returns how many of n more records of a kind fit below most. count counts the
 	// records that the account has. A change calls Room at most once; see libs/quota.
@@ -46,8 +46,8 @@ type Tx interface {
 	Role(accountID, memberID string) (identity.Role, error)
 
 	AddAccount(a Account)
-	// PutAccount writes an account that this change has read. It raises the version, in a
-	// too.
+	// PutAccount writes an account that this change has read. It raises the version in the
+	// document and in a.
 	PutAccount(a *Account, what events.Type)
 	// Add, Put and Remove write a record: a [Key], or one of package member. For a key or a
 	// session, Put writes only the time at which it ends.
@@ -57,12 +57,12 @@ type Tx interface {
 	// Tell writes an event on an object without writing a record.
 	Tell(what events.Type, object string, record any)
 
-	// Authority says that a key or a member of the account may do less from now on: the
-	// account's version rises, and every replica is told. A new key does not need it,
-	// because it takes nothing away from anybody.
+	// Authority says that a key or a member of the account may do less from now on. It raises
+	// the account's version and tells every replica. A new key does not need it, because it
+	// takes nothing away from anybody.
 	Authority(accountID string) error
 	// Again tells every replica the current version. Call it when the change is already in
-	// place: the try that made it may have died before it told them.
+	// place: an earlier try may have made it and died before it told them.
 	Again(accountID string) error
 }
 
@@ -74,8 +74,8 @@ type Service struct {
 }
 
 // NewService makes a service. settle returns once every service with records of an
-// account applies its state; nil: there is no such service. A nil now is the system's
-// clock.
+// account applies its state; nil means that there is no such service. A nil now is the
+// system's clock.
 func NewService(store Store, settle func(context.Context, Account) error, now func() time.Time) *Service {
 	if now == nil {
 		now = time.Now
@@ -120,7 +120,8 @@ func (s *Service) Change(ctx context.Context, id string, c Change) (Account, err
 		if after = before.with(c); after == before {
 			return tx.Again(id)
 		}
-		// Set in the same commit, so after a crash the other services are still told.
+		// Set Pending in the same commit, so that the other services are told even after a
+		// crash.
 		after.Pending = after.Pending || after.Suspended != before.Suspended
 		tx.PutAccount(&after, events.AccountChanged)
 		return nil
@@ -128,8 +129,8 @@ func (s *Service) Change(ctx context.Context, id string, c Change) (Account, err
 	if err != nil {
 		return Account{}, err
 	}
-	// A request that sets suspended is passed on even when nothing changed: an operator
-	// who repeats the call wants to know that it holds.
+	// Pass on a request that sets suspended even if nothing changed: an operator who repeats
+	// the call wants to know that it has taken effect.
 	if c.Suspended != nil || after.Pending {
 		if err := s.settle(ctx, after); err != nil {
 			return Account{}, &apierr.Error{
@@ -185,7 +186,8 @@ func (s *Service) CreateKey(ctx context.Context, n NewKey) (made Key, err error)
 				return err
 			}
 		}
-		// Before the limit: a repeated request finds its key even when the account is full by now.
+		// Look before the limit applies: a repeated request finds its key even if the account is
+		// full by now.
 		found, err := existing(tx, made)
 		if err != nil || found != nil {
 			if found != nil {
@@ -290,7 +292,7 @@ func existing(tx Tx, k Key) (*Key, error) {
 	case err != nil:
 		return nil, err
 	case found.ID != k.ID || found.AccountID != k.AccountID:
-		return nil, errors.New("drew a key that exists")
+		return nil, errors.New("generated a key that already exists")
 	}
 	return &found, nil
 }
@@ -353,7 +355,7 @@ func (s *Service) Roll(ctx context.Context, id string, overlap time.Duration, n 
 		n.Name, n.Scopes, n.ExpiresAt = old.Name, old.Scopes, old.ExpiresAt
 		made = n.key()
 		made.MadeBy = old.MadeBy
-		// Before the calling key is checked: the first try of this request may have
+		// Look before the calling key is checked: the first try of this request may have
 		// revoked it.
 		found, err := existing(tx, made)
 		if err != nil {

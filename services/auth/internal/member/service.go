@@ -42,8 +42,8 @@ type Reads interface {
 	Passkey(hash string) (Passkey, error)
 	// Passkeys lists a person's passkeys, oldest first.
 	Passkeys(personID string) ([]Passkey, error)
-	// Device finds a device's request by the code that the person typed, DeviceByHash by
-	// the one that the program has; ErrNoDevice if there is none.
+	// Device finds a device's request by the code that the person typed, and DeviceByHash by
+	// the hash of the program's secret code. Both return ErrNoDevice if there is none.
 	Device(userCode string) (Device, error)
 	DeviceByHash(hash string) (Device, error)
 }
@@ -207,7 +207,7 @@ func (s *Service) remove(tx Tx, m Member) error {
 }
 
 // disown ends a member's sessions and the keys and links that they made. Otherwise a
-// key or an invitation would let them back in. It returns how many there were.
+// key or an invitation would let them back in. It returns how many it ended.
 func (s *Service) disown(tx Tx, m Member) (int, error) {
 	n, err := s.takeBeyond(tx, m, "")
 	if err != nil {
@@ -223,10 +223,11 @@ func (s *Service) disown(tx Tx, m Member) (int, error) {
 // group, at most [MaxMembers].
 const LapseEvery = 5 * time.Minute
 
-// EndLapsed ends the memberships by group that the identity provider has not
-// confirmed in time, and the keys and links that those members made. An account's last
-// owner stays a member, without sessions and keys, until the provider confirms them
-// again. Every replica does this without a lease: it skips a membership that is gone.
+// EndLapsed ends the memberships by group that the identity provider has not confirmed
+// in time, and the keys and links that those members made. An account's last owner
+// stays a member, without sessions and keys, until the provider confirms them again.
+// Every replica does this without a lease, and skips a membership that another replica
+// has ended.
 func (s *Service) EndLapsed(ctx context.Context) error {
 	ctx = events.WithActor(ctx, events.System)
 	found, err := s.store.GroupMembers(ctx)
@@ -394,7 +395,8 @@ func (s *Service) Invite(ctx context.Context, n NewInvitation) (l Link, err erro
 		if _, err := tx.Account(n.AccountID); err != nil {
 			return err
 		}
-		// Before the limit: a repeated request finds its invitation even when the list is full by now.
+		// Look before the limit applies: a repeated request finds its invitation even if the list
+		// is full by now.
 		if there, err := madeBefore(tx, l); there || err != nil {
 			return err
 		}
@@ -421,7 +423,7 @@ func madeBefore(tx Tx, l Link) (bool, error) {
 	case errors.Is(err, ErrNoLink):
 		return false, nil
 	case err == nil && found.ID != l.ID:
-		err = errors.New("drew a token that exists")
+		err = errors.New("generated a token that already exists")
 	}
 	return err == nil, err
 }

@@ -62,8 +62,8 @@ func (s *Service) OpenLink(ctx context.Context, token identity.Key) (Link, error
 
 // UseLink signs in by a one-time link and uses it up. name, proof and as are for
 // invitations. name is the new member's name if the invitation has none. proof is the
-// identity that accepts the invitation, or nil. as is the hash of the session that the
-// browser has: a person who is signed in joins as themselves.
+// identity that accepts the invitation, or nil. as is the hash of the browser's
+// session: a person who is signed in joins as themselves.
 func (s *Service) UseLink(ctx context.Context, token identity.Key, name string, proof *Proof, as string, b Browser) (Session, error) {
 	l, err := s.OpenLink(ctx, token)
 	if err != nil {
@@ -140,7 +140,7 @@ func (s *Service) UseLink(ctx context.Context, token identity.Key, name string, 
 	})
 }
 
-// errTwice is a sign-in that raced with another of the same person.
+// errTwice is the error for a sign-in that raced with another one of the same person.
 var errTwice = apierr.New(apierr.Unavailable, "Somebody signed in with this identity just now. Try again.")
 
 func (s *Service) unused(tx Tx, l Link) (Link, error) {
@@ -328,8 +328,8 @@ func (s *Service) open(ctx context.Context, m Member, how string, b Browser, als
 		}
 		after := now
 		x.Until, x.Told = now.GroupUntil, now.LinkUsed
-		// The link's maker may be using a bound session. It does not clear the notice, or the member
-		// would never see it. After a week it does.
+		// The link's maker may be using a bound session. Such a session clears the notice only
+		// after a week, or the member would never see it.
 		if !x.Bound || s.now().Sub(now.LinkUsed.At) > SessionLife {
 			after.LinkUsed = LinkUse{}
 		}
@@ -468,7 +468,7 @@ func (s *Service) End(ctx context.Context, hash, id string) error {
 	})
 }
 
-// Profile is what a signed-in person may see of themselves.
+// Profile is what a signed-in person may see about themselves.
 type Profile struct {
 	Session     Session
 	Member      Member
@@ -526,7 +526,7 @@ func (s *Service) Person(ctx context.Context, hash string) (Session, Member, err
 func (s *Service) Connect(ctx context.Context, hash string, p Proof) error {
 	x, m, err := s.Person(ctx, hash)
 	if err == nil && x.Bound {
-		err = ErrBound // the identity would open whatever account the person joins later
+		err = ErrBound // the identity would also open accounts that the person joins later
 	}
 	if err != nil {
 		return err

@@ -41,7 +41,7 @@ func newWorld(t testing.TB) world {
 	return world{store.New(records, func(any) any { return struct{}{} }), cloud, db, n}
 }
 
-// put writes an account as it is, under its next version.
+// put writes an account unchanged, with its next version.
 func (b world) put(t testing.TB, a account.Account, keys ...account.Key) {
 	t.Helper()
 	b.do(t, func(tx account.Tx) error {
@@ -264,7 +264,8 @@ func TestUsageCountsWhatTheAccountOwns(t *testing.T) {
 	}
 }
 
-// A record that mixed an old key with a new version would be believed for good.
+// Replicas would trust a record that mixed an old key with a new version for as long as
+// they cache it.
 func TestACredentialIsFromOneInstant(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)

@@ -20,7 +20,7 @@ import (
 
 const (
 	tombstones = "tombstones"
-	// scan bounds the accounts that one list request reads, scanPage those that one query
+	// scan bounds the accounts that one list request reads, and scanPage those that one query
 	// reads.
 	scan, scanPage = 2000, 200
 )
@@ -71,7 +71,8 @@ func (s *Store) Pending(ctx context.Context, after string, limit int) ([]account
 }
 
 // traces are the documents that no other service erases. They include the outbox, which
-// all services share. Of the documents of people, members come last: they lead to persons.
+// all services share. Members come after the other documents of people, since they lead to
+// persons.
 func traces(db *record.DB) *record.Set {
 	return db.Set(
 		record.Traces{DB: db, Collection: sessions.collection}, record.Traces{DB: db, Collection: links.collection},
@@ -99,7 +100,8 @@ func (s *Store) Erase(ctx context.Context, id string, at time.Time) error {
 	if err := s.db.EraseAll(ctx, "erase answers", answers, purgeBatch); err != nil {
 		return err
 	}
-	// In one commit, and last: an account without a document always has its tombstone.
+	// Do this last and in one commit, so that an account without a document always has its
+	// tombstone.
 	return s.db.Tx(ctx, "erase account", func(tx *record.Tx) error {
 		a, err := reads{s: s, tx: tx}.Account(id)
 		if errors.Is(err, account.ErrNoAccount) {

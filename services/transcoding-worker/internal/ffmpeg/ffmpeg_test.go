@@ -61,7 +61,7 @@ func TestLimitsEndACall(t *testing.T) {
 		t.Parallel()
 		small := *tools
 		small.Memory = 300 << 20
-		// Out of memory, ffmpeg may also hang; then the silence ends it.
+		// Without memory ffmpeg may also hang. Stall then ends it.
 		usage, err := small.Transcode(t.Context(), Call{
 			Dir: dir, CPU: time.Minute, Wall: time.Minute, Stall: 3 * time.Second,
 			Args: strings.Fields("-nostdin -v error -y -f lavfi -i testsrc2=s=4096x4096:r=25:d=4 -c:v libx264 -preset veryfast -threads 2 -f null -"),
@@ -93,7 +93,7 @@ func TestAnEndForProcessorTimeIsRecognised(t *testing.T) {
 		{ExitError{Signal: syscall.SIGKILL}, 57 * time.Second, true}, // the kernel's ticks were ahead
 		{ExitError{Code: 255}, 57 * time.Second, true},
 		{ExitError{Code: 1}, 61 * time.Second, true},
-		{ExitError{Signal: syscall.SIGKILL}, 10 * time.Second, false}, // by somebody else
+		{ExitError{Signal: syscall.SIGKILL}, 10 * time.Second, false}, // killed by somebody else
 		{ExitError{Code: 255}, 10 * time.Second, false},
 		{ExitError{Signal: syscall.SIGSEGV}, 57 * time.Second, false},
 		{ExitError{Code: 1}, 57 * time.Second, false},

@@ -392,6 +392,6 @@ func (w *Worker) tidy(ctx context.Context, r transcode.Record, log *slog.Logger)
 		return
 	}
 	if err := w.o.Bucket.DeletePrefix(ctx, prefix); err != nil {
-		log.WarnContext(ctx, "leftovers stay for the janitor", "error", err)
+		log.WarnContext(ctx, "cannot remove leftovers; the janitor will", "error", err)
 	}
 }
