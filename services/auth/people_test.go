@@ -562,7 +562,7 @@ func TestEachChangeOfPeopleWritesItsEvent(t *testing.T) {
 	}
 }
 
-// members lists who is in the account, by name: how they can sign in.
+// members maps the name of each member of the account to their ways to sign in.
 func (p person) members() map[string][]string {
 	p.r.t.Helper()
 	var list struct {

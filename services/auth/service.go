@@ -136,7 +136,7 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 	client := apikey.New(apikey.Config{Now: cfg.Now}, source, stores.Redis)
 	records.TellAuthority(client.InvalidateAccount)
 	holders := cfg.holders()
-	// The client's background calls use Redis, so they end before it is closed.
+	// The client's background calls use Redis, so they must end before Redis is closed.
 	svc.CloseWith(func() error {
 		for _, h := range holders {
 			h.Close()

@@ -40,7 +40,7 @@ const (
 	internalToken = "internal-token"
 )
 
-// world is what replicas of the service share.
+// world has the servers that replicas of the service share.
 type world struct {
 	*cloudtest.Cloud
 	redis string

@@ -34,7 +34,7 @@ func (w *world) bytes() (n int64) {
 			return nil
 		}))
 	}
-	// The bucket's own mark, which names its database.
+	// One object names the database that owns the bucket.
 	for o, err := range w.bucket.List(w.t.Context(), "") {
 		must(w.t, err)
 		if !strings.HasPrefix(o.Name, "videos/") && !strings.HasPrefix(o.Name, "uploads/") {
@@ -375,7 +375,7 @@ func TestWhatSessionsHoldCountsAsStored(t *testing.T) {
 	rest := h.begin(sent.session, "Content-Range: bytes 0-899/900\r\n")
 	rest(200) // 700, beside 600 of 1,000
 	w.loop("sweep")
-	eventually(t, "the session was ended for want of room", func() bool {
+	eventually(t, "the session was ended because the account has no room", func() bool {
 		w.clock.Advance(time.Minute)
 		return h.ended(sent.session)
 	})

@@ -438,7 +438,7 @@ func TestAProcessOfAnotherDatabaseEndsAtItsStart(t *testing.T) {
 		name := fmt.Sprintf("videos/vid_%d/1-1/720p.mp4", turn)
 		w.object(name, "of no record that the first installation has")
 		before = append(before, name)
-		eventually(t, "the first installation's janitor goes on", func() bool {
+		eventually(t, "the first installation's janitor keeps working", func() bool {
 			var list bytes.Buffer
 			_, _ = w.bucket.Download(t.Context(), "linkreel/strays.json", 0, &list)
 			return strings.Contains(list.String(), name)

@@ -235,7 +235,7 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 	return svc, nil
 }
 
-// guard combines what share pages use to limit guesses and recognise viewers.
+// guard lets the share pages limit guesses and recognise viewers.
 type guard struct {
 	*ratelimit.Limiter
 	*dedup.Seen

@@ -33,7 +33,7 @@ type Account struct {
 	// that keeps records of it, or that the account is being erased.
 	Pending bool
 
-	// Limits are the operator's exceptions from what the plan allows.
+	// Limits are the operator's exceptions to the plan's quotas.
 	Limits Limits
 
 	// Every change of what the account or one of its keys may do raises Version in the same
@@ -41,7 +41,7 @@ type Account struct {
 	Version int64
 }
 
-// State is what may be done with the account's records.
+// State is the account's state for the services that keep its records.
 func (a Account) State() tenant.State {
 	switch {
 	case a.Deleting:
@@ -143,7 +143,7 @@ type Member struct {
 	Role identity.Role // "" once the member was removed
 }
 
-// Scopes is what the credential may do now.
+// Scopes returns the scopes that the credential has now.
 func (c Credential) Scopes() identity.ScopeSet {
 	if c.Member.ID == "" {
 		return c.Key.Scopes

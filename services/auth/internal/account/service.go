@@ -22,9 +22,9 @@ type Store interface {
 	Keys(ctx context.Context, accountID string) ([]Key, error)
 	// Usage counts an account's records in all services.
 	Usage(ctx context.Context, accountID string) (Usage, error)
-	// Atomically makes one change: what fn read still holds at the commit. fn may run
-	// several times, so it must act only through tx. When Atomically returns, every
-	// replica applies the change.
+	// Atomically makes one change: everything that fn read still holds at the commit. fn may
+	// run several times, so it must act only through tx. When Atomically returns, every replica
+	// applies the change.
 	Atomically(ctx context.Context, what string, fn func(tx Tx) error) error
 }
 
@@ -58,7 +58,7 @@ type Tx interface {
 	Tell(what events.Type, object string, record any)
 
 	// Authority says that a key or a member of the account may do less from now on. It raises
-	// the account's version and tells every replica. A new key does not need it, because it
+	// the account's version and tells every replica. A new key needs no such call, because it
 	// takes nothing away from anybody.
 	Authority(accountID string) error
 	// Again tells every replica the current version. Call it when the change is already in
@@ -66,7 +66,7 @@ type Tx interface {
 	Again(accountID string) error
 }
 
-// Service is what the APIs call.
+// Service has the operations that the APIs call.
 type Service struct {
 	store  Store
 	settle func(context.Context, Account) error
@@ -106,7 +106,7 @@ func (s *Service) Usage(ctx context.Context, id string) (Usage, error) { return 
 // Change edits an account. When it returns, every replica applies the new plan and
 // suspension, and redirects and share pages follow the suspension. If a service with
 // records cannot be reached, the change is committed but the error is UNAVAILABLE. A
-// repeated call finishes the work. Otherwise a background loop does.
+// repeated call finishes the work. If there is none, a background loop does.
 func (s *Service) Change(ctx context.Context, id string, c Change) (Account, error) {
 	var after Account
 	err := s.store.Atomically(ctx, "change account", func(tx Tx) error {
@@ -204,9 +204,9 @@ func (s *Service) CreateKey(ctx context.Context, n NewKey) (made Key, err error)
 	return made, err
 }
 
-// Giver is what a calling key or session may hand on at the moment of the commit. The
-// request's principal may be some seconds old, and a key made while its maker is being
-// removed must not outlive the removal.
+// Giver has the rights that a calling key or session may hand on at the moment of the
+// commit. The request's principal may be some seconds old, and a key made while its
+// maker is being removed must not outlive the removal.
 type Giver struct {
 	Scopes identity.ScopeSet
 	Role   identity.Role // of the member; "" where there is none
@@ -214,8 +214,8 @@ type Giver struct {
 	end    time.Time     // of the calling key; zero: none
 }
 
-// GiverNow finds what the caller may hand on now. It refuses a revoked key, and a key or
-// session of a removed member.
+// GiverNow finds the rights that the caller may hand on now. It refuses a revoked key,
+// and a key or session of a removed member.
 func GiverNow(tx Tx, by *identity.Principal, now time.Time) (Giver, error) {
 	g := Giver{member: by.MemberID}
 	if !by.Session {

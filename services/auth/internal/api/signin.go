@@ -355,8 +355,9 @@ func profileOf(p *identity.Principal) wire.Profile {
 	}
 }
 
-// profile returns what the console's account page shows to the signed-in person.
-// Members.Profile does not check the session; judged refuses one that has ended.
+// profile returns the data that the console's account page shows to the signed-in
+// person. Members.Profile does not check the session; judged refuses one that has
+// ended.
 func (s SignIn) profile(ctx context.Context, p *identity.Principal, in wire.OnSession) (wire.Profile, error) {
 	found, err := s.Members.Profile(ctx, sessionHash(in.Browser))
 	if err != nil {

@@ -19,13 +19,13 @@ import (
 // Plans says what each plan allows.
 type Plans map[identity.Plan]Allowance
 
-// Allowance is what a plan allows.
+// Allowance has the limits of a plan.
 type Allowance struct {
 	PerMinute int // requests
 	Quotas    identity.Quotas
 }
 
-// UsualPlans is what the plans allow if the deployment sets nothing.
+// UsualPlans returns the limits of the plans if the deployment sets none.
 func UsualPlans() Plans {
 	return Plans{
 		identity.Free: {PerMinute: 60}, identity.Creator: {PerMinute: 600},
@@ -101,9 +101,9 @@ func (s *Source) Verify(ctx context.Context, hash string) (*apikey.Record, error
 	}, nil
 }
 
-// Scopes returns what a key or a member may do now, without a cache. It does not count
-// as a use of the key: a session must still end when idle, even while other services
-// keep checking what it was granted.
+// Scopes returns the scopes that a key or a member has now, without a cache. The call
+// does not count as a use of the key: a session must still end when idle, even while
+// other services keep checking what it was granted.
 func (s *Source) Scopes(ctx context.Context, accountID, id string) (identity.ScopeSet, error) {
 	if strings.HasPrefix(id, "mem_") {
 		m, err := s.store.Look(ctx).Member(accountID, id)

@@ -43,8 +43,8 @@ const (
 	SessionIdle    = 12 * time.Hour
 	SessionLife    = 7 * 24 * time.Hour
 	DeviceCodeLife = 10 * time.Minute
-	// GroupLife is how long a membership by group holds after the identity provider
-	// confirmed it, unless the installation sets another time.
+	// GroupLife is how long a membership by group lasts after the identity provider confirmed
+	// it, unless the installation sets another time.
 	GroupLife = 24 * time.Hour
 )
 
@@ -100,7 +100,7 @@ type Change struct {
 // Rev is the member's revision: the time of the last change.
 func (m Member) Rev() int64 { return m.UpdatedAt.UnixMilli() }
 
-// Kind is what a one-time link does.
+// Kind says what a one-time link does.
 type Kind string
 
 // The kinds of one-time links.
@@ -173,7 +173,7 @@ func (s Session) Key(role identity.Role) account.Key {
 // Active reports whether the session is accepted at now.
 func (s Session) Active(now time.Time) bool { return s.EndedAt.IsZero() && now.Before(s.ExpiresAt()) }
 
-// Identity is how an identity provider knows a person.
+// Identity is a person's account at an identity provider.
 type Identity struct {
 	Issuer    string
 	Subject   string

@@ -13,8 +13,8 @@ import (
 	"github.com/linkreel/linkreel/services/auth/internal/account"
 )
 
-// Reads looks up members, links, sessions and identities. In a [Tx], what it returns
-// still holds at the commit.
+// Reads looks up members, links, sessions and identities. In a [Tx], its results still
+// hold at the commit.
 type Reads interface {
 	// Account finds an account; [account.ErrNoAccount] if there is none.
 	Account(id string) (account.Account, error)
@@ -68,7 +68,7 @@ type Store interface {
 	People(ctx context.Context, what string, fn func(tx Tx) error) error
 }
 
-// Service is what the APIs call.
+// Service has the operations that the APIs call.
 type Service struct {
 	store    Store
 	now      func() time.Time
@@ -78,8 +78,8 @@ type Service struct {
 // Provider is the identity provider of the installation. The zero value is none.
 type Provider struct {
 	Issuer string
-	// MaxAge is how long a membership by group holds after the provider confirmed it;
-	// zero means [GroupLife].
+	// MaxAge is how long a membership by group lasts after the provider confirmed it; zero
+	// means [GroupLife].
 	MaxAge time.Duration
 }
 
@@ -148,7 +148,8 @@ func (s *Service) Change(ctx context.Context, by *identity.Principal, accountID,
 	return after, err
 }
 
-// putRole writes a changed member, and revokes what the changed role no longer allows.
+// putRole writes a changed member, and revokes the keys and links that the changed role
+// no longer allows.
 func (s *Service) putRole(tx Tx, before, after Member) error {
 	if before.Role == identity.Owner && after.Role != identity.Owner {
 		if err := s.ownerRemains(tx, before); err != nil {
@@ -263,8 +264,9 @@ func (s *Service) endLapsed(ctx context.Context, m Member) error {
 	})
 }
 
-// target finds the member that a call is about, and the scopes that its caller may give
-// now, since the request's principal may be some seconds old.
+// target finds the member that a call is about, and the scopes that the caller may
+// give. It reads the scopes again, since the request's principal may be some seconds
+// old.
 func (s *Service) target(tx Tx, by *identity.Principal, accountID, id string) (Member, identity.ScopeSet, error) {
 	scopes, err := s.authority(tx, by)
 	if err != nil {
@@ -277,7 +279,7 @@ func (s *Service) target(tx Tx, by *identity.Principal, accountID, id string) (M
 	return m, scopes, MayTouch(by, m)
 }
 
-// authority returns what the caller may do at the moment of the commit. It refuses a
+// authority returns the caller's scopes at the moment of the commit. It refuses a
 // caller who has lost the scope since the request began. It also refuses one who is no
 // longer an owner, because later checks use the role in by.
 func (s *Service) authority(tx Tx, by *identity.Principal) (identity.ScopeSet, error) {

@@ -63,7 +63,7 @@ func (o *OIDC) Name() string {
 	return host
 }
 
-// Purpose is what a sign-in is for. It is sealed into the flow, so the second step
+// Purpose says what a sign-in is for. It is sealed into the flow, so the second step
 // cannot be used for another purpose.
 type Purpose struct {
 	Link    string `json:"l,omitempty"` // accept this invitation
@@ -79,7 +79,8 @@ type oidcFlow struct {
 	Purpose  Purpose `json:"p"`
 }
 
-// Begin returns the address to send the browser to, and the flow that it must keep.
+// Begin returns the address to send the browser to, and the flow that the browser must
+// keep.
 func (o *OIDC) Begin(ctx context.Context, p Purpose) (url, flow string, err error) {
 	cfg, _, err := o.setup(ctx)
 	if err != nil {

@@ -57,7 +57,7 @@ func Work(baseURL string) bool {
 	return u.Scheme == "https" || host == "localhost" || strings.HasSuffix(host, ".localhost")
 }
 
-// holder is a person as WebAuthn sees one.
+// holder presents a person to the WebAuthn library.
 type holder struct {
 	id, name    string
 	credentials []webauthn.Credential
@@ -141,7 +141,7 @@ func (p *Passkeys) begun(kind string, options any, f passkeyFlow) ([]byte, strin
 	return text, flow, err
 }
 
-// FinishSignIn verifies what the device signed. find looks a passkey up by its
+// FinishSignIn verifies the device's signature. find looks a passkey up by its
 // credential's hash. The challenge it returns may be used once.
 func (p *Passkeys) FinishSignIn(
 	ctx context.Context,

@@ -23,7 +23,7 @@ type scene struct {
 	patTwo  member.Session // and in two, once Pat has joined
 	tokens  int
 
-	// What Mallory holds in the end.
+	// The sessions and passkeys that Mallory has in the end.
 	sessions []member.Session
 	passkeys []string
 }

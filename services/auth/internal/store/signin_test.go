@@ -225,7 +225,7 @@ func TestAMembershipByGroupEndsWithTheGroup(t *testing.T) {
 	}
 	c.forward(time.Hour)
 	if late.Active(c.now()) {
-		t.Error("the passkey's session goes on after the confirmation")
+		t.Error("the passkey's session outlives the confirmation")
 	}
 	if _, err := passkey(); apierr.CodeOf(err) != apierr.SignInByProvider {
 		t.Errorf("by passkey a day after the last confirmation: %v", err)
@@ -271,7 +271,7 @@ func TestTheLastOwnerByGroupStaysWithoutKeys(t *testing.T) {
 		t.Errorf("each turn changes the account: versions %v", versions)
 	}
 	if k, err := w.Key(ctx, a.ID, key.ID); err != nil || k.RevokedAt.IsZero() {
-		t.Errorf("their key goes on; %v", err)
+		t.Errorf("their key still works; %v", err)
 	}
 	if _, err := people.Member(ctx, a.ID, x.MemberID); err != nil {
 		t.Errorf("the member: %v", err)

@@ -60,7 +60,7 @@ func New(db *record.DB, shown func(record any) any) *Store {
 	}
 }
 
-// reads looks up documents. Inside a change, what it reads still holds at the commit.
+// reads looks up documents. Inside a change, its results still hold at the commit.
 type reads struct {
 	s   *Store
 	ctx context.Context // of the call; nil inside a change
@@ -90,7 +90,7 @@ func one[T any](r reads, k kind[T], id string) (out T, err error) {
 	return out, err
 }
 
-// many reads what a query finds, in the kind's order.
+// many reads the results of a query, in the kind's order.
 func many[T any](r reads, k kind[T], q firestore.Query) (out []T, err error) {
 	if r.tx == nil {
 		out, err = firestoredb.List(r.ctx, r.s.db.DB, "list "+k.collection, q, k.read)
@@ -159,7 +159,7 @@ func (s *Store) Keys(ctx context.Context, accountID string) ([]account.Key, erro
 	newest, err := many(s.look(ctx), keys, of.OrderBy("createdAt", firestore.Desc).Limit(retired))
 	all := slices.Concat(inUse, newest)
 	slices.SortFunc(all, keys.order)
-	// A key that both find appears once.
+	// A key that both queries find appears once.
 	return slices.CompactFunc(all, func(a, b account.Key) bool { return a.Hash == b.Hash }), err
 }
 

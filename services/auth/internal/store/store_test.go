@@ -170,7 +170,7 @@ func TestWhatIsNotThereIsNotFound(t *testing.T) {
 	if _, err := b.Credential(t.Context(), fmt.Sprintf("%064d", 1)); !errors.Is(err, account.ErrNoKey) {
 		t.Errorf("Credential: %v", err)
 	}
-	// What another account has is not there either.
+	// Records of another account are not found either.
 	k := newKey(t, b, newAccount(t, b), start)
 	if got, err := b.Key(t.Context(), "acc_other", k.ID); !errors.Is(err, account.ErrNoKey) || got.ID != "" {
 		t.Errorf("a foreign key: %+v, %v", got, err)
@@ -264,8 +264,8 @@ func TestUsageCountsWhatTheAccountOwns(t *testing.T) {
 	}
 }
 
-// Replicas would trust a record that mixed an old key with a new version for as long as
-// they cache it.
+// If a record mixed an old key with a new version, replicas would never recognise it as
+// stale.
 func TestACredentialIsFromOneInstant(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)

@@ -117,12 +117,12 @@ func (s *Store) Erase(ctx context.Context, id string, at time.Time) error {
 	})
 }
 
-// purgeBatch is how many documents one pass deletes; a commit takes 500.
+// purgeBatch is how many documents one pass deletes; a commit may have 500 writes.
 const purgeBatch = 400
 
-// forgetPeople erases how the people of an account sign in: its members, and removed
-// members who were signed in recently. People who are in another account too keep their
-// ways to sign in.
+// forgetPeople erases the ways in which the people of an account sign in. These are its
+// members, and removed members who were signed in recently. People who are in another
+// account too keep their ways to sign in.
 func (s *Store) forgetPeople(ctx context.Context, accountID string) error {
 	mine, err := s.look(ctx).Members(accountID)
 	if err != nil {
@@ -148,7 +148,7 @@ func (s *Store) forgetPeople(ctx context.Context, accountID string) error {
 	return nil
 }
 
-// forgetPerson erases how a person signs in, unless they are in another account. An
+// forgetPerson erases a person's ways to sign in, unless they are in another account. An
 // account that is being erased too does not count, or each erasure would leave the person
 // to the other.
 func (s *Store) forgetPerson(ctx context.Context, accountID, personID string) error {

@@ -100,9 +100,9 @@ type Line struct {
 	Data any    `json:"data"`
 }
 
-// Export records that an export was requested, and writes first and then the records of
-// each holder. If too many exports are running, it returns RATE_LIMITED before it writes
-// anything.
+// Export records that an export was requested, and writes the lines of first and then
+// the records of each holder. If too many exports are running, it returns RATE_LIMITED
+// before it writes anything.
 func (s *Service) Export(ctx context.Context, accountID string, first []Line, w io.Writer) error {
 	ctx, end, err := s.exports.begin(ctx, accountID)
 	if err != nil {

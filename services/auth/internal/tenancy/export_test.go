@@ -51,7 +51,7 @@ func TestSlowExportsGiveTheirPlacesToOtherAccounts(t *testing.T) {
 	select {
 	case <-running[0].Done():
 	case <-time.After(10 * time.Second):
-		t.Fatal("the longest running export goes on")
+		t.Fatal("the longest running export still runs")
 	}
 	if cause := context.Cause(running[0]); !errors.Is(cause, errPlaceTaken) {
 		t.Errorf("the longest running export ended with %v", cause)
@@ -107,7 +107,7 @@ func TestAnExportThatLinksRefusesGetsThePlaceOfOneThatRunsForLong(t *testing.T) 
 	select {
 	case second = <-ended:
 	case <-time.After(10 * time.Second):
-		t.Fatal("the longest running export goes on")
+		t.Fatal("the longest running export still runs")
 	}
 	if placeTaken(first) == placeTaken(second) || context.Cause(running[0]) == nil {
 		t.Errorf("ended with %v and %v; the longest running one: %v", first, second, context.Cause(running[0]))

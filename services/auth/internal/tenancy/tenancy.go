@@ -2,8 +2,8 @@
 // their records (libs/tenant). It implements the operator's erasures and takedowns, and
 // the export of an account.
 //
-// Each decision is committed before the holders are told. [Service.Repeat] repeats what
-// is not finished, so a crash in between does no harm.
+// Each decision is committed before the holders are told. [Service.Repeat] repeats
+// unfinished work, so a crash in between does no harm.
 package tenancy
 
 import (
@@ -36,7 +36,7 @@ type Store interface {
 	// Pending lists accounts with a decision that has not taken effect everywhere, by
 	// id, starting after the id after.
 	Pending(ctx context.Context, after string, limit int) ([]account.Account, error)
-	// Erase removes what auth has of an account and leaves a tombstone.
+	// Erase removes auth's records of an account and leaves a tombstone.
 	Erase(ctx context.Context, id string, at time.Time) error
 
 	Takedown(ctx context.Context, id string) (Takedown, error)
@@ -59,7 +59,7 @@ const (
 	Lifting Phase = "lifting"
 )
 
-// Takedown is a takedown as auth keeps it.
+// Takedown is a takedown as auth stores it.
 type Takedown struct {
 	tenant.Takedown
 	Target tenant.Target

@@ -2,11 +2,11 @@
 // files.
 //
 // Every call runs in a jail. It sees one folder and the system's libraries, no network,
-// no other process and no environment; Tools.SelfTest proves this on the running
-// system. It runs in its own process group with limits on CPU, memory, file size and
-// wall time, and is killed as a group. The kernel enforces the memory limit
-// (RLIMIT_DATA), so it also holds without a container. Every call also names the one
-// demuxer it may use, picked from the file's first bytes and never from a name. It
+// no other process and no environment but LD_LIBRARY_PATH; Tools.SelfTest proves this
+// on the running system. It runs in its own process group with limits on CPU, memory,
+// file size and wall time. A kill ends the whole group. The kernel enforces the memory
+// limit (RLIMIT_DATA), so it also holds without a container. Every call also names the
+// one demuxer it may use, picked from the file's first bytes and never from a name. It
 // allows the file protocol only, so that a playlist disguised as a video cannot open
 // anything else. No text from a caller is ever part of a command line.
 package ffmpeg
@@ -144,7 +144,7 @@ type Call struct {
 	Line func(line []byte)
 }
 
-// Usage is what a call used.
+// Usage is the resource usage of a call.
 type Usage struct {
 	CPU    time.Duration
 	Memory int64  // peak resident bytes

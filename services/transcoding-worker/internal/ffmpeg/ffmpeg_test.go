@@ -67,7 +67,7 @@ func TestLimitsEndACall(t *testing.T) {
 			Args: strings.Fields("-nostdin -v error -y -f lavfi -i testsrc2=s=4096x4096:r=25:d=4 -c:v libx264 -preset veryfast -threads 2 -f null -"),
 		})
 		if !errors.Is(err, ErrMemory) && !errors.Is(err, ErrTimeout) || usage.Memory > small.Memory {
-			t.Errorf("Transcode = %v with %d bytes, want an end for want of memory below %d", err, usage.Memory, small.Memory)
+			t.Errorf("Transcode = %v with %d bytes, want ErrMemory below %d bytes", err, usage.Memory, small.Memory)
 		}
 	})
 	t.Run("caller", func(t *testing.T) {

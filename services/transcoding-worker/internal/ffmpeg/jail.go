@@ -40,9 +40,9 @@ const (
 
 // SelfTest starts a jail in dir, which must be empty, and tries to read a file outside
 // of it, to open a socket and to signal the parent. nil means that all of that failed
-// and that both tools start in the jail. It returns ErrJail if the kernel lacks what
-// the jail needs; the tools then refuse every call unless t.Reduced is set. It returns
-// ErrStart if the image lacks a library that they need.
+// and that both tools start in the jail. It returns ErrJail if the kernel lacks a
+// feature that the jail needs; the tools then refuse every call unless t.Reduced is
+// set. It returns ErrStart if the image lacks a library that they need.
 func (t *Tools) SelfTest(ctx context.Context, dir string) error {
 	foreign := filepath.Join(dir, "foreign")
 	inside := filepath.Join(dir, "inside")

@@ -12,10 +12,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// enterJail gives up what a transcoder does not need and becomes the tool. It sets
-// resource limits and no_new_privs, and blocks files outside its folder (Landlock) and
-// all system calls the tool does not need (seccomp). None of it needs a privilege, so
-// it works in a restricted pod.
+// enterJail gives up all access that a transcoder does not need, and then executes the
+// tool. It sets resource limits and no_new_privs, and blocks files outside its folder
+// (Landlock) and all system calls the tool does not need (seccomp). None of it needs a
+// privilege, so it works in a restricted pod.
 //
 // There is no RLIMIT_NPROC: it counts all processes of a user, and the pods of a node
 // may run as the same user. The seccomp filter forbids child processes instead.
@@ -61,7 +61,7 @@ func enterJail(spec jailSpec) error {
 	if spec.Test != "" {
 		return selfTest(spec.Test)
 	}
-	// Memory goes last: the Go runtime itself may reserve more than the tool may have. The
+	// Limit the memory last: the Go runtime itself may reserve more than the tool may have. The
 	// address space limit is looser, since it also counts libraries and address space that
 	// malloc only reserves.
 	if err := setrlimit(unix.RLIMIT_AS, spec.Memory+addressRoom); err != nil {
@@ -73,7 +73,8 @@ func enterJail(spec jailSpec) error {
 	return syscall.Exec(spec.Tool, argv, spec.Env)
 }
 
-// selfTest tries what the jail must prevent and exits with the result as the code.
+// selfTest tries each access that the jail must prevent and exits with the result as
+// the code.
 func selfTest(foreign string) error {
 	code := 0
 	if fd, err := unix.Open(foreign, unix.O_RDONLY|unix.O_CLOEXEC, 0); err == nil {

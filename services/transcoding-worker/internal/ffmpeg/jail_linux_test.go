@@ -150,7 +150,7 @@ func TestWithoutLandlockNothingRunsUnlessTheJailIsReduced(t *testing.T) {
 	}
 	tools, dir, foreign := find(t), scratch(t), scratch(t)
 	if err := tools.SelfTest(t.Context(), dir); !errors.Is(err, ErrJail) || !strings.Contains(err.Error(), "Landlock") {
-		t.Errorf("SelfTest = %v, want ErrJail for want of Landlock", err)
+		t.Errorf("SelfTest = %v, want ErrJail without Landlock", err)
 	}
 	if _, err := tools.try(t.Context(), dir, generated+"own.mkv"); err == nil || !strings.Contains(err.Error(), "landlock") {
 		t.Errorf("a call ended with %v, want it refused", err)

@@ -200,7 +200,7 @@ type probeStream struct {
 	} `json:"side_data_list"`
 }
 
-// streams fills in what the file's headers say and picks the tracks.
+// streams reads the file's headers and picks the tracks.
 func (t *Tools) streams(ctx context.Context, dir string, s *Source, limits transcode.Limits) error {
 	var out bytes.Buffer
 	args := append([]string{"-hide_banner", "-v", "error"}, Input(s.Demuxer, s.Path, limits.MaxPixels)...)
@@ -208,8 +208,9 @@ func (t *Tools) streams(ctx context.Context, dir string, s *Source, limits trans
 	usage, err := t.Inspect(ctx, Call{
 		Dir: dir, Args: args, Wall: probeTime, CPU: probeTime,
 		Line: func(line []byte) {
-			// Far more than maxStreams tracks need, so that a crafted file cannot fill the memory.
-			// Text that was cut does not parse, and the file then counts as damaged.
+			// This bound is far more than maxStreams tracks need, and keeps a crafted file from
+			// filling the memory. Text that was cut off does not parse, so the file then counts as
+			// damaged.
 			if out.Len() < 4<<20 {
 				out.Write(line)
 				out.WriteByte('\n')
@@ -367,7 +368,7 @@ func (t *Tools) packets(ctx context.Context, dir string, s *Source, limits trans
 	// The clock of these formats may jump; see scanner.add.
 	jumps := s.Demuxer == "mpegts" || s.Demuxer == "mpeg"
 	total := 0
-	// This call reads the whole file. At 10 MiB a second, slow storage is fast enough.
+	// This call reads the whole file. Allow for slow storage, at 10 MiB a second.
 	limit := probeTime + time.Duration(s.Size/(10<<20))*time.Second
 	_, err := t.Inspect(ctx, Call{Dir: dir, Args: args, Wall: limit, CPU: limit, Line: func(line []byte) {
 		// Line cannot end the program, so lines beyond the bound are only counted.
@@ -593,8 +594,8 @@ func imageCodec(codec string) bool {
 	return false
 }
 
-// fastStep is the time between pictures in fast passages: the 20th percentile, so that
-// a stall does not slow down the rest.
+// fastStep returns the time between pictures in fast passages. It is the 20th
+// percentile, so that a stall does not lower the rate of the rest.
 func fastStep(times []float64) float64 {
 	const fallback = 0.04
 	if len(times) < 2 {

@@ -56,8 +56,8 @@ const (
 	offsetArg1 = 24
 )
 
-// filter is the seccomp program for a process. Calls of another architecture's table
-// are refused outright, since their numbers mean something else.
+// filter is the seccomp program for a process. It refuses all calls with another
+// architecture's numbers, since these mean other calls here.
 func filter(pid uint32) []unix.SockFilter {
 	prog := []unix.SockFilter{
 		{Code: loadWord, K: offsetArch},

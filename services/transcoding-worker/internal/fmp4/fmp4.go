@@ -14,7 +14,7 @@ import (
 	"github.com/linkreel/linkreel/libs/transcode"
 )
 
-// Track is what a one-track fMP4 file contains, read from its boxes.
+// Track describes a one-track fMP4 file, as read from its boxes.
 type Track struct {
 	Audio         bool
 	Timescale     uint32

@@ -15,8 +15,8 @@ import (
 
 // Encoding a ladder takes minutes, a copy takes a second. So that a video that only
 // needs a copy never waits behind a ladder, each worker has a fast lane besides its
-// slots. It inspects jobs that no slot has taken, publishes what can be copied, fails
-// what cannot be played, and returns the rest for a slot.
+// slots. It inspects jobs that no slot has taken. It publishes pictures that can be
+// copied, fails files that cannot be played, and returns the other jobs for a slot.
 
 // errInspected ends the fast lane's work on a job.
 var errInspected = errors.New("inspected")
@@ -55,7 +55,7 @@ func (w *Worker) fastLane(ctx context.Context, name string) {
 	}
 }
 
-// inspect does as much of a job as can be done quickly.
+// inspect does the quick parts of a job.
 func (a *attempt) inspect(ctx context.Context) error {
 	dir, remove, err := a.w.o.Scratch.Job()
 	if err != nil {

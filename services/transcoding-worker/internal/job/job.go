@@ -379,7 +379,8 @@ func prefixOf(r transcode.Record) string {
 	return fmt.Sprintf("%s%s-%d/", transcode.PartsPrefix(r.VideoID, r.Generation), index, r.Attempt)
 }
 
-// tidy removes what an attempt uploaded, unless the job's outcome refers to it.
+// tidy removes the objects that an attempt uploaded, unless the job's outcome refers to
+// it.
 func (w *Worker) tidy(ctx context.Context, r transcode.Record, log *slog.Logger) {
 	ctx, cancel := context.WithTimeout(ctx, tidyTime)
 	defer cancel()

@@ -91,8 +91,8 @@ const maxOffers = 3
 var errPartGone = errors.New("objects of a finished part are missing")
 
 // offer creates the parts' records. It keeps those of an earlier attempt, finished
-// parts included, unless their objects are missing. All of these are offered again
-// before any part is worked on, so that helpers can share them.
+// parts included, unless their objects are missing. It offers all parts before this
+// worker starts on one, so that helpers can share them.
 func (a *attempt) offer(ctx context.Context, p ladder.Plan, parts []ladder.Part) error {
 	a.parts = len(parts)
 	there := map[string]bool{}

@@ -59,7 +59,7 @@ func OpenScratch(root string, limit int64) (*Scratch, error) {
 	}, nil
 }
 
-// diskOf is what the disk below dir has free, and its size.
+// diskOf returns the free space and the size of the disk below dir.
 func diskOf(dir string) (free, size int64, err error) {
 	var fs syscall.Statfs_t
 	if err := syscall.Statfs(dir, &fs); err != nil {
@@ -90,8 +90,8 @@ func newLock(root string) (*os.File, error) {
 	}
 }
 
-// sweepScratch removes what killed processes left. Several processes may sweep at
-// once.
+// sweepScratch removes the files that killed processes left. Several processes may
+// sweep at once.
 func sweepScratch(root string) error {
 	locks, err := filepath.Glob(filepath.Join(root, "worker-*.lock"))
 	if err != nil {
@@ -170,8 +170,8 @@ func (s *Scratch) free() {
 }
 
 // longestWait is how long a waiting job can keep other jobs from starting. For
-// othersTurn after that, no job can. Without them, an account with many large files
-// could block the worker for everybody else.
+// othersTurn after that, no job can do so. Without them, an account with many large
+// files could block the worker for everybody else.
 const (
 	longestWait = 5 * time.Minute
 	othersTurn  = time.Minute
@@ -181,7 +181,7 @@ const (
 // this worker's running jobs leave enough room, and keeps that room from jobs that
 // start meanwhile. Only one job waits like this at a time, since two could wait for
 // each other's sources. A second job gets errReserved, and so does a job that has
-// waited [longestWait]. After each wait, no job may wait again for [othersTurn]. drop
+// waited [longestWait]. For [othersTurn] after each wait, no other job may wait. drop
 // removes a retained source.
 func (s *Scratch) await(ctx context.Context, dir string, bytes int64, drop func()) error {
 	s.mu.Lock()
@@ -218,7 +218,7 @@ func (s *Scratch) await(ctx context.Context, dir string, bytes int64, drop func(
 	}
 }
 
-// reserve reserves bytes for the job in dir, replacing what it had reserved before. If
+// reserve reserves bytes for the job in dir, replacing its earlier reservation. If
 // every job reserves all that it will write, neither the disk nor the volume fills up.
 // The volume's limit has to be configured, since no system call returns it. A pod that
 // exceeds it is evicted.

@@ -61,7 +61,7 @@ func (c *sourceCache) clear() {
 	c.drop()
 }
 
-// drop needs c.mu held.
+// drop drops the retained source. The caller holds c.mu.
 func (c *sourceCache) drop() {
 	if c.path != "" {
 		_ = os.Remove(c.path)

@@ -49,7 +49,7 @@ type attempt struct {
 	stored  map[string]int64 // sizes of the objects of this attempt that are uploaded
 }
 
-// usage is what the programs of an attempt used.
+// usage is the resource usage of an attempt's programs.
 type usage struct {
 	mu     sync.Mutex
 	cpu    time.Duration
@@ -90,7 +90,7 @@ func (a *attempt) work(ctx context.Context) error {
 		return err
 	}
 	p := ladder.Make(src)
-	// All space is reserved before anything is made, so that a job does not fail on a full disk
+	// Reserve all space before making anything, so that a job does not fail on a full disk
 	// after an hour of encoding.
 	_, space := p.Space()
 	if err := a.reserve(ctx, space); err != nil {
@@ -174,7 +174,7 @@ func (a *attempt) fetch(ctx context.Context) (string, error) {
 		return "", &transcode.Failure{Code: transcode.Internal, Message: "The uploaded file was removed or replaced before it was prepared."}
 	}
 	if errors.Is(err, objectstore.ErrEncoded) {
-		// The videos service refuses such uploads. This one came before it did.
+		// The videos service refuses such uploads now. It took this one before it did so.
 		return "", &transcode.Failure{Code: transcode.UnsupportedFormat, Message: "The file was uploaded with a Content-Encoding, " +
 			"such as gzip. Upload it again, uncompressed and without that header."}
 	}
@@ -242,7 +242,7 @@ func remove(files ...ladder.File) {
 	}
 }
 
-// begin fills in what is known of the outcome before anything is made.
+// begin fills in the parts of the outcome that are known before anything is made.
 func (a *attempt) begin(p ladder.Plan) {
 	v := p.Source.Video
 	a.outcome = transcode.Outcome{
@@ -435,7 +435,8 @@ func (a *attempt) upload(ctx context.Context, paths ...string) error {
 		if err := g.Wait(); err != nil {
 			return err
 		}
-		// Only after all of them: the goroutines above must not write to the map.
+		// Note the sizes only after all uploads: the goroutines above must not write to the
+		// map.
 		for _, path := range paths {
 			info, err := os.Stat(path)
 			if err != nil {

@@ -85,8 +85,8 @@ func (m *Maker) threads(v ffmpeg.Video) int {
 // between two runs.
 var clean = []string{"-map_metadata", "-1", "-map_chapters", "-1", "-fflags", "+bitexact", "-sn", "-dn"}
 
-// budget bounds the work of encoding a plan: several times what the slowest known
-// source takes, so that only decompression bombs reach it.
+// budget bounds the work of encoding a plan: several times the work of the slowest
+// known source, so that only decompression bombs reach it.
 func (p *Plan) budget(part Part) (cpu, wall time.Duration) {
 	v := p.Source.Video
 	perPicture := 0.002 + p.pixels()*25e-9 + float64(v.Width*v.Height)*60e-9
@@ -382,7 +382,7 @@ func (m *Maker) Copy(ctx context.Context, dir string, p Plan) (Tracks, error) {
 		args = append(args, "-filter_complex", p.audioGraph())
 	}
 	args = append(args, "-map", fmt.Sprintf("0:%d", v.Index), "-c:v", "copy",
-		// Messages inside the picture stream may hold private data.
+		// Remove the messages inside the picture stream: they may hold private data.
 		"-bsf:v", "filter_units=remove_types=6", "-movflags", "+cmaf+frag_keyframe")
 	args = append(args, clean...)
 	args = append(args, "-f", "mp4", "file:"+filepath.Join(dir, name+".mp4"))

@@ -1,5 +1,5 @@
-// Package ladder turns a probed source into what viewers play: it plans the
-// renditions, makes ffmpeg encode them, checks that they are whole and in step, and
+// Package ladder turns a probed source into the renditions that viewers play. It plans
+// the renditions, makes ffmpeg encode them, checks that they are whole and in step, and
 // describes them.
 //
 // It guarantees that every track it returns has one unbroken timeline from zero, that
@@ -89,7 +89,7 @@ func Make(s *ffmpeg.Source) Plan {
 	p.Rungs = append(p.Rungs, p.rung(top, width, height))
 	for _, r := range rungs {
 		if float64(r.short) > 0.85*float64(top) {
-			// Too close to the top: it costs an encode and looks the same.
+			// This rung is too close to the top: it would cost an encode and look the same.
 			continue
 		}
 		w, h := fit(v.DisplayWidth, v.DisplayHeight, r.short)
@@ -189,7 +189,8 @@ func (p *Plan) Space() (copied, whole int64) {
 	// last one is still there.
 	whole = max(copied, source+kept+all+sound, 2*top+last+sound)
 	if len(p.Parts()) > 1 {
-		// Parts are joined one rendition at a time, after the source is removed: all parts, and one whole.
+		// Parts are joined one rendition at a time, after the source is removed. The disk then has
+		// all parts and one whole rendition.
 		whole = max(whole, kept+all+most+sound)
 	}
 	return copied, whole

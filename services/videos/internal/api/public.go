@@ -1,8 +1,8 @@
 // Package api serves the HTTP API of videos: it reads requests, leaves decisions to the
 // domain, and writes responses as the API document defines them. It also receives
 // auth's decisions about accounts and storage's notifications. The notification route
-// is public, so the service verifies each notification, and then only checks storage
-// itself.
+// is public, so the service verifies each notification, and uses it only as a hint to
+// check storage.
 package api
 
 import (

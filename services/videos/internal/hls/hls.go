@@ -1,5 +1,5 @@
-// Package hls renders what a player asks for: HLS playlists and the seek
-// preview, from the outcome of a transcoding job.
+// Package hls renders the HLS playlists and the seek preview for players, from the
+// outcome of a transcoding job.
 //
 // Every rendition is one object in storage. Playlists address its segments by
 // byte range, so one signed address per rendition is enough. The package signs
@@ -24,8 +24,8 @@ type Caption struct {
 	Default bool
 }
 
-// MasterPlaylist renders the HLS master playlist of an outcome. uri gives the
-// address of a rendition's media playlist. Bandwidths are measured, video plus audio.
+// MasterPlaylist renders the HLS master playlist of an outcome. uri gives the address
+// of a rendition's media playlist. The bandwidths are measured and include the audio.
 // Players start with the first rendition, so a middle one comes first.
 func MasterPlaylist(o *transcode.Outcome, uri func(transcode.Rendition) string, captions ...Caption) string {
 	var b strings.Builder

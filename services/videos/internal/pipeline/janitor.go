@@ -103,7 +103,7 @@ func collect(list iter.Seq2[objectstore.Object, error]) (objects []objectstore.O
 // it: a caption file, or a picture that is being taken.
 const strayGrace = time.Hour
 
-// verdict is what is known about an object.
+// verdict says whether an object is still needed.
 type verdict int
 
 const (

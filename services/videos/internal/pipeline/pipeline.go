@@ -1,6 +1,6 @@
-// Package pipeline notices finished uploads and applies what the workers publish.
-// It moves videos through their statuses, and removes what deleted videos leave
-// behind.
+// Package pipeline notices finished uploads and applies the results that workers
+// publish. It moves videos through their statuses, and removes the objects of deleted
+// videos.
 //
 // Nothing here depends on a message arriving. The pipeline notices an upload through
 // storage's notification, in a sweep, or when somebody asks for the video; any one of

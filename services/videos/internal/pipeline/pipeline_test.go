@@ -240,7 +240,7 @@ func TestASweepNoticesUploadsAndPutsOffTheRest(t *testing.T) {
 		}
 	}
 	s.now = s.now.Add(20 * time.Hour)
-	_ = p.Sweep(t.Context()) // what is broken stays broken
+	_ = p.Sweep(t.Context()) // the broken video fails again
 	if due := s.videos["not"].DueAt.Sub(s.now); due != time.Hour {
 		t.Errorf("after 20 hours it is due in %v, want an hour", due)
 	}

@@ -90,7 +90,7 @@ func (p *Pipeline) purgeNow(ctx context.Context, task *video.Purge, now time.Tim
 		return p.o.Bucket.Delete(ctx, video.UploadObject(task.Video), 0)
 	}
 	var errs []error
-	// Jobs first: a worker must not start to write what is being removed.
+	// Jobs first: a worker must not start to write objects that are being removed.
 	for _, id := range task.JobIDs {
 		// A worker that holds the job finds out at its next heartbeat.
 		errs = append(errs, p.o.Jobs.Delete(ctx, id))

@@ -18,7 +18,7 @@ import (
 const strayAge = 7 * 24 * time.Hour
 
 // straysObject stores when strays were first seen. It is in the bucket and not in the
-// database, since the list matters when the database was restored.
+// database, since the list is needed after a restore of the database.
 const straysObject = "linkreel/strays.json"
 
 // maxStrays bounds the list in memory and in the bucket, to a few MB. Further strays
@@ -31,7 +31,7 @@ type sighting struct {
 	Seen       time.Time `json:"seen"`
 }
 
-// turnStrays is what one search of all of storage has found.
+// turnStrays has the strays that one search of all of storage has found.
 type turnStrays struct {
 	cut    bool // the search did not see everything
 	seen   int  // objects in all

@@ -92,7 +92,7 @@ func (p *Pipeline) report(ctx context.Context, what string, err error) {
 	}
 }
 
-// Sweep visits every due video once. An error of one video does not stop it from
+// Sweep visits every due video once. An error with one video does not stop it from
 // visiting the others.
 func (p *Pipeline) Sweep(ctx context.Context) error {
 	due, err := p.o.Store.Due(ctx)

@@ -37,7 +37,7 @@ type preflight struct {
 	notification  bool
 	ownRedis      bool // Redis comes with the chart, and is not there yet
 
-	// Where Google's APIs are, and the client that carries the credentials.
+	// The addresses of Google's APIs, and a client with the credentials.
 	firestoreAPI, storageAPI string
 	client                   *http.Client
 

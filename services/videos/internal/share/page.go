@@ -17,7 +17,7 @@ import (
 	"github.com/linkreel/linkreel/services/videos/internal/video"
 )
 
-// head is what the pages' <head> needs.
+// head has the data for the pages' <head>.
 type head struct {
 	Title   string
 	NoIndex bool

@@ -243,8 +243,8 @@ func (s *Share) sign(ctx context.Context, v *video.Video, g video.Grant, object 
 	return address, whole, nil
 }
 
-// session renews what a page's player holds: a token, and the signed addresses
-// of all renditions.
+// session renews the access of a page's player: a token, and the signed addresses of
+// all renditions.
 func (s *Share) session(c *fiber.Ctx) error {
 	v, err := s.open(c)
 	if err != nil {

@@ -22,7 +22,8 @@ import (
 
 const (
 	unlockCookie = "lr_unlock"
-	// returnCookie marks a browser that has unlocked this video before. It opens nothing.
+	// returnCookie marks a browser that has unlocked this video before. It does not unlock the
+	// video.
 	returnCookie = "lr_known"
 	returnLife   = 90 * 24 * time.Hour
 )

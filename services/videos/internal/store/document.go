@@ -62,8 +62,8 @@ type document struct {
 	PublishedAt  time.Time    `firestore:"publishedAt,omitzero"`
 	Rev          int64        `firestore:"rev"`
 
-	// Bytes is what the video takes in storage, and Reserved how much more its session may
-	// take. Both are summed up over the account.
+	// Bytes is the video's size in storage, and Reserved is how much more its session may take.
+	// Queries sum up both over the account.
 	Bytes        int64 `firestore:"bytes"`
 	Reserved     int64 `firestore:"reserved,omitempty"`
 	StorageLimit int64 `firestore:"storageLimit,omitempty"`

@@ -38,8 +38,8 @@ func (s *Store) Erase(ctx context.Context, id video.ID) error {
 		}
 		v, err := firestoredb.Reader(toVideo)(snaps[0])
 		if err != nil {
-			// Erase it all the same. The erasure's other pages remove what salvaged does not
-			// find.
+			// Erase it all the same. The erasure's other pages remove everything that salvaged
+			// does not find.
 			v = salvaged(snaps[0], now)
 		}
 		tx.Delete(ref)

@@ -1,15 +1,14 @@
 // Package store keeps videos in Firestore.
 //
 // One document holds a video with everything a player's request needs, so that a
-// playlist costs one read. A second collection maps slugs to videos; a slug stays
-// taken after its video is gone, so that an old address never shows somebody
-// else's video. A third keeps external ids unique within an account. Deleting a video
-// creates a purge task in the same transaction; the task lives until storage holds
-// nothing of the video. What the operator decided about an account is in a collection
-// of its own.
+// playlist costs one read. A second collection maps slugs to videos; a slug stays taken
+// after its video is gone, so that an old address never shows somebody else's video. A
+// third keeps external ids unique within an account. Deleting a video creates a purge
+// task in the same transaction; the task lives until storage holds nothing of the
+// video. The operator's decisions about accounts are in a collection of their own.
 //
-// Every change of a video is one transaction, and each method that makes one gets
-// the request's context. The package decides nothing: callers pass the decision in.
+// Every change of a video is one transaction, and each method that makes one gets the
+// request's context. The package decides nothing: its callers pass in the decisions.
 package store
 
 import (

@@ -18,8 +18,8 @@ type Purge struct {
 	Since    time.Time
 	Due      time.Time
 	Until    time.Time // zero for a tombstone
-	// Late is when nobody can write any more. An upload address cannot be revoked, so its
-	// holder can send a file for a deleted video until the address expires.
+	// Late is the time from which nobody can write any more. An upload address cannot be
+	// revoked, so its holder can send a file for a deleted video until the address expires.
 	Late time.Time
 	// Stored identifies the stored task that was read.
 	Stored time.Time
@@ -69,8 +69,8 @@ func PurgeOf(v *Video, erase bool, now time.Time) Purge {
 // IsTombstone reports whether p only waits for late uploads.
 func (p Purge) IsTombstone() bool { return p.Until.IsZero() }
 
-// Tombstone is the form of p that stays until Late. It names no account, so an erasure
-// need not wait for it.
+// Tombstone returns p as a tombstone, which stays until Late. It names no account, so
+// an erasure need not wait for it.
 func (p Purge) Tombstone() Purge { return Purge{Video: p.Video, Late: p.Late, Stored: p.Stored} }
 
 // lateLook is the pause between two checks for a late upload, for installations

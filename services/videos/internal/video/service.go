@@ -89,7 +89,7 @@ type Options struct {
 	OwnerTTL  time.Duration // life of the owner's playback and download addresses
 }
 
-// Service is what the API and the share pages call.
+// Service has the operations that the API and the share pages call.
 type Service struct {
 	o         Options
 	standings *standings
@@ -304,9 +304,8 @@ func (s *Service) Create(ctx context.Context, n NewVideo) (*Video, error) {
 }
 
 // settleUpload ends the session of fresh if the record has another one. A repeated,
-// refused or overtaken request needs no session. While it is unknown whether the
-// record was stored, the session stays: nobody was given its address, so it holds
-// nothing.
+// refused or overtaken request needs no session. While it is unknown whether the record
+// was stored, the session stays: nobody was given its address, so it holds no bytes.
 func (s *Service) settleUpload(ctx context.Context, fresh Upload, stored *Video, err error) {
 	switch {
 	case maybeStored(err):
@@ -360,7 +359,7 @@ func (s *Service) reserve(ctx context.Context, v *Video) *Video {
 }
 
 // unused ends a session whose address nobody was given. If that fails, the session
-// holds nothing, and storage forgets it in time.
+// holds no bytes, and storage forgets it in time.
 func (s *Service) unused(ctx context.Context, session string) {
 	if session == "" {
 		return
@@ -714,8 +713,8 @@ func (s *Service) SetThumbnail(ctx context.Context, account string, id ID, c Con
 // Now is the service's clock.
 func (s *Service) Now() time.Time { return s.o.Now() }
 
-// Own makes an owner's permission to watch and download v. It is made for by, and ends
-// when by may no longer read videos.
+// Own makes an owner's permission to watch and download v. It ends when by, the caller
+// that it is made for, may no longer read videos.
 func (s *Service) Own(v *Video, by *identity.Principal) string {
 	g := GrantFor(v, Own, s.o.OwnerTTL, s.o.Now())
 	g.By = principalOf(by)
@@ -723,8 +722,8 @@ func (s *Service) Own(v *Video, by *identity.Principal) string {
 }
 
 // Visit finds the video of a share address for somebody who has only the address. It
-// refuses what nobody may see: an expired video, one that was taken down, and one of a
-// suspended account.
+// refuses videos that nobody may see: an expired video, one that was taken down, and
+// one of a suspended account.
 func (s *Service) Visit(ctx context.Context, slug Slug) (*Video, error) {
 	v, err := s.o.Store.BySlug(ctx, slug)
 	if err != nil {

@@ -69,7 +69,7 @@ func (v *Video) FileArrived(s Source, limits UploadLimits, now time.Time) error 
 	return nil
 }
 
-// refusal is why a file is not worth processing, or nil if it is.
+// refusal returns the reason why a file is not worth processing, or nil if it is.
 func (v *Video) refusal(s Source, limits UploadLimits) *Failure {
 	switch {
 	case s.Size == 0:
@@ -253,7 +253,7 @@ func (v *Video) Schedule(p Plan, now time.Time) {
 	}
 }
 
-// nextTidy is when objects of a decided video stop being needed.
+// nextTidy returns when objects of a ready or failed video stop being needed.
 func (v *Video) nextTidy(p Plan, now time.Time) time.Time {
 	decided := v.DecidedAt()
 	if replaced := decided.Add(p.Replaced); v.Status == Ready && replaced.After(now) {

@@ -22,8 +22,8 @@ const (
 	// Watch lets a viewer's player fetch playlists. It is short-lived, since the page's player
 	// renews it while playing.
 	Watch Kind = 'w'
-	// WatchLong is Watch for players that cannot renew it, so it lasts for the whole video. Its
-	// playlists carry our own media addresses, which check access again.
+	// WatchLong is like Watch, but for players that cannot renew it. So it lasts for the whole
+	// video. Its playlists carry our own media addresses, which check access again.
 	WatchLong Kind = 'l'
 	// Own is the owner's access, as the API hands it out. It needs no password and works
 	// whatever the privacy, even after the video expires, as long as the key or member that it
@@ -177,8 +177,8 @@ func (g Grant) Allows(v *Video, now time.Time) bool {
 	return g.Kind == Own || g.Access == v.Access && !v.Expired(now)
 }
 
-// GrantFor is a permission for v of the given life; a viewer's never outlives the
-// video.
+// GrantFor returns a permission for v with the given life. A viewer's permission never
+// outlives the video.
 func GrantFor(v *Video, kind Kind, life time.Duration, now time.Time) Grant {
 	until := now.Add(life)
 	if kind != Own && !v.ExpiresAt.IsZero() && until.After(v.ExpiresAt) {

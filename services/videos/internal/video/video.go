@@ -115,7 +115,7 @@ type Upload struct {
 	// aside, so other sessions cannot take it, until storage has ended this one.
 	Most int64
 
-	// Ended are sessions that the video no longer takes a file from. They stay here until
+	// Ended are sessions from which the video no longer accepts a file. They stay here until
 	// storage has ended them, so that nobody can use them to keep bytes there.
 	Ended []string
 }
@@ -219,7 +219,7 @@ func (v *Video) Previewable(now time.Time) bool {
 	return v.Privacy != Password && !v.Expired(now) && v.TakenDown == nil
 }
 
-// Playable reports whether the video is ready to be watched by those who may.
+// Playable reports whether the video is ready to be watched.
 func (v *Video) Playable() bool { return v.Status == Ready && v.Media != nil }
 
 // Reserved is how much more the video's session may take than it held at the last
@@ -243,8 +243,8 @@ func (v *Video) Poster() string {
 	return ""
 }
 
-// Bytes is what the video takes in storage: its source, its media, and what its
-// resumable session held at the last check.
+// Bytes returns the video's size in storage: its source, its media, and the bytes that
+// its resumable session held at the last check.
 func (v *Video) Bytes() int64 {
 	n := v.Upload.Received
 	// A refused file is removed when it is refused.
@@ -257,7 +257,7 @@ func (v *Video) Bytes() int64 {
 	return n
 }
 
-// statusEvents maps the statuses whose entry has an event of its own.
+// statusEvents maps a status to the event that is written when a video enters it.
 var statusEvents = map[Status]events.Type{
 	Processing: events.VideoProcessing, Ready: events.VideoReady, Failed: events.VideoFailed,
 }

@@ -3,8 +3,8 @@ interface Status {
   progress: number;
 }
 
-// startWaiting polls the video's progress and shows it. When the status changes, it
-// reloads the page. A tab in the background polls slowly.
+// startWaiting polls the video's progress and shows it. When there is something else to
+// show, it reloads the page. A tab in the background polls slowly.
 export function startWaiting(root: HTMLElement): void {
   const bar = root.querySelector<HTMLProgressElement>("progress");
   const percent = root.querySelector<HTMLElement>("[data-percent]");
