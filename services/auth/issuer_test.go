@@ -156,7 +156,7 @@ func TestSignInByIdentityProvider(t *testing.T) {
 	id, _ := r.account("business")
 	owner := r.join(id, "Olu", "owner")
 
-	// An unknown identity of the right issuer gets nothing.
+	// A person with an unknown identity of the right issuer cannot sign in.
 	i.as("ada", map[string]any{"email": "ada@example.com", "email_verified": true, "name": "Ada Obi"})
 	want(t, i.begin(r, signin.BeginOIDC{}).finish(other, ""), 403, "FORBIDDEN")
 

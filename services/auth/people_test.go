@@ -607,7 +607,7 @@ func TestASignInLinkLetsAMemberBackIn(t *testing.T) {
 		t.Errorf("in the link's session %+v", p)
 	}
 	want(t, r.signin(signin.OpUseLink, signin.LinkRequest{Token: tokenOf(t, made)}), 404, "NOT_FOUND")
-	// At the next sign-in Cleo is told, once.
+	// Cleo is told at the next sign-in, but only once.
 	for _, told := range []bool{true, false} {
 		next := r.admin("POST", "/admin/v1/accounts/"+id+"/sign-in-links", `{"memberId":"`+cleo.id+`"}`)
 		cleo.session = r.use(tokenOf(t, next), "", "").Secret

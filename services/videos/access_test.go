@@ -28,7 +28,7 @@ func TestAccessIsReplacedAsAWhole(t *testing.T) {
 	if diff := cmp.Diff(map[string]any{"privacy": "password", "expiresAt": nil, "allowDownload": true, "embedOrigins": []any{}}, w.api(http.MethodGet, "/"+v.id+"/access", "").want(200).json()); diff != "" {
 		t.Error(diff)
 	}
-	// A password may be left out where there is one.
+	// An update may leave out the password if the video has one.
 	w.setAccess(v, `{"privacy":"password","allowDownload":false,"embedOrigins":["https://A.example","https://a.example:443","http://[::1]:8080"]}`).want(200)
 	w.guess(v, "one").want(303)
 	got := w.api(http.MethodGet, "/"+v.id+"/access", "").want(200)

@@ -85,7 +85,7 @@ func TestAnOwnersAddressWorksForAWhileWithoutAuth(t *testing.T) {
 	for end := time.Now().Add(1500 * time.Millisecond); time.Now().Before(end); {
 		w.send(http.MethodGet, playlist, "").want(200)
 	}
-	// A replica that has never asked knows nothing.
+	// A replica that has never asked auth has no last answer.
 	if a := other.send(http.MethodGet, strings.Replace(playlist, w.base, other.base, 1), "").want(503); a.header.Get("Retry-After") == "" {
 		t.Errorf("without auth: %v", a.header)
 	}

@@ -63,7 +63,7 @@ type world struct {
 }
 
 // TestMain keeps the services' log out of the tests' output. In a process that a test
-// has started it is the service.
+// has started, it runs the service.
 func TestMain(m *testing.M) {
 	if os.Getenv("LINKREEL_TEST_PROCESS") != "" {
 		cfg, err := env.ParseAs[videos.Config]()
@@ -196,7 +196,7 @@ func (w *world) replica() *world {
 	return &other
 }
 
-// config is like the one of production, with limits that tests can reach.
+// config is like production's configuration, with limits that tests can reach.
 func (w *world) config() videos.Config {
 	return videos.Config{
 		Config: backing.Config{
@@ -227,7 +227,7 @@ func (w *world) loop(name string) {
 	w.t.Fatalf("no loop %q", name)
 }
 
-// answer is a response, read.
+// answer is a response whose body was read.
 type answer struct {
 	t      *testing.T
 	status int
@@ -384,7 +384,7 @@ func (w *world) ready(body string) made {
 	return v
 }
 
-// objects lists what storage has.
+// objects lists the objects in storage.
 func (w *world) objects(prefix string) []string {
 	w.t.Helper()
 	var names []string

@@ -398,7 +398,7 @@ func TestNothingThatOneAccountHandsOutOpensAnother(t *testing.T) {
 			if how := s.opens(); how != "" {
 				t.Errorf("reaches the other account: %s", how)
 			}
-			// Pat loses nothing by it.
+			// Pat's own access still works.
 			if _, err := people.Switch(t.Context(), s.patTwo.Hash, s.patTwo.MemberID, s.browser()); err != nil {
 				t.Errorf("Pat's own session: %v", err)
 			}

@@ -104,7 +104,7 @@ func TestWhatIsStoredIsRead(t *testing.T) {
 	if d := cmp.Diff(k, gotK); err != nil || d != "" {
 		t.Errorf("Key: %v\n%s", err, d)
 	}
-	for range 2 { // the second time knows the owner
+	for range 2 { // the second call finds the owner in the cache
 		c, err := b.Credential(t.Context(), k.Hash)
 		gotK, gotA = c.Key, c.Account
 		if d := cmp.Diff(k, gotK) + cmp.Diff(a, gotA); err != nil || d != "" {

@@ -16,7 +16,7 @@ import (
 	"github.com/linkreel/linkreel/services/auth/internal/tenancy"
 )
 
-// told notes about which accounts replicas were told since its last read.
+// told notes the accounts about which replicas were told since its last read.
 type told struct {
 	mu       sync.Mutex
 	accounts []string

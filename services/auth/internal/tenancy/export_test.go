@@ -26,7 +26,7 @@ func TestSlowExportsGiveTheirPlacesToOtherAccounts(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		context.AfterFunc(ctx, end) // as an export does whose writes fail
+		context.AfterFunc(ctx, end) // like an export whose writes fail
 		running = append(running, ctx)
 		now = now.Add(time.Second)
 	}

@@ -52,7 +52,8 @@ func forgetLandlock() error {
 	return nil
 }
 
-// A tool dies with the thread that forked it, so no such thread may end before it.
+// A tool dies with the thread that forked it, so that thread must not end before the
+// tool.
 func TestAToolOutlivesTheEndOfThreads(t *testing.T) {
 	t.Parallel()
 	tools, dir := find(t), scratch(t)

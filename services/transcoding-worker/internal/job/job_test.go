@@ -571,8 +571,7 @@ func (b *world) noParts(r transcode.Record) {
 	}
 }
 
-// deadLeader leaves a job in the state in which a leader leaves it that is killed when
-// every part is done.
+// deadLeader makes a job whose leader was killed when every part was done.
 func (b *world) deadLeader() transcode.Job {
 	b.t.Helper()
 	j := transcode.Job{ID: transcode.JobID("vid", 7), AccountID: "a", VideoID: "vid", Object: "uploads/vid/source", Generation: 7, Size: 9}

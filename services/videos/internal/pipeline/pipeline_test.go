@@ -101,7 +101,8 @@ func (s *shelf) Known(ctx context.Context, ids []video.ID) (known map[video.ID]*
 	return known, s.unreadable, nil
 }
 
-// bucket and jobs are other faces of the same shelf: their methods share names.
+// bucket is the same shelf as a Bucket. It is a type of its own, since methods of Store
+// and Bucket share names.
 type bucket struct{ *shelf }
 
 func (b bucket) Stat(_ context.Context, object string) (objectstore.Object, error) {
@@ -442,7 +443,7 @@ func TestTooManyStraysStopTheJanitor(t *testing.T) {
 	if got := len(s.stored()); got != 101 {
 		t.Fatalf("%d of 101 objects are left: the janitor went on", got)
 	}
-	// A hundredth of a large bucket may be rubbish.
+	// A hundredth of a large bucket may be strays.
 	for i := range 101 * 99 {
 		name := "videos/vid_own/captions/" + strconv.Itoa(i)
 		s.put(name, 1)
@@ -509,7 +510,8 @@ func TestARestoreToTheWrongTimeCanBeCorrected(t *testing.T) {
 			}
 		}
 	}
-	// Ten more turns with the right records: what these explain stays for good.
+	// After ten more turns with the right records, the objects that these explain are still
+	// there.
 	for id := range newer {
 		if _, ok := s.objects[transcode.Prefix(string(id), 7, 1)+"720p.mp4"]; !ok {
 			t.Errorf("the media of %s is gone", id)

@@ -21,7 +21,7 @@ import (
 	"github.com/linkreel/linkreel/services/videos/internal/video"
 )
 
-// limiter is the one of ratelimit without Redis. It never recognises a viewer.
+// limiter is ratelimit's limiter, without Redis. It never recognises a viewer.
 type limiter struct{ *ratelimit.Limiter }
 
 func (limiter) First(context.Context, string, time.Duration) bool { return true }

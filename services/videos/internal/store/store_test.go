@@ -99,7 +99,7 @@ func TestASweepReadsOnlyWhatIsDue(t *testing.T) {
 	}
 }
 
-// Once, every sweep read all videos that waited for their upload, every ten seconds.
+// Earlier, every sweep read all videos that waited for their upload, every ten seconds.
 // Now a sweep reads such a video when its wait has doubled, and later once an hour.
 func TestWaitingVideosCostLittle(t *testing.T) {
 	t.Parallel()

@@ -37,7 +37,7 @@ export function clock(s: number): string {
 }
 
 // startStoryboard shows a small frame of the time that the viewer seeks to, above that
-// place on the time line, until the video itself has got there.
+// place on the time line, until the video itself shows that time.
 export function startStoryboard(root: HTMLElement, video: HTMLVideoElement, load: () => Promise<Tile[]>): void {
   const box = root.querySelector<HTMLElement>("[data-preview]");
   if (!box) return;
