@@ -38,8 +38,8 @@ type Config struct {
 	// ProfileToken is the bearer token that /debug/pprof/ on AdminAddr asks for; empty
 	// turns profiles off.
 	ProfileToken string `env:"LINKREEL_PROFILE_TOKEN"`
-	// Drain is how long a stopping service goes on serving while it says that it
-	// is not ready; it should exceed the time balancers take to notice.
+	// Drain is how long a stopping service keeps serving while it reports that it is not ready;
+	// it should exceed the time balancers take to notice.
 	Drain time.Duration `env:"LINKREEL_DRAIN" envDefault:"5s"`
 	// Grace bounds what comes after the drain: open requests, jobs, flushes. It
 	// should stay below the pod's termination grace period less Drain.
