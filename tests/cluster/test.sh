@@ -1,12 +1,11 @@
 #!/bin/bash
-# Install the chart on the running cluster and try everything that matters about
-# it; prints a line with figures for each thing that was shown, and stops at the
-# first that is not so.
+# Install the chart on the running cluster and test it. This prints a line with figures for each successful check, and
+# stops at the first that fails.
 #
 #   test.sh [CASE]...      default: all, in the order below
 #
-# ROLLOUTS (10) restarts of each service, RATE (200) requests a second under them,
-# LINKS (10,000) that are there before the case upgrade.
+# ROLLOUTS (10) restarts of each service, RATE (200) requests a second under them, LINKS (10,000) links before the
+# case upgrade.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
@@ -30,7 +29,7 @@ cleanup() {
 	for pid in "${background[@]}"; do kill "$pid" 2>/dev/null || true; done
 }
 
-# troubles WHY: end with what the pods say.
+# troubles WHY: print the state of the pods and stop.
 troubles() {
 	k get pods -o wide
 	k get events --field-selector type=Warning --sort-by .lastTimestamp | tail -n 20
@@ -40,12 +39,12 @@ troubles() {
 # fails COMMAND...: COMMAND must fail.
 fails() { if "$@" >/dev/null 2>&1; then die "should have failed: $*"; fi; }
 
-# check COMMAND ...: the check program, sent to the ingress whatever the host.
+# check COMMAND ...: the check program, which connects to the ingress for every host.
 check() {
 	operator
 	(checking "$@")
 }
-# checking COMMAND ...: the same in place of this shell, so that its PID is the program's.
+# checking COMMAND ...: the same, but replacing this shell, so that its PID is the program's.
 checking() {
 	local command=$1
 	shift
@@ -55,7 +54,7 @@ checking() {
 }
 token() { k get secret $release -o jsonpath='{.data.admin-token}' | base64 -d; }
 
-# operator: the operator API on a port of the host, which no policy lets in.
+# operator: forward the operator API to a port of the host, because no policy allows access to it.
 operator() {
 	if [ -n "${operator_pid-}" ] && kill -0 "$operator_pid" 2>/dev/null && reachable; then return; fi
 	kubectl --namespace $namespace port-forward service/$release-auth :8082 >"$work/operator.txt" 2>/dev/null &
@@ -64,11 +63,10 @@ operator() {
 	await 20 reachable
 }
 reachable() { curl -s -o /dev/null --max-time 2 "$(operator_url)"; }
-# operator_url: kubectl says which port it has taken.
+# operator_url: kubectl prints the port that it has chosen.
 operator_url() { sed -n 's/^Forwarding from \(127[0-9.:]*\) .*/http:\/\/\1/p' "$work/operator.txt"; }
 
-# Values of every release: images keep their names here, so that only the
-# annotation tells new ones from old.
+# Values of every release: images keep their names here, so only the annotation distinguishes new ones from old ones.
 ours() { printf '%s\n' --values "$values" --set "hosts.port=$http_port,defaults.podAnnotations.images=sum-$(cat "$work"/*.sum | sha256sum | head -c 12)"; }
 # upgrade VALUE...: helm upgrade with these values on top.
 upgrade() {
@@ -81,7 +79,7 @@ upgrade() {
 under() {
 	local kind=$1 label=$2 pid output wanted=$rate
 	shift 2
-	# A page costs the work of several calls.
+	# A page costs as much as several calls.
 	[ "$kind" != console ] || wanted=$((rate / 10))
 	operator
 	checking load --kind "$kind" --rate "$wanted" --traffic "$work/traffic.json" >"$work/load.txt" 2>&1 &
@@ -96,8 +94,8 @@ under() {
 	ok "$label, $wanted/s wanted: $output"
 }
 
-# keeping WHAT COMMAND...: what check WHAT (ledger, people) had acknowledged while
-# COMMAND runs must not be lost.
+# keeping WHAT COMMAND...: everything that was acknowledged to check WHAT (ledger, people) while COMMAND runs must
+# exist afterwards.
 keeping() {
 	local what=$1 pid
 	shift
@@ -126,7 +124,7 @@ settled() {
 	! grep -qv ' 1/1 *Running ' <<<"$lines"
 }
 
-# reached: the ingress reaches every service. It hears of new pods a moment after Helm.
+# reached: the ingress reaches every service. It learns of new pods a moment after Helm.
 reached() {
 	local path
 	for path in account events links videos; do
@@ -169,12 +167,12 @@ case_dryrun() {
 ## score: kube-score has nothing critical to say of what any ci/*.yaml renders but what is excused in this case.
 case_score() {
 	local file name found unguarded excused=(
-		# A limit takes the CPU that lies idle from a pod; requests share what is scarce.
+		# A CPU limit would keep pods from using idle CPU. Requests divide scarce CPU fairly.
 		--ignore-container-cpu-limit
-		# A release names its images by digest: Always would only make every start need the registry.
+		# A release names its images by digest. Always would only make every start depend on the registry.
 		--ignore-test container-image-pull-policy
-		# Roots are read-only and each emptyDir has a sizeLimit, which the kubelet enforces; the
-		# worker, the one with much scratch, asks for it.
+		# Roots are read-only and each emptyDir has a sizeLimit, which the kubelet enforces; the worker, which needs much
+		# scratch space, also requests it.
 		--ignore-test container-ephemeral-storage-request-and-limit
 		# Redis and localcloud are one pod each, called by the name of their Service.
 		--ignore-test statefulset-has-servicename
@@ -196,7 +194,7 @@ case_score() {
 ## install: helm install --wait from nothing; all pods are ready in a namespace that enforces the restricted standard.
 case_install() { installed; }
 
-# emptied: the namespace as new.
+# emptied: delete everything in the namespace.
 emptied() {
 	rm -f "$work"/{fresh,traffic.json}
 	h uninstall $release --wait >/dev/null 2>&1 || true
@@ -238,7 +236,7 @@ smoke() {
 
 ## stories: the end-to-end stories and the contract tests, through the Ingress by host name.
 case_stories() {
-	# They make names that can be taken once.
+	# They take names that can be taken only once.
 	[ -f "$work/fresh" ] || case_install
 	stories Ingress
 }
@@ -254,7 +252,7 @@ stories() {
 	background+=("$proxy")
 	check stack --upload "http://media.linkreel.localhost:$http_port" >"$work/stack.json"
 	sed 's/^127\.0\.0\.1.*/& linkreel.localhost go.linkreel.localhost media.linkreel.localhost/' /etc/hosts >"$work/hosts"
-	# A hosts file of its own, for these processes alone.
+	# Use a separate hosts file for these processes only.
 	(cd "$root" && LINKREEL_STACK=$work/stack.json unshare --mount bash -euo pipefail -c '
 		mount --bind "$0" /etc/hosts
 		exec go test -count=1 -timeout 15m ./tests/e2e/... ./tests/contract/...' "$work/hosts") >"$work/stories.txt" 2>&1 ||
@@ -282,7 +280,7 @@ case_pods() {
 	ok "each service's Go keeps within its container's memory"
 }
 
-# lines of a table: who may open which port of whom. Everything else is closed.
+# lines of a table: who may connect to which port of which pod. Everything else is closed.
 may() {
 	cat <<-'END'
 		console  auth:8080 auth:8090 events:8080 links:8080 videos:8080
@@ -305,7 +303,7 @@ case_policy() {
 	declare -A name_of
 	k delete pod -l probe=caller --ignore-not-found --now >/dev/null
 	for target in $(ports); do
-		# The API server answers strangers, so that what cannot be reached is kept out.
+		# The API server answers every pod, so an address that cannot be reached is blocked by a policy.
 		name=$node_ip:6443
 		[ "$target" = world ] || name=$(k get "pod/$(pod_of "${target%:*}")" -o jsonpath='{.status.podIP}'):${target#*:}
 		addresses+=("$name")
@@ -350,7 +348,7 @@ case_rollouts() {
 
 ## people: people work in the console while its pods are rolled and killed; nobody is signed out, and every form that was accepted is done.
 case_people() {
-	await 60 settled   # A port that is forwarded to a pod which stops hangs.
+	await 60 settled   # A port forwarded to a stopping pod hangs.
 	keeping people restarts console
 	ok "console rolled $rollouts times: $(grep '^ok ' "$work/people.txt" | cut -c6-)"
 	keeping people kill_pods console 5
@@ -395,7 +393,7 @@ case_upgrade() {
 	ok "smoke passes after upgrade, rollback and upgrade"
 	upgrade
 }
-# all_run VERSION: every pod of our programs says that it is this build.
+# all_run VERSION: every pod of our programs reports this version.
 all_run() {
 	local pod pods
 	settled || return
@@ -412,7 +410,7 @@ case_kill() {
 	traffic
 	film
 	await 60 settled
-	operator   # The pod that the port led to may have died since.
+	operator   # The pod behind the forwarded port may have died since.
 	checking videos --count 4 --renditions 3 --file "$work/film.mp4" >"$work/videos.txt" 2>&1 &
 	pid=$!
 	background+=("$pid")
@@ -421,7 +419,7 @@ case_kill() {
 		killed+=("$(tail -n 1 "$work/videos.txt" | tr -s ' ')")
 		k delete pod -l app.kubernetes.io/component=worker --grace-period=0 --force >/dev/null 2>&1
 		k rollout status deployment/$release-worker --timeout 60s >/dev/null
-		sleep 1   # What was begun is no longer news.
+		sleep 1   # Wait, so that `working` does not match the state from before the kill.
 	done
 	wait $pid || { cat "$work/videos.txt"; die "videos were lost"; }
 	ok "all worker pods killed when${killed[0]},${killed[1]},${killed[2]}: $(grep '^ok ' "$work/videos.txt" | cut -c6-)"
@@ -444,7 +442,7 @@ kill_one() {
 	k rollout status statefulset/$release-"$1" --timeout 120s
 }
 
-# freeze STATE: FROZEN stops every container of the release, THAWED lets it go on.
+# freeze STATE: FROZEN stops every container of the release, THAWED resumes it.
 freeze() {
 	local uid group
 	for uid in $(k get pods -l app.kubernetes.io/instance=$release -o jsonpath='{.items[*].metadata.uid}'); do
@@ -504,7 +502,7 @@ case_gateway() {
 	upgrade
 }
 
-# routed HOST: the ingress sends HOST somewhere; its own answer is this text.
+# routed HOST: the ingress routes HOST to a service. The compared text is the ingress's own 404.
 routed() { [ "$(curl -s --resolve "$1:$http_port:127.0.0.1" "http://$1:$http_port/no-such-slug")" != "404 page not found" ]; }
 
 ## traces: a create and a cold redirect are one trace each, across services; a transcode is a trace that links to the call which made the video.
@@ -513,7 +511,7 @@ case_traces() {
 	h upgrade --install devstack "$root/charts/devstack" --set images.redis=localhost/linkreel/redis:dev --wait --timeout 120s >/dev/null
 	upgrade --set telemetry.endpoint=http://devstack-otelview:4318 \
 		--set 'networkPolicy.telemetryTo[0].podSelector.matchLabels.app=devstack-otelview'
-	await 60 settled   # Pods of before, which send no spans, still answer while they stop.
+	await 60 settled   # The previous pods, which send no spans, still answer while they stop.
 	viewer=http://$(k get service devstack-otelview -o jsonpath='{.spec.clusterIP}'):4318
 	await 60 reached
 	check videos --count 1 >/dev/null
@@ -536,7 +534,8 @@ cold_visit() {
 	[ "$(status "$(jq -r .shortUrl "$work/traced.json")")" = 302 ]
 }
 comes_from_videos() { [[ "$(curl -sS "$viewer/traces/$1")" = *"videos: "* ]]; }
-# holds NAME TEXT...: a trace called NAME has spans with these TEXTs, by and by, since each process sends its spans when it gets to it; shows the trace.
+# holds NAME TEXT...: wait until a trace called NAME has spans with these TEXTs, because each process sends its spans
+# with a delay. Then show the trace.
 holds() {
 	local name=$1
 	shift
@@ -580,7 +579,7 @@ case_keda() {
 	wait $pid || { cat "$work/videos.txt"; die "the video was lost"; }
 	ok "$(grep '^ok ' "$work/videos.txt" | cut -c6-)"
 	await 60 nothing_due
-	# Its replicas belong to whoever scaled it; Helm begins anew.
+	# This case has set the replicas by hand, so delete the Deployment and let Helm create it again.
 	k delete deployment/$release-worker --wait >/dev/null
 	upgrade
 }
@@ -724,7 +723,7 @@ released() {
 	(cd "$source/dist/release" && sha256sum --quiet --check SHA256SUMS) || die "checksums do not fit"
 	ok "make release, $1: $(find "$source/dist/release" -type f | wc -l) files, $(du -sh "$source/dist/release" | cut -f1), after $((SECONDS - start)) s; checksums fit"
 }
-# arm64_worker: what ffmpeg of the arm64 image says of itself.
+# arm64_worker: print the version of ffmpeg in the arm64 image.
 arm64_worker() {
 	local api=http://$host_ip:$registry_port/v2/linkreel/transcoding-worker folder=$work/arm64 manifest blob setting
 	rm -rf "$folder"
