@@ -29,7 +29,7 @@ func needNode(t *testing.T) {
 	}
 }
 
-// stackFile returns the path of the running stack's stack.json.
+// stackFile writes the running stack's stack.json as scripts find it.
 func stackFile(t *testing.T) string {
 	t.Helper()
 	b, err := json.MarshalIndent(running, "", "  ")
