@@ -134,7 +134,7 @@ reached() {
 }
 status() { curl -s -o /dev/null -w '%{http_code}' --max-time 2 --connect-to "::127.0.0.1:$http_port" "$1"; }
 
-## images: give the node Linkreel's images, which `make cluster-test` has just built.
+## images: import Linkreel's images, which `make cluster-test` has just built, into the node.
 case_images() {
 	local archive sum
 	for archive in "$images"/*.tar; do
@@ -147,7 +147,7 @@ case_images() {
 	ok "images are with the node"
 }
 
-## dryrun: the API server accepts what every ci/*.yaml renders, and no pod breaks the restricted standard.
+## dryrun: the API server accepts the objects of every ci/*.yaml, and no pod breaks the restricted standard.
 case_dryrun() {
 	local file output
 	kubectl apply --server-side -f "$state/crds-optional" >/dev/null
@@ -164,7 +164,7 @@ case_dryrun() {
 	kubectl delete namespace dry --wait=false >/dev/null
 }
 
-## score: kube-score has nothing critical to say of what any ci/*.yaml renders but what is excused in this case.
+## score: kube-score reports nothing critical about the objects of any ci/*.yaml, except the checks that this case excuses.
 case_score() {
 	local file name found unguarded excused=(
 		# A CPU limit would keep pods from using idle CPU. Requests divide scarce CPU fairly.
@@ -261,7 +261,7 @@ stories() {
 	ok "stories through the $1: $(tr '\n' ' ' <"$work/stories.txt")"
 }
 
-## pods: what a container may do: no capability, seccomp, a root that cannot be written, no token. Go keeps within nine tenths of its memory.
+## pods: containers have no capabilities, a seccomp profile, a read-only root and no token. Go stays within nine tenths of its memory.
 case_pods() {
 	local pod name limit
 	pod=$(pod_of worker)
@@ -297,7 +297,7 @@ may() {
 }
 ports() { printf '%s\n' auth:{8080,8082,8090,9090} console:{8080,9090} events:{8080,8090,9090} links:{8080,8081,8090,9090} videos:{8080,8090,9090} worker:9090 redis:6379 localcloud:{8083,8085,8086} world; }
 
-## policy: every pod of the release, and a stranger, tries every port of every pod and the world outside; exactly what the table allows is reached.
+## policy: every pod of the release, and a stranger, tries every port of every pod and the world outside; exactly the connections that the table allows succeed.
 case_policy() {
 	local caller target addresses=() name allowed tried=0 open=0 got wanted labels
 	declare -A name_of
@@ -346,7 +346,7 @@ case_rollouts() {
 	done
 }
 
-## people: people work in the console while its pods are rolled and killed; nobody is signed out, and every form that was accepted is done.
+## people: people work in the console while its pods are rolled and killed; nobody is signed out, and every accepted form takes effect.
 case_people() {
 	await 60 settled   # A port forwarded to a stopping pod hangs.
 	keeping people restarts console
@@ -366,7 +366,7 @@ kill_pods() {
 	done
 }
 
-## upgrade: helm upgrade to another build of this source, helm rollback and helm upgrade once more, under mixed load and beside writes; no request fails. Search finds every link of before and meanwhile, and each is one event.
+## upgrade: helm upgrade to another build of this source, helm rollback and helm upgrade once more, under mixed load and concurrent writes; no request fails. Search finds every link from before and during the upgrades, and each has one event.
 case_upgrade() {
 	local writer name
 	# Redis and localcloud have no second pod, so they keep their images.
@@ -404,7 +404,7 @@ all_run() {
 	done
 }
 
-## kill: workers killed in the middle of jobs; every video is ready. Redis and localcloud killed; redirects go on, and nothing acknowledged is lost.
+## kill: workers are killed in the middle of jobs, and every video becomes ready. Redis and localcloud are killed; redirects keep working, and nothing acknowledged is lost.
 case_kill() {
 	local pid killed=()
 	traffic
@@ -452,7 +452,7 @@ freeze() {
 	done
 }
 
-## freeze: every container of the release stopped for 30 s; what was acknowledged before, meanwhile and after is there, and all is well without a hand.
+## freeze: every container of the release is stopped for 30 s. Everything acknowledged before, during and after that exists, and the release recovers without help.
 case_freeze() {
 	keeping ledger freeze_all
 	check smoke >"$work/smoke.txt" 2>&1 || { cat "$work/smoke.txt"; die "smoke after the freeze failed"; }
@@ -479,7 +479,7 @@ case_hpa() {
 }
 scaled() { [ "$(k get deployment $release-links -o jsonpath='{.spec.replicas}')" -gt 2 ]; }
 
-## gateway: smoke and stories on a release that is installed with Gateway API in place of the Ingress.
+## gateway: smoke and stories on a release with Gateway API instead of the Ingress.
 case_gateway() {
 	installed --set 'ingress.enabled=false,httpRoute.enabled=true,httpRoute.parentRefs[0].name=linkreel'
 	[ -z "$(k get ingress -o name)" ] || die "there is an Ingress"
@@ -505,7 +505,7 @@ case_gateway() {
 # routed HOST: the ingress routes HOST to a service. The compared text is the ingress's own 404.
 routed() { [ "$(curl -s --resolve "$1:$http_port:127.0.0.1" "http://$1:$http_port/no-such-slug")" != "404 page not found" ]; }
 
-## traces: a create and a cold redirect are one trace each, across services; a transcode is a trace that links to the call which made the video.
+## traces: a create and a cold redirect are one trace each, across services; a transcode is a trace that links to the call that created the video.
 case_traces() {
 	local viewer name made
 	h upgrade --install devstack "$root/charts/devstack" --set images.redis=localhost/linkreel/redis:dev --wait --timeout 120s >/dev/null
@@ -553,7 +553,7 @@ spans_of() {
 	return 1
 }
 
-## keda: with no worker, the scaler's own query (as the ScaledObject has it) counts an upload, and a job that lost its worker; whoever scales by it gets every video ready.
+## keda: with no worker, the scaler's own query (as the ScaledObject has it) counts an upload, and a job that lost its worker. Scaling by that query makes every video ready.
 case_keda() {
 	local pid address stream before
 	kubectl apply --server-side -f "$state/crds-optional" >/dev/null
@@ -594,7 +594,7 @@ jobs_due() { k exec $release-redis-0 -- redis-cli --no-auth-warning XLEN "$strea
 due() { [ "$(jobs_due)" -ge 1 ]; }
 nothing_due() { [ "$(jobs_due)" = 0 ]; }
 
-## certificates: 50 verified custom domains get certificates from a real ACME server (pebble) at their first visit, others none; a failing authority, a killed pod, renewal.
+## certificates: 50 verified custom domains get certificates from a real ACME server (pebble) at their first visit, and other hosts get none. Also a failing authority, a killed pod, and renewal.
 case_certificates() {
 	local edge
 	installed
@@ -616,7 +616,7 @@ case_certificates() {
 	upgrade
 }
 
-## redis: the chart on a Redis Cluster of three servers, by TLS with an authority of its own, a password and an address in a Secret.
+## redis: the chart on a Redis Cluster of three servers, over TLS with its own authority, and with password and address in a Secret.
 case_redis() {
 	local ours
 	kubectl delete namespace databases --ignore-not-found --timeout 120s >/dev/null
@@ -655,7 +655,7 @@ redis_cli() {
 }
 redis_whole() { [[ "$(redis_cli 0 CLUSTER INFO)" = *cluster_state:ok* ]]; }
 
-## preflight: where Google Cloud is not set up, helm install stops before any pod and the Job's log says why.
+## preflight: if Google Cloud is not set up, helm install stops before any pod starts, and the Job's log states the reason.
 case_preflight() {
 	local line
 	emptied
@@ -671,7 +671,7 @@ case_preflight() {
 	installed
 }
 
-## release: make release into a registry of this machine; the chart is installed from there, pods pull by digest, helm test passes, and the arm64 worker's ffmpeg runs. TWICE=1 builds a second time from another clone with an empty Go cache and compares.
+## release: make release pushes to a registry on this machine; the chart is installed from there, pods pull by digest, helm test passes, and the arm64 worker's ffmpeg runs. TWICE=1 builds a second time from another clone with an empty Go cache and compares.
 case_release() {
 	local registry=$host_ip:$registry_port/linkreel version=0.0.0-test commit image ours
 	commit=$(git -C "$root" rev-parse HEAD)
@@ -737,7 +737,7 @@ arm64_worker() {
 	rm -rf "$folder"
 }
 
-## uninstall: nothing is left but volumes and Secrets, which are kept on purpose.
+## uninstall: only volumes and Secrets are left, which are kept on purpose.
 case_uninstall() {
 	h uninstall $release --wait >/dev/null
 	await 90 gone

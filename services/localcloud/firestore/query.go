@@ -60,7 +60,7 @@ type query struct {
 	group      bool     // also collections at any depth below
 
 	where          *filter
-	orders         []order // always ends with or contains __name__
+	orders         []order // always contains __name__
 	startAt, endAt *pb.Cursor
 	offset         int
 	limit          int // negative: none
