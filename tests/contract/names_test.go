@@ -220,8 +220,8 @@ func (w *namesWorld) operation(r apispec.Route) op {
 	return out
 }
 
-// queries tries a made-up parameter, each of the operation's own parameters without its last letter,
-// and each parameter that may occur only once twice.
+// queries tries a made-up parameter, and each of the operation's own parameters without its last
+// letter. It also repeats each parameter that may occur only once.
 func (w *namesWorld) queries(t *testing.T, o op) {
 	t.Helper()
 	known := apispec.Load().Operation(o.Method, o.Path).Query
