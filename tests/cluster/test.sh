@@ -149,7 +149,7 @@ case_images() {
 	ok "images are with the node"
 }
 
-## dryrun: the API server accepts what every ci/*.yaml renders, and no pod breaks the restricted standard.
+## dryrun: the API server accepts the objects of every ci/*.yaml, and no pod violates the restricted standard.
 case_dryrun() {
 	local file output
 	kubectl apply --server-side -f "$state/crds-optional" >/dev/null
@@ -166,7 +166,7 @@ case_dryrun() {
 	kubectl delete namespace dry --wait=false >/dev/null
 }
 
-## score: kube-score has nothing critical to say of what any ci/*.yaml renders but what is excused in this case.
+## score: kube-score finds nothing critical in what any ci/*.yaml renders, except what this case excuses.
 case_score() {
 	local file name found unguarded excused=(
 		# A limit takes the CPU that lies idle from a pod; requests share what is scarce.
@@ -193,7 +193,7 @@ case_score() {
 	ok "kube-score: nothing critical"
 }
 
-## install: helm install --wait from nothing; all pods are ready in a namespace that enforces the restricted standard.
+## install: helm install --wait into an empty namespace that enforces the restricted standard; all pods become ready.
 case_install() { installed; }
 
 # emptied: the namespace as new.
@@ -263,7 +263,7 @@ stories() {
 	ok "stories through the $1: $(tr '\n' ' ' <"$work/stories.txt")"
 }
 
-## pods: what a container may do: no capability, seccomp, a root that cannot be written, no token. Go keeps within nine tenths of its memory.
+## pods: what a container may do: it has no capability, seccomp, a read-only root and no token. Go stays within nine tenths of its memory.
 case_pods() {
 	local pod name limit
 	pod=$(pod_of worker)
@@ -299,7 +299,7 @@ may() {
 }
 ports() { printf '%s\n' auth:{8080,8082,8090,9090} console:{8080,9090} events:{8080,8090,9090} links:{8080,8081,8090,9090} videos:{8080,8090,9090} worker:9090 redis:6379 localcloud:{8083,8085,8086} world; }
 
-## policy: every pod of the release, and a stranger, tries every port of every pod and the world outside; exactly what the table allows is reached.
+## policy: every pod of the release, and a foreign pod, tries every port of every pod and addresses outside the cluster; only connections that the table allows succeed.
 case_policy() {
 	local caller target addresses=() name allowed tried=0 open=0 got wanted labels
 	declare -A name_of
@@ -335,7 +335,7 @@ traffic() {
 	[ -s "$work/traffic.json" ] || check setup >"$work/traffic.json"
 }
 
-## rollouts: rolling restarts of each HTTP service under kept connections; none fails.
+## rollouts: rolling restarts of each HTTP service while clients keep their connections; no request fails.
 case_rollouts() {
 	local service kinds
 	traffic
@@ -348,7 +348,7 @@ case_rollouts() {
 	done
 }
 
-## people: people work in the console while its pods are rolled and killed; nobody is signed out, and every form that was accepted is done.
+## people: people work in the console while its pods are rolled and killed; nobody is signed out, and every accepted form takes effect.
 case_people() {
 	await 60 settled   # A port that is forwarded to a pod which stops hangs.
 	keeping people restarts console
@@ -368,7 +368,7 @@ kill_pods() {
 	done
 }
 
-## upgrade: helm upgrade to another build of this source, helm rollback and helm upgrade once more, under mixed load and beside writes; no request fails. Search finds every link of before and meanwhile, and each is one event.
+## upgrade: helm upgrade to another build of this source, helm rollback and helm upgrade once more, under mixed load and writes; no request fails. Search finds every link that was created before or meanwhile, and each has one event.
 case_upgrade() {
 	local writer name
 	# Redis and localcloud have no second pod, so they keep their images.
@@ -406,7 +406,7 @@ all_run() {
 	done
 }
 
-## kill: workers killed in the middle of jobs; every video is ready. Redis and localcloud killed; redirects go on, and nothing acknowledged is lost.
+## kill: workers are killed in the middle of jobs; every video becomes ready. Redis and localcloud are killed; redirects keep working, and no acknowledged data is lost.
 case_kill() {
 	local pid killed=()
 	traffic
@@ -454,7 +454,7 @@ freeze() {
 	done
 }
 
-## freeze: every container of the release stopped for 30 s; what was acknowledged before, meanwhile and after is there, and all is well without a hand.
+## freeze: every container of the release is stopped for 30 s; all data acknowledged before, meanwhile and afterwards is there, and the release recovers by itself.
 case_freeze() {
 	keeping ledger freeze_all
 	check smoke >"$work/smoke.txt" 2>&1 || { cat "$work/smoke.txt"; die "smoke after the freeze failed"; }
@@ -507,7 +507,7 @@ case_gateway() {
 # routed HOST: the ingress sends HOST somewhere; its own answer is this text.
 routed() { [ "$(curl -s --resolve "$1:$http_port:127.0.0.1" "http://$1:$http_port/no-such-slug")" != "404 page not found" ]; }
 
-## traces: a create and a cold redirect are one trace each, across services; a transcode is a trace that links to the call which made the video.
+## traces: a create and a cold redirect are one trace each, across services; a transcode is a trace that links to the call that created the video.
 case_traces() {
 	local viewer name made
 	h upgrade --install devstack "$root/charts/devstack" --set images.redis=localhost/linkreel/redis:dev --wait --timeout 120s >/dev/null
@@ -554,7 +554,7 @@ spans_of() {
 	return 1
 }
 
-## keda: with no worker, the scaler's own query (as the ScaledObject has it) counts an upload, and a job that lost its worker; whoever scales by it gets every video ready.
+## keda: with no worker, the scaler's own query (from the ScaledObject) counts an upload, and a job that lost its worker; after scaling by it, every video becomes ready.
 case_keda() {
 	local pid address stream before
 	kubectl apply --server-side -f "$state/crds-optional" >/dev/null
@@ -595,7 +595,7 @@ jobs_due() { k exec $release-redis-0 -- redis-cli --no-auth-warning XLEN "$strea
 due() { [ "$(jobs_due)" -ge 1 ]; }
 nothing_due() { [ "$(jobs_due)" = 0 ]; }
 
-## certificates: 50 verified custom domains get certificates from a real ACME server (pebble) at their first visit, others none; a failing authority, a killed pod, renewal.
+## certificates: 50 verified custom domains get certificates from a real ACME server (pebble) at their first visit, and other hosts get none; also a failing authority, a killed pod, and renewal.
 case_certificates() {
 	local edge
 	installed
@@ -617,7 +617,7 @@ case_certificates() {
 	upgrade
 }
 
-## redis: the chart on a Redis Cluster of three servers, by TLS with an authority of its own, a password and an address in a Secret.
+## redis: the chart on a Redis Cluster of three servers, over TLS with a private authority, with a password, and with its address in a Secret.
 case_redis() {
 	local ours
 	kubectl delete namespace databases --ignore-not-found --timeout 120s >/dev/null
@@ -656,7 +656,7 @@ redis_cli() {
 }
 redis_whole() { [[ "$(redis_cli 0 CLUSTER INFO)" = *cluster_state:ok* ]]; }
 
-## preflight: where Google Cloud is not set up, helm install stops before any pod and the Job's log says why.
+## preflight: if Google Cloud is not set up, helm install stops before any pod starts, and the Job's log says why.
 case_preflight() {
 	local line
 	emptied
@@ -738,7 +738,7 @@ arm64_worker() {
 	rm -rf "$folder"
 }
 
-## uninstall: nothing is left but volumes and Secrets, which are kept on purpose.
+## uninstall: only volumes and Secrets are left, which are kept on purpose.
 case_uninstall() {
 	h uninstall $release --wait >/dev/null
 	await 90 gone
