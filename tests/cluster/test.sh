@@ -263,7 +263,7 @@ stories() {
 	ok "stories through the $1: $(tr '\n' ' ' <"$work/stories.txt")"
 }
 
-## pods: what a container may do: it has no capability, seccomp, a read-only root and no token. Go stays within nine tenths of its memory.
+## pods: what a container may do: it has seccomp, a read-only root, no capabilities and no token. Go stays within nine tenths of its memory.
 case_pods() {
 	local pod name limit
 	pod=$(pod_of worker)
