@@ -176,8 +176,8 @@ const (
 )
 
 // unsure reports whether the change may be there already, since a commit of this call
-// had no answer. Making the change again could make it twice. Only a commit that only
-// writes may be sent again; see [DB.Commit].
+// had no answer. Making the change again could make it twice. A commit without reads is
+// the exception; see [DB.Commit].
 func unsure(ctx context.Context) bool {
 	h, ok := ctx.Value(heardKey{}).(*heard)
 	return ok && h.open.Load() && ctx.Value(onlyWritesKey{}) == nil
