@@ -87,8 +87,8 @@ func (h *history) after(at int64) int {
 	return sort.Search(len(h.entries), func(i int) bool { return h.entries[i].at > at })
 }
 
-// before returns, for each document that changed after at and not after upTo, its state
-// at that time.
+// before returns the documents that changed after at, up to and including upTo, in their
+// state at the time at.
 func (h *history) before(at, upTo int64) (map[string][]byte, error) {
 	h.mu.RLock()
 	defer h.mu.RUnlock()

@@ -287,7 +287,8 @@ func (r *reading) query(ctx context.Context, q *query, start func(at int64), emi
 }
 
 // indexed runs f, which runs q. If q needs an index first, it builds the index and runs f
-// again. If building fails, for example because the disk is full, q runs without.
+// again. If building fails, for example because the disk is full, q runs without the
+// index.
 func (s *Server) indexed(q *query, at int64, f func(*snapshot) error) error {
 	err := s.store.read(at, func(sn *snapshot) error {
 		sn.strict = true

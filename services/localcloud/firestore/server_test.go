@@ -21,7 +21,7 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/firestore"
 )
 
-// clock is a time that tests move.
+// clock is a clock that tests advance.
 type clock struct {
 	mu sync.Mutex
 	t  time.Time
@@ -206,7 +206,7 @@ func TestDeleteExpired(t *testing.T) {
 	})
 	set(t, c, "deep/a/k/past", fields{"expires": clk.now().Add(-time.Hour)})
 	set(t, c, "other/past", fields{"expires": clk.now().Add(-time.Hour)})
-	wantFields(t, c, "k/past", fields{"expires": clk.now().Add(-time.Second)}) // until it is swept
+	wantFields(t, c, "k/past", fields{"expires": clk.now().Add(-time.Second)}) // it is readable until it is swept
 
 	n, err := s.DeleteExpired(t.Context())
 	must(t, err)
@@ -276,8 +276,7 @@ func TestWipeIsSeenByListeners(t *testing.T) {
 	wantNext(t, it, "c", "added c")
 }
 
-// TestReadsDoNotWaitForTheDisk holds a commit between its writing and its
-// end, where it would sync, and reads meanwhile.
+// TestReadsDoNotWaitForTheDisk holds a commit just before its sync, and reads meanwhile.
 func TestReadsDoNotWaitForTheDisk(t *testing.T) {
 	t.Parallel()
 	s := open(t, firestore.Options{Path: filepath.Join(t.TempDir(), "data.db")})
@@ -321,8 +320,8 @@ func TestGroupCommitSharesASyncAmongWaitingCommits(t *testing.T) {
 	}
 }
 
-// TestListenResumes shows that a client that comes back with a token is sent
-// only what has changed meanwhile.
+// TestListenResumes shows that a client that reconnects with a token receives only the
+// changes since.
 func TestListenResumes(t *testing.T) {
 	t.Parallel()
 	clk := newClock()
@@ -381,7 +380,7 @@ func TestListenFollowsSeveralTargetsOnOneStream(t *testing.T) {
 	wantEqual(t, l.until(t, "snapshot"), "change c for 1; snapshot")
 }
 
-// listener reads a Listen stream into words.
+// listener turns a Listen stream into words.
 type listener struct {
 	stream pb.Firestore_ListenClient
 	events string

@@ -133,7 +133,7 @@ func (s *Server) Restart(ctx context.Context) error {
 			return
 		}
 		started <- nil
-		_ = cmd.Wait() // callers that wait on done see how it ended
+		_ = cmd.Wait() // the exit status does not matter: callers only wait on done
 	}()
 	if err := <-started; err != nil {
 		return fmt.Errorf("start %s: %w", s.opt.Binary, err)
@@ -198,7 +198,7 @@ func (s *Server) end(sig syscall.Signal, patience time.Duration) error {
 		}
 	}
 	<-done
-	_ = os.Remove(filepath.Join(s.opt.Dir, "redis.pid")) // a stale file is harmless: it is checked
+	_ = os.Remove(filepath.Join(s.opt.Dir, "redis.pid")) // a stale file is harmless: Start checks the process
 	return nil
 }
 

@@ -182,7 +182,7 @@ func TestACutChunkKeepsWhatArrived(t *testing.T) {
 	}
 }
 
-// Whatever a client sends, in whichever pieces and however often, the object is the bytes in order.
+// However a client splits and repeats its bytes, the object has them once and in order.
 func TestAnySequenceOfChunksMakesTheSameObject(t *testing.T) {
 	t.Parallel()
 	e := start(t, storage.Options{})
@@ -220,7 +220,7 @@ func TestAnySequenceOfChunksMakesTheSameObject(t *testing.T) {
 	}
 }
 
-// A client whose connection died without a word comes back on a new one.
+// A client whose connection died silently resumes on a new one.
 func TestANewRequestTakesASessionOver(t *testing.T) {
 	t.Parallel()
 	e := start(t, storage.Options{})
@@ -439,7 +439,7 @@ func TestANotificationIsSentUntilItIsAccepted(t *testing.T) {
 		return len(r.got)
 	}
 	eventually(t, "it is sent three times", func() bool { return sent() >= 3 })
-	e = e.again(t, storage.Options{Notify: n}) // refused ones outlive a restart
+	e = e.again(t, storage.Options{Notify: n}) // refused messages outlive a restart
 	before := sent()
 	eventually(t, "it is sent after the restart", func() bool { return sent() > before })
 	r.answer(200)

@@ -211,8 +211,8 @@ func setAccess(r *request) error {
 	}
 	store := func() error { return r.edit("PUT", r.videoPath()+"/access", wanted, r.oneVideo) }
 	if !wanted.Password.IsZero() {
-		// No field shows that somebody else has set a password meanwhile, so every change
-		// counts.
+		// No field shows that somebody else has set a password meanwhile, so any change of the
+		// record is a conflict.
 		store = func() error { return r.do("PUT", r.videoPath()+"/access", wanted, nil) }
 	}
 	return r.onVideo(reword(store(), func(d *apierr.Detail) {
