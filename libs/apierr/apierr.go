@@ -1,8 +1,8 @@
-// Package apierr defines every error that callers of Linkreel can see. A layer that
-// knows why a request cannot be served returns an [Error] with a [Code]. The code alone
-// decides the HTTP status, in one table, and only httpapi writes the body. Any other
-// error reaches the caller as an opaque INTERNAL, so paths, stack traces and store
-// names do not leak.
+// Package apierr defines every error that callers of Linkreel can see. Code that knows
+// why a request cannot be served returns an [Error] with a [Code]. The code alone decides
+// the HTTP status, in one table, and only httpapi writes the body. Any other error
+// reaches the caller as an opaque INTERNAL, so paths, stack traces and store names do not
+// leak.
 package apierr
 
 import (
@@ -30,7 +30,7 @@ const (
 	InsufficientScope Code = "INSUFFICIENT_SCOPE" // 403: with RequiredScope
 	QuotaExceeded     Code = "QUOTA_EXCEEDED"     // 403
 	AccountSuspended  Code = "ACCOUNT_SUSPENDED"  // 403
-	Forbidden         Code = "FORBIDDEN"          // 403: for the form of a page, never for an API record
+	Forbidden         Code = "FORBIDDEN"          // 403: for a form on a page, never for an API record
 
 	NotFound       Code = "NOT_FOUND"        // 404: no such path, account or key
 	LinkNotFound   Code = "LINK_NOT_FOUND"   // 404: missing, or of another account
@@ -127,7 +127,7 @@ func (c Code) Status() int {
 	return http.StatusInternalServerError
 }
 
-// Codes lists every code with a status, for documents and tests.
+// Codes lists every code that has a status, for the documents and the tests.
 func Codes() []Code {
 	out := make([]Code, 0, len(statuses))
 	for c := range statuses {
@@ -206,7 +206,7 @@ func Invalid(details ...Detail) *Error {
 	return &Error{Code: ValidationError, Message: "One or more fields are not valid.", Details: details}
 }
 
-// InvalidSome is [Invalid] for a list of details that leaves out more of them.
+// InvalidSome is [Invalid] for a list that leaves out the number of details in more.
 func InvalidSome(more int, details ...Detail) *Error {
 	e := Invalid(details...)
 	if e.MoreDetails = more; more > 0 {

@@ -25,9 +25,9 @@ import (
 
 // The bounds that the package comment promises.
 const (
-	freshFor   = 5 * time.Second  // how long a record is used without asking again
+	freshFor   = 5 * time.Second  // how long a record is used without asking auth again
 	usableFor  = 30 * time.Second // how long a record is used while auth cannot be reached
-	unknownFor = 10 * time.Second // how long "no such key" is believed
+	unknownFor = 10 * time.Second // how long the answer "no such key" is cached
 
 	maxKeys    = 100_000 // known keys in memory
 	maxUnknown = 10_000  // unknown keys in memory
@@ -223,7 +223,8 @@ func (c *Client) decide(ctx context.Context, hash string, e *entry) (Decision, e
 		seen := c.cfg.Now()
 		fresh, err := c.verify(ctx, hash, nil, demand{incarnation: got.incarnation, version: got.version}, c.patience(false))
 		if err == nil && fresh.rec.Version < got.version && fresh.asked.Before(seen) {
-			// The verification began before the change, so it may have missed it.
+			// The last verification began before the change, so it may have missed the
+			// change.
 			fresh, err = c.verify(ctx, hash, nil, demand{incarnation: got.incarnation, after: seen}, c.patience(false))
 		}
 		switch {
@@ -279,7 +280,7 @@ func (c *Client) decideAlone(ctx context.Context, hash string, e *entry, began t
 }
 
 // Charge takes n more tokens for a request that costs more than one. A refused charge
-// takes none, nor does n ≤ 0.
+// takes no tokens, and neither does n ≤ 0.
 func (c *Client) Charge(ctx context.Context, p *identity.Principal, n int) (Limit, error) {
 	n = max(n, 0)
 	b := c.bucket(p)

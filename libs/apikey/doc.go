@@ -1,5 +1,5 @@
 // Package apikey authenticates the key of each request and applies the account's rate
-// limit. Every service that takes API keys uses it. Auth does too, with its store as
+// limit. Every service that takes API keys uses it. Auth does too, with its own store as
 // the [Source].
 //
 // What it promises:
@@ -18,7 +18,7 @@
 //     seconds old. After that the answer is UNAVAILABLE, never a false 401. Unknown
 //     keys get UNAVAILABLE at once.
 //   - Without Redis each replica applies the account's limit on its own. No request
-//     fails for it.
+//     fails because of that.
 //
 // # How staleness is noticed
 //

@@ -15,8 +15,8 @@ type Limit struct {
 }
 
 // bucket is a bucket of an account: its names in Redis, and its state as this replica last
-// saw it. While Redis is away the state takes its place, so that an outage does not refill
-// every bucket.
+// saw it. While Redis is away, this replica continues from that state, so that an outage
+// does not refill every bucket.
 type bucket struct {
 	state, tokens string // the keys of the account's hash and of the bucket
 

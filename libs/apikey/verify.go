@@ -14,8 +14,8 @@ import (
 	"github.com/linkreel/linkreel/libs/identity"
 )
 
-// ErrUnknownKey means that a [Source] has looked and found no key. Any other error
-// means that it could not look.
+// ErrUnknownKey means that a [Source] has looked for a key and found none. Any other
+// error means that it could not look.
 var ErrUnknownKey = errors.New("unknown API key")
 
 // Source looks up keys.
@@ -166,8 +166,8 @@ func (c *Client) look(ctx context.Context, hash string, from netip.Addr) (*entry
 const lasting = time.Second
 
 // patience is how long to wait for auth. While auth is away, requests with a fallback
-// do not wait at all. The others wait a short time once the outage lasts, except one
-// per rest of the breaker, which waits long enough to notice that auth is back.
+// do not wait at all. Once the outage lasts, the others wait a short time, except that in
+// each rest of the breaker one request waits long enough to notice that auth is back.
 func (c *Client) patience(fallback bool) time.Duration {
 	since, away := c.asking.Away()
 	switch {
@@ -182,9 +182,9 @@ func (c *Client) patience(fallback bool) time.Duration {
 
 var errSlow = errors.New("auth did not answer in time")
 
-// verify waits for a verification that meets d. It joins one in flight and uses one that
-// another request has just made. old is the entry that the caller rejected, nil if it had
-// none.
+// verify waits for a verification that meets d. It joins one that is in flight, or uses
+// one that another request has just made. old is the entry that the caller rejected, nil
+// if it had none.
 func (c *Client) verify(ctx context.Context, hash string, old *entry, d demand, wait time.Duration) (*entry, error) {
 	f := c.start(ctx, hash, old, d, wait > 0)
 	if wait <= 0 {
@@ -208,9 +208,10 @@ func (c *Client) verify(ctx context.Context, hash string, old *entry, d demand, 
 }
 
 // start begins a verification unless one that meets d is in flight, or has ended since
-// the caller found old: otherwise each caller that waited for the lock would ask again.
-// For a caller that does not wait, it begins one only as often as the breaker allows:
-// otherwise steady traffic with known keys would become a storm of connections.
+// the caller found old. Otherwise each caller that waited for the lock would ask auth
+// again. For a caller that does not wait, it begins a verification only as often as the
+// breaker allows. Otherwise steady traffic with known keys would become a storm of
+// connections.
 func (c *Client) start(ctx context.Context, hash string, old *entry, d demand, waits bool) *flight {
 	c.flightsMu.Lock()
 	defer c.flightsMu.Unlock()
@@ -235,7 +236,7 @@ func (c *Client) start(ctx context.Context, hash string, old *entry, d demand, w
 	return f
 }
 
-// landed marks a flight as finished, for an answer that was there already.
+// landed marks a flight as finished. It is for an answer that was available already.
 func landed(f *flight) *flight {
 	f.done = make(chan struct{})
 	close(f.done)
@@ -275,7 +276,7 @@ func (c *Client) fly(ctx context.Context, hash string, f *flight) {
 	close(f.done)
 }
 
-// keep stores e unless a newer entry is there: flights may land out of order.
+// keep stores e unless there is a newer entry: flights may land out of order.
 func (c *Client) keep(hash string, e *entry) {
 	// The key may have been looked up just before it was created.
 	c.unknown.Invalidate(hash)

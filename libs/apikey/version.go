@@ -26,13 +26,13 @@ import (
 //	same, version is higher, but   the store was restored from    {0}: the hash is set back too
 //	the store has just shown less  a backup
 //
-// versionScript only ever raises the version and never makes a hash. Without a hash no
-// replica needs a warning: the next request makes it with a new incarnation, under
+// versionScript only ever raises the version and never makes a hash. If there is no hash,
+// no replica needs a warning: the next request makes one with a new incarnation, under
 // which every record must be verified again. So Redis can be emptied at any moment
-// without reviving a revoked key, and a hash may expire. It expires [stateLife] after
-// the account's last request, so that Redis holds the accounts that are active now and
-// not all that were active today. The price is one more call to auth with the first
-// request after such a pause. An account in use pays nothing.
+// without reviving a revoked key, and a hash may expire. It expires [stateLife] after the
+// account's last request, so that Redis holds the accounts that are active now and not
+// all that were active today. The price is one more call to auth with the first request
+// after such a pause. An account in use pays nothing.
 //
 // Each bucket is a key of its own, which expires when the bucket is full: a missing key
 // is a full bucket. In the hash, the buckets of members who left would stay as long as
@@ -183,10 +183,10 @@ const versionPatience = 2 * time.Second
 
 // InvalidateAccount tells every replica that the account's authority changed. After it returns,
 // every replica verifies records below version again before it uses them. Call it after the
-// commit and before the answer. While Redis is away it keeps trying in the background and returns
-// all the same: the age of a record then bounds its use.
+// commit and before the answer. While Redis is away, it returns all the same and keeps trying in
+// the background. Until it succeeds, replicas stop using a record because of its age.
 func (c *Client) InvalidateAccount(ctx context.Context, accountID string, version int64) {
-	// The commit may have taken the last of the request's time. It happened all the same.
+	// The commit has happened, even if it used up the rest of the request's time.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), versionPatience)
 	defer cancel()
 	for wait := 10 * time.Millisecond; ; wait *= 2 {

@@ -40,7 +40,7 @@ type Route struct {
 	Method, Path, OperationID string
 	// Tag is the first tag; "Operator" marks operations that only the operator may call.
 	Tag string
-	// Scope and Plan are those that a key needs; empty if the operation names none.
+	// Scope and Plan are what a key needs; empty if the operation requires none.
 	Scope, Plan string
 	// Open marks an operation that needs no key: its security is an empty list.
 	Open bool
@@ -171,7 +171,7 @@ func (d *Document) Component(name string) *jsonschema.Schema { return d.componen
 // Routes lists every operation, by path and method.
 func (d *Document) Routes() []Route { return append([]Route(nil), d.routes...) }
 
-// YAML is the document as it was written.
+// YAML is the document as it is in openapi.yaml.
 func (d *Document) YAML() []byte { return source }
 
 // JSON is the same document as JSON, with names in their original order.

@@ -1,6 +1,6 @@
 // Package backing opens what services depend on: Firestore, Redis, the outbox of their
-// events, and the verification of API keys by auth. They are closed in reverse order
-// ([boot.Service.CloseWith]), also when opening a later one fails.
+// events, and the verification of API keys by auth. The service closes them in reverse
+// order ([boot.Service.CloseWith]), even if opening a later one fails.
 package backing
 
 import (
@@ -110,7 +110,7 @@ func (s *Stores) Await() {
 }
 
 // Keys makes a client that verifies API keys with auth. It also delays readiness until
-// auth was reached.
+// the service has reached auth.
 func (s *Stores) Keys(a Auth) (*apikey.Client, remote.Source, error) {
 	if a.InternalToken == "" {
 		return nil, remote.Source{}, errors.New("LINKREEL_INTERNAL_TOKEN is not set")
@@ -123,8 +123,8 @@ func (s *Stores) Keys(a Auth) (*apikey.Client, remote.Source, error) {
 	return keys, source, nil
 }
 
-// API returns the options of the service's public routes. secret keys the hashes by
-// which bodies of repeated requests are compared.
+// API returns the options of the service's public routes. secret is the key of the hashes
+// that compare the bodies of repeated requests.
 func (s *Stores) API(p Public, keys *apikey.Client, secret string) httpapi.Options {
 	return httpapi.Options{
 		Name: s.svc.Name, Auth: keys, Idempotency: idempotency.NewFirestore(s.DB, peer.Shown(secret), s.now),

@@ -48,7 +48,7 @@ func AdminHandler(notReady func() error, profileToken string) http.Handler {
 }
 
 // profile runs h only for callers that send token. An empty token matches no caller. It
-// compares hashes, so that the time it takes reveals nothing about the token.
+// compares hashes, so that response times reveal nothing about the token.
 func profile(token string, h http.HandlerFunc) http.Handler {
 	want := sha256.Sum256([]byte(token))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

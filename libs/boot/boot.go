@@ -38,8 +38,8 @@ type Config struct {
 	// ProfileToken is the bearer token that /debug/pprof/ on AdminAddr asks for; empty
 	// turns profiles off.
 	ProfileToken string `env:"LINKREEL_PROFILE_TOKEN"`
-	// Drain is how long a stopping service goes on serving while it says that it
-	// is not ready; it should exceed the time balancers take to notice.
+	// Drain is how long a stopping service keeps serving while it reports that it is not ready;
+	// it should exceed the time balancers take to notice.
 	Drain time.Duration `env:"LINKREEL_DRAIN" envDefault:"5s"`
 	// Grace bounds what comes after the drain: open requests, jobs, flushes. It
 	// should stay below the pod's termination grace period less Drain.
@@ -62,7 +62,7 @@ type Service struct {
 	// becomes ready all the same: it can work without a dependency.
 	WarmUp []Call
 	// Stopping runs when the service has drained and is about to wait for open requests.
-	// Long polls, for example, end their requests here.
+	// A service with long polls ends them here, for example.
 	Stopping []func()
 	// Close closes stores and clients after the loops have ended, the last one first,
 	// because those opened later may use those opened earlier.
@@ -101,7 +101,7 @@ const (
 	// connect. Otherwise, while an upgrade replaces all pods at once, a pod would be ready
 	// before it reaches a store, and its requests would fail.
 	warmUpTime = 30 * time.Second
-	// warmUpTry bounds one of them: a dropped packet is never answered.
+	// warmUpTry bounds one try, because a dropped packet never gets an answer.
 	warmUpTry = 5 * time.Second
 	// warmUpPause is the pause between two tries.
 	warmUpPause = 250 * time.Millisecond
@@ -234,13 +234,13 @@ func CloseAll(ctx context.Context, svc *Service) error {
 	return errors.Join(errs...)
 }
 
-// CloseWith registers fn to be called when the service ends, before all that was
-// registered earlier.
+// CloseWith registers fn to be called when the service ends, before all functions that
+// were registered earlier.
 func (s *Service) CloseWith(fn func() error) {
 	s.Close = append(s.Close, func(context.Context) error { return fn() })
 }
 
-// Abandon is for the function that makes a service to defer. If *err is set, it closes
+// Abandon is for a defer in the function that makes a service. If *err is set, it closes
 // what is open already and adds the service's name to the error.
 func (s *Service) Abandon(ctx context.Context, err *error) {
 	if *err != nil {

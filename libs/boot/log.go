@@ -19,8 +19,8 @@ const (
 	LogGoogle LogFormat = "google"
 )
 
-// UnmarshalText implements [encoding.TextUnmarshaler]. An unknown format stops the
-// start, because logs in the wrong format are noticed too late.
+// UnmarshalText implements [encoding.TextUnmarshaler]. With an unknown format the service
+// does not start, because people notice logs in the wrong format too late.
 func (f *LogFormat) UnmarshalText(text []byte) error {
 	switch v := LogFormat(text); v {
 	case LogJSON, LogGoogle:

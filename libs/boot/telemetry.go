@@ -21,8 +21,8 @@ import (
 // version is set by the image build: -ldflags "-X …/boot.version=1.2.3".
 var version string
 
-// Version is the version of the image, else the revision that it was built from, else
-// the module's version.
+// Version is the version of the image. Without one it is the revision that the program
+// was built from, or else the module's version.
 func Version() string {
 	if version != "" {
 		return version

@@ -1,14 +1,14 @@
 // Package cache keeps what redirects need in the process's memory.
 //
 // A hit costs no I/O. Values come from a loader, one load per key at a time. A value is
-// reloaded [Options.Fresh] after its load, however often it was hit. That a key has no
-// value is cached for a moment too. When the loader fails, the cache keeps serving the
-// last value; if there is none, it returns the loader's error.
+// reloaded [Options.Fresh] after its load, no matter how often it was hit. The cache also
+// remembers for a moment that a key has no value. When the loader fails, the cache keeps
+// serving the last value; if there is none, it returns the loader's error.
 //
 // The caller feeds the cache a stream of invalidated keys. The cache numbers them. An
-// entry remembers the number at which its load began and a lookup the number at which
-// it was made, and [Cache.Current] says whether the key was invalidated since. So a
-// value that was read before a change and stored after it is never served. Simply
+// entry remembers the number at which its load began, and a lookup the number at which it
+// was made. [Cache.Current] uses them to tell whether the key was invalidated since then.
+// So a value that was read before a change and stored after it is never served. Simply
 // deleting the key would lose that race. While the stream is interrupted
 // ([Cache.SetSynced]), values live only for [Options.Unsynced]. While it is not clear
 // whether it is interrupted ([Cache.MarkUncertain]), every lookup loads again.
@@ -104,10 +104,10 @@ type invalidated struct {
 // perEntry is what an entry takes in otter and the maps, without key and value.
 const perEntry = 130
 
-// Invalidations are remembered for loads and requests that hold an older entry. One
-// that holds its entry for longer must look it up again, so these bounds limit memory
-// and do not weaken correctness. Without them thousands of changes a second would pile
-// up.
+// Invalidations are remembered for loads and requests that hold an older entry. If a load
+// or request holds its entry for longer, it must look up the key again. So these bounds
+// limit memory and do not weaken correctness. Without bounds, thousands of changes a
+// second would pile up.
 const (
 	remember    = 10 * time.Second
 	rememberMax = 100_000
@@ -174,9 +174,9 @@ func (c *Cache[V]) uncertain(now int64) bool {
 // Len is the approximate number of entries.
 func (c *Cache[V]) Len() int { return c.entries.EstimatedSize() }
 
-// Peek finds key if it can do so without waiting. at is the time now. It is a parameter
-// because a caller may peek into several caches, and reading the clock is a good part
-// of the cost of a hit.
+// Peek returns the cached value of key if it can do so without waiting. at is the time
+// now. It is a parameter because a caller may peek into several caches, and reading the
+// clock is a good part of the cost of a hit.
 func (c *Cache[V]) Peek(key string, at time.Time) (Lookup[V], bool) {
 	now := at.UnixNano()
 	// Read the number before the entry: an invalidation removes the entry first and
@@ -262,7 +262,7 @@ func (c *Cache[V]) cold(ctx context.Context, key string, old *Entry[V]) (Lookup[
 	return c.load(ctx, key, old)
 }
 
-// patience is how long a caller waits that needs a new value.
+// patience is how long a caller that needs a new value waits for it.
 func (c *Cache[V]) patience() time.Duration {
 	if _, away := c.loader.Away(); away {
 		return c.opt.Patience / 8
@@ -296,8 +296,8 @@ func (c *Cache[V]) loaded(key string, e *Entry[V]) Lookup[V] {
 
 // verify returns the result of a load that begins after the call, because a running one
 // could miss a change that was acknowledged before the call. Callers that wait for the
-// same load to begin share it. If the load fails, verify returns old, if that has an
-// entry.
+// same load to begin share it. If the load fails and old has an entry, verify returns
+// old.
 func (c *Cache[V]) verify(ctx context.Context, old Lookup[V]) (Lookup[V], error) {
 	ctx, cancel := context.WithTimeout(ctx, c.patience())
 	defer cancel()
@@ -408,7 +408,7 @@ func (c *Cache[V]) Age(l Lookup[V]) time.Duration {
 
 // Expired reports whether the result is too old to serve while invalidations do not
 // arrive. An entry loaded before the uncertainty began may be stale, so it counts as
-// expired. A Stale result does not, because there was no better one.
+// expired. A Stale result does not count as expired, because there was no better one.
 func (c *Cache[V]) Expired(l Lookup[V]) bool {
 	switch {
 	case l.Stale:

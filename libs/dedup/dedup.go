@@ -1,11 +1,11 @@
 // Package dedup remembers what was seen already: a write that was just made, a sweep
 // that another replica is doing, the viewers of a video today.
 //
-// While Redis answers, exactly one replica, the first to name a thing, gets true: once
-// ([Seen.First]) or for as long as it has the turn ([Seen.Mine]). Large sets are counted
-// to within about one percent ([Seen.Count]), in at most 12 kB each. While Redis is away
-// each replica knows only its own memory, so a thing may count once in every replica. No
-// call fails a request or waits for Redis longer than its budget.
+// While Redis answers, exactly one replica gets true for a name, the first that asks:
+// once ([Seen.First]) or for as long as it has the turn ([Seen.Mine]). Large sets are
+// counted to within about one percent ([Seen.Count]), in at most 12 kB each. While Redis
+// is away each replica knows only its own memory, so a name may count once in every
+// replica. No call fails a request or waits for Redis longer than its budget.
 package dedup
 
 import (
@@ -57,9 +57,10 @@ func (s *Seen) First(ctx context.Context, name string, life time.Duration) bool 
 	return s.set(ctx, "lr:seen:"+name, life)
 }
 
-// Mine reports whether what is this replica's to do, until hold is over, and no other
-// replica's. It saves work and guards nothing: without Redis it is everybody's. The
-// replica may do it again meanwhile: what is done once in a while takes [Seen.First].
+// Mine reports whether this replica, and no other, is to do the work named what until
+// hold is over. It only saves work: without Redis every replica gets true. This replica
+// gets true again within the hold. For work to be done once in each period, use
+// [Seen.First].
 func (s *Seen) Mine(ctx context.Context, what string, hold time.Duration) bool {
 	turn := "turn:" + what
 	// The replica that has the turn may act again: a second hint within the hold is about a
@@ -98,9 +99,9 @@ return redis.call('PFCOUNT', KEYS[1]) - before
 // count grew. repeat means that this process knew the member already.
 //
 // The results of all replicas add up to the number of different members: exactly while
-// they are few, to within about one percent when they are many. Then one member may
-// count as several or as none, so use only the sum of the results. If Redis loses the
-// set, members count again. No result is negative.
+// they are few, to within about one percent when they are many. A single member may then
+// add more than one to the count, or nothing, so use only the sum of the results. If
+// Redis loses the set, members count again. No result is negative.
 func (s *Seen) Count(ctx context.Context, set, member string, life time.Duration) (grown int64, repeat bool) {
 	if !s.note(set+"/"+member, s.now(), life) {
 		return 0, true
@@ -139,9 +140,8 @@ func (s *Seen) note(name string, now time.Time, life time.Duration) bool {
 	return true
 }
 
-// makeRoom drops expired names and, if these are too few, arbitrary ones until an
-// eighth is free. Otherwise, in a flood of names, each new one would scan all the
-// others.
+// makeRoom drops expired names and, if that is not enough, arbitrary ones until an eighth
+// is free. With less room, each new name in a flood would cause a scan of all others.
 func (s *Seen) makeRoom(now time.Time) {
 	for k, until := range s.until {
 		if !now.Before(until) {

@@ -2,19 +2,19 @@
 // [Actor]. Package outbox writes them.
 //
 // A store writes one [Event] for each change of a visible field, in the same
-// transaction as the change. So every change that commits has its event, and one that
-// does not has none. libs/record writes the event with each record and wakes the events
-// service after the commit.
+// transaction as the change. So every change that commits has its event, and a change
+// that does not commit has none. libs/record writes the event with each record and wakes
+// the events service after the commit.
 //
-// Data is the record as the API shows it right after the change, or for a deletion as
-// it last showed it. It contains no credentials: no key, password or signed address.
-// The service gives its store a function that makes Data.
+// Data is the record as the API shows it right after the change. For a deletion it is the
+// record as the API last showed it. It contains no credentials: no key, password or
+// signed address. The service gives its store a function that makes Data.
 //
 // # Who acted
 //
 // [ActorOf] finds the key or the member in the request's principal. The operator's
-// handlers mark their context with [AsOperator]. Work without a request is done by the
-// system.
+// handlers mark their context with [AsOperator]. The actor of work without a request is
+// the system.
 //
 // # What happens next
 //

@@ -19,10 +19,10 @@ import (
 )
 
 // calls intercepts every request to the database. It sets a deadline, begins
-// transactions that lock nothing, and notes the answers. [DB.Do] sets a deadline
-// already; this one is for calls made without Do. The client library's own defaults are
-// one minute for a write and five for a query, and a handler that waits so long also
-// holds its caller's connection.
+// transactions that lock nothing, and notes the answers. [DB.Do] sets a deadline already,
+// so this one matters for calls without Do. The client library's own defaults are one
+// minute for a write and five for a query, and a handler that waits so long also keeps
+// its caller's connection open.
 type calls time.Duration
 
 func (c calls) unary(
@@ -82,9 +82,9 @@ type onlyWritesKey struct{}
 // transaction.
 var errOnlyWrites = errors.New("read in a commit that only writes")
 
-// heard is what a call of [DB.Do] has learnt about the database. The interceptors fill
-// it in, because the call's error is the same for a database that is down and for one
-// that answered promptly each time that another writer had won.
+// heard is what a call of [DB.Do] has learnt about the database. The interceptors fill it
+// in, because the call's error does not say enough: it is the same if the database is
+// down and if the database answered promptly each time but another writer had won.
 type heard struct {
 	answered atomic.Bool // to any request of the call
 	lost     atomic.Bool // against another writer, at least once
@@ -99,9 +99,9 @@ type answered struct{ error }
 
 func (a answered) Unwrap() error { return a.error }
 
-// aborted is a request that lost against another writer. It has no Unwrap: the client
-// would find the code, retry by itself, and pause for 1 to 4 s, which leaves three
-// tries in three seconds. [again] retries instead.
+// aborted is the error of a request that lost against another writer. It has no Unwrap:
+// the client would find the code, retry by itself, and pause for 1 to 4 s. That leaves
+// three tries in three seconds. [again] retries instead.
 type aborted struct{ error }
 
 // hear notes how the database answered a request. commit says that the request is a
@@ -114,7 +114,7 @@ func hear(ctx context.Context, commit bool, err error) error {
 	}
 	code := status.Code(err)
 	switch {
-	case err == io.EOF: //nolint:errorlint // grpc returns it as it is at the end of a stream
+	case err == io.EOF: //nolint:errorlint // grpc returns it unwrapped at the end of a stream
 		code = codes.OK
 	case code == codes.Aborted:
 		h.lost.Store(true)
@@ -178,16 +178,16 @@ const (
 )
 
 // unsure reports whether the change may be there already, since a commit of this call
-// had no answer. To make it again could make it twice. A commit that only writes may be
-// sent again all the same: see [DB.Commit].
+// had no answer. Making the change again could make it twice. A commit without reads is
+// the exception; see [DB.Commit].
 func unsure(ctx context.Context) bool {
 	h, ok := ctx.Value(heardKey{}).(*heard)
 	return ok && h.open.Load() && ctx.Value(onlyWritesKey{}) == nil
 }
 
-// again repeats try while another writer wins and there is time for a whole further
-// try: one that is cut off might commit without our knowing. Pauses are random, so that
-// two writers that collided do not collide again.
+// again repeats try while another writer wins and there is time for another full try,
+// because a try that is cut off might commit without our knowing. Pauses are random, so
+// that two writers that collided do not collide again.
 func again(ctx context.Context, try func() error) error {
 	for most := firstPause; ; most = min(2*most, longestPause) {
 		began := time.Now()

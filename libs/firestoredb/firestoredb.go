@@ -48,7 +48,7 @@ var (
 	ErrUncertain = errors.New("outcome of the commit is not known")
 
 	// ErrContended comes with a RATE_LIMITED when other writers of the same documents were
-	// faster until time ran out. Nothing was committed: if a try may have gone through,
+	// faster until time ran out. Nothing was committed: if a try may have been committed,
 	// the call gets a plain UNAVAILABLE instead.
 	ErrContended = errors.New("other writers of the same documents were faster")
 )
@@ -80,8 +80,8 @@ type Broken struct {
 	Err error
 }
 
-// Do runs one or several calls under the database's deadline and maps the error. what
-// names the action for the log: "get link".
+// Do runs fn, which makes one or several calls, under the database's deadline and maps
+// its error. what names the action for the log: "get link".
 func (db *DB) Do(ctx context.Context, what string, fn func(ctx context.Context) error) error {
 	if !db.known.Load() && ctx.Value(firstContactKey{}) == nil {
 		if _, err := db.Identity(ctx); err != nil {
@@ -105,11 +105,11 @@ func inLine(ctx context.Context, q *turns.Queue, do func() error) error {
 		return do()
 	}
 	if err := ctx.Err(); err != nil {
-		return Map(err) // the time was spent before this call
+		return Map(err) // the caller's time was over before this call
 	}
 	release, err := q.Enter(ctx, p.AccountID)
 	if errors.Is(err, context.DeadlineExceeded) {
-		return contended(err) // only the account's own work was before it
+		return contended(err) // only the account's own calls were ahead of it
 	}
 	if err != nil {
 		return err
@@ -132,10 +132,9 @@ func (db *DB) Tx(ctx context.Context, what string, fn func(ctx context.Context, 
 	return err
 }
 
-// Commit is [DB.Tx] for an fn that only writes. It makes one call to the database,
-// where a transaction needs another one to begin. A commit whose answer is lost is sent
-// again, so its writes must be idempotent or have a precondition that fails the second
-// time.
+// Commit is [DB.Tx] for an fn that only writes. It makes one call to the database, while
+// a transaction needs another one to begin. A commit whose answer is lost is sent again,
+// so its writes must be idempotent or have a precondition that fails the second time.
 func (db *DB) Commit(ctx context.Context, what string, fn func(ctx context.Context, tx *firestore.Transaction) error, opts ...firestore.TransactionOption) error {
 	return db.Tx(context.WithValue(ctx, onlyWritesKey{}, true), what, fn, opts...)
 }
@@ -155,7 +154,8 @@ func Map(err error) error {
 		return apierr.Down(err)
 	case code == codes.Canceled:
 		return fmt.Errorf("%w: %w", context.Canceled, err)
-	// A value that is refused for good has the same code. Only the text differs.
+	// An error for a value that is refused for good has the same code. Only its text
+	// differs.
 	case code == codes.InvalidArgument && strings.Contains(err.Error(), "referenced transaction"):
 		return apierr.Down(fmt.Errorf("%w: %w", ErrUncertain, err))
 	case code == codes.InvalidArgument:
@@ -183,8 +183,8 @@ func (db *DB) Ref(collection, id string) Ref {
 	return db.Collection(collection).Doc(id)
 }
 
-// Reader makes a function that reads records. D is the type of the document, and of
-// turns a document into a record.
+// Reader makes a function that reads records. D is the type of the document. The function
+// of turns a document into a record.
 func Reader[D, T any](of func(snap Snap, d *D) T) func(Snap) (T, error) {
 	return func(snap Snap) (out T, err error) {
 		var d D
@@ -285,10 +285,10 @@ func Sift[T any](snaps []Snap, read func(Snap) (T, error)) (out []T, broken []Br
 // aside is how long a document that cannot be decoded is postponed.
 const aside = time.Hour
 
-// SetAside puts off a document that cannot be read: a queue is read in the order of
-// the time at path, and such a document would stay at its head for ever and hide what
-// is behind it. It comes again an hour later, since a newer release may read it. The
-// error is what kept us from putting it off; then it is still at the head.
+// SetAside postpones a document that cannot be read by setting the time at path an hour
+// ahead. Queues are read in the order of that time, so the document would otherwise stay
+// at the head for ever and hide those behind it. A newer release may be able to read it
+// later. If SetAside returns an error, the document is still at the head.
 func (db *DB) SetAside(ctx context.Context, b Broken, path string, now time.Time) error {
 	later := []firestore.Update{{Path: path, Value: now.Add(aside)}}
 	return IgnoreMoved(db.Update(ctx, "set aside", b.Ref, later, firestore.LastUpdateTime(b.UpdateTime)))

@@ -19,8 +19,8 @@ import (
 // From 1.0 on there are rules for that (docs/versioning.md).
 const Format = 1
 
-// ErrFormat means that the database holds records of another format. Every call of
-// [DB.Do] is refused, so they are neither read nor changed.
+// ErrFormat means that the database holds records of another format. [DB.Do] then refuses
+// every call, so the records are neither read nor changed.
 var ErrFormat = errors.New("the database was written by another version of Linkreel")
 
 // identityDocument holds a database's id and the number of its format.
@@ -31,7 +31,7 @@ type identityDocument struct {
 
 // firstContact is the context of [DB.Identity], which runs before all other calls. It
 // hides the values of the call that happened to be first: its account, which would wait
-// for its turn, and the mark that it only writes.
+// for its turn, and the mark of a call that only writes.
 type firstContact struct{ context.Context }
 
 type firstContactKey struct{}
@@ -86,7 +86,7 @@ func (db *DB) readIdentity(ctx context.Context, ref *firestore.DocumentRef) (d i
 }
 
 // drawIdentity gives an empty database its id. If several processes do so at once, all of
-// them use the id of the first. It is written before the first record.
+// them use the id of the first. The id is written before the first record.
 func (db *DB) drawIdentity(ctx context.Context, ref *firestore.DocumentRef) (identityDocument, error) {
 	err := db.Do(ctx, "draw the database's number", func(ctx context.Context) error {
 		_, err := db.Collections(ctx).Next()

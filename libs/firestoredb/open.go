@@ -46,8 +46,8 @@ func Open(ctx context.Context, cfg Config) (*DB, error) {
 		database = firestore.DefaultDatabaseID
 	}
 	var opts []option.ClientOption
-	// By default the pauses between connection attempts grow to two minutes, so we would
-	// notice as late as that that the database is back.
+	// By default the pauses between connection attempts grow to two minutes, so we might
+	// notice only two minutes later that the database is back.
 	reconnect := grpc.WithConnectParams(grpc.ConnectParams{
 		Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
 		MinConnectTimeout: 2 * time.Second,
@@ -77,7 +77,8 @@ func Open(ctx context.Context, cfg Config) (*DB, error) {
 	return newDB(client, cfg.Timeout), nil
 }
 
-// bearer sends a token over a connection without TLS, as a local Firestore has.
+// bearer sends a token over a connection without TLS, because a local Firestore has no
+// TLS.
 type bearer string
 
 func (b bearer) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
@@ -99,15 +100,15 @@ func newDB(client *firestore.Client, timeout time.Duration) *DB {
 	return &DB{Client: client, timeout: orDefault(timeout),
 		calls: turns.NewQueue(turns.QueueOptions{Name: "firestore", Each: share}),
 		turns: turns.NewQueue(turns.QueueOptions{Name: "transaction", Each: 1}),
-		// Calls that began together time out together, so five failures say little unless
-		// they span a second. With a rest of a second, recovery is noticed within a second or
-		// two.
+		// Calls that began together time out together, so five failures mean an outage only
+		// if they span a second. With a rest of a second, recovery is noticed within a second
+		// or two.
 		breaker: outage.New(outage.Config{Name: "Firestore", Failures: 5, Over: time.Second, Rest: time.Second, Down: down})}
 }
 
 // down reports whether err means that the database is away. It is not away if it
-// answered part of the call, has forgotten a transaction, or refuses a request that is
-// too much.
+// answered part of the call, has forgotten a transaction, or refuses a request that asks
+// for too much.
 func down(err error) bool {
 	return outage.Down(err) && !errors.As(err, new(answered)) && !errors.Is(err, ErrUncertain) && status.Code(err) != codes.ResourceExhausted
 }

@@ -126,10 +126,10 @@ func (a *API) ClientIP(c *fiber.Ctx) netip.Addr { return a.opt.Proxies.Client(c.
 // NewServer is [httpserver.New].
 func NewServer(h fasthttp.RequestHandler) *fasthttp.Server { return httpserver.New(h) }
 
-// AcceptsGzip reports whether the caller accepts an answer in gzip. It reads
-// Accept-Encoding as RFC 9110 §12.5.3 says: a coding with q=0 is refused, and * means
-// all codings that are not named. A caller that sends no such header gets uncompressed
-// bytes, since many programs cannot decompress.
+// AcceptsGzip reports whether the caller accepts an answer in gzip. It follows RFC 9110
+// §12.5.3: the caller refuses a coding with q=0, and * stands for all codings that the
+// header does not name. A caller that sends no such header gets uncompressed bytes, since
+// many programs cannot decompress.
 func AcceptsGzip(c *fiber.Ctx) bool {
 	accepted, named := false, false
 	for part := range strings.SplitSeq(c.Get(fiber.HeaderAcceptEncoding), ",") {

@@ -88,17 +88,17 @@ func (f *Fields) Err() error {
 }
 
 // Decode reads the body into dst, a pointer to a struct with json tags. The error is
-// INVALID_JSON for a body that is not one JSON object, and UNSUPPORTED_MEDIA_TYPE for
-// one of another type. Broken field rules are in Fields. The handler adds those that
-// schemas cannot express and then calls [Fields.Err].
+// INVALID_JSON for a body that is not one JSON object, and UNSUPPORTED_MEDIA_TYPE for a
+// body of another type. Broken field rules are in Fields. The handler adds the broken
+// rules that schemas cannot express, and then calls [Fields.Err].
 //
 // JSON names are case-sensitive: "URL" is not "url". A name that the contract does not
 // know is rejected or listed in [Fields.Unknown], as the operation's schema says. A
 // PATCH with no known name is always rejected. Unknown query parameters are reported
 // here too. Fields with broken rules keep their zero value.
 func Decode(c *fiber.Ctx, dst any) (*Fields, error) {
-	// A body without a Content-Type counts as JSON. Comparing first avoids parsing the most common
-	// header in isJSON.
+	// A body without a Content-Type counts as JSON. Comparing first saves isJSON from parsing the
+	// most common header.
 	media := c.Get(fiber.HeaderContentType)
 	if media != "" && media != fiber.MIMEApplicationJSON && !isJSON(media) {
 		return nil, apierr.New(apierr.UnsupportedMediaType, "Send the body as application/json.")
@@ -203,8 +203,8 @@ func fill(dst reflect.Value, o *object, fields *Fields) {
 // decodes half a pair to U+FFFD, but text may also contain U+FFFD itself.
 var paired = regexp.MustCompile(`(?i)^([^\\]|\\[^u]|\\u[^d]|\\ud[0-7]|\\ud[89ab]..\\ud[c-f])*$`)
 
-// How many bytes of a caller's unknown names an answer repeats. A bulk answer has up to
-// a hundred items.
+// An answer repeats only so many bytes of a caller's unknown names. A bulk answer has up
+// to a hundred items.
 const (
 	maxUnknown     = 8 << 10
 	maxUnknownItem = 400
@@ -350,7 +350,7 @@ func (p *parser) array(depth int) ([]any, error) {
 
 // tame keeps numbers cheap to validate. Schemas compare exact fractions, and the exact
 // value of 1e999999 has a million digits. So a long number becomes the nearest float64,
-// and one out of float64's range becomes ±1e309, which is beyond every bound in a
+// and a number out of float64's range becomes ±1e309, which is beyond every bound in a
 // schema.
 func tame(number json.Number) json.Number {
 	const plain = 40 // longer than any number that a field accepts

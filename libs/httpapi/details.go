@@ -32,8 +32,8 @@ func (f *Fields) addFailures(e *jsonschema.ValidationError) {
 	}
 	switch e.ErrorKind.(type) {
 	case *kind.AnyOf, *kind.OneOf:
-		// The branches contradict each other. All that helps the caller is that no accepted
-		// type fits.
+		// The branches contradict each other. All that the caller needs to know is that the
+		// value has none of the accepted types.
 		f.Add(apierr.Detail{Field: location(e), Code: apierr.InvalidType, Message: "This field has another type."})
 		return
 	}
@@ -91,8 +91,8 @@ func detailsOf(e *jsonschema.ValidationError) []apierr.Detail {
 
 func location(e *jsonschema.ValidationError) string { return strings.Join(e.InstanceLocation, ".") }
 
-// addQuery adds the parameters that the operation does not have. params are those that
-// it has, and whether each may be repeated.
+// addQuery adds the parameters that the operation does not have. params are the
+// operation's own parameters, and whether each may be repeated.
 func (f *Fields) addQuery(args *fasthttp.Args, params map[string]bool) {
 	known := slices.Sorted(maps.Keys(params))
 	seen := map[string]bool{}
@@ -111,8 +111,8 @@ func (f *Fields) addQuery(args *fasthttp.Args, params map[string]bool) {
 	}
 }
 
-// addBody adds the names in a body that the operation does not read. A body without
-// names has nothing that could be lost.
+// addBody adds the names in a body that the operation does not read. A body without names
+// passes, because nothing in it could be ignored.
 func (f *Fields) addBody(body []byte) {
 	o, err := parseObject(body)
 	if err != nil {
@@ -215,10 +215,10 @@ func editable(s *jsonschema.Schema) []string {
 	return out
 }
 
-// nearest is the known name that name was probably meant to be; "" when none is near.
-// It recognises other spellings (snake_case, singular and plural), up to two wrong
-// letters, and a name that ends with the known one as a word: destinationUrl is nearest
-// to url.
+// nearest is the known name that the caller probably meant by name; "" if no known name
+// is near. It recognises other spellings (snake_case, singular and plural), up to two
+// wrong letters, and a name that ends with the known one as a word: destinationUrl is
+// nearest to url.
 func nearest(name string, known []string) string {
 	if len(name) > 64 {
 		return ""
@@ -244,8 +244,8 @@ func nearest(name string, known []string) string {
 	return best
 }
 
-// allowed is how many letters of a name may be wrong: the fewer, the shorter the name,
-// because any short word is near any other.
+// allowed is how many letters of a name may be wrong. A short name may have fewer wrong
+// letters, because short words are all near each other.
 func allowed(name string) int {
 	switch n := len(name); {
 	case n < 3:
@@ -257,8 +257,8 @@ func allowed(name string) int {
 	}
 }
 
-// plain is a name in lower case with only letters and digits, the same for all styles
-// of spelling.
+// plain is a name in lower case with only letters and digits, so that all styles of
+// spelling give the same result.
 func plain(name string) string {
 	return strings.Map(func(r rune) rune {
 		if !unicode.IsLetter(r) && !unicode.IsDigit(r) {

@@ -66,8 +66,8 @@ type Options struct {
 	Idempotency *idempotency.Firestore
 	// Proxies are the proxies whose X-Forwarded-For is trusted.
 	Proxies httpserver.Proxies
-	// BaseURL is the product's base address. If it is an https address, its host tells
-	// browsers to stay on https.
+	// BaseURL is the product's base address. If it is an https address, answers from its
+	// host tell browsers to stay on https.
 	BaseURL string
 	// CORSOrigins are the origins whose pages may call the API, such as
 	// https://app.example.com; "*" is any. Pages send no cookies, so the caller's
@@ -107,16 +107,17 @@ type Access struct {
 	Scope identity.ScopeSet
 	Plan  identity.Plan // the lowest plan that may call
 	// Repeatable is for a POST that may revoke the key it is called with. If its answer is
-	// lost, the caller has neither the old key nor the new one. So a key that is now
-	// revoked may still repeat a request that it made before, with the same
-	// Idempotency-Key.
+	// lost, the caller has no valid key: the old one is revoked, and the new one never
+	// arrived. So a key that is now revoked may still repeat a request that it made
+	// before, with the same Idempotency-Key.
 	Repeatable bool
 	// OneCommit is for a POST that does all its work in one change of package record and
 	// writes its answer ([Created]) before the change commits. The answer is then stored
 	// in the same commit, so no record is needed before.
 	OneCommit bool
 	// InTurn is for a route with large requests. A process runs one request of each
-	// account at a time. The others wait, as long as their deadline allows.
+	// account at a time. The account's other requests wait, as long as their deadline
+	// allows.
 	InTurn bool
 }
 
@@ -156,8 +157,8 @@ func New(opt Options) *API {
 const changesWaiting = 16
 
 // Handle adds a route that needs a key. In a process, requests of one account that
-// change the same record (the first parameter of path) run one after the other. Running
-// at the same time, they would only make each other's transactions retry.
+// change the same record (the first parameter of path) run one after the other. If they
+// ran at the same time, they would only make each other's transactions retry.
 func (a *API) Handle(method, path string, access Access, h fiber.Handler) {
 	h = a.strict(method, path, h)
 	_, record, _ := strings.Cut(path, "/:")
@@ -336,7 +337,7 @@ func (a *API) around(c *fiber.Ctx) (err error) {
 	defer span.End()
 	r := &identity.Request{ID: span.SpanContext().TraceID().String()}
 	if !span.SpanContext().TraceID().IsValid() {
-		r.ID = strings.ToLower(identity.NewNonce()) // no SDK, as in unit tests
+		r.ID = strings.ToLower(identity.NewNonce()) // without a tracing SDK, as in unit tests
 	}
 	c.SetUserContext(identity.WithRequest(ctx, r))
 	c.Set("X-Request-Id", r.ID)
@@ -359,8 +360,8 @@ func (a *API) around(c *fiber.Ctx) (err error) {
 }
 
 // follow connects the request's span with its caller's. A trace of one of our services
-// is continued. A trace of anybody else is only linked, because outside callers must
-// not choose what is traced.
+// is continued. A trace of anybody else is only linked, because outside callers must not
+// choose which requests we trace.
 func (a *API) follow(ctx context.Context, c *fiber.Ctx, start []trace.SpanStartOption) (context.Context, []trace.SpanStartOption) {
 	carrier := propagation.MapCarrier{"traceparent": c.Get("traceparent"), "tracestate": c.Get("tracestate")}
 	remote := trace.SpanContextFromContext(otel.GetTextMapPropagator().Extract(context.Background(), carrier))
@@ -479,8 +480,8 @@ func limited(l apikey.Limit) error {
 	}
 }
 
-// setLimitHeaders writes the IETF draft's fields and the older X- ones. Resets are
-// whole seconds, rounded up, so that a caller that waits for them is served.
+// setLimitHeaders writes the IETF draft's fields and the older X- ones. Reset times are
+// whole seconds, rounded up, so that a caller that waits until then is served.
 func setLimitHeaders(c *fiber.Ctx, l apikey.Limit, now time.Time) {
 	reset := int64(math.Ceil(l.ResetAfter.Seconds()))
 	c.Set("RateLimit-Policy", `"default";q=`+strconv.Itoa(l.Limit)+`;w=60`)
@@ -505,8 +506,8 @@ func bearerOf(c *fiber.Ctx) (string, error) {
 }
 
 // OnlyBearer runs h only for the holder of token; an empty token admits nobody. It
-// compares hashes, so that the time it takes reveals nothing about the token, not even
-// its length. Everybody else gets message.
+// compares hashes, so that response times reveal nothing about the token, not even its
+// length. Everybody else gets message.
 func OnlyBearer(token, message string, h fiber.Handler) fiber.Handler {
 	want := sha256.Sum256([]byte(token))
 	return func(c *fiber.Ctx) error {
@@ -554,8 +555,8 @@ func (a *API) once(c *fiber.Ctx, account string, oneCommit bool, h fiber.Handler
 	if err := h(c); err != nil {
 		a.fail(c, apierr.From(err)) // the error is the answer to store
 	}
-	// The answer is sent even if it could not be stored: a retry makes it again from the
-	// same nonce.
+	// Send the answer even if it could not be stored: a retry makes the same answer from
+	// the same nonce.
 	ctx, cancel := afterwards(ctx)
 	defer cancel()
 	if passing(c) {

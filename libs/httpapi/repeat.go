@@ -23,10 +23,10 @@ func beginRequest(c *fiber.Ctx, account, key, bearer string) idempotency.Request
 }
 
 // repeats reports whether a request whose key was refused with err repeats one that the
-// key made while it was valid. That is so if the key is revoked, the account is not
-// suspended, and there is a record with the same Idempotency-Key and the same body.
-// Such a request takes no token from the account's bucket. A network that guesses at
-// records is limited by its budget of misses.
+// key made while it was valid. It does if the key is revoked, the account is not
+// suspended, and there is a record with the same Idempotency-Key and the same body. Such
+// a request takes no token from the account's bucket. The budget of misses limits a
+// network that guesses at records.
 func (a *API) repeats(c *fiber.Ctx, p *identity.Principal, bearer string, err error) bool {
 	key := c.Get(idempotencyKey)
 	if apierr.CodeOf(err) != apierr.APIKeyRevoked || p == nil || p.Suspended || a.opt.Idempotency == nil || !validIdempotencyKey(key) {
@@ -85,7 +85,7 @@ func afterwards(ctx context.Context) (context.Context, context.CancelFunc) {
 // replay gives an answer again.
 func replay(c *fiber.Ctx, r *idempotency.Response) error {
 	for _, name := range []string{fiber.HeaderETag, fiber.HeaderLocation} {
-		c.Response().Header.Del(name) // of an answer that this one replaces
+		c.Response().Header.Del(name) // set for an answer that this one replaces
 	}
 	c.Set("Idempotent-Replayed", "true")
 	for name, value := range r.Header {
@@ -106,8 +106,8 @@ func answerOf(c *fiber.Ctx) *idempotency.Response {
 }
 
 // lasting returns the headers that a replay repeats. The others belong to one exchange,
-// and a replay has its own. Their number and size are bounded, because our handlers
-// write them and not callers.
+// and a replay has its own. Their number and size are bounded, because our handlers write
+// them, not the callers.
 func lasting(h *fasthttp.ResponseHeader) map[string]string {
 	out := map[string]string{}
 	for k, v := range h.All() {

@@ -32,8 +32,8 @@ const (
 // hour. Only the client's time counts towards the rate, not the time that write takes.
 //
 // An error before the first chunk is answered like any other. After that the status has
-// been sent, so the connection is closed without the final chunk. So a client can tell
-// an incomplete answer from a short one.
+// been sent, so the server closes the connection without the final chunk. This lets a
+// client tell an incomplete answer from a short one.
 func Stream(c *fiber.Ctx, contentType string, write func(ctx context.Context, w io.Writer) error) error {
 	c.Set(fiber.HeaderContentType, contentType)
 	c.Set(fiber.HeaderCacheControl, "private, no-store")
@@ -119,7 +119,7 @@ func (b *streamBody) Read(p []byte) (int, error) {
 	n, err := b.PipeReader.Read(p)
 	b.handed = time.Now()
 	if n > 0 {
-		_ = b.conn.SetWriteDeadline(b.handed.Add(b.credit)) // an error shows at the next write
+		_ = b.conn.SetWriteDeadline(b.handed.Add(b.credit)) // an error appears at the next write
 		b.credit = min(streamStall, b.credit+time.Duration(n)*time.Second/streamRate)
 	}
 	return n, err

@@ -14,10 +14,10 @@ type Proxies struct {
 	// outside of them.
 	Trusted []netip.Prefix
 	// Hops is how many addresses the proxies append to X-Forwarded-For. When it is set,
-	// the client is that many from the right and Trusted is not used. One proxy appends
-	// one address, its peer's. Google's balancers append two: the client's, and that of
-	// the forwarding rule. The latter is a public address, so Trusted cannot tell it from
-	// a client's.
+	// the client is the entry that many places from the right, and Trusted is not used.
+	// One proxy appends one address, its peer's. Google's balancers append two: the
+	// client's, and that of the forwarding rule. The latter is a public address, so
+	// Trusted cannot tell it from a client's.
 	Hops int
 }
 
@@ -33,8 +33,8 @@ func (p Proxies) Believed(ctx *fasthttp.RequestCtx) bool {
 	return p.trusts(peer.Unmap())
 }
 
-// Client is the address of the request's client. It never uses an address that the
-// client could have written itself: without a trusted proxy it is the peer's.
+// Client is the address of the request's client. It never uses an address that the client
+// could have written itself. Without a trusted proxy it is the address of the peer.
 func (p Proxies) Client(ctx *fasthttp.RequestCtx) netip.Addr {
 	addr, _ := netip.AddrFromSlice(ctx.RemoteIP())
 	addr = addr.Unmap()
@@ -44,7 +44,7 @@ func (p Proxies) Client(ctx *fasthttp.RequestCtx) netip.Addr {
 	}
 	list := addresses(forwarded)
 	if p.Hops > 0 {
-		// A shorter list did not come through the proxies.
+		// A request with a shorter list did not come through the proxies.
 		if at := len(list) - p.Hops; at >= 0 {
 			if client, ok := parseAddr(list[at]); ok {
 				return client

@@ -34,7 +34,7 @@ func New(h fasthttp.RequestHandler) *fasthttp.Server {
 		MaxRequestBodySize:            MaxBody,
 		ReadTimeout:                   15 * time.Second, // a whole request, headers and body
 		WriteTimeout:                  30 * time.Second,
-		IdleTimeout:                   75 * time.Second, // above the usual load balancer's 60 s, so that it closes first
+		IdleTimeout:                   75 * time.Second, // longer than the 60 s of most load balancers, so that the balancer closes first
 		MaxConnsPerIP:                 0,                // the ingress is one address
 		DisablePreParseMultipartForm:  true,
 		DisableHeaderNamesNormalizing: false,
@@ -81,8 +81,8 @@ func refuseUnreadable(ctx *fasthttp.RequestCtx, err error) {
 	refuse(ctx, e)
 }
 
-// refuse answers before any route runs, and closes the connection: the bytes that
-// follow on it may be part of this request.
+// refuse answers before any route runs, and closes the connection, because the bytes that
+// follow may be part of this request.
 func refuse(ctx *fasthttp.RequestCtx, e *apierr.Error) {
 	id := strings.ToLower(ids.NewNonce())
 	ctx.Response.Reset()
@@ -135,8 +135,8 @@ func framing(req *fasthttp.Request) *apierr.Error {
 			continue // the end of the header
 		}
 		colon := bytes.IndexByte(line, ':')
-		// Parsers differ most on a blank before the colon and on a line that continues the
-		// previous one (RFC 9112 §5.1, §5.2). A name must not begin or end with a control
+		// Parsers differ most on a blank before the colon and on lines that continue the
+		// previous line (RFC 9112 §5.1, §5.2). A name must not begin or end with a control
 		// character either.
 		if colon <= 0 || line[0] <= ' ' || line[colon-1] <= ' ' {
 			return refuse("A header line has a blank where none may be.")

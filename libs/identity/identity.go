@@ -15,7 +15,7 @@ import (
 )
 
 // Plan is what an account pays for. Plans are ordered: a higher one may do all that a
-// lower one may. Documents and calls between services contain the number, and only the
+// lower one may. Documents and calls between services contain the plan's number; only the
 // public API shows names. So a new plan must be added after the others.
 type Plan int
 
@@ -48,8 +48,8 @@ func ParsePlan(s string) (Plan, error) {
 }
 
 // ScopeSet is a set of permissions, with a bit for each. Documents and calls between
-// services contain the number, so no bit may ever change its meaning. A bit that only a
-// newer version knows grants nothing here. Only the public API shows names.
+// services contain the number, so no bit may ever change its meaning. A bit that this
+// version does not know grants nothing. Only the public API shows names.
 type ScopeSet uint32
 
 // The permissions.
@@ -171,7 +171,7 @@ func FromContext(ctx context.Context) *Principal {
 	return p
 }
 
-// Request is the data of one request in the process, besides its principal.
+// Request is what the process knows about one request, apart from its principal.
 type Request struct {
 	ID     string       // the trace id, which the caller sees in X-Request-Id
 	Queued atomic.Int64 // nanoseconds that the request waited in queues of this process

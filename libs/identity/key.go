@@ -92,7 +92,7 @@ func (k Key) Last4() string { return k.text[len(k.text)-4:] }
 
 func (k Key) String() string { return "[redacted]" }
 
-// GoString keeps %#v from showing the text.
+// GoString keeps %#v from printing the key.
 func (k Key) GoString() string { return "identity.Key{[redacted]}" }
 
 func checksum(s string) string {
@@ -129,7 +129,7 @@ const maxID = 64
 
 // ValidID reports whether a text can be one of our identifiers. Check every id from a
 // caller before using it as a document's name: Firestore reserves names between double
-// underscores, and a slash leads to another document.
+// underscores, and a slash would name another document.
 func ValidID(id string) bool {
 	if id == "" || len(id) > maxID || strings.HasPrefix(id, "__") {
 		return false

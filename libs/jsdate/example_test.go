@@ -8,7 +8,7 @@ import (
 	"github.com/linkreel/linkreel/libs/jsdate"
 )
 
-// What `new Date(x)` takes is taken, surprises included.
+// Parse accepts whatever `new Date(x)` accepts, surprises included.
 func ExampleParse() {
 	for _, s := range []string{"2026-11-20T17:00:00Z", "Nov 20, 2026 5:00 PM GMT+1", "2026-02-30", "tomorrow"} {
 		ms, ok := jsdate.Parse(s)
@@ -31,7 +31,7 @@ func ExampleFromNumber() {
 	// Output: 1790000000000 true
 }
 
-// A field of a JSON body takes both forms.
+// A field of a JSON body accepts both forms.
 func ExampleMoment() {
 	for _, body := range []string{`"2026-11-20T17:00:00Z"`, `1790000000000`, `1e999`, `"tomorrow"`} {
 		var m jsdate.Moment

@@ -1,8 +1,8 @@
 // Package jsdate parses points in time as JavaScript's Date constructor does in V8. It
 // tries the ISO format of ECMAScript first, and then V8's older, lenient grammar ("Nov
-// 20, 2026 5:00 PM GMT+1"). Callers send us strings that `new Date(x)` accepts for
-// them, so we must accept the same strings and get the same instants, surprises
-// included: "2026-02-30" is the second of March, "Nov 20" is in 2001, and
+// 20, 2026 5:00 PM GMT+1"). Callers send us strings that work with `new Date(x)` on their
+// side. So we must accept the same strings and read the same instants from them,
+// surprises included: "2026-02-30" is the second of March, "Nov 20" is in 2001, and
 // "1790000000000" as a string is not a date.
 //
 // One difference: JavaScript reads a date without a zone in the machine's zone. Here it
@@ -383,8 +383,8 @@ func signOf(t token) int {
 }
 
 // milliseconds reads the digits after a decimal point as thousandths and drops finer
-// ones. A number keeps only nine significant digits, so a greater length means nothing.
-// With leading zeros this gives the same odd values as in V8.
+// ones. A number keeps only nine significant digits, so a length beyond nine has no
+// meaning. With leading zeros this gives the same odd values as in V8.
 func milliseconds(t token) int {
 	n := t.n
 	for i := t.length; i < 3; i++ {

@@ -1,5 +1,5 @@
 // Package label has the rules for tags and external ids, by which owners find their
-// records again. Links and videos share them, so that a tag is the same tag on both.
+// records again. Links and videos share the rules, so that a tag is the same on both.
 package label
 
 import (
@@ -22,8 +22,8 @@ const (
 	MaxExternalID = 255 // bytes, which are printable ASCII
 )
 
-// Key is the same for all spellings of a tag. It ignores case and the way that Unicode
-// composes letters.
+// Key returns the same text for all spellings of a tag. It ignores case and the way that
+// Unicode composes letters.
 func Key(tag string) string {
 	return norm.NFC.String(cases.Fold().String(norm.NFC.String(strings.TrimSpace(tag))))
 }

@@ -39,9 +39,9 @@ func (s *Store) Download(ctx context.Context, object string, generation int64, w
 	return o, nil
 }
 
-// DownloadRange writes size bytes of an object, from offset on, to w. A part has no checksum of
-// its own, so unlike Download it relies on the connection's. It is for a few megabytes: after a
-// cut connection the caller must start again.
+// DownloadRange writes size bytes of an object, from offset on, to w. Storage has no checksum
+// for a part, so unlike Download it relies on the connection's integrity. It is for a few
+// megabytes: after a cut connection the caller must start again.
 func (s *Store) DownloadRange(ctx context.Context, object string, offset, size int64, w io.Writer) error {
 	ctx, cancel := context.WithTimeout(ctx, s.stall)
 	defer cancel()
@@ -118,14 +118,15 @@ func (s *Store) fetch(ctx context.Context, o Object, w io.Writer) error {
 func (s *Store) fetchFrom(ctx context.Context, o Object, out *counted) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	// Each write to out resets the timer. If none does in time, the read ends with
+	// Each write to out resets the timer. If no write comes in time, the read ends with
 	// errStalled.
 	watch := time.AfterFunc(s.stall, func() { cancel(errStalled) })
 	defer watch.Stop()
 	out.moved = func() { watch.Reset(s.stall) }
 	r, err := s.handle(o.Name, o.Generation).NewRangeReader(ctx, out.n, o.Size-out.n)
 	if err == nil {
-		// Not all servers obey the range, and w may be a disk that others need.
+		// Not all servers obey the range, and an endless answer could fill a disk that w
+		// shares with others.
 		_, err = io.Copy(out, io.LimitReader(r, o.Size-out.n))
 		_ = r.Close() // Copy has reported the reader's errors
 	}

@@ -4,8 +4,8 @@
 // one generation and checked against its CRC32C, even if the connection is cut many times. An
 // upload is stored completely or not at all. Errors are this package's: [ErrNotFound],
 // [ErrStale], or an apierr UNAVAILABLE if storage cannot be reached or refuses temporarily. With
-// a key file, signing an address takes about a millisecond and no network. Without one it is a
-// call to Google's IAM with a deadline.
+// a key file, signing an address takes about a millisecond and no network. Without a key file,
+// signing makes a call to Google's IAM, with a deadline.
 //
 // The underlying client traces each call itself, so this package makes no spans. Signed addresses
 // and session addresses are credentials, so no error or log line of this package contains one.
@@ -154,8 +154,8 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 		return nil, fmt.Errorf("open storage: %w", err)
 	}
 	// All calls here may be made twice: reads, deletes that accept "gone", uploads of the same
-	// bytes. The error function is set because by default uploads retry on fewer errors, which do
-	// not include a lost connection.
+	// bytes. The error function is set because by default uploads retry on fewer errors. A lost
+	// connection, for example, is not among them.
 	s.client.SetRetry(storage.WithPolicy(storage.RetryAlways), storage.WithErrorFunc(storage.ShouldRetry),
 		storage.WithBackoff(gax.Backoff{Initial: 100 * time.Millisecond, Max: 2 * time.Second, Multiplier: 2}))
 	s.bucket = s.client.Bucket(cfg.Bucket)
@@ -307,7 +307,7 @@ func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[Object, error
 }
 
 // DeletePrefix removes every object under prefix. It may be repeated until it succeeds. It
-// refuses an empty prefix, which would be the whole bucket.
+// refuses an empty prefix, because that would empty the bucket.
 func (s *Store) DeletePrefix(ctx context.Context, prefix string) error {
 	if prefix == "" {
 		return errors.New("delete prefix: an empty prefix would empty the bucket")

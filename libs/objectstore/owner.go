@@ -18,8 +18,8 @@ var ErrForeign = errors.New("the bucket belongs to another database")
 const maxOwner = 4 << 10
 
 // Owner reads which database the bucket belongs to, "" if it belongs to none yet. If the object
-// holds no name, for example after a failed write by hand, the owner is unknown and the bucket
-// counts as foreign.
+// does not hold a valid name, for example because somebody edited it wrongly, the owner is
+// unknown and the bucket counts as foreign.
 func (s *Store) Owner(ctx context.Context) (string, error) {
 	o, err := s.Stat(ctx, OwnerObject)
 	if errors.Is(err, ErrNotFound) {

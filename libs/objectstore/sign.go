@@ -107,7 +107,8 @@ func (s *iamSigner) connect() (*iamcredentials.Service, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.service == nil {
-		// Not the caller's context: the service refreshes its credentials with it later.
+		// Do not use the caller's context: the service keeps the context to refresh its
+		// credentials later.
 		service, err := iamcredentials.NewService(context.Background(), s.options...)
 		if err != nil {
 			return nil, err
@@ -118,7 +119,7 @@ func (s *iamSigner) connect() (*iamcredentials.Service, error) {
 }
 
 func (s *iamSigner) sign(ctx context.Context, account string, b []byte) ([]byte, error) {
-	service, err := s.connect() // takes no context: the service outlives the call
+	service, err := s.connect() // takes no context, because the service outlives the call
 	if err != nil {
 		return nil, fmt.Errorf("open IAM credentials: %w", err)
 	}
@@ -195,8 +196,9 @@ func escapePath(p string) string {
 	return strings.Join(segments, "/")
 }
 
-// SignPut returns an address to which anybody may PUT the object, also several times, until it
-// expires. It requires no headers, so the caller must check size and type afterwards.
+// SignPut returns an address to which anybody may PUT the object, even several times, until
+// the address expires. It requires no headers, so the caller must check size and type
+// afterwards.
 func (s *Store) SignPut(ctx context.Context, object string, ttl time.Duration) (address string, expires time.Time, err error) {
 	return s.signed(ctx, http.MethodPut, object, ttl, nil, nil)
 }
@@ -230,8 +232,8 @@ func (s *Store) SignGet(ctx context.Context, object string, ttl time.Duration, o
 // page's own: Google's storage answers a session's later requests under the CORS rule of the
 // origin that started it. An empty origin is for programs.
 //
-// SignPut has no such bound: the length range is a header that the signature covers, so every
-// client would have to send it.
+// SignPut has no such bound: the signature would cover the header with the length range, so
+// every client would have to send that header.
 func (s *Store) StartResumable(ctx context.Context, object, origin string, most int64) (session string, err error) {
 	// The signature covers these headers, so the request below must send them unchanged.
 	headers := map[string]string{"x-goog-resumable": "start"}

@@ -3,10 +3,11 @@
 // fill the process.
 //
 // [Breaker.Call] makes a call and counts its outcome only if it says something about the
-// dependency: a caller that hangs up, or reaches its own deadline first, has learnt
-// nothing. A caller that must decide that itself asks [Breaker.Allow] first and then
-// reports the outcome. After enough failures in a row the breaker opens and refuses calls
-// at once. After each rest one caller tries again. With a probe, no request has to.
+// dependency. If the caller hangs up, or reaches its own deadline first, the outcome does
+// not count. A caller that must decide by itself which outcomes count asks
+// [Breaker.Allow] first and then reports the outcome. After enough failures in a row the
+// breaker opens and refuses calls at once. After each rest one caller tries again. With a
+// probe, no caller has to try.
 package outage
 
 import (
@@ -123,7 +124,7 @@ func (b *Breaker) Call(ctx context.Context, timeout time.Duration, f func(contex
 	return err
 }
 
-// ended is why the caller no longer waits; nil if it still does. A client that sets the
+// ended is why the caller no longer waits; nil if it still waits. A client that sets the
 // deadline on its connection may return just before the context reports it, so ended
 // checks the clock too.
 func ended(ctx context.Context) error {
@@ -149,7 +150,7 @@ func (b *Breaker) report(err error, round uint64) {
 }
 
 // Allow reports whether the caller may try now. A caller that may must report the
-// outcome with OK or Fail. If it never does, the others wait for one more rest.
+// outcome with OK or Fail. If it never reports, the others wait for one more rest.
 func (b *Breaker) Allow() bool {
 	if !b.away.Load() {
 		return true
@@ -186,7 +187,7 @@ func (b *Breaker) OK() {
 
 func (b *Breaker) ok() {
 	b.fails = 0
-	if b.cfg.Probe == nil { // with a probe only the probe closes the breaker: this answer may be from before the outage
+	if b.cfg.Probe == nil { // with a probe only the probe closes the breaker: this answer may date from before the outage
 		b.turn(false, nil)
 	}
 }

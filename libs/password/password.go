@@ -68,8 +68,8 @@ func (p *Hasher) Hash(ctx context.Context, account, password string) (string, er
 		p.params.memory, p.params.time, p.params.threads, enc.EncodeToString(salt), enc.EncodeToString(key)), nil
 }
 
-// Check reports whether phc was made from password, in a time that does not depend on
-// how much of it is right. account owns the record that the password protects. Its
+// Check reports whether phc was made from password, in a time that does not reveal how
+// much of password is right. account owns the record that the password protects. Its
 // error is ErrBusy, ctx's, or that of a malformed phc.
 func (p *Hasher) Check(ctx context.Context, account, phc, password string) (bool, error) {
 	// Use the stored hash's parameters, so that ours can be raised without breaking older
@@ -97,8 +97,8 @@ func (p *Hasher) derive(ctx context.Context, account, password string, salt []by
 
 var errPHC = errors.New("not an argon2id PHC string")
 
-// parsePHC reads the stored form. Its bounds keep a damaged record from taking more
-// memory or time than any hash of ours needs.
+// parsePHC reads the stored form. Its bounds keep a damaged record from using more memory
+// or time than any of our hashes needs.
 func parsePHC(s string) (argonParams, []byte, []byte, error) {
 	fields := strings.Split(s, "$")
 	if len(fields) != 6 || fields[0] != "" || fields[1] != "argon2id" || fields[2] != "v="+strconv.Itoa(argon2.Version) {

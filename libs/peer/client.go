@@ -136,7 +136,7 @@ func refusal(resp *http.Response) error {
 	if err != nil || e.Code.Status() != resp.StatusCode || resp.StatusCode >= http.StatusInternalServerError {
 		e = apierr.Down(fmt.Errorf("answered %d %s", resp.StatusCode, body.Error.Code))
 	}
-	// A busy service says when to retry, with any code.
+	// A busy service may say when to retry, whatever the code is.
 	if s, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil && s > 0 {
 		e.RetryAfter = time.Duration(s) * time.Second
 	}

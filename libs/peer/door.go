@@ -21,7 +21,7 @@ type Door struct {
 }
 
 // NewDoor makes a door for the routes of an internal API. tokens are the settings of the
-// calling services. A service without one is refused.
+// calling services. The door refuses a service without a token.
 func NewDoor(api *httpapi.API, tokens map[Service]string) *Door { return &Door{api, tokens} }
 
 // Answer adds a route: do gets the body as in and returns the answer.
@@ -58,7 +58,8 @@ func route[In any](d *Door, path string, serve func(c *fiber.Ctx, in In) error) 
 		}
 	}
 	d.api.Public(fiber.MethodPost, path, func(c *fiber.Ctx) error {
-		// Compare all hashes, so that the time reveals nothing about the token, not even its length.
+		// Compare all hashes, so that response times reveal nothing about the token, not even its
+		// length.
 		scheme, token, _ := strings.Cut(c.Get(fiber.HeaderAuthorization), " ")
 		shown, found, may := sha256.Sum256([]byte(token)), 0, 0
 		for _, k := range known {
@@ -71,7 +72,7 @@ func route[In any](d *Door, path string, serve func(c *fiber.Ctx, in In) error) 
 		if may == 0 {
 			return apierr.New(apierr.Forbidden, "This service may not call this route.") //nolint:forbidigo // a route is refused here, not a record
 		}
-		// From here on the answer is the handler's own, even an error.
+		// From here on the answer comes from the handler, even if it is an error.
 		c.Set(callHeader, c.Get(callHeader))
 		var in In
 		// The caller is one of our services, so a malformed body is our own bug. There is no need to

@@ -1,11 +1,11 @@
 // Package peer lets our services call each other, with one client, one door, and one
 // table of which service may call which route.
 //
-// All calls are between auth and another service. Each other service shares one token
-// with auth and with nobody else: the service shows it to auth, and auth shows it to
-// the service. So somebody who reads the console's memory can sign people in, but
+// All calls are between auth and another service. Each of the other services shares one
+// token with auth and with nobody else. The service sends it to auth, and auth sends it
+// to the service. So somebody who reads the console's memory can sign people in, but
 // cannot erase an account in links. While a token is being replaced, its setting is
-// "NEW,OLD": callers show the first, and all are accepted.
+// "NEW,OLD": callers send the first, and services accept both.
 //
 // A call is a POST with one JSON value, and its answer is one JSON value. The door
 // repeats the id of the call in its answer ([callHeader]). An answer without it is not
@@ -49,7 +49,7 @@ func (s Service) may(path string) bool {
 // callHeader carries the id of one call, a random number from the client.
 const callHeader = "Linkreel-Call"
 
-// Shown is the token of a setting "NEW,OLD" that callers show.
+// Shown is the token that callers send: the first in a setting "NEW,OLD".
 func Shown(token string) string {
 	first, _, _ := strings.Cut(token, ",")
 	return strings.TrimSpace(first)

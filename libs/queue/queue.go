@@ -1,18 +1,19 @@
 // Package queue hands work to workers over a Redis stream.
 //
-// It delivers every message that Redis still has at least once. A taken message is
-// given to another worker when its worker has been silent for Options.Silence, and
-// never while that sends heartbeats. Only the worker that holds a message can send
-// heartbeats, finish or return it. One that has lost the message gets ErrLost. An id is
-// in the queue at most once, however often it is added, so a sweeper need not check
-// before it adds one.
+// It delivers every message that Redis still has at least once. If the worker that took a
+// message is silent for Options.Silence, another worker gets the message. As long as the
+// worker sends heartbeats, no other worker gets it. Only the worker that holds a message
+// can send heartbeats, finish or return it. A worker that has lost its message gets
+// ErrLost. An id is in the queue at most once, however often it is added, so a sweeper
+// need not check before it adds one.
 //
 // It is fair between tenants: they take turns, so the next message of a tenant waits
 // for at most one message of each other tenant, however many of theirs were added
 // before it. Messages of the same tenant keep their order.
 //
-// Besides the workers there is a fast lane. It sees each waiting message once, by the
-// same turns, without taking it. It is for work that should not wait for a free worker.
+// Besides the workers there is a fast lane. It sees each waiting message once, in the
+// same order of turns, without taking it. It is for work that should not wait for a free
+// worker.
 //
 // Redis may lose messages. They are hints to look at a record elsewhere, and the owner
 // of the records adds the ids again after Redis was emptied. Redis must not evict keys
@@ -439,8 +440,8 @@ func (m *Message) run(ctx context.Context, what string, s *redis.Script, more ..
 	return nil
 }
 
-// Heartbeat says that the worker is still working. ErrLost means that it was replaced
-// or that Redis was emptied. The record shows which.
+// Heartbeat says that the worker is still working. ErrLost means that another worker has
+// the message or that Redis was emptied. The record shows which.
 func (m *Message) Heartbeat(ctx context.Context) error { return m.run(ctx, "heartbeat for", heartbeat) }
 
 // Done removes the message after its work is finished.
@@ -474,7 +475,7 @@ func (m *Message) Bury(ctx context.Context, reason string) error {
 
 // Turn reports whether the caller is to sweep now, so that a hundred workers do not
 // query the records a hundred times. One caller gets true in each interval of every. If
-// Redis is unreachable, every caller gets true: then work is found only by sweeping.
+// Redis is unreachable, every caller gets true, because then only sweeps find work.
 func (q *Queue) Turn(ctx context.Context, every time.Duration) bool {
 	ctx, cancel := context.WithTimeout(ctx, q.opt.Timeout)
 	defer cancel()
@@ -483,7 +484,7 @@ func (q *Queue) Turn(ctx context.Context, every time.Duration) bool {
 }
 
 // Length is how many messages wait or are being worked on, without delayed ones. Scale
-// workers by it: Redis no longer knows the group's lag once entries were deleted.
+// workers by it: once entries were deleted, Redis no longer knows the group's lag.
 func (q *Queue) Length(ctx context.Context) (int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, q.opt.Timeout)
 	defer cancel()

@@ -14,7 +14,7 @@ import (
 )
 
 // Collection holds a ledger for each account and kind that has a limit,
-// {account}~{kind}, and the fences of its leases, {account}~{kind}~{lease}.
+// {account}~{kind}, and the fences of the ledgers' leases, {account}~{kind}~{lease}.
 const Collection = "quotas"
 
 // Forget removes all ledgers and fences of an account that is being erased.
@@ -23,7 +23,7 @@ func Forget(ctx context.Context, db *firestoredb.DB, account string) error {
 }
 
 // document is a ledger or a fence. A ledger's state is one text: no query needs its
-// parts, and an index on times that rise in all ledgers at once would be a hot spot.
+// parts, and an index on times, which rise in all ledgers at once, would be a hot spot.
 type document struct {
 	AccountID string `firestore:"accountId"`
 	State     string `firestore:"state"`
@@ -55,15 +55,15 @@ type entry struct {
 const (
 	pace  = 1100 * time.Millisecond // between two writes of a ledger
 	burst = 2 * pace                // how far writes may be ahead of the pace: three in a row
-	// drift is how long Granted is trusted far from the limit. It may be wrong: a replica
-	// that learnt late about a new limit has created records without asking it.
+	// drift is how long Granted is trusted far from the limit. Granted may be too low: a
+	// replica that learnt late about a new limit has created records without the ledger.
 	drift = time.Hour
-	// young is how long a fenced lease is left to its holder, which usually has changes
-	// waiting for it.
+	// young is how long other processes leave a fenced lease to its holder, which usually
+	// has changes waiting for it.
 	young = 2 * time.Second
-	// countsPerSecond is how many records a process counts a second for one account. 1,000
-	// cost as much as a read. It limits the counts for a large account that is full and
-	// tries to create again and again.
+	// countsPerSecond is how many records a process counts a second for one account.
+	// Firestore charges one read for 1,000. The bound limits the cost of a large account
+	// that is full and tries to create again and again.
 	countsPerSecond = 100_000
 )
 
@@ -76,8 +76,8 @@ func exists(tx *firestore.Transaction, ref *firestore.DocumentRef) (bool, error)
 	return err == nil && snaps[0].Exists(), err
 }
 
-// read reads the ledger. One that does not exist, or cannot be decoded, counts as empty
-// and never counted.
+// read reads the ledger. A ledger that does not exist, or cannot be decoded, counts as
+// empty and never counted.
 func (c *Claim) read(tx *firestore.Transaction) (*ledger, error) {
 	snaps, err := tx.GetAll([]*firestore.DocumentRef{c.g.ledger(c.a.key)})
 	if err != nil {
@@ -88,8 +88,9 @@ func (c *Claim) read(tx *firestore.Transaction) (*ledger, error) {
 	if snap.Exists() {
 		if snap.DataTo(&doc) != nil || json.Unmarshal([]byte(doc.State), d) != nil {
 			// An error would refuse every create of the account until somebody repairs the ledger.
-			// An empty one is counted before it grants places, and is then written again. It has
-			// lost its leases, so the account may get as many records too many as were on lease.
+			// An empty ledger counts the records before it grants places, and is then written
+			// again. It has lost its leases, so the account may exceed its limit by the places
+			// that were on lease.
 			d = &ledger{}
 		}
 	}
@@ -108,11 +109,11 @@ func (c *Claim) read(tx *firestore.Transaction) (*ledger, error) {
 // early is how long to wait before the ledger may be written.
 func (d *ledger) early() time.Duration {
 	wait := d.Next.Sub(d.now) - burst
-	if wait <= 0 || wait > 10*pace { // no writer gets that far ahead, so the clock was set back
+	if wait <= 0 || wait > 10*pace { // no writer gets that far ahead of the pace, so the clock was set back
 		return 0
 	}
-	// Random, because several replicas may wait for the same moment, and those that lose
-	// must read the ledger again.
+	// The wait is random, because several replicas may wait for the same moment, and
+	// those that lose must read the ledger again.
 	return wait + mathrand.N(pace/5)
 }
 
@@ -160,8 +161,8 @@ func (t *grant) write(tx *firestore.Transaction) error {
 	return tx.Set(t.g.ledger(t.key), document{AccountID: t.limit.Account, State: string(state)})
 }
 
-// ask takes places from the ledger: for this change, whose own commit takes them, and
-// on lease for the changes that follow.
+// ask takes places from the ledger. Those for this change are used by its own commit, and
+// those for the changes that follow are on lease.
 func (c *Claim) ask(ctx context.Context, tx *firestore.Transaction) (room int64, err error) {
 	began, since := time.Now(), c.g.now()
 	d, err := c.read(tx)
@@ -176,8 +177,8 @@ func (c *Claim) ask(ctx context.Context, tx *firestore.Transaction) (room int64,
 	room = c.want
 	switch left := c.limit.Max - d.Granted; {
 	case left < room && len(d.old(young)) > 0:
-		// It is certain how many places of a lease were used only once nobody can use it any
-		// more.
+		// Only when nobody can use a lease any more is it certain how many of its places
+		// were used.
 		return 0, &again{c.takeBack}
 	case left < room || d.Counted.IsZero():
 		if room, err = c.count(ctx, d, began); err != nil || room == 0 {
@@ -219,7 +220,7 @@ func (c *Claim) settle(t *grant) {
 			t.end(l.id)
 			continue
 		}
-		t.held = append(t.held, l) // it covers changes that are still in flight
+		t.held = append(t.held, l) // the lease covers changes that are still in flight
 	}
 }
 
@@ -232,7 +233,7 @@ func (t *grant) end(id string) {
 }
 
 // count corrects the ledger and returns how many of the wanted places are free. It
-// returns fewer than wanted only if that is certain.
+// returns fewer only if the account certainly has no room for more.
 func (c *Claim) count(ctx context.Context, d *ledger, began time.Time) (room int64, err error) {
 	c.g.mu.Lock()
 	rest := time.Until(c.a.rest)
@@ -284,7 +285,7 @@ const (
 	near       = 2  // a fenced one at most 1/near
 )
 
-// chunkOf is how many of the places that are left to lease. last is the size of the
+// chunkOf returns how many of the places left to lease at once. last is the size of the
 // last lease, idle the time since then, and waiting the number of places that changes
 // wait for.
 func chunkOf(left, last, waiting int64, idle time.Duration) (n int64, fenced bool) {
@@ -314,8 +315,8 @@ func (d *ledger) old(fenced time.Duration) (ids []string) {
 	return ids
 }
 
-// takeBack ends old leases. Their places stay granted until the next count, which reads
-// the ledger after this and so includes a create that was faster.
+// takeBack ends old leases. Their places stay granted until the next count. It reads the
+// ledger after this change, so it includes a create that committed earlier.
 func (c *Claim) takeBack(ctx context.Context) error {
 	return c.g.db.Tx(ctx, "take back places", func(_ context.Context, tx *firestore.Transaction) error {
 		d, err := c.read(tx)

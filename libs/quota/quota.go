@@ -125,8 +125,8 @@ const (
 	// patience is how long a create waits for a place before it gets an error that asks it
 	// to come back.
 	patience = 5 * time.Second
-	// maxAccounts bounds the memory. Beyond it all accounts and their leases are
-	// forgotten.
+	// maxAccounts bounds the memory. When there are more, this process forgets all
+	// accounts and their leases.
 	maxAccounts = 10_000
 )
 
@@ -157,8 +157,7 @@ type Claim struct {
 // Claim begins a change under a limit.
 func (g *Gate) Claim() *Claim { return &Claim{g: g, began: time.Now()} }
 
-// again is the error of a try that has no place yet. after is what to do before the
-// next try.
+// again is the error of a try that has no place yet. after must run before the next try.
 type again struct {
 	after func(context.Context) error
 }
@@ -175,8 +174,8 @@ func pause(d time.Duration) error {
 }
 
 // Settle must be called after a change that has called [Claim.Room] or [Claim.Watch],
-// with the change's error. It makes the change again as long as it has to wait for a
-// place.
+// with the change's error. It repeats the change until the change no longer has to wait
+// for a place.
 func (c *Claim) Settle(ctx context.Context, err error, change func() error) error {
 	defer c.leave()
 	for {
@@ -198,17 +197,19 @@ func (c *Claim) Settle(ctx context.Context, err error, change func() error) erro
 	}
 }
 
-// errLeft ends a try of which [Claim.Settle] was not told.
+// errLeft ends a try whose result did not reach [Claim.Settle].
 var errLeft = errors.New("the change has ended")
 
-// Leave ends the change, also one that panics: others wait for a change that asks the ledger.
+// Leave ends the change. Call it even after a panic, because other changes wait for a change
+// that asks the ledger.
 func (c *Claim) Leave() {
 	c.end(errLeft)
 	c.leave()
 }
 
-// Retry begins another try within the same transaction. It may not ask again, and must
-// not write what the one before it wanted to change in the ledger.
+// Retry begins another try within the same transaction. The new try may need no place,
+// and then it must not write the change to the ledger that the try before it had
+// prepared.
 func (c *Claim) Retry() {
 	c.sent, c.grant, c.seen = false, nil, nil
 	c.g.mu.Lock()
@@ -217,8 +218,8 @@ func (c *Claim) Retry() {
 }
 
 // Room is how many of want places the change may use, all of them unless the account
-// is full. It belongs to the reads of a transaction; with a nil tx, for a change that
-// reads nothing, it may return [ErrAsk].
+// is full. It belongs to the reads of a transaction; for a change that reads nothing, tx
+// is nil, and Room may return [ErrAsk].
 func (c *Claim) Room(ctx context.Context, tx *firestore.Transaction, l Limit, want int64) (int64, error) {
 	c.sent, c.grant, c.want = false, nil, want // reset what an earlier try of the transaction has set
 	if l.Max <= 0 || want <= 0 {
@@ -305,8 +306,8 @@ func (c *Claim) put() {
 
 // fence reads the fence of the places' lease, so that the commit fails if the lease was
 // taken back meanwhile. A transaction sees the database as it was at its first read, which
-// may be before the lease was given. So a missing fence proves nothing at first. Only if
-// the next try does not find it either is the lease gone.
+// may be before the lease was given. So a missing fence proves nothing at first. The lease
+// is gone only if the next try does not find the fence either.
 func (c *Claim) fence(tx *firestore.Transaction) error {
 	if !c.from.fenced {
 		return nil
@@ -366,8 +367,8 @@ func (c *Claim) wait() error {
 	}}
 }
 
-// Watch is for a limit on a sum, such as bytes, where the change finds out only while it
-// runs whether it adds to the sum. It reads the ledger. The caller then adds up what is
+// Watch is for a limit on a sum, such as bytes, where a change learns only while it runs
+// whether it adds to the sum. Watch reads the ledger. The caller then adds up what is
 // stored. Call it among the reads.
 func (c *Claim) Watch(tx *firestore.Transaction, l Limit) error {
 	c.sent, c.grant, c.seen, c.limit = false, nil, nil, l
@@ -381,8 +382,8 @@ func (c *Claim) Watch(tx *firestore.Transaction, l Limit) error {
 	return err
 }
 
-// Grow says that the change adds to the sum. It writes the ledger, so that all other
-// changes that have read the same sum start again. About one a second can succeed.
+// Grow says that the change adds to the sum. It writes the ledger, so all other changes
+// that have read the same sum start again. About one change a second can succeed.
 func (c *Claim) Grow() error {
 	if c.seen == nil {
 		return nil

@@ -34,7 +34,7 @@ type MissOptions struct {
 	Now      func() time.Time
 }
 
-// spent is what a network has used up at a time.
+// spent is how much of its budget a network had used up at a certain time.
 type spent struct {
 	misses float64
 	at     time.Time
@@ -58,8 +58,8 @@ func NewMisses(o MissOptions) *Misses {
 	return &Misses{burst: float64(o.Burst), every: o.Every, most: o.Networks, now: o.Now, networks: map[netip.Prefix]spent{}}
 }
 
-// Network is the network that an address belongs to here. The zero address, for peers
-// without one, is a network of its own.
+// Network is the network to which Misses assigns an address. All peers without an address
+// (the zero address) form one network.
 func Network(addr netip.Addr) netip.Prefix {
 	addr = addr.Unmap().WithZone("")
 	bits := 32
@@ -117,8 +117,8 @@ func (m *Misses) Miss(addr netip.Addr) {
 	if !known && len(m.networks) >= m.most {
 		m.makeRoom(now)
 	}
-	// The debt is at most one budget, so a network is not locked out for longer than it
-	// takes to regain two.
+	// The debt is at most one budget, so a network is never locked out for longer than it
+	// takes to regain two budgets.
 	m.networks[network] = spent{misses: min(m.burst-m.left(s, now)+1, 2*m.burst), at: now, next: now.Add(m.every)}
 }
 

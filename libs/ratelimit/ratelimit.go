@@ -62,9 +62,9 @@ type Try struct {
 }
 
 // takeScript counts one try under a rule's key. If the rule has no room, it counts
-// nothing and returns after how many µs there will be some. Each call has only one key:
-// a Redis Cluster runs no script over keys on several servers, and the rules of all
-// callers must not end up on one server.
+// nothing and returns the time in µs until there is room. Each call has only one key: a
+// Redis Cluster runs no script over keys on several servers, and the rules of all callers
+// must not end up on one server.
 var takeScript = redis.NewScript(`
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
@@ -81,18 +81,18 @@ redis.call('PEXPIRE', KEYS[1], math.ceil(window / 1000))
 return 0
 `)
 
-// Take counts a try under every rule. If a rule has no room, the try is counted under
-// none, and wait is the time after which that rule has room.
+// Take counts a try under every rule. If a rule has no room, Take counts the try under
+// none of the rules, and wait is the time until that rule has room.
 //
-// Rules are checked in order, up to the first that refuses. Put the narrowest first: a
-// caller that its own rule refuses then never takes a place, even for a moment, in a
+// Rules are checked in order, up to the first that refuses. Put the narrowest first. Then
+// a caller that is refused by its own rule never takes a place, even for a moment, in a
 // rule that it shares with others.
 func (l *Limiter) Take(ctx context.Context, rules ...Rule) (t Try, wait time.Duration) {
 	t = Try{id: identity.NewNonce(), rules: rules}
 	if l.redis == nil {
 		return t, l.takeLocally(t, 1)
 	}
-	counted := 0 // rules
+	counted := 0 // how many rules have counted the try
 	err := l.breaker.Call(ctx, budget, func(ctx context.Context) error {
 		for _, r := range rules {
 			us, err := takeScript.Run(ctx, l.redis, []string{key(r.Key)}, t.id, r.Max, r.Window.Microseconds()).Int64()
@@ -143,8 +143,8 @@ func (l *Limiter) Refund(ctx context.Context, t Try) {
 	})
 }
 
-// takeLocally counts in this process's memory. share 1 applies the rules as they are, 2
-// allows half as many tries, and 0 only counts.
+// takeLocally counts in this process's memory. A share of 1 applies the rules unchanged,
+// 2 allows half as many tries, and 0 only counts.
 func (l *Limiter) takeLocally(t Try, share int) (wait time.Duration) {
 	now := l.now()
 	l.mu.Lock()
@@ -175,8 +175,8 @@ func (l *Limiter) takeLocally(t Try, share int) (wait time.Duration) {
 	return 0
 }
 
-// keep holds a key's tries; the caller holds the mutex. A key without a try needs no
-// memory: a refused try leaves none, and nobody counts the keys of refused tries.
+// keep holds a key's tries; the caller holds the mutex. A key without tries is dropped. A
+// refused try is not stored, so a flood of refused keys takes no memory.
 func (l *Limiter) keep(key string, log []try) {
 	if len(log) == 0 {
 		delete(l.tries, key)

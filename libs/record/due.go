@@ -74,7 +74,8 @@ func (k *Kept[T]) due(ctx context.Context, bucket, limit int, fields []firestore
 	if len(fields) > 0 {
 		q = q.SelectPaths(fields...)
 	}
-	// Query again while some were set aside, because they took places on the page.
+	// Query again while records are being set aside, because they took places on the
+	// page.
 	for {
 		snaps, err := k.db.Query(ctx, "list due "+k.k.Collection, q)
 		if err != nil {
@@ -93,9 +94,9 @@ func (k *Kept[T]) due(ctx context.Context, bucket, limit int, fields []firestore
 	}
 }
 
-// PutOff sets when a record is due again, zero for never, unless it was changed since
-// it was read. The other change has then set the time for a newer state, which the
-// caller does not know.
+// PutOff sets when a record is due again, zero for never. It does nothing if the record
+// was changed since it was read: that change has set the time for a newer state, which
+// the caller does not know.
 func (k *Kept[T]) PutOff(ctx context.Context, id string, at, stored time.Time) error {
 	due := any(firestore.Delete)
 	if d := DueAt(id, at); d != nil {
@@ -104,8 +105,8 @@ func (k *Kept[T]) PutOff(ctx context.Context, id string, at, stored time.Time) e
 	return k.UpdateStored(ctx, id, stored, firestore.Update{Path: "due", Value: due})
 }
 
-// UpdateStored writes fields of a record unless it was changed or removed since it was
-// read. It is for fields that affect neither events nor tags.
+// UpdateStored writes fields of a record unless the record was changed or removed since
+// it was read. It is for fields that affect neither events nor tags.
 func (k *Kept[T]) UpdateStored(ctx context.Context, id string, stored time.Time, updates ...firestore.Update) error {
 	ref := k.db.Collection(k.k.Collection).Doc(id)
 	return firestoredb.IgnoreMoved(k.db.Update(ctx, "put off "+k.k.Object, ref, updates, firestore.LastUpdateTime(stored)))

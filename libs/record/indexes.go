@@ -18,7 +18,7 @@ type indexFile struct {
 // firestore.indexes.json. Each kind is indexed by account, and by due time if it has one.
 // All other fields are exempt from indexing: an index that no query uses still costs a
 // write, and an index on rising times takes only 500 writes a second for all accounts
-// together. A field that the file mentions already is left as it is.
+// together. Indexes does not change a field that the file mentions already.
 //
 // Like the Firestore client, Indexes learns a document's fields from the tags of its Go
 // type. It is called only to deploy or check indexes, never for a request.
@@ -55,7 +55,8 @@ func (k *Kept[T]) addIndexes(f *indexFile, decided map[string]bool) {
 	}
 }
 
-// The type of what traces hold is not known here, so the file says what they need.
+// This package does not know the type of the traces' documents, so the file must list
+// their indexes.
 func (Traces) addIndexes(*indexFile, map[string]bool) {}
 
 func jsonOf(format string, values ...any) json.RawMessage { return fmt.Appendf(nil, format, values...) }

@@ -34,17 +34,18 @@ type Kind[T any] struct {
 	// Absent is the error for a record that does not exist or belongs to another account.
 	Absent func() error
 
-	// Shown is the record as its owner sees it, for events and exports. A kind without it
-	// has neither.
+	// Shown is the record as its owner sees it, for events and exports. A kind without
+	// Shown has neither events nor exports.
 	Shown func(*T) any
-	// Order sorts lists; with nil they are in the order of ids.
+	// Order sorts lists. If it is nil, lists are in the order of ids.
 	Order func(a, b *T) int
 	// Limit is for a kind with a limit on how many records an account may have.
 	Limit *Limit
 	// Labels are for a kind with tags.
 	Labels *Labels[T]
 	// Beside writes the other documents that a change needs, and announces the change.
-	// before is nil for a new record, after for a removed one. It must not read.
+	// before is nil for a new record, and after is nil for a removed one. Beside must not
+	// read.
 	Beside func(tx *Tx, before, after *T)
 	// Erase removes up to limit records of an account that is being erased, readable or
 	// not, and reports how many. Fewer than limit means that none are left. nil deletes
@@ -83,7 +84,7 @@ func (k *Kept[T]) Of(account string) firestore.Query {
 	return k.db.Collection(k.k.Collection).Where("accountId", "==", account)
 }
 
-// Get reads a record of an account; "" as the account is any.
+// Get reads a record of an account; "" as the account means any.
 func (k *Kept[T]) Get(ctx context.Context, account, id string) (*T, error) {
 	r, found, err := firestoredb.Lookup(ctx, k.db.DB, "get "+k.k.Object, k.Ref(id), k.k.From)
 	if err != nil {
@@ -107,8 +108,8 @@ func (k *Kept[T]) Find(ctx context.Context, q firestore.Query) ([]*T, error) {
 	return firestoredb.List(ctx, k.db.DB, "list "+k.k.Collection, q, k.k.From)
 }
 
-// All reads all records of an account but those that cannot be decoded, which it logs.
-// It is for kinds with few records per account.
+// All reads all records of an account, except those that cannot be decoded, which it
+// logs. Use it for kinds with few records per account.
 func (k *Kept[T]) All(ctx context.Context, account string) ([]*T, error) {
 	snaps, err := k.db.Query(ctx, "list "+k.k.Collection, k.Of(account))
 	found, broken := firestoredb.Sift(snaps, k.k.From)
@@ -240,7 +241,7 @@ type In[T any] struct {
 	k  *Kept[T]
 }
 
-// Get reads a record of an account; "" as the account is any.
+// Get reads a record of an account; "" as the account means any.
 func (in In[T]) Get(account, id string) (*T, error) {
 	found, err := in.GetAll(id)
 	if err != nil {

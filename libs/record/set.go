@@ -53,7 +53,8 @@ func (s *Set) Erase(ctx context.Context, account string, limit int) (more bool, 
 			more = true
 			continue
 		}
-		// Only after the last page, because remaining records still count and have tags.
+		// Do this only after the last page, because remaining records still have tags and
+		// places below limits.
 		if err := k.forget(ctx, account); err != nil {
 			return true, err
 		}
@@ -88,7 +89,8 @@ type unreadable struct {
 }
 
 // Export writes an account's records as JSON Lines, a page at a time. The records may
-// change meanwhile. One that cannot be decoded is listed by id, and the export continues.
+// change meanwhile. If a record cannot be decoded, only its id is listed, and the export
+// continues.
 func (s *Set) Export(ctx context.Context, account string, w io.Writer) error {
 	out := json.NewEncoder(w)
 	out.SetEscapeHTML(false)

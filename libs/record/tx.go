@@ -56,7 +56,7 @@ func (db *DB) Now() time.Time { return db.o.Now() }
 
 // Tx makes one atomic change: it commits only if what fn has read is still true. fn may
 // run several times, and must have no effect except through tx. A change that writes
-// nothing is not committed, and succeeds.
+// nothing succeeds without a commit.
 func (db *DB) Tx(ctx context.Context, what string, fn func(tx *Tx) error) error {
 	return db.run(ctx, true, what, fn)
 }
@@ -74,7 +74,7 @@ type Receipt interface {
 	// Write adds the receipt to the commit of a change. changed are the keys that the
 	// change will announce.
 	Write(tx *firestore.Transaction, changed []string) error
-	// Found looks for the receipt after a change was not committed, because of err. It
+	// Found looks for the receipt after a change failed to commit with the error err. It
 	// returns nil if this same change has left one, err if there is none, [ErrAgain] if
 	// the change may be made again, and otherwise an error to use instead of err. changed
 	// are the keys that the earlier change had to announce.
@@ -91,8 +91,8 @@ func WithReceipt(ctx context.Context, r Receipt) context.Context {
 // ErrAgain means that the receipt that made the change fail is gone.
 var ErrAgain = errors.New("make the change again")
 
-// errNothing ends a transaction that has nothing to write. An empty commit would be one
-// more call that can fail.
+// errNothing ends a transaction that has nothing to write. An empty commit would only be
+// one more call that can fail.
 var errNothing = errors.New("nothing to write")
 
 func (db *DB) run(ctx context.Context, reads bool, what string, fn func(tx *Tx) error) error {
@@ -135,8 +135,9 @@ func (db *DB) run(ctx context.Context, reads bool, what string, fn func(tx *Tx) 
 	if errors.Is(err, ErrAgain) {
 		return db.run(ctx, reads, what, fn)
 	}
-	// A commit whose answer was lost may have succeeded. To announce a change that did not
-	// happen costs a reload. Not to announce one that did leaves replicas stale.
+	// A commit whose answer was lost may have succeeded. Announcing a change that did not
+	// happen costs a reload. Not announcing a change that did happen leaves replicas
+	// stale.
 	if err != nil && apierr.CodeOf(err).Status() < 500 {
 		return err
 	}
@@ -164,7 +165,7 @@ func refused(err error) bool {
 // transaction. A Tx must not be used after its function has returned.
 type Tx struct {
 	db    *DB
-	ctx   context.Context // a transaction lives within the call that gave its context
+	ctx   context.Context // a transaction ends before the call whose context it has
 	ft    *firestore.Transaction
 	reads bool         // false in a [DB.Commit]
 	claim *quota.Claim // nil until the change needs a limit
@@ -295,7 +296,7 @@ func (tx *Tx) Delete(ref firestoredb.Ref) {
 // Room is how many of want places the account may have. The commit takes them. It is
 // less than want only if the account is full. Call it once in a transaction. In a
 // [DB.Commit] the error may be [quota.ErrAsk]; then use a [DB.Tx]. fn must return any
-// other error unchanged: a change that waits for a place is made again.
+// other error unchanged, because a change that has to wait for a place is repeated.
 func (tx *Tx) Room(l quota.Limit, want int64) (int64, error) {
 	if tx.asked {
 		return 0, errors.New("a transaction calls Room twice")

@@ -32,8 +32,8 @@ type Config struct {
 	//
 	//	redis://user:password@host:port/db
 	//	rediss://host:port                       with TLS
-	//	redis://host:port,host:port              a Cluster, by some of its servers
-	//	redis://host:port?cluster=true           a Cluster, by its endpoint
+	//	redis://host:port,host:port              a Cluster, given by some of its servers
+	//	redis://host:port?cluster=true           a Cluster, given by its endpoint
 	//	redis://host:port,host:port?master=name  Sentinels that watch a primary
 	//
 	// With Sentinels, user and password are the primary's; sentinel_password is
@@ -70,8 +70,8 @@ func Open(cfg Config) (redis.UniversalClient, error) {
 		client = redis.NewFailoverClient(opt.Failover())
 	case opt.IsClusterMode:
 		c := opt.Cluster()
-		// Following a redirect is not a repetition: the server that sent it has not executed
-		// the call.
+		// Following a redirect does not repeat the call, because the server that sent the
+		// redirect has not executed it.
 		c.MaxRedirects = 3
 		// The default is a minute. Calls to a dead master would fail for that long, because a
 		// dead server cannot redirect to its successor.
@@ -91,7 +91,7 @@ func Open(cfg Config) (redis.UniversalClient, error) {
 }
 
 // Away is the [outage.Config.Down] for Redis: any error but "no such key" counts as an
-// outage. A Redis that refuses writes is no use either.
+// outage. A Redis that refuses writes is of no use either.
 func Away(err error) bool { return err != nil && !errors.Is(err, redis.Nil) }
 
 func (cfg Config) options() (*redis.UniversalOptions, error) {

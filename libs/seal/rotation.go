@@ -13,8 +13,8 @@ import (
 type Rotation struct {
 	Keys *Keys
 	What string // names the sealed records in the log
-	// List returns the next ids after after, in order, of records that one of keyIDs has
-	// sealed; none at the end.
+	// List returns, in order, the next ids after the id after. They name records that one
+	// of keyIDs has sealed. At the end there are none.
 	List func(ctx context.Context, keyIDs []string, after string) (ids []string, err error)
 	// Reseal seals one record again. It returns ErrCurrent if the first key seals it
 	// already.
@@ -32,7 +32,8 @@ type Rotation struct {
 // ErrCurrent means that the first key seals a record already.
 var ErrCurrent = errors.New("the first key seals it already")
 
-// inRound bounds how many records a round tries: other work may wait for its end.
+// inRound bounds how many records a round tries, because other work may wait for the
+// round to end.
 const inRound = 500
 
 // Again reseals with the first key what another key has sealed.
@@ -70,7 +71,7 @@ func (r *Rotation) Round(ctx context.Context) error {
 				again++
 			case !errors.Is(err, ErrCurrent):
 				failed, last = failed+1, fmt.Errorf("%s: %w", id, err)
-				r.left++ // now, since the next page may end the round
+				r.left++ // count it now, since the next page may end the round
 			}
 		}
 	}
@@ -78,8 +79,8 @@ func (r *Rotation) Round(ctx context.Context) error {
 		slog.InfoContext(ctx, "sealed again with the first key", "what", r.What, "records", again, "left", failed)
 	}
 	if failed > 0 {
-		// One line for all: there may be hundreds in each round, and one error is enough to see
-		// the reason.
+		// Log one line for all failures. There may be hundreds in each round, and one error is
+		// enough to see the reason.
 		slog.WarnContext(ctx, "cannot reseal records with the first key; a later round retries", "what", r.What, "records", failed, "last", last)
 	}
 	if !ended {

@@ -28,7 +28,8 @@ type Key struct {
 }
 
 // Derive makes a key from a secret. purpose gives each part of the program its own key
-// from one secret. salt, which may be nil, does so for the records of one part.
+// from one secret. In the same way, salt, which may be nil, gives each record of one part
+// its own key.
 func Derive(secret string, salt []byte, purpose string) (*Key, error) {
 	derived, err := hkdf.Key(sha256.New, []byte(secret), salt, purpose, 32)
 	if err != nil {
@@ -112,7 +113,7 @@ func (k *Keys) ID() string { return k.IDs()[0] }
 // OlderIDs are the ids of the keys that only open.
 func (k *Keys) OlderIDs() []string { return k.IDs()[1:] }
 
-// IDs returns the ids of all keys. The first one's key seals.
+// IDs returns the ids of all keys. The key that seals is the first.
 func (k *Keys) IDs() (ids []string) {
 	for _, key := range k.keys {
 		ids = append(ids, hex.EncodeToString([]byte(key.id)))
@@ -128,7 +129,7 @@ func IDOf(sealed []byte) string {
 	return hex.EncodeToString(sealed[:idLen])
 }
 
-// Has reports whether the key of a sealed value is there.
+// Has reports whether k contains the key of a sealed value.
 func (k *Keys) Has(sealed []byte) bool { return k.find(sealed) != nil }
 
 func (k *Keys) find(sealed []byte) *Key {

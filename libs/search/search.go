@@ -26,7 +26,7 @@ func Fold(s string) string {
 	if !strings.ContainsFunc(s, func(r rune) bool { return r > unicode.MaxASCII }) { // as in most texts
 		return strings.ToLower(s)
 	}
-	// Folding can yield marks again (İ becomes i and a dot), so they go last.
+	// Folding can yield marks again (İ becomes i and a dot), so remove marks last.
 	folded := norm.NFKD.String(cases.Fold().String(norm.NFKD.String(s)))
 	return strings.Map(func(r rune) rune {
 		if unicode.Is(unicode.Mn, r) {
@@ -57,8 +57,8 @@ func Words(texts ...string) []string {
 // Each further length would make every write more expensive.
 var lengths = []int{1, 2, 3, 4, 6, 8}
 
-// Tokens lists the tokens to index for words: their prefixes of these lengths. It
-// returns at most limit, those of the first words.
+// Tokens lists the tokens to index for words: their prefixes of these lengths. It returns
+// at most limit tokens, and prefers those of the first words.
 func Tokens(words []string, limit int) []string {
 	var tokens []string
 	seen := map[string]bool{}
@@ -77,8 +77,8 @@ func Tokens(words []string, limit int) []string {
 	return tokens
 }
 
-// Token is the longest indexed prefix of word. Every record with a word that begins
-// with word has it, and the longest finds the fewest other records.
+// Token is the longest indexed prefix of word. Every record with a word that begins with
+// word has this token, and the longest prefix finds the fewest other records.
 func Token(word string) string {
 	runes := []rune(word)
 	longest := 0

@@ -3,7 +3,7 @@
 // cannot drift apart.
 //
 // Auth decides. The console shows pages and keeps the session in a cookie. The state of
-// a sign-in between its steps is a sealed text (Flow) in a cookie of the browser, so no
+// a sign-in between its steps is a sealed text (Flow) in a cookie in the browser, so no
 // replica of either service holds state.
 //
 // Calls with a session are checked like requests to the public API: a session that has
@@ -39,7 +39,7 @@ type Browser struct {
 	Session string `json:"session"` // the browser's current session; "" for none
 }
 
-// From returns the browser of a request that embeds one.
+// From returns the browser of a request type that embeds Browser.
 func (b Browser) From() Browser { return b }
 
 // Methods are the ways to sign in that this installation has.

@@ -1,11 +1,11 @@
 // Package tags remembers which tags an account uses, so that they can be listed
 // without reading every link and video.
 //
-// There is one document per account, kind of record and tag. It is written when the
-// first record gets the tag, and marked when a record loses it, so there is no document
-// that all changes of an account write. A marked tag is checked some time later and
-// removed if no record has it any more. It is read and marked in the transaction of the
-// record's change, so a tag that a record has is always listed.
+// There is one document per account, kind of record and tag. It is written when the first
+// record gets the tag, and marked when a record loses it. So there is no document that
+// every change of an account writes. A marked tag is checked some time later and removed
+// if no record has it any more. The document is read and marked in the transaction of the
+// record's change, so the tags of every record are always listed.
 package tags
 
 import (
@@ -82,7 +82,8 @@ func (s *Store) Change(tx *firestore.Transaction, accountID string, got, lost []
 	for _, name := range lost {
 		changes[label.Key(name)] = change{name, false}
 	}
-	// After the lost ones: a tag that one record loses and another gets is still in use.
+	// Do this after the lost ones: a tag that one record loses and another gets is still
+	// in use.
 	for _, name := range got {
 		changes[label.Key(name)] = change{name, true}
 	}

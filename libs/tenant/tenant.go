@@ -83,14 +83,15 @@ type Holder interface {
 	// Erased reports whether only a tombstone is left here of an account in state
 	// Deleting. It never waits for the purge.
 	Erased(ctx context.Context, accountID string) (bool, error)
-	// Export writes all that the account has here as JSON Lines, each
+	// Export writes everything that the service holds of the account as JSON Lines, each
 	// {"type","data"}, in constant memory. No line holds a secret.
 	Export(ctx context.Context, accountID string, w io.Writer) error
 	// TakeDown makes the target answer 410 TAKEN_DOWN. The takedown outlives the
 	// record: an owner who deletes and remakes the slug does not lift it. For a
 	// target that is already taken down it returns the takedown in effect, which has
-	// another ID than the order. The error is LINK_NOT_FOUND or VIDEO_NOT_FOUND when the
-	// target is not here, which includes addresses of another service.
+	// another ID than the order. The error is LINK_NOT_FOUND or VIDEO_NOT_FOUND when this
+	// service does not have the target, for example because the address belongs to
+	// another service.
 	TakeDown(ctx context.Context, o Order) (Takedown, error)
 	// Lift ends t, and only t. It succeeds if t is not in effect.
 	Lift(ctx context.Context, t Takedown) error

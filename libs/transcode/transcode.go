@@ -174,7 +174,7 @@ type RenditionName struct {
 //
 // The second is the source's own video, repackaged. An encoded rendition of the same
 // name may replace it later in the same attempt, so the files must differ. ok is false
-// for all other names, also for another spelling of the same numbers. The rendition may
+// for all other names, even for another spelling of the same numbers. The rendition may
 // not exist: compare Name with those in the outcome.
 func ParseRendition(videoID, object string) (r RenditionName, ok bool) {
 	generation, attempt, ok := ParsePrefix(videoID, object)
@@ -223,7 +223,7 @@ type Record struct {
 	UpdatedAt  time.Time
 }
 
-// Path says how the first playable rendition was made.
+// Path says how the worker made the first playable rendition.
 type Path string
 
 // PathCopy is the source's own video repackaged without encoding.
@@ -237,7 +237,7 @@ const (
 // prefixes of several attempts.
 type Outcome struct {
 	// Version starts at 1 and rises with each publication of the same job. A later version
-	// may add renditions, storyboard and download, and never removes any.
+	// may add renditions, the storyboard and the download. It never removes any.
 	Version int    `json:"version"`
 	Final   bool   `json:"final"` // nothing will be added
 	Path    Path   `json:"path"`

@@ -1,5 +1,5 @@
 // Package turns bounds how much work runs in one process at a time, in total and for
-// each account. [Slots] refuse work for which there is no place; a [Queue] lets it wait
+// each account. [Slots] refuse work for which there is no slot. A [Queue] lets it wait
 // for its turn.
 package turns
 
@@ -57,7 +57,7 @@ type inLine struct {
 
 type waiter struct {
 	place *list.Element // in inLine.waiting; nil once it is taken out
-	done  chan error    // nil lets it run
+	done  chan error    // a nil error lets the job run
 }
 
 var queueWait = promauto.NewHistogramVec(prometheus.HistogramOpts{Name: "linkreel_queue_wait_seconds",
@@ -161,7 +161,7 @@ func (q *Queue) takeTurn(l *inLine) {
 	}
 }
 
-// takeOut removes w from the line, and forgets its name if that has no jobs left.
+// takeOut removes w from the line, and forgets the name if it has no jobs left.
 func (q *Queue) takeOut(l *inLine, w *waiter) {
 	l.waiting.Remove(w.place)
 	w.place = nil

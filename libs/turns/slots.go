@@ -32,7 +32,7 @@ func (s *Slots) Take(name string) (release func(), ok bool) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.total--
-		// Forget a name without slots, so that memory is bounded by the work that runs.
+		// Forget a name that holds no slots, so that the running work bounds the memory.
 		if s.taken[name]--; s.taken[name] == 0 {
 			delete(s.taken, name)
 		}

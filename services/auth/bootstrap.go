@@ -64,7 +64,7 @@ func works(ctx context.Context, db *firestoredb.DB, key identity.Key, plan ident
 		c.Account.Plan == plan && !c.Account.Suspended, err
 }
 
-// open returns a store without Redis. Nothing wakes the events service, which finds
+// open returns a store without Redis. So nothing wakes the events service, but it finds
 // the new events by itself. No replica has to be notified, because none has a new
 // account in memory.
 func open(db *firestoredb.DB) *store.Store {

@@ -19,7 +19,7 @@ import (
 	"github.com/linkreel/linkreel/services/auth"
 )
 
-// issuer is an identity provider of our own. spoil edits what it says next.
+// issuer is an identity provider for tests. spoil edits its next token.
 type issuer struct {
 	*httptest.Server
 	key, other *rsa.PrivateKey
@@ -111,7 +111,7 @@ func (i *issuer) config(c world) auth.Config {
 	return cfg
 }
 
-// trip is a sign-in up to the point where the browser comes back.
+// trip is a sign-in up to the point where the provider has sent the browser back.
 type trip struct {
 	flow, state, code string
 }
@@ -152,11 +152,11 @@ func TestSignInByIdentityProvider(t *testing.T) {
 	i := newIssuer(t)
 	c := newWorld(t)
 	r := start(t, i.config(c))
-	other := start(t, i.config(c)) // takes second steps: flows live in the browser
+	other := start(t, i.config(c)) // it can handle second steps, since the browser keeps the flow
 	id, _ := r.account("business")
 	owner := r.join(id, "Olu", "owner")
 
-	// An unknown identity of the right issuer gets nothing.
+	// A person with an unknown identity of the right issuer cannot sign in.
 	i.as("ada", map[string]any{"email": "ada@example.com", "email_verified": true, "name": "Ada Obi"})
 	want(t, i.begin(r, signin.BeginOIDC{}).finish(other, ""), 403, "FORBIDDEN")
 
@@ -172,14 +172,14 @@ func TestSignInByIdentityProvider(t *testing.T) {
 		t.Errorf("again %+v, want member %s", again, s.MemberID)
 	}
 
-	// Another account of the provider with the same address is somebody else, and
-	// so is she once the provider gives her another subject.
+	// Another account at the provider with the same address is another person. So is Ada once
+	// the provider gives her another subject.
 	i.as("mallory", map[string]any{"email": "ada@example.com", "email_verified": true})
 	want(t, i.begin(r, signin.BeginOIDC{}).finish(r, ""), 403, "FORBIDDEN")
 	i.as("ada-2", map[string]any{"email": "ada@example.com", "email_verified": true})
 	want(t, i.begin(r, signin.BeginOIDC{}).finish(r, ""), 403, "FORBIDDEN")
 
-	// An address that is not verified is not taken, but who is known may come in.
+	// An unverified address is not stored, but a known person can sign in.
 	kofi := owner.invite("viewer")
 	i.as("kofi", map[string]any{"email": "olu@example.com", "email_verified": false, "name": "Kofi"})
 	s = decode[signin.Session](t, i.begin(r, signin.BeginOIDC{Link: tokenOf(t, kofi)}).finish(r, ""))
@@ -188,8 +188,8 @@ func TestSignInByIdentityProvider(t *testing.T) {
 		t.Errorf("profile %+v", p.Member)
 	}
 
-	// Somebody who is signed in connects an identity; it cannot be another's, and
-	// it takes the browser that began.
+	// A person who is signed in connects an identity. It must not be another person's, and the
+	// browser must be the one that began.
 	i.as("olu", nil)
 	connect := signin.BeginOIDC{Browser: signin.Browser{Session: owner.session}, Connect: true}
 	want(t, i.begin(r, connect).finish(r, ""), 403, "FORBIDDEN")

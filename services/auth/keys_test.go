@@ -45,7 +45,7 @@ func TestALostAnswerToRollingTheCallingKeyIsReplayedToIt(t *testing.T) {
 			t.Errorf("%s: %d %s, want 401 API_KEY_REVOKED", name, got.status, got.body)
 		}
 	}
-	// A key that was revoked otherwise gets nothing by trying.
+	// A key that was revoked in another way cannot be rolled.
 	if got := r.api("POST", path, other, `{}`, "Idempotency-Key", "roll-3"); got.status != 404 {
 		t.Errorf("rolling a key that ended: %d %s", got.status, got.body)
 	}

@@ -6,6 +6,6 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	slog.SetDefault(slog.New(slog.DiscardHandler)) // an access line per request would bury a failure
+	slog.SetDefault(slog.New(slog.DiscardHandler)) // the access log would hide a failure among its lines
 	m.Run()
 }

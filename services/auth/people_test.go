@@ -41,7 +41,7 @@ func tokenOf(t testing.TB, a answer) string {
 	return u.Query().Get("link")
 }
 
-// signin asks an internal operation.
+// signin calls an internal operation.
 func (r replica) signin(op string, in any) answer {
 	r.t.Helper()
 	body, err := json.Marshal(in)
@@ -76,8 +76,8 @@ func (p person) invite(role string) answer {
 	return p.api("POST", "/api/v1/invitations", `{"role":"`+role+`"}`)
 }
 
-// The table of roles by the routes of this service, cell by cell, both with
-// sessions and with keys that have the role's scopes.
+// This checks the table of roles on every route of this service, with sessions and with
+// keys that have the role's scopes.
 func TestRoleTable(t *testing.T) {
 	t.Parallel()
 	r := start(t, newWorld(t).config())
@@ -166,7 +166,7 @@ func TestTheLastOwnerStays(t *testing.T) {
 	want(t, a.api("DELETE", "/api/v1/members/"+a.id, ""), 409, "LAST_OWNER")
 	want(t, a.api("PATCH", "/api/v1/members/"+a.id, `{"role":"admin"}`), 409, "LAST_OWNER")
 	b := r.join(id, "B", "owner")
-	// Both step down at once: one of them must stay.
+	// Both step down at the same time: one of them must stay an owner.
 	var answers [2]answer
 	var wg sync.WaitGroup
 	for i, p := range []person{a, b} {
@@ -226,7 +226,7 @@ func TestALoweredMemberKeepsOnlyWhatTheirRoleGives(t *testing.T) {
 	want(t, other.api("GET", "/api/v1/account", wide, ""), 401, "API_KEY_REVOKED")
 	want(t, other.api("GET", "/api/v1/account", narrow, ""), 200, "")
 	want(t, other.api("GET", "/api/v1/account", operators, ""), 200, "")
-	// And up again, at once and everywhere.
+	// Her old role works again at once, on every replica.
 	want(t, owner.api("PATCH", "/api/v1/members/"+admin.id, `{"role":"admin"}`), 200, "")
 	want(t, other.api("GET", "/api/v1/members", admin.session, ""), 200, "")
 	want(t, other.api("GET", "/api/v1/account", wide, ""), 401, "API_KEY_REVOKED")
@@ -248,7 +248,7 @@ func TestOneTimeLinksWorkOnce(t *testing.T) {
 		t.Errorf("ignoredFields %s", got)
 	}
 	token := tokenOf(t, invitation)
-	// A preview robot follows the link as often as it likes.
+	// A preview robot may follow the link any number of times.
 	for range 3 {
 		l := decode[signin.Link](t, r.signin(signin.OpOpenLink, signin.LinkRequest{Token: token}))
 		if l.Kind != "invitation" || l.AccountName != "Test" || l.Role != "member" {
@@ -312,8 +312,8 @@ func TestInvitationsAreListedAndRevoked(t *testing.T) {
 	want(t, r.signin(signin.OpUseLink, signin.LinkRequest{Token: tokenOf(t, made)}), 404, "NOT_FOUND")
 }
 
-// An invitation under one Idempotency-Key is one invitation, and the answer says
-// the same address again.
+// Requests with the same Idempotency-Key make one invitation, and each answer has the
+// same address.
 func TestARepeatedInvitationIsTheSame(t *testing.T) {
 	t.Parallel()
 	r := start(t, newWorld(t).config())
@@ -402,12 +402,12 @@ func TestSessionsEnd(t *testing.T) {
 	want(t, other.api("GET", "/api/v1/members", a.session, ""), 200, "")
 	want(t, r.signin(signin.OpEnd, signin.OnSession{Browser: signin.Browser{Session: out.session}}), 200, "") // twice is no error
 
-	// A new sign-in in the same browser ends its old session: fixing one is no use.
+	// A new sign-in in the same browser ends its old session, which prevents session fixation.
 	made := r.admin("POST", "/admin/v1/accounts/"+id+"/sign-in-links", `{"memberId":"`+a.id+`"}`)
 	fresh := r.use(tokenOf(t, made), "", a.session)
 	want(t, other.api("GET", "/api/v1/members", a.session, ""), 401, "API_KEY_REVOKED")
 
-	// Suspension holds for people as for keys.
+	// A suspension applies to people as well as to keys.
 	want(t, r.admin("PATCH", "/admin/v1/accounts/"+id, `{"suspended":true}`), 200, "")
 	want(t, other.api("GET", "/api/v1/members", fresh.Secret, ""), 403, "ACCOUNT_SUSPENDED")
 	want(t, r.admin("PATCH", "/admin/v1/accounts/"+id, `{"suspended":false}`), 200, "")
@@ -562,7 +562,7 @@ func TestEachChangeOfPeopleWritesItsEvent(t *testing.T) {
 	}
 }
 
-// members lists who is in the account, by name: how they can sign in.
+// members maps the name of each member of the account to their ways to sign in.
 func (p person) members() map[string][]string {
 	p.r.t.Helper()
 	var list struct {
@@ -607,7 +607,7 @@ func TestASignInLinkLetsAMemberBackIn(t *testing.T) {
 		t.Errorf("in the link's session %+v", p)
 	}
 	want(t, r.signin(signin.OpUseLink, signin.LinkRequest{Token: tokenOf(t, made)}), 404, "NOT_FOUND")
-	// At the next sign-in Cleo is told, once.
+	// Cleo is told at the next sign-in, but only once.
 	for _, told := range []bool{true, false} {
 		next := r.admin("POST", "/admin/v1/accounts/"+id+"/sign-in-links", `{"memberId":"`+cleo.id+`"}`)
 		cleo.session = r.use(tokenOf(t, next), "", "").Secret
@@ -634,13 +634,14 @@ func TestASignInLinkLetsAMemberBackIn(t *testing.T) {
 	want(t, link(owner, "mem_none"), 404, "NOT_FOUND")
 	elsewhere, _ := r.account("free")
 	want(t, link(r.join(elsewhere, "Sam", "owner"), cleo.id), 404, "NOT_FOUND")
-	// Under one Idempotency-Key it is one link.
+	// Requests with the same Idempotency-Key make one link.
 	first := r.api("POST", "/api/v1/members/"+cleo.id+"/sign-in-links", admin.session, "", "Idempotency-Key", "once")
 	again := r.api("POST", "/api/v1/members/"+cleo.id+"/sign-in-links", admin.session, "", "Idempotency-Key", "once")
 	if first.field(t, "url") != again.field(t, "url") {
 		t.Error("two links under one Idempotency-Key")
 	}
-	// Once she has a way of her own nobody but the operator makes a link for her, and the list says so.
+	// Once she has her own way to sign in, only the operator can make a link for her, and the list
+	// shows her way.
 	i.as("cleo", nil)
 	want(t, i.begin(r, signin.BeginOIDC{Browser: signin.Browser{Session: cleo.session}, Connect: true}).finish(r, cleo.session), 200, "")
 	want(t, link(admin, cleo.id), 409, "HAS_SIGN_IN")
@@ -676,7 +677,8 @@ func TestAnAccountMakesTwentySignInLinksADay(t *testing.T) {
 	want(t, r.join(elsewhere, "Sam", "owner").api("POST", "/api/v1/members/"+r.join(elsewhere, "Kim", "viewer").id+"/sign-in-links", ""), 201, "")
 }
 
-// Each made-up session is a look at the database, so a network may show only so many.
+// Each made-up session costs a read of the database, so the number per network is
+// limited.
 func TestMadeUpSessionsHaveABudget(t *testing.T) {
 	t.Parallel()
 	r := start(t, newWorld(t).config())
@@ -691,7 +693,7 @@ func TestMadeUpSessionsHaveABudget(t *testing.T) {
 	}
 	const from, elsewhere = "198.51.100.20", "198.51.100.21"
 	ops := []string{signin.OpWho, signin.OpProfile, signin.OpSwitch, signin.OpEnd, signin.OpBeginAdd, signin.OpRemovePasskey}
-	for _, from := range []string{"", "invalid IP", from} { // the last one's budget is asked for below, before it refills
+	for _, from := range []string{"", "invalid IP", from} { // the last one's budget is checked below, before it refills
 		asked := 0
 		for ask(ops[asked%len(ops)], from, madeUp()).status != 429 {
 			if asked++; asked > 2000 {

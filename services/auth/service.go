@@ -33,7 +33,7 @@ import (
 	"github.com/linkreel/linkreel/services/auth/internal/tenancy"
 )
 
-// Config is all that the service can be told.
+// Config is the service's configuration.
 type Config struct {
 	backing.Config
 	backing.Public
@@ -136,7 +136,7 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 	client := apikey.New(apikey.Config{Now: cfg.Now}, source, stores.Redis)
 	records.TellAuthority(client.InvalidateAccount)
 	holders := cfg.holders()
-	// The client's background calls use Redis, so they end before it is closed.
+	// The client's background calls use Redis, so they must end before Redis is closed.
 	svc.CloseWith(func() error {
 		for _, h := range holders {
 			h.Close()
@@ -182,7 +182,7 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 	return svc, nil
 }
 
-// tokens are those of the services that call auth or that auth calls.
+// tokens are the tokens of the services that call auth or that auth calls.
 func (c Config) tokens() map[peer.Service]string {
 	return map[peer.Service]string{
 		peer.Links: cmp.Or(c.LinksToken, c.InternalToken), peer.Videos: cmp.Or(c.VideosToken, c.InternalToken),

@@ -40,7 +40,7 @@ const (
 	internalToken = "internal-token"
 )
 
-// world is what replicas of the service share.
+// world has the servers that replicas of the service share.
 type world struct {
 	*cloudtest.Cloud
 	redis string
@@ -94,7 +94,7 @@ func start(t testing.TB, cfg auth.Config) replica {
 }
 
 // meet makes the service's first contact with its database, as [boot.Warm] does, so that
-// no test counts those calls. Where the database is away, it comes later.
+// no test counts those calls. If the database is down, the first contact comes later.
 func meet(t testing.TB, svc *boot.Service) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
@@ -305,7 +305,7 @@ func TestAccountShowsPlanLimitsAndUsage(t *testing.T) {
 	cfg.RateLimits = map[string]int{"creator": 700}
 	r := start(t, cfg)
 	id, key := r.account("creator")
-	// As the other services keep them, none of which runs here.
+	// Write the records as the other services would. None of those runs here.
 	for path, record := range map[string]map[string]any{
 		"links/lnk_1": {"accountId": id}, "domains/dom_1": {"accountId": id}, "links/lnk_2": {"accountId": "acc_other"},
 		"videos/vid_1": {"accountId": id, "bytes": int64(4_000_000_000)}, "videos/vid_2": {"accountId": id, "bytes": int64(711)}, "videos/vid_3": {"accountId": "acc_other", "bytes": 5},
@@ -428,7 +428,8 @@ func TestPublicAPIRefuses(t *testing.T) {
 	}
 }
 
-// constant is a source of randomness that gives a well-formed key nobody has.
+// constant is a source of randomness. The key that it generates is well-formed but does
+// not exist.
 type constant struct{}
 
 func (constant) Read(p []byte) (int, error) {
@@ -535,14 +536,14 @@ func TestIdempotentKeyCreation(t *testing.T) {
 	want(t, r.api("GET", "/api/v1/account", second.field(t, "key"), ""), 200, "")
 }
 
-// The first try's key was stored, its answer was not: the retry must hand out the
-// very key that is stored.
+// The first try stored its key but not its answer. The retry must return the key that
+// is stored.
 func TestARetryAfterALostAnswerGivesTheSameKey(t *testing.T) {
 	t.Parallel()
 	c := newWorld(t)
 	r := start(t, c.config())
 	_, key := r.account("enterprise")
-	// The third commit of the request keeps the answer (record, key, answer).
+	// The third commit of the request stores the answer (after the record and the key).
 	undo := c.Firestore.Faults().Add(firestore.Fault{Methods: []string{"Commit"}, Every: 3, Times: 1, Code: 7})
 	first := r.api("POST", "/api/v1/keys", key, `{"name":"once"}`, "Idempotency-Key", "k")
 	undo()
@@ -694,7 +695,7 @@ func TestSite(t *testing.T) {
 	for _, path := range []string{"/openapi.yaml", "/openapi.json", "/docs", "/docs/try", "/docs/try.js", "/docs/reference.css", "/docs/guides/api"} {
 		plain := r.api("GET", path, "", "", "Accept-Encoding", "gzip;q=0, br")
 		packed := r.api("GET", path, "", "", "Accept-Encoding", "br, gzip;q=0.5")
-		unasked := r.api("GET", path, "", "", "Accept-Encoding", "") // sent, and naming none: as without the header
+		unasked := r.api("GET", path, "", "", "Accept-Encoding", "") // sent but empty: the same as no header
 		if plain.header.Get("Content-Encoding") != "" || packed.header.Get("Content-Encoding") != "gzip" || len(packed.body)*2 > len(plain.body) || !bytes.Equal(unasked.body, plain.body) {
 			t.Errorf("%s: %d bytes plain, %d packed, %d unasked", path, len(plain.body), len(packed.body), len(unasked.body))
 		}
@@ -759,7 +760,7 @@ func TestEachServiceHasATokenOfItsOwn(t *testing.T) {
 	}{
 		{"links", verify, 400}, {"old-links", verify, 400}, {"videos", verify, 400}, {"videos", rights, 400}, {"console", signin.OpMethods, 200},
 		{"links", rights, 403}, {"links", signin.OpMethods, 403}, {"videos", signin.OpMethods, 403}, {"console", verify, 403}, {"console", rights, 403},
-		{internalToken, verify, 400}, // events, which has none of its own here
+		{internalToken, verify, 400}, // events, which has no token of its own here
 		{internalToken, rights, 403}, {internalToken, signin.OpMethods, 403}, {"links, old-links", verify, 401},
 	} {
 		if a := r.call("internal", "POST", tt.path, tt.token, `{}`); a.status != tt.status {
@@ -779,7 +780,7 @@ func TestTenThousandMalformedKeysCostNoCall(t *testing.T) {
 		}
 	}
 	calls := c.Firestore.Stats().Calls
-	delete(calls, "RunQuery") // the loops' own; a key is looked up by its document
+	delete(calls, "RunQuery") // from the loops: a key is read by its document's name, without a query
 	if len(calls) != 0 {
 		t.Errorf("calls to Firestore: %v", calls)
 	}
@@ -805,8 +806,8 @@ func TestFirestoreDownIsACleanRefusal(t *testing.T) {
 	want(t, r.api("GET", "/api/v1/account", unknown.Secret(), ""), 503, "UNAVAILABLE")
 }
 
-// Revocation, downgrade and suspension through the real stack: two replicas, one
-// Redis, one Firestore, an internal client as the other services have.
+// This tests revocation, downgrade and suspension on the real stack: two replicas, one
+// Redis, one Firestore, and an internal client like that of the other services.
 func TestAuthorityThatWasTakenIsGoneEverywhere(t *testing.T) {
 	t.Parallel()
 	c := newWorld(t)

@@ -26,7 +26,7 @@ type holder struct {
 	down      bool
 	erased    bool
 	takedowns map[string]tenant.Takedown
-	stay      chan struct{} // if not nil, an export goes on until it is closed
+	stay      chan struct{} // if not nil, an export runs until it is closed
 }
 
 func (h *holder) SetState(_ context.Context, id string, s tenant.Standing) error {
@@ -48,7 +48,7 @@ func (h *holder) Erased(context.Context, string) (bool, error) {
 func (h *holder) Export(_ context.Context, id string, w io.Writer) error {
 	line := fmt.Sprintf("{\"type\":\"link\",\"data\":{\"id\":\"lnk_1\",\"account\":%q}}\n", id)
 	if h.stay != nil {
-		// More than the buffers on the way keep.
+		// This is more than the buffers on the way can hold.
 		if _, err := io.WriteString(w, strings.Repeat(line, 3_000)); err != nil {
 			return err
 		}
@@ -343,8 +343,8 @@ func (r replica) exporter(account string) string {
 	return r.key(account, `{"name":"export","scopes":`+string(list)+`}`)
 }
 
-// TestAnAccountRunsTwoExportsAndAReplicaSixteen: one more is told to come back,
-// before anything of it is written or noted.
+// TestAnAccountRunsTwoExportsAndAReplicaSixteen: one more export is refused with
+// Retry-After before auth writes any of it, or its event.
 func TestAnAccountRunsTwoExportsAndAReplicaSixteen(t *testing.T) {
 	t.Parallel()
 	r, h := withHolder(t)

@@ -125,7 +125,7 @@ func (a *app) showKey(k *client.KeyCreated) error {
 func keysList(a *app, _ *flag.FlagSet) action {
 	return a.asks("", func(ctx context.Context, c *client.Client, _ string) error {
 		t := a.table("ID", "NAME", "KEY", "SCOPES", "LAST USED", "ENDS", "REVOKED")
-		// 0, for no limit: the API gives all keys at once.
+		// 0 means no limit: the API returns all keys at once.
 		return show(t, all(c.Keys(ctx)), 0, func(k client.Key) []string {
 			return []string{
 				k.ID, k.Name, k.Prefix + "…" + k.Last4, fmt.Sprint(len(k.Scopes)), when(k.LastUsedAt), when(k.ExpiresAt), when(k.RevokedAt),

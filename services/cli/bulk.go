@@ -81,7 +81,7 @@ type importer struct {
 	single bool // the plan has no bulk requests: send rows one by one
 
 	domains map[string]string // the account's verified host names, to ids
-	lost    map[string]int    // how many links lost something, by description
+	lost    map[string]int    // number of links that lost something, by description
 }
 
 func (o *importer) run(ctx context.Context, file string) error {
@@ -168,14 +168,15 @@ func (o *importer) run(ctx context.Context, file string) error {
 	return nil
 }
 
-// knowDomains finds the account's host names, so that links stay on theirs. If the key may
-// not list them, all links go to the default host, and the import reports that.
+// knowDomains finds the account's host names, so that links keep their hosts. If the key may not
+// list them, all links go to the default host, and the import reports that.
 func (o *importer) knowDomains(ctx context.Context) error {
 	o.domains = map[string]string{}
 	list, err := o.client.Domains(ctx)
 	var refused *client.Error
 	// A wrong key (401), too many calls (429) and an outage (5xx) would fail each row as well, so they
-	// end the import. Any other refusal is about domains alone: a plan or a scope without them.
+	// end the import. Any other refusal concerns domains only: the plan or the key's scopes do not
+	// include them.
 	if errors.As(err, &refused) && refused.Status < 500 && refused.Status != 401 && refused.Status != 429 {
 		return nil
 	}
@@ -187,7 +188,7 @@ func (o *importer) knowDomains(ctx context.Context) error {
 	return err
 }
 
-// miss counts what a created link lost against its row.
+// miss counts the parts of a row that the created link has lost.
 func (o *importer) miss(r outcome) {
 	if o.lost == nil {
 		o.lost = map[string]int{}
@@ -222,7 +223,7 @@ func (o *importer) chunk(ctx context.Context, n int, rows []row, seen map[string
 	sum := digest(rows)
 	if o.log != nil {
 		if old, ok := o.log.done[n]; ok {
-			if old.Sum != sum { // these are other rows: resuming would skip some and create some twice
+			if old.Sum != sum { // the rows have changed: resuming would skip some and create some twice
 				return nil, fmt.Errorf("the file has changed since an earlier run, from line %d on; use --restart to start again", rows[0].line)
 			}
 			return old.Rows, nil
@@ -326,7 +327,7 @@ func digest(rows []row) string {
 
 var slugForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$`)
 
-// check does the checks that need no service, for a dry run.
+// check makes the checks of a dry run, which need no service.
 func check(r row, seen map[string]int) (code, message string) {
 	scheme, rest, ok := strings.Cut(r.item.URL, "://")
 	switch scheme = strings.ToLower(scheme); {
@@ -620,8 +621,8 @@ func tagsOf(s string, columns map[string]int) (tags []string) {
 	return tags
 }
 
-// momentOf reads the forms of time in exports. It passes any other form to the service
-// unchanged, whose error names it.
+// momentOf reads the forms of time in exports. It passes any other form unchanged to the service,
+// whose error then names the value.
 func momentOf(s string) client.Moment {
 	if s == "" || s == "0" || strings.EqualFold(s, "null") || strings.EqualFold(s, "never") {
 		return client.Moment{}
@@ -722,7 +723,7 @@ func (j *journal) load(base string) error {
 		}
 		good += int64(len(line))
 	}
-	// Cut off the rest after the last whole line, or the next line would be appended to it.
+	// Cut off a partial last line. Otherwise the next line would be appended to it.
 	if err := j.f.Truncate(good); err != nil {
 		return err
 	}

@@ -22,7 +22,7 @@ import (
 	client "github.com/linkreel/linkreel/libs/clients/go"
 )
 
-// fake is as much of the API as the commands need: links in bulk under
+// fake implements the part of the API that the commands need: links in bulk with
 // idempotency keys, and a video with an upload session that can break.
 type fake struct {
 	mu       sync.Mutex
@@ -37,7 +37,7 @@ type fake struct {
 	got      []byte
 	size     int
 	status   string
-	breakOff int // lose the connection after so many bytes of a part
+	breakOff int // drop the connection after this many bytes of a part
 }
 
 func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -126,7 +126,7 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// page has a cursor that says how many links came before.
+// page returns a page of links. Its cursor is the number of links so far.
 func (f *fake) page(q url.Values) map[string]any {
 	from, _ := strconv.Atoi(q.Get("cursor"))
 	limit, _ := strconv.Atoi(q.Get("limit"))
@@ -208,7 +208,7 @@ type result struct {
 	out, err string
 }
 
-// fakeService is an imitation of the API and its address.
+// fakeService returns a fake of the API and its address.
 func fakeService(t *testing.T) (*fake, string) {
 	t.Helper()
 	f := &fake{slugs: map[string]bool{}, replies: map[string][]byte{}, plan: "business"}
@@ -217,7 +217,8 @@ func fakeService(t *testing.T) (*fake, string) {
 	return f, srv.URL
 }
 
-// world runs commands against a fake, with folders of its own.
+// world returns a fake and a function that runs commands against it, with folders of
+// their own.
 func world(t *testing.T) (*fake, func(ctx context.Context, in string, args ...string) result) {
 	t.Helper()
 	f, base := fakeService(t)
@@ -333,7 +334,7 @@ func TestBulkTwiceCreatesNothingTwice(t *testing.T) {
 
 func TestBulkStoppedAtAnyMomentGoesOn(t *testing.T) {
 	t.Parallel()
-	var rows strings.Builder // without slugs, so that nothing but the keys prevents doubles
+	var rows strings.Builder // without slugs, so that only the keys prevent duplicates
 	rows.WriteString("url\n")
 	for i := range 300 {
 		fmt.Fprintf(&rows, "https://example.com/%d\n", i)
@@ -345,7 +346,7 @@ func TestBulkStoppedAtAnyMomentGoesOn(t *testing.T) {
 		requests := 0
 		f.after = func(string) {
 			if requests++; requests == stopAfter {
-				stop() // the links are made, the answer never comes
+				stop() // the links exist, but the response is lost
 				panic(http.ErrAbortHandler)
 			}
 		}
@@ -495,7 +496,7 @@ func TestLoginStoresAKeyThatWorksForItsOwnerAlone(t *testing.T) {
 	if got := run("", "account"); got.code != 0 || !strings.Contains(got.out, "business") {
 		t.Errorf("after login: %+v", got)
 	}
-	// The stored key belongs to the stored address and is sent nowhere else.
+	// The CLI sends the stored key only to the stored address.
 	if got := run("", "account", "--base-url", "http://127.0.0.1:1"); got.code != ExitAuth {
 		t.Errorf("other address: %+v", got)
 	}
@@ -596,7 +597,7 @@ func TestLoginFindsTheStackWhoseDataDirectoryIsNamed(t *testing.T) {
 	}
 }
 
-// Where no person watches, each step of an upload is one line.
+// Without a terminal, each step of an upload prints one line.
 func TestAnUploadTellsEachStepOnce(t *testing.T) {
 	t.Parallel()
 	var errs bytes.Buffer

@@ -28,7 +28,7 @@ func (a *app) keyByBrowser(ctx context.Context, base string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	// The server chooses the address. Only a web address is passed to the system.
+	// The server chooses the address, so the CLI passes only a web address to the system.
 	if u, err := url.Parse(asked.VerificationURL); err != nil || u.Scheme != "https" && u.Scheme != "http" {
 		return "", fmt.Errorf("%s gave a sign-in address that does not start with http:// or https://", base)
 	}

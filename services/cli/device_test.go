@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// deviceAPI answers the questions of a login by browser.
+// deviceAPI serves the API calls of a login by browser.
 func deviceAPI(t *testing.T, verification string, answers ...int) *httptest.Server {
 	t.Helper()
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

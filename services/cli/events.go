@@ -285,8 +285,8 @@ func signingKey(secret string) ([]byte, error) {
 	return key, nil
 }
 
-// forward sends one event and returns the receiver's answer for display. It does not retry:
-// while writing a receiver, one wants to see it fail.
+// forward sends one event and returns the receiver's answer for display. It does not retry,
+// because a developer who writes a receiver wants to see each failure.
 func (a *app) forward(ctx context.Context, address *url.URL, key []byte, e client.Event) string {
 	body, err := json.Marshal(struct {
 		Type      string          `json:"type"`

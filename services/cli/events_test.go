@@ -17,8 +17,8 @@ import (
 	client "github.com/linkreel/linkreel/libs/clients/go"
 )
 
-// oneEvent is a feed that has one event and then holds every request until the
-// caller leaves.
+// oneEvent serves a feed that has one event and then holds every request until the caller
+// disconnects.
 func oneEvent(t *testing.T) *httptest.Server {
 	t.Helper()
 	feed := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -32,7 +32,7 @@ func oneEvent(t *testing.T) *httptest.Server {
 	return feed
 }
 
-// seen is what a command prints; it reports the first write.
+// seen collects a command's output and reports the first write.
 type seen struct {
 	bytes.Buffer
 	first func()
@@ -59,13 +59,13 @@ func TestCtrlCEndsWhatFollowsWithoutWords(t *testing.T) {
 	}
 }
 
-// The receiver is in the middle of its answer when the command is stopped: that is
-// no failure of the receiver.
+// The command is stopped while the receiver is answering. That is not a failure of the
+// receiver.
 func TestCtrlCWhileAMessageIsForwardedPrintsNothing(t *testing.T) {
 	t.Parallel()
 	ctx, stop := context.WithCancel(t.Context())
 	receiver := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(io.Discard, r.Body) // the server notices a caller who leaves only after the body
+		_, _ = io.Copy(io.Discard, r.Body) // the server notices a disconnect only after it has read the body
 		stop()
 		<-r.Context().Done()
 	}))
@@ -137,8 +137,8 @@ func TestWebhooksListenKeepsTheSecretThatItIsGiven(t *testing.T) {
 	}
 }
 
-// TestWebhooksListen shows that a receiver on this machine gets what the feed
-// says, signed with the secret that was printed.
+// TestWebhooksListen shows that a receiver on this machine gets the feed's events, signed
+// with the printed secret.
 func TestWebhooksListen(t *testing.T) {
 	t.Parallel()
 	ctx, stop := context.WithCancel(t.Context())

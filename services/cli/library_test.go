@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// scripted answers by method and path and keeps what was asked.
+// scripted answers by method and path, and records the requests.
 type scripted struct {
 	mu      sync.Mutex
 	answers map[string]string // by "GET /path"; the headers of a list of pages are in next
@@ -121,7 +121,7 @@ func TestLibraryCommandsAskForWhatTheyAreTold(t *testing.T) {
 	}
 }
 
-// The list of videos goes on where its Link header says, and takes the key to no other host.
+// The list of videos follows its Link header, and sends the key to no other host.
 func TestVideosAreListedToTheEnd(t *testing.T) {
 	t.Parallel()
 	s := &scripted{
@@ -136,7 +136,8 @@ func TestVideosAreListedToTheEnd(t *testing.T) {
 	}
 }
 
-// What each service's export holds arrives in the request; what no link keeps is named.
+// Each field of a service's export arrives in the request. Messages name the fields that
+// links do not keep.
 func TestImportsKeepWhatTheSourceHas(t *testing.T) {
 	t.Parallel()
 	const day = 1767225600000 // 2026-01-01
@@ -196,7 +197,7 @@ func deployed() *scripted {
 	return &scripted{answers: map[string]string{
 		"GET /api/v1/domains":  `{"data":[{"id":"dom_1","hostname":"go.example.com","status":"verified"}]}`,
 		"POST /api/v1/domains": `{"id":"dom_2","hostname":"new.example.com","status":"pending","records":[{"type":"TXT","name":"_linkreel.new.example.com","value":"v"}]}`,
-		// A deployment that does not know the filters answers every link.
+		// A deployment that does not know the filters returns every link.
 		"GET /api/v1/links":         `{"data":[{"_id":"lnk_9","slug":"other"},{"_id":"lnk_1","slug":"Same"},{"_id":"lnk_2","slug":"moved","domainId":"dom_1"}],"hasMore":false,"nextCursor":null}`,
 		"GET /api/v1/links/lnk_1":   `{"id":"lnk_1","slug":"same","destinationUrl":"https://e.example/same","title":"Same","tags":["a","b"]}`,
 		"GET /api/v1/links/lnk_2":   `{"id":"lnk_2","slug":"moved","destinationUrl":"https://e.example/old","title":"kept","tags":[],"domainId":"dom_1"}`,
@@ -249,7 +250,7 @@ func TestApplyRefusesAFileItCannotTrust(t *testing.T) {
 			t.Errorf("%s: %+v, asked %q", name, got, s.asked)
 		}
 	}
-	s := deployed() // one link that cannot be made stops no other
+	s := deployed() // one link that cannot be created does not stop the others
 	if got := s.run(t, "links: [{slug: a, domain: none.example, url: 'https://e.example'}, {slug: fresh, url: 'https://e.example/fresh'}]", "apply", "-f", "-"); got.code != ExitPartly || len(s.writes()) != 1 {
 		t.Errorf("%+v, wrote %q", got, s.writes())
 	}

@@ -118,9 +118,9 @@ func codedErrors(next mcp.MethodHandler) mcp.MethodHandler {
 	}
 }
 
-// tools are what an assistant can do with the account of one key. Their results contain
-// only data that is safe to read aloud: no keys, no passwords, and no signed addresses,
-// which are credentials by themselves.
+// tools are the operations that an assistant can perform on the account of a key. Their
+// results contain only data that is safe to read aloud: no keys, no passwords, and no
+// signed addresses, which are credentials by themselves.
 type tools struct {
 	*app
 	client   *client.Client
@@ -387,9 +387,9 @@ func (t *tools) findLinks(ctx context.Context, _ *mcp.CallToolRequest, in findLi
 			return out, err
 		}
 		rows := page.Data
-		// After a cursor with "+", the page is read again without the links already
-		// examined. If that last link has been deleted meanwhile, the whole page is shown:
-		// twice is better than never.
+		// After a cursor with "+", the page is read again without the links already examined. If
+		// that last link has been deleted meanwhile, the whole page is shown, because showing a
+		// link twice is better than missing one.
 		if i := slices.IndexFunc(rows, func(l client.LinkSummary) bool { return l.ID == seen }); i >= 0 {
 			rows = rows[i+1:]
 		}
@@ -627,7 +627,7 @@ func (w *teller) prepared(v *client.Video) {
 	w.step(n, done, v.Status)
 }
 
-// iso is a time in the form for people and models.
+// iso formats a time for people and models.
 func iso(m *client.Millis) string {
 	if m == nil {
 		return ""

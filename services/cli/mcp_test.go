@@ -21,7 +21,7 @@ import (
 	"github.com/linkreel/linkreel/services/cli/clitest"
 )
 
-// inMemory is a session with a server over the fake service.
+// inMemory returns a session with a server that uses the fake service.
 func inMemory(t *testing.T, base string, change func(*tools)) *clitest.Talk {
 	t.Helper()
 	c, err := client.New(client.Config{BaseURL: base, Key: "good"})
@@ -61,7 +61,7 @@ func TestAssistantThatMayOnlyReadHasNoOtherTools(t *testing.T) {
 	if diff := cmp.Diff([]string{"create_link", "delete_link", "find_links", "get_link", "link_stats", "list_videos", "update_link", "upload_video", "video_status"}, all); diff != "" {
 		t.Error(diff)
 	}
-	// Without a folder of the user's choice no tool reads this machine.
+	// If the user has chosen no folder, no tool reads local files.
 	if without := toolNames(t, inMemory(t, base, nil)); slices.Contains(without, "upload_video") || len(without) != len(all)-1 {
 		t.Errorf("without --files the tools are %v", without)
 	}
@@ -80,8 +80,8 @@ func TestAssistantThatMayOnlyReadHasNoOtherTools(t *testing.T) {
 	}
 }
 
-// An assistant only passes on what it reads, so no tool shows an address that takes
-// a file, whatever the key may do.
+// An assistant may pass on everything that it reads. So no tool shows an upload address,
+// whatever the key may do.
 func TestNoToolShowsAnAddressThatWrites(t *testing.T) {
 	t.Parallel()
 	f, base := fakeService(t)
@@ -96,8 +96,8 @@ func TestNoToolShowsAnAddressThatWrites(t *testing.T) {
 	}
 }
 
-// Clients of earlier versions of the protocol begin with initialize; standard
-// output carries messages and nothing else.
+// Clients of earlier versions of the protocol start with initialize. Standard output
+// carries only messages.
 func TestAssistantSpeaksTheOlderProtocolOnStandardOutputAlone(t *testing.T) {
 	t.Parallel()
 	_, base := fakeService(t)
@@ -180,7 +180,8 @@ func TestAssistantSearchGoesOnInTheMiddleOfAPage(t *testing.T) {
 	}
 }
 
-// What a tool's schema refuses has a code like every other refusal.
+// An argument that a tool's schema rejects gets an error with a code, like every other
+// error.
 func TestAssistantIsToldTheCodeOfAWrongArgument(t *testing.T) {
 	t.Parallel()
 	_, base := fakeService(t)
@@ -195,8 +196,8 @@ func TestAssistantIsToldTheCodeOfAWrongArgument(t *testing.T) {
 	}
 }
 
-// An assistant may be told by a stranger's text which file to send. One that is no
-// video stays here: no record is made for it and no byte leaves.
+// A stranger's text may tell an assistant which file to send. A file that is not a video
+// stays on this machine: the tool creates no record and sends no byte.
 func TestAssistantSendsNothingThatDoesNotBeginLikeAVideo(t *testing.T) {
 	t.Parallel()
 	packets := strings.Repeat("G"+strings.Repeat("x", 187), 4)
@@ -227,7 +228,7 @@ func TestAssistantSendsNothingThatDoesNotBeginLikeAVideo(t *testing.T) {
 	}
 }
 
-// A line that is not JSON is answered, and the session goes on.
+// A line that is not JSON gets an error, and the session continues.
 func TestAssistantSurvivesALineOfGarbage(t *testing.T) {
 	t.Parallel()
 	_, base := fakeService(t)
@@ -238,7 +239,7 @@ this is no JSON {
 `)
 	shown, out := io.Pipe()
 	ended := make(chan int, 1)
-	typed, hold := io.Pipe() // the end of input ends the session, so it stays open until both answers are here
+	typed, hold := io.Pipe() // the end of input ends the session, so input stays open until both responses have arrived
 	go func() {
 		code := Run(t.Context(), []string{"mcp"}, Env{In: io.MultiReader(in, typed), Out: out, Err: io.Discard, Now: time.Now, ConfigDir: t.TempDir(), StateDir: t.TempDir(),
 			Getenv: func(name string) string {

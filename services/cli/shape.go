@@ -15,8 +15,8 @@ import (
 // action runs a command with its arguments.
 type action = func(ctx context.Context, args []string) error
 
-// asks is a command with one argument, described by what, or none if what is "". It calls
-// do with dial's client. The checks in must run first.
+// asks returns the action of a command with one argument, which what describes, or with
+// none if what is "". It runs the checks of must and then calls do with dial's client.
 func asks[C any](dial func() (C, error), what string, do func(context.Context, C, string) error, must []func() error) action {
 	return func(ctx context.Context, args []string) error {
 		word, err := "", none(args)
@@ -57,8 +57,8 @@ func none(args []string) error {
 	return nil
 }
 
-// each is a command that does the same to every id of the command line. It continues after
-// failures.
+// each returns the action of a command that calls do for every id of the command line. It
+// continues after failures.
 func each[C any](a *app, dial func() (C, error), done string, do func(context.Context, C, string) error) action {
 	return func(ctx context.Context, ids []string) error {
 		if len(ids) == 0 {

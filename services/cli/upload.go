@@ -51,9 +51,9 @@ type begun struct {
 	Seal    string `json:"seal,omitempty"` // of password and expiry; see seal
 }
 
-// seal shows a later run whether it was given another password or expiry, so that a video
-// never keeps the protection of a run that was stopped. Its HMAC key is the API key, which
-// is as secret as the file.
+// seal lets a later run detect that it was given another password or expiry. Otherwise a
+// video could keep the protection of a run that was stopped. Its HMAC key is the API key,
+// which is as secret as the file.
 func (u *uploader) seal(key string) string {
 	h := hmac.New(sha256.New, []byte(key))
 	fmt.Fprintf(h, "%q %q", u.in.Password, u.expires)
@@ -211,7 +211,7 @@ func (u *uploader) begin(memory string) (begun, error) {
 	return m, nil
 }
 
-// send uploads the bytes, in a session where there is one. An expired address is replaced
+// send uploads the bytes, in a session if the video has one. It replaces an expired address
 // once.
 func (u *uploader) send(ctx context.Context, f *os.File, info os.FileInfo, v *client.Video, w watcher) error {
 	for try := 1; ; try++ {

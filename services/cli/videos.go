@@ -121,7 +121,7 @@ func videosCaptions(a *app, fs *flag.FlagSet) action {
 	}
 }
 
-// videosAccess shows the access. If flags were given, it first changes the access by them.
+// videosAccess shows the access. If flags were given, it applies them first.
 func videosAccess(a *app, fs *flag.FlagSet) action {
 	var privacy, password, expires string
 	var origins []string

@@ -14,8 +14,8 @@ import (
 	"github.com/linkreel/linkreel/services/events"
 )
 
-// A receiver that hangs has hundreds of deliveries waiting that were deferred once and
-// are due by now. The one delivery of another webhook behind them is sent all the same.
+// For a receiver that hangs, hundreds of deliveries wait that were deferred once and are
+// due by now. One delivery of another webhook is behind them and must still be sent.
 func TestABacklogHidesNobodyFromSweeps(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -48,8 +48,8 @@ func TestABacklogHidesNobodyFromSweeps(t *testing.T) {
 	eventually(t, "the other webhook has its message", func() bool { return len(answers.messages()) > 0 })
 }
 
-// A replica that stops lets a slow attempt end. What changes meanwhile is settled by
-// others, and what it settled itself last is sent by others at once.
+// A replica that stops lets a slow attempt end. Others settle the changes made meanwhile,
+// and at once send the events that the stopping replica settled last.
 func TestAStoppingReplicaLeavesNothingBehind(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -78,21 +78,22 @@ func TestAStoppingReplicaLeavesNothingBehind(t *testing.T) {
 		if i == changes/3 {
 			go func() { defer close(stopped); first.stop() }()
 		}
-		time.Sleep(20 * time.Millisecond) // a pace, and no condition
+		time.Sleep(20 * time.Millisecond) // only paces the loop
 	}
 	<-stopped
 	w.start()
 	eventually(t, "every message", func() bool { return len(ids(answers.messages())) == changes })
 }
 
-// A webhook may have some replays at a time, and another one when they have ended.
+// A webhook may have a limited number of open replays. When one has ended, there is room
+// for another.
 func TestReplaysAreBounded(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	r := w.start(func(c *events.Config) { c.SweepEvery = time.Hour; c.CallTimeout = time.Minute })
 	key := w.key("acc_a", identity.Creator)
-	// A replay wakes the webhook, and what its receiver takes makes room for replays,
-	// so it takes nothing yet.
+	// A replay wakes the webhook, and each message that its receiver accepts makes room for
+	// replays. So it accepts none yet.
 	takes := make(chan struct{})
 	h := r.hook(key, newReceiver(t, func(_ int, _ http.ResponseWriter, r *http.Request) {
 		select {
@@ -100,7 +101,7 @@ func TestReplaysAreBounded(t *testing.T) {
 		case <-r.Context().Done():
 		}
 	}).URL, "link.updated")
-	// 500 that wait make its replays rest, and a lane may hold 32 of them already.
+	// Replays rest while 500 deliveries wait, and a lane may hold another 32.
 	bulk := w.Client(t).BulkWriter(t.Context())
 	far := w.now().Add(time.Hour)
 	var written []*firestore.BulkWriterJob
@@ -132,15 +133,15 @@ func TestReplaysAreBounded(t *testing.T) {
 	if a := replay(); a.status != 429 || a.code() != "RATE_LIMITED" || a.header.Get("Retry-After") == "" {
 		t.Errorf("the eleventh replay answers %d %s", a.status, a.body)
 	}
-	// The sweep wakes the webhook, whose receiver takes all of it now.
+	// The sweep wakes the webhook, and now its receiver accepts all messages.
 	close(takes)
 	w.start()
 	w.forward(2 * time.Hour)
 	eventually(t, "there is room for another replay", func() bool { return replay().status == 202 })
 }
 
-// More events wait than one commit gives places to, and the first that it leaves out
-// came in the same millisecond as the last that it takes.
+// More events wait than get places in one commit. The first event that it leaves out came
+// in the same millisecond as the last one that it takes.
 func TestOrderHoldsAcrossCommitsOfPlaces(t *testing.T) {
 	t.Parallel()
 	for name, distinct := range map[string]int{"a millisecond at the end": 150, "one millisecond for all": 0} {
@@ -151,7 +152,7 @@ func TestOrderHoldsAcrossCommitsOfPlaces(t *testing.T) {
 			begun := w.now().Add(-time.Minute).Truncate(time.Millisecond)
 			const changes = 450
 			for i := range changes {
-				// The names say the opposite of what the times of the commits say.
+				// The order of the names is the reverse of the order of the commits.
 				_, err := w.db.Collection(outbox.Collection).Doc(fmt.Sprintf("evt_%04d", changes-i)).Create(t.Context(), map[string]any{
 					"accountId": "acc_a", "waiting": "acc_a", "at": begun.Add(time.Duration(min(i, distinct)) * time.Millisecond),
 					"expireAt": w.now().Add(time.Hour), "type": "link.updated", "object": fmt.Sprint("lnk_", i), "data": "{}", "actorType": "system",
@@ -177,8 +178,8 @@ func TestOrderHoldsAcrossCommitsOfPlaces(t *testing.T) {
 	}
 }
 
-// What is at its first try stays in the outbox, in front of more events of one millisecond
-// than one commit gives places to.
+// Events at their first tries stay in the outbox. Behind them wait more events of one
+// millisecond than get places in one commit.
 func TestAFirstTryHoldsUpNoPlaces(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

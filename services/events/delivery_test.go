@@ -34,7 +34,7 @@ func verified(t testing.TB, secret string, m message) error {
 	return wh.Verify(m.body, m.header)
 }
 
-// verifiedLater is verified for a message from a clock that was moved.
+// verifiedLater is verified for a message whose time comes from a clock that was moved.
 func verifiedLater(t testing.TB, secret string, m message) error {
 	t.Helper()
 	wh, err := standard.NewWebhook(secret)
@@ -199,7 +199,7 @@ func TestDelivery(t *testing.T) {
 	})
 }
 
-// verifiedInJavaScript asks the library from npm, which testdata has whole.
+// verifiedInJavaScript asks the library from npm. testdata has a copy of it.
 func verifiedInJavaScript(t *testing.T, secret string, m message) string {
 	t.Helper()
 	headers := map[string]string{}
@@ -406,7 +406,7 @@ func TestWebhooksAreDisabled(t *testing.T) {
 		fails := func() {
 			n := len(r.deliveries(key, h.ID, "").Data)
 			w.change("acc_a", libevents.VideoReady, "vid_1", map[string]any{})
-			// The time of an outcome is that of its record, so the clock waits for it.
+			// An outcome gets the time at which it is stored, so do not move the clock before.
 			eventually(t, "its outcome on record", func() bool {
 				recorded, all := 0, r.deliveries(key, h.ID, "").Data
 				for _, d := range all {
@@ -415,13 +415,13 @@ func TestWebhooksAreDisabled(t *testing.T) {
 					}
 					recorded += len(d.Attempts)
 				}
-				return len(all) > n && recorded >= len(rec.messages()) // a try that reached nobody is on record too
+				return len(all) > n && recorded >= len(rec.messages()) // a try that reached no receiver is stored too
 			})
 		}
 		fails()
 		w.forward(4 * 24 * time.Hour)
 		fails()
-		healthy.Store(true) // one success begins the five days anew
+		healthy.Store(true) // after a success the five days start again
 		fails()
 		eventually(t, "a success on record", func() bool {
 			return slices.ContainsFunc(r.deliveries(key, h.ID, "").Data, func(d struct {
@@ -449,8 +449,8 @@ func TestWebhooksAreDisabled(t *testing.T) {
 			t.Fatal("disabled although it answered within the five days")
 		}
 		w.forward(5*24*time.Hour + time.Minute)
-		// A new change, or what has been tried before and is due again: whichever comes first fails and
-		// disables the webhook.
+		// The first attempt now fails and disables the webhook. It may be for this change, or a
+		// retry of an earlier one.
 		w.change("acc_a", libevents.VideoReady, "vid_1", map[string]any{})
 		disabled(h.ID, "failing")
 		healthy.Store(true)
@@ -463,13 +463,13 @@ func TestWebhooksAreDisabled(t *testing.T) {
 	eventually(t, "the other webhook was told of both", func() bool { return len(watch.messages()) >= 2 })
 }
 
-// TestHangingReceiversDelayNobodyElse changes something in every account at a pace,
-// while some accounts have webhooks that hang alone and the others two of them each.
-// With LINKREEL_FULL these are 1,100 webhooks of which 200 hang.
+// TestHangingReceiversDelayNobodyElse changes something in every account at a steady pace.
+// In some accounts all webhooks hang, and in the others a few do. With LINKREEL_FULL there
+// are 1,100 webhooks, and 200 of them hang.
 func TestHangingReceiversDelayNobodyElse(t *testing.T) {
 	t.Parallel()
 	lost, mixed, answering, rounds, pace := 3, 12, 4, 6, 200*time.Millisecond
-	hanging, limit := 1, 12*time.Second // on a machine that runs other tests; who waits behind a call that hangs waits 15 s
+	hanging, limit := 1, 12*time.Second // for a machine that runs other tests; a call that hangs takes 15 s
 	if os.Getenv("LINKREEL_FULL") != "" {
 		lost, mixed, answering, rounds, pace = 5, 50, 18, 20, 4*time.Second
 		hanging, limit = 2, 2*time.Second
@@ -539,7 +539,7 @@ func TestHangingReceiversDelayNobodyElse(t *testing.T) {
 	}
 }
 
-// TestKills stops replicas in the middle, without a chance to hand anything back.
+// TestKills kills replicas at work, before they can hand back their deliveries.
 func TestKills(t *testing.T) {
 	t.Parallel()
 	kills, changes, patience := 3, 60, 30*time.Second
@@ -558,7 +558,7 @@ func TestKills(t *testing.T) {
 		}
 	})
 	for range kills {
-		// Its Firestore and Redis go away from under it, as for a process that ends.
+		// The replica loses Firestore and Redis at once, as if its process were killed.
 		w.start(func(c *events.Config) { c.SweepEvery = 50 * time.Millisecond }).stop()
 	}
 	wg.Wait()
@@ -648,7 +648,7 @@ func TestAnUnreachableHostIsSaidSo(t *testing.T) {
 	}
 }
 
-// TestRecordsThatCannotBeRead puts some in every lane of the sweep.
+// TestRecordsThatCannotBeRead puts a delivery that cannot be read into every lane.
 func TestRecordsThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -669,7 +669,7 @@ func TestRecordsThatCannotBeRead(t *testing.T) {
 			"lane": i, "dueAt": long, "deferred": i%2 == 0, "attempts": "not a list",
 		})
 	}
-	// Nobody was woken for this one, and in its lane it is behind one that cannot be read.
+	// No replica was woken for this delivery. In its lane it is behind one that cannot be read.
 	put("webhookDeliveries", "whd_waits", map[string]any{
 		"accountId": "acc_a", "webhookId": clean.ID, "createdAt": long, "expireAt": w.now().Add(time.Hour), "status": "pending",
 		"lane": 7, "dueAt": long.Add(time.Minute), "eventId": "evt_1", "eventType": "webhook.test", "payload": `{"n":1}`, "eventAt": long,
@@ -684,7 +684,7 @@ func TestRecordsThatCannotBeRead(t *testing.T) {
 	eventually(t, "what cannot be read is put off", func() bool { return len(w.due(t)) == 0 })
 
 	t.Run("do not hide their webhook's other deliveries", func(t *testing.T) {
-		for i := range lanes { // all are due again, before the next
+		for i := range lanes { // all are due again, before the new delivery
 			if _, err := w.db.Collection("webhookDeliveries").Doc(fmt.Sprint("whd_broken", i)).Update(t.Context(), []gcp.Update{{Path: "dueAt", Value: long}}); err != nil {
 				t.Fatal(err)
 			}
@@ -708,7 +708,7 @@ func TestRecordsThatCannotBeRead(t *testing.T) {
 	})
 }
 
-// TestEventsThatGetNoPlace are two ways of being stuck, each in the way of others.
+// TestEventsThatGetNoPlace has two kinds of events that get no place and must not block others.
 func TestEventsThatGetNoPlace(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

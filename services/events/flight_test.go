@@ -14,7 +14,8 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/firestore"
 )
 
-// Of each event the outbox's write, its place and its deletion are there anyway.
+// Every event needs three writes anyway: into the outbox, for its place, and for its
+// deletion. A first try adds one.
 func TestAFirstTryCostsOneWrite(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -40,7 +41,7 @@ func TestAFirstTryCostsOneWrite(t *testing.T) {
 	}
 }
 
-// A replica is killed when the receiver has the message, and before that is on record.
+// A replica is killed after the receiver got the message and before the outcome is stored.
 func TestAKilledReplicaLosesNoFirstTry(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -82,7 +83,7 @@ func TestAKilledReplicaLosesNoFirstTry(t *testing.T) {
 	}
 }
 
-// Nothing is stored of a first try before it ends, and it is shown all the same.
+// A first try is listed while it runs, although nothing is stored about it yet.
 func TestAFirstTryIsListedWhileItLasts(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -106,7 +107,7 @@ func TestAFirstTryIsListedWhileItLasts(t *testing.T) {
 	if len(one.Data) != 1 || len(two.Data) != 1 || one.Data[0].ID != all.Data[0].ID || two.Data[0].ID != all.Data[1].ID || two.HasMore {
 		t.Errorf("pages %+v and %+v", one, two)
 	}
-	// Sent again by hand, it comes twice; what the first try has to say is out of date.
+	// The owner retries it, so it comes twice. The outcome of the first try no longer counts.
 	r.want(202, key, "POST", "/api/v1/webhooks/"+h.ID+"/deliveries/"+all.Data[0].ID+"/retry", nil)
 	close(answer)
 	eventually(t, "three messages", func() bool { return len(slow.messages()) == 3 })

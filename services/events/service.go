@@ -104,8 +104,8 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 	options.Timeout = 40 * time.Second // A reader may hold its request for 25 seconds.
 	public := httpapi.New(options)
 	api.Routes(public, api.Options{Feed: reader, Webhooks: hooks, Policy: policy})
-	// Each try reads the account's standing with the webhook. So once a new state is stored, no
-	// replica begins a try under the old one.
+	// Each try reads the account's state together with the webhook. So once a new state is
+	// stored, no replica begins a try under the old one.
 	accounts := keeper.New(keeper.Options{
 		Standings: store.Standings(stores.DB), Now: cfg.Now, Erase: kept.EraseSome, Remains: kept.Remains, Resume: engine.Resume,
 		Changed: func(ctx context.Context, account string, s tenant.State) (err error) {
@@ -128,7 +128,7 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 		boot.Loop{Name: "webhooks", Run: engine.Run},
 		boot.Loop{Name: "accounts", Run: accounts.Run},
 		boot.Every(6*cfg.SweepEvery, "webhook secrets", kept.Rotation().Round, nil))
-	// Held requests end before the listener waits for them.
+	// End held requests before the listener waits for open ones.
 	svc.Stopping = []func(){reader.Stop}
 	return svc, nil
 }

@@ -133,8 +133,8 @@ func TestTheFeed(t *testing.T) {
 	})
 }
 
-// An event is moved into its account's document, and later into a page of many. Nobody
-// who reads the feed can tell.
+// An event moves into its account's document, and later into a page with many others.
+// Readers of the feed do not notice.
 func TestALongFeedReadsAsAShortOne(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -148,7 +148,7 @@ func TestALongFeedReadsAsAShortOne(t *testing.T) {
 			r.feed(key, "limit=1")
 		}
 	}
-	// walk reads everything that a query finds, a page after the other.
+	// walk reads everything that a query finds, page by page.
 	walk := func(query, cursor string) (objects, ids []string) {
 		t.Helper()
 		place := ""
@@ -224,12 +224,12 @@ func TestALongFeedReadsAsAShortOne(t *testing.T) {
 	})
 }
 
-// Of an event the outbox's write and its deletion are counted elsewhere: a place costs a
-// write for many of them, and two reads beside the events themselves.
+// Giving places costs one write for many events, and two reads besides the events
+// themselves. Another test counts the writes of the outbox.
 func TestWhatPlacesCost(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	// Nobody is woken, so places are given when the feed is read.
+	// No replica is woken, so events get their places when the feed is read.
 	r := w.start(func(c *events.Config) { c.Redis.URL, c.SweepEvery = "127.0.0.1:1", time.Hour })
 	key := w.key("acc_a", identity.Free)
 	for _, step := range []struct {
@@ -247,13 +247,13 @@ func TestWhatPlacesCost(t *testing.T) {
 		}
 		got := w.Firestore.Stats()
 		got.Writes -= int64(step.changes)                         // each leaves the outbox
-		if got.Writes > step.writes || got.Reads > step.reads+4 { // and the answer reads the newest page, or a few
+		if got.Writes > step.writes || got.Reads > step.reads+4 { // the answer also reads the newest page, or a few
 			t.Errorf("%d changes: %d writes and %d reads, want %d and %d", step.changes, got.Writes, got.Reads, step.writes, step.reads)
 		}
 	}
 }
 
-// every are the lines that contain one of some words.
+// every returns the lines that contain at least one of the words.
 func every(lines []string, words ...string) (out []string) {
 	for _, line := range lines {
 		if slices.ContainsFunc(words, func(word string) bool { return strings.Contains(line, word) }) {
@@ -266,7 +266,7 @@ func every(lines []string, words ...string) (out []string) {
 func TestAHeldRequestEndsWithTheNextEvent(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	// Two replicas: the change is noticed by one, the request is held by the other.
+	// Of two replicas, one notices the change and the other holds the request.
 	r, second := w.start(), w.start()
 	key := w.key("acc_a", identity.Free)
 	w.change("acc_a", libevents.LinkCreated, "lnk_0", map[string]any{})
@@ -537,7 +537,7 @@ func TestSecretsAreSealed(t *testing.T) {
 	})
 }
 
-// TestAWebhookWhoseSecretDoesNotOpen is about an operator who has dropped a key too
+// TestAWebhookWhoseSecretDoesNotOpen checks what happens if an operator removes a key too
 // early.
 func TestAWebhookWhoseSecretDoesNotOpen(t *testing.T) {
 	t.Parallel()
@@ -582,7 +582,7 @@ func TestAWebhookWhoseSecretDoesNotOpen(t *testing.T) {
 			}
 			w.forward(time.UnixMilli(*d.Data[0].NextTryAt).Sub(w.now()))
 		}
-		// It was our fault, not the receiver's.
+		// The receiver was not at fault, so the webhook stays enabled.
 		var now hook
 		if r.want(200, key, "GET", path, nil).into(t, &now); !now.Enabled || len(rec.messages()) != 0 {
 			t.Errorf("%+v, %d messages", now, len(rec.messages()))
@@ -614,8 +614,8 @@ func TestAWebhookWhoseSecretDoesNotOpen(t *testing.T) {
 	})
 }
 
-// The rotation of the key, as operations.md has it: the sweep seals again what the old
-// key seals, and then the old key is not needed any more.
+// The rotation of the key as operations.md describes it: the sweep reseals what the old
+// key seals. Afterwards the old key is not needed any more.
 func TestTheWebhookSecretKeyIsRotated(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -662,12 +662,12 @@ func TestTheWebhookSecretKeyIsRotated(t *testing.T) {
 	if p := both.feed(key, "type=webhook.updated"); len(p.Data) != 1 {
 		t.Errorf("%d events of updates, want the roll's", len(p.Data))
 	}
-	// A replica that still seals with the old key; later looks find it too.
+	// A replica still seals with the old key. Later rounds find that secret too.
 	former := w.start(keys(w.cfg.WebhookSecretKey))
 	late := former.hook(key, rec.URL, "link.created")
 	eventually(t, "the new key seals the latest too", func() bool { return sealedBy(id(next)) })
 	both.stop()
-	former.stop() // it cannot sign any more, and would take what is to be tried
+	former.stop() // it cannot sign any more, and must not claim the deliveries
 
 	alone := w.start(keys(next))
 	for _, h := range append(hooks, late) {

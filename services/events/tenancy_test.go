@@ -46,7 +46,7 @@ func TestASuspendedAccountIsSentNothingUntilItIsLifted(t *testing.T) {
 		return len(p.Data) == 51 && len(w.due(t)) == 0
 	})
 	r.state("acc_a", tenant.Active, 1) // an older decision that arrives late
-	// Beyond the time at which it looks again: still suspended.
+	// The deliveries are due again, but the account is still suspended.
 	w.forward(7 * time.Hour)
 	eventually(t, "all are put off again", func() bool { return len(w.due(t)) == 0 })
 	if n := len(mine.messages()); n != 1 {
@@ -62,8 +62,8 @@ func TestASuspendedAccountIsSentNothingUntilItIsLifted(t *testing.T) {
 	eventually(t, "what waited arrives", func() bool { return len(ids(mine.messages())) == 51 })
 }
 
-// The replica that has stored the end of a suspension is killed before it sends
-// anything. What has waited is sent all the same, long before it is due by itself.
+// The replica that has stored the end of a suspension is killed before it sends anything.
+// The waiting deliveries are still sent, long before they are due by themselves.
 func TestALiftWhoseReplicaIsKilledIsMadeGood(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -105,7 +105,7 @@ func TestALateSuspensionIsIgnoredAfterItsLift(t *testing.T) {
 	eventually(t, "the event arrives", func() bool { return len(mine.messages()) == 1 })
 }
 
-// due are the deliveries that somebody should send now.
+// due are the deliveries that are due now.
 func (w *world) due(t *testing.T) []string {
 	t.Helper()
 	snaps, err := w.db.Collection("webhookDeliveries").Documents(t.Context()).GetAll()
@@ -164,7 +164,7 @@ func TestErasureLeavesNothingButTheTombstone(t *testing.T) {
 		return done
 	}
 	eventually(t, "nothing is left", erased)
-	// links erases its records meanwhile, and a request that was under way commits.
+	// links erases its records meanwhile, and an in-flight request commits.
 	w.change("acc_a", libevents.DomainDeleted, "dom_1", map[string]any{"id": "dom_1"})
 	if erased() {
 		t.Error("a late event is not noticed")
@@ -177,13 +177,13 @@ func TestErasureLeavesNothingButTheTombstone(t *testing.T) {
 	if got := w.documents(t, "acc_b"); len(got) != len(before) {
 		t.Errorf("the other account had %d documents and has %d", len(before), len(got))
 	}
-	if n := len(hangs.messages()); n > called+1+8 { // acc_b's, and what ran
+	if n := len(hangs.messages()); n > called+1+8 { // that of acc_b, and those that were running
 		t.Errorf("%d calls after the erasure began", n-called)
 	}
 }
 
-// A link with long texts has events of 30 kB, and what a commit deletes counts
-// toward the 10 MiB that it may change.
+// A link with long texts has events of 30 kB, and deleted data counts toward a commit's
+// limit of 10 MiB.
 func TestErasureOfLongEvents(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

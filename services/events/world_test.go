@@ -35,8 +35,8 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/redistest"
 )
 
-// world is what replicas of the service share: a database, a Redis, an auth, and
-// a clock that can be moved.
+// world is what the service's replicas share: a database, a Redis, an auth, and a clock
+// that tests can move.
 type world struct {
 	t testing.TB
 	*cloudtest.Cloud
@@ -51,7 +51,7 @@ func newWorld(t testing.TB) *world {
 	t.Helper()
 	w := &world{
 		Cloud: cloudtest.Start(t, cloudtest.Options{Indexes: [][]byte{outbox.Indexes, events.Indexes(), idempotency.Indexes}, Complete: true,
-			// Operators' acts, and replays, which every replica works off one after the other.
+			// Only operators change the former, and every replica does replays one after another.
 			Rare: []string{"eventAccounts.lookAt", "webhookReplays.dueAt"}}),
 		t: t, keys: authtest.Start(t), offset: &atomic.Int64{},
 	}
@@ -120,8 +120,8 @@ type replica struct {
 	stop   func()
 }
 
-// meet makes the service's first contact with its database, as [boot.Warm] does, so that
-// no test counts those calls. Where the database is away, it comes later.
+// meet makes the service's first calls to its database, as [boot.Warm] does, so that no
+// test counts them. If the database is down, the service makes them later.
 func meet(t testing.TB, svc *boot.Service) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
@@ -202,7 +202,7 @@ func (a answer) code() string {
 	return e.Error.Code
 }
 
-// call makes a request and checks that the exchange is as the API document says.
+// call makes a request and checks the exchange against the API document.
 func (r *replica) call(key, method, path string, body any, header ...string) answer {
 	r.t.Helper()
 	var reader io.Reader
@@ -252,7 +252,7 @@ func (r *replica) want(status int, key, method, path string, body any, header ..
 	return a
 }
 
-// checkExchange holds an answer against the schema of its operation.
+// checkExchange checks an answer against the schema of its operation.
 func checkExchange(method, path string, res *http.Response, body []byte) error {
 	doc := apispec.Load()
 	for _, name := range schemaOf(method, path, res.StatusCode) {

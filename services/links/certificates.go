@@ -46,8 +46,8 @@ func (b *building) certificates() (*certificate.Service, error) {
 
 var challengePath = []byte("/.well-known/acme-challenge/")
 
-// challenges answers the authority's HTTP challenges, which come to the plain
-// listener, and leaves the rest to next.
+// challenges answers the authority's HTTP challenges on the plain listener, and passes all
+// other requests to next.
 func (c Config) challenges(certificates *certificate.Service, next fasthttp.RequestHandler) fasthttp.RequestHandler {
 	return func(ctx *fasthttp.RequestCtx) {
 		token, asked := bytes.CutPrefix(ctx.Request.Header.RequestURI(), challengePath)

@@ -34,8 +34,8 @@ import (
 
 const sealingKey = "a key of thirty-two characters or more"
 
-// edge is the TCP balancer before the replicas' listeners. Visitors and the
-// authority reach whichever replica is next; a cut one reaches nobody.
+// edge is the TCP balancer in front of the replicas' listeners. It gives each connection
+// of a visitor or of the authority to the next target. Without targets it closes them.
 type edge struct {
 	addr string
 	port int
@@ -101,24 +101,24 @@ type authority struct {
 	refused   atomic.Int64 // requests while it is broken
 	broken    atomic.Bool
 	hold      atomic.Pointer[chan struct{}] // finalizing waits for it
-	held      atomic.Int64                  // how often it did
+	held      atomic.Int64                  // how often finalizing has waited
 	front     atomic.Pointer[http.Handler]
 	accounts  sync.Map // by their addresses
 
 	plain, tls *edge
 	dns        string
-	// begin makes it an authority that nobody has asked for anything yet.
+	// begin starts the authority anew, without accounts and orders.
 	begin func(t testing.TB)
 }
 
-// registered are the addresses of the accounts that were asked for.
+// registered are the addresses of the accounts that clients have registered.
 func (a *authority) registered() (urls []any) {
 	a.accounts.Range(func(url, _ any) bool { urls = append(urls, url); return true })
 	return urls
 }
 
-// newAuthority starts pebble. life is the certificates' in seconds; a dead challenge
-// is one whose port leads nowhere.
+// newAuthority starts pebble. life is how long certificates are valid, in seconds. The
+// ports of dead challenges lead nowhere.
 func newAuthority(t testing.TB, life uint64, dead ...string) *authority {
 	t.Helper()
 	a := &authority{plain: newEdge(t), tls: newEdge(t), dns: serveAddresses(t)}
@@ -171,8 +171,7 @@ func newAuthority(t testing.TB, life uint64, dead ...string) *authority {
 	return a
 }
 
-// serveAddresses is the authority's name server, for which every name is at
-// 127.0.0.1.
+// serveAddresses starts the authority's name server. It answers 127.0.0.1 for every name.
 func serveAddresses(t testing.TB) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -336,7 +335,7 @@ func TestTenVisitsAtOnceOrderOneCertificateForAllReplicas(t *testing.T) {
 		t.Errorf("%d orders after strangers' visits, want 1", n)
 	}
 
-	// A visit over TLS is a visit; what it says of itself is not a proxy's word.
+	// A visit over TLS counts, but its headers are not trusted: they come from no proxy.
 	made := r.create(w.key, map[string]any{"url": "https://example.com/x", "slug": "x", "domainId": strings.TrimPrefix(path, "/api/v1/domains/")})
 	client := &http.Client{
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
@@ -356,7 +355,7 @@ func TestTenVisitsAtOnceOrderOneCertificateForAllReplicas(t *testing.T) {
 		return r.api(w.key, "GET", "/api/v1/links/"+made.str("id"), nil).json["clicks"] == 1.0
 	})
 
-	// The domain goes, and its certificate and key go with it.
+	// Deleting the domain removes its certificate and key too.
 	r.api(w.key, "DELETE", "/api/v1/links/"+made.str("id"), nil)
 	if a := r.api(w.key, "DELETE", path, nil); a.status != 204 {
 		t.Fatalf("delete: %v", a)
@@ -435,7 +434,7 @@ func TestAllReplicasHaveOneAccountAtTheAuthority(t *testing.T) {
 	if n := len(w.registered()); n != 1 {
 		t.Errorf("%d accounts, want 1", n)
 	}
-	// The authority forgets the account and is given it again.
+	// The authority loses the account, and the service registers it again.
 	w.begin(t)
 	w.domain(t, r, "three.account.example.com")
 	if _, err := w.hello(one, "three.account.example.com"); err != nil {
@@ -461,7 +460,7 @@ func TestAFailingAuthorityLeavesOthersAlone(t *testing.T) {
 		status, _, problem := w.shown(r, path)
 		return status == "failed" && strings.Contains(problem, "authority")
 	})
-	// The next visit is refused without asking: the order waits, not the visitor.
+	// The next visit is refused at once, without another request to the authority.
 	asked := w.refused.Load()
 	if c, err := w.hello(secure, "new.failing.example.com"); err == nil {
 		t.Errorf("a second visit got %v", c.DNSNames)
@@ -518,8 +517,8 @@ func TestCertificatesAreRenewedBeforeTheirEnd(t *testing.T) {
 	}
 }
 
-// A replica is killed: it holds the order, and from then on reaches neither the
-// database nor the authority.
+// A replica is killed while it has the order: from then on it reaches neither the database
+// nor the authority.
 func TestAnOrderOfAKilledReplicaIsContinued(t *testing.T) {
 	t.Parallel()
 	w := newTown(t, newAuthority(t, 90*24*3600))
@@ -546,7 +545,7 @@ func TestAnOrderOfAKilledReplicaIsContinued(t *testing.T) {
 	if err != nil {
 		t.Fatalf("the other replica: %v", err)
 	}
-	// The dead one comes back with a certificate of its own, which nobody stores.
+	// The dead replica comes back with a certificate of its own, which must not be stored.
 	close(hold)
 	line.lead(w.Endpoint)
 	<-gone
@@ -596,7 +595,8 @@ func TestFiftyDomainsGetCertificatesAtTheirFirstVisit(t *testing.T) {
 	}
 }
 
-// Short lives by the authority's own setting, in real time.
+// The authority itself issues certificates with a short life, and the test waits in real
+// time.
 func TestShortLivedCertificatesNeverRunOut(t *testing.T) {
 	t.Parallel()
 	if os.Getenv("LINKREEL_FULL") == "" {
@@ -641,8 +641,8 @@ func (e *edge) kill() {
 	}
 }
 
-// The rotation of the sealing key, as operations.md has it: the sweep seals again
-// what the old key seals, and then the old key is not needed any more.
+// The rotation of the sealing key as operations.md describes it: the sweep reseals what
+// the old key seals. Afterwards the old key is not needed any more.
 func TestTheSealingKeyIsRotatedWithoutNewOrders(t *testing.T) {
 	t.Parallel()
 	w := newTown(t, newAuthority(t, 90*24*3600))
@@ -677,8 +677,8 @@ func TestTheSealingKeyIsRotatedWithoutNewOrders(t *testing.T) {
 	}
 }
 
-// An account that has verified many names cannot use up what others need for their
-// first certificates and for renewals.
+// An account that has verified many names cannot use up the orders that others need for
+// first certificates and renewals.
 func TestOneAccountsOrdersLeaveOthersTheirs(t *testing.T) {
 	t.Parallel()
 	w := newTown(t, newAuthority(t, 90*24*3600))
@@ -699,7 +699,7 @@ func TestOneAccountsOrdersLeaveOthersTheirs(t *testing.T) {
 			t.Fatal(a)
 		}
 	}
-	// While Redis does not answer in time half of a budget counts.
+	// If Redis does not answer in time, only half of a budget is available.
 	if n := w.orders.Load(); n < 2 || n > 3 {
 		t.Errorf("%d orders, want the other account's and a fifth of ten of the greedy account's", n)
 	}
@@ -708,7 +708,7 @@ func TestOneAccountsOrdersLeaveOthersTheirs(t *testing.T) {
 	if _, err := w.hello(secure, "new.share.example.com"); err != nil {
 		t.Errorf("a third account's first visit: %v", err)
 	}
-	w.forward(62 * 24 * time.Hour) // Redis counts by a clock of its own: it is still the same hour
+	w.forward(62 * 24 * time.Hour) // Redis has its own clock, so its hour has not ended
 	eventually(t, "the other account's certificate is renewed", func() bool {
 		c, err := w.hello(secure, "old.share.example.com")
 		return err == nil && serial(c) != serial(first)
@@ -731,7 +731,8 @@ func TestAnOutageOfTheAuthoritySpendsNoOrders(t *testing.T) {
 	}
 }
 
-// What fails once the authority is at work may be the doing of whoever has the name.
+// The owner of a name may have caused a failure that comes after the authority began to
+// validate.
 func TestAnOrderThatFailsInTheMiddleCounts(t *testing.T) {
 	t.Parallel()
 	w := newTown(t, newAuthority(t, 90*24*3600))
@@ -754,8 +755,8 @@ func TestAnOrderThatFailsInTheMiddleCounts(t *testing.T) {
 	}
 }
 
-// The pause after a failed order belongs to the name: to delete the domain and verify
-// it again does not end it.
+// The pause after a failed order belongs to the name. Deleting the domain and verifying it
+// again does not end the pause.
 func TestADeletedDomainKeepsItsPause(t *testing.T) {
 	t.Parallel()
 	w := newTown(t, newAuthority(t, 90*24*3600, "http", "tls"))
@@ -810,7 +811,7 @@ func TestAnotherAccountInheritsAShortPause(t *testing.T) {
 		t.Fatalf("a broken authority issued %v", c.DNSNames)
 	}
 	w.broken.Store(false)
-	// As if a renewal had failed for days.
+	// Change the record as if a renewal had failed for days.
 	set := []firestore.Update{
 		{Path: "failures", Value: 9}, {Path: "nextAt", Value: w.now().Add(12 * time.Hour)}, {Path: "chain", Value: []byte("chain")}, {Path: "key", Value: []byte("key")},
 		{Path: "keyId", Value: "x"}, {Path: "notAfter", Value: w.now().Add(time.Hour)},
@@ -840,8 +841,7 @@ func TestAnotherAccountInheritsAShortPause(t *testing.T) {
 	}
 }
 
-// A domain that is deleted while its certificate is ordered does not make the failure
-// go unseen.
+// A failed order counts even if the domain was deleted while the order was running.
 func TestAFailureCountsThoughTheDomainIsDeleted(t *testing.T) {
 	t.Parallel()
 	w := newTown(t, newAuthority(t, 90*24*3600))
@@ -890,7 +890,8 @@ func TestASuspendedAccountGetsNoNewCertificates(t *testing.T) {
 	if n := w.orders.Load(); n != 1 {
 		t.Errorf("%d orders, want 1", n)
 	}
-	// Visitors of the other host are still told by TLS that the account is suspended.
+	// The other host's certificate is renewed, so that its visitors see the page about the
+	// suspension and not a TLS error.
 	w.forward(62 * 24 * time.Hour)
 	eventually(t, "the certificate that is there is renewed", func() bool {
 		c, err := w.hello(secure, "old.suspended.example.com")
@@ -902,7 +903,7 @@ func TestASuspendedAccountGetsNoNewCertificates(t *testing.T) {
 	}
 }
 
-// Certificates that cannot be sealed again keep none behind them from its turn.
+// Certificates that cannot be resealed do not block those behind them.
 func TestTheRotationPassesOverDamagedCertificates(t *testing.T) {
 	t.Parallel()
 	w := newTown(t, newAuthority(t, 90*24*3600))
@@ -942,8 +943,8 @@ func TestTheRotationPassesOverDamagedCertificates(t *testing.T) {
 	eventually(t, "the certificate is sealed again", func() bool { return keyID(host) != old })
 }
 
-// Records that cannot be read, or whose key is lost, are due before a certificate of the same bucket, more
-// of them than a sweep looks at.
+// More records than a sweep reads are due before a certificate of the same bucket. They
+// cannot be read, or their key is lost.
 func TestRecordsThatCannotBeReadHideNoCertificateFromTheSweep(t *testing.T) {
 	t.Parallel()
 	w := newTown(t, newAuthority(t, 90*24*3600))

@@ -34,7 +34,7 @@ func TestADomainsProofIsToldOf(t *testing.T) {
 	check("verified")
 	z.set(record["name"].(string))
 	c.forward(time.Hour)
-	check("verified") // still: it has seven days
+	check("verified") // still verified: it lapses only after seven days
 	c.forward(6 * 24 * time.Hour)
 	check("verified")
 	c.forward(25 * time.Hour)
@@ -95,7 +95,7 @@ func TestWhatAChangeWrites(t *testing.T) {
 		if a := r.api(key, step.method, step.path, body, headers...); a.status != step.status {
 			t.Fatalf("%s: %v", step.what, a)
 		}
-		// The answer is kept in the commit of what it shows, not after it.
+		// The commit of the change also stores the answer.
 		if n := c.Firestore.Stats(); strings.Contains(step.what, "Idempotency-Key") && n.Calls["Commit"] != 1 {
 			t.Errorf("%s takes %d commits", step.what, n.Calls["Commit"])
 		}
@@ -119,9 +119,9 @@ func TestALinkTakesAtMost7500Bytes(t *testing.T) {
 		"url": "https://www.example.com/shop/summer-2026?utm_source=newsletter", "title": "Spring sale for our readers",
 		"tags": []string{"spring", "newsletter"},
 	})
-	// A name is 16 bytes and each part's length and one more; a field its name's, one
-	// more, and its value's. An entry of an index has the document's name, its parent's,
-	// the field, and 32 bytes.
+	// A document name takes 16 bytes, and for each part its length and one byte. A field takes
+	// the length of its name, one byte, and its value. An index entry takes the names of the
+	// document and of its parent, the field, and 32 bytes.
 	total, entries := 0, 0
 	for collection, indexed := range map[string][]string{"links": {"w", "accountId"}, "slugs": nil} {
 		docs, err := c.Client(t).Collection(collection).Documents(t.Context()).GetAll()

@@ -134,7 +134,7 @@ func TestADomainFromClaimToDelete(t *testing.T) {
 	r.create(key, map[string]any{"url": "https://example.com/over", "slug": "over", "title": "T", "expiresAt": 1000, "tags": []string{"a"}, "externalId": "e", "archived": true})
 	listed := r.api(key, "GET", "/api/v1/links", nil).json["data"].([]any)
 	for i, short := range []string{shortBase + "/over", "http://go.example.com/api"} {
-		// An item tells all of a link but its preview, so nobody has to ask for each by its id.
+		// An item has all fields of a link except its preview, so callers need not get each link.
 		item := listed[i].(map[string]any)
 		one := r.api(key, "GET", "/api/v1/links/"+item["_id"].(string), nil).json
 		for _, more := range []string{"id", "ogTitle", "ogDescription", "ogImage", "updatedAt", "takenDown"} {

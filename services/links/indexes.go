@@ -11,7 +11,7 @@ import (
 var indexes []byte
 
 // Indexes are the composite indexes, exemptions and TTL fields that the
-// service's documents need, in the form the Firebase tools deploy.
+// service's documents need, in the format that the Firebase tools deploy.
 func Indexes() []byte {
 	return store.New(record.Open(nil, record.Options{}), store.Shown{}).Records.Indexes(indexes)
 }

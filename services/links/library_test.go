@@ -178,7 +178,7 @@ func TestBulkChangeAndDelete(t *testing.T) {
 	if v := other.visit("/a"); v.status != 302 {
 		t.Errorf("after the end was cleared: %v", v)
 	}
-	// What is so already is left alone, so that a change may be repeated.
+	// Links that are already as requested are not written, so a change may be repeated.
 	before := r.api(key, "GET", "/api/v1/links/"+a, nil).text
 	if got := patch(map[string]any{"ids": []string{a}, "set": map[string]any{"removeTags": []string{"new"}, "archived": false, "expiresAt": nil}}); got.status != 200 {
 		t.Errorf("repeated: %v", got)
@@ -254,7 +254,7 @@ func TestTagsAreListedInAlphabeticalOrder(t *testing.T) {
 	}
 }
 
-// oracle finds by looking at everything, with its own idea of words.
+// oracle searches by comparing all links, with its own rules for words.
 type oracle struct {
 	mu    sync.Mutex
 	links []oracleLink // oldest first
@@ -265,7 +265,7 @@ type oracleLink struct {
 	path        string
 	tags        []string
 	archived    bool
-	text        string // folded, words apart by blanks
+	text        string // folded, words separated by spaces
 }
 
 func fold(s string) string {
@@ -323,7 +323,7 @@ func TestSearchAgreesWithAnOracle(t *testing.T) {
 		var links []oracleLink
 		for range n {
 			made++
-			common := "even" // two common words that never meet
+			common := "even" // two common words that no link has both of
 			if made%2 == 1 {
 				common = "odd"
 			}
@@ -351,10 +351,10 @@ func TestSearchAgreesWithAnOracle(t *testing.T) {
 	}
 	var took []time.Duration
 	var reads []int64 // of each query
-	apart := int64(0) // the most that a query of two words that never meet has read
+	apart := int64(0) // the most that a query for both common words has read
 	for i := range queries {
 		if i%10 == 9 {
-			create(1 + rng.IntN(3)) // what was written is found by the next request
+			create(1 + rng.IntN(3)) // the next request must find it
 		}
 		words := pick(rng.IntN(4))
 		for n, w := range words {
@@ -438,7 +438,7 @@ func TestABulkAnswerStaysSmall(t *testing.T) {
 			truthful(t, a)
 		})
 	}
-	// What is ordinary is repeated whole.
+	// Ordinary values are repeated in full.
 	var body strings.Builder
 	for i := range 100 {
 		fmt.Fprintf(&body, `{"url":"nonsense-%d-%s"},`, i, strings.Repeat("x", 100))
@@ -453,7 +453,7 @@ func TestABulkAnswerStaysSmall(t *testing.T) {
 	}
 }
 
-// truthful holds each error of an answer against the details that it lists.
+// truthful checks that the message of each error fits the details that it lists.
 func truthful(t *testing.T, a answer) {
 	t.Helper()
 	all, _ := a.json["results"].([]any)
@@ -476,7 +476,7 @@ func truthful(t *testing.T, a answer) {
 	}
 }
 
-// longURL has as many words to be found by as a link can have.
+// longURL has as many searchable words as a link can have.
 func longURL(i int) string {
 	var b strings.Builder
 	b.WriteString("https://example.com")
@@ -489,8 +489,8 @@ func longURL(i int) string {
 	return b.String()
 }
 
-// Whatever the body may hold can be created, changed, deleted and erased, though
-// it may take several commits.
+// The largest allowed body can be created, changed, deleted and erased, though it may take
+// several commits.
 func TestBulkTakesAHundredLongAddresses(t *testing.T) {
 	t.Parallel()
 	c := newWorld(t)
@@ -500,7 +500,7 @@ func TestBulkTakesAHundredLongAddresses(t *testing.T) {
 	if testing.Short() {
 		links = 30 // under the race detector a full commit takes longer than a request may
 	}
-	// ask repeats what a busy machine does not do in time, as a client does.
+	// ask retries requests that a busy machine does not finish in time, as a client does.
 	ask := func(want int, method, path string, body map[string]any, idempotencyKey string) (a answer) {
 		t.Helper()
 		tries := 1

@@ -91,7 +91,7 @@ func drawn(t *testing.T, svg string) image.Image {
 
 func scan(t *testing.T, what string, picture image.Image) string {
 	t.Helper()
-	// The scanner wants a quiet zone, which a margin of 0 leaves to whoever prints the code.
+	// The scanner needs a quiet zone. With a margin of 0 the user has to add it, as here.
 	var framed bytes.Buffer
 	frame := image.NewGray(picture.Bounds().Inset(-40))
 	for i := range frame.Pix {

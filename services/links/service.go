@@ -1,7 +1,7 @@
 // Package links is the service of short links: the API for links and domains,
 // and the redirects themselves.
 //
-// The three listeners differ in who may reach them and in what they cost: "api"
+// It has three listeners, since callers and the cost of their requests differ: "api" is
 // for callers with a key, "redirect" for visitors, "internal" for the cluster.
 package links
 
@@ -36,7 +36,7 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/tenancy"
 )
 
-// Config is all that the service can be told.
+// Config is the service's configuration.
 type Config struct {
 	backing.Config
 	backing.Public
@@ -108,7 +108,7 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 	for _, part := range []func(context.Context) error{
 		b.openStores,  // Firestore, Redis, auth's keys
 		b.openMemory,  // what replicas cache of links and domains, and how they learn of changes
-		b.openClicks,  // the log of visits, and its counting
+		b.openClicks,  // the click log, and the loops that count it
 		b.openRecords, // links and domains
 		b.makeServices,
 		b.makeListeners,
@@ -121,7 +121,7 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 	return svc, nil
 }
 
-// building is the service while it is made. Each part uses what the parts before it made.
+// building is the service under construction. Each part uses what earlier parts have set.
 type building struct {
 	Config
 	svc         *boot.Service
@@ -158,7 +158,7 @@ func (b *building) openStores(ctx context.Context) (err error) {
 	}
 	b.stores.Await()
 	if b.clicksRedis = b.Redis; b.ClicksRedisURL != "" {
-		// A Redis without a password refuses connections that send the other one's.
+		// Do not keep the other Redis's password: a Redis without one refuses connections that send it.
 		b.clicksRedis.URL, b.clicksRedis.Password = b.ClicksRedisURL, b.ClicksRedisPassword
 	}
 	b.auth, _, err = b.stores.Keys(b.Auth)
@@ -187,7 +187,7 @@ func (b *building) openClicks(context.Context) (err error) {
 		return err
 	}
 	b.loop("click log", b.log.Run)
-	// Warm redirects work without Redis, as without the other dependencies that are awaited.
+	// The service becomes ready even if this call fails: warm redirects work without Redis.
 	b.svc.WarmUp = append(b.svc.WarmUp, boot.Call{To: "Redis, for clicks", Do: b.log.Ping})
 	b.loop("announcer", b.announcer.Run)
 	if !b.Flush {
@@ -198,7 +198,7 @@ func (b *building) openClicks(context.Context) (err error) {
 	if b.ClicksRedisURL == "" {
 		return nil
 	}
-	// Count what still waits in the main Redis from before ClicksRedisURL was set.
+	// Count the clicks that still wait in the main Redis from before ClicksRedisURL was set.
 	former, err := clicks.OpenPatient(b.Redis, 0)
 	if err != nil {
 		return err
@@ -277,7 +277,7 @@ func (b *building) makeCertificates(context.Context) error {
 	if err != nil {
 		return err
 	}
-	// Open orders must be noted before the database closes.
+	// The last element is closed first, so this notes open orders before the database closes.
 	b.svc.Close = append(b.svc.Close, certificates.Close)
 	b.svc.Loops = append(b.svc.Loops, boot.Every(b.CertificateSweep, "certificates", certificates.Sweep, nil))
 	b.svc.Servers[1].Handler = b.challenges(certificates, b.visitors)
@@ -285,8 +285,8 @@ func (b *building) makeCertificates(context.Context) error {
 	return nil
 }
 
-// country builds the lookup of a visitor's country. The address is used for the
-// lookup and kept nowhere.
+// country builds the lookup of a visitor's country. The lookup uses the visitor's address
+// and does not store it.
 func (b *building) country() (lookup func(*fasthttp.RequestCtx) string, err error) {
 	var db *maxminddb.Reader
 	if b.GeoIPFile != "" {

@@ -85,7 +85,7 @@ func TestWhatCountsAsAClick(t *testing.T) {
 		r.visit("/"+slug, "User-Agent", "curl/8.5.0")
 	}
 	eventually(t, "two clicks", func() bool { return clicksBySlug(r, key)[slug] == 2 })
-	time.Sleep(1200 * time.Millisecond) // another flush; more would show now
+	time.Sleep(1200 * time.Millisecond) // another flush: further clicks would show now
 	if got := clicksBySlug(r, key); got[slug] != 2 || got[plain] != 0 {
 		t.Errorf("clicks are %v", got)
 	}
@@ -259,7 +259,7 @@ func TestGetAndPatch(t *testing.T) {
 	want(t, "deleted twice", r.api(key, "DELETE", path, nil), 404, "LINK_NOT_FOUND")
 }
 
-// What a GET answers can be sent back as a create, nulls included.
+// A create accepts the answer of a GET, nulls included.
 func TestNullOnCreateIsTheSameAsAbsent(t *testing.T) {
 	t.Parallel()
 	c := newWorld(t)
@@ -282,8 +282,8 @@ func TestNullOnCreateIsTheSameAsAbsent(t *testing.T) {
 	}
 }
 
-// An imported link shows the clicks and the time that it had elsewhere, and has
-// its place in the list by its arrival here.
+// An imported link shows the clicks and the time that it had elsewhere. Its place in the
+// list depends on when it was imported.
 func TestAnImportedLinkKeepsItsTimeAndShowsItsClicksApart(t *testing.T) {
 	t.Parallel()
 	c := newWorld(t)
@@ -420,7 +420,7 @@ func TestPlansAndScopes(t *testing.T) {
 	}
 	want(t, "create over quota", r.api(limited, "POST", "/api/v1/links", `{"url":"https://a.example"}`), 403, "QUOTA_EXCEEDED")
 	want(t, "broken create over quota", r.api(limited, "POST", "/api/v1/links", `{"url":"bad"}`), 403, "QUOTA_EXCEEDED")
-	// The first try's answer is lost after its commit; the second finds the link in place.
+	// The answer of the first try is lost after its commit. The second try finds the link.
 	last := c.keys.Key(t, "l", identity.Business, func(k *apikey.Record) { k.Quotas.Links = 1 })
 	remove := c.Firestore.Faults().Add(firestore.Fault{Methods: []string{"Commit"}, Every: 2, Times: 2, LoseAnswer: true, Code: codes.Unavailable})
 	eventually(t, "the last allowed link, tried again under its Idempotency-Key", func() bool {

@@ -73,7 +73,7 @@ func TestASuspendedAccountsLinksAre410OnEveryReplica(t *testing.T) {
 		}
 		set(tenant.Active, version+1)
 	}
-	set(tenant.Suspended, 3) // a slow call with an older decision
+	set(tenant.Suspended, 3) // a delayed call with an older decision
 	if v := b.visit("/mine"); v.status != 302 {
 		t.Errorf("an older decision took effect: %v", v)
 	}
@@ -318,8 +318,8 @@ func TestExportHasEverythingOfTheAccount(t *testing.T) {
 	}
 }
 
-// TestAnExportHoldsFewDaysOfItsLinks stops to read while links have a lot of
-// statistics: the service holds some days of a few of them, and writes all.
+// TestAnExportHoldsFewDaysOfItsLinks pauses its reading while links have a lot of
+// statistics: the service holds some days of a few links, and writes all days in the end.
 func TestAnExportHoldsFewDaysOfItsLinks(t *testing.T) {
 	t.Parallel()
 	c := newWorld(t)
@@ -362,7 +362,7 @@ func TestAnExportHoldsFewDaysOfItsLinks(t *testing.T) {
 	if most := int64(nLinks + nLinks*8 + 64 + 8); read > most {
 		t.Errorf("%d documents were read for a reader who took one line, want at most %d", read, most)
 	}
-	// All the same every day comes, once and in its order, behind its link.
+	// Still, every day comes once, in order, and behind its link.
 	var days int
 	var of, last string
 	seen := map[string]bool{}
@@ -394,8 +394,8 @@ func TestAnExportHoldsFewDaysOfItsLinks(t *testing.T) {
 	}
 }
 
-// TestAPodRunsFewExports: each holds memory that redirects need too, and one account
-// does not take them all.
+// TestAPodRunsFewExports checks the limits: each export holds memory that redirects need
+// too, and one account must not take all slots.
 func TestAPodRunsFewExports(t *testing.T) {
 	t.Parallel()
 	c := newWorld(t)
@@ -425,7 +425,7 @@ func TestAPodRunsFewExports(t *testing.T) {
 	}
 	begin("acc_a")
 	begin("acc_a")
-	refused("acc_a") // has its two, though others are free
+	refused("acc_a") // has its two slots, though others are free
 	for _, account := range accounts[1:] {
 		begin(account)
 		begin(account)
@@ -435,7 +435,7 @@ func TestAPodRunsFewExports(t *testing.T) {
 	eventually(t, "another export, once one has ended", func() bool { return r.startExport("acc_a").StatusCode == 200 })
 }
 
-// export begins an export and gives what comes of it.
+// export starts an export and returns its lines.
 func (r *replica) export(account string) (lines *bufio.Reader, stop func()) {
 	r.t.Helper()
 	res := r.startExport(account)
@@ -462,8 +462,8 @@ func (r *replica) startExport(account string) *http.Response {
 	return res
 }
 
-// TestAnExportReadsNoFurtherThanItsReader stops to read: the service holds a few
-// pages of the account's links in memory, however many it has.
+// TestAnExportReadsNoFurtherThanItsReader pauses its reading: the service holds a few
+// pages of the account's links in memory, however many links the account has.
 func TestAnExportReadsNoFurtherThanItsReader(t *testing.T) {
 	t.Parallel()
 	c := newWorld(t)
@@ -507,7 +507,7 @@ func TestWhatIsCommittedAfterAnErasureIsErasedToo(t *testing.T) {
 	key, n := c.keys.Key(t, "acc_a", identity.Business), 0
 	keepertest.TakesWhatIsCommittedLate(t, keepertest.Service{
 		Holder: r.holder(), Account: "acc_a", Forward: c.forward,
-		// The key is still good here: auth's world does not know of the erasure.
+		// The key still works: the auth of this test does not know about the erasure.
 		Commit: func() { n++; r.create(key, map[string]any{"url": "https://a.example", "slug": fmt.Sprint("late", n)}) },
 		Left: func() int {
 			found, err := c.Client(t).Collection("links").Where("accountId", "==", "acc_a").Documents(t.Context()).GetAll()

@@ -41,7 +41,7 @@ const (
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	// The ACME server of the tests would else wait, refuse and reuse by chance.
+	// Without these, the tests' ACME server waits, refuses and reuses at random.
 	for name, value := range map[string]string{"PEBBLE_VA_NOSLEEP": "1", "PEBBLE_WFE_NONCEREJECT": "0", "PEBBLE_AUTHZREUSE": "0"} {
 		_ = os.Setenv(name, value)
 	}
@@ -65,7 +65,7 @@ func newWorld(t testing.TB) *world {
 	return &world{
 		Cloud: cloudtest.Start(t, cloudtest.Options{
 			Indexes: [][]byte{links.Indexes(), tags.Indexes, idempotency.Indexes, outbox.Indexes}, Complete: true,
-			Rare: []string{"linkAccounts.lookAt"}, // operators' acts
+			Rare: []string{"linkAccounts.lookAt"}, // only operators change these
 		}), redis: redistest.Start(t),
 		keys: authtest.Start(t), offset: new(atomic.Int64),
 	}
@@ -93,8 +93,8 @@ type replica struct {
 	stop    func()
 }
 
-// meet makes the service's first contact with its database, as [boot.Warm] does, so that
-// no test counts those calls. Where the database is away, it comes later.
+// meet makes the service's first calls to its database, as [boot.Warm] does, so that no
+// test counts them. If the database is down, the service makes them later.
 func meet(t testing.TB, svc *boot.Service) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
@@ -255,7 +255,7 @@ func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); !ok(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("waited in vain: %s", what)
+			t.Fatalf("waited a minute, but not true yet: %s", what)
 		}
 	}
 }

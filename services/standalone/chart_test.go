@@ -51,7 +51,7 @@ func settings(t *testing.T) map[string][]string {
 	return names
 }
 
-// TestChartSetsWhatServicesRead is here since this module knows all services.
+// TestChartSetsWhatServicesRead is in this module because it imports all services.
 func TestChartSetsWhatServicesRead(t *testing.T) {
 	t.Parallel()
 	known := settings(t)
@@ -84,7 +84,7 @@ func TestChartSetsWhatServicesRead(t *testing.T) {
 		}
 		for service, names := range known {
 			for _, name := range names {
-				// Listeners' ports are the template's own, by the port's name.
+				// The template sets the listeners' addresses itself, by the name of the port.
 				if strings.HasSuffix(name, "_ADDR") || strings.Contains(string(template), name) || strings.Contains(string(docs), "`"+name+"`") {
 					continue
 				}
@@ -139,8 +139,8 @@ func renderedEnv(t *testing.T, values string) map[string][]string {
 	return names
 }
 
-// TestServicesTakeThePasswordOfRedisApart is here since this module knows all
-// services: each gives Redis the password of its own variable.
+// TestServicesTakeThePasswordOfRedisApart is in this module because it imports all services. Each
+// service must send Redis the password from its separate variable.
 func TestServicesTakeThePasswordOfRedisApart(t *testing.T) {
 	t.Parallel()
 	const password = "a/b#c?d%e f"
@@ -189,7 +189,8 @@ func TestServicesTakeThePasswordOfRedisApart(t *testing.T) {
 			if asked > 0 {
 				return
 			}
-			// A worker calls nothing before it is ready. It makes its group of the queue once Redis lets it in.
+			// A worker makes no calls before it is ready. It creates its group of the queue once Redis accepts
+			// the password.
 			ctx, cancel := context.WithCancel(t.Context())
 			group, loops := errgroup.WithContext(ctx)
 			boot.StartLoops(loops, group, svc)
@@ -203,7 +204,7 @@ func TestServicesTakeThePasswordOfRedisApart(t *testing.T) {
 	}
 }
 
-// from makes a service from settings, as its own main does from the environment.
+// from creates a service from settings, as its own main does from the environment.
 func from[C any](make func(context.Context, C) (*boot.Service, error)) func(*testing.T, map[string]string) *boot.Service {
 	return func(t *testing.T, settings map[string]string) *boot.Service {
 		t.Helper()
@@ -235,7 +236,7 @@ func TestChartRoutesLikeTheGateway(t *testing.T) {
 	}
 }
 
-// A file of indexes that Indexes forgets would make queries fail on a laptop only.
+// If Indexes lacked an index file, queries would fail only in local runs.
 func TestIndexesAreThoseOfTheChart(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(filepath.Join(chart, "files/firestore.indexes.json"))
@@ -252,7 +253,7 @@ func TestIndexesAreThoseOfTheChart(t *testing.T) {
 	}
 	for _, x := range []*firestore.Indexes{want, got} {
 		slices.SortFunc(x.Composite, func(a, b firestore.Index) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
-		// Two services may need one index.
+		// Two services may need the same index.
 		x.Composite = slices.CompactFunc(x.Composite, func(a, b firestore.Index) bool { return fmt.Sprint(a) == fmt.Sprint(b) })
 		slices.SortFunc(x.Overrides, func(a, b firestore.FieldOverride) int {
 			return strings.Compare(a.CollectionGroup+"."+a.FieldPath, b.CollectionGroup+"."+b.FieldPath)

@@ -82,8 +82,9 @@ func (s *Stack) startFirestore(context.Context) error {
 	return nil
 }
 
-// The upload limit is a little above the videos service's largest file, so that a file just
-// over that still gets its reason. Uploads also leave some of the disk to records.
+// The upload limit is a little above the videos service's largest file, so that a slightly
+// larger file still fails with that service's own reason. Uploads also leave some of the
+// disk free for records.
 const (
 	defaultMaxVideo = 10 << 30
 	uploadMargin    = 64 << 20

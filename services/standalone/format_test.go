@@ -19,8 +19,8 @@ import (
 	"github.com/linkreel/linkreel/services/videos"
 )
 
-// A build that does not know the format of a database ends with a sentence, and has
-// neither changed nor deleted anything.
+// A build that does not know the format of a database stops with a clear error, and
+// neither changes nor deletes anything.
 func TestEveryServiceRefusesADatabaseOfAnotherFormat(t *testing.T) {
 	t.Parallel()
 	for name, service := range map[string]func(*testing.T, map[string]string) *boot.Service{

@@ -21,8 +21,8 @@ import (
 )
 
 // TestWebhooksDoNotReachTheStack runs a stack as `linkreel up` does, with webhooks open to this machine, and calls each
-// of its listeners by a webhook. Nothing is reached, nothing is written, and the answers tell no port of the stack from
-// one on which nobody listens. It does not run in parallel: what begins to listen meanwhile has to be the stack's.
+// of its listeners through a webhook. No call reaches a listener or writes anything, and the results do not distinguish
+// the stack's ports from unused ones. The test does not run in parallel, so that every new listener is the stack's.
 func TestWebhooksDoNotReachTheStack(t *testing.T) {
 	before := listening(t)
 	log, err := os.Create(filepath.Join(t.TempDir(), "log"))
@@ -71,7 +71,7 @@ func TestWebhooksDoNotReachTheStack(t *testing.T) {
 		}
 		hosts := append([]string{"127.0.0.1", "localhost", "[::1]", "[::ffff:127.0.0.1]", "127.1.2.3", "0x7f.1"}, interfaces(t)...)
 		for _, port := range ports {
-			targets := hosts[:2] // the caller's own test has all forms
+			targets := hosts[:2] // the test of the webhook caller tries all forms
 			if port == s.storagePort() || os.Getenv("LINKREEL_FULL") != "" {
 				targets = hosts
 			}
@@ -91,7 +91,7 @@ func TestWebhooksDoNotReachTheStack(t *testing.T) {
 			if a := s.viaWebhook(t, s.storageURL()+path); a.Status != nil || a.Response != "" {
 				t.Errorf("a webhook to %s was answered: %s", path, a)
 			}
-			// The same by whoever else runs on this machine.
+			// Other programs on this machine must not succeed either.
 			if r := s.storageAPI(t, "POST", path, "{}", ""); r.StatusCode != 401 {
 				t.Errorf("POST %s without the token: %s", path, r.Status)
 			}
@@ -142,7 +142,7 @@ func TestWebhooksDoNotReachTheStack(t *testing.T) {
 	})
 }
 
-// attempt is what the owner of a webhook is shown of a call.
+// attempt is the part of a call that the webhook's owner sees.
 type attempt struct {
 	Status   *int
 	Error    *string
@@ -156,7 +156,7 @@ func (a attempt) String() string {
 
 var hooks atomic.Int64
 
-// viaWebhook makes a webhook, lets it call target, and answers what its owner sees of that.
+// viaWebhook makes a webhook, lets it call target, and returns the attempt that its owner sees.
 func (s *Stack) viaWebhook(t *testing.T, target string) attempt {
 	t.Helper()
 	key, api := s.Keys["creator"], s.BaseURL+"/api/v1/webhooks"
@@ -229,7 +229,7 @@ func (s *Stack) storagePort() uint16 {
 	return netip.MustParseAddrPort(s.storage.Addr().String()).Port()
 }
 
-// freePort is one on which nobody listens.
+// freePort returns a port on which nothing listens.
 func freePort(t *testing.T) int {
 	t.Helper()
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -240,7 +240,7 @@ func freePort(t *testing.T) int {
 	return l.Addr().(*net.TCPAddr).Port
 }
 
-// interfaces are the addresses of this machine that webhooks may have where private networks are open.
+// interfaces are the addresses of this machine that webhooks may call if private networks are open.
 func interfaces(t *testing.T) (hosts []string) {
 	t.Helper()
 	addrs, err := net.InterfaceAddrs()
@@ -258,7 +258,7 @@ func interfaces(t *testing.T) (hosts []string) {
 	return hosts
 }
 
-// listening are the TCP ports on which this process listens, as the kernel knows them.
+// listening returns the TCP ports on which this process listens, according to the kernel.
 func listening(t *testing.T) (ports []uint16) {
 	t.Helper()
 	ours := map[string]bool{}
@@ -293,8 +293,8 @@ func listening(t *testing.T) (ports []uint16) {
 	return slices.Compact(ports)
 }
 
-// TestWebhooksReachThisMachineOnlyWhereNobodyElseReachesTheStack: what a person alone at a laptop needs would let
-// strangers call whatever listens on a server.
+// TestWebhooksReachThisMachineOnlyWhereNobodyElseReachesTheStack: a setting that a person alone at a laptop needs would
+// let strangers call any listener on a server.
 func TestWebhooksReachThisMachineOnlyWhereNobodyElseReachesTheStack(t *testing.T) {
 	t.Parallel()
 	listener := func(addr string) net.Listener {

@@ -78,7 +78,7 @@ func (s *Stack) wiring() map[string]string {
 		"LINKREEL_STORAGE_ENDPOINT":   s.storageURL(),
 		"LINKREEL_STORAGE_KEY_FILE":   s.storageKeyFile(),
 		"LINKREEL_REDIS_URL":          s.Redis.Addr(),
-		"LINKREEL_REDIS_PASSWORD":     "", // It has no password, and would reject one from the environment.
+		"LINKREEL_REDIS_PASSWORD":     "", // The local Redis has no password and would reject one from the environment.
 		"LINKREEL_BASE_URL":           s.BaseURL,
 		"LINKREEL_SHORT_BASE_URL":     s.ShortBaseURL,
 		"LINKREEL_AUTH_URL":           internal("auth"),
@@ -99,8 +99,8 @@ func (s *Stack) wiring() map[string]string {
 
 // openWebhooks lets webhooks reach receivers on this machine, unless the settings say
 // otherwise: local runs need that. If other machines can reach the stack, its users could
-// make it call anything on this machine and in its networks. Webhooks are then as closed as
-// in a cluster until the settings open them.
+// make it call anything on this machine and in its networks. In that case webhooks are as
+// restricted as in a cluster, unless the settings allow more.
 func (s *Stack) openWebhooks(settings map[string]string) {
 	if !s.onlyHere(settings) {
 		return
@@ -120,8 +120,8 @@ func (s *Stack) onlyHere(settings map[string]string) bool {
 			return false
 		}
 	}
-	// If others reach it through a proxy on this machine, the base address is one that they
-	// can open.
+	// Others may reach it through a proxy on this machine. Then the base address names a host
+	// that they can reach.
 	base, err := url.Parse(settings["LINKREEL_BASE_URL"])
 	return err == nil && (base.Hostname() == "localhost" || net.ParseIP(base.Hostname()).IsLoopback())
 }
@@ -251,9 +251,9 @@ func (s *Stack) serveHTTP(h http.Handler, listeners ...net.Listener) {
 	})
 }
 
-// ownCallers rejects requests that a web page in a local browser may have caused: from a
-// page of another site, or from one whose host name resolves to this machine (DNS
-// rebinding), which could otherwise read metrics.
+// ownCallers rejects requests that a web page in a local browser may have caused: a page of
+// another site, or a page whose host name resolves to this machine (DNS rebinding). Such a
+// page could otherwise read metrics.
 func ownCallers(h fasthttp.RequestHandler) fasthttp.RequestHandler {
 	return func(ctx *fasthttp.RequestCtx) {
 		switch {

@@ -148,12 +148,12 @@ func (s *Stack) takePorts(ctx context.Context) error {
 			return err
 		}
 	}
-	// The data directory and the ports are ours, so a killed stack has left any existing
-	// stack file, and it would mislead.
+	// This process holds the data directory and the ports. So an existing stack file is left
+	// from a killed stack and would mislead scripts.
 	return removeStackFile(s.cfg.StackFile)
 }
 
-// loopback listens on a free port of this machine alone.
+// loopback listens on a free port that only this machine can reach.
 func (s *Stack) loopback(ctx context.Context) (net.Listener, error) {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {

@@ -102,7 +102,7 @@ func program() string {
 func (s *Stack) welcome(cfg Config, link string) string {
 	login := program() + " login --local"
 	if cfg.StackFile != usualStackFile {
-		login = "LINKREEL_DATA_DIR=" + cfg.DataDir + " " + login // else it logs in to the stack in .local
+		login = "LINKREEL_DATA_DIR=" + cfg.DataDir + " " + login // otherwise the command would log in to the stack in .local
 	}
 	return fmt.Sprintf(`
 Linkreel is ready.

@@ -16,7 +16,7 @@ import (
 	"github.com/linkreel/linkreel/libs/boot"
 )
 
-// withoutLandlockEnv makes the test binary a process on a kernel without Landlock.
+// withoutLandlockEnv makes the test binary run as if the kernel had no Landlock.
 const withoutLandlockEnv = "LINKREEL_TEST_WITHOUT_LANDLOCK"
 
 func TestMain(m *testing.M) {
@@ -28,8 +28,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// forgetLandlock makes every thread of this process, and all that it starts, see a
-// kernel that answers Landlock's calls with ENOSYS.
+// forgetLandlock makes the kernel answer Landlock's calls with ENOSYS, for every thread
+// of this process and for its child processes.
 func forgetLandlock() error {
 	const loadWord, jumpEq, answer = unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, unix.BPF_RET | unix.BPF_K
 	prog := []unix.SockFilter{
@@ -49,7 +49,7 @@ func forgetLandlock() error {
 	return nil
 }
 
-// make makes a worker whose stores are nowhere; it connects to none of them yet.
+// make makes a worker. None of its stores exists, but New does not connect to them yet.
 func make(t *testing.T, jail string, told func(error)) error {
 	t.Helper()
 	var cfg Config

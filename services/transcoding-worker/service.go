@@ -63,23 +63,24 @@ type Config struct {
 	// worker refuses to start unless the jail is "reduced": then a hostile file that
 	// takes ffmpeg over can read what the worker can read.
 	Jail string `env:"LINKREEL_JAIL" envDefault:"full"`
-	// Lease is how long a job stays with a worker that has fallen silent; a killed
-	// worker's jobs go on elsewhere soon after.
+	// Lease is how long a job stays with a worker that has stopped extending it. Another worker
+	// then takes the job over.
 	Lease time.Duration `env:"LINKREEL_JOB_LEASE" envDefault:"20s"`
 	// Heartbeat is how often a working worker extends its lease; well below Lease.
 	Heartbeat time.Duration `env:"LINKREEL_JOB_HEARTBEAT" envDefault:"5s"`
-	// Sweep is how often jobs are looked for that the queue does not know.
+	// Sweep is how often the worker looks for jobs that are missing from the queue.
 	Sweep time.Duration `env:"LINKREEL_JOB_SWEEP" envDefault:"10s"`
 
-	// ReducedJail, if set, makes a kernel without Landlock reduce the jail instead of
-	// ending the start, and is told the reason: for a laptop, whose user reads it.
+	// ReducedJail, if set, lets the worker start with a reduced jail on a kernel without
+	// Landlock, and is called with the reason. It is for a laptop, whose user reads that
+	// reason.
 	ReducedJail func(reason error) `env:"-"`
 	// Now is the clock; nil is the system's.
 	Now func() time.Time `env:"-"`
 }
 
-// New makes the service. It connects lazily, so it starts while Firestore,
-// Redis or storage is down; without ffmpeg it does not.
+// New makes the service. It connects lazily, so it starts while Firestore, Redis or
+// storage is down. Without ffmpeg it returns an error.
 func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 	svc := &boot.Service{Name: "transcoding-worker"}
 	defer svc.Abandon(ctx, &err)
@@ -130,7 +131,8 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 		Name: workerName(), Slots: cfg.Slots, Lease: cfg.Lease, Heartbeat: cfg.Heartbeat, Sweep: cfg.Sweep,
 		Now: cfg.Now, Log: slog.With("service", "transcoding-worker"),
 	})
-	// Ready at once: nobody calls the worker, and it works through every outage.
+	// The worker is ready at once: no service calls it, and it keeps working through every
+	// outage.
 	svc.Loops = []boot.Loop{{Name: "format of the database", Run: db.AwaitFormat}, {Name: "jobs", Run: w.Run}}
 	return svc, nil
 }
@@ -139,8 +141,8 @@ var reducedJail = promauto.NewGauge(prometheus.GaugeOpts{
 	Name: "linkreel_worker_jail_reduced", Help: "1 when uploads are decoded without the protection of foreign files, else 0.",
 })
 
-// testJail checks the jail before any upload is decoded in it, so that a jail that
-// does not hold is noticed now and not in an incident.
+// testJail checks the jail before any upload is decoded in it, so that we notice a
+// broken jail now and not in an incident.
 func testJail(ctx context.Context, cfg Config, tools *ffmpeg.Tools, scratch *job.Scratch) error {
 	if cfg.Jail != "full" && cfg.Jail != "reduced" {
 		return fmt.Errorf("LINKREEL_JAIL is %q; it must be full or reduced", cfg.Jail)

@@ -28,14 +28,14 @@ func TestAccessIsReplacedAsAWhole(t *testing.T) {
 	if diff := cmp.Diff(map[string]any{"privacy": "password", "expiresAt": nil, "allowDownload": true, "embedOrigins": []any{}}, w.api(http.MethodGet, "/"+v.id+"/access", "").want(200).json()); diff != "" {
 		t.Error(diff)
 	}
-	// A password may be left out where there is one.
+	// An update may leave out the password if the video has one.
 	w.setAccess(v, `{"privacy":"password","allowDownload":false,"embedOrigins":["https://A.example","https://a.example:443","http://[::1]:8080"]}`).want(200)
 	w.guess(v, "one").want(303)
 	got := w.api(http.MethodGet, "/"+v.id+"/access", "").want(200)
 	if diff := cmp.Diff(map[string]any{"privacy": "password", "expiresAt": nil, "allowDownload": false, "embedOrigins": []any{"https://a.example", "http://[::1]:8080"}}, got.json()); diff != "" {
 		t.Error(diff)
 	}
-	// What GET answers can be put back, and is no change.
+	// A PUT of the answer to GET changes nothing.
 	again := w.setAccess(v, got.body).want(200)
 	if again.header.Get("ETag") != got.header.Get("ETag") {
 		t.Error("putting back what is there was a change")
@@ -47,13 +47,13 @@ func TestAccessIsReplacedAsAWhole(t *testing.T) {
 	if diff := cmp.Diff(open, w.setAccess(v, `{"privacy":"public"}`).want(200).json()); diff != "" {
 		t.Error(diff)
 	}
-	w.setAccess(v, `{"privacy":"password"}`).want(400) // the old password went with the old rule
+	w.setAccess(v, `{"privacy":"password"}`).want(400) // the old rule's password is gone
 	for body, field := range map[string]string{
 		`{"privacy":"public","password":"x"}`:     "password not_allowed",
 		`{"privacy":"expiring"}`:                  "expiresAt required",
 		`{"privacy":"expiring","expiresAt":1000}`: "expiresAt out_of_range",
 		`{"privacy":"secret"}`:                    "privacy invalid_value",
-		`{}`:                                      "privacy required", // a default would open what was closed
+		`{}`:                                      "privacy required", // a default could make a protected video public
 		`{"allowDownload":false}`:                 "privacy required",
 		`{"privacy":"public","embedOrigins":["https://a.example/path"]}`:                                              "embedOrigins.0 invalid_format",
 		`{"privacy":"public","embedOrigins":["https://a.example","*"]}`:                                               "embedOrigins.1 invalid_format",
@@ -106,11 +106,11 @@ func TestOnceAccessChangedNothingOfTheOldRuleIsGiven(t *testing.T) {
 		w.send(http.MethodGet, v.path+path, "").want(status)
 	}
 	w.send(http.MethodGet, "/oembed?url="+url.QueryEscape(v.share), "").want(403)
-	// The owner's addresses work whatever the rule.
+	// The owner's addresses work under every rule.
 	w.send(http.MethodGet, own["playbackUrl"].(string), "").want(200)
 	w.send(http.MethodGet, own["downloadUrl"].(string), "").want(302)
 
-	// And the other way round: who had unlocked it has to do so again.
+	// And the other way round: a viewer who had unlocked it has to do so again.
 	b := w.browser()
 	b.guess(v, "p").want(303)
 	b.send(http.MethodGet, v.path+"/session", "").want(200)
@@ -120,8 +120,8 @@ func TestOnceAccessChangedNothingOfTheOldRuleIsGiven(t *testing.T) {
 	w.send(http.MethodGet, v.path+"/session", "").want(200)
 }
 
-// TestNoReplicaGivesWhatTheOldRuleGave opens a video and closes it again, by one
-// replica, while visitors ask both.
+// TestNoReplicaGivesWhatTheOldRuleGave changes a video between public and protected
+// through one replica, while visitors send requests to both.
 func TestNoReplicaGivesWhatTheOldRuleGave(t *testing.T) {
 	t.Parallel()
 	one := newWorld(t)
@@ -248,7 +248,7 @@ func TestAnExpiredVideoComesBack(t *testing.T) {
 	w.send(http.MethodGet, own["playbackUrl"].(string), "").want(200)
 	w.send(http.MethodGet, own["downloadUrl"].(string), "").want(302)
 	got := w.api(http.MethodGet, "/"+v.id+"/access", "").want(200)
-	w.setAccess(v, got.body).want(200) // an expiry that has passed can be put back as it is
+	w.setAccess(v, got.body).want(200) // a PUT may keep an expiry that has passed
 	w.send(http.MethodGet, v.path, "").want(410)
 	w.setAccess(v, fmt.Sprintf(`{"privacy":"expiring","expiresAt":%d}`, w.clock.Now().Add(time.Hour).UnixMilli())).want(200)
 	w.send(http.MethodGet, v.path, "").want(200)
@@ -272,7 +272,7 @@ func TestDownloadsAndFramesAreTheOwnersToAllow(t *testing.T) {
 	w.send(http.MethodGet, v.path+"/video.mp4", "").want(302)
 }
 
-// The bound on languages is a rule of the request, not a quota that a plan lifts.
+// The bound on languages is a rule for requests, not a quota that depends on the plan.
 func TestTheFiftyFirstLanguageIsRefusedAsABrokenRule(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -287,7 +287,7 @@ func TestTheFiftyFirstLanguageIsRefusedAsABrokenRule(t *testing.T) {
 	if a.code() != "VALIDATION_ERROR" || !strings.Contains(a.body, `"out_of_range"`) || !strings.Contains(a.body, `"max":50`) {
 		t.Error(a.body)
 	}
-	put("xaa").want(200) // replacing one goes on
+	put("xaa").want(200) // replacing one still works
 }
 
 func TestCaptionsAreListedAndDeleted(t *testing.T) {

@@ -32,7 +32,7 @@ func TestFromUploadToReady(t *testing.T) {
 	}
 
 	w.send(http.MethodPut, m["uploadUrl"].(string), "a film").want(200)
-	w.clock.Advance(2 * time.Second) // looks are a second apart
+	w.clock.Advance(2 * time.Second) // storage is checked at most once a second
 	if got = w.get(id); got["status"] != "processing" || got["uploadUrl"] != nil {
 		t.Fatalf("after the upload: %v", got)
 	}
@@ -64,7 +64,7 @@ func TestFromUploadToReady(t *testing.T) {
 	}
 }
 
-// ignoreTokens leaves out what is new in every answer.
+// ignoreTokens leaves out the fields that are new in every answer.
 var ignoreTokens = cmpopts.IgnoreMapEntries(func(k string, _ any) bool { return k == "playbackUrl" || k == "downloadUrl" })
 
 func TestListIsNewestFirstAndOnlyMine(t *testing.T) {

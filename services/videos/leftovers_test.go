@@ -20,7 +20,7 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/storage"
 )
 
-// bytes is what storage has of videos on disk, unfinished uploads included.
+// bytes is how many bytes of videos storage has on disk, including unfinished uploads.
 func (w *world) bytes() (n int64) {
 	w.t.Helper()
 	for _, dir := range []string{"data", "tmp"} {
@@ -34,7 +34,7 @@ func (w *world) bytes() (n int64) {
 			return nil
 		}))
 	}
-	// The bucket's own mark, which names its database.
+	// One object names the database that owns the bucket.
 	for o, err := range w.bucket.List(w.t.Context(), "") {
 		must(w.t, err)
 		if !strings.HasPrefix(o.Name, "videos/") && !strings.HasPrefix(o.Name, "uploads/") {
@@ -44,7 +44,8 @@ func (w *world) bytes() (n int64) {
 	return n
 }
 
-// hoarder is an account with 1,000 bytes and 2 videos that wants to keep more.
+// hoarder is an account that may store 1,000 bytes and 2 videos, and tries to store
+// more.
 type hoarder struct {
 	*world
 	account string
@@ -67,7 +68,7 @@ func (h *hoarder) make(body string) waiting {
 	h.t.Helper()
 	m := h.as(h.account, http.MethodPost, "", body).want(201).json()
 	v := waiting{id: m["videoId"].(string), put: m["uploadUrl"].(string)}
-	v.session, _ = m["resumableUploadUrl"].(string) // there is none where other sessions may take all that is left
+	v.session, _ = m["resumableUploadUrl"].(string) // none if other sessions have reserved all that is left
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.puts = append(h.puts, v.put)
@@ -95,16 +96,15 @@ func (h *hoarder) ready(v waiting) {
 	}
 }
 
-// cut sends 500 of 900 bytes to a session and breaks off. Storage keeps them for
-// whoever resumes.
+// cut sends 500 of 900 bytes to a session and then disconnects. Storage keeps the
+// bytes, so that the upload can be resumed.
 func (h *hoarder) cut(session string) {
 	h.t.Helper()
 	rest := h.begin(session, "Content-Range: bytes 0-899/900\r\n")
 	rest(0)
 }
 
-// begin sends 500 of 900 bytes. The rest comes when it is called, or n bytes of it
-// before the connection breaks.
+// begin sends 500 of 900 bytes. rest sends n more bytes and then disconnects.
 func (h *hoarder) begin(address, headers string) (rest func(n int)) {
 	h.t.Helper()
 	u, err := url.Parse(address)
@@ -115,17 +115,17 @@ func (h *hoarder) begin(address, headers string) (rest func(n int)) {
 	must(h.t, err)
 	eventually(h.t, "storage has the first bytes", func() bool { return h.bytes() >= 500 || h.ended(address) })
 	return func(n int) {
-		_, _ = io.WriteString(conn, strings.Repeat("y", n)) // storage may have had enough of it
+		_, _ = io.WriteString(conn, strings.Repeat("y", n)) // storage may have closed the connection
 		_ = conn.Close()
 	}
 }
 
-// ended reports whether a session takes nothing any more.
+// ended reports whether a session accepts no more bytes.
 func (h *hoarder) ended(address string) bool {
 	return strings.Contains(address, "upload_id=") && h.send(http.MethodPut, address, "", header("Content-Range", "bytes */*")).status == 404
 }
 
-// ways are tries to leave bytes behind.
+// ways are attempts to leave bytes in storage.
 var ways = []struct {
 	name string
 	do   func(h *hoarder)
@@ -238,7 +238,7 @@ var ways = []struct {
 	{"a process that dies between the commit and the end of the session", func(h *hoarder) {
 		v := h.make(`{}`)
 		h.cut(v.session)
-		other := h.replica() // nothing runs there that would act on the deletion
+		other := h.replica() // no loop runs there that would remove the objects
 		other.as(h.account, http.MethodDelete, "/"+v.id, "").want(204)
 	}},
 }
@@ -250,7 +250,7 @@ func TestADeletedVideoLeavesNoByteWhateverItsOwnerTried(t *testing.T) {
 	for i, way := range ways {
 		h := w.hoarder(fmt.Sprint("deleting", i))
 		way.do(h)
-		if n := w.bytes(); n > 25_000 { // what a ready video takes, and no pile
+		if n := w.bytes(); n > 25_000 { // a ready video fits in, many leftovers do not
 			t.Errorf("%s: %d bytes on disk", way.name, n)
 		}
 		for _, item := range h.as(h.account, http.MethodGet, "", "").want(200).json()["data"].([]any) {
@@ -267,7 +267,7 @@ func TestADeletedVideoLeavesNoByteWhateverItsOwnerTried(t *testing.T) {
 		})
 		w.clock.Advance(2 * time.Hour) // everything that was deleted is a tombstone now
 		w.sendLate(way.name, h)
-		// Its places are free again.
+		// Its quota is free again.
 		for range 2 {
 			w.send(http.MethodPut, h.make(`{}`).put, "").want(200)
 		}
@@ -322,7 +322,7 @@ func TestAnErasedAccountLeavesNoByteWhateverItTried(t *testing.T) {
 	eventually(t, "no tombstone is left", func() bool { return len(w.purges()) == 0 })
 }
 
-// purges are the tasks that deleted videos have left, tombstones included.
+// purges returns the tasks of deleted videos, including tombstones.
 func (w *world) purges() map[string]map[string]any {
 	w.t.Helper()
 	snaps, err := w.db.Collection("videoPurges").Documents(w.t.Context()).GetAll()
@@ -334,9 +334,9 @@ func (w *world) purges() map[string]map[string]any {
 	return found
 }
 
-// sendLate sends a file to every upload address that still works, of videos that are
-// gone for long, and wants all of them removed within the hour. Storage sends no
-// notifications here.
+// sendLate sends a file to every upload address that still works, although the videos
+// were deleted long ago. All these files must be removed within an hour. Storage sends
+// no notifications here.
 func (w *world) sendLate(what string, all ...*hoarder) {
 	w.t.Helper()
 	taken := 0
@@ -361,8 +361,8 @@ func (w *world) sendLate(what string, all ...*hoarder) {
 	}
 }
 
-// A file that is sent whole cannot be bounded before it has arrived, so it may take the
-// room that was set aside for a session.
+// The size of a file that is sent in one piece is only known when it has arrived, so
+// the file may take the room that was set aside for a session.
 func TestWhatSessionsHoldCountsAsStored(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, quick)
@@ -375,7 +375,7 @@ func TestWhatSessionsHoldCountsAsStored(t *testing.T) {
 	rest := h.begin(sent.session, "Content-Range: bytes 0-899/900\r\n")
 	rest(200) // 700, beside 600 of 1,000
 	w.loop("sweep")
-	eventually(t, "the session was ended for want of room", func() bool {
+	eventually(t, "the session was ended because the account has no room", func() bool {
 		w.clock.Advance(time.Minute)
 		return h.ended(sent.session)
 	})
@@ -401,7 +401,7 @@ func (h *hoarder) fill(n int, sessions ...string) int64 {
 		})
 	}
 	all.Wait()
-	return h.bytes() // not meanwhile: a file that storage is about to name is in two places
+	return h.bytes() // only now: while storage renames a finished file, it counts twice
 }
 
 func TestSessionsThatBeginTogetherShareTheRoom(t *testing.T) {
@@ -416,7 +416,7 @@ func TestSessionsThatBeginTogetherShareTheRoom(t *testing.T) {
 	begun.Wait()
 	var sessions []string
 	for _, v := range all {
-		// Whoever has none may ask again.
+		// A video without a session may ask for one again.
 		if s, _ := h.look(v)["resumableUploadUrl"].(string); s != "" {
 			sessions = append(sessions, s)
 		}

@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// titles lists what a list answers.
+// titles returns the titles in a list's answer.
 func titles(a answer) []string {
 	a.t.Helper()
 	got := []string{}

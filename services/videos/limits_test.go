@@ -20,8 +20,8 @@ import (
 	"github.com/linkreel/linkreel/services/videos"
 )
 
-// counting answers how to read a counter, summed over its attributes. Tests that
-// call it are not parallel: the counters are the whole process's.
+// counting returns a function that reads a counter, summed over its attributes. Tests
+// that call it are not parallel: the counters are the whole process's.
 func counting(t *testing.T, name string) func() int64 {
 	t.Helper()
 	read := func() (n int64) {
@@ -134,7 +134,7 @@ func TestAVideosQuota(t *testing.T) {
 		t.Error(a.body)
 	}
 	w.as("acc_b", http.MethodPost, "", `{}`, key).want(201)
-	// 403 goes before 400: an account that may have no more is told that first.
+	// 403 takes precedence over 400: a full account gets 403 even if its request is wrong.
 	if a := w.as("acc_b", http.MethodPost, "", `{"title":5}`).want(403); a.code() != "QUOTA_EXCEEDED" {
 		t.Error(a.body)
 	}
@@ -153,7 +153,7 @@ func TestAVideosQuotaHoldsUnderARace(t *testing.T) {
 				made.Add(1)
 			case 403:
 				refused.Add(1)
-			case 503: // too many losers of the race for a place
+			case 503: // lost the race for a place too often
 			default:
 				t.Errorf("%d %s", a.status, a.body)
 			}
@@ -257,7 +257,7 @@ func TestAnAnswerLostByFirestoreKeepsTheCaptionsThatTheRecordNames(t *testing.T)
 			t.Errorf("after an answer of %d the record names %s, which is gone", a.status, object)
 		}
 	}
-	// What is refused leaves nothing behind.
+	// A refused upload leaves nothing behind.
 	n := len(w.objects("videos/" + v.id + "/captions/"))
 	for i := range 60 {
 		w.api(http.MethodPut, fmt.Sprintf("/%s/captions/en-%c%c", v.id, 'a'+i/26, 'a'+i%26), "WEBVTT\n", vtt)

@@ -55,7 +55,8 @@ func quick(c *videos.Config, _ *storage.Options) {
 	c.SweepEvery, c.JanitorEvery = 50*time.Millisecond, 50*time.Millisecond
 }
 
-// status reads a video without making the service look: lists do not.
+// status reads a video from a list, since reading it alone would make the service check
+// storage.
 func (w *world) status(id string) string {
 	w.t.Helper()
 	for _, item := range w.api(http.MethodGet, "?limit=100", "").want(200).json()["data"].([]any) {
@@ -127,8 +128,8 @@ func TestForgedNotificationsAreRefused(t *testing.T) {
 	}
 }
 
-// TestAFileWithAContentEncodingIsRefused: Google's storage unpacks such a file while a worker reads it, so that a
-// megabyte may fill the worker's disk.
+// TestAFileWithAContentEncodingIsRefused: Google's storage decompresses such a file while a worker
+// reads it, so one megabyte could fill the worker's disk.
 func TestAFileWithAContentEncodingIsRefused(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -366,7 +367,8 @@ func TestTheJanitorRemovesOrphansOnly(t *testing.T) {
 		}
 		return len(w.objects("uploads/"+v.id)) == 0
 	})
-	// A turn that had judged it before the clock moved has removed the orphans and not noted it.
+	// A turn that judged the object before the clock moved has removed the orphans without
+	// noting this one.
 	eventually(t, "replaced media seen once", func() bool { return noted(replaced) })
 	w.clock.Advance(7*24*time.Hour + time.Minute)
 	eventually(t, "replaced media gone", func() bool { _, err := w.bucket.Stat(t.Context(), replaced); return err != nil })
@@ -377,7 +379,7 @@ func TestTheJanitorRemovesOrphansOnly(t *testing.T) {
 	}
 }
 
-// A second installation that was given the first one's bucket, by a mistyped name or as a copy of its settings.
+// A second installation uses the first one's bucket, because of a mistyped name or copied settings.
 func TestTwoInstallationsOnOneBucketLoseNothing(t *testing.T) {
 	t.Parallel()
 	first := newWorld(t, quick)
@@ -391,7 +393,7 @@ func TestTwoInstallationsOnOneBucketLoseNothing(t *testing.T) {
 	second, err := videos.New(t.Context(), cfg)
 	must(t, err)
 	t.Cleanup(func() { _ = boot.CloseAll(context.Background(), second) })
-	first.clock.Advance(3 * 24 * time.Hour) // less than the first one keeps sources for
+	first.clock.Advance(3 * 24 * time.Hour) // less than the time for which the first one keeps sources
 	for _, l := range second.Loops {
 		if l.Name == "sweep" || l.Name == "janitor" {
 			if err := l.Run(t.Context()); !errors.Is(err, objectstore.ErrForeign) || !strings.Contains(err.Error(), objectstore.OwnerObject) {
@@ -432,11 +434,11 @@ func TestAProcessOfAnotherDatabaseEndsAtItsStart(t *testing.T) {
 	if err := second.Wait(); err == nil || !strings.Contains(log.String(), "stop the other installation, delete the bucket's object "+objectstore.OwnerObject) {
 		t.Errorf("the second installation ended with %v and says %s", err, log)
 	}
-	for turn := range 10 { // each notes what the turn before has not seen
+	for turn := range 10 { // each turn finds a stray that the turn before has not seen
 		name := fmt.Sprintf("videos/vid_%d/1-1/720p.mp4", turn)
 		w.object(name, "of no record that the first installation has")
 		before = append(before, name)
-		eventually(t, "the first installation's janitor goes on", func() bool {
+		eventually(t, "the first installation's janitor keeps working", func() bool {
 			var list bytes.Buffer
 			_, _ = w.bucket.Download(t.Context(), "linkreel/strays.json", 0, &list)
 			return strings.Contains(list.String(), name)
@@ -507,8 +509,8 @@ func TestWithoutRedisEverythingStillWorks(t *testing.T) {
 	}
 }
 
-// Whoever keeps the upload address of a ready video could store files there that no
-// limit and no quota counts.
+// Without the check, somebody with the upload address of a ready video could store
+// files there that no limit or quota counts.
 func TestAFileForAReadyVideoIsRemoved(t *testing.T) {
 	t.Parallel()
 	for name, edit := range map[string]func(*videos.Config, *storage.Options){
@@ -523,7 +525,7 @@ func TestAFileForAReadyVideoIsRemoved(t *testing.T) {
 			v := w.ready(`{}`)
 			other := w.ready(`{}`)
 			w.put(v, "another file, which nobody asked for")
-			w.loop("janitor") // once an hour, unless it is quick
+			w.loop("janitor") // runs once an hour unless the config is quick
 			eventually(t, "the late file is gone", func() bool { return len(w.objects("uploads/"+v.id)) == 0 })
 			if len(w.objects("uploads/"+other.id)) != 1 || w.status(v.id) != "ready" {
 				t.Error("more is gone than the late file")

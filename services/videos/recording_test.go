@@ -23,13 +23,13 @@ func TestARecordingWhoseTabDiesIsFinishedFiveMinutesAfterItsLastByte(t *testing.
 	w := newWorld(t, quick)
 	id, session := w.record()
 	left, _ := w.record()                                                                    // its tab died before the first byte
-	file := w.api(http.MethodPost, "", `{}`).want(201).json()["resumableUploadUrl"].(string) // no recording: it may go on tomorrow
+	file := w.api(http.MethodPost, "", `{}`).want(201).json()["resumableUploadUrl"].(string) // not a recording: it may be resumed tomorrow
 	part := strings.Repeat("0123456789abcdef", 256<<10/16)
 	for _, s := range []string{session, file} {
 		w.send(http.MethodPut, s, part, header("Content-Range", "bytes 0-262143/*")).want(308)
 	}
 	w.loop("sweep")
-	// While parts come, if only one each four minutes, the recording goes on.
+	// The recording stays open as long as parts arrive, even if only one every four minutes.
 	for n := range 3 {
 		for range 8 {
 			w.clock.Advance(30 * time.Second)

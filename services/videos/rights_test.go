@@ -57,7 +57,7 @@ func TestAnOwnersAddressEndsWithTheRightOfWhomItWasMadeFor(t *testing.T) {
 	}
 	plays(owners)
 	plays(viewers)
-	// A player that goes on for hours, and a changed rule, which is not the owner's.
+	// The owner's player keeps working for hours, and after the rule for visitors has changed.
 	w.clock.Advance(5 * time.Hour)
 	w.setAccess(v, `{"privacy":"password","password":"another"}`).want(200)
 	plays(owners)
@@ -81,11 +81,11 @@ func TestAnOwnersAddressWorksForAWhileWithoutAuth(t *testing.T) {
 	w.send(http.MethodGet, playlist, "").want(200)
 	other := w.replica()
 	w.apikeys.Away(true)
-	// Longer than the answer is taken for granted, so that auth is asked again.
+	// This takes longer than a lease, so that the service asks auth again.
 	for end := time.Now().Add(1500 * time.Millisecond); time.Now().Before(end); {
 		w.send(http.MethodGet, playlist, "").want(200)
 	}
-	// A replica that has never asked knows nothing.
+	// A replica that has never asked auth has no last answer.
 	if a := other.send(http.MethodGet, strings.Replace(playlist, w.base, other.base, 1), "").want(503); a.header.Get("Retry-After") == "" {
 		t.Errorf("without auth: %v", a.header)
 	}

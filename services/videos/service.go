@@ -2,9 +2,9 @@
 // playlists, and the pipeline that moves them from upload to ready. It alone
 // changes a video's status.
 //
-// It starts and keeps serving while Redis is down (limits are then local and
-// stricter), and shows what it can while storage is down. Without Firestore it
-// can answer nothing but its own errors.
+// It starts and keeps serving while Redis is down (limits are then local and stricter),
+// and shows what it can while storage is down. Without Firestore it can only answer
+// with errors.
 package videos
 
 import (
@@ -55,7 +55,7 @@ func Indexes() []byte {
 	return store.New(record.Open(nil, record.Options{}), nil).Records.Indexes(indexes)
 }
 
-// StorageHookPath is where storage's notifications are pushed to.
+// StorageHookPath is the path to which Pub/Sub pushes storage's notifications.
 const StorageHookPath = api.StorageHookPath
 
 // Config is the service's configuration.
@@ -194,8 +194,7 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 	})
 	accounts := keeper.New(keeper.Options{
 		Standings: standings, Now: cfg.Now, Remains: kept.Remains,
-		// The new state was stored before this wait, which is for replicas that still use the
-		// old one.
+		// The new state is already stored. Wait for replicas that still use the old one.
 		Changed: func(ctx context.Context, _ string, _ tenant.State) error { return video.Settle(ctx) },
 		Erase: func(ctx context.Context, account string) (more bool, err error) {
 			defer pipe.Purge() // removes the videos' objects from storage
@@ -236,7 +235,7 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 	return svc, nil
 }
 
-// guard combines what share pages use to limit guesses and recognise viewers.
+// guard lets the share pages limit guesses and recognise viewers.
 type guard struct {
 	*ratelimit.Limiter
 	*dedup.Seen
@@ -279,8 +278,8 @@ func (h hints) Next(ctx context.Context) (context.Context, string, error) {
 	if err != nil {
 		return ctx, "", err
 	}
-	// Done before acting on it: a hint that arrives meanwhile then counts as new and is not
-	// merged into this one.
+	// Mark the hint as done before acting on it: a hint that arrives meanwhile then counts as
+	// new and is not merged into this one.
 	if err := m.Done(ctx); err != nil && !errors.Is(err, queue.ErrLost) {
 		return ctx, "", err
 	}

@@ -189,8 +189,9 @@ func TestAPasswordOpensOneVideo(t *testing.T) {
 	}
 }
 
-// One attacker has all networks of a /16, another all of an IPv6 /48. Who knows the
-// password gets in meanwhile, and the attackers get a small number of guesses.
+// One attacker has all networks of a /16, another all of an IPv6 /48. Meanwhile viewers
+// who know the password still get in, and the attackers get only a small number of
+// guesses.
 func TestARightPasswordGetsInWhileThousandsOfNetworksGuess(t *testing.T) {
 	t.Parallel()
 	trusting := func(c *videos.Config, _ *storage.Options) { c.TrustedProxies = prefixes("127.0.0.0/8") }
@@ -206,7 +207,7 @@ func TestARightPasswordGetsInWhileThousandsOfNetworksGuess(t *testing.T) {
 		t.Fatalf("no cookie for later visits in %v", a.header)
 		return nil
 	}
-	// A viewer of an attacker's neighbourhood has been here before.
+	// A viewer in an attacker's neighbourhood has unlocked the video before.
 	before := known(w.guess(v, "right", from("10.1.0.200")).want(303))
 	other := w.ready(`{"privacy":"password","password":"right"}`)
 	others := known(w.guess(other, "right", from("10.1.0.200")).want(303))
@@ -419,7 +420,7 @@ func TestExpiryEndsPageAndPlayback(t *testing.T) {
 		w.send(http.MethodGet, path, "").want(410)
 	}
 	w.send(http.MethodGet, signed, "").want(400)
-	w.send(http.MethodGet, playlist, "").want(200) // the owner's own goes on
+	w.send(http.MethodGet, playlist, "").want(200) // the owner's address still works
 	got := w.get(v.id)
 	for _, address := range []string{"playbackUrl", "posterUrl"} {
 		w.send(http.MethodGet, got[address].(string), "").want(200)
@@ -527,7 +528,7 @@ func TestSlowReadersOfALongPlaylistHoldLittleMemory(t *testing.T) {
 		must(t, conn.(*net.TCPConn).SetReadBuffer(4096))
 		_, err = fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: x\r\n\r\n", strings.TrimPrefix(playlist, w.base))
 		must(t, err)
-		// Its first bytes are there, so the answer is on its way.
+		// Its first bytes have arrived, so the server is sending the answer.
 		_, err = io.ReadFull(conn, make([]byte, 1024))
 		must(t, err)
 		conns = append(conns, conn)
@@ -535,7 +536,7 @@ func TestSlowReadersOfALongPlaylistHoldLittleMemory(t *testing.T) {
 	if each := (procstat.Heap() - before) / readers; each > 256<<10 {
 		t.Errorf("a slow reader of %d KiB holds %d KiB", len(whole.body)>>10, each>>10)
 	}
-	// The server has a goroutine for each connection, which ends by its write timeout.
+	// The server has one goroutine for each connection. It ends with the write timeout.
 	if more := runtime.NumGoroutine() - goroutines; more > readers+5 {
 		t.Errorf("%d readers have %d goroutines", readers, more)
 	}
@@ -591,7 +592,7 @@ func TestViewsCountOncePerViewerAndDay(t *testing.T) {
 	watch("10.0.0.1", "b")
 	watch("10.0.0.2", "a")
 	own := strings.Replace(w.get(v.id)["playbackUrl"].(string), "master.m3u8", "view", 1)
-	w.send(http.MethodPost, own, "").want(204) // the owner's own look is no view
+	w.send(http.MethodPost, own, "").want(204) // watching by the owner does not count as a view
 	eventually(t, "3 views", func() bool { return w.get(v.id)["views"] == 3.0 })
 	w.clock.Advance(24 * time.Hour)
 	watch("10.0.0.1", "a")
@@ -621,7 +622,8 @@ func TestOneNetworkMakesABoundedNumberOfViewers(t *testing.T) {
 		}
 		return n
 	}
-	// watch is 320 viewers, by their browsers, and tells how many of them were counted.
+	// watch sends the views of 320 viewers with different browsers, and returns how many were
+	// counted.
 	watch := func(ip func(i int) string, agent string) int64 {
 		before, to := counted(), address()
 		for i := range 320 {
@@ -630,7 +632,8 @@ func TestOneNetworkMakesABoundedNumberOfViewers(t *testing.T) {
 		return counted() - before
 	}
 	one := func(ip string) func(int) string { return func(int) string { return ip } }
-	// One more is counted for every 12 s that the requests take, and a count is off by a few.
+	// One more viewer counts for every 12 s that the requests take, and the counts are not
+	// exact.
 	if n := watch(one("192.0.2.1"), "a"); n < 285 || n > 318 {
 		t.Errorf("%d viewers of one IPv4 address are counted, want 300", n)
 	}

@@ -44,7 +44,8 @@ func TestASuspendedAccountsPagesEndBeforeTheCallReturns(t *testing.T) {
 		}
 	}
 	watch, own := playlistOf(page, "playlist"), w.get(v.id)["playbackUrl"].(string)
-	// Somebody watches all the time, so that what a replica knows is as fresh as it gets.
+	// Somebody watches all the time, so that the replica always has a fresh copy of the
+	// standing.
 	stop, stopped := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(stopped)
@@ -126,7 +127,8 @@ func TestATakedownIsTheOperatorsToLift(t *testing.T) {
 	w.setAccess(v, `{"privacy":"unlisted"}`).want(200)
 	w.send(http.MethodGet, v.path, "").want(410)
 
-	// The same again, by id and as another order, finds the one in effect.
+	// Another order for the same video, this time by id, returns the takedown that is in
+	// effect.
 	order.ID, order.Target = "tkd_2", tenant.Target{ID: v.id}
 	if again, err := w.auth.TakeDown(t.Context(), order); err != nil || again.ID != "tkd_1" {
 		t.Errorf("a second takedown: %+v, %v", again, err)
@@ -162,7 +164,7 @@ func TestAnErasedAccountLeavesNothing(t *testing.T) {
 	if erased, err := w.auth.Erased(t.Context(), "acc_a"); err != nil || erased {
 		t.Fatalf("erased at once: %v, %v", erased, err)
 	}
-	// A loop that is cut off and begun again goes on where it was.
+	// A loop that is stopped and started again resumes where it was.
 	for range 3 {
 		ctx, cancel := context.WithCancel(context.Background())
 		time.AfterFunc(300*time.Millisecond, cancel)
@@ -175,7 +177,7 @@ func TestAnErasedAccountLeavesNothing(t *testing.T) {
 		all.Wait()
 		cancel()
 	}
-	// A worker that had not heard writes once more.
+	// A worker that did not learn of the erasure writes once more.
 	w.object("videos/"+busy.id+"/1-1/late.mp4", "late")
 	w.loop("accounts")
 	w.loop("sweep")
@@ -280,7 +282,7 @@ func TestWhatIsCommittedAfterAnErasureIsErasedToo(t *testing.T) {
 	w.loop("sweep")
 	keepertest.TakesWhatIsCommittedLate(t, keepertest.Service{
 		Holder: w.auth, Account: "acc_a", Forward: w.clock.Advance,
-		// The key is still good here: auth's world does not know of the erasure.
+		// The key is still valid here: the test's auth does not know of the erasure.
 		Commit: func() { w.create(`{}`) },
 		Left: func() int {
 			found, err := w.db.Collection("videos").Documents(t.Context()).GetAll()

@@ -39,8 +39,8 @@ import (
 	"github.com/linkreel/linkreel/services/videos"
 )
 
-// world is the service over real servers of everything it uses, and a hand that
-// plays the worker.
+// world is the service with real servers of everything that it uses. The test plays the
+// worker.
 type world struct {
 	t       *testing.T
 	base    string
@@ -58,12 +58,12 @@ type world struct {
 	disk    string // where storage keeps its files
 	redis   string
 	db      *firestoredb.DB
-	auth    *wire.Client // what auth has in its hands
+	auth    *wire.Client // the client with which auth calls the service
 	cfg     videos.Config
 }
 
 // TestMain keeps the services' log out of the tests' output. In a process that a test
-// has started it is the service.
+// has started, it runs the service.
 func TestMain(m *testing.M) {
 	if os.Getenv("LINKREEL_TEST_PROCESS") != "" {
 		cfg, err := env.ParseAs[videos.Config]()
@@ -77,7 +77,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// clock is the machine's, moved by what a test asks for.
+// clock is the machine's clock plus the time by which a test has advanced it.
 type clock struct {
 	mu    sync.Mutex
 	ahead time.Duration
@@ -165,7 +165,7 @@ func newWorld(t *testing.T, options ...option) *world {
 }
 
 // meet makes the service's first contact with its database, as [boot.Warm] does, so that
-// no test counts those calls. Where the database is away, it comes later.
+// no test counts those calls. If the database is down, the first contact comes later.
 func meet(t testing.TB, svc *boot.Service) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
@@ -177,7 +177,7 @@ func meet(t testing.TB, svc *boot.Service) {
 	}
 }
 
-// replica is a second one of the service, on the same servers.
+// replica starts a second replica of the service on the same servers.
 func (w *world) replica() *world {
 	w.t.Helper()
 	svc, err := videos.New(w.t.Context(), w.cfg)
@@ -196,7 +196,7 @@ func (w *world) replica() *world {
 	return &other
 }
 
-// config has the shape of production's, with limits that tests can reach.
+// config is like production's configuration, with limits that tests can reach.
 func (w *world) config() videos.Config {
 	return videos.Config{
 		Config: backing.Config{
@@ -227,7 +227,7 @@ func (w *world) loop(name string) {
 	w.t.Fatalf("no loop %q", name)
 }
 
-// answer is a response, read.
+// answer is a response whose body was read.
 type answer struct {
 	t      *testing.T
 	status int
@@ -384,7 +384,7 @@ func (w *world) ready(body string) made {
 	return v
 }
 
-// objects lists what storage has.
+// objects lists the objects in storage.
 func (w *world) objects(prefix string) []string {
 	w.t.Helper()
 	var names []string

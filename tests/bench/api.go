@@ -7,13 +7,14 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/linkreel/linkreel/services/localcloud/procstat"
 )
 
-// benchAPI counts what calls cost, and with BENCH_BASELINE what they cost then.
+// benchAPI measures the cost of calls, and with BENCH_BASELINE also their cost in that commit.
 func benchAPI(ctx context.Context) error {
 	dir, err := os.MkdirTemp("", "linkreel-bench-")
 	if err != nil {
@@ -37,7 +38,7 @@ func benchAPI(ctx context.Context) error {
 	fmt.Printf("%-14s %14s %12s %12s   and in the baseline\n", "", "CPU µs/call", "reads/call", "writes/call")
 	atRest := make([][]float64, len(systems))
 	for _, op := range apiCalls {
-		if only := os.Getenv("BENCH_CALL"); only != "" && only != op.name {
+		if only := os.Getenv("BENCH_CALL"); only != "" && !slices.Contains(strings.Split(only, ","), op.name) {
 			continue
 		}
 		costs := make([][]callCost, len(systems))
@@ -55,7 +56,7 @@ func benchAPI(ctx context.Context) error {
 				return err
 			}
 			for i := range systems {
-				if round%2 == 1 { // who goes first changes
+				if round%2 == 1 { // alternate the order
 					i = len(systems) - 1 - i
 				}
 				s := systems[i]
@@ -66,7 +67,7 @@ func benchAPI(ctx context.Context) error {
 				if err != nil {
 					return err
 				}
-				// A system's loops are no part of what a call costs, as in the redirect rounds.
+				// As in the redirect rounds, a system's background loops do not count as cost of a call.
 				c.cpu -= idle[i] * c.took
 				costs[i], atRest[i] = append(costs[i], c), append(atRest[i], idle[i])
 			}
@@ -97,7 +98,7 @@ func benchAPI(ctx context.Context) error {
 	return nil
 }
 
-// idleShares is the share of a processor that each system takes when nobody asks for anything.
+// idleShares returns the share of a processor that each system uses without requests.
 func idleShares(ctx context.Context, systems []*server) ([]float64, error) {
 	const length = 4 * time.Second
 	before, err := usedBy(systems)
@@ -127,27 +128,27 @@ func usedBy(systems []*server) ([]float64, error) {
 	return used, nil
 }
 
-// apiCall is one kind of call. Each is asked of the same state in every system.
+// apiCall is one kind of call. Every system has the same state for it.
 type apiCall struct {
 	name         string
 	want         int
 	method, path string
 	body         func(i int) any
-	// needs makes the record whose id stands for {id} in the path.
+	// needs is set if the call needs a record, whose id replaces {id} in the path.
 	needs bool
-	// calls are so many that a round takes a second or two, since processor time comes
-	// in steps of 10 ms; 500 when zero.
+	// calls is the number of calls in a round; 500 when zero. A round takes a second or two,
+	// because processor time is measured in steps of 10 ms.
 	calls int
 }
 
 var apiCalls = []*apiCall{
-	{name: "create", want: http.StatusCreated, method: http.MethodPost, path: "/api/v1/links", body: func(i int) any {
+	{name: "create", calls: 2000, want: http.StatusCreated, method: http.MethodPost, path: "/api/v1/links", body: func(i int) any {
 		return map[string]string{"url": fmt.Sprintf("https://example.com/%d", i), "title": fmt.Sprintf("The page number %d", i)}
 	}},
 	{name: "change", want: http.StatusOK, method: http.MethodPatch, path: "/api/v1/links/{id}", needs: true, body: func(i int) any { return map[string]string{"title": fmt.Sprintf("Title %d", i)} }},
 	{name: "get", want: http.StatusOK, method: http.MethodGet, path: "/api/v1/links/{id}", needs: true},
 	{name: "list 20", want: http.StatusOK, method: http.MethodGet, path: "/api/v1/links?limit=20"},
-	{name: "search", want: http.StatusOK, method: http.MethodGet, path: "/api/v1/links?limit=20&q=page+number"}, // a list, in a baseline without it
+	{name: "search", want: http.StatusOK, method: http.MethodGet, path: "/api/v1/links?limit=20&q=page+number"}, // a baseline without search answers it with a list
 	{name: "bulk of 100", want: http.StatusCreated, method: http.MethodPost, path: "/api/v1/links/bulk", calls: 60, body: func(int) any {
 		items := make([]map[string]string, 100)
 		for i := range items {
@@ -157,7 +158,7 @@ var apiCalls = []*apiCall{
 	}},
 }
 
-// prepare makes what the call needs, once for each system.
+// prepare creates the record that the call needs, once for each system.
 func (c *apiCall) prepare(ctx context.Context, s *server) error {
 	if !c.needs || s.record != "" {
 		return nil
@@ -173,7 +174,7 @@ func (c *apiCall) prepare(ctx context.Context, s *server) error {
 
 type counters struct{ Reads, Writes int64 }
 
-// callCost is of one call, on average; times are in µs.
+// callCost is the average cost of one call; times are in µs.
 type callCost struct{ cpu, took, reads, writes float64 }
 
 func (s *server) measure(ctx context.Context, op *apiCall, n int) (callCost, error) {
@@ -201,7 +202,8 @@ func (s *server) measure(ctx context.Context, op *apiCall, n int) (callCost, err
 			return callCost{}, fmt.Errorf("%s answers %d, want %d", op.name, status, op.want)
 		}
 	}
-	// Places in the feed follow a change at a rate of one commit a second, and are its cost too.
+	// The positions of events in the feed are assigned later, in one commit a second. They are
+	// part of the cost too.
 	if err := pause(ctx, 2500*time.Millisecond); err != nil {
 		return callCost{}, err
 	}

@@ -14,9 +14,9 @@ import (
 	"time"
 )
 
-// load sends GETs over keep-alive connections until the time is up and counts
-// the answers with the wanted status. It reads only as much of an answer as
-// needs be, so that the generator leaves the processor to the server.
+// load sends GETs over keep-alive connections until the time is up and counts the
+// responses with the wanted status. It parses only the necessary part of a response, so
+// that the generator uses little processor time.
 func load(ctx context.Context, addr string, connections int, d time.Duration, wantStatus string, path func(worker, n int) string) (answers int64, p99 time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(ctx, d)
 	defer cancel()

@@ -1,23 +1,22 @@
-// Command bench measures the system and prints ratios within one run: these
-// figures mean the same on a slow, busy machine as on a fast one, because the
-// thing compared with ran beside it, a moment before: in alternating rounds, and
-// redirects in turns of a third of a second within a round.
+// Command bench measures the system and prints ratios within one run. The ratios are comparable between slow,
+// busy machines and fast ones, because both sides run on the same machine in alternating rounds. Redirects
+// alternate every third of a second within a round.
 //
 //	redirect   CPU per redirect, clicks counted durably, Redis and flusher
 //	           included, against a bare Fiber redirect and nginx `return 302`
 //	api        CPU, Firestore reads and writes per create and per list
 //	media      all of the next three
-//	ladder     CPU of the ladder against bare ffmpeg with the same arguments,
+//	ladder     CPU of the ladder against plain ffmpeg with the same arguments,
 //	           and of the fast path against the ladder
-//	first-play how soon after its upload a minute of film can be watched
+//	first-play time from the upload of a minute of film until it can be watched
 //	workers    two workers with one processor each against one
 //	go         the Go benchmarks of hot paths
 //
-// Without arguments it runs all of them. BENCH_ROUNDS (5) and BENCH_SECONDS (3)
-// set the number and length of rounds; BENCH_PROFILES names a directory for CPU
-// profiles of the redirect and api rounds (the last one stays). BENCH_BASELINE=<commit> builds that commit and
-// measures redirect and api of both, in alternating rounds; BENCH_CALL=create leaves
-// out api's other calls.
+// Without arguments it runs all of them. BENCH_ROUNDS (5) and BENCH_SECONDS (3) set the number and length of
+// rounds. BENCH_PROFILES names a directory for CPU profiles of the redirect and api rounds; each round
+// overwrites the previous profile. BENCH_BASELINE=<commit> builds that commit and measures redirect and api of
+// both in alternating rounds. BENCH_CALL=create,search measures only these calls of api;
+// a search finds what create has made.
 package main
 
 import (
@@ -35,7 +34,7 @@ import (
 
 func main() {
 	if len(os.Args) == 3 && os.Args[1] == "serve" {
-		serve(os.Args[2]) // this program again, as one of the servers measured
+		serve(os.Args[2]) // this program again, as one of the measured servers
 		return
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

@@ -29,12 +29,13 @@ import (
 	worker "github.com/linkreel/linkreel/services/transcoding-worker"
 )
 
-// benchLadder runs the worker's own comparison, which needs its inside.
+// benchLadder runs the worker's own comparison, which needs the worker's internals.
 func benchLadder(ctx context.Context) error {
 	return goTest(ctx, "./services/transcoding-worker/internal/ladder", "BenchmarkAgainstFFmpeg", strconv.Itoa(setting("BENCH_ROUNDS", 5))+"x")
 }
 
-// source makes a clip that looks like a recording: moving, not too easy.
+// source makes a clip that looks like a recording: it moves and is not too easy to
+// encode.
 func source(ctx context.Context, path, size string, seconds int, args ...string) error {
 	all := []string{"-nostdin", "-v", "error", "-f", "lavfi", "-i", fmt.Sprintf("testsrc2=s=%s:r=30:d=%d", size, seconds),
 		"-f", "lavfi", "-i", fmt.Sprintf("sine=f=440:r=48000:d=%d", seconds),
@@ -45,8 +46,8 @@ func source(ctx context.Context, path, size string, seconds int, args ...string)
 	return nil
 }
 
-// benchFirstPlay uploads a minute of film as a caller does and takes the time
-// from the end of the upload until the API says that it can be watched.
+// benchFirstPlay uploads a minute of film as a caller does. It measures the time from the
+// end of the upload until the API says that the video can be watched.
 func benchFirstPlay(ctx context.Context) error {
 	dir, err := os.MkdirTemp("", "linkreel-bench-")
 	if err != nil {
@@ -114,7 +115,7 @@ func (s *server) firstPlay(ctx context.Context, file string) (time.Duration, err
 			return 0, err
 		}
 	}
-	// The rest of the ladder must not be in the next round's way.
+	// The rest of the ladder must not slow down the next round.
 	if _, err := s.call(ctx, http.MethodDelete, "/api/v1/videos/"+made.VideoID, nil, nil); err != nil {
 		return 0, err
 	}
@@ -147,7 +148,7 @@ func benchTwoWorkers(ctx context.Context) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	// Matroska, so that nothing is copied and all of the ladder is made.
+	// Matroska, so that the worker copies nothing and encodes the whole ladder.
 	film := filepath.Join(dir, "film.mkv")
 	if err := source(ctx, film, "640x360", 300, "-b:v", "1M"); err != nil {
 		return err
@@ -176,7 +177,7 @@ func benchTwoWorkers(ctx context.Context) error {
 	return nil
 }
 
-// site is what workers work with: Firestore, storage and Redis.
+// site holds the servers that workers use: Firestore, storage and Redis.
 type site struct {
 	env    []string
 	jobs   *jobs.Store
@@ -251,10 +252,11 @@ func newSite(ctx context.Context, dir string) (_ *site, err error) {
 	return s, nil
 }
 
-// cost is what a job took, in seconds.
+// cost is the duration and processor time of a job, in seconds.
 type cost struct{ wall, cpu float64 }
 
-// run lets so many workers do one job. CPU is theirs and their programs'.
+// run lets the given number of workers do one job. CPU includes the programs that they
+// start.
 func (s *site) run(ctx context.Context, videoID, file string, workers int) (c cost, err error) {
 	object, err := s.bucket.UploadFile(ctx, "uploads/"+videoID+"/source", file, objectstore.UploadOptions{})
 	if err != nil {
@@ -316,8 +318,8 @@ func (s *site) run(ctx context.Context, videoID, file string, workers int) (c co
 	}
 }
 
-// serveWorker is a worker on the one processor that BENCH_CPU names, with
-// everything it starts.
+// serveWorker is a worker that runs, with everything it starts, on the one processor that
+// BENCH_CPU names.
 func serveWorker() error {
 	if err := onProcessor(os.Getenv("BENCH_CPU")); err != nil {
 		return err

@@ -34,30 +34,31 @@ type contender struct {
 	addr string
 	pids []int
 	path func(worker, n int) string
-	warm []string // paths to bring into memory before each round
+	warm []string // paths to load into memory before each round
 
-	server *server // that can be profiled
+	server *server // the server to profile
 
 	answered int64
-	resting  time.Duration // CPU while nobody asked for anything
-	rested   time.Duration // how long that was
+	resting  time.Duration // CPU without requests
+	rested   time.Duration // duration of that time
 	rounds   []round
 	p99      []time.Duration
 }
 
-// round is what a contender has done in a round.
+// round holds the figures of one contender in one round.
 type round struct {
 	answers int64
-	loaded  time.Duration // how long it was asked
-	took    time.Duration // with the turns of others
+	loaded  time.Duration // how long requests were sent to it
+	took    time.Duration // including the turns of others
 	cpu     time.Duration
 }
 
-// idle is the share of a processor that the contender takes when nobody asks for anything.
+// idle is the share of a processor that the contender uses without requests.
 func (c *contender) idle() float64 { return c.resting.Seconds() / c.rested.Seconds() }
 
-// perRequest is the CPU of a redirect in each round, in µs. A system's loops are no part
-// of what a redirect costs; the rest of this program has other ones than its baseline had.
+// perRequest is the CPU of a redirect in each round, in µs. The background loops the
+// Firestore of a system do not count as cost of a redirect. They may differ between this
+// commit and the baseline.
 func (c *contender) perRequest() (µs []float64) {
 	for _, r := range c.rounds {
 		µs = append(µs, 1e6*(r.cpu.Seconds()-c.idle()*r.took.Seconds())/float64(r.answers))
@@ -182,7 +183,7 @@ func benchRedirect(ctx context.Context) error {
 // ratio is the median over rounds of a's cost to b's in the same round.
 func ratio(a, b []float64) float64 { return median(ratios(a, b)) }
 
-// ratios are those of each round, the smallest first.
+// ratios returns the ratio of each round, the smallest first.
 func ratios(a, b []float64) []float64 {
 	r := make([]float64, len(a))
 	for i := range a {
@@ -191,7 +192,7 @@ func ratios(a, b []float64) []float64 {
 	return sorted(r)
 }
 
-// rest measures what contenders take when nobody asks for anything.
+// rest measures the CPU of contenders without requests.
 func rest(ctx context.Context, group []*contender) error {
 	const length = 8 * time.Second
 	before, err := cpu(group)
@@ -208,7 +209,7 @@ func rest(ctx context.Context, group []*contender) error {
 	return err
 }
 
-// cpu is what each contender has used so far.
+// cpu returns the processor time of each contender so far.
 func cpu(of []*contender) ([]time.Duration, error) {
 	used := make([]time.Duration, len(of))
 	for i, c := range of {
@@ -220,14 +221,14 @@ func cpu(of []*contender) ([]time.Duration, error) {
 	return used, nil
 }
 
-// takeTurns loads contenders for a third of a second each, until each was loaded for a
-// round, and keeps the CPU that each has used for it: the machine changes its speed
-// from one second to the next, and so it changes for all of them. A round to warm up
-// is not kept.
+// takeTurns loads the contenders in turns of a third of a second, until each was loaded
+// for a round, and records the CPU that each has used. The speed of a machine changes from
+// one second to the next; with short turns the change affects all contenders. The figures
+// of a warm-up round are not kept.
 func takeTurns(ctx context.Context, group []*contender, keep bool) error {
 	const turn = time.Second / 3
 	if keep {
-		// In each round, since the machine's speed is another one every minute.
+		// Measure this in each round, because the machine's speed changes every minute.
 		if err := rest(ctx, group); err != nil {
 			return err
 		}
@@ -249,7 +250,7 @@ func takeTurns(ctx context.Context, group []*contender, keep bool) error {
 	turns := int(roundLength() / turn)
 	for at := range turns {
 		for i := range group {
-			if at%2 == 1 { // who goes first changes too
+			if at%2 == 1 { // alternate the order too
 				i = len(group) - 1 - i
 			}
 			c := group[i]
@@ -261,8 +262,8 @@ func takeTurns(ctx context.Context, group []*contender, keep bool) error {
 			p99[i] = append(p99[i], slow)
 		}
 	}
-	// The flusher's work for these clicks belongs to them; after many links it
-	// rests for four seconds before it counts the next.
+	// The flusher's work for these clicks counts as their cost. After many links it pauses
+	// for four seconds before it counts the next.
 	if err := pause(ctx, 7*time.Second); err != nil {
 		return err
 	}
@@ -281,7 +282,7 @@ func takeTurns(ctx context.Context, group []*contender, keep bool) error {
 	return nil
 }
 
-// profile keeps a CPU profile of what the server does from now on.
+// profile saves a CPU profile of the server, starting now.
 func (s *server) profile(ctx context.Context, path string, length time.Duration) {
 	url := fmt.Sprintf("%s/debug/pprof/profile?seconds=%d", s.Control, int(length.Seconds()))
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
@@ -303,7 +304,8 @@ func (s *server) profile(ctx context.Context, path string, length time.Duration)
 	}
 }
 
-// drawZipf answers the paths to ask for, and all of them once.
+// drawZipf returns a function that draws the paths to request, and a list with each of
+// them once.
 func drawZipf(slugs []string) (path func(worker, n int) string, drawn []string) {
 	const draws = 1 << 16
 	z := rand.NewZipf(rand.New(rand.NewPCG(1, 2)), 1.1, 1, uint64(len(slugs)-1))
@@ -315,10 +317,10 @@ func drawZipf(slugs []string) (path func(worker, n int) string, drawn []string) 
 	return func(worker, n int) string { return paths[(worker*7919+n)%draws] }, drawn
 }
 
-// visitOnce asks for each path by HEAD, which is no click.
+// visitOnce requests each path by HEAD, which does not count as a click.
 func visitOnce(ctx context.Context, addr string, paths []string) error {
-	// Quickly: what is in memory for long is read anew in the background, and would be
-	// in the middle of the round.
+	// Be quick: a server refreshes old cache entries in the background, and would do that in
+	// the middle of the round.
 	const visitors = 16
 	client := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, Transport: &http.Transport{MaxIdleConnsPerHost: visitors}}
 	defer client.CloseIdleConnections()
@@ -352,19 +354,19 @@ type server struct {
 	ready
 	firestore *server // of a system
 
-	record string // what the API's calls ask for
-	calls  int    // numbers their bodies
+	record string // id of the record that the API calls use
+	calls  int    // numbers the calls' bodies
 }
 
-// ready is what a served child prints once it serves.
+// ready is what a child process prints once it serves.
 type ready struct {
 	Short, Base, Control, Key string
 	Firestore                 string
 	Redis                     int // process id
 }
 
-// startBaseline starts the system of the commit that BENCH_BASELINE names, built
-// from this repository, or answers nil.
+// startBaseline builds the commit that BENCH_BASELINE names from this repository and
+// starts its system. It returns nil if there is no baseline.
 func startBaseline(ctx context.Context, dir string) (*server, error) {
 	commit := os.Getenv("BENCH_BASELINE")
 	if commit == "" {
@@ -375,6 +377,7 @@ func startBaseline(ctx context.Context, dir string) (*server, error) {
 	for _, args := range [][]string{
 		{"git", "worktree", "add", "--detach", tree, commit},
 		{"go", "build", "-C", tree, "-o", exe, "./tests/bench"},
+		{"go", "build", "-C", tree, "-o", exe + "-auth", "./services/auth/cmd/auth"},
 		{"git", "worktree", "remove", "--force", tree},
 	} {
 		if out, err := exec.CommandContext(ctx, args[0], args[1:]...).CombinedOutput(); err != nil {
@@ -384,7 +387,8 @@ func startBaseline(ctx context.Context, dir string) (*server, error) {
 	return startSystem(ctx, filepath.Join(dir, "baseline"), exe)
 }
 
-// startSystem starts Linkreel, and Firestore beside it; exe is this program when empty.
+// startSystem starts Linkreel, and Firestore in a separate process. An empty exe means
+// this program.
 func startSystem(ctx context.Context, dir, exe string) (*server, error) {
 	db, err := startProgram(ctx, exe, "firestore", dir, "")
 	if err != nil {
@@ -396,22 +400,37 @@ func startSystem(ctx context.Context, dir, exe string) (*server, error) {
 		return nil, err
 	}
 	s.firestore = db
-	if s.Key, err = demoKey(ctx, db.Firestore); err != nil {
+	if s.Key, err = demoKey(ctx, exe, db.Firestore); err != nil {
 		s.stop()
 		return nil, err
 	}
 	return s, nil
 }
 
-// demoKey makes a key in the database that the system uses. Its own demo keys are in
-// the one that it brings along, of which nobody makes use here.
-func demoKey(ctx context.Context, endpoint string) (string, error) {
-	db, err := firestoredb.Open(ctx, firestoredb.Config{Project: "linkreel-local", Endpoint: endpoint})
-	if err != nil {
-		return "", err
+// demoKey creates a key in the database that the system uses. The system's own demo keys
+// are in its embedded database, which is not used here. A baseline may store accounts in
+// another form, so its own auth program creates its key.
+func demoKey(ctx context.Context, exe, endpoint string) (string, error) {
+	const project = "linkreel-local"
+	if exe == "" {
+		db, err := firestoredb.Open(ctx, firestoredb.Config{Project: project, Endpoint: endpoint})
+		if err != nil {
+			return "", err
+		}
+		defer func() { _ = db.Close() }()
+		return auth.EnsureDemo(ctx, db, identity.Enterprise, "")
 	}
-	defer func() { _ = db.Close() }()
-	return auth.EnsureDemo(ctx, db, identity.Enterprise, "")
+	cmd := exec.CommandContext(ctx, exe+"-auth", "bootstrap", "--name", "bench")
+	cmd.Env = append(os.Environ(), "LINKREEL_FIRESTORE_PROJECT="+project, "LINKREEL_FIRESTORE_ENDPOINT="+endpoint)
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("the baseline's auth bootstrap: %w", err)
+	}
+	_, key, ok := strings.Cut(string(out), "key ")
+	if !ok {
+		return "", fmt.Errorf("the baseline's auth bootstrap printed no key: %q", out)
+	}
+	return strings.TrimSpace(key), nil
 }
 
 func startServer(ctx context.Context, what, dir, firestoreAddr string) (*server, error) {
@@ -435,7 +454,7 @@ func startProgram(ctx context.Context, exe, what, dir, firestoreAddr string) (*s
 	if err != nil {
 		return nil, err
 	}
-	stdin, err := cmd.StdinPipe() // closes with this process, and ends the child
+	stdin, err := cmd.StdinPipe() // it closes when this process ends, which ends the child
 	if err != nil {
 		return nil, err
 	}
@@ -459,8 +478,8 @@ func (s *server) stop() {
 	}
 }
 
-// linkPids are the processes whose work a redirect is: the service, its flusher
-// included, and Redis.
+// linkPids are the processes that serve redirects: the links service, including its
+// flusher, and Redis.
 func (s *server) linkPids() []int { return []int{s.pid, s.Redis} }
 
 func (s *server) createLinks(ctx context.Context, n int) ([]string, error) {
@@ -516,7 +535,7 @@ func (s *server) call(ctx context.Context, method, path string, body, answer any
 	return res.StatusCode, json.Unmarshal(text, answer)
 }
 
-// control asks the database for its counters.
+// control reads the database's counters.
 func (s *server) control(ctx context.Context, path string, answer any) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.firestore.Control+path, nil)
 	if err != nil {
@@ -554,7 +573,7 @@ func (s *server) reconcile(ctx context.Context, before, answered int64) error {
 	if err := s.control(ctx, "/hottest", &rate); err != nil {
 		return err
 	}
-	fmt.Printf("clicks: %d answered, %d counted; the hottest document took %.2f writes/s\n", answered, now-before, rate.PerSecond)
+	fmt.Printf("clicks: %d answered, %d counted; the hottest document, %s, took %.2f writes/s\n", answered, now-before, rate.Document, rate.PerSecond)
 	if now-before != answered {
 		return errors.New("clicks were lost or doubled")
 	}

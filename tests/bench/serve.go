@@ -12,7 +12,6 @@ import (
 	"os/signal"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -25,8 +24,8 @@ import (
 	"github.com/linkreel/linkreel/services/standalone"
 )
 
-// serve is a child process: the system, or what it is compared with. It ends
-// with its parent.
+// serve runs a child process: the system, or a server to compare it with. It ends with its
+// parent.
 func serve(what string) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -58,8 +57,9 @@ func serve(what string) {
 
 func announce(r ready) error { return json.NewEncoder(os.Stdout).Encode(r) }
 
-// serveHour is what a good engineer writes in an hour: Fiber, a map, and one HINCRBY a
-// visit to a Redis with an append-only file. It answers when the visit is counted, as we do.
+// serveHour is what a good engineer writes in an hour: Fiber, a map, and one HINCRBY per
+// visit in a Redis with an append-only file. Like Linkreel, it answers once the visit is
+// counted.
 func serveHour(ctx context.Context) error {
 	redisd, err := redisproc.Start(ctx, redisproc.Options{Dir: os.Getenv("BENCH_DIR")})
 	if err != nil {
@@ -77,12 +77,12 @@ func serveHour(ctx context.Context) error {
 	})
 }
 
-// serveFiber is the least that a redirect can cost in Fiber: a map and a header.
+// serveFiber is the cheapest redirect that Fiber allows: a map and a header.
 func serveFiber(ctx context.Context) error {
 	return serveMap(ctx, 0, func(*fiber.Ctx, string) error { return nil })
 }
 
-// serveMap redirects by a map; count runs before each answer.
+// serveMap redirects from a map; count runs before each response.
 func serveMap(ctx context.Context, redis int, count func(c *fiber.Ctx, slug string) error) error {
 	app := fiber.New(fiber.Config{DisableStartupMessage: true})
 	links := map[string]string{"hot": "https://example.com/"}
@@ -111,8 +111,8 @@ func serveMap(ctx context.Context, redis int, count func(c *fiber.Ctx, slug stri
 	return app.Listener(l)
 }
 
-// serveFirestore is the database in a process of its own: in a cluster it is
-// Google's, and no part of what a redirect costs.
+// serveFirestore runs the database in a separate process. In a cluster the database is
+// Google's and not part of the cost of a redirect.
 func serveFirestore(ctx context.Context) error {
 	indexes, err := firestore.ParseIndexes(standalone.Indexes()...)
 	if err != nil {
@@ -157,7 +157,7 @@ func serveFirestore(ctx context.Context) error {
 	return nil
 }
 
-// serveControl answers questions about this process, and profiles it.
+// serveControl returns figures of this process and profiles it.
 func serveControl(answers map[string]func(context.Context) (any, error)) (url string, err error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -179,7 +179,7 @@ func serveControl(answers map[string]func(context.Context) (any, error)) (url st
 	return "http://" + l.Addr().String(), nil
 }
 
-// serveSystem is the whole system but for Firestore.
+// serveSystem runs the whole system except Firestore.
 func serveSystem(ctx context.Context) error {
 	dir := os.Getenv("BENCH_DIR")
 	s, err := standalone.Start(ctx, standalone.Config{DataDir: dir, Env: map[string]string{
@@ -208,12 +208,12 @@ func serveSystem(ctx context.Context) error {
 	return s.Close()
 }
 
-func redisPid(dir string) (int, error) {
-	pid, err := os.ReadFile(filepath.Join(dir, "redis.pid"))
-	if err != nil {
-		return 0, err
+func redisPid(dir string) (pid int, err error) {
+	text, err := os.ReadFile(filepath.Join(dir, "redis.pid"))
+	if err == nil {
+		_, err = fmt.Sscan(string(text), &pid)
 	}
-	return strconv.Atoi(strings.TrimSpace(string(pid)))
+	return pid, err
 }
 
 func freeAddr() (string, error) {

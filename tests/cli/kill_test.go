@@ -16,8 +16,9 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/storage"
 )
 
-// The real program, killed with SIGKILL in the middle of a part three times: the
-// same words go on where storage is, send nothing twice and end with a video.
+// The test kills the real program three times with SIGKILL in the middle of a part. Each
+// time the same command resumes at storage's offset and sends nothing twice, and in the
+// end there is a video.
 func TestUploadKilledThreeTimesEndsReady(t *testing.T) {
 	t.Parallel()
 	s := realStack(t)
@@ -26,11 +27,12 @@ func TestUploadKilledThreeTimesEndsReady(t *testing.T) {
 	film := filepath.Join(dir, "film.mp4")
 	padded(t, film, parts*part)
 	faults := s.Storage.Faults()
-	t.Cleanup(faults.Reset) // the stack's stop waits for calls that hang
+	t.Cleanup(faults.Reset) // otherwise the stack's stop would wait for hanging calls
 	sessions := func() int64 { c := faults.Calls(); return c["xml.session"] + c["objects.session"] }
 
 	for kill := range 3 {
-		// A question and two parts pass; the third part meets a storage that says nothing.
+		// A query for the offset and two parts pass. Then storage does not answer the third
+		// part.
 		for _, call := range []string{"xml.session", "objects.session"} {
 			faults.Inject(storage.Fault{Call: call, Times: 3})
 			faults.Inject(storage.Fault{Call: call, Delay: time.Hour})
@@ -47,7 +49,7 @@ func TestUploadKilledThreeTimesEndsReady(t *testing.T) {
 				t.Fatalf("run %d ended by itself: %v", kill+1, err)
 			case <-limit:
 				t.Fatalf("run %d: %d calls of the session", kill+1, sessions())
-			case <-time.After(5 * time.Millisecond): // a poll of another process
+			case <-time.After(5 * time.Millisecond): // poll the other process
 			}
 		}
 		if err := cmd.Process.Signal(syscall.SIGKILL); err != nil {
@@ -70,14 +72,14 @@ func TestUploadKilledThreeTimesEndsReady(t *testing.T) {
 	if !strings.Contains(errs.String(), "resuming "+v.ID) {
 		t.Errorf("the last run says %q", errs.String())
 	}
-	// Two parts went in each killed run, so a question and two are left; storage may
-	// have kept a piece of a broken one, which shifts the rest.
+	// Each killed run sent two parts, so one query and two parts are left. Storage may have
+	// kept a piece of an interrupted part, and then the rest shifts.
 	if got := sessions(); got > 1+parts-3*2+1 {
 		t.Errorf("the last run made %d calls of the session, want %d", got, 1+parts-3*2)
 	}
 }
 
-// padded makes a short video of exactly so many bytes.
+// padded makes a short video of exactly size bytes.
 func padded(t *testing.T, path string, size int) {
 	t.Helper()
 	if out, err := exec.CommandContext(t.Context(), "ffmpeg", "-v", "error", "-f", "lavfi", "-i", "testsrc2=s=320x180:d=2", "-pix_fmt", "yuv420p", path).CombinedOutput(); err != nil {

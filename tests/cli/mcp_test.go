@@ -1,5 +1,5 @@
-// Package cli_test runs the command line as a program of its own against a whole
-// system. What needs no system is tested in services/cli.
+// Package cli_test runs the command line as a separate program against a whole system.
+// Tests that need no system are in services/cli.
 package cli_test
 
 import (
@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// program is a command of the real program, with folders of its own under dir.
+// program returns a command of the real program, with its own folders under dir.
 func program(ctx context.Context, t *testing.T, dir, base, key string, args ...string) *exec.Cmd {
 	t.Helper()
 	self, err := os.Executable()
@@ -49,7 +49,7 @@ func program(ctx context.Context, t *testing.T, dir, base, key string, args ...s
 	return cmd
 }
 
-// realStack is a whole system of the test's own.
+// realStack starts a whole system for one test.
 func realStack(t *testing.T) *standalone.Stack {
 	t.Helper()
 	log, err := os.Create(filepath.Join(t.TempDir(), "log"))
@@ -58,7 +58,7 @@ func realStack(t *testing.T) *standalone.Stack {
 	}
 	s, err := standalone.Start(context.Background(), standalone.Config{DataDir: t.TempDir(), Log: log, Env: map[string]string{
 		"DNS_RESOLVER":               "127.0.0.1:9", // no look-up leaves this machine
-		"LINKREEL_FIRESTORE_TIMEOUT": "9s",          // a busy machine is slow, not down
+		"LINKREEL_FIRESTORE_TIMEOUT": "9s",          // on a busy machine Firestore is slow, not down
 	}})
 	if err != nil {
 		t.Fatalf("start the stack: %v", err)
@@ -71,7 +71,7 @@ func realStack(t *testing.T) *standalone.Stack {
 	return s
 }
 
-// What tools answer, as an assistant sees it.
+// The results of tools, as an assistant sees them.
 type (
 	link struct {
 		ID, ShortURL, Slug, DestinationURL, Title, Status, CreatedAt, ExpiresAt string
@@ -86,8 +86,7 @@ type (
 	}
 )
 
-// A whole conversation over the pipes of the real program, with the real system
-// behind it.
+// A whole conversation over the pipes of the real program, against a real system.
 func TestAssistantConversation(t *testing.T) {
 	t.Parallel()
 	s := realStack(t)
@@ -107,7 +106,7 @@ func TestAssistantConversation(t *testing.T) {
 	}
 	k := clitest.TalkOver(t, &mcp.CommandTransport{Command: program(t.Context(), t, dir, s.BaseURL, s.Keys["business"], "mcp", "--files", films)})
 
-	// Links: make, refuse, find, change, count, delete.
+	// Links: create, reject, find, change, count, delete.
 	made := clitest.Good[link](k, "create_link", clitest.Args{"url": "https://example.com/spring", "slug": "mcp-spring", "title": "Spring sale", "expires": "7d"})
 	if made.ShortURL != s.ShortBaseURL+"/mcp-spring" || made.ExpiresAt == "" || made.Status != "active" {
 		t.Errorf("created %+v", made)
@@ -148,7 +147,8 @@ func TestAssistantConversation(t *testing.T) {
 	}
 	k.Bad("get_link", clitest.Args{"id": made.ID}, "LINK_NOT_FOUND")
 
-	// Videos: upload with progress, follow, fail with a reason, stay in the folder.
+	// Videos: upload with progress, follow, fail with a reason, refuse files outside the
+	// folder.
 	v := clitest.Good[video](k, "upload_video", clitest.Args{"path": "clip.mp4", "title": "Clip", "password": "never to be repeated", "waitSeconds": 120})
 	if v.Status != "ready" || v.Privacy != "password" || !strings.HasPrefix(v.ShareURL, s.BaseURL+"/v/") || v.Width != 320 {
 		t.Errorf("uploaded %+v", v)

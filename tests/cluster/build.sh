@@ -1,13 +1,13 @@
 #!/bin/bash
-# Build everything the cluster runs from Go modules into CLUSTER_STATE/bin, and
-# collect the custom resource definitions of the ingress controller and of
-# Gateway API. Go's cache makes a second run quick. "build.sh --skaffold" builds
-# skaffold as well, which only `skaffold dev` needs.
+# Build all programs of the cluster from Go modules into CLUSTER_STATE/bin, and collect
+# the custom resource definitions of the ingress controller and of Gateway API. With Go's
+# cache a second run is quick. "build.sh --skaffold" builds skaffold as well, which only
+# `skaffold dev` needs.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
-# Each component is a module of its own, outside of the workspace: their
-# dependencies must not move ours.
+# Each component is a separate module outside the workspace, because its dependencies must
+# not change ours.
 export GOWORK=off CGO_ENABLED=0 GOBIN=$bin GOFLAGS="-trimpath -buildvcs=false"
 mkdir -p "$bin" "$state/crds"
 ensure jq=jq
@@ -51,14 +51,15 @@ build pause pause main.go
 install_tool metrics-server sigs.k8s.io/metrics-server/cmd/metrics-server v0.9.0
 install_tool kube-score github.com/zegl/kube-score/cmd/kube-score v1.20.0
 
-# Definitions of the optional kinds that the chart can make, so that the API server
-# can judge them; their controllers are not there.
+# Definitions of the optional kinds that the chart can render, so that the API server can
+# validate them. Their controllers do not run here.
 source_of() { GOFLAGS=-mod=mod go mod download -json "$1" | jq -r .Dir; }
 mkdir -p "$state/crds-optional"
 install -m 0644 -t "$state/crds-optional" \
 	"$(source_of github.com/kedacore/keda/v2@v2.17.2)"/config/crd/bases/keda.sh_{scaledobjects,triggerauthentications}.yaml \
 	"$(source_of github.com/prometheus-operator/prometheus-operator@v0.82.2)"/example/prometheus-operator-crd/monitoring.coreos.com_{probes,servicemonitors,prometheusrules}.yaml
-# cert-manager's are templates of its chart, in two lines each.
+# cert-manager's definitions are templates of its chart, wrapped in two lines of template
+# code each.
 sed '/{{/d' "$(source_of github.com/cert-manager/cert-manager@v1.18.2)/deploy/crds/crd-certificates.yaml" \
 	>"$state/crds-optional/cert-manager.io_certificates.yaml"
 

@@ -138,8 +138,8 @@ func inSchema(root, at map[string]any, path []string) bool {
 	return ok && inSchema(root, next, path[1:])
 }
 
-// matchBetween compares the text between two marks of a file with want, or puts
-// it there with -update.
+// matchBetween compares the text between two marks of a file with want, or writes it there with
+// -update.
 func matchBetween(t *testing.T, path, from, to, want string) {
 	t.Helper()
 	text := string(read(t, path))
@@ -176,7 +176,7 @@ func TestIndexes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// devstack has copies, since a chart holds its files itself.
+	// devstack has copies, because a chart can only use its own files.
 	for path, want := range map[string][]byte{
 		filepath.Join(chart, "files/firestore.indexes.json"): append(text, '\n'),
 		"../../charts/devstack/files/firestore.indexes.json": append(text, '\n'),
@@ -192,7 +192,7 @@ func TestIndexes(t *testing.T) {
 	}
 }
 
-// appendNew adds what is not there yet: several services may need one index.
+// appendNew appends only new entries: several services may need the same index.
 func appendNew(t *testing.T, to, from []json.RawMessage) []json.RawMessage {
 	t.Helper()
 	for _, item := range from {
@@ -217,7 +217,7 @@ func TestCases(t *testing.T) {
 	matchBetween(t, "README.md", "<!-- cases -->\n", "<!-- /cases -->", list.String())
 }
 
-// The shell takes the last definition of a function and says nothing.
+// The shell silently uses the last definition of a function.
 func TestFunctionsAreDefinedOnce(t *testing.T) {
 	t.Parallel()
 	text := string(read(t, "lib.sh")) + string(read(t, "test.sh"))
@@ -255,7 +255,7 @@ type object map[string]any
 func (o object) kind() string { s, _ := o["kind"].(string); return s }
 func (o object) name() string { s, _ := o.at("metadata", "name").(string); return s }
 
-// at follows path; nil when there is nothing.
+// at returns the value at path, or nil if there is none.
 func (o object) at(path ...string) any {
 	var v any = map[string]any(o)
 	for _, name := range path {
@@ -265,7 +265,7 @@ func (o object) at(path ...string) any {
 	return v
 }
 
-// helm finds the program where make puts it, or anywhere.
+// helm finds the program where make builds it, or on the PATH.
 func helm(t *testing.T) string {
 	t.Helper()
 	for _, name := range []string{"../../.local/bin/helm", filepath.Join(os.Getenv("CLUSTER_STATE"), "bin/helm"), "/var/lib/linkreel-cluster/bin/helm", "helm"} {
@@ -277,7 +277,7 @@ func helm(t *testing.T) string {
 	return ""
 }
 
-// render returns what the chart makes of args.
+// render returns the objects that the chart renders with args.
 func render(t *testing.T, args ...string) ([]object, error) {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
@@ -332,7 +332,8 @@ func TestRender(t *testing.T) {
 	}
 }
 
-// TestTheWorkerKnowsTheLimitOfItsScratch: nothing inside a pod tells the limit of an emptyDir.
+// TestTheWorkerKnowsTheLimitOfItsScratch: a program in a pod cannot find out the limit of an
+// emptyDir.
 func TestTheWorkerKnowsTheLimitOfItsScratch(t *testing.T) {
 	t.Parallel()
 	for limit, want := range map[string]string{
@@ -358,8 +359,8 @@ func TestTheWorkerKnowsTheLimitOfItsScratch(t *testing.T) {
 	}
 }
 
-// unrestricted says what of a pod breaks the "restricted" standard, or runs
-// without a limit on memory or with a writable root.
+// unrestricted lists the settings of a pod that break the "restricted" standard, a missing memory
+// limit, and a writable root.
 func unrestricted(o object) (complaints []string) {
 	spec, _ := o.at("spec", "template", "spec").(map[string]any)
 	if o.kind() == "Pod" {
@@ -391,7 +392,7 @@ func unrestricted(o object) (complaints []string) {
 	return complaints
 }
 
-// What an operator has to have free before an install is what the pods request.
+// Before an install, an operator needs as many free resources as the pods request.
 func TestTheDocsNameWhatPodsRequest(t *testing.T) {
 	t.Parallel()
 	docs := string(read(t, "../../docs/operations.md"))
@@ -433,10 +434,10 @@ func TestTheDocsNameWhatPodsRequest(t *testing.T) {
 	}
 }
 
-// tenthsUp is what has to be free: rounded up.
+// tenthsUp rounds up to tenths, since the documented amount has to be enough.
 func tenthsUp(v float64) string { return fmt.Sprintf("%.1f", math.Ceil(10*v-1e-6)/10) }
 
-// quantity reads an amount as Kubernetes writes it, of those suffixes that the chart uses.
+// quantity parses a Kubernetes quantity with the suffixes that the chart uses.
 func quantity(t *testing.T, v any) float64 {
 	t.Helper()
 	text := fmt.Sprint(v)
@@ -486,8 +487,8 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestGKE checks what Google's balancers need: a health check on the readiness of
-// each service that they send requests to, and a NetworkPolicy that lets it in.
+// TestGKE checks what Google's balancers need: a health check of the readiness of each service
+// behind them, and a NetworkPolicy that allows the check.
 func TestGKE(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -542,9 +543,9 @@ func TestGKE(t *testing.T) {
 	}
 }
 
-// TestOutside checks where pods may go with an external cloud and Redis.
-// environment is what a service's container gets, by name; the value of one that
-// comes from a Secret is SECRET/KEY.
+// TestOutside checks where pods may go with an external cloud and Redis. environment returns the
+// environment of a service's container, by name. The value of a variable from a Secret is
+// SECRET/KEY.
 func environment(objects []object, service string) map[string]string {
 	out := map[string]string{}
 	for _, o := range objects {
@@ -632,7 +633,7 @@ func TestSettingsReachTheirPods(t *testing.T) {
 	}
 }
 
-// TestLocalcloudAsksForAToken: the pod reads the token from the Secret that services get it from.
+// TestLocalcloudAsksForAToken: the pod and the services read the token from the same Secret.
 func TestLocalcloudAsksForAToken(t *testing.T) {
 	t.Parallel()
 	objects, err := render(t)
@@ -662,7 +663,7 @@ func TestLocalcloudAsksForAToken(t *testing.T) {
 	}
 }
 
-// TestAnyPasswordOfRedis starts the own Redis as its pod does and asks it as the
+// TestAnyPasswordOfRedis starts the chart's own Redis as its pod does and calls it as the
 // services and the pod's probes do.
 func TestAnyPasswordOfRedis(t *testing.T) {
 	t.Parallel()
@@ -751,7 +752,8 @@ func TestAnyPasswordOfRedis(t *testing.T) {
 	}
 }
 
-// TestPreflight: the Job runs before everything else and has what the services have.
+// TestPreflight: the Job runs before everything else, with the identity and settings of the
+// services.
 func TestPreflight(t *testing.T) {
 	t.Parallel()
 	objects, err := render(t, "--values", filepath.Join(chart, "ci/google.yaml"))
@@ -788,8 +790,8 @@ func TestPreflight(t *testing.T) {
 	}
 }
 
-// TestCertificatesOnDemand: visitors reach the pods by TCP, pods reach the
-// authority, and nothing of it is there unless it is asked for.
+// TestCertificatesOnDemand: visitors reach the pods by TCP, and pods reach the authority. Unless
+// the values ask for it, the chart renders none of this.
 func TestCertificatesOnDemand(t *testing.T) {
 	t.Parallel()
 	policyOf := func(objects []object) string {
@@ -850,7 +852,7 @@ func TestOutside(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, o := range objects {
-		// events calls the world anyway, and console nobody outside.
+		// events may call any public address anyway, and console calls nothing outside.
 		if o.kind() != "NetworkPolicy" || strings.HasSuffix(o.name(), "-events") || strings.HasSuffix(o.name(), "-console") {
 			continue
 		}
@@ -864,8 +866,8 @@ func TestOutside(t *testing.T) {
 	}
 }
 
-// egress is where the NetworkPolicy of a service lets it go: "PORT PEER PEER…" for
-// each port, with the protocol unless it is TCP, and no peer for everybody.
+// egress lists the destinations that a service's NetworkPolicy allows: "PORT PEER PEER…" for each
+// port, with the protocol unless it is TCP. No peer means every address.
 func egress(t *testing.T, objects []object, service string) []string {
 	t.Helper()
 	var all []string
@@ -938,8 +940,8 @@ func TestLocalcloudOfAnotherRelease(t *testing.T) {
 	}
 }
 
-// TestResolversOnAnotherPort: whoever names a resolver on another port than 53
-// reaches it, and nobody else does.
+// TestResolversOnAnotherPort: a service with a resolver on a port other than 53 may reach it, and
+// no other service may.
 func TestResolversOnAnotherPort(t *testing.T) {
 	t.Parallel()
 	objects, err := render(t, "--set", "dnsResolver=192.0.2.53:5353,webhooks.resolver=[2001:db8::53]:8600")
@@ -990,10 +992,9 @@ func TestScaling(t *testing.T) {
 	}
 }
 
-// TestTurningAScalerOnKeepsThePods: a manifest that no longer names a number which
-// the one before it named makes that one pod. Tried against a real API server, whose
-// records of the fields' managers these are; here an API server is as much of one as
-// lookup needs.
+// TestTurningAScalerOnKeepsThePods: when a manifest stops naming the number of replicas,
+// Kubernetes sets it to one. The records of field managers are from a real API server. Here a
+// fake one implements only what lookup needs.
 func TestTurningAScalerOnKeepsThePods(t *testing.T) {
 	t.Parallel()
 	whole := `"f:selector":{},"f:template":{}`
@@ -1075,7 +1076,7 @@ func TestTurningAScalerOnKeepsThePods(t *testing.T) {
 	}
 }
 
-// apiServer knows the kinds that the chart makes, and objects by their path.
+// apiServer knows the kinds that the chart renders, and holds objects by their path.
 type apiServer map[string]string
 
 func (objects apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -1153,9 +1154,9 @@ func write(t *testing.T, path, text string) {
 
 func isDNS(port any) bool { p, _ := port.(map[string]any); return p["port"] == 53 }
 
-// TestEventsPolicy checks who may call events, the one service that calls addresses
-// which users gave, and where it may go itself. The case "policy" of test.sh tries
-// the same with packets on a cluster.
+// TestEventsPolicy checks who may call events, the only service that calls addresses chosen by
+// users, and which addresses it may call. The case "policy" of test.sh tries the same with
+// packets on a cluster.
 func TestEventsPolicy(t *testing.T) {
 	t.Parallel()
 	objects, err := render(t)

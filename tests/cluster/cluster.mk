@@ -3,7 +3,7 @@
 chart: $(BIN)/helm
 	for f in charts/linkreel/ci/*.yaml; do $(BIN)/helm lint --quiet charts/linkreel --values $$f; done
 	$(BIN)/helm lint --quiet charts/devstack
-	$(GO) test -count=1 ./tests/cluster/...   # Charts are outside of the module, so its cache does not see them change.
+	$(GO) test -count=1 ./tests/cluster/...   # Charts are outside the module, so Go's test cache does not notice changes in them.
 
 # About 75 s on two idle cores, once.
 $(BIN)/helm:

@@ -1,5 +1,5 @@
-// Package cluster holds what is tested about running in Kubernetes. The Go tests
-// here judge the chart as text: its values, schema, README, alerts and what it
-// renders. The scripts beside them bring up a real one-node Kubernetes on this
-// machine (up.sh) and try the chart there (test.sh); see README.md.
+// Package cluster holds the tests for Kubernetes. The Go tests here check the chart as
+// text: its values, schema, README, alerts and rendered objects. The scripts beside them
+// start a real one-node Kubernetes on this machine (up.sh) and test the chart there
+// (test.sh); see README.md.
 package cluster

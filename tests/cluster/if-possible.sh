@@ -1,11 +1,11 @@
 #!/bin/bash
-# The cluster test for the gate: runs when the cluster's programs are built
-# already and this machine can run them. Else one line says why not, and the gate's
-# table shows that the cluster was not checked: building the programs takes half an
-# hour and is a job of its own.
+# The cluster test for the gate. It runs if the cluster's programs are built already and
+# this machine can run them. Otherwise it prints one line with the reason, and the gate's
+# table shows that the cluster was not checked. Building the programs takes half an hour
+# and is a separate job.
 #
-# It builds Linkreel's images from this tree and tries what takes up to eight
-# minutes: the stories run in the gate without a cluster, the rest nightly.
+# It builds Linkreel's images from this tree and runs the cases that take up to eight
+# minutes. The gate runs the stories without a cluster, and the other cases run nightly.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 

@@ -1,14 +1,14 @@
-# Settings and functions shared by the cluster's scripts; sourced, not run.
-# CLUSTER_STATE is the one folder that holds everything the cluster writes. It is
-# the machine's and not the working tree's: a machine has one cluster, and a new
-# clone should find its programs, which take minutes to build.
+# Settings and functions shared by the cluster's scripts; sourced, not run. CLUSTER_STATE
+# is the one folder that holds everything the cluster writes. It belongs to the machine
+# and not to the working tree: a machine has one cluster, and a new clone should find its
+# programs, which take minutes to build.
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd "$here/../.." && pwd)
 state=${CLUSTER_STATE:-/var/lib/linkreel-cluster}
 mkdir -p "$state"
 state=$(cd "$state" && pwd)
 bin=$state/bin
-layers=$state/layers   # What images are made of besides our programs: Debian packages.
+layers=$state/layers   # The other layers of images: Debian packages.
 export PATH="$bin:$PATH" KUBECONFIG="$state/admin.kubeconfig"
 
 kubernetes_version=v1.36.3
@@ -29,8 +29,8 @@ cgroup=cluster-$link     # Parent of all pods, in every cgroup v1 hierarchy.
 
 die() { echo "$(basename "$0"): $*" >&2; exit 1; }
 
-# remember NAME PID: write down that process PID is NAME. Its start time tells
-# it from a later process of the same PID.
+# remember NAME PID: write down that process PID is NAME. Its start time distinguishes it
+# from a later process with the same PID.
 remember() { echo "$2 $(start_time "$2")" >"$state/run/$1.pid"; }
 
 # start_time PID: empty once the process has ended.
@@ -61,8 +61,8 @@ stop() {
 	rm -f "$state/run/$1.pid"
 }
 
-# within SECONDS COMMAND...: run COMMAND each half second until it succeeds; fails
-# when it did not in time.
+# within SECONDS COMMAND...: run COMMAND every half second until it succeeds; fail after
+# SECONDS.
 within() {
 	local deadline=$((SECONDS + $1))
 	shift
@@ -72,7 +72,8 @@ within() {
 	done
 }
 
-# await SECONDS COMMAND...: the same, and the script ends when COMMAND did not succeed.
+# await SECONDS COMMAND...: the same, but end the script if COMMAND does not succeed in
+# time.
 await() { within "$@" || die "gave up waiting for: ${*:2}"; }
 
 # ensure PROGRAM=PACKAGE...: install the Debian packages of the programs that are missing.
@@ -86,14 +87,14 @@ ensure() {
 	DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${missing[@]}" >/dev/null
 }
 
-# import_archive FILE: give the images of an image archive to the node. It takes
-# no registry: the kubelet finds them in containerd's own store.
+# import_archive FILE: import the images of an image archive into the node. No registry is
+# needed, because the kubelet finds them in containerd's own store.
 import_archive() {
 	ctr -a "$state/run/containerd.sock" -n k8s.io images import --no-unpack "$1" >/dev/null
 }
 
-# import_binary NAME:TAG USER FILE: make an image whose only file is the static
-# binary FILE, and give it to the node.
+# import_binary NAME:TAG USER FILE: make an image whose only file is the static binary
+# FILE, and import it into the node.
 import_binary() {
 	"$root/images/archive.sh" "$state/image.tar" "$1" --user "$2" "$3"
 	import_archive "$state/image.tar"

@@ -1,12 +1,11 @@
 #!/bin/bash
-# Install the chart on the running cluster and try everything that matters about
-# it; prints a line with figures for each thing that was shown, and stops at the
-# first that is not so.
+# Install the chart on the running cluster and test it. This prints a line with figures for each successful check, and
+# stops at the first that fails.
 #
 #   test.sh [CASE]...      default: all, in the order below
 #
-# ROLLOUTS (10) restarts of each service, RATE (200) requests a second under them,
-# LINKS (10,000) that are there before the case upgrade.
+# ROLLOUTS (10) restarts of each service, RATE (200) requests a second under them, LINKS (10,000) links before the
+# case upgrade.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
@@ -30,7 +29,7 @@ cleanup() {
 	for pid in "${background[@]}"; do kill "$pid" 2>/dev/null || true; done
 }
 
-# troubles WHY: end with what the pods say.
+# troubles WHY: print the state of the pods and stop.
 troubles() {
 	k get pods -o wide
 	k get events --field-selector type=Warning --sort-by .lastTimestamp | tail -n 20
@@ -40,12 +39,12 @@ troubles() {
 # fails COMMAND...: COMMAND must fail.
 fails() { if "$@" >/dev/null 2>&1; then die "should have failed: $*"; fi; }
 
-# check COMMAND ...: the check program, sent to the ingress whatever the host.
+# check COMMAND ...: the check program, which connects to the ingress for every host.
 check() {
 	operator
 	(checking "$@")
 }
-# checking COMMAND ...: the same in place of this shell, so that its PID is the program's.
+# checking COMMAND ...: the same, but replacing this shell, so that its PID is the program's.
 checking() {
 	local command=$1
 	shift
@@ -55,7 +54,7 @@ checking() {
 }
 token() { k get secret $release -o jsonpath='{.data.admin-token}' | base64 -d; }
 
-# operator: the operator API on a port of the host, which no policy lets in.
+# operator: forward the operator API to a port of the host, because no policy allows access to it.
 operator() {
 	if [ -n "${operator_pid-}" ] && kill -0 "$operator_pid" 2>/dev/null && reachable; then return; fi
 	kubectl --namespace $namespace port-forward service/$release-auth :8082 >"$work/operator.txt" 2>/dev/null &
@@ -64,11 +63,10 @@ operator() {
 	await 20 reachable
 }
 reachable() { curl -s -o /dev/null --max-time 2 "$(operator_url)"; }
-# operator_url: kubectl says which port it has taken.
+# operator_url: kubectl prints the port that it has chosen.
 operator_url() { sed -n 's/^Forwarding from \(127[0-9.:]*\) .*/http:\/\/\1/p' "$work/operator.txt"; }
 
-# Values of every release: images keep their names here, so that only the
-# annotation tells new ones from old.
+# Values of every release: images keep their names here, so only the annotation distinguishes new ones from old ones.
 ours() { printf '%s\n' --values "$values" --set "hosts.port=$http_port,defaults.podAnnotations.images=sum-$(cat "$work"/*.sum | sha256sum | head -c 12)"; }
 # upgrade VALUE...: helm upgrade with these values on top.
 upgrade() {
@@ -81,7 +79,7 @@ upgrade() {
 under() {
 	local kind=$1 label=$2 pid output wanted=$rate
 	shift 2
-	# A page costs the work of several calls.
+	# A page costs as much as several calls.
 	[ "$kind" != console ] || wanted=$((rate / 10))
 	operator
 	checking load --kind "$kind" --rate "$wanted" --traffic "$work/traffic.json" >"$work/load.txt" 2>&1 &
@@ -96,8 +94,8 @@ under() {
 	ok "$label, $wanted/s wanted: $output"
 }
 
-# keeping WHAT COMMAND...: what check WHAT (ledger, people) had acknowledged while
-# COMMAND runs must not be lost.
+# keeping WHAT COMMAND...: everything that was acknowledged to check WHAT (ledger, people) while COMMAND runs must
+# exist afterwards.
 keeping() {
 	local what=$1 pid
 	shift
@@ -126,7 +124,7 @@ settled() {
 	! grep -qv ' 1/1 *Running ' <<<"$lines"
 }
 
-# reached: the ingress reaches every service. It hears of new pods a moment after Helm.
+# reached: the ingress reaches every service. It learns of new pods a moment after Helm.
 reached() {
 	local path
 	for path in account events links videos; do
@@ -136,7 +134,7 @@ reached() {
 }
 status() { curl -s -o /dev/null -w '%{http_code}' --max-time 2 --connect-to "::127.0.0.1:$http_port" "$1"; }
 
-## images: give the node Linkreel's images, which `make cluster-test` has just built.
+## images: import Linkreel's images, which `make cluster-test` has just built, into the node.
 case_images() {
 	local archive sum
 	for archive in "$images"/*.tar; do
@@ -149,7 +147,7 @@ case_images() {
 	ok "images are with the node"
 }
 
-## dryrun: the API server accepts what every ci/*.yaml renders, and no pod breaks the restricted standard.
+## dryrun: the API server accepts the objects of every ci/*.yaml, and no pod breaks the restricted standard.
 case_dryrun() {
 	local file output
 	kubectl apply --server-side -f "$state/crds-optional" >/dev/null
@@ -166,15 +164,15 @@ case_dryrun() {
 	kubectl delete namespace dry --wait=false >/dev/null
 }
 
-## score: kube-score has nothing critical to say of what any ci/*.yaml renders but what is excused in this case.
+## score: kube-score reports nothing critical about the objects of any ci/*.yaml, except the checks that this case excuses.
 case_score() {
 	local file name found unguarded excused=(
-		# A limit takes the CPU that lies idle from a pod; requests share what is scarce.
+		# A CPU limit would keep pods from using idle CPU. Requests divide scarce CPU fairly.
 		--ignore-container-cpu-limit
-		# A release names its images by digest: Always would only make every start need the registry.
+		# A release names its images by digest. Always would only make every start depend on the registry.
 		--ignore-test container-image-pull-policy
-		# Roots are read-only and each emptyDir has a sizeLimit, which the kubelet enforces; the
-		# worker, the one with much scratch, asks for it.
+		# Roots are read-only and each emptyDir has a sizeLimit, which the kubelet enforces; the worker, which needs much
+		# scratch space, also requests it.
 		--ignore-test container-ephemeral-storage-request-and-limit
 		# Redis and localcloud are one pod each, called by the name of their Service.
 		--ignore-test statefulset-has-servicename
@@ -196,7 +194,7 @@ case_score() {
 ## install: helm install --wait from nothing; all pods are ready in a namespace that enforces the restricted standard.
 case_install() { installed; }
 
-# emptied: the namespace as new.
+# emptied: delete everything in the namespace.
 emptied() {
 	rm -f "$work"/{fresh,traffic.json}
 	h uninstall $release --wait >/dev/null 2>&1 || true
@@ -238,7 +236,7 @@ smoke() {
 
 ## stories: the end-to-end stories and the contract tests, through the Ingress by host name.
 case_stories() {
-	# They make names that can be taken once.
+	# They take names that can be taken only once.
 	[ -f "$work/fresh" ] || case_install
 	stories Ingress
 }
@@ -254,7 +252,7 @@ stories() {
 	background+=("$proxy")
 	check stack --upload "http://media.linkreel.localhost:$http_port" >"$work/stack.json"
 	sed 's/^127\.0\.0\.1.*/& linkreel.localhost go.linkreel.localhost media.linkreel.localhost/' /etc/hosts >"$work/hosts"
-	# A hosts file of its own, for these processes alone.
+	# Use a separate hosts file for these processes only.
 	(cd "$root" && LINKREEL_STACK=$work/stack.json unshare --mount bash -euo pipefail -c '
 		mount --bind "$0" /etc/hosts
 		exec go test -count=1 -timeout 15m ./tests/e2e/... ./tests/contract/...' "$work/hosts") >"$work/stories.txt" 2>&1 ||
@@ -263,7 +261,7 @@ stories() {
 	ok "stories through the $1: $(tr '\n' ' ' <"$work/stories.txt")"
 }
 
-## pods: what a container may do: no capability, seccomp, a root that cannot be written, no token. Go keeps within nine tenths of its memory.
+## pods: containers have no capabilities, a seccomp profile, a read-only root and no token. Go stays within nine tenths of its memory.
 case_pods() {
 	local pod name limit
 	pod=$(pod_of worker)
@@ -282,7 +280,7 @@ case_pods() {
 	ok "each service's Go keeps within its container's memory"
 }
 
-# lines of a table: who may open which port of whom. Everything else is closed.
+# lines of a table: who may connect to which port of which pod. Everything else is closed.
 may() {
 	cat <<-'END'
 		console  auth:8080 auth:8090 events:8080 links:8080 videos:8080
@@ -299,13 +297,13 @@ may() {
 }
 ports() { printf '%s\n' auth:{8080,8082,8090,9090} console:{8080,9090} events:{8080,8090,9090} links:{8080,8081,8090,9090} videos:{8080,8090,9090} worker:9090 redis:6379 localcloud:{8083,8085,8086} world; }
 
-## policy: every pod of the release, and a stranger, tries every port of every pod and the world outside; exactly what the table allows is reached.
+## policy: every pod of the release, and a stranger, tries every port of every pod and the world outside; exactly the connections that the table allows succeed.
 case_policy() {
 	local caller target addresses=() name allowed tried=0 open=0 got wanted labels
 	declare -A name_of
 	k delete pod -l probe=caller --ignore-not-found --now >/dev/null
 	for target in $(ports); do
-		# The API server answers strangers, so that what cannot be reached is kept out.
+		# The API server answers every pod, so an address that cannot be reached is blocked by a policy.
 		name=$node_ip:6443
 		[ "$target" = world ] || name=$(k get "pod/$(pod_of "${target%:*}")" -o jsonpath='{.status.podIP}'):${target#*:}
 		addresses+=("$name")
@@ -348,9 +346,9 @@ case_rollouts() {
 	done
 }
 
-## people: people work in the console while its pods are rolled and killed; nobody is signed out, and every form that was accepted is done.
+## people: people work in the console while its pods are rolled and killed; nobody is signed out, and every accepted form takes effect.
 case_people() {
-	await 60 settled   # A port that is forwarded to a pod which stops hangs.
+	await 60 settled   # A port forwarded to a stopping pod hangs.
 	keeping people restarts console
 	ok "console rolled $rollouts times: $(grep '^ok ' "$work/people.txt" | cut -c6-)"
 	keeping people kill_pods console 5
@@ -368,7 +366,7 @@ kill_pods() {
 	done
 }
 
-## upgrade: helm upgrade to another build of this source, helm rollback and helm upgrade once more, under mixed load and beside writes; no request fails. Search finds every link of before and meanwhile, and each is one event.
+## upgrade: helm upgrade to another build of this source, helm rollback and helm upgrade once more, under mixed load and concurrent writes; no request fails. Search finds every link from before and during the upgrades, and each has one event.
 case_upgrade() {
 	local writer name
 	# Redis and localcloud have no second pod, so they keep their images.
@@ -395,7 +393,7 @@ case_upgrade() {
 	ok "smoke passes after upgrade, rollback and upgrade"
 	upgrade
 }
-# all_run VERSION: every pod of our programs says that it is this build.
+# all_run VERSION: every pod of our programs reports this version.
 all_run() {
 	local pod pods
 	settled || return
@@ -406,13 +404,13 @@ all_run() {
 	done
 }
 
-## kill: workers killed in the middle of jobs; every video is ready. Redis and localcloud killed; redirects go on, and nothing acknowledged is lost.
+## kill: workers are killed in the middle of jobs, and every video becomes ready. Redis and localcloud are killed; redirects keep working, and nothing acknowledged is lost.
 case_kill() {
 	local pid killed=()
 	traffic
 	film
 	await 60 settled
-	operator   # The pod that the port led to may have died since.
+	operator   # The pod behind the forwarded port may have died since.
 	checking videos --count 4 --renditions 3 --file "$work/film.mp4" >"$work/videos.txt" 2>&1 &
 	pid=$!
 	background+=("$pid")
@@ -421,7 +419,7 @@ case_kill() {
 		killed+=("$(tail -n 1 "$work/videos.txt" | tr -s ' ')")
 		k delete pod -l app.kubernetes.io/component=worker --grace-period=0 --force >/dev/null 2>&1
 		k rollout status deployment/$release-worker --timeout 60s >/dev/null
-		sleep 1   # What was begun is no longer news.
+		sleep 1   # Wait, so that `working` does not match the state from before the kill.
 	done
 	wait $pid || { cat "$work/videos.txt"; die "videos were lost"; }
 	ok "all worker pods killed when${killed[0]},${killed[1]},${killed[2]}: $(grep '^ok ' "$work/videos.txt" | cut -c6-)"
@@ -444,7 +442,7 @@ kill_one() {
 	k rollout status statefulset/$release-"$1" --timeout 120s
 }
 
-# freeze STATE: FROZEN stops every container of the release, THAWED lets it go on.
+# freeze STATE: FROZEN stops every container of the release, THAWED resumes it.
 freeze() {
 	local uid group
 	for uid in $(k get pods -l app.kubernetes.io/instance=$release -o jsonpath='{.items[*].metadata.uid}'); do
@@ -454,7 +452,7 @@ freeze() {
 	done
 }
 
-## freeze: every container of the release stopped for 30 s; what was acknowledged before, meanwhile and after is there, and all is well without a hand.
+## freeze: every container of the release is stopped for 30 s. Everything acknowledged before, during and after that exists, and the release recovers without help.
 case_freeze() {
 	keeping ledger freeze_all
 	check smoke >"$work/smoke.txt" 2>&1 || { cat "$work/smoke.txt"; die "smoke after the freeze failed"; }
@@ -481,7 +479,7 @@ case_hpa() {
 }
 scaled() { [ "$(k get deployment $release-links -o jsonpath='{.spec.replicas}')" -gt 2 ]; }
 
-## gateway: smoke and stories on a release that is installed with Gateway API in place of the Ingress.
+## gateway: smoke and stories on a release with Gateway API instead of the Ingress.
 case_gateway() {
 	installed --set 'ingress.enabled=false,httpRoute.enabled=true,httpRoute.parentRefs[0].name=linkreel'
 	[ -z "$(k get ingress -o name)" ] || die "there is an Ingress"
@@ -504,16 +502,16 @@ case_gateway() {
 	upgrade
 }
 
-# routed HOST: the ingress sends HOST somewhere; its own answer is this text.
+# routed HOST: the ingress routes HOST to a service. The compared text is the ingress's own 404.
 routed() { [ "$(curl -s --resolve "$1:$http_port:127.0.0.1" "http://$1:$http_port/no-such-slug")" != "404 page not found" ]; }
 
-## traces: a create and a cold redirect are one trace each, across services; a transcode is a trace that links to the call which made the video.
+## traces: a create and a cold redirect are one trace each, across services; a transcode is a trace that links to the call that created the video.
 case_traces() {
 	local viewer name made
 	h upgrade --install devstack "$root/charts/devstack" --set images.redis=localhost/linkreel/redis:dev --wait --timeout 120s >/dev/null
 	upgrade --set telemetry.endpoint=http://devstack-otelview:4318 \
 		--set 'networkPolicy.telemetryTo[0].podSelector.matchLabels.app=devstack-otelview'
-	await 60 settled   # Pods of before, which send no spans, still answer while they stop.
+	await 60 settled   # The previous pods, which send no spans, still answer while they stop.
 	viewer=http://$(k get service devstack-otelview -o jsonpath='{.spec.clusterIP}'):4318
 	await 60 reached
 	check videos --count 1 >/dev/null
@@ -536,7 +534,8 @@ cold_visit() {
 	[ "$(status "$(jq -r .shortUrl "$work/traced.json")")" = 302 ]
 }
 comes_from_videos() { [[ "$(curl -sS "$viewer/traces/$1")" = *"videos: "* ]]; }
-# holds NAME TEXT...: a trace called NAME has spans with these TEXTs, by and by, since each process sends its spans when it gets to it; shows the trace.
+# holds NAME TEXT...: wait until a trace called NAME has spans with these TEXTs, because each process sends its spans
+# with a delay. Then show the trace.
 holds() {
 	local name=$1
 	shift
@@ -554,7 +553,7 @@ spans_of() {
 	return 1
 }
 
-## keda: with no worker, the scaler's own query (as the ScaledObject has it) counts an upload, and a job that lost its worker; whoever scales by it gets every video ready.
+## keda: with no worker, the scaler's own query (as the ScaledObject has it) counts an upload, and a job that lost its worker. Scaling by that query makes every video ready.
 case_keda() {
 	local pid address stream before
 	kubectl apply --server-side -f "$state/crds-optional" >/dev/null
@@ -580,7 +579,7 @@ case_keda() {
 	wait $pid || { cat "$work/videos.txt"; die "the video was lost"; }
 	ok "$(grep '^ok ' "$work/videos.txt" | cut -c6-)"
 	await 60 nothing_due
-	# Its replicas belong to whoever scaled it; Helm begins anew.
+	# This case has set the replicas by hand, so delete the Deployment and let Helm create it again.
 	k delete deployment/$release-worker --wait >/dev/null
 	upgrade
 }
@@ -595,7 +594,7 @@ jobs_due() { k exec $release-redis-0 -- redis-cli --no-auth-warning XLEN "$strea
 due() { [ "$(jobs_due)" -ge 1 ]; }
 nothing_due() { [ "$(jobs_due)" = 0 ]; }
 
-## certificates: 50 verified custom domains get certificates from a real ACME server (pebble) at their first visit, others none; a failing authority, a killed pod, renewal.
+## certificates: 50 verified custom domains get certificates from a real ACME server (pebble) at their first visit, and other hosts get none. Also a failing authority, a killed pod, and renewal.
 case_certificates() {
 	local edge
 	installed
@@ -617,7 +616,7 @@ case_certificates() {
 	upgrade
 }
 
-## redis: the chart on a Redis Cluster of three servers, by TLS with an authority of its own, a password and an address in a Secret.
+## redis: the chart on a Redis Cluster of three servers, over TLS with its own authority, and with password and address in a Secret.
 case_redis() {
 	local ours
 	kubectl delete namespace databases --ignore-not-found --timeout 120s >/dev/null
@@ -656,7 +655,7 @@ redis_cli() {
 }
 redis_whole() { [[ "$(redis_cli 0 CLUSTER INFO)" = *cluster_state:ok* ]]; }
 
-## preflight: where Google Cloud is not set up, helm install stops before any pod and the Job's log says why.
+## preflight: if Google Cloud is not set up, helm install stops before any pod starts, and the Job's log states the reason.
 case_preflight() {
 	local line
 	emptied
@@ -672,7 +671,7 @@ case_preflight() {
 	installed
 }
 
-## release: make release into a registry of this machine; the chart is installed from there, pods pull by digest, helm test passes, and the arm64 worker's ffmpeg runs. TWICE=1 builds a second time from another clone with an empty Go cache and compares.
+## release: make release pushes to a registry on this machine; the chart is installed from there, pods pull by digest, helm test passes, and the arm64 worker's ffmpeg runs. TWICE=1 builds a second time from another clone with an empty Go cache and compares.
 case_release() {
 	local registry=$host_ip:$registry_port/linkreel version=0.0.0-test commit image ours
 	commit=$(git -C "$root" rev-parse HEAD)
@@ -724,7 +723,7 @@ released() {
 	(cd "$source/dist/release" && sha256sum --quiet --check SHA256SUMS) || die "checksums do not fit"
 	ok "make release, $1: $(find "$source/dist/release" -type f | wc -l) files, $(du -sh "$source/dist/release" | cut -f1), after $((SECONDS - start)) s; checksums fit"
 }
-# arm64_worker: what ffmpeg of the arm64 image says of itself.
+# arm64_worker: print the version of ffmpeg in the arm64 image.
 arm64_worker() {
 	local api=http://$host_ip:$registry_port/v2/linkreel/transcoding-worker folder=$work/arm64 manifest blob setting
 	rm -rf "$folder"
@@ -738,7 +737,7 @@ arm64_worker() {
 	rm -rf "$folder"
 }
 
-## uninstall: nothing is left but volumes and Secrets, which are kept on purpose.
+## uninstall: only volumes and Secrets are left, which are kept on purpose.
 case_uninstall() {
 	h uninstall $release --wait >/dev/null
 	await 90 gone

@@ -1,6 +1,6 @@
 #!/bin/bash
-# Start the cluster, or do nothing when it runs; returns once the node, DNS,
-# the ingress controller and the metrics server are ready.
+# Start the cluster, or do nothing if it runs. Returns once the node, DNS, the ingress
+# controller and the metrics server are ready.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
@@ -12,8 +12,8 @@ ensure containerd=containerd runc=runc /usr/lib/cni/bridge=containernetworking-p
 [ ${#state} -le 80 ] || die "CLUSTER_STATE is too long for the paths of sockets"
 mkdir -p "$state"/{log/pods,run,pki,kubelet} /var/lib/kubelet /var/lib/cni
 
-# certify NAME SUBJECT [ADDRESSES]: a key and a certificate by the cluster's CA,
-# for a client, and for a server when it has ADDRESSES.
+# certify NAME SUBJECT [ADDRESSES]: a key and a certificate by the cluster's CA, for a
+# client, and with ADDRESSES also for a server.
 certify() {
 	local ca=$pki/${CA:-ca}
 	openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj "$2" \
@@ -67,12 +67,12 @@ start_node() {
 	for controller in /sys/fs/cgroup/*/; do
 		[ "$controller" = /sys/fs/cgroup/unified/ ] || mkdir -p "$controller$cgroup"
 	done
-	# A new cpuset group starts without CPUs, and then takes no process.
+	# A new cpuset group has no CPUs, and until it has some no process can join it.
 	for controller in cpus mems; do
 		cat /sys/fs/cgroup/cpuset/cpuset.$controller >"/sys/fs/cgroup/cpuset/$cgroup/cpuset.$controller"
 	done
-	# A group weighs as much as one process, and this one holds all pods: without
-	# more, whatever else the machine does starves them.
+	# By default a group has the weight of one process. This one holds all pods, so without
+	# more weight the machine's other processes would starve them.
 	echo 8192 >"/sys/fs/cgroup/cpu/$cgroup/cpu.shares"
 	spawn node unshare --mount --net --pid --uts --ipc --fork --kill-child --mount-proc \
 		"$here/node.sh"
@@ -80,11 +80,11 @@ start_node() {
 	await 10 grep -q . "/proc/$node/task/$node/children"
 	init=$(tr -d ' ' <"/proc/$node/task/$node/children")
 	remember init "$init"
-	ip link delete "$link" 2>/dev/null || true   # Of a node that has just died.
+	ip link delete "$link" 2>/dev/null || true   # Left by a node that has just died.
 	ip link add "$link" type veth peer name eth0 netns "$init"
 	ip address add "$host_ip/30" dev "$link"
 	ip link set "$link" up
-	# Not needed by the cluster: lets host processes reach pods and services.
+	# The cluster does not need this route. It lets host processes reach pods and services.
 	ip route add "$pod_cidr" via "$node_ip"
 	ip route add "$service_cidr" via "$node_ip"
 }

@@ -18,8 +18,8 @@ import (
 	"github.com/linkreel/linkreel/tests/contract"
 )
 
-// needNode skips a test of the TypeScript client where there is no Node that it
-// supports. Debian has only an older one, so `make tools` cannot install it.
+// needNode skips a test of the TypeScript client if the machine has no Node version that the
+// client supports. Debian has only an older one, so `make tools` cannot install it.
 func needNode(t *testing.T) {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), "node", "--version").Output()
@@ -29,7 +29,7 @@ func needNode(t *testing.T) {
 	}
 }
 
-// stackFile is the running stack as scripts find it.
+// stackFile writes the running stack's stack.json as scripts find it.
 func stackFile(t *testing.T) string {
 	t.Helper()
 	b, err := json.MarshalIndent(running, "", "  ")
@@ -75,7 +75,8 @@ func TestTypeScriptClient(t *testing.T) {
 	run(t, "../../libs/clients/typescript", exec.CommandContext(t.Context(), "node", "--test", "test/"), "LINKREEL_STACK="+stackFile(t))
 }
 
-// The Go client through the contract's eyes: whatever it sends is documented.
+// The Go client runs behind the contract's transport, which checks that every request is
+// documented.
 func TestGoClient(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -160,7 +161,7 @@ func video(t *testing.T, c *client.Client) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// A file that is none fails with a reason, and the same record takes a good one.
+	// A file that is not a video fails with a reason. The same record then accepts a good file.
 	made, err := c.CreateVideo(ctx, client.VideoCreate{Title: "Clip", Privacy: "unlisted"})
 	if err != nil {
 		t.Fatal(err)
@@ -180,7 +181,7 @@ func video(t *testing.T, c *client.Client) {
 		t.Fatal(err)
 	}
 	seen := map[string]bool{}
-	// It is still failed until the service has noticed the new file.
+	// The video stays failed until the service has noticed the new file.
 	for deadline := time.Now().Add(2 * time.Minute); ; {
 		v, err := c.WaitUntilReady(ctx, made.VideoID, func(v *client.Video) { seen[v.Status] = true })
 		if err == nil && v.Status == "ready" {
@@ -189,7 +190,7 @@ func video(t *testing.T, c *client.Client) {
 		if !errors.As(err, &why) || time.Now().After(deadline) {
 			t.Fatalf("clip: %v, seen %v", err, seen)
 		}
-		time.Sleep(200 * time.Millisecond) // a poll of a real system, no wait for a clock
+		time.Sleep(200 * time.Millisecond) // polling a real system needs a real wait
 	}
 	if err := c.PutCaptions(ctx, made.VideoID, "en", []byte("WEBVTT\n\n00:00.000 --> 00:01.000\nHi\n")); err != nil {
 		t.Error(err)
@@ -205,8 +206,8 @@ func video(t *testing.T, c *client.Client) {
 	}
 }
 
-// The Go client's module has no requirement but the standard library, so what
-// compares it with the API document is here.
+// The Go client's module requires only the standard library, so the test that compares it with
+// the API document is here.
 func TestGoClientTypesHoldEveryFieldOfTheDocument(t *testing.T) {
 	t.Parallel()
 	var doc map[string]any
@@ -237,11 +238,12 @@ func TestGoClientTypesHoldEveryFieldOfTheDocument(t *testing.T) {
 	}
 }
 
-// The most used generator of Go clients reads the document, and what it makes compiles and works.
+// The most used generator of Go clients can read the document, and the generated client compiles
+// and works.
 func TestGeneratedGoClient(t *testing.T) {
 	t.Parallel()
-	const tools = "../../tools"                                          // a module outside of the workspace
-	dir, err := os.MkdirTemp(filepath.Join(tools, "oapiclient"), "gen-") //nolint:usetesting // inside of the tools module, whose versions it needs
+	const tools = "../../tools"                                          // a module outside the workspace
+	dir, err := os.MkdirTemp(filepath.Join(tools, "oapiclient"), "gen-") //nolint:usetesting // inside the tools module, whose versions it needs
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,10 +1,10 @@
-// Package contract holds every HTTP exchange of a test against openapi.yaml, in
-// both directions: an answer must have a documented status, its headers and a
-// body of the documented shape without any other field; and a request that the
-// document calls wrong must not succeed.
+// Package contract checks every HTTP exchange of a test against openapi.yaml, in both
+// directions. A response must have a documented status, the documented headers, and a
+// body of the documented shape with no other fields. A request that the document does not
+// allow must not succeed.
 //
-// [NewTransport] puts this around a test's HTTP client. Only the API is judged:
-// share pages, redirects and object storage are passed through.
+// [NewTransport] adds these checks to a test's HTTP client. It checks only the API. Share
+// pages, redirects and object storage pass through.
 package contract
 
 import (
@@ -35,7 +35,7 @@ type Contract struct {
 	paths []string
 }
 
-// Load is the contract of this repository, parsed once.
+// Load returns the contract of this repository, parsed once.
 var Load = sync.OnceValue(func() *Contract {
 	c, err := Parse(apispec.Load().JSON())
 	if err != nil {
@@ -44,9 +44,8 @@ var Load = sync.OnceValue(func() *Contract {
 	return c
 })
 
-// Parse reads a document in JSON. Objects in it are closed first: what the
-// document does not name must not be answered, while real callers are told to
-// expect new fields.
+// Parse reads a document in JSON. It first closes the objects in the document: a response
+// must not have undocumented fields, although real callers are told to expect new ones.
 func Parse(document []byte) (*Contract, error) {
 	var raw map[string]any
 	if err := json.Unmarshal(document, &raw); err != nil {
@@ -76,15 +75,15 @@ func Parse(document []byte) (*Contract, error) {
 	return c, nil
 }
 
-// Captions and codes are the bodies that are no JSON. The registry of decoders belongs
-// to the whole process, hence once and not per contract.
+// Only captions and QR codes have bodies that are not JSON. The registry of decoders is
+// global, so this runs once and not per contract.
 func init() {
 	openapi3filter.RegisterBodyDecoder("text/vtt", openapi3filter.PlainBodyDecoder)
 	openapi3filter.RegisterBodyDecoder("image/svg+xml", openapi3filter.PlainBodyDecoder)
 	openapi3filter.RegisterBodyDecoder("image/png", openapi3filter.FileBodyDecoder)
 }
 
-// Exchange is one request with its answer.
+// Exchange is one request with its response.
 type Exchange struct {
 	Method      string
 	URL         *url.URL
@@ -101,12 +100,12 @@ func Covers(u *url.URL) bool {
 	return strings.HasPrefix(u.Path, "/api/") || strings.HasPrefix(u.Path, "/admin/")
 }
 
-// Check says what in the exchange breaks the contract; nil when nothing does.
+// Check returns how the exchange breaks the contract, or nil if it does not.
 func (c *Contract) Check(x *Exchange) error {
 	path, params := c.match(x.Method, x.URL)
 	if path == "" {
-		// A router may still take it for a record with an odd id, and reject the caller
-		// or a reused Idempotency-Key before it looks the record up.
+		// A router may treat the path as a record with an odd id. It may then reject the caller
+		// or a reused Idempotency-Key before it looks up the record.
 		return c.checkError(x, http.StatusNotFound, http.StatusUnauthorized, http.StatusForbidden, http.StatusTooManyRequests,
 			http.StatusMethodNotAllowed, http.StatusBadRequest, http.StatusUnprocessableEntity, http.StatusRequestEntityTooLarge, http.StatusRequestHeaderFieldsTooLarge)
 	}
@@ -132,8 +131,8 @@ func (c *Contract) Check(x *Exchange) error {
 	return c.checkResponse(x, route)
 }
 
-// Wrong reports what the document finds wrong with the request alone; nil for a
-// request that it allows, and for one to no operation at all.
+// Wrong returns how the request alone breaks the document. It returns nil for an allowed
+// request and for a request that matches no operation.
 func (c *Contract) Wrong(x *Exchange) error {
 	path, params := c.match(x.Method, x.URL)
 	if path == "" {
@@ -152,7 +151,7 @@ func (c *Contract) options() *openapi3filter.Options {
 		IncludeResponseStatus: true,
 		MultiError:            true,
 		SkipSettingDefaults:   true,
-		AuthenticationFunc:    openapi3filter.NoopAuthenticationFunc, // keys are what the tests are about
+		AuthenticationFunc:    openapi3filter.NoopAuthenticationFunc, // the tests check keys themselves
 		// A readOnly property of a PATCH is accepted and named in ignoredFields.
 		ExcludeReadOnlyValidations: true,
 	}
@@ -164,7 +163,7 @@ func (c *Contract) input(x *Exchange, route *routers.Route, params map[string]st
 		header = http.Header{}
 	}
 	if len(x.Body) > 0 && header.Get("Content-Type") == "" {
-		header.Set("Content-Type", "application/json") // what the services take it for
+		header.Set("Content-Type", "application/json") // the services assume this type
 	}
 	req := &http.Request{
 		Method: x.Method, URL: x.URL, Header: header, Host: x.URL.Host,
@@ -184,8 +183,9 @@ func (c *Contract) checkRequest(x *Exchange, route *routers.Route, params map[st
 	}
 	err := openapi3filter.ValidateRequest(context.Background(), c.input(x, route, params))
 	if errors.Is(err, strconv.ErrRange) {
-		// The validator cannot hold a number beyond float64, so it calls any field with one
-		// wrong, one of any value included. The service takes such a number for an infinity.
+		// The validator cannot represent a number beyond float64, so it rejects any field with
+		// such a number, even a field that allows any value. The service reads the number as an
+		// infinity.
 		return nil
 	}
 	return err
@@ -193,7 +193,7 @@ func (c *Contract) checkRequest(x *Exchange, route *routers.Route, params map[st
 
 func (c *Contract) checkResponse(x *Exchange, route *routers.Route) error {
 	if x.Status == http.StatusRequestHeaderFieldsTooLarge || x.Status == http.StatusRequestEntityTooLarge {
-		return c.checkError(x, x.Status) // refused before there is an operation
+		return c.checkError(x, x.Status) // rejected before an operation is chosen
 	}
 	err := openapi3filter.ValidateResponse(context.Background(), &openapi3filter.ResponseValidationInput{
 		RequestValidationInput: c.input(x, route, nil),
@@ -214,8 +214,8 @@ func (c *Contract) checkResponse(x *Exchange, route *routers.Route) error {
 	return nil
 }
 
-// checkError is for answers that no operation documents: the common shape, one
-// of the given statuses.
+// checkError checks responses that no operation documents. They must have the common
+// shape and one of the given statuses.
 func (c *Contract) checkError(x *Exchange, statuses ...int) error {
 	if !slices.Contains(statuses, x.Status) {
 		return fmt.Errorf("status %d for a request outside every operation, want one of %v", x.Status, statuses)
@@ -238,7 +238,7 @@ func (c *Contract) checkError(x *Exchange, statuses ...int) error {
 
 func sameRequestID(x *Exchange) error {
 	if x.Answer.Get("Idempotent-Replayed") != "" {
-		return nil // the body is that of the first exchange, to the letter
+		return nil // the body is an exact copy of the first exchange's
 	}
 	var body struct {
 		Error struct {
@@ -254,8 +254,8 @@ func sameRequestID(x *Exchange) error {
 	return nil
 }
 
-// match finds the documented path of an address. A path that has the method wins
-// over one that has not: /links/bulk is an id to everything but POST.
+// match finds the documented path of an address. A path that has the method takes
+// precedence: for every method except POST, the "bulk" in /links/bulk is an id.
 func (c *Contract) match(method string, u *url.URL) (path string, params map[string]string) {
 	for _, p := range c.paths {
 		found := fit(p, u)
@@ -272,7 +272,8 @@ func (c *Contract) match(method string, u *url.URL) (path string, params map[str
 	return path, params
 }
 
-// fit gives the parameters of an address under a path, nil when it does not fit.
+// fit returns the parameters of an address that matches path, or nil if it does not
+// match.
 func fit(path string, u *url.URL) map[string]string {
 	given, want := strings.Split(u.EscapedPath(), "/"), strings.Split(path, "/")
 	if len(want) != len(given) {
@@ -288,14 +289,14 @@ func fit(path string, u *url.URL) map[string]string {
 		}
 		value, err := url.PathUnescape(given[i])
 		if err != nil || value == "" || value == "." || value == ".." || strings.Contains(value, "/") {
-			return nil // not one segment to everybody on the way
+			return nil // proxies may not treat it as one segment
 		}
 		params[strings.Trim(w, "{}")] = value
 	}
 	return params
 }
 
-// Transport checks what passes through it.
+// Transport checks the exchanges that pass through it.
 type Transport struct {
 	base   http.RoundTripper
 	report func(x *Exchange, err error)
@@ -313,8 +314,8 @@ func NewTransport(t testing.TB, base http.RoundTripper) *Transport {
 	})
 }
 
-// NewReporter calls report with each exchange of the API and its fault, nil for
-// a good one.
+// NewReporter calls report with each exchange of the API and its error, which is nil for
+// a correct exchange.
 func NewReporter(base http.RoundTripper, report func(x *Exchange, err error)) *Transport {
 	if base == nil {
 		base = http.DefaultTransport
@@ -322,7 +323,7 @@ func NewReporter(base http.RoundTripper, report func(x *Exchange, err error)) *T
 	return &Transport{base: base, report: report, check: Load()}
 }
 
-// RoundTrip reads both bodies whole; the API's are small.
+// RoundTrip reads both bodies into memory, because the API's bodies are small.
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if !Covers(req.URL) {
 		return t.base.RoundTrip(req)
@@ -358,10 +359,9 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return res, nil
 }
 
-// DiffRoutes compares what services serve with what the document says; empty
-// when both are the same. A route's path may have the form of the router
-// (":id") or of the document ("{id}"); parameters' names do not matter. Only
-// routes of the API count.
+// DiffRoutes compares the routes of the services with those of the document. It returns
+// "" if they are the same. A route's path may have the form of the router (":id") or of
+// the document ("{id}"); parameters' names do not matter. Only routes of the API count.
 func DiffRoutes(served []apispec.Route) string {
 	key := func(r apispec.Route) string {
 		parts := strings.Split(r.Path, "/")
@@ -394,8 +394,8 @@ func DiffRoutes(served []apispec.Route) string {
 	return strings.Join(out, "\n")
 }
 
-// requestSchemas names the components that only requests use: those stay as they
-// are, because the document itself says which of them reject unknown fields.
+// requestSchemas returns the names of the components that only requests use. Parse leaves
+// those unchanged, because the document itself says which of them reject unknown fields.
 func requestSchemas(doc map[string]any) map[string]bool {
 	open := map[string]bool{}
 	var note func(v any)
@@ -438,8 +438,8 @@ func dig(v any, names ...string) any {
 	return v
 }
 
-// allowNull says in the validator's words what a schema without a type means: any
-// value, null too. Fields that are known but not editable have such a schema.
+// allowNull makes the validator accept any value, including null, for a schema without a
+// type. Fields that are known but not editable have such a schema.
 func allowNull(v any) {
 	switch v := v.(type) {
 	case map[string]any:

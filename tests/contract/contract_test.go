@@ -42,7 +42,7 @@ func fault(code, more string) string {
 
 const createdLink = `{"id":"lnk_1","shortUrl":"http://s/x","slug":"x","destinationUrl":"https://example.com","createdAt":"2026-11-20T10:15:30.000Z","tags":[],"externalId":null,"archived":false}`
 
-// exchanges are right against the document as it is.
+// exchanges are correct according to the document.
 var exchanges = map[string]struct {
 	method, uri, body string
 	status            int
@@ -150,7 +150,7 @@ func TestWrongExchangesAreNoticed(t *testing.T) {
 	}
 }
 
-// Each change makes the document untrue; a right exchange must then fail.
+// Each change makes the document wrong. A correct exchange must then fail.
 func TestABrokenDocumentIsNoticed(t *testing.T) {
 	t.Parallel()
 	tests := []struct{ name, of, old, new string }{

@@ -19,23 +19,23 @@ import (
 	"github.com/linkreel/linkreel/libs/apispec"
 )
 
-// FuzzConfig says what to drive and how far.
+// FuzzConfig configures a run of [Fuzz].
 type FuzzConfig struct {
 	BaseURL, AdminURL, AdminToken string
-	// Requests is how many are sent in all, without those that prepare accounts.
+	// Requests is the total number of requests, without those that prepare accounts.
 	Requests int
-	// Seed makes a run repeatable, but for the order in which workers meet.
+	// Seed makes a run repeatable, except for the interleaving of workers.
 	Seed uint64
-	// Workers send at the same time; 0 means four.
+	// Workers is the number of concurrent senders; 0 means four.
 	Workers int
-	// Client sends; nil is a client with a timeout of its own.
+	// Client sends the requests; nil means a client with its own timeout.
 	Client *http.Client
 }
 
-// FuzzReport is what a run has seen.
+// FuzzReport holds the findings of a run.
 type FuzzReport struct {
 	Requests    int
-	Wrong       int // of them wrong by the document
+	Wrong       int // requests that the document does not allow
 	Operations  map[string]int
 	Statuses    map[int]int
 	Faults      []string // the first of each kind
@@ -55,11 +55,11 @@ func (r *FuzzReport) String() string {
 	return b.String()
 }
 
-// Fuzz drives every operation of the document with right, almost right and
-// hopeless requests made from its schemas, as accounts of every plan, with good
-// and bad keys. What must hold: the exchange keeps the contract, nothing is
-// answered with a 5xx, and a caller without a usable key always gets a 401. The
-// error is for a run that could not be prepared; findings are in the report.
+// Fuzz calls every operation of the document with correct, almost correct and hopeless
+// requests made from its schemas, as accounts of every plan, with good and bad keys. Each
+// exchange must keep the contract, no response may be a 5xx, and a caller without a
+// usable key must always get a 401. Fuzz returns an error only if it could not prepare
+// the run. Its findings are in the report.
 func Fuzz(ctx context.Context, cfg FuzzConfig) (*FuzzReport, error) {
 	if cfg.Workers <= 0 {
 		cfg.Workers = 4
@@ -121,14 +121,14 @@ type fuzzOp struct {
 	value map[string]any
 }
 
-// actor is a caller. The good ones are taken most of the time.
+// actor is a caller. Most requests use a good one.
 type actor struct {
 	name, bearer string
-	dead         bool // must always be answered 401
+	dead         bool // must always get a 401
 }
 
-// prepare makes accounts: many at the top plan, so that rate limits do not
-// answer in the services' stead, and one of each that is refused somehow.
+// prepare creates accounts: many on the top plan, so that rate limits do not hide the
+// services' own responses, and one of each kind that is refused.
 func (f *fuzzer) prepare(ctx context.Context) error {
 	good := 1 + f.cfg.Requests/2000
 	for i := range good {
@@ -194,8 +194,8 @@ func (f *fuzzer) admin(ctx context.Context, path string, body, out any) error {
 	return json.NewDecoder(res.Body).Decode(out)
 }
 
-// one makes, sends and judges a request.
-// open tells whether an operation needs no key.
+// one creates, sends and checks a request. open reports whether an operation needs no
+// key.
 func (f *fuzzer) open(operationID string) bool {
 	return slices.ContainsFunc(apispec.Load().Routes(), func(r apispec.Route) bool { return r.Open && r.OperationID == operationID })
 }
@@ -203,7 +203,7 @@ func (f *fuzzer) open(operationID string) bool {
 func (f *fuzzer) one(ctx context.Context, s *source) {
 	op := f.ops[s.IntN(len(f.ops))]
 	if s.IntN(4) == 0 {
-		op = pick(s, f.makers) // so that most ids that are asked for exist
+		op = pick(s, f.makers) // so that most requested ids exist
 	}
 	who := f.actor(s)
 	base := f.cfg.BaseURL
@@ -272,7 +272,7 @@ func (f *fuzzer) send(ctx context.Context, op fuzzOp, who actor, method, target 
 	}
 	x := &Exchange{Method: method, URL: req.URL, Header: header, Body: body, Status: res.StatusCode, Answer: res.Header, AnswerBody: answer}
 	verdict := f.check.Check(x)
-	wrong := x.Status >= 400 && f.check.Wrong(x) != nil // what succeeded was right, or is a fault already
+	wrong := x.Status >= 400 && f.check.Wrong(x) != nil // a wrong request that succeeded is a fault already
 	switch {
 	case x.Status >= 500:
 		f.fault(op, fmt.Sprintf("status %d", x.Status), method, target, body, answer)
@@ -309,14 +309,14 @@ func Dotted(u *url.URL) bool {
 	return false
 }
 
-// brief is an error without the dump of schema and value that follows it.
+// brief returns an error's text without the dump of schema and value at its end.
 func brief(err error) string {
 	text, _, _ := strings.Cut(err.Error(), "\nSchema:")
 	return text
 }
 
-// fault notes the first of each kind; a kind is an operation and the message
-// without what changes from request to request.
+// fault records the first fault of each kind. A kind is an operation and the message
+// without the parts that change with each request.
 func (f *fuzzer) fault(op fuzzOp, what, method, target string, body, answer []byte) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -330,7 +330,7 @@ func (f *fuzzer) fault(op fuzzOp, what, method, target string, body, answer []by
 	f.report.Faults = append(f.report.Faults, fmt.Sprintf("%s: %s %s: %.600s\n    body   %.200q\n    answer %.300q", op.OperationID, method, target, what, body, answer))
 }
 
-// learn keeps the ids of an answer for later requests.
+// learn keeps the ids in a response for later requests.
 func (f *fuzzer) learn(answer []byte) {
 	var v any
 	if json.Unmarshal(answer, &v) != nil {
@@ -435,7 +435,7 @@ func (f *fuzzer) resolve(v any) any {
 	return dig(f.doc, strings.Split(strings.TrimPrefix(ref, "#/"), "/")...)
 }
 
-// source makes values.
+// source generates values.
 type source struct{ *rand.Rand }
 
 func pick[T any](s *source, from []T) T { return from[s.IntN(len(from))] }
@@ -450,7 +450,7 @@ func (s *source) word(n int) string {
 	return string(b)
 }
 
-// text has characters that trip programs up.
+// text returns a text with characters that often break programs.
 func (s *source) text(n int) string {
 	odd := []rune("aZ09 -_./\\<>&'\"%?#=;:@\u00fc\u00df\u0130\u202e\u200b\ufeff\u00a0\u1f600\U0001f600\U0010ffff\t\n")
 	var b strings.Builder
@@ -467,7 +467,8 @@ func (s *source) captions() []byte {
 	}))
 }
 
-// body is right in most cases, else wrong in one of many ways.
+// body returns a body that is correct in most cases, and otherwise wrong in one of many
+// ways.
 func (s *source) body(doc map[string]any, schema any) []byte {
 	v := s.value(doc, schema, "", 0)
 	if m, ok := v.(map[string]any); ok {
@@ -503,7 +504,7 @@ func (s *source) body(doc map[string]any, schema any) []byte {
 	return b
 }
 
-// spoil makes one member wrong: another type, too long, null, gone.
+// spoil makes one member wrong: another type, too long, null or missing.
 func (s *source) spoil(m map[string]any) {
 	names := slices.Sorted(maps.Keys(m))
 	if len(names) == 0 {
@@ -540,8 +541,8 @@ func (s *source) junk(depth int) any {
 	}
 }
 
-// filled is v without nulls inside of lists: the library that judges requests
-// refuses those whatever the schema allows.
+// filled returns v without nulls in lists: the library that validates requests rejects
+// those even if the schema allows them.
 func filled(v any) any {
 	list, ok := v.([]any)
 	if !ok {
@@ -556,7 +557,7 @@ func filled(v any) any {
 	return out
 }
 
-// value makes something that the schema allows, sensible by the field's name.
+// value generates a value that the schema allows and that suits the field's name.
 func (s *source) value(doc map[string]any, schema any, name string, depth int) any {
 	m, _ := schema.(map[string]any)
 	if ref, ok := m["$ref"].(string); ok {
@@ -604,7 +605,7 @@ func (s *source) object(doc, m map[string]any, depth int) any {
 			out[k] = s.value(doc, props[k], k, depth+1)
 		}
 	}
-	// Rules between fields, so that videos come to exist.
+	// Follow the rules between fields, so that some creates of videos succeed.
 	switch out["privacy"] {
 	case "password":
 		delete(out, "expiresAt")
@@ -668,8 +669,8 @@ func (s *source) stringFor(name string, m map[string]any) string {
 	return s.text(1 + s.IntN(limit))
 }
 
-// Err is the report as an error, nil when there was no fault and every
-// operation had its turn.
+// Err returns the report as an error, or nil if there was no fault and every operation
+// was called.
 func (r *FuzzReport) Err() error {
 	if r.FaultsTotal > 0 {
 		return errors.New(r.String())

@@ -13,8 +13,8 @@ import (
 	"github.com/linkreel/linkreel/tests/contract"
 )
 
-// imitation answers as the document says, out of its own examples, so that the
-// fuzzer can be tried without the services.
+// imitation answers from the document's own examples, so that the fuzzer can be tested
+// without the services.
 type imitation struct {
 	doc   map[string]any
 	spoil func(operation string, status int, body []byte) (int, []byte)
@@ -111,8 +111,8 @@ func fuzz(t *testing.T, m *imitation, n int) *contract.FuzzReport {
 	return r
 }
 
-// The imitation cannot know that a made-up id is nobody's, nor everything that
-// Go's own HTTP server refuses; what it does know must come out clean.
+// The imitation cannot know that a made-up id does not exist, nor everything that Go's
+// HTTP server rejects. For the rest, the fuzzer must report no fault.
 func TestFuzzReachesEveryOperationWithRightAndWrongRequests(t *testing.T) {
 	t.Parallel()
 	r := fuzz(t, newImitation(t), 1500)

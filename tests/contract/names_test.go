@@ -20,10 +20,10 @@ import (
 	"github.com/linkreel/linkreel/tests/contract"
 )
 
-// Every operation of the document is called with a name that it does not know, and
-// with one that is misspelt by a letter, in its query and in its body. Nothing may
-// be dropped in silence: a query parameter is rejected; a field is rejected where
-// the schema is closed, and named in ignoredFields elsewhere.
+// The test calls every operation of the document with an unknown name, and with a known name without
+// its last letter, in its query and in its body. The service must not drop such names silently: it
+// rejects a query parameter, and a field if the schema is closed. Otherwise it names the field in
+// ignoredFields.
 func TestEveryOperationNamesOrRejectsWhatItDoesNotKnow(t *testing.T) {
 	t.Parallel()
 	w := newNamesWorld(t)
@@ -32,7 +32,7 @@ func TestEveryOperationNamesOrRejectsWhatItDoesNotKnow(t *testing.T) {
 		op := w.operation(r)
 		n++
 		caller := w.key
-		if r.OperationID == "createMemberSignInLink" { // which a key may not
+		if r.OperationID == "createMemberSignInLink" { // keys may not call it
 			caller = w.session
 		}
 		w.refusals(t, op)
@@ -48,19 +48,19 @@ func TestEveryOperationNamesOrRejectsWhatItDoesNotKnow(t *testing.T) {
 type namesWorld struct {
 	c   *http.Client
 	key string
-	// session is that of an owner, weak a key that may hardly do anything, and caller what
-	// the next request is sent with.
+	// session is an owner's session, weak a key with almost no scopes, and caller the credential of the
+	// next request.
 	session, weak, caller string
 	doc                   map[string]any
 	ids                   map[string]string // by the path segment before {id}, or the parameter
 	pair, owner           string            // ids of a second link, for requests that change one, and of the session's member
 }
 
-// op is an operation with a request that is right.
+// op is an operation with a correct request.
 type op struct {
 	apispec.Route
 	target  string
-	missing []string // the same address of records that do not exist, one for each parameter
+	missing []string // for each parameter, the address with the id of a record that does not exist
 	schema  map[string]any
 	body    map[string]any // nil for an operation without a JSON body
 }
@@ -107,7 +107,7 @@ func newNamesWorld(t *testing.T) *namesWorld {
 	return w
 }
 
-// signIn opens a one-time link as a browser does, and returns the session.
+// signIn opens a one-time link like a browser and returns the session.
 func signIn(t *testing.T, link string) string {
 	t.Helper()
 	jar, err := cookiejar.New(nil)
@@ -167,7 +167,7 @@ func (w *namesWorld) operation(r apispec.Route) op {
 			params = append(params, s)
 		}
 	}
-	// at is the address in which the parameter missing names nothing.
+	// at returns the address in which the parameter missing names no record.
 	at := func(missing string) string {
 		path := r.Path
 		for _, p := range params {
@@ -181,7 +181,7 @@ func (w *namesWorld) operation(r apispec.Route) op {
 	}
 	out.target = at("")
 	for _, p := range params {
-		if p != "{lang}" || r.Method != http.MethodPut { // which makes what is not there
+		if p != "{lang}" || r.Method != http.MethodPut { // PUT creates a missing record
 			out.missing = append(out.missing, at(p))
 		}
 	}
@@ -212,7 +212,7 @@ func (w *namesWorld) operation(r apispec.Route) op {
 		out.body = map[string]any{"time": nil}
 	case "createVideo", "updateVideo", "updateLink":
 		out.body = map[string]any{"title": "names"}
-	default: // what rejects unknown names never gets as far as to use its example
+	default: // an operation that rejects unknown names never uses its example
 		for _, name := range slices.Sorted(maps.Keys(examples))[:min(1, len(examples))] {
 			out.body, _ = object(examples, name)["value"].(map[string]any)
 		}
@@ -220,8 +220,8 @@ func (w *namesWorld) operation(r apispec.Route) op {
 	return out
 }
 
-// queries tries a made-up parameter, each of the operation's own without its last
-// letter, and each single one twice.
+// queries tries a made-up parameter, and each of the operation's own parameters without its last
+// letter. It also repeats each parameter that may occur only once.
 func (w *namesWorld) queries(t *testing.T, o op) {
 	t.Helper()
 	known := apispec.Load().Operation(o.Method, o.Path).Query
@@ -249,11 +249,11 @@ func (w *namesWorld) queries(t *testing.T, o op) {
 	}
 }
 
-// refusals tries an unknown name as those whom the operation refuses anyway.
+// refusals tries an unknown name as callers that the operation refuses anyway.
 func (w *namesWorld) refusals(t *testing.T, o op) {
 	t.Helper()
 	if strings.HasPrefix(o.Path, "/api/v1/device-codes") {
-		return // which ask for no key
+		return // they need no key
 	}
 	for who, caller := range map[string]string{"nobody": "", "a weak key": w.weak} {
 		w.caller = caller
@@ -270,7 +270,7 @@ func (w *namesWorld) refusals(t *testing.T, o op) {
 	}
 }
 
-// A key may not touch an owner. What the caller may not do goes before what is wrong with the request.
+// A key may not change an owner. A missing permission takes precedence over an error in the request.
 func TestWhatMayNotBeDoneToAnOwnerIsRefusedWhateverTheNames(t *testing.T) {
 	t.Parallel()
 	w := newNamesWorld(t)
@@ -330,7 +330,7 @@ func (w *namesWorld) bodies(t *testing.T, o op) {
 				t.Errorf("%s with %s for %s: %d %s", o.OperationID, wrong, name, got.status, got.text)
 			}
 		} else {
-			hint := "" // ignoredFields has names alone
+			hint := "" // ignoredFields has only names
 			if closed {
 				hint = "Did you mean "
 			}
@@ -421,6 +421,6 @@ func (w *namesWorld) send(t *testing.T, method, target string, body map[string]a
 		t.Fatal(err)
 	}
 	out.text = fmt.Sprintf("%.600s", text)
-	_ = json.Unmarshal(text, &out.body) // an answer that is no object has no names
+	_ = json.Unmarshal(text, &out.body) // a response that is not an object names no fields
 	return out
 }

@@ -28,8 +28,8 @@ var linkreel = sync.OnceValues(func() (string, error) {
 	return path, nil
 })
 
-// desk is a folder in which somebody follows a document: the stack's file, the
-// program in .local/bin, and the files that the documents speak of.
+// desk returns a folder in which a reader could follow a document. It has stack.json, the
+// program in .local/bin, and the files that the documents mention.
 func desk(t *testing.T) string {
 	t.Helper()
 	bin, err := linkreel()
@@ -61,21 +61,22 @@ func desk(t *testing.T) string {
 	return dir
 }
 
-// Commands that documents cannot run by themselves: a refused call fails its
-// line, example hosts are reached nowhere, and this machine has no clipboard.
+// Replacements for commands that the test cannot run as they are: a refused call must
+// fail its line, example hosts do not exist, and this machine has no clipboard.
 const prelude = `set -euo pipefail
 curl() { command curl --fail-with-body --retry 2 "$@"; }
 pbpaste() { printf 'https://example.com/pasted\n'; }
 `
 
-// Every shell line of the documents works by paste, in the order in which it stands.
+// A reader can paste the shell lines of the documents one after the other, and every line
+// works.
 func TestSnippetsOfTheDocumentsRun(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		file     string
 		login    bool
 		least    int
-		replaced map[string]string // what a reader puts in himself
+		replaced map[string]string // the placeholders that a reader replaces
 	}{
 		{file: "README.md", least: 4, replaced: map[string]string{
 			"sign-in-link ACCOUNT": `sign-in-link "$(.local/bin/linkreel account --json | jq -er .id)"`,
@@ -86,7 +87,7 @@ func TestSnippetsOfTheDocumentsRun(t *testing.T) {
 		}},
 		{file: "docs/cli.md", login: true, least: 2},
 		{file: "docs/guides.md", login: true, least: 7, replaced: map[string]string{
-			// Nobody sets the record here: the refusal must be the one that says so.
+			// The DNS record is not set here, so the error must be the one about it.
 			`--domain "$DOMAIN" --slug spring`: `--domain "$DOMAIN" --slug spring 2>refusal || grep -q DOMAIN_NOT_VERIFIED refusal`,
 		}},
 		{file: "docs/mcp.md", login: true, least: 3},
@@ -102,7 +103,7 @@ func TestSnippetsOfTheDocumentsRun(t *testing.T) {
 			script, n := prelude, 0
 			for _, b := range regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllSubmatch(doc, -1) {
 				if strings.HasPrefix(string(b[1]), "make ") || strings.HasPrefix(string(b[1]), "helm ") {
-					continue // the test runs inside the first; the second has tests of its own
+					continue // the test runs inside the first; the second has its own tests
 				}
 				script += string(b[1]) + "\n"
 				n++
@@ -126,7 +127,7 @@ func TestSnippetsOfTheDocumentsRun(t *testing.T) {
 	}
 }
 
-// The examples of the clients run as they stand, but for address and key.
+// The examples of the clients run unchanged, except for address and key.
 func TestSnippetsOfTheClientsRun(t *testing.T) {
 	t.Parallel()
 	needNode(t)

@@ -23,8 +23,8 @@ import (
 	"github.com/linkreel/linkreel/tests/contract"
 )
 
-// running is the system that the tests below drive: the one whose stack.json
-// LINKREEL_STACK names, else one of their own.
+// running is the system under test: the one whose stack.json LINKREEL_STACK names, or one
+// that the tests start.
 var running *standalone.Stack
 
 func TestMain(m *testing.M) {
@@ -52,7 +52,7 @@ func withStack(run func() int) (code int, err error) {
 	if err != nil {
 		return 1, err
 	}
-	defer func() { _ = os.RemoveAll(dir) }() // a leftover in the temporary folder harms nobody
+	defer func() { _ = os.RemoveAll(dir) }() // a leftover in the temporary folder does no harm
 	log, err := os.Create(filepath.Join(dir, "log"))
 	if err != nil {
 		return 1, err
@@ -61,7 +61,7 @@ func withStack(run func() int) (code int, err error) {
 		DataDir: filepath.Join(dir, "data"), Log: log,
 		Env: map[string]string{
 			"DNS_RESOLVER":               "127.0.0.1:9", // no look-up leaves this machine
-			"LINKREEL_FIRESTORE_TIMEOUT": "9s",          // a busy machine is slow, not down
+			"LINKREEL_FIRESTORE_TIMEOUT": "9s",          // on a busy machine Firestore is slow, not down
 		},
 	})
 	if err != nil {
@@ -75,8 +75,8 @@ func withStack(run func() int) (code int, err error) {
 	return run(), nil
 }
 
-// LINKREEL_FUZZ_REQUESTS and LINKREEL_FUZZ_SEED choose how long and which way;
-// LINKREEL_FULL is long.
+// LINKREEL_FUZZ_REQUESTS and LINKREEL_FUZZ_SEED set the number of requests and the seed.
+// LINKREEL_FULL makes the run long.
 func TestFuzzRunningStack(t *testing.T) {
 	requests := 1500
 	if os.Getenv("LINKREEL_FULL") != "" {
@@ -102,7 +102,7 @@ func number(name string, without int) int {
 	return without
 }
 
-// What the source registers and what the document lists is the same set.
+// The source registers exactly the routes that the document lists.
 func TestRoutesInTheSourceAreThoseOfTheDocument(t *testing.T) {
 	t.Parallel()
 	served := routesIn(t, "../../services")
@@ -167,8 +167,8 @@ func method(e ast.Expr) string {
 	return "?"
 }
 
-// Each operation refuses strangers, keys without its scope and plans below its
-// own, as the document says, before it looks at anything else.
+// Each operation refuses callers without a key, keys without its scope and plans below
+// its own, as the document says, before it checks anything else.
 func TestOperationsAskForTheKeyScopeAndPlanOfTheDocument(t *testing.T) {
 	t.Parallel()
 	c := &http.Client{Transport: contract.NewTransport(t, nil), Timeout: 30 * time.Second}
@@ -226,7 +226,7 @@ func ask(t *testing.T, c *http.Client, method, target, key, body string) refusal
 	return refusal{res.StatusCode, b.Error.Code, b.Error.RequiredPlan, b.Error.RequiredScope}
 }
 
-// key makes an account of a plan and a key for it.
+// key creates an account on a plan, and a key for it.
 func key(t *testing.T, c *http.Client, plan string, scopes []string) (secret, account string) {
 	t.Helper()
 	post := func(path string, in map[string]any) (out struct{ ID, Key string }) {
@@ -258,7 +258,7 @@ func key(t *testing.T, c *http.Client, plan string, scopes []string) (secret, ac
 	return post("/admin/v1/accounts/"+acc.ID+"/keys", in).Key, acc.ID
 }
 
-// The document is served as it is in the source, and the page with it.
+// The service serves the source's API document unchanged, and the page for it.
 func TestDocumentsAreServed(t *testing.T) {
 	t.Parallel()
 	for path, want := range map[string][]byte{"/openapi.json": apispec.Load().JSON(), "/openapi.yaml": apispec.Load().YAML(), "/docs": []byte("<!DOCTYPE html>")} {

@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// The snippets of docs/webhooks.md take a message that is signed, and refuse one
-// that was changed. The Go client's own tests hold VerifyWebhook.
+// The snippets of docs/webhooks.md accept a signed message and refuse a changed one. The
+// Go client's own tests check VerifyWebhook.
 func TestSnippetsVerifyWebhooks(t *testing.T) {
 	t.Parallel()
 	needNode(t)
@@ -83,7 +83,7 @@ console.log(await answer.text());
 				cmd.Dir = dir
 				cmd.Env = append(os.Environ(), "PYTHONPATH="+clients+"/python", "PYTHONDONTWRITEBYTECODE=1", "ID=evt_1", "TIMESTAMP="+stamp, "BODY="+tt.body,
 					"SIGNATURE="+tt.signature, "SECRET=whsec_"+base64.StdEncoding.EncodeToString(key))
-				out, _ := cmd.CombinedOutput() // the status is in the words
+				out, _ := cmd.CombinedOutput() // the printed text includes the status
 				if got := strings.TrimSpace(string(out)); got != tt.want {
 					t.Errorf("%q, want %q", got, tt.want)
 				}
@@ -92,8 +92,8 @@ console.log(await answer.text());
 	}
 }
 
-// TestAWebhookIsReceivedAsTheDocumentSays follows docs/webhooks.md as somebody does
-// who has just run `make run`, but for the port.
+// TestAWebhookIsReceivedAsTheDocumentSays follows docs/webhooks.md like a reader who has
+// just run `make run`, except for the port.
 func TestAWebhookIsReceivedAsTheDocumentSays(t *testing.T) {
 	t.Parallel()
 	doc, err := os.ReadFile("../../docs/webhooks.md")
@@ -115,11 +115,12 @@ func TestAWebhookIsReceivedAsTheDocumentSays(t *testing.T) {
 	script = strings.ReplaceAll(script, "3000", port)
 	for old, with := range map[string]string{
 		"receiver.py &": "receiver.py > received &",
-		"until curl":    "until command curl", // a receiver of POST alone answers 501, which is enough here
-		// A person presses Ctrl-C; here it stays and is sent one more event.
+		"until curl":    "until command curl", // a receiver that only accepts POST answers 501, which is enough here
+		// A reader presses Ctrl-C here. In the test the command keeps running and gets one more
+		// event.
 		`--secret "$SECRET"`: `--secret "$SECRET" > forwarded 2> listening &
 listener=$!
-wait_for() { for i in $(seq 300); do "$@" && return; sleep 0.1; done; echo "waited in vain: $*"; }
+wait_for() { for i in $(seq 300); do "$@" && return; sleep 0.1; done; echo "not within 30 s: $*"; }
 wait_for grep -q '^verified .*webhook.test' received
 wait_for grep -q '^verified .*link.created' received
 wait_for grep -q Waiting listening

@@ -16,11 +16,11 @@ import (
 	"github.com/go-rod/rod/lib/proto"
 )
 
-// asked notes when a window asks for pages and playlists, and what it gets.
+// asked records a window's requests for pages and playlists, and their results.
 type asked struct {
 	mu   sync.Mutex
 	sent map[proto.NetworkRequestID]time.Time
-	got  []string // answers of 200, with their times
+	got  []string // responses with status 200, with their times
 	when []time.Time
 }
 
@@ -43,7 +43,7 @@ func (v *viewer) asks() *asked {
 	return a
 }
 
-// after lists what was given to requests that began after t.
+// after lists the paths of the successful requests that began after t.
 func (a *asked) after(t time.Time) (paths []string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -55,9 +55,9 @@ func (a *asked) after(t time.Time) (paths []string) {
 	return paths
 }
 
-// TestAVideoIsOpenedAndClosedWhileItPlays opens a password video to everybody and
-// closes it again while two people watch. That other replicas follow, the videos
-// service's own tests show.
+// TestAVideoIsOpenedAndClosedWhileItPlays opens a password video to everybody and closes
+// it again while two people watch. The videos service's own tests show that other
+// replicas follow.
 func TestAVideoIsOpenedAndClosedWhileItPlays(t *testing.T) {
 	t.Parallel()
 	c := as(t, "creator")
@@ -67,7 +67,7 @@ func TestAVideoIsOpenedAndClosedWhileItPlays(t *testing.T) {
 		access = "/api/v1/videos/" + made.str("id") + "/access"
 	}
 	first := visitor(t, look{})
-	requests := first.asks() // before the page: it may ask for its playlists as soon as it is there
+	requests := first.asks() // before the page, because it may request its playlists as soon as it loads
 	first.open(made.str("shareUrl"))
 	loaded := first.Timeout(patience).WaitNavigation("load")
 	check(t, first.find("#password").Input("grün 7"))
@@ -104,12 +104,12 @@ func TestAVideoIsOpenedAndClosedWhileItPlays(t *testing.T) {
 	second.clean("status of 403")
 }
 
-// framed is the page in the frame.
+// framed returns the page in the frame.
 func (v *viewer) framed() *rod.Page {
 	v.t.Helper()
 	frame, err := v.find("iframe").Frame()
 	check(v.t, err)
-	return frame.Context(v.t.Context()) // find's own has ended
+	return frame.Context(v.t.Context()) // find's own context has ended
 }
 
 // TestEmbedsAreShownWhereTheOwnerSays frames a video on two sites of which its owner
@@ -126,7 +126,8 @@ func TestEmbedsAreShownWhereTheOwnerSays(t *testing.T) {
 	}
 	base, err := url.Parse(stack.BaseURL)
 	check(t, err)
-	// Another port is another origin of the same host, whose frames one process shows.
+	// Another port is another origin on the same host, and the browser shows the frames of
+	// one host in one process.
 	site := func() string {
 		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "text/html; charset=utf-8")

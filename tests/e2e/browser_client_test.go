@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// A page of somebody else's site uploads with the TypeScript client: parts, with
-// progress, from an origin that is not ours. The
-// site's server made the video, so the page holds no key.
+// A page of a third-party site uploads with the TypeScript client: in parts, with
+// progress, from another origin. The site's server has created the video, so the page
+// holds no key.
 func TestTypeScriptClientUploadsInABrowser(t *testing.T) {
 	t.Parallel()
 	made := as(t, "creator").want(201, "POST", "/api/v1/videos", map[string]any{"title": "From a browser"})

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// Two tabs change one record: the second sees both texts, and loses neither.
+// Two tabs change one record. The second tab shows both texts, and neither is lost.
 func TestTwoTabsLoseNoText(t *testing.T) {
 	v := person(t, look{})
 	page := v.Timeout(patience)
@@ -17,7 +17,7 @@ func TestTwoTabsLoseNoText(t *testing.T) {
 	for name, path := range map[string]string{"link": "/app/links/" + l.str("id"), "video": "/app/videos/" + made.str("videoId")} {
 		v.open(stack.BaseURL + path)
 		page.MustElement("#title").MustSelectAllText().MustInput("From the second tab")
-		// Meanwhile in the first one.
+		// Meanwhile the first tab saves.
 		api := strings.Replace(path, "/app/", "/api/v1/", 1)
 		c.want(200, "PATCH", api, map[string]any{"title": "From the first tab"})
 		page.MustElementR("form button", "^Save$").MustClick()
@@ -47,7 +47,7 @@ func TestTwoTabsOnOneMember(t *testing.T) {
 	form := `form[action="/app/members/` + member + `/role"]`
 	v.open(stack.BaseURL + "/app/members")
 	page.MustElement(form)
-	// Meanwhile another owner.
+	// Meanwhile another owner changes the role.
 	other := newPlainBrowser(t)
 	second := op.want(201, "POST", "/admin/v1/accounts/"+account+"/sign-in-links", map[string]any{"name": "Ada", "role": "owner"}).str("url")
 	u, err := url.Parse(second)

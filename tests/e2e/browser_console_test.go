@@ -12,9 +12,9 @@ import (
 	"github.com/go-rod/rod/lib/proto"
 )
 
-// From a sign-in link to a copied short link in a real browser, then a passkey on
-// a virtual authenticator: added, signed out, and signed in with. No page writes
-// to the console, and none breaks its policy.
+// From a sign-in link to a copied short link in a real browser, then a passkey on a
+// virtual authenticator: added, signed out, and signed in with. No page logs to the
+// browser's console, and none breaks its policy.
 func TestConsoleInABrowser(t *testing.T) {
 	link, err := stack.SignInLink(t.Context())
 	check(t, err)
@@ -53,7 +53,8 @@ func TestConsoleInABrowser(t *testing.T) {
 	v.clean()
 }
 
-// authenticator gives the browser a device that keeps passkeys and asks nobody.
+// authenticator gives the browser a virtual device that stores passkeys without asking
+// anybody.
 func (v *viewer) authenticator() {
 	v.t.Helper()
 	check(v.t, proto.WebAuthnEnable{}.Call(v.Page))
@@ -64,7 +65,7 @@ func (v *viewer) authenticator() {
 	check(v.t, err)
 }
 
-// shortAddress is the address that a page shows to be copied, without a script.
+// shortAddress matches the address that a page shows for copying without a script.
 var shortAddress = regexp.MustCompile(`class="mono" href="([^"]+)"`)
 
 // Cleo is invited, and her session ends before she has a passkey. An admin makes a
@@ -128,7 +129,7 @@ func TestAnInvitedPersonComesBackInABrowser(t *testing.T) {
 	picture("come-back-told")
 	v.clean()
 
-	// What the admin sees.
+	// This is the admin's view.
 	a := visitor(t, look{})
 	a.open(operator(t).want(201, "POST", "/admin/v1/accounts/"+account+"/sign-in-links", map[string]any{"name": "Olu", "role": "owner"}).str("url"))
 	page = a.Timeout(patience)

@@ -8,7 +8,7 @@ import (
 	"github.com/go-rod/rod/lib/proto"
 )
 
-// The documentation fits into narrow windows and stays where it is drawn.
+// The documentation fits into narrow windows, and its layout does not shift.
 func TestReferencePagesStayInPlace(t *testing.T) {
 	t.Parallel()
 	for name, l := range map[string]look{"light desktop": {}, "dark phone": {width: 320, height: 700, dark: true}} {
@@ -32,9 +32,9 @@ func TestReferencePagesStayInPlace(t *testing.T) {
 	}
 }
 
-// A reader of /docs/try makes calls against this very deployment by an address that
-// names one, and by opening another. The page breaks neither its own policy nor asks
-// another host, and it stays accessible with forms open and answers shown.
+// A reader of /docs/try calls this deployment with a form that the address names, and
+// with a form that the reader opens. The page does not break its own policy, calls no
+// other host, and stays accessible with open forms and shown responses.
 func TestDocsPageMakesACall(t *testing.T) {
 	t.Parallel()
 	for name, l := range map[string]look{"light desktop": {}, "dark phone": {width: 320, height: 700, dark: true}} {

@@ -10,7 +10,7 @@ import (
 	"github.com/go-rod/rod/lib/proto"
 )
 
-// keys are the hands of somebody who has no pointer.
+// keys acts like a person who uses only the keyboard.
 type keys struct {
 	*viewer
 }
@@ -20,7 +20,7 @@ func (k keys) press(all ...input.Key) {
 	check(k.t, k.Keyboard.Type(all...))
 }
 
-// focused is what a screen reader says of the element that has the focus.
+// focused returns a screen reader's description of the focused element.
 func (k keys) focused() string {
 	k.t.Helper()
 	return eval[string](k.viewer, `() => {
@@ -30,7 +30,7 @@ func (k keys) focused() string {
 	}`)
 }
 
-// to tabs on until the focus is on what matches; a person gives up sooner.
+// to presses Tab until the focused element matches. A person would give up sooner.
 func (k keys) to(pattern string) {
 	k.t.Helper()
 	want := regexp.MustCompile(pattern)
@@ -83,7 +83,7 @@ func TestConsoleByKeyboardAlone(t *testing.T) {
 	if f := k.focused(); !strings.HasPrefix(f, "a Skip") {
 		t.Errorf("the first stop is %q", f)
 	}
-	k.press(input.Enter) // over the navigation
+	k.press(input.Enter) // skip the navigation
 	k.to("^input Destination")
 	check(t, v.InsertText("https://go.dev/doc/effective_go"))
 	k.press(input.Enter)
@@ -124,7 +124,7 @@ func TestConsoleByKeyboardAlone(t *testing.T) {
 	v.until("the link in the list", `() => !!document.querySelector("ul.list")?.textContent.includes("How to write Go")`)
 
 	k.arrive("Links")
-	// The picker belongs to the browser: its dialog is opened by a key, and answered.
+	// The file picker belongs to the browser. A key opens it, and the test chooses the file.
 	k.press(input.KeyG, input.KeyU)
 	k.arrive("Upload")
 	v.until("a file field", `() => !document.querySelector("input[type=file]").disabled`)
@@ -158,9 +158,9 @@ func TestConsoleByKeyboardAlone(t *testing.T) {
 	v.clean("404", "networkError") // leaving a player cuts off what it was loading
 }
 
-// What a screen reader is told of three pages: landmarks, one heading of the first
-// level and no level left out, a name for everything that can be used, and none
-// twice with another meaning.
+// Checks what a screen reader gets from three pages: landmarks, one heading of level one
+// and no skipped level, and a name for every control. Controls with different purposes
+// must not share a name.
 func TestConsoleForAScreenReader(t *testing.T) {
 	at := furnished()
 	v := person(t, look{})

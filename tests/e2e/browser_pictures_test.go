@@ -18,10 +18,9 @@ import (
 	"github.com/go-rod/rod/lib/proto"
 )
 
-// The pictures of the README and the documentation, of an account as somebody
-// would have it: each shows its page, and is not blank.
-// `LINKREEL_PICTURES=../../docs/images go test ./tests/e2e -run TestPictures`
-// takes them anew.
+// The pictures of the README and the documentation show a realistic account. Each must
+// show its page and not be blank. `LINKREEL_PICTURES=../../docs/images go test
+// ./tests/e2e -run TestPictures` takes them again.
 func TestPictures(t *testing.T) {
 	t.Parallel()
 	dir := os.Getenv("LINKREEL_PICTURES")
@@ -91,7 +90,7 @@ func TestPictures(t *testing.T) {
 	}
 }
 
-// picture is of a page with this heading, and a text that it shows.
+// picture shows the page at path, which must have this heading and this text.
 type picture struct{ name, path, heading, text string }
 
 func (p picture) take(v *viewer, dir string, l look) {
@@ -103,7 +102,7 @@ func (p picture) take(v *viewer, dir string, l look) {
 	v.open(p.path)
 	page := v.Timeout(patience)
 	page.MustWaitLoad().MustWaitIdle()
-	// A player that still loads draws its sign of it over the picture.
+	// A player that is still loading draws a spinner over the picture.
 	eval[any](v, `async () => {
 	  const v = document.querySelector("video[controls]");
 	  for (let n = 0; v && v.networkState !== v.NETWORK_IDLE && n < 60; n++) await new Promise((again) => setTimeout(again, 50));
@@ -124,7 +123,7 @@ func (p picture) take(v *viewer, dir string, l look) {
 	if size.Dx() != l.width || size.Dy() != l.height {
 		t.Errorf("%s has %v", p.name, size)
 	}
-	// Most of a page is its ground; a blank one is nothing else.
+	// Most of a page is background, and a blank page is nothing else.
 	colours, light := map[color.Color]int{}, 0
 	for y := 0; y < size.Dy(); y += 2 {
 		for x := 0; x < size.Dx(); x += 2 {
@@ -170,7 +169,7 @@ func TestFirstByteOfALongList(t *testing.T) {
 		began := time.Now()
 		resp, err := who.http.Get(stack.BaseURL + "/app/links")
 		check(t, err)
-		took = append(took, time.Since(began)) // the headers are here
+		took = append(took, time.Since(began)) // the headers have arrived
 		html, err := io.ReadAll(resp.Body)
 		check(t, err)
 		_ = resp.Body.Close()
@@ -180,7 +179,7 @@ func TestFirstByteOfALongList(t *testing.T) {
 	}
 	slices.Sort(took)
 	t.Logf("first byte of /app/links with %d links: median %v, p95 %v", many, took[50], took[96])
-	if full(t) && took[50] > 50*time.Millisecond { // a busy machine says nothing about it
+	if full(t) && took[50] > 50*time.Millisecond { // on a busy machine the time means nothing
 		t.Errorf("median %v, want 50 ms", took[50])
 	}
 }

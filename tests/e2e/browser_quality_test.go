@@ -30,11 +30,11 @@ var axe string
 //go:embed testdata/html-validate.min.js
 var htmlValidate string
 
-// nasty is what somebody may have typed into any field.
+// nasty is a text that somebody may type into any field.
 const nasty = `"'><img src=x onerror=alert(1)><script>alert(2)</script></textarea>{{.}}`
 
-// furnished is the account of the stack with something on every page, most of it
-// hostile. It answers where each kind of page is.
+// furnished fills the stack's account with something on every page, most of it hostile.
+// It returns the address of each kind of page.
 var furnished = sync.OnceValue(func() map[string]string {
 	t := seedT{}
 	c := as(t, plan)
@@ -58,7 +58,7 @@ var furnished = sync.OnceValue(func() map[string]string {
 	return map[string]string{"link": "/app/links/" + link, "video": "/app/videos/" + id, "webhook": "/app/webhooks/" + hook, "share": strings.TrimPrefix(made.str("shareUrl"), stack.BaseURL), "short": short}
 })
 
-// seedT lets furnishing happen once for several tests.
+// seedT lets several tests share one call of furnished.
 type seedT struct{ testing.TB }
 
 func (seedT) Helper()                   {}
@@ -82,9 +82,9 @@ func consolePages(at map[string]string) []string {
 	}
 }
 
-// Every page in both schemes on a phone and a desktop: nothing that axe finds,
-// nothing wider than the screen, no layout shift, at most 60 kB of script, no
-// report of the policy, and no script of a stranger run.
+// Every page in both schemes on a phone and a desktop: axe finds nothing, nothing is
+// wider than the screen, the layout does not shift, scripts have at most 60 kB, nothing
+// breaks the policy, and no stranger's script runs.
 func TestConsolePagesAreGood(t *testing.T) {
 	at := furnished()
 	looks := []look{{width: 320, height: 700, dark: true}, {width: 1280, height: 860}}
@@ -103,8 +103,8 @@ func TestConsolePagesAreGood(t *testing.T) {
 	}
 }
 
-// The pages that strangers see.
-// LINKREEL_FULL is every page in four looks; by default the long documents have one each.
+// The public pages. With LINKREEL_FULL, every page has four looks. By default the long
+// documents have one each.
 func TestPublicPagesAreGood(t *testing.T) {
 	at := furnished()
 	pages := []string{"/app/sign-in", at["share"], strings.Replace(at["share"], "/v/", "/embed/", 1), at["short"] + "+", stack.ShortBaseURL + "/nothing-here", "/v/nothinghere"}
@@ -126,8 +126,8 @@ func TestPublicPagesAreGood(t *testing.T) {
 	}
 }
 
-// Every page as the server sends it, with what people typed wrong too: nothing that
-// html-validate finds.
+// html-validate finds nothing in any page as the server sends it, even with refused
+// forms.
 func TestPagesAreValidHTML(t *testing.T) {
 	at := furnished()
 	v := visitor(t, look{})
@@ -215,8 +215,8 @@ func (v *viewer) good(path string, l look) {
 	if found.Scripts > 60_000 && strings.HasPrefix(path, "/app") && path != "/app/record" {
 		t.Errorf("%s loads %d bytes of script", name, found.Scripts)
 	}
-	// A page that arrives in pieces, because the machine stalled, is drawn in pieces
-	// and moves once. One that moves by itself does so each time it is loaded.
+	// If the machine stalls, a page arrives and is drawn in pieces, and may shift once. A
+	// page with a real layout shift shifts on every load.
 	if by, what := v.shift(); by > 0.005 {
 		t.Logf("%s shifts by %v:\n  %s", name, by, what)
 		check(t, proto.NetworkSetCacheDisabled{CacheDisabled: true}.Call(v.Page))
@@ -234,7 +234,7 @@ func (v *viewer) good(path string, l look) {
 	}
 }
 
-// accessible fails the test for what axe finds in the page as it is now.
+// accessible fails the test if axe finds anything in the page in its present state.
 func (v *viewer) accessible(name string) {
 	v.t.Helper()
 	_, err := v.Timeout(patience).Eval("() => {" + axe + "}")
@@ -248,8 +248,8 @@ func (v *viewer) accessible(name string) {
 	}
 }
 
-// shift is how far the page has moved since it was drawn, and what of it did
-// (Cumulative Layout Shift).
+// shift returns the page's Cumulative Layout Shift since it was drawn, and the elements
+// that moved.
 func (v *viewer) shift() (by float64, what string) {
 	v.t.Helper()
 	got := v.Timeout(patience).MustEval(`() => new Promise((done) => {
@@ -265,7 +265,7 @@ func (v *viewer) shift() (by float64, what string) {
 	return got.Get("by").Num(), got.Get("what").Str()
 }
 
-// source is the page as the server sent it.
+// source returns the page as the server sent it.
 func (v *viewer) source(address string) string {
 	v.t.Helper()
 	cookies, err := v.Cookies([]string{address})

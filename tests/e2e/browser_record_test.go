@@ -10,10 +10,10 @@ import (
 	"github.com/go-rod/rod/lib/proto"
 )
 
-// plan is of the account that sign-in links of the stack belong to.
+// plan is the plan of the account that the stack's sign-in links belong to.
 const plan = "business"
 
-// person is a browser window of a new owner of the stack's account.
+// person opens a browser window for a new owner of the stack's account.
 func person(t testing.TB, l look) *viewer {
 	t.Helper()
 	link, err := stack.SignInLink(t.Context())
@@ -31,13 +31,13 @@ func (v *viewer) signIn(link string) {
 	page.MustElementR("button", "Sign in").MustClick()
 	eventually(v.t, patience, "home", func() bool {
 		at, err := page.Eval(`() => location.href + " " + document.querySelector("h1")?.textContent`)
-		// A page that is just being left answers with an error.
+		// While the browser leaves a page, the call returns an error.
 		return err == nil && strings.HasPrefix(at.Value.Str(), stack.BaseURL+"/app") && strings.Contains(at.Value.Str(), "Shorten a link")
 	})
 }
 
-// record starts a recording of kind and returns its share address, which is there
-// before anything was recorded.
+// record starts a recording of kind and returns its share address. The page shows the
+// address before the recording starts.
 func (v *viewer) record(kind string) string {
 	v.t.Helper()
 	v.open(stack.BaseURL + "/app/record")
@@ -54,7 +54,7 @@ func (v *viewer) said(text string) {
 	v.Timeout(patience).MustElementR("#said", text)
 }
 
-// recorded waits until the clock of the recorder shows so many seconds.
+// recorded waits until the recorder's clock shows this many seconds.
 func (v *viewer) recorded(seconds int) {
 	v.t.Helper()
 	eventually(v.t, patience, "seconds of recording", func() bool {
@@ -114,11 +114,10 @@ func TestRecorderInABrowser(t *testing.T) {
 	v.clean()
 }
 
-// full is for runs that take minutes.
+// full reports whether LINKREEL_FULL asks for tests that take minutes.
 func full(t testing.TB) bool { return os.Getenv("LINKREEL_FULL") != "" }
 
-// sized is the small form of a number, or with LINKREEL_FULL the one that the
-// product promises.
+// sized returns small, or with LINKREEL_FULL long, the number that the product promises.
 func sized[T any](t testing.TB, small, long T) T {
 	t.Helper()
 	if full(t) {
@@ -127,8 +126,8 @@ func sized[T any](t testing.TB, small, long T) T {
 	return small
 }
 
-// The tab dies in the middle of a recording. Nobody comes back, and the service
-// makes the video of what arrived: all but the last five seconds.
+// The tab dies in the middle of a recording and nobody reopens it. The service makes the
+// video from the received bytes: all but the last five seconds.
 func TestRecordingWhoseTabDies(t *testing.T) {
 	t.Parallel()
 	length := sized(t, 7, 30)
@@ -136,7 +135,7 @@ func TestRecordingWhoseTabDies(t *testing.T) {
 	share := v.record("camera")
 	v.said("Recording")
 	v.recorded(length)
-	_ = proto.PageCrash{}.Call(v.Page.Timeout(time.Second)) // a crashed page answers nothing
+	_ = proto.PageCrash{}.Call(v.Page.Timeout(time.Second)) // a crashed page does not answer
 	eventually(t, 4*time.Minute, "a video without its tab", func() bool { return recorded(t, share).str("status") == "ready" })
 	d := seconds(recorded(t, share))
 	t.Logf("the tab died after %d s of recording; the video has %.1f s", length, d)
@@ -154,7 +153,7 @@ func TestRecordingOverACutNetwork(t *testing.T) {
 	share := v.record("camera")
 	page := v.Timeout(patience)
 	v.recorded(3)
-	check(t, proto.NetworkEnable{}.Call(v.Page)) // without it only navigator.onLine changes
+	check(t, proto.NetworkEnable{}.Call(v.Page)) // without this call only navigator.onLine changes
 	cut := func(off bool) {
 		check(t, proto.NetworkEmulateNetworkConditions{Offline: off, DownloadThroughput: -1, UploadThroughput: -1}.Call(v.Page))
 	}
@@ -174,7 +173,7 @@ func TestRecordingOverACutNetwork(t *testing.T) {
 	v.clean("ERR_INTERNET_DISCONNECTED")
 }
 
-// How long after Stop somebody else's page plays.
+// Measures the time from Stop until a viewer's page plays.
 func TestRecordingPlaysSoonAfterStop(t *testing.T) {
 	t.Parallel()
 	times := sized(t, 2, 20)
@@ -193,7 +192,7 @@ func TestRecordingPlaysSoonAfterStop(t *testing.T) {
 	slices.Sort(took)
 	p95 := took[(19*times-1)/20]
 	t.Logf("from Stop to a share page that plays, %d times: median %v, p95 %v", times, took[times/2], p95)
-	if full(t) && p95 > 5*time.Second { // a busy machine says nothing about it
+	if full(t) && p95 > 5*time.Second { // on a busy machine the time means nothing
 		t.Errorf("p95 %v", p95)
 	}
 }

@@ -20,8 +20,8 @@ import (
 	"github.com/go-rod/rod/lib/proto"
 )
 
-// issuer is an identity provider that signs everybody in as subject. What it
-// refuses and what we refuse of it, the tests of the auth service say.
+// issuer is an identity provider that signs everybody in as subject. The tests of the
+// auth service check what it refuses and what we refuse from it.
 type issuer struct {
 	*httptest.Server
 	key *rsa.PrivateKey
@@ -85,10 +85,10 @@ func (i *issuer) as(subject string) {
 	i.subject = subject
 }
 
-// From nothing: the program starts and prints a link, the link signs in, a first
-// address is shortened and copied, a first file is uploaded and shared, a clip is
-// recorded and shared, and a colleague comes in through the company's identity
-// provider. Each step's time is logged.
+// Starts with nothing. The program starts and prints a link. A person signs in with it,
+// shortens and copies a first address, uploads and shares a first file, and records and
+// shares a clip. A colleague then signs in through the company's identity provider. The
+// test logs the time of each step.
 func TestFromNothingToARecording(t *testing.T) {
 	t.Parallel()
 	provider := newIssuer(t)
@@ -160,7 +160,7 @@ func TestFromNothingToARecording(t *testing.T) {
 	ada := visitor(t, look{})
 	ada.open(s.BaseURL + "/app/sign-in")
 	press(ada, "Continue with Harbour ID")
-	heading(ada, "You are not signed in") // the provider knows her, nobody here does
+	heading(ada, "You are not signed in") // the provider knows her, but she is not a member here
 	if n := len(ada.MustElements("nav.nav")); n != 0 {
 		t.Error("an unknown identity sees the navigation")
 	}
@@ -172,7 +172,7 @@ func TestFromNothingToARecording(t *testing.T) {
 	press(ada, "Continue with Harbour ID")
 	heading(ada, "Shorten a link")
 	step("from an invitation to a colleague signed in by the identity provider, twice")
-	v.clean("404", "networkError") // the player looks for a storyboard that comes later
+	v.clean("404", "networkError") // the player requests a storyboard that does not exist yet
 	ada.clean("status of 403")
 	guest.clean("404", "networkError")
 }

@@ -8,14 +8,15 @@ import (
 	"github.com/go-rod/rod/lib/proto"
 )
 
-// Two files at once: one is cut off by a reload and goes on by itself, the other is
-// no video and is replaced by one, at the same share address.
+// Uploads two files at once. A reload interrupts the first, which then resumes by itself.
+// The second is not a video, and the person replaces it with one at the same share
+// address.
 func TestUploadsInABrowser(t *testing.T) {
 	t.Parallel()
 	bad := filepath.Join(t.TempDir(), "notes.mp4")
 	check(t, os.WriteFile(bad, []byte("not a video at all"), 0o600))
 	good := scenery(t, 3)
-	// Free space at the end makes it large enough to be cut off.
+	// Free space at the end makes the file large enough to be interrupted.
 	f, err := os.OpenFile(good, os.O_APPEND|os.O_WRONLY, 0)
 	check(t, err)
 	rest := make([]byte, 30<<20)
@@ -41,7 +42,7 @@ func TestUploadsInABrowser(t *testing.T) {
 	page.MustElementR("#uploads li", "could not be prepared")
 	small := scenery(t, 2)
 	page.MustElementR("#uploads button", "Send another file")
-	page.MustEval(`() => { HTMLInputElement.prototype.click = function () {} }`) // the picker of a headless browser
+	page.MustEval(`() => { HTMLInputElement.prototype.click = function () {} }`) // a headless browser has no file picker
 	page.MustElementR("#uploads button", "Send another file").MustClick()
 	page.MustElement("input[type=file]").MustSetFiles(small)
 	eventually(t, patience, "both are ready", func() bool {

@@ -17,12 +17,13 @@ import (
 	"github.com/go-rod/rod/lib/proto"
 )
 
-// The stories below watch on for longer than a page's first permission lasts,
-// and play several clients behind the one loopback address. The stack takes
-// both from its environment, so they are set before it starts.
+// The stories below watch for longer than a page's first permission lasts, and act as several
+// clients behind one loopback address. The stack reads both settings from its environment, so they
+// are set before it starts.
 func init() {
 	_ = os.Setenv("LINKREEL_WATCH_TTL", "12s")
-	// Longer than the network is away in a story, shorter than the story of a tab that died may take.
+	// This is longer than the network outage in a story, and shorter than the story of the dead tab
+	// may take.
 	_ = os.Setenv("LINKREEL_RECORDING_IDLE", map[bool]string{true: "30s", false: "12s"}[os.Getenv("LINKREEL_FULL") != ""])
 	_ = os.Setenv("LINKREEL_TRUSTED_PROXIES", "127.0.0.0/8")
 }
@@ -44,9 +45,9 @@ var chromium = sync.OnceValues(func() (*rod.Browser, error) {
 	if bin == "" {
 		return nil, fmt.Errorf("no Chromium on this machine: `make tools` installs it")
 	}
-	// NoSandbox: containers that run as root cannot use it.
+	// NoSandbox, because containers that run as root cannot use the sandbox.
 	start := launcher.New().Bin(bin).Leakless(false).NoSandbox(true).Headless(true).Set("mute-audio").
-		// A camera, a microphone and a screen that need nobody to allow them.
+		// A camera, a microphone and a screen that need no permission.
 		Set("use-fake-device-for-media-stream").Set("use-fake-ui-for-media-stream").Set("auto-select-desktop-capture-source", "Entire screen")
 	url, err := start.Launch()
 	if err != nil {
@@ -60,7 +61,7 @@ var chromium = sync.OnceValues(func() (*rod.Browser, error) {
 	return b, b.Connect()
 })
 
-// viewer is a browser window of somebody new, and everything that went wrong in it.
+// viewer is a browser window of a new person, and records every error in it.
 type viewer struct {
 	*rod.Page
 	t testing.TB
@@ -73,10 +74,10 @@ type viewer struct {
 type look struct {
 	width, height int
 	dark          bool
-	address       string // of the client, as a proxy in front would say; such a viewer cannot play, since storage takes no such header
+	address       string // the client's address, as a proxy would report it; such a viewer cannot play, since storage rejects the header
 }
 
-// watcher collects in the page what the protocol does not tell.
+// watcher collects in the page the facts that the protocol does not report.
 const watcher = `() => {
   const note = (kind, text) => console.error("linkreel-test " + kind + ": " + text);
   document.addEventListener("securitypolicyviolation", (e) => note("policy", e.violatedDirective + " " + e.blockedURI), true);
@@ -99,7 +100,7 @@ func visitor(t testing.TB, l look) *viewer {
 	page, err := private.Page(proto.TargetCreateTarget{})
 	check(t, err)
 	v := &viewer{t: t}
-	// What rod's Must functions wait for in vain ends this test, and not all of them.
+	// If one of rod's Must functions times out, this ends only this test and not all of them.
 	v.Page = page.WithPanic(func(problem any) {
 		t.Helper()
 		at := ""
@@ -161,8 +162,7 @@ func (v *viewer) note(s string) {
 	}
 }
 
-// clean fails the test for anything that went wrong in the page, but for lines
-// that contain one of expected.
+// clean fails the test for any error in the page, except for lines that contain one of expected.
 func (v *viewer) clean(expected ...string) {
 	v.t.Helper()
 	v.mu.Lock()
@@ -211,11 +211,11 @@ func eval[T any](v *viewer, js string, args ...any) T {
 	return out
 }
 
-// errNavigated is what Chromium says of a page that went while it was asked.
+// errNavigated is Chromium's error for a call to a page that navigates away.
 var errNavigated = &cdp.Error{Code: -32000, Message: "Inspected target navigated or closed"}
 
-// until waits for a condition in the page. It does not hold while another page takes
-// this one's place, when there is none to ask.
+// until waits for a condition in the page. While the browser navigates to another page, the
+// condition counts as false.
 func (v *viewer) until(what, js string) {
 	v.t.Helper()
 	for deadline := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
@@ -244,7 +244,7 @@ func (v *viewer) play() {
 	v.until("playing", `() => document.querySelector("video").currentTime > 0.3`)
 }
 
-// shot keeps a picture of the page for people to look at.
+// shot saves a picture of the page for people.
 func (v *viewer) shot(name string) {
 	v.t.Helper()
 	picture, err := v.Screenshot(true, nil)
@@ -261,7 +261,7 @@ func check(t testing.TB, err error) {
 	}
 }
 
-// film makes a video of account creator and waits until it plays.
+// film creates a video in the account creator and waits until it plays.
 func film(t testing.TB, body map[string]any, file string) *answer {
 	t.Helper()
 	c := as(t, "creator")
@@ -280,7 +280,7 @@ func film(t testing.TB, body map[string]any, file string) *answer {
 	return v
 }
 
-// scenery is a clip that is worth a look in the pictures kept.
+// scenery makes a clip that looks good in the saved pictures.
 func scenery(t testing.TB, seconds int) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "scenery.mp4")

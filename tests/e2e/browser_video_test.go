@@ -21,7 +21,8 @@ func TestAViewerWatches(t *testing.T) {
 	c := as(t, "creator")
 	c.want(200, "PATCH", "/api/v1/videos/"+made.str("id"), map[string]any{"description": "Filmed in one take.\nSound is the wind."})
 	v := visitor(t, look{})
-	// The first report of the view gets no answer, and the second one finds no service.
+	// The first report of the view gets no response, and the second does not reach the
+	// service.
 	_, err := v.EvalOnNewDocument(`{
 	  const ask = window.fetch;
 	  window.reports = 0;
@@ -40,7 +41,7 @@ func TestAViewerWatches(t *testing.T) {
 	v.shot("watch-desktop-light")
 	v.play()
 
-	// The permission that the page came with lasts 12 s; playing goes on.
+	// The page's first permission lasts 12 s, but playback continues.
 	begun := time.Now()
 	from := eval[float64](v, `() => { window.stalls = 0; return document.querySelector("video").currentTime }`)
 	v.until("half a minute of film", `() => document.querySelector("video").currentTime > 30`)
@@ -55,7 +56,7 @@ func TestAViewerWatches(t *testing.T) {
 		t.Errorf("decoded %v", stats)
 	}
 
-	// A view was counted, and a jump shows the frame it leads to.
+	// A view was counted, and a seek shows the frame at its target.
 	eventually(t, patience, "one view", func() bool {
 		return c.want(200, "GET", "/api/v1/videos/"+made.str("id"), nil).json["views"] == 1.0
 	})
@@ -77,20 +78,19 @@ func TestAViewerWatches(t *testing.T) {
 	v.clean()
 }
 
-// The program that plays is lost on its way twice, as in a train. The viewer has
-// pressed the button by then, and sees the video all the same. Should it never come,
-// the page says so.
+// The download of the player fails twice, as on a train. The viewer has pressed the
+// button by then and still sees the video. If the player never arrives, the page says so.
 func TestAViewerWhoseNetworkDropsThePlayer(t *testing.T) {
 	t.Parallel()
 	made := film(t, map[string]any{}, scenery(t, 2))
 	for name, tt := range map[string]struct{ lost, asked int }{"twice": {2, 3}, "always": {1000, 6}} {
 		t.Run(name, func(t *testing.T) {
 			v := visitor(t, look{})
-			// The page's waits are a tenth as long: the last one takes 16 s.
+			// The page's waits are shortened to a tenth, because the last one takes 16 s.
 			_, err := v.EvalOnNewDocument(`{ const wait = setTimeout; window.setTimeout = (f, ms, ...rest) => wait(f, ms / 10, ...rest) }`)
 			check(t, err)
-			// Each try has an address of its own; the first is asked for by the page's
-			// preload and by its program.
+			// Each try uses a different address. Both the page's preload and its script request
+			// the first one.
 			var mu sync.Mutex
 			asked := map[string]bool{}
 			router := v.HijackRequests()
@@ -152,8 +152,8 @@ func TestAViewerReadsCaptions(t *testing.T) {
 	v.clean()
 }
 
-// Phones that have no Media Source play HLS by themselves. Chromium can do both,
-// so it stands in for them when it is told that it lacks the one.
+// Phones without Media Source play HLS natively. Chromium can do both, so it can stand in
+// for them if Media Source is removed.
 func TestABrowserThatPlaysHLSItself(t *testing.T) {
 	t.Parallel()
 	made := film(t, map[string]any{"title": "Played natively", "privacy": "unlisted"}, scenery(t, 12))
@@ -172,8 +172,8 @@ func TestABrowserThatPlaysHLSItself(t *testing.T) {
 	v.clean()
 }
 
-// The file of a whole video comes after its first playlist. Until then the console
-// plays that, where the browser can.
+// A video's first playlist exists before its file is complete. Until then the console
+// plays the playlist, if the browser can.
 func TestTheConsolePlaysAVideoWithoutAFile(t *testing.T) {
 	at := furnished()
 	v := person(t, look{})
@@ -319,7 +319,8 @@ func TestExpiryWhilePlaying(t *testing.T) {
 	if h := v.find("h1").MustText(); h != "This video has expired" {
 		t.Errorf("after a reload: %q", h)
 	}
-	// A slow machine has played five seconds, which make a view, only when the video has ended: the report of it is refused.
+	// Five seconds of playback count as a view. On a slow machine they may be over only
+	// after the video has expired, and then the report is refused.
 	v.clean("status of 410", "status of 403")
 }
 
@@ -389,7 +390,7 @@ func TestPagesOnEveryScreen(t *testing.T) {
 	}
 }
 
-// contrast lists texts whose contrast with their ground is below WCAG's 4.5.
+// contrast lists texts whose contrast with their background is below WCAG's 4.5.
 const contrast = `() => {
   const rgb = (s) => { const m = s.match(/[\d.]+/g).map(Number); return { c: m.slice(0, 3), a: m[3] ?? 1 } };
   const lum = (c) => { const [r, g, b] = c.map((v) => { v /= 255; return v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4 }); return 0.2126 * r + 0.7152 * g + 0.0722 * b };
@@ -426,8 +427,8 @@ func TestHostileTextNeverRuns(t *testing.T) {
 	v.clean("networkError") // leaving a page cuts off what it was loading
 }
 
-// hostile texts are of the kinds that lists of XSS payloads have: each would run
-// in some place that a template might put it.
+// hostile texts are like those in lists of XSS payloads. Each would run in some place in
+// which a template might insert it.
 var hostile = []string{
 	`<script>alert(1)</script>`, `"><script>alert(1)</script>`, `'><script>alert(1)</script>`, `</title><script>alert(1)</script>`,
 	`</script><script>alert(1)</script>`, `</textarea><script>alert(1)</script>`, `--><script>alert(1)</script>`, `]]><script>alert(1)</script>`,

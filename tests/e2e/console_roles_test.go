@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// The table of roles, cell by cell, through the API with each person's session:
-// what a role may do succeeds, and the rest is a 403 that names the missing scope.
+// Checks each cell of the table of roles through the API with each person's session: an
+// allowed call succeeds, and any other gets a 403 that names the missing scope.
 func TestRoleTableThroughTheAPI(t *testing.T) {
 	t.Parallel()
 	account, all := colleagues(t)
@@ -16,7 +16,7 @@ func TestRoleTableThroughTheAPI(t *testing.T) {
 	people := map[string]*caller{}
 	for role, who := range all {
 		c := as(t, plan)
-		c.http = &http.Client{Timeout: patience} // an export is no JSON document, which the contract's transport reads
+		c.http = &http.Client{Timeout: patience} // an export is not the JSON document that the contract's transport expects
 		c.key = who.session()
 		people[role] = c
 	}
@@ -26,14 +26,14 @@ func TestRoleTableThroughTheAPI(t *testing.T) {
 	domain := "/api/v1/domains/" + owner.want(201, "POST", "/api/v1/domains", map[string]any{"hostname": "roles." + account[4:10] + ".example.com"}).str("id")
 	hook := "/api/v1/webhooks/" + owner.want(201, "POST", "/api/v1/webhooks", map[string]any{"url": "http://127.0.0.1:19999/", "events": []string{"link.created"}}).str("id")
 	spare := operator(t).want(201, "POST", "/admin/v1/accounts/"+account+"/sign-in-links", map[string]any{"name": "Spare", "role": "viewer"}).str("memberId")
-	// made makes what a cell deletes.
+	// made creates the record that a cell deletes.
 	made := func(path, field string, body map[string]any) func(string) string {
 		return func(string) string { return path + "/" + owner.want(201, "POST", path, body).str(field) }
 	}
 	type m = map[string]any
 	for _, row := range []struct {
 		lowest, method string
-		path           any // a string, or what makes one for a role
+		path           any // a string, or a function that makes one for a role
 		body           any
 	}{
 		{"viewer", "GET", "/api/v1/account", nil},
@@ -103,7 +103,8 @@ func TestRoleTableThroughTheAPI(t *testing.T) {
 				headers = []string{"Content-Type", "text/vtt"}
 			}
 			got := people[role].do(row.method, path, body, headers...)
-			// A domain that nobody set up is looked at and found missing.
+			// The domain has no DNS records, so its verification may fail, but the call is
+			// allowed.
 			done := got.status < 300 || strings.HasSuffix(path, "/verify") && got.status != http.StatusForbidden && got.status < 500
 			if done != may || !may && got.code() != "INSUFFICIENT_SCOPE" {
 				t.Errorf("%s: %s", role, fmt.Sprintf("%s %s: %d %.200s", row.method, path, got.status, got.raw))

@@ -21,7 +21,7 @@ type colleague struct {
 	id, csrf, role string
 }
 
-// colleagues makes an account with somebody of each role signed in.
+// colleagues creates an account with a signed-in member of each role.
 func colleagues(t testing.TB) (account string, all map[string]*colleague) {
 	t.Helper()
 	account = operator(t).want(201, "POST", "/admin/v1/accounts", map[string]any{"name": "Security", "plan": "business"}).str("id")
@@ -32,7 +32,7 @@ func colleagues(t testing.TB) (account string, all map[string]*colleague) {
 	return account, all
 }
 
-// enter signs somebody new in with b.
+// enter signs a new member in with b.
 func enter(t testing.TB, b *plainBrowser, account, name, role string) *colleague {
 	t.Helper()
 	link := operator(t).want(201, "POST", "/admin/v1/accounts/"+account+"/sign-in-links", map[string]any{"name": name, "role": role})
@@ -45,7 +45,8 @@ func enter(t testing.TB, b *plainBrowser, account, name, role string) *colleague
 	return &colleague{b, link.str("memberId"), home.csrf(), role}
 }
 
-// send posts a form and does not follow: 303 or 201 is done, the rest refused.
+// send posts a form and does not follow redirects. 303 and 201 mean success, any other
+// status a refusal.
 func (c *colleague) send(path string, form url.Values) page {
 	c.t.Helper()
 	if form == nil {
@@ -60,7 +61,7 @@ func (c *colleague) send(path string, form url.Values) page {
 	return (&plainBrowser{c.t, &still}).do(req)
 }
 
-// The table of roles, cell by cell, through the pages.
+// Checks each cell of the table of roles through the pages.
 func TestRoleTableThroughThePages(t *testing.T) {
 	_, all := colleagues(t)
 	link := all["owner"].send("/app/links", url.Values{"url": {"https://example.com/"}}).header.Get("Location")
@@ -109,7 +110,7 @@ func TestRoleTableThroughThePages(t *testing.T) {
 					form[name] = v
 				}
 				if cell.path == "/app/domains" {
-					form.Set("hostname", role+"."+form.Get("hostname")) // each asks for a new one
+					form.Set("hostname", role+"."+form.Get("hostname")) // each role claims a new name
 				}
 				got = who.send(cell.path, form)
 			}
@@ -120,7 +121,7 @@ func TestRoleTableThroughThePages(t *testing.T) {
 	}
 }
 
-// Nobody gets more through the pages than they have, and the last owner stays.
+// No member gets more rights through the pages, and the last owner cannot be removed.
 func TestNobodyRaisesThemselvesThroughThePages(t *testing.T) {
 	_, all := colleagues(t)
 	owner, admin := all["owner"], all["admin"]
@@ -147,8 +148,8 @@ func TestNobodyRaisesThemselvesThroughThePages(t *testing.T) {
 	}
 }
 
-// While a page of theirs is open, somebody is removed: the next click leads to the
-// sign-in page, whatever it is.
+// A member is removed while a page is open in their browser. Any next click leads to the
+// sign-in page.
 func TestTheNextClickOfARemovedMember(t *testing.T) {
 	_, all := colleagues(t)
 	member := all["member"]
@@ -169,8 +170,8 @@ func TestTheNextClickOfARemovedMember(t *testing.T) {
 	}
 }
 
-// A session that somebody planted in the browser before sign-in is not the one
-// that signing in gives, and signing out ends it for whoever has a copy.
+// Signing in replaces a session that an attacker has planted in the browser, and signing
+// out also ends copies of the session.
 func TestSessionsAreNotFixedAndEnd(t *testing.T) {
 	account, all := colleagues(t)
 	base, err := url.Parse(stack.BaseURL)
@@ -201,7 +202,7 @@ func TestSessionsAreNotFixedAndEnd(t *testing.T) {
 	}
 }
 
-// What every answer of the console says to browsers.
+// Checks the headers and cookies of every response of the console.
 func TestConsoleHeadersAndCookies(t *testing.T) {
 	account, all := colleagues(t)
 	b := newPlainBrowser(t)

@@ -10,7 +10,8 @@ import (
 	"testing"
 )
 
-// browser is a person's browser without scripts: what works here works everywhere.
+// plainBrowser is a browser without scripts. A page that works here works in every
+// browser.
 type plainBrowser struct {
 	t    testing.TB
 	http *http.Client
@@ -23,7 +24,7 @@ func newPlainBrowser(t testing.TB) *plainBrowser {
 	return &plainBrowser{t, &http.Client{Jar: jar}}
 }
 
-// session is the key of who is signed in; "" for nobody.
+// session returns the key of the signed-in person's session, or "".
 func (b *plainBrowser) session() string {
 	b.t.Helper()
 	base, err := url.Parse(stack.BaseURL)
@@ -63,7 +64,7 @@ func (b *plainBrowser) get(address string) page {
 	return b.do(req)
 }
 
-// csrf is the token of the page's forms.
+// csrf returns the token of the page's forms.
 func (p page) csrf() string {
 	if m := regexp.MustCompile(`name="csrf" value="([^"]+)"`).FindStringSubmatch(p.html); m != nil {
 		return m[1]
@@ -88,7 +89,7 @@ func signedIn(t testing.TB) (*plainBrowser, page) {
 	check(t, err)
 	b := newPlainBrowser(t)
 	opened := b.get(link)
-	for range 2 { // a preview robot was here before
+	for range 2 { // a preview robot may have opened it before
 		newPlainBrowser(t).get(link)
 	}
 	u, err := url.Parse(link)
@@ -103,8 +104,8 @@ func signedIn(t testing.TB) (*plainBrowser, page) {
 	return b, home
 }
 
-// From a printed link to a short link, and on: every page of the console without
-// a script.
+// Uses every page of the console without a script, from a printed sign-in link to a short
+// link and more.
 func TestConsoleWithoutScripts(t *testing.T) {
 	b, home := signedIn(t)
 	for _, needed := range []string{`<label for="url">Destination</label>`, ">Shorten</button>"} {

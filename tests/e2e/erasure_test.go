@@ -29,7 +29,7 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/redisproc"
 )
 
-// everyScope is what a key can have.
+// everyScope lists all scopes that a key can have.
 var everyScope = []string{
 	"links:read", "links:write", "videos:read", "videos:write", "domains:read", "domains:write", "keys:read", "keys:write",
 	"events:read", "webhooks:read", "webhooks:write", "members:read", "members:write",
@@ -41,7 +41,7 @@ type tenantOf struct {
 	admin *caller
 	id    string
 	short []string // its short addresses
-	ids   []string // of its records, which nothing may name after the erasure
+	ids   []string // ids of its records, which no stored data may contain after the erasure
 }
 
 // operatorOf calls the operator's API.
@@ -69,8 +69,8 @@ func (a *tenantOf) note(made *answer, field string) *answer {
 	return made
 }
 
-// surely is want for a call that may be sent again: a machine that is busy with
-// everything at once answers 503 now and then.
+// surely is want for a call that may be retried, because a very busy machine sometimes answers
+// 503.
 func (a *tenantOf) surely(status int, method, path string, body any, headers ...string) *answer {
 	a.t.Helper()
 	got, _ := a.hardy(a.caller, method, path, body, headers...)
@@ -82,7 +82,7 @@ func (a *tenantOf) surely(status int, method, path string, body any, headers ...
 	return out
 }
 
-// fill gives the account something of everything.
+// fill gives the account records of every kind.
 func (a *tenantOf) fill(links, videos, domains int, receiver string) {
 	t := a.t
 	t.Helper()
@@ -112,7 +112,7 @@ func (a *tenantOf) fill(links, videos, domains int, receiver string) {
 			}
 		}
 	}
-	// People: an owner who signs in, an invitation, a program that asks for a key.
+	// People: an owner who signs in, an invitation, and a program that requests a key.
 	link := a.admin.want(201, "POST", "/admin/v1/accounts/"+a.id+"/sign-in-links", map[string]any{"name": "Owner of " + a.id, "role": "owner"})
 	a.note(link, "memberId")
 	b := newPlainBrowser(t)
@@ -127,7 +127,7 @@ func (a *tenantOf) fill(links, videos, domains int, receiver string) {
 	}
 	a.note(a.want(201, "POST", "/api/v1/invitations", map[string]any{"name": "Guest of " + a.id, "role": "viewer"}, "Idempotency-Key", "i-"+a.id), "id")
 	a.admin.want(201, "POST", "/admin/v1/takedowns", map[string]any{"linkId": one.str("id"), "reason": "for " + a.id})
-	// Deliveries that wait, and a replay.
+	// Pending deliveries and a replay.
 	a.want(202, "POST", "/api/v1/webhooks/"+hook.str("id")+"/replay", map[string]any{"from": 0, "to": time.Now().UnixMilli()})
 	for _, address := range a.short[1:min(len(a.short), 20)] {
 		if got := visit(t, address, "Referer", "https://from."+strings.ToLower(a.id[4:])+".example/"); got.status != 302 {
@@ -136,11 +136,10 @@ func (a *tenantOf) fill(links, videos, domains int, receiver string) {
 	}
 }
 
-// TestErasureLeavesNothing erases one of two accounts that have something of
-// everything, and then reads whatever is stored. With LINKREEL_FULL the account has
-// 10,000 links and 50 videos, and the process is killed five times meanwhile; that
-// takes half an hour, since files of an erased account are looked for during a
-// quarter of one.
+// TestErasureLeavesNothing erases one of two accounts that have records of every kind, and then
+// reads all stored data. With LINKREEL_FULL the account has 10,000 links and 50 videos, and the
+// test kills the process five times meanwhile. That takes half an hour, because the service
+// looks for files of an erased account for a quarter of an hour.
 func TestErasureLeavesNothing(t *testing.T) {
 	t.Parallel()
 	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) }))
@@ -150,7 +149,7 @@ func TestErasureLeavesNothing(t *testing.T) {
 		return
 	}
 	if stack.Firestore == nil {
-		return // a stack elsewhere does not show what it stores
+		return // the test cannot read the stored data of a remote stack
 	}
 	s := stackFile{BaseURL: stack.BaseURL, ShortBaseURL: stack.ShortBaseURL, AdminURL: stack.AdminURL, AdminToken: stack.AdminToken}
 	gone, neighbour := newTenant(t, s, "Erased"), newTenant(t, s, "Neighbour")
@@ -168,7 +167,8 @@ func TestErasureLeavesNothing(t *testing.T) {
 	gone.left(t, dump.Bytes())
 	rdb := redis.NewClient(&redis.Options{Addr: stack.Redis.Addr()})
 	defer rdb.Close()
-	// An account's hash holds a version and no data. It goes five minutes after the last request.
+	// An account's hash holds a version and no data. It expires five minutes after the last
+	// request.
 	key := "lr:acct:{" + gone.id + "}"
 	if life := rdb.PTTL(t.Context(), key).Val(); life > 5*time.Minute {
 		t.Errorf("Redis keeps %s for %v", key, life)
@@ -184,7 +184,7 @@ func TestErasureLeavesNothing(t *testing.T) {
 	}
 }
 
-// exports takes all data along and checks that each kind is there.
+// exports downloads all data and checks that it contains each kind of record.
 func (a *tenantOf) exports() {
 	a.t.Helper()
 	types := map[string]int{}
@@ -205,14 +205,14 @@ func (a *tenantOf) exports() {
 		}
 	}
 	for _, secret := range []string{a.key, "whsec_", "lr_live_", "lr_sess_"} {
-		if bytes.Contains(got.raw, []byte(secret)) && secret != "lr_live_" { // a key's prefix is shown
+		if bytes.Contains(got.raw, []byte(secret)) && secret != "lr_live_" { // exports show a key's prefix
 			a.t.Errorf("an export holds a secret: %s", secret[:8])
 		}
 	}
 }
 
-// erase suspends and erases, and waits until the operator's record is gone.
-// meanwhile is called again and again.
+// erase suspends and erases the account, and waits until the operator's record is gone. It
+// calls meanwhile repeatedly.
 func (a *tenantOf) erase(meanwhile func()) {
 	t := a.t
 	t.Helper()
@@ -228,7 +228,7 @@ func (a *tenantOf) erase(meanwhile func()) {
 	})
 }
 
-// refuses checks that nothing of the account answers.
+// refuses checks that the account's addresses and keys no longer work.
 func (a *tenantOf) refuses(t testing.TB) {
 	t.Helper()
 	if got := a.do("GET", "/api/v1/account", nil); got.status != 401 {
@@ -236,7 +236,8 @@ func (a *tenantOf) refuses(t testing.TB) {
 	}
 	for _, address := range a.short[:min(len(a.short), 50)] {
 		var got *answer
-		// Visitors who met what is gone have spent the misses of this machine's network.
+		// Visits to the erased addresses have used up the misses that this machine's network may
+		// cause.
 		eventually(t, 5*time.Minute, "the network's misses come back", func() bool {
 			got = visit(t, address)
 			return got.status != 429
@@ -247,7 +248,7 @@ func (a *tenantOf) refuses(t testing.TB) {
 	}
 }
 
-// naming lists the documents that name id, by path.
+// naming returns the documents that contain id, by path.
 func naming(t testing.TB, dump []byte, id string) map[string]string {
 	t.Helper()
 	found := map[string]string{}
@@ -262,8 +263,8 @@ func naming(t testing.TB, dump []byte, id string) map[string]string {
 	return found
 }
 
-// left fails for each document that names the account or one of its records, but
-// for what is meant to stay: the account's id and the time.
+// left reports each document that contains an id of the account or its records. Only the
+// tombstone may stay, with the account's id and the time.
 func (a *tenantOf) left(t testing.TB, dump []byte) {
 	t.Helper()
 	stays := map[string]bool{}
@@ -282,8 +283,8 @@ func (a *tenantOf) left(t testing.TB, dump []byte) {
 	}
 }
 
-// awaitsLateUploads reports whether a document is the tombstone of a video whose upload
-// address has not ended: nothing but the object's name and times.
+// awaitsLateUploads reports whether a document is the tombstone of a video whose upload address
+// has not expired. It holds only the object's name and times.
 func awaitsLateUploads(t testing.TB, path, text string) bool {
 	t.Helper()
 	var d struct{ Fields map[string]any }
@@ -291,8 +292,8 @@ func awaitsLateUploads(t testing.TB, path, text string) bool {
 	return strings.HasPrefix(path, "videoPurges/") && slices.Equal(slices.Sorted(maps.Keys(d.Fields)), []string{"bucket", "dueAt", "late", "since", "until"})
 }
 
-// heldFor30Days reports whether a document is the slug of a deleted link, which
-// nobody else may take for thirty days.
+// heldFor30Days reports whether a document is the slug of a deleted link, which no other
+// account may take for thirty days.
 func heldFor30Days(t testing.TB, path, text string) bool {
 	t.Helper()
 	var d struct {
@@ -308,7 +309,7 @@ func heldFor30Days(t testing.TB, path, text string) bool {
 }
 
 // leftInRedis reads every key and value. The logs of changed names and of clicks are bounded in
-// bytes, and a name in them is no record.
+// bytes, and may still contain names.
 func (a *tenantOf) leftInRedis(t testing.TB, rdb *redis.Client) {
 	t.Helper()
 	keys, err := rdb.Keys(t.Context(), "*").Result()
@@ -326,7 +327,7 @@ func (a *tenantOf) leftInRedis(t testing.TB, rdb *redis.Client) {
 	}
 }
 
-// eraseWhole is the long form, on a process of its own.
+// eraseWhole is the long form of the test, on a separate process.
 func eraseWhole(t *testing.T, receiver string) {
 	i := install(t)
 	i.env = append(i.env, "DNS_RESOLVER=127.0.0.1:9", "LINKREEL_FIRESTORE_TIMEOUT=9s")
@@ -339,7 +340,7 @@ func eraseWhole(t *testing.T, receiver string) {
 	})
 	gone.exports()
 
-	// Visitors all the while.
+	// Visitors keep coming during the erasure.
 	ctx, stop := context.WithCancel(t.Context())
 	var visitors sync.WaitGroup
 	for range 4 {
@@ -388,7 +389,7 @@ func eraseWhole(t *testing.T, receiver string) {
 	if n := len(naming(t, dump.Bytes(), neighbour.id)); n < 100 {
 		t.Errorf("of the neighbour %d documents are left", n)
 	}
-	// Objects are files; the neighbour's two videos are all that may be there.
+	// Objects are files. Only the neighbour's two videos may be left.
 	var size int64
 	check(t, filepath.WalkDir(filepath.Join(data, "objects", "data"), func(_ string, e fs.DirEntry, err error) error {
 		if err == nil && !e.IsDir() {
@@ -410,6 +411,6 @@ func eraseWhole(t *testing.T, receiver string) {
 	defer func() { _ = rs.Stop() }()
 	rdb := redis.NewClient(&redis.Options{Addr: rs.Addr()})
 	defer rdb.Close()
-	check(t, rdb.Del(t.Context(), "lr:acct:{"+gone.id+"}").Err()) // it has five minutes
+	check(t, rdb.Del(t.Context(), "lr:acct:{"+gone.id+"}").Err()) // it would take five minutes to expire
 	gone.leftInRedis(t, rdb)
 }

@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// hardy sends a request again until it is answered, over kills of the process.
-// It tells how often it tried.
+// hardy retries a request until it gets a response, even across kills of the process. It
+// also returns the number of tries.
 func (a *tenantOf) hardy(c *caller, method, path string, body any, headers ...string) (got hardAnswer, tries int) {
 	var text string
 	if body != nil {
@@ -46,7 +46,7 @@ func (a *tenantOf) hardy(c *caller, method, path string, body any, headers ...st
 		}
 		res, err := c.http.Do(req)
 		if err != nil {
-			tries++ // it may have arrived
+			tries++ // the service may have received it
 			continue
 		}
 		raw, err := io.ReadAll(res.Body)
@@ -74,20 +74,20 @@ func (h hardAnswer) str(field string) string {
 	return s
 }
 
-// history is what must have become of one object: events in their order, each at
-// least once, and at most as often as the request that made it was sent. Of a request
-// that was given up nobody knows whether it arrived: its events come once or never.
+// history holds the events that one object must have: in order, each at least once, and
+// at most as often as its request was sent. A request that was given up may or may not
+// have arrived, so its events come once or never.
 type history struct {
 	types       []string
 	least, most []int
 }
 
-// ledger is what a run of changes did.
+// ledger records the changes of a run.
 type ledger struct {
 	mu       sync.Mutex
 	objects  map[string]*history
 	changes  int
-	uploaded []string // videos of which the worker will refuse the file
+	uploaded []string // videos whose file the worker will refuse
 }
 
 func (l *ledger) note(id, kind string, most int) { l.add(id, kind, 1, most) }
@@ -104,10 +104,10 @@ func (l *ledger) add(id, kind string, least, most int) {
 	l.changes++
 }
 
-// TestEventsAreTheChangesOverKills kills the whole process (events, links, videos,
-// auth and Redis) while changes are made through many routes. Then the feed has each
-// change once and in the order of its object, and a webhook has each event at least
-// once. LINKREEL_FULL is 50 kills and 10,000 changes.
+// TestEventsAreTheChangesOverKills kills the whole process (events, links, videos, auth
+// and Redis) while it makes changes through many routes. Then the feed must have each
+// change once, in order for each object, and a webhook must have got each event at least
+// once. LINKREEL_FULL makes 50 kills and 10,000 changes.
 func TestEventsAreTheChangesOverKills(t *testing.T) {
 	t.Parallel()
 	kills, changes := 1, 60
@@ -177,8 +177,8 @@ func TestEventsAreTheChangesOverKills(t *testing.T) {
 	for object, h := range l.objects {
 		list := seen[object]
 		for n := 0; n < len(h.types); {
-			// Changes of one kind right after one another cannot be told apart: each
-			// was made once at least, and together no more often than they were sent.
+			// Consecutive changes of one kind cannot be distinguished. Each was made at least
+			// once, and together they were made at most as often as they were sent.
 			kind, least, most := h.types[n], 0, 0
 			for ; n < len(h.types) && h.types[n] == kind; n++ {
 				least, most = least+h.least[n], most+h.most[n]
@@ -225,7 +225,7 @@ func TestEventsAreTheChangesOverKills(t *testing.T) {
 		killed, sure, l.changes-sure, len(got), twice, again)
 }
 
-// before are the events that happened before a webhook was there.
+// before returns the events from before the webhook was created.
 func before(all []told, hook string) (ids []string) {
 	for _, e := range all {
 		if e.Object == hook {
@@ -236,9 +236,8 @@ func before(all []told, hook string) (ids []string) {
 	return ids
 }
 
-// upload makes a video of a file that the worker refuses. Its notification may be
-// lost with the process that was to hear it; then the sweep of the videos service
-// finds the file.
+// upload creates a video with a file that the worker refuses. Its notification may be
+// lost when the process is killed. Then the sweep of the videos service finds the file.
 func (a *tenantOf) upload(l *ledger, once string) {
 	made, _ := a.hardy(a.caller, "POST", "/api/v1/videos", map[string]any{"title": once}, "Idempotency-Key", once)
 	id := made.str("videoId")
@@ -286,7 +285,7 @@ func (a *tenantOf) change(l *ledger, n int) {
 			return
 		}
 		got, tries := a.hardy(c, method, path, body)
-		// Sent again after it was done: what was deleted is not there any more.
+		// A retried delete gets 404, because the first try has deleted the record.
 		if got.status/100 != 2 && !(method == "DELETE" && got.status == 404 && tries > 1) {
 			a.t.Errorf("%s %s: %d %s", method, path, got.status, got.raw)
 		}
@@ -300,7 +299,7 @@ func (a *tenantOf) change(l *ledger, n int) {
 		var items []map[string]any
 		for i := range 5 {
 			items = append(items, map[string]any{"url": fmt.Sprintf("https://example.com/bulk/%d/%d", n, i)})
-			if n%20 == 0 { // as an import
+			if n%20 == 0 { // like an import
 				items[i]["importedClicks"], items[i]["createdAt"] = i, 1_700_000_000_000+n
 			}
 		}

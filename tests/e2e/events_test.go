@@ -19,7 +19,7 @@ import (
 	"github.com/linkreel/linkreel/libs/events"
 )
 
-// told is an event as the feed gives it.
+// told is an event as the feed returns it.
 type told struct {
 	ID, Type, Object string
 	Actor            struct{ Type, ID, Name string }
@@ -47,15 +47,15 @@ func (a *tenantOf) feed() (out []told) {
 	}
 }
 
-// change is one act on an account and the events that it must write, no more and
-// no fewer. An event is written as its type, a blank, and its object's id; without
-// an id any object will do.
+// change is one action on an account and exactly the events that it must write. An event
+// is written as its type, a space, and its object's id. Without an id, any object
+// matches.
 type change struct {
 	routes string // of the API document, "METHOD path"; several by commas
 	do     func(a *tenantOf, its *made) []string
 }
 
-// made is what earlier changes of the table made.
+// made holds the ids of records from earlier changes of the table.
 type made struct {
 	link, domain, video, key, hook string
 	many                           []string
@@ -78,7 +78,7 @@ func each(what string, ids []string) (out []string) {
 	return out
 }
 
-// readyOr waits until a video has left the states before its end.
+// readyOr waits until a video has reached a final state.
 func (a *tenantOf) readyOr(id, status string) {
 	a.t.Helper()
 	eventually(a.t, 3*time.Minute, "video is "+status, func() bool {
@@ -86,7 +86,7 @@ func (a *tenantOf) readyOr(id, status string) {
 	})
 }
 
-// signIn opens a one-time link as a person does.
+// signIn opens a one-time link and signs in with it.
 func (a *tenantOf) signIn(link string) (*plainBrowser, page) {
 	a.t.Helper()
 	b := newPlainBrowser(a.t)
@@ -104,13 +104,13 @@ func (a *tenantOf) signIn(link string) (*plainBrowser, page) {
 	return b, home
 }
 
-// everyChange is the list that beyond.md's rule is held against: a route that
-// changes something and is not in it, or not in changesNothing, fails the test.
+// everyChange lists the routes that change something, with their events. The test fails
+// for such a route that is neither here nor in changesNothing.
 var everyChange = []change{
 	{"POST /api/v1/links", func(a *tenantOf, its *made) []string {
 		body := map[string]any{"url": "https://example.com/"}
 		its.link = a.want(201, "POST", "/api/v1/links", body, "Idempotency-Key", "once").str("id")
-		a.want(201, "POST", "/api/v1/links", body, "Idempotency-Key", "once") // replayed: nothing is made
+		a.want(201, "POST", "/api/v1/links", body, "Idempotency-Key", "once") // replayed: nothing is created
 		a.want(400, "POST", "/api/v1/links", map[string]any{"url": "nonsense"})
 		return []string{"link.created " + its.link}
 	}},
@@ -154,7 +154,7 @@ var everyChange = []change{
 	}},
 	{"POST /api/v1/domains,POST /api/v1/domains/{id}/verify,DELETE /api/v1/domains/{id}", func(a *tenantOf, its *made) []string {
 		its.domain = a.want(201, "POST", "/api/v1/domains", map[string]any{"hostname": strings.ToLower(a.id[4:]) + ".example.net"}).str("id")
-		a.do("POST", "/api/v1/domains/"+its.domain+"/verify", nil) // no resolver: still pending, whatever it answers
+		a.do("POST", "/api/v1/domains/"+its.domain+"/verify", nil) // no resolver: the domain stays pending, whatever the status
 		a.want(204, "DELETE", "/api/v1/domains/"+its.domain, nil)
 		return []string{"domain.created " + its.domain, "domain.deleted " + its.domain}
 	}},
@@ -225,7 +225,7 @@ var everyChange = []change{
 		path := "/api/v1/webhooks/" + its.hook
 		a.want(200, "PATCH", path, map[string]any{"description": "x"})
 		a.want(200, "POST", path+"/roll-secret", map[string]any{"overlapSeconds": 10})
-		a.do("POST", path+"/test", nil) // tells nobody but the receiver, whose 410 disables
+		a.do("POST", path+"/test", nil) // only the receiver gets it, and its 410 disables the webhook
 		a.readyHook(its.hook)
 		a.want(204, "DELETE", path, nil)
 		return []string{"webhook.created " + its.hook, "webhook.updated " + its.hook, "webhook.updated " + its.hook, "webhook.disabled " + its.hook, "webhook.deleted " + its.hook}
@@ -261,8 +261,8 @@ var everyChange = []change{
 	}},
 }
 
-// changesNothing are routes that change no record which the API shows to the
-// account, or that end it.
+// changesNothing lists the routes that change no record that the account can read through
+// the API, or that delete the account.
 var changesNothing = map[string]string{
 	"POST /api/v1/webhooks/{id}/test": "sends a message", "POST /api/v1/webhooks/{id}/replay": "sends messages",
 	"POST /api/v1/webhooks/{id}/deliveries/{delivery}/retry": "sends a message",
@@ -279,7 +279,7 @@ func (a *tenantOf) readyHook(id string) {
 }
 
 // TestEveryChangeWritesItsEvent goes through every route that changes something and
-// compares the feed with the list of what must be in it.
+// compares the feed with the expected events.
 func TestEveryChangeWritesItsEvent(t *testing.T) {
 	t.Parallel()
 	covered := map[string]bool{}
@@ -305,7 +305,7 @@ func TestEveryChangeWritesItsEvent(t *testing.T) {
 	for _, c := range everyChange {
 		wrote := c.do(a, its)
 		want = append(want, wrote...)
-		// At once: what was answered is in the feed.
+		// Check at once: after a response, its events are in the feed.
 		if got := a.feed(); len(got) < len(want) {
 			t.Errorf("%s: %d events after it, want %d", c.routes, len(got), len(want))
 		}
@@ -336,15 +336,15 @@ func TestEveryChangeWritesItsEvent(t *testing.T) {
 		}
 	}
 	for _, kind := range events.Types() {
-		// These two need DNS, which this stack does not ask.
+		// These two need DNS, which this stack does not use.
 		if !seen[kind] && kind != events.DomainVerified && kind != events.DomainLapsed {
 			t.Errorf("no %s", kind)
 		}
 	}
 }
 
-// compare checks that got is want: of each object the same events in the same
-// order, and no event besides.
+// compare checks that got and want have the same events in the same order for each
+// object, and no other events.
 func compare(got []told, want []string) (problems []string) {
 	byObject, anyOf := map[string][]string{}, map[string]int{}
 	for _, w := range want {
@@ -359,8 +359,8 @@ func compare(got []told, want []string) (problems []string) {
 	extra := 0
 	for _, e := range got {
 		if e.Type == "video.updated" && e.Actor.Type == "system" {
-			// The file to download is there, and the picture that was asked for: both
-			// show as addresses, which an event leaves out.
+			// The download and the requested thumbnail are ready. Both change only addresses, and
+			// events leave those out.
 			if extra++; extra > 2 {
 				problems = append(problems, fmt.Sprintf("%s: a third %s by the system", e.Object, e.Type))
 			}

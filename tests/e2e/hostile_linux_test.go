@@ -21,14 +21,14 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/procstat"
 )
 
-// place is an address that takes a body, with who may send one there.
+// place is an address that accepts a body, with the credential to send one.
 type place struct {
 	method, url, key, contentType string
-	public                        bool // not of the API: a page's form
+	public                        bool // a page's form, not a part of the API
 }
 
-// places are all addresses of a program that take a body: every operation of the
-// document, and what pages send.
+// places returns all addresses of a program that accept a body: every operation of the
+// document, and the forms of pages.
 func places(t testing.TB, s stackFile, link, video, shared string) (out []place) {
 	t.Helper()
 	for _, r := range apispec.Load().Routes() {
@@ -60,7 +60,7 @@ func places(t testing.TB, s stackFile, link, video, shared string) (out []place)
 	return out
 }
 
-// send sends a body. A limit's answer says when to come again.
+// send sends a body. again is the time after which a rate limit allows a retry.
 func (p place) send(t testing.TB, body []byte, coding string) (status int, answer []byte, again time.Duration) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), p.method, p.url, bytes.NewReader(body))
@@ -81,10 +81,9 @@ func (p place) send(t testing.TB, body []byte, coding string) (status int, answe
 	return resp.StatusCode, answer, time.Duration(seconds) * time.Second
 }
 
-// What one request may cost, tried on the program as people run it: bodies that grow
-// when they are unpacked, bodies that are wrong throughout, and visitors with odd
-// headers. Nothing of it takes memory or processor time from others, and no click
-// is lost.
+// Tests the cost of a single request on the real program: bodies that grow when they are
+// decompressed, bodies that are wrong throughout, and visitors with odd headers. None of
+// them may use much memory or processor time, and no click may be lost.
 func TestNoSingleRequestHurtsTheProgram(t *testing.T) {
 	t.Parallel()
 	i := install(t)
@@ -150,12 +149,13 @@ func TestNoSingleRequestHurtsTheProgram(t *testing.T) {
 				const times = 3
 				began := cpu()
 				for range times {
-					status, answer, _ := to.send(t, body, "") // a limit may refuse it, which costs nothing
+					status, answer, _ := to.send(t, body, "") // a rate limit may refuse it, and that is cheap
 					if status >= 500 || len(answer) >= 64<<10 {
 						t.Errorf("%s to %s %s: %d with %d bytes: %.200s", name, to.method, to.url, status, len(answer), answer)
 					}
 				}
-				// Steps of 10 ms, and the program's own sweeps beside it, say nothing of little.
+				// Small values mean nothing: processor time comes in steps of 10 ms, and the
+				// program's own sweeps use some.
 				if each := (cpu() - began) / times; each > 20*one && each > 40*time.Millisecond {
 					t.Errorf("%s to %s %s: %v of processor time, %v for an ordinary request", name, to.method, to.url, each, one)
 				}
@@ -214,7 +214,7 @@ func pack(t testing.TB, plain []byte, with func(io.Writer) io.WriteCloser) []byt
 	return out.Bytes()
 }
 
-// filled is a body of nearly a MiB, the most that the API takes.
+// filled returns a body of nearly a MiB, the API's maximum.
 func filled(begin string, item func(n int) string, end string) []byte {
 	var b bytes.Buffer
 	b.WriteString(begin)

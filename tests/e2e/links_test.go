@@ -169,7 +169,7 @@ func TestForeignAndMissingRecordsAnswerAlike(t *testing.T) {
 			t.Parallel()
 			var body any
 			if tt.method == http.MethodPatch {
-				body = map[string]any{"title": 1} // 404 goes before 400
+				body = map[string]any{"title": 1} // 404 takes precedence over 400
 			}
 			other := *other
 			other.t = t
@@ -187,7 +187,7 @@ func TestForeignAndMissingRecordsAnswerAlike(t *testing.T) {
 	}
 }
 
-// newAccount is a caller on an account of its own, made through the operator API.
+// newAccount creates an account through the operator API and returns a caller for it.
 func newAccount(t testing.TB, plan string) *caller {
 	t.Helper()
 	op := as(t, plan)
@@ -209,7 +209,7 @@ func TestASuspendedAccountsAddressesAnswer410(t *testing.T) {
 	short := c.want(201, "POST", "/api/v1/links", map[string]any{"url": "https://example.com/"}).str("shortUrl")
 	share := c.want(201, "POST", "/api/v1/videos", map[string]any{"title": "T"}).str("shareUrl")
 	for range 2 {
-		// Warm: the answers must not come from what a replica remembers.
+		// Warm the caches: later responses must not come from a replica's cache.
 		if a, b := visit(t, short).status, visit(t, share).status; a != 302 || b != 200 {
 			t.Fatalf("before: the link answers %d and the page %d", a, b)
 		}
@@ -232,7 +232,7 @@ func TestASuspendedAccountsAddressesAnswer410(t *testing.T) {
 	}
 }
 
-// The transport holds each answer against the document.
+// The transport checks each response against the document.
 func TestATakenExternalIDIsRefusedAsTheDocumentSays(t *testing.T) {
 	t.Parallel()
 	c := as(t, "creator")

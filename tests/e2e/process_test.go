@@ -33,18 +33,18 @@ var program = sync.OnceValues(func() (string, error) {
 	return path, nil
 })
 
-// installation is a working folder with its data and ports; it outlives the
-// processes that run on it.
+// installation is a working folder with data and ports. It outlives the processes that
+// run on it.
 type installation struct {
 	t      *testing.T
 	dir    string
 	base   int
-	env    []string // beside the test's own
-	data   string   // another data directory than the default, absolute
-	beside bool     // another stack that was started from dir is running
+	env    []string // added to the test's own environment
+	data   string   // absolute path of a data directory other than the default
+	beside bool     // another stack started from dir is running
 }
 
-// stackPath is where `linkreel up` tells scripts about itself.
+// stackPath is the path at which `linkreel up` writes stack.json.
 func (i *installation) stackPath() string {
 	if i.beside {
 		return filepath.Join(i.data, "stack.json")
@@ -81,7 +81,7 @@ func (i *installation) start() *process {
 		i.t.Fatal(err)
 	}
 	go func() { p.done <- p.cmd.Wait(); close(p.done) }()
-	i.t.Cleanup(p.kill) // it writes to folders that are removed after this
+	i.t.Cleanup(p.kill) // kill it before the folders to which it writes are removed
 	return p
 }
 
@@ -94,7 +94,7 @@ type stackFile struct {
 	Keys         map[string]string `json:"keys"`
 }
 
-// up starts a process and waits until it says that it is ready.
+// up starts a process and waits until it reports that it is ready.
 func (i *installation) up() (*process, stackFile) {
 	i.t.Helper()
 	started := time.Now()
@@ -109,7 +109,7 @@ func (i *installation) up() (*process, stackFile) {
 		path := i.stackPath()
 		info, err := os.Stat(path)
 		if err != nil || info.ModTime().Before(started) {
-			return false // not there, or left by the process that was killed
+			return false // missing, or left by the killed process
 		}
 		text, err := os.ReadFile(path)
 		return err == nil && json.Unmarshal(text, &s) == nil
@@ -150,14 +150,14 @@ func TestTheProgramKeepsWhatItAcknowledged(t *testing.T) {
 	half()
 
 	p, s = i.up()
-	c = s.as(t, "creator") // the demo keys are kept too
+	c = s.as(t, "creator") // the demo keys survive too
 	if got := visit(t, link.str("shortUrl")); got.status != 302 || got.header.Get("Location") != "https://example.com/kept" {
 		t.Errorf("after the kill the link answers %d %q", got.status, got.header.Get("Location"))
 	}
 	if a := put(t, waiting.str("uploadUrl"), clip(t, 2, "320x180"), "video/mp4"); a.status != 200 {
 		t.Errorf("the upload repeated at the same address answers %d %s", a.status, a.raw)
 	}
-	// Nobody asks for the video whose job was cut: the sweep alone must see it.
+	// Nothing requests the video whose job was interrupted, so the sweep must find it.
 	eventually(t, 2*time.Minute, "both videos are ready", func() bool {
 		list := c.want(200, "GET", "/api/v1/videos", nil)
 		for _, v := range list.json["data"].([]any) {
@@ -171,7 +171,8 @@ func TestTheProgramKeepsWhatItAcknowledged(t *testing.T) {
 	i.interrupt(p)
 }
 
-// interrupt presses Ctrl-C: the program ends well and takes its stack.json along.
+// interrupt sends Ctrl-C. The program must exit without an error and remove its
+// stack.json.
 func (i *installation) interrupt(p *process) {
 	i.t.Helper()
 	if err := p.cmd.Process.Signal(os.Interrupt); err != nil {
@@ -190,7 +191,7 @@ func (i *installation) interrupt(p *process) {
 	}
 }
 
-// Two systems that are started from one folder each have a stack.json of their own.
+// Two systems that are started from one folder have separate stack.json files.
 func TestASecondSystemLeavesTheFirstOnesFileAlone(t *testing.T) {
 	t.Parallel()
 	first := install(t)
@@ -214,7 +215,7 @@ func TestASecondSystemLeavesTheFirstOnesFileAlone(t *testing.T) {
 	second.interrupt(p)
 	unchanged("after the second system")
 
-	// Alone, it is the stack that runs here, wherever its data lies.
+	// When it runs alone, it uses .local/stack.json, wherever its data directory is.
 	first.interrupt(p1)
 	second.beside = false
 	p, _ = second.up()
@@ -238,7 +239,7 @@ func TestTheProgramSaysWhyItCannotStart(t *testing.T) {
 	}
 }
 
-// fails runs a process that must end by itself with one line and a code.
+// fails runs a process that must exit by itself with an error code and one line of text.
 func (i *installation) fails() string {
 	i.t.Helper()
 	p := i.start()
@@ -266,7 +267,7 @@ type span struct {
 func TestTracesReachFromTheRequestToFirestoreAndTheWorker(t *testing.T) {
 	t.Parallel()
 	i := install(t)
-	i.env = []string{"OTEL_TRACES_EXPORTER=console"} // the standard variable, nothing of ours
+	i.env = []string{"OTEL_TRACES_EXPORTER=console"} // the standard variable, not one of ours
 	p, s := i.up()
 	c := s.as(t, "creator")
 	link := c.want(201, "POST", "/api/v1/links", map[string]any{"url": "https://example.com/"})
@@ -278,7 +279,7 @@ func TestTracesReachFromTheRequestToFirestoreAndTheWorker(t *testing.T) {
 	if err := p.cmd.Process.Signal(os.Interrupt); err != nil {
 		t.Fatal(err)
 	}
-	<-p.done // the stop flushes what is not exported yet
+	<-p.done // on exit, the program exports the remaining spans
 
 	names := map[string][]string{} // by trace
 	var linked []string
@@ -339,7 +340,7 @@ func startHalfUpload(t *testing.T, url string) (end func()) {
 
 func fourFreePorts(t testing.TB) int {
 	t.Helper()
-	for base := 10000 + os.Getpid()%2000*10; base < 32000; base += 10 { // below the ports that the system hands out
+	for base := 10000 + os.Getpid()%2000*10; base < 32000; base += 10 { // below the system's ephemeral ports
 		free := true
 		for n := base; n < base+4 && free; n++ {
 			for _, host := range []string{"127.0.0.1", "[::1]"} {

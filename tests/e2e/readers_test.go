@@ -15,9 +15,8 @@ import (
 	"github.com/linkreel/linkreel/libs/identity"
 )
 
-// Whoever has an upload address publishes in somebody's video, and whoever has a
-// session's address ends somebody's recording. So both are shown to callers with
-// videos:write alone, and nowhere else.
+// With an upload address anybody can replace a video's file, and with a session's address
+// anybody can end a recording. So the API shows both only to callers with videos:write.
 func TestReadersGetNoAddressThatWrites(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
@@ -25,7 +24,7 @@ func TestReadersGetNoAddressThatWrites(t *testing.T) {
 	receiver := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		mu.Lock()
 		defer mu.Unlock()
-		_, _ = io.Copy(&delivered, r.Body) // a request that breaks off is sent again
+		_, _ = io.Copy(&delivered, r.Body) // the sender retries an interrupted request
 	}))
 	t.Cleanup(receiver.Close)
 	account, people := colleagues(t)
@@ -33,7 +32,7 @@ func TestReadersGetNoAddressThatWrites(t *testing.T) {
 	check(t, err)
 	with := func(key string) *caller {
 		c := as(t, plan)
-		c.key, c.http = key, &http.Client{Timeout: patience} // an export is no JSON document, which the contract's transport reads
+		c.key, c.http = key, &http.Client{Timeout: patience} // an export is not the JSON document that the contract's transport expects
 		return c
 	}
 	session := func(role string) *caller {
@@ -59,7 +58,7 @@ func TestReadersGetNoAddressThatWrites(t *testing.T) {
 	empty := filepath.Join(t.TempDir(), "empty")
 	check(t, os.WriteFile(empty, nil, 0o600))
 
-	// A video that waits for its file, a recording, and one that failed.
+	// A video without its file, a recording, and a failed video.
 	var ids []string
 	for _, body := range []m{{"title": "Waiting"}, {"title": "Recording", "recording": true}, {"title": "Failed"}} {
 		v := owner.want(201, "POST", "/api/v1/videos", body)
@@ -87,7 +86,7 @@ func TestReadersGetNoAddressThatWrites(t *testing.T) {
 		t.Helper()
 		for _, id := range ids {
 			for _, writes := range []string{"uploads/" + id, "uploads%2F" + id, "upload_id=", `"uploadUrl"`, `"resumableUploadUrl"`, `"uploadUrlExpiresAt"`} {
-				// The API's own description names its fields.
+				// The API document itself contains the field names.
 				if strings.Contains(text, writes) && !(strings.HasPrefix(writes, `"`) && strings.Contains(where, "openapi")) {
 					t.Errorf("%s shows %s", where, writes)
 					return
@@ -124,7 +123,7 @@ func TestReadersGetNoAddressThatWrites(t *testing.T) {
 			}
 			clean("the owner's "+path, func() string {
 				if strings.HasPrefix(path, "/api/v1/videos/") && strings.Count(path, "/") == 4 {
-					return "" // the one place that shows them
+					return "" // the only operation that shows them
 				}
 				return string(owner.do(http.MethodGet, path, nil).raw)
 			}())

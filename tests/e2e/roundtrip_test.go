@@ -16,7 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// linkreel runs the command line as the account and gives what it prints.
+// linkreel runs the command line with the account's key and returns its output.
 func (a *tenantOf) linkreel(args ...string) (out, notes string) {
 	a.t.Helper()
 	bin, err := program()
@@ -32,8 +32,8 @@ func (a *tenantOf) linkreel(args ...string) (out, notes string) {
 	return stdout.String(), stderr.String()
 }
 
-// linksOf are the links of an export in the order of their arrival, without what a
-// deployment gives them: ids, addresses, clicks, times of its own.
+// linksOf returns the links of an export, the oldest first, without the values that a
+// deployment assigns: ids, addresses, clicks and some times.
 func linksOf(t *testing.T, export string) (links []map[string]any) {
 	t.Helper()
 	for line := range strings.Lines(export) {
@@ -50,10 +50,10 @@ func linksOf(t *testing.T, export string) (links []map[string]any) {
 		for _, own := range []string{"id", "_id", "shortUrl", "updatedAt", "clicks", "importedClicks"} {
 			delete(l.Data, own)
 		}
-		l.Data["all clicks"] = total + clicks // what was counted there counts as imported here
+		l.Data["all clicks"] = total + clicks // clicks counted by the first deployment are imported clicks in the second
 		links = append(links, l.Data)
 	}
-	slices.Reverse(links) // exports list the newest first
+	slices.Reverse(links) // an export lists the newest first
 	return links
 }
 
@@ -97,7 +97,7 @@ func TestAnExportIsImportedElsewhereAndExportedAgain(t *testing.T) {
 		t.Errorf("the import says %q", notes)
 	}
 	brought, _ := there.linkreel("account", "export")
-	// The file has the newest first, and links are listed in the order in which they arrive.
+	// The file lists the newest first, and the new deployment lists links by their arrival.
 	want, got := linksOf(t, taken), linksOf(t, brought)
 	slices.Reverse(got)
 	if diff := cmp.Diff(want, got); diff != "" {

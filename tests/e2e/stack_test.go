@@ -27,8 +27,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// runTests drives the system whose stack.json LINKREEL_STACK names, such as one
-// on a cluster, else one of its own.
+// runTests runs the tests against the system whose stack.json LINKREEL_STACK names, such
+// as one on a cluster. Without it, it starts a system.
 func runTests(m *testing.M) int {
 	if path := os.Getenv("LINKREEL_STACK"); path != "" {
 		text, err := os.ReadFile(path)
@@ -56,7 +56,7 @@ func runTests(m *testing.M) int {
 	}
 	stack, err = standalone.Start(ctx, standalone.Config{DataDir: filepath.Join(dir, "data"), Log: log, Env: map[string]string{
 		"DNS_RESOLVER":               "127.0.0.1:9", // no look-up leaves this machine
-		"LINKREEL_FIRESTORE_TIMEOUT": "9s",          // a busy machine is slow, not down
+		"LINKREEL_FIRESTORE_TIMEOUT": "9s",          // on a busy machine Firestore is slow, not down
 	}})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "start the stack:", err)
@@ -84,7 +84,7 @@ type caller struct {
 	http *http.Client
 }
 
-// as is a caller on the demo account of plan.
+// as returns a caller on the demo account of plan.
 func as(t testing.TB, plan string) *caller {
 	t.Helper()
 	key, ok := stack.Keys[plan]
@@ -148,7 +148,7 @@ func (c *caller) do(method, path string, body any, headers ...string) *answer {
 	return send(c.t, c.http, req)
 }
 
-// want is do that ends the test on another status.
+// want is do, but fails the test if the status differs.
 func (c *caller) want(status int, method, path string, body any, headers ...string) *answer {
 	c.t.Helper()
 	a := c.do(method, path, body, headers...)
@@ -174,7 +174,7 @@ func send(t testing.TB, client *http.Client, req *http.Request) *answer {
 	return a
 }
 
-// visit is what a visitor's browser does first: a GET that follows nothing.
+// visit sends a visitor's first request: a GET that follows no redirect.
 func visit(t testing.TB, url string, headers ...string) *answer {
 	t.Helper()
 	c := &caller{t: t, http: &http.Client{Timeout: 30 * time.Second,
@@ -182,7 +182,7 @@ func visit(t testing.TB, url string, headers ...string) *answer {
 	return c.do(http.MethodGet, url, nil, headers...)
 }
 
-// eventually waits until ok is true; what names it for the failure.
+// eventually waits until ok returns true; what describes the condition in the failure.
 func eventually(t testing.TB, within time.Duration, what string, ok func() bool) {
 	t.Helper()
 	deadline := time.Now().Add(within)
@@ -208,7 +208,7 @@ func clip(t testing.TB, seconds int, size string) string {
 	return path
 }
 
-// put uploads a file as curl -T does.
+// put uploads a file like curl -T.
 func put(t testing.TB, url, path, contentType string) *answer {
 	t.Helper()
 	f, err := os.Open(path)

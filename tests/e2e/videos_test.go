@@ -139,7 +139,7 @@ func TestAPasswordKeepsTheVideoIn(t *testing.T) {
 	}
 }
 
-// waitFor polls the video as a caller does until it has the status.
+// waitFor polls the video through the API until it has the status.
 func waitFor(t testing.TB, c *caller, id, status string, each func(*answer)) *answer {
 	t.Helper()
 	var v *answer

@@ -36,15 +36,16 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/redistest"
 )
 
-// The faults of this file: everything that keeps auth from knowing, or from
-// telling, whose key it is. Real processes, real signals, a real Redis.
+// The faults in this file keep auth from finding out whose key it is, or from telling the
+// other services. The tests use real processes, real signals and a real Redis.
 
 const (
 	authAdminToken    = "operator-token"
 	authInternalToken = "internal-token"
 )
 
-// authFull asks for the long form of a test: LINKREEL_FULL=1.
+// authFull returns full if LINKREEL_FULL=1 asks for the long form of a test, otherwise
+// short.
 func authFull(short, full int) int {
 	if os.Getenv("LINKREEL_FULL") == "1" {
 		return full
@@ -52,7 +53,7 @@ func authFull(short, full int) int {
 	return short
 }
 
-// authBinary is the service as it is shipped.
+// authBinary builds the service as it is shipped.
 var authBinary = sync.OnceValues(func() (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
@@ -132,15 +133,15 @@ func (p *authProcess) run() {
 	p.done = make(chan struct{})
 	started := make(chan error, 1)
 	go func(cmd *exec.Cmd, done chan struct{}) {
-		// The parent-death signal follows the thread that forked, so that thread
-		// stays until the child has ended.
+		// The parent-death signal is sent when the forking thread ends, so this goroutine keeps
+		// its thread until the child has ended.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		defer close(done)
 		err := cmd.Start()
 		started <- err
 		if err == nil {
-			_ = cmd.Wait() // killed, as these tests do
+			_ = cmd.Wait() // the tests kill it, so an error is normal
 		}
 	}(p.cmd, p.done)
 	if err := <-started; err != nil {
@@ -186,7 +187,7 @@ type authAnswer struct {
 	code   string
 	body   []byte
 	header http.Header
-	err    error // of the connection: the request may or may not have acted
+	err    error // of the connection: the service may or may not have processed the request
 }
 
 var authHTTP = &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: 64}}
@@ -232,7 +233,7 @@ func (p *authProcess) operator(method, path, body string) authAnswer {
 	return a
 }
 
-// account makes an account and a key; more keys come by [authProcess.key].
+// account creates an account and a key; [authProcess.key] creates more keys.
 func (p *authProcess) account(plan string) (id, key string) {
 	p.world.t.Helper()
 	id = p.operator("POST", "/admin/v1/accounts", `{"name":"Test","plan":"`+plan+`"}`).field(p.world.t, "id")
@@ -287,7 +288,7 @@ func TestAuthKilledBetweenTheWriteAndTheAnswerMakesEachKeyOnce(t *testing.T) {
 		}
 		done := make(chan authAnswer, 1)
 		go func() { done <- post() }()
-		time.Sleep(time.Duration(rand.IntN(12_000)) * time.Microsecond) // the kill lands anywhere in the request
+		time.Sleep(time.Duration(rand.IntN(12_000)) * time.Microsecond) // the kill hits any moment of the request
 		p.kill()
 		if a := <-done; a.err != nil {
 			killed++
@@ -318,7 +319,7 @@ func TestAuthKilledBetweenTheWriteAndTheAnswerMakesEachKeyOnce(t *testing.T) {
 	t.Logf("%d requests, %d cut off by SIGKILL: %d keys, each answered key works", rounds, killed, len(list.Data)-1)
 }
 
-// authLoad asks steadily until stopped and sorts the answers.
+// authLoad sends requests steadily until it is stopped, and counts the responses.
 type authLoad struct {
 	mu     sync.Mutex
 	counts map[string]int
@@ -409,7 +410,8 @@ func TestAuthGoesOnWhileRedisIs(t *testing.T) {
 			}
 			harm.heal(t, w)
 			authUntil(t, "both replicas share one bucket again", time.Minute, func() bool {
-				// What one takes, the other sees: 200 taken here are missing there.
+				// Both replicas share one limit: 200 requests to one of them reduce the other's
+				// remaining ones.
 				before := authRemaining(replicas[1], key)
 				for range 3 {
 					authCall("GET", replicas[0].api, "/api/v1/keys", key, "")
@@ -448,7 +450,7 @@ func authRedis(t testing.TB, b *authWorld, args ...string) string {
 	for i, a := range args {
 		command[i] = a
 	}
-	// Again on a busy machine, whose Redis may take longer than a client of ours waits.
+	// Retry, because on a busy machine Redis may take longer than our clients wait.
 	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
 		out, err := rdb.Do(t.Context(), command...).Result()
 		if err == nil {
@@ -471,8 +473,8 @@ func authRemaining(p *authProcess, key string) int {
 	return n
 }
 
-// The other services' side: a client as links and videos have it, with auth
-// killed, frozen and gone for longer than a record lasts.
+// Tests the client that links and videos use, while auth is killed, frozen, and away for
+// longer than a cached record lasts.
 func TestAuthAwayLeavesKnownKeysWorkingForThirtySeconds(t *testing.T) {
 	t.Parallel()
 	for name, harm := range map[string]struct{ fault, heal func(p *authProcess) }{
@@ -488,7 +490,7 @@ func TestAuthAwayLeavesKnownKeysWorkingForThirtySeconds(t *testing.T) {
 			rdb, err := redisdb.Open(redisdb.Config{URL: w.redis.Addr()})
 			authOK(t, err)
 			source := remote.New("http://"+p.internal, authInternalToken)
-			// The clock stands between steps, so that a slow machine does not age what is known.
+			// The clock moves only in steps, so that a slow machine does not age cached records.
 			began := time.Now()
 			var offset atomic.Int64
 			client := apikey.New(apikey.Config{
@@ -513,7 +515,8 @@ func TestAuthAwayLeavesKnownKeysWorkingForThirtySeconds(t *testing.T) {
 			if len(load.bad) > 0 {
 				t.Errorf("a known key with auth %s: %v", name, load.bad)
 			}
-			// Nobody waits for auth. A stall of the machine slows fewer than a tenth of 280 requests.
+			// No request waits for auth. A stall of the machine delays fewer than a tenth of 280
+			// requests.
 			if p90 := load.percentile(.9); p90 > 400*time.Millisecond {
 				t.Errorf("p90 %v with auth %s", p90, name)
 			}

@@ -17,9 +17,9 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/redistest"
 )
 
-// Redis far away: 1.3 ms is another zone, 5 ms another region nearby, 50 ms another
-// continent, and 2 s is slower than any redirect waits for. By default one
-// distance and a small rate.
+// Redis at a distance: 1.3 ms is another zone, 5 ms a nearby region, 50 ms another
+// continent, and 2 s is longer than any redirect waits. By default the test uses one
+// distance and a low rate.
 
 func TestADistantRedis(t *testing.T) {
 	t.Parallel()
@@ -41,11 +41,11 @@ func TestADistantRedis(t *testing.T) {
 			a, z := b.start(true), b.start(false)
 			slugs := linksSlugs("far", 40)
 			ids := a.create(slugs...)
-			load := startLinksLoad(authFull(200, 4000), slugs[20:], z) // others than those that change
+			load := startLinksLoad(authFull(200, 4000), slugs[20:], z) // links that do not change
 			defer load.stop()
 			reached := ping(t, by.Addr())
 
-			// Changes by one replica while the other is asked, without a pause.
+			// Changes through one replica while visits go to the other, without a pause.
 			stop := make(chan struct{})
 			var wg sync.WaitGroup
 			end := sync.OnceFunc(func() { close(stop); wg.Wait() })
@@ -68,7 +68,7 @@ func TestADistantRedis(t *testing.T) {
 					}
 					if p := a.call("PATCH", "/api/v1/links/"+ids[slug], fmt.Sprintf(`{"url":%q}`, target)); p.status != 200 {
 						if p.status == 503 {
-							continue // Redis is too far for limits and idempotency, which says so
+							continue // Redis is too far away for limits and idempotency, and the error says so
 						}
 						t.Errorf("patch: %d %s %v", p.status, p.body, p.err)
 						return
@@ -114,11 +114,11 @@ func TestADistantRedis(t *testing.T) {
 			end()
 			load.stop()
 			if far.distance >= time.Second {
-				by.Delay(time.Millisecond) // what is slower than every call is as good as away: all is counted when it is back
+				by.Delay(time.Millisecond) // a Redis slower than every timeout counts as away, and all clicks are counted once it is back
 			}
 			t.Logf("Redis %v away: %d changes, %d old answers, the last %v after the change had answered; normal again %v after a stall of 200 ms", far.distance, changes.Load(), old.Load(), oldest, slowest)
-			// What is promised of a Redis that answers within 50 ms is not promised on a
-			// machine that is too busy to let it.
+			// The bounds assume that Redis answers within 50 ms. On a machine that is too busy for
+			// that they do not apply.
 			if slow := reached.slowest(); far.stale == 0 && slow > 50*time.Millisecond {
 				t.Logf("Redis took up to %v to answer: the bound of old answers is 5 s, and there is none for the way back", slow)
 				far.stale, far.back = 5*time.Second, 0
@@ -152,13 +152,13 @@ func TestADistantRedis(t *testing.T) {
 	}
 }
 
-// pings notes how long a Redis takes to answer beside a test.
+// pings measures how long Redis takes to answer during a test.
 type pings struct {
 	pauses atomic.Int64 // odd while paused
 	most   atomic.Int64
 }
 
-// ping asks Redis at addr again and again until the test ends.
+// ping calls Redis at addr repeatedly until the test ends.
 func ping(t *testing.T, addr string) *pings {
 	t.Helper()
 	conn, err := net.Dial("tcp", addr)
@@ -179,13 +179,13 @@ func ping(t *testing.T, addr string) *pings {
 			if took := time.Since(asked); pauses%2 == 0 && p.pauses.Load() == pauses {
 				p.most.Store(max(p.most.Load(), int64(took)))
 			}
-			time.Sleep(5 * time.Millisecond) // a pace
+			time.Sleep(5 * time.Millisecond) // limits the rate
 		}
 	}()
 	return p
 }
 
-// pause leaves out what is asked until the function that it returns is called.
+// pause ignores the measurements until the returned function is called.
 func (p *pings) pause() (resume func()) {
 	p.pauses.Add(1)
 	return func() { p.pauses.Add(1) }
@@ -193,7 +193,7 @@ func (p *pings) pause() (resume func()) {
 
 func (p *pings) slowest() time.Duration { return time.Duration(p.most.Load()) }
 
-// A Redis that clicks alone have filled while Firestore was away drains by itself.
+// A Redis that clicks have filled while Firestore was away drains by itself.
 func TestARedisFilledWhileFirestoreWasAwayDrains(t *testing.T) {
 	t.Parallel()
 	b := newLinksWorld(t)
@@ -244,10 +244,10 @@ func TestARedisFilledWhileFirestoreWasAwayDrains(t *testing.T) {
 	}
 }
 
-// 300,000 distinct links that were all clicked within a minute, while Firestore was
-// away, are all counted once it is back: none of the flusher's cycles asks Firestore
-// for more than a request of 10 MiB, which it would refuse. The process stays within
-// the memory that the chart gives it.
+// 300,000 distinct links are clicked within a minute while Firestore is away, and all
+// clicks are counted once it is back. No cycle of the flusher may send Firestore a
+// request of more than 10 MiB, because Firestore would refuse it. The process must stay
+// within the chart's memory limit.
 func TestManyDistinctLinksAreAllCounted(t *testing.T) {
 	t.Parallel()
 	b := newLinksWorld(t)
@@ -256,8 +256,8 @@ func TestManyDistinctLinksAreAllCounted(t *testing.T) {
 	p := b.start(true)
 	slugs := linksSlugs("many", authFull(3_000, 300_000))
 	p.create(slugs...)
-	// Everything is in memory before the minute begins, by requests that do not count:
-	// how fast this machine reads links from Firestore is not asked here.
+	// Requests that do not count as clicks first load every link into memory, because the
+	// test does not measure how fast this machine reads links from Firestore.
 	if failed := p.each("HEAD", slugs); failed > 0 {
 		t.Fatalf("warming: %d failed", failed)
 	}
@@ -300,7 +300,7 @@ func TestManyDistinctLinksAreAllCounted(t *testing.T) {
 	}
 }
 
-// each asks once for every slug, 32 at a time, and counts those that failed.
+// each requests every slug once, 32 at a time, and returns the number of failures.
 func (p *linksProcess) each(method string, slugs []string) (failed int) {
 	const visitors = 32
 	var n atomic.Int64
@@ -311,7 +311,7 @@ func (p *linksProcess) each(method string, slugs []string) (failed int) {
 			defer c.close()
 			for i := v; i < len(slugs); i += visitors {
 				status, _, err := c.ask(method, "/"+slugs[i])
-				for tries := 0; (err != nil || status != 302) && tries < 20; tries++ { // a machine of two cores may be late with a cold one
+				for tries := 0; (err != nil || status != 302) && tries < 20; tries++ { // a machine with two cores may be slow with a cold link
 					time.Sleep(100 * time.Millisecond)
 					status, _, err = c.ask(method, "/"+slugs[i])
 				}

@@ -15,10 +15,9 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/redistest"
 )
 
-// The faults of this file: everything that could make a redirect wrong, slow or
-// missing, or a click uncounted or counted twice. Real processes, real signals,
-// a real Redis with its file, proxies in between. LINKREEL_FULL=1 runs the long
-// forms.
+// The faults in this file could make a redirect wrong, slow or missing, or leave a click
+// uncounted or counted twice. The tests use real processes, real signals, a real Redis
+// with its file, and proxies in between. LINKREEL_FULL=1 runs the long forms.
 
 func TestNoReplicaAnswersAnOldTargetOnceAChangeHasAnswered(t *testing.T) {
 	t.Parallel()
@@ -72,12 +71,13 @@ func TestNoReplicaAnswersAnOldTargetOnceAChangeHasAnswered(t *testing.T) {
 	}
 }
 
-// A few kills of one Redis by default; LINKREEL_FULL=1 strikes 50 times in each shape.
+// By default the test kills one Redis a few times. LINKREEL_FULL=1 makes 50 kills in each
+// topology.
 func TestKillsLoseAndDoubleNoClick(t *testing.T) {
 	t.Parallel()
 	shapes := []struct {
 		name string
-		// servers answers what is killed; others of the shape stay.
+		// servers returns the servers to kill; the topology's other servers keep running.
 		servers func(t *testing.T, b *linksWorld) []*redisproc.Server
 	}{
 		{"one Redis", func(_ *testing.T, b *linksWorld) []*redisproc.Server { return []*redisproc.Server{b.redis} }},
@@ -195,7 +195,7 @@ func TestWarmRedirectsOutliveRedis(t *testing.T) {
 			fault.lift()
 			healed := time.Now()
 			callers()
-			// Clicks made now are counted as soon as ever.
+			// New clicks are counted as quickly as before the fault.
 			mark, err := p.clicks()
 			must(t, err)
 			authUntil(t, "clicks are counted again", time.Minute, func() bool {
@@ -212,7 +212,7 @@ func TestWarmRedirectsOutliveRedis(t *testing.T) {
 			if _, broken := load.sums(); broken > 0 || load.refused.Load() > 0 {
 				t.Errorf("%d visits broke, %d were refused", broken, load.refused.Load())
 			}
-			if back > 5*time.Second+2*time.Second { // the flusher's own cycle comes on top
+			if back > 5*time.Second+2*time.Second { // plus the flusher's own cycle
 				t.Errorf("counting came back after %v", back)
 			}
 		})

@@ -41,7 +41,7 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/redistest"
 )
 
-// linksBinary is the service as it is shipped.
+// linksBinary builds the service as it is shipped.
 var linksBinary = sync.OnceValues(func() (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
@@ -55,15 +55,15 @@ var linksBinary = sync.OnceValues(func() (string, error) {
 	return path, nil
 })
 
-// linksWorld is what links processes share. Redis and Firestore are reached
-// through proxies that can misbehave.
+// linksWorld holds the servers that links processes share. The processes reach Redis and
+// Firestore through proxies that can inject faults.
 type linksWorld struct {
 	t           testing.TB
 	firestore   *firestore.Server
 	firestoreBy *toxiproxy.Proxy
-	redis       *redisproc.Server // nil where the test brings its own
+	redis       *redisproc.Server // nil if the test has its own
 	redisBy     *toxiproxy.Proxy
-	env         []string // more settings of every process
+	env         []string // additional settings of every process
 	auth        string
 	key         string
 }
@@ -98,7 +98,7 @@ func (b *linksWorld) slow(p *toxiproxy.Proxy, ms int) (heal func()) {
 	return func() { p.Toxics.ResetToxics(context.Background()) }
 }
 
-// linksProcess is one replica. It keeps its addresses and its spool over a kill.
+// linksProcess is one replica. It keeps its addresses and its spool when it is killed.
 type linksProcess struct {
 	world                   *linksWorld
 	api, redirect, internal string
@@ -160,13 +160,13 @@ func (p *linksProcess) run() {
 	p.done = make(chan struct{})
 	started := make(chan error, 1)
 	go func(cmd *exec.Cmd, done chan struct{}) {
-		runtime.LockOSThread() // the parent-death signal follows this thread
+		runtime.LockOSThread() // the parent-death signal is sent when this thread ends
 		defer runtime.UnlockOSThread()
 		defer close(done)
 		err := cmd.Start()
 		started <- err
 		if err == nil {
-			_ = cmd.Wait() // killed, as these tests do
+			_ = cmd.Wait() // the tests kill it, so an error is normal
 		}
 	}(p.cmd, p.done)
 	if err := <-started; err != nil {
@@ -211,7 +211,8 @@ func (p *linksProcess) kill() {
 	<-p.done
 }
 
-// metric reads one value of the process, labels summed; -1 while it does not answer.
+// metric returns a metric of the process, summed over its labels, or -1 if the process
+// does not answer.
 func (p *linksProcess) metric(name string) float64 {
 	res, err := (&http.Client{Timeout: 2 * time.Second}).Get("http://" + p.admin + "/metrics")
 	if err != nil {
@@ -231,12 +232,12 @@ func (p *linksProcess) metric(name string) float64 {
 	return sum
 }
 
-// call asks the API.
+// call calls the API.
 func (p *linksProcess) call(method, path, body string) authAnswer {
 	return authCall(method, p.api, path, p.world.key, body)
 }
 
-// create makes links with the slugs and returns their ids.
+// create creates links with the slugs and returns their ids.
 func (p *linksProcess) create(slugs ...string) map[string]string {
 	t := p.world.t
 	t.Helper()
@@ -263,7 +264,7 @@ func (p *linksProcess) create(slugs ...string) map[string]string {
 	return ids
 }
 
-// clicks sums what is counted, by slug.
+// clicks returns the counted clicks by slug.
 func (p *linksProcess) clicks() (map[string]int64, error) {
 	out := map[string]int64{}
 	cursor := ""
@@ -292,8 +293,8 @@ func (p *linksProcess) clicks() (map[string]int64, error) {
 	}
 }
 
-// linksConn is a visitor's connection. Unlike http.Client it never repeats a
-// request by itself, so that a request is sent once or not at all.
+// linksConn is a visitor's connection. Unlike http.Client it never retries a request, so
+// that each is sent at most once.
 type linksConn struct {
 	addr string
 	c    net.Conn
@@ -340,13 +341,13 @@ func (c *linksConn) close() {
 	c.c = nil
 }
 
-// linksLoad sends visits at a fixed rate whatever becomes of them.
+// linksLoad sends visits at a fixed rate, whether or not they succeed.
 type linksLoad struct {
 	slugs []string
 	to    []*linksProcess
 
 	answered, broken map[string]*atomic.Int64 // by slug; broken may or may not have counted
-	refused          atomic.Int64             // nobody listened
+	refused          atomic.Int64             // nothing listened
 	statuses         [600]atomic.Int64
 	mu               sync.Mutex
 	took             []time.Duration
@@ -456,8 +457,8 @@ func (l *linksLoad) others() map[int]int64 {
 	return out
 }
 
-// balance waits until every click is where it belongs and checks it link by
-// link: counted = answered + a part of the visits whose connection broke.
+// balance waits until every click is counted, and checks each link: counted = answered +
+// some of the visits whose connection broke.
 func (l *linksLoad) balance(t testing.TB, p *linksProcess, before map[string]int64) {
 	t.Helper()
 	answered, broken := l.sums()
@@ -483,7 +484,7 @@ func (l *linksLoad) balance(t testing.TB, p *linksProcess, before map[string]int
 		if counted != last {
 			last, since = counted, time.Now()
 		}
-		// Two and a half seconds without news: nothing is under way any more.
+		// After two and a half seconds without a change, no click is in flight any more.
 		if len(wrong) == 0 && time.Since(since) > 2500*time.Millisecond || time.Now().After(deadline) {
 			break
 		}

@@ -22,13 +22,13 @@ import (
 	"github.com/linkreel/linkreel/services/standalone"
 )
 
-// The neighbours of a noisy account. For every write of the API one account uses the
-// highest rate there is against one record, over many connections, while Firestore is
-// as slow as Google's. Nobody else may notice. LINKREEL_FULL=1 has 120 connections and
-// three seconds for each operation; without it, 40 connections have a part of a second,
-// and one request each in any case.
+// The neighbours of a noisy account. For every write of the API, one account sends
+// requests for one record at the highest possible rate, over many connections, while
+// Firestore is as slow as Google's. No other account may notice. LINKREEL_FULL=1 uses 120
+// connections and three seconds for each operation. Without it, 40 connections get a
+// fraction of a second, and each sends at least one request.
 
-// quarter is the whole of Linkreel with a Firestore that takes its time.
+// quarter is a whole Linkreel with a slow Firestore.
 type quarter struct {
 	t     testing.TB
 	stack *standalone.Stack
@@ -67,7 +67,7 @@ func (q *quarter) slow() {
 	q.stack.Firestore.Faults().Add(firestore.Fault{Methods: []string{"BeginTransaction", "BatchGetDocuments", "RunQuery"}, Delay: 8 * time.Millisecond})
 }
 
-// say sends one request; the status is 0 when no answer came.
+// say sends one request. The status is 0 if there was no response.
 func (q *quarter) say(ctx context.Context, key, method, address string, body any) (int, []byte) {
 	var data []byte
 	contentType := "application/json"
@@ -133,7 +133,7 @@ func (q *quarter) resident(name string, limits map[string]any) *resident {
 	return r
 }
 
-// make creates a record and gives the text of its field name.
+// make creates a record and returns the text of its field name.
 func (r *resident) make(path string, body any, name string) string {
 	r.q.t.Helper()
 	value, _ := r.q.made(r.key, "POST", path, body)[name].(string)
@@ -179,7 +179,7 @@ func (r *resident) member() string {
 	return id
 }
 
-// act is one request, again and again; n differs each time.
+// act builds a request that is sent repeatedly; n differs each time.
 type act func(n int) (path string, body any)
 
 func on(path string, body any) act { return func(int) (string, any) { return path, body } }
@@ -188,8 +188,8 @@ func titled(path string) act {
 	return func(n int) (string, any) { return path, map[string]any{"title": fmt.Sprint("Title ", n)} }
 }
 
-// writes has, for each operation of the contract that changes something, how an account
-// does it to one record of its own, which is made first.
+// writes returns a recipe for each operation of the contract that changes something. A
+// recipe first creates a record of the account and then changes it.
 func writes(receiver string) map[string]func(r *resident) act {
 	const links, videos, hooks = "/api/v1/links", "/api/v1/videos/", "/api/v1/webhooks/"
 	return map[string]func(r *resident) act{
@@ -283,7 +283,7 @@ func writes(receiver string) map[string]func(r *resident) act {
 			return func(n int) (string, any) { return path, map[string]any{"name": fmt.Sprint("M ", n)} }
 		},
 		"removeMember": func(r *resident) act { return on("/api/v1/members/"+r.member(), nil) },
-		// A key is refused; the look at what it may is work all the same.
+		// The API refuses a key here, but checking its rights is work too.
 		"createMemberSignInLink": func(r *resident) act { return on("/api/v1/members/"+r.member()+"/sign-in-links", nil) },
 		"createInvitation":       func(*resident) act { return on("/api/v1/invitations", map[string]any{"role": "viewer"}) },
 		"revokeInvitation": func(r *resident) act {
@@ -296,14 +296,14 @@ func writes(receiver string) map[string]func(r *resident) act {
 	}
 }
 
-// hit is a request of a neighbour that went wrong.
+// hit is a failed request of a neighbour.
 type hit struct {
 	during, what string
 	status       int
 	answer       string
 }
 
-// watch is what the neighbours do all the time.
+// watch runs the neighbours' constant requests.
 type watch struct {
 	q      *quarter
 	during atomic.Pointer[string]
@@ -313,8 +313,8 @@ type watch struct {
 	ids    map[string]bool // of the neighbours
 }
 
-// ask repeats what until ctx ends. next makes the request and is false when there is
-// nothing left to ask.
+// ask repeats the request named what until ctx ends. next sends the request and returns
+// false when there is nothing left to request.
 func (w *watch) ask(ctx context.Context, wg *sync.WaitGroup, what string, pause time.Duration, next func(i int) (key, method, address string, body any, more bool)) {
 	wg.Go(func() {
 		tick := time.NewTicker(pause)
@@ -353,7 +353,7 @@ func TestNeighboursDoNotNoticeANoisyAccount(t *testing.T) {
 	recipes := writes(receiver.URL)
 	var operations []apispec.Route
 	for _, r := range apispec.Load().Routes() {
-		// The operator is nobody's tenant.
+		// The operator is not a tenant.
 		if r.Method == "GET" || r.Tag == "Operator" || !strings.HasPrefix(r.Path, "/api/") {
 			continue
 		}
@@ -446,7 +446,7 @@ func TestNeighboursDoNotNoticeANoisyAccount(t *testing.T) {
 			answers := n.who.storm(n.operation.Method, n.act, connections, spell)
 			t.Logf("%-18s %v in %v", name, answers, time.Since(began).Round(time.Millisecond))
 			for status := range answers {
-				// At the highest rate a machine may be too slow for the account itself.
+				// At the highest rate, the machine may be too slow for the noisy account itself.
 				if status == 0 || status >= 500 && (!full || status == 500) {
 					t.Errorf("%s: the account itself got %d", name, status)
 				}
@@ -478,8 +478,8 @@ func TestNeighboursDoNotNoticeANoisyAccount(t *testing.T) {
 	}
 }
 
-// storm sends requests over some connections, one at least over each, for a while, and
-// counts the answers by status.
+// storm sends requests over some connections for a while, at least one over each, and
+// counts the responses by status.
 func (r *resident) storm(method string, a act, connections int, spell time.Duration) map[int]int {
 	began := time.Now()
 	var n atomic.Int64
@@ -501,7 +501,7 @@ func (r *resident) storm(method string, a act, connections int, spell time.Durat
 	return answers
 }
 
-// accessLog keeps what access lines say, and why requests were refused.
+// accessLog collects the access lines, and the reasons why requests were refused.
 type accessLog struct {
 	mu      sync.Mutex
 	rest    []byte
@@ -536,7 +536,7 @@ func (l *accessLog) Write(p []byte) (int, error) {
 	}
 }
 
-// reason is what the log says of the request that answer names.
+// reason returns the log's reason for the request that answer names.
 func (l *accessLog) reason(answer string) string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -554,7 +554,8 @@ func (l *accessLog) reset() {
 	l.lines = nil
 }
 
-// queued lists, in order, how long requests of some accounts, and of nobody, waited.
+// queued returns, sorted, how long requests of some accounts and requests without an
+// account waited.
 func (l *accessLog) queued(accounts map[string]bool) []float64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -569,7 +570,7 @@ func (l *accessLog) queued(accounts map[string]bool) []float64 {
 }
 
 // An import by many threads contends with itself: over a tag, over the account's quota,
-// over the account. It takes as long as it takes, and all of it succeeds.
+// over the account. It may take long, but every request must succeed.
 func TestParallelWritesOfOneAccountAreNeverRefused(t *testing.T) {
 	const threads = 60
 	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }))

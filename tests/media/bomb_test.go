@@ -9,14 +9,15 @@ import (
 	"github.com/linkreel/linkreel/libs/transcode"
 )
 
-// deflated is a small file of large pictures, each just within the limit.
+// deflated makes a small file of large pictures, each just within the limit.
 func deflated(m *maker, pictures int) string {
 	m.ff("-f lavfi -i color=c=red:s=6000x6000:r=25 -frames:v 1 -c:v png one.mov")
 	return m.ff(fmt.Sprintf("-stream_loop %d -i @one.mov -c copy a.mov", pictures-1))
 }
 
-// swelling says that it is a second of 64×64 and goes on with minutes of 4096×4096:
-// far more work than its head promises, so that only the time limit ends it.
+// swelling makes a file that declares a second of 64×64 but continues with minutes of
+// 4096×4096. This is far more work than its header declares, so only the time limit ends
+// it.
 func swelling(m *maker) string {
 	small := m.read(m.ff(video("64x64", "25", 1) + x264 + "small.ts"))
 	large := m.read(m.ff("-f lavfi -i color=c=red:s=4096x4096:r=25:d=1" + x264 + "-g 25 large.ts"))
@@ -27,11 +28,11 @@ func swelling(m *maker) string {
 	return m.write("swelling.ts", string(small), string(m.read(m.ff("-stream_loop 60 -i @long.ts -c copy looped.ts"))))
 }
 
-// TestGoodJobsBesideABomb does the same jobs twice on a worker with two slots:
-// alone, and while a file that costs all it may cost has one of the slots.
+// TestGoodJobsBesideABomb runs the same jobs twice on a worker with two slots: alone, and
+// while a file that uses up its whole allowance has one of the slots.
 func TestGoodJobsBesideABomb(t *testing.T) {
 	jobs, pictures := 3, 15
-	if full() { // alone, since processor time depends on who else is at work
+	if full() { // not in parallel, since processor time depends on other programs
 		jobs, pictures = 20, 150
 	} else {
 		t.Parallel()
@@ -42,7 +43,7 @@ func TestGoodJobsBesideABomb(t *testing.T) {
 	good := m.ff(video("640x360", "25", 3) + " " + tone(3) + " -c:v mpeg4 -q:v 5" + aac + "good.mp4")
 	type bomb struct {
 		name, file string
-		end        transcode.Code // empty for one that becomes ready at its price
+		end        transcode.Code // empty if the file becomes ready despite its cost
 	}
 	bombs := []bomb{{"large pictures", deflated(m, pictures), ""}}
 	if full() {
@@ -50,7 +51,7 @@ func TestGoodJobsBesideABomb(t *testing.T) {
 	}
 	r.work()
 
-	// round does the good jobs and answers what they took.
+	// round runs the good jobs and returns their processor time.
 	round := func(name string) (cpu time.Duration) {
 		var all []transcode.Job
 		for i := range jobs {
@@ -62,7 +63,7 @@ func TestGoodJobsBesideABomb(t *testing.T) {
 				t.Errorf("%s ended as %s after %d tries: %v", j.VideoID, x.State, x.Tries, x.Failure)
 			}
 			for end := time.Now().Add(timeLimit); witnessed.cpu(j.VideoID) == 0 && time.Now().Before(end); {
-				time.Sleep(10 * time.Millisecond) // it is said just after the end
+				time.Sleep(10 * time.Millisecond) // the worker logs it just after the job's end
 			}
 			cpu += witnessed.cpu(j.VideoID)
 		}
@@ -79,7 +80,7 @@ func TestGoodJobsBesideABomb(t *testing.T) {
 		if x := r.await(j.ID, time.Second, func(transcode.Record) bool { return true }); final(x) && x.UpdatedAt.Sub(begun) < lasted/2 {
 			t.Errorf("%s was over after %v of %v, so this shows little", b.name, x.UpdatedAt.Sub(begun), lasted)
 		}
-		// A bomb's own limit is a minute of CPU and more, by what its head says.
+		// A bomb's own limit is a minute of CPU or more, depending on its header.
 		x := r.await(j.ID, 10*time.Minute, final)
 		code := transcode.Code("")
 		if x.Failure != nil {

@@ -17,8 +17,8 @@ import (
 	"github.com/linkreel/linkreel/libs/transcode"
 )
 
-// stream is what the checker finds in one object. It reads boxes by itself,
-// without the code that wrote the description it is compared with.
+// stream holds the facts that the checker finds in one object. The checker parses boxes
+// itself and does not use the code that wrote the description.
 type stream struct {
 	timescale float64
 	frames    int
@@ -75,7 +75,7 @@ func parse(data []byte) (*stream, error) {
 	return s, nil
 }
 
-// object reads one object whole.
+// object reads a whole object.
 func (r *world) object(name string) []byte {
 	r.t.Helper()
 	var b bytes.Buffer
@@ -85,7 +85,7 @@ func (r *world) object(name string) []byte {
 	return b.Bytes()
 }
 
-// check proves an outcome against its objects and answers all that is wrong.
+// check compares an outcome with its objects and returns all faults.
 func (r *world) check(o *transcode.Outcome, want item) (faults []string) {
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Sprintf(format, args...)) }
 	if len(o.Renditions) == 0 {
@@ -182,7 +182,7 @@ func (r *world) checkDownload(o *transcode.Outcome) (faults []string) {
 	}
 	want, err := parse(r.object(o.Renditions[0].Object))
 	if err != nil {
-		return nil // the rendition's own fault
+		return nil // this is a fault of the rendition
 	}
 	got := r.shownTimes(o.Download)
 	if len(got) != len(want.shown) {
@@ -196,7 +196,7 @@ func (r *world) checkDownload(o *transcode.Outcome) (faults []string) {
 	return nil
 }
 
-// shownTimes are the times at which the pictures of an object are shown.
+// shownTimes returns the times at which a player shows the pictures of an object.
 func (r *world) shownTimes(object string) (times []float64) {
 	r.t.Helper()
 	path := filepath.Join(r.t.TempDir(), "object.mp4")
@@ -215,7 +215,7 @@ func (r *world) shownTimes(object string) (times []float64) {
 	return times
 }
 
-// ends are the times at which a rendition's segments end.
+// ends returns the times at which a rendition's segments end.
 func ends(r transcode.Rendition) []float64 {
 	var at float64
 	var out []float64
@@ -226,9 +226,9 @@ func ends(r transcode.Rendition) []float64 {
 	return out
 }
 
-// described compares a rendition's table with the boxes of its object: every
-// segment is exactly a run of fragments, none is left out, and the declared
-// bandwidth is that of the densest segment.
+// described compares a rendition's table with the boxes of its object: every segment is a
+// run of whole fragments, the segments cover all fragments, and the declared bandwidth is
+// that of the densest segment.
 func described(r transcode.Rendition, s *stream) (faults []string) {
 	fault := func(format string, args ...any) {
 		faults = append(faults, r.Name+": "+fmt.Sprintf(format, args...))
@@ -266,7 +266,7 @@ func described(r transcode.Rendition, s *stream) (faults []string) {
 	return faults
 }
 
-// everything returns all objects an outcome refers to, joined.
+// everything returns all objects that an outcome refers to, joined.
 func (r *world) everything(o *transcode.Outcome) []byte {
 	var all [][]byte
 	for _, name := range o.Objects() {

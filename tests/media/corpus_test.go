@@ -15,16 +15,16 @@ import (
 	"github.com/linkreel/linkreel/libs/transcode"
 )
 
-// item is one file of the corpus and what must become of it.
+// item is one file of the corpus and its expected result.
 type item struct {
 	name string
 	make func(m *maker) string // returns the file
-	code transcode.Code        // why it fails; empty means that it becomes ready
+	code transcode.Code        // the expected failure; empty means that the file becomes ready
 
-	// What a ready one looks like. Frames are of full-rate renditions, after the
-	// rate rule; rate is theirs.
+	// The expected result of a ready file. frames and rate are those of full-rate renditions,
+	// after the rate rule.
 	frames        int
-	slack         int // how many frames more or less are right, where a source is damaged or irregular
+	slack         int // allowed difference in frames if the source is damaged or irregular
 	rate          float64
 	width, height int
 	silent        bool
@@ -32,15 +32,15 @@ type item struct {
 	rungs         int
 
 	limits func(*transcode.Limits)
-	often  bool // part of every run, not only the full one
+	often  bool // part of every run, not only of the full one
 }
 
 // maker makes files with ffmpeg.
 type maker struct {
 	t      testing.TB
 	dir    string
-	canary string // an absolute path that no output may contain the content of
-	remote string // an address that nobody may call
+	canary string // an absolute path of a file whose content no output may contain
+	remote string // an address that no program may call
 }
 
 func (m *maker) path(name string) string { return filepath.Join(m.dir, name) }
@@ -82,7 +82,7 @@ func (m *maker) read(path string) []byte {
 	return b
 }
 
-// edit changes a made file's bytes.
+// edit changes the bytes of a file.
 func (m *maker) edit(path string, change func([]byte) []byte) string {
 	m.t.Helper()
 	if err := os.WriteFile(path, change(m.read(path)), 0o600); err != nil {
@@ -214,7 +214,7 @@ var good = []item{
 		return m.ff(video("320x240", "25", 2) + " -i @cover.jpg -map 1 -map 0 -c:v:0 mjpeg -c:v:1 libx264 -preset ultrafast -pix_fmt yuv420p -disposition:v:0 attached_pic a.mp4")
 	}, frames: 50, rate: 25, width: 320, height: 240, silent: true, copied: true},
 
-	// Damaged or lying, and still a video.
+	// Damaged files and files with wrong metadata that are still videos.
 	{name: "noise-in-the-middle", make: func(m *maker) string {
 		return m.edit(m.ff(video("640x360", "25", 4)+" "+tone(4)+x264+"-g 25 -movflags +faststart"+aac+"a.mp4"), func(b []byte) []byte {
 			copy(b[len(b)/2:], random(20000))
@@ -302,7 +302,7 @@ var bad = []item{
 			b[at+3] = 0 // no longer "in this file"
 			return b
 		})
-	}, code: ""}, // ffmpeg ignores foreign references and reads this file
+	}, code: ""}, // ffmpeg ignores references to other files and reads this file
 
 	{name: "mp4-without-index", make: func(m *maker) string {
 		return m.edit(m.ff(video("640x360", "25", 3)+x264+"a.mp4"), func(b []byte) []byte { return b[:len(b)*8/10] })
@@ -356,8 +356,8 @@ var bad = []item{
 	}, code: transcode.CorruptFile},
 }
 
-// overlapping makes an MP4 of an hour, whose one picture the index names once for each
-// frame, in a chunk of its own: copied, each would be written out.
+// overlapping makes an MP4 of an hour with a single picture. The index names the picture once
+// for each frame, in a separate chunk, so a copy would write it out for every frame.
 func overlapping(m *maker) string {
 	one := m.read(m.ff("-f lavfi -i testsrc2=s=640x360:r=30:d=0.03" + x264 + "-frames:v 1 one.mp4"))
 	box := func(name string, parts ...[]byte) []byte {
@@ -394,7 +394,8 @@ func refragmented(m *maker) string {
 	again := bytes.Clone(one[moof:mdat])
 	tfdt, frame := boxAt(again, "tfdt"), binary.BigEndian.Uint32(one[boxAt(one, "mdhd")+12:])/25
 	for i := range uint32(74) {
-		// 64-bit, behind version and flags; where the bytes lie is said from the start of the file.
+		// The time is 64-bit, after version and flags. Offsets of the bytes count from the start of
+		// the file.
 		binary.BigEndian.PutUint32(again[tfdt+8:], (i+1)*frame)
 		b = append(b, again...)
 	}

@@ -7,8 +7,8 @@ import (
 	"github.com/linkreel/linkreel/libs/transcode"
 )
 
-// TestQuickWorkDoesNotWaitBehindALadder keeps the only slot of the only worker
-// busy and expects others' copies and refusals at once, and their ladders later.
+// TestQuickWorkDoesNotWaitBehindALadder keeps the only slot of the only worker busy.
+// Copies and refusals of other files must come at once, and their ladders later.
 func TestQuickWorkDoesNotWaitBehindALadder(t *testing.T) {
 	t.Parallel()
 	r := newWorld(t)

@@ -10,7 +10,7 @@ import (
 	"github.com/linkreel/linkreel/libs/transcode"
 )
 
-// objects lists what lies under a video's prefix.
+// objects lists the objects under a video's prefix.
 func (r *world) objects(videoID string) []string {
 	r.t.Helper()
 	var names []string
@@ -23,8 +23,8 @@ func (r *world) objects(videoID string) []string {
 	return names
 }
 
-// orphans picks what the videos service's janitor removes once a job has ended:
-// what its attempts and parts wrote and the outcome does not name.
+// orphans returns the objects that the videos service's janitor removes after a job:
+// those that its attempts and parts wrote and that the outcome does not name.
 func orphans(record transcode.Record, objects []string) (names []string) {
 	published := record.Outcome.Objects()
 	for _, object := range objects {
@@ -35,8 +35,8 @@ func orphans(record transcode.Record, objects []string) (names []string) {
 	return names
 }
 
-// noOrphans removes what the janitor would, and then expects exactly the
-// outcome's objects.
+// noOrphans removes the objects that the janitor would remove, and then expects exactly
+// the outcome's objects.
 func (r *world) noOrphans(record transcode.Record) {
 	r.t.Helper()
 	for _, name := range orphans(record, r.objects(record.VideoID)) {
@@ -71,14 +71,14 @@ func TestStoppedWorkerReturnsItsJob(t *testing.T) {
 		t.Errorf("the worker took %v to stop", took)
 	}
 	record := r.await(j.ID, 5*time.Second, func(x transcode.Record) bool { return true })
-	// The encoding is attempt 1, or 2 where the fast lane has inspected the job first.
+	// The encoding is attempt 1, or 2 if the fast lane has inspected the job first.
 	if record.State != transcode.Queued || record.Tries != 0 || record.Attempt != running.Attempt {
 		t.Errorf("after the stop the job is %s with %d tries in attempt %d; want queued, 0, %d", record.State, record.Tries, record.Attempt, running.Attempt)
 	}
 	r.noScratch()
 }
 
-// TestJobsOutliveRedis empties Redis, and takes it away, while a job waits.
+// TestJobsOutliveRedis empties Redis, and later stops it, while a job waits.
 func TestJobsOutliveRedis(t *testing.T) {
 	t.Parallel()
 	r := newWorld(t)
@@ -102,7 +102,7 @@ func TestJobsOutliveRedis(t *testing.T) {
 	}
 }
 
-// TestCancelledJobStopsAndLeavesNothing deletes a video in the middle.
+// TestCancelledJobStopsAndLeavesNothing deletes a video in the middle of its job.
 func TestCancelledJobStopsAndLeavesNothing(t *testing.T) {
 	t.Parallel()
 	r := newWorld(t)
@@ -111,7 +111,7 @@ func TestCancelledJobStopsAndLeavesNothing(t *testing.T) {
 	m := &maker{t: t, dir: t.TempDir()}
 	source := m.ff(video("1280x720", "30", 20) + x264 + "-g 60 a.mp4")
 	j := r.submit("gone", source)
-	// The copy is published at once; the ladder is what is interrupted.
+	// The copy is published at once, so the deletion interrupts the ladder.
 	r.await(j.ID, timeLimit, func(x transcode.Record) bool { return x.Outcome != nil })
 	if err := r.jobs.Delete(context.Background(), j.ID); err != nil {
 		t.Fatal(err)

@@ -1,8 +1,8 @@
-// Package media puts files of all kinds through real workers and judges what
-// comes out, by reading the boxes of the results.
+// Package media sends files of all kinds through real workers and checks the results by
+// parsing their boxes.
 //
-// A run takes a small part of the corpus and a few kills; LINKREEL_FULL=1 takes
-// all of it and plays every result in Chromium, LINKREEL_PIECE=1/3 a third of that.
+// A run uses a small part of the corpus and a few kills. LINKREEL_FULL=1 uses the whole
+// corpus and plays every result in Chromium. LINKREEL_PIECE=1/3 selects a third of that.
 // `LINKREEL_FULL=1 go test ./tests/media -run TestCorpus -v -timeout 1h` prints the table.
 package media
 
@@ -27,7 +27,7 @@ func full() bool { return os.Getenv("LINKREEL_FULL") != "" }
 
 const canaryText = "canary-7f3a-the-content-of-a-foreign-file"
 
-// canaries lays out a file that nobody may read and a host nobody may call.
+// canaries creates a file that no program may read and a host that no program may call.
 func canaries(t *testing.T, m *maker) (calls *atomic.Int64) {
 	t.Helper()
 	m.canary = filepath.Join(t.TempDir(), "canary.txt")
@@ -83,7 +83,7 @@ func TestCorpus(t *testing.T) {
 		row, ok := r.try(m, fmt.Sprintf("corpus%d", i), x, memory)
 		if !ok {
 			failed++
-			t.Log(row) // at once; the table may be long in coming
+			t.Log(row) // at once, because the whole table may take long
 		}
 		fmt.Fprintln(w, row)
 		if x.code == "" {
@@ -107,8 +107,8 @@ func TestCorpus(t *testing.T) {
 	}
 }
 
-// mine tells whether a file belongs to this piece of the corpus: LINKREEL_PIECE is
-// 1/3 and the like.
+// mine reports whether a file belongs to this piece of the corpus, such as
+// LINKREEL_PIECE=1/3.
 func mine(i int) bool {
 	piece, of, found := strings.Cut(os.Getenv("LINKREEL_PIECE"), "/")
 	if !found {
@@ -119,10 +119,10 @@ func mine(i int) bool {
 	return err != nil || err2 != nil || n < 1 || i%n == k%n
 }
 
-// maxMemory is what a worker may use with everything it starts.
+// maxMemory is how much memory a worker may use, including all programs that it starts.
 const maxMemory = 1 << 30
 
-// timeLimit is what any file of the corpus may take on a busy machine.
+// timeLimit is how long any file of the corpus may take on a busy machine.
 const timeLimit = 2 * time.Minute
 
 func (r *world) try(m *maker, videoID string, x item, memory *gauge) (row string, ok bool) {
@@ -174,7 +174,7 @@ func (r *world) try(m *maker, videoID string, x item, memory *gauge) (row string
 		}
 	}
 	if x.code == "" && x.frames == 0 && got == "ready" {
-		faults = nil // only the ending matters
+		faults = nil // only the final state matters
 	}
 	ok = got == want && len(faults) == 0
 	mark := strings.Join(faults, "; ")

@@ -9,16 +9,16 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/procstat"
 )
 
-// gauge watches how much memory a worker and the programs it started have, by
-// looking at their resident pages every few milliseconds. Pages that processes
-// share are counted for each.
+// gauge measures the memory of a worker and the programs that it started, by reading
+// their resident pages every few milliseconds. Pages that processes share count for each
+// of them.
 type gauge struct {
 	pid  int
 	mu   sync.Mutex
 	peak peaks
 }
 
-// peaks are the largest values since the last look, in bytes.
+// peaks are the largest values since the last call of take, in bytes.
 type peaks struct{ all, tool int64 }
 
 func (p peaks) String() string { return fmt.Sprintf("%d\t%d", p.all>>20, p.tool>>20) }
@@ -48,7 +48,7 @@ func watch(t testing.TB, pid int) *gauge {
 
 func (g *gauge) look() {
 	var now peaks
-	now.all, _ = procstat.Resident(g.pid) // 0 for what has ended
+	now.all, _ = procstat.Resident(g.pid) // 0 for a process that has ended
 	for _, pid := range procstat.Descendants(g.pid) {
 		size, _ := procstat.Resident(pid)
 		now.all += size
@@ -59,7 +59,7 @@ func (g *gauge) look() {
 	g.peak.all, g.peak.tool = max(g.peak.all, now.all), max(g.peak.tool, now.tool)
 }
 
-// take answers the peaks and begins anew.
+// take returns the peaks and resets them.
 func (g *gauge) take() peaks {
 	g.mu.Lock()
 	defer g.mu.Unlock()

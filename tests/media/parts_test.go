@@ -9,10 +9,10 @@ import (
 	"github.com/linkreel/linkreel/libs/transcode"
 )
 
-// TestLongSourceIsSharedByWorkers cuts a source of over two minutes, the least that
-// is cut, among two workers, kills the one that holds the whole job, and expects
-// every picture once and nothing left over. By default the source has ten pictures a
-// second, with LINKREEL_FULL a fraction of them.
+// TestLongSourceIsSharedByWorkers splits a source of over two minutes, the minimum for
+// splitting, between two workers. It kills the worker that holds the whole job, and expects
+// every picture once and no leftover objects. By default the source has ten pictures a
+// second, with LINKREEL_FULL a fractional rate.
 func TestLongSourceIsSharedByWorkers(t *testing.T) {
 	t.Parallel()
 	r := newWorld(t)
@@ -35,7 +35,8 @@ func TestLongSourceIsSharedByWorkers(t *testing.T) {
 		}
 	}
 	r.await(j.ID, timeLimit, func(x transcode.Record) bool { seen(); return len(workers) > 0 || final(x) })
-	// Stopped, since on a busy machine it would do all parts before the other one has started.
+	// Stop it, because on a busy machine it could encode all parts before the other worker has
+	// started.
 	if err := first.Process.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +65,8 @@ func TestLongSourceIsSharedByWorkers(t *testing.T) {
 			t.Errorf("part %d is still there as %s", i, part.State)
 		}
 	}
-	// The helper may still be storing what nobody waits for; it finds out soon.
+	// The helper may still be storing a part that the job no longer needs. It soon notices
+	// that.
 	for end := time.Now().Add(30 * time.Second); len(orphans(record, r.objects("long"))) > 0 && time.Now().Before(end); {
 		time.Sleep(100 * time.Millisecond)
 		r.noOrphans(record)

@@ -30,8 +30,8 @@ type player struct {
 	outcomes map[string]*transcode.Outcome
 }
 
-// page plays a video muted and fast, through every rendition in turn, and keeps
-// what went wrong.
+// page plays a video muted and fast, through every rendition in turn, and records the
+// errors.
 const page = `<!doctype html><video muted playsinline></video><script type="module">
 import Hls from "/hls.js";
 const video = document.querySelector("video");
@@ -106,8 +106,8 @@ func (p *player) playlist(w http.ResponseWriter, req *http.Request) {
 	fmt.Fprint(w, mediaPlaylist(rendition))
 }
 
-// masterPlaylist is the least that a player needs. The product's playlists have
-// tests of their own in services/videos/internal/hls; here the files are judged.
+// masterPlaylist returns the minimum that a player needs. services/videos/internal/hls
+// tests the product's playlists; this package tests the files.
 func masterPlaylist(o *transcode.Outcome) string {
 	var b strings.Builder
 	b.WriteString("#EXTM3U\n#EXT-X-VERSION:7\n")
@@ -136,8 +136,8 @@ func mediaPlaylist(r transcode.Rendition) string {
 	return b.String() + "#EXT-X-ENDLIST\n"
 }
 
-// rate is how fast a video is played: four times, but for one so short that its
-// end would come before the player has told the browser that there is no more.
+// rate is the playback speed: four times, except for a video so short that it would end
+// before the player has told the browser that there is no more data.
 func (p *player) rate(name string) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -147,7 +147,7 @@ func (p *player) rate(name string) string {
 	return "4"
 }
 
-// play watches every rendition to its end and answers what went wrong.
+// play plays every rendition to its end and returns the errors.
 func (p *player) play(name string, o *transcode.Outcome) (faults []string) {
 	p.mu.Lock()
 	p.outcomes[name] = o
@@ -190,5 +190,5 @@ func (p *player) play(name string, o *transcode.Outcome) (faults []string) {
 	return faults
 }
 
-// skipPlaying says whether outcomes are played, which a fast run does not.
+// skipPlaying reports whether the run does not play outcomes, which is the default.
 func skipPlaying() bool { return !full() && os.Getenv("LINKREEL_PLAY") == "" }

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// TestAThumbnailIsThePictureAtItsTime asks for pictures of a film that is red, then
-// green, then blue, four seconds each.
+// TestAThumbnailIsThePictureAtItsTime requests pictures of a film that is red, then
+// green, then blue, for four seconds each.
 func TestAThumbnailIsThePictureAtItsTime(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t, map[string]string{"LINKREEL_SWEEP_EVERY": "1s"})

@@ -13,9 +13,9 @@ import (
 	"github.com/linkreel/linkreel/libs/transcode"
 )
 
-// The picture flashes and the sound beeps at the same moment of the source; in
-// the result they must still be together. Boxes alone cannot show that: an
-// encoder's delay is inside the samples.
+// The picture flashes and the sound beeps at the same moment of the source; in the result
+// they must still coincide. The boxes cannot show that, because an encoder's delay is
+// inside the samples.
 const moment = 1.0
 
 func flash(rate string, length float64) string {
@@ -23,7 +23,8 @@ func flash(rate string, length float64) string {
 }
 
 func beep(from, length float64, rate int) string {
-	// A stream that itself starts later than the picture beeps earlier in its own time.
+	// If the sound starts later than the picture, the beep is earlier in the sound's own
+	// time.
 	return fmt.Sprintf("-f lavfi -i aevalsrc='if(gte(t\\,%g)\\,0.7*cos(2*PI*1000*(t-%g))\\,0)':s=%d:d=%g", moment-from, moment-from, rate, length)
 }
 
@@ -42,8 +43,8 @@ func TestPictureAndSoundStayTogether(t *testing.T) {
 		{"encoded from matroska", clip(flash("30000/1001", 3) + " " + beep(0, 3, 48000) + x264 + "-c:a libvorbis a.mkv"), true},
 		{"encoded from a transport stream", clip(flash("25", 3) + " " + beep(0, 3, 48000) + x264 + "-bf 2 -g 25" + aac + "a.ts"), false},
 		{"44.1 kHz", clip(flash("30", 3) + " " + beep(0, 3, 44100) + x264 + "-g 60" + aac + "a.mp4"), false},
-		// ffmpeg's own WebM and AVI files are out of step by up to 15 ms with codecs
-		// that have a delay, so these two use ones whose files are right.
+		// ffmpeg's own WebM and AVI files are out of step by up to 15 ms with codecs that have
+		// a delay, so these two use codecs without that problem.
 		{"opus with its own delay", clip(flash("25", 3) + " " + beep(0, 3, 48000) + x264 + "-c:a libopus a.mp4"), false},
 		{"avi", clip(flash("25", 3) + " " + beep(0, 3, 44100) + " -c:v mjpeg -c:a pcm_s16le a.avi"), false},
 		{"sound starts 0.3 s late", clip(flash("25", 3) + " -itsoffset 0.3 " + beep(0.3, 2.5, 48000) + x264 + aac + "a.mp4"), false},
@@ -69,8 +70,8 @@ func TestPictureAndSoundStayTogether(t *testing.T) {
 			if off := heard - seen; math.Abs(off) > 0.005 {
 				t.Errorf("sound is %.1f ms late (seen at %.4f, heard at %.4f), want at most 5 ms", off*1000, seen, heard)
 			}
-			// The download shows every picture at the rendition's time, so the sound must
-			// be heard at the rendition's time too.
+			// The download shows every picture at the rendition's time, so its sound must have the
+			// rendition's time too.
 			if late := r.whenHeard(t, o.Download) - heard; math.Abs(late) > 0.001 {
 				t.Errorf("in the download the sound is %.1f ms late", late*1000)
 			}
@@ -84,8 +85,8 @@ func TestPictureAndSoundStayTogether(t *testing.T) {
 	}
 }
 
-// A recording of a screen on which nothing moves any more ends in sound alone. All
-// of it is heard, over the last picture.
+// When nothing moves any more on a recorded screen, the recording ends with sound only.
+// The result plays all of it over the last picture.
 func TestSoundThatGoesOnIsHeardOverTheLastPicture(t *testing.T) {
 	t.Parallel()
 	r := newWorld(t)

@@ -28,8 +28,8 @@ import (
 	"github.com/linkreel/linkreel/services/videos"
 )
 
-// witness keeps what services in this process log of publications, orphans and
-// processor time, and shows their errors.
+// witness collects the log lines of this process's services about publications, orphans and processor
+// time, and prints their errors.
 type witness struct {
 	*noted
 	slog.Handler
@@ -71,7 +71,7 @@ func (w *witness) Handle(ctx context.Context, r slog.Record) error {
 	case "orphan removed":
 		w.removed = append(w.removed, about["object"].String())
 	}
-	if used, ok := about["used"]; ok { // each attempt says it once, when it ends
+	if used, ok := about["used"]; ok { // each attempt logs it once, when it ends
 		for _, a := range used.Resolve().Group() {
 			if a.Key == "cpuSeconds" {
 				w.used[id] += time.Duration(a.Value.Float64() * float64(time.Second))
@@ -97,7 +97,7 @@ func (n *noted) cpu(id string) time.Duration {
 	return n.used[id]
 }
 
-// orphans counts what the janitor removed of the videos.
+// orphans counts the objects of the videos that the janitor removed.
 func (n *noted) orphans(of []*upload) (count int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -109,11 +109,11 @@ func (n *noted) orphans(of []*upload) (count int) {
 	return count
 }
 
-// system is a world with the videos service in front, as callers know it.
+// system is a world together with the videos service that callers use.
 type system struct {
 	*world
 	base, key string
-	ahead     atomic.Int64 // how far the videos service's clock is moved, in ns
+	ahead     atomic.Int64 // how far the videos service's clock is ahead, in ns
 }
 
 func newSystem(t testing.TB, more map[string]string) *system {
@@ -159,7 +159,7 @@ func newSystem(t testing.TB, more map[string]string) *system {
 	return s
 }
 
-// call asks the videos service and answers nil when it is not well.
+// call calls the videos service and returns nil if it is unavailable.
 func (s *system) call(method, path string, body any) map[string]any {
 	s.t.Helper()
 	packed, err := json.Marshal(body)
@@ -184,7 +184,7 @@ func (s *system) call(method, path string, body any) map[string]any {
 	return answer
 }
 
-// eventually waits for what a busy machine may take long to do.
+// eventually waits long enough for a busy machine.
 func (s *system) eventually(what string, ok func() bool) {
 	s.t.Helper()
 	for end := time.Now().Add(2 * timeLimit); !ok(); time.Sleep(100 * time.Millisecond) {
@@ -230,7 +230,7 @@ type upload struct {
 	id, job  string
 	statuses []string // each once, in the order they were seen
 	want     item
-	attempt  int // the one that was struck
+	attempt  int // the attempt that was struck
 }
 
 // look asks for the status as a caller does.
@@ -251,20 +251,19 @@ func (u *upload) record() transcode.Record {
 	return r
 }
 
-// strike is what happens to the workers of a round, one by one.
+// strike describes what happens to the workers of a round, one by one.
 type strike struct {
 	name     string
 	signals  []syscall.Signal
-	flush    bool // Redis is emptied with it
-	cutWhile bool // storage is cut off for a while when the first job goes on elsewhere
+	flush    bool // Redis is emptied at the same time
+	cutWhile bool // storage is cut off for a while when the first job resumes elsewhere
 }
 
 func repeat(n int, s syscall.Signal) []syscall.Signal { return slices.Repeat([]syscall.Signal{s}, n) }
 
-// TestKilledWorkersVideosBecomeReadyOnce strikes workers in the middle of their
-// jobs, empties Redis and cuts storage off meanwhile, and expects of every
-// video what its caller does: that it becomes ready, once, soon, and that
-// nothing is left of what did not come to its end.
+// TestKilledWorkersVideosBecomeReadyOnce strikes workers in the middle of their jobs, and meanwhile
+// empties Redis and cuts storage off. Every video must soon become ready, exactly once, and no objects of
+// unfinished attempts may be left.
 func TestKilledWorkersVideosBecomeReadyOnce(t *testing.T) {
 	t.Parallel()
 	strikes := []strike{{"one killed, one stopped, Redis emptied, storage cut off", []syscall.Signal{syscall.SIGKILL, syscall.SIGSTOP}, true, true}}
@@ -279,8 +278,8 @@ func TestKilledWorkersVideosBecomeReadyOnce(t *testing.T) {
 	}
 	s := newSystem(t, map[string]string{"LINKREEL_SWEEP_EVERY": "2s", "LINKREEL_JANITOR_EVERY": "3s"})
 	m := &maker{t: t, dir: t.TempDir()}
-	// Of the first, a copy is ready before its worker is struck; the attempt after
-	// that leaves the copy's files without use. The second has nothing yet.
+	// The first video has a published copy before its worker is struck, and the next attempt makes the copy's
+	// files unused. The second video has nothing published yet.
 	sources := []struct {
 		file string
 		want item
@@ -325,8 +324,8 @@ func TestKilledWorkersVideosBecomeReadyOnce(t *testing.T) {
 		want = append(want, r.Outcome.Objects()...)
 	}
 	slices.Sort(want)
-	// What newer media replaced stays for as long as an address of it may be valid.
-	// What a struck worker wrote after its video's last change is unknown to the record and stays for a week.
+	// Replaced media stays as long as an address of it may be valid. The record does not know the objects
+	// that a struck worker wrote after its video's last change, so they stay for a week.
 	s.eventually("the janitor leaves nothing but the outcomes", func() bool {
 		s.ahead.Add(int64(8 * time.Hour))
 		var got []string
@@ -345,21 +344,21 @@ func TestKilledWorkersVideosBecomeReadyOnce(t *testing.T) {
 	t.Logf("%d workers struck, %d videos ready once; the janitor removed %d objects and left %d, all in use", len(all), len(all), orphans, len(want))
 }
 
-// strike starts a worker for each upload, strikes them all in the middle of
-// their work, and sees to it that others finish it.
+// strike starts a worker for each upload, strikes them all in the middle of their work, and makes other
+// workers finish it.
 func (s *system) strike(round strike, uploads []*upload) {
 	t := s.t
 	t.Helper()
 	var victims []*process
 	for range uploads {
-		// One thread, so that a fast machine too leaves time to strike.
+		// One thread, so that even a fast machine leaves time to strike.
 		victims = append(victims, s.start(map[string]string{"LINKREEL_FFMPEG_THREADS": "1"}))
 	}
 	s.eventually("all are worked on", func() bool {
 		n := 0
 		for _, u := range uploads {
 			r := u.record()
-			inspected := strings.HasSuffix(r.Worker, "-fast") // the fast lane puts it back in a moment
+			inspected := strings.HasSuffix(r.Worker, "-fast") // the fast lane will soon return it to the queue
 			if r.State == transcode.Running && !inspected && (!u.want.copied || r.Outcome != nil) {
 				n++
 			}
@@ -407,8 +406,8 @@ func (s *system) strike(round strike, uploads []*upload) {
 			time.AfterFunc(8*time.Second, mend)
 		}
 		if len(resumed) == len(uploads) && !woken {
-			// Those that were asleep wake up beside their heirs, with all that their
-			// programs have made meanwhile, and must not publish it.
+			// Frozen workers resume while their successors work. They hold the results that their programs have
+			// made meanwhile, and must not publish them.
 			woken = true
 			for _, v := range victims {
 				_ = v.Process.Signal(syscall.SIGCONT)

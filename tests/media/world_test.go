@@ -48,7 +48,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// world is everything a worker needs, for real but local.
+// world holds all servers that a worker needs, real but local.
 type world struct {
 	t       testing.TB
 	env     map[string]string
@@ -60,7 +60,7 @@ type world struct {
 	client  *redis.Client
 	scratch string
 	player  *player // nil: results are not played
-	peak    peaks   // of memory, by the last file of the corpus
+	peak    peaks   // memory peaks of the corpus's last file
 }
 
 func newWorld(t testing.TB) *world {
@@ -129,7 +129,7 @@ func (r *world) work() {
 	})
 }
 
-// process is a worker in a process of its own.
+// process is a worker in a separate process.
 type process struct{ *exec.Cmd }
 
 func (r *world) start(more map[string]string) *process {
@@ -160,7 +160,7 @@ func (p *process) kill() {
 
 var defaultLimits = transcode.Limits{MaxBytes: 10 << 30, MaxDuration: 4 * time.Hour, MaxSide: 8192, MaxPixels: 36_000_000}
 
-// submit uploads a file and makes its job, as the videos service does.
+// submit uploads a file and creates its job, as the videos service does.
 func (r *world) submit(videoID, path string) transcode.Job {
 	r.t.Helper()
 	return r.submitLimited(context.Background(), videoID, path, defaultLimits)
@@ -185,7 +185,7 @@ func (r *world) submitLimited(ctx context.Context, videoID, path string, limits 
 	return j
 }
 
-// await polls a job until ok says so.
+// await polls a job until ok returns true.
 func (r *world) await(id string, limit time.Duration, ok func(transcode.Record) bool) transcode.Record {
 	r.t.Helper()
 	for end := time.Now().Add(limit); ; {
@@ -202,7 +202,7 @@ func (r *world) await(id string, limit time.Duration, ok func(transcode.Record) 
 
 func final(r transcode.Record) bool { return r.State.Final() }
 
-// noScratch expects that nothing is left on disk.
+// noScratch checks that no file is left in the scratch folder.
 func (r *world) noScratch() {
 	r.t.Helper()
 	left, err := filepath.Glob(filepath.Join(r.scratch, "*"))

@@ -1,4 +1,4 @@
-// Package repo_test holds what has to be true of the repository itself: its modules, its workflows, its command lists.
+// Package repo_test checks the repository itself: its modules, its workflows, its lists of commands.
 package repo_test
 
 import (
@@ -27,7 +27,7 @@ func read(t *testing.T, elem ...string) string {
 	return string(b)
 }
 
-// Whoever can move a tag could run code in our pipeline; a commit cannot be moved.
+// Somebody who can move a tag could run code in our pipeline. A commit cannot be moved.
 func TestActionsArePinnedByCommit(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob(filepath.Join(root, ".github/workflows/*.yml"))
@@ -44,7 +44,7 @@ func TestActionsArePinnedByCommit(t *testing.T) {
 	}
 }
 
-// An image named by a tag can be replaced, and it could change what a job signs.
+// An image named by a tag can be replaced, and the new image could change the files that a job signs.
 func TestImagesOfWorkflowsArePinnedByDigest(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob(filepath.Join(root, ".github/workflows/*.yml"))
@@ -62,7 +62,7 @@ func TestImagesOfWorkflowsArePinnedByDigest(t *testing.T) {
 	}
 }
 
-// A tag alone must not release: what signs waits for the reviewers of an environment.
+// A tag alone must not release: a job that signs waits for the reviewers of an environment.
 func TestWhatSignsWaitsForReviewers(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob(filepath.Join(root, ".github/workflows/*.yml"))
@@ -118,7 +118,7 @@ func TestEveryModuleIsInTheWorkspaceAndTheMakefile(t *testing.T) {
 	}
 }
 
-// What others build on brings little along.
+// The modules that others import have few requirements.
 func TestProductsRequireNoServer(t *testing.T) {
 	t.Parallel()
 	if mod := read(t, "libs/clients/go/go.mod"); strings.Contains(mod, "require") {
@@ -137,7 +137,7 @@ func TestProductsRequireNoServer(t *testing.T) {
 	}
 }
 
-// Settings that lint leaves out have a reason behind them.
+// Each exclusion from lint states a reason.
 func TestLintExclusionsHaveReasons(t *testing.T) {
 	t.Parallel()
 	for line := range strings.Lines(read(t, ".golangci.yml")) {
@@ -147,8 +147,7 @@ func TestLintExclusionsHaveReasons(t *testing.T) {
 	}
 }
 
-// A test that does not run, a finding that is put aside and work that is put off
-// each say why, so that a reader can judge it.
+// A skipped test, a suppressed finding and postponed work each state a reason, so that a reader can judge it.
 func TestWhatIsLeftOutHasAReason(t *testing.T) {
 	t.Parallel()
 	enabled := map[string]bool{}
@@ -156,8 +155,8 @@ func TestWhatIsLeftOutHasAReason(t *testing.T) {
 		enabled[m[1]] = true
 	}
 	skip := regexp.MustCompile(`\.Skip(Now|f?)\((.*)`)
-	nolint := regexp.MustCompile(`//\s*nolint(:[\w,]+)?( // .{10,})?`) // what is looked for: a linter put aside, and its reason
-	bare := regexp.MustCompile(`\b(TODO|FIXME|XXX)\b`)                 // what is looked for: work put off
+	nolint := regexp.MustCompile(`//\s*nolint(:[\w,]+)?( // .{10,})?`) // matches a suppressed linter and its reason
+	bare := regexp.MustCompile(`\b(TODO|FIXME|XXX)\b`)                 // matches postponed work
 	tracked, err := exec.CommandContext(t.Context(), "git", "-C", root, "ls-files", "-z", "*.go", "*.ts", "*.mjs", "*.sh", "*.yml", "*.yaml", "*.py", "*.mk", "Makefile").Output()
 	if err != nil {
 		t.Fatalf("git ls-files: %v", err)
@@ -192,7 +191,7 @@ func TestWhatIsLeftOutHasAReason(t *testing.T) {
 	}
 }
 
-// make race and make check run with -short. A test does less then, and still runs.
+// make race and make check run with -short. A test may then do less, but must still run.
 func TestNoTestSkipsItselfToBeShort(t *testing.T) {
 	t.Parallel()
 	seen := 0
@@ -239,8 +238,8 @@ func calls(n ast.Node, name string) (found bool) {
 	return found
 }
 
-// ARCHITECTURE.md takes a stranger from the README to the lines that decide. A hop
-// is a function, in the file that it is linked to.
+// ARCHITECTURE.md leads a new reader from the README to the deciding lines of code. Each hop is a function in the
+// linked file.
 func TestTheWalksLeadToFunctionsThatExist(t *testing.T) {
 	t.Parallel()
 	_, section, found := strings.Cut(read(t, "ARCHITECTURE.md"), "## The two questions that everybody asks")
@@ -264,7 +263,7 @@ func TestTheWalksLeadToFunctionsThatExist(t *testing.T) {
 				t.Errorf("%s has no function %s", h[2], h[1])
 			}
 		}
-		// The README begins each walk, and the last hop holds the line that is quoted.
+		// The README links to the first hop of each walk, and the last hop contains the quoted line.
 		if !strings.Contains(read(t, "README.md"), "("+hops[0][2]+")") {
 			t.Errorf("the README does not link to %s", hops[0][2])
 		}
@@ -308,8 +307,8 @@ func TestFencesNameTestsThatExist(t *testing.T) {
 	}
 }
 
-// Operators know a metric by its line in operations.md, and dashboards and alerts show
-// nothing for one that the code has lost.
+// Operators find each metric in operations.md, and dashboards and alerts show nothing for a metric that the code no
+// longer has.
 func TestMetricsAreInTheManual(t *testing.T) {
 	t.Parallel()
 	inCode := map[string]bool{}
@@ -377,7 +376,7 @@ func TestDecisionsHaveADateAndAStatus(t *testing.T) {
 	}
 }
 
-// Lint sees what a domain package imports itself; this sees what it brings along.
+// Lint checks the direct imports of a domain package. This test checks the indirect ones.
 func TestDomainPackagesLinkNoTransport(t *testing.T) {
 	t.Parallel()
 	list := exec.CommandContext(t.Context(), "go", "list", "-f", "{{.ImportPath}}: {{join .Deps \" \"}} ",

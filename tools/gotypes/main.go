@@ -1,12 +1,12 @@
 // Command gotypes writes the Go types of the API's bodies from its contract,
-// libs/apispec/openapi.yaml: once for the Go client, and once for the services,
-// which read what a client writes and write what it reads. Its output is committed.
-// Run it from anywhere in the repository:
+// libs/apispec/openapi.yaml: once for the Go client, and once for the services, which
+// read the requests and write the answers. Its output is committed. Run it from anywhere
+// in the repository:
 //
 //	go -C tools run ./gotypes
 //
-// The contract says which fields there are, of which type, and which are needed or
-// may be null. What it does not say is in names.go: names for its nameless objects.
+// The contract says which fields there are, their types, and which are required or may be
+// null. names.go adds Go names for the objects that have no name in the contract.
 package main
 
 import (
@@ -29,10 +29,10 @@ import (
 type target struct {
 	file, pkg string
 	imports   []string
-	types     map[string]string // of the contract's names and places, those that are not written
-	// Types of fields.
+	types     map[string]string // Go types for names and places in the contract that get no type of their own
+	// The types of fields.
 	answerTime   string // a point in time in an answer
-	requestTime  string // any form of one in a request
+	requestTime  string // any form of a point in time in a request
 	requestWhole string // a whole number in a request
 	change       string // a field of an update: absent, null or a value
 	zeroOmitted  bool   // an optional field of a request is left out when it is zero
@@ -97,7 +97,7 @@ type writer struct {
 	out      bytes.Buffer
 	made     map[string]*schema // by Go name
 	used     map[string]bool    // names of the name tables that were used
-	later    []later            // nameless objects that were met
+	later    []later            // nameless objects found so far, to be written later
 }
 
 type later struct {
@@ -106,7 +106,7 @@ type later struct {
 	at   place
 }
 
-// place is where in the contract a field is.
+// place is the position of a field in the contract.
 type place struct {
 	path            string // such as LinkStats.days[]
 	request, update bool
@@ -159,8 +159,8 @@ func (w *writer) file() ([]byte, error) {
 	return format.Source(append(head.Bytes(), w.out.Bytes()...))
 }
 
-// object writes a struct. Two places may share a name, when what both have is alike;
-// the first has all fields.
+// object writes a struct. Two places may share a name if the fields that both have are
+// alike. The first place must have all fields.
 func (w *writer) object(name string, s *schema, at place) error {
 	fields := s.properties(w.doc)
 	if before := w.made[name]; before != nil {
@@ -188,7 +188,7 @@ func (w *writer) object(name string, s *schema, at place) error {
 	}
 	for _, f := range fields {
 		if inherited[f.name] || f.schema.ReadOnly {
-			continue // readOnly in a request: known, and without effect
+			continue // readOnly in a request: accepted, but without effect
 		}
 		if err := w.field(f, s.needs(w.doc, f.name), place{at.path + "." + f.name, at.request, at.update}); err != nil {
 			return err
@@ -212,7 +212,7 @@ func (w *writer) field(f component, needed bool, at place) error {
 	return nil
 }
 
-// kind is the Go type of a field, and what its tag says behind the name.
+// kind returns the Go type of a field, and the part of its tag after the name.
 func (w *writer) kind(f component, needed bool, at place) (kind, tag string, err error) {
 	s := w.doc.follow(f.schema)
 	if kind, err = w.base(f.name, f.schema, at); err != nil {
@@ -252,7 +252,7 @@ func (w *writer) kind(f component, needed bool, at place) (kind, tag string, err
 		}
 	default:
 		tag = ",omitempty"
-		never := s.Minimum != nil && *s.Minimum > 0 || time || s.MinItems > 0 // a value is never the zero value
+		never := s.Minimum != nil && *s.Minimum > 0 || time || s.MinItems > 0 // a value that is present is never the zero value
 		switch {
 		case list && !never:
 			tag = ",omitzero" // an empty list is shown
@@ -264,7 +264,7 @@ func (w *writer) kind(f component, needed bool, at place) (kind, tag string, err
 	return kind, tag, nil
 }
 
-// base is the Go type of a value that is there.
+// base is the Go type of a value that is present.
 func (w *writer) base(name string, s *schema, at place) (string, error) {
 	if special := w.special(s, at); special != "" {
 		return special, nil
@@ -300,13 +300,14 @@ func (w *writer) base(name string, s *schema, at place) (string, error) {
 	return "", fmt.Errorf("%s has no type that Go has", at.path)
 }
 
-// special is a type of the target's own.
+// special is the type that the target uses instead of a generated one; "" if there is
+// none.
 func (w *writer) special(s *schema, at place) string {
 	if t := w.types[at.path]; t != "" {
 		return t
 	}
 	if at.request {
-		return "" // what a caller sent may be none of the listed values
+		return "" // a caller may send a value that is not listed
 	}
 	return w.types[s.name()]
 }

@@ -1,11 +1,11 @@
 package main
 
-// typeNames are Go names of schemas that are not the contract's.
+// typeNames are the Go names of schemas whose Go name differs from the contract's.
 var typeNames = map[string]string{
 	"LinkList": "LinkPage", "TagList": "TagPage", "DomainCertificate": "Certificate", "DeliveryAttempt": "Attempt",
 }
 
-// objectNames name the objects that the contract writes out in place.
+// objectNames name the objects that the contract defines inline.
 var objectNames = map[string]string{
 	"Link.takenDown": "TakenDown", "Video.takenDown": "TakenDown", "Video.error": "VideoError", "CaptionList.data[]": "Caption",
 	"LinkStats.days[]": "DayClicks", "LinkStats.referrers[]": "HostClicks", "LinkStats.countries[]": "CountryClicks",
@@ -14,25 +14,26 @@ var objectNames = map[string]string{
 	"BulkChanged.results[]": "BulkChange", "BulkChanged.results[].data": "BulkLink", "BulkChanged.results[].error": "BulkItemFail",
 	"Account.limits": "AccountLimits", "Account.usage": "AccountUsage", "OperatorAccount.limits": "OwnLimits", "AccountUpdate.limits": "OwnLimitsUpdate",
 	"Delivery.event": "DeliveryEvent",
-	// Of a BulkResult, which is one of two.
+	// A BulkResult is one of two schemas. These are the objects in it.
 	"BulkResults.results[].data": "BulkLink", "BulkResults.results[].error": "BulkItemFail",
 }
 
-// fieldNames are Go names of fields that are not the contract's.
+// fieldNames are the Go names of fields whose Go name differs from the contract's.
 var fieldNames = map[string]string{
 	"KeyCreated.key": "Secret", "DeviceCode.deviceCode": "Code",
 }
 
-// bases are schemas that begin with all fields of another. Go embeds that one.
+// bases are schemas that begin with all fields of another schema. Go embeds the other
+// one.
 var bases = map[string]string{
 	"Link": "LinkSummary", "LinkCreated": "BulkItemCreated.data", "Video": "VideoSummary", "KeyCreated": "Key", "InvitationCreated": "Invitation",
 	"WebhookCreated": "Webhook", "SignInLink": "MemberSignInLink",
 }
 
-// large are whole numbers that may need 64 bits.
+// large names whole numbers that may need 64 bits.
 var large = []string{"clicks", "importedClicks", "total", "views", "storedBytes", "duration", "nextCursor", "min", "max", "links", "videos", "domains"}
 
-// comments say what a type is, behind its name.
+// comments are the doc comments of types, without the name at the start.
 var comments = map[string]string{
 	"LinkCreate":          "is a link to be. Only URL is needed.",
 	"LinkUpdate":          "changes a link; untouched fields stay.",

@@ -8,21 +8,21 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// document is the part of the contract that says what bodies look like.
+// document is the part of the contract that describes bodies.
 type document struct {
 	Paths map[string]map[string]operation
 
 	Components struct{ Schemas ordered }
 }
 
-// operation is a method of a path; what else a path has, its parameters, has no body.
+// operation is a method of a path. A path also has parameters, which have no body.
 type operation struct {
 	RequestBody struct {
 		Content map[string]struct{ Schema schema }
 	} `yaml:"requestBody"`
 }
 
-// UnmarshalYAML reads what is an operation.
+// UnmarshalYAML reads operations and skips everything else in a path.
 func (o *operation) UnmarshalYAML(n *yaml.Node) error {
 	type plain operation
 	if n.Kind != yaml.MappingNode {
@@ -31,7 +31,7 @@ func (o *operation) UnmarshalYAML(n *yaml.Node) error {
 	return n.Decode((*plain)(o))
 }
 
-// schema is one of the contract, as far as Go's types can say it.
+// schema is a schema of the contract, as far as Go's types can express it.
 type schema struct {
 	Ref                 string `yaml:"$ref"`
 	Type                words
@@ -45,10 +45,10 @@ type schema struct {
 	MinItems            int  `yaml:"minItems"`
 	ReadOnly            bool `yaml:"readOnly"`
 
-	null bool // it may be null
+	null bool // the value may be null
 }
 
-// UnmarshalYAML reads a schema whose names are written as OpenAPI writes them.
+// UnmarshalYAML reads a schema with the names that OpenAPI uses.
 func (s *schema) UnmarshalYAML(n *yaml.Node) error {
 	type plain schema
 	if n.Kind != yaml.MappingNode { // additionalProperties: false
@@ -67,10 +67,10 @@ func (s *schema) UnmarshalYAML(n *yaml.Node) error {
 	return err
 }
 
-// words is a word or a list of them.
+// words is a word or a list of words.
 type words []string
 
-// UnmarshalYAML reads either.
+// UnmarshalYAML reads both forms.
 func (w *words) UnmarshalYAML(n *yaml.Node) error {
 	if n.Kind == yaml.ScalarNode {
 		*w = words{n.Value}
@@ -84,7 +84,7 @@ type component struct {
 	schema *schema
 }
 
-// ordered are schemas by name, in the written order.
+// ordered are schemas by name, in the order of the contract.
 type ordered struct{ list []component }
 
 // UnmarshalYAML keeps the order.
@@ -107,7 +107,8 @@ func (o ordered) get(name string) *schema {
 	return o.list[i].schema
 }
 
-// at is the schema of a component, or of the field of one as in BulkItemCreated.data.
+// at is the schema of a component, or of a component's field, such as
+// BulkItemCreated.data.
 func (d *document) at(place string) *schema {
 	name, field, inside := strings.Cut(place, ".")
 	s := d.Components.Schemas.get(name)
@@ -117,7 +118,7 @@ func (d *document) at(place string) *schema {
 	return s
 }
 
-// name is the component that a schema refers to, "" for one that is written out.
+// name is the component that a schema refers to, "" for an inline schema.
 func (s *schema) name() string {
 	if s.Ref == "" {
 		return ""
@@ -127,7 +128,7 @@ func (s *schema) name() string {
 
 func (s *schema) is(kind string) bool { return slices.Contains(s.Type, kind) }
 
-// follow gives the schema behind references, with "or null" taken apart.
+// follow resolves references, and replaces "or null" in the type by the field null.
 func (d *document) follow(s *schema) *schema {
 	for s.Ref != "" {
 		s = d.Components.Schemas.get(s.name())
@@ -149,8 +150,8 @@ func (d *document) follow(s *schema) *schema {
 	return &out
 }
 
-// properties are the fields of an object; of one that is one of several, the fields
-// of all of them.
+// properties are the fields of an object. For a oneOf they are the fields of all its
+// schemas.
 func (s *schema) properties(d *document) []component {
 	s = d.follow(s)
 	all := slices.Clone(s.Properties.list)
@@ -164,7 +165,7 @@ func (s *schema) properties(d *document) []component {
 	return all
 }
 
-// needs reports whether a field is always there.
+// needs reports whether a field is always present.
 func (s *schema) needs(d *document, name string) bool {
 	s = d.follow(s)
 	for _, part := range s.OneOf {

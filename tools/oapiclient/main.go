@@ -1,7 +1,7 @@
 // Command oapiclient makes one call with a client that oapi-codegen has generated
 // from our API document: `go run ./oapiclient BASE_URL KEY`. A test generates
-// client.gen.go beside a copy of this file, so that the document stays one that
-// such tools read.
+// client.gen.go beside a copy of this file, to prove that such tools can read the
+// document.
 package main
 
 import (
@@ -11,11 +11,11 @@ import (
 	"github.com/oapi-codegen/runtime"
 )
 
-// call is set by the generated part's companion.
+// call.go.txt, which a test copies beside the generated client, sets call.
 var call func(base, key string) error
 
 func main() {
-	_ = runtime.BindStringToObject // what generated clients need
+	_ = runtime.BindStringToObject // generated clients need this package
 	if call == nil || len(os.Args) != 3 {
 		fmt.Fprintln(os.Stderr, "oapiclient: run by tests/contract, which generates the client")
 		os.Exit(2)

@@ -90,7 +90,7 @@ var (
 )
 
 // chartFiles reads the chart and writes version, registry and digests into it.
-// ci/ holds values of our own tests and stays behind.
+// It leaves out ci/, which holds values for our own tests.
 func (r *release) chartFiles(digests map[string]string) (map[string][]byte, error) {
 	root := filepath.Join(r.root, "charts/linkreel")
 	files := map[string][]byte{}
@@ -109,7 +109,7 @@ func (r *release) chartFiles(digests map[string]string) (map[string][]byte, erro
 		return nil, err
 	}
 	files["Chart.yaml"] = chartVersion.ReplaceAll(files["Chart.yaml"], []byte(`$1: "`+r.version+`"`))
-	list, err := json.Marshal(digests) // JSON is YAML, and its keys come sorted
+	list, err := json.Marshal(digests) // JSON is valid YAML, and Marshal sorts its keys
 	if err != nil {
 		return nil, err
 	}
@@ -148,8 +148,8 @@ func (r *release) pack(files map[string][]byte) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// chartImage is an image whose config is a chart's metadata, which is what Helm
-// pulls. The image library only knows configs of container images.
+// chartImage is an image whose config is a chart's metadata, as Helm expects. The image
+// library only supports configs of container images.
 type chartImage struct {
 	v1.Image
 	config      []byte

@@ -28,9 +28,9 @@ func alternatives(arch string) string {
 	return lib + "/blas:" + lib + "/lapack"
 }
 
-// debian makes a layer of the named packages and all that they depend on. They
-// are unpacked and not installed: no program of theirs runs, so a machine can
-// make the layer of another architecture.
+// debian makes a layer of the named packages and their dependencies. It unpacks them
+// without installing them. None of their programs runs, so a machine can make the layer
+// for another architecture.
 func (r *release) debian(ctx context.Context, packages, arch string) (layer string, list []debianPackage, err error) {
 	layer = filepath.Join(r.work, "debian-"+strings.ReplaceAll(packages, ",", "-")+"-"+arch+".tar")
 	if list, err := packagesOf(layer); err == nil {
@@ -39,8 +39,8 @@ func (r *release) debian(ctx context.Context, packages, arch string) (layer stri
 	if _, err := exec.LookPath("mmdebstrap"); err != nil {
 		return "", nil, errors.New("needs mmdebstrap, a Debian package: apt-get install mmdebstrap")
 	}
-	// The machine's own Debian sources, so that no mirror is named here. A machine that
-	// runs something else names both.
+	// Use the machine's own Debian sources, so that no mirror is named here. A machine
+	// that does not run Debian must set both variables.
 	sources, suite := os.Getenv("DEBIAN_SOURCES"), os.Getenv("DEBIAN_SUITE")
 	if sources == "" {
 		sources = "/etc/apt/sources.list.d/debian.sources"
@@ -70,9 +70,9 @@ func (r *release) debian(ctx context.Context, packages, arch string) (layer stri
 var unwanted = []string{"usr/share/doc/", "usr/share/man/", "usr/share/locale/", "usr/share/info/", "usr/share/icons/", "usr/share/lintian/",
 	"var/", "dev/", "proc/", "sys/", "run/", "tmp/", "etc/apt/"}
 
-// strip rewrites a tar of extracted packages without what an image does not need
-// and with the commit's time, and reads the packages from the archives that apt
-// left in it. Licences (copyright files) stay.
+// strip rewrites a tar of extracted packages: it drops files that an image does not need,
+// and sets all times to the commit's. It keeps licences (copyright files). It also lists
+// the packages, from the archives that apt left in the tar.
 func (r *release) strip(from, to string) ([]debianPackage, error) {
 	in, err := os.Open(from)
 	if err != nil {
@@ -124,8 +124,8 @@ func wanted(path string, kind byte) bool {
 	if path == "" || kind == tar.TypeBlock || kind == tar.TypeChar {
 		return false
 	}
-	// Mesa's drivers and the compiler that they bring along draw on screens; ffmpeg
-	// without a GPU loads neither, and they are a third of the layer.
+	// Mesa's drivers, and the compiler that they depend on, draw on screens. Without a
+	// GPU, ffmpeg loads neither, and they are a third of the layer.
 	if strings.Contains(path, "/dri/") || strings.Contains(path, "/libLLVM") {
 		return false
 	}
@@ -135,7 +135,7 @@ func wanted(path string, kind byte) bool {
 	return !slices.ContainsFunc(unwanted, func(dir string) bool { return strings.HasPrefix(path, dir) && path != dir })
 }
 
-// archived reads a package from its archive's name in apt's cache,
+// archived reads a package from the name of its archive in apt's cache,
 // name_version_arch.deb with a colon written %3a.
 func archived(path string) (debianPackage, bool) {
 	file, ok := strings.CutPrefix(path, "var/cache/apt/archives/")
@@ -148,7 +148,8 @@ func archived(path string) (debianPackage, bool) {
 	return debianPackage{parts[0], version, parts[2]}, err == nil
 }
 
-// The list of a layer's packages stands beside it, for further images of the run.
+// The list of a layer's packages is stored beside the layer, for further images of the
+// run.
 
 func writePackages(layer string, list []debianPackage) error {
 	var text strings.Builder

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// platforms are those that the linkreel program is released for.
+// platforms are the platforms for which we release the linkreel program.
 var platforms = []string{"linux/amd64", "linux/arm64", "darwin/amd64", "darwin/arm64", "windows/amd64", "windows/arm64"}
 
 // programs builds the linkreel program for each platform and packs it: a zip for
@@ -104,9 +104,10 @@ func (r *release) archive(binary, goos string) (content []byte, ending string, e
 	return out.Bytes(), ".tar.gz", err
 }
 
-// provenance writes what was built from what, as an in-toto statement with a
-// SLSA provenance predicate (https://slsa.dev/spec/v1.0/provenance). It is not
-// signed here: the workflow that publishes a release signs it with its identity.
+// provenance writes which files were built from which sources, as an in-toto statement
+// with a SLSA provenance predicate (https://slsa.dev/spec/v1.0/provenance). It does not
+// sign the statement. The workflow that publishes a release signs it with its own
+// identity.
 func (r *release) provenance() error {
 	type subject struct {
 		Name   string            `json:"name"`

@@ -21,15 +21,15 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// architectures are those that every image is released for.
+// architectures are the architectures for which we release every image.
 var architectures = []string{"amd64", "arm64"}
 
-// program is a line of images/list: an image with one program of ours, on a base
-// of Debian packages or on nothing.
+// program is a line of images/list: an image with one of our programs, on a base of
+// Debian packages or without a base.
 type program struct{ name, pkg, base string }
 
-// listed reads images/list. Images without a program of ours (the test cluster's
-// Redis) and the test cluster's trace viewer are not released.
+// listed reads images/list. It skips images that we do not release: those without one of
+// our programs (the test cluster's Redis), and the test cluster's trace viewer.
 func (r *release) listed() ([]program, error) {
 	f, err := os.Open(filepath.Join(r.root, "images/list"))
 	if err != nil {
@@ -162,7 +162,7 @@ func appendLayer(image v1.Image, file, comment string) (v1.Image, error) {
 	return mutate.Append(image, mutate.Addendum{Layer: layer, MediaType: types.OCILayer, History: v1.History{CreatedBy: comment}})
 }
 
-// fileLayer writes the layer of a program: itself, the user it runs as, the
+// fileLayer writes the layer of a program: the program itself, the user it runs as, the
 // certificates of public authorities, and the licences of all that is in it.
 func (r *release) fileLayer(file, programName, binary string) error {
 	out, err := os.Create(file)

@@ -1,12 +1,12 @@
 // Command release makes a release of Linkreel without Docker: images for amd64
 // and arm64, the chart with their digests, the linkreel program for six
 // platforms, an SBOM for each image and program, checksums and a provenance
-// statement. Images and chart are pushed to a registry as they are made.
+// statement. It pushes each image and the chart to a registry as soon as it is made.
 //
 // What it promises: two runs on the same commit and the same state of Debian's
 // archive give the same digests, whatever machine, folder and time they run in.
-// So nothing here reads the clock (times are the commit's), maps are written
-// sorted, and programs are built without paths, build ids and VCS stamps.
+// So nothing here reads the clock (all times are the commit's), maps are written in
+// sorted order, and programs are built without paths, build ids and VCS stamps.
 package main
 
 import (
@@ -25,7 +25,7 @@ import (
 	"time"
 )
 
-// release is one run: what is released, to where, and what was made so far.
+// release is one run: its settings, and the results so far.
 type release struct {
 	root     string // the repository
 	out      string // files for people to download
@@ -46,7 +46,7 @@ type artifact struct {
 	SHA256 string // hex
 }
 
-// semver is what Helm and registries both take as a tag.
+// semver matches the versions that both Helm and registries accept as a tag.
 var semver = regexp.MustCompile(`^[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?$`)
 
 func main() {
@@ -70,7 +70,7 @@ func main() {
 	}
 }
 
-// prepare checks what the run was told before anything is built or pushed.
+// prepare checks the run's settings before anything is built or pushed.
 func (r *release) prepare(ctx context.Context, only string) error {
 	r.version = strings.TrimPrefix(r.version, "v")
 	switch {
@@ -118,8 +118,8 @@ func (r *release) prepare(ctx context.Context, only string) error {
 	return err
 }
 
-// run makes everything. Files come last, so that a registry that refuses the
-// push ends the run before the slow part of it.
+// run makes everything. Files come last. If a registry refuses a push, the run then fails
+// before its slow part.
 func (r *release) run(ctx context.Context) error {
 	digests, err := r.images(ctx)
 	if err != nil {
@@ -143,8 +143,8 @@ func (r *release) goBuild(ctx context.Context, pkg, goos, goarch, file string) e
 	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-tags=disable_grpc_modules", "-gcflags=all=-dwarf=false",
 		"-ldflags", "-s -w -buildid= -X github.com/linkreel/linkreel/libs/boot.version="+r.version+" -X github.com/linkreel/linkreel/services/cli.version="+r.version,
 		"-o", file, "./cmd/"+filepath.Base(pkg))
-	// Each module is built by its own go.mod, so that nothing of the workspace
-	// decides what is in a release.
+	// Each module is built by its own go.mod, so that the workspace does not affect a
+	// release.
 	cmd.Dir = filepath.Join(r.root, dir)
 	cmd.Env = append(os.Environ(), "GOWORK=off", "CGO_ENABLED=0", "GOFLAGS=", "GOOS="+goos, "GOARCH="+goarch, "GOAMD64=v1", "GOARM64=v8.0")
 	cmd.Stderr = os.Stderr

@@ -17,8 +17,8 @@ import (
 	"time"
 )
 
-// writeSBOM writes an SPDX 2.3 document of a program's Go modules, as the linker
-// recorded them in it, and of the Debian packages below it.
+// writeSBOM writes an SPDX 2.3 document of a program's Go modules, as the linker recorded
+// them in the program, and of the Debian packages in the image below it.
 // https://spdx.github.io/spdx-spec/v2.3/
 func (r *release) writeSBOM(name, binary string, debian []debianPackage) error {
 	info, err := buildinfo.ReadFile(binary)
@@ -95,8 +95,8 @@ func (r *release) writeSBOM(name, binary string, debian []debianPackage) error {
 	return r.writeJSON(name+".spdx.json", document)
 }
 
-// modulesOf are the modules of others in a program. Our own are replaced by their
-// folders, and released with the program.
+// modulesOf are the third-party modules in a program. It skips our own modules: go.mod
+// replaces them with folders, and they are released with the program.
 func modulesOf(info *buildinfo.BuildInfo) []*debug.Module {
 	var all []*debug.Module
 	for _, m := range info.Deps {
@@ -121,7 +121,7 @@ func (r *release) writeJSON(file string, v any) error {
 	return r.writeFile(file, text.Bytes())
 }
 
-// writeFile puts a file among those to download.
+// writeFile adds a file to the files for download.
 func (r *release) writeFile(file string, content []byte) error {
 	if err := os.WriteFile(filepath.Join(r.out, file), content, 0o644); err != nil { //nolint:gosec // for everybody to read
 		return err
@@ -146,8 +146,8 @@ func sha256File(path string) (string, error) {
 
 var licenceFile = regexp.MustCompile(`(?i)^(licen[cs]e|copying|notice|copyright)`)
 
-// goLicences gathers the licence texts of the modules in a program. Most of them
-// ask that every copy comes with its text.
+// goLicences gathers the licence texts of the modules in a program. Most licences require
+// that every copy comes with their text.
 func goLicences(binary string) ([]byte, error) {
 	info, err := buildinfo.ReadFile(binary)
 	if err != nil {
@@ -178,8 +178,8 @@ func goLicences(binary string) ([]byte, error) {
 	return all.Bytes(), nil
 }
 
-// escapeModule writes a module's path as the module cache does: an upper-case
-// letter is its lower-case one after an exclamation mark.
+// escapeModule writes a module's path as the module cache does: an upper-case letter
+// becomes an exclamation mark and the lower-case letter.
 func escapeModule(path string) string {
 	var b strings.Builder
 	for _, c := range path {

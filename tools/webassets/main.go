@@ -1,10 +1,10 @@
-// Command webassets makes the files that browsers load from the console's pages out
-// of their sources, and copies the guides that a deployment serves. Its output is
-// committed. Run it from anywhere in the repository:
+// Command webassets builds the files that the console's pages load, and copies the guides
+// that a deployment serves. Its output is committed. Run it from anywhere in the
+// repository:
 //
 //	go -C tools run ./webassets
 //
-// Named folders are the only bundles made: `webassets services/console/web`.
+// If you name folders, it makes only their bundles: `webassets services/console/web`.
 //
 // The output depends on nothing but the inputs: a second run changes no byte.
 package main
@@ -22,7 +22,7 @@ import (
 	"github.com/linkreel/linkreel/tools/internal/root"
 )
 
-// largest is the bound for one committed file.
+// largest is the maximum size of one committed file.
 const largest = 2 << 20
 
 // bundle turns the entry points of a folder into minified files.
@@ -32,7 +32,7 @@ type bundle struct {
 }
 
 // guides are the documents for callers, which a deployment serves beside the
-// reference. Embedding cannot reach docs/ itself.
+// reference. They are copied because embedding cannot reach docs/.
 var guides = []string{"api", "guides", "cli", "mcp", "webhooks", "sign-in", "versioning"}
 
 func copyGuides(root string) error {
@@ -54,7 +54,7 @@ var bundles = []bundle{{
 	entries: []string{"app.ts", "passkey.ts", "record.ts", "upload.ts", "video.ts"},
 }, {
 	from:    "services/console/web",
-	to:      "services/console/internal/web/testdata", // a part of record.ts that a test tries alone
+	to:      "services/console/internal/web/testdata", // a part of record.ts that is tested alone
 	entries: []string{"framer.ts"},
 }}
 

@@ -39,7 +39,7 @@ tests/cluster compares with this list.
   for: 1m
   labels: {severity: critical}
   annotations:
-    summary: "Keys cannot be judged: API calls are answered 503."
+    summary: "Keys cannot be verified: API calls get a 503."
     runbook_url: {{ $runbook }}#linkreelkeychecksrefused
 - alert: LinkreelEventsStuck
   expr: max(linkreel_events_waiting_age_seconds{ {{- $here -}} }) > 60
@@ -56,15 +56,15 @@ tests/cluster compares with this list.
     summary: "Webhook deliveries have been due for more than five minutes."
     runbook_url: {{ $runbook }}#linkreelwebhookslate
 - alert: LinkreelJanitorStopped
-  # A turn happens once a day, so the rise of one is seen until the next.
+  # The janitor runs once a day, so the alert stays on until its next run.
   expr: sum(increase(linkreel_videos_janitor_turns_total{ {{- $here }}, outcome="stopped"}[25h])) > 0
   labels: {severity: critical}
   annotations:
-    summary: "Much of the bucket belongs to no record of the database. Nothing of it was removed."
+    summary: "Many objects in the bucket belong to no record of the database. None was removed."
     runbook_url: {{ $runbook }}#linkreeljanitorstopped
 {{- if .Values.tls.onDemand.enabled }}
 - alert: LinkreelCertificatesFailing
-  # Failures of single names are their owners' business; this is the authority, the way to it, or the limit of orders.
+  # Owners must fix failures of single names. This alert is about the authority, the connection to it, or the limit of orders.
   expr: |
     sum(increase(linkreel_certificate_orders_total{ {{- $here }}, outcome=~"failed|limited"}[1h])) > 5
     and sum(increase(linkreel_certificate_orders_total{ {{- $here }}, outcome=~"failed|limited"}[1h])) > sum(increase(linkreel_certificate_orders_total{ {{- $here }}, outcome="issued"}[1h]))
@@ -81,7 +81,7 @@ tests/cluster compares with this list.
   for: 15m
   labels: {severity: warning}
   annotations:
-    summary: "Hardly any webhook's receiver answers: the way out may be closed."
+    summary: "Hardly any webhook receiver answers: outgoing traffic may be blocked."
     runbook_url: {{ $runbook }}#linkreelwebhooksfailing
 - alert: LinkreelVideosFailing
   expr: |
@@ -99,16 +99,16 @@ tests/cluster compares with this list.
   for: 30m
   labels: {severity: warning}
   annotations:
-    summary: "Videos are created, but no worker has ended a job for an hour."
+    summary: "Videos are created, but no worker has finished a job for an hour."
     runbook_url: {{ $runbook }}#linkreelworkersidle
 {{- range $name := splitList " " (include "linkreel.services" .) }}
 - alert: LinkreelServiceGone
-  # Rates over no traffic are empty and never fire, so the absence of a whole service has an alert of its own.
+  # Without traffic, rates are empty and never fire, so a missing service needs its own alert.
   expr: absent(up{ {{- $here }}, job="{{ include "linkreel.fullname" $ }}-{{ $name }}"} == 1)
   for: 3m
   labels: {severity: critical, service: {{ $name }}}
   annotations:
-    summary: "No pod of {{ $name }} answers for its metrics."
+    summary: "No pod of {{ $name }} can be scraped."
     runbook_url: {{ $runbook }}#linkreelservicegone
 {{- end }}
 {{- if or .Values.redis.enabled (include "linkreel.ownLocalcloud" .) }}
@@ -136,6 +136,6 @@ tests/cluster compares with this list.
   for: 5m
   labels: {severity: warning}
   annotations:
-    summary: "A pod does not answer for its metrics."
+    summary: "A pod cannot be scraped."
     runbook_url: {{ $runbook }}#linkreelpoddown
 {{- end }}

@@ -1,6 +1,6 @@
 {{/*
 The environment of a service: dict "root" $ "name" NAME "values" VALUES. Each
-name is a setting in the service's Config; tests/cluster fails on one that is not.
+name is a setting in the service's Config; tests/cluster fails on any other name.
 */}}
 {{- define "linkreel.env" -}}
 {{- $root := .root }}
@@ -14,7 +14,7 @@ name is a setting in the service's Config; tests/cluster fails on one that is no
   "LINKREEL_LOG_FORMAT" .values.logFormat
 }}
 {{- if and (eq .values.logFormat "google") $root.Values.cloud.google.project }}
-{{- /* Names the traces that lines of the log belong to. */}}
+{{- /* Log lines name their trace with it. */}}
 {{- $_ := set $env "GOOGLE_CLOUD_PROJECT" $root.Values.cloud.google.project }}
 {{- end }}
 {{- range $port, $number := include "linkreel.ports" .name | fromYaml }}
@@ -121,19 +121,19 @@ name is a setting in the service's Config; tests/cluster fails on one that is no
 {{- end }}
 {{- if eq .name "worker" }}
 {{- $_ := set $env "LINKREEL_SCRATCH_DIR" "/var/lib/linkreel/scratch" }}
-{{- /* The limit of an emptyDir shows nowhere inside the pod, and the pod is evicted when it is passed. */}}
+{{- /* A process cannot see the limit of an emptyDir, but the pod is evicted for exceeding it. */}}
 {{- $_ := set $env "LINKREEL_SCRATCH_BYTES" (include "linkreel.bytes" .values.scratch.sizeLimit) }}
 {{- $_ := set $env "LINKREEL_WORKER_SLOTS" (toString .values.concurrency) }}
 {{- $_ := set $env "LINKREEL_JAIL" .values.jail }}
 {{- end }}
 {{- if eq .name "console" }}
-{{- /* It has no store. Its pages play from storage and upload to it. */}}
+{{- /* console has no store, but its pages play from storage and upload to it. */}}
 {{- if include "linkreel.local" $root }}
 {{- $_ := set $env "LINKREEL_STORAGE_PUBLIC_URL" (include "linkreel.url" (dict "root" $root "host" $root.Values.hosts.upload)) }}
 {{- end }}
 {{- else if include "linkreel.local" $root }}
 {{- $_ := set $env "LINKREEL_FIRESTORE_ENDPOINT" (printf "%s:8085" (include "linkreel.localcloud" $root)) }}
-{{- /* It is one process: while it restarts, calls wait instead of failing. */}}
+{{- /* localcloud is one process: while it restarts, calls wait instead of failing. */}}
 {{- $_ := set $env "LINKREEL_FIRESTORE_TIMEOUT" "9s" }}
 {{- else }}
 {{- $_ := set $env "LINKREEL_FIRESTORE_PROJECT" $root.Values.cloud.google.project }}
@@ -178,7 +178,7 @@ name is a setting in the service's Config; tests/cluster fails on one that is no
 {{- range $key, $value := mergeOverwrite $env .values.env }}
 - {name: {{ $key }}, value: {{ $value | quote }}}
 {{- end }}
-# Apart from the operator's token, which only auth holds.
+# A separate token, since only auth may hold the operator's.
 - name: LINKREEL_PROFILE_TOKEN
   valueFrom: {secretKeyRef: {name: {{ $secret }}, key: profile-token, optional: true}}
 {{- if and (include "linkreel.local" $root) (ne .name "console") }}
@@ -222,7 +222,7 @@ name is a setting in the service's Config; tests/cluster fails on one that is no
 {{- if eq .name "console" }}
 {{- else if $root.Values.redis.enabled }}
 - {name: LINKREEL_REDIS_URL, value: "redis://{{ $full }}-redis:6379/0"}
-# Apart from the address, in which some characters would mean something else.
+# Separate from the address, in which some characters would have another meaning.
 - name: LINKREEL_REDIS_PASSWORD
   valueFrom: {secretKeyRef: {name: {{ $secret }}, key: redis-password}}
 {{- else if $root.Values.redis.external.existingSecret }}

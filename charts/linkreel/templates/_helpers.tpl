@@ -45,7 +45,7 @@ imagePullSecrets: {{ toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
 
-{{/* Ports that a service listens on, by name; every one has admin as well. */}}
+{{/* Ports that a service listens on, by name; every service also has the port admin. */}}
 {{- define "linkreel.ports" -}}
 {{- if eq . "auth" }}{api: 8080, operator: 8082, internal: 8090}
 {{- else if eq . "links" }}{api: 8080, redirect: 8081, internal: 8090}
@@ -56,7 +56,7 @@ imagePullSecrets: {{ toYaml . | nindent 2 }}
 {{- end }}
 {{- define "linkreel.adminPort" -}}9090{{- end }}
 
-{{/* Scheme and host, and the port where it is not the scheme's: dict "root" $ "host" HOST */}}
+{{/* Scheme and host, and the port if it is not the scheme's default: dict "root" $ "host" HOST */}}
 {{- define "linkreel.url" -}}
 {{- $values := .root.Values }}
 {{- ternary "https" "http" $values.tls.enabled }}://{{ .host }}{{ with $values.hosts.port }}:{{ . }}{{ end }}
@@ -70,7 +70,7 @@ imagePullSecrets: {{ toYaml . | nindent 2 }}
 {{- default (printf "%s-tls" (include "linkreel.fullname" .)) .Values.tls.secretName }}
 {{- end }}
 
-{{/* The Service of localcloud: the own one's, unless another is named. */}}
+{{/* The Service of localcloud: the chart's own, unless the values name another. */}}
 {{- define "linkreel.localcloud" -}}
 {{- default (printf "%s-localcloud" (include "linkreel.fullname" .)) .Values.localcloud.service }}
 {{- end }}
@@ -81,12 +81,12 @@ imagePullSecrets: {{ toYaml . | nindent 2 }}
 
 {{- define "linkreel.local" -}}{{ if eq .Values.cloud.mode "localcloud" }}true{{ end }}{{- end }}
 
-{{/* What storage's notifications say whom they are for. */}}
+{{/* The audience in the tokens of storage's notifications. */}}
 {{- define "linkreel.pushAudience" -}}
 {{- default (printf "%s/hooks/storage" (include "linkreel.url" (dict "root" $ "host" .Values.hosts.base))) .Values.cloud.google.notification.audience }}
 {{- end }}
 
-{{/* All public hosts, one to a line. */}}
+{{/* All public hosts, as a YAML list. */}}
 {{- define "linkreel.hosts" -}}
 {{- $hosts := list .Values.hosts.base .Values.hosts.short }}
 {{- if include "linkreel.local" . }}{{ $hosts = append $hosts .Values.hosts.upload }}{{ end }}
@@ -94,8 +94,8 @@ imagePullSecrets: {{ toYaml . | nindent 2 }}
 {{- end }}
 
 {{/*
-Which service answers which path of the base host; the first that fits wins.
-Everything that is nobody's is auth's: docs, the API document, the JSON 404.
+Which service answers which path of the base host; the first match wins.
+auth answers all other paths: docs, the API document, the JSON 404.
 */}}
 {{- define "linkreel.routes" -}}
 - {path: /api/v1/links, service: links}
@@ -112,7 +112,7 @@ Everything that is nobody's is auth's: docs, the API document, the JSON 404.
 - {path: /, service: auth}
 {{- end }}
 
-{{/* What every pod may be at most, by the "restricted" pod security standard. */}}
+{{/* The most that the "restricted" pod security standard allows a pod. */}}
 {{- define "linkreel.podSecurity" -}}
 runAsNonRoot: true
 runAsUser: 65532
@@ -152,8 +152,8 @@ affinity: {{- toYaml . | nindent 2 }}
 {{- end }}
 
 {{/*
-Changes with a Secret that someone else keeps. Ours never changes after its first
-install, and a checksum of it would roll every pod at the first upgrade.
+Changes when the data of secrets.existingSecret changes. The chart's own Secret never
+changes after the first install, and a checksum of it would roll every pod at the first upgrade.
 */}}
 {{- define "linkreel.secretChecksum" -}}
 {{- with .Values.secrets.existingSecret }}

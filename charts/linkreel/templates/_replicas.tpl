@@ -2,16 +2,16 @@
 The number of pods in the manifest of a Deployment, or nothing: dict "root" $
 "name" NAME "values" VALUES "scaled" BOOL.
 
-What a scaler scales has none, so that no upgrade undoes its work. But a manifest
-that leaves out what the one before it had makes that one pod: Helm takes its
-number back, and the API server fills in 1. So a Deployment keeps the number that
-it has until that is no longer Helm's.
+A Deployment with a scaler has no number in its manifest, so that no upgrade undoes
+the scaler's work. But if the number was in the previous manifest and is missing in
+the next one, Helm removes it, and the API server sets it to 1. So the manifest keeps
+the present number as long as Helm owns the field.
 
-Applied by the server, it is Helm's as long as nobody else has set it, which the
-API server writes down. We must not name it after that: an upgrade or a rollback
-with another number than the scaler's would be a conflict. Patched by the client,
-Helm compares manifests, so once the number was in one, it has to stay. The
-annotation remembers it.
+With server-side apply, Helm owns the field until somebody else sets it; the API
+server records the owner. From then on the manifest must not contain the number: an
+upgrade or a rollback with another number than the scaler's would be a conflict. With
+client-side apply, Helm compares manifests, so once a manifest had the number, it has
+to stay. The annotation records that.
 */}}
 {{- define "linkreel.replicas" -}}
 {{- $namespace := .root.Release.Namespace }}
@@ -25,7 +25,7 @@ annotation remembers it.
 {{- $others := false }}
 {{- range $live.metadata.managedFields }}
 {{- $spec := dig "fieldsV1" "f:spec" dict . }}
-{{- /* Whoever applies the selector applies the whole of it. */}}
+{{- /* A manager that applies the selector applies the whole Deployment. */}}
 {{- $whole := and (eq .operation "Apply") (hasKey $spec "f:selector") }}
 {{- $applied = or $applied $whole }}
 {{- if hasKey $spec "f:replicas" }}

@@ -84,8 +84,8 @@ func (s Source) Scopes(ctx context.Context, accountID, id string) (identity.Scop
 
 // twice makes a call, and a second one if the first fails or is late: a replica that
 // just stopped leaves connections that look alive. The first answer counts. The first
-// call keeps running meanwhile: if it were cancelled, a merely busy auth would be asked
-// twice and the first answer lost.
+// call keeps running meanwhile. If it were cancelled, an auth that is merely busy would
+// do the work twice, and its first answer would be lost.
 func twice[T any](ctx context.Context, ask func(context.Context) (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*late)
 	defer cancel()

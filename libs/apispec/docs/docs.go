@@ -2,9 +2,9 @@
 // content type, bytes. It depends on no HTTP framework. The service at the base address mounts
 // [Paths], answers with [Files] and sends [ContentSecurityPolicy] with each of them.
 //
-// The pages load nothing from other hosts and need no exception from the policy.
-// tools/webassets copies the guides, and the copies are committed. The reference and
-// the forms of /docs/try are made from the contract on the first request.
+// The pages load nothing from other hosts and need no exception in the policy.
+// tools/webassets copies the guides, and the copies are committed. The reference and the
+// forms of /docs/try are made from the contract on the first request.
 package docs
 
 import (
@@ -44,8 +44,8 @@ func Paths() []string {
 	return out
 }
 
-// Files maps [Paths] to answers. Do not change the map. The first call makes them,
-// since a program does not need them to start.
+// Files maps [Paths] to answers. Do not change the map. The first call makes the files,
+// because a program can start without them.
 func Files() map[string]File { return made() }
 
 var made = sync.OnceValue(func() map[string]File {

@@ -37,7 +37,7 @@ func toHTML(written string, lowest int) template.HTML {
 		}
 		return ast.WalkContinue, nil
 	})
-	for _, l := range links { // after the walk, which must not see the tree change
+	for _, l := range links { // after the walk, during which the tree must not change
 		if to, served := target(string(l.Destination)); served {
 			l.Destination = []byte(to)
 			continue
@@ -69,8 +69,8 @@ func toSpan(written string) template.HTML {
 	return template.HTML(strings.TrimSuffix(strings.TrimPrefix(line, "<p>"), "</p>")) //nolint:gosec // goldmark has escaped it
 }
 
-// anchors gives a heading the same fragment as GitHub does, so that links work in both
-// places.
+// anchors gives each heading the fragment that GitHub gives it, so that links work in
+// both places.
 type anchors struct{}
 
 var notWords = regexp.MustCompile(`[^\p{L}\p{N}\- ]+`)

@@ -17,9 +17,9 @@ import (
 	"github.com/linkreel/linkreel/libs/design"
 )
 
-// The reference and the guides need no script: they show at once, nothing on them
-// moves, and every browser can display them. /docs/try is rendered in the same way. Its
-// script only sends the forms.
+// The reference and the guides need no script: browsers show them at once, nothing on
+// them moves, and every browser can display them. /docs/try is rendered in the same way.
+// Its script only sends the forms.
 
 //go:embed reference guides
 var sources embed.FS

@@ -17,8 +17,8 @@ type form struct {
 	Body   *body
 }
 
-// input is one parameter. Numbers are typed as text and the page checks nothing, so
-// that readers can see how the API answers mistakes.
+// input is one parameter. Even numbers are plain text fields, and the page checks
+// nothing, so that readers can see how the API answers mistakes.
 type input struct {
 	ID, Name, In, Example string
 	Needed, Many          bool
@@ -57,7 +57,7 @@ func (d *document) form(r apispec.Route, op described) form {
 		}
 		f.Inputs = append(f.Inputs, in)
 	}
-	for kind, m := range op.RequestBody.Content { // no operation takes more than one
+	for kind, m := range op.RequestBody.Content { // no operation takes more than one type
 		f.Body = &body{ID: r.OperationID, Type: kind, Examples: m.examples()}
 	}
 	return f

@@ -4,7 +4,8 @@ package wire
 
 import "time"
 
-// OrNull is a value as the API shows it: null for the zero value, which is none.
+// OrNull is a value as the API shows it. The zero value means that there is none and
+// becomes null.
 func OrNull[T comparable](v T) *T {
 	var none T
 	if v == none {
@@ -13,7 +14,7 @@ func OrNull[T comparable](v T) *T {
 	return &v
 }
 
-// List shows each of several records. None are an empty list, which is not null.
+// List shows each of several records. Without records it is an empty list, not null.
 func List[R, T any](records []R, shown func(R) T) []T {
 	out := make([]T, len(records))
 	for i, r := range records {
@@ -22,7 +23,7 @@ func List[R, T any](records []R, shown func(R) T) []T {
 	return out
 }
 
-// Millis is a time as the API shows it: null for none.
+// Millis is a time as the API shows it. The zero time becomes null.
 func Millis(t time.Time) *int64 {
 	if t.IsZero() {
 		return nil

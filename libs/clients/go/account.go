@@ -58,7 +58,7 @@ func (c *Client) RevokeKey(ctx context.Context, id string) error {
 	return c.call(ctx, http.MethodDelete, "/api/v1/keys/"+url.PathEscape(id), nil, nil)
 }
 
-// DeviceCode starts a request to a person for a key with this name. It needs no key.
+// DeviceCode asks a person to approve a key with this name. It needs no key.
 func (c *Client) DeviceCode(ctx context.Context, name string) (*DeviceCode, error) {
 	return answer[DeviceCode](ctx, c, http.MethodPost, "/api/v1/device-codes", map[string]string{"name": name})
 }

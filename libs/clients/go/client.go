@@ -31,7 +31,7 @@ type Config struct {
 	// HTTPClient sends requests. nil is one without an overall timeout, since uploads may
 	// take long. Timeout bounds each API call.
 	HTTPClient *http.Client
-	// Timeout bounds one try of an API call; 0 means 30 seconds.
+	// Timeout bounds each try of an API call; 0 means 30 seconds.
 	Timeout time.Duration
 	// Attempts is how often a call is tried in total; 0 means five.
 	Attempts int
@@ -116,7 +116,7 @@ func HasCode(err error, codes ...string) bool {
 	return errors.As(err, &e) && slices.Contains(codes, e.Code)
 }
 
-// WithIdempotencyKey makes POSTs with this context send this key instead of a new one
+// WithIdempotencyKey makes all POSTs with this context send this key, not a new one for
 // each, so that a program can safely repeat a step after it was stopped.
 func WithIdempotencyKey(ctx context.Context, key string) context.Context {
 	return context.WithValue(ctx, idempotencyKey{}, key)
@@ -184,7 +184,7 @@ func (c *Client) Do(ctx context.Context, k Call) error {
 	} else if k.Method == http.MethodPost && c.cfg.Attempts > 1 { // a call that is never retried needs none
 		k.Header.Set("Idempotency-Key", rand.Text())
 	}
-	unsure := false // an earlier try may have had its effect
+	unsure := false // an earlier try may have taken effect
 	for attempt := 1; ; attempt++ {
 		err := c.try(ctx, k, body)
 		if err == nil {
@@ -230,7 +230,7 @@ func (c *Client) try(ctx context.Context, k Call, body []byte) error {
 		return err
 	}
 	req.Header = k.Header.Clone()
-	if c.cfg.Key != "" { // a request for a key is sent without one
+	if c.cfg.Key != "" { // the calls that ask for a key are sent without one
 		req.Header.Set("Authorization", "Bearer "+c.cfg.Key)
 	}
 	req.Header.Set("Accept", "application/json")
@@ -291,9 +291,9 @@ func refusal(res *http.Response, answer []byte) *Error {
 	return e
 }
 
-// wait says whether to try again, and after how long: as long as the service asks, but
-// at least an exponential backoff with jitter, so that many clients do not return
-// together.
+// wait says whether to try again, and after how long. The wait is as long as the service
+// asks, and at least an exponential backoff with jitter, so that many clients do not
+// retry together.
 func (c *Client) wait(err error, attempt int) (time.Duration, bool) {
 	backoff := min(200*time.Millisecond<<(attempt-1), 10*time.Second)
 	backoff = backoff/2 + mathrand.N(backoff/2+1)

@@ -319,6 +319,16 @@ func TestUploadErrorsDoNotCarryTheSignedAddress(t *testing.T) {
 	}
 }
 
+func TestAFollowerPausesAfterAnEmptyPage(t *testing.T) {
+	t.Parallel()
+	c, s := start(t, say(200, `{"data":[],"nextCursor":"c1"}`), say(200, `{"data":[{"id":"evt_1"}],"nextCursor":"c2"}`))
+	enough := errors.New("enough")
+	_, err := c.FollowEvents(t.Context(), client.EventQuery{}, "", func(client.Event) error { return enough })
+	if !errors.Is(err, enough) || len(s.waits) != 1 || !strings.Contains(s.seen().calls[1], "after=c1") {
+		t.Errorf("%v after pauses of %v and calls %q", err, s.waits, s.seen().calls)
+	}
+}
+
 // Proxies resolve such a path: DELETE …/captions/.. would delete the video.
 func TestAnIDThatIsADotSegmentIsNotSent(t *testing.T) {
 	t.Parallel()

@@ -11,7 +11,7 @@ import (
 	client "github.com/linkreel/linkreel/libs/clients/go"
 )
 
-// deployment answers as a Linkreel would, so that the examples run anywhere.
+// deployment answers like a Linkreel deployment, so that the examples run anywhere.
 func deployment(answers map[string]string) *httptest.Server {
 	return httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		answer, ok := answers[r.Method+" "+r.URL.Path]
@@ -43,7 +43,7 @@ func Example() {
 	// Output: https://go.example/spring
 }
 
-// Pages are read as the loop goes on.
+// The loop reads pages as it needs them.
 func ExampleClient_Links() {
 	srv := deployment(map[string]string{
 		"GET /api/v1/links": `{"data":[{"_id":"lnk_2","slug":"b","clicks":7},{"_id":"lnk_1","slug":"a","clicks":3}],"hasMore":false,"nextCursor":null}`,
@@ -64,7 +64,7 @@ func ExampleClient_Links() {
 	// a 3
 }
 
-// Decide by the code of an error, never by its text.
+// Branch on the code of an error, never on its text.
 func ExampleHasCode() {
 	srv := deployment(nil)
 	defer srv.Close()
@@ -77,7 +77,8 @@ func ExampleHasCode() {
 	// Output: true
 }
 
-// An update touches the fields that are given: Set replaces, Clear empties.
+// An update changes only the fields that you set: Set replaces a value, and Clear empties
+// it.
 func ExampleClient_UpdateLink() {
 	srv := deployment(map[string]string{"PATCH /api/v1/links/lnk_1": `{"success":true,"slug":"spring"}`})
 	defer srv.Close()

@@ -37,7 +37,7 @@ func (c *Client) DeleteLink(ctx context.Context, id string) error {
 // LinkFilter narrows a list of links. A link must match all fields that are not empty.
 type LinkFilter struct {
 	Query      string   // prefixes of words in slug, title, tags or destination
-	Tags       []string // all of them, up to five
+	Tags       []string // a link must have all of them; up to five
 	DomainID   string   // "default" is the default host
 	Slug       string   // the whole slug, in upper or lower case
 	ExternalID string
@@ -136,8 +136,8 @@ func (c *Client) bulk(ctx context.Context, method, path string, in any, n int) (
 	return out.Results, nil
 }
 
-// LinkStats reads the clicks from one UTC day to another, written as 2026-11-20. An
-// empty day is the service's default.
+// LinkStats reads the clicks from one UTC day to another, written as 2026-11-20. For an
+// empty day the service uses its default.
 func (c *Client) LinkStats(ctx context.Context, id, from, to string) (*LinkStats, error) {
 	q := filter(nil, map[string]string{"from": from, "to": to})
 	return answer[LinkStats](ctx, c, http.MethodGet, "/api/v1/links/"+url.PathEscape(id)+"/stats"+query(q), nil)
@@ -158,8 +158,8 @@ func (c *Client) Domain(ctx context.Context, id string) (*Domain, error) {
 	return answer[Domain](ctx, c, http.MethodGet, "/api/v1/domains/"+url.PathEscape(id), nil)
 }
 
-// VerifyDomain checks the proof of ownership now. Status of the answer says whether it
-// was found.
+// VerifyDomain checks the proof of ownership now. The answer's Status says whether the
+// service found it.
 func (c *Client) VerifyDomain(ctx context.Context, id string) (*Domain, error) {
 	return answer[Domain](ctx, c, http.MethodPost, "/api/v1/domains/"+url.PathEscape(id)+"/verify", nil)
 }

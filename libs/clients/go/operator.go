@@ -53,7 +53,7 @@ func (o *Operator) MemberSignInLink(ctx context.Context, account, member string)
 	)
 }
 
-// Suspend suspends an account, or activates it again with false.
+// Suspend suspends an account. With false it activates the account again.
 func (o *Operator) Suspend(ctx context.Context, id string, suspended bool) error {
 	return o.c.call(ctx, http.MethodPatch, "/admin/v1/accounts/"+url.PathEscape(id), map[string]bool{"suspended": suspended}, nil)
 }

@@ -72,9 +72,9 @@ func (c *Client) VideosWhere(ctx context.Context, f VideoFilter) iter.Seq2[Video
 	}
 }
 
-// NextPage is the path and query of the next page of a list of videos, from the Link
-// header with rel="next"; "" on the last page. It ignores the host of that link, so
-// that the key is sent only to the deployment that it belongs to.
+// NextPage returns the path and query of the next page of a list of videos, taken from
+// the Link header with rel="next". On the last page it returns "". It ignores the host of
+// that link, so that the client sends the key only to its own deployment.
 func NextPage(h http.Header) string {
 	for _, line := range h.Values("Link") {
 		for part := range strings.SplitSeq(line, ",") {
@@ -173,8 +173,8 @@ func (c *Client) WaitUntilReady(ctx context.Context, id string, seen func(*Video
 	}
 }
 
-// newestEvent is the cursor after which new events of an object come. ok is false if
-// the feed cannot be read: an older deployment, or a key without events:read.
+// newestEvent returns the cursor at which to start reading new events of an object. ok is
+// false if the feed cannot be read: an older deployment, or a key without events:read.
 func (c *Client) newestEvent(ctx context.Context, object string) (after string, ok bool) {
 	page, err := c.Events(ctx, EventQuery{Object: object, Limit: 1})
 	if err != nil {
@@ -232,7 +232,7 @@ func (c *Client) Upload(ctx context.Context, u Upload) error {
 }
 
 // uploadSession follows the protocol of Google Cloud Storage's resumable
-// sessions: 308 with Range says what has arrived, 2xx that all has.
+// sessions: A 308 with Range says which bytes have arrived, and a 2xx says that all have.
 func (c *Client) uploadSession(ctx context.Context, u Upload) error {
 	// Tries are counted from the last progress, because a long upload over a bad connection
 	// may break many times.
@@ -298,7 +298,7 @@ type putAnswer struct {
 	after  time.Duration
 }
 
-// again waits before another try, or returns the reason not to try again.
+// again waits before another try, or returns an error if another try is of no use.
 func (c *Client) again(ctx context.Context, res *putAnswer, err error, attempt int) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -344,7 +344,8 @@ func (c *Client) put(
 	if contentRange != "" {
 		req.Header.Set("Content-Range", contentRange)
 	}
-	// Follow no redirects: 308 is an answer here, and a signed address is for one host.
+	// Follow no redirects: 308 is an answer here, and a signed address is valid for one
+	// host.
 	hc := *c.cfg.HTTPClient
 	hc.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	res, err := hc.Do(req)

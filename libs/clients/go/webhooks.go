@@ -7,6 +7,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	mathrand "math/rand/v2"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -95,8 +96,8 @@ func (c *Client) Events(ctx context.Context, q EventQuery) (*EventPage, error) {
 }
 
 // FollowEvents calls do with each new event, oldest first, until ctx ends or do returns
-// an error. after is a cursor or an event's id; "" starts with the next event. It
-// returns the after with which a later call resumes.
+// an error. after is a cursor or an event's id; "" starts with the next event. It returns
+// the value of after with which a later call resumes.
 func (c *Client) FollowEvents(ctx context.Context, q EventQuery, after string, do func(Event) error) (string, error) {
 	q.Forward, q.Wait = true, 25*time.Second
 	for ctx.Err() == nil {
@@ -111,14 +112,21 @@ func (c *Client) FollowEvents(ctx context.Context, q EventQuery, after string, d
 			}
 			after = e.ID
 		}
-		// Reading forwards, every page has a cursor, even an empty one. So the first one fixes the
-		// place to read from, and events between two requests are not missed.
+		// When reading forwards, every page has a cursor, even an empty page. So the first page
+		// fixes the place to read from, and this loop misses no events between two requests.
 		after = or(page.NextCursor, after)
+		if len(page.Data) == 0 {
+			// A server that is stopping does not hold the request. The pause is random, so that its
+			// callers do not all return at once.
+			if err := c.cfg.Sleep(ctx, mathrand.N(time.Second)); err != nil {
+				return after, err
+			}
+		}
 	}
 	return after, ctx.Err()
 }
 
-// or returns the value of a field, or instead if the field is null.
+// or returns the value of a field. If the field is null, it returns instead.
 func or[T any](field *T, instead T) T {
 	if field == nil {
 		return instead

@@ -30,7 +30,7 @@ type Document struct {
 	AccountID string    `firestore:"accountId"`
 	Type      string    `firestore:"type"`
 	Object    string    `firestore:"object"`
-	At        time.Time `firestore:"at,serverTimestamp"` // the database's clock, one for all writers
+	At        time.Time `firestore:"at,serverTimestamp"` // the database's clock, which is the same for all writers
 	ActorType string    `firestore:"actorType"`
 	ActorID   string    `firestore:"actorId"`
 	ActorName string    `firestore:"actorName"`
@@ -40,8 +40,8 @@ type Document struct {
 	// Order orders the events of one commit, which all have the same time.
 	Order int64 `firestore:"order"`
 
-	// Waiting is the account's id. A document that cannot be read and is set aside has
-	// none.
+	// Waiting is the account's id. It is empty in a document that could not be read and
+	// was set aside.
 	Waiting string `firestore:"waiting"`
 }
 
@@ -111,8 +111,8 @@ func (o *Outbox) document(ctx context.Context, e events.Event) (*Document, error
 // service finds the events of accounts that are dropped.
 const maxChanged = 10_000
 
-// Wake passes the account's name to [Outbox.Run]. It is a hint: a process that dies after
-// its commit, or never learns that it succeeded, does not send it.
+// Wake passes the account's name to [Outbox.Run]. It is a hint. A process does not send
+// it if it dies after its commit, or never learns that the commit succeeded.
 func (o *Outbox) Wake(accountID string) {
 	select {
 	case o.changed <- accountID:
@@ -120,8 +120,8 @@ func (o *Outbox) Wake(accountID string) {
 	}
 }
 
-// pace is the least time between two wake-ups. The first change is announced at once. An
-// account that then makes hundreds of links a second is named once per wake-up.
+// pace is the least time between two wake-ups. The first change is announced at once. If
+// an account then makes hundreds of links a second, each wake-up names it once.
 const pace = 20 * time.Millisecond
 
 // Run wakes the events service after commits until ctx ends. It is a loop of
@@ -133,7 +133,7 @@ func (o *Outbox) Run(ctx context.Context) error {
 		case first := <-o.changed:
 			names[first] = true
 		case <-ctx.Done():
-			ended = true // publish what was named until now, then stop
+			ended = true // publish the names received so far, then stop
 		}
 		for range len(o.changed) { // only this loop receives from it
 			names[<-o.changed] = true

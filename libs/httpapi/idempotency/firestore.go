@@ -37,7 +37,7 @@ const (
 	// keep is how long an answer is replayed.
 	keep = 24 * time.Hour
 	// turn is how long a try has the record to itself. It is short, so that a retry after
-	// a crash does not wait long. Running twice does no harm.
+	// a crash does not wait long. Running the request twice does no harm.
 	turn = 3 * time.Second
 	// maxSealed is below Firestore's 1 MiB for a document, with room for the rest.
 	maxSealed = 1<<20 - 8<<10
@@ -58,7 +58,7 @@ var Indexes []byte
 // contains the answer only encrypted.
 type document struct {
 	Owner string `firestore:"owner"`
-	// BodyMAC is a keyed hash. A body may hold a password, and anybody who reads the
+	// BodyMAC is a keyed hash. A body may hold a password, and somebody who can read the
 	// database could attack a plain hash with a dictionary.
 	BodyMAC  string    `firestore:"bodyMac"`
 	Nonce    string    `firestore:"nonce"`
@@ -124,7 +124,8 @@ func (s *Firestore) sameBody(d *document, r Request) error {
 func (s *Firestore) Begin(ctx context.Context, r Request) (Record, error) {
 	fresh := s.opened(r)
 	// A record can expire, be taken over or be removed between the read and the write.
-	// Each of these costs a round, and somebody else would have to win them all.
+	// Each of these costs a round. Four rounds fail only if another request wins all of
+	// them.
 	for range 4 {
 		written, err := s.create(ctx, r, fresh)
 		if err == nil {
@@ -176,9 +177,9 @@ func (s *Firestore) opened(r Request) *document {
 	}
 }
 
-// Finish stores the answer unless another try has taken over, whose answer is the same.
-// An answer too large for a document is not stored: a retry makes it again from the
-// same nonce.
+// Finish stores the answer unless another try has taken over. That try makes the same
+// answer. An answer too large for a document is not stored: a retry makes it again from
+// the same nonce.
 func (s *Firestore) Finish(ctx context.Context, rec Record, answer *Response) error {
 	var d document
 	if err := d.close(rec.r, answer); err != nil {

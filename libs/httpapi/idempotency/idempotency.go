@@ -8,8 +8,8 @@
 // Any other request opens its record before it acts and closes it with its answer
 // ([Firestore.Begin]). A first try that died leaves an open record. The next try takes
 // it over with the same nonce and time. Creates derive their identifiers from these, so
-// it makes the same records and not new ones. For the same reason it does no harm to
-// take over from a try that is merely slow.
+// the next try makes the same records and not new ones. For the same reason it does no
+// harm to take over from a try that is merely slow.
 //
 // Records live in Firestore, because Redis may be emptied at any moment, and without
 // its record a repeated request would be executed twice.
@@ -38,12 +38,12 @@ type Record struct {
 }
 
 // Response is an answer as the caller saw it. Header has only the headers of the answer
-// itself, not those of one exchange, such as request id, date or rate limit.
+// itself. It leaves out those of one exchange, such as request id, date or rate limit.
 type Response struct {
 	Status int
 	Header map[string]string
 	Body   []byte
-	// Changed are the keys under which replicas may have cached the old state. A first try
-	// that died may not have announced them.
+	// Changed are the keys under which replicas may have cached the old state. If the
+	// first try died, it may not have announced them.
 	Changed []string `json:",omitempty"`
 }

@@ -62,7 +62,7 @@ func (p *Receipt) Found(ctx context.Context, err error) (changed []string, _ err
 	case errors.Is(lookErr, errExpired):
 		return nil, record.ErrAgain
 	case errors.Is(lookErr, firestoredb.ErrNotFound) && err != nil && strings.Contains(err.Error(), p.r.id()):
-		return nil, record.ErrAgain // It was in the way, as the database's words say. Another try has removed it since.
+		return nil, record.ErrAgain // The error names this receipt, so it existed. Another try has removed it since.
 	case errors.Is(lookErr, firestoredb.ErrNotFound):
 		return nil, err
 	case lookErr != nil:

@@ -15,8 +15,8 @@ import (
 	"github.com/linkreel/linkreel/libs/seal"
 )
 
-// id is the hash that names a request's record, so that a caller's text is never a
-// document path and the database does not reveal keys.
+// id is the hash that names a request's record. A hash keeps a caller's text out of
+// document paths and keys out of the database.
 func (r Request) id() string {
 	h := sha256.New()
 	for _, part := range []string{r.Account, r.Route, r.Key} {
@@ -26,8 +26,8 @@ func (r Request) id() string {
 }
 
 // key returns the key that seals an answer. It is derived from the Idempotency-Key, of
-// which only a hash is stored. A bound key also needs the caller's API key. It is for
-// answers that contain a new secret, so that nobody can learn that secret from the
+// which only a hash is stored. A bound key also needs the caller's API key. It seals
+// answers that contain a new secret, so that nobody can learn the secret from the
 // database.
 func (r Request) key(bound bool) (*seal.Key, error) {
 	secret, purpose := r.Account, "linkreel idempotency 1 plain"
@@ -71,8 +71,8 @@ func (d *document) replay(r Request) (*Response, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open sealed answer: %w", err)
 	}
-	// No size limit is needed: only we can have sealed it, so it decompresses to one of
-	// our answers.
+	// No size limit is needed: only we can have sealed the data, so it decompresses to
+	// one of our answers.
 	answer := &Response{}
 	if err := json.NewDecoder(flate.NewReader(bytes.NewReader(packed))).Decode(answer); err != nil {
 		return nil, fmt.Errorf("unpack answer: %w", err)

@@ -44,7 +44,7 @@ func (s Standings) get(ctx context.Context, accountID string) (record, error) {
 // Ref is an account's document, for stores that read it along with others; see [Of].
 func (s Standings) Ref(accountID string) firestoredb.Ref { return s.DB.Ref(s.Collection, accountID) }
 
-// Of reads the standing from an account's document; zero if nothing was decided.
+// Of reads the standing from an account's document; zero if there is no decision.
 func Of(snap firestoredb.Snap) (tenant.Standing, error) {
 	if snap == nil || !snap.Exists() {
 		return tenant.Standing{}, nil
@@ -88,7 +88,7 @@ func New(opt Options) *Keeper {
 	return &Keeper{Standings: opt.Standings, opt: opt, wake: make(chan struct{}, 1)}
 }
 
-// record is the stored decision about an account. It is absent if nothing was decided.
+// record is the stored decision about an account. It is absent if there is no decision.
 type record struct {
 	State   string    `firestore:"state"`
 	Version int64     `firestore:"version"`
@@ -154,9 +154,9 @@ func (k *Keeper) SetState(ctx context.Context, accountID string, s tenant.Standi
 	return k.opt.Changed(ctx, accountID, tenant.State(r.State))
 }
 
-// Settle is how long after the decision an account counts as erased at the earliest. A
-// request that was admitted before the account was suspended may still commit; none
-// lasts longer than ten seconds.
+// Settle is the least time between the decision and the moment when an account counts as
+// erased. A request that was admitted before the account was suspended may still commit;
+// no request lasts longer than ten seconds.
 const Settle = 15 * time.Second
 
 // Erased is [tenant.Holder].Erased.
@@ -230,7 +230,7 @@ func (k *Keeper) look(ctx context.Context, accountID string) error {
 		}
 		present.LookAt = present.next(now, more)
 		if failed != nil {
-			// Not at once: a hundred failing accounts would fill every round.
+			// Do not retry at once: a hundred failing accounts would fill every round.
 			later := now.Add(resumeEvery)
 			present.LookAt = &later
 		}

@@ -52,10 +52,10 @@ func New(db *firestoredb.DB, now func() time.Time) *Store {
 
 // document is a Record in Firestore. DueAt is when the sweeper must look at the job:
 // for a queued job its creation or the end of a backoff, for a running one the end of
-// the lease. A final job has none, except for a part: the leader of its job removes it,
-// but may die before that, so a final part becomes due again to be collected. So one
-// field serves all the sweeper's queries. Limits and Still are stored with the Go names
-// of their fields.
+// the lease. A final job has none, unless it is a part. The leader of a part's job
+// removes the part, but may die before that, so a final part becomes due again to be
+// collected. This way one field serves all the sweeper's queries. Limits and Still are
+// stored with the Go names of their fields.
 type document struct {
 	AccountID  string            `firestore:"accountId,omitempty"`
 	VideoID    string            `firestore:"videoId"`
@@ -140,8 +140,8 @@ func read(snap firestoredb.Snap) (transcode.Record, error) {
 
 // Claim takes the job for the time lease and returns it with its new fencing token. It
 // returns ErrHeld during another lease or a backoff, and ErrFinal if nothing is left to
-// do. A job whose claims ended badly MaxTries times fails here and is not given out
-// again, so that a file that kills its worker is not retried forever.
+// do. A job whose claims ended badly MaxTries times fails, and no worker gets it again,
+// so that a file that kills its worker is not retried forever.
 func (s *Store) Claim(ctx context.Context, id, worker string, lease time.Duration) (transcode.Record, error) {
 	return s.claim(ctx, id, worker, lease, func(*document) bool { return true })
 }
@@ -253,8 +253,8 @@ func (s *Store) Retry(ctx context.Context, t Token, at time.Time, f transcode.Fa
 	return failed, err
 }
 
-// Nack returns an unfinished job: it can be claimed at once, and the try that the claim
-// has counted is taken off again.
+// Nack returns an unfinished job: it can be claimed at once, and the try that this claim
+// counted no longer counts.
 func (s *Store) Nack(ctx context.Context, t Token, but ...Return) error {
 	return s.holding(ctx, "return", t, func(d *document) error {
 		d.State, d.Worker, d.DueAt = transcode.Queued, "", s.now()
@@ -269,7 +269,7 @@ func (s *Store) Nack(ctx context.Context, t Token, but ...Return) error {
 // Return is a further change to a job that is returned.
 type Return func(*document)
 
-// Inspected marks a job as inspected: all that can be done at once is done, and the
+// Inspected marks a job as inspected: everything that can be done at once is done, so the
 // fast lane does not take it again.
 func Inspected(d *document) { d.Inspected = true }
 

@@ -9,9 +9,9 @@ import (
 )
 
 // Sweeper puts due jobs into the queue if they are missing there: their wake-up was
-// lost, Redis was emptied, their worker died, or their backoff is over. Workers sweep.
-// The videos service does too, because there may be no worker: an autoscaler at zero
-// counts only the queue's stream.
+// lost, Redis was emptied, their worker died, or their backoff is over. The workers
+// sweep. The videos service does too, because there may be no worker: an autoscaler that
+// has scaled to zero looks only at the queue's stream.
 //
 // A Sweeper belongs to one goroutine.
 type Sweeper struct {
@@ -41,7 +41,7 @@ const page, pages = 50, 20
 func (s *Sweeper) Sweep(ctx context.Context) error {
 	for read := 0; ; {
 		due, next, err := s.Jobs.Due(ctx, s.after, page)
-		s.after = next // after an error too: a record that cannot be read must not stop the others
+		s.after = next // do this after an error too: a record that cannot be read must not stop the others
 		errs := []error{err}
 		missing := false
 		for _, r := range due {

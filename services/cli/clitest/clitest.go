@@ -14,7 +14,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// Talk is a session with the server, with a record of all messages.
+// Talk is a session with the server and a record of all its messages.
 type Talk struct {
 	t        *testing.T
 	Session  *mcp.ClientSession

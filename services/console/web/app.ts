@@ -1,6 +1,5 @@
-// On every page: copy buttons, times in the viewer's zone, choosing all, the
-// command palette and keyboard shortcuts. Nothing here is needed to read or to
-// send a form.
+// Runs on every page: copy buttons, times in the viewer's zone, choosing all, the command
+// palette and keyboard shortcuts. Reading a page and sending a form also work without it.
 
 for (const button of document.querySelectorAll<HTMLButtonElement>("button[data-copy]")) {
   const label = button.querySelector("span")!;
@@ -10,7 +9,7 @@ for (const button of document.querySelectorAll<HTMLButtonElement>("button[data-c
     try {
       await navigator.clipboard.writeText(button.dataset.copy!);
     } catch {
-      return; // not allowed: the address beside it can be selected
+      return; // not allowed: the person can select the address beside it
     }
     label.textContent = button.dataset.copied!;
     setTimeout(() => (label.textContent = before), 2000);
@@ -20,11 +19,11 @@ for (const button of document.querySelectorAll<HTMLButtonElement>("button[data-c
 const zoned = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "short" });
 for (const time of document.querySelectorAll("time")) {
   const at = new Date(time.dateTime);
-  // A day of the statistics is one of UTC, wherever the viewer is.
+  // Days in the statistics are UTC days, wherever the viewer is.
   if (time.dateTime.length > 10 && !Number.isNaN(at.getTime())) time.textContent = zoned.format(at);
 }
 
-// The server reads a local time by the instant beside it.
+// For a local time, the server uses the instant that is sent beside it.
 for (const field of document.querySelectorAll<HTMLInputElement>("input[data-local]")) {
   const instant = document.createElement("input");
   instant.type = "hidden";
@@ -113,13 +112,13 @@ function keys(palette: HTMLDialogElement, help: HTMLDialogElement) {
   try {
     on.checked = localStorage.getItem(store) !== "off";
   } catch {
-    /* not allowed: they are on */
+    /* not allowed: the shortcuts stay on */
   }
   on.addEventListener("change", () => {
     try {
       localStorage.setItem(store, on.checked ? "on" : "off");
     } catch {
-      /* not allowed: until this page is left */
+      /* not allowed: the choice lasts until the person leaves this page */
     }
   });
   let before = "";

@@ -1,8 +1,8 @@
-// Files of unfinished uploads, kept in this browser, so that a reload does not ask
-// for them again. All of it is a bonus: where the browser refuses, the same file can
-// be chosen again.
+// Keeps the files of unfinished uploads in this browser, so that nobody has to choose
+// them again after a reload. This is best effort: if the browser refuses, the person can
+// choose the same file again.
 
-const largest = 1 << 30; // browsers copy what they keep
+const largest = 1 << 30; // browsers store a copy of the file
 
 function store<T>(mode: IDBTransactionMode, act: (files: IDBObjectStore) => IDBRequest<T>): Promise<T | undefined> {
   return new Promise((done) => {

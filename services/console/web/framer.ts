@@ -1,17 +1,17 @@
-// What a recorder produces, cut into parts that a resumable upload takes: each but
-// the last is a multiple of 256 KiB. A quiet picture fills that slowly, so a part
-// that is due is filled up with what players skip: a Void element in WebM, a free
-// box in MP4. Both may stand only between elements, which is why the stream is read.
+// Cuts a recorder's output into parts for a resumable upload: each but the last is a
+// multiple of 256 KiB. A quiet picture takes long to fill a part, so a part that is due
+// gets padding that players skip: a Void element in WebM, a free box in MP4. Padding is
+// allowed only between elements, so the framer parses the stream.
 
 const unit = 256 << 10;
 const longest = 16; // bytes of an element's head
 
 export class Framer {
-  private bytes = new Uint8Array(0); // not cut off yet
-  private scan = 0; // where the next element begins; may lie behind the end
-  private after = false; // filling may stand there
-  private safe = 0; // the last place that has come where filling may stand
-  private clean = false; // the start of bytes is such a place; the start of the file is none
+  private bytes = new Uint8Array(0); // not returned yet
+  private scan = 0; // where the next element begins; may be beyond the end
+  private after = false; // padding is allowed at scan
+  private safe = 0; // the last received position at which padding is allowed
+  private clean = false; // padding is allowed at the start of bytes; it is not at the start of the file
   constructor(private readonly mp4: boolean) {}
 
   add(more: Uint8Array) {
@@ -22,16 +22,16 @@ export class Framer {
     while (this.step());
   }
 
-  /** What is full already. */
+  /** The whole units received so far, if any. */
   full(): Uint8Array | undefined {
-    // A head that has not come whole is read later, so it stays in one piece.
+    // An element's head that is incomplete is parsed later, so it must not be cut.
     const head = this.bytes.length - this.scan;
     const most = head > 0 && head < longest ? this.scan : this.bytes.length;
     const n = most - (most % unit);
     return n ? this.cut(n, n === this.safe) : undefined;
   }
 
-  /** All up to the last element, filled up; at least a part of filling. */
+  /** Everything up to the last complete element, padded to whole units. It may be padding only. */
   filled(): Uint8Array | undefined {
     if (!this.safe && !this.clean) return undefined; // in the middle of a large element
     const content = this.cut(this.safe, true);
@@ -52,7 +52,7 @@ export class Framer {
     return part;
   }
 
-  /** The end, as it is. */
+  /** The rest, without padding. */
   rest(): Uint8Array {
     return this.cut(this.bytes.length, true);
   }
@@ -66,8 +66,8 @@ export class Framer {
     return part;
   }
 
-  // Notes that the element before scan has ended, and goes over the next one if its
-  // head is there.
+  // Notes that the element before scan has ended, and skips the next one if its head is
+  // complete.
   private step(): boolean {
     if (this.scan < 0 || this.scan > this.bytes.length) return false;
     if (this.after) this.safe = this.scan;
@@ -83,7 +83,7 @@ export class Framer {
     const view = new DataView(this.bytes.buffer, at);
     let size = view.getUint32(0);
     if (size === 1) size = Number(view.getBigUint64(8));
-    if (size < 8) return undefined; // to the end of the file: nothing can follow
+    if (size < 8) return undefined; // it extends to the end of the file, so nothing can follow
     const type = view.getUint32(4);
     return { to: at + size, safe: type === 0x6d646174 || type === 0x6d6f6f76 }; // mdat, moov
   }
@@ -93,7 +93,7 @@ export class Framer {
     const size = id && this.number(at + id.length, false);
     if (!id || !size) return undefined;
     const body = at + id.length + size.length;
-    // Into a segment and a live cluster, over everything else.
+    // Enter a segment and a live cluster; skip every other element.
     if (id.value === 0x18538067 || (id.value === 0x1f43b675 && size.unknown)) return { to: body, safe: false };
     if (size.unknown) return undefined;
     return { to: body + size.value, safe: id.value !== 0xe7 && id.value !== 0x1a45dfa3 }; // not before a cluster's time, nor before the segment

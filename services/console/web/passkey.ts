@@ -1,4 +1,4 @@
-// Passkeys: asks the device, puts its answer into the form, and sends the form.
+// Passkeys: asks the device, puts its response into the form, and sends the form.
 
 type Bytes = { [name: string]: unknown };
 
@@ -6,7 +6,7 @@ const decode = (text: string) => Uint8Array.from(atob(text.replace(/-/g, "+").re
 const encode = (bytes: ArrayBuffer) =>
   btoa(String.fromCharCode(...new Uint8Array(bytes))).replace(/\+/g, "-").replace(/\//g, "_").replace(/=+$/, "");
 
-// The options are JSON with base64url where the browser wants bytes.
+// The options are JSON with base64url text where the browser expects bytes.
 function options(json: any) {
   json.challenge = decode(json.challenge);
   if (json.user) json.user.id = decode(json.user.id);

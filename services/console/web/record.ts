@@ -1,6 +1,6 @@
-// Records screen, camera and microphone, and sends the recording while it is made:
-// when the tab dies, all but the last seconds are in storage, and the service makes
-// the video of that.
+// Records screen, camera and microphone, and uploads the recording meanwhile. If the tab
+// dies, all but the last seconds are in storage, and the service makes the video from
+// them.
 
 import { Framer } from "./framer";
 import { pause, Session } from "./session";
@@ -9,11 +9,11 @@ import { open, type Stage } from "./stage";
 const form = document.querySelector<HTMLFormElement>("form#record");
 if (form) start(form);
 
-// ms between two parts, and less than three slices of a second: one that comes a
-// little early would put its part off to the fourth. With the slice that is still
-// being recorded and the way there, less than five seconds are lost.
+// ms between two parts. This is less than three slices of a second: otherwise a third
+// slice that comes a little early would delay its part until the fourth. Including the
+// slice that is still being recorded and the upload, less than five seconds are lost.
 const apart = 2500;
-const alive = 60_000; // ms without a part, as in a pause, after which one of filling is sent: the service gives up after five minutes
+const alive = 60_000; // ms without a part, as in a pause, after which a part of padding is sent: the service gives up after five minutes
 
 function start(form: HTMLFormElement) {
   const element = (id: string) => document.getElementById(id)!;
@@ -47,7 +47,7 @@ function start(form: HTMLFormElement) {
   go.disabled = false;
 
   const say = (text: string) => (said.textContent = text);
-  let leaving = true; // nothing would be lost
+  let leaving = true; // leaving the page loses nothing
   addEventListener("beforeunload", (e) => {
     if (!leaving) e.preventDefault();
   });
@@ -136,14 +136,14 @@ function start(form: HTMLFormElement) {
     const sent = session.run();
 
     let last = performance.now();
-    let order = Promise.resolve(); // reading a blob takes a moment, and their order matters
+    let order = Promise.resolve(); // reading a blob takes a moment, and blobs must stay in order
     recorder.addEventListener("dataavailable", (event) => {
       order = order.then(async () => {
         if (event.data.size) framer.add(new Uint8Array(await event.data.arrayBuffer()));
         const whole = framer.full();
         if (whole) session.add(whole);
         if (performance.now() - last < apart && recorder.state === "recording") return;
-        if (recorder.state === "inactive") return; // the end comes as it is
+        if (recorder.state === "inactive") return; // the last part is sent without padding
         const part = framer.filled();
         if (part) {
           session.add(part);
@@ -152,7 +152,7 @@ function start(form: HTMLFormElement) {
       });
     });
 
-    let length = 0; // ms before the present stretch
+    let length = 0; // ms recorded before the last pause
     let since = performance.now();
     const now = () => length + (recorder.state === "recording" ? performance.now() - since : 0);
     const tick = setInterval(() => {
@@ -187,7 +187,7 @@ function start(form: HTMLFormElement) {
     const end = () => recorder.state !== "inactive" && recorder.stop();
     stop.onclick = () => {
       end();
-      void toClipboard(made.share).then((yes) => yes && copied()); // while the click still counts
+      void toClipboard(made.share).then((yes) => yes && copied()); // browsers allow this only right after the click
     };
     void stage.ended.then(end);
     let dropped = false;
@@ -196,7 +196,8 @@ function start(form: HTMLFormElement) {
       dropped = true;
       end();
     };
-    // Storage closed the file, or takes no more: recording on would be for nothing.
+    // Storage has closed the file or refuses more bytes, so there is no point in
+    // recording on.
     let early = "";
     void sent.then((outcome) => {
       if (recorder.state === "inactive") return;

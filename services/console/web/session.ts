@@ -1,16 +1,16 @@
-// A resumable session of storage that is fed while its length is not known.
+// A resumable upload session whose length is unknown until the last part.
 
 type Answer = { status: number; range: string };
 
 export type Outcome = "whole" | "ended" | "refused";
 
-/** Sends parts in order. Storage is asked how far it is after each failure, never guessed. */
+/** Sends parts in order. After each failure it asks storage for the offset and never guesses it. */
 export class Session {
   private parts: Uint8Array[] = [];
-  private start = 0; // of parts[0] in the file
-  private end = 0; // of all parts
-  private total = -1; // known once the last part is here
-  private offset = 0; // what storage has; negative: not known
+  private start = 0; // offset of parts[0] in the file
+  private end = 0; // offset of the end of all parts
+  private total = -1; // -1 until the last part is added
+  private offset = 0; // bytes that storage has; negative: not known
   private wake = () => {};
   private over = false;
 
@@ -41,7 +41,7 @@ export class Session {
     return this.end - Math.max(this.start, this.offset);
   }
 
-  /** Runs until storage has all. "ended": storage has closed the file before its last part. */
+  /** Runs until storage has everything. "ended": storage has closed the file before the last part. */
   async run(): Promise<Outcome> {
     for (let failures = 0; !this.over; ) {
       while (this.parts.length && this.offset >= this.start + this.parts[0]!.length) this.start += this.parts.shift()!.length;
@@ -71,7 +71,7 @@ export class Session {
   private async once(): Promise<Answer> {
     if (this.offset < 0) return this.put(null, `bytes */${this.total < 0 ? "*" : this.total}`);
     if (this.offset >= this.end) return this.put(null, `bytes */${this.total}`);
-    // Several parts at once where they wait, so that a backlog goes quickly.
+    // Send several waiting parts in one request, so that a backlog shrinks quickly.
     const send: Uint8Array[] = [];
     let size = 0;
     let skip = this.offset - this.start;

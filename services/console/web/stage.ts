@@ -1,5 +1,4 @@
-// Where a recording comes from: screen, camera and microphone, joined into one
-// stream.
+// The sources of a recording: screen, camera and microphone, joined into one stream.
 
 import { pause } from "./session";
 
@@ -51,9 +50,9 @@ function mix(sources: MediaStream[], stops: (() => void)[]): MediaStreamTrack {
   return out.stream.getAudioTracks()[0]!;
 }
 
-// The screen with the camera in a circle at its lower left. Pictures arrive as a
-// stream where the browser can: timers and animation frames stop while another tab
-// is in front, which is what somebody who records a screen does.
+// Draws the screen with the camera in a circle at its lower left. It reads frames as a
+// stream if the browser can, because timers and animation frames stop while another tab
+// is in front, and people who record a screen usually switch tabs.
 function compose(screen: MediaStreamTrack, face: MediaStreamTrack, stops: (() => void)[]): MediaStreamTrack {
   const canvas = document.createElement("canvas");
   const pen = canvas.getContext("2d", { alpha: false })!;
@@ -95,8 +94,8 @@ function compose(screen: MediaStreamTrack, face: MediaStreamTrack, stops: (() =>
           if (i === 1) draw(latest[0], latest[1], latest[1]?.displayWidth ?? 0, latest[1]?.displayHeight ?? 0);
         }
       };
-      // A stream that ends while a picture is on its way drops it, and nobody closes it.
-      // So the picture is waited for; a screen on which nothing moves gives none.
+      // A stream that ends while a frame is being delivered drops the frame without
+      // closing it. So wait for the frame, but not forever: a still screen delivers none.
       const last = draws();
       stops.push(() => void Promise.race([last, pause(500)]).then(() => copy.stop()));
     });

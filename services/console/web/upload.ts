@@ -1,7 +1,7 @@
-// Sends chosen files straight to storage, in parts where storage lets us, one file
-// after the other. What was begun is noted in this browser, with the file itself
-// where it is not too large: after a reload it goes on by itself, else when the same
-// file is chosen again, where it stopped.
+// Sends chosen files directly to storage, one after the other, and in parts if storage
+// allows that. This browser remembers unfinished uploads, with the file itself if it is
+// not too large. After a reload, such an upload resumes by itself. Otherwise it resumes
+// when the person chooses the same file again.
 
 import { forgetFile, keepFile, keptFile } from "./files";
 
@@ -27,7 +27,8 @@ function start(place: HTMLElement) {
   const life = 6 * 24 * 3600e3; // storage forgets an upload after a week
   input.disabled = false;
 
-  // Notes. Two tabs may write them: each change reads what is there.
+  // Notes of unfinished uploads. Two tabs may write them, so each change first reads the
+  // stored notes.
   const read = (): Note[] => {
     try {
       return (JSON.parse(localStorage.getItem(store) ?? "[]") as Note[]).filter((n) => Date.now() - n.at < life);
@@ -39,7 +40,7 @@ function start(place: HTMLElement) {
     try {
       localStorage.setItem(store, JSON.stringify(notes));
     } catch {
-      /* full or forbidden: this upload works, it only cannot be resumed */
+      /* full or forbidden: this upload works but cannot be resumed */
     }
   };
   const keep = (note: Note) => write([...read().filter((n) => n.id !== note.id), note]);
@@ -49,7 +50,7 @@ function start(place: HTMLElement) {
   };
 
   type Row = { note?: Note; file?: File; say: (text: string) => void; bar: HTMLProgressElement; actions: HTMLElement; item: HTMLElement; stop?: () => void };
-  let instead: Row | undefined; // a failed video, which the next file is for
+  let instead: Row | undefined; // a failed video that the next chosen file replaces
   const rows: Row[] = [];
   const queue: Row[] = [];
   let busy = false;
@@ -94,7 +95,8 @@ function start(place: HTMLElement) {
     said.textContent = row.bar.getAttribute("aria-label") + ": " + text;
   };
 
-  // Buttons of a row that does not move: forget it, which deletes the empty video.
+  // A row that is not uploading gets a button to forget it, which also deletes the empty
+  // video.
   function idle(row: Row) {
     row.actions.replaceChildren();
     button(row, words.forget, async () => {
@@ -109,7 +111,7 @@ function start(place: HTMLElement) {
     });
   }
 
-  // The file is whole: the address can be shared already.
+  // The file is complete, so the address can be shared already.
   function shared(row: Row) {
     const note = row.note!;
     row.bar.value = 100;
@@ -162,7 +164,7 @@ function start(place: HTMLElement) {
     }
   }
 
-  // A failed video takes another file, and keeps its share address.
+  // A failed video accepts another file and keeps its share address.
   function retry(row: Row, now: { put?: string; resume?: string }) {
     if (!now.put) return;
     row.note = { ...row.note!, put: now.put, resume: now.resume ?? "", sent: 0, whole: false, at: Date.now() };
@@ -185,7 +187,7 @@ function start(place: HTMLElement) {
 
   type Answer = { status: number; range: string };
 
-  // XMLHttpRequest, since fetch says nothing about bytes sent. Status 0: no answer.
+  // XMLHttpRequest, since fetch does not report the bytes sent. Status 0: no response.
   function send(row: Row, url: string, body: Blob | null, range: string, progress: (sent: number) => void): Promise<Answer> {
     return new Promise((done) => {
       const x = new XMLHttpRequest();
@@ -239,8 +241,8 @@ function start(place: HTMLElement) {
     row.say(`${words.sending} ${percent} %`);
   };
 
-  // Sends the file until storage has all of it. Storage is asked how far it is at
-  // the start and after each failure, never guessed.
+  // Sends the file until storage has all of it. At the start and after each failure it
+  // asks storage for the offset and never guesses it.
   async function transfer(row: Row, file: File) {
     const note = row.note!;
     let failures = 0;
@@ -266,7 +268,7 @@ function start(place: HTMLElement) {
         note.sent = offset;
         show(row, offset);
       } else if (note.resume && (answer.status >= 400 && answer.status < 500 && answer.status !== 408 && answer.status !== 429 || !answer.status && offset < 0 && failures >= 2 && navigator.onLine)) {
-        note.resume = ""; // this storage does not resume, or no longer: send it in one piece
+        note.resume = ""; // this session cannot resume, or no longer: send the file in one piece
         offset = -1;
         failures = 0;
       } else if (answer.status >= 400 && answer.status < 500 && answer.status !== 408 && answer.status !== 429) {
@@ -309,7 +311,7 @@ function start(place: HTMLElement) {
       if (instead) {
         const row = instead;
         instead = undefined;
-        row.note!.size = 0; // of a file that is not known yet
+        row.note!.size = 0; // the size of the next file is not known yet
         row.file = file;
         row.bar.hidden = false;
         row.say(words.waiting);
@@ -349,7 +351,7 @@ function start(place: HTMLElement) {
     if (busy) e.preventDefault();
   });
 
-  // What an earlier visit left.
+  // Show the uploads that an earlier visit left unfinished.
   for (const note of read()) {
     const row = addRow(note.name);
     row.note = note;

@@ -1,4 +1,4 @@
-// The page of a video: follows a status that changes by itself, and takes the
+// The page of a video: follows a status that changes without an action, and takes the
 // thumbnail's time from the player or from small pictures of the whole video.
 
 const changed = () => [...document.querySelectorAll("form")].some((form) => form.dataset.changed);
@@ -22,7 +22,7 @@ if (status) {
         if ((now.status === "ready" || now.status === "failed") && !changed()) return location.reload();
       } else again = 15000;
     } catch {
-      again = 15000; // away: the page still says what it knew
+      again = 15000; // unreachable: the page keeps showing the last status
     }
     setTimeout(look, document.hidden ? 15000 : again);
   };
@@ -42,7 +42,7 @@ if (board) {
   board.addEventListener("toggle", () => void pick(board, board.querySelector<HTMLElement>(".tiles")!), { once: true });
 }
 
-// The small pictures that players show while seeking, as buttons.
+// Shows the small pictures of the storyboard as buttons.
 async function pick(board: HTMLElement, tray: HTMLElement) {
   const field = document.getElementById(board.dataset.for!) as HTMLInputElement;
   const source = new URL(board.dataset.storyboard!, location.href);

@@ -33,10 +33,10 @@ type Options struct {
 	Rare []string
 	// Clock gives the time for signatures, commits and objects; time.Now when nil.
 	Clock func() time.Time
-	// Token is what callers of the servers must send; empty means none. Signed addresses and [Cloud.Client] work in
-	// both cases.
+	// Token is the bearer token that callers of the servers must send; empty means none. Signed addresses and
+	// [Cloud.Client] work in both cases.
 	Token string
-	// Buckets to create. Without any there is no object storage.
+	// Buckets are created at the start. Without any, no object storage runs.
 	Buckets []string
 	// Storage changes the options of the object storage before it is opened.
 	Storage func(*storage.Options)
@@ -50,7 +50,7 @@ type Cloud struct {
 	Endpoint string
 	// Storage is the object storage. Tests use it to make calls fail.
 	Storage *storage.Server
-	// PublicURL takes signed addresses, APIURL is the JSON API.
+	// PublicURL serves signed addresses, and APIURL the JSON API.
 	PublicURL, APIURL string
 	// Key is the service account key file that signs.
 	Key []byte
@@ -88,8 +88,8 @@ func (c *Cloud) startFirestore(tb testing.TB, o Options) {
 	c.Firestore, c.Endpoint = server, addr.String()
 }
 
-// hotIndex fails a test whose service stores a time in an index that all documents of
-// a collection share, once for each field.
+// hotIndex fails the test if its service stores a time in an index that all documents of a collection share. It reports
+// each field once.
 func (o Options) hotIndex(tb testing.TB) func(collection, field string) {
 	if !o.Complete {
 		return nil
@@ -135,7 +135,7 @@ func (c *Cloud) startStorage(tb testing.TB, o Options) {
 	c.Storage, c.Key = server, server.ServiceAccountKey()
 }
 
-// Client returns Google's Firestore client. Its connection is closed with the test.
+// Client returns Google's Firestore client. The connection closes when the test ends.
 func (c *Cloud) Client(tb testing.TB) *gcfirestore.Client {
 	tb.Helper()
 	client, err := c.Firestore.Client(tb.Context(), Project)

@@ -14,7 +14,7 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/cloudtest"
 )
 
-// What a test with a cloud of its own looks like: Google's clients as they are.
+// This is a typical test with its own cloud and unchanged Google clients.
 func TestWithACloudOfItsOwn(t *testing.T) {
 	t.Parallel()
 	cloud := cloudtest.Start(t, cloudtest.Options{Buckets: []string{"media"}})
@@ -55,7 +55,7 @@ func TestIndexesAreEnforced(t *testing.T) {
 	}
 }
 
-// The clock of a test decides what has run out.
+// The servers take the time from the test's clock.
 func TestTheClockIsTheTests(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)

@@ -8,11 +8,11 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// How a query finds its documents: its filter is expanded into disjunctions, each is
-// answered from one index (or from the documents themselves, which are sorted by name),
-// and the results are merged. Every document that an index yields is checked against the
-// whole query again. So an index may yield too many documents, but never too few, and
-// only in the right order when access.ordered says so.
+// How a query finds its documents: its filter is expanded into disjunctions. Each is
+// answered from one index, or from the documents themselves, which are sorted by name.
+// Then the results are merged. Every document that an index yields is checked against the
+// whole query again. So an index may yield too many documents, but never too few. Their
+// order is right only if access.ordered is set.
 
 // conjunction is one disjunction of a query: comparisons that must all hold.
 type conjunction struct {
@@ -345,8 +345,8 @@ func (a *access) until(k []byte) {
 	}
 }
 
-// indexAccess returns nil when the index cannot serve: when documents of the result may
-// lack one of its fields, or when it would not narrow the search.
+// indexAccess returns nil if the index cannot answer the query, because documents of the
+// result may lack one of its fields, or if it would not narrow the search.
 func (q *query) indexAccess(x *indexDef, entries *bolt.Bucket, c conjunction) *access {
 	a := &access{index: x, entries: entries, prefix: x.prefix(append(slices.Clone(q.parent), q.collection))}
 	fields := slices.DeleteFunc(slices.Clone(x.fields), func(f indexField) bool { return f.raw == nameField })

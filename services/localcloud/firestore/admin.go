@@ -54,7 +54,7 @@ func compactJSON(b []byte) ([]byte, error) {
 	return json.Marshal(json.RawMessage(b))
 }
 
-// Wipe deletes every document of every database. Listeners are told of each deletion.
+// Wipe deletes every document of every database. Listeners receive each deletion.
 func (s *Server) Wipe(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -78,8 +78,8 @@ func (s *Server) Wipe(ctx context.Context) error {
 		if err != nil {
 			return nil, err
 		}
-		// Reads in the past need a copy of each changed document. Here that would be all of them, in memory, so
-		// such reads fail from now on.
+		// Reads in the past need a copy in memory of each changed document. Wipe changes all of them, so it
+		// keeps no copies, and reads of earlier states fail from now on.
 		s.store.history.forget(at)
 		return changes, nil
 	})

@@ -22,7 +22,7 @@ const benchIndexes = `{"indexes": [
 		{"fieldPath": "accountId", "order": "ASCENDING"}, {"fieldPath": "seq", "order": "DESCENDING"}]}
 ]}`
 
-// BenchmarkCreate creates documents with an fsync behind each answer.
+// BenchmarkCreate creates documents. Each response waits for an fsync.
 func BenchmarkCreate(b *testing.B) {
 	for _, callers := range []int{1, 16, 64} {
 		b.Run(fmt.Sprintf("%d_callers", callers), func(b *testing.B) {
@@ -60,8 +60,8 @@ func linkDocument(i int) map[string]any {
 	}
 }
 
-// BenchmarkNewest20 asks for one account's newest 20 among more and more
-// documents: the time must not grow with them. LINKREEL_BENCH_DOCUMENTS adds a size.
+// BenchmarkNewest20 reads one account's newest 20 among more and more documents. The time
+// must not grow with their number. LINKREEL_BENCH_DOCUMENTS adds a size.
 func BenchmarkNewest20(b *testing.B) {
 	sizes := []int{10_000, 100_000}
 	if n, err := strconv.Atoi(os.Getenv("LINKREEL_BENCH_DOCUMENTS")); err == nil {
@@ -102,8 +102,8 @@ func BenchmarkNewest20(b *testing.B) {
 	}
 }
 
-// load writes documents in batches of 1,000, past the network, which is not
-// what is measured.
+// load writes documents in batches of 1,000 without the network, because the benchmarks
+// do not measure loading.
 func load(tb testing.TB, s *firestore.Server, n int) {
 	tb.Helper()
 	for from := 0; from < n; from += 1000 {

@@ -6,7 +6,7 @@ import (
 )
 
 // commitClock hands out strictly increasing commit times, and read times that are never
-// later than a commit yet to come.
+// later than any future commit.
 type commitClock struct {
 	now func() time.Time
 

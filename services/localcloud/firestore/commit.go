@@ -110,8 +110,8 @@ func (w *writer) take() []*commitRequest {
 	n, size := 0, 0
 	for n < len(w.queue) && n < maxBatchRequests && size < maxBatchBytes {
 		if w.queue[n].admin != nil {
-			// Alone, or left for the next batch: it may delete buckets that this batch's
-			// snapshot has cached.
+			// An administrative request runs in a batch of its own: it may delete buckets that the
+			// snapshot of a shared batch has cached.
 			n = max(n, 1)
 			break
 		}
@@ -337,8 +337,8 @@ func writeTarget(w *pb.Write) (string, error) {
 	return name, err
 }
 
-// checkPrecondition checks existence against the result of the earlier writes of the
-// request, but the version against the one from before the request.
+// checkPrecondition checks existence after the earlier writes of the request, but the
+// version as it was before the request.
 func (c *change) checkPrecondition(p *pb.Precondition) error {
 	switch x := p.GetConditionType().(type) {
 	case *pb.Precondition_Exists:
@@ -356,7 +356,7 @@ func (c *change) checkPrecondition(p *pb.Precondition) error {
 	return nil
 }
 
-// apply puts one write on top of what the change holds so far.
+// apply adds the effect of one write to the change.
 func (c *change) apply(w *pb.Write) (*pb.WriteResult, error) {
 	if _, isDelete := w.GetOperation().(*pb.Write_Delete); isDelete {
 		c.after, c.recreated = nil, true
@@ -459,7 +459,8 @@ func (s *store) put(sn *snapshot, c change) error {
 	return p.docs.Put(key, record)
 }
 
-// countDocument maintains the list of collections, which holds no empty ones.
+// countDocument updates the number of documents of a collection. Empty collections are
+// not listed.
 func (p *partition) countDocument(collection []string, more bool) error {
 	key := collectionKey(collection)
 	n := p.count(key)

@@ -35,7 +35,7 @@ func on(docs map[string]fields, query func(gc.Query) gc.Query, want string) func
 	}
 }
 
-// refused runs a query that is answered with an error.
+// refused runs a query that must fail with the code want.
 func refused(query func(gc.Query) gc.Query, want codes.Code) func(*testing.T, *gc.Client) {
 	return func(t *testing.T, c *gc.Client) {
 		seed(t, c, numbers())
@@ -256,7 +256,7 @@ func pages(t *testing.T, q gc.Query, want string) {
 	wantEqual(t, strings.Join(got, " "), want)
 }
 
-// aggregate answers the aggregates of a query on the collection k.
+// aggregate returns the aggregates of a query on the collection k.
 func aggregate(t *testing.T, a *gc.AggregationQuery) map[string]any {
 	t.Helper()
 	r, err := a.Get(ctxOf(t))

@@ -24,7 +24,7 @@ import (
 type behaviour struct {
 	name string
 	run  func(t *testing.T, c *gc.Client)
-	// onlyOurs gives the reason why Google's emulator is not asked.
+	// onlyOurs is the reason why the test does not run against Google's emulator.
 	onlyOurs string
 }
 
@@ -121,7 +121,7 @@ func wantEqual(t *testing.T, got, want any) {
 	}
 }
 
-// wantFields compares what a document holds.
+// wantFields compares a document's fields.
 func wantFields(t *testing.T, c *gc.Client, path string, want fields) {
 	t.Helper()
 	wantEqual(t, get(t, c, path).Data(), want)

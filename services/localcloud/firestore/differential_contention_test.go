@@ -10,17 +10,17 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/firestore"
 )
 
-// TestDifferentialContention tells the same stories of transactions that get
-// into each other's way to this server and to Google's emulator. Steps are
-// "who what document", one after the other; - is a plain call.
+// TestDifferentialContention runs the same conflicting transactions on this server and on
+// Google's emulator. Each step is "who what document"; "-" is a call outside any
+// transaction.
 func TestDifferentialContention(t *testing.T) {
 	t.Parallel()
 	theirs := startEmulator(t)
 	server := open(t, firestore.Options{})
 	ours := raw(t, server)
-	// Not compared: writes beside a query. The emulator locks the query's whole
-	// collection; we lock what the query has found, and abort the transaction if
-	// something comes that it would have found. See TestContention.
+	// Writes concurrent with a query are not compared. The emulator locks the query's whole
+	// collection. We lock the documents of the result, and abort the transaction if a new
+	// document would have been in it. See TestContention.
 	for _, story := range []string{
 		"- write a; 1 read a; - write a; 1 write a; - write a",
 		"- write a; 1 read a; 2 read a; - read a; 1 rollback; 2 write a",
@@ -41,7 +41,7 @@ func TestDifferentialContention(t *testing.T) {
 	}
 }
 
-// tell answers the code of each step.
+// tell returns the code of each step.
 func tell(s *session, story string) string {
 	s.t.Helper()
 	for _, id := range []string{"a", "b", "c", "d", "other"} {

@@ -41,7 +41,7 @@ const (
 	operationsPerRound = 250
 )
 
-// emulatorJar finds Google's emulator, which nobody is required to have.
+// emulatorJar finds Google's emulator, which is optional.
 func emulatorJar() string {
 	if p := os.Getenv("FIRESTORE_EMULATOR_JAR"); p != "" {
 		return p
@@ -53,13 +53,13 @@ func emulatorJar() string {
 	return found[0]
 }
 
-// startEmulator answers a connection to Google's emulator, or skips.
+// startEmulator returns a connection to Google's emulator, or skips the test.
 func startEmulator(t *testing.T) pb.FirestoreClient {
 	t.Helper()
 	return dial(t, emulatorAddress(t))
 }
 
-// emulator is the one that all tests of a run share; TestMain ends it.
+// emulator is shared by all tests of a run; TestMain stops it.
 var emulator struct {
 	once sync.Once
 	addr string
@@ -82,7 +82,7 @@ func emulatorAddress(t *testing.T) string {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
-	// WaitForReady takes the place of asking again and again
+	// WaitForReady replaces a polling loop
 	_, err = dial(t, emulator.addr).ListCollectionIds(ctx, &pb.ListCollectionIdsRequest{Parent: "projects/p/databases/(default)/documents"}, grpc.WaitForReady(true))
 	if err != nil {
 		t.Fatalf("the emulator does not come up: %v", err)
@@ -132,7 +132,7 @@ func dial(tb testing.TB, addr string) pb.FirestoreClient {
 	return pb.NewFirestoreClient(conn)
 }
 
-// owner is who may do everything on Google's emulator.
+// owner is the credential that may do everything on Google's emulator.
 type owner struct{}
 
 func (owner) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
@@ -141,7 +141,7 @@ func (owner) GetRequestMetadata(context.Context, ...string) (map[string]string, 
 
 func (owner) RequireTransportSecurity() bool { return false }
 
-// raw connects to a server without Google's client, which would hide answers.
+// raw connects to a server without Google's client, because the client hides some responses.
 func raw(tb testing.TB, s *firestore.Server) pb.FirestoreClient {
 	tb.Helper()
 	addr, err := s.Listen("127.0.0.1:0")
@@ -151,10 +151,10 @@ func raw(tb testing.TB, s *firestore.Server) pb.FirestoreClient {
 	return dial(tb, addr.String())
 }
 
-// TestDifferential does the same random things to this server and to Google's
-// emulator and compares every answer. LINKREEL_DIFFERENTIAL_OPERATIONS and
-// LINKREEL_DIFFERENTIAL_SEED choose how many and which; by default always the
-// same, so that who breaks nothing sees no failure, and with LINKREEL_FULL five times as many.
+// TestDifferential runs the same random operations on this server and on Google's emulator and
+// compares every response. LINKREEL_DIFFERENTIAL_OPERATIONS and LINKREEL_DIFFERENTIAL_SEED set
+// their number and choice. The default seed is fixed, so that an unrelated change never makes
+// the test fail. LINKREEL_FULL runs five times as many.
 func TestDifferential(t *testing.T) {
 	t.Parallel()
 	theirs := startEmulator(t)
@@ -190,7 +190,7 @@ func TestDifferential(t *testing.T) {
 			if different++; different == 10 {
 				return
 			}
-			break // from here on the two databases are not the same
+			break // from here on the two databases differ
 		}
 	}
 	t.Logf("operations by kind: %v; %d of them errors; known differences: %v", kinds, errs, known)
@@ -209,8 +209,8 @@ func envInt(tb testing.TB, name string, byDefault int) int {
 	return n
 }
 
-// answer is what can be compared of an answer: times are not, but whether they
-// moved is.
+// answer holds the comparable parts of a response. Times cannot be compared, only whether they
+// changed.
 type answer struct {
 	code   codes.Code
 	docs   []*pb.Document
@@ -376,7 +376,7 @@ func (d *differential) write() (w *pb.Write, precondition string) {
 	return w, precondition
 }
 
-// overlap tells paths of which one contains the other: the protocol forbids both in one mask.
+// overlap reports whether one path contains the other: the protocol forbids both in one mask.
 func overlap(a, b string) bool {
 	return a == b || strings.HasPrefix(a, b+".") || strings.HasPrefix(b, a+".")
 }
@@ -468,7 +468,7 @@ func (d *differential) commit() operation {
 	}
 }
 
-// note keeps update times for later preconditions, and compares whether they moved.
+// note keeps update times for later preconditions, and compares whether they changed.
 func (d *differential) note(side int, a *answer, writes []*pb.Write, results []*pb.WriteResult) {
 	for i, r := range results {
 		name := target(writes[i])
@@ -547,8 +547,8 @@ func (d *differential) structured() *pb.StructuredQuery {
 	return q
 }
 
-// cursor has values for the query's explicit orders, sometimes one less, and a
-// reference where one belongs.
+// cursor returns values for the query's explicit orders, sometimes one too few, and a
+// reference for the name.
 func (d *differential) cursor(q *pb.StructuredQuery) *pb.Cursor {
 	c := &pb.Cursor{Before: d.IntN(2) == 0}
 	for _, o := range q.GetOrderBy() {

@@ -1,7 +1,6 @@
-// Package firestore is an embedded server for google.firestore.v1, on which
-// Google's own clients run: in tests without a port, in small installations on a
-// data file. It is meant to be as strict as production, so that what passes here
-// passes there.
+// Package firestore is an embedded server for google.firestore.v1, on which Google's own
+// clients run: in tests without a port, in small installations on a data file. It is
+// meant to be as strict as production, so that code that passes here also works there.
 //
 //	s, err := firestore.Open(firestore.Options{Path: "data.db", Indexes: indexes})
 //	c, err := s.Client(ctx, "my-project")   // Google's client, without a port
@@ -26,16 +25,16 @@
 //     are read through the page cache. Newly declared indexes are built when the file
 //     is opened.
 //   - Only one process at a time can open a file, and a file written by a newer version
-//     is rejected. Both errors say so in a sentence.
+//     is rejected. Both errors state the reason.
 //
 // # What it rejects
 //
-// Queries without a fitting index, when Options.Indexes are given: with production's
-// FailedPrecondition, collection groups and field exemptions included. A query that
-// production would answer by merging two composite indexes is rejected too. The limits of
-// size, depth, names, disjunctions and combinations of filters are production's. The less
-// obvious ones were found by comparing random operations with Google's emulator;
-// TestDifferential does this wherever the emulator is installed.
+// When Options.Indexes are given, a query without a fitting index gets production's
+// FailedPrecondition. Collection groups and field exemptions follow production too. A
+// query that production would answer by merging two composite indexes is rejected too.
+// The limits of size, depth, names, disjunctions and combinations of filters are
+// production's. The less obvious ones were found by comparing random operations with
+// Google's emulator; TestDifferential does this wherever the emulator is installed.
 //
 // # When transactions conflict
 //
@@ -51,8 +50,9 @@
 // A stream may follow several targets. A change is sent only to targets that it may
 // affect. Those with a limit or an offset are evaluated again; the others receive the
 // difference. All changes of one commit come in one snapshot, in the order of commits. A
-// client that returns with its resume token within a minute (and after a restart, if
-// nothing was committed since) receives only the changes; later it is told to reset.
+// client that reconnects with its resume token within a minute receives only the changes.
+// This also works after a restart, if nothing was committed since. Later, the server
+// tells the client to reset.
 //
 // # Testing with it
 //
@@ -64,10 +64,10 @@
 // # Known gaps
 //
 // Past states are readable for a minute (less after 64 MiB of changes), not for an hour.
-// Unimplemented are the Write stream of browsers, calls that write a single document
+// Not implemented are the Write stream of browsers, calls that write a single document
 // (client libraries commit it instead), pipelines, vector search and query explanation.
-// Security rules are not enforced. Only with Options.Indexes do index entries count
-// toward the 40,000 that a document may have and the 10 MiB that one commit may change.
+// Security rules are not enforced. Without Options.Indexes, index entries do not count
+// toward the 40,000 that a document may have or the 10 MiB that one commit may change.
 // Values of more than 1,500 bytes are sorted by all of their bytes, where production
 // looks at the first 1,500 only. REST is not supported.
 package firestore

@@ -15,8 +15,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// anyValue draws values that are close to each other, so that order is decided
-// late.
+// anyValue generates values that are close to each other, so that they differ only in
+// late bytes.
 func anyValue(t *rapid.T, depth int) *pb.Value {
 	kinds := 9
 	if depth < 3 {
@@ -115,8 +115,8 @@ func TestParseFieldPath(t *testing.T) {
 	}
 }
 
-// FuzzRunQuery sends queries that no client would make. Whatever they are, the
-// server must answer, and an index must not change what it answers.
+// FuzzRunQuery sends queries that no client would make. The server must answer each of
+// them, and an index must not change the answer.
 func FuzzRunQuery(f *testing.F) {
 	for _, q := range []*pb.StructuredQuery{
 		{From: []*pb.StructuredQuery_CollectionSelector{{CollectionId: "k"}}},
@@ -161,7 +161,7 @@ func FuzzRunQuery(f *testing.F) {
 	})
 }
 
-// fuzzStore has a few documents of every kind, the same at each call.
+// fuzzStore returns a store with a few documents of every kind, the same at each call.
 func fuzzStore(tb testing.TB) *Server {
 	tb.Helper()
 	s, err := Open(Options{})

@@ -8,7 +8,7 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/firestore"
 )
 
-// A database in memory with a client of Google's. Options.Path keeps it in a file.
+// A database in memory, used through Google's client. Options.Path keeps it in a file.
 func Example() {
 	server, err := firestore.Open(firestore.Options{})
 	if err != nil {

@@ -26,8 +26,8 @@ func Write(s *Server, writes ...*pb.Write) error {
 // Examined is how many documents queries have looked at.
 func Examined(s *Server) int64 { return s.store.examined.Load() }
 
-// HoldCommits stops the writer before it syncs. reached tells when; goOn lets it
-// and all that follow pass.
+// HoldCommits stops the writer before it syncs. reached receives a value when it has
+// stopped. goOn releases it, and later commits are not held.
 func HoldCommits(s *Server) (reached <-chan struct{}, goOn func()) {
 	at, gate := make(chan struct{}, 1), make(chan struct{})
 	s.writer.beforeSync = func() {
@@ -40,7 +40,7 @@ func HoldCommits(s *Server) (reached <-chan struct{}, goOn func()) {
 	return at, func() { close(gate) }
 }
 
-// WaitForQueue returns when as many commits wait for the writer.
+// WaitForQueue returns when at least n commits wait for the writer.
 func WaitForQueue(s *Server, n int) {
 	for {
 		s.writer.mu.Lock()
@@ -53,15 +53,15 @@ func WaitForQueue(s *Server, n int) {
 	}
 }
 
-// ExpireTransactions gives up what has been idle, seen from some time ahead.
+// ExpireTransactions ends the transactions that will be idle after the duration ahead.
 func ExpireTransactions(s *Server, ahead time.Duration) {
 	now := s.txs.now
 	later := &transactions{now: func() time.Time { return now().Add(ahead) }, locks: s.txs.locks, byID: s.txs.byID}
 	later.expire()
 }
 
-// CheckConsistency compares everything that is derived from documents (indexes,
-// lists of collections, counts) with the documents.
+// CheckConsistency compares all data derived from documents (indexes, lists of
+// collections, counts) with the documents.
 func CheckConsistency(s *Server) error {
 	return s.store.read(latest, func(sn *snapshot) error {
 		return eachDatabase(sn.tx, func(database string, b *bolt.Bucket) error {

@@ -66,7 +66,8 @@ func (f *Faults) Clear() {
 	f.active = nil
 }
 
-// strike counts a call for the faults that it concerns and returns those that hit.
+// strike counts a call for each fault that concerns accepts, and returns the faults that
+// hit the call.
 func (f *Faults) strike(concerns func(*Fault) bool) []Fault {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -83,7 +84,8 @@ func (f *Faults) strike(concerns func(*Fault) bool) []Fault {
 	return out
 }
 
-// around applies the faults that hit a call, and makes the call unless one replaces it.
+// around applies the faults that hit a call, and makes the call unless a fault replaces
+// it.
 func (f *Faults) around(ctx context.Context, method string, call func() error) error {
 	var lost error
 	hits := f.strike(func(x *Fault) bool {

@@ -113,8 +113,7 @@ func project(d *pb.Document, fields []string) *pb.Document {
 	out := &pb.Document{Name: d.GetName(), CreateTime: d.GetCreateTime(), UpdateTime: d.GetUpdateTime()}
 	for _, f := range fields {
 		path, err := parseFieldPath(f)
-		// Queries and BatchGetDocuments reject a bad path before they read. The name is
-		// always in the answer.
+		// Every call rejects a bad path before it reads. The name is always in the answer.
 		if err != nil || f == nameField {
 			continue
 		}

@@ -42,7 +42,8 @@ func (h *history) add(v pastVersion) {
 	h.bytes += len(v.before) + len(v.name) + 48
 }
 
-// retract removes commits that failed after all.
+// retract removes commits after a time, which failed. If one was a Wipe, the states
+// before that time stay forgotten.
 func (h *history) retract(after int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -51,7 +52,7 @@ func (h *history) retract(after int64) {
 		h.bytes -= len(v.before) + len(v.name) + 48
 	}
 	clear(h.entries[n:])
-	h.entries = h.entries[:n]
+	h.entries, h.floor = h.entries[:n], min(h.floor, after)
 }
 
 func (h *history) prune(now int64) {
@@ -86,8 +87,8 @@ func (h *history) after(at int64) int {
 	return sort.Search(len(h.entries), func(i int) bool { return h.entries[i].at > at })
 }
 
-// before returns, for each document that changed after at and not after upTo, its state
-// at that time.
+// before returns the documents that changed after at, up to and including upTo, in their
+// state at the time at.
 func (h *history) before(at, upTo int64) (map[string][]byte, error) {
 	h.mu.RLock()
 	defer h.mu.RUnlock()

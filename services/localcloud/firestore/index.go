@@ -37,7 +37,8 @@ type FieldOverride struct {
 	Indexes         []OverrideIndex `json:"indexes"` // nil: keep the automatic ones
 }
 
-// OverrideIndex is one single-field index that stays when the others are switched off.
+// OverrideIndex is a single-field index that an override keeps while it switches off the
+// field's others.
 type OverrideIndex struct {
 	QueryScope  string `json:"queryScope"`
 	Order       string `json:"order,omitempty"`
@@ -118,8 +119,8 @@ func (x *Index) String() string {
 }
 
 // missingIndex describes an index that production would require for the query and that is
-// not declared. It is empty when none is missing. Each disjunction is answered from an
-// index of its own.
+// not declared. It returns "" if no index is missing. Each disjunction needs its own
+// index.
 func (ix *Indexes) missingIndex(q *query) string {
 	for _, c := range q.disjunctions() {
 		if missing := ix.missingFor(q, q.indexNeed(c)); missing != "" {

@@ -41,7 +41,7 @@ type indexField struct {
 	field
 	desc     bool
 	contains bool // one entry for each element of an array
-	members  bool // one entry for each member of a map: the members' own indexes, all in one
+	members  bool // one entry for each member of a map, instead of one index per member
 }
 
 func newIndexDef(kind byte, x Index) (*indexDef, error) {
@@ -61,7 +61,8 @@ func newIndexDef(kind byte, x Index) (*indexDef, error) {
 	return d, nil
 }
 
-// nameDesc is the direction of the name, which every index ends with.
+// nameDesc reports whether the name, the last component of every key, is sorted in
+// descending order.
 func (x *indexDef) nameDesc() bool {
 	last := x.fields[len(x.fields)-1]
 	return last.raw != nameField && last.desc
@@ -204,8 +205,8 @@ func (x *indexDef) update(b *bolt.Bucket, path []string, documentKey []byte, c c
 	return nil
 }
 
-// indexRegistry lists the existing indexes. An index may be listed here and not be in a
-// snapshot (yet); that snapshot then does not use it.
+// indexRegistry lists the existing indexes. A snapshot may lack an index that is listed
+// here. It then does not use that index.
 type indexRegistry struct {
 	declared []*indexDef
 

@@ -18,7 +18,7 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/firestore"
 )
 
-// serveEnv makes the test binary a server on a data file, to be killed.
+// serveEnv makes the test binary serve a data file, so that the test can kill it.
 const serveEnv = "LINKREEL_TEST_SERVE_FIRESTORE"
 
 func TestMain(m *testing.M) {
@@ -46,10 +46,10 @@ func serveUntilKilled(path string) {
 	os.Exit(1)
 }
 
-// TestKill kills the server's process at random moments under load. Whatever it
-// had acknowledged must be there afterwards, pairs written together must be both
-// there or both not, and the indexes must agree with the documents.
-// LINKREEL_KILLS chooses how many kills.
+// TestKill kills the server's process at random moments under load. Afterwards every
+// acknowledged write must exist, two documents written together must both exist or both
+// be missing, and the indexes must agree with the documents. LINKREEL_KILLS sets the
+// number of kills.
 func TestKill(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "data.db")
@@ -106,9 +106,9 @@ func killOnce(t *testing.T, path string, round int, acked *ledger) {
 		c := dial(t, addr)
 		wg.Go(func() { pairs(ctx, c, fmt.Sprintf("r%d-c%d", round, caller), acked) })
 	}
-	// some commits have to be through; then at any moment
+	// wait for some commits; then kill at any moment
 	for acked.size() < before+20 && ctx.Err() == nil {
-		time.Sleep(time.Millisecond) // nothing tells when another process has worked
+		time.Sleep(time.Millisecond) // another process cannot signal its progress
 	}
 	time.Sleep(time.Duration(rand.IntN(200)) * time.Millisecond)
 	must(t, cmd.Process.Kill())

@@ -74,7 +74,7 @@ type target struct {
 	once  bool
 	query *query // nil: the target is a list of names
 	names []string
-	state map[string]*pb.Document // what the client knows
+	state map[string]*pb.Document // the documents that the client knows
 	at    int64                   // the commit that this state includes
 }
 
@@ -146,8 +146,8 @@ func (l *listenStream) run(ctx context.Context) error {
 		requests, changes, err := l.requests, l.changes, l.recvErr
 		l.requests, l.changes = nil, nil
 		l.mu.Unlock()
-		// In this order: the first state of a new target includes the changes queued
-		// before it.
+		// Deliver before handling requests: the first state of a new target includes the changes
+		// queued before it.
 		if err := l.deliver(changes); err != nil {
 			return err
 		}

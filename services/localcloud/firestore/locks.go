@@ -89,9 +89,9 @@ func (l *lockTable) read(ctx context.Context, t *transaction, name string) error
 }
 
 // write waits until no transaction other than t (which may be nil) holds a read of the
-// documents. It returns the names that stayed blocked and does not take those; release
-// gives back the others. Of two transactions that wait for each other, the second gives
-// up at once.
+// documents. It returns the names that stayed blocked, and holds the others until the
+// caller calls release. If two transactions wait for each other, the second gives up at
+// once.
 func (l *lockTable) write(ctx context.Context, t *transaction, names []string) (blocked map[string]bool, release func()) {
 	if l.mode != Pessimistic {
 		return nil, func() {}

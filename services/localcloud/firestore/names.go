@@ -97,8 +97,8 @@ func appendEscaped[T string | []byte](b []byte, s T) []byte {
 // collectionKey is the common prefix of the keys of a collection's documents.
 func collectionKey(path []string) []byte { return append(appendSegments(nil, path), endOfPath) }
 
-// documentKey puts the collection first, so that a collection's documents are adjacent,
-// without those of the collections below them.
+// documentKey puts the collection first. So a collection's documents are adjacent, with no
+// documents of subcollections between them.
 func documentKey(path []string) []byte {
 	return appendSegments(collectionKey(path[:len(path)-1]), path[len(path)-1:])
 }

@@ -60,7 +60,7 @@ type query struct {
 	group      bool     // also collections at any depth below
 
 	where          *filter
-	orders         []order // always ends with or contains __name__
+	orders         []order // always contains __name__
 	startAt, endAt *pb.Cursor
 	offset         int
 	limit          int // negative: none
@@ -341,8 +341,8 @@ func tooLongToQuery(v *pb.Value) bool {
 		slices.ContainsFunc(v.GetArrayValue().GetValues(), tooLongToQuery)
 }
 
-// neverTrue reports whether this is a comparison with null or NaN that nothing satisfies.
-// The result need not be sorted by its field.
+// neverTrue reports whether this is a comparison with null or NaN that no value
+// satisfies. Then the result need not be sorted by its field.
 func neverTrue(f *filter) bool {
 	null := kindOf(f.value) == kindNull
 	switch f.op {
@@ -458,7 +458,7 @@ type row struct {
 }
 
 // admit reports whether the document is in the result, before limit and offset apply. A
-// document that lacks a field of the order is not.
+// document that lacks a field of the order is left out.
 func (q *query) admit(d *pb.Document) (row, bool) {
 	if !q.where.matches(d) {
 		return row{}, false

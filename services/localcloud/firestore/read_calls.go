@@ -166,6 +166,9 @@ func (r *reading) remember(d *pb.Document, name string) error {
 
 // GetDocument implements the protocol.
 func (s *service) GetDocument(ctx context.Context, req *pb.GetDocumentRequest) (*pb.Document, error) {
+	if err := checkMask(req.GetMask()); err != nil {
+		return nil, err
+	}
 	r, err := s.startReading(req, nil)
 	if err != nil {
 		return nil, err
@@ -184,10 +187,8 @@ func (s *service) GetDocument(ctx context.Context, req *pb.GetDocumentRequest) (
 // BatchGetDocuments implements the protocol. A name that is requested twice is answered
 // once: Google's client rejects a second answer.
 func (s *service) BatchGetDocuments(req *pb.BatchGetDocumentsRequest, stream pb.Firestore_BatchGetDocumentsServer) error {
-	for _, f := range req.GetMask().GetFieldPaths() {
-		if _, err := parseFieldPath(f); err != nil {
-			return err
-		}
+	if err := checkMask(req.GetMask()); err != nil {
+		return err
 	}
 	r, err := s.startReading(req, req.GetNewTransaction())
 	if err != nil {
@@ -286,7 +287,8 @@ func (r *reading) query(ctx context.Context, q *query, start func(at int64), emi
 }
 
 // indexed runs f, which runs q. If q needs an index first, it builds the index and runs f
-// again. If building fails, for example because the disk is full, q runs without.
+// again. If building fails, for example because the disk is full, q runs without the
+// index.
 func (s *Server) indexed(q *query, at int64, f func(*snapshot) error) error {
 	err := s.store.read(at, func(sn *snapshot) error {
 		sn.strict = true
@@ -452,6 +454,9 @@ func (s *service) ListCollectionIds(_ context.Context, req *pb.ListCollectionIds
 func (s *service) ListDocuments(ctx context.Context, req *pb.ListDocumentsRequest) (*pb.ListDocumentsResponse, error) {
 	if o := req.GetOrderBy(); o != "" && o != nameField {
 		return nil, status.Error(codes.Unimplemented, "The local Firestore lists documents by name only; run a query to sort them.")
+	}
+	if err := checkMask(req.GetMask()); err != nil {
+		return nil, err
 	}
 	sq := &pb.StructuredQuery{From: []*pb.StructuredQuery_CollectionSelector{{CollectionId: req.GetCollectionId()}}}
 	if req.GetPageToken() != "" {

@@ -193,7 +193,7 @@ func (s *source) next() (row, bool, error) {
 			continue
 		}
 		if s.w.a.index != nil && s.q.group && !s.q.mayHold(name) {
-			continue // the index holds the whole group, the query may look below one document
+			continue // the index holds the whole group, but the query may look below one document only
 		}
 		s.sn.store.examined.Add(1)
 		d, err := decodeDocument(name, record)

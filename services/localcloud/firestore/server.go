@@ -47,9 +47,9 @@ type Options struct {
 	// Indexes are the declared indexes; see ParseIndexes. Nil means that queries without
 	// a fitting index are answered too.
 	Indexes *Indexes
-	// Token is what callers must send, as "authorization: Bearer TOKEN": one or more
-	// tokens of 32 characters or more, separated by commas, all of which are accepted. If
-	// it is empty, callers need none, as with Google's emulator.
+	// Token is the token that callers must send, as "authorization: Bearer TOKEN". It has 32
+	// characters or more. Several tokens, separated by commas, are all accepted. If it is
+	// empty, callers need none, as with Google's emulator.
 	Token string
 	// Mode is the kind of concurrency control.
 	Mode Mode
@@ -62,9 +62,9 @@ type Options struct {
 	// Faults injects failures. Nil means none, until Server.Faults adds some.
 	Faults *Faults
 	// HotIndex, if set, is called with each stored field that rises with time in an index
-	// that all documents of a collection share: a timestamp with an automatic index, or
-	// one that is first in a composite index. Production takes some 500 writes a second
-	// of those.
+	// that all documents of a collection share: a timestamp with an automatic index, or one
+	// that is first in a composite index. Production limits such an index to about 500
+	// writes a second.
 	HotIndex func(collection, field string)
 	// TTLInterval is how often expired documents are deleted. 0 means every minute,
 	// negative never; Server.DeleteExpired does it at once.

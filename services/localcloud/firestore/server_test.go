@@ -21,7 +21,7 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/firestore"
 )
 
-// clock is a time that tests move.
+// clock is a clock that tests advance.
 type clock struct {
 	mu sync.Mutex
 	t  time.Time
@@ -164,6 +164,37 @@ func TestReadTime(t *testing.T) {
 	})
 }
 
+func TestAFailedWipeForgetsOnlyEarlierStates(t *testing.T) {
+	t.Parallel()
+	clk := newClock()
+	s := open(t, firestore.Options{Clock: clk.now})
+	c := client(t, s)
+	set(t, c, "k/a", fields{"n": 1})
+	at := get(t, c, "k/a").ReadTime
+	clk.move(time.Second)
+	s.Faults().Add(firestore.Fault{DiskFull: true, Times: 1})
+	wantCode(t, s.Wipe(t.Context()), codes.ResourceExhausted)
+	set(t, c, "k/a", fields{"n": 2})
+	d, err := c.Doc("k/a").WithReadOptions(gc.ReadTime(at)).Get(ctxOf(t))
+	must(t, err)
+	wantEqual(t, d.Data(), fields{"n": int64(1)})
+}
+
+func TestEveryReadRejectsABadFieldMask(t *testing.T) {
+	t.Parallel()
+	s := newSession(t, firestore.Options{})
+	must(t, s.write(nil, "a", 1))
+	bad := &pb.DocumentMask{FieldPaths: []string{"n", "a..b"}}
+	_, err := s.GetDocument(ctxOf(t), &pb.GetDocumentRequest{Name: database + "/documents/k/a", Mask: bad})
+	wantCode(t, err, codes.InvalidArgument)
+	_, err = s.ListDocuments(ctxOf(t), &pb.ListDocumentsRequest{Parent: database + "/documents", CollectionId: "k", Mask: bad})
+	wantCode(t, err, codes.InvalidArgument)
+	stream, err := s.BatchGetDocuments(ctxOf(t), &pb.BatchGetDocumentsRequest{Database: database, Mask: bad})
+	must(t, err)
+	_, err = stream.Recv()
+	wantCode(t, err, codes.InvalidArgument)
+}
+
 func TestDeleteExpired(t *testing.T) {
 	t.Parallel()
 	clk := newClock()
@@ -175,7 +206,7 @@ func TestDeleteExpired(t *testing.T) {
 	})
 	set(t, c, "deep/a/k/past", fields{"expires": clk.now().Add(-time.Hour)})
 	set(t, c, "other/past", fields{"expires": clk.now().Add(-time.Hour)})
-	wantFields(t, c, "k/past", fields{"expires": clk.now().Add(-time.Second)}) // until it is swept
+	wantFields(t, c, "k/past", fields{"expires": clk.now().Add(-time.Second)}) // it is readable until it is swept
 
 	n, err := s.DeleteExpired(t.Context())
 	must(t, err)
@@ -245,8 +276,7 @@ func TestWipeIsSeenByListeners(t *testing.T) {
 	wantNext(t, it, "c", "added c")
 }
 
-// TestReadsDoNotWaitForTheDisk holds a commit between its writing and its
-// end, where it would sync, and reads meanwhile.
+// TestReadsDoNotWaitForTheDisk holds a commit just before its sync, and reads meanwhile.
 func TestReadsDoNotWaitForTheDisk(t *testing.T) {
 	t.Parallel()
 	s := open(t, firestore.Options{Path: filepath.Join(t.TempDir(), "data.db")})
@@ -290,8 +320,8 @@ func TestGroupCommitSharesASyncAmongWaitingCommits(t *testing.T) {
 	}
 }
 
-// TestListenResumes shows that a client that comes back with a token is sent
-// only what has changed meanwhile.
+// TestListenResumes shows that a client that reconnects with a token receives only the
+// changes since.
 func TestListenResumes(t *testing.T) {
 	t.Parallel()
 	clk := newClock()
@@ -350,7 +380,7 @@ func TestListenFollowsSeveralTargetsOnOneStream(t *testing.T) {
 	wantEqual(t, l.until(t, "snapshot"), "change c for 1; snapshot")
 }
 
-// listener reads a Listen stream into words.
+// listener turns a Listen stream into words.
 type listener struct {
 	stream pb.Firestore_ListenClient
 	events string

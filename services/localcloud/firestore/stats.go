@@ -82,10 +82,10 @@ func (s *Server) Stats() Stats {
 // ResetStats sets all counts to zero.
 func (s *Server) ResetStats() { s.stats.reset() }
 
-// MaxSustainedWrites returns the document with the most writes within any window of 1 s,
-// 10 s or a minute, whichever is the smallest that is not below the requested length.
-// Production promises about one sustained write per second and document. Windows begin
-// and end with whole seconds of the clock.
+// MaxSustainedWrites returns the document with the most writes within any one window.
+// Windows of 1 s, 10 s and a minute are kept; it uses the shortest that is not below the
+// requested length. Production promises about one sustained write per second and
+// document. Windows begin and end with whole seconds of the clock.
 func (s *Server) MaxSustainedWrites(window time.Duration) DocumentRate {
 	s.stats.mu.Lock()
 	defer s.stats.mu.Unlock()

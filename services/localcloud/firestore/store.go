@@ -57,7 +57,7 @@ type store struct {
 	db       *bolt.DB
 	history  *history
 	indexes  *indexRegistry
-	adaptive int64        // from how many documents an index is worth building
+	adaptive int64        // number of documents from which an index is worth building
 	examined atomic.Int64 // documents that queries have looked at
 }
 
@@ -147,7 +147,7 @@ type snapshot struct {
 	store      *store
 	tx         *bolt.Tx
 	at         int64             // the time whose state it shows
-	changed    map[string][]byte // documents changed after that time, as they were then
+	changed    map[string][]byte // documents that changed later, in their state at that time
 	partitions map[string]*partition
 	strict     bool // fail rather than look through a large collection
 }

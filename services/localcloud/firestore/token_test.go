@@ -20,7 +20,7 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/guard"
 )
 
-// dialled is a connection to a server that asks for token, and the server.
+// dialled returns a server that requires token, and a connection to it.
 func dialled(t *testing.T, token string, opts ...grpc.DialOption) (*firestore.Server, *grpc.ClientConn) {
 	t.Helper()
 	s := open(t, firestore.Options{Token: token})
@@ -36,8 +36,8 @@ func dialled(t *testing.T, token string, opts ...grpc.DialOption) (*firestore.Se
 	return s, conn
 }
 
-// TestWithoutTheTokenNoMethodAnswers calls every method of the protocol, Listen and the other streams among them, and
-// some that are none of it.
+// TestWithoutTheTokenNoMethodAnswers calls every method of the protocol, including Listen and the other streams, and
+// some unknown methods.
 func TestWithoutTheTokenNoMethodAnswers(t *testing.T) {
 	t.Parallel()
 	token := strings.Repeat("t", 40)
@@ -57,7 +57,7 @@ func TestWithoutTheTokenNoMethodAnswers(t *testing.T) {
 			ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(t.Context(), given...), 20*time.Second)
 			stream, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, method)
 			if err == nil {
-				_, _ = stream.SendMsg(&emptypb.Empty{}), stream.CloseSend() // the answer says why they did not succeed
+				_, _ = stream.SendMsg(&emptypb.Empty{}), stream.CloseSend() // the response carries the reason if they fail
 				err = stream.RecvMsg(&emptypb.Empty{})
 			}
 			if status.Code(err) != codes.Unauthenticated {

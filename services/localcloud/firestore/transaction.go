@@ -15,7 +15,7 @@ const transactionIdle = time.Minute
 // transaction records the reads of a client under one transaction id.
 type transaction struct {
 	readOnly   bool
-	optimistic bool // asked for by the client; it locks nothing, whatever the server's mode
+	optimistic bool // the client asked for it; such a transaction locks nothing in any mode
 
 	mu      sync.Mutex // guards the fields up to the blank line
 	readAt  int64      // the state it reads; 0: not fixed
@@ -29,7 +29,8 @@ type transaction struct {
 	ended   bool
 }
 
-// queryRead is a query and its result. The commit compares that with a new result.
+// queryRead is a query and its result. At commit the query runs again, and the results
+// are compared.
 type queryRead struct {
 	query     *query
 	at        int64

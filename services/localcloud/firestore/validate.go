@@ -37,12 +37,19 @@ func checkWrite(w *pb.Write) (name string, err error) {
 	if _, err := checkFields(w.GetUpdate().GetFields(), 0); err != nil {
 		return "", err
 	}
-	for _, p := range w.GetUpdateMask().GetFieldPaths() {
-		if _, err := parseFieldPath(p); err != nil {
-			return "", err
-		}
+	if err := checkMask(w.GetUpdateMask()); err != nil {
+		return "", err
 	}
 	return name, checkTransforms(append(w.GetUpdateTransforms(), w.GetTransform().GetFieldTransforms()...))
+}
+
+func checkMask(m *pb.DocumentMask) error {
+	for _, p := range m.GetFieldPaths() {
+		if _, err := parseFieldPath(p); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // checkTransforms rejects transforming a map and something within it in the same write.
@@ -70,7 +77,7 @@ func checkTransforms(ts []*pb.DocumentTransform_FieldTransform) error {
 // combinedWrite is the combined effect of the writes of one request on one document. They
 // count as one write, so some sequences make no sense and are rejected.
 type combinedWrite struct {
-	kind    string // of the last one
+	kind    string // of the last write
 	version *pb.Precondition
 }
 

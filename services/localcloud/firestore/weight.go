@@ -18,7 +18,7 @@ const (
 	nameOverhead       = 16
 	documentOverhead   = 32
 	collectionOverhead = 32 // of an index entry
-	groupOverhead      = 48 // of one that serves a collection group
+	groupOverhead      = 48 // of an index entry for a collection group
 )
 
 // checkTransaction rejects changes that are too large for one commit, and documents with
@@ -40,9 +40,9 @@ func (ix *Indexes) checkTransaction(changes []change) error {
 	return nil
 }
 
-// weigh is the size that a change counts: the document (its old state, if it is deleted)
-// and the index entries that are added and removed. Without declared indexes, entries do
-// not count.
+// weigh returns the size of a change: the document (its old state, if it is deleted) and
+// the index entries that are added and removed. Without declared indexes, entries do not
+// count.
 func (ix *Indexes) weigh(c change) (int, error) {
 	_, path, err := splitDocument(c.name)
 	if err != nil {
@@ -155,8 +155,8 @@ func (w *weigher) field(path string, inherited *FieldOverride, before, after *pb
 	return total
 }
 
-// entries are those of one value: ascending and descending, or one for each element of an
-// array, unless an override says otherwise.
+// entries returns the bytes of one value's index entries. There are two, ascending and
+// descending, or one for each element of an array, unless an override says otherwise.
 func (w *weigher) entries(path string, o *FieldOverride, v *pb.Value) int {
 	values, array := []*pb.Value{v}, v.GetArrayValue() != nil
 	if array {
@@ -227,7 +227,7 @@ func (w *weigher) composite(x *Index, c change) int {
 	return size(c.before) + size(c.after)
 }
 
-// nameSize is the size of a document's name. The root's is that of an empty name.
+// nameSize is the size of a document's name. The root counts as an empty name.
 func nameSize(path []string) int {
 	n := nameOverhead
 	for _, s := range path {

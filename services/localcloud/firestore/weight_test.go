@@ -23,8 +23,8 @@ const memberIndexes = `{"indexes":[{"collectionGroup":"pairs","queryScope":"COLL
 const wideIndexes = `{"indexes":[{"collectionGroup":"wide","queryScope":"COLLECTION","fields":[
 	{"fieldPath":"a","order":"ASCENDING"},{"fieldPath":"list","arrayConfig":"CONTAINS"}]}],"fieldOverrides":[]}`
 
-// Production counts what a commit changes: documents, also those it deletes, and
-// their index entries.
+// Production counts the size of a commit's changes: documents, including deleted ones,
+// and their index entries.
 func TestACommitMayChange10MiB(t *testing.T) {
 	t.Parallel()
 	word := strings.Repeat("a", 50)

@@ -23,8 +23,8 @@ type Tokens struct {
 }
 
 // Parse reads tokens separated by commas. Clients send the first. The server accepts all, so that a token can be
-// replaced while clients still send the old one. An empty text means no tokens. Everything else that is not a list of
-// complete tokens is an error: a mistake must not open the server.
+// replaced while clients still send the old one. An empty text means no tokens. Any other text must be a list of
+// complete tokens. Otherwise Parse returns an error, so that a mistake cannot open the server.
 func Parse(text string) (Tokens, error) {
 	var t Tokens
 	if text == "" {

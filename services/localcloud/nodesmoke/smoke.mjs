@@ -1,5 +1,6 @@
-// Google's Node clients against a running localcloud, whose localcloud.json is the argument. Prints one line per step and
-// ends with an error at the first that fails.
+// Runs Google's Node clients against a running localcloud. The argument is its
+// localcloud.json. It prints one line per step and stops with an error at the first step
+// that fails.
 import assert from 'node:assert/strict';
 import {readFileSync} from 'node:fs';
 import {Firestore, FieldValue} from '@google-cloud/firestore';
@@ -83,7 +84,7 @@ await step('storage: list, copy, compose, delete', async () => {
   assert.deepEqual(await bucket.file('b/copy').exists(), [false]);
 });
 
-// Signed addresses name the public side.
+// Signed addresses point to the public listener.
 const signer = new Storage({projectId: 'smoke', apiEndpoint: cloud.storageUrl, keyFilename: cloud.keyFile});
 const sign = async (name, action) => (await signer.bucket(cloud.buckets[0]).file(name).getSignedUrl({
   version: 'v4', action, expires: Date.now() + 600_000}))[0];

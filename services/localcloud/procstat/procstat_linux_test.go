@@ -19,7 +19,7 @@ func check(t *testing.T, err error) {
 	}
 }
 
-// One test, since anything beside it would show in its figures.
+// A single test, because a parallel one would change its figures.
 func TestThisProcess(t *testing.T) {
 	const size = 64 << 20
 	self := os.Getpid()
@@ -41,7 +41,7 @@ func TestThisProcess(t *testing.T) {
 	}
 
 	holding := resident()
-	clear(block) // which keeps it until here
+	clear(block) // keeps it alive until here
 	debug.FreeOSMemory()
 	after := resident()
 	if holding < before+size/2 || after > holding-size/2 || after < 1<<20 {

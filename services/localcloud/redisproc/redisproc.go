@@ -133,7 +133,7 @@ func (s *Server) Restart(ctx context.Context) error {
 			return
 		}
 		started <- nil
-		_ = cmd.Wait() // callers that wait on done see how it ended
+		_ = cmd.Wait() // the exit status does not matter: callers only wait on done
 	}()
 	if err := <-started; err != nil {
 		return fmt.Errorf("start %s: %w", s.opt.Binary, err)
@@ -142,7 +142,7 @@ func (s *Server) Restart(ctx context.Context) error {
 	s.cmd, s.done = cmd, done
 	s.mu.Unlock()
 	pidFile := filepath.Join(s.opt.Dir, "redis.pid")
-	if err := os.WriteFile(pidFile, []byte(strconv.Itoa(cmd.Process.Pid)), 0o600); err != nil {
+	if err := os.WriteFile(pidFile, fmt.Appendf(nil, "%d %s", cmd.Process.Pid, port), 0o600); err != nil {
 		return fmt.Errorf("redis pid file: %w", err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
@@ -198,7 +198,7 @@ func (s *Server) end(sig syscall.Signal, patience time.Duration) error {
 		}
 	}
 	<-done
-	_ = os.Remove(filepath.Join(s.opt.Dir, "redis.pid")) // a stale file is harmless: it is checked
+	_ = os.Remove(filepath.Join(s.opt.Dir, "redis.pid")) // a stale file is harmless: Start checks the process
 	return nil
 }
 
@@ -211,14 +211,15 @@ func endLeftover(dir string) error {
 	if err != nil {
 		return fmt.Errorf("redis pid file: %w", err)
 	}
-	pid, _ := strconv.Atoi(strings.TrimSpace(string(text))) // garbage becomes 0, which is never our process
-	if pid <= 0 || !isRedis(pid) {
+	var pid int
+	var port string
+	if _, err := fmt.Sscan(string(text), &pid, &port); err != nil || pid <= 0 || !isRedis(pid, port) {
 		return nil
 	}
 	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
 		_ = syscall.Kill(pid, sig) // it may end by itself meanwhile
 		for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
-			if !isRedis(pid) {
+			if !isRedis(pid, port) {
 				return nil
 			}
 		}
@@ -226,18 +227,16 @@ func endLeftover(dir string) error {
 	return fmt.Errorf("an earlier redis-server (process %d) still uses %s", pid, dir)
 }
 
-// isRedis reports whether pid is a live Redis, so that another process with a reused number
-// is never signalled.
-func isRedis(pid int) bool {
-	out, err := exec.CommandContext(context.Background(), "ps", "-o", "stat=,comm=", "-p", strconv.Itoa(pid)).Output()
-	if err != nil {
-		if text, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid)); err == nil {
-			return strings.Contains(string(text), "redis") || strings.Contains(string(text), "valkey")
-		}
-		return false
+// isRedis reports whether pid is a live Redis on port, so that another process with a
+// reused number is never signalled, not even another Redis. The command line shows the
+// port: first as the option --port, later in the title that Redis gives itself.
+func isRedis(pid int, port string) bool {
+	line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)) // empty for a zombie
+	if err != nil {                                                // no such process, or a system without /proc
+		line, _ = exec.CommandContext(context.Background(), "ps", "-ww", "-o", "args=", "-p", strconv.Itoa(pid)).Output()
 	}
-	line := strings.TrimSpace(string(out))
-	return !strings.HasPrefix(line, "Z") && (strings.Contains(line, "redis") || strings.Contains(line, "valkey"))
+	text := string(line)
+	return strings.Contains(text, port) && (strings.Contains(text, "redis") || strings.Contains(text, "valkey"))
 }
 
 func ping(ctx context.Context, addr string) bool {

@@ -1,6 +1,10 @@
 package redisproc_test
 
 import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/linkreel/linkreel/services/localcloud/redisproc"
@@ -20,6 +24,36 @@ func TestAServerLeftByAKilledParentIsReplaced(t *testing.T) {
 	}
 	<-first.Done()
 	if err := second.Stop(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// After a restart of the machine, the number in the pid file may be that of another Redis.
+func TestAnotherServerWithAReusedNumberIsNotStopped(t *testing.T) {
+	t.Parallel()
+	other, err := redisproc.Start(t.Context(), redisproc.Options{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid, err := os.ReadFile(filepath.Join(other.Dir(), "redis.pid"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	number, _, _ := strings.Cut(string(pid), " ")
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "redis.pid"), []byte(number+" 99999"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s, err := redisproc.Start(t.Context(), redisproc.Options{Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-other.Done():
+		t.Error("another server was stopped")
+	default:
+	}
+	if err := errors.Join(s.Stop(), other.Stop()); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -95,7 +95,7 @@ func (p *Proxy) serve(c net.Conn) {
 		}
 		time.Sleep(time.Until(x.due))
 		if _, err := c.Write(x.b); err != nil {
-			// The reader must end too, or it would wait for room for ever.
+			// The reader must end too. Otherwise it would wait forever for room.
 			_ = up.Close()
 			for range parts {
 			}

@@ -25,7 +25,8 @@ import (
 
 const unit = 256 << 10
 
-// behaviours are what production documents, one name each. They share a server and keep to objects of their own.
+// behaviours are documented behaviours of production, each with a name. They share a server, but each uses its
+// own objects.
 var behaviours = []struct {
 	name string
 	test func(t *testing.T, e *env)

@@ -3,11 +3,12 @@
 //
 // # Promises
 //
-// A Server has two sides. PublicHandler can face strangers: it serves the XML API, where every request must carry a V4
-// signature over its method, host, path, query and signed headers, made by a key that the server knows and not yet
-// expired. A signed address that was altered, has expired, or is used for another object or method is rejected. The
-// client need not send anything beyond what was signed; an unsigned Content-Type is fine. APIHandler is for your own
-// services: the JSON API, under a bearer token (Options.Token), on a listener that strangers cannot reach.
+// A Server has two sides. PublicHandler can face strangers. It serves the XML API, where every request must carry a V4
+// signature over its method, host, path, query and signed headers. The signature must be made with a key that the
+// server knows, and must not have expired. A signed address that was altered, has expired, or is used for another
+// object or method is rejected. The client need not send anything beyond what was signed; an unsigned Content-Type is
+// fine. APIHandler is for your own services: the JSON API, under a bearer token (Options.Token), on a listener that
+// strangers cannot reach.
 //
 // Acknowledged data is synced to disk: the bytes in a file of their own, the rest in an index that changes in one
 // transaction. A crash leaves an object whole or absent, never half, and an acknowledged part of a resumable upload
@@ -16,10 +17,10 @@
 //
 // Preconditions, generations and metagenerations, ranges, resumable sessions (308 and Range, overlaps, takeover of a
 // hanging request), compose, copy, listing with prefixes and pages, CORS by bucket configuration and notifications in
-// Pub/Sub push format are as production documents them.
+// Pub/Sub push format work as production documents them.
 //
 // An upload by a signed address may be at most Options.MaxUpload long. All uploads leave Options.Reserve of the volume
-// free; the 507 InsufficientStorage error says how much there is. Bytes can have a directory of their own
+// free; the 507 InsufficientStorage error states how much is free. Bytes can have a directory of their own
 // (Options.ObjectsDir).
 //
 // # Known gaps

@@ -6,9 +6,12 @@ import (
 	"crypto/rsa"
 	"crypto/sha256"
 	"encoding/base64"
+	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"math/big"
 	"math/rand/v2"
 	"net/http"
@@ -23,6 +26,7 @@ import (
 
 	gcs "cloud.google.com/go/storage"
 	"github.com/google/go-cmp/cmp"
+	bolt "go.etcd.io/bbolt"
 
 	"github.com/linkreel/linkreel/services/localcloud/storage"
 )
@@ -178,7 +182,7 @@ func TestACutChunkKeepsWhatArrived(t *testing.T) {
 	}
 }
 
-// Whatever a client sends, in whichever pieces and however often, the object is the bytes in order.
+// However a client splits and repeats its bytes, the object has them once and in order.
 func TestAnySequenceOfChunksMakesTheSameObject(t *testing.T) {
 	t.Parallel()
 	e := start(t, storage.Options{})
@@ -216,7 +220,7 @@ func TestAnySequenceOfChunksMakesTheSameObject(t *testing.T) {
 	}
 }
 
-// A client whose connection died without a word comes back on a new one.
+// A client whose connection died silently resumes on a new one.
 func TestANewRequestTakesASessionOver(t *testing.T) {
 	t.Parallel()
 	e := start(t, storage.Options{})
@@ -435,7 +439,7 @@ func TestANotificationIsSentUntilItIsAccepted(t *testing.T) {
 		return len(r.got)
 	}
 	eventually(t, "it is sent three times", func() bool { return sent() >= 3 })
-	e = e.again(t, storage.Options{Notify: n}) // refused ones outlive a restart
+	e = e.again(t, storage.Options{Notify: n}) // refused messages outlive a restart
 	before := sent()
 	eventually(t, "it is sent after the restart", func() bool { return sent() > before })
 	r.answer(200)
@@ -449,6 +453,58 @@ func TestANotificationIsSentUntilItIsAccepted(t *testing.T) {
 	}
 	if len(ids) != 2 {
 		t.Errorf("message ids %v", ids)
+	}
+}
+
+// edit changes the index of a server that is stopped.
+func (e *env) edit(t *testing.T, f func(*bolt.Tx) error) {
+	t.Helper()
+	db, err := bolt.Open(filepath.Join(e.dir, "index.db"), 0o600, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(db.Update(f), db.Close()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestNotificationsThatCannotBeReadStopNoOther(t *testing.T) {
+	t.Parallel()
+	r := receive(t)
+	o := storage.Options{Notify: &storage.Notify{URL: r.URL}, Log: slog.New(slog.DiscardHandler)}
+	e := start(t, o)
+	e.stop()
+	e.edit(t, func(tx *bolt.Tx) error {
+		b := tx.Bucket([]byte("outbox"))
+		for range 1001 { // more than are read at once
+			id, err := b.NextSequence()
+			if err := errors.Join(err, b.Put(binary.BigEndian.AppendUint64(nil, id), []byte("damaged"))); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	e = e.again(t, o)
+	e.put(t, "a", "x")
+	eventually(t, "a arrives", func() bool { return len(r.seen()) == 1 })
+}
+
+func TestASessionThatCannotBeReadStopsNoOther(t *testing.T) {
+	t.Parallel()
+	e := start(t, storage.Options{})
+	s := e.startSession(t, "res")
+	call(t, "PUT", s, random(unit), "Content-Range", span(0, unit-1, "*")).want(t, 308, "")
+	e.stop()
+	e.edit(t, func(tx *bolt.Tx) error { return tx.Bucket([]byte("sessions")).Put([]byte("0"), []byte("damaged")) })
+	e = e.again(t, storage.Options{Log: slog.New(slog.DiscardHandler)})
+	s = rebase(t, s, e.public.URL)
+	call(t, "PUT", s, nil, "Content-Range", "bytes */*").want(t, 308, "")
+	e.ahead.Store(int64(7*24*time.Hour + time.Minute))
+	if err := e.srv.ExpireSessions(); err == nil {
+		t.Error("the damaged session is not reported")
+	}
+	if n := files(t, e.dir, "tmp"); n != 0 {
+		t.Errorf("%d files are left of the session that ended", n)
 	}
 }
 

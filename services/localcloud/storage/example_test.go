@@ -16,7 +16,7 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/storage"
 )
 
-// A bucket that takes an upload by an address which Google's own client signed.
+// A bucket accepts an upload to an address that Google's own client has signed.
 func Example() {
 	dir, err := os.MkdirTemp("", "storage-")
 	if err != nil {

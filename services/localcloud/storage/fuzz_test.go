@@ -15,7 +15,7 @@ import (
 	gcs "cloud.google.com/go/storage"
 )
 
-// fuzzCase is what all processes of a fuzzing run must agree on, or no mutation starts from a valid signature.
+// fuzzCase is shared by all processes of a fuzzing run. Otherwise no mutation would start from a valid signature.
 type fuzzCase struct {
 	Key []byte
 	URL string
@@ -50,8 +50,8 @@ var theFuzzCase = sync.OnceValue(func() (c fuzzCase) {
 	return c
 })
 
-// FuzzSignedURL holds verify to its promise: whatever is done to a signed address, it is accepted only while method,
-// host, decoded path and query are those that were signed.
+// FuzzSignedURL changes a signed address at random. verify must accept it only while method, host, decoded path and
+// query are the signed ones.
 func FuzzSignedURL(f *testing.F) {
 	c := theFuzzCase()
 	key, err := parseKey(c.Key)
@@ -94,7 +94,7 @@ func FuzzSignedURL(f *testing.F) {
 	})
 }
 
-// FuzzContentRange holds the parser of resumable uploads to what its caller relies on.
+// FuzzContentRange checks the properties of parseContentRange that its caller relies on.
 func FuzzContentRange(f *testing.F) {
 	for _, s := range []string{"", "bytes 0-9/10", "bytes 0-9/*", "bytes 5-*/10", "bytes 0-*/*", "bytes */10", "bytes */*", "bytes 9-0/10", "bytes 0-10/10", "bytes -0-1/2", "bytes 0-9223372036854775807/*"} {
 		f.Add(s)

@@ -23,7 +23,7 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/storage"
 )
 
-// sharedKey spares each server the making of a key.
+// sharedKey is one key for all servers, because generating a key is slow.
 var sharedKey = sync.OnceValue(func() []byte {
 	dir, err := os.MkdirTemp("", "key")
 	if err != nil {
@@ -217,7 +217,7 @@ func span(first, last int, total string) string {
 	return fmt.Sprintf("bytes %d-%d/%s", first, last, total)
 }
 
-// eventually waits for a condition that another goroutine brings about.
+// eventually waits for a condition that another goroutine makes true.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	deadline := time.Now().Add(60 * time.Second)

@@ -19,9 +19,9 @@ import (
 )
 
 // APIHandler serves the JSON API to callers that send one of Options.Token. Keep it on a private listener all the same.
-// The same token allows unsigned reads of the XML API, the Go client's default way to read. No token is needed for
-// /token, which gives the token to programs that prove that they hold the service account key, for the public keys of
-// push tokens at /oauth2/v3/certs, and for /livez, /readyz and /healthz.
+// The same token allows unsigned reads of the XML API, the Go client's default way to read. These need no token:
+// /livez, /readyz and /healthz, the public keys of push tokens at /oauth2/v3/certs, and /token. The last gives the
+// token to programs that prove that they hold the service account key.
 //
 // It answers only requests that no web page can have caused: the host must be an address or a name that public DNS
 // cannot resolve (see Options.APIHosts), and the browser must not mark the request as coming from another site.
@@ -108,7 +108,7 @@ type apiCall struct {
 	isUpload, isMediaRead bool
 }
 
-// route determines the call of a request. It splits the escaped path, because object names carry %2F.
+// route determines the call of a request. It splits the escaped path, because object names may contain %2F.
 func route(r *http.Request, kind, path string) (c apiCall) {
 	p := strings.Split(path, "/")
 	for i := range p {

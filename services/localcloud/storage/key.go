@@ -175,7 +175,7 @@ func (s *Server) token(w http.ResponseWriter, r *http.Request) {
 		refuse("the assertion is not signed by the service account's key")
 		return
 	}
-	// The same key signs push tokens of this server, but those have another issuer.
+	// The same key signs this server's push tokens. Those have another issuer, so they are refused here.
 	var c struct {
 		Iss string
 		Exp int64

@@ -96,14 +96,14 @@ func (p *process) kill() {
 	p.cmd.Wait()
 }
 
-// content is the only body that this name, number and size may have.
+// content returns the only valid body for a name, number and size.
 func content(name string, seq, size int) []byte {
 	head := fmt.Sprintf("%s %d %d\n", name, seq, size)
 	b := bytes.Repeat([]byte(head), size/len(head)+1)
 	return b[:max(size, len(head))]
 }
 
-// whole tells which write a body is of, and whether it is all of it.
+// whole returns the write that a body belongs to, and whether the body is complete.
 func whole(b []byte) (name string, seq int, ok bool) {
 	line, _, _ := bytes.Cut(b, []byte("\n"))
 	var size int
@@ -113,7 +113,8 @@ func whole(b []byte) (name string, seq int, ok bool) {
 	return name, seq, bytes.Equal(b, content(name, seq, size))
 }
 
-// ledger is what the server has acknowledged. A tried number may have happened or not.
+// ledger is what the server has acknowledged. A tried number may or may not have been
+// written.
 type ledger struct {
 	mu       sync.Mutex
 	acked    map[string]int // last acknowledged number; 0 after an acknowledged delete
@@ -142,7 +143,7 @@ func TestEveryAcknowledgedObjectSurvivesAKill(t *testing.T) {
 		wg.Go(func() { l.resume(ctx, p, round) })
 		before := l.acknowledged()
 		eventually(t, "writes are acknowledged", func() bool { return l.acknowledged() > before })
-		time.Sleep(time.Duration(rand.IntN(400)) * time.Millisecond) // until a moment that nobody has chosen
+		time.Sleep(time.Duration(rand.IntN(400)) * time.Millisecond) // kill at a random moment
 		p.kill()
 		cancel()
 		wg.Wait()

@@ -15,7 +15,7 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/storage"
 )
 
-// zeros yields a body without holding it.
+// zeros is a body of zeros that needs no memory.
 type zeros struct{ left int64 }
 
 func (z *zeros) Read(p []byte) (int, error) {
@@ -39,7 +39,7 @@ func TestSlowAndManyUploadsDoNotBlockAMetadataRead(t *testing.T) {
 	for w := range 100 {
 		wg.Go(func() {
 			for i := 0; ctx.Err() == nil; i++ {
-				// A body that takes its time, as uploads from outside do.
+				// A slow body, like a real upload.
 				r, pw := io.Pipe()
 				go func() {
 					for at := 0; at < len(body); at += 32 << 10 {
@@ -84,7 +84,7 @@ func TestSlowAndManyUploadsDoNotBlockAMetadataRead(t *testing.T) {
 	}
 }
 
-// BenchmarkCreate shows what group commit brings: objects per second with every one synced.
+// BenchmarkCreate shows the gain of group commit: objects per second, each of them synced.
 func BenchmarkCreate(b *testing.B) {
 	for _, parallel := range []int{1, 16} {
 		b.Run(fmt.Sprintf("parallel-%d", parallel), func(b *testing.B) {

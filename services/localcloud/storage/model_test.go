@@ -14,7 +14,7 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/storage"
 )
 
-// Listing against the plainest possible implementation of what production documents.
+// Compares listing with the simplest implementation of production's documentation.
 func TestListingAgreesWithAModel(t *testing.T) {
 	t.Parallel()
 	e := start(t, storage.Options{})

@@ -60,10 +60,26 @@ type outbox struct {
 	n      Notify
 	off    bool
 	signal chan struct{}
+
+	mu       sync.Mutex
+	attempts map[uint64]*attempts // by the note's id
+}
+
+// waiting is a note as the index has it.
+type waiting struct {
+	id     uint64
+	record []byte
+}
+
+// attempts are those to send one note.
+type attempts struct {
+	n    int
+	next time.Time
+	busy bool
 }
 
 func openOutbox(s *Server, n *Notify) (*outbox, error) {
-	o := &outbox{st: s.st, srv: s, signal: make(chan struct{}, 1), off: n == nil}
+	o := &outbox{st: s.st, srv: s, signal: make(chan struct{}, 1), off: n == nil, attempts: map[uint64]*attempts{}}
 	if n == nil {
 		return o, nil
 	}
@@ -143,39 +159,15 @@ func (b *outbox) run(ctx context.Context) {
 		return
 	}
 	const parallel = 8
-	type tries struct {
-		n    int
-		next time.Time
-		busy bool
-	}
-	state := map[uint64]*tries{}
-	var mu sync.Mutex
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	slots := make(chan struct{}, parallel)
 	for {
-		wait := time.Minute
-		notes, err := b.pending(1000)
+		notes, wait, err := b.due(1000)
 		if err != nil {
 			b.srv.log.Error("storage: cannot read the outbox; retrying", "error", err)
 		}
 		for _, n := range notes {
-			mu.Lock()
-			t := state[n.ID]
-			if t == nil {
-				t = &tries{}
-				state[n.ID] = t
-			}
-			pause := time.Until(t.next)
-			ready := !t.busy && pause <= 0
-			if !t.busy && pause > 0 {
-				wait = min(wait, pause)
-			}
-			t.busy = t.busy || ready
-			mu.Unlock()
-			if !ready {
-				continue
-			}
 			select {
 			case slots <- struct{}{}:
 			case <-ctx.Done():
@@ -183,15 +175,7 @@ func (b *outbox) run(ctx context.Context) {
 			}
 			wg.Go(func() {
 				defer func() { <-slots; b.wake() }()
-				done := b.deliver(ctx, n)
-				mu.Lock()
-				defer mu.Unlock()
-				if t.busy = false; done {
-					delete(state, n.ID)
-					return
-				}
-				t.n++
-				t.next = time.Now().Add(min(b.n.MaxBackoff, b.n.MinBackoff<<min(t.n-1, 16)))
+				b.tried(n.id, b.deliver(ctx, n))
 			})
 		}
 		select {
@@ -203,26 +187,59 @@ func (b *outbox) run(ctx context.Context) {
 	}
 }
 
-func (b *outbox) pending(limit int) (notes []note, err error) {
+// due takes the oldest notes whose pause is over, up to limit. Those that pause do not count, so that they cannot hide
+// those behind them. wait is how long the next of them pauses.
+func (b *outbox) due(limit int) (notes []waiting, wait time.Duration, err error) {
+	wait = time.Minute
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	err = b.st.db.View(func(t *bolt.Tx) error {
 		c := t.Bucket(inOutbox).Cursor()
 		for k, v := c.First(); k != nil && len(notes) < limit; k, v = c.Next() {
-			var n note
-			if err := json.Unmarshal(v, &n); err != nil {
-				return err
+			id := binary.BigEndian.Uint64(k)
+			a := b.attempts[id]
+			if a == nil {
+				a = &attempts{}
+				b.attempts[id] = a
 			}
-			notes = append(notes, n)
+			switch pause := time.Until(a.next); {
+			case a.busy:
+			case pause > 0:
+				wait = min(wait, pause)
+			default:
+				a.busy = true
+				notes = append(notes, waiting{id, bytes.Clone(v)})
+			}
 		}
 		return nil
 	})
-	return notes, err
+	return notes, wait, err
+}
+
+// tried ends an attempt. A note that is not finished pauses, at least so long that all of them together are sent a
+// hundred times a second at most.
+func (b *outbox) tried(id uint64, finished bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if finished {
+		delete(b.attempts, id)
+		return
+	}
+	a, share := b.attempts[id], time.Duration(len(b.attempts))*10*time.Millisecond
+	a.next = time.Now().Add(max(share, min(b.n.MaxBackoff, b.n.MinBackoff<<min(a.n, 16))))
+	a.n, a.busy = a.n+1, false
 }
 
 // deliver sends one message and reports whether it is finished: accepted and removed, or too old.
-func (b *outbox) deliver(ctx context.Context, n note) bool {
+func (b *outbox) deliver(ctx context.Context, w waiting) bool {
+	var n note
+	if err := json.Unmarshal(w.record, &n); err != nil {
+		b.srv.log.Error("storage: cannot read a notification; retrying", "id", w.id, "error", err)
+		return false
+	}
 	if b.st.clock().Sub(n.At) > retention {
 		b.srv.log.Warn("storage: dropped a notification that nobody accepted for a week", "event", n.Attrs["eventType"], "object", n.Attrs["objectId"])
-		return b.remove(n)
+		return b.remove(w.id)
 	}
 	if err := b.send(ctx, n); err != nil {
 		if ctx.Err() == nil {
@@ -230,12 +247,12 @@ func (b *outbox) deliver(ctx context.Context, n note) bool {
 		}
 		return false
 	}
-	return b.remove(n)
+	return b.remove(w.id)
 }
 
-func (b *outbox) remove(n note) bool {
+func (b *outbox) remove(id uint64) bool {
 	err := b.st.update(false, func(t *bolt.Tx) error {
-		return t.Bucket(inOutbox).Delete(binary.BigEndian.AppendUint64(nil, n.ID))
+		return t.Bucket(inOutbox).Delete(binary.BigEndian.AppendUint64(nil, id))
 	})
 	return err == nil
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/storage"
 )
 
-// A signed address takes no more than the server allows, whatever the request says or keeps to itself.
+// A signed address accepts no more than the server allows, whether or not the request states its length.
 func TestUploadsOfStrangersEndAtTheLargestSize(t *testing.T) {
 	t.Parallel()
 	const most = 1 << 20
@@ -24,18 +24,18 @@ func TestUploadsOfStrangersEndAtTheLargestSize(t *testing.T) {
 	call(t, "PUT", put("fits"), make([]byte, most)).want(t, 200, "")
 	call(t, "PUT", put("over"), make([]byte, most+1), "Expect", "100-continue").want(t, 400, "EntityTooLarge")
 
-	// Without a length: what is over the limit is not kept.
+	// Without a length, a body over the limit is not stored.
 	req, err := http.NewRequestWithContext(t.Context(), "PUT", put("endless"), &endless{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if resp, err := http.DefaultClient.Do(req); err == nil { // an error when the server closes while we still send
+	if resp, err := http.DefaultClient.Do(req); err == nil { // Do fails if the server closes while we still send
 		defer resp.Body.Close()
 		if resp.StatusCode != 400 {
 			t.Errorf("endless body: %s", resp.Status)
 		}
 	}
-	// A session says its length at its start, or with its first bytes.
+	// A client states the length of a session at its start or with its first bytes.
 	start := e.sign(t, "POST", "session", func(o *gcs.SignedURLOptions) { o.Headers = []string{"x-goog-resumable:start"} })
 	call(t, "POST", start, nil, "x-goog-resumable", "start", "X-Upload-Content-Length", fmt.Sprint(most+1)).want(t, 400, "EntityTooLarge")
 	session := e.startSession(t, "session")
@@ -59,8 +59,8 @@ type endless struct{}
 
 func (*endless) Read(p []byte) (int, error) { return len(p), nil }
 
-// What strangers upload stops before the reserve, and what is here stays readable. Our own programs may use half of
-// the reserve, to finish what was uploaded before.
+// Uploads of strangers stop before the reserve, and stored objects stay readable. Our own programs may use half of the
+// reserve, to process earlier uploads.
 func TestUploadsLeaveTheReserveAlone(t *testing.T) {
 	t.Parallel()
 	const reserve = 100 << 20
@@ -75,7 +75,7 @@ func TestUploadsLeaveTheReserveAlone(t *testing.T) {
 		t.Errorf("the answer does not say how much is free: %s", r.body)
 	}
 
-	// The space goes while bytes come: noticed on the way, and what has come stays for later.
+	// The space runs out during an upload. The server notices that and keeps the received bytes for later.
 	session := e.startSession(t, "s")
 	chunk := make([]byte, 8<<20)
 	free.Store(reserve + int64(len(chunk)))
@@ -124,7 +124,8 @@ func TestObjectsMoveToADirectoryOfTheirOwn(t *testing.T) {
 	}
 }
 
-// A web page can make its host name lead here, but neither an address nor a plain name; it learns and changes nothing.
+// A web page can make its own host name resolve to this machine, but not an address or a name without a dot. So it can
+// read and change nothing.
 func TestTheAPIAnswersNoNameOfStrangers(t *testing.T) {
 	t.Parallel()
 	e := start(t, storage.Options{APIHosts: []string{"localcloud.example.internal"}})

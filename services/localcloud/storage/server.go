@@ -31,16 +31,16 @@ type Options struct {
 	// MaxUpload is the largest object that PublicHandler accepts; 0 is production's limit of 5 TiB. A signed
 	// x-goog-content-length-range may set a lower limit.
 	MaxUpload int64
-	// Reserve is how many bytes of the objects' volume stay free: uploads of strangers that would use them get 507.
-	// Those of APIHandler get it once half of the reserve is used. 0 keeps none.
+	// Reserve is how many bytes of the objects' volume stay free: uploads through PublicHandler that would use them get
+	// 507. Uploads through APIHandler may use half of them. 0 keeps none.
 	Reserve int64
 	// FreeSpace returns how many bytes the objects' volume has free; nil asks the operating system.
 	FreeSpace func() (int64, error)
 	// APIHosts are further host names, without port, by which APIHandler may be called. Addresses and names without a
 	// dot, such as localhost or a Kubernetes Service, are always accepted, because public DNS does not resolve them.
 	APIHosts []string
-	// Token is what callers of APIHandler must send, as "Authorization: Bearer TOKEN": one or more tokens of 32
-	// characters or more, separated by commas, all of which are accepted. If it is empty, callers need none. Signed
+	// Token is the token that callers of APIHandler must send, as "Authorization: Bearer TOKEN". It has 32 characters
+	// or more. Several tokens, separated by commas, are all accepted. If it is empty, callers need none. Signed
 	// addresses and the sessions that they start are credentials themselves and never need it.
 	Token string
 	// Buckets are created if they do not exist.
@@ -50,7 +50,7 @@ type Options struct {
 	CORS []CORS
 	// Clock gives the time for checking signatures and for object timestamps; nil means time.Now.
 	Clock func() time.Time
-	// Keys are further accepted signers, account to public key, beside the server's own service account.
+	// Keys are the public keys of accepted signers other than the server's own service account, by account.
 	Keys map[string]*rsa.PublicKey
 	// Key is a service account key file to use as the server's own instead of a generated one, for example to share one
 	// among many servers of a test.
@@ -211,7 +211,7 @@ func fail(status int, code, f string, a ...any) *apiError {
 func (s *Server) asAPIError(r *http.Request, err error) *apiError {
 	var e *apiError
 	if errors.As(err, &e) && e.status == http.StatusInsufficientStorage {
-		// Once a minute: clients that send uploads to a full disk must not fill it with log lines as well.
+		// Log this once a minute: clients that send uploads to a full disk must not fill it with log lines as well.
 		if now, last := s.clock().Unix(), s.lastFull.Load(); now-last >= 60 && s.lastFull.CompareAndSwap(last, now) {
 			s.log.WarnContext(r.Context(), "storage: no room for an upload", "error", e.msg)
 		}

@@ -41,7 +41,7 @@ type sessionRecord struct {
 // session is a session with requests in flight: its record and the running upload.
 type session struct {
 	id    string
-	users int // requests that have found it; guarded by sessions.mu
+	users int // requests that use it; guarded by sessions.mu
 	ended atomic.Bool
 
 	mu  sync.Mutex
@@ -51,7 +51,7 @@ type session struct {
 	front sync.Mutex
 	cut   func()    // ends the body of the request that holds mu
 	moved time.Time // when that body last delivered bytes
-	kept  int64     // the acknowledged size, for queries meanwhile
+	kept  int64     // the acknowledged size, for queries during that request
 }
 
 // sessions are the resumable uploads. Between two requests a session is only a record in the index and a file in tmp/.
@@ -61,13 +61,13 @@ type sessions struct {
 	clock func() time.Time
 
 	mu   sync.Mutex
-	live map[string]*session // those with a request
+	live map[string]*session // sessions with a request in flight
 }
 
 // sessionLife is how long a resumable session lives, as in production.
 const sessionLife = 7 * 24 * time.Hour
 
-// doneLife is how long a session that became an object still reports it, for a client that lost the response.
+// doneLife is how long a session that became an object still reports that object, for a client that lost the response.
 const doneLife = time.Hour
 
 // keepEvery is how many bytes of one request are received before they are made durable. If the server crashes, a client
@@ -199,11 +199,13 @@ func (s *sessions) expire() error {
 	// Collect first, drop afterwards: drop waits for the writer. If the index has to grow, the
 	// writer waits until every view has ended.
 	old := map[string]string{}
+	var unreadable error
 	err := s.st.db.View(func(t *bolt.Tx) error {
 		return t.Bucket(inSessions).ForEach(func(k, v []byte) error {
 			var rec sessionRecord
 			if err := json.Unmarshal(v, &rec); err != nil {
-				return err
+				unreadable = errors.Join(unreadable, fmt.Errorf("read session %.8s…: %w", k, err))
+				return nil
 			}
 			now := s.clock()
 			if now.After(rec.Started.Add(sessionLife)) || rec.Done && rec.Result != nil && now.After(rec.Result.Created.Add(doneLife)) {
@@ -215,11 +217,11 @@ func (s *sessions) expire() error {
 	for id, blob := range old {
 		err = errors.Join(err, s.drop(id, blob))
 	}
-	return err
+	return errors.Join(err, unreadable)
 }
 
-// take locks the session for one request. A client that sends a new request has given up its last one, which may hang
-// on a dead connection for a long time, so the new request ends it.
+// take locks the session for one request. A client that sends a new request has given up its previous one, and that may
+// hang on a dead connection for a long time. So take ends the previous request.
 func (ses *session) take(w http.ResponseWriter, r *http.Request) (release func()) {
 	ses.front.Lock()
 	if ses.cut != nil {
@@ -372,7 +374,7 @@ func (s *Server) resume(w http.ResponseWriter, r *http.Request, id, bucketName, 
 		if err := ses.open(); err != nil {
 			return err
 		}
-		defer func() { _ = ses.up.f.Close() }() // everything that counts is synced
+		defer func() { _ = ses.up.f.Close() }() // all acknowledged bytes are synced
 	}
 	complete, err := s.absorb(ses, r, c)
 	if err != nil {
@@ -437,7 +439,7 @@ func (s *Server) absorb(ses *session, r *http.Request, c contentRange) (complete
 	if c.first > u.n {
 		return false, nil // a gap: the response says where to resume
 	}
-	size := int64(-1) // of the body, if the client says it
+	size := int64(-1) // of the body, if the client states it
 	if c.last >= 0 {
 		size = c.last - c.first + 1
 	} else if c.total >= 0 {
@@ -449,7 +451,7 @@ func (s *Server) absorb(ses *session, r *http.Request, c contentRange) (complete
 	if c.total >= 0 && u.n > c.total {
 		return false, fail(400, "InvalidArgument", "The session has %d bytes already, more than the total of %d.", u.n, c.total)
 	}
-	skip := u.n - c.first // these bytes are here already
+	skip := u.n - c.first // these bytes are stored already
 	if size >= 0 {
 		skip = min(skip, size)
 	}
@@ -476,7 +478,7 @@ func (s *Server) absorb(ses *session, r *http.Request, c contentRange) (complete
 		}
 		got := u.n - before
 		if room -= got; got < keepEvery || room <= 0 {
-			break // the body has ended, or the caller keeps the rest
+			break // the body has ended, or the caller makes the rest durable
 		}
 		if err := ses.keep(s.st); err != nil {
 			return false, err

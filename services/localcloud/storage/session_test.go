@@ -22,7 +22,7 @@ func TestASessionWithoutARequestTakesNoMemoryAndWithoutBytesNoFile(t *testing.T)
 			used = append(used, s)
 		}
 	}
-	// The server may give a session back just after its answer has arrived.
+	// The server may release a session just after its response has arrived.
 	eventually(t, "no session is in memory", func() bool { return e.srv.LiveSessions() == 0 })
 	if n := files(t, e.dir, "tmp"); n != len(used) {
 		t.Errorf("%d files for %d sessions with bytes", n, len(used))
@@ -41,7 +41,7 @@ func TestACancelledSessionLeavesNothing(t *testing.T) {
 	e := start(t, storage.Options{})
 	for round := range 20 {
 		s := e.startSession(t, "res")
-		first := 0 // a session that holds nothing yet makes its file with the next request
+		first := 0 // a session without bytes creates its file with the next request
 		if round%2 == 0 {
 			first = unit
 			call(t, "PUT", s, random(unit), "Content-Range", span(0, unit-1, "*")).want(t, 308, "")
@@ -75,12 +75,12 @@ func (s *slow) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// The service asks sessions how much they hold while their clients send.
+// The videos service asks storage for the size of sessions while their clients send.
 func TestAQuestionDoesNotCutOffARequestThatGetsOn(t *testing.T) {
 	t.Parallel()
 	e := start(t, storage.Options{})
 	s := e.startSession(t, "res")
-	const size = 40 << 20 // more than what is kept at a time
+	const size = 40 << 20 // more than keepEvery
 	r, w := io.Pipe()
 	done := make(chan answer, 1)
 	go func() {
@@ -92,7 +92,7 @@ func TestAQuestionDoesNotCutOffARequestThatGetsOn(t *testing.T) {
 		w.Write(piece)
 	}
 	for said := ""; said == ""; {
-		w.Write(piece[:unit/8]) // still getting on
+		w.Write(piece[:unit/8]) // still making progress
 		a := call(t, "PUT", s, nil, "Content-Range", "bytes */*")
 		a.want(t, 308, "")
 		said = a.header.Get("Range")

@@ -31,7 +31,7 @@ import (
 const schema = 1
 
 // The index: meta (schema, last generation), buckets by name, objects by "bucket NUL name", resumable sessions by id,
-// notifications that are not accepted yet by number.
+// pending notifications by number.
 var (
 	inMeta     = []byte("meta")
 	inBuckets  = []byte("buckets")
@@ -166,7 +166,7 @@ func openStore(o Options, faults *Faults) (*store, error) {
 // prepare sets up a new directory or repairs an interrupted one: it creates the index's buckets and removes files of
 // uploads that ended without an object.
 func (s *store) prepare() error {
-	keep := map[string]bool{}
+	keep, unreadable := map[string]bool{}, false
 	err := s.db.Update(func(t *bolt.Tx) error {
 		for _, b := range [][]byte{inMeta, inBuckets, inObjects, inSessions, inOutbox} {
 			if _, err := t.CreateBucketIfNotExists(b); err != nil {
@@ -187,9 +187,8 @@ func (s *store) prepare() error {
 		return t.Bucket(inSessions).ForEach(func(k, v []byte) error {
 			var r sessionRecord
 			if err := json.Unmarshal(v, &r); err != nil {
-				return fmt.Errorf("read session %s: %w", k, err)
-			}
-			if !r.Done {
+				unreadable = true
+			} else if !r.Done {
 				keep[r.Blob] = true
 			}
 			return nil
@@ -197,6 +196,9 @@ func (s *store) prepare() error {
 	})
 	if err != nil {
 		return fmt.Errorf("prepare storage index: %w", err)
+	}
+	if unreadable {
+		return nil // it may name any of the files, so all stay; expire logs it
 	}
 	files, err := os.ReadDir(filepath.Join(s.bytes, "tmp"))
 	if err != nil {
@@ -409,7 +411,7 @@ func (s *store) get(bucketName, name string) (o *object, err error) {
 	return o, err
 }
 
-// find is get for a caller that needs the object to exist, with generation gen unless that is 0, under c.
+// find is get for a caller that needs the object to exist and to meet c. Its generation must be gen, unless gen is 0.
 func (s *store) find(bucketName, name string, gen int64, c cond) (*object, error) {
 	o, err := s.get(bucketName, name)
 	if err != nil {
@@ -421,8 +423,8 @@ func (s *store) find(bucketName, name string, gen int64, c cond) (*object, error
 	return o, c.check(o)
 }
 
-// open finds an object and opens its bytes. An overwrite in between removes the file that the index has just returned,
-// so it looks again.
+// open finds an object and opens its bytes. An overwrite in between removes the file that the index has just returned.
+// Then open looks again.
 func (s *store) open(bucketName, name string, gen int64, c cond) (*object, *os.File, error) {
 	for try := 0; ; try++ {
 		o, err := s.find(bucketName, name, gen, c)
@@ -462,7 +464,7 @@ func newSums(s *store, blob string) *upload {
 	return &upload{s: s, blob: blob, crc: crc32.New(castagnoli), md5: md5.New()}
 }
 
-// newUpload begins an upload of expect bytes, or 0 if the length is unknown. own is true for our own programs.
+// newUpload begins an upload. expect is its length in bytes, or 0 if that is unknown. own is true for our own programs.
 func (s *store) newUpload(own bool, expect int64) (*upload, error) {
 	if err := s.room.check(own, expect); err != nil {
 		return nil, err
@@ -481,7 +483,7 @@ func (u *upload) Write(p []byte) (int, error) {
 	if err := u.s.faults.disk(); err != nil {
 		return 0, &diskError{full(err)}
 	}
-	// Checked now and again as bytes come, since others write to the volume too and the length may be unknown.
+	// Check again while bytes arrive: other programs write to the volume too, and the length may be unknown.
 	if u.unchecked += int64(len(p)); u.unchecked >= checkEvery {
 		if err := u.s.room.check(u.own, int64(len(p))); err != nil {
 			return 0, &diskError{err}
@@ -500,7 +502,8 @@ func (u *upload) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// diskError marks a failure of our disk, which io.Copy returns in the same way as one of the client's connection.
+// diskError marks a failure of our disk. io.Copy alone does not distinguish it from a failure of the client's
+// connection.
 type diskError struct{ err error }
 
 func (e *diskError) Error() string { return "write upload: " + e.err.Error() }

@@ -12,8 +12,9 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/storage"
 )
 
-// TestWithoutTheTokenTheAPIAnswersNothing tries every kind of request that the listener for own programs knows, and some
-// that it does not know: only health, the public keys and the exchange of a signed assertion are for everybody.
+// TestWithoutTheTokenTheAPIAnswersNothing tries every kind of request that the listener for own programs knows,
+// and some that it does not know. Only health, the public keys and the exchange of a signed assertion need no
+// token.
 func TestWithoutTheTokenTheAPIAnswersNothing(t *testing.T) {
 	t.Parallel()
 	token := strings.Repeat("t", 40)

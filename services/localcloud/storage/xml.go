@@ -28,7 +28,7 @@ func (s *Server) PublicHandler() http.Handler {
 
 // xmlCall is the name of a call, by which faults select calls.
 func xmlCall(r *http.Request, name string) string {
-	// The order matters: a preflight for an upload session also names the session, but is no call on it.
+	// The order matters: a preflight for an upload session also names the session, but is not a call on it.
 	switch {
 	case r.Method == http.MethodOptions:
 		return "xml.preflight"
@@ -319,7 +319,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, bucketName, name 
 		h.Set("X-Goog-Meta-"+k, v)
 	}
 	if strings.Contains(r.Header.Get("Range"), ",") {
-		r.Header.Del("Range") // several ranges at once are not supported: the whole object, as in production
+		r.Header.Del("Range") // like production, answer several ranges with the whole object
 	}
 	http.ServeContent(w, r, "", o.Updated, f) // Range, If-Range, If-None-Match; sendfile
 	return nil

@@ -1,12 +1,11 @@
-// Command authority tries the certificates of custom domains on the test cluster.
-// It is the authority (pebble, the ACME server that Let's Encrypt tests clients
-// with), the name server that knows the domains, their owner and their visitors.
+// Command authority tries the certificates of custom domains on the test cluster. It acts as the
+// authority (pebble, Let's Encrypt's ACME server for tests of clients), as the name server of the
+// domains, as their owner and as their visitors.
 //
 //	authority --listen 10.213.0.1:14000 --cert FILE --key FILE --dns 10.213.0.1:53 \
 //	  --edge ADDRESS --pods ADDRESS,ADDRESS --base URL --ingress HOST:PORT --operator URL --kill COMMAND
 //
-// It prints a line for each thing that was shown, and stops at the first that is
-// not so.
+// It prints a line for each successful check, and stops at the first that fails.
 package main
 
 import (
@@ -104,8 +103,8 @@ func ok(format string, args ...any) { fmt.Printf("ok   "+format+"\n", args...) }
 
 // serve starts the authority and the name server.
 func (w *world) serve() error {
-	// Pebble sleeps up to 15 seconds before it validates and refuses each twentieth
-	// nonce, after which clients ask again, unless it is told not to.
+	// By default Pebble sleeps up to 15 seconds before it validates, and refuses every twentieth nonce so
+	// that clients retry.
 	for name, value := range map[string]string{"PEBBLE_VA_NOSLEEP": "1", "PEBBLE_WFE_NONCEREJECT": "0", "PEBBLE_AUTHZREUSE": "0"} {
 		if err := os.Setenv(name, value); err != nil {
 			return err
@@ -151,7 +150,7 @@ func (w *world) serve() error {
 	return nil
 }
 
-// answer says for every name that it is at the edge, and the proofs that are set.
+// answer resolves every name to the edge, and TXT queries to the proofs in the zone.
 func (w *world) answer(rw dns.ResponseWriter, q *dns.Msg) {
 	r := new(dns.Msg)
 	r.SetReply(q)
@@ -212,7 +211,7 @@ func (w *world) account(ctx context.Context) error {
 	return nil
 }
 
-// domain claims a host, and verifies it with one link on it.
+// domain claims a host. If verified is set, it verifies the host and creates a link on it.
 func (w *world) domain(ctx context.Context, host string, verified bool) (id string, err error) {
 	var made struct {
 		ID, Status string
@@ -236,7 +235,7 @@ func (w *world) domain(ctx context.Context, host string, verified bool) (id stri
 	return made.ID, w.call(ctx, 201, "POST", w.base+"/api/v1/links", w.bearer, map[string]string{"url": "https://example.com/" + host, "slug": "x", "domainId": made.ID}, nil)
 }
 
-// shown is what a domain's record says of its certificate.
+// shown returns the certificate status in a domain's record.
 func (w *world) shown(ctx context.Context, id string) (status, problem string, err error) {
 	var d struct {
 		Certificate struct{ Status, Error string }
@@ -423,7 +422,7 @@ func (w *world) killed(ctx context.Context) error {
 	w.hold.Store(&hold)
 	var visits sync.WaitGroup
 	for i := range n {
-		visits.Go(func() { _, _ = w.visit(ctx, w.secure(), host(i)) }) // nobody knows yet how it ends
+		visits.Go(func() { _, _ = w.visit(ctx, w.secure(), host(i)) }) // it may succeed or fail
 	}
 	if err := within(ctx, time.Minute, "the orders are being made", func() error {
 		for _, id := range ids {
@@ -451,7 +450,7 @@ func (w *world) killed(ctx context.Context) error {
 	return nil
 }
 
-// renewed visits until each certificate was replaced, and none may have ended.
+// renewed visits the domains until each certificate was replaced, and fails if one has expired before.
 func (w *world) renewed(ctx context.Context) error {
 	n := min(10, w.domains)
 	seen := make([]map[string]bool, n)
@@ -485,7 +484,7 @@ func (w *world) renewed(ctx context.Context) error {
 	return nil
 }
 
-// within tries each half second until f succeeds.
+// within calls f every half second until it succeeds.
 func within(ctx context.Context, limit time.Duration, what string, f func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

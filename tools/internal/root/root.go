@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 )
 
-// Dir is the folder of the repository.
+// Dir returns the repository's folder.
 func Dir() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {

@@ -25,23 +25,23 @@ type Account struct {
 	Name      string
 	Plan      identity.Plan
 	Suspended bool
-	// Deleting is set for good once the erasure has begun; Suspended stays set too.
+	// Deleting is set once the erasure has begun, and never cleared. Suspended stays set too.
 	Deleting  bool
 	CreatedAt time.Time
 
-	// Pending says that a decision on the account has not taken effect in every service
+	// Pending says that a decision on the account has not yet taken effect in every service
 	// that keeps records of it, or that the account is being erased.
 	Pending bool
 
-	// Limits are the operator's exceptions from what the plan allows.
+	// Limits are the operator's exceptions to the plan's quotas.
 	Limits Limits
 
-	// Version rises in the same commit as any change of what the account or one of its
-	// keys may do. Replicas compare it to recognise a stale record.
+	// Every change of what the account or one of its keys may do raises Version in the same
+	// commit. Replicas compare it to recognise a stale record.
 	Version int64
 }
 
-// State is what may be done with the account's records.
+// State is the account's state for the services that keep its records.
 func (a Account) State() tenant.State {
 	switch {
 	case a.Deleting:
@@ -143,7 +143,7 @@ type Member struct {
 	Role identity.Role // "" once the member was removed
 }
 
-// Scopes is what the credential may do now.
+// Scopes returns the scopes that the credential has now.
 func (c Credential) Scopes() identity.ScopeSet {
 	if c.Member.ID == "" {
 		return c.Key.Scopes
@@ -157,7 +157,7 @@ type Usage struct {
 	StoredBytes            int64
 }
 
-// ErrNoAccount and ErrNoKey do not tell a missing record from one that belongs to
+// ErrNoAccount and ErrNoKey do not reveal whether the record is missing or belongs to
 // somebody else.
 var (
 	ErrNoAccount = apierr.New(apierr.NotFound, "There is no account with this id.")

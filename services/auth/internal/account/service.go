@@ -22,9 +22,9 @@ type Store interface {
 	Keys(ctx context.Context, accountID string) ([]Key, error)
 	// Usage counts an account's records in all services.
 	Usage(ctx context.Context, accountID string) (Usage, error)
-	// Atomically makes one change: what fn read still holds at the commit. fn may run
-	// several times, so it must act only through tx. When Atomically returns, every
-	// replica applies the change.
+	// Atomically makes one change: everything that fn read still holds at the commit. fn may
+	// run several times, so it must act only through tx. When Atomically returns, every replica
+	// applies the change.
 	Atomically(ctx context.Context, what string, fn func(tx Tx) error) error
 }
 
@@ -35,8 +35,8 @@ type Tx interface {
 	Account(id string) (Account, error)
 	Key(accountID, id string) (Key, error)
 	KeyByHash(hash string) (Key, error)
-	// InUse lists the account's keys that are not revoked. It may retire expired
-	// ones, which it leaves out.
+	// InUse lists the account's keys that are not revoked. It leaves out expired keys, and may
+	// retire them.
 	InUse(accountID string, now time.Time) ([]Key, error)
 	// Room returns how many of n more records of a kind fit below most. count counts the
 	// records that the account has. A change calls Room at most once; see libs/quota.
@@ -46,8 +46,8 @@ type Tx interface {
 	Role(accountID, memberID string) (identity.Role, error)
 
 	AddAccount(a Account)
-	// PutAccount writes an account that this change has read. It raises the version, in a
-	// too.
+	// PutAccount writes an account that this change has read. It raises the version in the
+	// document and in a.
 	PutAccount(a *Account, what events.Type)
 	// Add, Put and Remove write a record: a [Key], or one of package member. For a key or a
 	// session, Put writes only the time at which it ends.
@@ -57,16 +57,16 @@ type Tx interface {
 	// Tell writes an event on an object without writing a record.
 	Tell(what events.Type, object string, record any)
 
-	// Authority says that a key or a member of the account may do less from now on: the
-	// account's version rises, and every replica is told. A new key does not need it,
-	// because it takes nothing away from anybody.
+	// Authority says that a key or a member of the account may do less from now on. It raises
+	// the account's version and tells every replica. A new key needs no such call, because it
+	// takes nothing away from anybody.
 	Authority(accountID string) error
 	// Again tells every replica the current version. Call it when the change is already in
-	// place: the try that made it may have died before it told them.
+	// place: an earlier try may have made it and died before it told them.
 	Again(accountID string) error
 }
 
-// Service is what the APIs call.
+// Service has the operations that the APIs call.
 type Service struct {
 	store  Store
 	settle func(context.Context, Account) error
@@ -74,8 +74,8 @@ type Service struct {
 }
 
 // NewService makes a service. settle returns once every service with records of an
-// account applies its state; nil: there is no such service. A nil now is the system's
-// clock.
+// account applies its state; nil means that there is no such service. A nil now is the
+// system's clock.
 func NewService(store Store, settle func(context.Context, Account) error, now func() time.Time) *Service {
 	if now == nil {
 		now = time.Now
@@ -106,7 +106,7 @@ func (s *Service) Usage(ctx context.Context, id string) (Usage, error) { return 
 // Change edits an account. When it returns, every replica applies the new plan and
 // suspension, and redirects and share pages follow the suspension. If a service with
 // records cannot be reached, the change is committed but the error is UNAVAILABLE. A
-// repeated call finishes the work. Otherwise a background loop does.
+// repeated call finishes the work. If there is none, a background loop does.
 func (s *Service) Change(ctx context.Context, id string, c Change) (Account, error) {
 	var after Account
 	err := s.store.Atomically(ctx, "change account", func(tx Tx) error {
@@ -120,7 +120,8 @@ func (s *Service) Change(ctx context.Context, id string, c Change) (Account, err
 		if after = before.with(c); after == before {
 			return tx.Again(id)
 		}
-		// Set in the same commit, so after a crash the other services are still told.
+		// Set Pending in the same commit, so that the other services are told even after a
+		// crash.
 		after.Pending = after.Pending || after.Suspended != before.Suspended
 		tx.PutAccount(&after, events.AccountChanged)
 		return nil
@@ -128,8 +129,8 @@ func (s *Service) Change(ctx context.Context, id string, c Change) (Account, err
 	if err != nil {
 		return Account{}, err
 	}
-	// A request that sets suspended is passed on even when nothing changed: an operator
-	// who repeats the call wants to know that it holds.
+	// Pass on a request that sets suspended even if nothing changed: an operator who repeats
+	// the call wants to know that it has taken effect.
 	if c.Suspended != nil || after.Pending {
 		if err := s.settle(ctx, after); err != nil {
 			return Account{}, &apierr.Error{
@@ -185,7 +186,8 @@ func (s *Service) CreateKey(ctx context.Context, n NewKey) (made Key, err error)
 				return err
 			}
 		}
-		// Before the limit: a repeated request finds its key even when the account is full by now.
+		// Look before the limit applies: a repeated request finds its key even if the account is
+		// full by now.
 		found, err := existing(tx, made)
 		if err != nil || found != nil {
 			if found != nil {
@@ -202,9 +204,9 @@ func (s *Service) CreateKey(ctx context.Context, n NewKey) (made Key, err error)
 	return made, err
 }
 
-// Giver is what a calling key or session may hand on at the moment of the commit. The
-// request's principal may be some seconds old, and a key made while its maker is being
-// removed must not outlive the removal.
+// Giver has the rights that a calling key or session may hand on at the moment of the
+// commit. The request's principal may be some seconds old, and a key made while its
+// maker is being removed must not outlive the removal.
 type Giver struct {
 	Scopes identity.ScopeSet
 	Role   identity.Role // of the member; "" where there is none
@@ -212,8 +214,8 @@ type Giver struct {
 	end    time.Time     // of the calling key; zero: none
 }
 
-// GiverNow finds what the caller may hand on now. It refuses a revoked key, and a key or
-// session of a removed member.
+// GiverNow finds the rights that the caller may hand on now. It refuses a revoked key,
+// and a key or session of a removed member.
 func GiverNow(tx Tx, by *identity.Principal, now time.Time) (Giver, error) {
 	g := Giver{member: by.MemberID}
 	if !by.Session {
@@ -290,7 +292,7 @@ func existing(tx Tx, k Key) (*Key, error) {
 	case err != nil:
 		return nil, err
 	case found.ID != k.ID || found.AccountID != k.AccountID:
-		return nil, errors.New("drew a key that exists")
+		return nil, errors.New("generated a key that already exists")
 	}
 	return &found, nil
 }
@@ -353,7 +355,7 @@ func (s *Service) Roll(ctx context.Context, id string, overlap time.Duration, n 
 		n.Name, n.Scopes, n.ExpiresAt = old.Name, old.Scopes, old.ExpiresAt
 		made = n.key()
 		made.MadeBy = old.MadeBy
-		// Before the calling key is checked: the first try of this request may have
+		// Look before the calling key is checked: the first try of this request may have
 		// revoked it.
 		found, err := existing(tx, made)
 		if err != nil {

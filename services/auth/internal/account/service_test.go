@@ -16,8 +16,8 @@ import (
 	"github.com/linkreel/linkreel/services/auth/internal/account"
 )
 
-// memory is a Store in memory. Its transactions see and write it directly: the
-// tests here are about rules, those of the store about atomicity.
+// memory is a Store in memory. Its transactions read and write it directly: the tests
+// here check rules, and those of the store check atomicity.
 type memory struct {
 	accounts map[string]account.Account
 	keys     map[string]account.Key // by hash
@@ -128,7 +128,7 @@ type world struct {
 	now   time.Time
 
 	settled []string
-	down    bool // what keeps records
+	down    bool // the services that keep records
 }
 
 func newWorld(t *testing.T) *world {
@@ -187,7 +187,7 @@ func TestEveryLossOfAuthorityRaisesTheVersionAndIsTold(t *testing.T) {
 	plan := identity.Free
 	for i, act := range []func() error{
 		func() error { return b.Revoke(t.Context(), a.ID, k.ID) },
-		func() error { return b.Revoke(t.Context(), "", k.ID) }, // again: told again, in case the first try died
+		func() error { return b.Revoke(t.Context(), "", k.ID) }, // once more: replicas are told again, in case the first try died
 		func() error { _, err := b.Change(t.Context(), a.ID, account.Change{Suspended: &suspended}); return err },
 		func() error { _, err := b.Change(t.Context(), a.ID, account.Change{Plan: &plan}); return err },
 		func() error { _, err := b.Change(t.Context(), a.ID, account.Change{}); return err },

@@ -111,7 +111,8 @@ func (p People) change(c *fiber.Ctx) error {
 		}
 		change.Role = &role
 	}
-	// After the role: a caller who may not give it is refused whether or not the member exists.
+	// Report this after the role: a caller who may not give the role is refused whether or not
+	// the member exists.
 	if missing != nil {
 		return missing
 	}
@@ -289,7 +290,8 @@ func (p People) signInLink(c *fiber.Ctx) error {
 	})
 }
 
-// oneOf checks a body that does not just name an existing member.
+// oneOf checks that a body names either an existing member, or the name and role of a
+// new one.
 func oneOf(fields *httpapi.Fields, memberID, name, role string) {
 	if memberID != "" {
 		fields.Add(
@@ -340,7 +342,7 @@ func (p People) startDevice(c *fiber.Ctx, from netip.Addr) error {
 	if err := fields.Err(); err != nil {
 		return err
 	}
-	// Counted only now: a malformed request stores nothing, so it does not count as a try.
+	// Count the try only now: a malformed request stores nothing, so it does not count.
 	if err := p.try(ctx, "device", from, deviceStarts); err != nil {
 		return err
 	}
@@ -377,7 +379,8 @@ func (p People) collectDevice(c *fiber.Ctx, from netip.Addr) error {
 	if err != nil {
 		return member.ErrNoDevice
 	}
-	// Not derived from the request: the first try uses up the code, so a repeated one gets no key.
+	// This secret is not derived from the request: the first try uses up the code, so a repeated
+	// one gets no key.
 	secret := identity.NewKey(rand.Reader)
 	made, err := p.Members.CollectDevice(ctx, code, secret)
 	if err != nil {

@@ -31,8 +31,8 @@ func Operator(a *httpapi.API, accounts *account.Service, token string) {
 	})
 }
 
-// operatorAccount stands for an account's id in the operator's idempotency records.
-// No account has this id.
+// operatorAccount is the account id in the operator's idempotency records. No account
+// has this id.
 const operatorAccount = "operator"
 
 // forOperator adds routes for the holder of the operator's token.
@@ -122,7 +122,8 @@ func (h operator) changeAccount(c *fiber.Ctx) error {
 	return httpapi.JSON(c, fiber.StatusOK, toOperatorAccount(after, fields.Unknown))
 }
 
-// edit changes limits: an absent one stays unchanged, null restores the plan's.
+// edit changes limits. An absent limit stays unchanged, and null restores the plan's
+// limit.
 func edit(in wire.OwnLimitsUpdate) func(account.Limits) account.Limits {
 	return func(l account.Limits) account.Limits {
 		for _, one := range []struct {

@@ -153,7 +153,7 @@ func newKey(fields *httpapi.Fields, in *wire.KeyCreate) account.NewKey {
 		fields.Add(apierr.Detail{Field: "expiresAt", Code: apierr.InvalidFormat, Message: "Use an ISO 8601 date or milliseconds since 1970."})
 	}
 	if out.ExpiresAt = time.UnixMilli(ms); out.ExpiresAt.IsZero() {
-		out.ExpiresAt = time.UnixMilli(ms + 1) // Go's zero time is a date too, and means "never" here
+		out.ExpiresAt = time.UnixMilli(ms + 1) // the date may be Go's zero time, which means "never" here
 	}
 	return out
 }

@@ -65,8 +65,8 @@ type asker interface{ From() wire.Browser }
 func limited[In asker, Out any](s SignIn, do func(ctx context.Context, in In) (Out, error)) func(ctx context.Context, in In) (Out, error) {
 	return func(ctx context.Context, in In) (out Out, err error) {
 		addr, _ := netip.ParseAddr(in.From().Address) // an invalid address counts as one network
-		// Counted before the try and given back after a success, so that concurrent tries do not
-		// all pass on the same count.
+		// Count before the try and refund after a success, so that concurrent tries do not all
+		// pass on the same count.
 		rule := ratelimit.Rule{Key: "signin:" + ratelimit.Network(addr).String(), Max: signInTries, Window: time.Minute}
 		t, wait := s.Tries.Take(ctx, rule)
 		if err := tooMany(wait); err != nil {
@@ -281,8 +281,8 @@ func (s SignIn) beginAdd(ctx context.Context, p *identity.Principal, in wire.OnS
 		return wire.Begun{}, err
 	}
 	if !x.Bound {
-		// Not excluded: a passkey that opens one membership. The same device may replace it with
-		// one that opens all.
+		// Do not exclude a passkey that opens only one membership. The same device may replace
+		// it with a passkey that opens all.
 		has = slices.DeleteFunc(has, func(k member.Passkey) bool { return k.MemberID != "" })
 	}
 	options, flow, err := s.Passkeys.BeginAdd(x.PersonID, m.Name+" ("+p.AccountName+")", hash, has)
@@ -355,8 +355,9 @@ func profileOf(p *identity.Principal) wire.Profile {
 	}
 }
 
-// profile returns what the console's account page shows to the signed-in person.
-// Members.Profile does not check the session; judged refuses one that has ended.
+// profile returns the data that the console's account page shows to the signed-in
+// person. Members.Profile does not check the session; judged refuses one that has
+// ended.
 func (s SignIn) profile(ctx context.Context, p *identity.Principal, in wire.OnSession) (wire.Profile, error) {
 	found, err := s.Members.Profile(ctx, sessionHash(in.Browser))
 	if err != nil {
@@ -414,8 +415,8 @@ func userCode(s string) string {
 }
 
 func (s SignIn) decideDevice(ctx context.Context, p *identity.Principal, in wire.DeviceRequest) (none, error) {
-	// judge accepts members of a suspended account, so that they see why nothing works. They may
-	// not make a key there.
+	// judge accepts members of a suspended account, so that they see why nothing works. Such
+	// members may not make a key.
 	if p.Suspended {
 		return none{}, apierr.New(apierr.AccountSuspended, "This account is suspended.")
 	}

@@ -25,7 +25,7 @@ var (
 	pages = template.Must(template.ParseFS(siteFiles, "site/*.html"))
 	style = append([]byte(design.Tokens), mustRead("site/style.css")...)
 	icon  = mustRead("site/icon.svg")
-	// The pages' one style block is allowed by its hash; nothing else is.
+	// The only style that the policy allows is the pages' own block, by its hash.
 	sitePolicy = "default-src 'none'; img-src 'self' data:; style-src 'sha256-" + hashOf(style) +
 		"'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
@@ -33,7 +33,7 @@ var (
 func mustRead(name string) []byte {
 	b, err := siteFiles.ReadFile(name)
 	if err != nil {
-		panic(err) // embedded: cannot happen in a program that was built
+		panic(err) // cannot happen: the files are embedded
 	}
 	return b
 }

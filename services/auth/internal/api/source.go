@@ -19,13 +19,13 @@ import (
 // Plans says what each plan allows.
 type Plans map[identity.Plan]Allowance
 
-// Allowance is what a plan allows.
+// Allowance has the limits of a plan.
 type Allowance struct {
 	PerMinute int // requests
 	Quotas    identity.Quotas
 }
 
-// UsualPlans is what the plans allow if the deployment sets nothing.
+// UsualPlans returns the limits of the plans if the deployment sets none.
 func UsualPlans() Plans {
 	return Plans{
 		identity.Free: {PerMinute: 60}, identity.Creator: {PerMinute: 600},
@@ -35,8 +35,8 @@ func UsualPlans() Plans {
 
 // Credentials is the store that verification uses.
 type Credentials interface {
-	// Credential finds a key or session by hash, with all that bounds it, as it
-	// was at one instant after the call began; account.ErrNoKey if there is none.
+	// Credential finds a key or session by hash, with the account and the member that limit it,
+	// as of one instant after the call began; account.ErrNoKey if there is none.
 	Credential(ctx context.Context, hash string) (account.Credential, error)
 	// Key finds a key of an account by its public id; account.ErrNoKey if there is none.
 	Key(ctx context.Context, accountID, id string) (account.Key, error)
@@ -48,7 +48,7 @@ type Credentials interface {
 }
 
 // Source verifies keys for this process and for the other services, and notes their
-// use. Verification never waits until such a note is written.
+// use. Verification never waits for such a write.
 type Source struct {
 	store Credentials
 	plans Plans
@@ -101,9 +101,9 @@ func (s *Source) Verify(ctx context.Context, hash string) (*apikey.Record, error
 	}, nil
 }
 
-// Scopes returns what a key or a member may do now, without a cache. It does not count
-// as a use of the key: a session must still end when idle, even while something that it
-// was granted is checked.
+// Scopes returns the scopes that a key or a member has now, without a cache. The call
+// does not count as a use of the key: a session must still end when idle, even while
+// other services keep checking what it was granted.
 func (s *Source) Scopes(ctx context.Context, accountID, id string) (identity.ScopeSet, error) {
 	if strings.HasPrefix(id, "mem_") {
 		m, err := s.store.Look(ctx).Member(accountID, id)
@@ -125,8 +125,8 @@ func (s *Source) Scopes(ctx context.Context, accountID, id string) (identity.Sco
 	return 0, err
 }
 
-// maxUsed bounds the notes while Firestore is down. Further ones are dropped, which
-// only makes a last use look older than it is.
+// maxUsed bounds the notes while Firestore is down. Further notes are dropped. A last
+// use then only looks older than it is.
 const maxUsed = 100_000
 
 // sessionStep is the precision of a session's last use. It only serves to end sessions
@@ -134,7 +134,7 @@ const maxUsed = 100_000
 const sessionStep = 5 * time.Minute
 
 // note marks a key as used this minute, unless the record says so already. Clients
-// verify a key in use every few seconds, so its last use is right to the minute.
+// verify a key in use every few seconds, so its last use is accurate to the minute.
 func (s *Source) note(c account.Credential) {
 	now, step := s.now(), time.Minute
 	if c.Session {
@@ -151,11 +151,12 @@ func (s *Source) note(c account.Credential) {
 	s.mu.Unlock()
 }
 
-// Flush writes the notes. It keeps a failed one for the next call and returns no error
-// for it. A key is written at most once a minute, however often it is used.
+// Flush writes the notes. If a write fails, it keeps the note for the next call and
+// returns no error. A key is written at most once a minute, however often it is used.
 func (s *Source) Flush(ctx context.Context) error {
 	s.mu.Lock()
-	// Taken out under the lock and written without it: verification must not wait for Firestore.
+	// Take the notes out under the lock but write them without it: verification must not wait
+	// for Firestore.
 	used := s.used
 	s.used = map[string]use{}
 	s.mu.Unlock()
@@ -170,7 +171,7 @@ func (s *Source) Flush(ctx context.Context) error {
 			slog.DebugContext(ctx, "key use not written yet", "error", err)
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			// A later use was noted meanwhile and must not be replaced by the older time.
+			// If a later use was noted meanwhile, keep that one and not the older time.
 			if _, newer := s.used[hash]; !newer && len(s.used) < maxUsed {
 				s.used[hash] = use
 			}

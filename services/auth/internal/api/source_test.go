@@ -44,7 +44,7 @@ func (l *ledger) Key(_ context.Context, accountID, id string) (account.Key, erro
 	return l.key, nil
 }
 
-// Look finds the one member. Nothing else of it is asked.
+// Look finds the one member. The tests read nothing else through it.
 func (l *ledger) Look(context.Context) member.Reads { return people{nil, l.member} }
 
 type people struct {
@@ -131,7 +131,7 @@ func TestARefusedKeyIsNotInUse(t *testing.T) {
 	if err != nil || !rec.Revoked || rec.ExpiresAt != apikey.Never || rec.Version != 3 || rec.PerMinute != 600 {
 		t.Errorf("record %+v, %v", rec, err)
 	}
-	l.key.ExpiresAt = time.UnixMilli(0) // an end, though it is JSON's zero
+	l.key.ExpiresAt = time.UnixMilli(0) // an expiry, although it is 0 in JSON
 	if rec, err = s.Verify(t.Context(), "h"); err != nil || rec.ExpiresAt != 0 {
 		t.Errorf("a key that ended in 1970: %+v, %v", rec, err)
 	}

@@ -7,7 +7,7 @@ import (
 	"github.com/linkreel/linkreel/services/auth/internal/member"
 )
 
-// Shown is a record as the API shows it, for events. It holds no secret.
+// Shown renders a record as the API shows it, for events. It holds no secret.
 func Shown(record any) any {
 	switch r := record.(type) {
 	case account.Account:
@@ -29,7 +29,7 @@ func Shown(record any) any {
 			ID: r.ID, MemberID: r.MemberID, How: r.How, Client: r.Client, CreatedAt: r.CreatedAt.UnixMilli(), EndedAt: wire.Millis(r.EndedAt),
 		}
 	}
-	return nil // the outbox refuses an event without data, so this record must not have one
+	return nil // the outbox refuses an event without data, so no other record may have one
 }
 
 type (
@@ -101,5 +101,5 @@ func toLimits(rate int, q identity.Quotas) wire.AccountLimits {
 	}
 }
 
-// bulkItems is the size of a bulk request; links enforces it.
+// bulkItems is how many items a bulk request may have. The links service enforces it.
 const bulkItems = 100

@@ -1,9 +1,9 @@
 // Package member manages the people of an account: members and their roles,
 // invitations, sessions, and the identities that people sign in with.
 //
-// A person has no record. It is an id that members, identities and passkeys share,
-// so one person can be in several accounts. A person is recognised by (issuer,
-// subject) or by a passkey. Names and e-mail addresses are shown, never compared.
+// A person has no record, only an id that members, identities and passkeys share. So
+// one person can be in several accounts. A person is recognised by (issuer, subject) or
+// by a passkey. Names and e-mail addresses are shown, never compared.
 //
 // [Service] promises:
 //
@@ -13,9 +13,9 @@
 //   - When a call that takes authority away returns, the change is committed, keys
 //     that exceed the new role are revoked, and every replica has been told.
 //
-// Nothing that one account hands out opens another. A link that an admin made opens
-// a session for that one membership, and so does a passkey that was added in such a
-// session; see [Session.Bound].
+// Nothing that one account hands out gives access to another. A link that an admin made
+// opens a session for that one membership, and so does a passkey that was added in such
+// a session; see [Session.Bound].
 package member
 
 import (
@@ -43,8 +43,8 @@ const (
 	SessionIdle    = 12 * time.Hour
 	SessionLife    = 7 * 24 * time.Hour
 	DeviceCodeLife = 10 * time.Minute
-	// GroupLife is how long a membership by group holds after the identity provider
-	// confirmed it, unless the installation sets another time.
+	// GroupLife is how long a membership by group lasts after the identity provider confirmed
+	// it, unless the installation sets another time.
 	GroupLife = 24 * time.Hour
 )
 
@@ -62,8 +62,8 @@ type Member struct {
 	// GroupUntil is when the provider's last confirmation of the groups expires; zero
 	// for a member that the map did not make.
 	GroupUntil time.Time
-	// LinkUsed is a sign-in link that somebody made for this member and that was used
-	// since they last signed in.
+	// LinkUsed is set if a sign-in link that somebody made for this member was used since they
+	// last signed in.
 	LinkUsed  LinkUse
 	CreatedAt time.Time
 	UpdatedAt time.Time
@@ -73,7 +73,8 @@ type Member struct {
 // confirmed in time.
 func (m Member) Lapsed(now time.Time) bool { return m.FromGroups && !now.Before(m.GroupUntil) }
 
-// LinkUse is the use of a sign-in link, to tell the member about. Its zero value is none.
+// LinkUse records the use of a sign-in link, so that the member can be told. The zero
+// value means no use.
 type LinkUse struct {
 	By string // the maker's name
 	At time.Time
@@ -92,14 +93,14 @@ const (
 type Change struct {
 	Name *string
 	Role *identity.Role
-	// Match refuses a member that has changed since the caller saw it; nil refuses none.
+	// Match refuses a member that has changed since the caller saw it; nil accepts any.
 	Match func(rev int64) error
 }
 
 // Rev is the member's revision: the time of the last change.
 func (m Member) Rev() int64 { return m.UpdatedAt.UnixMilli() }
 
-// Kind is what a one-time link does.
+// Kind says what a one-time link does.
 type Kind string
 
 // The kinds of one-time links.
@@ -140,7 +141,8 @@ type Session struct {
 	Bound bool
 	// Until is when the provider's confirmation ends, for a member by group; zero: none.
 	Until time.Time
-	// Told is the use of a sign-in link before this session, which shows it to the member.
+	// Told is the use of a sign-in link before this session. The session shows it to the
+	// member.
 	Told      LinkUse
 	Client    string // the browser, as it calls itself
 	CreatedAt time.Time
@@ -171,7 +173,7 @@ func (s Session) Key(role identity.Role) account.Key {
 // Active reports whether the session is accepted at now.
 func (s Session) Active(now time.Time) bool { return s.EndedAt.IsZero() && now.Before(s.ExpiresAt()) }
 
-// Identity is how an identity provider knows a person.
+// Identity is a person's account at an identity provider.
 type Identity struct {
 	Issuer    string
 	Subject   string
@@ -207,7 +209,7 @@ type Device struct {
 	ExpiresAt time.Time
 }
 
-// Errors of this package. They do not tell a missing record from one that belongs to
+// Errors of this package. They do not reveal whether a record is missing or belongs to
 // somebody else.
 var (
 	ErrNoMember     = apierr.New(apierr.NotFound, "There is no member with this id.")

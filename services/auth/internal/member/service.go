@@ -13,8 +13,8 @@ import (
 	"github.com/linkreel/linkreel/services/auth/internal/account"
 )
 
-// Reads looks up members, links, sessions and identities. In a [Tx], what it returns
-// still holds at the commit.
+// Reads looks up members, links, sessions and identities. In a [Tx], its results still
+// hold at the commit.
 type Reads interface {
 	// Account finds an account; [account.ErrNoAccount] if there is none.
 	Account(id string) (account.Account, error)
@@ -42,8 +42,8 @@ type Reads interface {
 	Passkey(hash string) (Passkey, error)
 	// Passkeys lists a person's passkeys, oldest first.
 	Passkeys(personID string) ([]Passkey, error)
-	// Device finds a device's request by the code that the person typed, DeviceByHash by
-	// the one that the program has; ErrNoDevice if there is none.
+	// Device finds a device's request by the code that the person typed, and DeviceByHash by
+	// the hash of the program's secret code. Both return ErrNoDevice if there is none.
 	Device(userCode string) (Device, error)
 	DeviceByHash(hash string) (Device, error)
 }
@@ -68,7 +68,7 @@ type Store interface {
 	People(ctx context.Context, what string, fn func(tx Tx) error) error
 }
 
-// Service is what the APIs call.
+// Service has the operations that the APIs call.
 type Service struct {
 	store    Store
 	now      func() time.Time
@@ -78,8 +78,8 @@ type Service struct {
 // Provider is the identity provider of the installation. The zero value is none.
 type Provider struct {
 	Issuer string
-	// MaxAge is how long a membership by group holds after the provider confirmed it;
-	// zero means [GroupLife].
+	// MaxAge is how long a membership by group lasts after the provider confirmed it; zero
+	// means [GroupLife].
 	MaxAge time.Duration
 }
 
@@ -148,7 +148,8 @@ func (s *Service) Change(ctx context.Context, by *identity.Principal, accountID,
 	return after, err
 }
 
-// putRole writes a changed member, and revokes what the changed role no longer allows.
+// putRole writes a changed member, and revokes the keys and links that the changed role
+// no longer allows.
 func (s *Service) putRole(tx Tx, before, after Member) error {
 	if before.Role == identity.Owner && after.Role != identity.Owner {
 		if err := s.ownerRemains(tx, before); err != nil {
@@ -207,7 +208,7 @@ func (s *Service) remove(tx Tx, m Member) error {
 }
 
 // disown ends a member's sessions and the keys and links that they made. Otherwise a
-// key or an invitation would let them back in. It returns how many there were.
+// key or an invitation would let them back in. It returns how many it ended.
 func (s *Service) disown(tx Tx, m Member) (int, error) {
 	n, err := s.takeBeyond(tx, m, "")
 	if err != nil {
@@ -223,10 +224,11 @@ func (s *Service) disown(tx Tx, m Member) (int, error) {
 // group, at most [MaxMembers].
 const LapseEvery = 5 * time.Minute
 
-// EndLapsed ends the memberships by group that the identity provider has not
-// confirmed in time, and the keys and links that those members made. An account's last
-// owner stays a member, without sessions and keys, until the provider confirms them
-// again. Every replica does this without a lease: it skips a membership that is gone.
+// EndLapsed ends the memberships by group that the identity provider has not confirmed
+// in time, and the keys and links that those members made. An account's last owner
+// stays a member, without sessions and keys, until the provider confirms them again.
+// Every replica does this without a lease, and skips a membership that another replica
+// has ended.
 func (s *Service) EndLapsed(ctx context.Context) error {
 	ctx = events.WithActor(ctx, events.System)
 	found, err := s.store.GroupMembers(ctx)
@@ -262,8 +264,9 @@ func (s *Service) endLapsed(ctx context.Context, m Member) error {
 	})
 }
 
-// target finds the member that a call is about, and the scopes that its caller may give
-// now, since the request's principal may be some seconds old.
+// target finds the member that a call is about, and the scopes that the caller may
+// give. It reads the scopes again, since the request's principal may be some seconds
+// old.
 func (s *Service) target(tx Tx, by *identity.Principal, accountID, id string) (Member, identity.ScopeSet, error) {
 	scopes, err := s.authority(tx, by)
 	if err != nil {
@@ -276,7 +279,7 @@ func (s *Service) target(tx Tx, by *identity.Principal, accountID, id string) (M
 	return m, scopes, MayTouch(by, m)
 }
 
-// authority returns what the caller may do at the moment of the commit. It refuses a
+// authority returns the caller's scopes at the moment of the commit. It refuses a
 // caller who has lost the scope since the request began. It also refuses one who is no
 // longer an owner, because later checks use the role in by.
 func (s *Service) authority(tx Tx, by *identity.Principal) (identity.ScopeSet, error) {
@@ -394,7 +397,8 @@ func (s *Service) Invite(ctx context.Context, n NewInvitation) (l Link, err erro
 		if _, err := tx.Account(n.AccountID); err != nil {
 			return err
 		}
-		// Before the limit: a repeated request finds its invitation even when the list is full by now.
+		// Look before the limit applies: a repeated request finds its invitation even if the list
+		// is full by now.
 		if there, err := madeBefore(tx, l); there || err != nil {
 			return err
 		}
@@ -421,7 +425,7 @@ func madeBefore(tx Tx, l Link) (bool, error) {
 	case errors.Is(err, ErrNoLink):
 		return false, nil
 	case err == nil && found.ID != l.ID:
-		err = errors.New("drew a token that exists")
+		err = errors.New("generated a token that already exists")
 	}
 	return err == nil, err
 }

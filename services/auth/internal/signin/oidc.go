@@ -63,7 +63,7 @@ func (o *OIDC) Name() string {
 	return host
 }
 
-// Purpose is what a sign-in is for. It is sealed into the flow, so the second step
+// Purpose says what a sign-in is for. It is sealed into the flow, so the second step
 // cannot be used for another purpose.
 type Purpose struct {
 	Link    string `json:"l,omitempty"` // accept this invitation
@@ -79,7 +79,8 @@ type oidcFlow struct {
 	Purpose  Purpose `json:"p"`
 }
 
-// Begin returns the address to send the browser to, and the flow that it must keep.
+// Begin returns the address to send the browser to, and the flow that the browser must
+// keep.
 func (o *OIDC) Begin(ctx context.Context, p Purpose) (url, flow string, err error) {
 	cfg, _, err := o.setup(ctx)
 	if err != nil {
@@ -92,11 +93,11 @@ func (o *OIDC) Begin(ctx context.Context, p Purpose) (url, flow string, err erro
 	return cfg.AuthCodeURL(f.State, oidc.Nonce(f.Nonce), oauth2.S256ChallengeOption(f.Verifier)), flow, nil
 }
 
-// Return is what the provider sent the browser back with.
+// Return has the parameters with which the provider sent the browser back.
 type Return struct{ Flow, State, Code, Issuer, Error string }
 
-// errRefused is the one error for all faults of the provider's answer. The reason is
-// only logged, because the person who sees the error may have forged the answer.
+// errRefused returns the same error for every fault in the provider's answer. It only
+// logs the reason, because the person who sees the error may have forged the answer.
 func errRefused(ctx context.Context, why string, err error) error {
 	slog.WarnContext(ctx, "sign-in refused", "reason", why, "error", err)
 	return apierr.New(apierr.Forbidden, "The identity provider's answer could not be verified. Start again.")
@@ -113,7 +114,7 @@ func (o *OIDC) Finish(ctx context.Context, r Return) (member.Proof, Purpose, err
 	if subtle.ConstantTimeCompare([]byte(r.State), []byte(f.State)) != 1 {
 		return member.Proof{}, Purpose{}, ErrFlow
 	}
-	// RFC 9207. A provider need not name itself, but one that does must be ours.
+	// RFC 9207: the answer need not name its issuer, but if it does, the issuer must be ours.
 	if r.Issuer != "" && r.Issuer != o.cfg.Issuer {
 		return member.Proof{}, Purpose{}, errRefused(ctx, "answer of another issuer", nil)
 	}
@@ -127,7 +128,8 @@ func (o *OIDC) Finish(ctx context.Context, r Return) (member.Proof, Purpose, err
 	}
 	token, err := cfg.Exchange(oidc.ClientContext(ctx, o.client), r.Code, oauth2.VerifierOption(f.Verifier))
 	if err != nil {
-		// A refusal is final for this code. Server errors and lost connections may pass.
+		// A refusal is final for this code. Server errors and lost connections may be
+		// temporary.
 		var refused *oauth2.RetrieveError
 		if errors.As(err, &refused) && refused.Response.StatusCode < http.StatusInternalServerError {
 			return member.Proof{}, Purpose{}, errRefused(ctx, "code", err)
@@ -172,8 +174,8 @@ func (o *OIDC) proof(id *oidc.IDToken) (member.Proof, error) {
 			p.Name = short(text)
 		}
 	}
-	// Some providers send the text "true". Anything else is not verified, and an
-	// address that is not verified is not even shown.
+	// Some providers send the text "true". Any other value means not verified, and an
+	// unverified address is not even shown.
 	if v := claims["email_verified"]; v == true || v == "true" {
 		if text, ok := claims["email"].(string); ok {
 			p.Email = short(text)
@@ -207,14 +209,15 @@ func texts(v any) []string {
 }
 
 // setup discovers the provider, once. For a second after a failure it does not try
-// again, so that a provider that is down is not hammered.
+// again, so that it does not flood a provider that is down.
 func (o *OIDC) setup(ctx context.Context) (*oauth2.Config, *oidc.Provider, error) {
-	// Held while discovering: one sign-in asks the provider, and the others wait for its answer.
+	// Hold the lock while discovering: one sign-in asks the provider, and the others wait for
+	// its answer.
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.provider == nil {
 		if o.now().Sub(o.tried) < time.Second {
-			return nil, nil, apierr.Down(errors.New("identity provider is away"))
+			return nil, nil, apierr.Down(errors.New("identity provider was unreachable a moment ago"))
 		}
 		// The provider keeps this context for fetching keys later, so it must not
 		// end with the request; the client's timeout bounds each call.

@@ -18,9 +18,9 @@ import (
 	"github.com/linkreel/linkreel/services/auth/internal/member"
 )
 
-// Passkeys signs in by WebAuthn: the device finds the key by itself, and asks its
-// owner for a PIN or a fingerprint. It does not ask for attestation, because it
-// accepts every make of device.
+// Passkeys signs in by WebAuthn: the device finds the key by itself, and asks its owner
+// for a PIN or a fingerprint. Passkeys does not ask for attestation, because it accepts
+// every make of device.
 type Passkeys struct {
 	w      *webauthn.WebAuthn
 	sealer *Sealer
@@ -57,7 +57,7 @@ func Work(baseURL string) bool {
 	return u.Scheme == "https" || host == "localhost" || strings.HasSuffix(host, ".localhost")
 }
 
-// holder is a person as WebAuthn sees one.
+// holder presents a person to the WebAuthn library.
 type holder struct {
 	id, name    string
 	credentials []webauthn.Credential
@@ -101,7 +101,7 @@ func (p *Passkeys) FinishAdd(ctx context.Context, person, name, sessionHash, flo
 	if err := p.sealer.open("passkey add", flow, &f); err != nil {
 		return member.Passkey{}, err
 	}
-	// The flow began in another session. Somebody may have planted it in this browser.
+	// If the flow began in another session, somebody may have planted it in this browser.
 	if f.Holder != sessionHash {
 		return member.Passkey{}, ErrFlow
 	}
@@ -135,12 +135,13 @@ func (p *Passkeys) begun(kind string, options any, f passkeyFlow) ([]byte, strin
 	if err != nil {
 		return nil, "", fmt.Errorf("begin passkey: %w", err)
 	}
-	// The kind is part of the seal, so a flow that adds a passkey cannot end as a sign-in.
+	// The kind is part of the seal, so a flow that adds a passkey cannot be finished as a
+	// sign-in.
 	flow, err := p.sealer.seal("passkey "+kind, f)
 	return text, flow, err
 }
 
-// FinishSignIn verifies what the device signed. find looks a passkey up by its
+// FinishSignIn verifies the device's signature. find looks a passkey up by its
 // credential's hash. The challenge it returns may be used once.
 func (p *Passkeys) FinishSignIn(
 	ctx context.Context,
@@ -157,8 +158,8 @@ func (p *Passkeys) FinishSignIn(
 		return member.Passkey{}, "", RefusedPasskey(ctx, err)
 	}
 	var found member.Passkey
-	// Kept separately, since the library turns every error of find into a bad request: an outage
-	// of the store must not look like a wrong passkey.
+	// Keep the error of find, since the library turns each one into a bad request: an outage of
+	// the store must not look like a wrong passkey.
 	var failed error
 	c, err := p.w.ValidateDiscoverableLogin(func(rawID, userHandle []byte) (webauthn.User, error) {
 		if found, failed = find(credentialHash(rawID)); failed != nil {

@@ -23,7 +23,7 @@ const flowLife = 10 * time.Minute
 // old, changed or from another browser.
 var ErrFlow = apierr.New(apierr.Forbidden, "This sign-in has expired or was started elsewhere. Start again.")
 
-// Sealer encrypts what a browser keeps between the two steps.
+// Sealer encrypts the data that a browser keeps between the two steps.
 type Sealer struct {
 	key *seal.Key
 	now func() time.Time

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// A sign-in that was begun before an upgrade ends after it.
+// A sign-in that was begun before an upgrade can be finished after it.
 func TestTheFormatOfFlowsStays(t *testing.T) {
 	t.Parallel()
 	const flow = "TtHAVne1Mh-WVJj6JGWH2hLv_Vm74pODhvf_UAyCE4YgpPzZYj8R_xC3CbzdQn0dOIYVJxu9KV-rvGTDfOJAT3eOFhsoHbxLfaddlw"

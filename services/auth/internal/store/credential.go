@@ -11,16 +11,16 @@ import (
 	"github.com/linkreel/linkreel/services/auth/internal/account"
 )
 
-// owner is what a key's record points to.
+// owner tells whose key or session a hash names.
 type owner struct {
 	account string
 	member  string // "" for a key that no member made
 	session bool
 }
 
-// Credential finds a key or session by hash, with its account and its member, as
-// all were at one instant: the documents of one batch read are a consistent
-// snapshot. account.ErrNoKey means that there is no such key.
+// Credential finds a key or session by hash, with its account and its member, all as of
+// one instant: the documents of one batch read are a consistent snapshot.
+// account.ErrNoKey means that there is no such key.
 func (s *Store) Credential(ctx context.Context, hash string) (c account.Credential, err error) {
 	of, known := s.owners.GetIfPresent(hash)
 	if !known {
@@ -77,8 +77,8 @@ func credential(found map[string]firestoredb.Snap, of owner) (c account.Credenti
 	if c.Account, err = accounts.read(found[accounts.collection]); err != nil {
 		return c, err
 	}
-	// A removed member keeps the id and has no role, which gives no scopes. Without the id, Scopes
-	// would fall back to the key's own.
+	// The credential of a removed member keeps the member's id but has no role, so it has no
+	// scopes. Without the id, Scopes would fall back to the key's own.
 	c.Member.ID = of.member
 	if snap := found[members.collection]; snap != nil {
 		m, err := members.read(snap)

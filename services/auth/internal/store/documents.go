@@ -15,7 +15,7 @@ import (
 	"github.com/linkreel/linkreel/services/auth/internal/member"
 )
 
-// kind is where one kind of record is kept and how it is read.
+// kind describes where one kind of record is stored and how to read it.
 type kind[T any] struct {
 	collection string
 	read       func(firestoredb.Snap) (T, error)
@@ -183,12 +183,13 @@ func toKey(snap firestoredb.Snap, d *keyDoc) account.Key {
 	}
 }
 
-// known leaves out a scope that a newer release wrote. It gives nothing here. Kept in the set,
-// it would be handed on unjudged, and would look like more than any role may have.
+// known leaves out scopes that a newer release wrote. They have no effect here. If they stayed
+// in the set, a key could hand them on without a check, and they would exceed every role.
 func known(set identity.ScopeSet) identity.ScopeSet { return set & identity.AllScopes }
 
 func fromKey(k account.Key) keyDoc {
-	// An expired key stays in use here until Add retires it; readers compare times anyway.
+	// InUse stays true for an expired key until Add retires it. Readers compare the times
+	// anyway.
 	return keyDoc{
 		ID: k.ID, Account: k.AccountID, Name: k.Name, Prefix: k.Prefix, Last4: k.Last4, MadeBy: k.MadeBy, Scopes: k.Scopes,
 		CreatedAt: k.CreatedAt, LastUsedAt: k.LastUsedAt, ExpiresAt: k.ExpiresAt.UnixMilli(), RevokedAt: k.RevokedAt, InUse: k.RevokedAt.IsZero(),

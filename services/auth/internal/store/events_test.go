@@ -10,7 +10,8 @@ import (
 )
 
 // quiet are the functions that write a record without an event, each with its reason. A
-// write cannot forget its event: it is an argument. It can only say that it has none.
+// write cannot forget its event, since the event is an argument. It can only pass
+// events.Quiet.
 var quiet = map[string]string{
 	"account.Roll":           "one event tells of both keys",
 	"member.putRole":         "how somebody signs in is no record of an account",
@@ -28,8 +29,8 @@ var quiet = map[string]string{
 	"tenancy.Settle":         "that the other services know of a decision does not show",
 }
 
-// TestEveryWriteHasItsEvent reads the code that changes accounts: whoever writes a
-// record without an event gives the reason above.
+// TestEveryWriteHasItsEvent reads the code that changes accounts. Each function that
+// writes a record without an event must be listed above with a reason.
 func TestEveryWriteHasItsEvent(t *testing.T) {
 	t.Parallel()
 	left := map[string]bool{}

@@ -14,7 +14,7 @@ import (
 	"github.com/linkreel/linkreel/services/auth/internal/tenancy"
 )
 
-// keeper is a service that keeps records and notes what it was told.
+// keeper is a service with records that notes what auth tells it.
 type keeper struct {
 	tenant.Holder
 	down, erased bool
@@ -75,7 +75,8 @@ func TestADecisionIsToldUntilEveryServiceGoesByIt(t *testing.T) {
 	}
 }
 
-// More erasures than one read gives, none of which ends, hide no suspension.
+// Even if more erasures are pending than one read returns, and none of them ends, a
+// suspension is still settled.
 func TestManyErasuresHideNoSuspension(t *testing.T) {
 	t.Parallel()
 	w, links := newWorld(t), &keeper{}

@@ -10,8 +10,8 @@ import (
 	"github.com/linkreel/linkreel/services/auth/internal/member"
 )
 
-// TestAPersonIsForgottenWithTheirLastAccount erases the people of one account after
-// the other: how somebody signs in stays while another account needs it.
+// TestAPersonIsForgottenWithTheirLastAccount erases the people of one account after the
+// other. A person's ways to sign in stay as long as another account needs them.
 func TestAPersonIsForgottenWithTheirLastAccount(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
@@ -40,7 +40,7 @@ func TestAPersonIsForgottenWithTheirLastAccount(t *testing.T) {
 	join("other", second)
 	purge := func(a account.Account) {
 		t.Helper()
-		for range 3 { // it may be repeated, and ends
+		for range 3 { // a repeated erasure succeeds too
 			if err := b.Erase(ctx, a.ID, start); err != nil {
 				t.Fatal(err)
 			}
@@ -75,7 +75,7 @@ func TestAPersonIsForgottenWithTheirLastAccount(t *testing.T) {
 	purge(second)
 	knows("after both")
 
-	// Two accounts that are erased at once do not wait for each other.
+	// Two accounts that are erased at the same time do not wait for each other.
 	third, fourth := newAccount(t, b), newAccount(t, b)
 	join("both", third, fourth)
 	for _, a := range []account.Account{third, fourth} {

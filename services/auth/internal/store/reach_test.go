@@ -11,8 +11,8 @@ import (
 	"github.com/linkreel/linkreel/services/auth/internal/member"
 )
 
-// scene is Pat, who was invited to an account of Mallory's and, some time, joins
-// another one. Mallory is an admin of the first and does what an admin can.
+// scene has Pat, who was invited to Mallory's account and later joins another one.
+// Mallory is an admin of the first account and tries everything that an admin can do.
 type scene struct {
 	t       *testing.T
 	people  *member.Service
@@ -23,7 +23,7 @@ type scene struct {
 	patTwo  member.Session // and in two, once Pat has joined
 	tokens  int
 
-	// What Mallory holds in the end.
+	// The sessions and passkeys that Mallory has in the end.
 	sessions []member.Session
 	passkeys []string
 }
@@ -95,7 +95,7 @@ func (s *scene) link(by *identity.Principal, memberID string) (identity.Key, err
 	return token, err
 }
 
-// use signs Mallory in by a link; what was refused is held by nobody.
+// use signs Mallory in by a link, and keeps the session unless the link was refused.
 func (s *scene) use(token identity.Key, proof *member.Proof, as string) (member.Session, error) {
 	x, err := s.people.UseLink(s.t.Context(), token, "", proof, as, s.browser())
 	return x, s.hold(x, err)
@@ -145,7 +145,7 @@ func (s *scene) opens() string {
 	for _, hash := range s.passkeys {
 		_, _ = s.byPasskey(hash) // a refusal opens nothing; a session is looked at below
 	}
-	third := s.accept(s.invite(s.one, identity.Viewer), "") // somebody whom Mallory made up
+	third := s.accept(s.invite(s.one, identity.Viewer), "") // a person whom Mallory invented
 	s.sessions = append(s.sessions, third)
 	for _, x := range s.sessions {
 		if x.AccountID == s.two.ID {
@@ -169,9 +169,9 @@ func (s *scene) opens() string {
 	return ""
 }
 
-// TestNothingThatOneAccountHandsOutOpensAnother tries what an admin of one account
-// could do to reach another account of a member. Before "joined" Pat is in Mallory's
-// account alone, as any invited person without a passkey is.
+// TestNothingThatOneAccountHandsOutOpensAnother tries everything that an admin of one
+// account could do to reach another account of a member. Before "joined", Pat is only
+// in Mallory's account, like any invited person without a passkey.
 func TestNothingThatOneAccountHandsOutOpensAnother(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -184,7 +184,7 @@ func TestNothingThatOneAccountHandsOutOpensAnother(t *testing.T) {
 		has     = apierr.HasSignIn
 		never   = apierr.Forbidden
 		lacks   = apierr.InsufficientScope
-		allowed = apierr.Code("") // it works, and reaches nothing
+		allowed = apierr.Code("") // it works, but reaches no other account
 	)
 	for _, try := range []struct {
 		name string
@@ -398,7 +398,7 @@ func TestNothingThatOneAccountHandsOutOpensAnother(t *testing.T) {
 			if how := s.opens(); how != "" {
 				t.Errorf("reaches the other account: %s", how)
 			}
-			// Pat loses nothing by it.
+			// Pat's own access still works.
 			if _, err := people.Switch(t.Context(), s.patTwo.Hash, s.patTwo.MemberID, s.browser()); err != nil {
 				t.Errorf("Pat's own session: %v", err)
 			}

@@ -122,11 +122,12 @@ func TestNobodyJoinsAnAccountThatIsErased(t *testing.T) {
 	if all, err := w.Look(ctx).Members(a.ID); err != nil || len(all) != 1 {
 		t.Errorf("%d members, %v", len(all), err)
 	}
-	// Erasure removes sessions before members. One that were made in between would be left.
+	// Erasure removes sessions before members, so a session that was made in between would be
+	// left.
 	if open, err := w.Look(ctx).Sessions(x.MemberID); err != nil || len(open) != 1 {
 		t.Errorf("%d sessions, %v", len(open), err)
 	}
-	// Who is in another account too gets in there.
+	// A person who is in another account too can still sign in there.
 	other := newAccount(t, w)
 	invited = newSecret(t)
 	if _, err := people.Invite(ctx, member.NewInvitation{ID: identity.NewID("inv"), Token: invited, AccountID: other.ID, Name: "Ada", Role: identity.Admin}); err != nil {
@@ -152,7 +153,7 @@ func (c *clock) now() time.Time { c.mu.Lock(); defer c.mu.Unlock(); return c.at 
 func (c *clock) forward(d time.Duration) { c.mu.Lock(); c.at = c.at.Add(d); c.mu.Unlock() }
 
 // byGroup makes an account in which Eve is a member by a group, with a passkey, a
-// session of each kind, and a key; and gives what signs Eve in with the provider.
+// session of each kind, and a key. confirm signs Eve in with the provider.
 func byGroup(t *testing.T, role identity.Role) (w world, c *clock, people *member.Service, a account.Account, confirm func(groups ...string) (member.Session, error)) {
 	t.Helper()
 	w, c = newWorld(t), &clock{at: time.Now().Truncate(time.Second)}
@@ -211,7 +212,7 @@ func TestAMembershipByGroupEndsWithTheGroup(t *testing.T) {
 	if err != nil || !late.ExpiresAt().Equal(end) {
 		t.Fatalf("by passkey after 23 hours: until %v, want %v; %v", late.ExpiresAt(), end, err)
 	}
-	// The provider confirms them again, and the passkey holds for another day.
+	// The provider confirms them again, and the passkey works for another day.
 	if _, err := confirm("staff"); err != nil {
 		t.Fatal(err)
 	}
@@ -224,7 +225,7 @@ func TestAMembershipByGroupEndsWithTheGroup(t *testing.T) {
 	}
 	c.forward(time.Hour)
 	if late.Active(c.now()) {
-		t.Error("the passkey's session goes on after the confirmation")
+		t.Error("the passkey's session outlives the confirmation")
 	}
 	if _, err := passkey(); apierr.CodeOf(err) != apierr.SignInByProvider {
 		t.Errorf("by passkey a day after the last confirmation: %v", err)
@@ -270,7 +271,7 @@ func TestTheLastOwnerByGroupStaysWithoutKeys(t *testing.T) {
 		t.Errorf("each turn changes the account: versions %v", versions)
 	}
 	if k, err := w.Key(ctx, a.ID, key.ID); err != nil || k.RevokedAt.IsZero() {
-		t.Errorf("their key goes on; %v", err)
+		t.Errorf("their key still works; %v", err)
 	}
 	if _, err := people.Member(ctx, a.ID, x.MemberID); err != nil {
 		t.Errorf("the member: %v", err)
@@ -306,7 +307,7 @@ func TestNobodyMakesALinkForAMemberByGroup(t *testing.T) {
 }
 
 // An admin makes a sign-in link for a viewer, opens it, and plants a passkey in the
-// session. When the viewer becomes an admin, neither reaches the new role.
+// session. When the viewer becomes an admin, neither of them gets the new role.
 func TestWhatASignInLinkOpenedEndsWithAHigherRole(t *testing.T) {
 	t.Parallel()
 	w, ctx := newWorld(t), t.Context()

@@ -32,7 +32,7 @@ import (
 	"github.com/linkreel/linkreel/services/auth/internal/tenancy"
 )
 
-// retired bounds how many keys a list shows that are no longer in use.
+// retired bounds how many keys that are no longer in use a list shows.
 const retired = 200
 
 // Store is auth's records on Firestore. It is safe for concurrent use.
@@ -60,7 +60,7 @@ func New(db *record.DB, shown func(record any) any) *Store {
 	}
 }
 
-// reads looks up documents. Inside a change, what it reads still holds at the commit.
+// reads looks up documents. Inside a change, its results still hold at the commit.
 type reads struct {
 	s   *Store
 	ctx context.Context // of the call; nil inside a change
@@ -90,7 +90,7 @@ func one[T any](r reads, k kind[T], id string) (out T, err error) {
 	return out, err
 }
 
-// many reads what a query finds, in the kind's order.
+// many reads the results of a query, in the kind's order.
 func many[T any](r reads, k kind[T], q firestore.Query) (out []T, err error) {
 	if r.tx == nil {
 		out, err = firestoredb.List(r.ctx, r.s.db.DB, "list "+k.collection, q, k.read)
@@ -151,7 +151,7 @@ func (r reads) KeyByHash(hash string) (account.Key, error) { return one(r, keys,
 // Keys lists an account's keys.
 func (s *Store) Keys(ctx context.Context, accountID string) ([]account.Key, error) {
 	of := s.where(keys.collection, "accountId", accountID)
-	// Two queries: every key in use must show, the others only up to a bound.
+	// Two queries: the list shows every key in use, but only a limited number of the others.
 	inUse, err := many(s.look(ctx), keys, of.Where("inUse", "==", true))
 	if err != nil {
 		return nil, err
@@ -159,7 +159,7 @@ func (s *Store) Keys(ctx context.Context, accountID string) ([]account.Key, erro
 	newest, err := many(s.look(ctx), keys, of.OrderBy("createdAt", firestore.Desc).Limit(retired))
 	all := slices.Concat(inUse, newest)
 	slices.SortFunc(all, keys.order)
-	// A key that both find appears once.
+	// A key that both queries find appears once.
 	return slices.CompactFunc(all, func(a, b account.Key) bool { return a.Hash == b.Hash }), err
 }
 
@@ -175,8 +175,8 @@ func (s *Store) Atomically(ctx context.Context, what string, fn func(account.Tx)
 	if err != nil {
 		return err
 	}
-	// Log one line per event, so the log misses no change that has an event.
-	// Its handler adds the request's trace id.
+	// Log one line per event, so the log misses no change that has an event. The log's handler
+	// adds the request's trace id.
 	by := events.ActorOf(ctx)
 	for _, e := range done {
 		slog.InfoContext(ctx, "audit", "action", e.Type, "account", e.AccountID, "object", e.Object, "byType", by.Type, "by", by.ID)
@@ -192,7 +192,7 @@ func (s *Store) People(ctx context.Context, what string, fn func(member.Tx) erro
 // transaction is one change. Reads never see its own writes.
 type transaction struct {
 	reads
-	raised  map[string]bool // accounts with a higher version
+	raised  map[string]bool // accounts whose version this change has raised
 	expired []account.Key   // to be retired with the next new key
 	done    []events.Event  // for the log
 }
@@ -204,7 +204,7 @@ func (t *transaction) AddAccount(a account.Account) {
 }
 
 // PutAccount writes a changed account, which this change has read, raises its version,
-// and has every replica told.
+// and tells every replica.
 func (t *transaction) PutAccount(a *account.Account, what events.Type) {
 	a.Version++
 	// The whole document is replaced: it was read in this change.
@@ -216,7 +216,7 @@ func (t *transaction) PutAccount(a *account.Account, what events.Type) {
 	t.tell(a.ID, what, a.ID, *a)
 }
 
-// Authority raises the account's version and has every replica told, at most once per
+// Authority raises the account's version and tells every replica, at most once per
 // change.
 func (t *transaction) Authority(accountID string) error {
 	if t.raised[accountID] {
@@ -238,7 +238,7 @@ func (t *transaction) Authority(accountID string) error {
 	return nil
 }
 
-// Again has every replica told the current version.
+// Again tells every replica the current version.
 func (t *transaction) Again(accountID string) error {
 	a, err := t.Account(accountID)
 	if err == nil && !t.raised[accountID] {
@@ -256,7 +256,7 @@ func (t *transaction) InUse(accountID string, now time.Time) ([]account.Key, err
 	for _, k := range found {
 		if k.Active(now) {
 			out = append(out, k)
-		} else if len(t.expired) < retired { // a transaction has 500 writes
+		} else if len(t.expired) < retired { // a transaction may have 500 writes
 			t.expired = append(t.expired, k)
 		}
 	}

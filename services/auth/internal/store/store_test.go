@@ -41,7 +41,7 @@ func newWorld(t testing.TB) world {
 	return world{store.New(records, func(any) any { return struct{}{} }), cloud, db, n}
 }
 
-// put writes an account as it is, under its next version.
+// put writes an account unchanged, with its next version.
 func (b world) put(t testing.TB, a account.Account, keys ...account.Key) {
 	t.Helper()
 	b.do(t, func(tx account.Tx) error {
@@ -104,7 +104,7 @@ func TestWhatIsStoredIsRead(t *testing.T) {
 	if d := cmp.Diff(k, gotK); err != nil || d != "" {
 		t.Errorf("Key: %v\n%s", err, d)
 	}
-	for range 2 { // the second time knows the owner
+	for range 2 { // the second call finds the owner in the cache
 		c, err := b.Credential(t.Context(), k.Hash)
 		gotK, gotA = c.Key, c.Account
 		if d := cmp.Diff(k, gotK) + cmp.Diff(a, gotA); err != nil || d != "" {
@@ -170,7 +170,7 @@ func TestWhatIsNotThereIsNotFound(t *testing.T) {
 	if _, err := b.Credential(t.Context(), fmt.Sprintf("%064d", 1)); !errors.Is(err, account.ErrNoKey) {
 		t.Errorf("Credential: %v", err)
 	}
-	// What another account has is not there either.
+	// Records of another account are not found either.
 	k := newKey(t, b, newAccount(t, b), start)
 	if got, err := b.Key(t.Context(), "acc_other", k.ID); !errors.Is(err, account.ErrNoKey) || got.ID != "" {
 		t.Errorf("a foreign key: %+v, %v", got, err)
@@ -264,7 +264,8 @@ func TestUsageCountsWhatTheAccountOwns(t *testing.T) {
 	}
 }
 
-// A record that mixed an old key with a new version would be believed for good.
+// If a record mixed an old key with a new version, replicas would never recognise it as
+// stale.
 func TestACredentialIsFromOneInstant(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)

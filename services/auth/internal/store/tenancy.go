@@ -20,7 +20,7 @@ import (
 
 const (
 	tombstones = "tombstones"
-	// scan bounds the accounts that one list request reads, scanPage those that one query
+	// scan bounds the accounts that one list request reads, and scanPage those that one query
 	// reads.
 	scan, scanPage = 2000, 200
 )
@@ -71,7 +71,8 @@ func (s *Store) Pending(ctx context.Context, after string, limit int) ([]account
 }
 
 // traces are the documents that no other service erases. They include the outbox, which
-// all services share. Of the documents of people, members come last: they lead to persons.
+// all services share. Members come after the other documents of people, since they lead to
+// persons.
 func traces(db *record.DB) *record.Set {
 	return db.Set(
 		record.Traces{DB: db, Collection: sessions.collection}, record.Traces{DB: db, Collection: links.collection},
@@ -99,7 +100,8 @@ func (s *Store) Erase(ctx context.Context, id string, at time.Time) error {
 	if err := s.db.EraseAll(ctx, "erase answers", answers, purgeBatch); err != nil {
 		return err
 	}
-	// In one commit, and last: an account without a document always has its tombstone.
+	// Do this last and in one commit, so that an account without a document always has its
+	// tombstone.
 	return s.db.Tx(ctx, "erase account", func(tx *record.Tx) error {
 		a, err := reads{s: s, tx: tx}.Account(id)
 		if errors.Is(err, account.ErrNoAccount) {
@@ -115,12 +117,12 @@ func (s *Store) Erase(ctx context.Context, id string, at time.Time) error {
 	})
 }
 
-// purgeBatch is how many documents one pass deletes; a commit takes 500.
+// purgeBatch is how many documents one pass deletes; a commit may have 500 writes.
 const purgeBatch = 400
 
-// forgetPeople erases how the people of an account sign in: its members, and removed
-// members who were signed in recently. People who are in another account too keep their
-// ways to sign in.
+// forgetPeople erases the ways in which the people of an account sign in. These are its
+// members, and removed members who were signed in recently. People who are in another
+// account too keep their ways to sign in.
 func (s *Store) forgetPeople(ctx context.Context, accountID string) error {
 	mine, err := s.look(ctx).Members(accountID)
 	if err != nil {
@@ -146,7 +148,7 @@ func (s *Store) forgetPeople(ctx context.Context, accountID string) error {
 	return nil
 }
 
-// forgetPerson erases how a person signs in, unless they are in another account. An
+// forgetPerson erases a person's ways to sign in, unless they are in another account. An
 // account that is being erased too does not count, or each erasure would leave the person
 // to the other.
 func (s *Store) forgetPerson(ctx context.Context, accountID, personID string) error {

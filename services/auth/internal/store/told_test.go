@@ -16,7 +16,7 @@ import (
 	"github.com/linkreel/linkreel/services/auth/internal/tenancy"
 )
 
-// told notes which accounts replicas were told of since it was last asked.
+// told notes the accounts about which replicas were told since its last read.
 type told struct {
 	mu       sync.Mutex
 	accounts []string
@@ -42,8 +42,8 @@ func newSecret(t *testing.T) identity.Key {
 	return k
 }
 
-// A replica that is not told goes by the old authority for seconds. Each step below
-// fails if the one call is deleted that tells it.
+// A replica that is not told uses the old authority for seconds. Each step below fails
+// if somebody deletes the call that tells the replicas.
 func TestEveryLossOfAuthorityIsTold(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -77,8 +77,8 @@ func TestEveryLossOfAuthorityIsTold(t *testing.T) {
 			t.Errorf("%s told (-want +got):\n%s", what, diff)
 		}
 	}
-	// A repeated call finds nothing to change and tells all the same: its first try
-	// may have died in between.
+	// A repeated call changes nothing but still tells the replicas: its first try may have died
+	// before it told them.
 	again := func(what string, err error) {
 		t.Helper()
 		if got := n.take(); err != nil || len(got) != 1 {

@@ -11,8 +11,8 @@ import (
 )
 
 // Usage counts an account's records in the other services' collections, so that an
-// account can be shown while those services are down. Only here does auth read those
-// collections, and only the number and the size of the records.
+// account can be shown while those services are down. auth reads those collections
+// nowhere else, and reads only the number and the size of the records.
 func (s *Store) Usage(ctx context.Context, accountID string) (u account.Usage, err error) {
 	err = s.db.Do(ctx, "count records", func(ctx context.Context) error {
 		g, ctx := errgroup.WithContext(ctx)

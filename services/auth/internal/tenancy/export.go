@@ -42,7 +42,7 @@ type export struct {
 	end     context.CancelCauseFunc
 }
 
-// errPlaceTaken ends an export that has run for long.
+// errPlaceTaken ends an export that has run for a long time.
 var errPlaceTaken = &apierr.Error{
 	Code: apierr.RateLimited, RetryAfter: exportLater,
 	Message: "This export ran for a long time and was ended to make room for another account. Try again, and read faster.",
@@ -75,7 +75,7 @@ func (x *exports) begin(ctx context.Context, account string) (_ context.Context,
 }
 
 // makeRoom ends the longest running export of another account, if it has run longer than
-// undisturbed. It does nothing for an account with more than own running exports, which
+// undisturbed. It does nothing if account has more than own running exports, since it
 // already has its share.
 func (x *exports) makeRoom(account string, own int) {
 	x.mu.Lock()
@@ -100,16 +100,16 @@ type Line struct {
 	Data any    `json:"data"`
 }
 
-// Export records that an export was requested, and writes first and then the records of
-// each holder. If too many exports are running, it returns RATE_LIMITED before it writes
-// anything.
+// Export records that an export was requested, and writes the lines of first and then
+// the records of each holder. If too many exports are running, it returns RATE_LIMITED
+// before it writes anything.
 func (s *Service) Export(ctx context.Context, accountID string, first []Line, w io.Writer) error {
 	ctx, end, err := s.exports.begin(ctx, accountID)
 	if err != nil {
 		return err
 	}
 	defer end()
-	// Before the first byte, so that an interrupted export is on record too.
+	// Do this before the first byte, so that an interrupted export is on record too.
 	if err := s.exported(ctx, accountID); err != nil {
 		return err
 	}

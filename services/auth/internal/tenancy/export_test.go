@@ -14,8 +14,8 @@ import (
 	"github.com/linkreel/linkreel/services/auth/internal/account"
 )
 
-// Eight accounts hold all places with exports that nobody reads. Another account
-// finds one as soon as the first of them has had its time.
+// Eight accounts hold all places with exports that nobody reads. Another account gets
+// one as soon as the first of these exports has run long enough.
 func TestSlowExportsGiveTheirPlacesToOtherAccounts(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
@@ -26,7 +26,7 @@ func TestSlowExportsGiveTheirPlacesToOtherAccounts(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		context.AfterFunc(ctx, end) // as an export does whose writes fail
+		context.AfterFunc(ctx, end) // like an export whose writes fail
 		running = append(running, ctx)
 		now = now.Add(time.Second)
 	}
@@ -51,7 +51,7 @@ func TestSlowExportsGiveTheirPlacesToOtherAccounts(t *testing.T) {
 	select {
 	case <-running[0].Done():
 	case <-time.After(10 * time.Second):
-		t.Fatal("the longest running export goes on")
+		t.Fatal("the longest running export still runs")
 	}
 	if cause := context.Cause(running[0]); !errors.Is(cause, errPlaceTaken) {
 		t.Errorf("the longest running export ended with %v", cause)
@@ -97,17 +97,17 @@ func TestAnExportThatLinksRefusesGetsThePlaceOfOneThatRunsForLong(t *testing.T) 
 		t.Error("an export was ended before its time")
 	}
 	now = now.Add(undisturbed)
-	refused("acc_1") // has one already
+	refused("acc_1") // it has an export already
 	if running[0].Err() != nil {
 		t.Error("an account with its share ended an export")
 	}
-	// It is refused while auth streams it, and the longest running one ends.
+	// links refuses it while auth streams it, and the longest running export ends.
 	export("acc_new")
 	first, second := <-ended, error(nil)
 	select {
 	case second = <-ended:
 	case <-time.After(10 * time.Second):
-		t.Fatal("the longest running export goes on")
+		t.Fatal("the longest running export still runs")
 	}
 	if placeTaken(first) == placeTaken(second) || context.Cause(running[0]) == nil {
 		t.Errorf("ended with %v and %v; the longest running one: %v", first, second, context.Cause(running[0]))
@@ -117,7 +117,7 @@ func TestAnExportThatLinksRefusesGetsThePlaceOfOneThatRunsForLong(t *testing.T) 
 			t.Errorf("export %d was ended too", i+1)
 		}
 	}
-	go export("acc_new") // the place is free before the other's end is heard of
+	go export("acc_new") // its place is free before the client learns that the other export has ended
 	select {
 	case <-links.begun:
 	case err := <-ended:
@@ -131,7 +131,7 @@ func placeTaken(err error) bool {
 	return errors.As(err, &refused) && refused == errPlaceTaken
 }
 
-// busyHolder is a service with a few places for exports, whose readers take nothing.
+// busyHolder is a service with a few places for exports. Nobody reads these exports.
 type busyHolder struct {
 	tenant.Holder
 	slots *turns.Slots
@@ -149,7 +149,7 @@ func (h *busyHolder) Export(ctx context.Context, account string, _ io.Writer) er
 	return ctx.Err()
 }
 
-// noted is a store that takes the note of an export.
+// noted is a store that accepts the event of an export.
 type noted struct{ Store }
 
 func (noted) Atomically(context.Context, string, func(account.Tx) error) error { return nil }

@@ -2,8 +2,8 @@
 // their records (libs/tenant). It implements the operator's erasures and takedowns, and
 // the export of an account.
 //
-// Each decision is committed before the holders are told. [Service.Repeat] repeats what
-// is not finished, so a crash in between does no harm.
+// Each decision is committed before the holders are told. [Service.Repeat] repeats
+// unfinished work, so a crash in between does no harm.
 package tenancy
 
 import (
@@ -36,7 +36,7 @@ type Store interface {
 	// Pending lists accounts with a decision that has not taken effect everywhere, by
 	// id, starting after the id after.
 	Pending(ctx context.Context, after string, limit int) ([]account.Account, error)
-	// Erase removes what auth has of an account and leaves a tombstone.
+	// Erase removes auth's records of an account and leaves a tombstone.
 	Erase(ctx context.Context, id string, at time.Time) error
 
 	Takedown(ctx context.Context, id string) (Takedown, error)
@@ -59,7 +59,7 @@ const (
 	Lifting Phase = "lifting"
 )
 
-// Takedown is a takedown as auth keeps it.
+// Takedown is a takedown as auth stores it.
 type Takedown struct {
 	tenant.Takedown
 	Target tenant.Target
@@ -110,7 +110,7 @@ func NewService(store Store, holders []Holder, now func() time.Time) *Service {
 // An erasure stays pending until it is complete.
 func (s *Service) Settle(ctx context.Context, a account.Account) error {
 	standing := tenant.Standing{State: a.State(), Version: a.Version}
-	// Without a shared context: each holder is told, even when another fails.
+	// Do not share a context: each holder must be told, even if another fails.
 	var g errgroup.Group
 	for _, h := range s.holders {
 		g.Go(func() error { return h.SetState(ctx, a.ID, standing) })
@@ -118,7 +118,7 @@ func (s *Service) Settle(ctx context.Context, a account.Account) error {
 	if err := g.Wait(); err != nil || !a.Pending || a.Deleting {
 		return err
 	}
-	// Cleared only now: after an earlier crash it is still pending, and Repeat tells the
+	// Clear Pending only now: after an earlier crash it is still set, and Repeat tells the
 	// holders again.
 	return s.store.Atomically(ctx, "note that holders were told", func(tx account.Tx) error {
 		now, err := tx.Account(a.ID)
@@ -132,12 +132,12 @@ func (s *Service) Settle(ctx context.Context, a account.Account) error {
 	})
 }
 
-// Delete begins to erase a suspended account. When it returns, none of the account's
-// redirects and pages is served. [Service.Repeat] does the rest.
+// Delete begins to erase a suspended account. When it returns, no replica serves the
+// account's redirects and pages. [Service.Repeat] does the rest.
 func (s *Service) Delete(ctx context.Context, id string) (account.Account, error) {
 	var a account.Account
 	err := s.store.Atomically(ctx, "delete account", func(tx account.Tx) (err error) {
-		// A repeated call decides nothing new, but the holders are told again below.
+		// A repeated call changes nothing here, but Settle tells the holders again below.
 		if a, err = tx.Account(id); err != nil {
 			return err
 		}
@@ -167,23 +167,19 @@ func (s *Service) Accounts(ctx context.Context, after string, limit int, q strin
 // that the target's id names; "" for an address.
 func (s *Service) TakeDown(ctx context.Context, o tenant.Order, kind string) (Takedown, error) {
 	t := Takedown{Takedown: tenant.Takedown{ID: o.ID, Reason: o.Reason, At: o.At}, Target: o.Target, Kind: kind, Phase: Asked}
-	// Stored before any holder is asked: if this process dies, Repeat finds the order and asks.
+	// Store the order before asking any holder: if this process dies, Repeat finds it and asks.
 	if err := s.store.PutTakedown(ctx, t); err != nil {
 		return t, err
 	}
-	t, err := s.enforce(ctx, t)
-	if err != nil {
-		return t, err
-	}
-	s.audit(ctx, "takedown.create", t)
-	return t, nil
+	return s.enforce(ctx, t)
 }
 
 func (s *Service) audit(ctx context.Context, action string, t Takedown) {
 	s.log.InfoContext(ctx, "audit", "action", action, "account", t.AccountID, "takedown", t.ID, "record", t.RecordID, "by", "operator")
 }
 
-// enforce asks the holders. Without an error, a takedown is then in force.
+// enforce asks the holders to take the target down. If it returns no error, a takedown
+// is in force.
 func (s *Service) enforce(ctx context.Context, t Takedown) (Takedown, error) {
 	missing := apierr.New(apierr.NotFound, "No link or video has this address.")
 	for _, h := range s.holders {
@@ -195,21 +191,25 @@ func (s *Service) enforce(ctx context.Context, t Takedown) (Takedown, error) {
 		case err == nil && made.ID != t.ID:
 			// It was taken down before; this one is not needed.
 			found, err := s.store.Takedown(ctx, made.ID)
-			// Without a record, the earlier takedown was just lifted, or the store was restored from
-			// a backup. Then only the holder knows it.
+			// If the earlier takedown has no record, it was just lifted, or the store was restored
+			// from a backup. Then only the holder knows of it.
 			if errors.Is(err, ErrNoTakedown) {
 				found, err = Takedown{Takedown: made, Phase: InForce}, nil
 			}
 			return found, errors.Join(err, s.store.DeleteTakedown(ctx, t.ID))
 		case err == nil:
 			t.Takedown, t.Phase = made, InForce
-			return t, s.store.PutTakedown(ctx, t)
+			if err := s.store.PutTakedown(ctx, t); err != nil {
+				return t, err
+			}
+			s.audit(ctx, "takedown.create", t)
+			return t, nil
 		case code == apierr.LinkNotFound, code == apierr.VideoNotFound:
 			if t.Kind != "" {
 				missing = apierr.New(code, "There is no "+h.Kind+" with this id.")
 			}
 		default:
-			return t, err // it stays asked, and Repeat asks again
+			return t, err // it stays in the phase Asked, and Repeat asks again
 		}
 	}
 	// No holder has such a record, so there is nothing to repeat.
@@ -233,7 +233,7 @@ func (s *Service) Lift(ctx context.Context, id string) error {
 		return err
 	}
 	t.Phase = Lifting
-	// Stored before the holder is asked: if this process dies, Repeat lifts it.
+	// Store this before asking the holder: if this process dies, Repeat lifts the takedown.
 	if err := s.store.PutTakedown(ctx, t); err != nil {
 		return err
 	}
@@ -249,7 +249,7 @@ func (s *Service) lift(ctx context.Context, t Takedown) error {
 			}
 		}
 	}
-	// Last: until the record is gone, Repeat repeats the call.
+	// Delete the record last: as long as it exists, Repeat repeats the call.
 	return s.store.DeleteTakedown(ctx, t.ID)
 }
 
@@ -303,8 +303,8 @@ func (s *Service) settle(ctx context.Context, a account.Account) error {
 	if err := s.Settle(ctx, a); err != nil || !a.Deleting {
 		return err
 	}
-	// In the order of the list, with events last: it may still receive events while the others
-	// erase.
+	// Ask in the order of the list, with events last: that service may still receive events
+	// while the others erase.
 	for _, h := range s.holders {
 		if done, err := h.Erased(ctx, a.ID); err != nil || !done {
 			return err

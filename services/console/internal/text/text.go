@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Get returns the sentence of a key. An unknown key is an error in the page; Get returns
-// the key itself, and a test finds it.
+// Get returns the sentence of a key. An unknown key is an error in the page. Get then
+// returns the key itself, so that a test finds it.
 func Get(key string) string {
 	if s, ok := english[key]; ok {
 		return s

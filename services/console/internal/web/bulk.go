@@ -95,7 +95,7 @@ func (r *request) bulk(ids []string, action string, set map[string]any) (failed 
 				err = r.do("DELETE", path, nil, nil)
 			case "tag":
 				// Without the bulk call, tags can only be replaced. A tag that somebody else adds between the
-				// two calls is lost, which is tolerated.
+				// two calls is lost. We accept that.
 				var l link
 				if err = r.do("GET", path, nil, &l); err == nil {
 					err = r.do("PATCH", path, map[string]any{"tags": append(l.Tags, set["addTags"].([]string)...)}, nil)

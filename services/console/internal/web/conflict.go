@@ -30,11 +30,11 @@ func shown(form map[string]string) string {
 	return string(text)
 }
 
-// edit stores the form of a record's page. If the record has changed since the page was
-// shown, but none of the form's own fields has, storing the form overwrites nobody's
-// change, so edit sends it again with the new version. A video that becomes ready is no
-// reason to ask. Otherwise edit returns the API's 412. now reads the page as it would be
-// shown now.
+// edit stores the form of a record's page. The record may have changed since the page was
+// shown, for example because a video became ready. If none of the form's own fields has
+// changed, storing the form overwrites nobody's change, so edit sends it again with the
+// new version. Otherwise edit returns the API's 412. now reads the page with its current
+// values.
 func (r *request) edit(method, path string, in any, now func() (view, error)) error {
 	err := r.do(method, path, in, nil)
 	if apierr.CodeOf(err) != apierr.PreconditionFailed {

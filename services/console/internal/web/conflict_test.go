@@ -12,7 +12,7 @@ import (
 const oneLink = `{"_id":"lnk_1","id":"lnk_1","slug":"abc","shortUrl":"https://s.example/abc","destinationUrl":"https://go.dev/","title":"Before","clicks":0,
 	"createdAt":1700000000000,"updatedAt":1700000000000,"expiresAt":null,"status":"active","tags":["a"],"archived":false,"ogTitle":"","ogDescription":"","ogImage":""}`
 
-// opened is what the hidden fields of a page's forms send back.
+// opened returns the values that the hidden fields of a page's forms send back.
 func (d *desk) opened(path string) url.Values {
 	d.t.Helper()
 	page := d.page(path)
@@ -74,7 +74,7 @@ func TestAFormOverSomebodyElsesChangeShowsBothTexts(t *testing.T) {
 				t.Fatalf("%d, and the page has mine: %v, theirs: %v", resp.StatusCode, strings.Contains(page, "My title"), strings.Contains(page, "<q>Their title</q>"))
 			}
 			checkPage(t, tt.page, resp, page)
-			// Sent again from the page that shows both, it replaces what was seen.
+			// Sent again from the page that shows both values, the form replaces the stored value.
 			if resp, page := d.post(tt.page, tt.page+tt.action, with(d.opened(tt.page), tt.typed)); resp.StatusCode != http.StatusSeeOther {
 				t.Errorf("again: %d\n%s", resp.StatusCode, page)
 			}
@@ -82,7 +82,7 @@ func TestAFormOverSomebodyElsesChangeShowsBothTexts(t *testing.T) {
 	}
 }
 
-// A video that becomes ready, or a field of another form, is no reason to ask.
+// A video that becomes ready, or a change to a field of another form, is not a conflict.
 func TestAFormWhoseOwnFieldsNobodyChangedIsStored(t *testing.T) {
 	t.Parallel()
 	d := fullDesk(t)

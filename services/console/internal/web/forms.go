@@ -37,8 +37,8 @@ func lines(field string) []string {
 	return out
 }
 
-// atField turns an error about one value of a list, such as "events.2", into one about the
-// list's field, and capitalizes each message.
+// atField turns an error about one value of a list, such as "events.2", into an error about
+// the list's field, and capitalizes each message.
 func atField(err error) error {
 	var e *apierr.Error
 	if !errors.As(err, &e) || len(e.Details) == 0 {
@@ -83,8 +83,11 @@ func (r *request) minute(name string, present *client.Millis) (*client.Millis, b
 	}
 	ms, err := strconv.ParseInt(r.form.Get(name+"Ms"), 10, 64)
 	if err != nil {
-		// No script ran. A browser may still send the seconds that the field does not have.
-		at, err := time.Parse(minuteForm, strings.TrimSuffix(typed, ":00.000"))
+		// No script ran. A browser may still send seconds, although the field has none.
+		if len(typed) == len(minuteForm) {
+			typed += ":00"
+		}
+		at, err := time.Parse(minuteForm+":05", typed)
 		if err != nil {
 			return nil, false
 		}

@@ -10,9 +10,9 @@ import (
 	"testing"
 )
 
-// The recorder's parts, of both containers and however the browser cuts its
-// output: each but the last is a multiple of 256 KiB, and decoders find every
-// frame through the filling, in the whole and in what is left when a tab dies.
+// In both containers, and however the browser cuts its output, each part of a recording
+// but the last is a multiple of 256 KiB. Decoders skip the padding and find every frame,
+// in the whole file and in the parts that remain when a tab dies.
 func TestFramerKeepsEveryFrame(t *testing.T) {
 	t.Parallel()
 	run := func(program string, args ...string) string {
@@ -23,7 +23,7 @@ func TestFramerKeepsEveryFrame(t *testing.T) {
 		}
 		return string(out)
 	}
-	// packets are the frames of a file, one a line, with their times.
+	// packets lists the frames of a file with their times, one per line.
 	packets := func(file string, more ...string) (lines []string) {
 		t.Helper()
 		args := append(append([]string{"-nostdin", "-v", "quiet", "-i", file}, more...), "-c", "copy", "-f", "framemd5", "-")
@@ -67,7 +67,7 @@ func TestFramerKeepsEveryFrame(t *testing.T) {
 				if err := os.Truncate(uploaded, int64(total)); err != nil {
 					t.Fatal(err)
 				}
-				// The last fill comes at most 61,000 bytes before the end, of some 350,000.
+				// The last padding is at most 61,000 bytes before the end of about 350,000.
 				if got := packets(uploaded, "-map", "0:v"); len(got) < 70 {
 					t.Errorf("%s: without the last part %d of 100 pictures are left", name, len(got))
 				}

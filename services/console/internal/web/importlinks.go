@@ -15,7 +15,7 @@ import (
 	"github.com/linkreel/linkreel/services/console/internal/text"
 )
 
-// The most rows of one import, and of one call of the API.
+// The maximum numbers of rows of one import and of one API call.
 const (
 	maxImport = 500
 	bulkSize  = 100

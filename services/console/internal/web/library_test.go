@@ -28,11 +28,10 @@ import (
 	"github.com/linkreel/linkreel/services/console/internal/web"
 )
 
-// nasty is what somebody may have written into any field.
+// nasty is a text that somebody may write into any field.
 const nasty = `"><script>alert(1)</script>`
 
-// desk is the console before an API that answers from a table, with a person
-// signed in.
+// desk is the console with a signed-in person and an API that answers from a table.
 type desk struct {
 	t    *testing.T
 	base string
@@ -128,7 +127,7 @@ func (d *desk) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, a.body)
 }
 
-// said is the body of the last question that begins with call.
+// said returns the last request that begins with call.
 func (d *desk) said(call string) question {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -163,7 +162,7 @@ func (d *desk) send(method, path, kind string, body io.Reader) (*http.Response, 
 	return resp, string(page)
 }
 
-// page gets a page and checks what holds for all of them.
+// page gets a page and makes the checks that apply to every page.
 func (d *desk) page(path string) string {
 	d.t.Helper()
 	resp, page := d.send("GET", path, "", nil)
@@ -364,7 +363,7 @@ func TestVideoPlaysFromThisHost(t *testing.T) {
 	}
 }
 
-// The console's own root is no picture and no file.
+// A missing address must not become a link to the console's root.
 func TestAVideoWithoutFilesLinksNone(t *testing.T) {
 	t.Parallel()
 	d := fullDesk(t)
@@ -409,6 +408,8 @@ func TestAccessSendsWhatTheChosenPrivacyNeeds(t *testing.T) {
 		"a new password":                {"privacy=password&password=+p+", `{"privacy":"password","password":" p ","allowDownload":false,"embedOrigins":[]}`},
 		"an end that was not touched":   {"privacy=expiring&expiresAt=2030-03-17T17:46", `{"privacy":"expiring","expiresAt":1900000012345,"allowDownload":false,"embedOrigins":[]}`},
 		"a new end, in UTC":             {"privacy=expiring&expiresAt=2030-03-17T17:47", `{"privacy":"expiring","expiresAt":1900000020000,"allowDownload":false,"embedOrigins":[]}`},
+		"a new end, with seconds":       {"privacy=expiring&expiresAt=2030-03-17T17:47:00", `{"privacy":"expiring","expiresAt":1900000020000,"allowDownload":false,"embedOrigins":[]}`},
+		"a new end, with a fraction":    {"privacy=expiring&expiresAt=2030-03-17T17:47:00.000", `{"privacy":"expiring","expiresAt":1900000020000,"allowDownload":false,"embedOrigins":[]}`},
 		"a new end, with a script":      {"privacy=expiring&expiresAt=2030-03-17T19:47&expiresAtMs=1900000080000", `{"privacy":"expiring","expiresAt":1900000080000,"allowDownload":false,"embedOrigins":[]}`},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -441,7 +442,7 @@ func TestRefusedAccessShowsTheReasonsAndNotThePassword(t *testing.T) {
 	checkPage(t, "access", resp, page)
 	for _, want := range []string{
 		"Value 2: Must be an origin", "Is required when privacy is password", "nonsense</textarea>", `<option value="password" selected>`, `id="password-error"`, `aria-describedby="password-hint password-error" aria-invalid="true"`,
-		`value="a, &#34;&gt;`, // the other form keeps what is stored
+		`value="a, &#34;&gt;`, // the other form keeps the stored values
 	} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page has no %s\n%s", want, page)
@@ -483,7 +484,7 @@ func TestCaptionsAreSentAsTheyAre(t *testing.T) {
 	if q := d.said("PUT "); q.body != "WEBVTT\n\n" || q.kind != "text/vtt" {
 		t.Errorf("sent %q as %s", q.body, q.kind)
 	}
-	for _, bad := range [][2]string{{"", "WEBVTT"}, {"../x", "WEBVTT"}, {"en", ""}} {
+	for _, bad := range [][2]string{{"", "WEBVTT"}, {"..", "WEBVTT"}, {"../x", "WEBVTT"}, {"en", ""}} {
 		resp, page := send(bad[0], bad[1])
 		checkPage(t, "captions", resp, page)
 		if resp.StatusCode != 400 || !strings.Contains(page, "-error") {
@@ -584,8 +585,8 @@ func TestWebhookSecretsAreShownOnce(t *testing.T) {
 	}
 }
 
-// A secret that was made is never shown again, so it is shown even when the page
-// around it cannot be read.
+// A new secret is shown only once, so the response shows it even when the page around it
+// cannot be read.
 func TestANewSecretIsShownWhenItsPageCannotBeRead(t *testing.T) {
 	t.Parallel()
 	hook := strings.TrimSuffix(oneWebhook, "}") + `,"secret":"s3cret"}`

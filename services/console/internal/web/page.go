@@ -52,8 +52,8 @@ func (p page) again(r *request, err error) error {
 	return r.again(atField(err), p.template, v)
 }
 
-// secret shows a new secret on its page. It is shown nowhere else and must not be lost: if
-// the page cannot be read, the secret is shown alone.
+// secret shows a new secret on its page. No other page shows it, and it must not be lost.
+// So if the page cannot be read, the response shows the secret alone.
 func (p page) secret(r *request, err error, home, about, secret string, put func(data map[string]any)) error {
 	if err != nil {
 		return p.again(r, err)

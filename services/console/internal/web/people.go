@@ -28,8 +28,8 @@ func (r *request) keysView() (view, error) {
 
 var keysPage = page{template: "keys.html", view: (*request).keysView}
 
-// createKey shows the key only in the response to the form: it must not be in an address,
-// and a browser asks before it reloads the page and creates another.
+// createKey shows the key only in the response to the form: it must not be in an address.
+// Before a browser reloads the page, which would create another key, it asks the person.
 func createKey(r *request) error {
 	body := client.KeyCreate{Name: strings.TrimSpace(r.form.Get("name")), Scopes: r.form["scopes"]}
 	var made client.KeyCreated

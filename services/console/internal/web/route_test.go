@@ -30,7 +30,8 @@ func TestEachPathGoesToTheServiceThatAnswersIt(t *testing.T) {
 		"/docs":                  "auth /docs",
 	} {
 		var got string
-		// A call that is tried once carries no Idempotency-Key, which would cost the service a record.
+		// A call that is not retried carries no Idempotency-Key, because the service would store a
+		// record for it.
 		if err := c.WithKey("k").Do(t.Context(), client.Call{Method: http.MethodPost, Path: path, Out: &got}); err != nil || got != want {
 			t.Errorf("%s: %q, %v, want %q", path, got, err, want)
 		}

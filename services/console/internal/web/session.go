@@ -31,8 +31,8 @@ const (
 
 const csrfField = "csrf"
 
-// cookieName adds a prefix under which browsers reject a cookie set by another host of the
-// same site. It needs https.
+// cookieName adds a prefix that makes browsers reject the cookie if another host of the
+// same site sets it. It needs https.
 func (p *Pages) cookieName(name string) string {
 	if p.cfg.Base.Scheme == "https" {
 		return "__Host-" + name
@@ -135,8 +135,7 @@ func (r *request) readForm() error {
 	return nil
 }
 
-// joinLists renames checkboxes that share a name, which HTML marks with brackets, to the
-// name without them.
+// joinLists removes the brackets from the names of checkboxes that share a name.
 func (r *request) joinLists() {
 	for name, values := range r.form {
 		if plain, ok := strings.CutSuffix(name, "[]"); ok {
@@ -198,7 +197,7 @@ func (p *Pages) member(h handler) fiber.Handler {
 		if r.session = r.cookie(sessionCookie); r.session == "" {
 			return r.signIn("")
 		}
-		// Checked before auth is called, so that a forged form costs no call.
+		// Check the form before calling auth, so that a forged one costs no call.
 		if err := r.posted(); err != nil {
 			return err
 		}

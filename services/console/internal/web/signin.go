@@ -36,7 +36,7 @@ type knownWays struct {
 	at time.Time
 }
 
-// waysLife is how long changed settings may take to show.
+// waysLife is how long the page may show outdated settings.
 const waysLife = time.Minute
 
 func (r *request) methods() (signin.Methods, error) {

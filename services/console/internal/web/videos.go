@@ -211,8 +211,8 @@ func setAccess(r *request) error {
 	}
 	store := func() error { return r.edit("PUT", r.videoPath()+"/access", wanted, r.oneVideo) }
 	if !wanted.Password.IsZero() {
-		// No field shows that somebody else has set a password meanwhile, so every change
-		// counts.
+		// No field shows that somebody else has set a password meanwhile, so any change of the
+		// record is a conflict.
 		store = func() error { return r.do("PUT", r.videoPath()+"/access", wanted, nil) }
 	}
 	return r.onVideo(reword(store(), func(d *apierr.Detail) {
@@ -265,7 +265,7 @@ func addCaptions(r *request) error {
 	// The language becomes a segment of the path. An empty one would reach another route,
 	// whose error names no field. Characters with a meaning in paths must not reach a
 	// proxy. The API checks all other tags.
-	case lang == "" || strings.ContainsAny(lang, "/?#%"):
+	case lang == "" || strings.ContainsAny(lang, `/\?#%.`):
 		err = apierr.Invalid(apierr.Detail{Field: "lang", Message: text.Get("video.captions.lang.bad")})
 	case len(file) == 0:
 		err = apierr.Invalid(apierr.Detail{Field: "file", Message: text.Get("video.captions.file.none")})

@@ -63,8 +63,7 @@ var templateFiles embed.FS
 //go:embed assets
 var assetFiles embed.FS
 
-// New creates the pages. It panics when an embedded file is broken, which every test would
-// show.
+// New creates the pages. It panics if an embedded file is broken; every test would show that.
 func New(cfg Config) *Pages {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
@@ -255,7 +254,7 @@ func (r *request) doneIf(err error, path, notice string) error {
 }
 
 // policyFormat is the pages' Content-Security-Policy, with a placeholder for the address of
-// storage. It is empty on pages without media.
+// storage. Pages without media leave the address empty.
 const policyFormat = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:%[1]s; connect-src 'self'%[1]s; " +
 	"media-src 'self'%[1]s; " +
 	"form-action 'self'; base-uri 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
@@ -285,7 +284,7 @@ func secure(c *fiber.Ctx) {
 // ErrorPage is [httpapi.Options].Page.
 func (p *Pages) ErrorPage(c *fiber.Ctx, e *apierr.Error) error {
 	secure(c)
-	// Without the person: the failure to read the profile may be the very error.
+	// Without the person, because the error may be the failure to read the profile.
 	r := &request{Ctx: c, pages: p, ctx: c.UserContext()}
 	title := "error.title"
 	switch e.Code.Status() {

@@ -32,7 +32,7 @@ func TestSafeNext(t *testing.T) {
 	}
 }
 
-// Every sentence that a page names is there, and none is left over.
+// Every text that a page uses exists, and no text is unused.
 func TestTextsAreThere(t *testing.T) {
 	t.Parallel()
 	used := map[string]bool{}
@@ -76,8 +76,8 @@ func TestFormTokensAreTiedToTheirCookie(t *testing.T) {
 	}
 }
 
-// On https, cookies have the prefix with which browsers refuse one that another
-// host of the site set, or that came over http.
+// On https, cookies have a prefix. Browsers reject a cookie with this prefix if another
+// host of the site sets it, or if it arrives over http.
 func TestCookiesOfAnHTTPSBase(t *testing.T) {
 	t.Parallel()
 	base, err := url.Parse("https://go.example.com")
@@ -100,12 +100,12 @@ func TestCookiesOfAnHTTPSBase(t *testing.T) {
 	}
 }
 
-// nobody answers the questions of the sign-in page.
+// nobody answers the calls that the sign-in page makes to auth.
 type nobody struct{}
 
 func (nobody) Call(context.Context, string, any, any) error { return nil }
 
-// counting answers like nobody, and counts.
+// counting answers like nobody and counts the calls.
 type counting struct {
 	mu    sync.Mutex
 	asked int
@@ -118,7 +118,7 @@ func (c *counting) Call(context.Context, string, any, any) error {
 	return nil
 }
 
-// Everybody may open the sign-in page, so opening it must cost auth nothing.
+// Everybody may open the sign-in page, so opening it must not cost auth a call each time.
 func TestTheSignInPageAsksAuthOnceAMinute(t *testing.T) {
 	t.Parallel()
 	base, err := url.Parse("https://go.example.com")

@@ -99,7 +99,7 @@ func toFeed(q feed.Query, page feed.Page) wire.EventPage {
 		out.Data[i] = toEvent(e)
 		last = e.Seq
 	}
-	// Reading forwards, there is always a next request.
+	// A caller that reads forwards always sends a next request.
 	if q.Forward || page.More {
 		cursor := feed.Cursor(q.AccountID, last)
 		out.NextCursor = &cursor

@@ -35,7 +35,7 @@ func (h *holder) Lift(context.Context, tenant.Takedown) error { return nil }
 const exportPage = 200
 
 // Export is [tenant.Holder].Export: webhooks, without their secrets, and events,
-// oldest first. Deliveries are left out, since they add nothing to these.
+// oldest first. It leaves out deliveries, since they add nothing to webhooks and events.
 func (h *holder) Export(ctx context.Context, accountID string, w io.Writer) error {
 	out := json.NewEncoder(w)
 	out.SetEscapeHTML(false)

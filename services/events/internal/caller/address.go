@@ -14,7 +14,7 @@ type Policy struct {
 	// AllowPrivate lets webhooks reach loopback and private networks: RFC 1918, RFC 6598 and
 	// unique local addresses. All other special addresses stay blocked.
 	AllowPrivate bool
-	// Own are the ports that Linkreel itself listens on, where it runs as one process on this
+	// Own are the ports that Linkreel itself listens on, if it runs as one process on this
 	// machine. They stay blocked whatever else is allowed, because databases and the operator's
 	// API are behind them.
 	Own []uint16
@@ -84,8 +84,8 @@ var blocks = []block{
 	special("ff00::/8", "multicast"),
 }
 
-// unicast is the range that all public IPv6 addresses are allotted from. A new special
-// block outside of it is blocked even before it is listed here.
+// unicast is the range that all public IPv6 addresses come from. Check refuses addresses
+// outside it, even those of a new special block that is not listed here yet.
 var unicast = netip.MustParsePrefix("2000::/3")
 
 // BlockedError says why an address is not called.
@@ -95,9 +95,9 @@ func (e *BlockedError) Error() string {
 	return fmt.Sprintf("the address %s is not public (%s)", e.Addr, e.Why)
 }
 
-// Check refuses an address that no webhook may reach. A mapped IPv4 address is judged
-// as IPv4, since a socket treats it so. Other IPv6 forms that contain an IPv4 address
-// are always refused.
+// Check refuses an address that no webhook may reach. It treats a mapped IPv4 address as
+// IPv4, because sockets do so. It always refuses other IPv6 forms that contain an IPv4
+// address.
 func (p Policy) Check(addr netip.Addr) error {
 	if addr.Zone() != "" {
 		return &BlockedError{addr.String(), "it names an interface"}

@@ -2,9 +2,9 @@
 // Linkreel calls such an address.
 //
 // It checks the address that a socket is about to connect to, on each connection and
-// after all name resolution, so a name that changes its answer between two look-ups
-// gains nothing. Listeners of our own stay blocked whatever is allowed, and their
-// ports answer like ports on which nobody listens.
+// after all name resolution. So it does not help an attacker if a name has another
+// address at the second look-up. Our own listeners stay blocked whatever is allowed, and
+// the result of a call does not tell them from ports on which nothing listens.
 //
 // It ignores the environment's proxy settings, follows no redirects, reads at most 64
 // KiB of an answer and never decompresses it, and ends a call after 15 seconds
@@ -44,8 +44,8 @@ type Config struct {
 	Policy
 	// Resolver is host:port of a DNS server; empty is the system's.
 	Resolver string
-	// Proxy is the http:// address of a proxy that accepts CONNECT. Names are still resolved,
-	// and addresses checked, here.
+	// Proxy is the http:// address of a proxy that accepts CONNECT. The caller still resolves
+	// names and checks addresses itself.
 	Proxy string
 	// Roots verify receivers' certificates; nil is the system's.
 	Roots *x509.CertPool

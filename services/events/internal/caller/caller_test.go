@@ -16,8 +16,8 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 )
 
-// closed are addresses of every block of IANA's special-purpose registries, one that a
-// cloud keeps for itself, and forms that lead to one.
+// closed are addresses of every block of IANA's special-purpose registries, addresses that
+// clouds use for themselves, and other forms of such addresses.
 var closed = []string{
 	"0.0.0.0", "0.1.2.3", "0.255.255.255", "169.254.0.1", "169.254.169.254", "192.0.0.1", "192.0.0.8", "192.0.0.170", "192.0.2.1", "168.63.129.16", "192.31.196.1", "192.52.193.1",
 	"192.88.99.1", "192.175.48.1", "198.18.0.1", "198.19.255.255", "198.51.100.7", "203.0.113.9", "224.0.0.1", "239.255.255.255", "240.0.0.1", "255.255.255.255",
@@ -26,7 +26,7 @@ var closed = []string{
 	"5f00::1", "4000::1", "e000::1", "fe80::1", "fe80::1%eth0", "febf::1", "fec0::1", "ff02::1", "ff0e::1",
 }
 
-// private are open on installations that allow it.
+// privates are open on installations that allow private addresses.
 var privates = []string{
 	"10.0.0.1", "10.255.255.255", "34.118.224.1", "34.118.239.255", "100.64.0.1", "100.127.255.255", "127.0.0.1", "127.255.255.254", "172.16.0.1", "172.31.255.255", "192.168.0.1", "192.168.255.255",
 	"::1", "fc00::1", "fdff::1", "::ffff:127.0.0.1", "::ffff:10.1.2.3", "::ffff:192.168.1.1",
@@ -151,8 +151,8 @@ func resolver(t *testing.T, answer func(name string, n int64) netip.Addr) string
 	return conn.LocalAddr().String()
 }
 
-// TestNames calls some two hundred names that lead to closed addresses, and names
-// that change their answer: nothing is connected to.
+// TestNames calls some two hundred names of closed addresses, and names whose answer
+// changes. No call may connect.
 func TestNames(t *testing.T) {
 	t.Parallel()
 	var reached atomic.Int64
@@ -233,15 +233,16 @@ func TestNames(t *testing.T) {
 	})
 }
 
-// TestOurOwnListenersStayClosed calls a listener of ours by every form of this machine's addresses, with everything
-// allowed, and by a proxy. The answers are those of a port on which nobody listens.
+// TestOurOwnListenersStayClosed calls one of our listeners by every form of this machine's
+// addresses, with everything allowed, and through a proxy. The results are those of a port
+// on which nothing listens.
 func TestOurOwnListenersStayClosed(t *testing.T) {
 	t.Parallel()
 	var connected atomic.Int64
 	own, outside := httptest.NewUnstartedServer(http.NotFoundHandler()), httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	t.Cleanup(own.Close)
 	t.Cleanup(outside.Close)
-	everywhere, err := net.Listen("tcp", ":0") // more than a stack does: no form is refused for want of a listener
+	everywhere, err := net.Listen("tcp", ":0") // on all addresses, so that no form is refused for lack of a listener
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -305,7 +306,7 @@ func TestOurOwnListenersStayClosed(t *testing.T) {
 	if n := connected.Load(); n != 0 {
 		t.Errorf("%d connections to a listener of our own", n)
 	}
-	// A webhook may be made, or its refusal would name our ports.
+	// Creating a webhook must succeed: a refusal would reveal our ports.
 	if _, bad := policy.Parse(fmt.Sprintf("http://127.0.0.1:%d/", ours)); bad != nil {
 		t.Errorf("making a webhook to our port: %v", bad)
 	}
@@ -401,7 +402,7 @@ func TestRetryAfter(t *testing.T) {
 	}
 }
 
-// Accounts share a receiver's host, where one of them has made its part slow.
+// Accounts share a receiver's host. One account's calls to it are slow.
 func TestSlowCallsToAHostHoldUpNoOthers(t *testing.T) {
 	t.Parallel()
 	released, begun := make(chan struct{}), make(chan struct{}, 64)

@@ -16,8 +16,8 @@ import (
 
 const connectTime = 5 * time.Second
 
-// dial connects to a receiver. The check sits in ControlContext, which runs for
-// each address that is tried, after resolution and before the connection is made.
+// dial connects to a receiver. ControlContext checks each address that is tried, after
+// resolution and before the connection is made.
 func (c *Caller) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	host, portText, err := net.SplitHostPort(address)
 	if err != nil {
@@ -48,8 +48,8 @@ func (c *Caller) dial(ctx context.Context, network, address string) (net.Conn, e
 	return conn, c.cfg.conceal(err)
 }
 
-// conceal makes a port of this machine on which nobody listens look like one of our
-// own. Otherwise somebody who tries all ports would learn which ones are ours.
+// conceal makes ports of this machine on which nothing listens look like our own.
+// Otherwise somebody who tries all ports would learn which ones are ours.
 func (p Policy) conceal(err error) error {
 	var failed *net.OpError
 	if len(p.Own) == 0 || !errors.Is(err, syscall.ECONNREFUSED) || !errors.As(err, &failed) || failed.Addr == nil {

@@ -43,7 +43,7 @@ func (p Policy) Parse(text string) (webhook.Address, *apierr.Detail) {
 	// (0x7f.1, 2130706433).
 	u, err := whatwg.Parse(text)
 	if err != nil || u.Hostname() == "" {
-		return refuse(apierr.InvalidFormat, "This is not an address by the URL standard.")
+		return refuse(apierr.InvalidFormat, "This address is not valid by the URL standard.")
 	}
 	if u.Username() != "" || u.Password() != "" {
 		return refuse(apierr.NotAllowed, "Leave the user name and password out of the address.")

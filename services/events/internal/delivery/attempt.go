@@ -13,14 +13,14 @@ import (
 	"github.com/linkreel/linkreel/services/events/internal/webhook"
 )
 
-// attempt makes one try of a delivery. ok says whether the lane is in order; it stays
-// as before if the try showed nothing about the receiver. next is when the delivery is
-// due again.
+// attempt makes one try of a delivery. ok says whether the receiver works. If the try
+// showed nothing about the receiver, ok is before, the result of the last try. next is
+// when the delivery is due again.
 func (e *Engine) attempt(j job, before bool) (ok bool, next time.Time) {
 	d := j.delivery
 	ctx := e.ctx
-	// A delivery that has waited in memory for long may belong to another replica by now, or
-	// may do so during the call. So claim it again.
+	// If the delivery has waited in memory for long, its lease may end before or during the
+	// call, and another replica would take it. So claim it again.
 	if now := e.opt.Now(); d.DueAt.Sub(now) < webhook.Lease/2 {
 		d.Claim(now)
 		if mine, err := e.store.Save(ctx, d); err != nil || !mine {
@@ -30,9 +30,9 @@ func (e *Engine) attempt(j job, before bool) (ok bool, next time.Time) {
 	w, silent, err := e.store.Receiver(ctx, d.AccountID, d.WebhookID)
 	if gone(err) {
 		if err := e.store.Drop(ctx, d); err != nil {
-			slog.DebugContext(ctx, "delivery of a deleted webhook not dropped yet", "error", err)
+			slog.DebugContext(ctx, "cannot drop a delivery of a deleted webhook yet", "error", err)
 		}
-		return true, time.Time{} // not as failing: such a lane would be kept for ever
+		return true, time.Time{} // a failing lane would be kept for ever
 	}
 	if err != nil {
 		// The delivery becomes due again when its lease ends.
@@ -52,7 +52,7 @@ func (e *Engine) attempt(j job, before bool) (ok bool, next time.Time) {
 		return before, time.Time{}
 	}
 	now := e.opt.Now()
-	// Before Note, which increments Tries.
+	// Read Tries before Note increments it.
 	first := d.Tries == 0
 	d.Note(r, now)
 	attempted(r, first, j, now)
@@ -73,7 +73,7 @@ func (e *Engine) send(ctx context.Context, w *webhook.Webhook, j job) (r webhook
 	}
 	body, err := message(d.EventType, d.EventAt, d.Payload)
 	if err != nil {
-		// A retry would fail in the same way for ever.
+		// Every retry would fail in the same way.
 		slog.ErrorContext(ctx, "message cannot be made", "event", d.EventID, "error", err)
 		return webhook.Result{Attempt: webhook.Attempt{At: now, Error: "The message could not be made."}, Final: true}, true
 	}
@@ -107,7 +107,7 @@ func (e *Engine) save(ctx context.Context, d *webhook.Delivery) {
 		case err == nil:
 			return
 		case wait > 5*time.Second || ctx.Err() != nil:
-			slog.WarnContext(ctx, "result of a delivery not written; it will be sent again", "delivery", d.ID, "error", err)
+			slog.WarnContext(ctx, "cannot store the result of a delivery; it will be sent again", "delivery", d.ID, "error", err)
 			return
 		}
 		outage.Pause(ctx, wait)
@@ -140,13 +140,13 @@ func (e *Engine) judge(ctx context.Context, w *webhook.Webhook, r webhook.Result
 		}
 	}
 	if err != nil && !gone(err) {
-		slog.WarnContext(ctx, "health of a webhook not noted", "webhook", w.ID, "error", err)
+		slog.WarnContext(ctx, "cannot store the health of a webhook", "webhook", w.ID, "error", err)
 	}
 }
 
 func gone(err error) bool { return errors.Is(err, apierr.New(apierr.WebhookNotFound, "")) }
 
-// message is a body in the form of Standard Webhooks. data is already JSON and is left
+// message is a body in the format of Standard Webhooks. data is already JSON and is left
 // unchanged.
 func message(t events.Type, at time.Time, data string) ([]byte, error) {
 	return json.Marshal(struct {

@@ -1,28 +1,28 @@
 // Package delivery delivers events to webhooks.
 //
-// Firestore is the source of truth. A pending delivery has a due time, and a replica
-// that takes the delivery moves that time on by a lease. If a replica dies, its
-// deliveries become due again. If a replica was slow, its result no longer fits the
-// document, and it drops the result. So everything is delivered at least once, and a
-// message that is sent twice has the same id.
+// Firestore is the source of truth. A pending delivery has a due time. A replica that
+// takes the delivery moves that time to the end of a lease. If the replica dies, its
+// deliveries become due again. If it is slow and another replica has changed the document
+// meanwhile, it drops its result. So everything is delivered at least once, and a message
+// that is sent twice has the same id.
 //
-// Redis only wakes replicas. Writers name accounts with new events. One of the
-// replicas that receive the hint gives the events their places, and takes most of
-// their deliveries in hand in the same commit. Without Redis, a sweep every few
-// seconds finds the same events.
+// Redis only wakes replicas. The writer of an event publishes the account as a hint. One
+// of the replicas that receive the hint gives the events their places, and claims most of
+// their deliveries in the same commit. Without Redis, a sweep every few seconds finds the
+// same events.
 //
 // Nothing is written about a first try before it ends. The feed names the events that
 // are at their first tries, and they stay in the outbox. The outcome creates the
 // delivery's document, and with the last outcome the event leaves the outbox. If a
-// replica dies, another one finds the event there after the lease, and creates
+// replica dies, another one finds the event in the outbox after the lease, and creates
 // documents that are due.
 //
 // Each webhook has its own lane in a replica. A lane runs a few attempts at once, or
 // one alone after a failure, and holds a bounded number of deliveries in memory; the
-// rest wait in Firestore. Failing lanes share separate slots, so that receivers that
-// hang, however many, take none from those that answer. Accounts take turns at the
-// slots, and none has more than a twentieth of them, so receivers that answer slowly
-// delay only their own account.
+// rest wait in Firestore. Failing lanes have separate slots, so that receivers that hang,
+// however many, take no slots from those that answer. Accounts take turns at the slots,
+// and no account has more than a twentieth of them, so receivers that answer slowly delay
+// only their own account.
 package delivery
 
 import (
@@ -49,15 +49,16 @@ type Store interface {
 	Waiters(ctx context.Context, after string) (oldest map[string]time.Time, next string, err error)
 	// Expired lists accounts that have expired events among their recent ones.
 	Expired(ctx context.Context) (accounts []string, err error)
-	// Waiting lists what has no place yet, in the order of commits, among at most sending
-	// events that have one. more says that others may wait; then some of the list have none.
+	// Waiting lists an account's events in the outbox, in the order of commits: those without
+	// a place, and up to sending events that have one. more says that others may wait behind
+	// them. Then at least one event of the list has no place.
 	Waiting(ctx context.Context, accountID string, sending int) (list []*feed.Event, more bool, err error)
 	Feed(ctx context.Context, accountID string) (*feed.Feed, error)
 	// Place writes places and deliveries in one commit. It returns feed.ErrMoved if the feed
 	// has changed since p.Before.
 	Place(ctx context.Context, p *feed.Placing, list []*webhook.Delivery) error
 
-	// Receiver reads a webhook. silent says that its account must not be sent anything now.
+	// Receiver reads a webhook. silent says that nothing must be sent to its account now.
 	Receiver(ctx context.Context, accountID, id string) (w *webhook.Webhook, silent bool, err error)
 	Webhooks(ctx context.Context, accountID string) ([]*webhook.Webhook, error)
 	Update(ctx context.Context, accountID, id string, fn func(*webhook.Webhook) (events.Type, error)) (*webhook.Webhook, error)
@@ -195,7 +196,7 @@ func (e *Engine) drain() {
 func (e *Engine) saveAll(
 	ctx context.Context, list []*webhook.Delivery, change func(*webhook.Delivery),
 ) (mine []*webhook.Delivery, err error) {
-	var g errgroup.Group // without a context: one that fails stops no other
+	var g errgroup.Group // without a context: a failure must not stop the others
 	g.SetLimit(8)
 	saved := make([]bool, len(list))
 	for i, d := range list {
@@ -216,7 +217,7 @@ func (e *Engine) saveAll(
 
 // woken is called for an account with new events.
 func (e *Engine) woken(ctx context.Context, accountID string) {
-	// Not in the listener: a slow Redis must not hold up the hints after this one.
+	// Do not block the listener: a slow Redis must not delay the hints after this one.
 	go func() {
 		if e.hub.turns.Mine(ctx, "events:"+accountID, time.Second) {
 			e.settler.ask(ctx, accountID)
@@ -329,8 +330,9 @@ func (e *Engine) sweepFeeds(ctx context.Context) error {
 // pagesBeyond is how many pages a sweep reads after a lane's first one.
 const pagesBeyond = 4
 
-// sweepLane takes the due deliveries of a lane: the oldest, and some pages after them,
-// further on in each sweep. This keeps one webhook's backlog from hiding the others.
+// sweepLane takes due deliveries of a lane: the oldest, and some pages after them. Each
+// sweep continues where the last one stopped, so one webhook's backlog does not hide the
+// others.
 func (e *Engine) sweepLane(ctx context.Context, i int) (oldest time.Time, err error) {
 	var front webhook.DeliveryPlace
 	first, behind, err := e.store.Due(ctx, i, front)
@@ -350,9 +352,9 @@ func (e *Engine) sweepLane(ctx context.Context, i int) (oldest time.Time, err er
 	return oldest, err
 }
 
-// take hands the deliveries that a sweep found to their lanes. Those beyond a lane's
-// size are deferred, so that they are not in the way at the next sweep; the lane comes
-// back for them. Those that were deferred before are put off for longer.
+// take hands the deliveries that a sweep found to their lanes. It defers those beyond a
+// lane's size, so that the next sweep does not find them; the lane asks for them when it
+// has room. It puts off those that were deferred before for longer.
 func (e *Engine) take(ctx context.Context, due []*webhook.Delivery) {
 	var tooMany []*webhook.Delivery
 	count := map[string]int{}
@@ -372,6 +374,6 @@ func (e *Engine) take(ctx context.Context, due []*webhook.Delivery) {
 			d.PutOff(now.Add(webhook.Defer))
 		}
 	}); err != nil {
-		slog.DebugContext(ctx, "deliveries not deferred; the next sweep retries", "error", err)
+		slog.DebugContext(ctx, "cannot defer deliveries; the next sweep retries", "error", err)
 	}
 }

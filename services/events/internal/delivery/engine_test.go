@@ -23,7 +23,7 @@ import (
 	"github.com/linkreel/linkreel/services/events/internal/webhook"
 )
 
-// lanes is a store of which one lane cannot be read.
+// lanes is a store with one lane that cannot be read.
 type lanes struct {
 	Store
 	begun chan struct{} // the first lane that had to wait for a slot
@@ -43,7 +43,7 @@ func (s *lanes) Due(ctx context.Context, i int, _ webhook.DeliveryPlace) (list [
 	case i == 0:
 		return nil, next, errors.New("not today")
 	case i == 8:
-		close(s.begun) // its slot is that of lane 0, whose error has been dealt with
+		close(s.begun) // it has the slot of lane 0, so that lane's error has been handled
 	case i < 8:
 		<-s.begun
 	}
@@ -60,12 +60,12 @@ func TestALaneThatCannotBeReadStopsNoOther(t *testing.T) {
 	t.Parallel()
 	s := &lanes{begun: make(chan struct{})}
 	New(s, nil, nil, Options{Lanes: 20}).Sweep(t.Context())
-	if s.read != 20 { // with one of the former ones
+	if s.read != 20 { // one of them is a former lane, instead of lane 0
 		t.Errorf("%d lanes read, want 20", s.read)
 	}
 }
 
-// Deliveries that wait in lanes of a higher setting are found within as many sweeps.
+// Sweeps find deliveries in lanes of a higher setting, one such lane per sweep.
 func TestSweepsLookIntoFormerLanes(t *testing.T) {
 	t.Parallel()
 	e := New(nil, nil, nil, Options{Lanes: 250})
@@ -206,7 +206,7 @@ func TestALaneThatCouldNotBeReadIsReadAgain(t *testing.T) {
 	})
 }
 
-// changed is a store in which a webhook is another one by now.
+// changed is a store in which a webhook may have changed meanwhile.
 type changed struct {
 	Store
 	now webhook.Webhook
@@ -229,14 +229,14 @@ func TestALateAnswerDoesNotDisableWhatWasMended(t *testing.T) {
 	}
 }
 
-// backlogs is a store in which webhooks have as much waiting as they are asked for,
-// and a caller of receivers. The names of those that are slow begin with "slow".
+// backlogs is a store of webhooks with backlogs, and a caller of their receivers. The names
+// of slow receivers begin with "slow".
 type backlogs struct {
 	Store
 	mu      sync.Mutex
 	now     map[string]int // attempts by account
 	most    map[string]int
-	waiting map[string]int // deliveries of a webhook; those of slow ones never end
+	waiting map[string]int // deliveries of a webhook; slow webhooks always have more
 	sent    map[string]time.Time
 }
 
@@ -283,7 +283,7 @@ func (s *backlogs) Send(_ context.Context, target string, _ map[string]string, _
 	s.sent[name] = time.Now()
 	s.mu.Unlock()
 	if strings.HasPrefix(target, "slow") {
-		time.Sleep(10*time.Second + rand.N(5*time.Second)) // and answers well
+		time.Sleep(10*time.Second + rand.N(5*time.Second)) // the answer is a success
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -291,7 +291,7 @@ func (s *backlogs) Send(_ context.Context, target string, _ map[string]string, _
 	return webhook.Result{Attempt: webhook.Attempt{Status: 200}}
 }
 
-// ended lets no new attempt begin and waits for those that run.
+// ended prevents new attempts and waits for the running ones.
 func ended(e *Engine) {
 	e.mu.Lock()
 	e.stopped = true
@@ -351,7 +351,7 @@ func TestAnAccountHasATwentiethOfTheAttempts(t *testing.T) {
 	})
 }
 
-// Of the lanes that fail each runs one attempt.
+// Each failing lane runs one attempt at a time.
 func TestAnAccountHasATwentiethOfTheFailingAttempts(t *testing.T) {
 	t.Parallel()
 	p := newPool(maxBad)
@@ -377,8 +377,8 @@ func TestAnAccountHasATwentiethOfTheFailingAttempts(t *testing.T) {
 	}
 }
 
-// Many accounts have backlogs of events without a place, which never end. An account
-// with one event gets its place after a commit of each of them at most.
+// Many accounts have endless backlogs of events without a place. An account with one event
+// waits for at most one commit of each.
 func TestBacklogsOfEventsDelayNoOtherAccount(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

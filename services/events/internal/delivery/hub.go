@@ -21,7 +21,7 @@ const settledChannel = "linkreel:events:settled"
 // from time to time.
 type hub struct {
 	redis redis.UniversalClient
-	turns *dedup.Seen // of hints that all replicas receive
+	turns *dedup.Seen // choose the replica that acts on a hint
 
 	mu      sync.Mutex
 	waiters map[string]map[chan struct{}]struct{} // by account
@@ -37,7 +37,7 @@ func (h *hub) listen(ctx context.Context, woken func(accountID string)) {
 	for ctx.Err() == nil {
 		// The client reconnects by itself and never gives up.
 		sub := h.redis.Subscribe(ctx, outbox.Channel, settledChannel)
-		stop := context.AfterFunc(ctx, func() { _ = sub.Close() }) // which ends the loop below
+		stop := context.AfterFunc(ctx, func() { _ = sub.Close() }) // this ends the loop below
 		for m := range sub.Channel(redis.WithChannelSize(10_000)) {
 			if m.Channel == settledChannel {
 				h.grown(m.Payload)
@@ -83,7 +83,7 @@ func (h *hub) grown(accountID string) {
 	delete(h.waiters, accountID)
 }
 
-// announce tells this replica, then the others.
+// announce tells this replica, and then the others, that a feed has grown.
 func (h *hub) announce(ctx context.Context, accountID string) {
 	h.grown(accountID)
 	ctx, cancel := context.WithTimeout(ctx, time.Second)

@@ -14,12 +14,12 @@ import (
 const (
 	// laneSize is how many deliveries a lane holds in memory, running ones included.
 	laneSize = 32
-	// refill is how few waiting deliveries make a lane look for more.
+	// refill is the number of waiting deliveries at which a lane looks for more.
 	refill = 8
 	// abreast is how many attempts a lane runs at once while its receiver answers.
 	abreast = 4
-	// maxGood and maxBad bound the attempts of a replica: in lanes whose last attempt went well
-	// (or that have made none), and in failing ones.
+	// maxBad bounds the attempts of a replica in failing lanes, whose last attempt failed.
+	// maxGood bounds those in all other lanes.
 	maxGood = 1_000
 	maxBad  = 500
 	// accounts limits one account to a twentieth of a pool.
@@ -32,7 +32,7 @@ const (
 	again = 5 * time.Second
 )
 
-// lane is one webhook's part of the work. The engine's mutex guards it.
+// lane is the work of one webhook in this replica. The engine's mutex guards it.
 type lane struct {
 	webhook string
 	account string
@@ -50,7 +50,7 @@ type lane struct {
 
 type job struct {
 	delivery *webhook.Delivery
-	fresh    bool // its event has just got its place
+	fresh    bool // its event has got its place just now
 }
 
 func (l *lane) held() int { return len(l.queue) + l.running + l.reserved }
@@ -69,7 +69,7 @@ func (e *Engine) lane(accountID, webhookID string) *lane {
 }
 
 // reserve promises room for a delivery that is about to be stored. If the lane has no
-// room, its more is set before the delivery is stored, so that it looks.
+// room, reserve sets more before the delivery is stored, so that the lane looks for it.
 func (e *Engine) reserve(webhookID string) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -152,7 +152,7 @@ func (e *Engine) pump(l *lane) {
 		e.busy.Add(1)
 		go e.load(l)
 	}
-	// A failing lane is kept, so that its next delivery begins in the slots for failing ones.
+	// Keep a failing lane, so that its next delivery takes a slot for failing lanes.
 	if l.held() == 0 && !l.more && !l.loading && !l.queued && l.timer == nil && !l.failing {
 		delete(e.lanes, l.webhook)
 	}
@@ -165,7 +165,7 @@ func (l *lane) limit() int {
 	return abreast
 }
 
-// release gives an account's slot back and lets the next lane in.
+// release gives an account's slot back, and starts lanes that waited for a slot.
 func (e *Engine) release(p *pool, account string) {
 	p.give(account)
 	for l := p.next(); l != nil; l = p.next() {
@@ -196,15 +196,15 @@ func (e *Engine) load(l *lane) {
 	}
 	l.more = l.more || more || err != nil
 	if err != nil {
-		// Not at once, which would loop while Firestore is down; and not never, since deferred
-		// deliveries become due by themselves only much later.
+		// Retry after a pause: a retry at once would loop while Firestore is down. Without a retry,
+		// deferred deliveries would wait until they become due by themselves, much later.
 		e.wake(l, e.opt.Now().Add(again))
 		return
 	}
 	e.pump(l)
 }
 
-// claim takes deliveries in hand, or puts them off while the account is suspended.
+// claim claims deliveries for the lane, or puts them off while the account is suspended.
 func (e *Engine) claim(accountID, webhookID string, n int) (taken []*webhook.Delivery, more bool, err error) {
 	ctx, now := e.ctx, e.opt.Now()
 	_, silent, err := e.store.Receiver(ctx, accountID, webhookID)
@@ -272,8 +272,8 @@ func (e *Engine) resumed(accountID, webhookID string) bool {
 	return err == nil && !silent
 }
 
-// at makes a lane look when one of its deliveries is due. A sweep would find it too,
-// but some seconds later.
+// at makes a lane look for deliveries at the time when one of them is due. A sweep would
+// find it too, but some seconds later.
 func (e *Engine) at(l *lane, due time.Time) {
 	// Leave it to the sweep. A timer would keep the lane in memory for hours.
 	if due.Sub(e.opt.Now()) > 10*time.Minute {
@@ -284,7 +284,7 @@ func (e *Engine) at(l *lane, due time.Time) {
 	e.wake(l, due)
 }
 
-// wake makes the lane look at that time; the caller holds the mutex.
+// wake makes the lane look for deliveries at that time; the caller holds the mutex.
 func (e *Engine) wake(l *lane, due time.Time) {
 	if e.stopped {
 		return
@@ -316,7 +316,8 @@ func (e *Engine) run(l *lane, p *pool, j job) {
 	ok, next := e.attempt(j, before)
 	e.mu.Lock()
 	l.running--
-	// Before giving the slot back, so that the next attempt begins in the right pool.
+	// Set failing before giving the slot back, so that the next attempt takes a slot of the
+	// right pool.
 	switch {
 	case ok && l.failing:
 		failing.Dec()

@@ -29,7 +29,7 @@ func (p *pool) take(account string) bool {
 	return true
 }
 
-// give gives an account's slot back.
+// give returns a slot of an account.
 func (p *pool) give(account string) {
 	p.free++
 	if p.taken[account]--; p.taken[account] == 0 {

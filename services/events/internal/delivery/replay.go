@@ -47,7 +47,7 @@ func (e *Engine) replayRound(ctx context.Context) bool {
 			continue
 		}
 		if failed := e.replay(ctx, r); failed != nil && ctx.Err() == nil {
-			// The others need not wait for it.
+			// The other replays need not wait for this one.
 			slog.WarnContext(ctx, "replay interrupted", "replay", r.ID, "error", failed)
 			err = errors.Join(err, e.store.RestReplay(ctx, r))
 		}

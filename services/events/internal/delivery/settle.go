@@ -32,8 +32,8 @@ type turn struct {
 	// next is closed after the round that follows the running one. Callers who ask meanwhile
 	// share it, since the running round may have looked before their change.
 	next chan struct{}
-	// pace limits commits. A document takes about one write a second for long, and more for a
-	// while.
+	// pace limits commits. Firestore takes about one write a second to a document in the long
+	// run, and more for a short time.
 	pace *rate.Limiter
 }
 
@@ -67,7 +67,7 @@ func (s *settler) ask(ctx context.Context, accountID string) <-chan struct{} {
 // run does rounds until nobody asks for another.
 func (s *settler) run(ctx context.Context, accountID string, t *turn) {
 	for {
-		// Before the round is taken, so that callers who ask during the pause share it.
+		// Pause before taking the round, so that callers who ask during the pause share it.
 		outage.Pause(ctx, s.wait(t))
 		s.mu.Lock()
 		ended := t.next
@@ -84,9 +84,9 @@ func (s *settler) run(ctx context.Context, accountID string, t *turn) {
 	}
 }
 
-// round works until nothing waits, and returns the number of commits it made. It works
-// off a backlog at full speed, since a backlog ends. Accounts take turns at the slots,
-// one commit each, so an account with one event does not wait for others' backlogs.
+// round works until no event waits, and returns the number of commits it made. It works
+// through a backlog without pauses. Accounts take turns at the slots, one commit each, so
+// an account with one event does not wait for others' backlogs.
 func (s *settler) round(ctx context.Context, accountID string) (commits int) {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
@@ -119,7 +119,7 @@ func (s *settler) wait(t *turn) time.Duration {
 	return time.Duration(max(0, -t.pace.Tokens()) * float64(time.Second))
 }
 
-// forget drops idle accounts whose tokens are all back.
+// forget drops idle accounts that have all their tokens again.
 func (s *settler) forget() {
 	if len(s.accounts) < 10_000 {
 		return
@@ -164,8 +164,8 @@ func (e *Engine) settle(ctx context.Context, accountID string) (n int, more bool
 // the later event without the earlier one.
 func (e *Engine) place(ctx context.Context, accountID string) (n int, more bool, err error) {
 	// Read the feed before the waiting events: if it is unchanged at the commit, none of them
-	// has been given a place. Reading them inside the transaction would make every change of
-	// the account abort it.
+	// has been given a place. If the transaction read the events, every change of the account
+	// would abort it.
 	before, err := e.store.Feed(ctx, accountID)
 	if err != nil {
 		return 0, false, err
@@ -229,7 +229,7 @@ func (e *Engine) takeOver(ctx context.Context, lapsed []feed.Sending) {
 				list = append(list, d)
 			}
 			if err := e.store.TakeOver(ctx, s.EventID, list); err != nil {
-				slog.WarnContext(ctx, "first tries of a replica that is gone wait for the next round", "event", s.EventID, "error", err)
+				slog.WarnContext(ctx, "cannot take over the first tries of a dead replica; the next round retries", "event", s.EventID, "error", err)
 				return nil
 			}
 			for _, d := range list {

@@ -1,10 +1,10 @@
 // Package feed models an account's feed of events: an ordered log that gives each
-// event a number, its place. It is read newest first as a history, or oldest first
-// from a place for news.
+// event a number, its place. Callers read it newest first as a history, or oldest first
+// from a place to get new events.
 //
-// An event gets its number after its change has committed, together with all lower
-// numbers. So reading the events after a number skips none, whatever the order in
-// which changes became visible.
+// An event gets its number after its change has committed, and after all lower numbers
+// were given. So a caller that reads the events after a number misses none, whatever the
+// order in which changes became visible.
 package feed
 
 import (
@@ -46,8 +46,8 @@ func (s Subscriber) Wants(t events.Type) bool {
 	return s.Enabled && (slices.Contains(s.Events, All) || slices.Contains(s.Events, string(t)))
 }
 
-// Feed is the one document that every account with events has, and the basis for
-// giving places. Older events are in pages, and a page never changes.
+// Feed is the document from which an account's events get their places. Every account
+// with events has one. Older events are in pages, and a page never changes.
 type Feed struct {
 	AccountID string
 	// Head is the highest place. Recent are the newest events, those that are in no page
@@ -80,7 +80,7 @@ type Sending struct {
 const MaxSending = 100
 
 // Apart separates events without a place (fresh) from those at their first tries.
-// lapsed are those of the latter that began before the given time: their replica has
+// lapsed are the events whose first tries began before the given time: their replica has
 // died. more says that other events may wait behind these.
 func (f *Feed) Apart(waiting []*Event, more bool, before time.Time) (fresh []*Event, lapsed []Sending) {
 	there := map[string]*Event{}
@@ -98,8 +98,8 @@ func (f *Feed) Apart(waiting []*Event, more bool, before time.Time) (fresh []*Ev
 		if e != nil && s.Since.Before(before) {
 			lapsed = append(lapsed, Sending{s.EventID, s.At, s.Since, s.Webhooks, e})
 		}
-		// An event that is forgotten too early would get a second place. So keep it unless it
-		// has surely left the outbox: waiting is in the order of times.
+		// An event that is dropped here too early would get a second place. So keep it unless it
+		// has surely left the outbox: waiting has all events of the outbox up to last.
 		if e != nil || more && s.At.After(last) {
 			sending = append(sending, s)
 		}
@@ -113,7 +113,7 @@ func (f *Feed) Apart(waiting []*Event, more bool, before time.Time) (fresh []*Ev
 type Placing struct {
 	Before, After *Feed
 	Placed        []*Event
-	Pages         [][]*Event // that are full, oldest first
+	Pages         [][]*Event // the events of each new page, oldest page first
 }
 
 // Limits of one commit. Firestore does not limit the number of writes, but it limits
@@ -125,8 +125,8 @@ const (
 	maxBytes  = 4 << 20
 )
 
-// Every placing rewrites the recent events, so they are few; when there are more, they
-// become a page. A page is a document, which may have 1 MiB.
+// Every placing rewrites the recent events, so they must stay few; when there are more,
+// they become a page. A page is one document, and Firestore takes 1 MiB for each.
 const (
 	maxRecent      = 50
 	maxRecentBytes = 64 << 10
@@ -140,8 +140,8 @@ const (
 func (f *Feed) Place(waiting []*Event) *Placing {
 	p := &Placing{Before: f, Placed: f.fitting(waiting)}
 	after := *f
-	// Drop only from the front, since places must have no gaps. Times follow places to within
-	// moments, so an expired event in the middle is kept only moments too long.
+	// Drop only from the front, since places must have no gaps. The orders of times and places
+	// differ only by moments, so an expired event in the middle is kept only moments too long.
 	for len(after.Recent) > 0 && !after.Recent[0].Kept(f.ReadAt) {
 		after.Recent = after.Recent[1:]
 	}
@@ -167,7 +167,7 @@ func (f *Feed) fitting(waiting []*Event) []*Event {
 	for i, e := range waiting {
 		wanting := len(f.Wanting(e.Type))
 		writes += 1 + wanting
-		bytes += e.size() * (2 + wanting) // deleted here, written there and in each delivery
+		bytes += e.size() * (2 + wanting) // deleted in the outbox, written in the feed and in each delivery
 		if i == MaxPlaced || i > 0 && (writes > maxWrites || bytes > maxBytes) {
 			return waiting[:i]
 		}
@@ -231,17 +231,17 @@ func (f *Feed) Wanting(t events.Type) (ids []string) {
 }
 
 // ErrMoved means that another replica has given places in this feed meanwhile.
-var ErrMoved = errors.New("somebody else has given places in this feed")
+var ErrMoved = errors.New("another replica has given places in this feed")
 
 // Query asks for a page of an account's feed.
 type Query struct {
 	AccountID string
-	Types     []events.Type // any of them; none is all
-	Object    string        // "" is all
+	Types     []events.Type // any of them; empty means all
+	Object    string        // "" means all
 	Limit     int
 
-	Before  int64 // newest first: places below; 0 is from the newest
-	After   int64 // oldest first, when Forward is set: places above
+	Before  int64 // newest first: places below it; 0 starts at the newest
+	After   int64 // oldest first, if Forward is set: places above it
 	Forward bool
 }
 
@@ -288,4 +288,4 @@ func check(accountID string, place []byte) []byte {
 }
 
 // ErrCursor means that a cursor did not come from an answer of this feed.
-var ErrCursor = apierr.New(apierr.InvalidCursor, "This cursor comes from no answer of this account's feed.")
+var ErrCursor = apierr.New(apierr.InvalidCursor, "This cursor does not come from an earlier answer for this account.")

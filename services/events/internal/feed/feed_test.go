@@ -13,7 +13,7 @@ import (
 
 var now = time.Date(2026, 9, 21, 12, 0, 0, 0, time.UTC)
 
-// A commit takes two hundred events, and fewer when each has many deliveries.
+// A commit takes two hundred events, and fewer if each has many deliveries.
 func TestPlacesFollowTheOrderOfWhatWaits(t *testing.T) {
 	t.Parallel()
 	for webhooks, want := range map[int]int{0: 200, 1: 200, 20: 21} {
@@ -37,7 +37,7 @@ func TestPlacesFollowTheOrderOfWhatWaits(t *testing.T) {
 	}
 }
 
-// A few events stay where places are given; many become pages, none of them too long.
+// A few events stay in the feed's document. Many become pages, and no page is too long.
 func TestEventsBecomePages(t *testing.T) {
 	t.Parallel()
 	list := func(n, size int) (out []*feed.Event) {
@@ -85,7 +85,7 @@ func TestWhatHasExpiredLeavesTheFeed(t *testing.T) {
 	}
 }
 
-// An event at its first tries is in the outbox still, and keeps its place.
+// An event at its first tries is still in the outbox, and keeps its place.
 func TestWhatIsAtItsFirstTriesGetsNoSecondPlace(t *testing.T) {
 	t.Parallel()
 	event := func(id string, after time.Duration) *feed.Event { return &feed.Event{ID: id, At: now.Add(after)} }
@@ -107,7 +107,7 @@ func TestWhatIsAtItsFirstTriesGetsNoSecondPlace(t *testing.T) {
 	for _, s := range f.Sending {
 		left = append(left, s.EventID)
 	}
-	// Behind what was read there may be more of the outbox.
+	// Behind the events that were read, the outbox may have more.
 	if want := []string{"evt_dead", "evt_tried", "evt_behind"}; !slices.Equal(left, want) {
 		t.Errorf("%v are at their first tries, want %v", left, want)
 	}

@@ -38,8 +38,8 @@ const (
 	maxHeld          = 5_000
 )
 
-// recheck is how often a held request reads the feed without being told of news, which
-// may not reach this replica.
+// recheck is how often a held request reads the feed even without news: a hint may not
+// reach this replica.
 const recheck = 5 * time.Second
 
 // Service reads feeds for the API.

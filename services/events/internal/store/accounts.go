@@ -11,7 +11,7 @@ import (
 	"github.com/linkreel/linkreel/services/events/internal/webhook"
 )
 
-// Standings are what auth has decided about accounts.
+// Standings are auth's decisions about accounts.
 func Standings(db *firestoredb.DB) keeper.Standings {
 	return keeper.Standings{DB: db, Collection: "eventAccounts"}
 }
@@ -47,15 +47,16 @@ const (
 // EraseSome removes up to a page of an account's records, and reports whether there
 // may be more.
 func (s *Store) EraseSome(ctx context.Context, accountID string) (more bool, err error) {
-	// First, so that no replica gives places by the webhooks that the feed still lists.
+	// Delete the feed first: otherwise a replica could create deliveries for the webhooks that
+	// it still lists.
 	if err := s.db.DeleteAll(ctx, "erase feed", s.feedRef(accountID)); err != nil {
 		return true, err
 	}
 	if more, err = s.all.Erase(ctx, accountID, erasePage); more || err != nil {
 		return true, err
 	}
-	// And again last: an event that was still left may have got a place, which creates the feed
-	// again.
+	// Delete it again at the end: an event that was still left may have got a place, and that
+	// creates the feed again.
 	return false, s.db.DeleteAll(ctx, "erase feed", s.feedRef(accountID))
 }
 
@@ -67,8 +68,8 @@ func (s *Store) Remains(ctx context.Context, accountID string) (bool, error) {
 	return s.db.Exists(ctx, "look for a feed", s.feedRef(accountID))
 }
 
-// Receiver reads a webhook of an account. silent says that the account must not be
-// sent anything. Both are as of the same instant.
+// Receiver reads a webhook of an account. silent says that nothing must be sent to the
+// account. Both are read at the same instant.
 func (s *Store) Receiver(ctx context.Context, accountID, id string) (w *webhook.Webhook, silent bool, err error) {
 	if !identity.ValidID(id) {
 		return nil, false, webhook.NotFound()

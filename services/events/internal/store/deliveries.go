@@ -17,7 +17,7 @@ import (
 )
 
 // deliveryDoc is webhookDeliveries/{id}. Lane and DueAt are set while it is pending;
-// sweeps find it by them.
+// sweeps use them to find it.
 type deliveryDoc struct {
 	AccountID string       `firestore:"accountId"`
 	WebhookID string       `firestore:"webhookId"`
@@ -128,8 +128,8 @@ func (s *Store) Deliveries(ctx context.Context, webhookID string, before webhook
 		if !more || len(page) > 0 {
 			return page, more, nil
 		}
-		// None of them can be read. Read on, since a page that has more behind it needs a
-		// place.
+		// None of them can be read. Read on: the cursor of a page that is not the last comes from
+		// a delivery on it.
 		q = q.StartAfter(snaps[len(snaps)-1])
 	}
 }
@@ -152,7 +152,7 @@ func (s *Store) Flying(ctx context.Context, accountID, webhookID string) (list [
 	since := map[string]time.Time{}
 	var refs []firestoredb.Ref
 	for _, e := range f.Sending {
-		// The feed forgets finished ones only with its next change. After two leases another
+		// The feed drops finished events only at its next change. After two leases another
 		// replica has taken over.
 		if slices.Contains(e.Webhooks, webhookID) && s.now().Sub(e.Since) < 2*webhook.Lease {
 			since[e.EventID] = e.Since
@@ -326,9 +326,9 @@ func (s *Store) Drop(ctx context.Context, d *webhook.Delivery) error {
 // dueLimit bounds a page of due deliveries.
 const dueLimit = 200
 
-// Due lists the due deliveries of a lane, oldest first, after a place unless that is
-// zero. next is the place after the page; zero when nothing follows. It may return
-// deliveries together with an error.
+// Due lists a page of a lane's due deliveries, oldest first. It starts behind a place, or
+// at the top if that is zero. next is where the following page starts; zero if there is
+// none. Due may return deliveries together with an error.
 func (s *Store) Due(ctx context.Context, lane int, behind webhook.DeliveryPlace) (
 	list []*webhook.Delivery, next webhook.DeliveryPlace, err error,
 ) {

@@ -24,9 +24,9 @@ type feedDoc struct {
 	Recent      []eventDoc               `firestore:"recent"`
 	Sending     []sendingDoc             `firestore:"sending"`
 	Subscribers map[string]subscriberDoc `firestore:"subscribers"`
-	// TrimOn is the day on which the oldest of Recent has expired. Sweeps find inactive
-	// accounts by it. It is a day because the index of rising values then takes only one write
-	// per account and day.
+	// TrimOn is the day on which the oldest of Recent has expired. Sweeps use it to find
+	// inactive accounts. It is a day because the index of rising values then takes only one
+	// write per account and day.
 	TrimOn string `firestore:"trimOn,omitempty"`
 }
 
@@ -48,7 +48,7 @@ type pageDoc struct {
 	AccountID string     `firestore:"accountId"`
 	First     int64      `firestore:"first"`
 	Last      int64      `firestore:"last"`
-	Newest    time.Time  `firestore:"newest"` // the time of the newest
+	Newest    time.Time  `firestore:"newest"` // time of the newest event
 	Events    []eventDoc `firestore:"events"`
 	Keys      []string   `firestore:"keys"` // see keysOf
 	ExpireAt  time.Time  `firestore:"expireAt"`
@@ -130,8 +130,8 @@ func newPage(accountID string, list []*feed.Event) (id string, d *pageDoc) {
 	return fmt.Sprintf("%s~%020d", accountID, d.First), d
 }
 
-// Pages are found by their keys: the ids of their events, and the types and objects in
-// all combinations that a query may have. No key can be mistaken for another kind.
+// Queries find pages by their keys: the ids of their events, and the types and objects in
+// all combinations that a query may have. Keys of different kinds are never equal.
 func objectAndType(object string, t events.Type) string { return object + " " + string(t) }
 
 // maxKeys is how many values a Firestore query can compare with.
@@ -174,14 +174,14 @@ func (s *Store) Feed(ctx context.Context, accountID string) (*feed.Feed, error) 
 }
 
 // Place puts events into the feed and adds their deliveries. If the feed has changed
-// since it was read, it returns feed.ErrMoved. Subscribers count too: a webhook
-// created before one of these events must get its delivery. Events that are not at
-// their first tries leave the outbox. The deliveries can be saved afterwards without
+// since it was read, it returns feed.ErrMoved. A change of its subscribers counts too: a
+// webhook created before one of these events must get its delivery. Events that are not
+// at their first tries leave the outbox. The deliveries can be saved afterwards without
 // reading them first.
 func (s *Store) Place(ctx context.Context, p *feed.Placing, list []*webhook.Delivery) error {
 	var committed firestore.CommitResponse
-	// Preconditions instead of reads: they take one call to the database, and no change of the
-	// account can abort them.
+	// Use preconditions instead of reads: the commit then takes one call to the database, and
+	// no change of the account can abort it.
 	write := func(_ context.Context, tx *firestore.Transaction) error {
 		if err := s.putFeed(tx, p.After); err != nil {
 			return err
@@ -240,10 +240,11 @@ func (s *Store) putFeed(tx *firestore.Transaction, f *feed.Feed) error {
 
 func day(t time.Time) string { return t.UTC().Format(time.DateOnly) }
 
-// Waiting reads what has no place yet, in the order of commits, among at most sending
-// events that have one. It reads as many as one commit takes, or as came in one
-// millisecond. more says that others may wait; then some of the list have no place. An
-// event that cannot be read gets none: it would keep everything behind it out of the feed.
+// Waiting reads an account's events in the outbox, in the order of commits: those without
+// a place, and up to sending events that have one. It reads as many as one commit takes,
+// or all of one millisecond if these are more. more says that others may wait behind
+// them. Then at least one event of the list has no place. An event that cannot be read
+// gets no place: otherwise it would block all events behind it.
 func (s *Store) Waiting(ctx context.Context, accountID string, sending int) (list []*feed.Event, more bool, err error) {
 	limit := feed.MaxPlaced + sending
 	type dated struct {
@@ -252,7 +253,7 @@ func (s *Store) Waiting(ctx context.Context, accountID string, sending int) (lis
 		order     int64
 	}
 	var found []dated
-	// Repeat while events are set aside, since others then come up in their place.
+	// Repeat after events were set aside, since the query then finds others instead.
 	for again := true; again; {
 		snaps, err := s.db.Query(ctx, "list waiting events", s.db.Collection(outbox.Collection).
 			Where("waiting", "==", accountID).OrderBy("at", firestore.Asc).Limit(limit))
@@ -432,8 +433,8 @@ func (s *Store) pages(ctx context.Context, q feed.Query, take func(*feed.Event) 
 	}
 	after, before := q.After, q.Before
 	for more := true; more; {
-		// Order by the last place forwards, and by the first one backwards: the first page
-		// found is then the one with the caller's place, which needs no query of its own.
+		// Order by the last place forwards, and by the first one backwards. The first page found
+		// is then the one with the caller's place, so that needs no query of its own.
 		next := find.OrderBy("first", firestore.Desc)
 		switch {
 		case q.Forward:

@@ -7,7 +7,7 @@
 //	feedPages/{account}~{…}   older events, up to 200 in a document that never changes
 //	webhooks/{whk_…}          subscriptions, secrets sealed
 //	webhookDeliveries/{whd_…} one event on its way to one webhook
-//	webhookReplays/{whr_…}    time ranges that are to be sent again
+//	webhookReplays/{whr_…}    requests to send a time range of events again
 //	eventAccounts/{account}   accounts that are suspended or being erased
 //
 // The commit that gives an event its place also creates its deliveries, or names the

@@ -82,8 +82,8 @@ func (s *Store) open(id string, secret webhook.Secret) (string, error) {
 	return string(text), nil
 }
 
-// Signing opens the secrets that sign at now. It leaves out those that no key opens,
-// and err names them: a receiver needs only one signature that it can check.
+// Signing opens the secrets that sign at now. It leaves out those that no key opens, and
+// names them in err. A receiver needs only one signature that it can check.
 func (s *Store) Signing(w *webhook.Webhook, now time.Time) (texts []string, err error) {
 	for _, secret := range w.Signing(now) {
 		text, e := s.open(w.ID, secret)
@@ -144,7 +144,7 @@ func (s *Store) Webhooks(ctx context.Context, accountID string) ([]*webhook.Webh
 // Create implements [webhook.Store].
 func (s *Store) Create(ctx context.Context, w *webhook.Webhook) error {
 	return s.records.Tx(ctx, "create webhook", func(tx *record.Tx) error {
-		// Every create reads and writes the feed, so two of them cannot both take the last place.
+		// Every create reads and writes the feed, so two creates cannot both take the last place.
 		var d feedDoc
 		if _, err := tx.Load(s.feedRef(w.AccountID), &d); err != nil {
 			return err
@@ -168,8 +168,8 @@ func (s *Store) Delete(ctx context.Context, accountID, id string, check func(rev
 	return s.hooks.Delete(ctx, accountID, id, func(w *webhook.Webhook) error { return check(w.Rev) })
 }
 
-// NoteHealth stores since when a webhook has been failing; the zero time is a success.
-// The API does not show it, so it writes no event and leaves the revision alone.
+// NoteHealth stores since when a webhook has been failing; the zero time means a success.
+// The API does not show this, so NoteHealth writes no event and keeps the revision.
 func (s *Store) NoteHealth(ctx context.Context, id string, failingSince time.Time) error {
 	health := []firestore.Update{{Path: "failingSince", Value: failingSince}}
 	if failingSince.IsZero() {

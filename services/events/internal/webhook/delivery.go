@@ -11,8 +11,8 @@ import (
 	"github.com/linkreel/linkreel/services/events/internal/feed"
 )
 
-// Status is the state of a delivery. This table lists everything that can happen to
-// one. Its rows are the methods of [Delivery], package delivery decides when to call
+// Status is the state of a delivery. This table lists everything that can happen to a
+// delivery. Its rows are the methods of [Delivery]. Package delivery decides when to call
 // them, and the store keeps the result:
 //
 //	before     what happens                           method   after      due       deferred
@@ -20,8 +20,8 @@ import (
 //	-          its event gets a place, the lane is full Send     pending    in Defer  yes
 //	-          a replay reaches its event             Send     pending    in Defer  yes
 //	-          the owner tests the webhook            Test     pending    now
-//	pending    a lane takes it in hand                Claim    pending    in Lease
-//	pending    its lane is full, its account silent   PutOff   pending    later     yes
+//	pending    a lane claims it                       Claim    pending    in Lease
+//	pending    lane is full, or account suspended     PutOff   pending    later     yes
 //	pending    the replica that has it stops          Release  pending    now
 //	pending    a try ends with 2xx                    Note     delivered
 //	pending    a try fails, more are left             Note     pending    by Schedule
@@ -33,9 +33,9 @@ import (
 // in the outbox until the next state is stored. After Lease, a replica that finds the
 // event there creates the document, due at once.
 //
-// "Due" is when any replica may take it. If a replica dies with a delivery in hand,
-// the delivery becomes due at the end of its lease. Deferred ones do not get in the
-// way of sweeps: their webhook's lane asks for them when it has room.
+// "Due" is when any replica may take it. If the replica that has claimed a delivery dies,
+// the delivery becomes due at the end of its lease. Deferred deliveries do not slow down
+// sweeps: their webhook's lane asks for them when it has room.
 type Status string
 
 // The states.
@@ -54,24 +54,24 @@ type Delivery struct {
 	EventType events.Type
 	CreatedAt time.Time
 	Status    Status
-	Attempts  []Attempt // the oldest first; the last MaxAttempts
-	Tries     int       // since it was created or last retried by hand
-	NextTry   time.Time // of a pending one; zero while it is in its first
+	Attempts  []Attempt // the last MaxAttempts, oldest first
+	Tries     int       // since it was created, or since the owner last retried it
+	NextTry   time.Time // of a pending delivery; zero during its first try
 
 	// Payload and EventAt are the event's data, as JSON, and its time, so that a try need not
 	// read the feed.
 	Payload string
 	EventAt time.Time
 
-	// DueAt is when a replica may take it. A claim moves it on, so that a replica
-	// that dies holds it no longer than Lease.
+	// DueAt is when a replica may take it. A claim moves DueAt to the end of the lease, so
+	// that a replica that dies holds the delivery no longer.
 	DueAt time.Time
-	// Deferred is set while its lane is full; the lane comes back for it.
+	// Deferred is set while its lane is full. The lane asks for it when it has room.
 	Deferred bool
-	// Version names the stored state; a change is written only over the one it was
-	// made from.
+	// Version names the stored state. A change is written only if the state that it was made
+	// from is still stored.
 	Version time.Time
-	// Flight is set during the first try, of which nothing is stored.
+	// Flight is set during the first try. Until that has ended, nothing is stored about it.
 	Flight *Flight
 }
 
@@ -105,8 +105,8 @@ func (d *Delivery) Land(commit func(last bool) error) error {
 }
 
 // Send creates the delivery of an event to a webhook. source is the id of the webhook
-// or of the replay that causes it. A source and an event have only one delivery,
-// however often the step is repeated. inHand says that a lane of this replica has it.
+// or of the replay that causes it. A source and an event have only one delivery, even if
+// Send is repeated. inHand says that a lane of this replica has the delivery.
 func Send(source, webhookID string, e *feed.Event, inHand bool, now time.Time) *Delivery {
 	d := &Delivery{
 		ID: identity.IDFrom("whd", source+"/"+e.ID), AccountID: e.AccountID, WebhookID: webhookID,
@@ -136,11 +136,11 @@ func (d *Delivery) Again(now time.Time) {
 }
 
 // MaxLanes is the most lanes that the index of due deliveries may be split into. Its
-// values rise with time, and one range of rising values takes only some 500 writes a
-// second.
+// values rise with time, and Firestore takes only some 500 writes a second to one range
+// of rising values.
 const MaxLanes = 256
 
-// LaneOf is the lane of a webhook's deliveries if there are that many lanes.
+// LaneOf is the lane of a webhook's deliveries, out of the given number of lanes.
 func LaneOf(webhookID string, lanes int) int {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(webhookID)) // never fails
@@ -152,19 +152,19 @@ type Attempt struct {
 	At       time.Time
 	Duration time.Duration
 	Status   int    // 0: no answer
-	Error    string // why it is a failure, in words
+	Error    string // why it failed, in words
 	Answer   string // the first KiB of the answer
 }
 
 // MaxAttempts is how many attempts a delivery remembers.
 const MaxAttempts = 20
 
-// Lease is how long a claim holds: longer than an attempt and everything around it
-// take.
+// Lease is how long a claim lasts. It exceeds the time of an attempt and of the reads and
+// writes around it.
 const Lease = 45 * time.Second
 
-// Defer is when a deferred delivery becomes due on its own, in case a crash has lost
-// its lane.
+// Defer is the time after which a deferred delivery becomes due on its own, in case its
+// lane was lost in a crash.
 const Defer = 10 * time.Minute
 
 // Schedule is the pause after each failed try. After the tenth try a delivery
@@ -216,7 +216,7 @@ func (d *Delivery) Note(r Result, now time.Time) {
 	switch {
 	case r.OK():
 		d.Status, d.DueAt, d.NextTry = Delivered, time.Time{}, time.Time{}
-	// Schedule has the pauses between tries, so there is one try more than it is long.
+	// Schedule has the pauses between tries, so there is one more try than there are pauses.
 	case r.Final, r.Gone(), d.Tries > len(Schedule):
 		d.Status, d.DueAt, d.NextTry = Failed, time.Time{}, time.Time{}
 	default:

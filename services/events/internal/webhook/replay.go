@@ -23,13 +23,13 @@ type Replay struct {
 const (
 	// ReplayPage is how many events a step of a replay reads.
 	ReplayPage = 100
-	// MaxWaiting is how many deferred deliveries of a webhook make its replays rest. Events
-	// that its receiver is not ready for wait in the feed.
+	// MaxWaiting is how many deferred deliveries a webhook may have before its replays rest.
+	// The remaining events wait in the feed.
 	MaxWaiting = 500
 	// ReplayRest is how long a replay rests.
 	ReplayRest = 5 * time.Second
-	// maxReplays is how many unfinished replays a webhook may have. Each takes its turn among
-	// those of all accounts.
+	// maxReplays is how many unfinished replays a webhook may have. The replays of all accounts
+	// take turns.
 	maxReplays = 10
 )
 
@@ -39,8 +39,8 @@ func (r *Replay) Step(w *Webhook, page feed.Page, now time.Time) (list []*Delive
 	after := *r
 	after.DueAt = now
 	for _, e := range page.Events {
-		// Places follow the order of commits, times the order of requests. They can differ by
-		// moments, so look a little beyond the end.
+		// Places are in the order of commits, and times in the order of requests. The two can
+		// differ by moments, so look a little beyond the end.
 		if e.At.After(r.To.Add(time.Minute)) {
 			return list, nil
 		}

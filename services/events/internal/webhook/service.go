@@ -21,8 +21,8 @@ type Store interface {
 	Webhooks(ctx context.Context, accountID string) ([]*Webhook, error)
 	// Create adds a webhook with its event. It returns QUOTA_EXCEEDED at MaxPerAccount.
 	Create(ctx context.Context, w *Webhook) error
-	// Update changes a webhook with its event, in one commit. fn may run several
-	// times; the type it returns is the event's, "" writes nothing.
+	// Update changes a webhook and writes its event, in one commit. fn returns the type of
+	// the event, or "" to write nothing. It may run several times.
 	Update(ctx context.Context, accountID, id string, fn func(*Webhook) (events.Type, error)) (*Webhook, error)
 	// Delete removes a webhook with its event. Waiting deliveries are dropped when their turn
 	// comes.
@@ -31,12 +31,12 @@ type Store interface {
 	// Deliveries lists a webhook's deliveries, newest first.
 	Deliveries(ctx context.Context, webhookID string, before DeliveryPlace, limit int) (page []*Delivery, more bool, err error)
 	Delivery(ctx context.Context, webhookID, id string) (*Delivery, error)
-	// Flying lists a webhook's deliveries that are at their first try, which neither Deliveries
-	// nor Delivery knows. It may include some that were stored only a moment ago.
+	// Flying lists a webhook's deliveries that are at their first try. Deliveries and Delivery
+	// do not find these. Flying may include some that were stored only a moment ago.
 	Flying(ctx context.Context, accountID, webhookID string) ([]*Delivery, error)
 	// AddDelivery stores a new delivery.
 	AddDelivery(ctx context.Context, d *Delivery) error
-	// PutDelivery stores a delivery, whatever is stored already.
+	// PutDelivery stores a delivery, and replaces what is stored already.
 	PutDelivery(ctx context.Context, d *Delivery) error
 	// OpenReplays counts a webhook's replays that have not ended, up to most.
 	OpenReplays(ctx context.Context, webhookID string, most int) (int64, error)
@@ -57,7 +57,7 @@ func (p DeliveryPlace) compare(o DeliveryPlace) int {
 	return cmp.Or(o.At.Compare(p.At), cmp.Compare(o.ID, p.ID))
 }
 
-// Courier is told that a webhook has something to send.
+// Courier sends deliveries. The service tells it when there is something to do.
 type Courier interface {
 	// Send makes the webhook's lane look for due deliveries soon.
 	Send(accountID, webhookID string)
@@ -113,7 +113,7 @@ func (s *Service) List(ctx context.Context, accountID string) ([]*Webhook, error
 	return s.store.Webhooks(ctx, accountID)
 }
 
-// Change edits a webhook. check sees its revision first and may refuse.
+// Change edits a webhook. check gets its revision first and may refuse the change.
 func (s *Service) Change(ctx context.Context, accountID, id string, check func(rev int64) error, c Change) (*Webhook, error) {
 	return s.store.Update(ctx, accountID, id, func(w *Webhook) (events.Type, error) {
 		if err := check(w.Rev); err != nil {
@@ -179,8 +179,8 @@ func (s *Service) enabled(ctx context.Context, accountID, id string) (*Webhook, 
 
 // Deliveries lists a webhook's deliveries, newest first.
 func (s *Service) Deliveries(ctx context.Context, w *Webhook, before DeliveryPlace, limit int) ([]*Delivery, bool, error) {
-	// Read these first: a delivery whose try ends meanwhile is then found twice instead of
-	// never.
+	// Read the flying ones before the stored ones: if a first try ends meanwhile, its delivery
+	// is then found twice instead of never.
 	flying, err := s.store.Flying(ctx, w.AccountID, w.ID)
 	if err != nil {
 		return nil, false, err
@@ -228,7 +228,7 @@ func (s *Service) Retry(ctx context.Context, accountID, id, deliveryID string) (
 		return nil, Disabled()
 	}
 	d.Again(s.now())
-	// Overwrite whatever is stored: the result of a running attempt is out of date.
+	// Overwrite the stored delivery: the result of a running attempt no longer counts.
 	if err := s.store.PutDelivery(ctx, d); err != nil {
 		return nil, err
 	}

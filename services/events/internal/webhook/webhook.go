@@ -1,9 +1,9 @@
 // Package webhook has the rules for webhooks: their subscriptions and addresses, how a
-// message is signed, when a failed one is retried, and when a webhook is disabled. It
-// knows neither HTTP nor how webhooks are stored.
+// message is signed, when a failed message is retried, and when a webhook is disabled. It
+// does not depend on HTTP or on how webhooks are stored.
 //
-// Messages follow Standard Webhooks (standardwebhooks.com). They are delivered at
-// least once and in no promised order.
+// Messages follow Standard Webhooks (standardwebhooks.com). They are delivered at least
+// once, and their order is not guaranteed.
 package webhook
 
 import (
@@ -43,8 +43,8 @@ type Webhook struct {
 	FailingSince time.Time
 }
 
-// Secret signs messages until it expires. Its text is set only where it is needed, to
-// sign or to be shown, so that a secret that no key opens breaks nothing else.
+// Secret signs messages until it expires. Its text is set only to sign with it or to show
+// it, so that a secret that no key opens breaks nothing else.
 type Secret struct {
 	Text   string    // whsec_…; "" while it is sealed
 	Sealed []byte    // as the store has it
@@ -76,7 +76,7 @@ type Change struct {
 // Address is a checked URL.
 type Address struct{ Given, Target string }
 
-// Apply makes the edit and reports whether anything shown has changed.
+// Apply makes the edit and reports whether anything that the API shows has changed.
 func (w *Webhook) Apply(c Change, now time.Time) bool {
 	before := *w
 	if c.URL != nil {
@@ -119,8 +119,8 @@ func (w *Webhook) Roll(secret string, overlap time.Duration, now time.Time) {
 			kept = append(kept, s)
 		}
 	}
-	// However often it is rolled within the overlap, only the newest few are kept: a receiver
-	// checks every signature it is sent.
+	// Keep only the newest few, however often the secret is rolled within the overlap: a
+	// receiver checks every signature that it gets.
 	w.Secrets = kept[:min(len(kept), 3)]
 	w.touch(now)
 }
@@ -136,7 +136,7 @@ func (w *Webhook) Signing(now time.Time) []Secret {
 	return out
 }
 
-// NotFound is the answer for a webhook that does not exist or is another account's.
+// NotFound is the answer for a webhook that does not exist or belongs to another account.
 func NotFound() error {
 	return apierr.New(apierr.WebhookNotFound, "There is no webhook with this id.")
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
-// bulk reads its body item by item: an invalid item fails alone, not the whole request.
+// bulk reads its body item by item, so that an invalid item does not fail the others.
 func (h public) bulk(c *fiber.Ctx) error {
 	ctx := c.UserContext()
 	var body wire.BulkCreate
@@ -28,7 +28,7 @@ func (h public) bulk(c *fiber.Ctx) error {
 	if err := fields.Err(); err != nil {
 		return err
 	}
-	// Charged before the items are read, so that this work counts too.
+	// Charge before reading the items, so that this work counts too.
 	if err := h.charge(c, len(body.URLs)); err != nil {
 		return err
 	}
@@ -130,8 +130,8 @@ func cut(text string) string {
 	return text + "…"
 }
 
-// charge counts a request of n items against the rate limit: as one request per ten
-// items, the first of which was counted already.
+// charge counts a request of n items against the rate limit, as one request per ten items.
+// The first of these requests has been counted already.
 func (h public) charge(c *fiber.Ctx, n int) error { return h.http.Charge(c, (n+9)/10-1) }
 
 // domainsOf looks up domains of the caller, each once.
@@ -163,7 +163,7 @@ func (h public) bulkDraft(raw json.RawMessage, domains func(id string) (*customd
 	return h.draft(fields, &item, domains)
 }
 
-// urlText is the item's url, or "" if that is not a text.
+// urlText is the item's url, or "" if the url is not a string.
 func urlText(raw json.RawMessage) string {
 	var item map[string]json.RawMessage
 	var text string

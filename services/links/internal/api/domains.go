@@ -24,7 +24,7 @@ func (h public) claimDomain(c *fiber.Ctx) error {
 	p := identity.FromContext(ctx)
 	hostname, ignored, err := h.readClaim(c)
 	if err != nil {
-		// A full account gets that error for any body: 403 takes precedence over 400.
+		// A full account gets 403 for any body: 403 takes precedence over 400.
 		if full := h.domains.CheckRoom(ctx, p); full != nil {
 			return full
 		}
@@ -33,7 +33,7 @@ func (h public) claimDomain(c *fiber.Ctx) error {
 	d := h.domains.New(p.AccountID, hostname)
 	out := h.domainOf(d)
 	out.IgnoredFields = ignored
-	// The answer is written first, since the commit stores it under the Idempotency-Key.
+	// Write the answer first, since the commit stores it under the Idempotency-Key.
 	if err := httpapi.Created(c, "/api/v1/domains/"+d.ID, out); err != nil {
 		return err
 	}

@@ -126,7 +126,7 @@ func (h public) listTags(c *fiber.Ctx) error {
 		raw, err := base64.RawURLEncoding.DecodeString(c.Query("cursor"))
 		if err != nil || len(raw) == 0 || len(raw) > 1500 || !utf8.Valid(raw) {
 			return apierr.New(apierr.InvalidCursor,
-				"This cursor is not one that a list has answered. Pass nextCursor of the page before, unchanged.")
+				"This cursor does not come from a list. Pass nextCursor of the previous page, unchanged.")
 		}
 		after = string(raw)
 	}
@@ -202,7 +202,7 @@ func (h public) bulkDelete(c *fiber.Ctx) error {
 	return h.bulkAnswer(c, body.IDs, results, fields.Unknown)
 }
 
-// bulkAnswer answers a change to several links in the form of a bulk create.
+// bulkAnswer answers a change to several links in the format of a bulk create's answer.
 func (h public) bulkAnswer(c *fiber.Ctx, ids []string, results []link.Result, ignored []string) error {
 	status := fiber.StatusOK
 	out := make([]wire.BulkChange, len(results))

@@ -52,7 +52,7 @@ func cursorOf(c *fiber.Ctx) (int64, error) {
 	n, ok := parseCursor(c.Query("cursor"))
 	if !ok {
 		return 0, apierr.New(apierr.InvalidCursor,
-			"This cursor is not one that a list has answered. Pass nextCursor of the page before, unchanged.")
+			"This cursor does not come from a list. Pass nextCursor of the previous page, unchanged.")
 	}
 	return n, nil
 }
@@ -70,8 +70,8 @@ func (h public) get(c *fiber.Ctx) error {
 		return err
 	}
 	out := h.recordOf(l)
-	// Clicks and status change without an edit, so they are part of the tag:
-	// otherwise a caller would be told "not modified" and keep old clicks.
+	// Clicks and status change without an edit, so they are part of the tag: otherwise a
+	// caller would get 304 and keep old clicks.
 	if httpapi.NotModified(c, httpapi.VariantETag(l.Rev, fmt.Sprintf("%d%c", l.Clicks, out.Status[0]))) {
 		return nil
 	}
@@ -83,14 +83,14 @@ func (h public) create(c *fiber.Ctx) error {
 	p := identity.FromContext(ctx)
 	draft, ignored, err := h.readCreate(c)
 	if err != nil {
-		// A full account gets that error for any body: 403 takes precedence over 404 and 400.
+		// A full account gets 403 for any body: 403 takes precedence over 404 and 400.
 		if full := h.links.CheckRoom(ctx, p); full != nil {
 			return full
 		}
 		return err
 	}
-	// The answer is written before the commit, which stores it under the Idempotency-Key. A commit
-	// that is retried, perhaps with another slug, calls this again and replaces the answer.
+	// Ready writes the answer before the commit, which stores it under the Idempotency-Key. If the
+	// commit is retried, perhaps with another slug, Ready runs again and replaces the answer.
 	draft.Ready = func(l *link.Link) error {
 		c.Set(fiber.HeaderETag, httpapi.ETag(l.Rev))
 		return httpapi.Created(c, "/api/v1/links/"+l.ID, h.createdOf(l, ignored))
@@ -109,8 +109,9 @@ func (h public) readCreate(c *fiber.Ctx) (d link.Draft, ignored []string, err er
 	return h.draft(fields, &body, func(id string) (*customdomain.Domain, error) { return h.domains.Get(ctx, account(ctx), id) })
 }
 
-// draft reads every field of a create and notes all that is wrong and the contract
-// does not say: it has judged types and lengths. domain finds a domain of the caller.
+// draft reads every field of a create and notes the errors that the contract cannot find.
+// httpapi has checked types and lengths against the contract already. domain finds a
+// domain of the caller.
 func (h public) draft(
 	f *httpapi.Fields, body *wire.LinkCreate, domain func(id string) (*customdomain.Domain, error),
 ) (d link.Draft, ignored []string, err error) {
@@ -152,8 +153,8 @@ func (h public) draft(
 }
 
 // imported reads the clicks and the creation time of a link from another system. Only
-// importedClicks marks an import: a caller may also send one of our records back, and
-// then createdAt is ignored like every field that callers cannot set.
+// importedClicks marks an import. If a caller sends one of our own records back without
+// it, createdAt is ignored like every field that callers cannot set.
 func (h public) imported(f *httpapi.Fields, body *wire.LinkCreate, d *link.Draft) {
 	if body.ImportedClicks == nil {
 		f.Unknown = append(f.Unknown, "createdAt")

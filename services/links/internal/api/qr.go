@@ -93,8 +93,8 @@ func qrSVG(code *qr.Code, size, margin int) []byte {
 	return b.Bytes()
 }
 
-// qrPNG draws modules of whole pixels, since scaled ones blur at their edges. The pixels
-// left over widen the quiet zone.
+// qrPNG gives every module a whole number of pixels: otherwise the edges would blur. The
+// pixels that are left widen the quiet zone.
 func qrPNG(code *qr.Code, size, margin int) ([]byte, error) {
 	scale := size / (code.Size + 2*margin)
 	first := (size - scale*code.Size) / 2

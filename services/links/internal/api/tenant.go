@@ -62,7 +62,7 @@ func (h *holder) Lift(ctx context.Context, t tenant.Takedown) error {
 	if t.Kind != tenant.KindLink {
 		return nil
 	}
-	// The link may be gone by now; its address still names the slug.
+	// The link may be gone by now. Then the takedown's address still names the slug.
 	key, err := h.links.KeyOf(ctx, t.RecordID)
 	if isNotFound(err) {
 		if key, err = h.slugKey(ctx, t.URL); isNotFound(err) {
@@ -115,8 +115,8 @@ const (
 	exportRest  = 64  // further days, of one link at a time
 )
 
-// Limits on the exports of this process, which also serves redirects: per account and in
-// all, so that one account's slow readers do not take all slots.
+// Limits on the concurrent exports of this process, which also serves redirects. With the
+// limit per account, one account's slow readers cannot take all slots.
 const (
 	exportsOfAccount = 2
 	exportsAtOnce    = 8
@@ -196,8 +196,8 @@ type days struct {
 	more bool
 }
 
-// firstDays reads the first days of some links concurrently. One after the other, a
-// million links would take longer than an export may.
+// firstDays reads the first days of some links concurrently. An export of a million links
+// that read them one after the other would exceed its time limit.
 func (h *holder) firstDays(ctx context.Context, some []*link.Link) ([]days, error) {
 	out := make([]days, len(some))
 	g, ctx := errgroup.WithContext(ctx)

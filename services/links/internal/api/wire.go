@@ -74,7 +74,7 @@ func deviceShares(in []link.Share) []wire.DeviceClicks {
 	return wire.List(in, func(s link.Share) wire.DeviceClicks { return wire.DeviceClicks{Device: s.Name, Clicks: s.Clicks} })
 }
 
-// isoTime is how JavaScript writes a date.
+// isoTime is the format in which JavaScript writes a date.
 const isoTime = "2006-01-02T15:04:05.000Z"
 
 // certificateOf is "none" if this installation orders no certificates, even if it did so
@@ -102,8 +102,8 @@ func (h public) domainOf(d *customdomain.Domain) wire.Domain {
 
 // addressRecords returns the DNS records that lead visitors of a custom host name here: a
 // CNAME if the target is a name, an A or AAAA record if it is an address. On a local run
-// that is this machine's address, so a name from a hosts file or a local resolver can be
-// tried.
+// it is this machine's address, so that you can try a name from a hosts file or a local
+// resolver.
 func (h public) addressRecords(hostname string) []wire.DNSRecord {
 	target := h.opt.Own[0].Name
 	if h.opt.DomainTarget != "" {

@@ -32,8 +32,7 @@ type Account struct {
 // key returns the account's key. It makes one if there is none.
 func (a *Account) key(ctx context.Context) (key crypto.Signer, err error) {
 	err = a.Store.ChangeAccount(ctx, a.ID, func(sealed []byte, since time.Time) (_ []byte, err error) {
-		// A key that does not open is not replaced at once, for the reason that
-		// [Service.lost] gives.
+		// Do not replace a key at once if it does not open; [Service.lost] explains why.
 		if sealed != nil && (a.Seal.Has(sealed) || a.Now().Sub(since) < loss) {
 			key, err = a.open(sealed)
 			return sealed, err

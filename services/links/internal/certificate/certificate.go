@@ -8,14 +8,14 @@
 // the result. A lease that is not renewed expires, and the sweep of any replica
 // resumes the order.
 //
-// Nobody can make us order for a name that no account has proven to own, and a
-// stranger's server name reaches Firestore only within a budget. No handshake
-// waits longer than 12 s; the order itself continues without it.
+// The service orders certificates only for names that an account has proven to own.
+// Handshakes for other names may read Firestore only within a budget. No handshake waits
+// longer than 12 s; the order itself continues without it.
 //
 // Private keys are sealed before they are stored (libs/seal). The ACME client is
-// acmez. Its data is shared too: the key of the account at the authority is one
-// record ([Account]), and the answer to a challenge is on the record of its order, so
-// any replica that the authority asks can give it.
+// acmez. Replicas share its data too. The key of the account at the authority is one
+// record ([Account]). The answer to a challenge is on the record of its order, so the
+// authority can get it from any replica.
 package certificate
 
 import (
@@ -26,8 +26,8 @@ import (
 
 // The times of orders.
 const (
-	// Lease is how long an order belongs to its replica without being renewed. The
-	// order of a replica that is killed is delayed by this long.
+	// Lease is how long an order belongs to its replica without being renewed. If the
+	// replica is killed, the order is delayed by this long.
 	Lease = 30 * time.Second
 	// longestOrder bounds an order with all its challenges.
 	longestOrder = 3 * time.Minute
@@ -36,7 +36,7 @@ const (
 	// yet. Let's Encrypt allows five failures an hour for a name.
 	retryRefused = 15 * time.Minute
 	mostRefused  = 12 * time.Hour
-	// An authority that is down is tried again soon: the name is not at fault.
+	// If the authority is down, the name is not at fault, so the next try comes soon.
 	retryAway = time.Minute
 	mostAway  = 15 * time.Minute
 	// retryLimited is the first pause after "too many requests".
@@ -54,7 +54,7 @@ var (
 	ErrSuspended   = errors.New("the account that has this name is suspended")
 )
 
-// SealPurpose separates what this package seals from what others seal.
+// SealPurpose separates the seals of this package from those of others.
 const SealPurpose = "linkreel certificate 1"
 
 // Certificate is what an authority issued, with its private key.
@@ -70,18 +70,18 @@ type Certificate struct {
 // is that of a name that was never visited.
 type Record struct {
 	Host        string
-	Account     string       // the account that it was last ordered for
+	Account     string       // the account for which it was last ordered
 	Certificate *Certificate // nil: none yet
 
 	Holder    string     // the replica that orders; "" when none does
-	Token     int64      // of the last lease; grows
+	Token     int64      // of the last lease; each lease has a higher one
 	Until     time.Time  // the lease's end
 	Challenge *Challenge // what the authority asks for now; nil: nothing
 
 	Failures int // failed orders in a row
 	Failure  string
 	NextAt   time.Time // no order before then; zero if the last one did not fail
-	DueAt    time.Time // when the sweep looks at the record; zero: at a visit only
+	DueAt    time.Time // when the sweep looks at the record; zero: it does not
 }
 
 // Challenge is what the authority asks the host for, to check that the order comes
@@ -126,14 +126,14 @@ func (r *Record) Extend(now time.Time) {
 func (r *Record) leased(now time.Time) bool { return r.Holder != "" && now.Before(r.Until) }
 
 // HandOver gives the record to account; "" means that the name loses its domain. It
-// drops the certificate and its private key. It keeps the pause after failed orders, so
-// that deleting and verifying the domain again does not skip it, and an order in flight,
-// so that its failure counts. left is false if neither exists: then the record can be
-// removed.
+// drops the certificate and its private key. It keeps the pause after failed orders:
+// otherwise an owner could skip it by deleting and verifying the domain again. It keeps
+// an order in flight, so that its failure counts. left is false if there is neither, and
+// then the record can be removed.
 //
-// For another account the pause is at most that after a first failure. It cannot end at
-// once, because the authority counts failures by name, whichever account has it. But the
-// new account may have fixed the cause.
+// For another account the pause is at most as long as after a first failure. It cannot
+// end at once, because the authority counts failures by name, not by our accounts. But
+// the new account may have fixed the cause.
 func (r *Record) HandOver(account string, now time.Time) (left bool) {
 	r.Certificate, r.DueAt = nil, time.Time{}
 	if account != "" && account != r.Account {

@@ -126,7 +126,7 @@ func TestRenewalsAreBeforeTheLastThirdAndSpread(t *testing.T) {
 	}
 }
 
-// What a domain leaves behind when it is deleted or taken over.
+// What is left of a record when its domain is deleted or another account takes over.
 func TestHandOver(t *testing.T) {
 	t.Parallel()
 	cert := &Certificate{NotAfter: start.Add(time.Hour)}
@@ -156,8 +156,7 @@ func TestHandOver(t *testing.T) {
 	}
 }
 
-// One account, and renewals and new certificates each, leave the others their part of
-// the hour.
+// No account can use up the hour's orders, and neither renewals nor new certificates can.
 func TestSpend(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ perHour, account, kind, rest int }{

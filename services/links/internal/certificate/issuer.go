@@ -22,8 +22,8 @@ import (
 )
 
 // ErrNoOrder says that an order failed before the authority began to validate. Until
-// then nothing depends on the host or its owner. Later failures can be provoked, for
-// example by name servers that never answer.
+// then the host's owner cannot make it fail. Later the owner can, for example with name
+// servers that never answer.
 var ErrNoOrder = errors.New("the authority has no order")
 
 // Issuer is an authority.
@@ -91,7 +91,8 @@ func (i *acmeIssuer) Issue(ctx context.Context, csr *x509.CertificateRequest, pr
 	chain, err := i.obtain(ctx, csr, present)
 	var p acme.Problem
 	if errors.As(err, &p) && p.Type == acme.ProblemTypeAccountDoesNotExist {
-		// The authority was set up anew, as those for tests are. Register the same key again.
+		// The authority was set up anew, which is usual for test authorities. Register the
+		// same key again.
 		i.mu.Lock()
 		i.account = acme.Account{}
 		i.mu.Unlock()
@@ -109,7 +110,7 @@ func (i *acmeIssuer) obtain(ctx context.Context, csr *x509.CertificateRequest, p
 	if err != nil {
 		return nil, err
 	}
-	// A client for each order, since each order has its own solver.
+	// Each order needs a client of its own, since it has its own solver.
 	client := acmez.Client{Client: i.client, ChallengeSolvers: map[string]acmez.Solver{
 		acme.ChallengeTypeHTTP01: present, acme.ChallengeTypeTLSALPN01: present,
 	}}
@@ -123,8 +124,8 @@ func (i *acmeIssuer) obtain(ctx context.Context, csr *x509.CertificateRequest, p
 	return chains[0].ChainPEM, nil
 }
 
-// registered returns the account. The first call registers it, and orders that begin
-// meanwhile wait for that.
+// registered returns the account. The first call registers it, and orders that start
+// meanwhile wait for the registration.
 func (i *acmeIssuer) registered(ctx context.Context) (acme.Account, error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -173,7 +174,7 @@ func parse(host string, chain, pkcs8 []byte) (*tls.Certificate, error) {
 	return &c, nil
 }
 
-// failureOf says in words why an order failed.
+// failureOf explains to the owner why an order failed.
 func failureOf(host string, err error) Failure {
 	var p acme.Problem
 	switch {
@@ -191,7 +192,7 @@ func failureOf(host string, err error) Failure {
 		host, bounded(problemDetail(p)))}
 }
 
-// problemDetail is what the authority said about the name, else about the order.
+// problemDetail is what the authority said about the name or, without that, about the order.
 func problemDetail(p acme.Problem) string {
 	for _, sub := range p.Subproblems {
 		if sub.Detail != "" {
@@ -210,8 +211,8 @@ func bounded(text string) string {
 	return text
 }
 
-// lifeOf returns when a leaf's life begins and ends. Authorities backdate certificates;
-// the time before now must not count as part of the life.
+// lifeOf returns the start and the end of a leaf's life. Authorities backdate certificates,
+// so a start in the past is replaced by now.
 func lifeOf(leaf *x509.Certificate, now time.Time) (from, to time.Time) {
 	from = leaf.NotBefore
 	if from.Before(now) && now.Before(leaf.NotAfter) {

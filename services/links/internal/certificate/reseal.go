@@ -28,7 +28,7 @@ func newRotation(opt Options) *seal.Rotation {
 			}
 			hosts, err := opt.Store.SealedBy(ctx, keyIDs, after, 100)
 			if err == nil && len(hosts) == 0 {
-				// Listed without checking which key seals it: reseal checks, and does nothing if the first key does.
+				// Whichever key seals it: reseal does nothing if it is the first key.
 				hosts = []string{account.ID}
 			}
 			return hosts, err

@@ -56,7 +56,7 @@ func (s *shelf) ChangeAccount(_ context.Context, _ string, fn func([]byte, time.
 	return err
 }
 
-// older is the gauge; -1 while it is not shown.
+// older is the gauge's value; -1 while the gauge has none.
 func older(t *testing.T) int {
 	t.Helper()
 	all, err := prometheus.DefaultGatherer.Gather()
@@ -71,8 +71,8 @@ func older(t *testing.T) int {
 	return -1
 }
 
-// Records that cannot be sealed again, however many, keep no others from their turn,
-// and the operator sees how many are left. Not parallel: the gauge is the process's.
+// Records that cannot be resealed, however many, do not block others, and the operator
+// sees how many are left. The test is not parallel, since the process has only one gauge.
 func TestReseal(t *testing.T) {
 	const formerly, now, lost = "the old key of thirty-two characters or more", "the new key of thirty-two characters or more", "a key that is lost with thirty-two characters or more"
 	keys := func(text string) *seal.Keys {

@@ -30,20 +30,21 @@ import (
 
 // Store keeps certificates.
 type Store interface {
-	// Certificate reads a host's record; found is false when there is none.
+	// Certificate reads a host's record; found is false if there is none.
 	Certificate(ctx context.Context, host string) (r *Record, found bool, err error)
 	// ChangeCertificate runs fn on a host's record, which may be the zero one, and on
 	// its owner, and stores what fn changed in both. fn may run several times, so it must
 	// have no other effect. An error of fn stores nothing; ErrForget removes the record.
 	ChangeCertificate(ctx context.Context, host string, fn func(r *Record, o *Owner) error) error
-	// DueCertificates lists hosts with due records, by a few parts: the earliest of each
-	// part first, at most limit. It includes records that cannot be read. An error says
-	// that some could not be listed.
+	// DueCertificates lists hosts with due records. The store keeps records in a few parts;
+	// the list has at most limit of each part, the earliest first. It includes records that
+	// cannot be read. An error says that some could not be listed.
 	DueCertificates(ctx context.Context, at time.Time, limit int) ([]string, error)
 	// PutOffCertificate makes a record due at another time, without reading it.
 	PutOffCertificate(ctx context.Context, host string, at time.Time) error
-	// SealedBy lists hosts with a private key that one of keyIDs seals, in order, after
-	// a host; "" is the start. It includes records that cannot be read.
+	// SealedBy lists hosts whose private key is sealed with one of keyIDs, in order. The
+	// list starts behind the host after; "" is before all. It includes records that cannot
+	// be read.
 	SealedBy(ctx context.Context, keyIDs []string, after string, limit int) (hosts []string, err error)
 }
 
@@ -58,7 +59,7 @@ type Owner struct {
 // errNoChallenge is the answer when no order waits for a challenge.
 var errNoChallenge = errors.New("no challenge is waiting")
 
-// ErrForget is returned by a change to have the record removed.
+// ErrForget, returned by a change, removes the record.
 var ErrForget = errors.New("forget this certificate")
 
 // Limiter bounds orders in all replicas together; see [ratelimit.Limiter].
@@ -74,10 +75,10 @@ type Options struct {
 	Account *Account
 	Seal    *seal.Keys
 	Limiter Limiter
-	// Owner finds the domain that owns a host name. It calls wait only if it must read
-	// the store: wait returns the context for that, or refuses.
+	// Owner finds the domain that owns a host name. It calls wait before it reads the
+	// store. wait returns the context for the read, or an error to refuse it.
 	Owner func(wait func(known bool) (context.Context, error), host string) (found bool, err error)
-	// Own are this installation's own host names, which need no owner.
+	// Own reports whether a host name is this installation's own. Such names need no owner.
 	Own func(host string) bool
 	// Misses is the budget of networks that ask for unknown names.
 	Misses *ratelimit.Misses
@@ -101,7 +102,7 @@ type Service struct {
 	orders  map[string]*flight
 	waiting int
 
-	life context.Context // orders outlive the handshakes that began them
+	life context.Context // orders outlive the handshakes that started them
 	end  context.CancelFunc
 	work sync.WaitGroup
 }
@@ -111,7 +112,7 @@ type held struct {
 	cert     *tls.Certificate
 	renewAt  time.Time
 	notAfter time.Time
-	looked   atomic.Int64 // when another replica's renewal was last looked for, ns
+	looked   atomic.Int64 // when this replica last looked for a renewal by another one, ns
 }
 
 // flight is an order of this replica.
@@ -122,15 +123,15 @@ type flight struct {
 }
 
 const (
-	// mostOrders bounds the orders that the replica makes at once, ordersOfAccount those
-	// for one account, since all names of an account may make the authority hang. Each
-	// account may have another queuedOfAccount orders that wait for their turn.
+	// mostOrders bounds the orders that the replica makes at once. ordersOfAccount bounds
+	// those of one account, since all its names may make the authority hang. queuedOfAccount
+	// further orders of the account may wait for their turn.
 	mostOrders, ordersOfAccount = 64, 8
 	mostQueued, queuedOfAccount = 256, 8
 	// mostBegun bounds all orders together, since the account of some is not known yet.
 	mostBegun = 512
 	// mostWaiting bounds the handshakes that wait for an order, and waitingForHost those
-	// for one name. Thus the handshakes of one account take at most a fifth of all.
+	// for one name. So the handshakes of one account take at most a fifth of mostWaiting.
 	mostWaiting, waitingForHost = 2000, 25
 	// crowded is how long an order waits for its turn, and how long it is put off after that.
 	crowded = 10 * time.Second
@@ -138,8 +139,8 @@ const (
 	strangersRate, strangersBurst = 50, 200
 	// cacheBytes is for about 8,000 certificates.
 	cacheBytes, certBytes = 64 << 20, 8 << 10
-	// fresh is how long a certificate stays in memory without being read again. A
-	// certificate that is to be renewed is read again sooner.
+	// fresh is how long a replica serves a certificate from memory without reading it again.
+	// If the certificate is due for renewal, the replica reads it again sooner.
 	fresh = 10 * time.Minute
 	// patience is how long a handshake waits for an order.
 	patience = 12 * time.Second
@@ -188,7 +189,7 @@ func (s *Service) TLS() *tls.Config {
 	}
 }
 
-// GetCertificate answers a visitor's hello.
+// GetCertificate answers the first message of a visitor's handshake.
 func (s *Service) GetCertificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	c, err := s.answer(hello)
 	if err != nil {
@@ -227,7 +228,7 @@ func (s *Service) known(ctx context.Context, host string, client netip.Addr) err
 		return nil
 	}
 	found, err := s.opt.Owner(func(known bool) (context.Context, error) {
-		// What memory knows costs nothing. Only a name that needs a read has to fit the budgets.
+		// Only a name that memory does not know has to fit the budgets.
 		if !known && (s.opt.Misses.Wait(client) > 0 || !s.strangers.Allow()) {
 			return nil, ErrBudget
 		}
@@ -240,12 +241,12 @@ func (s *Service) known(ctx context.Context, host string, client netip.Addr) err
 	return err
 }
 
-// mayAsk reports whether a network may have a challenge looked up, which reads the
-// store on each request. A network that asks for challenges that do not exist spends
-// its budget of misses. Until that has recovered, it also shares the strangers' budget.
-// The authority asks for challenges that exist, so nobody can use up its budget. "No
-// challenge" is not cached: a stranger could put it into the cache just before the
-// name's order begins, and make the order fail.
+// mayAsk reports whether a network may ask for a challenge. Each such request reads the
+// store. A network that asks for challenges that do not exist spends its budget of
+// misses. Until that budget has recovered, the network also needs the budget that all
+// strangers share. The authority asks for challenges that exist, so nobody can use up its
+// budget. "No challenge" is not cached: a stranger could put it into the cache just
+// before the name's order starts, and make the order fail.
 func (s *Service) mayAsk(client netip.Addr) bool {
 	return s.opt.Misses.Wait(client) == 0 && (!s.opt.Misses.Missed(client) || s.strangers.Allow())
 }
@@ -279,7 +280,7 @@ func (s *Service) serve(ctx context.Context, host string) (*tls.Certificate, err
 	if err := s.wait(ctx, host); err != nil {
 		return nil, err
 	}
-	// Memory still says, from before the order, that there is no certificate.
+	// Memory still has the state from before the order: no certificate.
 	s.held.Invalidate(host)
 	if l, err = s.held.Get(ctx, host); err != nil {
 		return nil, err
@@ -385,7 +386,7 @@ func (s *Service) begin(host string) *flight {
 	return f
 }
 
-// claimed is an order that this replica is to make.
+// claimed is an order that this replica has to make.
 type claimed struct {
 	host    string
 	token   int64  // 0: there is a certificate already
@@ -403,7 +404,8 @@ func (s *Service) order(ctx context.Context, host string) error {
 		if !busy && (err != nil || o.token == 0) {
 			return err
 		}
-		// The account is known now. Another replica's order counts too, because handshakes wait for it.
+		// The account is known now. Waiting for another replica's order takes a turn too, because
+		// handshakes wait here meanwhile.
 		if first {
 			end, err := s.turn(ctx, o.account)
 			switch {
@@ -488,13 +490,14 @@ func (s *Service) leave(r *Record) error {
 	return ErrForget
 }
 
-// fifth is a fifth of the hour's orders. One account may use that much, and new
-// certificates and renewals leave that much to each other.
+// fifth is a fifth of the hour's orders. One account may use that much. New certificates
+// leave that much for renewals, and renewals for new certificates.
 func (s *Service) fifth() int { return max(1, s.opt.PerHour/5) }
 
 // spend takes an order from the hour's budgets. One account may use a fifth for new
 // certificates and a fifth for renewals, so that it cannot stop the others' orders.
-// The error is ErrShare when the account's share is spent, and ErrLimited when the whole budget is.
+// The error is ErrShare if the account has spent its share, and ErrLimited if all accounts
+// together have spent the budget.
 func (s *Service) spend(ctx context.Context, o claimed) (refund func(), wait time.Duration, err error) {
 	var tries []ratelimit.Try
 	refund = func() {
@@ -516,8 +519,8 @@ func (s *Service) spend(ctx context.Context, o claimed) (refund func(), wait tim
 		if o.renewal {
 			kind = all + ":renewal"
 		}
-		// A separate call shows which budget is spent. The sweep ends its round when the whole budget
-		// is, but continues when it is only one account's.
+		// A separate call shows which budget is spent. The sweep ends its round if the whole budget is
+		// spent, but continues if only one account's share is.
 		if !take(ratelimit.Rule{Key: kind + ":" + o.account, Max: s.fifth(), Window: time.Hour}) {
 			return refund, wait, ErrShare
 		}
@@ -538,8 +541,8 @@ func (s *Service) putOff(ctx context.Context, o claimed, wait time.Duration, why
 		slog.InfoContext(ctx, "an account has ordered its share of LINKREEL_ACME_ORDERS_PER_HOUR",
 			"host", o.host, "account", o.account, "renewal", o.renewal, "next", wait.String())
 		if o.renewal {
-			// Otherwise it would come before other accounts' orders in every round. While the present
-			// certificate is valid, the renewal can wait.
+			// Otherwise this renewal would come before other accounts' orders in every round. It can
+			// wait while the present certificate is valid.
 			later = wait
 		}
 	} else {
@@ -556,7 +559,7 @@ func (s *Service) putOff(ctx context.Context, o claimed, wait time.Duration, why
 	}))
 }
 
-// postpone ends an order of an account that has as many orders at once as it may.
+// postpone puts off an order, because its account already has its maximum of orders in flight.
 func (s *Service) postpone(ctx context.Context, o claimed) error {
 	orders.WithLabelValues("share").Inc()
 	return errors.Join(ErrShare, s.note(ctx, o, func(r *Record) { r.Release(s.opt.Now().Add(crowded)) }))
@@ -564,7 +567,7 @@ func (s *Service) postpone(ctx context.Context, o claimed) error {
 
 // issue orders as the holder of a token and notes the outcome.
 func (s *Service) issue(ctx context.Context, o claimed) error {
-	// After the claim, so that replicas which wait for the same order spend nothing.
+	// Spend after the claim, so that replicas that wait for the same order spend nothing.
 	refund, wait, err := s.spend(ctx, o)
 	if err != nil {
 		return s.putOff(ctx, o, wait, err)
@@ -585,7 +588,8 @@ func (s *Service) issue(ctx context.Context, o claimed) error {
 	orders.WithLabelValues("failed").Inc()
 	f := failureOf(o.host, err)
 	if f.Away && errors.Is(err, ErrNoOrder) {
-		// An outage of the authority must not leave everybody without orders for an hour after it.
+		// Otherwise an outage of the authority would use up the budget, and nobody could order for an
+		// hour after it.
 		refund()
 	}
 	slog.WarnContext(ctx, "certificate is not issued", "host", o.host, "error", err)
@@ -602,7 +606,7 @@ func (s *Service) ask(ctx context.Context, o claimed) (*Certificate, error) {
 	defer cancel(nil)
 	kept := make(chan struct{})
 	go func() { defer close(kept); s.keep(ctx, cancel, o) }()
-	// Wait for it, so that no extension runs while the outcome is stored.
+	// Wait for keep to end, so that it does not extend the lease while the outcome is stored.
 	defer func() { cancel(nil); <-kept }()
 
 	key, csr, err := newKey(o.host)
@@ -649,7 +653,7 @@ func (s *Service) keep(ctx context.Context, lose context.CancelCauseFunc, o clai
 		}
 		err := s.change(ctx, o, func(r *Record) { r.Extend(s.opt.Now()) })
 		if errors.Is(err, ErrOvertaken) {
-			// Other errors may pass: the lease outlasts the next tick.
+			// After any other error, the next tick comes before the lease ends.
 			lose(ErrOvertaken)
 			return
 		}
@@ -722,8 +726,8 @@ func (s *Service) Sweep(ctx context.Context) error {
 }
 
 // sweepOne renews a certificate that is due. If the record itself makes that impossible,
-// sweepOne puts it off, so that it does not keep the sweep from the records after it.
-// limited reports that the whole budget of orders is spent.
+// sweepOne puts it off, so that it does not block the records after it. limited reports
+// that the whole budget of orders is spent.
 func (s *Service) sweepOne(ctx context.Context, host string) (limited bool) {
 	err := s.renew(ctx, host)
 	if err == nil || ctx.Err() != nil {
@@ -738,13 +742,13 @@ func (s *Service) sweepOne(ctx context.Context, host string) (limited bool) {
 	setAside.Inc()
 	slog.ErrorContext(ctx, "a due certificate's record cannot be changed; it is put off for an hour", "host", host, "error", err)
 	if err := s.opt.Store.PutOffCertificate(ctx, host, s.opt.Now().Add(asideFor)); err != nil && ctx.Err() == nil {
-		slog.WarnContext(ctx, "a certificate's record is not put off; the next sweep retries", "host", host, "error", err)
+		slog.WarnContext(ctx, "cannot put off a certificate's record; the next sweep retries", "host", host, "error", err)
 	}
 	return false
 }
 
-// renew waits for an order of host, as a visitor's handshake does. It takes no place
-// among the waiting handshakes, because visitors could have taken all of them.
+// renew waits for an order of host, as a visitor's handshake does. It needs none of the
+// places for waiting handshakes, because visitors may have taken all of them.
 func (s *Service) renew(ctx context.Context, host string) error {
 	ctx, cancel := context.WithTimeout(ctx, longestOrder)
 	defer cancel()
@@ -770,8 +774,8 @@ func (s *Service) Answer(ctx context.Context, host, token string, client netip.A
 	return c.Answer, err == nil
 }
 
-// challenge reads the challenge that is waiting for a known host, on whichever
-// replica its order runs.
+// challenge reads the challenge that is waiting for a known host, whichever replica runs
+// the order.
 func (s *Service) challenge(ctx context.Context, host string, client netip.Addr, want func(Challenge) bool) (Challenge, error) {
 	if !s.mayAsk(client) {
 		return Challenge{}, ErrBudget

@@ -21,8 +21,8 @@ import (
 	"github.com/linkreel/linkreel/libs/seal"
 )
 
-// registry is a store of certificates in memory. A host's account is the part behind
-// its first dot.
+// registry is a store of certificates in memory. The part of a host after its first dot
+// is its account.
 type registry struct {
 	Store
 	mu      sync.Mutex
@@ -51,7 +51,7 @@ func (s *registry) ChangeCertificate(_ context.Context, host string, fn func(*Re
 	return err
 }
 
-// desk is an authority that never ends an order of hanging hosts.
+// desk is an authority that never finishes orders for hanging hosts.
 type desk struct {
 	t    testing.TB
 	mu   sync.Mutex
@@ -93,7 +93,7 @@ func newDesk(t testing.TB) (*Service, *desk) {
 	}), d
 }
 
-// The authority hangs on every name of one account, each of which has many visitors.
+// The authority hangs for every name of one account, and each name has many visitors.
 func TestOneAccountsHangingOrdersLeaveOthersTheirPlaces(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -134,8 +134,7 @@ func TestOneAccountsHangingOrdersLeaveOthersTheirPlaces(t *testing.T) {
 	})
 }
 
-// Visitors who fill all places among the handshakes do not keep certificates from
-// being renewed.
+// Certificates are renewed even if visitors have filled all places for waiting handshakes.
 func TestVisitorsTakeNoPlaceOfRenewals(t *testing.T) {
 	t.Parallel()
 	s, _ := newDesk(t)
@@ -151,8 +150,8 @@ func TestVisitorsTakeNoPlaceOfRenewals(t *testing.T) {
 	}
 }
 
-// Strangers ask for challenges of a name that is known. They are looked up within
-// their budgets, and the authority's question is looked up all the same.
+// Strangers ask for challenges of a known name. The service looks these up only within
+// the strangers' budgets, and still looks up the authority's request.
 func TestStrangersLookUpFewChallenges(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -174,7 +173,7 @@ func TestStrangersLookUpFewChallenges(t *testing.T) {
 		if most := networks + strangersBurst; kept.read > most {
 			t.Errorf("%d of %d questions were looked up, want %d at most", kept.read, networks*each, most)
 		}
-		for range 10 { // from several places, and again
+		for range 10 { // the authority asks from several networks, and more than once
 			if !ask("waiting.example.com", "192.0.2.1") {
 				t.Fatal("the authority's question is not answered")
 			}

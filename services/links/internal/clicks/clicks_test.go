@@ -52,8 +52,8 @@ type book struct {
 	mu       sync.Mutex
 	progress link.Progress
 	total    map[string]int64
-	lose     int // answers to lose after the deed
-	refuse   int // calls to fail before the deed
+	lose     int // answers to lose after the counts are stored
+	refuse   int // calls to fail before the counts are stored
 }
 
 func newBook() *book { return &book{total: map[string]int64{}} }
@@ -158,8 +158,8 @@ func (p *process) run(t testing.TB) {
 	t.Cleanup(p.stop)
 }
 
-// heard waits until a process without redirects has asked by itself where the log
-// is: from then on it does not ask beside the test's redirects.
+// heard waits until a process without redirects has asked for its position in the log by
+// itself. After that only the test's redirects ask.
 func (p process) heard(t *testing.T) {
 	t.Helper()
 	eventually(t, "the first check", func() bool { return p.lanes[0].follower.At() != invalidation.Position{} })
@@ -216,7 +216,7 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); !ok(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("waited in vain: %s", what)
+			t.Fatalf("waited a minute, but not true yet: %s", what)
 		}
 	}
 }
@@ -251,7 +251,7 @@ func TestConfirmHearsAChangeBeforeItAnswers(t *testing.T) {
 	a, b := start(t, addr), start(t, addr)
 	a.heard(t)
 	b.heard(t)
-	for b.Confirm(b.resolve(t, "other"), nil).Again { // where the log is, should a have begun it anew
+	for b.Confirm(b.resolve(t, "other"), nil).Again { // learn the position in the log, if a has started a new epoch
 	}
 	other := b.resolve(t, "other")
 	for i := range 100 {
@@ -368,7 +368,7 @@ func TestTwoFlushersCountOnce(t *testing.T) {
 	for i := range 30 {
 		p.Confirm(&good{}, click("l"))
 		f := flushers[i%2]
-		f.redis.Del(t.Context(), flusherKey(0)) // the lease has gone astray
+		f.redis.Del(t.Context(), flusherKey(0)) // the lease is lost
 		// A flusher with old progress finds itself overtaken and reads it again.
 		for range 2 {
 			_ = f.Cycle(t.Context())
@@ -413,7 +413,7 @@ func TestAfterManyLinksAFlusherRestsAndKeepsItsLease(t *testing.T) {
 	}
 	all.Wait()
 	resting := NewFlusher(patient(t, addr), 0, b, nil)
-	other := NewFlusher(patient(t, addr), 0, newBook(), nil) // what it counts would be missing
+	other := NewFlusher(patient(t, addr), 0, newBook(), nil) // clicks that it counted would be missing in b
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan bool)
 	began := time.Now()
@@ -521,7 +521,7 @@ func TestASuccessorHasWhatRedisTookAlong(t *testing.T) {
 	for range 5 {
 		dead.Confirm(&good{}, click("l"))
 	}
-	empty(t, server.Addr()) // as if its last moments were never written
+	empty(t, server.Addr()) // as if Redis had never written its last moments
 	if err := server.Kill(); err != nil {
 		t.Fatal(err)
 	}
@@ -637,8 +637,8 @@ func TestSpoolGivesTheDiskBackWhileItIsWritten(t *testing.T) {
 	}
 }
 
-// anyLeft finds the spools of dead processes. A program that another test starts has the
-// locks of this process until it runs itself.
+// anyLeft finds the spools of dead processes. If another test starts a program, the child
+// holds the locks of this process until its exec, so anyLeft retries.
 func anyLeft(dir string) (left []*spool) {
 	for end := time.Now().Add(30 * time.Second); len(left) == 0 && time.Now().Before(end); {
 		left = leftSpools(dir, "other")

@@ -48,7 +48,7 @@ func TestAFullRedisConfirmsAnswersAndDrainsByItself(t *testing.T) {
 	addr := redistest.Start(t)
 	p, b := start(t, addr), newBook()
 	p.confirm(t, 10, "l")
-	// Somebody else fills it to the brim.
+	// Another client fills Redis.
 	redistest.Do(t, addr, "CONFIG", "SET", "maxmemory", "1mb")
 	if got := redistest.Do(t, addr, "SET", "x", "y"); !strings.HasPrefix(got, "OOM") {
 		t.Fatalf("Redis is not full: %s", got)
@@ -66,7 +66,7 @@ func TestAFullRedisConfirmsAnswersAndDrainsByItself(t *testing.T) {
 	if err := f.Cycle(t.Context()); err != nil || b.of("l") != 10 {
 		t.Fatalf("the flusher counted %d of 10 on a full Redis, %v", b.of("l"), err)
 	}
-	redistest.Do(t, addr, "CONFIG", "SET", "maxmemory", "0") // what counting has freed, in large
+	redistest.Do(t, addr, "CONFIG", "SET", "maxmemory", "0") // counting has made room; here without a limit
 	eventually(t, "the spool is drained", func() bool { return !p.spooled() })
 	_ = f.Cycle(t.Context())
 	if b.of("l") != 30 {
@@ -74,7 +74,8 @@ func TestAFullRedisConfirmsAnswersAndDrainsByItself(t *testing.T) {
 	}
 }
 
-// What waits in files is many times what Redis has left, as when others fill it.
+// The clicks in files are many times larger than what fits into Redis, as when other
+// clients fill it.
 func TestARedisWithLittleLeftTakesClicksInSmallPieces(t *testing.T) {
 	t.Parallel()
 	addr, dir := redistest.Start(t), t.TempDir()
@@ -124,7 +125,7 @@ func TestTheClickLogIsBoundedAndPushesBack(t *testing.T) {
 	}
 }
 
-// An alert on the backlog must see the whole of it, not what one cycle reads.
+// An alert on the backlog must see all of it, not only what one cycle reads.
 func TestTheBacklogIsMeteredBeyondWhatACycleReads(t *testing.T) {
 	t.Parallel()
 	const part, waiting = 61, readMax + 2*readPage // no other test uses this partition, and metrics are the process's
@@ -166,8 +167,8 @@ func TestAStallIsOverSoonAndLosesNothing(t *testing.T) {
 	}
 }
 
-// stalls lets a Redis at a distance stall three times, with some 4,000 visits a second:
-// so many that the spool grows during each call that drains it.
+// stalls lets a distant Redis stall three times, at some 4,000 visits a second. With so
+// many visits the spool grows during each call that drains it.
 func stalls(t *testing.T, distance time.Duration) {
 	t.Helper()
 	addr := redistest.Start(t)
@@ -225,7 +226,7 @@ func TestAnnounceIsHeardFromAProcessWhoseClicksAreTooSlow(t *testing.T) {
 	if far.Synced() {
 		t.Fatal("the far process is not in spool mode")
 	}
-	for near.Confirm(near.resolve(t, "other"), nil).Again { // the first call says where the log is
+	for near.Confirm(near.resolve(t, "other"), nil).Again { // the first call learns the position in the log
 	}
 	for i := range 20 {
 		slug := fmt.Sprint("k", i)
@@ -246,7 +247,7 @@ func TestAnEmptiedRedisAndALateAnswerLoseNoClick(t *testing.T) {
 	for range 3 {
 		end := by.Stall()
 		empty(t, addr)
-		p.Confirm(&good{}, click("l")) // its answer, and those of what is sent again, come too late
+		p.Confirm(&good{}, click("l")) // its answer, and those of the resent batches, come too late
 		end()
 		eventually(t, "back to Redis", p.Synced)
 	}
@@ -270,8 +271,8 @@ func TestAnIdleProcessSendsAgainWhatRedisLost(t *testing.T) {
 	})
 }
 
-// rolledBack returns a function that takes a server back to where it is now, as
-// one does that has lost the end of its file.
+// rolledBack returns a function that takes a server back to its present state, like a
+// server that has lost the end of its file.
 func rolledBack(t *testing.T, s interface {
 	Kill() error
 	Restart(context.Context) error
@@ -333,7 +334,7 @@ func TestTheLogOfChangesIsBoundedInBytes(t *testing.T) {
 	p, sleeper := start(t, addr), start(t, addr)
 	for sleeper.Confirm(sleeper.resolve(t, "other"), nil).Again {
 	}
-	sleeper.stop() // it hears nothing while it sleeps
+	sleeper.stop() // it receives no changes while it is stopped
 	long := strings.Repeat("x", 90)
 	for i := range 100 {
 		keys := make([]string, 1000)

@@ -25,9 +25,9 @@ import (
 // flusher, or an earlier try of its own, was faster.
 var ErrOvertaken = errors.New("click counts were written by somebody else")
 
-// Counts stores what was counted of one partition.
+// Counts stores the click counts of one partition.
 type Counts interface {
-	// Progress reads how far producers are counted. It first finishes what an
+	// Progress reads how far each producer's clicks are counted. It first finishes what an
 	// interrupted writer left half done.
 	Progress(ctx context.Context) (link.Progress, error)
 	// Count adds tallies and advances progress, both or neither. It fails with
@@ -44,8 +44,8 @@ const (
 	cycle = time.Second     // between two writes to one link
 	lease = 4 * time.Second // how long a dead flusher keeps others away
 
-	// After many links a flusher rests longer, so that more of their clicks share a
-	// write, which Firestore charges for. Counts must show within ten seconds.
+	// After a cycle with many links a flusher rests longer, so that more clicks share a
+	// write: Firestore charges for each write. Counts must show within ten seconds.
 	restPerLink = time.Millisecond / 2
 	restMax     = 4 * time.Second
 )
@@ -55,9 +55,9 @@ func rest(links int) time.Duration {
 	return min(max(cycle, time.Duration(links)*restPerLink), restMax)
 }
 
-// What one cycle reads is bounded in batches and bytes, to save memory, and in time.
-// After an outage more waits than can be read at once. Small steps get through it,
-// where one large step might time out for ever.
+// Bounds on what one cycle reads: in batches and bytes, to save memory, and in time. After
+// an outage more batches wait than one cycle can read. Small steps make progress, while
+// one large step might time out every time.
 const (
 	readMax   = 20_000
 	readPage  = 500
@@ -65,9 +65,9 @@ const (
 	readTime  = cycle / 2
 )
 
-// What one cycle writes is bounded in bytes: Firestore takes at most 10 MiB per
-// commit, and the first commit of a cycle has all of it. A cycle that fails is retried
-// with half as much, so that it also gets below limits that are not known here.
+// Bounds on the bytes that one cycle writes: Firestore takes at most 10 MiB per commit,
+// and the first commit of a cycle has all of them. After a failure the next cycle writes
+// half as much, so that it also gets below limits that this code does not know.
 const (
 	writeMax = 6 << 20
 	writeMin = 64 << 10
@@ -81,7 +81,7 @@ type Flusher struct {
 	id       string
 	now      func() time.Time
 	progress *link.Progress // nil: to be read
-	written  int            // links in the last cycle; 0 when more wait already
+	written  int            // links in the last cycle; 0 if more clicks wait already
 	limit    int            // bytes of a cycle
 	audited  time.Time
 }
@@ -110,8 +110,8 @@ type Flushers struct {
 }
 
 // NewFlushers makes flushers of partitions 0 to parts-1. They also empty higher
-// partitions, in which clicks may wait from a setting with more partitions. The client
-// is shared; counts returns the store for a partition.
+// partitions, where clicks may still wait if an earlier setting had more partitions. The
+// client is shared; counts returns the store for a partition.
 func NewFlushers(client redis.UniversalClient, parts int, counts func(part int) Counts, now func() time.Time) *Flushers {
 	return &Flushers{client, parts, counts, now}
 }
@@ -136,7 +136,7 @@ func (f *Flushers) Run(ctx context.Context) error {
 				former[p] = NewFlusher(f.redis, p, f.counts(p), f.now)
 			}
 			if err := former[p].Cycle(ctx); err != nil {
-				slog.WarnContext(ctx, "clicks of a former partition wait", "partition", p, "error", err)
+				slog.WarnContext(ctx, "cannot count the clicks of a former partition; retrying", "partition", p, "error", err)
 			}
 		}
 		select {
@@ -147,7 +147,7 @@ func (f *Flushers) Run(ctx context.Context) error {
 	}
 }
 
-// run counts until ctx ends, then hands the lease on.
+// run counts until ctx ends, then releases the lease.
 func (f *Flusher) run(ctx context.Context) {
 	defer func() {
 		done, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
@@ -167,7 +167,7 @@ func (f *Flusher) run(ctx context.Context) {
 		switch bad := err != nil && ctx.Err() == nil; {
 		case bad && (!failing || time.Since(told) > 10*time.Second):
 			failing, told = true, time.Now()
-			slog.WarnContext(ctx, "clicks wait for the flusher", "partition", f.part, "error", err)
+			slog.WarnContext(ctx, "cannot count clicks; retrying", "partition", f.part, "error", err)
 		case !bad && failing:
 			failing = false
 			slog.WarnContext(ctx, "clicks are counted again", "partition", f.part)
@@ -201,7 +201,7 @@ local left = redis.call('HINCRBY', KEYS[1], 'c', -tonumber(ARGV[2]))
 if left < 0 or redis.call('XLEN', KEYS[2]) == 0 then redis.call('HSET', KEYS[1], 'c', 0) end
 return 1`)
 
-// hold takes or keeps the lease and says whether it is this flusher's.
+// hold takes or keeps the lease and reports whether this flusher has it.
 func (f *Flusher) hold(ctx context.Context) (bool, error) {
 	mine, err := holdScript.Run(ctx, f.redis, []string{flusherKey(f.part)}, f.id, lease.Milliseconds()).Int()
 	if err != nil || mine == 0 {
@@ -248,8 +248,8 @@ func (f *Flusher) Cycle(ctx context.Context) error {
 	return f.trim(ctx, entries[:n])
 }
 
-// meter shows how many batches wait. If the cycle did not read all of them, it asks the
-// log for its length.
+// meter sets the metric of waiting batches. If the cycle did not read all of them, it asks
+// Redis for the length of the log.
 func (f *Flusher) meter(ctx context.Context, read int, all bool) {
 	waiting := int64(read)
 	if !all {
@@ -272,7 +272,7 @@ func (f *Flusher) read(ctx context.Context) (entries []redis.XMessage, all bool,
 		for _, e := range page {
 			size += entrySize(e)
 		}
-		// An error after the first page is no reason to drop what was read.
+		// After an error, keep the pages that were read before it.
 		all = err == nil && len(page) < readPage
 		if all || err != nil || len(entries) >= readMax || size > readBytes || time.Since(started) > readTime {
 			return entries, all, nil
@@ -306,7 +306,7 @@ func (f *Flusher) count(ctx context.Context, entries []redis.XMessage) (n int, e
 		n++
 	}
 	if len(sum.marks) == 0 {
-		return n, nil // all of it was counted before
+		return n, nil // all entries were counted before
 	}
 	next, refused, err := f.counts.Count(ctx, *f.progress, sum.marks, sum.list())
 	if err != nil {
@@ -325,7 +325,7 @@ func (f *Flusher) count(ctx context.Context, entries []redis.XMessage) (n int, e
 	return n, nil
 }
 
-// trim removes entries from the log. If that fails they are read again and skipped.
+// trim removes entries from the log. If that fails, the next cycle reads and skips them.
 func (f *Flusher) trim(ctx context.Context, entries []redis.XMessage) error {
 	size := 0
 	for _, e := range entries {
@@ -350,7 +350,7 @@ const (
 	missingAfter = 15 * time.Minute
 )
 
-// audit meters processes that ended with clicks in a spool that is gone too.
+// audit meters processes that ended without signing off, and whose spool was not taken over.
 func (f *Flusher) audit(ctx context.Context) {
 	now := f.now()
 	if now.Sub(f.audited) < auditEvery {
@@ -420,7 +420,7 @@ func (t *tallies) entry(values map[string]any) error {
 	}
 	_, _ = decode([]byte(payload), t.add)
 	// A batch states how many clicks its producer has sent in all, this batch included. If
-	// that is more than the last total and this batch, the difference never arrived.
+	// that exceeds the last total plus this batch, the difference never arrived.
 	if missing := total - clicks - mark.Total; missing > 0 {
 		t.lost += missing
 	}

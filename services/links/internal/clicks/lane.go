@@ -19,11 +19,11 @@ const (
 	// maxBatch bounds the clicks of one batch, and with it the size of a stream
 	// entry; more wait for the next call.
 	maxBatch = 1024
-	// lastMoments is how much a Redis that dies may lose: it writes its file up to two
-	// seconds late when the disk is busy.
+	// lastMoments bounds what Redis may lose when it dies: if the disk is busy, it writes its
+	// file up to two seconds late.
 	lastMoments = 3 * time.Second
-	// gather is the time in which a batch forms while clicks go to disk. With Redis, the
-	// call in flight takes that time.
+	// gather is the time in which a batch forms while clicks go to disk. While they go to
+	// Redis, a batch forms during the call in flight.
 	gather = 2 * time.Millisecond
 )
 
@@ -42,7 +42,7 @@ type lane struct {
 	quit    bool
 	stopped chan struct{}
 
-	state sync.Mutex // guards what follows, also during the redirects' calls
+	state sync.Mutex // guards the fields below; held during the redirects' calls
 	live  producer   // batches sent directly
 	late  producer   // batches that went through the spool
 	spool *spool
@@ -55,7 +55,7 @@ type lane struct {
 type batch struct {
 	items  []item
 	done   chan struct{}
-	unread atomic.Int64 // outcomes that are not taken yet, once it is done
+	unread atomic.Int64 // outcomes of a finished batch that no caller has taken yet
 }
 
 // batches are reused: the last caller to take an outcome puts the batch back. Otherwise
@@ -127,7 +127,7 @@ func (l *lane) confirm(it item) Outcome {
 	l.mu.Lock()
 	if l.quit {
 		l.mu.Unlock()
-		// One of the few requests that a stopping server still finishes.
+		// This is one of the few requests that a stopping server still finishes.
 		items := []item{it}
 		l.settle(items)
 		return items[0].out
@@ -137,7 +137,7 @@ func (l *lane) confirm(it item) Outcome {
 	b.items = append(b.items, it)
 	l.mu.Unlock()
 	if i == 0 {
-		l.wake <- struct{}{} // never blocks: there is one first item per batch, and run takes both
+		l.wake <- struct{}{} // never blocks: only a batch's first item sends, and run takes the signal with the batch
 	}
 	<-b.done
 	return b.outcome(i)
@@ -177,8 +177,8 @@ func (l *lane) settle(items []item) {
 var errBehind = errors.New("cannot keep up with the log of invalidations")
 
 // viaRedis appends the items' clicks and confirms their answers, usually in one call. It
-// needs more only after a loss or when there is a lot of news. It reports false if Redis
-// is away; the items that are not settled then go to the spool.
+// needs more calls only after a loss or when there is a lot of news. It reports false if
+// Redis is away. The caller then spools the items that are not settled.
 func (l *lane) viaRedis(items []item) bool {
 	now := l.log.cfg.Now()
 	for tries := 0; tries < 32; tries++ {
@@ -243,8 +243,8 @@ func (l *lane) call(list []numbered) (reply, error) {
 	return r, err
 }
 
-// compose encodes the clicks of items with answers that are still good, and marks the
-// others to be resolved again. Without any click there is no payload.
+// compose encodes the clicks of items whose answers are still good, and marks the other
+// items to be resolved again. payload is nil if there are no clicks.
 func (l *lane) compose(items []item, p *producer, good func(*item) bool) (payload []byte, clicks int64) {
 	s := &l.sums
 	s.reset()
@@ -290,7 +290,7 @@ func (l *lane) viaSpool(items []item) {
 }
 
 // spoolClicks writes the clicks of the open items to the spool. If that fails too, the
-// visitor is answered anyway, and the lost click is metered.
+// visitors still get their answers, and the lost clicks are metered.
 func (l *lane) spoolClicks(items []item) {
 	payload, clicks := l.compose(items, &l.late, func(*item) bool { return true })
 	if payload == nil {
@@ -298,8 +298,8 @@ func (l *lane) spoolClicks(items []item) {
 	}
 	count(items)
 	if err := l.spool.append(record{late: true, number: l.late.next, payload: payload}); err != nil {
-		// The number is used for the next batch, so the flusher sees no gap and does
-		// not meter these clicks once more.
+		// The next batch gets this number, so the flusher sees no gap and does not meter these
+		// clicks once more.
 		lost.Add(float64(clicks))
 		slog.Error("click spool", "error", err, "lost", clicks)
 		return

@@ -23,7 +23,7 @@ type Config struct {
 	Redis redisdb.Config
 	// Bytes bounds the click log in Redis, all partitions together.
 	Bytes int64
-	// SpoolDir keeps clicks while Redis is away. It must outlive the process.
+	// SpoolDir is where clicks are kept while Redis is away. It must outlive the process.
 	SpoolDir string
 	// SpoolMax bounds the spool in bytes; clicks beyond it are lost and metered.
 	SpoolMax int64
@@ -34,7 +34,7 @@ type Config struct {
 
 // Answer is a redirect that is ready to be sent once it is confirmed.
 type Answer interface {
-	// Partition is the partition with the log that confirms the answer.
+	// Partition is the partition whose log confirms the answer.
 	Partition() int
 	// Current reports whether nothing that the answer depends on was invalidated.
 	Current() bool
@@ -98,7 +98,7 @@ func Open(cfg Config, memory *invalidation.Memory) (*Log, error) {
 	return l, nil
 }
 
-// openRedis makes a client whose timeout is the budget of a call.
+// openRedis makes a client whose calls may take up to timeout.
 func openRedis(cfg redisdb.Config, timeout time.Duration, conns int) (redis.UniversalClient, error) {
 	cfg.Timeout, cfg.PoolTimeout, cfg.PoolSize, cfg.MinIdle, cfg.Untraced = timeout, timeout, conns, 1, true
 	return redisdb.Open(cfg)
@@ -160,15 +160,15 @@ func (l *Log) close() error {
 		left = left || !empty
 		errs = append(errs, err)
 	}
-	if !left { // otherwise the process that takes over the spool signs off
+	if !left { // otherwise the process that takes over the spool signs off for this one
 		_ = l.slow.HDel(ctx, producersKey, l.id).Err() // metered as missing at worst
 	}
 	return errors.Join(append(errs, l.fast.Close(), l.slow.Close())...)
 }
 
-// register keeps an entry in Redis that this process lives and may hold clicks.
+// register keeps an entry in Redis: this process is alive and may hold clicks.
 func (l *Log) register(ctx context.Context) {
-	host, _ := os.Hostname() // only for the operator's eyes
+	host, _ := os.Hostname() // only for the operator
 	for {
 		call, cancel := context.WithTimeout(ctx, 2*time.Second)
 		err := l.slow.HSet(call, producersKey, l.id, strconv.FormatInt(l.cfg.Now().Unix(), 10)+" "+host).Err()
@@ -188,8 +188,8 @@ func (l *Log) register(ctx context.Context) {
 // signOfLife is the pause between two updates of a process's entry.
 const signOfLife = 10 * time.Second
 
-// adopt sends to Redis what dead processes have left in the directory, and signs off
-// for them. It reports whether it sent something and something is left.
+// adopt sends the clicks that dead processes left in the directory to Redis, and signs off
+// for these processes. It reports whether it sent some clicks and more are left.
 func (l *Log) adopt(ctx context.Context) (more bool) {
 	left := map[string]bool{} // by process: whether clicks of it remain
 	for _, s := range leftSpools(l.cfg.SpoolDir, l.id) {
@@ -232,7 +232,7 @@ func (l *Log) adoptOne(ctx context.Context, s *spool) (batches int, err error) {
 		}
 		done := upTo(run, r.last)
 		if done == 0 && len(run) == 1 {
-			return batches, nil // Redis is full: later
+			return batches, nil // Redis is full; the next call retries
 		}
 		batches += done
 		if err := s.drained(run[:done]); err != nil {

@@ -5,8 +5,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// These are plain Prometheus metrics: some of them are on the path of every
-// redirect.
+// These are plain Prometheus metrics, since redirects update some of them.
 var (
 	lost = promauto.NewCounter(prometheus.CounterOpts{Name: "linkreel_clicks_lost_total",
 		Help: "Clicks that could not be counted: full spool, or gaps in a producer's batches."})

@@ -6,7 +6,7 @@ import (
 )
 
 const (
-	// keepFor is how long batches are kept in memory, to be sent again when Redis has lost
+	// keepFor is how long a producer keeps batches in memory, to resend them if Redis loses
 	// its data. It exceeds the time that clicks wait for the flusher.
 	keepFor = 15 * time.Second
 	// keepBytes bounds the batches of a producer that are kept.
@@ -23,8 +23,8 @@ type producer struct {
 	size  int // bytes of kept
 }
 
-// add takes up the next batch. It is kept for some seconds even when Redis has
-// it, in case Redis forgets it, and in any case until Redis has it.
+// add adds the next batch. The producer keeps it until Redis has it, and for some seconds
+// longer in case Redis loses it.
 func (p *producer) add(b numbered, clicks int64) {
 	p.next, p.total = b.number+1, p.total+clicks
 	p.keep(b)
@@ -66,8 +66,8 @@ func (p *producer) learn(before, last int64) {
 	}
 }
 
-// skips reports whether batches begin after a gap that must be accepted, because the
-// missing batches are not kept any more.
+// skips reports whether batches begin after a gap that Redis must accept, because the
+// producer does not keep the missing batches any more.
 func (p *producer) skips(batches []numbered) bool {
 	return len(batches) > 0 && batches[0].number > p.acked+1
 }

@@ -24,16 +24,15 @@ func batchKey(part int, producer string) string {
 // flusherKey is the flusher's lease.
 func flusherKey(part int) string { return invalidation.Prefix(part) + "flusher" }
 
-// producersKey is a hash of all processes that may hold clicks: id → time of the
-// last sign of life in seconds, and host.
+// producersKey is a hash of all processes that may hold clicks: id → time of the last
+// update in seconds, and host.
 var producersKey = invalidation.Prefix(0) + "producers"
 
 // producerLife is how long Redis remembers a silent producer's last batch. If a
 // spool is drained later than that, the flusher recognises what it has counted already.
 const producerLife = 7 * 24 * time.Hour
 
-// entryBytes is what an entry takes in the stream besides its payload, for the bound
-// of the click log.
+// entryBytes is what the bound of the click log counts for an entry besides its payload.
 const entryBytes = 100
 
 // appendScript appends batches and reads the log of invalidations. It appends even if
@@ -97,7 +96,7 @@ type caller struct {
 	process  string
 	bound    int64
 	script   *redis.Script
-	follower *invalidation.Follower // nil: nobody reads the news
+	follower *invalidation.Follower // nil: the news is ignored
 	keys     map[string][]string    // of the process's own sequences, made once
 	fits     atomic.Int64           // see room
 }
@@ -131,7 +130,8 @@ const roomMax = 512 << 10
 
 // room is how many bytes of batches a call should carry, at least one batch. Redis
 // needs memory for the call itself and refuses one that does not fit, however often it
-// is repeated. So what a full Redis refuses is sent again in smaller and smaller pieces.
+// is repeated. So the caller resends what a full Redis refuses in smaller and smaller
+// pieces.
 func (c *caller) room() int { return int(c.fits.Load()) }
 
 // heed adjusts room after an answer. Two concurrent calls may overwrite each other's

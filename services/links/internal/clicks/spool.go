@@ -15,13 +15,13 @@ import (
 )
 
 // spool keeps a process's clicks for one partition on local disk while Redis is away
-// or full. It is a sequence of files: the last one is written, the first one is drained
-// and then removed, so the disk holds little more than what waits.
+// or full. It is a sequence of files. Records are written to the last file. The first
+// file is drained and then removed, so the disk holds little more than the waiting clicks.
 //
 // A record is one write to a file opened for appending. A killed process leaves whole
-// records and at most one torn record at the end; the visitors of that one have no
-// answer yet. Records are not synced to the disk: a machine that loses power loses its
-// last moments, as Redis does.
+// records and at most one torn record at the end; the visitors of that record have no
+// answer yet. Records are not synced to the disk. A machine that loses power loses the
+// records of its last moments, as Redis does.
 type spool struct {
 	dir, id string
 	part    int
@@ -40,7 +40,7 @@ type spoolFile struct {
 
 const (
 	spoolSuffix = ".clicks"
-	// spoolFileMax is the size after which the next file is begun.
+	// spoolFileMax is the size at which the spool starts the next file.
 	spoolFileMax = 4 << 20
 )
 
@@ -88,8 +88,8 @@ func (s *spool) begin() error {
 	return nil
 }
 
-// openSpoolFile opens a file and locks it, so that no other process takes it for a
-// dead one's.
+// openSpoolFile opens a file and locks it: other processes take an unlocked file for the
+// spool of a dead process.
 func openSpoolFile(path string, seq int) (*spoolFile, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o600)
 	if err != nil {
@@ -178,7 +178,7 @@ func (s *spool) append(r record) error {
 	}
 	n, err := f.file.Write(rec)
 	if err != nil {
-		// A partial record must not come before the next one.
+		// Remove a partial record, so that the next one does not follow it.
 		if n > 0 {
 			err = errors.Join(err, f.file.Truncate(f.size))
 		}
@@ -204,7 +204,7 @@ func (s *spool) next(limit int) ([]record, error) {
 		if len(run) > 0 || err != nil || len(s.files) == 1 {
 			return run, err
 		}
-		if err := f.remove(); err != nil { // nothing more to be read from it
+		if err := f.remove(); err != nil { // it has been read to its end
 			return nil, err
 		}
 		s.files = s.files[1:]
@@ -252,7 +252,7 @@ func (f *spoolFile) torn(at int64, err error) error {
 	return fmt.Errorf("read click spool: %w", err)
 }
 
-// drained notes that records, which next has just read, are safe elsewhere.
+// drained notes that Redis has the records that next has just read.
 func (s *spool) drained(run []record) error {
 	f := s.files[0]
 	for _, r := range run {

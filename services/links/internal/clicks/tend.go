@@ -15,7 +15,7 @@ const (
 	probeFirst = 20 * time.Millisecond
 	probeMax   = 2 * time.Second
 	calm       = 5 * time.Second
-	// idle is how long a partition without redirects is not checked. Its server may
+	// idle is the time between two checks of a partition without redirects. Its server may
 	// change meanwhile, and the new one may lack the clicks of the last seconds.
 	idle = time.Second
 )
@@ -44,7 +44,7 @@ func (l *lane) tend(ctx context.Context) {
 		case now.Before(due):
 		case l.probe(ctx):
 			regained = time.Now()
-			pause = min(2*pause, probeMax) // kept for a loss that follows soon
+			pause = min(2*pause, probeMax) // in case Redis is lost again soon
 		default:
 			due = time.Now().Add(min(pause, 250*time.Millisecond))
 			if now.Sub(regained) < calm {
@@ -86,7 +86,7 @@ func (l *lane) probe(ctx context.Context) bool {
 	return false
 }
 
-// sent is a call that send has made.
+// sent is the outcome of a call by send.
 type sent struct {
 	reply
 	before   int64 // the last batch that Redis was known to have
@@ -115,9 +115,9 @@ func (l *lane) send(ctx context.Context, client redis.Scripter, p *producer, mor
 	return s, nil
 }
 
-// drain sends the spool to Redis, many batches per call, and reports whether something
-// is left that has to wait. While Redis is away it stops when a probe is due: redirects
-// add to the spool, so it may never become empty.
+// drain sends the spool to Redis, many batches per call, and reports whether records are
+// left for a later call. While Redis is away it stops when a probe is due: redirects add
+// to the spool, so it may never become empty.
 func (l *lane) drain(ctx context.Context, due time.Time) (more bool) {
 	for ctx.Err() == nil {
 		l.state.Lock()
@@ -134,14 +134,14 @@ func (l *lane) drain(ctx context.Context, due time.Time) (more bool) {
 			return true
 		}
 		if !run[0].late {
-			// These are in the spool only for a successor: this process has them in memory,
+			// Live batches are in the spool only for a successor: this process has them in memory
 			// and sends them with the next live call.
 			done := upTo(run, acked)
 			if done > 0 {
 				l.drained(run[:done])
 				continue
 			}
-			// With a longer timeout than redirects have.
+			// Send with a longer timeout than redirects have.
 			if s, err := l.send(ctx, l.log.slow, &l.live, nil); err != nil || s.last == s.before {
 				return true
 			}
@@ -185,8 +185,8 @@ func (l *lane) drained(run []record) {
 	}
 }
 
-// check finds out whether Redis has lost batches. For the live batches the redirects'
-// own calls do that, if there are any.
+// check finds out whether Redis has lost batches. If there are redirects, their own calls
+// find that out for the live batches.
 func (l *lane) check(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
@@ -208,7 +208,7 @@ func (l *lane) checkOne(ctx context.Context, p *producer) {
 			return // the redirects' calls find out for themselves
 		}
 		if s.last < s.before {
-			slog.WarnContext(ctx, "redis has lost clicks; what was kept is sent again", "partition", l.caller.part, "from", s.last+1, "to", s.before)
+			slog.WarnContext(ctx, "redis has lost clicks; sending the kept ones again", "partition", l.caller.part, "from", s.last+1, "to", s.before)
 		}
 		l.state.Lock()
 		list, _ := p.missing(nil, 1)
@@ -234,7 +234,7 @@ func (l *lane) close(ctx context.Context) (empty bool, err error) {
 	if l.away.Load() {
 		_, _ = l.send(ctx, l.log.slow, &l.live, nil) // what does not arrive is in the spool
 	}
-	l.drain(ctx, time.Now().Add(time.Hour)) // nothing adds to it any more, and nobody probes
+	l.drain(ctx, time.Now().Add(time.Hour)) // nothing adds to the spool any more, and no probe is due
 	l.state.Lock()
 	defer l.state.Unlock()
 	return l.spool.empty(), l.spool.close()

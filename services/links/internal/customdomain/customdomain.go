@@ -1,14 +1,13 @@
 // Package customdomain has the rules for customers' host names: which names may be
 // claimed, how ownership is proven, and what a claim allows.
 //
-// Several accounts may claim a name; the first whose token is found in the DNS
-// owns it. A verified domain is checked again every day. A proof that disappears
-// has no effect at first, because people tidy their zones and put the record
-// back. After [Lapse] without a proof the domain takes no new links, and another
-// account may verify the name. Redirects keep working until that happens.
+// Several accounts may claim a name. The first account whose token is found in the DNS
+// owns it. A verified domain is checked again every day. If its proof disappears, nothing
+// changes at first, because people tidy their zones and put the record back. After
+// [Lapse] without a proof the domain takes no new links, and another account may verify
+// the name. Redirects keep working until another account does.
 //
-// Everything else uses domains through [Service]. The types are pure: no clock, no
-// I/O.
+// Other packages use domains through [Service]. The types are pure: no clock, no I/O.
 package customdomain
 
 import (
@@ -71,10 +70,10 @@ type Domain struct {
 
 	VerifiedAt   time.Time // zero while pending
 	CheckedAt    time.Time // zero before the first check
-	FailingSince time.Time // first of the checks in a row that missed the proof
-	Failures     int       // failed checks in a row; more of them delay the next check
+	FailingSince time.Time // time of the first check in a row that missed the proof
+	Failures     int       // failed checks in a row; each makes the pause longer
 	Failure      string    // why the last check failed, in words; "" when it did not
-	NextCheckAt  time.Time // zero while pending: only the owner asks for a check
+	NextCheckAt  time.Time // zero while pending: then only the owner can start a check
 
 	// Certificate is what the domain's owner sees. Package certificate has the
 	// certificate itself and writes this in the same transaction.
@@ -93,7 +92,7 @@ type CertificateStatus string
 
 // The states of a certificate.
 const (
-	NoCertificate      CertificateStatus = ""        // nobody has visited the name by TLS
+	NoCertificate      CertificateStatus = ""        // nobody has visited the name over TLS
 	CertificatePending CertificateStatus = "pending" // the first one is being ordered
 	CertificateIssued  CertificateStatus = "issued"
 	CertificateFailed  CertificateStatus = "failed" // there is no valid one, and the last order failed
@@ -111,8 +110,8 @@ func (c Certificate) Shown(now time.Time) Certificate {
 	return c
 }
 
-// ID names an account's claim to a host name. It is the same when the account
-// claims the name again, so that slugs of deleted links on it stay in quarantine.
+// ID returns the id of an account's claim to a host name. If the account claims the name
+// again, the id is the same, so that slugs of deleted links on it stay in quarantine.
 func ID(account, hostname string) string {
 	return identity.IDFrom("dom", account+"/"+hostname)
 }
@@ -147,8 +146,8 @@ const (
 	Lost            // the proof is there, but another account owns the name now
 )
 
-// Inspect compares the TXT records found at [Domain.Record] with the proof. err
-// is the resolver's. The reason is for the owner of the domain.
+// Inspect compares the TXT records found at [Domain.Record] with the proof. err is the
+// error of the look-up. It returns the reason for the owner of the domain.
 func (d *Domain) Inspect(texts []string, err error) (Outcome, string) {
 	name, value := d.Record()
 	switch {

@@ -44,10 +44,10 @@ func NewDNS(resolver string) (*DNS, error) {
 func (d *DNS) Texts(ctx context.Context, name string) ([]string, error) {
 	q := new(dns.Msg)
 	q.SetQuestion(dns.Fqdn(name), dns.TypeTXT)
-	// As large as a datagram can be on practically every path without being split.
+	// The largest datagram that practically every path carries without fragmentation.
 	q.SetEdns0(1232, false)
 	var errs []error
-	// Twice, since a lost datagram is the most common failure.
+	// Ask twice, since a lost datagram is the most common failure.
 	for range 2 {
 		for _, server := range d.servers {
 			r, err := d.ask(ctx, q, server)
@@ -79,8 +79,8 @@ func (d *DNS) ask(ctx context.Context, q *dns.Msg, server string) (*dns.Msg, err
 	return r, err
 }
 
-// textsOf returns every TXT record of the answer, whatever its name: with a CNAME, the
-// name differs from the one asked for.
+// textsOf returns every TXT record of the answer, whatever its name. If the name in the
+// question is a CNAME, the records have another name.
 func textsOf(r *dns.Msg) []string {
 	var out []string
 	for _, rr := range r.Answer {

@@ -16,17 +16,17 @@ import (
 type Store interface {
 	// Domain finds a claim of the account; NotFound if there is none.
 	Domain(ctx context.Context, accountID, id string) (*Domain, error)
-	// Domains lists an account's claims, newest first, but those that cannot be read.
+	// Domains lists an account's claims, newest first, except those that cannot be read.
 	Domains(ctx context.Context, accountID string) ([]*Domain, error)
-	// Due lists domains whose next check is due, some thousands at most, the longest due
-	// among them. One that cannot be read is put off for an hour, so that it hides nothing
-	// behind it; the error then says so, beside the domains that can.
+	// Due lists some thousands of domains at most whose next check is due, among them those
+	// that have been due longest. It puts off a domain that cannot be read for an hour, so
+	// that it does not block the domains behind it. The error then says so, and the list has
+	// the other domains.
 	Due(ctx context.Context) ([]*Domain, error)
 	// Host finds the domain that owns a host name in lower case.
 	Host(ctx context.Context, hostname string) (domainID string, found bool, err error)
-	// Atomically runs fn so that what it read still holds when it commits. fn
-	// reads first and then writes. It may run several times, so it must have no
-	// other effect.
+	// Atomically runs fn in one transaction: what fn has read still holds at the commit. fn
+	// reads first and then writes. It may run several times, so it must have no other effect.
 	Atomically(ctx context.Context, what string, fn func(tx Tx) error) error
 }
 
@@ -38,7 +38,7 @@ type Tx interface {
 	Owner(hostname string) (domainID string, err error)
 	// HasLinks reports whether a link uses the domain.
 	HasLinks(d *Domain) (bool, error)
-	// Room takes room for n more domains; Full if there is none.
+	// Room reserves room for n more domains; Full if there is none.
 	Room(accountID string, limit, n int64) error
 
 	// Each of these writes its event too, unless that is [events.Quiet].
@@ -46,8 +46,8 @@ type Tx interface {
 	Put(before, after *Domain, what events.Type) error
 	Remove(d *Domain, what events.Type) error
 	// SetOwner makes d the owner of its host name, and sets d.Certificate to that of the
-	// name. Owner must be called before, as it must for ClearOwner. Every replica learns
-	// of the new owner before the change returns, so that no redirect keeps the old one.
+	// name. Call Owner before SetOwner, and before ClearOwner. Every replica learns of the
+	// new owner before the change returns, so that no redirect uses the old one.
 	SetOwner(d *Domain)
 	// ClearOwner leaves the host name of d without an owner.
 	ClearOwner(d *Domain)
@@ -82,8 +82,9 @@ func (s *Service) List(ctx context.Context, accountID string) ([]*Domain, error)
 	return s.opt.Store.Domains(ctx, accountID)
 }
 
-// Leave removes the domains of an account that is erased, with their hosts. It passes
-// over those that cannot be read; to whoever claims their hosts, nobody has these.
+// Leave removes the domains of an account that is being erased, with their hosts. It
+// skips domains that cannot be read. Other accounts can still claim the hosts of those: a
+// host whose domain no longer exists is free.
 func (s *Service) Leave(ctx context.Context, accountID string) error {
 	domains, err := s.opt.Store.Domains(ctx, accountID)
 	for _, d := range domains {
@@ -166,11 +167,12 @@ func (s *Service) Verify(ctx context.Context, accountID, id string) (*Domain, er
 	return s.check(ctx, d)
 }
 
-// check looks up the proof and notes what was found. The error is DOMAIN_TAKEN
-// when another claim owns the name; that is noted as well.
+// check looks up the proof and stores the result. If another claim owns the name, it
+// stores that too, and the error is DOMAIN_TAKEN.
 func (s *Service) check(ctx context.Context, d *Domain) (*Domain, error) {
 	name, _ := d.Record()
-	// Before the transaction, which may run several times and must not wait for name servers.
+	// Look up before the transaction, which may run several times and must not wait for name
+	// servers.
 	texts, lookup := s.opt.Texts(ctx, name)
 	if lookup != nil {
 		slog.InfoContext(ctx, "proof of a domain cannot be looked up", "hostname", d.Hostname, "error", lookup)
@@ -213,8 +215,8 @@ func (s *Service) check(ctx context.Context, d *Domain) (*Domain, error) {
 }
 
 // moved returns the event of a check that proved the domain, or found it lapsed. A domain
-// lapses just by the passing of time, so moved compares its states at the last check and
-// at this one. So only the first check that finds it lapsed writes the event.
+// lapses just because time passes, so moved compares its state at the last check with its
+// state at this one. So only the first check that finds it lapsed writes the event.
 func moved(before, after *Domain) events.Type {
 	was, is := before.Verified(before.CheckedAt), after.Verified(after.CheckedAt)
 	switch {
@@ -269,7 +271,7 @@ func (s *Service) RecheckDue(ctx context.Context) error {
 	for _, d := range due {
 		checks.Go(func() error {
 			if _, err := s.check(ctx, d); err != nil && ctx.Err() == nil && apierr.CodeOf(err) != apierr.DomainTaken {
-				slog.WarnContext(ctx, "domain is not re-checked", "hostname", d.Hostname, "error", err)
+				slog.WarnContext(ctx, "cannot check a domain again; the next round retries", "hostname", d.Hostname, "error", err)
 			}
 			return nil
 		})

@@ -16,14 +16,14 @@ import (
 const (
 	// announceBudget is how long the author of a change waits for Redis.
 	announceBudget = 500 * time.Millisecond
-	// callTimeout bounds one call. A call may arrive after its author stopped
-	// waiting; it is not given up early, since a second one would arrive no sooner.
+	// callTimeout bounds one call. It exceeds announceBudget, since a second call would
+	// arrive no sooner than this one.
 	callTimeout = 2 * time.Second
 	// retryPause is the pause between calls while Redis is away and nothing new is
 	// announced.
 	retryPause = 250 * time.Millisecond
 
-	// logBytes bounds a partition's log: half a minute of 1,000 changes a second.
+	// logBytes bounds a partition's log. That is half a minute at 1,000 changes a second.
 	logBytes = 4 << 20
 	// entryKeys bounds the keys of one entry, callKeys those of one call.
 	entryKeys = 100
@@ -70,8 +70,8 @@ type Announcer struct {
 	parts  []*announcements
 }
 
-// announcements are those of one partition. While one call is in flight the next batch
-// forms, so many changes a second share few calls.
+// announcements are the changes of one partition that wait to be announced. While one call
+// is in flight the next batch forms, so many changes a second share few calls.
 type announcements struct {
 	part      int
 	head, log string // Redis keys
@@ -86,8 +86,8 @@ type batch struct {
 	done []chan struct{} // closed when keys are in the log
 }
 
-// NewAnnouncer uses a client whose calls may take some time. id names this
-// process. [Announcer.Run] must run.
+// NewAnnouncer makes an announcer. The client's calls may take longer than a redirect
+// waits. id names this process. Nothing is announced before [Announcer.Run] runs.
 func NewAnnouncer(client redis.UniversalClient, memory *Memory, id string) *Announcer {
 	a := &Announcer{client: client, memory: memory, id: id}
 	for p := range memory.Partitions() {

@@ -1,25 +1,25 @@
 // Package invalidation keeps the memories of all replicas coherent: when an edit
-// or a delete returns, no replica serves the state from before.
+// or a delete returns, no replica serves the old state.
 //
 // # The log
 //
-// Every change is announced, after its commit and before its answer, in a log in
-// Redis ([Announcer]). An entry names the keys that changed: slugs, host names,
-// accounts. A redirect that was answered from memory is held until one Redis
-// script call (package clicks, which appends the click in the same call) has
-// returned what was announced since this replica last asked. Answers that depend on
-// a named key are resolved again; all others are sent. So a change costs a replica
-// one reload of the changed record, and it costs unrelated redirects nothing.
+// After the commit of a change, and before the request is answered, an [Announcer]
+// writes the change to a log in Redis. An entry names the keys that changed: slugs, host
+// names, accounts. A redirect that was answered from memory waits until a Redis script
+// call has returned everything announced since this replica last asked. Package clicks
+// makes this call and appends the click in it. Answers that depend on a named key are
+// resolved again; all others are sent. So a change costs a replica one reload of the
+// changed record, and it costs unrelated redirects nothing.
 //
 // The log is split into partitions by slug, each with its own head, so that
 // several Redis servers can share the work. An answer depends on one slug and is
 // confirmed by that slug's partition alone; hosts and accounts are announced to
 // every partition.
 //
-// Entries carry rising numbers that are also no smaller than the server's clock
-// in microseconds. A server that lost its last entries therefore never reuses their
-// numbers. Each entry names the number before it, so a reader notices when entries in
-// between were trimmed. The log is bounded in bytes.
+// The numbers of entries rise, and are never smaller than the server's clock in
+// microseconds. A server that lost its last entries therefore never reuses their
+// numbers. Each entry names the number of the entry before it, so a reader notices when
+// entries in between were trimmed. The log is bounded in bytes.
 //
 // # What a replica knows
 //
@@ -48,14 +48,14 @@
 //	call answers within the redirect's budget  Uncertain,            as for Synced
 //	                                           Away       Synced
 //
-// "Another log" is a head with a different epoch, or one that is behind what was
-// read before. A server that lost entries while its head looks plausible, after a
-// restart or a failover, is recognised by its script cache: Redis neither stores
-// nor replicates it. A replica that gets NOSCRIPT starts a new epoch before it
-// loads its script, so no replica can run a script on a changed server and still
-// see the old epoch. A former primary that was demoted and promoted again without
-// a restart still has its scripts; the flusher compares the server's run id once
-// a second for that case.
+// A replica has found "another log" if the head has a different epoch, or a lower number
+// than the replica has read already. After a restart or a failover a server may have lost
+// entries although its head looks plausible. Its script cache shows this, because Redis
+// neither stores nor replicates scripts. A replica that gets NOSCRIPT starts a new epoch
+// before it loads its script, so no replica can run a script on a changed server and
+// still see the old epoch. A former primary that was demoted and promoted again without
+// a restart still has its scripts. For that case the flusher compares the server's run
+// id once a second.
 //
 // # What remains
 //
@@ -66,4 +66,7 @@
 // most 30 s; replicas that do not reach it, for at most 5 s. The same 30 s apply if a
 // replica is killed between its commit and its announcement. A repeated create, edit,
 // takedown or delete announces the change again and so ends this time early.
+//
+// A new link with a generated slug is not announced. Nobody can have visited it before, so
+// no replica remembers that it did not exist.
 package invalidation

@@ -11,15 +11,15 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Position is how far a partition's log was read.
+// Position says how far a reader has read a partition's log.
 type Position struct {
 	Epoch  string // "" before the first call
 	Number int64
 }
 
-// CheckLua is the start of a script that reads the log. It sets news to what the reader at
-// ARGV[1] (epoch) and ARGV[2] (number) does not know yet, in the form that
-// [ParseNews] reads, and size to the bytes in the click log.
+// CheckLua is the start of a script that reads the log. It sets news to what the reader
+// does not know yet, in the form that [ParseNews] reads. The reader's position is ARGV[1]
+// (epoch) and ARGV[2] (number). It sets size to the bytes in the click log.
 //
 // KEYS: 1 head, 2 log. ARGV: 1 epoch, 2 number, 3 the reader's id.
 const CheckLua = `
@@ -36,8 +36,8 @@ elseif n > at then news = {'', n, redis.call('XRANGE', KEYS[2], ARGV[2] .. '-1',
 `
 
 // openScript starts a new epoch on a server that does not know the reader's
-// script, unless another reader has just done so. It may run on a full server:
-// without it nobody could read the log.
+// script, unless another reader has just done so. It may run on a full server: otherwise
+// no replica could read the log.
 //
 // KEYS: head. ARGV: the epoch that the reader knows, its id.
 var openScript = redis.NewScript(`#!lua flags=allow-oom
@@ -58,8 +58,7 @@ func Open(ctx context.Context, client redis.Scripter, part int, epoch, id string
 	return nil
 }
 
-// watchScript starts a new epoch when the server is not the one that last
-// answered it.
+// watchScript starts a new epoch if another server process answered it the last time.
 //
 // KEYS: head. ARGV: the caller's id.
 var watchScript = redis.NewScript(`#!lua flags=allow-oom
@@ -85,7 +84,7 @@ func Watch(ctx context.Context, client redis.Scripter, part int, id string) erro
 // News is what a call has found in the log.
 type News struct {
 	at      Position // of the reader when it asked
-	another string   // epoch of another log, which is at head
+	another string   // epoch of another log; head is its last number
 	head    int64
 	read    int64 // number of the last entry; at.Number without any
 	keys    []string
@@ -186,11 +185,12 @@ func (f *Follower) Hear(n News) (caughtUp bool) {
 			f.memory.invalidateAll(f.part)
 			return true
 		}
-		// Another call was faster. If it has found the same log, nothing is left to
-		// do; if this log is merely behind (the epoch is the one asked with), ask again.
+		// Another call has moved the position meanwhile. If that call found the same log,
+		// nothing is left to do. If the epoch has not changed and the head was only behind,
+		// ask again.
 		return n.at.Epoch != n.another && f.at.Epoch == n.another && f.at.Number >= n.head
 	case n.at.Epoch != f.at.Epoch:
-		return false // asked before another call found another log
+		return false // this call began before another one found a new log
 	case n.read > f.at.Number:
 		f.memory.Invalidate(n.keys...)
 		if n.missed {
@@ -201,8 +201,8 @@ func (f *Follower) Hear(n News) (caughtUp bool) {
 	return f.at.Number >= n.head
 }
 
-// Lose notes that Redis did not answer. refused means that Redis is certainly down
-// for everybody: then other replicas do not receive changes either.
+// Lose notes that Redis did not answer. refused means that Redis is certainly down for
+// all replicas, so no other replica receives changes either.
 func (f *Follower) Lose(refused bool) {
 	if refused {
 		f.memory.setSynced(f.part, false)

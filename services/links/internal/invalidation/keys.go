@@ -11,16 +11,16 @@ import (
 // a host name has no @, so the three kinds never collide.
 func AccountKey(accountID string) string { return "@" + accountID }
 
-// everything stands for all keys, when there are too many to name.
+// everything means all keys. It replaces a list of keys that has become too long.
 const everything = "*"
 
-// MaxPartitions bounds the number of partitions. A search for partitions of a former
-// setting tries all of them.
+// MaxPartitions bounds the number of partitions. Flushers that look for partitions of a
+// former setting try all of them.
 const MaxPartitions = 64
 
-// Prefix is the common part of a partition's Redis keys. The braces are a hash
-// tag: a Redis Cluster keeps all keys of one partition on one server, which a
-// script over several of them needs.
+// Prefix is the common part of a partition's Redis keys. The braces are a hash tag: with
+// it a Redis Cluster keeps all keys of one partition on one server, as a script that uses
+// several of them requires.
 func Prefix(part int) string {
 	if part == 0 {
 		return "{lr:links}:"

@@ -20,7 +20,7 @@ type Options struct {
 	Suspended func(ctx context.Context, accountID string) (bool, error)
 	// Capacity bounds the links that are kept, in bytes.
 	Capacity int64
-	// Partitions is how many the log has; 0 means 1.
+	// Partitions is the number of partitions of the log; 0 means 1.
 	Partitions int
 	Now        func() time.Time
 }
@@ -49,8 +49,8 @@ func NewMemory(opt Options) *Memory {
 		}))
 	}
 	m.hosts = cache.New(cache.Options[string]{Load: opt.Host, Capacity: 8 << 20, Now: opt.Now})
-	// An account in good standing has no document. Nearly all accounts are, so they
-	// are reported as found: the cache then keeps them as long as a value.
+	// Nearly all accounts are in good standing, and those have no document. load reports
+	// them as found, so that the cache keeps them as long as stored values.
 	load := func(ctx context.Context, id string) (bool, bool, error) {
 		suspended, err := opt.Suspended(ctx, id)
 		return suspended, true, err
@@ -67,22 +67,22 @@ func weigh(t link.Target) int {
 	return n
 }
 
-// Partition is where a slug key belongs among n partitions.
+// Partition returns the partition, of n, to which a slug key belongs.
 func Partition(slugKey string, n int) int {
 	if n <= 1 {
 		return 0
 	}
-	h := uint32(2166136261) // FNV-1a: stable over releases, as stored data depends on it
+	h := uint32(2166136261) // FNV-1a: the same in every release, since stored data depends on it
 	for i := range len(slugKey) {
 		h = (h ^ uint32(slugKey[i])) * 16777619
 	}
 	return int(h % uint32(n))
 }
 
-// Partitions is how many there are.
+// Partitions is the number of partitions.
 func (m *Memory) Partitions() int { return len(m.targets) }
 
-// Len is about how many links are kept.
+// Len is the approximate number of links in memory.
 func (m *Memory) Len() (n int) {
 	for _, t := range m.targets {
 		n += t.Len()
@@ -147,7 +147,7 @@ func (m *Memory) markUncertain(part int) {
 	m.accounts.MarkUncertain()
 }
 
-// Answer is what a short address was resolved to, with everything that it
+// Answer is the result of resolving a short address, with everything that the result
 // depends on. The zero Answer depends on nothing.
 type Answer struct {
 	memory  *Memory
@@ -169,10 +169,10 @@ func (a *Answer) Target() *link.Target {
 // Suspended reports whether the link's account is out of service.
 func (a *Answer) Suspended() bool { return a.account.Entry != nil && a.account.Value }
 
-// At is when it was resolved.
+// At is when the answer was resolved.
 func (a *Answer) At() time.Time { return a.at }
 
-// Partition is the partition with the log that confirms the answer.
+// Partition is the partition whose log confirms the answer.
 func (a *Answer) Partition() int { return a.part }
 
 // Current reports whether nothing that the answer depends on was invalidated
@@ -193,8 +193,8 @@ func (a *Answer) Expired() bool {
 }
 
 // Resolve finds the link at a folded slug of host; "" is the default short host. It
-// calls wait only if it must read the store: wait returns the context for that, or
-// refuses. known says whether an older value is in memory.
+// calls wait before it reads the store. wait returns the context for the read, or an
+// error to refuse it; known tells wait whether an older value is in memory.
 func (m *Memory) Resolve(a *Answer, wait func(known bool) (context.Context, error), host, folded string) (err error) {
 	*a = Answer{memory: m, at: m.now()}
 	domainID := ""

@@ -28,16 +28,16 @@ type fileVersion struct {
 	changed time.Time
 }
 
-// OpenBlocklist reads the file. A list that cannot be read must not pass for an empty
-// one, so the service should not start after an error.
+// OpenBlocklist reads the file. After an error the service should not start: it must not
+// allow all destinations because it could not read the list.
 func OpenBlocklist(path string) (*Blocklist, error) {
 	b := &Blocklist{path: path}
 	return b, b.Refresh(context.Background())
 }
 
-// Refresh reads the file if it has changed. While it cannot be read, the last list stays
-// in force. A mounted ConfigMap is replaced through a symbolic link, which changes the
-// modification time too.
+// Refresh reads the file if it has changed. While the file cannot be read, the last list
+// stays in force. Kubernetes replaces a mounted ConfigMap through a symbolic link, and the
+// new file has another modification time.
 func (b *Blocklist) Refresh(context.Context) error {
 	f, err := os.Open(b.path)
 	if err != nil {
@@ -71,10 +71,10 @@ func readBlocklist(r io.Reader) (map[string]bool, error) {
 		if name == "" || name[0] == '#' {
 			continue
 		}
-		// The form that destinations are compared in: lower case, Punycode.
+		// Bring the name into the form of destinations: lower case, Punycode.
 		u, err := url.Parse("http://" + strings.TrimPrefix(strings.TrimPrefix(name, "*"), ".") + "/")
 		if err != nil || u.Hostname() == "" {
-			return nil, fmt.Errorf("line %d is no host name", n)
+			return nil, fmt.Errorf("line %d is not a host name", n)
 		}
 		hosts[strings.TrimSuffix(u.Hostname(), ".")] = true
 	}

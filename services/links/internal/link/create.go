@@ -20,10 +20,10 @@ type Result struct {
 	Err  error // SLUG_TAKEN, DOMAIN_NOT_VERIFIED, DOMAIN_NOT_FOUND or QUOTA_EXCEEDED; [ErrRefused] if it cannot be stored
 }
 
-// errAgain ends a try to create links that found a place or a generated slug taken.
+// errAgain ends a try to create links in which a place or a generated slug was taken.
 var errAgain = errors.New("look again")
 
-// Create makes one link, and calls d.Ready before; see [Service.CreateAll].
+// Create calls d.Ready and then makes the link; see [Service.CreateAll].
 func (s *Service) Create(ctx context.Context, p *identity.Principal, o identity.Origin, d Draft) error {
 	if d.needsNothing() {
 		l := newLink(p.AccountID, o, d, 0)
@@ -42,9 +42,9 @@ func (s *Service) Create(ctx context.Context, p *identity.Principal, o identity.
 }
 
 // needsNothing reports whether the draft can be written without reading first. A slug
-// is practically always free, and reading first would double the calls of the common
-// create. But a domain must be verified, and labels may be taken or new. A repeated
-// request gets ErrInTheWay, because the link of its first try exists.
+// is practically always free, and reading first would double the database calls of an
+// ordinary create. But a domain must be verified, and labels may be taken or new. A
+// repeated request gets ErrInTheWay, because the link of its first try exists.
 func (d *Draft) needsNothing() bool {
 	return d.DomainID == "" && d.ExternalID == "" && len(d.Tags) == 0
 }
@@ -57,8 +57,8 @@ func (d *Draft) needsNothing() bool {
 // try finds them by their nonce.
 //
 // A slug is free if it has no record, or if [SlugRecord.FreeFor] says so. The slug
-// record is created on the condition that it does not exist, which makes a slug unique:
-// of many creates of one slug, one commit succeeds.
+// record is created on the condition that it does not exist. This makes slugs unique: if
+// several requests create the same slug, only one commit succeeds.
 func (s *Service) CreateAll(ctx context.Context, p *identity.Principal, o identity.Origin, drafts []Draft) ([]Result, error) {
 	b := newBatch(s, p, o, drafts)
 	err := inPieces(b.items, func(items []*item) (int, error) {
@@ -73,8 +73,8 @@ func (s *Service) CreateAll(ctx context.Context, p *identity.Principal, o identi
 
 // create makes the drafts of one part in one commit.
 func (b *batch) create(ctx context.Context) error {
-	// Drafts with chosen slugs are not quick: one of many is easily taken, and the call would
-	// be wasted.
+	// Drafts with chosen slugs are not quick: one of many slugs is easily taken, and then the
+	// call would be wasted.
 	if b.quick {
 		if err := b.s.opt.Store.Add(ctx, b.limit, linksOf(b.part)...); !errors.Is(err, ErrInTheWay) {
 			return err
@@ -96,7 +96,7 @@ func (b *batch) create(ctx context.Context) error {
 type batch struct {
 	s       *Service
 	account string
-	limit   int  // of links in the account; 0 is none
+	limit   int  // of links in the account; 0 means no limit
 	quick   bool // can be written without reading first
 	items   []*item
 	part    []*item // the items of one commit
@@ -137,7 +137,7 @@ func newLink(accountID string, o identity.Origin, d Draft, i int) *Link {
 	l := d.Link
 	l.AccountID, l.Seq, l.Nonce, l.Rev = accountID, at.UnixMicro()+int64(i), o.Nonce+"/"+strconv.Itoa(i), 1
 	l.ID, l.UpdatedAt = ID(accountID, l.Seq), at.Truncate(time.Millisecond)
-	if d.CreatedAt.IsZero() { // else its place in the list is still that of its arrival
+	if d.CreatedAt.IsZero() { // an import keeps its own time, but its place in the list is that of its arrival
 		l.CreatedAt = l.UpdatedAt
 	}
 	if d.Slug == "" {
@@ -176,6 +176,11 @@ func drawn(nonce string, try int) Slug {
 	return Slug(identity.SlugFrom(nonce+"/"+strconv.Itoa(try), GeneratedSlugLength+try/3))
 }
 
+// Foreseeable reports whether anybody may have visited the link before it was made. Then
+// replicas may remember that there is none, and have to be told of the link. Nobody can
+// have visited a generated slug: it is random until its link is made.
+func (l *Link) Foreseeable() bool { return l.Slug != drawn(l.Nonce, 0) }
+
 func (b *batch) results() []Result {
 	out := make([]Result, len(b.items))
 	for i, it := range b.items {
@@ -191,8 +196,8 @@ func (b *batch) results() []Result {
 // items that are free to be made. If a place or a generated slug was taken, it asks to be
 // called again (errAgain), and writes nothing.
 func (b *batch) settle(tx Tx) error {
-	// settle may run several times: what an earlier run decided from records that have
-	// changed since must not survive.
+	// settle may run several times. Discard what an earlier run decided: the records may have
+	// changed since.
 	for _, it := range b.part {
 		it.err, it.done = nil, false
 	}
@@ -273,7 +278,7 @@ func (b *batch) decide(tx Tx, open []*item, links []*Link, slugs []*SlugRecord) 
 		if links[i] != nil && links[i].Nonce == it.link.Nonce {
 			it.link, it.done = links[i], true // an earlier try of this request put it there
 			claimed[it.link.Key()] = true
-			tx.Announce(it.link.Key()) // which that try may not have done
+			tx.Announce(it.link.Key()) // that try may have died before it did
 			continue
 		}
 		switch free := slugs[i].FreeFor(b.account, b.s.opt.Now()) && !claimed[it.link.Key()]; {
@@ -283,7 +288,8 @@ func (b *batch) decide(tx Tx, open []*item, links []*Link, slugs []*SlugRecord) 
 			moved = true
 		case free:
 			claimed[it.link.Key()] = true
-			// As this round has read it: a takedown that an earlier round saw may have been lifted since.
+			// Use what this round has read: an earlier round may have seen a takedown that was
+			// lifted since.
 			it.link.Takedown = nil
 			if slugs[i] != nil {
 				it.link.Takedown = slugs[i].Takedown

@@ -95,8 +95,8 @@ func tags(tx Tx, accountID string, changes []change) error {
 	return tx.Tags(accountID, got, lost)
 }
 
-// Tags lists tags that the account's links and videos carry, in alphabetical
-// order, after a cursor. next is "" at the end.
+// Tags lists the tags of the account's links and videos in alphabetical order, starting
+// after a cursor. next is "" at the end.
 func (s *Service) Tags(ctx context.Context, accountID, q, after string, limit int) (page []string, next string, err error) {
 	return s.opt.Store.Tags(ctx, accountID, q, after, limit)
 }
@@ -107,7 +107,7 @@ type Set struct {
 	AddTags, RemoveTags []string
 }
 
-// apply is the link with the changes. The error is VALIDATION_ERROR when the link would
+// apply returns the link with the changes. The error is VALIDATION_ERROR if the link would
 // have too many tags.
 func (s Set) apply(l *Link, now time.Time) (*Link, error) {
 	p := s.Patch
@@ -146,7 +146,7 @@ func (s *Service) DeleteAll(ctx context.Context, accountID string, ids []string)
 // edit returns the changed link, or l itself if there is nothing to change.
 type edit func(l *Link) (after *Link, err error)
 
-// all makes a change to each of several links; without edit it removes them.
+// all applies edit to each of several links. If edit is nil, it removes them.
 func (s *Service) all(ctx context.Context, what, accountID string, ids []string, edit edit) ([]Result, error) {
 	byID := map[string]Result{}
 	unique := slices.Compact(slices.Sorted(slices.Values(ids)))

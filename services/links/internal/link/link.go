@@ -1,10 +1,10 @@
 // Package link has the rules for short links: which slugs, destinations and texts are
-// valid, which state a link is in at a moment, and what a visit to it means.
+// valid, which state a link is in at a given time, and what a visit to it means.
 //
-// Everything else uses links through [Service]: it decides, its [Store] keeps, and every
-// change is announced in one place. All other types are pure: no clock, no randomness, no
-// I/O. Values that a Parse function returns are valid and are not checked again. Failures
-// are [apierr.Detail] values; the caller adds the field name.
+// Other packages use links through [Service]. It makes the decisions, and its [Store]
+// keeps the links and announces every change. All other types are pure: no clock, no
+// randomness, no I/O. Values that a Parse function returns are valid and are not checked
+// again. Failures are [apierr.Detail] values; the caller adds the field name.
 package link
 
 import (
@@ -16,13 +16,13 @@ import (
 )
 
 // NotFound is the answer for a link that does not exist and for one that belongs to
-// another account: the two cannot be told apart.
+// another account: callers cannot tell the two apart.
 func NotFound() error {
 	return apierr.New(apierr.LinkNotFound, "This account has no link with this id.")
 }
 
-// SlugTaken is the answer for a slug that another link has, or that another
-// account had until a short while ago.
+// SlugTaken is the answer for a slug that another link has, or that another account's
+// link had before it was deleted; see [Quarantine].
 func SlugTaken(s Slug) error {
 	return apierr.New(apierr.SlugTaken, "The slug \""+string(s)+"\" is already taken. Choose another, or leave it out to have one generated.")
 }
@@ -39,7 +39,7 @@ const GeneratedSlugLength = 7
 type Link struct {
 	ID        string
 	AccountID string
-	Seq       int64  // creation time in µs, moved on until unique in the account; the list cursor
+	Seq       int64  // creation time in µs, increased until unique in the account; the list cursor
 	DomainID  string // "" for the default short host
 	Host      string // of the domain, "" for the default short host
 	Slug      Slug
@@ -50,14 +50,14 @@ type Link struct {
 	Expiry      Expiry
 
 	Clicks int64
-	// ImportedClicks are those that an imported link had elsewhere; nil when the
-	// link was made here.
+	// ImportedClicks are the clicks that an imported link had elsewhere; nil if the link was
+	// made here.
 	ImportedClicks *int64
 	CreatedAt      time.Time // for an imported link, when it was made elsewhere
 	UpdatedAt      time.Time
 	Rev            int64 // changes with every edit, not with clicks
 
-	Nonce string // of the request that made the link, and its place in it
+	Nonce string // of the request that made the link, with the link's place in the request
 
 	Tags       []string
 	ExternalID string // "" for none
@@ -66,15 +66,15 @@ type Link struct {
 	Takedown *Takedown // nil unless the operator took the link down
 
 	// Broken is why the link's record cannot be read; nil for nearly all. Of such a link
-	// only the id and the place are certain. Nobody gets one who has not asked for it.
+	// only the id and the place are certain. Only callers that ask for such links get them.
 	Broken error
 }
 
 // Key names the link's slug; see [SlugKey].
 func (l *Link) Key() string { return SlugKey(l.DomainID, l.Slug.Folded()) }
 
-// Slug is a valid slug: shown as typed, unique and looked up without regard to
-// case. Convert only text to it that was valid when it was generated or stored.
+// Slug is a valid slug: shown as typed, unique and looked up without regard to case.
+// Convert only text that is known to be valid, such as a generated or a stored slug.
 type Slug string
 
 // Folded is the form under which the slug is unique.
@@ -136,16 +136,16 @@ func (l *Link) Status(now time.Time) Status {
 	return Active
 }
 
-// lastSeq is the greatest cursor that a caller can name.
+// lastSeq is the greatest cursor that a caller can send.
 const lastSeq = 1<<53 - 1
 
-// places are the digits of a link's place in its id: 62^9 is more than lastSeq.
+// places is how many digits of an id hold the link's place: 62^9 is more than lastSeq.
 const places = 9
 
-// ID names the link at a place in an account's list: a hash of the account, then
-// the place, counted down. So the ids of an account, in their order, are its list,
-// newest first, and a range of document names needs no index of its own. Like every
-// id it has 22 characters of base62.
+// ID returns the id of the link at a place in an account's list: a hash of the account,
+// then the place, counted down. So the ids of an account in ascending order are its list,
+// newest first, and a query for a range of document names needs no index of its own. Like
+// every id it has 22 characters of base62.
 func ID(accountID string, seq int64) string {
 	id := []byte(accountPrefix(accountID) + "000000000")
 	for i, rest := len(id)-1, lastSeq-seq; i >= len(id)-places; i, rest = i-1, rest/62 {
@@ -169,8 +169,8 @@ func Place(id string) int64 {
 	return lastSeq - rest
 }
 
-// IDsBelow are the bounds, both excluded, of the ids of the account's links whose
-// place is below one of the list; [Top] asks for all.
+// IDsBelow returns bounds for the ids of the account's links whose place is below before;
+// [Top] asks for all links. The bounds themselves are excluded.
 func IDsBelow(accountID string, before int64) (low, high string) {
 	low = accountPrefix(accountID)
 	high = low + "~" // after every character of an id
@@ -180,12 +180,12 @@ func IDsBelow(accountID string, before int64) (low, high string) {
 	return low, high
 }
 
-// Draft is a link that is to be made. Set is what its owner chooses of it, and, of a link
-// that comes from elsewhere, its clicks there and when it was made, which may be unknown.
-// An empty Slug asks for a generated one.
+// Draft is a link to be created. It has only the fields that the owner chooses. For a link
+// from another system it also has ImportedClicks, and CreatedAt if that is known. An empty
+// Slug asks for a generated one.
 type Draft struct {
 	Link
-	// Ready is called with the link as it will be, before each commit that would make it.
+	// Ready is called with the finished link, before each commit that would create it.
 	// [Service.CreateAll] does not need it.
 	Ready func(*Link) error
 }
@@ -204,7 +204,7 @@ func (p Patch) apply(l Link, now time.Time) *Link {
 	return &l
 }
 
-// Target is all that a redirect needs to know of a link.
+// Target is all that a redirect needs to know about a link.
 type Target struct {
 	LinkID string
 	// AccountID is the owner: links of a suspended account do not redirect.

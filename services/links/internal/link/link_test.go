@@ -130,8 +130,8 @@ func FuzzParseURL(f *testing.F) {
 			t.Fatalf("ParseURL(%q).Location = %q", text, u.Location)
 		}
 		again, problem := ParseURL(u.Location, own)
-		// The IDNA library writes names of thousands of characters in Punycode, which
-		// it does not read back. Such a name is valid by the standard and no name in DNS.
+		// The IDNA library writes names of thousands of characters in Punycode, but cannot read
+		// them back. Such a name is valid by the URL standard, but does not exist in DNS.
 		_, host, _ := strings.Cut(u.Location, "://")
 		host, _, _ = strings.Cut(host, "/")
 		if len(host) <= 260 && len(u.Location) <= maxURL && (problem != nil || again.Location != u.Location) {

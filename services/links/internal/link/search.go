@@ -11,17 +11,17 @@ import (
 	"github.com/linkreel/linkreel/libs/search"
 )
 
-// A link is found through terms: short texts that each state one fact about it. A query
-// asks for links that have all of some terms, and the store answers that from indexes
-// alone. Some prefixes of each word are terms ([search.Tokens]), so that a query's word
-// finds words that begin with it. A query's word is looked up by its longest such prefix.
-// Links that match only the prefix are dropped once they are read.
+// A search finds a link by its terms: short texts that each state one fact about the
+// link. A query asks for links that have all its terms, and the store answers it from
+// indexes alone. Some prefixes of each word are terms ([search.Tokens]), so that a
+// query's word finds words that begin with it. The search looks up a query's word by its
+// longest such prefix. It reads the links and drops those that match only the prefix.
 const (
 	// maxTerms bounds the index entries of one link. An ordinary link has about 40;
 	// without a bound a destination of 8 KiB of short words would have thousands.
 	maxTerms = 1500
-	// maxAsked bounds the words of a query that are looked up; the others are compared
-	// once the links are read.
+	// maxAsked bounds the words of a query that the search looks up. It compares the others
+	// after it has read the links.
 	maxAsked = 12
 )
 
@@ -103,12 +103,12 @@ type Query struct {
 	AccountID string
 	Before    int64 // a Seq, or [Top]; only links below it are listed
 	Limit     int
-	// Whole asks for every field; a list shows fewer, and reads fewer.
+	// Whole asks for every field. Without it, only the fields that a list shows are read.
 	Whole bool
-	// Broken asks for links that cannot be read as well; see [Link.Broken].
+	// Broken also asks for links that cannot be read; see [Link.Broken].
 	Broken bool
 
-	Words      []string // folded; each begins a word of the link
+	Words      []string // folded; each must be the start of a word of the link
 	Tags       []string
 	DomainID   *string // "" is the default host
 	Slug       string  // folded
@@ -116,7 +116,7 @@ type Query struct {
 	Archived   *bool
 }
 
-// Terms are the terms that every matching link has. A query without any asks for all
+// Terms are the terms that every matching link has. A query without terms asks for all
 // links.
 func (q Query) Terms() []string {
 	var terms []string
@@ -139,16 +139,16 @@ func (q Query) Terms() []string {
 	return slices.Compact(terms)
 }
 
-// asked are the words that are looked up: the longest, which are the rarest and so
-// narrow the search best.
+// asked are the words that the search looks up: the longest, because they are the rarest
+// and so narrow the search best.
 func (q Query) asked() []string {
 	words := slices.Clone(q.Words)
 	slices.SortStableFunc(words, func(a, b string) int { return len(b) - len(a) })
 	return words[:min(len(words), maxAsked)]
 }
 
-// Rest is the part of the query that the terms do not decide: words that are longer than
-// their term, and words that are not looked up.
+// Rest is the part of the query that the terms do not cover: words that are longer than
+// their term, and words that the search does not look up.
 func (q Query) Rest() Query {
 	asked := q.asked()
 	open := slices.DeleteFunc(slices.Clone(q.Words), func(w string) bool { return search.Token(w) == w && slices.Contains(asked, w) })

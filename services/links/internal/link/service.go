@@ -12,9 +12,9 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/customdomain"
 )
 
-// ErrInTheWay is a [Store]'s error for a commit that found a document that must not
-// exist, that has an unknown outcome, or that could not tell whether the account has
-// room. In all cases the caller has to read the records.
+// ErrInTheWay is a [Store]'s error if a document exists that must not, if the outcome of
+// the commit is unknown, or if the account may be full. In all cases the caller has to
+// read the records.
 var ErrInTheWay = errors.New("a record is in the way")
 
 // Store keeps links.
@@ -39,8 +39,8 @@ type Store interface {
 	// committed. The error is ErrRefused for a commit that is too large for the database.
 	Atomically(ctx context.Context, what string, fn func(tx Tx) error) error
 	// Add makes links with slugs that were never used, in one call to the database and
-	// without reading; limit is how many the account may have, 0 any number. The error is
-	// ErrInTheWay if one of them cannot be made this way.
+	// without reading. limit is how many links the account may have; 0 means any number. The
+	// error is ErrInTheWay if one of the links cannot be made this way.
 	Add(ctx context.Context, limit int, links ...*Link) error
 }
 
@@ -49,10 +49,10 @@ type Tx interface {
 	// Find finds links of any account and slug records in one call; nil for those that
 	// do not exist.
 	Find(ids, slugKeys []string) ([]*Link, []*SlugRecord, error)
-	// FindBroken is Find for links that are erased: of one that cannot be read it gives
-	// what is left.
+	// FindBroken is Find for links that are being erased. For a link that cannot be read it
+	// returns the fields that can; see [Link.Broken].
 	FindBroken(ids []string) ([]*Link, error)
-	// Released finds the keys of slugs that deleted links of the account have left.
+	// Released finds the keys of the slugs that deleted links of the account had.
 	Released(accountID string, linkIDs ...string) (slugKeys []string, err error)
 	// Domain finds a domain of any account; nil if there is none. The commit fails
 	// if the domain is deleted meanwhile.
@@ -66,12 +66,13 @@ type Tx interface {
 	// Room is how many links the account may still get, at most want; see libs/quota.
 	Room(accountID string, limit, want int) (int, error)
 
-	// Each of these writes the event of the change too, unless that is [events.Quiet],
-	// and announces the slug to every replica: otherwise their memory would be stale until
-	// it expires.
+	// Each of these writes the event of the change too, unless that is [events.Quiet], and
+	// announces the slug to every replica: otherwise replicas would serve the old state until
+	// their memory expires.
 
 	// Add makes a link and its slug record. over says that the slug's last link
-	// has left a record, which is replaced; otherwise there must be none.
+	// has left a record, which is replaced; otherwise there must be none. Only a
+	// [Link.Foreseeable] slug is announced.
 	Add(l *Link, over bool, what events.Type)
 	// Put changes a link; before is what it was.
 	Put(before, after *Link, what events.Type)
@@ -156,7 +157,7 @@ func (s *Service) Update(
 		if err != nil {
 			return err
 		}
-		// Inside the transaction: otherwise another edit could come between check and commit.
+		// Check inside the transaction: otherwise another edit could come before the commit.
 		if err := check(l.Rev); err != nil {
 			return err
 		}

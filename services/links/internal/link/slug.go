@@ -24,25 +24,25 @@ var reserved = map[string]bool{
 // so that nobody inherits the visitors of a printed address.
 const Quarantine = 30 * 24 * time.Hour
 
-// SlugRecord is what is known about a slug on a domain, apart from where it
-// leads: who has it, or who had it last.
+// SlugRecord says which account and link have a slug of a domain, or had it last. It does
+// not have the destination.
 type SlugRecord struct {
 	AccountID string
 	LinkID    string
-	// ReleasedUntil is set once the link is deleted: until then the slug is open to
-	// its last account only.
+	// ReleasedUntil is set when the link is deleted. Before this time only the last account
+	// may use the slug again.
 	ReleasedUntil time.Time
-	// Formerly is the deleted link, so that a repeated delete finds its slug.
+	// Formerly is the id of the deleted link, so that a repeated delete finds the slug.
 	Formerly string
 	// Takedown belongs to the slug as well as to its link, so that deleting the link
 	// and making the slug again does not lift it.
 	Takedown *Takedown
 }
 
-// never is the end of a quarantine that only the operator ends.
+// never is the end of a quarantine that lasts until the operator ends it.
 var never = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// Released is the record that a link leaves of its slug when it is deleted at now.
+// Released returns the record of a slug whose link is deleted at now.
 func Released(l *Link, now time.Time) *SlugRecord {
 	r := &SlugRecord{AccountID: l.AccountID, Formerly: l.ID, ReleasedUntil: now.Add(Quarantine), Takedown: l.Takedown}
 	if r.Takedown != nil {
@@ -61,8 +61,8 @@ func (r *SlugRecord) FreeFor(accountID string, now time.Time) bool {
 	return released && (r.AccountID == accountID || !now.Before(r.ReleasedUntil))
 }
 
-// ParseSlug accepts a wanted slug. Reserved words are refused on the default
-// short host only: a custom domain has no pages of ours.
+// ParseSlug accepts a slug that a caller chose. It refuses reserved words on the default
+// short host only: our own pages are not on custom domains.
 func ParseSlug(text string, onDefaultHost bool) (Slug, *apierr.Detail) {
 	switch {
 	case text == "":

@@ -6,7 +6,7 @@ type Share struct {
 	Clicks int64
 }
 
-// DayStats is what is kept of a link's clicks on one day.
+// DayStats are the stored statistics of a link's clicks on one day.
 type DayStats struct {
 	Day                           Day
 	Clicks                        int64
@@ -18,6 +18,6 @@ type DayStats struct {
 // Stats is a link's clicks over some days.
 type Stats struct {
 	Total                         int64
-	Days                          []int64 // one per day asked for
+	Days                          []int64 // one for each requested day
 	Referrers, Countries, Devices []Share // most clicks first
 }

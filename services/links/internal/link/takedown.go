@@ -69,7 +69,7 @@ func (s *Service) Lift(ctx context.Context, slugKey, takedownID string) error {
 			tx.Announce(slugKey)
 			return nil
 		}
-		// The link is gone. Its slug now gets the quarantine that the takedown stood in for.
+		// The link is gone, and the takedown kept its slug closed. Now the quarantine begins.
 		if r.LinkID == "" {
 			r.Takedown, r.ReleasedUntil = nil, s.opt.Now().Add(Quarantine)
 			tx.PutSlug(slugKey, r)
@@ -79,7 +79,7 @@ func (s *Service) Lift(ctx context.Context, slugKey, takedownID string) error {
 			return nil
 		}
 		before := *l
-		before.Takedown = r.Takedown // the one that visitors get
+		before.Takedown = r.Takedown // the takedown that is in effect
 		l.Takedown = nil
 		l.Rev++
 		l.UpdatedAt = s.opt.Now()
@@ -88,7 +88,7 @@ func (s *Service) Lift(ctx context.Context, slugKey, takedownID string) error {
 	})
 }
 
-// behind finds the record of a slug and the link behind it; nil for what does not exist.
+// behind finds the record of a slug and its link; either is nil if it does not exist.
 func behind(tx Tx, slugKey string) (*SlugRecord, *Link, error) {
 	_, slugs, err := tx.Find(nil, []string{slugKey})
 	if err != nil {
@@ -119,7 +119,7 @@ func (s *Service) Purge(ctx context.Context, accountID string, before int64, lim
 		ids[i] = l.ID
 	}
 	last = page[len(page)-1].Seq
-	// Statistics first: they can only be found through their link.
+	// Remove statistics first: they can only be found through their link.
 	if err := s.opt.Store.RemoveStats(ctx, ids); err != nil {
 		return last, err
 	}
@@ -143,8 +143,9 @@ func (s *Service) erase(ctx context.Context, accountID string, ids []string) (n 
 		}
 		n = fitting(found)
 		for _, l := range found[:n] {
-			// The list that named these ids was read outside this transaction. Another replica may have removed
-			// some since, and a removal is final, so the account is checked on what is there now.
+			// The ids come from a list that was read outside this transaction. Another replica
+			// may have removed some links since. A removal is final, so check the account of the
+			// current records.
 			if l == nil || l.AccountID != accountID {
 				continue
 			}
@@ -154,15 +155,15 @@ func (s *Service) erase(ctx context.Context, accountID string, ids []string) (n 
 					return err
 				}
 			}
-			tx.Remove(l, released, events.Quiet) // of an account that is erased nobody is told
+			tx.Remove(l, released, events.Quiet) // no event: the account is being erased
 		}
 		return nil
 	})
 	return n, err
 }
 
-// releasedBroken is [Released] for a link that cannot be read. Its record may name a slug
-// that is not its own, which is then left alone: nil.
+// releasedBroken is [Released] for a link that cannot be read. It returns nil if the link's
+// record names a slug of another link, so that this slug stays unchanged.
 func (s *Service) releasedBroken(tx Tx, l *Link) (*SlugRecord, error) {
 	_, slugs, err := tx.Find(nil, []string{l.Key()})
 	if err != nil || slugs[0] == nil || slugs[0].LinkID != l.ID {

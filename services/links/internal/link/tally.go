@@ -5,7 +5,7 @@ import "time"
 // Day is a calendar day in UTC, counted from 1970-01-01.
 type Day int32
 
-// DayOf is the day on which t lies.
+// DayOf is the day of t.
 func DayOf(t time.Time) Day { return Day(t.Unix() / 86400) }
 
 // ParseDay reads yyyy-mm-dd.
@@ -35,8 +35,8 @@ type Tally struct {
 	Devices   map[string]int64
 }
 
-// Add counts n clicks like c, which must be of the tally's link and day. It
-// returns about how many more bytes the stored tally takes.
+// Add counts n clicks like c. The link and the day of c must be the tally's. Add returns
+// about how many more bytes the stored tally takes.
 func (t *Tally) Add(c Click, n int64) (grown int) {
 	if t.Referrers == nil {
 		t.Referrers, t.Countries, t.Devices = map[string]int64{}, map[string]int64{}, map[string]int64{}
@@ -71,15 +71,15 @@ func (t *Tally) Size() int {
 	return n
 }
 
-// Mark is how much of a producer's click log has been counted: batches up to
-// Batch, and with them Total clicks since the producer began.
+// Mark says how far a producer's click log has been counted. Batch is the last batch that
+// was counted, and Total the clicks of all batches up to it.
 type Mark struct {
 	Batch, Total int64
-	Day          Day // of the last batch; a producer silent for long is forgotten
+	Day          Day // of the last batch; the marks of long silent producers are removed
 }
 
-// Progress is how much of each producer's click log has been counted, and how
-// often counts have been written, by which two writers notice each other.
+// Progress says how far each producer's click log has been counted. Cycle is how often
+// counts have been written, so that two writers notice each other.
 type Progress struct {
 	Cycle     int64
 	Producers map[string]Mark

@@ -16,16 +16,16 @@ import (
 const maxURL = 8192
 
 // URL is an http or https address. Given is exactly what the caller wrote. Location is
-// the same address in ASCII, as the URL standard writes it. Browsers follow Location by
-// that standard, so it is the form that was checked.
+// the same address in ASCII, as the URL standard writes it. Browsers read an address by
+// that standard, so Location is the form that [ParseURL] checks.
 type URL struct{ Given, Location string }
 
-// Hosts are the addresses at which redirects are served: a link to one of them
-// could only go in circles.
+// Hosts are the hosts that serve redirects. A link to one of them could redirect in
+// circles, so links must not lead there.
 type Hosts []Host
 
 // Host is a host name in lower case with its port. Port is "" for the default ports of
-// http and https, because a host of ours is most likely reached by both.
+// http and https, because visitors can usually reach our hosts by both.
 type Host struct{ Name, Port string }
 
 // ParseHost reads host or host:port.
@@ -49,9 +49,10 @@ func (h Hosts) Names() []string {
 	return out
 }
 
-// ParseURL accepts a destination, or a preview image, which is never fetched: http or
-// https, a host right after the slashes, no user info, at most 8,192 bytes, valid by the
-// WHATWG URL standard, and not one of own.
+// ParseURL accepts the address of a destination or of a preview image, and never fetches
+// it. The address must be http or https, have a host right after the slashes and no user
+// info, be valid by the WHATWG URL standard, have at most 8,192 bytes, and not be on one
+// of own.
 func ParseURL(text string, own Hosts) (URL, *apierr.Detail) {
 	if len(text) > maxURL {
 		return URL{}, &apierr.Detail{Code: apierr.TooLong, Message: "Use at most 8,192 bytes.", Max: maxURL}
@@ -70,7 +71,7 @@ func ParseURL(text string, own Hosts) (URL, *apierr.Detail) {
 	// The standard would skip further slashes and read what follows as the host.
 	case host == "":
 		return refuse(apierr.InvalidFormat, "The address has no host.")
-	// Before parsing, which drops user info that is empty.
+	// Check this before parsing, because the parser drops empty user info.
 	case strings.Contains(host, "@"):
 		return refuse(apierr.NotAllowed, "The address must not carry a user name or password.")
 	}

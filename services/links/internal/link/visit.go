@@ -16,7 +16,7 @@ const (
 	Desktop
 	Mobile
 	Tablet
-	Bot // any program that calls itself one; it is counted like everybody else
+	Bot // any program that calls itself a bot; its visits count like all others
 )
 
 var deviceNames = [...]string{"other", "desktop", "mobile", "tablet", "bot"}
@@ -28,15 +28,15 @@ func (d Device) String() string {
 	return deviceNames[OtherDevice]
 }
 
-// Agent is what a user agent's text tells.
+// Agent is what a User-Agent header tells about its sender.
 type Agent struct {
 	Device  Device
 	Crawler bool // fetches a page to show a preview; it gets one and is never counted
 }
 
-// crawlers are parts of the user agents of programs that fetch a page because
-// somebody posted its address, in lower case. Programs that merely look
-// automated are not here: their visits are visits.
+// crawlers are parts of user agents, in lower case, of programs that fetch a page because
+// somebody posted its address. Programs that merely look automated are not listed: their
+// visits count.
 var crawlers = []string{
 	"facebookexternalhit", "facebookcatalog", "facebot", "meta-externalagent", "meta-externalfetcher",
 	"twitterbot", "slackbot", "slack-imgproxy", "linkedinbot", "whatsapp/", "discordbot", "telegrambot",
@@ -98,8 +98,8 @@ const maxReferrer = 253
 // counting: another scheme, an address without a plain host, or one of own.
 func ReferrerHost(referer string, own Hosts) string {
 	hostport, _ := authority(referer)
-	// The header is the visitor's text and ends up in statistics, so only the characters of host names
-	// pass. Trim leaves something over if there is any other character, in the middle too.
+	// Visitors choose this text, and it ends up in statistics, so only the characters of host names
+	// pass. Trim's result is not empty if there is any other character, even in the middle.
 	host := ParseHost(hostport)
 	if host.Name == "" || len(host.Name) > maxReferrer || strings.Trim(host.Name, "abcdefghijklmnopqrstuvwxyz0123456789.-_") != "" {
 		return ""
@@ -112,7 +112,7 @@ func ReferrerHost(referer string, own Hosts) string {
 
 // Country returns the two-letter code of a country or territory in upper case, "" for
 // anything else. A proxy that passes on the visitor's own header lets visitors choose the
-// code. With the about 285 known codes a day's statistics still fit into one commit; with
+// code. With some 285 known codes a day's statistics still fit into one commit; with
 // all 676 pairs of letters they would not.
 func Country(code string) string {
 	if len(code) != 2 {
@@ -125,8 +125,8 @@ func Country(code string) string {
 	return c
 }
 
-// countries are the codes that Unicode's data knows as countries and territories,
-// former ones included, by their two letters.
+// countries says, by its two letters, whether a code is a country or territory in
+// Unicode's data, former ones included.
 var countries = func() (known [26][26]bool) {
 	for a := range known {
 		for b := range known[a] {

@@ -45,7 +45,7 @@ func generate(spec string) error {
 	memory := invalidation.NewMemory(invalidation.Options{Target: generated{}.Target, Host: generated{}.Host, Suspended: nobody, Capacity: 1 << 20, Partitions: parts})
 	a := invalidation.NewAnnouncer(client, memory, "generator")
 	go func() { _ = a.Run(context.Background()) }()
-	// 50 batches a second: as many authors announce at once, their changes share calls.
+	// 50 batches a second, since the changes of concurrent authors share calls.
 	each := max(rate/50, 1)
 	pause := time.Duration(each) * time.Second / time.Duration(rate)
 	fmt.Println("ready")

@@ -97,12 +97,12 @@ func (h *Handler) fail(ctx *fasthttp.RequestCtx, e *apierr.Error) {
 
 var titles = map[apierr.Code]string{
 	apierr.NotFound: "No link here", apierr.TakenDown: "This link was taken down", apierr.AccountSuspended: "Out of service",
-	apierr.Gone: "This link has expired", apierr.MethodNotAllowed: "Not that way",
+	apierr.Gone: "This link has expired", apierr.MethodNotAllowed: "Method not allowed",
 	apierr.RateLimited: "Too many requests",
 	apierr.Unavailable: "Just a moment", apierr.Internal: "Something went wrong",
 }
 
-// wantsJSON decides by which of the two types comes first: browsers name text/html.
+// wantsJSON reports whether JSON comes before HTML in Accept. Browsers name text/html.
 func wantsJSON(accept []byte) bool {
 	js := bytes.Index(accept, []byte("application/json"))
 	html := bytes.Index(accept, []byte("text/html"))
@@ -145,7 +145,7 @@ var style = func() template.CSS {
 	return template.CSS(design.Tokens + string(raw)) //nolint:gosec // our own embedded file
 }()
 
-// policy lets a page show its own style and nothing else.
+// policy lets a page use its own style and load nothing else.
 var policy = func() string {
 	sum := sha256.Sum256([]byte(style))
 	return fmt.Sprintf("default-src 'none'; style-src 'sha256-%s'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -186,9 +186,8 @@ func (h *Handler) inspectPage(ctx *fasthttp.RequestCtx, t *link.Target) {
 	page(ctx, fasthttp.StatusOK, "inspect.html", h.viewOf(ctx, t))
 }
 
-// openGraphPage gives a social network's crawler the link's own tags. A person
-// who is taken for a crawler still reaches the destination, by the refresh or
-// the link.
+// openGraphPage gives a social network's crawler the link's own tags. The page also has a
+// refresh and a link to the destination, for people who are mistaken for a crawler.
 func (h *Handler) openGraphPage(ctx *fasthttp.RequestCtx, t *link.Target) {
 	ctx.Response.Header.Set("Vary", "User-Agent")
 	page(ctx, fasthttp.StatusOK, "opengraph.html", h.viewOf(ctx, t))

@@ -2,9 +2,9 @@
 //
 // In the common case the only call to another process is one shared round trip: host
 // and slug are found in memory (package invalidation), and the click log confirms that
-// the answer is not stale and that the click is durable (package clicks). What is not
-// in memory is read from Firestore. If that fails the answer is a 503, never a 404, and
-// what is in memory is still served.
+// the answer is not stale and that the click is durable (package clicks). Other hosts and
+// slugs are read from Firestore. If that read fails, the answer is a 503, never a 404;
+// links in memory are still served.
 //
 // This package never fetches an address that a user gave.
 package redirect
@@ -29,7 +29,7 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
-// Confirmer makes clicks durable and answers current; see [clicks.Log].
+// Confirmer makes clicks durable and confirms that answers are current; see [clicks.Log].
 type Confirmer interface {
 	Confirm(answer clicks.Answer, click *link.Click) clicks.Outcome
 	Undo(answer clicks.Answer, click link.Click)
@@ -46,8 +46,8 @@ type Options struct {
 	// AbuseContact is where a "Report" link leads; empty shows none.
 	AbuseContact string
 	// Trace begins a trace for a visit that has to wait for a store, and returns how to
-	// end it; nil traces nothing. Warm visits are not traced: they are too many and too
-	// alike.
+	// end it; nil traces nothing. Warm visits are not traced: there are too many of them,
+	// and they are all alike.
 	Trace func() (ctx context.Context, end func(status int))
 	// Misses limits how many missing links each network may ask for; nil limits nobody.
 	// Client returns the address of a request's client.
@@ -99,8 +99,8 @@ func HostOf(baseURL string) string {
 	return strings.ToLower(host)
 }
 
-// OwnHosts are the names under which the default short host answers. A local
-// one is known by its addresses too.
+// OwnHosts are the names under which the default short host answers. If it is this
+// machine, they include its loopback names and addresses.
 func OwnHosts(shortBaseURL string) link.Hosts {
 	host := link.ParseHost(HostOf(shortBaseURL))
 	own := link.Hosts{host}
@@ -122,22 +122,22 @@ type visit struct {
 	counted link.Click // zero: none
 	request *fasthttp.RequestCtx
 	client  netip.Addr      // known once the visit asks the store
-	asked   bool            // the store was asked for something that was not known
+	asked   bool            // the visit has needed a read of something that memory did not know
 	ctx     context.Context // of the trace; nil while the visit is warm
 	end     func(status int)
 	wait    func(known bool) (context.Context, error) // waits, made once
 }
 
 // waits returns the context for reads that the visit has to wait for. It refuses a
-// network that asked for too many missing links, but only before a read of something new:
-// what is in memory is served to everybody.
+// network that asked for too many missing links, but only before a read of something that
+// memory does not know: links in memory are served to everybody.
 func (v *visit) waits(known bool) (context.Context, error) {
 	if !known && !v.asked && v.h.opt.Misses != nil {
 		v.client = v.h.opt.Client(v.request)
 		if wait := v.h.opt.Misses.Wait(v.client); wait > 0 {
 			return nil, &apierr.Error{
 				Code:    apierr.RateLimited,
-				Message: "Too many addresses that do not exist were asked for from your network. Try again shortly.", RetryAfter: wait,
+				Message: "Your network has asked for too many addresses that do not exist. Try again shortly.", RetryAfter: wait,
 			}
 		}
 		v.asked = true
@@ -148,7 +148,7 @@ func (v *visit) waits(known bool) (context.Context, error) {
 	return v.ctx, nil
 }
 
-// tries bounds how often an answer may be overtaken by changes.
+// tries bounds how often changes may overtake an answer.
 const tries = 10
 
 // Serve is the fasthttp handler.
@@ -163,7 +163,7 @@ func (h *Handler) Serve(ctx *fasthttp.RequestCtx) {
 	}()
 	if !ctx.IsGet() && !ctx.IsHead() {
 		ctx.Response.Header.Set("Allow", "GET, HEAD")
-		h.fail(ctx, &apierr.Error{Code: apierr.MethodNotAllowed, Message: "This address answers GET and HEAD."})
+		h.fail(ctx, &apierr.Error{Code: apierr.MethodNotAllowed, Message: "This address accepts only GET and HEAD."})
 		return
 	}
 	segment := segmentOf(ctx)
@@ -267,11 +267,11 @@ func (h *Handler) uncount(v *visit) {
 	}
 }
 
-// hostOf says which links a request means: those of the default short host, or
-// those of a custom one. A host that cannot be a custom domain reaches no store.
+// hostOf says whether a request is for the default short host or for a custom one. ok is
+// false for a host that cannot be a custom domain, so that it causes no read.
 func (h *Handler) hostOf(ctx *fasthttp.RequestCtx) (host string, isDefault, ok bool) {
 	raw := ctx.Request.Header.Host()
-	// Nearly all requests spell it like this. The comparison allocates no string.
+	// Nearly all requests spell the host like this. The comparison allocates no string.
 	if bytes.Equal(raw, h.host) || h.names[string(raw)] {
 		return "", true, true
 	}
@@ -290,7 +290,7 @@ func segmentOf(ctx *fasthttp.RequestCtx) []byte {
 	if len(path) == 0 || path[0] != '/' { // absolute form, as sent to proxies
 		path = ctx.URI().PathOriginal()
 	}
-	for i, c := range path { // bytes.IndexAny makes a table first, which takes longer than this
+	for i, c := range path { // faster than bytes.IndexAny, which makes a table first
 		if c == '?' || c == '#' {
 			path = path[:i]
 			break
@@ -332,7 +332,7 @@ func (h *Handler) referrer(ctx *fasthttp.RequestCtx) string {
 	return link.ReferrerHost(string(referer), h.own)
 }
 
-// agents caches how user agents are classified; many requests share few different ones.
+// agents caches the classification of user agents: few of them account for many requests.
 type agents struct {
 	mu    sync.RWMutex
 	known map[string]link.Agent

@@ -63,7 +63,7 @@ func (s *shelf) Host(_ context.Context, host string) (string, bool, error) {
 type yes struct {
 	mu     sync.Mutex
 	clicks []link.Click
-	again  int // answers to call overtaken first
+	again  int // how many answers it calls overtaken first
 }
 
 func (y *yes) Confirm(_ clicks.Answer, c *link.Click) clicks.Outcome {
@@ -237,7 +237,7 @@ func TestServeTakesBackAClickThatLedNowhere(t *testing.T) {
 	y := &overtaken{yes: &yes{}}
 	h, s := newHandler(y)
 	s.links["|a"] = link.Target{LinkID: "l", Slug: "a", Location: "https://x.example/"}
-	y.change = func() { // between the click and its confirmation the link is deleted
+	y.change = func() { // the link is deleted between the click and its confirmation
 		s.mu.Lock()
 		delete(s.links, "|a")
 		s.mu.Unlock()
@@ -322,7 +322,7 @@ func FuzzServe(f *testing.F) {
 	})
 }
 
-// TestMemoryHoldsAMillionLinks is the bound of what a replica needs.
+// TestMemoryHoldsAMillionLinks bounds the memory that a replica needs.
 func TestMemoryHoldsAMillionLinks(t *testing.T) {
 	const limit = 400 << 20
 	n := 100_000
@@ -364,8 +364,8 @@ func (generated) Host(context.Context, string) (string, bool, error) { return ""
 // nobody is suspended.
 func nobody(context.Context, string) (bool, error) { return false, nil }
 
-// BenchmarkServeWarm is a redirect out of memory, with nothing behind it, and
-// with the real click log and a real Redis.
+// BenchmarkServeWarm measures a redirect from memory: without a click log, and with the
+// real one and a real Redis.
 func BenchmarkServeWarm(b *testing.B) {
 	b.Run("unconfirmed", func(b *testing.B) { benchmarkServe(b, confirmed{}) })
 	b.Run("with Redis", func(b *testing.B) {

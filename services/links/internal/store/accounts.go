@@ -11,7 +11,7 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
-// Standings are what auth has decided about accounts.
+// Standings are auth's decisions about accounts.
 func Standings(db *firestoredb.DB) keeper.Standings {
 	return keeper.Standings{DB: db, Collection: "linkAccounts"}
 }
@@ -45,7 +45,7 @@ func (s *Store) RemoveStats(ctx context.Context, linkIDs []string) error {
 }
 
 // removeDays removes the days of one link. A day with [maxReferrers] long names has
-// 30 kB, and what a commit deletes counts toward the 10 MiB that it may change.
+// 30 kB, and deleted data counts toward a commit's limit of 10 MiB.
 func (s *Store) removeDays(ctx context.Context, linkID string) error {
 	return s.db.EraseAll(ctx, "remove click days", s.linkRef(linkID).Collection("days").Query, 200)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -20,7 +21,7 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/firestore"
 )
 
-// heard notes what was announced since it was last asked.
+// heard keeps the announced keys until the test takes them.
 type heard struct {
 	mu   sync.Mutex
 	keys []string
@@ -41,8 +42,8 @@ func (h *heard) take() []string {
 	return slices.Compact(keys)
 }
 
-// What is not announced is stale on every replica until its cache entry ends. Each
-// step below fails if the one call is deleted that announces it.
+// A change that is not announced stays invisible on every replica until its cache entry
+// expires. Each step below fails if the call that announces it is missing.
 func TestEveryChangeIsAnnounced(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -82,6 +83,15 @@ func TestEveryChangeIsAnnounced(t *testing.T) {
 	_, err = create(again, "two", "three")
 	step("the same request again, whose first try may have died before it announced", err, "|three", "|two")
 
+	four, err := create(origin(4), "")
+	step("create with a generated slug, which nobody can have visited", err)
+	key := "|" + strings.ToLower(string(four[0].Slug))
+	step("delete of it", links.Delete(ctx, "acc", four[0].ID, allow), key)
+	_, err = create(origin(4), "")
+	step("the same create again, after a visitor may have seen that the link is gone", err, key)
+	purged := []string{"|three", "|two", key}
+	slices.Sort(purged)
+
 	_, err = links.Update(ctx, "acc", one.ID, allow, patch(link.Patch{func(l *link.Link) { l.Title = "t" }}))
 	step("update", err, "|one")
 	same, err := links.Update(ctx, "acc", one.ID, allow, patch(link.Patch{}))
@@ -111,7 +121,7 @@ func TestEveryChangeIsAnnounced(t *testing.T) {
 	step("a repeated delete of several", err, "|one")
 	step("lift of a deleted link's takedown", links.Lift(ctx, "|one", "tkd_2"), "|one")
 	_, err = links.Purge(ctx, "acc", link.Top, 10)
-	step("purge", err, "|three", "|two")
+	step("purge", err, purged...)
 
 	d := domains.New("acc", "go.example.com")
 	step("claim, which gives nobody a host", domains.Claim(ctx, d, 0))
@@ -125,7 +135,7 @@ func TestEveryChangeIsAnnounced(t *testing.T) {
 	step("the same suspension again", accounts.SetState(ctx, "acc", suspended), invalidation.AccountKey("acc"))
 }
 
-// A commit whose answer is lost may have happened, so it is announced too.
+// If the answer of a commit is lost, the commit may have succeeded, so it is announced too.
 func TestACommitOfUnknownOutcomeIsAnnounced(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -110,7 +110,8 @@ func (s Certificates) ChangeCertificate(
 	var forget bool
 	err := s.db.Tx(ctx, "change certificate", func(t *record.Tx) error {
 		forget = false
-		// Owner and record in one transaction: if the name changes hands meanwhile, it is retried.
+		// Read owner and record in one transaction. It is retried if the name gets another owner
+		// meanwhile.
 		var h hostDoc
 		owned, err := t.Load(s.hostRef(host), &h)
 		if err != nil {
@@ -143,7 +144,7 @@ func (s Certificates) ChangeCertificate(
 			}
 			return nil
 		}
-		// Most changes, such as the extension of a lease, do not show and leave the domain alone.
+		// Most changes, such as the extension of a lease, change nothing that the owner sees.
 		if domain != nil && owner.Shown != domain.Certificate {
 			after := *domain
 			after.Certificate = owner.Shown
@@ -187,7 +188,7 @@ func (s Certificates) PutOffCertificate(ctx context.Context, host string, at tim
 
 // SealedBy implements [certificate.Store].
 func (s Certificates) SealedBy(ctx context.Context, keyIDs []string, after string, limit int) ([]string, error) {
-	keyIDs = keyIDs[:min(len(keyIDs), 30)] // what Firestore takes
+	keyIDs = keyIDs[:min(len(keyIDs), 30)] // Firestore takes no more
 	q := s.db.Collection("certificates").Where("keyId", "in", keyIDs).OrderBy(firestore.DocumentID, firestore.Asc).Limit(limit)
 	if after != "" {
 		q = q.StartAfter(after)

@@ -8,7 +8,7 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/certificate"
 )
 
-// An erased account leaves nothing, and so no pause of its deleted domains either.
+// Nothing of an erased account is left, not even the pauses of its deleted domains.
 func TestForgetRemovesThePausesOfDeletedDomains(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
@@ -41,7 +41,8 @@ func TestForgetRemovesThePausesOfDeletedDomains(t *testing.T) {
 	}
 }
 
-// What cannot be read keeps nobody from deleting a domain, or from verifying its name.
+// A certificate that cannot be read does not prevent anyone from deleting a domain or from
+// verifying its name.
 func TestDeleteTakesACertificateThatCannotBeReadAlong(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)

@@ -55,7 +55,7 @@ const (
 	producersMax   = 5000
 	// maxReferrers bounds a day document; later hosts share one entry.
 	maxReferrers = 100
-	// OtherReferrers is the host under which they are counted.
+	// OtherReferrers is the host under which these later hosts are counted.
 	OtherReferrers = "(other)"
 	// daysAtOnce is how many days are read in one call. Each may have 30 kB of names.
 	daysAtOnce = 100
@@ -133,8 +133,8 @@ func (c *Counts) Count(
 		if !errors.Is(err, firestoredb.ErrInvalid) {
 			return next, 0, err
 		}
-		// One of them cannot be counted. Store all as pending first, so that progress does
-		// not wait until it is known which.
+		// Firestore refuses one of the tallies. Store all as pending first, so that progress does
+		// not wait while finish looks for that one.
 	}
 	pending, names := make([]part, len(chunks)), make([]string, len(chunks))
 	for i, chunk := range chunks {
@@ -197,8 +197,8 @@ func advance(from link.Progress, marks map[string]link.Mark) link.Progress {
 	for _, m := range next.Producers {
 		today = max(today, m.Day)
 	}
-	// If this document outgrew what Firestore takes, counting would end for good. So
-	// with very many processes the oldest are forgotten sooner.
+	// If this document became too large for Firestore, counting would stop for good. So if
+	// there are very many producers, the oldest are removed sooner.
 	for keep := link.Day(producerMemory); keep >= 0; keep-- {
 		maps.DeleteFunc(next.Producers, func(_ string, m link.Mark) bool { return today-m.Day > keep })
 		if len(next.Producers) <= producersMax {
@@ -255,8 +255,8 @@ func (c *Counts) countAtOnce(ctx context.Context, from, next link.Progress, tall
 // part is a pendingDoc, by its id.
 type part struct {
 	id string
-	// tallies are what it holds if nobody has changed it since written; nil: not
-	// known.
+	// tallies are its contents, if no other flusher has changed it since written; nil means
+	// that they are not known.
 	tallies []*link.Tally
 	written time.Time
 }
@@ -287,15 +287,15 @@ func (c *Counts) finishOne(ctx context.Context, p part) (refused int64, err erro
 			!errors.Is(err, firestoredb.ErrNotFound) && !errors.Is(err, firestoredb.ErrStale) && !errors.Is(err, firestoredb.ErrInvalid) {
 			return 0, err
 		}
-		// A link is gone, one is refused, or another flusher was faster. The pending document
-		// tells what is left to do.
+		// A link is gone, Firestore refuses a tally, or another flusher was faster. The pending
+		// document says what is left to do.
 	}
 	id := p.id
 	for size := 1 << 30; ; {
 		rest, err := c.finishPiece(ctx, id, size, nil)
 		switch {
 		case errors.Is(err, firestoredb.ErrInvalid) && size > 1:
-			// Half of what was just tried; min because size may be more than there is.
+			// Try half as many as the last piece had, which may have been fewer than size.
 			size = max(min(size, rest)/2, 1)
 		case errors.Is(err, firestoredb.ErrInvalid):
 			n, err := c.setAside(ctx, id, err)
@@ -322,8 +322,8 @@ func (c *Counts) finishUnread(ctx context.Context, p part) error {
 }
 
 // finishPiece adds the first size tallies of a pending part and leaves the rest
-// pending. If it fails it returns how many were pending, otherwise how many are left. A
-// part that is gone was counted by another flusher.
+// pending. If Firestore refuses the piece, it returns how many tallies the piece had,
+// otherwise how many are left. If the part is gone, another flusher has counted it.
 func (c *Counts) finishPiece(ctx context.Context, id string, size int, gone map[string]bool) (left int, err error) {
 	var piece []*link.Tally
 	err = c.s.db.DB.Tx(ctx, "count pending clicks", func(_ context.Context, tx *firestore.Transaction) error {
@@ -461,7 +461,7 @@ func (c *Counts) add(tx *firestore.Transaction, tallies []*link.Tally) error {
 				return err
 			}
 		}
-		// Update fails for a link that is gone, and the commit with it, so no days of it are written.
+		// If the link is gone, Update fails, and with it the commit, so none of its days is written.
 		if err := tx.Update(ref, []firestore.Update{{Path: "clicks", Value: firestore.Increment(clicks)}}); err != nil {
 			return err
 		}
@@ -488,9 +488,9 @@ func dayIncrements(t *link.Tally) map[string]any {
 }
 
 // keyOf turns a name into a field name. Firestore requires at least one character and
-// reserves names like __this__, but visitors can send any name of a host. "-" stands for
-// no name. A name that could be mistaken for one of these gets a percent sign in front,
-// which no host has.
+// reserves names like __this__, but visitors can send any host name. "-" means no name. A
+// name that could be mistaken for one of these gets a percent sign in front, because no
+// host name has one.
 func keyOf(name string) string {
 	switch {
 	case name == "":
@@ -530,8 +530,8 @@ func inCommits(tallies []*link.Tally) [][]*link.Tally {
 }
 
 // boundReferrers moves hosts beyond the bound of a day to one common entry. Anybody can
-// send any Referer header, and without a bound could grow a document until nothing can be
-// written to it any more. Days are read once and then cached.
+// send any Referer header, and without a bound could make a document grow until Firestore
+// takes no more writes to it. Days are read once and then cached.
 func (c *Counts) boundReferrers(ctx context.Context, tallies []*link.Tally) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -66,8 +66,7 @@ func TestCountSetsAsideWhatIsRefusedAndCountsTheRest(t *testing.T) {
 		for _, l := range links {
 			tallies = append(tallies, tally(l.ID, day, link.Click{Referrer: "good.example"}))
 		}
-		// A document's name that the database keeps to itself stands for whatever it
-		// does not take.
+		// The database refuses a reserved document name, as it may refuse other data.
 		tallies = slices.Insert(tallies, 1, tally("__reserved__", day, link.Click{}, link.Click{}))
 		p, err := c.Progress(t.Context())
 		if err != nil {
@@ -123,8 +122,8 @@ func TestCountKeepsEveryRequestSmall(t *testing.T) {
 	}
 }
 
-// Many links take several commits. What was written down for them is known, so it is
-// not read back.
+// Many links take several commits. The flusher knows what it has written for these, so it
+// does not read it back.
 func TestCountOfManyLinksReadsOnlyWhereCountingStands(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
@@ -141,7 +140,7 @@ func TestCountOfManyLinksReadsOnlyWhereCountingStands(t *testing.T) {
 	if _, refused, err := c.Count(t.Context(), p, map[string]link.Mark{"p": {Batch: 1, Day: day}}, tallies); err != nil || refused > 0 {
 		t.Fatalf("Count: %d refused, %v", refused, err)
 	}
-	// The place where counting stands is read, and is not there yet.
+	// The flusher reads the progress, which does not exist yet.
 	if got := b.cloud.Firestore.Stats().Reads - before; got > 1 {
 		t.Errorf("%d documents were read, want 1 at most", got)
 	}
@@ -150,8 +149,8 @@ func TestCountOfManyLinksReadsOnlyWhereCountingStands(t *testing.T) {
 	}
 }
 
-// A flusher that is slow may find that another has counted some of what it has just
-// written down.
+// A slow flusher may find that another one has counted some of the part that it has just
+// written.
 func TestCountAddsWhatAnotherFlusherHasLeftOfAPart(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
@@ -171,7 +170,7 @@ func TestCountAddsWhatAnotherFlusherHasLeftOfAPart(t *testing.T) {
 	if left, err := b.Counts(0, 1, errOvertaken).finishPiece(t.Context(), "part", 1, nil); left != 2 || err != nil {
 		t.Fatalf("the other flusher leaves %d, %v", left, err)
 	}
-	for range 2 { // the second time all of it is gone
+	for range 2 { // the second time the part is gone
 		if refused, err := c.finishOne(t.Context(), part{"part", tallies, written.UpdateTime}); refused > 0 || err != nil {
 			t.Fatalf("%d refused, %v", refused, err)
 		}

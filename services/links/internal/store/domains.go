@@ -37,8 +37,8 @@ type shownCertificateDoc struct {
 	Error     string                         `firestore:"error"`
 }
 
-// hostDoc is hostnames/{host}: who owns the name. It is written when a claim is
-// proven, which makes ownership unique.
+// hostDoc is hostnames/{host}: who owns the name. It is written when a claim is proven. A
+// name has one document, so it has one owner.
 type hostDoc struct {
 	DomainID  string `firestore:"domainId"`
 	AccountID string `firestore:"accountId"`

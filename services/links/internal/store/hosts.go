@@ -18,13 +18,14 @@ const (
 )
 
 // hostMemory caches the referring hosts of days, so that a day is not read again for
-// each cycle in which it has clicks. It may forget at any time, which only costs another
+// each cycle in which it has clicks. It may forget at any time; that only costs another
 // read.
 //
-// Days and hosts are kept as hashes, because strangers can easily send millions of
-// different hosts of up to 253 bytes. A host that is mistaken for another is still counted
-// under its own name, so its day has one name more than [maxReferrers]; no count is wrong.
-// The hashes have a secret seed, so that strangers cannot find names with the same hash.
+// It keeps days and hosts as hashes, because strangers can easily send millions of
+// different hosts of up to 253 bytes. If two hosts have the same hash, each is still
+// counted under its own name. The day may then have one name more than [maxReferrers], but
+// no count is wrong. The hashes have a secret seed, so that strangers cannot find names
+// with the same hash.
 type hostMemory struct {
 	max   int
 	seed  maphash.Seed
@@ -50,7 +51,7 @@ func (m *hostMemory) makeRoom() {
 	}
 }
 
-// learn notes the hosts that the document of the tally's day has, by their keys.
+// learn notes the hosts of the tally's day. stored has their keys from the day's document.
 func (m *hostMemory) learn(t *link.Tally, stored map[string]int64) {
 	if m.knows(t) {
 		return
@@ -63,7 +64,7 @@ func (m *hostMemory) learn(t *link.Tally, stored map[string]int64) {
 	m.bytes += dayBytes + hostBytes*cap(hosts)
 }
 
-// bound moves hosts of a known day that are beyond the bound to one common entry.
+// bound moves hosts beyond the bound of a known day to one common entry.
 func (m *hostMemory) bound(t *link.Tally) {
 	key := m.key(t)
 	hosts := m.days[key]
@@ -73,7 +74,8 @@ func (m *hostMemory) bound(t *link.Tally) {
 		switch {
 		case host == "" || slices.Contains(hosts, sum):
 		case len(hosts) < maxReferrers:
-			// Added before the commit. If that fails, this day has one place less until the memory is cleared.
+			// The commit comes later. If it fails, this day has one place less until the memory
+			// is cleared.
 			hosts = append(hosts, sum)
 		default:
 			delete(t.Referrers, host)

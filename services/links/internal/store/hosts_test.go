@@ -10,8 +10,8 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/procstat"
 )
 
-// Whoever sends visitors chooses the names of hosts, and how many there are.
-// It is not parallel, since it measures the heap.
+// Strangers choose the host names, and how many there are. The test is not parallel, since
+// it measures the heap.
 func TestMemoryOfHostsIsBoundedInBytes(t *testing.T) {
 	for name, c := range map[string]struct{ days, hosts int }{
 		"many_long_names_a_day":     {6000, 110},
@@ -44,8 +44,8 @@ func TestMemoryOfHostsIsBoundedInBytes(t *testing.T) {
 	}
 }
 
-// A memory that is always full makes every cycle read what the days have. Counts
-// stay what they are.
+// If the memory is always full, every cycle reads the hosts of the days again. The counts
+// are still right.
 func TestCountWithAFullMemoryKeepsTheBoundOfADay(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
@@ -105,7 +105,7 @@ func TestCountReadsADayOnce(t *testing.T) {
 			reads += b.cloud.Firestore.Stats().Reads - before
 		}
 	}
-	if reads > 4 { // where counting stands
+	if reads > 4 { // the progress
 		t.Errorf("%d documents were read in four cycles, want 4", reads)
 	}
 }

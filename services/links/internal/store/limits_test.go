@@ -21,10 +21,11 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/firestore"
 )
 
-// Limits are neither passed by one link nor left unreached, and nobody is told that an
-// account is full before it is. A commit takes 30 ms, as Firestore's do.
+// Accounts get exactly as many links as their limit allows, and no caller is told that an
+// account is full before it is. A commit takes 30 ms, as in Firestore.
 //
-// With LINKREEL_FULL also limits that are reached from nothing, and a million.
+// With LINKREEL_FULL the test also fills accounts that start empty, and one up to a
+// million links.
 func TestLimitsHoldAndAreReached(t *testing.T) {
 	t.Parallel()
 	type run struct{ limit, begun int }
@@ -34,14 +35,14 @@ func TestLimitsHoldAndAreReached(t *testing.T) {
 	}
 	for _, r := range runs {
 		t.Run(fmt.Sprintf("%d from %d", r.limit, r.begun), func(t *testing.T) {
-			if r.limit < 1000 { // the others share no processor
+			if r.limit < 1000 { // the larger ones need the processor for themselves
 				t.Parallel()
 			}
 			b := newWorld(t)
 			b.begin(t, r.begun)
 			b.cloud.Firestore.Faults().Add(firestore.Fault{Methods: []string{"Commit"}, Delay: 30 * time.Millisecond})
 			b.cloud.Firestore.ResetStats()
-			made, waited := b.importUpTo(t, r.limit) // counts of the test itself are no reads
+			made, waited := b.importUpTo(t, r.limit) // without the reads of the test itself
 			s, hot := b.cloud.Firestore.Stats(), b.cloud.Firestore.MaxSustainedWrites(10*time.Second)
 			if have, err := b.Count(t.Context(), "acc"); err != nil || have != r.limit || made != r.limit-r.begun {
 				t.Errorf("%d links were made, and there are %d, %v; want %d", made, have, err, r.limit)
@@ -55,7 +56,7 @@ func TestLimitsHoldAndAreReached(t *testing.T) {
 	}
 }
 
-// begin puts as many links into the account as a count needs.
+// begin stores n links of the account, with only the fields that a count needs.
 func (b world) begin(t *testing.T, n int) {
 	t.Helper()
 	for i := 0; i < n; {
@@ -106,12 +107,12 @@ func (b world) importUpTo(t *testing.T, limit int) (made, waited int) {
 				switch code := apierr.CodeOf(err); {
 				case err == nil:
 					n.Add(1)
-				// localcloud counts a million links in seconds, and on a busy machine in more than a call has.
+				// localcloud takes seconds to count a million links, on a busy machine too long for a call.
 				case code == apierr.RateLimited, code == apierr.Unavailable && limit > 100_000:
 					retries.Add(1)
 				case code == apierr.QuotaExceeded:
 					if limit > 100_000 {
-						return // a count would take longer than all the rest
+						return // a count would take longer than the rest of the test
 					}
 					if have, err := b.Count(ctx, "acc"); err == nil && have < limit {
 						t.Errorf("QUOTA_EXCEEDED with %d links of %d", have, limit)
@@ -128,7 +129,7 @@ func (b world) importUpTo(t *testing.T, limit int) (made, waited int) {
 	return int(n.Load()), int(retries.Load())
 }
 
-// watch looks all the time whether there are too many links.
+// watch checks all the time that there are not too many links.
 func (b world) watch(ctx context.Context, t *testing.T, limit int) {
 	for {
 		have, err := b.Count(ctx, "acc")

@@ -10,7 +10,7 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
-// listed are the fields that a list shows, and a search looks at.
+// listed are the fields that a list shows and a search compares.
 var listed = []string{
 	"accountId", "seq", "domainId", "host", "slug", "url", "location", "title", "expiresAt", "clicks", "createdAt",
 	"takedown", "tags", "externalId", "archived", "importedClicks",
@@ -24,7 +24,7 @@ const (
 	searchMore = 100
 )
 
-// List implements [link.Store]. One more than limit is read to know whether more
+// List implements [link.Store]. It reads one link more than limit to know whether more
 // follow.
 func (s *Store) List(ctx context.Context, want link.Query) (page []*link.Link, more bool, err error) {
 	if want.ExternalID != "" {
@@ -66,10 +66,9 @@ func (s *Store) page(ctx context.Context, want link.Query, size int) ([]*link.Li
 	return firestoredb.List(ctx, s.db.DB, "list links", q, readBroken)
 }
 
-// withTerms is the query for links between two ids that have all of some terms,
-// newest first. It needs no composite index: a range of names is one account's links in
-// the order of its list ([link.ID]), and for the equalities Firestore merges the members'
-// own indexes.
+// withTerms is the query for the links between two ids that have all the terms, newest
+// first. It needs no composite index: a range of document names is one account's links in
+// the order of its list ([link.ID]), and Firestore merges the indexes of the terms.
 func (s *Store) withTerms(low, high string, terms ...string) firestore.Query {
 	q := s.db.Collection("links").Where(firestore.DocumentID, ">", s.linkRef(low)).
 		Where(firestore.DocumentID, "<", s.linkRef(high)).OrderBy(firestore.DocumentID, firestore.Asc)

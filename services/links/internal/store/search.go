@@ -12,7 +12,7 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
-// externalDoc is linkExternalIds/{account~hash}, which makes external ids unique.
+// externalDoc is linkExternalIds/{account~hash}. It makes external ids unique.
 type externalDoc struct {
 	Link string `firestore:"link"`
 }
@@ -56,7 +56,7 @@ func (t *tx) externalID(before, after *link.Link) {
 	}
 }
 
-// byExternalID finds the one link that a query with an external id can ask for.
+// byExternalID finds the only link that a query with an external id can match.
 func (s *Store) byExternalID(ctx context.Context, want link.Query) (page []*link.Link, more bool, err error) {
 	ref := s.externalRef(want.AccountID, want.ExternalID)
 	d, found, err := firestoredb.Lookup(ctx, s.db.DB, "find external id", ref, firestoredb.As[externalDoc])

@@ -2,8 +2,8 @@
 //
 // A link is two documents that are always written together: links/{id}, which its owner
 // lists, searches and edits, and slugs/{domain|folded slug}, which holds all that a
-// redirect needs, so that a cold redirect is one read. The slug document is created on
-// the condition that it does not exist, which makes a slug unique.
+// redirect needs, so that a cold redirect is one read. A slug document is created only if
+// it does not exist yet, so that slugs stay unique.
 //
 // Identifiers come from the request: a link's id is made of its account and its place in
 // the account's list (seq), and the document stores the nonce of the request that made
@@ -32,8 +32,8 @@ type Store struct {
 	labels  *tags.Store
 	domains *record.Kept[customdomain.Domain]
 
-	// Records are all records of an account here, except links. They are exported, and
-	// erased with the account.
+	// Records are all records of accounts, except links, for the export and the erasure of
+	// an account.
 	Records *record.Set
 }
 
@@ -49,26 +49,27 @@ func New(db *record.DB, shown Shown) *Store {
 		Lookups: Lookups{db.DB}, db: db, shown: shown, labels: tags.New(db.DB, tags.Links, db.Now),
 		domains: record.Keep(db, domainKind(shown.Domain)),
 	}
-	// In an erasure, their service deletes domains with their hosts first. Traces then
-	// removes what they left in certificates.
+	// In an erasure, [customdomain.Service] first deletes domains with their hosts. Traces
+	// then removes the account's certificate records that are left.
 	s.Records = db.Set(s.domains, record.Traces{DB: db, Collection: "certificates"})
 	return s
 }
 
-// linkDoc is links/{id}.
+// linkDoc is links/{id}. Most links have few of its fields, and reading one costs by the
+// number of them, so it stores none that is empty.
 type linkDoc struct {
 	AccountID string    `firestore:"accountId"`
 	Seq       int64     `firestore:"seq"`
 	Nonce     string    `firestore:"nonce"`
-	DomainID  string    `firestore:"domainId"`
-	Host      string    `firestore:"host"`
+	DomainID  string    `firestore:"domainId,omitempty"`
+	Host      string    `firestore:"host,omitempty"`
 	Slug      string    `firestore:"slug"`
 	URL       string    `firestore:"url"`
 	Location  string    `firestore:"location"`
-	Title     string    `firestore:"title"`
-	OG        *ogDoc    `firestore:"og"`
-	ExpiresAt *int64    `firestore:"expiresAt"` // ms; reaches further than a Firestore timestamp
-	Clicks    int64     `firestore:"clicks"`    // written only by the click flusher
+	Title     string    `firestore:"title,omitempty"`
+	OG        *ogDoc    `firestore:"og,omitempty"`
+	ExpiresAt *int64    `firestore:"expiresAt,omitempty"` // ms; reaches further than a Firestore timestamp
+	Clicks    int64     `firestore:"clicks,omitempty"`    // written only by the click flusher
 	CreatedAt time.Time `firestore:"createdAt"`
 	UpdatedAt time.Time `firestore:"updatedAt"`
 	Rev       int64     `firestore:"rev"`
@@ -83,30 +84,30 @@ type linkDoc struct {
 }
 
 // foundLinkDoc is a linkDoc with the link's search terms, as members of a map. Firestore
-// indexes each member, and merges the indexes of several in the order of the documents'
-// names, which is that of the list. No reader needs the terms.
+// indexes each member. It merges the indexes of several members in the order of document
+// names, and that is the order of the list. No reader needs the terms.
 type foundLinkDoc struct {
 	linkDoc
 	Terms map[string]bool `firestore:"w"`
 }
 
 type ogDoc struct {
-	Title         *string `firestore:"title"`
-	Description   *string `firestore:"description"`
-	Image         *string `firestore:"image"`
-	ImageLocation *string `firestore:"imageLocation"`
+	Title         *string `firestore:"title,omitempty"`
+	Description   *string `firestore:"description,omitempty"`
+	Image         *string `firestore:"image,omitempty"`
+	ImageLocation *string `firestore:"imageLocation,omitempty"`
 }
 
-// slugDoc is slugs/{domain|folded}. With ReleasedUntil it is what a deleted link
-// leaves behind: the slug is free for its last account, and for everybody after
-// that moment, when Firestore's TTL removes the document.
+// slugDoc is slugs/{domain|folded}. With ReleasedUntil it is the slug of a deleted link.
+// Until then only its last account may use the slug again. Afterwards every account may,
+// and Firestore's TTL removes the document.
 type slugDoc struct {
-	LinkID        string    `firestore:"linkId"`
+	LinkID        string    `firestore:"linkId,omitempty"`
 	AccountID     string    `firestore:"accountId"`
-	Slug          string    `firestore:"slug"`
-	Location      string    `firestore:"location"`
-	OG            *ogDoc    `firestore:"og"`
-	ExpiresAt     *int64    `firestore:"expiresAt"`
+	Slug          string    `firestore:"slug,omitempty"`
+	Location      string    `firestore:"location,omitempty"`
+	OG            *ogDoc    `firestore:"og,omitempty"`
+	ExpiresAt     *int64    `firestore:"expiresAt,omitempty"`
 	ReleasedUntil time.Time `firestore:"releasedUntil,omitzero"`
 	Formerly      string    `firestore:"formerly,omitempty"`
 	// Takedown is on the link and on its slug: the redirect reads only the slug, and a
@@ -186,7 +187,8 @@ func linkOf(snap firestoredb.Snap, d *linkDoc) *link.Link {
 	return l
 }
 
-// readBroken reads a link, or what is left of one that cannot be read. It never fails.
+// readBroken reads a link. If the link cannot be read, it returns the fields that can. It
+// never fails.
 func readBroken(snap firestoredb.Snap) (*link.Link, error) {
 	l, err := readLink(snap)
 	if err == nil {

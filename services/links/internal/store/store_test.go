@@ -60,8 +60,8 @@ func newWorld(t testing.TB) world {
 		t.Fatal(err)
 	}
 	text = New(record.Open(nil, record.Options{}), Shown{}).Records.Indexes(text)
-	cloud := cloudtest.Start(t, cloudtest.Options{Indexes: [][]byte{text, tags.Indexes, outbox.Indexes}, Complete: true, Rare: []string{"linkAccounts.lookAt"}}) // operators' acts
-	// A full commit takes that long under the race detector.
+	cloud := cloudtest.Start(t, cloudtest.Options{Indexes: [][]byte{text, tags.Indexes, outbox.Indexes}, Complete: true, Rare: []string{"linkAccounts.lookAt"}}) // only operators change these
+	// Under the race detector a full commit may take up to a minute.
 	db, err := firestoredb.Open(t.Context(), firestoredb.Config{Project: cloudtest.Project, Endpoint: cloud.Endpoint, Timeout: time.Minute})
 	if err != nil {
 		t.Fatal(err)
@@ -250,14 +250,14 @@ func TestCountOfManyLinksSurvivesAnInterruption(t *testing.T) {
 		t.Fatal(err)
 	}
 	marks := map[string]link.Mark{"p": {Batch: 1, Total: int64(len(links)), Day: day}}
-	// The second part fails for good, as if the process had ended there.
+	// Every try of the second part fails, as if the process had died there.
 	remove := b.cloud.Firestore.Faults().Add(firestore.Fault{Methods: []string{"Commit"}, Every: 3, Code: codes.PermissionDenied, Times: 1})
 	if _, _, err := c.Count(t.Context(), p, marks, tallies); err == nil {
 		t.Fatal("the interruption did not interrupt")
 	}
 	remove()
 	successor := b.Counts(0, 1, errOvertaken)
-	for range 2 { // finishing twice counts once
+	for range 2 { // a second finish counts nothing again
 		if p, err = successor.Progress(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -284,7 +284,7 @@ func TestCountOfManyLinksSurvivesAnInterruption(t *testing.T) {
 	}
 }
 
-// Callers cannot see these bounds before they meet them, so docs/api.md tells them.
+// Callers cannot see these bounds before they reach them, so docs/api.md lists them.
 func TestGuideNamesTheBoundsThatCallersMeet(t *testing.T) {
 	t.Parallel()
 	guide, err := os.ReadFile("../../../../docs/api.md")
@@ -380,7 +380,7 @@ func (p *proofs) Texts(_ context.Context, name string) ([]string, error) {
 	return p.texts[name], nil
 }
 
-// show puts the records of claims into the DNS, and takes all others of the name away.
+// show puts the records of claims into the DNS, and removes all others of the name.
 func (p *proofs) show(hostname string, claims ...*customdomain.Domain) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -444,7 +444,7 @@ func TestDomainsBelongToTheFirstThatProvesThem(t *testing.T) {
 	want("a link", create("z", "n2"), "")
 	want("deleting a domain in use", b.domains.Delete(t.Context(), "z", z.ID), apierr.DomainInUse)
 
-	// The proof disappears: for a week nothing happens, then another may prove it.
+	// The proof disappears. For a week nothing changes, then another account may verify the name.
 	b.offset.Add(int64(25 * time.Hour))
 	b.proofs.show(name)
 	if err := b.domains.RecheckDue(t.Context()); err != nil {
@@ -494,7 +494,7 @@ func TestRecheckDuePassesOverDomainsThatCannotBeChecked(t *testing.T) {
 	_ = b.domains.RecheckDue(t.Context())
 	b.offset.Add(int64(8 * 24 * time.Hour))
 	prove(taker)
-	b.proofs.show("lost.example.com", lost, taker) // from now on the check of lost ends in DOMAIN_TAKEN
+	b.proofs.show("lost.example.com", lost, taker) // from now on the check of the lost domain gives DOMAIN_TAKEN
 	for _, d := range broken {
 		b.proofs.down[customdomain.RecordName(d.Hostname)] = true
 	}
@@ -560,7 +560,7 @@ func TestQuotasHoldUnderRacesAndReplay(t *testing.T) {
 			for {
 				results, err := b.links.CreateAll(t.Context(), limited, o, []link.Draft{draft("")})
 				if err != nil {
-					continue // lost too many races: the caller is told to come back
+					continue // lost too many races: the service asks the caller to retry
 				}
 				if results[0].Err == nil {
 					mu.Lock()
@@ -667,11 +667,11 @@ func TestIndexedFieldsAreSmall(t *testing.T) {
 	}
 }
 
-// TestEveryWriteHasItsEvent goes through all that a transaction can write: whoever
-// writes a record says which event that is.
+// TestEveryWriteHasItsEvent checks every method of a transaction that writes a record: its
+// caller must name the event.
 func TestEveryWriteHasItsEvent(t *testing.T) {
 	t.Parallel()
-	quiet := []string{"PutSlug", "SetOwner", "ClearOwner"} // which are no records
+	quiet := []string{"PutSlug", "SetOwner", "ClearOwner"} // these do not write records of the API
 	reads := []string{"Room", "Tags", "Announce"}
 	for _, tx := range []reflect.Type{reflect.TypeFor[link.Tx](), reflect.TypeFor[customdomain.Tx]()} {
 		for m := range tx.NumMethod() {
@@ -725,7 +725,7 @@ func TestCreateOfManyLongAddressesIsExact(t *testing.T) {
 	drafts[6].ExternalID, drafts[96].ExternalID = "row 6", "row 6"
 	acc := &identity.Principal{AccountID: "acc", Quotas: identity.Quotas{Links: 90}}
 	o := identity.Origin{Nonce: "n", At: time.Now()}
-	// The process ends after the third commit; whoever sends the request again is told what became of each item.
+	// The process ends after the third commit. A repeated request gets the outcome of each item.
 	store := &stopping{Store: b.Store, after: 3}
 	links := link.NewService(link.Options{Store: store, Now: b.clock})
 	if _, err := links.CreateAll(t.Context(), acc, o, drafts); !errors.Is(err, errStopped) {
@@ -764,7 +764,7 @@ func TestCreateOfManyLongAddressesIsExact(t *testing.T) {
 		if l.Destination != drafts[89-i].Destination {
 			t.Errorf("place %d has another's link", i)
 		}
-		// No word that the link would be found by if it was made alone is missing.
+		// All words are stored by which a search would find the link if it was made alone.
 		if words := l.Words(); i%20 == 0 {
 			found, _, err := b.List(t.Context(), link.Query{AccountID: "acc", Before: link.Top, Limit: 10, Words: []string{words[len(words)-4]}})
 			if err != nil || !slices.ContainsFunc(found, func(f *link.Link) bool { return f.ID == l.ID }) {
@@ -782,7 +782,7 @@ func TestCreateOfManyLongAddressesIsExact(t *testing.T) {
 
 var errStopped = errors.New("stopped")
 
-// stopping is a store that after some commits does nothing more.
+// stopping is a store that fails after some commits.
 type stopping struct {
 	*Store
 	after   int
@@ -800,8 +800,8 @@ func (s *stopping) Atomically(ctx context.Context, what string, fn func(tx link.
 	return err
 }
 
-// refusing is a store that refuses every commit that touches the link, and every
-// commit of more than most links.
+// refusing is a store that refuses every commit that changes the link id, or that changes
+// more links than most.
 type refusing struct {
 	*Store
 	id   string
@@ -937,8 +937,8 @@ func TestErasurePassesOverALinkThatIsRefused(t *testing.T) {
 	if done, err := accounts.Erased(t.Context(), "acc"); done || err != nil {
 		t.Errorf("erased with a link left: %v, %v", done, err)
 	}
-	// Once the cause is gone the erasure ends by itself: a turn that failed is taken again
-	// after a minute.
+	// Once the cause is gone, the erasure completes by itself: it retries a minute after a
+	// failure.
 	b.offset.Add(int64(time.Minute))
 	ctx, stop = context.WithCancel(t.Context())
 	defer stop()
@@ -955,8 +955,8 @@ func TestErasurePassesOverALinkThatIsRefused(t *testing.T) {
 	wg.Wait()
 }
 
-// A link that cannot be read holds up no other, keeps its takedown, and touches no slug
-// that is not its own, whatever its record says.
+// Erasing a link that cannot be read does not block other links, keeps its takedown, and
+// does not change slugs of other links, whatever its record says.
 func TestALinkThatCannotBeReadLeavesWithItsAccount(t *testing.T) {
 	t.Parallel()
 	b, ctx := newWorld(t), t.Context()
@@ -1058,7 +1058,7 @@ func TestADomainThatCannotBeReadLeavesWithItsAccount(t *testing.T) {
 	}
 }
 
-// 400 days with a hundred long names are more than one commit may delete.
+// 400 days with a hundred long names each are more than one commit may delete.
 func TestRemoveStatsOfALinkWithLongReferrers(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)

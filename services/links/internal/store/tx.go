@@ -28,7 +28,7 @@ func (s *Store) Atomically(ctx context.Context, what string, fn func(tx link.Tx)
 	return err
 }
 
-// Add implements [link.Store]. A commit that is sent again finds its own links in the way.
+// Add implements [link.Store]. A repeated commit gets ErrInTheWay, since its links exist.
 func (s *Store) Add(ctx context.Context, limit int, links ...*link.Link) error {
 	add := func(rtx *record.Tx) error {
 		t := &tx{rtx, s}
@@ -59,7 +59,7 @@ func (s *Store) Add(ctx context.Context, limit int, links ...*link.Link) error {
 // inLinkWords translates an error of the database to one of package link.
 func inLinkWords(err error) error {
 	switch {
-	// Also when the outcome is uncertain: what is in the way may be the link of our own first try.
+	// An uncertain outcome counts too: our own first try may have made the document.
 	case errors.Is(err, firestoredb.ErrExists), errors.Is(err, firestoredb.ErrUncertain):
 		return fmt.Errorf("%w: %w", link.ErrInTheWay, err)
 	case errors.Is(err, firestoredb.ErrInvalid):
@@ -117,7 +117,7 @@ func (t *tx) find(
 
 // Released implements [link.Tx].
 func (t *tx) Released(accountID string, linkIDs ...string) (slugKeys []string, err error) {
-	// Leave out what does not have the form of an id: it names no link.
+	// Leave out texts that cannot be ids: they name no link.
 	valid := slices.DeleteFunc(slices.Clone(linkIDs), func(id string) bool { return !identity.ValidID(id) })
 	for ids := range slices.Chunk(valid, 30) { // the most that "in" takes
 		snaps, err := t.Query(t.s.db.Collection("slugs").Where("formerly", "in", ids))
@@ -154,9 +154,8 @@ func (t *tx) Tags(accountID string, got, lost []string) error {
 	return t.Label(t.s.labels, accountID, got, lost)
 }
 
-// told writes the event of a change, and announces the link's slug.
-func (t *tx) told(l *link.Link, what events.Type) {
-	t.Announce(l.Key())
+// tell writes the event of a change.
+func (t *tx) tell(l *link.Link, what events.Type) {
 	if what != events.Quiet {
 		t.Tell(events.Event{AccountID: l.AccountID, Type: what, Object: l.ID, Data: t.s.shown.Link(l)})
 	}
@@ -169,9 +168,12 @@ func (t *tx) Add(l *link.Link, over bool, what events.Type) {
 	if l.ExternalID != "" {
 		t.externalID(nil, l)
 	}
-	t.told(l, what)
-	// over replaces what a deleted link left. Every other slug must not exist yet, which is what
-	// makes it unique.
+	t.tell(l, what)
+	if over || l.Foreseeable() {
+		t.Announce(l.Key())
+	}
+	// With over, replace the record that a deleted link left. Otherwise the slug must not exist
+	// yet, so that slugs stay unique.
 	if slug := slugDocOf(l.ID, d); over {
 		t.Set(t.s.slugRef(l.Key()), slug)
 	} else {
@@ -196,7 +198,8 @@ func (t *tx) Put(before, l *link.Link, what events.Type) {
 	if l.ExternalID != before.ExternalID {
 		t.externalID(before, l)
 	}
-	t.told(l, what)
+	t.tell(l, what)
+	t.Announce(l.Key())
 	// Most edits change nothing that a redirect needs.
 	if slug := slugDocOf(l.ID, d); !reflect.DeepEqual(slug, slugDocOf(l.ID, was)) {
 		t.Set(t.s.slugRef(l.Key()), slug)
@@ -209,7 +212,8 @@ func (t *tx) Remove(l *link.Link, slug *link.SlugRecord, what events.Type) {
 	if l.ExternalID != "" {
 		t.externalID(l, nil)
 	}
-	t.told(l, what)
+	t.tell(l, what)
+	t.Announce(l.Key())
 	if slug != nil {
 		t.PutSlug(l.Key(), slug)
 	}

@@ -15,11 +15,11 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
-// Store removes what is kept of an account besides links and domains.
+// Store removes an account's records, except links and domains.
 type Store interface {
-	// Forget removes some of it, and reports whether there is more.
+	// Forget removes some of the records, and reports whether more are left.
 	Forget(ctx context.Context, accountID string) (more bool, err error)
-	// Remains reports whether anything is kept of an account.
+	// Remains reports whether any record of an account is left.
 	Remains(ctx context.Context, accountID string) (bool, error)
 }
 
@@ -33,7 +33,7 @@ type Options struct {
 	Now       func() time.Time
 }
 
-// New makes the keeper of what auth has decided about the accounts of links.
+// New makes the keeper of auth's decisions about accounts for the links service.
 func New(o Options) *keeper.Keeper {
 	return keeper.New(keeper.Options{
 		Standings: o.Standings, Now: o.Now, Erase: o.erase, Remains: o.Store.Remains,
@@ -47,9 +47,9 @@ func New(o Options) *keeper.Keeper {
 // purgePage is how many links are removed at once.
 const purgePage = 100
 
-// erase removes a page of links. If there are none left, it removes the domains that they
-// were on, and then the rest. It skips links that cannot be removed, so that they do not
-// block others. The domains have to wait for them, and the error says so.
+// erase removes a page of links. If no link is left, it removes the domains and then the
+// rest. It skips links that cannot be removed, so that they do not block others. While
+// such links are left, erase keeps the domains and returns an error.
 func (o Options) erase(ctx context.Context, accountID string) (more bool, err error) {
 	var kept error
 	for before := link.Top; ; {

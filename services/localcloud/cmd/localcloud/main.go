@@ -4,10 +4,10 @@
 //	localcloud --data-dir .localcloud --indexes firestore.indexes.json --bucket media
 //
 // It prints the addresses of both, and writes them to localcloud.json in the data directory once everything answers.
-// The file exists only while they do. Its keyFile field is the path of the key that signs addresses.
+// The file exists only while both answer. Its keyFile field is the path of the key that signs addresses.
 //
 // The storage address requires signatures. Firestore and the storage API require the token of --token-file. Without
-// that flag they require nothing, and then everything listens on loopback only, whatever --allow-remote says.
+// that flag callers need no token, and everything listens on loopback only, even with --allow-remote.
 package main
 
 import (

@@ -52,7 +52,7 @@ func (s *size) Set(v string) error {
 	}
 	n, err := strconv.ParseInt(v, 10, 64)
 	if err != nil || n < 0 || n > math.MaxInt64>>shift {
-		return errors.New("a number of bytes such as 1048576 or 512Mi is needed")
+		return errors.New("use a number of bytes such as 1048576 or 512Mi")
 	}
 	*s = size(n << shift)
 	return nil
@@ -246,7 +246,7 @@ func openStorage(o *options, apiURL, token string, log *slog.Logger) (*storage.S
 	return storage.Open(so)
 }
 
-// token reads the token file. An empty file is taken for a mistake and not for a request to run without a token.
+// token reads the token file. An empty file is an error. It does not mean that callers need no token.
 func (o *options) token() (string, error) {
 	if o.tokenFile == "" {
 		return "", nil
@@ -274,7 +274,7 @@ func checkRemote(addr string, allowed, guarded bool) error {
 	case a.IP.IsLoopback():
 		return nil
 	case !allowed:
-		return fmt.Errorf("%s can be reached from other machines; say --allow-remote if that is meant", addr)
+		return fmt.Errorf("%s can be reached from other machines; pass --allow-remote to allow that", addr)
 	case !guarded:
 		return fmt.Errorf("%s can be reached from other machines, and without a token anybody there could read and write everything; give a token with --token-file", addr)
 	}
@@ -326,7 +326,7 @@ Health        %s
 Signing key   %s
 `, d.FirestoreAddr, d.StorageURL, d.StorageAPIURL, d.HealthURL, d.KeyFile)
 	if d.TokenFile != "" {
-		// Clients that find an emulator through these variables send no credential, so they could do nothing here.
+		// Clients that find an emulator through these variables send no token, so the servers would refuse their calls.
 		fmt.Fprintf(w, "Token         %s   for Firestore and the storage API\n", d.TokenFile)
 		return
 	}

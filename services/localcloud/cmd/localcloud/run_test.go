@@ -23,7 +23,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 )
 
-// serve runs the program until the test ends or stop is called, and returns what it described.
+// serve runs the program until the test ends or stop is called, and returns its localcloud.json.
 func serve(t *testing.T, dir string, args ...string) (d description, stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -187,7 +187,7 @@ func TestItListensBeyondLoopbackOnlyUnderAToken(t *testing.T) {
 			}
 		}
 	}
-	// Health is for everybody, and the program runs where a token is there.
+	// Health checks need no token. With a token, the program accepts addresses other than loopback.
 	d, _ := serve(t, t.TempDir(), "--allow-remote", "--storage-api-addr", "0.0.0.0:0", "--firestore-addr", "0.0.0.0:0", "--token-file", writeToken(t, good+"\n"))
 	for path, want := range map[string]int{"/readyz": 200, "/livez": 200, "/oauth2/v3/certs": 200, "/storage/v1/b": 401, "/linkreel/x": 401} {
 		r, err := http.Get(strings.TrimSuffix(d.StorageAPIURL, "/") + path)
@@ -246,8 +246,8 @@ func TestNodeClients(t *testing.T) {
 	}
 }
 
-// nodePackages is a folder with a copy of src's program and the packages that its
-// lockfile names, which the user's cache keeps for the next run.
+// nodePackages returns a folder with a copy of src's program and the packages that its lockfile names.
+// The user's cache keeps the packages for the next run.
 func nodePackages(ctx context.Context, t *testing.T, src string) string {
 	t.Helper()
 	cache, err := os.UserCacheDir()
@@ -308,7 +308,7 @@ func TestSizesHaveUnits(t *testing.T) {
 	}
 }
 
-// What the chart gives on its command line has its effect: a limit, a directory of its own, a reserve.
+// The flags that the chart sets take effect: a limit, a separate directory, a reserve.
 func TestUploadsAreBoundedFromTheCommandLine(t *testing.T) {
 	t.Parallel()
 	objects := t.TempDir()

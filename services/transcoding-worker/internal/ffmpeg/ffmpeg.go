@@ -1,14 +1,14 @@
 // Package ffmpeg runs ffmpeg and ffprobe on untrusted files, and identifies such
 // files.
 //
-// Every call is jailed. It sees one folder and the system's libraries, no network, no
-// other process and no environment; Tools.SelfTest proves this on the running system.
-// It runs in its own process group with limits on CPU, memory, file size and wall
-// time, and is killed as a group. The kernel enforces the memory limit (RLIMIT_DATA),
-// so it also holds without a container. Every call also names the one demuxer it may
-// use, picked from the file's first bytes and never from a name. It allows the file
-// protocol only, so that a playlist dressed up as a video opens nothing else. No text
-// from a caller is ever part of a command line.
+// Every call runs in a jail. It sees one folder and the system's libraries, no network,
+// no other process and no environment but LD_LIBRARY_PATH; Tools.SelfTest proves this
+// on the running system. It runs in its own process group with limits on CPU, memory,
+// file size and wall time. A kill ends the whole group. The kernel enforces the memory
+// limit (RLIMIT_DATA), so it also holds without a container. Every call also names the
+// one demuxer it may use, picked from the file's first bytes and never from a name. It
+// allows the file protocol only, so that a playlist disguised as a video cannot open
+// anything else. No text from a caller is ever part of a command line.
 package ffmpeg
 
 import (
@@ -36,9 +36,9 @@ type Tools struct {
 	FFmpeg  string // absolute path
 	FFprobe string // absolute path
 	Threads int    // per call; 0 is 2
-	// Memory is how many bytes a call may have of its own, touched or not: its allocations and
-	// the stacks of its threads, but nothing that is mapped from a file. Threads beyond two get
-	// threadMemory each on top. 0 is DefaultMemory.
+	// Memory bounds a call's private memory in bytes, used or only reserved: its allocations
+	// and the stacks of its threads, but no mapped files. Each thread beyond two adds
+	// threadMemory. 0 is DefaultMemory.
 	Memory int64
 	// Reduced lets calls run without Landlock where the kernel lacks it. They can then read
 	// whatever this process can read. Without Reduced they fail.
@@ -51,7 +51,8 @@ const (
 	// DefaultMemory is enough for a 4K picture and four encoders with two threads each; a third
 	// of it is never touched.
 	DefaultMemory = 848 << 20
-	// threadMemory is what a thread of each decoder and encoder takes.
+	// threadMemory is the memory that one more thread in the decoder and in every encoder
+	// takes.
 	threadMemory = 96 << 20
 )
 
@@ -104,18 +105,18 @@ var ErrTimeout = errors.New("ffmpeg: out of time")
 // ErrMemory means that a call asked for more memory than it may have.
 var ErrMemory = errors.New("ffmpeg: out of memory")
 
-// ErrStart means that a tool did not begin its work: its jail failed, or the dynamic
-// linker did not find a library. It says nothing about the file.
+// ErrStart means that a tool did not start: its jail failed, or the dynamic linker did
+// not find a library. It says nothing about the file.
 var ErrStart = errors.New("ffmpeg: a tool does not start")
 
-// Exit codes from before a tool's own code runs.
+// Exit codes for failures before a tool's own code runs.
 const (
 	exitJail   = 126
 	exitLinker = 127
 )
 
-// ExitError means that a tool failed. Stderr is its last output: for the log, never
-// for a caller.
+// ExitError means that a tool failed. Stderr is the end of its error output. It is only
+// for the log, never for a caller.
 type ExitError struct {
 	Tool   string
 	Code   int
@@ -137,13 +138,13 @@ type Call struct {
 	Wall time.Duration
 	CPU  time.Duration
 	// Stall ends a call that has printed nothing for this long, since ffmpeg can hang for good
-	// when it runs out of memory. 0 waits for Wall.
+	// when it runs out of memory. With 0, only Wall applies.
 	Stall time.Duration
-	// Line gets each line of standard output as it comes.
+	// Line is called with each line of standard output.
 	Line func(line []byte)
 }
 
-// Usage is what a call used.
+// Usage is the resource usage of a call.
 type Usage struct {
 	CPU    time.Duration
 	Memory int64  // peak resident bytes
@@ -251,8 +252,9 @@ func (t *Tools) start(ctx context.Context, tool string, c Call, test string) (Us
 	return usage, waitErr
 }
 
-// environment is the part of our environment that a tool gets: where to find its
-// libraries, in images whose packages were unpacked and not set up.
+// environment returns the variables that a tool inherits from this process: only
+// LD_LIBRARY_PATH. Images that unpack packages without installing them need it to find
+// the libraries.
 func environment() []string {
 	if path := os.Getenv("LD_LIBRARY_PATH"); path != "" {
 		return []string{"LD_LIBRARY_PATH=" + path}
@@ -260,16 +262,16 @@ func environment() []string {
 	return nil
 }
 
-// outOfTime recognises a tool that the kernel ended because of its CPU time. ffmpeg
-// treats SIGXCPU as a polite request and ends with 255, or SIGKILL ends it. The limit
-// is measured in ticks, which may run well ahead of the time reported in the end.
+// outOfTime recognises a tool that the kernel ended because of its CPU time. On SIGXCPU
+// ffmpeg exits with code 255, unless SIGKILL ends it first. The kernel counts the limit
+// in ticks, which may run well ahead of the CPU time that it reports at the end.
 func outOfTime(e *ExitError, used, limit time.Duration) bool {
 	ended := e.Signal == syscall.SIGKILL || e.Signal == 0 && e.Code == 255
 	return e.Signal == syscall.SIGXCPU || used >= limit || ended && used >= limit/4*3
 }
 
-// outOfMemory recognises the messages of ffmpeg and its codecs when they reach the
-// limit.
+// outOfMemory recognises the messages that ffmpeg and its codecs print when they reach
+// the memory limit.
 func outOfMemory(said string) bool {
 	for _, sign := range []string{"Cannot allocate memory", "malloc of size", "Out of memory", "out of memory", "std::bad_alloc"} {
 		if strings.Contains(said, sign) {
@@ -318,8 +320,8 @@ func (t *tailBuffer) String() string {
 	return strings.ToValidUTF8(string(bytes.TrimSpace(t.buf)), "?")
 }
 
-// Progress returns a Line function that reports how far ffmpeg's output reaches. The
-// call needs "-progress pipe:1".
+// Progress returns a Line function that reports the time up to which ffmpeg has written
+// its output. The call needs "-progress pipe:1".
 func Progress(report func(done time.Duration)) func([]byte) {
 	return func(line []byte) {
 		us, found := bytes.CutPrefix(line, []byte("out_time_us="))

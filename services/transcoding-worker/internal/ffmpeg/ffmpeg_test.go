@@ -19,7 +19,7 @@ func find(t *testing.T) *Tools {
 	return tools
 }
 
-// scratch is a folder as the jail sees it, without symbolic links.
+// scratch returns a folder without symbolic links in its path, as the jail sees it.
 func scratch(t *testing.T) string {
 	t.Helper()
 	dir, err := filepath.EvalSymlinks(t.TempDir())
@@ -61,13 +61,13 @@ func TestLimitsEndACall(t *testing.T) {
 		t.Parallel()
 		small := *tools
 		small.Memory = 300 << 20
-		// Out of memory, ffmpeg may also hang; then the silence ends it.
+		// Without memory ffmpeg may also hang. Stall then ends it.
 		usage, err := small.Transcode(t.Context(), Call{
 			Dir: dir, CPU: time.Minute, Wall: time.Minute, Stall: 3 * time.Second,
 			Args: strings.Fields("-nostdin -v error -y -f lavfi -i testsrc2=s=4096x4096:r=25:d=4 -c:v libx264 -preset veryfast -threads 2 -f null -"),
 		})
 		if !errors.Is(err, ErrMemory) && !errors.Is(err, ErrTimeout) || usage.Memory > small.Memory {
-			t.Errorf("Transcode = %v with %d bytes, want an end for want of memory below %d", err, usage.Memory, small.Memory)
+			t.Errorf("Transcode = %v with %d bytes, want ErrMemory or ErrTimeout, and at most %d bytes", err, usage.Memory, small.Memory)
 		}
 	})
 	t.Run("caller", func(t *testing.T) {
@@ -93,7 +93,7 @@ func TestAnEndForProcessorTimeIsRecognised(t *testing.T) {
 		{ExitError{Signal: syscall.SIGKILL}, 57 * time.Second, true}, // the kernel's ticks were ahead
 		{ExitError{Code: 255}, 57 * time.Second, true},
 		{ExitError{Code: 1}, 61 * time.Second, true},
-		{ExitError{Signal: syscall.SIGKILL}, 10 * time.Second, false}, // by somebody else
+		{ExitError{Signal: syscall.SIGKILL}, 10 * time.Second, false}, // killed by somebody else
 		{ExitError{Code: 255}, 10 * time.Second, false},
 		{ExitError{Signal: syscall.SIGSEGV}, 57 * time.Second, false},
 		{ExitError{Code: 1}, 57 * time.Second, false},

@@ -25,14 +25,14 @@ type jailSpec struct {
 	CPU      uint64   // seconds
 	Memory   uint64   // bytes of its own
 	FileSize uint64   // bytes of any one file
-	Reduced  bool     // do without Landlock where the kernel lacks it
-	Test     string   // a foreign file: instead of becoming the tool, try to read it
+	Reduced  bool     // run without Landlock where the kernel lacks it
+	Test     string   // a file outside the jail; if set, try to read it instead of becoming the tool
 }
 
-// ErrJail means that the jail does not hold on this system.
+// ErrJail means that the jail does not protect this system.
 var ErrJail = errors.New("ffmpeg: the jail does not hold")
 
-// How a self-test ends, as a bit set.
+// Exit codes of a self-test, as a bit set.
 const (
 	testFiles = 1 << iota // a foreign file could be read
 	testCalls             // a socket could be opened, or another process signalled
@@ -40,9 +40,9 @@ const (
 
 // SelfTest starts a jail in dir, which must be empty, and tries to read a file outside
 // of it, to open a socket and to signal the parent. nil means that all of that failed
-// and that both tools start in the jail. It returns ErrJail if the kernel lacks what
-// the jail needs; the tools then refuse every call unless t.Reduced is set. It returns
-// ErrStart if the image lacks a library that they need.
+// and that both tools start in the jail. It returns ErrJail if the kernel lacks a
+// feature that the jail needs; the tools then refuse every call unless t.Reduced is
+// set. It returns ErrStart if the image lacks a library that they need.
 func (t *Tools) SelfTest(ctx context.Context, dir string) error {
 	foreign := filepath.Join(dir, "foreign")
 	inside := filepath.Join(dir, "inside")
@@ -53,8 +53,8 @@ func (t *Tools) SelfTest(ctx context.Context, dir string) error {
 	if err := os.MkdirAll(inside, 0o700); err != nil {
 		return err
 	}
-	// Reduced, so that the test reports which access is possible instead of failing to start
-	// the jail.
+	// Set Reduced, so that the test reports which access is possible instead of failing to
+	// start the jail.
 	test := *t
 	test.Reduced, test.Used = true, nil
 	if err := test.version(ctx, inside); err != nil {
@@ -85,7 +85,7 @@ func (t *Tools) version(ctx context.Context, dir string) error {
 
 // init turns the process into the jailed tool if it was started as one. It is in init
 // so that every binary that contains a worker, including the standalone and test
-// binaries, can jail its children without a line in its main.
+// binaries, can jail its children without any code in its main.
 func init() {
 	if len(os.Args) != 2 || os.Args[0] != jailName {
 		return

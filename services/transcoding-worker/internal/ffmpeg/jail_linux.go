@@ -12,13 +12,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// enterJail gives up what a transcoder does not need and becomes the tool. It sets
-// resource limits and no new privileges, and blocks files outside its folder
+// enterJail gives up all access that a transcoder does not need, and then executes the
+// tool. It sets resource limits and no_new_privs, and blocks files outside its folder
 // (Landlock) and all system calls the tool does not need (seccomp). None of it needs a
 // privilege, so it works in a restricted pod.
 //
-// There is no RLIMIT_NPROC: it counts the processes of a user, and the pods of a node
-// may share one. The seccomp filter forbids child processes instead.
+// There is no RLIMIT_NPROC: it counts all processes of a user, and the pods of a node
+// may run as the same user. The seccomp filter forbids child processes instead.
 func enterJail(spec jailSpec) error {
 	runtime.LockOSThread() // seccomp and no_new_privs belong to the thread that execs
 	if err := os.Chdir(spec.Dir); err != nil {
@@ -61,8 +61,9 @@ func enterJail(spec jailSpec) error {
 	if spec.Test != "" {
 		return selfTest(spec.Test)
 	}
-	// Memory goes last: the Go runtime itself may reserve more than the tool may have. The
-	// address space limit is looser, since it also covers what is not the tool's own.
+	// Limit the memory last: the Go runtime itself may reserve more than the tool may have. The
+	// address space limit is looser, since it also counts libraries and address space that
+	// malloc only reserves.
 	if err := setrlimit(unix.RLIMIT_AS, spec.Memory+addressRoom); err != nil {
 		return err
 	}
@@ -72,7 +73,8 @@ func enterJail(spec jailSpec) error {
 	return syscall.Exec(spec.Tool, argv, spec.Env)
 }
 
-// selfTest tries what the jail must prevent and ends the process with the answer.
+// selfTest tries each access that the jail must prevent and exits with the result as
+// the code.
 func selfTest(foreign string) error {
 	code := 0
 	if fd, err := unix.Open(foreign, unix.O_RDONLY|unix.O_CLOEXEC, 0); err == nil {
@@ -85,8 +87,8 @@ func selfTest(foreign string) error {
 	}
 	parent := uintptr(os.Getppid())
 	for _, call := range [][4]uintptr{
-		// Signal 0 and reading limits do the parent no harm. A jail that lets them pass would
-		// let other calls pass.
+		// Signal 0 and reading limits do the parent no harm. A jail that allows them would
+		// allow harmful calls too.
 		{unix.SYS_KILL, parent, 0},
 		{unix.SYS_TGKILL, parent, parent, 0},
 		{unix.SYS_PRLIMIT64, parent, unix.RLIMIT_CORE, 0},
@@ -102,7 +104,7 @@ func selfTest(foreign string) error {
 	}
 	child, _, errno := unix.RawSyscall6(unix.SYS_CLONE, uintptr(unix.SIGCHLD), 0, 0, 0, 0, 0)
 	if errno == 0 {
-		if child == 0 { // a copy of us without a Go runtime, which may only make this call
+		if child == 0 { // a copy of this process without a working Go runtime; it can only exit
 			_, _, _ = unix.RawSyscall(unix.SYS_EXIT_GROUP, 0, 0, 0)
 		}
 		code |= testCalls
@@ -127,7 +129,7 @@ func setrlimit(resource int, limit uint64) error {
 }
 
 // jailed wraps a tool's call: this program starts itself again as the jail, in its own
-// process group, and that process dies with us.
+// process group, and the kernel kills that process when we die.
 func jailed(spec jailSpec, encoded string) *exec.Cmd {
 	cmd := exec.Command("/proc/self/exe") //nolint:noctx // run kills the whole process group when its context ends
 	cmd.Args = []string{jailName, encoded}

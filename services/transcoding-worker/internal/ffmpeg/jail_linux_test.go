@@ -19,7 +19,7 @@ import (
 	"github.com/linkreel/linkreel/libs/transcode"
 )
 
-// withoutLandlockEnv makes the test binary a process on a kernel without Landlock.
+// withoutLandlockEnv makes the test binary run as if the kernel had no Landlock.
 const withoutLandlockEnv = "LINKREEL_TEST_WITHOUT_LANDLOCK"
 
 func TestMain(m *testing.M) {
@@ -31,8 +31,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// forgetLandlock makes every thread of this process, and all that it starts, see a
-// kernel without Landlock.
+// forgetLandlock makes the kernel look as if it had no Landlock, for every thread of
+// this process and for its child processes.
 func forgetLandlock() error {
 	prog := []unix.SockFilter{
 		{Code: loadWord, K: offsetNr},
@@ -52,7 +52,8 @@ func forgetLandlock() error {
 	return nil
 }
 
-// A tool dies with the thread that forked it, so no such thread may end before it.
+// A tool dies with the thread that forked it, so that thread must not end before the
+// tool.
 func TestAToolOutlivesTheEndOfThreads(t *testing.T) {
 	t.Parallel()
 	tools, dir := find(t), scratch(t)
@@ -71,7 +72,7 @@ func TestAToolOutlivesTheEndOfThreads(t *testing.T) {
 	case err := <-ended:
 		t.Fatalf("ended before it began: %v", err)
 	}
-	// Together these take every idle thread, and end with it.
+	// Together these goroutines lock every idle thread, and end the threads when they return.
 	var locked sync.WaitGroup
 	end := make(chan struct{})
 	for range 100 {
@@ -96,8 +97,8 @@ func TestTheJailHoldsOnThisKernel(t *testing.T) {
 	}
 }
 
-// The image of a release has its packages unpacked and not set up: the dynamic
-// linker finds some libraries by LD_LIBRARY_PATH alone.
+// A release's image unpacks its packages without installing them. So the dynamic linker
+// finds some libraries only through LD_LIBRARY_PATH.
 func TestAToolGetsTheWayToItsLibrariesAndNothingElse(t *testing.T) {
 	t.Setenv("LD_LIBRARY_PATH", "/usr/lib/somewhere")
 	t.Setenv("LINKREEL_STORAGE_KEY", "hush")
@@ -122,7 +123,7 @@ func TestAToolThatDoesNotStartSaysNothingOfAFile(t *testing.T) {
 	}
 }
 
-// standIn are tools that are shell scripts.
+// standIn returns tools that are shell scripts.
 func standIn(t *testing.T, script string) *Tools {
 	t.Helper()
 	dir := scratch(t)
@@ -150,7 +151,7 @@ func TestWithoutLandlockNothingRunsUnlessTheJailIsReduced(t *testing.T) {
 	}
 	tools, dir, foreign := find(t), scratch(t), scratch(t)
 	if err := tools.SelfTest(t.Context(), dir); !errors.Is(err, ErrJail) || !strings.Contains(err.Error(), "Landlock") {
-		t.Errorf("SelfTest = %v, want ErrJail for want of Landlock", err)
+		t.Errorf("SelfTest = %v, want ErrJail without Landlock", err)
 	}
 	if _, err := tools.try(t.Context(), dir, generated+"own.mkv"); err == nil || !strings.Contains(err.Error(), "landlock") {
 		t.Errorf("a call ended with %v, want it refused", err)
@@ -159,14 +160,14 @@ func TestWithoutLandlockNothingRunsUnlessTheJailIsReduced(t *testing.T) {
 	if _, err := tools.try(t.Context(), dir, generated+"own.mkv"); err != nil {
 		t.Errorf("a call in the reduced jail: %v", err)
 	}
-	// This is what the refusal is about.
+	// The refusal protects against exactly this.
 	if _, err := tools.try(t.Context(), dir, generated+filepath.Join(foreign, "planted.mkv")); err != nil {
 		t.Errorf("the reduced jail hides foreign files, so this test shows nothing: %v", err)
 	}
 }
 
-// The allow-lists of Input are left out here on purpose: the jail must hold
-// without them.
+// This test leaves out the allow-lists of Input on purpose: the jail must work without
+// them.
 func TestJailHidesForeignFilesAndTheNetwork(t *testing.T) {
 	t.Parallel()
 	tools, dir, foreign := find(t), scratch(t), scratch(t)

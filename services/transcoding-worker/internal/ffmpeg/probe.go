@@ -16,8 +16,8 @@ import (
 	"github.com/linkreel/linkreel/libs/transcode"
 )
 
-// Source is an upload that can be played, as its samples describe it. Times are
-// seconds on the file's own timeline minus Start, by which ffmpeg shifts its input by
+// Source describes an upload that can be played, by its samples. Times are seconds
+// after Start on the file's own timeline. ffmpeg shifts its input in the same way by
 // default.
 type Source struct {
 	Path    string
@@ -42,20 +42,20 @@ type Video struct {
 	Square        bool // pixels are square
 	Rotation      int  // degrees
 	Interlaced    bool
-	Transfer      string // of colour; names HDR
+	Transfer      string // colour transfer function; it tells HDR from SDR
 	Tag           string
 
 	First    float64 // time of the first picture that shows
 	Span     float64 // seconds from the first picture to the end of the last
 	Hold     float64 // seconds to hold the last picture, for sound that continues after it
 	Frames   int
-	Rate     Rate    // of the steady grid, or of the fast passages without one
-	Constant bool    // pictures lie on the grid, one each
+	Rate     Rate    // of the steady grid; without a grid, of the fast passages
+	Constant bool    // every place on the grid has exactly one picture
 	Bytes    int64   // of all samples
 	MaxGOP   float64 // longest distance between key pictures
 	MaxRate  float64 // bits per second of the densest group
 	KeyTimes []float64
-	Whole    bool // every sample is shown; none is cut by an edit list or lacks its reference
+	Whole    bool // every sample is shown; none is cut by an edit list or refers to a missing one
 }
 
 // Audio is the first sound track.
@@ -84,7 +84,7 @@ func (r Rate) Half() Rate { return Rate{r.Num, r.Den * 2} }
 
 func (r Rate) String() string { return fmt.Sprintf("%d/%d", r.Num, r.Den) }
 
-// formats are the demuxers that may run at all; a call forces one of them.
+// formats are the demuxers that may run at all. Each call uses exactly one of them.
 const formats = "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi,flv,mpegts,mpeg,ogg"
 
 // Input is the part of a command line that opens a file: only this demuxer,
@@ -103,7 +103,8 @@ func Input(demuxer, path string, maxPixels int) []string {
 const (
 	maxStreams = 100
 	maxPackets = 8 << 20
-	// ffprobe's own work before it reads packets; a sane file takes a tenth of a second.
+	// probeTime bounds ffprobe's own work before it reads packets. A normal file takes a tenth
+	// of a second.
 	probeTime = 30 * time.Second
 )
 
@@ -157,7 +158,7 @@ func (t *Tools) Probe(ctx context.Context, dir, path string, limits transcode.Li
 	return s, nil
 }
 
-// Unaffordable is the error for a file that needs more memory than one file may have.
+// Unaffordable is the error for a file that needs more memory than one file may use.
 func Unaffordable(err error) error {
 	return fmt.Errorf("%w: %w", refuse(transcode.TooLargeDimensions, "Preparing the video takes more memory than is allowed; upload it with a smaller picture."), err)
 }
@@ -199,7 +200,7 @@ type probeStream struct {
 	} `json:"side_data_list"`
 }
 
-// streams fills in what the file's headers say and picks the tracks.
+// streams reads the file's headers and picks the tracks.
 func (t *Tools) streams(ctx context.Context, dir string, s *Source, limits transcode.Limits) error {
 	var out bytes.Buffer
 	args := append([]string{"-hide_banner", "-v", "error"}, Input(s.Demuxer, s.Path, limits.MaxPixels)...)
@@ -207,8 +208,9 @@ func (t *Tools) streams(ctx context.Context, dir string, s *Source, limits trans
 	usage, err := t.Inspect(ctx, Call{
 		Dir: dir, Args: args, Wall: probeTime, CPU: probeTime,
 		Line: func(line []byte) {
-			// Far more than maxStreams tracks need, so that a crafted file cannot fill the memory.
-			// Text that was cut does not parse, and the file then counts as damaged.
+			// This bound is far more than maxStreams tracks need, and keeps a crafted file from
+			// filling the memory. Text that was cut off does not parse, so the file then counts as
+			// damaged.
 			if out.Len() < 4<<20 {
 				out.Write(line)
 				out.WriteByte('\n')
@@ -258,7 +260,7 @@ func (t *Tools) streams(ctx context.Context, dir string, s *Source, limits trans
 	return nil
 }
 
-// judge turns a failed ffprobe into a verdict on the file.
+// judge decides whether a failed ffprobe is the file's fault.
 func (t *Tools) judge(ctx context.Context, err error) error {
 	var exit *ExitError
 	switch {
@@ -278,8 +280,8 @@ func (t *Tools) judge(ctx context.Context, err error) error {
 	return err
 }
 
-// tooLarge recognises the decoder's message about a picture beyond -max_pixels. The
-// file's headers may not give any size.
+// tooLarge recognises the decoder's message about a picture beyond -max_pixels. It is
+// for files whose headers give no size.
 func tooLarge(said string) bool { return strings.Contains(said, "max pixel count") }
 
 func pickVideo(streams []probeStream) *probeStream {
@@ -343,7 +345,7 @@ func videoOf(p *probeStream) Video {
 		width, height = height, width
 	}
 	v.DisplayWidth, v.DisplayHeight = max(1, int(math.Round(width))), max(1, int(math.Round(height)))
-	if v.DisplayWidth > 8192 { // a wide pixel shape must not undo the limit
+	if v.DisplayWidth > 8192 { // wide pixels must not push the picture over the limit
 		v.DisplayHeight = max(1, v.DisplayHeight*8192/v.DisplayWidth)
 		v.DisplayWidth = 8192
 	}
@@ -366,7 +368,7 @@ func (t *Tools) packets(ctx context.Context, dir string, s *Source, limits trans
 	// The clock of these formats may jump; see scanner.add.
 	jumps := s.Demuxer == "mpegts" || s.Demuxer == "mpeg"
 	total := 0
-	// This call reads the whole file. At 10 MiB a second, slow storage is fast enough.
+	// This call reads the whole file. Allow for slow storage, at 10 MiB a second.
 	limit := probeTime + time.Duration(s.Size/(10<<20))*time.Second
 	_, err := t.Inspect(ctx, Call{Dir: dir, Args: args, Wall: limit, CPU: limit, Line: func(line []byte) {
 		// Line cannot end the program, so lines beyond the bound are only counted.
@@ -426,9 +428,9 @@ func finite(text []byte) (seconds float64, ok bool) {
 	return f, true
 }
 
-// holdFrom is how many seconds of sound must follow the last picture for it to be
-// held. Encoders fill their last packet, so most files have a few milliseconds.
-// Holding rules out the fast path, which copies the picture.
+// holdFrom is how many seconds of sound must follow the last picture for it to be held.
+// Encoders fill their last packet, so in most files the sound is a few milliseconds
+// longer. Holding rules out the fast path, which copies the picture.
 const holdFrom = 0.25
 
 type scanner struct {
@@ -527,8 +529,8 @@ func (c *scanner) addAudio(p packet) {
 func (c *scanner) finish(limits transcode.Limits) error {
 	v := &c.source.Video
 	if !c.started {
-		// No key picture at all: streams with gradual refresh have none, and neither has noise.
-		// Decoding will tell.
+		// There is no key picture. Streams with gradual refresh have none, and neither does
+		// noise. Only decoding shows whether the file can be played.
 		c.times = c.early
 	}
 	if len(c.times) == 0 {
@@ -592,8 +594,8 @@ func imageCodec(codec string) bool {
 	return false
 }
 
-// fastStep is the time between pictures in fast passages: the 20th percentile, so that
-// a stall does not slow down the rest.
+// fastStep returns the time between pictures in fast passages. It is the 20th
+// percentile, so that a stall does not lower the rate of the rest.
 func fastStep(times []float64) float64 {
 	const fallback = 0.04
 	if len(times) < 2 {
@@ -617,8 +619,8 @@ var standardRates = []Rate{
 	{15, 1}, {12, 1}, {10, 1}, {20, 1}, {5, 1}, {1, 1}, {15000, 1001}, {12500, 1000}, {90, 1}, {100, 1}, {120000, 1001}, {120, 1}, {144, 1}, {240000, 1001}, {240, 1},
 }
 
-// fitRate finds the steady grid that the pictures lie on. Without one it returns the
-// rate of the fast passages and false.
+// fitRate finds the steady grid that the pictures lie on. If there is no such grid, it
+// returns the rate of the fast passages and false.
 func fitRate(times []float64, step float64) (Rate, bool) {
 	n := len(times)
 	if n == 1 {
@@ -626,8 +628,8 @@ func fitRate(times []float64, step float64) (Rate, bool) {
 	}
 	if span := times[n-1] - times[0]; span > 0 {
 		mean := float64(n-1) / span
-		// Neighbours such as 29.97 and 30 both fit a short clip: the closest wins,
-		// and a standard rate wins over one made to measure.
+		// Similar rates such as 29.97 and 30 both fit a short clip. The closest one wins, and a
+		// standard rate wins over one computed from the pictures.
 		best, off := Rate{}, slack
 		for _, r := range standardRates {
 			if math.Abs(r.Float()-mean) < 0.01*mean {

@@ -8,15 +8,15 @@ import (
 )
 
 // allowedCalls are the system calls that a transcoder needs, measured with strace over
-// the media corpus and rounded up to their families. All others return EPERM: killing
-// the process instead would turn a library's harmless probe into a failed video. Calls
-// that act on another process, on the network or on the kernel are left out on
-// purpose. Calls that are safe only with certain arguments are in [filter].
+// the media corpus, together with closely related calls. All others return EPERM:
+// killing the process instead would turn a library's harmless probe into a failed
+// video. Calls that act on another process, on the network or on the kernel are left
+// out on purpose. Calls that are safe only with certain arguments are in [filter].
 //
 // execve is allowed because the filter is installed before the tool starts. A program
 // that the tool executes inherits the whole jail.
 var allowedCalls = append([]uint32{
-	// files that are open or below the jail's folder; Landlock decides which
+	// files that are open or below the jail's folder; Landlock decides which files these are
 	unix.SYS_READ, unix.SYS_WRITE, unix.SYS_READV, unix.SYS_WRITEV, unix.SYS_PREAD64, unix.SYS_PWRITE64, unix.SYS_PREADV, unix.SYS_PWRITEV,
 	unix.SYS_PREADV2, unix.SYS_PWRITEV2, unix.SYS_LSEEK, unix.SYS_CLOSE, unix.SYS_CLOSE_RANGE, unix.SYS_FSTAT, unix.SYS_NEWFSTATAT, unix.SYS_STATX, unix.SYS_STATFS, unix.SYS_FSTATFS,
 	unix.SYS_OPENAT, unix.SYS_READLINKAT, unix.SYS_FACCESSAT, unix.SYS_FACCESSAT2, unix.SYS_GETCWD, unix.SYS_GETDENTS64, unix.SYS_FCNTL, unix.SYS_FLOCK,
@@ -56,8 +56,8 @@ const (
 	offsetArg1 = 24
 )
 
-// filter is the seccomp program for a process. Calls of another architecture's table
-// are refused outright, since their numbers mean something else.
+// filter is the seccomp program for a process. It refuses all calls with another
+// architecture's numbers, since these mean other calls here.
 func filter(pid uint32) []unix.SockFilter {
 	prog := []unix.SockFilter{
 		{Code: loadWord, K: offsetArch},
@@ -88,13 +88,13 @@ func filter(pid uint32) []unix.SockFilter {
 		unix.SockFilter{Code: jumpSet, K: unix.CLONE_THREAD, Jt: 1},
 		unix.SockFilter{Code: answer, K: refused},
 		unix.SockFilter{Code: answer, K: unix.SECCOMP_RET_ALLOW})
-	// A process may signal itself, which abort needs, but no other process. The user alone does
-	// not keep them apart, since all pods of a node share one.
+	// A process may signal itself, which abort needs, but no other process. All pods of a node
+	// run as the same user, so the kernel would otherwise allow it.
 	oneOf(unix.SYS_TGKILL, offsetArg0, pid)
 	// For the same reason it may change only its own limits.
 	oneOf(unix.SYS_PRLIMIT64, offsetArg0, 0, pid)
 	oneOf(unix.SYS_PRCTL, offsetArg0, unix.PR_SET_NAME, unix.PR_GET_NAME)
-	// Asking whether an output is a terminal; other requests reach into devices.
+	// A process may ask whether an output is a terminal. Other requests reach into devices.
 	oneOf(unix.SYS_IOCTL, offsetArg1, unix.TCGETS, unix.TIOCGWINSZ)
 	for _, nr := range allowedCalls {
 		on(nr, unix.SockFilter{Code: answer, K: unix.SECCOMP_RET_ALLOW})

@@ -7,10 +7,10 @@ import (
 	"io"
 )
 
-// Kind is what a file's first bytes say it is.
+// Kind is the kind of a file according to its first bytes.
 type Kind int
 
-// The kinds of file. Only Video ones are ever given to ffmpeg.
+// The kinds of file. Only files of kind AcceptVideo are ever given to ffmpeg.
 const (
 	NotVideo    Kind = iota // text, archives, images, sound, noise
 	OtherVideo              // a video format that is not accepted
@@ -55,7 +55,7 @@ func sniff(b []byte) (Kind, string) {
 		return AcceptVideo, "mpeg"
 	case has(0, "RIFF") && has(8, "CDXA"):
 		return OtherVideo, ""
-	case has(0, "GIF8"), // animated images, which are no container that we accept
+	case has(0, "GIF8"), // animated images; GIF is not an accepted container
 		has(0, "\x30\x26\xb2\x75\x8e\x66\xcf\x11"),         // ASF, WMV
 		has(0, "\x06\x0e\x2b\x34\x02\x05\x01\x01\x0d\x01"), // MXF
 		has(0, ".RMF"), has(0, "DKIF"), has(0, "YUV4MPEG2"), has(0, "nut/multimedia container"),
@@ -71,8 +71,8 @@ func sniff(b []byte) (Kind, string) {
 	return NotVideo, ""
 }
 
-// isISO tells whether b starts like MP4, QuickTime or 3GP: with one of the
-// boxes that may come first, of a possible size.
+// isISO tells whether b starts like MP4, QuickTime or 3GP: with a box that may come
+// first and has a possible size.
 func isISO(b []byte) bool {
 	if len(b) < 8 {
 		return false
@@ -99,9 +99,9 @@ func imageBrand(b []byte) bool {
 	return false
 }
 
-// isTransportStream looks for the sync byte at a constant distance: plain packets, or
-// ones with a time code in front or error correction at the end. The stream may start
-// in the middle of a packet.
+// isTransportStream looks for the sync byte at a constant distance. Packets may be
+// plain, or have a time code in front or error correction at the end. The stream may
+// start in the middle of a packet.
 func isTransportStream(b []byte) bool {
 	for _, size := range []int{188, 192, 204} {
 		need := 5

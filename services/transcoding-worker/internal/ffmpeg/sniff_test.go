@@ -78,8 +78,8 @@ func words(v ...uint32) []byte {
 	return b
 }
 
-// movie is a file with one track of chunks at offset, each of two samples of
-// size bytes, and payload bytes of data in front of the index.
+// movie is a file with payload bytes of data, then an index with one track. The track
+// has chunks at offsets, each with two samples of size bytes.
 func movie(payload int, size uint32, offsets ...uint32) []byte {
 	stbl := atom("stbl",
 		atom("stsz", words(0, 0, uint32(2*len(offsets))), words(slicesOf(size, 2*len(offsets))...)),
@@ -99,7 +99,7 @@ func slicesOf(v uint32, n int) []uint32 {
 func TestCheckTablesFindsSamplesThatAreNotThere(t *testing.T) {
 	t.Parallel()
 	whole := movie(1000, 100, 8, 208, 408)
-	// shared has so many chunks of one sample each, all of which lie at the same bytes.
+	// shared has the given number of chunks. Each has one sample, and all have the same bytes.
 	shared := func(handler string, chunks int, sizes ...uint32) []byte {
 		stsz := append([]uint32{0, 0, uint32(chunks)}, slicesOf(100, chunks)...)
 		if len(sizes) > 0 {
@@ -147,7 +147,7 @@ func FuzzCheckTables(f *testing.F) {
 	f.Add(movie(100, 10, 8, 28))
 	f.Add(atom("moov", atom("trak", atom("mdia"))))
 	f.Fuzz(func(_ *testing.T, b []byte) {
-		_ = CheckTables(bytes.NewReader(b), int64(len(b))) // must end, and not allocate what the file claims
+		_ = CheckTables(bytes.NewReader(b), int64(len(b))) // must return, and must not allocate as much as the file claims
 	})
 }
 

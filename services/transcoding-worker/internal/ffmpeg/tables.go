@@ -10,11 +10,11 @@ import (
 // ErrCorrupt means that a file is too damaged to be played.
 var ErrCorrupt = errors.New("corrupt file")
 
-// CheckTables walks the boxes of an MP4 or QuickTime file. It returns ErrCorrupt
-// when they refer to bytes that the file does not have: sample tables or fragments
-// that reach past its end, tracks with more bytes of samples than the whole file,
-// or no index at all. ffmpeg reads such files without an error. It makes them
-// shorter, or many gigabytes large if a table names the same bytes again and again.
+// CheckTables walks the boxes of an MP4 or QuickTime file. It returns ErrCorrupt when
+// they refer to bytes that the file does not have: sample tables or fragments that
+// reach past its end, tracks with more bytes of samples than the whole file, or no
+// index at all. ffmpeg reads such files without an error. Its output is then too short,
+// or many gigabytes large if a table names the same bytes again and again.
 func CheckTables(r io.ReaderAt, size int64) error {
 	w := tableWalker{r: r, size: size}
 	if err := w.file(); err != nil {
@@ -169,8 +169,8 @@ func (w *tableWalker) container(parent box, depth int) error {
 	return nil
 }
 
-// table adds up each chunk of the track and compares its end with the file's, and
-// the sum of all with the file's size. Each track is compared on its own, since two
+// table checks that each chunk of the track ends within the file, and that all chunks
+// together are not larger than the file. Each track is compared on its own, since two
 // tracks may share bytes, such as a picture and its mirror image in QuickTime.
 func (w *tableWalker) table() error {
 	width := int64(4)
@@ -228,8 +228,8 @@ func (w *tableWalker) table() error {
 		n, start := min(perChunk, samples), end
 		samples -= n
 		if fixed > 0 {
-			// Sound may be stored in packets of several samples; a size of 1 there
-			// says nothing about bytes.
+			// Sound may be stored in packets of several samples. A sample size of 1 then says
+			// nothing about bytes.
 			if fixed > 1 {
 				end += n * fixed
 			}

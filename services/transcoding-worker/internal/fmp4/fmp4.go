@@ -1,6 +1,6 @@
-// Package fmp4 reads the fragmented MP4 files that the worker makes, proves
-// that a player finds one unbroken timeline in them, and describes them as
-// renditions of an outcome.
+// Package fmp4 reads the fragmented MP4 files that the worker makes, checks that a
+// player finds one unbroken timeline in them, and describes them as renditions of an
+// outcome.
 package fmp4
 
 import (
@@ -14,7 +14,7 @@ import (
 	"github.com/linkreel/linkreel/libs/transcode"
 )
 
-// Track is what a one-track fMP4 file contains, read from its boxes.
+// Track describes a one-track fMP4 file, as read from its boxes.
 type Track struct {
 	Audio         bool
 	Timescale     uint32
@@ -141,7 +141,7 @@ func (t *Track) readFragment(moof *mp4.MoofBox, trex *mp4.TrexBox) (Fragment, er
 			f.End = max(f.End, shown+int64(s.Dur))
 			at += uint64(s.Dur)
 			// A fragment has several runs when offsets change; only the very first sample
-			// decides whether it can be shown alone.
+			// decides whether the fragment can be shown alone.
 			if f.Samples == 0 && i == 0 {
 				f.Key = mp4.IsSyncSampleFlags(s.Flags)
 			}
@@ -173,9 +173,9 @@ func (t *Track) Duration() float64 {
 	return t.Seconds(int64(last.Start + last.Duration))
 }
 
-// Check proves that a player will find one unbroken timeline: it begins at
-// zero without an edit list, each fragment starts where the one before ended,
-// and each starts with a picture that can be shown alone.
+// Check verifies that a player will find one unbroken timeline: it begins at zero
+// without an edit list, each fragment starts where the one before ended, and each
+// starts with a picture that can be shown alone.
 func (t *Track) Check() error {
 	if t.EditList {
 		return errors.New("has an edit list")
@@ -196,9 +196,9 @@ func (t *Track) Check() error {
 	return nil
 }
 
-// Cuts chooses the start times of all segments but the first, in seconds: at
-// fragments, and target seconds apart where the fragments allow it. Other tracks of
-// the same video are then cut at the same times.
+// Cuts chooses the start times of all segments but the first, in seconds. Each is the
+// start of a fragment, and they are target seconds apart where the fragments allow it.
+// Other tracks of the same video are then cut at the same times.
 func (t *Track) Cuts(target float64) []float64 {
 	var cuts []float64
 	begin := 0.0
@@ -216,15 +216,15 @@ func (t *Track) Cuts(target float64) []float64 {
 	return cuts
 }
 
-// Segments groups the fragments at cuts. Each cut must be the start of a fragment to
-// within a fraction of a sample; otherwise the result has fewer segments.
+// Segments groups the fragments at cuts. Each cut must lie within a fraction of a
+// sample of a fragment's start; otherwise the result has fewer segments.
 func (t *Track) Segments(cuts []float64) transcode.Segments {
 	var table transcode.Segments
 	for _, f := range t.Fragments {
 		start := t.Seconds(int64(f.Start))
 		// Cuts are times of another track with another timescale, so allow a fraction of a
-		// sample. More than half, so that rounding on both sides cannot miss the cut; less than
-		// one, so that the next sample never matches.
+		// sample. It is more than half, so that rounding on both sides cannot miss the cut, and
+		// less than one, so that the next sample never matches.
 		slack := 0.6 * t.Seconds(int64(f.Duration)) / float64(f.Samples)
 		cut := len(table) == 0
 		// Several cuts in one fragment make one segment: no fragment can be split.
@@ -255,9 +255,9 @@ func (t *Track) Rendition(name, object string, cuts []float64) transcode.Renditi
 	return r
 }
 
-// bandwidth measures a table in bits per second: the peak over any run of
-// segments that lasts half to one and a half target durations, which is how
-// HLS defines it, and the average over all.
+// bandwidth returns the peak and the average of a table in bits per second. As HLS
+// defines it, the peak is the highest rate of any run of segments that lasts between
+// half and one and a half target durations.
 func bandwidth(s transcode.Segments) (peak, average int) {
 	target, bits, total := 0.0, 0.0, 0.0
 	for _, seg := range s {

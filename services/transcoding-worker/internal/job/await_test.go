@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// An account with many large files must not shut the worker to everybody else: a job
-// waits for room for so long, and then no job does for a while.
+// An account with many large files must not block the worker for everybody else. A job
+// waits for room for a limited time, and after that no job may wait for a while.
 func TestAJobWaitsForRoomForAWhileAndThenOthersHaveTheirTurn(t *testing.T) {
 	t.Parallel()
 	s, err := openScratch(t, 1000<<20+2*spare)
@@ -26,7 +26,7 @@ func TestAJobWaitsForRoomForAWhileAndThenOthersHaveTheirTurn(t *testing.T) {
 	if err := s.reserve(dirs["running"], 600<<20); err != nil {
 		t.Fatal(err)
 	}
-	synctest.Test(t, func(t *testing.T) { // which moves time on when everybody waits
+	synctest.Test(t, func(t *testing.T) { // it moves the time forward when all goroutines wait
 		s.freed = make(chan struct{}) // of this bubble
 		waits := func(name string) <-chan error {
 			done := make(chan error, 1)
@@ -46,7 +46,7 @@ func TestAJobWaitsForRoomForAWhileAndThenOthersHaveTheirTurn(t *testing.T) {
 			t.Errorf("it waited for %v, want %v", waited, longestWait)
 		}
 		began = time.Now()
-		for { // it comes again at once, as its queue sends it
+		for { // the job tries again at once, since the queue delivers it again
 			select {
 			case err := <-waits("next"):
 				if !errors.Is(err, errReserved) {

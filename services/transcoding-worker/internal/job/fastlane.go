@@ -15,15 +15,15 @@ import (
 
 // Encoding a ladder takes minutes, a copy takes a second. So that a video that only
 // needs a copy never waits behind a ladder, each worker has a fast lane besides its
-// slots. It inspects jobs that no slot has taken, publishes what can be copied, fails
-// what cannot be played, and returns the rest for a slot.
+// slots. It inspects jobs that no slot has taken. It publishes pictures that can be
+// copied, fails files that cannot be played, and returns the other jobs for a slot.
 
 // errInspected ends the fast lane's work on a job.
 var errInspected = errors.New("inspected")
 
 // headStart is how long free slots, here or elsewhere, have to take a job before the
-// fast lane does. A slot can continue with the ladder without fetching the source a
-// second time.
+// fast lane does. Slots come first because a slot can continue with the ladder without
+// fetching the source a second time.
 const headStart = 250 * time.Millisecond
 
 // laneMemory is the memory of the fast lane's programs, in addition to those of the
@@ -49,13 +49,13 @@ func (w *Worker) fastLane(ctx context.Context, name string) {
 		}
 		record, err := w.o.Jobs.ClaimNew(ctx, id, name, w.o.Lease)
 		if err != nil {
-			continue // a slot was faster, or will do it
+			continue // a slot has taken the job, or will take it
 		}
 		w.claimed(ctx, record, nil, (*attempt).inspect)
 	}
 }
 
-// inspect does as much of a job as can be done quickly.
+// inspect does the quick parts of a job.
 func (a *attempt) inspect(ctx context.Context) error {
 	dir, remove, err := a.w.o.Scratch.Job()
 	if err != nil {
@@ -77,7 +77,8 @@ func (a *attempt) inspect(ctx context.Context) error {
 		}
 	}
 	var failure *transcode.Failure
-	// Running out of memory here says nothing about the file: a slot's programs have more.
+	// Running out of memory here says nothing about the file: a slot's programs have more
+	// memory.
 	judged := errors.As(err, &failure) && !errors.Is(err, ffmpeg.ErrMemory)
 	if ctx.Err() != nil || judged || errors.Is(err, jobs.ErrLost) {
 		return err
@@ -86,6 +87,6 @@ func (a *attempt) inspect(ctx context.Context) error {
 		// A slot will run into the same error, and there the number of tries is limited.
 		a.log.WarnContext(ctx, "could not inspect the job", "error", err)
 	}
-	// Not nil, which would mean that the job is done: the ladder is still to be made.
+	// Do not return nil: that would mean that the job is done, but the ladder is still missing.
 	return errInspected
 }

@@ -1,12 +1,12 @@
 // Package job does transcoding jobs: it takes them from the queue, holds their
 // lease, runs the ladder, publishes and cleans up.
 //
-// It guarantees that a job's result becomes visible exactly once, however often the
-// job is delivered and wherever its workers die: everything is written under a prefix
-// of the attempt, and one transaction that checks the attempt makes it visible. A
-// worker that lost its lease kills its ffmpeg and publishes nothing. A file that
-// cannot be played fails at once with the reason. Errors that may pass are retried,
-// but not for ever.
+// It guarantees that a job's result becomes visible exactly once, however often the job
+// is delivered and wherever its workers die: everything is written under the attempt's
+// own prefix, and one transaction checks the attempt and makes the result visible. A
+// worker that lost its lease kills its ffmpeg and publishes nothing. A file that cannot
+// be played fails at once with the reason. Temporary errors are retried a limited
+// number of times.
 package job
 
 import (
@@ -113,7 +113,7 @@ func (w *Worker) slot(ctx context.Context, consumer string) {
 			w.sources.clear() // no more parts of the cached source are likely to come soon
 		default:
 			w.o.Log.WarnContext(ctx, "cannot read from the queue; jobs are found by sweeping", "error", err)
-			// The queue failed at once, so only the sweep brings work.
+			// The queue failed without waiting, so wait here. Only the sweep brings work now.
 			select {
 			case <-ctx.Done():
 				return
@@ -136,22 +136,22 @@ func (w *Worker) slot(ctx context.Context, consumer string) {
 func (w *Worker) sweep(ctx context.Context) {
 	sweeper := jobs.Sweeper{Jobs: w.o.Jobs, Queue: w.o.Queue, Direct: w.handOver}
 	for {
-		// Half of Sweep is the shortest pause below. A shorter turn would let every worker
-		// sweep.
+		// Half of Sweep is the shortest pause below. If the turn were shorter, every worker
+		// would sweep.
 		if w.o.Queue.Turn(ctx, w.o.Sweep/2) {
 			if err := sweeper.Sweep(ctx); err != nil && ctx.Err() == nil {
 				w.o.Log.WarnContext(ctx, "sweep for due jobs failed; the next one continues", "error", err)
 			}
 		}
-		// Spread, so that many workers do not ask at the same moment.
+		// The pause is random, so that many workers do not ask at the same moment.
 		if !outage.Pause(ctx, w.o.Sweep/2+rand.N(w.o.Sweep)) {
 			return
 		}
 	}
 }
 
-// handOver offers a job to this worker's slots. If all of them are busy, it is left to
-// other workers.
+// handOver offers a job to this worker's slots. If all of them are busy, the job is
+// left to other workers.
 func (w *Worker) handOver(ctx context.Context, id string) error {
 	select {
 	case w.direct <- id:
@@ -211,26 +211,24 @@ func (w *Worker) claimed(ctx context.Context, record transcode.Record, message *
 	duration.WithLabelValues(result).Observe(w.o.Now().Sub(begun).Seconds())
 }
 
-// unclaimed deals with a message whose job could not be claimed.
+// unclaimed deals with a job that could not be claimed, and with its message if it has one.
 func (w *Worker) unclaimed(ctx context.Context, id string, m *queue.Message, err error) {
-	if m == nil {
-		return
-	}
+	delay := w.o.Heartbeat
 	switch {
 	case errors.Is(err, jobs.ErrFinal), errors.Is(err, jobs.ErrNotFound):
 		// The claim itself may have failed the job after its last try, or the worker that ended
-		// it may have died before its own hint.
+		// it may have died before it sent its own hint.
 		w.hint(ctx, id)
-		err = m.Done(ctx)
+		w.message(ctx, m, (*queue.Message).Done)
+		return
 	case errors.Is(err, jobs.ErrHeld):
-		// Another worker has the job, or it waits out a backoff. Half a heartbeat is much less
+		// Another worker has the job, or the job is in backoff. Half a heartbeat is much less
 		// than a lease, so if that worker dies, the job is soon taken over.
-		err = m.Delay(ctx, w.o.Now().Add(w.o.Heartbeat/2))
+		delay /= 2
 	default:
 		w.o.Log.WarnContext(ctx, "cannot claim a job; retrying soon", "job", id, "error", err)
-		err = m.Delay(ctx, w.o.Now().Add(w.o.Heartbeat))
 	}
-	w.note(ctx, "message", err)
+	w.message(ctx, m, func(m *queue.Message, ctx context.Context) error { return m.Delay(ctx, w.o.Now().Add(delay)) })
 }
 
 // end records how the work on a job ended and returns that as a label for metrics.
@@ -271,8 +269,8 @@ func (a *attempt) end(ctx context.Context, m *queue.Message, err error) string {
 		return "lost"
 
 	case errors.Is(err, errStopping):
-		// Return the job before removing leftovers: a node that is taken away leaves 15 s in
-		// all, and storage may be slow.
+		// Return the job before removing leftovers: a worker has only 15 s in all when its node
+		// is taken away, and storage may be slow.
 		log.InfoContext(ctx, "job returned")
 		w.note(ctx, "return", w.o.Jobs.Nack(ctx, t))
 		w.message(ctx, m, (*queue.Message).Nack)
@@ -346,8 +344,8 @@ func (w *Worker) note(ctx context.Context, what string, err error) {
 	}
 }
 
-// insist retries a write that finished work depends on for up to two minutes, unless
-// the job turns out to be lost.
+// insist retries a write for up to two minutes, since finished work depends on it. It
+// stops early if the job turns out to be lost.
 func (w *Worker) insist(ctx context.Context, write func() error) error {
 	pause := 200 * time.Millisecond
 	for end := w.o.Now().Add(2 * time.Minute); ; {
@@ -362,8 +360,9 @@ func (w *Worker) insist(ctx context.Context, write func() error) error {
 	}
 }
 
-// tidyTime bounds the removal of leftovers. It is the last thing that a stopping
-// worker does, and must leave it time to end within the 10 s of the chart's grace.
+// tidyTime bounds the removal of leftovers. It is the last thing that a stopping worker
+// does, and the worker must still exit within the 10 s of grace that the chart gives
+// it.
 const tidyTime = 5 * time.Second
 
 // prefixOf is the prefix under which an attempt at a job writes.
@@ -378,7 +377,8 @@ func prefixOf(r transcode.Record) string {
 	return fmt.Sprintf("%s%s-%d/", transcode.PartsPrefix(r.VideoID, r.Generation), index, r.Attempt)
 }
 
-// tidy removes what an attempt uploaded, unless the job's outcome refers to it.
+// tidy removes the objects that an attempt uploaded, unless the job's outcome refers to
+// it.
 func (w *Worker) tidy(ctx context.Context, r transcode.Record, log *slog.Logger) {
 	ctx, cancel := context.WithTimeout(ctx, tidyTime)
 	defer cancel()
@@ -391,6 +391,6 @@ func (w *Worker) tidy(ctx context.Context, r transcode.Record, log *slog.Logger)
 		return
 	}
 	if err := w.o.Bucket.DeletePrefix(ctx, prefix); err != nil {
-		log.WarnContext(ctx, "leftovers stay for the janitor", "error", err)
+		log.WarnContext(ctx, "cannot remove leftovers; the janitor will", "error", err)
 	}
 }

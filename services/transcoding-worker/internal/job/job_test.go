@@ -70,7 +70,7 @@ func newWorld(t *testing.T) *world {
 	return b
 }
 
-// run starts the worker; it is stopped with the test at the latest.
+// run starts the worker. The end of the test stops it at the latest.
 func (b *world) run() {
 	ctx, stop := context.WithCancel(context.Background())
 	b.stop, b.stopped = stop, make(chan struct{})
@@ -212,8 +212,8 @@ func TestWhatCannotBeCopiedPlaysBeforeItsLadderIsDone(t *testing.T) {
 	}
 }
 
-// TestADiskHasOnlyWhatIsNeededYet looks at all that a worker has in its scratch folder, the
-// retained source too, whenever something is made.
+// TestADiskHasOnlyWhatIsNeededYet looks at all files in the worker's scratch folder,
+// including the retained source, at each stage of a job.
 func TestADiskHasOnlyWhatIsNeededYet(t *testing.T) {
 	t.Parallel()
 	large := func(s *ffmpeg.Source) {
@@ -296,7 +296,7 @@ func TestAFileWithAContentEncodingFailsAtOnceAndIsNotDownloaded(t *testing.T) {
 	}
 }
 
-// scratch gives the worker so many bytes.
+// scratch limits the worker's scratch space to limit bytes.
 func (b *world) scratch(limit int64) *Scratch {
 	b.t.Helper()
 	s, err := openScratch(b.t, limit)
@@ -308,8 +308,8 @@ func (b *world) scratch(limit int64) *Scratch {
 	return s
 }
 
-// TestAJobThatFitsOnNoDiskFailsAtOnce: a pod that passes its volume's limit is evicted, three times for
-// each such upload.
+// TestAJobThatFitsOnNoDiskFailsAtOnce: otherwise each such upload would exceed the volume's limit,
+// and its pod would be evicted three times.
 func TestAJobThatFitsOnNoDiskFailsAtOnce(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
@@ -360,13 +360,14 @@ func TestAJobWaitsForTheScratchOfAnotherWithoutLosingTries(t *testing.T) {
 	}
 }
 
-// Small jobs follow each other on a worker's other slot, so that there is never room for
-// a large one. Once that has waited for a minute it comes before those that begin later.
+// Small jobs follow each other on a worker's other slot, so there is never room for a
+// large one. Once the large job has waited for a minute, it goes ahead of jobs that
+// start later.
 func TestALargeJobRunsBesideSteadySmallOnes(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
 	s := b.scratch(1 << 30)
-	b.w.o.Now = func() time.Time { return time.Now().Add(2 * longWait) } // so long every job has waited
+	b.w.o.Now = func() time.Time { return time.Now().Add(2 * longWait) } // every job has waited this long
 	small := func() (remove func(), err error) {
 		dir, remove, err := s.Job()
 		if err != nil {
@@ -478,8 +479,9 @@ func TestTroubleThatMayPassIsTriedAgainLater(t *testing.T) {
 	}
 }
 
-// TestAStoppedWorkerReturnsItsJobBeforeItTidiesUp has a storage that hangs: a node
-// that is taken away gives 15 s, and another worker must not wait for the lease.
+// TestAStoppedWorkerReturnsItsJobBeforeItTidiesUp uses a storage that hangs. A worker
+// has only 15 s when its node is taken away, and another worker must not have to wait
+// for the lease to end.
 func TestAStoppedWorkerReturnsItsJobBeforeItTidiesUp(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
@@ -506,13 +508,30 @@ func TestAStoppedWorkerReturnsItsJobBeforeItTidiesUp(t *testing.T) {
 	}
 }
 
-// TestOnesUploadDoesNotWaitForAnothersThousand: with one slot, the second job that
-// is done must be the other account's.
+func TestAJobWithoutAMessageThatCannotBeClaimedIsHintedOrReported(t *testing.T) {
+	t.Parallel()
+	b := newWorld(t)
+	b.w.do(t.Context(), "slot", "gone", nil)
+	if m, err := b.w.o.Outcomes.Next(t.Context(), "videos", time.Minute); err != nil || m.ID != "gone" {
+		t.Errorf("the hint for a job that is gone: %+v, %v", m, err)
+	}
+	var log bytes.Buffer
+	b.w.o.Log = slog.New(slog.NewTextHandler(&log, nil))
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel() // the claim fails
+	b.w.do(ctx, "slot", "any", nil)
+	if !strings.Contains(log.String(), "cannot claim a job") {
+		t.Errorf("logged %q", &log)
+	}
+}
+
+// TestOnesUploadDoesNotWaitForAnothersThousand: with one slot, the worker must do the
+// other account's job early.
 func TestOnesUploadDoesNotWaitForAnothersThousand(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
 	b.maker.block = make(chan struct{})
-	const many = 60 // of a thousand; what waits behind makes no difference
+	const many = 60 // instead of a thousand: the jobs further back make no difference
 	for i := range many {
 		b.submit("many", fmt.Sprintf("many%02d", i))
 	}
@@ -527,8 +546,8 @@ func TestOnesUploadDoesNotWaitForAnothersThousand(t *testing.T) {
 			before++
 		}
 	}
-	// One was in the slot, one may have had its turn, and one more may have ended
-	// since we looked.
+	// One was in the slot, one may have had its turn, and one more may have ended after the
+	// check.
 	if before > 6 {
 		t.Errorf("%d of the other account's jobs were done first", before)
 	}
@@ -569,7 +588,7 @@ func (b *world) noParts(r transcode.Record) {
 	}
 }
 
-// deadLeader leaves a job as a leader does that was killed once every part was done.
+// deadLeader makes a job whose leader was killed when every part was done.
 func (b *world) deadLeader() transcode.Job {
 	b.t.Helper()
 	j := transcode.Job{ID: transcode.JobID("vid", 7), AccountID: "a", VideoID: "vid", Object: "uploads/vid/source", Generation: 7, Size: 9}
@@ -620,8 +639,8 @@ func TestDonePartsOfADeadLeaderAreUsed(t *testing.T) {
 	}
 }
 
-// TestAllMissingPartsAreOfferedAgainInOneTry removes what the parts' records
-// promise, as the janitor once did.
+// TestAllMissingPartsAreOfferedAgainInOneTry removes the objects of finished parts, as
+// the janitor once did.
 func TestAllMissingPartsAreOfferedAgainInOneTry(t *testing.T) {
 	t.Parallel()
 	b := longBench(t)
@@ -631,7 +650,7 @@ func TestAllMissingPartsAreOfferedAgainInOneTry(t *testing.T) {
 	}
 	b.run()
 	r := b.await(j.ID, final)
-	if r.State != transcode.Done || r.Tries != 2 { // the dead leader's, and ours
+	if r.State != transcode.Done || r.Tries != 2 { // one of the dead leader, and one of this worker
 		t.Fatalf("state %s after %d tries: %v", r.State, r.Tries, r.Failure)
 	}
 	if got, want := b.maker.made(), b.maker.parts(); got != want {
@@ -639,8 +658,8 @@ func TestAllMissingPartsAreOfferedAgainInOneTry(t *testing.T) {
 	}
 }
 
-// TestAPartThatVanishesMeanwhileIsMadeAgain loses an object between the look at
-// what is there and its download.
+// TestAPartThatVanishesMeanwhileIsMadeAgain loses an object after the worker has listed
+// it and before it downloads it.
 func TestAPartThatVanishesMeanwhileIsMadeAgain(t *testing.T) {
 	t.Parallel()
 	b := longBench(t)
@@ -676,8 +695,8 @@ type fakeMaker struct {
 	source     *ffmpeg.Source
 	refuse     *transcode.Failure
 	trouble    error         // of the encoder
-	block      chan struct{} // the encoder waits for it
-	blockAfter int           // so many ladders
+	block      chan struct{} // the encoder waits until it is closed
+	blockAfter int           // this many ladders
 	copies     bool          // the source can be repackaged
 	look       func(stage string, files []string)
 
@@ -740,7 +759,7 @@ func (m *fakeMaker) Copy(_ context.Context, dir string, p ladder.Plan) (t ladder
 	return t, err
 }
 
-// seen shows what a job has on disk when something is made.
+// seen reports which files a job has on disk at a stage.
 func (m *fakeMaker) seen(stage, dir string) {
 	if m.look == nil {
 		return
@@ -848,11 +867,11 @@ func (m *fakeMaker) Download(_ context.Context, dir string, _ ladder.File, _ *la
 type memory struct {
 	mu      sync.Mutex
 	objects map[string]objectstore.Object
-	hang    bool        // removing takes until the context ends
+	hang    bool        // a removal hangs until the context ends
 	gaveUp  atomic.Bool // a removal that hung has ended
-	vanish  string      // the objects below it go when one of them is asked for
+	vanish  string      // all objects with this prefix vanish when one of them is read
 
-	encoding string // of every object that is put there
+	encoding string // of every new object
 }
 
 func (m *memory) put(name string) {

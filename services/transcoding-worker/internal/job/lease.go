@@ -14,8 +14,8 @@ import (
 
 // leaseKeeper keeps hold of a claimed job: it sends heartbeats for the lease and for
 // the message, and cancels its context when the job is lost. The lease in Firestore
-// decides. A message that is gone only means that Redis was emptied or gave it to
-// another worker, which will find the lease held.
+// decides. If the message is gone, Redis was emptied or gave it to another worker. That
+// worker will find the lease held.
 type leaseKeeper struct {
 	ctx      context.Context
 	cancel   context.CancelCauseFunc
@@ -45,7 +45,7 @@ func (w *Worker) keepLease(ctx context.Context, t jobs.Token, m *queue.Message, 
 			if w.o.Now().Sub(last) < w.o.Heartbeat && progress == written {
 				continue
 			}
-			// Keep going while Firestore is down: nobody else can claim the job either, and
+			// Keep going while Firestore is down: no other worker can claim the job either, and
 			// publishing checks the token.
 			err := w.o.Jobs.Heartbeat(k.ctx, t, w.o.Lease, int(progress))
 			switch {
@@ -65,14 +65,14 @@ func (w *Worker) keepLease(ctx context.Context, t jobs.Token, m *queue.Message, 
 	return k
 }
 
-// release ends the heartbeats and waits for one in flight. The job's end is
-// written after that: a late heartbeat would set a finished job's lease again.
+// release ends the heartbeats and waits for one in flight. Call it before writing the
+// job's end: a late heartbeat would set a finished job's lease again.
 func (k *leaseKeeper) release() {
 	k.cancel(nil)
 	k.wg.Wait()
 }
 
-// report says how far the work is, in percent.
+// report records the progress in percent. It never goes back.
 func (k *leaseKeeper) report(percent float64) {
 	k.progress.Store(max(k.progress.Load(), int64(percent)))
 }

@@ -21,10 +21,10 @@ type Maker interface {
 	Sound(ctx context.Context, dir string, p ladder.Plan) error
 	Part(ctx context.Context, dir string, p ladder.Plan, part ladder.Part, progress func(float64)) ([]string, error)
 	Join(dir string, p ladder.Plan, parts [][]string, sound bool) (ladder.Tracks, error)
-	// Poster, Storyboard and Download make the extras that a video can do without.
+	// Poster, Storyboard and Download make the optional extras of a video.
 	Poster(ctx context.Context, dir string, from ladder.File) (ladder.Picture, error)
 	Storyboard(ctx context.Context, dir string, from ladder.File) (*transcode.Storyboard, ladder.Picture, error)
 	Download(ctx context.Context, dir string, video ladder.File, audio *ladder.File) (string, error)
-	// Still takes the picture at a time of one of our own files.
+	// Still takes the picture at a given time of one of our own files.
 	Still(ctx context.Context, dir, path string, at float64) (ladder.Picture, error)
 }

@@ -19,14 +19,14 @@ import (
 	"github.com/linkreel/linkreel/services/transcoding-worker/internal/ladder"
 )
 
-// A long source is encoded in parts, each a small job of its own with a record, a
-// lease and a place in the queue. The worker that holds the whole job creates the
-// records, encodes parts like any helper, and joins them in the end, so one worker
-// alone finishes too. Finished parts are in storage and outlive the worker that made
+// A long source is encoded in parts, each a small job of its own with a record, a lease
+// and a place in the queue. The worker that holds the whole job creates the records,
+// encodes parts like any helper, and joins them in the end, so a single worker can also
+// finish the job alone. Finished parts are in storage and outlive the worker that made
 // them.
 
-// partSpec tells a helper which part to encode. It includes the plan, so that no
-// helper has to probe again or could plan differently.
+// partSpec tells a helper which part to encode. It includes the plan, so that helpers
+// need not probe the source again and cannot plan differently.
 type partSpec struct {
 	Plan ladder.Plan
 	Part ladder.Part
@@ -91,8 +91,8 @@ const maxOffers = 3
 var errPartGone = errors.New("objects of a finished part are missing")
 
 // offer creates the parts' records. It keeps those of an earlier attempt, finished
-// parts included, unless their objects are missing. All of these are offered again
-// before any part is worked on, so that helpers can share them.
+// parts included, unless their objects are missing. It offers all parts before this
+// worker starts on one, so that helpers can share them.
 func (a *attempt) offer(ctx context.Context, p ladder.Plan, parts []ladder.Part) error {
 	a.parts = len(parts)
 	there := map[string]bool{}
@@ -117,8 +117,8 @@ func (a *attempt) offer(ctx context.Context, p ladder.Plan, parts []ladder.Part)
 	return nil
 }
 
-// dropIncomplete removes the record of a part that is recorded as done although
-// objects of it are missing.
+// dropIncomplete removes the record of a part that is recorded as done although some of
+// its objects are missing.
 func (a *attempt) dropIncomplete(ctx context.Context, id string, there map[string]bool) error {
 	record, err := a.w.o.Jobs.Get(ctx, id)
 	if errors.Is(err, jobs.ErrNotFound) || err == nil && record.State != transcode.Done {
@@ -196,7 +196,7 @@ func (a *attempt) part(ctx context.Context, p ladder.Plan, part ladder.Part, ind
 		return nil, context.Cause(ctx)
 	}
 	if errors.Is(err, jobs.ErrLost) {
-		err = jobs.ErrHeld // taken over while we were slow; it will be collected
+		err = jobs.ErrHeld // another worker took the part over; its result is collected later
 		_ = os.RemoveAll(dir)
 	}
 	return files, err
@@ -212,8 +212,8 @@ func (a *attempt) collect(ctx context.Context, p ladder.Plan, id, dir string) ([
 		return nil, record.Failure
 	}
 	if record.Outcome == nil || len(record.Outcome.Renditions) != len(p.Rungs) {
-		// Its helpers failed and this worker may fail too, so it costs a try of the whole job.
-		// The next attempt offers the part again.
+		// The helpers failed at this part and this worker may fail too, so it costs a try of
+		// the whole job. The next attempt offers the part again.
 		return nil, errors.Join(fmt.Errorf("part %s ended as %s", id, record.State), a.w.o.Jobs.Delete(ctx, id))
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -261,7 +261,7 @@ func (a *attempt) encodePart(ctx context.Context, p ladder.Plan, part ladder.Par
 func (a *attempt) help(ctx context.Context) error {
 	parent, err := a.w.o.Jobs.Get(ctx, a.record.Parent)
 	if errors.Is(err, jobs.ErrNotFound) || err == nil && parent.State.Final() {
-		// The parent no longer needs it, and nothing else would remove it.
+		// The parent no longer needs this part, and nothing else would remove it.
 		return errors.Join(jobs.ErrLost, a.w.o.Jobs.Delete(ctx, a.record.ID))
 	}
 	if err != nil {

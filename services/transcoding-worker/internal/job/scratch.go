@@ -18,7 +18,7 @@ import (
 type Scratch struct {
 	dir   string
 	lock  *os.File
-	limit int64                                          // bytes; 0 is the disk's own
+	limit int64                                          // bytes; 0 means the size of the disk
 	disk  func(dir string) (free, size int64, err error) // bytes
 
 	mu       sync.Mutex
@@ -28,8 +28,8 @@ type Scratch struct {
 	freed    chan struct{}    // closed when room may have become free
 }
 
-// OpenScratch clears leftovers below root and makes this process's folder. All its
-// jobs together keep within limit bytes; 0 means the size of the disk.
+// OpenScratch clears leftovers below root and makes this process's folder. All its jobs
+// together may use limit bytes; 0 means the size of the disk.
 func OpenScratch(root string, limit int64) (*Scratch, error) {
 	root, err := filepath.Abs(root)
 	if err != nil {
@@ -59,7 +59,7 @@ func OpenScratch(root string, limit int64) (*Scratch, error) {
 	}, nil
 }
 
-// diskOf is what the disk below dir has free, and its size.
+// diskOf returns the free space and the size of the disk below dir.
 func diskOf(dir string) (free, size int64, err error) {
 	var fs syscall.Statfs_t
 	if err := syscall.Statfs(dir, &fs); err != nil {
@@ -90,8 +90,8 @@ func newLock(root string) (*os.File, error) {
 	}
 }
 
-// sweepScratch removes what killed processes left. Several processes may sweep at
-// once.
+// sweepScratch removes the files that killed processes left. Several processes may
+// sweep at once.
 func sweepScratch(root string) error {
 	locks, err := filepath.Glob(filepath.Join(root, "worker-*.lock"))
 	if err != nil {
@@ -135,7 +135,8 @@ func (s *Scratch) Job() (dir string, remove func(), err error) {
 }
 
 var (
-	// errNoSpace means that the disk is too full for a job; another worker's may not be.
+	// errNoSpace means that the disk is too full for a job. Another worker's disk may have
+	// room.
 	errNoSpace = errors.New("not enough space on the scratch disk")
 	// errReserved means that a job will fit once other jobs of this worker have ended.
 	errReserved = errors.New("the scratch space is reserved for other jobs")
@@ -146,8 +147,8 @@ var (
 // retained is the path of the last job's source, kept in case the next job needs it.
 func (s *Scratch) retained() string { return filepath.Join(s.dir, "retained-source") }
 
-// idle is the size of the retained source if no job's folder links to it, and so no
-// job has reserved its space.
+// idle returns the size of the retained source if no job has reserved space for it,
+// that is, if no job's folder links to it.
 func (s *Scratch) idle() int64 {
 	info, err := os.Lstat(s.retained())
 	if err != nil {
@@ -168,20 +169,20 @@ func (s *Scratch) free() {
 	s.freed = make(chan struct{})
 }
 
-// longestWait is how long a waiting job keeps others from beginning. othersTurn is how
-// long no job may do so afterwards. Without them, an account with many large files
-// could block the worker for everybody else.
+// longestWait is how long a waiting job can keep other jobs from starting. For
+// othersTurn after that, no job can do so. Without them, an account with many large
+// files could block the worker for everybody else.
 const (
 	longestWait = 5 * time.Minute
 	othersTurn  = time.Minute
 )
 
-// await is reserve for a job that has waited long. It waits until this worker's
-// running jobs leave enough room, and keeps that room from jobs that begin meanwhile.
-// Only one job waits like this at a time, since two could wait for each other's
-// sources. Another one gets errReserved, and so does a job that has waited
-// [longestWait]. After a wait, others have their turn for a while. drop removes a
-// retained source.
+// await does the same as reserve, but for a job that has waited long. It waits until
+// this worker's running jobs leave enough room, and keeps that room from jobs that
+// start meanwhile. Only one job waits like this at a time, since two could wait for
+// each other's sources. A second job gets errReserved, and so does a job that has
+// waited [longestWait]. For [othersTurn] after each wait, no other job may wait. drop
+// removes a retained source.
 func (s *Scratch) await(ctx context.Context, dir string, bytes int64, drop func()) error {
 	s.mu.Lock()
 	if s.waiting != "" || time.Now().Before(s.rests) {
@@ -217,9 +218,10 @@ func (s *Scratch) await(ctx context.Context, dir string, bytes int64, drop func(
 	}
 }
 
-// reserve reserves bytes for the job in dir, replacing what it had reserved before.
-// Jobs that reserve all they will write fill neither the disk nor the volume. No
-// system call tells a volume's limit, and a pod that exceeds it is evicted.
+// reserve reserves bytes for the job in dir, replacing its earlier reservation. If
+// every job reserves all that it will write, neither the disk nor the volume fills up.
+// The volume's limit has to be configured, since no system call returns it. A pod that
+// exceeds it is evicted.
 func (s *Scratch) reserve(dir string, bytes int64) error {
 	free, room, err := s.disk(s.dir)
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestWorkersMayStartAtOnceBesideLeftovers is a node that comes back with all its
-// workers after they were killed.
+// TestWorkersMayStartAtOnceBesideLeftovers starts all workers of a node again after
+// they were killed.
 func TestWorkersMayStartAtOnceBesideLeftovers(t *testing.T) {
 	t.Parallel()
 	for range 50 {
@@ -36,7 +36,7 @@ func TestWorkersMayStartAtOnceBesideLeftovers(t *testing.T) {
 		if t.Failed() {
 			return
 		}
-		// Whoever starts later leaves those that live alone.
+		// A worker that starts later must not touch the folders of living ones.
 		late, err := OpenScratch(root, 0)
 		if err != nil {
 			t.Fatal(err)
@@ -57,8 +57,8 @@ func TestWorkersMayStartAtOnceBesideLeftovers(t *testing.T) {
 	}
 }
 
-// openScratch opens a scratch on a large empty disk: what the machine's own disk has
-// free at the moment must not decide a test.
+// openScratch opens a scratch on a large empty disk: a test must not depend on how much
+// the machine's own disk has free.
 func openScratch(t *testing.T, limit int64) (*Scratch, error) {
 	t.Helper()
 	s, err := OpenScratch(t.TempDir(), limit)

@@ -6,10 +6,11 @@ import (
 	"sync"
 )
 
-// sourceCache retains the source of the last job, since the next job is likely to be a
-// part of it or what the fast lane has left of it. Its files are hard links, so
-// dropping one never takes it from a job that uses it. A source that no job uses still
-// counts in [Scratch.reserve] and gives way to any job that needs its space.
+// sourceCache retains the source of the last job, since the next job is likely to need
+// it too: it may be a part of the same video, or a job that the fast lane has
+// inspected. Its files are hard links, so dropping one never takes it from a job that
+// uses it. A source that no job uses still counts in [Scratch.reserve] and gives way to
+// any job that needs its space.
 type sourceCache struct {
 	mu   sync.Mutex
 	key  sourceKey
@@ -60,7 +61,7 @@ func (c *sourceCache) clear() {
 	c.drop()
 }
 
-// drop needs c.mu held.
+// drop drops the retained source. The caller holds c.mu.
 func (c *sourceCache) drop() {
 	if c.path != "" {
 		_ = os.Remove(c.path)

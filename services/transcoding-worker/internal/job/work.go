@@ -42,14 +42,14 @@ type attempt struct {
 	dir    string
 	prefix string
 
-	patient bool // a slot works on it, which may wait for room
+	patient bool // it runs in a slot, so it may wait for room
 	retain  bool // the first published rendition stays when the ladder is done
 	parts   int  // how many parts this attempt created records for
 	outcome transcode.Outcome
 	stored  map[string]int64 // sizes of the objects of this attempt that are uploaded
 }
 
-// usage is what the programs of an attempt used.
+// usage is the resource usage of an attempt's programs.
 type usage struct {
 	mu     sync.Mutex
 	cpu    time.Duration
@@ -90,7 +90,7 @@ func (a *attempt) work(ctx context.Context) error {
 		return err
 	}
 	p := ladder.Make(src)
-	// All space is reserved before anything is made, so that a job does not fail on a full disk
+	// Reserve all space before making anything, so that a job does not fail on a full disk
 	// after an hour of encoding.
 	_, space := p.Space()
 	if err := a.reserve(ctx, space); err != nil {
@@ -105,8 +105,8 @@ func (a *attempt) work(ctx context.Context) error {
 // large one waiting for ever.
 const longWait = time.Minute
 
-// reserve reserves scratch space for the job before it writes. The retained source, of
-// whichever job, gives way to it.
+// reserve reserves scratch space for the job before it writes. If space is short, it
+// drops the retained source of any other job.
 func (a *attempt) reserve(ctx context.Context, bytes int64) error {
 	err := a.w.o.Scratch.reserve(a.dir, bytes)
 	if (errors.Is(err, errReserved) || errors.Is(err, errNoSpace)) && a.w.o.Scratch.idle() > 0 {
@@ -118,8 +118,8 @@ func (a *attempt) reserve(ctx context.Context, bytes int64) error {
 		err = a.w.o.Scratch.await(ctx, a.dir, bytes, a.w.sources.clear)
 	}
 	if errors.Is(err, errTooLarge) && a.record.Parent != "" {
-		// The worker that made the part has room for all of it, and must not lose the
-		// whole job to a helper with a smaller disk.
+		// The worker that created the part has room for the whole job. A helper with a smaller
+		// disk must not fail that job.
 		return fmt.Errorf("%w: %w", errReserved, err)
 	}
 	if errors.Is(err, errTooLarge) {
@@ -174,7 +174,7 @@ func (a *attempt) fetch(ctx context.Context) (string, error) {
 		return "", &transcode.Failure{Code: transcode.Internal, Message: "The uploaded file was removed or replaced before it was prepared."}
 	}
 	if errors.Is(err, objectstore.ErrEncoded) {
-		// The videos service refuses such uploads. This one came before it did.
+		// The videos service refuses such uploads now. It took this one before it did so.
 		return "", &transcode.Failure{Code: transcode.UnsupportedFormat, Message: "The file was uploaded with a Content-Encoding, " +
 			"such as gzip. Upload it again, uncompressed and without that header."}
 	}
@@ -184,9 +184,9 @@ func (a *attempt) fetch(ctx context.Context) (string, error) {
 	return path, nil
 }
 
-// prepare publishes up to three versions: first something that plays, which is the
-// source's own picture if players can take it; then all renditions; and finally the
-// seek preview and the download.
+// prepare publishes up to three versions: first something that plays (the source's own
+// picture, if players can decode it), then all renditions, and finally the seek preview
+// and the download.
 func (a *attempt) prepare(ctx context.Context, p ladder.Plan) error {
 	a.begin(p)
 	tracks, err := a.copySource(ctx, &p)
@@ -242,7 +242,7 @@ func remove(files ...ladder.File) {
 	}
 }
 
-// begin fills in what is known of the outcome before anything is made.
+// begin fills in the parts of the outcome that are known before anything is made.
 func (a *attempt) begin(p ladder.Plan) {
 	v := p.Source.Video
 	a.outcome = transcode.Outcome{
@@ -255,7 +255,7 @@ func (a *attempt) begin(p ladder.Plan) {
 }
 
 // copySource repackages and publishes the source's own picture if possible, and plans
-// the rest around it. It returns nil if it is not possible.
+// the rest around it. It returns nil if the picture cannot be copied.
 func (a *attempt) copySource(ctx context.Context, p *ladder.Plan) (*ladder.Tracks, error) {
 	copyable, retain := p.Copyable()
 	if !copyable {
@@ -285,8 +285,8 @@ func (a *attempt) copySource(ctx context.Context, p *ladder.Plan) (*ladder.Track
 }
 
 // encodeFirst makes and publishes one rendition of a source that cannot be copied, and
-// its sound, before the others: people often share a recording's link at once. It
-// returns nil where that saves no time.
+// its sound, before the other renditions, because people often share a recording's link
+// at once. It returns nil where that saves no time.
 func (a *attempt) encodeFirst(ctx context.Context, p *ladder.Plan) (*ladder.Tracks, error) {
 	first, rest, ok := p.First()
 	if !ok || a.record.Outcome != nil { // an earlier attempt has published something that plays
@@ -336,7 +336,7 @@ func (a *attempt) publish(ctx context.Context, tracks ladder.Tracks) error {
 		return err
 	}
 	a.lease.report(uploaded)
-	// Summed up anew, since each version lists all of its objects.
+	// Count from zero again, since each version lists all of its objects.
 	o.Bytes = 0
 	for _, object := range o.Objects() {
 		o.Bytes += a.stored[object]
@@ -435,7 +435,8 @@ func (a *attempt) upload(ctx context.Context, paths ...string) error {
 		if err := g.Wait(); err != nil {
 			return err
 		}
-		// Only after all of them: the goroutines above must not write to the map.
+		// Note the sizes only after all uploads: the goroutines above must not write to the
+		// map.
 		for _, path := range paths {
 			info, err := os.Stat(path)
 			if err != nil {

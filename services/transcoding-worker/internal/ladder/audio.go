@@ -47,9 +47,10 @@ func adtsFrame(r *bufio.Reader) (payload []byte, rate, channels, object int, err
 	return frame[header:], sampleRates[index], channels, object, nil
 }
 
-// packAudio writes an ADTS stream as fMP4 with one fragment per segment. After the
-// first drop frames of the input, output frame n starts exactly n frame lengths after
-// zero. The result ends with the picture. limit is the duration in seconds.
+// packAudio writes an ADTS stream as fMP4 with one fragment per segment. It skips the
+// first drop frames of the input. Output frame n then starts exactly n frame lengths
+// after zero. The sound ends where the picture ends: limit is the picture's duration in
+// seconds.
 func packAudio(adts, out string, drop int, limit float64, cuts []float64) error {
 	in, err := os.Open(adts)
 	if err != nil {

@@ -15,11 +15,11 @@ import (
 	"github.com/linkreel/linkreel/services/transcoding-worker/internal/ffmpeg"
 )
 
-// BenchmarkAgainstFFmpeg makes the ladder of a clip and then runs bare ffmpeg
-// with exactly the arguments that the ladder gave it, alternating, and reports
-// the median ratio of the processor time that both took. What is over 1 is ours:
-// the jail, reading progress, proving and packing the tracks. The fast path, and the
-// ladder with one rendition made before the others, run in the same rounds.
+// BenchmarkAgainstFFmpeg makes the ladder of a clip and then runs bare ffmpeg with
+// exactly the arguments that the ladder gave it, alternating, and reports the median
+// ratio of the processor time that both took. Anything above 1 is our own overhead: the
+// jail, reading progress, checking and packing the tracks. The same rounds also run the
+// fast path, and the ladder with one rendition made before the others.
 func BenchmarkAgainstFFmpeg(b *testing.B) {
 	tools, err := ffmpeg.Find("")
 	if err != nil {
@@ -30,7 +30,7 @@ func BenchmarkAgainstFFmpeg(b *testing.B) {
 	shell(b, root, tools.FFmpeg, "-nostdin", "-v", "error", "-f", "lavfi", "-i", "testsrc2=s=1920x1080:r=30:d=10", "-f", "lavfi", "-i", "sine=d=10",
 		"-c:v", "libx264", "-preset", "veryfast", "-g", "60", "-pix_fmt", "yuv420p", "-c:a", "aac", "-shortest", clip)
 
-	// The recorder notes its arguments and becomes ffmpeg.
+	// The recorder writes down its arguments and then executes ffmpeg.
 	recorder := filepath.Join(root, "bin", "ffmpeg")
 	if err := os.MkdirAll(filepath.Dir(recorder), 0o755); err != nil {
 		b.Fatal(err)
@@ -55,7 +55,7 @@ func BenchmarkAgainstFFmpeg(b *testing.B) {
 		}
 		return dir, Make(source)
 	}
-	// Which arguments a ladder gives does not change from round to round.
+	// A ladder's arguments are the same in every round, so record them once.
 	dir, plan := folder()
 	if _, err := (&Maker{Tools: &recording, MaxPixels: limits.MaxPixels}).Ladder(b.Context(), dir, plan, true, nil); err != nil {
 		b.Fatal(err)

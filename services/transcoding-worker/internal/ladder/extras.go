@@ -14,7 +14,7 @@ import (
 	"github.com/linkreel/linkreel/services/transcoding-worker/internal/ffmpeg"
 )
 
-// own is the input arguments for a file that we made.
+// own returns the input arguments for a file that we made.
 func own(path string) []string { return ffmpeg.Input("mov", path, 0) }
 
 const extrasTime = 2 * time.Minute
@@ -49,9 +49,9 @@ func (m *Maker) Poster(ctx context.Context, dir string, from File) (Picture, err
 	return Picture{}, fmt.Errorf("poster: %w", err)
 }
 
-// Still takes the picture at a time of one of our own files, counted from the file's
-// beginning. At the very end of a file there may be no picture. It then takes the last
-// one before.
+// Still takes the picture at the given seconds after the beginning of one of our own
+// files. At the very end of a file there may be no picture. Still then takes an earlier
+// one.
 func (m *Maker) Still(ctx context.Context, dir, path string, at float64) (Picture, error) {
 	out := filepath.Join(dir, "still.jpg")
 	filter := "scale=w='min(1280,iw)':h='min(1280,ih)':force_original_aspect_ratio=decrease:force_divisible_by=2,format=yuvj420p"
@@ -98,7 +98,7 @@ const (
 func (m *Maker) Storyboard(ctx context.Context, dir string, from File) (*transcode.Storyboard, Picture, error) {
 	duration := from.Track.Duration()
 	group := from.Track.Seconds(int64(from.Track.Fragments[0].Duration))
-	// A whole number of groups, since only their key pictures are decoded.
+	// Use a whole number of groups, since only their key pictures are decoded.
 	interval := max(1, group*math.Ceil(duration/storyMost/group))
 	if duration < interval {
 		interval = max(duration, 0.1)

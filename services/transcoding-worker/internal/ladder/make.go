@@ -85,8 +85,8 @@ func (m *Maker) threads(v ffmpeg.Video) int {
 // between two runs.
 var clean = []string{"-map_metadata", "-1", "-map_chapters", "-1", "-fflags", "+bitexact", "-sn", "-dn"}
 
-// budget bounds the work of encoding a plan: several times what the slowest known
-// source takes, so that only decompression bombs reach it.
+// budget bounds the work of encoding a plan: several times the work of the slowest
+// known source, so that only decompression bombs reach it.
 func (p *Plan) budget(part Part) (cpu, wall time.Duration) {
 	v := p.Source.Video
 	perPicture := 0.002 + p.pixels()*25e-9 + float64(v.Width*v.Height)*60e-9
@@ -95,8 +95,8 @@ func (p *Plan) budget(part Part) (cpu, wall time.Duration) {
 	return cpu, min(2*time.Minute+3*cpu, 12*time.Hour)
 }
 
-// Ladder encodes the plan's rungs, and the sound, in one pass over the source.
-// progress gets the finished share.
+// Ladder encodes the plan's rungs, and the sound, in one pass over the source. progress
+// is called with the finished share.
 func (m *Maker) Ladder(ctx context.Context, dir string, p Plan, sound bool, progress func(float64)) (Tracks, error) {
 	args := append(m.base(), "-progress", "pipe:1", "-stats_period", "0.5", "-threads", strconv.Itoa(m.threads(p.Source.Video)))
 	args = append(args, ffmpeg.Input(p.Source.Demuxer, p.Source.Path, m.MaxPixels)...)
@@ -171,9 +171,9 @@ func (m *Maker) encode(ctx context.Context, dir string, p Plan, part Part, args 
 	return usage, nil
 }
 
-// videoGraph decodes once and feeds every rung. For a part that is not the first, the
-// input keeps the source's own times and starts a little early, and the grid drops the
-// pictures before the part's first place.
+// videoGraph decodes once and feeds every rung. For every part but the first, the input
+// keeps the source's own times and starts a little early. The fps filter then drops the
+// pictures before the part.
 func (p *Plan) videoGraph(part Part) string {
 	v := p.Source.Video
 	top := p.Rungs[0]
@@ -233,9 +233,9 @@ func (p *Plan) videoGraph(part Part) string {
 // minSide is the smallest side that decoders handle well. Smaller pictures are padded.
 const minSide = 16
 
-// audioGraph puts the sound on the picture's timeline: cut or padded with silence in
-// front, padded with silence at the end. The encoder adds a delay of 1024 samples, so
-// as many are removed, and the sound stays in step.
+// audioGraph fits the sound to the picture's timeline. It cuts the beginning or pads it
+// with silence, and pads the end with silence. The encoder adds a delay of 1024
+// samples, so the graph removes as many to keep the sound in step.
 func (p *Plan) audioGraph() string {
 	samples := max(2*frameSamples, int(p.Duration*48000)/frameSamples*frameSamples)
 	return fmt.Sprintf("[0:%d]asetpts=PTS-(%.6f)/TB,aresample=48000:async=1:first_pts=0,"+
@@ -266,9 +266,9 @@ func (p *Plan) encode(r Rung, part Part) []string {
 	return args
 }
 
-// foreignCuts lists the segment borders if they do not lie on the plan's own groups,
-// as those of a copied picture. Each is nearly half a picture early, so that rounding
-// cannot miss it.
+// foreignCuts lists the segment borders if they do not lie on the plan's own groups, as
+// with a copied picture. Each is nearly half a picture early, so that rounding cannot
+// miss it.
 func (p *Plan) foreignCuts(part Part) string {
 	group := float64(p.GOP) / p.Rate.Float()
 	from, to := p.time(part.From), p.time(part.From+part.Frames)
@@ -333,7 +333,7 @@ func noPicture(in *os.File, err error) error {
 	return err
 }
 
-// inStep checks that every track can be cut where the plan cuts.
+// inStep checks that every track can be cut at the given times.
 func inStep(files []File, cuts []float64) error {
 	want := -1
 	for _, f := range files {
@@ -382,7 +382,7 @@ func (m *Maker) Copy(ctx context.Context, dir string, p Plan) (Tracks, error) {
 		args = append(args, "-filter_complex", p.audioGraph())
 	}
 	args = append(args, "-map", fmt.Sprintf("0:%d", v.Index), "-c:v", "copy",
-		// Messages inside the picture stream may hold private data.
+		// Remove the messages inside the picture stream: they may hold private data.
 		"-bsf:v", "filter_units=remove_types=6", "-movflags", "+cmaf+frag_keyframe")
 	args = append(args, clean...)
 	args = append(args, "-f", "mp4", "file:"+filepath.Join(dir, name+".mp4"))

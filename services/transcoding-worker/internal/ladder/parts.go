@@ -25,8 +25,8 @@ type Part struct {
 
 const (
 	partSeconds = 60
-	// partsFrom is the shortest source worth cutting. Below it, starting each part and the
-	// second download cost more than they save.
+	// partsFrom is the shortest source worth cutting. For a shorter one, starting each part and
+	// downloading the source again cost more than they save.
 	partsFrom = 120
 	// preRoll is decoded before a part so that its first picture is complete.
 	preRoll = 2.0
@@ -34,12 +34,12 @@ const (
 
 func (p *Plan) whole() Part { return Part{Frames: p.Frames} }
 
-// time is when a picture of the full-rate grid is shown.
+// time returns the seconds at which a picture of the full-rate grid is shown.
 func (p *Plan) time(frame int) float64 { return float64(frame) / p.Rate.Float() }
 
-// Parts cuts a long plan into parts at segment borders, about a minute each. A
-// plan that should not be cut has one part. Only containers with a reliable
-// index are cut: elsewhere a seek may land anywhere.
+// Parts cuts a long plan into parts at segment borders, about a minute each. A plan
+// that should not be cut has one part. Only containers with a reliable index are cut:
+// in others a seek may land anywhere.
 func (p *Plan) Parts() []Part {
 	if p.Duration <= partsFrom || p.Source.Demuxer != "mov" && p.Source.Demuxer != "matroska" {
 		return []Part{p.whole()}
@@ -48,7 +48,7 @@ func (p *Plan) Parts() []Part {
 	from := 0
 	for _, c := range p.Cuts {
 		if c > p.Source.Video.Span-preRoll {
-			break // a part with only the held picture would have none to hold
+			break // a part after this cut would have no picture of its own to hold
 		}
 		frame := int(math.Round(c * p.Rate.Float()))
 		// Half-rate rungs take every second picture of each part.
@@ -61,7 +61,8 @@ func (p *Plan) Parts() []Part {
 	return append(parts, Part{From: from, Frames: p.Frames - from})
 }
 
-// Sound encodes the plan's sound, all at once: parts would click where they meet.
+// Sound encodes the plan's sound in one piece. Sound encoded in parts would click where
+// they meet.
 func (m *Maker) Sound(ctx context.Context, dir string, p Plan) error {
 	args := append(m.base(), ffmpeg.Input(p.Source.Demuxer, p.Source.Path, m.MaxPixels)...)
 	args = append(args, "-filter_complex", p.audioGraph())

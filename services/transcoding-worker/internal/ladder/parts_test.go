@@ -50,8 +50,8 @@ func TestPartsAreCutAtSegmentsAndCoverEveryPicture(t *testing.T) {
 	}
 }
 
-// Every picture of the source has its own brightness, so a picture that is
-// missing, doubled or out of place at a border shows.
+// Every picture of the source has its own brightness, so the test notices a picture
+// that is missing, doubled or out of place at a border.
 func TestJoinedPartsHaveEveryPictureOnce(t *testing.T) {
 	t.Parallel()
 	tools, err := ffmpeg.Find("")
@@ -82,7 +82,7 @@ func TestJoinedPartsHaveEveryPictureOnce(t *testing.T) {
 		if err := os.Mkdir(sub, 0o700); err != nil {
 			t.Fatal(err)
 		}
-		// A part's folder is all that its ffmpeg sees.
+		// A part's ffmpeg sees only the part's own folder.
 		own := p
 		src := *p.Source
 		src.Path = filepath.Join(sub, "source")

@@ -1,5 +1,5 @@
-// Package ladder turns a probed source into what viewers play: it plans the
-// renditions, makes ffmpeg encode them, checks that they are whole and in step, and
+// Package ladder turns a probed source into the renditions that viewers play. It plans
+// the renditions, makes ffmpeg encode them, checks that they are whole and in step, and
 // describes them.
 //
 // It guarantees that every track it returns has one unbroken timeline from zero, that
@@ -44,8 +44,8 @@ type Plan struct {
 	ToneMap  bool
 }
 
-// rungs are the short sides that a ladder may have, with their ceilings in
-// kbit/s up to and above 30 pictures per second.
+// rungs lists the short sides that a ladder may have, with their ceilings in kbit/s:
+// kbps up to 30 pictures per second, and fast above that.
 var rungs = []struct{ short, kbps, fast int }{
 	{1080, 5000, 7500}, {720, 2800, 4200}, {480, 1400, 2100}, {360, 800, 1200},
 }
@@ -54,7 +54,7 @@ const (
 	maxRate     = 60.0
 	longestSide = 3840
 	// widest is the largest area of a picture in squares of its short side. Pictures wider than
-	// 2.5:1 are scaled down, since decoders would not take them.
+	// 2.5:1 are scaled down, since decoders would refuse them.
 	widest = 2.5
 )
 
@@ -66,7 +66,8 @@ func Make(s *ffmpeg.Source) Plan {
 		p.Grid = ffmpeg.Rate{Num: 1, Den: 1}
 	}
 	for p.Step = 1; p.Grid.Float()/float64(p.Step) > maxRate+0.01; p.Step++ {
-		// 120 and 240 become 60; odd rates take the first divisor that is slow enough.
+		// 120 and 240 become 60. Other rates are divided by the smallest whole number that
+		// makes them slow enough.
 		continue
 	}
 	frames := float64(v.Frames)
@@ -74,13 +75,13 @@ func Make(s *ffmpeg.Source) Plan {
 		frames = math.Round(v.Span * p.Grid.Float())
 	}
 	p.Rate = ffmpeg.Rate{Num: p.Grid.Num, Den: p.Grid.Den * p.Step}
-	// Recordings of a screen that no longer changes end in sound alone, and that sound must be
+	// A recording of a screen that stops changing ends with sound alone, and that sound must be
 	// kept.
 	p.Held = int(math.Round(v.Hold * p.Grid.Float()))
 	p.Frames = max(1, int(math.Ceil((frames+float64(p.Held))/float64(p.Step))))
 	p.Duration = float64(p.Frames) / p.Rate.Float()
-	// A key picture every two seconds in every rung, at the same pictures, since players change
-	// rungs only there.
+	// Every rung has a key picture every two seconds, at the same pictures, since players
+	// change rungs only there.
 	p.GOP = max(2, 2*int(math.Round(p.Rate.Float())))
 
 	width, height := fit(v.DisplayWidth, v.DisplayHeight, 1080)
@@ -88,15 +89,15 @@ func Make(s *ffmpeg.Source) Plan {
 	p.Rungs = append(p.Rungs, p.rung(top, width, height))
 	for _, r := range rungs {
 		if float64(r.short) > 0.85*float64(top) {
-			// Too close to the top: it costs an encode and looks the same.
+			// This rung is too close to the top: it would cost an encode and look the same.
 			continue
 		}
 		w, h := fit(v.DisplayWidth, v.DisplayHeight, r.short)
 		p.Rungs = append(p.Rungs, p.rung(r.short, w, h))
 	}
 	for i := 0; len(p.Cuts) < p.Frames; i++ {
-		// Three GOPs are a segment: six seconds, which is what HLS players expect. Cuts
-		// are counted in pictures, not in seconds, so that no rounding adds up.
+		// Three GOPs are a segment: six seconds, which is what HLS players expect. Cuts are
+		// counted in pictures, not in seconds, so that rounding errors do not add up.
 		at := (i + 1) * 3 * p.GOP
 		if float64(p.Frames-at)/p.Rate.Float() <= 0.2 {
 			break
@@ -161,9 +162,9 @@ func efficiency(codec string) float64 {
 	return 1
 }
 
-// Space is the most disk space that making a plan takes, in bytes: up to the copy of
-// the source, and overall. Renditions count with their ceilings and a margin for the
-// encoder's buffer, so that they are never larger.
+// Space returns the most disk space that making a plan takes, in bytes: up to the copy
+// of the source, and overall. It counts each rendition at its ceiling plus a margin for
+// the encoder's buffer, so that no rendition is larger.
 func (p *Plan) Space() (copied, whole int64) {
 	source, sound := p.Source.Size, p.sound()
 	var all, most, kept int64
@@ -177,24 +178,25 @@ func (p *Plan) Space() (copied, whole int64) {
 		size := p.Source.Video.Bytes * 21 / 20 // the container takes up to a twentieth more
 		copied += size + sound
 		if keep {
-			// The copy stays in place of the tallest rendition, which all counts already. A copy that is
-			// not kept is removed before the others are made.
+			// The copy takes the place of the tallest rendition, whose size is already part of all.
+			// A copy that is not kept is removed before the others are made.
 			kept = max(0, size-top)
 			top = max(top, size)
 		}
 	}
-	// Disk use may peak at three moments: when the copy is made; when all renditions are beside
-	// the source; or when the download is made from the first rendition, with only the last one
-	// beside it.
+	// Disk use may peak at three moments: when the copy is made; when all renditions exist
+	// beside the source; or when the download is made from the first rendition and only the
+	// last one is still there.
 	whole = max(copied, source+kept+all+sound, 2*top+last+sound)
 	if len(p.Parts()) > 1 {
-		// Parts are joined one rendition at a time, after the source is removed: all parts, and one whole.
+		// Parts are joined one rendition at a time, after the source is removed. The disk then has
+		// all parts and one whole rendition.
 		whole = max(whole, kept+all+most+sound)
 	}
 	return copied, whole
 }
 
-// PartSpace is the Space of one part, with the source.
+// PartSpace returns the disk space that making one part takes, including the source.
 func (p *Plan) PartSpace(part Part) int64 {
 	whole := p.Source.Size
 	for _, r := range p.Rungs {
@@ -203,8 +205,9 @@ func (p *Plan) PartSpace(part Part) int64 {
 	return whole
 }
 
-// bytes is more than a rung takes: its ceiling, a twentieth for the container and the
-// buffer that each part may fill again, and two seconds for the buffer of a short one.
+// bytes returns an upper bound for the size of a rung: its ceiling, a twentieth more
+// for the container and for the encoder's buffer, which each part may fill again, and
+// two seconds for the buffer of a short video.
 func (r Rung) bytes(seconds float64) int64 {
 	return int64(float64(r.Kbps) * 125 * (seconds*1.05 + 2))
 }
@@ -236,14 +239,14 @@ func (p *Plan) pixels() float64 {
 	return n
 }
 
-// firstShort is the longest short side of the rendition to make first. Text on a
-// screen is readable in it, and it takes a third of the work of the 1080p ladder.
+// firstShort bounds the short side of the rendition to make first. Text on a screen is
+// readable in it, and it takes a third of the work of the 1080p ladder.
 const firstShort = 800
 
 // First splits a plan into the one rendition that is worth making before the others,
-// and the rest. ok is false where making all at once is better: the source would be
-// read twice, which is expensive if it is larger than any rendition, and a long one is
-// encoded in parts.
+// and the rest. ok is false if making all at once is better: the source would be read
+// twice, which is expensive if it is larger than any rendition. A long source is
+// encoded in parts instead.
 func (p *Plan) First() (first, rest Plan, ok bool) {
 	v := p.Source.Video
 	if len(p.Rungs) < 2 || v.Width*v.Height > widest*1080*1080 || len(p.Parts()) > 1 {
@@ -271,18 +274,19 @@ func (p *Plan) Copyable() (copyable, keep bool) {
 		profile = true
 	}
 	average := float64(v.Bytes) * 8 / max(v.Span, 0.001)
-	// In this order: a coding that players decode, pictures shown as they are stored, a
-	// timeline that the ladder can share, and a size that common devices play (level 4.2 is
-	// 1080p at 60). Segments of a copy begin at its own key pictures, so MaxGOP, in seconds,
-	// bounds their length. Until the ladder is done, viewers have no smaller rendition to
-	// change to, so the rates are bounded too.
+	// The conditions, in this order: a coding that players decode, pictures shown as they are
+	// stored, a timeline that the ladder can share, and a size that common devices play (level
+	// 4.2 is 1080p at 60). Segments of a copy begin at its own key pictures, so MaxGOP, in
+	// seconds, bounds their length. Until the ladder is done, viewers have no smaller rendition
+	// to change to, so the rates are bounded too.
 	copyable = s.Demuxer == "mov" && v.Bytes <= s.Size && v.Codec == "h264" && (v.Tag == "avc1" || v.Tag == "avc3") && profile &&
 		(v.PixelFormat == "yuv420p" || v.PixelFormat == "yuvj420p") &&
 		!v.Interlaced && v.Square && v.Rotation == 0 && !p.ToneMap && v.Whole && v.Hold == 0 && v.Constant && p.Step == 1 && p.Grid == v.Rate &&
 		v.Level > 0 && v.Level <= 42 && min(v.Width, v.Height) <= 1080 && max(v.Width, v.Height) <= 1920 &&
 		min(v.Width, v.Height) >= 64 && v.Width%2 == 0 && v.Height%2 == 0 && v.Span >= 0.5 &&
 		v.MaxGOP <= 10 && v.MaxRate <= 16e6 && average <= 8e6
-	// An encoded 1080p has 5 to 7.5 Mbit/s at most. A much heavier copy is replaced by one.
+	// An encoded 1080p rendition has 5 to 7.5 Mbit/s at most, and replaces a copy that is much
+	// larger.
 	return copyable, copyable && average <= 6e6
 }
 

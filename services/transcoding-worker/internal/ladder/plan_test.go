@@ -141,8 +141,8 @@ func TestOneRenditionIsMadeFirstWhereThatWins(t *testing.T) {
 	}
 }
 
-// Below a copied source, or after the rendition that was made first, the tallest of
-// the rest may be one that takes every second picture.
+// If the source is copied, or one rendition was made first, the tallest of the
+// remaining rungs may take only every second picture.
 func TestEveryRungOfHalfTheRateLeavesOutPictures(t *testing.T) {
 	t.Parallel()
 	p := Make(source(func(s *ffmpeg.Source) {
@@ -227,8 +227,9 @@ func TestSoundIsCopiedOnlyInStep(t *testing.T) {
 	}
 }
 
-// TestSpaceIsWhatAPlanTakesAtItsFullest has round numbers: docs/operations.md tells operators what an hour takes, and
-// the chart's default must hold what the limits of an upload allow.
+// TestSpaceIsWhatAPlanTakesAtItsFullest uses round numbers: docs/operations.md tells operators how
+// much space an hour takes, and the chart's default must be enough for the largest upload that the
+// limits allow.
 func TestSpaceIsWhatAPlanTakesAtItsFullest(t *testing.T) {
 	t.Parallel()
 	const gb = 1e9

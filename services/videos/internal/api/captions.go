@@ -72,7 +72,7 @@ func languageOf(c *fiber.Ctx) (string, error) {
 }
 
 // captionFile returns the request body, which must be WebVTT. It reads the raw body,
-// because Fiber's c.Body would decompress one to any size.
+// because Fiber's c.Body would decompress a body to any size.
 func captionFile(c *fiber.Ctx) ([]byte, error) {
 	media, params, err := mime.ParseMediaType(c.Get(fiber.HeaderContentType))
 	if err != nil || media != "text/vtt" || params["charset"] != "" && !strings.EqualFold(params["charset"], "utf-8") {

@@ -17,7 +17,7 @@ func Internal(a *httpapi.API, token string, accounts *keeper.Keeper, videos *vid
 	wire.Routes(a, token, holder{accounts, videos, presenter{videos, addresses}})
 }
 
-// holder is the service as auth sees it.
+// holder implements the calls that auth makes to this service.
 type holder struct {
 	*keeper.Keeper
 	*video.Service

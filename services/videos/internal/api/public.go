@@ -1,8 +1,8 @@
-// Package api serves the HTTP API of videos: it reads requests, leaves decisions to
-// the domain, and writes responses as the API document defines them. It also receives
+// Package api serves the HTTP API of videos: it reads requests, leaves decisions to the
+// domain, and writes responses as the API document defines them. It also receives
 // auth's decisions about accounts and storage's notifications. The notification route
-// is public, so each notification is verified and only makes the service check storage
-// itself.
+// is public, so the service verifies each notification, and uses it only as a hint to
+// check storage.
 package api
 
 import (
@@ -66,8 +66,8 @@ func (h public) list(c *fiber.Ctx) error {
 		return apierr.Invalid(bad...)
 	}
 	cursor := c.Query("cursor")
-	// An empty cursor is a bug in the caller's loop. Answering with page one would make it
-	// endless.
+	// An empty cursor is a bug in the caller's loop. An answer with page one would make that
+	// loop endless.
 	if cursor == "" && c.Context().QueryArgs().Has("cursor") {
 		return apierr.New(apierr.InvalidCursor, "This cursor was not given by a list of videos. Start without one.")
 	}
@@ -190,8 +190,8 @@ func pageOf(c *fiber.Ctx) string {
 
 func (h public) get(c *fiber.Ctx) error {
 	by := identity.FromContext(c.UserContext())
-	// Only a caller that may write gets an upload address, so only for such a caller does Get
-	// renew one that ends soon.
+	// Only a caller that may write gets an upload address, so Get renews an address that ends
+	// soon only for such a caller.
 	v, err := h.videos.Get(c.UserContext(), by.AccountID, id(c), by.Scopes.Has(identity.VideosWrite))
 	if err != nil {
 		return err

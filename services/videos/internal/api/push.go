@@ -20,11 +20,11 @@ import (
 	"github.com/linkreel/linkreel/libs/httpapi"
 )
 
-// StorageHookPath is where storage's notifications are pushed to.
+// StorageHookPath is the path to which Pub/Sub pushes storage's notifications.
 const StorageHookPath = "/hooks/storage"
 
-// Hooks adds the route that storage's notifications are pushed to. A nil verifier
-// refuses all of them. uploaded looks for a finished upload at an object name.
+// Hooks adds the route for storage's notifications. With a nil verifier, it refuses all
+// of them. uploaded looks for a finished upload at an object name.
 func Hooks(a *httpapi.API, uploaded func(ctx context.Context, object string) error, push *Verifier, log *slog.Logger) {
 	h := hooks{uploaded, push, log}
 	a.Public(fiber.MethodPost, StorageHookPath, h.storageEvent)
@@ -137,7 +137,7 @@ func (v *Verifier) Verify(ctx context.Context, token string) error {
 		return fmt.Errorf("%w: issued in the future", errToken)
 	}
 	if _, err := v.signed.Verify(ctx, token); err != nil {
-		// Without the keys, the token may still be valid.
+		// The keys could not be fetched, so the token may be valid.
 		if v.fetch.failed() {
 			return fmt.Errorf("%w: %w", errKeys, err)
 		}

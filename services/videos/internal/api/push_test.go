@@ -140,7 +140,7 @@ func TestVerifierKeepsKeysAndFetchesSparingly(t *testing.T) {
 	}
 	i.down.Store(false)
 	i.fetches.Store(0)
-	// A call may join the fetch that has just failed, as long as the library has not put it away.
+	// A call may join the fetch that has just failed, until the library has dropped it.
 	for tries := 0; i.fetches.Load() == 0 && tries < 1000; tries++ {
 		now = now.Add(fetchPause + time.Second)
 		_ = v.Verify(t.Context(), token("k1"))

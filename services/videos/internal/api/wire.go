@@ -6,7 +6,8 @@ import (
 	"github.com/linkreel/linkreel/services/videos/internal/video"
 )
 
-// accessOf never shows a password. Its result can be sent back as an update.
+// accessOf renders the rule on who may watch v, without the password. A caller can send
+// the result back as an update.
 func accessOf(v *video.Video, ignored []string) wire.VideoAccess {
 	return wire.VideoAccess{
 		Privacy: string(v.Privacy), ExpiresAt: wire.Millis(v.ExpiresAt), AllowDownload: !v.NoDownload,

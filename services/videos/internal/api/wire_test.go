@@ -10,9 +10,9 @@ import (
 	"github.com/linkreel/linkreel/services/videos/internal/video"
 )
 
-// TestWhatShowsMovesUpdatedAt changes a video in every way that there is. What is
-// shown of it must not change without UpdatedAt, by which the store knows that there
-// is an event to write and a revision to count.
+// TestWhatShowsMovesUpdatedAt calls every method that changes a video. If a visible
+// field changes, UpdatedAt must change too: the store then writes an event and
+// increments the revision.
 func TestWhatShowsMovesUpdatedAt(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
@@ -25,7 +25,7 @@ func TestWhatShowsMovesUpdatedAt(t *testing.T) {
 	media := func(version int) video.Media { return video.Media{Version: version, Duration: float64(version)} }
 	type step struct {
 		method string
-		silent bool // what is shown stays
+		silent bool // no visible field changes
 		change func(now time.Time) error
 	}
 	ok := func(bool) error { return nil }
@@ -39,7 +39,7 @@ func TestWhatShowsMovesUpdatedAt(t *testing.T) {
 		{"FileArrived", false, func(now time.Time) error { // it is empty, so it fails the video
 			return v.FileArrived(video.Source{Generation: 1}, video.UploadLimits{}, now)
 		}},
-		{"FileArrived", true, func(now time.Time) error { // the same for another reason, which looks alike
+		{"FileArrived", true, func(now time.Time) error { // it fails again with the same message
 			return v.FileArrived(video.Source{Generation: 2}, video.UploadLimits{}, now)
 		}},
 		{"FileArrived", false, func(now time.Time) error {
@@ -94,7 +94,7 @@ func TestWhatShowsMovesUpdatedAt(t *testing.T) {
 	}
 }
 
-// shownOf is what of a video has an event when it changes, but for its time.
+// shownOf renders the fields of a video whose changes have an event, without the time.
 func shownOf(t *testing.T, v *video.Video) string {
 	t.Helper()
 	quiet := *v

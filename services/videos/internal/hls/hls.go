@@ -1,5 +1,5 @@
-// Package hls renders what a player asks for: HLS playlists and the seek
-// preview, from the outcome of a transcoding job.
+// Package hls renders the HLS playlists and the seek preview for players, from the
+// outcome of a transcoding job.
 //
 // Every rendition is one object in storage. Playlists address its segments by
 // byte range, so one signed address per rendition is enough. The package signs
@@ -24,8 +24,8 @@ type Caption struct {
 	Default bool
 }
 
-// MasterPlaylist renders the HLS master playlist of an outcome. uri gives the
-// address of a rendition's media playlist. Bandwidths are measured, video plus audio.
+// MasterPlaylist renders the HLS master playlist of an outcome. uri gives the address
+// of a rendition's media playlist. The bandwidths are measured and include the audio.
 // Players start with the first rendition, so a middle one comes first.
 func MasterPlaylist(o *transcode.Outcome, uri func(transcode.Rendition) string, captions ...Caption) string {
 	var b strings.Builder
@@ -57,9 +57,9 @@ func MasterPlaylist(o *transcode.Outcome, uri func(transcode.Rendition) string, 
 	return b.String()
 }
 
-// channels is the CHANNELS attribute of a sound rendition. Outcomes stored
-// before the count was recorded may be mono or stereo, so the attribute, which
-// is optional, is left out for them instead of guessed.
+// channels is the CHANNELS attribute of a sound rendition. The attribute is optional.
+// It is left out for outcomes stored before the count was recorded, since they may be
+// mono or stereo.
 func channels(r transcode.Rendition) string {
 	if r.Channels == 0 {
 		return ""
@@ -99,7 +99,7 @@ type mediaPlaylist struct {
 
 func newMediaPlaylist(r transcode.Rendition, url string) *mediaPlaylist {
 	target := 1.0
-	// The target must not be below any segment's duration, to the nearest second.
+	// The target must not be below any segment's duration, rounded to the nearest second.
 	for _, s := range r.Segments {
 		target = math.Max(target, s.Duration)
 	}
@@ -156,8 +156,8 @@ func CaptionPlaylist(duration float64, url string) string {
 		int64(math.Max(1, math.Ceil(duration))), duration, url)
 }
 
-// StoryboardVTT renders the WebVTT thumbnail track of an outcome; url gives the
-// address of a sheet. It is a bare header when there is no storyboard.
+// StoryboardVTT renders the WebVTT thumbnail track of an outcome; url gives the address
+// of a sheet. Without a storyboard it has only the header.
 func StoryboardVTT(o *transcode.Outcome, url func(object string) string) string {
 	var b strings.Builder
 	b.WriteString("WEBVTT\n")

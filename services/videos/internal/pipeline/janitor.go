@@ -65,7 +65,7 @@ func (p *Pipeline) Tidy(ctx context.Context) error {
 		p.tidy(ctx, "uploads/", p.judgeUpload, found),
 	}
 	// A search that was cut short has not counted everything, so it must not touch the strays.
-	// Single objects that could not be judged or removed do not matter here.
+	// Errors with single objects do not matter here.
 	if !found.cut {
 		outcome, err := p.tidyStrays(ctx, found)
 		turn, errs = outcome, append(errs, err)
@@ -103,11 +103,11 @@ func collect(list iter.Seq2[objectstore.Object, error]) (objects []objectstore.O
 // it: a caption file, or a picture that is being taken.
 const strayGrace = time.Hour
 
-// verdict is what is known about an object.
+// verdict says whether an object is still needed.
 type verdict int
 
 const (
-	inUse verdict = iota // or may be
+	inUse verdict = iota // certainly or possibly
 	dead                 // certain to be of no use
 	stray                // no record explains it
 )
@@ -148,8 +148,8 @@ func (p *Pipeline) judgeMedia(v *video.Video, keep map[string]bool, o objectstor
 	return of
 }
 
-// judgeUpload judges a source. A refused or late one is dead at once, any other once
-// its video has been decided for longer than the retention.
+// judgeUpload judges a source. A refused or late source is dead at once. Any other is
+// dead once its video has been ready or failed for longer than the retention.
 func (p *Pipeline) judgeUpload(v *video.Video, _ map[string]bool, o objectstore.Object) verdict {
 	if v == nil {
 		return stray

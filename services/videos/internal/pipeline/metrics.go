@@ -39,7 +39,7 @@ func init() {
 func became(s video.Status, code video.Code) { moves.WithLabelValues(string(s), string(code)).Inc() }
 
 // noteDue reports how many of the due videos wait for a worker and how many for an
-// upload. A sweep reads no other videos, so the others cost nothing.
+// upload. A sweep reads only due videos, so it can count no others.
 func noteDue(found []*video.Video) {
 	work, upload := 0, 0
 	for _, v := range found {

@@ -1,12 +1,13 @@
-// Package pipeline notices finished uploads and applies what the workers publish.
-// It moves videos through their statuses, and removes what deleted videos leave
-// behind.
+// Package pipeline notices finished uploads and applies the results that workers
+// publish. It moves videos through their statuses, and removes the objects of deleted
+// videos.
 //
-// Nothing here depends on a message arriving. An upload is noticed by storage's
-// notification, by a sweep, or when somebody asks for the video; any one of them is
-// enough. A worker's outcome is noticed by the worker's hint or by the last two. Every
-// step may run twice, run on several replicas at once, or be interrupted anywhere: a
-// transaction on the record decides, and the next sweep resumes from there.
+// Nothing here depends on a message arriving. The pipeline notices an upload through
+// storage's notification, in a sweep, or when somebody asks for the video; any one of
+// them is enough. It notices a worker's outcome through the worker's hint or in the
+// last two ways. Every step may run twice, run on several replicas at once, or be
+// interrupted anywhere: a transaction on the record decides, and the next sweep resumes
+// from there.
 //
 // A sweep reads only due videos. A video's due time is stored with it
 // ([video.Video.Schedule]), in buckets, and the pauses grow for videos that wait long.
@@ -39,8 +40,8 @@ import (
 type Store interface {
 	Get(ctx context.Context, id video.ID) (*video.Video, error)
 	Update(ctx context.Context, id video.ID, fn func(*video.Video) error) (*video.Video, error)
-	// Known returns those of ids that are videos. unreadable has those whose record exists but
-	// cannot be read.
+	// Known returns the videos among ids. unreadable has the ids whose record exists but cannot
+	// be read.
 	Known(ctx context.Context, ids []video.ID) (known map[video.ID]*video.Video, unreadable map[video.ID]error, err error)
 
 	// Due lists the videos that are due. It may return some of them together with an error.
@@ -49,7 +50,7 @@ type Store interface {
 	PutOff(ctx context.Context, v *video.Video) error
 	DuePurges(ctx context.Context) ([]*video.Purge, error)
 	PutOffPurge(ctx context.Context, p *video.Purge) error
-	// Deleted reports whether id is a deleted video. It knows that as long as anybody may still
+	// Deleted reports whether id is a deleted video. It can tell as long as somebody may still
 	// write to the video's objects.
 	Deleted(ctx context.Context, id video.ID) (bool, error)
 	Purged(ctx context.Context, id video.ID) error
@@ -108,7 +109,7 @@ type Options struct {
 	// another database owns it.
 	Claim func(ctx context.Context) error
 
-	// Seen is what replicas share: one of them does each round.
+	// Seen is shared by all replicas, so that only one of them does each round.
 	Seen *dedup.Seen
 }
 
@@ -123,7 +124,7 @@ type Pipeline struct {
 	claimed time.Time // when the bucket was last seen to be ours
 }
 
-// New makes a pipeline; [Pipeline.Run] makes it work by itself.
+// New makes a pipeline. [Pipeline.Run] does its background work.
 func New(o Options) *Pipeline {
 	return &Pipeline{o: o, kick: make(chan struct{}, 1), looked: map[video.ID]time.Time{}}
 }
@@ -375,7 +376,7 @@ func (p *Pipeline) applyOutcome(ctx context.Context, v *video.Video) (*video.Vid
 		}
 		return orOld(failed, v), err
 	}
-	// Set it only on the returned copy. The job's record keeps the progress, and a write for
+	// Set the progress only on the returned copy. The job's record keeps it, and a write for
 	// every check would be too many for one document.
 	v.ReportProgress(job.Progress)
 	return v, nil

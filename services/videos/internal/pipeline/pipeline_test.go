@@ -25,8 +25,8 @@ import (
 	"github.com/linkreel/linkreel/services/videos/internal/video"
 )
 
-// shelf is a Store and a Bucket in memory. Methods that a test does not need are
-// those of the nil interfaces.
+// shelf is a Store and a Bucket in memory. Methods that no test needs come from the nil
+// interfaces.
 type shelf struct {
 	Store
 	Jobs
@@ -101,7 +101,8 @@ func (s *shelf) Known(ctx context.Context, ids []video.ID) (known map[video.ID]*
 	return known, s.unreadable, nil
 }
 
-// bucket and jobs are other faces of the same shelf: their methods share names.
+// bucket is the same shelf as a Bucket. It is a type of its own, since methods of Store
+// and Bucket share names.
 type bucket struct{ *shelf }
 
 func (b bucket) Stat(_ context.Context, object string) (objectstore.Object, error) {
@@ -240,7 +241,7 @@ func TestASweepNoticesUploadsAndPutsOffTheRest(t *testing.T) {
 		}
 	}
 	s.now = s.now.Add(20 * time.Hour)
-	_ = p.Sweep(t.Context()) // what is broken stays broken
+	_ = p.Sweep(t.Context()) // the broken video fails again
 	if due := s.videos["not"].DueAt.Sub(s.now); due != time.Hour {
 		t.Errorf("after 20 hours it is due in %v, want an hour", due)
 	}
@@ -251,8 +252,8 @@ func TestASweepNoticesUploadsAndPutsOffTheRest(t *testing.T) {
 	}
 }
 
-// An hour of sweeps with 100,000 videos whose upload never comes. Release 0.2 read
-// every one of them in every sweep: 360 times an hour.
+// The test runs an hour of sweeps over 100,000 videos whose upload never comes. Release
+// 0.2 read each of them in every sweep: 360 times an hour.
 func TestForgottenUploadsCostLittle(t *testing.T) {
 	t.Parallel()
 	s, p := newShelf()
@@ -260,11 +261,11 @@ func TestForgottenUploadsCostLittle(t *testing.T) {
 	if os.Getenv("LINKREEL_FULL") != "" {
 		n = 100_000
 	}
-	for i := range n { // they came in over a day
+	for i := range n { // they were created over a day
 		s.await(p, video.ID("vid_"+strconv.Itoa(i)))
 		s.now = s.now.Add(24 * time.Hour / time.Duration(n))
 	}
-	for range 2 * 360 { // the looks that their creation has put off
+	for range 2 * 360 { // the checks that are still due after their creation
 		_ = p.Sweep(t.Context())
 		s.now = s.now.Add(10 * time.Second)
 	}
@@ -442,7 +443,7 @@ func TestTooManyStraysStopTheJanitor(t *testing.T) {
 	if got := len(s.stored()); got != 101 {
 		t.Fatalf("%d of 101 objects are left: the janitor went on", got)
 	}
-	// A hundredth of a large bucket may be rubbish.
+	// A hundredth of a large bucket may be strays.
 	for i := range 101 * 99 {
 		name := "videos/vid_own/captions/" + strconv.Itoa(i)
 		s.put(name, 1)
@@ -464,7 +465,7 @@ func TestAStrayStaysWhenItsSightingCannotBeNoted(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.now = s.now.Add(strayAge)
-	s.put(video.UploadObject("vid_new"), 1) // so that there is something to note
+	s.put(video.UploadObject("vid_new"), 1) // a new stray, so that the list has to be written
 	s.failing[straysObject] = errors.New("storage says no")
 	if err := p.Tidy(t.Context()); err == nil {
 		t.Error("nobody is told")
@@ -509,7 +510,8 @@ func TestARestoreToTheWrongTimeCanBeCorrected(t *testing.T) {
 			}
 		}
 	}
-	// Ten more turns with the right records: what these explain stays for good.
+	// After ten more turns with the right records, the objects that these explain are still
+	// there.
 	for id := range newer {
 		if _, ok := s.objects[transcode.Prefix(string(id), 7, 1)+"720p.mp4"]; !ok {
 			t.Errorf("the media of %s is gone", id)
@@ -540,7 +542,7 @@ func TestAnotherDatabasesBucketIsLeftAlone(t *testing.T) {
 	}
 }
 
-// graves is a shelf on which some videos were deleted.
+// graves is a shelf with some deleted videos.
 type graves struct {
 	*shelf
 	tasks map[video.ID]*video.Purge
@@ -597,8 +599,8 @@ func newGraves(ids ...video.ID) (*graves, *Pipeline) {
 	return g, p
 }
 
-// A database that was restored has the ids of the one that it was restored from, whose
-// processes may still run.
+// A restored database has the same ids as the original one, whose processes may still
+// run.
 func TestABucketThatChangesHandsIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	g, p := newGraves("vid_1")
@@ -645,7 +647,7 @@ func TestAClockThatStepsBackMakesAReplicaAskWhoseTheBucketIs(t *testing.T) {
 func TestATombstoneRemovesLateUploadsOfDeletedVideosOnly(t *testing.T) {
 	t.Parallel()
 	g, p := newGraves("vid_gone", "vid_again")
-	g.await(p, "vid_again") // a create that was repeated after the deletion
+	g.await(p, "vid_again") // its create was repeated after the deletion
 	g.put(video.UploadObject("vid_unknown"), 1)
 	for _, id := range []video.ID{"vid_gone", "vid_again", "vid_unknown"} {
 		if err := p.Uploaded(t.Context(), video.UploadObject(id)); err != nil {
@@ -673,7 +675,7 @@ func TestATombstoneRemovesLateUploadsOfDeletedVideosOnly(t *testing.T) {
 	}
 }
 
-// What another database could not explain was not seen by this one.
+// A stray that another database noted does not count as seen by this one.
 func TestSightingsOfAnotherDatabaseDoNotCount(t *testing.T) {
 	t.Parallel()
 	s, p := newShelf()
@@ -708,7 +710,7 @@ func TestAPictureThatNobodyWaitsForAnyMoreIsLeft(t *testing.T) {
 	s.await(p, "v")
 	asked := *s.videos["v"]
 	asked.Still = &video.Still{JobID: "job", Time: 1}
-	// Its owner has gone back to our own picture since it was read.
+	// The owner has gone back to the automatic picture since asked was read.
 	if after, err := p.applyStill(t.Context(), &asked); err != nil || after.Still != nil {
 		t.Errorf("picture %+v, %v; want none", after.Still, err)
 	}
@@ -746,7 +748,7 @@ func TestAPanicOverOneVideoPutsItOffAndKeepsNothingFromTheOthers(t *testing.T) {
 	}
 }
 
-// A tenant has many videos that fail, each for a reason of its own.
+// An account has many videos that fail, each for its own reason.
 func TestVideosThatFailKeepNothingFromTheOthers(t *testing.T) {
 	t.Parallel()
 	s, p := newShelf()
@@ -766,7 +768,8 @@ func TestVideosThatFailKeepNothingFromTheOthers(t *testing.T) {
 	}
 }
 
-// lines counts who waited for a busy account's ledger, in place of updates.
+// lines counts the videos that waited for a busy account's ledger, instead of updating
+// them.
 type lines struct {
 	*shelf
 	waited atomic.Int64
@@ -878,7 +881,8 @@ func (b *searched) List(ctx context.Context, prefix string) iter.Seq2[objectstor
 	return b.Bucket.List(ctx, prefix)
 }
 
-// A replica offers it many times a day, the one that did it last too.
+// Every replica tries to start the search many times a day, including the one that did
+// it last.
 func TestStorageIsSearchedOncePerPeriod(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

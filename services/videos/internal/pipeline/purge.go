@@ -22,9 +22,9 @@ func (p *Pipeline) Purge() {
 	}
 }
 
-// purgeTime is how long one call of PurgeDue starts tasks, and purgesAtOnce is how
-// many run at once. Sweeps share the loop, so a tenant who deletes thousands of videos
-// must not hold up everybody else's.
+// purgeTime is how long one call of PurgeDue starts tasks, and purgesAtOnce is how many
+// run at once. Sweeps share the loop, so an account that deletes thousands of videos
+// must not hold up the other accounts.
 const (
 	purgeTime    = 10 * time.Second
 	purgesAtOnce = 8
@@ -59,8 +59,8 @@ func (p *Pipeline) PurgeDue(ctx context.Context) error {
 	return errors.Join(append(errs, err)...)
 }
 
-// purge removes the video's objects that exist now. The task stays until no more can
-// be written.
+// purge removes the video's objects that exist now. The task stays until nobody can
+// write any more.
 func (p *Pipeline) purge(ctx context.Context, task video.Purge) error {
 	now := p.o.Now()
 	err := p.purgeNow(ctx, &task, now)
@@ -86,11 +86,11 @@ func (p *Pipeline) purgeNow(ctx context.Context, task *video.Purge, now time.Tim
 		return alive
 	}
 	if task.IsTombstone() && now.Before(task.Late) && alive != nil {
-		// No listing: the upload address can write only this one object.
+		// No listing is needed: the upload address can write only this one object.
 		return p.o.Bucket.Delete(ctx, video.UploadObject(task.Video), 0)
 	}
 	var errs []error
-	// Jobs first: a worker must not start to write what is being removed.
+	// Jobs first: a worker must not start to write objects that are being removed.
 	for _, id := range task.JobIDs {
 		// A worker that holds the job finds out at its next heartbeat.
 		errs = append(errs, p.o.Jobs.Delete(ctx, id))

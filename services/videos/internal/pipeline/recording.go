@@ -66,7 +66,7 @@ func (p *Pipeline) follow(ctx context.Context, v *video.Video) (*video.Video, er
 	return v, nil
 }
 
-// endSessions makes storage end the sessions that v no longer takes a file from.
+// endSessions makes storage end the sessions from which v no longer accepts a file.
 func (p *Pipeline) endSessions(ctx context.Context, v *video.Video) (*video.Video, error) {
 	var ended []string
 	var errs []error

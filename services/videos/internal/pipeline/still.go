@@ -48,7 +48,7 @@ func (p *Pipeline) startStill(ctx context.Context, v *video.Video) (*video.Video
 		return v, err
 	}
 	if whole.Still == nil || whole.Still.JobID == "" || whole.Media == nil {
-		return whole, nil // a hint was faster, or it is not wanted any more
+		return whole, nil // a hint was faster, or the owner no longer wants this picture
 	}
 	o, err := transcode.UnmarshalOutcome(whole.Media.Outcome)
 	if err != nil || o == nil || len(o.Renditions) == 0 {
@@ -56,7 +56,7 @@ func (p *Pipeline) startStill(ctx context.Context, v *video.Video) (*video.Video
 	}
 	from := o.Renditions[0]
 	for _, r := range o.Renditions { // tallest first
-		// Take the smallest that is large enough, so the worker downloads less.
+		// Take the smallest rendition that is large enough, so the worker downloads less.
 		if min(r.Width, r.Height) >= stillSide {
 			from = r
 		}
@@ -85,7 +85,7 @@ func (p *Pipeline) applyStill(ctx context.Context, v *video.Video) (*video.Video
 		if job.Outcome == nil || job.Outcome.Poster == "" {
 			return v.FailStill(job.ID, p.o.Now())
 		}
-		if v.Still != nil { // its owner may have gone back to our own picture meanwhile
+		if v.Still != nil { // the owner may have gone back to the automatic picture meanwhile
 			former = v.Still.Object
 		}
 		return v.TakeStill(job.ID, job.Outcome.Poster, p.o.Now())

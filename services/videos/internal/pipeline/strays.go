@@ -18,22 +18,22 @@ import (
 const strayAge = 7 * 24 * time.Hour
 
 // straysObject stores when strays were first seen. It is in the bucket and not in the
-// database, since the list matters when the database was restored.
+// database, since the list is needed after a restore of the database.
 const straysObject = "linkreel/strays.json"
 
 // maxStrays bounds the list in memory and in the bucket, to a few MB. Further strays
 // are noted in a later search, after the first ones were removed.
 const maxStrays = 20_000
 
-// sighting is when a stray was first seen, and of which generation.
+// sighting records which generation of a stray was seen first, and when.
 type sighting struct {
 	Generation int64     `json:"generation"`
 	Seen       time.Time `json:"seen"`
 }
 
-// turnStrays is what one search of all of storage has found.
+// turnStrays has the strays that one search of all of storage has found.
 type turnStrays struct {
-	cut    bool // not everything was seen
+	cut    bool // the search did not see everything
 	seen   int  // objects in all
 	count  int  // strays among them
 	listed []strayObject
@@ -62,7 +62,7 @@ func (t *turnStrays) note(id video.ID, judge judgeFunc, o objectstore.Object) {
 	}
 }
 
-// awaitBucket returns once the bucket is known to be this database's, which needs
+// awaitBucket returns once the bucket is known to be this database's. Finding out needs
 // Firestore and storage. It returns an error if another database owns the bucket.
 func (p *Pipeline) awaitBucket(ctx context.Context) error {
 	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 5*time.Second) {

@@ -34,7 +34,8 @@ func (p *Pipeline) Run(ctx context.Context) error {
 			if err := p.ours(ctx); errors.Is(err, objectstore.ErrForeign) {
 				return foreign(err)
 			}
-			// A little less than a round, so that the last round's claim has ended when the next begins.
+			// The claim lasts a little less than a round, so that it has expired when the next
+			// round begins.
 			if !p.o.Seen.First(ctx, "videos-sweep", p.o.SweepEvery*9/10) {
 				continue
 			}
@@ -45,8 +46,8 @@ func (p *Pipeline) Run(ctx context.Context) error {
 	}
 }
 
-// RunHints applies what workers hint at until ctx ends. If a hint is lost or its video
-// cannot be read, the sweep handles the video.
+// RunHints applies the results that workers hint at, until ctx ends. If a hint is lost
+// or its video cannot be read, the sweep handles the video.
 func (p *Pipeline) RunHints(ctx context.Context) error {
 	away := false
 	for ctx.Err() == nil {
@@ -91,7 +92,7 @@ func (p *Pipeline) report(ctx context.Context, what string, err error) {
 	}
 }
 
-// Sweep visits every due video once. An error of one video does not stop it from
+// Sweep visits every due video once. An error with one video does not stop it from
 // visiting the others.
 func (p *Pipeline) Sweep(ctx context.Context) error {
 	due, err := p.o.Store.Due(ctx)

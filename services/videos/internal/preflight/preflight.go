@@ -1,9 +1,9 @@
 // Package preflight checks, with the credentials and settings of the pods, that Google
 // Cloud and Redis are set up for an installation. The chart runs it as a Job before it
-// rolls out anything, with the image and the account of videos, which needs the most
-// permissions. For each problem it prints a sentence that says what is wrong and what
-// to do. It writes only an object of its own, which it removes again, and the number
-// of a database that is still empty.
+// rolls out anything, with the image and the service account of videos, which needs the
+// most permissions. For each problem it prints a sentence that says what is wrong and
+// what to do. It writes only a test object, which it removes again, and the format of a
+// database that is still empty.
 package preflight
 
 import (
@@ -35,20 +35,20 @@ type preflight struct {
 
 	indexes, cors string // files of the chart
 	notification  bool
-	ownRedis      bool // the chart's, which is not there yet
+	ownRedis      bool // Redis comes with the chart, and is not there yet
 
-	// Where Google's APIs are, and the client that carries the credentials.
+	// The addresses of Google's APIs, and a client with the credentials.
 	firestoreAPI, storageAPI string
 	client                   *http.Client
 
 	out        io.Writer
-	check      string // the one that runs
+	check      string // the check that runs now
 	complaints int    // of that check
 }
 
 const (
 	preflightTime = 2 * time.Minute
-	// mostSkew is how far clocks may be apart. Leases and signatures go by them.
+	// mostSkew is how far clocks may be apart. Leases and signatures depend on them.
 	mostSkew = 5 * time.Second
 )
 
@@ -163,7 +163,7 @@ func (p *preflight) checkClock(ctx context.Context) {
 	if err != nil {
 		return
 	}
-	// The header has whole seconds, and was written somewhere between the request and now.
+	// The header has whole seconds, and was written at some time between the request and now.
 	if early, late := began.Sub(date), time.Until(date); early > mostSkew+time.Second || late > mostSkew {
 		p.complain("this node's clock and Google's are %v apart. Leases and signed addresses need clocks within %v; check NTP on the nodes.",
 			max(early, late).Round(time.Second), mostSkew)

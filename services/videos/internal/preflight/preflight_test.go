@@ -18,8 +18,8 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/redistest"
 )
 
-// project is a Google Cloud project whose set-up a test breaks: the answers of
-// Google's APIs, made from the chart's own files.
+// project has the answers of Google's APIs for a Google Cloud project, made from the
+// chart's own files. Tests break them.
 type project struct {
 	indexes, fields []any
 	bucket          map[string]any
@@ -58,7 +58,7 @@ func (g *project) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(body)
 }
 
-// rightProject has all that the chart asks for.
+// rightProject has everything that the chart requires.
 func rightProject(t *testing.T) *project {
 	t.Helper()
 	var w wanted
@@ -116,7 +116,7 @@ func TestPreflightNamesWhatIsWrong(t *testing.T) {
 	claim(t, theirs, "projects/p/databases/(default)#db_theirs")
 	for name, tt := range map[string]struct {
 		spoil func(g *project, p *preflight)
-		want  string // "" is that all is well
+		want  string // "" means that all is well
 	}{
 		"all is well":             {func(*project, *preflight) {}, ""},
 		"an index is missing":     {func(g *project, _ *preflight) { g.indexes = g.indexes[1:] }, "FAILED  indexes: the index "},

@@ -17,7 +17,7 @@ import (
 	"github.com/linkreel/linkreel/libs/objectstore"
 )
 
-// corsRule is an entry of the bucket's CORS, and of the chart's file.
+// corsRule is a CORS rule of the bucket or of the chart's file.
 type corsRule struct {
 	Origin, Method, ResponseHeader []string
 }
@@ -76,8 +76,8 @@ func (p *preflight) openBucket(ctx context.Context) *objectstore.Store {
 	return store
 }
 
-// checkOwner reports a database with another version's data, on which no service would
-// start, and a bucket of another database, on which videos would not start.
+// checkOwner reports a database with data of another version, with which no service
+// would start, and a bucket of another database, with which videos would not start.
 func (p *preflight) checkOwner(ctx context.Context) {
 	db, err := firestoredb.Open(ctx, p.Firestore)
 	if err != nil {

@@ -7,8 +7,8 @@ import (
 )
 
 // kept is a cache bounded in bytes and not in items, since keys and values can be a
-// thousand times longer than usual. It never returns expired items, but evicts them
-// only like all others.
+// thousand times longer than usual. It never returns an expired item, but keeps it
+// until it is evicted like any other.
 type kept[T any] struct{ items *otter.Cache[string, item[T]] }
 
 type item[T any] struct {

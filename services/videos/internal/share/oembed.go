@@ -39,7 +39,7 @@ func (s *Share) oembed(c *fiber.Ctx) error {
 	src := s.o.Addresses.Embed(slug)
 	frame := `<iframe src="` + html.EscapeString(src) + `" width="` + strconv.Itoa(width) + `" height="` + strconv.Itoa(height) +
 		`" title="` + html.EscapeString(titleOf(v)) + `" allow="fullscreen; picture-in-picture" allowfullscreen loading="lazy" frameborder="0"></iframe>`
-	// Five minutes, or less for a video that ends sooner.
+	// Five minutes, or less for a video that expires sooner.
 	c.Set(fiber.HeaderCacheControl, "public, max-age="+strconv.Itoa(seconds(s.life(v, 300e9))))
 	return httpapi.JSON(c, fiber.StatusOK, struct {
 		Version         string `json:"version"`

@@ -17,7 +17,7 @@ import (
 	"github.com/linkreel/linkreel/services/videos/internal/video"
 )
 
-// head is what the pages' <head> needs.
+// head has the data for the pages' <head>.
 type head struct {
 	Title   string
 	NoIndex bool
@@ -90,7 +90,7 @@ func (s *Share) page(c *fiber.Ctx) error {
 	if v.Privacy == video.Password && !s.unlocked(c, v) {
 		return s.message(c, fiber.StatusOK, s.lockedPage(v, ""))
 	}
-	// Only after the password: visitors without it must not cause any look-ups.
+	// Refresh only after the password: visitors without it must not cause any look-ups.
 	v = s.o.Videos.Refresh(c.UserContext(), v)
 	if !v.Playable() {
 		return s.message(c, fiber.StatusOK, s.unready(v, false))
@@ -127,8 +127,8 @@ const (
 	anywhere = "*"
 )
 
-// framers lists who may frame v. Only the browser can enforce it, since nothing that a
-// server sees of a frame's surroundings is reliable.
+// framers lists the sites that may frame v. Only the browser can enforce this list,
+// since a server cannot tell reliably which site frames a page.
 func framers(v *video.Video) string {
 	if len(v.EmbedOrigins) == 0 {
 		return anywhere
@@ -178,7 +178,7 @@ func (s *Share) watch(v *video.Video) watchPage {
 	}
 	if v.Poster() != "" {
 		p.Player.Poster = here.Playback(v.Slug, token) + "poster.jpg"
-		// The public address may be cached, by proxies too. One under a token may not.
+		// Browsers and proxies may cache the public address, but not an address with a token.
 		if v.Previewable(now) {
 			p.Player.Poster = here.Thumbnail(v.Slug)
 		}
@@ -352,7 +352,7 @@ func thousands(n int64) string {
 	return s
 }
 
-// short cuts a description for previews: one line, cut at a word.
+// short shortens a description for previews to one line that ends at a word.
 func short(s string) string {
 	words := strings.Fields(s)
 	line := strings.Join(words, " ")

@@ -102,7 +102,7 @@ func (s *Share) play(c *fiber.Ctx) error {
 	return c.SendStream(playlist, size)
 }
 
-// viaUs reports whether a player gets media addresses of ours, which check access on
+// viaUs reports whether a player gets our own media addresses, which check access on
 // each request and redirect to a signed address. The page's player renews its
 // addresses, so it gets signed ones directly. So does an owner who can watch the whole
 // video before a signed one expires.
@@ -137,11 +137,11 @@ func (s *Share) media(c *fiber.Ctx, v *video.Video, g video.Grant, file string) 
 }
 
 // wasMade reports whether a playlist of the current source has named object. The name
-// comes from the caller, and each accepted name costs a signature and a cache entry,
-// so few may be accepted: the video's renditions, from the first attempt, whose
-// playlist a player may still hold, to the current one. A later version of an outcome
-// has every rendition of an earlier one. The download is not accepted, since visitors
-// may not be allowed to have it.
+// comes from the caller, and each accepted name costs a signature and a cache entry, so
+// wasMade accepts only a few: the video's renditions of every attempt up to the current
+// one, since a player may still hold an earlier attempt's playlist. A later version of
+// an outcome has every rendition of an earlier one. The download is not accepted, since
+// visitors may not be allowed to have it.
 func wasMade(v *video.Video, object string) (bool, error) {
 	made, ok := transcode.ParseRendition(string(v.ID), object)
 	if !ok || made.Generation != v.Source.Generation || made.Attempt < 1 {
@@ -211,8 +211,9 @@ func (s *Share) master(v *video.Video, g video.Grant, o *transcode.Outcome) stri
 	return hls.MasterPlaylist(o, func(r transcode.Rendition) string { return r.Name + ".m3u8" }, captions...)
 }
 
-// sign returns a signed read address. It lasts at most maxSigned, and a viewer's at
-// most until the video expires. Addresses are reused while most of their life is left.
+// sign returns a signed read address. It lasts at most maxSigned. A viewer's address
+// also ends when the video expires. Addresses are reused while most of their life is
+// left.
 func (s *Share) sign(ctx context.Context, v *video.Video, g video.Grant, object string) (string, time.Duration, error) {
 	now := s.o.Now()
 	most := s.o.WatchTTL
@@ -242,8 +243,8 @@ func (s *Share) sign(ctx context.Context, v *video.Video, g video.Grant, object 
 	return address, whole, nil
 }
 
-// session renews what a page's player holds: a token, and the signed addresses
-// of all renditions.
+// session renews the access of a page's player: a token, and the signed addresses of
+// all renditions.
 func (s *Share) session(c *fiber.Ctx) error {
 	v, err := s.open(c)
 	if err != nil {

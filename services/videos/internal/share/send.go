@@ -18,11 +18,11 @@ import (
 // responses.
 const (
 	maxSmall = 2 << 20
-	// anyway is the size up to which every connection may hold a body. Its own buffers are
-	// about as large.
+	// anyway is the size up to which every connection may hold a body. The connection's own
+	// buffers are about as large.
 	anyway = 64 << 10
-	// wholeOfAccount and wholeBodies bound the larger bodies that are held while they are
-	// sent. Beyond that, a body is passed on in pieces as it comes from storage.
+	// wholeOfAccount and wholeBodies bound how many larger bodies are held in memory while they
+	// are sent. Any further body is sent in pieces as it comes from storage.
 	wholeOfAccount, wholeBodies = 4, 32
 	// passTime bounds the download from storage. The server's write timeout usually ends it
 	// sooner.
@@ -71,7 +71,7 @@ func (s *Share) send(c *fiber.Ctx, account, object, contentType string) error {
 	}
 	switch {
 	case errors.Is(err, objectstore.ErrNotFound):
-		return video.NotFound() // deleted between the record's read and this one
+		return video.NotFound() // deleted since the record was read
 	case err != nil:
 		return err
 	case !whole:
@@ -88,7 +88,8 @@ func (s *Share) send(c *fiber.Ctx, account, object, contentType string) error {
 	return nil
 }
 
-// sendWhole answers with a body that is in memory, unless too many such are being sent.
+// sendWhole answers with a body that is in memory, unless too many such bodies are
+// being sent.
 func (s *Share) sendWhole(c *fiber.Ctx, account string, body []byte) bool {
 	if len(body) <= anyway {
 		c.Response().SetBodyRaw(body)

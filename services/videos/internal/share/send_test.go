@@ -37,8 +37,8 @@ func (b library) Download(_ context.Context, _ string, _ int64, w io.Writer) (ob
 	return objectstore.Object{}, nil
 }
 
-// Many viewers ask for different captions of one account and read nothing. It measures
-// the heap, so it must not run beside other tests.
+// Many viewers request different captions of one account, and read none of the answers.
+// It measures the heap, so it must not run beside other tests.
 func TestReadersThatReadNothingHoldLittle(t *testing.T) {
 	asked := &atomic.Int64{}
 	s, err := New(Options{Guard: limiter{}, Bucket: library{asked: asked}, Now: time.Now, WatchTTL: 10 * time.Minute})
@@ -63,7 +63,7 @@ func TestReadersThatReadNothingHoldLittle(t *testing.T) {
 		if _, err := io.WriteString(c, "GET /acc_a/"+strconv.Itoa(i)+" HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := io.ReadFull(c, make([]byte, 15)); err != nil { // its answer has begun
+		if _, err := io.ReadFull(c, make([]byte, 15)); err != nil { // the answer has started
 			t.Fatal(err)
 		}
 	}
@@ -74,7 +74,7 @@ func TestReadersThatReadNothingHoldLittle(t *testing.T) {
 		t.Errorf("%d readers that read nothing hold %d MiB", readers, grown>>20)
 	}
 	client := &http.Client{Transport: &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) { return l.Dial() }}}
-	for _, account := range []string{"acc_a", "acc_b"} { // passed on in pieces, and whole
+	for _, account := range []string{"acc_a", "acc_b"} { // sent in pieces, and whole
 		for range 2 {
 			res, err := client.Get("http://x/" + account + "/new-" + account)
 			if err != nil {

@@ -79,13 +79,13 @@ type Options struct {
 	// allows besides their own.
 	MediaOrigin string
 	ClientIP    func(c *fiber.Ctx) netip.Addr
-	// AbuseContact is where pages let their readers report a video: a mail or web
-	// address; "" for nowhere.
+	// AbuseContact is the mail or web address to which readers can report a video. If it is "",
+	// pages have no such link.
 	AbuseContact string
 	Now          func() time.Time
 	Log          *slog.Logger
 
-	WatchTTL  time.Duration // life of what a page's player gets and renews
+	WatchTTL  time.Duration // life of the access that a page's player gets and renews
 	UnlockTTL time.Duration // how long a password is remembered
 }
 
@@ -176,7 +176,8 @@ func locked() error { return apierr.New(apierr.Forbidden, "This video needs its 
 const foundFor = 10 * time.Minute
 
 // find reads the video of a page. A network that asks for many missing videos has to
-// wait: only its slug protects an unlisted video, and each look-up is a paid read.
+// wait: an unlisted video is protected only by its slug, and each look-up is a paid
+// read.
 func (s *Share) find(c *fiber.Ctx, slug video.Slug) (*video.Video, error) {
 	now, ip := s.o.Now(), s.o.ClientIP(c)
 	if _, known := s.found.get(string(slug), now); !known {

@@ -21,15 +21,15 @@ import (
 	"github.com/linkreel/linkreel/services/videos/internal/video"
 )
 
-// limiter is ratelimit's, without Redis; nobody is seen twice.
+// limiter is ratelimit's limiter, without Redis. It never recognises a viewer.
 type limiter struct{ *ratelimit.Limiter }
 
 func (limiter) First(context.Context, string, time.Duration) bool { return true }
 
 func (limiter) Count(context.Context, string, string, time.Duration) (int64, bool) { return 1, false }
 
-// However many networks guess, and with a cookie of an earlier visit too, the guesses
-// of an hour have a bound; and a right one takes nothing of it.
+// The number of guesses in an hour is bounded, however many networks guess, and even
+// with a cookie of an earlier visit. A right guess does not count.
 func TestTheGuessesOfAnHourHaveABound(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
@@ -110,8 +110,8 @@ func TestFramers(t *testing.T) {
 	}
 }
 
-// storage has every object that somebody asks for, all of one size, and signs
-// addresses of the usual length.
+// storage has an object under every name, all of the same size, and signs addresses of
+// the usual length.
 type storage struct{ size int }
 
 func (storage) SignGet(_ context.Context, object string, _ time.Duration, _ objectstore.GetOptions) (string, time.Time, error) {
@@ -173,7 +173,7 @@ func TestKeptIsNotGivenPastItsTime(t *testing.T) {
 	if _, ok := k.get("a", now.Add(time.Minute)); ok {
 		t.Error("given at its end")
 	}
-	// What has expired does not keep new things out.
+	// Expired items do not keep new ones out.
 	for i := range 1000 {
 		k.put(strconv.Itoa(i), i, now)
 	}

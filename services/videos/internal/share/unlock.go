@@ -22,13 +22,14 @@ import (
 
 const (
 	unlockCookie = "lr_unlock"
-	// returnCookie marks a browser that has unlocked this video before. It opens nothing.
+	// returnCookie marks a browser that has unlocked this video before. It does not unlock the
+	// video.
 	returnCookie = "lr_known"
 	returnLife   = 90 * 24 * time.Hour
 )
 
-// Limits of password guesses. Wrong guesses count, right ones are refunded. Together
-// they allow 720 wrong guesses per hour and video, however many networks guess: too
+// Limits of password guesses. Wrong guesses count, right ones are refunded. The limits
+// together allow 720 wrong guesses per hour and video, however many networks guess: too
 // few to find a reasonable password.
 const (
 	guessesPerAddress = 5 // a minute
@@ -36,9 +37,9 @@ const (
 	guessesPerVideo = 60
 	// firstGuesses is an hourly reserve for neighbourhoods that have not failed at this video
 	// within the hour; each gets one guess of it. Without it, an attacker who spends the shared
-	// budget would lock out every viewer. A neighbourhood is what one customer of a provider
-	// can hold (a /48 of IPv6 is 65,536 networks), so that many networks of one attacker count
-	// as one. A region is what a provider holds.
+	// budget would lock out every viewer. A neighbourhood is a range that one customer of a
+	// provider can hold (a /48 of IPv6 is 65,536 networks), so that many networks of one
+	// attacker count as one. A region is a range that a provider holds.
 	firstGuesses     = 600
 	firstOfRegion    = 60
 	neighbourhoodOf4 = 24
@@ -46,7 +47,7 @@ const (
 	regionOf4        = 16
 	regionOf6        = 32
 	// returningGuesses is an hourly budget for browsers that have unlocked this video before.
-	// guessesPerCookie is the most that one of them gets of it.
+	// guessesPerCookie is how many of these one such browser gets.
 	returningGuesses = 60
 	guessesPerCookie = 10
 )
@@ -57,8 +58,8 @@ func (s *Share) unlocked(c *fiber.Ctx, v *video.Video) bool {
 	return err == nil && g.Kind == video.Unlocked && g.Allows(v, s.o.Now())
 }
 
-// unlock takes the password. A right one is remembered in a cookie of this
-// video; a wrong one gets the form again.
+// unlock checks the password. It remembers a right one in a cookie of this video, and
+// answers a wrong one with the form again.
 func (s *Share) unlock(c *fiber.Ctx) error {
 	v, err := s.ofPath(c)
 	if err != nil {
@@ -81,7 +82,8 @@ func (s *Share) unlock(c *fiber.Ctx) error {
 		return s.tooMany(c, v, wait)
 	}
 	right := false
-	// No password has any other length, so such a guess counts as wrong and needs no hash.
+	// A guess of any other length cannot be a password, so it counts as wrong and needs no
+	// hash.
 	if n := utf8.RuneCountInString(given); n > 0 && n <= video.MaxPassword {
 		right, err = s.o.Passwords.Check(ctx, v.AccountID, v.PasswordHash, given)
 	}
@@ -112,10 +114,11 @@ func (s *Share) unlock(c *fiber.Ctx) error {
 	return s.backToPage(c)
 }
 
-// returning identifies the browser if it has unlocked v before, and is "" if not. It
-// survives a change of the password: an owner who changes it because of guesses would
-// otherwise lock out the viewers who are told the new one. The cookie gives only a
-// share of the budget, and somebody who once had the password gets no larger one.
+// returning identifies a browser that has unlocked v before, and returns "" for any
+// other. It still works after a change of the password: otherwise an owner who changes
+// it because of guesses would lock out the viewers who are told the new one. The cookie
+// only gives a share of the budget. Somebody who once had the password gets no more
+// than that.
 func (s *Share) returning(c *fiber.Ctx, v *video.Video) string {
 	g, err := s.o.Keys.Verify(c.Cookies(returnCookie))
 	if err != nil || g.Kind != video.Returning || g.Video != v.ID || !s.o.Now().Before(g.Expires) {
@@ -125,8 +128,8 @@ func (s *Share) returning(c *fiber.Ctx, v *video.Video) string {
 	return strconv.FormatInt(g.Expires.UnixMilli(), 36)
 }
 
-// guess counts a guess from addr, or says how long it has to wait. The guess is taken
-// from the first of these budgets that has room:
+// guess counts a guess from addr, or says how long the viewer has to wait. The guess is
+// taken from the first of these budgets that has room:
 //
 //	returning  if the browser has unlocked this video before
 //	reserve    if nobody of addr's neighbourhood has failed at this video within the hour
@@ -139,7 +142,7 @@ func (s *Share) guess(ctx context.Context, id video.ID, addr netip.Addr, returni
 		return ratelimit.Rule{Key: "unlock:" + string(id) + ":" + name, Max: most, Window: time.Hour}
 	}
 	if returning != "" {
-		// Not by address: a neighbour who guesses must not spend it.
+		// Do not count this budget by address: a neighbour's guesses must not use it up.
 		if try, wait = s.o.Guard.Take(ctx, rule(guessesPerCookie, "returning:"+returning), rule(returningGuesses, "returning")); wait == 0 {
 			return try, 0
 		}

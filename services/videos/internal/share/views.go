@@ -11,10 +11,10 @@ import (
 	"github.com/linkreel/linkreel/services/videos/internal/video"
 )
 
-// newViewers is how many new viewers of one network a replica counts in a burst. One
-// more is allowed every 12 seconds, which adds as many per hour. That is enough for a
-// large office behind one address. A caller can change its User-Agent to look like
-// another viewer, so without a limit one caller could add any number of views.
+// newViewers is how many new viewers of one network a replica counts in a burst. It
+// counts one more every 12 seconds, so another 300 per hour. That is enough for a large
+// office behind one address. A caller can change its User-Agent to look like another
+// viewer, so without a limit one caller could add any number of views.
 const newViewers = 300
 
 // view counts a play, which the page's player reports once it has lasted long enough.

@@ -62,8 +62,8 @@ type document struct {
 	PublishedAt  time.Time    `firestore:"publishedAt,omitzero"`
 	Rev          int64        `firestore:"rev"`
 
-	// Bytes is what the video takes in storage, and Reserved how much more its session may
-	// take. Both are summed up over the account.
+	// Bytes is the video's size in storage, and Reserved is how much more its session may take.
+	// Queries sum up both over the account.
 	Bytes        int64 `firestore:"bytes"`
 	Reserved     int64 `firestore:"reserved,omitempty"`
 	StorageLimit int64 `firestore:"storageLimit,omitempty"`
@@ -186,13 +186,13 @@ func toVideo(snap firestoredb.Snap, d *document) *video.Video {
 	return v
 }
 
-// maxTerms bounds the index entries of a record. Two thousand characters of
-// description have at most some 300 words of 6 prefixes.
+// maxTerms bounds the index entries of a record. Two thousand characters of description
+// have at most about 300 words, each with 6 prefixes.
 const maxTerms = 2000
 
 // termsOf lists the terms by which a filtered list may find v. The first letter keeps
-// the kinds apart. Firestore allows one membership test per query, so a list asks for
-// the rarest term of its filter and checks the rest on the records it gets.
+// the kinds of term apart. Firestore allows one membership test per query, so a list
+// asks for the rarest term of its filter and checks the rest on the records it gets.
 func termsOf(v *video.Video) []string {
 	terms := []string{"s:" + string(v.Status), "p:" + string(v.Privacy)}
 	for _, t := range v.Tags {

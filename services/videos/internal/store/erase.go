@@ -26,20 +26,20 @@ func (s *Store) eraseVideos(ctx context.Context, account string, limit int) (int
 }
 
 // Erase removes a video of an account that is being erased, even if its record is
-// unreadable. It writes no event, since the account has no receiver left, and holds
-// the slug for a while without saying whose it was.
+// unreadable. It writes no event, since the account has no receiver left, and keeps the
+// slug taken for a while without naming the account.
 func (s *Store) Erase(ctx context.Context, id video.ID) error {
 	return s.db.Tx(ctx, "erase video", func(tx *record.Tx) error {
 		ref, now := s.videos.Ref(string(id)), s.db.Now()
 		snaps, err := tx.GetAll(ref)
-		// Absent: its owner deleted it, or another replica erased it at the same time.
+		// It is absent if its owner deleted it, or another replica erased it at the same time.
 		if err != nil || snaps[0] == nil {
 			return err
 		}
 		v, err := firestoredb.Reader(toVideo)(snaps[0])
 		if err != nil {
-			// It must go all the same. The erasure's other pages remove what salvaged does not
-			// find.
+			// Erase it all the same. The erasure's other pages remove everything that salvaged
+			// does not find.
 			v = salvaged(snaps[0], now)
 		}
 		tx.Delete(ref)
@@ -56,7 +56,7 @@ func (s *Store) Erase(ctx context.Context, id video.ID) error {
 }
 
 // holdSlugs turns some slugs that deleted videos of an account have left into held
-// ones. These no longer name the account, so they do not count as remains of it.
+// ones. A held slug no longer names the account, so it does not count as remains of it.
 func (s *Store) holdSlugs(ctx context.Context, account string, limit int) (int, error) {
 	held, err := s.db.Find(ctx, "list slugs to hold", s.db.Collection(slugs).Where("accountId", "==", account).Limit(limit))
 	if err != nil {
@@ -105,7 +105,8 @@ func (s *Store) shortenPurges(ctx context.Context, account string, limit int) (n
 	return min(n, limit), nil
 }
 
-// salvaged reads from an unreadable record as much as it can of what an erasure needs.
+// salvaged reads the fields that an erasure needs from an unreadable record, as far as
+// it can.
 func salvaged(snap firestoredb.Snap, now time.Time) *video.Video {
 	return &video.Video{
 		ID: video.ID(snap.Ref.ID), AccountID: field[string](snap, "accountId"), Slug: video.Slug(field[string](snap, "slug")),
@@ -117,8 +118,8 @@ func salvaged(snap firestoredb.Snap, now time.Time) *video.Video {
 	}
 }
 
-// salvagedPurge makes a task to replace one that cannot be read. It still finds the
-// video's objects, since their names begin with the task's.
+// salvagedPurge makes a task to replace one that cannot be read. The new task still
+// finds the video's objects, since the task's name is the video's ID.
 func salvagedPurge(snap firestoredb.Snap, account string, now time.Time) *video.Purge {
 	return &video.Purge{
 		Video: video.ID(snap.Ref.ID), Stored: snap.UpdateTime, Account: account, Late: salvagedTime(snap, "late", now),

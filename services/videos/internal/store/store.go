@@ -1,15 +1,14 @@
 // Package store keeps videos in Firestore.
 //
 // One document holds a video with everything a player's request needs, so that a
-// playlist costs one read. A second collection maps slugs to videos; a slug stays
-// taken after its video is gone, so that an old address never shows somebody
-// else's video. A third keeps external ids unique within an account. Deleting a video
-// creates a purge task in the same transaction; the task lives until storage holds
-// nothing of the video. What the operator decided about an account is in a collection
-// of its own.
+// playlist costs one read. A second collection maps slugs to videos; a slug stays taken
+// after its video is gone, so that an old address never shows somebody else's video. A
+// third keeps external ids unique within an account. Deleting a video creates a purge
+// task in the same transaction; the task lives until storage holds nothing of the
+// video. The operator's decisions about accounts are in a collection of their own.
 //
-// Every change of a video is one transaction, and each method that makes one gets
-// the request's context. The package decides nothing: callers pass the decision in.
+// Every change of a video is one transaction, and each method that makes one gets the
+// request's context. The package decides nothing: its callers pass in the decisions.
 package store
 
 import (
@@ -68,8 +67,8 @@ func New(db *record.DB, shown func(*video.Video) any) *Store {
 		Doc: fromPurge, From: firestoredb.Reader(toPurge), Absent: video.NotFound, Erase: s.shortenPurges,
 	})
 	s.Records = db.Set(s.videos,
-		// A deleted video takes its external id along. These are left of records that could not
-		// be read.
+		// Deleting a video also deletes its external id. Only records that could not be read
+		// leave theirs behind.
 		record.Traces{DB: db, Collection: externalIDs},
 		record.Traces{DB: db, Collection: slugs, Erase: s.holdSlugs}, s.purges)
 	return s
@@ -107,7 +106,7 @@ func externalIDOf(v *video.Video) string {
 // Create stores a new video with its slug and external id, or nothing. Creating the
 // same video again succeeds and returns the stored one, so a repeated request finds
 // what its first try made. A video takes no storage before its file arrives; Update
-// then asks for the room.
+// then checks the room.
 func (s *Store) Create(ctx context.Context, v *video.Video, limits identity.Quotas) (*video.Video, error) {
 	v.Rev = 1
 	stored, err := s.videos.Create(ctx, v, int64(limits.Videos))
@@ -157,7 +156,8 @@ var summary = []firestore.FieldPath{
 }
 
 // listReads bounds the records that one page of a filtered list reads. A page that
-// reaches it has fewer videos than asked for, and a next page.
+// reaches this bound has fewer videos than the caller asked for, but there is a next
+// page.
 const listReads = 1000
 
 // List returns an account's videos, newest first, as summaries.
@@ -252,7 +252,7 @@ func (s *Store) Update(ctx context.Context, id video.ID, fn func(*video.Video) e
 		if v, err = in.Get("", string(id)); err != nil {
 			return err
 		}
-		// Before fn, which relies on the room found here.
+		// This comes before fn, which relies on the room found here.
 		if err := s.storage(tx, v); err != nil {
 			return err
 		}
@@ -281,8 +281,8 @@ func (s *Store) Update(ctx context.Context, id video.ID, fn func(*video.Video) e
 	return v, nil
 }
 
-// storage finds out how much the account of a video that awaits its file may still
-// store. Accounts without a limit cost no read.
+// storage finds out how much more the account may store, if the video awaits its file.
+// Accounts without a limit cost no read.
 func (s *Store) storage(tx *record.Tx, v *video.Video) error {
 	if v.StorageLimit <= 0 || !v.AwaitsUpload() {
 		return nil
@@ -321,8 +321,8 @@ func (s *Store) AddViews(ctx context.Context, id video.ID, n int64) error {
 	return firestoredb.IgnoreMoved(s.db.Update(ctx, "count views", s.db.Collection(videos).Doc(string(id)), views))
 }
 
-// Known returns those of ids that are videos, with what the janitor needs to judge
-// their objects. unreadable has those whose record exists but cannot be read.
+// Known returns the videos among ids, with what the janitor needs to judge their
+// objects. unreadable has the ids whose record exists but cannot be read.
 func (s *Store) Known(ctx context.Context, ids []video.ID) (known map[video.ID]*video.Video, unreadable map[video.ID]error, err error) {
 	refs := make([]firestoredb.Ref, len(ids))
 	for i, id := range ids {

@@ -99,8 +99,8 @@ func TestASweepReadsOnlyWhatIsDue(t *testing.T) {
 	}
 }
 
-// A hundred thousand videos awaited their upload: each sweep, every ten seconds,
-// read them all. Now each is looked at when the wait has doubled, at most hourly.
+// Earlier, every sweep read all videos that waited for their upload, every ten seconds.
+// Now a sweep reads such a video when its wait has doubled, and later once an hour.
 func TestWaitingVideosCostLittle(t *testing.T) {
 	t.Parallel()
 	created := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
@@ -157,7 +157,7 @@ func TestAnAccountsTagsAreThoseOfItsVideos(t *testing.T) {
 	if err := b.Delete(t.Context(), v.ID, func(*video.Video) error { return nil }); err != nil {
 		t.Fatal(err)
 	}
-	b.now = b.now.Add(24 * time.Hour) // a tag that nobody carries any more leaves within a day
+	b.now = b.now.Add(24 * time.Hour) // a tag that no video has any more is removed within a day
 	if err := b.SweepTags(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -286,8 +286,8 @@ func TestASearchFindsWhatANaiveOneDoes(t *testing.T) {
 	}
 }
 
-// TestEveryWriteHasItsEvent goes through all methods of the store that write: one
-// that is new has to say here which event tells of it.
+// TestEveryWriteHasItsEvent calls every method of the store that writes. A new method
+// has to be added here with its event.
 func TestEveryWriteHasItsEvent(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)

@@ -31,7 +31,7 @@ func (b *world) remove(v *video.Video) {
 func TestDuePurgesSetsAsideWhatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
-	for i := range 20 { // some in each bucket
+	for i := range 20 { // every bucket has some
 		b.remove(b.make(i, nil))
 	}
 	b.spoil("videoPurges", "vid_3", "jobIds")

@@ -37,9 +37,9 @@ const MaxEmbedOrigins = 20
 // password or an expiry that the privacy would ignore is refused: the caller
 // would believe the video is protected when it is not.
 //
-// With a present video, the rule that its owner was shown can be sent back: a password
-// may be left out if the video has one, and the present expiry may be kept even if it
-// has passed.
+// With a present video, its owner can send back the rule that the API showed: a
+// password may be left out if the video has one, and the present expiry may be kept
+// even if it has passed.
 func (r Rule) Check(present *Video, now time.Time) (Access, []apierr.Detail) {
 	var bad []apierr.Detail
 	// The whole rule is replaced, so absent fields take their defaults and not the present values.
@@ -142,7 +142,7 @@ func parseOrigin(text string) (string, bool) {
 	case port == "" || u.Scheme == "https" && port == "443" || u.Scheme == "http" && port == "80":
 		return u.Scheme + "://" + host, true
 	default:
-		// Written anew, since browsers write ports without leading zeros.
+		// Write the port without leading zeros, as browsers do.
 		n, err := strconv.Atoi(port)
 		return u.Scheme + "://" + host + ":" + strconv.Itoa(n), err == nil && n >= 1 && n <= 65535
 	}

@@ -34,8 +34,8 @@ func (v *Video) Caption(lang string) (Caption, bool) {
 // MaxCaptions bounds the tracks of one video.
 const MaxCaptions = 50
 
-// SetCaption adds a track or replaces the one of its language. It reports false when
-// the video has the most tracks allowed.
+// SetCaption adds a track or replaces the one of its language. It reports false if the
+// video already has MaxCaptions tracks.
 func (v *Video) SetCaption(c Caption, now time.Time) bool {
 	captions := slices.Clone(v.Captions)
 	if i := slices.IndexFunc(captions, func(o Caption) bool { return o.Lang == c.Lang }); i >= 0 {

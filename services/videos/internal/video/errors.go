@@ -40,7 +40,7 @@ func accountSuspended() error {
 	return &apierr.Error{Code: apierr.AccountSuspended, Message: "The account that shared this video is suspended.", OnPage: true}
 }
 
-// refusedGrant is the answer to a permission that no longer holds.
+// refusedGrant is the error for a token that is not valid any more.
 func refusedGrant() error {
 	return apierr.New(apierr.Forbidden, "This playback address is no longer valid.")
 }

@@ -79,7 +79,7 @@ func New(id Identity, c Checked, passwordHash string, now time.Time) *Video {
 	}
 }
 
-// Change is what a PATCH asks for one field: no change, a new value, or to clear it.
+// Change is one field of a PATCH: absent, set to a new value, or cleared.
 type Change struct {
 	Set   bool
 	Value string // "" when cleared

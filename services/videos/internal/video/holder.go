@@ -8,8 +8,8 @@ import (
 	"github.com/linkreel/linkreel/libs/tenant"
 )
 
-// TakeDown stops a video from being shown. Every page and playlist reads the record,
-// so it takes effect on every replica once it is stored. A slug is never used for
+// TakeDown stops a video from being shown. Every page and playlist reads the record, so
+// a takedown takes effect on every replica once it is stored. A slug is never used for
 // another video, so deleting the video does not lift the takedown.
 func (s *Service) TakeDown(ctx context.Context, o tenant.Order) (tenant.Takedown, error) {
 	id := ID(o.Target.ID)
@@ -24,8 +24,8 @@ func (s *Service) TakeDown(ctx context.Context, o tenant.Order) (tenant.Takedown
 		}
 		id = v.ID
 	} else if !strings.HasPrefix(o.Target.ID, "vid_") {
-		// An operator typed the target. Without the prefix it is no video ID, so nothing is
-		// looked up.
+		// An operator typed the target. Without the prefix it is not a video ID, so TakeDown
+		// looks nothing up.
 		return tenant.Takedown{}, NotFound()
 	}
 	v, err := s.o.Store.Update(ctx, id, func(v *Video) error {

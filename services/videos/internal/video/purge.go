@@ -18,16 +18,16 @@ type Purge struct {
 	Since    time.Time
 	Due      time.Time
 	Until    time.Time // zero for a tombstone
-	// Late is when nobody can write any more. An upload address cannot be revoked, so its
-	// holder can send a file for a deleted video until the address expires.
+	// Late is the time from which nobody can write any more. An upload address cannot be
+	// revoked, so its holder can send a file for a deleted video until the address expires.
 	Late time.Time
 	// Stored identifies the stored task that was read.
 	Stored time.Time
 }
 
-// purgedFor and erasedFor are how long all objects of a video are looked for.
-// erasedFor is shorter, since auth has to forget an erased account within the hour,
-// and does so only once no task names it.
+// purgedFor and erasedFor are how long a task keeps looking for all objects of a video.
+// erasedFor is shorter, since auth has to forget an erased account within the hour, and
+// does so only once no task names it.
 const (
 	purgedFor = time.Hour
 	erasedFor = 15 * time.Minute
@@ -52,8 +52,8 @@ func PurgeOf(v *Video, erase bool, now time.Time) Purge {
 	if v.Still != nil && v.Still.JobID != "" {
 		p.JobIDs = append(p.JobIDs, v.Still.JobID)
 	}
-	// Sessions that the video has given up are included: until storage has ended them, whoever
-	// has their address can still send bytes.
+	// Sessions that the video has given up are included: until storage has ended them, anybody
+	// who has their address can still send bytes.
 	p.Sessions = slices.Clone(v.Upload.Ended)
 	if v.Upload.ResumableURL != "" {
 		p.Sessions = append(p.Sessions, v.Upload.ResumableURL)
@@ -69,8 +69,8 @@ func PurgeOf(v *Video, erase bool, now time.Time) Purge {
 // IsTombstone reports whether p only waits for late uploads.
 func (p Purge) IsTombstone() bool { return p.Until.IsZero() }
 
-// Tombstone is the form of p that stays until Late. It names no account, so an erasure
-// need not wait for it.
+// Tombstone returns p as a tombstone, which stays until Late. It names no account, so
+// an erasure need not wait for it.
 func (p Purge) Tombstone() Purge { return Purge{Video: p.Video, Late: p.Late, Stored: p.Stored} }
 
 // lateLook is the pause between two checks for a late upload, for installations
@@ -78,8 +78,8 @@ func (p Purge) Tombstone() Purge { return Purge{Video: p.Video, Late: p.Late, St
 // lives for a day.
 const lateLook = time.Hour
 
-// Next spaces out the rounds. Most late writes come soon after the deletion, from an
-// upload or a worker that was running.
+// Next returns when the task's next round is due. The pauses grow, since most late
+// writes come soon after the deletion, from an upload or a worker that was running.
 func (p Purge) Next(now time.Time) time.Time {
 	if p.IsTombstone() {
 		next := now.Add(lateLook)
@@ -93,13 +93,13 @@ func (p Purge) Next(now time.Time) time.Time {
 		return now.Add(9 * time.Second) // less than a sweep, so that each sweep finds it due
 	case since < time.Hour:
 		return now.Add(2 * time.Minute)
-	case since < 24*time.Hour: // what is left by now, storage has refused to remove
+	case since < 24*time.Hour: // storage has refused to remove what is left by now
 		return now.Add(time.Hour)
 	}
 	return now.Add(12 * time.Hour)
 }
 
-// ErasedBy is when a task of an account that is erased now stops naming it.
+// ErasedBy returns when the tasks of an account that is erased at now stop naming it.
 func ErasedBy(now time.Time) time.Time { return now.Add(erasedFor) }
 
 // Later is the later one of two times.

@@ -119,6 +119,6 @@ func FuzzVerify(f *testing.F) {
 		if g, err := other.Verify(token); err == nil {
 			t.Errorf("Verify(%q) = %v with another secret", token, g)
 		}
-		_, _ = keys.Verify(token) // must only not panic
+		_, _ = keys.Verify(token) // it must not panic
 	})
 }

@@ -25,8 +25,8 @@ import (
 // Store keeps videos.
 type Store interface {
 	// Create stores a video, or returns it if the same one was stored before. It returns
-	// ErrSlugTaken, which asks for another slug, EXTERNAL_ID_TAKEN, or QUOTA_EXCEEDED when the
-	// account has as many videos as limits allow.
+	// ErrSlugTaken if the caller has to choose another slug, EXTERNAL_ID_TAKEN, or
+	// QUOTA_EXCEEDED if the account has as many videos as limits allow.
 	Create(ctx context.Context, v *Video, limits identity.Quotas) (*Video, error)
 	// Get finds a video of any account. It returns NotFound when there is none.
 	Get(ctx context.Context, id ID) (*Video, error)
@@ -89,7 +89,7 @@ type Options struct {
 	OwnerTTL  time.Duration // life of the owner's playback and download addresses
 }
 
-// Service is what the API and the share pages call.
+// Service has the operations that the API and the share pages call.
 type Service struct {
 	o         Options
 	standings *standings
@@ -208,9 +208,9 @@ func idOf(origin identity.Origin) ID { return ID(identity.IDFrom("vid", origin.N
 // Room refuses an account that has reached its limits before its request is read any
 // further. It only settles the order of errors: [Service.Create] checks the number of
 // videos again in its transaction, and storage is checked when a file arrives, since a
-// video takes none before (see [Video.FileArrived]). A repeated request whose first
-// try made the video has room. left is how many bytes a session of the account may
-// take; it is negative without a limit.
+// video takes none before (see [Video.FileArrived]). A repeated request has room if its
+// first try made the video. left is how many bytes a session of the account may take;
+// it is negative without a limit.
 func (s *Service) Room(ctx context.Context, account string, limits identity.Quotas, origin identity.Origin) (left int64, err error) {
 	if limits.Videos <= 0 && limits.StoredBytes <= 0 {
 		return -1, nil
@@ -282,7 +282,7 @@ func (s *Service) Create(ctx context.Context, n NewVideo) (*Video, error) {
 		return nil, err
 	}
 	for try := range slugTries {
-		// Derived too: a repeated request tries the same slugs in the same order.
+		// The slug is derived too: a repeated request tries the same slugs in the same order.
 		id.Slug = Slug(identity.SlugFrom(n.Origin.Nonce+"/"+strconv.Itoa(try), n.Draft.Privacy.slugLength()))
 		// Firestore stores microseconds. A finer time would differ from the one read back.
 		v := New(id, n.Draft, hash, n.Origin.At.Truncate(time.Microsecond))
@@ -304,9 +304,8 @@ func (s *Service) Create(ctx context.Context, n NewVideo) (*Video, error) {
 }
 
 // settleUpload ends the session of fresh if the record has another one. A repeated,
-// refused or overtaken request needs no session. While it is unknown whether the
-// record was stored, the session stays: nobody was given its address, so it holds
-// nothing.
+// refused or overtaken request needs no session. While it is unknown whether the record
+// was stored, the session stays: nobody was given its address, so it holds no bytes.
 func (s *Service) settleUpload(ctx context.Context, fresh Upload, stored *Video, err error) {
 	switch {
 	case maybeStored(err):
@@ -316,19 +315,19 @@ func (s *Service) settleUpload(ctx context.Context, fresh Upload, stored *Video,
 }
 
 // maybeStored reports whether a failed write may have been stored all the same: the
-// commit may have happened and its answer been lost. Any other error is a refusal,
+// commit may have succeeded and only its answer was lost. Any other error is a refusal,
 // RATE_LIMITED included: a transaction that lost to other writers has stored nothing.
 func maybeStored(err error) bool {
 	code := apierr.CodeOf(err)
 	return code == apierr.Unavailable || code == apierr.Internal
 }
 
-// reserve keeps the session of v only if the account has the room that is set aside
-// for it. It checks after the record was committed and before anybody is given the
-// session's address. So of several sessions that begin at once, each sees all that
-// were given out before, and no two share room, without a document that all of them
-// write. If there is too little room, the session is given back, and the file can
-// still be sent whole.
+// reserve keeps the session of v only if the account has the room that is set aside for
+// it. It checks after the record was committed and before anybody is given the
+// session's address. So if several sessions start at once, each check sees all sessions
+// given out before it, and no two sessions share room. This needs no document that all
+// of them write. If there is too little room, reserve gives the session back, and the
+// file can still be sent whole.
 func (s *Service) reserve(ctx context.Context, v *Video) *Video {
 	session := v.Upload.ResumableURL
 	// A session that a repeated create finds may be in use already.
@@ -360,7 +359,7 @@ func (s *Service) reserve(ctx context.Context, v *Video) *Video {
 }
 
 // unused ends a session whose address nobody was given. If that fails, the session
-// holds nothing, and storage forgets it in time.
+// holds no bytes, and storage forgets it in time.
 func (s *Service) unused(ctx context.Context, session string) {
 	if session == "" {
 		return
@@ -396,9 +395,9 @@ func (s *Service) hash(ctx context.Context, accountID, text string) (string, err
 	return hash, err
 }
 
-// newUpload makes the upload addresses. The resumable one is a bonus: if storage does
-// not answer in time, only that one is missing. Its session takes no more than left,
-// what the account has left; negative is no limit, and with 0 there is no session.
+// newUpload makes the upload addresses. The resumable address is optional: if storage
+// does not answer in time, only that one is missing. left is how much its session may
+// take: negative is no limit, and with 0 there is no session.
 func (s *Service) newUpload(ctx context.Context, object, page string, left int64) (Upload, error) {
 	u := Upload{Object: object}
 	limited := left >= 0
@@ -415,7 +414,7 @@ func (s *Service) newUpload(ctx context.Context, object, page string, left int64
 		if left > 0 && (most <= 0 || left < most) {
 			most = left
 		}
-		// Short: the caller waits, and the plain address is enough to upload.
+		// The timeout is short: the caller waits, and the plain address is enough to upload.
 		ctx, cancel := context.WithTimeout(ctx, 1500*time.Millisecond)
 		defer cancel()
 		session, err := s.o.Bucket.StartResumable(ctx, object, page, most)
@@ -443,8 +442,8 @@ func (s *Service) Owned(ctx context.Context, account string, id ID) (*Video, err
 	return v, err
 }
 
-// Get finds a video of the account and refreshes it. If it awaits a file and the
-// caller may upload, its upload address still works for a while.
+// Get finds a video of the account and refreshes it. If the video awaits a file and
+// uploads is true, Get renews an upload address that ends soon.
 func (s *Service) Get(ctx context.Context, account string, id ID, uploads bool) (*Video, error) {
 	v, err := s.Owned(ctx, account, id)
 	if err != nil {
@@ -568,8 +567,8 @@ func (s *Service) Change(ctx context.Context, account string, id ID, c Condition
 }
 
 // SetAccess replaces the rule on who may watch. When it returns, no replica admits
-// anybody by the old rule: every page and playlist reads the record, and tokens carry
-// the access revision they were made under.
+// anybody under the old rule: every page and playlist reads the record, and tokens
+// carry the access revision they were made under.
 func (s *Service) SetAccess(ctx context.Context, account string, id ID, c Condition, r Rule) (*Video, error) {
 	given := ""
 	if r.Password != nil && len(*r.Password) <= 4*MaxPassword {
@@ -582,7 +581,7 @@ func (s *Service) SetAccess(ctx context.Context, account string, id ID, c Condit
 	if _, bad := r.Check(v, s.o.Now()); len(bad) > 0 {
 		return nil, apierr.Invalid(bad...)
 	}
-	// Before the transaction, which may run several times: each hash takes 19 MiB.
+	// Hash before the transaction, which may run several times: each hash takes 19 MiB.
 	hash, err := s.hash(ctx, account, given)
 	if err != nil {
 		return nil, err
@@ -600,8 +599,8 @@ func (s *Service) SetAccess(ctx context.Context, account string, id ID, c Condit
 	})
 }
 
-// Delete removes a video whatever its status. When it returns, record and access are
-// gone. The objects follow at once, or as soon as storage answers.
+// Delete removes a video in any status. When it returns, the record is gone and nobody
+// has access. The objects are removed right after, or as soon as storage answers.
 func (s *Service) Delete(ctx context.Context, account string, id ID, c Condition) error {
 	err := s.o.Store.Delete(ctx, id, func(v *Video) error {
 		if v.AccountID != account {
@@ -627,11 +626,6 @@ func (s *Service) SetCaptions(ctx context.Context, account string, id ID, lang s
 	former := ""
 	_, err := s.change(ctx, account, id, always{}, func(v *Video, now time.Time) error {
 		old, _ := v.Caption(lang)
-		// An earlier try of the transaction may have committed. former then already names what
-		// it replaced.
-		if old.Object == object {
-			return ErrUnchanged
-		}
 		former = old.Object
 		if !v.SetCaption(Caption{Lang: lang, Label: lang, Object: object, At: now}, now) {
 			return apierr.Invalid(apierr.Detail{Field: "lang", Code: apierr.OutOfRange, Max: MaxCaptions,
@@ -645,8 +639,8 @@ func (s *Service) SetCaptions(ctx context.Context, account string, id ID, lang s
 	case !maybeStored(err):
 		s.drop(ctx, object)
 	}
-	// Otherwise the record may or may not name the new file. The janitor removes the one of the
-	// two that no record names.
+	// Otherwise it is unknown whether the record names the new file or the former one. The
+	// janitor removes the other.
 	return err
 }
 
@@ -714,8 +708,8 @@ func (s *Service) SetThumbnail(ctx context.Context, account string, id ID, c Con
 // Now is the service's clock.
 func (s *Service) Now() time.Time { return s.o.Now() }
 
-// Own is the owner's permission to watch and download v. It ends when by, for whom it
-// is made, may no longer read videos.
+// Own makes an owner's permission to watch and download v. It ends when by, the caller
+// that it is made for, may no longer read videos.
 func (s *Service) Own(v *Video, by *identity.Principal) string {
 	g := GrantFor(v, Own, s.o.OwnerTTL, s.o.Now())
 	g.By = principalOf(by)
@@ -723,8 +717,8 @@ func (s *Service) Own(v *Video, by *identity.Principal) string {
 }
 
 // Visit finds the video of a share address for somebody who has only the address. It
-// refuses what nobody may see: an expired video, one that was taken down, and one of a
-// suspended account.
+// refuses videos that nobody may see: an expired video, one that was taken down, and
+// one of a suspended account.
 func (s *Service) Visit(ctx context.Context, slug Slug) (*Video, error) {
 	v, err := s.o.Store.BySlug(ctx, slug)
 	if err != nil {
@@ -777,7 +771,8 @@ func (s *Service) Redeem(ctx context.Context, slug Slug, token string) (*Video, 
 	return v, g, nil
 }
 
-// showable refuses videos that the operator has blocked, whatever the caller holds.
+// showable refuses videos that the operator has blocked, whatever permission the caller
+// has.
 func (s *Service) showable(ctx context.Context, v *Video) error {
 	if v.TakenDown != nil {
 		return takenDown()

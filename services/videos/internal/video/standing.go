@@ -10,8 +10,8 @@ import (
 	"github.com/linkreel/linkreel/libs/tenant"
 )
 
-// lease is how long a replica may rely on what it read. It starts before the read and
-// uses the machine's monotonic clock.
+// lease is how long a replica may rely on the result of a read. It starts before the
+// read and uses the machine's monotonic clock.
 const lease = time.Second
 
 // leaseMargin is added when waiting for all leases to end: the clocks of machines run
@@ -71,8 +71,8 @@ func (s *leases[V]) of(ctx context.Context, name string) (V, error) {
 }
 
 func (s *leases[V]) load(ctx context.Context, name string) (leased[V], error) {
-	// Take the time before the read: a change that the read missed came after it, so this
-	// answer expires within a lease of the change.
+	// Take the time before the read: a change that the read missed came after that time, so
+	// this answer expires within a lease of the change.
 	k := leased[V]{began: time.Now()}
 	// Others wait for the same read, so it must not end with the request that started it.
 	var err error
@@ -92,10 +92,10 @@ func (s *leases[V]) load(ctx context.Context, name string) (leased[V], error) {
 // and lease. If the store cannot be read, it returns an error, since the account may
 // have been suspended.
 //
-// A change of an account's standing is stored, and then the caller waits for a lease.
-// By then no replica uses the old one, without any message between them. So this also
-// works while Redis is down, and page views cost one read a second instead of one
-// each.
+// A caller that changes an account's standing stores it, and then waits for a lease. By
+// then no replica uses the old one, and the replicas need not exchange any message. So
+// this also works while Redis is down, and page views cost one read a second instead of
+// one each.
 type standings struct{ *leases[tenant.State] }
 
 func newStandings(read func(context.Context, string) (tenant.Standing, error)) *standings {
@@ -109,7 +109,8 @@ func newStandings(read func(context.Context, string) (tenant.Standing, error)) *
 	})}
 }
 
-// Settle waits until no replica uses what it read of an account before the call.
+// Settle waits until no replica uses anything that it read about an account before the
+// call.
 func Settle(ctx context.Context) error {
 	select {
 	case <-ctx.Done():

@@ -27,7 +27,7 @@ var transitions = map[Status][]Status{
 }
 
 // ErrTransition means that the table does not have the change, or that the video no
-// longer waits for what caused it. Callers take it to mean that another caller was
+// longer waits for that file or job. Callers take it to mean that another caller was
 // first, and read the video again.
 var ErrTransition = errors.New("video: not a change from this status")
 
@@ -69,7 +69,7 @@ func (v *Video) FileArrived(s Source, limits UploadLimits, now time.Time) error 
 	return nil
 }
 
-// refusal is why a file is not worth processing, or nil if it is.
+// refusal returns the reason why a file is not worth processing, or nil if it is.
 func (v *Video) refusal(s Source, limits UploadLimits) *Failure {
 	switch {
 	case s.Size == 0:
@@ -216,11 +216,11 @@ const (
 	progressPause = 5 * time.Minute
 )
 
-// Schedule sets when the video is due next. It looks for an upload after 10 s, 20 s,
-// 40 s and so on up to an hour: each check comes when the wait has doubled, so a
-// hundred thousand forgotten videos cost little and a new one is noticed soon. An
-// unfinished recording is checked ten times during the pause that ends it. Every
-// change of a video must call Schedule before it is stored.
+// Schedule sets when the video is due next. A video that waits for an upload is checked
+// after 10 s, 20 s, 40 s and so on, up to every hour. So a hundred thousand forgotten
+// videos cost little, and an upload to a new one is noticed soon. An unfinished
+// recording is checked ten times during the pause that ends it. Every change of a video
+// must call Schedule before it is stored.
 func (v *Video) Schedule(p Plan, now time.Time) {
 	pause := func(waited, most time.Duration) time.Time { return now.Add(min(max(waited, firstPause), most)) }
 	v.DueAt = time.Time{}
@@ -234,7 +234,7 @@ func (v *Video) Schedule(p Plan, now time.Time) {
 		}
 	case v.Status == Uploading:
 		v.DueAt = pause(now.Sub(v.CreatedAt), uploadPause)
-		// A growing session takes room of the account.
+		// A growing session takes up the account's room.
 		if soon := now.Add(p.RecordingIdle); v.Upload.Received > 0 && now.Sub(v.Upload.ReceivedAt) < uploadPause && soon.Before(v.DueAt) {
 			v.DueAt = soon
 		}
@@ -253,7 +253,7 @@ func (v *Video) Schedule(p Plan, now time.Time) {
 	}
 }
 
-// nextTidy is when objects of a decided video stop being needed.
+// nextTidy returns when objects of a ready or failed video stop being needed.
 func (v *Video) nextTidy(p Plan, now time.Time) time.Time {
 	decided := v.DecidedAt()
 	if replaced := decided.Add(p.Replaced); v.Status == Ready && replaced.After(now) {
@@ -291,9 +291,9 @@ func byteSize(n int64) string {
 	return fmt.Sprintf("%d %s", n, units[i])
 }
 
-// Measured reports whether storage is asked how much the video's session holds: for a
-// recording, to notice its end, and for any session of an account with a limit, since
-// it takes room.
+// Measured reports whether the pipeline asks storage how much the video's session
+// holds: for a recording, to notice its end, and for any session of an account with a
+// limit, since it takes room.
 func (v *Video) Measured() bool {
 	return v.Status == Uploading && v.Upload.ResumableURL != "" && (v.Upload.Recording || v.StorageLimit > 0) ||
 		v.Status == Failed && v.Upload.ResumableURL != "" && v.StorageLimit > 0
@@ -324,8 +324,8 @@ func (v *Video) Retire(now time.Time) error {
 }
 
 // Receive records how much of a recording storage has, and reports whether it is over:
-// nothing has come for as long as the plan waits. A recording that has received
-// nothing is not over but an upload that never began.
+// storage has received nothing more for p.RecordingIdle. A recording without any bytes
+// is not over: it counts as an upload that never began.
 func (v *Video) Receive(n int64, p Plan, now time.Time) (over bool) {
 	if n != v.Upload.Received {
 		v.Upload.Received, v.Upload.ReceivedAt = n, now

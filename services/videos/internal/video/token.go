@@ -19,11 +19,11 @@ const (
 	// Returning remembers for longer that a viewer knew a password of the video. It only gives
 	// access to a separate budget of password guesses.
 	Returning Kind = 'r'
-	// Watch lets a viewer's player fetch playlists. It is short, since the
-	// page's player renews it while playing.
+	// Watch lets a viewer's player fetch playlists. It is short-lived, since the page's player
+	// renews it while playing.
 	Watch Kind = 'w'
-	// WatchLong is Watch for players that cannot renew it, so it lasts for the
-	// whole video. Its playlists carry addresses of ours, which check access again.
+	// WatchLong is like Watch, but for players that cannot renew it. So it lasts for the whole
+	// video. Its playlists carry our own media addresses, which check access again.
 	WatchLong Kind = 'l'
 	// Own is the owner's access, as the API hands it out. It needs no password and works
 	// whatever the privacy, even after the video expires, as long as the key or member that it
@@ -75,7 +75,7 @@ func (k *Keyring) Cursor(account string, p Position) string {
 	b := binary.AppendVarint(nil, p.Created.UnixMicro())
 	b = append(b, p.ID...)
 	// The account is signed too, so a cursor cannot continue another account's list. The prefix
-	// is no kind of grant, so no cursor passes for a token.
+	// differs from every kind of grant, so a cursor is never accepted as a token.
 	b = append(b, mac(k.keys[0], []byte("cursor "+account), b)[:cursorTag]...)
 	return base64.RawURLEncoding.EncodeToString(b)
 }
@@ -177,8 +177,8 @@ func (g Grant) Allows(v *Video, now time.Time) bool {
 	return g.Kind == Own || g.Access == v.Access && !v.Expired(now)
 }
 
-// GrantFor is a permission for v of the given life; a viewer's never outlives the
-// video.
+// GrantFor returns a permission for v with the given life. A viewer's permission never
+// outlives the video.
 func GrantFor(v *Video, kind Kind, life time.Duration, now time.Time) Grant {
 	until := now.Add(life)
 	if kind != Own && !v.ExpiresAt.IsZero() && until.After(v.ExpiresAt) {

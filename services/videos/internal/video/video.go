@@ -1,4 +1,4 @@
-// Package video holds the rules of a video: its fields, the one table of status
+// Package video holds the rules of a video: its fields, the table of allowed status
 // changes, who may watch it and until when, how passwords are stored, and the tokens
 // that carry a permission to watch.
 //
@@ -83,7 +83,7 @@ type Video struct {
 	// happens to it. See [Video.Schedule].
 	DueAt time.Time
 
-	// StorageLimit is how many bytes the account might store when the video was
+	// StorageLimit is how many bytes the account was allowed to store when the video was
 	// created; 0 is no limit.
 	StorageLimit int64
 	// StorageRoom is how much of that is free; negative without a limit. The store sets it when
@@ -115,8 +115,8 @@ type Upload struct {
 	// aside, so other sessions cannot take it, until storage has ended this one.
 	Most int64
 
-	// Ended are sessions that the video no longer takes a file from. They stay here until
-	// storage has ended them, so that nobody can keep bytes in one.
+	// Ended are sessions from which the video no longer accepts a file. They stay here until
+	// storage has ended them, so that nobody can use them to keep bytes there.
 	Ended []string
 }
 
@@ -219,7 +219,7 @@ func (v *Video) Previewable(now time.Time) bool {
 	return v.Privacy != Password && !v.Expired(now) && v.TakenDown == nil
 }
 
-// Playable reports whether the video is ready to be watched by those who may.
+// Playable reports whether the video is ready to be watched.
 func (v *Video) Playable() bool { return v.Status == Ready && v.Media != nil }
 
 // Reserved is how much more the video's session may take than it held at the last
@@ -243,8 +243,8 @@ func (v *Video) Poster() string {
 	return ""
 }
 
-// Bytes is what the video takes in storage: its source, its media, and what its
-// resumable session held at the last check.
+// Bytes returns the video's size in storage: its source, its media, and the bytes that
+// its resumable session held at the last check.
 func (v *Video) Bytes() int64 {
 	n := v.Upload.Received
 	// A refused file is removed when it is refused.
@@ -257,14 +257,14 @@ func (v *Video) Bytes() int64 {
 	return n
 }
 
-// statusEvents maps the statuses whose entry has an event of its own.
+// statusEvents maps a status to the event that is written when a video enters it.
 var statusEvents = map[Status]events.Type{
 	Processing: events.VideoProcessing, Ready: events.VideoReady, Failed: events.VideoFailed,
 }
 
-// Changed returns the event for the change from before, [events.Quiet] if it shows
-// nowhere, and increments the revision if it is not quiet. UpdatedAt changes with
-// every visible change except views and progress.
+// Changed returns the event for the change from before, or [events.Quiet] if nobody can
+// see the change. Unless it is quiet, the change increments the revision. UpdatedAt
+// changes with every visible change except views and progress.
 func (v *Video) Changed(before *Video) events.Type {
 	what, ok := statusEvents[v.Status]
 	switch {

@@ -11,17 +11,17 @@ import (
 	"time"
 )
 
-// entry is a link that was acknowledged, and what became of visits to it.
+// entry is an acknowledged link and the results of visits to it.
 type entry struct {
 	id, shortURL string
 	clicks       int // acknowledged
-	unsure       int // no answer or an error: counted or not
+	unsure       int // no response or an error: the click may be counted or not
 }
 
-// ledger makes links and follows them until ctx ends, keeps account of what was
-// acknowledged, and then compares: every link is there, and every visit that was
-// redirected is counted once. Errors on the way are no fault, since whoever runs
-// this takes the system's parts away meanwhile; a lost record is.
+// ledger creates and visits links until ctx ends and records what was acknowledged. Then
+// it checks that every link exists and that every redirected visit was counted once.
+// Failed requests are allowed, because the caller stops parts of the system meanwhile. A
+// lost record is a fault.
 func ledger(ctx context.Context, t *target, callers int) error {
 	_, key, err := makeAccount(ctx, t, "enterprise")
 	if err != nil {
@@ -61,7 +61,7 @@ func ledger(ctx context.Context, t *target, callers int) error {
 	return nil
 }
 
-// keepBook makes a link for each ten visits.
+// keepBook creates one link for every ten visits.
 func keepBook(ctx context.Context, t *target, key string) (book []*entry, refused int, err error) {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
@@ -71,7 +71,7 @@ func keepBook(ctx context.Context, t *target, key string) (book []*entry, refuse
 			return book, refused, nil
 		case <-tick.C:
 		}
-		call := context.WithoutCancel(ctx) // what has begun ends
+		call := context.WithoutCancel(ctx) // let requests in flight finish
 		if len(book) == 0 || i%10 == 0 {
 			var made struct{ ID, ShortURL string }
 			if _, err := t.want(call, http.StatusCreated, http.MethodPost, t.base+"/api/v1/links", key, map[string]any{"url": "https://example.com/ledger"}, &made); err != nil {

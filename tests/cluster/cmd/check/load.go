@@ -16,7 +16,7 @@ import (
 	"github.com/linkreel/linkreel/libs/identity"
 )
 
-// traffic is what setup leaves for load.
+// traffic is the output of setup and the input of load.
 type traffic struct {
 	Key      string   `json:"key"`
 	Watch    string   `json:"watch"`   // a key that reads events and webhooks
@@ -26,7 +26,7 @@ type traffic struct {
 	Links    []string `json:"links"` // ids
 }
 
-// setup makes records to ask for, and prints them.
+// setup creates records for load to request, and prints them.
 func setup(ctx context.Context, t *target) error {
 	account, key, err := makeAccount(ctx, t, "enterprise")
 	if err != nil {
@@ -51,11 +51,11 @@ func setup(ctx context.Context, t *target) error {
 	return json.NewEncoder(os.Stdout).Encode(traffic{Key: key, Watch: watch, Session: p.cookies(), ShortURL: link.ShortURL, ShareURL: video.ShareURL, Links: []string{link.ID}})
 }
 
-// stack prints what the end-to-end stories need to know of a deployment.
+// stack prints the facts about a deployment that the end-to-end stories need.
 func stack(ctx context.Context, t *target, upload string) error {
 	keys := map[string]string{}
 	for _, plan := range []string{"free", "creator", "business", "enterprise"} {
-		// The stories use keys that may do everything, as a local stack's can.
+		// The stories use keys with all scopes, like those of a local stack.
 		_, key, err := makeAccount(ctx, t, plan, identity.AllScopes.Names()...)
 		if err != nil {
 			return err
@@ -67,8 +67,8 @@ func stack(ctx context.Context, t *target, upload string) error {
 	})
 }
 
-// load sends requests at a constant rate, whatever the answers take: a slow
-// answer does not slow the next request down.
+// load sends requests at a constant rate: a slow response does not delay the next
+// request.
 type load struct {
 	rate        int
 	connections int
@@ -86,7 +86,7 @@ func newLoad(flags *flag.FlagSet) *load {
 	return &l
 }
 
-// result is what became of one request.
+// result is the result of one request.
 type result struct {
 	took time.Duration
 	fail string
@@ -136,7 +136,7 @@ func (r traffic) requests(t *target, kind string) []request {
 	all := map[string][]request{
 		"redirect": {{address: r.ShortURL, status: http.StatusFound}},
 		"auth":     {{address: t.base + "/api/v1/account", bearer: r.Key, status: http.StatusOK}},
-		// Signed out, it would be sent to the sign-in page.
+		// Without the session, the console would redirect to the sign-in page.
 		"console": {{address: t.base + "/app/links", status: http.StatusOK, cookie: r.Session}, {address: t.base + "/app/settings", status: http.StatusOK, cookie: r.Session}},
 		"events":  {{address: t.base + "/api/v1/events?limit=1", bearer: r.Watch, status: http.StatusOK}, {address: t.base + "/api/v1/webhooks", bearer: r.Watch, status: http.StatusOK}},
 		"links":   {{address: t.base + "/api/v1/links?limit=1", bearer: r.Key, status: http.StatusOK}, {address: t.base + "/api/v1/links/" + r.Links[0], bearer: r.Key, status: http.StatusOK}},
@@ -144,7 +144,7 @@ func (r traffic) requests(t *target, kind string) []request {
 	}
 	if kind == "mixed" {
 		return slices.Concat(all["redirect"], all["auth"], all["redirect"], all["links"], all["redirect"], all["videos"],
-			all["redirect"], all["events"], all["console"][:1]) // a page costs the work of several calls
+			all["redirect"], all["events"], all["console"][:1]) // a page costs as much as several calls
 	}
 	return all[kind]
 }
@@ -169,7 +169,7 @@ func (l *load) send(ctx context.Context, t *target, requests []request) []result
 		wg.Go(func() {
 			r := requests[i%len(requests)]
 			started := time.Now()
-			// A request that has begun ends, also when the load is stopped.
+			// Requests in flight finish, even when the load is stopped.
 			a, err := r.send(context.WithoutCancel(ctx), t)
 			res := result{took: time.Since(started)}
 			var dial *url.Error
@@ -188,7 +188,7 @@ func (l *load) send(ctx context.Context, t *target, requests []request) []result
 	}
 }
 
-// report prints one line with the rate that was held, whatever was asked for.
+// report prints one line with the actual rate, which may differ from the wanted rate.
 func report(kind string, results []result, took time.Duration) error {
 	if len(results) == 0 {
 		return errors.New("no request was sent")

@@ -1,4 +1,4 @@
-// Command check tries a deployed Linkreel from outside, over HTTP alone.
+// Command check tests a deployed Linkreel from outside, over HTTP only.
 //
 //	check smoke   walks once through what a caller sees: refusals, docs, and with
 //	              -write an account, a link and a video from upload to playback
@@ -16,8 +16,8 @@
 //	              by which the end-to-end stories run against this deployment
 //	check reach   says whether HOST:PORT accepts a connection
 //
-// `helm test` runs smoke inside the cluster, where the public hosts have no
-// names: -via says for a host and a path where to connect instead.
+// `helm test` runs smoke inside the cluster, where the names of the public hosts do not
+// resolve. -via names the address to connect to for a host and a path.
 package main
 
 import (

@@ -13,12 +13,12 @@ import (
 	"time"
 )
 
-// person is somebody signed in to the console, with a browser of their own.
+// person is a person who is signed in to the console in a separate browser.
 type person struct {
 	t    *target // as t, with their cookies
 	csrf string
 	made []string // destinations whose form was accepted
-	hard int      // tries without an answer, or with one of 5xx
+	hard int      // tries without a response, or with a 5xx
 }
 
 var csrfInput = regexp.MustCompile(`name="csrf" value="([^"]+)"`)
@@ -55,7 +55,7 @@ func signIn(ctx context.Context, t *target, account, name string) (*person, erro
 	return p, err
 }
 
-// page gets a page and remembers the token for its forms.
+// page fetches a page and keeps the token for its forms.
 func (p *person) page(ctx context.Context, path string) (*answer, error) {
 	a, err := p.t.call(ctx, http.MethodGet, p.t.base+path, "", nil)
 	if err != nil {
@@ -80,7 +80,7 @@ func (p *person) send(ctx context.Context, path string, form url.Values) (*answe
 	return p.t.send(req)
 }
 
-// cookies are those of the session, as a header.
+// cookies returns the session's cookies as a header.
 func (p *person) cookies() string {
 	u, err := url.Parse(p.t.base)
 	if err != nil {
@@ -93,9 +93,9 @@ func (p *person) cookies() string {
 	return strings.Join(all, "; ")
 }
 
-// people work in the console until ctx ends: each reads the list and makes a link
-// by the form, and tries again what gets no answer, as people do. Nobody may be
-// signed out, and every link whose form was accepted must be there.
+// people simulates people who work in the console until ctx ends. Each reads the list,
+// creates a link with the form, and retries after a failure. The console must sign nobody
+// out, and every link whose form was accepted must exist.
 func people(ctx context.Context, t *target, count int) error {
 	account, key, err := makeAccount(ctx, t, "enterprise")
 	if err != nil {
@@ -153,7 +153,7 @@ func (p *person) work(ctx context.Context, number int) error {
 			return nil
 		case <-tick.C:
 		}
-		call := context.WithoutCancel(ctx) // what has begun ends
+		call := context.WithoutCancel(ctx) // let requests in flight finish
 		switch a, err := p.page(call, "/app/links"); {
 		case a != nil && a.status < http.StatusInternalServerError && err != nil:
 			return fmt.Errorf("person %d is signed out: %w", number, err)

@@ -18,7 +18,7 @@ import (
 //go:embed clip.mp4
 var clip []byte
 
-// smoke fails with the first thing that is not as it should be.
+// smoke stops with an error at the first failed check.
 func smoke(ctx context.Context, t *target, write bool) error {
 	ctx, cancel := context.WithTimeout(ctx, 4*time.Minute)
 	defer cancel()
@@ -31,7 +31,7 @@ func smoke(ctx context.Context, t *target, write bool) error {
 	return tryOut(ctx, t)
 }
 
-// look needs no key and changes nothing.
+// look makes the checks that need no key and change nothing.
 func look(ctx context.Context, t *target) error {
 	for _, c := range []struct {
 		what, address string
@@ -63,7 +63,7 @@ func look(ctx context.Context, t *target) error {
 	return nil
 }
 
-// tryOut makes an account of its own, uses it, and suspends it.
+// tryOut creates an account, uses it, and suspends it.
 func tryOut(ctx context.Context, t *target) (err error) {
 	account, key, err := makeAccount(ctx, t, "enterprise")
 	if err != nil {
@@ -224,7 +224,7 @@ func play(ctx context.Context, t *target, master string) error {
 	return nil
 }
 
-// firstAddress is the first line of a playlist that is no comment.
+// firstAddress returns the first line of a playlist that is not a comment.
 func firstAddress(playlist string) string {
 	for line := range strings.Lines(playlist) {
 		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") {
@@ -234,7 +234,7 @@ func firstAddress(playlist string) string {
 	return ""
 }
 
-// until asks each half second whether done; an error that lasts ends it.
+// until calls done every half second until it returns true. An error that persists ends the wait.
 func until(ctx context.Context, limit time.Duration, what string, done func() (bool, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

@@ -38,8 +38,8 @@ func newTarget(flags *flag.FlagSet) *target {
 	return t
 }
 
-// routes sends requests to other addresses than their hosts', and leaves the
-// Host header as it is. It is an http.RoundTripper and a flag.Value.
+// routes sends requests to addresses other than those of their hosts, without changing
+// the Host header. It is an http.RoundTripper and a flag.Value.
 type routes struct {
 	list []route
 	next http.Transport
@@ -91,7 +91,7 @@ type answer struct {
 	body   []byte
 }
 
-// code is the code of an error's body, or the beginning of what is none.
+// code returns the code in an error's body, or the beginning of a body without a code.
 func (a *answer) code() string {
 	var body struct{ Error struct{ Code string } }
 	if err := json.Unmarshal(a.body, &body); err == nil && body.Error.Code != "" {
@@ -136,7 +136,8 @@ func (t *target) send(req *http.Request) (*answer, error) {
 	return &answer{resp.StatusCode, resp.Header, text}, nil
 }
 
-// want calls and fails unless the status is the wanted one; into takes the body.
+// want makes a call and fails unless it gets the wanted status. It decodes the body into
+// into.
 func (t *target) want(ctx context.Context, status int, method, address, bearer string, body, into any) (*answer, error) {
 	a, err := t.call(ctx, method, address, bearer, body)
 	if err != nil {
@@ -161,7 +162,7 @@ func (a *answer) into(v any) error {
 	return nil
 }
 
-// withoutQuery drops what may hold a signature.
+// withoutQuery removes the query, which may hold a signature.
 func withoutQuery(address string) string {
 	u, err := url.Parse(address)
 	if err != nil {

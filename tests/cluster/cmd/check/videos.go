@@ -12,9 +12,9 @@ import (
 )
 
 // manyVideos uploads count videos and waits until every one is ready in all its
-// renditions. Whatever happens to pods meanwhile may cost time and no video. It
-// prints how far they are whenever that changes, so that a script can strike
-// while work is done: a video plays long before its job ends.
+// renditions. Failures of pods meanwhile may cost time but no video. It prints the
+// progress whenever that changes, so that a script can kill pods while they work: a video
+// plays long before its job ends.
 func manyVideos(ctx context.Context, t *target, count, renditions int, film []byte) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
 	defer cancel()
@@ -53,7 +53,7 @@ func manyVideos(ctx context.Context, t *target, count, renditions int, film []by
 			case err == nil && (video.Status == "ready" || video.Progress > 0):
 				working++
 			}
-			left = append(left, id) // not ready, or an answer that a restart cost
+			left = append(left, id) // not ready, or a restart cost the response
 		}
 		if waiting = left; len(waiting) == 0 {
 			break

@@ -13,12 +13,12 @@ import (
 	"time"
 )
 
-// written is what writes made.
+// written holds the records that writes created.
 type written struct {
-	key, watch string        // watch reads events
-	before     []writtenLink // in bulk, before anything happened to the deployment
-	meanwhile  []writtenLink // one after another, until writes was told to stop
-	replay     string        // the answer to a create with an idempotency key
+	key, watch string        // watch is a key that reads events
+	before     []writtenLink // created in bulk before the deployment was disturbed
+	meanwhile  []writtenLink // created one by one until writes was told to stop
+	replay     string        // the response to a create with an idempotency key
 }
 
 // writtenLink is a link with a word that no other link has, nor begins with.
@@ -26,10 +26,9 @@ type writtenLink struct{ id, slug, word string }
 
 const bulkMost = 100
 
-// writes makes many links in bulk and then, until ctx ends, one after another
-// through whichever replica answers. Every call must succeed, whatever happens to
-// replicas meanwhile. At the end search must find every link, and each must be
-// exactly one event.
+// writes creates many links in bulk and then, until ctx ends, one by one through any
+// replica. Every call must succeed, even while replicas are replaced. At the end search
+// must find every link, and each must have exactly one event.
 func writes(ctx context.Context, t *target, before int) error {
 	account, key, err := makeAccount(ctx, t, "enterprise")
 	if err != nil {
@@ -52,7 +51,7 @@ func writes(ctx context.Context, t *target, before int) error {
 	return w.check(context.WithoutCancel(ctx), t)
 }
 
-// bulk makes count links, each with a word of its own and one that all of them have.
+// bulk creates count links. Each title has a unique word and a word that all of them share.
 func (w *written) bulk(ctx context.Context, t *target, count int) error {
 	for first := 0; first < count; first += bulkMost {
 		var items []map[string]any
@@ -72,7 +71,7 @@ func (w *written) bulk(ctx context.Context, t *target, count int) error {
 	return nil
 }
 
-// replay creates a link with always the same idempotency key.
+// replay creates a link, always with the same idempotency key.
 func replay(ctx context.Context, t *target, key string) (string, error) {
 	body, err := json.Marshal(map[string]any{"url": "https://example.com/once"})
 	if err != nil {
@@ -99,7 +98,7 @@ func replay(ctx context.Context, t *target, key string) (string, error) {
 	return made.ID + " " + made.Slug, nil
 }
 
-// steadily makes up to 40 links a second until ctx ends.
+// steadily creates up to 40 links a second until ctx ends.
 func (w *written) steadily(ctx context.Context, t *target) error {
 	const writers = 4
 	var (
@@ -142,7 +141,7 @@ func (w *written) steadily(ctx context.Context, t *target) error {
 	return nil
 }
 
-// check proves that nothing of what was written is lost to replays, events or search.
+// check proves that replays, events and search have everything that was written.
 func (w *written) check(ctx context.Context, t *target) error {
 	if again, err := replay(ctx, t, w.key); err != nil || again != w.replay {
 		return fmt.Errorf("the idempotency key of the beginning answered %q, not %q: %w", again, w.replay, err)
@@ -184,7 +183,7 @@ func ids(links []writtenLink) map[string]bool {
 	return all
 }
 
-// events waits until each link is an event, and fails when one is two.
+// events waits until each link has an event, and fails if a link has two.
 func (w *written) events(ctx context.Context, t *target) error {
 	seen, after := map[string]int{}, ""
 	return until(ctx, time.Minute, fmt.Sprintf("each of these %d links is one event", len(w.before)+len(w.meanwhile)), func() (bool, error) {

@@ -1,7 +1,6 @@
-// Command dockerdoor answers the few questions that skaffold asks a Docker
-// daemon after a custom build (is there an image of this name, what is its id,
-// give it this tag) out of the image store of the test cluster's containerd. It
-// builds, runs and removes nothing.
+// Command dockerdoor implements the few calls that skaffold makes to a Docker daemon
+// after a custom build: inspect an image, get its id, and tag it. It uses the image store
+// of the test cluster's containerd, and builds, runs and removes nothing.
 //
 //	dockerdoor SOCKET CONTAINERD-SOCKET
 package main

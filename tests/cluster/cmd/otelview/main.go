@@ -1,6 +1,6 @@
-// Command otelview is a small OpenTelemetry collector for development: it takes
-// spans by OTLP over HTTP, appends each to a file as a JSON line, and shows the
-// traces of the last minutes as trees, with links between them.
+// Command otelview is a small OpenTelemetry collector for development. It receives spans
+// by OTLP over HTTP, appends each to a file as a JSON line, and shows the traces of the
+// last minutes as trees, with links between them.
 //
 //	GET /                    a page with the newest traces
 //	GET /traces              the same as text, newest first; ?name=TEXT for those
@@ -8,8 +8,8 @@
 //	GET /traces/ID           one trace as a tree
 //	POST /v1/traces          spans, as OTLP exporters send them
 //
-// Metrics and logs are accepted and dropped. It keeps everything in memory up to
-// a bound, asks nobody who they are, and belongs in no production cluster.
+// Metrics and logs are accepted and dropped. It keeps everything in memory up to a bound,
+// and does not authenticate callers. Do not use it in production.
 package main
 
 import (
@@ -70,7 +70,7 @@ func run(ctx context.Context, addr, file string, keep int) error {
 
 type viewer struct {
 	store *store
-	mu    sync.Mutex // one line after the other
+	mu    sync.Mutex // guards the file, so that lines do not mix
 	out   io.Writer
 }
 

@@ -13,7 +13,7 @@ import (
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 )
 
-// span is what is kept of a span; it is also the form of a line in the file.
+// span holds the stored part of a span. The lines of the file have the same form.
 type span struct {
 	Trace      string            `json:"trace"`
 	ID         string            `json:"id"`
@@ -103,9 +103,9 @@ type line struct {
 	Spans    int
 }
 
-// newest lists up to n traces whose line holds text, the last begun first.
-// Those that begin with a client's call are left out unless all is set: they are
-// loops that look whether there is work.
+// newest lists up to n traces whose line contains text, the latest first. Unless all is
+// set, it leaves out traces that begin with a client call, because those are loops that
+// poll for work.
 func (s *store) newest(n int, text string, all bool) []line {
 	s.mu.Lock()
 	defer s.mu.Unlock()

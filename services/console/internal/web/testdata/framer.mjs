@@ -1,5 +1,5 @@
-// Cuts a recording up as record.ts does, in pieces of the sizes given, and writes
-// what is uploaded. Usage: node framer.mjs FRAMER IN OUT SIZE EVERY
+// Cuts a recording as record.ts does, in pieces of the given sizes, and writes the
+// uploaded bytes. Usage: node framer.mjs FRAMER IN OUT SIZE EVERY
 import { readFileSync, writeFileSync } from "node:fs";
 
 const [code, from, to, size, every] = process.argv.slice(2);

@@ -1,5 +1,6 @@
-// The script of every share page: it finds what the page holds and brings it to
-// life. Without it, pages still say what they are and password forms still work.
+// The script of every share page. It starts whatever the page contains, such as a
+// player or a form. Without scripts, pages still say what they are and password forms
+// still work.
 import { startPlayer } from "./player";
 import { startWaiting } from "./waiting";
 
@@ -13,7 +14,7 @@ for (const t of document.querySelectorAll<HTMLTimeElement>("time[data-local]")) 
   t.textContent = new Date(t.dateTime).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "short" });
 }
 
-// A language's own name says more in the menu than its code.
+// Show the language's name in the menu instead of its code.
 for (const t of document.querySelectorAll("track")) {
   try {
     t.label = new Intl.DisplayNames([t.srclang], { type: "language" }).of(t.srclang) ?? t.label;
@@ -36,11 +37,11 @@ if (copy) {
 
 const form = document.querySelector<HTMLFormElement>("form[data-unlock]");
 if (form) {
-  // A second click would spend another of the few tries.
+  // A second click would use up another of the few tries.
   form.addEventListener("submit", () => {
     form.querySelector("button")!.disabled = true;
   });
-  // Coming back with the back button finds the form as it was left.
+  // After the back button, the browser restores the form with its button disabled.
   addEventListener("pageshow", () => {
     form.querySelector("button")!.disabled = false;
   });

@@ -10,9 +10,10 @@ const endings: Record<number, [string, string]> = {
   410: ["This video has expired", "Its time was limited by the person who shared it."],
 };
 
-// startPlayer makes the page's video play. The browser's own controls come with the first
-// play: they are what people, keyboards and screen readers know. Until then one large button
-// is all there is, and neither the browser's nor its sign of loading shows beside it.
+// startPlayer starts the page's video. It shows the browser's own controls from the first
+// play on, because they work with keyboards and screen readers in the way that people know.
+// Until then it shows only one large button, without the browser's controls or its loading
+// indicator.
 export async function startPlayer(root: HTMLElement): Promise<void> {
   const video = root.querySelector("video")!;
   const data = root.dataset;
@@ -82,12 +83,12 @@ export async function startPlayer(root: HTMLElement): Promise<void> {
   playNatively(video, session, data.native!, end);
 }
 
-// loadHls gets the program that plays. It asks for some thirty seconds: a network that is
-// away for a moment would otherwise leave a page whose button does nothing.
+// loadHls loads hls.js. It retries for about thirty seconds: otherwise a short network
+// failure would leave a page whose button does nothing.
 async function loadHls(url: string): Promise<typeof Hls> {
   for (let tries = 0; ; tries++) {
     try {
-      // Browsers may keep for an address that it failed, so another try has another one.
+      // A browser may remember that an address failed, so each retry uses another one.
       return ((await import(tries ? `${url}?try=${tries}` : url)) as { default: typeof Hls }).default;
     } catch (error) {
       if (tries === 5) throw error;
@@ -99,8 +100,8 @@ async function loadHls(url: string): Promise<typeof Hls> {
 function playWithHls(Player: typeof Hls, video: HTMLVideoElement, session: Session, end: (status: number) => void): () => void {
   const Base = Player.DefaultConfig.loader as unknown as new (config: HlsConfig) => Loader<LoaderContext>;
 
-  // Renewing asks with the permission of now, and once more with a new one when
-  // storage finds that it has just run out.
+  // Renewing sends each request with the current permission. If storage answers that it has
+  // expired, Renewing tries once more with a new one.
   class Renewing extends Base {
     private over = false;
 
@@ -120,8 +121,7 @@ function playWithHls(Player: typeof Hls, video: HTMLVideoElement, session: Sessi
       session.fresh().then(() => go(false), (e) => e instanceof Refused || go(false));
     }
 
-    // The base class can load only once; what it knows of the failed try is
-    // forgotten first.
+    // The base class can load only once, so first reset what it stored about the failed try.
     private again(config: LoaderConfiguration, go: () => void): void {
       const self = this as unknown as { config: unknown; retryDelay: number; stats: { retry: number; loading: { start: number; first: number; end: number }; loaded: number; total: number } };
       if (self.config) self.config = null;
@@ -142,7 +142,7 @@ function playWithHls(Player: typeof Hls, video: HTMLVideoElement, session: Sessi
   }
 
   const hls = new Player({
-    enableWorker: false, // the media needs no transmuxing, and the policy then needs no worker
+    enableWorker: false, // the media needs no transmuxing, so the page's policy need not allow workers
     loader: Renewing as unknown as HlsConfig["loader"],
     capLevelToPlayerSize: true,
     maxBufferLength: 30,
@@ -155,7 +155,7 @@ function playWithHls(Player: typeof Hls, video: HTMLVideoElement, session: Sessi
     video.dispatchEvent(new CustomEvent("linkreel:hls", { detail: { type: error.type, details: error.details, fatal: error.fatal } }));
     if (!error.fatal) return;
     if (error.type === ErrorTypes.NETWORK_ERROR) {
-      // Off line for a while: try again when there is hope.
+      // The network failed. Try again, but less often while the browser is offline.
       setTimeout(() => hls.startLoad(), navigator.onLine ? 3000 : 10000);
     } else if (error.type === ErrorTypes.MEDIA_ERROR && recovered++ < 3) {
       hls.recoverMediaError();
@@ -164,7 +164,7 @@ function playWithHls(Player: typeof Hls, video: HTMLVideoElement, session: Sessi
     }
   });
   hls.on(Events.MANIFEST_PARSED, () => {
-    // Nothing but the first moments is fetched before somebody wants to watch.
+    // Load only the first seconds until the viewer presses play.
     hls.config.maxBufferLength = 6;
     hls.startLoad();
   });
@@ -175,9 +175,9 @@ function playWithHls(Player: typeof Hls, video: HTMLVideoElement, session: Sessi
   return () => hls.destroy();
 }
 
-// playNatively hands the playlist to a browser that plays HLS itself. It cannot
-// be told new addresses, so it gets ones that last, and starts again at the same
-// place should they run out nevertheless.
+// playNatively hands the playlist to a browser that plays HLS itself. Its addresses
+// cannot be renewed, so it gets long-lived ones. If they expire all the same, it starts
+// again at the same position.
 function playNatively(video: HTMLVideoElement, session: Session, native: string, end: (status: number) => void): void {
   let failures = 0;
   video.crossOrigin = "anonymous"; // else Chromium's own player refuses media of another origin
@@ -198,8 +198,8 @@ function playNatively(video: HTMLVideoElement, session: Session, native: string,
   });
 }
 
-// countView reports one view after five seconds, or half of a shorter video,
-// were really played; jumping about is not watching.
+// countView reports one view after five seconds, or half of a shorter video, were
+// really played. Seeking does not count as watching.
 function countView(video: HTMLVideoElement, session: Session, url: string): void {
   let watched = 0;
   let last = -1;
@@ -215,13 +215,13 @@ function countView(video: HTMLVideoElement, session: Session, url: string): void
   video.addEventListener("timeupdate", note);
 }
 
-// report tells of a view until somebody has heard it, about two minutes at most.
-// The service counts a viewer once a day, so telling it twice does no harm.
+// report sends a view, and retries for about two minutes until the service answers. The
+// service counts a viewer once a day, so a second report does no harm.
 async function report(session: Session, url: string): Promise<void> {
   for (let tries = 0; tries < 8; tries++) {
     if (tries) await new Promise((again) => setTimeout(again, 500 * 2 ** tries));
     try {
-      // The permission in the address may have run out while the video loaded.
+      // The permission in the address may have expired while the video loaded.
       await session.fresh();
       const answer = await fetch(session.address(url), { method: "POST", keepalive: true });
       if (answer.ok) return;
@@ -232,9 +232,9 @@ async function report(session: Session, url: string): Promise<void> {
   }
 }
 
-// shortcuts adds the keys that people know from other players to those of the
-// browser. They work while the focus is on the player only, so that
-// they never get in the way of typing or of speech input.
+// shortcuts adds the keys that people know from other players to those of the browser.
+// They work only while the player has the focus, so that they never interfere with
+// typing or speech input.
 function shortcuts(root: HTMLElement, video: HTMLVideoElement): void {
   const seek = (to: number) => (video.currentTime = Math.max(0, Math.min(video.duration || 0, to)));
   const turn = (by: number) => (video.volume = Math.max(0, Math.min(1, video.volume + by)));
@@ -270,7 +270,7 @@ function shortcuts(root: HTMLElement, video: HTMLVideoElement): void {
   );
 }
 
-// captions turns the next track on, and after the last one all off.
+// captions switches to the next track. After the last one it turns captions off.
 function captions(video: HTMLVideoElement): void {
   const tracks = [...video.textTracks].filter((t) => t.kind === "captions" || t.kind === "subtitles");
   const on = tracks.findIndex((t) => t.mode === "showing");

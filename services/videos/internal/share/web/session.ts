@@ -1,15 +1,15 @@
-// A session is the permission to watch, as the page holds it: a playlist address
-// with a token in its path, and signed addresses of the media. Both are short-lived.
-// Session renews them ahead of time and rewrites what the player asks for,
-// so that playing goes on for as long as the viewer may watch.
+// A session is the page's permission to watch: a playlist address with a token in its
+// path, and signed addresses of the media. Both are short-lived. Session renews both
+// ahead of time and puts them into the player's requests, so that the video keeps
+// playing as long as the viewer may watch.
 
 interface Answer {
   playlist: string;
-  ttl: number; // seconds until what was given stops working
+  ttl: number; // seconds until these addresses expire
   media: string[];
 }
 
-// Refused says that watching is over: the status tells why.
+// Refused means that the viewer may not watch any longer. The status tells why.
 export class Refused extends Error {
   constructor(readonly status: number) {
     super(`refused with ${status}`);
@@ -35,12 +35,11 @@ export class Session {
     this.live(ttl);
   }
 
-  // address is what to ask for instead of url: the same thing, with the
-  // permission of now.
+  // address returns url with the current permission in it.
   address(url: string): string {
     const here = new URL(url, location.href);
     const current = new URL(this.playlist, location.href);
-    // /v/<slug>/hls/<token>/<file>: the token is replaced.
+    // In /v/<slug>/hls/<token>/<file>, replace the token.
     const ours = /^(\/v\/[^/]+\/hls\/)[^/]+\//;
     if (here.origin === current.origin && ours.test(here.pathname)) {
       return here.href.replace(here.pathname, current.pathname.match(ours)![0] + here.pathname.replace(ours, ""));
@@ -48,7 +47,7 @@ export class Session {
     return this.media.get(here.origin + here.pathname) ?? url;
   }
 
-  // fresh waits until the permission is good for a request that starts now.
+  // fresh waits until the permission is valid for a request that starts now.
   async fresh(): Promise<void> {
     if (performance.now() > this.deadline - 3000) await this.renew();
   }
@@ -90,7 +89,7 @@ export class Session {
     this.timer = window.setTimeout(() => {
       if (!this.wanted()) return; // the next request renews
       this.renew().catch((e) => {
-        // Not answered: try again well before anything stops working.
+        // The service did not answer. Try again well before the permission expires.
         if (!(e instanceof Refused)) this.plan(Math.min(5000, this.ttl * 50));
       });
     }, Math.min(Math.max(ms, 250), 0x7fffffff));

@@ -36,8 +36,8 @@ export function clock(s: number): string {
   return (h ? `${h}:${two(Math.floor(s / 60) % 60)}` : String(Math.floor(s / 60))) + ":" + two(s % 60);
 }
 
-// startStoryboard shows the frame of the place being sought, over that place of
-// the time line, until the picture itself is there.
+// startStoryboard shows a small frame of the time that the viewer seeks to, above that
+// place on the time line, until the video itself shows that time.
 export function startStoryboard(root: HTMLElement, video: HTMLVideoElement, load: () => Promise<Tile[]>): void {
   const box = root.querySelector<HTMLElement>("[data-preview]");
   if (!box) return;

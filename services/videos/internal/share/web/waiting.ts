@@ -3,8 +3,8 @@ interface Status {
   progress: number;
 }
 
-// startWaiting asks how far the video is and shows it; when there is something
-// else to see, the page is loaded again. A tab in the background asks slowly.
+// startWaiting polls the video's progress and shows it. When there is something else to
+// show, it reloads the page. A tab in the background polls slowly.
 export function startWaiting(root: HTMLElement): void {
   const bar = root.querySelector<HTMLProgressElement>("progress");
   const percent = root.querySelector<HTMLElement>("[data-percent]");
@@ -13,8 +13,8 @@ export function startWaiting(root: HTMLElement): void {
 
   const next = () => {
     asked++;
-    // Short videos are ready within seconds, and whoever was sent a recording's address
-    // may be here before it has ended.
+    // Poll often at first: short videos are ready within seconds, and a viewer may open a
+    // recording's address before the recording has ended.
     const delay = document.hidden ? 15000 : asked <= 8 ? 500 : asked < 40 ? 2000 : 5000;
     setTimeout(ask, delay);
   };
@@ -30,7 +30,7 @@ export function startWaiting(root: HTMLElement): void {
         if (percent && s.progress > 0) percent.textContent = `${s.progress} %`;
       }
     } catch {
-      // Not reachable just now; the next round may be luckier.
+      // The service cannot be reached. Try again in the next round.
     }
     next();
   };
