@@ -91,9 +91,12 @@ func (h public) create(c *fiber.Ctx) error {
 	}
 	// Ready writes the answer before the commit, which stores it under the Idempotency-Key. If the
 	// commit is retried, perhaps with another slug, Ready runs again and replaces the answer.
+	// The event shows the same record.
 	draft.Ready = func(l *link.Link) error {
+		record := h.recordOf(l)
+		l.Shown = record
 		c.Set(fiber.HeaderETag, httpapi.ETag(l.Rev))
-		return httpapi.Created(c, "/api/v1/links/"+l.ID, h.createdOf(l, ignored))
+		return httpapi.Created(c, "/api/v1/links/"+l.ID, h.createdOf(l, record.LinkSummary, ignored))
 	}
 	return h.links.Create(ctx, p, identity.OriginFrom(ctx), draft)
 }

@@ -50,8 +50,7 @@ func (h public) recordOf(l *link.Link) wire.Link {
 	return out
 }
 
-func (h public) createdOf(l *link.Link, ignored []string) wire.LinkCreated {
-	item := h.itemOf(l)
+func (h public) createdOf(l *link.Link, item wire.LinkSummary, ignored []string) wire.LinkCreated {
 	return wire.LinkCreated{
 		BulkLink: h.madeOf(l), CreatedAt: l.CreatedAt.UTC().Format(isoTime), Tags: item.Tags, ExternalID: item.ExternalID,
 		Archived: item.Archived, ImportedClicks: item.ImportedClicks, IgnoredFields: ignored,

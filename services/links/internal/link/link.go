@@ -65,6 +65,9 @@ type Link struct {
 
 	Takedown *Takedown // nil unless the operator took the link down
 
+	// Shown is a new link in the API's form, for its event. If nil, the store makes it.
+	Shown any
+
 	// Broken is why the link's record cannot be read; nil for nearly all. Of such a link
 	// only the id and the place are certain. Only callers that ask for such links get them.
 	Broken error
@@ -185,7 +188,8 @@ func IDsBelow(accountID string, before int64) (low, high string) {
 // Slug asks for a generated one.
 type Draft struct {
 	Link
-	// Ready is called with the finished link, before each commit that would create it.
+	// Ready is called with the finished link, before each commit that would create it. It
+	// may set Shown.
 	// [Service.CreateAll] does not need it.
 	Ready func(*Link) error
 }

@@ -156,9 +156,14 @@ func (t *tx) Tags(accountID string, got, lost []string) error {
 
 // tell writes the event of a change.
 func (t *tx) tell(l *link.Link, what events.Type) {
-	if what != events.Quiet {
-		t.Tell(events.Event{AccountID: l.AccountID, Type: what, Object: l.ID, Data: t.s.shown.Link(l)})
+	if what == events.Quiet {
+		return
 	}
+	shown := l.Shown
+	if shown == nil {
+		shown = t.s.shown.Link(l)
+	}
+	t.Tell(events.Event{AccountID: l.AccountID, Type: what, Object: l.ID, Data: shown})
 }
 
 // Add implements [link.Tx].
