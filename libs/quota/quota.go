@@ -355,7 +355,9 @@ func (c *Claim) wait() error {
 		if asking == nil {
 			return nil
 		}
-		late := time.NewTimer(patience)
+		// The other change may count after it has waited for almost its own patience. Its result is an
+		// answer for this one too, which would otherwise come back and wait for the next count.
+		late := time.NewTimer(2 * patience)
 		defer late.Stop()
 		select {
 		case <-asking:

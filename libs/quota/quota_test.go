@@ -26,6 +26,7 @@ type world struct {
 	db     *firestoredb.DB
 	server *local.Server
 	clock  *atomic.Int64 // Firestore's, ahead of the real one
+	counts func(context.Context) (int64, error)
 }
 
 func newWorld(t *testing.T) world {
@@ -37,7 +38,7 @@ func newWorld(t *testing.T) world {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = db.Close() })
-	w.db, w.server = db, cloud.Firestore
+	w.db, w.server, w.counts = db, cloud.Firestore, w.count
 	return w
 }
 
@@ -64,7 +65,7 @@ func (w world) things() int64 {
 }
 
 func (w world) limit(most int64) quota.Limit {
-	return quota.Limit{Account: "acc", Kind: "things", Max: most, Count: w.count}
+	return quota.Limit{Account: "acc", Kind: "things", Max: most, Count: w.counts}
 }
 
 var errFull = errors.New("full")
@@ -441,4 +442,38 @@ func TestABurstUnderASmallLimitIsServedAtOnce(t *testing.T) {
 		})
 	}
 	wg.Wait()
+}
+
+// While a large account is full its records are counted only every few seconds. The creates
+// that wait for the count must hear its result, however long it takes, not only the one
+// that has made it.
+func TestAllWaitingCreatesHearThatTheAccountIsFull(t *testing.T) {
+	t.Parallel()
+	const most = 50_000 // counted every half second
+	w := newWorld(t)
+	var calls atomic.Int64
+	begun, end := make(chan struct{}), make(chan struct{})
+	w.counts = func(context.Context) (int64, error) {
+		if calls.Add(1) == 2 {
+			close(begun)
+			<-end
+		}
+		return most, nil
+	}
+	g := quota.New(w.db, nil)
+	if err := w.add(g, most, "first", nothing); !errors.Is(err, errFull) {
+		t.Fatalf("a create in a full account: %v", err)
+	}
+	answers := make(chan error, 8)
+	for i := range cap(answers) {
+		go func() { answers <- w.add(g, most, fmt.Sprint(i), nothing) }()
+	}
+	<-begun
+	<-time.After(5500 * time.Millisecond) // longer than a create waits before it counts
+	close(end)
+	for range cap(answers) {
+		if err := <-answers; !errors.Is(err, errFull) {
+			t.Errorf("a create that has waited for the count: %v", err)
+		}
+	}
 }
