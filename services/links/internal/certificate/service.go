@@ -59,7 +59,7 @@ type Owner struct {
 // errNoChallenge is the answer when no order waits for a challenge.
 var errNoChallenge = errors.New("no challenge is waiting")
 
-// ErrForget, returned by a change, removes the record.
+// ErrForget removes the record if a change returns it.
 var ErrForget = errors.New("forget this certificate")
 
 // Limiter bounds orders in all replicas together; see [ratelimit.Limiter].
