@@ -56,6 +56,32 @@ func TestLimitsHoldAndAreReached(t *testing.T) {
 	}
 }
 
+// TestAFullAccountIsCountedOnce: a large account is counted only every few seconds, so a
+// create that needed two counts for its answer would rarely get one.
+func TestAFullAccountIsCountedOnce(t *testing.T) {
+	t.Parallel()
+	b := newWorld(t)
+	b.begin(t, 3)
+	p := &identity.Principal{AccountID: "acc", Quotas: identity.Quotas{Links: 3}}
+	links := b.replica(t)
+	b.cloud.Firestore.ResetStats()
+	if err := links.Create(t.Context(), p, identity.Origin{Nonce: "one", At: time.Now()}, draft("")); apierr.CodeOf(err) != apierr.QuotaExceeded {
+		t.Errorf("a create: %v", err)
+	}
+	results, err := links.CreateAll(t.Context(), p, identity.Origin{Nonce: "two", At: time.Now()}, []link.Draft{draft(""), draft("")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range results {
+		if apierr.CodeOf(r.Err) != apierr.QuotaExceeded {
+			t.Errorf("one of several: %v", r.Err)
+		}
+	}
+	if n := b.cloud.Firestore.Stats().Calls["RunAggregationQuery"]; n != 2 {
+		t.Errorf("the links were counted %d times for two creates", n)
+	}
+}
+
 // begin stores n links of the account, with only the fields that a count needs.
 func (b world) begin(t *testing.T, n int) {
 	t.Helper()
