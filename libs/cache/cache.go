@@ -311,6 +311,8 @@ func (c *Cache[V]) verify(ctx context.Context, old Lookup[V]) (Lookup[V], error)
 	case <-ctx.Done():
 		err = ctx.Err()
 	}
+	// An old "not found" is not returned: the key may have been created meanwhile, and an
+	// error is better than a wrong answer.
 	if old.Entry != nil && old.Found && c.untouched(old) {
 		return old, nil
 	}

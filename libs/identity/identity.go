@@ -193,9 +193,9 @@ func RequestOf(ctx context.Context) *Request {
 }
 
 // Origin is what a create derives its identifiers from. A try that finds its own record
-// already stored knows that an earlier try succeeded. Two tries of one request with the
-// same Idempotency-Key have the same Nonce and At, unless the request takes effect in
-// one commit.
+// already stored knows that an earlier try succeeded. All tries of a request with
+// an Idempotency-Key have the same Nonce and At. The exception is a request that takes
+// effect in one commit: each try gets new ones.
 type Origin struct {
 	Nonce string
 	At    time.Time

@@ -464,9 +464,9 @@ func (p *parser) legacyNumber(n int) bool {
 // timeWants reports whether n can be the next part of a time that has begun.
 func (p *parser) timeWants(n int) bool {
 	switch len(p.time) {
-	case 1, 2:
+	case 1, 2: // minutes, seconds
 		return within(n, 0, 59)
-	case 3:
+	case 3: // milliseconds
 		return within(n, 0, 999)
 	}
 	return false

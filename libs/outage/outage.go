@@ -28,21 +28,21 @@ import (
 // Config says when a dependency counts as away, and how often it is tried while it is
 // away.
 type Config struct {
-	// Name is the dependency's name for the log and the metric. Without one neither
-	// mentions it.
+	// Name is the dependency's name for the log and the metric. If it is empty,
+	// the breaker writes neither.
 	Name string
 	// Failures is how many failures in a row open the breaker, at least one.
 	Failures int
-	// Over is the least time from the first to the last of them: a few failures at one
-	// instant may only mean that the machine stalled.
+	// Over is the minimum time between the first and the last of them. A few failures at
+	// one instant may only mean that the machine stalled.
 	Over time.Duration
 	// Rest is the time between two tries while the dependency is away.
 	Rest time.Duration
 	// Down reports whether an error of a call means that the dependency does not answer;
 	// nil is [Down].
 	Down func(error) bool
-	// Probe checks whether the dependency is back, in pauses that grow to Rest. With nil,
-	// one caller per Rest may try instead.
+	// Probe checks whether the dependency is back, in pauses that grow to Rest. If it is
+	// nil, one caller per Rest may try instead.
 	Probe func(context.Context) error
 	// Opened, if set, is called with the error that opened the breaker. It must not call
 	// the breaker.
@@ -71,11 +71,11 @@ const probeFirst = 100 * time.Millisecond
 // concurrent use.
 type Breaker struct {
 	cfg  Config
-	wait func(ctx context.Context, d time.Duration) bool // of probes
+	wait func(ctx context.Context, d time.Duration) bool // before a probe
 	away atomic.Bool                                     // read without the lock by every caller
 
 	mu     sync.Mutex
-	round  uint64 // of openings and closings
+	round  uint64 // counts openings and closings
 	fails  int
 	since  time.Time // first failure in a row
 	next   time.Time // when a caller may try again
@@ -124,9 +124,9 @@ func (b *Breaker) Call(ctx context.Context, timeout time.Duration, f func(contex
 	return err
 }
 
-// ended is why the caller no longer waits; nil if it still waits. A client that sets the
-// deadline on its connection may return just before the context reports it, so ended
-// checks the clock too.
+// ended returns why the caller has stopped waiting, or nil if it still waits. A client
+// that sets the deadline on its connection may return just before the context reports
+// it, so ended checks the clock too.
 func ended(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -149,8 +149,8 @@ func (b *Breaker) report(err error, round uint64) {
 	}
 }
 
-// Allow reports whether the caller may try now. A caller that may must report the
-// outcome with OK or Fail. If it never reports, the others wait for one more rest.
+// Allow reports whether the caller may try now. After true, the caller must report
+// the outcome with OK or Fail. If it never reports, the others wait for one more rest.
 func (b *Breaker) Allow() bool {
 	if !b.away.Load() {
 		return true

@@ -92,7 +92,8 @@ func (m *Misses) Wait(addr netip.Addr) time.Duration {
 	if wait := s.next.Sub(now); wait > 0 {
 		return wait
 	}
-	// This lookup uses the current second. The next one waits for the second after it.
+	// The budget is used up, so the network gets one lookup per m.every. Take this one now,
+	// before its outcome is known, so that concurrent lookups do not all pass.
 	s.next = now.Add(m.every)
 	m.networks[network] = s
 	return 0

@@ -20,8 +20,8 @@ var markdown = sync.OnceValue(func() goldmark.Markdown {
 	return goldmark.New(goldmark.WithExtensions(extension.Table), goldmark.WithParserOptions(parser.WithAutoHeadingID()))
 })
 
-// toHTML renders Markdown. It moves headings down to at least the level lowest. Links
-// to documents that are not served become plain text.
+// toHTML renders Markdown. A heading above the level lowest becomes one of that level.
+// Links to documents that are not served become plain text.
 func toHTML(written string, lowest int) template.HTML {
 	src := []byte(written)
 	doc := markdown().Parser().Parse(gmtext.NewReader(src), parser.WithContext(parser.NewContext(parser.WithIDs(anchors{}))))
@@ -56,8 +56,8 @@ func toHTML(written string, lowest int) template.HTML {
 
 // dressed makes tables and code accessible. Wide ones can be focused and scrolled with
 // the keyboard, and an empty heading cell becomes a plain cell, so that screen readers
-// do not announce it. Text cannot contain these tags, because goldmark escapes them
-// there.
+// do not announce it. The document's own text cannot contain these tags, because
+// goldmark escapes it.
 var dressed = strings.NewReplacer(
 	"<table>", `<div class="scroll" role="group" tabindex="0" aria-label="Table"><table>`, "</table>", "</table></div>",
 	"<pre>", `<pre tabindex="0">`, "<th></th>", "<td></td>", "<th>", `<th scope="col">`,

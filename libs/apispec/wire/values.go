@@ -14,7 +14,7 @@ func OrNull[T comparable](v T) *T {
 	return &v
 }
 
-// List shows each of several records. Without records it is an empty list, not null.
+// List converts each record with shown. Without records it is an empty list, not null.
 func List[R, T any](records []R, shown func(R) T) []T {
 	out := make([]T, len(records))
 	for i, r := range records {

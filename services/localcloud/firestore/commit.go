@@ -226,6 +226,8 @@ func (w *writer) apply(sn *snapshot, r *commitRequest) (err error) {
 		}
 		return err
 	}
+	// Make all checks before the first put. The batch shares one transaction of the file, so
+	// the puts of one rejected request could not be undone alone.
 	r.at = s.clock.tick()
 	if r.tx != nil {
 		if r.err = s.validate(sn, r.tx); r.err != nil {

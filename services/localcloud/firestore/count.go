@@ -5,8 +5,8 @@ import (
 )
 
 // count returns the number of documents in the result without reading them. ok is true
-// only where one index holds exactly these documents: for equalities alone, on the
-// current state.
+// only if the query has no conditions but equalities, reads the current state, and one
+// index holds exactly its documents.
 func (s *store) count(sn *snapshot, q *query) (n int64, ok bool, err error) {
 	leaves, simple := q.onlyEqualities()
 	if !simple || q.group || len(sn.changed) > 0 {

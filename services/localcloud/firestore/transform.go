@@ -31,6 +31,8 @@ func applyTransform(old *pb.Value, t *pb.DocumentTransform_FieldTransform, now i
 		if kindOf(x.Maximum) != kindNumber {
 			return nil, nil, invalid("maximum requires a number")
 		}
+		// NaN wins over every number, here and for the minimum. If both are equal, the stored
+		// value stays, so that 3 does not become 3.0.
 		v := x.Maximum
 		if isNumber && !isNaN(v) && (isNaN(old) || compareNumbers(old, v) >= 0) {
 			v = old

@@ -336,6 +336,7 @@ func (s *Service) Revoke(ctx context.Context, accountID, id string) error {
 			return err
 		}
 		if !k.RevokedAt.IsZero() {
+			// An earlier try may have committed and died before it told the replicas.
 			return tx.Again(k.AccountID)
 		}
 		k.RevokedAt = s.now()

@@ -325,6 +325,7 @@ func (s SignIn) end(ctx context.Context, in wire.OnSession) (none, error) {
 		return none{}, nil
 	}
 	if in.ID != "" {
+		// Only somebody who is signed in may end another of the member's sessions.
 		if _, err := s.judge(ctx, in.Browser); err != nil {
 			return none{}, err
 		}
@@ -336,6 +337,8 @@ func (s SignIn) end(ctx context.Context, in wire.OnSession) (none, error) {
 	case apierr.RateLimited:
 		return none{}, err
 	}
+	// Other errors do not stop a sign-out, for example that the session has expired or that
+	// it cannot be checked now.
 	err := s.Members.End(ctx, hash, in.ID)
 	if in.ID == "" && errors.Is(err, member.ErrNoSession) {
 		return none{}, nil

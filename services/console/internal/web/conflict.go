@@ -15,7 +15,7 @@ const (
 	wasField = "was" // hashes of what the fields showed, see [shown]
 )
 
-// hiddenFields are never shown again as typed text.
+// hiddenFields are left out when a page shows again what the person typed.
 var hiddenFields = []string{csrfField, revField, wasField}
 
 // shown is the value of [wasField]: for each field of a page, a short hash of the shown

@@ -223,6 +223,8 @@ func setAccess(r *request) error {
 }
 
 func setThumbnail(r *request) error {
+	// The button "ours" goes back to the automatic picture: the API takes a null time for
+	// it. Browsers also send the time field, which is ignored then.
 	if r.form.Get("ours") != "" {
 		return r.onVideo(r.edit("PUT", r.videoPath()+"/thumbnail", client.VideoThumbnail{}, r.oneVideo), "thumbnail")
 	}

@@ -69,6 +69,8 @@ func attempted(r webhook.Result, first bool, j job, now time.Time) {
 		outcome = "refused"
 	}
 	attempts.WithLabelValues(outcome).Inc()
+	// Leave out deliveries that were deferred or taken over. Their time shows how long the
+	// backlog or an outage lasted, not how fast events flow.
 	if first && !r.Ours && j.fresh {
 		firsts.Observe(max(0, now.Sub(j.delivery.EventAt).Seconds()))
 	}

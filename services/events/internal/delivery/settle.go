@@ -147,6 +147,8 @@ func (e *Engine) settle(ctx context.Context, accountID string) (n int, more bool
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(e.ctx, cancel)()
+	// Each ErrMoved means that the feed has changed since we read it, so read it again. If
+	// all tries fail, the events keep waiting and the sweep finds them.
 	for range 8 {
 		if n, more, err = e.place(ctx, accountID); !errors.Is(err, feed.ErrMoved) {
 			break

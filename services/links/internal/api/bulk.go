@@ -84,6 +84,7 @@ const (
 // bound limits what results repeat of the request.
 func bound(results []wire.BulkResult) {
 	urls, details, names := repeatedURLs, repeatedDetails, repeatedNames
+	// The items share these budgets. Once earlier items have used one up, later ones are cut.
 	for i := range results {
 		r := &results[i]
 		for n, name := range r.IgnoredFields {
@@ -102,7 +103,7 @@ func bound(results []wire.BulkResult) {
 		}
 		for n := 1; n < len(r.Error.Details); n++ {
 			if details -= encoded(r.Error.Details[n]); details < 0 {
-				keep(r.Error, n)
+				keep(r.Error, n) // shortens Details to n, which ends the loop
 			}
 		}
 	}

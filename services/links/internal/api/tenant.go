@@ -40,6 +40,7 @@ type holder struct {
 
 // TakeDown is [tenant.Holder].TakeDown.
 func (h *holder) TakeDown(ctx context.Context, o tenant.Order) (tenant.Takedown, error) {
+	// An order has a URL or an ID. With an ID, the address is empty and its error is dropped.
 	key, err := h.slugKey(ctx, o.Target.URL)
 	if o.Target.ID != "" {
 		key, err = h.links.KeyOf(ctx, o.Target.ID)

@@ -121,6 +121,7 @@ func (i *acmeIssuer) obtain(ctx context.Context, csr *x509.CertificateRequest, p
 	if len(chains) == 0 {
 		return nil, errors.New("the authority gave no certificate")
 	}
+	// The first is the authority's default; the others are alternative chains.
 	return chains[0].ChainPEM, nil
 }
 

@@ -71,7 +71,9 @@ func readBlocklist(r io.Reader) (map[string]bool, error) {
 		if name == "" || name[0] == '#' {
 			continue
 		}
-		// Bring the name into the form of destinations: lower case, Punycode.
+		// Bring the name into the form of destinations: lower case, Punycode. Lists from
+		// elsewhere write "*.example.com" or ".example.com". Both mean example.com here, since
+		// a name covers its subdomains.
 		u, err := url.Parse("http://" + strings.TrimPrefix(strings.TrimPrefix(name, "*"), ".") + "/")
 		if err != nil || u.Hostname() == "" {
 			return nil, fmt.Errorf("line %d is not a host name", n)

@@ -112,12 +112,14 @@ type Set struct {
 func (s Set) apply(l *Link, now time.Time) (*Link, error) {
 	p := s.Patch
 	if len(s.AddTags)+len(s.RemoveTags) > 0 {
+		// Remove first: a tag in both lists stays.
 		after := label.Without(l.Tags, s.RemoveTags)
 		after = append(after, label.Without(s.AddTags, after)...)
 		kept, bad := label.Tags("tags", after)
 		if len(bad) > 0 {
 			return nil, apierr.Invalid(bad...)
 		}
+		// Copy the patch, because all links of the request share it.
 		p = append(p[:len(p):len(p)], func(l *Link) { l.Tags = kept })
 	}
 	return p.apply(*l, now), nil
@@ -159,6 +161,7 @@ func (s *Service) all(ctx context.Context, what, accountID string, ids []string,
 			if err != nil {
 				return err
 			}
+			// Set n before part runs: if the store refuses the commit, inPieces tries half as many.
 			n = fitting(found)
 			return s.part(tx, accountID, ids[:n], found[:n], edit, part)
 		})

@@ -271,6 +271,7 @@ func named(v *video.Video) (map[string]bool, error) {
 	if v.Still != nil {
 		keep[v.Still.Object] = true
 	}
+	// No transcode has succeeded yet. judgeMedia itself keeps the objects of a running job.
 	if v.Media == nil {
 		return keep, nil
 	}
