@@ -335,7 +335,7 @@ func (a *API) around(c *fiber.Ctx) (err error) {
 	}
 	ctx, span := a.tracer.Start(ctx, c.Method(), start...)
 	defer span.End()
-	r := &identity.Request{ID: span.SpanContext().TraceID().String()}
+	r := &identity.Request{ID: span.SpanContext().TraceID().String(), Began: started}
 	if !span.SpanContext().TraceID().IsValid() {
 		r.ID = strings.ToLower(identity.NewNonce()) // without a tracing SDK, as in unit tests
 	}

@@ -173,7 +173,8 @@ func FromContext(ctx context.Context) *Principal {
 
 // Request is what the process knows about one request, apart from its principal.
 type Request struct {
-	ID     string       // the trace id, which the caller sees in X-Request-Id
+	ID     string // the trace id, which the caller sees in X-Request-Id
+	Began  time.Time
 	Queued atomic.Int64 // nanoseconds that the request waited in queues of this process
 }
 

@@ -39,7 +39,8 @@ type ledger struct {
 	Counted time.Time         `json:"counted"`
 	Leases  map[string]*entry `json:"leases,omitempty"`
 
-	now time.Time // Firestore's
+	now     time.Time // Firestore's
+	updated time.Time // when the ledger was written last; zero if never
 }
 
 // entry is a lease in the ledger.
@@ -95,6 +96,7 @@ func (c *Claim) read(tx *firestore.Transaction) (*ledger, error) {
 		}
 	}
 	// The read time may be before the time of the write that it shows.
+	d.updated = snap.UpdateTime
 	if d.now = snap.ReadTime; snap.UpdateTime.After(d.now) {
 		d.now = snap.UpdateTime
 	}
@@ -236,16 +238,21 @@ func (t *grant) end(id string) {
 // returns fewer only if the account certainly has no room for more.
 func (c *Claim) count(ctx context.Context, d *ledger, began time.Time) (room int64, err error) {
 	c.g.mu.Lock()
-	rest := time.Until(c.a.rest)
+	rest, last := time.Until(c.a.rest), c.a.last
 	c.g.mu.Unlock()
-	if rest > 0 {
+	switch {
+	case last.began.After(c.began) && last.ledger.Equal(d.updated):
+		// Another change counted for this request already. The count still holds: since then only
+		// leased places can have become records.
+	case rest > 0:
 		return 0, pause(min(rest, patience))
+	default:
+		last = counted{began: began, ledger: d.updated}
+		if last.n, err = c.limit.Count(ctx); err != nil {
+			return 0, fmt.Errorf("count %s: %w", c.limit.Kind, err)
+		}
 	}
-	n, err := c.limit.Count(ctx)
-	if err != nil {
-		return 0, fmt.Errorf("count %s: %w", c.limit.Kind, err)
-	}
-	leased := d.leased()
+	n, leased := last.n, d.leased()
 	d.Granted, d.Counted = n+leased, d.now
 	left := c.limit.Max - d.Granted
 	if left < c.want && leased > 0 && n < c.limit.Max {
@@ -253,9 +260,11 @@ func (c *Claim) count(ctx context.Context, d *ledger, began time.Time) (room int
 	}
 	c.g.mu.Lock()
 	defer c.g.mu.Unlock()
-	c.a.rest = time.Now().Add(time.Duration(n) * time.Second / countsPerSecond)
+	if last != c.a.last {
+		c.a.last, c.a.rest = last, time.Now().Add(time.Duration(n)*time.Second/countsPerSecond)
+	}
 	if left <= 0 {
-		c.a.full, c.a.fullAt = began, c.limit.Max
+		c.a.full, c.a.fullAt = last.began, c.limit.Max
 	}
 	return min(c.want, max(left, 0)), nil
 }

@@ -57,6 +57,7 @@ import (
 
 	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/firestoredb"
+	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/libs/outage"
 )
 
@@ -97,6 +98,14 @@ type account struct {
 	full   time.Time
 	fullAt int64
 	rest   time.Time // do not count before this time: a large count is expensive
+	last   counted
+}
+
+// counted is the result of a count.
+type counted struct {
+	n      int64
+	began  time.Time
+	ledger time.Time // when the ledger was written last
 }
 
 // lease is a number of places that the ledger has given to this process.
@@ -125,6 +134,8 @@ const (
 	// patience is how long a create waits for a place before it gets an error that asks it
 	// to come back.
 	patience = 5 * time.Second
+	// commitTime is how much of a request's time is left for its commit.
+	commitTime = 3 * time.Second
 	// maxAccounts bounds the memory. When there are more, this process forgets all
 	// accounts and their leases.
 	maxAccounts = 10_000
@@ -141,7 +152,8 @@ func New(db *firestoredb.DB, now func() time.Time) *Gate {
 // Claim is the places of one change. It belongs to one goroutine.
 type Claim struct {
 	g     *Gate
-	began time.Time
+	began time.Time // when the request began; a count from later tells it whether the account is full
+	since time.Time // when this change of the request began
 	limit Limit
 	a     *account
 	from  *lease // the lease that the places come from
@@ -154,8 +166,15 @@ type Claim struct {
 	sent  bool   // this try has reached its commit
 }
 
-// Claim begins a change under a limit.
-func (g *Gate) Claim() *Claim { return &Claim{g: g, began: time.Now()} }
+// Claim begins a change under a limit. ctx is that of its request, which may make several.
+func (g *Gate) Claim(ctx context.Context) *Claim {
+	now := time.Now()
+	c := &Claim{g: g, began: now, since: now}
+	if r := identity.RequestOf(ctx); !r.Began.IsZero() {
+		c.began = r.Began
+	}
+	return c
+}
 
 // again is the error of a try that has no place yet. after must run before the next try.
 type again struct {
@@ -185,7 +204,7 @@ func (c *Claim) Settle(ctx context.Context, err error, change func() error) erro
 			return err
 		}
 		for w != nil {
-			if time.Since(c.began) > patience {
+			if time.Since(c.since) > patience {
 				return apierr.Contended(err)
 			}
 			err, w = w.after(ctx), nil
@@ -356,8 +375,14 @@ func (c *Claim) wait() error {
 			return nil
 		}
 		// The other change may count after it has waited for almost its own patience. Its result is an
-		// answer for this one too, which would otherwise come back and wait for the next count.
-		late := time.NewTimer(2 * patience)
+		// answer for this one too, which would otherwise come back and wait for the next count. But
+		// leave time to commit.
+		most := 2 * patience
+		if end, ok := ctx.Deadline(); ok {
+			left := time.Until(end)
+			most = min(most, max(left-commitTime, left/2))
+		}
+		late := time.NewTimer(most)
 		defer late.Stop()
 		select {
 		case <-asking:

@@ -15,6 +15,7 @@ import (
 
 	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/firestoredb"
+	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/libs/quota"
 	"github.com/linkreel/linkreel/services/localcloud/cloudtest"
 	local "github.com/linkreel/linkreel/services/localcloud/firestore"
@@ -38,7 +39,8 @@ func newWorld(t *testing.T) world {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = db.Close() })
-	w.db, w.server, w.counts = db, cloud.Firestore, w.count
+	w.db, w.server = db, cloud.Firestore
+	w.counts = w.count
 	return w
 }
 
@@ -73,12 +75,17 @@ var errFull = errors.New("full")
 // add makes one thing. A commit that writes only is tried first. before is called when
 // a place was found and the commit is still to come.
 func (w world) add(g *quota.Gate, most int64, id string, before func()) error {
+	return w.addFor(w.t.Context(), g, most, id, before)
+}
+
+// addFor is add for the request in ctx.
+func (w world) addFor(ctx context.Context, g *quota.Gate, most int64, id string, before func()) error {
 	things := w.db.Collection("things")
 	type runner func(context.Context, string, func(context.Context, *firestore.Transaction) error, ...firestore.TransactionOption) error
 	with := func(run runner, reads bool) error {
-		c := g.Claim()
+		c := g.Claim(ctx)
 		try := func() error {
-			return run(w.t.Context(), "add", func(ctx context.Context, tx *firestore.Transaction) error {
+			return run(ctx, "add", func(ctx context.Context, tx *firestore.Transaction) error {
 				asked := tx
 				if !reads {
 					asked = nil
@@ -96,7 +103,7 @@ func (w world) add(g *quota.Gate, most int64, id string, before func()) error {
 				return errors.Join(tx.Create(things.Doc(id), map[string]any{"x": 1}), c.Take(tx))
 			})
 		}
-		return c.Settle(w.t.Context(), try(), try)
+		return c.Settle(ctx, try(), try)
 	}
 	err := with(w.db.Commit, false)
 	if errors.Is(err, quota.ErrAsk) || errors.Is(err, firestoredb.ErrExists) || errors.Is(err, firestoredb.ErrUncertain) {
@@ -398,7 +405,7 @@ func TestALeaseOutlastsATransactionThatBeganBeforeIt(t *testing.T) {
 	const most = 60
 	w.fillTo(20)
 	g, late := w.skewed(0), w.db.Collection("things").Doc("late")
-	tries, c := 0, g.Claim()
+	tries, c := 0, g.Claim(t.Context())
 	try := func() error {
 		return w.db.Tx(t.Context(), "add late", func(ctx context.Context, tx *firestore.Transaction) error {
 			if _, err := tx.GetAll([]*firestore.DocumentRef{late}); err != nil {
@@ -464,9 +471,10 @@ func TestAllWaitingCreatesHearThatTheAccountIsFull(t *testing.T) {
 	if err := w.add(g, most, "first", nothing); !errors.Is(err, errFull) {
 		t.Fatalf("a create in a full account: %v", err)
 	}
+	ctx := identity.WithRequest(t.Context(), &identity.Request{Began: time.Now()}) // all began before the second count
 	answers := make(chan error, 8)
 	for i := range cap(answers) {
-		go func() { answers <- w.add(g, most, fmt.Sprint(i), nothing) }()
+		go func() { answers <- w.addFor(ctx, g, most, fmt.Sprint(i), nothing) }()
 	}
 	<-begun
 	<-time.After(5500 * time.Millisecond) // longer than a create waits before it counts
@@ -475,5 +483,48 @@ func TestAllWaitingCreatesHearThatTheAccountIsFull(t *testing.T) {
 		if err := <-answers; !errors.Is(err, errFull) {
 			t.Errorf("a create that has waited for the count: %v", err)
 		}
+	}
+	if n := calls.Load(); n != 2 {
+		t.Errorf("the records were counted %d times", n)
+	}
+}
+
+// A request may need several changes for its answer: one that finds too little room for all,
+// and one that takes what there is. The second one uses the first one's count.
+func TestTheChangesOfARequestShareACount(t *testing.T) {
+	t.Parallel()
+	const most = 500_000 // counted every five seconds
+	w := newWorld(t)
+	var calls atomic.Int64
+	w.counts = func(context.Context) (int64, error) {
+		calls.Add(1)
+		return most - 2, nil
+	}
+	ctx := identity.WithRequest(t.Context(), &identity.Request{Began: time.Now()})
+	g := quota.New(w.db, nil)
+	room := func(want int64) (room int64) {
+		t.Helper()
+		c := g.Claim(ctx)
+		try := func() error {
+			return w.db.Tx(ctx, "add", func(ctx context.Context, tx *firestore.Transaction) (err error) {
+				if room, err = c.Room(ctx, tx, w.limit(most), want); err == nil && room < want {
+					err = errFull
+				}
+				return errors.Join(err, c.Take(tx))
+			})
+		}
+		if err := c.Settle(ctx, try(), try); err != nil && !errors.Is(err, errFull) {
+			t.Fatal(err)
+		}
+		return room
+	}
+	if got := room(5); got != 2 {
+		t.Errorf("room for %d of five, want 2", got)
+	}
+	if got := room(2); got != 2 {
+		t.Errorf("room for %d of two, want both", got)
+	}
+	if n := calls.Load(); n != 1 {
+		t.Errorf("the records were counted %d times", n)
 	}
 }

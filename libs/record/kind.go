@@ -113,8 +113,8 @@ func (k *Kept[T]) Find(ctx context.Context, q firestore.Query) ([]*T, error) {
 func (k *Kept[T]) All(ctx context.Context, account string) ([]*T, error) {
 	snaps, err := k.db.Query(ctx, "list "+k.k.Collection, k.Of(account))
 	found, broken := firestoredb.Sift(snaps, k.k.From)
-	for _, b := range broken {
-		slog.WarnContext(ctx, "a record cannot be read and is not listed", "error", b.Err)
+	if len(broken) > 0 {
+		slog.ErrorContext(ctx, "records cannot be read and are not listed", "account", account, "records", len(broken), "error", broken[0].Err)
 	}
 	if k.k.Order != nil {
 		slices.SortFunc(found, k.k.Order)

@@ -214,7 +214,7 @@ func (tx *Tx) Watch(l quota.Limit) error { return tx.claimed().Watch(tx.ft, l) }
 
 func (tx *Tx) claimed() *quota.Claim {
 	if tx.claim == nil {
-		tx.claim = tx.db.quotas.Claim()
+		tx.claim = tx.db.quotas.Claim(tx.ctx)
 	}
 	return tx.claim
 }

@@ -20,6 +20,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -235,8 +236,12 @@ func isRedis(pid int, port string) bool {
 	if err != nil {                                                // no such process, or a system without /proc
 		line, _ = exec.CommandContext(context.Background(), "ps", "-ww", "-o", "args=", "-p", strconv.Itoa(pid)).Output()
 	}
-	text := string(line)
-	return strings.Contains(text, port) && (strings.Contains(text, "redis") || strings.Contains(text, "valkey"))
+	args := strings.FieldsFunc(string(line), func(r rune) bool { return r == 0 || r == ' ' })
+	if len(args) == 0 || !strings.Contains(args[0], "redis") && !strings.Contains(args[0], "valkey") {
+		return false
+	}
+	at := slices.Index(args, "--port") + 1
+	return at > 0 && at < len(args) && args[at] == port || len(args) > 1 && strings.HasSuffix(args[1], ":"+port)
 }
 
 func ping(ctx context.Context, addr string) bool {

@@ -216,7 +216,7 @@ func (b *outbox) due(limit int) (notes []waiting, wait time.Duration, err error)
 	return notes, wait, err
 }
 
-// tried ends an attempt. A note that is not finished pauses, at least so long that all of them together are sent a
+// tried ends an attempt. A note that is not finished pauses, so long that up to 6,000 of them together are sent a
 // hundred times a second at most.
 func (b *outbox) tried(id uint64, finished bool) {
 	b.mu.Lock()
@@ -225,7 +225,7 @@ func (b *outbox) tried(id uint64, finished bool) {
 		delete(b.attempts, id)
 		return
 	}
-	a, share := b.attempts[id], time.Duration(len(b.attempts))*10*time.Millisecond
+	a, share := b.attempts[id], min(time.Minute, time.Duration(len(b.attempts))*10*time.Millisecond)
 	a.next = time.Now().Add(max(share, min(b.n.MaxBackoff, b.n.MinBackoff<<min(a.n, 16))))
 	a.n, a.busy = a.n+1, false
 }

@@ -199,11 +199,9 @@ func (s *Service) enforce(ctx context.Context, t Takedown) (Takedown, error) {
 			return found, errors.Join(err, s.store.DeleteTakedown(ctx, t.ID))
 		case err == nil:
 			t.Takedown, t.Phase = made, InForce
-			if err := s.store.PutTakedown(ctx, t); err != nil {
-				return t, err
-			}
+			// Before the commit: if its answer is lost, nobody comes here again for this takedown.
 			s.audit(ctx, "takedown.create", t)
-			return t, nil
+			return t, s.store.PutTakedown(ctx, t)
 		case code == apierr.LinkNotFound, code == apierr.VideoNotFound:
 			if t.Kind != "" {
 				missing = apierr.New(code, "There is no "+h.Kind+" with this id.")

@@ -203,7 +203,7 @@ func (h *holder) firstDays(ctx context.Context, some []*link.Link) ([]days, erro
 	out := make([]days, len(some))
 	g, ctx := errgroup.WithContext(ctx)
 	for i, l := range some {
-		if l.Clicks == 0 {
+		if l.Clicks == 0 && l.Broken == nil {
 			continue
 		}
 		g.Go(func() (err error) {

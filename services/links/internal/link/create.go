@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/events"
 	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/services/links/internal/customdomain"
@@ -77,14 +76,7 @@ func (b *batch) create(ctx context.Context) error {
 	// Drafts with chosen slugs are not quick: one of many slugs is easily taken, and then the
 	// call would be wasted.
 	if b.quick {
-		err := b.s.opt.Store.Add(ctx, b.limit, linksOf(b.part)...)
-		if apierr.CodeOf(err) == apierr.QuotaExceeded {
-			for _, it := range b.part {
-				it.err, it.done = err, true
-			}
-			return nil
-		}
-		if !errors.Is(err, ErrInTheWay) {
+		if err := b.s.opt.Store.Add(ctx, b.limit, linksOf(b.part)...); !errors.Is(err, ErrInTheWay) {
 			return err
 		}
 	}

@@ -40,8 +40,7 @@ type Store interface {
 	Atomically(ctx context.Context, what string, fn func(tx Tx) error) error
 	// Add makes links with slugs that were never used, in one call to the database and
 	// without reading. limit is how many links the account may have; 0 means any number. The
-	// error is ErrInTheWay if one of the links cannot be made this way, and [Full] if none
-	// can be made in any way.
+	// error is ErrInTheWay if one of the links cannot be made this way.
 	Add(ctx context.Context, limit int, links ...*Link) error
 }
 

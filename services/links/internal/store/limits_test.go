@@ -63,12 +63,12 @@ func TestAFullAccountIsCountedOnce(t *testing.T) {
 	b := newWorld(t)
 	b.begin(t, 3)
 	p := &identity.Principal{AccountID: "acc", Quotas: identity.Quotas{Links: 3}}
-	links := b.replica(t)
+	links, ctx := b.replica(t), asked(t.Context())
 	b.cloud.Firestore.ResetStats()
-	if err := links.Create(t.Context(), p, identity.Origin{Nonce: "one", At: time.Now()}, draft("")); apierr.CodeOf(err) != apierr.QuotaExceeded {
+	if err := links.Create(ctx, p, identity.Origin{Nonce: "one", At: time.Now()}, draft("")); apierr.CodeOf(err) != apierr.QuotaExceeded {
 		t.Errorf("a create: %v", err)
 	}
-	results, err := links.CreateAll(t.Context(), p, identity.Origin{Nonce: "two", At: time.Now()}, []link.Draft{draft(""), draft("")})
+	results, err := links.CreateAll(asked(t.Context()), p, identity.Origin{Nonce: "two", At: time.Now()}, []link.Draft{draft(""), draft("")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,6 +80,11 @@ func TestAFullAccountIsCountedOnce(t *testing.T) {
 	if n := b.cloud.Firestore.Stats().Calls["RunAggregationQuery"]; n != 2 {
 		t.Errorf("the links were counted %d times for two creates", n)
 	}
+}
+
+// asked is the context of a request that begins now.
+func asked(ctx context.Context) context.Context {
+	return identity.WithRequest(ctx, &identity.Request{Began: time.Now()})
 }
 
 // begin stores n links of the account, with only the fields that a count needs.
@@ -129,7 +134,7 @@ func (b world) importUpTo(t *testing.T, limit int) (made, waited int) {
 		wg.Go(func() {
 			for k := 0; ; k++ {
 				o := identity.Origin{Nonce: fmt.Sprint(i, "-", k), At: time.Now()}
-				err := replicas[i%3].Create(ctx, p, o, draft(""))
+				err := replicas[i%3].Create(asked(ctx), p, o, draft(""))
 				switch code := apierr.CodeOf(err); {
 				case err == nil:
 					n.Add(1)

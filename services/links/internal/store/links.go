@@ -31,6 +31,7 @@ func (s *Store) List(ctx context.Context, want link.Query) (page []*link.Link, m
 		return s.byExternalID(ctx, want)
 	}
 	page, rest := make([]*link.Link, 0, want.Limit+1), want.Rest()
+	var broken error // of a link that is left out
 	for read, size := 0, want.Limit+1; read < maxSearched; size = max(want.Limit+1-len(page), searchMore) {
 		found, err := s.page(ctx, want, size)
 		if err != nil {
@@ -39,21 +40,31 @@ func (s *Store) List(ctx context.Context, want link.Query) (page []*link.Link, m
 		for _, l := range found {
 			switch {
 			case l.Broken != nil && !want.Broken:
-				slog.WarnContext(ctx, "a link cannot be read and is not listed", "error", l.Broken)
+				broken = l.Broken
 			case rest.Matches(l):
 				page = append(page, l)
 			}
 		}
 		if len(page) > want.Limit {
-			return page[:want.Limit], true, nil
+			return page[:want.Limit], true, unlisted(ctx, page, broken)
 		}
 		if len(found) < size {
-			return page, false, nil
+			return page, false, unlisted(ctx, page, broken)
 		}
 		want.Before, read = found[len(found)-1].Seq, read+len(found)
 	}
 	// The bound is reached. Only a page with links has a place from which to continue.
-	return page, len(page) > 0, nil
+	return page, len(page) > 0, unlisted(ctx, page, broken)
+}
+
+// unlisted reports that links are left out because they cannot be read. If all of a page
+// are, it is an error: the page must not look like the end of the list.
+func unlisted(ctx context.Context, page []*link.Link, broken error) error {
+	if broken == nil || len(page) == 0 {
+		return broken
+	}
+	slog.ErrorContext(ctx, "links cannot be read and are not listed", "account", page[0].AccountID, "error", broken)
+	return nil
 }
 
 // page reads links that have all terms of a query.

@@ -35,7 +35,7 @@ func (s *Store) Add(ctx context.Context, limit int, links ...*link.Link) error {
 		if limit > 0 {
 			room, err := t.Room(links[0].AccountID, limit, len(links))
 			if err == nil && room < len(links) {
-				err = t.full(room, links)
+				err = link.ErrInTheWay // a full account may have these links already, from a first try
 			}
 			if err != nil {
 				return err
@@ -54,25 +54,6 @@ func (s *Store) Add(ctx context.Context, limit int, links ...*link.Link) error {
 		err = inLinkWords(err)
 	}
 	return err
-}
-
-// full is the error of links for which the account has too little room.
-func (t *tx) full(room int, links []*link.Link) error {
-	var ids, keys []string
-	for _, l := range links {
-		ids, keys = append(ids, l.ID), append(keys, l.Key())
-	}
-	made, taken, err := t.Find(ids, keys)
-	if err != nil {
-		return err
-	}
-	// A full account may have these links already, from a first try.
-	for i := range links {
-		if room > 0 || made[i] != nil || taken[i] != nil {
-			return link.ErrInTheWay
-		}
-	}
-	return link.Full()
 }
 
 // inLinkWords translates an error of the database to one of package link.
