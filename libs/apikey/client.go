@@ -271,6 +271,8 @@ func (c *Client) decideAlone(ctx context.Context, hash string, e *entry, began t
 		default:
 			degraded.WithLabelValues("stale").Inc()
 		}
+		// decide has checked the old record. The fresh one may be revoked, and the old one may
+		// have expired during the wait.
 		if err := e.rec.refusal(c.cfg.Now()); err != nil {
 			return Decision{Principal: &e.rec.Principal}, err
 		}

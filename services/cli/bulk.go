@@ -439,7 +439,7 @@ func (o *importer) reader(file string, r io.Reader) (func() (row, error), error)
 	case "jsonl":
 		return o.jsonRows(r), nil
 	}
-	return nil, usagef("--format is csv or jsonl")
+	return nil, usagef("--format must be csv or jsonl")
 }
 
 func (o *importer) csvRows(r io.Reader) (func() (row, error), error) {
@@ -716,7 +716,9 @@ func (j *journal) load(base string) error {
 			j.ID = head.Journal
 		} else {
 			var c doneChunk
-			if json.Unmarshal(line, &c) != nil { // the line was cut off before its end
+			// After a power cut a line may be damaged although its newline was written. Drop it
+			// and all lines after it: their chunks are sent again with the same Idempotency-Key.
+			if json.Unmarshal(line, &c) != nil {
 				break
 			}
 			j.done[c.Chunk] = c

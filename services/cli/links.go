@@ -59,7 +59,7 @@ func linksList(a *app, fs *flag.FlagSet) action {
 	limit := fs.Int("limit", 0, "stop after `n` links; 0 lists all")
 	var f client.LinkFilter
 	fs.StringVar(&f.Query, "search", "", "`words` to find at the start of words in slug, title, tags or destination")
-	texts(fs, "tag", "only with this `tag`; may be repeated, all must hold", &f.Tags)
+	texts(fs, "tag", "only with this `tag`; repeat it to require several", &f.Tags)
 	fs.StringVar(&f.DomainID, "domain", "", "only on the domain with this `id`; default is the default host")
 	fs.StringVar(&f.Slug, "slug", "", "only this `slug`, ignoring case")
 	fs.StringVar(&f.ExternalID, "external-id", "", "only with this `id` of your own")
@@ -225,7 +225,7 @@ func archivedField(fs *flag.FlagSet, to *client.Field[bool]) {
 }
 
 func (a *app) expiresField(fs *flag.FlagSet, to *client.Field[client.Moment]) {
-	fs.Func("expires", "new end `when`: 7d, 2027-01-31, any date, or never", func(s string) error {
+	fs.Func("expires", "`when` it ends instead: 7d, 2027-01-31, any date, or never", func(s string) error {
 		*to = client.Set(moment(s, a.env.Now()))
 		if s == "never" || s == "" {
 			*to = client.Clear[client.Moment]()
@@ -295,7 +295,7 @@ func linksExport(a *app, fs *flag.FlagSet) action {
 			}
 			flush = func() error { w.Flush(); return w.Error() }
 		default:
-			return usagef("--format is csv or jsonl")
+			return usagef("--format must be csv or jsonl")
 		}
 		for l, err := range c.LinksWhere(ctx, client.LinkFilter{Archived: "all"}) {
 			if err != nil {

@@ -111,6 +111,7 @@ func codedErrors(next mcp.MethodHandler) mcp.MethodHandler {
 		}
 		for _, c := range call.Content {
 			if text, ok := c.(*mcp.TextContent); ok && !coded.MatchString(text.Text) {
+				// The schema library formats a null argument as "<invalid reflect.Value>".
 				text.Text = "INVALID_ARGUMENT: " + strings.ReplaceAll(text.Text, "<invalid reflect.Value>", "the value")
 			}
 		}

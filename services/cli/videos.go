@@ -32,7 +32,7 @@ func videosList(a *app, fs *flag.FlagSet) action {
 	limit := fs.Int("limit", 0, "stop after `n` videos; 0 lists all")
 	var f client.VideoFilter
 	fs.StringVar(&f.Query, "search", "", "`words` to find at the start of words in title, description, slug or tags")
-	texts(fs, "tag", "only with this `tag`; may be repeated, all must hold", &f.Tags)
+	texts(fs, "tag", "only with this `tag`; repeat it to require several", &f.Tags)
 	fs.StringVar(&f.Status, "status", "", "uploading, processing, ready or failed")
 	fs.StringVar(&f.Privacy, "privacy", "", "public, unlisted, password or expiring")
 	fs.StringVar(&f.ExternalID, "external-id", "", "only with this `id` of your own")

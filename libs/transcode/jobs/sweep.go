@@ -65,10 +65,14 @@ func (s *Sweeper) Add(ctx context.Context, j transcode.Job) error {
 }
 
 func (s *Sweeper) look(ctx context.Context, r transcode.Record) (added bool, err error) {
+	// Of final records only parts are due: their job's worker may have died before it removed
+	// them.
 	if r.State.Final() {
 		return false, s.Jobs.Collect(ctx, r)
 	}
 	added, err = s.Queue.Add(ctx, Item(r.Job))
+	// A job that went to Direct does not count as added: Sweep reads on after added ones, and
+	// while the queue is down it would read all due jobs.
 	if err != nil && s.Direct != nil {
 		return false, s.Direct(ctx, r.ID)
 	}

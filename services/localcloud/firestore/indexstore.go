@@ -410,6 +410,8 @@ func (p *partition) group(below []string, collection string) [][]byte {
 		}
 		return out
 	}
+	// A key of groups is the collection's id, a 0, and the key in colls. So one range holds
+	// all paths of an id, and the 0 keeps "a" from matching "ab".
 	id := append([]byte(collection), 0)
 	start = append(slices.Clone(id), start...)
 	c := p.groups.Cursor()

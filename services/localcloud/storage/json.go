@@ -573,6 +573,8 @@ func (s *Server) insert(w http.ResponseWriter, r *http.Request, bucketName strin
 	if o.ContentType == "" {
 		o.ContentType = fallbackType
 	}
+	// Refuse now what cannot succeed, before the media is read. The commit checks c again, since
+	// the object may change until then.
 	cur, err := s.st.get(bucketName, o.Name)
 	if err == nil {
 		err = c.check(cur)
@@ -580,6 +582,7 @@ func (s *Server) insert(w http.ResponseWriter, r *http.Request, bucketName strin
 	if err != nil {
 		return err
 	}
+	// Only our own programs use the JSON API (true below), so they may use half of the reserve.
 	if q.Get("uploadType") == "resumable" {
 		expect, err := uploadLength(r.Header)
 		if err != nil {

@@ -15,8 +15,8 @@ import (
 // nothing, and often enough that a hundred concurrent uploads exceed the reserve by less than half a gigabyte.
 const checkEvery = 4 << 20
 
-// room keeps a reserve of the objects' volume free: other data on the same machine still needs space when uploads of
-// strangers have filled the rest.
+// room keeps a reserve of the objects' volume free: other data on the same machine still needs space after uploads have
+// filled the rest.
 type room struct {
 	reserve int64
 	free    func() (int64, error)
@@ -30,7 +30,7 @@ func (r room) check(own bool, n int64) error {
 	}
 	free, err := r.free()
 	if err != nil {
-		return fmt.Errorf("look at free space: %w", err)
+		return fmt.Errorf("check free space: %w", err)
 	}
 	keep := r.reserve
 	if own {
@@ -40,7 +40,7 @@ func (r room) check(own bool, n int64) error {
 		return nil
 	}
 	return fail(http.StatusInsufficientStorage, "InsufficientStorage",
-		"There is no room for this upload: the volume has %d bytes free, and %d of them are kept in reserve. Free some space or enlarge the volume.", max(free, 0), keep)
+		"There is no room for this upload: the volume has %d bytes free, and %d bytes must stay free. Free some space or enlarge the volume.", max(free, 0), keep)
 }
 
 // full turns the file system's own "no space" error into the same response.
@@ -51,8 +51,8 @@ func full(err error) error {
 	return err
 }
 
-// adopt moves bytes that an earlier run kept beside the index to their present directory. It can be interrupted at any
-// point: a file stays at its old place until the new one is whole, and the next Open moves the rest.
+// adopt moves the objects' files to their configured directory if an earlier run kept them next to the index. It can be
+// interrupted at any point: a file stays at its old place until its copy is complete, and the next Open moves the rest.
 func (s *store) adopt() error {
 	if s.bytes == s.dir {
 		return nil
@@ -106,7 +106,7 @@ func (s *Server) Ready() error {
 		return fmt.Errorf("read the index: %w", err)
 	}
 	if _, err := os.Stat(filepath.Join(s.st.bytes, "data")); err != nil {
-		return fmt.Errorf("look at the objects: %w", err)
+		return fmt.Errorf("check the objects' directory: %w", err)
 	}
 	return nil
 }

@@ -351,6 +351,8 @@ func (s *store) update(newBlob bool, f func(*bolt.Tx) error) error {
 	case <-c.done:
 		return c.err
 	case <-s.gone:
+		// The writer may have committed c just before it ended, and select picks either case.
+		// Otherwise c was queued but never taken.
 		select {
 		case <-c.done:
 			return c.err

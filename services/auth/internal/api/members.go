@@ -173,6 +173,7 @@ func (p People) remove(c *fiber.Ctx) error {
 func (p People) signInLinkFor(c *fiber.Ctx) error {
 	ctx := c.UserContext()
 	by := identity.FromContext(ctx)
+	// The message below states MaxSignInLinks as a number: change both together.
 	t, wait := p.Tries.Take(ctx, ratelimit.Rule{Key: "sign-in-links:" + by.AccountID, Max: member.MaxSignInLinks, Window: 24 * time.Hour})
 	if wait > 0 {
 		return &apierr.Error{

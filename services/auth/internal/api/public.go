@@ -160,6 +160,8 @@ func newKey(fields *httpapi.Fields, in *wire.KeyCreate) account.NewKey {
 
 // draw gives the new key its id, time and secret; see [secretOf].
 func draw(c *fiber.Ctx, n *account.NewKey) error {
+	// A repeat with the same Idempotency-Key has the same origin, so it makes the same key and
+	// not a second one.
 	origin := identity.OriginFrom(c.UserContext())
 	n.ID, n.At = identity.IDFrom("key", origin.Nonce), origin.At
 	random, err := secretOf(c, "api key")

@@ -559,9 +559,11 @@ func (s *Service) lockedOut(tx Tx, m Member) error {
 // ways lists how a member can sign in without help.
 func (s *Service) ways(m Member, known []Identity, keys []Passkey) []Way {
 	out := []Way{}
+	// A passkey that was added in a bound session opens only that session's membership.
 	if slices.ContainsFunc(keys, func(p Passkey) bool { return p.PersonID == m.PersonID && (p.MemberID == "" || p.MemberID == m.ID) }) {
 		out = append(out, ByPasskey)
 	}
+	// Identities of an earlier provider stay stored, but only the configured one can confirm its own.
 	if slices.ContainsFunc(known, func(i Identity) bool {
 		return i.PersonID == m.PersonID && s.provider.Issuer != "" && i.Issuer == s.provider.Issuer
 	}) {

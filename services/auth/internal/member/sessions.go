@@ -197,6 +197,7 @@ func (s *Service) SignIn(ctx context.Context, p Proof, groups GroupMap, b Browse
 		return Session{}, err
 	}
 	// Apply the map first: it may take away the membership that the identity would sign in with.
+	// For an unknown identity found.PersonID is empty, and byGroups may create the person.
 	if groups.AccountID != "" {
 		m, err := s.byGroups(ctx, p, found.PersonID, groups)
 		if err != nil {

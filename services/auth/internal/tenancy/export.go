@@ -75,8 +75,8 @@ func (x *exports) begin(ctx context.Context, account string) (_ context.Context,
 }
 
 // makeRoom ends the longest running export of another account, if it has run longer than
-// undisturbed. It does nothing if account has more than own running exports, since it
-// already has its share.
+// undisturbed. own is how many exports of account may be running already. If there are
+// more, makeRoom does nothing, since account already has its share.
 func (x *exports) makeRoom(account string, own int) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

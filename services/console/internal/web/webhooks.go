@@ -47,8 +47,10 @@ func (r *request) webhooksView() (view, error) {
 
 func (r *request) webhookFields() map[string]any {
 	chosen := r.form["events"]
+	// An unchecked box sends nothing. Without "false", a form that is shown again after an
+	// error would get the stored or default value, and the box would be checked again.
 	if r.form.Get("all") == "" {
-		r.form.Set("all", "false") // an unchecked box sends nothing
+		r.form.Set("all", "false")
 	}
 	if r.form.Get("all") == "true" {
 		chosen = []string{"*"}

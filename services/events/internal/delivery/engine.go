@@ -368,6 +368,8 @@ func (e *Engine) take(ctx context.Context, due []*webhook.Delivery) {
 	}
 	now := e.opt.Now()
 	if _, err := e.saveAll(ctx, tooMany, func(d *webhook.Delivery) {
+		// Deferred and due again: its lane had no room for it in all that time. The lane was
+		// woken above and loads deferred ones too, so the due time is only a fallback.
 		if d.Deferred {
 			d.PutOff(now.Add(silence))
 		} else {

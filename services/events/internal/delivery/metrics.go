@@ -14,12 +14,12 @@ import (
 var (
 	attempts = promauto.NewCounterVec(prometheus.CounterOpts{
 		Name: "linkreel_webhooks_attempts_total",
-		Help: "Calls of receivers, by outcome: delivered, refused (an answer that is not 2xx), unanswered, " +
-			"or unsigned (not sent, since no secret of the webhook opens).",
+		Help: "Attempts to call receivers, by outcome: delivered, refused (an answer that is not 2xx), unanswered, " +
+			"or unsigned (not sent, since none of the webhook's secrets can be decrypted).",
 	}, []string{"outcome"})
 	firsts = promauto.NewHistogram(prometheus.HistogramOpts{
 		Name:    "linkreel_webhooks_first_try_seconds",
-		Help:    "Time from a change to the end of the first try to tell a webhook of it.",
+		Help:    "Time from a change to the end of the first attempt to deliver its event to a webhook.",
 		Buckets: []float64{.05, .1, .25, .5, 1, 2, 5, 10, 30, 60, 300, 3600},
 	})
 	failing = promauto.NewGauge(prometheus.GaugeOpts{
@@ -30,10 +30,10 @@ var (
 
 	_ = promauto.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "linkreel_events_waiting_age_seconds",
-		Help: "Age of the oldest event that is not in its account's feed yet, or is at its first tries, at the last sweep.",
+		Help: "Age of the oldest event that the last sweep found without a place in its account's feed, or still in its first attempts.",
 	}, waitingAge.seconds)
 	_ = promauto.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "linkreel_webhooks_due_age_seconds", Help: "For how long the oldest delivery has been due, at the last sweep.",
+		Name: "linkreel_webhooks_due_age_seconds", Help: "How long the oldest delivery found by the last sweep has been due.",
 	}, dueAge.seconds)
 )
 

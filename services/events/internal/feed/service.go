@@ -96,7 +96,7 @@ func (s *Service) Wait(ctx context.Context, q Query, wait time.Duration) (Page, 
 	release, ok := s.held.Take(q.AccountID)
 	if !ok {
 		return Page{}, &apierr.Error{Code: apierr.RateLimited, RetryAfter: 5 * time.Second,
-			Message: "Too many requests of this account are waiting for events already. Ask without `wait`, or share one reader."}
+			Message: "Too many requests from this account are already waiting for events. Ask without `wait`, or share one reader."}
 	}
 	defer release()
 	end := time.After(wait)

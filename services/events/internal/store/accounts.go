@@ -36,9 +36,9 @@ func (s *Store) setOf(db *record.DB) *record.Set {
 // Indexes completes the contents of firestore.indexes.json; see [record.Set.Indexes].
 func (s *Store) Indexes(file []byte) []byte { return s.all.Indexes(file) }
 
-// erasePage is how many documents one commit removes, and ofPages how many if they are
-// pages of the feed. Events and deliveries take up to about 90 kB and pages 600 kB.
-// Deleted data counts toward a commit's limit of 10 MiB.
+// erasePage is how many documents one commit removes. For pages of the feed it is ofPages,
+// because they are larger: up to 600 kB, while events and deliveries take up to about
+// 90 kB. Deleted data counts toward a commit's limit of 10 MiB.
 const (
 	erasePage = 100
 	ofPages   = 10
@@ -55,8 +55,8 @@ func (s *Store) EraseSome(ctx context.Context, accountID string) (more bool, err
 	if more, err = s.all.Erase(ctx, accountID, erasePage); more || err != nil {
 		return true, err
 	}
-	// Delete it again at the end: an event that was still left may have got a place, and that
-	// creates the feed again.
+	// Delete it again at the end: meanwhile an event that was not erased yet may have been
+	// given a place, which creates the feed again.
 	return false, s.db.DeleteAll(ctx, "erase feed", s.feedRef(accountID))
 }
 
@@ -68,7 +68,7 @@ func (s *Store) Remains(ctx context.Context, accountID string) (bool, error) {
 	return s.db.Exists(ctx, "look for a feed", s.feedRef(accountID))
 }
 
-// Receiver reads a webhook of an account. silent says that nothing must be sent to the
+// Receiver reads a webhook of an account. silent means that nothing may be sent to the
 // account. Both are read at the same instant.
 func (s *Store) Receiver(ctx context.Context, accountID, id string) (w *webhook.Webhook, silent bool, err error) {
 	if !identity.ValidID(id) {

@@ -126,9 +126,12 @@ func (f *Flushers) Run(ctx context.Context) error {
 	for p := range f.parts {
 		wg.Go(func() { NewFlusher(f.redis, p, f.counts(p), f.now).run(ctx) })
 	}
+	// Keep a flusher between rounds: its id holds the lease, and it remembers the progress.
 	former := map[int]*Flusher{}
 	for {
 		for p := f.parts; p < invalidation.MaxPartitions && ctx.Err() == nil; p++ {
+			// Nearly all of these are empty, and a Cycle would take a lease for each. On an error,
+			// the next round asks again.
 			if n, err := f.redis.XLen(ctx, streamKey(p)).Result(); err != nil || n == 0 {
 				continue
 			}
@@ -436,7 +439,7 @@ func (t *tallies) add(c link.Click, n int64) {
 		sum = &link.Tally{LinkID: c.LinkID, Day: c.Day}
 		t.sums[key] = sum
 	}
-	t.size += sum.Add(c, n)
+	t.size += sum.Add(c, n) // only the growth; count stops when size reaches a cycle's limit
 }
 
 // list returns the tallies in a fixed order, so that two writers lock documents in the

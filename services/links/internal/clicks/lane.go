@@ -181,9 +181,13 @@ var errBehind = errors.New("cannot keep up with the log of invalidations")
 // Redis is away. The caller then spools the items that are not settled.
 func (l *lane) viaRedis(items []item) bool {
 	now := l.log.cfg.Now()
+	// A call brings at most 1000 entries of news. If 32 calls do not catch up, use the spool
+	// instead, so that visitors do not wait any longer.
 	for tries := 0; tries < 32; tries++ {
 		payload, clicks := l.compose(items, &l.live, (*item).current)
 		list, all := l.live.missing(l.list[:0], l.caller.room())
+		// own is the number of this batch in the call; 0 if it has none, because there are no
+		// clicks or because older batches fill the call and must be appended first.
 		own := int64(0)
 		if all && payload != nil {
 			own = l.live.next

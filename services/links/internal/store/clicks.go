@@ -601,6 +601,8 @@ func (s *Store) Stats(ctx context.Context, linkID string, first, last link.Day) 
 		if err != nil {
 			return link.Stats{}, err
 		}
+		// The query compares IDs as text, so one that is not a day could match. It has no place
+		// in Days.
 		day, ok := link.ParseDay(snap.Ref.ID)
 		if !ok || day < first || day > last {
 			continue

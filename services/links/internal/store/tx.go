@@ -117,7 +117,7 @@ func (t *tx) find(
 
 // Released implements [link.Tx].
 func (t *tx) Released(accountID string, linkIDs ...string) (slugKeys []string, err error) {
-	// Leave out texts that cannot be ids: they name no link.
+	// Skip strings that cannot be ids: no link has them.
 	valid := slices.DeleteFunc(slices.Clone(linkIDs), func(id string) bool { return !identity.ValidID(id) })
 	for ids := range slices.Chunk(valid, 30) { // the most that "in" takes
 		snaps, err := t.Query(t.s.db.Collection("slugs").Where("formerly", "in", ids))
@@ -177,8 +177,8 @@ func (t *tx) Add(l *link.Link, over bool, what events.Type) {
 	if over || l.Foreseeable() {
 		t.Announce(l.Key())
 	}
-	// With over, replace the record that a deleted link left. Otherwise the slug must not exist
-	// yet, so that slugs stay unique.
+	// If over is set, replace the record that a deleted link left behind. Otherwise the slug
+	// must not exist yet, so that slugs stay unique.
 	if slug := slugDocOf(l.ID, d); over {
 		t.Set(t.s.slugRef(l.Key()), slug)
 	} else {

@@ -134,7 +134,7 @@ func (p *Pipeline) judgeMedia(v *video.Video, keep map[string]bool, o objectstor
 	switch {
 	case keep[o.Name]:
 		return inUse
-	case !made:
+	case !made: // no job wrote it: a caption file or a picture
 		if now.Sub(o.Created) <= strayGrace {
 			return inUse
 		}

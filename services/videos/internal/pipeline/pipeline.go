@@ -240,7 +240,7 @@ func (p *Pipeline) advance(ctx context.Context, v *video.Video) (*video.Video, e
 func (p *Pipeline) detectUpload(ctx context.Context, v *video.Video) (*video.Video, error) {
 	seen, err := p.arrive(ctx, v)
 	// End old sessions now and not in the next sweep: the account's next upload may need the
-	// room. If that fails, the sweep retries.
+	// room. If that fails, the sweep retries. endSessions returns the video with an error too.
 	if err == nil && seen.StorageLimit > 0 && len(seen.Upload.Ended) > 0 {
 		seen, err = p.endSessions(ctx, seen)
 		if err != nil {

@@ -81,12 +81,13 @@ var errAlive = errors.New("the video was created again")
 func (p *Pipeline) purgeNow(ctx context.Context, task *video.Purge, now time.Time) error {
 	// A client that lost the answer to its create may repeat it after the video was deleted.
 	// That creates the video again with the same ID, and its objects are then in use.
-	_, alive := p.o.Store.Get(ctx, task.Video)
-	if code := apierr.CodeOf(alive); alive != nil && code != apierr.VideoNotFound {
-		return alive
+	_, absent := p.o.Store.Get(ctx, task.Video)
+	if code := apierr.CodeOf(absent); absent != nil && code != apierr.VideoNotFound {
+		return absent
 	}
-	if task.IsTombstone() && now.Before(task.Late) && alive != nil {
-		// No listing is needed: the upload address can write only this one object.
+	if task.IsTombstone() && now.Before(task.Late) && absent != nil {
+		// No listing is needed: the upload address can write only this one object. The last
+		// round, from Late on, lists once more, for what a suspended worker wrote.
 		return p.o.Bucket.Delete(ctx, video.UploadObject(task.Video), 0)
 	}
 	var errs []error
@@ -103,7 +104,9 @@ func (p *Pipeline) purgeNow(ctx context.Context, task *video.Purge, now time.Tim
 		}
 	}
 	task.Sessions = open
-	if err := errors.Join(errs...); alive == nil {
+	// Keep the objects of a video that exists again. errAlive ends the task, but only once the
+	// old video's jobs and sessions are gone.
+	if err := errors.Join(errs...); absent == nil {
 		return cmp.Or(err, errAlive)
 	}
 	errs = append(errs,

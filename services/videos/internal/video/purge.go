@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// Purge is the task of removing a deleted video from storage. It has two parts. Before
-// Until it removes everything again and again, since an upload or a worker that does
-// not know of the deletion may still write. Then, until Late, it is a tombstone that
-// keeps only the video's ID.
+// Purge is the task of removing a deleted video from storage. It has two phases. In the
+// first, which ends at Until, it removes everything in repeated rounds, since an upload or
+// a worker that does not know of the deletion may still write. After that, and up to Late,
+// it is a tombstone that keeps only the video's ID.
 type Purge struct {
 	Video   ID
 	Account string
@@ -93,7 +93,7 @@ func (p Purge) Next(now time.Time) time.Time {
 		return now.Add(9 * time.Second) // less than a sweep, so that each sweep finds it due
 	case since < time.Hour:
 		return now.Add(2 * time.Minute)
-	case since < 24*time.Hour: // storage has refused to remove what is left by now
+	case since < 24*time.Hour: // storage keeps refusing to remove what is still left
 		return now.Add(time.Hour)
 	}
 	return now.Add(12 * time.Hour)
@@ -102,7 +102,7 @@ func (p Purge) Next(now time.Time) time.Time {
 // ErasedBy returns when the tasks of an account that is erased at now stop naming it.
 func ErasedBy(now time.Time) time.Time { return now.Add(erasedFor) }
 
-// Later is the later one of two times.
+// Later returns the later of two times.
 func Later(a, b time.Time) time.Time {
 	if a.After(b) {
 		return a
