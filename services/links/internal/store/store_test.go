@@ -981,6 +981,9 @@ func TestALinkThatCannotBeReadLeavesWithItsAccount(t *testing.T) {
 	if err != nil || more || len(page) != 1 || page[0].ID != mine[2].ID {
 		t.Errorf("the list has %d links, more: %v, %v; want the one that can be read", len(page), more, err)
 	}
+	if page, _, err := b.List(ctx, link.Query{AccountID: "acc", Before: mine[2].Seq, Limit: 1}); err == nil {
+		t.Errorf("a page of which no link can be read looks like the end of the list: %v", page)
+	}
 	if last, err := b.links.Purge(ctx, "acc", link.Top, 2); err != nil || last != mine[1].Seq {
 		t.Errorf("the first page ends at %d, %v; want %d", last, err, mine[1].Seq)
 	}
