@@ -23,7 +23,7 @@ import (
 
 const (
 	patience = 150 * time.Millisecond // wait for Redis
-	rest     = time.Second            // between two tries of a Redis that failed
+	rest     = time.Second            // pause before a failed Redis is tried again
 	maxKeys  = 20_000                 // names in memory
 )
 
