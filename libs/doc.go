@@ -21,8 +21,8 @@
 //	            commit, before the answer.
 //	authority   what an account may do. Its version grows with each change, and
 //	            no replica acts on an older one (apikey).
-//	claim       the places below a limit that a change has found. Its commit takes
-//	            them (quota).
+//	claim       the free places below a limit that a change wants to use. The
+//	            change's commit takes them (quota).
 //	standing    whether an account is active, suspended or being erased. auth
 //	            decides it.
 //	holder      a service that keeps records of accounts. auth notifies it of

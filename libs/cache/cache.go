@@ -6,13 +6,13 @@
 // serving the last value; if there is none, it returns the loader's error.
 //
 // The caller feeds the cache a stream of invalidated keys. The cache numbers the
-// invalidations. An entry remembers the latest number when its load started, and a lookup
-// remembers the latest number when it was made. [Cache.Current] compares these with the
-// number of the key's last invalidation.
-// So a value that was read before a change and stored after it is never served. Simply
-// deleting the key would lose that race. While the stream is interrupted
-// ([Cache.SetSynced]), values live only for [Options.Unsynced]. While the caller cannot
-// tell whether the stream is interrupted ([Cache.MarkUncertain]), every lookup loads again.
+// invalidations. An entry remembers the latest number at the start of its load, and a
+// lookup remembers the latest number at its own time. [Cache.Current] compares these with
+// the number of the key's last invalidation. So a value that was read before a change and
+// stored after it is never served. Simply deleting the key would lose that race. While the
+// stream is interrupted ([Cache.SetSynced]), values live only for [Options.Unsynced]. While
+// the caller cannot tell whether the stream is interrupted ([Cache.MarkUncertain]), every
+// lookup loads again.
 package cache
 
 import (
@@ -42,7 +42,7 @@ type Options[V any] struct {
 	Absent   time.Duration // how long "no value" is cached; 2 s
 	Stale    time.Duration // how long a value may be served while loads fail; 24 h
 	Timeout  time.Duration // deadline of a load; 2 s
-	Patience time.Duration // how long a caller waits if it has no value to serve; 2 s, an eighth of that while loads fail
+	Patience time.Duration // how long a caller that needs a new value waits; 2 s, an eighth of that while loads fail
 	Wait     time.Duration // how long a caller with an expired value waits for a new one; 100 ms
 	Now      func() time.Time
 }
@@ -107,9 +107,9 @@ type invalidated struct {
 const perEntry = 130
 
 // Invalidations are remembered for loads and requests that hold an older entry. Once the
-// cache has forgotten an invalidation, whoever still holds an older entry must look up its
-// key again. So these bounds limit memory and do not weaken correctness. Without bounds,
-// thousands of changes a second would pile up.
+// cache has forgotten an invalidation, a load or request that still holds an older entry
+// must look up its key again. So these bounds limit memory and do not weaken correctness.
+// Without bounds, thousands of changes a second would pile up.
 const (
 	remember    = 10 * time.Second
 	rememberMax = 100_000

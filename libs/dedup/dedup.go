@@ -1,9 +1,9 @@
 // Package dedup remembers what was seen already: a write that was just made, a sweep
 // that another replica is doing, the viewers of a video today.
 //
-// While Redis answers, only the first replica that asks about a name gets true. It gets it
-// once ([Seen.First]), or each time it asks while it has the turn ([Seen.Mine]). Large sets
-// are counted to within about one percent ([Seen.Count]), in at most 12 kB each. While Redis
+// While Redis answers, only the first replica that asks about a name gets true: once
+// ([Seen.First]), or each time it asks while it has the turn ([Seen.Mine]). Large sets are
+// counted to within about one percent ([Seen.Count]), in at most 12 kB each. While Redis
 // is away each replica knows only its own memory, so a name may count once in every
 // replica. No call fails a request or waits for Redis longer than its budget.
 package dedup

@@ -8,8 +8,8 @@
 //
 // Contention between writers of one document is not an outage. A transaction that loses
 // first waits for the account's transactions that lost before it. Then it tries again while
-// there is time, and at last gets [ErrContended]. No account has more than its share of a
-// process's calls in flight.
+// there is time. If it still loses, it gets [ErrContended]. No account has more than its
+// share of a process's calls in flight.
 package firestoredb
 
 import (

@@ -386,7 +386,7 @@ func (a *API) observe(c *fiber.Ctx, r *identity.Request, span trace.Span, starte
 		method = "_OTHER" // see Handler
 	}
 	if route == "/" && c.Path() != "/" {
-		route = "(none)" // the catch-all; with the callers' paths, there would be no bound on labels
+		route = "(none)" // the catch-all: labels made of callers' paths would have no bound
 	}
 	size := max(0, res.Header.ContentLength()) // for a stream; 0 if its length is unknown
 	if !res.IsBodyStream() {

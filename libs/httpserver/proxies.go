@@ -14,7 +14,7 @@ type Proxies struct {
 	// outside of them.
 	Trusted []netip.Prefix
 	// Hops is how many addresses the proxies append to X-Forwarded-For. If it is set, the
-	// client is the entry with this position from the right, and Trusted is not used.
+	// client is the entry at this place, counted from the right, and Trusted is not used.
 	// One proxy appends one address, its peer's. Google's balancers append two: the
 	// client's, and that of the forwarding rule. The latter is a public address, so
 	// Trusted cannot tell it from a client's.

@@ -37,8 +37,8 @@ func (r Role) AtLeast(other Role) bool {
 
 // Scopes returns the permissions that the role gives. An unknown role gives none.
 //
-// Owner and Admin have the same scopes. Operations that only an owner may do (on owners,
-// export, account settings) check the role itself; see [Principal.Owns].
+// Owner and Admin have the same scopes. Operations that only an owner may do (those on
+// owners, the export, account settings) check the role itself; see [Principal.Owns].
 func (r Role) Scopes() ScopeSet {
 	switch r {
 	case Viewer:

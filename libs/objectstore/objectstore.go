@@ -331,9 +331,9 @@ type UploadOptions struct {
 	ContentType  string
 	CacheControl string
 	// IfGeneration, if set, is the generation that the object must have; 0 means that it must not
-	// exist yet. If the object has another generation, the call fails with ErrStale. If IfGeneration
-	// is 0, the call also succeeds if the object already has exactly these bytes, so that an upload
-	// may be repeated.
+	// exist yet. If the object has another generation, the call fails with ErrStale. There is one
+	// exception: for 0, the call succeeds if the object already has exactly these bytes, so that
+	// an upload may be repeated.
 	IfGeneration *int64
 }
 

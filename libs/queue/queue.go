@@ -194,8 +194,8 @@ redis.call('ZREM', delayed, ARGV[1])
 append(ARGV[1], ARGV[2], ARGV[3])
 return 1`)
 
-// Add puts an item into the queue and reports whether it did. It leaves an item unchanged
-// that is already waiting or taken. A delayed item becomes ready at once.
+// Add puts an item into the queue and reports whether it did. An item that is waiting or
+// taken already stays as it is. A delayed item becomes ready at once.
 func (q *Queue) Add(ctx context.Context, item Item) (added bool, err error) {
 	packed, err := json.Marshal(item.Trace)
 	if err != nil {
