@@ -1,9 +1,9 @@
 // Package password hashes and checks the passwords of visitors with argon2id.
 //
-// Each hash takes 19 MiB and some 30 ms of a core. An attacker would exhaust these first.
-// So only a few hashes run at once in a process, accounts take turns, and no
-// account may take all places. A flood of guesses at one account's records costs other
-// accounts neither memory nor time, and only calls for that account are refused.
+// Each hash takes 19 MiB and some 30 ms of a core. These are the resources that an attacker
+// would exhaust first. So only a few hashes run at once in a process, accounts take turns,
+// and no account may take all places. A flood of guesses at one account's records costs
+// other accounts neither memory nor time, and only calls for that account are refused.
 package password
 
 import (

@@ -34,7 +34,7 @@ type Record struct {
 	Replay *Response
 
 	r       Request
-	written time.Time // when this try last wrote the document; a later write means another try took over
+	written time.Time // when this try last wrote it; a later write means that another try took over
 }
 
 // Response is an answer as the caller saw it. Header has only the headers of the answer
