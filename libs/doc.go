@@ -21,12 +21,12 @@
 //	            commit, before the answer.
 //	authority   what an account may do. Its version grows with each change, and
 //	            no replica acts on an older one (apikey).
-//	claim       the places below a limit that a change has found. Its commit takes
-//	            them (quota).
+//	claim       the free places below a limit that a change wants to use. The
+//	            change's commit takes them (quota).
 //	standing    whether an account is active, suspended or being erased. auth
 //	            decides it.
-//	holder      a service that keeps records of accounts. auth tells it its
-//	            decisions (tenant.Holder).
+//	holder      a service that keeps records of accounts. auth notifies it of
+//	            each decision about an account (tenant.Holder).
 //	erase       remove all records of an account, a page at a time, readable or
 //	            not.
 //	purge       remove the files of a deleted video from storage.
@@ -39,8 +39,8 @@
 //	lease       the right of a worker to work on something until a certain time. A
 //	            fencing token is a number that a write must carry, so that writes
 //	            of a former worker are refused.
-//	hint        a message that may be lost, because its receiver also looks by
-//	            itself from time to time. A wake-up is one.
+//	hint        a message that may be lost without harm, because its receiver also
+//	            checks by itself from time to time. A wake-up is a hint.
 //	replica     one running process of a service. Any number may run, and each
 //	            may be killed at any time.
 //	fence       a rule that keeps one account from using up what all share.

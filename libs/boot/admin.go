@@ -21,8 +21,8 @@ import (
 // AdminHandler serves health, metrics and profiles. It is plain net/http, so the
 // limits, tracing and errors of the public API do not apply to it.
 //
-// Everyone who reaches the listener may read health and metrics. Profiles show what is
-// in memory and take time, so they need profileToken; if it is empty they are off.
+// Everyone who reaches the listener may read health and metrics. Profiles reveal what is
+// in memory and cost CPU time, so they need profileToken. If it is empty, profiles are off.
 func AdminHandler(notReady func() error, profileToken string) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) {
@@ -47,8 +47,8 @@ func AdminHandler(notReady func() error, profileToken string) http.Handler {
 	return mux
 }
 
-// profile runs h only for callers that send token. An empty token matches no caller. It
-// compares hashes, so that response times reveal nothing about the token.
+// profile runs h only for callers that send token. If token is empty, it refuses every
+// caller. It compares hashes, so that response times reveal nothing about the token.
 func profile(token string, h http.HandlerFunc) http.Handler {
 	want := sha256.Sum256([]byte(token))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -56,16 +56,16 @@ type Service struct {
 	Name    string
 	Servers []Server
 	Loops   []Loop
-	// WarmUp is a first call to each store, and to each service that requests need, so
+	// WarmUp lists a first call to each store, and to each service that requests need, so
 	// that no request waits for a connection. The service is ready once each call has
-	// succeeded. Failed calls are repeated for half a minute at most, and then the service
-	// becomes ready all the same: it can work without a dependency.
+	// succeeded. Failed calls are repeated for at most half a minute. Then the service
+	// becomes ready anyway, because it can work without a dependency.
 	WarmUp []Call
 	// Stopping runs when the service has drained and is about to wait for open requests.
 	// A service with long polls ends them here, for example.
 	Stopping []func()
-	// Close closes stores and clients after the loops have ended, the last one first,
-	// because those opened later may use those opened earlier.
+	// Close closes stores and clients after the loops have ended. It runs in reverse order,
+	// because what was opened later may use what was opened earlier.
 	Close []func(ctx context.Context) error
 
 	warm atomic.Bool
@@ -77,13 +77,13 @@ type Server struct {
 	Name    string
 	Addr    string
 	Handler fasthttp.RequestHandler
-	// TLS is set if the listener speaks TLS. A handshake may take as long as a request may
-	// take to arrive.
+	// TLS is set if the listener speaks TLS. A handshake has the same time limit as the
+	// reading of a request.
 	TLS *tls.Config
 }
 
-// Loop is background work that runs until its context ends and then gives back what it
-// holds. A loop that returns an error before that stops the service.
+// Loop is background work that runs until its context ends and then releases what it
+// holds. A loop that returns an error earlier stops the service.
 type Loop struct {
 	Name string
 	Run  func(ctx context.Context) error
@@ -96,8 +96,8 @@ type Call struct {
 }
 
 const (
-	// warmUpTime bounds the first calls, and so how long a service without its stores
-	// takes to become ready. It is longer than a cluster may take to let a new pod
+	// warmUpTime bounds the first calls. A service that cannot reach its stores becomes
+	// ready after this time. It is longer than a cluster may take to let a new pod
 	// connect. Otherwise, while an upgrade replaces all pods at once, a pod would be ready
 	// before it reaches a store, and its requests would fail.
 	warmUpTime = 30 * time.Second
@@ -107,7 +107,7 @@ const (
 	warmUpPause = 250 * time.Millisecond
 )
 
-// Handler finds a server's handler by name; nil when the service has none.
+// Handler returns the handler of the server with this name, or nil if there is none.
 func (s *Service) Handler(name string) fasthttp.RequestHandler {
 	for _, srv := range s.Servers {
 		if srv.Name == name {
@@ -267,8 +267,8 @@ func Warm(ctx context.Context, svc *Service) {
 	}()
 }
 
-// Reach is a first call to another of our services. It connects to the address, such as
-// "http://auth:8090", and closes the connection.
+// Reach returns a first call to another of our services. The call connects to the address,
+// such as "http://auth:8090", and closes the connection.
 func Reach(to, address string) Call {
 	return Call{To: to, Do: func(ctx context.Context) error {
 		u, err := url.Parse(address)
@@ -296,7 +296,8 @@ func (c Call) untilAnswered(ctx context.Context) error {
 	}
 }
 
-// NotReady says why the service should not be sent requests; nil means ready.
+// NotReady returns the reason why the service should not get requests, or nil if it is
+// ready.
 func (s *Service) NotReady() error {
 	if !s.warm.Load() {
 		return fmt.Errorf("%s: connecting", s.Name)

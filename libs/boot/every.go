@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Every is a loop that calls fn at once, then each time d has passed or kick receives,
+// Every returns a loop that calls fn at once, then each time d has passed or kick receives,
 // until its context ends. A failed call is logged, and the next call retries. If the next
 // call fails with the same error, it is not logged again, because a store that is down
 // for an hour would fill the log. A nil kick never triggers a call.
@@ -27,8 +27,8 @@ func Every(d time.Duration, name string, fn func(ctx context.Context) error, kic
 	}}
 }
 
-// once calls fn and returns the text of its error. before is the error text of the last
-// call.
+// once calls fn and returns the text of its error. before is the error text of the
+// previous call.
 func once(ctx context.Context, name, before string, fn func(ctx context.Context) error) (failed string) {
 	err := fn(ctx)
 	switch {

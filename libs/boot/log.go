@@ -34,7 +34,7 @@ func (f *LogFormat) UnmarshalText(text []byte) error {
 //
 // The format google uses the names that Cloud Logging reads: severity, message, and the
 // trace, which links a line to Cloud Trace. Google's names of traces contain the
-// project. Without GOOGLE_CLOUD_PROJECT in the environment only the id is written.
+// project. If GOOGLE_CLOUD_PROJECT is not set, only the trace's id is written.
 func NewLogger(w io.Writer, level slog.Level, format LogFormat) *slog.Logger {
 	opt := &slog.HandlerOptions{Level: level}
 	h := traceHandler{traceKey: "trace_id", spanKey: "span_id"}
@@ -50,7 +50,8 @@ func NewLogger(w io.Writer, level slog.Level, format LogFormat) *slog.Logger {
 	return slog.New(h)
 }
 
-// googleNames renames what slog itself writes. Our own attributes keep their names.
+// googleNames renames the fields that slog itself writes. Our own attributes keep their
+// names.
 func googleNames(groups []string, a slog.Attr) slog.Attr {
 	if len(groups) > 0 {
 		return a
@@ -68,7 +69,7 @@ func googleNames(groups []string, a slog.Attr) slog.Attr {
 	return a
 }
 
-// severity is Google's name for a level.
+// severity returns Google's name for a level.
 func severity(level slog.Level) string {
 	switch {
 	case level >= slog.LevelError:

@@ -21,8 +21,8 @@ import (
 // version is set by the image build: -ldflags "-X …/boot.version=1.2.3".
 var version string
 
-// Version is the version of the image. Without one it is the revision that the program
-// was built from, or else the module's version.
+// Version returns the version of the image. If the build set none, it returns the revision
+// that the program was built from, or else the module's version.
 func Version() string {
 	if version != "" {
 		return version
@@ -43,8 +43,8 @@ func Version() string {
 // flushes the spans. Metrics need no setup: packages register theirs with Prometheus,
 // and the admin port serves them at /metrics.
 //
-// Spans go where the standard OTEL_* variables say. Without any, spans are not recorded
-// but still have ids, from which request ids are made.
+// Spans go where the standard OTEL_* variables say. If these name no exporter, spans are
+// not recorded. They still have ids, because request ids are made from them.
 func Telemetry(ctx context.Context, name string) (flush func(context.Context) error, err error) {
 	res, err := resource.New(ctx, resource.WithFromEnv(), resource.WithTelemetrySDK(),
 		resource.WithAttributes(semconv.ServiceName(name), semconv.ServiceVersion(Version())))
@@ -68,8 +68,8 @@ func Telemetry(ctx context.Context, name string) (flush func(context.Context) er
 	return traces.Shutdown, nil
 }
 
-// spanExporter makes the exporter that the environment names; nil if it names none. The
-// exporters of OpenTelemetry read the other variables themselves.
+// spanExporter makes the exporter that the environment names, or returns nil if it names
+// none. The exporters of OpenTelemetry read the other variables themselves.
 func spanExporter(ctx context.Context) (sdktrace.SpanExporter, error) {
 	kind := os.Getenv("OTEL_TRACES_EXPORTER")
 	if kind == "" && cmp.Or(os.Getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"), os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT")) != "" {

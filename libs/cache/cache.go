@@ -5,13 +5,14 @@
 // remembers for a moment that a key has no value. When the loader fails, the cache keeps
 // serving the last value; if there is none, it returns the loader's error.
 //
-// The caller feeds the cache a stream of invalidated keys. The cache numbers them. An
-// entry remembers the number at which its load began, and a lookup the number at which it
-// was made. [Cache.Current] uses them to tell whether the key was invalidated since then.
-// So a value that was read before a change and stored after it is never served. Simply
-// deleting the key would lose that race. While the stream is interrupted
-// ([Cache.SetSynced]), values live only for [Options.Unsynced]. While it is not clear
-// whether it is interrupted ([Cache.MarkUncertain]), every lookup loads again.
+// The caller feeds the cache a stream of invalidated keys. The cache numbers the
+// invalidations. An entry remembers the latest number at the start of its load, and a
+// lookup remembers the latest number at its own time. [Cache.Current] compares these with
+// the number of the key's last invalidation. So a value that was read before a change and
+// stored after it is never served. Simply deleting the key would lose that race. While the
+// stream is interrupted ([Cache.SetSynced]), values live only for [Options.Unsynced]. While
+// the caller cannot tell whether the stream is interrupted ([Cache.MarkUncertain]), every
+// lookup loads again.
 package cache
 
 import (
@@ -31,16 +32,17 @@ type Options[V any] struct {
 	// Load reads a key's value. It has its own deadline and not the caller's, because
 	// others may wait for the same load.
 	Load func(ctx context.Context, key string) (value V, found bool, err error)
-	// Weigh is a value's size in bytes, without key and bookkeeping; nil weighs 0.
+	// Weigh returns a value's size in bytes, without key and bookkeeping. If it is nil,
+	// every value counts as 0 bytes.
 	Weigh func(value V) int
 
 	Capacity int64         // bytes of all entries; 64 MiB
 	Fresh    time.Duration // life of a value from its load; 30 s
 	Unsynced time.Duration // the same while no invalidations arrive; 5 s
 	Absent   time.Duration // how long "no value" is cached; 2 s
-	Stale    time.Duration // how long a value may stand in for a failing loader; 24 h
+	Stale    time.Duration // how long a value may be served while loads fail; 24 h
 	Timeout  time.Duration // deadline of a load; 2 s
-	Patience time.Duration // how long a caller without a certain value waits; 2 s, an eighth of it while loads fail
+	Patience time.Duration // how long a caller that needs a new value waits; 2 s, an eighth of that while loads fail
 	Wait     time.Duration // how long a caller with an expired value waits for a new one; 100 ms
 	Now      func() time.Time
 }
@@ -76,19 +78,19 @@ type Cache[V any] struct {
 	loader  *outage.Breaker
 
 	mu        sync.RWMutex
-	recent    map[string]uint64 // number of a key's last invalidation
-	log       []invalidated     // the same in order of time, so that the oldest can be dropped
+	recent    map[string]uint64 // the number of each key's last invalidation
+	log       []invalidated     // the latest invalidations; the oldest, at the front, are dropped
 	forgotten uint64            // invalidations up to this one may be missing in recent
 
 	queueMu sync.Mutex
 	queues  map[string]*queue[V] // by key, while the key is verified
 }
 
-// queue is the load that comes after a key's in-flight load.
+// queue holds the load that runs after a key's in-flight load.
 type queue[V any] struct{ next *verification[V] }
 
 // verification is a load that callers wait for. While it is in a queue, it has not
-// begun.
+// started.
 type verification[V any] struct {
 	done  chan struct{}
 	entry *Entry[V]
@@ -101,13 +103,13 @@ type invalidated struct {
 	at      int64
 }
 
-// perEntry is what an entry takes in otter and the maps, without key and value.
+// perEntry is the memory in bytes that an entry takes besides its key and value.
 const perEntry = 130
 
-// Invalidations are remembered for loads and requests that hold an older entry. If a load
-// or request holds its entry for longer, it must look up the key again. So these bounds
-// limit memory and do not weaken correctness. Without bounds, thousands of changes a
-// second would pile up.
+// Invalidations are remembered for loads and requests that hold an older entry. Once the
+// cache has forgotten an invalidation, a load or request that still holds an older entry
+// must look up its key again. So these bounds limit memory and do not weaken correctness.
+// Without bounds, thousands of changes a second would pile up.
 const (
 	remember    = 10 * time.Second
 	rememberMax = 100_000
@@ -156,10 +158,10 @@ func New[V any](opt Options[V]) *Cache[V] {
 	return c
 }
 
-// SetSynced says whether invalidations arrive.
+// SetSynced tells the cache whether invalidations arrive.
 func (c *Cache[V]) SetSynced(synced bool) { c.synced.Store(synced) }
 
-// MarkUncertain is SetSynced(false) for an interruption that may be short. Other
+// MarkUncertain is like SetSynced(false), but for an interruption that may be short. Other
 // replicas may still receive changes and serve them, so for a second every lookup loads
 // again.
 func (c *Cache[V]) MarkUncertain() {
@@ -171,17 +173,17 @@ func (c *Cache[V]) uncertain(now int64) bool {
 	return !c.synced.Load() && now-c.doubted.Load() < int64(uncertainty)
 }
 
-// Len is the approximate number of entries.
+// Len returns the approximate number of entries.
 func (c *Cache[V]) Len() int { return c.entries.EstimatedSize() }
 
-// Peek returns the cached value of key if it can do so without waiting. at is the time
-// now. It is a parameter because a caller may peek into several caches, and reading the
-// clock is a good part of the cost of a hit.
+// Peek returns the cached value of key if it can do so without waiting. at is the current
+// time. It is a parameter because a caller may peek into several caches, and reading the
+// clock is a large part of the cost of a hit.
 func (c *Cache[V]) Peek(key string, at time.Time) (Lookup[V], bool) {
 	now := at.UnixNano()
-	// Read the number before the entry: an invalidation removes the entry first and
-	// publishes its number last, so an entry that is found now has missed none up to that
-	// number.
+	// Read the number before the entry. An invalidation first removes the entry and then
+	// publishes its number, so an entry that is found here has missed no invalidation up to
+	// the number read.
 	seen := c.version.Load()
 	e, _ := c.entries.GetIfPresent(key)
 	if e == nil || c.uncertain(now) {
@@ -205,7 +207,7 @@ func (c *Cache[V]) Holds(key string) bool {
 }
 
 // Get finds or loads key. It returns the loader's error only when it has no value to
-// serve. A load that it begins has ctx's values but not its deadline, because others
+// serve. A load that it starts has ctx's values but not its deadline, because others
 // may wait for it too.
 func (c *Cache[V]) Get(ctx context.Context, key string) (Lookup[V], error) {
 	if l, ok := c.Peek(key, c.opt.Now()); ok {
@@ -254,15 +256,16 @@ func (c *Cache[V]) life(e *Entry[V]) time.Duration {
 	return c.opt.Unsynced
 }
 
-// cold loads for a caller that has no value. It waits for less time than the load may
-// take, and less still after a failed load: the next caller may find the value.
+// cold loads for a caller that has no value. It may stop waiting before the load ends,
+// and waits only briefly after a failed load. The load keeps running, and the next caller
+// may find its value.
 func (c *Cache[V]) cold(ctx context.Context, key string, old *Entry[V]) (Lookup[V], error) {
 	ctx, cancel := context.WithTimeout(ctx, c.patience())
 	defer cancel()
 	return c.load(ctx, key, old)
 }
 
-// patience is how long a caller that needs a new value waits for it.
+// patience returns how long a caller that needs a new value waits for it.
 func (c *Cache[V]) patience() time.Duration {
 	if _, away := c.loader.Away(); away {
 		return c.opt.Patience / 8
@@ -289,15 +292,14 @@ func (c *Cache[V]) load(ctx context.Context, key string, old *Entry[V]) (Lookup[
 	}
 }
 
-// loaded is the lookup of an entry that was just loaded.
+// loaded returns the lookup of an entry that was just loaded.
 func (c *Cache[V]) loaded(key string, e *Entry[V]) Lookup[V] {
 	return Lookup[V]{Entry: e, key: key, seen: e.version}
 }
 
-// verify returns the result of a load that begins after the call, because a running one
+// verify returns the result of a load that starts after the call, because a load in flight
 // could miss a change that was acknowledged before the call. Callers that wait for the
-// same load to begin share it. If the load fails and old has an entry, verify returns
-// old.
+// same load to start share it. If the load fails and old has a value, verify returns old.
 func (c *Cache[V]) verify(ctx context.Context, old Lookup[V]) (Lookup[V], error) {
 	ctx, cancel := context.WithTimeout(ctx, c.patience())
 	defer cancel()
@@ -387,13 +389,13 @@ func (c *Cache[V]) fetch(ctx context.Context, key string) (*Entry[V], error) {
 }
 
 // Current reports whether the result may still be served: its key was not invalidated
-// since, and no invalidation was missed. If no fresher value was available (Stale),
-// only the first condition applies.
+// since the lookup, and no invalidation was missed. If no fresher value was available
+// (Stale), only the first condition applies.
 func (c *Cache[V]) Current(l Lookup[V]) bool {
 	return (l.Stale || l.version >= c.floor.Load()) && c.untouched(l)
 }
 
-// untouched reports whether the lookup's key was not invalidated since.
+// untouched reports whether the key was not invalidated since the lookup.
 func (c *Cache[V]) untouched(l Lookup[V]) bool {
 	if l.seen == c.version.Load() {
 		return true
@@ -403,7 +405,7 @@ func (c *Cache[V]) untouched(l Lookup[V]) bool {
 	return l.seen >= c.forgotten && c.recent[l.key] <= l.seen
 }
 
-// Age is how long ago the result was loaded.
+// Age returns how long ago the result was loaded.
 func (c *Cache[V]) Age(l Lookup[V]) time.Duration {
 	return time.Duration(c.opt.Now().UnixNano() - l.Entry.loaded)
 }
@@ -448,8 +450,8 @@ func (c *Cache[V]) Invalidate(keys ...string) {
 	c.version.Store(v) // last, see Peek
 }
 
-// InvalidateAll makes every entry due for a reload because invalidations were
-// missed. Values remain as a last resort while the loader fails.
+// InvalidateAll makes every entry due for a reload. Call it after invalidations were
+// missed. The old values are still served while the loader fails.
 func (c *Cache[V]) InvalidateAll() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

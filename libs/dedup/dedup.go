@@ -1,8 +1,8 @@
 // Package dedup remembers what was seen already: a write that was just made, a sweep
 // that another replica is doing, the viewers of a video today.
 //
-// While Redis answers, exactly one replica gets true for a name, the first that asks:
-// once ([Seen.First]) or for as long as it has the turn ([Seen.Mine]). Large sets are
+// While Redis answers, only the first replica that asks about a name gets true: once
+// ([Seen.First]), or each time it asks while it has the turn ([Seen.Mine]). Large sets are
 // counted to within about one percent ([Seen.Count]), in at most 12 kB each. While Redis
 // is away each replica knows only its own memory, so a name may count once in every
 // replica. No call fails a request or waits for Redis longer than its budget.
@@ -23,14 +23,14 @@ import (
 
 const (
 	patience = 150 * time.Millisecond // wait for Redis
-	rest     = time.Second            // between two tries of a Redis that failed
+	rest     = time.Second            // pause before a failed Redis is tried again
 	maxKeys  = 20_000                 // names in memory
 )
 
 // Seen is a memory of names. It is safe for concurrent use.
 type Seen struct {
 	redis   redis.UniversalClient
-	budget  time.Duration // of a call of Redis
+	budget  time.Duration // bounds a call of Redis
 	breaker *outage.Breaker
 	now     func() time.Time
 
@@ -38,13 +38,13 @@ type Seen struct {
 	until map[string]time.Time
 }
 
-// New makes an empty memory. With a nil client it is local to this process.
+// New makes an empty memory. If client is nil, the memory is local to this process.
 func New(client redis.UniversalClient, now func() time.Time) *Seen {
 	breaker := outage.New(outage.Config{Rest: rest, Down: redisdb.Away, Now: now})
 	return &Seen{redis: client, budget: patience, breaker: breaker, now: now, until: map[string]time.Time{}}
 }
 
-// First reports whether name was not seen within life, and remembers it.
+// First reports whether this is the first call with name within life. It remembers name.
 func (s *Seen) First(ctx context.Context, name string, life time.Duration) bool {
 	now := s.now()
 	// This process's memory first: it answers most repeats without a call.
@@ -57,9 +57,9 @@ func (s *Seen) First(ctx context.Context, name string, life time.Duration) bool 
 	return s.set(ctx, "lr:seen:"+name, life)
 }
 
-// Mine reports whether this replica, and no other, is to do the work named what until
-// hold is over. It only saves work: without Redis every replica gets true. This replica
-// gets true again within the hold. For work to be done once in each period, use
+// Mine reports whether this replica should do the work named what. Until hold is over, no
+// other replica gets true, and this replica gets true again. Mine only saves work: while
+// Redis is away, every replica gets true. For work to be done once in each period, use
 // [Seen.First].
 func (s *Seen) Mine(ctx context.Context, what string, hold time.Duration) bool {
 	turn := "turn:" + what
@@ -77,8 +77,8 @@ func (s *Seen) Mine(ctx context.Context, what string, hold time.Duration) bool {
 	return true
 }
 
-// set stores a key in Redis. It reports false if the key was there already, and true if
-// Redis does not answer.
+// set stores a key in Redis. It reports false if the key was there already. If Redis does
+// not answer, it reports true.
 func (s *Seen) set(ctx context.Context, key string, life time.Duration) bool {
 	err := s.breaker.Call(ctx, s.budget, func(ctx context.Context) error {
 		return s.redis.SetArgs(ctx, key, strconv.FormatInt(s.now().Unix(), 10), redis.SetArgs{Mode: "NX", TTL: life}).Err()
@@ -126,7 +126,7 @@ func (s *Seen) knows(name string) bool {
 	return ok && s.now().Before(until)
 }
 
-// note is First for this process's memory alone.
+// note does what First does, but only in this process's memory.
 func (s *Seen) note(name string, now time.Time, life time.Duration) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

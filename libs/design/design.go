@@ -37,7 +37,7 @@ var css []byte
 // start page and redirect pages. The share pages include them at build time.
 var Tokens = string(tokens)
 
-// TabTitle is the text of <title>: the page's own title and our name, cut to at most 70
+// TabTitle returns the text of <title>: the page's own title and our name, cut to at most 70
 // characters of escaped HTML. Tabs, histories and search results have no room for more.
 func TabTitle(title string) string {
 	const suffix = " · Linkreel"
@@ -90,9 +90,9 @@ var icons = map[string]string{
 	"warning":  `<path d="M12 3l10 18H2z"/><path d="M12 10v5M12 18v.01"/>`,
 }
 
-// Icon is an icon next to a text that says the same, so it is hidden from screen
-// readers. An unknown name is a bug in the page, so Icon panics. Any test that renders
-// the page finds it.
+// Icon returns an icon to put next to a text that says the same, so it is hidden from
+// screen readers. An unknown name is a bug in the page, so Icon panics. Any test that
+// renders the page finds it.
 func Icon(name string) template.HTML {
 	body, ok := icons[name]
 	if !ok {

@@ -69,13 +69,13 @@ func (c calls) stream(
 		cancel()
 		return nil, hear(ctx, false, err)
 	}
-	context.AfterFunc(s.Context(), cancel) // which ends with the stream
+	context.AfterFunc(s.Context(), cancel) // the stream's context ends with the stream
 	return heardStream{s, func(err error) error { return hear(ctx, false, err) }}, nil
 }
 
-// onlyWritesKey marks the context of a [DB.Commit], which skips the calls that begin and
-// end a transaction: a commit without one is just as atomic. Apart from its deprecated
-// batches, the client library has no other way to make such a commit.
+// onlyWritesKey marks the context of a [DB.Commit]. It skips the calls that begin and end a
+// transaction, because a commit without a transaction is just as atomic. Apart from its
+// deprecated batches, the client library has no other way to make such a commit.
 type onlyWritesKey struct{}
 
 // errOnlyWrites refuses a read in a [DB.Commit], because it would not belong to the
@@ -83,11 +83,11 @@ type onlyWritesKey struct{}
 var errOnlyWrites = errors.New("read in a commit that only writes")
 
 // heard is what a call of [DB.Do] has learnt about the database. The interceptors fill it
-// in, because the call's error does not say enough: it is the same if the database is
-// down and if the database answered promptly each time but another writer had won.
+// in, because the call's error does not say enough. If the database is down, the error is
+// the same as if it answered promptly each time but another writer won.
 type heard struct {
-	answered atomic.Bool // to any request of the call
-	lost     atomic.Bool // against another writer, at least once
+	answered atomic.Bool // the database answered a request of the call
+	lost     atomic.Bool // the call lost against another writer at least once
 	open     atomic.Bool // a commit ended without an answer, so it may have gone through
 }
 
@@ -99,14 +99,14 @@ type answered struct{ error }
 
 func (a answered) Unwrap() error { return a.error }
 
-// aborted is the error of a request that lost against another writer. It has no Unwrap:
-// the client would find the code, retry by itself, and pause for 1 to 4 s. That leaves
-// three tries in three seconds. [again] retries instead.
+// aborted is the error of a request that lost against another writer. It has no Unwrap, so
+// that the client does not find the code and retry by itself. The client would pause for 1
+// to 4 s, which leaves three tries in three seconds. [again] retries instead.
 type aborted struct{ error }
 
 // hear notes how the database answered a request. commit says that the request is a
-// commit. It hides from the client that another writer has won. A request outside of
-// [DB.Do] passes unchanged.
+// commit. If another writer has won, hear hides this from the client library. Outside of
+// [DB.Do] it returns err unchanged.
 func hear(ctx context.Context, commit bool, err error) error {
 	h, ok := ctx.Value(heardKey{}).(*heard)
 	if !ok {
@@ -132,7 +132,8 @@ func hear(ctx context.Context, commit bool, err error) error {
 	return err
 }
 
-// judged runs fn as one call and returns one of this package's errors.
+// judged makes a function that runs fn as one call and returns one of this package's
+// errors.
 func judged(fn func(context.Context) error) func(context.Context) error {
 	return func(ctx context.Context) error {
 		var h heard
@@ -177,17 +178,17 @@ const (
 	longestPause = 320 * time.Millisecond
 )
 
-// unsure reports whether the change may be there already, since a commit of this call
-// had no answer. Making the change again could make it twice. A commit without reads is
-// the exception; see [DB.Commit].
+// unsure reports whether a commit of this call got no answer, so that the change may be
+// there already. Making it again could make it twice. A commit without reads is the
+// exception; see [DB.Commit].
 func unsure(ctx context.Context) bool {
 	h, ok := ctx.Value(heardKey{}).(*heard)
 	return ok && h.open.Load() && ctx.Value(onlyWritesKey{}) == nil
 }
 
-// again repeats try while another writer wins and there is time for another full try,
-// because a try that is cut off might commit without our knowing. Pauses are random, so
-// that two writers that collided do not collide again.
+// again repeats try while another writer wins. It stops when there is no time for another
+// full try, because a try that is cut off might commit without our knowing. Pauses are
+// random, so that two writers that collided do not collide again.
 func again(ctx context.Context, try func() error) error {
 	for most := firstPause; ; most = min(2*most, longestPause) {
 		began := time.Now()

@@ -7,9 +7,9 @@
 // cloud.google.com/go/firestore itself.
 //
 // Contention between writers of one document is not an outage. A transaction that loses
-// waits for the account's transactions that lost before it, tries again while there is
-// time, and then gets [ErrContended]. No account has more than its share of a process's
-// calls in flight.
+// first waits for the account's transactions that lost before it. Then it tries again while
+// there is time. If it still loses, it gets [ErrContended]. No account has more than its
+// share of a process's calls in flight.
 package firestoredb
 
 import (
@@ -59,8 +59,8 @@ type DB struct {
 	timeout time.Duration
 	known   atomic.Bool // the database has this build's format, see [DB.Identity]
 	breaker *outage.Breaker
-	calls   *turns.Queue // of accounts
-	turns   *turns.Queue // of accounts whose transactions lost
+	calls   *turns.Queue // limits the calls in flight of each account
+	turns   *turns.Queue // runs the lost transactions of each account one by one
 }
 
 // share is how many calls of one account may be in flight at once. A connection to
@@ -70,7 +70,7 @@ const share = 32
 type (
 	// Snap is a document as it was read.
 	Snap = *firestore.DocumentSnapshot
-	// Ref names a document. A nil Ref names none: a read of it finds nothing.
+	// Ref names a document. A nil Ref names no document, so reading it finds nothing.
 	Ref = *firestore.DocumentRef
 )
 
@@ -183,8 +183,8 @@ func (db *DB) Ref(collection, id string) Ref {
 	return db.Collection(collection).Doc(id)
 }
 
-// Reader makes a function that reads records. D is the type of the document. The function
-// of turns a document into a record.
+// Reader makes a function that reads records. D is the type of the document. The argument
+// named of is a function that converts a document into a record.
 func Reader[D, T any](of func(snap Snap, d *D) T) func(Snap) (T, error) {
 	return func(snap Snap) (out T, err error) {
 		var d D
@@ -319,8 +319,8 @@ func Number(found firestore.AggregationResult, name string) int64 {
 	return v.GetIntegerValue() + int64(v.GetDoubleValue())
 }
 
-// ErasePage removes up to limit documents that a query finds, without reading them,
-// and reports how many. Fewer than limit means that there are no more.
+// ErasePage removes up to limit documents that a query finds, without reading them, and
+// returns their number. If it is less than limit, there are no more.
 func (db *DB) ErasePage(ctx context.Context, what string, q firestore.Query, limit int) (n int, err error) {
 	found, err := db.Find(ctx, what, q.Limit(limit))
 	if err != nil {
@@ -382,7 +382,7 @@ func (db *DB) Find(ctx context.Context, what string, q firestore.Query) (refs []
 	return refs, err
 }
 
-// IDs is [DB.Find] but returns only ids.
+// IDs is like [DB.Find] but returns only ids.
 func (db *DB) IDs(ctx context.Context, what string, q firestore.Query) ([]string, error) {
 	found, err := db.Find(ctx, what, q)
 	ids := make([]string, len(found))

@@ -43,7 +43,7 @@ func (firstContact) Value(key any) any {
 	return nil
 }
 
-// Identity distinguishes this database from every other one. It is the database's name
+// Identity returns a text that distinguishes this database from every other one: its name
 // and a random id that was generated when it was first used. A backup that is restored
 // under another name has the same id but not the same name. An empty database under the
 // same name has the same name but not the same id.
@@ -102,8 +102,8 @@ func (db *DB) drawIdentity(ctx context.Context, ref *firestore.DocumentRef) (ide
 	return db.readIdentity(ctx, ref)
 }
 
-// AwaitFormat returns once the database has answered. A database of another format is
-// an error, which stops the service.
+// AwaitFormat returns once the database has answered. If the database has another format,
+// it returns an error, which stops the service.
 func (db *DB) AwaitFormat(ctx context.Context) error {
 	for !db.known.Load() {
 		_, err := db.Identity(ctx)

@@ -120,6 +120,6 @@ func orDefault(timeout time.Duration) time.Duration {
 	return timeout
 }
 
-// Close closes the connection, also one to an Endpoint: the client closes the
-// connection that it was given.
+// Close closes the connection. It also closes a connection to an Endpoint, because the
+// client closes a connection that it was given.
 func (db *DB) Close() error { return db.Client.Close() }

@@ -47,15 +47,15 @@ func NoContent(c *fiber.Ctx) error {
 	return nil
 }
 
-// ErrorBody is the body of every error response.
+// ErrorBody returns the body of every error response.
 func ErrorBody(e *apierr.Error, requestID string) []byte { return httpserver.ErrorBody(e, requestID) }
 
-// ETag is the strong tag of a record's revision.
+// ETag returns the strong tag of a record's revision.
 func ETag(rev int64) string { return fmt.Sprintf(`"r%d"`, rev) }
 
-// VariantETag is the tag of a representation that changes without an edit of the
-// record, such as one with a click count. If-Match compares only its revision, so that
-// a click does not make an edit fail. If-None-Match compares all of it.
+// VariantETag returns the tag of a representation that changes without an edit of the
+// record, such as one with a click count. If-Match compares only the tag's revision, so
+// that a click does not make an edit fail. If-None-Match compares the whole tag.
 func VariantETag(rev int64, variant string) string { return fmt.Sprintf(`"r%d-%s"`, rev, variant) }
 
 // Match is a request's If-Match. The zero value matches every record.
@@ -120,10 +120,10 @@ func isDigits(s string) bool {
 	return s != "" && strings.Trim(s, "0123456789") == ""
 }
 
-// ClientIP is the address of the client; see [httpserver.Proxies].
+// ClientIP returns the address of the client; see [httpserver.Proxies].
 func (a *API) ClientIP(c *fiber.Ctx) netip.Addr { return a.opt.Proxies.Client(c.Context()) }
 
-// NewServer is [httpserver.New].
+// NewServer calls [httpserver.New].
 func NewServer(h fasthttp.RequestHandler) *fasthttp.Server { return httpserver.New(h) }
 
 // AcceptsGzip reports whether the caller accepts an answer in gzip. It follows RFC 9110

@@ -37,7 +37,7 @@ func (o *Optional[T]) UnmarshalJSON(b []byte) error {
 	return json.Unmarshal(b, &o.Value)
 }
 
-// Ptr is the value; nil when the field is absent or null.
+// Ptr returns the value, or nil if the field is absent or null.
 func (o *Optional[T]) Ptr() *T {
 	if !o.Set || o.Null {
 		return nil
@@ -54,7 +54,7 @@ type Fields struct {
 	details []apierr.Detail
 	broken  map[string]bool // by field
 	more    int
-	schema  *jsonschema.Schema // of the body; nil when it has none
+	schema  *jsonschema.Schema // the body's schema, or nil if it has none
 }
 
 // Add adds broken rules. Only the first one of each field is kept.
@@ -75,11 +75,11 @@ func (f *Fields) Add(details ...apierr.Detail) {
 	}
 }
 
-// HasError reports whether a rule of field is broken already. Then do not validate its
+// HasError reports whether a rule of field is broken already. If so, do not validate its
 // value further.
 func (f *Fields) HasError(field string) bool { return f.broken[field] }
 
-// Err is a VALIDATION_ERROR with the details, nil when there are none.
+// Err returns a VALIDATION_ERROR with the details, or nil if there are none.
 func (f *Fields) Err() error {
 	if len(f.details) == 0 {
 		return nil
@@ -203,15 +203,15 @@ func fill(dst reflect.Value, o *object, fields *Fields) {
 // decodes half a pair to U+FFFD, but text may also contain U+FFFD itself.
 var paired = regexp.MustCompile(`(?i)^([^\\]|\\[^u]|\\u[^d]|\\ud[0-7]|\\ud[89ab]..\\ud[c-f])*$`)
 
-// An answer repeats only so many bytes of a caller's unknown names. A bulk answer has up
-// to a hundred items.
+// These bound how many bytes of a caller's unknown names an answer repeats. A bulk answer
+// has up to a hundred items.
 const (
 	maxUnknown     = 8 << 10
 	maxUnknownItem = 400
 )
 
-// unknownNames lists the names that fill has left over, in the body's order, up to a
-// total of bytes.
+// unknownNames lists the names that fill has left over, in the body's order. bytes bounds
+// their total size.
 func unknownNames(o *object, bytes int) []string {
 	var out []string
 	for _, name := range o.names {

@@ -91,8 +91,8 @@ func detailsOf(e *jsonschema.ValidationError) []apierr.Detail {
 
 func location(e *jsonschema.ValidationError) string { return strings.Join(e.InstanceLocation, ".") }
 
-// addQuery adds the parameters that the operation does not have. params are the
-// operation's own parameters, and whether each may be repeated.
+// addQuery adds the parameters that the operation does not have. params says for each
+// parameter of the operation whether it may be repeated.
 func (f *Fields) addQuery(args *fasthttp.Args, params map[string]bool) {
 	known := slices.Sorted(maps.Keys(params))
 	seen := map[string]bool{}
@@ -111,8 +111,8 @@ func (f *Fields) addQuery(args *fasthttp.Args, params map[string]bool) {
 	}
 }
 
-// addBody adds the names in a body that the operation does not read. A body without names
-// passes, because nothing in it could be ignored.
+// addBody adds every name in the body of an operation that reads no body. A body without
+// names passes, because nothing in it could be ignored.
 func (f *Fields) addBody(body []byte) {
 	o, err := parseObject(body)
 	if err != nil {
@@ -184,7 +184,7 @@ func (f *Fields) hint() {
 	}
 }
 
-// schemaAt follows a path of property names; nil if there is no such property.
+// schemaAt follows a path of property names. It returns nil if there is no such property.
 func schemaAt(s *jsonschema.Schema, at []string) *jsonschema.Schema {
 	for s != nil {
 		for s.Ref != nil {
@@ -215,8 +215,8 @@ func editable(s *jsonschema.Schema) []string {
 	return out
 }
 
-// nearest is the known name that the caller probably meant by name; "" if no known name
-// is near. It recognises other spellings (snake_case, singular and plural), up to two
+// nearest returns the known name that the caller probably meant by name, or "" if no known
+// name is near. It recognises other spellings (snake_case, singular and plural), up to two
 // wrong letters, and a name that ends with the known one as a word: destinationUrl is
 // nearest to url.
 func nearest(name string, known []string) string {
@@ -233,7 +233,7 @@ func nearest(name string, known []string) string {
 			d = 0
 		case d <= allowed(want):
 		case len(want) >= 3 && strings.EqualFold(lastWord(name), k):
-			d = 3 // after every misspelling
+			d = 3 // ranks after every misspelling
 		default:
 			continue
 		}
@@ -244,8 +244,8 @@ func nearest(name string, known []string) string {
 	return best
 }
 
-// allowed is how many letters of a name may be wrong. A short name may have fewer wrong
-// letters, because short words are all near each other.
+// allowed returns how many letters of a name may be wrong. A short name may have fewer
+// wrong letters, because short words are all near each other.
 func allowed(name string) int {
 	switch n := len(name); {
 	case n < 3:
@@ -257,8 +257,8 @@ func allowed(name string) int {
 	}
 }
 
-// plain is a name in lower case with only letters and digits, so that all styles of
-// spelling give the same result.
+// plain returns a name in lower case with only its letters and digits, so that all styles
+// of spelling give the same result.
 func plain(name string) string {
 	return strings.Map(func(r rune) rune {
 		if !unicode.IsLetter(r) && !unicode.IsDigit(r) {
@@ -268,7 +268,7 @@ func plain(name string) string {
 	}, name)
 }
 
-// lastWord is "url" of long_url and "Url" of destinationUrl.
+// lastWord returns the last word of a name: "url" for long_url, "Url" for destinationUrl.
 func lastWord(name string) string {
 	start := 0
 	for i, r := range name {

@@ -73,7 +73,7 @@ type Options struct {
 	// https://app.example.com; "*" is any. Pages send no cookies, so the caller's
 	// key is the only credential.
 	CORSOrigins []string
-	// Peers means that only our own services call, so their traces continue here.
+	// Peers means that only our own services call this API, so their traces continue here.
 	Peers bool
 	// Timeout bounds a request; 0 means ten seconds.
 	Timeout time.Duration
@@ -91,9 +91,9 @@ type API struct {
 	opt     Options
 	app     *fiber.App
 	tracer  trace.Tracer
-	misses  *ratelimit.Misses // of idempotency records, by revoked keys
-	changes *turns.Queue      // of records, by account and id
-	turns   *turns.Queue      // of the routes that are [Access.InTurn], by account
+	misses  *ratelimit.Misses // counts lookups by revoked keys that found no idempotency record
+	changes *turns.Queue      // queues the changes of each record, by account and id
+	turns   *turns.Queue      // queues requests of routes that are [Access.InTurn], by account
 	routes  []Route
 	finds   map[string]fiber.Handler // by path; see Finds
 }
@@ -187,7 +187,7 @@ func (a *API) Handle(method, path string, access Access, h fiber.Handler) {
 }
 
 // changeOf waits until no other request of the account changes the record. It waits for
-// at most half of the request's time. A change that began later might run into the
+// at most half of the request's time. A change that started later might run into the
 // deadline, and the caller would not know whether it was made.
 func changeOf(c *fiber.Ctx, line *turns.Queue, record string) (done func(), err error) {
 	ctx := c.UserContext()
@@ -233,7 +233,7 @@ func (a *API) add(method, path string, h fiber.Handler) {
 
 // Finds sets the lookup for an operation without a JSON body. A 403 or a 404 takes
 // precedence over a 400. So when such a request has an unknown name, find runs first,
-// and its error is the answer. find must change nothing. Without a find such a request
+// and its error is the answer. find must change nothing. If no find is set, such a request
 // gets 400, even if the record does not exist or the caller may not do this. A GET
 // needs no find, because its handler runs instead.
 func (a *API) Finds(method, path string, find fiber.Handler) {
@@ -386,9 +386,9 @@ func (a *API) observe(c *fiber.Ctx, r *identity.Request, span trace.Span, starte
 		method = "_OTHER" // see Handler
 	}
 	if route == "/" && c.Path() != "/" {
-		route = "(none)" // the catch-all: paths from callers would make labels without bound
+		route = "(none)" // the catch-all: labels made of callers' paths would have no bound
 	}
-	size := max(0, res.Header.ContentLength()) // of a stream; 0 if the length is unknown
+	size := max(0, res.Header.ContentLength()) // for a stream; 0 if its length is unknown
 	if !res.IsBodyStream() {
 		size = len(res.Body()) // not for a stream: Body would read all of it into memory
 	}
@@ -408,7 +408,7 @@ func (a *API) observe(c *fiber.Ctx, r *identity.Request, span trace.Span, starte
 	}
 	level := slog.LevelInfo
 	if strings.HasPrefix(route, "/internal/") {
-		level = slog.LevelDebug // one public request is one line
+		level = slog.LevelDebug // so that one public request writes one line
 	}
 	a.opt.Log.LogAttrs(ctx, level, "access",
 		slog.String("service", a.opt.Name), slog.String("method", method), slog.String("route", route), slog.Int("status", status),

@@ -25,8 +25,8 @@ func beginRequest(c *fiber.Ctx, account, key, bearer string) idempotency.Request
 // repeats reports whether a request whose key was refused with err repeats one that the
 // key made while it was valid. It does if the key is revoked, the account is not
 // suspended, and there is a record with the same Idempotency-Key and the same body. Such
-// a request takes no token from the account's bucket. The budget of misses limits a
-// network that guesses at records.
+// a request takes no token from the account's bucket. The budget of misses limits how
+// often a network can guess at records.
 func (a *API) repeats(c *fiber.Ctx, p *identity.Principal, bearer string, err error) bool {
 	key := c.Get(idempotencyKey)
 	if apierr.CodeOf(err) != apierr.APIKeyRevoked || p == nil || p.Suspended || a.opt.Idempotency == nil || !validIdempotencyKey(key) {
@@ -77,12 +77,13 @@ func (a *API) inOneCommit(c *fiber.Ctx, r idempotency.Request, h fiber.Handler) 
 	return err
 }
 
-// afterwards is for storing an answer: the request's own time may be over.
+// afterwards returns a context for storing an answer, because the request's own time may
+// be over.
 func afterwards(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 }
 
-// replay gives an answer again.
+// replay sends a stored answer.
 func replay(c *fiber.Ctx, r *idempotency.Response) error {
 	for _, name := range []string{fiber.HeaderETag, fiber.HeaderLocation} {
 		c.Response().Header.Del(name) // set for an answer that this one replaces

@@ -21,8 +21,8 @@ const (
 	streamTime  = time.Hour        // the longest stream
 	streamStall = 30 * time.Second // how long a reader may read nothing
 	streamChunk = 32 << 10
-	// streamRate is how fast a client must read at least, in bytes a second. Otherwise a
-	// client that reads a byte now and then would hold the stream's resources for an hour.
+	// streamRate is the minimum rate at which a client must read, in bytes a second. Otherwise
+	// a client that reads a byte now and then would hold the stream's resources for an hour.
 	streamRate = 64 << 10
 )
 

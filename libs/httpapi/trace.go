@@ -9,8 +9,8 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// Trace begins a trace for a request that is not served by an [API]. The caller calls end
-// with the status of the answer.
+// Trace starts a trace for a request that is not served by an [API]. The caller must call
+// end with the status of the answer.
 func Trace(tracer, name string) (ctx context.Context, end func(status int)) {
 	ctx, span := otel.Tracer(tracer).Start(context.Background(), name, trace.WithSpanKind(trace.SpanKindServer))
 	return ctx, func(status int) {

@@ -13,8 +13,8 @@ type Proxies struct {
 	// Trusted are the networks of the proxies. The client is the right-most address
 	// outside of them.
 	Trusted []netip.Prefix
-	// Hops is how many addresses the proxies append to X-Forwarded-For. When it is set,
-	// the client is the entry that many places from the right, and Trusted is not used.
+	// Hops is how many addresses the proxies append to X-Forwarded-For. If it is set, the
+	// client is the entry at this place, counted from the right, and Trusted is not used.
 	// One proxy appends one address, its peer's. Google's balancers append two: the
 	// client's, and that of the forwarding rule. The latter is a public address, so
 	// Trusted cannot tell it from a client's.
@@ -33,8 +33,9 @@ func (p Proxies) Believed(ctx *fasthttp.RequestCtx) bool {
 	return p.trusts(peer.Unmap())
 }
 
-// Client is the address of the request's client. It never uses an address that the client
-// could have written itself. Without a trusted proxy it is the address of the peer.
+// Client returns the address of the request's client. It never uses an address that the
+// client could have written itself. If the peer is not a trusted proxy, it returns the
+// peer's address.
 func (p Proxies) Client(ctx *fasthttp.RequestCtx) netip.Addr {
 	addr, _ := netip.AddrFromSlice(ctx.RemoteIP())
 	addr = addr.Unmap()
@@ -52,8 +53,9 @@ func (p Proxies) Client(ctx *fasthttp.RequestCtx) netip.Addr {
 		}
 		return addr
 	}
-	// From the end, because each proxy appends the address that called it. What comes before the
-	// first address that is not a proxy's was sent by the client, who can write anything there.
+	// Read from the end, because each proxy appends the address that called it. The first address
+	// that is not a proxy's is the client's. The entries to its left were sent by the client, who
+	// can write anything there.
 	for i := len(list) - 1; i >= 0 && p.trusts(addr); i-- {
 		next, ok := parseAddr(list[i])
 		if !ok {

@@ -35,7 +35,7 @@ func New(h fasthttp.RequestHandler) *fasthttp.Server {
 		ReadTimeout:                   15 * time.Second, // a whole request, headers and body
 		WriteTimeout:                  30 * time.Second,
 		IdleTimeout:                   75 * time.Second, // longer than the 60 s of most load balancers, so that the balancer closes first
-		MaxConnsPerIP:                 0,                // the ingress is one address
+		MaxConnsPerIP:                 0,                // no bound, because the ingress is one address
 		DisablePreParseMultipartForm:  true,
 		DisableHeaderNamesNormalizing: false,
 		CloseOnShutdown:               true,
@@ -64,8 +64,8 @@ var (
 func refuseUnreadable(ctx *fasthttp.RequestCtx, err error) {
 	var slow net.Error
 	if errors.As(err, &slow) && slow.Timeout() {
-		// Browsers and Go clients open spare connections. An answer there would belong to no
-		// request or, worse, be taken for the answer to the next one.
+		// Browsers and Go clients open spare connections. An answer on one of these would belong
+		// to no request or, worse, be taken for the answer to the next one.
 		_ = ctx.Conn().Close() // the server closes it anyway
 		return
 	}
@@ -112,9 +112,10 @@ func drain(conn net.Conn) {
 	}
 }
 
-// framing returns why a request must not be served: another parser on the way here (a
-// balancer, a proxy) could have read it as a different request or as one for a
-// different path, or its body is compressed. It returns nil for a normal request.
+// framing returns an error for a request that must not be served. There are two reasons:
+// another parser on the way here (a balancer, a proxy) could have read it as a different
+// request or as one for a different path, or its body is compressed. It returns nil for a
+// normal request.
 //
 // It reads the raw header, because parsing hides such problems: fasthttp keeps the last
 // of several Hosts, prefers one of two framings, and stores `Host :` under another
@@ -181,8 +182,8 @@ func framing(req *fasthttp.Request) *apierr.Error {
 }
 
 // dotted reports whether a segment of a path is "." or "..", plain or percent-encoded.
-// Encoded slashes and backslashes separate segments too, because some proxies treat
-// them so.
+// Encoded slashes and backslashes also separate segments, because they do so in some
+// proxies.
 func dotted(path []byte) bool {
 	dots, others := 0, 0 // of the segment so far
 	for len(path) > 0 {
@@ -217,8 +218,8 @@ var (
 	identity     = []byte("identity")
 )
 
-// validHost accepts only characters of a host and port, and none that a parser could
-// take for a second host or for another part of an address.
+// validHost accepts only characters that a host and port can have. A parser cannot take
+// any of them for a second host or for another part of an address.
 func validHost(host []byte) bool {
 	for _, c := range host {
 		switch {

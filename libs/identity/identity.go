@@ -71,7 +71,7 @@ const (
 )
 
 const (
-	// DefaultScopes are the scopes of a key that is created without any. The set is fixed:
+	// DefaultScopes are the scopes of a key if its creator names none. The set is fixed:
 	// a scope that is added later must be requested by name, so that no existing script
 	// creates stronger keys than its author intended.
 	DefaultScopes = LinksRead | LinksWrite | VideosRead | VideosWrite | DomainsRead | DomainsWrite | KeysRead | KeysWrite
@@ -94,7 +94,7 @@ func ParseScopes(names []string) (set ScopeSet) {
 	return set
 }
 
-// Has reports whether the set allows all of other.
+// Has reports whether the set has all scopes of other.
 func (set ScopeSet) Has(other ScopeSet) bool { return set&other == other }
 
 // Names lists the scopes by name, always in the same order.
@@ -165,7 +165,7 @@ func WithPrincipal(ctx context.Context, p *Principal) context.Context {
 	return context.WithValue(ctx, principalKey{}, p)
 }
 
-// FromContext returns the request's principal; nil if the request needs no key.
+// FromContext returns the request's principal, or nil if the request needs no key.
 func FromContext(ctx context.Context) *Principal {
 	p, _ := ctx.Value(principalKey{}).(*Principal)
 	return p

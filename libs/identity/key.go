@@ -73,21 +73,21 @@ func ParseKey(s string, prefixes ...string) (Key, error) {
 // IsSession reports whether the key is a session's.
 func (k Key) IsSession() bool { return strings.HasPrefix(k.text, SessionPrefix) }
 
-// Secret is the full text, to be shown once or sent as a bearer token.
+// Secret returns the full text, to be shown once or sent as a bearer token.
 func (k Key) Secret() string { return k.text }
 
-// Hash is the hex SHA-256 under which a key is stored. A fast hash is enough
+// Hash returns the hex SHA-256 under which a key is stored. A fast hash is enough
 // because the key has 190 random bits.
 func (k Key) Hash() string {
 	sum := sha256.Sum256([]byte(k.text))
 	return hex.EncodeToString(sum[:])
 }
 
-// Prefix is the part of the start that may be shown: the fixed part and four
+// Prefix returns the start of the key, which may be shown: the fixed part and four
 // characters.
 func (k Key) Prefix() string { return k.text[:len(KeyPrefix)+4] }
 
-// Last4 is the part of the end that may be shown.
+// Last4 returns the last four characters of the key, which may be shown.
 func (k Key) Last4() string { return k.text[len(k.text)-4:] }
 
 func (k Key) String() string { return "[redacted]" }
@@ -112,8 +112,8 @@ const (
 	slugAlphabet = "23456789abcdefghjkmnpqrstuvwxyz"
 )
 
-// NewID is a random identifier such as lnk_4fK…: 22 base62 characters, 131 bits. It is
-// not ordered by time, so that new records do not all hit one end of an index.
+// NewID returns a random identifier such as lnk_4fK…: 22 base62 characters, 131 bits. It
+// is not ordered by time, so that new records do not all hit one end of an index.
 func NewID(prefix string) string {
 	return prefix + "_" + randomText(rand.Reader, Base62, 22)
 }
@@ -143,13 +143,13 @@ func ValidID(id string) bool {
 	return true
 }
 
-// NewSlug is n random characters of a lower-case alphabet without look-alikes.
+// NewSlug returns n random characters of a lower-case alphabet without look-alikes.
 func NewSlug(n int) string { return randomText(rand.Reader, slugAlphabet, n) }
 
 // SlugFrom derives a slug from seed; see [IDFrom].
 func SlugFrom(seed string, n int) string { return textFrom("slug\x00"+seed, slugAlphabet, n) }
 
-// NewNonce is 128 random bits as text.
+// NewNonce returns at least 128 random bits as text.
 func NewNonce() string { return randomText(rand.Reader, Base62, 22) }
 
 func textFrom(seed, alphabet string, n int) string {

@@ -35,10 +35,10 @@ func (r Role) AtLeast(other Role) bool {
 	return mine >= 0 && mine >= slices.Index(Roles(), other)
 }
 
-// Scopes are the permissions that the role gives. An unknown role gives none.
+// Scopes returns the permissions that the role gives. An unknown role gives none.
 //
-// Owner and Admin have the same scopes. Operations that only an owner may do (owners,
-// export, account settings) check the role itself, see [Principal.Owns].
+// Owner and Admin have the same scopes. Operations that only an owner may do (those on
+// owners, the export, account settings) check the role itself; see [Principal.Owns].
 func (r Role) Scopes() ScopeSet {
 	switch r {
 	case Viewer:

@@ -15,11 +15,11 @@ import (
 	"unicode/utf8"
 )
 
-// Max is the last millisecond that JavaScript can represent, on either side of 1970.
+// Max is how many milliseconds before or after 1970 JavaScript can represent.
 const Max = 8_640_000_000_000_000
 
-// Parse is Date.parse under TZ=UTC: milliseconds since 1970, or false if JavaScript
-// returns NaN.
+// Parse does what Date.parse does under TZ=UTC. It returns milliseconds since 1970, or
+// false if JavaScript returns NaN.
 func Parse(s string) (ms int64, ok bool) {
 	p := parser{lex: lexer{src: s}}
 	p.lex.advance()
@@ -27,8 +27,8 @@ func Parse(s string) (ms int64, ok bool) {
 	return p.date()
 }
 
-// FromNumber is new Date(n). Fractions are truncated towards zero. Numbers outside
-// ±[Max], NaN and infinities are not dates.
+// FromNumber does what new Date(n) does. Fractions are truncated towards zero. Numbers
+// outside ±[Max], NaN and infinities are not dates.
 func FromNumber(n float64) (ms int64, ok bool) {
 	if math.IsNaN(n) || math.Abs(n) > Max {
 		return 0, false
@@ -78,7 +78,7 @@ func within(n, lo, hi int) bool { return lo <= n && n <= hi }
 // lexer splits the text into tokens. A NUL ends the text.
 type lexer struct {
 	src  string
-	next int  // offset behind r
+	next int  // offset just after r
 	r    rune // current character, 0 at the end
 }
 
@@ -116,8 +116,8 @@ func (l *lexer) scan() token {
 	return token{kind: other}
 }
 
-// significant is how many digits count, without leading zeros. Further digits are read
-// and ignored.
+// significant is how many digits of a number count, without leading zeros. Further digits
+// are read and ignored.
 const significant = 9
 
 func (l *lexer) number() token {
@@ -151,8 +151,8 @@ func (l *lexer) word() token {
 	return t
 }
 
-// remark skips a parenthesised remark with all that is nested in it. An unclosed one
-// runs to the end of the text.
+// remark skips a parenthesised remark with everything nested in it. An unclosed remark
+// extends to the end of the text.
 func (l *lexer) remark() {
 	for depth := 0; l.r != 0; {
 		switch l.r {
@@ -170,8 +170,8 @@ func (l *lexer) remark() {
 
 func isDigit(r rune) bool { return '0' <= r && r <= '9' }
 
-// isSpace is white space as ECMAScript defines it, except U+2028 and U+2029, which
-// count as letters.
+// isSpace reports whether r is white space as ECMAScript defines it. U+2028 and U+2029 are
+// exceptions: they count as letters.
 func isSpace(r rune) bool {
 	switch r {
 	case ' ', '\t', '\n', '\v', '\f', '\r', 0xA0, 0xFEFF:
@@ -315,7 +315,7 @@ func (p *parser) isoDate() (rest token, ok bool) {
 	return token{kind: end}, true
 }
 
-// isoTime reads hh:mm[:ss[.s…]]. 24 is an hour only if nothing follows it.
+// isoTime reads hh:mm[:ss[.s…]]. The hour can be 24 only if all parts after it are zero.
 func (p *parser) isoTime() bool {
 	if !p.tok.pair(0, 24) {
 		return false
@@ -396,7 +396,7 @@ func milliseconds(t token) int {
 	return n
 }
 
-// legacy reads the rest of the text with the lenient grammar, beginning with t.
+// legacy reads the rest of the text with the lenient grammar, starting with t.
 func (p *parser) legacy(t token) bool {
 	anyNumber := len(p.day) > 0
 	for ; t.kind != end; t = p.take() {
@@ -461,7 +461,7 @@ func (p *parser) legacyNumber(n int) bool {
 	return true
 }
 
-// timeWants reports whether n can be the next part of a time that has begun.
+// timeWants reports whether n can be the next part of a time whose first part is known.
 func (p *parser) timeWants(n int) bool {
 	switch len(p.time) {
 	case 1, 2: // minutes, seconds
@@ -574,7 +574,7 @@ func (p *parser) civil() (year, mon, day int, ok bool) {
 	return year, mon, day, within(mon, 1, 12) && within(day, 1, 31) && within(year, -1_000_000, 1_000_000)
 }
 
-// inDay is the time of day in milliseconds since midnight; 24:00 is the end of the day.
+// inDay returns the time of day in milliseconds since midnight; 24:00 is the end of the day.
 func (p *parser) inDay() (int64, bool) {
 	var c [4]int
 	copy(c[:], p.time)
@@ -591,8 +591,8 @@ func (p *parser) inDay() (int64, bool) {
 	return ((int64(c[0])*60+int64(c[1]))*60+int64(c[2]))*1000 + int64(c[3]), true
 }
 
-// zoneSeconds is the distance from UTC. It wraps at 32 bits, as in V8, and must then
-// fit into 31, so that even "+999999999:00" gives the same result.
+// zoneSeconds returns the distance from UTC. As in V8, the distance wraps at 32 bits and
+// must then fit into 31, so that even "+999999999:00" gives the same result.
 func (p *parser) zoneSeconds() (int64, bool) {
 	if p.zone.sign == 0 {
 		return 0, true

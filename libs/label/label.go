@@ -17,9 +17,9 @@ import (
 
 // Bounds of tags and external ids.
 const (
-	MaxTags       = 20  // of one record, without duplicates
+	MaxTags       = 20  // tags of one record, not counting duplicates
 	MaxTag        = 50  // code points
-	MaxExternalID = 255 // bytes, which are printable ASCII
+	MaxExternalID = 255 // bytes of printable ASCII
 )
 
 // Key returns the same text for all spellings of a tag. It ignores case and the way that

@@ -18,11 +18,11 @@ import (
 
 var errStalled = errors.New("transfer has stalled")
 
-// Download writes one generation of an object to w, 0 meaning the live one, and returns the
-// object. After a cut or stalled connection it resumes. w has the whole, verified object exactly
-// when the error is nil. For an object that is stored under a Content-Encoding it reads nothing
-// and returns ErrEncoded. w never gets more than the object's size, even if the server sends
-// more.
+// Download writes one generation of an object to w and returns the object. Generation 0 means the
+// live one. After a cut or stalled connection it resumes. If the error is nil, w has the whole,
+// verified object; otherwise do not use what w has. If the object is stored under a
+// Content-Encoding, Download reads nothing and returns ErrEncoded. w never gets more than the
+// object's size, even if the server sends more.
 func (s *Store) Download(ctx context.Context, object string, generation int64, w io.Writer) (Object, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.transfer)
 	defer cancel()
@@ -60,8 +60,8 @@ func (s *Store) DownloadRange(ctx context.Context, object string, offset, size i
 	return nil
 }
 
-// DownloadFile is Download into a new file at path. The file exists afterwards only if it is
-// complete.
+// DownloadFile downloads an object into a new file at path, as [Store.Download] does. Afterwards
+// the file exists only if it is complete.
 func (s *Store) DownloadFile(ctx context.Context, object string, generation int64, path string) (Object, error) {
 	part := path + ".part"
 	f, err := os.OpenFile(part, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)

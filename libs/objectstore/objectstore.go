@@ -153,17 +153,17 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if s.client, err = storage.NewClient(ctx, opts...); err != nil {
 		return nil, fmt.Errorf("open storage: %w", err)
 	}
-	// All calls here may be made twice: reads, deletes that accept "gone", uploads of the same
-	// bytes. The error function is set because by default uploads retry on fewer errors. A lost
-	// connection, for example, is not among them.
+	// It is safe to repeat any call here: a read, a delete that accepts "gone", or an upload of
+	// the same bytes. The error function is set because by default uploads retry on fewer errors,
+	// and not after a lost connection, for example.
 	s.client.SetRetry(storage.WithPolicy(storage.RetryAlways), storage.WithErrorFunc(storage.ShouldRetry),
 		storage.WithBackoff(gax.Backoff{Initial: 100 * time.Millisecond, Max: 2 * time.Second, Multiplier: 2}))
 	s.bucket = s.client.Bucket(cfg.Bucket)
 	return s, nil
 }
 
-// localAuth is how calls to a local storage authenticate: with its token, or not at
-// all.
+// localAuth returns the option by which calls to a local storage authenticate with its
+// token, or do not authenticate if there is none.
 func localAuth(tokens string) option.ClientOption {
 	token, _, _ := strings.Cut(tokens, ",")
 	if token = strings.TrimSpace(token); token == "" {
@@ -330,9 +330,10 @@ func (s *Store) DeletePrefix(ctx context.Context, prefix string) error {
 type UploadOptions struct {
 	ContentType  string
 	CacheControl string
-	// IfGeneration, if set, is the generation that the object must have, 0 for "does not exist yet".
-	// Otherwise the call fails with ErrStale. With 0, an object that already has exactly these bytes
-	// is a success, so that an upload may be repeated.
+	// IfGeneration, if set, is the generation that the object must have; 0 means that it must not
+	// exist yet. If the object has another generation, the call fails with ErrStale. There is one
+	// exception: for 0, the call succeeds if the object already has exactly these bytes, so that
+	// an upload may be repeated.
 	IfGeneration *int64
 }
 
@@ -346,8 +347,8 @@ func (o UploadOptions) on(h *storage.ObjectHandle) *storage.ObjectHandle {
 	return h.If(storage.Conditions{GenerationMatch: *o.IfGeneration})
 }
 
-// chunk is how many bytes an upload keeps in memory at most, so that it can send them
-// again.
+// chunk is the maximum number of bytes that an upload keeps in memory, so that it can send
+// them again.
 const chunk = 8 << 20
 
 // chunkFor returns a smaller buffer for a small source, because the client allocates
@@ -423,7 +424,7 @@ func orStalled(ctx context.Context, err error) error {
 	return err
 }
 
-// UploadFile is Upload of a file.
+// UploadFile uploads the file at path, as [Store.Upload] does.
 func (s *Store) UploadFile(ctx context.Context, object, path string, o UploadOptions) (Object, error) {
 	f, err := os.Open(path)
 	if err != nil {

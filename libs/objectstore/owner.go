@@ -7,7 +7,7 @@ import (
 	"fmt"
 )
 
-// OwnerObject names the database whose records the bucket's objects belong to.
+// OwnerObject is the object that holds the name of the database that the bucket belongs to.
 const OwnerObject = "linkreel/owner"
 
 // ErrForeign means that the bucket belongs to another database. Our database knows none of its
@@ -17,9 +17,9 @@ var ErrForeign = errors.New("the bucket belongs to another database")
 // maxOwner bounds the length of an owner's name.
 const maxOwner = 4 << 10
 
-// Owner reads which database the bucket belongs to, "" if it belongs to none yet. If the object
-// does not hold a valid name, for example because somebody edited it wrongly, the owner is
-// unknown and the bucket counts as foreign.
+// Owner returns the name of the database that the bucket belongs to, or "" if it belongs to none
+// yet. If [OwnerObject] does not hold a valid name, for example because somebody edited it
+// wrongly, the owner is unknown and the bucket counts as foreign.
 func (s *Store) Owner(ctx context.Context) (string, error) {
 	o, err := s.Stat(ctx, OwnerObject)
 	if errors.Is(err, ErrNotFound) {
@@ -39,8 +39,8 @@ func (s *Store) Owner(ctx context.Context) (string, error) {
 	return name.String(), nil
 }
 
-// Claim makes database the bucket's owner if it has none, and returns ErrForeign if it has
-// another. If several databases claim a bucket at once, one succeeds.
+// Claim makes database the bucket's owner if the bucket has no owner. It returns ErrForeign if
+// the bucket has another owner. If several databases claim a bucket at once, only one succeeds.
 func (s *Store) Claim(ctx context.Context, database string) error {
 	owner, err := s.Owner(ctx)
 	if err == nil && owner == "" {

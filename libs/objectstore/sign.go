@@ -77,8 +77,8 @@ func (k *keySigner) sign(_ context.Context, _ string, b []byte) ([]byte, error) 
 	return rsa.SignPKCS1v15(nil, k.key, crypto.SHA256, sum[:])
 }
 
-// iamSigner lets Google sign as the identity that the process runs under. That identity needs no
-// key, but the token-creator role on itself.
+// iamSigner lets Google sign as the identity that the process runs under. That identity needs the
+// token-creator role on itself, but no key.
 type iamSigner struct {
 	timeout time.Duration
 	options []option.ClientOption // set by tests
@@ -137,8 +137,9 @@ func (s *iamSigner) sign(ctx context.Context, account string, b []byte) ([]byte,
 	return signature, nil
 }
 
-// signed builds a V4 signed address. storage.SignedURL does the same, but reads the wall clock, which a test cannot
-// move, parses the key at each call and takes no context; a test holds both to the same result.
+// signed builds a V4 signed address. storage.SignedURL does the same, but it reads the wall clock,
+// which a test cannot move. It also parses the key at each call and takes no context. A test
+// checks that both give the same result.
 func (s *Store) signed(
 	ctx context.Context, method, object string, ttl time.Duration, headers map[string]string, query url.Values,
 ) (string, time.Time, error) {
@@ -211,7 +212,8 @@ type GetOptions struct {
 	Generation         int64 // the address serves this generation or nothing
 }
 
-// SignGet returns an address from which anybody may read the object until it expires, HEAD and ranges included.
+// SignGet returns an address from which anybody may read the object until the address expires.
+// HEAD requests and ranges work too.
 func (s *Store) SignGet(ctx context.Context, object string, ttl time.Duration, o GetOptions) (address string, expires time.Time, err error) {
 	q := url.Values{}
 	if o.ContentType != "" {
@@ -226,11 +228,11 @@ func (s *Store) SignGet(ctx context.Context, object string, ttl time.Duration, o
 	return s.signed(ctx, http.MethodGet, object, ttl, nil, q)
 }
 
-// StartResumable starts a resumable upload of at most most bytes, 0 for as many as storage
-// accepts. It returns the address of the session, which is a credential for this one object and
-// lives for a week or until [Store.EndResumable]. A web page can send to it only if origin is the
-// page's own: Google's storage answers a session's later requests under the CORS rule of the
-// origin that started it. An empty origin is for programs.
+// StartResumable starts a resumable upload. most is the maximum number of bytes; 0 means as many
+// as storage accepts. It returns the address of the session, which is a credential for this one
+// object and lives for a week or until [Store.EndResumable]. A web page can send to the session
+// only if origin is the page's own: Google's storage answers a session's later requests under the
+// CORS rule of the origin that started it. Programs need no origin.
 //
 // SignPut has no such bound: the signature would cover the header with the length range, so
 // every client would have to send that header.
@@ -302,7 +304,7 @@ func (s *Store) EndResumable(ctx context.Context, session string) error {
 	})
 }
 
-// answered is the error for an unexpected answer.
+// answered returns the error for an unexpected answer.
 func answered(resp *http.Response) error {
 	err := fmt.Errorf("storage answered %s", resp.Status)
 	if code := resp.StatusCode; code >= 500 || code == http.StatusTooManyRequests || code == http.StatusRequestTimeout {
@@ -317,8 +319,8 @@ func (s *Store) Received(ctx context.Context, session string) (n int64, whole bo
 	return s.session(ctx, session, "*")
 }
 
-// FinishResumable makes an object of the size bytes that a session has received. If the session
-// has another number of bytes, it is left unchanged and whole is false.
+// FinishResumable makes an object from the bytes that a session has received, if there are
+// exactly size of them. Otherwise it leaves the session unchanged, and whole is false.
 func (s *Store) FinishResumable(ctx context.Context, session string, size int64) (whole bool, err error) {
 	_, whole, err = s.session(ctx, session, strconv.FormatInt(size, 10))
 	return whole, err

@@ -6,8 +6,8 @@
 // dependency. If the caller hangs up, or reaches its own deadline first, the outcome does
 // not count. A caller that must decide by itself which outcomes count asks
 // [Breaker.Allow] first and then reports the outcome. After enough failures in a row the
-// breaker opens and refuses calls at once. After each rest one caller tries again. With a
-// probe, no caller has to try.
+// breaker opens and refuses calls at once. After each rest one caller tries again. If there
+// is a probe, it tries instead of the callers.
 package outage
 
 import (
@@ -38,8 +38,8 @@ type Config struct {
 	Over time.Duration
 	// Rest is the time between two tries while the dependency is away.
 	Rest time.Duration
-	// Down reports whether an error of a call means that the dependency does not answer;
-	// nil is [Down].
+	// Down reports whether an error of a call means that the dependency does not answer. If
+	// it is nil, the breaker uses the function [Down].
 	Down func(error) bool
 	// Probe checks whether the dependency is back, in pauses that grow to Rest. If it is
 	// nil, one caller per Rest may try instead.
@@ -79,7 +79,7 @@ type Breaker struct {
 	fails  int
 	since  time.Time // first failure in a row
 	next   time.Time // when a caller may try again
-	closed bool      // for good
+	closed bool      // [Breaker.Close] was called
 	cancel context.CancelFunc
 	done   chan struct{}
 }
@@ -187,7 +187,7 @@ func (b *Breaker) OK() {
 
 func (b *Breaker) ok() {
 	b.fails = 0
-	if b.cfg.Probe == nil { // with a probe only the probe closes the breaker: this answer may date from before the outage
+	if b.cfg.Probe == nil { // if there is a probe, only it closes the breaker: this answer may date from before the outage
 		b.turn(false, nil)
 	}
 }

@@ -1,9 +1,9 @@
 // Package password hashes and checks the passwords of visitors with argon2id.
 //
-// Each hash takes 19 MiB and some 30 ms of a core, the resource that an attacker would
-// exhaust first. So only a few run at once in a process, accounts take turns, and no
-// account may take all places. A flood of guesses at one account's records costs other
-// accounts neither memory nor time, and only calls for that account are refused.
+// Each hash takes 19 MiB and some 30 ms of a core. These are the resources that an attacker
+// would exhaust first. So only a few hashes run at once in a process, accounts take turns,
+// and no account may take all places. A flood of guesses at one account's records costs
+// other accounts neither memory nor time, and only calls for that account are refused.
 package password
 
 import (
@@ -44,8 +44,8 @@ const (
 // accounts is how many accounts with a full backlog may wait at the same time.
 const accounts = 16
 
-// New allows parallel hashes at once, at most half of them for one account. waiting
-// more of each account may wait.
+// New makes a hasher that runs up to parallel hashes at once, at most half of them for one
+// account. waiting is how many more hashes of each account may wait.
 func New(parallel, waiting int) *Hasher {
 	parallel, waiting = max(1, parallel), max(1, waiting)
 	return &Hasher{
@@ -54,8 +54,8 @@ func New(parallel, waiting int) *Hasher {
 	}
 }
 
-// Hash makes the PHC string to store. It waits for the account's turn. Its error is
-// ErrBusy or ctx's.
+// Hash makes the PHC string to store. It waits for the account's turn. The error is
+// ErrBusy or the error of ctx.
 func (p *Hasher) Hash(ctx context.Context, account, password string) (string, error) {
 	salt := make([]byte, saltSize)
 	rand.Read(salt)
@@ -68,9 +68,9 @@ func (p *Hasher) Hash(ctx context.Context, account, password string) (string, er
 		p.params.memory, p.params.time, p.params.threads, enc.EncodeToString(salt), enc.EncodeToString(key)), nil
 }
 
-// Check reports whether phc was made from password, in a time that does not reveal how
-// much of password is right. account owns the record that the password protects. Its
-// error is ErrBusy, ctx's, or that of a malformed phc.
+// Check reports whether phc was made from password. The time it takes does not reveal how
+// much of password is right. account owns the record that the password protects. The error
+// is ErrBusy, the error of ctx, or the error for a malformed phc.
 func (p *Hasher) Check(ctx context.Context, account, phc, password string) (bool, error) {
 	// Use the stored hash's parameters, so that ours can be raised without breaking older
 	// hashes.

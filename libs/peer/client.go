@@ -74,9 +74,8 @@ func (c *Client) Call(ctx context.Context, path string, in, out any) error {
 	return nil
 }
 
-// Copy calls path and writes an answer of any length to w. An answer that breaks off is
-// an error, never a shorter answer. The call has no deadline of its own, because w may
-// be slow.
+// Copy calls path and writes an answer of any length to w. If the answer breaks off, Copy
+// returns an error. The call has no deadline of its own, because w may be slow.
 func (c *Client) Copy(ctx context.Context, path string, in any, w io.Writer) error {
 	body, err := c.send(ctx, path, in)
 	if err != nil {
@@ -118,7 +117,7 @@ func (c *Client) send(ctx context.Context, path string, in any) (io.ReadCloser, 
 	return nil, fmt.Errorf("%s: %w", path, refusal(resp))
 }
 
-// refusal reads our own error body, for all internal calls.
+// refusal returns the error that the body of an answer describes.
 func refusal(resp *http.Response) error {
 	var body struct {
 		Error struct {

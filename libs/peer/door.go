@@ -21,10 +21,10 @@ type Door struct {
 }
 
 // NewDoor makes a door for the routes of an internal API. tokens are the settings of the
-// calling services. The door refuses a service without a token.
+// calling services. The door refuses a service that has no token there.
 func NewDoor(api *httpapi.API, tokens map[Service]string) *Door { return &Door{api, tokens} }
 
-// Answer adds a route: do gets the body as in and returns the answer.
+// Answer adds a route. It decodes the body, passes it to do, and answers with the result.
 func Answer[In, Out any](d *Door, path string, do func(ctx context.Context, in In) (Out, error)) {
 	route(d, path, func(c *fiber.Ctx, in In) error {
 		out, err := do(c.UserContext(), in)

@@ -49,7 +49,7 @@ func (s Service) may(path string) bool {
 // callHeader carries the id of one call, a random number from the client.
 const callHeader = "Linkreel-Call"
 
-// Shown is the token that callers send: the first in a setting "NEW,OLD".
+// Shown returns the token that callers send: the first in a setting "NEW,OLD".
 func Shown(token string) string {
 	first, _, _ := strings.Cut(token, ",")
 	return strings.TrimSpace(first)

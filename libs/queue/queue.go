@@ -1,6 +1,6 @@
 // Package queue hands work to workers over a Redis stream.
 //
-// It delivers every message that Redis still has at least once. If the worker that took a
+// It delivers every message at least once, unless Redis loses it. If the worker that took a
 // message is silent for Options.Silence, another worker gets the message. As long as the
 // worker sends heartbeats, no other worker gets it. Only the worker that holds a message
 // can send heartbeats, finish or return it. A worker that has lost its message gets
@@ -49,9 +49,9 @@ var (
 
 // Options shape a queue. Zero fields have defaults.
 type Options struct {
-	Name    string        // of the queue; "jobs"
-	Silence time.Duration // after which a taken message is given to another worker; 20 s
-	Timeout time.Duration // of a call to Redis, waiting excluded; 3 s
+	Name    string        // the queue's name; "jobs"
+	Silence time.Duration // how long a worker may be silent before another gets its message; 20 s
+	Timeout time.Duration // bounds a call to Redis, not counting waiting; 3 s
 	Now     func() time.Time
 }
 
@@ -91,7 +91,7 @@ func New(client redis.UniversalClient, opt Options) *Queue {
 	return q
 }
 
-// StreamKey is the key of a queue's stream. An autoscaler reads its length (XLEN).
+// StreamKey returns the key of a queue's stream. An autoscaler reads its length (XLEN).
 func StreamKey(name string) string { return "queue:{" + name + "}" }
 
 // Item is what is added to a queue.
@@ -181,8 +181,8 @@ end
 func script(body string) *redis.Script { return redis.NewScript(prelude + body) }
 
 // add appends an id unless it waits or is being worked on already. After a partial loss
-// of data, an id whose entry is gone is added again, and one that has lost its place in
-// the index gets a new one. ARGV id tenant trace now
+// of data, an id whose entry is gone is added again, and an entry that has lost its place
+// in the index gets a new place. ARGV id tenant trace now
 var add = script(`
 promote(ARGV[4])
 local entry = redis.call('HGET', ids, ARGV[1])
@@ -194,8 +194,8 @@ redis.call('ZREM', delayed, ARGV[1])
 append(ARGV[1], ARGV[2], ARGV[3])
 return 1`)
 
-// Add puts an item into the queue and reports whether it was missing. An item that is
-// waiting or taken stays as it is. A delayed one becomes ready at once.
+// Add puts an item into the queue and reports whether it did. An item that is waiting or
+// taken already stays as it is. A delayed item becomes ready at once.
 func (q *Queue) Add(ctx context.Context, item Item) (added bool, err error) {
 	packed, err := json.Marshal(item.Trace)
 	if err != nil {
@@ -238,9 +238,9 @@ func (q *Queue) grouped(ctx context.Context, call func() error) error {
 	return call()
 }
 
-// Next takes a message for a consumer, whose name must be unique in the group. A
-// message whose worker fell silent comes first, then the next one by turns, for which
-// it waits up to wait. ErrEmpty means that there was none.
+// Next takes a message for a consumer, whose name must be unique in the group. A message
+// whose worker fell silent comes first. If there is none, Next takes the next message by
+// turns, and waits for one up to wait. ErrEmpty means that none came.
 func (q *Queue) Next(ctx context.Context, consumer string, wait time.Duration) (*Message, error) {
 	var m *Message
 	err := q.await(ctx, wait, func() (seen string, err error) {
@@ -286,9 +286,9 @@ func first(s []string) string {
 	return s[0]
 }
 
-// await calls try until it finds something, which try reports with an empty seen.
-// Otherwise try returns the newest entry that it saw, and await waits for the first
-// entry after that, so an entry added in between is not missed.
+// await calls try until try finds something and returns an empty seen. If try finds
+// nothing, it returns the newest entry that it saw. await then waits for the first entry
+// after that one, so it does not miss an entry that was added in between.
 func (q *Queue) await(ctx context.Context, wait time.Duration, try func() (seen string, err error)) error {
 	for end := time.Now().Add(wait); ; {
 		seen, err := try()
@@ -394,8 +394,8 @@ func (q *Queue) message(x redis.XMessage, consumer string) *Message {
 	return m
 }
 
-// holds begins every script on a taken message: only the worker that holds it may
-// continue. A bare XCLAIM would steal the message back from the worker that took it
+// holds starts every script on a taken message. It ends the script unless the worker holds
+// the message. A bare XCLAIM would steal the message back from the worker that took it
 // over. ARGV entry consumer id, then the script's own arguments.
 const holds = `
 local p = redis.call('XPENDING', stream, 'workers', ARGV[1], ARGV[1], 1)
@@ -473,9 +473,10 @@ func (m *Message) Bury(ctx context.Context, reason string) error {
 	return m.run(ctx, "bury", bury, reason)
 }
 
-// Turn reports whether the caller is to sweep now, so that a hundred workers do not
-// query the records a hundred times. One caller gets true in each interval of every. If
-// Redis is unreachable, every caller gets true, because then only sweeps find work.
+// Turn reports whether the caller should sweep now, so that a hundred workers do not query
+// the records a hundred times. every is the length of an interval, and in each interval one
+// caller gets true. If Redis is unreachable, all callers get true, because then only sweeps
+// find work.
 func (q *Queue) Turn(ctx context.Context, every time.Duration) bool {
 	ctx, cancel := context.WithTimeout(ctx, q.opt.Timeout)
 	defer cancel()
@@ -483,8 +484,8 @@ func (q *Queue) Turn(ctx context.Context, every time.Duration) bool {
 	return err != nil || mine
 }
 
-// Length is how many messages wait or are being worked on, without delayed ones. Scale
-// workers by it: once entries were deleted, Redis no longer knows the group's lag.
+// Length returns how many messages wait or are being worked on, without delayed ones. Scale
+// workers by this number. Redis does not know the group's lag once entries were deleted.
 func (q *Queue) Length(ctx context.Context) (int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, q.opt.Timeout)
 	defer cancel()

@@ -54,7 +54,7 @@ type entry struct {
 }
 
 const (
-	pace  = 1100 * time.Millisecond // between two writes of a ledger
+	pace  = 1100 * time.Millisecond // the time between two writes of a ledger
 	burst = 2 * pace                // how far writes may be ahead of the pace: three in a row
 	// drift is how long Granted is trusted far from the limit. Granted may be too low: a
 	// replica that learnt late about a new limit has created records without the ledger.
@@ -108,7 +108,7 @@ func (c *Claim) read(tx *firestore.Transaction) (*ledger, error) {
 	return d, nil
 }
 
-// early is how long to wait before the ledger may be written.
+// early returns how long to wait before the ledger may be written.
 func (d *ledger) early() time.Duration {
 	wait := d.Next.Sub(d.now) - burst
 	if wait <= 0 || wait > 10*pace { // no writer gets that far ahead of the pace, so the clock was set back
@@ -132,9 +132,9 @@ type grant struct {
 	key    string
 	limit  Limit
 	ledger *ledger
-	since  time.Time // before the ledger was read
+	since  time.Time // a time just before the ledger was read
 	gone   []string  // fenced leases that end
-	lease  *lease    // the new one; nil for none
+	lease  *lease    // the new lease, or nil
 	held   []*lease  // the leases of this process after the commit
 	// returned is how many places of each lease go back to the ledger with the commit.
 	returned map[*lease]int64
@@ -163,8 +163,8 @@ func (t *grant) write(tx *firestore.Transaction) error {
 	return tx.Set(t.g.ledger(t.key), document{AccountID: t.limit.Account, State: string(state)})
 }
 
-// ask takes places from the ledger. Those for this change are used by its own commit, and
-// those for the changes that follow are on lease.
+// ask takes places from the ledger. This change's own commit uses the places for this
+// change. The places for the changes that follow are leased.
 func (c *Claim) ask(ctx context.Context, tx *firestore.Transaction) (room int64, err error) {
 	began, since := time.Now(), c.g.now()
 	d, err := c.read(tx)
@@ -179,8 +179,8 @@ func (c *Claim) ask(ctx context.Context, tx *firestore.Transaction) (room int64,
 	room = c.want
 	switch left := c.limit.Max - d.Granted; {
 	case left < room && len(d.old(young)) > 0:
-		// Only when nobody can use a lease any more is it certain how many of its places
-		// were used.
+		// It is certain how many places of a lease were used only when nobody can use the
+		// lease any more.
 		return 0, &again{c.takeBack}
 	case left < room || d.Counted.IsZero():
 		if room, err = c.count(ctx, d, began); err != nil || room == 0 {
@@ -305,8 +305,8 @@ func chunkOf(left, last, waiting int64, idle time.Duration) (n int64, fenced boo
 		last /= 1 + int64(idle/(leaseTime/4))
 	}
 	want := min(max(firstChunk, last), mostChunk)
-	// Near the limit a change that is alone gets its own place and no lease, because
-	// leased places may be those that another process's create waits for.
+	// Near the limit a change that is alone gets its own place and no lease, because a create
+	// of another process may be waiting for the other places.
 	if want <= left/far || waiting == 0 && idle > young {
 		return min(want, left/far), false
 	}
@@ -324,8 +324,8 @@ func (d *ledger) old(fenced time.Duration) (ids []string) {
 	return ids
 }
 
-// takeBack ends old leases. Their places stay granted until the next count. It reads the
-// ledger after this change, so it includes a create that committed earlier.
+// takeBack ends old leases. Their places stay granted until the next count. That count
+// reads the ledger after this change, so it includes a create that committed earlier.
 func (c *Claim) takeBack(ctx context.Context) error {
 	return c.g.db.Tx(ctx, "take back places", func(_ context.Context, tx *firestore.Transaction) error {
 		d, err := c.read(tx)

@@ -14,10 +14,10 @@
 //	follows, near the       the same, and its transaction reads the lease        1 read
 //	limit
 //
-// Firestore takes about one write a second of a document. So a ledger is written at
-// most once a second, after a burst of three: it records when it may be written next,
-// by Firestore's clock. In a process one change at a time asks the ledger. The others
-// wait for the places that it leases.
+// Firestore accepts about one write a second to a document. So after a burst of three, a
+// ledger is written at most once a second. It records when it may be written next, by
+// Firestore's clock. In a process one change at a time asks the ledger. The others wait for
+// the places that it leases.
 //
 // No limit is exceeded, because this invariant always holds:
 //
@@ -41,7 +41,7 @@
 //
 // Deletions do not touch the ledger. When it has no place left, a count corrects it,
 // and only a count decides that an account is full. While other processes hold leased
-// places, a create waits, and then gets an error that asks it to come back.
+// places, a create waits, and then gets an error that asks its caller to retry.
 //
 // The reasons and the alternatives are in docs/adr/0018-quotas-are-leased.md.
 package quota
@@ -72,8 +72,8 @@ type Limit struct {
 	Count func(context.Context) (int64, error)
 }
 
-// ErrAsk means that a change without reads cannot get its places: this process has no
-// leased places, or only some whose fence must be read.
+// ErrAsk means that a change without reads cannot get its places. This process has no
+// leased places, or their lease has a fence, which must be read.
 var ErrAsk = errors.New("the ledger has to be read")
 
 // Gate gives out places. It is safe for concurrent use.
@@ -94,7 +94,7 @@ type account struct {
 	held    []*lease      // all leases that are not settled in the ledger
 	asking  chan struct{} // closed when the change that asks the ledger has ended
 	waiting int64         // places that changes wait for meanwhile
-	// full is when the count began that found no room below fullAt.
+	// full is the start of the last count that found no room; the limit was fullAt then.
 	full   time.Time
 	fullAt int64
 	rest   time.Time // do not count before this time: a large count is expensive
@@ -112,13 +112,13 @@ type counted struct {
 type lease struct {
 	id     string
 	fenced bool
-	since  time.Time // before the ledger was asked
+	since  time.Time // a time just before the ledger was asked
 	have   int64     // places that no change has taken
 	out    int64     // places of changes that have not ended
 }
 
-// fresh reports whether the places may be used. If the clock was set back, the age is
-// unknown, so they may not.
+// fresh reports whether the places may be used. If the clock was set back, the lease's age
+// is unknown, so they may not be used.
 func (l *lease) fresh(now time.Time) bool {
 	age := now.Sub(l.since)
 	return age >= 0 && age < leaseTime
@@ -131,17 +131,17 @@ const (
 	// less than a minute, so the places of a killed process are free again within a
 	// minute.
 	delivery = 35 * time.Second
-	// patience is how long a create waits for a place before it gets an error that asks it
-	// to come back.
+	// patience is how long a create waits for a place before it gets an error that asks its
+	// caller to retry.
 	patience = 5 * time.Second
 	// commitTime is how much of a request's time is left for its commit.
 	commitTime = 3 * time.Second
-	// maxAccounts bounds the memory. When there are more, this process forgets all
-	// accounts and their leases.
+	// maxAccounts bounds the memory. When there are more accounts, this process forgets all
+	// of them and their leases.
 	maxAccounts = 10_000
 )
 
-// New makes a gate; a nil now is the system's clock.
+// New makes a gate. If now is nil, the gate uses the system's clock.
 func New(db *firestoredb.DB, now func() time.Time) *Gate {
 	if now == nil {
 		now = time.Now
@@ -149,10 +149,10 @@ func New(db *firestoredb.DB, now func() time.Time) *Gate {
 	return &Gate{db: db, now: now, accounts: map[string]*account{}}
 }
 
-// Claim is the places of one change. It belongs to one goroutine.
+// Claim holds the places of one change. It belongs to one goroutine.
 type Claim struct {
 	g     *Gate
-	began time.Time // when the request began; a count from later tells it whether the account is full
+	began time.Time // when the request began; only a later count decides that the account is full
 	since time.Time // when this change of the request began
 	limit Limit
 	a     *account
@@ -166,7 +166,8 @@ type Claim struct {
 	sent  bool   // this try has reached its commit
 }
 
-// Claim begins a change under a limit. ctx is that of its request, which may make several.
+// Claim starts a change under a limit. ctx is the context of its request, which may make
+// several changes.
 func (g *Gate) Claim(ctx context.Context) *Claim {
 	now := time.Now()
 	c := &Claim{g: g, began: now, since: now}
@@ -226,9 +227,9 @@ func (c *Claim) Leave() {
 	c.leave()
 }
 
-// Retry begins another try within the same transaction. The new try may need no place,
-// and then it must not write the change to the ledger that the try before it had
-// prepared.
+// Retry starts another try within the same transaction. It drops the change to the ledger
+// that the previous try prepared, because the new try may need no place and must not write
+// that change then.
 func (c *Claim) Retry() {
 	c.sent, c.grant, c.seen = false, nil, nil
 	c.g.mu.Lock()
@@ -236,9 +237,9 @@ func (c *Claim) Retry() {
 	c.put()
 }
 
-// Room is how many of want places the change may use, all of them unless the account
-// is full. It belongs to the reads of a transaction; for a change that reads nothing, tx
-// is nil, and Room may return [ErrAsk].
+// Room returns how many of want places the change may use: all of them unless the account
+// is full. Call it among the reads of a transaction. For a change that reads nothing, tx is
+// nil, and Room may return [ErrAsk].
 func (c *Claim) Room(ctx context.Context, tx *firestore.Transaction, l Limit, want int64) (int64, error) {
 	c.sent, c.grant, c.want = false, nil, want // reset what an earlier try of the transaction has set
 	if l.Max <= 0 || want <= 0 {
@@ -266,9 +267,9 @@ type outcome int
 
 const (
 	taken  outcome = iota
-	noRoom         // by a count that began after this change
+	noRoom         // a count that began after this request found no room
 	busy           // another change is asking the ledger
-	ask            // this change must ask it
+	ask            // this change must ask the ledger
 )
 
 // take takes places from memory, or says how to get them.
@@ -374,9 +375,9 @@ func (c *Claim) wait() error {
 		if asking == nil {
 			return nil
 		}
-		// The other change may count after it has waited for almost its own patience. Its result is an
-		// answer for this one too, which would otherwise come back and wait for the next count. But
-		// leave time to commit.
+		// The other change may count after it has waited for almost its own patience. Wait for it,
+		// because its result also answers this change, which would otherwise have to wait for the
+		// next count. But leave time to commit.
 		most := 2 * patience
 		if end, ok := ctx.Deadline(); ok {
 			left := time.Until(end)
@@ -432,8 +433,8 @@ func (c *Claim) Take(tx *firestore.Transaction) error {
 	return c.grant.write(tx)
 }
 
-// end settles the places that this try has taken. After an error they may be used only
-// if the try has reached its commit.
+// end settles the places that this try has taken. After an error, a place may have been
+// used only if the try has reached its commit.
 func (c *Claim) end(err error) {
 	if c.a == nil {
 		return

@@ -58,8 +58,8 @@ func NewMisses(o MissOptions) *Misses {
 	return &Misses{burst: float64(o.Burst), every: o.Every, most: o.Networks, now: o.Now, networks: map[netip.Prefix]spent{}}
 }
 
-// Network is the network to which Misses assigns an address. All peers without an address
-// (the zero address) form one network.
+// Network returns the network to which Misses assigns an address. All peers without an
+// address (the zero address) form one network.
 func Network(addr netip.Addr) netip.Prefix {
 	addr = addr.Unmap().WithZone("")
 	bits := 32
@@ -73,12 +73,12 @@ func Network(addr netip.Addr) netip.Prefix {
 	return p
 }
 
-// Wait says how long addr's network must wait before a lookup in a store. Zero allows
-// it now. Otherwise answer RATE_LIMITED with that time. Call [Misses.Miss] if the store
-// finds nothing.
+// Wait returns how long addr's network must wait before a lookup in a store. If it returns
+// zero, look up now, and call [Misses.Miss] if the store finds nothing. Otherwise answer
+// RATE_LIMITED with the returned time.
 //
-// Concurrent lookups may together overdraw the budget. Their misses are counted all the
-// same, so the network pays for them afterwards. The alternative, reserving a miss for
+// Concurrent lookups may together overdraw the budget. Their misses are still counted, so
+// the network pays for them afterwards. The alternative, reserving a miss for
 // each lookup, would refuse a network that asks for many existing records at once.
 func (m *Misses) Wait(addr netip.Addr) time.Duration {
 	now := m.now()
@@ -123,7 +123,7 @@ func (m *Misses) Miss(addr netip.Addr) {
 	m.networks[network] = spent{misses: min(m.burst-m.left(s, now)+1, 2*m.burst), at: now, next: now.Add(m.every)}
 }
 
-// left is what remains of the budget; negative for a network in debt.
+// left returns what remains of the budget. It is negative for a network in debt.
 func (m *Misses) left(s spent, now time.Time) float64 {
 	if s.at.IsZero() {
 		return m.burst

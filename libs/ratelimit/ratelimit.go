@@ -1,6 +1,6 @@
-// Package ratelimit limits what a caller may try. A [Limiter] counts tries exactly
-// across all replicas, such as guesses of a password. [Misses] bounds, in one process,
-// the cost of lookups by a network that find nothing.
+// Package ratelimit limits what a caller may try. A [Limiter] counts tries, such as guesses
+// of a password, exactly across all replicas. [Misses] bounds the cost of lookups that find
+// nothing. It counts them for each network and within one process.
 //
 // While Redis answers, a Limiter's rule of n tries in a window holds for every possible
 // window, in all replicas together. While Redis does not answer, each replica counts
@@ -23,7 +23,7 @@ import (
 
 const (
 	budget  = 150 * time.Millisecond // wait for Redis
-	rest    = time.Second            // between two tries of a Redis that failed
+	rest    = time.Second            // pause before a failed Redis is tried again
 	maxKeys = 20_000                 // keys in memory
 )
 
@@ -49,8 +49,8 @@ type try struct {
 	at time.Time
 }
 
-// New makes a limiter. With a nil client all tries are counted locally, by the
-// unchanged rules.
+// New makes a limiter. If client is nil, all tries are counted locally, by the unchanged
+// rules.
 func New(client redis.UniversalClient, now func() time.Time) *Limiter {
 	return &Limiter{redis: client, breaker: outage.New(outage.Config{Rest: rest, Down: redisdb.Away, Now: now}), now: now, tries: map[string][]try{}}
 }
@@ -84,7 +84,7 @@ return 0
 // Take counts a try under every rule. If a rule has no room, Take counts the try under
 // none of the rules, and wait is the time until that rule has room.
 //
-// Rules are checked in order, up to the first that refuses. Put the narrowest first. Then
+// Rules are checked in order, up to the first that refuses. Put the narrowest rule first. Then
 // a caller that is refused by its own rule never takes a place, even for a moment, in a
 // rule that it shares with others.
 func (l *Limiter) Take(ctx context.Context, rules ...Rule) (t Try, wait time.Duration) {
@@ -175,7 +175,7 @@ func (l *Limiter) takeLocally(t Try, share int) (wait time.Duration) {
 	return 0
 }
 
-// keep holds a key's tries; the caller holds the mutex. A key without tries is dropped. A
+// keep stores a key's tries. The caller holds the mutex. A key without tries is dropped. A
 // refused try is not stored, so a flood of refused keys takes no memory.
 func (l *Limiter) keep(key string, log []try) {
 	if len(log) == 0 {

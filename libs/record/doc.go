@@ -20,7 +20,7 @@
 // so no caller can forget the event.
 //
 // A record that cannot be decoded does not block others: a queue sets it aside for an
-// hour, an export lists its id, and an erasure removes it all the same.
+// hour, an export lists its id, and an erasure still removes it.
 //
 // The package does not hide Firestore. A store that needs its own query or document
 // makes it with the client, and uses the reads and writes of [Tx] and of firestoredb.

@@ -12,9 +12,10 @@ import (
 	"github.com/linkreel/linkreel/libs/firestoredb"
 )
 
-// Buckets is the number of ranges into which the index of due times is split. Times
-// rise, and one range of rising values takes some 500 writes a second. A search for due
-// records queries every bucket, so more buckets would cost more when nothing is due.
+// Buckets is the number of ranges into which the index of due times is split. Due times
+// keep rising, and Firestore accepts only some 500 writes a second to one range of rising
+// values. A search for due records queries every bucket, so more buckets would cost more
+// when nothing is due.
 const Buckets = 8
 
 // Due is the field "due" of a document whose record waits for a time. Other records do
@@ -24,7 +25,7 @@ type Due struct {
 	At     time.Time `firestore:"at"`
 }
 
-// DueAt is the due field for the record with this id; nil for a zero time.
+// DueAt returns the due field for the record with this id, or nil for a zero time.
 func DueAt(id string, at time.Time) *Due {
 	if at.IsZero() {
 		return nil
@@ -32,7 +33,7 @@ func DueAt(id string, at time.Time) *Due {
 	return &Due{bucketOf(id), at}
 }
 
-// Time is the time that a record waits for; zero for none.
+// Time returns the time that a record waits for, or zero if it waits for none.
 func (d *Due) Time() time.Time {
 	if d == nil {
 		return time.Time{}
@@ -46,10 +47,10 @@ func bucketOf(id string) int {
 	return int(h.Sum32() % Buckets)
 }
 
-// Due lists the records that are due, at most limit of each bucket and the longest due
-// of each first. fields are the fields to read; none means all. A record that cannot be
-// decoded is set aside for an hour, so that it does not hide others. The error then
-// reports it, and the other records are returned as well.
+// Due lists the records that are due, at most limit of each bucket. Within a bucket, the
+// record that has been due longest comes first. fields are the fields to read; none means
+// all. A record that cannot be decoded is set aside for an hour, so that it does not hide
+// others. The error then reports it, and the other records are still returned.
 func (k *Kept[T]) Due(ctx context.Context, limit int, fields ...firestore.FieldPath) ([]*T, error) {
 	found, broken := make([][]*T, Buckets), make([]error, Buckets)
 	g, gctx := errgroup.WithContext(ctx)
@@ -94,9 +95,9 @@ func (k *Kept[T]) due(ctx context.Context, bucket, limit int, fields []firestore
 	}
 }
 
-// PutOff sets when a record is due again, zero for never. It does nothing if the record
-// was changed since it was read: that change has set the time for a newer state, which
-// the caller does not know.
+// PutOff sets when a record is due again. A zero time means never. PutOff does nothing if
+// the record was changed since it was read: that change has set the time for a newer state,
+// which the caller does not know.
 func (k *Kept[T]) PutOff(ctx context.Context, id string, at, stored time.Time) error {
 	due := any(firestore.Delete)
 	if d := DueAt(id, at); d != nil {

@@ -46,7 +46,8 @@ func (c *Client) CreateKey(ctx context.Context, in KeyCreate) (*KeyCreated, erro
 	return answer[KeyCreated](ctx, c, http.MethodPost, "/api/v1/keys", in)
 }
 
-// RollKey makes a successor; the old key keeps working for overlapSeconds.
+// RollKey makes a key that replaces this one. The old key keeps working for
+// overlapSeconds.
 func (c *Client) RollKey(ctx context.Context, id string, overlapSeconds int) (*KeyCreated, error) {
 	return answer[KeyCreated](
 		ctx, c, http.MethodPost, "/api/v1/keys/"+url.PathEscape(id)+"/roll", map[string]int{"overlapSeconds": overlapSeconds},
@@ -63,8 +64,8 @@ func (c *Client) DeviceCode(ctx context.Context, name string) (*DeviceCode, erro
 	return answer[DeviceCode](ctx, c, http.MethodPost, "/api/v1/device-codes", map[string]string{"name": name})
 }
 
-// DeviceKey collects the key, once. The error's code is AUTHORIZATION_PENDING until
-// the person has decided.
+// DeviceKey fetches the approved key. This works only once. The error's code is
+// AUTHORIZATION_PENDING until the person has decided.
 func (c *Client) DeviceKey(ctx context.Context, code string) (*KeyCreated, error) {
 	return answer[KeyCreated](ctx, c, http.MethodPost, "/api/v1/device-codes/token", map[string]string{"deviceCode": code})
 }

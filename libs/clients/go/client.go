@@ -28,19 +28,19 @@ import (
 type Config struct {
 	BaseURL string // such as https://linkreel.example
 	Key     string // an API key, lr_live_…
-	// HTTPClient sends requests. nil is one without an overall timeout, since uploads may
-	// take long. Timeout bounds each API call.
+	// HTTPClient sends requests. The default has no overall timeout, since uploads may take
+	// long.
 	HTTPClient *http.Client
 	// Timeout bounds each try of an API call; 0 means 30 seconds.
 	Timeout time.Duration
-	// Attempts is how often a call is tried in total; 0 means five.
+	// Attempts is how often a call is tried in total, the first try included; 0 means five.
 	Attempts int
 	// MaxWait is the longest single wait that the client accepts, whatever
 	// Retry-After says; 0 means a minute.
 	MaxWait time.Duration
 	// UserAgent is sent with each call.
 	UserAgent string
-	// Sleep waits between tries; nil is a real wait. Tests set it to control time.
+	// Sleep waits between tries. Tests set it to control time.
 	Sleep func(ctx context.Context, d time.Duration) error
 }
 
@@ -116,8 +116,8 @@ func HasCode(err error, codes ...string) bool {
 	return errors.As(err, &e) && slices.Contains(codes, e.Code)
 }
 
-// WithIdempotencyKey makes all POSTs with this context send this key, not a new one for
-// each, so that a program can safely repeat a step after it was stopped.
+// WithIdempotencyKey makes all POSTs with this context send this key instead of a new one
+// each. So a program that was stopped can safely repeat its last step.
 func WithIdempotencyKey(ctx context.Context, key string) context.Context {
 	return context.WithValue(ctx, idempotencyKey{}, key)
 }
@@ -137,7 +137,7 @@ type Call struct {
 	Answered func(http.Header)
 }
 
-// WithKey is a copy of the client with another key.
+// WithKey returns a copy of the client with another key.
 func (c *Client) WithKey(key string) *Client {
 	other := *c
 	other.cfg.Key = key
@@ -148,13 +148,13 @@ func (c *Client) call(ctx context.Context, method, path string, in, out any) err
 	return c.Do(ctx, Call{Method: method, Path: path, In: in, Out: out})
 }
 
-// answer is call with a new T as the destination.
+// answer makes a call and decodes its answer into a new T.
 func answer[T any](ctx context.Context, c *Client, method, path string, in any) (*T, error) {
 	out := new(T)
 	return out, c.call(ctx, method, path, in, out)
 }
 
-// list reads all of a list that has no pages.
+// list reads a whole list that has no pages.
 func list[T any](ctx context.Context, c *Client, path string) ([]T, error) {
 	var out struct{ Data []T }
 	err := c.call(ctx, http.MethodGet, path, nil, &out)
@@ -230,7 +230,7 @@ func (c *Client) try(ctx context.Context, k Call, body []byte) error {
 		return err
 	}
 	req.Header = k.Header.Clone()
-	if c.cfg.Key != "" { // the calls that ask for a key are sent without one
+	if c.cfg.Key != "" { // a client that has no key yet can still request one
 		req.Header.Set("Authorization", "Bearer "+c.cfg.Key)
 	}
 	req.Header.Set("Accept", "application/json")
@@ -269,7 +269,7 @@ func (c *Client) try(ctx context.Context, k Call, body []byte) error {
 // ErrNoAnswer matches the error of a call that got no answer in any of its tries.
 var ErrNoAnswer = errors.New("no answer")
 
-// lost is a try without an answer.
+// lost is the error of a try that got no answer.
 type lost struct{ err error }
 
 func (l *lost) Error() string { return l.err.Error() }
@@ -292,8 +292,8 @@ func refusal(res *http.Response, answer []byte) *Error {
 }
 
 // wait says whether to try again, and after how long. The wait is as long as the service
-// asks, and at least an exponential backoff with jitter, so that many clients do not
-// retry together.
+// asks, but never shorter than an exponential backoff. The backoff has jitter, so that
+// many clients do not retry together.
 func (c *Client) wait(err error, attempt int) (time.Duration, bool) {
 	backoff := min(200*time.Millisecond<<(attempt-1), 10*time.Second)
 	backoff = backoff/2 + mathrand.N(backoff/2+1)
@@ -331,10 +331,10 @@ type Field[T any] struct {
 	value     T
 }
 
-// Set is a field with a new value.
+// Set returns a field with a new value.
 func Set[T any](v T) Field[T] { return Field[T]{set: true, value: v} }
 
-// Clear is a field that becomes empty.
+// Clear returns a field that becomes empty.
 func Clear[T any]() Field[T] { return Field[T]{set: true, null: true} }
 
 // IsZero lets encoding/json omit a field that is not set.
@@ -351,11 +351,11 @@ func (f Field[T]) MarshalJSON() ([]byte, error) {
 // Moment is a point in time as the API takes it.
 type Moment struct{ v any }
 
-// At is the moment t.
+// At returns t as a Moment.
 func At(t time.Time) Moment { return Moment{t.UnixMilli()} }
 
-// Text is a moment in any form that JavaScript's Date understands. The service parses
-// it.
+// Text returns a Moment from text in any form that JavaScript's Date understands. The
+// service parses it.
 func Text(s string) Moment { return Moment{s} }
 
 // IsZero reports whether no moment is given.
@@ -367,5 +367,5 @@ func (m Moment) MarshalJSON() ([]byte, error) { return json.Marshal(m.v) }
 // Millis is a time in a record: milliseconds since 1970.
 type Millis int64
 
-// Time is m as a time in UTC.
+// Time returns m as a time in UTC.
 func (m Millis) Time() time.Time { return time.UnixMilli(int64(m)).UTC() }

@@ -136,8 +136,8 @@ func (c *Client) bulk(ctx context.Context, method, path string, in any, n int) (
 	return out.Results, nil
 }
 
-// LinkStats reads the clicks from one UTC day to another, written as 2026-11-20. For an
-// empty day the service uses its default.
+// LinkStats reads the clicks from one UTC day to another, written as 2026-11-20. If from
+// or to is empty, the service uses its default.
 func (c *Client) LinkStats(ctx context.Context, id, from, to string) (*LinkStats, error) {
 	q := filter(nil, map[string]string{"from": from, "to": to})
 	return answer[LinkStats](ctx, c, http.MethodGet, "/api/v1/links/"+url.PathEscape(id)+"/stats"+query(q), nil)
@@ -164,7 +164,7 @@ func (c *Client) VerifyDomain(ctx context.Context, id string) (*Domain, error) {
 	return answer[Domain](ctx, c, http.MethodPost, "/api/v1/domains/"+url.PathEscape(id)+"/verify", nil)
 }
 
-// DeleteDomain gives a domain up.
+// DeleteDomain removes a domain.
 func (c *Client) DeleteDomain(ctx context.Context, id string) error {
 	return c.call(ctx, http.MethodDelete, "/api/v1/domains/"+url.PathEscape(id), nil, nil)
 }

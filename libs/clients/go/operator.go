@@ -12,8 +12,7 @@ import (
 // token.
 type Operator struct{ c *Client }
 
-// NewOperator is [New] for the operator: BaseURL is the admin address, Key the
-// admin token.
+// NewOperator is like [New]. BaseURL is the admin address, and Key is the admin token.
 func NewOperator(cfg Config) (*Operator, error) {
 	c, err := New(cfg)
 	if err != nil {
@@ -53,12 +52,12 @@ func (o *Operator) MemberSignInLink(ctx context.Context, account, member string)
 	)
 }
 
-// Suspend suspends an account. With false it activates the account again.
+// Suspend suspends an account. If suspended is false, it activates the account again.
 func (o *Operator) Suspend(ctx context.Context, id string, suspended bool) error {
 	return o.c.call(ctx, http.MethodPatch, "/admin/v1/accounts/"+url.PathEscape(id), map[string]bool{"suspended": suspended}, nil)
 }
 
-// DeleteAccount begins to erase a suspended account with all its data.
+// DeleteAccount starts to erase a suspended account with all its data.
 func (o *Operator) DeleteAccount(ctx context.Context, id string) error {
 	return o.c.call(ctx, http.MethodDelete, "/admin/v1/accounts/"+url.PathEscape(id), nil, nil)
 }

@@ -112,8 +112,8 @@ func (c *Client) DeleteCaptions(ctx context.Context, id, lang string) error {
 	return c.call(ctx, http.MethodDelete, "/api/v1/videos/"+url.PathEscape(id)+"/captions/"+url.PathEscape(lang), nil, nil)
 }
 
-// SetThumbnail uses the frame at a second of the video as its thumbnail. nil restores
-// the one that the service chose.
+// SetThumbnail uses the frame at a second of the video as its thumbnail. If second is nil,
+// it restores the thumbnail that the service chose.
 func (c *Client) SetThumbnail(ctx context.Context, id string, second *float64) error {
 	return c.call(ctx, http.MethodPut, "/api/v1/videos/"+url.PathEscape(id)+"/thumbnail", VideoThumbnail{second}, nil)
 }
@@ -137,9 +137,9 @@ func (c *Client) PutCaptions(ctx context.Context, id, lang string, vtt []byte) e
 }
 
 // WaitUntilReady waits until the video is ready, and returns it. For a failed video the
-// error is a *[VideoError]. seen, if set, is called with each answer. With a key that
-// may read events it waits for events of the video in a long poll. Otherwise it polls,
-// every second at first and then less often.
+// error is a *[VideoError]. seen, if set, is called with each answer. If the key may read
+// events, the client waits for the video's events in a long poll. Otherwise it reads the
+// video every second at first, and then less often.
 func (c *Client) WaitUntilReady(ctx context.Context, id string, seen func(*Video)) (*Video, error) {
 	after, held := c.newestEvent(ctx, id)
 	for wait := time.Second; ; wait = min(wait*5/4, 5*time.Second) {
@@ -160,7 +160,7 @@ func (c *Client) WaitUntilReady(ctx context.Context, id string, seen func(*Video
 			return v, v.Error
 		}
 		if held {
-			// Short, because progress is not an event, and seen should get it.
+			// The wait is short because progress is not an event, and seen should still get it.
 			page, err := c.Events(ctx, EventQuery{Object: id, Forward: true, After: after, Wait: 5 * time.Second})
 			if held = err == nil; held {
 				after = or(page.NextCursor, after)
@@ -174,7 +174,8 @@ func (c *Client) WaitUntilReady(ctx context.Context, id string, seen func(*Video
 }
 
 // newestEvent returns the cursor at which to start reading new events of an object. ok is
-// false if the feed cannot be read: an older deployment, or a key without events:read.
+// false if the object has no events, or if the feed cannot be read: the deployment is too
+// old, or the key has no scope events:read.
 func (c *Client) newestEvent(ctx context.Context, object string) (after string, ok bool) {
 	page, err := c.Events(ctx, EventQuery{Object: object, Limit: 1})
 	if err != nil {
@@ -298,7 +299,7 @@ type putAnswer struct {
 	after  time.Duration
 }
 
-// again waits before another try, or returns an error if another try is of no use.
+// again waits before another try, or returns an error if another try would not help.
 func (c *Client) again(ctx context.Context, res *putAnswer, err error, attempt int) error {
 	if ctx.Err() != nil {
 		return ctx.Err()

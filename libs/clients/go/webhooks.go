@@ -60,13 +60,13 @@ type EventQuery struct {
 	Types  []string
 	Object string
 	Limit  int
-	// Cursor is where to read backwards from. With Forward, After is where to read
-	// forwards from.
+	// Cursor is the place to read backwards from. If Forward is set, After is the place to
+	// read forwards from.
 	Cursor  string
 	Forward bool
 	After   string
-	// Wait lets a Forward request wait for the next event, for up to 25 s. Without
-	// After it returns only events that happen from now on.
+	// Wait lets a Forward request wait for the next event, for up to 25 s. If After is
+	// empty, the request returns only events that happen from now on.
 	Wait time.Duration
 }
 
@@ -126,7 +126,7 @@ func (c *Client) FollowEvents(ctx context.Context, q EventQuery, after string, d
 	return after, ctx.Err()
 }
 
-// or returns the value of a field. If the field is null, it returns instead.
+// or returns the value of a field, or the default instead if the field is null.
 func or[T any](field *T, instead T) T {
 	if field == nil {
 		return instead

@@ -17,8 +17,9 @@ type Reader interface {
 	Collection(path string) *firestore.CollectionRef
 }
 
-// All returns the events of all accounts in the order of their commits, and fails the test if an
-// id is not an event's. It sorts them itself, because the only indexes are by account.
+// All returns the events of all accounts in the order of their commits. It fails the test if a
+// document does not have the id of an event. It sorts the events itself, because all indexes
+// are by account.
 func All(tb testing.TB, db Reader) []outbox.Document {
 	tb.Helper()
 	snaps, err := db.Collection(outbox.Collection).Documents(tb.Context()).GetAll()
@@ -38,7 +39,7 @@ func All(tb testing.TB, db Reader) []outbox.Document {
 	return out
 }
 
-// Types are the types of All.
+// Types returns the types of the events that All returns.
 func Types(tb testing.TB, db Reader) (types []string) {
 	tb.Helper()
 	for _, e := range All(tb, db) {

@@ -49,8 +49,8 @@ type Document struct {
 // events.
 const Channel = "linkreel:events:waiting"
 
-// Outbox writes events. It is safe for concurrent use. A nil Outbox returns an error,
-// so that a store without an outbox fails at its first change instead of silently
+// Outbox writes events. It is safe for concurrent use. [Outbox.Put] of a nil Outbox returns
+// an error, so that a store without an outbox fails at its first change instead of silently
 // writing no events.
 type Outbox struct {
 	db    *firestoredb.DB
@@ -62,7 +62,8 @@ type Outbox struct {
 }
 
 // New makes an outbox. If [Outbox.Run] is not running, the events service is not woken,
-// and its sweep finds the events some seconds later. A nil now is the system's clock.
+// and its sweep finds the events some seconds later. If now is nil, the outbox uses the
+// system's clock.
 func New(db *firestoredb.DB, rdb redis.UniversalClient, now func() time.Time) *Outbox {
 	if now == nil {
 		now = time.Now
@@ -107,12 +108,12 @@ func (o *Outbox) document(ctx context.Context, e events.Event) (*Document, error
 	}, nil
 }
 
-// maxChanged bounds the names that wait while Redis is away. The sweep of the events
-// service finds the events of accounts that are dropped.
+// maxChanged bounds the account names that wait while Redis is away. Further names are
+// dropped, and the sweep of the events service finds the events of these accounts.
 const maxChanged = 10_000
 
-// Wake passes the account's name to [Outbox.Run]. It is a hint. A process does not send
-// it if it dies after its commit, or never learns that the commit succeeded.
+// Wake passes the account's name to [Outbox.Run]. It is only a hint: a process sends none if
+// it dies after its commit, or never learns that the commit succeeded.
 func (o *Outbox) Wake(accountID string) {
 	select {
 	case o.changed <- accountID:
@@ -120,12 +121,12 @@ func (o *Outbox) Wake(accountID string) {
 	}
 }
 
-// pace is the least time between two wake-ups. The first change is announced at once. If
+// pace is the minimum time between two wake-ups. The first change is announced at once. If
 // an account then makes hundreds of links a second, each wake-up names it once.
 const pace = 20 * time.Millisecond
 
-// Run wakes the events service after commits until ctx ends. It is a loop of
-// every service that writes events.
+// Run wakes the events service after commits until ctx ends. Every service that writes
+// events runs it as a loop.
 func (o *Outbox) Run(ctx context.Context) error {
 	for ended := false; !ended; {
 		names := map[string]bool{}

@@ -26,7 +26,7 @@ const Collection = "idempotency"
 // records by it.
 const OwnerField = "owner"
 
-// Owner is the hash that names an account in its records, so that the collection alone
+// Owner returns the hash that names an account in its records, so that the collection alone
 // does not reveal which account made a request.
 func Owner(accountID string) string {
 	sum := sha256.Sum256([]byte("linkreel idempotency owner\x00" + accountID))
@@ -39,7 +39,8 @@ const (
 	// turn is how long a try has the record to itself. It is short, so that a retry after
 	// a crash does not wait long. Running the request twice does no harm.
 	turn = 3 * time.Second
-	// maxSealed is below Firestore's 1 MiB for a document, with room for the rest.
+	// maxSealed bounds a sealed answer, so that it fits with the other fields into
+	// Firestore's 1 MiB for a document.
 	maxSealed = 1<<20 - 8<<10
 )
 
@@ -79,7 +80,7 @@ type Firestore struct {
 
 // NewFirestore makes a store on db. secret is known to all replicas but is not in the
 // database. If it changes between a request and its retry, the retry is refused as
-// IDEMPOTENCY_KEY_REUSED. A nil now is the system's clock.
+// IDEMPOTENCY_KEY_REUSED. If now is nil, the store uses the system's clock.
 func NewFirestore(db *firestoredb.DB, secret string, now func() time.Time) *Firestore {
 	if now == nil {
 		now = time.Now
@@ -91,7 +92,7 @@ func NewFirestore(db *firestoredb.DB, secret string, now func() time.Time) *Fire
 	return &Firestore{db: db, macKey: key, now: now}
 }
 
-// mac is the keyed hash of r's body. It includes the account, so that equal bodies of
+// mac returns the keyed hash of r's body. It includes the account, so that equal bodies of
 // two accounts have different hashes.
 func (s *Firestore) mac(r Request) string {
 	h := hmac.New(sha256.New, s.macKey)
@@ -124,8 +125,8 @@ func (s *Firestore) sameBody(d *document, r Request) error {
 func (s *Firestore) Begin(ctx context.Context, r Request) (Record, error) {
 	fresh := s.opened(r)
 	// A record can expire, be taken over or be removed between the read and the write.
-	// Each of these costs a round. Four rounds fail only if another request wins all of
-	// them.
+	// Each of these costs a round. All four rounds fail only if another request wins each
+	// time.
 	for range 4 {
 		written, err := s.create(ctx, r, fresh)
 		if err == nil {

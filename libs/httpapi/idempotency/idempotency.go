@@ -22,7 +22,7 @@ import (
 )
 
 // Request identifies a request. Secret is the caller's bearer key. It seals answers
-// that contain a secret, and is not stored. Of the body only a keyed hash is stored.
+// that contain a secret, and is not stored. Only a keyed hash of the body is stored.
 type Request struct {
 	Account, Route, Key, Secret string
 	Body                        []byte
@@ -34,11 +34,11 @@ type Record struct {
 	Replay *Response
 
 	r       Request
-	written time.Time // the document as this try left it; a later write means another try took over
+	written time.Time // when this try last wrote it; a later write means that another try took over
 }
 
 // Response is an answer as the caller saw it. Header has only the headers of the answer
-// itself. It leaves out those of one exchange, such as request id, date or rate limit.
+// itself. It leaves out headers of one exchange, such as request id, date or rate limit.
 type Response struct {
 	Status int
 	Header map[string]string

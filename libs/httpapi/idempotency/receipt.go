@@ -31,13 +31,13 @@ type Repeated struct {
 
 func (*Repeated) Error() string { return "an earlier request has done this" }
 
-// Receipt begins a request that takes effect in one commit. answer is called at each
+// Receipt starts a request that takes effect in one commit. answer is called at each
 // commit. It returns nil for a commit that is not the request's own.
 func (s *Firestore) Receipt(r Request, answer func() *Response) *Receipt {
 	return &Receipt{s: s, r: r, d: s.opened(r), answer: answer}
 }
 
-// Origin is the origin from which the request's records derive their ids.
+// Origin returns the origin from which the request's records derive their ids.
 func (p *Receipt) Origin() identity.Origin { return p.d.origin() }
 
 // Write implements [record.Receipt].

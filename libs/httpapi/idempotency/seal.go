@@ -15,7 +15,7 @@ import (
 	"github.com/linkreel/linkreel/libs/seal"
 )
 
-// id is the hash that names a request's record. A hash keeps a caller's text out of
+// id returns the hash that names a request's record. A hash keeps a caller's text out of
 // document paths and keys out of the database.
 func (r Request) id() string {
 	h := sha256.New()
@@ -57,7 +57,7 @@ func (d *document) close(r Request, answer *Response) error {
 	return nil
 }
 
-// replay is the answer to a finished request.
+// replay returns the answer to a finished request.
 func (d *document) replay(r Request) (*Response, error) {
 	key, err := r.key(d.Bound)
 	if err != nil {
