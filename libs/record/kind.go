@@ -48,8 +48,8 @@ type Kind[T any] struct {
 	// read.
 	Beside func(tx *Tx, before, after *T)
 	// Erase removes up to limit records of an account that is being erased, readable or
-	// not, and reports how many. Fewer than limit means that none are left. nil deletes
-	// the documents.
+	// not, and reports how many. Fewer than limit means that none are left. If Erase is
+	// nil, the documents are deleted.
 	Erase func(ctx context.Context, account string, limit int) (n int, err error)
 }
 
@@ -76,7 +76,7 @@ type Kept[T any] struct {
 // Keep makes a Kept of a kind of records.
 func Keep[T any](db *DB, k Kind[T]) *Kept[T] { return &Kept[T]{db, k} }
 
-// Ref names the document of a record; nil if id cannot be a record's id.
+// Ref names the document of a record. It is nil if id cannot be a record's id.
 func (k *Kept[T]) Ref(id string) firestoredb.Ref { return k.db.Ref(k.k.Collection, id) }
 
 // Of is the query for an account's records.

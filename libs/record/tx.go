@@ -62,7 +62,7 @@ func (db *DB) Tx(ctx context.Context, what string, fn func(tx *Tx) error) error 
 }
 
 // Commit is [DB.Tx] for an fn that reads nothing. It makes one call to the database. A
-// commit whose answer is lost is sent again, and may then find its own documents
+// commit is sent again if its answer is lost, and may then find its own documents
 // already there.
 func (db *DB) Commit(ctx context.Context, what string, fn func(tx *Tx) error) error {
 	return db.run(ctx, false, what, fn)
@@ -293,8 +293,8 @@ func (tx *Tx) Delete(ref firestoredb.Ref) {
 	tx.writes = append(tx.writes, func(ft *firestore.Transaction) error { return ft.Delete(ref) })
 }
 
-// Room is how many of want places the account may have. The commit takes them. It is
-// less than want only if the account is full. Call it once in a transaction. In a
+// Room returns how many of want places the account may have. The commit takes them. The
+// result is less than want only if the account is full. Call it once in a transaction. In a
 // [DB.Commit] the error may be [quota.ErrAsk]; then use a [DB.Tx]. fn must return any
 // other error unchanged, because a change that has to wait for a place is repeated.
 func (tx *Tx) Room(l quota.Limit, want int64) (int64, error) {

@@ -13,8 +13,8 @@ import (
 type Rotation struct {
 	Keys *Keys
 	What string // names the sealed records in the log
-	// List returns, in order, the next ids after the id after. They name records that one
-	// of keyIDs has sealed. At the end there are none.
+	// List returns, in order, the ids that follow the id after. They name records that one
+	// of keyIDs has sealed. At the end List returns none.
 	List func(ctx context.Context, keyIDs []string, after string) (ids []string, err error)
 	// Reseal seals one record again. It returns ErrCurrent if the first key seals it
 	// already.
@@ -36,7 +36,7 @@ var ErrCurrent = errors.New("the first key seals it already")
 // round to end.
 const inRound = 500
 
-// Again reseals with the first key what another key has sealed.
+// Again reseals with the first key a value that another key has sealed.
 func (k *Keys) Again(name string, sealed []byte) ([]byte, error) {
 	if IDOf(sealed) == k.ID() {
 		return nil, ErrCurrent

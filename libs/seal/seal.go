@@ -107,10 +107,10 @@ func New(purpose, text string) (*Keys, error) {
 	return k, nil
 }
 
-// ID is the id of the key that seals.
+// ID returns the id of the key that seals.
 func (k *Keys) ID() string { return k.IDs()[0] }
 
-// OlderIDs are the ids of the keys that only open.
+// OlderIDs returns the ids of the keys that only open.
 func (k *Keys) OlderIDs() []string { return k.IDs()[1:] }
 
 // IDs returns the ids of all keys. The key that seals is the first.
@@ -121,7 +121,7 @@ func (k *Keys) IDs() (ids []string) {
 	return ids
 }
 
-// IDOf is the id of the key that sealed a value; "" if sealed is too short to be one.
+// IDOf returns the id of the key that sealed a value, or "" if sealed is too short.
 func IDOf(sealed []byte) string {
 	if len(sealed) < idLen {
 		return ""

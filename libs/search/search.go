@@ -17,7 +17,7 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// MaxWords is how many words of a query count.
+// MaxWords is the number of words of a query that count.
 const MaxWords = 10
 
 // Fold returns s in the form that searches compare: NFKD without marks, with full case
@@ -102,7 +102,7 @@ func Parse(q string) Query {
 // Words are the words of the query. Each must begin a word of the text.
 func (q Query) Words() []string { return q.words }
 
-// Rarest is the word that probably finds the fewest records: the longest. It is "" if
+// Rarest returns the word that probably finds the fewest records: the longest, or "" if
 // the query has no words.
 func (q Query) Rarest() string {
 	if len(q.words) == 0 {

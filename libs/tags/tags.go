@@ -65,7 +65,7 @@ func (s *Store) ref(accountID, key string) *firestore.DocumentRef {
 }
 
 const (
-	// settle is how long a tag is kept at least after a record lost it. spread is the time
+	// settle is the minimum time that a tag is kept after a record lost it. spread is the time
 	// over which the checks are distributed. An unused tag is removed within a day.
 	settle = time.Hour
 	spread = 18 * time.Hour

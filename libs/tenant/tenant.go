@@ -21,7 +21,7 @@ import (
 // State says whether an account's records are served or being erased.
 type State string
 
-// The states. An account that a holder has no record of is active.
+// The states. If a holder has no record of an account, the account is active.
 const (
 	Active    State = "active"
 	Suspended State = "suspended" // redirects and pages answer 410 ACCOUNT_SUSPENDED

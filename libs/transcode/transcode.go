@@ -29,7 +29,7 @@ const QueueName = "jobs"
 const OutcomeQueueName = "outcomes"
 
 // Limits bound an upload. The videos service decides them and stores them in the job,
-// so that every worker applies the same. A zero field is no limit.
+// so that every worker applies the same. A zero field means no limit.
 type Limits struct {
 	MaxBytes    int64         `json:"maxBytes"`
 	MaxDuration time.Duration `json:"maxDuration"`
@@ -379,7 +379,7 @@ type Failure struct {
 
 func (f *Failure) Error() string { return string(f.Code) + ": " + f.Message }
 
-// MarshalOutcome is the stored form of an outcome: JSON with packed segment tables,
+// MarshalOutcome returns the stored form of an outcome: JSON with packed segment tables,
 // small enough to fit in a document (about 7 bytes per segment).
 func MarshalOutcome(o *Outcome) ([]byte, error) {
 	if o == nil {

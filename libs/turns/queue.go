@@ -21,9 +21,9 @@ import (
 // ErrFull means that too many jobs are waiting already.
 var ErrFull = errors.New("too many are waiting already")
 
-// QueueOptions bound a [Queue]. A zero is no bound.
+// QueueOptions bound a [Queue]. Zero means no bound.
 type QueueOptions struct {
-	Name       string // of the queue in metrics; without one there are no metrics
+	Name       string // names the queue in metrics; if empty, there are no metrics
 	Parallel   int    // how many jobs run at once
 	Each       int    // how many of them for one name
 	Waiting    int    // how many wait for one name
@@ -136,8 +136,8 @@ func (q *Queue) line(name string) (*inLine, *waiter, error) {
 	return l, w, nil
 }
 
-// pushOut removes the last job of the longest backlog to make room for a new one, if that
-// backlog is longer than the new job's, which has have jobs, would become.
+// pushOut removes the last job of the longest backlog to make room for a new job. have is
+// the length of the new job's backlog. Only a backlog longer than have+1 loses a job.
 func (q *Queue) pushOut(have int) bool {
 	var longest *inLine
 	for _, l := range q.names {
@@ -222,7 +222,7 @@ func (q *Queue) passOn() {
 	}
 }
 
-// Waiting is how many jobs wait in total.
+// Waiting returns how many jobs wait in total.
 func (q *Queue) Waiting() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()

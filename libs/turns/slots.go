@@ -19,7 +19,7 @@ func NewSlots(each, all int) *Slots {
 }
 
 // Take takes one of name's slots. release gives it back and must be called once. ok is
-// false if none is free.
+// false if no slot is free.
 func (s *Slots) Take(name string) (release func(), ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -39,7 +39,7 @@ func (s *Slots) Take(name string) (release func(), ok bool) {
 	}, true
 }
 
-// Taken is how many slots are taken in total.
+// Taken returns how many slots are taken in total.
 func (s *Slots) Taken() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

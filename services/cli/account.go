@@ -304,7 +304,7 @@ func (a *app) ask(ctx context.Context, r *bufio.Reader, prompt string, secret bo
 	return line, nil
 }
 
-// echo turns the terminal's echo on or off. It needs stty, and reports whether that worked.
+// echo turns the terminal's echo on or off with stty, and reports whether that worked.
 func echo(ctx context.Context, f *os.File, on bool) bool {
 	word := "-echo"
 	if on {

@@ -405,7 +405,7 @@ func pick(head []string) map[string]int {
 	return at
 }
 
-// leftOut are the headings that are not used.
+// leftOut lists the headings that are not used.
 func leftOut(head []string, at map[string]int) (names []string) {
 	taken := slices.Collect(maps.Values(at))
 	for i, h := range head {

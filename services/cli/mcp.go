@@ -361,7 +361,7 @@ type findLinksOut struct {
 const searchMost = 1000
 
 // findLinks reads pages until it has found enough. Its cursor is the API's cursor. If a
-// search has found enough in the middle of a page, a "+" and the last link examined follow.
+// search stops in the middle of a page, "+" and the last link examined are appended.
 func (t *tools) findLinks(ctx context.Context, _ *mcp.CallToolRequest, in findLinksIn) (out findLinksOut, err error) {
 	limit := in.Limit
 	if limit == 0 {

@@ -15,8 +15,9 @@ import (
 // action runs a command with its arguments.
 type action = func(ctx context.Context, args []string) error
 
-// asks returns the action of a command with one argument, which what describes, or with
-// none if what is "". It runs the checks of must and then calls do with dial's client.
+// asks returns the action of a command. The command has one argument, described by what,
+// or none if what is "". The action runs the checks of must and then calls do with dial's
+// client.
 func asks[C any](dial func() (C, error), what string, do func(context.Context, C, string) error, must []func() error) action {
 	return func(ctx context.Context, args []string) error {
 		word, err := "", none(args)
@@ -129,7 +130,7 @@ func (a *app) table(head ...string) *table {
 	return t
 }
 
-// show prints at most most records, or all if most is 0.
+// show prints up to most records, or all if most is 0.
 func show[T any](t *table, records iter.Seq2[T, error], most int, cells func(T) []string) error {
 	n := 0
 	for record, err := range records {

@@ -60,9 +60,9 @@ func (u *uploader) seal(key string) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// bring uploads a file and waits until the video is ready, at most for patience. After that
-// it returns the video in its present state. If the video cannot be prepared, the error is
-// a *[client.VideoError].
+// bring uploads a file and waits until the video is ready, at most for patience. If it is
+// not ready by then, bring returns the video in its present state. If the video cannot be
+// prepared, the error is a *[client.VideoError].
 func (u *uploader) bring(ctx context.Context, file string, patience time.Duration, w watcher) (*client.Video, error) {
 	f, err := os.Open(file)
 	if err != nil {

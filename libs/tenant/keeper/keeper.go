@@ -69,7 +69,7 @@ type Options struct {
 	// remove.
 	Remains func(ctx context.Context, accountID string) (bool, error)
 	// Resume does the work that has waited for the end of a suspension, and reports
-	// whether there was any. It is repeated until there is none, for a day at most.
+	// whether there was any. The call is repeated until no work is left, for at most a day.
 	Resume func(ctx context.Context, accountID string) (waited bool, err error)
 }
 
@@ -154,7 +154,7 @@ func (k *Keeper) SetState(ctx context.Context, accountID string, s tenant.Standi
 	return k.opt.Changed(ctx, accountID, tenant.State(r.State))
 }
 
-// Settle is the least time between the decision and the moment when an account counts as
+// Settle is the minimum time between the decision and the moment when an account counts as
 // erased. A request that was admitted before the account was suspended may still commit;
 // no request lasts longer than ten seconds.
 const Settle = 15 * time.Second

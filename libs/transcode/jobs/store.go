@@ -19,7 +19,7 @@ import (
 )
 
 // Errors of a store. After ErrLost a worker must stop at once: another worker has its
-// job, or nobody has.
+// job, or no worker has it.
 var (
 	ErrNotFound = errors.New("jobs: no such job")
 	ErrHeld     = errors.New("jobs: another worker holds the job, or it is not due yet")
@@ -27,7 +27,7 @@ var (
 	ErrLost     = errors.New("jobs: the lease was lost")
 )
 
-// MaxTries is how many claims of a job may end badly before it fails for good.
+// MaxTries is the number of claims that may end badly before a job fails for good.
 const MaxTries = 3
 
 const collection = "jobs"
@@ -240,7 +240,7 @@ func (s *Store) Fail(ctx context.Context, t Token, f transcode.Failure) error {
 }
 
 // Retry makes the job claimable again from at on, after a failure that may be
-// temporary. If its tries are used up, the job fails with f, and Retry reports that.
+// temporary. If the job's tries are used up, it fails with f, and Retry reports that.
 func (s *Store) Retry(ctx context.Context, t Token, at time.Time, f transcode.Failure) (failed bool, err error) {
 	err = s.holding(ctx, "retry", t, func(d *document) error {
 		failed = d.Tries >= MaxTries
@@ -273,8 +273,8 @@ type Return func(*document)
 // fast lane does not take it again.
 func Inspected(d *document) { d.Inspected = true }
 
-// NotBefore is for a job for which its worker has no room. It can be claimed from at
-// on.
+// NotBefore is for a job that its worker has no room for. The job can be claimed from
+// the time at on.
 func NotBefore(at time.Time) Return { return func(d *document) { d.DueAt = at } }
 
 // Delete removes the job's record. A worker that holds the job loses it.

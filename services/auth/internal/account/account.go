@@ -16,7 +16,7 @@ import (
 	"github.com/linkreel/linkreel/libs/tenant"
 )
 
-// MaxActiveKeys is how many keys of an account can be in use at once.
+// MaxActiveKeys is the maximum number of an account's keys in use at once.
 const MaxActiveKeys = 100
 
 // Account is the owner of every other record.
@@ -151,7 +151,7 @@ func (c Credential) Scopes() identity.ScopeSet {
 	return c.Key.Scopes & c.Member.Role.Scopes()
 }
 
-// Usage is how many records an account has now, and how many bytes its videos take.
+// Usage counts the records that an account has now and the bytes that its videos take.
 type Usage struct {
 	Links, Videos, Domains int
 	StoredBytes            int64

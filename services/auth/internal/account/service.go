@@ -106,7 +106,7 @@ func (s *Service) Usage(ctx context.Context, id string) (Usage, error) { return 
 // Change edits an account. When it returns, every replica applies the new plan and
 // suspension, and redirects and share pages follow the suspension. If a service with
 // records cannot be reached, the change is committed but the error is UNAVAILABLE. A
-// repeated call finishes the work. If there is none, a background loop does.
+// repeated call finishes the work. If nobody repeats it, a background loop does.
 func (s *Service) Change(ctx context.Context, id string, c Change) (Account, error) {
 	var after Account
 	err := s.store.Atomically(ctx, "change account", func(tx Tx) error {

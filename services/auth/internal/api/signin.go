@@ -330,7 +330,8 @@ func (s SignIn) end(ctx context.Context, in wire.OnSession) (none, error) {
 			return none{}, err
 		}
 	}
-	// An unknown session counts as a miss. A network without misses left causes no database read.
+	// An unknown session counts as a miss. Once a network has used up its
+	// misses, it causes no database reads.
 	switch _, err := s.authenticate(ctx, in.Browser); apierr.CodeOf(err) {
 	case apierr.InvalidAPIKey:
 		return none{}, nil

@@ -58,7 +58,7 @@ type Source struct {
 	used map[string]use // by key hash: not yet written
 }
 
-// use is when a key or session was used, to the minute.
+// use records when a key or session was used, to the minute.
 type use struct {
 	at      time.Time
 	session bool

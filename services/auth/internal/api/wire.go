@@ -101,5 +101,5 @@ func toLimits(rate int, q identity.Quotas) wire.AccountLimits {
 	}
 }
 
-// bulkItems is how many items a bulk request may have. The links service enforces it.
+// bulkItems is the maximum number of items in a bulk request. The links service enforces it.
 const bulkItems = 100

@@ -139,7 +139,7 @@ type Session struct {
 	// one as the same person, or change how the person signs in elsewhere. The reason is
 	// that the link's maker may have opened the session themselves.
 	Bound bool
-	// Until is when the provider's confirmation ends, for a member by group; zero: none.
+	// Until is when the provider's confirmation ends, for a member by group; otherwise zero.
 	Until time.Time
 	// Told is the use of a sign-in link before this session. The session shows it to the
 	// member.

@@ -75,7 +75,8 @@ type Service struct {
 	provider Provider
 }
 
-// Provider is the identity provider of the installation. The zero value is none.
+// Provider is the identity provider of the installation. The zero value means that there
+// is none.
 type Provider struct {
 	Issuer string
 	// MaxAge is how long a membership by group lasts after the provider confirmed it; zero

@@ -151,7 +151,8 @@ func (s *Service) unused(tx Tx, l Link) (Link, error) {
 	return found, err
 }
 
-// mayJoin refuses a person who is a member already, and anybody if the account is full.
+// mayJoin refuses a person who is a member already. If the account is full, it refuses
+// everybody.
 func (s *Service) mayJoin(tx Tx, m Member) error {
 	mine, err := tx.Memberships(m.PersonID)
 	if err != nil {

@@ -142,7 +142,7 @@ func (p *Passkeys) begun(kind string, options any, f passkeyFlow) ([]byte, strin
 }
 
 // FinishSignIn verifies the device's signature. find looks a passkey up by its
-// credential's hash. The challenge it returns may be used once.
+// credential's hash. The challenge that FinishSignIn returns may be used once.
 func (p *Passkeys) FinishSignIn(
 	ctx context.Context,
 	flow string,

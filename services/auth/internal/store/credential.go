@@ -11,7 +11,7 @@ import (
 	"github.com/linkreel/linkreel/services/auth/internal/account"
 )
 
-// owner tells whose key or session a hash names.
+// owner names the account and member of a key or session.
 type owner struct {
 	account string
 	member  string // "" for a key that no member made

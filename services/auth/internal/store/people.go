@@ -69,7 +69,7 @@ func (s *Store) GroupMembers(ctx context.Context) ([]member.Member, error) {
 	return many(s.look(ctx), members, s.where(members.collection, "fromGroups", true))
 }
 
-// inAtOnce is how many values Firestore accepts in one "in" filter.
+// inAtOnce is the maximum number of values in one "in" filter of Firestore.
 const inAtOnce = 30
 
 // WaysOf lists how these people sign in.

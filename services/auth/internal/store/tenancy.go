@@ -121,8 +121,8 @@ func (s *Store) Erase(ctx context.Context, id string, at time.Time) error {
 const purgeBatch = 400
 
 // forgetPeople erases the ways in which the people of an account sign in. These are its
-// members, and removed members who were signed in recently. People who are in another
-// account too keep their ways to sign in.
+// members, and removed members who were signed in recently. People who are also in
+// another account keep their ways to sign in.
 func (s *Store) forgetPeople(ctx context.Context, accountID string) error {
 	mine, err := s.look(ctx).Members(accountID)
 	if err != nil {

@@ -157,14 +157,14 @@ func (s *Service) Delete(ctx context.Context, id string) (account.Account, error
 	return a, s.Settle(ctx, a)
 }
 
-// Accounts lists accounts whose name or id has q in it.
+// Accounts lists accounts with q in their name or id.
 func (s *Service) Accounts(ctx context.Context, after string, limit int, q string) ([]account.Account, string, error) {
 	return s.store.Accounts(ctx, after, limit, func(a account.Account) bool { return a.Matches(q) })
 }
 
 // TakeDown takes down a link or video. When it returns, no replica serves it. If it is
 // already taken down, the result is the takedown in force. kind is the kind of record
-// that the target's id names; "" for an address.
+// that the target's id names. It is "" if the target is an address.
 func (s *Service) TakeDown(ctx context.Context, o tenant.Order, kind string) (Takedown, error) {
 	t := Takedown{Takedown: tenant.Takedown{ID: o.ID, Reason: o.Reason, At: o.At}, Target: o.Target, Kind: kind, Phase: Asked}
 	// Store the order before asking any holder: if this process dies, Repeat finds it and asks.

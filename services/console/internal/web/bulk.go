@@ -14,7 +14,7 @@ import (
 	"github.com/linkreel/linkreel/services/console/internal/text"
 )
 
-// maxBulk is how many links a page can hold and the API can change in one call.
+// maxBulk is the maximum number of links on a page and in one call of the API.
 const maxBulk = 100
 
 // changeLinks applies one action to all links that were chosen in the list.
@@ -59,8 +59,8 @@ func changeLinks(r *request) error {
 	return r.doneWith(back, done)
 }
 
-// bulk changes links in one call, or one by one on plans without bulk calls. It returns how
-// many were refused.
+// bulk changes links in one call, or one by one on plans without bulk calls. It returns the
+// number of links that were refused.
 func (r *request) bulk(ids []string, action string, set map[string]any) (failed int, err error) {
 	var results client.BulkResults
 	if action == "delete" {

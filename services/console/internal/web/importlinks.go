@@ -116,7 +116,7 @@ func (r *request) makeLinks(items []map[string]any, rows []importRow) error {
 var protected = regexp.MustCompile(`^''*[\s\p{Z}\x{feff}]*[=+\-@＝＋－＠\t\r]`)
 
 // readTable reads rows separated by commas or tabs. A first row with a column "url" names
-// the columns. Without it they are destination, short name and title.
+// the columns. Without such a row, they are destination, short name and title.
 func readTable(table string) (items []map[string]any, rows []importRow, problem string) {
 	table = strings.TrimPrefix(strings.TrimSpace(table), "\ufeff")
 	if table == "" {
