@@ -154,7 +154,8 @@ var policy = func() string {
 
 type message struct{ Title, Text, Report string }
 
-// view is what the pages about a link show. It does not have the private title.
+// view has the fields that the pages about a link show. It leaves out the private
+// title.
 type view struct {
 	ShortURL, Location, Host string
 	Title, Description       string
@@ -162,8 +163,8 @@ type view struct {
 	Report                   string
 }
 
-// report is the address of the "Report" link: a plain e-mail address becomes a
-// mailto: one.
+// report returns the address of the "Report" link. It turns a plain e-mail address into
+// a mailto: address.
 func (h *Handler) report() string {
 	if c := h.opt.AbuseContact; strings.Contains(c, "@") && !strings.Contains(c, ":") {
 		return "mailto:" + c

@@ -56,7 +56,7 @@ func (s *Store) Add(ctx context.Context, limit int, links ...*link.Link) error {
 	return err
 }
 
-// full is the error of links for which the account has too little room.
+// full returns the error for links for which the account has too little room.
 func (t *tx) full(room int, links []*link.Link) error {
 	var ids, keys []string
 	for _, l := range links {
