@@ -35,8 +35,8 @@ func (s *Stack) demo(ctx context.Context) error {
 	return s.dir.saveSecrets(s.secrets)
 }
 
-// SignInLink makes a one-time link to the console for the owner of the demo account of the
-// plan business. It is always the same member, created on the first call.
+// SignInLink makes a one-time link to the console for the owner of the demo account with
+// the plan business. The owner is always the same member, created on the first call.
 func (s *Stack) SignInLink(ctx context.Context) (string, error) {
 	var acct struct{ ID string }
 	if err := call(ctx, http.MethodGet, s.BaseURL+"/api/v1/account", s.Keys["business"], nil, &acct); err != nil {

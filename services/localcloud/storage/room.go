@@ -51,8 +51,9 @@ func full(err error) error {
 	return err
 }
 
-// adopt moves bytes that an earlier run kept beside the index to their present directory. It can be interrupted at any
-// point: a file stays at its old place until the new one is whole, and the next Open moves the rest.
+// adopt moves bytes to their present directory if an earlier run kept them beside the index. It can
+// be interrupted at any point: a file stays at its old place until the new one is whole, and the
+// next Open moves the rest.
 func (s *store) adopt() error {
 	if s.bytes == s.dir {
 		return nil

@@ -11,7 +11,8 @@ import (
 	"github.com/linkreel/linkreel/libs/label"
 )
 
-// ExternalIDTaken is the error if another link of the account already has the external id.
+// ExternalIDTaken returns the error for an external id that another link of the account
+// already has.
 func ExternalIDTaken() error {
 	return apierr.New(apierr.ExternalIDTaken, "Another link of this account has this externalId. Use another, or clear it there first.")
 }
@@ -40,7 +41,8 @@ func (c change) newExternalID() string {
 }
 
 // externalIDs reports for each change whether another link of the account has the
-// external id that it claims. If two changes claim the same one, the first gets it.
+// external id that the change claims. If two changes claim the same one, the first gets
+// it.
 func externalIDs(tx Tx, accountID string, changes []change) (taken []bool, err error) {
 	taken = make([]bool, len(changes))
 	claimed := map[string]bool{}

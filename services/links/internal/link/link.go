@@ -15,14 +15,14 @@ import (
 	"github.com/linkreel/linkreel/libs/identity"
 )
 
-// NotFound is the answer for a link that does not exist and for one that belongs to
-// another account: callers cannot tell the two apart.
+// NotFound returns the answer for a link that does not exist and for one that belongs
+// to another account: callers cannot tell the two apart.
 func NotFound() error {
 	return apierr.New(apierr.LinkNotFound, "This account has no link with this id.")
 }
 
-// SlugTaken is the answer for a slug that another link has, or that another account's
-// link had before it was deleted; see [Quarantine].
+// SlugTaken returns the answer for a slug that another link has, or that another
+// account's link had before it was deleted; see [Quarantine].
 func SlugTaken(s Slug) error {
 	return apierr.New(apierr.SlugTaken, "The slug \""+string(s)+"\" is already taken. Choose another, or leave it out to have one generated.")
 }
@@ -74,7 +74,7 @@ type Link struct {
 	Broken error
 }
 
-// Key names the link's slug; see [SlugKey].
+// Key returns the key of the link's slug; see [SlugKey].
 func (l *Link) Key() string { return SlugKey(l.DomainID, l.Slug.Folded()) }
 
 // Slug is a valid slug. It is shown as typed, but uniqueness and lookup ignore case.
@@ -113,7 +113,7 @@ type Expiry struct {
 	MS  int64 // since 1970
 }
 
-// ExpiresAt is the expiry at ms.
+// ExpiresAt returns the expiry at ms.
 func ExpiresAt(ms int64) Expiry { return Expiry{Set: true, MS: ms} }
 
 // Passed reports whether the moment has come. A link expires at the start of the

@@ -25,7 +25,7 @@ const (
 	maxAsked = 12
 )
 
-// Words are the folded words by which a link is found: those of its slug, tags and
+// Words returns the folded words by which a link is found: those of its slug, tags and
 // title, and of its destination's host and path.
 func (l *Link) Words() []string {
 	host, path := hostAndPath(l.Destination.Location)

@@ -162,8 +162,8 @@ func (s *Service) erase(ctx context.Context, accountID string, ids []string) (n 
 	return n, err
 }
 
-// releasedBroken is [Released] for a link that cannot be read. It returns nil if the link's
-// record names a slug of another link, so that this slug stays unchanged.
+// releasedBroken does the same as [Released] for a link that cannot be read. It returns nil
+// if the link's record names a slug of another link, so that this slug stays unchanged.
 func (s *Service) releasedBroken(tx Tx, l *Link) (*SlugRecord, error) {
 	_, slugs, err := tx.Find(nil, []string{l.Key()})
 	if err != nil || slugs[0] == nil || slugs[0].LinkID != l.ID {

@@ -32,19 +32,19 @@ func notFound() *apierr.Error {
 	return apierr.New(apierr.NotFound, "There is no link at this address.")
 }
 
-// takenDown is for links that the operator took down, and for destinations that
-// the operator blocks. The reason is for the owner, not for visitors.
+// takenDown returns the answer for links that the operator took down, and for
+// destinations that the operator blocks. The reason is for the owner, not for visitors.
 func takenDown() *apierr.Error {
 	return apierr.New(apierr.TakenDown, "This link was taken down by the operator of this service.")
 }
 
-// suspended says only that the link is out of service. The reason concerns only the
-// account and the operator.
+// suspended returns an answer that says only that the link is out of service. The
+// reason concerns only the account and the operator.
 func suspended() *apierr.Error {
 	return &apierr.Error{Code: apierr.AccountSuspended, OnPage: true, Message: "This link is out of service."}
 }
 
-// refusal is the answer when a link could not be looked up.
+// refusal returns the answer for a link that could not be looked up.
 func refusal(err error) *apierr.Error {
 	var e *apierr.Error
 	if errors.As(err, &e) && e.Code == apierr.RateLimited {

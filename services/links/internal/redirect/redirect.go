@@ -127,7 +127,7 @@ type visit struct {
 	asked   bool            // the visit has needed a read of something that memory did not know
 	ctx     context.Context // of the trace; nil while the visit is warm
 	end     func(status int)
-	wait    func(known bool) (context.Context, error) // the method value v.waits, made once for each pooled visit
+	wait    func(known bool) (context.Context, error) // v.waits, made once for each pooled visit
 }
 
 // waits returns the context for reads that the visit has to wait for. It refuses a
@@ -269,8 +269,8 @@ func (h *Handler) uncount(v *visit) {
 	}
 }
 
-// hostOf says whether a request is for the default short host or for a custom one. ok is
-// false for a host that cannot be a custom domain, so that it causes no read.
+// hostOf reports whether a request is for the default short host or for a custom one. ok
+// is false for a host that cannot be a custom domain, so that it causes no read.
 func (h *Handler) hostOf(ctx *fasthttp.RequestCtx) (host string, isDefault, ok bool) {
 	raw := ctx.Request.Header.Host()
 	// Nearly all requests spell the host like this. The comparison allocates no string.
