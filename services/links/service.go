@@ -318,11 +318,11 @@ func (b *building) country() (lookup func(*fasthttp.RequestCtx) string, err erro
 	}, nil
 }
 
-// client is the address of a visitor, for the budget of misses only.
+// client returns the address of a visitor. Only the budget of misses uses it.
 func (c Config) client(ctx *fasthttp.RequestCtx) netip.Addr { return c.proxiesOf(ctx).Client(ctx) }
 
-// proxiesOf are the proxies in front of the request's listener. Visitors reach the TLS
-// listener directly, so their X-Forwarded-For must not be believed.
+// proxiesOf returns the proxies in front of the request's listener. Visitors reach the
+// TLS listener directly, so their X-Forwarded-For must not be believed.
 func (c Config) proxiesOf(ctx *fasthttp.RequestCtx) httpserver.Proxies {
 	if ctx.IsTLS() {
 		return httpserver.Proxies{}

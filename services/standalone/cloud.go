@@ -22,7 +22,8 @@ import (
 	"github.com/linkreel/linkreel/services/videos"
 )
 
-// project names the local Google Cloud project; bucket its bucket.
+// project is the name of the local Google Cloud project, and bucket the name of its
+// bucket.
 const (
 	project = "linkreel-local"
 	bucket  = "linkreel-media"
@@ -56,7 +57,7 @@ func (s *Stack) superviseRedis() error {
 	}
 }
 
-// Indexes are the index files of every service and library that has collections.
+// Indexes returns the index files of every service and library that has collections.
 func Indexes() [][]byte {
 	return [][]byte{
 		auth.Indexes(), events.Indexes(), links.Indexes(), videos.Indexes(),

@@ -1,5 +1,6 @@
-// Package cloudtest gives a test a Firestore and an object storage of its own, on free ports of this machine. They stop
-// with the test. Google's clients, and everything built on them, run against them unchanged.
+// Package cloudtest gives a test a Firestore and an object storage of its own, on free ports of
+// this machine. They stop when the test ends. Google's clients, and everything built on them, run
+// against them unchanged.
 package cloudtest
 
 import (
@@ -36,7 +37,7 @@ type Options struct {
 	// Token is the bearer token that callers of the servers must send; empty means none. Signed addresses and
 	// [Cloud.Client] work in both cases.
 	Token string
-	// Buckets are created at the start. Without any, no object storage runs.
+	// Buckets are created at the start. If there are none, no object storage runs.
 	Buckets []string
 	// Storage changes the options of the object storage before it is opened.
 	Storage func(*storage.Options)

@@ -14,7 +14,8 @@ import (
 // whole query again. So an index may yield too many documents, but never too few. Their
 // order is right only if access.ordered is set.
 
-// conjunction is one disjunction of a query: comparisons that must all hold.
+// conjunction is one of the alternatives that a query joins by OR: comparisons that
+// must all hold.
 type conjunction struct {
 	equal    map[string]*pb.Value
 	contains map[string]*pb.Value
@@ -104,12 +105,12 @@ type access struct {
 	index   *indexDef // nil: the documents themselves
 	entries *bolt.Bucket
 	prefix  []byte
-	// keys from..to; each bound includes every key that begins with it; nil: no bound but
-	// the prefix
+	// from and to bound the keys. Each bound includes every key that begins with it. If a
+	// bound is nil, only the prefix limits the keys on that side.
 	from, to []byte
 	reverse  bool
 	ordered  bool     // yields documents in the order of the query
-	merged   [][]byte // of an index of members: a document must have an entry under each of these prefixes
+	merged   [][]byte // for an index of members: a document must have an entry under each prefix
 	bound    int      // how many equalities it uses
 	ranged   bool
 }
@@ -176,8 +177,8 @@ func (p *partition) holdsMoreThan(q *query, n int64) bool {
 	return false
 }
 
-// idealIndex is the index that would answer a disjunction without reading any other
-// document. It is nil when the documents' own order does that already.
+// idealIndex returns the index that would answer a disjunction without reading any
+// other document. It returns nil if the documents' own order does that already.
 func (q *query) idealIndex(c conjunction) *indexDef {
 	if q.collection == "" || q.where == nil && q.limit < 0 || c.equal[nameField] != nil {
 		return nil
@@ -198,7 +199,7 @@ func (q *query) idealIndex(c conjunction) *indexDef {
 			direction = descending
 		}
 		if _, both := c.contains[o.raw]; both {
-			return nil // contained in and sorted by one field: too rare
+			return nil // ARRAY_CONTAINS and an order on the same field: too rare
 		}
 		x.Fields = append(x.Fields, IndexField{FieldPath: o.raw, Order: direction})
 	}
@@ -212,8 +213,8 @@ func (q *query) idealIndex(c conjunction) *indexDef {
 	return d
 }
 
-// sortedFields are the orders that still need sorting within a disjunction. Fields with
-// an equality are left out, and the list ends with the name, which is unique.
+// sortedFields returns the orders that still need sorting within a disjunction. Fields
+// with an equality are left out, and the list ends with the name, which is unique.
 func (q *query) sortedFields(c conjunction) []order {
 	var out []order
 	for _, o := range q.orders {
@@ -256,9 +257,9 @@ func (s *store) bestAccess(p *partition, q *query, c conjunction) *access {
 }
 
 // memberAccess merges the indexes of several members of one map, as production merges
-// single-field indexes. Each has its documents sorted by name, so skipping from one to
-// the next finds the documents that are in all of them. It returns nil when the query
-// does not compare such members for equality, or wants another order.
+// single-field indexes. Each index has its documents sorted by name, so skipping from
+// one index to the next finds the documents that are in all of them. It returns nil
+// when the query does not compare such members for equality, or wants another order.
 func (s *store) memberAccess(p *partition, q *query, c conjunction) *access {
 	if q.group || q.nameDesc() || len(q.sortedFields(c)) > 0 || c.equal[nameField] != nil {
 		return nil
@@ -338,15 +339,17 @@ func (a *access) since(k []byte) {
 	}
 }
 
-// until keeps the smaller bound. If one begins with the other, it keeps the longer one.
+// until makes k the upper bound if k is smaller than the present one. If one of the two
+// begins with the other, the longer one becomes the bound.
 func (a *access) until(k []byte) {
 	if a.to == nil || bytes.HasPrefix(k, a.to) || bytes.Compare(k, a.to) < 0 && !bytes.HasPrefix(a.to, k) {
 		a.to = k
 	}
 }
 
-// indexAccess returns nil if the index cannot answer the query, because documents of the
-// result may lack one of its fields, or if it would not narrow the search.
+// indexAccess returns nil if the index would not narrow the search. It also returns nil
+// if documents of the result may lack one of the index's fields, because then the index
+// cannot answer the query.
 func (q *query) indexAccess(x *indexDef, entries *bolt.Bucket, c conjunction) *access {
 	a := &access{index: x, entries: entries, prefix: x.prefix(append(slices.Clone(q.parent), q.collection))}
 	fields := slices.DeleteFunc(slices.Clone(x.fields), func(f indexField) bool { return f.raw == nameField })
@@ -395,7 +398,7 @@ func (q *query) indexAccess(x *indexDef, entries *bolt.Bucket, c conjunction) *a
 }
 
 // direction returns the direction in which the index's remaining fields yield the
-// documents in the order of the query, and whether there is one.
+// documents in the order of the query. ok is false if there is no such direction.
 func (q *query) direction(x *indexDef, fields []indexField, sorted []order) (reverse, ok bool) {
 	if len(fields) != len(sorted) {
 		return false, false
@@ -452,7 +455,7 @@ func (a *access) seek(q *query, c conjunction, fields []indexField, name func([]
 	}
 }
 
-// cursorKey is the part of the key that the cursor's values determine.
+// cursorKey returns the part of the key that the cursor's values determine.
 func (a *access) cursorKey(q *query, c conjunction, fields []indexField, values []*pb.Value, name func([]byte, *pb.Value) []byte) []byte {
 	k := slices.Clone(a.prefix)
 	for i, v := range values {
@@ -580,8 +583,8 @@ func (w *walker) last() (key, value []byte) {
 	return w.cursor.Prev()
 }
 
-// successor is the smallest key greater than all keys that begin with b; nil if there is
-// none.
+// successor returns the smallest key that is greater than all keys that begin with b, or
+// nil if there is none.
 func successor(b []byte) []byte {
 	for i := len(b) - 1; i >= 0; i-- {
 		if b[i] != 0xff {

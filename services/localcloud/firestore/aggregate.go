@@ -10,10 +10,10 @@ import (
 type aggregation struct {
 	alias string
 	kind  byte  // 'c'ount, 's'um, 'a'verage
-	field field // of sum and average
-	upTo  int64 // of count; negative: none
+	field field // the field that sum or average reads
+	upTo  int64 // the limit of count; negative means no limit
 
-	integers big.Int // exact: large ones of both signs may cancel out
+	integers big.Int // exact, because large positive and negative numbers may cancel out
 	doubles  float64
 	inexact  bool // a double took part
 	numbers  int64
@@ -112,7 +112,7 @@ func (g *aggregator) result() map[string]*pb.Value {
 	return out
 }
 
-// fields are the fields that are aggregated.
+// fields returns the fields that are aggregated.
 func (g *aggregator) fields() (out []string) {
 	for _, a := range g.list {
 		if a.kind != 'c' {

@@ -16,7 +16,7 @@ type commitClock struct {
 	pending bool  // a batch has commit times that readers do not see yet
 }
 
-// tick is the time of the next commit.
+// tick returns the time of the next commit.
 func (c *commitClock) tick() int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -33,8 +33,8 @@ func (c *commitClock) settled(visible int64) {
 	c.pending = false
 }
 
-// readTime is the latest time at which the state with this newest commit is still
-// current: now, unless a newer commit is about to become visible.
+// readTime returns the latest time at which newest is still the newest commit: now,
+// unless a later commit is about to become visible.
 func (c *commitClock) readTime(newest int64) int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -45,7 +45,7 @@ func (c *commitClock) readTime(newest int64) int64 {
 	return c.last
 }
 
-// newest is the newest commit that readers see.
+// newest returns the time of the newest commit that readers see.
 func (c *commitClock) newest() int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()

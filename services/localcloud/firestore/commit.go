@@ -14,7 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Limits of one batch, which is one fsync.
+// Limits of one batch. Each batch takes one fsync.
 const (
 	maxBatchRequests = 1024
 	maxBatchBytes    = 32 << 20
@@ -36,7 +36,7 @@ type commitRequest struct {
 	err     error
 }
 
-// change is what one commit did to one document.
+// change describes what one commit did to one document.
 type change struct {
 	at            int64
 	name          string
@@ -100,7 +100,8 @@ func (w *writer) close() {
 	<-w.stopped
 }
 
-// take waits for the next batch. It is empty once the writer is closed.
+// take waits for the next batch and returns it. The batch is empty once the writer is
+// closed and its queue is done.
 func (w *writer) take() []*commitRequest {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -165,7 +166,7 @@ func (w *writer) commit(batch []*commitRequest) {
 	s.hub.publish(changes)
 }
 
-// write returns the newest commit before and after the batch.
+// write commits a batch, and returns the newest commit before and after it.
 func (w *writer) write(batch []*commitRequest) (before, after int64, err error) {
 	s := w.server
 	tx, err := s.store.db.Begin(true)
@@ -280,8 +281,8 @@ func (s *Server) validate(sn *snapshot, t *transaction) error {
 	return nil
 }
 
-// stage works out the effect of the writes, each on top of those before it, without
-// changing anything yet.
+// stage works out the effect of the writes without changing anything yet. Each write
+// applies on top of those before it.
 func stage(sn *snapshot, writes []*pb.Write, at int64) ([]change, []*pb.WriteResult, error) {
 	staged := map[string]*change{}
 	var names []string
@@ -339,8 +340,8 @@ func writeTarget(w *pb.Write) (string, error) {
 	return name, err
 }
 
-// checkPrecondition checks existence after the earlier writes of the request, but the
-// version as it was before the request.
+// checkPrecondition checks whether the document exists after the earlier writes of the
+// request. But it compares the version that the document had before the request.
 func (c *change) checkPrecondition(p *pb.Precondition) error {
 	switch x := p.GetConditionType().(type) {
 	case *pb.Precondition_Exists:
@@ -483,7 +484,7 @@ func (p *partition) countDocument(collection []string, more bool) error {
 	return p.colls.Put(key, binary.BigEndian.AppendUint64(nil, uint64(n)))
 }
 
-// count is the number of documents in a collection.
+// count returns the number of documents in a collection.
 func (p *partition) count(collectionKey []byte) int64 {
 	if p.colls == nil {
 		return 0

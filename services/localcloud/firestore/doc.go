@@ -1,6 +1,7 @@
-// Package firestore is an embedded server for google.firestore.v1, on which Google's own
-// clients run: in tests without a port, in small installations on a data file. It is
-// meant to be as strict as production, so that code that passes here also works there.
+// Package firestore is an embedded server for google.firestore.v1. Google's own clients
+// run against it: in tests without a port, in small installations with a data file. It
+// is meant to be as strict as production, so that code that passes here also works
+// there.
 //
 //	s, err := firestore.Open(firestore.Options{Path: "data.db", Indexes: indexes})
 //	c, err := s.Client(ctx, "my-project")   // Google's client, without a port
@@ -42,32 +43,33 @@
 // transaction, and is Aborted after Options.LockTimeout. Of two transactions that wait
 // for each other, one is Aborted at once. Plain reads never wait. A transaction may ask
 // to be optimistic (TransactionOptions.ReadWrite.ConcurrencyMode): it locks nothing and
-// is Aborted at commit when what it read has changed. A transaction without calls for a
-// minute expires.
+// is Aborted at commit when what it read has changed. A transaction expires after a
+// minute without calls.
 //
 // # Listening
 //
 // A stream may follow several targets. A change is sent only to targets that it may
-// affect. Those with a limit or an offset are evaluated again; the others receive the
+// affect. Targets with a limit or an offset are evaluated again; the others receive the
 // difference. All changes of one commit come in one snapshot, in the order of commits. A
 // client that reconnects with its resume token within a minute receives only the changes.
-// This also works after a restart, if nothing was committed since. Later, the server
-// tells the client to reset.
+// This also works after a restart, if nothing was committed since. After more than a
+// minute, the server tells the client to reset.
 //
 // # Testing with it
 //
-// Faults injects aborts, outages, delays, lost responses and a full disk. Stats and
-// MaxSustainedWrites count calls, and writes per document and second, which production
-// limits to about one. Options.Clock sets the time of commits, of expiry by the
-// time-to-live fields of the index files, and of idle transactions.
+// Faults injects aborts, outages, delays, lost responses and a full disk. Stats counts
+// calls. MaxSustainedWrites finds the document with the most writes per second, which
+// production limits to about one. Options.Clock sets the time of commits. It also
+// decides when documents expire by the time-to-live fields of the index files, and when
+// idle transactions expire.
 //
 // # Known gaps
 //
 // Past states are readable for a minute (less after 64 MiB of changes), not for an hour.
-// Not implemented are the Write stream of browsers, calls that write a single document
-// (client libraries commit it instead), pipelines, vector search and query explanation.
-// Security rules are not enforced. Without Options.Indexes, index entries do not count
-// toward the 40,000 that a document may have or the 10 MiB that one commit may change.
-// Values of more than 1,500 bytes are sorted by all of their bytes, where production
-// looks at the first 1,500 only. REST is not supported.
+// The following are not implemented: the Write stream of browsers, calls that write a
+// single document (client libraries call Commit instead), pipelines, vector search and
+// query explanation. Security rules are not enforced. Without Options.Indexes, index
+// entries do not count toward the 40,000 that a document may have or the 10 MiB that one
+// commit may change. Values of more than 1,500 bytes are sorted by all of their bytes;
+// production looks at the first 1,500 only. REST is not supported.
 package firestore

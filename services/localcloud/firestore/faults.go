@@ -66,8 +66,8 @@ func (f *Faults) Clear() {
 	f.active = nil
 }
 
-// strike counts a call for each fault that concerns accepts, and returns the faults that
-// hit the call.
+// strike counts a call for each fault for which concerns returns true, and returns the
+// faults that hit the call.
 func (f *Faults) strike(concerns func(*Fault) bool) []Fault {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -42,8 +42,8 @@ func (h *history) add(v pastVersion) {
 	h.bytes += len(v.before) + len(v.name) + 48
 }
 
-// retract removes commits after a time, which failed. If one was a Wipe, the states
-// before that time stay forgotten.
+// retract removes the commits after a time, because they failed. If one of them was a
+// Wipe, the states before that time stay forgotten.
 func (h *history) retract(after int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -82,7 +82,7 @@ func (h *history) forget(at int64) {
 	h.entries, h.bytes, h.floor = nil, 0, at
 }
 
-// after is the index of the first entry later than at. The caller holds mu.
+// after returns the index of the first entry later than at. The caller holds mu.
 func (h *history) after(at int64) int {
 	return sort.Search(len(h.entries), func(i int) bool { return h.entries[i].at > at })
 }

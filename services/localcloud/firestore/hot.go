@@ -4,9 +4,9 @@ import (
 	pb "cloud.google.com/go/firestore/apiv1/firestorepb"
 )
 
-// tellHot reports each timestamp that is about to be stored if its index entries all go
-// to one place. A composite index that begins with another field, such as a bucket or an
-// account, spreads its entries by that field.
+// tellHot reports the timestamps about to be stored in an index in which all new entries
+// go to one place. A composite index that begins with another field, such as a bucket or
+// an account, spreads its entries by that field.
 func (ix *Indexes) tellHot(changes []change, tell func(collection, field string)) {
 	if ix == nil || tell == nil {
 		return

@@ -28,8 +28,8 @@ type IndexField struct {
 	ArrayConfig string `json:"arrayConfig,omitempty"`
 }
 
-// FieldOverride replaces the automatic indexes of one field. With TTL, documents expire
-// at the time in the field.
+// FieldOverride replaces the automatic indexes of one field. If TTL is set, documents
+// expire at the time in the field.
 type FieldOverride struct {
 	CollectionGroup string          `json:"collectionGroup"`
 	FieldPath       string          `json:"fieldPath"`
@@ -37,8 +37,8 @@ type FieldOverride struct {
 	Indexes         []OverrideIndex `json:"indexes"` // nil: keep the automatic ones
 }
 
-// OverrideIndex is a single-field index that an override keeps while it switches off the
-// field's others.
+// OverrideIndex is a single-field index that an override keeps. The override switches
+// off the other indexes of the field.
 type OverrideIndex struct {
 	QueryScope  string `json:"queryScope"`
 	Order       string `json:"order,omitempty"`
@@ -109,7 +109,7 @@ func (x *Index) check() error {
 	return nil
 }
 
-// String writes the index the way error messages show it.
+// String returns the index in the form that error messages show.
 func (x *Index) String() string {
 	parts := make([]string, len(x.Fields))
 	for i, f := range x.Fields {
@@ -159,8 +159,9 @@ func (ix *Indexes) missingFor(q *query, need *indexNeed) string {
 	return ""
 }
 
-// indexNeed is how an index must begin: first the fields of equal, in any order, then
-// those of sorted, with their directions or with all of them reversed.
+// indexNeed has the fields with which an index must begin: first the fields of equal,
+// in any order, then those of sorted, with their directions or with all of them
+// reversed.
 type indexNeed struct{ equal, sorted []IndexField }
 
 func (n *indexNeed) all() []IndexField { return append(slices.Clone(n.equal), n.sorted...) }
@@ -215,15 +216,15 @@ func (x *Index) serves(n *indexNeed) bool {
 	return slices.Equal(rest, n.sorted) || slices.Equal(flipped, n.sorted)
 }
 
-// exempted reports whether an override has switched off the field's automatic index. It
-// does not affect composite indexes with the field.
+// exempted reports whether an override has switched off the field's automatic index.
+// Such an override does not affect composite indexes with the field.
 func (ix *Indexes) exempted(collection string, f IndexField) bool {
 	o := ix.override(collection, f.FieldPath)
 	return o != nil && o.Indexes != nil && !o.has(scopeCollection, f)
 }
 
-// override finds the override of a field: its own, or that of the nearest enclosing map,
-// which members inherit.
+// override finds the override that applies to a field: its own, or else that of the
+// nearest enclosing map, since members inherit it.
 func (ix *Indexes) override(collection, path string) *FieldOverride {
 	var best *FieldOverride
 	for i := range ix.Overrides {
@@ -238,7 +239,7 @@ func (ix *Indexes) override(collection, path string) *FieldOverride {
 	return best
 }
 
-// members are the indexes of maps for which an override indexes the members.
+// members returns an index for each map with an override that indexes its members.
 func (ix *Indexes) members() []Index {
 	var out []Index
 	for _, o := range ix.Overrides {
@@ -267,7 +268,7 @@ func (o *FieldOverride) has(scope string, f IndexField) bool {
 	})
 }
 
-// expiring are the indexes that a search for expired documents needs.
+// expiring returns the indexes that a search for expired documents needs.
 func (ix *Indexes) expiring() []Index {
 	var out []Index
 	for _, o := range ix.Overrides {

@@ -14,8 +14,8 @@ import (
 
 // There are two kinds of index. Declared ones exist from the start. An adaptive one is
 // built by the first query that would otherwise look through many documents, and stays.
-// Most are on single fields, which production indexes automatically. The letter is part
-// of the bucket's name.
+// Most adaptive indexes are on single fields, which production indexes automatically.
+// The letter of the kind is part of the bucket's name.
 const (
 	declaredIndex = 'd'
 	adaptiveIndex = 'a'
@@ -34,7 +34,7 @@ type indexDef struct {
 	collection string
 	group      bool
 	fields     []indexField
-	id         []byte // of its bucket
+	id         []byte // the name of its bucket
 }
 
 type indexField struct {
@@ -72,17 +72,18 @@ func (x *indexDef) componentLimit() int {
 	return min(maxIndexedBytes, maxIndexKeyBytes/len(x.fields))
 }
 
-// ofMembers reports whether this is the index of a map's members. It exists for maps
-// whose members production indexes by an override on the map: such maps have too many
-// different members to build an adaptive index for each.
+// ofMembers reports whether this is the index of a map's members. Such an index exists
+// for each map with an override that makes production index its members. These maps
+// have too many different members to build an adaptive index for each.
 func (x *indexDef) ofMembers() bool { return x.fields[0].members }
 
-// memberPrefix is the common prefix of all keys of one member of the map with one value.
+// memberPrefix returns the common prefix of all keys of one member of the map with one
+// value.
 func (x *indexDef) memberPrefix(b []byte, member string, v *pb.Value) ([]byte, bool) {
 	return x.component(appendEscaped(append(b, stringSegment), member), v, false)
 }
 
-// memberKeys are a document's entries in an index of members.
+// memberKeys returns a document's entries in an index of members.
 func (x *indexDef) memberKeys(d *pb.Document, path []string) (keys [][]byte, cut bool) {
 	v := x.fields[0].of(d)
 	if v == nil || kindOf(v) != kindMap {
@@ -112,7 +113,7 @@ func (x *indexDef) component(b []byte, v *pb.Value, desc bool) (out []byte, cut 
 	return b, cut
 }
 
-// prefix is the common prefix of all keys of the query's collection.
+// prefix returns the common prefix of all keys of the query's collection.
 func (x *indexDef) prefix(collection []string) []byte {
 	if x.group {
 		return nil
@@ -134,7 +135,7 @@ func (x *indexDef) name(b []byte, path []string) []byte {
 	return b
 }
 
-// keys are the document's entries; cut reports whether a value was too long.
+// keys returns the document's entries; cut reports whether a value was too long.
 func (x *indexDef) keys(d *pb.Document, path []string) (keys [][]byte, cut bool) {
 	if d == nil {
 		return nil, false
@@ -373,7 +374,7 @@ func (sn *snapshot) build(database string, x *indexDef) error {
 		return err
 	}
 	slices.SortFunc(entries, func(a, b entry) int { return bytes.Compare(a.key, b.key) })
-	for _, e := range entries { // in order: fills page after page
+	for _, e := range entries { // in order, so that the file is filled page after page
 		if err := b.Put(e.key, e.doc); err != nil {
 			return err
 		}

@@ -23,9 +23,9 @@ const (
 	maxDepth         = 20
 	maxDisjunctions  = 30
 
-	// Of one document, in one commit.
+	// This limit is for one document in one commit.
 	maxTransforms = 500
-	// Of one document, in all indexes together.
+	// These limits are for one document in all indexes together.
 	maxIndexEntries    = 40_000
 	maxIndexEntryBytes = 8 << 20
 )

@@ -61,7 +61,7 @@ type listenStream struct {
 	stream pb.Firestore_ListenServer
 
 	mu       sync.Mutex
-	wake     chan struct{} // holds one token
+	wake     chan struct{} // has room for one signal
 	requests []*pb.ListenRequest
 	changes  []change
 	targets  map[int32]*target
@@ -298,7 +298,7 @@ func (l *listenStream) evaluate(t *target, at int64, f func(*pb.Document)) (comm
 }
 
 // refresh sends the difference between the state that the client knows and the state at a
-// time, or the current one if that time is too long ago.
+// time, or the current state if that time is too long ago.
 func (l *listenStream) refresh(t *target, at int64) (shown int64, sent bool, err error) {
 	var next map[string]*pb.Document
 	var ordered []*pb.Document
@@ -355,7 +355,7 @@ func sortedNames(m map[string]*pb.Document) []string {
 	return out
 }
 
-// mayCare judges from the name alone whether the change could affect the target.
+// mayCare reports, from the name alone, whether the change could affect the target.
 func (t *target) mayCare(c change) bool {
 	if t.query != nil {
 		return t.query.mayHold(c.name)

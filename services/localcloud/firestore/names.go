@@ -27,7 +27,7 @@ func splitName(name string) (database string, path []string, err error) {
 	return strings.Join(p[:4], "/"), p[5:], nil
 }
 
-// splitDocument is splitName for the name of a document.
+// splitDocument is like splitName, for the name of a document.
 func splitDocument(name string) (database string, path []string, err error) {
 	database, path, err = splitName(name)
 	if err == nil && (len(path) == 0 || len(path)%2 != 0) {
@@ -36,7 +36,7 @@ func splitDocument(name string) (database string, path []string, err error) {
 	return database, path, err
 }
 
-// splitParent is splitName for a parent of collections: the root or a document.
+// splitParent is like splitName, for a parent of collections: the root or a document.
 func splitParent(name string) (database string, path []string, err error) {
 	database, path, err = splitName(name)
 	if err == nil && len(path)%2 != 0 {
@@ -94,7 +94,7 @@ func appendEscaped[T string | []byte](b []byte, s T) []byte {
 	return append(b, 0x00, 0x01)
 }
 
-// collectionKey is the common prefix of the keys of a collection's documents.
+// collectionKey returns the common prefix of the keys of a collection's documents.
 func collectionKey(path []string) []byte { return append(appendSegments(nil, path), endOfPath) }
 
 // documentKey puts the collection first. So a collection's documents are adjacent, with no

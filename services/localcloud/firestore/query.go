@@ -56,7 +56,7 @@ func (f *filter) isJunction() bool { return f.field.raw == "" }
 type query struct {
 	database   string
 	parent     []string // path of the document (or root) below which it looks
-	collection string   // empty with group set: every collection
+	collection string   // if empty, and group is set: every collection
 	group      bool     // also collections at any depth below
 
 	where          *filter
@@ -73,7 +73,7 @@ type query struct {
 	hasNotIn     bool
 	hasIn        bool
 	hasOr        bool
-	filtered     bool // by a field other than the name
+	filtered     bool // has a filter on a field other than the name
 }
 
 // compileQuery rejects what production rejects. The less obvious rules were found by
@@ -208,7 +208,7 @@ func (q *query) compileOrders(explicit []*pb.StructuredQuery_Order, aggregated [
 }
 
 // descendingKeyScan reports whether only the documents' own order, read backwards, could
-// answer the query. A filter on any field lets an index do it.
+// answer the query. If there is a filter on any field, an index can answer it.
 func (q *query) descendingKeyScan(explicit []*pb.StructuredQuery_Order) bool {
 	for _, o := range explicit {
 		if o.GetField().GetFieldPath() != nameField || o.GetDirection() != pb.StructuredQuery_DESCENDING {
@@ -342,7 +342,7 @@ func tooLongToQuery(v *pb.Value) bool {
 }
 
 // neverTrue reports whether this is a comparison with null or NaN that no value
-// satisfies. Then the result need not be sorted by its field.
+// satisfies. Then the result need not be sorted by the compared field.
 func neverTrue(f *filter) bool {
 	null := kindOf(f.value) == kindNull
 	switch f.op {
@@ -357,7 +357,7 @@ func neverTrue(f *filter) bool {
 	return false
 }
 
-// arrayFilters is the largest number of array filters in one disjunction.
+// arrayFilters returns the largest number of array filters in one disjunction.
 func arrayFilters(f *filter) int {
 	if f == nil {
 		return 0

@@ -32,7 +32,7 @@ func (s *Server) begin(o *pb.TransactionOptions) ([]byte, error) {
 	return id, nil
 }
 
-// now is the read time of the newest state.
+// now returns the read time of the newest state.
 func (s *Server) now() (int64, error) {
 	var at int64
 	err := s.store.read(latest, func(sn *snapshot) error {
@@ -120,7 +120,7 @@ func (r *reading) transactionTime() (int64, error) {
 
 func (r *reading) locks() bool { return r.tx != nil && !r.tx.readOnly }
 
-// readTime is the time of a snapshot as reported to the caller.
+// readTime returns the time of a snapshot that is reported to the caller.
 func (r *reading) readTime(sn *snapshot) int64 {
 	if r.at != latest {
 		return r.at
@@ -519,8 +519,8 @@ func (s *Server) addMissing(at int64, q *query, after string, out *pb.ListDocume
 	})
 }
 
-// parents are the names in the query's collection with documents below them. The names
-// themselves may or may not be documents.
+// parents returns the names in the query's collection that have documents below them.
+// The names themselves may or may not be documents.
 func (sn *snapshot) parents(q *query) []string {
 	p := sn.partition(q.database)
 	if p.colls == nil {

@@ -9,7 +9,8 @@ import (
 	pb "cloud.google.com/go/firestore/apiv1/firestorepb"
 )
 
-// wantsIndex is what run returns instead of looking through a large collection.
+// wantsIndex is the error that run returns instead of looking through a large
+// collection.
 type wantsIndex struct{ defs []*indexDef }
 
 func (w *wantsIndex) Error() string { return "an index should be built first" }
@@ -62,8 +63,8 @@ func (s *store) rows(sn *snapshot, q *query, list []*access, f func(row) error) 
 	return sn.mergedRows(q, list, past, f)
 }
 
-// pastRows are the documents that have changed since the snapshot's time, in their state
-// at that time. The indexes only know the current state.
+// pastRows returns the documents that have changed since the snapshot's time, in their
+// state at that time. The indexes only know the current state.
 func (sn *snapshot) pastRows(q *query) ([]row, error) {
 	var out []row
 	for name, record := range sn.changed {

@@ -148,8 +148,8 @@ func Open(o Options) (*Server, error) {
 		// Clients in other languages ping idle connections often.
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 		grpc.WaitForHandlers(true),
-		// This runs before the method is looked up and before a message is read.
-		// Interceptors see a call only when all 64 MiB of its message are in memory.
+		// This runs before the method is looked up and before a message is read. Interceptors
+		// see a call only when its whole message, up to 64 MiB, is in memory.
 		grpc.InTapHandle(s.admit),
 		grpc.ChainUnaryInterceptor(s.interceptUnary),
 		grpc.ChainStreamInterceptor(s.interceptStream),
@@ -245,7 +245,7 @@ func (s *Server) Client(ctx context.Context, projectID string) (*gcfirestore.Cli
 	return c, nil
 }
 
-// Faults are the failures that the server injects.
+// Faults returns the failures that the server injects.
 func (s *Server) Faults() *Faults { return s.faults }
 
 // Close ends open calls, lets accepted commits finish, and closes the data file and the

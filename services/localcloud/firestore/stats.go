@@ -15,7 +15,7 @@ import (
 
 // Stats are counts since the server was opened, or since ResetStats.
 type Stats struct {
-	// Calls by method, such as Commit.
+	// Calls counts calls by method, such as Commit.
 	Calls map[string]int64
 	// Errors counts failed calls by code. NotFound is a normal answer, but counts too.
 	Errors map[codes.Code]int64
@@ -83,9 +83,10 @@ func (s *Server) Stats() Stats {
 func (s *Server) ResetStats() { s.stats.reset() }
 
 // MaxSustainedWrites returns the document with the most writes within any one window.
-// Windows of 1 s, 10 s and a minute are kept; it uses the shortest that is not below the
-// requested length. Production promises about one sustained write per second and
-// document. Windows begin and end with whole seconds of the clock.
+// The server keeps windows of 1 s, 10 s and a minute; MaxSustainedWrites uses the
+// shortest one that is at least as long as window. Production promises about one
+// sustained write per second and document. Windows begin and end with whole seconds of
+// the clock.
 func (s *Server) MaxSustainedWrites(window time.Duration) DocumentRate {
 	s.stats.mu.Lock()
 	defer s.stats.mu.Unlock()

@@ -40,9 +40,10 @@ var (
 	indexBucket  = []byte("idx")
 )
 
-// reservedMap is address space, not memory. A file that outgrows its mapping can only be
-// remapped when no reader is active, and one stalled stream would then stop every write.
-// Windows would make the file itself this large.
+// reservedMap returns how much address space, not memory, the mapping of the file
+// reserves. A file that outgrows its mapping can only be remapped when no reader is
+// active, and one stalled stream would then stop every write. Windows would make the
+// file itself this large.
 func reservedMap() int {
 	if runtime.GOOS == "windows" {
 		return 0
@@ -156,8 +157,8 @@ type snapshot struct {
 // empty.
 type partition struct{ docs, colls, groups, indexes *bolt.Bucket }
 
-// read shows fn the state at a time. It does not wait for commits, and they do not wait
-// for it.
+// read calls fn with the state at a time. It does not wait for commits, and they do not
+// wait for it.
 func (s *store) read(at int64, fn func(*snapshot) error) error {
 	return s.db.View(func(tx *bolt.Tx) error {
 		sn := &snapshot{store: s, tx: tx, at: lastCommit(tx), partitions: map[string]*partition{}}
@@ -184,7 +185,7 @@ func (sn *snapshot) partition(database string) *partition {
 	return p
 }
 
-// writable is partition for a database that may not exist yet.
+// writable is like partition, for a database that may not exist yet.
 func (s *store) writable(sn *snapshot, database string) (*partition, error) {
 	if p := sn.partition(database); p.docs != nil {
 		return p, nil

@@ -76,7 +76,8 @@ func (ts *transactions) lookup(id []byte) (*transaction, error) {
 	return t, nil
 }
 
-// take is lookup for the last call of a transaction: it also forgets the transaction.
+// take is like lookup, for the last call of a transaction: it also forgets the
+// transaction.
 func (ts *transactions) take(id []byte) (*transaction, error) {
 	t, err := ts.lookup(id)
 	if err == nil {

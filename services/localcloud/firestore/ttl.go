@@ -66,7 +66,7 @@ func (s *Server) deleteExpired(o FieldOverride) (int, error) {
 	return n, nil
 }
 
-// expired are names from the index of the field, which has the oldest times first.
+// expired returns names from the index of the field, which has the oldest times first.
 func (s *Server) expired(sn *snapshot, o FieldOverride, limit int) (names []string, err error) {
 	path, err := parseFieldPath(o.FieldPath)
 	if err != nil {

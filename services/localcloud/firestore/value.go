@@ -62,8 +62,8 @@ func isNaN(v *pb.Value) bool {
 	return ok && math.IsNaN(d.DoubleValue)
 }
 
-// compareValues is production's total order over all values. Numbers compare by their
-// exact value: 2^53+1 is greater than the double 2^53, and 1 equals 1.0.
+// compareValues compares two values in production's total order. Numbers compare by
+// their exact value: 2^53+1 is greater than the double 2^53, and 1 equals 1.0.
 func compareValues(a, b *pb.Value) int {
 	ka, kb := kindOf(a), kindOf(b)
 	if ka != kb {

@@ -227,7 +227,7 @@ func (w *weigher) composite(x *Index, c change) int {
 	return size(c.before) + size(c.after)
 }
 
-// nameSize is the size of a document's name. The root counts as an empty name.
+// nameSize returns the size of a document's name. The root counts as an empty name.
 func nameSize(path []string) int {
 	n := nameOverhead
 	for _, s := range path {
@@ -244,7 +244,7 @@ func fieldsSize(m map[string]*pb.Value) int {
 	return n
 }
 
-// valueSize is the size of a value that [checkValue] has accepted.
+// valueSize returns the size of a value that [checkValue] has accepted.
 func valueSize(v *pb.Value) int {
 	switch x := v.GetValueType().(type) {
 	case *pb.Value_StringValue:

@@ -1,5 +1,5 @@
-// Package guard decides which callers a private listener answers: those that send a token, under a host name that no
-// web page can choose for them.
+// Package guard decides which callers a private listener answers. They must send a token, and use a
+// host name that a web page cannot have chosen for them.
 package guard
 
 import (
@@ -16,7 +16,8 @@ import (
 // MinToken is the minimum length of a token.
 const MinToken = 32
 
-// Tokens are the bearer tokens that a server accepts. Without any it accepts every caller.
+// Tokens are the bearer tokens that a server accepts. If there are none, it accepts every
+// caller.
 type Tokens struct {
 	first string
 	sums  [][sha256.Size]byte
@@ -49,7 +50,7 @@ func Parse(text string) (Tokens, error) {
 // Required reports whether callers must send a token.
 func (t Tokens) Required() bool { return len(t.sums) > 0 }
 
-// First is the token that clients send, or "" if there is none.
+// First returns the token that clients send, or "" if there is none.
 func (t Tokens) First() string { return t.first }
 
 // Accept checks the value of an Authorization header. It compares hashes in constant time, so that its duration reveals
@@ -66,9 +67,10 @@ func (t Tokens) Accept(authorization string) bool {
 	return strings.EqualFold(scheme, "Bearer") && good == 1
 }
 
-// OwnHost reports whether no web page can have chosen the host of a request. A page can make its own host name resolve
-// to this machine (DNS rebinding) and then read the responses. But public DNS never resolves an address, a name without
-// a dot or localhost. more are further names to accept.
+// OwnHost reports whether the host of a request is safe: one that a web page cannot have chosen. A
+// page can make its own host name resolve to this machine (DNS rebinding) and then read the
+// responses. But public DNS never resolves an address, a name without a dot or localhost. more are
+// further names to accept.
 func OwnHost(host string, more ...string) bool {
 	if h, _, err := net.SplitHostPort(host); err == nil {
 		host = h

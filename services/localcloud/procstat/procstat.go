@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// CPU is the processor time, user and system, that the processes have used so far, not
-// including their children.
+// CPU returns the processor time, user and system, that the processes have used so far,
+// not including their children.
 func CPU(pids ...int) (total time.Duration, err error) {
 	for _, pid := range pids {
 		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
@@ -35,11 +35,12 @@ func CPU(pids ...int) (total time.Duration, err error) {
 	return total, nil
 }
 
-// Resident is the memory that a process uses now. It returns an error for a process that
-// has ended.
+// Resident returns the memory that a process uses now. It returns an error for a process
+// that has ended.
 func Resident(pid int) (int64, error) { return memory(pid, "VmRSS:") }
 
-// Peak is the largest memory that a process has used since it started or since [ResetPeak].
+// Peak returns the largest memory that a process has used since it started or since
+// [ResetPeak].
 func Peak(pid int) (int64, error) { return memory(pid, "VmHWM:") }
 
 // ResetPeak lowers the recorded peak of a process to its present memory.
@@ -60,7 +61,7 @@ func memory(pid int, field string) (int64, error) {
 	return kB << 10, nil
 }
 
-// Descendants are the processes that any thread of pid has started, and their own
+// Descendants returns the processes that any thread of pid has started, and their own
 // descendants. Processes that end meanwhile may be missing.
 func Descendants(pid int) (all []int) {
 	lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid)) // the pattern is right
@@ -75,8 +76,8 @@ func Descendants(pid int) (all []int) {
 	return all
 }
 
-// Heap is the part of this process's Go heap that is in use after two collections. The
-// second one frees memory that only finalizers or pools held.
+// Heap returns the size of the part of this process's Go heap that is in use after two
+// collections. The second one frees memory that only finalizers or pools held.
 func Heap() int64 {
 	runtime.GC()
 	runtime.GC()

@@ -2,10 +2,10 @@
 // `make run` and of every test that needs one.
 //
 // The server listens on loopback only, keeps an append-only file in its folder, and ends
-// with its parent: through Stop in an orderly stop, or through the kernel's parent-death
-// signal (Linux) when the parent is killed. If an earlier, killed parent left a server
-// behind on the same folder, Start stops that one first, since two writers would corrupt
-// the append-only file.
+// with its parent. An orderly parent calls Stop. If the parent is killed, the kernel's
+// parent-death signal (Linux) ends the server. If an earlier, killed parent left a
+// server behind on the same folder, Start stops that one first, since two writers would
+// corrupt the append-only file.
 package redisproc
 
 import (
@@ -88,10 +88,10 @@ func Start(ctx context.Context, opt Options) (*Server, error) {
 	return s, nil
 }
 
-// Addr is host:port. It stays the same after Restart.
+// Addr returns host:port. It stays the same after Restart.
 func (s *Server) Addr() string { return s.addr }
 
-// Dir is the folder of the server's data.
+// Dir returns the folder of the server's data.
 func (s *Server) Dir() string { return s.opt.Dir }
 
 // Restart starts the server again on the same folder and address after Kill or
@@ -177,7 +177,8 @@ func (s *Server) Kill() error { return s.end(syscall.SIGKILL, 0) }
 // seconds.
 func (s *Server) Stop() error { return s.end(syscall.SIGTERM, 10*time.Second) }
 
-// Done is closed when the current process has ended, for whatever reason.
+// Done returns a channel that is closed when the current process has ended, for
+// whatever reason.
 func (s *Server) Done() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -259,7 +260,7 @@ func ping(ctx context.Context, addr string) bool {
 	return err == nil && strings.HasPrefix(line, "+PONG") // "-LOADING" while it reads the file
 }
 
-// FreeAddr is a free loopback address. Its port is below those that systems use for
+// FreeAddr returns a free loopback address. Its port is below those that systems use for
 // outgoing connections (from 32768): such a connection could otherwise take the port while
 // the server restarts.
 func FreeAddr() (string, error) {

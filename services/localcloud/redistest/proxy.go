@@ -40,7 +40,7 @@ func NewProxy(tb testing.TB, upstream string) *Proxy {
 	return p
 }
 
-// Addr is the address on which the proxy listens.
+// Addr returns the address on which the proxy listens.
 func (p *Proxy) Addr() string { return p.addr }
 
 // Delay delays every answer from now on by d, to the microsecond. Round trips inside a zone

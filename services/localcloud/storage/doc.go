@@ -25,10 +25,11 @@
 //
 // # Known gaps
 //
-// Not implemented are object versions and soft delete (the live object is the only one), ACLs and IAM, V2 and HMAC
-// signatures, POST policy documents, S3-style multipart uploads, virtual-hosted addresses, batch requests, holds,
-// retention and lifecycle rules, bucket settings other than cors and labels, matchGlob and filter in listings, and
-// gRPC. Requests for them get 501 and never do something else. One difference is not reported: an object's
-// Content-Encoding is kept and shown, but production unpacks gzip for readers that do not accept it, and here all
-// readers get the stored bytes.
+// The following are not implemented: object versions and soft delete (the live object is the only
+// one), ACLs and IAM, V2 and HMAC signatures, POST policy documents, S3-style multipart uploads,
+// virtual-hosted addresses, batch requests, holds, retention and lifecycle rules, bucket settings
+// other than cors and labels, matchGlob and filter in listings, and gRPC. Requests for them get 501
+// and have no other effect. One difference causes no error: production unpacks gzip for readers
+// that do not accept it, but here all readers get the stored bytes. An object's Content-Encoding is
+// kept and shown.
 package storage

@@ -11,8 +11,9 @@ import (
 	"time"
 )
 
-// Fault makes matching calls fail in one way, until it is removed or has happened Times times. Fields with the zero
-// value match everything and do nothing.
+// Fault makes matching calls fail in one way, until it is removed or has happened Times times. An
+// empty Call, Bucket or ObjectPrefix matches everything. A failure field with the zero value does
+// nothing.
 type Fault struct {
 	// Call is a call's name ("objects.insert", "xml.put", …, see Faults.Calls) or the beginning of a name, followed by
 	// "*".

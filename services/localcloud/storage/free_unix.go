@@ -4,7 +4,8 @@ package storage
 
 import "golang.org/x/sys/unix"
 
-// freeSpace is how many bytes a program without privileges may still write to dir's volume.
+// freeSpace returns how many bytes a program without privileges may still write to dir's
+// volume.
 func freeSpace(dir string) (int64, error) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(dir, &st); err != nil {

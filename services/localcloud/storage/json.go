@@ -230,7 +230,7 @@ func writeJSON(w http.ResponseWriter, v any) error {
 	return json.NewEncoder(w).Encode(v)
 }
 
-// resource is o as the JSON API shows it.
+// resource returns o in the form that the JSON API shows.
 func (o *object) resource() any {
 	c := *o
 	c.Blob = ""
@@ -376,7 +376,8 @@ type resourceBody struct {
 	CustomTime                                                                      json.RawMessage
 }
 
-// apply edits o by the fields of b: a value sets a field, null clears it, and an absent one keeps it.
+// apply edits o by the fields of b: a value sets a field, null clears it, and an absent value
+// leaves it unchanged.
 func (b resourceBody) apply(o *object) error {
 	for _, f := range []struct {
 		raw json.RawMessage

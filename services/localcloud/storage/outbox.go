@@ -65,13 +65,13 @@ type outbox struct {
 	attempts map[uint64]*attempts // by the note's id
 }
 
-// waiting is a note as the index has it.
+// waiting is a note as the index stores it.
 type waiting struct {
 	id     uint64
 	record []byte
 }
 
-// attempts are those to send one note.
+// attempts records the attempts to send one note.
 type attempts struct {
 	n    int
 	next time.Time
@@ -187,8 +187,9 @@ func (b *outbox) run(ctx context.Context) {
 	}
 }
 
-// due takes the oldest notes whose pause is over, up to limit. Those that pause do not count, so that they cannot hide
-// those behind them. wait is how long the next of them pauses.
+// due takes the oldest notes that are not pausing, up to limit. Pausing notes do not count toward
+// limit, so that they cannot hide later notes. wait is the time until the first pause ends, at most
+// a minute.
 func (b *outbox) due(limit int) (notes []waiting, wait time.Duration, err error) {
 	wait = time.Minute
 	b.mu.Lock()

@@ -55,7 +55,8 @@ type Options struct {
 	// Key is a service account key file to use as the server's own instead of a generated one, for example to share one
 	// among many servers of a test.
 	Key []byte
-	// PublicURL is the base of the session URIs returned for a signed POST. Empty: http and the request's Host.
+	// PublicURL is the base of the session URIs returned for a signed POST. If it is empty, the base
+	// is http and the request's Host.
 	PublicURL string
 	// APIURL is the base address of the JSON API. A generated key file names it as token_uri, so that a client that
 	// insists on an access token requests one from this server.
@@ -263,7 +264,8 @@ type CORS struct {
 	MaxAgeSeconds  int      `json:"maxAgeSeconds,omitempty"`
 }
 
-// cors sets the headers that the bucket's first matching rule allows, none when no rule matches.
+// cors sets the headers that the bucket's first matching rule allows, or none if no rule
+// matches.
 func (s *Server) cors(w http.ResponseWriter, r *http.Request, bucketName string) {
 	origin := r.Header.Get("Origin")
 	if origin == "" {

@@ -114,7 +114,7 @@ func hostsFor(host string) []string {
 	return []string{host}
 }
 
-// canonicalRequest is the text that was signed, without its first line.
+// canonicalRequest returns the text that was signed, without its first line.
 func canonicalRequest(r *http.Request, q url.Values, signed []string, host string) string {
 	var b strings.Builder
 	for i, seg := range strings.Split(r.URL.Path, "/") {

@@ -214,9 +214,9 @@ func (s *store) prepare() error {
 	return nil
 }
 
-// sweep removes files that no object names. A process leaves them if it ends between moving a file and writing the
-// index. It may run while requests are served, because names is listed before the first request and a name is never
-// reused.
+// sweep removes files that no object names. A process leaves them if it ends between moving a file
+// and writing the index. It may run while requests are served, because names was listed before the
+// first request, and a name is never reused.
 func (s *store) sweep(names []string) (removed int, err error) {
 	if len(names) == 0 {
 		return 0, nil
@@ -364,7 +364,8 @@ func (s *store) update(newBlob bool, f func(*bolt.Tx) error) error {
 
 var errClosed = errors.New("storage is closed")
 
-// nextGeneration is a time in microseconds that only increases, even across restarts and when the clock is set back.
+// nextGeneration returns a time in microseconds that only increases, even across restarts and when
+// the clock is set back.
 func (s *store) nextGeneration() int64 {
 	s.lastGen = max(s.lastGen+1, s.clock().UnixMicro())
 	return s.lastGen
@@ -413,7 +414,8 @@ func (s *store) get(bucketName, name string) (o *object, err error) {
 	return o, err
 }
 
-// find is get for a caller that needs the object to exist and to meet c. Its generation must be gen, unless gen is 0.
+// find is like get, but returns an error if the object does not exist or does not meet c. The
+// object's generation must be gen, unless gen is 0.
 func (s *store) find(bucketName, name string, gen int64, c cond) (*object, error) {
 	o, err := s.get(bucketName, name)
 	if err != nil {
@@ -452,7 +454,7 @@ type upload struct {
 	md5  hash.Hash // nil if the object will have none
 	n    int64
 
-	own       bool  // by our own programs, which may use half of the reserve
+	own       bool  // written by our own programs, which may use half of the reserve
 	unchecked int64 // bytes written since the last check of free space
 }
 
@@ -835,7 +837,8 @@ func (s *store) list(bucketName string, q listing) (objs []*object, prefixes []s
 	return objs, prefixes, next, err
 }
 
-// after is the first key that does not start with p. p's last byte is below 0xff, because names are UTF-8.
+// after returns the first key after all keys that start with p. p's last byte is below 0xff,
+// because names are UTF-8.
 func after(p string) []byte {
 	b := bytes.Clone([]byte(p))
 	b[len(b)-1]++

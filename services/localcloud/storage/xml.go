@@ -26,7 +26,7 @@ func (s *Server) PublicHandler() http.Handler {
 	})
 }
 
-// xmlCall is the name of a call, by which faults select calls.
+// xmlCall returns the name of a call. Faults select calls by this name.
 func xmlCall(r *http.Request, name string) string {
 	// The order matters: a preflight for an upload session also names the session, but is not a call on it.
 	switch {
@@ -140,7 +140,8 @@ func (s *Server) receive(w http.ResponseWriter, r *http.Request, bucketName, nam
 	return nil
 }
 
-// uploadLength is the length of a session's future object, or 0 if the client does not say.
+// uploadLength returns the length of a session's future object, or 0 if the client does not
+// say.
 func uploadLength(h http.Header) (int64, error) {
 	v := h.Get("X-Upload-Content-Length")
 	if v == "" {

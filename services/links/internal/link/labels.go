@@ -11,7 +11,8 @@ import (
 	"github.com/linkreel/linkreel/libs/label"
 )
 
-// ExternalIDTaken is the error if another link of the account already has the external id.
+// ExternalIDTaken returns the error for an external id that another link of the account
+// already has.
 func ExternalIDTaken() error {
 	return apierr.New(apierr.ExternalIDTaken, "Another link of this account has this externalId. Use another, or clear it there first.")
 }
@@ -30,7 +31,8 @@ func (c change) tags() (before, after []string) {
 	return before, after
 }
 
-// newExternalID is the external id that the change claims; "" for none.
+// newExternalID returns the external id that the change claims, or "" if it claims
+// none.
 func (c change) newExternalID() string {
 	if c.after == nil || c.before != nil && c.before.ExternalID == c.after.ExternalID {
 		return ""
@@ -39,7 +41,8 @@ func (c change) newExternalID() string {
 }
 
 // externalIDs reports for each change whether another link of the account has the
-// external id that it claims. If two changes claim the same one, the first gets it.
+// external id that the change claims. If two changes claim the same one, the first gets
+// it.
 func externalIDs(tx Tx, accountID string, changes []change) (taken []bool, err error) {
 	taken = make([]bool, len(changes))
 	claimed := map[string]bool{}
@@ -70,7 +73,8 @@ func externalIDs(tx Tx, accountID string, changes []change) (taken []bool, err e
 	return taken, nil
 }
 
-// labels refuses the change of one link if its external id is taken, and records its tags.
+// labels records the tags of one changed link. It returns [ExternalIDTaken] if another
+// link has the external id that the change claims.
 func labels(tx Tx, c change) error {
 	taken, err := externalIDs(tx, c.after.AccountID, []change{c})
 	if err != nil {
@@ -96,14 +100,14 @@ func tags(tx Tx, accountID string, changes []change) error {
 }
 
 // Tags lists the tags of the account's links and videos in alphabetical order, starting
-// after a cursor. next is "" at the end.
+// after a cursor. next is "" after the last tag.
 func (s *Service) Tags(ctx context.Context, accountID, q, after string, limit int) (page []string, next string, err error) {
 	return s.opt.Store.Tags(ctx, accountID, q, after, limit)
 }
 
 // Set is a change to several links at once.
 type Set struct {
-	Patch               Patch // of tags, the expiry and whether a link is archived
+	Patch               Patch // changes tags, the expiry and whether a link is archived
 	AddTags, RemoveTags []string
 }
 
@@ -112,7 +116,7 @@ type Set struct {
 func (s Set) apply(l *Link, now time.Time) (*Link, error) {
 	p := s.Patch
 	if len(s.AddTags)+len(s.RemoveTags) > 0 {
-		// Remove first: a tag in both lists stays.
+		// Remove before adding, so that a tag in both lists stays.
 		after := label.Without(l.Tags, s.RemoveTags)
 		after = append(after, label.Without(s.AddTags, after)...)
 		kept, bad := label.Tags("tags", after)
@@ -126,10 +130,10 @@ func (s Set) apply(l *Link, now time.Time) (*Link, error) {
 }
 
 // UpdateAll changes several links of the account. Each id has its own result; an id
-// that comes twice has the same result twice. Links that do not fit into one commit
-// together are changed in several, so some may have been changed before an error. A
-// link that needs no change is not written, so a retry after an error resumes, and
-// writes no event twice.
+// that is given twice gets the same result twice. If the links do not all fit into one
+// commit, UpdateAll uses several commits, so some links may have changed before an
+// error. A link that needs no change is not written, so a retry after an error resumes,
+// and writes no event twice.
 func (s *Service) UpdateAll(ctx context.Context, accountID string, ids []string, set Set) ([]Result, error) {
 	return s.all(ctx, "update links", accountID, ids, func(l *Link) (*Link, error) {
 		after, err := set.apply(l, s.opt.Now())

@@ -15,14 +15,14 @@ import (
 	"github.com/linkreel/linkreel/libs/identity"
 )
 
-// NotFound is the answer for a link that does not exist and for one that belongs to
-// another account: callers cannot tell the two apart.
+// NotFound returns the answer for a link that does not exist and for one that belongs
+// to another account: callers cannot tell the two apart.
 func NotFound() error {
 	return apierr.New(apierr.LinkNotFound, "This account has no link with this id.")
 }
 
-// SlugTaken is the answer for a slug that another link has, or that another account's
-// link had before it was deleted; see [Quarantine].
+// SlugTaken returns the answer for a slug that another link has, or that another
+// account's link had before it was deleted; see [Quarantine].
 func SlugTaken(s Slug) error {
 	return apierr.New(apierr.SlugTaken, "The slug \""+string(s)+"\" is already taken. Choose another, or leave it out to have one generated.")
 }
@@ -41,7 +41,7 @@ type Link struct {
 	AccountID string
 	Seq       int64  // creation time in µs, increased until unique in the account; the list cursor
 	DomainID  string // "" for the default short host
-	Host      string // of the domain, "" for the default short host
+	Host      string // the domain's host; "" for the default short host
 	Slug      Slug
 
 	Destination URL
@@ -57,7 +57,7 @@ type Link struct {
 	UpdatedAt      time.Time
 	Rev            int64 // changes with every edit, not with clicks
 
-	Nonce string // of the request that made the link, with the link's place in the request
+	Nonce string // identifies the request that made the link, and the link's place in that request
 
 	Tags       []string
 	ExternalID string // "" for none
@@ -68,27 +68,28 @@ type Link struct {
 	// Shown is a new link in the API's form, for its event. If nil, the store makes it.
 	Shown any
 
-	// Broken is why the link's record cannot be read; nil for nearly all. Of such a link
-	// only the id and the place are certain. Only callers that ask for such links get them.
+	// Broken is the error if the link's record cannot be read, and nil otherwise. Of a
+	// broken link, only the id and the place are certain. Only callers that ask for broken
+	// links get them.
 	Broken error
 }
 
-// Key names the link's slug; see [SlugKey].
+// Key returns the key of the link's slug; see [SlugKey].
 func (l *Link) Key() string { return SlugKey(l.DomainID, l.Slug.Folded()) }
 
-// Slug is a valid slug: shown as typed, unique and looked up without regard to case.
+// Slug is a valid slug. It is shown as typed, but uniqueness and lookup ignore case.
 // Convert only text that is known to be valid, such as a generated or a stored slug.
 type Slug string
 
-// Folded is the form under which the slug is unique.
+// Folded returns the slug in lower case, the form in which it must be unique.
 func (s Slug) Folded() string { return strings.ToLower(string(s)) }
 
-// SlugKey names a slug on a domain ("" for the default short host): the cache's
-// key for it, and the document's id.
+// SlugKey returns the key of a slug on a domain ("" for the default short host). The
+// cache uses the key, and the id of the slug's document is made from it.
 func SlugKey(domainID, folded string) string { return domainID + "|" + folded }
 
-// ShortURL is the link's short address. Custom hosts have the scheme of the default
-// one and no port.
+// ShortURL returns the link's short address. A custom host gets the scheme of the
+// default host and no port.
 func (l *Link) ShortURL(shortBaseURL string) string {
 	if l.Host == "" {
 		return strings.TrimSuffix(shortBaseURL, "/") + "/" + string(l.Slug)
@@ -97,21 +98,22 @@ func (l *Link) ShortURL(shortBaseURL string) string {
 	return scheme + "://" + l.Host + "/" + string(l.Slug)
 }
 
-// OpenGraph is what social networks show of a link; nil means unset.
+// OpenGraph has the texts and the image that social networks show for a link. A nil
+// field is unset.
 type OpenGraph struct {
 	Title, Description *string
 	Image              *URL
 }
 
-// Expiry is the moment at which a link expires; the zero value is never. It is
-// kept in milliseconds because JavaScript's dates reach further than Go's and
-// Firestore's timestamps.
+// Expiry is the moment at which a link expires; the zero value means never. It is kept
+// in milliseconds because JavaScript's dates reach further than Go's and Firestore's
+// timestamps.
 type Expiry struct {
 	Set bool
 	MS  int64 // since 1970
 }
 
-// ExpiresAt is the expiry at ms.
+// ExpiresAt returns the expiry at ms.
 func ExpiresAt(ms int64) Expiry { return Expiry{Set: true, MS: ms} }
 
 // Passed reports whether the moment has come. A link expires at the start of the
@@ -128,7 +130,7 @@ const (
 	Taken   Status = "taken_down" // by the operator; only the operator ends it
 )
 
-// Status is the link's state at now.
+// Status returns the link's state at now.
 func (l *Link) Status(now time.Time) Status {
 	switch {
 	case l.Takedown != nil:
@@ -145,10 +147,10 @@ const lastSeq = 1<<53 - 1
 // places is how many digits of an id hold the link's place: 62^9 is more than lastSeq.
 const places = 9
 
-// ID returns the id of the link at a place in an account's list: a hash of the account,
-// then the place, counted down. So the ids of an account in ascending order are its list,
-// newest first, and a query for a range of document names needs no index of its own. Like
-// every id it has 22 characters of base62.
+// ID returns the id of the link at a place in an account's list. The id is a hash of the
+// account, followed by the place, counted down. So the ids of an account in ascending
+// order give its list, newest first, and a query for a range of document names needs no
+// index of its own. Like every id it has 22 characters of base62.
 func ID(accountID string, seq int64) string {
 	id := []byte(accountPrefix(accountID) + "000000000")
 	for i, rest := len(id)-1, lastSeq-seq; i >= len(id)-places; i, rest = i-1, rest/62 {
@@ -157,13 +159,13 @@ func ID(accountID string, seq int64) string {
 	return string(id)
 }
 
-// accountPrefix is the start of the ids of all links of an account. 77 bits of a hash
-// keep accounts apart.
+// accountPrefix returns the prefix that the ids of all links of an account share. 77
+// bits of a hash keep accounts apart.
 func accountPrefix(accountID string) string {
 	return identity.IDFrom("lnk", accountID)[:len("lnk_")+13]
 }
 
-// Place is the place in an account's list that a link's id names; see [ID].
+// Place returns the place in an account's list that a link's id contains; see [ID].
 func Place(id string) int64 {
 	var rest int64
 	for _, c := range []byte(id[max(0, len(id)-places):]) {
@@ -176,7 +178,7 @@ func Place(id string) int64 {
 // [Top] asks for all links. The bounds themselves are excluded.
 func IDsBelow(accountID string, before int64) (low, high string) {
 	low = accountPrefix(accountID)
-	high = low + "~" // after every character of an id
+	high = low + "~" // sorts after every character of an id
 	if before != Top {
 		low = ID(accountID, min(before, lastSeq))
 	}
@@ -223,7 +225,7 @@ type Target struct {
 // MetaTags are a link's Open Graph tags, ready to be written into a page.
 type MetaTags struct{ Title, Description, Image string }
 
-// Status is the target's state at now.
+// Status returns the target's state at now.
 func (t *Target) Status(now time.Time) Status {
 	switch {
 	case t.TakenDown:

@@ -3,14 +3,15 @@ package link
 import "errors"
 
 // ErrRefused is a [Store]'s error for a commit that the database would refuse every time,
-// mostly because the commit is too large. A smaller one may succeed.
+// usually because the commit is too large. A smaller one may succeed.
 var ErrRefused = errors.New("the commit is refused for good")
 
 // inPieces changes items in several commits if one would be too large. do changes as
-// many of the items as fit into one commit, from the first on, and returns how many it
-// has tried. If the store refuses a commit, inPieces tries half as many, until it finds
-// the item that is refused even alone. It passes that item to refused and continues with
-// the others. Any other error ends the work; the items before it stay changed.
+// many of the items as fit into one commit, starting with the first, and returns how
+// many it has tried. If the store refuses a commit, inPieces tries half as many, until
+// it finds the item that is refused even alone. It passes that item to refused and
+// continues with the others. Any other error ends the work; the items before it stay
+// changed.
 func inPieces[T any](items []T, do func(items []T) (tried int, err error), refused func(item T, err error)) error {
 	for size := len(items); len(items) > 0; {
 		piece := items[:min(size, len(items))]
@@ -34,15 +35,15 @@ func inPieces[T any](items []T, do func(items []T) (tried int, err error), refus
 }
 
 const (
-	// maxCommit bounds the weight of the links that one commit changes. Firestore
-	// takes 10 MiB of a request, and 10 MiB of documents and index entries, whether
-	// they are written or deleted.
+	// maxCommit bounds the weight of the links that one commit changes. Firestore accepts
+	// at most 10 MiB in a request. It also limits the documents and index entries of a
+	// commit, written or deleted, to 10 MiB.
 	maxCommit = 7 << 20
-	// termWeight is the most that a term takes, as a member of a document and in an index
+	// termWeight is the maximum size of a term: as a member of a document and in an index
 	// entry, which repeats the document's name.
 	termWeight = 180
-	// linkWeight is what a link takes besides its destination and its terms: titles, names,
-	// ids.
+	// linkWeight is the size of a link without its destination and its terms: the titles,
+	// names and ids.
 	linkWeight = 4 << 10
 )
 
@@ -61,8 +62,8 @@ func (l *Link) weight() int {
 	return linkWeight + 2*(len(l.Destination.Given)+len(l.Destination.Location)) + termWeight*min(terms, maxTerms)
 }
 
-// fitting is how many of the links, from the first on, fit into one commit. It is at least
-// 1, unless there are no links.
+// fitting returns how many of the links, starting with the first, fit into one commit. It
+// returns at least 1, unless there are no links.
 func fitting(links []*Link) int {
 	sum := 0
 	for i, l := range links {

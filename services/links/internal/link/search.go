@@ -25,7 +25,7 @@ const (
 	maxAsked = 12
 )
 
-// Words are the folded words by which a link is found: those of its slug, tags and
+// Words returns the folded words by which a link is found: those of its slug, tags and
 // title, and of its destination's host and path.
 func (l *Link) Words() []string {
 	host, path := hostAndPath(l.Destination.Location)
@@ -71,17 +71,17 @@ func decoded(path string) string {
 	return strings.ToValidUTF8(string(out), "\uFFFD")
 }
 
-// A term's first letter tells its kind.
+// The first letter of a term is its kind.
 const (
-	DomainTerm = "d" // before the domain's id
-	TagTerm    = "t" // before the key of a tag ([label.Key])
-	slugTerm   = "s" // before a folded slug
-	wordTerm   = "w" // before one of [search.Tokens]
+	DomainTerm = "d" // followed by the domain's id
+	TagTerm    = "t" // followed by the key of a tag ([label.Key])
+	slugTerm   = "s" // followed by a folded slug
+	wordTerm   = "w" // followed by one of [search.Tokens]
 )
 
 var archivedTerm = map[bool]string{false: "a0", true: "a1"}
 
-// Terms is the set of all terms of the link.
+// Terms returns the set of all terms of the link.
 func (l *Link) Terms() map[string]bool {
 	tokens := search.Tokens(l.Words(), maxTerms)
 	terms := make(map[string]bool, 3+len(l.Tags)+len(tokens))
@@ -95,7 +95,7 @@ func (l *Link) Terms() map[string]bool {
 	return terms
 }
 
-// Top is before every link in a list.
+// Top is a place before every link of a list.
 const Top int64 = -1
 
 // Query asks for links of an account. Its filters must all hold.
@@ -103,7 +103,8 @@ type Query struct {
 	AccountID string
 	Before    int64 // a Seq, or [Top]; only links below it are listed
 	Limit     int
-	// Whole asks for every field. Without it, only the fields that a list shows are read.
+	// Whole asks for every field. If it is false, only the fields that a list shows are
+	// read.
 	Whole bool
 	// Broken also asks for links that cannot be read; see [Link.Broken].
 	Broken bool
@@ -116,8 +117,8 @@ type Query struct {
 	Archived   *bool
 }
 
-// Terms are the terms that every matching link has. A query without terms asks for all
-// links.
+// Terms returns the terms that every matching link has. A query without terms asks for
+// all links.
 func (q Query) Terms() []string {
 	var terms []string
 	if q.Archived != nil {
@@ -139,16 +140,16 @@ func (q Query) Terms() []string {
 	return slices.Compact(terms)
 }
 
-// asked are the words that the search looks up: the longest, because they are the rarest
-// and so narrow the search best.
+// asked returns the words that the search looks up. These are the longest words: they
+// are the rarest and so narrow the search best.
 func (q Query) asked() []string {
 	words := slices.Clone(q.Words)
 	slices.SortStableFunc(words, func(a, b string) int { return len(b) - len(a) })
 	return words[:min(len(words), maxAsked)]
 }
 
-// Rest is the part of the query that the terms do not cover: words that are longer than
-// their term, and words that the search does not look up.
+// Rest returns the part of the query that the terms do not cover: words that are longer
+// than their term, and words that the search does not look up.
 func (q Query) Rest() Query {
 	asked := q.asked()
 	open := slices.DeleteFunc(slices.Clone(q.Words), func(w string) bool { return search.Token(w) == w && slices.Contains(asked, w) })

@@ -12,16 +12,16 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/customdomain"
 )
 
-// ErrInTheWay is a [Store]'s error if a document exists that must not, if the outcome of
-// the commit is unknown, or if the account may be full. In all cases the caller has to
-// read the records.
+// ErrInTheWay is a [Store]'s error if a document that must be new already exists, if the
+// outcome of the commit is unknown, or if the account may be full. In all three cases
+// the caller has to read the records.
 var ErrInTheWay = errors.New("a record is in the way")
 
 // Store keeps links.
 type Store interface {
 	// Link finds a link of any account; NotFound if there is none.
 	Link(ctx context.Context, id string) (*Link, error)
-	// List lists links, newest first, and tells whether more follow.
+	// List lists links, newest first, and reports whether more follow.
 	List(ctx context.Context, q Query) (page []*Link, more bool, err error)
 	// Stats reads a link's clicks on the days from first to last, both included.
 	Stats(ctx context.Context, linkID string, first, last Day) (Stats, error)
@@ -29,8 +29,8 @@ type Store interface {
 	Tags(ctx context.Context, accountID, q, after string, limit int) (page []string, next string, err error)
 	// RemoveStats removes all statistics of links.
 	RemoveStats(ctx context.Context, linkIDs []string) error
-	// Days reads days of a link that have clicks and are later than after, oldest first
-	// and at most limit, and reports whether more follow.
+	// Days reads at most limit days later than after on which a link has clicks, oldest
+	// first, and reports whether more follow.
 	Days(ctx context.Context, linkID string, after Day, limit int) (page []DayStats, more bool, err error)
 	// Count counts the account's links.
 	Count(ctx context.Context, accountID string) (int, error)
@@ -49,7 +49,7 @@ type Tx interface {
 	// Find finds links of any account and slug records in one call; nil for those that
 	// do not exist.
 	Find(ids, slugKeys []string) ([]*Link, []*SlugRecord, error)
-	// FindBroken is Find for links that are being erased. For a link that cannot be read it
+	// FindBroken finds links that are being erased. For a link that cannot be read it
 	// returns the fields that can; see [Link.Broken].
 	FindBroken(ids []string) ([]*Link, error)
 	// Released finds the keys of the slugs that deleted links of the account had.
@@ -60,23 +60,24 @@ type Tx interface {
 	// ExternalIDs finds the links that have these external ids of the account; "" for
 	// none.
 	ExternalIDs(accountID string, ids ...string) (linkIDs []string, err error)
-	// Tags notes tags that links of the account get and lose. It reads, so call it before
-	// the writes.
+	// Tags records the tags that links of the account get and lose. It reads, so call it
+	// before the writes.
 	Tags(accountID string, got, lost []string) error
-	// Room is how many links the account may still get, at most want; see libs/quota.
+	// Room returns how many more links the account may have, at most want; see libs/quota.
 	Room(accountID string, limit, want int) (int, error)
 
-	// Each of these writes the event of the change too, unless that is [events.Quiet], and
-	// announces the slug to every replica: otherwise replicas would serve the old state until
-	// their memory expires.
+	// Each of the methods below announces the slug to every replica. Otherwise replicas would
+	// serve the old state until their memory expires. A method with an events.Type also
+	// writes the event of the change, unless it is [events.Quiet].
 
-	// Add makes a link and its slug record. over says that the slug's last link
-	// has left a record, which is replaced; otherwise there must be none. Only a
+	// Add makes a link and its slug record. If over is set, Add replaces the record that
+	// the slug's last link has left. Otherwise the slug must have no record. Only a
 	// [Link.Foreseeable] slug is announced.
 	Add(l *Link, over bool, what events.Type)
-	// Put changes a link; before is what it was.
+	// Put changes a link; before is the link before the change.
 	Put(before, after *Link, what events.Type)
-	// Remove deletes a link and leaves a record of its slug; nil leaves the slug alone.
+	// Remove deletes a link and replaces the record of its slug. If slug is nil, that
+	// record stays as it is.
 	Remove(l *Link, slug *SlugRecord, what events.Type)
 	// PutSlug replaces the record of a slug that no link has.
 	PutSlug(key string, slug *SlugRecord)
@@ -94,7 +95,7 @@ type Options struct {
 	Now     func() time.Time
 }
 
-// Service is what the API calls.
+// Service has the operations on links that the API calls.
 type Service struct{ opt Options }
 
 // NewService makes a service.
@@ -117,12 +118,13 @@ func (s *Service) List(ctx context.Context, q Query) (page []*Link, more bool, e
 	return s.opt.Store.List(ctx, q)
 }
 
-// Days reads days of a link that have clicks and are later than after, oldest first.
+// Days reads at most limit days later than after on which a link has clicks, oldest
+// first.
 func (s *Service) Days(ctx context.Context, linkID string, after Day, limit int) (page []DayStats, more bool, err error) {
 	return s.opt.Store.Days(ctx, linkID, after, limit)
 }
 
-// Stats is a link's clicks on some days.
+// Stats returns a link's clicks on the days from first to last, both included.
 func (s *Service) Stats(ctx context.Context, linkID string, first, last Day) (Stats, error) {
 	return s.opt.Store.Stats(ctx, linkID, first, last)
 }
@@ -142,8 +144,8 @@ func (s *Service) CheckRoom(ctx context.Context, p *identity.Principal) error {
 }
 
 // Update changes a link of the account. edit returns the changes to the current link, and
-// check gets its revision. If either fails, Update returns that error. Both may run
-// several times.
+// check gets the revision of that link. If either fails, Update returns that error. Both
+// may run several times.
 func (s *Service) Update(
 	ctx context.Context, accountID, id string, check func(rev int64) error, edit func(*Link) (Patch, error),
 ) (*Link, error) {

@@ -8,7 +8,7 @@ import (
 	"github.com/linkreel/linkreel/libs/apierr"
 )
 
-// MaxSlug is the longest slug in characters.
+// MaxSlug is the maximum length of a slug in characters.
 const MaxSlug = 100
 
 var slugForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]*$`)
@@ -51,8 +51,8 @@ func Released(l *Link, now time.Time) *SlugRecord {
 	return r
 }
 
-// FreeFor decides whether the account may take the slug at now. A slug without a
-// record was never used, or its quarantine is over; it is free for everybody.
+// FreeFor reports whether the account may take the slug at now. A slug without a record
+// was never used, or its quarantine is over; it is free for everybody.
 func (r *SlugRecord) FreeFor(accountID string, now time.Time) bool {
 	if r == nil {
 		return true
@@ -80,8 +80,8 @@ func ParseSlug(text string, onDefaultHost bool) (Slug, *apierr.Detail) {
 	return Slug(text), nil
 }
 
-// LookupSlug is the folded form of a path segment. ok is false if no link can have it, so
-// that a scan of nonsense does not reach the store.
+// LookupSlug returns the folded form of a path segment. ok is false if no link can have
+// that slug, so that a scan of nonsense does not reach the store.
 func LookupSlug(segment []byte) (folded string, ok bool) {
 	if len(segment) == 0 || len(segment) > MaxSlug {
 		return "", false

@@ -11,7 +11,7 @@ type DayStats struct {
 	Day                           Day
 	Clicks                        int64
 	Referrers, Countries, Devices []Share // most clicks first
-	// Broken is why the day's record cannot be read; then only Day is set.
+	// Broken is the error if the day's record cannot be read. Then only Day is set.
 	Broken error
 }
 

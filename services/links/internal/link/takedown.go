@@ -16,7 +16,7 @@ type Takedown struct {
 	At     time.Time
 }
 
-// KeyOf names the slug of a link of any account.
+// KeyOf returns the key of the slug of a link of any account.
 func (s *Service) KeyOf(ctx context.Context, id string) (string, error) {
 	l, err := s.opt.Store.Link(ctx, id)
 	if err != nil {
@@ -56,9 +56,9 @@ func (s *Service) TakeDown(ctx context.Context, slugKey string, t Takedown) (*Li
 	return after, nil
 }
 
-// Lift ends a takedown of a slug, whether the link that it was made for is still
-// there, was deleted, or was replaced by another link with the slug. It succeeds if
-// the takedown is not in effect.
+// Lift ends a takedown of a slug, whether the link that it was made for is still there,
+// was deleted, or was replaced by another link with the slug. It also succeeds if the
+// takedown is not in effect.
 func (s *Service) Lift(ctx context.Context, slugKey, takedownID string) error {
 	return s.opt.Store.Atomically(ctx, "lift takedown", func(tx Tx) error {
 		r, l, err := behind(tx, slugKey)
@@ -104,11 +104,11 @@ func behind(tx Tx, slugKey string) (*SlugRecord, *Link, error) {
 	return slugs[0], links[0], nil
 }
 
-// Purge removes up to limit links of an account that is being erased: the newest of those
-// below a place of the list. last is the place of the oldest link that it looked at,
-// [Top] if there was none. Slugs stay closed for [Quarantine]. For a slug that was taken
-// down, this time starts when auth lifts the takedown, at the end of the erasure.
-// ErrRefused means that some links could not be removed; all others were.
+// Purge removes up to limit links of an account that is being erased. It takes the newest
+// links whose place in the list is below before. last is the place of the oldest link
+// that it looked at, or [Top] if there was none. Slugs stay closed for [Quarantine]. For
+// a slug that was taken down, this time starts when auth lifts the takedown, at the end
+// of the erasure. ErrRefused means that some links could not be removed; all others were.
 func (s *Service) Purge(ctx context.Context, accountID string, before int64, limit int) (last int64, err error) {
 	page, _, err := s.opt.Store.List(ctx, Query{AccountID: accountID, Before: before, Limit: limit, Broken: true})
 	if err != nil || len(page) == 0 {
@@ -134,7 +134,7 @@ func (s *Service) Purge(ctx context.Context, accountID string, before int64, lim
 	return last, err
 }
 
-// erase removes as many of the links, from the first on, as fit into one commit.
+// erase removes as many of the links as fit into one commit, starting with the first.
 func (s *Service) erase(ctx context.Context, accountID string, ids []string) (n int, err error) {
 	err = s.opt.Store.Atomically(ctx, "purge links", func(tx Tx) error {
 		found, err := tx.FindBroken(ids)
@@ -162,8 +162,8 @@ func (s *Service) erase(ctx context.Context, accountID string, ids []string) (n 
 	return n, err
 }
 
-// releasedBroken is [Released] for a link that cannot be read. It returns nil if the link's
-// record names a slug of another link, so that this slug stays unchanged.
+// releasedBroken does the same as [Released] for a link that cannot be read. It returns nil
+// if the link's record names a slug of another link, so that this slug stays unchanged.
 func (s *Service) releasedBroken(tx Tx, l *Link) (*SlugRecord, error) {
 	_, slugs, err := tx.Find(nil, []string{l.Key()})
 	if err != nil || slugs[0] == nil || slugs[0].LinkID != l.ID {

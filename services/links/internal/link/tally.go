@@ -5,7 +5,7 @@ import "time"
 // Day is a calendar day in UTC, counted from 1970-01-01.
 type Day int32
 
-// DayOf is the day of t.
+// DayOf returns the day of t.
 func DayOf(t time.Time) Day { return Day(t.Unix() / 86400) }
 
 // ParseDay reads yyyy-mm-dd.
@@ -25,7 +25,7 @@ type Click struct {
 	Device   Device
 }
 
-// Tally is the clicks of one link on one day.
+// Tally counts the clicks of one link on one day.
 type Tally struct {
 	LinkID    string
 	Day       Day
@@ -36,7 +36,7 @@ type Tally struct {
 }
 
 // Add counts n clicks like c. The link and the day of c must be the tally's. Add returns
-// about how many more bytes the stored tally takes.
+// the approximate number of bytes by which the stored tally grows.
 func (t *Tally) Add(c Click, n int64) (grown int) {
 	if t.Referrers == nil {
 		t.Referrers, t.Countries, t.Devices = map[string]int64{}, map[string]int64{}, map[string]int64{}
@@ -56,11 +56,11 @@ func (t *Tally) Add(c Click, n int64) (grown int) {
 }
 
 const (
-	tallyBytes = 160 // of a tally besides its link and its counts
-	countBytes = 16  // of a count besides its name
+	tallyBytes = 160 // the size of a tally without its link and its counts
+	countBytes = 16  // the size of a count without its name
 )
 
-// Size is about how many bytes the stored tally takes.
+// Size returns the approximate number of bytes that the stored tally takes.
 func (t *Tally) Size() int {
 	n := tallyBytes + len(t.LinkID)
 	for _, m := range []map[string]int64{t.Referrers, t.Countries, t.Devices} {
@@ -75,11 +75,12 @@ func (t *Tally) Size() int {
 // was counted, and Total the clicks of all batches up to it.
 type Mark struct {
 	Batch, Total int64
-	Day          Day // of the last batch; the marks of long silent producers are removed
+	Day          Day // of the last batch; a mark is removed once its producer has been silent for long
 }
 
 // Progress says how far each producer's click log has been counted. Cycle is how often
-// counts have been written, so that two writers notice each other.
+// counts have been written. A writer that finds another Cycle than it expects knows
+// that a second writer was faster.
 type Progress struct {
 	Cycle     int64
 	Producers map[string]Mark

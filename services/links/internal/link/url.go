@@ -40,7 +40,7 @@ func ParseHost(hostport string) Host {
 	return Host{strings.TrimSuffix(strings.ToLower(name), "."), port}
 }
 
-// Names are the hosts' names.
+// Names returns the names of the hosts.
 func (h Hosts) Names() []string {
 	out := make([]string, len(h))
 	for i := range h {
@@ -52,7 +52,7 @@ func (h Hosts) Names() []string {
 // ParseURL accepts the address of a destination or of a preview image, and never fetches
 // it. The address must be http or https, have a host right after the slashes and no user
 // info, be valid by the WHATWG URL standard, have at most 8,192 bytes, and not be on one
-// of own.
+// of the hosts in own.
 func ParseURL(text string, own Hosts) (URL, *apierr.Detail) {
 	if len(text) > maxURL {
 		return URL{}, &apierr.Detail{Code: apierr.TooLong, Message: "Use at most 8,192 bytes.", Max: maxURL}
@@ -93,7 +93,8 @@ func ParseURL(text string, own Hosts) (URL, *apierr.Detail) {
 	return URL{Given: text, Location: location}, nil
 }
 
-// authority is the part between the scheme and the path of an http or https address.
+// authority returns the part between the scheme and the path of an http or https
+// address.
 func authority(address string) (_ string, ok bool) {
 	scheme, rest, ok := strings.Cut(address, "://")
 	if scheme = strings.ToLower(scheme); !ok || scheme != "http" && scheme != "https" {
@@ -105,8 +106,8 @@ func authority(address string) (_ string, ok bool) {
 	return rest, true
 }
 
-// Destination accepts the destination of a link: a valid address that leads
-// neither to one of own nor to a host that this installation blocks.
+// Destination accepts the destination of a link. It must be a valid address, and must
+// not lead to a host in own or to one that this installation blocks.
 func (s *Service) Destination(text string, own Hosts) (URL, *apierr.Detail) {
 	u, problem := ParseURL(text, own)
 	if problem == nil && s.opt.Blocked != nil && s.opt.Blocked.Has(u.Location) {

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/text/language"
 )
 
-// Device is the kind of a visitor's device, as far as its user agent tells.
+// Device is the kind of a visitor's device, as far as the user agent reveals it.
 type Device byte
 
 // The kinds of device.
@@ -28,10 +28,10 @@ func (d Device) String() string {
 	return deviceNames[OtherDevice]
 }
 
-// Agent is what a User-Agent header tells about its sender.
+// Agent describes the sender of a User-Agent header.
 type Agent struct {
 	Device  Device
-	Crawler bool // fetches a page to show a preview; it gets one and is never counted
+	Crawler bool // fetches a page to show a preview of it; its visits never count
 }
 
 // crawlers are parts of user agents, in lower case, of programs that fetch a page because
@@ -54,7 +54,7 @@ var bots = []string{
 // ReadAgent classifies a User-Agent header.
 func ReadAgent(userAgent string) Agent {
 	ua := strings.ToLower(userAgent)
-	// First, since many crawlers' names also contain a word of bots.
+	// Check for crawlers first: many of their names also contain a word that bots use.
 	if containsAny(ua, crawlers) {
 		return Agent{Bot, true}
 	}
@@ -91,11 +91,11 @@ func IsPrefetch(purpose string) bool {
 	return strings.Contains(p, "prefetch") || strings.Contains(p, "prerender") || p == "preview"
 }
 
-// maxReferrer is the longest host that is kept, which is the limit of DNS.
+// maxReferrer is the maximum length of a host that is kept. DNS has the same limit.
 const maxReferrer = 253
 
-// ReferrerHost is the host of a Referer header, "" when there is none worth
-// counting: another scheme, an address without a plain host, or one of own.
+// ReferrerHost returns the host of a Referer header. It returns "" if the header is not
+// worth counting: it has another scheme or no plain host, or its host is one of own.
 func ReferrerHost(referer string, own Hosts) string {
 	hostport, _ := authority(referer)
 	// Visitors choose this text, and it ends up in statistics, so only the characters of host names
@@ -125,8 +125,8 @@ func Country(code string) string {
 	return c
 }
 
-// countries says, by its two letters, whether a code is a country or territory in
-// Unicode's data, former ones included.
+// countries records for each pair of letters whether Unicode's data has a country or
+// territory with that code. Former ones are included.
 var countries = func() (known [26][26]bool) {
 	for a := range known {
 		for b := range known[a] {

@@ -32,19 +32,19 @@ func notFound() *apierr.Error {
 	return apierr.New(apierr.NotFound, "There is no link at this address.")
 }
 
-// takenDown is for links that the operator took down, and for destinations that
-// the operator blocks. The reason is for the owner, not for visitors.
+// takenDown returns the answer for links that the operator took down, and for
+// destinations that the operator blocks. The reason is for the owner, not for visitors.
 func takenDown() *apierr.Error {
 	return apierr.New(apierr.TakenDown, "This link was taken down by the operator of this service.")
 }
 
-// suspended says only that the link is out of service. The reason concerns only the
-// account and the operator.
+// suspended returns an answer that says only that the link is out of service. The
+// reason concerns only the account and the operator.
 func suspended() *apierr.Error {
 	return &apierr.Error{Code: apierr.AccountSuspended, OnPage: true, Message: "This link is out of service."}
 }
 
-// refusal is the answer when a link could not be looked up.
+// refusal returns the answer for a link that could not be looked up.
 func refusal(err error) *apierr.Error {
 	var e *apierr.Error
 	if errors.As(err, &e) && e.Code == apierr.RateLimited {
@@ -154,7 +154,8 @@ var policy = func() string {
 
 type message struct{ Title, Text, Report string }
 
-// view is what the pages about a link show. It does not have the private title.
+// view has the fields that the pages about a link show. It leaves out the private
+// title.
 type view struct {
 	ShortURL, Location, Host string
 	Title, Description       string
@@ -162,8 +163,8 @@ type view struct {
 	Report                   string
 }
 
-// report is the address of the "Report" link: a plain e-mail address becomes a
-// mailto: one.
+// report returns the address of the "Report" link. It turns a plain e-mail address into
+// a mailto: address.
 func (h *Handler) report() string {
 	if c := h.opt.AbuseContact; strings.Contains(c, "@") && !strings.Contains(c, ":") {
 		return "mailto:" + c

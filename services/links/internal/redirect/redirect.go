@@ -41,16 +41,18 @@ type Options struct {
 	ShortBaseURL string
 	// Country returns a request's country, "" if unknown; nil means always unknown.
 	Country func(ctx *fasthttp.RequestCtx) string
-	// Blocked are the destinations that the operator allows no link to; nil allows all.
+	// Blocked are the destinations that the operator blocks. If it is nil, none is
+	// blocked.
 	Blocked *link.Blocklist
-	// AbuseContact is where a "Report" link leads; empty shows none.
+	// AbuseContact is the address of the "Report" link. If it is empty, pages have no such
+	// link.
 	AbuseContact string
-	// Trace begins a trace for a visit that has to wait for a store, and returns how to
-	// end it; nil traces nothing. Warm visits are not traced: there are too many of them,
-	// and they are all alike.
+	// Trace begins a trace for a visit that has to wait for a store, and returns a
+	// function that ends it. If Trace is nil, nothing is traced. Warm visits are not
+	// traced: there are too many of them, and they are all alike.
 	Trace func() (ctx context.Context, end func(status int))
-	// Misses limits how many missing links each network may ask for; nil limits nobody.
-	// Client returns the address of a request's client.
+	// Misses limits how many missing links each network may ask for. If it is nil, there
+	// is no limit. Client returns the address of a request's client.
 	Misses *ratelimit.Misses
 	Client func(ctx *fasthttp.RequestCtx) netip.Addr
 	Now    func() time.Time
@@ -92,15 +94,15 @@ func New(m *invalidation.Memory, log Confirmer, opt Options) *Handler {
 	return h
 }
 
-// HostOf is the host:port of an address.
+// HostOf returns the host:port of an address.
 func HostOf(baseURL string) string {
 	_, rest, _ := strings.Cut(baseURL, "://")
 	host, _, _ := strings.Cut(rest, "/")
 	return strings.ToLower(host)
 }
 
-// OwnHosts are the names under which the default short host answers. If it is this
-// machine, they include its loopback names and addresses.
+// OwnHosts returns the names under which the default short host answers. If that host
+// is this machine, they include its loopback names and addresses.
 func OwnHosts(shortBaseURL string) link.Hosts {
 	host := link.ParseHost(HostOf(shortBaseURL))
 	own := link.Hosts{host}
@@ -119,13 +121,13 @@ type visit struct {
 	h       *Handler
 	answer  invalidation.Answer
 	click   link.Click
-	counted link.Click // zero: none
+	counted link.Click // the click counted for this visit, or zero
 	request *fasthttp.RequestCtx
 	client  netip.Addr      // known once the visit asks the store
 	asked   bool            // the visit has needed a read of something that memory did not know
 	ctx     context.Context // of the trace; nil while the visit is warm
 	end     func(status int)
-	wait    func(known bool) (context.Context, error) // waits, made once
+	wait    func(known bool) (context.Context, error) // v.waits, made once for each pooled visit
 }
 
 // waits returns the context for reads that the visit has to wait for. It refuses a
@@ -195,7 +197,7 @@ func (h *Handler) Serve(ctx *fasthttp.RequestCtx) {
 	h.visits.Put(v)
 }
 
-// visit resolves and answers.
+// visit looks up the link of a request and answers the request.
 func (h *Handler) visit(ctx *fasthttp.RequestCtx, v *visit, host, folded string, inspect bool) {
 	agent := h.agents.read(ctx.Request.Header.UserAgent())
 	counts := ctx.IsGet() && !inspect && !agent.Crawler && !isPrefetch(ctx)
@@ -267,8 +269,8 @@ func (h *Handler) uncount(v *visit) {
 	}
 }
 
-// hostOf says whether a request is for the default short host or for a custom one. ok is
-// false for a host that cannot be a custom domain, so that it causes no read.
+// hostOf reports whether a request is for the default short host or for a custom one. ok
+// is false for a host that cannot be a custom domain, so that it causes no read.
 func (h *Handler) hostOf(ctx *fasthttp.RequestCtx) (host string, isDefault, ok bool) {
 	raw := ctx.Request.Header.Host()
 	// Nearly all requests spell the host like this. The comparison allocates no string.
@@ -283,8 +285,8 @@ func (h *Handler) hostOf(ctx *fasthttp.RequestCtx) (host string, isDefault, ok b
 	return host, false, problem == nil
 }
 
-// segmentOf is the path without its slash, decoded once; nil if it is empty, too long or
-// badly encoded.
+// segmentOf returns the path without its slash, decoded once. It returns nil if the path
+// is empty, too long or badly encoded.
 func segmentOf(ctx *fasthttp.RequestCtx) []byte {
 	path := ctx.Request.Header.RequestURI()
 	if len(path) == 0 || path[0] != '/' { // absolute form, as sent to proxies

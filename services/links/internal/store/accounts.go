@@ -11,7 +11,7 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
-// Standings are auth's decisions about accounts.
+// Standings returns the records of auth's decisions about accounts.
 func Standings(db *firestoredb.DB) keeper.Standings {
 	return keeper.Standings{DB: db, Collection: "linkAccounts"}
 }

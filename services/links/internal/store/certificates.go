@@ -21,8 +21,8 @@ import (
 
 // certificateDoc is certificates/{host}: the certificate and the state of its order.
 type certificateDoc struct {
-	// AccountID is the account that it was last ordered for. It outlives the domain for
-	// as long as the pause after failed orders lasts.
+	// AccountID is the account for which the certificate was last ordered. It stays here
+	// after the domain is gone, for as long as the pause after failed orders lasts.
 	AccountID string `firestore:"accountId,omitempty"`
 
 	Chain     []byte    `firestore:"chain"`

@@ -21,8 +21,8 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
-// Counts keeps the click counts of one partition: the total on the link, days
-// below it, and, in the same transaction, how far producers' click logs are
+// Counts keeps the click counts of one partition: the total on the link and the days
+// below it. In the same transaction it records how far producers' click logs have been
 // counted.
 type Counts struct {
 	s    *Store
@@ -41,16 +41,16 @@ func (s *Store) Counts(part, parts int, overtaken error) *Counts {
 }
 
 const (
-	// linksPerCommit and bytesPerCommit keep a commit small: 400 writes, and well
-	// below 1 MiB when it is first stored as one pending document. The writes take
-	// about three times that, because each repeats its document's name and its fields'
-	// paths; Firestore takes 10 MiB.
+	// linksPerCommit and bytesPerCommit keep a commit small: 400 writes, and well below 1
+	// MiB when it is first stored as one pending document. The writes take about three
+	// times that, because each repeats its document's name and its fields' paths;
+	// Firestore accepts 10 MiB.
 	linksPerCommit = 200
 	bytesPerCommit = 700 << 10
 	// commitsAtOnce is how many commits run concurrently.
 	commitsAtOnce = 8
-	// producerMemory is how many days a silent producer is remembered: longer than
-	// any spool waits. producersMax bounds the document.
+	// producerMemory is how many days a silent producer is remembered: longer than any
+	// spool waits. producersMax bounds the size of the document.
 	producerMemory = 14
 	producersMax   = 5000
 	// maxReferrers bounds a day document; later hosts share one entry.
@@ -252,11 +252,11 @@ func (c *Counts) countAtOnce(ctx context.Context, from, next link.Progress, tall
 	return c.skippingGone(ctx, tallies, write)
 }
 
-// part is a pendingDoc, by its id.
+// part names a pendingDoc by its id.
 type part struct {
 	id string
-	// tallies are its contents, if no other flusher has changed it since written; nil means
-	// that they are not known.
+	// tallies are the contents of the document, unless another flusher has changed it since
+	// written. If nil, the contents are unknown.
 	tallies []*link.Tally
 	written time.Time
 }
@@ -427,13 +427,13 @@ func (c *Counts) skippingGone(ctx context.Context, tallies []*link.Tally, write 
 	return write(tallies)
 }
 
-// missing are the links of tallies that do not exist any more.
+// missing returns those links of the tallies that no longer exist.
 func (c *Counts) missing(ctx context.Context, tallies []*link.Tally) (map[string]bool, error) {
 	var refs []*firestore.DocumentRef
 	for _, t := range tallies {
 		refs = append(refs, c.s.linkRef(t.LinkID))
 	}
-	// Tallies are in order of links, so equal ones are neighbours.
+	// Tallies are sorted by link, so equal references are neighbours.
 	refs = slices.CompactFunc(refs, func(a, b *firestore.DocumentRef) bool { return a.ID == b.ID })
 	gone := map[string]bool{}
 	err := c.s.db.Do(ctx, "look for links", func(ctx context.Context) error {
@@ -508,8 +508,8 @@ func nameOf(key string) string {
 	return strings.TrimPrefix(key, "%")
 }
 
-// inCommits cuts tallies, which are in order of links, into parts that fit into a
-// commit each. The days of one link stay together.
+// inCommits splits tallies, which are sorted by link, into parts that each fit into one
+// commit. The days of one link stay together.
 func inCommits(tallies []*link.Tally) [][]*link.Tally {
 	var out [][]*link.Tally
 	start, links, size := 0, 0, 0
@@ -530,8 +530,8 @@ func inCommits(tallies []*link.Tally) [][]*link.Tally {
 }
 
 // boundReferrers moves hosts beyond the bound of a day to one common entry. Anybody can
-// send any Referer header, and without a bound could make a document grow until Firestore
-// takes no more writes to it. Days are read once and then cached.
+// send any Referer header. Without a bound, a document could grow until Firestore refuses
+// all writes to it. Days are read once and then cached.
 func (c *Counts) boundReferrers(ctx context.Context, tallies []*link.Tally) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -114,7 +114,7 @@ type domainTx struct {
 	record.In[customdomain.Domain]
 	tx    *record.Tx
 	s     *Store
-	certs map[string]*certificateDoc // of hosts whose owner was read
+	certs map[string]*certificateDoc // the certificates of hosts whose owner this transaction has read
 }
 
 // Domain implements [customdomain.Tx].
@@ -170,8 +170,9 @@ func (t domainTx) ClearOwner(d *customdomain.Domain) {
 	t.tx.Delete(t.s.hostRef(d.Hostname))
 }
 
-// handOver gives a host's record to account, "" for none, and returns what it keeps of
-// the record. It keeps nothing if this transaction has not read the owner.
+// handOver gives the certificate record of a host to account ("" if the host loses its
+// owner) and returns the part of the record that it keeps. It keeps nothing if this
+// transaction has not read the owner.
 func (t domainTx) handOver(host, account string) *certificate.Record {
 	if d := t.certs[host]; d != nil {
 		if r := recordOf(host, d); r.HandOver(account, t.s.db.Now()) {

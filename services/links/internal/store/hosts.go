@@ -11,7 +11,7 @@ const (
 	// hostsMemory bounds the bytes in which one process caches the hosts of days, all
 	// partitions together.
 	hostsMemory = 16 << 20
-	// dayBytes is what a day takes at most besides its hosts: a slot of a map that has
+	// dayBytes is the maximum size of a day without its hosts: a slot of a map that has
 	// just grown.
 	dayBytes  = 96
 	hostBytes = 8
@@ -74,8 +74,8 @@ func (m *hostMemory) bound(t *link.Tally) {
 		switch {
 		case host == "" || slices.Contains(hosts, sum):
 		case len(hosts) < maxReferrers:
-			// The commit comes later. If it fails, this day has one place less until the memory
-			// is cleared.
+			// The commit comes later. If it fails, this day has room for one host less until the
+			// memory is cleared.
 			hosts = append(hosts, sum)
 		default:
 			delete(t.Referrers, host)

@@ -77,9 +77,10 @@ func (s *Store) page(ctx context.Context, want link.Query, size int) ([]*link.Li
 	return firestoredb.List(ctx, s.db.DB, "list links", q, readBroken)
 }
 
-// withTerms is the query for the links between two ids that have all the terms, newest
-// first. It needs no composite index: a range of document names is one account's links in
-// the order of its list ([link.ID]), and Firestore merges the indexes of the terms.
+// withTerms returns the query for the links between two ids that have all the terms,
+// newest first. It needs no composite index: a range of document names is one account's
+// links in the order of its list ([link.ID]), and Firestore merges the indexes of the
+// terms.
 func (s *Store) withTerms(low, high string, terms ...string) firestore.Query {
 	q := s.db.Collection("links").Where(firestore.DocumentID, ">", s.linkRef(low)).
 		Where(firestore.DocumentID, "<", s.linkRef(high)).OrderBy(firestore.DocumentID, firestore.Asc)
@@ -89,7 +90,7 @@ func (s *Store) withTerms(low, high string, terms ...string) firestore.Query {
 	return q
 }
 
-// anyLink is the query for one link of the account that has a term.
+// anyLink returns the query for one link of the account that has a term.
 func (s *Store) anyLink(accountID, term string) firestore.Query {
 	low, high := link.IDsBelow(accountID, link.Top)
 	return s.withTerms(low, high, term).Select("seq").Limit(1)

@@ -10,8 +10,8 @@ import (
 // Lookups reads what redirects keep in memory.
 type Lookups struct{ DB *firestoredb.DB }
 
-// Target reads the target of the slug with this [link.SlugKey]. It finds none if the slug
-// was never used or its link is deleted.
+// Target reads the target of the slug with this [link.SlugKey]. It finds no target if the
+// slug was never used or its link is deleted.
 func (r Lookups) Target(ctx context.Context, key string) (link.Target, bool, error) {
 	t, _, err := firestoredb.Lookup(ctx, r.DB, "resolve slug", r.slugRef(key), readTarget)
 	if err != nil || t == nil {
@@ -22,7 +22,7 @@ func (r Lookups) Target(ctx context.Context, key string) (link.Target, bool, err
 
 var readTarget = firestoredb.Reader(targetOf)
 
-// targetOf is nil for the slug of a deleted link.
+// targetOf returns nil for the slug of a deleted link.
 func targetOf(_ firestoredb.Snap, d *slugDoc) *link.Target {
 	if !d.ReleasedUntil.IsZero() {
 		return nil

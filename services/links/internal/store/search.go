@@ -81,7 +81,7 @@ func (s *Store) Tags(ctx context.Context, accountID, q, after string, limit int)
 // SweepTags removes tags that no link carries any more.
 func (s *Store) SweepTags(ctx context.Context) error { return s.labels.Sweep(ctx, s.carried) }
 
-// carried is [tags.Carried].
+// carried implements [tags.Carried].
 func (s *Store) carried(_ context.Context, ft *firestore.Transaction, accountID, key string) (bool, error) {
 	found, err := ft.Documents(s.anyLink(accountID, link.TagTerm+key)).GetAll()
 	return len(found) > 0, err

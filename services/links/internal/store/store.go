@@ -55,8 +55,8 @@ func New(db *record.DB, shown Shown) *Store {
 	return s
 }
 
-// linkDoc is links/{id}. Most links have few of its fields, and reading one costs by the
-// number of them, so it stores none that is empty.
+// linkDoc is links/{id}. Most links have few of these fields, and every stored field
+// makes reading a link slower. So empty fields are not stored.
 type linkDoc struct {
 	AccountID string    `firestore:"accountId"`
 	Seq       int64     `firestore:"seq"`

@@ -168,7 +168,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
 
-	var serving atomic.Bool // once Firestore answers too
+	var serving atomic.Bool // true once Firestore answers too
 	failed := make(chan error, 2)
 	publicServer, apiServer := server(store.PublicHandler()), server(untilReady(&serving, store.APIHandler()))
 	defer stopServer(ctx, publicServer)

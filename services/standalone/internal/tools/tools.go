@@ -1,6 +1,6 @@
 // Package tools makes sure that the programs that Linkreel runs are on the machine. It
-// looks for them and installs missing ones with the machine's own package manager where it
-// may. Otherwise it says in one sentence what to install.
+// looks for them and installs missing ones with the machine's own package manager where
+// that is possible. Otherwise it says in one sentence what to install.
 package tools
 
 import (
@@ -21,7 +21,7 @@ type Tool struct {
 	Brew     string   // Homebrew formula; "" when there is none
 }
 
-// Known are the tools by the name that [Ensure] accepts.
+// Known has the tools by the name that [Ensure] accepts.
 var Known = map[string]Tool{
 	"redis":    {Binaries: []string{"redis-server", "valkey-server"}, Apt: "redis-server", Brew: "redis"},
 	"ffmpeg":   {Binaries: []string{"ffmpeg"}, Apt: "ffmpeg", Brew: "ffmpeg"},
@@ -35,7 +35,7 @@ var Known = map[string]Tool{
 	"ps":       {Binaries: []string{"ps"}, Apt: "procps"},
 }
 
-// Machine is what Ensure may use. The zero value is the current machine.
+// Machine describes the machine on which [Machine.Ensure] installs tools.
 type Machine struct {
 	GOOS string
 	Root bool
@@ -62,12 +62,13 @@ func here() Machine {
 	}
 }
 
-// Ensure installs those of names that are missing and returns nil when all are installed.
+// Ensure installs the named tools that are missing, and returns nil when all are
+// installed.
 func Ensure(ctx context.Context, out io.Writer, names ...string) error {
 	return here().Ensure(ctx, out, names...)
 }
 
-// Ensure does the same on a given machine.
+// Ensure does the same as the function [Ensure], on a given machine.
 func (m Machine) Ensure(ctx context.Context, out io.Writer, names ...string) error {
 	var missing []string
 	for _, name := range names {
