@@ -119,7 +119,7 @@ var statuses = map[Code]int{
 	Unavailable:           http.StatusServiceUnavailable,
 }
 
-// Status is the HTTP status of c; an unknown code is a 500.
+// Status returns the HTTP status of c, or 500 for an unknown code.
 func (c Code) Status() int {
 	if s, ok := statuses[c]; ok {
 		return s
@@ -152,7 +152,7 @@ const (
 	Reserved      DetailCode = "reserved"
 	SelfReference DetailCode = "self_reference"
 
-	// BlockedDestination is a host that the operator does not allow.
+	// BlockedDestination means that the operator does not allow the host.
 	BlockedDestination DetailCode = "blocked_destination"
 
 	Unknown DetailCode = "unknown"
@@ -198,7 +198,7 @@ func Wrap(code Code, message string, err error) *Error {
 	return &Error{Code: code, Message: message, Err: err}
 }
 
-// MaxDetails is how many broken rules a response lists.
+// MaxDetails is the maximum number of broken rules that a response lists.
 const MaxDetails = 50
 
 // Invalid makes a VALIDATION_ERROR that names every broken rule.
@@ -206,7 +206,7 @@ func Invalid(details ...Detail) *Error {
 	return &Error{Code: ValidationError, Message: "One or more fields are not valid.", Details: details}
 }
 
-// InvalidSome is [Invalid] for a list that leaves out the number of details in more.
+// InvalidSome is [Invalid] for an incomplete list. more is the number of details that are left out.
 func InvalidSome(more int, details ...Detail) *Error {
 	e := Invalid(details...)
 	if e.MoreDetails = more; more > 0 {
@@ -231,8 +231,8 @@ func Contended(err error) *Error {
 	return &Error{Code: RateLimited, Message: "Too many requests change the same thing at once. Try again after the time in Retry-After.", RetryAfter: time.Second, Err: err}
 }
 
-// Status is the HTTP status of e's code, except that a suspended account's public pages
-// give 410 and not 403.
+// Status returns the HTTP status of e's code, except that a suspended account's public
+// pages give 410 and not 403.
 func (e *Error) Status() int {
 	if e.OnPage && e.Code == AccountSuspended {
 		return http.StatusGone
@@ -281,7 +281,7 @@ func From(err error) *Error {
 	return &Error{Code: Internal, Message: "Something went wrong on our side.", Err: err}
 }
 
-// CodeOf is the code that a caller would see for err; "" for nil.
+// CodeOf returns the code that a caller would see for err, or "" if err is nil.
 func CodeOf(err error) Code {
 	if err == nil {
 		return ""

@@ -35,9 +35,9 @@ const (
 
 // Config tunes a [Client].
 type Config struct {
-	Budget      time.Duration // wait for auth while a record could still serve; 200 ms
-	ColdBudget  time.Duration // wait for auth for a key that is new here; 1.5 s
-	RedisBudget time.Duration // wait for Redis; 100 ms
+	Budget      time.Duration // maximum wait for auth if a cached record is usable; default 200 ms
+	ColdBudget  time.Duration // maximum wait for auth if no cached record is usable; default 1.5 s
+	RedisBudget time.Duration // maximum wait for Redis; default 100 ms
 
 	Now func() time.Time
 	Log *slog.Logger
@@ -55,8 +55,8 @@ func (c Config) withDefaults() Config {
 }
 
 // Decision is the answer for one request with an accepted key. The request may still be
-// refused: when Limit.Allowed is false, when the principal is suspended, or for its
-// plan and scopes.
+// refused: because Limit.Allowed is false, because the principal is suspended, or because
+// of its plan or scopes.
 type Decision struct {
 	Principal *identity.Principal // shared between requests; never changed
 	Limit     Limit
@@ -78,19 +78,19 @@ type Client struct {
 	cfg     Config
 	source  Source
 	redis   redis.UniversalClient
-	breaker *outage.Breaker // of Redis
-	asking  *outage.Breaker // of the source
+	breaker *outage.Breaker // for calls to Redis
+	asking  *outage.Breaker // for calls to the source
 	misses  *ratelimit.Misses
 
 	known   *otter.Cache[string, *entry]    // by key hash
-	unknown *otter.Cache[string, time.Time] // by key hash: when it was looked for
+	unknown *otter.Cache[string, time.Time] // by key hash: when we last asked for the key
 	buckets *otter.Cache[string, *bucket]   // by account, and by account and member for sessions
 
 	flightsMu sync.Mutex
 	flights   map[string]*flight
 	running   sync.WaitGroup
 
-	ctx       context.Context // of background work
+	ctx       context.Context // for background work
 	stop      context.CancelFunc
 	pendingMu sync.Mutex
 	pending   map[string]int64 // account → version that is not in Redis yet
@@ -131,7 +131,7 @@ func New(cfg Config, source Source, rdb redis.UniversalClient) *Client {
 func (c *Client) Close() {
 	c.breaker.Close()
 	c.pendingMu.Lock()
-	c.stop() // under the lock, so that later starts nothing after Wait
+	c.stop() // under the lock, so that c.later starts nothing after Wait
 	c.pendingMu.Unlock()
 	c.running.Wait()
 	c.known.StopAllGoroutines()
@@ -144,8 +144,8 @@ func (c *Client) Close() {
 type entry struct {
 	rec         *Record
 	bucket      *bucket
-	incarnation atomic.Int64 // of the account's hash, seen before verification began; 0 if not known
-	asked       time.Time    // when verification began; the record is from then or later
+	incarnation atomic.Int64 // that the account's hash had before verification began; 0 if not known
+	asked       time.Time    // when verification began; the record is at least as recent
 }
 
 // Authenticate checks the bearer token of one request and takes one token from the
@@ -153,7 +153,7 @@ type entry struct {
 // API_KEY_REVOKED and UNAVAILABLE, and RATE_LIMITED for a client that tries many keys
 // that do not exist. from is the client's address; a zero from is not limited. With
 // API_KEY_EXPIRED and API_KEY_REVOKED the decision names the last known principal of the
-// key. Ignore its other fields.
+// key. Ignore the decision's other fields.
 func (c *Client) Authenticate(ctx context.Context, bearer string, from netip.Addr) (Decision, error) {
 	if bearer == "" {
 		return Decision{}, apierr.New(apierr.MissingAPIKey, "Send your API key in the header Authorization: Bearer <key>.")
@@ -250,7 +250,8 @@ func (c *Client) decide(ctx context.Context, hash string, e *entry) (Decision, e
 }
 
 // decideAlone decides without Redis, and so cannot see changes of authority. The record must
-// have been verified since Redis failed, or now if Redis only missed this call.
+// have been verified since Redis failed. If Redis only missed this call, the record must have
+// been verified since the decision began.
 func (c *Client) decideAlone(ctx context.Context, hash string, e *entry, began time.Time) (Decision, error) {
 	since, away := c.breaker.Away()
 	if !away {
@@ -260,8 +261,8 @@ func (c *Client) decideAlone(ctx context.Context, hash string, e *entry, began t
 		usable := c.cfg.Now().Sub(e.asked) <= usableFor
 		// If Redis only missed this call, it may know of a revocation, so wait for auth
 		// before using the record unconfirmed. Accept a verification under any incarnation:
-		// otherwise two requests with different incarnations would each replace the other's,
-		// and every request would start its own.
+		// otherwise two requests with different incarnations would each replace the other's
+		// verification, and every request would start a new one.
 		fresh, err := c.verify(ctx, hash, nil, demand{under: e.incarnation.Load(), after: since}, c.patience(usable && away))
 		switch {
 		case err == nil:
@@ -300,7 +301,7 @@ func (c *Client) Charge(ctx context.Context, p *identity.Principal, n int) (Limi
 }
 
 func (c *Client) probe(ctx context.Context) error {
-	// A write, because a read-only Redis (failing over, or out of memory) is no use here.
+	// Write, because a Redis that is read-only (failing over, or out of memory) is no use here.
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.RedisBudget)
 	defer cancel()
 	return c.redis.Set(ctx, "lr:probe", 1, time.Minute).Err()

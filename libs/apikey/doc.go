@@ -30,5 +30,5 @@
 // verified record. A record whose version is lower than v is out of date. The
 // incarnation changes when Redis loses its data and the hash is made again. A record
 // counts under e only if its verification began after e was seen. So after Redis was
-// emptied, every replica verifies once more, and no revoked key works again.
+// emptied, every replica verifies its records again, and no revoked key works again.
 package apikey

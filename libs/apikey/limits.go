@@ -14,7 +14,7 @@ type Limit struct {
 	Allowed    bool
 }
 
-// bucket is a bucket of an account: its names in Redis, and its state as this replica last
+// bucket is a bucket of an account: its keys in Redis, and its state as this replica last
 // saw it. While Redis is away, this replica continues from that state, so that an outage
 // does not refill every bucket.
 type bucket struct {
@@ -46,9 +46,9 @@ func (b *bucket) take(n, rate int, now time.Time) Limit {
 	return limitOf(rate, after.Sub(now), 0)
 }
 
-// stepOf is the time in which one token comes back, in whole microseconds as in
-// takeScript. It is limited to between a microsecond and a minute, so that no rate
-// makes us divide by zero.
+// stepOf returns the time in which one token comes back, in whole microseconds as in
+// takeScript. It is at least a microsecond and at most a minute, so that no rate makes
+// us divide by zero.
 func stepOf(rate int) time.Duration {
 	return max(time.Microsecond, (time.Minute / time.Duration(max(1, rate))).Truncate(time.Microsecond))
 }

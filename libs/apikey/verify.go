@@ -20,10 +20,10 @@ var ErrUnknownKey = errors.New("unknown API key")
 
 // Source looks up keys.
 type Source interface {
-	// Verify finds the key with the hash that [identity.Key.Hash] gives, with its account.
+	// Verify finds a key and its account by the hash that [identity.Key.Hash] returns.
 	// The record must include every change that was committed before the call began, and
 	// must be consistent: it includes all changes up to its version. Revoked keys, expired
-	// keys and suspended accounts have records too. A key that does not exist is
+	// keys and suspended accounts have records too. If the key does not exist, the error is
 	// ErrUnknownKey.
 	Verify(ctx context.Context, hash string) (*Record, error)
 }
@@ -45,8 +45,8 @@ type Record struct {
 // zero time.
 const Never = -62135596800000
 
-// refusal is why a known key is not accepted at now; nil if it is. Both reasons are
-// final: a revoked or expired key never works again, so we can refuse it without
+// refusal returns why a known key is not accepted at now, or nil if it is. Both reasons
+// are final: a revoked or expired key never works again, so we can refuse it without
 // verifying it again.
 func (r *Record) refusal(now time.Time) error {
 	switch {
@@ -75,18 +75,18 @@ func (r *Record) check() error {
 	return nil
 }
 
-// Rights says what keys and members may do now, by their public ids. It serves grants,
-// such as download addresses, that must end when the rights of the key or member who
-// asked for them end.
+// Rights looks up by public id what a key or a member may do now. It is for grants, such
+// as download addresses, that must end when the rights of the key or member who asked
+// for them end.
 type Rights interface {
-	// Scopes are what the key or the member with this id may do in the account. A revoked
-	// or expired key, a removed member, and an id of another account have none. The answer
-	// includes every change that was committed before the call began.
+	// Scopes returns what the key or the member with this id may do in the account. It
+	// returns no scopes for a revoked or expired key, a removed member, or an id of another
+	// account. The answer includes every change that was committed before the call began.
 	Scopes(ctx context.Context, accountID, id string) (identity.ScopeSet, error)
 }
 
 // flight is one in-flight verification. It outlives the request that began it,
-// so that a slow answer still serves the next one.
+// so that even a slow answer serves the next request.
 type flight struct {
 	incarnation int64
 	began       time.Time
@@ -98,8 +98,8 @@ type flight struct {
 // demand is what a verification must satisfy for its caller.
 type demand struct {
 	incarnation int64     // verified after this incarnation was seen; 0 accepts any
-	under       int64     // with incarnation 0: what a new verification notes as its incarnation
-	after       time.Time // and not begun before
+	under       int64     // if incarnation is 0, a new verification notes this one
+	after       time.Time // begun at this time or later
 	version     int64     // for a cached record: at least this version
 }
 
@@ -165,9 +165,10 @@ func (c *Client) look(ctx context.Context, hash string, from netip.Addr) (*entry
 // account.
 const lasting = time.Second
 
-// patience is how long to wait for auth. While auth is away, requests with a fallback
-// do not wait at all. Once the outage lasts, the others wait a short time, except that in
-// each rest of the breaker one request waits long enough to notice that auth is back.
+// patience returns how long to wait for auth. While auth is away, requests with a fallback
+// do not wait at all. Once auth has been away for [lasting], the others wait only a short
+// time. But each time the breaker allows a try, one request waits long enough to notice
+// that auth is back.
 func (c *Client) patience(fallback bool) time.Duration {
 	since, away := c.asking.Away()
 	switch {
@@ -183,8 +184,8 @@ func (c *Client) patience(fallback bool) time.Duration {
 var errSlow = errors.New("auth did not answer in time")
 
 // verify waits for a verification that meets d. It joins one that is in flight, or uses
-// one that another request has just made. old is the entry that the caller rejected, nil
-// if it had none.
+// one that another request has just made. old is the entry that the caller rejected, or
+// nil if it had none.
 func (c *Client) verify(ctx context.Context, hash string, old *entry, d demand, wait time.Duration) (*entry, error) {
 	f := c.start(ctx, hash, old, d, wait > 0)
 	if wait <= 0 {
@@ -208,10 +209,10 @@ func (c *Client) verify(ctx context.Context, hash string, old *entry, d demand, 
 }
 
 // start begins a verification unless one that meets d is in flight, or has ended since
-// the caller found old. Otherwise each caller that waited for the lock would ask auth
-// again. For a caller that does not wait, it begins a verification only as often as the
-// breaker allows. Otherwise steady traffic with known keys would become a storm of
-// connections.
+// the caller found old. Without this check, each caller that waited for the lock would
+// ask auth again. For a caller that does not wait, it begins a verification only as often
+// as the breaker allows. Without that limit, steady traffic with known keys would become a
+// storm of connections.
 func (c *Client) start(ctx context.Context, hash string, old *entry, d demand, waits bool) *flight {
 	c.flightsMu.Lock()
 	defer c.flightsMu.Unlock()

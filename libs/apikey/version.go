@@ -35,12 +35,13 @@ import (
 // after such a pause. An account in use pays nothing.
 //
 // Each bucket is a key of its own, which expires when the bucket is full: a missing key
-// is a full bucket. In the hash, the buckets of members who left would stay as long as
-// the account is in use.
+// is a full bucket. If buckets were fields of the hash, those of members who left would
+// stay as long as the account is in use.
 
-// stateLife is how long Redis keeps an account's hash after the last request, or at least half
-// of it, since a request renews the expiry only when less than half is left. A replica holds an
-// unused record for a minute, which is shorter, so a record in memory finds its hash.
+// stateLife is the expiry of an account's hash in Redis. A request renews it only when less
+// than half is left, so Redis keeps the hash for at least half of stateLife after the last
+// request. A replica holds an unused record for a minute, which is shorter, so a record in
+// memory finds its hash.
 const stateLife = 5 * time.Minute
 
 // stateKey names an account's hash. The id, our own random text, is also the hash tag,
@@ -70,8 +71,8 @@ const anyRecord = -1
 type taken struct {
 	standing    standing
 	incarnation int64
-	version     int64 // with outdated
-	limit       Limit // with holds
+	version     int64 // set if outdated
+	limit       Limit // set if the record holds
 }
 
 // takeScript is the one round trip of a request. It returns six numbers:
@@ -81,13 +82,13 @@ type taken struct {
 //	{1, e, 0, 0, 0, 0}                 the record was not verified under this incarnation
 //	{2, e, v, 0, 0, 0}                 the record is older than the account's version
 //
-// and takes nothing from the bucket unless the record holds, so that after a change of
+// It takes nothing from the bucket unless the record holds, so that after a change of
 // plan the new rate applies from the first request on. A record without incarnation
 // (its key is new to this replica) holds if the hash has a version, since that version
 // is then at least as new as the hash itself. Incarnation -1 takes without checking the
 // record. A value that is not a hash, or not a whole number, was not written by us and
-// counts as missing. A token comes back after whole microseconds, at least one, so that
-// no rate makes us divide by zero.
+// counts as missing. A token comes back after a whole number of microseconds, and
+// after at least one, so that no rate makes us divide by zero.
 //
 // KEYS: the account's hash, the bucket. ARGV: the record's incarnation and version, a
 // version that the store has disproved, tokens a minute, tokens to take, the life of
@@ -184,7 +185,7 @@ const versionPatience = 2 * time.Second
 // InvalidateAccount tells every replica that the account's authority changed. After it returns,
 // every replica verifies records below version again before it uses them. Call it after the
 // commit and before the answer. While Redis is away, it returns all the same and keeps trying in
-// the background. Until it succeeds, replicas stop using a record because of its age.
+// the background. Until that succeeds, replicas stop using old records only because of their age.
 func (c *Client) InvalidateAccount(ctx context.Context, accountID string, version int64) {
 	// The commit has happened, even if it used up the rest of the request's time.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), versionPatience)
@@ -209,7 +210,7 @@ func (c *Client) raise(ctx context.Context, accountID string, version int64) err
 	return versionScript.Run(ctx, c.redis, []string{stateKey(accountID)}, version).Err()
 }
 
-// later leaves a version to the background.
+// later lets [Client.retell] raise a version in the background.
 func (c *Client) later(accountID string, version int64) {
 	c.pendingMu.Lock()
 	defer c.pendingMu.Unlock()

@@ -46,9 +46,9 @@ type Route struct {
 	Open bool
 }
 
-// Operation is what a request may contain.
+// Operation says what a request may contain.
 type Operation struct {
-	// Query has the names of the query parameters; true for those that may be repeated.
+	// Query maps the name of each query parameter to whether it may be repeated.
 	Query map[string]bool
 	// Body is set if the operation takes a body of any type.
 	Body bool
@@ -140,7 +140,7 @@ func route(method, path string, op map[string]any) Route {
 	return r
 }
 
-// query collects the names of query parameters; true for those that may be repeated.
+// query maps the name of each query parameter to whether it may be repeated.
 func query(root any, lists ...any) map[string]bool {
 	out := map[string]bool{}
 	for _, list := range lists {
@@ -158,23 +158,23 @@ func query(root any, lists ...any) map[string]bool {
 	return out
 }
 
-// Operation finds an operation by method and OpenAPI path ("/api/v1/links/{id}"); nil
-// if the document does not have it.
+// Operation finds an operation by method and OpenAPI path ("/api/v1/links/{id}"). It
+// returns nil if the document does not have it.
 func (d *Document) Operation(method, path string) *Operation {
 	return d.operations[strings.ToUpper(method)+" "+path]
 }
 
-// Component finds a schema under components/schemas by name; nil if there is none. The
-// code uses it for BulkItem: a bulk request is validated item by item.
+// Component finds a schema under components/schemas by name. It returns nil if there is
+// none. The code uses it for BulkItem, because a bulk request is validated item by item.
 func (d *Document) Component(name string) *jsonschema.Schema { return d.components[name] }
 
 // Routes lists every operation, by path and method.
 func (d *Document) Routes() []Route { return append([]Route(nil), d.routes...) }
 
-// YAML is the document as it is in openapi.yaml.
+// YAML returns the document as it is in openapi.yaml.
 func (d *Document) YAML() []byte { return source }
 
-// JSON is the same document as JSON, with names in their original order.
+// JSON returns the same document as JSON, with names in their original order.
 func (d *Document) JSON() []byte { return d.json }
 
 // noLoader fetches nothing: every reference must stay inside the document.
@@ -194,7 +194,7 @@ func pointer(parts ...string) string {
 	return b.String()
 }
 
-// object walks maps by name; nil when a step is missing.
+// object walks down nested maps by name. It returns nil if a step is missing.
 func object(v any, names ...string) map[string]any {
 	for _, n := range names {
 		m, _ := v.(map[string]any)

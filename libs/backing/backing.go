@@ -52,7 +52,7 @@ type Public struct {
 	CORSOrigins []string `env:"LINKREEL_CORS_ORIGINS"`
 }
 
-// Proxies are the proxies in front of the public listener.
+// Proxies returns the proxies in front of the public listener.
 func (p Public) Proxies() httpserver.Proxies {
 	return httpserver.Proxies{Trusted: p.TrustedProxies, Hops: p.TrustedProxyHops}
 }
@@ -123,8 +123,8 @@ func (s *Stores) Keys(a Auth) (*apikey.Client, remote.Source, error) {
 	return keys, source, nil
 }
 
-// API returns the options of the service's public routes. secret is the key of the hashes
-// that compare the bodies of repeated requests.
+// API returns the options of the service's public routes. secret keys the hashes by
+// which the bodies of repeated requests are compared.
 func (s *Stores) API(p Public, keys *apikey.Client, secret string) httpapi.Options {
 	return httpapi.Options{
 		Name: s.svc.Name, Auth: keys, Idempotency: idempotency.NewFirestore(s.DB, peer.Shown(secret), s.now),

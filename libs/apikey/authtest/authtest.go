@@ -18,7 +18,7 @@ import (
 	"github.com/valyala/fasthttp"
 )
 
-// Token is the internal token that services must show to [Auth].
+// Token is the internal token that services must send to [Auth].
 const Token = "internal-token"
 
 // Auth is an auth service that knows the keys a test has made.
@@ -81,7 +81,7 @@ func (a *Auth) Change(account string, edit func(*apikey.Record)) {
 	a.Edit(func(r *apikey.Record) bool { return r.AccountID == account }, edit)
 }
 
-// Edit is Change for the keys that which selects.
+// Edit is like Change, but instead of an account's keys it edits those that match which.
 func (a *Auth) Edit(which func(*apikey.Record) bool, edit func(*apikey.Record)) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -94,7 +94,7 @@ func (a *Auth) Edit(which func(*apikey.Record) bool, edit func(*apikey.Record)) 
 	}
 }
 
-// Away makes Auth answer 503 until it is called with false.
+// Away makes Auth answer 503 to every call while away is true.
 func (a *Auth) Away(away bool) { a.away.Store(away) }
 
 // Scopes makes Auth an [apikey.Rights]. It finds keys by their ids and members by their

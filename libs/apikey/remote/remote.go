@@ -39,8 +39,8 @@ type (
 	}
 )
 
-// late is when a call counts as late. Auth answers from memory or with one round trip
-// to Firestore.
+// late is how long a call may take before it counts as late. Auth answers from memory or
+// with one round trip to Firestore.
 const late = 700 * time.Millisecond
 
 // Source asks auth over its internal listener.
@@ -58,7 +58,7 @@ func New(baseURL, token string) Source { return Source{peer.NewClient(baseURL, t
 // Close frees idle connections.
 func (s Source) Close() { s.auth.Close() }
 
-// Verify is [apikey.Source].Verify.
+// Verify implements [apikey.Source].
 func (s Source) Verify(ctx context.Context, hash string) (*apikey.Record, error) {
 	a, err := twice(ctx, func(ctx context.Context) (a verifyAnswer, err error) {
 		err = s.auth.Call(ctx, verifyPath, verifyAsk{hash}, &a)
@@ -73,7 +73,7 @@ func (s Source) Verify(ctx context.Context, hash string) (*apikey.Record, error)
 	return a.Record, nil
 }
 
-// Scopes is [apikey.Rights].Scopes.
+// Scopes implements [apikey.Rights].
 func (s Source) Scopes(ctx context.Context, accountID, id string) (identity.ScopeSet, error) {
 	a, err := twice(ctx, func(ctx context.Context) (a rightsAnswer, err error) {
 		err = s.auth.Call(ctx, rightsPath, rightsAsk{accountID, id}, &a)
@@ -83,9 +83,9 @@ func (s Source) Scopes(ctx context.Context, accountID, id string) (identity.Scop
 }
 
 // twice makes a call, and a second one if the first fails or is late: a replica that
-// just stopped leaves connections that look alive. The first answer counts. The first
-// call keeps running meanwhile. If it were cancelled, an auth that is merely busy would
-// do the work twice, and its first answer would be lost.
+// just stopped leaves connections that look alive. The first answer without an
+// error counts. The first call keeps running meanwhile. If it were cancelled, an auth that
+// is merely busy would do the work twice, and its first answer would be lost.
 func twice[T any](ctx context.Context, ask func(context.Context) (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*late)
 	defer cancel()
@@ -112,7 +112,7 @@ func twice[T any](ctx context.Context, ask func(context.Context) (T, error)) (T,
 		case <-again:
 		}
 		if again != nil {
-			again = nil // no third time
+			again = nil // make no third call
 			begin()
 		}
 	}

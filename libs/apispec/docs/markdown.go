@@ -81,7 +81,8 @@ func (anchors) Generate(title []byte, _ ast.NodeKind) []byte {
 
 func (anchors) Put([]byte) {}
 
-// target is where a link in a document leads when a deployment serves the document.
+// target returns where a link in a document leads when a deployment serves the document,
+// or false if it leads to something that is not served.
 func target(href string) (string, bool) {
 	file, fragment, _ := strings.Cut(href, "#")
 	name := strings.TrimSuffix(path.Base(file), ".md")

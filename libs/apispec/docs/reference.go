@@ -121,7 +121,7 @@ func render(name string, p page) File {
 	return packed("text/html; charset=utf-8", b.Bytes())
 }
 
-// packed is a file with a compressed copy, if it is large enough for that.
+// packed makes a file, with a compressed copy if the file is large enough for that.
 func packed(contentType string, data []byte) File {
 	f := file(contentType, data)
 	if len(data) < 2<<10 {
@@ -280,7 +280,7 @@ func (d *document) resolve(s schema) schema {
 	return s
 }
 
-// kind is a schema's type in words.
+// kind returns a schema's type in words.
 func (d *document) kind(s schema) string {
 	s = d.resolve(s)
 	var kinds []string

@@ -17,8 +17,8 @@ type form struct {
 	Body   *body
 }
 
-// input is one parameter. Even numbers are plain text fields, and the page checks
-// nothing, so that readers can see how the API answers mistakes.
+// input is one parameter. Its field is plain text even if the parameter is a number, and
+// the page checks nothing, so that readers can see how the API answers mistakes.
 type input struct {
 	ID, Name, In, Example string
 	Needed, Many          bool
@@ -63,8 +63,8 @@ func (d *document) form(r apispec.Route, op described) form {
 	return f
 }
 
-// examples are those of the contract, shortest first: the shortest shows the required
-// fields.
+// examples returns the examples of the contract, shortest first: the shortest shows the
+// required fields.
 func (m media) examples() []example {
 	var out []example
 	for _, name := range slices.Sorted(maps.Keys(m.Examples)) {
@@ -75,7 +75,7 @@ func (m media) examples() []example {
 	return out
 }
 
-// text is a JSON value as a person would type it: strings have no quotes.
+// text formats a JSON value as a person would type it: strings have no quotes.
 func text(v json.RawMessage) string {
 	var s string
 	if len(v) == 0 || json.Unmarshal(v, &s) == nil {

@@ -4,7 +4,7 @@ package wire
 
 import "time"
 
-// OrNull is a value as the API shows it. The zero value means that there is none and
+// OrNull converts a value for the API. The zero value means that there is none and
 // becomes null.
 func OrNull[T comparable](v T) *T {
 	var none T
@@ -14,7 +14,7 @@ func OrNull[T comparable](v T) *T {
 	return &v
 }
 
-// List converts each record with shown. Without records it is an empty list, not null.
+// List converts each record with shown. If there are no records, the list is empty, not null.
 func List[R, T any](records []R, shown func(R) T) []T {
 	out := make([]T, len(records))
 	for i, r := range records {
@@ -23,7 +23,7 @@ func List[R, T any](records []R, shown func(R) T) []T {
 	return out
 }
 
-// Millis is a time as the API shows it. The zero time becomes null.
+// Millis converts a time for the API. The zero time becomes null.
 func Millis(t time.Time) *int64 {
 	if t.IsZero() {
 		return nil
