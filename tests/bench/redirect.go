@@ -56,8 +56,8 @@ type round struct {
 // idle is the share of a processor that the contender uses without requests.
 func (c *contender) idle() float64 { return c.resting.Seconds() / c.rested.Seconds() }
 
-// perRequest is the CPU of a redirect in each round, in µs. The background loops the
-// Firestore of a system do not count as cost of a redirect. They may differ between this
+// perRequest is the CPU of a redirect in each round, in µs. The background loops of the
+// system do not count as cost of a redirect. They may differ between this
 // commit and the baseline.
 func (c *contender) perRequest() (µs []float64) {
 	for _, r := range c.rounds {
