@@ -158,11 +158,15 @@ func (p *process) run(t testing.TB) {
 	t.Cleanup(p.stop)
 }
 
-// heard waits until a process without redirects has asked for its position in the log by
-// itself. After that only the test's redirects ask.
+// heard waits until a process without redirects has asked for its position in every log by
+// itself. After that only the test's redirects ask. Before, a redirect and the process may
+// both find that the server is new: the later one begins one more epoch, and an answer
+// between the two is out of date.
 func (p process) heard(t *testing.T) {
 	t.Helper()
-	eventually(t, "the first check", func() bool { return p.lanes[0].follower.At() != invalidation.Position{} })
+	for _, l := range p.lanes {
+		eventually(t, "the first check", func() bool { return l.follower.At() != invalidation.Position{} })
+	}
 }
 
 func patient(t testing.TB, addr string) redis.UniversalClient {

@@ -391,6 +391,7 @@ func TestPartitionsCountEverythingAndMayChange(t *testing.T) {
 		}
 	}
 	four := startParts(t, addr, 4)
+	four.heard(t)
 	visit(four, 0, 100)
 	used := map[int]bool{}
 	for i := range 100 {
@@ -401,6 +402,7 @@ func TestPartitionsCountEverythingAndMayChange(t *testing.T) {
 	}
 	four.stop()
 	one := start(t, addr)
+	one.heard(t)
 	visit(one, 100, 120)
 	books := []*book{}
 	ctx, stop := context.WithCancel(t.Context())
