@@ -257,7 +257,7 @@ func (e *Error) Error() string {
 func (e *Error) Unwrap() error { return e.Err }
 
 // Is reports whether target is an [Error] of the same code, so that
-// errors.Is(err, apierr.New(apierr.SlugTaken, "")) works through wrapping.
+// errors.Is(err, apierr.New(apierr.SlugTaken, "")) also finds a wrapped error.
 func (e *Error) Is(target error) bool {
 	t, ok := target.(*Error)
 	return ok && t.Code == e.Code
@@ -268,8 +268,8 @@ func ScopeRequired(scope, message string) *Error {
 	return &Error{Code: InsufficientScope, RequiredScope: scope, Message: message}
 }
 
-// From finds the [Error] in err's chain. An err without one becomes an INTERNAL that
-// keeps err for the log. From(nil) is nil.
+// From returns the [Error] in err's chain. If there is none, it returns an INTERNAL that
+// keeps err for the log. From(nil) returns nil.
 func From(err error) *Error {
 	if err == nil {
 		return nil

@@ -139,12 +139,12 @@ func (c *Client) Close() {
 	c.buckets.StopAllGoroutines()
 }
 
-// entry is a verified key in this replica's memory. Entries are replaced, never changed,
-// except that an entry without an incarnation may get one.
+// entry is a verified key in this replica's memory. An entry is replaced, never changed.
+// Only its incarnation may be set later, if it was 0.
 type entry struct {
 	rec         *Record
 	bucket      *bucket
-	incarnation atomic.Int64 // that the account's hash had before verification began; 0 if not known
+	incarnation atomic.Int64 // of the account's hash before verification began; 0 if unknown
 	asked       time.Time    // when verification began; the record is at least as recent
 }
 
@@ -192,8 +192,8 @@ func (c *Client) refuse(err error) error {
 }
 
 // decide confirms e with Redis and takes a token. If Redis does not confirm the record,
-// decide verifies it and tries again. An account that nobody changes meanwhile needs at
-// most two rounds.
+// decide verifies it and tries again. Two rounds are enough unless the account changes
+// meanwhile.
 func (c *Client) decide(ctx context.Context, hash string, e *entry) (Decision, error) {
 	began := c.cfg.Now()
 	var disproved int64
@@ -215,7 +215,7 @@ func (c *Client) decide(ctx context.Context, hash string, e *entry) (Decision, e
 			return c.decideAlone(ctx, hash, e, began)
 		}
 		if got.standing == holds {
-			// A key that was new to this replica takes over the incarnation under which Redis
+			// If the key was new to this replica, keep the incarnation under which Redis
 			// accepted it. Later calls are compared with that one.
 			e.incarnation.CompareAndSwap(0, got.incarnation)
 			return Decision{&e.rec.Principal, got.limit}, nil
@@ -229,8 +229,8 @@ func (c *Client) decide(ctx context.Context, hash string, e *entry) (Decision, e
 		}
 		switch {
 		case err == nil:
-			// The store was read after Redis named a version. If it knows only lower
-			// ones, it was restored from a backup, and Redis must follow it.
+			// The store was read after Redis returned a version. If the store has only a
+			// lower one, it was restored from a backup, and Redis must follow the store.
 			if fresh.rec.Version < got.version {
 				disproved = got.version
 				c.cfg.Log.WarnContext(ctx, "account version in Redis is ahead of the store; resetting it", "account", e.rec.AccountID)
@@ -250,8 +250,8 @@ func (c *Client) decide(ctx context.Context, hash string, e *entry) (Decision, e
 }
 
 // decideAlone decides without Redis, and so cannot see changes of authority. The record must
-// have been verified since Redis failed. If Redis only missed this call, the record must have
-// been verified since the decision began.
+// have been verified since Redis failed. If only this call to Redis failed, the record must
+// have been verified since the decision began.
 func (c *Client) decideAlone(ctx context.Context, hash string, e *entry, began time.Time) (Decision, error) {
 	since, away := c.breaker.Away()
 	if !away {
@@ -259,7 +259,7 @@ func (c *Client) decideAlone(ctx context.Context, hash string, e *entry, began t
 	}
 	if e.asked.Before(since) {
 		usable := c.cfg.Now().Sub(e.asked) <= usableFor
-		// If Redis only missed this call, it may know of a revocation, so wait for auth
+		// If only this call to Redis failed, Redis may know of a revocation, so wait for auth
 		// before using the record unconfirmed. Accept a verification under any incarnation:
 		// otherwise two requests with different incarnations would each replace the other's
 		// verification, and every request would start a new one.
@@ -272,8 +272,8 @@ func (c *Client) decideAlone(ctx context.Context, hash string, e *entry, began t
 		default:
 			degraded.WithLabelValues("stale").Inc()
 		}
-		// decide has checked the old record. The fresh one may be revoked, and the old one may
-		// have expired during the wait.
+		// decide has checked the old record, but the fresh one may be revoked, and the old one
+		// may have expired during the wait. So check again.
 		if err := e.rec.refusal(c.cfg.Now()); err != nil {
 			return Decision{Principal: &e.rec.Principal}, err
 		}
@@ -282,8 +282,8 @@ func (c *Client) decideAlone(ctx context.Context, hash string, e *entry, began t
 	return Decision{&e.rec.Principal, e.bucket.take(1, e.rec.PerMinute, c.cfg.Now())}, nil
 }
 
-// Charge takes n more tokens for a request that costs more than one. A refused charge
-// takes no tokens, and neither does n ≤ 0.
+// Charge takes n more tokens for a request that costs more than one. It takes none if it
+// refuses the charge or if n ≤ 0.
 func (c *Client) Charge(ctx context.Context, p *identity.Principal, n int) (Limit, error) {
 	n = max(n, 0)
 	b := c.bucket(p)

@@ -15,7 +15,7 @@ import (
 )
 
 // ErrUnknownKey means that a [Source] has looked for a key and found none. Any other
-// error means that it could not look.
+// error means that the lookup failed.
 var ErrUnknownKey = errors.New("unknown API key")
 
 // Source looks up keys.
@@ -97,10 +97,10 @@ type flight struct {
 
 // demand is what a verification must satisfy for its caller.
 type demand struct {
-	incarnation int64     // verified after this incarnation was seen; 0 accepts any
-	under       int64     // if incarnation is 0, a new verification notes this one
-	after       time.Time // begun at this time or later
-	version     int64     // for a cached record: at least this version
+	incarnation int64     // the record must be verified under this incarnation; 0 accepts any
+	under       int64     // if incarnation is 0, a new verification stores this one instead
+	after       time.Time // the verification must not begin before this time
+	version     int64     // a cached record must have at least this version
 }
 
 func (f *flight) meets(d demand) bool {

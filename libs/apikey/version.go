@@ -24,7 +24,7 @@ import (
 //	same, version is lower         newer than announced changes   {0}: the hash follows the record
 //	same, version is higher        from before a change           {2}: verify again
 //	same, version is higher, but   the store was restored from    {0}: the hash is set back too
-//	the store has just shown less  a backup
+//	the store has a lower one      a backup
 //
 // versionScript only ever raises the version and never makes a hash. If there is no hash,
 // no replica needs a warning: the next request makes one with a new incarnation, under
@@ -44,8 +44,8 @@ import (
 // memory finds its hash.
 const stateLife = 5 * time.Minute
 
-// stateKey names an account's hash. The id, our own random text, is also the hash tag,
-// so that Redis Cluster spreads accounts and keeps each account's keys together.
+// stateKey names an account's hash. The id is random and also serves as the hash tag, so
+// that Redis Cluster spreads accounts and keeps each account's keys together.
 func stateKey(accountID string) string { return "lr:acct:{" + accountID + "}" }
 
 type standing int
@@ -64,7 +64,7 @@ type ask struct {
 	rate, n     int
 }
 
-// anyRecord as the incarnation takes tokens without checking a record.
+// anyRecord is the incarnation with which takeScript takes tokens without checking a record.
 const anyRecord = -1
 
 // taken is the result of takeScript.
@@ -87,8 +87,8 @@ type taken struct {
 // (its key is new to this replica) holds if the hash has a version, since that version
 // is then at least as new as the hash itself. Incarnation -1 takes without checking the
 // record. A value that is not a hash, or not a whole number, was not written by us and
-// counts as missing. A token comes back after a whole number of microseconds, and
-// after at least one, so that no rate makes us divide by zero.
+// counts as missing. A token comes back after a whole number of microseconds, at
+// least one, so that no rate makes us divide by zero.
 //
 // KEYS: the account's hash, the bucket. ARGV: the record's incarnation and version, a
 // version that the store has disproved, tokens a minute, tokens to take, the life of
@@ -184,8 +184,8 @@ const versionPatience = 2 * time.Second
 
 // InvalidateAccount tells every replica that the account's authority changed. After it returns,
 // every replica verifies records below version again before it uses them. Call it after the
-// commit and before the answer. While Redis is away, it returns all the same and keeps trying in
-// the background. Until that succeeds, replicas stop using old records only because of their age.
+// commit and before the answer. While Redis is away, it still returns and keeps trying in the
+// background. Until that succeeds, only the age of an old record makes replicas stop using it.
 func (c *Client) InvalidateAccount(ctx context.Context, accountID string, version int64) {
 	// The commit has happened, even if it used up the rest of the request's time.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), versionPatience)

@@ -57,7 +57,7 @@ func (p Public) Proxies() httpserver.Proxies {
 	return httpserver.Proxies{Trusted: p.TrustedProxies, Hops: p.TrustedProxyHops}
 }
 
-// Auth is how a service and auth reach and recognise each other.
+// Auth is the configuration with which a service and auth reach and recognise each other.
 type Auth struct {
 	// AuthURL is where auth verifies keys.
 	AuthURL string `env:"LINKREEL_AUTH_URL" envDefault:"http://localhost:8090"`
@@ -123,8 +123,8 @@ func (s *Stores) Keys(a Auth) (*apikey.Client, remote.Source, error) {
 	return keys, source, nil
 }
 
-// API returns the options of the service's public routes. secret keys the hashes by
-// which the bodies of repeated requests are compared.
+// API returns the options of the service's public routes. To compare the bodies of
+// repeated requests, the service stores their hashes, which are keyed with secret.
 func (s *Stores) API(p Public, keys *apikey.Client, secret string) httpapi.Options {
 	return httpapi.Options{
 		Name: s.svc.Name, Auth: keys, Idempotency: idempotency.NewFirestore(s.DB, peer.Shown(secret), s.now),

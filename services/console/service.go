@@ -1,7 +1,6 @@
 // Package console is the service behind <base>/app: the pages on which people sign in and
 // work. It renders HTML from the answers of the public API, with the person's session as
-// the key. It stores nothing: a pod can be replaced at any moment, and nobody is signed
-// out.
+// the key. It stores nothing, so replacing a pod signs nobody out.
 //
 // Its parts: the Go client (libs/clients/go) calls the API, internal/web holds the pages,
 // internal/text every English sentence, and libs/design the visual design. libs/signin
@@ -29,7 +28,7 @@ import (
 	"github.com/linkreel/linkreel/services/console/internal/web"
 )
 
-// Config is all that the service can be told.
+// Config holds the settings of the service.
 type Config struct {
 	boot.Config
 
@@ -57,11 +56,11 @@ type Config struct {
 	Now func() time.Time `env:"-"`
 }
 
-// signInTime is longer than auth waits for an identity provider.
+// signInTime bounds a call to auth. It is longer than auth waits for an identity provider.
 const signInTime = 9 * time.Second
 
-// New creates the service. It does not connect, so it starts while the other services are
-// down.
+// New creates the service. It does not connect, so the console can start while the other
+// services are down.
 func New(_ context.Context, cfg Config) (*boot.Service, error) {
 	base, err := url.Parse(cfg.BaseURL)
 	if err != nil || base.Host == "" || base.Scheme != "http" && base.Scheme != "https" {

@@ -110,8 +110,8 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 		Standings: store.Standings(stores.DB), Now: cfg.Now, Erase: kept.EraseSome, Remains: kept.Remains, Resume: engine.Resume,
 		Changed: func(ctx context.Context, account string, s tenant.State) (err error) {
 			if s == tenant.Active {
-				// The keeper's loop would do this seconds later, and does so if this replica is
-				// killed.
+				// The keeper's loop does this too, in case this replica is killed, but only seconds
+				// later.
 				_, err = engine.Resume(ctx, account)
 			}
 			return err

@@ -112,8 +112,8 @@ func (s *Stack) openWebhooks(settings map[string]string) {
 	}
 }
 
-// onlyHere reports whether only this machine reaches the base address: it listens on
-// loopback, and its host name is one of this machine.
+// onlyHere reports whether only this machine reaches the base address: that is, whether
+// the listeners are on loopback and the host name is localhost or a loopback address.
 func (s *Stack) onlyHere(settings map[string]string) bool {
 	for _, l := range s.public.base.listeners {
 		if a, ok := l.Addr().(*net.TCPAddr); !ok || !a.IP.IsLoopback() {
@@ -136,7 +136,7 @@ func (s *Stack) newEvents(ctx context.Context, cfg events.Config) (*boot.Service
 	return events.New(ctx, cfg)
 }
 
-// ownPorts are all ports that the stack listens on.
+// ownPorts returns all ports that the stack listens on.
 func (s *Stack) ownPorts() (ports []uint16, err error) {
 	addrs := []string{s.firestore, s.Redis.Addr(), s.storage.Addr().String()}
 	for _, l := range s.internal {
@@ -168,7 +168,8 @@ func build[C any](
 	return make(ctx, cfg)
 }
 
-// environment is the process's environment. wiring overrides it, and extra overrides both.
+// environment returns the settings of the process's environment. wiring overrides it, and
+// extra overrides both.
 func environment(extra, wiring map[string]string) map[string]string {
 	out := env.ToMap(os.Environ())
 	for _, m := range []map[string]string{wiring, extra} {
@@ -180,8 +181,8 @@ func environment(extra, wiring map[string]string) map[string]string {
 }
 
 // runLoops runs the background loops of the services. When the stack stops, they end after
-// the listeners, because the last requests may need them, and before the stores that they
-// flush to.
+// the listeners, because the last requests may need them. They end before the stores,
+// because they flush to those.
 func (s *Stack) runLoops(ctx context.Context) error {
 	loops, end := context.WithCancel(context.WithoutCancel(ctx))
 	group, loopCtx := errgroup.WithContext(loops)

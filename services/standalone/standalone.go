@@ -28,18 +28,18 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/storage"
 )
 
-// Config says where a stack lives. Everything else that the services can be told
-// is read from the environment under its usual name.
+// Config says where a stack lives. All other settings of the services are read from the
+// environment under their usual names.
 type Config struct {
 	// PortBase is the first of four ports in a row: base address, short address,
 	// operator, uploads. 0 takes any four free ones.
 	PortBase int `env:"LINKREEL_PORT_BASE" envDefault:"8080"`
 	// DataDir holds all data.
 	DataDir string `env:"LINKREEL_DATA_DIR" envDefault:".local/data"`
-	// StackFile tells scripts where the stack is; it is there exactly while the
-	// stack serves. Empty writes none.
+	// StackFile is the file that tells scripts where the stack is. The file exists exactly while
+	// the stack serves. If StackFile is empty, no file is written.
 	StackFile string `env:"-"`
-	// Log takes the services' JSON lines; nil is a file in DataDir.
+	// Log takes the services' JSON lines. If it is nil, they go to a file in DataDir.
 	Log io.Writer `env:"-"`
 	// LogLevel is debug, info, warn or error.
 	LogLevel slog.Level `env:"LINKREEL_LOG_LEVEL" envDefault:"info"`
@@ -66,7 +66,7 @@ type Stack struct {
 	dir       *dataDir
 	secrets   *secrets
 	public    publicPorts
-	storage   net.Listener            // of object storage's API
+	storage   net.Listener            // for object storage's API
 	internal  map[string]net.Listener // by service
 	firestore string                  // address of Firestore
 	// cloudToken is the token that Firestore and object storage require, so that other
@@ -88,8 +88,8 @@ type Stack struct {
 // publicPorts are the ports for people and programs outside the stack.
 type publicPorts struct{ base, short, admin, upload port }
 
-// Start brings a stack up and returns when it serves. It stops when ctx ends;
-// Close waits for that.
+// Start brings a stack up and returns when the stack serves. The stack stops when ctx
+// ends, and Close waits until it has stopped.
 func Start(ctx context.Context, cfg Config) (*Stack, error) {
 	ctx, stop := context.WithCancel(ctx)
 	group, gctx := errgroup.WithContext(ctx)
@@ -220,7 +220,8 @@ func removeStackFile(path string) error {
 	return nil
 }
 
-// Done is closed when the stack stops, by itself or by its context.
+// Done returns a channel that is closed when the stack stops, whether by itself or
+// because its context ended.
 func (s *Stack) Done() <-chan struct{} { return s.ctx.Done() }
 
 // Close stops the stack in reverse order of opening, and returns every error, including

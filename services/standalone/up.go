@@ -85,7 +85,7 @@ func Up(ctx context.Context, out io.Writer) error {
 	return s.Close()
 }
 
-// program is the command that a user here would type to run this program.
+// program returns the command that a user here would type to run this program.
 func program() string {
 	path, err := os.Executable()
 	if err != nil {

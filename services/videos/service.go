@@ -49,8 +49,8 @@ import (
 //go:embed firestore.indexes.json
 var indexes []byte
 
-// Indexes are the composite indexes and exemptions that the service's queries need, in
-// the format that the Firebase tools deploy.
+// Indexes returns the composite indexes and exemptions that the service's queries need,
+// in the format that the Firebase tools deploy.
 func Indexes() []byte {
 	return store.New(record.Open(nil, record.Options{}), nil).Records.Indexes(indexes)
 }

@@ -32,7 +32,7 @@ type Auth struct {
 	records map[string]*apikey.Record // by the key's hash
 }
 
-// Start runs an auth until the test has ended.
+// Start runs an auth service until the test has ended.
 func Start(tb testing.TB) *Auth {
 	tb.Helper()
 	a := &Auth{records: map[string]*apikey.Record{}}
@@ -81,7 +81,7 @@ func (a *Auth) Change(account string, edit func(*apikey.Record)) {
 	a.Edit(func(r *apikey.Record) bool { return r.AccountID == account }, edit)
 }
 
-// Edit is like Change, but instead of an account's keys it edits those that match which.
+// Edit is like Change, but which selects the keys to edit.
 func (a *Auth) Edit(which func(*apikey.Record) bool, edit func(*apikey.Record)) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -82,7 +82,7 @@ func (s Source) Scopes(ctx context.Context, accountID, id string) (identity.Scop
 	return a.Scopes, err
 }
 
-// twice makes a call, and a second one if the first fails or is late: a replica that
+// twice makes a call, and a second one if the first fails or is late, because a replica that
 // just stopped leaves connections that look alive. The first answer without an
 // error counts. The first call keeps running meanwhile. If it were cancelled, an auth that
 // is merely busy would do the work twice, and its first answer would be lost.
@@ -118,7 +118,7 @@ func twice[T any](ctx context.Context, ask func(context.Context) (T, error)) (T,
 	}
 }
 
-// Routes is auth's end of both routes.
+// Routes adds auth's end of both routes to d.
 func Routes(d *peer.Door, keys apikey.Source, rights apikey.Rights) {
 	peer.Answer(d, verifyPath, func(ctx context.Context, q verifyAsk) (verifyAnswer, error) {
 		if len(q.Hash) != 64 || strings.Trim(q.Hash, "0123456789abcdef") != "" {

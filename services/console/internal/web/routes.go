@@ -9,12 +9,12 @@ import (
 	"github.com/linkreel/linkreel/services/console/internal/text"
 )
 
-// row is a page: its address, the scope to see it, and its handlers. A row with an icon is
-// in the navigation, in this order.
+// row is a page: its address, the scope that people need to see it, and its handlers. Rows
+// with an icon are in the navigation, in this order.
 type row struct {
 	path  string
 	icon  string
-	scope string // without it the navigation hides the page; the API refuses in any case
+	scope string // hides the page's entry from people who lack it; the API checks it in any case
 	get   handler
 	posts map[string]handler // by the path below the page's own; "" is the page itself
 }

@@ -61,12 +61,12 @@ func (r *request) signedIn(s signin.Session) {
 	r.setCookie(flowCookie, "", 0)
 }
 
-// csrf is the token for forms. It is derived from the session, or before sign-in from a
-// random cookie. Without the cookie nobody can compute it.
+// csrf returns the token for forms. It is derived from the session's key, or before sign-in
+// from a random cookie. Only the browser that has this cookie can send the right token.
 func (r *request) csrf() string {
 	secret := r.session
 	if secret == "" {
-		// A shorter value is not ours.
+		// We never set a value this short, so replace it.
 		if secret = r.cookie(preCookie); len(secret) < 20 {
 			secret = identity.NewNonce()
 			r.setCookie(preCookie, secret, time.Hour)
@@ -176,7 +176,7 @@ func (r *request) posted() error {
 	return r.genuine()
 }
 
-// open serves a page for everybody. It does not read the session on a GET.
+// open serves a page to everybody. It does not ask auth who the person is.
 func (p *Pages) open(h handler) fiber.Handler {
 	return func(c *fiber.Ctx) error {
 		secure(c)
@@ -222,7 +222,7 @@ func (p *Pages) member(h handler) fiber.Handler {
 // signIn sends the browser to the sign-in page.
 func (r *request) signIn(why string) error {
 	q := url.Values{}
-	// A form cannot be sent again from its address, so sign-in returns only to pages.
+	// Opening a form's address would not send the form again, so sign-in returns only to pages.
 	if r.Method() == fiber.MethodGet {
 		if next := safeNext(string(r.Request().URI().RequestURI())); next != "/app" {
 			q.Set("next", next)
@@ -238,8 +238,9 @@ func (r *request) signIn(why string) error {
 	return r.Redirect(target, fiber.StatusSeeOther)
 }
 
-// safeNext is the address after sign-in: a path of ours, otherwise the home page. Browsers
-// read backslashes as slashes and drop control characters, so neither may occur.
+// safeNext returns the address to open after sign-in: next if it is a path of ours,
+// otherwise the home page. Browsers read backslashes as slashes and drop control characters,
+// so it accepts neither.
 func safeNext(next string) string {
 	u, err := url.Parse(next)
 	if err != nil || u.Scheme != "" || u.Host != "" || u.User != nil || len(next) > 2000 ||

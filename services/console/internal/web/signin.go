@@ -46,7 +46,7 @@ func (r *request) methods() (signin.Methods, error) {
 	}
 	_, err, _ := w.one.Do("", func() (any, error) {
 		k := &knownWays{at: r.pages.cfg.Now()}
-		// This ignores the end of the request, since other requests wait for the same
+		// Continue even if this request ends, since other requests wait for the same
 		// answer.
 		err := r.pages.cfg.Auth.Call(context.WithoutCancel(r.ctx), signin.OpMethods, struct{}{}, &k.Methods)
 		if err == nil {
@@ -104,7 +104,8 @@ func (r *request) linkPage(token string) error {
 	return r.render(http.StatusOK, "link.html", v)
 }
 
-// usedLink shows that a link no longer works. It returns all other errors.
+// usedLink turns a NotFound into a page that says the link no longer works. It returns all
+// other errors.
 func (r *request) usedLink(err error) error {
 	if apierr.CodeOf(err) != apierr.NotFound {
 		return err
@@ -143,18 +144,18 @@ func (r *request) toProvider(in signin.BeginOIDC) error {
 	if err := r.ask(signin.OpBeginOIDC, in, &begun); err != nil {
 		return err
 	}
-	// auth rejects an older flow.
+	// The cookie lives for 10 minutes, since auth rejects an older flow.
 	r.setCookie(flowCookie, begun.Flow, 10*time.Minute)
 	return r.render(http.StatusOK, "leave.html", view{Title: text.Get("leave.title"), Data: map[string]any{
 		"URL": begun.URL,
-		//nolint:gosec // escaped, and auth's own
+		//nolint:gosec // the address is escaped and comes from auth
 		"Refresh": template.HTMLAttr(`content="0; url=` + template.HTMLEscapeString(begun.URL) + `"`),
 	}})
 }
 
 func finishOIDC(r *request) error {
 	flow := r.cookie(flowCookie)
-	// Remove it whatever the result: another answer needs another flow.
+	// Remove the cookie whatever the result: a flow is good for one answer only.
 	r.setCookie(flowCookie, "", 0)
 	var s signin.Session
 	err := r.ask(signin.OpFinishOIDC, signin.FinishOIDC{
@@ -170,8 +171,8 @@ func finishOIDC(r *request) error {
 	return r.done(safeNext(s.Next), "")
 }
 
-// notSignedIn says why and nothing more: a person who is not a member learns nothing about
-// accounts here.
+// notSignedIn shows only the reason, so that a person who is not a member learns nothing
+// about the accounts here.
 func (r *request) notSignedIn(err error) error {
 	var e *apierr.Error
 	if !errors.As(err, &e) || e.Code.Status() >= http.StatusInternalServerError {
@@ -180,7 +181,7 @@ func (r *request) notSignedIn(err error) error {
 	return r.render(e.Code.Status(), "message.html", view{Title: text.Get("signin.refused"), Data: e.Message})
 }
 
-// beginPasskey returns the options of navigator.credentials to the script.
+// beginPasskey gives the script the options for navigator.credentials.
 func beginPasskey(r *request) error {
 	return r.passkeyOptions(signin.OpBeginPasskey)
 }

@@ -33,10 +33,10 @@ func (v video) Name() string {
 func (v video) TagList() string { return strings.Join(v.Tags, ", ") }
 func (v video) Ready() bool     { return v.Status == "ready" }
 
-// Waiting reports whether the status will change without an action.
+// Waiting reports whether the status will change by itself.
 func (v video) Waiting() bool { return v.Status == "uploading" || v.Status == "processing" }
 
-// Length is the duration as a clock shows it, or "" until it is known.
+// Length returns the duration as a clock shows it, or "" until it is known.
 func (v video) Length() string {
 	if v.Duration == nil {
 		return ""
@@ -51,21 +51,22 @@ func (v video) Length() string {
 // StatusText describes the video's status in words.
 func (v video) StatusText() string { return text.Get("video.status." + v.Status) }
 
-// Poster, Playlist, File and Captions are addresses for this page. The API returns them
-// with its own host. The page uses the console's host, which its policy allows.
+// Poster, Playlist and File return addresses for this page. The API returns them with its
+// own host. The page uses the console's host, which its policy allows.
 func (v video) Poster() string   { return samePath(str(v.PosterURL)) }
 func (v video) Playlist() string { return samePath(str(v.PlaybackURL)) }
 func (v video) File() string     { return samePath(str(v.DownloadURL)) }
 
-// CaptionFile is the caption track of a language, which is beside the playlist.
+// CaptionFile returns the address of a language's captions, a file next to the playlist.
 func (v video) CaptionFile(lang string) string {
 	return v.beside("captions-" + lang + ".vtt")
 }
 
-// Storyboard is the list of small pictures of the whole video.
+// Storyboard returns the address of the list of small pictures of the whole video.
 func (v video) Storyboard() string { return v.beside("storyboard.vtt") }
 
-// beside is the address of a file in the playlist's folder, or "" without a playlist.
+// beside returns the address of a file in the playlist's folder, or "" if there is no
+// playlist.
 func (v video) beside(name string) string {
 	list := v.Playlist()
 	if list == "" {
@@ -74,7 +75,7 @@ func (v video) beside(name string) string {
 	return list[:strings.LastIndexByte(list, '/')+1] + name
 }
 
-// samePath is the address without its host, or "" if there is none.
+// samePath returns the address without its host. An empty or invalid address gives "".
 func samePath(address string) string {
 	u, err := url.Parse(address)
 	// For an empty address, RequestURI would return "/".
@@ -178,7 +179,7 @@ func editVideo(r *request) error {
 	}, r.oneVideo), "saved")
 }
 
-// unix converts the line breaks of HTML forms.
+// unix converts the line breaks of HTML forms to "\n".
 func unix(s string) string { return strings.ReplaceAll(s, "\r\n", "\n") }
 
 func setAccess(r *request) error {
@@ -193,8 +194,8 @@ func setAccess(r *request) error {
 	if !download {
 		r.form.Set("allowDownload", "false") // an unchecked box sends nothing
 	}
-	// Leave out the fields of the other privacies: the page has all of them, and the API
-	// rejects a password or an expiry that the chosen privacy does not use.
+	// Leave out the fields of the privacy settings that were not chosen: the form sends all
+	// fields, and the API rejects a password or an expiry that the chosen setting does not use.
 	if password := r.form.Get("password"); wanted.Privacy == "password" && password != "" {
 		wanted.Password = client.Set(password)
 	}
@@ -211,8 +212,8 @@ func setAccess(r *request) error {
 	}
 	store := func() error { return r.edit("PUT", r.videoPath()+"/access", wanted, r.oneVideo) }
 	if !wanted.Password.IsZero() {
-		// No field shows that somebody else has set a password meanwhile, so any change of the
-		// record is a conflict.
+		// If somebody else has set a password meanwhile, no field shows it. So any change of the
+		// record counts as a conflict.
 		store = func() error { return r.do("PUT", r.videoPath()+"/access", wanted, nil) }
 	}
 	return r.onVideo(reword(store(), func(d *apierr.Detail) {
@@ -223,8 +224,8 @@ func setAccess(r *request) error {
 }
 
 func setThumbnail(r *request) error {
-	// The button "ours" goes back to the automatic picture: the API takes a null time for
-	// it. Browsers also send the time field, which is ignored then.
+	// The button "ours" restores the automatic picture, which the API does when the time is
+	// null. The time field, which browsers also send, is then ignored.
 	if r.form.Get("ours") != "" {
 		return r.onVideo(r.edit("PUT", r.videoPath()+"/thumbnail", client.VideoThumbnail{}, r.oneVideo), "thumbnail")
 	}
@@ -283,7 +284,8 @@ func addCaptions(r *request) error {
 	}), "captions")
 }
 
-// reword replaces details of an error by texts of the page.
+// reword lets change adapt a copy of an error's details to the page, such as its own texts
+// or field names.
 func reword(err error, change func(*apierr.Detail)) error {
 	var e *apierr.Error
 	if !errors.As(err, &e) {
@@ -312,7 +314,7 @@ func videoStatus(r *request) error {
 		return r.refuseScript(err)
 	}
 	now := fiber.Map{"status": v.Status, "progress": v.Progress, "text": v.StatusText()}
-	if v.Status == "failed" && r.can("videos:write") { // it accepts another file
+	if v.Status == "failed" && r.can("videos:write") { // a failed video accepts another file
 		now["name"], now["share"], now["put"], now["resume"] = v.Name(), v.ShareURL, v.UploadURL, v.ResumableUploadURL
 		if v.Error != nil {
 			now["error"] = v.StatusText() + " " + v.Error.Message
@@ -321,8 +323,8 @@ func videoStatus(r *request) error {
 	return r.JSON(now)
 }
 
-// refuseScript returns an error to one of our scripts in a form that it can show. An ended
-// session is passed on to member, which handles it for every page.
+// refuseScript sends an error to one of our scripts, as a message that the script can show.
+// An ended session is passed on to member, which handles it for every page.
 func (r *request) refuseScript(err error) error {
 	var e *apierr.Error
 	if !errors.As(atField(err), &e) || e.Code.Status() == http.StatusUnauthorized {

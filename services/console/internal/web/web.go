@@ -31,8 +31,8 @@ import (
 	"github.com/linkreel/linkreel/services/console/internal/text"
 )
 
-// Auth makes the calls to auth about sign-in, by the operations of libs/signin; see
-// peer.Client.
+// Auth calls the sign-in operations of auth, which libs/signin defines. peer.Client
+// implements it.
 type Auth interface {
 	Call(ctx context.Context, op string, in, out any) error
 }
@@ -135,23 +135,23 @@ func moment(layout string) func(at any) (string, error) {
 type request struct {
 	*fiber.Ctx
 	pages   *Pages
-	ctx     context.Context // the request's own, for the length of the request
-	session string          // the session's key; "" on pages that need none
-	who     signin.Profile  // the person; without an ID on pages that need none
-	form    url.Values      // of a POST
+	ctx     context.Context // the request's own context
+	session string          // the session's key; "" on pages for everybody
+	who     signin.Profile  // who is signed in; empty on pages for everybody
+	form    url.Values      // the fields of a POST
 	files   map[string][]*multipart.FileHeader
 }
 
 // view is the data of a template.
 type view struct {
 	Title  string
-	Path   string // of the page, for the navigation
+	Path   string // the page's path, for the navigation
 	Nav    []navItem
 	Who    *signin.Profile // nil: nobody is signed in
 	CSRF   string
-	Notice string            // the action that has just succeeded
-	Undo   string            // the links for which it can be undone
-	Error  string            // the error as a whole
+	Notice string            // says which action has just succeeded
+	Undo   string            // the links for which that action can be undone
+	Error  string            // the message for the form as a whole
 	Fields map[string]string // errors by field
 	Form   map[string]string // what was typed
 	// Rev is the ETag of the page's record, which its forms send back. Was holds hashes of
@@ -164,7 +164,7 @@ type view struct {
 	Data   any
 }
 
-// ask calls auth. The caller fills in the Browser of in.
+// ask calls auth. The caller sets in's Browser.
 func (r *request) ask(op string, in, out any) error { return r.pages.cfg.Auth.Call(r.ctx, op, in, out) }
 
 // browser describes the caller for auth.
@@ -202,7 +202,8 @@ func (r *request) render(status int, name string, v view) error {
 	return r.Send(b.Bytes())
 }
 
-// again shows a form again with its errors. It returns all other errors.
+// again shows a refused form again with the reasons. It returns errors that the person
+// cannot correct in the form.
 func (r *request) again(err error, name string, v view) error {
 	// An ended session is left to member, which handles it for every page.
 	var e *apierr.Error
@@ -236,7 +237,7 @@ func (r *request) done(path, notice string) error {
 	return r.doneWith(path, url.Values{"done": {notice}})
 }
 
-// doneWith is done with further query parameters.
+// doneWith redirects like done, but takes all the query parameters.
 func (r *request) doneWith(path string, more url.Values) error {
 	sep := "?"
 	if strings.Contains(path, "?") {
@@ -245,7 +246,7 @@ func (r *request) doneWith(path string, more url.Values) error {
 	return r.Redirect(path+sep+more.Encode(), fiber.StatusSeeOther)
 }
 
-// doneIf is done if err is nil; otherwise it returns err.
+// doneIf calls done if err is nil. Otherwise it returns err.
 func (r *request) doneIf(err error, path, notice string) error {
 	if err != nil {
 		return err
@@ -273,7 +274,7 @@ func secure(c *fiber.Ctx) {
 	c.Set("Content-Security-Policy", policy)
 	c.Set("X-Content-Type-Options", "nosniff")
 	c.Set("X-Frame-Options", "DENY")
-	// Not no-referrer: browsers would then send "Origin: null" even with our own forms.
+	// With no-referrer, browsers would send "Origin: null" even with our own forms.
 	c.Set("Referrer-Policy", "same-origin")
 	c.Set("Cross-Origin-Opener-Policy", "same-origin")
 	c.Set("Cross-Origin-Resource-Policy", "same-origin")
@@ -281,10 +282,10 @@ func secure(c *fiber.Ctx) {
 	c.Set(fiber.HeaderCacheControl, "no-store")
 }
 
-// ErrorPage is [httpapi.Options].Page.
+// ErrorPage shows an error as a page. It is meant for [httpapi.Options].Page.
 func (p *Pages) ErrorPage(c *fiber.Ctx, e *apierr.Error) error {
 	secure(c)
-	// Without the person, because the error may be the failure to read the profile.
+	// Leave the person out, because the error may be that the profile cannot be read.
 	r := &request{Ctx: c, pages: p, ctx: c.UserContext()}
 	title := "error.title"
 	switch e.Code.Status() {

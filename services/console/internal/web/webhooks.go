@@ -16,7 +16,7 @@ type (
 	delivery struct{ client.Delivery }
 )
 
-// State says in words whether the webhook is active, and why not.
+// State says in words whether the webhook is active, and if not, why.
 func (w webhook) State() string {
 	switch {
 	case w.Enabled:
@@ -62,7 +62,8 @@ func (r *request) webhookFields() map[string]any {
 	}
 }
 
-// createWebhook shows the secret only in the response to the form, like a new key.
+// createWebhook shows the secret only in the response to the form. New API keys are shown
+// in the same way.
 func createWebhook(r *request) error {
 	var made client.WebhookCreated
 	err := r.do("POST", "/api/v1/webhooks", r.webhookFields(), &made)
@@ -77,7 +78,8 @@ var (
 	webhookPage  = page{template: "webhook.html", view: (*request).oneWebhook, typed: typedEvents}
 )
 
-// typedEvents keeps the chosen events if the form had them.
+// typedEvents keeps the events that the person chose. Only the forms with a url field have
+// such a choice.
 func typedEvents(r *request, data map[string]any) {
 	if _, here := r.form["url"]; here {
 		data["Choices"] = eventChoices(r.form["events"]...)

@@ -15,7 +15,7 @@ import (
 	"github.com/linkreel/linkreel/services/events/internal/feed"
 )
 
-// The longest hold of a request in seconds, and the longest object filter.
+// The maximum wait of a request in seconds, and the maximum length of an object filter.
 const (
 	maxWait   = 25
 	maxObject = 64
@@ -99,7 +99,7 @@ func toFeed(q feed.Query, page feed.Page) wire.EventPage {
 		out.Data[i] = toEvent(e)
 		last = e.Seq
 	}
-	// A caller that reads forwards always sends a next request.
+	// A caller that reads forwards always needs a cursor for its next request.
 	if q.Forward || page.More {
 		cursor := feed.Cursor(q.AccountID, last)
 		out.NextCursor = &cursor

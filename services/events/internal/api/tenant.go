@@ -12,7 +12,7 @@ import (
 	"github.com/linkreel/linkreel/services/events/internal/webhook"
 )
 
-// Holder is this service as auth sees it: it holds accounts' webhooks and events.
+// Holder returns this service as auth sees it: the holder of accounts' webhooks and events.
 func Holder(accounts *keeper.Keeper, webhooks *webhook.Service, events *feed.Service) tenant.Holder {
 	return &holder{accounts, webhooks, events}
 }

@@ -82,7 +82,7 @@ func (h api) changeWebhook(c *fiber.Ctx, found *webhook.Webhook) error {
 		a := h.address(fields, body.URL.Value)
 		change.URL = &a
 	}
-	if body.Events != nil { // nil is absent: the contract allows neither null nor an empty list
+	if body.Events != nil { // nil means absent: the contract allows neither null nor an empty list
 		change.Events = subscribed(fields, body.Events)
 	}
 	if body.Description.Set {

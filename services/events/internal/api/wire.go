@@ -5,7 +5,7 @@ import (
 	"github.com/linkreel/linkreel/services/events/internal/webhook"
 )
 
-// Shown is a webhook as the API and its events show it.
+// Shown converts a webhook to the form that the API returns and that events contain.
 func Shown(w *webhook.Webhook) any { return toWebhook(w) }
 
 func toWebhook(w *webhook.Webhook) wire.Webhook {

@@ -25,7 +25,7 @@ type Policy struct {
 type block struct {
 	prefix  netip.Prefix
 	name    string
-	private bool // open with Policy.AllowPrivate
+	private bool // allowed if Policy.AllowPrivate is set
 }
 
 func special(prefix, name string) block {
@@ -40,8 +40,8 @@ func private(prefix, name string) block {
 // multicast, the former class E, and blocks taken out of use. Blocks that the
 // registries call globally reachable are included: no receiver has an anycast address
 // of a protocol. Two blocks are in no registry: clouds use them for themselves inside
-// every customer's network. Of IPv6, only 2000::/3 is public (see Check), so most IPv6
-// entries only name the reason.
+// every customer's network. Check refuses all IPv6 addresses outside 2000::/3 in any case,
+// so most IPv6 entries only name the reason.
 var blocks = []block{
 	special("0.0.0.0/8", "this network"),
 	private("10.0.0.0/8", "private"),

@@ -2,9 +2,9 @@
 // Linkreel calls such an address.
 //
 // It checks the address that a socket is about to connect to, on each connection and
-// after all name resolution. So it does not help an attacker if a name has another
-// address at the second look-up. Our own listeners stay blocked whatever is allowed, and
-// the result of a call does not tell them from ports on which nothing listens.
+// after all name resolution. So an attacker gains nothing from a name that resolves to
+// another address at the second look-up. Our own listeners stay blocked whatever else is
+// allowed. Calls to them give the same result as calls to ports on which nothing listens.
 //
 // It ignores the environment's proxy settings, follows no redirects, reads at most 64
 // KiB of an answer and never decompresses it, and ends a call after 15 seconds
@@ -42,12 +42,12 @@ const (
 // Config configures a Caller.
 type Config struct {
 	Policy
-	// Resolver is host:port of a DNS server; empty is the system's.
+	// Resolver is host:port of a DNS server. If it is empty, the caller uses the system's.
 	Resolver string
 	// Proxy is the http:// address of a proxy that accepts CONNECT. The caller still resolves
 	// names and checks addresses itself.
 	Proxy string
-	// Roots verify receivers' certificates; nil is the system's.
+	// Roots verify receivers' certificates. If it is nil, the caller uses the system's roots.
 	Roots *x509.CertPool
 	// Timeout replaces the constant in tests.
 	Timeout time.Duration

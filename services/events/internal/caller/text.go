@@ -15,7 +15,7 @@ import (
 	"github.com/linkreel/linkreel/services/events/internal/webhook"
 )
 
-// MaxURL is the longest address in bytes.
+// MaxURL is the maximum length of an address in bytes.
 const MaxURL = 2048
 
 // Parse accepts the address of a receiver: https (or http, if the policy allows it), a

@@ -14,8 +14,8 @@ import (
 )
 
 // attempt makes one try of a delivery. ok says whether the receiver works. If the try
-// showed nothing about the receiver, ok is before, the result of the last try. next is
-// when the delivery is due again.
+// showed nothing about the receiver, attempt returns before, which is the result of the
+// last try. next is when the delivery is due again.
 func (e *Engine) attempt(j job, before bool) (ok bool, next time.Time) {
 	d := j.delivery
 	ctx := e.ctx
@@ -32,7 +32,7 @@ func (e *Engine) attempt(j job, before bool) (ok bool, next time.Time) {
 		if err := e.store.Drop(ctx, d); err != nil {
 			slog.DebugContext(ctx, "cannot drop a delivery of a deleted webhook yet", "error", err)
 		}
-		return true, time.Time{} // a failing lane would be kept for ever
+		return true, time.Time{} // after false, the lane would count as failing and be kept for ever
 	}
 	if err != nil {
 		// The delivery becomes due again when its lease ends.
@@ -63,8 +63,8 @@ func (e *Engine) attempt(j job, before bool) (ok bool, next time.Time) {
 	return r.OK() || r.Final, d.NextTry
 }
 
-// send makes the message and sends it. made is false if the try showed nothing about
-// the receiver, because it was stopped before it ended.
+// send makes the message and sends it. made is false if the engine stopped before the try
+// ended. The result then says nothing about the receiver.
 func (e *Engine) send(ctx context.Context, w *webhook.Webhook, j job) (r webhook.Result, made bool) {
 	d := j.delivery
 	now := e.opt.Now()
@@ -91,11 +91,10 @@ func (e *Engine) send(ctx context.Context, w *webhook.Webhook, j job) (r webhook
 	}
 	r = e.call(ctx, w.Target, header, body)
 	r.At = now
-	// A call that our own stop cut short says nothing about the receiver.
 	return r, ctx.Err() == nil
 }
 
-// save stores a result, and retries for a while: without the stored result, the
+// save stores a result, and retries for a while: if the result is not stored, the
 // receiver gets the message again.
 func (e *Engine) save(ctx context.Context, d *webhook.Delivery) {
 	for wait := 100 * time.Millisecond; ; wait *= 2 {
@@ -146,8 +145,8 @@ func (e *Engine) judge(ctx context.Context, w *webhook.Webhook, r webhook.Result
 
 func gone(err error) bool { return errors.Is(err, apierr.New(apierr.WebhookNotFound, "")) }
 
-// message is a body in the format of Standard Webhooks. data is already JSON and is left
-// unchanged.
+// message returns a body in the format of Standard Webhooks. data is already JSON and is
+// left unchanged.
 func message(t events.Type, at time.Time, data string) ([]byte, error) {
 	return json.Marshal(struct {
 		Type      events.Type     `json:"type"`

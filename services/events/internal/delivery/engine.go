@@ -11,16 +11,16 @@
 // their deliveries in the same commit. Without Redis, a sweep every few seconds finds the
 // same events.
 //
-// Nothing is written about a first try before it ends. The feed names the events that
-// are at their first tries, and they stay in the outbox. The outcome creates the
-// delivery's document, and with the last outcome the event leaves the outbox. If a
-// replica dies, another one finds the event in the outbox after the lease, and creates
+// Nothing is written about a first try before it ends. Until then, the feed lists the event
+// as being at its first tries, and the event stays in the outbox. Each outcome creates the
+// document of its delivery, and the last outcome also removes the event from the outbox. If
+// a replica dies, another one finds the event in the outbox after the lease, and creates
 // documents that are due.
 //
 // Each webhook has its own lane in a replica. A lane runs a few attempts at once, or
 // one alone after a failure, and holds a bounded number of deliveries in memory; the
-// rest wait in Firestore. Failing lanes have separate slots, so that receivers that hang,
-// however many, take no slots from those that answer. Accounts take turns at the slots,
+// rest wait in Firestore. Failing lanes have separate slots, so that receivers that hang
+// never take slots from those that answer. Accounts take turns at the slots,
 // and no account has more than a twentieth of them, so receivers that answer slowly delay
 // only their own account.
 package delivery
@@ -45,24 +45,25 @@ import (
 // Store is the part of the store that the engine uses. It makes no decisions.
 type Store interface {
 	// Waiters lists accounts after the given one that have events without a place, each with
-	// the time of its oldest. next is where to continue; "" at the end.
+	// the time of its oldest such event. next is where to continue, or "" at the end.
 	Waiters(ctx context.Context, after string) (oldest map[string]time.Time, next string, err error)
 	// Expired lists accounts that have expired events among their recent ones.
 	Expired(ctx context.Context) (accounts []string, err error)
 	// Waiting lists an account's events in the outbox, in the order of commits: those without
-	// a place, and up to sending events that have one. more says that others may wait behind
-	// them. Then at least one event of the list has no place.
+	// a place, and at most sending events that have one. If more is true, others may wait
+	// behind them, and at least one event of the list has no place.
 	Waiting(ctx context.Context, accountID string, sending int) (list []*feed.Event, more bool, err error)
 	Feed(ctx context.Context, accountID string) (*feed.Feed, error)
 	// Place writes places and deliveries in one commit. It returns feed.ErrMoved if the feed
 	// has changed since p.Before.
 	Place(ctx context.Context, p *feed.Placing, list []*webhook.Delivery) error
 
-	// Receiver reads a webhook. silent says that nothing must be sent to its account now.
+	// Receiver reads a webhook. silent says that nothing may be sent to its account now.
 	Receiver(ctx context.Context, accountID, id string) (w *webhook.Webhook, silent bool, err error)
 	Webhooks(ctx context.Context, accountID string) ([]*webhook.Webhook, error)
 	Update(ctx context.Context, accountID, id string, fn func(*webhook.Webhook) (events.Type, error)) (*webhook.Webhook, error)
-	// Signing opens the secrets that sign at now. err names those that no key opens.
+	// Signing decrypts the secrets that are in use at the time now. err names those that no key
+	// decrypts.
 	Signing(w *webhook.Webhook, now time.Time) (texts []string, err error)
 	NoteHealth(ctx context.Context, id string, failingSince time.Time) error
 
@@ -110,7 +111,7 @@ type Engine struct {
 	hub     *hub
 	settler *settler
 
-	ctx  context.Context // of attempts; set by Run
+	ctx  context.Context // the context of attempts; stop cancels it
 	stop context.CancelFunc
 	busy sync.WaitGroup
 
@@ -233,7 +234,8 @@ func (e *Engine) Settle(ctx context.Context, accountID string) {
 	}
 }
 
-// News is closed when the account's feed grows.
+// News returns a channel that is closed when the account's feed grows, and a function to
+// stop waiting.
 func (e *Engine) News(accountID string) (<-chan struct{}, func()) { return e.hub.news(accountID) }
 
 // sweeps finds events and deliveries whose wake-up was lost.
@@ -277,8 +279,9 @@ func (e *Engine) Sweep(ctx context.Context) {
 	}
 }
 
-// dueLanes are the lanes that a sweep looks into: all that are in use, and in turn one
-// of the others, which may still hold deliveries from a higher setting.
+// dueLanes returns the lanes that a sweep looks into: all that are in use, and one of the
+// others. The others take turns. They may still hold deliveries from when the number of
+// lanes was higher.
 func (e *Engine) dueLanes() []int {
 	var lanes []int
 	for i := range e.opt.Lanes {
@@ -354,7 +357,7 @@ func (e *Engine) sweepLane(ctx context.Context, i int) (oldest time.Time, err er
 
 // take hands the deliveries that a sweep found to their lanes. It defers those beyond a
 // lane's size, so that the next sweep does not find them; the lane asks for them when it
-// has room. It puts off those that were deferred before for longer.
+// has room. If one was deferred before, take puts it off for longer.
 func (e *Engine) take(ctx context.Context, due []*webhook.Delivery) {
 	var tooMany []*webhook.Delivery
 	count := map[string]int{}
@@ -368,8 +371,8 @@ func (e *Engine) take(ctx context.Context, due []*webhook.Delivery) {
 	}
 	now := e.opt.Now()
 	if _, err := e.saveAll(ctx, tooMany, func(d *webhook.Delivery) {
-		// Deferred and due again: its lane had no room for it in all that time. The lane was
-		// woken above and loads deferred ones too, so the due time is only a fallback.
+		// If it was deferred and is due again, its lane had no room for it in all that time. The
+		// lane was woken above and loads deferred ones too, so the due time is only a fallback.
 		if d.Deferred {
 			d.PutOff(now.Add(silence))
 		} else {

@@ -13,22 +13,21 @@ import (
 	"github.com/linkreel/linkreel/libs/outage"
 )
 
-// settledChannel carries the accounts whose feed has grown, to the replicas that
-// hold requests for them.
+// settledChannel tells the replicas that hold requests which accounts' feeds have grown.
 const settledChannel = "linkreel:events:settled"
 
 // hub carries hints between replicas. Any hint may be lost, so its receivers also poll
 // from time to time.
 type hub struct {
 	redis redis.UniversalClient
-	turns *dedup.Seen // choose the replica that acts on a hint
+	turns *dedup.Seen // chooses the replica that acts on a hint
 
 	mu      sync.Mutex
 	waiters map[string]map[chan struct{}]struct{} // by account
 }
 
 func newHub(rdb redis.UniversalClient) *hub {
-	// Redis counts by the system's clock.
+	// Use the system's clock and not the engine's, because Redis counts by the system's.
 	return &hub{redis: rdb, turns: dedup.New(rdb, time.Now), waiters: map[string]map[chan struct{}]struct{}{}}
 }
 

@@ -50,7 +50,7 @@ type lane struct {
 
 type job struct {
 	delivery *webhook.Delivery
-	fresh    bool // its event has got its place just now
+	fresh    bool // its event has only just got its place
 }
 
 func (l *lane) held() int { return len(l.queue) + l.running + l.reserved }
@@ -265,8 +265,8 @@ func (e *Engine) Resume(ctx context.Context, accountID string) (waited bool, err
 }
 
 // resumed reports whether a suspended account may be sent messages again. Check it
-// after putting deliveries off: the suspension may have been lifted, and Resume may
-// have looked for them, just before.
+// after putting deliveries off: if the suspension was lifted just before, Resume looked for
+// these deliveries too early.
 func (e *Engine) resumed(accountID, webhookID string) bool {
 	_, silent, err := e.store.Receiver(e.ctx, accountID, webhookID)
 	return err == nil && !silent

@@ -7,11 +7,11 @@ import "slices"
 // does not delay the others. The engine's mutex guards it.
 type pool struct {
 	free  int
-	share int // of one account
+	share int // the maximum number of slots of one account
 
 	taken   map[string]int     // by account
 	waiting map[string][]*lane // by account
-	turns   []string           // the accounts in waiting
+	turns   []string           // the accounts that have lanes in waiting, next first
 }
 
 func newPool(slots int) *pool {

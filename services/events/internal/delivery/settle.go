@@ -102,8 +102,8 @@ func (s *settler) round(ctx context.Context, accountID string) (commits int) {
 		if n > 0 {
 			commits++
 		}
-		// A backlog costs at most all tokens. Otherwise the account would pause for as long as
-		// the backlog took.
+		// Count at most burst commits. After a large backlog, the account would otherwise pause for
+		// many seconds.
 		if err != nil || !more {
 			return min(commits, burst)
 		}
@@ -221,7 +221,7 @@ func (e *Engine) deliveries(p *feed.Placing) (list []*webhook.Delivery) {
 // they are retried.
 func (e *Engine) takeOver(ctx context.Context, lapsed []feed.Sending) {
 	var g errgroup.Group
-	g.SetLimit(8) // one after the other, a hundred would keep a slot from other accounts for seconds
+	g.SetLimit(8) // a hundred of them, done one at a time, would occupy the settler's slot for seconds
 	for _, s := range lapsed {
 		g.Go(func() error {
 			var list []*webhook.Delivery

@@ -68,7 +68,7 @@ type Feed struct {
 // Sending is an event at its first tries.
 type Sending struct {
 	EventID  string
-	At       time.Time // the event's
+	At       time.Time // the event's time
 	Since    time.Time
 	Webhooks []string
 	// Event is set only in results of [Feed.Apart].
@@ -81,7 +81,7 @@ const MaxSending = 100
 
 // Apart separates events without a place (fresh) from those at their first tries.
 // lapsed are the events whose first tries began before the given time: their replica has
-// died. more says that other events may wait behind these.
+// died. more says that other events may wait behind those in waiting.
 func (f *Feed) Apart(waiting []*Event, more bool, before time.Time) (fresh []*Event, lapsed []Sending) {
 	there := map[string]*Event{}
 	var last time.Time
@@ -98,8 +98,8 @@ func (f *Feed) Apart(waiting []*Event, more bool, before time.Time) (fresh []*Ev
 		if e != nil && s.Since.Before(before) {
 			lapsed = append(lapsed, Sending{s.EventID, s.At, s.Since, s.Webhooks, e})
 		}
-		// An event that is dropped here too early would get a second place. So keep it unless it
-		// has surely left the outbox: waiting has all events of the outbox up to last.
+		// If an event were dropped here too early, it would get a second place. So drop only those
+		// that are certain to have left the outbox: waiting has all of its events up to last.
 		if e != nil || more && s.At.After(last) {
 			sending = append(sending, s)
 		}
@@ -125,7 +125,7 @@ const (
 	maxBytes  = 4 << 20
 )
 
-// Every placing rewrites the recent events, so they must stay few; when there are more,
+// Every placing rewrites the recent events, so they must stay few; when there are too many,
 // they become a page. A page is one document, and Firestore takes 1 MiB for each.
 const (
 	maxRecent      = 50
@@ -175,9 +175,9 @@ func (f *Feed) fitting(waiting []*Event) []*Event {
 	return waiting
 }
 
-// Send notes that an event is at its first tries at some webhooks. It reports false if
-// there are no webhooks, or too many such events: their deliveries then need documents
-// of their own.
+// Send notes that an event is at its first tries at some webhooks. It returns false if
+// there are no webhooks, or too many such events. The event's deliveries then need documents
+// at once.
 func (p *Placing) Send(e *Event, webhooks []string, now time.Time) bool {
 	if len(webhooks) == 0 || len(p.After.Sending) >= MaxSending {
 		return false
@@ -212,7 +212,7 @@ func size(list []*Event) (bytes int) {
 	return bytes
 }
 
-// size is roughly how many bytes an event takes in a document.
+// size returns roughly how many bytes an event takes in a document.
 func (e *Event) size() int { return len(e.Data) + 500 }
 
 // Kept reports whether the event has not expired. The database deletes expired events
@@ -240,9 +240,9 @@ type Query struct {
 	Object    string        // "" means all
 	Limit     int
 
-	Before  int64 // newest first: places below it; 0 starts at the newest
-	After   int64 // oldest first, if Forward is set: places above it
-	Forward bool
+	Before  int64 // if Forward is false: only places below it; 0 means all
+	After   int64 // if Forward is true: only places above it
+	Forward bool  // read oldest first, not newest first
 }
 
 // Takes reports whether an event belongs in the answer.
@@ -259,9 +259,10 @@ type Page struct {
 	More   bool
 }
 
-// Cursor is a place in an account's feed as callers see it. Its checksum includes the
-// account, so that a mistyped cursor or another account's is detected. It need not be
-// secret: callers who made one up would only read their own feed from another place.
+// Cursor converts a place in an account's feed to the text that callers see. Its checksum
+// includes the account. So a cursor that is mistyped or belongs to another account is
+// detected. It need not be secret: callers who made one up would only read their own feed
+// from another place.
 func Cursor(accountID string, seq int64) string {
 	var b [12]byte
 	binary.BigEndian.PutUint64(b[:], uint64(seq))

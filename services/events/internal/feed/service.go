@@ -15,10 +15,10 @@ import (
 type Store interface {
 	// Page reads a page. It covers every event that has a place.
 	Page(ctx context.Context, q Query) (Page, error)
-	// Head is the highest place of the account's feed; 0 for an empty one.
+	// Head returns the highest place of the account's feed, or 0 if the feed is empty.
 	Head(ctx context.Context, accountID string) (int64, error)
-	// PlaceOf finds the place of one of the account's events; ErrCursor if there is
-	// no such event.
+	// PlaceOf finds the place of one of the account's events. It returns ErrCursor if
+	// there is no such event.
 	PlaceOf(ctx context.Context, accountID, eventID string) (int64, error)
 }
 
@@ -126,5 +126,5 @@ func (s *Service) Wait(ctx context.Context, q Query, wait time.Duration) (Page, 
 	}
 }
 
-// Stop ends every held request, and any later one at once.
+// Stop ends every held request. Later requests are no longer held.
 func (s *Service) Stop() { s.once.Do(func() { close(s.stop) }) }

@@ -11,13 +11,13 @@ import (
 	"github.com/linkreel/linkreel/services/events/internal/webhook"
 )
 
-// Standings are auth's decisions about accounts.
+// Standings returns where auth's decisions about accounts are stored.
 func Standings(db *firestoredb.DB) keeper.Standings {
 	return keeper.Standings{DB: db, Collection: "eventAccounts"}
 }
 
-// setOf is everything stored about accounts except their feeds. Webhooks are erased
-// first, so that nothing more can be sent.
+// setOf returns the set of everything stored about accounts except their feeds. Webhooks
+// are erased first, so that nothing more can be sent.
 func (s *Store) setOf(db *record.DB) *record.Set {
 	traces := func(collection string) record.Traces { return record.Traces{DB: db, Collection: collection} }
 	old := traces(pages)

@@ -84,7 +84,7 @@ var readDelivery = firestoredb.Reader(func(snap firestoredb.Snap, doc *deliveryD
 const unreadableFor = time.Hour
 
 // readable returns those due deliveries that can be read. It puts off the others, so
-// that they do not hide the deliveries behind them; err says that this failed.
+// that they do not hide the deliveries behind them, and returns an error if that fails.
 func (s *Store) readable(ctx context.Context, snaps []firestoredb.Snap) (out []*webhook.Delivery, err error) {
 	out, broken := firestoredb.Sift(snaps, readDelivery)
 	for _, b := range broken {
@@ -94,7 +94,7 @@ func (s *Store) readable(ctx context.Context, snaps []firestoredb.Snap) (out []*
 	return out, err
 }
 
-// later makes a record due again after a while.
+// later returns the update that makes a record due again after unreadableFor.
 func (s *Store) later() firestore.Update {
 	return firestore.Update{Path: "dueAt", Value: s.now().Add(unreadableFor)}
 }
@@ -128,8 +128,8 @@ func (s *Store) Deliveries(ctx context.Context, webhookID string, before webhook
 		if !more || len(page) > 0 {
 			return page, more, nil
 		}
-		// None of them can be read. Read on: the cursor of a page that is not the last comes from
-		// a delivery on it.
+		// None of them can be read, so continue with the next ones. A page needs at least one
+		// delivery, because the cursor for the page after it is made from its last delivery.
 		q = q.StartAfter(snaps[len(snaps)-1])
 	}
 }
@@ -263,7 +263,7 @@ func (s *Store) land(ctx context.Context, d *webhook.Delivery, last bool) error 
 }
 
 // TakeOver creates those of an event's deliveries that do not exist yet, and removes
-// the event from the outbox, unless another replica has done so.
+// the event from the outbox. If the event is no longer there, TakeOver does nothing.
 func (s *Store) TakeOver(ctx context.Context, eventID string, list []*webhook.Delivery) error {
 	return s.records.Tx(ctx, "take over first tries", func(tx *record.Tx) error {
 		refs := []firestoredb.Ref{s.outboxRef(eventID)}
@@ -288,8 +288,8 @@ func (s *Store) TakeOver(ctx context.Context, eventID string, list []*webhook.De
 func (s *Store) saveOver(ctx context.Context, d *webhook.Delivery) error {
 	// Send only what a try can change. The payload and the rest stay as they were created.
 	doc := s.fromDelivery(d)
-	// An update would store zero values, which the tags leave out of a new document. Queries find waiting
-	// deliveries by these fields, so a finished one must not have them.
+	// An update would store zero values, which the tags leave out of a new document. Queries
+	// find waiting deliveries by these fields, so a finished one must not have them.
 	orDelete := func(keep bool, v any) any {
 		if keep {
 			return v
@@ -326,9 +326,10 @@ func (s *Store) Drop(ctx context.Context, d *webhook.Delivery) error {
 // dueLimit bounds a page of due deliveries.
 const dueLimit = 200
 
-// Due lists a page of a lane's due deliveries, oldest first. It starts behind a place, or
-// at the top if that is zero. next is where the following page starts; zero if there is
-// none. Due may return deliveries together with an error.
+// Due lists a page of a lane's due deliveries, oldest first. It starts after the place
+// behind, or at the oldest delivery if behind is zero. Pass next as behind to read the
+// following page; next is zero if there is none. Due may return deliveries together with an
+// error.
 func (s *Store) Due(ctx context.Context, lane int, behind webhook.DeliveryPlace) (
 	list []*webhook.Delivery, next webhook.DeliveryPlace, err error,
 ) {

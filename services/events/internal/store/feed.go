@@ -25,8 +25,8 @@ type feedDoc struct {
 	Sending     []sendingDoc             `firestore:"sending"`
 	Subscribers map[string]subscriberDoc `firestore:"subscribers"`
 	// TrimOn is the day on which the oldest of Recent has expired. Sweeps use it to find
-	// inactive accounts. It is a day because the index of rising values then takes only one
-	// write per account and day.
+	// inactive accounts. A time would change with almost every write and load the index; a day
+	// changes the index at most once per account and day.
 	TrimOn string `firestore:"trimOn,omitempty"`
 }
 
@@ -175,7 +175,7 @@ func (s *Store) Feed(ctx context.Context, accountID string) (*feed.Feed, error) 
 
 // Place puts events into the feed and adds their deliveries. If the feed has changed
 // since it was read, it returns feed.ErrMoved. A change of its subscribers counts too: a
-// webhook created before one of these events must get its delivery. Events that are not
+// webhook created before one of these events must get that event. Events that are not
 // at their first tries leave the outbox. The deliveries can be saved afterwards without
 // reading them first.
 func (s *Store) Place(ctx context.Context, p *feed.Placing, list []*webhook.Delivery) error {
@@ -193,7 +193,7 @@ func (s *Store) Place(ctx context.Context, p *feed.Placing, list []*webhook.Deli
 			}
 		}
 		for _, e := range p.Leaving() {
-			// An erasure may have removed it. Then it must not come back.
+			// An erasure may have removed the event. If so, the event must not come back.
 			if err := tx.Delete(s.outboxRef(e.ID), firestore.Exists); err != nil {
 				return err
 			}
@@ -241,9 +241,9 @@ func (s *Store) putFeed(tx *firestore.Transaction, f *feed.Feed) error {
 func day(t time.Time) string { return t.UTC().Format(time.DateOnly) }
 
 // Waiting reads an account's events in the outbox, in the order of commits: those without
-// a place, and up to sending events that have one. It reads as many as one commit takes,
-// or all of one millisecond if these are more. more says that others may wait behind
-// them. Then at least one event of the list has no place. An event that cannot be read
+// a place, and at most sending events that have one. It reads as many as one commit takes,
+// or all of one millisecond if these are more. If more is true, others may wait behind
+// them, and at least one event of the list has no place. An event that cannot be read
 // gets no place: otherwise it would block all events behind it.
 func (s *Store) Waiting(ctx context.Context, accountID string, sending int) (list []*feed.Event, more bool, err error) {
 	limit := feed.MaxPlaced + sending
@@ -305,8 +305,8 @@ func (s *Store) withoutPlace(ctx context.Context, snap *firestore.DocumentSnapsh
 const sweepPage = 100
 
 // Waiters lists accounts after the given one that have events without a place, each
-// with the time of its oldest. next is where to continue; "" at the end. If one
-// account fills a page, the next page starts after that account, so its backlog does
+// with the time of its oldest such event. next is where to continue, or "" at the end. If
+// one account fills a page, the next page starts after that account, so its backlog does
 // not hide others.
 func (s *Store) Waiters(ctx context.Context, after string) (oldest map[string]time.Time, next string, err error) {
 	snaps, err := s.db.Query(ctx, "list accounts with waiting events", s.db.Collection(outbox.Collection).
@@ -331,7 +331,7 @@ func (s *Store) Expired(ctx context.Context) (accounts []string, err error) {
 		Where("trimOn", ">", "").Where("trimOn", "<=", day(s.now())).OrderBy("trimOn", firestore.Asc).Limit(sweepPage))
 }
 
-// Head is the highest place of the account's feed.
+// Head returns the highest place of the account's feed.
 func (s *Store) Head(ctx context.Context, accountID string) (int64, error) {
 	f, err := s.Feed(ctx, accountID)
 	if err != nil {
@@ -360,12 +360,12 @@ func (s *Store) PlaceAt(ctx context.Context, accountID string, t time.Time) (pla
 	return place - 1, found, err
 }
 
-// first returns the place of the first event for which is holds. It looks in the first
-// page that q finds, and then in the recent events.
+// first returns the place of the first event for which the function is returns true. It
+// looks in the first page that q finds, and then in the recent events.
 func (s *Store) first(
 	ctx context.Context, accountID string, is func(*feed.Event) bool, q firestore.Query,
 ) (place int64, found bool, err error) {
-	// Read the feed first: an event that leaves it meanwhile is then in a page.
+	// Read the feed before the pages, so that an event that moves to a page meanwhile is found.
 	f, err := s.Feed(ctx, accountID)
 	if err != nil {
 		return 0, false, err
@@ -386,11 +386,11 @@ func (s *Store) pagesOf(accountID string) firestore.Query {
 	return s.db.Collection(pages).Where("accountId", "==", accountID)
 }
 
-// Page reads a page of a feed. The database deletes expired events late, so this
-// leaves them out.
+// Page reads a page of a feed. The database deletes expired events late, so Page leaves
+// them out.
 func (s *Store) Page(ctx context.Context, q feed.Query) (feed.Page, error) {
-	// Read the feed before the pages: an event that leaves it meanwhile is then in a page. An
-	// event found in both is taken once.
+	// Read the feed before the pages, so that an event that moves to a page meanwhile is found.
+	// An event found in both is taken once.
 	f, err := s.Feed(ctx, q.AccountID)
 	if err != nil {
 		return feed.Page{}, err
@@ -405,7 +405,7 @@ func (s *Store) Page(ctx context.Context, q feed.Query) (feed.Page, error) {
 		}
 		return !out.More
 	}
-	begun := f.Head - int64(len(f.Recent)) // the highest place of the pages
+	begun := f.Head - int64(len(f.Recent)) // the highest place that is in a page
 	if !q.Forward {
 		for _, e := range slices.Backward(f.Recent) {
 			if !take(e) {
@@ -424,8 +424,8 @@ func (s *Store) Page(ctx context.Context, q feed.Query) (feed.Page, error) {
 // pagesAtATime is how many pages one query of a reader reads.
 const pagesAtATime = 4
 
-// pages passes the events of pages that may match q to take, in the order of the
-// answer, until take has enough.
+// pages calls take for each event of the pages that may match q, in the order of the
+// answer, until take returns false.
 func (s *Store) pages(ctx context.Context, q feed.Query, take func(*feed.Event) bool) error {
 	find := s.pagesOf(q.AccountID)
 	if keys := keysOf(q); len(keys) > 0 {
@@ -433,8 +433,9 @@ func (s *Store) pages(ctx context.Context, q feed.Query, take func(*feed.Event) 
 	}
 	after, before := q.After, q.Before
 	for more := true; more; {
-		// Order by the last place forwards, and by the first one backwards. The first page found
-		// is then the one with the caller's place, so that needs no query of its own.
+		// When reading forwards, order pages by their last place; when reading backwards, by their
+		// first. The query then starts with the page that the caller's place is in, so no separate
+		// query has to look for it.
 		next := find.OrderBy("first", firestore.Desc)
 		switch {
 		case q.Forward:
@@ -456,11 +457,11 @@ func (s *Store) pages(ctx context.Context, q feed.Query, take func(*feed.Event) 
 					return nil
 				}
 			}
-			if !list[len(list)-1].Kept(s.now()) { // the newest one forwards, the oldest one backwards
+			if !list[len(list)-1].Kept(s.now()) { // the page's newest event if Forward is set, its oldest if not
 				if !q.Forward {
 					return nil
 				}
-				// Days of expired pages may come before the valid ones. Skip them.
+				// Expired pages of many days may come before the valid ones. Skip them.
 				place, found, err := s.PlaceAt(ctx, q.AccountID, s.now().Add(-events.Kept))
 				if err != nil || !found {
 					return err

@@ -31,7 +31,7 @@ type webhookDoc struct {
 	UpdatedAt      time.Time   `firestore:"updatedAt"`
 	Rev            int64       `firestore:"rev"`
 	Secrets        []secretDoc `firestore:"secrets"`
-	// KeyIDs name the keys that seal Secrets, for sweeps.
+	// KeyIDs name the keys that seal Secrets. Rotation finds webhooks by them.
 	KeyIDs       []string  `firestore:"keyIds"`
 	FailingSince time.Time `firestore:"failingSince,omitzero"`
 }
@@ -61,8 +61,8 @@ func (s *Store) fromWebhook(w *webhook.Webhook) *webhookDoc {
 	return d
 }
 
-// sealed is a secret as it is stored: sealed by the first key, or unchanged if no key
-// opens it.
+// sealed returns a secret as it is to be stored: sealed with the first key, or unchanged if
+// no key opens it.
 func (s *Store) sealed(id string, secret webhook.Secret) []byte {
 	if secret.Text != "" {
 		return s.seal.Seal(id, []byte(secret.Text))
@@ -82,8 +82,8 @@ func (s *Store) open(id string, secret webhook.Secret) (string, error) {
 	return string(text), nil
 }
 
-// Signing opens the secrets that sign at now. It leaves out those that no key opens, and
-// names them in err. A receiver needs only one signature that it can check.
+// Signing decrypts the secrets that are in use at the time now. It leaves out those that no
+// key decrypts, and names them in err. A receiver needs only one signature that it can check.
 func (s *Store) Signing(w *webhook.Webhook, now time.Time) (texts []string, err error) {
 	for _, secret := range w.Signing(now) {
 		text, e := s.open(w.ID, secret)
@@ -168,8 +168,8 @@ func (s *Store) Delete(ctx context.Context, accountID, id string, check func(rev
 	return s.hooks.Delete(ctx, accountID, id, func(w *webhook.Webhook) error { return check(w.Rev) })
 }
 
-// NoteHealth stores since when a webhook has been failing; the zero time means a success.
-// The API does not show this, so NoteHealth writes no event and keeps the revision.
+// NoteHealth stores the time at which a webhook began to fail. The zero time means that it
+// works. The API does not show this, so NoteHealth writes no event and keeps the revision.
 func (s *Store) NoteHealth(ctx context.Context, id string, failingSince time.Time) error {
 	health := []firestore.Update{{Path: "failingSince", Value: failingSince}}
 	if failingSince.IsZero() {
@@ -186,7 +186,7 @@ func (s *Store) Rotation() *seal.Rotation {
 	}
 }
 
-// sealedByOlderKeys has no value until all webhooks were checked.
+// sealedByOlderKeys has no value until all webhooks have been checked.
 var sealedByOlderKeys = promauto.NewGaugeVec(prometheus.GaugeOpts{
 	Name: "linkreel_webhooks_sealed_by_older_keys",
 	Help: "Webhooks with a secret that an older key of LINKREEL_WEBHOOK_SECRET_KEY seals, at the last look. " +

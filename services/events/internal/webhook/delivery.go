@@ -56,15 +56,15 @@ type Delivery struct {
 	Status    Status
 	Attempts  []Attempt // the last MaxAttempts, oldest first
 	Tries     int       // since it was created, or since the owner last retried it
-	NextTry   time.Time // of a pending delivery; zero during its first try
+	NextTry   time.Time // when a pending delivery is tried next; zero during its first try
 
 	// Payload and EventAt are the event's data, as JSON, and its time, so that a try need not
 	// read the feed.
 	Payload string
 	EventAt time.Time
 
-	// DueAt is when a replica may take it. A claim moves DueAt to the end of the lease, so
-	// that a replica that dies holds the delivery no longer.
+	// DueAt is when any replica may take it. A claim moves DueAt to the end of the lease, so
+	// if the replica dies, another one can take the delivery then.
 	DueAt time.Time
 	// Deferred is set while its lane is full. The lane asks for it when it has room.
 	Deferred bool
@@ -105,8 +105,8 @@ func (d *Delivery) Land(commit func(last bool) error) error {
 }
 
 // Send creates the delivery of an event to a webhook. source is the id of the webhook
-// or of the replay that causes it. A source and an event have only one delivery, even if
-// Send is repeated. inHand says that a lane of this replica has the delivery.
+// or of the replay that causes it. Calling Send again with the same source and event gives
+// a delivery with the same id. inHand says that a lane of this replica has the delivery.
 func Send(source, webhookID string, e *feed.Event, inHand bool, now time.Time) *Delivery {
 	d := &Delivery{
 		ID: identity.IDFrom("whd", source+"/"+e.ID), AccountID: e.AccountID, WebhookID: webhookID,
@@ -135,12 +135,12 @@ func (d *Delivery) Again(now time.Time) {
 	d.Status, d.Tries, d.NextTry = Pending, 0, now
 }
 
-// MaxLanes is the most lanes that the index of due deliveries may be split into. Its
-// values rise with time, and Firestore takes only some 500 writes a second to one range
-// of rising values.
+// MaxLanes is the maximum number of lanes that the index of due deliveries may be split
+// into. The values of the index rise with time, and Firestore takes only some 500 writes a
+// second to one range of rising values.
 const MaxLanes = 256
 
-// LaneOf is the lane of a webhook's deliveries, out of the given number of lanes.
+// LaneOf returns the lane of a webhook's deliveries, out of the given number of lanes.
 func LaneOf(webhookID string, lanes int) int {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(webhookID)) // never fails
@@ -167,8 +167,8 @@ const Lease = 45 * time.Second
 // lane was lost in a crash.
 const Defer = 10 * time.Minute
 
-// Schedule is the pause after each failed try. After the tenth try a delivery
-// has failed.
+// Schedule is the pause after each failed try. If the tenth try fails too, the delivery has
+// failed.
 var Schedule = []time.Duration{
 	5 * time.Second, 5 * time.Minute, 30 * time.Minute, 2 * time.Hour, 5 * time.Hour,
 	10 * time.Hour, 14 * time.Hour, 20 * time.Hour, 24 * time.Hour,
@@ -191,9 +191,9 @@ type Result struct {
 	Ours bool
 }
 
-// Unsigned is the result of a try whose message cannot be signed, because no key opens
-// any of the webhook's secrets. Rolling the secret fixes it, and so does restoring the
-// key that the operator removed.
+// Unsigned returns the result of a try whose message cannot be signed, because no key opens
+// any of the webhook's secrets. To fix this, the owner can roll the secret, or the operator
+// can restore the key that was removed.
 func Unsigned(now time.Time) Result {
 	return Result{Attempt: Attempt{At: now, Error: "Nothing was sent: we cannot open this webhook's secret to sign the message. " +
 		"Roll the secret, or ask the operator of this installation."}, Ours: true}
@@ -225,9 +225,9 @@ func (d *Delivery) Note(r Result, now time.Time) {
 	}
 }
 
-// pause is the scheduled pause plus or minus a tenth, so that deliveries that failed
-// together are not retried together. It is at least what the receiver asked for, up to
-// maxRetryAfter.
+// pause returns the scheduled pause plus or minus a tenth, so that deliveries that failed
+// together are not retried together. If the receiver asked for a longer pause, it returns
+// that, up to maxRetryAfter.
 func pause(tries int, asked time.Duration) time.Duration {
 	usual := Schedule[tries-1]
 	usual += time.Duration((rand.Float64()*2 - 1) * 0.1 * float64(usual))
@@ -241,7 +241,7 @@ type Health int
 const (
 	Unchanged   Health = iota
 	Recovered          // note that it works again
-	BeganToFail        // note since when it fails
+	BeganToFail        // note when it began to fail
 	GiveUp             // disable it
 )
 

@@ -33,8 +33,8 @@ const (
 	maxReplays = 10
 )
 
-// Step creates the deliveries for the page after r.Next. next is the replay's new
-// state, due after all others; nil when it has ended.
+// Step creates the deliveries for the page after r.Next. next is the replay's new state, or
+// nil when the replay has ended. It is due now, so replays that have waited longer go first.
 func (r *Replay) Step(w *Webhook, page feed.Page, now time.Time) (list []*Delivery, next *Replay) {
 	after := *r
 	after.DueAt = now

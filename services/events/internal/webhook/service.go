@@ -14,8 +14,8 @@ import (
 	"github.com/linkreel/linkreel/libs/identity"
 )
 
-// Store keeps webhooks and deliveries. Those of another account count as missing:
-// NotFound or DeliveryNotFound.
+// Store keeps webhooks and deliveries. For those of another account it returns NotFound or
+// DeliveryNotFound, as if they did not exist.
 type Store interface {
 	Webhook(ctx context.Context, accountID, id string) (*Webhook, error)
 	Webhooks(ctx context.Context, accountID string) ([]*Webhook, error)
@@ -132,7 +132,7 @@ func (s *Service) Delete(ctx context.Context, accountID, id string, check func(r
 	return s.store.Delete(ctx, accountID, id, check)
 }
 
-// Roll gives a webhook a new secret. The old one also signs for overlap. A request
+// Roll gives a webhook a new secret. The old one keeps signing until overlap has passed. A request
 // that is repeated because its answer was lost may roll again: nobody has seen the
 // first secret.
 func (s *Service) Roll(ctx context.Context, accountID, id string, overlap time.Duration) (*Webhook, error) {
@@ -237,8 +237,8 @@ func (s *Service) Retry(ctx context.Context, accountID, id, deliveryID string) (
 }
 
 // Replay sends again the events between from and to, both included, that the webhook
-// subscribes to now. Events are kept for 30 days. It returns RATE_LIMITED while the
-// webhook has maxReplays.
+// subscribes to now. Events are kept for 30 days. It returns RATE_LIMITED while maxReplays
+// replays of the webhook have not ended.
 func (s *Service) Replay(ctx context.Context, accountID, id string, from, to time.Time, o identity.Origin) (*Replay, error) {
 	if _, err := s.enabled(ctx, accountID, id); err != nil {
 		return nil, err

@@ -43,12 +43,12 @@ type Webhook struct {
 	FailingSince time.Time
 }
 
-// Secret signs messages until it expires. Its text is set only to sign with it or to show
-// it, so that a secret that no key opens breaks nothing else.
+// Secret signs messages until it expires. Text is set only when the secret is used to sign
+// or is shown. So a secret that no key opens breaks nothing else.
 type Secret struct {
 	Text   string    // whsec_…; "" while it is sealed
 	Sealed []byte    // as the store has it
-	Until  time.Time // zero: the current one
+	Until  time.Time // zero for the current secret
 }
 
 // Reason is why a webhook was disabled.
@@ -107,8 +107,8 @@ func (w *Webhook) touch(now time.Time) {
 	w.Rev++
 }
 
-// Roll puts a new secret in front of the present one, which keeps signing for
-// overlap.
+// Roll puts a new secret in front of the present one, which keeps signing until overlap has
+// passed.
 func (w *Webhook) Roll(secret string, overlap time.Duration, now time.Time) {
 	kept := []Secret{{Text: secret}}
 	for _, s := range w.Secrets {
@@ -125,7 +125,7 @@ func (w *Webhook) Roll(secret string, overlap time.Duration, now time.Time) {
 	w.touch(now)
 }
 
-// Signing lists the secrets that sign at now.
+// Signing lists the secrets that are in use at the time now.
 func (w *Webhook) Signing(now time.Time) []Secret {
 	var out []Secret
 	for _, s := range w.Secrets {

@@ -35,7 +35,7 @@ func (h public) bulk(c *fiber.Ctx) error {
 	results := make([]wire.BulkResult, len(body.URLs))
 	texts := make([]string, len(body.URLs))
 	var drafts []link.Draft
-	var places []int // of the drafts among the items
+	var places []int // the index of each draft's item
 	domains := h.domainsOf(c)
 	for i, raw := range body.URLs {
 		texts[i] = urlText(raw)
@@ -73,7 +73,7 @@ func (h public) bulk(c *fiber.Ctx) error {
 }
 
 // Bounds on what an answer repeats of a request, which may be a megabyte of wrong fields.
-// With them an answer with a hundred failures stays below 64 kB.
+// They keep an answer with a hundred failures below 64 kB.
 const (
 	repeatedURLs    = 12 << 10 // of all items together; further ones are cut to cutURL
 	cutURL          = 64
@@ -115,7 +115,7 @@ func keep(e *wire.BulkItemFail, n int) {
 	e.Message, e.Details, e.MoreDetails = some.Message, some.Details, some.MoreDetails
 }
 
-// encoded is how many bytes v takes in an answer.
+// encoded returns how many bytes v takes in an answer.
 func encoded(v any) int {
 	text, err := json.Marshal(v)
 	if err != nil {
@@ -135,7 +135,7 @@ func cut(text string) string {
 // The first of these requests has been counted already.
 func (h public) charge(c *fiber.Ctx, n int) error { return h.http.Charge(c, (n+9)/10-1) }
 
-// domainsOf looks up domains of the caller, each once.
+// domainsOf returns a function that looks up the caller's domains, each only once.
 func (h public) domainsOf(c *fiber.Ctx) func(id string) (*customdomain.Domain, error) {
 	type answer struct {
 		domain *customdomain.Domain
@@ -164,7 +164,7 @@ func (h public) bulkDraft(raw json.RawMessage, domains func(id string) (*customd
 	return h.draft(fields, &item, domains)
 }
 
-// urlText is the item's url, or "" if the url is not a string.
+// urlText returns the item's url, or "" if the url is not a string.
 func urlText(raw json.RawMessage) string {
 	var item map[string]json.RawMessage
 	var text string
@@ -174,7 +174,7 @@ func urlText(raw json.RawMessage) string {
 	return text
 }
 
-// failure is the answer that the item would get as a separate request.
+// failure returns the answer that the item would get as a separate request.
 func failure(ctx context.Context, err error, url string) (status int, fail *wire.BulkItemFail) {
 	e := apierr.From(err)
 	if e.Code == apierr.Internal { // log it like a failed request

@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	maxQuery      = 500 // code points of q: as long as a title
+	maxQuery      = 500 // code points of q; a title may be as long
 	maxTagFilters = 5
 	defaultDomain = "default" // names the default host in a filter
 )

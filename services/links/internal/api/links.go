@@ -44,7 +44,7 @@ func (h public) list(c *fiber.Ctx) error {
 	return httpapi.JSON(c, fiber.StatusOK, out)
 }
 
-// cursorOf reads the query "cursor"; without it the list starts at its top.
+// cursorOf reads the query "cursor". If there is none, the list starts at its top.
 func cursorOf(c *fiber.Ctx) (int64, error) {
 	if !c.Context().QueryArgs().Has("cursor") {
 		return link.Top, nil
@@ -92,7 +92,7 @@ func (h public) create(c *fiber.Ctx) error {
 	}
 	// Ready writes the answer before the commit, which stores it under the Idempotency-Key. If the
 	// commit is retried, perhaps with another slug, Ready runs again and replaces the answer.
-	// The event shows the same record.
+	// The event contains the same record.
 	draft.Ready = func(l *link.Link) error {
 		record := h.recordOf(l)
 		l.Shown = record
@@ -202,7 +202,7 @@ func (h public) update(c *fiber.Ctx) error {
 func (h public) patch(f *httpapi.Fields, body *wire.LinkUpdate, host string) link.Patch {
 	own := h.opt.Own
 	if host != "" {
-		// Capped, so that append copies: all requests share Own.
+		// Cap the slice, so that append copies it: all requests share Own.
 		own = append(own[:len(own):len(own)], link.ParseHost(host))
 	}
 	var p link.Patch
@@ -267,7 +267,7 @@ func (h public) remove(c *fiber.Ctx) error {
 	return httpapi.NoContent(c)
 }
 
-// maxStatsDays is the longest span of one statistics call.
+// maxStatsDays is the maximum number of days of one statistics call.
 const maxStatsDays = 366
 
 func (h public) stats(c *fiber.Ctx) error {

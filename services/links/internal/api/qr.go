@@ -94,7 +94,7 @@ func qrSVG(code *qr.Code, size, margin int) []byte {
 }
 
 // qrPNG gives every module a whole number of pixels: otherwise the edges would blur. The
-// pixels that are left widen the quiet zone.
+// pixels that are left over widen the quiet zone.
 func qrPNG(code *qr.Code, size, margin int) ([]byte, error) {
 	scale := size / (code.Size + 2*margin)
 	first := (size - scale*code.Size) / 2

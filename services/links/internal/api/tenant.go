@@ -20,7 +20,7 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
-// Holder is this service as auth sees it: the holder of accounts' links and other
+// Holder returns this service as auth sees it: the holder of accounts' links and other
 // records. The argument records exports the other records.
 func Holder(
 	accounts *keeper.Keeper, links *link.Service, domains *customdomain.Service, records exporter, opt Options,
@@ -40,7 +40,8 @@ type holder struct {
 
 // TakeDown is [tenant.Holder].TakeDown.
 func (h *holder) TakeDown(ctx context.Context, o tenant.Order) (tenant.Takedown, error) {
-	// An order has a URL or an ID. With an ID, the address is empty and its error is dropped.
+	// An order has a URL or an ID. If it has an ID, the URL is empty, and slugKey's error for it
+	// is dropped.
 	key, err := h.slugKey(ctx, o.Target.URL)
 	if o.Target.ID != "" {
 		key, err = h.links.KeyOf(ctx, o.Target.ID)

@@ -76,8 +76,8 @@ func deviceShares(in []link.Share) []wire.DeviceClicks {
 // isoTime is the format in which JavaScript writes a date.
 const isoTime = "2006-01-02T15:04:05.000Z"
 
-// certificateOf is "none" if this installation orders no certificates, even if it did so
-// before.
+// certificateOf returns the status "none" if this installation orders no certificates, even
+// if it did so before.
 func (h public) certificateOf(d *customdomain.Domain) wire.Certificate {
 	c := d.Certificate.Shown(h.opt.Now())
 	if !h.opt.Certificates || c.Status == customdomain.NoCertificate {
@@ -101,8 +101,8 @@ func (h public) domainOf(d *customdomain.Domain) wire.Domain {
 
 // addressRecords returns the DNS records that lead visitors of a custom host name here: a
 // CNAME if the target is a name, an A or AAAA record if it is an address. On a local run
-// it is this machine's address, so that you can try a name from a hosts file or a local
-// resolver.
+// the target is this machine's address, so that you can try a name from a hosts file or a
+// local resolver.
 func (h public) addressRecords(hostname string) []wire.DNSRecord {
 	target := h.opt.Own[0].Name
 	if h.opt.DomainTarget != "" {

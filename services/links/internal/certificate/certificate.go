@@ -1,7 +1,7 @@
 // Package certificate gets TLS certificates for verified custom domains and
 // serves visitors with them.
 //
-// A host name gets its certificate at its first visit by TLS, from an ACME
+// A host name gets its certificate at its first visit over TLS, from an ACME
 // authority. All replicas share it: the certificate and the state of its order are
 // one record, and the replica that orders holds a lease on that record with a
 // fencing token. A replica that lost its lease can finish its order, but not store
@@ -10,7 +10,7 @@
 //
 // The service orders certificates only for names that an account has proven to own.
 // Handshakes for other names may read Firestore only within a budget. No handshake waits
-// longer than 12 s; the order itself continues without it.
+// longer than 12 s, but the order continues after that.
 //
 // Private keys are sealed before they are stored (libs/seal). The ACME client is
 // acmez. Replicas share its data too. The key of the account at the authority is one
@@ -59,7 +59,7 @@ const SealPurpose = "linkreel certificate 1"
 
 // Certificate is what an authority issued, with its private key.
 type Certificate struct {
-	Chain     []byte // PEM, the host's own first
+	Chain     []byte // PEM, the host's own certificate first
 	Key       []byte // PKCS #8, sealed
 	NotBefore time.Time
 	NotAfter  time.Time
@@ -74,7 +74,7 @@ type Record struct {
 	Certificate *Certificate // nil: none yet
 
 	Holder    string     // the replica that orders; "" when none does
-	Token     int64      // of the last lease; each lease has a higher one
+	Token     int64      // the number of the last lease; each new lease gets a higher one
 	Until     time.Time  // the lease's end
 	Challenge *Challenge // what the authority asks for now; nil: nothing
 
@@ -87,7 +87,7 @@ type Record struct {
 // Challenge is what the authority asks the host for, to check that the order comes
 // from the host. It is not secret.
 type Challenge struct {
-	Token  string // of its path; see [Service.Answer]
+	Token  string // the end of the challenge's path; see [Service.Answer]
 	Answer string // ACME's key authorization
 }
 
@@ -128,8 +128,8 @@ func (r *Record) leased(now time.Time) bool { return r.Holder != "" && now.Befor
 // HandOver gives the record to account; "" means that the name loses its domain. It
 // drops the certificate and its private key. It keeps the pause after failed orders:
 // otherwise an owner could skip it by deleting and verifying the domain again. It keeps
-// an order in flight, so that its failure counts. left is false if there is neither, and
-// then the record can be removed.
+// an order in flight, so that its failure counts. If there is neither a pause nor an order,
+// left is false, and the record can be removed.
 //
 // For another account the pause is at most as long as after a first failure. It cannot
 // end at once, because the authority counts failures by name, not by our accounts. But
@@ -199,7 +199,7 @@ func (r *Record) schedule(next time.Time) {
 	}
 }
 
-// RenewAt is when a certificate is renewed: a third of its life before it expires. A
+// RenewAt returns when to renew a certificate: a third of its life before it expires. A
 // hash of the host's name makes it somewhat earlier, so that certificates that were
 // issued together are not renewed together.
 func RenewAt(host string, notBefore, notAfter time.Time) time.Time {

@@ -193,7 +193,8 @@ func failureOf(host string, err error) Failure {
 		host, bounded(problemDetail(p)))}
 }
 
-// problemDetail is what the authority said about the name or, without that, about the order.
+// problemDetail returns what the authority said about the name. If it said nothing about the
+// name, problemDetail returns what it said about the order.
 func problemDetail(p acme.Problem) string {
 	for _, sub := range p.Subproblems {
 		if sub.Detail != "" {

@@ -28,7 +28,7 @@ func newRotation(opt Options) *seal.Rotation {
 			}
 			hosts, err := opt.Store.SealedBy(ctx, keyIDs, after, 100)
 			if err == nil && len(hosts) == 0 {
-				// Whichever key seals it: reseal does nothing if it is the first key.
+				// List the account whichever key seals it: if it is the first, reseal does nothing.
 				hosts = []string{account.ID}
 			}
 			return hosts, err

@@ -43,8 +43,8 @@ type Store interface {
 	// PutOffCertificate makes a record due at another time, without reading it.
 	PutOffCertificate(ctx context.Context, host string, at time.Time) error
 	// SealedBy lists hosts whose private key is sealed with one of keyIDs, in order. The
-	// list starts behind the host after; "" is before all. It includes records that cannot
-	// be read.
+	// list starts behind the host named after; if after is "", it starts with the first host.
+	// It includes records that cannot be read.
 	SealedBy(ctx context.Context, keyIDs []string, after string, limit int) (hosts []string, err error)
 }
 
@@ -179,7 +179,7 @@ func (s *Service) Close(context.Context) error {
 	return nil
 }
 
-// TLS is the configuration of the listener.
+// TLS returns the configuration of the listener.
 func (s *Service) TLS() *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12,
@@ -206,8 +206,8 @@ func (s *Service) answer(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	}
 	ctx, cancel := context.WithTimeout(hello.Context(), patience)
 	defer cancel()
-	// Checked for challenges too: the authority asks only for known names, and strangers must not
-	// cause reads for other names.
+	// Check this for challenges too: the authority asks only for known names, and strangers must
+	// not cause reads for other names.
 	if err := s.known(ctx, host, clientOf(hello.Conn)); err != nil {
 		return nil, err
 	}
@@ -490,8 +490,9 @@ func (s *Service) leave(r *Record) error {
 	return ErrForget
 }
 
-// fifth is a fifth of the hour's orders. One account may use that much. New certificates
-// leave that much for renewals, and renewals for new certificates.
+// fifth returns a fifth of the hour's orders. One account may use at most that many for each
+// kind of order. New certificates leave that many for renewals, and renewals leave that many
+// for new certificates.
 func (s *Service) fifth() int { return max(1, s.opt.PerHour/5) }
 
 // spend takes an order from the hour's budgets. One account may use a fifth for new
@@ -653,7 +654,7 @@ func (s *Service) keep(ctx context.Context, lose context.CancelCauseFunc, o clai
 		}
 		err := s.change(ctx, o, func(r *Record) { r.Extend(s.opt.Now()) })
 		if errors.Is(err, ErrOvertaken) {
-			// After any other error, the next tick comes before the lease ends.
+			// Any other error leaves time: the next tick comes before the lease ends.
 			lose(ErrOvertaken)
 			return
 		}
@@ -788,7 +789,7 @@ func (s *Service) challenge(ctx context.Context, host string, client netip.Addr,
 	return Challenge{}, cmp.Or(err, errNoChallenge)
 }
 
-// Shown is what the domain's owner sees of a record.
+// Shown returns what the domain's owner sees of a record.
 func Shown(r *Record, now time.Time) customdomain.Certificate {
 	out := customdomain.Certificate{Error: r.Failure}
 	if r.Certificate != nil {

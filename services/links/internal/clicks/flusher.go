@@ -50,7 +50,8 @@ const (
 	restMax     = 4 * time.Second
 )
 
-// rest is the time from the start of a cycle that wrote links to the start of the next.
+// rest returns the time from the start of a cycle to the start of the next. links is how
+// many links the cycle wrote.
 func rest(links int) time.Duration {
 	return min(max(cycle, time.Duration(links)*restPerLink), restMax)
 }
@@ -82,12 +83,12 @@ type Flusher struct {
 	now      func() time.Time
 	progress *link.Progress // nil: to be read
 	written  int            // links in the last cycle; 0 if more clicks wait already
-	limit    int            // bytes of a cycle
+	limit    int            // the maximum number of bytes of a cycle
 	audited  time.Time
 }
 
-// NewFlusher makes a flusher of one partition; now nil is the system's clock. The
-// client is shared.
+// NewFlusher makes a flusher of one partition. If now is nil, it uses the system's clock.
+// The client is shared.
 func NewFlusher(client redis.UniversalClient, part int, counts Counts, now func() time.Time) *Flusher {
 	if now == nil {
 		now = time.Now
@@ -214,7 +215,7 @@ func (f *Flusher) hold(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// Cycle counts what waits now, if this flusher has the lease.
+// Cycle counts the clicks that wait now, if this flusher has the lease.
 func (f *Flusher) Cycle(ctx context.Context) error {
 	f.written = 0
 	if mine, err := f.hold(ctx); !mine {
@@ -263,7 +264,7 @@ func (f *Flusher) meter(ctx context.Context, read int, all bool) {
 	backlog.WithLabelValues(strconv.Itoa(f.part)).Set(float64(waiting))
 }
 
-// read reads batches, the oldest first; all says whether none is left.
+// read reads batches, the oldest first. all says that it has read every batch.
 func (f *Flusher) read(ctx context.Context) (entries []redis.XMessage, all bool, err error) {
 	size := 0
 	for started, from := time.Now(), "-"; ; {
@@ -284,7 +285,7 @@ func (f *Flusher) read(ctx context.Context) (entries []redis.XMessage, all bool,
 	}
 }
 
-// entrySize is what appendScript has added to the log's size for an entry.
+// entrySize returns how many bytes appendScript has added to the log's size for an entry.
 func entrySize(e redis.XMessage) int {
 	payload, _ := e.Values["c"].(string)
 	return len(payload) + entryBytes
@@ -439,7 +440,7 @@ func (t *tallies) add(c link.Click, n int64) {
 		sum = &link.Tally{LinkID: c.LinkID, Day: c.Day}
 		t.sums[key] = sum
 	}
-	t.size += sum.Add(c, n) // only the growth; count stops when size reaches a cycle's limit
+	t.size += sum.Add(c, n) // Add returns only the growth; count stops when size reaches a cycle's limit
 }
 
 // list returns the tallies in a fixed order, so that two writers lock documents in the

@@ -17,7 +17,7 @@ import (
 
 const (
 	// maxBatch bounds the clicks of one batch, and with it the size of a stream
-	// entry; more wait for the next call.
+	// entry. Further clicks wait for the next call.
 	maxBatch = 1024
 	// lastMoments bounds what Redis may lose when it dies: if the disk is busy, it writes its
 	// file up to two seconds late.
@@ -74,7 +74,7 @@ func (b *batch) finish() {
 	close(b.done)
 }
 
-// outcome is the outcome of item i of a finished batch.
+// outcome returns the outcome of item i of a finished batch.
 func (b *batch) outcome(i int) Outcome {
 	out := b.items[i].out
 	if b.unread.Add(-1) == 0 {
@@ -115,7 +115,7 @@ func newLane(l *Log, part, parts int, f *invalidation.Follower) (*lane, error) {
 	return lane, nil
 }
 
-// sequenceName is a process's name for one of its two sequences.
+// sequenceName returns a process's name for one of its two sequences.
 func sequenceName(id string, late bool) string {
 	if late {
 		return id + "~"

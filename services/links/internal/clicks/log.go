@@ -34,7 +34,7 @@ type Config struct {
 
 // Answer is a redirect that is ready to be sent once it is confirmed.
 type Answer interface {
-	// Partition is the partition whose log confirms the answer.
+	// Partition returns the partition whose log confirms the answer.
 	Partition() int
 	// Current reports whether nothing that the answer depends on was invalidated.
 	Current() bool
@@ -44,7 +44,7 @@ type Answer interface {
 
 // Outcome is what [Log.Confirm] says about an answer.
 type Outcome struct {
-	// Again asks the caller to resolve once more: the answer is out of date.
+	// Again asks the caller to resolve the address once more: the answer is out of date.
 	Again bool
 	// Counted means that the click is durable and must not be handed in again.
 	Counted bool
@@ -166,7 +166,7 @@ func (l *Log) close() error {
 	return errors.Join(append(errs, l.fast.Close(), l.slow.Close())...)
 }
 
-// register keeps an entry in Redis: this process is alive and may hold clicks.
+// register keeps an entry in Redis that says that this process is alive and may hold clicks.
 func (l *Log) register(ctx context.Context) {
 	host, _ := os.Hostname() // only for the operator
 	for {
@@ -224,7 +224,7 @@ func (l *Log) adoptOne(ctx context.Context, s *spool) (batches int, err error) {
 		name, list := sequenceName(s.id, run[0].late), numberedOf(run)
 		r, err := c.call(ctx, l.slow, name, list, false)
 		if err == nil && r.code == gap && list[0].number > r.last+1 {
-			// The process that could fill the gap is gone; the flusher meters it.
+			// The process that could fill the gap is gone. The flusher meters the gap.
 			r, err = c.call(ctx, l.slow, name, list, true)
 		}
 		if err != nil {

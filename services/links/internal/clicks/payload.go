@@ -51,7 +51,7 @@ func (s *sums) reset() {
 	s.list, s.total = s.list[:0], 0
 }
 
-// encode writes the batch; runningTotal includes it.
+// encode returns the batch as a payload. runningTotal includes this batch.
 func (s *sums) encode(runningTotal int64) []byte {
 	b := make([]byte, 0, 16+len(s.list)*48)
 	b = binary.AppendVarint(append(b, payloadVersion), runningTotal)

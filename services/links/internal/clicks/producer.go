@@ -9,7 +9,7 @@ const (
 	// keepFor is how long a producer keeps batches in memory, to resend them if Redis loses
 	// its data. It exceeds the time that clicks wait for the flusher.
 	keepFor = 15 * time.Second
-	// keepBytes bounds the batches of a producer that are kept.
+	// keepBytes bounds the bytes of the batches that a producer keeps.
 	keepBytes = 16 << 20
 )
 
@@ -43,7 +43,7 @@ func (p *producer) keep(b numbered) {
 }
 
 // missing appends to dst the kept batches that Redis does not have, up to limit
-// bytes; all is false if there are more. Usually there are none.
+// bytes. all is false if some did not fit. Usually Redis has all of them.
 func (p *producer) missing(dst []numbered, limit int) (_ []numbered, all bool) {
 	if n := len(p.kept); n == 0 || p.kept[n-1].number <= p.acked {
 		return dst, true

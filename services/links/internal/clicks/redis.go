@@ -32,7 +32,7 @@ var producersKey = invalidation.Prefix(0) + "producers"
 // spool is drained later than that, the flusher recognises what it has counted already.
 const producerLife = 7 * 24 * time.Hour
 
-// entryBytes is what the bound of the click log counts for an entry besides its payload.
+// entryBytes is how much an entry counts toward the click log's bound, besides its payload.
 const entryBytes = 100
 
 // appendScript appends batches and reads the log of invalidations. It appends even if
@@ -97,7 +97,7 @@ type caller struct {
 	bound    int64
 	script   *redis.Script
 	follower *invalidation.Follower // nil: the news is ignored
-	keys     map[string][]string    // of the process's own sequences, made once
+	keys     map[string][]string    // the Redis keys for the process's own sequences, made once
 	fits     atomic.Int64           // see room
 }
 
@@ -128,10 +128,10 @@ func (c *caller) position() invalidation.Position {
 // roomMax bounds what a call carries besides a redirect's own batch.
 const roomMax = 512 << 10
 
-// room is how many bytes of batches a call should carry, at least one batch. Redis
-// needs memory for the call itself and refuses one that does not fit, however often it
-// is repeated. So the caller resends what a full Redis refuses in smaller and smaller
-// pieces.
+// room returns how many bytes of batches a call should carry. If the first batch is larger,
+// the call carries it alone. Redis needs memory for the call itself and refuses one that does not
+// fit, however often it is repeated. So the caller resends what a full Redis refuses in
+// smaller and smaller pieces.
 func (c *caller) room() int { return int(c.fits.Load()) }
 
 // heed adjusts room after an answer. Two concurrent calls may overwrite each other's

@@ -27,7 +27,7 @@ type spool struct {
 	part    int
 	max     int64
 	files   []*spoolFile // at least one
-	seq     int          // of the last file
+	seq     int          // the number of the last file
 }
 
 type spoolFile struct {
@@ -48,13 +48,13 @@ var errSpoolFull = errors.New("click spool is full")
 
 // record is a batch in a spool.
 type record struct {
-	late    bool // of the sequence that goes through the spool
+	late    bool // it belongs to the sequence that goes through the spool
 	number  int64
 	payload []byte
 	size    int64 // bytes in the file
 }
 
-// numberedOf are the batches of records.
+// numberedOf returns the batches of records.
 func numberedOf(run []record) []numbered {
 	out := make([]numbered, len(run))
 	for i, r := range run {

@@ -5,7 +5,7 @@
 // owns it. A verified domain is checked again every day. If its proof disappears, nothing
 // changes at first, because people tidy their zones and put the record back. After
 // [Lapse] without a proof the domain takes no new links, and another account may verify
-// the name. Redirects keep working until another account does.
+// the name. Redirects keep working until another account verifies the name.
 //
 // Other packages use domains through [Service]. The types are pure: no clock, no I/O.
 package customdomain
@@ -70,7 +70,7 @@ type Domain struct {
 
 	VerifiedAt   time.Time // zero while pending
 	CheckedAt    time.Time // zero before the first check
-	FailingSince time.Time // time of the first check in a row that missed the proof
+	FailingSince time.Time // time of the first check that missed the proof since it was last found
 	Failures     int       // failed checks in a row; each makes the pause longer
 	Failure      string    // why the last check failed, in words; "" when it did not
 	NextCheckAt  time.Time // zero while pending: then only the owner can start a check
@@ -98,7 +98,7 @@ const (
 	CertificateFailed  CertificateStatus = "failed" // there is no valid one, and the last order failed
 )
 
-// Shown is the certificate's state at now. An expired certificate counts as failed,
+// Shown returns the certificate's state at the time now. An expired certificate counts as failed,
 // although it was stored as issued.
 func (c Certificate) Shown(now time.Time) Certificate {
 	if c.Status == CertificateIssued && !now.Before(c.ExpiresAt) {
@@ -116,12 +116,12 @@ func ID(account, hostname string) string {
 	return identity.IDFrom("dom", account+"/"+hostname)
 }
 
-// Record is the DNS record that proves the claim.
+// Record returns the DNS record that proves the claim.
 func (d *Domain) Record() (name, value string) {
 	return RecordName(d.Hostname), "linkreel-verify=" + d.Token
 }
 
-// RecordName is the DNS name of the proof for a host name.
+// RecordName returns the DNS name of the proof for a host name.
 func RecordName(hostname string) string { return "_linkreel." + hostname }
 
 // Verified reports whether the domain may take new links at now.
@@ -147,7 +147,7 @@ const (
 )
 
 // Inspect compares the TXT records found at [Domain.Record] with the proof. err is the
-// error of the look-up. It returns the reason for the owner of the domain.
+// error of the look-up. The returned text tells the owner of the domain the reason.
 func (d *Domain) Inspect(texts []string, err error) (Outcome, string) {
 	name, value := d.Record()
 	switch {
@@ -194,7 +194,7 @@ func (d *Domain) Checked(o Outcome, reason string, now time.Time) {
 	}
 }
 
-// backOff doubles first with each failure after the first, up to [Recheck].
+// backOff returns first after one failure. Each further failure doubles it, up to [Recheck].
 func backOff(first time.Duration, failures int) time.Duration {
 	return min(Recheck, first<<min(failures-1, 10))
 }

@@ -14,13 +14,13 @@ import (
 
 // Store keeps claims and the owners of host names.
 type Store interface {
-	// Domain finds a claim of the account; NotFound if there is none.
+	// Domain finds a claim of the account. It returns NotFound if there is none.
 	Domain(ctx context.Context, accountID, id string) (*Domain, error)
 	// Domains lists an account's claims, newest first, except those that cannot be read.
 	Domains(ctx context.Context, accountID string) ([]*Domain, error)
-	// Due lists some thousands of domains at most whose next check is due, among them those
-	// that have been due longest. It puts off a domain that cannot be read for an hour, so
-	// that it does not block the domains behind it. The error then says so, and the list has
+	// Due lists at most some thousands of the domains whose next check is due. Those that have
+	// been due longest are among them. If a domain cannot be read, Due puts it off for an hour,
+	// so that it does not block the domains behind it. The error then says so, and the list has
 	// the other domains.
 	Due(ctx context.Context) ([]*Domain, error)
 	// Host finds the domain that owns a host name in lower case.
@@ -32,16 +32,16 @@ type Store interface {
 
 // Tx is one atomic change.
 type Tx interface {
-	// Domain finds a claim of any account; nil if there is none.
+	// Domain finds a claim of any account. It returns nil if there is none.
 	Domain(id string) (*Domain, error)
-	// Owner is the domain that owns a host name; "" if none does.
+	// Owner returns the domain that owns a host name, or "" if none does.
 	Owner(hostname string) (domainID string, err error)
 	// HasLinks reports whether a link uses the domain.
 	HasLinks(d *Domain) (bool, error)
-	// Room reserves room for n more domains; Full if there is none.
+	// Room reserves room for n more domains. It returns Full if there is none.
 	Room(accountID string, limit, n int64) error
 
-	// Each of these writes its event too, unless that is [events.Quiet].
+	// Each of these also writes an event of type what, unless what is [events.Quiet].
 	Add(d *Domain, what events.Type) error
 	Put(before, after *Domain, what events.Type) error
 	Remove(d *Domain, what events.Type) error
@@ -69,7 +69,7 @@ type Service struct{ opt Options }
 // NewService makes a service.
 func NewService(opt Options) *Service { return &Service{opt} }
 
-// Own are the host names of this installation.
+// Own returns the host names of this installation.
 func (s *Service) Own() []string { return s.opt.Own }
 
 // Get finds a domain of the account.

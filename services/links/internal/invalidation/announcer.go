@@ -23,12 +23,12 @@ const (
 	// announced.
 	retryPause = 250 * time.Millisecond
 
-	// logBytes bounds a partition's log. That is half a minute at 1,000 changes a second.
+	// logBytes bounds a partition's log. At 1,000 changes a second, the log holds half a minute.
 	logBytes = 4 << 20
 	// entryKeys bounds the keys of one entry, callKeys those of one call.
 	entryKeys = 100
 	callKeys  = 2000
-	// pendingMax bounds the keys that wait for Redis. Beyond it everything is
+	// pendingMax bounds the keys that wait for Redis. If there are more, everything is
 	// announced as changed.
 	pendingMax = 100_000
 )

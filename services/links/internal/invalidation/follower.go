@@ -58,7 +58,7 @@ func Open(ctx context.Context, client redis.Scripter, part int, epoch, id string
 	return nil
 }
 
-// watchScript starts a new epoch if another server process answered it the last time.
+// watchScript starts a new epoch if it last ran on another server process.
 //
 // KEYS: head. ARGV: the caller's id.
 var watchScript = redis.NewScript(`#!lua flags=allow-oom
@@ -83,10 +83,10 @@ func Watch(ctx context.Context, client redis.Scripter, part int, id string) erro
 
 // News is what a call has found in the log.
 type News struct {
-	at      Position // of the reader when it asked
+	at      Position // the reader's position when it asked
 	another string   // epoch of another log; head is its last number
 	head    int64
-	read    int64 // number of the last entry; at.Number without any
+	read    int64 // number of the last entry, or at.Number if there are no entries
 	keys    []string
 	missed  bool // entries were trimmed before this replica read them
 }
@@ -163,16 +163,16 @@ type Follower struct {
 // Follow makes the view of a partition.
 func (m *Memory) Follow(part int) *Follower { return &Follower{memory: m, part: part} }
 
-// At is the position for the next call.
+// At returns the position for the next call.
 func (f *Follower) At() Position {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.at
 }
 
-// Hear applies news to memory. It reports whether this replica now knows
-// everything that was announced before the call that brought them. If not, the caller
-// must ask again before it sends an answer.
+// Hear applies news to memory. It reports whether this replica now knows everything that
+// was announced before the call that returned the news. If not, the caller must ask again
+// before it sends an answer.
 func (f *Follower) Hear(n News) (caughtUp bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -18,9 +18,9 @@ const everything = "*"
 // former setting try all of them.
 const MaxPartitions = 64
 
-// Prefix is the common part of a partition's Redis keys. The braces are a hash tag: with
-// it a Redis Cluster keeps all keys of one partition on one server, as a script that uses
-// several of them requires.
+// Prefix returns the common part of a partition's Redis keys. The braces are a hash tag. It
+// makes a Redis Cluster keep all keys of one partition on one server, because a script may
+// use several keys only if they are on the same server.
 func Prefix(part int) string {
 	if part == 0 {
 		return "{lr:links}:"

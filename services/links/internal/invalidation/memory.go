@@ -67,7 +67,7 @@ func weigh(t link.Target) int {
 	return n
 }
 
-// Partition returns the partition, of n, to which a slug key belongs.
+// Partition returns to which of n partitions a slug key belongs.
 func Partition(slugKey string, n int) int {
 	if n <= 1 {
 		return 0
@@ -79,10 +79,10 @@ func Partition(slugKey string, n int) int {
 	return int(h % uint32(n))
 }
 
-// Partitions is the number of partitions.
+// Partitions returns the number of partitions.
 func (m *Memory) Partitions() int { return len(m.targets) }
 
-// Len is the approximate number of links in memory.
+// Len returns the approximate number of links in memory.
 func (m *Memory) Len() (n int) {
 	for _, t := range m.targets {
 		n += t.Len()
@@ -158,7 +158,7 @@ type Answer struct {
 	account cache.Lookup[bool]
 }
 
-// Target is the link, nil if there is none.
+// Target returns the link, or nil if there is none.
 func (a *Answer) Target() *link.Target {
 	if a.target.Entry == nil || !a.target.Found {
 		return nil
@@ -169,10 +169,10 @@ func (a *Answer) Target() *link.Target {
 // Suspended reports whether the link's account is out of service.
 func (a *Answer) Suspended() bool { return a.account.Entry != nil && a.account.Value }
 
-// At is when the answer was resolved.
+// At returns when the answer was resolved.
 func (a *Answer) At() time.Time { return a.at }
 
-// Partition is the partition whose log confirms the answer.
+// Partition returns the partition whose log confirms the answer.
 func (a *Answer) Partition() int { return a.part }
 
 // Current reports whether nothing that the answer depends on was invalidated
@@ -192,9 +192,9 @@ func (a *Answer) Expired() bool {
 		a.account.Entry != nil && m.accounts.Expired(a.account)
 }
 
-// Resolve finds the link at a folded slug of host; "" is the default short host. It
-// calls wait before it reads the store. wait returns the context for the read, or an
-// error to refuse it; known tells wait whether an older value is in memory.
+// Resolve finds the link at a folded slug of host. If host is "", it is the default short
+// host. Resolve calls wait before it reads the store. wait returns the context for the read,
+// or an error to refuse it; known tells wait whether an older value is in memory.
 func (m *Memory) Resolve(a *Answer, wait func(known bool) (context.Context, error), host, folded string) (err error) {
 	*a = Answer{memory: m, at: m.now()}
 	domainID := ""

@@ -84,7 +84,7 @@ func readBlocklist(r io.Reader) (map[string]bool, error) {
 }
 
 // Has reports whether an address in its standard form leads to a blocked host. It
-// runs on every redirect, so it takes no copy of the address.
+// runs on every redirect, so it makes no copy of the address.
 func (b *Blocklist) Has(location string) bool {
 	hosts := *b.hosts.Load()
 	if len(hosts) == 0 {

@@ -96,7 +96,7 @@ func (b *batch) create(ctx context.Context) error {
 type batch struct {
 	s       *Service
 	account string
-	limit   int  // of links in the account; 0 means no limit
+	limit   int  // the maximum number of links in the account; 0 means no limit
 	quick   bool // can be written without reading first
 	items   []*item
 	part    []*item // the items of one commit
@@ -128,7 +128,7 @@ func newBatch(s *Service, p *identity.Principal, o identity.Origin, drafts []Dra
 	return b
 }
 
-// newLink is the link of the i-th draft of a request, with its first place and, if no
+// newLink returns the link of the i-th draft of a request, with its first place and, if no
 // slug was chosen, the first generated one.
 func newLink(accountID string, o identity.Origin, d Draft, i int) *Link {
 	// The creation time in microseconds is the place in the list. Callers see it in
@@ -158,7 +158,8 @@ func (b *batch) move(it *item) {
 	it.link.Seq, it.link.ID = seq, ID(b.account, seq)
 }
 
-// stepFrom is a pseudorandom number from 1 to 1000, the same for the same request.
+// stepFrom returns a pseudorandom number from 1 to 1000. A repeated request gets the same
+// numbers.
 func stepFrom(nonce string, move int) int64 {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(nonce + "/" + strconv.Itoa(move)))
@@ -169,16 +170,15 @@ func (b *batch) has(seq int64) bool {
 	return slices.ContainsFunc(b.items, func(it *item) bool { return it.link.Seq == seq })
 }
 
-// drawn is the generated slug of a try. It is derived from the nonce, which is random, so
-// that a repeated request generates the same one. After a few collisions slugs get
-// longer.
+// drawn returns the generated slug of a try. It derives the slug from the random nonce, so
+// that a repeated request generates the same one. After a few collisions slugs get longer.
 func drawn(nonce string, try int) Slug {
 	return Slug(identity.SlugFrom(nonce+"/"+strconv.Itoa(try), GeneratedSlugLength+try/3))
 }
 
-// Foreseeable reports whether anybody may have visited the link before it was made. Then
-// replicas may remember that there is none, and have to be told of the link. Nobody can
-// have visited a generated slug: it is random until its link is made.
+// Foreseeable reports whether anybody may have visited the link before it was made. If so,
+// replicas may remember that there is no such link, and must be told of the new one. Nobody
+// can have visited a generated slug, because nobody knows it before its link is made.
 func (l *Link) Foreseeable() bool { return l.Slug != drawn(l.Nonce, 0) }
 
 func (b *batch) results() []Result {
@@ -278,7 +278,7 @@ func (b *batch) decide(tx Tx, open []*item, links []*Link, slugs []*SlugRecord) 
 		if links[i] != nil && links[i].Nonce == it.link.Nonce {
 			it.link, it.done = links[i], true // an earlier try of this request put it there
 			claimed[it.link.Key()] = true
-			tx.Announce(it.link.Key()) // that try may have died before it did
+			tx.Announce(it.link.Key()) // that try may have died before it announced the link
 			continue
 		}
 		switch free := slugs[i].FreeFor(b.account, b.s.opt.Now()) && !claimed[it.link.Key()]; {

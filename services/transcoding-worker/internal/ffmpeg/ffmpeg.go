@@ -35,13 +35,13 @@ import (
 type Tools struct {
 	FFmpeg  string // absolute path
 	FFprobe string // absolute path
-	Threads int    // per call; 0 is 2
-	// Memory bounds a call's private memory in bytes, used or only reserved: its allocations
-	// and the stacks of its threads, but no mapped files. Each thread beyond two adds
-	// threadMemory. 0 is DefaultMemory.
+	Threads int    // per call; 0 means 2
+	// Memory bounds a call's private memory in bytes, whether used or only reserved. Allocations
+	// and thread stacks count, mapped files do not. Each thread beyond two adds threadMemory. 0
+	// means DefaultMemory.
 	Memory int64
 	// Reduced lets calls run without Landlock where the kernel lacks it. They can then read
-	// whatever this process can read. Without Reduced they fail.
+	// whatever this process can read. If Reduced is false, calls fail on such a kernel.
 	Reduced bool
 	// Used is called with the usage of each call.
 	Used func(Usage)

@@ -17,16 +17,16 @@ const jailName = "linkreel-jail"
 // jailSpec configures the jail. It is passed as one argument, since the child's
 // environment is empty.
 type jailSpec struct {
-	Tool     string   // absolute path of the program to become
+	Tool     string   // absolute path of the program to execute
 	Args     []string // its arguments, argv[0] excluded
 	Env      []string // its environment
 	Dir      string   // the only folder it may write to and, besides system libraries, read from
 	ReadOnly []string // system folders it may read
 	CPU      uint64   // seconds
-	Memory   uint64   // bytes of its own
-	FileSize uint64   // bytes of any one file
+	Memory   uint64   // bytes of private memory
+	FileSize uint64   // bytes per file
 	Reduced  bool     // run without Landlock where the kernel lacks it
-	Test     string   // a file outside the jail; if set, try to read it instead of becoming the tool
+	Test     string   // a file outside the jail; if set, try to read it instead of executing the tool
 }
 
 // ErrJail means that the jail does not protect this system.
@@ -39,10 +39,10 @@ const (
 )
 
 // SelfTest starts a jail in dir, which must be empty, and tries to read a file outside
-// of it, to open a socket and to signal the parent. nil means that all of that failed
-// and that both tools start in the jail. It returns ErrJail if the kernel lacks a
-// feature that the jail needs; the tools then refuse every call unless t.Reduced is
-// set. It returns ErrStart if the image lacks a library that they need.
+// of it, to open a socket and to signal the parent. It returns nil if all of that fails
+// and both tools start in the jail. It returns ErrJail if the kernel lacks a feature
+// that the jail needs; the tools then refuse every call unless t.Reduced is set. It
+// returns ErrStart if the image lacks a library that they need.
 func (t *Tools) SelfTest(ctx context.Context, dir string) error {
 	foreign := filepath.Join(dir, "foreign")
 	inside := filepath.Join(dir, "inside")

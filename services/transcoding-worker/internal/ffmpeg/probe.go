@@ -16,9 +16,9 @@ import (
 	"github.com/linkreel/linkreel/libs/transcode"
 )
 
-// Source describes an upload that can be played, by its samples. Times are seconds
-// after Start on the file's own timeline. ffmpeg shifts its input in the same way by
-// default.
+// Source describes an upload that can be played, as measured from its samples. Times
+// are seconds after Start on the file's own timeline. ffmpeg shifts its input in the
+// same way by default.
 type Source struct {
 	Path    string
 	Size    int64
@@ -45,13 +45,13 @@ type Video struct {
 	Transfer      string // colour transfer function; it tells HDR from SDR
 	Tag           string
 
-	First    float64 // time of the first picture that shows
+	First    float64 // time of the first picture that is shown
 	Span     float64 // seconds from the first picture to the end of the last
 	Hold     float64 // seconds to hold the last picture, for sound that continues after it
 	Frames   int
-	Rate     Rate    // of the steady grid; without a grid, of the fast passages
+	Rate     Rate    // rate of the steady grid, or of the fast passages if there is no grid
 	Constant bool    // every place on the grid has exactly one picture
-	Bytes    int64   // of all samples
+	Bytes    int64   // total size of the samples
 	MaxGOP   float64 // longest distance between key pictures
 	MaxRate  float64 // bits per second of the densest group
 	KeyTimes []float64
@@ -69,17 +69,17 @@ type Audio struct {
 	Priming  float64 // seconds of encoder delay in front of First
 	End      float64
 	Packets  int
-	Bytes    int64 // of all packets
+	Bytes    int64 // total size of the packets
 	Steady   bool  // no gap or overlap between packets
 }
 
 // Rate is pictures per second as a fraction.
 type Rate struct{ Num, Den int }
 
-// Float is the rate as a number.
+// Float returns the rate as a number.
 func (r Rate) Float() float64 { return float64(r.Num) / float64(r.Den) }
 
-// Half is the rate of every second picture.
+// Half returns the rate of every second picture.
 func (r Rate) Half() Rate { return Rate{r.Num, r.Den * 2} }
 
 func (r Rate) String() string { return fmt.Sprintf("%d/%d", r.Num, r.Den) }
@@ -87,8 +87,8 @@ func (r Rate) String() string { return fmt.Sprintf("%d/%d", r.Num, r.Den) }
 // formats are the demuxers that may run at all. Each call uses exactly one of them.
 const formats = "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi,flv,mpegts,mpeg,ogg"
 
-// Input is the part of a command line that opens a file: only this demuxer,
-// only local files, no picture larger than maxPixels.
+// Input returns the part of a command line that opens a file. It allows only this
+// demuxer, only local files, and no picture larger than maxPixels.
 func Input(demuxer, path string, maxPixels int) []string {
 	if maxPixels <= 0 {
 		maxPixels = 36 << 20
@@ -158,7 +158,8 @@ func (t *Tools) Probe(ctx context.Context, dir, path string, limits transcode.Li
 	return s, nil
 }
 
-// Unaffordable is the error for a file that needs more memory than one file may use.
+// Unaffordable returns the error for a file that needs more memory than one file may
+// use.
 func Unaffordable(err error) error {
 	return fmt.Errorf("%w: %w", refuse(transcode.TooLargeDimensions, "Preparing the video takes more memory than is allowed; upload it with a smaller picture."), err)
 }
@@ -428,16 +429,17 @@ func finite(text []byte) (seconds float64, ok bool) {
 	return f, true
 }
 
-// holdFrom is how many seconds of sound must follow the last picture for it to be held.
-// Encoders fill their last packet, so in most files the sound is a few milliseconds
-// longer. Holding rules out the fast path, which copies the picture.
+// holdFrom is the minimum number of seconds by which the sound must outlast the picture
+// for the last picture to be held. Encoders fill their last packet, so in most files
+// the sound is a few milliseconds longer. Those files must not be held, since that
+// rules out the fast path, which copies the picture.
 const holdFrom = 0.25
 
 type scanner struct {
 	source *Source
 
 	times    []float64
-	early    []float64 // before the first key picture
+	early    []float64 // times of pictures before the first key picture
 	lastTime float64
 	lastDur  float64
 	started  bool
@@ -529,8 +531,8 @@ func (c *scanner) addAudio(p packet) {
 func (c *scanner) finish(limits transcode.Limits) error {
 	v := &c.source.Video
 	if !c.started {
-		// There is no key picture. Streams with gradual refresh have none, and neither does
-		// noise. Only decoding shows whether the file can be played.
+		// There is no key picture, as in noise or in a stream with gradual refresh. Only decoding
+		// shows whether the file can be played.
 		c.times = c.early
 	}
 	if len(c.times) == 0 {
@@ -655,10 +657,11 @@ func fitRate(times []float64, step float64) (Rate, bool) {
 	return best, false
 }
 
-// slack is how far a picture may be from its place on the grid, in frame intervals.
+// slack is the maximum distance of a picture from its place on the grid, in frame
+// intervals.
 const slack = 0.35
 
-// offGrid is the largest distance of a picture from its place on a grid, in frame
+// offGrid returns the largest distance of a picture from its place on a grid, in frame
 // intervals.
 func offGrid(times []float64, rate float64) float64 {
 	off := 0.0

@@ -56,8 +56,8 @@ const (
 	offsetArg1 = 24
 )
 
-// filter is the seccomp program for a process. It refuses all calls with another
-// architecture's numbers, since these mean other calls here.
+// filter returns the seccomp program for a process. It refuses all calls with another
+// architecture's numbers, since the same numbers mean other calls here.
 func filter(pid uint32) []unix.SockFilter {
 	prog := []unix.SockFilter{
 		{Code: loadWord, K: offsetArch},
@@ -67,12 +67,12 @@ func filter(pid uint32) []unix.SockFilter {
 		{Code: jumpGE, K: 0x40000000, Jf: 1}, // the x32 numbers of amd64
 		{Code: answer, K: refused},
 	}
-	// on adds the answer to a call. The last instruction of then must be an answer.
+	// on adds the instructions for call nr. The last of them must be an answer.
 	on := func(nr uint32, then ...unix.SockFilter) {
 		prog = append(prog, unix.SockFilter{Code: jumpEq, K: nr, Jf: uint8(len(then))})
 		prog = append(prog, then...)
 	}
-	// oneOf allows a call whose argument is one of some values.
+	// oneOf allows a call only if its argument is one of values.
 	oneOf := func(nr, offset uint32, values ...uint32) {
 		then := []unix.SockFilter{{Code: loadWord, K: offset}}
 		for i, v := range values {

@@ -30,10 +30,10 @@ type tableWalker struct {
 	r    io.ReaderAt
 	size int64
 	moov bool
-	// of the track being read:
+	// The fields below describe the track that is being read.
 	chunks, sizes, toChunk box
 	wide                   bool // 64-bit chunk offsets
-	picture                bool // it is a picture track
+	picture                bool // the track is a picture track
 }
 
 type box struct {

@@ -24,7 +24,7 @@ type Track struct {
 	Channels      int
 	Init          transcode.Range
 	Fragments     []Fragment
-	Size          int64 // of the file
+	Size          int64 // size of the file
 	EditList      bool
 }
 
@@ -155,7 +155,7 @@ func (t *Track) readFragment(moof *mp4.MoofBox, trex *mp4.TrexBox) (Fragment, er
 	return f, nil
 }
 
-// Samples is the number of pictures, or of sound frames.
+// Samples returns the number of pictures or of sound frames.
 func (t *Track) Samples() int {
 	n := 0
 	for _, f := range t.Fragments {
@@ -167,7 +167,8 @@ func (t *Track) Samples() int {
 // Seconds converts from the track's timescale.
 func (t *Track) Seconds(ticks int64) float64 { return float64(ticks) / float64(t.Timescale) }
 
-// Duration is how long the track lasts, from zero to the end of its last sample.
+// Duration returns the track's length in seconds, from zero to the end of its last
+// sample.
 func (t *Track) Duration() float64 {
 	last := t.Fragments[len(t.Fragments)-1]
 	return t.Seconds(int64(last.Start + last.Duration))

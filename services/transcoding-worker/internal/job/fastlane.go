@@ -13,10 +13,11 @@ import (
 	"github.com/linkreel/linkreel/services/transcoding-worker/internal/ladder"
 )
 
-// Encoding a ladder takes minutes, a copy takes a second. So that a video that only
-// needs a copy never waits behind a ladder, each worker has a fast lane besides its
-// slots. It inspects jobs that no slot has taken. It publishes pictures that can be
-// copied, fails files that cannot be played, and returns the other jobs for a slot.
+// Encoding a ladder takes minutes, and a copy takes a second. A video that only needs a
+// copy must never wait behind a ladder, so each worker has a fast lane besides its
+// slots. The fast lane inspects jobs that no slot has taken. It publishes pictures that
+// can be copied, fails files that cannot be played, and returns the other jobs for a
+// slot.
 
 // errInspected ends the fast lane's work on a job.
 var errInspected = errors.New("inspected")
@@ -26,8 +27,8 @@ var errInspected = errors.New("inspected")
 // fetching the source a second time.
 const headStart = 250 * time.Millisecond
 
-// laneMemory is the memory of the fast lane's programs, in addition to those of the
-// slots. It is enough for copying but not for encoding.
+// laneMemory is the memory of the fast lane's programs, in addition to the memory of
+// the slots' programs. It is enough for copying but not for encoding.
 const laneMemory = 112 << 20
 
 // fastLane inspects one waiting job after another.

@@ -53,9 +53,9 @@ type Options struct {
 	Queue    *queue.Queue
 	Outcomes *queue.Queue // tells the videos service about outcomes
 	Bucket   Bucket
-	Maker    func(change func(*ffmpeg.Tools)) Maker // with tools changed for one job
+	Maker    func(change func(*ffmpeg.Tools)) Maker // returns a Maker with tools changed for one job
 	Scratch  *Scratch
-	Name     string // of this worker, unique among all
+	Name     string // the name of this worker, unique among all workers
 	Slots    int    // jobs at a time
 
 	Lease     time.Duration // how long a silent worker keeps its job
@@ -313,7 +313,7 @@ func (a *attempt) end(ctx context.Context, m *queue.Message, err error) string {
 // roomEvery is roughly how often a job that waits for scratch space is claimed again.
 const roomEvery = 5 * time.Second
 
-// backOff is how long a job waits after its n-th failed try.
+// backOff returns how long a job waits after its n-th failed try.
 func backOff(tries int) time.Duration {
 	return 5 * time.Second << min(3*max(0, tries-1), 6)
 }
@@ -365,7 +365,7 @@ func (w *Worker) insist(ctx context.Context, write func() error) error {
 // it.
 const tidyTime = 5 * time.Second
 
-// prefixOf is the prefix under which an attempt at a job writes.
+// prefixOf returns the prefix under which an attempt at a job writes.
 func prefixOf(r transcode.Record) string {
 	if r.Still != nil {
 		return transcode.StillPrefix(r.ID, r.Attempt)
@@ -378,7 +378,7 @@ func prefixOf(r transcode.Record) string {
 }
 
 // tidy removes the objects that an attempt uploaded, unless the job's outcome refers to
-// it.
+// them.
 func (w *Worker) tidy(ctx context.Context, r transcode.Record, log *slog.Logger) {
 	ctx, cancel := context.WithTimeout(ctx, tidyTime)
 	defer cancel()

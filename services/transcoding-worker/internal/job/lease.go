@@ -23,8 +23,8 @@ type leaseKeeper struct {
 	wg       sync.WaitGroup
 }
 
-// progressEvery is the least time between writes for progress alone: Firestore takes
-// one sustained write a second per document, and each is charged.
+// progressEvery is the minimum time between two writes that only report progress:
+// Firestore takes one sustained write a second per document, and charges for each.
 const progressEvery = 2 * time.Second
 
 func (w *Worker) keepLease(ctx context.Context, t jobs.Token, m *queue.Message, log *slog.Logger) *leaseKeeper {
@@ -72,7 +72,7 @@ func (k *leaseKeeper) release() {
 	k.wg.Wait()
 }
 
-// report records the progress in percent. It never goes back.
+// report records the progress in percent. The progress never decreases.
 func (k *leaseKeeper) report(percent float64) {
 	k.progress.Store(max(k.progress.Load(), int64(percent)))
 }

@@ -170,8 +170,8 @@ func (s *Scratch) free() {
 }
 
 // longestWait is how long a waiting job can keep other jobs from starting. For
-// othersTurn after that, no job can do so. Without them, an account with many large
-// files could block the worker for everybody else.
+// othersTurn after that, no job can do so. Without these limits, an account with many
+// large files could block the worker for everybody else.
 const (
 	longestWait = 5 * time.Minute
 	othersTurn  = time.Minute
@@ -181,8 +181,8 @@ const (
 // this worker's running jobs leave enough room, and keeps that room from jobs that
 // start meanwhile. Only one job waits like this at a time, since two could wait for
 // each other's sources. A second job gets errReserved, and so does a job that has
-// waited [longestWait]. For [othersTurn] after each wait, no other job may wait. drop
-// removes a retained source.
+// waited [longestWait]. For [othersTurn] after each wait, no job may wait. drop removes
+// a retained source.
 func (s *Scratch) await(ctx context.Context, dir string, bytes int64, drop func()) error {
 	s.mu.Lock()
 	if s.waiting != "" || time.Now().Before(s.rests) {
@@ -249,7 +249,8 @@ func (s *Scratch) reserve(dir string, bytes int64) error {
 		}
 	}
 	switch {
-	// All reservations must fit into the room, and all that is still unwritten into the free space.
+	// All reservations must fit into the room. Whatever is still unwritten must fit into the free
+	// space.
 	case bytes+others+idle <= room && bytes-written(dir)+unwritten <= free:
 		if bytes < s.reserved[dir] {
 			defer s.free()
@@ -262,7 +263,8 @@ func (s *Scratch) reserve(dir string, bytes int64) error {
 	return fmt.Errorf("%w: %d bytes, with %d free and %d of a retained source", errNoSpace, bytes, free, idle)
 }
 
-// written is how many bytes a job's folder has. A file with two names counts once.
+// written returns the number of bytes in a job's folder. A file with two names counts
+// once.
 func written(dir string) (sum int64) {
 	seen := map[uint64]bool{}
 	_ = filepath.WalkDir(dir, func(_ string, entry os.DirEntry, err error) error {

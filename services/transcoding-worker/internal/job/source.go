@@ -22,8 +22,8 @@ type sourceKey struct {
 	generation int64
 }
 
-// link links the retained source into a job's folder. The path is empty if another
-// source is retained, or none.
+// link links the retained source into a job's folder. The path is empty if no source is
+// retained, or another one.
 func (c *sourceCache) link(dir string, key sourceKey) (string, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

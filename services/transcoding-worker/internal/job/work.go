@@ -46,14 +46,14 @@ type attempt struct {
 	retain  bool // the first published rendition stays when the ladder is done
 	parts   int  // how many parts this attempt created records for
 	outcome transcode.Outcome
-	stored  map[string]int64 // sizes of the objects of this attempt that are uploaded
+	stored  map[string]int64 // sizes of the objects that this attempt has uploaded
 }
 
 // usage is the resource usage of an attempt's programs.
 type usage struct {
 	mu     sync.Mutex
 	cpu    time.Duration
-	memory int64 // of the largest
+	memory int64 // the peak of the largest program
 }
 
 func (u *usage) add(x ffmpeg.Usage) {
@@ -159,7 +159,7 @@ func (a *attempt) fetchOnce(ctx context.Context, space int64) (string, error) {
 	return path, err
 }
 
-// fetch downloads the upload, in exactly the job's generation.
+// fetch downloads the upload in exactly the generation that the job names.
 func (a *attempt) fetch(ctx context.Context) (string, error) {
 	r := a.record
 	if r.Limits.MaxBytes > 0 && r.Size > r.Limits.MaxBytes {
@@ -174,7 +174,7 @@ func (a *attempt) fetch(ctx context.Context) (string, error) {
 		return "", &transcode.Failure{Code: transcode.Internal, Message: "The uploaded file was removed or replaced before it was prepared."}
 	}
 	if errors.Is(err, objectstore.ErrEncoded) {
-		// The videos service refuses such uploads now. It took this one before it did so.
+		// The videos service refuses such uploads now, but it accepted this one before it did so.
 		return "", &transcode.Failure{Code: transcode.UnsupportedFormat, Message: "The file was uploaded with a Content-Encoding, " +
 			"such as gzip. Upload it again, uncompressed and without that header."}
 	}

@@ -98,7 +98,7 @@ const (
 func (m *Maker) Storyboard(ctx context.Context, dir string, from File) (*transcode.Storyboard, Picture, error) {
 	duration := from.Track.Duration()
 	group := from.Track.Seconds(int64(from.Track.Fragments[0].Duration))
-	// Use a whole number of groups, since only their key pictures are decoded.
+	// Use an interval of whole groups, since only their key pictures are decoded.
 	interval := max(1, group*math.Ceil(duration/storyMost/group))
 	if duration < interval {
 		interval = max(duration, 0.1)
@@ -132,8 +132,8 @@ func (m *Maker) Storyboard(ctx context.Context, dir string, from File) (*transco
 func (m *Maker) Download(ctx context.Context, dir string, video File, audio *File) (string, error) {
 	out := filepath.Join(dir, "download.mp4")
 	args := m.base()
-	// No -itsoffset here, although our fMP4 uses negative offsets to show its first picture at
-	// its first decode time: ffmpeg already subtracts each input's start time. A second shift
+	// Do not add -itsoffset. Our fMP4 uses negative offsets to show its first picture at its
+	// first decode time, but ffmpeg already subtracts each input's start time. A second shift
 	// would make the edit list cut off the first pictures.
 	args = append(args, own(video.Path)...)
 	if audio != nil {

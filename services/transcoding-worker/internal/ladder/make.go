@@ -29,7 +29,7 @@ type File struct {
 type Tracks struct {
 	Video []File // tallest first
 	Audio *File
-	Cuts  []float64 // where every track's segments start, first one excluded
+	Cuts  []float64 // start times of every track's segments, except the first
 	CPU   time.Duration
 }
 
@@ -46,7 +46,7 @@ type Maker struct {
 	MaxPixels int
 }
 
-// base are the arguments of every call that encodes.
+// base returns the first arguments of every ffmpeg call.
 func (m *Maker) base() []string {
 	return []string{"-nostdin", "-hide_banner", "-v", "error", "-y"}
 }
@@ -85,8 +85,8 @@ func (m *Maker) threads(v ffmpeg.Video) int {
 // between two runs.
 var clean = []string{"-map_metadata", "-1", "-map_chapters", "-1", "-fflags", "+bitexact", "-sn", "-dn"}
 
-// budget bounds the work of encoding a plan: several times the work of the slowest
-// known source, so that only decompression bombs reach it.
+// budget returns the time limits for encoding a part. They allow several times the work
+// of the slowest known source, so that only decompression bombs reach them.
 func (p *Plan) budget(part Part) (cpu, wall time.Duration) {
 	v := p.Source.Video
 	perPicture := 0.002 + p.pixels()*25e-9 + float64(v.Width*v.Height)*60e-9
@@ -135,7 +135,7 @@ func (m *Maker) Ladder(ctx context.Context, dir string, p Plan, sound bool, prog
 	return t, nil
 }
 
-// outputs are the arguments that write every rung of a part.
+// outputs returns the arguments that write every rung of a part.
 func (m *Maker) outputs(dir string, p Plan, part Part) []string {
 	var args []string
 	for i, r := range p.Rungs {
@@ -171,9 +171,9 @@ func (m *Maker) encode(ctx context.Context, dir string, p Plan, part Part, args 
 	return usage, nil
 }
 
-// videoGraph decodes once and feeds every rung. For every part but the first, the input
-// keeps the source's own times and starts a little early. The fps filter then drops the
-// pictures before the part.
+// videoGraph returns the filter graph that feeds every rung from one decoding. For
+// every part but the first, the input keeps the source's own times and starts a little
+// early. The fps filter then drops the pictures before the part.
 func (p *Plan) videoGraph(part Part) string {
 	v := p.Source.Video
 	top := p.Rungs[0]
@@ -244,7 +244,7 @@ func (p *Plan) audioGraph() string {
 }
 
 // encode returns the encoder's arguments for one rung: closed groups of two seconds,
-// extra key pictures where segments are cut, one fragment per group.
+// extra key pictures where segments are cut, and one fragment per group.
 func (p *Plan) encode(r Rung, part Part) []string {
 	gop, frames := p.GOP, part.Frames
 	if r.Half {

@@ -159,8 +159,8 @@ func join(out string, files []string) error {
 		if err != nil {
 			return err
 		}
-		// With a nil init, appendPart writes the head. For later parts it only checks that theirs
-		// is the same, since one head must describe all fragments.
+		// For the first part, init is nil and appendPart writes the head. For later parts it only
+		// checks that their head is the same, since one head must describe all fragments.
 		head, next, err := appendPart(w, in, ticks, &sequence, init)
 		_ = in.Close()
 		if err != nil {

@@ -33,10 +33,10 @@ type Plan struct {
 	Source *ffmpeg.Source
 
 	Rungs    []Rung      // tallest first, the tallest at the source's size where that is allowed
-	Rate     ffmpeg.Rate // of full-rate rungs
+	Rate     ffmpeg.Rate // rate of full-rate rungs
 	Step     int         // one in Step pictures of the source's grid is kept
 	Grid     ffmpeg.Rate // the source's grid before Step
-	Frames   int         // in a full-rate rung
+	Frames   int         // number of pictures in a full-rate rung
 	Held     int         // pictures of the grid that repeat the source's last one, for sound that continues after it
 	Duration float64
 	GOP      int // pictures, even
@@ -53,8 +53,8 @@ var rungs = []struct{ short, kbps, fast int }{
 const (
 	maxRate     = 60.0
 	longestSide = 3840
-	// widest is the largest area of a picture in squares of its short side. Pictures wider than
-	// 2.5:1 are scaled down, since decoders would refuse them.
+	// widest times the square of the short side is the largest area that a picture may have.
+	// Pictures wider than 2.5:1 are scaled down, since decoders would refuse them.
 	widest = 2.5
 )
 
@@ -107,8 +107,8 @@ func Make(s *ffmpeg.Source) Plan {
 	return p
 }
 
-// fit scales a picture down until its short side is at most short, to even
-// numbers. It never scales up.
+// fit scales a picture down until its short side is at most short, and makes both sides
+// even. It never scales up.
 func fit(width, height, short int) (int, int) {
 	w, h := float64(width), float64(height)
 	scale := min(1, float64(short)/min(w, h), longestSide/max(w, h))
@@ -151,7 +151,7 @@ func (p *Plan) rung(short, width, height int) Rung {
 	return r
 }
 
-// efficiency is how many bits of H.264 one bit of the codec is worth.
+// efficiency returns how many bits of H.264 one bit of the codec is worth.
 func efficiency(codec string) float64 {
 	switch codec {
 	case "av1", "vvc":
@@ -162,9 +162,10 @@ func efficiency(codec string) float64 {
 	return 1
 }
 
-// Space returns the most disk space that making a plan takes, in bytes: up to the copy
-// of the source, and overall. It counts each rendition at its ceiling plus a margin for
-// the encoder's buffer, so that no rendition is larger.
+// Space returns the maximum disk space that making a plan takes, in bytes. copied is
+// the maximum until the source has been copied, and whole is the overall maximum. Space
+// counts each rendition at its ceiling plus a margin for the encoder's buffer, so that
+// no rendition is larger.
 func (p *Plan) Space() (copied, whole int64) {
 	source, sound := p.Source.Size, p.sound()
 	var all, most, kept int64
@@ -212,21 +213,21 @@ func (r Rung) bytes(seconds float64) int64 {
 	return int64(float64(r.Kbps) * 125 * (seconds*1.05 + 2))
 }
 
-// sound is the size of the sound as ffmpeg writes it plus its packed form: both exist
-// at the same time.
+// sound returns the size of the sound as ffmpeg writes it plus the size of its packed
+// form, since both exist at the same time.
 func (p *Plan) sound() int64 {
 	a := p.Source.Audio
 	if a == nil {
 		return 0
 	}
-	bytes := int64(p.Duration * 17_000) // of 128 kbit/s, with frame headers
+	bytes := int64(p.Duration * 17_000) // at 128 kbit/s, with frame headers
 	if _, ok := p.copyAudio(); ok {
 		bytes = max(bytes, a.Bytes*21/20)
 	}
 	return 2 * bytes
 }
 
-// pixels is the work of one full-rate picture over all rungs.
+// pixels returns the work of one full-rate picture over all rungs.
 func (p *Plan) pixels() float64 {
 	var n float64
 	for _, r := range p.Rungs {

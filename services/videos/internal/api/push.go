@@ -23,8 +23,8 @@ import (
 // StorageHookPath is the path to which Pub/Sub pushes storage's notifications.
 const StorageHookPath = "/hooks/storage"
 
-// Hooks adds the route for storage's notifications. With a nil verifier, it refuses all
-// of them. uploaded looks for a finished upload at an object name.
+// Hooks adds the route for storage's notifications. If push is nil, it refuses all of
+// them. uploaded looks for a finished upload at an object name.
 func Hooks(a *httpapi.API, uploaded func(ctx context.Context, object string) error, push *Verifier, log *slog.Logger) {
 	h := hooks{uploaded, push, log}
 	a.Public(fiber.MethodPost, StorageHookPath, h.storageEvent)
@@ -91,9 +91,9 @@ var (
 
 const (
 	clockSkew = time.Minute
-	// fetchPause is the least time between two fetches of the issuer's keys, even after a
-	// failed one. Without it, pushes would queue behind an issuer that does not answer, and
-	// every forged token would cause a fetch.
+	// fetchPause is the minimum time between two fetches of the issuer's keys, even after a
+	// failed one. Without this pause, pushes would queue behind an issuer that does not answer,
+	// and every forged token would cause a fetch.
 	fetchPause = 5 * time.Second
 )
 

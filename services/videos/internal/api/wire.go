@@ -41,7 +41,7 @@ func (p presenter) created(v *video.Video, ignored []string) wire.VideoCreated {
 	}
 }
 
-// record is a video without the addresses that give access.
+// record renders a video without the addresses that give access.
 func (p presenter) record(v *video.Video) wire.Video {
 	f := wire.Video{
 		VideoSummary: p.summary(v), ID: string(v.ID), Description: wire.OrNull(v.Description), UpdatedAt: v.UpdatedAt.UnixMilli(),

@@ -57,9 +57,9 @@ func MasterPlaylist(o *transcode.Outcome, uri func(transcode.Rendition) string, 
 	return b.String()
 }
 
-// channels is the CHANNELS attribute of a sound rendition. The attribute is optional.
-// It is left out for outcomes stored before the count was recorded, since they may be
-// mono or stereo.
+// channels returns the CHANNELS attribute of a sound rendition. The attribute is
+// optional. It is left out for outcomes stored before the count was recorded, since
+// they may be mono or stereo.
 func channels(r transcode.Rendition) string {
 	if r.Channels == 0 {
 		return ""
@@ -79,9 +79,9 @@ func startOrder(rs []transcode.Rendition) []transcode.Rendition {
 	return rs
 }
 
-// MediaPlaylist returns the byte-range playlist of one rendition and its size in
-// bytes; url is the (signed) address of its object. Every segment repeats the address,
-// which takes megabytes for a four-hour film. So the playlist is rendered while it is
+// MediaPlaylist returns the byte-range playlist of one rendition and its size in bytes;
+// url is the (signed) address of its object. Every segment repeats the address, so the
+// playlist of a four-hour film takes megabytes. It is therefore rendered while it is
 // read, and a slow reader keeps only one segment in memory.
 func MediaPlaylist(r transcode.Rendition, url string) (playlist io.Reader, size int) {
 	counted, _ := io.Copy(io.Discard, newMediaPlaylist(r, url)) // neither the playlist nor Discard can fail
@@ -157,7 +157,7 @@ func CaptionPlaylist(duration float64, url string) string {
 }
 
 // StoryboardVTT renders the WebVTT thumbnail track of an outcome; url gives the address
-// of a sheet. Without a storyboard it has only the header.
+// of a sheet. If the outcome has no storyboard, the track has only the header.
 func StoryboardVTT(o *transcode.Outcome, url func(object string) string) string {
 	var b strings.Builder
 	b.WriteString("WEBVTT\n")

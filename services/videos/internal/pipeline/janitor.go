@@ -17,8 +17,8 @@ const janitorTick = 10 * time.Minute
 
 // RunJanitor searches all of storage for orphans until ctx ends. It finds the objects
 // that no record mentions, such as those of deleted videos. Objects that an existing
-// video no longer needs are removed when that video is due ([Pipeline.Sweep]). With
-// JanitorEvery 0 it does nothing. It returns an error when the bucket belongs to
+// video no longer needs are removed when that video is due ([Pipeline.Sweep]). If
+// JanitorEvery is 0, it does nothing. It returns an error when the bucket belongs to
 // another database.
 func (p *Pipeline) RunJanitor(ctx context.Context) error {
 	if p.o.JanitorEvery <= 0 {
@@ -46,10 +46,10 @@ func (p *Pipeline) RunJanitor(ctx context.Context) error {
 }
 
 // Tidy searches all of storage. It removes dead objects immediately. An object that no
-// record explains is a stray, and it is removed once it has been seen twice,
-// [strayAge] apart. That is longer than Firestore's point-in-time recovery reaches
-// back: a database restored to the wrong time can be restored again, and its videos
-// still play. See [Pipeline.tidyStrays] for when strays are kept.
+// record explains is a stray, and it is removed once it has been seen twice, [strayAge]
+// apart. That time is longer than Firestore's point-in-time recovery reaches back, so a
+// database restored to the wrong time can be restored again, and its videos still play.
+// See [Pipeline.tidyStrays] for when strays are kept.
 //
 // It reads an object's video after listing the object, so an object that a worker
 // publishes meanwhile is never taken for an orphan.

@@ -103,7 +103,7 @@ type Options struct {
 
 	SweepEvery   time.Duration // how often due videos are checked
 	JanitorEvery time.Duration // how often all of storage is searched for orphans; 0 is never
-	JanitorMost  int           // a search that finds more strays keeps them all, if they are over 1% of the objects too
+	JanitorMost  int           // a search that finds more strays than this, and more than 1% of all objects, keeps them all
 
 	// Claim records this database as the bucket's owner, or returns [objectstore.ErrForeign] if
 	// another database owns it.
@@ -129,7 +129,7 @@ func New(o Options) *Pipeline {
 	return &Pipeline{o: o, kick: make(chan struct{}, 1), looked: map[video.ID]time.Time{}}
 }
 
-// refreshEvery is the least time between two checks of the same waiting video.
+// refreshEvery is the minimum time between two checks of the same waiting video.
 const refreshEvery = time.Second
 
 // Refresh picks up a finished upload or transcode before the video is returned. If
@@ -240,7 +240,7 @@ func (p *Pipeline) advance(ctx context.Context, v *video.Video) (*video.Video, e
 func (p *Pipeline) detectUpload(ctx context.Context, v *video.Video) (*video.Video, error) {
 	seen, err := p.arrive(ctx, v)
 	// End old sessions now and not in the next sweep: the account's next upload may need the
-	// room. If that fails, the sweep retries. endSessions returns the video with an error too.
+	// room. If that fails, the sweep retries. endSessions returns the video even with an error.
 	if err == nil && seen.StorageLimit > 0 && len(seen.Upload.Ended) > 0 {
 		seen, err = p.endSessions(ctx, seen)
 		if err != nil {
@@ -251,8 +251,8 @@ func (p *Pipeline) detectUpload(ctx context.Context, v *video.Video) (*video.Vid
 	return seen, err
 }
 
-// arrive records a new file in the video. If there is none, the wait for it may
-// expire.
+// arrive records a new file in the video. If there is none, it checks whether the wait
+// for it has expired.
 func (p *Pipeline) arrive(ctx context.Context, v *video.Video) (*video.Video, error) {
 	o, err := p.o.Bucket.Stat(ctx, v.Upload.Object)
 	if errors.Is(err, objectstore.ErrNotFound) {

@@ -86,8 +86,8 @@ func (p *Pipeline) purgeNow(ctx context.Context, task *video.Purge, now time.Tim
 		return absent
 	}
 	if task.IsTombstone() && now.Before(task.Late) && absent != nil {
-		// No listing is needed: the upload address can write only this one object. The last
-		// round, from Late on, lists once more, for what a suspended worker wrote.
+		// No listing is needed: the upload address can write only this one object. The last round,
+		// from Late on, lists once more to find what a suspended worker wrote.
 		return p.o.Bucket.Delete(ctx, video.UploadObject(task.Video), 0)
 	}
 	var errs []error

@@ -76,8 +76,9 @@ func (p *preflight) openBucket(ctx context.Context) *objectstore.Store {
 	return store
 }
 
-// checkOwner reports a database with data of another version, with which no service
-// would start, and a bucket of another database, with which videos would not start.
+// checkOwner reports a database with data of another version, since no service would
+// start with it. It also reports a bucket of another database, since videos would not
+// start with it.
 func (p *preflight) checkOwner(ctx context.Context) {
 	db, err := firestoredb.Open(ctx, p.Firestore)
 	if err != nil {

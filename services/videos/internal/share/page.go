@@ -217,7 +217,7 @@ func (s *Share) preview(v *video.Video) *preview {
 	return p
 }
 
-// unready is the page of a video that cannot be watched yet, or not at all.
+// unready returns the page of a video that cannot be watched yet, or not at all.
 func (s *Share) unready(v *video.Video, embed bool) messagePage {
 	p := messagePage{Head: head{Title: design.TabTitle(titleOf(v)), NoIndex: true, Script: true, Again: true}, Embed: embed, Glyph: "wait", Title: titleOf(v)}
 	p.Waiting = &waiting{Status: string(v.Status), URL: "/v/" + string(v.Slug) + "/status"}

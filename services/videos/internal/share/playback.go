@@ -32,12 +32,13 @@ const maxSigned = 15 * time.Minute
 // ends, and the last signed address for a while after that.
 const ReplacedLife = maxLongLife + 2*maxSigned
 
-// longLife is long enough to watch a video to its end, with pauses.
+// longLife returns a life that is long enough to watch a video to its end, with pauses.
 func longLife(v *video.Video) time.Duration {
 	return min(maxLongLife, 10*time.Minute+time.Duration(2*v.Media.Duration*float64(time.Second)))
 }
 
-// life is how long access given out now may last: at most until the video expires.
+// life returns how long access given out now may last: most, or the time until the
+// video expires if that is less.
 func (s *Share) life(v *video.Video, most time.Duration) time.Duration {
 	if v.ExpiresAt.IsZero() {
 		return most
@@ -199,8 +200,8 @@ func text(c *fiber.Ctx, media, body string) error {
 	return c.SendString(body)
 }
 
-// master lists captions only for players outside our pages. A page adds its own
-// tracks, so each would appear twice.
+// master returns the master playlist. It lists captions only for players outside our
+// pages: a page adds its own tracks, so each would appear twice there.
 func (s *Share) master(v *video.Video, g video.Grant, o *transcode.Outcome) string {
 	var captions []hls.Caption
 	if g.Kind == video.Own {
@@ -281,7 +282,7 @@ func (s *Share) session(c *fiber.Ctx) error {
 	if err := g.Wait(); err != nil {
 		return err
 	}
-	// The player renews when the first of them expires.
+	// The player renews its access when the first address expires.
 	ttl := s.life(v, s.o.WatchTTL)
 	for _, l := range lives {
 		ttl = min(ttl, l)
@@ -333,7 +334,7 @@ func (s *Share) poster(c *fiber.Ctx, v *video.Video) error {
 	return s.send(c, v.AccountID, picture, "image/jpeg")
 }
 
-// thumbnail is the poster for link previews.
+// thumbnail serves the poster for link previews.
 func (s *Share) thumbnail(c *fiber.Ctx) error {
 	v, err := s.previewable(c)
 	if err != nil {

@@ -162,13 +162,13 @@ func (s *Share) Register(api *httpapi.API) {
 // turn.
 func (s *Share) StoreViews(ctx context.Context) error { return s.views.flush(ctx, s.o.Guard.First) }
 
-// Close stores the remaining views. It waits for no turns, since the process is
+// Close stores the remaining views. It does not wait for turns, since the process is
 // stopping.
 func (s *Share) Close(ctx context.Context) error {
 	return s.views.flush(ctx, func(context.Context, string, time.Duration) bool { return true })
 }
 
-// locked is the answer for a video whose password was not given.
+// locked returns the error for a video whose password was not given.
 func locked() error { return apierr.New(apierr.Forbidden, "This video needs its password.") }
 
 // foundFor is how long an address that led to a video is exempt from the limit on
@@ -201,7 +201,7 @@ func (s *Share) ofPath(c *fiber.Ctx) (*video.Video, error) {
 	return s.find(c, video.Slug(c.Params("slug")))
 }
 
-// open is ofPath, but requires the password if the video has one.
+// open finds the video like ofPath, but requires the password if the video has one.
 func (s *Share) open(c *fiber.Ctx) (*video.Video, error) {
 	v, err := s.ofPath(c)
 	if err != nil {
@@ -213,7 +213,7 @@ func (s *Share) open(c *fiber.Ctx) (*video.Video, error) {
 	return v, nil
 }
 
-// reportLink makes a link of a contact, which may be a bare mail address.
+// reportLink returns the link for a contact, which may be a bare mail address.
 func reportLink(contact string) string {
 	if strings.Contains(contact, "@") && !strings.Contains(contact, ":") {
 		return "mailto:" + contact

@@ -36,10 +36,10 @@ const (
 	// guessesPerVideo is the hourly budget that networks share.
 	guessesPerVideo = 60
 	// firstGuesses is an hourly reserve for neighbourhoods that have not failed at this video
-	// within the hour; each gets one guess of it. Without it, an attacker who spends the shared
-	// budget would lock out every viewer. A neighbourhood is a range that one customer of a
-	// provider can hold (a /48 of IPv6 is 65,536 networks), so that many networks of one
-	// attacker count as one. A region is a range that a provider holds.
+	// within the hour. Each neighbourhood gets one guess. Without this reserve, an attacker who
+	// spends the shared budget would lock out every viewer. A neighbourhood is a range that one
+	// customer of a provider can hold (a /48 of IPv6 is 65,536 networks), so that many networks
+	// of one attacker count as one. A region is a range that a provider holds.
 	firstGuesses     = 600
 	firstOfRegion    = 60
 	neighbourhoodOf4 = 24
@@ -87,7 +87,7 @@ func (s *Share) unlock(c *fiber.Ctx) error {
 	if n := utf8.RuneCountInString(given); n > 0 && n <= video.MaxPassword {
 		right, err = s.o.Passwords.Check(ctx, v.AccountID, v.PasswordHash, given)
 	}
-	// A right guess costs nothing, nor does one that was never checked.
+	// Refund a right guess, and a guess that could not be checked.
 	if right || err != nil {
 		s.o.Guard.Refund(ctx, try)
 	}
@@ -115,10 +115,10 @@ func (s *Share) unlock(c *fiber.Ctx) error {
 }
 
 // returning identifies a browser that has unlocked v before, and returns "" for any
-// other. It still works after a change of the password: otherwise an owner who changes
-// it because of guesses would lock out the viewers who are told the new one. The cookie
-// only gives a share of the budget. Somebody who once had the password gets no more
-// than that.
+// other. The cookie still works after a change of the password: otherwise an owner who
+// changes it because of guesses would lock out the viewers who are told the new one.
+// The cookie gives only a share of the budget, so somebody who once had the password
+// gets no more than that.
 func (s *Share) returning(c *fiber.Ctx, v *video.Video) string {
 	g, err := s.o.Keys.Verify(c.Cookies(returnCookie))
 	if err != nil || g.Kind != video.Returning || g.Video != v.ID || !s.o.Now().Before(g.Expires) {

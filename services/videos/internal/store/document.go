@@ -204,7 +204,7 @@ func termsOf(v *video.Video) []string {
 	return terms
 }
 
-// rarestTerm is the term of f that most likely finds the fewest records.
+// rarestTerm returns the term of f that most likely finds the fewest records.
 func rarestTerm(f video.Filter) string {
 	switch {
 	case f.Query.Rarest() != "":

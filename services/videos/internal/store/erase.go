@@ -32,7 +32,8 @@ func (s *Store) Erase(ctx context.Context, id video.ID) error {
 	return s.db.Tx(ctx, "erase video", func(tx *record.Tx) error {
 		ref, now := s.videos.Ref(string(id)), s.db.Now()
 		snaps, err := tx.GetAll(ref)
-		// It is absent if its owner deleted it, or another replica erased it at the same time.
+		// The record is absent if its owner deleted it, or another replica erased it at the same
+		// time.
 		if err != nil || snaps[0] == nil {
 			return err
 		}
@@ -127,16 +128,16 @@ func salvagedPurge(snap firestoredb.Snap, account string, now time.Time) *video.
 	}
 }
 
-// field reads one field of a document that cannot be read as a whole. It is zero if
-// the field has another type.
+// field reads one field of a document that cannot be read as a whole. It returns zero
+// if the field has another type.
 func field[T any](snap firestoredb.Snap, path string) T {
 	v, _ := snap.DataAt(path)
 	t, _ := v.(T)
 	return t
 }
 
-// salvagedTime is the end of an upload address, or the latest possible one if it
-// cannot be read.
+// salvagedTime returns the end of an upload address, or the latest possible end if the
+// field cannot be read.
 func salvagedTime(snap firestoredb.Snap, path string, now time.Time) time.Time {
 	if at := field[time.Time](snap, path); !at.IsZero() {
 		return at

@@ -293,8 +293,8 @@ func (s *Store) storage(tx *record.Tx, v *video.Video) error {
 		return err
 	}
 	u, err := s.usage(tx.Context(), v.AccountID)
-	// The new file replaces what the video holds now, so add that back. It gives no room to an
-	// account over its limit.
+	// The new file replaces what the video holds now, so add that back. An account that would
+	// still be over its limit has no room.
 	v.StorageRoom = max(0, v.StorageLimit-u.StoredBytes+v.Bytes())
 	return err
 }

@@ -37,7 +37,7 @@ const MaxEmbedOrigins = 20
 // password or an expiry that the privacy would ignore is refused: the caller
 // would believe the video is protected when it is not.
 //
-// With a present video, its owner can send back the rule that the API showed: a
+// If present is not nil, its owner can send back the rule that the API showed: a
 // password may be left out if the video has one, and the present expiry may be kept
 // even if it has passed.
 func (r Rule) Check(present *Video, now time.Time) (Access, []apierr.Detail) {

@@ -9,33 +9,33 @@ import (
 // product, without a trailing slash.
 type Addresses struct{ Base string }
 
-// Page is the share address.
+// Page returns the share address.
 func (a Addresses) Page(s Slug) string { return a.Base + "/v/" + string(s) }
 
-// Embed is the page for frames.
+// Embed returns the address of the page for frames.
 func (a Addresses) Embed(s Slug) string { return a.Base + "/embed/" + string(s) }
 
-// Thumbnail is the picture for link previews.
+// Thumbnail returns the address of the picture for link previews.
 func (a Addresses) Thumbnail(s Slug) string { return a.Page(s) + "/thumbnail.jpg" }
 
-// File is the video as an MP4, for link previews that play files.
+// File returns the address of the video as an MP4, for link previews that play files.
 func (a Addresses) File(s Slug) string { return a.Page(s) + "/video.mp4" }
 
-// OEmbed is the oEmbed description of a share page.
+// OEmbed returns the address of the oEmbed description of a share page.
 func (a Addresses) OEmbed(s Slug) string {
 	return a.Base + "/oembed?format=json&url=" + url.QueryEscape(a.Page(s))
 }
 
-// Playback is the folder that a token opens. The token is in the path because relative
-// addresses in playlists keep the path but lose the query.
+// Playback returns the address of the folder that a token opens. The token is in the
+// path because relative addresses in playlists keep the path but lose the query.
 func (a Addresses) Playback(s Slug, token string) string { return a.Page(s) + "/hls/" + token + "/" }
 
-// Playlist is the HLS master playlist.
+// Playlist returns the address of the HLS master playlist.
 func (a Addresses) Playlist(s Slug, token string) string {
 	return a.Playback(s, token) + "master.m3u8"
 }
 
-// Download is the owner's file, under an owner's token.
+// Download returns the address of the file for the owner, under an owner's token.
 func (a Addresses) Download(s Slug, token string) string {
 	return a.Playback(s, token) + "download.mp4"
 }

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/text/language/display"
 )
 
-// Name is the track's name in a player's menu: the language's own name for itself, or
-// the tag if it has none.
+// Name returns the track's name in a player's menu: the language's own name for itself,
+// or the tag if it has none.
 func (c Caption) Name() string {
 	tag, err := language.Parse(c.Lang)
 	if err != nil {

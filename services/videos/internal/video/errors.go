@@ -13,8 +13,8 @@ var (
 	ErrUnchanged = errors.New("video: nothing to change")
 )
 
-// NotFound is the same error for a video that does not exist and for one of another
-// account.
+// NotFound returns the same error for a video that does not exist and for one of
+// another account.
 func NotFound() error { return apierr.New(apierr.VideoNotFound, "There is no such video.") }
 
 // NoCaptions says that a video has no captions in a language.
@@ -27,20 +27,21 @@ func ExternalIDTaken() error {
 	return apierr.New(apierr.ExternalIDTaken, "Another video of this account has this externalId. Choose another, or clear it there first.")
 }
 
-// expired is the answer for an expired video; it reveals nothing else about it.
+// expired returns the error for an expired video. It reveals nothing else about the
+// video.
 func expired() error { return apierr.New(apierr.Gone, "This video has expired.") }
 
-// takenDown is the answer for a video that the operator took down.
+// takenDown returns the error for a video that the operator took down.
 func takenDown() error {
 	return apierr.New(apierr.TakenDown, "This video was taken down by the operator of this service.")
 }
 
-// accountSuspended is the answer for a video of a suspended account.
+// accountSuspended returns the error for a video of a suspended account.
 func accountSuspended() error {
 	return &apierr.Error{Code: apierr.AccountSuspended, Message: "The account that shared this video is suspended.", OnPage: true}
 }
 
-// refusedGrant is the error for a token that is not valid any more.
+// refusedGrant returns the error for a token that is not valid any more.
 func refusedGrant() error {
 	return apierr.New(apierr.Forbidden, "This playback address is no longer valid.")
 }

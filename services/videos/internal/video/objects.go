@@ -7,10 +7,10 @@ import (
 	"github.com/linkreel/linkreel/libs/transcode"
 )
 
-// UploadObject is the object name under which a video's file is uploaded.
+// UploadObject returns the object name under which a video's file is uploaded.
 func UploadObject(id ID) string { return UploadPrefix(id) + "source" }
 
-// UploadPrefix is the prefix of everything uploaded for a video.
+// UploadPrefix returns the prefix of everything uploaded for a video.
 func UploadPrefix(id ID) string { return "uploads/" + string(id) + "/" }
 
 // UploadedFor returns the video of an object name made by UploadObject.
@@ -20,7 +20,8 @@ func UploadedFor(object string) (ID, bool) {
 	return ID(id), ok && found && id != ""
 }
 
-// CaptionObject is where a caption file is kept; each upload has its own name.
+// CaptionObject returns the object name of a caption file. Each upload has its own
+// name.
 func CaptionObject(id ID, lang, nonce string) string {
 	return transcode.VideoPrefix(string(id)) + "captions/" + lang + "-" + nonce + ".vtt"
 }

@@ -12,7 +12,7 @@ import (
 type Purge struct {
 	Video   ID
 	Account string
-	JobIDs  []string // of jobs that may still run
+	JobIDs  []string // the jobs that may still run
 	// Sessions are the resumable sessions that storage has not ended yet.
 	Sessions []string
 	Since    time.Time
@@ -40,7 +40,7 @@ const sleptFor = 24 * time.Hour
 // no older signature.
 const LongestAddress = 7 * 24 * time.Hour
 
-// PurgeOf is the purge task for v's deletion.
+// PurgeOf returns the purge task for v's deletion.
 func PurgeOf(v *Video, erase bool, now time.Time) Purge {
 	p := Purge{Video: v.ID, Account: v.AccountID, Since: now, Due: now, Until: now.Add(purgedFor)}
 	if erase {

@@ -189,7 +189,7 @@ func (s *Service) Each(ctx context.Context, account string, page int, fn func(*V
 	}
 }
 
-// NewVideo asks for a video. Two tries of one request have the same Origin.
+// NewVideo asks for a video. A repeated request has the Origin of its first try.
 type NewVideo struct {
 	Account string
 	Limits  identity.Quotas
@@ -210,7 +210,7 @@ func idOf(origin identity.Origin) ID { return ID(identity.IDFrom("vid", origin.N
 // videos again in its transaction, and storage is checked when a file arrives, since a
 // video takes none before (see [Video.FileArrived]). A repeated request has room if its
 // first try made the video. left is how many bytes a session of the account may take;
-// it is negative without a limit.
+// it is negative if there is no limit.
 func (s *Service) Room(ctx context.Context, account string, limits identity.Quotas, origin identity.Origin) (left int64, err error) {
 	if limits.Videos <= 0 && limits.StoredBytes <= 0 {
 		return -1, nil
@@ -230,8 +230,8 @@ func (s *Service) Room(ctx context.Context, account string, limits identity.Quot
 	return 0, err
 }
 
-// Left is how many bytes are left below a limit, after stored bytes and those set
-// aside for sessions. It is negative without a limit.
+// Left returns how many bytes are left below a limit, after stored bytes and those set
+// aside for sessions. The result is negative if there is no limit.
 func (u Usage) Left(limit int64) int64 {
 	if limit <= 0 {
 		return -1
@@ -374,7 +374,7 @@ func (s *Service) unused(ctx context.Context, session string) {
 // slugTries is how many slugs are tried. With 31^7 of them, even a second try is rare.
 const slugTries = 5
 
-// slugLength is the length of generated slugs. Only its slug protects an unlisted
+// slugLength returns the length of generated slugs. Only its slug protects an unlisted
 // video: 13 characters of 31 make 64 bits, too many to guess.
 func (p Privacy) slugLength() int {
 	if p == Unlisted {
@@ -397,7 +397,7 @@ func (s *Service) hash(ctx context.Context, accountID, text string) (string, err
 
 // newUpload makes the upload addresses. The resumable address is optional: if storage
 // does not answer in time, only that one is missing. left is how much its session may
-// take: negative is no limit, and with 0 there is no session.
+// take: negative means no limit, and 0 means no session.
 func (s *Service) newUpload(ctx context.Context, object, page string, left int64) (Upload, error) {
 	u := Upload{Object: object}
 	limited := left >= 0
@@ -705,7 +705,7 @@ func (s *Service) SetThumbnail(ctx context.Context, account string, id ID, c Con
 	return s.o.Pipeline.TakeStill(ctx, v)
 }
 
-// Now is the service's clock.
+// Now returns the time of the service's clock.
 func (s *Service) Now() time.Time { return s.o.Now() }
 
 // Own makes an owner's permission to watch and download v. It ends when by, the caller

@@ -152,8 +152,9 @@ func (v *Video) Expire(limits UploadLimits, now time.Time) error {
 	return nil
 }
 
-// Publish makes m the video's media. The first one makes the video ready. Later ones
-// of the same source only add to it, so an older version returns ErrTransition.
+// Publish makes m the video's media. The first media makes the video ready. Later
+// versions of the same source only add to the earlier ones, so for an older version
+// Publish returns ErrTransition.
 func (v *Video) Publish(jobID string, m Media, now time.Time) error {
 	// Another file was uploaded since, and this result is for the old one.
 	if v.Source.JobID != jobID {
@@ -193,8 +194,8 @@ func (v *Video) ReportProgress(percent int) {
 	}
 }
 
-// UploadGrace is how long after an upload address has expired the pipeline still looks
-// for an upload that began in time.
+// UploadGrace is how long the pipeline still looks for an upload after the address has
+// expired, since the upload may have begun in time.
 const UploadGrace = 24 * time.Hour
 
 // Plan says when the pipeline comes back to a video without a notification.
@@ -270,8 +271,8 @@ func (v *Video) InWork() bool {
 	return v.Status == Processing || v.Status == Ready && (v.Media == nil || !v.Media.Final) || v.Still != nil && v.Still.JobID != ""
 }
 
-// DecidedAt is when the video got its current state: ready with its present media, or
-// failed.
+// DecidedAt returns when the video got its current state: ready with its present media,
+// or failed.
 func (v *Video) DecidedAt() time.Time {
 	switch {
 	case v.Status == Ready && !v.PublishedAt.IsZero():

@@ -48,7 +48,7 @@ var ErrToken = errors.New("video: not a valid token")
 // secret can be replaced without ending the tokens it signed.
 type Keyring struct{ keys [][]byte }
 
-// MinSecret is the fewest bytes that a secret may have.
+// MinSecret is the minimum length of a secret, in bytes.
 const MinSecret = 32
 
 // NewKeyring derives keys from secrets of at least MinSecret bytes.

@@ -28,8 +28,8 @@ type Slug string
 // Privacy says who may watch.
 type Privacy string
 
-// The privacies. Only a public video may be indexed. A password-protected one shows
-// nothing before the password is given, an expiring one nothing after its time.
+// The privacies. Only a public video may be indexed. A password-protected video shows
+// nothing before the password is given. An expiring video shows nothing after its time.
 const (
 	Public   Privacy = "public"
 	Unlisted Privacy = "unlisted"
@@ -75,12 +75,12 @@ type Video struct {
 	TakenDown *Takedown // set while the operator has taken it down
 
 	CreatedAt   time.Time
-	UpdatedAt   time.Time // of what the owner or the pipeline changed; views do not count
+	UpdatedAt   time.Time // when the owner or the pipeline last changed it; views do not count
 	ReadyAt     time.Time
-	PublishedAt time.Time // of the media that is shown now
+	PublishedAt time.Time // when the media that is shown now was published
 
-	// DueAt is when the pipeline looks at the video next. Zero means only when something
-	// happens to it. See [Video.Schedule].
+	// DueAt is when the pipeline looks at the video next. If it is zero, the pipeline does so
+	// only when something happens to the video. See [Video.Schedule].
 	DueAt time.Time
 
 	// StorageLimit is how many bytes the account was allowed to store when the video was
@@ -143,7 +143,7 @@ type Media struct {
 	Height     int
 	HasAudio   bool
 	Renditions []Rendition // tallest first
-	Bytes      int64       // of all objects
+	Bytes      int64       // size of all objects
 
 	Poster     string // object name
 	Download   string // object name; empty when there is none
@@ -173,7 +173,7 @@ type Caption struct {
 // Still is a picture of the video that the owner chose by its time.
 type Still struct {
 	Time   float64 // seconds
-	JobID  string  // of the job that takes it; "" once it is done
+	JobID  string  // the job that takes it; "" once it is done
 	Object string  // the picture; "" until it was taken
 }
 
@@ -222,7 +222,7 @@ func (v *Video) Previewable(now time.Time) bool {
 // Playable reports whether the video is ready to be watched.
 func (v *Video) Playable() bool { return v.Status == Ready && v.Media != nil }
 
-// Reserved is how much more the video's session may take than it held at the last
+// Reserved returns how much more the video's session may take than it held at the last
 // check.
 func (v *Video) Reserved() int64 {
 	if v.Upload.ResumableURL == "" && len(v.Upload.Ended) == 0 {
@@ -231,8 +231,8 @@ func (v *Video) Reserved() int64 {
 	return max(0, v.Upload.Most-v.Upload.Received)
 }
 
-// Poster is the object of the video's picture: the owner's choice, or else the
-// automatic one; "" when there is none.
+// Poster returns the object of the video's picture: the owner's choice, or else the
+// automatic one. It returns "" if there is none.
 func (v *Video) Poster() string {
 	switch {
 	case v.Still != nil && v.Still.Object != "":
