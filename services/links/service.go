@@ -88,6 +88,8 @@ type Config struct {
 	CertificateKey string `env:"LINKREEL_CERTIFICATE_KEY"`
 	// CertificateSweep is the time between two looks at which certificates are to be renewed.
 	CertificateSweep time.Duration `env:"LINKREEL_CERTIFICATE_SWEEP" envDefault:"1m"`
+	// SplitKey moves visitors between the shares of rules with a percentage when it changes; empty is a value as good as any.
+	SplitKey string `env:"LINKREEL_SPLIT_KEY"`
 	// DomainTarget is the name or address that custom domains are to point at; empty is the short host.
 	DomainTarget string `env:"LINKREEL_DOMAIN_TARGET"`
 
@@ -212,6 +214,7 @@ func (b *building) openRecords(context.Context) error {
 	b.own = redirect.OwnHosts(b.ShortBaseURL)
 	b.routes = api.Options{
 		ShortBaseURL: b.ShortBaseURL, Own: b.own, DomainTarget: b.DomainTarget, Certificates: b.TLSAddr != "", Now: b.Now,
+		Countries: b.CountryHeader != "" || b.GeoIPFile != "",
 	}
 	records := record.Open(b.stores.DB, record.Options{Outbox: b.stores.Outbox(), Now: b.Now, Announce: b.announcer.Announce})
 	shownLink, shownDomain := api.Shown(b.routes)
@@ -256,7 +259,7 @@ func (b *building) makeListeners(context.Context) error {
 	b.misses = ratelimit.NewMisses(ratelimit.MissOptions{Now: b.Now})
 	visitors := redirect.New(b.memory, b.log, redirect.Options{
 		ShortBaseURL: b.ShortBaseURL, Country: country, Blocked: b.blocked, AbuseContact: b.AbuseContact, Now: b.Now,
-		Misses: b.misses, Client: b.client,
+		Misses: b.misses, Client: b.client, SplitKey: b.SplitKey,
 		Trace: func() (context.Context, func(int)) { return httpapi.Trace("links-redirect", "GET /:slug") },
 	})
 	b.visitors = httpserver.StrictTransport(b.ShortBaseURL, visitors.Serve)

@@ -32,6 +32,24 @@ type LinkCreate struct {
 	ExternalID string `json:"externalId,omitempty"`
 	// Archived links keep redirecting; lists can leave them out.
 	Archived bool `json:"archived,omitempty"`
+	// HTTP status of the redirect: 302, 301 or 308. Browsers keep a 301 or 308 for up to a minute, and
+	// do not ask again meanwhile; such visits are not counted. Null is 302.
+	RedirectType *int64 `json:"redirectType,omitempty"`
+	// Whether the visitor's query is added to the destination. A parameter that the destination has
+	// itself stays, except the five `utm_` parameters: the visitor's replace them.
+	ForwardQuery bool `json:"forwardQuery,omitempty"`
+	// Whether `/<slug>/a/b` leads to the destination's path followed by `/a/b`. Otherwise a longer path
+	// is a 404.
+	ForwardPath bool `json:"forwardPath,omitempty"`
+	// Before this moment visits get 404 with a page that says when the link begins. Must be earlier
+	// than `expiresAt`.
+	StartsAt Moment `json:"startsAt,omitzero"`
+	// Where visits lead after the end, with a 302 that is not counted. Same rules as `url`, and no
+	// verified domain of the account.
+	ExpiredURL string `json:"expiredUrl,omitempty"`
+	// Up to 20 rules, together at most 16 KiB. A visit leads to the address of the first rule whose
+	// conditions all hold, else to `url`.
+	Rules []LinkRule `json:"rules,omitempty"`
 	// Says that the link comes from another service, where it had this many clicks. They are shown
 	// apart and are not part of `clicks`.
 	ImportedClicks *int64 `json:"importedClicks,omitempty"`
@@ -39,6 +57,35 @@ type LinkCreate struct {
 	// time. Lists keep the order in which links arrived here. Without `importedClicks` the field is
 	// ignored, so that a record can be sent back.
 	CreatedAt Moment `json:"createdAt,omitzero"`
+}
+
+// LinkRule leads the visits that meet all its conditions to an address of its own.
+type LinkRule struct {
+	// 1 to 100 characters, unique among the link's rules without regard to case. Statistics show it.
+	Name string       `json:"name"`
+	When LinkRuleWhen `json:"when"`
+	// Same rules as the link's `url`, and no verified domain of the account.
+	URL string `json:"url"`
+}
+
+// LinkRuleWhen has the conditions of a rule: at least one, and all must hold.
+type LinkRuleWhen struct {
+	// Two letters (ISO 3166-1). Refused where this installation cannot know a visitor's country.
+	Country []string `json:"country,omitempty"`
+	// `mobile` is understood too, and shown as `phone`.
+	Device []string `json:"device,omitempty"`
+	System []string `json:"system,omitempty"`
+	// Language tags (BCP 47) that the visitor likes best. `de` fits `de-AT`; `de-CH` does not fit `de`.
+	Language []string `json:"language,omitempty"`
+	// Parameters of the visit and their values; `*` fits any value.
+	Query map[string]string `json:"query,omitempty"`
+	// From this moment on.
+	From *Moment `json:"from,omitempty"`
+	// Before this moment.
+	Until *Moment `json:"until,omitempty"`
+	// Share of the visitors that meet the rule's other conditions. A visitor always gets the same
+	// share. Shares of several rules follow each other, so 50 and 50 are everybody.
+	Percent int `json:"percent,omitempty"`
 }
 
 // LinkUpdate changes a link; untouched fields stay.
@@ -58,6 +105,24 @@ type LinkUpdate struct {
 	ExternalID Field[string] `json:"externalId,omitzero"`
 	// Archived links keep redirecting; lists can leave them out.
 	Archived Field[bool] `json:"archived,omitzero"`
+	// HTTP status of the redirect: 302, 301 or 308. Browsers keep a 301 or 308 for up to a minute, and
+	// do not ask again meanwhile; such visits are not counted. Null is 302.
+	RedirectType Field[int64] `json:"redirectType,omitzero"`
+	// Whether the visitor's query is added to the destination. A parameter that the destination has
+	// itself stays, except the five `utm_` parameters: the visitor's replace them.
+	ForwardQuery Field[bool] `json:"forwardQuery,omitzero"`
+	// Whether `/<slug>/a/b` leads to the destination's path followed by `/a/b`. Otherwise a longer path
+	// is a 404.
+	ForwardPath Field[bool] `json:"forwardPath,omitzero"`
+	// Before this moment visits get 404 with a page that says when the link begins. Must be earlier
+	// than `expiresAt`.
+	StartsAt Field[Moment] `json:"startsAt,omitzero"`
+	// Where visits lead after the end, with a 302 that is not counted. Same rules as `url`, and no
+	// verified domain of the account.
+	ExpiredURL Field[string] `json:"expiredUrl,omitzero"`
+	// Up to 20 rules, together at most 16 KiB. A visit leads to the address of the first rule whose
+	// conditions all hold, else to `url`.
+	Rules Field[[]LinkRule] `json:"rules,omitzero"`
 }
 
 // LinkSummary is a link in a list.
@@ -85,6 +150,13 @@ type LinkSummary struct {
 	Tags       []string `json:"tags"`
 	ExternalID *string  `json:"externalId"`
 	Archived   bool     `json:"archived"`
+	// HTTP status of the redirect: 302, 301 or 308.
+	RedirectType int  `json:"redirectType"`
+	ForwardQuery bool `json:"forwardQuery"`
+	ForwardPath  bool `json:"forwardPath"`
+	// Milliseconds since 1970.
+	StartsAt   *Millis `json:"startsAt"`
+	ExpiredURL *string `json:"expiredUrl"`
 }
 
 // LinkPage is one page of a list of links.
@@ -119,6 +191,7 @@ type Link struct {
 	OGTitle       *string    `json:"ogTitle"`
 	OGDescription *string    `json:"ogDescription"`
 	OGImage       *string    `json:"ogImage"`
+	Rules         []LinkRule `json:"rules"`
 	UpdatedAt     Millis     `json:"updatedAt"`
 }
 

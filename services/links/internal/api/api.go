@@ -25,6 +25,8 @@ type Options struct {
 	// DomainTarget is the name or address that custom host names must point to; empty
 	// means the short host.
 	DomainTarget string
+	// Countries is set if this installation can know a visitor's country.
+	Countries bool
 	// Certificates is set if this installation orders certificates for custom host
 	// names.
 	Certificates bool

@@ -12,7 +12,6 @@ import (
 	"github.com/linkreel/linkreel/libs/apispec/wire"
 	"github.com/linkreel/linkreel/libs/httpapi"
 	"github.com/linkreel/linkreel/libs/identity"
-	"github.com/linkreel/linkreel/services/links/internal/customdomain"
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
@@ -109,19 +108,15 @@ func (h public) readCreate(c *fiber.Ctx) (d link.Draft, ignored []string, err er
 	if err != nil {
 		return d, nil, err
 	}
-	ctx := c.UserContext()
-	return h.draft(fields, &body, func(id string) (*customdomain.Domain, error) { return h.domains.Get(ctx, account(ctx), id) })
+	return h.draft(fields, &body, h.domainsOf(c))
 }
 
 // draft reads every field of a create and notes the errors that the contract cannot find.
-// httpapi has checked types and lengths against the contract already. domain finds a
-// domain of the caller.
-func (h public) draft(
-	f *httpapi.Fields, body *wire.LinkCreate, domain func(id string) (*customdomain.Domain, error),
-) (d link.Draft, ignored []string, err error) {
+// httpapi has checked types and lengths against the contract already.
+func (h public) draft(f *httpapi.Fields, body *wire.LinkCreate, domains *domainsOf) (d link.Draft, ignored []string, err error) {
 	own, onDefaultHost := h.opt.Own, body.DomainID == nil
 	if !onDefaultHost {
-		on, err := domain(*body.DomainID)
+		on, err := domains.get(*body.DomainID)
 		if err != nil {
 			return d, f.Unknown, err
 		}
@@ -153,6 +148,14 @@ func (h public) draft(
 	if body.ImportedClicks != nil || body.CreatedAt != nil {
 		h.imported(f, body, &d)
 	}
+	changes, err := h.changes(f, routingToCreate(body), domains.hosts)
+	if err != nil {
+		return d, f.Unknown, err
+	}
+	for _, change := range changes {
+		change(&d.Link)
+	}
+	checkTogether(f, &d.Link, func(string) bool { return true })
 	return d, f.Unknown, f.Err()
 }
 
@@ -181,13 +184,17 @@ func (h public) update(c *fiber.Ctx) error {
 	ctx, id := c.UserContext(), c.Params("id")
 	var body wire.LinkUpdate
 	fields, bad := httpapi.Decode(c, &body)
+	domains := h.domainsOf(c)
 	// 404 takes precedence over 400: another account's link gives the same answer for every
 	// body. So errors in the body are reported only once the link is found.
 	l, err := h.links.Update(ctx, account(ctx), id, httpapi.IfMatch(c).Check, func(l *link.Link) (link.Patch, error) {
 		if bad != nil {
 			return link.Patch{}, bad
 		}
-		patch := h.patch(fields, &body, l.Host)
+		patch, err := h.patch(fields, &body, l, domains)
+		if err != nil {
+			return nil, err
+		}
 		return patch, fields.Err()
 	})
 	if err != nil {
@@ -199,11 +206,11 @@ func (h public) update(c *fiber.Ctx) error {
 
 // patch reads every field of an update. Null clears a field, except the
 // destination: every link has one.
-func (h public) patch(f *httpapi.Fields, body *wire.LinkUpdate, host string) link.Patch {
+func (h public) patch(f *httpapi.Fields, body *wire.LinkUpdate, before *link.Link, domains *domainsOf) (link.Patch, error) {
 	own := h.opt.Own
-	if host != "" {
+	if before.Host != "" {
 		// Cap the slice, so that append copies it: all requests share Own.
-		own = append(own[:len(own):len(own)], link.ParseHost(host))
+		own = append(own[:len(own):len(own)], link.ParseHost(before.Host))
 	}
 	var p link.Patch
 	set := func(change func(*link.Link)) { p = append(p, change) }
@@ -249,7 +256,17 @@ func (h public) patch(f *httpapi.Fields, body *wire.LinkUpdate, host string) lin
 	if b := body.Archived; b.Set {
 		set(func(l *link.Link) { l.Archived = b.Value })
 	}
-	return p
+	changes, err := h.changes(f, routingToUpdate(body), domains.hosts)
+	if err != nil {
+		return nil, err
+	}
+	p = append(p, changes...)
+	after := *before
+	for _, change := range p {
+		change(&after)
+	}
+	checkTogether(f, &after, func(field string) bool { return false })
+	return p, nil
 }
 
 func orNil(b httpapi.Optional[string]) *string {

@@ -64,7 +64,7 @@ func weigh(t link.Target) int {
 	if p := t.OpenGraph; p != nil {
 		n += 48 + len(p.Title) + len(p.Description) + len(p.Image)
 	}
-	return n
+	return n + t.Routing.Size()
 }
 
 // Partition returns to which of n partitions a slug key belongs.

@@ -12,6 +12,8 @@ package redirect
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/binary"
 	"log/slog"
 	"net/netip"
 	"net/url"
@@ -51,6 +53,8 @@ type Options struct {
 	// function that ends it. If Trace is nil, nothing is traced. Warm visits are not
 	// traced: there are too many of them, and they are all alike.
 	Trace func() (ctx context.Context, end func(status int))
+	// SplitKey moves visitors between the shares of all links when the operator changes it.
+	SplitKey string
 	// Misses limits how many missing links each network may ask for. If it is nil, there
 	// is no limit. Client returns the address of a request's client.
 	Misses *ratelimit.Misses
@@ -78,6 +82,9 @@ func New(m *invalidation.Memory, log Confirmer, opt Options) *Handler {
 	if opt.Country == nil {
 		opt.Country = func(*fasthttp.RequestCtx) string { return "" }
 	}
+	if opt.Client == nil {
+		opt.Client = func(*fasthttp.RequestCtx) netip.Addr { return netip.Addr{} }
+	}
 	if opt.Trace == nil {
 		opt.Trace = func() (context.Context, func(int)) { return context.Background(), func(int) {} }
 	}
@@ -88,7 +95,7 @@ func New(m *invalidation.Memory, log Confirmer, opt Options) *Handler {
 	}
 	h.visits.New = func() any {
 		v := &visit{h: h}
-		v.wait = v.waits
+		v.wait, v.place = v.waits, v.placeOf
 		return v
 	}
 	return h
@@ -127,7 +134,10 @@ type visit struct {
 	asked   bool            // the visit has needed a read of something that memory did not know
 	ctx     context.Context // of the trace; nil while the visit is warm
 	end     func(status int)
-	wait    func(known bool) (context.Context, error) // v.waits, made once for each pooled visit
+	seen    link.Visit
+	// v.waits and v.placeOf, made once for each pooled visit
+	wait  func(known bool) (context.Context, error)
+	place func(splitKey string) int
 }
 
 // waits returns the context for reads that the visit has to wait for. It refuses a
@@ -168,7 +178,7 @@ func (h *Handler) Serve(ctx *fasthttp.RequestCtx) {
 		h.fail(ctx, &apierr.Error{Code: apierr.MethodNotAllowed, Message: "This address accepts only GET and HEAD."})
 		return
 	}
-	segment := segmentOf(ctx)
+	segment, rest := segmentOf(ctx)
 	host, isDefault, ok := h.hostOf(ctx)
 	if !ok {
 		h.fail(ctx, notFound())
@@ -179,28 +189,33 @@ func (h *Handler) Serve(ctx *fasthttp.RequestCtx) {
 		segment, inspect = segment[:n-1], true
 	}
 	folded, ok := link.LookupSlug(segment)
+	if !ok && rest != "" {
+		h.fail(ctx, notFound())
+		return
+	}
 	if !ok {
 		h.wellKnown(ctx, segment)
 		return
 	}
-	if isDefault && h.wellKnownName(folded) {
+	if isDefault && h.wellKnownName(folded) && rest == "" {
 		h.wellKnown(ctx, segment)
 		return
 	}
 	v := h.visits.Get().(*visit)
-	v.request = ctx
+	v.request, v.seen.Path = ctx, rest
 	h.visit(ctx, v, host, folded, inspect)
 	if v.end != nil {
 		v.end(ctx.Response.StatusCode())
 	}
-	*v = visit{h: h, wait: v.wait}
+	*v = visit{h: h, wait: v.wait, place: v.place}
 	h.visits.Put(v)
 }
 
 // visit looks up the link of a request and answers the request.
 func (h *Handler) visit(ctx *fasthttp.RequestCtx, v *visit, host, folded string, inspect bool) {
 	agent := h.agents.read(ctx.Request.Header.UserAgent())
-	counts := ctx.IsGet() && !inspect && !agent.Crawler && !isPrefetch(ctx)
+	prefetch := isPrefetch(ctx)
+	counts := ctx.IsGet() && !inspect && !agent.Robot && !prefetch
 	for range tries {
 		if err := h.memory.Resolve(&v.answer, v.wait, host, folded); err != nil {
 			h.uncount(v)
@@ -210,13 +225,8 @@ func (h *Handler) visit(ctx *fasthttp.RequestCtx, v *visit, host, folded string,
 		target := v.answer.Target()
 		var click *link.Click
 		now := v.answer.At()
-		status := link.Active
-		if target != nil {
-			if status = target.Status(now); h.opt.Blocked != nil && h.opt.Blocked.Has(target.Location) {
-				status = link.Taken
-			}
-		}
-		if target != nil && counts && status == link.Active && !v.answer.Suspended() {
+		d := h.decide(v, target, host, agent)
+		if counts && d.Outcome == link.Led {
 			v.click = link.Click{LinkID: target.LinkID, Day: link.DayOf(now), Device: agent.Device,
 				Referrer: h.referrer(ctx), Country: h.opt.Country(ctx)}
 			click = &v.click
@@ -236,29 +246,63 @@ func (h *Handler) visit(ctx *fasthttp.RequestCtx, v *visit, host, folded string,
 		if out.Again {
 			continue
 		}
+		if target == nil && v.asked {
+			h.opt.Misses.Miss(v.client)
+		}
 		switch {
-		case target == nil:
-			if v.asked {
-				h.opt.Misses.Miss(v.client)
-			}
+		case d.Outcome != link.Led && d.Location != "":
+			h.redirect(ctx, &d, prefetch)
+		case d.Outcome == link.Missing && v.seen.Path == "":
 			h.wellKnown(ctx, []byte(folded))
-		case v.answer.Suspended():
-			h.fail(ctx, suspended())
-		case status == link.Taken:
-			h.fail(ctx, takenDown())
-		case status == link.Expired:
-			h.fail(ctx, apierr.New(apierr.Gone, "This link has expired."))
+		case d.Outcome != link.Led:
+			h.fail(ctx, refusalOf(&d))
 		case inspect:
-			h.inspectPage(ctx, target)
+			h.inspectPage(ctx, target, d.Location)
 		case agent.Crawler && target.OpenGraph != nil:
-			h.openGraphPage(ctx, target)
+			h.openGraphPage(ctx, target, d.Location)
 		default:
-			h.redirect(ctx, target.Location)
+			h.redirect(ctx, &d, prefetch)
 		}
 		return
 	}
 	h.uncount(v)
 	h.fail(ctx, unavailable(errOvertaken))
+}
+
+// decide asks the link what becomes of the visit.
+func (h *Handler) decide(v *visit, target *link.Target, host string, agent link.Agent) link.Decision {
+	s := &v.seen
+	s.At, s.Host = v.answer.At(), host
+	if target != nil && target.Routing != nil {
+		s.Query = string(v.request.URI().QueryString())
+		s.Country, s.Device, s.System, s.Place = h.opt.Country(v.request), agent.Device, agent.System, v.place
+		s.Language = string(v.request.Request.Header.Peek("Accept-Language"))
+	}
+	return link.Decide(target, s, &link.Surroundings{Suspended: v.answer.Suspended(), Own: h.own, Blocked: h.opt.Blocked})
+}
+
+// placeOf returns the visitor's place from 0 to 99, by a hash of the link's key, the
+// operator's key, the visitor's address and agent, which is stored nowhere. A network of
+// IPv6 counts as one address, because its addresses change all the time.
+func (v *visit) placeOf(splitKey string) int {
+	client := v.h.opt.Client(v.request)
+	if !client.IsValid() {
+		return -1
+	}
+	bits := 32
+	if client = client.Unmap(); client.Is6() {
+		bits = 64
+	}
+	network, err := client.Prefix(bits)
+	if err != nil {
+		return -1
+	}
+	hash := sha256.New()
+	for _, part := range []string{splitKey, v.h.opt.SplitKey, network.String(), string(v.request.Request.Header.UserAgent())} {
+		_, _ = hash.Write([]byte(part)) // never fails
+		_, _ = hash.Write([]byte{0})
+	}
+	return int(binary.BigEndian.Uint64(hash.Sum(nil)) % 100)
 }
 
 // uncount takes back the click of an answer that is not sent.
@@ -285,9 +329,9 @@ func (h *Handler) hostOf(ctx *fasthttp.RequestCtx) (host string, isDefault, ok b
 	return host, false, problem == nil
 }
 
-// segmentOf returns the path without its slash, decoded once. It returns nil if the path
-// is empty, too long or badly encoded.
-func segmentOf(ctx *fasthttp.RequestCtx) []byte {
+// segmentOf returns the first segment of the path, decoded once, and the rest of the path
+// as it was sent. The segment is nil if it is empty, too long or badly encoded.
+func segmentOf(ctx *fasthttp.RequestCtx) (segment []byte, rest string) {
 	path := ctx.Request.Header.RequestURI()
 	if len(path) == 0 || path[0] != '/' { // absolute form, as sent to proxies
 		path = ctx.URI().PathOriginal()
@@ -298,18 +342,27 @@ func segmentOf(ctx *fasthttp.RequestCtx) []byte {
 			break
 		}
 	}
-	if len(path) < 2 || len(path) > 3*link.MaxSlug+8 || path[0] != '/' {
-		return nil
+	if len(path) < 2 || path[0] != '/' {
+		return nil, ""
 	}
 	path = path[1:]
+	if i := bytes.IndexByte(path, '/'); i >= 0 {
+		if len(path)-i > link.MaxForwardedPath {
+			return nil, ""
+		}
+		path, rest = path[:i], string(path[i:])
+	}
+	if len(path) > 3*link.MaxSlug+8 {
+		return nil, ""
+	}
 	if bytes.IndexByte(path, '%') >= 0 {
 		text, err := url.PathUnescape(string(path))
 		if err != nil {
-			return nil
+			return nil, ""
 		}
 		path = []byte(text)
 	}
-	return path
+	return path, rest
 }
 
 // isPrefetch goes through the headers once. Looking up each of the four by name would go

@@ -80,6 +80,8 @@ type linkDoc struct {
 	// Only imported links have it.
 	ImportedClicks *int64 `firestore:"importedClicks,omitempty"`
 
+	Routing *routingDoc `firestore:"routing,omitempty"`
+
 	Takedown *takedownDoc `firestore:"takedown,omitempty"`
 }
 
@@ -110,6 +112,8 @@ type slugDoc struct {
 	ExpiresAt     *int64    `firestore:"expiresAt,omitempty"`
 	ReleasedUntil time.Time `firestore:"releasedUntil,omitzero"`
 	Formerly      string    `firestore:"formerly,omitempty"`
+
+	Routing *routingDoc `firestore:"routing,omitempty"`
 	// Takedown is on the link and on its slug: the redirect reads only the slug, and a
 	// slug that is made again after a delete is still taken down.
 	Takedown *takedownDoc `firestore:"takedown,omitempty"`
@@ -174,9 +178,7 @@ func linkOf(snap firestoredb.Snap, d *linkDoc) *link.Link {
 		Destination: link.URL{Given: d.URL, Location: d.Location}, Title: d.Title,
 		Clicks: d.Clicks, CreatedAt: d.CreatedAt, UpdatedAt: d.UpdatedAt, Rev: d.Rev, Takedown: (*link.Takedown)(d.Takedown),
 		Tags: d.Tags, ExternalID: d.ExternalID, Archived: d.Archived, ImportedClicks: d.ImportedClicks,
-	}
-	if d.ExpiresAt != nil {
-		l.Expiry = link.ExpiresAt(*d.ExpiresAt)
+		Expiry: momentOf(d.ExpiresAt), Routing: routingOf(d.Routing),
 	}
 	if d.OG != nil {
 		l.OpenGraph.Title, l.OpenGraph.Description = d.OG.Title, d.OG.Description
@@ -211,9 +213,7 @@ func linkDocOf(l *link.Link) *linkDoc {
 		URL: l.Destination.Given, Location: l.Destination.Location, Title: l.Title,
 		Clicks: l.Clicks, CreatedAt: l.CreatedAt, UpdatedAt: l.UpdatedAt, Rev: l.Rev, Takedown: (*takedownDoc)(l.Takedown),
 		Tags: l.Tags, ExternalID: l.ExternalID, Archived: l.Archived, ImportedClicks: l.ImportedClicks,
-	}
-	if l.Expiry.Set {
-		d.ExpiresAt = &l.Expiry.MS
+		ExpiresAt: msOf(l.Expiry), Routing: routingDocOf(l.Routing),
 	}
 	if p := l.OpenGraph; p != (link.OpenGraph{}) {
 		d.OG = &ogDoc{Title: p.Title, Description: p.Description}
@@ -228,6 +228,7 @@ func linkDocOf(l *link.Link) *linkDoc {
 func slugDocOf(id string, d *linkDoc) *slugDoc {
 	return &slugDoc{
 		LinkID: id, AccountID: d.AccountID, Slug: d.Slug, Location: d.Location, OG: d.OG, ExpiresAt: d.ExpiresAt, Takedown: d.Takedown,
+		Routing: d.Routing.forSlug(d.Nonce),
 	}
 }
 

@@ -192,7 +192,7 @@ func (t *tx) Put(before, l *link.Link, what events.Type) {
 	d, was := linkDocOf(l), linkDocOf(before)
 	updates := []firestore.Update{
 		{Path: "url", Value: d.URL}, {Path: "location", Value: d.Location}, {Path: "title", Value: d.Title},
-		{Path: "og", Value: d.OG}, {Path: "expiresAt", Value: d.ExpiresAt},
+		{Path: "og", Value: d.OG}, {Path: "expiresAt", Value: d.ExpiresAt}, {Path: "routing", Value: d.Routing},
 		{Path: "updatedAt", Value: d.UpdatedAt}, {Path: "rev", Value: d.Rev}, {Path: "takedown", Value: d.Takedown},
 		{Path: "tags", Value: d.Tags}, {Path: "externalId", Value: d.ExternalID}, {Path: "archived", Value: d.Archived},
 	}

@@ -1,0 +1,173 @@
+package api
+
+import (
+	"fmt"
+
+	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/apispec/wire"
+	"github.com/linkreel/linkreel/libs/httpapi"
+	"github.com/linkreel/linkreel/libs/jsdate"
+	"github.com/linkreel/linkreel/services/links/internal/link"
+)
+
+// routing is the part of a create or an update that makes a [link.Routing].
+type routing struct {
+	redirectType              httpapi.Optional[float64]
+	forwardQuery, forwardPath httpapi.Optional[bool]
+	startsAt                  httpapi.Optional[jsdate.Moment]
+	expiredURL                httpapi.Optional[string]
+	rules                     httpapi.Optional[[]wire.LinkRule]
+}
+
+func routingToCreate(b *wire.LinkCreate) routing {
+	r := routing{redirectType: some(b.RedirectType), startsAt: some(b.StartsAt), expiredURL: some(b.ExpiredURL)}
+	r.forwardQuery = httpapi.Optional[bool]{Set: b.ForwardQuery, Value: b.ForwardQuery}
+	r.forwardPath = httpapi.Optional[bool]{Set: b.ForwardPath, Value: b.ForwardPath}
+	r.rules = httpapi.Optional[[]wire.LinkRule]{Set: len(b.Rules) > 0, Value: b.Rules}
+	return r
+}
+
+func routingToUpdate(b *wire.LinkUpdate) routing {
+	return routing{b.RedirectType, b.ForwardQuery, b.ForwardPath, b.StartsAt, b.ExpiredURL, b.Rules}
+}
+
+func some[T any](value *T) (o httpapi.Optional[T]) {
+	if value != nil {
+		o.Set, o.Value = true, *value
+	}
+	return o
+}
+
+// changes reads the fields and returns what they change. own finds the hosts to which none
+// of the addresses may lead; it is called only if there is an address.
+func (h public) changes(f *httpapi.Fields, in routing, own func() (link.Hosts, error)) (link.Patch, error) {
+	var p link.Patch
+	set := func(change func(*link.Routing)) {
+		p = append(p, func(l *link.Link) {
+			r := l.Route()
+			change(&r)
+			l.SetRoute(r)
+		})
+	}
+	if b := in.redirectType; b.Set {
+		to := int(b.Value)
+		if to == link.DefaultRedirect {
+			to = 0
+		}
+		set(func(r *link.Routing) { r.RedirectType = to })
+	}
+	if b := in.forwardQuery; b.Set {
+		set(func(r *link.Routing) { r.ForwardQuery = b.Value })
+	}
+	if b := in.forwardPath; b.Set {
+		set(func(r *link.Routing) { r.ForwardPath = b.Value })
+	}
+	if b := in.startsAt; b.Set {
+		to := expiryOrNever(f, "startsAt", b)
+		set(func(r *link.Routing) { r.StartsAt = to })
+	}
+	addresses := in.expiredURL.Ptr() != nil || len(in.rules.Value) > 0
+	var hosts link.Hosts
+	if addresses {
+		var err error
+		if hosts, err = own(); err != nil {
+			return nil, err
+		}
+	}
+	if b := in.expiredURL; b.Null {
+		set(func(r *link.Routing) { r.ExpiredURL = nil })
+	} else if b.Set {
+		to := validate(f, "expiredUrl", func() (link.URL, *apierr.Detail) { return h.links.Destination(b.Value, hosts) })
+		set(func(r *link.Routing) { r.ExpiredURL = &to })
+	}
+	if b := in.rules; b.Set {
+		rules := h.rules(f, b.Value, hosts)
+		set(func(r *link.Routing) { r.Rules = rules })
+	}
+	return p, nil
+}
+
+// rules reads the rules of a link. The contract has checked types, names and lengths.
+func (h public) rules(f *httpapi.Fields, in []wire.LinkRule, own link.Hosts) []link.Rule {
+	if f.HasError("rules") || len(in) == 0 {
+		return nil
+	}
+	rules := make([]link.Rule, len(in))
+	for i := range in {
+		field := fmt.Sprintf("rules.%d", i)
+		w, when := &in[i].When, &rules[i].When
+		rules[i].Name = in[i].Name
+		rules[i].URL = validate(f, field+".url", func() (link.URL, *apierr.Detail) { return h.links.Destination(in[i].URL, own) })
+		when.Countries, when.Languages, when.Query, when.Percent = w.Country, w.Language, w.Query, w.Percent
+		for _, name := range w.Device {
+			device, _ := link.ParseDevice(name)
+			when.Devices = append(when.Devices, device)
+		}
+		for _, name := range w.System {
+			when.Systems = append(when.Systems, link.Systems[name])
+		}
+		if w.From != nil {
+			when.From = validate(f, field+".when.from", expiry(*w.From))
+		}
+		if w.Until != nil {
+			when.Until = validate(f, field+".when.until", expiry(*w.Until))
+		}
+	}
+	tidy, bad := link.CheckRules(rules, h.opt.Countries)
+	f.Add(bad...)
+	return tidy
+}
+
+// checkTogether notes which fields of the link do not go together. came reports whether
+// the request has a field.
+func checkTogether(f *httpapi.Fields, l *link.Link, came func(field string) bool) {
+	for _, c := range l.Conflicts() {
+		for i, field := range c.Fields {
+			if c.Always && i == 0 || !c.Always && came(field) {
+				f.Add(apierr.Detail{Field: field, Code: c.Code, Message: c.Text})
+			}
+		}
+	}
+}
+
+// addRouting adds what a list shows of a link's routing.
+func addRouting(out *wire.LinkSummary, l *link.Link) {
+	r := l.Route()
+	out.RedirectType, out.ForwardQuery, out.ForwardPath = link.DefaultRedirect, r.ForwardQuery, r.ForwardPath
+	if r.RedirectType != 0 {
+		out.RedirectType = r.RedirectType
+	}
+	if r.StartsAt.Set {
+		out.StartsAt = &r.StartsAt.MS
+	}
+	if r.ExpiredURL != nil {
+		out.ExpiredURL = &r.ExpiredURL.Given
+	}
+}
+
+func rulesOf(l *link.Link) []wire.LinkRule {
+	r := l.Route()
+	out := make([]wire.LinkRule, len(r.Rules))
+	for i := range r.Rules {
+		rule, w := &r.Rules[i], &r.Rules[i].When
+		out[i] = wire.LinkRule{Name: rule.Name, URL: rule.URL.Given, When: wire.LinkRuleWhen{
+			Country: w.Countries, Language: w.Languages, Query: w.Query, Percent: w.Percent, From: shownMoment(w.From), Until: shownMoment(w.Until),
+		}}
+		when := &out[i].When
+		for _, device := range w.Devices {
+			when.Device = append(when.Device, device.RuleName())
+		}
+		for _, system := range w.Systems {
+			when.System = append(when.System, system.String())
+		}
+	}
+	return out
+}
+
+func shownMoment(m link.Moment) *jsdate.Moment {
+	if !m.Set {
+		return nil
+	}
+	at := jsdate.At(m.MS)
+	return &at
+}
