@@ -37,6 +37,7 @@ var large = []string{"clicks", "importedClicks", "total", "views", "storedBytes"
 var comments = map[string]string{
 	"LinkCreate":          "is a link to be. Only URL is needed.",
 	"LinkUpdate":          "changes a link; untouched fields stay.",
+	"LinkExplained":       "is what a link would decide about a visit.",
 	"LinkRule":            "leads the visits that meet all its conditions to an address of its own.",
 	"LinkRuleWhen":        "has the conditions of a rule: at least one, and all must hold.",
 	"LinkSummary":         "is a link in a list.",

@@ -201,6 +201,18 @@ type TakenDown struct {
 	Reason string `json:"reason"`
 }
 
+// LinkExplained is what a link would decide about a visit.
+type LinkExplained struct {
+	// HTTP status that the visitor would get.
+	Status int `json:"status"`
+	// Where the visit would lead; null if it leads nowhere.
+	Location *string `json:"location"`
+	// Name of the rule that decides; null if none does.
+	Rule *string `json:"rule"`
+	// One sentence.
+	Why string `json:"why"`
+}
+
 // LinkUpdated is the receipt for a changed link.
 type LinkUpdated struct {
 	Success       bool     `json:"success"`

@@ -52,6 +52,7 @@ func Public(a *httpapi.API, links *link.Service, domains *customdomain.Service, 
 	a.Finds(fiber.MethodDelete, "/api/v1/links/:id", h.get)
 	a.Handle(fiber.MethodGet, "/api/v1/links/:id/stats", read, h.stats)
 	a.Handle(fiber.MethodGet, "/api/v1/links/:id/qr", read, h.qr)
+	a.Handle(fiber.MethodGet, "/api/v1/links/:id/explain", read, h.explain)
 
 	read, write = httpapi.Access{Scope: identity.DomainsRead}, httpapi.Access{Scope: identity.DomainsWrite, Plan: identity.Creator}
 	a.Handle(fiber.MethodGet, "/api/v1/domains", read, h.listDomains)

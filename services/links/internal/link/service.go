@@ -129,6 +129,12 @@ func (s *Service) Stats(ctx context.Context, linkID string, first, last Day) (St
 	return s.opt.Store.Stats(ctx, linkID, first, last)
 }
 
+// Explain says what the link would decide about a visit. own are the names of the default
+// short host.
+func (s *Service) Explain(l *Link, v *Visit, own Hosts) Decision {
+	return Decide(l.Target(), v, &Surroundings{Own: own, Blocked: s.opt.Blocked})
+}
+
 // CheckRoom returns QUOTA_EXCEEDED if the account has all the links it may have. It lets
 // a full account get 403 for any request body. The create's transaction checks again;
 // only that check holds under concurrency.
