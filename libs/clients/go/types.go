@@ -47,6 +47,12 @@ type LinkCreate struct {
 	// Where visits lead after the end, with a 302 that is not counted. Same rules as `url`, and no
 	// verified domain of the account.
 	ExpiredURL string `json:"expiredUrl,omitempty"`
+	// A page asks every visitor for it, 1 to 256 characters. It is never shown; `hasPassword` says that
+	// there is one. Not with a `redirectType` of 301 or 308.
+	Password string `json:"password,omitempty"`
+	// Never more visits than this are led on; later ones are as after the end. It counts all clicks
+	// that the link ever had. Not with a `redirectType` of 301 or 308.
+	MaxClicks *int64 `json:"maxClicks,omitempty"`
 	// Up to 20 rules, together at most 16 KiB. A visit leads to the address of the first rule whose
 	// conditions all hold, else to `url`.
 	Rules []LinkRule `json:"rules,omitempty"`
@@ -57,6 +63,9 @@ type LinkCreate struct {
 	// time. Lists keep the order in which links arrived here. Without `importedClicks` the field is
 	// ignored, so that a record can be sent back.
 	CreatedAt Moment `json:"createdAt,omitzero"`
+	// Not taken, but a create with `true` and without `password` is refused, so that no copy of a
+	// protected link is open.
+	HasPassword bool `json:"hasPassword,omitempty"`
 }
 
 // LinkRule leads the visits that meet all its conditions to an address of its own.
@@ -120,6 +129,12 @@ type LinkUpdate struct {
 	// Where visits lead after the end, with a 302 that is not counted. Same rules as `url`, and no
 	// verified domain of the account.
 	ExpiredURL Field[string] `json:"expiredUrl,omitzero"`
+	// A page asks every visitor for it, 1 to 256 characters. It is never shown; `hasPassword` says that
+	// there is one. Not with a `redirectType` of 301 or 308.
+	Password Field[string] `json:"password,omitzero"`
+	// Never more visits than this are led on; later ones are as after the end. It counts all clicks
+	// that the link ever had. Not with a `redirectType` of 301 or 308.
+	MaxClicks Field[int64] `json:"maxClicks,omitzero"`
 	// Up to 20 rules, together at most 16 KiB. A visit leads to the address of the first rule whose
 	// conditions all hold, else to `url`.
 	Rules Field[[]LinkRule] `json:"rules,omitzero"`
@@ -157,6 +172,9 @@ type LinkSummary struct {
 	// Milliseconds since 1970.
 	StartsAt   *Millis `json:"startsAt"`
 	ExpiredURL *string `json:"expiredUrl"`
+	// Whether visitors are asked for a password.
+	HasPassword bool   `json:"hasPassword"`
+	MaxClicks   *int64 `json:"maxClicks"`
 }
 
 // LinkPage is one page of a list of links.

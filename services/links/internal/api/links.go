@@ -70,9 +70,8 @@ func (h public) get(c *fiber.Ctx) error {
 	}
 	out := h.recordOf(l)
 	// Clicks and status change without an edit, so they are part of the tag: otherwise a
-	// caller would get 304 and keep old clicks. The tag has only the status's first letter,
-	// so no two statuses may share one.
-	if httpapi.NotModified(c, httpapi.VariantETag(l.Rev, fmt.Sprintf("%d%c", l.Clicks, out.Status[0]))) {
+	// caller would get 304 and keep old clicks.
+	if httpapi.NotModified(c, httpapi.VariantETag(l.Rev, fmt.Sprintf("%d%s", l.Clicks, out.Status))) {
 		return nil
 	}
 	return httpapi.JSON(c, fiber.StatusOK, out)

@@ -17,10 +17,11 @@ type routing struct {
 	startsAt                  httpapi.Optional[jsdate.Moment]
 	expiredURL                httpapi.Optional[string]
 	rules                     httpapi.Optional[[]wire.LinkRule]
+	maxClicks                 httpapi.Optional[float64]
 }
 
 func routingToCreate(b *wire.LinkCreate) routing {
-	r := routing{redirectType: some(b.RedirectType), startsAt: some(b.StartsAt), expiredURL: some(b.ExpiredURL)}
+	r := routing{redirectType: some(b.RedirectType), startsAt: some(b.StartsAt), expiredURL: some(b.ExpiredURL), maxClicks: some(b.MaxClicks)}
 	r.forwardQuery = httpapi.Optional[bool]{Set: b.ForwardQuery, Value: b.ForwardQuery}
 	r.forwardPath = httpapi.Optional[bool]{Set: b.ForwardPath, Value: b.ForwardPath}
 	r.rules = httpapi.Optional[[]wire.LinkRule]{Set: len(b.Rules) > 0, Value: b.Rules}
@@ -28,7 +29,7 @@ func routingToCreate(b *wire.LinkCreate) routing {
 }
 
 func routingToUpdate(b *wire.LinkUpdate) routing {
-	return routing{b.RedirectType, b.ForwardQuery, b.ForwardPath, b.StartsAt, b.ExpiredURL, b.Rules}
+	return routing{b.RedirectType, b.ForwardQuery, b.ForwardPath, b.StartsAt, b.ExpiredURL, b.Rules, b.MaxClicks}
 }
 
 func some[T any](value *T) (o httpapi.Optional[T]) {
@@ -65,6 +66,9 @@ func (h public) changes(f *httpapi.Fields, in routing, own func() (link.Hosts, e
 	if b := in.startsAt; b.Set {
 		to := expiryOrNever(f, "startsAt", b)
 		set(func(r *link.Routing) { r.StartsAt = to })
+	}
+	if b := in.maxClicks; b.Set {
+		set(func(r *link.Routing) { r.MaxClicks = int64(b.Value) })
 	}
 	addresses := in.expiredURL.Ptr() != nil || len(in.rules.Value) > 0
 	var hosts link.Hosts
@@ -142,6 +146,10 @@ func addRouting(out *wire.LinkSummary, l *link.Link) {
 	}
 	if r.ExpiredURL != nil {
 		out.ExpiredURL = &r.ExpiredURL.Given
+	}
+	out.HasPassword = r.Password != ""
+	if r.MaxClicks > 0 {
+		out.MaxClicks = &r.MaxClicks
 	}
 }
 

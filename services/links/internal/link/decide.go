@@ -32,6 +32,8 @@ type Pages struct{ Home, NotFound, Expired string }
 // Surroundings are what a decision needs besides the link and the visit.
 type Surroundings struct {
 	Suspended bool   // the link's account is out of service
+	Exhausted bool   // all clicks of a link with MaxClicks are used up
+	Unlocked  bool   // the visitor knows the link's password
 	Own       Hosts  // the default short host
 	Pages     *Pages // of the host that was visited
 	Blocked   *Blocklist
@@ -47,6 +49,8 @@ const (
 	TakenDown                   // it was taken down, or its address is blocked
 	NotYet                      // it has not begun
 	Over                        // it has ended
+	Exhausted                   // all its clicks are used up
+	Locked                      // it asks for its password
 	Led                         // the visitor is led on
 )
 
@@ -66,8 +70,8 @@ type Decision struct {
 
 // Reason is what made a decision.
 type Reason struct {
-	Path, Split, Blocked bool
-	From                 Moment
+	Path, Split, Blocked, Locked bool
+	From                         Moment
 }
 
 // maxAge bounds how long a browser may keep an answer in seconds, so that an edit reaches
@@ -84,7 +88,8 @@ const maxAge = 60
 //	the account is suspended                   410
 //	taken down, or its destination is blocked  410
 //	before startsAt                            404
-//	from expiresAt on                          the link's expiredUrl, the host's, or 410
+//	from expiresAt on, or maxClicks used up    the link's expiredUrl, the host's, or 410
+//	a password that was not given              a page that asks for it
 //	a rule whose conditions all hold           its address, or 410 if that is blocked
 //	otherwise                                  the link's destination
 func Decide(t *Target, v *Visit, s *Surroundings) Decision {
@@ -108,6 +113,12 @@ func Decide(t *Target, v *Visit, s *Surroundings) Decision {
 		return Decision{Outcome: NotYet, Status: 404, MaxAge: -1, Reason: Reason{From: r.StartsAt}}
 	case t.Expiry.Passed(v.At):
 		return s.over(t, v)
+	case r.MaxClicks > 0 && s.Exhausted:
+		d := s.over(t, v)
+		d.Outcome = Exhausted
+		return d
+	case r.Password != "" && !s.Unlocked:
+		return Decision{Outcome: Locked, Status: 200, MaxAge: -1}
 	}
 	rule, split := r.choose(v)
 	to := t.Location
@@ -129,6 +140,9 @@ func Decide(t *Target, v *Visit, s *Surroundings) Decision {
 	d := Decision{Outcome: Led, Location: to, Status: DefaultRedirect, MaxAge: -1, Rule: rule, Reason: Reason{Split: split}}
 	if r.RedirectType != 0 {
 		d.Status, d.MaxAge = r.RedirectType, r.maxAge(t.Expiry, v.At)
+	}
+	if r.Password != "" {
+		d.Status, d.Reason.Locked = 303, true
 	}
 	return d
 }
@@ -336,6 +350,10 @@ func (d *Decision) Why() string {
 		return "The destination is blocked or leads back here."
 	case NotYet:
 		return "The link begins later, at startsAt."
+	case Locked:
+		return "The link asks for its password."
+	case Exhausted:
+		return "All clicks of the link are used up."
 	case Over:
 		if d.Location != "" {
 			return "The link has ended, and there is a page for visits after the end."
@@ -352,8 +370,11 @@ func (d *Decision) Why() string {
 
 func (d *Decision) whyLed() string {
 	passed := ""
+	if d.Reason.Locked {
+		passed = " The link asks for its password first."
+	}
 	if d.Reason.Split {
-		passed = " A rule that splits visitors was passed over, because the place on the line (percent) was not given."
+		passed += " A rule that splits visitors was passed over, because the place on the line (percent) was not given."
 	}
 	if d.Rule != nil {
 		return fmt.Sprintf("All conditions of the rule %q hold.%s", d.Rule.Name, passed)

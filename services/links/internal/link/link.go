@@ -130,6 +130,7 @@ const (
 	Active    Status = "active"
 	Scheduled Status = "scheduled" // it has not begun
 	Expired   Status = "expired"
+	UsedUp    Status = "exhausted"  // all its clicks are used up
 	Taken     Status = "taken_down" // by the operator; only the operator ends it
 )
 
@@ -142,6 +143,8 @@ func (l *Link) Status(now time.Time) Status {
 		return Scheduled
 	case l.Expiry.Passed(now):
 		return Expired
+	case l.Routing != nil && l.Routing.MaxClicks > 0 && l.Clicks >= l.Routing.MaxClicks:
+		return UsedUp
 	}
 	return Active
 }

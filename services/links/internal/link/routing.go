@@ -23,6 +23,8 @@ type Routing struct {
 	StartsAt     Moment
 	ExpiredURL   *URL // where visits lead after the end; nil means nowhere
 	Rules        []Rule
+	Password     string // as libs/password hashes it; "" for none
+	MaxClicks    int64  // visits that are led on, over the whole life of the link; 0 means any number
 	// SplitKey keeps apart the visitors of different links; see [Visit.Place].
 	SplitKey string
 }
@@ -30,8 +32,9 @@ type Routing struct {
 // DefaultRedirect is the HTTP status of a link without a redirect type.
 const DefaultRedirect = 302
 
-// Limits of rules.
+// Limits of a routing.
 const (
+	MaxMaxClicks = 1_000_000_000
 	MaxRules     = 20
 	MaxRuleBytes = 16 << 10 // of all rules of a link
 	MaxRuleName  = 100      // in code points
@@ -81,7 +84,8 @@ func (l *Link) SetRoute(r Routing) {
 }
 
 func (r *Routing) plain() bool {
-	return r.RedirectType == 0 && !r.ForwardQuery && !r.ForwardPath && !r.StartsAt.Set && r.ExpiredURL == nil && len(r.Rules) == 0
+	return r.RedirectType == 0 && !r.ForwardQuery && !r.ForwardPath && !r.StartsAt.Set && r.ExpiredURL == nil && len(r.Rules) == 0 &&
+		r.Password == "" && r.MaxClicks == 0
 }
 
 // Equal reports whether both settings are the same.
@@ -91,7 +95,7 @@ func (r *Routing) Equal(other *Routing) bool {
 	}
 	sameURL := r.ExpiredURL == other.ExpiredURL || r.ExpiredURL != nil && other.ExpiredURL != nil && *r.ExpiredURL == *other.ExpiredURL
 	return sameURL && r.RedirectType == other.RedirectType && r.ForwardQuery == other.ForwardQuery &&
-		r.ForwardPath == other.ForwardPath && r.StartsAt == other.StartsAt && slices.EqualFunc(r.Rules, other.Rules, Rule.equal)
+		r.ForwardPath == other.ForwardPath && r.Password == other.Password && r.MaxClicks == other.MaxClicks && r.StartsAt == other.StartsAt && slices.EqualFunc(r.Rules, other.Rules, Rule.equal)
 }
 
 func (r Rule) equal(other Rule) bool {
@@ -124,6 +128,16 @@ func (l *Link) Conflicts() (all []Conflict) {
 			Fields: [2]string{"startsAt", "expiresAt"}, Always: true, Code: apierr.NotAllowed,
 			Text: "The link would end before it begins. startsAt must be earlier than expiresAt.",
 		})
+	}
+	if r.RedirectType != 0 {
+		for field, set := range map[string]bool{"password": r.Password != "", "maxClicks": r.MaxClicks > 0} {
+			if set {
+				all = append(all, Conflict{
+					Fields: [2]string{"redirectType", field}, Code: apierr.NotAllowed,
+					Text: "A browser that keeps a 301 or 308 does not ask again. So a link with password or maxClicks has the redirectType 302.",
+				})
+			}
+		}
 	}
 	return all
 }

@@ -59,7 +59,7 @@ func refusalOf(d *link.Decision) *apierr.Error {
 		return takenDown()
 	case link.NotYet:
 		return notYet(d.Reason.From)
-	case link.Over:
+	case link.Over, link.Exhausted:
 		return apierr.New(apierr.Gone, "This link has expired.")
 	}
 	return notFound()

@@ -15,7 +15,7 @@ var listed = []string{
 	"accountId", "seq", "domainId", "host", "slug", "url", "location", "title", "expiresAt", "clicks", "createdAt",
 	"takedown", "tags", "externalId", "archived", "importedClicks",
 	// Not the rules: they may be large, and no list shows them.
-	"routing.type", "routing.query", "routing.path", "routing.startsAt", "routing.expired",
+	"routing.type", "routing.query", "routing.path", "routing.startsAt", "routing.expired", "routing.password", "routing.maxClicks",
 }
 
 const (

@@ -16,6 +16,8 @@ type routingDoc struct {
 	StartsAt     *int64    `firestore:"startsAt,omitempty"`
 	Expired      *urlDoc   `firestore:"expired,omitempty"`
 	Rules        []ruleDoc `firestore:"rules,omitempty"`
+	Password     string    `firestore:"password,omitempty"`
+	MaxClicks    int64     `firestore:"maxClicks,omitempty"`
 	// SplitKey is only in the slug's document of a link that divides its visitors.
 	SplitKey string `firestore:"key,omitempty"`
 }
@@ -44,6 +46,7 @@ func routingDocOf(r *link.Routing) *routingDoc {
 	}
 	d := &routingDoc{
 		RedirectType: r.RedirectType, ForwardQuery: r.ForwardQuery, ForwardPath: r.ForwardPath, StartsAt: msOf(r.StartsAt),
+		Password: r.Password, MaxClicks: r.MaxClicks,
 	}
 	if r.ExpiredURL != nil {
 		d.Expired = &urlDoc{r.ExpiredURL.Given, r.ExpiredURL.Location}
@@ -72,6 +75,7 @@ func routingOf(d *routingDoc) *link.Routing {
 	}
 	r := &link.Routing{
 		RedirectType: d.RedirectType, ForwardQuery: d.ForwardQuery, ForwardPath: d.ForwardPath, StartsAt: momentOf(d.StartsAt),
+		Password: d.Password, MaxClicks: d.MaxClicks,
 		SplitKey: d.SplitKey,
 	}
 	if d.Expired != nil {
