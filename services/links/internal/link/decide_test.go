@@ -1,6 +1,8 @@
 package link
 
 import (
+	"compress/gzip"
+	"encoding/json"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -355,4 +357,36 @@ func blocklistOf(t *testing.T, hosts ...string) *Blocklist {
 		t.Fatal(err)
 	}
 	return b
+}
+
+// The table is made with Node's URL and URLSearchParams; see testdata/queries.mjs.
+func TestWithQueryAsNodeMergesIt(t *testing.T) {
+	t.Parallel()
+	f, err := os.Open("testdata/queries.json.gz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = f.Close() }()
+	unzipped, err := gzip.NewReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var rows [][3]string
+	if err := json.NewDecoder(unzipped).Decode(&rows); err != nil {
+		t.Fatal(err)
+	}
+	if len(rows) != 2000 {
+		t.Fatalf("the table has %d rows", len(rows))
+	}
+	bad := 0
+	for _, row := range rows {
+		if got := WithQuery(row[0], row[1]); got != row[2] {
+			if bad++; bad < 20 {
+				t.Errorf("WithQuery(%q, %q)\n = %q\nwant %q", row[0], row[1], got, row[2])
+			}
+		}
+	}
+	if bad > 0 {
+		t.Errorf("%d of %d rows differ", bad, len(rows))
+	}
 }
