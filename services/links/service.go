@@ -214,7 +214,7 @@ func (b *building) openRecords(context.Context) error {
 	b.own = redirect.OwnHosts(b.ShortBaseURL)
 	b.routes = api.Options{
 		ShortBaseURL: b.ShortBaseURL, Own: b.own, DomainTarget: b.DomainTarget, Certificates: b.TLSAddr != "", Now: b.Now,
-		Countries: b.CountryHeader != "" || b.GeoIPFile != "",
+		Countries: b.CountryHeader != "" || b.GeoIPFile != "", Tries: ratelimit.New(b.stores.Redis, b.Now),
 	}
 	records := record.Open(b.stores.DB, record.Options{Outbox: b.stores.Outbox(), Now: b.Now, Announce: b.announcer.Announce})
 	shownLink, shownDomain := api.Shown(b.routes)

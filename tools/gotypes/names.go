@@ -38,6 +38,7 @@ var comments = map[string]string{
 	"LinkCreate":          "is a link to be. Only URL is needed.",
 	"LinkUpdate":          "changes a link; untouched fields stay.",
 	"LinkExplained":       "is what a link would decide about a visit.",
+	"SlugAvailable":       "says whether a create could take a slug now.",
 	"LinkRule":            "leads the visits that meet all its conditions to an address of its own.",
 	"LinkRuleWhen":        "has the conditions of a rule: at least one, and all must hold.",
 	"LinkSummary":         "is a link in a list.",

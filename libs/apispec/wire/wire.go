@@ -180,6 +180,8 @@ type LinkSummary struct {
 	// Whether visitors are asked for a password.
 	HasPassword bool   `json:"hasPassword"`
 	MaxClicks   *int64 `json:"maxClicks"`
+	// Whether the link has rules.
+	HasRules bool `json:"hasRules"`
 }
 
 // LinkPage is one page of a list of links.
@@ -234,6 +236,16 @@ type LinkExplained struct {
 	Rule *string `json:"rule"`
 	// One sentence.
 	Why string `json:"why"`
+}
+
+// SlugAvailable says whether a create could take a slug now.
+type SlugAvailable struct {
+	// Whether a create could take the slug now.
+	Available bool `json:"available"`
+	// Why not; null if the slug is free. `taken`: a link has it, or had it and it is held for another
+	// account. `reserved`: the default host keeps this word for itself. `invalid`: no slug can look
+	// like this.
+	Reason *string `json:"reason"`
 }
 
 // LinkUpdated is the receipt for a changed link.

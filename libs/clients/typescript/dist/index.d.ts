@@ -140,6 +140,15 @@ export declare class Linkreel {
         tags: string[];
         externalId: string | null;
         archived: boolean;
+        redirectType: number;
+        forwardQuery: boolean;
+        forwardPath: boolean;
+        startsAt: number | null;
+        expiredUrl: string | null;
+        hasPassword: boolean;
+        maxClicks: number | null;
+        hasRules: boolean;
+        rules: components["schemas"]["LinkRule"][];
         createdAt: components["schemas"]["Timestamp"];
         updatedAt: components["schemas"]["Timestamp"];
     }>;

@@ -10,6 +10,7 @@ import (
 
 	"github.com/linkreel/linkreel/libs/httpapi"
 	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/libs/ratelimit"
 	"github.com/linkreel/linkreel/libs/tenant"
 	"github.com/linkreel/linkreel/libs/tenant/wire"
 	"github.com/linkreel/linkreel/services/links/internal/customdomain"
@@ -30,7 +31,9 @@ type Options struct {
 	// Certificates is set if this installation orders certificates for custom host
 	// names.
 	Certificates bool
-	Now          func() time.Time
+	// Tries counts the taken slugs that accounts find.
+	Tries *ratelimit.Limiter
+	Now   func() time.Time
 }
 
 // Public adds the routes that callers with an API key use.
@@ -46,6 +49,7 @@ func Public(a *httpapi.API, links *link.Service, domains *customdomain.Service, 
 	a.Handle(fiber.MethodPatch, "/api/v1/links/bulk", many, h.bulkUpdate)
 	a.Handle(fiber.MethodPost, "/api/v1/links/bulk-delete", many, h.bulkDelete)
 	a.Handle(fiber.MethodGet, "/api/v1/tags", httpapi.Access{}, h.listTags)
+	a.Handle(fiber.MethodGet, "/api/v1/links/available", read, h.available) // before :id, which would match it
 	a.Handle(fiber.MethodGet, "/api/v1/links/:id", read, h.get)
 	a.Handle(fiber.MethodPatch, "/api/v1/links/:id", write, h.update)
 	a.Handle(fiber.MethodDelete, "/api/v1/links/:id", write, h.remove)

@@ -147,7 +147,7 @@ func addRouting(out *wire.LinkSummary, l *link.Link) {
 	if r.ExpiredURL != nil {
 		out.ExpiredURL = &r.ExpiredURL.Given
 	}
-	out.HasPassword = r.Password != ""
+	out.HasPassword, out.HasRules = r.Password != "", len(r.Rules) > 0
 	if r.MaxClicks > 0 {
 		out.MaxClicks = &r.MaxClicks
 	}

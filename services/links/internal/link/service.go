@@ -21,6 +21,8 @@ var ErrInTheWay = errors.New("a record is in the way")
 type Store interface {
 	// Link finds a link of any account; NotFound if there is none.
 	Link(ctx context.Context, id string) (*Link, error)
+	// Slug reads the record of the slug with this [SlugKey]; nil if there is none.
+	Slug(ctx context.Context, key string) (*SlugRecord, error)
 	// List lists links, newest first, and reports whether more follow.
 	List(ctx context.Context, q Query) (page []*Link, more bool, err error)
 	// Stats reads a link's clicks on the days from first to last, both included.
@@ -134,6 +136,13 @@ func (s *Service) Stats(ctx context.Context, linkID string, first, last Day) (St
 func (s *Service) Explain(l *Link, v *Visit, own Hosts) Decision {
 	used := l.Routing != nil && l.Clicks >= l.Routing.MaxClicks
 	return Decide(l.Target(), v, &Surroundings{Own: own, Blocked: s.opt.Blocked, Exhausted: used, Unlocked: true})
+}
+
+// SlugFree reports whether the account could take a slug of a domain now. An empty domainID
+// means the default short host.
+func (s *Service) SlugFree(ctx context.Context, accountID, domainID string, slug Slug) (bool, error) {
+	r, err := s.opt.Store.Slug(ctx, SlugKey(domainID, slug.Folded()))
+	return err == nil && r.FreeFor(accountID, s.opt.Now()), err
 }
 
 // CheckRoom returns QUOTA_EXCEEDED if the account has all the links it may have. It lets

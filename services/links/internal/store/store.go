@@ -171,6 +171,12 @@ func (s *Store) Link(ctx context.Context, id string) (*link.Link, error) {
 	return l, err
 }
 
+// Slug implements [link.Store].
+func (s *Store) Slug(ctx context.Context, key string) (*link.SlugRecord, error) {
+	r, _, err := firestoredb.Lookup(ctx, s.db.DB, "read slug", s.slugRef(key), readSlug)
+	return r, err
+}
+
 func linkOf(snap firestoredb.Snap, d *linkDoc) *link.Link {
 	l := &link.Link{
 		ID: snap.Ref.ID, Nonce: d.Nonce, AccountID: d.AccountID, Seq: d.Seq,
