@@ -14,6 +14,20 @@ export type Link = Schemas["Link"];
 export type LinkSummary = Schemas["LinkSummary"];
 export type LinkCreated = Schemas["LinkCreated"];
 export type LinkStats = Schemas["LinkStats"];
+export type LinkRule = Schemas["LinkRule"];
+export type LinkExplained = Schemas["LinkExplained"];
+export type SlugAvailable = Schemas["SlugAvailable"];
+/** A visit to explain. What is left out is unknown and fulfils no condition; without `at` it is now. */
+export type Visit = {
+    country?: string;
+    device?: string;
+    system?: string;
+    language?: string;
+    query?: string;
+    path?: string;
+    percent?: number;
+    at?: string | number;
+};
 export type BulkItem = Schemas["BulkItem"];
 export type BulkResult = Schemas["BulkItemCreated"] | Schemas["BulkItemFailed"];
 export type Domain = Schemas["Domain"];
@@ -182,6 +196,18 @@ export declare class Linkreel {
             device: "desktop" | "mobile" | "tablet" | "bot" | "other";
             clicks: number;
         }[];
+    }>;
+    /** Says what a link would decide about a visit. Nothing is counted. */
+    explainLink(linkId: string, visit?: Visit, o?: CallOptions): Promise<{
+        status: number;
+        location: string | null;
+        rule: string | null;
+        why: string;
+    }>;
+    /** Says whether a create could take a slug now. Nothing is reserved. */
+    slugAvailable(slug: string, domainId?: string, o?: CallOptions): Promise<{
+        available: boolean;
+        reason: "taken" | "reserved" | "invalid" | null;
     }>;
     listLinks(page?: LinkFilter & {
         limit?: number;

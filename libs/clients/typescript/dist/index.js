@@ -47,6 +47,10 @@ export class Linkreel {
     updateLink(linkId, update, o) { return this.#call("PATCH", `/api/v1/links/${id(linkId)}`, { body: update }, o); }
     deleteLink(linkId, o) { return this.#call("DELETE", `/api/v1/links/${id(linkId)}`, {}, o); }
     linkStats(linkId, days = {}, o) { return this.#call("GET", `/api/v1/links/${id(linkId)}/stats`, { query: days }, o); }
+    /** Says what a link would decide about a visit. Nothing is counted. */
+    explainLink(linkId, visit = {}, o) { return this.#call("GET", `/api/v1/links/${id(linkId)}/explain`, { query: visit }, o); }
+    /** Says whether a create could take a slug now. Nothing is reserved. */
+    slugAvailable(slug, domainId, o) { return this.#call("GET", "/api/v1/links/available", { query: { slug, domainId } }, o); }
     listLinks(page = {}, o) { return this.#call("GET", "/api/v1/links", { query: page }, o); }
     /** All links that fit the filter, newest first; pages are read as you go. */
     async *links(o, filter = {}) {
