@@ -373,11 +373,21 @@ var columns = map[string][]string{
 	"ogtitle":  {"ogtitle"},
 	"ogtext":   {"ogdescription"},
 	"ogimage":  {"ogimage"},
+
+	"redirectType": {"redirecttype"},
+	"forwardQuery": {"forwardquery"},
+	"forwardPath":  {"forwardpath"},
+	"starts":       {"startsat", "validsince"},
+	"expiredUrl":   {"expiredurl"},
+	"password":     {"password"},
+	"hasPassword":  {"haspassword"},
+	"maxClicks":    {"maxclicks", "maxvisits"},
+	"rules":        {"rules"},
 }
 
 // understood are columns that are ignored without a warning: ids of the deployment that
 // wrote the file, and values that follow from other columns.
-var understood = []string{"id", "_id", "domainid", "status", "updatedat"}
+var understood = []string{"id", "_id", "domainid", "status", "updatedat", "hasrules"}
 
 // pick returns the position of each field in a heading. Bitly calls the short address
 // "link" and the destination "long_url".
@@ -481,7 +491,7 @@ func (o *importer) csvRows(r io.Reader) (func() (row, error), error) {
 		get := func(name string) string {
 			if i, ok := at[name]; ok && i < len(record) {
 				cell := plainCell(record[i])
-				if name == "title" || name == "ogtitle" || name == "ogtext" {
+				if name == "title" || name == "ogtitle" || name == "ogtext" || name == "password" {
 					return cell // keep the spaces in texts
 				}
 				return strings.TrimSpace(cell)
@@ -525,10 +535,15 @@ func (o *importer) jsonRows(r io.Reader) func() (row, error) {
 				}
 			}
 			get := func(name string) string {
-				if i, ok := at[name]; ok {
-					return plain(fields[names[i]])
+				i, ok := at[name]
+				if !ok {
+					return ""
 				}
-				return ""
+				if list, ok := fields[names[i]].([]any); ok && name == "rules" {
+					text, _ := json.Marshal(list) // it was decoded from JSON
+					return string(text)
+				}
+				return plain(fields[names[i]])
 			}
 			tags := tagsOf(get("tags"), at)
 			if i, ok := at["tags"]; ok {
@@ -587,8 +602,9 @@ func makeRow(line int, get func(string) string, tags []string) row {
 		n = max(n, 0) + max(before, 0) // add those from an earlier import
 		r.item.ImportedClicks = &n
 	}
+	r.bad = addRouting(&r.item, get)
 	if b, err := json.Marshal(r.item); err != nil || !utf8.ValidString(
-		r.item.URL+slug+r.item.Title+strings.Join(r.item.Tags, ""),
+		r.item.URL+slug+r.item.Title+strings.Join(r.item.Tags, "")+r.item.ExpiredURL+r.item.Password+get("rules"),
 	) || !utf8.Valid(b) {
 		r.bad = "not valid UTF-8"
 		r.item = client.BulkItem{URL: strings.ToValidUTF8(r.item.URL, "\ufffd")}

@@ -20,7 +20,7 @@ var nasty = []string{
 func TestExportedTablesRunNoFormulas(t *testing.T) {
 	t.Parallel()
 	for _, title := range nasty {
-		for name, cell := range map[string]string{"title": exportRow(client.LinkSummary{Title: title})[3], "tags": exportRow(client.LinkSummary{Tags: []string{title}})[9]} {
+		for name, cell := range map[string]string{"title": exportRow(exportedLink{LinkSummary: client.LinkSummary{Title: title}})[3], "tags": exportRow(exportedLink{LinkSummary: client.LinkSummary{Tags: []string{title}}})[9]} {
 			if first := strings.TrimSpace(strings.TrimPrefix(cell, "\ufeff")); first != "" && strings.ContainsAny(first[:1], "=+-@") || strings.HasPrefix(first, "＝") {
 				t.Errorf("the %s %q is exported as %q", name, title, cell)
 			}
@@ -40,7 +40,9 @@ func TestExportedTablesAreImportedAsTheyWere(t *testing.T) {
 	}
 	for i, title := range nasty {
 		external := fmt.Sprintf("=%d", i)
-		if err := w.Write(exportRow(client.LinkSummary{ID: "lnk_1", Slug: fmt.Sprint("s", i), DestinationURL: "https://example.com", Title: title, ExternalID: &external})); err != nil {
+		if err := w.Write(exportRow(exportedLink{LinkSummary: client.LinkSummary{
+			ID: "lnk_1", Slug: fmt.Sprint("s", i), DestinationURL: "https://example.com", Title: title, ExternalID: &external,
+		}})); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -46,16 +46,23 @@ func (s *scripted) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, answer)
 }
 
-func (s *scripted) run(t *testing.T, in string, args ...string) result {
+// serve starts the service and returns its address.
+func serve(t *testing.T, s *scripted) string {
 	t.Helper()
 	srv := httptest.NewServer(s)
 	t.Cleanup(srv.Close)
+	return srv.URL
+}
+
+func (s *scripted) run(t *testing.T, in string, args ...string) result {
+	t.Helper()
+	base := serve(t, s)
 	var out, errs bytes.Buffer
 	dir := t.TempDir()
 	code := Run(t.Context(), args, Env{In: strings.NewReader(in), Out: &out, Err: &errs, ConfigDir: filepath.Join(dir, "c"), StateDir: filepath.Join(dir, "s"),
 		Now: func() time.Time { return time.UnixMilli(1790000000000) },
 		Getenv: func(name string) string {
-			return map[string]string{"LINKREEL_BASE_URL": srv.URL, "LINKREEL_API_KEY": "good", "LINKREEL_ADMIN_URL": srv.URL, "LINKREEL_ADMIN_TOKEN": "op"}[name]
+			return map[string]string{"LINKREEL_BASE_URL": base, "LINKREEL_API_KEY": "good", "LINKREEL_ADMIN_URL": base, "LINKREEL_ADMIN_TOKEN": "op"}[name]
 		}})
 	return result{code, out.String(), errs.String()}
 }
