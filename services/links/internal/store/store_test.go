@@ -205,7 +205,7 @@ func TestCountWritesLinksDaysAndProgressTogether(t *testing.T) {
 	marks := map[string]link.Mark{"p": {Batch: 3, Total: 7, Day: day}}
 	tallies := []*link.Tally{
 		tally(links[0].ID, day-1, link.Click{Device: link.Mobile}),
-		tally(links[0].ID, day, link.Click{Referrer: "a.example", Country: "DE"}, link.Click{Referrer: "b.c.example"}),
+		tally(links[0].ID, day, link.Click{Referrer: "a.example", Country: "DE", Rule: "Wien"}, link.Click{Referrer: "b.c.example"}),
 		tally("lnk_gone", day, link.Click{}),
 	}
 	next, _, err := c.Count(t.Context(), p, marks, tallies)
@@ -223,8 +223,11 @@ func TestCountWritesLinksDaysAndProgressTogether(t *testing.T) {
 		t.Errorf("link %+v, %v", l, err)
 	}
 	st, err := b.Stats(t.Context(), links[0].ID, day-1, day+1)
-	want := link.Stats{Total: 3, Days: []int64{1, 2, 0}, Referrers: []link.Share{{Name: "", Clicks: 1}, {Name: "a.example", Clicks: 1}, {Name: "b.c.example", Clicks: 1}},
-		Countries: []link.Share{{Name: "", Clicks: 2}, {Name: "DE", Clicks: 1}}, Devices: []link.Share{{Name: "other", Clicks: 2}, {Name: "mobile", Clicks: 1}}}
+	want := link.Stats{Total: 3, Days: []int64{1, 2, 0}, Shares: link.Shares{
+		Referrers: []link.Share{{Name: "", Clicks: 1}, {Name: "a.example", Clicks: 1}, {Name: "b.c.example", Clicks: 1}},
+		Countries: []link.Share{{Name: "", Clicks: 2}, {Name: "DE", Clicks: 1}}, Devices: []link.Share{{Name: "other", Clicks: 2}, {Name: "mobile", Clicks: 1}},
+		Rules: []link.Share{{Name: "", Clicks: 2}, {Name: "Wien", Clicks: 1}},
+	}}
 	if diff := cmp.Diff(want, st); diff != "" || err != nil {
 		t.Errorf("stats (-want +got):\n%s%v", diff, err)
 	}
@@ -295,7 +298,7 @@ func TestGuideNamesTheBoundsThatCallersMeet(t *testing.T) {
 	days := func(d time.Duration) int { return int(d / (24 * time.Hour)) }
 	for _, sentence := range []string{
 		fmt.Sprintf("Days are kept for %d days; the link's total keeps every click.", days(dayMemory)),
-		fmt.Sprintf("One day of one link names at most %d referring hosts; clicks from further ones are counted under `%s`.", maxReferrers, OtherReferrers),
+		fmt.Sprintf("One day of one link names at most %d referring hosts; clicks from further ones are counted under `%s`.", maxReferrers, OtherNames),
 		fmt.Sprintf("After %d days without the record the domain **lapses**", days(customdomain.Lapse)),
 	} {
 		if !strings.Contains(text, sentence) {
@@ -330,7 +333,7 @@ func TestCountBoundsTheReferrersOfADay(t *testing.T) {
 	for _, r := range st.Referrers {
 		sum += r.Clicks
 	}
-	if sum != 210 || st.Referrers[0].Name != OtherReferrers {
+	if sum != 210 || st.Referrers[0].Name != OtherNames {
 		t.Errorf("referrers add up to %d, first is %v", sum, st.Referrers[0])
 	}
 }

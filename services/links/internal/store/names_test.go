@@ -20,14 +20,14 @@ func TestMemoryOfHostsIsBoundedInBytes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			long, before, most := strings.Repeat("a", 235), procstat.Heap(), int64(0)
-			m := newHostMemory(hostsMemory / 4)
+			m := newNameMemory(namesMemory / 4)
 			for day := range c.days {
 				m.makeRoom()
 				tally := &link.Tally{LinkID: fmt.Sprintf("lnk_%022d", day), Day: 20000, Referrers: map[string]int64{}}
 				for h := range c.hosts {
 					tally.Referrers[fmt.Sprintf("%d-%d-%s.example", day, h, long)] = 1
 				}
-				m.learn(tally, nil)
+				m.learn(tally, &dayDoc{})
 				m.bound(tally)
 				if len(tally.Referrers) > maxReferrers+1 {
 					t.Fatalf("a day has %d names", len(tally.Referrers))
@@ -36,8 +36,8 @@ func TestMemoryOfHostsIsBoundedInBytes(t *testing.T) {
 					most = max(most, procstat.Heap()-before)
 				}
 			}
-			if most > hostsMemory/4 {
-				t.Errorf("%d KiB for at most %d", most>>10, hostsMemory/4>>10)
+			if most > namesMemory/4 {
+				t.Errorf("%d KiB for at most %d", most>>10, namesMemory/4>>10)
 			}
 			runtime.KeepAlive(m)
 		})
@@ -51,7 +51,7 @@ func TestCountWithAFullMemoryKeepsTheBoundOfADay(t *testing.T) {
 	b := newWorld(t)
 	day := link.DayOf(b.clock())
 	c := b.Counts(0, 1, errOvertaken)
-	c.hosts = newHostMemory(0)
+	c.names = newNameMemory(0)
 	links := b.create(t, "acc", daysAtOnce+20) // more than one call reads
 	for round := range 3 {
 		p, err := c.Progress(t.Context())
@@ -70,8 +70,8 @@ func TestCountWithAFullMemoryKeepsTheBoundOfADay(t *testing.T) {
 			t.Fatal(refused, err)
 		}
 	}
-	if len(c.hosts.days) > daysAtOnce {
-		t.Errorf("%d days are remembered", len(c.hosts.days))
+	if len(c.names.days) > daysAtOnce {
+		t.Errorf("%d days are remembered", len(c.names.days))
 	}
 	for _, l := range links {
 		total, referrers := counted(t, b, l.ID, day)
