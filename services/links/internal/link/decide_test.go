@@ -1,6 +1,8 @@
 package link
 
 import (
+	"compress/gzip"
+	"encoding/json"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -79,7 +81,8 @@ func TestDecideInOneOrder(t *testing.T) {
 		"forwarded by a rule": {
 			with(Routing{ForwardPath: true, Rules: []Rule{always}}), Visit{Path: "/b", Query: "x"}, Surroundings{}, Led, 302, "https://rule.example/b", -1,
 		},
-		"a path that climbs": {with(Routing{ForwardPath: true}), Visit{Path: "/../b"}, Surroundings{}, Missing, 404, "", -1},
+		"a path that climbs, ended": {ended(with(Routing{ForwardPath: true})), Visit{Path: "/../b"}, Surroundings{}, Missing, 404, "", -1},
+		"a path that climbs":        {with(Routing{ForwardPath: true}), Visit{Path: "/../b"}, Surroundings{}, Missing, 404, "", -1},
 	} {
 		c.visit.At = noon
 		d := Decide(c.target, &c.visit, &c.around)
@@ -232,12 +235,15 @@ func TestWithPath(t *testing.T) {
 		"/.": "", "/..": "", "/a/../b": "", "/%2e": "", "/%2E%2e/b": "", "/.%2e": "", "/a%2fb": "", "/a%2Fb": "", `/a\b`: "", "/a%5cb": "", "/a%00": "",
 		"/%": "", "/%zz": "", "/%a": "", "/" + strings.Repeat("a", 2048): "", "/..;/a": "https://a.example/x/..;/a?q#f",
 	} {
-		got, ok := WithPath("https://a.example/x?q#f", path)
-		if got != want || ok != (want != "") {
-			t.Errorf("WithPath(%q) = %q, %v, want %q", path, got, ok, want)
+		got := ""
+		if path == "" || forwardable(path) {
+			got = WithPath("https://a.example/x?q#f", path)
+		}
+		if got != want {
+			t.Errorf("WithPath(%q) = %q, want %q", path, got, want)
 		}
 	}
-	if got, _ := WithPath("https://a.example/", "/b"); got != "https://a.example/b" {
+	if got := WithPath("https://a.example/", "/b"); got != "https://a.example/b" {
 		t.Errorf("two slashes at the joint: %q", got)
 	}
 }
@@ -275,17 +281,13 @@ func FuzzForwarding(f *testing.F) {
 	f.Add("/%2e%2e//\\", "'\r\n\x00ü#?")
 	f.Fuzz(func(t *testing.T, path, query string) {
 		const base = "https://a.example/x/y?own=1#f"
-		to, ok := base, true
-		if path != "" {
-			if path[0] != '/' {
-				path = "/" + path
-			}
-			to, ok = WithPath(base, path)
+		if path != "" && path[0] != '/' {
+			path = "/" + path
 		}
-		if !ok {
+		if path != "" && !forwardable(path) {
 			return
 		}
-		to = WithQuery(to, query)
+		to := WithQuery(WithPath(base, path), query)
 		if !strings.HasPrefix(to, "https://a.example/x/y") || strings.ContainsFunc(to, func(r rune) bool { return r <= ' ' || r > '~' }) {
 			t.Fatalf("%q, %q: %q", path, query, to)
 		}
@@ -355,4 +357,36 @@ func blocklistOf(t *testing.T, hosts ...string) *Blocklist {
 		t.Fatal(err)
 	}
 	return b
+}
+
+// The table is made with Node's URL and URLSearchParams; see testdata/queries.mjs.
+func TestWithQueryAsNodeMergesIt(t *testing.T) {
+	t.Parallel()
+	f, err := os.Open("testdata/queries.json.gz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = f.Close() }()
+	unzipped, err := gzip.NewReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var rows [][3]string
+	if err := json.NewDecoder(unzipped).Decode(&rows); err != nil {
+		t.Fatal(err)
+	}
+	if len(rows) != 2000 {
+		t.Fatalf("the table has %d rows", len(rows))
+	}
+	bad := 0
+	for _, row := range rows {
+		if got := WithQuery(row[0], row[1]); got != row[2] {
+			if bad++; bad < 20 {
+				t.Errorf("WithQuery(%q, %q)\n = %q\nwant %q", row[0], row[1], got, row[2])
+			}
+		}
+	}
+	if bad > 0 {
+		t.Errorf("%d of %d rows differ", bad, len(rows))
+	}
 }
