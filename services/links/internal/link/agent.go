@@ -106,25 +106,26 @@ const maxAgent = 512
 // IsRobot reports whether a User-Agent header calls its sender a bot, crawler or spider. It
 // costs a fraction of [ReadAgent], which also knows some robots that do not say so.
 func IsRobot(userAgent []byte) bool {
-	userAgent = userAgent[:min(len(userAgent), maxAgent)]
-	for i, c := range userAgent {
-		switch rest := userAgent[i:]; c {
-		case 'b', 'B':
-			// CUBOT makes phones.
-			if beginsWith(rest, "bot") && !(i >= 2 && beginsWith(userAgent[i-2:], "cubot")) {
-				return true
-			}
-		case 'c', 'C':
-			if beginsWith(rest, "crawl") {
-				return true
-			}
-		case 's', 'S':
-			if beginsWith(rest, "spider") || beginsWith(rest, "slurp") {
-				return true
-			}
+	for i, c := range userAgent[:min(len(userAgent), maxAgent)] {
+		if robotLetters[c] && isRobotAt(userAgent, i) {
+			return true
 		}
 	}
 	return false
+}
+
+// robotLetters are those with which the words of isRobotAt begin.
+var robotLetters = [256]bool{'b': true, 'B': true, 'c': true, 'C': true, 's': true, 'S': true}
+
+func isRobotAt(userAgent []byte, i int) bool {
+	rest := userAgent[i:]
+	switch rest[0] | 0x20 {
+	case 'b':
+		return beginsWith(rest, "bot") && !(i >= 2 && beginsWith(userAgent[i-2:], "cubot")) // CUBOT makes phones
+	case 'c':
+		return beginsWith(rest, "crawl")
+	}
+	return beginsWith(rest, "spider") || beginsWith(rest, "slurp")
 }
 
 // beginsWith ignores the case of s. The word has only small letters.

@@ -3,8 +3,8 @@ package redirect
 import (
 	"hash/maphash"
 	"sync"
-
-	"golang.org/x/time/rate"
+	"sync/atomic"
+	"time"
 
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
@@ -29,19 +29,20 @@ const (
 // the agents of real visitors.
 type agents struct {
 	seed   maphash.Seed
-	budget *rate.Limiter // of new agents
+	second atomic.Int64 // in which left is spent; 0 before the first
+	left   atomic.Int64 // new agents that may still be read
 
 	mu         sync.RWMutex
 	young, old map[uint64]link.Agent
 }
 
 func newAgentCache() *agents {
-	return &agents{seed: maphash.MakeSeed(), budget: rate.NewLimiter(newAgents, firstAgents), young: map[uint64]link.Agent{}}
+	return &agents{seed: maphash.MakeSeed(), young: map[uint64]link.Agent{}}
 }
 
 // read returns what a user agent tells. Beyond the budget for new agents it tells nothing,
 // except that robots are still recognized by the words that they use for themselves.
-func (a *agents) read(userAgent []byte) link.Agent {
+func (a *agents) read(userAgent []byte, now time.Time) link.Agent {
 	key := maphash.Bytes(a.seed, userAgent)
 	a.mu.RLock()
 	agent, young := a.young[key]
@@ -53,7 +54,7 @@ func (a *agents) read(userAgent []byte) link.Agent {
 	switch {
 	case young:
 		return agent
-	case !old && !a.budget.Allow():
+	case !old && !a.mayRead(now):
 		return link.Agent{Robot: link.IsRobot(userAgent)}
 	case !old:
 		agent = link.ReadAgent(string(userAgent))
@@ -65,4 +66,18 @@ func (a *agents) read(userAgent []byte) link.Agent {
 	}
 	a.young[key] = agent
 	return agent
+}
+
+// mayRead takes one of the new agents of this second. It costs next to nothing when there
+// is none left, unlike a rate.Limiter, whose lock and clock are dear. When the second changes, a few agents more
+// may be read.
+func (a *agents) mayRead(now time.Time) bool {
+	second := now.Unix()
+	if last := a.second.Load(); second != last && a.second.CompareAndSwap(last, second) {
+		a.left.Store(newAgents)
+		if last == 0 {
+			a.left.Store(firstAgents)
+		}
+	}
+	return a.left.Load() > 0 && a.left.Add(-1) >= 0
 }

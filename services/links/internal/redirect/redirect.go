@@ -204,7 +204,7 @@ func (h *Handler) Serve(ctx *fasthttp.RequestCtx) {
 	}
 	v := h.visits.Get().(*visit)
 	v.request, v.seen.Path = ctx, rest
-	h.visit(ctx, v, host, folded, inspect)
+	h.visit(ctx, v, h.agents.read(ctx.Request.Header.UserAgent(), started), host, folded, inspect)
 	if v.end != nil {
 		v.end(ctx.Response.StatusCode())
 	}
@@ -213,8 +213,7 @@ func (h *Handler) Serve(ctx *fasthttp.RequestCtx) {
 }
 
 // visit looks up the link of a request and answers the request.
-func (h *Handler) visit(ctx *fasthttp.RequestCtx, v *visit, host, folded string, inspect bool) {
-	agent := h.agents.read(ctx.Request.Header.UserAgent())
+func (h *Handler) visit(ctx *fasthttp.RequestCtx, v *visit, agent link.Agent, host, folded string, inspect bool) {
 	prefetch := isPrefetch(ctx)
 	counts := ctx.IsGet() && !inspect && !agent.Robot && !prefetch
 	for range tries {
@@ -228,8 +227,12 @@ func (h *Handler) visit(ctx *fasthttp.RequestCtx, v *visit, host, folded string,
 		now := v.answer.At()
 		d := h.decide(v, target, host, agent)
 		if counts && d.Outcome == link.Led {
-			v.click = link.Click{LinkID: target.LinkID, Day: link.DayOf(now), Device: agent.Device,
-				Referrer: h.referrer(ctx), Country: h.opt.Country(ctx)}
+			v.click = link.Click{LinkID: target.LinkID, Day: link.DayOf(now), Device: agent.Device, Referrer: h.referrer(ctx)}
+			if target.Routing == nil {
+				v.click.Country = h.opt.Country(ctx)
+			} else {
+				v.click.Country = v.seen.Country // the look-up may cost as much as the decision
+			}
 			if d.Rule != nil {
 				v.click.Rule = d.Rule.Name
 			}
