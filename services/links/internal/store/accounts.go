@@ -47,7 +47,7 @@ func (s *Store) RemoveStats(ctx context.Context, linkIDs []string) error {
 // removeDays removes the days of one link. A day with as many long names as it can have
 // takes 50 kB, and deleted data counts toward a commit's limit of 10 MiB.
 func (s *Store) removeDays(ctx context.Context, linkID string) error {
-	return s.db.EraseAll(ctx, "remove click days", s.linkRef(linkID).Collection("days").Query, 100)
+	return s.db.EraseAll(ctx, "remove click days", s.linkRef(linkID).Collection("days").Query, 150)
 }
 
 // Days implements [link.Store].

@@ -299,6 +299,7 @@ func TestGuideNamesTheBoundsThatCallersMeet(t *testing.T) {
 	for _, sentence := range []string{
 		fmt.Sprintf("Days are kept for %d days; the link's total keeps every click.", days(dayMemory)),
 		fmt.Sprintf("One day of one link names at most %d referring hosts; clicks from further ones are counted under `%s`.", maxReferrers, OtherNames),
+		fmt.Sprintf("It also names at most %d rules; clicks of further ones are counted under `%s` too.", maxRuleNames, OtherNames),
 		fmt.Sprintf("After %d days without the record the domain **lapses**", days(customdomain.Lapse)),
 	} {
 		if !strings.Contains(text, sentence) {
@@ -307,7 +308,7 @@ func TestGuideNamesTheBoundsThatCallersMeet(t *testing.T) {
 	}
 }
 
-func TestCountBoundsTheReferrersOfADay(t *testing.T) {
+func TestCountBoundsTheNamesOfADay(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
 	id, day := b.create(t, "acc", 1)[0].ID, link.DayOf(time.Now())
@@ -319,27 +320,29 @@ func TestCountBoundsTheReferrersOfADay(t *testing.T) {
 		}
 		sum := &link.Tally{LinkID: id, Day: day}
 		for i := range 70 {
-			sum.Add(link.Click{Referrer: fmt.Sprintf("h%d.example", round*50+i)}, 1)
+			sum.Add(link.Click{Referrer: fmt.Sprintf("h%d.example", round*50+i), Rule: fmt.Sprint("r", round*50+i)}, 1)
 		}
 		if _, _, err := c.Count(t.Context(), p, map[string]link.Mark{"p": {Batch: int64(round + 1)}}, []*link.Tally{sum}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	st, err := b.Stats(t.Context(), id, day, day)
-	if err != nil || st.Total != 210 || len(st.Referrers) != maxReferrers+1 {
-		t.Fatalf("%d clicks, %d referrers, %v", st.Total, len(st.Referrers), err)
+	if err != nil || st.Total != 210 || len(st.Referrers) != maxReferrers+1 || len(st.Rules) != maxRuleNames+1 {
+		t.Fatalf("%d clicks, %d referrers, %d rules, %v", st.Total, len(st.Referrers), len(st.Rules), err)
 	}
-	sum := int64(0)
-	for _, r := range st.Referrers {
-		sum += r.Clicks
-	}
-	if sum != 210 || st.Referrers[0].Name != OtherNames {
-		t.Errorf("referrers add up to %d, first is %v", sum, st.Referrers[0])
+	for _, shares := range [][]link.Share{st.Referrers, st.Rules} {
+		sum := int64(0)
+		for _, r := range shares {
+			sum += r.Clicks
+		}
+		if sum != 210 || shares[0].Name != OtherNames {
+			t.Errorf("the names' clicks add up to %d, first is %v", sum, shares[0])
+		}
 	}
 }
 
-// A visitor may choose all of this: the referring host, and the country where a proxy
-// passes on the visitor's own header. Firestore takes 500 changed counts of a document
+// A visitor may choose the referring host, and the country where a proxy passes on the
+// visitor's own header. An owner chooses the names of rules. Firestore takes 500 changed counts of a document
 // in one commit.
 func TestADayThatNamesAllItCanIsCounted(t *testing.T) {
 	t.Parallel()
@@ -353,7 +356,7 @@ func TestADayThatNamesAllItCanIsCounted(t *testing.T) {
 	sum, clicks := &link.Tally{LinkID: id, Day: day}, int64(0)
 	for i := range 26 * 26 {
 		country := link.Country(string([]byte{byte('a' + i/26), byte('a' + i%26)}))
-		sum.Add(link.Click{Referrer: fmt.Sprintf("h%d.example", i), Country: country, Device: link.Device(i % 8)}, 1)
+		sum.Add(link.Click{Referrer: fmt.Sprintf("h%d.example", i), Country: country, Device: link.Device(i % 8), Rule: fmt.Sprint("r", i)}, 1)
 		clicks++
 	}
 	_, refused, err := c.Count(t.Context(), p, map[string]link.Mark{"p": {Batch: 1}}, []*link.Tally{sum})
@@ -1064,8 +1067,8 @@ func TestADomainThatCannotBeReadLeavesWithItsAccount(t *testing.T) {
 	}
 }
 
-// 400 days with a hundred long names each are more than one commit may delete.
-func TestRemoveStatsOfALinkWithLongReferrers(t *testing.T) {
+// 400 days with as many long names as they can have are more than one commit may delete.
+func TestRemoveStatsOfALinkWithLongNames(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
 	id := b.create(t, "acc", 1)[0].ID
@@ -1073,10 +1076,14 @@ func TestRemoveStatsOfALinkWithLongReferrers(t *testing.T) {
 	for i := range maxReferrers {
 		names[fmt.Sprintf("%03d-%s.example", i, strings.Repeat("a", 240))] = 1
 	}
+	rules := map[string]int64{}
+	for i := range maxRuleNames {
+		rules[fmt.Sprintf("%02d%s", i, strings.Repeat("\U0001F984", 98))] = 1
+	}
 	for from := 0; from < 400; from += 100 {
 		err := b.db.DB.Commit(t.Context(), "make days", func(_ context.Context, tx *fs.Transaction) error {
 			for i := range 100 {
-				if err := tx.Set(b.dayRef(id, link.Day(20000+from+i)), &dayDoc{Clicks: 100, Referrers: names}); err != nil {
+				if err := tx.Set(b.dayRef(id, link.Day(20000+from+i)), &dayDoc{Clicks: 100, Referrers: names, Rules: rules}); err != nil {
 					return err
 				}
 			}
