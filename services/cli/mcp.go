@@ -149,7 +149,7 @@ func (t *tools) server() *mcp.Server {
 		"condition of a rule.", t.explainLink, within("percent", 0, 99),
 		among("device", devices...), among("system", systems...))
 	addTool(s, reads, "check_slug", "Say whether a slug can be taken. Reserves nothing.", t.checkSlug)
-	addTool(s, reads, "link_stats", "Clicks of a link: per UTC day, referring host, country and kind of device.", t.linkStats)
+	addTool(s, reads, "link_stats", "Clicks of a link: per UTC day, referring host, country, kind of device and rule.", t.linkStats)
 	addTool(s, reads, "list_videos", "List the newest videos of the account.", t.listVideos, within("limit", 1, 100))
 	addTool(s, reads, "video_status", "Show a video: status, progress, share link, or why it failed. Can wait until it is ready or has "+
 		"failed.", t.videoStatus,
