@@ -24,6 +24,7 @@ func TestASlugIsAvailableIfACreateCanTakeIt(t *testing.T) {
 			t.Fatal(got)
 		}
 	}
+	domain := a.api(ours, "POST", "/api/v1/domains", map[string]any{"hostname": "go.example.com"}).str("id") // only the slug is judged, so it may be pending
 	say := func(when, query string, reason any) {
 		t.Helper()
 		got := b.api(asks, "GET", "/api/v1/links/available?"+query, nil)
@@ -34,6 +35,7 @@ func TestASlugIsAvailableIfACreateCanTakeIt(t *testing.T) {
 	for query, reason := range map[string]any{
 		"slug=free": nil, "slug=mine": nil, "slug=OURS": "taken", "slug=theirs": "taken", "slug=held": "taken",
 		"slug=Admin": "reserved", "slug=a%20b": "invalid", "slug=-a": "invalid", "slug=free&domainId=default": nil, "slug=held&domainId=": "taken",
+		"slug=ours&domainId=" + domain: nil, "slug=admin&domainId=" + domain: nil, "slug=%2F&domainId=" + domain: "invalid",
 	} {
 		say("now", query, reason)
 	}
@@ -41,6 +43,7 @@ func TestASlugIsAvailableIfACreateCanTakeIt(t *testing.T) {
 	say("after the quarantine", "slug=held", nil)
 	want(t, "no slug", a.api(asks, "GET", "/api/v1/links/available", nil), 400, "VALIDATION_ERROR")
 	want(t, "an empty slug", a.api(asks, "GET", "/api/v1/links/available?slug=", nil), 400, "VALIDATION_ERROR")
+	want(t, "another account's domain", a.api(theirs, "GET", "/api/v1/links/available?slug=a&domainId="+domain, nil), 404, "DOMAIN_NOT_FOUND")
 	want(t, "a domain of nobody", a.api(asks, "GET", "/api/v1/links/available?slug=a&domainId=dom_1", nil), 404, "DOMAIN_NOT_FOUND")
 }
 
@@ -50,7 +53,9 @@ func TestAnAccountFindsThirtyTakenSlugsInAMinute(t *testing.T) {
 	a, b := c.replica(t), c.replica(t)
 	key, other := c.keys.Key(t, "acc_a", identity.Business), c.keys.Key(t, "acc_b", identity.Business)
 	a.create(other, map[string]any{"url": "https://example.com/", "slug": "taken"})
-	ask := func(r *replica, key, slug string) answer { return r.api(key, "GET", "/api/v1/links/available?slug="+slug, nil) }
+	ask := func(r *replica, key, slug string) answer {
+		return r.api(key, "GET", "/api/v1/links/available?slug="+slug, nil)
+	}
 	for i := range 40 {
 		if got := ask(a, key, fmt.Sprint("free", i)); got.json["available"] != true {
 			t.Fatalf("free slug %d: %v", i, got)

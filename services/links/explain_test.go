@@ -98,6 +98,11 @@ func TestExplainSaysWhatAVisitGets(t *testing.T) {
 			got := b.visit(at, header...)
 			outcomes[got.status]++
 			asked := url.Values{"query": {query}, "path": {path}, "language": {language}, "country": {country}, "device": {agentsOf[agent][0]}, "system": {agentsOf[agent][1]}}
+			for name, value := range asked {
+				if value[0] == "" {
+					asked.Del(name)
+				}
+			}
 			told := []string{}
 			for percent := -1; percent < 100; percent++ {
 				if percent >= 0 {
@@ -121,4 +126,22 @@ func TestExplainSaysWhatAVisitGets(t *testing.T) {
 			t.Errorf("no visit got %d: %v", status, outcomes)
 		}
 	}
+}
+
+func TestExplainRefusesAVisitThatCannotBe(t *testing.T) {
+	t.Parallel()
+	c := newWorld(t)
+	key := c.keys.Key(t, "acc_a", identity.Creator)
+	a := c.replica(t)
+	path := "/api/v1/links/" + a.create(key, map[string]any{"url": "https://example.com/"}).str("id") + "/explain?"
+	for query, field := range map[string]string{
+		"device=watch": "device", "device=": "device", "system=beos": "system", "system=": "system", "percent=100": "percent", "percent=-1": "percent", "percent=": "percent",
+		"percent=%2B5": "percent", "country=Germany": "country", "at=tomorrow": "at", "path=a": "path", "devic=phone": "devic",
+	} {
+		got := a.api(key, "GET", path+query, nil)
+		if _, named := got.fields()[field]; got.status != 400 || !named {
+			t.Errorf("%s: %v, want 400 for %s", query, got, field)
+		}
+	}
+	want(t, "another account", a.api(c.keys.Key(t, "acc_b", identity.Creator), "GET", path+"device=watch", nil), 404, "LINK_NOT_FOUND")
 }

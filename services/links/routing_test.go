@@ -166,6 +166,7 @@ func TestWrongRoutingChangesNothing(t *testing.T) {
 		fields map[string]string
 	}{
 		"a redirect that is none":  {map[string]any{"redirectType": 303}, map[string]string{"redirectType": "not_allowed"}},
+		"a redirect of zero":       {map[string]any{"redirectType": 0}, map[string]string{"redirectType": "not_allowed"}},
 		"a start after the end":    {map[string]any{"startsAt": 3e12}, map[string]string{"startsAt": "not_allowed"}},
 		"an end before the start":  {map[string]any{"startsAt": 2e12, "expiresAt": 1e12}, map[string]string{"startsAt": "not_allowed"}},
 		"a page on our host":       {map[string]any{"expiredUrl": shortBase + "/x"}, map[string]string{"expiredUrl": "self_reference"}},

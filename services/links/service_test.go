@@ -216,6 +216,7 @@ func TestGetAndPatch(t *testing.T) {
 	}
 	wanted := map[string]any{"_id": made.str("id"), "id": made.str("id"), "slug": "Full", "shortUrl": shortBase + "/Full", "destinationUrl": "https://example.com", "title": "T", "clicks": 0.0,
 		"status": "active", "takenDown": nil, "tags": []any{}, "externalId": nil, "archived": false, "domainId": nil, "expiresAt": 1.9e12, "ogTitle": "o", "ogDescription": "d", "ogImage": "https://example.com/i.png",
+		"redirectType": 302.0, "forwardQuery": false, "forwardPath": false, "startsAt": nil, "expiredUrl": nil, "hasPassword": false, "maxClicks": nil, "hasRules": false, "rules": []any{},
 		"createdAt": float64(created.UnixMilli()), "updatedAt": float64(created.UnixMilli())}
 	if diff := cmp.Diff(wanted, got.json); diff != "" {
 		t.Fatalf("get (-want +got):\n%s", diff)

@@ -37,8 +37,8 @@ type LinkCreate struct {
 	ExternalID *string `json:"externalId"`
 	// Archived links keep redirecting; lists can leave them out.
 	Archived bool `json:"archived"`
-	// HTTP status of the redirect: 302, 301 or 308. Browsers keep a 301 or 308 for up to a minute, and
-	// do not ask again meanwhile; such visits are not counted. Null is 302.
+	// HTTP status of the redirect: 302, 301 or 308; others are rejected. Browsers keep a 301 or 308 for
+	// up to a minute, and do not ask again meanwhile; such visits are not counted. Null is 302.
 	RedirectType *float64 `json:"redirectType"`
 	// Whether the visitor's query is added to the destination. A parameter that the destination has
 	// itself stays, except the five `utm_` parameters: the visitor's replace them.
@@ -119,8 +119,8 @@ type LinkUpdate struct {
 	ExternalID httpapi.Optional[string] `json:"externalId"`
 	// Archived links keep redirecting; lists can leave them out.
 	Archived httpapi.Optional[bool] `json:"archived"`
-	// HTTP status of the redirect: 302, 301 or 308. Browsers keep a 301 or 308 for up to a minute, and
-	// do not ask again meanwhile; such visits are not counted. Null is 302.
+	// HTTP status of the redirect: 302, 301 or 308; others are rejected. Browsers keep a 301 or 308 for
+	// up to a minute, and do not ask again meanwhile; such visits are not counted. Null is 302.
 	RedirectType httpapi.Optional[float64] `json:"redirectType"`
 	// Whether the visitor's query is added to the destination. A parameter that the destination has
 	// itself stays, except the five `utm_` parameters: the visitor's replace them.

@@ -32,8 +32,8 @@ type LinkCreate struct {
 	ExternalID string `json:"externalId,omitempty"`
 	// Archived links keep redirecting; lists can leave them out.
 	Archived bool `json:"archived,omitempty"`
-	// HTTP status of the redirect: 302, 301 or 308. Browsers keep a 301 or 308 for up to a minute, and
-	// do not ask again meanwhile; such visits are not counted. Null is 302.
+	// HTTP status of the redirect: 302, 301 or 308; others are rejected. Browsers keep a 301 or 308 for
+	// up to a minute, and do not ask again meanwhile; such visits are not counted. Null is 302.
 	RedirectType *int64 `json:"redirectType,omitempty"`
 	// Whether the visitor's query is added to the destination. A parameter that the destination has
 	// itself stays, except the five `utm_` parameters: the visitor's replace them.
@@ -114,8 +114,8 @@ type LinkUpdate struct {
 	ExternalID Field[string] `json:"externalId,omitzero"`
 	// Archived links keep redirecting; lists can leave them out.
 	Archived Field[bool] `json:"archived,omitzero"`
-	// HTTP status of the redirect: 302, 301 or 308. Browsers keep a 301 or 308 for up to a minute, and
-	// do not ask again meanwhile; such visits are not counted. Null is 302.
+	// HTTP status of the redirect: 302, 301 or 308; others are rejected. Browsers keep a 301 or 308 for
+	// up to a minute, and do not ask again meanwhile; such visits are not counted. Null is 302.
 	RedirectType Field[int64] `json:"redirectType,omitzero"`
 	// Whether the visitor's query is added to the destination. A parameter that the destination has
 	// itself stays, except the five `utm_` parameters: the visitor's replace them.

@@ -50,19 +50,20 @@ func (h public) readVisit(c *fiber.Ctx) (*link.Visit, error) {
 			refuse("country", "Use a country's two letters (ISO 3166-1), such as DE.")
 		}
 	}
-	if given := c.Query("device"); given != "" {
+	given := c.Context().QueryArgs().Has
+	if given("device") {
 		var ok bool
-		if v.Device, ok = link.ParseDevice(given); !ok {
+		if v.Device, ok = link.ParseDevice(c.Query("device")); !ok {
 			refuse("device", "Use desktop, phone or tablet.")
 		}
 	}
-	if given := c.Query("system"); given != "" {
-		if v.System = link.Systems[given]; v.System == link.UnknownSystem {
+	if given("system") {
+		if v.System = link.Systems[c.Query("system")]; v.System == link.UnknownSystem {
 			refuse("system", "Use windows, macos, linux, ios, android, chromeos or other.")
 		}
 	}
-	if given := c.Query("percent"); given != "" {
-		place, err := strconv.ParseUint(given, 10, 7)
+	if given("percent") {
+		place, err := strconv.ParseUint(c.Query("percent"), 10, 7)
 		if err != nil || place > 99 {
 			f.Add(apierr.Detail{Field: "percent", Code: apierr.OutOfRange, Message: "Use a whole number from 0 to 99.", Min: 0, Max: 99})
 		}

@@ -51,9 +51,9 @@ func (h public) changes(f *httpapi.Fields, in routing, own func() (link.Hosts, e
 		})
 	}
 	if b := in.redirectType; b.Set {
-		to := int(b.Value)
-		if to == link.DefaultRedirect {
-			to = 0
+		to := 0
+		if !b.Null {
+			to = validate(f, "redirectType", func() (int, *apierr.Detail) { return link.ParseRedirectType(b.Value) })
 		}
 		set(func(r *link.Routing) { r.RedirectType = to })
 	}

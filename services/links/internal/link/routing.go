@@ -32,6 +32,18 @@ type Routing struct {
 // DefaultRedirect is the HTTP status of a link without a redirect type.
 const DefaultRedirect = 302
 
+// ParseRedirectType returns a [Routing.RedirectType]: 0 for 302, or 301 or 308. It refuses
+// every other number.
+func ParseRedirectType(status float64) (int, *apierr.Detail) {
+	switch status {
+	case DefaultRedirect:
+		return 0, nil
+	case 301, 308:
+		return int(status), nil
+	}
+	return 0, &apierr.Detail{Code: apierr.NotAllowed, Message: "Use one of 301, 302, 308."}
+}
+
 // Limits of a routing.
 const (
 	MaxMaxClicks = 1_000_000_000
