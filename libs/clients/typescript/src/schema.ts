@@ -1260,11 +1260,13 @@ export interface components {
             /** @description Archived links keep redirecting; lists can leave them out. */
             archived?: boolean | null;
             /**
-             * @description HTTP status of the redirect: 302, 301 or 308. Browsers keep a 301 or 308 for up to a minute, and do not ask again
+             * @description HTTP status of the redirect: 302, 301 or 308; others are rejected. Browsers keep a 301 or 308 for up to a minute, and do not ask again
              *     meanwhile; such visits are not counted. Null is 302.
-             * @enum {integer|null}
+             * @example 301
+             * @example 302
+             * @example 308
              */
-            redirectType?: 301 | 302 | 308 | null;
+            redirectType?: number | null;
             /**
              * @description Whether the visitor's query is added to the destination. A parameter that the destination has itself stays, except the
              *     five `utm_` parameters: the visitor's replace them.
@@ -1348,11 +1350,13 @@ export interface components {
             /** @description Archived links keep redirecting; lists can leave them out. */
             archived?: boolean | null;
             /**
-             * @description HTTP status of the redirect: 302, 301 or 308. Browsers keep a 301 or 308 for up to a minute, and do not ask again
+             * @description HTTP status of the redirect: 302, 301 or 308; others are rejected. Browsers keep a 301 or 308 for up to a minute, and do not ask again
              *     meanwhile; such visits are not counted. Null is 302.
-             * @enum {integer|null}
+             * @example 301
+             * @example 302
+             * @example 308
              */
-            redirectType?: 301 | 302 | 308 | null;
+            redirectType?: number | null;
             /**
              * @description Whether the visitor's query is added to the destination. A parameter that the destination has itself stays, except the
              *     five `utm_` parameters: the visitor's replace them.
