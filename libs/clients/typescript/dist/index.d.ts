@@ -242,6 +242,9 @@ export declare class Linkreel {
         checkedAt: number | null;
         reason: string | null;
         certificate: components["schemas"]["DomainCertificate"];
+        homeUrl: string | null;
+        notFoundUrl: string | null;
+        expiredUrl: string | null;
         ignoredFields?: components["schemas"]["IgnoredFields"];
     }>;
     domains(o?: CallOptions): Promise<{
@@ -258,6 +261,9 @@ export declare class Linkreel {
         checkedAt: number | null;
         reason: string | null;
         certificate: components["schemas"]["DomainCertificate"];
+        homeUrl: string | null;
+        notFoundUrl: string | null;
+        expiredUrl: string | null;
         ignoredFields?: components["schemas"]["IgnoredFields"];
     }[]>;
     getDomain(domainId: string, o?: CallOptions): Promise<{
@@ -274,6 +280,9 @@ export declare class Linkreel {
         checkedAt: number | null;
         reason: string | null;
         certificate: components["schemas"]["DomainCertificate"];
+        homeUrl: string | null;
+        notFoundUrl: string | null;
+        expiredUrl: string | null;
         ignoredFields?: components["schemas"]["IgnoredFields"];
     }>;
     verifyDomain(domainId: string, o?: CallOptions): Promise<{
@@ -290,6 +299,9 @@ export declare class Linkreel {
         checkedAt: number | null;
         reason: string | null;
         certificate: components["schemas"]["DomainCertificate"];
+        homeUrl: string | null;
+        notFoundUrl: string | null;
+        expiredUrl: string | null;
         ignoredFields?: components["schemas"]["IgnoredFields"];
     }>;
     deleteDomain(domainId: string, o?: CallOptions): Promise<void>;

@@ -289,7 +289,12 @@ export interface paths {
         delete: operations["deleteDomain"];
         options?: never;
         head?: never;
-        patch?: never;
+        /**
+         * Change a domain's pages
+         * @description Says where the host leads visits that no link serves. Before the answer every replica does so. A pending domain may be
+         *     given pages; they work once it is verified.
+         */
+        patch: operations["updateDomain"];
         trace?: never;
     };
     "/api/v1/domains/{id}/verify": {
@@ -1694,7 +1699,30 @@ export interface components {
             /** @description Why the last check failed, in words. Null when it did not. */
             reason: string | null;
             certificate: components["schemas"]["DomainCertificate"];
+            /** @description Where visits of `/` lead. */
+            homeUrl: string | null;
+            /** @description Where visits of addresses without a link lead. */
+            notFoundUrl: string | null;
+            /** @description Where visits of links that have ended lead. */
+            expiredUrl: string | null;
             ignoredFields?: components["schemas"]["IgnoredFields"];
+        };
+        DomainUpdate: {
+            /** @description Where visits of `/` lead. Same rules as a link's `url`, and no verified domain of the account. Null clears. */
+            homeUrl?: string | null;
+            /** @description Where visits of addresses without a link lead. */
+            notFoundUrl?: string | null;
+            /** @description Where visits of links that have ended lead, unless the link has its own `expiredUrl`. */
+            expiredUrl?: string | null;
+            readonly id?: unknown;
+            readonly hostname?: unknown;
+            readonly status?: unknown;
+            readonly records?: unknown;
+            readonly createdAt?: unknown;
+            readonly verifiedAt?: unknown;
+            readonly checkedAt?: unknown;
+            readonly reason?: unknown;
+            readonly certificate?: unknown;
         };
         /**
          * @description The host name's TLS certificate. Where this installation orders certificates itself, a verified domain gets one at its
@@ -2176,7 +2204,7 @@ export interface components {
          *     types will come; a reader should ignore what it does not know.
          * @enum {string}
          */
-        EventType: "link.created" | "link.updated" | "link.deleted" | "domain.created" | "domain.verified" | "domain.lapsed" | "domain.deleted" | "video.created" | "video.updated" | "video.deleted" | "video.processing" | "video.ready" | "video.failed" | "key.created" | "key.rolled" | "key.revoked" | "account.changed" | "account.exported" | "member.added" | "member.changed" | "member.removed" | "invitation.created" | "invitation.accepted" | "invitation.revoked" | "session.created" | "session.ended" | "sign_in_link.created" | "sign_in_link.used" | "webhook.created" | "webhook.updated" | "webhook.deleted" | "webhook.disabled";
+        EventType: "link.created" | "link.updated" | "link.deleted" | "domain.created" | "domain.verified" | "domain.updated" | "domain.lapsed" | "domain.deleted" | "video.created" | "video.updated" | "video.deleted" | "video.processing" | "video.ready" | "video.failed" | "key.created" | "key.rolled" | "key.revoked" | "account.changed" | "account.exported" | "member.added" | "member.changed" | "member.removed" | "invitation.created" | "invitation.accepted" | "invitation.revoked" | "session.created" | "session.ended" | "sign_in_link.created" | "sign_in_link.used" | "webhook.created" | "webhook.updated" | "webhook.deleted" | "webhook.disabled";
         Actor: {
             /** @enum {string} */
             type: "key" | "member" | "operator" | "system";
@@ -4046,6 +4074,51 @@ export interface operations {
             403: components["responses"]["Forbidden"];
             404: components["responses"]["DomainNotFound"];
             409: components["responses"]["DomainUseConflict"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    updateDomain: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /**
+                 * @description Id of a domain.
+                 * @example dom_0uWq8RkTn5yBe2MjZc6F
+                 */
+                id: components["parameters"]["DomainId"];
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["DomainUpdate"];
+            };
+        };
+        responses: {
+            /** @description The domain. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    RateLimit: components["headers"]["RateLimit"];
+                    "RateLimit-Policy": components["headers"]["RateLimit-Policy"];
+                    "X-RateLimit-Limit": components["headers"]["X-RateLimit-Limit"];
+                    "X-RateLimit-Remaining": components["headers"]["X-RateLimit-Remaining"];
+                    "X-RateLimit-Reset": components["headers"]["X-RateLimit-Reset"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Domain"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["DomainNotFound"];
+            413: components["responses"]["BodyTooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
             429: components["responses"]["RateLimited"];
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];

@@ -132,10 +132,10 @@ func (s *Service) Stats(ctx context.Context, linkID string, first, last Day) (St
 }
 
 // Explain says what the link would decide about a visit. own are the names of the default
-// short host.
-func (s *Service) Explain(l *Link, v *Visit, own Hosts) Decision {
+// short host, and pages those of the link's host.
+func (s *Service) Explain(l *Link, v *Visit, own Hosts, pages *Pages) Decision {
 	used := l.Routing != nil && l.Clicks >= l.Routing.MaxClicks
-	return Decide(l.Target(), v, &Surroundings{Own: own, Blocked: s.opt.Blocked, Exhausted: used, Unlocked: true})
+	return Decide(l.Target(), v, &Surroundings{Own: own, Pages: pages, Blocked: s.opt.Blocked, Exhausted: used, Unlocked: true})
 }
 
 // SlugFree reports whether the account could take a slug of a domain now. An empty domainID
