@@ -289,7 +289,8 @@ func (l desiredLink) changes(have *client.Link) (change client.LinkUpdate, diff 
 	}{{"title", l.Title, have.Title, &change.Title}, {"externalId", l.ExternalID, text(have.ExternalID), &change.ExternalID},
 		{"ogTitle", l.OGTitle, text(have.OGTitle), &change.OGTitle},
 		{"ogDescription", l.OGDescription, text(have.OGDescription), &change.OGDescription},
-		{"ogImage", l.OGImage, text(have.OGImage), &change.OGImage}, {"expiredUrl", l.ExpiredURL, text(have.ExpiredURL), &change.ExpiredURL}} {
+		{"ogImage", l.OGImage, text(have.OGImage), &change.OGImage},
+		{"expiredUrl", l.ExpiredURL, text(have.ExpiredURL), &change.ExpiredURL}} {
 		if f.want == nil || *f.want == f.have {
 			continue
 		}

@@ -19,7 +19,7 @@ var (
 
 // routingIn is what an assistant can set of a link's decisions at a visit.
 type routingIn struct {
-	RedirectType int    `json:"redirectType,omitempty" jsonschema:"302 when left out; browsers keep a 301 or 308 for a minute, and do not count meanwhile"`
+	RedirectType int    `json:"redirectType,omitempty" jsonschema:"302 when left out; browsers keep a 301 or 308 for a minute, and their visits are then not counted"`
 	ForwardQuery *bool  `json:"forwardQuery,omitempty" jsonschema:"add the visitor's query to the destination"`
 	ForwardPath  *bool  `json:"forwardPath,omitempty" jsonschema:"add what follows the slug to the destination's path"`
 	Starts       string `json:"starts,omitempty" jsonschema:"when it begins: a span from now such as 7d, or a date"`
@@ -151,7 +151,8 @@ func routingToAssistant(l *client.Link) routingOut {
 	}
 	for _, r := range l.Rules {
 		w := r.When
-		out.Rules = append(out.Rules, rule{r.Name, ruleWhen{w.Country, w.Device, w.System, w.Language, w.Query, at(w.From), at(w.Until), w.Percent}, r.URL})
+		when := ruleWhen{w.Country, w.Device, w.System, w.Language, w.Query, at(w.From), at(w.Until), w.Percent}
+		out.Rules = append(out.Rules, rule{r.Name, when, r.URL})
 	}
 	return out
 }
@@ -170,7 +171,8 @@ type explainLinkIn struct {
 
 func (t *tools) explainLink(ctx context.Context, _ *mcp.CallToolRequest, in explainLinkIn) (*client.LinkExplained, error) {
 	v := client.Visit{
-		Country: in.Country, Device: in.Device, System: in.System, Language: in.Language, Query: in.Query, Path: in.Path, Percent: in.Percent,
+		Country: in.Country, Device: in.Device, System: in.System, Language: in.Language, Query: in.Query, Path: in.Path,
+		Percent: in.Percent,
 	}
 	if in.At != "" {
 		v.At = moment(in.At, t.env.Now())
