@@ -11,8 +11,8 @@ import (
 
 const (
 	// agentsKept is how many user agents a generation of the cache has at most. The two
-	// generations together take about a megabyte.
-	agentsKept = 1 << 14
+	// generations together take about half a megabyte.
+	agentsKept = 1 << 13
 	// newAgents is how many new user agents a process reads in a second, and agentsAtOnce how
 	// many in a burst, such as after a start. Anybody can send any text, and reading one
 	// costs more than the rest of a warm redirect.
