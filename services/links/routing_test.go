@@ -155,6 +155,7 @@ func TestWrongRoutingChangesNothing(t *testing.T) {
 	t.Parallel()
 	c := newWorld(t)
 	key := c.keys.Key(t, "acc_a", identity.Creator)
+	business := c.keys.Key(t, "acc_b", identity.Business)
 	a := c.replica(t)
 	made := a.create(key, map[string]any{"url": "https://example.com/", "expiresAt": 2e12})
 	path := "/api/v1/links/" + made.str("id")
@@ -187,6 +188,11 @@ func TestWrongRoutingChangesNothing(t *testing.T) {
 		w.body["url"] = "https://example.com/"
 		w.body["expiresAt"] = 1e12
 		want(t, name+", on create", a.api(key, "POST", "/api/v1/links", w.body), 400, "VALIDATION_ERROR")
+	}
+	later := a.create(business, map[string]any{"url": "https://example.com/", "startsAt": 2e12})
+	set := map[string]any{"ids": []any{later.str("id")}, "set": map[string]any{"expiresAt": 1e12}}
+	if got := a.api(business, "PATCH", "/api/v1/links/bulk", set); got.status != 207 || !strings.Contains(got.text, "set.expiresAt") {
+		t.Errorf("a set that ends a link before it begins: %v", got)
 	}
 	if diff := cmp.Diff(before.json, a.api(key, "GET", path, nil).json); diff != "" {
 		t.Errorf("something changed:\n%s", diff)

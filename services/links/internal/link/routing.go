@@ -129,16 +129,16 @@ func (l *Link) Conflicts() (all []Conflict) {
 			Text: "The link would end before it begins. startsAt must be earlier than expiresAt.",
 		})
 	}
-	if r.RedirectType != 0 {
-		for field, set := range map[string]bool{"password": r.Password != "", "maxClicks": r.MaxClicks > 0} {
-			if set {
-				all = append(all, Conflict{
-					Fields: [2]string{"redirectType", field}, Code: apierr.NotAllowed,
-					Text: "A browser that keeps a 301 or 308 does not ask again. So a link with password or maxClicks has the redirectType 302.",
-				})
-			}
+	together := func(field string, set bool) {
+		if r.RedirectType != 0 && set {
+			all = append(all, Conflict{
+				Fields: [2]string{"redirectType", field}, Code: apierr.NotAllowed,
+				Text: "A browser that keeps a 301 or 308 does not ask again. So a link with password or maxClicks has the redirectType 302.",
+			})
 		}
 	}
+	together("password", r.Password != "")
+	together("maxClicks", r.MaxClicks > 0)
 	return all
 }
 
