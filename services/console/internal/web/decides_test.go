@@ -127,7 +127,7 @@ func TestRulesAreRearrangedWithoutLosingWhatWasTyped(t *testing.T) {
 		t.Error("a button for the rules stored something")
 	}
 	resp, page := d.post(linkAt, linkAt+"/edit", form)
-	if resp.StatusCode != http.StatusBadRequest || !strings.Contains(page, `id="maxClicks-error">`+text.Get("decide.maxclicks.bad")) || !strings.Contains(page, `id="rules.1.when.percent-error">`+text.Get("rule.percent.bad")) {
+	if resp.StatusCode != http.StatusBadRequest || !strings.Contains(page, `id="maxClicks-error">`+text.Get("decide.maxclicks.bad")) || !strings.Contains(page, `id="rules-1-when-percent-error">`+text.Get("rule.percent.bad")) {
 		t.Fatalf("%d\n%s", resp.StatusCode, page)
 	}
 	form = with(filled(t, page, linkAt+"/edit"), url.Values{"maxClicks": {"1,000"}, "rules.1.when.percent": {"30 %"}, "passwordRemove": {"true"}})
@@ -197,10 +197,10 @@ func TestReasonsAreShownAtTheirFields(t *testing.T) {
 	resp, page := d.post(linkAt, linkAt+"/edit", form)
 	checkPage(t, "refused", resp, page)
 	for _, want := range []string{
-		`id="rules.0.when.country-error">Value 2: Use two letters<`, `role="alert">Name one<`, `id="rules.1.url-error">No address<`, `id="rules.1.name-error">No name<`,
-		`id="rules.0.when.from-error">Too late<`, `id="startsAt-error">Ends before<`, `id="maxClicks-error">Too many<`, `id="expiredUrl-error">Blocked<`,
+		`id="rules-0-when-country-error">Value 2: Use two letters<`, `role="alert">Name one<`, `id="rules-1-url-error">No address<`, `id="rules-1-name-error">No name<`,
+		`id="rules-0-when-from-error">Too late<`, `id="startsAt-error">Ends before<`, `id="maxClicks-error">Too many<`, `id="expiredUrl-error">Blocked<`,
 		`id="redirectType-error">Not with<`, `role="alert">Too long<`, `id="password-error">Too weak<`, `value="DE, XXX"`,
-		`aria-describedby="rules.0.when.country-hint rules.0.when.country-error" aria-invalid="true"`,
+		`aria-describedby="rules-0-when-country-hint rules-0-when-country-error" aria-invalid="true"`,
 	} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page lacks %s", want)

@@ -3,6 +3,7 @@ package web
 import (
 	"cmp"
 	"slices"
+	"strings"
 
 	"github.com/linkreel/linkreel/services/console/internal/text"
 )
@@ -22,6 +23,9 @@ type field struct {
 	Theirs  *string // what somebody else stored meanwhile; see [view]
 }
 
+// ID is the name without dots, which ids in HTML should not have.
+func (f field) ID() string { return strings.ReplaceAll(f.Name, ".", "-") }
+
 func (f field) Label() string { return text.Get(f.Key) }
 
 // Hint is the text below the field, or "".
@@ -35,10 +39,10 @@ func (f field) Hint() string {
 // Described lists the ids of the texts that describe the field, separated by spaces.
 func (f field) Described() (ids string) {
 	if f.Hint() != "" || f.Kind == "time" {
-		ids = f.Name + "-hint "
+		ids = f.ID() + "-hint "
 	}
 	if f.Error != "" {
-		ids += f.Name + "-error"
+		ids += f.ID() + "-error"
 	}
 	return ids
 }
