@@ -60,5 +60,16 @@ func TestRulesInABrowser(t *testing.T) {
 	}
 	v.accessible("a tried visit")
 	v.shot("rules")
+
+	v.open(stack.BaseURL + "/app")
+	page.MustElementR("summary", "^Dates, limits").MustClick()
+	for _, section := range []string{"Start, end", "Redirect", "Password", "Rules"} {
+		page.MustElementR("summary", "^"+section).MustClick()
+	}
+	v.accessible("the form for a new link")
+	press("add")
+	v.shows("legend", "Rule 1")
+	v.accessible("a new link with a rule")
+	v.shot("rules-new")
 	v.clean("400")
 }

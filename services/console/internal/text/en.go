@@ -189,7 +189,7 @@ var english = map[string]string{
 	"decide.password.both":     "Either type a new password or remove the password.",
 
 	"rules.title": "Rules",
-	"rules.hint": "The first rule whose conditions all hold decides where a visit leads. If no rule holds, it leads to the destination. " +
+	"rules.hint": "A visit leads to the address of the first rule whose conditions all hold. If no rule holds, it leads to the destination. " +
 		"Leave a condition empty if it does not matter.",
 	"rules.full":           "A link can have 20 rules.",
 	"rule.legend":          "Rule",
@@ -218,17 +218,17 @@ var english = map[string]string{
 	"rule.language":        "Languages",
 	"rule.language.hint":   "Separated by commas, such as de, pt-BR. de includes de-AT.",
 	"rule.query":           "Parameters of the visit",
-	"rule.query.hint":      "One per line, as in an address: utm_source=mail. With * as the value, any value will do.",
+	"rule.query.hint":      "One per line, as in an address: utm_source=mail. * stands for any value.",
 	"rule.query.bad":       "Write one name=value per line, each name once. Write a % as %25.",
 	"rule.percent":         "Percent of the visitors",
-	"rule.percent.hint":    "1 to 99. Each visitor always gets the same rule. Two rules with 50 share everybody between them.",
+	"rule.percent.hint":    "1 to 99. Each visitor always gets the same rule. Two rules with 50 cover everybody.",
 	"rule.percent.bad":     "Use a whole number from 1 to 99.",
 	"rule.from":            "From",
 	"rule.until":           "Until",
 
 	"try.title":         "Try a visit",
 	"try.open":          "Describe a visit",
-	"try.hint":          "See where the link would lead this visit. It is not counted. What you leave open fulfils no condition of a rule.",
+	"try.hint":          "See where the link would lead this visit. It is not counted. Conditions on fields that you leave empty do not hold.",
 	"try.go":            "Try",
 	"try.unknown":       "Not given",
 	"try.device":        "Device",
@@ -242,7 +242,7 @@ var english = map[string]string{
 	"try.path":          "Rest of the path",
 	"try.path.hint":     "What follows the short name, such as /a/b.",
 	"try.at":            "Time",
-	"try.at.hint":       "Leave it empty for now.",
+	"try.at.hint":       "Leave it empty to use the current time.",
 	"try.percent":       "Place among all visitors",
 	"try.percent.hint":  "0 to 99, for rules with percentages.",
 	"try.away":          "The answer is not available right now. Try again.",

@@ -38,13 +38,16 @@ func (v view) Deciding(section string) []field {
 	switch section {
 	case "time":
 		return []field{
-			plain("startsAt", "time", 0), plain("expiresAt", "time", 0), plain("maxClicks", "number", 13), plain("expiredUrl", "url", 8192),
+			plain("startsAt", "time", 0), plain("expiresAt", "time", 0),
+			plain("maxClicks", "number", 13), plain("expiredUrl", "url", 8192),
 		}
 	case "redirect":
 		kind := plain("redirectType", "select", 0)
 		kind.Value = cmp.Or(kind.Value, temporary)
 		return []field{v.With(kind.choose("decide.redirecttype.", redirectTypes...)), plain("forwardQuery", "check", 0), plain("forwardPath", "check", 0)}
 	case "password":
+		// A typed password stays in the form. Otherwise a person who corrects another field would
+		// save a link that is open.
 		return []field{plain("password", "password", 256)}
 	}
 	return nil

@@ -54,7 +54,8 @@ func (r *request) homeView() (view, error) {
 		return view{}, err
 	}
 	return view{
-		Title: text.Get("home.title"), Data: map[string]any{"Made": made, "CanWrite": r.can("links:write"), "Me": me, "Methods": m, "Rules": []ruleForm{}},
+		Title: text.Get("home.title"),
+		Data:  map[string]any{"Made": made, "CanWrite": r.can("links:write"), "Me": me, "Methods": m, "Rules": []ruleForm{}},
 	}, nil
 }
 

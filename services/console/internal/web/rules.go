@@ -211,10 +211,12 @@ func (r *request) rules() (rules []client.LinkRule, bad []apierr.Detail) {
 	rules = []client.LinkRule{}
 	for i, t := range r.typedRules() {
 		refuse := func(name, message string) {
-			bad = append(bad, apierr.Detail{Field: fmt.Sprintf("rules.%d.%s", i, name), Code: apierr.InvalidValue, Message: text.Get(message)})
+			field := fmt.Sprintf("rules.%d.%s", i, name)
+			bad = append(bad, apierr.Detail{Field: field, Code: apierr.InvalidValue, Message: text.Get(message)})
 		}
 		w := client.LinkRuleWhen{
-			Country: commaList(t.get("when.country")), Language: commaList(t.get("when.language")), Device: t["when.device"], System: t["when.system"],
+			Country: commaList(t.get("when.country")), Language: commaList(t.get("when.language")),
+			Device: t["when.device"], System: t["when.system"],
 		}
 		var ok bool
 		if w.Query, ok = readConditions(t.get("when.query")); !ok {
