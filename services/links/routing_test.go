@@ -245,3 +245,38 @@ func TestAVisitorKeepsTheSameShare(t *testing.T) {
 		}
 	}
 }
+
+func TestStatisticsTellWhichRuleLed(t *testing.T) {
+	t.Parallel()
+	c := newWorld(t)
+	key := c.keys.Key(t, "acc_a", identity.Creator)
+	a, b := c.replica(t), c.replica(t)
+	phones := func(name string) map[string]any {
+		return map[string]any{"rules": []any{
+			rule(name, "https://example.com/phone", map[string]any{"device": []any{"phone"}}),
+			rule("sale", "https://example.com/sale", map[string]any{"query": map[string]any{"c": "*"}}),
+		}}
+	}
+	body := phones("iPhones")
+	body["url"], body["slug"] = "https://example.com/", "ruled"
+	path := "/api/v1/links/" + a.create(key, body).str("id")
+	visits := func(n int, at, agent string) {
+		for range n {
+			b.visit(at, "User-Agent", agent)
+		}
+	}
+	visits(3, "/ruled", iphone)
+	visits(2, "/ruled?c=1", windows)
+	visits(1, "/ruled", windows)
+	b.visit("/ruled", "User-Agent", "Googlebot-Mobile/2.1 (iPhone)")
+	if got := a.api(key, "PATCH", path, phones("every phone")); got.status != 200 {
+		t.Fatal(got)
+	}
+	visits(4, "/ruled", iphone)
+	eventually(t, "ten clicks", func() bool { return a.api(key, "GET", path, nil).json["clicks"] == 10.0 })
+	clicks := func(rule string, n float64) any { return map[string]any{"rule": rule, "clicks": n} }
+	st := a.api(key, "GET", path+"/stats", nil)
+	if diff := cmp.Diff([]any{clicks("every phone", 4), clicks("iPhones", 3), clicks("sale", 2), clicks("", 1)}, st.json["rules"]); diff != "" || st.json["total"] != 10.0 {
+		t.Errorf("%v clicks by rule (-want +got):\n%s", st.json["total"], diff)
+	}
+}
