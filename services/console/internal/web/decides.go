@@ -44,7 +44,8 @@ func (v view) Deciding(section string) []field {
 	case "redirect":
 		kind := plain("redirectType", "select", 0)
 		kind.Value = cmp.Or(kind.Value, temporary)
-		return []field{v.With(kind.choose("decide.redirecttype.", redirectTypes...)), plain("forwardQuery", "check", 0), plain("forwardPath", "check", 0)}
+		kind = v.With(kind.choose("decide.redirecttype.", redirectTypes...))
+		return []field{kind, plain("forwardQuery", "check", 0), plain("forwardPath", "check", 0)}
 	case "password":
 		// A typed password stays in the form. Otherwise a person who corrects another field would
 		// save a link that is open.

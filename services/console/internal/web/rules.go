@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"github.com/linkreel/linkreel/libs/apierr"
 	client "github.com/linkreel/linkreel/libs/clients/go"
@@ -244,12 +245,22 @@ func (r *request) rules() (rules []client.LinkRule, bad []apierr.Detail) {
 
 // escapeCondition escapes what would read differently in a line of conditions. Other
 // characters stay as people write them.
-var escapeCondition = strings.NewReplacer("%", "%25", "+", "%2B", " ", "+", "=", "%3D", "\n", "%0A", "\r", "%0D", "\t", "%09")
+func escapeCondition(s string) string {
+	var b strings.Builder
+	for _, r := range s {
+		if strings.ContainsRune("%+=", r) || unicode.IsSpace(r) || unicode.IsControl(r) {
+			b.WriteString(url.QueryEscape(string(r)))
+		} else {
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
+}
 
 // conditions writes conditions on the visit's query in lines, as an address has them.
 func conditions(query map[string]string) (lines []string) {
 	for _, name := range slices.Sorted(maps.Keys(query)) {
-		lines = append(lines, escapeCondition.Replace(name)+"="+escapeCondition.Replace(query[name]))
+		lines = append(lines, escapeCondition(name)+"="+escapeCondition(query[name]))
 	}
 	return lines
 }
