@@ -12,8 +12,8 @@ func FuzzConditions(f *testing.F) {
 	f.Add(" a=b&c\u00a0", "1+1 = 2%\r\n\t*")
 	f.Add("ü", "\u0085")
 	f.Fuzz(func(t *testing.T, name, value string) {
-		if name == "" || !utf8.ValidString(name+value) {
-			t.Skip("no record has such a name")
+		if name == "" || !utf8.ValidString(name) || !utf8.ValidString(value) {
+			return // no record has such a condition
 		}
 		shown := strings.Join(conditions(map[string]string{name: value, name + "2": "*"}), "\r\n")
 		got, ok := readConditions(unix(shown))
