@@ -634,6 +634,7 @@ var english = map[string]string{
 	"event.link.deleted":        "Link deleted",
 	"event.domain.created":      "Domain added",
 	"event.domain.verified":     "Domain verified",
+	"event.domain.updated":      "Domain changed",
 	"event.domain.lapsed":       "Domain no longer verified",
 	"event.domain.deleted":      "Domain deleted",
 	"event.video.created":       "Video created",
