@@ -86,7 +86,7 @@ func consolePages(at map[string]string) []string {
 	return []string{
 		"/app", "/app/links", at["link"], "/app/videos", at["video"], "/app/record", "/app/members", // in every run
 		"/app/upload", "/app/links/import", "/app/domains", "/app/webhooks", at["webhook"], "/app/activity", "/app/keys", "/app/settings", "/app/device", "/app/links?q=nothing-like-it", "/app/nowhere",
-		at["link"] + "?try=1&try-device=phone&try-language=de&try-country=XXX", at["link"] + "?try=1&try-device=phone&try-language=de",
+		at["link"] + "?try=1&try-device=phone&try-language=de&try-country=ZZZ", at["link"] + "?try=1&try-device=phone&try-language=de",
 	}
 }
 
@@ -163,7 +163,7 @@ func TestPagesAreValidHTML(t *testing.T) {
 	for path, form := range map[string]url.Values{
 		"/app/links":               {"url": {"ftp://x"}, "slug": {nasty}},
 		at["link"] + "/edit":       {"url": {"ftp://x"}, "ogImage": {nasty}, "expiresAt": {"2001-01-01T00:00"}},
-		at["link"] + "/edit#rules": {"url": {"ftp://x"}, "ruleCount": {"2"}, "rules.0.when.country": {"XXX"}, "rules.1.when.percent": {"0"}, "maxClicks": {nasty}, "startsAt": {"never"}},
+		at["link"] + "/edit#rules": {"url": {"ftp://x"}, "ruleCount": {"2"}, "rules.0.when.country": {"ZZZ"}, "rules.1.when.percent": {"0"}, "maxClicks": {nasty}, "startsAt": {"never"}},
 		"/app/links#rules":         {"ruleButton": {"add"}, "ruleCount": {"19"}},
 		at["video"] + "/access":    {"privacy": {"password"}},
 		at["video"] + "/captions":  {"lang": {nasty}},

@@ -193,13 +193,13 @@ func TestReasonsAreShownAtTheirFields(t *testing.T) {
 		{"field":"rules.0.when.from","code":"not_allowed","message":"too late"},{"field":"startsAt","code":"not_allowed","message":"ends before"},
 		{"field":"maxClicks","code":"out_of_range","message":"too many"},{"field":"expiredUrl","code":"x","message":"blocked"},
 		{"field":"redirectType","code":"not_allowed","message":"not with"},{"field":"rules","code":"too_long","message":"too long"},{"field":"password","code":"x","message":"too weak"}]}}`}
-	form := with(filled(t, d.page(linkAt), linkAt+"/edit"), url.Values{"rules.0.when.country": {"DE, XXX"}, "forwardQuery": nil})
+	form := with(filled(t, d.page(linkAt), linkAt+"/edit"), url.Values{"rules.0.when.country": {"DE, ZZZ"}, "forwardQuery": nil})
 	resp, page := d.post(linkAt, linkAt+"/edit", form)
 	checkPage(t, "refused", resp, page)
 	for _, want := range []string{
 		`id="rules-0-when-country-error">Value 2: Use two letters<`, `role="alert">Name one<`, `id="rules-1-url-error">No address<`, `id="rules-1-name-error">No name<`,
 		`id="rules-0-when-from-error">Too late<`, `id="startsAt-error">Ends before<`, `id="maxClicks-error">Too many<`, `id="expiredUrl-error">Blocked<`,
-		`id="redirectType-error">Not with<`, `role="alert">Too long<`, `id="password-error">Too weak<`, `value="DE, XXX"`,
+		`id="redirectType-error">Not with<`, `role="alert">Too long<`, `id="password-error">Too weak<`, `value="DE, ZZZ"`,
 		`aria-describedby="rules-0-when-country-hint rules-0-when-country-error" aria-invalid="true"`,
 	} {
 		if !strings.Contains(page, want) {
@@ -248,7 +248,7 @@ func TestAVisitIsTried(t *testing.T) {
 		t.Errorf("asked %s", got)
 	}
 	d.answers["GET /api/v1/links/lnk_1/explain"] = answer{400, "", `{"error":{"code":"VALIDATION_ERROR","message":"x","details":[{"field":"country","code":"invalid_value","message":"use two letters"}]}}`}
-	if page := d.page(linkAt + "?try=1&try-country=XXX"); !strings.Contains(page, `id="try-country-error">Use two letters`) {
+	if page := d.page(linkAt + "?try=1&try-country=ZZZ"); !strings.Contains(page, `id="try-country-error">Use two letters`) {
 		t.Error("the reason is not at its field")
 	}
 	d.answers["GET /api/v1/links/lnk_1/explain"] = answer{503, "", ""}

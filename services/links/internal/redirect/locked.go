@@ -12,6 +12,7 @@ import (
 
 	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/password"
+	"github.com/linkreel/linkreel/libs/unlock"
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
@@ -36,11 +37,11 @@ func (h *Handler) lockedPage(ctx *fasthttp.RequestCtx, status int, problem strin
 // unlock checks the password that a form has sent for a link. If it is right, v remembers
 // the hash that it fits, and unlock returns true. Otherwise it has answered the request.
 func (h *Handler) unlock(ctx *fasthttp.RequestCtx, v *visit, target *link.Target) bool {
-	if password.CrossSite(&ctx.Request, h.opt.ShortBaseURL) {
+	if unlock.CrossSite(&ctx.Request, h.opt.ShortBaseURL) {
 		h.fail(ctx, apierr.New(apierr.Forbidden, "The password has to be entered on this link's own page."))
 		return false
 	}
-	given, err := password.FromForm(&ctx.Request)
+	given, err := unlock.FromForm(&ctx.Request)
 	if err != nil {
 		h.fail(ctx, apierr.From(err))
 		return false
@@ -48,7 +49,7 @@ func (h *Handler) unlock(ctx *fasthttp.RequestCtx, v *visit, target *link.Target
 	wait, cancel := context.WithTimeout(context.Background(), checkTime)
 	defer cancel()
 	// Count the guess before checking the password: concurrent guesses must not all pass.
-	try, pause := password.Guess(wait, h.opt.Guesses, target.LinkID, h.opt.Client(ctx))
+	try, pause := unlock.Guess(wait, h.opt.Guesses, target.LinkID, h.opt.Client(ctx))
 	if pause > 0 {
 		h.tooMany(ctx, pause)
 		return false
@@ -70,7 +71,7 @@ func (h *Handler) unlock(ctx *fasthttp.RequestCtx, v *visit, target *link.Target
 		slog.Error("password of a link", "link", target.LinkID, "error", err)
 		h.fail(ctx, unavailable(err))
 	case !right:
-		h.lockedPage(ctx, fasthttp.StatusForbidden, password.Wrong)
+		h.lockedPage(ctx, fasthttp.StatusForbidden, unlock.Wrong)
 	default:
 		v.fits = target.Routing.Password
 		return true
@@ -79,7 +80,7 @@ func (h *Handler) unlock(ctx *fasthttp.RequestCtx, v *visit, target *link.Target
 }
 
 func (h *Handler) tooMany(ctx *fasthttp.RequestCtx, wait time.Duration) {
-	after, text := password.TooMany(wait)
+	after, text := unlock.TooMany(wait)
 	h.lockedPage(ctx, fasthttp.StatusTooManyRequests, text)
 	ctx.Response.Header.Set("Retry-After", strconv.Itoa(after))
 }

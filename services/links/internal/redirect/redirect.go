@@ -26,6 +26,7 @@ import (
 	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/password"
 	"github.com/linkreel/linkreel/libs/ratelimit"
+	"github.com/linkreel/linkreel/libs/unlock"
 	"github.com/linkreel/linkreel/services/links/internal/clicks"
 	"github.com/linkreel/linkreel/services/links/internal/customdomain"
 	"github.com/linkreel/linkreel/services/links/internal/invalidation"
@@ -60,7 +61,7 @@ type Options struct {
 	Pages *link.Pages
 	// Passwords checks the passwords of links, and Guesses limits the guesses.
 	Passwords *password.Hasher
-	Guesses   password.Limiter
+	Guesses   unlock.Limiter
 	// Misses limits how many missing links each network may ask for. If it is nil, there
 	// is no limit. Client returns the address of a request's client.
 	Misses *ratelimit.Misses

@@ -13,6 +13,7 @@ import (
 	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/password"
 	"github.com/linkreel/linkreel/libs/ratelimit"
+	"github.com/linkreel/linkreel/libs/unlock"
 	"github.com/linkreel/linkreel/services/videos/internal/video"
 )
 
@@ -24,7 +25,7 @@ const (
 	returnLife   = 90 * 24 * time.Hour
 )
 
-// Limits of password guesses, besides those of [password.Guess]. Together they allow 720
+// Limits of password guesses, besides those of [unlock.Guess]. Together they allow 720
 // wrong guesses per hour and video, however many networks guess: too few to find a
 // reasonable password.
 const (
@@ -53,7 +54,7 @@ func (s *Share) unlock(c *fiber.Ctx) error {
 	if v.Privacy != video.Password {
 		return s.backToPage(c)
 	}
-	given, err := password.FromForm(c.Request())
+	given, err := unlock.FromForm(c.Request())
 	if err != nil {
 		return err
 	}
@@ -80,7 +81,7 @@ func (s *Share) unlock(c *fiber.Ctx) error {
 		return err
 	}
 	if !right {
-		page := s.lockedPage(v, password.Wrong)
+		page := s.lockedPage(v, unlock.Wrong)
 		return s.message(c, fiber.StatusForbidden, page) //nolint:forbidigo // the form again, not an error body
 	}
 	grant := video.GrantFor(v, video.Unlocked, s.o.UnlockTTL, s.o.Now())
@@ -120,23 +121,23 @@ func (s *Share) returning(c *fiber.Ctx, v *video.Video) string {
 // A wrong guess stays counted in its budget, so the sum of the budgets is the overall
 // limit.
 func (s *Share) guess(ctx context.Context, id video.ID, addr netip.Addr, returning string) (try ratelimit.Try, wait time.Duration) {
-	rule := func(most int, name string) ratelimit.Rule { return password.HourlyRule(string(id), name, most) }
+	rule := func(most int, name string) ratelimit.Rule { return unlock.HourlyRule(string(id), name, most) }
 	if returning != "" {
 		// Do not count this budget by address: a neighbour's guesses must not use it up.
 		if try, wait = s.o.Guard.Take(ctx, rule(guessesPerCookie, "returning:"+returning), rule(returningGuesses, "returning")); wait == 0 {
 			return try, 0
 		}
 	}
-	return password.Guess(ctx, s.o.Guard, string(id), addr)
+	return unlock.Guess(ctx, s.o.Guard, string(id), addr)
 }
 
 func (s *Share) tooMany(c *fiber.Ctx, v *video.Video, wait time.Duration) error {
-	after, text := password.TooMany(wait)
+	after, text := unlock.TooMany(wait)
 	c.Set(fiber.HeaderRetryAfter, strconv.Itoa(after))
 	return s.message(c, fiber.StatusTooManyRequests, s.lockedPage(v, text)) //nolint:forbidigo // the form again, not an error body
 }
 
 // crossSite reports whether the browser says that the form came from another site.
 func (s *Share) crossSite(c *fiber.Ctx) bool {
-	return password.CrossSite(c.Request(), s.o.Addresses.Base)
+	return unlock.CrossSite(c.Request(), s.o.Addresses.Base)
 }

@@ -1,4 +1,7 @@
-package password
+// Package unlock has what the pages of links and videos that ask visitors for a password
+// share: the budget of guesses, the form, and what visitors are told. Package password
+// checks the password itself.
+package unlock
 
 import (
 	"context"
