@@ -271,6 +271,11 @@ func linksStats(a *app, fs *flag.FlagSet) action {
 			for _, r := range s.Devices {
 				fmt.Fprintf(w, "on         %7d %s\n", r.Clicks, clean(r.Device))
 			}
+			if len(s.Rules) > 1 || len(s.Rules) == 1 && s.Rules[0].Rule != "" {
+				for _, r := range s.Rules {
+					fmt.Fprintf(w, "by rule    %7d %s\n", r.Clicks, clean(cmp.Or(r.Rule, "(none)")))
+				}
+			}
 		})
 	})
 }

@@ -145,7 +145,7 @@ func (t *tools) server() *mcp.Server {
 	addTool(s, reads, "find_links", "List the account's short links, newest first, or search them by text in slug, destination or title.", t.findLinks,
 		within("limit", 1, 100))
 	addTool(s, reads, "get_link", "Show one short link with its short address, clicks and end.", t.getLink)
-	addTool(s, reads, "link_stats", "Clicks of a link: per UTC day, referring host, country and kind of device.", t.linkStats)
+	addTool(s, reads, "link_stats", "Clicks of a link: per UTC day, referring host, country, kind of device and rule.", t.linkStats)
 	addTool(s, reads, "list_videos", "List the newest videos of the account.", t.listVideos, within("limit", 1, 100))
 	addTool(s, reads, "video_status", "Show a video: status, progress, share link, or why it failed. Can wait until it is ready or has "+
 		"failed.", t.videoStatus,

@@ -155,6 +155,7 @@ func TestWrongRoutingChangesNothing(t *testing.T) {
 	t.Parallel()
 	c := newWorld(t)
 	key := c.keys.Key(t, "acc_a", identity.Creator)
+	business := c.keys.Key(t, "acc_b", identity.Business)
 	a := c.replica(t)
 	made := a.create(key, map[string]any{"url": "https://example.com/", "expiresAt": 2e12})
 	path := "/api/v1/links/" + made.str("id")
@@ -187,6 +188,11 @@ func TestWrongRoutingChangesNothing(t *testing.T) {
 		w.body["url"] = "https://example.com/"
 		w.body["expiresAt"] = 1e12
 		want(t, name+", on create", a.api(key, "POST", "/api/v1/links", w.body), 400, "VALIDATION_ERROR")
+	}
+	later := a.create(business, map[string]any{"url": "https://example.com/", "startsAt": 2e12})
+	set := map[string]any{"ids": []any{later.str("id")}, "set": map[string]any{"expiresAt": 1e12}}
+	if got := a.api(business, "PATCH", "/api/v1/links/bulk", set); got.status != 207 || !strings.Contains(got.text, "set.expiresAt") {
+		t.Errorf("a set that ends a link before it begins: %v", got)
 	}
 	if diff := cmp.Diff(before.json, a.api(key, "GET", path, nil).json); diff != "" {
 		t.Errorf("something changed:\n%s", diff)
@@ -237,5 +243,40 @@ func TestAVisitorKeepsTheSameShare(t *testing.T) {
 		if got := b.visit("/split", "X-Forwarded-For", ip, "User-Agent", windows).header.Get("Location"); got != x {
 			t.Error("two addresses of an IPv6 network are two visitors")
 		}
+	}
+}
+
+func TestStatisticsTellWhichRuleLed(t *testing.T) {
+	t.Parallel()
+	c := newWorld(t)
+	key := c.keys.Key(t, "acc_a", identity.Creator)
+	a, b := c.replica(t), c.replica(t)
+	phones := func(name string) map[string]any {
+		return map[string]any{"rules": []any{
+			rule(name, "https://example.com/phone", map[string]any{"device": []any{"phone"}}),
+			rule("sale", "https://example.com/sale", map[string]any{"query": map[string]any{"c": "*"}}),
+		}}
+	}
+	body := phones("iPhones")
+	body["url"], body["slug"] = "https://example.com/", "ruled"
+	path := "/api/v1/links/" + a.create(key, body).str("id")
+	visits := func(n int, at, agent string) {
+		for range n {
+			b.visit(at, "User-Agent", agent)
+		}
+	}
+	visits(3, "/ruled", iphone)
+	visits(2, "/ruled?c=1", windows)
+	visits(1, "/ruled", windows)
+	b.visit("/ruled", "User-Agent", "Googlebot-Mobile/2.1 (iPhone)")
+	if got := a.api(key, "PATCH", path, phones("every phone")); got.status != 200 {
+		t.Fatal(got)
+	}
+	visits(4, "/ruled", iphone)
+	eventually(t, "ten clicks", func() bool { return a.api(key, "GET", path, nil).json["clicks"] == 10.0 })
+	clicks := func(rule string, n float64) any { return map[string]any{"rule": rule, "clicks": n} }
+	st := a.api(key, "GET", path+"/stats", nil)
+	if diff := cmp.Diff([]any{clicks("every phone", 4), clicks("iPhones", 3), clicks("sale", 2), clicks("", 1)}, st.json["rules"]); diff != "" || st.json["total"] != 10.0 {
+		t.Errorf("%v clicks by rule (-want +got):\n%s", st.json["total"], diff)
 	}
 }

@@ -9,7 +9,7 @@ var typeNames = map[string]string{
 var objectNames = map[string]string{
 	"Link.takenDown": "TakenDown", "Video.takenDown": "TakenDown", "Video.error": "VideoError", "CaptionList.data[]": "Caption",
 	"LinkStats.days[]": "DayClicks", "LinkStats.referrers[]": "HostClicks", "LinkStats.countries[]": "CountryClicks",
-	"LinkStats.devices[]": "DeviceClicks", "TagList.data[]": "Tag", "Domain.records[]": "DNSRecord",
+	"LinkStats.devices[]": "DeviceClicks", "LinkStats.rules[]": "RuleClicks", "TagList.data[]": "Tag", "Domain.records[]": "DNSRecord",
 	"BulkUpdate.set": "BulkSet", "BulkItemCreated.data": "BulkLink", "BulkItemFailed.error": "BulkItemFail", "BulkResults.results[]": "BulkResult",
 	"BulkChanged.results[]": "BulkChange", "BulkChanged.results[].data": "BulkLink", "BulkChanged.results[].error": "BulkItemFail",
 	"Account.limits": "AccountLimits", "Account.usage": "AccountUsage", "OperatorAccount.limits": "OwnLimits", "AccountUpdate.limits": "OwnLimitsUpdate",
@@ -90,6 +90,7 @@ var comments = map[string]string{
 	"HostClicks":          "are the clicks that came from a host.",
 	"CountryClicks":       "are the clicks of a country.",
 	"DeviceClicks":        "are the clicks of a kind of device.",
+	"RuleClicks":          "are the clicks that a rule of the link led.",
 	"BulkCreate":          "makes links, each item on its own.",
 	"BulkUpdate":          "makes one change to links.",
 	"BulkDelete":          "deletes links.",

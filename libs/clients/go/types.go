@@ -253,6 +253,10 @@ type LinkStats struct {
 	// ISO 3166 two-letter codes, most clicks first; empty when unknown.
 	Countries []CountryClicks `json:"countries"`
 	Devices   []DeviceClicks  `json:"devices"`
+	// The rules that led the visitors, by their names at the time of the click, most clicks first;
+	// empty for none. One day of one link names at most 50 rules; clicks of further ones are counted
+	// under `(other)`.
+	Rules []RuleClicks `json:"rules"`
 }
 
 // DayClicks are the clicks of a UTC day.
@@ -276,6 +280,12 @@ type CountryClicks struct {
 // DeviceClicks are the clicks of a kind of device.
 type DeviceClicks struct {
 	Device string `json:"device"`
+	Clicks int64  `json:"clicks"`
+}
+
+// RuleClicks are the clicks that a rule of the link led.
+type RuleClicks struct {
+	Rule   string `json:"rule"`
 	Clicks int64  `json:"clicks"`
 }
 

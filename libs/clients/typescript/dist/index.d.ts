@@ -170,7 +170,11 @@ export declare class Linkreel {
             clicks: number;
         }[];
         devices: {
-            device: "desktop" | "mobile" | "tablet" | "bot" | "other";
+            device: "desktop" | "mobile" | "tablet" | "other";
+            clicks: number;
+        }[];
+        rules: {
+            rule: string;
             clicks: number;
         }[];
     }>;

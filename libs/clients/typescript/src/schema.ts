@@ -152,8 +152,8 @@ export interface paths {
         };
         /**
          * Clicks of a link over time
-         * @description Clicks per UTC day, referring host, country and kind of device. Redirected GET requests count, known preview
-         *     crawlers and prefetches do not. No address of a visitor is ever stored.
+         * @description Clicks per UTC day, referring host, country, kind of device and rule. Redirected GET requests count. Programs that call
+         *     themselves bots, crawlers or spiders, known preview crawlers and prefetches do not. No address of a visitor is ever stored.
          */
         get: operations["getLinkStats"];
         put?: never;
@@ -1371,7 +1371,15 @@ export interface components {
             }[];
             devices: {
                 /** @enum {string} */
-                device: "desktop" | "mobile" | "tablet" | "bot" | "other";
+                device: "desktop" | "mobile" | "tablet" | "other";
+                clicks: number;
+            }[];
+            /**
+             * @description The rules that led the visitors, by their names at the time of the click, most clicks first; empty for none. One day of one
+             *     link names at most 50 rules; clicks of further ones are counted under `(other)`.
+             */
+            rules: {
+                rule: string;
                 clicks: number;
             }[];
         };

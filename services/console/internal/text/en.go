@@ -174,8 +174,9 @@ var english = map[string]string{
 	"stats.devices.mobile":  "Phones",
 	"stats.devices.desktop": "Computers",
 	"stats.devices.tablet":  "Tablets",
-	"stats.devices.bot":     "Programs",
 	"stats.devices.other":   "Others",
+	"stats.rules":           "Rules",
+	"stats.rules.none":      "No rule",
 	"stats.none":            "No clicks in this time.",
 	"stats.away":            "The numbers are not available right now.",
 

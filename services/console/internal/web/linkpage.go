@@ -88,6 +88,9 @@ func breakdowns(s *client.LinkStats) (out []breakdown) {
 	add("referrers", len(s.Referrers), func(i int) part { return part{s.Referrers[i].Host, s.Referrers[i].Clicks} })
 	add("countries", len(s.Countries), func(i int) part { return part{s.Countries[i].Country, s.Countries[i].Clicks} })
 	add("devices", len(s.Devices), func(i int) part { return part{s.Devices[i].Device, s.Devices[i].Clicks} })
+	if slices.ContainsFunc(s.Rules, func(r client.RuleClicks) bool { return r.Rule != "" }) {
+		add("rules", len(s.Rules), func(i int) part { return part{s.Rules[i].Rule, s.Rules[i].Clicks} })
+	}
 	return out
 }
 

@@ -302,7 +302,7 @@ func (h public) stats(c *fiber.Ctx) error {
 	}
 	out := wire.LinkStats{
 		From: first.String(), To: last.String(), Total: st.Total, Days: make([]wire.DayClicks, 0, len(st.Days)),
-		Referrers: hostShares(st.Referrers), Countries: countryShares(st.Countries), Devices: deviceShares(st.Devices),
+		Referrers: hostShares(st.Referrers), Countries: countryShares(st.Countries), Devices: deviceShares(st.Devices), Rules: ruleShares(st.Rules),
 	}
 	for i, n := range st.Days {
 		out.Days = append(out.Days, wire.DayClicks{Date: (first + link.Day(i)).String(), Clicks: n})

@@ -74,6 +74,10 @@ func deviceShares(in []link.Share) []wire.DeviceClicks {
 	return wire.List(in, func(s link.Share) wire.DeviceClicks { return wire.DeviceClicks{Device: s.Name, Clicks: s.Clicks} })
 }
 
+func ruleShares(in []link.Share) []wire.RuleClicks {
+	return wire.List(in, func(s link.Share) wire.RuleClicks { return wire.RuleClicks{Rule: s.Name, Clicks: s.Clicks} })
+}
+
 // isoTime is the format in which JavaScript writes a date.
 const isoTime = "2006-01-02T15:04:05.000Z"
 

@@ -319,7 +319,7 @@ func (f *Flusher) count(ctx context.Context, entries []redis.XMessage) (n int, e
 	f.progress, f.written = &next, len(sum.sums)
 	counted.Add(float64(max(0, sum.clicks-refused)))
 	if refused > 0 {
-		setAside.Add(float64(refused))
+		setAside.Add(float64(max(0, refused)))
 		slog.ErrorContext(ctx, "clicks that the store refuses are set aside in clickRefused", "clicks", refused)
 	}
 	if sum.lost > 0 {

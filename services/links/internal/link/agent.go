@@ -1,7 +1,6 @@
 package link
 
 import (
-	"regexp"
 	"strings"
 
 	"github.com/mileusna/useragent"
@@ -100,20 +99,60 @@ var crawlers = []string{
 	"google-pagerenderer", "flipboardproxy", "xing-contenttabreceiver", "bitlybot", "odklbot", "signal-desktop",
 }
 
-// robots matches what robots call themselves. CUBOT makes phones.
-var robots = regexp.MustCompile(`(^|[^u])bot|[^c]ubot|crawl|spider|slurp`)
+// maxAgent is how many bytes of a user agent are read. Longer ones come from apps, which
+// name device and system at the beginning, and from attackers.
+const maxAgent = 512
+
+// IsRobot reports whether a User-Agent header calls its sender a bot, crawler or spider. It
+// costs a fraction of [ReadAgent], which also knows some robots that do not say so.
+func IsRobot(userAgent []byte) bool {
+	for i, c := range userAgent[:min(len(userAgent), maxAgent)] {
+		if robotLetters[c] && isRobotAt(userAgent, i) {
+			return true
+		}
+	}
+	return false
+}
+
+// robotLetters are those with which the words of isRobotAt begin.
+var robotLetters = [256]bool{'b': true, 'B': true, 'c': true, 'C': true, 's': true, 'S': true}
+
+func isRobotAt(userAgent []byte, i int) bool {
+	rest := userAgent[i:]
+	switch rest[0] | 0x20 {
+	case 'b':
+		return beginsWith(rest, "bot") && !(i >= 2 && beginsWith(userAgent[i-2:], "cubot")) // CUBOT makes phones
+	case 'c':
+		return beginsWith(rest, "crawl")
+	}
+	return beginsWith(rest, "spider") || beginsWith(rest, "slurp")
+}
+
+// beginsWith ignores the case of s. The word has only small letters.
+func beginsWith(s []byte, word string) bool {
+	if len(s) < len(word) {
+		return false
+	}
+	for i := range len(word) {
+		if s[i]|0x20 != word[i] {
+			return false
+		}
+	}
+	return true
+}
 
 // ReadAgent classifies a User-Agent header.
 func ReadAgent(userAgent string) Agent {
 	if userAgent == "" {
 		return Agent{}
 	}
+	userAgent = userAgent[:min(len(userAgent), maxAgent)]
 	lower := strings.ToLower(userAgent)
 	if containsAny(lower, crawlers) {
 		return Agent{Robot: true, Crawler: true}
 	}
 	ua := useragent.Parse(userAgent)
-	a := Agent{System: systemOf(ua.OS), Robot: robots.MatchString(lower)}
+	a := Agent{System: systemOf(ua.OS), Robot: IsRobot([]byte(lower))}
 	switch {
 	// Tablets come before phones: an iPad also says "Mobile". Android says it on phones only.
 	case ua.Tablet, ua.OS == useragent.Android && !strings.Contains(lower, "mobile"):

@@ -96,6 +96,8 @@ func Decide(t *Target, v *Visit, s *Surroundings) Decision {
 	switch {
 	case t == nil:
 		return s.missing(v, Reason{})
+	case v.Path != "" && !t.takes(v.Path):
+		return s.missing(v, Reason{Path: true})
 	case s.Suspended:
 		return Decision{Outcome: OutOfService, Status: 410, MaxAge: -1}
 	case t.TakenDown:
@@ -104,9 +106,6 @@ func Decide(t *Target, v *Visit, s *Surroundings) Decision {
 	r := t.Routing
 	if r == nil {
 		return s.plain(t, v)
-	}
-	if v.Path != "" && !r.ForwardPath {
-		return s.missing(v, Reason{Path: true})
 	}
 	switch {
 	case r.StartsAt.Set && !r.StartsAt.Passed(v.At):
@@ -129,10 +128,7 @@ func Decide(t *Target, v *Visit, s *Surroundings) Decision {
 		return Decision{Outcome: TakenDown, Status: 410, MaxAge: -1, Rule: rule, Reason: Reason{Blocked: true}}
 	}
 	if r.ForwardPath {
-		var ok bool
-		if to, ok = WithPath(to, v.Path); !ok {
-			return s.missing(v, Reason{Path: true})
-		}
+		to = WithPath(to, v.Path)
 	}
 	if r.ForwardQuery {
 		to = WithQuery(to, v.Query)
@@ -147,11 +143,14 @@ func Decide(t *Target, v *Visit, s *Surroundings) Decision {
 	return d
 }
 
+// takes reports whether the link takes a path behind its slug.
+func (t *Target) takes(path string) bool {
+	return t.Routing != nil && t.Routing.ForwardPath && forwardable(path)
+}
+
 // plain decides about a link without routing.
 func (s *Surroundings) plain(t *Target, v *Visit) Decision {
 	switch {
-	case v.Path != "":
-		return s.missing(v, Reason{Path: true})
 	case t.Expiry.Passed(v.At):
 		return s.over(t, v)
 	case s.Blocked != nil && s.Blocked.Has(t.Location):

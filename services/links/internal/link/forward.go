@@ -139,20 +139,16 @@ func escaped(text, special string) string {
 }
 
 // WithPath adds what follows the slug in a short address, as it was sent and with its
-// first slash, to the path of an address. ok is false for a path that could lead anywhere
-// but below the address's own path.
-func WithPath(address, path string) (_ string, ok bool) {
+// first slash, to the path of an address. The path must be forwardable.
+func WithPath(address, path string) string {
 	if path == "" {
-		return address, true
-	}
-	if !forwardable(path) {
-		return "", false
+		return address
 	}
 	end := strings.IndexAny(address, "?#")
 	if end < 0 {
 		end = len(address)
 	}
-	return strings.TrimSuffix(address[:end], "/") + escaped(path, inPath) + address[end:], true
+	return strings.TrimSuffix(address[:end], "/") + escaped(path, inPath) + address[end:]
 }
 
 // forwardable refuses dot segments, and everything that a server might read as a slash, as

@@ -129,16 +129,16 @@ func (l *Link) Conflicts() (all []Conflict) {
 			Text: "The link would end before it begins. startsAt must be earlier than expiresAt.",
 		})
 	}
-	if r.RedirectType != 0 {
-		for field, set := range map[string]bool{"password": r.Password != "", "maxClicks": r.MaxClicks > 0} {
-			if set {
-				all = append(all, Conflict{
-					Fields: [2]string{"redirectType", field}, Code: apierr.NotAllowed,
-					Text: "A browser that keeps a 301 or 308 does not ask again. So a link with password or maxClicks has the redirectType 302.",
-				})
-			}
+	together := func(field string, set bool) {
+		if r.RedirectType != 0 && set {
+			all = append(all, Conflict{
+				Fields: [2]string{"redirectType", field}, Code: apierr.NotAllowed,
+				Text: "A browser that keeps a 301 or 308 does not ask again. So a link with password or maxClicks has the redirectType 302.",
+			})
 		}
 	}
+	together("password", r.Password != "")
+	together("maxClicks", r.MaxClicks > 0)
 	return all
 }
 
@@ -243,17 +243,36 @@ func languageTag(text string) (_ string, ok bool) {
 	return text, true
 }
 
-// Size returns about how many bytes the routing takes in memory.
+// Size returns how many bytes the routing takes in memory, rather too many than too few:
+// the bound on the links in memory relies on it.
 func (r *Routing) Size() (n int) {
 	if r == nil {
 		return 0
 	}
-	n = 128
+	n = 128 + inMemory(r.Password, r.SplitKey)
 	if r.ExpiredURL != nil {
-		n += len(r.ExpiredURL.Given) + len(r.ExpiredURL.Location)
+		n += inMemory(r.ExpiredURL.Given, r.ExpiredURL.Location) + 32
 	}
 	for i := range r.Rules {
-		n += 256 + r.Rules[i].size()
+		rule := &r.Rules[i]
+		w := &rule.When
+		n += 208 + inMemory(rule.Name, rule.URL.Given, rule.URL.Location) + 16*(len(w.Devices)+len(w.Systems))
+		n += 24*(len(w.Countries)+len(w.Languages)) + inMemory(w.Countries...) + inMemory(w.Languages...)
+		if len(w.Query) > 0 {
+			n += 384 + 75*max(0, len(w.Query)-8) // the slots of a map
+		}
+		for name, value := range w.Query {
+			n += inMemory(name, value)
+		}
+	}
+	return n
+}
+
+// inMemory returns how many bytes the texts take, without what refers to them. The runtime
+// rounds them up.
+func inMemory(texts ...string) (n int) {
+	for _, t := range texts {
+		n += len(t) + min(len(t), 8+len(t)/8)
 	}
 	return n
 }

@@ -81,7 +81,7 @@ type Handler struct {
 	host   []byte // the default short host as browsers write it
 	names  map[string]bool
 	own    link.Hosts
-	agents agents
+	agents *agents
 	visits sync.Pool
 }
 
@@ -100,7 +100,8 @@ func New(m *invalidation.Memory, log Confirmer, opt Options) *Handler {
 		opt.Trace = func() (context.Context, func(int)) { return context.Background(), func(int) {} }
 	}
 	hostport := HostOf(opt.ShortBaseURL)
-	h := &Handler{memory: m, log: log, opt: opt, host: []byte(hostport), names: map[string]bool{}, own: OwnHosts(opt.ShortBaseURL)}
+	h := &Handler{memory: m, log: log, opt: opt, host: []byte(hostport), names: map[string]bool{}, own: OwnHosts(opt.ShortBaseURL),
+		agents: newAgentCache()}
 	for _, own := range h.own {
 		h.names[own.Name] = true
 	}
@@ -218,7 +219,7 @@ func (h *Handler) Serve(ctx *fasthttp.RequestCtx) {
 	}
 	v := h.visits.Get().(*visit)
 	v.request, v.seen.Path = ctx, rest
-	h.visit(ctx, v, host, folded, inspect)
+	h.visit(ctx, v, h.agents.read(ctx.Request.Header.UserAgent(), started), host, folded, inspect)
 	if v.end != nil {
 		v.end(ctx.Response.StatusCode())
 	}
@@ -227,8 +228,7 @@ func (h *Handler) Serve(ctx *fasthttp.RequestCtx) {
 }
 
 // visit looks up the link of a request and answers the request.
-func (h *Handler) visit(ctx *fasthttp.RequestCtx, v *visit, host, folded string, inspect bool) {
-	agent := h.agents.read(ctx.Request.Header.UserAgent())
+func (h *Handler) visit(ctx *fasthttp.RequestCtx, v *visit, agent link.Agent, host, folded string, inspect bool) {
 	prefetch := isPrefetch(ctx)
 	counts := ctx.IsGet() && !inspect && !agent.Robot && !prefetch
 	for range tries {
@@ -241,13 +241,20 @@ func (h *Handler) visit(ctx *fasthttp.RequestCtx, v *visit, host, folded string,
 		now := v.answer.At()
 		d := h.decide(v, target, host, agent)
 		if counts && d.Outcome == link.Led {
-			v.click = link.Click{LinkID: target.LinkID, Day: link.DayOf(now), Device: agent.Device,
-				Referrer: h.referrer(ctx), Country: h.opt.Country(ctx)}
+			v.click = link.Click{LinkID: target.LinkID, Day: link.DayOf(now), Device: agent.Device, Referrer: h.referrer(ctx)}
+			if target.Routing == nil {
+				v.click.Country = h.opt.Country(ctx)
+			} else {
+				v.click.Country = v.seen.Country // the look-up may cost as much as the decision
+			}
+			if d.Rule != nil {
+				v.click.Rule = d.Rule.Name
+			}
 			click = &v.click
 		}
 		// The visit may be counted already, for an answer that a change overtook.
 		if v.counted != (link.Click{}) {
-			if click != nil && click.LinkID == v.counted.LinkID {
+			if click != nil && click.LinkID == v.counted.LinkID && click.Rule == v.counted.Rule {
 				click = nil
 			} else {
 				h.uncount(v)
@@ -450,33 +457,4 @@ func (h *Handler) referrer(ctx *fasthttp.RequestCtx) string {
 		return ""
 	}
 	return link.ReferrerHost(string(referer), h.own)
-}
-
-// agents caches the classification of user agents: few of them account for many requests.
-type agents struct {
-	mu    sync.RWMutex
-	known map[string]link.Agent
-}
-
-const maxAgents = 4096
-
-func (a *agents) read(userAgent []byte) link.Agent {
-	a.mu.RLock()
-	agent, ok := a.known[string(userAgent)]
-	a.mu.RUnlock()
-	if ok {
-		return agent
-	}
-	text := string(userAgent)
-	agent = link.ReadAgent(text)
-	if len(text) > 1024 {
-		return agent
-	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if len(a.known) >= maxAgents || a.known == nil {
-		a.known = map[string]link.Agent{}
-	}
-	a.known[text] = agent
-	return agent
 }

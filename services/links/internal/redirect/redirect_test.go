@@ -264,6 +264,47 @@ func TestServeTakesBackAClickThatLedNowhere(t *testing.T) {
 	}
 }
 
+func TestServeCountsTheRuleThatLedTheVisitor(t *testing.T) {
+	t.Parallel()
+	y := &overtaken{yes: &yes{}}
+	h, s := newHandler(y)
+	h.opt.Country = func(*fasthttp.RequestCtx) string { return "DE" }
+	leads := func(name string) link.Target {
+		return link.Target{LinkID: "l", Slug: "a", Location: "https://x.example/", Routing: &link.Routing{Rules: []link.Rule{
+			{Name: name, When: link.When{Devices: []link.Device{link.Mobile}}, URL: link.URL{Location: "https://" + name + ".example/"}},
+		}}}
+	}
+	s.links["|a"] = leads("phones")
+	// The owner names another rule while a visitor waits: the visitor is led by that one.
+	rename := func() {
+		s.mu.Lock()
+		s.links["|a"] = leads("mobile")
+		s.mu.Unlock()
+		h.memory.Invalidate("|a")
+	}
+	for _, v := range []struct {
+		agent, to string
+		change    func()
+	}{
+		{"iPhone", "https://phones.example/", nil}, {"X11", "https://x.example/", nil}, {"iPhone", "https://mobile.example/", rename},
+	} {
+		y.change = v.change
+		if res := ask(h, "/a", "lrl.example", "User-Agent", v.agent); res.StatusCode() != 302 || string(res.Header.Peek("Location")) != v.to {
+			t.Fatalf("%s is answered %v, want %s", v.agent, res, v.to)
+		}
+	}
+	var rules []string
+	for _, c := range y.clicks {
+		if c.Country != "DE" {
+			t.Errorf("the click has the country %q", c.Country)
+		}
+		rules = append(rules, c.Rule)
+	}
+	if want := []string{"phones", "", "mobile"}; !slices.Equal(rules, want) {
+		t.Errorf("clicks of the rules %q, want %q", rules, want)
+	}
+}
+
 // overtaken counts a click and lets a change overtake its answer, once.
 type overtaken struct {
 	*yes

@@ -3,6 +3,7 @@ package store
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"slices"
 
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
@@ -81,6 +82,7 @@ func routingOf(d *routingDoc) *link.Routing {
 	if d.Expired != nil {
 		r.ExpiredURL = &link.URL{Given: d.Expired.Given, Location: d.Expired.Location}
 	}
+	r.Rules = slices.Grow(r.Rules, len(d.Rules)) // every redirect keeps them in memory
 	for i := range d.Rules {
 		doc := &d.Rules[i]
 		rule := link.Rule{Name: doc.Name, URL: link.URL(doc.URL), When: link.When{
