@@ -61,18 +61,26 @@ type Options struct {
 // Bounds of what waits at one replica. Beyond them visits get an error at once, so that one
 // link's flood takes no memory, and neither workers nor calls from other links.
 const (
-	maxLines       = 512  // links with waiting visits
-	linesEach      = 16   // of them of one account
-	maxWaiting     = 8192 // visits
-	waitingEach    = 1024 // of them at one link
-	callTime       = 4 * time.Second
-	restMax        = time.Second
-	restAfterError = 250 * time.Millisecond
+	maxLines    = 512  // links with waiting visits
+	linesEach   = 16   // of them of one account
+	maxWaiting  = 8192 // visits
+	waitingEach = 1024 // of them at one link
+	callTime    = 4 * time.Second
 	// maxUnsure bounds the asks of unknown outcome that a link remembers. The places of
 	// older ones stay used.
 	maxUnsure = 32
 	// settleFor is how long a link tries to settle after the last visit.
 	settleFor = time.Minute
+)
+
+// The pause between two commits of a link. Firestore takes few writes a second of one
+// document. So while visits keep coming, the pauses grow, and more visits share a commit.
+// The first visit after a quiet time does not wait.
+const (
+	restMin        = 100 * time.Millisecond
+	restMax        = 500 * time.Millisecond
+	restAfterError = 250 * time.Millisecond
+	restErrorMax   = 2 * time.Second
 )
 
 // Gate gives places. It is safe for concurrent use.
@@ -159,7 +167,7 @@ func (g *Gate) line(accountID, linkID, slugKey string) *line {
 // there is nothing left to do.
 func (g *Gate) serve(l *line) {
 	pause := time.Duration(0)
-	for {
+	for first := true; ; first = false {
 		visits, back, ok := g.next(l)
 		if !ok {
 			return
@@ -170,12 +178,14 @@ func (g *Gate) serve(l *line) {
 			err = g.settle(l)
 		}
 		took := time.Since(started)
-		if err == nil {
-			// Firestore makes room for a busy document by answering later. Resting as long as a
-			// commit took lets more visits share the next one.
+		switch {
+		case err != nil:
+			pause = min(max(2*pause, restAfterError), restErrorMax)
+		case first:
 			pause = min(took, restMax)
-		} else {
-			pause = min(max(2*pause, restAfterError), 2*restMax)
+		default:
+			// A document with too many writers answers late. Then rest longer, too.
+			pause = max(min(pause*3/2, restMax), restMin, min(took, 2*restMax))
 		}
 		select {
 		case <-g.stop:
