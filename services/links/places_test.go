@@ -150,6 +150,63 @@ func TestALimitThatChangesCountsAllClicks(t *testing.T) {
 	lead(1, 0)
 }
 
+// Two owners change the limit while visitors come to both replicas. In the end exactly the
+// last limit is reached.
+func TestEditsOfTheLimitRaceWithVisits(t *testing.T) {
+	t.Parallel()
+	c := newWorld(t)
+	key := c.keys.Key(t, "acc_a", identity.Creator)
+	replicas := []*replica{c.replica(t), c.replica(t)}
+	id := replicas[0].create(key, map[string]any{"url": "https://example.com/", "slug": "s", "maxClicks": 5}).str("id")
+	set := func(r *replica, limit int) {
+		if v := r.api(key, "PATCH", "/api/v1/links/"+id, map[string]any{"maxClicks": limit}); v.status != 200 {
+			t.Errorf("set %d: %v", limit, v)
+		}
+	}
+	var led atomic.Int64
+	var edits, visits sync.WaitGroup
+	stop := make(chan struct{})
+	for i := range 16 {
+		visits.Go(func() {
+			for {
+				switch v := replicas[i%2].visit("/s"); v.status {
+				case 302:
+					led.Add(1)
+				case 410:
+					select {
+					case <-stop:
+						return
+					default:
+					}
+				case 503:
+				default:
+					t.Errorf("visit: %v", v)
+				}
+				time.Sleep(pause)
+			}
+		})
+	}
+	for i, r := range replicas {
+		edits.Go(func() {
+			for n := range 15 {
+				set(r, 5+(7*n+3*i)%30)
+			}
+		})
+	}
+	edits.Wait()
+	if n := led.Load(); n > 34 {
+		t.Errorf("%d visits were led on, and no limit was over 34", n)
+	}
+	set(replicas[0], 60)
+	eventually(t, "the last limit is reached", func() bool { return led.Load() >= 60 })
+	close(stop)
+	visits.Wait()
+	if n := led.Load(); n != 60 {
+		t.Errorf("%d visits were led on, want 60", n)
+	}
+	eventually(t, "60 clicks show", func() bool { status, n := replicas[1].shows(key, id); return n == 60 && status == "exhausted" })
+}
+
 // Clicks from before the limit are in the file of a replica that lost Redis.
 func TestALimitWaitsForClicksThatNobodyHasCounted(t *testing.T) {
 	t.Parallel()

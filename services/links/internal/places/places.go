@@ -24,6 +24,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+
 	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
@@ -133,6 +136,7 @@ func (g *Gate) Take(accountID, linkID, slugKey string) error {
 	l := g.line(accountID, linkID, slugKey)
 	if l == nil || len(l.waiting) >= waitingEach || g.waiting >= maxWaiting {
 		g.mu.Unlock()
+		refused.Inc()
 		return errBusy
 	}
 	done := make(chan error, 1)
@@ -234,35 +238,44 @@ func (g *Gate) take(l *line, visits []chan error, back int64) error {
 		granted, left, err = g.opt.Store.Take(ctx, l.link, ask)
 		return err
 	})
-	var rest error
+	gone := errors.Is(err, ErrNoLimit)
+	if err != nil {
+		granted = 0
+	}
+	var rest error // for visits without a place
 	switch {
-	case errors.Is(err, ErrNoLimit):
-		l.unsure, l.counted, granted, rest, err = nil, nil, 0, ErrChanged, nil
-	case err != nil:
+	case err != nil && !gone:
 		slog.Warn("cannot take places of a link with maxClicks; retrying", "link", l.link, "error", err)
 		l.unsure = append(l.unsure[max(0, len(l.unsure)-maxUnsure+1):], ask.ID)
 		rest = err
-	case left.Full():
-		l.unsure, l.counted, rest = nil, nil, ErrChanged
+	case gone || left.Full():
+		l.unsure, l.counted, err, rest = nil, nil, nil, ErrChanged
+		if len(visits) > int(granted) {
+			g.opt.Forget(l.key) // before the visits look the link up again
+		}
 	case !left.Settled:
-		if rest = errUnsettled; l.counted == nil {
+		l.unsure, rest = nil, errUnsettled
+		if l.counted == nil {
 			g.begin(l)
 		}
 	default:
 		l.unsure, l.counted = nil, nil
 	}
-	if rest == ErrChanged && len(visits) > int(granted) {
-		g.opt.Forget(l.key) // before the visits look the link up again
-	}
 	for i, done := range visits {
-		if int64(i) < granted && err == nil {
+		if int64(i) < granted {
 			done <- nil
-		} else {
-			done <- rest
+			continue
 		}
+		if !errors.Is(rest, ErrChanged) {
+			refused.Inc()
+		}
+		done <- rest
 	}
 	return err
 }
+
+var refused = promauto.NewCounter(prometheus.CounterOpts{Name: "linkreel_places_refused_total",
+	Help: "Visits to links with maxClicks that got a 503 because it was not certain that a click was left."})
 
 var (
 	errBusy      = errors.New("too many visits wait for their places")
