@@ -1,6 +1,13 @@
 package link
 
-import "slices"
+import (
+	"errors"
+	"slices"
+)
+
+// ErrNoLimit means that a link is gone or has no limit of clicks any more, so that it has no
+// [Places].
+var ErrNoLimit = errors.New("the link has no limit of clicks")
 
 // Places is the record of how much of a link's MaxClicks is used. It exists as long as the
 // link has a limit. Every visit takes its place here before it is led on, so the limit

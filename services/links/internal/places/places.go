@@ -31,9 +31,6 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
-// ErrNoLimit is a [Store]'s error for a link that is gone, or has no limit any more.
-var ErrNoLimit = errors.New("the link has no limit of clicks")
-
 // ErrChanged means that the link is not what the visit took it for: it has no limit any
 // more, or all its places are taken. The visit has to look it up again.
 var ErrChanged = errors.New("the link has changed")
@@ -41,7 +38,7 @@ var ErrChanged = errors.New("the link has changed")
 // Store keeps the places of links.
 type Store interface {
 	// Take carries out the ask, and returns the places as they are then. It gives no place
-	// of a link that is not settled. The error is ErrNoLimit if the link has no places. After
+	// of a link that is not settled. The error is [link.ErrNoLimit] if the link has no places. After
 	// any other error the ask may have been carried out.
 	Take(ctx context.Context, linkID string, ask link.Ask) (granted int64, left link.Places, err error)
 	// Settle counts the clicks that the link has, and lets it give places. All of them must
@@ -68,6 +65,7 @@ const (
 	linesEach   = 16   // of them of one account
 	maxWaiting  = 8192 // visits
 	waitingEach = 1024 // of them at one link
+	waitingOf   = 2048 // of them at all links of one account
 	callTime    = 4 * time.Second
 	// maxUnsure bounds the asks of unknown outcome that a link remembers. The places of
 	// older ones stay used.
@@ -95,9 +93,12 @@ type Gate struct {
 	mu       sync.Mutex
 	stopped  bool
 	lines    map[string]*line // by link
-	accounts map[string]int   // lines of each account
+	accounts map[string]*share
 	waiting  int
 }
+
+// share is what one account has of the gate.
+type share struct{ lines, waiting int }
 
 // line is a link at which visits wait. One goroutine serves it.
 type line struct {
@@ -113,7 +114,7 @@ type line struct {
 
 // New makes a gate.
 func New(opt Options) *Gate {
-	return &Gate{opt: opt, stop: make(chan struct{}), lines: map[string]*line{}, accounts: map[string]int{}}
+	return &Gate{opt: opt, stop: make(chan struct{}), lines: map[string]*line{}, accounts: map[string]*share{}}
 }
 
 // Run waits until ctx ends and then ends all work of the gate.
@@ -134,7 +135,7 @@ func (g *Gate) Run(ctx context.Context) error {
 func (g *Gate) Take(accountID, linkID, slugKey string) error {
 	g.mu.Lock()
 	l := g.line(accountID, linkID, slugKey)
-	if l == nil || len(l.waiting) >= waitingEach || g.waiting >= maxWaiting {
+	if l == nil || len(l.waiting) >= waitingEach || g.accounts[accountID].waiting >= waitingOf || g.waiting >= maxWaiting {
 		g.mu.Unlock()
 		refused.Inc()
 		return errBusy
@@ -142,6 +143,7 @@ func (g *Gate) Take(accountID, linkID, slugKey string) error {
 	done := make(chan error, 1)
 	l.waiting = append(l.waiting, done)
 	g.waiting++
+	g.accounts[accountID].waiting++
 	g.mu.Unlock()
 	return <-done
 }
@@ -157,12 +159,20 @@ func (g *Gate) Back(accountID, linkID, slugKey string) {
 
 // line returns the line of a link; nil if there are too many.
 func (g *Gate) line(accountID, linkID, slugKey string) *line {
-	if l := g.lines[linkID]; l != nil || g.stopped || len(g.lines) >= maxLines || g.accounts[accountID] >= linesEach {
+	if l := g.lines[linkID]; l != nil {
 		return l
+	}
+	own := g.accounts[accountID]
+	if g.stopped || len(g.lines) >= maxLines || own != nil && own.lines >= linesEach {
+		return nil
+	}
+	if own == nil {
+		own = &share{}
+		g.accounts[accountID] = own
 	}
 	l := &line{account: accountID, link: linkID, key: slugKey}
 	g.lines[linkID] = l
-	g.accounts[accountID]++
+	own.lines++
 	g.wg.Go(func() { g.serve(l) })
 	return l
 }
@@ -205,7 +215,8 @@ func (g *Gate) next(l *line) (visits []chan error, back int64, ok bool) {
 	defer g.mu.Unlock()
 	visits, back = l.waiting, l.back
 	l.waiting, l.back = nil, 0
-	g.waiting -= len(visits)
+	own := g.accounts[l.account]
+	g.waiting, own.waiting = g.waiting-len(visits), own.waiting-len(visits)
 	if len(visits) > 0 {
 		l.until = time.Now().Add(settleFor)
 	}
@@ -214,7 +225,7 @@ func (g *Gate) next(l *line) (visits []chan error, back int64, ok bool) {
 		return visits, back, true
 	}
 	delete(g.lines, l.link)
-	if g.accounts[l.account]--; g.accounts[l.account] == 0 {
+	if own.lines--; own.lines == 0 {
 		delete(g.accounts, l.account)
 	}
 	return nil, 0, false
@@ -238,7 +249,7 @@ func (g *Gate) take(l *line, visits []chan error, back int64) error {
 		granted, left, err = g.opt.Store.Take(ctx, l.link, ask)
 		return err
 	})
-	gone := errors.Is(err, ErrNoLimit)
+	gone := errors.Is(err, link.ErrNoLimit)
 	if err != nil {
 		granted = 0
 	}
@@ -297,7 +308,7 @@ func (g *Gate) settle(l *line) error {
 			return err
 		}
 		err = g.opt.Store.Settle(ctx, l.link)
-		if err == nil || errors.Is(err, ErrNoLimit) {
+		if err == nil || errors.Is(err, link.ErrNoLimit) {
 			l.counted, err = nil, nil
 		}
 		return err

@@ -49,7 +49,7 @@ func (s *shelf) Take(ctx context.Context, linkID string, ask link.Ask) (int64, l
 	defer s.mu.Unlock()
 	p := s.places[linkID]
 	if p == nil {
-		return 0, link.Places{}, ErrNoLimit
+		return 0, link.Places{}, link.ErrNoLimit
 	}
 	var granted int64
 	if p.Settled {

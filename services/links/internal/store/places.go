@@ -8,7 +8,6 @@ import (
 	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/record"
 	"github.com/linkreel/linkreel/services/links/internal/link"
-	"github.com/linkreel/linkreel/services/links/internal/places"
 )
 
 // placesCollection has [link.Places], by the id of their link. They are apart from the link
@@ -120,7 +119,7 @@ func (s *Store) changePlaces(
 			return err
 		}
 		if p == nil {
-			return places.ErrNoLimit
+			return link.ErrNoLimit
 		}
 		full := p.Full()
 		if changed, err := change(t, p); err != nil || !changed {
