@@ -48,6 +48,13 @@ type Config struct {
 	// ShortBaseURL is the address of the short host; a link is at it, a slash, and its slug.
 	ShortBaseURL string `env:"LINKREEL_SHORT_BASE_URL" envDefault:"http://localhost:8081"`
 
+	// ShortHomeURL, ShortNotFoundURL and ShortExpiredURL are the addresses to which the default
+	// short host leads visits of "/", of addresses without a link, and of links that have ended.
+	// If one is empty, visitors see a page of ours.
+	ShortHomeURL     string `env:"LINKREEL_SHORT_HOME_URL"`
+	ShortNotFoundURL string `env:"LINKREEL_SHORT_NOT_FOUND_URL"`
+	ShortExpiredURL  string `env:"LINKREEL_SHORT_EXPIRED_URL"`
+
 	// ClicksRedisURL is a Redis of its own for the click log and the log of changes; empty means Redis.
 	ClicksRedisURL string `env:"LINKREEL_CLICKS_REDIS_URL"`
 	// ClicksRedisPassword is used when ClicksRedisURL has none.
@@ -212,11 +219,41 @@ func (b *building) openClicks(context.Context) (err error) {
 	return nil
 }
 
+// shortPages reads the pages of the default short host.
+func (b *building) shortPages() (*link.Pages, error) {
+	var p link.Pages
+	for name, page := range map[string]struct {
+		given string
+		to    *string
+	}{
+		"LINKREEL_SHORT_HOME_URL":      {b.ShortHomeURL, &p.Home},
+		"LINKREEL_SHORT_NOT_FOUND_URL": {b.ShortNotFoundURL, &p.NotFound},
+		"LINKREEL_SHORT_EXPIRED_URL":   {b.ShortExpiredURL, &p.Expired},
+	} {
+		if page.given == "" {
+			continue
+		}
+		u, problem := link.ParseURL(page.given, b.own)
+		if problem != nil {
+			return nil, fmt.Errorf("%s: %s", name, problem.Message)
+		}
+		*page.to = u.Location
+	}
+	if p == (link.Pages{}) {
+		return nil, nil
+	}
+	return &p, nil
+}
+
 func (b *building) openRecords(context.Context) error {
 	b.own = redirect.OwnHosts(b.ShortBaseURL)
+	pages, err := b.shortPages()
+	if err != nil {
+		return err
+	}
 	b.routes = api.Options{
 		ShortBaseURL: b.ShortBaseURL, Own: b.own, DomainTarget: b.DomainTarget, Certificates: b.TLSAddr != "", Now: b.Now,
-		Countries: b.CountryHeader != "" || b.GeoIPFile != "",
+		Pages: pages, Countries: b.CountryHeader != "" || b.GeoIPFile != "",
 	}
 	records := record.Open(b.stores.DB, record.Options{Outbox: b.stores.Outbox(), Now: b.Now, Announce: b.announcer.Announce})
 	shownLink, shownDomain := api.Shown(b.routes)
@@ -265,7 +302,7 @@ func (b *building) makeListeners(context.Context) error {
 	b.misses = ratelimit.NewMisses(ratelimit.MissOptions{Now: b.Now})
 	visitors := redirect.New(b.memory, b.log, redirect.Options{
 		ShortBaseURL: b.ShortBaseURL, Country: country, Blocked: b.blocked, AbuseContact: b.AbuseContact, Now: b.Now,
-		Misses: b.misses, Client: b.client, SplitKey: b.SplitKey, Places: b.places,
+		Misses: b.misses, Client: b.client, SplitKey: b.SplitKey, Pages: b.routes.Pages, Places: b.places,
 		Trace: func() (context.Context, func(int)) { return httpapi.Trace("links-redirect", "GET /:slug") },
 	})
 	b.visitors = httpserver.StrictTransport(b.ShortBaseURL, visitors.Serve)

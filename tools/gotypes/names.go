@@ -102,6 +102,7 @@ var comments = map[string]string{
 	"BulkResults":         "answers a bulk request of which an item failed.",
 	"BulkItemCreated":     "is an item that was made.",
 	"BulkItemFailed":      "is an item that was refused.",
+	"DomainUpdate":        "changes a domain's pages; untouched ones stay.",
 	"DomainCreate":        "claims a host name.",
 	"DomainList":          "is the list of all domains.",
 	"VideoAccessUpdate":   "replaces who may see a video.",

@@ -430,9 +430,15 @@ type Domain struct {
 	// When the TXT record was last looked up.
 	CheckedAt *int64 `json:"checkedAt"`
 	// Why the last check failed, in words. Null when it did not.
-	Reason        *string     `json:"reason"`
-	Certificate   Certificate `json:"certificate"`
-	IgnoredFields []string    `json:"ignoredFields,omitempty"`
+	Reason      *string     `json:"reason"`
+	Certificate Certificate `json:"certificate"`
+	// Where visits of `/` lead.
+	HomeURL *string `json:"homeUrl"`
+	// Where visits of addresses without a link lead.
+	NotFoundURL *string `json:"notFoundUrl"`
+	// Where visits of links that have ended lead.
+	ExpiredURL    *string  `json:"expiredUrl"`
+	IgnoredFields []string `json:"ignoredFields,omitempty"`
 }
 
 // DNSRecord is a record to set.
@@ -440,6 +446,17 @@ type DNSRecord struct {
 	Type  string `json:"type"`
 	Name  string `json:"name"`
 	Value string `json:"value"`
+}
+
+// DomainUpdate changes a domain's pages; untouched ones stay.
+type DomainUpdate struct {
+	// Where visits of `/` lead. Same rules as a link's `url`, and no verified domain of the account.
+	// Null clears.
+	HomeURL httpapi.Optional[string] `json:"homeUrl"`
+	// Where visits of addresses without a link lead.
+	NotFoundURL httpapi.Optional[string] `json:"notFoundUrl"`
+	// Where visits of links that have ended lead, unless the link has its own `expiredUrl`.
+	ExpiredURL httpapi.Optional[string] `json:"expiredUrl"`
 }
 
 // Certificate is the state of a domain's TLS certificate.

@@ -25,6 +25,8 @@ type Options struct {
 	// DomainTarget is the name or address that custom host names must point to; empty
 	// means the short host.
 	DomainTarget string
+	// Pages are the default short host's; nil if it has none.
+	Pages *link.Pages
 	// Countries is set if this installation can know a visitor's country.
 	Countries bool
 	// Certificates is set if this installation orders certificates for custom host
@@ -59,6 +61,7 @@ func Public(a *httpapi.API, links *link.Service, domains *customdomain.Service, 
 	create.Scope = identity.DomainsWrite
 	a.Handle(fiber.MethodPost, "/api/v1/domains", create, h.claimDomain)
 	a.Handle(fiber.MethodGet, "/api/v1/domains/:id", read, h.getDomain)
+	a.Handle(fiber.MethodPatch, "/api/v1/domains/:id", write, h.updateDomain)
 	a.Handle(fiber.MethodPost, "/api/v1/domains/:id/verify", write, h.verifyDomain)
 	a.Handle(fiber.MethodDelete, "/api/v1/domains/:id", write, h.deleteDomain)
 	a.Finds(fiber.MethodDelete, "/api/v1/domains/:id", h.getDomain)

@@ -26,8 +26,15 @@ func (h public) explain(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	visit.Host = l.Host
-	d := h.links.Explain(l, visit, h.opt.Own)
+	pages := h.opt.Pages
+	if visit.Host = l.Host; l.DomainID != "" {
+		domain, err := h.domains.Get(ctx, l.AccountID, l.DomainID)
+		if err != nil {
+			return err
+		}
+		pages = link.PagesOf(domain.Pages)
+	}
+	d := h.links.Explain(l, visit, h.opt.Own, pages)
 	out := wire.LinkExplained{Status: d.Status, Location: wire.OrNull(d.Location), Why: d.Why()}
 	if d.Rule != nil {
 		out.Rule = &d.Rule.Name

@@ -96,6 +96,7 @@ func (h public) domainOf(d *customdomain.Domain) wire.Domain {
 	out := wire.Domain{
 		ID: d.ID, Hostname: d.Hostname, Status: "pending", CreatedAt: d.CreatedAt.UnixMilli(), VerifiedAt: wire.Millis(d.VerifiedAt),
 		CheckedAt: wire.Millis(d.CheckedAt), Reason: wire.OrNull(d.Failure), Certificate: h.certificateOf(d),
+		HomeURL: wire.OrNull(d.Pages.Home.Given), NotFoundURL: wire.OrNull(d.Pages.NotFound.Given), ExpiredURL: wire.OrNull(d.Pages.Expired.Given),
 		Records: append([]wire.DNSRecord{{Type: "TXT", Name: name, Value: value}}, h.addressRecords(d.Hostname)...),
 	}
 	if d.Verified(h.opt.Now()) {

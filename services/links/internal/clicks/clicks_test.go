@@ -36,7 +36,9 @@ func (s *shelf) Target(_ context.Context, key string) (link.Target, bool, error)
 	return link.Target{LinkID: key, Slug: link.Slug(key)}, true, nil
 }
 
-func (s *shelf) Host(context.Context, string) (string, bool, error) { return "", false, nil }
+func (s *shelf) Host(context.Context, string) (link.Site, bool, error) {
+	return link.Site{}, false, nil
+}
 
 func (s *shelf) Suspended(context.Context, string) (bool, error) { return false, nil }
 

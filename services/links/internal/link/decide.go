@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/linkreel/linkreel/services/links/internal/customdomain"
 )
 
 // Visit is what a decision knows about a visit. What is empty is unknown, and fulfils no
@@ -29,9 +31,23 @@ type Visit struct {
 // Pages are the addresses to which a host leads visits that no link serves; "" for none.
 type Pages struct{ Home, NotFound, Expired string }
 
+// PagesOf returns the pages of a domain, or nil if it has none.
+func PagesOf(p customdomain.Pages) *Pages {
+	if p == (customdomain.Pages{}) {
+		return nil
+	}
+	return &Pages{p.Home.Location, p.NotFound.Location, p.Expired.Location}
+}
+
+// Site is what a redirect needs to know about a custom host.
+type Site struct {
+	DomainID, AccountID string
+	Pages               *Pages // nil if it has none
+}
+
 // Surroundings are what a decision needs besides the link and the visit.
 type Surroundings struct {
-	Suspended bool   // the link's account is out of service
+	Suspended bool   // the account of the link, or of the host's pages, is out of service
 	Exhausted bool   // all clicks of a link with MaxClicks are used up
 	Unlocked  bool   // the visitor knows the link's password
 	Own       Hosts  // the default short host
@@ -174,9 +190,22 @@ func (s *Surroundings) loops(address string, v *Visit) bool {
 	return host.Name == v.Host
 }
 
+// DecideHome says what becomes of a visit to "/".
+func DecideHome(v *Visit, s *Surroundings) Decision {
+	d := Decision{Outcome: Missing, Status: 404, MaxAge: -1}
+	switch {
+	case s.Pages == nil || s.Pages.Home == "":
+	case s.Suspended:
+		d.Outcome, d.Status = OutOfService, 410
+	default:
+		s.lead(&d, v, s.Pages.Home)
+	}
+	return d
+}
+
 func (s *Surroundings) missing(v *Visit, why Reason) Decision {
 	d := Decision{Outcome: Missing, Status: 404, MaxAge: -1, Reason: why}
-	if s.Pages != nil {
+	if s.Pages != nil && !s.Suspended {
 		s.lead(&d, v, s.Pages.NotFound)
 	}
 	return d

@@ -133,9 +133,11 @@ func (s *Service) Stats(ctx context.Context, linkID string, first, last Day) (St
 }
 
 // Explain says what the link would decide about a visit. own are the names of the default
-// short host.
-func (s *Service) Explain(l *Link, v *Visit, own Hosts) Decision {
-	return Decide(l.Target(), v, &Surroundings{Own: own, Blocked: s.opt.Blocked, Exhausted: l.exhausted(), Unlocked: true})
+// short host, and pages those of the link's host.
+func (s *Service) Explain(l *Link, v *Visit, own Hosts, pages *Pages) Decision {
+	return Decide(l.Target(), v, &Surroundings{
+		Own: own, Pages: pages, Blocked: s.opt.Blocked, Exhausted: l.exhausted(), Unlocked: true,
+	})
 }
 
 // CheckRoom returns QUOTA_EXCEEDED if the account has all the links it may have. It lets

@@ -66,6 +66,8 @@ type Options struct {
 	Places Places
 	// SplitKey moves visitors between the shares of all links when the operator changes it.
 	SplitKey string
+	// Pages are the default short host's; nil if it has none.
+	Pages *link.Pages
 	// Misses limits how many missing links each network may ask for. If it is nil, there
 	// is no limit. Client returns the address of a request's client.
 	Misses *ratelimit.Misses
@@ -194,10 +196,14 @@ func (h *Handler) Serve(ctx *fasthttp.RequestCtx) {
 		h.fail(ctx, &apierr.Error{Code: apierr.MethodNotAllowed, Message: "This address accepts only GET and HEAD."})
 		return
 	}
-	segment, rest := segmentOf(ctx)
+	segment, rest, home := segmentOf(ctx)
 	host, isDefault, ok := h.hostOf(ctx)
 	if !ok {
 		h.fail(ctx, notFound())
+		return
+	}
+	if home {
+		h.serve(ctx, started, host, "", "", false)
 		return
 	}
 	inspect := false
@@ -217,9 +223,14 @@ func (h *Handler) Serve(ctx *fasthttp.RequestCtx) {
 		h.wellKnown(ctx, segment)
 		return
 	}
+	h.serve(ctx, started, host, folded, rest, inspect)
+}
+
+// serve answers a visit to a slug of a host, or to the host's home if the slug is "".
+func (h *Handler) serve(ctx *fasthttp.RequestCtx, now time.Time, host, folded, path string, inspect bool) {
 	v := h.visits.Get().(*visit)
-	v.request, v.seen.Path = ctx, rest
-	h.visit(ctx, v, h.agents.read(ctx.Request.Header.UserAgent(), started), host, folded, inspect)
+	v.request, v.seen.Path = ctx, path
+	h.visit(ctx, v, h.agents.read(ctx.Request.Header.UserAgent(), now), host, folded, inspect)
 	if v.end != nil {
 		v.end(ctx.Response.StatusCode())
 	}
@@ -232,14 +243,16 @@ func (h *Handler) visit(ctx *fasthttp.RequestCtx, v *visit, agent link.Agent, ho
 	prefetch := isPrefetch(ctx)
 	counts := ctx.IsGet() && !inspect && !agent.Robot && !prefetch
 	for range tries {
-		if err := h.memory.Resolve(&v.answer, v.wait, host, folded); err != nil {
+		if host == "" && folded == "" {
+			v.answer = invalidation.Answer{} // the default host's home depends on nothing
+		} else if err := h.memory.Resolve(&v.answer, v.wait, host, folded); err != nil {
 			h.fallBack(v, refusal(err))
 			return
 		}
 		target := v.answer.Target()
 		var click *link.Click
 		now := v.answer.At()
-		d := h.decide(v, target, host, agent)
+		d := h.decide(v, target, host, folded, agent)
 		if counts && d.Outcome == link.Led {
 			v.click = link.Click{LinkID: target.LinkID, Day: link.DayOf(now), Device: agent.Device, Referrer: h.referrer(ctx)}
 			if target.Routing == nil {
@@ -277,14 +290,14 @@ func (h *Handler) visit(ctx *fasthttp.RequestCtx, v *visit, agent link.Agent, ho
 		if out.Again {
 			continue
 		}
-		if target == nil && v.asked {
+		if target == nil && v.asked && folded != "" {
 			h.opt.Misses.Miss(v.client)
 		}
 		switch {
+		case d.Outcome == link.Missing && v.seen.Path == "" && (d.Location == "" || h.wellKnownName(folded)):
+			h.wellKnown(ctx, []byte(folded))
 		case d.Outcome != link.Led && d.Location != "":
 			h.redirect(ctx, &d, prefetch)
-		case d.Outcome == link.Missing && v.seen.Path == "":
-			h.wellKnown(ctx, []byte(folded))
 		case d.Outcome != link.Led:
 			h.fail(ctx, refusalOf(&d))
 		case !counts && target.Limit() > 0:
@@ -339,7 +352,7 @@ func (h *Handler) unplace(v *visit) {
 }
 
 // decide asks the link what becomes of the visit.
-func (h *Handler) decide(v *visit, target *link.Target, host string, agent link.Agent) link.Decision {
+func (h *Handler) decide(v *visit, target *link.Target, host, folded string, agent link.Agent) link.Decision {
 	s := &v.seen
 	s.At, s.Host = v.answer.At(), host
 	if target != nil && target.Routing != nil {
@@ -347,10 +360,17 @@ func (h *Handler) decide(v *visit, target *link.Target, host string, agent link.
 		s.Country, s.Device, s.System, s.Place = h.opt.Country(v.request), agent.Device, agent.System, v.place
 		s.Language = string(v.request.Request.Header.Peek("Accept-Language"))
 	}
-	return link.Decide(target, s, &link.Surroundings{
-		Suspended: v.answer.Suspended(), Own: h.own, Blocked: h.opt.Blocked,
+	around := link.Surroundings{
+		Suspended: v.answer.Suspended(), Own: h.own, Blocked: h.opt.Blocked, Pages: h.opt.Pages,
 		Exhausted: target != nil && target.UsedUp && v.placed.link != target.LinkID, // its own place may be the last
-	})
+	}
+	if host != "" {
+		around.Pages = v.answer.Pages()
+	}
+	if folded == "" {
+		return link.DecideHome(s, &around)
+	}
+	return link.Decide(target, s, &around)
 }
 
 // placeOf returns the visitor's place from 0 to 99, by a hash of the link's key, the
@@ -402,8 +422,9 @@ func (h *Handler) hostOf(ctx *fasthttp.RequestCtx) (host string, isDefault, ok b
 }
 
 // segmentOf returns the first segment of the path, decoded once, and the rest of the path
-// as it was sent. The segment is nil if it is empty, too long or badly encoded.
-func segmentOf(ctx *fasthttp.RequestCtx) (segment []byte, rest string) {
+// as it was sent. The segment is nil if it is empty, too long or badly encoded. home is
+// true for the path "/".
+func segmentOf(ctx *fasthttp.RequestCtx) (segment []byte, rest string, home bool) {
 	path := ctx.Request.Header.RequestURI()
 	if len(path) == 0 || path[0] != '/' { // absolute form, as sent to proxies
 		path = ctx.URI().PathOriginal()
@@ -415,26 +436,26 @@ func segmentOf(ctx *fasthttp.RequestCtx) (segment []byte, rest string) {
 		}
 	}
 	if len(path) < 2 || path[0] != '/' {
-		return nil, ""
+		return nil, "", len(path) == 1 && path[0] == '/'
 	}
 	path = path[1:]
 	if i := bytes.IndexByte(path, '/'); i >= 0 {
 		if len(path)-i > link.MaxForwardedPath {
-			return nil, ""
+			return nil, "", false
 		}
 		path, rest = path[:i], string(path[i:])
 	}
 	if len(path) > 3*link.MaxSlug+8 {
-		return nil, ""
+		return nil, "", false
 	}
 	if bytes.IndexByte(path, '%') >= 0 {
 		text, err := url.PathUnescape(string(path))
 		if err != nil {
-			return nil, ""
+			return nil, "", false
 		}
 		path = []byte(text)
 	}
-	return path, rest
+	return path, rest, false
 }
 
 // isPrefetch goes through the headers once. Looking up each of the four by name would go

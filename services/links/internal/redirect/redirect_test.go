@@ -49,14 +49,14 @@ func (s *shelf) Target(_ context.Context, key string) (link.Target, bool, error)
 	return t, ok, nil
 }
 
-func (s *shelf) Host(_ context.Context, host string) (string, bool, error) {
+func (s *shelf) Host(_ context.Context, host string) (link.Site, bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.down {
-		return "", false, errors.New("down")
+		return link.Site{}, false, errors.New("down")
 	}
 	d, ok := s.hosts[host]
-	return d, ok, nil
+	return link.Site{DomainID: d}, ok, nil
 }
 
 // yes confirms everything and notes what was counted.
@@ -400,7 +400,9 @@ func (generated) Target(_ context.Context, key string) (link.Target, bool, error
 	return link.Target{LinkID: "lnk_0123456789" + key[1:], Slug: link.Slug(strings.Clone(key[1:])), Location: "https://example.com/some/path/of/usual/length?utm_source=" + key[1:]}, true, nil
 }
 
-func (generated) Host(context.Context, string) (string, bool, error) { return "", false, nil }
+func (generated) Host(context.Context, string) (link.Site, bool, error) {
+	return link.Site{}, false, nil
+}
 
 // nobody is suspended.
 func nobody(context.Context, string) (bool, error) { return false, nil }

@@ -37,10 +37,19 @@ func targetOf(_ firestoredb.Snap, d *slugDoc) *link.Target {
 	return t
 }
 
-// Host reads which domain owns a host name in lower case.
-func (r Lookups) Host(ctx context.Context, host string) (domainID string, found bool, err error) {
+// Host reads what redirects need to know about a host name in lower case.
+func (r Lookups) Host(ctx context.Context, host string) (s link.Site, found bool, err error) {
 	d, found, err := firestoredb.Lookup(ctx, r.DB, "resolve host", r.hostRef(host), firestoredb.As[hostDoc])
-	return d.DomainID, found, err
+	if s = (link.Site{DomainID: d.DomainID, AccountID: d.AccountID}); d.Pages != nil {
+		s.Pages = link.PagesOf(pagesOf(d.Pages))
+	}
+	return s, found, err
+}
+
+// Owner reads which domain owns a host name in lower case.
+func (r Lookups) Owner(ctx context.Context, host string) (domainID string, found bool, err error) {
+	s, found, err := r.Host(ctx, host)
+	return s.DomainID, found, err
 }
 
 func (r Lookups) hostRef(host string) firestoredb.Ref { return r.DB.Collection("hostnames").Doc(host) }
