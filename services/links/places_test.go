@@ -276,6 +276,26 @@ func TestVisitsThatDoNotCountTakeNoPlaceAndSeeNoDestination(t *testing.T) {
 	get("when used up", 410)
 }
 
+func TestOnlyTheRightPasswordTakesAPlace(t *testing.T) {
+	t.Parallel()
+	c := newWorld(t)
+	key := c.keys.Key(t, "acc_a", identity.Creator)
+	r := c.replica(t)
+	r.create(key, map[string]any{"url": "https://example.com/", "slug": "both", "password": "the right one", "maxClicks": 2})
+	for _, v := range []struct {
+		give   string
+		status int
+	}{{"", 200}, {"wrong", 403}, {"the right one", 303}, {"", 200}, {"the right one", 303}, {"the right one", 410}, {"", 410}} {
+		got := r.visit("/both")
+		if v.give != "" {
+			got = r.give("/both", v.give)
+		}
+		if got.status != v.status {
+			t.Errorf("password %q: %v, want %d", v.give, got, v.status)
+		}
+	}
+}
+
 func TestPlacesGoWithTheirLink(t *testing.T) {
 	t.Parallel()
 	c := newWorld(t)

@@ -21,6 +21,7 @@ import (
 	"github.com/linkreel/linkreel/libs/httpapi"
 	"github.com/linkreel/linkreel/libs/httpserver"
 	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/libs/password"
 	"github.com/linkreel/linkreel/libs/ratelimit"
 	"github.com/linkreel/linkreel/libs/record"
 	"github.com/linkreel/linkreel/libs/redisdb"
@@ -98,6 +99,11 @@ type Config struct {
 	CertificateSweep time.Duration `env:"LINKREEL_CERTIFICATE_SWEEP" envDefault:"1m"`
 	// SplitKey moves visitors between the shares of rules with a percentage when it changes; empty is a value as good as any.
 	SplitKey string `env:"LINKREEL_SPLIT_KEY"`
+	// PasswordHashes is how many passwords of links are hashed at the same time. One account may
+	// use half of them. Each hash needs 19 MiB of memory. PasswordQueue is how many passwords of
+	// one account may wait. Accounts take turns.
+	PasswordHashes int `env:"LINKREEL_PASSWORD_HASHES" envDefault:"4"`
+	PasswordQueue  int `env:"LINKREEL_PASSWORD_QUEUE" envDefault:"16"`
 	// DomainTarget is the name or address that custom domains are to point at; empty is the short host.
 	DomainTarget string `env:"LINKREEL_DOMAIN_TARGET"`
 
@@ -253,7 +259,7 @@ func (b *building) openRecords(context.Context) error {
 	}
 	b.routes = api.Options{
 		ShortBaseURL: b.ShortBaseURL, Own: b.own, DomainTarget: b.DomainTarget, Certificates: b.TLSAddr != "", Now: b.Now,
-		Pages: pages, Countries: b.CountryHeader != "" || b.GeoIPFile != "",
+		Passwords: password.New(b.PasswordHashes, b.PasswordQueue), Pages: pages, Countries: b.CountryHeader != "" || b.GeoIPFile != "",
 	}
 	records := record.Open(b.stores.DB, record.Options{Outbox: b.stores.Outbox(), Now: b.Now, Announce: b.announcer.Announce})
 	shownLink, shownDomain := api.Shown(b.routes)
@@ -303,6 +309,7 @@ func (b *building) makeListeners(context.Context) error {
 	visitors := redirect.New(b.memory, b.log, redirect.Options{
 		ShortBaseURL: b.ShortBaseURL, Country: country, Blocked: b.blocked, AbuseContact: b.AbuseContact, Now: b.Now,
 		Misses: b.misses, Client: b.client, SplitKey: b.SplitKey, Pages: b.routes.Pages, Places: b.places,
+		Passwords: b.routes.Passwords, Guesses: ratelimit.New(b.stores.Redis, b.Now),
 		Trace: func() (context.Context, func(int)) { return httpapi.Trace("links-redirect", "GET /:slug") },
 	})
 	b.visitors = httpserver.StrictTransport(b.ShortBaseURL, visitors.Serve)

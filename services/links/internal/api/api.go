@@ -10,6 +10,7 @@ import (
 
 	"github.com/linkreel/linkreel/libs/httpapi"
 	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/libs/password"
 	"github.com/linkreel/linkreel/libs/tenant"
 	"github.com/linkreel/linkreel/libs/tenant/wire"
 	"github.com/linkreel/linkreel/services/links/internal/customdomain"
@@ -27,6 +28,8 @@ type Options struct {
 	DomainTarget string
 	// Pages are the default short host's; nil if it has none.
 	Pages *link.Pages
+	// Passwords hashes the passwords of links.
+	Passwords *password.Hasher
 	// Countries is set if this installation can know a visitor's country.
 	Countries bool
 	// Certificates is set if this installation orders certificates for custom host

@@ -40,7 +40,7 @@ func (h public) bulk(c *fiber.Ctx) error {
 	domains := h.domainsOf(c)
 	for i, raw := range body.URLs {
 		texts[i] = urlText(raw)
-		draft, ignored, err := h.bulkDraft(raw, domains)
+		draft, ignored, err := h.bulkDraft(ctx, raw, domains)
 		results[i].IgnoredFields = ignored
 		if err != nil {
 			results[i].Status, results[i].Error = failure(ctx, err, texts[i])
@@ -171,7 +171,7 @@ func (h public) domainsOf(c *fiber.Ctx) *domainsOf {
 	return &domainsOf{get, hosts}
 }
 
-func (h public) bulkDraft(raw json.RawMessage, domains *domainsOf) (link.Draft, []string, error) {
+func (h public) bulkDraft(ctx context.Context, raw json.RawMessage, domains *domainsOf) (link.Draft, []string, error) {
 	var item wire.LinkCreate
 	fields, err := httpapi.DecodeObject(raw, apispec.Load().Component("BulkItem"), &item)
 	if err != nil {
@@ -180,7 +180,7 @@ func (h public) bulkDraft(raw json.RawMessage, domains *domainsOf) (link.Draft, 
 			Message: "Each item is an object with the fields of a link, at least url.",
 		})
 	}
-	return h.draft(fields, &item, domains)
+	return h.draft(ctx, fields, &item, domains)
 }
 
 // urlText returns the item's url, or "" if the url is not a string.

@@ -107,12 +107,14 @@ func (h public) readCreate(c *fiber.Ctx) (d link.Draft, ignored []string, err er
 	if err != nil {
 		return d, nil, err
 	}
-	return h.draft(fields, &body, h.domainsOf(c))
+	return h.draft(c.UserContext(), fields, &body, h.domainsOf(c))
 }
 
 // draft reads every field of a create and notes the errors that the contract cannot find.
 // httpapi has checked types and lengths against the contract already.
-func (h public) draft(f *httpapi.Fields, body *wire.LinkCreate, domains *domainsOf) (d link.Draft, ignored []string, err error) {
+func (h public) draft(
+	ctx context.Context, f *httpapi.Fields, body *wire.LinkCreate, domains *domainsOf,
+) (d link.Draft, ignored []string, err error) {
 	own, onDefaultHost := h.opt.Own, body.DomainID == nil
 	if !onDefaultHost {
 		on, err := domains.get(*body.DomainID)
@@ -147,15 +149,29 @@ func (h public) draft(f *httpapi.Fields, body *wire.LinkCreate, domains *domains
 	if body.ImportedClicks != nil || body.CreatedAt != nil {
 		h.imported(f, body, &d)
 	}
-	changes, err := h.changes(f, routingToCreate(body), domains.hosts)
+	in := routingToCreate(body)
+	changes, err := h.changes(f, in, domains.hosts)
 	if err != nil {
 		return d, f.Unknown, err
 	}
 	for _, change := range changes {
 		change(&d.Link)
 	}
-	checkTogether(f, &d.Link, func(string) bool { return true })
-	return d, f.Unknown, f.Err()
+	// Use the text in place of the hash first, so that a request that is refused hashes nothing.
+	hashed{in.password.Set, in.password.Value}.change(&d.Link)
+	if body.HasPassword && !in.password.Set {
+		f.Add(apierr.Detail{
+			Field: "password", Code: apierr.Required,
+			Message: "This link had a password (hasPassword), and passwords are never shown. Send a new one, or hasPassword false.",
+		})
+	}
+	checkTogether(f, &d.Link, in.came)
+	if err := f.Err(); err != nil {
+		return d, f.Unknown, err
+	}
+	secret, err := h.hash(ctx, in.password)
+	secret.change(&d.Link)
+	return d, f.Unknown, err
 }
 
 // imported reads the clicks and the creation time of a link from another system. Only
@@ -184,17 +200,18 @@ func (h public) update(c *fiber.Ctx) error {
 	var body wire.LinkUpdate
 	fields, bad := httpapi.Decode(c, &body)
 	domains := h.domainsOf(c)
+	// Hash before the transaction, which may run several times.
+	secret, err := h.newPassword(ctx, id, fields, bad, &body)
+	if err != nil {
+		return err
+	}
 	// 404 takes precedence over 400: another account's link gives the same answer for every
 	// body. So errors in the body are reported only once the link is found.
 	l, err := h.links.Update(ctx, account(ctx), id, httpapi.IfMatch(c).Check, func(l *link.Link) (link.Patch, error) {
 		if bad != nil {
 			return link.Patch{}, bad
 		}
-		patch, err := h.patch(fields, &body, l, domains)
-		if err != nil {
-			return nil, err
-		}
-		return patch, fields.Err()
+		return h.patch(fields, &body, l, secret, domains)
 	})
 	if err != nil {
 		return err
@@ -203,9 +220,23 @@ func (h public) update(c *fiber.Ctx) error {
 	return httpapi.JSON(c, fiber.StatusOK, wire.LinkUpdated{Success: true, Slug: string(l.Slug), IgnoredFields: fields.Unknown})
 }
 
+// newPassword hashes the password of an update, if the link is there and the body has no
+// error so far.
+func (h public) newPassword(ctx context.Context, id string, f *httpapi.Fields, bad error, body *wire.LinkUpdate) (hashed, error) {
+	if bad != nil || body.Password.Ptr() == nil || f.Err() != nil {
+		return hashed{set: body.Password.Set}, nil
+	}
+	if _, err := h.links.Get(ctx, account(ctx), id); err != nil {
+		return hashed{}, err
+	}
+	return h.hash(ctx, body.Password)
+}
+
 // patch reads every field of an update. Null clears a field, except the
 // destination: every link has one.
-func (h public) patch(f *httpapi.Fields, body *wire.LinkUpdate, before *link.Link, domains *domainsOf) (link.Patch, error) {
+func (h public) patch(
+	f *httpapi.Fields, body *wire.LinkUpdate, before *link.Link, secret hashed, domains *domainsOf,
+) (link.Patch, error) {
 	own := h.opt.Own
 	if before.Host != "" {
 		// Cap the slice, so that append copies it: all requests share Own.
@@ -255,17 +286,20 @@ func (h public) patch(f *httpapi.Fields, body *wire.LinkUpdate, before *link.Lin
 	if b := body.Archived; b.Set {
 		set(func(l *link.Link) { l.Archived = b.Value })
 	}
-	changes, err := h.changes(f, routingToUpdate(body), domains.hosts)
+	in := routingToUpdate(body)
+	changes, err := h.changes(f, in, domains.hosts)
 	if err != nil {
 		return nil, err
 	}
-	p = append(p, changes...)
+	if p = append(p, changes...); secret.set {
+		p = append(p, secret.change)
+	}
 	after := *before
 	for _, change := range p {
 		change(&after)
 	}
-	checkTogether(f, &after, func(field string) bool { return false })
-	return p, nil
+	checkTogether(f, &after, in.came)
+	return p, f.Err()
 }
 
 func orNil(b httpapi.Optional[string]) *string {

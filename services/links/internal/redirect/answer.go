@@ -97,6 +97,9 @@ func (h *Handler) redirect(ctx *fasthttp.RequestCtx, d *link.Decision, prefetch 
 	res.SetStatusCode(d.Status)
 	res.Header.SetNoDefaultContentType(true)
 	res.Header.SetBytesK(headerLocation, d.Location)
+	if d.Status == fasthttp.StatusSeeOther { // after a password
+		res.Header.Set("Referrer-Policy", "no-referrer")
+	}
 	switch {
 	case d.MaxAge < 0:
 		res.Header.SetCanonical(headerCacheControl, neverCached)
@@ -132,7 +135,7 @@ func (h *Handler) fail(ctx *fasthttp.RequestCtx, e *apierr.Error) {
 var titles = map[apierr.Code]string{
 	apierr.NotFound: "No link here", apierr.TakenDown: "This link was taken down", apierr.AccountSuspended: "Out of service",
 	apierr.Gone: "This link has expired", apierr.MethodNotAllowed: "Method not allowed",
-	apierr.RateLimited: "Too many requests",
+	apierr.RateLimited: "Too many requests", apierr.Forbidden: "Not from here", apierr.UnsupportedMediaType: "Not a form",
 	apierr.Unavailable: "Just a moment", apierr.Internal: "Something went wrong",
 }
 
@@ -180,11 +183,15 @@ var style = func() template.CSS {
 }()
 
 // policy lets a page use its own style and load nothing else.
-var policy = func() string {
+var policy, lockedPolicy = policyWith("'none'"), policyWith("*")
+
+// policyWith lets forms lead to certain places. A browser checks the redirect that answers
+// a form too, so the form of a password may lead anywhere.
+func policyWith(forms string) string {
 	sum := sha256.Sum256([]byte(style))
-	return fmt.Sprintf("default-src 'none'; style-src 'sha256-%s'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
-		base64.StdEncoding.EncodeToString(sum[:]))
-}()
+	return fmt.Sprintf("default-src 'none'; style-src 'sha256-%s'; base-uri 'none'; form-action %s; frame-ancestors 'none'",
+		base64.StdEncoding.EncodeToString(sum[:]), forms)
+}
 
 type message struct {
 	Title, Text, Report string

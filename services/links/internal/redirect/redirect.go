@@ -25,6 +25,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/password"
 	"github.com/linkreel/linkreel/libs/ratelimit"
 	"github.com/linkreel/linkreel/services/links/internal/clicks"
 	"github.com/linkreel/linkreel/services/links/internal/customdomain"
@@ -68,6 +69,9 @@ type Options struct {
 	SplitKey string
 	// Pages are the default short host's; nil if it has none.
 	Pages *link.Pages
+	// Passwords checks the passwords of links, and Guesses limits the guesses.
+	Passwords *password.Hasher
+	Guesses   password.Limiter
 	// Misses limits how many missing links each network may ask for. If it is nil, there
 	// is no limit. Client returns the address of a request's client.
 	Misses *ratelimit.Misses
@@ -150,6 +154,7 @@ type visit struct {
 	ctx     context.Context // of the trace; nil while the visit is warm
 	end     func(status int)
 	seen    link.Visit
+	fits    string // the password hash that the visitor's password fits; "" for none
 	// v.waits and v.placeOf, made once for each pooled visit
 	wait  func(known bool) (context.Context, error)
 	place func(splitKey string) int
@@ -191,15 +196,18 @@ func (h *Handler) Serve(ctx *fasthttp.RequestCtx) {
 		}
 		observe(ctx.Response.StatusCode(), time.Since(started))
 	}()
-	if !ctx.IsGet() && !ctx.IsHead() {
-		ctx.Response.Header.Set("Allow", "GET, HEAD")
-		h.fail(ctx, &apierr.Error{Code: apierr.MethodNotAllowed, Message: "This address accepts only GET and HEAD."})
+	if !ctx.IsGet() && !ctx.IsHead() && !ctx.IsPost() {
+		h.wrongMethod(ctx)
 		return
 	}
 	segment, rest, home := segmentOf(ctx)
 	host, isDefault, ok := h.hostOf(ctx)
 	if !ok {
 		h.fail(ctx, notFound())
+		return
+	}
+	if ctx.IsPost() && (home || h.opt.Guesses == nil) {
+		h.wrongMethod(ctx)
 		return
 	}
 	if home {
@@ -211,6 +219,10 @@ func (h *Handler) Serve(ctx *fasthttp.RequestCtx) {
 		segment, inspect = segment[:n-1], true
 	}
 	folded, ok := link.LookupSlug(segment)
+	if ctx.IsPost() && (!ok || isDefault && h.wellKnownName(folded)) {
+		h.wrongMethod(ctx)
+		return
+	}
 	if !ok && rest != "" {
 		h.fail(ctx, notFound())
 		return
@@ -224,6 +236,13 @@ func (h *Handler) Serve(ctx *fasthttp.RequestCtx) {
 		return
 	}
 	h.serve(ctx, started, host, folded, rest, inspect)
+}
+
+// wrongMethod answers a method that the address does not take. Only links with a password
+// take POST.
+func (h *Handler) wrongMethod(ctx *fasthttp.RequestCtx) {
+	ctx.Response.Header.Set("Allow", "GET, HEAD")
+	h.fail(ctx, &apierr.Error{Code: apierr.MethodNotAllowed, Message: "This address accepts only GET and HEAD."})
 }
 
 // serve answers a visit to a slug of a host, or to the host's home if the slug is "".
@@ -241,7 +260,7 @@ func (h *Handler) serve(ctx *fasthttp.RequestCtx, now time.Time, host, folded, p
 // visit looks up the link of a request and answers the request.
 func (h *Handler) visit(ctx *fasthttp.RequestCtx, v *visit, agent link.Agent, host, folded string, inspect bool) {
 	prefetch := isPrefetch(ctx)
-	counts := ctx.IsGet() && !inspect && !agent.Robot && !prefetch
+	counts := !ctx.IsHead() && !inspect && !agent.Robot && !prefetch
 	for range tries {
 		if host == "" && folded == "" {
 			v.answer = invalidation.Answer{} // the default host's home depends on nothing
@@ -253,6 +272,25 @@ func (h *Handler) visit(ctx *fasthttp.RequestCtx, v *visit, agent link.Agent, ho
 		var click *link.Click
 		now := v.answer.At()
 		d := h.decide(v, target, host, folded, agent)
+		if ctx.IsPost() {
+			if target == nil || target.Routing == nil || target.Routing.Password == "" {
+				if target == nil && v.asked {
+					h.opt.Misses.Miss(v.client)
+				}
+				h.uncount(v)
+				h.unplace(v)
+				h.wrongMethod(ctx)
+				return
+			}
+			if d.Outcome == link.Locked {
+				if !h.unlock(ctx, v, target) {
+					h.uncount(v)
+					h.unplace(v)
+					return
+				}
+				d = h.decide(v, target, host, folded, agent)
+			}
+		}
 		if counts && d.Outcome == link.Led {
 			v.click = link.Click{LinkID: target.LinkID, Day: link.DayOf(now), Device: agent.Device, Referrer: h.referrer(ctx)}
 			if target.Routing == nil {
@@ -298,6 +336,8 @@ func (h *Handler) visit(ctx *fasthttp.RequestCtx, v *visit, agent link.Agent, ho
 			h.wellKnown(ctx, []byte(folded))
 		case d.Outcome != link.Led && d.Location != "":
 			h.redirect(ctx, &d, prefetch)
+		case d.Outcome == link.Locked:
+			h.lockedPage(ctx, fasthttp.StatusOK, "")
 		case d.Outcome != link.Led:
 			h.fail(ctx, refusalOf(&d))
 		case !counts && target.Limit() > 0:
@@ -366,6 +406,9 @@ func (h *Handler) decide(v *visit, target *link.Target, host, folded string, age
 	}
 	if host != "" {
 		around.Pages = v.answer.Pages()
+	}
+	if v.fits != "" { // the password may have changed since it was checked
+		around.Unlocked = target != nil && target.Routing != nil && target.Routing.Password == v.fits
 	}
 	if folded == "" {
 		return link.DecideHome(s, &around)
