@@ -332,15 +332,28 @@ func TestATakedownKeepsThePlaces(t *testing.T) {
 	c := newWorld(t)
 	key := c.keys.Key(t, "acc_a", identity.Creator)
 	r := c.replica(t)
+	auth := r.holder()
 	id := r.create(key, map[string]any{"url": "https://example.com/", "slug": "down", "maxClicks": 2}).str("id")
-	if led := r.visits("/down", 2); led != 2 {
+	if led := r.visits("/down", 1); led != 1 {
 		t.Fatalf("%d visits", led)
 	}
-	if v := r.api(key, "PATCH", "/api/v1/links/"+id, map[string]any{"title": "edited"}); v.status != 200 {
-		t.Fatal(v)
-	}
-	if led := r.visits("/down", 2); led != 0 {
-		t.Errorf("an edit gave %d places", led)
+	for _, left := range []int{1, 0} {
+		down, err := auth.TakeDown(t.Context(), tenant.Order{ID: fmt.Sprint("tkd_", left), Target: tenant.Target{ID: id}, Reason: "r", At: c.now()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if led := r.visits("/down", 2); led != 0 {
+			t.Errorf("%d visits to a link that is taken down", led)
+		}
+		if err := auth.Lift(t.Context(), down); err != nil {
+			t.Fatal(err)
+		}
+		if v := r.api(key, "PATCH", "/api/v1/links/"+id, map[string]any{"title": fmt.Sprint("edited ", left)}); v.status != 200 {
+			t.Fatal(v)
+		}
+		if led := r.visits("/down", 2); led != left {
+			t.Errorf("%d visits after the takedown, want %d", led, left)
+		}
 	}
 }
 
