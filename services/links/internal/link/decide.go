@@ -120,8 +120,14 @@ func Decide(t *Target, v *Visit, s *Surroundings) Decision {
 		return Decision{Outcome: TakenDown, Status: 410, MaxAge: -1}
 	}
 	r := t.Routing
-	if r == nil {
-		return s.plain(t, v)
+	if r == nil { // nearly all links: the same order, with no function between
+		switch {
+		case t.Expiry.Passed(v.At):
+			return s.over(t, v)
+		case s.Blocked != nil && s.Blocked.Has(t.Location):
+			return Decision{Outcome: TakenDown, Status: 410, MaxAge: -1, Reason: Reason{Blocked: true}}
+		}
+		return Decision{Outcome: Led, Location: t.Location, Status: DefaultRedirect, MaxAge: -1}
 	}
 	switch {
 	case r.StartsAt.Set && !r.StartsAt.Passed(v.At):
@@ -162,17 +168,6 @@ func Decide(t *Target, v *Visit, s *Surroundings) Decision {
 // takes reports whether the link takes a path behind its slug.
 func (t *Target) takes(path string) bool {
 	return t.Routing != nil && t.Routing.ForwardPath && forwardable(path)
-}
-
-// plain decides about a link without routing.
-func (s *Surroundings) plain(t *Target, v *Visit) Decision {
-	switch {
-	case t.Expiry.Passed(v.At):
-		return s.over(t, v)
-	case s.Blocked != nil && s.Blocked.Has(t.Location):
-		return Decision{Outcome: TakenDown, Status: 410, MaxAge: -1, Reason: Reason{Blocked: true}}
-	}
-	return Decision{Outcome: Led, Location: t.Location, Status: DefaultRedirect, MaxAge: -1}
 }
 
 // refuses reports whether visitors must not be led to an address: it is blocked, or leads

@@ -11,13 +11,13 @@ import (
 
 const (
 	// agentsKept is how many user agents a generation of the cache has at most. The two
-	// generations together take about a megabyte.
-	agentsKept = 1 << 14
-	// newAgents is how many new user agents a process reads in a second, and firstAgents how
-	// many at once after it has started. Anybody can send any text, and reading one costs
-	// more than the rest of a warm redirect.
-	newAgents   = 500
-	firstAgents = 4096
+	// generations together take about half a megabyte.
+	agentsKept = 1 << 13
+	// newAgents is how many new user agents a process reads in a second, and agentsAtOnce how
+	// many in a burst, such as after a start. Anybody can send any text, and reading one
+	// costs more than the rest of a warm redirect.
+	newAgents    = 500
+	agentsAtOnce = 4096
 )
 
 // agents caches what user agents tell: few of them account for nearly all requests. It
@@ -29,7 +29,7 @@ const (
 // the agents of real visitors.
 type agents struct {
 	seed   maphash.Seed
-	second atomic.Int64 // in which left is spent; 0 before the first
+	second atomic.Int64 // when left was last added to
 	left   atomic.Int64 // new agents that may still be read
 
 	mu         sync.RWMutex
@@ -68,16 +68,14 @@ func (a *agents) read(userAgent []byte, now time.Time) link.Agent {
 	return agent
 }
 
-// mayRead takes one of the new agents of this second. It costs next to nothing when there
-// is none left, unlike a rate.Limiter, whose lock and clock are dear. When the second changes, a few agents more
+// mayRead takes one from the budget for new agents. It costs next to nothing when the budget
+// is spent, unlike a rate.Limiter with its lock. When the second changes, a few agents more
 // may be read.
 func (a *agents) mayRead(now time.Time) bool {
 	second := now.Unix()
 	if last := a.second.Load(); second != last && a.second.CompareAndSwap(last, second) {
-		a.left.Store(newAgents)
-		if last == 0 {
-			a.left.Store(firstAgents)
-		}
+		left := max(a.left.Load(), 0) + newAgents*max(second-last, 0) // a clock may step back
+		a.left.Store(min(left, agentsAtOnce))
 	}
 	return a.left.Load() > 0 && a.left.Add(-1) >= 0
 }

@@ -146,7 +146,7 @@ type visit struct {
 	h       *Handler
 	answer  invalidation.Answer
 	click   link.Click
-	counted link.Click // the click counted for this visit, or zero
+	counted link.Click // the click counted for an answer that was overtaken, or zero
 	placed  place      // the place that the visit has, or zero
 	request *fasthttp.RequestCtx
 	client  netip.Addr      // known once the visit asks the store
@@ -304,7 +304,7 @@ func (h *Handler) visit(ctx *fasthttp.RequestCtx, v *visit, agent link.Agent, ho
 			click = &v.click
 		}
 		// The visit may be counted already, for an answer that a change overtook.
-		if v.counted != (link.Click{}) {
+		if v.counted.LinkID != "" {
 			if click != nil && click.LinkID == v.counted.LinkID && click.Rule == v.counted.Rule {
 				click = nil
 			} else {
@@ -322,10 +322,10 @@ func (h *Handler) visit(ctx *fasthttp.RequestCtx, v *visit, agent link.Agent, ho
 			}
 		}
 		out := h.log.Confirm(&v.answer, click)
-		if out.Counted && click != nil {
-			v.counted = *click
-		}
 		if out.Again {
+			if out.Counted && click != nil {
+				v.counted = *click
+			}
 			continue
 		}
 		if target == nil && v.asked && folded != "" {
@@ -442,7 +442,7 @@ func (v *visit) placeOf(splitKey string) int {
 
 // uncount takes back the click of an answer that is not sent.
 func (h *Handler) uncount(v *visit) {
-	if v.counted != (link.Click{}) {
+	if v.counted.LinkID != "" {
 		h.log.Undo(&v.answer, v.counted)
 		v.counted = link.Click{}
 	}

@@ -404,6 +404,22 @@ func (generated) Host(context.Context, string) (link.Site, bool, error) {
 	return link.Site{}, false, nil
 }
 
+// ruled has every link, each with 20 rules of which the last one leads everybody.
+type ruled struct{ generated }
+
+func (r ruled) Target(ctx context.Context, key string) (link.Target, bool, error) {
+	t, found, err := r.generated.Target(ctx, key)
+	t.Routing = &link.Routing{}
+	for i := range link.MaxRules {
+		t.Routing.Rules = append(t.Routing.Rules, link.Rule{
+			Name: fmt.Sprint("rule ", i), URL: link.URL{Location: fmt.Sprintf("https://%d.example/", i)},
+			When: link.When{Countries: []string{"FR", "BE"}, Devices: []link.Device{link.Mobile}, Languages: []string{"fr"}},
+		})
+	}
+	t.Routing.Rules[link.MaxRules-1].When = link.When{Devices: []link.Device{link.Desktop}}
+	return t, found, err
+}
+
 // nobody is suspended.
 func nobody(context.Context, string) (bool, error) { return false, nil }
 
@@ -411,6 +427,9 @@ func nobody(context.Context, string) (bool, error) { return false, nil }
 // real one and a real Redis.
 func BenchmarkServeWarm(b *testing.B) {
 	b.Run("unconfirmed", func(b *testing.B) { benchmarkServe(b, confirmed{}) })
+	b.Run("the last of 20 rules", func(b *testing.B) {
+		benchmarkMemory(b, invalidation.NewMemory(invalidation.Options{Target: ruled{}.Target, Host: ruled{}.Host, Suspended: nobody, Capacity: 64 << 20}), confirmed{})
+	})
 	b.Run("with Redis", func(b *testing.B) {
 		m := invalidation.NewMemory(invalidation.Options{Target: generated{}.Target, Host: generated{}.Host, Suspended: nobody, Capacity: 64 << 20})
 		log, err := clicks.Open(clicks.Config{Redis: redisdb.Config{URL: redistest.Start(b)}, SpoolDir: b.TempDir(), Budget: time.Second}, m)

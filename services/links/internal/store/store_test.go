@@ -342,8 +342,8 @@ func TestCountBoundsTheNamesOfADay(t *testing.T) {
 }
 
 // A visitor may choose the referring host, and the country where a proxy passes on the
-// visitor's own header. An owner chooses the names of rules. Firestore takes 500 changed counts of a document
-// in one commit.
+// visitor's own header. An owner chooses the names of rules. Firestore takes 500 changed
+// counts of a document in one commit.
 func TestADayThatNamesAllItCanIsCounted(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
