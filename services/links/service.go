@@ -32,6 +32,7 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/customdomain"
 	"github.com/linkreel/linkreel/services/links/internal/invalidation"
 	"github.com/linkreel/linkreel/services/links/internal/link"
+	"github.com/linkreel/linkreel/services/links/internal/places"
 	"github.com/linkreel/linkreel/services/links/internal/redirect"
 	"github.com/linkreel/linkreel/services/links/internal/store"
 	"github.com/linkreel/linkreel/services/links/internal/tenancy"
@@ -152,6 +153,7 @@ type building struct {
 	announcer *invalidation.Announcer
 	log       *clicks.Log
 
+	places   *places.Gate
 	links    *link.Service
 	domains  *customdomain.Service
 	accounts *keeper.Keeper
@@ -284,6 +286,10 @@ func (b *building) makeServices(context.Context) error {
 	b.accounts = tenancy.New(tenancy.Options{
 		Standings: store.Standings(b.stores.DB), Store: b.store, Announce: b.announcer.Announce, Links: b.links, Domains: b.domains, Now: b.Now,
 	})
+	b.places = places.New(places.Options{
+		Store: b.store, Forget: b.memory.Invalidate, Announce: b.announcer.Announce, Counted: func() func(context.Context) (bool, error) { return b.log.Counted(b.store.Marks) },
+	})
+	b.loop("places", b.places.Run)
 	b.loop("accounts", b.accounts.Run)
 	b.svc.Loops = append(b.svc.Loops,
 		boot.Every(time.Minute, "domain proofs", b.domains.RecheckDue, nil),
@@ -303,7 +309,7 @@ func (b *building) makeListeners(context.Context) error {
 	b.misses = ratelimit.NewMisses(ratelimit.MissOptions{Now: b.Now})
 	visitors := redirect.New(b.memory, b.log, redirect.Options{
 		ShortBaseURL: b.ShortBaseURL, Country: country, Blocked: b.blocked, AbuseContact: b.AbuseContact, Now: b.Now,
-		Misses: b.misses, Client: b.client, SplitKey: b.SplitKey, Pages: b.routes.Pages,
+		Misses: b.misses, Client: b.client, SplitKey: b.SplitKey, Pages: b.routes.Pages, Places: b.places,
 		Passwords: b.routes.Passwords, Guesses: ratelimit.New(b.stores.Redis, b.Now),
 		Trace: func() (context.Context, func(int)) { return httpapi.Trace("links-redirect", "GET /:slug") },
 	})

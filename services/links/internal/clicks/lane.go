@@ -308,7 +308,7 @@ func (l *lane) spoolClicks(items []item) {
 		slog.Error("click spool", "error", err, "lost", clicks)
 		return
 	}
-	l.late.next, l.late.total = l.late.next+1, l.late.total+clicks
+	l.late.next, l.late.total, l.late.at = l.late.next+1, l.late.total+clicks, l.log.cfg.Now()
 	spooled.Add(float64(max(0, clicks)))
 	l.nudge()
 }

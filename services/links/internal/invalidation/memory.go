@@ -160,6 +160,7 @@ func (m *Memory) markUncertain(part int) {
 type Answer struct {
 	memory  *Memory
 	at      time.Time
+	key     string
 	part    int
 	target  cache.Lookup[link.Target]
 	host    cache.Lookup[link.Site]
@@ -185,6 +186,9 @@ func (a *Answer) Pages() *link.Pages {
 // Suspended reports whether the account of the link, or of the host's pages, is out of
 // service.
 func (a *Answer) Suspended() bool { return a.account.Entry != nil && a.account.Value }
+
+// Key returns the key of the slug; see [link.SlugKey]. It is "" if the host is unknown.
+func (a *Answer) Key() string { return a.key }
 
 // At returns when the answer was resolved.
 func (a *Answer) At() time.Time { return a.at }
@@ -232,7 +236,7 @@ func (m *Memory) Resolve(a *Answer, wait func(known bool) (context.Context, erro
 		}
 	}
 	key := link.SlugKey(domainID, folded)
-	a.part = Partition(key, len(m.targets))
+	a.key, a.part = key, Partition(key, len(m.targets))
 	if a.target, err = lookUp(m, m.targets[a.part], &a.at, wait, key); err != nil {
 		return err
 	}

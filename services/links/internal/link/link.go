@@ -50,6 +50,9 @@ type Link struct {
 	Expiry      Moment
 	// Routing is what else the link decides at a visit; nil for a plain link.
 	Routing *Routing
+	// UsedUp is whether all places of MaxClicks are taken; see [Places]. The clicks may be
+	// fewer: some wait to be counted, and some visits were lost with their replica.
+	UsedUp bool
 
 	Clicks int64
 	// ImportedClicks are the clicks that an imported link had elsewhere; nil if the link was
@@ -143,7 +146,7 @@ func (l *Link) Status(now time.Time) Status {
 		return Scheduled
 	case l.Expiry.Passed(now):
 		return Expired
-	case l.Routing != nil && l.Routing.MaxClicks > 0 && l.Clicks >= l.Routing.MaxClicks:
+	case l.exhausted():
 		return UsedUp
 	}
 	return Active
@@ -228,6 +231,7 @@ type Target struct {
 	Location  string // ASCII, safe in a header
 	Expiry    Moment
 	Routing   *Routing
+	UsedUp    bool      // all places of MaxClicks are taken
 	OpenGraph *MetaTags // nil when there are none
 }
 
@@ -238,7 +242,7 @@ type MetaTags struct{ Title, Description, Image string }
 func (l *Link) Target() *Target {
 	t := &Target{
 		LinkID: l.ID, AccountID: l.AccountID, TakenDown: l.Takedown != nil, Slug: l.Slug, Location: l.Destination.Location,
-		Expiry: l.Expiry, Routing: l.Routing,
+		Expiry: l.Expiry, Routing: l.Routing, UsedUp: l.UsedUp,
 	}
 	if p := l.OpenGraph; p != (OpenGraph{}) {
 		t.OpenGraph = &MetaTags{Title: text(p.Title), Description: text(p.Description)}

@@ -65,6 +65,8 @@ type Tx interface {
 	// Tags records the tags that links of the account get and lose. It reads, so call it
 	// before the writes.
 	Tags(accountID string, got, lost []string) error
+	// Places finds the places of a link; nil if it has no limit.
+	Places(linkID string) (*Places, error)
 	// Room returns how many more links the account may have, at most want; see libs/quota.
 	Room(accountID string, limit, want int) (int, error)
 
@@ -76,7 +78,8 @@ type Tx interface {
 	// the slug's last link has left. Otherwise the slug must have no record. Only a
 	// [Link.Foreseeable] slug is announced.
 	Add(l *Link, over bool, what events.Type)
-	// Put changes a link; before is the link before the change.
+	// Put changes a link; before is the link before the change. A new limit of its clicks is
+	// also written to its places.
 	Put(before, after *Link, what events.Type)
 	// Remove deletes a link and replaces the record of its slug. If slug is nil, that
 	// record stays as it is.
@@ -134,8 +137,9 @@ func (s *Service) Stats(ctx context.Context, linkID string, first, last Day) (St
 // Explain says what the link would decide about a visit. own are the names of the default
 // short host, and pages those of the link's host.
 func (s *Service) Explain(l *Link, v *Visit, own Hosts, pages *Pages) Decision {
-	used := l.Routing != nil && l.Clicks >= l.Routing.MaxClicks
-	return Decide(l.Target(), v, &Surroundings{Own: own, Pages: pages, Blocked: s.opt.Blocked, Exhausted: used, Unlocked: true})
+	return Decide(l.Target(), v, &Surroundings{
+		Own: own, Pages: pages, Blocked: s.opt.Blocked, Exhausted: l.exhausted(), Unlocked: true,
+	})
 }
 
 // SlugFree reports whether the account could take a slug of a domain now. An empty domainID
@@ -188,6 +192,9 @@ func (s *Service) Update(
 			if err := labels(tx, change{l, after}); err != nil {
 				return err
 			}
+		}
+		if err := limited(tx, l, after); err != nil {
+			return err
 		}
 		tx.Put(l, after, events.LinkUpdated)
 		return nil

@@ -26,6 +26,7 @@ import (
 var (
 	errPanic     = errors.New("panic in the redirect handler")
 	errOvertaken = errors.New("the link kept changing")
+	errNoPlaces  = errors.New("this process gives no places of links with maxClicks")
 )
 
 func notFound() *apierr.Error {
@@ -228,6 +229,15 @@ func (h *Handler) viewOf(ctx *fasthttp.RequestCtx, t *link.Target, location stri
 // inspectPage shows where a link leads instead of going there.
 func (h *Handler) inspectPage(ctx *fasthttp.RequestCtx, t *link.Target, location string) {
 	page(ctx, fasthttp.StatusOK, "inspect.html", h.viewOf(ctx, t, location))
+}
+
+// limitedPage answers visits that do not count at a link with maxClicks. It shows nothing of
+// the destination, which would otherwise be open to anybody who calls himself a robot.
+func (h *Handler) limitedPage(ctx *fasthttp.RequestCtx) {
+	ctx.Response.Header.Set("Vary", "User-Agent")
+	page(ctx, fasthttp.StatusOK, "message.html", message{
+		Title: "A link with a limit", Text: "This link opens only a limited number of times. Open it in a browser.", Report: h.report(),
+	})
 }
 
 // openGraphPage gives a social network's crawler the link's own tags. The page also has a

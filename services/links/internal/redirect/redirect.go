@@ -14,6 +14,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
+	"errors"
 	"log/slog"
 	"net/netip"
 	"net/url"
@@ -31,12 +32,19 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/customdomain"
 	"github.com/linkreel/linkreel/services/links/internal/invalidation"
 	"github.com/linkreel/linkreel/services/links/internal/link"
+	"github.com/linkreel/linkreel/services/links/internal/places"
 )
 
 // Confirmer makes clicks durable and confirms that answers are current; see [clicks.Log].
 type Confirmer interface {
 	Confirm(answer clicks.Answer, click *link.Click) clicks.Outcome
 	Undo(answer clicks.Answer, click link.Click)
+}
+
+// Places give visits to links with maxClicks their places; see [places.Gate].
+type Places interface {
+	Take(accountID, linkID, slugKey string) error
+	Back(accountID, linkID, slugKey string)
 }
 
 // Options configure a [Handler].
@@ -55,6 +63,9 @@ type Options struct {
 	// function that ends it. If Trace is nil, nothing is traced. Warm visits are not
 	// traced: there are too many of them, and they are all alike.
 	Trace func() (ctx context.Context, end func(status int))
+	// Places are asked for each visit to a link with maxClicks. If it is nil, such links
+	// lead nowhere.
+	Places Places
 	// SplitKey moves visitors between the shares of all links when the operator changes it.
 	SplitKey string
 	// Pages are the default short host's; nil if it has none.
@@ -137,6 +148,7 @@ type visit struct {
 	answer  invalidation.Answer
 	click   link.Click
 	counted link.Click // the click counted for an answer that was overtaken, or zero
+	placed  place      // the place that the visit has, or zero
 	request *fasthttp.RequestCtx
 	client  netip.Addr      // known once the visit asks the store
 	asked   bool            // the visit has needed a read of something that memory did not know
@@ -168,6 +180,9 @@ func (v *visit) waits(known bool) (context.Context, error) {
 	}
 	return v.ctx, nil
 }
+
+// place is a place of a link with maxClicks.
+type place struct{ account, link, key string }
 
 // tries bounds how often changes may overtake an answer.
 const tries = 10
@@ -251,8 +266,7 @@ func (h *Handler) visit(ctx *fasthttp.RequestCtx, v *visit, agent link.Agent, ho
 		if host == "" && folded == "" {
 			v.answer = invalidation.Answer{} // the default host's home depends on nothing
 		} else if err := h.memory.Resolve(&v.answer, v.wait, host, folded); err != nil {
-			h.uncount(v)
-			h.fail(ctx, refusal(err))
+			h.fallBack(v, refusal(err))
 			return
 		}
 		target := v.answer.Target()
@@ -265,12 +279,14 @@ func (h *Handler) visit(ctx *fasthttp.RequestCtx, v *visit, agent link.Agent, ho
 					h.opt.Misses.Miss(v.client)
 				}
 				h.uncount(v)
+				h.unplace(v)
 				h.wrongMethod(ctx)
 				return
 			}
 			if d.Outcome == link.Locked {
 				if !h.unlock(ctx, v, target) {
 					h.uncount(v)
+					h.unplace(v)
 					return
 				}
 				d = h.decide(v, target, host, folded, agent)
@@ -296,6 +312,16 @@ func (h *Handler) visit(ctx *fasthttp.RequestCtx, v *visit, agent link.Agent, ho
 				h.uncount(v)
 			}
 		}
+		if led := counts && d.Outcome == link.Led && target.Limit() > 0; led || v.placed != (place{}) {
+			err := h.takePlace(v, target, led)
+			if errors.Is(err, places.ErrChanged) {
+				continue
+			}
+			if err != nil {
+				h.fallBack(v, unavailable(err))
+				return
+			}
+		}
 		out := h.log.Confirm(&v.answer, click)
 		if out.Again {
 			if out.Counted && click != nil {
@@ -315,6 +341,8 @@ func (h *Handler) visit(ctx *fasthttp.RequestCtx, v *visit, agent link.Agent, ho
 			h.lockedPage(ctx, fasthttp.StatusOK, "")
 		case d.Outcome != link.Led:
 			h.fail(ctx, refusalOf(&d))
+		case !counts && target.Limit() > 0:
+			h.limitedPage(ctx)
 		case inspect:
 			h.inspectPage(ctx, target, d.Location)
 		case agent.Crawler && target.OpenGraph != nil:
@@ -324,8 +352,44 @@ func (h *Handler) visit(ctx *fasthttp.RequestCtx, v *visit, agent link.Agent, ho
 		}
 		return
 	}
+	h.fallBack(v, unavailable(errOvertaken))
+}
+
+// fallBack answers a visit that is not decided, and takes back its click and its place.
+func (h *Handler) fallBack(v *visit, e *apierr.Error) {
 	h.uncount(v)
-	h.fail(ctx, unavailable(errOvertaken))
+	h.unplace(v)
+	h.fail(v.request, e)
+}
+
+// takePlace takes a place for a visit that leads on, unless it has one already, and gives
+// back any other place. The place comes before the click: a visit that is counted and then
+// has no place would show as a click too many.
+func (h *Handler) takePlace(v *visit, target *link.Target, led bool) error {
+	if led && v.placed.link == target.LinkID {
+		return nil
+	}
+	h.unplace(v)
+	if !led {
+		return nil
+	}
+	if h.opt.Places == nil {
+		return errNoPlaces
+	}
+	want := place{target.AccountID, target.LinkID, v.answer.Key()}
+	err := h.opt.Places.Take(want.account, want.link, want.key)
+	if err == nil {
+		v.placed = want
+	}
+	return err
+}
+
+// unplace gives back the place of an answer that is not sent.
+func (h *Handler) unplace(v *visit) {
+	if v.placed != (place{}) {
+		h.opt.Places.Back(v.placed.account, v.placed.link, v.placed.key)
+		v.placed = place{}
+	}
 }
 
 // decide asks the link what becomes of the visit.
@@ -337,7 +401,10 @@ func (h *Handler) decide(v *visit, target *link.Target, host, folded string, age
 		s.Country, s.Device, s.System, s.Place = h.opt.Country(v.request), agent.Device, agent.System, v.place
 		s.Language = string(v.request.Request.Header.Peek("Accept-Language"))
 	}
-	around := link.Surroundings{Suspended: v.answer.Suspended(), Own: h.own, Blocked: h.opt.Blocked, Pages: h.opt.Pages}
+	around := link.Surroundings{
+		Suspended: v.answer.Suspended(), Own: h.own, Blocked: h.opt.Blocked, Pages: h.opt.Pages,
+		Exhausted: target != nil && target.UsedUp && v.placed.link != target.LinkID, // its own place may be the last
+	}
 	if host != "" {
 		around.Pages = v.answer.Pages()
 	}

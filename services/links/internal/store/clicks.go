@@ -95,8 +95,10 @@ type dayDoc struct {
 	ExpireAt  time.Time        `firestore:"expireAt"`
 }
 
-func (c *Counts) partition() firestoredb.Ref {
-	return c.s.db.Collection("clickPartitions").Doc(strconv.Itoa(c.part))
+func (c *Counts) partition() firestoredb.Ref { return c.s.partitionRef(c.part) }
+
+func (s *Store) partitionRef(part int) firestoredb.Ref {
+	return s.db.Collection("clickPartitions").Doc(strconv.Itoa(part))
 }
 
 func (c *Counts) pendingRef(id string) firestoredb.Ref {
@@ -117,11 +119,21 @@ func (c *Counts) Progress(ctx context.Context) (link.Progress, error) {
 	if _, err := c.finish(ctx, pending); err != nil {
 		return link.Progress{}, err
 	}
+	return d.progress(), nil
+}
+
+func (d *partitionDoc) progress() link.Progress {
 	p := link.Progress{Cycle: d.Cycle, Producers: map[string]link.Mark{}}
 	for name, m := range d.Producers {
 		p.Producers[name] = link.Mark{Batch: m.Batch, Total: m.Total, Day: link.Day(m.Day)}
 	}
-	return p, nil
+	return p
+}
+
+// Marks implements [clicks.Marks].
+func (s *Store) Marks(ctx context.Context, part int) (marks map[string]link.Mark, done bool, err error) {
+	d, _, err := firestoredb.Lookup(ctx, s.db.DB, "read click progress", s.partitionRef(part), firestoredb.As[partitionDoc])
+	return d.progress().Producers, len(d.Pending) == 0, err
 }
 
 // Count implements clicks.Counts.

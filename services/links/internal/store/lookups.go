@@ -29,7 +29,7 @@ func targetOf(_ firestoredb.Snap, d *slugDoc) *link.Target {
 	}
 	t := &link.Target{
 		LinkID: d.LinkID, AccountID: d.AccountID, TakenDown: d.Takedown != nil, Slug: link.Slug(d.Slug), Location: d.Location,
-		Expiry: momentOf(d.ExpiresAt), Routing: routingOf(d.Routing),
+		Expiry: momentOf(d.ExpiresAt), Routing: routingOf(d.Routing), UsedUp: d.UsedUp,
 	}
 	if d.OG != nil {
 		t.OpenGraph = &link.MetaTags{Title: text(d.OG.Title), Description: text(d.OG.Description), Image: text(d.OG.ImageLocation)}

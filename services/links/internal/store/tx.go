@@ -184,6 +184,7 @@ func (t *tx) Add(l *link.Link, over bool, what events.Type) {
 	} else {
 		t.Create(t.s.slugRef(l.Key()), slug)
 	}
+	t.putPlaces(nil, l)
 }
 
 // Put implements [link.Tx]. It names the fields that an edit may change, so that
@@ -199,7 +200,11 @@ func (t *tx) Put(before, l *link.Link, what events.Type) {
 	if terms := l.Terms(); !maps.Equal(terms, before.Terms()) {
 		updates = append(updates, firestore.Update{Path: "w", Value: terms})
 	}
+	if l.UsedUp != before.UsedUp {
+		updates = append(updates, firestore.Update{Path: "usedUp", Value: d.UsedUp})
+	}
 	t.Update(t.s.linkRef(l.ID), updates...)
+	t.putPlaces(before, l)
 	if l.ExternalID != before.ExternalID {
 		t.externalID(before, l)
 	}
@@ -214,6 +219,9 @@ func (t *tx) Put(before, l *link.Link, what events.Type) {
 // Remove implements [link.Tx].
 func (t *tx) Remove(l *link.Link, slug *link.SlugRecord, what events.Type) {
 	t.Delete(t.s.linkRef(l.ID))
+	if l.Limit() > 0 || l.Broken != nil {
+		t.Delete(t.s.placesRef(l.ID))
+	}
 	if l.ExternalID != "" {
 		t.externalID(l, nil)
 	}
