@@ -77,8 +77,8 @@ type Server struct {
 	Name    string
 	Addr    string
 	Handler fasthttp.RequestHandler
-	// TLS is set if the listener speaks TLS. A handshake has the same time limit as the
-	// reading of a request.
+	// TLS is set if the listener speaks TLS. A handshake has the same time limit as
+	// reading a request.
 	TLS *tls.Config
 }
 

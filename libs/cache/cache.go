@@ -37,7 +37,7 @@ type Options[V any] struct {
 	Weigh func(value V) int
 
 	Capacity int64         // bytes of all entries; 64 MiB
-	Fresh    time.Duration // life of a value from its load; 30 s
+	Fresh    time.Duration // how long a value is fresh after its load; 30 s
 	Unsynced time.Duration // the same while no invalidations arrive; 5 s
 	Absent   time.Duration // how long "no value" is cached; 2 s
 	Stale    time.Duration // how long a value may be served while loads fail; 24 h
@@ -47,7 +47,7 @@ type Options[V any] struct {
 	Now      func() time.Time
 }
 
-// Entry is what a load found for a key. Entries are shared and never change.
+// Entry holds what a load found for a key. Entries are shared and never change.
 type Entry[V any] struct {
 	Value V
 	Found bool
@@ -56,7 +56,7 @@ type Entry[V any] struct {
 	version uint64
 }
 
-// Lookup is a result of the cache.
+// Lookup is the result of looking up a key.
 type Lookup[V any] struct {
 	*Entry[V]
 	key  string
@@ -79,7 +79,7 @@ type Cache[V any] struct {
 
 	mu        sync.RWMutex
 	recent    map[string]uint64 // the number of each key's last invalidation
-	log       []invalidated     // the latest invalidations; the oldest, at the front, are dropped
+	log       []invalidated     // the latest invalidations; the oldest is at the front and is dropped first
 	forgotten uint64            // invalidations up to this one may be missing in recent
 
 	queueMu sync.Mutex
@@ -115,8 +115,8 @@ const (
 	rememberMax = 100_000
 )
 
-// uncertainty is how long [Cache.MarkUncertain] lasts. By then it is clear that
-// invalidations do not arrive, and [Options.Unsynced] bounds what is served.
+// uncertainty is how long [Cache.MarkUncertain] lasts. After that it is clear that
+// invalidations do not arrive, and [Options.Unsynced] bounds the age of served values.
 const uncertainty = time.Second
 
 // rest spares a failing loader: for this time after a failure only one caller tries

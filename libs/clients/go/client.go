@@ -89,7 +89,7 @@ type Error struct {
 	RetryAfter    time.Duration `json:"-"`
 }
 
-// Detail is one broken rule of a request.
+// Detail names one rule that a request broke.
 type Detail struct {
 	Field   string `json:"field"`
 	Code    string `json:"code"`
@@ -116,8 +116,8 @@ func HasCode(err error, codes ...string) bool {
 	return errors.As(err, &e) && slices.Contains(codes, e.Code)
 }
 
-// WithIdempotencyKey makes all POSTs with this context send this key instead of a new one
-// each. So a program that was stopped can safely repeat its last step.
+// WithIdempotencyKey makes every POST with this context send this key instead of a new one.
+// So a program that was stopped can safely repeat its last step.
 func WithIdempotencyKey(ctx context.Context, key string) context.Context {
 	return context.WithValue(ctx, idempotencyKey{}, key)
 }
@@ -130,7 +130,7 @@ type Call struct {
 	Method, Path string // Path begins with /api/v1 and is escaped
 	In           any    // sent as JSON; nil sends Body
 	Body         []byte
-	ContentType  string // of Body
+	ContentType  string // the content type of Body
 	Out          any    // nil, a *[]byte, or the destination for the JSON of the answer
 	Header       http.Header
 	// Answered, if set, is called with the headers of a successful answer.
