@@ -181,7 +181,7 @@ func (c *Client) Do(ctx context.Context, k Call) error {
 	}
 	if key, _ := ctx.Value(idempotencyKey{}).(string); k.Method == http.MethodPost && key != "" {
 		k.Header.Set("Idempotency-Key", key)
-	} else if k.Method == http.MethodPost && c.cfg.Attempts > 1 { // a call that is never retried needs none
+	} else if k.Method == http.MethodPost && c.cfg.Attempts > 1 { // a call that is never retried needs no key
 		k.Header.Set("Idempotency-Key", rand.Text())
 	}
 	unsure := false // an earlier try may have taken effect
@@ -348,7 +348,7 @@ func (f Field[T]) MarshalJSON() ([]byte, error) {
 	return json.Marshal(f.value)
 }
 
-// Moment is a point in time as the API takes it.
+// Moment is a point in time in a form that the API accepts.
 type Moment struct{ v any }
 
 // At returns t as a Moment.
@@ -358,7 +358,7 @@ func At(t time.Time) Moment { return Moment{t.UnixMilli()} }
 // service parses it.
 func Text(s string) Moment { return Moment{s} }
 
-// IsZero reports whether no moment is given.
+// IsZero reports whether m is empty.
 func (m Moment) IsZero() bool { return m.v == nil }
 
 // MarshalJSON writes a number of milliseconds, or the text.
