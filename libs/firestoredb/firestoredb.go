@@ -1,7 +1,7 @@
 // Package firestoredb is the only way the services reach Firestore.
 //
 // Every call has a deadline. While Firestore is down, a breaker refuses calls at once,
-// so that not every caller waits for its deadline. Errors are this package's:
+// so that not every caller waits for its deadline. Calls return this package's errors:
 // [ErrNotFound], [ErrExists], [ErrStale], [ErrContended], or an apierr UNAVAILABLE. The
 // package does not hide the client: stores build documents and queries with
 // cloud.google.com/go/firestore itself.
@@ -295,7 +295,7 @@ func (db *DB) SetAside(ctx context.Context, b Broken, path string, now time.Time
 }
 
 // IgnoreMoved returns nil if a write failed because its document was changed or removed
-// since it was read. It is for writes that must give way to any other.
+// since it was read. It is for writes that must give way to any other write.
 func IgnoreMoved(err error) error {
 	if errors.Is(err, ErrStale) || errors.Is(err, ErrNotFound) {
 		return nil

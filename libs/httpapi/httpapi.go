@@ -113,7 +113,7 @@ type Access struct {
 	Repeatable bool
 	// OneCommit is for a POST that does all its work in one change of package record and
 	// writes its answer ([Created]) before the change commits. The answer is then stored
-	// in the same commit, so no record is needed before.
+	// in the same commit, so nothing has to be stored before the handler runs.
 	OneCommit bool
 	// InTurn is for a route with large requests. A process runs one request of each
 	// account at a time. The account's other requests wait, as long as their deadline
@@ -134,8 +134,8 @@ func New(opt Options) *API {
 	}
 	a := &API{
 		opt: opt, tracer: otel.Tracer(opt.Name),
-		// Less than the default: only callers that lost the answer to a roll of their key look
-		// for such a record, and each miss costs a read of the store.
+		// The burst is below the default because only callers that lost the answer to a roll of
+		// their key look for such a record, and each miss costs a read of the store.
 		misses:  ratelimit.NewMisses(ratelimit.MissOptions{Burst: 60, Now: opt.Now}),
 		turns:   turns.NewQueue(turns.QueueOptions{Name: "bulk", Each: 1}),
 		changes: turns.NewQueue(turns.QueueOptions{Name: "record", Each: 1, Waiting: changesWaiting}),
@@ -314,8 +314,8 @@ func (a *API) Handler() fasthttp.RequestHandler {
 	h := a.app.Handler()
 	return httpserver.StrictTransport(a.opt.BaseURL, func(ctx *fasthttp.RequestCtx) {
 		if !slices.Contains(knownMethods, string(ctx.Method())) {
-			// Fiber would answer an unknown method in plain text. No route handles TRACE, so it
-			// stands in for all of them.
+			// Fiber would answer an unknown method in plain text. No route handles TRACE, so
+			// this handles every unknown method as TRACE.
 			ctx.Request.Header.SetMethod(fiber.MethodTrace)
 		}
 		h(ctx)
