@@ -77,8 +77,8 @@ func (a *API) inOneCommit(c *fiber.Ctx, r idempotency.Request, h fiber.Handler) 
 	return err
 }
 
-// afterwards returns a context for storing an answer, because the request's own time may
-// be over.
+// afterwards returns a context for storing an answer, because the request's own deadline
+// may have passed.
 func afterwards(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 }

@@ -48,7 +48,7 @@ const (
 	other       // a parenthesised remark or any other character
 )
 
-// meaning is what a word means.
+// meaning is the kind of meaning that a word has.
 type meaning uint8
 
 const (
