@@ -319,8 +319,8 @@ func (s *Store) DeletePrefix(ctx context.Context, prefix string) error {
 			g.Go(func() error { return err })
 			break
 		}
-		// Delete the live generation, because objects written since the listing must go as
-		// well.
+		// Delete the live generation, because objects written since the listing must be
+		// removed as well.
 		g.Go(func() error { return s.Delete(ctx, o.Name, 0) })
 	}
 	return g.Wait()

@@ -71,7 +71,7 @@ const probeFirst = 100 * time.Millisecond
 // concurrent use.
 type Breaker struct {
 	cfg  Config
-	wait func(ctx context.Context, d time.Duration) bool // before a probe
+	wait func(ctx context.Context, d time.Duration) bool // waits before a probe
 	away atomic.Bool                                     // read without the lock by every caller
 
 	mu     sync.Mutex
