@@ -79,7 +79,7 @@ type Cache[V any] struct {
 
 	mu        sync.RWMutex
 	recent    map[string]uint64 // the number of each key's last invalidation
-	log       []invalidated     // the latest invalidations; the oldest is at the front and is dropped first
+	log       []invalidated     // the latest invalidations, oldest first; the oldest are dropped
 	forgotten uint64            // invalidations up to this one may be missing in recent
 
 	queueMu sync.Mutex

@@ -48,7 +48,7 @@ func (c calls) unary(
 	case *pb.CommitRequest:
 		commit, reads = true, len(r.GetTransaction()) > 0
 	}
-	ctx, cancel := context.WithTimeout(ctx, time.Duration(c)) // an earlier deadline takes precedence
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(c)) // an earlier deadline wins
 	defer cancel()
 	try := func() error { return hear(ctx, commit, invoke(ctx, method, req, reply, cc, opts...)) }
 	if !reads {

@@ -181,7 +181,7 @@ func (c *Client) Do(ctx context.Context, k Call) error {
 	}
 	if key, _ := ctx.Value(idempotencyKey{}).(string); k.Method == http.MethodPost && key != "" {
 		k.Header.Set("Idempotency-Key", key)
-	} else if k.Method == http.MethodPost && c.cfg.Attempts > 1 { // a call that is never retried needs no key
+	} else if k.Method == http.MethodPost && c.cfg.Attempts > 1 { // a call without retries needs no key
 		k.Header.Set("Idempotency-Key", rand.Text())
 	}
 	unsure := false // an earlier try may have taken effect
