@@ -1,10 +1,10 @@
 // Package httpapi serves the HTTP APIs of all Linkreel services with one server setup,
 // one order of checks, one body format and one place that writes errors.
 //
-// A request passes: recover, request id and span, access line and metric, deadline,
-// CORS; then, on a route that needs a key: key (401), rate limit (429), suspension,
-// scope and plan (403), its turn among changes of the same record (429),
-// Idempotency-Key on POST; then the handler. libs/httpserver refuses requests that no
+// A request passes these steps: recover, request id and span, access line and metric,
+// deadline, CORS. On a route that needs a key, these follow: key (401), rate limit (429),
+// suspension, scope and plan (403), its turn among changes of the same record (429),
+// Idempotency-Key on POST. The handler comes last. libs/httpserver refuses requests that no
 // route should see (several Hosts, a compressed body). Handlers return errors and never
 // choose a status for one.
 //
@@ -427,7 +427,7 @@ func (a *API) admit(c *fiber.Ctx, access Access) error {
 		return err
 	}
 	if err != nil {
-		// A revoked key repeats an earlier request, which has passed the other checks.
+		// The key is revoked, and the request repeats an earlier one that passed all checks.
 		c.SetUserContext(identity.WithPrincipal(c.UserContext(), d.Principal))
 		return nil
 	}

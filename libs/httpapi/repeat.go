@@ -107,8 +107,8 @@ func answerOf(c *fiber.Ctx) *idempotency.Response {
 }
 
 // lasting returns the headers that a replay repeats. The others belong to one exchange,
-// and a replay has its own. Their number and size are bounded, because our handlers write
-// them, not the callers.
+// and a replay has its own. The number and size of the repeated headers are bounded,
+// because our handlers write them, not the callers.
 func lasting(h *fasthttp.ResponseHeader) map[string]string {
 	out := map[string]string{}
 	for k, v := range h.All() {

@@ -240,7 +240,7 @@ func (q *Queue) grouped(ctx context.Context, call func() error) error {
 
 // Next takes a message for a consumer, whose name must be unique in the group. A message
 // whose worker fell silent comes first. If there is none, Next takes the next message by
-// turns, and waits for one up to wait. ErrEmpty means that none came.
+// turns, and waits up to wait for one. ErrEmpty means that none came.
 func (q *Queue) Next(ctx context.Context, consumer string, wait time.Duration) (*Message, error) {
 	var m *Message
 	err := q.await(ctx, wait, func() (seen string, err error) {

@@ -33,7 +33,7 @@ type document struct {
 type ledger struct {
 	// Granted is how many places were given out, to records and on lease.
 	Granted int64 `json:"granted"`
-	// Next is when the ledger may be written again, apart from a burst.
+	// Next is when the ledger may be written again. In a burst, writes may be earlier.
 	Next time.Time `json:"next"`
 	// Counted is when Granted was last corrected by a count.
 	Counted time.Time         `json:"counted"`
