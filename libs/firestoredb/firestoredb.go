@@ -7,8 +7,8 @@
 // cloud.google.com/go/firestore itself.
 //
 // Contention between writers of one document is not an outage. A transaction that loses
-// first waits for the account's transactions that lost before it. Then it tries again while
-// there is time. If it still loses, it gets [ErrContended]. No account has more than its
+// waits for the account's transactions that lost before it. Then it tries again while there
+// is time. If it still loses, it gets [ErrContended]. No account has more than its
 // share of a process's calls in flight.
 package firestoredb
 

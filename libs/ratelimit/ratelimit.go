@@ -5,7 +5,7 @@
 // While Redis answers, a Limiter's rule of n tries in a window holds for every possible
 // window, in all replicas together. While Redis does not answer, each replica counts
 // only the tries that it has seen itself and allows half as many: a limit on guessing
-// must not open when Redis is down. No call fails a request or waits for Redis longer
+// must still hold when Redis is down. No call fails a request or waits for Redis longer
 // than its budget.
 package ratelimit
 
