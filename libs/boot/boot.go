@@ -3,7 +3,7 @@
 //
 // Stopping loses no accepted work. First the service reports that it is not ready and
 // waits until balancers have noticed (Drain). Then it accepts no more requests and
-// finishes those in flight. Then the loops end, and return or flush what they hold.
+// finishes those in flight. Then each loop ends and returns or flushes what it holds.
 // Then the stores are closed. Telemetry is flushed last.
 package boot
 
@@ -77,8 +77,8 @@ type Server struct {
 	Name    string
 	Addr    string
 	Handler fasthttp.RequestHandler
-	// TLS is set if the listener speaks TLS. A handshake has the same time limit as the
-	// reading of a request.
+	// TLS is set if the listener speaks TLS. A handshake has the same time limit as
+	// reading a request.
 	TLS *tls.Config
 }
 
@@ -117,8 +117,9 @@ func (s *Service) Handler(name string) fasthttp.RequestHandler {
 	return nil
 }
 
-// Main is a service's whole main function: signals, telemetry, memory limit, the
-// service, exit code. It calls build once telemetry is set up.
+// Main does all the work of a service's main function. It handles signals, sets the memory
+// limit, sets up telemetry, runs the service and sets the exit code. It calls build once
+// telemetry is set up.
 func Main(name string, cfg Config, build func(ctx context.Context) (*Service, error)) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

@@ -58,7 +58,7 @@ func ETag(rev int64) string { return fmt.Sprintf(`"r%d"`, rev) }
 // that a click does not make an edit fail. If-None-Match compares the whole tag.
 func VariantETag(rev int64, variant string) string { return fmt.Sprintf(`"r%d-%s"`, rev, variant) }
 
-// Match is a request's If-Match. The zero value matches every record.
+// Match holds a request's If-Match. The zero value matches every record.
 type Match struct{ tags []string }
 
 // IfMatch reads the If-Match header.

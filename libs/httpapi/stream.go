@@ -18,7 +18,7 @@ import (
 const JSONLines = "application/jsonl"
 
 const (
-	streamTime  = time.Hour        // the longest stream
+	streamTime  = time.Hour        // the maximum duration of a stream
 	streamStall = 30 * time.Second // how long a reader may read nothing
 	streamChunk = 32 << 10
 	// streamRate is the minimum rate at which a client must read, in bytes a second. Otherwise
