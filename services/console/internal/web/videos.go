@@ -20,7 +20,7 @@ import (
 // video is a video from a list, or a full record.
 type video struct{ client.Video }
 
-// ID is the video's id, under the same name as in lists.
+// ID returns the video's id, under the same name as in lists.
 func (v video) ID() string { return v.VideoSummary.ID }
 
 func (v video) Name() string {
@@ -279,7 +279,7 @@ func addCaptions(r *request) error {
 	}
 	return r.onVideo(reword(err, func(d *apierr.Detail) {
 		if d.Field == "body" {
-			d.Field = "file" // the page's name for it
+			d.Field = "file" // the page's name for this field
 		}
 	}), "captions")
 }
