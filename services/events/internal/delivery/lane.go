@@ -101,9 +101,9 @@ func (e *Engine) accept(d *webhook.Delivery) {
 	defer e.mu.Unlock()
 	l := e.lane(d.AccountID, d.WebhookID)
 	if d.Deferred {
-		l.more = true // again: the lane may have looked before the commit
+		l.more = true // set it again: the lane may have looked before the commit
 		if e.stopped {
-			e.late = append(e.late, d) // the lane will not look any more
+			e.late = append(e.late, d) // a stopped lane loads no deliveries; drain releases these
 		}
 	} else {
 		l.reserved = max(0, l.reserved-1)
@@ -275,7 +275,8 @@ func (e *Engine) resumed(accountID, webhookID string) bool {
 // at makes a lane look for deliveries at the time when one of them is due. A sweep would
 // find it too, but some seconds later.
 func (e *Engine) at(l *lane, due time.Time) {
-	// Leave it to the sweep. A timer would keep the lane in memory for hours.
+	// Leave a delivery that is due this late to the sweep. A timer would keep the lane in
+	// memory for hours.
 	if due.Sub(e.opt.Now()) > 10*time.Minute {
 		return
 	}
@@ -284,13 +285,13 @@ func (e *Engine) at(l *lane, due time.Time) {
 	e.wake(l, due)
 }
 
-// wake makes the lane look for deliveries at that time; the caller holds the mutex.
+// wake makes the lane look for deliveries at the time due; the caller holds the mutex.
 func (e *Engine) wake(l *lane, due time.Time) {
 	if e.stopped {
 		return
 	}
-	// One timer per lane, for the earliest delivery. Timers for every delivery would be
-	// unbounded, and the sweep finds the others.
+	// Keep one timer per lane, for the earliest delivery; the sweep finds the others. With a
+	// timer for every delivery, the number of timers would have no bound.
 	if l.timer != nil {
 		if !due.Before(l.timerAt) {
 			return

@@ -128,8 +128,8 @@ func (s *Store) Deliveries(ctx context.Context, webhookID string, before webhook
 		if !more || len(page) > 0 {
 			return page, more, nil
 		}
-		// None of them can be read, so continue with the next ones. A page needs at least one
-		// delivery, because the cursor for the page after it is made from its last delivery.
+		// No delivery of this page can be read, so continue with the next ones. A page needs at
+		// least one delivery, because its last delivery becomes the cursor for the next page.
 		q = q.StartAfter(snaps[len(snaps)-1])
 	}
 }
@@ -152,8 +152,8 @@ func (s *Store) Flying(ctx context.Context, accountID, webhookID string) (list [
 	since := map[string]time.Time{}
 	var refs []firestoredb.Ref
 	for _, e := range f.Sending {
-		// The feed drops finished events only at its next change. After two leases another
-		// replica has taken over.
+		// The feed drops finished events only at its next change, so leave out old ones. After
+		// two leases, another replica has taken over.
 		if slices.Contains(e.Webhooks, webhookID) && s.now().Sub(e.Since) < 2*webhook.Lease {
 			since[e.EventID] = e.Since
 			refs = append(refs, s.outboxRef(e.EventID))
@@ -253,7 +253,7 @@ func (s *Store) land(ctx context.Context, d *webhook.Delivery, last bool) error 
 	}
 	commit := s.db.Tx
 	if last {
-		commit = s.db.Commit // it reads nothing
+		commit = s.db.Commit // the last commit reads nothing
 	}
 	err := commit(ctx, "record first try", write, firestore.WithCommitResponseTo(&committed))
 	if err == nil {
