@@ -289,7 +289,7 @@ func (s *Store) saveOver(ctx context.Context, d *webhook.Delivery) error {
 	// Send only what a try can change. The payload and the rest stay as they were created.
 	doc := s.fromDelivery(d)
 	// An update would store zero values, which the tags leave out of a new document. Queries
-	// find waiting deliveries by these fields, so a finished one must not have them.
+	// find waiting deliveries by these fields, so a finished delivery must not have them.
 	orDelete := func(keep bool, v any) any {
 		if keep {
 			return v
@@ -430,7 +430,7 @@ func (s *Store) Advance(ctx context.Context, r, next *webhook.Replay, list []*we
 // RestReplay puts a replay off for a moment.
 func (s *Store) RestReplay(ctx context.Context, r *webhook.Replay) error {
 	later := []firestore.Update{{Path: "dueAt", Value: s.now().Add(webhook.ReplayRest)}}
-	return firestoredb.IgnoreMoved(s.db.Update(ctx, "put off replay", s.replayRef(r.ID), later)) // it may have ended
+	return firestoredb.IgnoreMoved(s.db.Update(ctx, "put off replay", s.replayRef(r.ID), later)) // the replay may have ended
 }
 
 // DropReplay removes a replay whose webhook is gone.

@@ -36,7 +36,7 @@ type Store interface {
 	Flying(ctx context.Context, accountID, webhookID string) ([]*Delivery, error)
 	// AddDelivery stores a new delivery.
 	AddDelivery(ctx context.Context, d *Delivery) error
-	// PutDelivery stores a delivery, and replaces what is stored already.
+	// PutDelivery stores a delivery, and overwrites an existing one.
 	PutDelivery(ctx context.Context, d *Delivery) error
 	// OpenReplays counts a webhook's replays that have not ended, up to most.
 	OpenReplays(ctx context.Context, webhookID string, most int) (int64, error)
