@@ -32,7 +32,7 @@ type lane struct {
 	log      *Log
 	caller   *caller
 	follower *invalidation.Follower
-	away     atomic.Bool // Redis does not answer in time; changed under state
+	away     atomic.Bool // Redis does not answer in time; changed only while state is held
 	wakeTend chan struct{}
 	usedAt   atomic.Int64 // when a call last answered, ns
 
@@ -47,7 +47,7 @@ type lane struct {
 	late  producer   // batches that went through the spool
 	spool *spool
 	sums  sums
-	list  []numbered // scratch of settle
+	list  []numbered // scratch space of settle
 	ctx   func() (context.Context, context.CancelFunc)
 }
 
@@ -89,7 +89,7 @@ func (b *batch) outcome(i int) Outcome {
 }
 
 type item struct {
-	answer  Answer // nil: count only
+	answer  Answer // nil: only count the click
 	click   *link.Click
 	undo    bool
 	out     Outcome
@@ -214,7 +214,7 @@ func (l *lane) viaRedis(items []item) bool {
 		case r.code == full && payload != nil && (own == 0 || r.last < own):
 			l.spoolClicks(items) // the answers are confirmed anyway
 		case r.code == gap, !all:
-			continue // send again what is missing, then the clicks
+			continue // resend the missing batches, then the clicks
 		}
 		if !caughtUp {
 			continue
