@@ -156,7 +156,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	g.Go(func() error { e.hub.listen(gctx, func(accountID string) { e.woken(gctx, accountID) }); return nil })
 	g.Go(func() error { e.sweeps(gctx); return nil })
 	g.Go(func() error { e.replays(gctx); return nil })
-	_ = g.Wait() // none of them fails
+	_ = g.Wait() // none of these functions fails
 	e.drain()
 	return nil
 }

@@ -165,9 +165,9 @@ func (e *Engine) settle(ctx context.Context, accountID string) (n int, more bool
 // read of waiting events sees all that had committed when it began, so it cannot see
 // the later event without the earlier one.
 func (e *Engine) place(ctx context.Context, accountID string) (n int, more bool, err error) {
-	// Read the feed before the waiting events: if it is unchanged at the commit, none of them
-	// has been given a place. If the transaction read the events, every change of the account
-	// would abort it.
+	// Read the feed before the waiting events: if it is unchanged at the commit, none of these
+	// events has been given a place. If the transaction read the events, every change of the
+	// account would abort it.
 	before, err := e.store.Feed(ctx, accountID)
 	if err != nil {
 		return 0, false, err
@@ -240,5 +240,5 @@ func (e *Engine) takeOver(ctx context.Context, lapsed []feed.Sending) {
 			return nil
 		})
 	}
-	_ = g.Wait() // none of them fails
+	_ = g.Wait() // none of these functions fails
 }

@@ -153,7 +153,7 @@ func (f *Feed) Place(waiting []*Event) *Placing {
 		e.Seq = after.Head
 	}
 	after.Recent = slices.Concat(after.Recent, p.Placed)
-	// Move all of them, so that a page is as full as possible and never written again.
+	// Move all recent events, so that a page is as full as possible and never written again.
 	if len(after.Recent) > maxRecent || size(after.Recent) > maxRecentBytes {
 		p.Pages, after.Recent = pages(after.Recent), nil
 	}

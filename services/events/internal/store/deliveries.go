@@ -215,7 +215,7 @@ func (s *Store) waitingOf(ctx context.Context, n int, q firestore.Query) (list [
 	return list, len(snaps) == n, err
 }
 
-// CountDeferred counts a webhook's deliveries that wait for its lane, up to most.
+// CountDeferred counts a webhook's deliveries that wait for its lane. It stops at the number most.
 func (s *Store) CountDeferred(ctx context.Context, webhookID string, most int) (int64, error) {
 	return s.db.Count(ctx, "count deferred deliveries", s.deferredOf(webhookID).Limit(most))
 }
@@ -369,7 +369,7 @@ func fromReplay(r *webhook.Replay) *replayDoc {
 	return &replayDoc{r.AccountID, r.WebhookID, r.From, r.To, r.Next, r.DueAt, r.DueAt.Add(events.Kept)}
 }
 
-// OpenReplays counts a webhook's replays that have not ended, up to most.
+// OpenReplays counts a webhook's replays that have not ended. It stops at the number most.
 func (s *Store) OpenReplays(ctx context.Context, webhookID string, most int) (int64, error) {
 	return s.db.Count(ctx, "count replays", s.db.Collection(replays).Where("webhookId", "==", webhookID).Limit(most))
 }

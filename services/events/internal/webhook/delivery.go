@@ -79,7 +79,7 @@ type Delivery struct {
 // Flight is shared by the first tries of one event.
 type Flight struct {
 	mu   sync.Mutex
-	left int // tries whose outcome is not stored
+	left int // tries whose outcome is not stored yet
 }
 
 // Fly puts deliveries of one event into a flight.

@@ -38,7 +38,7 @@ type Store interface {
 	AddDelivery(ctx context.Context, d *Delivery) error
 	// PutDelivery stores a delivery, and overwrites an existing one.
 	PutDelivery(ctx context.Context, d *Delivery) error
-	// OpenReplays counts a webhook's replays that have not ended, up to most.
+	// OpenReplays counts a webhook's replays that have not ended. It stops at the number most.
 	OpenReplays(ctx context.Context, webhookID string, most int) (int64, error)
 	// AddReplay stores a requested replay.
 	AddReplay(ctx context.Context, r *Replay) error

@@ -91,8 +91,8 @@ func (i *acmeIssuer) Issue(ctx context.Context, csr *x509.CertificateRequest, pr
 	chain, err := i.obtain(ctx, csr, present)
 	var p acme.Problem
 	if errors.As(err, &p) && p.Type == acme.ProblemTypeAccountDoesNotExist {
-		// The authority has forgotten the account, as test authorities do when they restart.
-		// Register the same key again.
+		// The authority was set up again and has lost the account, which is usual for test
+		// authorities. Register the same key again.
 		i.mu.Lock()
 		i.account = acme.Account{}
 		i.mu.Unlock()

@@ -43,9 +43,9 @@ type Store interface {
 	DueCertificates(ctx context.Context, at time.Time, limit int) ([]string, error)
 	// PutOffCertificate makes a record due at another time, without reading it.
 	PutOffCertificate(ctx context.Context, host string, at time.Time) error
-	// SealedBy lists hosts whose private key is sealed with one of keyIDs, in order. Set after
-	// to the last host of one list to get the next list, or to "" to start with the first host.
-	// The list includes records that cannot be read.
+	// SealedBy lists hosts whose private key is sealed with one of keyIDs, in order. The list
+	// starts behind the host in after, or with the first host if after is "". It includes
+	// records that cannot be read.
 	SealedBy(ctx context.Context, keyIDs []string, after string, limit int) (hosts []string, err error)
 }
 
@@ -136,7 +136,7 @@ const (
 	mostWaiting, waitingForHost = 2000, 25
 	// crowded is how long an order waits for its turn, and how long it is put off after that.
 	crowded = 10 * time.Second
-	// strangersRate bounds the reads for unknown names of all networks together.
+	// strangersRate bounds the reads for unknown names, over all networks together.
 	strangersRate, strangersBurst = 50, 200
 	// cacheBytes is for about 8,000 certificates.
 	cacheBytes, certBytes = 64 << 20, 8 << 10

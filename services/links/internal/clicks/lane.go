@@ -212,7 +212,7 @@ func (l *lane) viaRedis(items []item) bool {
 		l.live.acked = r.last
 		switch {
 		case r.code == full && payload != nil && (own == 0 || r.last < own):
-			l.spoolClicks(items) // the answers are confirmed anyway
+			l.spoolClicks(items) // the answers are confirmed in any case
 		case r.code == gap, !all:
 			continue // resend the missing batches, then the clicks
 		}

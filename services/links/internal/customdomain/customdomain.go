@@ -70,7 +70,7 @@ type Domain struct {
 
 	VerifiedAt   time.Time // zero while pending
 	CheckedAt    time.Time // zero before the first check
-	FailingSince time.Time // time of the first failed check since the proof was last found
+	FailingSince time.Time // time of the first check that missed the proof after the last one that found it
 	Failures     int       // failed checks in a row; each makes the pause longer
 	Failure      string    // why the last check failed, in words; "" when it did not
 	NextCheckAt  time.Time // zero while pending: then only the owner can start a check

@@ -228,7 +228,7 @@ func (m *Memory) Owner(wait func(known bool) (context.Context, error), host stri
 	return err == nil && l.Found, err
 }
 
-// lookUp answers from memory for the time in now. If it has to read the store, it updates
+// lookUp answers from memory as of the time in now. If it has to read the store, it updates
 // now afterwards. Reading the clock for each lookup would be a good part of the cost of a
 // warm visit.
 func lookUp[V any](
