@@ -358,7 +358,7 @@ func (e *Engine) sweepLane(ctx context.Context, i int) (oldest time.Time, err er
 
 // take hands the deliveries that a sweep found to their lanes. It defers those beyond a
 // lane's size, so that the next sweep does not find them; the lane asks for them when it
-// has room. If one was deferred before, take puts it off for longer.
+// has room. If a delivery was deferred before, take puts it off for longer.
 func (e *Engine) take(ctx context.Context, due []*webhook.Delivery) {
 	var tooMany []*webhook.Delivery
 	count := map[string]int{}
@@ -372,7 +372,7 @@ func (e *Engine) take(ctx context.Context, due []*webhook.Delivery) {
 	}
 	now := e.opt.Now()
 	if _, err := e.saveAll(ctx, tooMany, func(d *webhook.Delivery) {
-		// If it was deferred and is due again, its lane had no room for it in all that time. The
+		// If the delivery was deferred and is due again, its lane had no room in all that time. The
 		// lane was woken above and loads deferred ones too, so the due time is only a fallback.
 		if d.Deferred {
 			d.PutOff(now.Add(silence))

@@ -219,8 +219,8 @@ func (e *Engine) claim(accountID, webhookID string, n int) (taken []*webhook.Del
 		return nil, full || e.resumed(accountID, webhookID), err
 	}
 	found, more, err := e.waiting(ctx, webhookID, n)
-	// Another replica may claim the same deliveries. Each is saved over the version that was
-	// read, so only one of the two gets it.
+	// Another replica may claim the same deliveries. Each delivery is saved over the version
+	// that was read, so only one replica gets it.
 	taken, failed := e.saveAll(ctx, found, func(d *webhook.Delivery) { d.Claim(now) })
 	if err = cmp.Or(err, failed); err != nil && len(taken) > 0 {
 		more, err = true, nil // the lane asks again for those it could not claim

@@ -48,8 +48,8 @@ func (p Present) CleanUp(context.Context, acme.Challenge) error { return nil }
 type ACME struct {
 	Directory string
 	Email     string
-	// CAFile has the CA certificates that the authority's certificate is checked with;
-	// empty means the system's.
+	// CAFile has the CA certificates that the authority's certificate is checked with. If it
+	// is empty, the system's are used.
 	CAFile string
 
 	Account *Account

@@ -57,7 +57,7 @@ type Owner struct {
 	Shown customdomain.Certificate
 }
 
-// errNoChallenge is the answer when no order waits for a challenge.
+// errNoChallenge means that no order waits for a challenge.
 var errNoChallenge = errors.New("no challenge is waiting")
 
 // ErrForget removes the record if a change returns it.
@@ -120,7 +120,7 @@ type held struct {
 type flight struct {
 	done    chan struct{}
 	err     error
-	waiting int // handshakes
+	waiting int // handshakes that wait for the order
 }
 
 const (

@@ -322,8 +322,8 @@ func (l *lane) lose(err error) {
 	l.follower.Lose(errors.Is(err, syscall.ECONNREFUSED))
 	spooling.Inc()
 	slog.Warn("clicks go to the spool", "partition", l.caller.part, "error", err)
-	// Spool what Redis may have lost too: if this process ends before it can resend the
-	// batches, its successor finds them there.
+	// Also spool the batches that Redis may have lost: if this process ends before it can
+	// resend them, its successor finds them there.
 	now := l.log.cfg.Now()
 	for _, b := range l.live.kept {
 		if b.number > l.live.acked || now.Sub(b.at) <= lastMoments {
