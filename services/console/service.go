@@ -4,8 +4,8 @@
 //
 // Its parts: the Go client (libs/clients/go) calls the API, internal/web holds the pages,
 // internal/text every English sentence, and libs/design the visual design. libs/signin
-// defines the calls to auth about sign-in. web/*.ts are for the few things that a page
-// cannot do without a script.
+// defines the calls to auth about sign-in. web/*.ts do the few things that a page cannot
+// do without a script.
 //
 // To add a page, write a handler and its template in internal/web (copy links.go and
 // templates/links.html), add its sentences to internal/text, and add a row to the table in
@@ -52,7 +52,7 @@ type Config struct {
 	// when set, it takes the place of TrustedProxies. Google's balancers append two.
 	TrustedProxyHops int `env:"LINKREEL_TRUSTED_PROXY_HOPS"`
 
-	// Now is the clock; nil is the system's.
+	// Now is the clock; nil means the system's clock.
 	Now func() time.Time `env:"-"`
 }
 

@@ -53,11 +53,11 @@ type Config struct {
 	// SweepEvery is how often the service looks for events and deliveries whose wake-up was lost.
 	SweepEvery time.Duration `env:"LINKREEL_EVENTS_SWEEP" envDefault:"10s"`
 
-	// OwnPorts are the ports of this machine that Linkreel itself listens on, where all
-	// of it is one process. Webhooks never reach them. In a cluster the NetworkPolicy
-	// keeps events from what the other pods listen on.
+	// OwnPorts are the ports of this machine that Linkreel itself listens on, if all of it
+	// runs as one process. Webhooks never reach them. In a cluster, the NetworkPolicy keeps
+	// this service from calling the ports of other pods.
 	OwnPorts []uint16 `env:"-"`
-	// Roots verify receivers' certificates; nil is the system's.
+	// Roots verify receivers' certificates; nil means the system's roots.
 	Roots *x509.CertPool `env:"-"`
 	// CallTimeout replaces the fifteen seconds a receiver has; tests shorten it.
 	CallTimeout time.Duration `env:"-"`

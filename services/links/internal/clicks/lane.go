@@ -32,7 +32,7 @@ type lane struct {
 	log      *Log
 	caller   *caller
 	follower *invalidation.Follower
-	away     atomic.Bool // Redis does not answer in time; changed under state
+	away     atomic.Bool // Redis does not answer in time; changed only while state is held
 	wakeTend chan struct{}
 	usedAt   atomic.Int64 // when a call last answered, ns
 
@@ -47,7 +47,7 @@ type lane struct {
 	late  producer   // batches that went through the spool
 	spool *spool
 	sums  sums
-	list  []numbered // scratch of settle
+	list  []numbered // scratch space of settle
 	ctx   func() (context.Context, context.CancelFunc)
 }
 
@@ -89,7 +89,7 @@ func (b *batch) outcome(i int) Outcome {
 }
 
 type item struct {
-	answer  Answer // nil: count only
+	answer  Answer // nil: only count the click
 	click   *link.Click
 	undo    bool
 	out     Outcome
@@ -212,9 +212,9 @@ func (l *lane) viaRedis(items []item) bool {
 		l.live.acked = r.last
 		switch {
 		case r.code == full && payload != nil && (own == 0 || r.last < own):
-			l.spoolClicks(items) // the answers are confirmed anyway
+			l.spoolClicks(items) // the answers are confirmed in any case
 		case r.code == gap, !all:
-			continue // send again what is missing, then the clicks
+			continue // resend the missing batches, then the clicks
 		}
 		if !caughtUp {
 			continue
@@ -322,8 +322,8 @@ func (l *lane) lose(err error) {
 	l.follower.Lose(errors.Is(err, syscall.ECONNREFUSED))
 	spooling.Inc()
 	slog.Warn("clicks go to the spool", "partition", l.caller.part, "error", err)
-	// Spool what Redis may have lost too: if this process ends before it can resend the
-	// batches, its successor finds them there.
+	// Also spool the batches that Redis may have lost: if this process ends before it can
+	// resend them, its successor finds them there.
 	now := l.log.cfg.Now()
 	for _, b := range l.live.kept {
 		if b.number > l.live.acked || now.Sub(b.at) <= lastMoments {

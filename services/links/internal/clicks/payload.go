@@ -67,7 +67,7 @@ func (s *sums) encode(runningTotal int64) []byte {
 	return b
 }
 
-// decode reads a payload and calls each with its clicks.
+// decode reads a payload and calls the function each for every click in it.
 func decode(b []byte, each func(c link.Click, n int64)) (runningTotal int64, err error) {
 	if len(b) == 0 || b[0] != payloadVersion {
 		return 0, errPayload
