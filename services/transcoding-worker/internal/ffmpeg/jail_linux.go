@@ -35,8 +35,8 @@ func enterJail(spec jailSpec) error {
 			return err
 		}
 	}
-	// BestEffort below silently drops whatever an older kernel lacks, which may be everything.
-	// So check first whether Landlock exists at all.
+	// BestEffort below silently drops every rule that an older kernel does not support, which
+	// may be all of them. So check first whether Landlock exists at all.
 	if _, err := llsyscall.LandlockGetABIVersion(); err != nil && !spec.Reduced {
 		return fmt.Errorf("landlock: %w", err)
 	}

@@ -164,7 +164,7 @@ func (t *Track) Samples() int {
 	return n
 }
 
-// Seconds converts from the track's timescale.
+// Seconds converts ticks of the track's timescale to seconds.
 func (t *Track) Seconds(ticks int64) float64 { return float64(ticks) / float64(t.Timescale) }
 
 // Duration returns the track's length in seconds, from zero to the end of its last

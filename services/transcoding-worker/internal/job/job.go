@@ -216,8 +216,8 @@ func (w *Worker) unclaimed(ctx context.Context, id string, m *queue.Message, err
 	delay := w.o.Heartbeat
 	switch {
 	case errors.Is(err, jobs.ErrFinal), errors.Is(err, jobs.ErrNotFound):
-		// The claim itself may have failed the job after its last try, or the worker that ended
-		// it may have died before it sent its own hint.
+		// The claim itself may have marked the job as failed after its last try, or the worker
+		// that ended the job may have died before it sent its own hint.
 		w.hint(ctx, id)
 		w.message(ctx, m, (*queue.Message).Done)
 		return
