@@ -217,8 +217,8 @@ func (t *Track) Cuts(target float64) []float64 {
 	return cuts
 }
 
-// Segments groups the fragments at cuts. Each cut must lie within a fraction of a
-// sample of a fragment's start; otherwise the result has fewer segments.
+// Segments groups the fragments at cuts. Each cut may be only a fraction of a
+// sample away from a fragment's start; otherwise the result has fewer segments.
 func (t *Track) Segments(cuts []float64) transcode.Segments {
 	var table transcode.Segments
 	for _, f := range t.Fragments {

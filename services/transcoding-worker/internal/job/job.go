@@ -136,7 +136,7 @@ func (w *Worker) slot(ctx context.Context, consumer string) {
 func (w *Worker) sweep(ctx context.Context) {
 	sweeper := jobs.Sweeper{Jobs: w.o.Jobs, Queue: w.o.Queue, Direct: w.handOver}
 	for {
-		// Half of Sweep is the shortest pause below. If the turn were shorter, every worker
+		// A turn lasts as long as the minimum pause below. If it were shorter, every worker
 		// would sweep.
 		if w.o.Queue.Turn(ctx, w.o.Sweep/2) {
 			if err := sweeper.Sweep(ctx); err != nil && ctx.Err() == nil {

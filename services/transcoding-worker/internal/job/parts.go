@@ -212,8 +212,8 @@ func (a *attempt) collect(ctx context.Context, p ladder.Plan, id, dir string) ([
 		return nil, record.Failure
 	}
 	if record.Outcome == nil || len(record.Outcome.Renditions) != len(p.Rungs) {
-		// The helpers failed at this part and this worker may fail too, so count it as a failed
-		// try of the whole job. The next attempt offers the part again.
+		// The helpers failed at this part and this worker may fail too, so this counts as a
+		// failed try of the whole job. The next attempt offers the part again.
 		return nil, errors.Join(fmt.Errorf("part %s ended as %s", id, record.State), a.w.o.Jobs.Delete(ctx, id))
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {

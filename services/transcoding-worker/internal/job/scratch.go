@@ -177,7 +177,7 @@ const (
 	othersTurn  = time.Minute
 )
 
-// await does the same as reserve, but for a job that has waited long. It waits until
+// await does the same as reserve, but for a job that is old already. It waits until
 // this worker's running jobs leave enough room, and keeps that room from jobs that
 // start meanwhile. Only one job waits like this at a time, since two could wait for
 // each other's sources. A second job gets errReserved, and so does a job that has

@@ -245,9 +245,9 @@ func (p *Plan) pixels() float64 {
 const firstShort = 800
 
 // First splits a plan into the one rendition that is worth making before the others,
-// and the rest. ok is false if making all at once is better: the source would be read
-// twice, which is expensive if it is larger than any rendition. A long source is
-// encoded in parts instead.
+// and the rest. This means reading the source twice, which is expensive for one that is
+// larger than any rendition. So ok is false for such a source. It is also false for a long
+// source, which is encoded in parts instead, and for a plan with fewer than two rungs.
 func (p *Plan) First() (first, rest Plan, ok bool) {
 	v := p.Source.Video
 	if len(p.Rungs) < 2 || v.Width*v.Height > widest*1080*1080 || len(p.Parts()) > 1 {
@@ -292,7 +292,7 @@ func (p *Plan) Copyable() (copyable, keep bool) {
 }
 
 // copyAudio reports whether the source's AAC can be kept, and how many packets to drop
-// in front so that the rest is in step with the picture. The encoder delay is rarely a
+// at the start so that the rest is in step with the picture. The encoder delay is rarely a
 // whole number of packets, and the remainder must not be audible.
 func (p *Plan) copyAudio() (drop int, ok bool) {
 	a := p.Source.Audio
