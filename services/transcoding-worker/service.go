@@ -72,7 +72,7 @@ type Config struct {
 	Sweep time.Duration `env:"LINKREEL_JOB_SWEEP" envDefault:"10s"`
 
 	// ReducedJail, if set, lets the worker start with a reduced jail on a kernel without
-	// Landlock, and is called with the reason. It is for a laptop, whose user reads that
+	// Landlock, and is called with the reason. It is for a laptop, where the user sees the
 	// reason.
 	ReducedJail func(reason error) `env:"-"`
 	// Now is the clock; nil is the system's.

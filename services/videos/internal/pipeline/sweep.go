@@ -142,8 +142,8 @@ func (p *Pipeline) visit(ctx context.Context, v *video.Video) error {
 	return errors.Join(err, p.putOff(ctx, v))
 }
 
-// putOff schedules a video with unfinished work again after the same growing pauses,
-// so that it does not hold up the others.
+// putOff schedules a video with unfinished work for a later sweep, so that it does not
+// hold up the others. The pauses grow as usual.
 func (p *Pipeline) putOff(ctx context.Context, v *video.Video) error {
 	v.Schedule(p.o.Plan, p.o.Now())
 	if v.DueAt.IsZero() {
