@@ -82,7 +82,7 @@ type taken struct {
 //	{1, e, 0, 0, 0, 0}                 the record was not verified under this incarnation
 //	{2, e, v, 0, 0, 0}                 the record is older than the account's version
 //
-// It takes nothing from the bucket unless the record holds, so that after a change of
+// It takes from the bucket only if the record holds, so that after a change of
 // plan the new rate applies from the first request on. A record without incarnation
 // (its key is new to this replica) holds if the hash has a version that is not higher than
 // the record's. The hash got that version after it was made, so the version is at least as

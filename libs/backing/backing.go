@@ -101,8 +101,8 @@ func (s *Stores) Outbox() *outbox.Outbox {
 	return o
 }
 
-// Await delays readiness until the service has reached the stores, for half a minute at
-// most. A store that is lost later does not change readiness, because the service keeps
+// Await delays readiness until the service has reached the stores, but for no more than half
+// a minute. A store that is lost later does not change readiness, because the service keeps
 // working without it.
 func (s *Stores) Await() {
 	s.svc.WarmUp = append(s.svc.WarmUp, boot.Call{To: "Firestore", Do: s.DB.AwaitFormat},
