@@ -18,12 +18,12 @@ import (
 
 // Options are what a change may need besides the database.
 type Options struct {
-	// Outbox takes the events. Without it a change with an event fails.
+	// Outbox takes the events. If it is nil, a change with an event fails.
 	Outbox *outbox.Outbox
 	// Announce tells every replica, before it returns, that its cached values under some
 	// keys are stale.
 	Announce func(ctx context.Context, keys ...string)
-	// Now is the clock; nil is the system's.
+	// Now is the clock. If it is nil, the system clock is used.
 	Now func() time.Time
 }
 
@@ -45,17 +45,17 @@ func Open(db *firestoredb.DB, o Options) *DB {
 
 // TellAuthority sets the function that tells every replica that an account's rights
 // have changed. Call it once, before any change. It is not one of [Options], because
-// the function may itself need a store of this database. Without it a change of rights
-// panics, since replicas would not notice the change.
+// the function may itself need a store of this database. If it is not set, a change of
+// rights panics, since replicas would not notice the change.
 func (db *DB) TellAuthority(tell func(ctx context.Context, account string, version int64)) {
 	db.authority = tell
 }
 
-// Now is the database's clock.
+// Now returns the current time of the database's clock.
 func (db *DB) Now() time.Time { return db.o.Now() }
 
-// Tx makes one atomic change: it commits only if what fn has read is still true. fn may
-// run several times, and must have no effect except through tx. A change that writes
+// Tx makes one atomic change: it commits only if nothing that fn has read has changed. fn
+// may run several times, and must have no effect except through tx. A change that writes
 // nothing succeeds without a commit.
 func (db *DB) Tx(ctx context.Context, what string, fn func(tx *Tx) error) error {
 	return db.run(ctx, true, what, fn)
@@ -227,7 +227,7 @@ func (tx *Tx) Grow() error {
 	return tx.claim.Grow()
 }
 
-// Context is the transaction's context.
+// Context returns the transaction's context.
 func (tx *Tx) Context() context.Context { return tx.ctx }
 
 // GetAll reads documents in one call. For nil refs and documents that do not exist the
