@@ -57,7 +57,7 @@ type Kind[T any] struct {
 type Limit struct {
 	// Kind names the limit: "links".
 	Kind string
-	// Full returns the error for an account that has reached limit.
+	// Full returns the error for an account that has too little room below limit.
 	Full func(limit int64) error
 }
 

@@ -25,9 +25,9 @@ var ErrFull = errors.New("too many are waiting already")
 type QueueOptions struct {
 	Name       string // names the queue in metrics; if empty, there are no metrics
 	Parallel   int    // how many jobs run at once
-	Each       int    // how many of them for one name
-	Waiting    int    // how many wait for one name
-	AllWaiting int    // how many wait in total
+	Each       int    // how many jobs run at once for one name
+	Waiting    int    // how many jobs wait for one name
+	AllWaiting int    // how many jobs wait in total
 }
 
 // Queue bounds how much of one kind of work runs at a time in this process, in total
@@ -52,7 +52,7 @@ type inLine struct {
 	name    string
 	running int
 	waiting list.List     // of *waiter
-	turn    *list.Element // the name's place among the turns; nil without one
+	turn    *list.Element // the name's place among the turns; nil if it has none
 }
 
 type waiter struct {

@@ -41,7 +41,7 @@ type Account struct {
 	Version int64
 }
 
-// State is the account's state for the services that keep its records.
+// State returns the account's state for the services that keep its records.
 func (a Account) State() tenant.State {
 	switch {
 	case a.Deleting:
@@ -133,7 +133,7 @@ type Credential struct {
 	Key     Key
 	Account Account
 	Session bool
-	Member  Member // of the session, or the maker of the key; zero: none
+	Member  Member // the session's member, or the maker of the key; zero if there is none
 }
 
 // Member is the member whose role bounds a key or a session.
