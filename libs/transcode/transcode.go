@@ -404,7 +404,7 @@ func PrefixOf(b []byte) (string, error) {
 	return o.Prefix, nil
 }
 
-// UnmarshalOutcome reads MarshalOutcome's form; empty input is no outcome.
+// UnmarshalOutcome reads MarshalOutcome's form. Without input it returns nil.
 func UnmarshalOutcome(b []byte) (*Outcome, error) {
 	if len(b) == 0 {
 		return nil, nil

@@ -82,7 +82,7 @@ func NewQueue(o QueueOptions) *Queue {
 // the longest backlog gets ErrFull instead, if that backlog is longer than name's own
 // would become.
 //
-// The time spent here is added to the request's, see [identity.Request].
+// The time spent here is added to Queued of the request; see [identity.Request].
 func (q *Queue) Enter(ctx context.Context, name string) (release func(), err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -178,7 +178,7 @@ func (q *Queue) takeOut(l *inLine, w *waiter) {
 	}
 }
 
-// leave removes a waiter whose time is over. If it was allowed to run meanwhile, its
+// leave removes a waiter whose context has ended. If it was allowed to run meanwhile, its
 // job ends at once, so that its place is not lost.
 func (q *Queue) leave(ctx context.Context, l *inLine, w *waiter) error {
 	q.mu.Lock()

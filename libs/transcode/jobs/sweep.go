@@ -29,9 +29,9 @@ func Item(j transcode.Job) queue.Item {
 	return queue.Item{ID: j.ID, Tenant: j.AccountID, Trace: j.Trace}
 }
 
-// page is how many due jobs one read lists. A sweep ends after it has read this many
-// pages without missing jobs. Jobs are due until a worker has time for them, so if one account
-// has 10,000 uploads, a lost job behind them is found by the tenth sweep.
+// page is how many due jobs one read lists. pages is how many pages without missing jobs
+// a sweep reads. Jobs are due until a worker has time for them, so if one account has
+// 10,000 uploads, a lost job behind them is found by the tenth sweep.
 const page, pages = 50, 20
 
 // Sweep checks some pages of due jobs. The next Sweep checks the pages after them,
