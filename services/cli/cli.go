@@ -44,11 +44,11 @@ type Env struct {
 	// Terminal reports whether Err is a terminal.
 	Terminal bool
 	Getenv   func(string) string
-	// ConfigDir holds the login, StateDir unfinished uploads.
+	// ConfigDir holds the login, and StateDir holds unfinished uploads.
 	ConfigDir, StateDir string
 	Now                 func() time.Time
 	Sleep               func(ctx context.Context, d time.Duration) error // nil means a real wait
-	// Open shows an address in the user's browser. It is nil if there is none.
+	// Open shows an address in the user's browser. It is nil if there is no browser.
 	Open func(ctx context.Context, address string) error
 }
 
