@@ -16,7 +16,7 @@ import (
 	"github.com/linkreel/linkreel/libs/tags"
 )
 
-// Options are what a change may need besides the database.
+// Options has the other things that changes may need besides the database.
 type Options struct {
 	// Outbox takes the events. If it is nil, a change with an event fails.
 	Outbox *outbox.Outbox
@@ -61,9 +61,9 @@ func (db *DB) Tx(ctx context.Context, what string, fn func(tx *Tx) error) error 
 	return db.run(ctx, true, what, fn)
 }
 
-// Commit is [DB.Tx] for an fn that reads nothing. It makes one call to the database. A
-// commit is sent again if its answer is lost, and may then find its own documents
-// already there.
+// Commit does the same as [DB.Tx] for an fn that reads nothing, with one call to the
+// database. A commit is sent again if its answer is lost, and may then find its own
+// documents already there.
 func (db *DB) Commit(ctx context.Context, what string, fn func(tx *Tx) error) error {
 	return db.run(ctx, false, what, fn)
 }
@@ -165,7 +165,7 @@ func refused(err error) bool {
 // transaction. A Tx must not be used after its function has returned.
 type Tx struct {
 	db    *DB
-	ctx   context.Context // a transaction ends before the call whose context it has
+	ctx   context.Context // a Tx may keep it, since it ends before the call that ctx belongs to
 	ft    *firestore.Transaction
 	reads bool         // false in a [DB.Commit]
 	claim *quota.Claim // nil until the change needs a limit
@@ -208,8 +208,8 @@ func (tx *Tx) flush() error {
 	return tx.claim.Take(tx.ft)
 }
 
-// Watch is for a limit on a sum; see [quota.Claim.Watch]. Call Grow afterwards if the
-// change adds to the sum.
+// Watch prepares for a limit on a sum; see [quota.Claim.Watch]. Call Grow afterwards if
+// the change adds to the sum.
 func (tx *Tx) Watch(l quota.Limit) error { return tx.claimed().Watch(tx.ft, l) }
 
 func (tx *Tx) claimed() *quota.Claim {
@@ -219,7 +219,7 @@ func (tx *Tx) claimed() *quota.Claim {
 	return tx.claim
 }
 
-// Grow says that the change adds to the sum that Watch was called for.
+// Grow tells the limit that the change adds to the sum that Watch was called for.
 func (tx *Tx) Grow() error {
 	if tx.claim == nil {
 		return nil // Watch was not called, so there is no limit

@@ -51,7 +51,7 @@ func Derive(secret string, salt []byte, purpose string) (*Key, error) {
 // Seal encrypts plain and binds it to name. The result is a nonce and the ciphertext.
 func (k *Key) Seal(name string, plain []byte) []byte { return k.seal("", name, plain) }
 
-// seal is Seal with before in front of the result.
+// seal does what Seal does, and puts before in front of the result.
 func (k *Key) seal(before, name string, plain []byte) []byte {
 	n := len(before) + k.aead.NonceSize()
 	out := make([]byte, n, n+len(plain)+k.aead.Overhead())

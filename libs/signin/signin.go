@@ -92,7 +92,7 @@ type Begun struct {
 	Flow    string `json:"flow"`              // sealed; send it back with the second step
 }
 
-// FinishOIDC is what the identity provider returned with the browser.
+// FinishOIDC has the parameters with which the identity provider sent the browser back.
 type FinishOIDC struct {
 	Browser
 	Flow   string `json:"flow"`

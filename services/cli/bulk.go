@@ -687,7 +687,7 @@ func (o *importer) openJournal(file string) (*journal, error) {
 	return j, nil
 }
 
-// address is the address of the deployment, for the journal's heading.
+// address returns the address of the deployment, for the journal's heading.
 func (a *app) address() string {
 	saved, _ := a.login() // connect has reported any error already
 	return strings.TrimRight(cmp.Or(a.baseURL, a.env.Getenv("LINKREEL_BASE_URL"), saved.BaseURL), "/")

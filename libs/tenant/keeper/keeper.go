@@ -56,7 +56,7 @@ func Of(snap firestoredb.Snap) (tenant.Standing, error) {
 // Options configure a [Keeper]. Changed and Resume may be nil.
 type Options struct {
 	Standings
-	Now func() time.Time // nil is the system's clock
+	Now func() time.Time // if nil, the system's clock
 
 	// Changed returns once every replica of the service acts on the state: it announces the
 	// state, or waits until the replicas' caches have expired. It also runs for a repeated

@@ -146,8 +146,8 @@ func (s *Store) Claim(ctx context.Context, id, worker string, lease time.Duratio
 	return s.claim(ctx, id, worker, lease, func(*document) bool { return true })
 }
 
-// ClaimNew is Claim for a job that was not inspected or tried yet and that is not a
-// part of another one. For others it returns ErrHeld.
+// ClaimNew claims a job that was not inspected or tried yet and that is not a part of
+// another job, as Claim does. For other jobs it returns ErrHeld.
 func (s *Store) ClaimNew(ctx context.Context, id, worker string, lease time.Duration) (transcode.Record, error) {
 	return s.claim(ctx, id, worker, lease, func(d *document) bool { return !d.Inspected && d.Tries == 0 && d.Parent == "" })
 }
@@ -273,8 +273,8 @@ type Return func(*document)
 // fast lane does not take it again.
 func Inspected(d *document) { d.Inspected = true }
 
-// NotBefore lets nobody claim the job before the time at. It is for a job that its worker
-// has no room for.
+// NotBefore keeps the job from being claimed before the time at. It is for a job that its
+// worker has no room for.
 func NotBefore(at time.Time) Return { return func(d *document) { d.DueAt = at } }
 
 // Delete removes the job's record. A worker that holds the job loses it.

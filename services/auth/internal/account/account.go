@@ -69,7 +69,7 @@ func (l Limits) Over(plan identity.Quotas) identity.Quotas {
 	}
 }
 
-// Change is an operator's edit of an account; nil fields stay unchanged.
+// Change is an operator's edit of an account. Fields that are nil stay unchanged.
 type Change struct {
 	Name      *string
 	Plan      *identity.Plan

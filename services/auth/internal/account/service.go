@@ -38,7 +38,7 @@ type Tx interface {
 	// InUse lists the account's keys that are not revoked. It leaves out expired keys, and may
 	// retire them.
 	InUse(accountID string, now time.Time) ([]Key, error)
-	// Room returns how many of n more records of a kind fit below most. count counts the
+	// Room returns how many of n more records of a kind fit below the limit most. count counts the
 	// records that the account has. A change calls Room at most once; see libs/quota.
 	Room(kind, accountID string, most, n int, count func() (int, error)) (int, error)
 	// Role returns the present role of a member of the account, or "" if there is no

@@ -89,7 +89,7 @@ const (
 	ByProvider Way = "provider"
 )
 
-// Change is an edit of a member; nil fields stay unchanged.
+// Change is an edit of a member. Fields that are nil stay unchanged.
 type Change struct {
 	Name *string
 	Role *identity.Role
@@ -151,7 +151,7 @@ type Session struct {
 	EndedAt   time.Time // zero: not ended
 }
 
-// ExpiresAt is when the session expires unless it is used before then.
+// ExpiresAt returns when the session expires unless it is used before then.
 func (s Session) ExpiresAt() time.Time {
 	idle, latest := s.SeenAt.Add(SessionIdle), s.CreatedAt.Add(SessionLife)
 	if latest.Before(idle) {
@@ -200,7 +200,7 @@ type Passkey struct {
 // Device is a program that asks a person for a key.
 type Device struct {
 	Hash      string // of its secret code; names the record
-	UserCode  string // what the person compares
+	UserCode  string // the code that the person compares
 	Name      string // the future key's name
 	Scopes    identity.ScopeSet
 	AccountID string // set by the approval

@@ -65,7 +65,7 @@ func (e event) Page() string {
 	return ""
 }
 
-// activity is the feed of events in the account.
+// activity shows the feed of events in the account.
 func activity(r *request) error {
 	q := r.filters("type", "object", "cursor")
 	if !events.Type(q.Get("type")).Known() {
