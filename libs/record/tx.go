@@ -88,7 +88,7 @@ func WithReceipt(ctx context.Context, r Receipt) context.Context {
 	return context.WithValue(ctx, receiptKey{}, r)
 }
 
-// ErrAgain means that the receipt that made the change fail is gone.
+// ErrAgain means that a receipt made the change fail but no longer exists.
 var ErrAgain = errors.New("make the change again")
 
 // errNothing ends a transaction that has nothing to write. An empty commit would only be

@@ -50,7 +50,7 @@ type Config struct {
 	PoolTimeout time.Duration // how long a caller waits for a free connection; 100 ms
 	PoolSize    int           // connections to each server; 64
 	MinIdle     int           // connections that are kept open; 0
-	Untraced    bool          // no span for each call, for the path of every redirect
+	Untraced    bool          // do not trace calls; for a client that every redirect uses
 }
 
 // ErrAddress is the error for an address in none of the forms that [Config] lists.

@@ -370,7 +370,7 @@ const (
 	Internal           Code = "INTERNAL"
 )
 
-// Failure is why a job ended without an outcome. Message is for the uploader:
+// Failure says why a job ended without an outcome. Message is for the uploader:
 // it names no path, tool or store.
 type Failure struct {
 	Code    Code   `json:"code"`

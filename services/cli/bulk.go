@@ -46,8 +46,8 @@ type outcome struct {
 	Slug     string `json:"slug,omitempty"`
 	Code     string `json:"code,omitempty"`
 	Message  string `json:"message,omitempty"`
-	// Lost are fields that the deployment does not accept; Host is the link's previous
-	// host.
+	// Lost lists the fields that the deployment does not accept. Host is the link's
+	// previous host.
 	Lost []string `json:"notKept,omitempty"`
 	Host string   `json:"host,omitempty"`
 }

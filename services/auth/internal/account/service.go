@@ -22,7 +22,7 @@ type Store interface {
 	Keys(ctx context.Context, accountID string) ([]Key, error)
 	// Usage counts an account's records in all services.
 	Usage(ctx context.Context, accountID string) (Usage, error)
-	// Atomically makes one change: nothing that fn read has changed at the commit. fn may
+	// Atomically makes one change. It commits only if nothing that fn read has changed. fn may
 	// run several times, so it must act only through tx. When Atomically returns, every replica
 	// applies the change.
 	Atomically(ctx context.Context, what string, fn func(tx Tx) error) error
@@ -38,8 +38,8 @@ type Tx interface {
 	// InUse lists the account's keys that are not revoked. It leaves out expired keys, and may
 	// retire them.
 	InUse(accountID string, now time.Time) ([]Key, error)
-	// Room returns how many of n more records of a kind fit below the limit most. count counts the
-	// records that the account has. A change calls Room at most once; see libs/quota.
+	// Room returns how many of n more records of a kind fit below the limit most. count
+	// counts the records that the account has. A change calls Room at most once; see libs/quota.
 	Room(kind, accountID string, most, n int, count func() (int, error)) (int, error)
 	// Role returns the present role of a member of the account, or "" if there is no
 	// such member.

@@ -32,7 +32,7 @@ import (
 	"github.com/linkreel/linkreel/services/auth/internal/tenancy"
 )
 
-// retired bounds how many keys that are no longer in use a list shows.
+// retired is the maximum number of keys in a list that are no longer in use.
 const retired = 200
 
 // Store is auth's records on Firestore. It is safe for concurrent use.
