@@ -96,7 +96,7 @@ type OIDC struct {
 	MaxAge time.Duration `env:"MAX_AGE" envDefault:"24h"`
 }
 
-// groups is the group-to-role map.
+// groups returns the group-to-role map.
 func (o OIDC) groups() (member.GroupMap, error) {
 	out := member.GroupMap{AccountID: o.Account, Roles: map[string]identity.Role{}}
 	if (len(o.Roles) > 0) != (o.Account != "") {
@@ -182,7 +182,7 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 	return svc, nil
 }
 
-// tokens are the tokens of the services that call auth or that auth calls.
+// tokens returns the tokens of the services that call auth or that auth calls.
 func (c Config) tokens() map[peer.Service]string {
 	return map[peer.Service]string{
 		peer.Links: cmp.Or(c.LinksToken, c.InternalToken), peer.Videos: cmp.Or(c.VideosToken, c.InternalToken),
@@ -190,10 +190,10 @@ func (c Config) tokens() map[peer.Service]string {
 	}
 }
 
-// holders are the services that keep accounts' records.
+// holders returns the services that keep accounts' records.
 func (c Config) holders() []tenancy.Holder {
 	var all []tenancy.Holder
-	// Events last: links and videos may still write events while they erase, and an
+	// Events come last: links and videos may still write events while they erase, and an
 	// erasure asks the holders in this order whether they have finished.
 	for _, at := range []struct {
 		name      peer.Service

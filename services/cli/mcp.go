@@ -560,7 +560,7 @@ func (t *tools) uploadVideo(ctx context.Context, req *mcp.CallToolRequest, in up
 	if err != nil {
 		return out, err
 	}
-	if patience == 0 { // the record from before the upload
+	if patience == 0 { // v is still the record from before the upload
 		if v, err = t.client.Video(ctx, v.ID); err != nil {
 			return out, err
 		}
