@@ -33,21 +33,22 @@ import (
 
 // Config is the configuration that all services share. Services embed it in their own.
 type Config struct {
-	// AdminAddr serves /livez, /readyz, /metrics and /version; empty serves none.
+	// AdminAddr is the listener for /livez, /readyz, /metrics and /version. If it is empty, none
+	// of them is served.
 	AdminAddr string `env:"LINKREEL_ADMIN_ADDR" envDefault:":9090"`
-	// ProfileToken is the bearer token that /debug/pprof/ on AdminAddr asks for; empty
-	// turns profiles off.
+	// ProfileToken is the bearer token for /debug/pprof/ on AdminAddr. If it is empty, there are
+	// no profiles.
 	ProfileToken string `env:"LINKREEL_PROFILE_TOKEN"`
-	// Drain is how long a stopping service keeps serving while it reports that it is not ready;
-	// it should exceed the time balancers take to notice.
+	// Drain is how long a stopping service keeps serving while it reports that it is not ready.
+	// It should be longer than balancers take to notice.
 	Drain time.Duration `env:"LINKREEL_DRAIN" envDefault:"5s"`
-	// Grace bounds what comes after the drain: open requests, jobs, flushes. It
-	// should stay below the pod's termination grace period less Drain.
+	// Grace limits the time after the drain in which open requests, jobs and flushes may finish.
+	// Drain and Grace together should be shorter than the pod's termination grace period.
 	Grace time.Duration `env:"LINKREEL_GRACE" envDefault:"20s"`
 	// LogLevel is debug, info, warn or error.
 	LogLevel slog.Level `env:"LINKREEL_LOG_LEVEL" envDefault:"info"`
-	// LogFormat is json, or google: the same lines with the names of fields that
-	// Cloud Logging reads.
+	// LogFormat is "json" or "google". The second has the same lines with the field names that
+	// Cloud Logging expects.
 	LogFormat LogFormat `env:"LINKREEL_LOG_FORMAT" envDefault:"json"`
 }
 
