@@ -47,9 +47,9 @@ type Options struct {
 	// AbuseContact is the address of the "Report" link. If it is empty, pages have no such
 	// link.
 	AbuseContact string
-	// Trace begins a trace for a visit that has to wait for a store, and returns a
-	// function that ends it. If Trace is nil, nothing is traced. Warm visits are not
-	// traced: there are too many of them, and they are all alike.
+	// Trace starts a trace for a visit that has to wait for a store, and returns a function
+	// that ends it. If Trace is nil, nothing is traced. Warm visits are not traced: there
+	// are too many of them, and they are all alike.
 	Trace func() (ctx context.Context, end func(status int))
 	// Misses limits how many missing links each network may ask for. If it is nil, there
 	// is no limit. Client returns the address of a request's client.
@@ -124,15 +124,15 @@ type visit struct {
 	counted link.Click // the click counted for this visit, or zero
 	request *fasthttp.RequestCtx
 	client  netip.Addr      // known once the visit asks the store
-	asked   bool            // the visit has needed a read of something that memory did not know
-	ctx     context.Context // of the trace; nil while the visit is warm
+	asked   bool            // the visit had to read something that is not in memory
+	ctx     context.Context // the trace's context; nil while the visit is warm
 	end     func(status int)
 	wait    func(known bool) (context.Context, error) // v.waits, made once for each pooled visit
 }
 
 // waits returns the context for reads that the visit has to wait for. It refuses a
 // network that asked for too many missing links, but only before a read of something that
-// memory does not know: links in memory are served to everybody.
+// is not in memory: links in memory are served to everybody.
 func (v *visit) waits(known bool) (context.Context, error) {
 	if !known && !v.asked && v.h.opt.Misses != nil {
 		v.client = v.h.opt.Client(v.request)

@@ -30,7 +30,7 @@ type hostMemory struct {
 	max   int
 	seed  maphash.Seed
 	days  map[uint64][]uint64
-	bytes int // of days
+	bytes int // the approximate size of the cached days
 }
 
 func newHostMemory(limit int) *hostMemory {
@@ -51,7 +51,8 @@ func (m *hostMemory) makeRoom() {
 	}
 }
 
-// learn notes the hosts of the tally's day. stored has their keys from the day's document.
+// learn notes the hosts of the tally's day. stored has the hosts' keys from the day's
+// document.
 func (m *hostMemory) learn(t *link.Tally, stored map[string]int64) {
 	if m.knows(t) {
 		return

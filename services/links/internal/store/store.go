@@ -98,9 +98,9 @@ type ogDoc struct {
 	ImageLocation *string `firestore:"imageLocation,omitempty"`
 }
 
-// slugDoc is slugs/{domain|folded}. With ReleasedUntil it is the slug of a deleted link.
-// Until then only its last account may use the slug again. Afterwards every account may,
-// and Firestore's TTL removes the document.
+// slugDoc is slugs/{domain|folded}. If ReleasedUntil is set, it is the slug of a deleted
+// link. Until that time only the last account may use the slug again. Afterwards every
+// account may, and Firestore's TTL removes the document.
 type slugDoc struct {
 	LinkID        string    `firestore:"linkId,omitempty"`
 	AccountID     string    `firestore:"accountId"`
@@ -187,8 +187,8 @@ func linkOf(snap firestoredb.Snap, d *linkDoc) *link.Link {
 	return l
 }
 
-// readBroken reads a link. If the link cannot be read, it returns the fields that can. It
-// never fails.
+// readBroken reads a link. If the link cannot be read, it returns the fields that can be
+// read. It never fails.
 func readBroken(snap firestoredb.Snap) (*link.Link, error) {
 	l, err := readLink(snap)
 	if err == nil {
