@@ -77,7 +77,7 @@ func checkTransforms(ts []*pb.DocumentTransform_FieldTransform) error {
 // combinedWrite is the combined effect of the writes of one request on one document. They
 // count as one write, so some sequences make no sense and are rejected.
 type combinedWrite struct {
-	kind    string // of the last write
+	kind    string // the kind of the last write
 	version *pb.Precondition
 }
 

@@ -2,9 +2,9 @@
 // `make run` and of every test that needs one.
 //
 // The server listens on loopback only, keeps an append-only file in its folder, and ends
-// with its parent. An orderly parent calls Stop. If the parent is killed, the kernel's
-// parent-death signal (Linux) ends the server. If an earlier, killed parent left a
-// server behind on the same folder, Start stops that one first, since two writers would
+// with its parent. A parent that exits normally calls Stop. If the parent is killed, the
+// kernel's parent-death signal (Linux) ends the server. If an earlier, killed parent left
+// a server behind on the same folder, Start stops that one first, since two writers would
 // corrupt the append-only file.
 package redisproc
 
