@@ -133,10 +133,6 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("LINKREEL_TOKEN_SECRET: %w", err)
 	}
-	push, err := cfg.verifier()
-	if err != nil {
-		return nil, err
-	}
 	mediaOrigin, err := origin(cfg.Storage.PublicURL)
 	if err != nil {
 		return nil, fmt.Errorf("LINKREEL_STORAGE_PUBLIC_URL: %w", err)
@@ -146,6 +142,10 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 		return nil, fmt.Errorf("LINKREEL_BASE_URL: %w", err)
 	}
 	stores, err := backing.Open(ctx, svc, &cfg.Config)
+	if err != nil {
+		return nil, err
+	}
+	push, err := cfg.verifier() // after Open, which sets the clock
 	if err != nil {
 		return nil, err
 	}
