@@ -316,6 +316,27 @@ func TestUndoTakesAClickBack(t *testing.T) {
 	}
 }
 
+func TestUndoTakesAClickBackWithoutRedis(t *testing.T) {
+	t.Parallel()
+	server := redistest.Server(t)
+	p, b := start(t, server.Addr()), newBook()
+	p.confirm(t, 3, "l")
+	if err := server.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	p.confirm(t, 1, "l")
+	p.Undo(&good{}, *click("l"))
+	p.Undo(&good{}, *click("l"))
+	if err := server.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the spool is empty", func() bool { return p.Synced() && !p.spooled() })
+	flush(t, server.Addr(), b)
+	if n := b.of("l"); n != 2 {
+		t.Errorf("counted %d, want 2", n)
+	}
+}
+
 func empty(t testing.TB, addr string) {
 	t.Helper()
 	c := redis.NewClient(&redis.Options{Addr: addr})
