@@ -286,6 +286,7 @@ func (c *Cache[V]) load(ctx context.Context, key string, old *Entry[V]) (Lookup[
 				continue // invalidated meanwhile; the next load sees the change
 			}
 			return l, nil
+		// Only this caller gives up. The shared load continues and still fills the cache.
 		case <-ctx.Done():
 			return Lookup[V]{}, ctx.Err()
 		}

@@ -94,6 +94,7 @@ func (m Match) Check(rev int64) error {
 // so. It sets the ETag in both cases.
 func NotModified(c *fiber.Ctx, tag string) bool {
 	c.Set(fiber.HeaderETag, tag)
+	// If-None-Match uses weak comparison: a proxy may have added W/ to our tag.
 	for given := range strings.SplitSeq(c.Get(fiber.HeaderIfNoneMatch), ",") {
 		if given = strings.TrimSpace(given); given == "*" || strings.TrimPrefix(given, "W/") == tag {
 			c.Status(fiber.StatusNotModified)

@@ -305,6 +305,7 @@ func (a *API) Routes() []Route { return a.routes }
 
 // Handler returns the finished API. Call it after the last route was added.
 func (a *API) Handler() fasthttp.RequestHandler {
+	// Fiber runs handlers in the order they were added, so this runs only if no route matched.
 	a.app.Use(func(c *fiber.Ctx) error {
 		if allow := methodsOf(a.app, c.Path()); len(allow) > 0 {
 			return &apierr.Error{Code: apierr.MethodNotAllowed, Message: "This address does not answer that method.", Allow: allow}

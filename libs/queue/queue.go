@@ -435,6 +435,7 @@ func (m *Message) run(ctx context.Context, what string, s *redis.Script, more ..
 	case err != nil:
 		return fmt.Errorf("%s %s: %w", what, m.ID, err)
 	case ok == 0:
+		// The script did nothing: the message has another worker now, or is gone (see holds).
 		return ErrLost
 	}
 	return nil

@@ -168,6 +168,7 @@ func (t *grant) write(tx *firestore.Transaction) error {
 // ask takes places from the ledger. This change's own commit uses the places for this
 // change. The places for the changes that follow are leased.
 func (c *Claim) ask(ctx context.Context, tx *firestore.Transaction) (room int64, err error) {
+	// Take both times before the read, so that neither a count nor a lease looks newer than it is.
 	began, since := time.Now(), c.g.now()
 	d, err := c.read(tx)
 	if err != nil {
@@ -193,6 +194,7 @@ func (c *Claim) ask(ctx context.Context, tx *firestore.Transaction) (room int64,
 		brief, end := context.WithTimeout(ctx, time.Second)
 		defer end()
 		if room, err = c.count(brief, d, began); err != nil && brief.Err() != nil && ctx.Err() == nil {
+			// Record it as counted. Otherwise every change would wait for the slow count again.
 			room, d.Counted, err = c.want, d.now, nil
 		}
 		if err != nil || room == 0 {

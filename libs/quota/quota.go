@@ -414,7 +414,7 @@ func (c *Claim) Watch(tx *firestore.Transaction, l Limit) error {
 // that have read the same sum start again. About one change a second can succeed.
 func (c *Claim) Grow() error {
 	if c.seen == nil {
-		return nil
+		return nil // Watch was not called, so there is no limit
 	}
 	if wait := c.seen.ledger.early(); wait > 0 {
 		return pause(wait)

@@ -83,6 +83,7 @@ func Open(cfg Config) (redis.UniversalClient, error) {
 	if cfg.Untraced {
 		return client, nil
 	}
+	// Leave statements out of spans: they contain keys and values.
 	err = redisotel.InstrumentTracing(client, redisotel.WithDBStatement(false), redisotel.WithCallerEnabled(false), redisotel.WithDialFilter(true))
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("redis tracing: %w", err), client.Close())
@@ -144,6 +145,7 @@ func parse(addr string) (*redis.UniversalOptions, error) {
 		authority, tail = rest[:i], rest[i:]
 	}
 	userinfo, hosts := "", authority
+	// Split at the last @, because a password may contain one.
 	if i := strings.LastIndexByte(authority, '@'); i >= 0 {
 		userinfo, hosts = authority[:i+1], authority[i+1:]
 	}

@@ -593,6 +593,7 @@ type teller struct {
 }
 
 func (t *tools) teller(ctx context.Context, req *mcp.CallToolRequest) *teller {
+	// at starts below 0, because step only reports a value that has risen, and 0 is the first.
 	w := &teller{t: t, at: -1, tell: func(float64, string) {}}
 	if token := req.Params.GetProgressToken(); token != nil {
 		w.tell = func(n float64, message string) {

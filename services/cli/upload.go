@@ -212,8 +212,9 @@ func (u *uploader) begin(memory string) (begun, error) {
 }
 
 // send uploads the bytes, in a session if the video has one. It replaces an expired address
-// once.
+// at most twice.
 func (u *uploader) send(ctx context.Context, f *os.File, info os.FileInfo, v *client.Video, w watcher) error {
+	// Three tries: one may find the session ended, and the next the address expired.
 	for try := 1; ; try++ {
 		err := u.client.Upload(ctx, client.Upload{
 			File: f, Size: info.Size(), ContentType: mime.TypeByExtension(filepath.Ext(f.Name())), URL: v.UploadURL, Session: v.ResumableUploadURL,

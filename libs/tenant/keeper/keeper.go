@@ -269,6 +269,8 @@ func (r *record) next(now time.Time, more bool) *time.Time {
 		// The pauses grow, because late commits usually come soon. The last check is a day
 		// after the decision, or later.
 		at = now.Add(max(lookEvery, since))
+	// Resume runs again while work is left, for up to a day, and once more in any case if
+	// the state is less than a minute old (see resumeEvery).
 	case !deleting && (more && since < watched || since < resumeEvery):
 		at = now.Add(resumeEvery)
 	default:

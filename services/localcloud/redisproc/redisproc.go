@@ -218,6 +218,7 @@ func endLeftover(dir string) error {
 	if _, err := fmt.Sscan(string(text), &pid, &port); err != nil || pid <= 0 || !isRedis(pid, port) {
 		return nil
 	}
+	// SIGTERM lets Redis finish its append-only file. Kill it only if it runs 5 s later.
 	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
 		_ = syscall.Kill(pid, sig) // it may end by itself meanwhile
 		for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {

@@ -526,6 +526,7 @@ func (s *Service) SignInLinkFor(ctx context.Context, n NewSignInLink) (l Link, e
 		if err := s.lockedOut(tx, m); err != nil {
 			return err
 		}
+		// Look for an earlier try only after the checks, so that a retry cannot bypass them.
 		if there, err := madeBefore(tx, l); there || err != nil {
 			return err
 		}

@@ -165,6 +165,7 @@ func newKey(host string) (crypto.Signer, *x509.CertificateRequest, error) {
 // parse makes a TLS certificate from a chain and its key, and checks that it is for
 // host.
 func parse(host string, chain, pkcs8 []byte) (*tls.Certificate, error) {
+	// X509KeyPair also checks that the key fits the chain, and sets Leaf.
 	c, err := tls.X509KeyPair(chain, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8}))
 	if err != nil {
 		return nil, fmt.Errorf("certificate of %s: %w", host, err)

@@ -798,6 +798,7 @@ func Shown(r *Record, now time.Time) customdomain.Certificate {
 		out.ExpiresAt = r.Certificate.NotAfter
 	}
 	switch {
+	// Check this first: a valid certificate stays issued while it is renewed, or if that fails.
 	case r.Valid(now):
 		out.Status = customdomain.CertificateIssued
 	case r.Holder != "":

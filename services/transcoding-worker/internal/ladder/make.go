@@ -250,6 +250,8 @@ func (p *Plan) encode(r Rung, part Part) []string {
 	if r.Half {
 		gop, frames = gop/2, (frames+1)/2
 	}
+	// Fixed groups without scene-cut key frames (sc_threshold 0) give every rung the same
+	// segment boundaries, so a player can switch between rungs.
 	args := []string{
 		"-c:v", "libx264", "-preset", "veryfast", "-profile:v", "high", "-pix_fmt", "yuv420p",
 		"-crf", "23", "-maxrate", strconv.Itoa(r.Kbps) + "k", "-bufsize", strconv.Itoa(2*r.Kbps) + "k",

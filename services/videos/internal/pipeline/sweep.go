@@ -49,6 +49,7 @@ func (p *Pipeline) Run(ctx context.Context) error {
 // RunHints applies the results that workers hint at, until ctx ends. If a hint is lost
 // or its video cannot be read, the sweep handles the video.
 func (p *Pipeline) RunHints(ctx context.Context) error {
+	// away keeps an outage from logging a warning every second.
 	away := false
 	for ctx.Err() == nil {
 		hinted, jobID, err := p.o.Hint(ctx)

@@ -159,6 +159,7 @@ func titleOf(v *video.Video) string {
 func (s *Share) watch(v *video.Video) watchPage {
 	now := s.o.Now()
 	token := s.o.Keys.Sign(video.GrantFor(v, video.Watch, s.o.WatchTTL, now))
+	// A browser's built-in player cannot renew its token, so it gets a long-lived one.
 	long := s.o.Keys.Sign(video.GrantFor(v, video.WatchLong, longLife(v), now))
 	here := video.Addresses{} // paths only: the page works under every name of the host
 	m := v.Media

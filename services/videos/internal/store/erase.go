@@ -60,6 +60,7 @@ func (s *Store) Erase(ctx context.Context, id video.ID) error {
 // makes them held slugs. A held slug no longer names the account, so [Store.Remains] does
 // not count it.
 func (s *Store) holdSlugs(ctx context.Context, account string, limit int) (int, error) {
+	// The erasure repeats this until nothing is found, so it may be cut off after any commit.
 	held, err := s.db.Find(ctx, "list slugs to hold", s.db.Collection(slugs).Where("accountId", "==", account).Limit(limit))
 	if err != nil {
 		return 0, err
