@@ -22,8 +22,8 @@ const (
 	// lastMoments bounds what Redis may lose when it dies: if the disk is busy, it writes its
 	// file up to two seconds late.
 	lastMoments = 3 * time.Second
-	// gather is the time in which a batch forms while clicks go to disk. While they go to
-	// Redis, a batch forms during the call in flight.
+	// gather is how long a batch collects clicks before they are written to disk. While clicks
+	// go to Redis, a batch collects them during the call in flight.
 	gather = 2 * time.Millisecond
 )
 
@@ -177,11 +177,11 @@ func (l *lane) settle(items []item) {
 var errBehind = errors.New("cannot keep up with the log of invalidations")
 
 // viaRedis appends the items' clicks and confirms their answers, usually in one call. It
-// needs more calls only after a loss or when there is a lot of news. It reports false if
+// needs more calls only after a loss or when many invalidations are pending. It reports false if
 // Redis is away. The caller then spools the items that are not settled.
 func (l *lane) viaRedis(items []item) bool {
 	now := l.log.cfg.Now()
-	// A call brings at most 1000 entries of news. If 32 calls do not catch up, use the spool
+	// A call returns at most 1000 invalidations. If 32 calls do not catch up, use the spool
 	// instead, so that visitors do not wait any longer.
 	for tries := 0; tries < 32; tries++ {
 		payload, clicks := l.compose(items, &l.live, (*item).current)
@@ -304,7 +304,7 @@ func (l *lane) spoolClicks(items []item) {
 	if err := l.spool.append(record{late: true, number: l.late.next, payload: payload}); err != nil {
 		// The next batch gets this number, so the flusher sees no gap and does not meter these
 		// clicks once more.
-		lost.Add(float64(max(0, clicks))) // a batch may only take clicks back, and a counter panics then
+		lost.Add(float64(max(0, clicks))) // negative if the batch only takes clicks back; a counter panics on that
 		slog.Error("click spool", "error", err, "lost", clicks)
 		return
 	}
@@ -321,7 +321,7 @@ func (l *lane) lose(err error) {
 	l.away.Store(true)
 	l.follower.Lose(errors.Is(err, syscall.ECONNREFUSED))
 	spooling.Inc()
-	slog.Warn("clicks go to the spool", "partition", l.caller.part, "error", err)
+	slog.Warn("Redis does not answer; clicks go to the disk", "partition", l.caller.part, "error", err)
 	// Also spool the batches that Redis may have lost: if this process ends before it can
 	// resend them, its successor finds them there.
 	now := l.log.cfg.Now()
@@ -336,12 +336,12 @@ func (l *lane) lose(err error) {
 	l.nudge()
 }
 
-// regain switches back to Redis. The caller has applied all news.
+// regain switches back to Redis. The caller has applied every pending invalidation.
 func (l *lane) regain() {
 	l.away.Store(false)
 	l.follower.Regain()
 	spooling.Dec()
-	slog.Warn("clicks go to redis again", "partition", l.caller.part)
+	slog.Warn("Redis answers again; clicks no longer go to the disk", "partition", l.caller.part)
 }
 
 func (l *lane) nudge() {

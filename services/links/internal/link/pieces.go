@@ -39,8 +39,8 @@ const (
 	// at most 10 MiB in a request. It also limits the documents and index entries of a
 	// commit, written or deleted, to 10 MiB.
 	maxCommit = 7 << 20
-	// termWeight is the maximum size of a term. It covers the member of the document and the
-	// index entry, which repeats the document's name.
+	// termWeight is the maximum size of a term. It covers the term's entry in the document and
+	// its index entry, which repeats the document's name.
 	termWeight = 180
 	// linkWeight is the size of a link without its destination and its terms: the titles,
 	// names and ids.

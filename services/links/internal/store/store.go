@@ -32,8 +32,8 @@ type Store struct {
 	labels  *tags.Store
 	domains *record.Kept[customdomain.Domain]
 
-	// Records are all records of accounts, except links, for the export and the erasure of
-	// an account.
+	// Records holds every kind of account record except links. The export and the erasure of
+	// an account use it.
 	Records *record.Set
 }
 
@@ -84,8 +84,9 @@ type linkDoc struct {
 }
 
 // foundLinkDoc is a linkDoc with the link's search terms, as members of a map. Firestore
-// indexes each member. It merges the indexes of several members in the order of document
-// names, and that is the order of the list. No reader needs the terms.
+// indexes each member. A search for several terms merges their indexes in the order of
+// document names, which is also the order of the list. Code that reads links leaves the
+// terms out.
 type foundLinkDoc struct {
 	linkDoc
 	Terms map[string]bool `firestore:"w"`
