@@ -12,8 +12,8 @@
 //	kind        a type of record: its document, its events, its limit
 //	            (record.Kind).
 //	change      one atomic step of a record, a transaction of Firestore
-//	            (record.Tx). It decides on the record as it is now and may run
-//	            several times, so it has no other effect.
+//	            (record.Tx). It reads the current record and decides what to
+//	            write. It may run several times, so it has no other effect.
 //	event       a description of a change, written in the same commit
 //	            (events.Event). The outbox keeps it until it has its place in the
 //	            account's feed.
@@ -31,9 +31,10 @@
 //	            not.
 //	purge       remove the files of a deleted video from storage.
 //	due         the time at which a record must be looked at. The index of these
-//	            times has buckets, because times rise (record.Due).
-//	set aside   postpone a record that cannot be decoded by an hour, so that it
-//	            does not hide others.
+//	            times is split into buckets, because Firestore accepts few
+//	            writes a second where values keep rising (record.Due).
+//	set aside   postpone a record for an hour because it cannot be decoded.
+//	            Otherwise it would hide others.
 //	lane        one of the ranges into which an index, a log or a queue is split,
 //	            so that several processes can work on it.
 //	lease       the right of a worker to work on something until a certain time. A

@@ -73,7 +73,7 @@ var (
 	})
 )
 
-// Client authenticates and limits. It is safe for concurrent use.
+// Client authenticates requests and limits their rate. It is safe for concurrent use.
 type Client struct {
 	cfg     Config
 	source  Source
@@ -115,7 +115,7 @@ func New(cfg Config, source Source, rdb redis.UniversalClient) *Client {
 		),
 	}
 	// A few failures at one instant are not an outage: a busy machine can stall for 100
-	// ms. Once we assume an outage, a revocation may take 5 seconds.
+	// ms. Once we assume an outage, a revocation may need 5 seconds to take effect.
 	c.breaker = outage.New(
 		outage.Config{Failures: 5, Over: 300 * time.Millisecond, Rest: time.Second, Down: redisdb.Away, Probe: c.probe, Now: cfg.Now,
 			Opened: func(err error) {
@@ -144,7 +144,7 @@ func (c *Client) Close() {
 type entry struct {
 	rec         *Record
 	bucket      *bucket
-	incarnation atomic.Int64 // of the account's hash before verification began; 0 if unknown
+	incarnation atomic.Int64 // that of the account's hash before verification began; 0 if unknown
 	asked       time.Time    // when verification began; the record is at least as recent
 }
 
@@ -229,8 +229,8 @@ func (c *Client) decide(ctx context.Context, hash string, e *entry) (Decision, e
 		}
 		switch {
 		case err == nil:
-			// The store was read after Redis returned a version. If the store has only a
-			// lower one, it was restored from a backup, and Redis must follow the store.
+			// The store was read after Redis returned a version. If the version in the store
+			// is lower, the store was restored from a backup, and Redis must follow it.
 			if fresh.rec.Version < got.version {
 				disproved = got.version
 				c.cfg.Log.WarnContext(ctx, "account version in Redis is ahead of the store; resetting it", "account", e.rec.AccountID)
@@ -301,7 +301,8 @@ func (c *Client) Charge(ctx context.Context, p *identity.Principal, n int) (Limi
 }
 
 func (c *Client) probe(ctx context.Context) error {
-	// Write, because a Redis that is read-only (failing over, or out of memory) is no use here.
+	// The probe writes, because a Redis that only answers reads (while it fails over or is out
+	// of memory) is of no use here.
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.RedisBudget)
 	defer cancel()
 	return c.redis.Set(ctx, "lr:probe", 1, time.Minute).Err()

@@ -28,7 +28,8 @@
 // ends in :t:<member> for the sessions of each member. The version is also in the
 // account's document. It grows with each change of authority and comes with each
 // verified record. A record whose version is lower than v is out of date. The
-// incarnation changes when Redis loses its data and the hash is made again. A record
-// counts under e only if its verification began after e was seen. So after Redis was
-// emptied, every replica verifies its records again, and no revoked key works again.
+// incarnation changes when Redis loses its data and the hash is made again. A replica
+// uses a record under e only if the record's verification began after the replica saw e.
+// So after Redis was emptied, every replica verifies its records again, and no revoked
+// key works again.
 package apikey

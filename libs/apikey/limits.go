@@ -14,14 +14,14 @@ type Limit struct {
 	Allowed    bool
 }
 
-// bucket is a bucket of an account: its keys in Redis, and its state as this replica last
-// saw it. While Redis is away, this replica continues from that state, so that an outage
-// does not refill every bucket.
+// bucket holds the Redis keys of one bucket and the bucket's state as this replica last saw
+// it. While Redis is away, this replica continues from that state, so that an outage does
+// not refill every bucket.
 type bucket struct {
 	state, tokens string // the keys of the account's hash and of the bucket
 
 	mu   sync.Mutex
-	full time.Time // when it is full again
+	full time.Time // when the bucket is full again
 }
 
 // take takes n tokens by the same rule as takeScript.

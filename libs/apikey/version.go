@@ -40,8 +40,8 @@ import (
 
 // stateLife is the expiry of an account's hash in Redis. A request renews it only when less
 // than half is left, so Redis keeps the hash for at least half of stateLife after the last
-// request. A replica holds an unused record for a minute, which is shorter, so a record in
-// memory finds its hash.
+// request. A replica keeps an unused record in memory for only a minute, so the hash
+// outlives it.
 const stateLife = 5 * time.Minute
 
 // stateKey names an account's hash. The id is random and also serves as the hash tag, so
@@ -82,13 +82,14 @@ type taken struct {
 //	{1, e, 0, 0, 0, 0}                 the record was not verified under this incarnation
 //	{2, e, v, 0, 0, 0}                 the record is older than the account's version
 //
-// It takes nothing from the bucket unless the record holds, so that after a change of
+// It takes from the bucket only if the record holds, so that after a change of
 // plan the new rate applies from the first request on. A record without incarnation
-// (its key is new to this replica) holds if the hash has a version, since that version
-// is then at least as new as the hash itself. Incarnation -1 takes without checking the
-// record. A value that is not a hash, or not a whole number, was not written by us and
-// counts as missing. A token comes back after a whole number of microseconds, at
-// least one, so that no rate makes us divide by zero.
+// (its key is new to this replica) holds if the hash has a version that is not higher than
+// the record's. The hash got that version after it was made, so the version is at least as
+// new as the hash. With incarnation -1 the script does not check the record. A value that
+// is not a hash, or not a whole number, was not written by us and counts as missing. A token
+// comes back after a whole number of microseconds, at least one, so that no rate makes us
+// divide by zero.
 //
 // KEYS: the account's hash, the bucket. ARGV: the record's incarnation and version, a
 // version that the store has disproved, tokens a minute, tokens to take, the life of
@@ -140,7 +141,8 @@ redis.call('SET', KEYS[2], string.format('%.0f', full), 'PX', math.max(1, math.c
 return {0, e or 0, 0, left(), full - now, 0}
 `)
 
-// take asks Redis within the budget, unless it is known to be away.
+// take runs takeScript within the Redis budget. If Redis is known to be away, take fails at
+// once.
 func (c *Client) take(ctx context.Context, b *bucket, a ask) (taken, error) {
 	var n []int64
 	err := c.breaker.Call(ctx, c.cfg.RedisBudget, func(ctx context.Context) (err error) {

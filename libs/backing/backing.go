@@ -28,7 +28,7 @@ import (
 type Config struct {
 	boot.Config
 	Firestore firestoredb.Config `envPrefix:"LINKREEL_"`
-	// Redis holds limits, wake-ups and versions of accounts, all of which may be lost.
+	// Redis holds limits, wake-ups and versions of accounts. It may lose all of them at any time.
 	Redis redisdb.Config `envPrefix:"LINKREEL_REDIS_"`
 
 	// Now is the clock; nil is the system's.
@@ -45,8 +45,8 @@ type Public struct {
 	BaseURL string `env:"LINKREEL_BASE_URL" envDefault:"http://localhost:8080"`
 	// TrustedProxies are the networks whose X-Forwarded-For, and country header, is believed.
 	TrustedProxies []netip.Prefix `env:"LINKREEL_TRUSTED_PROXIES"`
-	// TrustedProxyHops is how many addresses the proxies append to X-Forwarded-For;
-	// when set, it takes the place of TrustedProxies. Google's balancers append two.
+	// TrustedProxyHops is how many addresses the proxies append to X-Forwarded-For. If it is
+	// set, TrustedProxies is not used. Google's balancers append two.
 	TrustedProxyHops int `env:"LINKREEL_TRUSTED_PROXY_HOPS"`
 	// CORSOrigins are the origins whose pages may call the API; "*" is any.
 	CORSOrigins []string `env:"LINKREEL_CORS_ORIGINS"`
@@ -59,9 +59,9 @@ func (p Public) Proxies() httpserver.Proxies {
 
 // Auth is the configuration with which a service and auth reach and recognise each other.
 type Auth struct {
-	// AuthURL is where auth verifies keys.
+	// AuthURL is the address at which auth verifies keys.
 	AuthURL string `env:"LINKREEL_AUTH_URL" envDefault:"http://localhost:8090"`
-	// InternalToken is what this service and auth show each other: "NEW,OLD" while it is replaced.
+	// InternalToken is the secret that this service and auth share, "NEW,OLD" during a rotation.
 	InternalToken string `env:"LINKREEL_INTERNAL_TOKEN,notEmpty"`
 }
 
@@ -101,8 +101,8 @@ func (s *Stores) Outbox() *outbox.Outbox {
 	return o
 }
 
-// Await delays readiness until the service has reached the stores, for half a minute at
-// most. A store that is lost later does not change readiness, because the service keeps
+// Await delays readiness until the service has reached the stores, but for no more than half
+// a minute. A store that is lost later does not change readiness, because the service keeps
 // working without it.
 func (s *Stores) Await() {
 	s.svc.WarmUp = append(s.svc.WarmUp, boot.Call{To: "Firestore", Do: s.DB.AwaitFormat},

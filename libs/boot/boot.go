@@ -3,7 +3,7 @@
 //
 // Stopping loses no accepted work. First the service reports that it is not ready and
 // waits until balancers have noticed (Drain). Then it accepts no more requests and
-// finishes those in flight. Then the loops end, and return or flush what they hold.
+// finishes those in flight. Then each loop ends and returns or flushes what it holds.
 // Then the stores are closed. Telemetry is flushed last.
 package boot
 
@@ -33,21 +33,22 @@ import (
 
 // Config is the configuration that all services share. Services embed it in their own.
 type Config struct {
-	// AdminAddr serves /livez, /readyz, /metrics and /version; empty serves none.
+	// AdminAddr is the listener for /livez, /readyz, /metrics and /version. If it is empty, none
+	// of them is served.
 	AdminAddr string `env:"LINKREEL_ADMIN_ADDR" envDefault:":9090"`
-	// ProfileToken is the bearer token that /debug/pprof/ on AdminAddr asks for; empty
-	// turns profiles off.
+	// ProfileToken is the bearer token for /debug/pprof/ on AdminAddr. If it is empty, there are
+	// no profiles.
 	ProfileToken string `env:"LINKREEL_PROFILE_TOKEN"`
-	// Drain is how long a stopping service keeps serving while it reports that it is not ready;
-	// it should exceed the time balancers take to notice.
+	// Drain is how long a stopping service keeps serving while it reports that it is not ready.
+	// It should be longer than balancers take to notice.
 	Drain time.Duration `env:"LINKREEL_DRAIN" envDefault:"5s"`
-	// Grace bounds what comes after the drain: open requests, jobs, flushes. It
-	// should stay below the pod's termination grace period less Drain.
+	// Grace limits the time after the drain in which open requests, jobs and flushes may finish.
+	// Drain and Grace together should be shorter than the pod's termination grace period.
 	Grace time.Duration `env:"LINKREEL_GRACE" envDefault:"20s"`
 	// LogLevel is debug, info, warn or error.
 	LogLevel slog.Level `env:"LINKREEL_LOG_LEVEL" envDefault:"info"`
-	// LogFormat is json, or google: the same lines with the names of fields that
-	// Cloud Logging reads.
+	// LogFormat is "json" or "google". The second has the same lines with the field names that
+	// Cloud Logging expects.
 	LogFormat LogFormat `env:"LINKREEL_LOG_FORMAT" envDefault:"json"`
 }
 
@@ -77,8 +78,8 @@ type Server struct {
 	Name    string
 	Addr    string
 	Handler fasthttp.RequestHandler
-	// TLS is set if the listener speaks TLS. A handshake has the same time limit as the
-	// reading of a request.
+	// TLS is set if the listener speaks TLS. A handshake has the same time limit as
+	// reading a request.
 	TLS *tls.Config
 }
 
@@ -117,8 +118,9 @@ func (s *Service) Handler(name string) fasthttp.RequestHandler {
 	return nil
 }
 
-// Main is a service's whole main function: signals, telemetry, memory limit, the
-// service, exit code. It calls build once telemetry is set up.
+// Main does all the work of a service's main function. It handles signals, sets the memory
+// limit, sets up telemetry, runs the service and sets the exit code. It calls build once
+// telemetry is set up.
 func Main(name string, cfg Config, build func(ctx context.Context) (*Service, error)) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// Every returns a loop that calls fn at once, then each time d has passed or kick receives,
-// until its context ends. A failed call is logged, and the next call retries. If the next
-// call fails with the same error, it is not logged again, because a store that is down
-// for an hour would fill the log. A nil kick never triggers a call.
+// Every returns a loop that calls fn at once, and again whenever d has passed or kick
+// receives a value, until its context ends. A failed call is logged, and the next call
+// retries. If the next call fails with the same error, it is not logged again, because a
+// store that is down for an hour would fill the log. A nil kick never triggers a call.
 func Every(d time.Duration, name string, fn func(ctx context.Context) error, kick <-chan struct{}) Loop {
 	return Loop{Name: name, Run: func(ctx context.Context) error {
 		tick := time.NewTicker(d)

@@ -19,8 +19,8 @@ const (
 	LogGoogle LogFormat = "google"
 )
 
-// UnmarshalText implements [encoding.TextUnmarshaler]. With an unknown format the service
-// does not start, because people notice logs in the wrong format too late.
+// UnmarshalText implements [encoding.TextUnmarshaler]. It rejects an unknown format, so the
+// service does not start. Otherwise people would notice the wrong format too late.
 func (f *LogFormat) UnmarshalText(text []byte) error {
 	switch v := LogFormat(text); v {
 	case LogJSON, LogGoogle:
@@ -33,7 +33,7 @@ func (f *LogFormat) UnmarshalText(text []byte) error {
 // NewLogger writes JSON lines that carry the trace and span of their context.
 //
 // The format google uses the names that Cloud Logging reads: severity, message, and the
-// trace, which links a line to Cloud Trace. Google's names of traces contain the
+// trace, which links a line to Cloud Trace. Google's name of a trace contains the
 // project. If GOOGLE_CLOUD_PROJECT is not set, only the trace's id is written.
 func NewLogger(w io.Writer, level slog.Level, format LogFormat) *slog.Logger {
 	opt := &slog.HandlerOptions{Level: level}

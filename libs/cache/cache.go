@@ -6,8 +6,8 @@
 // serving the last value; if there is none, it returns the loader's error.
 //
 // The caller feeds the cache a stream of invalidated keys. The cache numbers the
-// invalidations. An entry remembers the latest number at the start of its load, and a
-// lookup remembers the latest number at its own time. [Cache.Current] compares these with
+// invalidations. An entry keeps the number that was the latest when its load started. A
+// lookup keeps the number that was the latest when it ran. [Cache.Current] compares these with
 // the number of the key's last invalidation. So a value that was read before a change and
 // stored after it is never served. Simply deleting the key would lose that race. While the
 // stream is interrupted ([Cache.SetSynced]), values live only for [Options.Unsynced]. While
@@ -37,7 +37,7 @@ type Options[V any] struct {
 	Weigh func(value V) int
 
 	Capacity int64         // bytes of all entries; 64 MiB
-	Fresh    time.Duration // life of a value from its load; 30 s
+	Fresh    time.Duration // how long a value is fresh after its load; 30 s
 	Unsynced time.Duration // the same while no invalidations arrive; 5 s
 	Absent   time.Duration // how long "no value" is cached; 2 s
 	Stale    time.Duration // how long a value may be served while loads fail; 24 h
@@ -47,7 +47,7 @@ type Options[V any] struct {
 	Now      func() time.Time
 }
 
-// Entry is what a load found for a key. Entries are shared and never change.
+// Entry holds what a load found for a key. Entries are shared and never change.
 type Entry[V any] struct {
 	Value V
 	Found bool
@@ -56,7 +56,7 @@ type Entry[V any] struct {
 	version uint64
 }
 
-// Lookup is a result of the cache.
+// Lookup is the result of looking up a key.
 type Lookup[V any] struct {
 	*Entry[V]
 	key  string
@@ -74,12 +74,12 @@ type Cache[V any] struct {
 	synced  atomic.Bool
 	doubted atomic.Int64  // when the last uncertainty began, ns
 	version atomic.Uint64 // number of the last invalidation
-	floor   atomic.Uint64 // entries below it missed invalidations
+	floor   atomic.Uint64 // entries with a lower version missed invalidations
 	loader  *outage.Breaker
 
 	mu        sync.RWMutex
 	recent    map[string]uint64 // the number of each key's last invalidation
-	log       []invalidated     // the latest invalidations; the oldest, at the front, are dropped
+	log       []invalidated     // the latest invalidations, oldest first; the oldest are dropped
 	forgotten uint64            // invalidations up to this one may be missing in recent
 
 	queueMu sync.Mutex
@@ -115,8 +115,8 @@ const (
 	rememberMax = 100_000
 )
 
-// uncertainty is how long [Cache.MarkUncertain] lasts. By then it is clear that
-// invalidations do not arrive, and [Options.Unsynced] bounds what is served.
+// uncertainty is how long [Cache.MarkUncertain] lasts. After that it is clear that
+// invalidations do not arrive, and [Options.Unsynced] bounds the age of served values.
 const uncertainty = time.Second
 
 // rest spares a failing loader: for this time after a failure only one caller tries
@@ -286,6 +286,7 @@ func (c *Cache[V]) load(ctx context.Context, key string, old *Entry[V]) (Lookup[
 				continue // invalidated meanwhile; the next load sees the change
 			}
 			return l, nil
+		// Only this caller gives up. The shared load continues and still fills the cache.
 		case <-ctx.Done():
 			return Lookup[V]{}, ctx.Err()
 		}
@@ -353,9 +354,9 @@ func (c *Cache[V]) work(key string, q *queue[V]) {
 	}
 }
 
-// start loads key unless another caller has done so since this one found old: a caller
-// that was delayed in between must not load again. old is the entry that the caller
-// rejected, or nil.
+// start loads key unless another caller has loaded it since this caller found old.
+// Otherwise a caller that was delayed would load the key again. old is the entry that the
+// caller rejected, or nil.
 func (c *Cache[V]) start(ctx context.Context, key string, old *Entry[V]) <-chan singleflight.Result {
 	return c.flights.DoChan(key, func() (any, error) {
 		if e, ok := c.entries.GetIfPresent(key); ok && e != old && c.Current(c.loaded(key, e)) {
@@ -423,7 +424,7 @@ func (c *Cache[V]) Expired(l Lookup[V]) bool {
 	return c.Age(l) > c.opt.Unsynced
 }
 
-// Invalidate drops keys. Values loaded before are not served again, even by callers
+// Invalidate drops keys. Values loaded earlier are not served again, even by callers
 // that hold them ([Cache.Current]), and a load that is in flight leaves no entry.
 func (c *Cache[V]) Invalidate(keys ...string) {
 	if len(keys) == 0 {

@@ -1,11 +1,11 @@
 // Package dedup remembers what was seen already: a write that was just made, a sweep
 // that another replica is doing, the viewers of a video today.
 //
-// While Redis answers, only the first replica that asks about a name gets true: once
-// ([Seen.First]), or each time it asks while it has the turn ([Seen.Mine]). Large sets are
-// counted to within about one percent ([Seen.Count]), in at most 12 kB each. While Redis
-// is away each replica knows only its own memory, so a name may count once in every
-// replica. No call fails a request or waits for Redis longer than its budget.
+// While Redis answers, only the first replica that asks about a name gets true. From
+// [Seen.First] it gets true once, and from [Seen.Mine] each time it asks while it has the
+// turn. Large sets are counted to within about one percent ([Seen.Count]), in at most 12 kB
+// each. While Redis is away, each replica knows only its own memory, so a name may count
+// once in every replica. No call fails a request or waits for Redis longer than its budget.
 package dedup
 
 import (
@@ -22,7 +22,7 @@ import (
 )
 
 const (
-	patience = 150 * time.Millisecond // wait for Redis
+	patience = 150 * time.Millisecond // how long a call waits for Redis
 	rest     = time.Second            // pause before a failed Redis is tried again
 	maxKeys  = 20_000                 // names in memory
 )
@@ -30,7 +30,7 @@ const (
 // Seen is a memory of names. It is safe for concurrent use.
 type Seen struct {
 	redis   redis.UniversalClient
-	budget  time.Duration // bounds a call of Redis
+	budget  time.Duration // bounds one call to Redis
 	breaker *outage.Breaker
 	now     func() time.Time
 
@@ -47,7 +47,7 @@ func New(client redis.UniversalClient, now func() time.Time) *Seen {
 // First reports whether this is the first call with name within life. It remembers name.
 func (s *Seen) First(ctx context.Context, name string, life time.Duration) bool {
 	now := s.now()
-	// This process's memory first: it answers most repeats without a call.
+	// Ask this process's memory first: it answers most repeats without a call.
 	if !s.note(name, now, life) {
 		return false
 	}
@@ -57,10 +57,10 @@ func (s *Seen) First(ctx context.Context, name string, life time.Duration) bool 
 	return s.set(ctx, "lr:seen:"+name, life)
 }
 
-// Mine reports whether this replica should do the work named what. Until hold is over, no
-// other replica gets true, and this replica gets true again. Mine only saves work: while
-// Redis is away, every replica gets true. For work to be done once in each period, use
-// [Seen.First].
+// Mine reports whether this replica should do the work named what. After it has returned
+// true, it returns true again to this replica and false to all others until hold is over.
+// Mine only saves work: while Redis is away, every replica gets true. For work that must be
+// done once in each period, use [Seen.First].
 func (s *Seen) Mine(ctx context.Context, what string, hold time.Duration) bool {
 	turn := "turn:" + what
 	// The replica that has the turn may act again: a second hint within the hold is about a
@@ -96,11 +96,11 @@ return redis.call('PFCOUNT', KEYS[1]) - before
 `)
 
 // Count adds member to a set that expires after life, and returns by how much the set's
-// count grew. repeat means that this process knew the member already.
+// count grew. repeat is true if this process knew the member already.
 //
-// The results of all replicas add up to the number of different members: exactly while
-// they are few, to within about one percent when they are many. A single member may then
-// add more than one to the count, or nothing, so use only the sum of the results. If
+// The results of all replicas add up to the number of different members. The sum is exact
+// for a few members, and within about one percent for many. With many members, a single one
+// may add more than one to the count, or nothing, so use only the sum of the results. If
 // Redis loses the set, members count again. No result is negative.
 func (s *Seen) Count(ctx context.Context, set, member string, life time.Duration) (grown int64, repeat bool) {
 	if !s.note(set+"/"+member, s.now(), life) {
@@ -140,8 +140,8 @@ func (s *Seen) note(name string, now time.Time, life time.Duration) bool {
 	return true
 }
 
-// makeRoom drops expired names and, if that is not enough, arbitrary ones until an eighth
-// is free. With less room, each new name in a flood would cause a scan of all others.
+// makeRoom drops expired names. If that is not enough, it drops arbitrary names until an
+// eighth is free. With less room, each new name in a flood would cause a scan of all others.
 func (s *Seen) makeRoom(now time.Time) {
 	for k, until := range s.until {
 		if !now.Before(until) {

@@ -33,7 +33,7 @@ var tokens []byte
 //go:embed assets/design.css
 var css []byte
 
-// Tokens are only the custom properties, for pages with a few rules of their own: the
+// Tokens holds only the custom properties, for pages with a few rules of their own: the
 // start page and redirect pages. The share pages include them at build time.
 var Tokens = string(tokens)
 

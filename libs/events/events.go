@@ -88,7 +88,7 @@ func (t Type) Known() bool { return slices.Contains(types, t) }
 // Kept is how long an event can be read.
 const Kept = 30 * 24 * time.Hour
 
-// Event is one change of one record.
+// Event describes one change of one record.
 type Event struct {
 	AccountID string
 	Type      Type
@@ -96,7 +96,7 @@ type Event struct {
 	Data      any    // becomes JSON: the record as the API shows it after the change
 }
 
-// Actor is who made a change.
+// Actor says who made a change.
 type Actor struct {
 	Type ActorType
 	ID   string
@@ -128,7 +128,7 @@ func WithActor(ctx context.Context, a Actor) context.Context {
 	return context.WithValue(ctx, actorKey{}, a)
 }
 
-// AsOperator marks ctx as the operator's.
+// AsOperator returns a copy of ctx in which the operator is the actor.
 func AsOperator(ctx context.Context) context.Context { return WithActor(ctx, Operator) }
 
 // ActorOf returns the actor in ctx.

@@ -48,7 +48,7 @@ func (c calls) unary(
 	case *pb.CommitRequest:
 		commit, reads = true, len(r.GetTransaction()) > 0
 	}
-	ctx, cancel := context.WithTimeout(ctx, time.Duration(c)) // an earlier deadline stays
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(c)) // an earlier deadline wins
 	defer cancel()
 	try := func() error { return hear(ctx, commit, invoke(ctx, method, req, reply, cc, opts...)) }
 	if !reads {
@@ -82,9 +82,9 @@ type onlyWritesKey struct{}
 // transaction.
 var errOnlyWrites = errors.New("read in a commit that only writes")
 
-// heard is what a call of [DB.Do] has learnt about the database. The interceptors fill it
-// in, because the call's error does not say enough. If the database is down, the error is
-// the same as if it answered promptly each time but another writer won.
+// heard records what a call of [DB.Do] has learnt about the database. The interceptors fill
+// it in, because the call's error does not say enough. A call gets the same error when the
+// database is down as when the database answers promptly but another writer always wins.
 type heard struct {
 	answered atomic.Bool // the database answered a request of the call
 	lost     atomic.Bool // the call lost against another writer at least once
@@ -104,7 +104,7 @@ func (a answered) Unwrap() error { return a.error }
 // to 4 s, which leaves three tries in three seconds. [again] retries instead.
 type aborted struct{ error }
 
-// hear notes how the database answered a request. commit says that the request is a
+// hear notes how the database answered a request. commit is true if the request is a
 // commit. If another writer has won, hear hides this from the client library. Outside of
 // [DB.Do] it returns err unchanged.
 func hear(ctx context.Context, commit bool, err error) error {
@@ -132,8 +132,8 @@ func hear(ctx context.Context, commit bool, err error) error {
 	return err
 }
 
-// judged makes a function that runs fn as one call and returns one of this package's
-// errors.
+// judged makes a function that runs fn as one call and turns its error into one of this
+// package's errors.
 func judged(fn func(context.Context) error) func(context.Context) error {
 	return func(ctx context.Context) error {
 		var h heard
@@ -157,7 +157,7 @@ func (h *heard) judge(err error) error {
 	mapped := Map(err)
 	late := errors.Is(err, context.DeadlineExceeded) || status.Code(err) == codes.DeadlineExceeded
 	switch lost := errors.As(err, new(aborted)) || h.lost.Load() && late; {
-	case lost && h.open.Load(): // The last try, or one before, may have gone through.
+	case lost && h.open.Load(): // The last try or an earlier one may have gone through.
 		return answered{apierr.Down(err)}
 	case lost:
 		return contended(err)
@@ -179,7 +179,7 @@ const (
 )
 
 // unsure reports whether a commit of this call got no answer, so that the change may be
-// there already. Making it again could make it twice. A commit without reads is the
+// there already. Trying again could make the change twice. A commit without reads is the
 // exception; see [DB.Commit].
 func unsure(ctx context.Context) bool {
 	h, ok := ctx.Value(heardKey{}).(*heard)

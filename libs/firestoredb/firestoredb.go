@@ -1,14 +1,14 @@
 // Package firestoredb is the only way the services reach Firestore.
 //
 // Every call has a deadline. While Firestore is down, a breaker refuses calls at once,
-// so that not every caller waits for its deadline. Errors are this package's:
+// so that not every caller waits for its deadline. Calls return this package's errors:
 // [ErrNotFound], [ErrExists], [ErrStale], [ErrContended], or an apierr UNAVAILABLE. The
 // package does not hide the client: stores build documents and queries with
 // cloud.google.com/go/firestore itself.
 //
 // Contention between writers of one document is not an outage. A transaction that loses
-// first waits for the account's transactions that lost before it. Then it tries again while
-// there is time. If it still loses, it gets [ErrContended]. No account has more than its
+// waits for the account's transactions that lost before it. Then it tries again while there
+// is time. If it still loses, it gets [ErrContended]. No account has more than its
 // share of a process's calls in flight.
 package firestoredb
 
@@ -295,7 +295,7 @@ func (db *DB) SetAside(ctx context.Context, b Broken, path string, now time.Time
 }
 
 // IgnoreMoved returns nil if a write failed because its document was changed or removed
-// since it was read. It is for writes that must give way to any other.
+// since it was read. It is for writes that must give way to any other write.
 func IgnoreMoved(err error) error {
 	if errors.Is(err, ErrStale) || errors.Is(err, ErrNotFound) {
 		return nil

@@ -30,8 +30,9 @@ type identityDocument struct {
 }
 
 // firstContact is the context of [DB.Identity], which runs before all other calls. It
-// hides the values of the call that happened to be first: its account, which would wait
-// for its turn, and the mark of a call that only writes.
+// hides two values of the call that happened to be first: the account, because Identity
+// must not wait for that account's turn, and the mark of a call that only writes, because
+// Identity also reads.
 type firstContact struct{ context.Context }
 
 type firstContactKey struct{}

@@ -58,7 +58,7 @@ func ETag(rev int64) string { return fmt.Sprintf(`"r%d"`, rev) }
 // that a click does not make an edit fail. If-None-Match compares the whole tag.
 func VariantETag(rev int64, variant string) string { return fmt.Sprintf(`"r%d-%s"`, rev, variant) }
 
-// Match is a request's If-Match. The zero value matches every record.
+// Match holds a request's If-Match. The zero value matches every record.
 type Match struct{ tags []string }
 
 // IfMatch reads the If-Match header.
@@ -94,6 +94,7 @@ func (m Match) Check(rev int64) error {
 // so. It sets the ETag in both cases.
 func NotModified(c *fiber.Ctx, tag string) bool {
 	c.Set(fiber.HeaderETag, tag)
+	// If-None-Match uses weak comparison: a proxy may have added W/ to our tag.
 	for given := range strings.SplitSeq(c.Get(fiber.HeaderIfNoneMatch), ",") {
 		if given = strings.TrimSpace(given); given == "*" || strings.TrimPrefix(given, "W/") == tag {
 			c.Status(fiber.StatusNotModified)

@@ -89,8 +89,8 @@ func (f *Fields) Err() error {
 
 // Decode reads the body into dst, a pointer to a struct with json tags. The error is
 // INVALID_JSON for a body that is not one JSON object, and UNSUPPORTED_MEDIA_TYPE for a
-// body of another type. Broken field rules are in Fields. The handler adds the broken
-// rules that schemas cannot express, and then calls [Fields.Err].
+// body of another type. Fields lists the broken field rules. The handler adds the
+// broken rules that schemas cannot express, and then calls [Fields.Err].
 //
 // JSON names are case-sensitive: "URL" is not "url". A name that the contract does not
 // know is rejected or listed in [Fields.Unknown], as the operation's schema says. A

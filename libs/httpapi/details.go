@@ -91,7 +91,7 @@ func detailsOf(e *jsonschema.ValidationError) []apierr.Detail {
 
 func location(e *jsonschema.ValidationError) string { return strings.Join(e.InstanceLocation, ".") }
 
-// addQuery adds the parameters that the operation does not have. params says for each
+// addQuery rejects the parameters that the operation does not have. params says for each
 // parameter of the operation whether it may be repeated.
 func (f *Fields) addQuery(args *fasthttp.Args, params map[string]bool) {
 	known := slices.Sorted(maps.Keys(params))
@@ -111,7 +111,7 @@ func (f *Fields) addQuery(args *fasthttp.Args, params map[string]bool) {
 	}
 }
 
-// addBody adds every name in the body of an operation that reads no body. A body without
+// addBody rejects every name in the body of an operation that reads no body. A body without
 // names passes, because nothing in it could be ignored.
 func (f *Fields) addBody(body []byte) {
 	o, err := parseObject(body)
@@ -123,7 +123,7 @@ func (f *Fields) addBody(body []byte) {
 	}
 }
 
-// addUnknown adds the names that a closed object does not have.
+// addUnknown rejects names that a closed object does not have.
 func (f *Fields) addUnknown(at, names []string) {
 	var known []string
 	if s := schemaAt(f.schema, at); s != nil {

@@ -1,10 +1,10 @@
 // Package httpapi serves the HTTP APIs of all Linkreel services with one server setup,
 // one order of checks, one body format and one place that writes errors.
 //
-// A request passes: recover, request id and span, access line and metric, deadline,
-// CORS; then, on a route that needs a key: key (401), rate limit (429), suspension,
-// scope and plan (403), its turn among changes of the same record (429),
-// Idempotency-Key on POST; then the handler. libs/httpserver refuses requests that no
+// A request passes these steps: recover, request id and span, access line and metric,
+// deadline, CORS. On a route that needs a key, these follow: key (401), rate limit (429),
+// suspension, scope and plan (403), its turn among changes of the same record (429),
+// Idempotency-Key on POST. The handler comes last. libs/httpserver refuses requests that no
 // route should see (several Hosts, a compressed body). Handlers return errors and never
 // choose a status for one.
 //
@@ -113,7 +113,7 @@ type Access struct {
 	Repeatable bool
 	// OneCommit is for a POST that does all its work in one change of package record and
 	// writes its answer ([Created]) before the change commits. The answer is then stored
-	// in the same commit, so no record is needed before.
+	// in the same commit, so nothing has to be stored before the handler runs.
 	OneCommit bool
 	// InTurn is for a route with large requests. A process runs one request of each
 	// account at a time. The account's other requests wait, as long as their deadline
@@ -134,8 +134,8 @@ func New(opt Options) *API {
 	}
 	a := &API{
 		opt: opt, tracer: otel.Tracer(opt.Name),
-		// Less than the default: only callers that lost the answer to a roll of their key look
-		// for such a record, and each miss costs a read of the store.
+		// The burst is below the default because only callers that lost the answer to a roll of
+		// their key look for such a record, and each miss costs a read of the store.
 		misses:  ratelimit.NewMisses(ratelimit.MissOptions{Burst: 60, Now: opt.Now}),
 		turns:   turns.NewQueue(turns.QueueOptions{Name: "bulk", Each: 1}),
 		changes: turns.NewQueue(turns.QueueOptions{Name: "record", Each: 1, Waiting: changesWaiting}),
@@ -305,6 +305,7 @@ func (a *API) Routes() []Route { return a.routes }
 
 // Handler returns the finished API. Call it after the last route was added.
 func (a *API) Handler() fasthttp.RequestHandler {
+	// Fiber runs handlers in the order they were added, so this runs only if no route matched.
 	a.app.Use(func(c *fiber.Ctx) error {
 		if allow := methodsOf(a.app, c.Path()); len(allow) > 0 {
 			return &apierr.Error{Code: apierr.MethodNotAllowed, Message: "This address does not answer that method.", Allow: allow}
@@ -314,8 +315,8 @@ func (a *API) Handler() fasthttp.RequestHandler {
 	h := a.app.Handler()
 	return httpserver.StrictTransport(a.opt.BaseURL, func(ctx *fasthttp.RequestCtx) {
 		if !slices.Contains(knownMethods, string(ctx.Method())) {
-			// Fiber would answer an unknown method in plain text. No route handles TRACE, so it
-			// stands in for all of them.
+			// Fiber would answer an unknown method in plain text. No route handles TRACE, so
+			// this handles every unknown method as TRACE.
 			ctx.Request.Header.SetMethod(fiber.MethodTrace)
 		}
 		h(ctx)
@@ -427,7 +428,7 @@ func (a *API) admit(c *fiber.Ctx, access Access) error {
 		return err
 	}
 	if err != nil {
-		// A revoked key repeats an earlier request, which has passed the other checks.
+		// The key is revoked, and the request repeats an earlier one that passed all checks.
 		c.SetUserContext(identity.WithPrincipal(c.UserContext(), d.Principal))
 		return nil
 	}

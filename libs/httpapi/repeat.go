@@ -77,8 +77,8 @@ func (a *API) inOneCommit(c *fiber.Ctx, r idempotency.Request, h fiber.Handler) 
 	return err
 }
 
-// afterwards returns a context for storing an answer, because the request's own time may
-// be over.
+// afterwards returns a context for storing an answer, because the request's own deadline
+// may have passed.
 func afterwards(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 }
@@ -107,8 +107,8 @@ func answerOf(c *fiber.Ctx) *idempotency.Response {
 }
 
 // lasting returns the headers that a replay repeats. The others belong to one exchange,
-// and a replay has its own. Their number and size are bounded, because our handlers write
-// them, not the callers.
+// and a replay has its own. The number and size of the repeated headers are bounded,
+// because our handlers write them, not the callers.
 func lasting(h *fasthttp.ResponseHeader) map[string]string {
 	out := map[string]string{}
 	for k, v := range h.All() {

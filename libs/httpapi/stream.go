@@ -18,7 +18,7 @@ import (
 const JSONLines = "application/jsonl"
 
 const (
-	streamTime  = time.Hour        // the longest stream
+	streamTime  = time.Hour        // the maximum duration of a stream
 	streamStall = 30 * time.Second // how long a reader may read nothing
 	streamChunk = 32 << 10
 	// streamRate is the minimum rate at which a client must read, in bytes a second. Otherwise
@@ -70,11 +70,13 @@ func Stream(c *fiber.Ctx, contentType string, write func(ctx context.Context, w 
 }
 
 func produce(ctx context.Context, to io.Writer, write func(context.Context, io.Writer) error) (err error) {
+	// This runs in a goroutine of its own, where an uncaught panic would end the process.
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("panic: %v", p)
 		}
 	}()
+	// The buffer delays the status: an error in the first 32 KiB still gets an error response.
 	buf := bufio.NewWriterSize(to, streamChunk)
 	if err := write(ctx, buf); err != nil {
 		return err

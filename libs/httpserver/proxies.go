@@ -7,7 +7,7 @@ import (
 	"github.com/valyala/fasthttp"
 )
 
-// Proxies describes the proxies between clients and the service, which decides which
+// Proxies describes the proxies between clients and the service. It determines which
 // entries of X-Forwarded-For are trusted. The zero value trusts none.
 type Proxies struct {
 	// Trusted are the networks of the proxies. The client is the right-most address

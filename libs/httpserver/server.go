@@ -202,7 +202,7 @@ func visits(req *fasthttp.Request, path []byte) bool {
 // Encoded slashes and backslashes also separate segments, because they do so in some
 // proxies.
 func dotted(path []byte) bool {
-	dots, others := 0, 0 // of the segment so far
+	dots, others := 0, 0 // counted in the segment so far
 	for len(path) > 0 {
 		c := path[0]
 		path = path[1:]

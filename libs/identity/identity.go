@@ -117,7 +117,7 @@ type Principal struct {
 	Plan        Plan
 	Suspended   bool
 
-	KeyID   string // the API key's or the session's
+	KeyID   string // id of the API key or the session
 	KeyName string
 	Scopes  ScopeSet
 
@@ -171,7 +171,7 @@ func FromContext(ctx context.Context) *Principal {
 	return p
 }
 
-// Request is what the process knows about one request, apart from its principal.
+// Request holds what the process knows about one request, apart from its principal.
 type Request struct {
 	ID     string // the trace id, which the caller sees in X-Request-Id
 	Began  time.Time
@@ -193,10 +193,10 @@ func RequestOf(ctx context.Context) *Request {
 	return &Request{}
 }
 
-// Origin is what a create derives its identifiers from. A try that finds its own record
-// already stored knows that an earlier try succeeded. All tries of a request with
-// an Idempotency-Key have the same Nonce and At. The exception is a request that takes
-// effect in one commit: each try gets new ones.
+// Origin holds the values from which a create derives its identifiers. A try that
+// finds its own record already stored knows that an earlier try succeeded. All tries of a
+// request with an Idempotency-Key have the same Nonce and At. The exception is a request
+// that takes effect in one commit: each try gets new ones.
 type Origin struct {
 	Nonce string
 	At    time.Time

@@ -106,7 +106,7 @@ func checksum(s string) string {
 }
 
 const (
-	// Base62 is the alphabet of identifiers, in the order of its bytes.
+	// Base62 is the alphabet of identifiers, in byte order.
 	Base62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 	// slugAlphabet has no characters that look or sound alike.
 	slugAlphabet = "23456789abcdefghjkmnpqrstuvwxyz"

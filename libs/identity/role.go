@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// Role is what a member may do in an account. Roles are ordered: a higher one
+// Role says what a member may do in an account. Roles are ordered: a higher one
 // may do all that a lower one may.
 type Role string
 

@@ -48,7 +48,7 @@ const (
 	other       // a parenthesised remark or any other character
 )
 
-// meaning is what a word means.
+// meaning is the kind of meaning that a word has.
 type meaning uint8
 
 const (
@@ -382,8 +382,8 @@ func signOf(t token) int {
 	return 1
 }
 
-// milliseconds reads the digits after a decimal point as thousandths and drops finer
-// ones. A number keeps only nine significant digits, so a length beyond nine has no
+// milliseconds reads the digits after a decimal point as milliseconds and drops any finer
+// digits. A number keeps only nine significant digits, so a length beyond nine has no
 // meaning. With leading zeros this gives the same odd values as in V8.
 func milliseconds(t token) int {
 	n := t.n
@@ -422,13 +422,13 @@ func (p *parser) legacy(t token) bool {
 	return true
 }
 
-// legacyNumber decides which part of the date n is, from what follows it and what is
-// still missing.
+// legacyNumber decides which part of the date n is. That depends on the next token and on
+// the parts that are still missing.
 func (p *parser) legacyNumber(n int) bool {
 	switch {
 	case p.tok.is(':'):
 		p.take()
-		if p.skip(':') { // hours, no minutes, seconds
+		if p.skip(':') { // hours::seconds, without minutes
 			if len(p.time) > 0 {
 				return false
 			}
@@ -472,7 +472,7 @@ func (p *parser) timeWants(n int) bool {
 	return false
 }
 
-// finishTime adds the last part that was given and sets the parts after it to zero.
+// finishTime adds n as the last part of the time and sets the parts after it to zero.
 func (p *parser) finishTime(n int) {
 	if len(p.time) < 4 {
 		p.time = append(p.time, n)

@@ -1,11 +1,11 @@
 // Package objectstore is the only way the services reach object storage, Google's or the local one.
 //
-// Every call has a deadline and is retried after temporary failures. A download is complete, of
-// one generation and checked against its CRC32C, even if the connection is cut many times. An
-// upload is stored completely or not at all. Errors are this package's: [ErrNotFound],
-// [ErrStale], or an apierr UNAVAILABLE if storage cannot be reached or refuses temporarily. With
-// a key file, signing an address takes about a millisecond and no network. Without a key file,
-// signing makes a call to Google's IAM, with a deadline.
+// Every call has a deadline and is retried after temporary failures. A download returns
+// one complete generation, checked against its CRC32C, even if the connection is cut many times.
+// An upload is stored completely or not at all. Calls return this package's errors:
+// [ErrNotFound], [ErrStale], or an apierr UNAVAILABLE if storage cannot be reached or refuses
+// temporarily. With a key file, signing an address takes about a millisecond and no network.
+// Without a key file, signing makes a call to Google's IAM, with a deadline.
 //
 // The underlying client traces each call itself, so this package makes no spans. Signed addresses
 // and session addresses are credentials, so no error or log line of this package contains one.
@@ -88,7 +88,7 @@ type Object struct {
 	Generation      int64
 	Size            int64
 	ContentType     string
-	ContentEncoding string // as the uploader set it, which may be anything
+	ContentEncoding string // set by the uploader, so it may be anything
 	CacheControl    string
 	Created         time.Time
 	CRC32C          uint32
@@ -319,8 +319,8 @@ func (s *Store) DeletePrefix(ctx context.Context, prefix string) error {
 			g.Go(func() error { return err })
 			break
 		}
-		// Delete the live generation, because objects written since the listing must go as
-		// well.
+		// Delete the live generation, because objects written since the listing must be
+		// removed as well.
 		g.Go(func() error { return s.Delete(ctx, o.Name, 0) })
 	}
 	return g.Wait()

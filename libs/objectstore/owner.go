@@ -11,7 +11,7 @@ import (
 const OwnerObject = "linkreel/owner"
 
 // ErrForeign means that the bucket belongs to another database. Our database knows none of its
-// objects, so we must remove none.
+// objects, so we must not remove any.
 var ErrForeign = errors.New("the bucket belongs to another database")
 
 // maxOwner bounds the length of an owner's name.

@@ -2,7 +2,7 @@
 // every request would wait for its deadline, and thousands of waiting requests would
 // fill the process.
 //
-// [Breaker.Call] makes a call and counts its outcome only if it says something about the
+// [Breaker.Call] makes a call, and counts only outcomes that say something about the
 // dependency. If the caller hangs up, or reaches its own deadline first, the outcome does
 // not count. A caller that must decide by itself which outcomes count asks
 // [Breaker.Allow] first and then reports the outcome. After enough failures in a row the
@@ -71,7 +71,7 @@ const probeFirst = 100 * time.Millisecond
 // concurrent use.
 type Breaker struct {
 	cfg  Config
-	wait func(ctx context.Context, d time.Duration) bool // before a probe
+	wait func(ctx context.Context, d time.Duration) bool // waits before a probe
 	away atomic.Bool                                     // read without the lock by every caller
 
 	mu     sync.Mutex

@@ -29,8 +29,8 @@ type Client struct {
 }
 
 // NewClient makes a client for a service's internal address, such as http://auth:8090.
-// It opens no connection yet. token is the calling service's setting; patience bounds a
-// call.
+// It opens no connection yet. token is the token setting of the calling service.
+// patience bounds a call.
 func NewClient(baseURL, token string, patience time.Duration) *Client {
 	dialer := &net.Dialer{Timeout: 500 * time.Millisecond, KeepAlive: 15 * time.Second}
 	return &Client{

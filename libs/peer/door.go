@@ -20,8 +20,8 @@ type Door struct {
 	tokens map[Service]string
 }
 
-// NewDoor makes a door for the routes of an internal API. tokens are the settings of the
-// calling services. The door refuses a service that has no token there.
+// NewDoor makes a door for the routes of an internal API. tokens holds the token
+// setting of each calling service. The door refuses a service whose token it does not hold.
 func NewDoor(api *httpapi.API, tokens map[Service]string) *Door { return &Door{api, tokens} }
 
 // Answer adds a route. It decodes the body, passes it to do, and answers with the result.

@@ -47,7 +47,7 @@ var (
 	ErrLost  = errors.New("queue: another worker has the message, or Redis was emptied")
 )
 
-// Options shape a queue. Zero fields have defaults.
+// Options configure a queue. Zero fields have defaults.
 type Options struct {
 	Name    string        // the queue's name; "jobs"
 	Silence time.Duration // how long a worker may be silent before another gets its message; 20 s
@@ -94,10 +94,10 @@ func New(client redis.UniversalClient, opt Options) *Queue {
 // StreamKey returns the key of a queue's stream. An autoscaler reads its length (XLEN).
 func StreamKey(name string) string { return "queue:{" + name + "}" }
 
-// Item is what is added to a queue.
+// Item is a message to add to a queue.
 type Item struct {
 	ID     string
-	Tenant string            // the tenant whose turn it takes; items without one share a turn
+	Tenant string            // the tenant whose turn it takes; items without a tenant share a turn
 	Trace  map[string]string // trace context for the worker that takes it
 }
 
@@ -240,7 +240,7 @@ func (q *Queue) grouped(ctx context.Context, call func() error) error {
 
 // Next takes a message for a consumer, whose name must be unique in the group. A message
 // whose worker fell silent comes first. If there is none, Next takes the next message by
-// turns, and waits for one up to wait. ErrEmpty means that none came.
+// turns, and waits up to wait for one. ErrEmpty means that none came.
 func (q *Queue) Next(ctx context.Context, consumer string, wait time.Duration) (*Message, error) {
 	var m *Message
 	err := q.await(ctx, wait, func() (seen string, err error) {
@@ -435,6 +435,7 @@ func (m *Message) run(ctx context.Context, what string, s *redis.Script, more ..
 	case err != nil:
 		return fmt.Errorf("%s %s: %w", what, m.ID, err)
 	case ok == 0:
+		// The script did nothing: the message has another worker now, or is gone (see holds).
 		return ErrLost
 	}
 	return nil

@@ -33,19 +33,20 @@ type document struct {
 type ledger struct {
 	// Granted is how many places were given out, to records and on lease.
 	Granted int64 `json:"granted"`
-	// Next is when the ledger may be written again, apart from a burst.
+	// Next is when the ledger may be written again. In a burst, writes may be earlier.
 	Next time.Time `json:"next"`
 	// Counted is when Granted was last corrected by a count.
 	Counted time.Time         `json:"counted"`
 	Leases  map[string]*entry `json:"leases,omitempty"`
 
-	now     time.Time // Firestore's
+	now     time.Time // by Firestore's clock
 	updated time.Time // when the ledger was written last; zero if never
 }
 
 // entry is a lease in the ledger.
 type entry struct {
-	// N is an upper bound of the places that are unused or in changes in flight.
+	// N is an upper bound on the number of places that are unused or taken by in-flight
+	// changes.
 	N int64 `json:"n"`
 	// At is when it was leased. Zero means the time of the ledger's last write, because a
 	// process does not know Firestore's time of its own commit.
@@ -56,8 +57,9 @@ type entry struct {
 const (
 	pace  = 1100 * time.Millisecond // the time between two writes of a ledger
 	burst = 2 * pace                // how far writes may be ahead of the pace: three in a row
-	// drift is how long Granted is trusted far from the limit. Granted may be too low: a
-	// replica that learnt late about a new limit has created records without the ledger.
+	// drift is how long Granted is trusted while it is far from the limit. Granted may be
+	// too low: a replica that learnt late about a new limit may have created records without
+	// the ledger.
 	drift = time.Hour
 	// young is how long other processes leave a fenced lease to its holder, which usually
 	// has changes waiting for it.
@@ -77,8 +79,8 @@ func exists(tx *firestore.Transaction, ref *firestore.DocumentRef) (bool, error)
 	return err == nil && snaps[0].Exists(), err
 }
 
-// read reads the ledger. A ledger that does not exist, or cannot be decoded, counts as
-// empty and never counted.
+// read reads the ledger. It treats a ledger that does not exist, or cannot be decoded,
+// as empty and never corrected by a count.
 func (c *Claim) read(tx *firestore.Transaction) (*ledger, error) {
 	snaps, err := tx.GetAll([]*firestore.DocumentRef{c.g.ledger(c.a.key)})
 	if err != nil {
@@ -95,7 +97,7 @@ func (c *Claim) read(tx *firestore.Transaction) (*ledger, error) {
 			d = &ledger{}
 		}
 	}
-	// The read time may be before the time of the write that it shows.
+	// The time of a read may be earlier than the time of the write that the read shows.
 	d.updated = snap.UpdateTime
 	if d.now = snap.ReadTime; snap.UpdateTime.After(d.now) {
 		d.now = snap.UpdateTime
@@ -166,6 +168,7 @@ func (t *grant) write(tx *firestore.Transaction) error {
 // ask takes places from the ledger. This change's own commit uses the places for this
 // change. The places for the changes that follow are leased.
 func (c *Claim) ask(ctx context.Context, tx *firestore.Transaction) (room int64, err error) {
+	// Take both times before the read, so that neither a count nor a lease looks newer than it is.
 	began, since := time.Now(), c.g.now()
 	d, err := c.read(tx)
 	if err != nil {
@@ -179,8 +182,8 @@ func (c *Claim) ask(ctx context.Context, tx *firestore.Transaction) (room int64,
 	room = c.want
 	switch left := c.limit.Max - d.Granted; {
 	case left < room && len(d.old(young)) > 0:
-		// It is certain how many places of a lease were used only when nobody can use the
-		// lease any more.
+		// While somebody can still use a lease, nobody knows how many of its places will be
+		// used. So end the old leases first.
 		return 0, &again{c.takeBack}
 	case left < room || d.Counted.IsZero():
 		if room, err = c.count(ctx, d, began); err != nil || room == 0 {
@@ -191,6 +194,7 @@ func (c *Claim) ask(ctx context.Context, tx *firestore.Transaction) (room int64,
 		brief, end := context.WithTimeout(ctx, time.Second)
 		defer end()
 		if room, err = c.count(brief, d, began); err != nil && brief.Err() != nil && ctx.Err() == nil {
+			// Record it as counted. Otherwise every change would wait for the slow count again.
 			room, d.Counted, err = c.want, d.now, nil
 		}
 		if err != nil || room == 0 {
@@ -256,7 +260,7 @@ func (c *Claim) count(ctx context.Context, d *ledger, began time.Time) (room int
 	d.Granted, d.Counted = n+leased, d.now
 	left := c.limit.Max - d.Granted
 	if left < c.want && leased > 0 && n < c.limit.Max {
-		return 0, pause(pace/4 + mathrand.N(pace/4)) // their holders may use them or not
+		return 0, pause(pace/4 + mathrand.N(pace/4)) // holders may still use their leased places
 	}
 	c.g.mu.Lock()
 	defer c.g.mu.Unlock()
@@ -291,7 +295,7 @@ const (
 	firstChunk = 8
 	mostChunk  = 10_000
 	far        = 32 // a lease without a fence takes at most 1/far of the places left
-	near       = 2  // a fenced one at most 1/near
+	near       = 2  // a lease with a fence takes at most 1/near
 )
 
 // chunkOf returns how many of the places left to lease at once. last is the size of the
@@ -313,8 +317,8 @@ func chunkOf(left, last, waiting int64, idle time.Duration) (n int64, fenced boo
 	return min(want, left/near), true
 }
 
-// old lists the leases that may be taken back: expired ones, and fenced ones older than
-// fenced.
+// old lists the leases that may be taken back: leases that have expired, and leases with a
+// fence that are older than fenced.
 func (d *ledger) old(fenced time.Duration) (ids []string) {
 	for id, e := range d.Leases {
 		if age := d.now.Sub(e.At); age > leaseTime+delivery || e.Fenced && age > fenced {

@@ -7,11 +7,11 @@
 // create gets its place in one of three ways:
 //
 //	who                     how                                                  costs
-//	first of this process   its own transaction updates the ledger, and leases   1 read, 1 write
-//	                        places for those that follow
-//	follows, far from the   takes a leased place from memory                     nothing
+//	first in this process   its own transaction updates the ledger, and leases   1 read, 1 write
+//	                        places for later creates
+//	later, far from the     takes a leased place from memory                     nothing
 //	limit
-//	follows, near the       the same, and its transaction reads the lease        1 read
+//	later, near the         the same, and its transaction reads the lease        1 read
 //	limit
 //
 // Firestore accepts about one write a second to a document. So after a burst of three, a
@@ -66,7 +66,7 @@ type Limit struct {
 	Account string
 	// Kind names what is limited: "links", "domains".
 	Kind string
-	// Max is how many the account may have. Zero or less means no limit.
+	// Max is how many records the account may have. Zero or less means no limit.
 	Max int64
 	// Count counts the account's records.
 	Count func(context.Context) (int64, error)
@@ -88,7 +88,7 @@ type Gate struct {
 // account is this process's state of an account's places of one kind.
 type account struct {
 	key     string
-	chunk   int64         // places that were leased last
+	chunk   int64         // size of the last lease
 	asked   time.Time     // when the ledger gave places last
 	current *lease        // the lease in use; nil while the ledger is asked
 	held    []*lease      // all leases that are not settled in the ledger
@@ -134,7 +134,7 @@ const (
 	// patience is how long a create waits for a place before it gets an error that asks its
 	// caller to retry.
 	patience = 5 * time.Second
-	// commitTime is how much of a request's time is left for its commit.
+	// commitTime is how much of a request's time is reserved for its commit.
 	commitTime = 3 * time.Second
 	// maxAccounts bounds the memory. When there are more accounts, this process forgets all
 	// of them and their leases.
@@ -162,7 +162,7 @@ type Claim struct {
 	want  int64  // how many places the commit uses
 	leads bool   // this change asks the ledger, and the others wait for it
 	grant *grant // the change to the ledger in this try's commit
-	seen  *grant // the same for a sum, until the change adds to it
+	seen  *grant // for a sum: becomes grant when the change adds to the sum
 	sent  bool   // this try has reached its commit
 }
 
@@ -360,7 +360,7 @@ func (a *account) forget(l *lease) {
 	}
 }
 
-// wait makes a change wait until another has asked the ledger.
+// wait makes a change wait until another change has asked the ledger.
 func (c *Claim) wait() error {
 	return &again{func(ctx context.Context) error {
 		c.g.mu.Lock()
@@ -375,9 +375,9 @@ func (c *Claim) wait() error {
 		if asking == nil {
 			return nil
 		}
-		// The other change may count after it has waited for almost its own patience. Wait for it,
-		// because its result also answers this change, which would otherwise have to wait for the
-		// next count. But leave time to commit.
+		// The other change may start to count only when its own patience is almost used up. Wait
+		// for it, because its result also answers this change, which would otherwise have to wait
+		// for the next count. But leave time to commit.
 		most := 2 * patience
 		if end, ok := ctx.Deadline(); ok {
 			left := time.Until(end)
@@ -414,7 +414,7 @@ func (c *Claim) Watch(tx *firestore.Transaction, l Limit) error {
 // that have read the same sum start again. About one change a second can succeed.
 func (c *Claim) Grow() error {
 	if c.seen == nil {
-		return nil
+		return nil // Watch was not called, so there is no limit
 	}
 	if wait := c.seen.ledger.early(); wait > 0 {
 		return pause(wait)
@@ -423,7 +423,7 @@ func (c *Claim) Grow() error {
 	return nil
 }
 
-// Take is the last write of the transaction. It does nothing if the change has no
+// Take makes the last write of the transaction. It does nothing if the change has no
 // limit.
 func (c *Claim) Take(tx *firestore.Transaction) error {
 	c.sent = true
@@ -449,7 +449,7 @@ func (c *Claim) end(err error) {
 		switch {
 		case undone:
 			c.put()
-		case err == nil, exists: // the document may be its own, of a commit whose answer was lost
+		case err == nil, exists: // perhaps its own document: the commit's answer was lost
 			l.out -= c.n
 		default:
 			// The commit may still arrive. The lease covers it until the lease is taken back.

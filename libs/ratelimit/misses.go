@@ -34,7 +34,7 @@ type MissOptions struct {
 	Now      func() time.Time
 }
 
-// spent is how much of its budget a network had used up at a certain time.
+// spent records how much of its budget a network had used up at a certain time.
 type spent struct {
 	misses float64
 	at     time.Time

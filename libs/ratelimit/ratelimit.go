@@ -5,7 +5,7 @@
 // While Redis answers, a Limiter's rule of n tries in a window holds for every possible
 // window, in all replicas together. While Redis does not answer, each replica counts
 // only the tries that it has seen itself and allows half as many: a limit on guessing
-// must not open when Redis is down. No call fails a request or waits for Redis longer
+// must still hold when Redis is down. No call fails a request or waits for Redis longer
 // than its budget.
 package ratelimit
 
@@ -22,7 +22,7 @@ import (
 )
 
 const (
-	budget  = 150 * time.Millisecond // wait for Redis
+	budget  = 150 * time.Millisecond // how long a call waits for Redis
 	rest    = time.Second            // pause before a failed Redis is tried again
 	maxKeys = 20_000                 // keys in memory
 )
@@ -34,7 +34,7 @@ type Rule struct {
 	Window time.Duration
 }
 
-// Limiter counts. It is safe for concurrent use.
+// Limiter counts tries. It is safe for concurrent use.
 type Limiter struct {
 	redis   redis.UniversalClient
 	breaker *outage.Breaker
@@ -158,7 +158,7 @@ func (l *Limiter) takeLocally(t Try, share int) (wait time.Duration) {
 		if share == 0 {
 			continue
 		}
-		// At least one, or a rule with a single try would refuse everybody.
+		// Allow at least one try. Otherwise a rule with a single try would refuse everybody.
 		if most := max(1, r.Max/share); len(log) >= most {
 			wait = max(wait, log[len(log)-most].at.Add(r.Window).Sub(now))
 		}
@@ -186,8 +186,8 @@ func (l *Limiter) keep(key string, log []try) {
 }
 
 // forgetOld makes room. It drops keys without a try in the last hour first, then
-// arbitrary ones until an eighth is free. Otherwise, in a flood of keys, each new one
-// would scan all the others.
+// arbitrary ones until an eighth is free. Otherwise, in a flood of keys, each new key
+// would cause a scan of all the others.
 func (l *Limiter) forgetOld(now time.Time) {
 	for k, log := range l.tries {
 		if len(log) == 0 || now.Sub(log[len(log)-1].at) > time.Hour {

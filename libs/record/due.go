@@ -86,7 +86,7 @@ func (k *Kept[T]) due(ctx context.Context, bucket, limit int, fields []firestore
 		stuck := false
 		for _, b := range broken {
 			failed := k.db.SetAside(ctx, b, "due.at", now)
-			stuck = stuck || failed != nil // the same page would come again
+			stuck = stuck || failed != nil // the next query would return the same page
 			aside = errors.Join(aside, b.Err, failed)
 		}
 		if len(broken) == 0 || len(snaps) < limit || stuck {

@@ -31,11 +31,11 @@ type Kind[T any] struct {
 	// Doc makes a record's document, and From reads one; see [firestoredb.Reader].
 	Doc  func(*T) any
 	From func(firestoredb.Snap) (*T, error)
-	// Absent is the error for a record that does not exist or belongs to another account.
+	// Absent returns the error for a record that does not exist or belongs to another account.
 	Absent func() error
 
-	// Shown is the record as its owner sees it, for events and exports. A kind without
-	// Shown has neither events nor exports.
+	// Shown converts a record to the form that its owner sees in events and exports. A
+	// kind without Shown has neither.
 	Shown func(*T) any
 	// Order sorts lists. If it is nil, lists are in the order of ids.
 	Order func(a, b *T) int
@@ -57,7 +57,7 @@ type Kind[T any] struct {
 type Limit struct {
 	// Kind names the limit: "links".
 	Kind string
-	// Full is the error if there is no room.
+	// Full returns the error for an account that has too little room below limit.
 	Full func(limit int64) error
 }
 
@@ -79,12 +79,12 @@ func Keep[T any](db *DB, k Kind[T]) *Kept[T] { return &Kept[T]{db, k} }
 // Ref names the document of a record. It is nil if id cannot be a record's id.
 func (k *Kept[T]) Ref(id string) firestoredb.Ref { return k.db.Ref(k.k.Collection, id) }
 
-// Of is the query for an account's records.
+// Of returns the query for an account's records.
 func (k *Kept[T]) Of(account string) firestore.Query {
 	return k.db.Collection(k.k.Collection).Where("accountId", "==", account)
 }
 
-// Get reads a record of an account; "" as the account means any.
+// Get reads a record of an account. An empty account means any account.
 func (k *Kept[T]) Get(ctx context.Context, account, id string) (*T, error) {
 	r, found, err := firestoredb.Lookup(ctx, k.db.DB, "get "+k.k.Object, k.Ref(id), k.k.From)
 	if err != nil {
@@ -176,8 +176,8 @@ func (k *Kept[T]) Create(ctx context.Context, r *T, limit int64) (*T, error) {
 	return nil, err
 }
 
-// event is the type of this kind's event for created, updated or deleted;
-// [events.Quiet] for a kind without events.
+// event returns the type of this kind's event for created, updated or deleted. For a
+// kind without events it returns [events.Quiet].
 func (k *Kept[T]) event(what string) events.Type {
 	if k.k.Shown == nil {
 		return events.Quiet
@@ -192,10 +192,10 @@ func (k *Kept[T]) labels(r *T) []string {
 	return k.k.Labels.Of(r)
 }
 
-// Change changes a record of an account; "" as the account means any. fn edits the
-// record as it is stored now, and may run several times. It returns the type of the
+// Change changes a record of an account. An empty account means any account. fn edits
+// the record as it is stored now, and may run several times. It returns the type of the
 // event, [events.Quiet] for a change without an event, or "" if there is nothing to
-// write. Its error ends the change.
+// write. If fn returns an error, nothing is written.
 func (k *Kept[T]) Change(ctx context.Context, account, id string, fn func(*T) (events.Type, error)) (out *T, err error) {
 	err = k.db.Tx(ctx, "update "+k.k.Object, func(tx *Tx) error {
 		in := k.In(tx)
@@ -232,7 +232,7 @@ func (k *Kept[T]) Delete(ctx context.Context, account, id string, check func(*T)
 	})
 }
 
-// In is the kind within a transaction.
+// In returns the kind within a transaction.
 func (k *Kept[T]) In(tx *Tx) In[T] { return In[T]{tx, k} }
 
 // In is a kind of records within a transaction.
@@ -241,7 +241,7 @@ type In[T any] struct {
 	k  *Kept[T]
 }
 
-// Get reads a record of an account; "" as the account means any.
+// Get reads a record of an account. An empty account means any account.
 func (in In[T]) Get(account, id string) (*T, error) {
 	found, err := in.GetAll(id)
 	if err != nil {
@@ -281,8 +281,8 @@ func (in In[T]) Find(q firestore.Query) ([]*T, error) {
 	return firestoredb.ReadAll(snaps, in.k.k.From)
 }
 
-// Room claims room for n more records of an account that may have limit of them. It
-// fails if there is not enough.
+// Room claims room for n more records of an account that may have up to limit records.
+// It fails if there is not enough room.
 func (in In[T]) Room(account string, limit, n int64) error {
 	l := in.k.k.Limit
 	if l == nil || limit <= 0 {

@@ -25,7 +25,7 @@ type kind interface {
 	erase(ctx context.Context, account string, limit int) (n int, err error)
 	export(ctx context.Context, account string, line func(object string, data any) error) error
 	addIndexes(f *indexFile, decided map[string]bool)
-	// forget removes what is left of an account apart from its records.
+	// forget removes the remaining data of an account, apart from its records.
 	forget(ctx context.Context, account string) error
 }
 

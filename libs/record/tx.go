@@ -16,14 +16,14 @@ import (
 	"github.com/linkreel/linkreel/libs/tags"
 )
 
-// Options are what a change may need besides the database.
+// Options has the other things that changes may need besides the database.
 type Options struct {
-	// Outbox takes the events. Without it a change with an event fails.
+	// Outbox takes the events. If it is nil, a change with an event fails.
 	Outbox *outbox.Outbox
 	// Announce tells every replica, before it returns, that its cached values under some
 	// keys are stale.
 	Announce func(ctx context.Context, keys ...string)
-	// Now is the clock; nil is the system's.
+	// Now is the clock. If it is nil, the system clock is used.
 	Now func() time.Time
 }
 
@@ -45,25 +45,25 @@ func Open(db *firestoredb.DB, o Options) *DB {
 
 // TellAuthority sets the function that tells every replica that an account's rights
 // have changed. Call it once, before any change. It is not one of [Options], because
-// the function may itself need a store of this database. Without it a change of rights
-// panics, since replicas would not notice the change.
+// the function may itself need a store of this database. If it is not set, a change of
+// rights panics, since replicas would not notice the change.
 func (db *DB) TellAuthority(tell func(ctx context.Context, account string, version int64)) {
 	db.authority = tell
 }
 
-// Now is the database's clock.
+// Now returns the current time of the database's clock.
 func (db *DB) Now() time.Time { return db.o.Now() }
 
-// Tx makes one atomic change: it commits only if what fn has read is still true. fn may
-// run several times, and must have no effect except through tx. A change that writes
+// Tx makes one atomic change: it commits only if nothing that fn has read has changed. fn
+// may run several times, and must have no effect except through tx. A change that writes
 // nothing succeeds without a commit.
 func (db *DB) Tx(ctx context.Context, what string, fn func(tx *Tx) error) error {
 	return db.run(ctx, true, what, fn)
 }
 
-// Commit is [DB.Tx] for an fn that reads nothing. It makes one call to the database. A
-// commit is sent again if its answer is lost, and may then find its own documents
-// already there.
+// Commit does the same as [DB.Tx] for an fn that reads nothing, with one call to the
+// database. A commit is sent again if its answer is lost, and may then find its own
+// documents already there.
 func (db *DB) Commit(ctx context.Context, what string, fn func(tx *Tx) error) error {
 	return db.run(ctx, false, what, fn)
 }
@@ -88,7 +88,7 @@ func WithReceipt(ctx context.Context, r Receipt) context.Context {
 	return context.WithValue(ctx, receiptKey{}, r)
 }
 
-// ErrAgain means that the receipt that made the change fail is gone.
+// ErrAgain means that a receipt made the change fail but no longer exists.
 var ErrAgain = errors.New("make the change again")
 
 // errNothing ends a transaction that has nothing to write. An empty commit would only be
@@ -165,7 +165,7 @@ func refused(err error) bool {
 // transaction. A Tx must not be used after its function has returned.
 type Tx struct {
 	db    *DB
-	ctx   context.Context // a transaction ends before the call whose context it has
+	ctx   context.Context // a Tx may keep it, since it ends before the call that ctx belongs to
 	ft    *firestore.Transaction
 	reads bool         // false in a [DB.Commit]
 	claim *quota.Claim // nil until the change needs a limit
@@ -208,8 +208,8 @@ func (tx *Tx) flush() error {
 	return tx.claim.Take(tx.ft)
 }
 
-// Watch is for a limit on a sum; see [quota.Claim.Watch]. Call Grow afterwards if the
-// change adds to the sum.
+// Watch prepares for a limit on a sum; see [quota.Claim.Watch]. Call Grow afterwards if
+// the change adds to the sum.
 func (tx *Tx) Watch(l quota.Limit) error { return tx.claimed().Watch(tx.ft, l) }
 
 func (tx *Tx) claimed() *quota.Claim {
@@ -219,7 +219,7 @@ func (tx *Tx) claimed() *quota.Claim {
 	return tx.claim
 }
 
-// Grow says that the change adds to the sum that Watch was called for.
+// Grow tells the limit that the change adds to the sum that Watch was called for.
 func (tx *Tx) Grow() error {
 	if tx.claim == nil {
 		return nil // Watch was not called, so there is no limit
@@ -227,7 +227,7 @@ func (tx *Tx) Grow() error {
 	return tx.claim.Grow()
 }
 
-// Context is the transaction's context.
+// Context returns the transaction's context.
 func (tx *Tx) Context() context.Context { return tx.ctx }
 
 // GetAll reads documents in one call. For nil refs and documents that do not exist the

@@ -2,7 +2,7 @@
 //
 // It supports a single server, a Redis Cluster and a primary that Sentinel watches,
 // with passwords, TLS and a private certificate authority. Clients fail fast, because a
-// request must not wait for a Redis that is away. They never repeat a call by
+// request must not wait for a Redis that is down. They never repeat a call by
 // themselves, because only the caller knows whether a call that may have succeeded can
 // be repeated.
 package redisdb
@@ -42,18 +42,18 @@ type Config struct {
 	// Password is used when URL has none. It may hold any character, where one in
 	// URL has to be percent-encoded.
 	Password string `env:"PASSWORD"`
-	// CAFile has the certificates (PEM) that a rediss address is checked with; empty
-	// means the system's.
+	// CAFile has the certificates (PEM) that a rediss address is checked with. If it is
+	// empty, the system's certificates are used.
 	CAFile string `env:"CA_FILE"`
 
 	Timeout     time.Duration // of a dial, a write and a read each; 250 ms
 	PoolTimeout time.Duration // how long a caller waits for a free connection; 100 ms
 	PoolSize    int           // connections to each server; 64
 	MinIdle     int           // connections that are kept open; 0
-	Untraced    bool          // no span for each call, for the path of every redirect
+	Untraced    bool          // do not trace calls; for a client that every redirect uses
 }
 
-// ErrAddress is the error for an address in none of these forms.
+// ErrAddress is the error for an address in none of the forms that [Config] lists.
 var ErrAddress = errors.New("redis address")
 
 // Open makes a client. It opens no connection yet, so that a service starts even while
@@ -83,6 +83,7 @@ func Open(cfg Config) (redis.UniversalClient, error) {
 	if cfg.Untraced {
 		return client, nil
 	}
+	// Leave statements out of spans: they contain keys and values.
 	err = redisotel.InstrumentTracing(client, redisotel.WithDBStatement(false), redisotel.WithCallerEnabled(false), redisotel.WithDialFilter(true))
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("redis tracing: %w", err), client.Close())
@@ -90,8 +91,8 @@ func Open(cfg Config) (redis.UniversalClient, error) {
 	return client, nil
 }
 
-// Away is the [outage.Config.Down] for Redis: any error but "no such key" counts as an
-// outage. A Redis that refuses writes is of no use either.
+// Away serves as [outage.Config.Down] for Redis. Any error except "no such key" counts as
+// an outage. A Redis that refuses writes is of no use either.
 func Away(err error) bool { return err != nil && !errors.Is(err, redis.Nil) }
 
 func (cfg Config) options() (*redis.UniversalOptions, error) {
@@ -144,6 +145,7 @@ func parse(addr string) (*redis.UniversalOptions, error) {
 		authority, tail = rest[:i], rest[i:]
 	}
 	userinfo, hosts := "", authority
+	// Split at the last @, because a password may contain one.
 	if i := strings.LastIndexByte(authority, '@'); i >= 0 {
 		userinfo, hosts = authority[:i+1], authority[i+1:]
 	}

@@ -7,8 +7,8 @@ import (
 	"log/slog"
 )
 
-// Rotation reseals with the first key all records that other keys have sealed, so that
-// those keys can be dropped. A record that cannot be resealed does not block the
+// Rotation takes all records that other keys have sealed and reseals them with the first
+// key, so that the other keys can be dropped. A record that cannot be resealed does not block the
 // others. Only one goroutine may call Round.
 type Rotation struct {
 	Keys *Keys
@@ -16,8 +16,8 @@ type Rotation struct {
 	// List returns, in order, the ids that follow the id after. They name records that one
 	// of keyIDs has sealed. At the end List returns none.
 	List func(ctx context.Context, keyIDs []string, after string) (ids []string, err error)
-	// Reseal seals one record again. It returns ErrCurrent if the first key seals it
-	// already.
+	// Reseal seals one record again. It returns ErrCurrent if the record is already sealed
+	// with the first key.
 	Reseal func(ctx context.Context, id string) error
 	// Left is called after every record was tried, with the number that failed.
 	Left func(records int)
@@ -29,14 +29,14 @@ type Rotation struct {
 	looked bool
 }
 
-// ErrCurrent means that the first key seals a record already.
+// ErrCurrent means that a record is already sealed with the first key.
 var ErrCurrent = errors.New("the first key seals it already")
 
 // inRound bounds how many records a round tries, because other work may wait for the
 // round to end.
 const inRound = 500
 
-// Again reseals with the first key a value that another key has sealed.
+// Again takes a value that another key has sealed and reseals it with the first key.
 func (k *Keys) Again(name string, sealed []byte) ([]byte, error) {
 	if IDOf(sealed) == k.ID() {
 		return nil, ErrCurrent

@@ -4,7 +4,7 @@
 // between two steps.
 //
 // It uses AES-256-GCM with keys that HKDF (RFC 5869) derives from texts. A sealed value
-// is bound to a name, so a copy in another record does not open. [Key] is one key.
+// is bound to a name, so a copy in another record cannot be opened. [Key] is one key.
 // [Keys] are several, and each sealed value contains the id of its key, so rotation
 // needs no guessing. A [Rotation] finds the values that an old key still seals.
 package seal
@@ -51,7 +51,7 @@ func Derive(secret string, salt []byte, purpose string) (*Key, error) {
 // Seal encrypts plain and binds it to name. The result is a nonce and the ciphertext.
 func (k *Key) Seal(name string, plain []byte) []byte { return k.seal("", name, plain) }
 
-// seal is Seal with before in front of the result.
+// seal does what Seal does, and puts before in front of the result.
 func (k *Key) seal(before, name string, plain []byte) []byte {
 	n := len(before) + k.aead.NonceSize()
 	out := make([]byte, n, n+len(plain)+k.aead.Overhead())
@@ -87,8 +87,8 @@ const (
 // ErrKey means that none of the keys opens a sealed value.
 var ErrKey = errors.New("sealed with an unknown key")
 
-// New reads one or more texts, separated by commas: the first one seals, all of them
-// open. A repeated text counts once. purpose is as for [Derive].
+// New makes a key from each of one or more texts, separated by commas. The first key
+// seals, and all keys open. A repeated text counts once. purpose is as for [Derive].
 func New(purpose, text string) (*Keys, error) {
 	k := &Keys{}
 	for secret := range strings.SplitSeq(text, ",") {

@@ -17,7 +17,7 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// MaxWords is the number of words of a query that count.
+// MaxWords is how many words of a query are used. Any further words are ignored.
 const MaxWords = 10
 
 // Fold returns s in the form that searches compare: NFKD without marks, with full case
@@ -77,7 +77,7 @@ func Tokens(words []string, limit int) []string {
 	return tokens
 }
 
-// Token is the longest indexed prefix of word. Every record with a word that begins with
+// Token returns the longest indexed prefix of word. Every record with a word that begins with
 // word has this token, and the longest prefix finds the fewest other records.
 func Token(word string) string {
 	runes := []rune(word)
@@ -99,7 +99,7 @@ func Parse(q string) Query {
 	return Query{words[:min(len(words), MaxWords)]}
 }
 
-// Words are the words of the query. Each must begin a word of the text.
+// Words returns the words of the query. Each must be a prefix of a word of the text.
 func (q Query) Words() []string { return q.words }
 
 // Rarest returns the word that probably finds the fewest records: the longest, or "" if
@@ -111,11 +111,11 @@ func (q Query) Rarest() string {
 	return slices.MaxFunc(q.words, func(a, b string) int { return utf8.RuneCountInString(a) - utf8.RuneCountInString(b) })
 }
 
-// Matches reports whether each word of the query begins one of words, which must be
-// folded.
+// Matches reports whether each word of the query is a prefix of one of words. Those must
+// be folded.
 func (q Query) Matches(words []string) bool { return Begin(words, q.words) }
 
-// Begin reports whether each word of query begins one of words. All must be folded.
+// Begin reports whether each word of query is a prefix of one of words. All must be folded.
 func Begin(words, query []string) bool {
 	for _, w := range query {
 		if !slices.ContainsFunc(words, func(have string) bool { return strings.HasPrefix(have, w) }) {

@@ -1,6 +1,6 @@
-// Package signin has the requests by which the console signs people in with auth over
-// the internal listener, and auth's answers. Both services share these types, so they
-// cannot drift apart.
+// Package signin has the requests that the console sends to auth's internal listener to
+// sign people in, and auth's answers. Both services share these types, so they cannot
+// drift apart.
 //
 // Auth decides. The console shows pages and keeps the session in a cookie. The state of
 // a sign-in between its steps is a sealed text (Flow) in a cookie in the browser, so no
@@ -34,7 +34,7 @@ const (
 
 // Browser is the browser that makes the request.
 type Browser struct {
-	Address string `json:"address"` // of the client; limits on tries count by it
+	Address string `json:"address"` // of the client; tries are limited per address
 	Client  string `json:"client"`  // User-Agent
 	Session string `json:"session"` // the browser's current session; "" for none
 }
@@ -70,7 +70,7 @@ type Session struct {
 	Secret    string `json:"secret"`
 	ID        string `json:"id"`
 	MemberID  string `json:"memberId"`
-	ExpiresAt int64  `json:"expiresAt"` // ms: the latest end
+	ExpiresAt int64  `json:"expiresAt"` // ms; the session may end earlier
 	Next      string `json:"next"`      // the path to continue at, after OIDC
 }
 
@@ -92,7 +92,7 @@ type Begun struct {
 	Flow    string `json:"flow"`              // sealed; send it back with the second step
 }
 
-// FinishOIDC is what the identity provider returned with the browser.
+// FinishOIDC has the parameters with which the identity provider sent the browser back.
 type FinishOIDC struct {
 	Browser
 	Flow   string `json:"flow"`

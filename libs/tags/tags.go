@@ -56,7 +56,7 @@ type Store struct {
 	now  func() time.Time
 }
 
-// New is the store of one kind of records.
+// New makes the store of one kind of records.
 func New(db *firestoredb.DB, kind Kind, now func() time.Time) *Store { return &Store{db, kind, now} }
 
 func (s *Store) ref(accountID, key string) *firestore.DocumentRef {
@@ -139,8 +139,8 @@ func sortKey(name string) string { return search.Fold(name) + "\x00" + label.Key
 const scanMost = 2000
 
 // List lists up to limit tags of the account after a cursor ("" is the start), in
-// alphabetical order, for all kinds of records. Each word of q must begin a word of the
-// tag. next is the cursor for the rest, "" at the end.
+// alphabetical order, for all kinds of records. Each word of q must be a prefix of a word
+// of the tag. next is the cursor for the rest, "" at the end.
 func (s *Store) List(ctx context.Context, accountID, q, after string, limit int) (page []string, next string, err error) {
 	query := search.Words(q)
 	for read := 0; ; {

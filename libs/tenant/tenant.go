@@ -48,7 +48,7 @@ type Target struct {
 	ID string `json:"id,omitempty"`
 }
 
-// Order asks for a takedown. ID names it: the same ID is the same takedown.
+// Order asks for a takedown. Orders with the same ID ask for the same takedown.
 type Order struct {
 	ID     string    `json:"id"`
 	Target Target    `json:"target"`
@@ -93,6 +93,6 @@ type Holder interface {
 	// service does not have the target, for example because the address belongs to
 	// another service.
 	TakeDown(ctx context.Context, o Order) (Takedown, error)
-	// Lift ends t, and only t. It succeeds if t is not in effect.
+	// Lift ends t, and only t. It also succeeds if t is not in effect.
 	Lift(ctx context.Context, t Takedown) error
 }

@@ -43,7 +43,7 @@ type Job struct {
 	AccountID  string // the account whose turn the job takes in the queue; empty in old records
 	VideoID    string
 	Object     string // the upload's name in the bucket
-	Generation int64  // the object's generation; another one is another job
+	Generation int64  // the object's generation; each generation is another job
 	Size       int64  // bytes, as storage reported them; 0 when unknown
 	Limits     Limits
 	Trace      map[string]string // W3C trace context of the request that caused the job
@@ -85,8 +85,8 @@ func StillOf(r Rendition, seconds float64) (Still, bool) {
 // video.
 func StillID(videoID, nonce string) string { return videoID + "-still" + nonce }
 
-// StillPrefix is where an attempt at such a job writes. It differs from the prefixes of
-// attempts at the video itself, because those attempts clean up their own.
+// StillPrefix returns the prefix of the files of an attempt at such a job. It differs from
+// the prefixes of attempts at the video itself, because those attempts clean up their own.
 func StillPrefix(jobID string, attempt int) string {
 	return fmt.Sprintf("%s%s-%d/", VideoPrefix(VideoOf(jobID)), jobID[strings.LastIndexByte(jobID, '-')+1:], attempt)
 }
@@ -108,20 +108,20 @@ func VideoOf(jobID string) string {
 	return jobID[:max(0, strings.LastIndexByte(jobID, '-'))]
 }
 
-// Prefix is where an attempt writes. Attempts never share one, so a stale worker cannot
-// overwrite the files of a newer one. It ends in a slash.
+// Prefix returns the prefix of an attempt's files. It ends in a slash. Attempts never
+// share a prefix, so a stale worker cannot overwrite the files of a newer one.
 func Prefix(videoID string, generation int64, attempt int) string {
 	return fmt.Sprintf("%s%d-%d/", VideoPrefix(videoID), generation, attempt)
 }
 
-// PartsPrefix is where the finished parts of a job are stored until they are joined. It
-// is below VideoPrefix, so that deleting the video deletes them too. All attempts share
-// it, so that a dead worker's parts are not lost.
+// PartsPrefix returns the prefix of a job's finished parts, which are stored until they
+// are joined. It is below VideoPrefix, so that deleting the video deletes them too. All
+// attempts share it, so that a dead worker's parts are not lost.
 func PartsPrefix(videoID string, generation int64) string {
 	return fmt.Sprintf("%sparts-%d/", VideoPrefix(videoID), generation)
 }
 
-// VideoPrefix is the prefix of all files that were made for a video.
+// VideoPrefix returns the prefix of all files that were made for a video.
 func VideoPrefix(videoID string) string { return "videos/" + videoID + "/" }
 
 // ParsePrefix finds which job wrote an object below VideoPrefix. There are two layouts.
@@ -274,7 +274,7 @@ type Rendition struct {
 	Channels         int      `json:"channels,omitempty"` // of sound; 0 in outcomes from before it was recorded
 	Codecs           string   `json:"codecs"`             // RFC 6381, read from the file
 	Bandwidth        int      `json:"bandwidth"`          // bits per second of the largest segment
-	AverageBandwidth int      `json:"averageBandwidth"`   // bits per second over all
+	AverageBandwidth int      `json:"averageBandwidth"`   // bits per second over all segments
 	Init             Range    `json:"init"`
 	Segments         Segments `json:"segments"`
 }
@@ -370,7 +370,7 @@ const (
 	Internal           Code = "INTERNAL"
 )
 
-// Failure is why a job ended without an outcome. Message is for the uploader:
+// Failure says why a job ended without an outcome. Message is for the uploader:
 // it names no path, tool or store.
 type Failure struct {
 	Code    Code   `json:"code"`
@@ -404,7 +404,7 @@ func PrefixOf(b []byte) (string, error) {
 	return o.Prefix, nil
 }
 
-// UnmarshalOutcome reads MarshalOutcome's form; empty input is no outcome.
+// UnmarshalOutcome reads MarshalOutcome's form. Without input it returns nil.
 func UnmarshalOutcome(b []byte) (*Outcome, error) {
 	if len(b) == 0 {
 		return nil, nil

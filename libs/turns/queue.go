@@ -25,9 +25,9 @@ var ErrFull = errors.New("too many are waiting already")
 type QueueOptions struct {
 	Name       string // names the queue in metrics; if empty, there are no metrics
 	Parallel   int    // how many jobs run at once
-	Each       int    // how many of them for one name
-	Waiting    int    // how many wait for one name
-	AllWaiting int    // how many wait in total
+	Each       int    // how many jobs run at once for one name
+	Waiting    int    // how many jobs wait for one name
+	AllWaiting int    // how many jobs wait in total
 }
 
 // Queue bounds how much of one kind of work runs at a time in this process, in total
@@ -52,7 +52,7 @@ type inLine struct {
 	name    string
 	running int
 	waiting list.List     // of *waiter
-	turn    *list.Element // the name's place among the turns; nil without one
+	turn    *list.Element // the name's place among the turns; nil if it has none
 }
 
 type waiter struct {
@@ -82,7 +82,7 @@ func NewQueue(o QueueOptions) *Queue {
 // the longest backlog gets ErrFull instead, if that backlog is longer than name's own
 // would become.
 //
-// The time spent here is added to the request's, see [identity.Request].
+// The time spent here is added to Queued of the request; see [identity.Request].
 func (q *Queue) Enter(ctx context.Context, name string) (release func(), err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -178,7 +178,7 @@ func (q *Queue) takeOut(l *inLine, w *waiter) {
 	}
 }
 
-// leave removes a waiter whose time is over. If it was allowed to run meanwhile, its
+// leave removes a waiter whose context has ended. If it was allowed to run meanwhile, its
 // job ends at once, so that its place is not lost.
 func (q *Queue) leave(ctx context.Context, l *inLine, w *waiter) error {
 	q.mu.Lock()

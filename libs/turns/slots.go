@@ -13,7 +13,7 @@ type Slots struct {
 	total int
 }
 
-// NewSlots makes free slots: each for one name, all in total.
+// NewSlots makes Slots with each slots for one name and all slots in total.
 func NewSlots(each, all int) *Slots {
 	return &Slots{each: each, all: all, taken: map[string]int{}}
 }

@@ -40,28 +40,28 @@ type Config struct {
 
 	// OperatorAddr is the listener for the operator's routes; keep it off every ingress.
 	OperatorAddr string `env:"LINKREEL_OPERATOR_ADDR" envDefault:":8082"`
-	// AdminToken is the operator's bearer token. Without it nobody is the operator.
+	// AdminToken is the operator's bearer token. If it is empty, the operator's routes refuse every call.
 	AdminToken string `env:"LINKREEL_ADMIN_TOKEN"`
-	// LinksURL, VideosURL and EventsURL are the internal addresses of the services
-	// that hold an account's records, to which auth hands on what it decides about
-	// accounts. An empty one means that this deployment runs no such service.
+	// LinksURL, VideosURL and EventsURL are the internal addresses of the services that keep
+	// records of accounts. auth reports its decisions about accounts to them. If one is empty,
+	// this deployment does not run that service.
 	LinksURL  string `env:"LINKREEL_LINKS_URL"`
 	VideosURL string `env:"LINKREEL_VIDEOS_URL"`
 	EventsURL string `env:"LINKREEL_EVENTS_URL"`
-	// InternalToken is auth's own secret: it seals sign-ins that are under way. It is
-	// also the token of every service that has none below, as on one machine.
+	// InternalToken is auth's own secret. It seals sign-ins that have not finished. It is also
+	// the token of every service for which no token is set below.
 	InternalToken string `env:"LINKREEL_INTERNAL_TOKEN,notEmpty"`
-	// LinksToken and the others are what auth and that service show each other, each
-	// "NEW,OLD" while it is replaced; see libs/peer for what they open.
+	// LinksToken and the others are the secrets that auth shares with each service, "NEW,OLD"
+	// during a rotation. libs/peer says what each one gives access to.
 	LinksToken   string `env:"LINKREEL_LINKS_TOKEN"`
 	VideosToken  string `env:"LINKREEL_VIDEOS_TOKEN"`
 	EventsToken  string `env:"LINKREEL_EVENTS_TOKEN"`
 	ConsoleToken string `env:"LINKREEL_CONSOLE_TOKEN"`
-	// RateLimits are requests a minute by plan, such as "free:60,creator:600"; a
-	// plan that is not named has 60, 600, 1,200 or 3,000.
+	// RateLimits are requests per minute by plan, such as "free:60,creator:600". The defaults of
+	// the four plans are 60, 600, 1,200 and 3,000.
 	RateLimits map[string]int `env:"LINKREEL_RATE_LIMITS"`
 	// QuotaLinks, QuotaVideos and QuotaDomains are how many records an account may
-	// have by plan, in the same form; a plan that is not named has no limit.
+	// have by plan, in the same format. A plan that is not named has no limit.
 	QuotaLinks   map[string]int `env:"LINKREEL_QUOTA_LINKS"`
 	QuotaVideos  map[string]int `env:"LINKREEL_QUOTA_VIDEOS"`
 	QuotaDomains map[string]int `env:"LINKREEL_QUOTA_DOMAINS"`
@@ -73,30 +73,30 @@ type Config struct {
 	OIDC OIDC `envPrefix:"LINKREEL_OIDC_"`
 }
 
-// OIDC names the identity provider that people sign in with. Without an issuer
-// they sign in by passkeys and one-time links.
+// OIDC configures the identity provider that people sign in with. If there is no issuer,
+// they sign in with passkeys and one-time links.
 type OIDC struct {
 	// Issuer is the provider's address, exactly as it calls itself.
 	Issuer       string `env:"ISSUER"`
 	ClientID     string `env:"CLIENT_ID"`
 	ClientSecret string `env:"CLIENT_SECRET"`
-	// Name is on the button "Continue with …"; empty is the issuer's host.
+	// Name is shown on the button "Continue with …". If it is empty, the issuer's host is shown.
 	Name string `env:"NAME"`
-	// Scopes are asked for besides openid.
+	// Scopes are the scopes that a sign-in requests. openid is always requested.
 	Scopes []string `env:"SCOPES" envDefault:"openid,profile,email"`
-	// Roles gives roles by the provider's groups, such as "staff:member,ops:admin",
-	// in the account Account. A person in several groups has the highest role. The
-	// map is followed at each sign-in.
+	// Roles maps the provider's groups to roles in the account Account, such as
+	// "staff:member,ops:admin". A person in several groups gets the highest role. The map is
+	// applied at each sign-in.
 	Roles       map[string]string `env:"ROLES"`
 	Account     string            `env:"ACCOUNT"`
 	GroupsClaim string            `env:"GROUPS_CLAIM" envDefault:"groups"`
-	// MaxAge is how long a membership by group holds after the provider confirmed it at
-	// a sign-in. Then sessions and passkeys let the member in no more, and the membership
-	// ends with the keys that they made. At least a minute.
+	// MaxAge is how long a membership by group lasts after the provider confirmed it at a
+	// sign-in. After that, the member's sessions and passkeys are refused, and the membership
+	// ends together with the keys that the member made. The minimum is a minute.
 	MaxAge time.Duration `env:"MAX_AGE" envDefault:"24h"`
 }
 
-// groups is the group-to-role map.
+// groups returns the group-to-role map.
 func (o OIDC) groups() (member.GroupMap, error) {
 	out := member.GroupMap{AccountID: o.Account, Roles: map[string]identity.Role{}}
 	if (len(o.Roles) > 0) != (o.Account != "") {
@@ -182,7 +182,7 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 	return svc, nil
 }
 
-// tokens are the tokens of the services that call auth or that auth calls.
+// tokens returns the tokens of the services that call auth or that auth calls.
 func (c Config) tokens() map[peer.Service]string {
 	return map[peer.Service]string{
 		peer.Links: cmp.Or(c.LinksToken, c.InternalToken), peer.Videos: cmp.Or(c.VideosToken, c.InternalToken),
@@ -190,10 +190,10 @@ func (c Config) tokens() map[peer.Service]string {
 	}
 }
 
-// holders are the services that keep accounts' records.
+// holders returns the services that keep accounts' records.
 func (c Config) holders() []tenancy.Holder {
 	var all []tenancy.Holder
-	// Events last: links and videos may still write events while they erase, and an
+	// Events come last: links and videos may still write events while they erase, and an
 	// erasure asks the holders in this order whether they have finished.
 	for _, at := range []struct {
 		name      peer.Service

@@ -171,7 +171,7 @@ func accountExport(a *app, _ *flag.FlagSet) action {
 	})
 }
 
-// credentials are what login stores.
+// credentials has the data that login stores.
 type credentials struct {
 	BaseURL string `json:"baseUrl"`
 	Key     string `json:"key"`

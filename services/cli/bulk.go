@@ -46,8 +46,8 @@ type outcome struct {
 	Slug     string `json:"slug,omitempty"`
 	Code     string `json:"code,omitempty"`
 	Message  string `json:"message,omitempty"`
-	// Lost are fields that the deployment does not accept; Host is the link's previous
-	// host.
+	// Lost lists the fields that the deployment does not accept. Host is the link's
+	// previous host.
 	Lost []string `json:"notKept,omitempty"`
 	Host string   `json:"host,omitempty"`
 }
@@ -703,7 +703,7 @@ func (o *importer) openJournal(file string) (*journal, error) {
 	return j, nil
 }
 
-// address is the address of the deployment, for the journal's heading.
+// address returns the address of the deployment, for the journal's heading.
 func (a *app) address() string {
 	saved, _ := a.login() // connect has reported any error already
 	return strings.TrimRight(cmp.Or(a.baseURL, a.env.Getenv("LINKREEL_BASE_URL"), saved.BaseURL), "/")

@@ -44,11 +44,11 @@ type Env struct {
 	// Terminal reports whether Err is a terminal.
 	Terminal bool
 	Getenv   func(string) string
-	// ConfigDir holds the login, StateDir unfinished uploads.
+	// ConfigDir holds the login, and StateDir holds unfinished uploads.
 	ConfigDir, StateDir string
 	Now                 func() time.Time
-	Sleep               func(ctx context.Context, d time.Duration) error // nil means a real wait
-	// Open shows an address in the user's browser. It is nil if there is none.
+	Sleep               func(ctx context.Context, d time.Duration) error // if nil, pause uses the real clock
+	// Open shows an address in the user's browser. It is nil if there is no browser.
 	Open func(ctx context.Context, address string) error
 }
 
@@ -105,7 +105,7 @@ type Command struct {
 	Run               func(ctx context.Context, args []string, env Env) error
 }
 
-// Usage is an error in the use of a [Command]. It ends the run with [ExitUsage].
+// Usage returns an error in the use of a [Command]. It ends the run with [ExitUsage].
 func Usage(format string, a ...any) error { return usagef(format, a...) }
 
 // program is the set of all commands: those of this package and the added ones.
@@ -118,7 +118,7 @@ func commands() []command {
 	return slices.Concat(linkCommands(), videoCommands(), accountCommands(), eventCommands(), applyCommands(), adminCommands(), mcpCommands())
 }
 
-// has reports whether a command or a group of commands begins with word.
+// has reports whether word is the first word of a command or of a group of commands.
 func (p program) has(word string) bool {
 	return slices.ContainsFunc(p.commands, func(c command) bool { return strings.Fields(c.name)[0] == word })
 }

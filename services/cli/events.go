@@ -63,8 +63,8 @@ func eventsShow(a *app, fs *flag.FlagSet) action {
 	})
 }
 
-// followed is the result of a command that runs until it is stopped: a signal is not
-// reported as a failure.
+// followed returns the result of a command that runs until it is stopped. It does not
+// report a signal as a failure.
 func followed(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return errStopped

@@ -13,8 +13,8 @@ import (
 // version is set for a release: -ldflags "-X …/services/cli.version=1.2.3".
 var version string
 
-// Version is the release's version, otherwise the module's, otherwise the revision from
-// which the program was built.
+// Version returns the release's version. Without one it returns the module's version, or
+// else the revision from which the program was built.
 func Version() string {
 	if version != "" {
 		return version
@@ -59,7 +59,7 @@ const (
 5 refused as it is, 6 some of many failed, 7 out of reach for now, 8 video failed, 130 stopped.`
 )
 
-// rows are the names, arguments and short texts of all commands, in order.
+// rows returns the names, arguments and short texts of all commands, in order.
 func (p program) rows() (rows [][3]string) {
 	for _, c := range p.added {
 		rows = append(rows, [3]string{c.Name, c.Args, c.Short})

@@ -200,7 +200,7 @@ func tagsList(a *app, fs *flag.FlagSet) action {
 	})
 }
 
-// textField is a flag that sets a text of an update; an empty value clears it.
+// textField adds a flag that sets a text of an update. An empty value clears the text.
 func textField(fs *flag.FlagSet, name, usage string, to *client.Field[string]) {
 	fs.Func(name, usage, func(s string) error {
 		*to = client.Set(s)
@@ -211,12 +211,12 @@ func textField(fs *flag.FlagSet, name, usage string, to *client.Field[string]) {
 	})
 }
 
-// texts is a flag that may be repeated.
+// texts adds a flag that may be repeated.
 func texts(fs *flag.FlagSet, name, usage string, to *[]string) {
 	fs.Func(name, usage, func(s string) error { *to = append(*to, s); return nil })
 }
 
-// tagsField is a flag that replaces all tags. A single empty value removes them.
+// tagsField adds a flag that replaces all tags. A single empty value removes them.
 func tagsField(fs *flag.FlagSet, to *client.Field[[]string]) {
 	tags := []string{}
 	fs.Func("tag", "new `tag` that replaces all others; may be repeated, empty removes all", func(s string) error {

@@ -580,7 +580,7 @@ func (t *tools) uploadVideo(ctx context.Context, req *mcp.CallToolRequest, in up
 	if err != nil {
 		return out, err
 	}
-	if patience == 0 { // the record from before the upload
+	if patience == 0 { // v is still the record from before the upload
 		if v, err = t.client.Video(ctx, v.ID); err != nil {
 			return out, err
 		}
@@ -613,6 +613,7 @@ type teller struct {
 }
 
 func (t *tools) teller(ctx context.Context, req *mcp.CallToolRequest) *teller {
+	// at starts below 0, because step only reports a value that has risen, and 0 is the first.
 	w := &teller{t: t, at: -1, tell: func(float64, string) {}}
 	if token := req.Params.GetProgressToken(); token != nil {
 		w.tell = func(n float64, message string) {

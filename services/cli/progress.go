@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// bar shows the progress of something long in one line that is overwritten. It shows
+// bar shows the progress of a long operation in one line that is overwritten. It shows
 // nothing if there is no terminal.
 type bar struct {
 	a     *app

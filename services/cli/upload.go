@@ -60,7 +60,7 @@ func (u *uploader) seal(key string) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// bring uploads a file and waits until the video is ready, at most for patience. If it is
+// bring uploads a file and waits until the video is ready, for at most patience. If it is
 // not ready by then, bring returns the video in its present state. If the video cannot be
 // prepared, the error is a *[client.VideoError].
 func (u *uploader) bring(ctx context.Context, file string, patience time.Duration, w watcher) (*client.Video, error) {
@@ -109,7 +109,7 @@ func (u *uploader) bring(ctx context.Context, file string, patience time.Duratio
 	return v, nil
 }
 
-// wait polls a video until it is ready or failed, at most for patience, and returns the
+// wait polls a video until it is ready or failed, for at most patience, and returns the
 // last state. old is the video before its file was sent: if it had failed, the service
 // keeps reporting that until it notices the new file.
 func wait(
@@ -139,7 +139,7 @@ func wait(
 	}
 }
 
-// memory is the path of the state file for this version of the file on this deployment.
+// memory returns the path of the state file for this version of the file on this deployment.
 func (u *uploader) memory(file string, info os.FileInfo) (string, error) {
 	if u.env.StateDir == "" {
 		return "", errors.New("no folder for unfinished uploads: set HOME or XDG_CACHE_HOME")
@@ -212,8 +212,9 @@ func (u *uploader) begin(memory string) (begun, error) {
 }
 
 // send uploads the bytes, in a session if the video has one. It replaces an expired address
-// once.
+// at most twice.
 func (u *uploader) send(ctx context.Context, f *os.File, info os.FileInfo, v *client.Video, w watcher) error {
+	// Three tries: one may find the session ended, and the next the address expired.
 	for try := 1; ; try++ {
 		err := u.client.Upload(ctx, client.Upload{
 			File: f, Size: info.Size(), ContentType: mime.TypeByExtension(filepath.Ext(f.Name())), URL: v.UploadURL, Session: v.ResumableUploadURL,

@@ -23,7 +23,7 @@ func videoCommands() []command {
 		{"videos update", "ID", "change title, description, tags or external id", videosUpdate},
 		{"videos captions", "ID [LANG FILE]", "list captions, set those of a language from a WebVTT file, or --delete them", videosCaptions},
 		{"videos access", "ID", "show who may see a video, or change it with flags", videosAccess},
-		{"videos thumbnail", "ID SECOND|default", "take the picture at a second of the video as its thumbnail", videosThumbnail},
+		{"videos thumbnail", "ID SECOND|default", "use the frame at SECOND as the thumbnail", videosThumbnail},
 		{"videos delete", "ID…", "delete videos", videosDelete},
 	}
 }
@@ -31,11 +31,11 @@ func videoCommands() []command {
 func videosList(a *app, fs *flag.FlagSet) action {
 	limit := fs.Int("limit", 0, "stop after `n` videos; 0 lists all")
 	var f client.VideoFilter
-	fs.StringVar(&f.Query, "search", "", "`words` to find at the start of words in title, description, slug or tags")
+	fs.StringVar(&f.Query, "search", "", "match videos with words starting with these `words` in the title, description, slug or tags")
 	texts(fs, "tag", "only with this `tag`; repeat it to require several", &f.Tags)
 	fs.StringVar(&f.Status, "status", "", "uploading, processing, ready or failed")
 	fs.StringVar(&f.Privacy, "privacy", "", "public, unlisted, password or expiring")
-	fs.StringVar(&f.ExternalID, "external-id", "", "only with this `id` of your own")
+	fs.StringVar(&f.ExternalID, "external-id", "", "only the video with this external `id`")
 	return a.asks("", func(ctx context.Context, c *client.Client, _ string) error {
 		t := a.table("ID", "SLUG", "STATUS", "PRIVACY", "TITLE")
 		return show(t, c.VideosWhere(ctx, f), *limit, func(v client.VideoSummary) []string {
@@ -121,15 +121,15 @@ func videosCaptions(a *app, fs *flag.FlagSet) action {
 	}
 }
 
-// videosAccess shows the access. If flags were given, it applies them first.
+// videosAccess shows a video's access settings. If flags were given, it applies them first.
 func videosAccess(a *app, fs *flag.FlagSet) action {
 	var privacy, password, expires string
 	var origins []string
 	fs.StringVar(&privacy, "privacy", "", "public, unlisted, password or expiring")
 	fs.StringVar(&password, "password", "", "new `password`; - reads it from standard input")
-	fs.StringVar(&expires, "expires", "", "new end `when`: 7d, 2027-01-31 or 2027-01-31T12:00:00Z")
-	download := fs.String("download", "", "yes or no: may visitors download the file")
-	texts(fs, "embed-origin", "`origin` that may embed it, such as https://example.com; may be repeated, any for everywhere", &origins)
+	fs.StringVar(&expires, "expires", "", "`when` the link expires: 7d, 2027-01-31 or 2027-01-31T12:00:00Z")
+	download := fs.String("download", "", "whether visitors may download the file: yes or no")
+	texts(fs, "embed-origin", "`origin` allowed to embed the video, such as https://example.com; repeat for more, or use any to allow every site", &origins)
 	return a.asks("ID", func(ctx context.Context, c *client.Client, id string) error {
 		access, err := c.VideoAccess(ctx, id)
 		if err != nil {
@@ -154,7 +154,7 @@ func videosAccess(a *app, fs *flag.FlagSet) action {
 	})
 }
 
-// amend applies the flags to an access. Settings that belong to another privacy are
+// amend applies the flags to an access. Settings that belong to another privacy level are
 // dropped.
 func (a *app) amend(
 	access *client.VideoAccess, privacy, password, expires, download string, origins []string,
@@ -172,7 +172,7 @@ func (a *app) amend(
 		privacy = access.Privacy
 	}
 	if password != "" && privacy != "password" {
-		return in, usagef("a password is for privacy password")
+		return in, usagef("--password needs --privacy password")
 	}
 	// The call replaces the whole access, so fields without a flag are sent unchanged.
 	in = client.VideoAccessUpdate{
@@ -224,7 +224,7 @@ func videosThumbnail(a *app, _ *flag.FlagSet) action {
 		if args[1] != "default" {
 			second, err := strconv.ParseFloat(args[1], 64)
 			if err != nil || second < 0 {
-				return usagef("%q is not a second of a video", args[1])
+				return usagef("%q is not a position in seconds", args[1])
 			}
 			at = &second
 		}
@@ -250,7 +250,7 @@ func videosUpload(a *app, fs *flag.FlagSet) action {
 	fs.StringVar(&u.in.Title, "title", "", "title (default the file's name)")
 	fs.StringVar(&u.in.Privacy, "privacy", "", "public, unlisted, password or expiring")
 	fs.StringVar(&u.in.Password, "password", "", "protect with this `password`; - reads it from standard input")
-	fs.StringVar(&expires, "expires", "", "`when` the link ends: 7d, 12h, 2027-01-31 or 2027-01-31T12:00:00Z")
+	fs.StringVar(&expires, "expires", "", "`when` the link expires: 7d, 12h, 2027-01-31 or 2027-01-31T12:00:00Z")
 	texts(fs, "tag", "`tag` to find it by; may be repeated", &u.in.Tags)
 	fs.StringVar(&u.in.ExternalID, "external-id", "", "your own `id` for it, unique among the account's videos")
 	fs.BoolVar(&noWait, "no-wait", false, "do not wait until the video is ready")
@@ -295,7 +295,7 @@ func settle(in *client.VideoCreate, expires string, now time.Time) error {
 		in.Privacy = "password"
 	}
 	if in.Password != "" && in.Privacy != "password" {
-		return usagef("a password is for privacy password")
+		return usagef("--password needs --privacy password")
 	}
 	if expires == "" {
 		return nil

@@ -4,8 +4,8 @@
 //
 // Its parts: the Go client (libs/clients/go) calls the API, internal/web holds the pages,
 // internal/text every English sentence, and libs/design the visual design. libs/signin
-// defines the calls to auth about sign-in. web/*.ts are for the few things that a page
-// cannot do without a script.
+// defines the calls to auth about sign-in. web/*.ts do the few things that a page cannot
+// do without a script.
 //
 // To add a page, write a handler and its template in internal/web (copy links.go and
 // templates/links.html), add its sentences to internal/text, and add a row to the table in
@@ -34,25 +34,25 @@ type Config struct {
 
 	// APIAddr is the listener for the pages.
 	APIAddr string `env:"LINKREEL_API_ADDR" envDefault:":8080"`
-	// BaseURL is where people reach the pages, without /app.
+	// BaseURL is the address at which people reach the pages, without /app.
 	BaseURL string `env:"LINKREEL_BASE_URL" envDefault:"http://localhost:8080"`
-	// APIRoutes says which address answers which path of the public API inside the
-	// cluster, such as "/api/v1/links=http://links:8080,/=http://auth:8080". The
-	// longest path that fits wins. Without any, BaseURL answers for all.
+	// APIRoutes maps paths of the public API to addresses inside the cluster, such as
+	// "/api/v1/links=http://links:8080,/=http://auth:8080". The longest matching path applies.
+	// If there are no routes, all calls go to BaseURL.
 	APIRoutes map[string]string `env:"LINKREEL_API_ROUTES" envKeyValSeparator:"="`
-	// StorageURL is where signed addresses of videos point, as the videos service has it.
+	// StorageURL is the start of the signed addresses of videos, as in the videos service.
 	StorageURL string `env:"LINKREEL_STORAGE_PUBLIC_URL" envDefault:"https://storage.googleapis.com"`
-	// AuthURL is auth's internal address, and InternalToken what the console shows it:
-	// "NEW,OLD" while it is replaced.
+	// AuthURL is auth's internal address. InternalToken is the secret that the console and auth
+	// share, "NEW,OLD" during a rotation.
 	AuthURL       string `env:"LINKREEL_AUTH_URL" envDefault:"http://localhost:8090"`
 	InternalToken string `env:"LINKREEL_INTERNAL_TOKEN,notEmpty"`
 	// TrustedProxies are the networks whose X-Forwarded-For is believed.
 	TrustedProxies []netip.Prefix `env:"LINKREEL_TRUSTED_PROXIES"`
-	// TrustedProxyHops is how many addresses the proxies append to X-Forwarded-For;
-	// when set, it takes the place of TrustedProxies. Google's balancers append two.
+	// TrustedProxyHops is how many addresses the proxies append to X-Forwarded-For. If it is
+	// set, TrustedProxies is not used. Google's balancers append two.
 	TrustedProxyHops int `env:"LINKREEL_TRUSTED_PROXY_HOPS"`
 
-	// Now is the clock; nil is the system's.
+	// Now is the clock; nil means the system's clock.
 	Now func() time.Time `env:"-"`
 }
 

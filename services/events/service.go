@@ -32,34 +32,34 @@ type Config struct {
 	backing.Auth
 
 	// WebhookSecretKey seals webhooks' secrets: one or more keys of 32 random characters
-	// or more, separated by commas. The first seals, all open.
+	// or more, separated by commas. The first key seals; every key can open.
 	WebhookSecretKey string `env:"LINKREEL_WEBHOOK_SECRET_KEY,notEmpty"`
 	// WebhookAllowHTTP lets webhooks use plain http.
 	WebhookAllowHTTP bool `env:"LINKREEL_WEBHOOK_ALLOW_HTTP"`
 	// WebhookAllowPrivate lets webhooks reach loopback and private networks.
 	WebhookAllowPrivate bool `env:"LINKREEL_WEBHOOK_ALLOW_PRIVATE"`
-	// WebhookResolver is host:port of the DNS server that receivers are looked up
-	// with; empty means the system's.
+	// WebhookResolver is host:port of the DNS server that finds receivers. If it is empty, the
+	// system's resolver does.
 	WebhookResolver string `env:"LINKREEL_WEBHOOK_RESOLVER"`
-	// EgressProxy is the http:// address of a proxy (CONNECT) that webhooks go
-	// through; empty calls receivers directly.
+	// EgressProxy is the http:// address of a proxy (CONNECT) for webhooks. If it is empty,
+	// receivers are called directly.
 	EgressProxy string `env:"LINKREEL_EGRESS_PROXY"`
 
-	// WebhookLanes is into how many ranges the index of due deliveries is split, up to
-	// 256; 0 is 32. Each takes some 250 deliveries a second that are not taken at their
-	// first try.
+	// WebhookLanes is the number of ranges into which the index of due deliveries is split, up
+	// to 256; 0 means 32. Each range can take about 250 deliveries per second whose first try
+	// failed.
 	WebhookLanes int `env:"LINKREEL_WEBHOOK_LANES" envDefault:"32"`
 
 	// SweepEvery is how often the service looks for events and deliveries whose wake-up was lost.
 	SweepEvery time.Duration `env:"LINKREEL_EVENTS_SWEEP" envDefault:"10s"`
 
-	// OwnPorts are the ports of this machine that Linkreel itself listens on, where all
-	// of it is one process. Webhooks never reach them. In a cluster the NetworkPolicy
-	// keeps events from what the other pods listen on.
+	// OwnPorts are the ports of this machine that Linkreel itself listens on, if all of it
+	// runs as one process. Webhooks never reach them. In a cluster, the NetworkPolicy keeps
+	// this service from calling the ports of other pods.
 	OwnPorts []uint16 `env:"-"`
-	// Roots verify receivers' certificates; nil is the system's.
+	// Roots verify receivers' certificates; nil means the system's roots.
 	Roots *x509.CertPool `env:"-"`
-	// CallTimeout replaces the fifteen seconds a receiver has; tests shorten it.
+	// CallTimeout replaces the fifteen seconds in which a receiver must answer. Tests shorten it.
 	CallTimeout time.Duration `env:"-"`
 }
 

@@ -10,7 +10,7 @@ import (
 //go:embed firestore.indexes.json
 var indexes []byte
 
-// Indexes are the composite indexes, exemptions and TTL fields that the
+// Indexes returns the composite indexes, exemptions and TTL fields that the
 // service's documents need, in the format that the Firebase tools deploy.
 func Indexes() []byte {
 	return store.New(record.Open(nil, record.Options{}), store.Shown{}).Records.Indexes(indexes)

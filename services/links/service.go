@@ -46,7 +46,7 @@ type Config struct {
 
 	// RedirectAddr is the listener for visitors: the short host and custom hosts.
 	RedirectAddr string `env:"LINKREEL_REDIRECT_ADDR" envDefault:":8081"`
-	// ShortBaseURL is the address of the short host; a link is at it, a slash, and its slug.
+	// ShortBaseURL is the address of the short host. A link's address is this, a slash and the slug.
 	ShortBaseURL string `env:"LINKREEL_SHORT_BASE_URL" envDefault:"http://localhost:8081"`
 
 	// ShortHomeURL, ShortNotFoundURL and ShortExpiredURL are the addresses to which the default
@@ -58,44 +58,51 @@ type Config struct {
 
 	// ClicksRedisURL is a Redis of its own for the click log and the log of changes; empty means Redis.
 	ClicksRedisURL string `env:"LINKREEL_CLICKS_REDIS_URL"`
-	// ClicksRedisPassword is used when ClicksRedisURL has none.
+	// ClicksRedisPassword is used if ClicksRedisURL contains no password.
 	ClicksRedisPassword string `env:"LINKREEL_CLICKS_REDIS_PASSWORD"`
-	// ClickPartitions splits the click log and the log of changes, 1 to 64, so that several servers of a Cluster share the work.
+	// ClickPartitions is the number of parts, 1 to 64, of the click log and of the log of changes.
+	// Several parts let the servers of a Cluster share the work.
 	ClickPartitions int `env:"LINKREEL_CLICK_PARTITIONS" envDefault:"1"`
-	// ClickLogBytes bounds the clicks that wait in Redis. Beyond it they wait in the spool of each replica.
+	// ClickLogBytes limits the clicks that wait in Redis. Further clicks wait in each replica's spool.
 	ClickLogBytes int64 `env:"LINKREEL_CLICK_LOG_BYTES" envDefault:"67108864"`
-	// CacheBytes bounds the links that a replica keeps in memory.
+	// CacheBytes limits the memory in which a replica caches links.
 	CacheBytes int64 `env:"LINKREEL_REDIRECT_CACHE_BYTES" envDefault:"134217728"`
-	// SpoolDir keeps clicks on local disk while Redis is away. It should outlive a restart of the container.
+	// SpoolDir is the directory for clicks while Redis is away. It should survive a restart of the
+	// container.
 	SpoolDir string `env:"LINKREEL_SPOOL_DIR" envDefault:"/var/spool/linkreel"`
-	// SpoolBytes bounds the spool; clicks beyond it are lost and metered.
+	// SpoolBytes limits the spool. Further clicks are lost; a metric counts them.
 	SpoolBytes int64 `env:"LINKREEL_SPOOL_BYTES" envDefault:"67108864"`
-	// ClickBudget is how long a redirect waits for Redis before its click is spooled.
+	// ClickBudget is how long a redirect waits for Redis before its click goes to the spool.
 	ClickBudget time.Duration `env:"LINKREEL_CLICK_BUDGET" envDefault:"50ms"`
-	// Flush turns the counting of clicks into Firestore on. Replicas agree among themselves which one does it.
+	// Flush lets this replica write counts of clicks to Firestore. The replicas agree which one does it.
 	Flush bool `env:"LINKREEL_FLUSH" envDefault:"true"`
 	// CountryHeader names the header in which a trusted proxy gives a visitor's country, such as CF-IPCountry.
 	CountryHeader string `env:"LINKREEL_COUNTRY_HEADER"`
-	// GeoIPFile is a MaxMind country database, for countries without such a header. Addresses are looked up and forgotten.
+	// GeoIPFile is a MaxMind country database for visits without such a header. Addresses are looked
+	// up in it and not kept.
 	GeoIPFile string `env:"LINKREEL_GEOIP_FILE"`
-	// DNSResolver is host:port of the resolver that domain proofs are looked up with; empty means the system's.
+	// DNSResolver is host:port of the resolver that finds proofs of domains. If it is empty, the
+	// system's resolver does.
 	DNSResolver string `env:"DNS_RESOLVER"`
 
-	// TLSAddr is the listener that serves visitors of custom domains by TLS, with
-	// certificates that are ordered at a domain's first visit; empty serves none.
+	// TLSAddr is the listener for visits to custom domains by TLS. Certificates are ordered at a
+	// domain's first visit. If it is empty, there is no such listener.
 	TLSAddr string `env:"LINKREEL_TLS_ADDR"`
-	// ACMEDirectory is the certificate authority. Whoever sets TLSAddr agrees to its terms.
+	// ACMEDirectory is the address of the certificate authority. By setting TLSAddr you agree to its
+	// terms.
 	ACMEDirectory string `env:"LINKREEL_ACME_DIRECTORY" envDefault:"https://acme-v02.api.letsencrypt.org/directory"`
-	// ACMEEmail is where the authority writes to about the account; empty gives none.
+	// ACMEEmail is the e-mail address that the authority gets for the account; empty means none.
 	ACMEEmail string `env:"LINKREEL_ACME_EMAIL"`
-	// ACMECAFile has the certificates that the authority's own is checked with; empty means the system's.
+	// ACMECAFile has the root certificates that verify the authority's server. If it is empty, the
+	// system's are used.
 	ACMECAFile string `env:"LINKREEL_ACME_CA_FILE"`
-	// ACMEOrdersPerHour bounds how many certificates all replicas order in an hour. One account gets at most a
-	// fifth of them for new certificates, and a fifth for renewals.
+	// ACMEOrdersPerHour limits the certificates that all replicas together order in an hour. One
+	// account may use a fifth of them for new certificates and a fifth for renewals.
 	ACMEOrdersPerHour int `env:"LINKREEL_ACME_ORDERS_PER_HOUR" envDefault:"100"`
-	// CertificateKey seals private keys: one or more keys of 32 characters or more, separated by commas. The first seals, all open.
+	// CertificateKey seals private keys: one or more keys of 32 characters or more, separated by
+	// commas. The first key seals; every key can open.
 	CertificateKey string `env:"LINKREEL_CERTIFICATE_KEY"`
-	// CertificateSweep is the time between two looks at which certificates are to be renewed.
+	// CertificateSweep is how often the service looks for certificates that must be renewed.
 	CertificateSweep time.Duration `env:"LINKREEL_CERTIFICATE_SWEEP" envDefault:"1m"`
 	// SplitKey moves visitors between the shares of rules with a percentage when it changes; empty is a value as good as any.
 	SplitKey string `env:"LINKREEL_SPLIT_KEY"`
@@ -107,8 +114,8 @@ type Config struct {
 	// DomainTarget is the name or address that custom domains are to point at; empty is the short host.
 	DomainTarget string `env:"LINKREEL_DOMAIN_TARGET"`
 
-	// BlockedDestinations names a file of host names, one a line, each with its
-	// subdomains, to which no link may lead. It is read again when it changes.
+	// BlockedDestinations is a file of host names, one per line. No link may lead to one of them or
+	// to its subdomains. The file is read again when it changes.
 	BlockedDestinations string `env:"LINKREEL_BLOCKED_DESTINATIONS"`
 	// AbuseContact is an address (mailto:, https:, or a plain e-mail address) to which
 	// public pages link as "Report".

@@ -83,9 +83,9 @@ func (s *Stack) startFirestore(context.Context) error {
 	return nil
 }
 
-// The upload limit is a little above the videos service's largest file, so that a slightly
-// larger file still fails with that service's own reason. Uploads also leave some of the
-// disk free for records.
+// The upload limit is a little above the maximum file size of the videos service, so that a
+// slightly larger file still fails with that service's own error. Uploads also leave some of
+// the disk free for records.
 const (
 	defaultMaxVideo = 10 << 30
 	uploadMargin    = 64 << 20
@@ -101,8 +101,8 @@ func (s *Stack) startStorage(context.Context) (err error) {
 	}
 	s.Storage, err = storage.Open(storage.Options{
 		Dir: s.dir.join("objects"), Buckets: []string{bucket}, PublicURL: s.UploadURL, APIURL: s.storageURL(), Token: s.cloudToken,
-		// Any page may play and upload by a signed address, which is a credential itself.
-		// Embeds run on other people's hosts.
+		// Allow every origin: embeds run on other people's hosts, and a signed address is itself
+		// the credential.
 		CORS: []storage.CORS{{Origin: []string{"*"}, Method: []string{"GET", "HEAD", "PUT", "POST"},
 			ResponseHeader: []string{
 				"Content-Type", "Content-Range", "Content-Length", "Range", "ETag", "Location", "x-goog-resumable",

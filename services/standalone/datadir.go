@@ -11,7 +11,7 @@ import (
 	"syscall"
 )
 
-// dataDir is the folder with all data of a stack. Only one process at a time holds it.
+// dataDir is the folder with all data of a stack. Only one process at a time can lock it.
 type dataDir struct {
 	path string
 	lock *os.File

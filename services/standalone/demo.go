@@ -36,19 +36,19 @@ func (s *Stack) demo(ctx context.Context) error {
 }
 
 // SignInLink makes a one-time link to the console for the owner of the demo account on the
-// business plan. It is always the same member, created on the first call.
+// business plan. The first call creates this member, and later calls use the same one.
 func (s *Stack) SignInLink(ctx context.Context) (string, error) {
 	var acct struct{ ID string }
 	if err := call(ctx, http.MethodGet, s.BaseURL+"/api/v1/account", s.Keys["business"], nil, &acct); err != nil {
 		return "", fmt.Errorf("sign-in link: %w", err)
 	}
-	if s.secrets == nil { // a stack of another process, read from its stack.json
+	if s.secrets == nil { // the stack runs in another process; s was read from its stack.json
 		s.secrets = &secrets{}
 	}
 	var link struct{ URL, MemberID string }
 	address := s.AdminURL + "/admin/v1/accounts/" + acct.ID + "/sign-in-links"
 	err := call(ctx, http.MethodPost, address, s.AdminToken, map[string]string{"memberId": s.secrets.Owner}, &link)
-	if s.secrets.Owner == "" || err != nil { // not made yet, or removed
+	if s.secrets.Owner == "" || err != nil { // the member was not created yet, or was removed
 		err = call(ctx, http.MethodPost, address, s.AdminToken, map[string]string{"name": "Owner", "role": "owner"}, &link)
 	}
 	if err != nil {

@@ -42,6 +42,7 @@ func listen(ctx context.Context, number int) (port, error) {
 		case err != nil:
 			continue // a machine without IPv6
 		}
+		// If number was 0, listen on the same port for ::1.
 		p.number = l.Addr().(*net.TCPAddr).Port
 		p.listeners = append(p.listeners, l)
 	}

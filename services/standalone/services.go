@@ -55,7 +55,8 @@ func (s *Stack) buildServices(ctx context.Context) error {
 	return nil
 }
 
-// newWorker also runs on a machine without Landlock, and then warns the user.
+// newWorker creates the worker. On a machine without Landlock the worker runs too, but the
+// user gets a warning.
 func (s *Stack) newWorker(ctx context.Context, cfg worker.Config) (*boot.Service, error) {
 	cfg.ReducedJail = func(reason error) {
 		s.notices = append(
@@ -66,7 +67,7 @@ func (s *Stack) newWorker(ctx context.Context, cfg worker.Config) (*boot.Service
 	return worker.New(ctx, cfg)
 }
 
-// wiring holds the settings that tell the services where everything is.
+// wiring returns the settings that tell the services where everything is.
 func (s *Stack) wiring() map[string]string {
 	internal := func(service string) string { return "http://" + s.internal[service].Addr().String() }
 	return map[string]string{
@@ -97,9 +98,9 @@ func (s *Stack) wiring() map[string]string {
 	}
 }
 
-// openWebhooks lets webhooks reach receivers on this machine, unless the settings say
-// otherwise: local runs need that. If other machines can reach the stack, its users could
-// make it call anything on this machine and in its networks. In that case webhooks are as
+// openWebhooks lets webhooks reach receivers on this machine, as local runs need, unless
+// the settings forbid it. If other machines can reach the stack, its users could make it
+// call anything on this machine and in its networks. In that case webhooks are as
 // restricted as in a cluster, unless the settings allow more.
 func (s *Stack) openWebhooks(settings map[string]string) {
 	if !s.onlyHere(settings) {
@@ -112,21 +113,22 @@ func (s *Stack) openWebhooks(settings map[string]string) {
 	}
 }
 
-// onlyHere reports whether only this machine reaches the base address: that is, whether
-// the listeners are on loopback and the host name is localhost or a loopback address.
+// onlyHere reports whether only this machine can reach the stack: its listeners are on
+// loopback, and the host of its base address is localhost or a loopback address.
 func (s *Stack) onlyHere(settings map[string]string) bool {
 	for _, l := range s.public.base.listeners {
 		if a, ok := l.Addr().(*net.TCPAddr); !ok || !a.IP.IsLoopback() {
 			return false
 		}
 	}
-	// Others may reach it through a proxy on this machine. Then the base address names a host
-	// that they can reach.
+	// Other machines may reach the stack through a proxy on this machine. Then the base address
+	// names a host that they can reach.
 	base, err := url.Parse(settings["LINKREEL_BASE_URL"])
 	return err == nil && (base.Hostname() == "localhost" || net.ParseIP(base.Hostname()).IsLoopback())
 }
 
-// newEvents keeps webhooks from calling the stack's own listeners.
+// newEvents creates the events service, and keeps its webhooks from calling the stack's
+// own listeners.
 func (s *Stack) newEvents(ctx context.Context, cfg events.Config) (*boot.Service, error) {
 	ports, err := s.ownPorts()
 	if err != nil {
@@ -215,7 +217,7 @@ func (s *Stack) serve(context.Context) error {
 		"auth": s.services["auth"].Handler("api"), "links": s.services["links"].Handler("api"), "videos": s.services["videos"].Handler("api"),
 		"events": s.services["events"].Handler("api"), "console": s.services["console"].Handler("api"),
 	}), s.public.base.listeners...)
-	s.onClose(func(context.Context) error { // closed first: held requests would delay the listeners' stop
+	s.onClose(func(context.Context) error { // closed first, because requests that are held open would delay stopping the listeners
 		for _, svc := range s.services {
 			for _, stop := range svc.Stopping {
 				stop()

@@ -1,10 +1,10 @@
-// Package standalone is all of Linkreel in one process: the services, the embedded
+// Package standalone runs all of Linkreel in one process: the services, the embedded
 // Firestore and object storage, a Redis child process, and a gateway with the ingress's
 // route table. `make run` and the end-to-end tests run it, and it is enough for a small
 // real deployment.
 //
 // All acknowledged data is in its data directory and survives kill -9. Only one process at
-// a time holds a data directory.
+// a time can use a data directory.
 package standalone
 
 import (
@@ -56,8 +56,8 @@ type Stack struct {
 	UploadURL    string            `json:"uploadUrl"`
 	Keys         map[string]string `json:"keys"` // a demo key for each plan
 
-	// Firestore, Storage and Redis are the running servers, for tests that look behind the
-	// services or make a dependency fail.
+	// Firestore, Storage and Redis are the running servers, for tests that access them directly
+	// or make one of them fail.
 	Firestore *firestore.Server `json:"-"`
 	Storage   *storage.Server   `json:"-"`
 	Redis     *redisproc.Server `json:"-"`
@@ -94,9 +94,9 @@ func Start(ctx context.Context, cfg Config) (*Stack, error) {
 	ctx, stop := context.WithCancel(ctx)
 	group, gctx := errgroup.WithContext(ctx)
 	s := &Stack{cfg: cfg, ctx: gctx, stop: stop, group: group, cloudToken: randomHex(32)}
-	// Each step opens what the next one needs and notes how to close it. Loops come before
-	// listeners, so that no request waits for a stopped loop during shutdown. Callers that
-	// connect before the listeners serve wait in the kernel's queue.
+	// Each step opens what the next one needs and notes how to close it. Loops start before
+	// listeners and so stop after them: during shutdown no request waits for a stopped loop.
+	// Callers that connect before the listeners serve wait in the kernel's queue.
 	for _, step := range []func(context.Context) error{
 		s.openDataDir, s.takePorts, s.startTelemetry, s.startRedis, s.startFirestore, s.startStorage,
 		s.buildServices, s.runLoops, s.serve, s.demo, s.announce,
@@ -160,7 +160,7 @@ func (s *Stack) loopback(ctx context.Context) (net.Listener, error) {
 		return nil, err
 	}
 	s.onClose(func(context.Context) error {
-		_ = l.Close() // if its server was started, it has closed it already
+		_ = l.Close() // a server that was started on it has closed it already
 		return nil
 	})
 	return l, nil

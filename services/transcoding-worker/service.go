@@ -36,43 +36,42 @@ type Config struct {
 	Firestore firestoredb.Config `envPrefix:"LINKREEL_"`
 	Storage   objectstore.Config `envPrefix:"LINKREEL_"`
 
-	// Redis holds the queue, which may be lost.
+	// Redis holds the queue. It may lose its data at any time.
 	Redis redisdb.Config `envPrefix:"LINKREEL_REDIS_"`
-	// ScratchDir is where sources and results lie while they are worked on: the upload
-	// and up to 5 GB for an hour of 1080p, 7 GB at 60 pictures a second.
+	// ScratchDir is the directory for the source and the results of a running job. It needs room
+	// for the upload and up to 5 GB per hour of 1080p, or 7 GB at 60 frames per second.
 	ScratchDir string `env:"LINKREEL_SCRATCH_DIR" envDefault:"/tmp/linkreel-scratch"`
-	// ScratchBytes is what all jobs together may have there; 0 means what the disk has.
-	// A volume's limit that is not the disk's, as of an emptyDir, must be said here:
-	// a pod that passes it is evicted.
+	// ScratchBytes limits the bytes that all jobs together may use there; 0 means the size of
+	// the disk. Set it if the volume has a lower limit than the disk, as an emptyDir may have:
+	// Kubernetes evicts a pod that exceeds that limit.
 	ScratchBytes int64 `env:"LINKREEL_SCRATCH_BYTES" envDefault:"0"`
-	// FFmpeg is the ffmpeg program or its folder; ffprobe lies beside it. Empty
-	// means the search path.
+	// FFmpeg is the ffmpeg program or its folder. ffprobe must be in the same folder. If it is
+	// empty, both are found by the search path.
 	FFmpeg string `env:"LINKREEL_FFMPEG"`
-	// Slots is how many jobs are done at a time.
+	// Slots is how many jobs run at the same time.
 	Slots int `env:"LINKREEL_WORKER_SLOTS" envDefault:"1"`
-	// Threads is how many threads ffmpeg uses per job; 0 shares the processors
-	// among the slots.
+	// Threads is how many threads ffmpeg uses per job; 0 divides the processors among the slots.
 	Threads int `env:"LINKREEL_FFMPEG_THREADS" envDefault:"0"`
-	// Memory is what one ffmpeg process with two threads may have of its own, in
-	// bytes; each further thread gets 96 MiB more, and a picture beyond 4K twice as much.
-	// The whole worker has a slot's, the fast lane's 112 MiB and some 60 MiB for itself:
+	// Memory limits the private memory of one ffmpeg process with two threads, in bytes. Each
+	// further thread adds 96 MiB, and a picture larger than 4K doubles the limit. The whole
+	// worker needs this for each slot, 112 MiB for the fast lane, and about 60 MiB for itself:
 	// 1 GiB with one slot and two threads.
 	Memory int64 `env:"LINKREEL_FFMPEG_MEMORY" envDefault:"889192448"`
-	// Jail is "full" or "reduced". Uploads are decoded in a jail that hides all files
-	// but the job's own, for which the kernel must have Landlock. Without it the
-	// worker refuses to start unless the jail is "reduced": then a hostile file that
-	// takes ffmpeg over can read what the worker can read.
+	// Jail is "full" or "reduced". A full jail hides all files except the job's own while an
+	// upload is decoded. It needs a kernel with Landlock. On another kernel the worker starts
+	// only with a reduced jail. There, a hostile file that takes control of ffmpeg can read
+	// everything that the worker can read.
 	Jail string `env:"LINKREEL_JAIL" envDefault:"full"`
 	// Lease is how long a job stays with a worker that has stopped extending it. Another worker
 	// then takes the job over.
 	Lease time.Duration `env:"LINKREEL_JOB_LEASE" envDefault:"20s"`
-	// Heartbeat is how often a working worker extends its lease; well below Lease.
+	// Heartbeat is how often a worker extends the lease of its job. It must be well below Lease.
 	Heartbeat time.Duration `env:"LINKREEL_JOB_HEARTBEAT" envDefault:"5s"`
 	// Sweep is how often the worker looks for jobs that are missing from the queue.
 	Sweep time.Duration `env:"LINKREEL_JOB_SWEEP" envDefault:"10s"`
 
 	// ReducedJail, if set, lets the worker start with a reduced jail on a kernel without
-	// Landlock, and is called with the reason. It is for a laptop, whose user reads that
+	// Landlock, and is called with the reason. It is for a laptop, where the user sees the
 	// reason.
 	ReducedJail func(reason error) `env:"-"`
 	// Now is the clock; nil is the system's.

@@ -65,20 +65,20 @@ type Config struct {
 	backing.Auth
 	Storage objectstore.Config `envPrefix:"LINKREEL_"`
 
-	// TokenSecrets sign what lets people watch: at least 32 bytes each, as hex. The
-	// first signs, all check, so that a secret can be replaced.
+	// TokenSecrets sign the tokens with which people watch videos: at least 32 bytes each, as
+	// hex. The first secret signs, and every secret can verify, so that one can be replaced.
 	TokenSecrets []string `env:"LINKREEL_TOKEN_SECRET,notEmpty"`
 
-	// PushAudience is the audience of the identity tokens that storage's
-	// notifications come with; empty refuses them all, and sweeps do the work.
+	// PushAudience is the audience of the identity tokens in storage's notifications. If it is
+	// empty, notifications are refused, and the sweep finds finished uploads.
 	PushAudience string `env:"LINKREEL_PUSH_AUDIENCE"`
-	// PushAccount is the service account of the push subscription. It must be set
-	// when the tokens are Google's, since everybody can get one of those.
+	// PushAccount is the service account of the push subscription. It must be set if Google
+	// issues the tokens, because anybody can get a token from Google.
 	PushAccount string `env:"LINKREEL_PUSH_ACCOUNT"`
-	// PushCertsURL is where the issuer of the tokens publishes its keys.
+	// PushCertsURL is the address at which the issuer of the tokens publishes its keys.
 	PushCertsURL string `env:"LINKREEL_PUSH_JWKS_URL" envDefault:"https://www.googleapis.com/oauth2/v3/certs"`
 
-	// UploadTTL is the life of an upload address.
+	// UploadTTL is how long an upload address works.
 	UploadTTL time.Duration `env:"LINKREEL_UPLOAD_TTL" envDefault:"24h"`
 	// UploadMaxAge is how long after its creation a video waits for its file.
 	UploadMaxAge time.Duration `env:"LINKREEL_UPLOAD_MAX_AGE" envDefault:"48h"`
@@ -89,37 +89,37 @@ type Config struct {
 	// MaxSide and MaxPixels bound a video's picture.
 	MaxSide   int `env:"LINKREEL_VIDEO_MAX_SIDE" envDefault:"8192"`
 	MaxPixels int `env:"LINKREEL_VIDEO_MAX_PIXELS" envDefault:"36000000"`
-	// WatchTTL is the life of what a share page's player is given, at most 15
-	// minutes; it renews it while playing.
+	// WatchTTL is how long the addresses in a share page's player work, at most 15 minutes. The
+	// player renews them while it plays.
 	WatchTTL time.Duration `env:"LINKREEL_WATCH_TTL" envDefault:"10m"`
-	// OwnerTTL is the life of the playback and download addresses that the API gives.
+	// OwnerTTL is how long the playback and download addresses in API answers work.
 	OwnerTTL time.Duration `env:"LINKREEL_OWNER_TTL" envDefault:"6h"`
 	// UnlockTTL is how long a viewer's browser remembers a password.
 	UnlockTTL time.Duration `env:"LINKREEL_UNLOCK_TTL" envDefault:"12h"`
-	// PasswordHashes is how many passwords are hashed at once, half of them for one
-	// account; each hash takes 19 MiB. PasswordQueue is how many more of one account may
-	// wait. Accounts take turns.
+	// PasswordHashes is how many passwords are hashed at the same time. One account may use half
+	// of them. Each hash needs 19 MiB of memory. PasswordQueue is how many passwords of one
+	// account may wait. Accounts take turns.
 	PasswordHashes int `env:"LINKREEL_PASSWORD_HASHES" envDefault:"4"`
 	PasswordQueue  int `env:"LINKREEL_PASSWORD_QUEUE" envDefault:"16"`
 
-	// AbuseContact is where public pages let people report a video: a mail or web
-	// address. Without it they have no such link.
+	// AbuseContact is the mail or web address of the "Report" link on public pages. If it is
+	// empty, there is no such link.
 	AbuseContact string `env:"LINKREEL_ABUSE_CONTACT"`
 
-	// RecordingIdle is how long after its last byte a recording counts as left: its
-	// browser tab has died, and what arrived becomes the video.
+	// RecordingIdle is how long after its last byte a recording counts as abandoned, for example
+	// because the browser tab crashed. The bytes that have arrived then become the video.
 	RecordingIdle time.Duration `env:"LINKREEL_RECORDING_IDLE" envDefault:"5m"`
 	// SweepEvery is how often the service looks for videos that are due.
 	SweepEvery time.Duration `env:"LINKREEL_SWEEP_EVERY" envDefault:"10s"`
-	// JanitorEvery is how often all of storage is searched for objects that no
-	// record tells of; 0 is never. A search reads each video once.
+	// JanitorEvery is how often the whole bucket is searched for objects that belong to no
+	// record; 0 means never. A search reads each video's record once.
 	JanitorEvery time.Duration `env:"LINKREEL_JANITOR_EVERY" envDefault:"24h"`
-	// JanitorMost is how many objects that no record explains one search may find
-	// without stopping. More of them, if they are more than a hundredth of all
-	// objects too, mean that the database is not the one it should be: none goes.
+	// JanitorMost limits how many objects without a record one search may remove. If it finds
+	// more than this and more than 1% of all objects, the database is probably the wrong one,
+	// and the search removes nothing.
 	JanitorMost int `env:"LINKREEL_JANITOR_MOST" envDefault:"100"`
 	// SourceRetention is how long an upload is kept once its video is ready or
-	// failed; 0 is for ever.
+	// failed; 0 means for ever.
 	SourceRetention time.Duration `env:"LINKREEL_SOURCE_RETENTION" envDefault:"168h"`
 }
 
@@ -133,10 +133,6 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("LINKREEL_TOKEN_SECRET: %w", err)
 	}
-	push, err := cfg.verifier()
-	if err != nil {
-		return nil, err
-	}
 	mediaOrigin, err := origin(cfg.Storage.PublicURL)
 	if err != nil {
 		return nil, fmt.Errorf("LINKREEL_STORAGE_PUBLIC_URL: %w", err)
@@ -146,6 +142,10 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 		return nil, fmt.Errorf("LINKREEL_BASE_URL: %w", err)
 	}
 	stores, err := backing.Open(ctx, svc, &cfg.Config)
+	if err != nil {
+		return nil, err
+	}
+	push, err := cfg.verifier() // after Open, which sets the clock
 	if err != nil {
 		return nil, err
 	}

@@ -81,7 +81,7 @@ func (a *Auth) Change(account string, edit func(*apikey.Record)) {
 	a.Edit(func(r *apikey.Record) bool { return r.AccountID == account }, edit)
 }
 
-// Edit is like Change, but which selects the keys to edit.
+// Edit is like [Auth.Change], but edits all keys that the given filter accepts.
 func (a *Auth) Edit(which func(*apikey.Record) bool, edit func(*apikey.Record)) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -97,7 +97,7 @@ func (a *Auth) Edit(which func(*apikey.Record) bool, edit func(*apikey.Record)) 
 // Away makes Auth answer 503 to every call while away is true.
 func (a *Auth) Away(away bool) { a.away.Store(away) }
 
-// Scopes makes Auth an [apikey.Rights]. It finds keys by their ids and members by their
+// Scopes implements [apikey.Rights]. It finds keys by their ids and members by their
 // sessions.
 func (a *Auth) Scopes(_ context.Context, accountID, id string) (identity.ScopeSet, error) {
 	a.mu.Lock()
@@ -111,7 +111,7 @@ func (a *Auth) Scopes(_ context.Context, accountID, id string) (identity.ScopeSe
 	return 0, nil
 }
 
-// Verify makes Auth an [apikey.Source].
+// Verify implements [apikey.Source].
 func (a *Auth) Verify(_ context.Context, hash string) (*apikey.Record, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

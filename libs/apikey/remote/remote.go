@@ -83,9 +83,9 @@ func (s Source) Scopes(ctx context.Context, accountID, id string) (identity.Scop
 }
 
 // twice makes a call, and a second one if the first fails or is late, because a replica that
-// just stopped leaves connections that look alive. The first answer without an
-// error counts. The first call keeps running meanwhile. If it were cancelled, an auth that
-// is merely busy would do the work twice, and its first answer would be lost.
+// just stopped leaves connections that look alive. It returns the first answer that is not
+// an error. The first call keeps running beside the second. If it were cancelled, an auth
+// that is merely busy would do the work twice, and its first answer would be lost.
 func twice[T any](ctx context.Context, ask func(context.Context) (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*late)
 	defer cancel()

@@ -1,5 +1,5 @@
 // Package wire holds the bodies of the API's requests and answers as Go types, made
-// from the contract. Services fill them; nothing here decides anything.
+// from the contract. Services fill them; the package has no logic of its own.
 package wire
 
 import "time"

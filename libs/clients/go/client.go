@@ -89,7 +89,7 @@ type Error struct {
 	RetryAfter    time.Duration `json:"-"`
 }
 
-// Detail is one broken rule of a request.
+// Detail names one rule that a request broke.
 type Detail struct {
 	Field   string `json:"field"`
 	Code    string `json:"code"`
@@ -116,8 +116,8 @@ func HasCode(err error, codes ...string) bool {
 	return errors.As(err, &e) && slices.Contains(codes, e.Code)
 }
 
-// WithIdempotencyKey makes all POSTs with this context send this key instead of a new one
-// each. So a program that was stopped can safely repeat its last step.
+// WithIdempotencyKey makes every POST with this context send this key instead of a new one.
+// So a program that was stopped can safely repeat its last step.
 func WithIdempotencyKey(ctx context.Context, key string) context.Context {
 	return context.WithValue(ctx, idempotencyKey{}, key)
 }
@@ -130,7 +130,7 @@ type Call struct {
 	Method, Path string // Path begins with /api/v1 and is escaped
 	In           any    // sent as JSON; nil sends Body
 	Body         []byte
-	ContentType  string // of Body
+	ContentType  string // the content type of Body
 	Out          any    // nil, a *[]byte, or the destination for the JSON of the answer
 	Header       http.Header
 	// Answered, if set, is called with the headers of a successful answer.
@@ -181,7 +181,7 @@ func (c *Client) Do(ctx context.Context, k Call) error {
 	}
 	if key, _ := ctx.Value(idempotencyKey{}).(string); k.Method == http.MethodPost && key != "" {
 		k.Header.Set("Idempotency-Key", key)
-	} else if k.Method == http.MethodPost && c.cfg.Attempts > 1 { // a call that is never retried needs none
+	} else if k.Method == http.MethodPost && c.cfg.Attempts > 1 { // a call without retries needs no key
 		k.Header.Set("Idempotency-Key", rand.Text())
 	}
 	unsure := false // an earlier try may have taken effect
@@ -348,7 +348,7 @@ func (f Field[T]) MarshalJSON() ([]byte, error) {
 	return json.Marshal(f.value)
 }
 
-// Moment is a point in time as the API takes it.
+// Moment is a point in time in a form that the API accepts.
 type Moment struct{ v any }
 
 // At returns t as a Moment.
@@ -358,7 +358,7 @@ func At(t time.Time) Moment { return Moment{t.UnixMilli()} }
 // service parses it.
 func Text(s string) Moment { return Moment{s} }
 
-// IsZero reports whether no moment is given.
+// IsZero reports whether m is empty.
 func (m Moment) IsZero() bool { return m.v == nil }
 
 // MarshalJSON writes a number of milliseconds, or the text.

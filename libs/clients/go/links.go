@@ -64,8 +64,8 @@ func filter(tags []string, fields map[string]string) url.Values {
 	return q
 }
 
-// LinksPage reads one page. A nil cursor means the first page, and limit 0 the
-// service's default.
+// LinksPage reads one page. A nil cursor means the first page, and a limit of 0 means
+// the service's default.
 func (c *Client) LinksPage(ctx context.Context, cursor *int64, limit int) (*LinkPage, error) {
 	return c.LinksPageWhere(ctx, LinkFilter{}, cursor, limit)
 }

@@ -104,7 +104,7 @@ func pages[T any](ctx context.Context, c *Client, path string, q url.Values) ite
 	}
 }
 
-// cursor is a cursor as received, a number or a string; null is "".
+// cursor holds a cursor that the service sent as a number or a string. For null it is "".
 type cursor string
 
 // UnmarshalJSON accepts a string, a number or null.

@@ -96,7 +96,7 @@ func (c *Client) VideoAccess(ctx context.Context, id string) (*VideoAccess, erro
 	return answer[VideoAccess](ctx, c, http.MethodGet, "/api/v1/videos/"+url.PathEscape(id)+"/access", nil)
 }
 
-// SetVideoAccess replaces the rule of who may see a video. Once it returns, no page or
+// SetVideoAccess replaces the rule for who may see a video. Once it returns, no page or
 // playlist follows the old rule.
 func (c *Client) SetVideoAccess(ctx context.Context, id string, in VideoAccessUpdate) (*VideoAccess, error) {
 	return answer[VideoAccess](ctx, c, http.MethodPut, "/api/v1/videos/"+url.PathEscape(id)+"/access", in)
@@ -160,7 +160,7 @@ func (c *Client) WaitUntilReady(ctx context.Context, id string, seen func(*Video
 			return v, v.Error
 		}
 		if held {
-			// The wait is short because progress is not an event, and seen should still get it.
+			// The wait is short so that seen also gets the progress, which is not an event.
 			page, err := c.Events(ctx, EventQuery{Object: id, Forward: true, After: after, Wait: 5 * time.Second})
 			if held = err == nil; held {
 				after = or(page.NextCursor, after)
@@ -187,7 +187,7 @@ func (c *Client) newestEvent(ctx context.Context, object string) (after string, 
 	return after, after != ""
 }
 
-// Upload is a file on its way to object storage.
+// Upload describes a file to send to object storage.
 type Upload struct {
 	File io.ReaderAt
 	Size int64

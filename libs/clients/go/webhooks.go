@@ -126,7 +126,7 @@ func (c *Client) FollowEvents(ctx context.Context, q EventQuery, after string, d
 	return after, ctx.Err()
 }
 
-// or returns the value of a field, or the default instead if the field is null.
+// or returns the value of field. If field is nil, it returns instead.
 func or[T any](field *T, instead T) T {
 	if field == nil {
 		return instead

@@ -71,7 +71,7 @@ type document struct {
 	ExpireAt time.Time `firestore:"expireAt"` // TTL policy
 }
 
-// Firestore keeps records for 24 hours per account and route.
+// Firestore keeps records for 24 hours. Each account and route has records of its own.
 type Firestore struct {
 	db     *firestoredb.DB
 	macKey []byte
@@ -120,8 +120,8 @@ func (s *Firestore) sameBody(d *document, r Request) error {
 // Begin opens or finds the record of a request. If the request is finished, Replay is
 // set. The errors are IDEMPOTENCY_IN_PROGRESS (its first try still runs) and
 // IDEMPOTENCY_KEY_REUSED (the same key came with another body). If the first try died,
-// the next one gets its record with the same Nonce and At. A new key costs one write, a
-// known one also a read.
+// the next one gets its record with the same Nonce and At. A new key costs one write. A
+// known key also costs a read.
 func (s *Firestore) Begin(ctx context.Context, r Request) (Record, error) {
 	fresh := s.opened(r)
 	// A record can expire, be taken over or be removed between the read and the write.

@@ -2,8 +2,8 @@
 // that a repeated request gets the first answer and is not executed again.
 //
 // A request that takes effect in one commit writes its record and its answer in that
-// commit ([Receipt]). Either all of it exists or nothing does, so no record is needed
-// before.
+// commit ([Receipt]). Either all of it exists or nothing does, so nothing has to be
+// stored beforehand.
 //
 // Any other request opens its record before it acts and closes it with its answer
 // ([Firestore.Begin]). A first try that died leaves an open record. The next try takes

@@ -26,7 +26,7 @@ type Receipt struct {
 
 // Repeated is the error of a change that an earlier request has made already.
 type Repeated struct {
-	Response // to the earlier request
+	Response // the answer to the earlier request
 }
 
 func (*Repeated) Error() string { return "an earlier request has done this" }

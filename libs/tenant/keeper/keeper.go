@@ -30,7 +30,7 @@ type Standings struct {
 	Collection string // of the documents; each service has its own
 }
 
-// Standing is the decision about an account; zero if there is none.
+// Standing returns the decision about an account. It is zero if there is none.
 func (s Standings) Standing(ctx context.Context, accountID string) (tenant.Standing, error) {
 	r, err := s.get(ctx, accountID)
 	return r.standing(), err
@@ -41,10 +41,10 @@ func (s Standings) get(ctx context.Context, accountID string) (record, error) {
 	return r, err
 }
 
-// Ref is an account's document, for stores that read it along with others; see [Of].
+// Ref names an account's document, for stores that read it along with others; see [Of].
 func (s Standings) Ref(accountID string) firestoredb.Ref { return s.DB.Ref(s.Collection, accountID) }
 
-// Of reads the standing from an account's document; zero if there is no decision.
+// Of reads the standing from an account's document. It is zero if there is no decision.
 func Of(snap firestoredb.Snap) (tenant.Standing, error) {
 	if snap == nil || !snap.Exists() {
 		return tenant.Standing{}, nil
@@ -56,7 +56,7 @@ func Of(snap firestoredb.Snap) (tenant.Standing, error) {
 // Options configure a [Keeper]. Changed and Resume may be nil.
 type Options struct {
 	Standings
-	Now func() time.Time // nil is the system's clock
+	Now func() time.Time // if nil, the system's clock
 
 	// Changed returns once every replica of the service acts on the state: it announces the
 	// state, or waits until the replicas' caches have expired. It also runs for a repeated
@@ -93,7 +93,7 @@ type record struct {
 	State   string    `firestore:"state"`
 	Version int64     `firestore:"version"`
 	Since   time.Time `firestore:"since"` // of the state
-	// LookAt is when the account has its next turn; nil is never.
+	// LookAt is when the account has its next turn. It is nil if there is none.
 	LookAt *time.Time `firestore:"lookAt,omitempty"`
 }
 
@@ -123,7 +123,7 @@ func (k *Keeper) change(ctx context.Context, accountID string, decide func(*reco
 	return r, err
 }
 
-// SetState is [tenant.Holder].SetState.
+// SetState implements [tenant.Holder].SetState.
 func (k *Keeper) SetState(ctx context.Context, accountID string, s tenant.Standing) error {
 	if k.Ref(accountID) == nil {
 		return fmt.Errorf("%q is not an account's id", accountID)
@@ -159,7 +159,7 @@ func (k *Keeper) SetState(ctx context.Context, accountID string, s tenant.Standi
 // no request lasts longer than ten seconds.
 const Settle = 15 * time.Second
 
-// Erased is [tenant.Holder].Erased.
+// Erased implements [tenant.Holder].Erased.
 func (k *Keeper) Erased(ctx context.Context, accountID string) (bool, error) {
 	r, err := k.get(ctx, accountID)
 	if err != nil || tenant.State(r.State) != tenant.Deleting || k.opt.Now().Sub(r.Since) < Settle {
@@ -258,8 +258,8 @@ func (k *Keeper) turn(ctx context.Context, accountID string, r record) (more boo
 	return more, nil
 }
 
-// next is when an account has its next turn after a turn at now. more says that this
-// turn left work to do. nil is never.
+// next returns when an account has its next turn after a turn at now, or nil if it has
+// none. more says that the turn at now left work to do.
 func (r *record) next(now time.Time, more bool) *time.Time {
 	since := now.Sub(r.Since)
 	at := now
@@ -269,6 +269,8 @@ func (r *record) next(now time.Time, more bool) *time.Time {
 		// The pauses grow, because late commits usually come soon. The last check is a day
 		// after the decision, or later.
 		at = now.Add(max(lookEvery, since))
+	// Resume runs again while work is left, for up to a day, and once more in any case if
+	// the state is less than a minute old (see resumeEvery).
 	case !deleting && (more && since < watched || since < resumeEvery):
 		at = now.Add(resumeEvery)
 	default:

@@ -31,29 +31,29 @@ func NewClient(baseURL, token string) *Client {
 // Close frees idle connections.
 func (c *Client) Close() { c.peer.Close() }
 
-// SetState is [tenant.Holder].SetState.
+// SetState implements [tenant.Holder].SetState.
 func (c *Client) SetState(ctx context.Context, accountID string, s tenant.Standing) error {
 	return answered(c.peer.Call(ctx, statePath, state{accountID, s}, nil))
 }
 
-// Erased is [tenant.Holder].Erased.
+// Erased implements [tenant.Holder].Erased.
 func (c *Client) Erased(ctx context.Context, accountID string) (done bool, err error) {
 	err = answered(c.peer.Call(ctx, erasurePath, accountID, &done))
 	return done, err
 }
 
-// TakeDown is [tenant.Holder].TakeDown.
+// TakeDown implements [tenant.Holder].TakeDown.
 func (c *Client) TakeDown(ctx context.Context, o tenant.Order) (t tenant.Takedown, err error) {
 	err = answered(c.peer.Call(ctx, takePath, o, &t))
 	return t, err
 }
 
-// Lift is [tenant.Holder].Lift.
+// Lift implements [tenant.Holder].Lift.
 func (c *Client) Lift(ctx context.Context, t tenant.Takedown) error {
 	return answered(c.peer.Call(ctx, liftPath, t, nil))
 }
 
-// Export is [tenant.Holder].Export. An answer that breaks off is an error, never a
+// Export implements [tenant.Holder].Export. An answer that breaks off is an error, never a
 // shorter export.
 func (c *Client) Export(ctx context.Context, accountID string, w io.Writer) error {
 	ask := export{AccountID: accountID}

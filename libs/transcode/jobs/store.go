@@ -146,8 +146,8 @@ func (s *Store) Claim(ctx context.Context, id, worker string, lease time.Duratio
 	return s.claim(ctx, id, worker, lease, func(*document) bool { return true })
 }
 
-// ClaimNew is Claim for a job that was not inspected or tried yet and that is not a
-// part of another one. For others it returns ErrHeld.
+// ClaimNew claims a job that was not inspected or tried yet and that is not a part of
+// another job, as Claim does. For other jobs it returns ErrHeld.
 func (s *Store) ClaimNew(ctx context.Context, id, worker string, lease time.Duration) (transcode.Record, error) {
 	return s.claim(ctx, id, worker, lease, func(d *document) bool { return !d.Inspected && d.Tries == 0 && d.Parent == "" })
 }
@@ -253,8 +253,8 @@ func (s *Store) Retry(ctx context.Context, t Token, at time.Time, f transcode.Fa
 	return failed, err
 }
 
-// Nack returns an unfinished job: it can be claimed at once, and the try that this claim
-// counted no longer counts.
+// Nack returns an unfinished job: it can be claimed at once, and this claim does not count
+// as a try.
 func (s *Store) Nack(ctx context.Context, t Token, but ...Return) error {
 	return s.holding(ctx, "return", t, func(d *document) error {
 		d.State, d.Worker, d.DueAt = transcode.Queued, "", s.now()
@@ -266,15 +266,15 @@ func (s *Store) Nack(ctx context.Context, t Token, but ...Return) error {
 	})
 }
 
-// Return is a further change to a job that is returned.
+// Return is another change that Nack makes to the job.
 type Return func(*document)
 
 // Inspected marks a job as inspected: everything that can be done at once is done, so the
 // fast lane does not take it again.
 func Inspected(d *document) { d.Inspected = true }
 
-// NotBefore is for a job that its worker has no room for. The job can be claimed from
-// the time at on.
+// NotBefore keeps the job from being claimed before the time at. It is for a job that its
+// worker has no room for.
 func NotBefore(at time.Time) Return { return func(d *document) { d.DueAt = at } }
 
 // Delete removes the job's record. A worker that holds the job loses it.
@@ -290,7 +290,7 @@ type Cursor struct {
 
 // dueBuckets is the number of index ranges over which due jobs are spread. Due times
 // rise, so all changes of a range go to its end, where Firestore takes 500 a second.
-// Each heartbeat of a running job makes two.
+// Each heartbeat of a running job makes two changes.
 const dueBuckets = 8
 
 var buckets = func() (all []int) {

@@ -29,15 +29,15 @@ func Item(j transcode.Job) queue.Item {
 	return queue.Item{ID: j.ID, Tenant: j.AccountID, Trace: j.Trace}
 }
 
-// page is how many due jobs one read lists, and pages how many pages without missing
-// jobs a sweep reads. Jobs are due until a worker has time for them, so if one account
-// has 10,000 uploads, a lost job behind them is found by the tenth sweep.
+// page is how many due jobs one read lists. pages is how many pages without missing jobs
+// a sweep reads. Jobs are due until a worker has time for them, so if one account has
+// 10,000 uploads, a lost job behind them is found by the tenth sweep.
 const page, pages = 50, 20
 
 // Sweep checks some pages of due jobs. The next Sweep checks the pages after them,
 // since the jobs that are due longest may be in the queue while a later one is missing.
-// After a page with missing jobs it reads on at once: such reads are bounded by the
-// number of lost jobs and not by that of waiting ones.
+// Pages with missing jobs do not count towards pages. Their number is bounded by the
+// number of lost jobs, and not by the number of waiting jobs.
 func (s *Sweeper) Sweep(ctx context.Context) error {
 	for read := 0; ; {
 		due, next, err := s.Jobs.Due(ctx, s.after, page)
@@ -71,8 +71,8 @@ func (s *Sweeper) look(ctx context.Context, r transcode.Record) (added bool, err
 		return false, s.Jobs.Collect(ctx, r)
 	}
 	added, err = s.Queue.Add(ctx, Item(r.Job))
-	// A job that went to Direct does not count as added: Sweep reads on after added ones, and
-	// while the queue is down it would read all due jobs.
+	// A job that went to Direct does not count as added: Sweep reads another page after added
+	// jobs, so while the queue is down it would read all due jobs.
 	if err != nil && s.Direct != nil {
 		return false, s.Direct(ctx, r.ID)
 	}

@@ -110,7 +110,7 @@ func (k *Talk) Bad(name string, in Args, words ...string) {
 	}
 }
 
-// Answers is everything that the server has sent.
+// Answers returns everything that the server has sent.
 func (k *Talk) Answers() string {
 	var b strings.Builder
 	for line := range strings.Lines(k.wire.String()) {
@@ -145,7 +145,7 @@ func (k *Talk) CheckProgress() {
 	}
 }
 
-// progressed is the last progress received.
+// progressed returns the last progress received.
 func (k *Talk) progressed() float64 {
 	k.mu.Lock()
 	defer k.mu.Unlock()

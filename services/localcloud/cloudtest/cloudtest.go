@@ -23,8 +23,8 @@ const Project = "test"
 
 // Options configure the servers of a test. The zero value is a Firestore in memory that enforces no indexes.
 type Options struct {
-	// Indexes are the contents of firestore.indexes.json files. If there are any, a query without its index fails as in
-	// production.
+	// Indexes are the contents of firestore.indexes.json files. If there are any, a query fails as in
+	// production when its index is not among them.
 	Indexes [][]byte
 	// Complete says that Indexes cover all collections that the test writes to. The test then fails when it stores a
 	// time in an index that all documents of a collection share.
@@ -32,7 +32,8 @@ type Options struct {
 	// Rare are fields ("collection.field") that Complete allows in such an index, because only an operator writes
 	// them, and seldom.
 	Rare []string
-	// Clock gives the time for signatures, commits and objects; time.Now when nil.
+	// Clock gives the time for signatures, commits and objects. If it is nil, the servers use
+	// time.Now.
 	Clock func() time.Time
 	// Token is the bearer token that callers of the servers must send; empty means none. Signed addresses and
 	// [Cloud.Client] work in both cases.

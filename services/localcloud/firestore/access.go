@@ -111,7 +111,7 @@ type access struct {
 	reverse  bool
 	ordered  bool     // yields documents in the order of the query
 	merged   [][]byte // for an index of members: a document must have an entry under each prefix
-	bound    int      // how many equalities it uses
+	bound    int      // the number of equalities that it uses
 	ranged   bool
 }
 
@@ -269,7 +269,7 @@ func (s *store) memberAccess(p *partition, q *query, c conjunction) *access {
 		if b == nil || !x.ofMembers() || b.Sequence() > 0 {
 			continue
 		}
-		a := q.scanAccess(p, c) // for the bounds of the name
+		a := q.scanAccess(p, c) // it has the bounds of the name
 		a.index, a.entries = x, b
 		for _, raw := range sortedKeys(c.equal) {
 			path, err := parseFieldPath(raw)

@@ -15,7 +15,7 @@ type aggregation struct {
 
 	integers big.Int // exact, because large positive and negative numbers may cancel out
 	doubles  float64
-	inexact  bool // a double took part
+	inexact  bool // at least one of the numbers was a double
 	numbers  int64
 }
 

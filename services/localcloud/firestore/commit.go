@@ -101,7 +101,7 @@ func (w *writer) close() {
 }
 
 // take waits for the next batch and returns it. The batch is empty once the writer is
-// closed and its queue is done.
+// closed and its queue is empty.
 func (w *writer) take() []*commitRequest {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -340,8 +340,9 @@ func writeTarget(w *pb.Write) (string, error) {
 	return name, err
 }
 
-// checkPrecondition checks whether the document exists after the earlier writes of the
-// request. But it compares the version that the document had before the request.
+// checkPrecondition checks a precondition of a write. Whether the document exists is
+// decided after the earlier writes of the request. An update time is compared with the
+// version that the document had before the request.
 func (c *change) checkPrecondition(p *pb.Precondition) error {
 	switch x := p.GetConditionType().(type) {
 	case *pb.Precondition_Exists:

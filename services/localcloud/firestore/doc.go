@@ -21,7 +21,7 @@
 //   - A query with a limit looks at about as many documents as it returns, as long
 //     as an index fits: the declared composite indexes, and for collections of more
 //     than 100 documents indexes that the first query of their kind builds. That
-//     first query waits (some seconds at a million documents) and so do commits.
+//     first query waits (some seconds at a million documents), and commits wait with it.
 //   - A file opens at once whatever its size: documents and indexes stay in it and
 //     are read through the page cache. Newly declared indexes are built when the file
 //     is opened.

@@ -14,7 +14,7 @@ import (
 // Fault is one kind of failure and its trigger. Without Code, Delay, LoseAnswer or
 // DiskFull it does nothing.
 type Fault struct {
-	// Methods are names such as Commit or RunQuery. None means every method.
+	// Methods are names such as Commit or RunQuery. An empty list means every method.
 	Methods []string
 	// Every n-th call is hit; 0 and 1 mean every call. Counting starts when the fault is
 	// added, so tests are repeatable.

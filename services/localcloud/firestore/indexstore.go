@@ -22,7 +22,7 @@ const (
 )
 
 const (
-	adaptiveThreshold = 100 // documents in the collection; looking through a thousand takes 8 ms of a core, each time
+	adaptiveThreshold = 100 // documents in the collection; every scan of a thousand takes 8 ms of CPU time
 	maxAdaptive       = 32  // per collection; each one slows down every write
 	maxIndexKeyBytes  = 24000
 )
@@ -176,7 +176,8 @@ func (x *indexDef) keys(d *pb.Document, path []string) (keys [][]byte, cut bool)
 }
 
 // update moves the entries of a changed document. The bucket's sequence counts the
-// documents with a cut value. While there are any, the order of the keys is not trusted.
+// documents with a cut value. While there are such documents, queries do not rely on the
+// order of the keys.
 func (x *indexDef) update(b *bolt.Bucket, path []string, documentKey []byte, c change) error {
 	old, oldCut := x.keys(c.before, path)
 	next, nextCut := x.keys(c.after, path)
@@ -382,8 +383,8 @@ func (sn *snapshot) build(database string, x *indexDef) error {
 	return b.SetSequence(long)
 }
 
-// eachInGroup calls f with the key and the record of each document in the
-// collections with an id below a path. Both are valid during the call only.
+// eachInGroup calls f with the key and the record of each document in the collections
+// below a path that have the given id. Both are valid only during the call.
 func (sn *snapshot) eachInGroup(p *partition, below []string, collection string, f func(key, record []byte) error) error {
 	for _, prefix := range p.group(below, collection) {
 		c := p.docs.Cursor()
@@ -396,8 +397,8 @@ func (sn *snapshot) eachInGroup(p *partition, below []string, collection string,
 	return nil
 }
 
-// group lists the keys of the collections below a path that have the id, or any id if it
-// is empty.
+// group lists the keys of the collections below a path that have the given id. If the id
+// is empty, it lists all collections below the path.
 func (p *partition) group(below []string, collection string) [][]byte {
 	if p.docs == nil {
 		return nil

@@ -23,7 +23,7 @@ type lockTable struct {
 	mu      sync.Mutex
 	changed *sync.Cond
 	readers map[string]map[*transaction]struct{} // pessimistic: the transactions that have read the document
-	writers map[string]int                       // pessimistic: its in-flight commits
+	writers map[string]int                       // pessimistic: the number of the document's in-flight commits
 	turn    map[string]*transaction              // fast: the transaction whose turn it is
 }
 
@@ -146,6 +146,7 @@ func (l *lockTable) releaseWriters(names []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, n := range names {
+		// writers is a count, because commits to the same document may overlap.
 		if l.writers[n]--; l.writers[n] == 0 {
 			delete(l.writers, n)
 		}

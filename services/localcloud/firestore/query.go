@@ -156,9 +156,9 @@ func (q *query) compileWhere(f *pb.StructuredQuery_Filter) error {
 	return nil
 }
 
-// compileOrders appends the implicit orders: the inequality fields by their
-// name, the aggregated ones, then the document's name, in the direction of the
-// last explicit order.
+// compileOrders appends the implicit orders: the inequality fields in the order of their
+// names, the aggregated ones, then the document's name, in the direction of the last
+// explicit order.
 func (q *query) compileOrders(explicit []*pb.StructuredQuery_Order, aggregated []string) error {
 	seen := map[string]bool{}
 	desc := false

@@ -133,6 +133,7 @@ func (r *reading) get(ctx context.Context, name string) (d *pb.Document, at int6
 	if _, _, err := splitDocument(name); err != nil {
 		return nil, 0, err
 	}
+	// Lock first: in Pessimistic mode, commits then wait until the transaction has ended.
 	if r.locks() {
 		if err := r.s.locks.read(ctx, r.tx, name); err != nil {
 			return nil, 0, err

@@ -42,7 +42,7 @@ const (
 // Options configure a server. The zero value is a memory-only server that
 // behaves like production and enforces no indexes.
 type Options struct {
-	// Path is the data file. Empty keeps everything in memory.
+	// Path is the data file. If it is empty, everything stays in memory.
 	Path string
 	// Indexes are the declared indexes; see ParseIndexes. Nil means that queries without
 	// a fitting index are answered too.
@@ -66,8 +66,8 @@ type Options struct {
 	// that is first in a composite index. Production limits such an index to about 500
 	// writes a second.
 	HotIndex func(collection, field string)
-	// TTLInterval is how often expired documents are deleted. 0 means every minute,
-	// negative never; Server.DeleteExpired does it at once.
+	// TTLInterval is how often expired documents are deleted. 0 means every minute, and a
+	// negative value means never. Server.DeleteExpired deletes them at once.
 	TTLInterval time.Duration
 }
 

@@ -24,11 +24,11 @@ type Stats struct {
 	// Writes is the number of committed document changes. A write that changed nothing is
 	// not counted.
 	Writes int64
-	// Batches is how often the data file was synced for those writes.
+	// Batches is the number of times that the data file was synced for those writes.
 	Batches int64
 }
 
-// DocumentRate is how often a document was written.
+// DocumentRate says how often a document was written.
 type DocumentRate struct {
 	Document  string // its full name
 	Writes    int    // within the window

@@ -58,7 +58,7 @@ type store struct {
 	db       *bolt.DB
 	history  *history
 	indexes  *indexRegistry
-	adaptive int64        // number of documents from which an index is worth building
+	adaptive int64        // minimum number of documents for which an index is worth building
 	examined atomic.Int64 // documents that queries have looked at
 }
 
@@ -147,7 +147,7 @@ func openTemporary() (*os.File, error) {
 type snapshot struct {
 	store      *store
 	tx         *bolt.Tx
-	at         int64             // the time whose state it shows
+	at         int64             // the time of the state that it shows
 	changed    map[string][]byte // documents that changed later, in their state at that time
 	partitions map[string]*partition
 	strict     bool // fail rather than look through a large collection

@@ -60,9 +60,11 @@ func checkTransforms(ts []*pb.DocumentTransform_FieldTransform) error {
 		if err != nil {
 			return err
 		}
+		// A trial run on no value finds an invalid transform before any write is applied.
 		if _, _, err := applyTransform(nil, t, 0); err != nil {
 			return err
 		}
+		// The NUL at the end keeps "a" from counting as a parent of "ab".
 		joined := strings.Join(path, "\x00") + "\x00"
 		for _, p := range paths {
 			if p != joined && (strings.HasPrefix(p, joined) || strings.HasPrefix(joined, p)) {
@@ -77,7 +79,7 @@ func checkTransforms(ts []*pb.DocumentTransform_FieldTransform) error {
 // combinedWrite is the combined effect of the writes of one request on one document. They
 // count as one write, so some sequences make no sense and are rejected.
 type combinedWrite struct {
-	kind    string // of the last write
+	kind    string // the kind of the last write
 	version *pb.Precondition
 }
 

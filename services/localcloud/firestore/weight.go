@@ -17,8 +17,8 @@ const (
 
 	nameOverhead       = 16
 	documentOverhead   = 32
-	collectionOverhead = 32 // of an index entry
-	groupOverhead      = 48 // of an index entry for a collection group
+	collectionOverhead = 32 // for each index entry
+	groupOverhead      = 48 // for each index entry of a collection group
 )
 
 // checkTransaction rejects changes that are too large for one commit, and documents with
@@ -83,8 +83,8 @@ func (ix *Indexes) checkEntries(d *pb.Document) error {
 // weigher sums the index entries of one document.
 type weigher struct {
 	name, parent int
-	overrides    map[string]*FieldOverride // of the collection, by path
-	composites   []*Index                  // of the collection
+	overrides    map[string]*FieldOverride // the collection's overrides, by path
+	composites   []*Index                  // the collection's composite indexes
 	count        int                       // entries so far
 }
 

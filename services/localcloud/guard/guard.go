@@ -69,8 +69,8 @@ func (t Tokens) Accept(authorization string) bool {
 
 // OwnHost reports whether the host of a request is safe: one that a web page cannot have chosen. A
 // page can make its own host name resolve to this machine (DNS rebinding) and then read the
-// responses. But public DNS never resolves an address, a name without a dot or localhost. more are
-// further names to accept.
+// responses. But public DNS never resolves an address, a name without a dot or localhost. more
+// lists further names to accept.
 func OwnHost(host string, more ...string) bool {
 	if h, _, err := net.SplitHostPort(host); err == nil {
 		host = h

@@ -6,7 +6,7 @@ import (
 )
 
 // dieWithParent makes the kernel end the child when the parent dies. It also keeps a
-// terminal's Ctrl-C from the child, so that the parent can stop it in order.
+// terminal's Ctrl-C from the child, so that the parent can shut it down cleanly.
 func dieWithParent(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM, Setpgid: true}
 }

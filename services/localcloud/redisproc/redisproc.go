@@ -2,9 +2,9 @@
 // `make run` and of every test that needs one.
 //
 // The server listens on loopback only, keeps an append-only file in its folder, and ends
-// with its parent. An orderly parent calls Stop. If the parent is killed, the kernel's
-// parent-death signal (Linux) ends the server. If an earlier, killed parent left a
-// server behind on the same folder, Start stops that one first, since two writers would
+// with its parent. A parent that exits normally calls Stop. If the parent is killed, the
+// kernel's parent-death signal (Linux) ends the server. If an earlier, killed parent left
+// a server behind on the same folder, Start stops that one first, since two writers would
 // corrupt the append-only file.
 package redisproc
 
@@ -218,6 +218,7 @@ func endLeftover(dir string) error {
 	if _, err := fmt.Sscan(string(text), &pid, &port); err != nil || pid <= 0 || !isRedis(pid, port) {
 		return nil
 	}
+	// SIGTERM lets Redis finish its append-only file. Kill it only if it runs 5 s later.
 	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
 		_ = syscall.Kill(pid, sig) // it may end by itself meanwhile
 		for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {

@@ -77,7 +77,8 @@ func Replica(tb testing.TB, primary *redisproc.Server) *redisproc.Server {
 	return s
 }
 
-// Sentinel watches primary under a name and promotes a replica when primary is gone.
+// Sentinel runs a Redis Sentinel. It watches primary under a name and promotes a replica
+// when primary is gone.
 func Sentinel(tb testing.TB, name string, primary *redisproc.Server) *redisproc.Server {
 	tb.Helper()
 	s := start(tb, redisproc.Options{Dir: tb.TempDir(), Sentinel: true})

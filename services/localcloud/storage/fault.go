@@ -20,7 +20,7 @@ type Fault struct {
 	Call string
 	// Bucket and ObjectPrefix restrict the fault to some objects.
 	Bucket, ObjectPrefix string
-	// Times is how often it happens; 0 means always.
+	// Times is the number of calls that the fault hits before it ends; 0 means every matching call.
 	Times int
 
 	// Delay passes before the call is processed. Reset ends it early.
@@ -107,7 +107,7 @@ func (f *Faults) Calls() map[string]int64 {
 	return maps.Clone(f.calls)
 }
 
-// note counts a call and returns the fault that hits it, almost always nil.
+// note counts a call and returns the fault that hits it, or nil if none does.
 func (f *Faults) note(call, bucket, object string) *Fault {
 	f.mu.Lock()
 	defer f.mu.Unlock()

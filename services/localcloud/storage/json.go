@@ -470,7 +470,7 @@ func (s *Server) rewrite(w http.ResponseWriter, r *http.Request, call apiCall, c
 	return writeJSON(w, map[string]any{"kind": "storage#rewriteResponse", "done": true, "objectSize": size, "totalBytesRewritten": size, "resource": o.resource()})
 }
 
-// maxComponents is the largest number of objects that one compose may join.
+// maxComponents is the maximum number of objects that one compose may join.
 const maxComponents = 32
 
 func (s *Server) compose(w http.ResponseWriter, r *http.Request, call apiCall, c cond) error {
@@ -574,7 +574,7 @@ func (s *Server) insert(w http.ResponseWriter, r *http.Request, bucketName strin
 	if o.ContentType == "" {
 		o.ContentType = fallbackType
 	}
-	// Refuse now what cannot succeed, before the media is read. The commit checks c again, since
+	// Before the media is read, refuse a request that cannot succeed. The commit checks c again, since
 	// the object may change until then.
 	cur, err := s.st.get(bucketName, o.Name)
 	if err == nil {

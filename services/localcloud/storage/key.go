@@ -112,7 +112,7 @@ func parseKey(b []byte) (*serviceAccount, error) {
 	}
 	key, err := x509.ParsePKCS8PrivateKey(block.Bytes)
 	if err != nil {
-		// The older form, PKCS #1, which Google's clients also read and which helm generates.
+		// Also accept the older form, PKCS #1: Google's clients read it too, and helm generates it.
 		var pkcs1Err error
 		if key, pkcs1Err = x509.ParsePKCS1PrivateKey(block.Bytes); pkcs1Err != nil {
 			return nil, fmt.Errorf("parse key file: %w", err)

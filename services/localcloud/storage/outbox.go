@@ -34,10 +34,12 @@ type Notify struct {
 	Events []string
 	// Subscription is the subscription name in each message.
 	Subscription string
-	// Audience, Issuer and Email are claims of the token in the Authorization header, which the receiver checks against
-	// /oauth2/v3/certs of the APIHandler. The audience is URL when empty, the issuer https://accounts.google.com.
+	// Audience, Issuer and Email are claims of the token in the Authorization header, which the
+	// receiver checks against /oauth2/v3/certs of the APIHandler. An empty Audience means URL, and an
+	// empty Issuer means https://accounts.google.com.
 	Audience, Issuer, Email string
-	// MinBackoff and MaxBackoff bound the pause before a message is sent again; 1 s and 60 s when 0.
+	// MinBackoff and MaxBackoff bound the pause before a message is sent again. If they are 0, the
+	// bounds are 1 s and 60 s.
 	MinBackoff, MaxBackoff time.Duration
 	// Client sends the messages. nil means a client with a timeout of 10 s.
 	Client *http.Client
@@ -217,8 +219,8 @@ func (b *outbox) due(limit int) (notes []waiting, wait time.Duration, err error)
 	return notes, wait, err
 }
 
-// tried ends an attempt. A note that is not finished pauses, so long that up to 6,000 of them together are sent a
-// hundred times a second at most.
+// tried ends an attempt. A note that is not finished is paused. The pause grows with the number of
+// such notes, so that up to 6,000 of them together are sent at most a hundred times a second.
 func (b *outbox) tried(id uint64, finished bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

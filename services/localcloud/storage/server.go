@@ -28,8 +28,8 @@ type Options struct {
 	// ObjectsDir holds the bytes (data/ and tmp/) instead of Dir, for example on a volume of their own, so that uploads
 	// never use up the space that records need. Open moves bytes there that an earlier run left in Dir.
 	ObjectsDir string
-	// MaxUpload is the largest object that PublicHandler accepts; 0 is production's limit of 5 TiB. A signed
-	// x-goog-content-length-range may set a lower limit.
+	// MaxUpload is the maximum size of an object that PublicHandler accepts; 0 means production's
+	// limit of 5 TiB. A signed x-goog-content-length-range may set a lower limit.
 	MaxUpload int64
 	// Reserve is how many bytes of the objects' volume stay free: uploads through PublicHandler that would use them get
 	// 507. Uploads through APIHandler may use half of them. 0 keeps none.
@@ -151,7 +151,8 @@ func (s *Server) start(o Options) (err error) {
 	return nil
 }
 
-// tidy removes unreachable data: once, the files that a crash left, and every hour, the expired sessions.
+// tidy removes unreachable data. At the start it removes the files that a crash left, and then
+// every hour the expired sessions.
 func (s *Server) tidy(ctx context.Context, files []string) {
 	if n, err := s.st.sweep(files); err != nil {
 		s.log.Error("storage: sweep failed", "error", err)
@@ -196,7 +197,7 @@ const maxObject = 5 << 40
 // apiError is an error response. Each API writes it in its own form.
 type apiError struct {
 	status      int
-	code        string // of the XML API
+	code        string // the XML API's error code
 	msg         string
 	notModified bool
 }

@@ -70,11 +70,13 @@ const sessionLife = 7 * 24 * time.Hour
 // doneLife is how long a session that became an object still reports that object, for a client that lost the response.
 const doneLife = time.Hour
 
-// keepEvery is how many bytes of one request are received before they are made durable. If the server crashes, a client
-// that sends a whole file in one request can resume after those bytes, and a query for the offset includes them.
+// keepEvery is the number of bytes that one request may deliver before they are made durable. If
+// the server crashes, a client that sends a whole file in one request can resume after those bytes,
+// and a query for the offset includes them.
 const keepEvery = 32 << 20
 
-// busyFor is how long after its last byte a request counts as alive. A query during that time does not end it.
+// busyFor is how long a request still counts as alive after its last byte. A query during that time
+// does not end the request.
 const busyFor = 2 * time.Second
 
 // start records a session and returns its id, which is the credential for everything that follows.
@@ -91,7 +93,8 @@ func (s *sessions) start(w wish, lo, hi, expect int64, isJSON bool) (string, err
 	return ses.id, ses.save(s.st, true)
 }
 
-// save makes the session's present length durable. first also checks that the bucket exists.
+// save makes the session's present length durable. If first is set, save also checks that the
+// bucket exists. Otherwise it checks that the session still exists.
 func (ses *session) save(st *store, first bool) error {
 	md5State, crcState, err := ses.up.state()
 	if err != nil {
@@ -220,8 +223,9 @@ func (s *sessions) expire() error {
 	return errors.Join(err, unreadable)
 }
 
-// take locks the session for one request. A client that sends a new request has given up its previous one, and that may
-// hang on a dead connection for a long time. So take ends the previous request.
+// take locks the session for one request. A client that sends a new request has given up its
+// previous one, which may hang on a dead connection for a long time. So take ends the previous
+// request.
 func (ses *session) take(w http.ResponseWriter, r *http.Request) (release func()) {
 	ses.front.Lock()
 	if ses.cut != nil {
@@ -439,7 +443,7 @@ func (s *Server) absorb(ses *session, r *http.Request, c contentRange) (complete
 	if c.first > u.n {
 		return false, nil // a gap: the response says where to resume
 	}
-	size := int64(-1) // of the body, if the client states it
+	size := int64(-1) // the body's size, if the client states it
 	if c.last >= 0 {
 		size = c.last - c.first + 1
 	} else if c.total >= 0 {

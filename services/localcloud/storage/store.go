@@ -468,7 +468,8 @@ func newSums(s *store, blob string) *upload {
 	return &upload{s: s, blob: blob, crc: crc32.New(castagnoli), md5: md5.New()}
 }
 
-// newUpload begins an upload. expect is its length in bytes, or 0 if that is unknown. own is true for our own programs.
+// newUpload starts an upload. expect is its length in bytes, or 0 if that is unknown. own is true
+// for our own programs.
 func (s *store) newUpload(own bool, expect int64) (*upload, error) {
 	if err := s.room.check(own, expect); err != nil {
 		return nil, err

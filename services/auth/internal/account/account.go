@@ -36,12 +36,12 @@ type Account struct {
 	// Limits are the operator's exceptions to the plan's quotas.
 	Limits Limits
 
-	// Every change of what the account or one of its keys may do raises Version in the same
-	// commit. Replicas compare it to recognise a stale record.
+	// Every change to the rights of the account or of one of its keys raises Version in the
+	// same commit. Replicas compare it to recognise a stale record.
 	Version int64
 }
 
-// State is the account's state for the services that keep its records.
+// State returns the account's state for the services that keep its records.
 func (a Account) State() tenant.State {
 	switch {
 	case a.Deleting:
@@ -61,7 +61,7 @@ func (a Account) Matches(q string) bool {
 // Limits are an account's own quotas. A zero field means the plan's quota.
 type Limits struct{ Links, Videos, Domains, StoredBytes int64 }
 
-// Over returns the limits in force: l where it is set, else the plan's.
+// Over returns the limits in force: those that l sets, and the plan's for the others.
 func (l Limits) Over(plan identity.Quotas) identity.Quotas {
 	return identity.Quotas{
 		Links: cmp.Or(int(l.Links), plan.Links), Videos: cmp.Or(int(l.Videos), plan.Videos),
@@ -69,7 +69,7 @@ func (l Limits) Over(plan identity.Quotas) identity.Quotas {
 	}
 }
 
-// Change is an operator's edit of an account; nil fields stay unchanged.
+// Change is an operator's edit of an account. Fields that are nil stay unchanged.
 type Change struct {
 	Name      *string
 	Plan      *identity.Plan
@@ -133,7 +133,7 @@ type Credential struct {
 	Key     Key
 	Account Account
 	Session bool
-	Member  Member // of the session, or the maker of the key; zero: none
+	Member  Member // the session's member, or the maker of the key; zero if there is none
 }
 
 // Member is the member whose role bounds a key or a session.

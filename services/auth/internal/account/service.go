@@ -12,9 +12,9 @@ import (
 
 // Store keeps accounts and keys.
 type Store interface {
-	// Account finds an account; ErrNoAccount if there is none.
+	// Account finds an account. It returns ErrNoAccount if there is none.
 	Account(ctx context.Context, id string) (Account, error)
-	// Key finds a key of an account by its public id; ErrNoKey if there is none. An empty
+	// Key finds a key of an account by its public id. It returns ErrNoKey if there is none. An empty
 	// accountID means any account.
 	Key(ctx context.Context, accountID, id string) (Key, error)
 	// Keys lists an account's keys, newest first: every key in use, and the newest
@@ -22,7 +22,7 @@ type Store interface {
 	Keys(ctx context.Context, accountID string) ([]Key, error)
 	// Usage counts an account's records in all services.
 	Usage(ctx context.Context, accountID string) (Usage, error)
-	// Atomically makes one change: everything that fn read still holds at the commit. fn may
+	// Atomically makes one change. It commits only if nothing that fn read has changed. fn may
 	// run several times, so it must act only through tx. When Atomically returns, every replica
 	// applies the change.
 	Atomically(ctx context.Context, what string, fn func(tx Tx) error) error
@@ -38,11 +38,11 @@ type Tx interface {
 	// InUse lists the account's keys that are not revoked. It leaves out expired keys, and may
 	// retire them.
 	InUse(accountID string, now time.Time) ([]Key, error)
-	// Room returns how many of n more records of a kind fit below most. count counts the
-	// records that the account has. A change calls Room at most once; see libs/quota.
+	// Room returns how many of n more records of a kind fit below the limit most. count
+	// counts the records that the account has. A change calls Room at most once; see libs/quota.
 	Room(kind, accountID string, most, n int, count func() (int, error)) (int, error)
-	// Role is the role of a member of the account now; "" if there is no such
-	// member.
+	// Role returns the present role of a member of the account, or "" if there is no
+	// such member.
 	Role(accountID, memberID string) (identity.Role, error)
 
 	AddAccount(a Account)
@@ -74,8 +74,8 @@ type Service struct {
 }
 
 // NewService makes a service. settle returns once every service with records of an
-// account applies its state; nil means that there is no such service. A nil now is the
-// system's clock.
+// account applies its state. If settle is nil, there is no such service. If now is nil,
+// the system clock is used.
 func NewService(store Store, settle func(context.Context, Account) error, now func() time.Time) *Service {
 	if now == nil {
 		now = time.Now
@@ -209,9 +209,9 @@ func (s *Service) CreateKey(ctx context.Context, n NewKey) (made Key, err error)
 // maker is being removed must not outlive the removal.
 type Giver struct {
 	Scopes identity.ScopeSet
-	Role   identity.Role // of the member; "" where there is none
+	Role   identity.Role // of the member; "" if there is none
 	member string        // recorded as the maker
-	end    time.Time     // of the calling key; zero: none
+	end    time.Time     // when the calling key expires; zero: never
 }
 
 // GiverNow finds the rights that the caller may hand on now. It refuses a revoked key,

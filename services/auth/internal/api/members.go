@@ -111,8 +111,8 @@ func (p People) change(c *fiber.Ctx) error {
 		}
 		change.Role = &role
 	}
-	// Report this after the role: a caller who may not give the role is refused whether or not
-	// the member exists.
+	// Report this after the check of the role: a caller who may not give the role is refused
+	// whether or not the member exists.
 	if missing != nil {
 		return missing
 	}

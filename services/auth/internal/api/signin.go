@@ -25,7 +25,7 @@ import (
 type SignIn struct {
 	Members  *member.Service
 	Auth     httpapi.Authenticator // verifies sessions as it verifies keys
-	OIDC     *signin.OIDC          // nil: none
+	OIDC     *signin.OIDC          // nil if there is none
 	Groups   member.GroupMap
 	Passkeys *signin.Passkeys
 	// PasskeysWork says whether browsers allow passkeys at the base address.
@@ -64,7 +64,7 @@ type asker interface{ From() wire.Browser }
 // limited limits the failed tries of each network.
 func limited[In asker, Out any](s SignIn, do func(ctx context.Context, in In) (Out, error)) func(ctx context.Context, in In) (Out, error) {
 	return func(ctx context.Context, in In) (out Out, err error) {
-		addr, _ := netip.ParseAddr(in.From().Address) // an invalid address counts as one network
+		addr, _ := netip.ParseAddr(in.From().Address) // all invalid addresses count as one network
 		// Count before the try and refund after a success, so that concurrent tries do not all
 		// pass on the same count.
 		rule := ratelimit.Rule{Key: "signin:" + ratelimit.Network(addr).String(), Max: signInTries, Window: time.Minute}

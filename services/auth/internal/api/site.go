@@ -66,8 +66,8 @@ func Site(a *httpapi.API) {
 	})
 }
 
-// ErrorPage is [httpapi.Options].Page: a browser gets a page, everybody else the
-// error's JSON.
+// ErrorPage serves as [httpapi.Options].Page. It sends a page to browsers and the error's
+// JSON to all other clients.
 func ErrorPage(c *fiber.Ctx, e *apierr.Error) error {
 	c.Vary(fiber.HeaderAccept)
 	if c.Accepts(fiber.MIMEApplicationJSON, fiber.MIMETextHTML) != fiber.MIMETextHTML {
@@ -112,7 +112,7 @@ func document(c *fiber.Ctx, f docs.File) error {
 		c.Set(fiber.HeaderContentEncoding, "gzip")
 	}
 	if httpapi.NotModified(c, etag) {
-		c.Response().Header.Del(fiber.HeaderContentEncoding) // of a body that is not sent
+		c.Response().Header.Del(fiber.HeaderContentEncoding) // it describes the body, which is not sent
 		return nil
 	}
 	return send(c, f.ContentType, body)

@@ -36,13 +36,13 @@ func UsualPlans() Plans {
 // Credentials is the store that verification uses.
 type Credentials interface {
 	// Credential finds a key or session by hash, with the account and the member that limit it,
-	// as of one instant after the call began; account.ErrNoKey if there is none.
+	// as of one instant after the call began. It returns account.ErrNoKey if there is none.
 	Credential(ctx context.Context, hash string) (account.Credential, error)
-	// Key finds a key of an account by its public id; account.ErrNoKey if there is none.
+	// Key finds a key of an account by its public id. It returns account.ErrNoKey if there is none.
 	Key(ctx context.Context, accountID, id string) (account.Key, error)
 	// Look finds members.
 	Look(ctx context.Context) member.Reads
-	// Touch notes when a key or a session was last used; account.ErrNoKey if it was
+	// Touch notes when a key or a session was last used. It returns account.ErrNoKey if it was
 	// erased meanwhile.
 	Touch(ctx context.Context, hash string, session bool, at time.Time) error
 }
@@ -55,7 +55,7 @@ type Source struct {
 	now   func() time.Time
 
 	mu   sync.Mutex
-	used map[string]use // by key hash: not yet written
+	used map[string]use // uses that are not yet written, by key hash
 }
 
 // use records when a key or session was used, to the minute.
@@ -69,7 +69,7 @@ var (
 	_ apikey.Rights = (*Source)(nil)
 )
 
-// NewSource makes a source. A nil now is the system's clock.
+// NewSource makes a source. If now is nil, the system clock is used.
 func NewSource(store Credentials, plans Plans, now func() time.Time) *Source {
 	if now == nil {
 		now = time.Now

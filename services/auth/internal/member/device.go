@@ -23,7 +23,8 @@ func (s *Service) StartDevice(ctx context.Context, code identity.Key, name strin
 	})
 }
 
-// userCode is short enough to compare and too long to guess in ten minutes.
+// userCode returns a code that is short enough to compare and too long to guess in ten
+// minutes.
 func userCode() string {
 	text := identity.NewSlug(8)
 	return text[:4] + "-" + text[4:]

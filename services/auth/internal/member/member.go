@@ -89,15 +89,15 @@ const (
 	ByProvider Way = "provider"
 )
 
-// Change is an edit of a member; nil fields stay unchanged.
+// Change is an edit of a member. Fields that are nil stay unchanged.
 type Change struct {
 	Name *string
 	Role *identity.Role
-	// Match refuses a member that has changed since the caller saw it; nil accepts any.
+	// Match refuses a member that has changed since the caller saw it. It may be nil.
 	Match func(rev int64) error
 }
 
-// Rev is the member's revision: the time of the last change.
+// Rev returns the member's revision: the time of the last change.
 func (m Member) Rev() int64 { return m.UpdatedAt.UnixMilli() }
 
 // Kind says what a one-time link does.
@@ -117,9 +117,9 @@ type Link struct {
 	AccountID string
 	MemberID  string        // the member that a sign-in link signs in
 	Name      string        // the member's name; may be empty for an invitation
-	Role      identity.Role // that an invitation gives, or that the member had when the sign-in link was made
+	Role      identity.Role // the invitation's, or the member's when the sign-in link was made
 	By        events.Actor
-	// MadeBy is the member who made the link, directly or with a key of theirs; "" is
+	// MadeBy is the member who made the link, directly or with a key of theirs; "" means
 	// the operator. The link ends when its maker loses the authority to make it. A
 	// session opened by a member's sign-in link is bound; see [Session.Bound].
 	MadeBy    string
@@ -139,7 +139,8 @@ type Session struct {
 	// one as the same person, or change how the person signs in elsewhere. The reason is
 	// that the link's maker may have opened the session themselves.
 	Bound bool
-	// Until is when the provider's confirmation ends, for a member by group; otherwise zero.
+	// Until is when the provider's confirmation of a member by group expires. It is zero
+	// for other members.
 	Until time.Time
 	// Told is the use of a sign-in link before this session. The session shows it to the
 	// member.
@@ -150,7 +151,7 @@ type Session struct {
 	EndedAt   time.Time // zero: not ended
 }
 
-// ExpiresAt is when the session expires unless it is used before then.
+// ExpiresAt returns when the session expires unless it is used before then.
 func (s Session) ExpiresAt() time.Time {
 	idle, latest := s.SeenAt.Add(SessionIdle), s.CreatedAt.Add(SessionLife)
 	if latest.Before(idle) {
@@ -162,7 +163,7 @@ func (s Session) ExpiresAt() time.Time {
 	return idle
 }
 
-// Key is the session in the form of a key, with the scopes of a role.
+// Key returns the session in the form of a key, with the scopes of a role.
 func (s Session) Key(role identity.Role) account.Key {
 	return account.Key{
 		ID: s.ID, AccountID: s.AccountID, Hash: s.Hash, MadeBy: s.MemberID, Scopes: role.Scopes(),
@@ -199,7 +200,7 @@ type Passkey struct {
 // Device is a program that asks a person for a key.
 type Device struct {
 	Hash      string // of its secret code; names the record
-	UserCode  string // what the person compares
+	UserCode  string // the code that the person compares
 	Name      string // the future key's name
 	Scopes    identity.ScopeSet
 	AccountID string // set by the approval
@@ -222,7 +223,7 @@ var (
 	// ErrNoLink is the answer for a link that was used, has expired, was revoked
 	// or never existed.
 	ErrNoLink = apierr.New(apierr.NotFound, "This link has been used already or has expired. Ask for a new one.")
-	// ErrLastOwner keeps an account from being without an owner.
+	// ErrLastOwner keeps an account from losing its last owner.
 	ErrLastOwner = apierr.New(apierr.LastOwner, "This is the account's last owner. Make somebody else an owner first.")
 	// ErrNoMembership is the answer to a person who is in no account.
 	ErrNoMembership = apierr.New(apierr.Forbidden, "You are not a member of any account here.")
@@ -254,7 +255,7 @@ func OwnerRequired(message string) error {
 }
 
 // MayGive refuses a role with scopes that the caller lacks, and the role owner unless
-// the caller is one. by is nil for the operator.
+// the caller is an owner. by is nil for the operator.
 //
 // An API key never gives the role owner, even if an owner made it: only a signed-in
 // person counts as an owner.
@@ -274,7 +275,8 @@ func MayGive(by *identity.Principal, scopes identity.ScopeSet, role identity.Rol
 
 func isOwner(by *identity.Principal) bool { return by.Session && by.Role == identity.Owner }
 
-// MayTouch refuses to change or remove an owner unless by is one, or the operator (nil).
+// MayTouch refuses to change or remove an owner unless by is an owner too. by is nil for
+// the operator, who may do both.
 func MayTouch(by *identity.Principal, m Member) error {
 	if m.Role == identity.Owner && by != nil && !isOwner(by) {
 		return OwnerRequired("Only an owner can change or remove an owner.")
@@ -282,8 +284,8 @@ func MayTouch(by *identity.Principal, m Member) error {
 	return nil
 }
 
-// MayRevoke refuses to revoke the invitation of an owner unless by is one, or the
-// operator (nil).
+// MayRevoke refuses to revoke the invitation of an owner unless by is an owner. by is nil
+// for the operator, who may revoke it.
 func MayRevoke(by *identity.Principal, l Link) error {
 	if l.Role == identity.Owner && by != nil && !isOwner(by) {
 		return OwnerRequired("Only an owner can revoke the invitation of an owner.")

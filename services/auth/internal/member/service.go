@@ -16,29 +16,29 @@ import (
 // Reads looks up members, links, sessions and identities. In a [Tx], its results still
 // hold at the commit.
 type Reads interface {
-	// Account finds an account; [account.ErrNoAccount] if there is none.
+	// Account finds an account. It returns [account.ErrNoAccount] if there is none.
 	Account(id string) (account.Account, error)
 	// Members lists an account's members, oldest first.
 	Members(accountID string) ([]Member, error)
-	// Member finds a member of an account; ErrNoMember if there is none. An empty accountID
+	// Member finds a member of an account. It returns ErrNoMember if there is none. An empty accountID
 	// means any account.
 	Member(accountID, id string) (Member, error)
 	// Memberships lists a person's members in all accounts, oldest first.
 	Memberships(personID string) ([]Member, error)
-	// Link finds a one-time link by its token's hash; ErrNoLink if there is none.
+	// Link finds a one-time link by its token's hash. It returns ErrNoLink if there is none.
 	Link(hash string) (Link, error)
 	LinkByID(id string) (Link, error)
 	// OpenLinks lists an account's links of both kinds that have not expired, newest first.
 	OpenLinks(accountID string) ([]Link, error)
-	// Session finds a session by its key's hash; ErrNoSession if there is none.
+	// Session finds a session by its key's hash. It returns ErrNoSession if there is none.
 	Session(hash string) (Session, error)
 	// Sessions lists a member's sessions that were not ended, newest first.
 	Sessions(memberID string) ([]Session, error)
-	// Identity finds an identity; ErrNoIdentity if it is not known.
+	// Identity finds an identity. It returns ErrNoIdentity if it is not known.
 	Identity(issuer, subject string) (Identity, error)
 	// Identities lists a person's identities, oldest first.
 	Identities(personID string) ([]Identity, error)
-	// Passkey finds a passkey by its credential's hash; ErrNoPasskey if there is none.
+	// Passkey finds a passkey by its credential's hash. It returns ErrNoPasskey if there is none.
 	Passkey(hash string) (Passkey, error)
 	// Passkeys lists a person's passkeys, oldest first.
 	Passkeys(personID string) ([]Passkey, error)
@@ -92,7 +92,7 @@ func (s *Service) groupUntil() time.Time {
 }
 
 // NewService makes a service. Only identities of the provider p count as a way to sign
-// in. A nil now is the system's clock.
+// in. If now is nil, the system clock is used.
 func NewService(store Store, p Provider, now func() time.Time) *Service {
 	if now == nil {
 		now = time.Now
@@ -100,7 +100,7 @@ func NewService(store Store, p Provider, now func() time.Time) *Service {
 	return &Service{store: store, provider: p, now: now}
 }
 
-// AccountName returns an account's name; [account.ErrNoAccount] if there is none.
+// AccountName returns an account's name. It returns [account.ErrNoAccount] if there is none.
 func (s *Service) AccountName(ctx context.Context, id string) (string, error) {
 	a, err := s.store.Look(ctx).Account(id)
 	return a.Name, err
@@ -526,6 +526,7 @@ func (s *Service) SignInLinkFor(ctx context.Context, n NewSignInLink) (l Link, e
 		if err := s.lockedOut(tx, m); err != nil {
 			return err
 		}
+		// Look for an earlier try only after the checks, so that a retry cannot bypass them.
 		if there, err := madeBefore(tx, l); there || err != nil {
 			return err
 		}

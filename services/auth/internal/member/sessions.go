@@ -406,7 +406,7 @@ func (s *Service) makeRoom(tx Tx, m Member, replaces string, now time.Time) erro
 	return nil
 }
 
-// clip keeps the first n bytes of a text and drops a character that this cuts.
+// clip keeps the first n bytes of a text. It drops a character that this would cut in two.
 func clip(s string, n int) string {
 	if len(s) <= n {
 		return s

@@ -25,7 +25,7 @@ type OIDCConfig struct {
 	Issuer       string
 	ClientID     string
 	ClientSecret string
-	Name         string // for the button; "" is the issuer's host
+	Name         string // for the button; if empty, the issuer's host
 	Scopes       []string
 	GroupsClaim  string
 	RedirectURL  string
@@ -53,7 +53,7 @@ func NewOIDC(cfg OIDCConfig, sealer *Sealer, client *http.Client, now func() tim
 	return &OIDC{cfg: cfg, sealer: sealer, client: client, now: now}
 }
 
-// Name is the provider's name as people see it.
+// Name returns the provider's name as people see it.
 func (o *OIDC) Name() string {
 	if o.cfg.Name != "" {
 		return o.cfg.Name

@@ -19,8 +19,8 @@ import (
 type kind[T any] struct {
 	collection string
 	read       func(firestoredb.Snap) (T, error)
-	none       error            // the error if there is none
-	order      func(a, b T) int // of lists; nil: none
+	none       error            // the error if there is no such record
+	order      func(a, b T) int // sorts lists; may be nil
 }
 
 // used is the collection of names that may be used only once.
@@ -129,7 +129,7 @@ type (
 		SeenAt    time.Time `firestore:"seenAt"`
 		EndedAt   time.Time `firestore:"endedAt,omitzero"`
 		Open      bool      `firestore:"open"`
-		ExpireAt  time.Time `firestore:"expireAt"` // a day after its latest end: until then it is refused as expired, not as unknown
+		ExpireAt  time.Time `firestore:"expireAt"` // a day after the session must end: until then it is refused as expired, not as unknown
 	}
 	identityDoc struct {
 		Issuer    string    `firestore:"issuer"`

@@ -81,6 +81,7 @@ func (s *Store) WaysOf(ctx context.Context, personIDs []string) ([]member.Identi
 	of := func(collection string, people []string) firestore.Query {
 		return s.db.Collection(collection).Where("personId", "in", people)
 	}
+	// Each query fills its own element, so the goroutines need no lock.
 	for i, people := range chunks {
 		g.Go(func() (err error) {
 			known[i], err = many(s.look(ctx), identities, of(identities.collection, people))

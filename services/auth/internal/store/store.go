@@ -4,7 +4,7 @@
 // secret.
 //
 // All reads use [reads], inside a change or outside one. All changes use [transaction].
-// It writes the record and its event, logs the event, raises the account's version where
+// It writes the record and its event, logs the event, raises the account's version if
 // authority changes, and tells the replicas.
 //
 // Only [Store.Touch] writes lastUsedAt, outside any transaction, so that a key in use
@@ -32,7 +32,7 @@ import (
 	"github.com/linkreel/linkreel/services/auth/internal/tenancy"
 )
 
-// retired bounds how many keys that are no longer in use a list shows.
+// retired is the maximum number of keys in a list that are no longer in use.
 const retired = 200
 
 // Store is auth's records on Firestore. It is safe for concurrent use.
@@ -335,7 +335,7 @@ func (t *transaction) UseOnce(name string, until time.Time) {
 	t.tx.Create(t.s.db.Ref(used, hashOf(name)), map[string]any{"expireAt": until})
 }
 
-// Role is the role of a member of the account now.
+// Role returns the present role of a member of the account.
 func (t *transaction) Role(accountID, memberID string) (identity.Role, error) {
 	m, err := t.Member(accountID, memberID)
 	if errors.Is(err, member.ErrNoMember) {

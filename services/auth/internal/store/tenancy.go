@@ -57,7 +57,8 @@ func (s *Store) Accounts(
 	return page, after, nil
 }
 
-// behind lists accounts of a query by id, starting after the id after; "" is the start.
+// behind lists accounts of a query by id, starting after the id after. An empty after means
+// the start.
 func (s *Store) behind(ctx context.Context, q firestore.Query, after string, limit int) ([]account.Account, error) {
 	if q = q.OrderBy(firestore.DocumentID, firestore.Asc).Limit(limit); after != "" {
 		q = q.StartAfter(after)
@@ -70,9 +71,9 @@ func (s *Store) Pending(ctx context.Context, after string, limit int) ([]account
 	return s.behind(ctx, s.where(accounts.collection, "pending", true), after, limit)
 }
 
-// traces are the documents that no other service erases. They include the outbox, which
-// all services share. Members come after the other documents of people, since they lead to
-// persons.
+// traces returns the documents that no other service erases. They include the outbox, which
+// all services share. Members come after the other documents of people, since persons are
+// found through their members.
 func traces(db *record.DB) *record.Set {
 	return db.Set(
 		record.Traces{DB: db, Collection: sessions.collection}, record.Traces{DB: db, Collection: links.collection},

@@ -40,8 +40,8 @@ type Store interface {
 	Erase(ctx context.Context, id string, at time.Time) error
 
 	Takedown(ctx context.Context, id string) (Takedown, error)
-	// Takedowns lists takedowns, newest first, starting after the one with the id after;
-	// ErrNoTakedown if that does not exist.
+	// Takedowns lists takedowns, newest first, starting after the one with the id after. It
+	// returns ErrNoTakedown if that one does not exist.
 	Takedowns(ctx context.Context, after string, limit int) (page []Takedown, next string, err error)
 	UnsettledTakedowns(ctx context.Context, limit int) ([]Takedown, error)
 	TakedownsOf(ctx context.Context, accountID string, limit int) ([]Takedown, error)
@@ -63,7 +63,7 @@ const (
 type Takedown struct {
 	tenant.Takedown
 	Target tenant.Target
-	Kind   string // of the target, when it is an id; "" for an address
+	Kind   string // of the target, if it is an id; "" for an address
 	Phase  Phase
 }
 
@@ -95,7 +95,7 @@ type Service struct {
 	exports exports
 }
 
-// NewService makes a service. A nil now is the system's clock.
+// NewService makes a service. If now is nil, the system clock is used.
 func NewService(store Store, holders []Holder, now func() time.Time) *Service {
 	if now == nil {
 		now = time.Now
@@ -189,7 +189,7 @@ func (s *Service) enforce(ctx context.Context, t Takedown) (Takedown, error) {
 		made, err := h.TakeDown(ctx, tenant.Order{ID: t.ID, Target: t.Target, Reason: t.Reason, At: t.At})
 		switch code := apierr.CodeOf(err); {
 		case err == nil && made.ID != t.ID:
-			// It was taken down before; this one is not needed.
+			// The target was taken down before, so this takedown is not needed.
 			found, err := s.store.Takedown(ctx, made.ID)
 			// If the earlier takedown has no record, it was just lifted, or the store was restored
 			// from a backup. Then only the holder knows of it.
@@ -199,7 +199,8 @@ func (s *Service) enforce(ctx context.Context, t Takedown) (Takedown, error) {
 			return found, errors.Join(err, s.store.DeleteTakedown(ctx, t.ID))
 		case err == nil:
 			t.Takedown, t.Phase = made, InForce
-			// Before the commit: if its answer is lost, nobody comes here again for this takedown.
+			// Audit before the commit: if the commit's answer is lost, no later call audits this
+			// takedown.
 			s.audit(ctx, "takedown.create", t)
 			return t, s.store.PutTakedown(ctx, t)
 		case code == apierr.LinkNotFound, code == apierr.VideoNotFound:

@@ -32,7 +32,7 @@ func (e event) Who() string {
 	return kind + " " + e.Actor.Name
 }
 
-// Name is the name of the record: the first of its names that is set. Sessions have none.
+// Name returns the name of the record: the first of its names that is set. Sessions have none.
 func (e event) Name() string {
 	if strings.HasPrefix(e.Type, "session.") {
 		return ""
@@ -49,7 +49,7 @@ func (e event) Name() string {
 	return e.Object
 }
 
-// Page is the address of the record's page, or "" if it has none or is deleted.
+// Page returns the address of the record's page, or "" if it has none or is deleted.
 func (e event) Page() string {
 	kind, what, _ := strings.Cut(e.Type, ".")
 	switch {
@@ -65,7 +65,7 @@ func (e event) Page() string {
 	return ""
 }
 
-// activity is the feed of events in the account.
+// activity shows the feed of events in the account.
 func activity(r *request) error {
 	q := r.filters("type", "object", "cursor")
 	if !events.Type(q.Get("type")).Known() {

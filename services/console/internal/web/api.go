@@ -30,7 +30,7 @@ func (r *request) do(method, path string, in, out any) error {
 	return r.send(client.Call{Method: method, Path: path, In: in, Out: out})
 }
 
-// read is a GET that also returns the headers.
+// read sends a GET and also returns the headers of the answer.
 func (r *request) read(path string, out any) (header http.Header, err error) {
 	err = r.send(client.Call{Method: http.MethodGet, Path: path, Out: out, Answered: func(h http.Header) { header = h }})
 	return header, err

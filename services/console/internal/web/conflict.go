@@ -18,8 +18,8 @@ const (
 // hiddenFields are left out when a page shows again what the person typed.
 var hiddenFields = []string{csrfField, revField, wasField}
 
-// shown is the value of [wasField]: for each field of a page, a short hash of the shown
-// value.
+// shown returns the value of [wasField]: a short hash of the shown value of each field of a
+// page.
 func shown(form map[string]string) string {
 	sums := map[string]string{}
 	for name, value := range form {

@@ -112,14 +112,14 @@ func readMinute(typed, instant string, present *client.Millis) (*client.Millis, 
 	return &chosen, true
 }
 
-// pageLink is the current page's address with another cursor and the same filters.
+// pageLink returns the current page's address with another cursor and the same filters.
 func (r *request) pageLink(q url.Values, cursor string) string {
 	next := maps.Clone(q)
 	next.Set("cursor", cursor)
 	return r.Path() + "?" + next.Encode()
 }
 
-// filters are the named query parameters that are set.
+// filters returns the named query parameters that are set.
 func (r *request) filters(names ...string) url.Values {
 	q := url.Values{}
 	for _, name := range names {

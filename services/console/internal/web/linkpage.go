@@ -114,7 +114,7 @@ func (r *request) oneLink() (view, error) {
 		history []event
 		g       errgroup.Group
 	)
-	// In parallel, so the page waits only for the slowest of the three.
+	// Read in parallel, so the page waits only for the slowest of the three.
 	g.Go(func() (err error) {
 		header, err = r.read(r.linkPath(), &l)
 		return err

@@ -14,10 +14,10 @@ import (
 // link is a link from a list, or a full record.
 type link struct{ client.Link }
 
-// ID is the link's id, under the same name as in lists.
+// ID returns the link's id, under the same name as in lists.
 func (l link) ID() string { return l.LinkSummary.ID }
 
-// Name is the name of the link in lists.
+// Name returns the name of the link in lists.
 func (l link) Name() string {
 	if l.Title != "" {
 		return l.Title

@@ -34,8 +34,8 @@ func (p page) answer(r *request, err error, home, notice string) error {
 	return p.again(r, err)
 }
 
-// again shows the page with the errors. This form keeps what was typed; the others show the
-// stored values.
+// again shows the page with the errors. The refused form keeps what was typed. The other
+// forms show the stored values.
 func (p page) again(r *request, err error) error {
 	v, failed := p.view(r)
 	if failed != nil {

@@ -62,12 +62,12 @@ type memberRow struct {
 	Me      bool
 }
 
-// Rev is the ETag of the member.
+// Rev returns the ETag of the member.
 func (m memberRow) Rev() string {
 	return strconv.Quote("r" + strconv.FormatInt(int64(m.UpdatedAt), 10))
 }
 
-// roles are the roles that the person may give.
+// roles returns the roles that the person may give.
 func (r *request) roles(selected string) []option {
 	mine := identity.Role(r.who.Member.Role)
 	return options("role.", slices.DeleteFunc(identity.Roles(), func(role identity.Role) bool { return !mine.AtLeast(role) }), selected)
@@ -197,7 +197,7 @@ func addPasskey(r *request) error {
 	return r.doneIf(r.ask(signin.OpFinishAdd, r.passkey(), nil), r.back(), "passkey")
 }
 
-// back is the page from which the person added a way to sign in: Home or Settings.
+// back returns the page from which the person added a way to sign in: Home or Settings.
 func (r *request) back() string {
 	if r.form.Get("next") == "/app" {
 		return "/app"

@@ -14,7 +14,7 @@ import (
 type row struct {
 	path  string
 	icon  string
-	scope string // hides the page's entry from people who lack it; the API checks it in any case
+	scope string // people who lack it do not see the page's entry; the API checks it in any case
 	get   handler
 	posts map[string]handler // by the path below the page's own; "" is the page itself
 }
@@ -90,7 +90,7 @@ type navItem struct {
 // KeyList splits Keys into single keys.
 func (n navItem) KeyList() []string { return strings.Fields(n.Keys) }
 
-// keysOf are the keyboard shortcuts of the pages: g and a second key.
+// keysOf maps each page to its keyboard shortcut: g and a second key.
 var keysOf = map[string]string{
 	"/app": "g h", "/app/links": "g l", "/app/videos": "g v", "/app/upload": "g u", "/app/record": "g r", "/app/domains": "g d",
 	"/app/webhooks": "g w", "/app/activity": "g a", "/app/keys": "g k", "/app/members": "g m", "/app/settings": "g s",

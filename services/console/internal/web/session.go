@@ -22,7 +22,7 @@ import (
 	"github.com/linkreel/linkreel/services/console/internal/text"
 )
 
-// The cookies, without the prefix that https adds.
+// The names of the cookies, without the prefix that cookieName adds under https.
 const (
 	sessionCookie = "linkreel_session"
 	preCookie     = "linkreel_pre"  // ties forms to a browser without a session
@@ -32,7 +32,7 @@ const (
 const csrfField = "csrf"
 
 // cookieName adds a prefix that makes browsers reject the cookie if another host of the
-// same site sets it. It needs https.
+// same site sets it. Browsers accept the prefix only under https.
 func (p *Pages) cookieName(name string) string {
 	if p.cfg.Base.Scheme == "https" {
 		return "__Host-" + name

@@ -31,8 +31,8 @@ func record(r *request) error {
 // object, and nothing else.
 func createVideo(r *request) error {
 	privacy := r.form.Get("privacy")
-	// The form offers only these two; a password or an expiry is set on the video's page.
-	// Any other value becomes the more private of the two.
+	// The form offers only "public" and "unlisted"; a password or an expiry is set on the
+	// video's page. Any other value becomes "unlisted", the more private of the two.
 	if privacy != "public" {
 		privacy = "unlisted"
 	}

@@ -20,7 +20,7 @@ import (
 // video is a video from a list, or a full record.
 type video struct{ client.Video }
 
-// ID is the video's id, under the same name as in lists.
+// ID returns the video's id, under the same name as in lists.
 func (v video) ID() string { return v.VideoSummary.ID }
 
 func (v video) Name() string {
@@ -36,7 +36,7 @@ func (v video) Ready() bool     { return v.Status == "ready" }
 // Waiting reports whether the status will change by itself.
 func (v video) Waiting() bool { return v.Status == "uploading" || v.Status == "processing" }
 
-// Length returns the duration as a clock shows it, or "" until it is known.
+// Length returns the duration in the form 1:15 or 1:01:15, or "" until it is known.
 func (v video) Length() string {
 	if v.Duration == nil {
 		return ""
@@ -217,7 +217,7 @@ func setAccess(r *request) error {
 		store = func() error { return r.do("PUT", r.videoPath()+"/access", wanted, nil) }
 	}
 	return r.onVideo(reword(store(), func(d *apierr.Detail) {
-		if d.Field == "expiresAt" && d.Code == apierr.OutOfRange { // the API's message speaks of milliseconds
+		if d.Field == "expiresAt" && d.Code == apierr.OutOfRange { // the API's message mentions milliseconds
 			d.Message = text.Get("video.expires.past")
 		}
 	}), "access")
@@ -279,7 +279,7 @@ func addCaptions(r *request) error {
 	}
 	return r.onVideo(reword(err, func(d *apierr.Detail) {
 		if d.Field == "body" {
-			d.Field = "file" // the page's name for it
+			d.Field = "file" // the page's name for this field
 		}
 	}), "captions")
 }

@@ -1,5 +1,5 @@
-// Package web holds the console's pages. Each is rendered from the API's answers for the
-// person's session. The only state is in the browser's cookies.
+// Package web holds the console's pages. It renders each page from what the API returns for
+// the person's session. The only state is in the browser's cookies.
 //
 // Forms work without a script. A refused form is shown again with the typed values and the
 // reason at the field. A successful one gets a 303 to a page that shows the result, so
@@ -107,7 +107,7 @@ func New(cfg Config) *Pages {
 
 func must(err error) {
 	if err != nil {
-		panic(err) // an embedded file: this cannot happen in a tested program
+		panic(err) // the file is embedded, so any test would have failed here
 	}
 }
 
@@ -156,7 +156,7 @@ type view struct {
 	Fields map[string]string // errors by field
 	Form   map[string]string // what was typed
 	// Rev is the ETag of the page's record, which its forms send back. Was holds hashes of
-	// what their fields showed. Both are "" on pages without a record that can be
+	// the values that the forms showed. Both are "" on pages without a record that can be
 	// overwritten.
 	Rev, Was string
 	// Theirs holds, by field, values that somebody else has stored meanwhile and that
@@ -165,7 +165,7 @@ type view struct {
 	Data   any
 }
 
-// ask calls auth. The caller sets in's Browser.
+// ask calls auth. The caller sets the field Browser of in.
 func (r *request) ask(op string, in, out any) error { return r.pages.cfg.Auth.Call(r.ctx, op, in, out) }
 
 // browser describes the caller for auth.
@@ -244,7 +244,7 @@ func (r *request) done(path, notice string) error {
 	return r.doneWith(path, url.Values{"done": {notice}})
 }
 
-// doneWith redirects like done, but takes all the query parameters.
+// doneWith redirects like done, but with the query parameters that the caller gives.
 func (r *request) doneWith(path string, more url.Values) error {
 	sep := "?"
 	if strings.Contains(path, "?") {

@@ -32,7 +32,7 @@ func (w webhook) All() bool { return slices.Contains(w.Events, "*") }
 
 func (d delivery) StatusText() string { return text.Get("delivery." + d.Status) }
 
-// eventChoices are all event types with their texts.
+// eventChoices returns all event types with their texts.
 func eventChoices(chosen ...string) []option { return options("event.", events.Types(), chosen...) }
 
 func (r *request) webhooksView() (view, error) {

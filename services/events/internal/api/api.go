@@ -25,7 +25,9 @@ type api struct{ Options }
 func Routes(a *httpapi.API, opt Options) {
 	h := api{opt}
 	a.Handle(fiber.MethodGet, "/api/v1/events", httpapi.Access{Scope: identity.EventsRead}, h.listEvents)
-	a.Finds(fiber.MethodGet, "/api/v1/events", func(*fiber.Ctx) error { return nil }) // reading may wait, and no error takes precedence over 400
+	// This find does nothing, because no error of this route takes precedence over a 400.
+	// Without it the handler would run, and it may hold the request.
+	a.Finds(fiber.MethodGet, "/api/v1/events", func(*fiber.Ctx) error { return nil })
 
 	read := httpapi.Access{Scope: identity.WebhooksRead}
 	write := httpapi.Access{Scope: identity.WebhooksWrite, Plan: identity.Creator}

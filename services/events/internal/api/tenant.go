@@ -12,7 +12,8 @@ import (
 	"github.com/linkreel/linkreel/services/events/internal/webhook"
 )
 
-// Holder returns this service as auth sees it: the holder of accounts' webhooks and events.
+// Holder returns the [tenant.Holder] through which auth manages the webhooks and events of
+// accounts.
 func Holder(accounts *keeper.Keeper, webhooks *webhook.Service, events *feed.Service) tenant.Holder {
 	return &holder{accounts, webhooks, events}
 }

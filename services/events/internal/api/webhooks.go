@@ -86,7 +86,7 @@ func (h api) changeWebhook(c *fiber.Ctx, found *webhook.Webhook) error {
 		change.Events = subscribed(fields, body.Events)
 	}
 	if body.Description.Set {
-		change.Description = &body.Description.Value // null clears
+		change.Description = &body.Description.Value // null clears it
 	}
 	if body.Enabled.Set {
 		change.Enabled = &body.Enabled.Value

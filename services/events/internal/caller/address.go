@@ -38,10 +38,10 @@ func private(prefix, name string) block {
 
 // blocks are IANA's complete IPv4 and IPv6 Special-Purpose Address Registries, plus
 // multicast, the former class E, and blocks taken out of use. Blocks that the
-// registries call globally reachable are included: no receiver has an anycast address
-// of a protocol. Two blocks are in no registry: clouds use them for themselves inside
-// every customer's network. Check refuses all IPv6 addresses outside 2000::/3 in any case,
-// so most IPv6 entries only name the reason.
+// registries call globally reachable are included, because protocols use their anycast
+// addresses and no receiver has one. Two blocks are in no registry: clouds use them for
+// themselves inside every customer's network. Check refuses all IPv6 addresses outside
+// 2000::/3 in any case, so most IPv6 entries only name the reason.
 var blocks = []block{
 	special("0.0.0.0/8", "this network"),
 	private("10.0.0.0/8", "private"),
@@ -148,8 +148,8 @@ func onThisMachine(addr netip.Addr) bool {
 	})
 }
 
-// CheckPort allows the web's ports and all unprivileged ones. Mail, DNS, SSH and the
-// like are below 1024.
+// CheckPort allows 80, 443 and all ports above 1023. So it refuses mail, DNS, SSH and
+// the like.
 func CheckPort(port uint16) error {
 	if port == 80 || port == 443 || port > 1023 {
 		return nil

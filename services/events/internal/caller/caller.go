@@ -94,8 +94,8 @@ func New(cfg Config) (*Caller, error) {
 			TLSHandshakeTimeout:    5 * time.Second,
 			DisableCompression:     true, // an answer that would decompress to gigabytes stays small
 			MaxResponseHeaderBytes: 32 << 10,
-			// No MaxConnsPerHost: accounts that call the same host would wait for each other. A
-			// webhook makes few calls at once, and an account has few webhooks.
+			// No MaxConnsPerHost: with a limit, accounts that call the same host would wait for
+			// each other. A webhook makes few calls at once, and an account has few webhooks.
 			MaxIdleConns:        500,
 			MaxIdleConnsPerHost: 2,
 			IdleConnTimeout:     30 * time.Second,

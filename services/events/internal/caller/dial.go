@@ -48,7 +48,7 @@ func (c *Caller) dial(ctx context.Context, network, address string) (net.Conn, e
 	return conn, c.cfg.conceal(err)
 }
 
-// conceal makes ports of this machine on which nothing listens look like our own.
+// conceal turns a refused connection to this machine into the error for our own ports.
 // Otherwise somebody who tries all ports would learn which ones are ours.
 func (p Policy) conceal(err error) error {
 	var failed *net.OpError
@@ -62,8 +62,8 @@ func (p Policy) conceal(err error) error {
 }
 
 // tunnel connects through the egress proxy. It gives the proxy an address and not a
-// name: the proxy would look the name up again and might get another address than the
-// one checked.
+// name: the proxy would look the name up again and might get an address that was not
+// checked.
 func (c *Caller) tunnel(ctx context.Context, host string, port uint16) (net.Conn, error) {
 	addrs, err := c.resolver.LookupNetIP(ctx, "ip", host)
 	if err != nil {
@@ -111,8 +111,8 @@ func (c *Caller) connect(ctx context.Context, target string) (_ net.Conn, err er
 		return nil, fmt.Errorf("egress proxy: %w", err)
 	}
 	defer res.Body.Close()
-	// Bytes after the proxy's answer would belong to the connection and be lost in this reader.
-	// The receiver does not speak first, so a proxy that sends any is broken.
+	// Bytes after the proxy's answer would come from the receiver, and this reader would swallow
+	// them. The receiver does not speak first, so a proxy that sends such bytes is broken.
 	if res.StatusCode != http.StatusOK || r.Buffered() > 0 {
 		return nil, fmt.Errorf("egress proxy answered %d", res.StatusCode)
 	}

@@ -14,8 +14,8 @@ import (
 )
 
 // attempt makes one try of a delivery. ok says whether the receiver works. If the try
-// showed nothing about the receiver, attempt returns before, which is the result of the
-// last try. next is when the delivery is due again.
+// showed nothing about the receiver, ok is the result of the last try, which the caller
+// passes as before. next is when the delivery is due again.
 func (e *Engine) attempt(j job, before bool) (ok bool, next time.Time) {
 	d := j.delivery
 	ctx := e.ctx

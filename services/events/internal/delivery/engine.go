@@ -3,8 +3,8 @@
 // Firestore is the source of truth. A pending delivery has a due time. A replica that
 // takes the delivery moves that time to the end of a lease. If the replica dies, its
 // deliveries become due again. If it is slow and another replica has changed the document
-// meanwhile, it drops its result. So everything is delivered at least once, and a message
-// that is sent twice has the same id.
+// meanwhile, the slow replica drops its result. So everything is delivered at least once,
+// and a message that is sent twice has the same id.
 //
 // Redis only wakes replicas. The writer of an event publishes the account as a hint. One
 // of the replicas that receive the hint gives the events their places, and claims most of
@@ -17,12 +17,11 @@
 // a replica dies, another one finds the event in the outbox after the lease, and creates
 // documents that are due.
 //
-// Each webhook has its own lane in a replica. A lane runs a few attempts at once, or
-// one alone after a failure, and holds a bounded number of deliveries in memory; the
-// rest wait in Firestore. Failing lanes have separate slots, so that receivers that hang
-// never take slots from those that answer. Accounts take turns at the slots,
-// and no account has more than a twentieth of them, so receivers that answer slowly delay
-// only their own account.
+// Each webhook has its own lane in a replica. A lane runs a few attempts at once, or only
+// one after a failure. It holds a bounded number of deliveries in memory; the rest wait in
+// Firestore. Failing lanes have separate slots, so that receivers that hang never take
+// slots from those that answer. Accounts take turns at the slots, and no account has more
+// than a twentieth of them, so receivers that answer slowly delay only their own account.
 package delivery
 
 import (
@@ -50,8 +49,8 @@ type Store interface {
 	// Expired lists accounts that have expired events among their recent ones.
 	Expired(ctx context.Context) (accounts []string, err error)
 	// Waiting lists an account's events in the outbox, in the order of commits: those without
-	// a place, and at most sending events that have one. If more is true, others may wait
-	// behind them, and at least one event of the list has no place.
+	// a place, and those that have one, up to the number sending. If more is true, others may
+	// wait behind them, and at least one event of the list has no place.
 	Waiting(ctx context.Context, accountID string, sending int) (list []*feed.Event, more bool, err error)
 	Feed(ctx context.Context, accountID string) (*feed.Feed, error)
 	// Place writes places and deliveries in one commit. It returns feed.ErrMoved if the feed
@@ -73,8 +72,9 @@ type Store interface {
 	DueOf(ctx context.Context, webhookID string, n int) (list []*webhook.Delivery, full bool, err error)
 	DeferredOf(ctx context.Context, webhookID string, n int) (list []*webhook.Delivery, full bool, err error)
 	CountDeferred(ctx context.Context, webhookID string, most int) (int64, error)
-	// Save writes a delivery over the version that was read, or creates the document of one in
-	// flight. It returns false if another replica has changed, created or removed it.
+	// Save writes a delivery over the version that was read, or creates the document of a
+	// delivery in flight. It returns false if another replica has changed, created or removed
+	// the document.
 	Save(ctx context.Context, d *webhook.Delivery) (bool, error)
 	Drop(ctx context.Context, d *webhook.Delivery) error
 	// TakeOver creates documents for deliveries that were in flight and have none.
@@ -94,12 +94,13 @@ type Caller func(ctx context.Context, target string, header map[string]string, b
 // Options configures an [Engine]; zero fields have defaults.
 type Options struct {
 	Now func() time.Time
-	// Sweep is how often the engine looks for events and deliveries whose wake-up was lost; 10 s.
+	// Sweep is how often the engine looks for events and deliveries whose wake-up was lost. The
+	// default is 10 s.
 	Sweep time.Duration
-	// Lanes is how many parts the index of due deliveries has; 32.
+	// Lanes is how many parts the index of due deliveries has. The default is 32.
 	Lanes int
-	// Patience is how long an event may wait before a sweep assumes that its wake-up was lost;
-	// 2 s.
+	// Patience is how long an event may wait before a sweep assumes that its wake-up was lost.
+	// The default is 2 s.
 	Patience time.Duration
 }
 
@@ -125,7 +126,7 @@ type Engine struct {
 	replaying chan struct{}
 	// waiter is the account after which the next sweep looks for events without a place.
 	waiter string
-	// beyond is, for each due lane, how far sweeps have read past a full page.
+	// beyond holds, for each due lane, the place up to which sweeps have read past a full page.
 	beyond [webhook.MaxLanes]webhook.DeliveryPlace
 	// former is the unused lane that the last sweep also looked into; see dueLanes.
 	former int
@@ -155,7 +156,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	g.Go(func() error { e.hub.listen(gctx, func(accountID string) { e.woken(gctx, accountID) }); return nil })
 	g.Go(func() error { e.sweeps(gctx); return nil })
 	g.Go(func() error { e.replays(gctx); return nil })
-	_ = g.Wait() // none of them fails
+	_ = g.Wait() // none of these functions fails
 	e.drain()
 	return nil
 }
@@ -216,7 +217,7 @@ func (e *Engine) saveAll(
 	return mine, err
 }
 
-// woken is called for an account with new events.
+// woken gives the account's new events their places, unless another replica does so.
 func (e *Engine) woken(ctx context.Context, accountID string) {
 	// Do not block the listener: a slow Redis must not delay the hints after this one.
 	go func() {
@@ -357,7 +358,7 @@ func (e *Engine) sweepLane(ctx context.Context, i int) (oldest time.Time, err er
 
 // take hands the deliveries that a sweep found to their lanes. It defers those beyond a
 // lane's size, so that the next sweep does not find them; the lane asks for them when it
-// has room. If one was deferred before, take puts it off for longer.
+// has room. If a delivery was deferred before, take puts it off for longer.
 func (e *Engine) take(ctx context.Context, due []*webhook.Delivery) {
 	var tooMany []*webhook.Delivery
 	count := map[string]int{}
@@ -371,7 +372,7 @@ func (e *Engine) take(ctx context.Context, due []*webhook.Delivery) {
 	}
 	now := e.opt.Now()
 	if _, err := e.saveAll(ctx, tooMany, func(d *webhook.Delivery) {
-		// If it was deferred and is due again, its lane had no room for it in all that time. The
+		// If the delivery was deferred and is due again, its lane had no room in all that time. The
 		// lane was woken above and loads deferred ones too, so the due time is only a fallback.
 		if d.Deferred {
 			d.PutOff(now.Add(silence))

@@ -13,7 +13,8 @@ import (
 	"github.com/linkreel/linkreel/libs/outage"
 )
 
-// settledChannel tells the replicas that hold requests which accounts' feeds have grown.
+// settledChannel carries the ids of accounts whose feeds have grown, for the replicas that
+// hold requests.
 const settledChannel = "linkreel:events:settled"
 
 // hub carries hints between replicas. Any hint may be lost, so its receivers also poll

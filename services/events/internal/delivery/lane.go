@@ -101,9 +101,9 @@ func (e *Engine) accept(d *webhook.Delivery) {
 	defer e.mu.Unlock()
 	l := e.lane(d.AccountID, d.WebhookID)
 	if d.Deferred {
-		l.more = true // again: the lane may have looked before the commit
+		l.more = true // set it again: the lane may have looked before the commit
 		if e.stopped {
-			e.late = append(e.late, d) // the lane will not look any more
+			e.late = append(e.late, d) // a stopped engine loads no deliveries; drain releases these
 		}
 	} else {
 		l.reserved = max(0, l.reserved-1)
@@ -219,8 +219,8 @@ func (e *Engine) claim(accountID, webhookID string, n int) (taken []*webhook.Del
 		return nil, full || e.resumed(accountID, webhookID), err
 	}
 	found, more, err := e.waiting(ctx, webhookID, n)
-	// Another replica may claim the same deliveries. Each is saved over the version that was
-	// read, so only one of the two gets it.
+	// Another replica may claim the same deliveries. Each delivery is saved over the version
+	// that was read, so only one replica gets it.
 	taken, failed := e.saveAll(ctx, found, func(d *webhook.Delivery) { d.Claim(now) })
 	if err = cmp.Or(err, failed); err != nil && len(taken) > 0 {
 		more, err = true, nil // the lane asks again for those it could not claim
@@ -275,7 +275,8 @@ func (e *Engine) resumed(accountID, webhookID string) bool {
 // at makes a lane look for deliveries at the time when one of them is due. A sweep would
 // find it too, but some seconds later.
 func (e *Engine) at(l *lane, due time.Time) {
-	// Leave it to the sweep. A timer would keep the lane in memory for hours.
+	// Leave a delivery that is due this late to the sweep. A timer would keep the lane in
+	// memory for hours.
 	if due.Sub(e.opt.Now()) > 10*time.Minute {
 		return
 	}
@@ -284,13 +285,13 @@ func (e *Engine) at(l *lane, due time.Time) {
 	e.wake(l, due)
 }
 
-// wake makes the lane look for deliveries at that time; the caller holds the mutex.
+// wake makes the lane look for deliveries at the time due; the caller holds the mutex.
 func (e *Engine) wake(l *lane, due time.Time) {
 	if e.stopped {
 		return
 	}
-	// One timer per lane, for the earliest delivery. Timers for every delivery would be
-	// unbounded, and the sweep finds the others.
+	// Keep one timer per lane, for the earliest delivery; the sweep finds the others. With a
+	// timer for every delivery, the number of timers would have no bound.
 	if l.timer != nil {
 		if !due.Before(l.timerAt) {
 			return

@@ -11,7 +11,7 @@ type pool struct {
 
 	taken   map[string]int     // by account
 	waiting map[string][]*lane // by account
-	turns   []string           // the accounts that have lanes in waiting, next first
+	turns   []string           // the accounts that have lanes in waiting, the next one first
 }
 
 func newPool(slots int) *pool {

@@ -55,8 +55,8 @@ func (e *Engine) replayRound(ctx context.Context) bool {
 	return len(list) > 0 && err == nil && ctx.Err() == nil
 }
 
-// replay does a replay's next step, or lets it rest while its webhook has many
-// deliveries waiting.
+// replay does a replay's next step, or postpones it while its webhook has many waiting
+// deliveries.
 func (e *Engine) replay(ctx context.Context, r *webhook.Replay) error {
 	w, _, err := e.store.Receiver(ctx, r.AccountID, r.WebhookID)
 	if gone(err) {

@@ -44,7 +44,7 @@ func newSettler(settle func(context.Context, string) (int, bool, error)) *settle
 }
 
 // ask makes sure that a round of the account begins after this call, and returns a
-// channel that closes at its end. The work continues if the caller leaves.
+// channel that is closed when that round ends. The work continues if the caller leaves.
 func (s *settler) ask(ctx context.Context, accountID string) <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -158,16 +158,16 @@ func (e *Engine) settle(ctx context.Context, accountID string) (n int, more bool
 }
 
 // place gives an account's waiting events their places, in the order of their commits,
-// and creates the deliveries. feed.ErrMoved asks for another try.
+// and creates the deliveries. It returns feed.ErrMoved if the caller must try again.
 //
 // For each object, the order of places is the order of commits. The later change of an
 // object had read the result of the earlier one, so the earlier event had committed. A
 // read of waiting events sees all that had committed when it began, so it cannot see
 // the later event without the earlier one.
 func (e *Engine) place(ctx context.Context, accountID string) (n int, more bool, err error) {
-	// Read the feed before the waiting events: if it is unchanged at the commit, none of them
-	// has been given a place. If the transaction read the events, every change of the account
-	// would abort it.
+	// Read the feed before the waiting events: if it is unchanged at the commit, none of these
+	// events has been given a place. If the transaction read the events, every change of the
+	// account would abort it.
 	before, err := e.store.Feed(ctx, accountID)
 	if err != nil {
 		return 0, false, err
@@ -240,5 +240,5 @@ func (e *Engine) takeOver(ctx context.Context, lapsed []feed.Sending) {
 			return nil
 		})
 	}
-	_ = g.Wait() // none of them fails
+	_ = g.Wait() // none of these functions fails
 }

@@ -41,7 +41,7 @@ type Subscriber struct {
 	Enabled bool
 }
 
-// Wants reports whether the subscriber is sent events of type t.
+// Wants reports whether the subscriber receives events of type t.
 func (s Subscriber) Wants(t events.Type) bool {
 	return s.Enabled && (slices.Contains(s.Events, All) || slices.Contains(s.Events, string(t)))
 }
@@ -140,8 +140,8 @@ const (
 func (f *Feed) Place(waiting []*Event) *Placing {
 	p := &Placing{Before: f, Placed: f.fitting(waiting)}
 	after := *f
-	// Drop only from the front, since places must have no gaps. The orders of times and places
-	// differ only by moments, so an expired event in the middle is kept only moments too long.
+	// Drop only from the front, since places must have no gaps. The order of places is almost
+	// the order of times, so an expired event in the middle is kept only moments too long.
 	for len(after.Recent) > 0 && !after.Recent[0].Kept(f.ReadAt) {
 		after.Recent = after.Recent[1:]
 	}
@@ -153,7 +153,7 @@ func (f *Feed) Place(waiting []*Event) *Placing {
 		e.Seq = after.Head
 	}
 	after.Recent = slices.Concat(after.Recent, p.Placed)
-	// Move all of them, so that a page is as full as possible and never written again.
+	// Move all recent events, so that a page is as full as possible and never written again.
 	if len(after.Recent) > maxRecent || size(after.Recent) > maxRecentBytes {
 		p.Pages, after.Recent = pages(after.Recent), nil
 	}
@@ -219,7 +219,7 @@ func (e *Event) size() int { return len(e.Data) + 500 }
 // late, so answers must leave them out.
 func (e *Event) Kept(now time.Time) bool { return e.At.Add(events.Kept).After(now) }
 
-// Wanting lists the webhooks that are sent events of type t.
+// Wanting lists the webhooks that receive events of type t.
 func (f *Feed) Wanting(t events.Type) (ids []string) {
 	for id, s := range f.Subscribers {
 		if s.Wants(t) {

@@ -89,8 +89,8 @@ func (s *Service) Read(ctx context.Context, q Query) (Page, error) {
 // Page reads a page of the events that already have a place.
 func (s *Service) Page(ctx context.Context, q Query) (Page, error) { return s.store.Page(ctx, q) }
 
-// Wait is like Read, but holds the request until the page has an event or wait is
-// over. When the service stops, it ends early with an empty page, so that the caller
+// Wait is like Read, but holds the request until the page has an event or the time wait is
+// over. When the service stops, Wait returns early with an empty page, so that the caller
 // asks another replica.
 func (s *Service) Wait(ctx context.Context, q Query, wait time.Duration) (Page, error) {
 	release, ok := s.held.Take(q.AccountID)

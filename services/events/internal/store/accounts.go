@@ -36,9 +36,9 @@ func (s *Store) setOf(db *record.DB) *record.Set {
 // Indexes completes the contents of firestore.indexes.json; see [record.Set.Indexes].
 func (s *Store) Indexes(file []byte) []byte { return s.all.Indexes(file) }
 
-// erasePage is how many documents one commit removes. For pages of the feed it is ofPages,
-// because they are larger: up to 600 kB, while events and deliveries take up to about
-// 90 kB. Deleted data counts toward a commit's limit of 10 MiB.
+// erasePage is how many documents one commit removes. A commit that removes pages of the
+// feed takes only ofPages, because these are larger: up to 600 kB, while events and
+// deliveries take up to about 90 kB. Deleted data counts toward a commit's limit of 10 MiB.
 const (
 	erasePage = 100
 	ofPages   = 10

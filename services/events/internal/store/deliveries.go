@@ -128,8 +128,8 @@ func (s *Store) Deliveries(ctx context.Context, webhookID string, before webhook
 		if !more || len(page) > 0 {
 			return page, more, nil
 		}
-		// None of them can be read, so continue with the next ones. A page needs at least one
-		// delivery, because the cursor for the page after it is made from its last delivery.
+		// No delivery of this page can be read, so continue with the next ones. A page needs at
+		// least one delivery, because its last delivery becomes the cursor for the next page.
 		q = q.StartAfter(snaps[len(snaps)-1])
 	}
 }
@@ -152,8 +152,8 @@ func (s *Store) Flying(ctx context.Context, accountID, webhookID string) (list [
 	since := map[string]time.Time{}
 	var refs []firestoredb.Ref
 	for _, e := range f.Sending {
-		// The feed drops finished events only at its next change. After two leases another
-		// replica has taken over.
+		// The feed drops finished events only at its next change, so leave out old ones. After
+		// two leases, another replica has taken over.
 		if slices.Contains(e.Webhooks, webhookID) && s.now().Sub(e.Since) < 2*webhook.Lease {
 			since[e.EventID] = e.Since
 			refs = append(refs, s.outboxRef(e.EventID))
@@ -215,7 +215,7 @@ func (s *Store) waitingOf(ctx context.Context, n int, q firestore.Query) (list [
 	return list, len(snaps) == n, err
 }
 
-// CountDeferred counts a webhook's deliveries that wait for its lane, up to most.
+// CountDeferred counts a webhook's deliveries that wait for its lane. It stops at the number most.
 func (s *Store) CountDeferred(ctx context.Context, webhookID string, most int) (int64, error) {
 	return s.db.Count(ctx, "count deferred deliveries", s.deferredOf(webhookID).Limit(most))
 }
@@ -253,7 +253,7 @@ func (s *Store) land(ctx context.Context, d *webhook.Delivery, last bool) error 
 	}
 	commit := s.db.Tx
 	if last {
-		commit = s.db.Commit // it reads nothing
+		commit = s.db.Commit // the last commit reads nothing
 	}
 	err := commit(ctx, "record first try", write, firestore.WithCommitResponseTo(&committed))
 	if err == nil {
@@ -289,7 +289,7 @@ func (s *Store) saveOver(ctx context.Context, d *webhook.Delivery) error {
 	// Send only what a try can change. The payload and the rest stay as they were created.
 	doc := s.fromDelivery(d)
 	// An update would store zero values, which the tags leave out of a new document. Queries
-	// find waiting deliveries by these fields, so a finished one must not have them.
+	// find waiting deliveries by these fields, so a finished delivery must not have them.
 	orDelete := func(keep bool, v any) any {
 		if keep {
 			return v
@@ -369,7 +369,7 @@ func fromReplay(r *webhook.Replay) *replayDoc {
 	return &replayDoc{r.AccountID, r.WebhookID, r.From, r.To, r.Next, r.DueAt, r.DueAt.Add(events.Kept)}
 }
 
-// OpenReplays counts a webhook's replays that have not ended, up to most.
+// OpenReplays counts a webhook's replays that have not ended. It stops at the number most.
 func (s *Store) OpenReplays(ctx context.Context, webhookID string, most int) (int64, error) {
 	return s.db.Count(ctx, "count replays", s.db.Collection(replays).Where("webhookId", "==", webhookID).Limit(most))
 }
@@ -430,7 +430,7 @@ func (s *Store) Advance(ctx context.Context, r, next *webhook.Replay, list []*we
 // RestReplay puts a replay off for a moment.
 func (s *Store) RestReplay(ctx context.Context, r *webhook.Replay) error {
 	later := []firestore.Update{{Path: "dueAt", Value: s.now().Add(webhook.ReplayRest)}}
-	return firestoredb.IgnoreMoved(s.db.Update(ctx, "put off replay", s.replayRef(r.ID), later)) // it may have ended
+	return firestoredb.IgnoreMoved(s.db.Update(ctx, "put off replay", s.replayRef(r.ID), later)) // the replay may have ended
 }
 
 // DropReplay removes a replay whose webhook is gone.

@@ -241,10 +241,10 @@ func (s *Store) putFeed(tx *firestore.Transaction, f *feed.Feed) error {
 func day(t time.Time) string { return t.UTC().Format(time.DateOnly) }
 
 // Waiting reads an account's events in the outbox, in the order of commits: those without
-// a place, and at most sending events that have one. It reads as many as one commit takes,
-// or all of one millisecond if these are more. If more is true, others may wait behind
-// them, and at least one event of the list has no place. An event that cannot be read
-// gets no place: otherwise it would block all events behind it.
+// a place, and those that have one, up to the number sending. It reads as many as one
+// commit takes, or all events of one millisecond if these are more. If more is true, others
+// may wait behind them, and at least one event of the list has no place. An event that
+// cannot be read gets no place: otherwise it would block all events behind it.
 func (s *Store) Waiting(ctx context.Context, accountID string, sending int) (list []*feed.Event, more bool, err error) {
 	limit := feed.MaxPlaced + sending
 	type dated struct {

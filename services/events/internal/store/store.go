@@ -5,7 +5,7 @@
 //	                          and for the outcome of their first tries
 //	feeds/{account}           the highest place, the newest events, and who subscribes to what
 //	feedPages/{account}~{…}   older events, up to 200 in a document that never changes
-//	webhooks/{whk_…}          subscriptions, secrets sealed
+//	webhooks/{whk_…}          subscriptions, with sealed secrets
 //	webhookDeliveries/{whd_…} one event on its way to one webhook
 //	webhookReplays/{whr_…}    requests to send a time range of events again
 //	eventAccounts/{account}   accounts that are suspended or being erased

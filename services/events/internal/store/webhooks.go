@@ -61,8 +61,8 @@ func (s *Store) fromWebhook(w *webhook.Webhook) *webhookDoc {
 	return d
 }
 
-// sealed returns a secret as it is to be stored: sealed with the first key, or unchanged if
-// no key opens it.
+// sealed returns the form in which a secret is stored: sealed with the first key, or
+// unchanged if no key opens it.
 func (s *Store) sealed(id string, secret webhook.Secret) []byte {
 	if secret.Text != "" {
 		return s.seal.Seal(id, []byte(secret.Text))
@@ -124,7 +124,7 @@ func (s *Store) webhooksOf(db *record.DB, shown func(*webhook.Webhook) any) *rec
 			} else {
 				wants = subscriberDoc{w.Events, w.Enabled}
 			}
-			// Merge names the one entry, so that the account's other webhooks stay.
+			// Merge names only this entry, so that the account's other webhooks stay.
 			tx.Set(s.feedRef(w.AccountID), map[string]any{"subscribers": map[string]any{w.ID: wants}},
 				firestore.Merge([]string{"subscribers", w.ID}))
 		},

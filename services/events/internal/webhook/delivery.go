@@ -29,9 +29,9 @@ import (
 //	any        the owner retries it                   Again    pending    now
 //	any        its webhook is gone                             dropped
 //
-// (*) It has no document yet, only a [Flight]. The feed names its event, which stays
-// in the outbox until the next state is stored. After Lease, a replica that finds the
-// event there creates the document, due at once.
+// (*) The delivery has no document yet, only a [Flight]. The feed names its event, which
+// stays in the outbox until the next state is stored. After Lease, a replica that finds
+// the event there creates the document, and the delivery is due at once.
 //
 // "Due" is when any replica may take it. If the replica that has claimed a delivery dies,
 // the delivery becomes due at the end of its lease. Deferred deliveries do not slow down
@@ -55,7 +55,7 @@ type Delivery struct {
 	CreatedAt time.Time
 	Status    Status
 	Attempts  []Attempt // the last MaxAttempts, oldest first
-	Tries     int       // since it was created, or since the owner last retried it
+	Tries     int       // tries since it was created, or since the owner last retried it
 	NextTry   time.Time // when a pending delivery is tried next; zero during its first try
 
 	// Payload and EventAt are the event's data, as JSON, and its time, so that a try need not
@@ -66,19 +66,20 @@ type Delivery struct {
 	// DueAt is when any replica may take it. A claim moves DueAt to the end of the lease, so
 	// if the replica dies, another one can take the delivery then.
 	DueAt time.Time
-	// Deferred is set while its lane is full. The lane asks for it when it has room.
+	// Deferred is set while the delivery's lane is full. When the lane has room, it asks for the
+	// delivery.
 	Deferred bool
 	// Version names the stored state. A change is written only if the state that it was made
 	// from is still stored.
 	Version time.Time
-	// Flight is set during the first try. Until that has ended, nothing is stored about it.
+	// Flight is set during the first try. Nothing about this try is stored until it ends.
 	Flight *Flight
 }
 
 // Flight is shared by the first tries of one event.
 type Flight struct {
 	mu   sync.Mutex
-	left int // tries whose outcome is not stored
+	left int // tries whose outcome is not stored yet
 }
 
 // Fly puts deliveries of one event into a flight.
@@ -123,13 +124,13 @@ func Send(source, webhookID string, e *feed.Event, inHand bool, now time.Time) *
 // Claim reserves the delivery: no other replica takes it before Lease has passed.
 func (d *Delivery) Claim(now time.Time) { d.DueAt, d.Deferred = now.Add(Lease), false }
 
-// PutOff makes it wait until its lane has room, or until t.
+// PutOff makes the delivery wait until its lane has room, or until t.
 func (d *Delivery) PutOff(t time.Time) { d.DueAt, d.Deferred = t, true }
 
-// Release hands it back, for any replica to take.
+// Release hands the delivery back, so that any replica may take it.
 func (d *Delivery) Release(now time.Time) { d.DueAt, d.Deferred = now, false }
 
-// Again restarts its tries, whatever its status.
+// Again restarts the delivery's tries, whatever its status.
 func (d *Delivery) Again(now time.Time) {
 	d.Release(now)
 	d.Status, d.Tries, d.NextTry = Pending, 0, now

@@ -34,7 +34,8 @@ const (
 )
 
 // Step creates the deliveries for the page after r.Next. next is the replay's new state, or
-// nil when the replay has ended. It is due now, so replays that have waited longer go first.
+// nil when the replay has ended. The replay is due again now, so replays that have waited
+// longer go first.
 func (r *Replay) Step(w *Webhook, page feed.Page, now time.Time) (list []*Delivery, next *Replay) {
 	after := *r
 	after.DueAt = now

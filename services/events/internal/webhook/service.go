@@ -36,9 +36,9 @@ type Store interface {
 	Flying(ctx context.Context, accountID, webhookID string) ([]*Delivery, error)
 	// AddDelivery stores a new delivery.
 	AddDelivery(ctx context.Context, d *Delivery) error
-	// PutDelivery stores a delivery, and replaces what is stored already.
+	// PutDelivery stores a delivery, and overwrites an existing one.
 	PutDelivery(ctx context.Context, d *Delivery) error
-	// OpenReplays counts a webhook's replays that have not ended, up to most.
+	// OpenReplays counts a webhook's replays that have not ended. It stops at the number most.
 	OpenReplays(ctx context.Context, webhookID string, most int) (int64, error)
 	// AddReplay stores a requested replay.
 	AddReplay(ctx context.Context, r *Replay) error
@@ -65,7 +65,7 @@ type Courier interface {
 	Replay()
 }
 
-// Service is what the API calls.
+// Service has the operations that the API calls.
 type Service struct {
 	store   Store
 	courier Courier
@@ -132,9 +132,9 @@ func (s *Service) Delete(ctx context.Context, accountID, id string, check func(r
 	return s.store.Delete(ctx, accountID, id, check)
 }
 
-// Roll gives a webhook a new secret. The old one keeps signing until overlap has passed. A request
-// that is repeated because its answer was lost may roll again: nobody has seen the
-// first secret.
+// Roll gives a webhook a new secret. The old one keeps signing until overlap has passed. A
+// request that is retried because its answer was lost may roll again: nobody has seen the
+// first new secret.
 func (s *Service) Roll(ctx context.Context, accountID, id string, overlap time.Duration) (*Webhook, error) {
 	secret, err := NewSecret()
 	if err != nil {
@@ -218,7 +218,7 @@ func (s *Service) Delivery(ctx context.Context, accountID, id, deliveryID string
 	return w, d, err
 }
 
-// Retry sends a delivery again now, and by the schedule if that fails.
+// Retry sends a delivery again now. If that fails, further tries follow by the schedule.
 func (s *Service) Retry(ctx context.Context, accountID, id, deliveryID string) (*Delivery, error) {
 	w, d, err := s.Delivery(ctx, accountID, id, deliveryID) // 404 takes precedence over 409
 	if err != nil {

@@ -57,10 +57,10 @@ type Reason string
 // The reasons.
 const (
 	ReasonGone    Reason = "gone"    // the receiver answered 410
-	ReasonFailing Reason = "failing" // nothing but failures for five days
+	ReasonFailing Reason = "failing" // only failures for five days
 )
 
-// Wants reports whether the webhook is sent events of type t.
+// Wants reports whether the webhook receives events of type t.
 func (w *Webhook) Wants(t events.Type) bool {
 	return feed.Subscriber{Events: w.Events, Enabled: true}.Wants(t)
 }
@@ -136,24 +136,24 @@ func (w *Webhook) Signing(now time.Time) []Secret {
 	return out
 }
 
-// NotFound is the answer for a webhook that does not exist or belongs to another account.
+// NotFound returns the error for a webhook that does not exist or belongs to another
+// account.
 func NotFound() error {
 	return apierr.New(apierr.WebhookNotFound, "There is no webhook with this id.")
 }
 
-// Full is the answer when an account has as many webhooks as it may.
+// Full returns the error for an account that already has the maximum number of webhooks.
 func Full() error {
 	return apierr.New(apierr.QuotaExceeded, "This account has 20 webhooks. Delete one first.")
 }
 
-// DeliveryNotFound is the answer for a delivery that does not exist, is too old, or
+// DeliveryNotFound returns the error for a delivery that does not exist, is too old, or
 // belongs to another webhook.
 func DeliveryNotFound() error {
 	return apierr.New(apierr.DeliveryNotFound, "There is no delivery with this id. Deliveries are kept for 30 days.")
 }
 
-// Disabled is the answer to a call that would send something to a disabled
-// webhook.
+// Disabled returns the error for a call that would send something to a disabled webhook.
 func Disabled() error {
 	return apierr.New(apierr.WebhookDisabled, "This webhook is disabled. Enable it first: PATCH it with {\"enabled\": true}.")
 }

@@ -73,13 +73,13 @@ func (h public) bulk(c *fiber.Ctx) error {
 	return httpapi.JSON(c, status, wire.BulkResults{Results: results, IgnoredFields: fields.Unknown})
 }
 
-// Bounds on what an answer repeats of a request, which may be a megabyte of wrong fields.
-// They keep an answer with a hundred failures below 64 kB.
+// Bounds on the parts of a request that its answer repeats. A request may be a megabyte of
+// wrong fields. These bounds keep an answer with a hundred failures below 64 kB.
 const (
-	repeatedURLs    = 12 << 10 // of all items together; further ones are cut to cutURL
+	repeatedURLs    = 12 << 10 // bytes of all items together; the URLs after that are cut to cutURL
 	cutURL          = 64
-	repeatedDetails = 10 << 10 // of all items together, beyond the first of each
-	repeatedNames   = 6 << 10  // ignored fields of all items together
+	repeatedDetails = 10 << 10 // bytes of all items together, not counting the first detail of each
+	repeatedNames   = 6 << 10  // bytes of the names of ignored fields, of all items together
 )
 
 // bound limits what results repeat of the request.

@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	maxQuery      = 500 // code points of q; a title may be as long
+	maxQuery      = 500 // code points of q; titles have the same maximum
 	maxTagFilters = 5
 	defaultDomain = "default" // names the default host in a filter
 )

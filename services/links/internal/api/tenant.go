@@ -20,8 +20,8 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
-// Holder returns this service as auth sees it: the holder of accounts' links and other
-// records. The argument records exports the other records.
+// Holder returns the [tenant.Holder] through which auth manages the links and other records
+// of accounts. The argument records exports the other records.
 func Holder(
 	accounts *keeper.Keeper, links *link.Service, domains *customdomain.Service, records exporter, opt Options,
 ) tenant.Holder {
@@ -79,8 +79,8 @@ func (h *holder) Lift(ctx context.Context, t tenant.Takedown) error {
 
 func isNotFound(err error) bool { return apierr.CodeOf(err) == apierr.LinkNotFound }
 
-// slugKey returns the key of the slug at a short address; LINK_NOT_FOUND if the address
-// is not one of ours.
+// slugKey returns the key of the slug at a short address. It returns LINK_NOT_FOUND if the
+// address is not one of ours.
 func (h *holder) slugKey(ctx context.Context, address string) (string, error) {
 	_, rest, ok := strings.Cut(address, "://")
 	if !ok {
@@ -176,7 +176,7 @@ type exportLine struct {
 	Data any    `json:"data"`
 }
 
-// unreadable is the line of a link, or a day of one, that cannot be read.
+// unreadable is the line for a link, or for a day of a link, that cannot be read.
 type unreadable struct {
 	Type string `json:"type"`
 	ID   string `json:"id"`

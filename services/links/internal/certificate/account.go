@@ -19,9 +19,9 @@ import (
 // replicas that register at the same time get one account.
 type Account struct {
 	Store interface {
-		// ChangeAccount runs fn on the sealed key of an account, nil if there is none,
-		// and the time when it was stored. It stores the key that fn returns. fn may
-		// run several times.
+		// ChangeAccount runs fn with the sealed key of an account and the time when the
+		// key was stored. sealed is nil if there is no key. ChangeAccount stores the key
+		// that fn returns. fn may run several times.
 		ChangeAccount(ctx context.Context, id string, fn func(sealed []byte, since time.Time) ([]byte, error)) error
 	}
 	ID   string // names the authority and our e-mail address

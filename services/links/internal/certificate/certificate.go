@@ -96,8 +96,8 @@ func (r *Record) Valid(now time.Time) bool {
 	return r.Certificate != nil && now.Before(r.Certificate.NotAfter)
 }
 
-// Claim gives the order to holder, if a certificate is needed now. claimed is false
-// without an error if the record has a certificate that need not be renewed yet.
+// Claim gives the order to holder, if a certificate is needed now. If the record has a
+// certificate that need not be renewed yet, claimed is false and err is nil.
 func (r *Record) Claim(holder string, now time.Time) (claimed bool, err error) {
 	switch {
 	case r.Valid(now) && now.Before(r.Certificate.RenewAt):
@@ -115,8 +115,8 @@ func (r *Record) Claim(holder string, now time.Time) (claimed bool, err error) {
 	return true, nil
 }
 
-// Extend renews the lease. If it expires without a result, the replica is gone, and the
-// sweep takes up the record.
+// Extend renews the lease. If the lease expires without a result, the replica is gone, and
+// the sweep resumes the order.
 func (r *Record) Extend(now time.Time) {
 	r.Until = now.Add(Lease)
 	r.DueAt = r.Until
@@ -220,7 +220,7 @@ func (e *RefusedError) Error() string {
 	return "the last order failed, and the next one waits until " + e.Next.UTC().Format(time.RFC3339) + ": " + e.Reason
 }
 
-// Failure is why an order failed, for the owner of the domain.
+// Failure tells the owner of the domain why an order failed.
 type Failure struct {
 	Words string
 	// Away is set if the authority did not answer or had an error of its own, so the

@@ -48,8 +48,8 @@ func (p Present) CleanUp(context.Context, acme.Challenge) error { return nil }
 type ACME struct {
 	Directory string
 	Email     string
-	// CAFile has the CA certificates that the authority's certificate is checked with;
-	// empty means the system's.
+	// CAFile has the CA certificates that the authority's certificate is checked with. If it
+	// is empty, the system's are used.
 	CAFile string
 
 	Account *Account
@@ -66,7 +66,7 @@ type acmeIssuer struct {
 // callTimeout bounds one request to the authority.
 const callTimeout = 30 * time.Second
 
-// NewIssuer makes a client of an ACME authority. It does not call it yet.
+// NewIssuer makes a client of an ACME authority. It makes no call yet.
 func NewIssuer(a ACME) (Issuer, error) {
 	var roots *x509.CertPool
 	if a.CAFile != "" {
@@ -91,8 +91,8 @@ func (i *acmeIssuer) Issue(ctx context.Context, csr *x509.CertificateRequest, pr
 	chain, err := i.obtain(ctx, csr, present)
 	var p acme.Problem
 	if errors.As(err, &p) && p.Type == acme.ProblemTypeAccountDoesNotExist {
-		// The authority was set up anew, which is usual for test authorities. Register the
-		// same key again.
+		// The authority was set up again and has lost the account, which is usual for test
+		// authorities. Register the same key again.
 		i.mu.Lock()
 		i.account = acme.Account{}
 		i.mu.Unlock()
@@ -165,6 +165,7 @@ func newKey(host string) (crypto.Signer, *x509.CertificateRequest, error) {
 // parse makes a TLS certificate from a chain and its key, and checks that it is for
 // host.
 func parse(host string, chain, pkcs8 []byte) (*tls.Certificate, error) {
+	// X509KeyPair also checks that the key fits the chain, and sets Leaf.
 	c, err := tls.X509KeyPair(chain, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8}))
 	if err != nil {
 		return nil, fmt.Errorf("certificate of %s: %w", host, err)

@@ -24,11 +24,12 @@ func newRotation(opt Options) *seal.Rotation {
 		Keys: opt.Seal, What: "certificates",
 		List: func(ctx context.Context, keyIDs []string, after string) ([]string, error) {
 			if after == account.ID {
-				return nil, nil // it comes last: the round is complete
+				return nil, nil // the account comes last, so the round is complete
 			}
 			hosts, err := opt.Store.SealedBy(ctx, keyIDs, after, 100)
 			if err == nil && len(hosts) == 0 {
-				// List the account whichever key seals it: if it is the first, reseal does nothing.
+				// List the account whichever key seals it. If that is the first key, reseal does
+				// nothing.
 				hosts = []string{account.ID}
 			}
 			return hosts, err

@@ -34,21 +34,22 @@ type Store interface {
 	Certificate(ctx context.Context, host string) (r *Record, found bool, err error)
 	// ChangeCertificate runs fn on a host's record, which may be the zero one, and on
 	// its owner, and stores what fn changed in both. fn may run several times, so it must
-	// have no other effect. An error of fn stores nothing; ErrForget removes the record.
+	// have no other effect. If fn returns an error, nothing is stored. If the error is
+	// ErrForget, the record is removed.
 	ChangeCertificate(ctx context.Context, host string, fn func(r *Record, o *Owner) error) error
 	// DueCertificates lists hosts with due records. The store keeps records in a few parts;
-	// the list has at most limit of each part, the earliest first. It includes records that
-	// cannot be read. An error says that some could not be listed.
+	// the list has at most limit hosts of each part, the earliest first. It includes records
+	// that cannot be read. An error means that some could not be listed.
 	DueCertificates(ctx context.Context, at time.Time, limit int) ([]string, error)
 	// PutOffCertificate makes a record due at another time, without reading it.
 	PutOffCertificate(ctx context.Context, host string, at time.Time) error
-	// SealedBy lists hosts whose private key is sealed with one of keyIDs, in order. The
-	// list starts behind the host named after; if after is "", it starts with the first host.
-	// It includes records that cannot be read.
+	// SealedBy lists hosts whose private key is sealed with one of keyIDs, in order. The list
+	// starts behind the host in after, or with the first host if after is "". It includes
+	// records that cannot be read.
 	SealedBy(ctx context.Context, keyIDs []string, after string, limit int) (hosts []string, err error)
 }
 
-// Owner is the account that owns a host name; zero if there is none.
+// Owner is the account that owns a host name. It is zero if there is none.
 type Owner struct {
 	Account   string
 	Suspended bool // or being erased
@@ -56,7 +57,7 @@ type Owner struct {
 	Shown customdomain.Certificate
 }
 
-// errNoChallenge is the answer when no order waits for a challenge.
+// errNoChallenge means that no order waits for a challenge.
 var errNoChallenge = errors.New("no challenge is waiting")
 
 // ErrForget removes the record if a change returns it.
@@ -84,7 +85,7 @@ type Options struct {
 	Misses *ratelimit.Misses
 	// PerHour bounds how many certificates all replicas order in an hour; 0 means 100.
 	PerHour int
-	// Now is the clock; nil is the system's.
+	// Now is the clock; nil means the system's clock.
 	Now func() time.Time
 }
 
@@ -119,13 +120,13 @@ type held struct {
 type flight struct {
 	done    chan struct{}
 	err     error
-	waiting int // handshakes
+	waiting int // handshakes that wait for the order
 }
 
 const (
 	// mostOrders bounds the orders that the replica makes at once. ordersOfAccount bounds
 	// those of one account, since all its names may make the authority hang. queuedOfAccount
-	// further orders of the account may wait for their turn.
+	// bounds the further orders of the account that may wait for their turn.
 	mostOrders, ordersOfAccount = 64, 8
 	mostQueued, queuedOfAccount = 256, 8
 	// mostBegun bounds all orders together, since the account of some is not known yet.
@@ -135,7 +136,7 @@ const (
 	mostWaiting, waitingForHost = 2000, 25
 	// crowded is how long an order waits for its turn, and how long it is put off after that.
 	crowded = 10 * time.Second
-	// strangersRate bounds the reads for unknown names of all networks together.
+	// strangersRate bounds the reads for unknown names, over all networks together.
 	strangersRate, strangersBurst = 50, 200
 	// cacheBytes is for about 8,000 certificates.
 	cacheBytes, certBytes = 64 << 20, 8 << 10
@@ -172,7 +173,7 @@ func NewService(opt Options) *Service {
 }
 
 // Close ends the orders that this replica has begun, and waits for them. Another
-// replica's sweep finishes what they leave open.
+// replica's sweep resumes the orders that were not finished.
 func (s *Service) Close(context.Context) error {
 	s.end()
 	s.work.Wait()
@@ -228,7 +229,7 @@ func (s *Service) known(ctx context.Context, host string, client netip.Addr) err
 		return nil
 	}
 	found, err := s.opt.Owner(func(known bool) (context.Context, error) {
-		// Only a name that memory does not know has to fit the budgets.
+		// Only a name that is not in memory counts against the budgets.
 		if !known && (s.opt.Misses.Wait(client) > 0 || !s.strangers.Allow()) {
 			return nil, ErrBudget
 		}
@@ -310,7 +311,7 @@ func (s *Service) load(ctx context.Context, host string) (*held, bool, error) {
 		if s.lost(c) {
 			return nil, false, nil
 		}
-		// An error and not a warning: visitors of this host get no TLS until the setting is right.
+		// Log an error, not a warning: visitors of this host get no TLS until the setting is right.
 		slog.ErrorContext(ctx, "private key of a certificate does not open", "host", host, "error", err)
 		return nil, false, err
 	}
@@ -419,7 +420,8 @@ func (s *Service) order(ctx context.Context, host string) error {
 		if !busy {
 			return s.issue(ctx, o)
 		}
-		// Check again soon: by then there is a certificate, or the lease of a dead replica has ended.
+		// Check again soon: then there may be a certificate, or the lease of a dead replica may
+		// have ended.
 		select {
 		case <-ctx.Done():
 			return ErrBusy
@@ -438,7 +440,7 @@ func (s *Service) turn(ctx context.Context, account string) (end func(), err err
 // claim takes the order, if one is needed.
 func (s *Service) claim(ctx context.Context, host string) (o claimed, err error) {
 	own := s.opt.Own(host)
-	var refusal error // returned although the record changes
+	var refusal error // returned even though the record's change is stored
 	err = s.record(ctx, host, func(r *Record, owner *Owner) error {
 		o, refusal = claimed{}, nil
 		if owner.Account == "" && !own {
@@ -654,7 +656,7 @@ func (s *Service) keep(ctx context.Context, lose context.CancelCauseFunc, o clai
 		}
 		err := s.change(ctx, o, func(r *Record) { r.Extend(s.opt.Now()) })
 		if errors.Is(err, ErrOvertaken) {
-			// Any other error leaves time: the next tick comes before the lease ends.
+			// After any other error there is still time: the next tick comes before the lease ends.
 			lose(ErrOvertaken)
 			return
 		}
@@ -673,8 +675,8 @@ func (s *Service) change(ctx context.Context, o claimed, fn func(r *Record)) err
 }
 
 // note stores an outcome, if the lease with the order's token is still the last one.
-// It does so even when the order has run out of time, and when the domain was deleted
-// meanwhile: a failure then still counts.
+// It does so even if the order has run out of time or the domain was deleted meanwhile,
+// because a failure still counts then.
 func (s *Service) note(ctx context.Context, o claimed, change func(r *Record)) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
@@ -796,6 +798,7 @@ func Shown(r *Record, now time.Time) customdomain.Certificate {
 		out.ExpiresAt = r.Certificate.NotAfter
 	}
 	switch {
+	// Check this first: a valid certificate stays issued while it is renewed, or if that fails.
 	case r.Valid(now):
 		out.Status = customdomain.CertificateIssued
 	case r.Holder != "":

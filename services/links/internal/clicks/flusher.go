@@ -22,7 +22,7 @@ import (
 )
 
 // ErrOvertaken means that a writer's progress is not the stored one: another
-// flusher, or an earlier try of its own, was faster.
+// flusher, or an earlier try of the same writer, was faster.
 var ErrOvertaken = errors.New("click counts were written by somebody else")
 
 // Counts stores the click counts of one partition.
@@ -45,7 +45,7 @@ const (
 	lease = 4 * time.Second // how long a dead flusher keeps others away
 
 	// After a cycle with many links a flusher rests longer, so that more clicks share a
-	// write: Firestore charges for each write. Counts must show within ten seconds.
+	// write: Firestore charges for each write. Counts must be visible within ten seconds.
 	restPerLink = time.Millisecond / 2
 	restMax     = 4 * time.Second
 )
@@ -81,7 +81,7 @@ type Flusher struct {
 	counts   Counts
 	id       string
 	now      func() time.Time
-	progress *link.Progress // nil: to be read
+	progress *link.Progress // nil: it must be read first
 	written  int            // links in the last cycle; 0 if more clicks wait already
 	limit    int            // the maximum number of bytes of a cycle
 	audited  time.Time
@@ -156,7 +156,7 @@ func (f *Flusher) run(ctx context.Context) {
 	defer func() {
 		done, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 		defer cancel()
-		_ = releaseScript.Run(done, f.redis, []string{flusherKey(f.part)}, f.id).Err() // it expires by itself
+		_ = releaseScript.Run(done, f.redis, []string{flusherKey(f.part)}, f.id).Err() // the lease also expires by itself
 	}()
 	failing, told, due := false, time.Time{}, time.Time{}
 	for ctx.Err() == nil {
@@ -301,7 +301,7 @@ func (f *Flusher) count(ctx context.Context, entries []redis.XMessage) (n int, e
 		f.progress = &p
 	}
 	sum := newTallies(*f.progress, link.DayOf(f.now()))
-	// The first entry is taken whatever its size: otherwise one over the limit would
+	// Take the first entry whatever its size: otherwise an entry over the limit would
 	// block all entries after it for ever.
 	for n < len(entries) && (n == 0 || sum.size < f.limit) {
 		if err := sum.entry(entries[n].Values); err != nil {
@@ -350,7 +350,8 @@ func (f *Flusher) trim(ctx context.Context, entries []redis.XMessage) error {
 const (
 	auditEvery = 30 * time.Second
 	// missingAfter is how long a process that has not signed off may be silent before it
-	// counts as missing. A restart of its container takes over its spool well before that.
+	// counts as missing. If its container restarts, the new process takes over the spool well
+	// before that.
 	missingAfter = 15 * time.Minute
 )
 
@@ -363,7 +364,7 @@ func (f *Flusher) audit(ctx context.Context) {
 	f.audited = now
 	all, err := f.redis.HGetAll(ctx, producersKey).Result()
 	if err != nil {
-		return // next time
+		return // the next audit tries again
 	}
 	for id, sign := range all {
 		s, _ := parseSign(sign)

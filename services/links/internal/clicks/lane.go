@@ -22,8 +22,8 @@ const (
 	// lastMoments bounds what Redis may lose when it dies: if the disk is busy, it writes its
 	// file up to two seconds late.
 	lastMoments = 3 * time.Second
-	// gather is the time in which a batch forms while clicks go to disk. While they go to
-	// Redis, a batch forms during the call in flight.
+	// gather is how long a batch collects clicks before they are written to disk. While clicks
+	// go to Redis, a batch collects them during the call in flight.
 	gather = 2 * time.Millisecond
 )
 
@@ -32,7 +32,7 @@ type lane struct {
 	log      *Log
 	caller   *caller
 	follower *invalidation.Follower
-	away     atomic.Bool // Redis does not answer in time; changed under state
+	away     atomic.Bool // Redis does not answer in time; changed only while state is held
 	wakeTend chan struct{}
 	usedAt   atomic.Int64 // when a call last answered, ns
 
@@ -47,7 +47,7 @@ type lane struct {
 	late  producer   // batches that went through the spool
 	spool *spool
 	sums  sums
-	list  []numbered // scratch of settle
+	list  []numbered // scratch space of settle
 	ctx   func() (context.Context, context.CancelFunc)
 }
 
@@ -89,7 +89,7 @@ func (b *batch) outcome(i int) Outcome {
 }
 
 type item struct {
-	answer  Answer // nil: count only
+	answer  Answer // nil: only count the click
 	click   *link.Click
 	undo    bool
 	out     Outcome
@@ -177,11 +177,11 @@ func (l *lane) settle(items []item) {
 var errBehind = errors.New("cannot keep up with the log of invalidations")
 
 // viaRedis appends the items' clicks and confirms their answers, usually in one call. It
-// needs more calls only after a loss or when there is a lot of news. It reports false if
+// needs more calls only after a loss or when many invalidations are pending. It reports false if
 // Redis is away. The caller then spools the items that are not settled.
 func (l *lane) viaRedis(items []item) bool {
 	now := l.log.cfg.Now()
-	// A call brings at most 1000 entries of news. If 32 calls do not catch up, use the spool
+	// A call returns at most 1000 invalidations. If 32 calls do not catch up, use the spool
 	// instead, so that visitors do not wait any longer.
 	for tries := 0; tries < 32; tries++ {
 		payload, clicks := l.compose(items, &l.live, (*item).current)
@@ -212,9 +212,9 @@ func (l *lane) viaRedis(items []item) bool {
 		l.live.acked = r.last
 		switch {
 		case r.code == full && payload != nil && (own == 0 || r.last < own):
-			l.spoolClicks(items) // the answers are confirmed anyway
+			l.spoolClicks(items) // the answers are confirmed in any case
 		case r.code == gap, !all:
-			continue // send again what is missing, then the clicks
+			continue // resend the missing batches, then the clicks
 		}
 		if !caughtUp {
 			continue
@@ -321,9 +321,9 @@ func (l *lane) lose(err error) {
 	l.away.Store(true)
 	l.follower.Lose(errors.Is(err, syscall.ECONNREFUSED))
 	spooling.Inc()
-	slog.Warn("clicks go to the spool", "partition", l.caller.part, "error", err)
-	// Spool what Redis may have lost too: if this process ends before it can resend the
-	// batches, its successor finds them there.
+	slog.Warn("Redis does not answer; clicks go to the disk", "partition", l.caller.part, "error", err)
+	// Also spool the batches that Redis may have lost: if this process ends before it can
+	// resend them, its successor finds them there.
 	now := l.log.cfg.Now()
 	for _, b := range l.live.kept {
 		if b.number > l.live.acked || now.Sub(b.at) <= lastMoments {
@@ -336,12 +336,12 @@ func (l *lane) lose(err error) {
 	l.nudge()
 }
 
-// regain switches back to Redis. The caller has applied all news.
+// regain switches back to Redis. The caller has applied every pending invalidation.
 func (l *lane) regain() {
 	l.away.Store(false)
 	l.follower.Regain()
 	spooling.Dec()
-	slog.Warn("clicks go to redis again", "partition", l.caller.part)
+	slog.Warn("Redis answers again; clicks no longer go to the disk", "partition", l.caller.part)
 }
 
 func (l *lane) nudge() {

@@ -160,7 +160,7 @@ func (l *Log) close() error {
 		errs = append(errs, err)
 	}
 	if !left { // otherwise the process that takes over the spool signs off for this one
-		_ = l.slow.HDel(ctx, producersKey, l.id).Err() // metered as missing at worst
+		_ = l.slow.HDel(ctx, producersKey, l.id).Err() // at worst, this process is metered as missing
 	}
 	return errors.Join(append(errs, l.fast.Close(), l.slow.Close())...)
 }
@@ -168,7 +168,7 @@ func (l *Log) close() error {
 // adopt sends the clicks that dead processes left in the directory to Redis, and signs off
 // for these processes. It reports whether it sent some clicks and more are left.
 func (l *Log) adopt(ctx context.Context) (more bool) {
-	left := map[string]bool{} // by process: whether clicks of it remain
+	left := map[string]bool{} // by process: whether some of its clicks remain
 	for _, s := range leftSpools(l.cfg.SpoolDir, l.id) {
 		batches, err := 0, ctx.Err()
 		if err == nil {
@@ -185,7 +185,7 @@ func (l *Log) adopt(ctx context.Context) (more bool) {
 	}
 	for id, some := range left {
 		if !some {
-			_ = l.slow.HDel(ctx, producersKey, id).Err() // metered as missing at worst
+			_ = l.slow.HDel(ctx, producersKey, id).Err() // at worst, the process is metered as missing
 		}
 	}
 	return more

@@ -44,7 +44,7 @@ func (p *producer) keep(b numbered) {
 }
 
 // missing appends to dst the kept batches that Redis does not have, up to limit
-// bytes. all is false if some did not fit. Usually Redis has all of them.
+// bytes. all is false if some did not fit. Usually Redis has every kept batch.
 func (p *producer) missing(dst []numbered, limit int) (_ []numbered, all bool) {
 	if n := len(p.kept); n == 0 || p.kept[n-1].number <= p.acked {
 		return dst, true

@@ -13,15 +13,16 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/invalidation"
 )
 
-// streamKey is the stream of clicks, with the fields p = producer, b = batch, c = payload.
+// streamKey returns the key of the stream of clicks. The stream has the fields p =
+// producer, b = batch, c = payload.
 func streamKey(part int) string { return invalidation.Prefix(part) + "clicks" }
 
-// batchKey has the number of a producer's last batch in the stream.
+// batchKey returns the key that has the number of a producer's last batch in the stream.
 func batchKey(part int, producer string) string {
 	return invalidation.Prefix(part) + "batch:" + producer
 }
 
-// flusherKey is the flusher's lease.
+// flusherKey returns the key of the flusher's lease.
 func flusherKey(part int) string { return invalidation.Prefix(part) + "flusher" }
 
 // producersKey is a hash of all processes that may hold clicks: id → [sign].
@@ -128,9 +129,9 @@ func (c *caller) position() invalidation.Position {
 const roomMax = 512 << 10
 
 // room returns how many bytes of batches a call should carry. If the first batch is larger,
-// the call carries it alone. Redis needs memory for the call itself and refuses one that does not
-// fit, however often it is repeated. So the caller resends what a full Redis refuses in
-// smaller and smaller pieces.
+// the call carries it alone. Redis needs memory for the call itself. It refuses a call that
+// does not fit, however often the call is repeated. So the caller resends what a full Redis
+// refuses in smaller and smaller pieces.
 func (c *caller) room() int { return int(c.fits.Load()) }
 
 // heed adjusts room after an answer. Two concurrent calls may overwrite each other's

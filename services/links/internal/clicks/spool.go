@@ -150,7 +150,7 @@ func parseSpoolName(name string) (id string, part, seq int, ok bool) {
 
 const (
 	recordHead = 4 + 4 + 8 // length, checksum, number
-	lateBit    = 1 << 62   // in the number
+	lateBit    = 1 << 62   // set in the number of a late batch
 )
 
 func (s *spool) append(r record) error {

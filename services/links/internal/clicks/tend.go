@@ -94,8 +94,8 @@ type sent struct {
 	caughtUp bool  // see [invalidation.Follower.Hear]
 }
 
-// send sends the producer's batches that Redis may lack, followed by more if there was
-// room for all of them.
+// send sends the producer's batches that Redis may lack. If there is room for all of them,
+// it also sends the records in more.
 func (l *lane) send(ctx context.Context, client redis.Scripter, p *producer, more []record) (s sent, err error) {
 	l.state.Lock()
 	list, all := p.missing(nil, l.caller.room())
@@ -232,7 +232,7 @@ func (l *lane) close(ctx context.Context) (empty bool, err error) {
 	close(l.wake)
 	<-l.stopped
 	if l.away.Load() {
-		_, _ = l.send(ctx, l.log.slow, &l.live, nil) // what does not arrive is in the spool
+		_, _ = l.send(ctx, l.log.slow, &l.live, nil) // batches that do not arrive are in the spool
 	}
 	l.drain(ctx, time.Now().Add(time.Hour)) // nothing adds to the spool any more, and no probe is due
 	l.state.Lock()

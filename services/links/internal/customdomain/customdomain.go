@@ -33,29 +33,29 @@ const (
 	retryUnknown = 15 * time.Minute
 )
 
-// NotFound is the answer for a domain that does not exist or belongs to another
+// NotFound returns the error for a domain that does not exist or belongs to another
 // account.
 func NotFound() error {
 	return apierr.New(apierr.DomainNotFound, "This account has no domain with this id.")
 }
 
-// NotVerified refuses a link on a domain without proof.
+// NotVerified returns the error for a link on a domain without proof.
 func NotVerified() error {
 	return apierr.New(apierr.DomainNotVerified, "The domain is not verified. Add its TXT record, verify it, and try again.")
 }
 
-// Taken refuses a name that is verified already.
+// Taken returns the error for a name that is verified already.
 func Taken() error {
 	return apierr.New(apierr.DomainTaken,
 		"This host name is already claimed or verified. Delete the other domain first, or use another host name.")
 }
 
-// InUse refuses to delete a domain that has links.
+// InUse returns the error for deleting a domain that has links.
 func InUse() error {
 	return apierr.New(apierr.DomainInUse, "Links still use this domain. Delete them first.")
 }
 
-// Full refuses a domain beyond the account's limit.
+// Full returns the error for a domain beyond the account's limit.
 func Full() error {
 	return apierr.New(apierr.QuotaExceeded, "The account has as many domains as its limit allows. Delete one, or ask for a higher limit.")
 }
@@ -70,7 +70,7 @@ type Domain struct {
 
 	VerifiedAt   time.Time // zero while pending
 	CheckedAt    time.Time // zero before the first check
-	FailingSince time.Time // time of the first check that missed the proof since it was last found
+	FailingSince time.Time // time of the first check that missed the proof after the last one that found it
 	Failures     int       // failed checks in a row; each makes the pause longer
 	Failure      string    // why the last check failed, in words; "" when it did not
 	NextCheckAt  time.Time // zero while pending: then only the owner can start a check

@@ -45,7 +45,8 @@ func NewDNS(resolver string) (*DNS, error) {
 func (d *DNS) Texts(ctx context.Context, name string) ([]string, error) {
 	q := new(dns.Msg)
 	q.SetQuestion(dns.Fqdn(name), dns.TypeTXT)
-	// The largest datagram that practically every path carries without fragmentation.
+	// 1232 bytes is the largest datagram that practically every path carries without
+	// fragmentation.
 	q.SetEdns0(1232, false)
 	var errs []error
 	// Ask twice, since a lost datagram is the most common failure.

@@ -66,7 +66,7 @@ type Options struct {
 	Now func() time.Time
 }
 
-// Service is what the API and the background loop call.
+// Service has the operations that the API and the background loop call.
 type Service struct{ opt Options }
 
 // NewService makes a service.
@@ -86,7 +86,7 @@ func (s *Service) List(ctx context.Context, accountID string) ([]*Domain, error)
 }
 
 // Leave removes the domains of an account that is being erased, with their hosts. It
-// skips domains that cannot be read. Other accounts can still claim the hosts of those: a
+// skips domains that cannot be read. Other accounts can still claim their hosts, because a
 // host whose domain no longer exists is free.
 func (s *Service) Leave(ctx context.Context, accountID string) error {
 	domains, err := s.opt.Store.Domains(ctx, accountID)

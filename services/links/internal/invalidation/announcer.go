@@ -16,8 +16,8 @@ import (
 const (
 	// announceBudget is how long the author of a change waits for Redis.
 	announceBudget = 500 * time.Millisecond
-	// callTimeout bounds one call. It exceeds announceBudget, since a second call would
-	// arrive no sooner than this one.
+	// callTimeout bounds one call. It exceeds announceBudget, since a second call would not
+	// arrive sooner than this one.
 	callTimeout = 2 * time.Second
 	// retryPause is the pause between calls while Redis is away and nothing new is
 	// announced.

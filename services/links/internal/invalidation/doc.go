@@ -65,7 +65,7 @@
 // that do reach Redis may then serve the old state until their entries expire, for at
 // most 30 s. Replicas that do not reach Redis may serve it for at most 5 s. The same 30 s
 // apply if a replica is killed between its commit and its announcement. A repeated create,
-// edit, takedown or delete announces the change again and so ends this time early.
+// edit, takedown or delete announces the change again, which ends this period early.
 //
 // A new link with a generated slug is not announced. Nobody can have visited it before, so
 // no replica remembers that it did not exist.

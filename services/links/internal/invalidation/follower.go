@@ -50,7 +50,7 @@ end
 return 1`)
 
 // Open starts a new epoch for all readers after a partition's server answered NOSCRIPT to
-// a reader at epoch. It must succeed before the script is loaded.
+// a reader that knows epoch. It must succeed before the script is loaded.
 func Open(ctx context.Context, client redis.Scripter, part int, epoch, id string) error {
 	if err := openScript.Eval(ctx, client, []string{HeadKey(part)}, epoch, id).Err(); err != nil {
 		return fmt.Errorf("begin an epoch of the log of invalidations: %w", err)
@@ -125,7 +125,7 @@ func ParseNews(raw any, at Position) (News, error) {
 		n.read = number
 		n.keys = append(n.keys, keys...)
 	}
-	if len(entries) == 0 { // announced, but trimmed already
+	if len(entries) == 0 { // the entries were announced, but are trimmed already
 		n.missed, n.read = true, n.head
 	}
 	return n, nil
@@ -178,8 +178,8 @@ func (f *Follower) Hear(n News) (caughtUp bool) {
 	defer f.mu.Unlock()
 	switch {
 	case n.another != "":
-		// This includes the first position that a process learns: it may have loaded links
-		// before.
+		// Even the first position that a process learns leads here: the process may have
+		// loaded links before.
 		if n.at == f.at {
 			f.at = Position{n.another, n.head}
 			f.memory.invalidateAll(f.part)

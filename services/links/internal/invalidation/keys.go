@@ -28,10 +28,10 @@ func Prefix(part int) string {
 	return "{lr:links:" + strconv.Itoa(part) + "}:"
 }
 
-// HeadKey is a hash: e = epoch, n = number of the last entry, s = bytes of the
-// log, r = run id of the server. The click log keeps its size there too (c).
+// HeadKey returns the key of a hash: e = epoch, n = number of the last entry, s = bytes
+// of the log, r = run id of the server. The click log keeps its size there too (c).
 func HeadKey(part int) string { return Prefix(part) + "inv:head" }
 
-// LogKey is a stream: n-0 → k = keys, one per line, and "<" with the number of the
-// entry before.
+// LogKey returns the key of a stream: n-0 → k = keys, one per line, and "<" with the
+// number of the entry before.
 func LogKey(part int) string { return Prefix(part) + "inv" }

@@ -75,7 +75,7 @@ func weighSite(s link.Site) int {
 	return n
 }
 
-// Partition returns to which of n partitions a slug key belongs.
+// Partition returns the partition of a slug key, out of n partitions.
 func Partition(slugKey string, n int) int {
 	if n <= 1 {
 		return 0
@@ -269,8 +269,9 @@ func (m *Memory) Owner(wait func(known bool) (context.Context, error), host stri
 	return err == nil && l.Found, err
 }
 
-// lookUp answers from memory as of now, or reads the store and then updates now. Reading
-// the clock for each lookup would be a good part of the cost of a warm visit.
+// lookUp answers from memory as of the time in now. If it has to read the store, it updates
+// now afterwards. Reading the clock for each lookup would be a good part of the cost of a
+// warm visit.
 func lookUp[V any](
 	m *Memory, c *cache.Cache[V], now *time.Time, wait func(known bool) (context.Context, error), key string,
 ) (cache.Lookup[V], error) {

@@ -28,8 +28,8 @@ type fileVersion struct {
 	changed time.Time
 }
 
-// OpenBlocklist reads the file. After an error the service should not start: it must not
-// allow all destinations because it could not read the list.
+// OpenBlocklist reads the file. After an error the service should not start: without the
+// list it would allow all destinations.
 func OpenBlocklist(path string) (*Blocklist, error) {
 	b := &Blocklist{path: path}
 	return b, b.Refresh(context.Background())

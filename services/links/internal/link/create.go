@@ -20,7 +20,7 @@ type Result struct {
 	Err  error // SLUG_TAKEN, DOMAIN_NOT_VERIFIED, DOMAIN_NOT_FOUND or QUOTA_EXCEEDED; [ErrRefused] if it cannot be stored
 }
 
-// errAgain ends a try to create links in which a place or a generated slug was taken.
+// errAgain ends a try to create links because a place or a generated slug was taken.
 var errAgain = errors.New("look again")
 
 // Create calls d.Ready and then makes the link; see [Service.CreateAll].
@@ -92,7 +92,7 @@ func (b *batch) create(ctx context.Context) error {
 	return fmt.Errorf("create links: no free place after several tries")
 }
 
-// batch is the drafts of one request on their way into the store.
+// batch holds the drafts of one request while they are being stored.
 type batch struct {
 	s       *Service
 	account string
@@ -193,8 +193,8 @@ func (b *batch) results() []Result {
 }
 
 // settle reads every record that may conflict, decides for each item, and writes the
-// items that are free to be made. If a place or a generated slug was taken, it asks to be
-// called again (errAgain), and writes nothing.
+// items that are free to be made. If a place or a generated slug was taken, it writes
+// nothing and returns errAgain, so that the caller calls it again.
 func (b *batch) settle(tx Tx) error {
 	// settle may run several times. Discard what an earlier run decided: the records may have
 	// changed since.
@@ -270,8 +270,8 @@ func (b *batch) withFreeExternalIDs(tx Tx, adds []add) (free []add, err error) {
 	return free, nil
 }
 
-// decide goes through the open items in order, since of two items with the same slug
-// the first gets it.
+// decide goes through the open items in order, since the first of two items with the same
+// slug gets it.
 func (b *batch) decide(tx Tx, open []*item, links []*Link, slugs []*SlugRecord) (adds []add, moved bool) {
 	claimed := map[string]bool{}
 	for i, it := range open {

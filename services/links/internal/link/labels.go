@@ -116,7 +116,7 @@ type Set struct {
 func (s Set) apply(l *Link, now time.Time) (*Link, error) {
 	p := s.Patch
 	if len(s.AddTags)+len(s.RemoveTags) > 0 {
-		// Remove before adding, so that a tag in both lists stays.
+		// Remove before adding, so that a tag in both lists is kept.
 		after := label.Without(l.Tags, s.RemoveTags)
 		after = append(after, label.Without(s.AddTags, after)...)
 		kept, bad := label.Tags("tags", after)
@@ -189,8 +189,8 @@ func (s *Service) all(ctx context.Context, what, accountID string, ids []string,
 	return out, nil
 }
 
-// part changes links that fit into one commit. found are the links of the ids. part
-// puts the outcome of each into results.
+// part changes the links with the given ids, which fit into one commit. found holds those
+// links in the same order. part puts the outcome for each id into results.
 func (s *Service) part(tx Tx, accountID string, ids []string, found []*Link, edit edit, results map[string]Result) (err error) {
 	var changes []change
 	var gone []string

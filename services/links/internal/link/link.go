@@ -27,7 +27,7 @@ func SlugTaken(s Slug) error {
 	return apierr.New(apierr.SlugTaken, "The slug \""+string(s)+"\" is already taken. Choose another, or leave it out to have one generated.")
 }
 
-// Full refuses a link beyond the account's limit.
+// Full returns the error for a link beyond the account's limit.
 func Full() error {
 	return apierr.New(apierr.QuotaExceeded, "The account has as many links as its limit allows. Delete some, or ask for a higher limit.")
 }
@@ -55,8 +55,8 @@ type Link struct {
 	UsedUp bool
 
 	Clicks int64
-	// ImportedClicks are the clicks that an imported link had elsewhere; nil if the link was
-	// made here.
+	// ImportedClicks counts the clicks that an imported link had elsewhere. It is nil if the
+	// link was made here.
 	ImportedClicks *int64
 	CreatedAt      time.Time // for an imported link, when it was made elsewhere
 	UpdatedAt      time.Time
@@ -70,7 +70,8 @@ type Link struct {
 
 	Takedown *Takedown // nil unless the operator took the link down
 
-	// Shown is a new link in the API's form, for its event. If nil, the store makes it.
+	// Shown is a new link in the API's form, for its event. If it is nil, the store converts
+	// the link.
 	Shown any
 
 	// Broken is the error if the link's record cannot be read, and nil otherwise. Of a
@@ -155,13 +156,14 @@ func (l *Link) Status(now time.Time) Status {
 // lastSeq is the greatest cursor that a caller can send.
 const lastSeq = 1<<53 - 1
 
-// places is how many digits of an id hold the link's place: 62^9 is more than lastSeq.
+// places is the number of digits at the end of an id that hold the link's place: 62^9 is
+// more than lastSeq.
 const places = 9
 
 // ID returns the id of the link at a place in an account's list. The id is a hash of the
-// account, followed by the place, counted down. So the ids of an account in ascending
-// order give its list, newest first, and a query for a range of document names needs no
-// index of its own. Like every id it has 22 characters of base62.
+// account, followed by the place, which is counted down from lastSeq. So an account's ids
+// in ascending order are its list, newest first, and a query for a range of document
+// names needs no index of its own. Like every id it has 22 characters of base62.
 func ID(accountID string, seq int64) string {
 	id := []byte(accountPrefix(accountID) + "000000000")
 	for i, rest := len(id)-1, lastSeq-seq; i >= len(id)-places; i, rest = i-1, rest/62 {
@@ -185,8 +187,9 @@ func Place(id string) int64 {
 	return lastSeq - rest
 }
 
-// IDsBelow returns bounds for the ids of the account's links whose place is below before;
-// [Top] asks for all links. The bounds themselves are excluded.
+// IDsBelow returns bounds for the ids of the account's links whose place is below before.
+// If before is [Top], all the account's links lie between the bounds. The bounds
+// themselves are excluded.
 func IDsBelow(accountID string, before int64) (low, high string) {
 	low = accountPrefix(accountID)
 	high = low + "~" // sorts after every character of an id

@@ -17,7 +17,7 @@ func inPieces[T any](items []T, do func(items []T) (tried int, err error), refus
 		piece := items[:min(size, len(items))]
 		n, err := do(piece)
 		if n == 0 {
-			n = len(piece) // do failed before it could count them
+			n = len(piece) // do failed before it could count the items
 		}
 		switch {
 		case errors.Is(err, ErrRefused) && n > 1:
@@ -39,8 +39,8 @@ const (
 	// at most 10 MiB in a request. It also limits the documents and index entries of a
 	// commit, written or deleted, to 10 MiB.
 	maxCommit = 7 << 20
-	// termWeight is the maximum size of a term: as a member of a document and in an index
-	// entry, which repeats the document's name.
+	// termWeight is the maximum size of a term. It covers the term's entry in the document and
+	// its index entry, which repeats the document's name.
 	termWeight = 180
 	// linkWeight is the size of a link without its destination and its terms: the titles,
 	// names and ids.
@@ -48,8 +48,8 @@ const (
 )
 
 // weight estimates how many bytes a commit changes if it makes or deletes the link, with
-// its slug, its terms and its event. It estimates the terms from their texts. An ordinary
-// link weighs 15 kB.
+// its slug, its terms and its event. It estimates the number of terms from the length of
+// the texts that they come from. An ordinary link weighs 15 kB.
 func (l *Link) weight() int {
 	if l == nil {
 		return 0

@@ -19,7 +19,7 @@ var ErrInTheWay = errors.New("a record is in the way")
 
 // Store keeps links.
 type Store interface {
-	// Link finds a link of any account; NotFound if there is none.
+	// Link finds a link of any account. It returns NotFound if there is none.
 	Link(ctx context.Context, id string) (*Link, error)
 	// Slug reads the record of the slug with this [SlugKey]; nil if there is none.
 	Slug(ctx context.Context, key string) (*SlugRecord, error)
@@ -48,19 +48,19 @@ type Store interface {
 
 // Tx is one atomic change.
 type Tx interface {
-	// Find finds links of any account and slug records in one call; nil for those that
-	// do not exist.
+	// Find finds links of any account and slug records in one call. It returns nil for each
+	// one that does not exist.
 	Find(ids, slugKeys []string) ([]*Link, []*SlugRecord, error)
-	// FindBroken finds links that are being erased. For a link that cannot be read it
-	// returns the fields that can; see [Link.Broken].
+	// FindBroken finds links that are being erased. For a link that cannot be read, it
+	// returns the fields that can be read; see [Link.Broken].
 	FindBroken(ids []string) ([]*Link, error)
 	// Released finds the keys of the slugs that deleted links of the account had.
 	Released(accountID string, linkIDs ...string) (slugKeys []string, err error)
-	// Domain finds a domain of any account; nil if there is none. The commit fails
-	// if the domain is deleted meanwhile.
+	// Domain finds a domain of any account. It returns nil if there is none. The commit
+	// fails if the domain is deleted meanwhile.
 	Domain(id string) (*customdomain.Domain, error)
-	// ExternalIDs finds the links that have these external ids of the account; "" for
-	// none.
+	// ExternalIDs finds the links that have these external ids of the account. It returns ""
+	// for an id that no link has.
 	ExternalIDs(accountID string, ids ...string) (linkIDs []string, err error)
 	// Tags records the tags that links of the account get and lose. It reads, so call it
 	// before the writes.
@@ -95,7 +95,8 @@ type Tx interface {
 // Options configure a [Service].
 type Options struct {
 	Store Store
-	// Blocked are the destinations that this installation refuses; nil refuses none.
+	// Blocked are the destinations that this installation refuses. If it is nil, none is
+	// refused.
 	Blocked *Blocklist
 	Now     func() time.Time
 }

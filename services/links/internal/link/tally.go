@@ -91,9 +91,9 @@ type Mark struct {
 	Day          Day // of the last batch; a mark is removed once its producer has been silent for long
 }
 
-// Progress says how far each producer's click log has been counted. Cycle is how often
-// counts have been written. A writer that finds another Cycle than it expects knows
-// that a second writer was faster.
+// Progress says how far each producer's click log has been counted. Cycle is the number
+// of times that counts have been written. A writer that finds an unexpected Cycle knows
+// that another writer was faster.
 type Progress struct {
 	Cycle     int64
 	Producers map[string]Mark

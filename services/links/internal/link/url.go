@@ -51,8 +51,8 @@ func (h Hosts) Names() []string {
 
 // ParseURL accepts the address of a destination or of a preview image, and never fetches
 // it. The address must be http or https, have a host right after the slashes and no user
-// info, be valid by the WHATWG URL standard, have at most 8,192 bytes, and not be on one
-// of the hosts in own.
+// info, be valid under the WHATWG URL standard, have at most 8,192 bytes, and not be on
+// one of the hosts in own.
 func ParseURL(text string, own Hosts) (URL, *apierr.Detail) {
 	if len(text) > maxURL {
 		return URL{}, &apierr.Detail{Code: apierr.TooLong, Message: "Use at most 8,192 bytes.", Max: maxURL}

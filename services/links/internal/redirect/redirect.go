@@ -59,9 +59,9 @@ type Options struct {
 	// AbuseContact is the address of the "Report" link. If it is empty, pages have no such
 	// link.
 	AbuseContact string
-	// Trace begins a trace for a visit that has to wait for a store, and returns a
-	// function that ends it. If Trace is nil, nothing is traced. Warm visits are not
-	// traced: there are too many of them, and they are all alike.
+	// Trace starts a trace for a visit that has to wait for a store, and returns a function
+	// that ends it. If Trace is nil, nothing is traced. Warm visits are not traced: there
+	// are too many of them, and they are all alike.
 	Trace func() (ctx context.Context, end func(status int))
 	// Places are asked for each visit to a link with maxClicks. If it is nil, such links
 	// lead nowhere.
@@ -151,8 +151,8 @@ type visit struct {
 	placed  place      // the place that the visit has, or zero
 	request *fasthttp.RequestCtx
 	client  netip.Addr      // known once the visit asks the store
-	asked   bool            // the visit has needed a read of something that memory did not know
-	ctx     context.Context // of the trace; nil while the visit is warm
+	asked   bool            // the visit had to read something that is not in memory
+	ctx     context.Context // the trace's context; nil while the visit is warm
 	end     func(status int)
 	seen    link.Visit
 	fits    string // the password hash that the visitor's password fits; "" for none
@@ -163,7 +163,7 @@ type visit struct {
 
 // waits returns the context for reads that the visit has to wait for. It refuses a
 // network that asked for too many missing links, but only before a read of something that
-// memory does not know: links in memory are served to everybody.
+// is not in memory: links in memory are served to everybody.
 func (v *visit) waits(known bool) (context.Context, error) {
 	if !known && !v.asked && v.h.opt.Misses != nil {
 		v.client = v.h.opt.Client(v.request)

@@ -45,8 +45,8 @@ type certificateDoc struct {
 	Due *record.Due `firestore:"due,omitempty"`
 }
 
-// challengeDoc is what the authority asks for while an order runs. It has the fields of
-// [certificate.Challenge], so that one converts to the other.
+// challengeDoc is the challenge that the authority has set for a running order. It has
+// the fields of [certificate.Challenge], so that one converts to the other.
 type challengeDoc struct {
 	Token  string `firestore:"token"`
 	Answer string `firestore:"answer"`
@@ -188,7 +188,7 @@ func (s Certificates) PutOffCertificate(ctx context.Context, host string, at tim
 
 // SealedBy implements [certificate.Store].
 func (s Certificates) SealedBy(ctx context.Context, keyIDs []string, after string, limit int) ([]string, error) {
-	keyIDs = keyIDs[:min(len(keyIDs), 30)] // Firestore takes no more
+	keyIDs = keyIDs[:min(len(keyIDs), 30)] // Firestore accepts no more
 	q := s.db.Collection("certificates").Where("keyId", "in", keyIDs).OrderBy(firestore.DocumentID, firestore.Asc).Limit(limit)
 	if after != "" {
 		q = q.StartAfter(after)

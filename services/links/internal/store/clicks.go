@@ -49,8 +49,8 @@ const (
 	bytesPerCommit = 700 << 10
 	// commitsAtOnce is how many commits run concurrently.
 	commitsAtOnce = 8
-	// producerMemory is how many days a silent producer is remembered: longer than any
-	// spool waits. producersMax bounds the size of the document.
+	// producerMemory is the number of days for which a silent producer is remembered. No
+	// spool waits that long. producersMax bounds the size of the document.
 	producerMemory = 14
 	producersMax   = 5000
 	// maxReferrers and maxRuleNames bound a day document: later names share one entry. A
@@ -151,7 +151,7 @@ func (c *Counts) Count(
 			return next, 0, err
 		}
 		// Firestore refuses one of the tallies. Store all as pending first, so that progress does
-		// not wait while finish looks for that one.
+		// not wait while finish looks for the refused one.
 	}
 	pending, names := make([]part, len(chunks)), make([]string, len(chunks))
 	for i, chunk := range chunks {
@@ -273,7 +273,7 @@ func (c *Counts) countAtOnce(ctx context.Context, from, next link.Progress, tall
 type part struct {
 	id string
 	// tallies are the contents of the document, unless another flusher has changed it since
-	// written. If nil, the contents are unknown.
+	// it was written. If tallies is nil, the contents are unknown.
 	tallies []*link.Tally
 	written time.Time
 }
@@ -427,8 +427,8 @@ func (c *Counts) putRest(tx *firestore.Transaction, id string, rest []*link.Tall
 	return tx.Set(c.pendingRef(id), doc)
 }
 
-// skippingGone writes tallies. If a link is gone, the whole commit fails; then it looks
-// up which links are gone and writes the rest.
+// skippingGone writes tallies. If a link is gone, the whole commit fails. Then
+// skippingGone looks up which links are gone and writes the rest.
 func (c *Counts) skippingGone(ctx context.Context, tallies []*link.Tally, write func([]*link.Tally) error) error {
 	for range 3 {
 		err := write(tallies)

@@ -33,7 +33,7 @@ func (s *Store) List(ctx context.Context, want link.Query) (page []*link.Link, m
 		return s.byExternalID(ctx, want)
 	}
 	page, rest := make([]*link.Link, 0, want.Limit+1), want.Rest()
-	var broken error // of a link that is left out
+	var broken error // the error of a link that is left out
 	for read, size := 0, want.Limit+1; read < maxSearched; size = max(want.Limit+1-len(page), searchMore) {
 		found, err := s.page(ctx, want, size)
 		if err != nil {
@@ -59,8 +59,9 @@ func (s *Store) List(ctx context.Context, want link.Query) (page []*link.Link, m
 	return page, len(page) > 0, unlisted(ctx, page, broken)
 }
 
-// unlisted reports that links are left out because they cannot be read. If all of a page
-// are, it is an error: the page must not look like the end of the list.
+// unlisted reports that links are left out because they cannot be read. If every link of
+// a page is left out, unlisted returns an error: the page must not look like the end of
+// the list.
 func unlisted(ctx context.Context, page []*link.Link, broken error) error {
 	if broken == nil || len(page) == 0 {
 		return broken
@@ -80,9 +81,9 @@ func (s *Store) page(ctx context.Context, want link.Query, size int) ([]*link.Li
 }
 
 // withTerms returns the query for the links between two ids that have all the terms,
-// newest first. It needs no composite index: a range of document names is one account's
-// links in the order of its list ([link.ID]), and Firestore merges the indexes of the
-// terms.
+// newest first. It needs no composite index: a range of document names holds one
+// account's links in the order of its list ([link.ID]), and Firestore merges the indexes
+// of the terms.
 func (s *Store) withTerms(low, high string, terms ...string) firestore.Query {
 	q := s.db.Collection("links").Where(firestore.DocumentID, ">", s.linkRef(low)).
 		Where(firestore.DocumentID, "<", s.linkRef(high)).OrderBy(firestore.DocumentID, firestore.Asc)

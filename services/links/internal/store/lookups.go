@@ -7,7 +7,7 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
-// Lookups reads what redirects keep in memory.
+// Lookups reads the records that redirects keep in memory.
 type Lookups struct{ DB *firestoredb.DB }
 
 // Target reads the target of the slug with this [link.SlugKey]. It finds no target if the

@@ -32,8 +32,8 @@ type Store struct {
 	labels  *tags.Store
 	domains *record.Kept[customdomain.Domain]
 
-	// Records are all records of accounts, except links, for the export and the erasure of
-	// an account.
+	// Records holds every kind of account record except links. The export and the erasure of
+	// an account use it.
 	Records *record.Set
 }
 
@@ -87,8 +87,9 @@ type linkDoc struct {
 }
 
 // foundLinkDoc is a linkDoc with the link's search terms, as members of a map. Firestore
-// indexes each member. It merges the indexes of several members in the order of document
-// names, and that is the order of the list. No reader needs the terms.
+// indexes each member. A search for several terms merges their indexes in the order of
+// document names, which is also the order of the list. Code that reads links leaves the
+// terms out.
 type foundLinkDoc struct {
 	linkDoc
 	Terms map[string]bool `firestore:"w"`
@@ -101,9 +102,9 @@ type ogDoc struct {
 	ImageLocation *string `firestore:"imageLocation,omitempty"`
 }
 
-// slugDoc is slugs/{domain|folded}. With ReleasedUntil it is the slug of a deleted link.
-// Until then only its last account may use the slug again. Afterwards every account may,
-// and Firestore's TTL removes the document.
+// slugDoc is slugs/{domain|folded}. If ReleasedUntil is set, it is the slug of a deleted
+// link. Until that time only the last account may use the slug again. Afterwards every
+// account may, and Firestore's TTL removes the document.
 type slugDoc struct {
 	LinkID        string    `firestore:"linkId,omitempty"`
 	AccountID     string    `firestore:"accountId"`
@@ -197,8 +198,8 @@ func linkOf(snap firestoredb.Snap, d *linkDoc) *link.Link {
 	return l
 }
 
-// readBroken reads a link. If the link cannot be read, it returns the fields that can. It
-// never fails.
+// readBroken reads a link. If the link cannot be read, it returns the fields that can be
+// read. It never fails.
 func readBroken(snap firestoredb.Snap) (*link.Link, error) {
 	l, err := readLink(snap)
 	if err == nil {

@@ -119,7 +119,7 @@ func (t *tx) find(
 func (t *tx) Released(accountID string, linkIDs ...string) (slugKeys []string, err error) {
 	// Skip strings that cannot be ids: no link has them.
 	valid := slices.DeleteFunc(slices.Clone(linkIDs), func(id string) bool { return !identity.ValidID(id) })
-	for ids := range slices.Chunk(valid, 30) { // the most that "in" takes
+	for ids := range slices.Chunk(valid, 30) { // the maximum for "in"
 		snaps, err := t.Query(t.s.db.Collection("slugs").Where("formerly", "in", ids))
 		if err != nil {
 			return nil, err

@@ -24,7 +24,7 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/storage"
 )
 
-// options are the command line.
+// options are the values of the command-line flags.
 type options struct {
 	dataDir                              string
 	firestoreAddr, storageAddr, apiAddr  string

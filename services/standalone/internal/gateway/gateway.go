@@ -1,7 +1,7 @@
 // Package gateway is the local stand-in for the ingress: it passes each request on the base
 // host to the service that the route table names.
 //
-// It passes requests on in memory, so it adds no network hop and no limits of its own. The
+// It forwards requests in memory, so it adds no network hop and no limits of its own. The
 // listener's limits (httpapi.NewServer) apply to all services behind it.
 package gateway
 
@@ -18,7 +18,7 @@ type Route struct {
 	Service string
 }
 
-// Routes is the table of the base host, the same that the Helm chart renders into its
+// Routes is the route table of the base host, the same one that the Helm chart renders into its
 // Ingress and HTTPRoute. The first match wins. Paths that no row names go to auth, which
 // serves documents, the landing page and unknown paths.
 var Routes = []Route{

@@ -1,6 +1,6 @@
-// Package tools makes sure that the programs that Linkreel runs are on the machine. It
-// looks for them and installs missing ones with the machine's own package manager where
-// that is possible. Otherwise it says in one sentence what to install.
+// Package tools makes sure that the programs that Linkreel runs are installed. It installs
+// missing ones with the machine's own package manager. Where it cannot, its error says what to
+// install.
 package tools
 
 import (
@@ -21,7 +21,7 @@ type Tool struct {
 	Brew     string   // Homebrew formula; "" when there is none
 }
 
-// Known has the tools by the name that [Ensure] accepts.
+// Known maps each name that [Ensure] accepts to its tool.
 var Known = map[string]Tool{
 	"redis":    {Binaries: []string{"redis-server", "valkey-server"}, Apt: "redis-server", Brew: "redis"},
 	"ffmpeg":   {Binaries: []string{"ffmpeg"}, Apt: "ffmpeg", Brew: "ffmpeg"},
@@ -68,7 +68,7 @@ func Ensure(ctx context.Context, out io.Writer, names ...string) error {
 	return here().Ensure(ctx, out, names...)
 }
 
-// Ensure does the same as the function [Ensure], on a given machine.
+// Ensure does the same as the function [Ensure], but on machine m.
 func (m Machine) Ensure(ctx context.Context, out io.Writer, names ...string) error {
 	var missing []string
 	for _, name := range names {

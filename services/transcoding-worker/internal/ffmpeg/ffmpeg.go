@@ -51,8 +51,8 @@ const (
 	// DefaultMemory is enough for a 4K picture and four encoders with two threads each; a third
 	// of it is never touched.
 	DefaultMemory = 848 << 20
-	// threadMemory is the memory that one more thread in the decoder and in every encoder
-	// takes.
+	// threadMemory is the additional memory for one more thread in the decoder and in each
+	// encoder.
 	threadMemory = 96 << 20
 )
 
@@ -137,8 +137,8 @@ type Call struct {
 	Args []string
 	Wall time.Duration
 	CPU  time.Duration
-	// Stall ends a call that has printed nothing for this long, since ffmpeg can hang for good
-	// when it runs out of memory. With 0, only Wall applies.
+	// Stall ends a call that has printed nothing for this long, since ffmpeg can hang forever
+	// when it runs out of memory. If Stall is 0, only Wall applies.
 	Stall time.Duration
 	// Line is called with each line of standard output.
 	Line func(line []byte)
@@ -262,16 +262,16 @@ func environment() []string {
 	return nil
 }
 
-// outOfTime recognises a tool that the kernel ended because of its CPU time. On SIGXCPU
-// ffmpeg exits with code 255, unless SIGKILL ends it first. The kernel counts the limit
-// in ticks, which may run well ahead of the CPU time that it reports at the end.
+// outOfTime reports whether the kernel ended a tool because it had used up its CPU time.
+// On SIGXCPU ffmpeg exits with code 255, unless SIGKILL ends it first. The kernel counts
+// the limit in ticks, which may run well ahead of the CPU time that it reports at the end.
 func outOfTime(e *ExitError, used, limit time.Duration) bool {
 	ended := e.Signal == syscall.SIGKILL || e.Signal == 0 && e.Code == 255
 	return e.Signal == syscall.SIGXCPU || used >= limit || ended && used >= limit/4*3
 }
 
-// outOfMemory recognises the messages that ffmpeg and its codecs print when they reach
-// the memory limit.
+// outOfMemory reports whether said contains a message that ffmpeg and its codecs print
+// when they reach the memory limit.
 func outOfMemory(said string) bool {
 	for _, sign := range []string{"Cannot allocate memory", "malloc of size", "Out of memory", "out of memory", "std::bad_alloc"} {
 		if strings.Contains(said, sign) {

@@ -35,8 +35,8 @@ func enterJail(spec jailSpec) error {
 			return err
 		}
 	}
-	// BestEffort below silently drops whatever an older kernel lacks, which may be everything.
-	// So check first whether Landlock exists at all.
+	// BestEffort below silently drops the restrictions that an older kernel does not support,
+	// which may be all of them. So check first whether Landlock exists at all.
 	if _, err := llsyscall.LandlockGetABIVersion(); err != nil && !spec.Reduced {
 		return fmt.Errorf("landlock: %w", err)
 	}
@@ -61,7 +61,7 @@ func enterJail(spec jailSpec) error {
 	if spec.Test != "" {
 		return selfTest(spec.Test)
 	}
-	// Limit the memory last: the Go runtime itself may reserve more than the tool may have. The
+	// Limit the memory last: the Go runtime itself may reserve more than the tool's limit. The
 	// address space limit is looser, since it also counts libraries and address space that
 	// malloc only reserves.
 	if err := setrlimit(unix.RLIMIT_AS, spec.Memory+addressRoom); err != nil {

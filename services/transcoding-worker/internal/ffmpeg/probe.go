@@ -87,8 +87,8 @@ func (r Rate) String() string { return fmt.Sprintf("%d/%d", r.Num, r.Den) }
 // formats are the demuxers that may run at all. Each call uses exactly one of them.
 const formats = "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi,flv,mpegts,mpeg,ogg"
 
-// Input returns the part of a command line that opens a file. It allows only this
-// demuxer, only local files, and no picture larger than maxPixels.
+// Input returns the arguments that open a file. They allow only this demuxer, only local
+// files, and no picture larger than maxPixels.
 func Input(demuxer, path string, maxPixels int) []string {
 	if maxPixels <= 0 {
 		maxPixels = 36 << 20
@@ -210,7 +210,7 @@ func (t *Tools) streams(ctx context.Context, dir string, s *Source, limits trans
 		Dir: dir, Args: args, Wall: probeTime, CPU: probeTime,
 		Line: func(line []byte) {
 			// This bound is far more than maxStreams tracks need, and keeps a crafted file from
-			// filling the memory. Text that was cut off does not parse, so the file then counts as
+			// filling the memory. Output that is cut off here does not parse, so the file counts as
 			// damaged.
 			if out.Len() < 4<<20 {
 				out.Write(line)
@@ -429,10 +429,10 @@ func finite(text []byte) (seconds float64, ok bool) {
 	return f, true
 }
 
-// holdFrom is the minimum number of seconds by which the sound must outlast the picture
-// for the last picture to be held. Encoders fill their last packet, so in most files
-// the sound is a few milliseconds longer. Those files must not be held, since that
-// rules out the fast path, which copies the picture.
+// holdFrom decides whether the last picture is held: at least this many seconds of sound
+// must follow it. Encoders fill their last packet, so in most files the sound is a few
+// milliseconds longer. In those files the last picture must not be held, since that rules
+// out the fast path, which copies the picture.
 const holdFrom = 0.25
 
 type scanner struct {
@@ -461,7 +461,7 @@ type scanner struct {
 func (c *scanner) add(p packet, jumps bool) {
 	p.pts -= c.source.Start
 	if jumps {
-		// ffmpeg closes jumps of more than ten seconds in such streams, and so do we.
+		// ffmpeg removes jumps of more than ten seconds in such streams, and so do we.
 		if c.havePrevious && math.Abs(p.pts+c.shift-c.previous) > 10 {
 			c.shift = c.previous - p.pts
 		}

@@ -16,7 +16,7 @@ import (
 // execve is allowed because the filter is installed before the tool starts. A program
 // that the tool executes inherits the whole jail.
 var allowedCalls = append([]uint32{
-	// files that are open or below the jail's folder; Landlock decides which files these are
+	// files; Landlock decides which of them can be opened
 	unix.SYS_READ, unix.SYS_WRITE, unix.SYS_READV, unix.SYS_WRITEV, unix.SYS_PREAD64, unix.SYS_PWRITE64, unix.SYS_PREADV, unix.SYS_PWRITEV,
 	unix.SYS_PREADV2, unix.SYS_PWRITEV2, unix.SYS_LSEEK, unix.SYS_CLOSE, unix.SYS_CLOSE_RANGE, unix.SYS_FSTAT, unix.SYS_NEWFSTATAT, unix.SYS_STATX, unix.SYS_STATFS, unix.SYS_FSTATFS,
 	unix.SYS_OPENAT, unix.SYS_READLINKAT, unix.SYS_FACCESSAT, unix.SYS_FACCESSAT2, unix.SYS_GETCWD, unix.SYS_GETDENTS64, unix.SYS_FCNTL, unix.SYS_FLOCK,
@@ -67,7 +67,7 @@ func filter(pid uint32) []unix.SockFilter {
 		{Code: jumpGE, K: 0x40000000, Jf: 1}, // the x32 numbers of amd64
 		{Code: answer, K: refused},
 	}
-	// on adds the instructions for call nr. The last of them must be an answer.
+	// on adds the instructions for call nr. The last instruction must be an answer.
 	on := func(nr uint32, then ...unix.SockFilter) {
 		prog = append(prog, unix.SockFilter{Code: jumpEq, K: nr, Jf: uint8(len(then))})
 		prog = append(prog, then...)

@@ -71,8 +71,8 @@ func sniff(b []byte) (Kind, string) {
 	return NotVideo, ""
 }
 
-// isISO tells whether b starts like MP4, QuickTime or 3GP: with a box that may come
-// first and has a possible size.
+// isISO reports whether b starts like MP4, QuickTime or 3GP: with a box that may come
+// first and has a plausible size.
 func isISO(b []byte) bool {
 	if len(b) < 8 {
 		return false

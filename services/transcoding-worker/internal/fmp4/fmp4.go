@@ -164,7 +164,7 @@ func (t *Track) Samples() int {
 	return n
 }
 
-// Seconds converts from the track's timescale.
+// Seconds converts ticks of the track's timescale to seconds.
 func (t *Track) Seconds(ticks int64) float64 { return float64(ticks) / float64(t.Timescale) }
 
 // Duration returns the track's length in seconds, from zero to the end of its last
@@ -217,8 +217,8 @@ func (t *Track) Cuts(target float64) []float64 {
 	return cuts
 }
 
-// Segments groups the fragments at cuts. Each cut must lie within a fraction of a
-// sample of a fragment's start; otherwise the result has fewer segments.
+// Segments groups the fragments at cuts. Each cut may be only a fraction of a
+// sample away from a fragment's start; otherwise the result has fewer segments.
 func (t *Track) Segments(cuts []float64) transcode.Segments {
 	var table transcode.Segments
 	for _, f := range t.Fragments {

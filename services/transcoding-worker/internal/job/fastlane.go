@@ -66,7 +66,7 @@ func (a *attempt) inspect(ctx context.Context) error {
 	a.dir = dir
 	a.maker = a.w.o.Maker(func(t *ffmpeg.Tools) { t.Used, t.Memory, t.Threads = a.used.add, laneMemory, 1 })
 	if a.record.Still != nil {
-		return a.still(ctx) // a picture takes a second, and somebody waits for it
+		return a.still(ctx) // a picture takes a second, and somebody is waiting for it
 	}
 	src, err := a.source(ctx)
 	if err == nil {

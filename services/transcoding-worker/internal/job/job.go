@@ -136,7 +136,7 @@ func (w *Worker) slot(ctx context.Context, consumer string) {
 func (w *Worker) sweep(ctx context.Context) {
 	sweeper := jobs.Sweeper{Jobs: w.o.Jobs, Queue: w.o.Queue, Direct: w.handOver}
 	for {
-		// Half of Sweep is the shortest pause below. If the turn were shorter, every worker
+		// A turn lasts as long as the minimum pause below. If it were shorter, every worker
 		// would sweep.
 		if w.o.Queue.Turn(ctx, w.o.Sweep/2) {
 			if err := sweeper.Sweep(ctx); err != nil && ctx.Err() == nil {
@@ -216,8 +216,8 @@ func (w *Worker) unclaimed(ctx context.Context, id string, m *queue.Message, err
 	delay := w.o.Heartbeat
 	switch {
 	case errors.Is(err, jobs.ErrFinal), errors.Is(err, jobs.ErrNotFound):
-		// The claim itself may have failed the job after its last try, or the worker that ended
-		// it may have died before it sent its own hint.
+		// The claim itself may have marked the job as failed after its last try, or the worker
+		// that ended the job may have died before it sent its own hint.
 		w.hint(ctx, id)
 		w.message(ctx, m, (*queue.Message).Done)
 		return

@@ -21,7 +21,7 @@ import (
 
 // A long source is encoded in parts, each a small job of its own with a record, a lease
 // and a place in the queue. The worker that holds the whole job creates the records,
-// encodes parts like any helper, and joins them in the end, so a single worker can also
+// encodes parts like any helper, and joins them at the end, so a single worker can also
 // finish the job alone. Finished parts are in storage and outlive the worker that made
 // them.
 
@@ -84,7 +84,7 @@ func (a *attempt) encodeParts(ctx context.Context, p ladder.Plan, parts []ladder
 	return a.maker.Join(a.dir, p, files, sound)
 }
 
-// maxOffers is how often one attempt makes a part again when its objects have vanished.
+// maxOffers limits how often one attempt makes a part again when its objects have vanished.
 const maxOffers = 3
 
 // errPartGone means that objects of a part recorded as done are missing.
@@ -212,8 +212,8 @@ func (a *attempt) collect(ctx context.Context, p ladder.Plan, id, dir string) ([
 		return nil, record.Failure
 	}
 	if record.Outcome == nil || len(record.Outcome.Renditions) != len(p.Rungs) {
-		// The helpers failed at this part and this worker may fail too, so it costs a try of
-		// the whole job. The next attempt offers the part again.
+		// The helpers failed at this part and this worker may fail too, so this counts as a
+		// failed try of the whole job. The next attempt offers the part again.
 		return nil, errors.Join(fmt.Errorf("part %s ended as %s", id, record.State), a.w.o.Jobs.Delete(ctx, id))
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {

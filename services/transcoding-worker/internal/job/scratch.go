@@ -160,7 +160,7 @@ func (s *Scratch) idle() int64 {
 	return info.Size()
 }
 
-// spare is for pictures, tables and file system overhead.
+// spare is additional space for pictures, tables and file system overhead.
 const spare = 64 << 20
 
 // free wakes the waiting job. The caller holds s.mu.
@@ -169,7 +169,7 @@ func (s *Scratch) free() {
 	s.freed = make(chan struct{})
 }
 
-// longestWait is how long a waiting job can keep other jobs from starting. For
+// longestWait limits how long a waiting job can keep other jobs from starting. For
 // othersTurn after that, no job can do so. Without these limits, an account with many
 // large files could block the worker for everybody else.
 const (
@@ -177,7 +177,7 @@ const (
 	othersTurn  = time.Minute
 )
 
-// await does the same as reserve, but for a job that has waited long. It waits until
+// await does the same as reserve, but for a job that is old already. It waits until
 // this worker's running jobs leave enough room, and keeps that room from jobs that
 // start meanwhile. Only one job waits like this at a time, since two could wait for
 // each other's sources. A second job gets errReserved, and so does a job that has

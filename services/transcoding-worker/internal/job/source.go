@@ -22,8 +22,8 @@ type sourceKey struct {
 	generation int64
 }
 
-// link links the retained source into a job's folder. The path is empty if no source is
-// retained, or another one.
+// link links the source with this key into a job's folder. The path is empty if that
+// source is not the retained one.
 func (c *sourceCache) link(dir string, key sourceKey) (string, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -46,7 +46,7 @@ func (c *sourceCache) retain(retained, path string, key sourceKey) {
 	c.key, c.path = key, retained
 }
 
-// forget drops the retained source if it is this one.
+// forget drops the retained source if it has this key.
 func (c *sourceCache) forget(key sourceKey) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -174,7 +174,7 @@ func (a *attempt) fetch(ctx context.Context) (string, error) {
 		return "", &transcode.Failure{Code: transcode.Internal, Message: "The uploaded file was removed or replaced before it was prepared."}
 	}
 	if errors.Is(err, objectstore.ErrEncoded) {
-		// The videos service refuses such uploads now, but it accepted this one before it did so.
+		// The videos service refuses such uploads now, but it accepted this one earlier.
 		return "", &transcode.Failure{Code: transcode.UnsupportedFormat, Message: "The file was uploaded with a Content-Encoding, " +
 			"such as gzip. Upload it again, uncompressed and without that header."}
 	}
@@ -284,9 +284,9 @@ func (a *attempt) copySource(ctx context.Context, p *ladder.Plan) (*ladder.Track
 	return &tracks, a.publish(ctx, tracks)
 }
 
-// encodeFirst makes and publishes one rendition of a source that cannot be copied, and
-// its sound, before the other renditions, because people often share a recording's link
-// at once. It returns nil where that saves no time.
+// encodeFirst makes and publishes one rendition and the sound of a source that cannot be
+// copied. It does so before the other renditions are made, because people often share a
+// recording's link at once. It returns nil where that saves no time.
 func (a *attempt) encodeFirst(ctx context.Context, p *ladder.Plan) (*ladder.Tracks, error) {
 	first, rest, ok := p.First()
 	if !ok || a.record.Outcome != nil { // an earlier attempt has published something that plays
@@ -419,9 +419,9 @@ func (a *attempt) upload(ctx context.Context, paths ...string) error {
 		for _, path := range paths {
 			object := a.object(path)
 			g.Go(func() error {
-				// Immutable, because the prefix names the attempt, and nothing overwrites it.
-				// Private, because each viewer must be admitted. A day is longer than any
-				// signed address lives.
+				// Immutable, because the prefix names the attempt, so nothing overwrites the
+				// object. Private, because each viewer must be admitted. A day is longer than
+				// any signed address is valid.
 				_, err := a.w.o.Bucket.UploadFile(ctx, object, path, objectstore.UploadOptions{
 					ContentType:  contentType(path),
 					CacheControl: "private, max-age=86400, immutable",

@@ -194,7 +194,7 @@ func (p *Plan) videoGraph(part Part) string {
 		chain = append(chain, fmt.Sprintf("framestep=%d", p.Step))
 	}
 	if top.Half {
-		// top is the tallest of the remaining rungs; the source's own picture is above it.
+		// All rungs of this plan are half-rate. Taller ones at the full rate are not part of it.
 		chain = append(chain, "framestep=2")
 	}
 	if part.From > 0 {
@@ -250,6 +250,8 @@ func (p *Plan) encode(r Rung, part Part) []string {
 	if r.Half {
 		gop, frames = gop/2, (frames+1)/2
 	}
+	// Fixed groups without scene-cut key frames (sc_threshold 0) give every rung the same
+	// segment boundaries, so a player can switch between rungs.
 	args := []string{
 		"-c:v", "libx264", "-preset", "veryfast", "-profile:v", "high", "-pix_fmt", "yuv420p",
 		"-crf", "23", "-maxrate", strconv.Itoa(r.Kbps) + "k", "-bufsize", strconv.Itoa(2*r.Kbps) + "k",
@@ -446,7 +448,7 @@ func (m *Maker) blame(ctx context.Context, err error) error {
 	return err
 }
 
-// hopeless recognises the messages with which ffmpeg gives up on its input.
+// hopeless reports whether stderr has a message with which ffmpeg gives up on its input.
 func hopeless(stderr string) bool {
 	for _, sign := range []string{"Invalid data found", "Error while decoding", "Cannot determine format of input", "Could not find codec parameters", "Decoder (codec", "Error opening decoder", "Error initializing"} {
 		if strings.Contains(stderr, sign) {

@@ -28,13 +28,14 @@ const (
 	// partsFrom is the shortest source worth cutting. For a shorter one, starting each part and
 	// downloading the source again cost more than they save.
 	partsFrom = 120
-	// preRoll is decoded before a part so that its first picture is complete.
+	// preRoll is how many seconds before a part are decoded too, so that the part's first
+	// picture is complete.
 	preRoll = 2.0
 )
 
 func (p *Plan) whole() Part { return Part{Frames: p.Frames} }
 
-// time returns the seconds at which a picture of the full-rate grid is shown.
+// time returns when a picture of the full-rate grid is shown, in seconds.
 func (p *Plan) time(frame int) float64 { return float64(frame) / p.Rate.Float() }
 
 // Parts cuts a long plan into parts at segment borders, about a minute each. A plan

@@ -53,7 +53,7 @@ var rungs = []struct{ short, kbps, fast int }{
 const (
 	maxRate     = 60.0
 	longestSide = 3840
-	// widest times the square of the short side is the largest area that a picture may have.
+	// The area of a picture may be at most widest times the square of its short side.
 	// Pictures wider than 2.5:1 are scaled down, since decoders would refuse them.
 	widest = 2.5
 )
@@ -227,7 +227,7 @@ func (p *Plan) sound() int64 {
 	return 2 * bytes
 }
 
-// pixels returns the work of one full-rate picture over all rungs.
+// pixels returns how many pixels all rungs together encode per picture of the full rate.
 func (p *Plan) pixels() float64 {
 	var n float64
 	for _, r := range p.Rungs {
@@ -245,9 +245,9 @@ func (p *Plan) pixels() float64 {
 const firstShort = 800
 
 // First splits a plan into the one rendition that is worth making before the others,
-// and the rest. ok is false if making all at once is better: the source would be read
-// twice, which is expensive if it is larger than any rendition. A long source is
-// encoded in parts instead.
+// and the rest. This means reading the source twice, which is expensive for one that is
+// larger than any rendition. So ok is false for such a source. It is also false for a long
+// source, which is encoded in parts instead, and for a plan with fewer than two rungs.
 func (p *Plan) First() (first, rest Plan, ok bool) {
 	v := p.Source.Video
 	if len(p.Rungs) < 2 || v.Width*v.Height > widest*1080*1080 || len(p.Parts()) > 1 {
@@ -286,13 +286,13 @@ func (p *Plan) Copyable() (copyable, keep bool) {
 		v.Level > 0 && v.Level <= 42 && min(v.Width, v.Height) <= 1080 && max(v.Width, v.Height) <= 1920 &&
 		min(v.Width, v.Height) >= 64 && v.Width%2 == 0 && v.Height%2 == 0 && v.Span >= 0.5 &&
 		v.MaxGOP <= 10 && v.MaxRate <= 16e6 && average <= 8e6
-	// An encoded 1080p rendition has 5 to 7.5 Mbit/s at most, and replaces a copy that is much
-	// larger.
+	// An encoded 1080p rendition has at most 5 Mbit/s, or 7.5 above 30 pictures per second. It
+	// replaces a copy that is much larger.
 	return copyable, copyable && average <= 6e6
 }
 
 // copyAudio reports whether the source's AAC can be kept, and how many packets to drop
-// in front so that the rest is in step with the picture. The encoder delay is rarely a
+// at the start so that the rest is in step with the picture. The encoder delay is rarely a
 // whole number of packets, and the remainder must not be audible.
 func (p *Plan) copyAudio() (drop int, ok bool) {
 	a := p.Source.Audio

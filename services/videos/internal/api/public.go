@@ -196,8 +196,8 @@ func (h public) get(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	// Views and progress do not change the revision, and readers see less than writers, so both
-	// are part of the ETag.
+	// The ETag includes the views and the progress, since they do not change the revision. It
+	// also tells whether the caller may write, since other callers see less.
 	variant := fmt.Sprintf("%d-%d", v.Views, v.Progress)
 	if !by.Scopes.Has(identity.VideosWrite) {
 		variant += "-r"

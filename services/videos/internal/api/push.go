@@ -81,7 +81,7 @@ type Verifier struct {
 // GoogleCerts is where Google publishes its keys.
 const GoogleCerts = "https://www.googleapis.com/oauth2/v3/certs"
 
-// google is the issuer. go-oidc knows that its tokens may leave out the scheme.
+// google is the issuer. Its tokens may leave out the scheme, and go-oidc allows for that.
 const google = "https://accounts.google.com"
 
 var (
@@ -97,9 +97,9 @@ const (
 	fetchPause = 5 * time.Second
 )
 
-// NewVerifier checks tokens for an audience. account is the e-mail address of the
-// service account that pushes; "" accepts any account of the issuer. certsURL is where
-// the issuer publishes its keys.
+// NewVerifier returns a verifier of tokens for an audience. account is the e-mail address
+// of the service account that pushes; "" accepts any account of the issuer. certsURL is
+// where the issuer publishes its keys.
 func NewVerifier(audience, account, certsURL string, now func() time.Time) *Verifier {
 	v := &Verifier{audience: audience, account: account, fetch: &sparing{now: now}}
 	client := &http.Client{Timeout: 3 * time.Second, Transport: v.fetch}

@@ -70,8 +70,8 @@ func (p presenter) record(v *video.Video) wire.Video {
 	return f
 }
 
-// Shown renders videos for events: as the API shows them, but without the addresses
-// that give access.
+// Shown returns a function that renders videos for events: as the API shows them, but
+// without the addresses that give access.
 func Shown(addresses video.Addresses) func(*video.Video) any {
 	p := presenter{addresses: addresses}
 	return func(v *video.Video) any { return p.record(v) }

@@ -176,8 +176,8 @@ func StoryboardVTT(o *transcode.Outcome, url func(object string) string) string 
 			break
 		}
 		start, end := float64(i)*s.Interval, float64(i+1)*s.Interval
-		// The last frame stays until the end, since few videos are an exact multiple of the
-		// interval long.
+		// The last frame stays until the end, since the length of a video is rarely an exact
+		// multiple of the interval.
 		if i == s.Count-1 {
 			end = math.Max(end, o.Duration)
 		}

@@ -120,8 +120,8 @@ type judgeFunc func(v *video.Video, keep map[string]bool, o objectstore.Object) 
 // replaced media, while one of its addresses may still be valid; and objects so new
 // that the video may not name them yet.
 //
-// An object younger than the record's last change is a stray at worst: the record may
-// have been restored from a time before the object.
+// An object that is newer than the record's last change is never dead, only a stray: the
+// record may have been restored from a time before the object.
 func (p *Pipeline) judgeMedia(v *video.Video, keep map[string]bool, o objectstore.Object) verdict {
 	if v == nil {
 		return stray

@@ -4,10 +4,10 @@
 //
 // Nothing here depends on a message arriving. The pipeline notices an upload through
 // storage's notification, in a sweep, or when somebody asks for the video; any one of
-// them is enough. It notices a worker's outcome through the worker's hint or in the
-// last two ways. Every step may run twice, run on several replicas at once, or be
-// interrupted anywhere: a transaction on the record decides, and the next sweep resumes
-// from there.
+// them is enough. It notices a worker's outcome through the worker's hint, in a sweep,
+// or when somebody asks for the video. Every step may run twice, run on several replicas
+// at once, or be interrupted anywhere: a transaction on the record decides, and the next
+// sweep resumes from there.
 //
 // A sweep reads only due videos. A video's due time is stored with it
 // ([video.Video.Schedule]), in buckets, and the pauses grow for videos that wait long.
@@ -217,7 +217,7 @@ func (p *Pipeline) refuseLate(ctx context.Context, v *video.Video) error {
 	return gone(p.o.Bucket.Delete(ctx, o.Name, o.Generation))
 }
 
-// late reports whether an upload came after that of a ready video.
+// late reports whether v is ready and o was uploaded after its source.
 func late(v *video.Video, o objectstore.Object) bool {
 	return v.Status == video.Ready && o.Generation > v.Source.Generation
 }

@@ -87,7 +87,7 @@ func (p *Pipeline) purgeNow(ctx context.Context, task *video.Purge, now time.Tim
 	}
 	if task.IsTombstone() && now.Before(task.Late) && absent != nil {
 		// No listing is needed: the upload address can write only this one object. The last round,
-		// from Late on, lists once more to find what a suspended worker wrote.
+		// after Late, lists the objects again to find those that a suspended worker wrote.
 		return p.o.Bucket.Delete(ctx, video.UploadObject(task.Video), 0)
 	}
 	var errs []error

@@ -49,6 +49,7 @@ func (p *Pipeline) Run(ctx context.Context) error {
 // RunHints applies the results that workers hint at, until ctx ends. If a hint is lost
 // or its video cannot be read, the sweep handles the video.
 func (p *Pipeline) RunHints(ctx context.Context) error {
+	// away keeps an outage from logging a warning every second.
 	away := false
 	for ctx.Err() == nil {
 		hinted, jobID, err := p.o.Hint(ctx)
@@ -142,8 +143,8 @@ func (p *Pipeline) visit(ctx context.Context, v *video.Video) error {
 	return errors.Join(err, p.putOff(ctx, v))
 }
 
-// putOff schedules a video with unfinished work again after the same growing pauses,
-// so that it does not hold up the others.
+// putOff schedules a video with unfinished work for a later sweep, so that it does not
+// hold up the others. The pauses grow as usual.
 func (p *Pipeline) putOff(ctx context.Context, v *video.Video) error {
 	v.Schedule(p.o.Plan, p.o.Now())
 	if v.DueAt.IsZero() {

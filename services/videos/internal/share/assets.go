@@ -52,7 +52,7 @@ func loadAssets() (assets, error) {
 	return a, nil
 }
 
-// mediaType always names the charset: scripts break when they are read in another one.
+// mediaType always names the charset: scripts break if a browser assumes another one.
 func mediaType(ext string) string {
 	switch ext {
 	case ".js":

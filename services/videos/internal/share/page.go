@@ -159,6 +159,7 @@ func titleOf(v *video.Video) string {
 func (s *Share) watch(v *video.Video) watchPage {
 	now := s.o.Now()
 	token := s.o.Keys.Sign(video.GrantFor(v, video.Watch, s.o.WatchTTL, now))
+	// A browser's built-in player cannot renew its token, so it gets a long-lived one.
 	long := s.o.Keys.Sign(video.GrantFor(v, video.WatchLong, longLife(v), now))
 	here := video.Addresses{} // paths only: the page works under every name of the host
 	m := v.Media
@@ -243,8 +244,8 @@ func (s *Share) lockedPage(v *video.Video, problem string) messagePage {
 	}
 }
 
-// ErrorPage renders errors of pages as pages. For addresses that programs request,
-// such as playlists, it returns an error, so that the caller answers in JSON.
+// ErrorPage answers with a page about an error. If the address is one that programs
+// request, such as a playlist, it only returns an error, and the caller answers in JSON.
 func (s *Share) ErrorPage(c *fiber.Ctx, e *apierr.Error) error {
 	p := c.Path()
 	if strings.HasPrefix(p, "/hooks/") || wantsJSON(c) {
@@ -302,7 +303,7 @@ func (s *Share) render(c *fiber.Ctx, status int, name, ancestors string, index b
 	}
 	c.Set(fiber.HeaderContentSecurityPolicy, s.policy+ancestors)
 	c.Set(fiber.HeaderXContentTypeOptions, "nosniff")
-	// Not no-referrer: with it, browsers would send forms with "Origin: null".
+	// Do not use no-referrer: with it, browsers would send forms with "Origin: null".
 	c.Set(fiber.HeaderReferrerPolicy, "same-origin")
 	c.Set("Cross-Origin-Opener-Policy", "same-origin")
 	c.Set("Permissions-Policy", "camera=(), microphone=(), geolocation=(), payment=(), usb=()")

@@ -56,9 +56,11 @@ func (s *Store) Erase(ctx context.Context, id video.ID) error {
 	})
 }
 
-// holdSlugs turns some slugs that deleted videos of an account have left into held
-// ones. A held slug no longer names the account, so it does not count as remains of it.
+// holdSlugs takes some of the slugs that an account's deleted videos left behind, and
+// makes them held slugs. A held slug no longer names the account, so [Store.Remains] does
+// not count it.
 func (s *Store) holdSlugs(ctx context.Context, account string, limit int) (int, error) {
+	// The erasure repeats this until nothing is found, so it may be cut off after any commit.
 	held, err := s.db.Find(ctx, "list slugs to hold", s.db.Collection(slugs).Where("accountId", "==", account).Limit(limit))
 	if err != nil {
 		return 0, err

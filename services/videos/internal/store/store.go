@@ -7,8 +7,8 @@
 // task in the same transaction; the task lives until storage holds nothing of the
 // video. The operator's decisions about accounts are in a collection of their own.
 //
-// Every change of a video is one transaction, and each method that makes one gets the
-// request's context. The package decides nothing: its callers pass in the decisions.
+// Every change of a video is one transaction, and each method that changes a video takes
+// the request's context. The package decides nothing: its callers pass in the decisions.
 package store
 
 import (
@@ -103,7 +103,7 @@ func externalIDOf(v *video.Video) string {
 	return v.ExternalID
 }
 
-// Create stores a new video with its slug and external id, or nothing. Creating the
+// Create stores a new video with its slug and external id, all or nothing. Creating the
 // same video again succeeds and returns the stored one, so a repeated request finds
 // what its first try made. A video takes no storage before its file arrives; Update
 // then checks the room.
@@ -189,7 +189,7 @@ func (s *Store) List(
 		if after != nil {
 			page = q.StartAfter(after.Created, string(after.ID))
 		}
-		// One more than wanted shows whether there is a next page.
+		// Read one more than wanted, to see whether there is a next page.
 		n := limit - len(found) + 1
 		if !f.Empty() {
 			// A filter may drop most of the records. Small pages would cost many round trips.

@@ -24,8 +24,8 @@ type Rule struct {
 // Access is a validated rule.
 type Access struct {
 	Privacy      Privacy
-	Password     string    // with Password only; to be hashed, never kept; "" keeps the present one
-	ExpiresAt    time.Time // with Expiring only
+	Password     string    // only with Password; it is hashed and never stored; "" keeps the present one
+	ExpiresAt    time.Time // only with Expiring
 	NoDownload   bool
 	EmbedOrigins []string
 }

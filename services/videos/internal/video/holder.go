@@ -46,7 +46,7 @@ func (s *Service) TakeDown(ctx context.Context, o tenant.Order) (tenant.Takedown
 	}, nil
 }
 
-// Lift ends a takedown, and only that one.
+// Lift ends takedown t and no other.
 func (s *Service) Lift(ctx context.Context, t tenant.Takedown) error {
 	_, err := s.o.Store.Update(ctx, ID(t.RecordID), func(v *Video) error {
 		if v.TakenDown == nil || v.TakenDown.ID != t.ID {

@@ -26,5 +26,5 @@ func CaptionObject(id ID, lang, nonce string) string {
 	return transcode.VideoPrefix(string(id)) + "captions/" + lang + "-" + nonce + ".vtt"
 }
 
-// NewStillJob names the job of taking one picture.
+// NewStillJob returns a new ID for a job that takes one picture.
 func NewStillJob(id ID) string { return transcode.StillID(string(id), identity.NewNonce()) }

@@ -36,8 +36,8 @@ const (
 // sleptFor is how long a worker may be suspended and still write afterwards.
 const sleptFor = 24 * time.Hour
 
-// LongestAddress is the longest life that an upload address can have: storage accepts
-// no older signature.
+// LongestAddress is the maximum life of an upload address: storage accepts no older
+// signature.
 const LongestAddress = 7 * 24 * time.Hour
 
 // PurgeOf returns the purge task for v's deletion.
@@ -99,7 +99,8 @@ func (p Purge) Next(now time.Time) time.Time {
 	return now.Add(12 * time.Hour)
 }
 
-// ErasedBy returns when the tasks of an account that is erased at now stop naming it.
+// ErasedBy returns when the purge tasks of an account stop naming it, if the account is
+// erased at now.
 func ErasedBy(now time.Time) time.Time { return now.Add(erasedFor) }
 
 // Later returns the later of two times.

@@ -13,8 +13,8 @@ import (
 // Rights returns what a key or a member of an account may do now; see apikey.Rights.
 type Rights func(ctx context.Context, accountID, id string) (identity.ScopeSet, error)
 
-// rightsStale is how long auth's last answer still counts while auth does not answer,
-// the same as for API keys. A restart of auth therefore stops no player.
+// rightsStale is how long auth's last answer still counts while auth does not answer.
+// The same limit holds for API keys. A restart of auth therefore stops no player.
 const rightsStale = 30 * time.Second
 
 // rights tells whether the key or member behind an owner's address may still read the

@@ -139,7 +139,7 @@ func (f Filter) Matches(v *Video) bool {
 	return f.Query.Matches(v.Words())
 }
 
-// Words are the words by which a search finds a video.
+// Words returns the words by which a search finds a video.
 func (v *Video) Words() []string {
 	return search.Words(append([]string{string(v.Slug), v.Title, v.Description}, v.Tags...)...)
 }
@@ -150,8 +150,8 @@ type Position struct {
 	ID      ID
 }
 
-// List returns an account's videos, newest first, and the cursor of the next page, ""
-// on the last one.
+// List returns an account's videos, newest first, and the cursor of the next page. On the
+// last page the cursor is "".
 func (s *Service) List(ctx context.Context, account string, f Filter, cursor string, limit int) ([]*Video, string, error) {
 	var after *Position
 	if cursor != "" {
@@ -189,13 +189,14 @@ func (s *Service) Each(ctx context.Context, account string, page int, fn func(*V
 	}
 }
 
-// NewVideo asks for a video. A repeated request has the Origin of its first try.
+// NewVideo is a request to create a video. A repeated request has the Origin of its first
+// try.
 type NewVideo struct {
 	Account string
 	Limits  identity.Quotas
 	Draft   Checked
 	Origin  identity.Origin
-	// Page is the origin of the page that will send the file; "" is our own.
+	// Page is the origin of the page that will send the file; "" means our own page.
 	Page string
 	// Left is how much a session may take, as [Service.Room] returned it.
 	Left int64
@@ -205,12 +206,13 @@ type NewVideo struct {
 // its first try made.
 func idOf(origin identity.Origin) ID { return ID(identity.IDFrom("vid", origin.Nonce)) }
 
-// Room refuses an account that has reached its limits before its request is read any
-// further. It only settles the order of errors: [Service.Create] checks the number of
-// videos again in its transaction, and storage is checked when a file arrives, since a
-// video takes none before (see [Video.FileArrived]). A repeated request has room if its
-// first try made the video. left is how many bytes a session of the account may take;
-// it is negative if there is no limit.
+// Room returns an error if the account has reached its limits. Callers call it before
+// they read the request's fields, so that this error takes precedence over errors in
+// those. It needs no transaction: [Service.Create] checks the number of videos again in
+// its transaction, and storage is checked when a file arrives, since a video takes none
+// before (see [Video.FileArrived]). A repeated request has room if its first try made the
+// video. left is how many bytes a session of the account may take; it is negative if
+// there is no limit.
 func (s *Service) Room(ctx context.Context, account string, limits identity.Quotas, origin identity.Origin) (left int64, err error) {
 	if limits.Videos <= 0 && limits.StoredBytes <= 0 {
 		return -1, nil
@@ -676,8 +678,8 @@ func (s *Service) drop(ctx context.Context, object string) {
 	}
 }
 
-// SetThumbnail makes the frame at a time of the video its picture; nil goes back to
-// the automatic one.
+// SetThumbnail makes the frame at a time of the video its picture. If seconds is nil, the
+// video gets its automatic picture back.
 func (s *Service) SetThumbnail(ctx context.Context, account string, id ID, c Condition, seconds *float64) (*Video, error) {
 	if seconds == nil {
 		return s.change(ctx, account, id, c, func(v *Video, now time.Time) error {

@@ -26,7 +26,7 @@ var transitions = map[Status][]Status{
 	Ready:      {},
 }
 
-// ErrTransition means that the table does not have the change, or that the video no
+// ErrTransition means that the table does not allow the change, or that the video no
 // longer waits for that file or job. Callers take it to mean that another caller was
 // first, and read the video again.
 var ErrTransition = errors.New("video: not a change from this status")
@@ -186,7 +186,7 @@ func (v *Video) Fail(jobID string, f Failure, now time.Time) error {
 	return nil
 }
 
-// ReportProgress records how far processing is. Progress never goes back and never
+// ReportProgress records how far processing has come. Progress never decreases and never
 // reaches 100 before the video is ready.
 func (v *Video) ReportProgress(percent int) {
 	if v.Status == Processing {
@@ -206,7 +206,8 @@ type Plan struct {
 	Replaced time.Duration
 	// RecordingIdle is how long after its last byte a recording counts as over.
 	RecordingIdle time.Duration
-	// Retention is how long a source is kept once its video is decided; 0 is for ever.
+	// Retention is how long a source is kept once its video is ready or failed; 0 means for
+	// ever.
 	Retention time.Duration
 }
 
@@ -292,9 +293,9 @@ func byteSize(n int64) string {
 	return fmt.Sprintf("%d %s", n, units[i])
 }
 
-// Measured reports whether the pipeline asks storage how much the video's session
-// holds: for a recording, to notice its end, and for any session of an account with a
-// limit, since it takes room.
+// Measured reports whether the pipeline asks storage how much the video's session holds.
+// It asks for recordings, to notice their end, and for all sessions of an account with a
+// storage limit, since they take room.
 func (v *Video) Measured() bool {
 	return v.Status == Uploading && v.Upload.ResumableURL != "" && (v.Upload.Recording || v.StorageLimit > 0) ||
 		v.Status == Failed && v.Upload.ResumableURL != "" && v.StorageLimit > 0

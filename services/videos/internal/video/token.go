@@ -116,6 +116,7 @@ func (k *Keyring) Sign(g Grant) string {
 // Verify reads a token and checks that we made it. [Grant.Allows] says whether it is
 // still valid.
 func (k *Keyring) Verify(token string) (Grant, error) {
+	// Our tokens are shorter. The bound limits what a stranger can make us decode and hash.
 	if len(token) > 256 {
 		return Grant{}, ErrToken
 	}
@@ -132,6 +133,7 @@ func (k *Keyring) Verify(token string) (Grant, error) {
 	if !ours {
 		return Grant{}, ErrToken
 	}
+	// The MAC covers body, so the checks below only keep a malformed body from causing a panic.
 	g := Grant{Kind: Kind(body[0])}
 	body = body[1:]
 	ms, n := binary.Varint(body)

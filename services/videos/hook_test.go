@@ -1,0 +1,32 @@
+package videos_test
+
+import (
+	"encoding/base64"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/linkreel/linkreel/services/localcloud/storage"
+	"github.com/linkreel/linkreel/services/videos"
+)
+
+// The programs set no clock. A token that names this service as its audience is checked
+// against the time.
+func TestNotificationsAreCheckedByTheSystemsClock(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(cfg *videos.Config, _ *storage.Options) { cfg.Now = nil })
+	part := func(text string) string { return base64.RawURLEncoding.EncodeToString([]byte(text)) }
+	claims := fmt.Sprintf(`{"iss":"https://accounts.google.com","aud":%q,"iat":1,"exp":99999999999}`, w.base+videos.StorageHookPath)
+	token := part(`{"alg":"RS256","kid":"k"}`) + "." + part(claims) + "." + part("no signature")
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, w.base+videos.StorageHookPath, strings.NewReader("{}"))
+	must(t, err)
+	req.Header.Set("Authorization", "Bearer "+token)
+	req.Header.Set("Content-Type", "application/json")
+	res, err := w.client.Do(req)
+	must(t, err)
+	_ = res.Body.Close()
+	if res.StatusCode != http.StatusUnauthorized && res.StatusCode != http.StatusForbidden {
+		t.Errorf("a token with a wrong signature: %d", res.StatusCode)
+	}
+}
