@@ -104,12 +104,13 @@ type Config struct {
 	CertificateKey string `env:"LINKREEL_CERTIFICATE_KEY"`
 	// CertificateSweep is how often the service looks for certificates that must be renewed.
 	CertificateSweep time.Duration `env:"LINKREEL_CERTIFICATE_SWEEP" envDefault:"1m"`
-	// SplitKey moves visitors between the shares of rules with a percentage when it changes; empty is a value as good as any.
+	// SplitKey is part of the hash by which rules with a percentage divide visitors. A new key
+	// moves visitors between the shares. It may be empty.
 	SplitKey string `env:"LINKREEL_SPLIT_KEY"`
 	// PasswordHashes is how many passwords of links are hashed at the same time. One account may
 	// use half of them. Each hash needs 19 MiB of memory. PasswordQueue is how many passwords of
 	// one account may wait. Accounts take turns.
-	PasswordHashes int `env:"LINKREEL_PASSWORD_HASHES" envDefault:"4"`
+	PasswordHashes int `env:"LINKREEL_PASSWORD_HASHES" envDefault:"2"`
 	PasswordQueue  int `env:"LINKREEL_PASSWORD_QUEUE" envDefault:"16"`
 	// DomainTarget is the name or address that custom domains are to point at; empty is the short host.
 	DomainTarget string `env:"LINKREEL_DOMAIN_TARGET"`

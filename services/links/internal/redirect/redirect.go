@@ -425,14 +425,7 @@ func (v *visit) placeOf(splitKey string) int {
 	if !client.IsValid() {
 		return -1
 	}
-	bits := 32
-	if client = client.Unmap(); client.Is6() {
-		bits = 64
-	}
-	network, err := client.Prefix(bits)
-	if err != nil {
-		return -1
-	}
+	network := ratelimit.Network(client)
 	hash := sha256.New()
 	for _, part := range []string{splitKey, v.h.opt.SplitKey, network.String(), string(v.request.Request.Header.UserAgent())} {
 		_, _ = hash.Write([]byte(part)) // never fails
