@@ -214,8 +214,9 @@ func (a *Answer) Expired() bool {
 }
 
 // Resolve finds the link at a folded slug of host. If host is "", it is the default short
-// host. If the slug is "", Resolve finds only the host. Resolve calls wait before it reads the store. wait returns the context for the read,
-// or an error to refuse it; known tells wait whether an older value is in memory.
+// host. If the slug is "", Resolve finds only the host. Resolve calls wait before it reads
+// the store. wait returns the context for the read, or an error to refuse it; known tells
+// wait whether an older value is in memory.
 func (m *Memory) Resolve(a *Answer, wait func(known bool) (context.Context, error), host, folded string) (err error) {
 	*a = Answer{memory: m, at: m.now()}
 	domainID := ""

@@ -76,8 +76,8 @@ func textsOf(pieces []piece, which func(piece) bool) (texts []string) {
 	return texts
 }
 
-// unescaped decodes the name or the value of a parameter as the URL standard decodes forms: a plus is a space, and a
-// percent sign that begins no escape stands for itself.
+// unescaped decodes the name or the value of a parameter as the URL standard decodes
+// forms: a plus is a space, and a percent sign that begins no escape stands for itself.
 func unescaped(name string) string {
 	if strings.IndexByte(name, '%') < 0 && strings.IndexByte(name, '+') < 0 {
 		return name
