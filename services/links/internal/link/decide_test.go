@@ -390,3 +390,32 @@ func TestWithQueryAsNodeMergesIt(t *testing.T) {
 		t.Errorf("%d of %d rows differ", bad, len(rows))
 	}
 }
+
+// Whatever a traversal looks like and wherever it stands in the path, the address does not
+// exist.
+func TestTraversalsAreNotForwarded(t *testing.T) {
+	t.Parallel()
+	dot, odd := []string{".", "%2e", "%2E"}, []string{"a%2fb", "a%2Fb", `a\b`, "a%5cb", "a%5Cb", "a%00b", "%2f..", `..\`, "%", "%g0", "%2"}
+	segments := append(odd, dot...)
+	for _, a := range dot {
+		for _, b := range dot {
+			segments = append(segments, a+b)
+		}
+	}
+	target := &Target{Location: "https://a.example/x", Routing: &Routing{ForwardPath: true}}
+	tried := 0
+	for _, before := range []string{"/", "/a/", "//", "/a%20b/c/"} {
+		for _, segment := range segments {
+			for _, after := range []string{"", "/", "/b", "//b"} {
+				tried++
+				path := before + segment + after
+				if d := Decide(target, &Visit{At: noon, Path: path}, &Surroundings{}); d.Outcome != Missing || d.Location != "" {
+					t.Errorf("%q leads to %q", path, d.Location)
+				}
+			}
+		}
+	}
+	if tried < 200 {
+		t.Errorf("only %d paths were tried", tried)
+	}
+}
