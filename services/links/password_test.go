@@ -146,3 +146,22 @@ func TestPasswordsThatAreRefused(t *testing.T) {
 	}
 	want(t, "before its start", a.give("/later", "z", "Accept", "application/json"), 404, "NOT_FOUND")
 }
+
+func TestANewPasswordFitsAtOnceAtEveryReplica(t *testing.T) {
+	t.Parallel()
+	c := newWorld(t)
+	key := c.keys.Key(t, "acc_a", identity.Business)
+	a, b := c.replica(t), c.replica(t)
+	made := a.create(key, map[string]any{"url": "https://example.com/hidden", "slug": "locked"})
+	if got := b.visit("/locked"); got.status != 302 {
+		t.Fatalf("before it has a password: %v", got)
+	}
+	for _, secret := range []string{"the first one", "the second one", "the third one", "the fourth one"} {
+		if got := a.api(key, "PATCH", "/api/v1/links/"+made.str("id"), map[string]any{"password": secret}); got.status != 200 {
+			t.Fatalf("PATCH: %v", got)
+		}
+		if got := b.give("/locked", secret); got.status != 303 {
+			t.Errorf("the new password %q at another replica: %v, want 303", secret, got)
+		}
+	}
+}

@@ -274,6 +274,11 @@ func (h *Handler) visit(ctx *fasthttp.RequestCtx, v *visit, agent link.Agent, ho
 		now := v.answer.At()
 		d := h.decide(v, target, host, folded, agent)
 		if ctx.IsPost() {
+			// A guess is answered by what the link is now: memory may still have the password of
+			// before an edit, and a right guess would count as a wrong one.
+			if h.log.Confirm(&v.answer, nil).Again {
+				continue
+			}
 			if target == nil || target.Routing == nil || target.Routing.Password == "" {
 				if target == nil && v.asked {
 					h.opt.Misses.Miss(v.client)
