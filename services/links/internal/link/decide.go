@@ -284,8 +284,8 @@ func (f *facts) parse() {
 func (w *When) holds(f *facts) bool {
 	v := f.visit
 	if len(w.Countries) > 0 && !slices.Contains(w.Countries, v.Country) ||
-		len(w.Devices) > 0 && !slices.Contains(w.Devices, v.Device) ||
-		len(w.Systems) > 0 && !slices.Contains(w.Systems, v.System) ||
+		len(w.Devices) > 0 && (v.Device == OtherDevice || !slices.Contains(w.Devices, v.Device)) ||
+		len(w.Systems) > 0 && (v.System == UnknownSystem || !slices.Contains(w.Systems, v.System)) ||
 		w.From.Set && !w.From.Passed(v.At) || w.Until.Passed(v.At) {
 		return false
 	}

@@ -419,3 +419,19 @@ func TestTraversalsAreNotForwarded(t *testing.T) {
 		t.Errorf("only %d paths were tried", tried)
 	}
 }
+
+// A release before this one reads rules that name a device or a system which it does not
+// know. They must not fit every visitor of whom nothing is known.
+func TestARuleWithAnUnknownWordFitsNobody(t *testing.T) {
+	t.Parallel()
+	device, _ := ParseDevice("watch")
+	for name, when := range map[string]When{
+		"device": {Devices: []Device{device}},
+		"system": {Systems: []System{Systems["watchos"]}},
+	} {
+		target := Target{Location: "https://a.example/", Routing: &Routing{Rules: []Rule{{Name: "new", When: when, URL: leadsTo("https://rule.example/")}}}}
+		if got := Decide(&target, &Visit{At: noon}, &Surroundings{}); got.Rule != nil {
+			t.Errorf("a rule with an unknown %s: %q, want the link's own destination", name, got.Location)
+		}
+	}
+}
