@@ -1,6 +1,7 @@
 package links_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -96,4 +97,16 @@ func TestTheDefaultHostHasPages(t *testing.T) {
 	if _, err := links.New(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "LINKREEL_SHORT_HOME_URL") {
 		t.Errorf("a home on the short host itself: %v", err)
 	}
+}
+
+// Every home of an unknown host is read from the store, so it counts as a miss.
+func TestHomesOfUnknownHostsCountAsMisses(t *testing.T) {
+	t.Parallel()
+	r := newWorld(t).replica(t)
+	for i := range 2000 {
+		if r.visit("/", "Host", fmt.Sprintf("h%d.example.com", i)).status == 429 {
+			return
+		}
+	}
+	t.Error("2000 homes of unknown hosts in a row, and none was refused")
 }

@@ -183,6 +183,9 @@ func (a *Answer) Pages() *link.Pages {
 	return a.host.Value.Pages
 }
 
+// KnowsHost reports whether the visited host is a custom host that a domain owns.
+func (a *Answer) KnowsHost() bool { return a.host.Entry != nil && a.host.Found }
+
 // Suspended reports whether the account of the link, or of the host's pages, is out of
 // service.
 func (a *Answer) Suspended() bool { return a.account.Entry != nil && a.account.Value }

@@ -334,7 +334,7 @@ func (h *Handler) visit(ctx *fasthttp.RequestCtx, v *visit, agent link.Agent, ho
 			}
 			continue
 		}
-		if target == nil && v.asked && folded != "" {
+		if target == nil && v.asked && (folded != "" || !v.answer.KnowsHost()) {
 			h.opt.Misses.Miss(v.client)
 		}
 		switch {
