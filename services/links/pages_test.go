@@ -50,6 +50,9 @@ func TestADomainHasPages(t *testing.T) {
 		}
 		leads("an unknown address", on(b, "/nothing"), to)
 		leads("a deeper unknown address", on(b, "/nothing/at/all"), to)
+		for _, odd := range []string{"/a%20b", "/%C3%BCber", "//x", "/" + strings.Repeat("x", 500), "/-"} {
+			leads("an address that no link can have", on(b, odd), to)
+		}
 		leads("an ended link", on(b, "/x"), to+"/ended")
 		leads("the home", on(b, "/"), to+"/home")
 	}
@@ -84,7 +87,7 @@ func TestTheDefaultHostHasPages(t *testing.T) {
 	})
 	made := r.create(key, map[string]any{"url": "https://example.com/x", "slug": "ended", "expiresAt": c.now().Add(time.Minute).UnixMilli()})
 	c.forward(time.Hour)
-	for path, to := range map[string]string{"/": "https://example.com/home", "/nothing": "https://example.com/nothing", "/ended": "https://example.com/ended"} {
+	for path, to := range map[string]string{"/a%20b": "https://example.com/nothing", "/": "https://example.com/home", "/nothing": "https://example.com/nothing", "/ended": "https://example.com/ended"} {
 		if got := r.visit(path); got.status != 302 || got.header.Get("Location") != to {
 			t.Errorf("%s: %d to %q, want %q", path, got.status, got.header.Get("Location"), to)
 		}

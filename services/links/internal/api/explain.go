@@ -33,6 +33,15 @@ func (h public) explain(c *fiber.Ctx) error {
 			return err
 		}
 		pages = link.PagesOf(domain.Pages)
+		// A domain that lapsed may belong to another account now, whose links its host serves.
+		owner, _, err := h.domains.Owner(ctx, l.Host)
+		if err != nil {
+			return err
+		}
+		if owner != l.DomainID {
+			out := wire.LinkExplained{Status: fiber.StatusNotFound, Why: "The link's domain belongs to another account now."}
+			return httpapi.JSON(c, fiber.StatusOK, out)
+		}
 	}
 	d := h.links.Explain(l, visit, h.opt.Own, pages)
 	out := wire.LinkExplained{Status: d.Status, Location: wire.OrNull(d.Location), Why: d.Why()}

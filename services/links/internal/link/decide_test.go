@@ -210,6 +210,7 @@ func TestCheckRulesTidiesAndRefuses(t *testing.T) {
 	for field, rules := range map[string][]Rule{
 		"rules":                   many,
 		"rules.0.name":            {{When: phone}},
+		"rules.2.name":            {{Name: "a", When: phone}, {Name: "b", When: phone}, {Name: "(Other)", When: phone}},
 		"rules.1.name":            {{Name: "A", When: phone}, {Name: " a", When: phone}},
 		"rules.0.when":            {{Name: "a"}},
 		"rules.0.when.country":    {{Name: "a", When: When{Countries: []string{"DE"}}}},

@@ -193,6 +193,8 @@ func checkName(name *string, taken map[string]bool) (code, message string) {
 		return apierr.TooLong, "Use at most 100 characters."
 	case strings.ContainsFunc(*name, unicode.IsControl):
 		return apierr.InvalidValue, "Use no control characters."
+	case folded == "(other)" || folded == "(none)" || folded == "(unknown)":
+		return apierr.Reserved, "Statistics use this name for something else. Choose another."
 	case taken[folded]:
 		return apierr.InvalidValue, "Another rule of this link has this name."
 	}
@@ -269,7 +271,8 @@ func (r *Routing) Size() (n int) {
 		rule := &r.Rules[i]
 		w := &rule.When
 		n += 208 + inMemory(rule.Name, rule.URL.Given, rule.URL.Location) + 16*(len(w.Devices)+len(w.Systems))
-		n += 24*(len(w.Countries)+len(w.Languages)) + inMemory(w.Countries...) + inMemory(w.Languages...)
+		n += 36*(len(w.Countries)+len(w.Languages)) + // each is a short text of its own
+			inMemory(w.Countries...) + inMemory(w.Languages...)
 		if len(w.Query) > 0 {
 			n += 384 + 75*max(0, len(w.Query)-8) // the slots of a map
 		}

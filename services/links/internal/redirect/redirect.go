@@ -224,6 +224,10 @@ func (h *Handler) Serve(ctx *fasthttp.RequestCtx) {
 		h.wrongMethod(ctx)
 		return
 	}
+	if !ok && (!isDefault || h.opt.Pages != nil) && !h.wellKnownName(string(segment)) {
+		h.serve(ctx, started, host, "", nowhere, false)
+		return
+	}
 	if !ok && rest != "" {
 		h.fail(ctx, notFound())
 		return
@@ -245,6 +249,9 @@ func (h *Handler) wrongMethod(ctx *fasthttp.RequestCtx) {
 	ctx.Response.Header.Set("Allow", "GET, HEAD")
 	h.fail(ctx, &apierr.Error{Code: apierr.MethodNotAllowed, Message: "This address accepts only GET and HEAD."})
 }
+
+// nowhere stands for a path at which no link can be.
+const nowhere = "/?"
 
 // serve answers a visit to a slug of a host, or to the host's home if the slug is "".
 func (h *Handler) serve(ctx *fasthttp.RequestCtx, now time.Time, host, folded, path string, inspect bool) {
@@ -416,7 +423,7 @@ func (h *Handler) decide(v *visit, target *link.Target, host, folded string, age
 	if v.fits != "" { // the password may have changed since it was checked
 		around.Unlocked = target != nil && target.Routing != nil && target.Routing.Password == v.fits
 	}
-	if folded == "" {
+	if folded == "" && s.Path != nowhere {
 		return link.DecideHome(s, &around)
 	}
 	return link.Decide(target, s, &around)
