@@ -3,6 +3,7 @@ package clicks
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strconv"
@@ -189,7 +190,7 @@ func (c *barrier) hear(ctx context.Context) (bool, error) {
 	logged := map[int]string{}
 	for part := range handed {
 		last, err := c.log.slow.XRevRangeN(ctx, streamKey(part), "+", "-", 1).Result()
-		if err != nil && err != redis.Nil {
+		if err != nil && !errors.Is(err, redis.Nil) {
 			return false, err
 		}
 		if len(last) > 0 {

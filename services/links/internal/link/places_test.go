@@ -61,7 +61,7 @@ func TestThePlacesOfAnUnknownOutcomeAreGivenToTheNext(t *testing.T) {
 func TestNoOrderOfAsksPassesTheLimit(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(300) {
-		r := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // only a test
+		r := rand.New(rand.NewPCG(seed, 1))
 		limit := 1 + r.Int64N(60)
 		p := link.NewPlaces(nil, limitedLink(limit, 0))
 		var led int64
