@@ -230,3 +230,18 @@ func TestAnAssistantSetsAndSeesWhatALinkDecides(t *testing.T) {
 		}
 	}
 }
+
+func TestADomainsPages(t *testing.T) {
+	t.Parallel()
+	s := &scripted{answers: map[string]string{"PATCH /api/v1/domains/dom_1": `{"id":"dom_1","hostname":"go.example","status":"verified","certificate":{"status":"none"},"homeUrl":"https://e.example/home"}`}}
+	got := s.run(t, "", "domains", "update", "dom_1", "--home", "https://e.example/home", "--expired=")
+	if got.code != 0 || !strings.Contains(got.out, "https://e.example/home") || strings.Contains(got.out, "not found") {
+		t.Errorf("%+v", got)
+	}
+	if want := `PATCH /api/v1/domains/dom_1 {"homeUrl":"https://e.example/home","expiredUrl":null}`; len(s.asked) != 1 || s.asked[0] != want {
+		t.Errorf("asked %q, want %q", s.asked, want)
+	}
+	if got := s.run(t, "", "domains", "update", "dom_1"); got.code != ExitUsage || len(s.asked) != 1 {
+		t.Errorf("no change: %+v, asked %q", got, s.asked)
+	}
+}

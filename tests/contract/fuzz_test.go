@@ -160,7 +160,7 @@ func TestFuzzFindsPlantedFaults(t *testing.T) {
 			t.Parallel()
 			m := newImitation(t)
 			m.spoil = tt.spoil
-			for _, f := range fuzz(t, m, 700).Faults {
+			for _, f := range fuzz(t, m, 1400).Faults {
 				if strings.HasPrefix(f, tt.want) {
 					return
 				}

@@ -200,6 +200,11 @@ func (c *Client) VerifyDomain(ctx context.Context, id string) (*Domain, error) {
 	return answer[Domain](ctx, c, http.MethodPost, "/api/v1/domains/"+url.PathEscape(id)+"/verify", nil)
 }
 
+// UpdateDomain changes a domain's pages.
+func (c *Client) UpdateDomain(ctx context.Context, id string, in DomainUpdate) (*Domain, error) {
+	return answer[Domain](ctx, c, http.MethodPatch, "/api/v1/domains/"+url.PathEscape(id), in)
+}
+
 // DeleteDomain removes a domain.
 func (c *Client) DeleteDomain(ctx context.Context, id string) error {
 	return c.call(ctx, http.MethodDelete, "/api/v1/domains/"+url.PathEscape(id), nil, nil)

@@ -210,6 +210,10 @@ class Linkreel:
     def domain(self, domain_id: str) -> JSON:
         return self._call("GET", "/api/v1/domains/" + _segment(domain_id))
 
+    def update_domain(self, domain_id: str, **changes: Any) -> JSON:
+        """Changes a domain's pages: homeUrl, notFoundUrl, expiredUrl; None clears one."""
+        return self._call("PATCH", "/api/v1/domains/" + _segment(domain_id), changes)
+
     def verify_domain(self, domain_id: str) -> JSON:
         return self._call("POST", "/api/v1/domains/%s/verify" % _segment(domain_id))
 

@@ -304,6 +304,25 @@ export declare class Linkreel {
         expiredUrl: string | null;
         ignoredFields?: components["schemas"]["IgnoredFields"];
     }>;
+    updateDomain(domainId: string, change: Schemas["DomainUpdate"], o?: CallOptions): Promise<{
+        id: string;
+        hostname: string;
+        status: "pending" | "verified";
+        records: {
+            type: string;
+            name: string;
+            value: string;
+        }[];
+        createdAt: components["schemas"]["Timestamp"];
+        verifiedAt: number | null;
+        checkedAt: number | null;
+        reason: string | null;
+        certificate: components["schemas"]["DomainCertificate"];
+        homeUrl: string | null;
+        notFoundUrl: string | null;
+        expiredUrl: string | null;
+        ignoredFields?: components["schemas"]["IgnoredFields"];
+    }>;
     deleteDomain(domainId: string, o?: CallOptions): Promise<void>;
     createVideo(video?: VideoCreate, o?: CallOptions): Promise<{
         videoId: string;

@@ -149,6 +149,7 @@ export class Linkreel {
   async domains(o?: CallOptions) { return (await this.#call<Schemas["DomainList"]>("GET", "/api/v1/domains", {}, o)).data; }
   getDomain(domainId: string, o?: CallOptions) { return this.#call<Domain>("GET", `/api/v1/domains/${id(domainId)}`, {}, o); }
   verifyDomain(domainId: string, o?: CallOptions) { return this.#call<Domain>("POST", `/api/v1/domains/${id(domainId)}/verify`, {}, o); }
+  updateDomain(domainId: string, change: Schemas["DomainUpdate"], o?: CallOptions) { return this.#call<Domain>("PATCH", `/api/v1/domains/${id(domainId)}`, { body: change }, o); }
   deleteDomain(domainId: string, o?: CallOptions) { return this.#call<void>("DELETE", `/api/v1/domains/${id(domainId)}`, {}, o); }
 
   // Videos

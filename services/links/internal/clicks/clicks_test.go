@@ -604,10 +604,10 @@ func TestASuccessorTakesOverTheSpoolOfADeadProcess(t *testing.T) {
 		flush(t, server.Addr(), b)
 		return b.of("l") == 7
 	})
-	left, _ := os.ReadDir(dir)
-	if len(left) != 1 {
-		t.Errorf("%d files are left, want the living process's", len(left))
-	}
+	eventually(t, "only the living process's file is left", func() bool {
+		left, _ := os.ReadDir(dir)
+		return len(left) == 1
+	})
 }
 
 func TestASuccessorHasWhatRedisTookAlong(t *testing.T) {
