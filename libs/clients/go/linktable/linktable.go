@@ -347,7 +347,7 @@ func momentOf(s string) client.Moment {
 		}
 		return client.At(time.UnixMilli(n))
 	}
-	for _, form := range []string{time.RFC3339, time.DateTime, time.DateOnly, "2006-01-02T15:04:05", "01/02/2006"} {
+	for _, form := range []string{time.RFC3339, time.DateTime, time.DateOnly, "2006-01-02T15:04:05", "2006-01-02T15:04:05-0700", "01/02/2006"} {
 		if t, err := time.Parse(form, s); err == nil {
 			return client.At(t)
 		}
