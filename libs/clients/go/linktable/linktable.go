@@ -104,8 +104,15 @@ var understood = []string{"id", "_id", "status", "updatedat", "hasrules"}
 // "link" and the destination "long_url".
 func pick(head []string) map[string]int {
 	at := map[string]int{}
+	first := map[string]int{}
+	for i, h := range slices.Backward(head) {
+		first[plainName(h)] = i
+	}
 	find := func(name string) int {
-		return slices.IndexFunc(head, func(h string) bool { return plainName(h) == name })
+		if i, ok := first[name]; ok {
+			return i
+		}
+		return -1
 	}
 	for want, names := range columns {
 		for _, name := range names {
@@ -139,8 +146,10 @@ func leftOut(head []string, at map[string]int) (names []string) {
 	return names
 }
 
+var blanks = strings.NewReplacer(" ", "", "_", "", "-", "")
+
 func plainName(s string) string {
-	return strings.NewReplacer(" ", "", "_", "", "-", "").Replace(strings.ToLower(strings.TrimSpace(strings.TrimPrefix(s, "\ufeff"))))
+	return blanks.Replace(strings.ToLower(strings.TrimSpace(strings.TrimPrefix(s, "\ufeff"))))
 }
 
 func csvRows(r io.Reader, note func(string)) (func() (Row, error), error) {
