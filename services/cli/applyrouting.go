@@ -11,6 +11,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	client "github.com/linkreel/linkreel/libs/clients/go"
+	"github.com/linkreel/linkreel/libs/clients/go/linktable"
 )
 
 // desiredRules are the rules of a link in a file. An empty list removes all rules.
@@ -26,7 +27,7 @@ func (r *desiredRules) UnmarshalYAML(n *yaml.Node) error {
 	if err != nil {
 		return fmt.Errorf("line %d: rules: %w", n.Line, err)
 	}
-	rules, err := parseRules(string(text))
+	rules, err := linktable.ParseRules(string(text))
 	if err != nil {
 		return fmt.Errorf("line %d: %w", n.Line, err)
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	client "github.com/linkreel/linkreel/libs/clients/go"
+	"github.com/linkreel/linkreel/libs/clients/go/linktable"
 )
 
 var nasty = []string{
@@ -24,7 +25,7 @@ func TestExportedTablesRunNoFormulas(t *testing.T) {
 			if first := strings.TrimSpace(strings.TrimPrefix(cell, "\ufeff")); first != "" && strings.ContainsAny(first[:1], "=+-@") || strings.HasPrefix(first, "＝") {
 				t.Errorf("the %s %q is exported as %q", name, title, cell)
 			}
-			if got := plainCell(cell); got != title {
+			if got := linktable.PlainCell(cell); got != title {
 				t.Errorf("the %s %q comes back as %q", name, title, got)
 			}
 		}

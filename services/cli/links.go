@@ -14,6 +14,7 @@ import (
 	"time"
 
 	client "github.com/linkreel/linkreel/libs/clients/go"
+	"github.com/linkreel/linkreel/libs/clients/go/linktable"
 )
 
 func linkCommands() []command {
@@ -345,7 +346,7 @@ func exportRow(l exportedLink) []string {
 		row[12] = strconv.FormatInt(l.ImportedClicks, 10)
 	}
 	for i := range row {
-		row[i] = safeCell(row[i])
+		row[i] = linktable.SafeCell(row[i])
 	}
 	return row
 }

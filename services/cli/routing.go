@@ -13,25 +13,10 @@ import (
 	"time"
 
 	client "github.com/linkreel/linkreel/libs/clients/go"
+	"github.com/linkreel/linkreel/libs/clients/go/linktable"
 )
 
-// parseRules reads rules from JSON text. It refuses an unknown name: a condition that is
-// dropped would lead every visitor to the rule's address.
-func parseRules(text string) ([]client.LinkRule, error) {
-	d := json.NewDecoder(strings.NewReader(text))
-	d.DisallowUnknownFields()
-	var rules []client.LinkRule
-	err := d.Decode(&rules)
-	if err == nil && d.InputOffset() < int64(len(strings.TrimRight(text, " \t\r\n"))) {
-		err = errors.New("text after the list")
-	}
-	if err != nil {
-		return nil, fmt.Errorf(`rules must be a JSON list such as [{"name":"…","when":{"device":["phone"]},"url":"https://…"}]: %w`, err)
-	}
-	return rules, nil
-}
-
-// rulesText writes rules as [parseRules] reads them; "" for none.
+// rulesText writes rules as [linktable.ParseRules] reads them; "" for none.
 func rulesText(rules []client.LinkRule) string {
 	if len(rules) == 0 {
 		return ""
@@ -56,7 +41,7 @@ func (a *app) routingFlags(fs *flag.FlagSet, in *client.LinkCreate) (complete fu
 	fs.StringVar(&in.ExpiredURL, "expired-url", "", "where visits lead after the end, an `address`")
 	fs.StringVar(&in.Password, "password", "", "visitors must enter this `password`; - reads it from standard input")
 	fs.Func("max-clicks", "end it after `n` clicks", func(s string) error { return number(s, &in.MaxClicks) })
-	fs.Func("rules", "rules as `JSON`", func(s string) (err error) { in.Rules, err = parseRules(s); return err })
+	fs.Func("rules", "rules as `JSON`", func(s string) (err error) { in.Rules, err = linktable.ParseRules(s); return err })
 	return func() (err error) { in.Password, err = a.passwordFrom(in.Password); return err }
 }
 
@@ -74,7 +59,7 @@ func (a *app) routingFields(fs *flag.FlagSet, in *client.LinkUpdate) (complete f
 			in.Rules = client.Clear[[]client.LinkRule]()
 			return nil
 		}
-		rules, err := parseRules(s)
+		rules, err := linktable.ParseRules(s)
 		in.Rules = client.Set(rules)
 		return err
 	})
@@ -221,46 +206,6 @@ func withRules(ctx context.Context, c *client.Client, l client.LinkSummary) (out
 	}
 	out.Rules = whole.Rules
 	return out, true, nil
-}
-
-// addRouting reads the cells of a row about what a link decides at a visit. It returns what
-// is wrong with them. A wrong value is not ignored: a link without its limit or its rules
-// would lead visitors elsewhere.
-func addRouting(item *client.BulkItem, get func(string) string) (bad string) {
-	refuse := func(what string) {
-		if bad == "" {
-			bad = what
-		}
-	}
-	whole := func(name string, to **int64) {
-		if cell := get(name); cell != "" && cell != "null" && number(cell, to) != nil {
-			refuse(name + " must be a whole number")
-		}
-	}
-	truth := func(name string, to *bool) {
-		var err error
-		if cell := get(name); cell != "" && cell != "null" {
-			if *to, err = strconv.ParseBool(cell); err != nil {
-				refuse(name + " must be true or false")
-			}
-		}
-	}
-	whole("redirectType", &item.RedirectType)
-	if item.RedirectType != nil && *item.RedirectType == 302 {
-		item.RedirectType = nil // the default, so a deployment that does not know the field loses nothing
-	}
-	whole("maxClicks", &item.MaxClicks)
-	truth("forwardQuery", &item.ForwardQuery)
-	truth("forwardPath", &item.ForwardPath)
-	truth("hasPassword", &item.HasPassword)
-	item.StartsAt, item.ExpiredURL, item.Password = momentOf(get("starts")), get("expiredUrl"), get("password")
-	if cell := get("rules"); cell != "" && cell != "null" {
-		rules, err := parseRules(cell)
-		if item.Rules = rules; err != nil {
-			refuse(err.Error())
-		}
-	}
-	return bad
 }
 
 // atTime turns a date in a rule's condition into a number, so that it can be compared with
