@@ -39,8 +39,10 @@ func (h public) explain(c *fiber.Ctx) error {
 			return err
 		}
 		if owner != l.DomainID {
-			out := wire.LinkExplained{Status: fiber.StatusNotFound, Why: "The link's domain belongs to another account now."}
-			return httpapi.JSON(c, fiber.StatusOK, out)
+			d := link.Decide(nil, visit, &link.Surroundings{})
+			return httpapi.JSON(c, fiber.StatusOK, wire.LinkExplained{
+				Status: d.Status, Why: "The host belongs to another domain now, which does not have this link.",
+			})
 		}
 	}
 	d := h.links.Explain(l, visit, h.opt.Own, pages)

@@ -397,7 +397,7 @@ func TestWithQueryAsNodeMergesIt(t *testing.T) {
 func TestTraversalsAreNotForwarded(t *testing.T) {
 	t.Parallel()
 	dot, odd := []string{".", "%2e", "%2E"}, []string{"a%2fb", "a%2Fb", `a\b`, "a%5cb", "a%5Cb", "a%00b", "%2f..", `..\`, "%", "%g0", "%2"}
-	segments := append(odd, dot...)
+	segments := slices.Concat(odd, dot)
 	for _, a := range dot {
 		for _, b := range dot {
 			segments = append(segments, a+b)
