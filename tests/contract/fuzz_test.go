@@ -137,11 +137,11 @@ func TestFuzzFindsPlantedFaults(t *testing.T) {
 		want  string
 	}{
 		{"a crash", func(op string, s int, b []byte) (int, []byte) {
-			if op == "updateVideo" && s >= 400 {
+			if op == "createLink" && s >= 400 {
 				return 500, []byte(fault("INTERNAL", ""))
 			}
 			return s, b
-		}, "updateVideo"},
+		}, "createLink"},
 		{"a leak", func(op string, s int, b []byte) (int, []byte) {
 			if op == "getLink" && s == 200 {
 				return s, []byte(strings.Replace(string(b), "{", `{"ownerEmail":"x",`, 1))
