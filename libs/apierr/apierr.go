@@ -180,6 +180,7 @@ type Error struct {
 	RequiredPlan, CurrentPlan string // with PlanRequired
 	RequiredScope             string // with InsufficientScope
 	RequiredRole              string // with InsufficientScope, if no scope is enough
+	StartsAt                  int64  // with NotFound: when the link begins, in ms since 1970; 0 if that is not the reason
 
 	// OnPage marks an error on a public page. There the links and videos of a suspended
 	// account are gone (410); API calls get 403.

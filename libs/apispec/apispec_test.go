@@ -492,6 +492,9 @@ func TestFieldsThatAreAlwaysSentAreRequired(t *testing.T) {
 		"importedClicks": "of imported links", "bandwidth": "once measured", "codecs": "once measured", "frameRate": "once measured",
 		"linkId": "or videoId", "videoId": "or linkId", "uploadUrl": "while a file is awaited", "uploadUrlExpiresAt": "while a file is awaited",
 		"resumableUploadUrl": "where there are sessions", "signIn": "in the list of members",
+		"startsAt": "of links that begin later", "country": "or another condition of a rule", "device": "or another condition",
+		"system": "or another condition", "language": "or another condition", "query": "or another condition", "from": "or another condition",
+		"until": "or another condition", "percent": "or another condition",
 	}
 	doc := document(t)
 	n := 0

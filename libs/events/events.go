@@ -21,6 +21,7 @@ const (
 
 	DomainCreated  Type = "domain.created"
 	DomainVerified Type = "domain.verified"
+	DomainUpdated  Type = "domain.updated"
 	DomainLapsed   Type = "domain.lapsed"
 	DomainDeleted  Type = "domain.deleted"
 
@@ -67,7 +68,7 @@ const Quiet Type = "quiet"
 
 var types = []Type{
 	LinkCreated, LinkUpdated, LinkDeleted,
-	DomainCreated, DomainVerified, DomainLapsed, DomainDeleted,
+	DomainCreated, DomainUpdated, DomainVerified, DomainLapsed, DomainDeleted,
 	VideoCreated, VideoUpdated, VideoDeleted, VideoProcessing, VideoReady, VideoFailed,
 	KeyCreated, KeyRolled, KeyRevoked,
 	AccountChanged, AccountExported,

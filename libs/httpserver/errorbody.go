@@ -24,6 +24,7 @@ func ErrorBody(e *apierr.Error, requestID string) []byte {
 		CurrentPlan   string          `json:"currentPlan,omitempty"`
 		RequiredScope string          `json:"requiredScope,omitempty"`
 		RequiredRole  string          `json:"requiredRole,omitempty"`
+		StartsAt      int64           `json:"startsAt,omitempty"`
 	}
 	details, more := e.Details, e.MoreDetails
 	if n := len(details) - apierr.MaxDetails; n > 0 {
@@ -41,7 +42,7 @@ func ErrorBody(e *apierr.Error, requestID string) []byte {
 	enc.SetEscapeHTML(false) // text is returned unchanged
 	err := enc.Encode(struct {
 		Error body `json:"error"`
-	}{body{e.Code, e.Message, requestID, details, more, e.RequiredPlan, e.CurrentPlan, e.RequiredScope, e.RequiredRole}})
+	}{body{e.Code, e.Message, requestID, details, more, e.RequiredPlan, e.CurrentPlan, e.RequiredScope, e.RequiredRole, e.StartsAt}})
 	if err != nil {
 		return []byte(`{"error":{"code":"INTERNAL","message":"Something went wrong on our side.","requestId":""}}`)
 	}

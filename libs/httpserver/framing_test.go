@@ -130,6 +130,12 @@ func TestAPathWithADotSegmentIsRefusedBeforeRouting(t *testing.T) {
 			t.Errorf("%s: answers %v %v, closed %v; want one 400 BAD_REQUEST and the end", path, statuses, codes, closed)
 		}
 	}
+	for _, path := range []string{"/d/..", "/d/%2e%2e/x"} {
+		statuses, codes, closed := converse(t, dial, "GET "+path+" HTTP/1.1\r\nHost: a\r\n\r\n", 1)
+		if len(statuses) != 1 || statuses[0] != 404 || codes[0] != "NOT_FOUND" || !closed {
+			t.Errorf("a visitor of %s: answers %v %v, want one 404", path, statuses, codes)
+		}
+	}
 	for _, path := range []string{"/", "/v", "/v/", "/.well-known/x", "/v/a.b", "/v/...", "/v/..a", "/v/%2e%2ea", "/v?next=/../w", "/v/%", "/v/%2", "/v/%252e%252e", "/v/100%.", "//v"} {
 		if statuses, _, closed := converse(t, dial, "GET "+path+" HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", 1); len(statuses) != 1 || statuses[0] != 204 || !closed {
 			t.Errorf("%s: answers %v, want 204", path, statuses)

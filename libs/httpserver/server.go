@@ -124,6 +124,9 @@ func framing(req *fasthttp.Request) *apierr.Error {
 	refuse := func(message string) *apierr.Error { return apierr.New(apierr.BadRequest, message) }
 	path, _, _ := bytes.Cut(req.Header.RequestURI(), []byte("?"))
 	if bytes.ContainsAny(path, ".%") && dotted(path) {
+		if visits(req, path) {
+			return apierr.New(apierr.NotFound, `There is nothing at this address: its path has the segment "." or "..".`)
+		}
 		return refuse(`The path has the segment "." or "..". Proxies resolve such paths to other ones, so they are refused. ` +
 			`Send the path that you mean.`)
 	}
@@ -179,6 +182,20 @@ func framing(req *fasthttp.Request) *apierr.Error {
 		return apierr.New(apierr.UnsupportedMediaType, "Send the body without a Content-Encoding.")
 	}
 	return nil
+}
+
+// visits reports whether a request is a visitor's, for a page or a short address. To
+// visitors a path that is refused is one that does not exist.
+func visits(req *fasthttp.Request, path []byte) bool {
+	if !req.Header.IsGet() && !req.Header.IsHead() {
+		return false
+	}
+	for _, calls := range [][]byte{[]byte("/api/"), []byte("/admin/"), []byte("/internal/")} {
+		if bytes.HasPrefix(path, calls) {
+			return false
+		}
+	}
+	return true
 }
 
 // dotted reports whether a segment of a path is "." or "..", plain or percent-encoded.

@@ -28,6 +28,17 @@ func (m *Moment) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
+// At returns the moment at ms milliseconds since 1970.
+func At(ms int64) Moment { return Moment{number: float64(ms)} }
+
+// MarshalJSON writes the moment as it was given.
+func (m Moment) MarshalJSON() ([]byte, error) {
+	if m.isText {
+		return json.Marshal(m.text)
+	}
+	return json.Marshal(m.number)
+}
+
 // IsText reports whether the moment was given as a string.
 func (m Moment) IsText() bool { return m.isText }
 

@@ -24,6 +24,7 @@ func accountCommands() []command {
 		{"domains add", "HOSTNAME", "add a host name and print the DNS record to set", domainsAdd},
 		{"domains list", "", "list domains", domainsList},
 		{"domains verify", "ID", "check the DNS record now", domainsVerify},
+		{"domains update", "ID", "say where visits lead that no link serves", domainsUpdate},
 		{"domains delete", "ID…", "delete domains", domainsDelete},
 		{"keys create", "NAME", "make a key and print it, once", keysCreate},
 		{"keys list", "", "list keys", keysList},
@@ -44,6 +45,19 @@ func domainsVerify(a *app, _ *flag.FlagSet) action {
 	return a.domain("ID", (*client.Client).VerifyDomain)
 }
 
+func domainsUpdate(a *app, fs *flag.FlagSet) action {
+	var in client.DomainUpdate
+	textField(fs, "home", "where visits of / lead, an `address`; empty clears", &in.HomeURL)
+	textField(fs, "not-found", "where visits of addresses without a link lead, an `address`; empty clears", &in.NotFoundURL)
+	textField(fs, "expired", "where visits of ended links lead, an `address`; empty clears", &in.ExpiredURL)
+	return a.domain("ID", func(c *client.Client, ctx context.Context, id string) (*client.Domain, error) {
+		if in == (client.DomainUpdate{}) {
+			return nil, usagef("name a change: --home, --not-found or --expired")
+		}
+		return c.UpdateDomain(ctx, id, in)
+	})
+}
+
 func (a *app) domain(what string, do func(*client.Client, context.Context, string) (*client.Domain, error)) action {
 	return a.asks(what, func(ctx context.Context, c *client.Client, word string) error {
 		d, err := do(c, ctx, word)
@@ -52,6 +66,7 @@ func (a *app) domain(what string, do func(*client.Client, context.Context, strin
 			if c := d.Certificate; c.Status != "none" {
 				facts(w, "certificate", c.Status, "error", text(c.Error))
 			}
+			facts(w, "home", text(d.HomeURL), "not found", text(d.NotFoundURL), "after the end", text(d.ExpiredURL))
 			if d.Status != "verified" {
 				for _, r := range d.Records {
 					fmt.Fprintf(w, "set in DNS       %s %s %q\n", clean(r.Name), clean(r.Type), r.Value)

@@ -41,6 +41,15 @@ type desiredLink struct {
 	OGTitle       *string   `yaml:"ogTitle"`
 	OGDescription *string   `yaml:"ogDescription"`
 	OGImage       *string   `yaml:"ogImage"`
+
+	RedirectType *int64        `yaml:"redirectType"`
+	ForwardQuery *bool         `yaml:"forwardQuery"`
+	ForwardPath  *bool         `yaml:"forwardPath"`
+	StartsAt     *string       `yaml:"startsAt"` // a date, or never
+	ExpiredURL   *string       `yaml:"expiredUrl"`
+	Password     *string       `yaml:"password"`
+	MaxClicks    *int64        `yaml:"maxClicks"` // 0 is no limit
+	Rules        *desiredRules `yaml:"rules"`
 }
 
 func (l desiredLink) name() string { return strings.TrimPrefix(l.Domain+"/"+l.Slug, "/") }
@@ -93,12 +102,15 @@ func readDesired(in io.Reader, file string) (*desired, error) {
 		default:
 			seen[name] = true
 		}
-		if l.ExpiresAt != nil && *l.ExpiresAt != "never" {
-			if _, ok := endOf(*l.ExpiresAt, time.Time{}); !ok {
-				return nil, usagef("%s: %s: expiresAt must be a date such as 2027-01-31T12:00:00Z, or never", file, l.name())
+		for field, at := range map[string]*string{"expiresAt": l.ExpiresAt, "startsAt": l.StartsAt} {
+			if at == nil || *at == "never" {
+				continue
 			}
-			if _, relative := span(*l.ExpiresAt); relative {
-				return nil, usagef("%s: %s: expiresAt must be a date, since the file is applied again and again", file, l.name())
+			if _, ok := endOf(*at, time.Time{}); !ok {
+				return nil, usagef("%s: %s: %s must be a date such as 2027-01-31T12:00:00Z, or never", file, l.name(), field)
+			}
+			if _, relative := span(*at); relative {
+				return nil, usagef("%s: %s: %s must be a date, since the file is applied again and again", file, l.name(), field)
 			}
 		}
 	}
@@ -258,6 +270,7 @@ func (l desiredLink) create(domain string) client.LinkCreate {
 		end, _ := endOf(*l.ExpiresAt, time.Time{}) // checked when the file was read
 		in.ExpiresAt = client.At(end)
 	}
+	l.addRouting(&in)
 	return in
 }
 
@@ -276,7 +289,8 @@ func (l desiredLink) changes(have *client.Link) (change client.LinkUpdate, diff 
 	}{{"title", l.Title, have.Title, &change.Title}, {"externalId", l.ExternalID, text(have.ExternalID), &change.ExternalID},
 		{"ogTitle", l.OGTitle, text(have.OGTitle), &change.OGTitle},
 		{"ogDescription", l.OGDescription, text(have.OGDescription), &change.OGDescription},
-		{"ogImage", l.OGImage, text(have.OGImage), &change.OGImage}} {
+		{"ogImage", l.OGImage, text(have.OGImage), &change.OGImage},
+		{"expiredUrl", l.ExpiredURL, text(have.ExpiredURL), &change.ExpiredURL}} {
 		if f.want == nil || *f.want == f.have {
 			continue
 		}
@@ -294,19 +308,7 @@ func (l desiredLink) changes(have *client.Link) (change client.LinkUpdate, diff 
 		change.Archived = client.Set(*l.Archived)
 		differ("archived", fmt.Sprint(have.Archived), fmt.Sprint(*l.Archived))
 	}
-	switch {
-	case l.ExpiresAt == nil:
-	case *l.ExpiresAt == "never":
-		if have.ExpiresAt != nil {
-			change.ExpiresAt = client.Clear[client.Moment]()
-			differ("expiresAt", when(have.ExpiresAt), "never")
-		}
-	default:
-		end, _ := endOf(*l.ExpiresAt, time.Time{}) // checked when the file was read
-		if have.ExpiresAt == nil || int64(*have.ExpiresAt) != end.UnixMilli() {
-			change.ExpiresAt = client.Set(client.At(end))
-			differ("expiresAt", cmp.Or(when(have.ExpiresAt), "never"), end.UTC().Format(time.DateTime))
-		}
-	}
+	changeMoment("expiresAt", l.ExpiresAt, have.ExpiresAt, &change.ExpiresAt, differ)
+	l.routingChanges(have, &change, differ)
 	return change, diff
 }

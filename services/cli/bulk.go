@@ -2,12 +2,10 @@ package cli
 
 import (
 	"bufio"
-	"bytes"
 	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
-	"encoding/csv"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -17,24 +15,14 @@ import (
 	"maps"
 	"net/url"
 	"os"
-	"path"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
-	"time"
 	"unicode/utf8"
 
 	client "github.com/linkreel/linkreel/libs/clients/go"
+	"github.com/linkreel/linkreel/libs/clients/go/linktable"
 )
-
-// row is one line of an import.
-type row struct {
-	line int // its number in the file, for messages
-	item client.BulkItem
-	host string // host of its previous short address
-	bad  string // why it cannot be sent
-}
 
 // outcome is the result of a row: part of a journal line, and a line of --json.
 type outcome struct {
@@ -111,7 +99,7 @@ func (o *importer) run(ctx context.Context, file string) error {
 	defer bar.end()
 	made, failed, seen := 0, 0, map[string]int{}
 	for chunk, done := 0, false; !done; chunk++ {
-		var rows []row
+		var rows []linktable.Row
 		for len(rows) < client.BulkMax {
 			r, err := next()
 			if errors.Is(err, io.EOF) {
@@ -219,12 +207,12 @@ func (o *importer) open(file string) (io.ReadCloser, int64, error) {
 }
 
 // chunk returns the outcomes of rows, from the journal or from the service.
-func (o *importer) chunk(ctx context.Context, n int, rows []row, seen map[string]int) ([]outcome, error) {
+func (o *importer) chunk(ctx context.Context, n int, rows []linktable.Row, seen map[string]int) ([]outcome, error) {
 	sum := digest(rows)
 	if o.log != nil {
 		if old, ok := o.log.done[n]; ok {
 			if old.Sum != sum { // the rows have changed: resuming would skip some and create some twice
-				return nil, fmt.Errorf("the file has changed since an earlier run, from line %d on; use --restart to start again", rows[0].line)
+				return nil, fmt.Errorf("the file has changed since an earlier run, from line %d on; use --restart to start again", rows[0].Line)
 			}
 			return old.Rows, nil
 		}
@@ -233,19 +221,19 @@ func (o *importer) chunk(ctx context.Context, n int, rows []row, seen map[string
 	var items []client.BulkItem
 	var at []int // the index in rows of each item, since bad rows are not sent
 	for i, r := range rows {
-		out[i] = outcome{Line: r.line, URL: r.item.URL, Slug: r.item.Slug, Host: r.host}
-		r.item.DomainID = o.domains[r.host]
-		if o.dryRun && r.bad == "" {
+		out[i] = outcome{Line: r.Line, URL: r.Item.URL, Slug: r.Item.Slug, Host: r.Host}
+		r.Item.DomainID = o.domains[r.Host]
+		if o.dryRun && r.Bad == "" {
 			out[i].Code, out[i].Message = check(r, seen)
 		}
-		if r.bad != "" {
-			out[i].Code, out[i].Message = "INVALID_ROW", r.bad
+		if r.Bad != "" {
+			out[i].Code, out[i].Message = "INVALID_ROW", r.Bad
 		}
 		if out[i].Code != "" {
 			out[i].Status = 400
 			continue
 		}
-		items, at = append(items, r.item), append(at, i)
+		items, at = append(items, r.Item), append(at, i)
 	}
 	if o.dryRun {
 		return out, nil
@@ -316,11 +304,11 @@ func (o *importer) send(ctx context.Context, key string, items []client.BulkItem
 	return out, nil
 }
 
-func digest(rows []row) string {
+func digest(rows []linktable.Row) string {
 	h := sha256.New()
 	for _, r := range rows {
-		item, _ := json.Marshal(r.item) // strings and numbers always encode
-		fmt.Fprintf(h, "%s %q %q\n", item, r.host, r.bad)
+		item, _ := json.Marshal(r.Item) // strings and numbers always encode
+		fmt.Fprintf(h, "%s %q %q\n", item, r.Host, r.Bad)
 	}
 	return hex.EncodeToString(h.Sum(nil))
 }
@@ -328,21 +316,21 @@ func digest(rows []row) string {
 var slugForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$`)
 
 // check makes the checks of a dry run, which need no service.
-func check(r row, seen map[string]int) (code, message string) {
-	scheme, rest, ok := strings.Cut(r.item.URL, "://")
+func check(r linktable.Row, seen map[string]int) (code, message string) {
+	scheme, rest, ok := strings.Cut(r.Item.URL, "://")
 	switch scheme = strings.ToLower(scheme); {
 	case !ok || scheme != "http" && scheme != "https" || rest == "" || strings.HasPrefix(rest, "/"):
 		return "VALIDATION_ERROR", "url must start with http:// or https:// and name a host"
-	case r.item.Slug != "" && !slugForm.MatchString(r.item.Slug):
+	case r.Item.Slug != "" && !slugForm.MatchString(r.Item.Slug):
 		return "VALIDATION_ERROR", "slug has characters that are not allowed"
-	case utf8.RuneCountInString(r.item.Title) > 500:
+	case utf8.RuneCountInString(r.Item.Title) > 500:
 		return "VALIDATION_ERROR", "title has more than 500 characters"
 	}
-	if folded := strings.ToLower(r.item.Slug); folded != "" {
+	if folded := strings.ToLower(r.Item.Slug); folded != "" {
 		if before, ok := seen[folded]; ok {
 			return "SLUG_TAKEN", fmt.Sprintf("line %d has the same slug", before)
 		}
-		seen[folded] = r.line
+		seen[folded] = r.Line
 	}
 	return "", ""
 }
@@ -354,291 +342,16 @@ func short(s string) string {
 	return s
 }
 
-// Names that columns have in our own exports and in those of Bitly, Dub, Short.io,
-// YOURLS and Shlink, in lower case and without blanks, dashes and underscores.
-// Earlier names win.
-var columns = map[string][]string{
-	"url":      {"url", "destinationurl", "destination", "longurl", "originalurl", "targeturl", "target", "link"},
-	"slug":     {"slug", "key", "custombackhalf", "backhalf", "keyword", "path", "shortcode", "alias", "shortlink", "shorturl", "bitlink"},
-	"title":    {"title", "name", "label"},
-	"short":    {"shorturl", "shortlink", "bitlink"},
-	"domain":   {"domain", "host", "hostname"},
-	"tags":     {"tags", "tag", "labels"},
-	"expires":  {"expiresat", "expires", "expiration", "expirationdate", "expirydate", "validuntil"},
-	"created":  {"createdat", "created", "createdon", "datecreated", "creationdate", "timestamp"},
-	"imported": {"importedclicks"},
-	"clicks":   {"clicks", "totalclicks", "visits", "visitscount", "visitcount", "hits", "engagements"},
-	"external": {"externalid"},
-	"archived": {"archived"},
-	"ogtitle":  {"ogtitle"},
-	"ogtext":   {"ogdescription"},
-	"ogimage":  {"ogimage"},
-}
-
-// understood are columns that are ignored without a warning: ids of the deployment that
-// wrote the file, and values that follow from other columns.
-var understood = []string{"id", "_id", "domainid", "status", "updatedat"}
-
-// pick returns the position of each field in a heading. Bitly calls the short address
-// "link" and the destination "long_url".
-func pick(head []string) map[string]int {
-	at := map[string]int{}
-	find := func(name string) int {
-		return slices.IndexFunc(head, func(h string) bool { return plainName(h) == name })
-	}
-	for want, names := range columns {
-		for _, name := range names {
-			if i := find(name); i >= 0 {
-				at[want] = i
-				break
-			}
-		}
-	}
-	if find("longurl") >= 0 && at["url"] == find("longurl") && find("link") >= 0 {
-		if _, ok := at["slug"]; !ok {
-			at["slug"] = find("link")
-		}
-		if _, ok := at["short"]; !ok {
-			at["short"] = find("link")
-		}
-	}
-	return at
-}
-
-// leftOut lists the headings that are not used.
-func leftOut(head []string, at map[string]int) (names []string) {
-	taken := slices.Collect(maps.Values(at))
-	for i, h := range head {
-		if name := plainName(h); name != "" && !slices.Contains(taken, i) && !slices.Contains(understood, name) && !slices.ContainsFunc(
-			slices.Collect(maps.Values(columns)), func(n []string) bool { return slices.Contains(n, name) },
-		) {
-			names = append(names, strings.TrimSpace(h))
-		}
-	}
-	return names
-}
-
-func plainName(s string) string {
-	return strings.NewReplacer(" ", "", "_", "", "-", "").Replace(strings.ToLower(strings.TrimSpace(strings.TrimPrefix(s, "\ufeff"))))
-}
-
 // reader returns the rows of a file one by one, then io.EOF.
-func (o *importer) reader(file string, r io.Reader) (func() (row, error), error) {
+func (o *importer) reader(file string, r io.Reader) (func() (linktable.Row, error), error) {
 	format := o.format
 	if format == "" {
-		switch strings.ToLower(path.Ext(file)) {
-		case ".jsonl", ".ndjson", ".json":
-			format = "jsonl"
-		default:
-			format = "csv"
-		}
+		format = linktable.Format(file)
 	}
-	switch format {
-	case "csv":
-		return o.csvRows(r)
-	case "jsonl":
-		return o.jsonRows(r), nil
+	if format != linktable.CSV && format != linktable.JSONLines {
+		return nil, usagef("--format must be csv or jsonl")
 	}
-	return nil, usagef("--format must be csv or jsonl")
-}
-
-func (o *importer) csvRows(r io.Reader) (func() (row, error), error) {
-	cr := csv.NewReader(r)
-	cr.FieldsPerRecord, cr.LazyQuotes, cr.ReuseRecord = -1, true, false
-	head, err := cr.Read()
-	if errors.Is(err, io.EOF) {
-		return func() (row, error) { return row{}, io.EOF }, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	at := pick(head)
-	var pending []string
-	if _, ok := at["url"]; !ok {
-		if !strings.Contains(head[0], "://") {
-			return nil, fmt.Errorf("no column holds the destination: name one of them url (found %s)", clean(strings.Join(head, ", ")))
-		}
-		at, pending = map[string]int{"url": 0, "slug": 1, "title": 2}, head // no headings
-	} else if names := leftOut(head, at); len(names) > 0 {
-		o.note("not kept: the columns %s", clean(strings.Join(names, ", ")))
-	}
-	return func() (row, error) {
-		record := pending
-		pending = nil
-		if record == nil {
-			if record, err = cr.Read(); errors.Is(err, io.EOF) {
-				return row{}, io.EOF
-			}
-		}
-		line, _ := cr.FieldPos(0)
-		var parse *csv.ParseError
-		if errors.As(err, &parse) {
-			return row{line: parse.StartLine, bad: parse.Err.Error()}, nil
-		}
-		if err != nil {
-			return row{}, err
-		}
-		get := func(name string) string {
-			if i, ok := at[name]; ok && i < len(record) {
-				cell := plainCell(record[i])
-				if name == "title" || name == "ogtitle" || name == "ogtext" {
-					return cell // keep the spaces in texts
-				}
-				return strings.TrimSpace(cell)
-			}
-			return ""
-		}
-		return makeRow(line, get, tagsOf(get("tags"), at)), nil
-	}, nil
-}
-
-func (o *importer) jsonRows(r io.Reader) func() (row, error) {
-	s := bufio.NewScanner(r)
-	s.Buffer(nil, 1<<20)
-	line, told := 0, map[string]bool{}
-	return func() (row, error) {
-		for s.Scan() {
-			line++
-			text := bytes.TrimSpace(bytes.TrimPrefix(s.Bytes(), []byte("\ufeff")))
-			if len(text) == 0 {
-				continue
-			}
-			var fields map[string]any
-			if json.Unmarshal(text, &fields) != nil {
-				return row{line: line, bad: "not a JSON object"}, nil
-			}
-			// A line of an account's export names its type; only links are imported.
-			if kind, ok := fields["type"].(string); ok && fields["url"] == nil {
-				if data, ok := fields["data"].(map[string]any); ok {
-					if kind != "link" {
-						continue
-					}
-					fields = data
-				}
-			}
-			names := slices.Sorted(maps.Keys(fields))
-			at := pick(names)
-			for _, name := range leftOut(names, at) {
-				if !told[name] {
-					told[name] = true
-					o.note("not kept: the field %s", clean(name))
-				}
-			}
-			get := func(name string) string {
-				if i, ok := at[name]; ok {
-					return plain(fields[names[i]])
-				}
-				return ""
-			}
-			tags := tagsOf(get("tags"), at)
-			if i, ok := at["tags"]; ok {
-				if list, ok := fields[names[i]].([]any); ok {
-					tags = tagsIn(list)
-				}
-			}
-			return makeRow(line, get, tags), nil
-		}
-		if err := s.Err(); err != nil {
-			return row{}, err
-		}
-		return row{}, io.EOF
-	}
-}
-
-// plain writes a JSON value as a table cell would show it.
-func plain(v any) string {
-	switch v := v.(type) {
-	case string:
-		return v
-	case float64:
-		return strconv.FormatFloat(v, 'f', -1, 64)
-	case bool:
-		return strconv.FormatBool(v)
-	case []any:
-		return strings.Join(tagsIn(v), ",")
-	}
-	return ""
-}
-
-// makeRow turns a row's cells into a link. In exports the slug may be a whole short
-// address; its host then becomes the link's domain.
-func makeRow(line int, get func(string) string, tags []string) row {
-	slug, host := get("slug"), get("domain")
-	if whole, err := url.Parse(cmp.Or(get("short"), slug)); err == nil && whole.Host != "" && host == "" {
-		host = whole.Hostname()
-	}
-	if h, _, ok := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(host, "https://"), "http://"), "/"); ok || h != "" {
-		host = strings.ToLower(h)
-	}
-	if strings.Contains(slug, "/") {
-		slug = path.Base(slug)
-	}
-	r := row{line: line, host: host, item: client.BulkItem{
-		URL: get("url"), Slug: slug, Title: get("title"), Tags: tags, ExternalID: get("external"),
-		OGTitle: get("ogtitle"), OGDescription: get("ogtext"), OGImage: get("ogimage"),
-		ExpiresAt: momentOf(get("expires")), CreatedAt: momentOf(get("created")),
-	}}
-	r.item.Archived, _ = strconv.ParseBool(get("archived")) // any other value means false
-	// Zero clicks are sent too when there is a time: clicks mark the link as imported, and
-	// the deployment accepts a time only for imported links.
-	n, err := strconv.ParseInt(get("clicks"), 10, 64)
-	before, errBefore := strconv.ParseInt(get("imported"), 10, 64)
-	if err == nil && n > 0 || errBefore == nil || !r.item.CreatedAt.IsZero() {
-		n = max(n, 0) + max(before, 0) // add those from an earlier import
-		r.item.ImportedClicks = &n
-	}
-	if b, err := json.Marshal(r.item); err != nil || !utf8.ValidString(
-		r.item.URL+slug+r.item.Title+strings.Join(r.item.Tags, ""),
-	) || !utf8.Valid(b) {
-		r.bad = "not valid UTF-8"
-		r.item = client.BulkItem{URL: strings.ToValidUTF8(r.item.URL, "\ufffd")}
-	}
-	return r
-}
-
-func tagsIn(list []any) (tags []string) {
-	for _, e := range list {
-		if m, ok := e.(map[string]any); ok { // Dub's tags are objects with a name
-			e = m["name"]
-		}
-		tags = append(tags, plain(e))
-	}
-	return tags
-}
-
-// tagsOf splits a cell of tags. Other services separate them by a comma, a bar or a
-// semicolon, and Shlink and Dub never use one within a tag. Our own tags may contain bars
-// and semicolons, so our exports are recognised by their columns.
-func tagsOf(s string, columns map[string]int) (tags []string) {
-	_, external := columns["external"]
-	_, archived := columns["archived"]
-	ours := external && archived
-	for t := range strings.FieldsFuncSeq(s, func(r rune) bool { return r == ',' || !ours && (r == '|' || r == ';') }) {
-		if t = strings.TrimSpace(t); t != "" {
-			tags = append(tags, t)
-		}
-	}
-	return tags
-}
-
-// momentOf reads the forms of time in exports. It passes any other form unchanged to the service,
-// whose error then names the value.
-func momentOf(s string) client.Moment {
-	if s == "" || s == "0" || strings.EqualFold(s, "null") || strings.EqualFold(s, "never") {
-		return client.Moment{}
-	}
-	if n, err := strconv.ParseInt(s, 10, 64); err == nil {
-		if n < 100_000_000_000 { // as seconds, this would be the year 5138
-			n *= 1000
-		}
-		return client.At(time.UnixMilli(n))
-	}
-	for _, form := range []string{time.RFC3339, time.DateTime, time.DateOnly, "2006-01-02T15:04:05", "01/02/2006"} {
-		if t, err := time.Parse(form, s); err == nil {
-			return client.At(t)
-		}
-	}
-	return client.Text(s)
+	return linktable.Read(r, format, func(what string) { o.note("not kept: %s", clean(what)) })
 }
 
 // journal is the record of an import: a heading and one line per finished chunk.

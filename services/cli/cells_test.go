@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	client "github.com/linkreel/linkreel/libs/clients/go"
+	"github.com/linkreel/linkreel/libs/clients/go/linktable"
 )
 
 var nasty = []string{
@@ -20,11 +21,11 @@ var nasty = []string{
 func TestExportedTablesRunNoFormulas(t *testing.T) {
 	t.Parallel()
 	for _, title := range nasty {
-		for name, cell := range map[string]string{"title": exportRow(client.LinkSummary{Title: title})[3], "tags": exportRow(client.LinkSummary{Tags: []string{title}})[9]} {
+		for name, cell := range map[string]string{"title": exportRow(exportedLink{LinkSummary: client.LinkSummary{Title: title}})[3], "tags": exportRow(exportedLink{LinkSummary: client.LinkSummary{Tags: []string{title}}})[9]} {
 			if first := strings.TrimSpace(strings.TrimPrefix(cell, "\ufeff")); first != "" && strings.ContainsAny(first[:1], "=+-@") || strings.HasPrefix(first, "＝") {
 				t.Errorf("the %s %q is exported as %q", name, title, cell)
 			}
-			if got := plainCell(cell); got != title {
+			if got := linktable.PlainCell(cell); got != title {
 				t.Errorf("the %s %q comes back as %q", name, title, got)
 			}
 		}
@@ -40,7 +41,9 @@ func TestExportedTablesAreImportedAsTheyWere(t *testing.T) {
 	}
 	for i, title := range nasty {
 		external := fmt.Sprintf("=%d", i)
-		if err := w.Write(exportRow(client.LinkSummary{ID: "lnk_1", Slug: fmt.Sprint("s", i), DestinationURL: "https://example.com", Title: title, ExternalID: &external})); err != nil {
+		if err := w.Write(exportRow(exportedLink{LinkSummary: client.LinkSummary{
+			ID: "lnk_1", Slug: fmt.Sprint("s", i), DestinationURL: "https://example.com", Title: title, ExternalID: &external,
+		}})); err != nil {
 			t.Fatal(err)
 		}
 	}

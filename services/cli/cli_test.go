@@ -251,7 +251,7 @@ func TestResultsGoToStandardOutputAlone(t *testing.T) {
 	if got := run(t.Context(), "", "links", "list", "--json"); got.code != 0 || strings.Count(got.out, "\n") != 2 {
 		t.Errorf("%+v", got)
 	}
-	if got := run(t.Context(), "", "links", "export"); got.code != 0 || !strings.HasPrefix(got.out, "id,slug,url,title,clicks,createdAt,shortUrl,domainId,expiresAt,tags,archived,externalId,importedClicks\nlnk_1,demo,https://example.com,") {
+	if got := run(t.Context(), "", "links", "export"); got.code != 0 || !strings.HasPrefix(got.out, "id,slug,url,title,clicks,createdAt,shortUrl,domainId,expiresAt,tags,archived,externalId,importedClicks,redirectType,forwardQuery,forwardPath,startsAt,expiredUrl,hasPassword,maxClicks,rules\nlnk_1,demo,https://example.com,") {
 		t.Errorf("%+v", got)
 	}
 }

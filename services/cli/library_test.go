@@ -46,16 +46,23 @@ func (s *scripted) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, answer)
 }
 
-func (s *scripted) run(t *testing.T, in string, args ...string) result {
+// serve starts the service and returns its address.
+func serve(t *testing.T, s *scripted) string {
 	t.Helper()
 	srv := httptest.NewServer(s)
 	t.Cleanup(srv.Close)
+	return srv.URL
+}
+
+func (s *scripted) run(t *testing.T, in string, args ...string) result {
+	t.Helper()
+	base := serve(t, s)
 	var out, errs bytes.Buffer
 	dir := t.TempDir()
 	code := Run(t.Context(), args, Env{In: strings.NewReader(in), Out: &out, Err: &errs, ConfigDir: filepath.Join(dir, "c"), StateDir: filepath.Join(dir, "s"),
 		Now: func() time.Time { return time.UnixMilli(1790000000000) },
 		Getenv: func(name string) string {
-			return map[string]string{"LINKREEL_BASE_URL": srv.URL, "LINKREEL_API_KEY": "good", "LINKREEL_ADMIN_URL": srv.URL, "LINKREEL_ADMIN_TOKEN": "op"}[name]
+			return map[string]string{"LINKREEL_BASE_URL": base, "LINKREEL_API_KEY": "good", "LINKREEL_ADMIN_URL": base, "LINKREEL_ADMIN_TOKEN": "op"}[name]
 		}})
 	return result{code, out.String(), errs.String()}
 }
@@ -146,10 +153,10 @@ func TestImportsKeepWhatTheSourceHas(t *testing.T) {
 			fmt.Sprintf(`{"url":"https://e.example/","slug":"abc","title":"Sale","tags":["a","b"],"importedClicks":12,"createdAt":%d}`, day), "custom_bitlinks"},
 		{"dub.csv", "key,domain,url,title,tags,createdAt,expiresAt,clicks,saleAmount\nabc,go.example.com,https://e.example/,Sale,\"a, b\",2026-01-01T00:00:00Z,2027-01-01T00:00:00Z,12,0\n",
 			fmt.Sprintf(`{"url":"https://e.example/","slug":"abc","title":"Sale","domainId":"dom_1","expiresAt":1798761600000,"tags":["a","b"],"importedClicks":12,"createdAt":%d}`, day), "saleAmount"},
-		{"dub.jsonl", `{"id":"x","key":"abc","domain":"dub.sh","url":"https://e.example/","tags":[{"id":"t","name":"a"}],"createdAt":"2026-01-01T00:00:00.000Z","clicks":12,"archived":true,"externalId":"e1","geo":null}`,
-			fmt.Sprintf(`{"url":"https://e.example/","slug":"abc","tags":["a"],"externalId":"e1","archived":true,"importedClicks":12,"createdAt":%d}`, day), "geo"},
-		{"shortio.csv", "originalURL,path,title,tags,createdAt,expiresAt,shortURL,clicksLimit\nhttps://e.example/,abc,Sale,a|b,1767225600,,https://go.example.com/abc,\n",
-			fmt.Sprintf(`{"url":"https://e.example/","slug":"abc","title":"Sale","domainId":"dom_1","tags":["a","b"],"importedClicks":0,"createdAt":%d}`, day), "clicksLimit"},
+		{"dub.jsonl", `{"id":"x","key":"abc","domain":"dub.sh","url":"https://e.example/","tags":[{"id":"t","name":"a"}],"createdAt":"2026-01-01T00:00:00.000Z","clicks":12,"archived":true,"externalId":"e1","geo":null,"webhookIds":null}`,
+			fmt.Sprintf(`{"url":"https://e.example/","slug":"abc","tags":["a"],"externalId":"e1","archived":true,"importedClicks":12,"createdAt":%d}`, day), "webhookIds"},
+		{"shortio.csv", "originalURL,path,title,tags,createdAt,expiresAt,shortURL,clicksLimit,splitURL\nhttps://e.example/,abc,Sale,a|b,1767225600,,https://go.example.com/abc,,\n",
+			fmt.Sprintf(`{"url":"https://e.example/","slug":"abc","title":"Sale","domainId":"dom_1","tags":["a","b"],"importedClicks":0,"createdAt":%d}`, day), "splitURL"},
 		{"yourls.csv", "keyword,url,title,timestamp,ip,clicks\nabc,https://e.example/,Sale,2026-01-01 00:00:00,192.0.2.1,12\n",
 			fmt.Sprintf(`{"url":"https://e.example/","slug":"abc","title":"Sale","importedClicks":12,"createdAt":%d}`, day), "ip"},
 		{"shlink.csv", "Created at,Domain,Short URL,Short code,Long URL,Title,Tags,Visits\n2026-01-01T00:00:00+00:00,,https://s.example/abc,abc,https://e.example/,Sale,a|b,12\n",

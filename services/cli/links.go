@@ -14,6 +14,7 @@ import (
 	"time"
 
 	client "github.com/linkreel/linkreel/libs/clients/go"
+	"github.com/linkreel/linkreel/libs/clients/go/linktable"
 )
 
 func linkCommands() []command {
@@ -24,6 +25,8 @@ func linkCommands() []command {
 		{"links update", "ID", "change a link", linksUpdate},
 		{"links delete", "ID…", "delete links", linksDelete},
 		{"links change", "ID…", "change tags, archiving or expiry of many links at once", linksChange},
+		{"links explain", "ID", "show where a visit would lead, and why", linksExplain},
+		{"links available", "SLUG", "show whether a slug can be taken", linksAvailable},
 		{"links stats", "ID", "show clicks over time", linksStats},
 		{"links bulk", "FILE", "create links from a CSV or JSON Lines file of any size", linksBulk},
 		{"links import", "FILE", "the same, also for files exported by other services", linksBulk},
@@ -45,7 +48,11 @@ func linksCreate(a *app, fs *flag.FlagSet) action {
 	fs.StringVar(&in.OGTitle, "og-title", "", "preview title")
 	fs.StringVar(&in.OGDescription, "og-description", "", "preview text")
 	fs.StringVar(&in.OGImage, "og-image", "", "preview picture's `url`")
+	complete := a.routingFlags(fs, &in)
 	return a.asks("URL", func(ctx context.Context, c *client.Client, address string) error {
+		if err := complete(); err != nil {
+			return err
+		}
 		in.URL = address
 		if expires != "" {
 			in.ExpiresAt = moment(expires, a.env.Now())
@@ -76,11 +83,13 @@ func linksGet(a *app, _ *flag.FlagSet) action {
 	return a.asks("ID", func(ctx context.Context, c *client.Client, id string) error {
 		l, err := c.Link(ctx, id)
 		return a.answer(l, err, func(w io.Writer) {
-			facts(w, "id", l.ID, "short address", l.ShortURL, "destination", l.DestinationURL, "title", l.Title, "status", l.Status,
+			facts(w, append([]string{
+				"id", l.ID, "short address", l.ShortURL, "destination", l.DestinationURL, "title", l.Title, "status", l.Status,
 				"tags", strings.Join(l.Tags, ", "), "external id", text(l.ExternalID), "archived", map[bool]string{true: "yes"}[l.Archived],
 				"clicks", strconv.FormatInt(l.Clicks, 10), "imported clicks", nonzero(l.ImportedClicks), "taken down",
 				takenDown(l.TakenDown), "created", l.CreatedAt.Time().Format(time.DateTime), "ends", when(l.ExpiresAt),
-				"preview title", text(l.OGTitle), "preview text", text(l.OGDescription), "preview picture", text(l.OGImage))
+				"preview title", text(l.OGTitle), "preview text", text(l.OGDescription), "preview picture", text(l.OGImage),
+			}, routingFacts(l)...)...)
 		})
 	})
 }
@@ -96,7 +105,11 @@ func linksUpdate(a *app, fs *flag.FlagSet) action {
 	tagsField(fs, &in.Tags)
 	archivedField(fs, &in.Archived)
 	a.expiresField(fs, &in.ExpiresAt)
+	complete := a.routingFields(fs, &in)
 	return a.asks("ID", func(ctx context.Context, c *client.Client, id string) error {
+		if err := complete(); err != nil {
+			return err
+		}
 		slug, err := c.UpdateLink(ctx, id, in)
 		return a.answer(map[string]any{"success": true, "id": id, "slug": slug}, err, func(io.Writer) { a.note("updated %s", clean(slug)) })
 	})
@@ -217,21 +230,11 @@ func tagsField(fs *flag.FlagSet, to *client.Field[[]string]) {
 }
 
 func archivedField(fs *flag.FlagSet, to *client.Field[bool]) {
-	fs.Func("archived", "`true` hides it from lists, false shows it again", func(s string) error {
-		v, err := strconv.ParseBool(s)
-		*to = client.Set(v)
-		return err
-	})
+	boolField(fs, "archived", "`true` hides it from lists, false shows it again", to)
 }
 
 func (a *app) expiresField(fs *flag.FlagSet, to *client.Field[client.Moment]) {
-	fs.Func("expires", "`when` it ends instead: 7d, 2027-01-31, any date, or never", func(s string) error {
-		*to = client.Set(moment(s, a.env.Now()))
-		if s == "never" || s == "" {
-			*to = client.Clear[client.Moment]()
-		}
-		return nil
-	})
+	a.momentField(fs, "expires", "`when` it ends instead: 7d, 2027-01-31, any date, or never", to)
 }
 
 func nonzero(n int64) string {
@@ -271,6 +274,11 @@ func linksStats(a *app, fs *flag.FlagSet) action {
 			for _, r := range s.Devices {
 				fmt.Fprintf(w, "on         %7d %s\n", r.Clicks, clean(r.Device))
 			}
+			if len(s.Rules) > 1 || len(s.Rules) == 1 && s.Rules[0].Rule != "" {
+				for _, r := range s.Rules {
+					fmt.Fprintf(w, "by rule    %7d %s\n", r.Clicks, clean(cmp.Or(r.Rule, "(none)")))
+				}
+			}
 		})
 	})
 }
@@ -278,21 +286,19 @@ func linksStats(a *app, fs *flag.FlagSet) action {
 func linksExport(a *app, fs *flag.FlagSet) action {
 	format := fs.String("format", "csv", "csv or jsonl")
 	return a.asks("", func(ctx context.Context, c *client.Client, _ string) error {
-		var write func(l client.LinkSummary) error
+		var write func(l exportedLink) error
 		flush := func() error { return nil }
 		switch {
 		case *format == "jsonl" || a.json:
 			enc := json.NewEncoder(a.env.Out)
 			enc.SetEscapeHTML(false)
-			write = func(l client.LinkSummary) error { return enc.Encode(l) }
+			write = func(l exportedLink) error { return enc.Encode(l) }
 		case *format == "csv":
 			w := csv.NewWriter(a.env.Out)
 			if err := w.Write(exportColumns); err != nil {
 				return err
 			}
-			write = func(l client.LinkSummary) error {
-				return w.Write(exportRow(l))
-			}
+			write = func(l exportedLink) error { return w.Write(exportRow(l)) }
 			flush = func() error { w.Flush(); return w.Error() }
 		default:
 			return usagef("--format must be csv or jsonl")
@@ -301,7 +307,11 @@ func linksExport(a *app, fs *flag.FlagSet) action {
 			if err != nil {
 				return err
 			}
-			if err := write(l); err != nil {
+			whole, found, err := withRules(ctx, c, l)
+			if err == nil && found {
+				err = write(whole)
+			}
+			if err != nil {
 				return err
 			}
 		}
@@ -312,23 +322,31 @@ func linksExport(a *app, fs *flag.FlagSet) action {
 // The first six columns are those of the first release. `links import` reads all of them.
 var exportColumns = []string{
 	"id", "slug", "url", "title", "clicks", "createdAt", "shortUrl", "domainId", "expiresAt", "tags", "archived", "externalId",
-	"importedClicks",
+	"importedClicks", "redirectType", "forwardQuery", "forwardPath", "startsAt", "expiredUrl", "hasPassword", "maxClicks", "rules",
 }
 
 // exportTime has milliseconds, like the records, so that an import preserves them.
 const exportTime = "2006-01-02T15:04:05.000Z07:00"
 
-func exportRow(l client.LinkSummary) []string {
+func exportRow(l exportedLink) []string {
 	row := []string{l.ID, l.Slug, l.DestinationURL, l.Title, strconv.FormatInt(l.Clicks, 10), l.CreatedAt.Time().Format(exportTime),
-		l.ShortURL, text(l.DomainID), "", strings.Join(l.Tags, ","), strconv.FormatBool(l.Archived), text(l.ExternalID), ""}
+		l.ShortURL, text(l.DomainID), "", strings.Join(l.Tags, ","), strconv.FormatBool(l.Archived), text(l.ExternalID), "",
+		nonzero(int64(l.RedirectType)), strconv.FormatBool(l.ForwardQuery), strconv.FormatBool(l.ForwardPath), "", text(l.ExpiredURL),
+		strconv.FormatBool(l.HasPassword), "", rulesText(l.Rules)}
 	if l.ExpiresAt != nil {
 		row[8] = l.ExpiresAt.Time().Format(exportTime)
+	}
+	if l.StartsAt != nil {
+		row[16] = l.StartsAt.Time().Format(exportTime)
+	}
+	if l.MaxClicks != nil {
+		row[19] = strconv.FormatInt(*l.MaxClicks, 10)
 	}
 	if l.ImportedClicks > 0 {
 		row[12] = strconv.FormatInt(l.ImportedClicks, 10)
 	}
 	for i := range row {
-		row[i] = safeCell(row[i])
+		row[i] = linktable.SafeCell(row[i])
 	}
 	return row
 }

@@ -145,7 +145,11 @@ func (t *tools) server() *mcp.Server {
 	addTool(s, reads, "find_links", "List the account's short links, newest first, or search them by text in slug, destination or title.", t.findLinks,
 		within("limit", 1, 100))
 	addTool(s, reads, "get_link", "Show one short link with its short address, clicks and end.", t.getLink)
-	addTool(s, reads, "link_stats", "Clicks of a link: per UTC day, referring host, country and kind of device.", t.linkStats)
+	addTool(s, reads, "explain_link", "Say where a visit to a link would lead and why. Counts nothing. What is left out is unknown and fulfils no "+
+		"condition of a rule.", t.explainLink, within("percent", 0, 99),
+		among("device", devices...), among("system", systems...))
+	addTool(s, reads, "check_slug", "Say whether a slug can be taken. Reserves nothing.", t.checkSlug)
+	addTool(s, reads, "link_stats", "Clicks of a link: per UTC day, referring host, country, kind of device and rule.", t.linkStats)
 	addTool(s, reads, "list_videos", "List the newest videos of the account.", t.listVideos, within("limit", 1, 100))
 	addTool(s, reads, "video_status", "Show a video: status, progress, share link, or why it failed. Can wait until it is ready or has "+
 		"failed.", t.videoStatus,
@@ -153,9 +157,10 @@ func (t *tools) server() *mcp.Server {
 	if t.readOnly {
 		return s
 	}
-	addTool(s, adds, "create_link", "Make a short link for a web address and give its short address.", t.createLink)
-	addTool(s, changes, "update_link", "Change a short link: its destination, title, end or preview. Slug and domain never change.", t.updateLink,
-		among("clear", "title", "expires", "ogTitle", "ogDescription", "ogImage"))
+	addTool(s, adds, "create_link", "Make a short link for a web address and give its short address.", t.createLink, routingSchema)
+	addTool(s, changes, "update_link", "Change a short link: its destination, title, end, preview or what it decides at a visit. Slug and "+
+		"domain never change.", t.updateLink, routingSchema,
+		among("clear", "title", "expires", "ogTitle", "ogDescription", "ogImage", "starts", "expiredUrl", "password", "maxClicks", "rules"))
 	addTool(s, changes, "delete_link", "Delete a short link for good. Visitors get 404 at once.", t.deleteLink)
 	if t.folder == "" {
 		return s // an assistant reads strangers' texts, so its user decides which files it may read
@@ -232,13 +237,14 @@ type linkOut struct {
 	DestinationURL string `json:"destinationUrl"`
 	Title          string `json:"title,omitempty"`
 	Clicks         int64  `json:"clicks"`
-	Status         string `json:"status,omitempty" jsonschema:"active or expired"`
+	Status         string `json:"status,omitempty" jsonschema:"active, scheduled, expired, exhausted or taken_down"`
 	CreatedAt      string `json:"createdAt"`
 	ExpiresAt      string `json:"expiresAt,omitempty"`
 	DomainID       string `json:"domainId,omitempty"`
 	OGTitle        string `json:"ogTitle,omitempty"`
 	OGDescription  string `json:"ogDescription,omitempty"`
 	OGImage        string `json:"ogImage,omitempty"`
+	routingOut
 }
 
 type createLinkIn struct {
@@ -250,6 +256,7 @@ type createLinkIn struct {
 	OGTitle       string `json:"ogTitle,omitempty" jsonschema:"title that social networks show"`
 	OGDescription string `json:"ogDescription,omitempty" jsonschema:"text that social networks show"`
 	OGImage       string `json:"ogImage,omitempty" jsonschema:"address of a picture that social networks show"`
+	routingIn
 }
 
 func (t *tools) createLink(ctx context.Context, _ *mcp.CallToolRequest, in createLinkIn) (out linkOut, err error) {
@@ -260,6 +267,7 @@ func (t *tools) createLink(ctx context.Context, _ *mcp.CallToolRequest, in creat
 	if in.Expires != "" {
 		link.ExpiresAt = moment(in.Expires, t.env.Now())
 	}
+	in.create(&link, t.env.Now())
 	made, err := t.client.CreateLink(ctx, link)
 	if err != nil {
 		return out, err
@@ -283,7 +291,7 @@ func (t *tools) readLink(ctx context.Context, id string) (out linkOut, err error
 	return linkOut{
 		ID: l.ID, ShortURL: l.ShortURL, Slug: l.Slug, DestinationURL: l.DestinationURL, Title: l.Title, Clicks: l.Clicks, Status: l.Status,
 		CreatedAt: iso(&l.CreatedAt), ExpiresAt: iso(l.ExpiresAt), DomainID: text(l.DomainID),
-		OGTitle: text(l.OGTitle), OGDescription: text(l.OGDescription), OGImage: text(l.OGImage),
+		OGTitle: text(l.OGTitle), OGDescription: text(l.OGDescription), OGImage: text(l.OGImage), routingOut: routingToAssistant(l),
 	}, nil
 }
 
@@ -296,6 +304,7 @@ type updateLinkIn struct {
 	OGDescription string   `json:"ogDescription,omitempty"`
 	OGImage       string   `json:"ogImage,omitempty"`
 	Clear         []string `json:"clear,omitempty" jsonschema:"fields to empty; what is neither given nor named here stays"`
+	routingIn
 }
 
 func (t *tools) updateLink(ctx context.Context, _ *mcp.CallToolRequest, in updateLinkIn) (out linkOut, err error) {
@@ -305,7 +314,8 @@ func (t *tools) updateLink(ctx context.Context, _ *mcp.CallToolRequest, in updat
 		name, value string
 		to          *client.Field[string]
 	}{{"url", in.URL, &change.URL}, {"title", in.Title, &change.Title}, {"ogTitle", in.OGTitle, &change.OGTitle},
-		{"ogDescription", in.OGDescription, &change.OGDescription}, {"ogImage", in.OGImage, &change.OGImage}} {
+		{"ogDescription", in.OGDescription, &change.OGDescription}, {"ogImage", in.OGImage, &change.OGImage},
+		{"expiredUrl", in.ExpiredURL, &change.ExpiredURL}, {"password", in.Password, &change.Password}} {
 		switch clear := slices.Contains(in.Clear, f.name); {
 		case clear && f.value != "":
 			return out, usagef("%s is both given and cleared", f.name)
@@ -316,15 +326,25 @@ func (t *tools) updateLink(ctx context.Context, _ *mcp.CallToolRequest, in updat
 		}
 		touched = touched || !f.to.IsZero()
 	}
-	switch clear := slices.Contains(in.Clear, "expires"); {
-	case clear && in.Expires != "":
-		return out, usagef("expires is both given and cleared")
-	case clear:
-		change.ExpiresAt = client.Clear[client.Moment]()
-	case in.Expires != "":
-		change.ExpiresAt = client.Set(moment(in.Expires, t.env.Now()))
+	for _, f := range []struct {
+		name, value string
+		to          *client.Field[client.Moment]
+	}{{"expires", in.Expires, &change.ExpiresAt}, {"starts", in.Starts, &change.StartsAt}} {
+		switch clear := slices.Contains(in.Clear, f.name); {
+		case clear && f.value != "":
+			return out, usagef("%s is both given and cleared", f.name)
+		case clear:
+			*f.to = client.Clear[client.Moment]()
+		case f.value != "":
+			*f.to = client.Set(moment(f.value, t.env.Now()))
+		}
+		touched = touched || !f.to.IsZero()
 	}
-	if !touched && change.ExpiresAt.IsZero() {
+	more, err := in.update(&change, in.Clear, t.env.Now())
+	if err != nil {
+		return out, err
+	}
+	if !touched && !more {
 		return out, usagef("nothing to change: give a field, or name one in clear")
 	}
 	if _, err := t.client.UpdateLink(ctx, in.ID, change); err != nil {

@@ -58,7 +58,7 @@ func TestAssistantThatMayOnlyReadHasNoOtherTools(t *testing.T) {
 	t.Parallel()
 	_, base := fakeService(t)
 	all := toolNames(t, inMemory(t, base, func(tl *tools) { tl.folder = t.TempDir() }))
-	if diff := cmp.Diff([]string{"create_link", "delete_link", "find_links", "get_link", "link_stats", "list_videos", "update_link", "upload_video", "video_status"}, all); diff != "" {
+	if diff := cmp.Diff([]string{"check_slug", "create_link", "delete_link", "explain_link", "find_links", "get_link", "link_stats", "list_videos", "update_link", "upload_video", "video_status"}, all); diff != "" {
 		t.Error(diff)
 	}
 	// If the user has chosen no folder, no tool reads local files.
@@ -66,7 +66,7 @@ func TestAssistantThatMayOnlyReadHasNoOtherTools(t *testing.T) {
 		t.Errorf("without --files the tools are %v", without)
 	}
 	reading := toolNames(t, inMemory(t, base, func(tl *tools) { tl.readOnly = true }))
-	if diff := cmp.Diff([]string{"find_links", "get_link", "link_stats", "list_videos", "video_status"}, reading); diff != "" {
+	if diff := cmp.Diff([]string{"check_slug", "explain_link", "find_links", "get_link", "link_stats", "list_videos", "video_status"}, reading); diff != "" {
 		t.Error(diff)
 	}
 	guide, err := os.ReadFile("../../docs/mcp.md")

@@ -21,6 +21,7 @@ import (
 	"github.com/linkreel/linkreel/libs/httpapi"
 	"github.com/linkreel/linkreel/libs/httpserver"
 	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/libs/password"
 	"github.com/linkreel/linkreel/libs/ratelimit"
 	"github.com/linkreel/linkreel/libs/record"
 	"github.com/linkreel/linkreel/libs/redisdb"
@@ -31,6 +32,7 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/customdomain"
 	"github.com/linkreel/linkreel/services/links/internal/invalidation"
 	"github.com/linkreel/linkreel/services/links/internal/link"
+	"github.com/linkreel/linkreel/services/links/internal/places"
 	"github.com/linkreel/linkreel/services/links/internal/redirect"
 	"github.com/linkreel/linkreel/services/links/internal/store"
 	"github.com/linkreel/linkreel/services/links/internal/tenancy"
@@ -47,8 +49,14 @@ type Config struct {
 	// ShortBaseURL is the address of the short host. A link's address is this, a slash and the slug.
 	ShortBaseURL string `env:"LINKREEL_SHORT_BASE_URL" envDefault:"http://localhost:8081"`
 
-	// ClicksRedisURL is a separate Redis for the click log and the log of changes. If it is empty,
-	// both are in Redis.
+	// ShortHomeURL, ShortNotFoundURL and ShortExpiredURL are the addresses to which the default
+	// short host leads visits of "/", of addresses without a link, and of links that have ended.
+	// If one is empty, visitors see a page of ours.
+	ShortHomeURL     string `env:"LINKREEL_SHORT_HOME_URL"`
+	ShortNotFoundURL string `env:"LINKREEL_SHORT_NOT_FOUND_URL"`
+	ShortExpiredURL  string `env:"LINKREEL_SHORT_EXPIRED_URL"`
+
+	// ClicksRedisURL is a Redis of its own for the click log and the log of changes; empty means Redis.
 	ClicksRedisURL string `env:"LINKREEL_CLICKS_REDIS_URL"`
 	// ClicksRedisPassword is used if ClicksRedisURL contains no password.
 	ClicksRedisPassword string `env:"LINKREEL_CLICKS_REDIS_PASSWORD"`
@@ -96,8 +104,15 @@ type Config struct {
 	CertificateKey string `env:"LINKREEL_CERTIFICATE_KEY"`
 	// CertificateSweep is how often the service looks for certificates that must be renewed.
 	CertificateSweep time.Duration `env:"LINKREEL_CERTIFICATE_SWEEP" envDefault:"1m"`
-	// DomainTarget is the name or address that custom domains must point to. If it is empty, it is the
-	// short host.
+	// SplitKey is part of the hash by which rules with a percentage divide visitors. A new key
+	// moves visitors between the shares. It may be empty.
+	SplitKey string `env:"LINKREEL_SPLIT_KEY"`
+	// PasswordHashes is how many passwords of links are hashed at the same time. One account may
+	// use half of them. Each hash needs 19 MiB of memory. PasswordQueue is how many passwords of
+	// one account may wait. Accounts take turns.
+	PasswordHashes int `env:"LINKREEL_PASSWORD_HASHES" envDefault:"2"`
+	PasswordQueue  int `env:"LINKREEL_PASSWORD_QUEUE" envDefault:"16"`
+	// DomainTarget is the name or address that custom domains are to point at; empty is the short host.
 	DomainTarget string `env:"LINKREEL_DOMAIN_TARGET"`
 
 	// BlockedDestinations is a file of host names, one per line. No link may lead to one of them or
@@ -146,6 +161,7 @@ type building struct {
 	announcer *invalidation.Announcer
 	log       *clicks.Log
 
+	places   *places.Gate
 	links    *link.Service
 	domains  *customdomain.Service
 	accounts *keeper.Keeper
@@ -217,10 +233,42 @@ func (b *building) openClicks(context.Context) (err error) {
 	return nil
 }
 
+// shortPages reads the pages of the default short host.
+func (b *building) shortPages() (*link.Pages, error) {
+	var p link.Pages
+	for name, page := range map[string]struct {
+		given string
+		to    *string
+	}{
+		"LINKREEL_SHORT_HOME_URL":      {b.ShortHomeURL, &p.Home},
+		"LINKREEL_SHORT_NOT_FOUND_URL": {b.ShortNotFoundURL, &p.NotFound},
+		"LINKREEL_SHORT_EXPIRED_URL":   {b.ShortExpiredURL, &p.Expired},
+	} {
+		if page.given == "" {
+			continue
+		}
+		u, problem := link.ParseURL(page.given, b.own)
+		if problem != nil {
+			return nil, fmt.Errorf("%s: %s", name, problem.Message)
+		}
+		*page.to = u.Location
+	}
+	if p == (link.Pages{}) {
+		return nil, nil
+	}
+	return &p, nil
+}
+
 func (b *building) openRecords(context.Context) error {
 	b.own = redirect.OwnHosts(b.ShortBaseURL)
+	pages, err := b.shortPages()
+	if err != nil {
+		return err
+	}
 	b.routes = api.Options{
 		ShortBaseURL: b.ShortBaseURL, Own: b.own, DomainTarget: b.DomainTarget, Certificates: b.TLSAddr != "", Now: b.Now,
+		Passwords: password.New(b.PasswordHashes, b.PasswordQueue), Pages: pages, Countries: b.CountryHeader != "" || b.GeoIPFile != "",
+		Tries: ratelimit.New(b.stores.Redis, b.Now),
 	}
 	records := record.Open(b.stores.DB, record.Options{Outbox: b.stores.Outbox(), Now: b.Now, Announce: b.announcer.Announce})
 	shownLink, shownDomain := api.Shown(b.routes)
@@ -246,6 +294,10 @@ func (b *building) makeServices(context.Context) error {
 	b.accounts = tenancy.New(tenancy.Options{
 		Standings: store.Standings(b.stores.DB), Store: b.store, Announce: b.announcer.Announce, Links: b.links, Domains: b.domains, Now: b.Now,
 	})
+	b.places = places.New(places.Options{
+		Store: b.store, Forget: b.memory.Invalidate, Announce: b.announcer.Announce, Counted: func() func(context.Context) (bool, error) { return b.log.Counted(b.store.Marks) },
+	})
+	b.loop("places", b.places.Run)
 	b.loop("accounts", b.accounts.Run)
 	b.svc.Loops = append(b.svc.Loops,
 		boot.Every(time.Minute, "domain proofs", b.domains.RecheckDue, nil),
@@ -265,7 +317,8 @@ func (b *building) makeListeners(context.Context) error {
 	b.misses = ratelimit.NewMisses(ratelimit.MissOptions{Now: b.Now})
 	visitors := redirect.New(b.memory, b.log, redirect.Options{
 		ShortBaseURL: b.ShortBaseURL, Country: country, Blocked: b.blocked, AbuseContact: b.AbuseContact, Now: b.Now,
-		Misses: b.misses, Client: b.client,
+		Misses: b.misses, Client: b.client, SplitKey: b.SplitKey, Pages: b.routes.Pages, Places: b.places,
+		Passwords: b.routes.Passwords, Guesses: ratelimit.New(b.stores.Redis, b.Now),
 		Trace: func() (context.Context, func(int)) { return httpapi.Trace("links-redirect", "GET /:slug") },
 	})
 	b.visitors = httpserver.StrictTransport(b.ShortBaseURL, visitors.Serve)

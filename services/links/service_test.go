@@ -42,6 +42,7 @@ func TestALinkRedirectsAndCounts(t *testing.T) {
 		"from": today, "to": today, "total": 3.0, "days": []any{map[string]any{"date": today, "clicks": 3.0}},
 		"referrers": []any{map[string]any{"host": "news.example", "clicks": 3.0}},
 		"countries": []any{map[string]any{"country": "", "clicks": 3.0}}, "devices": []any{map[string]any{"device": "desktop", "clicks": 3.0}},
+		"rules": []any{map[string]any{"rule": "", "clicks": 3.0}},
 	}
 	if diff := cmp.Diff(wanted, st.json); diff != "" {
 		t.Errorf("stats (-want +got):\n%s", diff)
@@ -62,6 +63,7 @@ func TestWhatCountsAsAClick(t *testing.T) {
 		r.do("redirect", "HEAD", shortBase+"/counts", nil),
 		r.visit("/counts", "Sec-Purpose", "prefetch;prerender"),
 		r.visit("/counts", "Purpose", "prefetch"),
+		r.visit("/counts", "User-Agent", "Mozilla/5.0 (compatible; Googlebot/2.1; +http://www.google.com/bot.html)"),
 	} {
 		if uncounted.status != 302 {
 			t.Errorf("an uncounted visit answered %v", uncounted)
@@ -214,6 +216,7 @@ func TestGetAndPatch(t *testing.T) {
 	}
 	wanted := map[string]any{"_id": made.str("id"), "id": made.str("id"), "slug": "Full", "shortUrl": shortBase + "/Full", "destinationUrl": "https://example.com", "title": "T", "clicks": 0.0,
 		"status": "active", "takenDown": nil, "tags": []any{}, "externalId": nil, "archived": false, "domainId": nil, "expiresAt": 1.9e12, "ogTitle": "o", "ogDescription": "d", "ogImage": "https://example.com/i.png",
+		"redirectType": 302.0, "forwardQuery": false, "forwardPath": false, "startsAt": nil, "expiredUrl": nil, "hasPassword": false, "maxClicks": nil, "hasRules": false, "rules": []any{},
 		"createdAt": float64(created.UnixMilli()), "updatedAt": float64(created.UnixMilli())}
 	if diff := cmp.Diff(wanted, got.json); diff != "" {
 		t.Fatalf("get (-want +got):\n%s", diff)

@@ -271,10 +271,13 @@ func TestExportHasEverythingOfTheAccount(t *testing.T) {
 	for range 5 {
 		r.api(key, "POST", "/api/v1/links/bulk", `{"urls":[`+strings.TrimSuffix(strings.Repeat(`{"url":"https://a.example","title":"<T>","ogTitle":"o"},`, 90), ",")+`]}`)
 	}
-	clicked := r.create(key, map[string]any{"url": "https://a.example", "slug": "clicked"}).str("id")
+	clicked := r.create(key, map[string]any{
+		"url": "https://a.example", "slug": "clicked",
+		"rules": []any{rule("sale", "https://sale.example", map[string]any{"query": map[string]any{"c": "*"}})},
+	}).str("id")
 	spoilt := r.create(key, map[string]any{"url": "https://a.example"}).str("id")
 	r.create(c.keys.Key(t, "acc_b", identity.Business), map[string]any{"url": "https://b.example"})
-	r.visit("/clicked", "Referer", "https://news.example/")
+	r.visit("/clicked?c=1", "Referer", "https://news.example/")
 	eventually(t, "the click", func() bool { return clicksBySlug(r, key)["clicked"] == 1 })
 	if _, err := c.Client(t).Collection("links").Doc(spoilt).Update(t.Context(), []firestore.Update{{Path: "title", Value: 7}}); err != nil {
 		t.Fatal(err)
@@ -308,7 +311,8 @@ func TestExportHasEverythingOfTheAccount(t *testing.T) {
 				t.Errorf("unreadable is %v", line.Data)
 			}
 		case "linkStats":
-			if line.Data["clicks"] != 1.0 || line.Data["referrers"].([]any)[0].(map[string]any)["host"] != "news.example" {
+			if line.Data["clicks"] != 1.0 || line.Data["referrers"].([]any)[0].(map[string]any)["host"] != "news.example" ||
+				line.Data["rules"].([]any)[0].(map[string]any)["rule"] != "sale" {
 				t.Errorf("statistics are %v", line.Data)
 			}
 		}

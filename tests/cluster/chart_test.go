@@ -581,6 +581,13 @@ func TestSettingsReachTheirPods(t *testing.T) {
 			[]string{"--values", filepath.Join(chart, "ci/google.yaml"), "--set", "defaults.logFormat=google,cloud.google.project=shop"}, "videos",
 			map[string]string{"LINKREEL_LOG_FORMAT": "google", "GOOGLE_CLOUD_PROJECT": "shop"},
 		},
+		"no pages of the short host by default": {nil, "links", map[string]string{"LINKREEL_SHORT_HOME_URL": ""}},
+		"pages of the short host": {
+			[]string{"--set", "links.pages.home=https://e.example/,links.pages.notFound=https://e.example/n,links.pages.expired=https://e.example/x"}, "links",
+			map[string]string{
+				"LINKREEL_SHORT_HOME_URL": "https://e.example/", "LINKREEL_SHORT_NOT_FOUND_URL": "https://e.example/n", "LINKREEL_SHORT_EXPIRED_URL": "https://e.example/x",
+			},
+		},
 		"no certificates by default": {nil, "links", map[string]string{"LINKREEL_TLS_ADDR": "", "LINKREEL_CERTIFICATE_KEY": ""}},
 		"certificates, our own Secret": {
 			[]string{"--set", "tls.onDemand.enabled=true"}, "links",

@@ -102,6 +102,20 @@ func TestGoClient(t *testing.T) {
 	}
 	_, err = c.LinkStats(ctx, made.ID, "", "")
 	must(err)
+	rules := []client.LinkRule{{Name: "phones", When: client.LinkRuleWhen{Device: []string{"phone"}, Percent: 50}, URL: "https://example.com/app"}}
+	_, err = c.UpdateLink(ctx, made.ID, client.LinkUpdate{Rules: client.Set(rules), ForwardQuery: client.Set(true)})
+	must(err)
+	place := 0
+	told, err := c.ExplainLink(ctx, made.ID, client.Visit{Device: "phone", Query: "a=1", Percent: &place, At: client.At(time.Now().Add(time.Hour))})
+	must(err)
+	if told.Rule == nil || *told.Rule != "phones" || told.Location == nil || *told.Location != "https://example.com/app?a=1" {
+		t.Errorf("explained: %+v", told)
+	}
+	free, err := c.SlugAvailable(ctx, made.Slug, "")
+	must(err)
+	if free.Available || free.Reason == nil || *free.Reason != "taken" {
+		t.Errorf("the slug of a link: %+v", free)
+	}
 	items := make([]client.BulkItem, client.BulkMax)
 	for i := range items {
 		items[i] = client.BulkItem{URL: "https://example.com/bulk"}

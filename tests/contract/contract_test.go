@@ -50,7 +50,9 @@ var exchanges = map[string]struct {
 	answer            string
 }{
 	"create":          {"POST", "/api/v1/links", `{"url":"https://example.com","extra":1}`, 201, answer("Location", "/api/v1/links/lnk_1"), createdLink},
-	"list":            {"GET", "/api/v1/links?limit=5", ``, 200, answer(), `{"data":[{"_id":"lnk_1","slug":"x","destinationUrl":"https://example.com","title":"","clicks":0,"createdAt":1,"shortUrl":"http://s/x","domainId":null,"expiresAt":null,"status":"active","tags":[],"externalId":null,"archived":false}],"hasMore":false,"nextCursor":null}`},
+	"list":            {"GET", "/api/v1/links?limit=5", ``, 200, answer(), `{"data":[{"_id":"lnk_1","slug":"x","destinationUrl":"https://example.com","title":"","clicks":0,"createdAt":1,"shortUrl":"http://s/x","domainId":null,"expiresAt":null,"status":"active","tags":[],"externalId":null,"archived":false,"redirectType":302,"forwardQuery":false,"forwardPath":false,"startsAt":null,"expiredUrl":null,"hasPassword":false,"maxClicks":null,"hasRules":false}],"hasMore":false,"nextCursor":null}`},
+	"explain":         {"GET", "/api/v1/links/lnk_1/explain?device=phone&percent=0", ``, 200, answer(), `{"status":302,"location":"https://example.com","rule":null,"why":"No rule holds."}`},
+	"available":       {"GET", "/api/v1/links/available?slug=x", ``, 200, answer(), `{"available":false,"reason":"taken"}`},
 	"delete":          {"DELETE", "/api/v1/links/lnk_1", ``, 204, answer("Content-Type", ""), ``},
 	"bulk":            {"POST", "/api/v1/links/bulk", `{"urls":[{"url":"https://example.com"},5]}`, 207, answer(), `{"results":[{"status":201,"data":{"id":"a","shortUrl":"b","slug":"c","destinationUrl":"d"}},{"status":400,"error":{"code":"VALIDATION_ERROR","message":"m","url":""}}]}`},
 	"invalid":         {"POST", "/api/v1/links", `{"url":5}`, 400, answer(), fault("VALIDATION_ERROR", `,"details":[{"field":"url","code":"invalid_type","message":"m"}]`)},

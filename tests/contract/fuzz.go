@@ -410,6 +410,8 @@ func (f *fuzzer) query(s *source, op fuzzOp) string {
 			q.Set(name, pick(s, []string{"1", "20", "100", "0", "101", "-1", "1.5", "", "ten", "1e2", "+5", "0x10", "99999999999999999999", "٣"}))
 		case "cursor":
 			q.Set(name, pick(s, []string{"1790000000000000", "0", "1", "9007199254740991", "9007199254740992", "-1", "abc", "", "1.5", "1e3"}))
+		case "country", "language", "system", "device", "path", "percent", "at", "slug", "domainId":
+			q.Set(name, fmt.Sprint(s.value(f.doc, m["schema"], name, 0)))
 		default:
 			q.Set(name, pick(s, []string{"2026-11-01", "2026-11-20", "2026-02-30", "2026-13-01", "yesterday", "", "20261101", "2000-01-01", "9999-12-31", "2026-11-01T00:00:00Z"}))
 		}
@@ -605,7 +607,20 @@ func (s *source) object(doc, m map[string]any, depth int) any {
 			out[k] = s.value(doc, props[k], k, depth+1)
 		}
 	}
-	// Follow the rules between fields, so that some creates of videos succeed.
+	if values, ok := m["additionalProperties"].(map[string]any); ok { // of an object with any names
+		for range 1 + s.IntN(3) {
+			out[s.word(3)] = s.value(doc, values, "", depth+1)
+		}
+	}
+	if least, _ := m["minProperties"].(float64); least > 0 && len(out) == 0 {
+		name := pick(s, slices.Sorted(maps.Keys(props)))
+		out[name] = s.value(doc, props[name], name, depth+1)
+	}
+	// Follow the rules between fields, so that some creates of videos and links succeed.
+	if to, ok := out["redirectType"]; ok && to != nil && s.IntN(4) > 0 {
+		delete(out, "password")
+		delete(out, "maxClicks")
+	}
 	switch out["privacy"] {
 	case "password":
 		delete(out, "expiresAt")
@@ -632,12 +647,16 @@ func (s *source) kind(t any) string {
 
 func (s *source) number(name, kind string) any {
 	switch name {
-	case "expiresAt":
+	case "expiresAt", "startsAt", "from", "until":
 		v := pick(s, []float64{0, -1, 1000, 1.8e12, 4102444800000, 8.64e15, 8.64e15 + 2})
 		if kind == "number" && s.IntN(4) == 0 {
 			return v + 0.5
 		}
 		return int64(v)
+	case "percent":
+		return pick(s, []int{0, 1, 50, 99, 100, -1})
+	case "maxClicks":
+		return pick(s, []int64{1, 10, 1e9, 1e9 + 1, 0, -1})
 	case "overlapSeconds":
 		return pick(s, []int{0, 1, 3600, 604800})
 	}
@@ -646,7 +665,7 @@ func (s *source) number(name, kind string) any {
 
 func (s *source) stringFor(name string, m map[string]any) string {
 	switch name {
-	case "url", "ogImage":
+	case "url", "ogImage", "expiredUrl":
 		return pick(s, []string{
 			"https://example.com/" + s.word(8), "http://example.com:8080/a?b=c#d", "HTTPS://EXAMPLE.COM/%7Euser", "https://b\u00fccher.example/\u00fc?q=\u00fc",
 			"https://example.com/" + url.PathEscape(s.text(10)), "http://[2001:db8::1]/", "http://192.0.2.1/", "https://example.com/" + s.text(8),
@@ -654,8 +673,14 @@ func (s *source) stringFor(name string, m map[string]any) string {
 		})
 	case "slug":
 		return pick(s, []string{s.word(8), s.word(8), s.word(1), s.word(100), "a.b-c_d", fmt.Sprint("shared", s.IntN(20)), "api", "Robots.TXT", "-x", ".x", "a b", "\u00fc", s.word(101), "", "a/b", "a%2fb", "a+"})
-	case "expiresAt":
+	case "expiresAt", "startsAt", "from", "until", "at":
 		return pick(s, []string{"2027-01-01", "2027-01-01T00:00:00Z", "2027-01-01T00:00:00.123+02:00", "Nov 20 2027", "20 Nov 2027 10:00 GMT", "tomorrow", "", "1790000000000", "2026-02-30", "-000000-01-01T00:00:00Z", s.text(10), strings.Repeat("(", 500)})
+	case "country":
+		return pick(s, []string{"DE", "at", "XX", "D", "DEU", "", s.text(2)})
+	case "language":
+		return pick(s, []string{"de", "pt-BR", "DE-at", "zh-Hant-TW", "x", "de_DE", "", "de-AT,de;q=0.9,*;q=0.1", s.text(10), strings.Repeat("a-", 200)})
+	case "path":
+		return pick(s, []string{"/a/b", "/", "//", "/..", "/%2f", "a", "", "/" + s.text(10), "/" + strings.Repeat("a", 3000)})
 	case "hostname":
 		return pick(s, []string{strings.ToLower(s.word(8)) + ".fuzz.invalid", s.word(6) + ".Fuzz.Invalid", "localhost", "192.0.2.1", "*.example.com", "example.com:80", "a..b", strings.Repeat("a", 64) + ".example", "b\u00fccher.example", "-a.example", "example.com.", "_x.example"})
 	case "domainId":

@@ -137,11 +137,11 @@ func TestFuzzFindsPlantedFaults(t *testing.T) {
 		want  string
 	}{
 		{"a crash", func(op string, s int, b []byte) (int, []byte) {
-			if op == "updateVideo" && s >= 400 {
+			if op == "createLink" && s >= 400 {
 				return 500, []byte(fault("INTERNAL", ""))
 			}
 			return s, b
-		}, "updateVideo"},
+		}, "createLink"},
 		{"a leak", func(op string, s int, b []byte) (int, []byte) {
 			if op == "getLink" && s == 200 {
 				return s, []byte(strings.Replace(string(b), "{", `{"ownerEmail":"x",`, 1))
@@ -160,7 +160,7 @@ func TestFuzzFindsPlantedFaults(t *testing.T) {
 			t.Parallel()
 			m := newImitation(t)
 			m.spoil = tt.spoil
-			for _, f := range fuzz(t, m, 700).Faults {
+			for _, f := range fuzz(t, m, 1400).Faults {
 				if strings.HasPrefix(f, tt.want) {
 					return
 				}

@@ -206,7 +206,8 @@ func TestConsoleForAScreenReader(t *testing.T) {
 			}
 		}
 		for name, n := range names {
-			if n > 1 {
+			// Chromium's own button in each field for a time.
+			if n > 1 && !strings.HasPrefix(name, "Show local date and time picker") {
 				t.Errorf("%s: %d buttons are called %q", path, n, name)
 			}
 		}

@@ -39,6 +39,13 @@ var furnished = sync.OnceValue(func() map[string]string {
 	t := seedT{}
 	c := as(t, plan)
 	link := c.want(201, "POST", "/api/v1/links", map[string]any{"url": "https://example.com/spring?sale=1", "title": nasty, "tags": []string{"spring", `<b onclick=alert(1)>`}, "ogTitle": nasty, "ogDescription": nasty}).str("id")
+	c.want(200, "PATCH", "/api/v1/links/"+link, map[string]any{
+		"forwardQuery": true, "rules": []map[string]any{
+			{"name": "Phones", "url": "https://m.example.com/", "when": map[string]any{"device": []string{"phone"}, "language": []string{"de"}}},
+			{"name": nasty, "url": "https://example.com/half", "when": map[string]any{"percent": 50, "query": map[string]string{nasty: "*"}, "from": "2026-01-01"}},
+		},
+	})
+	c.want(201, "POST", "/api/v1/links", map[string]any{"url": "https://example.com/later", "title": "Not yet", "startsAt": time.Now().Add(time.Hour).UnixMilli()})
 	for i, title := range []string{"Spring newsletter", "Handbook for new colleagues", "Workshop slides"} {
 		c.want(201, "POST", "/api/v1/links", map[string]any{"url": fmt.Sprintf("https://www.example.com/pages/%d", i), "title": title, "tags": []string{"team", "2026"}})
 	}
@@ -79,6 +86,7 @@ func consolePages(at map[string]string) []string {
 	return []string{
 		"/app", "/app/links", at["link"], "/app/videos", at["video"], "/app/record", "/app/members", // in every run
 		"/app/upload", "/app/links/import", "/app/domains", "/app/webhooks", at["webhook"], "/app/activity", "/app/keys", "/app/settings", "/app/device", "/app/links?q=nothing-like-it", "/app/nowhere",
+		at["link"] + "?try=1&try-device=phone&try-language=de&try-country=ZZZ", at["link"] + "?try=1&try-device=phone&try-language=de",
 	}
 }
 
@@ -155,6 +163,8 @@ func TestPagesAreValidHTML(t *testing.T) {
 	for path, form := range map[string]url.Values{
 		"/app/links":               {"url": {"ftp://x"}, "slug": {nasty}},
 		at["link"] + "/edit":       {"url": {"ftp://x"}, "ogImage": {nasty}, "expiresAt": {"2001-01-01T00:00"}},
+		at["link"] + "/edit#rules": {"url": {"ftp://x"}, "ruleCount": {"2"}, "rules.0.when.country": {"ZZZ"}, "rules.1.when.percent": {"0"}, "maxClicks": {nasty}, "startsAt": {"never"}},
+		"/app/links#rules":         {"ruleButton": {"add"}, "ruleCount": {"19"}},
 		at["video"] + "/access":    {"privacy": {"password"}},
 		at["video"] + "/captions":  {"lang": {nasty}},
 		at["video"] + "/thumbnail": {"time": {"-1"}},

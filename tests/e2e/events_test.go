@@ -152,11 +152,12 @@ var everyChange = []change{
 		a.want(404, "DELETE", "/api/v1/links/"+its.link, nil)
 		return []string{"link.deleted " + its.link}
 	}},
-	{"POST /api/v1/domains,POST /api/v1/domains/{id}/verify,DELETE /api/v1/domains/{id}", func(a *tenantOf, its *made) []string {
+	{"POST /api/v1/domains,PATCH /api/v1/domains/{id},POST /api/v1/domains/{id}/verify,DELETE /api/v1/domains/{id}", func(a *tenantOf, its *made) []string {
 		its.domain = a.want(201, "POST", "/api/v1/domains", map[string]any{"hostname": strings.ToLower(a.id[4:]) + ".example.net"}).str("id")
 		a.do("POST", "/api/v1/domains/"+its.domain+"/verify", nil) // no resolver: the domain stays pending, whatever the status
+		a.want(200, "PATCH", "/api/v1/domains/"+its.domain, map[string]any{"homeUrl": "https://example.com/"})
 		a.want(204, "DELETE", "/api/v1/domains/"+its.domain, nil)
-		return []string{"domain.created " + its.domain, "domain.deleted " + its.domain}
+		return []string{"domain.created " + its.domain, "domain.updated " + its.domain, "domain.deleted " + its.domain}
 	}},
 	{"POST /api/v1/videos,PATCH /api/v1/videos/{id}", func(a *tenantOf, its *made) []string {
 		v := a.want(201, "POST", "/api/v1/videos", map[string]any{"title": "Clip"})

@@ -70,10 +70,17 @@ func TestAnExportIsImportedElsewhereAndExportedAgain(t *testing.T) {
 		for field, value := range map[string]any{
 			"title": fmt.Sprintf("Title, \"%d\" ü", i), "tags": []string{"a|b", "Größe", fmt.Sprint("n", i%7)}, "externalId": fmt.Sprint("ext/", i), "archived": true, "expiresAt": soon + int64(i),
 			"ogTitle": "Preview", "ogDescription": "Words", "ogImage": "https://example.com/i.png", "createdAt": 1_600_000_000_000 + int64(i), "importedClicks": i,
+			"redirectType": 308, "forwardQuery": true, "forwardPath": true, "startsAt": 1_650_000_000_000 + int64(i), "expiredUrl": "https://example.com/over",
+			"rules": []any{map[string]any{"name": "ü", "url": "https://example.com/app", "when": map[string]any{
+				"device": []string{"phone"}, "system": []string{"ios"}, "language": []string{"de-AT"}, "query": map[string]string{"a": "*"}, "from": soon, "until": soon + 1, "percent": 50,
+			}}},
 		} {
 			if (i+len(field))%3 > 0 {
 				item[field] = value
 			}
+		}
+		if item["redirectType"] == nil { // a 308 takes no limit
+			item["maxClicks"] = 1000 + i
 		}
 		items = append(items, item)
 	}

@@ -308,6 +308,11 @@ func (c *linksConn) visit(path string) (status int, location string, err error) 
 }
 
 func (c *linksConn) ask(method, path string) (status int, location string, err error) {
+	return c.askAs(method, path, "User-Agent: Mozilla/5.0 (X11; Linux)")
+}
+
+// askAs sends the headers of a certain visitor.
+func (c *linksConn) askAs(method, path string, headers ...string) (status int, location string, err error) {
 	if c.c == nil {
 		conn, err := net.DialTimeout("tcp", c.addr, 2*time.Second)
 		if err != nil {
@@ -316,7 +321,7 @@ func (c *linksConn) ask(method, path string) (status int, location string, err e
 		c.c, c.r = conn, bufio.NewReader(conn)
 	}
 	_ = c.c.SetDeadline(time.Now().Add(10 * time.Second))
-	_, err = fmt.Fprintf(c.c, "%s %s HTTP/1.1\r\nHost: lrl.example\r\nUser-Agent: Mozilla/5.0 (X11; Linux)\r\n\r\n", method, path)
+	_, err = fmt.Fprintf(c.c, "%s %s HTTP/1.1\r\nHost: lrl.example\r\n%s\r\n\r\n", method, path, strings.Join(headers, "\r\n"))
 	if err == nil {
 		var res *http.Response
 		if res, err = http.ReadResponse(c.r, &http.Request{Method: method}); err == nil {

@@ -220,6 +220,12 @@ func writes(receiver string) map[string]func(r *resident) act {
 		"deleteDomain": func(r *resident) act {
 			return on("/api/v1/domains/"+r.make("/api/v1/domains", map[string]any{"hostname": "delete.neighbours.example.net"}, "id"), nil)
 		},
+		"updateDomain": func(r *resident) act {
+			path := "/api/v1/domains/" + r.make("/api/v1/domains", map[string]any{"hostname": "update.neighbours.example.net"}, "id")
+			return func(n int) (string, any) {
+				return path, map[string]any{"homeUrl": fmt.Sprintf("https://example.com/%d", n)}
+			}
+		},
 		"verifyDomain": func(r *resident) act {
 			return on("/api/v1/domains/"+r.make("/api/v1/domains", map[string]any{"hostname": "verify.neighbours.example.net"}, "id")+"/verify", nil)
 		},

@@ -219,7 +219,7 @@ func (w *writer) kind(f component, needed bool, at place) (kind, tag string, err
 		return "", "", err
 	}
 	list, text, whole := strings.HasPrefix(kind, "[]"), kind == "string", kind == "int" || kind == "int64"
-	object, time := s.is("object") && kind != "json.RawMessage", isTime(f.name, f.schema.name())
+	object, time := s.is("object") && kind != "json.RawMessage" && !strings.HasPrefix(kind, "map["), isTime(f.name, f.schema.name())
 	switch {
 	case at.update && !needed && list && !s.null: // an empty list is no change
 		if w.zeroOmitted {
@@ -254,6 +254,9 @@ func (w *writer) kind(f component, needed bool, at place) (kind, tag string, err
 		tag = ",omitempty"
 		never := s.Minimum != nil && *s.Minimum > 0 || time || s.MinItems > 0 // a value that is present is never the zero value
 		switch {
+		case kind == w.requestTime: // in a part that requests and answers share
+			kind = "*" + kind
+		case strings.HasPrefix(kind, "map["):
 		case list && !never:
 			tag = ",omitzero" // an empty list is shown
 		case list, text: // an empty text is none
@@ -288,6 +291,9 @@ func (w *writer) base(name string, s *schema, at place) (string, error) {
 	case s.is("array"):
 		of, err := w.base(name, s.Items, place{at.path + "[]", at.request, at.update})
 		return "[]" + of, err
+	case s.Values != nil && s.Values.Type != nil:
+		of, err := w.base(name, s.Values, place{at.path + "{}", at.request, at.update})
+		return "map[string]" + of, err
 	case s.is("integer"):
 		return w.number(name, named, at), nil
 	case s.is("number"):

@@ -9,7 +9,7 @@ var typeNames = map[string]string{
 var objectNames = map[string]string{
 	"Link.takenDown": "TakenDown", "Video.takenDown": "TakenDown", "Video.error": "VideoError", "CaptionList.data[]": "Caption",
 	"LinkStats.days[]": "DayClicks", "LinkStats.referrers[]": "HostClicks", "LinkStats.countries[]": "CountryClicks",
-	"LinkStats.devices[]": "DeviceClicks", "TagList.data[]": "Tag", "Domain.records[]": "DNSRecord",
+	"LinkStats.devices[]": "DeviceClicks", "LinkStats.rules[]": "RuleClicks", "TagList.data[]": "Tag", "Domain.records[]": "DNSRecord",
 	"BulkUpdate.set": "BulkSet", "BulkItemCreated.data": "BulkLink", "BulkItemFailed.error": "BulkItemFail", "BulkResults.results[]": "BulkResult",
 	"BulkChanged.results[]": "BulkChange", "BulkChanged.results[].data": "BulkLink", "BulkChanged.results[].error": "BulkItemFail",
 	"Account.limits": "AccountLimits", "Account.usage": "AccountUsage", "OperatorAccount.limits": "OwnLimits", "AccountUpdate.limits": "OwnLimitsUpdate",
@@ -31,12 +31,16 @@ var bases = map[string]string{
 }
 
 // large names whole numbers that may need 64 bits.
-var large = []string{"clicks", "importedClicks", "total", "views", "storedBytes", "duration", "nextCursor", "min", "max", "links", "videos", "domains"}
+var large = []string{"clicks", "importedClicks", "total", "views", "storedBytes", "duration", "nextCursor", "min", "max", "links", "videos", "domains", "maxClicks"}
 
 // comments are the doc comments of types, without the name at the start.
 var comments = map[string]string{
 	"LinkCreate":          "is a link to be. Only URL is needed.",
 	"LinkUpdate":          "changes a link; untouched fields stay.",
+	"LinkExplained":       "is what a link would decide about a visit.",
+	"SlugAvailable":       "says whether a create could take a slug now.",
+	"LinkRule":            "leads the visits that meet all its conditions to an address of its own.",
+	"LinkRuleWhen":        "has the conditions of a rule: at least one, and all must hold.",
 	"LinkSummary":         "is a link in a list.",
 	"LinkPage":            "is one page of a list of links.",
 	"LinkCreated":         "is the receipt for a new link.",
@@ -87,6 +91,7 @@ var comments = map[string]string{
 	"HostClicks":          "are the clicks that came from a host.",
 	"CountryClicks":       "are the clicks of a country.",
 	"DeviceClicks":        "are the clicks of a kind of device.",
+	"RuleClicks":          "are the clicks that a rule of the link led.",
 	"BulkCreate":          "makes links, each item on its own.",
 	"BulkUpdate":          "makes one change to links.",
 	"BulkDelete":          "deletes links.",
@@ -98,6 +103,7 @@ var comments = map[string]string{
 	"BulkResults":         "answers a bulk request of which an item failed.",
 	"BulkItemCreated":     "is an item that was made.",
 	"BulkItemFailed":      "is an item that was refused.",
+	"DomainUpdate":        "changes a domain's pages; untouched ones stay.",
 	"DomainCreate":        "claims a host name.",
 	"DomainList":          "is the list of all domains.",
 	"VideoAccessUpdate":   "replaces who may see a video.",

@@ -39,6 +39,7 @@ type schema struct {
 	Properties          ordered
 	Required            []string
 	Items               *schema
+	Values              *schema `yaml:"additionalProperties"` // of an object with any names
 	AnyOf, OneOf, AllOf []*schema
 	Default             any
 	Minimum             *float64

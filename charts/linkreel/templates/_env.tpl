@@ -71,6 +71,15 @@ name is a setting in the service's Config; tests/cluster fails on any other name
 {{- end }}
 {{- if eq .name "links" }}
 {{- $_ := set $env "LINKREEL_SPOOL_DIR" "/var/lib/linkreel/spool" }}
+{{- with $root.Values.links.pages.home }}
+{{- $_ := set $env "LINKREEL_SHORT_HOME_URL" . }}
+{{- end }}
+{{- with $root.Values.links.pages.notFound }}
+{{- $_ := set $env "LINKREEL_SHORT_NOT_FOUND_URL" . }}
+{{- end }}
+{{- with $root.Values.links.pages.expired }}
+{{- $_ := set $env "LINKREEL_SHORT_EXPIRED_URL" . }}
+{{- end }}
 {{- with $root.Values.dnsResolver }}
 {{- $_ := set $env "DNS_RESOLVER" . }}
 {{- end }}

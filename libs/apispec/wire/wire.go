@@ -37,6 +37,30 @@ type LinkCreate struct {
 	ExternalID *string `json:"externalId"`
 	// Archived links keep redirecting; lists can leave them out.
 	Archived bool `json:"archived"`
+	// HTTP status of the redirect: 302, 301 or 308; others are rejected. Browsers keep a 301 or 308 for
+	// up to a minute, and do not ask again meanwhile; such visits are not counted. Null is 302.
+	RedirectType *float64 `json:"redirectType"`
+	// Whether the visitor's query is added to the destination. A parameter that the destination has
+	// itself stays, except the five `utm_` parameters: the visitor's replace them.
+	ForwardQuery bool `json:"forwardQuery"`
+	// Whether `/<slug>/a/b` leads to the destination's path followed by `/a/b`. Otherwise a longer path
+	// is a 404.
+	ForwardPath bool `json:"forwardPath"`
+	// Before this moment visits get 404 with a page that says when the link begins. Must be earlier
+	// than `expiresAt`.
+	StartsAt *jsdate.Moment `json:"startsAt"`
+	// Where visits lead after the end, with a 302 that is not counted. Same rules as `url`, and no
+	// verified domain of the account.
+	ExpiredURL *string `json:"expiredUrl"`
+	// A page asks every visitor for it, 1 to 256 characters. It is never shown; `hasPassword` says that
+	// there is one. Not with a `redirectType` of 301 or 308.
+	Password *string `json:"password"`
+	// Never more visits than this are led on; later ones are as after the end. It counts all clicks
+	// that the link ever had. Not with a `redirectType` of 301 or 308.
+	MaxClicks *float64 `json:"maxClicks"`
+	// Up to 20 rules, together at most 16 KiB. A visit leads to the address of the first rule whose
+	// conditions all hold, else to `url`.
+	Rules []LinkRule `json:"rules"`
 	// Says that the link comes from another service, where it had this many clicks. They are shown
 	// apart and are not part of `clicks`.
 	ImportedClicks *float64 `json:"importedClicks"`
@@ -44,6 +68,38 @@ type LinkCreate struct {
 	// time. Lists keep the order in which links arrived here. Without `importedClicks` the field is
 	// ignored, so that a record can be sent back.
 	CreatedAt *jsdate.Moment `json:"createdAt"`
+	// Not taken, but a create with `true` and without `password` is refused, so that no copy of a
+	// protected link is open.
+	HasPassword bool `json:"hasPassword"`
+}
+
+// LinkRule leads the visits that meet all its conditions to an address of its own.
+type LinkRule struct {
+	// 1 to 100 characters, unique among the link's rules without regard to case. Statistics show it.
+	Name string       `json:"name"`
+	When LinkRuleWhen `json:"when"`
+	// Same rules as the link's `url`, and no verified domain of the account.
+	URL string `json:"url"`
+}
+
+// LinkRuleWhen has the conditions of a rule: at least one, and all must hold.
+type LinkRuleWhen struct {
+	// Two letters (ISO 3166-1). Refused where this installation cannot know a visitor's country.
+	Country []string `json:"country,omitempty"`
+	// `mobile` is understood too, and shown as `phone`.
+	Device []string `json:"device,omitempty"`
+	System []string `json:"system,omitempty"`
+	// Language tags (BCP 47) that the visitor likes best. `de` fits `de-AT`; `de-CH` does not fit `de`.
+	Language []string `json:"language,omitempty"`
+	// Parameters of the visit and their values; `*` fits any value.
+	Query map[string]string `json:"query,omitempty"`
+	// From this moment on.
+	From *jsdate.Moment `json:"from,omitempty"`
+	// Before this moment.
+	Until *jsdate.Moment `json:"until,omitempty"`
+	// Share of the visitors that meet the rule's other conditions. A visitor always gets the same
+	// share. Shares of several rules follow each other, so 50 and 50 are everybody.
+	Percent int `json:"percent,omitempty"`
 }
 
 // LinkUpdate changes a link; untouched fields stay.
@@ -63,6 +119,30 @@ type LinkUpdate struct {
 	ExternalID httpapi.Optional[string] `json:"externalId"`
 	// Archived links keep redirecting; lists can leave them out.
 	Archived httpapi.Optional[bool] `json:"archived"`
+	// HTTP status of the redirect: 302, 301 or 308; others are rejected. Browsers keep a 301 or 308 for
+	// up to a minute, and do not ask again meanwhile; such visits are not counted. Null is 302.
+	RedirectType httpapi.Optional[float64] `json:"redirectType"`
+	// Whether the visitor's query is added to the destination. A parameter that the destination has
+	// itself stays, except the five `utm_` parameters: the visitor's replace them.
+	ForwardQuery httpapi.Optional[bool] `json:"forwardQuery"`
+	// Whether `/<slug>/a/b` leads to the destination's path followed by `/a/b`. Otherwise a longer path
+	// is a 404.
+	ForwardPath httpapi.Optional[bool] `json:"forwardPath"`
+	// Before this moment visits get 404 with a page that says when the link begins. Must be earlier
+	// than `expiresAt`.
+	StartsAt httpapi.Optional[jsdate.Moment] `json:"startsAt"`
+	// Where visits lead after the end, with a 302 that is not counted. Same rules as `url`, and no
+	// verified domain of the account.
+	ExpiredURL httpapi.Optional[string] `json:"expiredUrl"`
+	// A page asks every visitor for it, 1 to 256 characters. It is never shown; `hasPassword` says that
+	// there is one. Not with a `redirectType` of 301 or 308.
+	Password httpapi.Optional[string] `json:"password"`
+	// Never more visits than this are led on; later ones are as after the end. It counts all clicks
+	// that the link ever had. Not with a `redirectType` of 301 or 308.
+	MaxClicks httpapi.Optional[float64] `json:"maxClicks"`
+	// Up to 20 rules, together at most 16 KiB. A visit leads to the address of the first rule whose
+	// conditions all hold, else to `url`.
+	Rules httpapi.Optional[[]LinkRule] `json:"rules"`
 }
 
 // LinkSummary is a link in a list.
@@ -90,6 +170,18 @@ type LinkSummary struct {
 	Tags       []string `json:"tags"`
 	ExternalID *string  `json:"externalId"`
 	Archived   bool     `json:"archived"`
+	// HTTP status of the redirect: 302, 301 or 308.
+	RedirectType int  `json:"redirectType"`
+	ForwardQuery bool `json:"forwardQuery"`
+	ForwardPath  bool `json:"forwardPath"`
+	// Milliseconds since 1970.
+	StartsAt   *int64  `json:"startsAt"`
+	ExpiredURL *string `json:"expiredUrl"`
+	// Whether visitors are asked for a password.
+	HasPassword bool   `json:"hasPassword"`
+	MaxClicks   *int64 `json:"maxClicks"`
+	// Whether the link has rules.
+	HasRules bool `json:"hasRules"`
 }
 
 // LinkPage is one page of a list of links.
@@ -124,6 +216,7 @@ type Link struct {
 	OGTitle       *string    `json:"ogTitle"`
 	OGDescription *string    `json:"ogDescription"`
 	OGImage       *string    `json:"ogImage"`
+	Rules         []LinkRule `json:"rules"`
 	UpdatedAt     int64      `json:"updatedAt"`
 }
 
@@ -131,6 +224,28 @@ type Link struct {
 type TakenDown struct {
 	At     int64  `json:"at"`
 	Reason string `json:"reason"`
+}
+
+// LinkExplained is what a link would decide about a visit.
+type LinkExplained struct {
+	// HTTP status that the visitor would get.
+	Status int `json:"status"`
+	// Where the visit would lead; null if it leads nowhere.
+	Location *string `json:"location"`
+	// Name of the rule that decides; null if none does.
+	Rule *string `json:"rule"`
+	// One sentence.
+	Why string `json:"why"`
+}
+
+// SlugAvailable says whether a create could take a slug now.
+type SlugAvailable struct {
+	// Whether a create could take the slug now.
+	Available bool `json:"available"`
+	// Why not; null if the slug is free. `taken`: a link has it, or had it and it is held for another
+	// account. `reserved`: the default host keeps this word for itself. `invalid`: no slug can look
+	// like this.
+	Reason *string `json:"reason"`
 }
 
 // LinkUpdated is the receipt for a changed link.
@@ -155,6 +270,10 @@ type LinkStats struct {
 	// ISO 3166 two-letter codes, most clicks first; empty when unknown.
 	Countries []CountryClicks `json:"countries"`
 	Devices   []DeviceClicks  `json:"devices"`
+	// The rules that led the visitors, by their names at the time of the click, most clicks first;
+	// empty for none. One day of one link names at most 50 rules; clicks of further ones are counted
+	// under `(other)`.
+	Rules []RuleClicks `json:"rules"`
 }
 
 // DayClicks are the clicks of a UTC day.
@@ -178,6 +297,12 @@ type CountryClicks struct {
 // DeviceClicks are the clicks of a kind of device.
 type DeviceClicks struct {
 	Device string `json:"device"`
+	Clicks int64  `json:"clicks"`
+}
+
+// RuleClicks are the clicks that a rule of the link led.
+type RuleClicks struct {
+	Rule   string `json:"rule"`
 	Clicks int64  `json:"clicks"`
 }
 
@@ -317,9 +442,15 @@ type Domain struct {
 	// When the TXT record was last looked up.
 	CheckedAt *int64 `json:"checkedAt"`
 	// Why the last check failed, in words. Null when it did not.
-	Reason        *string     `json:"reason"`
-	Certificate   Certificate `json:"certificate"`
-	IgnoredFields []string    `json:"ignoredFields,omitempty"`
+	Reason      *string     `json:"reason"`
+	Certificate Certificate `json:"certificate"`
+	// Where visits of `/` lead.
+	HomeURL *string `json:"homeUrl"`
+	// Where visits of addresses without a link lead.
+	NotFoundURL *string `json:"notFoundUrl"`
+	// Where visits of links that have ended lead.
+	ExpiredURL    *string  `json:"expiredUrl"`
+	IgnoredFields []string `json:"ignoredFields,omitempty"`
 }
 
 // DNSRecord is a record to set.
@@ -327,6 +458,17 @@ type DNSRecord struct {
 	Type  string `json:"type"`
 	Name  string `json:"name"`
 	Value string `json:"value"`
+}
+
+// DomainUpdate changes a domain's pages; untouched ones stay.
+type DomainUpdate struct {
+	// Where visits of `/` lead. Same rules as a link's `url`, and no verified domain of the account.
+	// Null clears.
+	HomeURL httpapi.Optional[string] `json:"homeUrl"`
+	// Where visits of addresses without a link lead.
+	NotFoundURL httpapi.Optional[string] `json:"notFoundUrl"`
+	// Where visits of links that have ended lead, unless the link has its own `expiredUrl`.
+	ExpiredURL httpapi.Optional[string] `json:"expiredUrl"`
 }
 
 // Certificate is the state of a domain's TLS certificate.

@@ -364,6 +364,20 @@ func (m Moment) IsZero() bool { return m.v == nil }
 // MarshalJSON writes a number of milliseconds, or the text.
 func (m Moment) MarshalJSON() ([]byte, error) { return json.Marshal(m.v) }
 
+// UnmarshalJSON reads what MarshalJSON writes.
+func (m *Moment) UnmarshalJSON(b []byte) error {
+	if len(b) > 0 && b[0] == '"' {
+		var text string
+		err := json.Unmarshal(b, &text)
+		m.v = text
+		return err
+	}
+	var ms int64
+	err := json.Unmarshal(b, &ms)
+	m.v = ms
+	return err
+}
+
 // Millis is a time in a record: milliseconds since 1970.
 type Millis int64
 

@@ -143,6 +143,42 @@ func (c *Client) LinkStats(ctx context.Context, id, from, to string) (*LinkStats
 	return answer[LinkStats](ctx, c, http.MethodGet, "/api/v1/links/"+url.PathEscape(id)+"/stats"+query(q), nil)
 }
 
+// Visit describes a visit for [Client.ExplainLink]. What is empty is unknown and fulfils no
+// condition.
+type Visit struct {
+	Country  string // two letters
+	Device   string // desktop, phone or tablet
+	System   string // windows, macos, linux, ios, android, chromeos or other
+	Language string // as in the header Accept-Language
+	Query    string // the whole query, such as a=1&b=2
+	Path     string // what follows the slug, with its slash
+	At       Moment // now if it is empty
+	// Percent is the visitor's place, 0 to 99, on the line that rules with a percentage
+	// divide.
+	Percent *int
+}
+
+// ExplainLink says what a link would decide about a visit. Nothing is counted.
+func (c *Client) ExplainLink(ctx context.Context, id string, v Visit) (*LinkExplained, error) {
+	q := filter(nil, map[string]string{
+		"country": v.Country, "device": v.Device, "system": v.System, "language": v.Language, "query": v.Query, "path": v.Path,
+	})
+	if !v.At.IsZero() {
+		q.Set("at", fmt.Sprint(v.At.v))
+	}
+	if v.Percent != nil {
+		q.Set("percent", strconv.Itoa(*v.Percent))
+	}
+	return answer[LinkExplained](ctx, c, http.MethodGet, "/api/v1/links/"+url.PathEscape(id)+"/explain"+query(q), nil)
+}
+
+// SlugAvailable reports whether a create could take a slug now. domainID is empty for the
+// default host. Nothing is reserved.
+func (c *Client) SlugAvailable(ctx context.Context, slug, domainID string) (*SlugAvailable, error) {
+	q := filter(nil, map[string]string{"slug": slug, "domainId": domainID})
+	return answer[SlugAvailable](ctx, c, http.MethodGet, "/api/v1/links/available"+query(q), nil)
+}
+
 // CreateDomain claims a host name.
 func (c *Client) CreateDomain(ctx context.Context, hostname string) (*Domain, error) {
 	return answer[Domain](ctx, c, http.MethodPost, "/api/v1/domains", map[string]string{"hostname": hostname})
@@ -162,6 +198,11 @@ func (c *Client) Domain(ctx context.Context, id string) (*Domain, error) {
 // service found it.
 func (c *Client) VerifyDomain(ctx context.Context, id string) (*Domain, error) {
 	return answer[Domain](ctx, c, http.MethodPost, "/api/v1/domains/"+url.PathEscape(id)+"/verify", nil)
+}
+
+// UpdateDomain changes a domain's pages.
+func (c *Client) UpdateDomain(ctx context.Context, id string, in DomainUpdate) (*Domain, error) {
+	return answer[Domain](ctx, c, http.MethodPatch, "/api/v1/domains/"+url.PathEscape(id), in)
 }
 
 // DeleteDomain removes a domain.

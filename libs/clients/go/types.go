@@ -32,6 +32,30 @@ type LinkCreate struct {
 	ExternalID string `json:"externalId,omitempty"`
 	// Archived links keep redirecting; lists can leave them out.
 	Archived bool `json:"archived,omitempty"`
+	// HTTP status of the redirect: 302, 301 or 308; others are rejected. Browsers keep a 301 or 308 for
+	// up to a minute, and do not ask again meanwhile; such visits are not counted. Null is 302.
+	RedirectType *int64 `json:"redirectType,omitempty"`
+	// Whether the visitor's query is added to the destination. A parameter that the destination has
+	// itself stays, except the five `utm_` parameters: the visitor's replace them.
+	ForwardQuery bool `json:"forwardQuery,omitempty"`
+	// Whether `/<slug>/a/b` leads to the destination's path followed by `/a/b`. Otherwise a longer path
+	// is a 404.
+	ForwardPath bool `json:"forwardPath,omitempty"`
+	// Before this moment visits get 404 with a page that says when the link begins. Must be earlier
+	// than `expiresAt`.
+	StartsAt Moment `json:"startsAt,omitzero"`
+	// Where visits lead after the end, with a 302 that is not counted. Same rules as `url`, and no
+	// verified domain of the account.
+	ExpiredURL string `json:"expiredUrl,omitempty"`
+	// A page asks every visitor for it, 1 to 256 characters. It is never shown; `hasPassword` says that
+	// there is one. Not with a `redirectType` of 301 or 308.
+	Password string `json:"password,omitempty"`
+	// Never more visits than this are led on; later ones are as after the end. It counts all clicks
+	// that the link ever had. Not with a `redirectType` of 301 or 308.
+	MaxClicks *int64 `json:"maxClicks,omitempty"`
+	// Up to 20 rules, together at most 16 KiB. A visit leads to the address of the first rule whose
+	// conditions all hold, else to `url`.
+	Rules []LinkRule `json:"rules,omitempty"`
 	// Says that the link comes from another service, where it had this many clicks. They are shown
 	// apart and are not part of `clicks`.
 	ImportedClicks *int64 `json:"importedClicks,omitempty"`
@@ -39,6 +63,38 @@ type LinkCreate struct {
 	// time. Lists keep the order in which links arrived here. Without `importedClicks` the field is
 	// ignored, so that a record can be sent back.
 	CreatedAt Moment `json:"createdAt,omitzero"`
+	// Not taken, but a create with `true` and without `password` is refused, so that no copy of a
+	// protected link is open.
+	HasPassword bool `json:"hasPassword,omitempty"`
+}
+
+// LinkRule leads the visits that meet all its conditions to an address of its own.
+type LinkRule struct {
+	// 1 to 100 characters, unique among the link's rules without regard to case. Statistics show it.
+	Name string       `json:"name"`
+	When LinkRuleWhen `json:"when"`
+	// Same rules as the link's `url`, and no verified domain of the account.
+	URL string `json:"url"`
+}
+
+// LinkRuleWhen has the conditions of a rule: at least one, and all must hold.
+type LinkRuleWhen struct {
+	// Two letters (ISO 3166-1). Refused where this installation cannot know a visitor's country.
+	Country []string `json:"country,omitempty"`
+	// `mobile` is understood too, and shown as `phone`.
+	Device []string `json:"device,omitempty"`
+	System []string `json:"system,omitempty"`
+	// Language tags (BCP 47) that the visitor likes best. `de` fits `de-AT`; `de-CH` does not fit `de`.
+	Language []string `json:"language,omitempty"`
+	// Parameters of the visit and their values; `*` fits any value.
+	Query map[string]string `json:"query,omitempty"`
+	// From this moment on.
+	From *Moment `json:"from,omitempty"`
+	// Before this moment.
+	Until *Moment `json:"until,omitempty"`
+	// Share of the visitors that meet the rule's other conditions. A visitor always gets the same
+	// share. Shares of several rules follow each other, so 50 and 50 are everybody.
+	Percent int `json:"percent,omitempty"`
 }
 
 // LinkUpdate changes a link; untouched fields stay.
@@ -58,6 +114,30 @@ type LinkUpdate struct {
 	ExternalID Field[string] `json:"externalId,omitzero"`
 	// Archived links keep redirecting; lists can leave them out.
 	Archived Field[bool] `json:"archived,omitzero"`
+	// HTTP status of the redirect: 302, 301 or 308; others are rejected. Browsers keep a 301 or 308 for
+	// up to a minute, and do not ask again meanwhile; such visits are not counted. Null is 302.
+	RedirectType Field[int64] `json:"redirectType,omitzero"`
+	// Whether the visitor's query is added to the destination. A parameter that the destination has
+	// itself stays, except the five `utm_` parameters: the visitor's replace them.
+	ForwardQuery Field[bool] `json:"forwardQuery,omitzero"`
+	// Whether `/<slug>/a/b` leads to the destination's path followed by `/a/b`. Otherwise a longer path
+	// is a 404.
+	ForwardPath Field[bool] `json:"forwardPath,omitzero"`
+	// Before this moment visits get 404 with a page that says when the link begins. Must be earlier
+	// than `expiresAt`.
+	StartsAt Field[Moment] `json:"startsAt,omitzero"`
+	// Where visits lead after the end, with a 302 that is not counted. Same rules as `url`, and no
+	// verified domain of the account.
+	ExpiredURL Field[string] `json:"expiredUrl,omitzero"`
+	// A page asks every visitor for it, 1 to 256 characters. It is never shown; `hasPassword` says that
+	// there is one. Not with a `redirectType` of 301 or 308.
+	Password Field[string] `json:"password,omitzero"`
+	// Never more visits than this are led on; later ones are as after the end. It counts all clicks
+	// that the link ever had. Not with a `redirectType` of 301 or 308.
+	MaxClicks Field[int64] `json:"maxClicks,omitzero"`
+	// Up to 20 rules, together at most 16 KiB. A visit leads to the address of the first rule whose
+	// conditions all hold, else to `url`.
+	Rules Field[[]LinkRule] `json:"rules,omitzero"`
 }
 
 // LinkSummary is a link in a list.
@@ -85,6 +165,18 @@ type LinkSummary struct {
 	Tags       []string `json:"tags"`
 	ExternalID *string  `json:"externalId"`
 	Archived   bool     `json:"archived"`
+	// HTTP status of the redirect: 302, 301 or 308.
+	RedirectType int  `json:"redirectType"`
+	ForwardQuery bool `json:"forwardQuery"`
+	ForwardPath  bool `json:"forwardPath"`
+	// Milliseconds since 1970.
+	StartsAt   *Millis `json:"startsAt"`
+	ExpiredURL *string `json:"expiredUrl"`
+	// Whether visitors are asked for a password.
+	HasPassword bool   `json:"hasPassword"`
+	MaxClicks   *int64 `json:"maxClicks"`
+	// Whether the link has rules.
+	HasRules bool `json:"hasRules"`
 }
 
 // LinkPage is one page of a list of links.
@@ -119,6 +211,7 @@ type Link struct {
 	OGTitle       *string    `json:"ogTitle"`
 	OGDescription *string    `json:"ogDescription"`
 	OGImage       *string    `json:"ogImage"`
+	Rules         []LinkRule `json:"rules"`
 	UpdatedAt     Millis     `json:"updatedAt"`
 }
 
@@ -126,6 +219,28 @@ type Link struct {
 type TakenDown struct {
 	At     Millis `json:"at"`
 	Reason string `json:"reason"`
+}
+
+// LinkExplained is what a link would decide about a visit.
+type LinkExplained struct {
+	// HTTP status that the visitor would get.
+	Status int `json:"status"`
+	// Where the visit would lead; null if it leads nowhere.
+	Location *string `json:"location"`
+	// Name of the rule that decides; null if none does.
+	Rule *string `json:"rule"`
+	// One sentence.
+	Why string `json:"why"`
+}
+
+// SlugAvailable says whether a create could take a slug now.
+type SlugAvailable struct {
+	// Whether a create could take the slug now.
+	Available bool `json:"available"`
+	// Why not; null if the slug is free. `taken`: a link has it, or had it and it is held for another
+	// account. `reserved`: the default host keeps this word for itself. `invalid`: no slug can look
+	// like this.
+	Reason *string `json:"reason"`
 }
 
 // LinkUpdated is the receipt for a changed link.
@@ -150,6 +265,10 @@ type LinkStats struct {
 	// ISO 3166 two-letter codes, most clicks first; empty when unknown.
 	Countries []CountryClicks `json:"countries"`
 	Devices   []DeviceClicks  `json:"devices"`
+	// The rules that led the visitors, by their names at the time of the click, most clicks first;
+	// empty for none. One day of one link names at most 50 rules; clicks of further ones are counted
+	// under `(other)`.
+	Rules []RuleClicks `json:"rules"`
 }
 
 // DayClicks are the clicks of a UTC day.
@@ -173,6 +292,12 @@ type CountryClicks struct {
 // DeviceClicks are the clicks of a kind of device.
 type DeviceClicks struct {
 	Device string `json:"device"`
+	Clicks int64  `json:"clicks"`
+}
+
+// RuleClicks are the clicks that a rule of the link led.
+type RuleClicks struct {
+	Rule   string `json:"rule"`
 	Clicks int64  `json:"clicks"`
 }
 
@@ -312,9 +437,15 @@ type Domain struct {
 	// When the TXT record was last looked up.
 	CheckedAt *Millis `json:"checkedAt"`
 	// Why the last check failed, in words. Null when it did not.
-	Reason        *string     `json:"reason"`
-	Certificate   Certificate `json:"certificate"`
-	IgnoredFields []string    `json:"ignoredFields,omitempty"`
+	Reason      *string     `json:"reason"`
+	Certificate Certificate `json:"certificate"`
+	// Where visits of `/` lead.
+	HomeURL *string `json:"homeUrl"`
+	// Where visits of addresses without a link lead.
+	NotFoundURL *string `json:"notFoundUrl"`
+	// Where visits of links that have ended lead.
+	ExpiredURL    *string  `json:"expiredUrl"`
+	IgnoredFields []string `json:"ignoredFields,omitempty"`
 }
 
 // DNSRecord is a record to set.
@@ -322,6 +453,17 @@ type DNSRecord struct {
 	Type  string `json:"type"`
 	Name  string `json:"name"`
 	Value string `json:"value"`
+}
+
+// DomainUpdate changes a domain's pages; untouched ones stay.
+type DomainUpdate struct {
+	// Where visits of `/` lead. Same rules as a link's `url`, and no verified domain of the account.
+	// Null clears.
+	HomeURL Field[string] `json:"homeUrl,omitzero"`
+	// Where visits of addresses without a link lead.
+	NotFoundURL Field[string] `json:"notFoundUrl,omitzero"`
+	// Where visits of links that have ended lead, unless the link has its own `expiredUrl`.
+	ExpiredURL Field[string] `json:"expiredUrl,omitzero"`
 }
 
 // Certificate is the state of a domain's TLS certificate.

@@ -118,20 +118,41 @@ class Linkreel:
 
     def create_link(self, url: str, *, slug: Optional[str] = None, title: Optional[str] = None, domain_id: Optional[str] = None,
                     expires_at: Union[str, float, None] = None, og_title: Optional[str] = None, og_description: Optional[str] = None,
-                    og_image: Optional[str] = None, idempotency_key: Optional[str] = None) -> JSON:
-        """Make a short link. expires_at is milliseconds or any date that JavaScript reads."""
+                    og_image: Optional[str] = None, redirect_type: Optional[int] = None, forward_query: Optional[bool] = None,
+                    forward_path: Optional[bool] = None, starts_at: Union[str, float, None] = None, expired_url: Optional[str] = None,
+                    password: Optional[str] = None, max_clicks: Optional[int] = None, rules: Optional[List[JSON]] = None,
+                    idempotency_key: Optional[str] = None) -> JSON:
+        """Make a short link. expires_at and starts_at are milliseconds or any date that JavaScript reads."""
         body = {"url": url, "slug": slug, "title": title, "domainId": domain_id, "expiresAt": expires_at,
-                "ogTitle": og_title, "ogDescription": og_description, "ogImage": og_image}
+                "ogTitle": og_title, "ogDescription": og_description, "ogImage": og_image,
+                "redirectType": redirect_type, "forwardQuery": forward_query, "forwardPath": forward_path, "startsAt": starts_at,
+                "expiredUrl": expired_url, "password": password, "maxClicks": max_clicks, "rules": rules}
         return self._call("POST", "/api/v1/links", _given(body), key=idempotency_key)
 
     def link(self, link_id: str) -> JSON:
         return self._call("GET", "/api/v1/links/" + _segment(link_id))
 
     def update_link(self, link_id: str, *, url: Any = _KEEP, title: Any = _KEEP, expires_at: Any = _KEEP, og_title: Any = _KEEP,
-                    og_description: Any = _KEEP, og_image: Any = _KEEP) -> JSON:
+                    og_description: Any = _KEEP, og_image: Any = _KEEP, redirect_type: Any = _KEEP, forward_query: Any = _KEEP,
+                    forward_path: Any = _KEEP, starts_at: Any = _KEEP, expired_url: Any = _KEEP, password: Any = _KEEP,
+                    max_clicks: Any = _KEEP, rules: Any = _KEEP) -> JSON:
         """Change a link. What is left out stays, CLEAR (None) empties."""
-        body = {"url": url, "title": title, "expiresAt": expires_at, "ogTitle": og_title, "ogDescription": og_description, "ogImage": og_image}
+        body = {"url": url, "title": title, "expiresAt": expires_at, "ogTitle": og_title, "ogDescription": og_description, "ogImage": og_image,
+                "redirectType": redirect_type, "forwardQuery": forward_query, "forwardPath": forward_path, "startsAt": starts_at,
+                "expiredUrl": expired_url, "password": password, "maxClicks": max_clicks, "rules": rules}
         return self._call("PATCH", "/api/v1/links/" + _segment(link_id), {k: v for k, v in body.items() if v is not _KEEP})
+
+    def explain_link(self, link_id: str, *, country: Optional[str] = None, device: Optional[str] = None, system: Optional[str] = None,
+                     language: Optional[str] = None, query: Optional[str] = None, path: Optional[str] = None,
+                     percent: Optional[int] = None, at: Union[str, float, None] = None) -> JSON:
+        """What a link would decide about a visit: status, location, rule and why. Nothing is counted."""
+        return self._call("GET", "/api/v1/links/%s/explain" % _segment(link_id), query={
+            "country": country, "device": device, "system": system, "language": language, "query": query, "path": path,
+            "percent": percent, "at": at})
+
+    def slug_available(self, slug: str, *, domain_id: Optional[str] = None) -> JSON:
+        """Whether a create could take a slug now: available and, if not, the reason. Nothing is reserved."""
+        return self._call("GET", "/api/v1/links/available", query={"slug": slug, "domainId": domain_id})
 
     def delete_link(self, link_id: str) -> None:
         self._call("DELETE", "/api/v1/links/" + _segment(link_id))
@@ -188,6 +209,10 @@ class Linkreel:
 
     def domain(self, domain_id: str) -> JSON:
         return self._call("GET", "/api/v1/domains/" + _segment(domain_id))
+
+    def update_domain(self, domain_id: str, **changes: Any) -> JSON:
+        """Changes a domain's pages: homeUrl, notFoundUrl, expiredUrl; None clears one."""
+        return self._call("PATCH", "/api/v1/domains/" + _segment(domain_id), changes)
 
     def verify_domain(self, domain_id: str) -> JSON:
         return self._call("POST", "/api/v1/domains/%s/verify" % _segment(domain_id))

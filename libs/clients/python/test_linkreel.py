@@ -123,6 +123,18 @@ class Scripted(unittest.TestCase):
         s.api.update_link("a/b", title=CLEAR, url="https://example.com")
         self.assertEqual((s.calls[0][1], json.loads(s.calls[0][3])), ("/api/v1/links/a%2Fb", {"title": None, "url": "https://example.com"}))
 
+    def test_what_a_link_decides(self):
+        s = self.script(ok({"status": 302}))
+        rules = [{"name": "a", "when": {"device": ["phone"]}, "url": "https://example.com/app"}]
+        s.api.create_link("https://example.com", redirect_type=308, forward_query=True, rules=rules)
+        s.api.update_link("lnk_1", starts_at=CLEAR, max_clicks=5)
+        s.api.explain_link("lnk_1", device="phone", query="a=1&b=2", percent=0, at=1790000000000)
+        s.api.slug_available("sale", domain_id="dom_1")
+        self.assertEqual([json.loads(call[3] or "null") for call in s.calls], [
+            {"url": "https://example.com", "redirectType": 308, "forwardQuery": True, "rules": rules}, {"startsAt": None, "maxClicks": 5}, None, None])
+        self.assertEqual([call[1] for call in s.calls[2:]], [
+            "/api/v1/links/lnk_1/explain?device=phone&query=a%3D1%26b%3D2&percent=0&at=1790000000000", "/api/v1/links/available?slug=sale&domainId=dom_1"])
+
     def test_links_walks_pages(self):
         s = self.script(ok({"data": [{"_id": "b"}], "hasMore": True, "nextCursor": 7}), ok({"data": [{"_id": "a"}], "hasMore": False, "nextCursor": None}))
         self.assertEqual([link["_id"] for link in s.api.links()], ["b", "a"])

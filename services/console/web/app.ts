@@ -33,7 +33,7 @@ for (const field of document.querySelectorAll<HTMLInputElement>("input[data-loca
     const at = new Date(field.value + "Z");
     field.value = new Date(at.getTime() - at.getTimezoneOffset() * 60000).toISOString().slice(0, 16);
   }
-  const zone = field.form!.querySelector("[data-zone]");
+  const zone = field.closest(".field")!.querySelector("[data-zone]");
   if (zone) zone.textContent = field.dataset.local!;
   field.form!.addEventListener("submit", () => {
     const at = new Date(field.value).getTime();

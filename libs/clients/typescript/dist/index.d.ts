@@ -14,6 +14,20 @@ export type Link = Schemas["Link"];
 export type LinkSummary = Schemas["LinkSummary"];
 export type LinkCreated = Schemas["LinkCreated"];
 export type LinkStats = Schemas["LinkStats"];
+export type LinkRule = Schemas["LinkRule"];
+export type LinkExplained = Schemas["LinkExplained"];
+export type SlugAvailable = Schemas["SlugAvailable"];
+/** A visit to explain. What is left out is unknown and fulfils no condition; without `at` it is now. */
+export type Visit = {
+    country?: string;
+    device?: string;
+    system?: string;
+    language?: string;
+    query?: string;
+    path?: string;
+    percent?: number;
+    at?: string | number;
+};
 export type BulkItem = Schemas["BulkItem"];
 export type BulkResult = Schemas["BulkItemCreated"] | Schemas["BulkItemFailed"];
 export type Domain = Schemas["Domain"];
@@ -140,6 +154,15 @@ export declare class Linkreel {
         tags: string[];
         externalId: string | null;
         archived: boolean;
+        redirectType: number;
+        forwardQuery: boolean;
+        forwardPath: boolean;
+        startsAt: number | null;
+        expiredUrl: string | null;
+        hasPassword: boolean;
+        maxClicks: number | null;
+        hasRules: boolean;
+        rules: components["schemas"]["LinkRule"][];
         createdAt: components["schemas"]["Timestamp"];
         updatedAt: components["schemas"]["Timestamp"];
     }>;
@@ -170,9 +193,25 @@ export declare class Linkreel {
             clicks: number;
         }[];
         devices: {
-            device: "desktop" | "mobile" | "tablet" | "bot" | "other";
+            device: "desktop" | "mobile" | "tablet" | "other";
             clicks: number;
         }[];
+        rules: {
+            rule: string;
+            clicks: number;
+        }[];
+    }>;
+    /** Says what a link would decide about a visit. Nothing is counted. */
+    explainLink(linkId: string, visit?: Visit, o?: CallOptions): Promise<{
+        status: number;
+        location: string | null;
+        rule: string | null;
+        why: string;
+    }>;
+    /** Says whether a create could take a slug now. Nothing is reserved. */
+    slugAvailable(slug: string, domainId?: string, o?: CallOptions): Promise<{
+        available: boolean;
+        reason: "taken" | "reserved" | "invalid" | null;
     }>;
     listLinks(page?: LinkFilter & {
         limit?: number;
@@ -203,6 +242,9 @@ export declare class Linkreel {
         checkedAt: number | null;
         reason: string | null;
         certificate: components["schemas"]["DomainCertificate"];
+        homeUrl: string | null;
+        notFoundUrl: string | null;
+        expiredUrl: string | null;
         ignoredFields?: components["schemas"]["IgnoredFields"];
     }>;
     domains(o?: CallOptions): Promise<{
@@ -219,6 +261,9 @@ export declare class Linkreel {
         checkedAt: number | null;
         reason: string | null;
         certificate: components["schemas"]["DomainCertificate"];
+        homeUrl: string | null;
+        notFoundUrl: string | null;
+        expiredUrl: string | null;
         ignoredFields?: components["schemas"]["IgnoredFields"];
     }[]>;
     getDomain(domainId: string, o?: CallOptions): Promise<{
@@ -235,6 +280,9 @@ export declare class Linkreel {
         checkedAt: number | null;
         reason: string | null;
         certificate: components["schemas"]["DomainCertificate"];
+        homeUrl: string | null;
+        notFoundUrl: string | null;
+        expiredUrl: string | null;
         ignoredFields?: components["schemas"]["IgnoredFields"];
     }>;
     verifyDomain(domainId: string, o?: CallOptions): Promise<{
@@ -251,6 +299,28 @@ export declare class Linkreel {
         checkedAt: number | null;
         reason: string | null;
         certificate: components["schemas"]["DomainCertificate"];
+        homeUrl: string | null;
+        notFoundUrl: string | null;
+        expiredUrl: string | null;
+        ignoredFields?: components["schemas"]["IgnoredFields"];
+    }>;
+    updateDomain(domainId: string, change: Schemas["DomainUpdate"], o?: CallOptions): Promise<{
+        id: string;
+        hostname: string;
+        status: "pending" | "verified";
+        records: {
+            type: string;
+            name: string;
+            value: string;
+        }[];
+        createdAt: components["schemas"]["Timestamp"];
+        verifiedAt: number | null;
+        checkedAt: number | null;
+        reason: string | null;
+        certificate: components["schemas"]["DomainCertificate"];
+        homeUrl: string | null;
+        notFoundUrl: string | null;
+        expiredUrl: string | null;
         ignoredFields?: components["schemas"]["IgnoredFields"];
     }>;
     deleteDomain(domainId: string, o?: CallOptions): Promise<void>;

@@ -47,6 +47,10 @@ export class Linkreel {
     updateLink(linkId, update, o) { return this.#call("PATCH", `/api/v1/links/${id(linkId)}`, { body: update }, o); }
     deleteLink(linkId, o) { return this.#call("DELETE", `/api/v1/links/${id(linkId)}`, {}, o); }
     linkStats(linkId, days = {}, o) { return this.#call("GET", `/api/v1/links/${id(linkId)}/stats`, { query: days }, o); }
+    /** Says what a link would decide about a visit. Nothing is counted. */
+    explainLink(linkId, visit = {}, o) { return this.#call("GET", `/api/v1/links/${id(linkId)}/explain`, { query: visit }, o); }
+    /** Says whether a create could take a slug now. Nothing is reserved. */
+    slugAvailable(slug, domainId, o) { return this.#call("GET", "/api/v1/links/available", { query: { slug, domainId } }, o); }
     listLinks(page = {}, o) { return this.#call("GET", "/api/v1/links", { query: page }, o); }
     /** All links that fit the filter, newest first; pages are read as you go. */
     async *links(o, filter = {}) {
@@ -76,6 +80,7 @@ export class Linkreel {
     async domains(o) { return (await this.#call("GET", "/api/v1/domains", {}, o)).data; }
     getDomain(domainId, o) { return this.#call("GET", `/api/v1/domains/${id(domainId)}`, {}, o); }
     verifyDomain(domainId, o) { return this.#call("POST", `/api/v1/domains/${id(domainId)}/verify`, {}, o); }
+    updateDomain(domainId, change, o) { return this.#call("PATCH", `/api/v1/domains/${id(domainId)}`, { body: change }, o); }
     deleteDomain(domainId, o) { return this.#call("DELETE", `/api/v1/domains/${id(domainId)}`, {}, o); }
     // Videos
     createVideo(video = {}, o) { return this.#call("POST", "/api/v1/videos", { body: video }, o); }

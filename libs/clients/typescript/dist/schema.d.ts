@@ -103,6 +103,27 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/links/available": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Whether a slug can be taken
+         * @description Says what a create with this slug would answer now. Only the slug is judged, and nothing is reserved. An account can find 30 taken
+         *     slugs in a minute; after that every request gets 429 until there is room again.
+         */
+        get: operations["checkSlug"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/links/{id}": {
         parameters: {
             query?: never;
@@ -151,8 +172,8 @@ export interface paths {
         };
         /**
          * Clicks of a link over time
-         * @description Clicks per UTC day, referring host, country and kind of device. Redirected GET requests count, known preview
-         *     crawlers and prefetches do not. No address of a visitor is ever stored.
+         * @description Clicks per UTC day, referring host, country, kind of device and rule. Redirected GET requests count. Programs that call
+         *     themselves bots, crawlers or spiders, known preview crawlers and prefetches do not. No address of a visitor is ever stored.
          */
         get: operations["getLinkStats"];
         put?: never;
@@ -182,6 +203,33 @@ export interface paths {
          *     code: keep it, or ask again with `If-None-Match`.
          */
         get: operations["getLinkQr"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/links/{id}/explain": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /**
+                 * @description Id of a link.
+                 * @example lnk_5rXk2NfVq0aTz8YbLw3D
+                 */
+                id: components["parameters"]["LinkId"];
+            };
+            cookie?: never;
+        };
+        /**
+         * What a link would decide about a visit
+         * @description Says where a visit would lead and why, by the same function that redirects. Nothing is counted. What you leave out is
+         *     unknown and fulfils no condition.
+         */
+        get: operations["explainLink"];
         put?: never;
         post?: never;
         delete?: never;
@@ -240,7 +288,12 @@ export interface paths {
         delete: operations["deleteDomain"];
         options?: never;
         head?: never;
-        patch?: never;
+        /**
+         * Change a domain's pages
+         * @description Says where the host leads visits that no link serves. Before the answer every replica does so. A pending domain may be
+         *     given pages; they work once it is verified.
+         */
+        patch: operations["updateDomain"];
         trace?: never;
     };
     "/api/v1/domains/{id}/verify": {
@@ -1211,6 +1264,37 @@ export interface components {
             /** @description Archived links keep redirecting; lists can leave them out. */
             archived?: boolean | null;
             /**
+             * @description HTTP status of the redirect: 302, 301 or 308; others are rejected. Browsers keep a 301 or 308 for up to a minute, and do not ask again
+             *     meanwhile; such visits are not counted. Null is 302.
+             * @example 301
+             * @example 302
+             * @example 308
+             */
+            redirectType?: number | null;
+            /**
+             * @description Whether the visitor's query is added to the destination. A parameter that the destination has itself stays, except the
+             *     five `utm_` parameters: the visitor's replace them.
+             */
+            forwardQuery?: boolean | null;
+            /** @description Whether `/<slug>/a/b` leads to the destination's path followed by `/a/b`. Otherwise a longer path is a 404. */
+            forwardPath?: boolean | null;
+            /** @description Before this moment visits get 404 with a page that says when the link begins. Must be earlier than `expiresAt`. */
+            startsAt?: components["schemas"]["MomentOrNull"];
+            /** @description Where visits lead after the end, with a 302 that is not counted. Same rules as `url`, and no verified domain of the account. */
+            expiredUrl?: string | null;
+            /**
+             * @description A page asks every visitor for it, 1 to 256 characters. It is never shown; `hasPassword` says that there is one. Not with a
+             *     `redirectType` of 301 or 308.
+             */
+            password?: string | null;
+            /**
+             * @description Never more visits than this are led on; later ones are as after the end. It counts all clicks that the link ever had. Not
+             *     with a `redirectType` of 301 or 308.
+             */
+            maxClicks?: number | null;
+            /** @description Up to 20 rules, together at most 16 KiB. A visit leads to the address of the first rule whose conditions all hold, else to `url`. */
+            rules?: components["schemas"]["LinkRule"][] | null;
+            /**
              * @description Says that the link comes from another service, where it had this many clicks. They are shown apart and are not part
              *     of `clicks`.
              */
@@ -1220,6 +1304,39 @@ export interface components {
              *     order in which links arrived here. Without `importedClicks` the field is ignored, so that a record can be sent back.
              */
             createdAt?: components["schemas"]["MomentOrNull"];
+            /** @description Not taken, but a create with `true` and without `password` is refused, so that no copy of a protected link is open. */
+            hasPassword?: boolean | null;
+        };
+        /** @description Leads the visits that meet all conditions to an address of its own. */
+        LinkRule: {
+            /** @description 1 to 100 characters, unique among the link's rules without regard to case. Statistics show it. */
+            name: string;
+            when: components["schemas"]["LinkRuleWhen"];
+            /** @description Same rules as the link's `url`, and no verified domain of the account. */
+            url: string;
+        };
+        /** @description At least one condition. All must hold; a list holds if one of its values fits. What is unknown about a visit fulfils no condition. */
+        LinkRuleWhen: {
+            /** @description Two letters (ISO 3166-1). Refused where this installation cannot know a visitor's country. */
+            country?: string[];
+            /** @description `mobile` is understood too, and shown as `phone`. */
+            device?: ("desktop" | "phone" | "tablet" | "mobile")[];
+            system?: ("windows" | "macos" | "linux" | "ios" | "android" | "chromeos" | "other")[];
+            /** @description Language tags (BCP 47) that the visitor likes best. `de` fits `de-AT`; `de-CH` does not fit `de`. */
+            language?: string[];
+            /** @description Parameters of the visit and their values; `*` fits any value. */
+            query?: {
+                [key: string]: string;
+            };
+            /** @description From this moment on. */
+            from?: components["schemas"]["Moment"];
+            /** @description Before this moment. */
+            until?: components["schemas"]["Moment"];
+            /**
+             * @description Share of the visitors that meet the rule's other conditions. A visitor always gets the same share. Shares of
+             *     several rules follow each other, so 50 and 50 are everybody.
+             */
+            percent?: number;
         };
         LinkUpdate: {
             /** @description New destination. Cannot be null. */
@@ -1236,6 +1353,37 @@ export interface components {
             externalId?: string | null;
             /** @description Archived links keep redirecting; lists can leave them out. */
             archived?: boolean | null;
+            /**
+             * @description HTTP status of the redirect: 302, 301 or 308; others are rejected. Browsers keep a 301 or 308 for up to a minute, and do not ask again
+             *     meanwhile; such visits are not counted. Null is 302.
+             * @example 301
+             * @example 302
+             * @example 308
+             */
+            redirectType?: number | null;
+            /**
+             * @description Whether the visitor's query is added to the destination. A parameter that the destination has itself stays, except the
+             *     five `utm_` parameters: the visitor's replace them.
+             */
+            forwardQuery?: boolean | null;
+            /** @description Whether `/<slug>/a/b` leads to the destination's path followed by `/a/b`. Otherwise a longer path is a 404. */
+            forwardPath?: boolean | null;
+            /** @description Before this moment visits get 404 with a page that says when the link begins. Must be earlier than `expiresAt`. */
+            startsAt?: components["schemas"]["MomentOrNull"];
+            /** @description Where visits lead after the end, with a 302 that is not counted. Same rules as `url`, and no verified domain of the account. */
+            expiredUrl?: string | null;
+            /**
+             * @description A page asks every visitor for it, 1 to 256 characters. It is never shown; `hasPassword` says that there is one. Not with a
+             *     `redirectType` of 301 or 308.
+             */
+            password?: string | null;
+            /**
+             * @description Never more visits than this are led on; later ones are as after the end. It counts all clicks that the link ever had. Not
+             *     with a `redirectType` of 301 or 308.
+             */
+            maxClicks?: number | null;
+            /** @description Up to 20 rules, together at most 16 KiB. A visit leads to the address of the first rule whose conditions all hold, else to `url`. */
+            rules?: components["schemas"]["LinkRule"][] | null;
             readonly _id?: unknown;
             readonly id?: unknown;
             readonly slug?: unknown;
@@ -1243,6 +1391,8 @@ export interface components {
             readonly clicks?: unknown;
             readonly importedClicks?: unknown;
             readonly status?: unknown;
+            readonly hasPassword?: unknown;
+            readonly hasRules?: unknown;
             readonly takenDown?: unknown;
             readonly domainId?: unknown;
             readonly createdAt?: unknown;
@@ -1272,13 +1422,27 @@ export interface components {
             tags: string[];
             externalId: string | null;
             archived: boolean;
+            /** @description HTTP status of the redirect: 302, 301 or 308. */
+            redirectType: number;
+            forwardQuery: boolean;
+            forwardPath: boolean;
+            /** @description Milliseconds since 1970. */
+            startsAt: number | null;
+            expiredUrl: string | null;
+            /** @description Whether visitors are asked for a password. */
+            hasPassword: boolean;
+            maxClicks: number | null;
+            /** @description Whether the link has rules. */
+            hasRules: boolean;
         };
         /**
-         * @description `active`: the short address redirects. `expired`: it answers 410. `taken_down`: the operator took the link down, and it
+         * @description `active`: the short address redirects. `scheduled`: it answers 404 until `startsAt`. `expired`: it answers 410. `exhausted`: `maxClicks` is reached, and it answers as after its end. `taken_down`: the operator took the link down, and it
          *     answers 410 until the operator lifts that. More values may be added; treat one you do not
          *     know as one that does not redirect.
          * @example active
+         * @example scheduled
          * @example expired
+         * @example exhausted
          * @example taken_down
          */
         LinkStatus: string;
@@ -1335,8 +1499,41 @@ export interface components {
             tags: string[];
             externalId: string | null;
             archived: boolean;
+            /** @description HTTP status of the redirect: 302, 301 or 308. */
+            redirectType: number;
+            forwardQuery: boolean;
+            forwardPath: boolean;
+            /** @description Milliseconds since 1970. */
+            startsAt: number | null;
+            expiredUrl: string | null;
+            /** @description Whether visitors are asked for a password. */
+            hasPassword: boolean;
+            maxClicks: number | null;
+            /** @description Whether the link has rules. */
+            hasRules: boolean;
+            rules: components["schemas"]["LinkRule"][];
             createdAt: components["schemas"]["Timestamp"];
             updatedAt: components["schemas"]["Timestamp"];
+        };
+        LinkExplained: {
+            /** @description HTTP status that the visitor would get. */
+            status: number;
+            /** @description Where the visit would lead; null if it leads nowhere. */
+            location: string | null;
+            /** @description Name of the rule that decides; null if none does. */
+            rule: string | null;
+            /** @description One sentence. */
+            why: string;
+        };
+        SlugAvailable: {
+            /** @description Whether a create could take the slug now. */
+            available: boolean;
+            /**
+             * @description Why not; null if the slug is free. `taken`: a link has it, or had it and it is held for another account. `reserved`: the
+             *     default host keeps this word for itself. `invalid`: no slug can look like this.
+             * @enum {string|null}
+             */
+            reason: "taken" | "reserved" | "invalid" | null;
         };
         LinkUpdated: {
             /** @constant */
@@ -1370,7 +1567,15 @@ export interface components {
             }[];
             devices: {
                 /** @enum {string} */
-                device: "desktop" | "mobile" | "tablet" | "bot" | "other";
+                device: "desktop" | "mobile" | "tablet" | "other";
+                clicks: number;
+            }[];
+            /**
+             * @description The rules that led the visitors, by their names at the time of the click, most clicks first; empty for none. One day of one
+             *     link names at most 50 rules; clicks of further ones are counted under `(other)`.
+             */
+            rules: {
+                rule: string;
                 clicks: number;
             }[];
         };
@@ -1493,7 +1698,30 @@ export interface components {
             /** @description Why the last check failed, in words. Null when it did not. */
             reason: string | null;
             certificate: components["schemas"]["DomainCertificate"];
+            /** @description Where visits of `/` lead. */
+            homeUrl: string | null;
+            /** @description Where visits of addresses without a link lead. */
+            notFoundUrl: string | null;
+            /** @description Where visits of links that have ended lead. */
+            expiredUrl: string | null;
             ignoredFields?: components["schemas"]["IgnoredFields"];
+        };
+        DomainUpdate: {
+            /** @description Where visits of `/` lead. Same rules as a link's `url`, and no verified domain of the account. Null clears. */
+            homeUrl?: string | null;
+            /** @description Where visits of addresses without a link lead. */
+            notFoundUrl?: string | null;
+            /** @description Where visits of links that have ended lead, unless the link has its own `expiredUrl`. */
+            expiredUrl?: string | null;
+            readonly id?: unknown;
+            readonly hostname?: unknown;
+            readonly status?: unknown;
+            readonly records?: unknown;
+            readonly createdAt?: unknown;
+            readonly verifiedAt?: unknown;
+            readonly checkedAt?: unknown;
+            readonly reason?: unknown;
+            readonly certificate?: unknown;
         };
         /**
          * @description The host name's TLS certificate. Where this installation orders certificates itself, a verified domain gets one at its
@@ -1975,7 +2203,7 @@ export interface components {
          *     types will come; a reader should ignore what it does not know.
          * @enum {string}
          */
-        EventType: "link.created" | "link.updated" | "link.deleted" | "domain.created" | "domain.verified" | "domain.lapsed" | "domain.deleted" | "video.created" | "video.updated" | "video.deleted" | "video.processing" | "video.ready" | "video.failed" | "key.created" | "key.rolled" | "key.revoked" | "account.changed" | "account.exported" | "member.added" | "member.changed" | "member.removed" | "invitation.created" | "invitation.accepted" | "invitation.revoked" | "session.created" | "session.ended" | "sign_in_link.created" | "sign_in_link.used" | "webhook.created" | "webhook.updated" | "webhook.deleted" | "webhook.disabled";
+        EventType: "link.created" | "link.updated" | "link.deleted" | "domain.created" | "domain.verified" | "domain.updated" | "domain.lapsed" | "domain.deleted" | "video.created" | "video.updated" | "video.deleted" | "video.processing" | "video.ready" | "video.failed" | "key.created" | "key.rolled" | "key.revoked" | "account.changed" | "account.exported" | "member.added" | "member.changed" | "member.removed" | "invitation.created" | "invitation.accepted" | "invitation.revoked" | "session.created" | "session.ended" | "sign_in_link.created" | "sign_in_link.used" | "webhook.created" | "webhook.updated" | "webhook.deleted" | "webhook.disabled";
         Actor: {
             /** @enum {string} */
             type: "key" | "member" | "operator" | "system";
@@ -2121,6 +2349,8 @@ export interface components {
                 currentPlan?: components["schemas"]["Plan"];
                 requiredScope?: components["schemas"]["Scope"];
                 requiredRole?: components["schemas"]["Role"];
+                /** @description With NOT_FOUND at a short address: when the link begins, in milliseconds since 1970. */
+                startsAt?: number;
             };
         };
     };
@@ -3338,6 +3568,43 @@ export interface operations {
             503: components["responses"]["Unavailable"];
         };
     };
+    checkSlug: {
+        parameters: {
+            query: {
+                slug: string;
+                /** @description A domain of the account. Without it, or with `default`, the default host. */
+                domainId?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The answer. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    RateLimit: components["headers"]["RateLimit"];
+                    "RateLimit-Policy": components["headers"]["RateLimit-Policy"];
+                    "X-RateLimit-Limit": components["headers"]["X-RateLimit-Limit"];
+                    "X-RateLimit-Remaining": components["headers"]["X-RateLimit-Remaining"];
+                    "X-RateLimit-Reset": components["headers"]["X-RateLimit-Reset"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SlugAvailable"];
+                };
+            };
+            400: components["responses"]["BadQuery"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["DomainNotFound"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
     getLink: {
         parameters: {
             query?: never;
@@ -3600,6 +3867,60 @@ export interface operations {
             503: components["responses"]["Unavailable"];
         };
     };
+    explainLink: {
+        parameters: {
+            query?: {
+                /** @description Two letters (ISO 3166-1). */
+                country?: string;
+                device?: "desktop" | "phone" | "tablet" | "mobile";
+                system?: "windows" | "macos" | "linux" | "ios" | "android" | "chromeos" | "other";
+                /** @description The header Accept-Language of the visit. */
+                language?: string;
+                /** @description The whole query of the visit, such as `utm_source=mail&a=1`. */
+                query?: string;
+                /** @description What follows the slug, with its slash. */
+                path?: string;
+                /** @description The visitor's place on the line that percentages divide. Without it a rule with `percent` is passed over. */
+                percent?: number;
+                /** @description When the visit is; as `expiresAt`. Now if you leave it out. */
+                at?: string;
+            };
+            header?: never;
+            path: {
+                /**
+                 * @description Id of a link.
+                 * @example lnk_5rXk2NfVq0aTz8YbLw3D
+                 */
+                id: components["parameters"]["LinkId"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The decision. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    RateLimit: components["headers"]["RateLimit"];
+                    "RateLimit-Policy": components["headers"]["RateLimit-Policy"];
+                    "X-RateLimit-Limit": components["headers"]["X-RateLimit-Limit"];
+                    "X-RateLimit-Remaining": components["headers"]["X-RateLimit-Remaining"];
+                    "X-RateLimit-Reset": components["headers"]["X-RateLimit-Reset"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LinkExplained"];
+                };
+            };
+            400: components["responses"]["BadQuery"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["LinkNotFound"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
     listDomains: {
         parameters: {
             query?: never;
@@ -3752,6 +4073,51 @@ export interface operations {
             403: components["responses"]["Forbidden"];
             404: components["responses"]["DomainNotFound"];
             409: components["responses"]["DomainUseConflict"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    updateDomain: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /**
+                 * @description Id of a domain.
+                 * @example dom_0uWq8RkTn5yBe2MjZc6F
+                 */
+                id: components["parameters"]["DomainId"];
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["DomainUpdate"];
+            };
+        };
+        responses: {
+            /** @description The domain. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    RateLimit: components["headers"]["RateLimit"];
+                    "RateLimit-Policy": components["headers"]["RateLimit-Policy"];
+                    "X-RateLimit-Limit": components["headers"]["X-RateLimit-Limit"];
+                    "X-RateLimit-Remaining": components["headers"]["X-RateLimit-Remaining"];
+                    "X-RateLimit-Reset": components["headers"]["X-RateLimit-Reset"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Domain"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["DomainNotFound"];
+            413: components["responses"]["BodyTooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
             429: components["responses"]["RateLimited"];
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];

@@ -15,6 +15,11 @@ export type Link = Schemas["Link"];
 export type LinkSummary = Schemas["LinkSummary"];
 export type LinkCreated = Schemas["LinkCreated"];
 export type LinkStats = Schemas["LinkStats"];
+export type LinkRule = Schemas["LinkRule"];
+export type LinkExplained = Schemas["LinkExplained"];
+export type SlugAvailable = Schemas["SlugAvailable"];
+/** A visit to explain. What is left out is unknown and fulfils no condition; without `at` it is now. */
+export type Visit = { country?: string; device?: string; system?: string; language?: string; query?: string; path?: string; percent?: number; at?: string | number };
 export type BulkItem = Schemas["BulkItem"];
 export type BulkResult = Schemas["BulkItemCreated"] | Schemas["BulkItemFailed"];
 export type Domain = Schemas["Domain"];
@@ -107,6 +112,10 @@ export class Linkreel {
   updateLink(linkId: string, update: LinkUpdate, o?: CallOptions) { return this.#call<Schemas["LinkUpdated"]>("PATCH", `/api/v1/links/${id(linkId)}`, { body: update }, o); }
   deleteLink(linkId: string, o?: CallOptions) { return this.#call<void>("DELETE", `/api/v1/links/${id(linkId)}`, {}, o); }
   linkStats(linkId: string, days: { from?: string; to?: string } = {}, o?: CallOptions) { return this.#call<LinkStats>("GET", `/api/v1/links/${id(linkId)}/stats`, { query: days }, o); }
+  /** Says what a link would decide about a visit. Nothing is counted. */
+  explainLink(linkId: string, visit: Visit = {}, o?: CallOptions) { return this.#call<LinkExplained>("GET", `/api/v1/links/${id(linkId)}/explain`, { query: visit }, o); }
+  /** Says whether a create could take a slug now. Nothing is reserved. */
+  slugAvailable(slug: string, domainId?: string, o?: CallOptions) { return this.#call<SlugAvailable>("GET", "/api/v1/links/available", { query: { slug, domainId } }, o); }
   listLinks(page: LinkFilter & { limit?: number; cursor?: number | null } = {}, o?: CallOptions) { return this.#call<Schemas["LinkList"]>("GET", "/api/v1/links", { query: page }, o); }
 
   /** All links that fit the filter, newest first; pages are read as you go. */
@@ -140,6 +149,7 @@ export class Linkreel {
   async domains(o?: CallOptions) { return (await this.#call<Schemas["DomainList"]>("GET", "/api/v1/domains", {}, o)).data; }
   getDomain(domainId: string, o?: CallOptions) { return this.#call<Domain>("GET", `/api/v1/domains/${id(domainId)}`, {}, o); }
   verifyDomain(domainId: string, o?: CallOptions) { return this.#call<Domain>("POST", `/api/v1/domains/${id(domainId)}/verify`, {}, o); }
+  updateDomain(domainId: string, change: Schemas["DomainUpdate"], o?: CallOptions) { return this.#call<Domain>("PATCH", `/api/v1/domains/${id(domainId)}`, { body: change }, o); }
   deleteDomain(domainId: string, o?: CallOptions) { return this.#call<void>("DELETE", `/api/v1/domains/${id(domainId)}`, {}, o); }
 
   // Videos

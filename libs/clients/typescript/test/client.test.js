@@ -57,6 +57,13 @@ test("a delete whose answer was lost is done", async (t) => {
   assert.equal(s.calls[0].path, "/api/v1/links/a%2Fb");
 });
 
+test("explaining a link and checking a slug", async (t) => {
+  const s = await script(t, ok({ status: 302, rule: null }), ok({ available: true, reason: null }));
+  assert.equal((await s.api.explainLink("a/b", { device: "phone", query: "a=1&b=2", percent: 0 })).status, 302);
+  assert.equal((await s.api.slugAvailable("sale", "dom_1")).available, true);
+  assert.deepEqual(s.calls.map((c) => c.path), ["/api/v1/links/a%2Fb/explain?device=phone&query=a%3D1%26b%3D2&percent=0", "/api/v1/links/available?slug=sale&domainId=dom_1"]);
+});
+
 test("links walks pages", async (t) => {
   const s = await script(t, ok({ data: [{ _id: "b" }], hasMore: true, nextCursor: 7 }), ok({ data: [{ _id: "a" }], hasMore: false, nextCursor: null }));
   const ids = [];

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"maps"
 	"net/url"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -37,6 +38,10 @@ func lines(field string) []string {
 	return out
 }
 
+// ruleField matches an error about a rule of a link: the name of the form's field, and
+// what is below it.
+var ruleField = regexp.MustCompile(`^(rules\.\d+\.(?:name|url|when(?:\.[a-z]+)?))(?:\.(.*))?$`)
+
 // atField turns an error about one value of a list, such as "events.2", into an error about
 // the list's field, and capitalizes each message.
 func atField(err error) error {
@@ -49,6 +54,9 @@ func atField(err error) error {
 	seen := map[string]bool{}
 	for _, d := range e.Details {
 		place, rest, listed := strings.Cut(d.Field, ".")
+		if m := ruleField.FindStringSubmatch(d.Field); m != nil {
+			place, rest, listed = m[1], m[2], m[2] != ""
+		}
 		if seen[place] {
 			continue // a field shows only its first error
 		}
@@ -77,11 +85,14 @@ func toMinute(at *client.Millis) string {
 // minute reads a time field. The script (app.ts) shows it in the viewer's zone and adds the
 // instant as <name>Ms. An unchanged time keeps its seconds.
 func (r *request) minute(name string, present *client.Millis) (*client.Millis, bool) {
-	typed := strings.TrimSpace(r.form.Get(name))
+	return readMinute(strings.TrimSpace(r.form.Get(name)), r.form.Get(name+"Ms"), present)
+}
+
+func readMinute(typed, instant string, present *client.Millis) (*client.Millis, bool) {
 	if typed == "" {
 		return nil, true
 	}
-	ms, err := strconv.ParseInt(r.form.Get(name+"Ms"), 10, 64)
+	ms, err := strconv.ParseInt(instant, 10, 64)
 	if err != nil {
 		// No script ran. A browser may still send seconds, although the field has none.
 		if len(typed) == len(minuteForm) {

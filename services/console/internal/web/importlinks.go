@@ -1,17 +1,17 @@
 package web
 
 import (
-	"encoding/csv"
+	"cmp"
 	"errors"
 	"io"
 	"net/http"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/linkreel/linkreel/libs/apierr"
 	client "github.com/linkreel/linkreel/libs/clients/go"
+	"github.com/linkreel/linkreel/libs/clients/go/linktable"
 	"github.com/linkreel/linkreel/services/console/internal/text"
 )
 
@@ -53,15 +53,16 @@ func importLinks(r *request) error {
 	if strings.TrimSpace(table) == "" {
 		table = string(file)
 	}
-	items, rows, problem := readTable(table)
+	all, problem := readTable(table, linktable.CSV)
 	v := r.importView()
 	if problem != "" {
 		return r.again(apierr.Invalid(apierr.Detail{Field: "csv", Message: problem}), "import.html", v)
 	}
+	items, rows, at := r.placed(all)
 	var failed error
 	for from := 0; from < len(items) && failed == nil; from += bulkSize {
 		to := min(from+bulkSize, len(items))
-		failed = r.makeLinks(items[from:to], rows[from:to])
+		failed = r.makeLinks(items[from:to], rows, at[from:to])
 		if failed == nil {
 			continue
 		}
@@ -74,7 +75,7 @@ func importLinks(r *request) error {
 		if !errors.As(failed, &e) {
 			return failed
 		}
-		for i := from; i < len(rows); i++ {
+		for _, i := range at[from:] {
 			rows[i].Problem = text.Get("import.stopped") + " " + e.Message
 		}
 	}
@@ -89,101 +90,76 @@ func importLinks(r *request) error {
 	return r.render(http.StatusOK, "import.html", v)
 }
 
-func (r *request) makeLinks(items []map[string]any, rows []importRow) error {
+func (r *request) makeLinks(items []client.BulkItem, rows []importRow, at []int) error {
 	var answer client.BulkResults
-	if err := r.do("POST", "/api/v1/links/bulk", map[string]any{"urls": items}, &answer); err != nil {
+	if err := r.do("POST", "/api/v1/links/bulk", client.BulkCreate{URLs: items}, &answer); err != nil {
 		return err
 	}
-	for i := range rows {
+	for i, place := range at {
 		switch {
 		// A row without a result must not count as created.
 		case i >= len(answer.Results) || answer.Results[i].Data == nil && answer.Results[i].Error == nil:
-			rows[i].Problem = text.Get("import.unknown")
+			rows[place].Problem = text.Get("import.unknown")
 		case answer.Results[i].Error != nil:
-			rows[i].Problem = answer.Results[i].Error.Message
+			rows[place].Problem = answer.Results[i].Error.Message
 			if d := answer.Results[i].Error.Details; len(d) > 0 {
-				rows[i].Problem = d[0].Field + ": " + d[0].Message
+				rows[place].Problem = d[0].Field + ": " + d[0].Message
 			}
 		default:
-			rows[i].ShortURL, rows[i].ID = answer.Results[i].Data.ShortURL, answer.Results[i].Data.ID
+			rows[place].ShortURL, rows[place].ID = answer.Results[i].Data.ShortURL, answer.Results[i].Data.ID
 		}
 	}
 	return nil
 }
 
-// protected matches a cell with the apostrophe that `linkreel links export` and
-// spreadsheets put before text that looks like a formula.
-var protected = regexp.MustCompile(`^''*[\s\p{Z}\x{feff}]*[=+\-@＝＋－＠\t\r]`)
-
-// readTable reads rows separated by commas or tabs. A first row with a column "url" names
-// the columns. Without such a row, they are destination, short name and title.
-func readTable(table string) (items []map[string]any, rows []importRow, problem string) {
+// readTable reads the rows of a table, as `linkreel links import` does.
+func readTable(table, format string) (all []linktable.Row, problem string) {
 	table = strings.TrimPrefix(strings.TrimSpace(table), "\ufeff")
-	if table == "" {
-		return nil, nil, text.Get("import.none")
+	if strings.HasPrefix(table, "{") { // pasted JSON lines
+		format = linktable.JSONLines
 	}
-	in := csv.NewReader(strings.NewReader(table))
-	// Pasted rows may differ in length.
-	in.FieldsPerRecord, in.TrimLeadingSpace = -1, true
-	if first, _, _ := strings.Cut(table, "\n"); strings.Contains(first, "\t") {
-		in.Comma = '\t'
+	next, err := linktable.Read(strings.NewReader(table), format, func(string) {})
+	if err != nil {
+		return nil, text.Get("import.broken") + " 1."
 	}
-	columns := importColumns[:3]
-	for first := true; ; first = false {
-		record, err := in.Read()
-		if errors.Is(err, io.EOF) {
-			break
+	for {
+		row, err := next()
+		switch {
+		case errors.Is(err, io.EOF) && len(all) == 0:
+			return nil, text.Get("import.none")
+		case errors.Is(err, io.EOF):
+			return all, ""
+		case err != nil:
+			return nil, text.Get("import.broken") + " " + strconv.Itoa(len(all)+1) + "."
+		case len(all) == maxImport:
+			return nil, text.Get("import.many") + " " + strconv.Itoa(maxImport) + "."
 		}
-		if bad := new(csv.ParseError); errors.As(err, &bad) {
-			return nil, nil, text.Get("import.broken") + " " + strconv.Itoa(bad.Line) + "."
-		}
-		if err != nil {
-			return nil, nil, text.Get("import.broken")
-		}
-		if first {
-			if named, ok := header(record); ok {
-				columns = named
-				continue
-			}
-		}
-		if len(rows) == maxImport {
-			return nil, nil, text.Get("import.many") + " " + strconv.Itoa(maxImport) + "."
-		}
-		line, _ := in.FieldPos(0)
-		item := map[string]any{"url": ""}
-		for i, value := range record {
-			if protected.MatchString(value) {
-				value = value[1:]
-			}
-			if value = strings.TrimSpace(value); i >= len(columns) || columns[i] == "" || value == "" {
-				continue
-			}
-			// A comma would end the field unless it is quoted, so tags may be separated by semicolons.
-			if item[columns[i]] = value; columns[i] == "tags" {
-				item["tags"] = commaList(strings.ReplaceAll(value, ";", ","))
-			}
-		}
-		items, rows = append(items, item), append(rows, importRow{Line: line, URL: item["url"].(string)})
+		all = append(all, row)
 	}
-	if len(rows) == 0 {
-		return nil, nil, text.Get("import.none")
-	}
-	return items, rows, ""
 }
 
-// header reads column names and ignores unknown ones.
-func header(record []string) (columns []string, ok bool) {
-	for _, name := range record {
-		name = strings.TrimSpace(name)
-		if strings.EqualFold(name, "destinationUrl") || strings.EqualFold(name, "destination") {
-			name = "url"
+// placed returns the links of the rows that can be sent, each on its previous host if that is
+// a verified domain of the account, and the results of all rows. At has the place of each
+// link among the rows.
+func (r *request) placed(all []linktable.Row) (items []client.BulkItem, rows []importRow, at []int) {
+	ids := map[string]string{}
+	if slices.ContainsFunc(all, func(row linktable.Row) bool { return row.Host != "" }) {
+		var list client.DomainList
+		// A member or plan without domains imports to the default host.
+		if r.do("GET", "/api/v1/domains", nil, &list) == nil {
+			for _, d := range list.Data {
+				if d.Status == "verified" {
+					ids[strings.ToLower(d.Hostname)] = d.ID
+				}
+			}
 		}
-		i := slices.IndexFunc(importColumns, func(c string) bool { return strings.EqualFold(c, name) })
-		if i < 0 {
-			columns = append(columns, "")
-			continue
-		}
-		columns = append(columns, importColumns[i])
 	}
-	return columns, slices.Contains(columns, "url")
+	for i, row := range all {
+		rows = append(rows, importRow{Line: row.Line, URL: row.Item.URL, Problem: row.Bad})
+		if row.Bad == "" {
+			row.Item.DomainID = cmp.Or(ids[row.Host], row.DomainID)
+			items, at = append(items, row.Item), append(at, i)
+		}
+	}
+	return items, rows, at
 }

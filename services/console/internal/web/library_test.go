@@ -668,7 +668,7 @@ func TestImportShowsWhatBecameOfEachRow(t *testing.T) {
 		{"status":409,"error":{"code":"SLUG_TAKEN","message":"The slug is taken.","url":"https://b.example"}}]}`}
 	resp, page := d.post("/app/links/import", "/app/links/import", url.Values{"csv": {"Tags, URL ,nonsense,slug\n\"a;b\",https://a.example,x,\n,https://b.example,,taken\n"}})
 	checkPage(t, "import", resp, page)
-	if got := d.said("POST ").body; got != `{"urls":[{"tags":["a","b"],"url":"https://a.example"},{"slug":"taken","url":"https://b.example"}]}` {
+	if got := d.said("POST ").body; got != `{"urls":[{"url":"https://a.example","tags":["a","b"]},{"url":"https://b.example","slug":"taken"}]}` {
 		t.Errorf("sent %s", got)
 	}
 	for _, want := range []string{`href="/app/links/lnk_1">https://s.example/a`, "The slug is taken."} {
@@ -677,7 +677,7 @@ func TestImportShowsWhatBecameOfEachRow(t *testing.T) {
 		}
 	}
 	d.post("/app/links/import", "/app/links/import", url.Values{"csv": {"https://a.example\tsale\tSummer, sale"}})
-	if got := d.said("POST ").body; got != `{"urls":[{"slug":"sale","title":"Summer, sale","url":"https://a.example"}]}` {
+	if got := d.said("POST ").body; got != `{"urls":[{"url":"https://a.example","slug":"sale","title":"Summer, sale"}]}` {
 		t.Errorf("sent %s", got)
 	}
 	for _, bad := range []string{"", "  \n", "\"unclosed,x\nhttps://a.example", strings.Repeat("https://a.example\n", 501), "url,slug\n"} {

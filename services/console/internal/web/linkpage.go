@@ -1,6 +1,7 @@
 package web
 
 import (
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -88,6 +89,9 @@ func breakdowns(s *client.LinkStats) (out []breakdown) {
 	add("referrers", len(s.Referrers), func(i int) part { return part{s.Referrers[i].Host, s.Referrers[i].Clicks} })
 	add("countries", len(s.Countries), func(i int) part { return part{s.Countries[i].Country, s.Countries[i].Clicks} })
 	add("devices", len(s.Devices), func(i int) part { return part{s.Devices[i].Device, s.Devices[i].Clicks} })
+	if slices.ContainsFunc(s.Rules, func(r client.RuleClicks) bool { return r.Rule != "" }) {
+		add("rules", len(s.Rules), func(i int) part { return part{s.Rules[i].Rule, s.Rules[i].Clicks} })
+	}
 	return out
 }
 
@@ -131,19 +135,22 @@ func (r *request) oneLink() (view, error) {
 			return nil
 		})
 	}
+	visit := r.tryVisit(&g)
 	if err := g.Wait(); err != nil {
 		return view{}, err
 	}
 	data := map[string]any{
 		"Link": l, "CanWrite": r.can("links:write"), "History": history, "Spans": options("stats.days.", spans, span), "Stats": clicks,
+		"Rules": ruleForms(storedRules(l.Rules), -1), "RuleTexts": ruleTexts(l.Rules), "HasPassword": l.HasPassword, "Try": visit,
 	}
 	if clicks != nil {
 		data["Chart"], data["Breakdowns"] = drawDays(clicks.Days), breakdowns(clicks)
 	}
-	form := map[string]string{
-		"url": l.DestinationURL, "title": l.Title, "tags": l.TagList(), "expiresAt": toMinute(l.ExpiresAt),
+	form := decisionsForm(&l.Link)
+	maps.Copy(form, map[string]string{
+		"url": l.DestinationURL, "title": l.Title, "tags": l.TagList(),
 		"ogTitle": str(l.OGTitle), "ogDescription": str(l.OGDescription), "ogImage": str(l.OGImage),
-	}
+	})
 	return view{Title: l.Name(), Data: data, Form: form, Rev: header.Get("ETag"), Was: shown(form)}, nil
 }
 
@@ -167,28 +174,32 @@ func linkCode(r *request) error {
 	return r.Send(picture)
 }
 
-var linkPage = page{template: "link-detail.html", view: (*request).oneLink}
+var linkPage = page{template: "link-detail.html", view: (*request).oneLink, typed: keepRules}
 
 func editLink(r *request) error {
 	var present link
 	if err := r.do("GET", r.linkPath(), nil, &present); err != nil {
 		return err
 	}
-	change := map[string]any{
+	if r.form.Has(ruleButton) {
+		return linkPage.rearranged(r, &present.Link)
+	}
+	change, bad := r.decisions(&present.Link)
+	maps.Copy(change, map[string]any{
 		"url": r.form.Get("url"), "title": r.form.Get("title"), "tags": commaList(r.form.Get("tags")),
 		"ogTitle": orNull(r.form.Get("ogTitle")), "ogDescription": orNull(unix(r.form.Get("ogDescription"))),
 		"ogImage": orNull(r.form.Get("ogImage")),
+	})
+	if len(bad) > 0 {
+		return linkPage.again(r, apierr.Invalid(bad...))
 	}
-	at, ok := r.minute("expiresAt", present.ExpiresAt)
-	change["expiresAt"] = at
-	var err error
-	if !ok {
-		err = apierr.Invalid(apierr.Detail{Field: "expiresAt", Message: text.Get("form.time")})
-	} else if err = r.edit("PATCH", r.linkPath(), change, r.oneLink); err == nil {
-		return r.done(r.linkHome(), "saved")
+	store := func() error { return r.edit("PATCH", r.linkPath(), change, r.oneLink) }
+	if _, changed := change["password"]; changed {
+		// If somebody else has set a password meanwhile, no field shows it. So any change of the
+		// record counts as a conflict.
+		store = func() error { return r.do("PATCH", r.linkPath(), change, nil) }
 	}
-	r.form.Set("expiresAt", toMinute(at))
-	return linkPage.again(r, err)
+	return linkPage.answer(r, store(), r.linkHome(), "saved")
 }
 
 func orNull(s string) any {

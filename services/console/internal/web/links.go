@@ -25,10 +25,18 @@ func (l link) Name() string {
 	return strings.TrimPrefix(strings.TrimPrefix(l.DestinationURL, "https://"), "http://")
 }
 
+// StatusText describes in words what visitors get now.
+func (l link) StatusText() string {
+	if key := "link.status." + l.Status; text.Has(key) {
+		return text.Get(key)
+	}
+	return l.Status
+}
+
 func (l link) TagList() string { return strings.Join(l.Tags, ", ") }
 
 // homePage offers what most people come for: shortening a link.
-var homePage = page{template: "home.html", view: (*request).homeView}
+var homePage = page{template: "home.html", view: (*request).homeView, typed: keepRules}
 
 func (r *request) homeView() (view, error) {
 	var made *link
@@ -46,13 +54,22 @@ func (r *request) homeView() (view, error) {
 		return view{}, err
 	}
 	return view{
-		Title: text.Get("home.title"), Data: map[string]any{"Made": made, "CanWrite": r.can("links:write"), "Me": me, "Methods": m},
+		Title: text.Get("home.title"),
+		Data:  map[string]any{"Made": made, "CanWrite": r.can("links:write"), "Me": me, "Methods": m, "Rules": []ruleForm{}},
 	}, nil
 }
 
 // createLink handles Shorten on the home page and on the list.
 func createLink(r *request) error {
-	body := map[string]any{"url": strings.TrimSpace(r.form.Get("url"))}
+	if r.form.Has(ruleButton) {
+		return homePage.rearranged(r, &client.Link{})
+	}
+	change, bad := r.decisions(&client.Link{})
+	if len(bad) > 0 {
+		return homePage.again(r, apierr.Invalid(bad...))
+	}
+	body := given(change)
+	body["url"] = strings.TrimSpace(r.form.Get("url"))
 	if slug := strings.TrimSpace(r.form.Get("slug")); slug != "" {
 		body["slug"] = slug
 	}

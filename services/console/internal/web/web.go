@@ -92,12 +92,13 @@ func New(cfg Config) *Pages {
 		"day":     moment(time.DateOnly),
 		"dayText": moment("2 Jan 2006"),
 	}
-	layout := template.Must(template.New("layout.html").Funcs(funcs).ParseFS(templateFiles, "templates/layout.html"))
+	shared := []string{"layout.html", "decides.html"}
+	layout := template.Must(template.New("layout.html").Funcs(funcs).ParseFS(templateFiles, "templates/layout.html", "templates/decides.html"))
 	files, err := templateFiles.ReadDir("templates")
 	must(err)
 	for _, f := range files {
 		// Each page gets its own copy of the layout, because all pages define blocks of the same names.
-		if f.Name() != "layout.html" {
+		if !slices.Contains(shared, f.Name()) {
 			p.templates[f.Name()] = template.Must(template.Must(layout.Clone()).ParseFS(templateFiles, "templates/"+f.Name()))
 		}
 	}
@@ -211,22 +212,28 @@ func (r *request) again(err error, name string, v view) error {
 		return err
 	}
 	stored := v.Form
-	v.Error, v.Fields, v.Form = e.Message, map[string]string{}, map[string]string{}
+	v.Error, v.Fields, v.Form = e.Message, map[string]string{}, r.typedForm()
 	for _, d := range e.Details {
 		v.Fields[d.Field] = d.Message
 	}
 	if len(v.Fields) > 0 {
 		v.Error = text.Get("form.check")
 	}
-	for name := range r.form {
-		if !slices.Contains(hiddenFields, name) {
-			v.Form[name] = r.form.Get(name)
-		}
-	}
 	if e.Code == apierr.PreconditionFailed {
 		v.Error, v.Theirs = text.Get("form.conflict"), theirs(stored, v.Form)
 	}
 	return r.render(e.Code.Status(), name, v)
+}
+
+// typedForm returns what the person typed.
+func (r *request) typedForm() map[string]string {
+	form := map[string]string{}
+	for name := range r.form {
+		if !slices.Contains(hiddenFields, name) {
+			form[name] = r.form.Get(name)
+		}
+	}
+	return form
 }
 
 // done responds to a successful form: 303 to path, whose page shows the notice.

@@ -10,6 +10,8 @@ import (
 
 	"github.com/linkreel/linkreel/libs/httpapi"
 	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/libs/password"
+	"github.com/linkreel/linkreel/libs/ratelimit"
 	"github.com/linkreel/linkreel/libs/tenant"
 	"github.com/linkreel/linkreel/libs/tenant/wire"
 	"github.com/linkreel/linkreel/services/links/internal/customdomain"
@@ -25,10 +27,18 @@ type Options struct {
 	// DomainTarget is the name or address that custom host names must point to; empty
 	// means the short host.
 	DomainTarget string
+	// Pages are the default short host's; nil if it has none.
+	Pages *link.Pages
+	// Passwords hashes the passwords of links.
+	Passwords *password.Hasher
+	// Countries is set if this installation can know a visitor's country.
+	Countries bool
 	// Certificates is set if this installation orders certificates for custom host
 	// names.
 	Certificates bool
-	Now          func() time.Time
+	// Tries counts the taken slugs that accounts find.
+	Tries *ratelimit.Limiter
+	Now   func() time.Time
 }
 
 // Public adds the routes that callers with an API key use.
@@ -44,18 +54,21 @@ func Public(a *httpapi.API, links *link.Service, domains *customdomain.Service, 
 	a.Handle(fiber.MethodPatch, "/api/v1/links/bulk", many, h.bulkUpdate)
 	a.Handle(fiber.MethodPost, "/api/v1/links/bulk-delete", many, h.bulkDelete)
 	a.Handle(fiber.MethodGet, "/api/v1/tags", httpapi.Access{}, h.listTags)
+	a.Handle(fiber.MethodGet, "/api/v1/links/available", read, h.available) // before :id, which would match it
 	a.Handle(fiber.MethodGet, "/api/v1/links/:id", read, h.get)
 	a.Handle(fiber.MethodPatch, "/api/v1/links/:id", write, h.update)
 	a.Handle(fiber.MethodDelete, "/api/v1/links/:id", write, h.remove)
 	a.Finds(fiber.MethodDelete, "/api/v1/links/:id", h.get)
 	a.Handle(fiber.MethodGet, "/api/v1/links/:id/stats", read, h.stats)
 	a.Handle(fiber.MethodGet, "/api/v1/links/:id/qr", read, h.qr)
+	a.Handle(fiber.MethodGet, "/api/v1/links/:id/explain", read, h.explain)
 
 	read, write = httpapi.Access{Scope: identity.DomainsRead}, httpapi.Access{Scope: identity.DomainsWrite, Plan: identity.Creator}
 	a.Handle(fiber.MethodGet, "/api/v1/domains", read, h.listDomains)
 	create.Scope = identity.DomainsWrite
 	a.Handle(fiber.MethodPost, "/api/v1/domains", create, h.claimDomain)
 	a.Handle(fiber.MethodGet, "/api/v1/domains/:id", read, h.getDomain)
+	a.Handle(fiber.MethodPatch, "/api/v1/domains/:id", write, h.updateDomain)
 	a.Handle(fiber.MethodPost, "/api/v1/domains/:id/verify", write, h.verifyDomain)
 	a.Handle(fiber.MethodDelete, "/api/v1/domains/:id", write, h.deleteDomain)
 	a.Finds(fiber.MethodDelete, "/api/v1/domains/:id", h.getDomain)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"log/slog"
 	"strings"
+	"sync"
 
 	"github.com/gofiber/fiber/v2"
 
@@ -39,7 +40,7 @@ func (h public) bulk(c *fiber.Ctx) error {
 	domains := h.domainsOf(c)
 	for i, raw := range body.URLs {
 		texts[i] = urlText(raw)
-		draft, ignored, err := h.bulkDraft(raw, domains)
+		draft, ignored, err := h.bulkDraft(ctx, raw, domains)
 		results[i].IgnoredFields = ignored
 		if err != nil {
 			results[i].Status, results[i].Error = failure(ctx, err, texts[i])
@@ -135,14 +136,21 @@ func cut(text string) string {
 // The first of these requests has been counted already.
 func (h public) charge(c *fiber.Ctx, n int) error { return h.http.Charge(c, (n+9)/10-1) }
 
-// domainsOf returns a function that looks up the caller's domains, each only once.
-func (h public) domainsOf(c *fiber.Ctx) func(id string) (*customdomain.Domain, error) {
+// domainsOf looks up the caller's domains, each only once for a request.
+type domainsOf struct {
+	get func(id string) (*customdomain.Domain, error)
+	// hosts returns the hosts to which no page and no rule of the account may lead: the
+	// default short host and all its verified domains.
+	hosts func() (link.Hosts, error)
+}
+
+func (h public) domainsOf(c *fiber.Ctx) *domainsOf {
 	type answer struct {
 		domain *customdomain.Domain
 		err    error
 	}
 	ctx, known := c.UserContext(), map[string]answer{}
-	return func(id string) (*customdomain.Domain, error) {
+	get := func(id string) (*customdomain.Domain, error) {
 		a, ok := known[id]
 		if !ok {
 			a.domain, a.err = h.domains.Get(ctx, account(ctx), id)
@@ -150,9 +158,20 @@ func (h public) domainsOf(c *fiber.Ctx) func(id string) (*customdomain.Domain, e
 		}
 		return a.domain, a.err
 	}
+	hosts := sync.OnceValues(func() (link.Hosts, error) {
+		domains, err := h.domains.List(ctx, account(ctx))
+		own := h.opt.Own[:len(h.opt.Own):len(h.opt.Own)] // capped, so that append copies it
+		for _, d := range domains {
+			if d.Verified(h.opt.Now()) {
+				own = append(own, link.ParseHost(d.Hostname))
+			}
+		}
+		return own, err
+	})
+	return &domainsOf{get, hosts}
 }
 
-func (h public) bulkDraft(raw json.RawMessage, domains func(id string) (*customdomain.Domain, error)) (link.Draft, []string, error) {
+func (h public) bulkDraft(ctx context.Context, raw json.RawMessage, domains *domainsOf) (link.Draft, []string, error) {
 	var item wire.LinkCreate
 	fields, err := httpapi.DecodeObject(raw, apispec.Load().Component("BulkItem"), &item)
 	if err != nil {
@@ -161,7 +180,7 @@ func (h public) bulkDraft(raw json.RawMessage, domains func(id string) (*customd
 			Message: "Each item is an object with the fields of a link, at least url.",
 		})
 	}
-	return h.draft(fields, &item, domains)
+	return h.draft(ctx, fields, &item, domains)
 }
 
 // urlText returns the item's url, or "" if the url is not a string.

@@ -8,6 +8,7 @@ import (
 	"github.com/linkreel/linkreel/libs/httpapi"
 	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/services/links/internal/customdomain"
+	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
 func (h public) listDomains(c *fiber.Ctx) error {
@@ -59,6 +60,43 @@ func (h public) getDomain(c *fiber.Ctx) error {
 		return err
 	}
 	return httpapi.JSON(c, fiber.StatusOK, h.domainOf(d))
+}
+
+func (h public) updateDomain(c *fiber.Ctx) error {
+	ctx := c.UserContext()
+	var body wire.DomainUpdate
+	fields, bad := httpapi.Decode(c, &body)
+	domains := h.domainsOf(c)
+	// As for links, 404 takes precedence over 400.
+	d, err := h.domains.ChangePages(ctx, account(ctx), c.Params("id"), func(d *customdomain.Domain) (customdomain.Pages, error) {
+		if bad != nil {
+			return d.Pages, bad
+		}
+		own, err := domains.hosts()
+		if err != nil {
+			return d.Pages, err
+		}
+		own = append(own[:len(own):len(own)], link.ParseHost(d.Hostname)) // a pending domain is not among them
+		pages := d.Pages
+		for _, page := range []struct {
+			field string
+			given httpapi.Optional[string]
+			to    *customdomain.Page
+		}{{"homeUrl", body.HomeURL, &pages.Home}, {"notFoundUrl", body.NotFoundURL, &pages.NotFound}, {"expiredUrl", body.ExpiredURL, &pages.Expired}} {
+			if b := page.given; b.Null {
+				*page.to = customdomain.Page{}
+			} else if b.Set {
+				*page.to = customdomain.Page(validate(fields, page.field, func() (link.URL, *apierr.Detail) { return h.links.Destination(b.Value, own) }))
+			}
+		}
+		return pages, fields.Err()
+	})
+	if err != nil {
+		return err
+	}
+	out := h.domainOf(d)
+	out.IgnoredFields = fields.Unknown
+	return httpapi.JSON(c, fiber.StatusOK, out)
 }
 
 func (h public) verifyDomain(c *fiber.Ctx) error {

@@ -12,7 +12,6 @@ import (
 	"github.com/linkreel/linkreel/libs/apispec/wire"
 	"github.com/linkreel/linkreel/libs/httpapi"
 	"github.com/linkreel/linkreel/libs/identity"
-	"github.com/linkreel/linkreel/services/links/internal/customdomain"
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
@@ -71,9 +70,8 @@ func (h public) get(c *fiber.Ctx) error {
 	}
 	out := h.recordOf(l)
 	// Clicks and status change without an edit, so they are part of the tag: otherwise a
-	// caller would get 304 and keep old clicks. The tag has only the status's first letter,
-	// so no two statuses may share one.
-	if httpapi.NotModified(c, httpapi.VariantETag(l.Rev, fmt.Sprintf("%d%c", l.Clicks, out.Status[0]))) {
+	// caller would get 304 and keep old clicks.
+	if httpapi.NotModified(c, httpapi.VariantETag(l.Rev, fmt.Sprintf("%d%s", l.Clicks, out.Status))) {
 		return nil
 	}
 	return httpapi.JSON(c, fiber.StatusOK, out)
@@ -109,19 +107,17 @@ func (h public) readCreate(c *fiber.Ctx) (d link.Draft, ignored []string, err er
 	if err != nil {
 		return d, nil, err
 	}
-	ctx := c.UserContext()
-	return h.draft(fields, &body, func(id string) (*customdomain.Domain, error) { return h.domains.Get(ctx, account(ctx), id) })
+	return h.draft(c.UserContext(), fields, &body, h.domainsOf(c))
 }
 
 // draft reads every field of a create and notes the errors that the contract cannot find.
-// httpapi has checked types and lengths against the contract already. domain finds a
-// domain of the caller.
+// httpapi has checked types and lengths against the contract already.
 func (h public) draft(
-	f *httpapi.Fields, body *wire.LinkCreate, domain func(id string) (*customdomain.Domain, error),
+	ctx context.Context, f *httpapi.Fields, body *wire.LinkCreate, domains *domainsOf,
 ) (d link.Draft, ignored []string, err error) {
 	own, onDefaultHost := h.opt.Own, body.DomainID == nil
 	if !onDefaultHost {
-		on, err := domain(*body.DomainID)
+		on, err := domains.get(*body.DomainID)
 		if err != nil {
 			return d, f.Unknown, err
 		}
@@ -153,7 +149,29 @@ func (h public) draft(
 	if body.ImportedClicks != nil || body.CreatedAt != nil {
 		h.imported(f, body, &d)
 	}
-	return d, f.Unknown, f.Err()
+	in := routingToCreate(body)
+	changes, err := h.changes(f, in, domains.hosts)
+	if err != nil {
+		return d, f.Unknown, err
+	}
+	for _, change := range changes {
+		change(&d.Link)
+	}
+	// Use the text in place of the hash first, so that a request that is refused hashes nothing.
+	hashed{in.password.Set, in.password.Value}.change(&d.Link)
+	if body.HasPassword && !in.password.Set {
+		f.Add(apierr.Detail{
+			Field: "password", Code: apierr.Required,
+			Message: "This link had a password (hasPassword), and passwords are never shown. Send a new one, or hasPassword false.",
+		})
+	}
+	checkTogether(f, &d.Link, in.came)
+	if err := f.Err(); err != nil {
+		return d, f.Unknown, err
+	}
+	secret, err := h.hash(ctx, in.password)
+	secret.change(&d.Link)
+	return d, f.Unknown, err
 }
 
 // imported reads the clicks and the creation time of a link from another system. Only
@@ -181,14 +199,19 @@ func (h public) update(c *fiber.Ctx) error {
 	ctx, id := c.UserContext(), c.Params("id")
 	var body wire.LinkUpdate
 	fields, bad := httpapi.Decode(c, &body)
+	domains := h.domainsOf(c)
+	// Hash before the transaction, which may run several times.
+	secret, err := h.newPassword(ctx, id, fields, bad, &body)
+	if err != nil {
+		return err
+	}
 	// 404 takes precedence over 400: another account's link gives the same answer for every
 	// body. So errors in the body are reported only once the link is found.
 	l, err := h.links.Update(ctx, account(ctx), id, httpapi.IfMatch(c).Check, func(l *link.Link) (link.Patch, error) {
 		if bad != nil {
 			return link.Patch{}, bad
 		}
-		patch := h.patch(fields, &body, l.Host)
-		return patch, fields.Err()
+		return h.patch(fields, &body, l, secret, domains)
 	})
 	if err != nil {
 		return err
@@ -197,13 +220,27 @@ func (h public) update(c *fiber.Ctx) error {
 	return httpapi.JSON(c, fiber.StatusOK, wire.LinkUpdated{Success: true, Slug: string(l.Slug), IgnoredFields: fields.Unknown})
 }
 
+// newPassword hashes the password of an update, if the link is there and the body has no
+// error so far.
+func (h public) newPassword(ctx context.Context, id string, f *httpapi.Fields, bad error, body *wire.LinkUpdate) (hashed, error) {
+	if bad != nil || body.Password.Ptr() == nil || f.Err() != nil {
+		return hashed{set: body.Password.Set}, nil
+	}
+	if _, err := h.links.Get(ctx, account(ctx), id); err != nil {
+		return hashed{}, err
+	}
+	return h.hash(ctx, body.Password)
+}
+
 // patch reads every field of an update. Null clears a field, except the
 // destination: every link has one.
-func (h public) patch(f *httpapi.Fields, body *wire.LinkUpdate, host string) link.Patch {
+func (h public) patch(
+	f *httpapi.Fields, body *wire.LinkUpdate, before *link.Link, secret hashed, domains *domainsOf,
+) (link.Patch, error) {
 	own := h.opt.Own
-	if host != "" {
+	if before.Host != "" {
 		// Cap the slice, so that append copies it: all requests share Own.
-		own = append(own[:len(own):len(own)], link.ParseHost(host))
+		own = append(own[:len(own):len(own)], link.ParseHost(before.Host))
 	}
 	var p link.Patch
 	set := func(change func(*link.Link)) { p = append(p, change) }
@@ -249,7 +286,20 @@ func (h public) patch(f *httpapi.Fields, body *wire.LinkUpdate, host string) lin
 	if b := body.Archived; b.Set {
 		set(func(l *link.Link) { l.Archived = b.Value })
 	}
-	return p
+	in := routingToUpdate(body)
+	changes, err := h.changes(f, in, domains.hosts)
+	if err != nil {
+		return nil, err
+	}
+	if p = append(p, changes...); secret.set {
+		p = append(p, secret.change)
+	}
+	after := *before
+	for _, change := range p {
+		change(&after)
+	}
+	checkTogether(f, &after, in.came)
+	return p, f.Err()
 }
 
 func orNil(b httpapi.Optional[string]) *string {
@@ -286,7 +336,7 @@ func (h public) stats(c *fiber.Ctx) error {
 	}
 	out := wire.LinkStats{
 		From: first.String(), To: last.String(), Total: st.Total, Days: make([]wire.DayClicks, 0, len(st.Days)),
-		Referrers: hostShares(st.Referrers), Countries: countryShares(st.Countries), Devices: deviceShares(st.Devices),
+		Referrers: hostShares(st.Referrers), Countries: countryShares(st.Countries), Devices: deviceShares(st.Devices), Rules: ruleShares(st.Rules),
 	}
 	for i, n := range st.Days {
 		out.Days = append(out.Days, wire.DayClicks{Date: (first + link.Day(i)).String(), Clicks: n})

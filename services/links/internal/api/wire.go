@@ -33,13 +33,14 @@ func (h public) itemOf(l *link.Link) wire.LinkSummary {
 	if l.Expiry.Set {
 		out.ExpiresAt = &l.Expiry.MS
 	}
+	addRouting(&out, l)
 	return out
 }
 
 func (h public) recordOf(l *link.Link) wire.Link {
 	out := wire.Link{
 		LinkSummary: h.itemOf(l), ID: l.ID, UpdatedAt: l.UpdatedAt.UnixMilli(),
-		OGTitle: l.OpenGraph.Title, OGDescription: l.OpenGraph.Description,
+		OGTitle: l.OpenGraph.Title, OGDescription: l.OpenGraph.Description, Rules: rulesOf(l),
 	}
 	if l.OpenGraph.Image != nil {
 		out.OGImage = &l.OpenGraph.Image.Given
@@ -73,6 +74,10 @@ func deviceShares(in []link.Share) []wire.DeviceClicks {
 	return wire.List(in, func(s link.Share) wire.DeviceClicks { return wire.DeviceClicks{Device: s.Name, Clicks: s.Clicks} })
 }
 
+func ruleShares(in []link.Share) []wire.RuleClicks {
+	return wire.List(in, func(s link.Share) wire.RuleClicks { return wire.RuleClicks{Rule: s.Name, Clicks: s.Clicks} })
+}
+
 // isoTime is the format in which JavaScript writes a date.
 const isoTime = "2006-01-02T15:04:05.000Z"
 
@@ -91,6 +96,7 @@ func (h public) domainOf(d *customdomain.Domain) wire.Domain {
 	out := wire.Domain{
 		ID: d.ID, Hostname: d.Hostname, Status: "pending", CreatedAt: d.CreatedAt.UnixMilli(), VerifiedAt: wire.Millis(d.VerifiedAt),
 		CheckedAt: wire.Millis(d.CheckedAt), Reason: wire.OrNull(d.Failure), Certificate: h.certificateOf(d),
+		HomeURL: wire.OrNull(d.Pages.Home.Given), NotFoundURL: wire.OrNull(d.Pages.NotFound.Given), ExpiredURL: wire.OrNull(d.Pages.Expired.Given),
 		Records: append([]wire.DNSRecord{{Type: "TXT", Name: name, Value: value}}, h.addressRecords(d.Hostname)...),
 	}
 	if d.Verified(h.opt.Now()) {
@@ -123,28 +129,28 @@ func (h public) addressRecords(hostname string) []wire.DNSRecord {
 }
 
 // expiry reads a moment as `new Date(x)` does.
-func expiry(m jsdate.Moment) func() (link.Expiry, *apierr.Detail) {
-	return func() (link.Expiry, *apierr.Detail) {
+func expiry(m jsdate.Moment) func() (link.Moment, *apierr.Detail) {
+	return func() (link.Moment, *apierr.Detail) {
 		ms, ok := m.Date()
 		switch {
 		case ok:
-			return link.ExpiresAt(ms), nil
+			return link.At(ms), nil
 		case m.IsText():
-			return link.Expiry{}, &apierr.Detail{
+			return link.Moment{}, &apierr.Detail{
 				Code:    apierr.InvalidFormat,
 				Message: "JavaScript cannot read this as a date. Use ISO 8601, such as 2027-04-01T00:00:00Z, or a number of milliseconds.",
 			}
 		}
-		return link.Expiry{}, &apierr.Detail{
+		return link.Moment{}, &apierr.Detail{
 			Code: apierr.OutOfRange, Message: "This number of milliseconds is beyond what a date can hold. Use at most 8640000000000000.",
 		}
 	}
 }
 
 // expiryOrNever is [expiry] for a field that may be null, which means never.
-func expiryOrNever(f *httpapi.Fields, field string, m httpapi.Optional[jsdate.Moment]) link.Expiry {
+func expiryOrNever(f *httpapi.Fields, field string, m httpapi.Optional[jsdate.Moment]) link.Moment {
 	if m.Null {
-		return link.Expiry{}
+		return link.Moment{}
 	}
 	return validate(f, field, expiry(m.Value))
 }

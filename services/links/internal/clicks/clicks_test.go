@@ -1,12 +1,14 @@
 package clicks
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
 	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -34,7 +36,9 @@ func (s *shelf) Target(_ context.Context, key string) (link.Target, bool, error)
 	return link.Target{LinkID: key, Slug: link.Slug(key)}, true, nil
 }
 
-func (s *shelf) Host(context.Context, string) (string, bool, error) { return "", false, nil }
+func (s *shelf) Host(context.Context, string) (link.Site, bool, error) {
+	return link.Site{}, false, nil
+}
 
 func (s *shelf) Suspended(context.Context, string) (bool, error) { return false, nil }
 
@@ -45,18 +49,29 @@ func (g *good) Partition() int { return 0 }
 func (g *good) Current() bool  { return !g.overtaken.Load() }
 func (g *good) Expired() bool  { return g.old.Load() }
 
-func click(id string) *link.Click { return &link.Click{LinkID: id, Day: 20_000, Referrer: "r.example"} }
+func click(id string) *link.Click {
+	return &link.Click{LinkID: id, Day: 20_000, Referrer: "r.example", Rule: ruleOf(id)}
+}
+
+// ruleOf returns the rule that leads all visitors of a link. Only links named l… have one.
+func ruleOf(id string) string {
+	if strings.HasPrefix(id, "l") {
+		return "rule of " + id
+	}
+	return ""
+}
 
 // book is a Counts in memory that can lose answers and be overtaken.
 type book struct {
 	mu       sync.Mutex
 	progress link.Progress
 	total    map[string]int64
-	lose     int // answers to lose after the counts are stored
-	refuse   int // calls to fail before the counts are stored
+	rules    map[string]map[string]int64 // by link and rule
+	lose     int                         // answers to lose after the counts are stored
+	refuse   int                         // calls to fail before the counts are stored
 }
 
-func newBook() *book { return &book{total: map[string]int64{}} }
+func newBook() *book { return &book{total: map[string]int64{}, rules: map[string]map[string]int64{}} }
 
 var errDown = errors.New("down")
 
@@ -83,6 +98,12 @@ func (b *book) Count(_ context.Context, from link.Progress, marks map[string]lin
 	maps.Copy(next.Producers, marks)
 	for _, t := range tallies {
 		b.total[t.LinkID] += t.Clicks
+		if b.rules[t.LinkID] == nil {
+			b.rules[t.LinkID] = map[string]int64{}
+		}
+		for rule, n := range t.Rules {
+			b.rules[t.LinkID][rule] += n
+		}
 	}
 	b.progress = next
 	if b.lose > 0 {
@@ -92,9 +113,13 @@ func (b *book) Count(_ context.Context, from link.Progress, marks map[string]lin
 	return next, 0, nil
 }
 
+// of returns a link's clicks, or -1 if its rule has not led just as many; see [ruleOf].
 func (b *book) of(id string) int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if rule := ruleOf(id); rule != "" && b.rules[id][rule] != b.total[id] {
+		return -1
+	}
 	return b.total[id]
 }
 
@@ -316,6 +341,7 @@ func TestUndoTakesAClickBack(t *testing.T) {
 	}
 }
 
+// A batch that only takes clicks back has a sum below zero, which no metric may get.
 func TestUndoTakesAClickBackWithoutRedis(t *testing.T) {
 	t.Parallel()
 	server := redistest.Server(t)
@@ -507,6 +533,53 @@ func TestASpoolBridgesRedisAndKeepsOrder(t *testing.T) {
 	})
 }
 
+// Visitors of one link are led by two rules and by none, while Redis is killed and emptied
+// and the flusher loses answers: each of the three keeps its own clicks.
+func TestClicksByRuleAreExactOverKills(t *testing.T) {
+	t.Parallel()
+	server := redistest.Server(t)
+	p, b := start(t, server.Addr()), newBook()
+	rules, want := []string{"", "phones", "rest"}, map[string]int64{}
+	visit := func(n int) {
+		for i := range n {
+			c := link.Click{LinkID: "split", Day: link.Day(20_000 + i%2), Rule: rules[i%3]}
+			if out := p.Confirm(&good{}, &c); !out.Counted {
+				t.Fatalf("Confirm = %+v", out)
+			}
+			if i%7 == 0 { // its answer was not sent
+				p.Undo(&good{}, c)
+				want[c.Rule]--
+			}
+			want[c.Rule]++
+		}
+	}
+	for round := range 4 {
+		visit(30)
+		empty(t, server.Addr())
+		visit(10)
+		if err := server.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		visit(31)
+		if err := server.Restart(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		visit(32)
+		eventually(t, "back to Redis", p.Synced)
+		b.mu.Lock()
+		b.lose, b.refuse = round%3, round%2
+		b.mu.Unlock()
+		flush(t, server.Addr(), b)
+	}
+	eventually(t, "the spool is empty", func() bool { return !p.spooled() })
+	flush(t, server.Addr(), b)
+	got := maps.Clone(b.rules["split"])
+	got[""] = b.total["split"] - got["phones"] - got["rest"]
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("clicks by rule (-want +got):\n%s", diff)
+	}
+}
+
 func TestASuccessorTakesOverTheSpoolOfADeadProcess(t *testing.T) {
 	t.Parallel()
 	server := redistest.Server(t)
@@ -531,10 +604,10 @@ func TestASuccessorTakesOverTheSpoolOfADeadProcess(t *testing.T) {
 		flush(t, server.Addr(), b)
 		return b.of("l") == 7
 	})
-	left, _ := os.ReadDir(dir)
-	if len(left) != 1 {
-		t.Errorf("%d files are left, want the living process's", len(left))
-	}
+	eventually(t, "only the living process's file is left", func() bool {
+		left, _ := os.ReadDir(dir)
+		return len(left) == 1
+	})
 }
 
 func TestASuccessorHasWhatRedisTookAlong(t *testing.T) {
@@ -679,11 +752,13 @@ func TestPayloadKeepsClicks(t *testing.T) {
 	for _, c := range []link.Click{a, a, b, a} {
 		s.add(c, 1)
 	}
-	taken := link.Click{LinkID: "lnk_c", Day: 20_001}
+	taken, ruled := link.Click{LinkID: "lnk_c", Day: 20_001}, a
+	ruled.Rule = "Käufer, 50 %"
 	s.add(taken, -1)
+	s.add(ruled, 2)
 	got := map[link.Click]int64{}
 	total, err := decode(s.encode(104), func(c link.Click, n int64) { got[c] += n })
-	if diff := cmp.Diff(map[link.Click]int64{a: 3, b: 1, taken: -1}, got); diff != "" || total != 104 || err != nil {
+	if diff := cmp.Diff(map[link.Click]int64{a: 3, b: 1, taken: -1, ruled: 2}, got); diff != "" || total != 104 || err != nil {
 		t.Errorf("decode = %d, %v (-want +got):\n%s", total, err, diff)
 	}
 	s.reset()
@@ -692,9 +767,21 @@ func TestPayloadKeepsClicks(t *testing.T) {
 	}
 }
 
+// A link without rules takes no byte more because other links have some.
+func TestPayloadOfAPlainLinkHasNoByteForRules(t *testing.T) {
+	t.Parallel()
+	var s sums
+	s.add(link.Click{LinkID: "l", Day: 3, Referrer: "r", Country: "DE", Device: link.Tablet}, 1)
+	want := []byte{payloadVersion, 2, 2, 3, byte(link.Tablet), 1, 'l', 1, 'r', 2, 'D', 'E'}
+	if got := s.encode(1); !bytes.Equal(got, want) {
+		t.Errorf("the payload is %v, want %v", got, want)
+	}
+}
+
 func FuzzDecode(f *testing.F) {
 	var s sums
-	s.add(link.Click{LinkID: "l", Day: 3, Referrer: "r", Country: "DE", Device: link.Bot}, 1)
+	s.add(link.Click{LinkID: "l", Day: 3, Referrer: "r", Country: "DE", Device: link.Tablet}, 1)
+	s.add(link.Click{LinkID: "l", Day: 3, Rule: "r"}, 1)
 	f.Add(s.encode(1))
 	f.Add([]byte{payloadVersion, 1, 255, 255, 255, 255, 255, 255, 255, 255, 255, 1})
 	f.Fuzz(func(t *testing.T, b []byte) {

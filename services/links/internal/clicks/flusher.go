@@ -319,7 +319,7 @@ func (f *Flusher) count(ctx context.Context, entries []redis.XMessage) (n int, e
 	f.progress, f.written = &next, len(sum.sums)
 	counted.Add(float64(max(0, sum.clicks-refused)))
 	if refused > 0 {
-		setAside.Add(float64(refused))
+		setAside.Add(float64(max(0, refused)))
 		slog.ErrorContext(ctx, "clicks that the store refuses are set aside in clickRefused", "clicks", refused)
 	}
 	if sum.lost > 0 {
@@ -367,15 +367,14 @@ func (f *Flusher) audit(ctx context.Context) {
 		return // the next audit tries again
 	}
 	for id, sign := range all {
-		when, host, _ := strings.Cut(sign, " ")
-		sec, err := strconv.ParseInt(when, 10, 64)
-		if err == nil && now.Sub(time.Unix(sec, 0)) < missingAfter {
+		s, _ := parseSign(sign)
+		if now.Sub(time.Unix(s.at, 0)) < missingAfter {
 			continue
 		}
 		// Only the replica that removes the entry meters it.
 		if n, err := f.redis.HDel(ctx, producersKey, id).Result(); err == nil && n > 0 {
 			missing.Inc()
-			slog.ErrorContext(ctx, "a process ended without signing off; clicks in its spool are lost", "process", id, "host", host)
+			slog.ErrorContext(ctx, "a process ended without signing off; clicks in its spool are lost", "process", id, "host", s.host)
 		}
 	}
 }

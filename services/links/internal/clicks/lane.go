@@ -304,11 +304,11 @@ func (l *lane) spoolClicks(items []item) {
 	if err := l.spool.append(record{late: true, number: l.late.next, payload: payload}); err != nil {
 		// The next batch gets this number, so the flusher sees no gap and does not meter these
 		// clicks once more.
-		lost.Add(float64(max(0, clicks))) // negative if the batch only takes clicks back; a counter panics on that
+		lost.Add(float64(max(0, clicks))) // a batch may only take clicks back, and a counter panics then
 		slog.Error("click spool", "error", err, "lost", clicks)
 		return
 	}
-	l.late.next, l.late.total = l.late.next+1, l.late.total+clicks
+	l.late.next, l.late.total, l.late.at = l.late.next+1, l.late.total+clicks, l.log.cfg.Now()
 	spooled.Add(float64(max(0, clicks)))
 	l.nudge()
 }

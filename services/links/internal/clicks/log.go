@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"strconv"
 	"sync"
 	"time"
 
@@ -165,28 +164,6 @@ func (l *Log) close() error {
 	}
 	return errors.Join(append(errs, l.fast.Close(), l.slow.Close())...)
 }
-
-// register keeps an entry in Redis that says that this process is alive and may hold clicks.
-func (l *Log) register(ctx context.Context) {
-	host, _ := os.Hostname() // only for the operator
-	for {
-		call, cancel := context.WithTimeout(ctx, 2*time.Second)
-		err := l.slow.HSet(call, producersKey, l.id, strconv.FormatInt(l.cfg.Now().Unix(), 10)+" "+host).Err()
-		cancel()
-		pause := signOfLife
-		if err != nil {
-			pause = time.Second
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(pause):
-		}
-	}
-}
-
-// signOfLife is the pause between two updates of a process's entry.
-const signOfLife = 10 * time.Second
 
 // adopt sends the clicks that dead processes left in the directory to Redis, and signs off
 // for these processes. It reports whether it sent some clicks and more are left.

@@ -10,8 +10,12 @@ import (
 // A payload is a batch of clicks: a version, the producer's running total after this
 // batch, and distinct clicks with their counts. The producer adds up equal clicks, so
 // a hot link costs one entry per batch, not one per visit. A count below zero takes
-// clicks back.
-const payloadVersion = 1
+// clicks back. The name of a rule follows only where the device's byte says so: a link
+// without rules takes no byte for it.
+const (
+	payloadVersion = 1
+	withRule       = 0x80 // in the device's byte
+)
 
 var errPayload = errors.New("broken click payload")
 
@@ -58,16 +62,26 @@ func (s *sums) encode(runningTotal int64) []byte {
 	for _, t := range s.list {
 		b = binary.AppendVarint(b, t.n)
 		b = binary.AppendUvarint(b, uint64(t.click.Day))
-		b = append(b, byte(t.click.Device))
+		device := byte(t.click.Device)
+		if t.click.Rule != "" {
+			device |= withRule
+		}
+		b = append(b, device)
 		for _, text := range []string{t.click.LinkID, t.click.Referrer, t.click.Country} {
-			b = binary.AppendUvarint(b, uint64(len(text)))
-			b = append(b, text...)
+			b = appendText(b, text)
+		}
+		if t.click.Rule != "" {
+			b = appendText(b, t.click.Rule)
 		}
 	}
 	return b
 }
 
-// decode reads a payload and calls the function each for every click in it.
+func appendText(b []byte, text string) []byte {
+	return append(binary.AppendUvarint(b, uint64(len(text))), text...)
+}
+
+// decode reads a payload and calls each with its clicks.
 func decode(b []byte, each func(c link.Click, n int64)) (runningTotal int64, err error) {
 	if len(b) == 0 || b[0] != payloadVersion {
 		return 0, errPayload
@@ -76,8 +90,13 @@ func decode(b []byte, each func(c link.Click, n int64)) (runningTotal int64, err
 	runningTotal = r.varint()
 	for len(r.b) > 0 && !r.bad {
 		n := r.varint()
-		c := link.Click{Day: link.Day(r.uvarint()), Device: link.Device(r.byte())}
+		c := link.Click{Day: link.Day(r.uvarint())}
+		device := r.byte()
+		c.Device = link.Device(device &^ withRule)
 		c.LinkID, c.Referrer, c.Country = r.text(), r.text(), r.text()
+		if device&withRule != 0 {
+			c.Rule = r.text()
+		}
 		if r.bad {
 			return 0, errPayload
 		}

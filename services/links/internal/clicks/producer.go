@@ -20,13 +20,14 @@ type producer struct {
 	total int64 // clicks in all batches so far
 	acked int64 // the last batch that Redis has, as far as is known
 	kept  []numbered
-	size  int // bytes of kept
+	size  int       // bytes of kept
+	at    time.Time // of the last batch
 }
 
 // add adds the next batch. The producer keeps it until Redis has it, and for some seconds
 // longer in case Redis loses it.
 func (p *producer) add(b numbered, clicks int64) {
-	p.next, p.total = b.number+1, p.total+clicks
+	p.next, p.total, p.at = b.number+1, p.total+clicks, b.at
 	p.keep(b)
 }
 

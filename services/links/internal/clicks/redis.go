@@ -25,8 +25,7 @@ func batchKey(part int, producer string) string {
 // flusherKey returns the key of the flusher's lease.
 func flusherKey(part int) string { return invalidation.Prefix(part) + "flusher" }
 
-// producersKey is a hash of all processes that may hold clicks: id → time of the last
-// update in seconds, and host.
+// producersKey is a hash of all processes that may hold clicks: id → [sign].
 var producersKey = invalidation.Prefix(0) + "producers"
 
 // producerLife is how long Redis remembers a silent producer's last batch. If a

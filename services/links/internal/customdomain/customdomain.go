@@ -75,10 +75,22 @@ type Domain struct {
 	Failure      string    // why the last check failed, in words; "" when it did not
 	NextCheckAt  time.Time // zero while pending: then only the owner can start a check
 
+	// Pages are the addresses to which the host leads visits that no link serves. They work
+	// once the domain is verified.
+	Pages Pages
+
 	// Certificate is what the domain's owner sees. Package certificate has the
 	// certificate itself and writes this in the same transaction.
 	Certificate Certificate
 }
+
+// Pages are the addresses of a host for visits of "/", of addresses without a link, and of
+// links that have ended.
+type Pages struct{ Home, NotFound, Expired Page }
+
+// Page is an address, as its owner wrote it and as a header has it. It is empty if there is
+// none.
+type Page struct{ Given, Location string }
 
 // Certificate is the state of a host name's TLS certificate.
 type Certificate struct {

@@ -23,8 +23,8 @@ type Store interface {
 	// so that it does not block the domains behind it. The error then says so, and the list has
 	// the other domains.
 	Due(ctx context.Context) ([]*Domain, error)
-	// Host finds the domain that owns a host name in lower case.
-	Host(ctx context.Context, hostname string) (domainID string, found bool, err error)
+	// Owner finds the domain that owns a host name in lower case.
+	Owner(ctx context.Context, hostname string) (domainID string, found bool, err error)
 	// Atomically runs fn in one transaction: what fn has read still holds at the commit. fn
 	// reads first and then writes. It may run several times, so it must have no other effect.
 	Atomically(ctx context.Context, what string, fn func(tx Tx) error) error
@@ -51,6 +51,9 @@ type Tx interface {
 	SetOwner(d *Domain)
 	// ClearOwner leaves the host name of d without an owner.
 	ClearOwner(d *Domain)
+	// SetPages gives the host name of d, its owner, the pages of d. Every replica uses them
+	// before the change returns.
+	SetPages(d *Domain)
 }
 
 // Options configure a [Service].
@@ -97,7 +100,7 @@ func (s *Service) Leave(ctx context.Context, accountID string) error {
 
 // Owner finds the domain that owns a host name in lower case.
 func (s *Service) Owner(ctx context.Context, hostname string) (domainID string, found bool, err error) {
-	return s.opt.Store.Host(ctx, hostname)
+	return s.opt.Store.Owner(ctx, hostname)
 }
 
 // New makes an account's claim to a valid host name, but does not store it.
@@ -226,6 +229,37 @@ func moved(before, after *Domain) events.Type {
 		return events.DomainLapsed
 	}
 	return events.Quiet
+}
+
+// ChangePages changes the pages of a domain of the account. change may run several times.
+func (s *Service) ChangePages(ctx context.Context, accountID, id string, change func(d *Domain) (Pages, error)) (*Domain, error) {
+	var after *Domain
+	err := s.opt.Store.Atomically(ctx, "change pages of domain", func(tx Tx) error {
+		d, err := tx.Domain(id)
+		if err != nil {
+			return err
+		}
+		if d == nil || d.AccountID != accountID {
+			return NotFound()
+		}
+		pages, err := change(d)
+		if err != nil {
+			return err
+		}
+		copied := *d
+		if after = &copied; pages == d.Pages {
+			return nil
+		}
+		ownerID, err := tx.Owner(d.Hostname)
+		if err != nil {
+			return err
+		}
+		if after.Pages = pages; ownerID == id {
+			tx.SetPages(after)
+		}
+		return tx.Put(d, after, events.DomainUpdated)
+	})
+	return after, err
 }
 
 // Delete removes a domain of the account that no link uses.

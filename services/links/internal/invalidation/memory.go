@@ -14,8 +14,8 @@ import (
 type Options struct {
 	// Target reads the link that a slug key leads to.
 	Target func(ctx context.Context, key string) (t link.Target, found bool, err error)
-	// Host reads which domain a host name in lower case belongs to.
-	Host func(ctx context.Context, host string) (domainID string, found bool, err error)
+	// Host reads what is known of a host name in lower case.
+	Host func(ctx context.Context, host string) (s link.Site, found bool, err error)
 	// Suspended reads whether an account's links are out of service.
 	Suspended func(ctx context.Context, accountID string) (bool, error)
 	// Capacity bounds the links that are kept, in bytes.
@@ -28,7 +28,7 @@ type Options struct {
 // Memory caches a process's links, hosts and accounts.
 type Memory struct {
 	targets  []*cache.Cache[link.Target] // by partition
-	hosts    *cache.Cache[string]
+	hosts    *cache.Cache[link.Site]
 	accounts *cache.Cache[bool]
 	now      func() time.Time
 
@@ -48,7 +48,7 @@ func NewMemory(opt Options) *Memory {
 			Load: opt.Target, Capacity: opt.Capacity / int64(n), Now: opt.Now, Weigh: weigh,
 		}))
 	}
-	m.hosts = cache.New(cache.Options[string]{Load: opt.Host, Capacity: 8 << 20, Now: opt.Now})
+	m.hosts = cache.New(cache.Options[link.Site]{Load: opt.Host, Capacity: 8 << 20, Now: opt.Now, Weigh: weighSite})
 	// Nearly all accounts are in good standing, and those have no document. load reports
 	// them as found, so that the cache keeps them as long as stored values.
 	load := func(ctx context.Context, id string) (bool, bool, error) {
@@ -63,6 +63,14 @@ func weigh(t link.Target) int {
 	n := 96 + len(t.LinkID) + len(t.AccountID) + len(t.Slug) + len(t.Location)
 	if p := t.OpenGraph; p != nil {
 		n += 48 + len(p.Title) + len(p.Description) + len(p.Image)
+	}
+	return n + t.Routing.Size()
+}
+
+func weighSite(s link.Site) int {
+	n := 64 + len(s.DomainID) + len(s.AccountID)
+	if p := s.Pages; p != nil {
+		n += 64 + len(p.Home) + len(p.NotFound) + len(p.Expired)
 	}
 	return n
 }
@@ -152,9 +160,10 @@ func (m *Memory) markUncertain(part int) {
 type Answer struct {
 	memory  *Memory
 	at      time.Time
+	key     string
 	part    int
 	target  cache.Lookup[link.Target]
-	host    cache.Lookup[string]
+	host    cache.Lookup[link.Site]
 	account cache.Lookup[bool]
 }
 
@@ -166,8 +175,23 @@ func (a *Answer) Target() *link.Target {
 	return &a.target.Value
 }
 
-// Suspended reports whether the link's account is out of service.
+// Pages returns the pages of the visited custom host, or nil if it has none.
+func (a *Answer) Pages() *link.Pages {
+	if a.host.Entry == nil || !a.host.Found {
+		return nil
+	}
+	return a.host.Value.Pages
+}
+
+// KnowsHost reports whether the visited host is a custom host that a domain owns.
+func (a *Answer) KnowsHost() bool { return a.host.Entry != nil && a.host.Found }
+
+// Suspended reports whether the account of the link, or of the host's pages, is out of
+// service.
 func (a *Answer) Suspended() bool { return a.account.Entry != nil && a.account.Value }
+
+// Key returns the key of the slug; see [link.SlugKey]. It is "" if the host is unknown.
+func (a *Answer) Key() string { return a.key }
 
 // At returns when the answer was resolved.
 func (a *Answer) At() time.Time { return a.at }
@@ -193,8 +217,9 @@ func (a *Answer) Expired() bool {
 }
 
 // Resolve finds the link at a folded slug of host. If host is "", it is the default short
-// host. Resolve calls wait before it reads the store. wait returns the context for the read,
-// or an error to refuse it; known tells wait whether an older value is in memory.
+// host. If the slug is "", Resolve finds only the host. Resolve calls wait before it reads
+// the store. wait returns the context for the read, or an error to refuse it; known tells
+// wait whether an older value is in memory.
 func (m *Memory) Resolve(a *Answer, wait func(known bool) (context.Context, error), host, folded string) (err error) {
 	*a = Answer{memory: m, at: m.now()}
 	domainID := ""
@@ -208,15 +233,35 @@ func (m *Memory) Resolve(a *Answer, wait func(known bool) (context.Context, erro
 			a.part = Partition(host, len(m.targets))
 			return nil
 		}
-		domainID = a.host.Value
+		domainID = a.host.Value.DomainID
+		if folded == "" {
+			a.part = Partition(host, len(m.targets))
+			return m.standing(a, wait)
+		}
 	}
 	key := link.SlugKey(domainID, folded)
-	a.part = Partition(key, len(m.targets))
-	if a.target, err = lookUp(m, m.targets[a.part], &a.at, wait, key); err != nil || !a.target.Found {
+	a.key, a.part = key, Partition(key, len(m.targets))
+	if a.target, err = lookUp(m, m.targets[a.part], &a.at, wait, key); err != nil {
 		return err
 	}
-	// The link exists, so reading its account must not count as a miss.
-	a.account, err = lookUp(m, m.accounts, &a.at, func(bool) (context.Context, error) { return wait(true) }, a.target.Value.AccountID)
+	if !a.target.Found {
+		return m.standing(a, wait)
+	}
+	return m.accountOf(a, wait, a.target.Value.AccountID)
+}
+
+// standing looks up the account of a host that has pages.
+func (m *Memory) standing(a *Answer, wait func(known bool) (context.Context, error)) error {
+	if a.Pages() == nil {
+		return nil
+	}
+	return m.accountOf(a, wait, a.host.Value.AccountID)
+}
+
+// accountOf looks up an account. Its link or its host exists, so reading it must not count
+// as a miss.
+func (m *Memory) accountOf(a *Answer, wait func(known bool) (context.Context, error), id string) (err error) {
+	a.account, err = lookUp(m, m.accounts, &a.at, func(bool) (context.Context, error) { return wait(true) }, id)
 	return err
 }
 

@@ -112,7 +112,7 @@ type Set struct {
 }
 
 // apply returns the link with the changes. The error is VALIDATION_ERROR if the link would
-// have too many tags.
+// have too many tags, or would end before it begins.
 func (s Set) apply(l *Link, now time.Time) (*Link, error) {
 	p := s.Patch
 	if len(s.AddTags)+len(s.RemoveTags) > 0 {
@@ -126,7 +126,11 @@ func (s Set) apply(l *Link, now time.Time) (*Link, error) {
 		// Copy the patch, because all links of the request share it.
 		p = append(p[:len(p):len(p)], func(l *Link) { l.Tags = kept })
 	}
-	return p.apply(*l, now), nil
+	after := p.apply(*l, now)
+	for _, c := range after.Conflicts() { // of what a set changes, only the end takes part in one
+		return nil, apierr.Invalid(apierr.Detail{Field: "set.expiresAt", Code: c.Code, Message: c.Text})
+	}
+	return after, nil
 }
 
 // UpdateAll changes several links of the account. Each id has its own result; an id

@@ -47,7 +47,12 @@ type Link struct {
 	Destination URL
 	Title       string
 	OpenGraph   OpenGraph
-	Expiry      Expiry
+	Expiry      Moment
+	// Routing is what else the link decides at a visit; nil for a plain link.
+	Routing *Routing
+	// UsedUp is whether all places of MaxClicks are taken; see [Places]. The clicks may be
+	// fewer: some wait to be counted, and some visits were lost with their replica.
+	UsedUp bool
 
 	Clicks int64
 	// ImportedClicks counts the clicks that an imported link had elsewhere. It is nil if the
@@ -106,29 +111,31 @@ type OpenGraph struct {
 	Image              *URL
 }
 
-// Expiry is the moment at which a link expires; the zero value means never. It is kept
-// in milliseconds because JavaScript's dates reach further than Go's and Firestore's
-// timestamps.
-type Expiry struct {
+// Moment is a moment that an owner chose, such as the end of a link; the zero value means
+// never. It is kept in milliseconds because JavaScript's dates reach further than Go's and
+// Firestore's timestamps.
+type Moment struct {
 	Set bool
 	MS  int64 // since 1970
 }
 
-// ExpiresAt returns the expiry at ms.
-func ExpiresAt(ms int64) Expiry { return Expiry{Set: true, MS: ms} }
+// At returns the moment at ms.
+func At(ms int64) Moment { return Moment{Set: true, MS: ms} }
 
-// Passed reports whether the moment has come. A link expires at the start of the
-// millisecond, on every replica.
-func (e Expiry) Passed(now time.Time) bool { return e.Set && now.UnixMilli() >= e.MS }
+// Passed reports whether the moment has come. It comes at the start of its millisecond,
+// on every replica.
+func (m Moment) Passed(now time.Time) bool { return m.Set && now.UnixMilli() >= m.MS }
 
 // Status is a link's state at a moment.
 type Status string
 
 // The states of a link.
 const (
-	Active  Status = "active"
-	Expired Status = "expired"
-	Taken   Status = "taken_down" // by the operator; only the operator can lift it
+	Active    Status = "active"
+	Scheduled Status = "scheduled" // it has not begun
+	Expired   Status = "expired"
+	UsedUp    Status = "exhausted"  // all its clicks are used up
+	Taken     Status = "taken_down" // by the operator; only the operator ends it
 )
 
 // Status returns the link's state at now.
@@ -136,8 +143,12 @@ func (l *Link) Status(now time.Time) Status {
 	switch {
 	case l.Takedown != nil:
 		return Taken
+	case l.Routing != nil && l.Routing.StartsAt.Set && !l.Routing.StartsAt.Passed(now):
+		return Scheduled
 	case l.Expiry.Passed(now):
 		return Expired
+	case l.exhausted():
+		return UsedUp
 	}
 	return Active
 }
@@ -221,20 +232,33 @@ type Target struct {
 	TakenDown bool
 	Slug      Slug
 	Location  string // ASCII, safe in a header
-	Expiry    Expiry
+	Expiry    Moment
+	Routing   *Routing
+	UsedUp    bool      // all places of MaxClicks are taken
 	OpenGraph *MetaTags // nil when there are none
 }
 
 // MetaTags are a link's Open Graph tags, ready to be written into a page.
 type MetaTags struct{ Title, Description, Image string }
 
-// Status returns the target's state at now.
-func (t *Target) Status(now time.Time) Status {
-	switch {
-	case t.TakenDown:
-		return Taken
-	case t.Expiry.Passed(now):
-		return Expired
+// Target returns what a redirect needs to know about the link.
+func (l *Link) Target() *Target {
+	t := &Target{
+		LinkID: l.ID, AccountID: l.AccountID, TakenDown: l.Takedown != nil, Slug: l.Slug, Location: l.Destination.Location,
+		Expiry: l.Expiry, Routing: l.Routing, UsedUp: l.UsedUp,
 	}
-	return Active
+	if p := l.OpenGraph; p != (OpenGraph{}) {
+		t.OpenGraph = &MetaTags{Title: text(p.Title), Description: text(p.Description)}
+		if p.Image != nil {
+			t.OpenGraph.Image = p.Image.Location
+		}
+	}
+	return t
+}
+
+func text(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
 }

@@ -196,16 +196,16 @@ func TestExpiryIsOverAtItsMillisecond(t *testing.T) {
 	t.Parallel()
 	at := time.UnixMilli(1_790_000_000_000)
 	for name, c := range map[string]struct {
-		e    Expiry
+		e    Moment
 		now  time.Time
 		want Status
 	}{
-		"never":        {Expiry{}, at, Active},
-		"before":       {ExpiresAt(at.UnixMilli()), at.Add(-time.Nanosecond), Active},
-		"at":           {ExpiresAt(at.UnixMilli()), at, Expired},
-		"after":        {ExpiresAt(at.UnixMilli()), at.Add(time.Hour), Expired},
-		"zero is 1970": {ExpiresAt(0), at, Expired},
-		"far future":   {ExpiresAt(8_640_000_000_000_000), at, Active},
+		"never":        {Moment{}, at, Active},
+		"before":       {At(at.UnixMilli()), at.Add(-time.Nanosecond), Active},
+		"at":           {At(at.UnixMilli()), at, Expired},
+		"after":        {At(at.UnixMilli()), at.Add(time.Hour), Expired},
+		"zero is 1970": {At(0), at, Expired},
+		"far future":   {At(8_640_000_000_000_000), at, Active},
 	} {
 		l := Link{Expiry: c.e}
 		if got := l.Status(c.now); got != c.want {
@@ -217,43 +217,12 @@ func TestExpiryIsOverAtItsMillisecond(t *testing.T) {
 func TestApplyChangesOnlyWhatThePatchNames(t *testing.T) {
 	t.Parallel()
 	title := "og"
-	before := Link{Title: "old", Destination: URL{"https://a.example", "https://a.example/"}, OpenGraph: OpenGraph{Title: &title}, Expiry: ExpiresAt(1), Rev: 3}
+	before := Link{Title: "old", Destination: URL{"https://a.example", "https://a.example/"}, OpenGraph: OpenGraph{Title: &title}, Expiry: At(1), Rev: 3}
 	now := time.UnixMilli(99)
-	l := Patch{func(l *Link) { l.Title, l.OpenGraph.Title = "", nil }, func(l *Link) { l.Expiry = Expiry{} }}.apply(before, now)
+	l := Patch{func(l *Link) { l.Title, l.OpenGraph.Title = "", nil }, func(l *Link) { l.Expiry = Moment{} }}.apply(before, now)
 	want := &Link{Destination: before.Destination, Rev: 4, UpdatedAt: now}
 	if diff := cmp.Diff(want, l); diff != "" {
 		t.Errorf("after clearing (-want +got):\n%s", diff)
-	}
-}
-
-func TestReadAgent(t *testing.T) {
-	t.Parallel()
-	for ua, want := range map[string]Agent{
-		"":             {},
-		"curl/8.5.0":   {Device: Bot},
-		"SomeClient/1": {},
-		"facebookexternalhit/1.1 (+http://www.facebook.com/externalhit_uatext.php)": {Bot, true},
-		"Twitterbot/1.0": {Bot, true},
-		"Slackbot-LinkExpanding 1.0 (+https://api.slack.com/robots)":                            {Bot, true},
-		"LinkedInBot/1.0 (compatible; Mozilla/5.0; Apache-HttpClient +http://www.linkedin.com)": {Bot, true},
-		"WhatsApp/2.23.20.0 A": {Bot, true},
-		"Mozilla/5.0 (compatible; Discordbot/2.0; +https://discordapp.com)":                                    {Bot, true},
-		"TelegramBot (like TwitterBot)":                                                                        {Bot, true},
-		"Mozilla/5.0 (compatible; Pinterestbot/1.0; +http://www.pinterest.com/bot.html)":                       {Bot, true},
-		"Mozilla/5.0 (Macintosh) AppleWebKit/537.36 Chrome/81 Safari/537.36 redditbot/1.0":                     {Bot, true},
-		"Mozilla/5.0 (Windows NT 6.1; WOW64) SkypeUriPreview Preview/0.5":                                      {Bot, true},
-		"http.rb/5.1.1 (Mastodon/4.2.1; +https://mastodon.social/)":                                            {Bot, true},
-		"Mozilla/5.0 (compatible; Bluesky Cardyb/1.1; +mailto:support@bsky.app)":                               {Bot, true},
-		"Mozilla/5.0 (compatible; Googlebot/2.1; +http://www.google.com/bot.html)":                             {Device: Bot},
-		"Mozilla/5.0 (iPhone; CPU iPhone OS 18_0 like Mac OS X) AppleWebKit/605 Mobile/15E148 [Pinterest/iOS]": {Device: Mobile},
-		"Mozilla/5.0 (Linux; Android 14; Pixel 8) AppleWebKit/537.36 Chrome/120 Mobile Safari/537.36":          {Device: Mobile},
-		"Mozilla/5.0 (Linux; Android 14; SM-X700) AppleWebKit/537.36 Chrome/120 Safari/537.36":                 {Device: Tablet},
-		"Mozilla/5.0 (iPad; CPU OS 17_0 like Mac OS X) AppleWebKit/605 Mobile/15E148":                          {Device: Tablet},
-		"Mozilla/5.0 (Windows NT 10.0; Win64; x64) AppleWebKit/537.36 Chrome/120 Safari/537.36":                {Device: Desktop},
-	} {
-		if got := ReadAgent(ua); got != want {
-			t.Errorf("ReadAgent(%q) = %+v, want %+v", ua, got, want)
-		}
 	}
 }
 

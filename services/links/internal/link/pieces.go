@@ -59,7 +59,12 @@ func (l *Link) weight() int {
 	for _, t := range l.Tags {
 		terms += len(t)
 	}
-	return linkWeight + 2*(len(l.Destination.Given)+len(l.Destination.Location)) + termWeight*min(terms, maxTerms)
+	rules := 0
+	for _, r := range l.Route().Rules {
+		rules += r.size()
+	}
+	// The link, its slug and its event each have the rules.
+	return linkWeight + 2*(len(l.Destination.Given)+len(l.Destination.Location)) + 3*rules + termWeight*min(terms, maxTerms)
 }
 
 // fitting returns how many of the links, starting with the first, fit into one commit. It

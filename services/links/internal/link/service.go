@@ -21,6 +21,8 @@ var ErrInTheWay = errors.New("a record is in the way")
 type Store interface {
 	// Link finds a link of any account. It returns NotFound if there is none.
 	Link(ctx context.Context, id string) (*Link, error)
+	// Slug reads the record of the slug with this [SlugKey]; nil if there is none.
+	Slug(ctx context.Context, key string) (*SlugRecord, error)
 	// List lists links, newest first, and reports whether more follow.
 	List(ctx context.Context, q Query) (page []*Link, more bool, err error)
 	// Stats reads a link's clicks on the days from first to last, both included.
@@ -63,6 +65,8 @@ type Tx interface {
 	// Tags records the tags that links of the account get and lose. It reads, so call it
 	// before the writes.
 	Tags(accountID string, got, lost []string) error
+	// Places finds the places of a link; nil if it has no limit.
+	Places(linkID string) (*Places, error)
 	// Room returns how many more links the account may have, at most want; see libs/quota.
 	Room(accountID string, limit, want int) (int, error)
 
@@ -74,7 +78,8 @@ type Tx interface {
 	// the slug's last link has left. Otherwise the slug must have no record. Only a
 	// [Link.Foreseeable] slug is announced.
 	Add(l *Link, over bool, what events.Type)
-	// Put changes a link; before is the link before the change.
+	// Put changes a link; before is the link before the change. A new limit of its clicks is
+	// also written to its places.
 	Put(before, after *Link, what events.Type)
 	// Remove deletes a link and replaces the record of its slug. If slug is nil, that
 	// record stays as it is.
@@ -130,6 +135,21 @@ func (s *Service) Stats(ctx context.Context, linkID string, first, last Day) (St
 	return s.opt.Store.Stats(ctx, linkID, first, last)
 }
 
+// Explain says what the link would decide about a visit. own are the names of the default
+// short host, and pages those of the link's host.
+func (s *Service) Explain(l *Link, v *Visit, own Hosts, pages *Pages) Decision {
+	return Decide(l.Target(), v, &Surroundings{
+		Own: own, Pages: pages, Blocked: s.opt.Blocked, Exhausted: l.exhausted(), Unlocked: true,
+	})
+}
+
+// SlugFree reports whether the account could take a slug of a domain now. An empty domainID
+// means the default short host.
+func (s *Service) SlugFree(ctx context.Context, accountID, domainID string, slug Slug) (bool, error) {
+	r, err := s.opt.Store.Slug(ctx, SlugKey(domainID, slug.Folded()))
+	return err == nil && r.FreeFor(accountID, s.opt.Now()), err
+}
+
 // CheckRoom returns QUOTA_EXCEEDED if the account has all the links it may have. It lets
 // a full account get 403 for any request body. The create's transaction checks again;
 // only that check holds under concurrency.
@@ -173,6 +193,9 @@ func (s *Service) Update(
 			if err := labels(tx, change{l, after}); err != nil {
 				return err
 			}
+		}
+		if err := limited(tx, l, after); err != nil {
+			return err
 		}
 		tx.Put(l, after, events.LinkUpdated)
 		return nil

@@ -23,6 +23,7 @@ type Click struct {
 	Referrer string // host, "" for none
 	Country  string // two letters, "" for unknown
 	Device   Device
+	Rule     string // the name of the rule that led the visitor, as it was then; "" for none
 }
 
 // Tally counts the clicks of one link on one day.
@@ -33,6 +34,9 @@ type Tally struct {
 	Referrers map[string]int64
 	Countries map[string]int64
 	Devices   map[string]int64
+	// Rules has only clicks that a rule led. It is nil for a plain link, which takes no byte
+	// for it anywhere.
+	Rules map[string]int64 `json:",omitempty"`
 }
 
 // Add counts n clicks like c. The link and the day of c must be the tally's. Add returns
@@ -52,6 +56,15 @@ func (t *Tally) Add(c Click, n int64) (grown int) {
 		}
 		part.counts[part.name] += n
 	}
+	if c.Rule != "" {
+		if t.Rules == nil {
+			t.Rules = map[string]int64{}
+		}
+		if _, ok := t.Rules[c.Rule]; !ok {
+			grown += countBytes + len(c.Rule)
+		}
+		t.Rules[c.Rule] += n
+	}
 	return grown
 }
 
@@ -63,7 +76,7 @@ const (
 // Size returns the approximate number of bytes that the stored tally takes.
 func (t *Tally) Size() int {
 	n := tallyBytes + len(t.LinkID)
-	for _, m := range []map[string]int64{t.Referrers, t.Countries, t.Devices} {
+	for _, m := range []map[string]int64{t.Referrers, t.Countries, t.Devices, t.Rules} {
 		for k := range m {
 			n += countBytes + len(k)
 		}

@@ -26,10 +26,17 @@ import (
 var (
 	errPanic     = errors.New("panic in the redirect handler")
 	errOvertaken = errors.New("the link kept changing")
+	errNoPlaces  = errors.New("this process gives no places of links with maxClicks")
 )
 
 func notFound() *apierr.Error {
 	return apierr.New(apierr.NotFound, "There is no link at this address.")
+}
+
+// notYet returns the answer for a link that has not begun. It shows nothing of the link
+// but when it begins.
+func notYet(begins link.Moment) *apierr.Error {
+	return &apierr.Error{Code: apierr.NotFound, Message: "This link begins later, on", StartsAt: begins.MS}
 }
 
 // takenDown returns the answer for links that the operator took down, and for
@@ -42,6 +49,21 @@ func takenDown() *apierr.Error {
 // reason concerns only the account and the operator.
 func suspended() *apierr.Error {
 	return &apierr.Error{Code: apierr.AccountSuspended, OnPage: true, Message: "This link is out of service."}
+}
+
+// refusalOf returns the answer to a visit that is not led on.
+func refusalOf(d *link.Decision) *apierr.Error {
+	switch d.Outcome {
+	case link.OutOfService:
+		return suspended()
+	case link.TakenDown:
+		return takenDown()
+	case link.NotYet:
+		return notYet(d.Reason.From)
+	case link.Over, link.Exhausted:
+		return apierr.New(apierr.Gone, "This link has expired.")
+	}
+	return notFound()
 }
 
 // refusal returns the answer for a link that could not be looked up.
@@ -65,16 +87,27 @@ var (
 	headerLocation     = []byte("Location")
 	headerCacheControl = []byte("Cache-Control")
 	neverCached        = []byte("private, no-store")
+	neverStored        = []byte("no-store")
 )
 
-// redirect sends the visitor to the destination. It does not pass on the query string of
-// the short address. It sets no Referrer-Policy, so the destination may see the referrer.
-func (h *Handler) redirect(ctx *fasthttp.RequestCtx, location string) {
+// redirect sends the visitor where the link decided. It sets no Referrer-Policy, so the
+// destination may see the referrer.
+func (h *Handler) redirect(ctx *fasthttp.RequestCtx, d *link.Decision, prefetch bool) {
 	res := &ctx.Response
-	res.SetStatusCode(fasthttp.StatusFound)
+	res.SetStatusCode(d.Status)
 	res.Header.SetNoDefaultContentType(true)
-	res.Header.SetBytesK(headerLocation, location)
-	res.Header.SetCanonical(headerCacheControl, neverCached)
+	res.Header.SetBytesK(headerLocation, d.Location)
+	if d.Status == fasthttp.StatusSeeOther { // after a password
+		res.Header.Set("Referrer-Policy", "no-referrer")
+	}
+	switch {
+	case d.MaxAge < 0:
+		res.Header.SetCanonical(headerCacheControl, neverCached)
+	case prefetch: // the browser must come again for the visit to count
+		res.Header.SetCanonical(headerCacheControl, neverStored)
+	default:
+		res.Header.Set("Cache-Control", "private, max-age="+strconv.Itoa(d.MaxAge))
+	}
 }
 
 // fail answers with a small page, or JSON when the client asks for it.
@@ -92,13 +125,17 @@ func (h *Handler) fail(ctx *fasthttp.RequestCtx, e *apierr.Error) {
 		ctx.Response.SetBodyRaw(httpapi.ErrorBody(e, id))
 		return
 	}
-	page(ctx, status, "message.html", message{Title: titles[e.Code], Text: e.Message, Report: h.report()})
+	m := message{Title: titles[e.Code], Text: e.Message, Report: h.report()}
+	if e.StartsAt != 0 {
+		m.Title, m.Begins = "Not yet", time.UnixMilli(e.StartsAt).UTC().Format(time.RFC3339)
+	}
+	page(ctx, status, "message.html", m)
 }
 
 var titles = map[apierr.Code]string{
 	apierr.NotFound: "No link here", apierr.TakenDown: "This link was taken down", apierr.AccountSuspended: "Out of service",
 	apierr.Gone: "This link has expired", apierr.MethodNotAllowed: "Method not allowed",
-	apierr.RateLimited: "Too many requests",
+	apierr.RateLimited: "Too many requests", apierr.Forbidden: "Not from here", apierr.UnsupportedMediaType: "Not a form",
 	apierr.Unavailable: "Just a moment", apierr.Internal: "Something went wrong",
 }
 
@@ -146,13 +183,20 @@ var style = func() template.CSS {
 }()
 
 // policy lets a page use its own style and load nothing else.
-var policy = func() string {
-	sum := sha256.Sum256([]byte(style))
-	return fmt.Sprintf("default-src 'none'; style-src 'sha256-%s'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
-		base64.StdEncoding.EncodeToString(sum[:]))
-}()
+var policy, lockedPolicy = policyWith("'none'"), policyWith("*")
 
-type message struct{ Title, Text, Report string }
+// policyWith lets forms lead to certain places. A browser checks the redirect that answers
+// a form too, so the form of a password may lead anywhere.
+func policyWith(forms string) string {
+	sum := sha256.Sum256([]byte(style))
+	return fmt.Sprintf("default-src 'none'; style-src 'sha256-%s'; base-uri 'none'; form-action %s; frame-ancestors 'none'",
+		base64.StdEncoding.EncodeToString(sum[:]), forms)
+}
+
+type message struct {
+	Title, Text, Report string
+	Begins              string // when the link begins (RFC 3339); "" if that is not what the page is about
+}
 
 // view has the fields that the pages about a link show. It leaves out the private
 // title.
@@ -172,10 +216,10 @@ func (h *Handler) report() string {
 	return h.opt.AbuseContact
 }
 
-func (h *Handler) viewOf(ctx *fasthttp.RequestCtx, t *link.Target) view {
+func (h *Handler) viewOf(ctx *fasthttp.RequestCtx, t *link.Target, location string) view {
 	host, _, _ := h.hostOf(ctx)
 	shown := link.Link{Host: host, Slug: t.Slug}
-	v := view{ShortURL: shown.ShortURL(h.opt.ShortBaseURL), Location: t.Location, Host: HostOf(t.Location), Report: h.report()}
+	v := view{ShortURL: shown.ShortURL(h.opt.ShortBaseURL), Location: location, Host: HostOf(location), Report: h.report()}
 	if t.OpenGraph != nil {
 		v.Title, v.Description, v.Image = t.OpenGraph.Title, t.OpenGraph.Description, t.OpenGraph.Image
 	}
@@ -183,15 +227,24 @@ func (h *Handler) viewOf(ctx *fasthttp.RequestCtx, t *link.Target) view {
 }
 
 // inspectPage shows where a link leads instead of going there.
-func (h *Handler) inspectPage(ctx *fasthttp.RequestCtx, t *link.Target) {
-	page(ctx, fasthttp.StatusOK, "inspect.html", h.viewOf(ctx, t))
+func (h *Handler) inspectPage(ctx *fasthttp.RequestCtx, t *link.Target, location string) {
+	page(ctx, fasthttp.StatusOK, "inspect.html", h.viewOf(ctx, t, location))
+}
+
+// limitedPage answers visits that do not count at a link with maxClicks. It shows nothing of
+// the destination, which would otherwise be open to anybody who calls himself a robot.
+func (h *Handler) limitedPage(ctx *fasthttp.RequestCtx) {
+	ctx.Response.Header.Set("Vary", "User-Agent")
+	page(ctx, fasthttp.StatusOK, "message.html", message{
+		Title: "A link with a limit", Text: "This link opens only a limited number of times. Open it in a browser.", Report: h.report(),
+	})
 }
 
 // openGraphPage gives a social network's crawler the link's own tags. The page also has a
 // refresh and a link to the destination, for people who are mistaken for a crawler.
-func (h *Handler) openGraphPage(ctx *fasthttp.RequestCtx, t *link.Target) {
+func (h *Handler) openGraphPage(ctx *fasthttp.RequestCtx, t *link.Target, location string) {
 	ctx.Response.Header.Set("Vary", "User-Agent")
-	page(ctx, fasthttp.StatusOK, "opengraph.html", h.viewOf(ctx, t))
+	page(ctx, fasthttp.StatusOK, "opengraph.html", h.viewOf(ctx, t, location))
 }
 
 func page(ctx *fasthttp.RequestCtx, status int, name string, data any) {

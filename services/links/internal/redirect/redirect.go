@@ -12,6 +12,9 @@ package redirect
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
 	"log/slog"
 	"net/netip"
 	"net/url"
@@ -22,17 +25,26 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/password"
 	"github.com/linkreel/linkreel/libs/ratelimit"
+	"github.com/linkreel/linkreel/libs/unlock"
 	"github.com/linkreel/linkreel/services/links/internal/clicks"
 	"github.com/linkreel/linkreel/services/links/internal/customdomain"
 	"github.com/linkreel/linkreel/services/links/internal/invalidation"
 	"github.com/linkreel/linkreel/services/links/internal/link"
+	"github.com/linkreel/linkreel/services/links/internal/places"
 )
 
 // Confirmer makes clicks durable and confirms that answers are current; see [clicks.Log].
 type Confirmer interface {
 	Confirm(answer clicks.Answer, click *link.Click) clicks.Outcome
 	Undo(answer clicks.Answer, click link.Click)
+}
+
+// Places give visits to links with maxClicks their places; see [places.Gate].
+type Places interface {
+	Take(accountID, linkID, slugKey string) error
+	Back(accountID, linkID, slugKey string)
 }
 
 // Options configure a [Handler].
@@ -51,6 +63,16 @@ type Options struct {
 	// that ends it. If Trace is nil, nothing is traced. Warm visits are not traced: there
 	// are too many of them, and they are all alike.
 	Trace func() (ctx context.Context, end func(status int))
+	// Places are asked for each visit to a link with maxClicks. If it is nil, such links
+	// lead nowhere.
+	Places Places
+	// SplitKey moves visitors between the shares of all links when the operator changes it.
+	SplitKey string
+	// Pages are the default short host's; nil if it has none.
+	Pages *link.Pages
+	// Passwords checks the passwords of links, and Guesses limits the guesses.
+	Passwords *password.Hasher
+	Guesses   unlock.Limiter
 	// Misses limits how many missing links each network may ask for. If it is nil, there
 	// is no limit. Client returns the address of a request's client.
 	Misses *ratelimit.Misses
@@ -66,7 +88,7 @@ type Handler struct {
 	host   []byte // the default short host as browsers write it
 	names  map[string]bool
 	own    link.Hosts
-	agents agents
+	agents *agents
 	visits sync.Pool
 }
 
@@ -78,17 +100,21 @@ func New(m *invalidation.Memory, log Confirmer, opt Options) *Handler {
 	if opt.Country == nil {
 		opt.Country = func(*fasthttp.RequestCtx) string { return "" }
 	}
+	if opt.Client == nil {
+		opt.Client = func(*fasthttp.RequestCtx) netip.Addr { return netip.Addr{} }
+	}
 	if opt.Trace == nil {
 		opt.Trace = func() (context.Context, func(int)) { return context.Background(), func(int) {} }
 	}
 	hostport := HostOf(opt.ShortBaseURL)
-	h := &Handler{memory: m, log: log, opt: opt, host: []byte(hostport), names: map[string]bool{}, own: OwnHosts(opt.ShortBaseURL)}
+	h := &Handler{memory: m, log: log, opt: opt, host: []byte(hostport), names: map[string]bool{}, own: OwnHosts(opt.ShortBaseURL),
+		agents: newAgentCache()}
 	for _, own := range h.own {
 		h.names[own.Name] = true
 	}
 	h.visits.New = func() any {
 		v := &visit{h: h}
-		v.wait = v.waits
+		v.wait, v.place = v.waits, v.placeOf
 		return v
 	}
 	return h
@@ -121,13 +147,18 @@ type visit struct {
 	h       *Handler
 	answer  invalidation.Answer
 	click   link.Click
-	counted link.Click // the click counted for this visit, or zero
+	counted link.Click // the click counted for an answer that was overtaken, or zero
+	placed  place      // the place that the visit has, or zero
 	request *fasthttp.RequestCtx
 	client  netip.Addr      // known once the visit asks the store
 	asked   bool            // the visit had to read something that is not in memory
 	ctx     context.Context // the trace's context; nil while the visit is warm
 	end     func(status int)
-	wait    func(known bool) (context.Context, error) // v.waits, made once for each pooled visit
+	seen    link.Visit
+	fits    string // the password hash that the visitor's password fits; "" for none
+	// v.waits and v.placeOf, made once for each pooled visit
+	wait  func(known bool) (context.Context, error)
+	place func(splitKey string) int
 }
 
 // waits returns the context for reads that the visit has to wait for. It refuses a
@@ -150,6 +181,9 @@ func (v *visit) waits(known bool) (context.Context, error) {
 	return v.ctx, nil
 }
 
+// place is a place of a link with maxClicks.
+type place struct{ account, link, key string }
+
 // tries bounds how often changes may overtake an answer.
 const tries = 10
 
@@ -163,15 +197,22 @@ func (h *Handler) Serve(ctx *fasthttp.RequestCtx) {
 		}
 		observe(ctx.Response.StatusCode(), time.Since(started))
 	}()
-	if !ctx.IsGet() && !ctx.IsHead() {
-		ctx.Response.Header.Set("Allow", "GET, HEAD")
-		h.fail(ctx, &apierr.Error{Code: apierr.MethodNotAllowed, Message: "This address accepts only GET and HEAD."})
+	if !ctx.IsGet() && !ctx.IsHead() && !ctx.IsPost() {
+		h.wrongMethod(ctx)
 		return
 	}
-	segment := segmentOf(ctx)
+	segment, rest, home := segmentOf(ctx)
 	host, isDefault, ok := h.hostOf(ctx)
 	if !ok {
 		h.fail(ctx, notFound())
+		return
+	}
+	if ctx.IsPost() && (home || h.opt.Guesses == nil) {
+		h.wrongMethod(ctx)
+		return
+	}
+	if home {
+		h.serve(ctx, started, host, "", "", false)
 		return
 	}
 	inspect := false
@@ -179,91 +220,235 @@ func (h *Handler) Serve(ctx *fasthttp.RequestCtx) {
 		segment, inspect = segment[:n-1], true
 	}
 	folded, ok := link.LookupSlug(segment)
+	if ctx.IsPost() && (!ok || isDefault && h.wellKnownName(folded)) {
+		h.wrongMethod(ctx)
+		return
+	}
+	if !ok && (!isDefault || h.opt.Pages != nil) && !h.wellKnownName(string(segment)) {
+		h.serve(ctx, started, host, "", nowhere, false)
+		return
+	}
+	if !ok && rest != "" {
+		h.fail(ctx, notFound())
+		return
+	}
 	if !ok {
 		h.wellKnown(ctx, segment)
 		return
 	}
-	if isDefault && h.wellKnownName(folded) {
+	if isDefault && h.wellKnownName(folded) && rest == "" {
 		h.wellKnown(ctx, segment)
 		return
 	}
+	h.serve(ctx, started, host, folded, rest, inspect)
+}
+
+// wrongMethod answers a method that the address does not take. Only links with a password
+// take POST.
+func (h *Handler) wrongMethod(ctx *fasthttp.RequestCtx) {
+	ctx.Response.Header.Set("Allow", "GET, HEAD")
+	h.fail(ctx, &apierr.Error{Code: apierr.MethodNotAllowed, Message: "This address accepts only GET and HEAD."})
+}
+
+// nowhere stands for a path at which no link can be.
+const nowhere = "/?"
+
+// serve answers a visit to a slug of a host, or to the host's home if the slug is "".
+func (h *Handler) serve(ctx *fasthttp.RequestCtx, now time.Time, host, folded, path string, inspect bool) {
 	v := h.visits.Get().(*visit)
-	v.request = ctx
-	h.visit(ctx, v, host, folded, inspect)
+	v.request, v.seen.Path = ctx, path
+	h.visit(ctx, v, h.agents.read(ctx.Request.Header.UserAgent(), now), host, folded, inspect)
 	if v.end != nil {
 		v.end(ctx.Response.StatusCode())
 	}
-	*v = visit{h: h, wait: v.wait}
+	*v = visit{h: h, wait: v.wait, place: v.place}
 	h.visits.Put(v)
 }
 
 // visit looks up the link of a request and answers the request.
-func (h *Handler) visit(ctx *fasthttp.RequestCtx, v *visit, host, folded string, inspect bool) {
-	agent := h.agents.read(ctx.Request.Header.UserAgent())
-	counts := ctx.IsGet() && !inspect && !agent.Crawler && !isPrefetch(ctx)
+func (h *Handler) visit(ctx *fasthttp.RequestCtx, v *visit, agent link.Agent, host, folded string, inspect bool) {
+	prefetch := isPrefetch(ctx)
+	counts := !ctx.IsHead() && !inspect && !agent.Robot && !prefetch
 	for range tries {
-		if err := h.memory.Resolve(&v.answer, v.wait, host, folded); err != nil {
-			h.uncount(v)
-			h.fail(ctx, refusal(err))
+		if host == "" && folded == "" {
+			v.answer = invalidation.Answer{} // the default host's home depends on nothing
+		} else if err := h.memory.Resolve(&v.answer, v.wait, host, folded); err != nil {
+			h.fallBack(v, refusal(err))
 			return
 		}
 		target := v.answer.Target()
 		var click *link.Click
 		now := v.answer.At()
-		status := link.Active
-		if target != nil {
-			if status = target.Status(now); h.opt.Blocked != nil && h.opt.Blocked.Has(target.Location) {
-				status = link.Taken
+		d := h.decide(v, target, host, folded, agent)
+		if ctx.IsPost() {
+			// A guess is answered by what the link is now: memory may still have the password of
+			// before an edit, and a right guess would count as a wrong one.
+			if h.log.Confirm(&v.answer, nil).Again {
+				continue
+			}
+			if target == nil || target.Routing == nil || target.Routing.Password == "" {
+				if target == nil && v.asked {
+					h.opt.Misses.Miss(v.client)
+				}
+				h.uncount(v)
+				h.unplace(v)
+				h.wrongMethod(ctx)
+				return
+			}
+			if d.Outcome == link.Locked {
+				if !h.unlock(ctx, v, target) {
+					h.uncount(v)
+					h.unplace(v)
+					return
+				}
+				d = h.decide(v, target, host, folded, agent)
 			}
 		}
-		if target != nil && counts && status == link.Active && !v.answer.Suspended() {
-			v.click = link.Click{LinkID: target.LinkID, Day: link.DayOf(now), Device: agent.Device,
-				Referrer: h.referrer(ctx), Country: h.opt.Country(ctx)}
+		if counts && d.Outcome == link.Led {
+			v.click = link.Click{LinkID: target.LinkID, Day: link.DayOf(now), Device: agent.Device, Referrer: h.referrer(ctx)}
+			if target.Routing == nil {
+				v.click.Country = h.opt.Country(ctx)
+			} else {
+				v.click.Country = v.seen.Country // the look-up may cost as much as the decision
+			}
+			if d.Rule != nil {
+				v.click.Rule = d.Rule.Name
+			}
 			click = &v.click
 		}
 		// The visit may be counted already, for an answer that a change overtook.
-		if v.counted != (link.Click{}) {
-			if click != nil && click.LinkID == v.counted.LinkID {
+		if v.counted.LinkID != "" {
+			if click != nil && click.LinkID == v.counted.LinkID && click.Rule == v.counted.Rule {
 				click = nil
 			} else {
 				h.uncount(v)
 			}
 		}
-		out := h.log.Confirm(&v.answer, click)
-		if out.Counted && click != nil {
-			v.counted = *click
+		if led := counts && d.Outcome == link.Led && target.Limit() > 0; led || v.placed != (place{}) {
+			err := h.takePlace(v, target, led)
+			if errors.Is(err, places.ErrChanged) {
+				continue
+			}
+			if err != nil {
+				h.fallBack(v, unavailable(err))
+				return
+			}
 		}
+		out := h.log.Confirm(&v.answer, click)
 		if out.Again {
+			if out.Counted && click != nil {
+				v.counted = *click
+			}
 			continue
 		}
+		if target == nil && v.asked && (folded != "" || !v.answer.KnowsHost()) {
+			h.opt.Misses.Miss(v.client)
+		}
 		switch {
-		case target == nil:
-			if v.asked {
-				h.opt.Misses.Miss(v.client)
-			}
+		case d.Outcome == link.Missing && v.seen.Path == "" && (d.Location == "" || h.wellKnownName(folded)):
 			h.wellKnown(ctx, []byte(folded))
-		case v.answer.Suspended():
-			h.fail(ctx, suspended())
-		case status == link.Taken:
-			h.fail(ctx, takenDown())
-		case status == link.Expired:
-			h.fail(ctx, apierr.New(apierr.Gone, "This link has expired."))
+		case d.Outcome != link.Led && d.Location != "":
+			h.redirect(ctx, &d, prefetch)
+		case d.Outcome == link.Locked:
+			h.lockedPage(ctx, fasthttp.StatusOK, "")
+		case d.Outcome != link.Led:
+			h.fail(ctx, refusalOf(&d))
+		case !counts && target.Limit() > 0:
+			h.limitedPage(ctx)
 		case inspect:
-			h.inspectPage(ctx, target)
+			h.inspectPage(ctx, target, d.Location)
 		case agent.Crawler && target.OpenGraph != nil:
-			h.openGraphPage(ctx, target)
+			h.openGraphPage(ctx, target, d.Location)
 		default:
-			h.redirect(ctx, target.Location)
+			h.redirect(ctx, &d, prefetch)
 		}
 		return
 	}
+	h.fallBack(v, unavailable(errOvertaken))
+}
+
+// fallBack answers a visit that is not decided, and takes back its click and its place.
+func (h *Handler) fallBack(v *visit, e *apierr.Error) {
 	h.uncount(v)
-	h.fail(ctx, unavailable(errOvertaken))
+	h.unplace(v)
+	h.fail(v.request, e)
+}
+
+// takePlace takes a place for a visit that leads on, unless it has one already, and gives
+// back any other place. The place comes before the click: a visit that is counted and then
+// has no place would show as a click too many.
+func (h *Handler) takePlace(v *visit, target *link.Target, led bool) error {
+	if led && v.placed.link == target.LinkID {
+		return nil
+	}
+	h.unplace(v)
+	if !led {
+		return nil
+	}
+	if h.opt.Places == nil {
+		return errNoPlaces
+	}
+	want := place{target.AccountID, target.LinkID, v.answer.Key()}
+	err := h.opt.Places.Take(want.account, want.link, want.key)
+	if err == nil {
+		v.placed = want
+	}
+	return err
+}
+
+// unplace gives back the place of an answer that is not sent.
+func (h *Handler) unplace(v *visit) {
+	if v.placed != (place{}) {
+		h.opt.Places.Back(v.placed.account, v.placed.link, v.placed.key)
+		v.placed = place{}
+	}
+}
+
+// decide asks the link what becomes of the visit.
+func (h *Handler) decide(v *visit, target *link.Target, host, folded string, agent link.Agent) link.Decision {
+	s := &v.seen
+	s.At, s.Host = v.answer.At(), host
+	if target != nil && target.Routing != nil {
+		s.Query = string(v.request.URI().QueryString())
+		s.Country, s.Device, s.System, s.Place = h.opt.Country(v.request), agent.Device, agent.System, v.place
+		s.Language = string(v.request.Request.Header.Peek("Accept-Language"))
+	}
+	around := link.Surroundings{
+		Suspended: v.answer.Suspended(), Own: h.own, Blocked: h.opt.Blocked, Pages: h.opt.Pages,
+		Exhausted: target != nil && target.UsedUp && v.placed.link != target.LinkID, // its own place may be the last
+	}
+	if host != "" {
+		around.Pages = v.answer.Pages()
+	}
+	if v.fits != "" { // the password may have changed since it was checked
+		around.Unlocked = target != nil && target.Routing != nil && target.Routing.Password == v.fits
+	}
+	if folded == "" && s.Path != nowhere {
+		return link.DecideHome(s, &around)
+	}
+	return link.Decide(target, s, &around)
+}
+
+// placeOf returns the visitor's place from 0 to 99, by a hash of the link's key, the
+// operator's key, the visitor's address and agent, which is stored nowhere. A network of
+// IPv6 counts as one address, because its addresses change all the time.
+func (v *visit) placeOf(splitKey string) int {
+	client := v.h.opt.Client(v.request)
+	if !client.IsValid() {
+		return -1
+	}
+	network := ratelimit.Network(client)
+	hash := sha256.New()
+	for _, part := range []string{splitKey, v.h.opt.SplitKey, network.String(), string(v.request.Request.Header.UserAgent())} {
+		_, _ = hash.Write([]byte(part)) // never fails
+		_, _ = hash.Write([]byte{0})
+	}
+	return int(binary.BigEndian.Uint64(hash.Sum(nil)) % 100)
 }
 
 // uncount takes back the click of an answer that is not sent.
 func (h *Handler) uncount(v *visit) {
-	if v.counted != (link.Click{}) {
+	if v.counted.LinkID != "" {
 		h.log.Undo(&v.answer, v.counted)
 		v.counted = link.Click{}
 	}
@@ -285,9 +470,10 @@ func (h *Handler) hostOf(ctx *fasthttp.RequestCtx) (host string, isDefault, ok b
 	return host, false, problem == nil
 }
 
-// segmentOf returns the path without its slash, decoded once. It returns nil if the path
-// is empty, too long or badly encoded.
-func segmentOf(ctx *fasthttp.RequestCtx) []byte {
+// segmentOf returns the first segment of the path, decoded once, and the rest of the path
+// as it was sent. The segment is nil if it is empty, too long or badly encoded. home is
+// true for the path "/".
+func segmentOf(ctx *fasthttp.RequestCtx) (segment []byte, rest string, home bool) {
 	path := ctx.Request.Header.RequestURI()
 	if len(path) == 0 || path[0] != '/' { // absolute form, as sent to proxies
 		path = ctx.URI().PathOriginal()
@@ -298,18 +484,27 @@ func segmentOf(ctx *fasthttp.RequestCtx) []byte {
 			break
 		}
 	}
-	if len(path) < 2 || len(path) > 3*link.MaxSlug+8 || path[0] != '/' {
-		return nil
+	if len(path) < 2 || path[0] != '/' {
+		return nil, "", len(path) == 1 && path[0] == '/'
 	}
 	path = path[1:]
+	if i := bytes.IndexByte(path, '/'); i >= 0 {
+		if len(path)-i > link.MaxForwardedPath {
+			return nil, "", false
+		}
+		path, rest = path[:i], string(path[i:])
+	}
+	if len(path) > 3*link.MaxSlug+8 {
+		return nil, "", false
+	}
 	if bytes.IndexByte(path, '%') >= 0 {
 		text, err := url.PathUnescape(string(path))
 		if err != nil {
-			return nil
+			return nil, "", false
 		}
 		path = []byte(text)
 	}
-	return path
+	return path, rest, false
 }
 
 // isPrefetch goes through the headers once. Looking up each of the four by name would go
@@ -332,33 +527,4 @@ func (h *Handler) referrer(ctx *fasthttp.RequestCtx) string {
 		return ""
 	}
 	return link.ReferrerHost(string(referer), h.own)
-}
-
-// agents caches the classification of user agents: few of them account for many requests.
-type agents struct {
-	mu    sync.RWMutex
-	known map[string]link.Agent
-}
-
-const maxAgents = 4096
-
-func (a *agents) read(userAgent []byte) link.Agent {
-	a.mu.RLock()
-	agent, ok := a.known[string(userAgent)]
-	a.mu.RUnlock()
-	if ok {
-		return agent
-	}
-	text := string(userAgent)
-	agent = link.ReadAgent(text)
-	if len(text) > 1024 {
-		return agent
-	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if len(a.known) >= maxAgents || a.known == nil {
-		a.known = map[string]link.Agent{}
-	}
-	a.known[text] = agent
-	return agent
 }

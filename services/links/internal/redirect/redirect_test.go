@@ -49,14 +49,14 @@ func (s *shelf) Target(_ context.Context, key string) (link.Target, bool, error)
 	return t, ok, nil
 }
 
-func (s *shelf) Host(_ context.Context, host string) (string, bool, error) {
+func (s *shelf) Host(_ context.Context, host string) (link.Site, bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.down {
-		return "", false, errors.New("down")
+		return link.Site{}, false, errors.New("down")
 	}
 	d, ok := s.hosts[host]
-	return d, ok, nil
+	return link.Site{DomainID: d}, ok, nil
 }
 
 // yes confirms everything and notes what was counted.
@@ -264,6 +264,47 @@ func TestServeTakesBackAClickThatLedNowhere(t *testing.T) {
 	}
 }
 
+func TestServeCountsTheRuleThatLedTheVisitor(t *testing.T) {
+	t.Parallel()
+	y := &overtaken{yes: &yes{}}
+	h, s := newHandler(y)
+	h.opt.Country = func(*fasthttp.RequestCtx) string { return "DE" }
+	leads := func(name string) link.Target {
+		return link.Target{LinkID: "l", Slug: "a", Location: "https://x.example/", Routing: &link.Routing{Rules: []link.Rule{
+			{Name: name, When: link.When{Devices: []link.Device{link.Mobile}}, URL: link.URL{Location: "https://" + name + ".example/"}},
+		}}}
+	}
+	s.links["|a"] = leads("phones")
+	// The owner names another rule while a visitor waits: the visitor is led by that one.
+	rename := func() {
+		s.mu.Lock()
+		s.links["|a"] = leads("mobile")
+		s.mu.Unlock()
+		h.memory.Invalidate("|a")
+	}
+	for _, v := range []struct {
+		agent, to string
+		change    func()
+	}{
+		{"iPhone", "https://phones.example/", nil}, {"X11", "https://x.example/", nil}, {"iPhone", "https://mobile.example/", rename},
+	} {
+		y.change = v.change
+		if res := ask(h, "/a", "lrl.example", "User-Agent", v.agent); res.StatusCode() != 302 || string(res.Header.Peek("Location")) != v.to {
+			t.Fatalf("%s is answered %v, want %s", v.agent, res, v.to)
+		}
+	}
+	var rules []string
+	for _, c := range y.clicks {
+		if c.Country != "DE" {
+			t.Errorf("the click has the country %q", c.Country)
+		}
+		rules = append(rules, c.Rule)
+	}
+	if want := []string{"phones", "", "mobile"}; !slices.Equal(rules, want) {
+		t.Errorf("clicks of the rules %q, want %q", rules, want)
+	}
+}
+
 // overtaken counts a click and lets a change overtake its answer, once.
 type overtaken struct {
 	*yes
@@ -359,7 +400,25 @@ func (generated) Target(_ context.Context, key string) (link.Target, bool, error
 	return link.Target{LinkID: "lnk_0123456789" + key[1:], Slug: link.Slug(strings.Clone(key[1:])), Location: "https://example.com/some/path/of/usual/length?utm_source=" + key[1:]}, true, nil
 }
 
-func (generated) Host(context.Context, string) (string, bool, error) { return "", false, nil }
+func (generated) Host(context.Context, string) (link.Site, bool, error) {
+	return link.Site{}, false, nil
+}
+
+// ruled has every link, each with 20 rules of which the last one leads everybody.
+type ruled struct{ generated }
+
+func (r ruled) Target(ctx context.Context, key string) (link.Target, bool, error) {
+	t, found, err := r.generated.Target(ctx, key)
+	t.Routing = &link.Routing{}
+	for i := range link.MaxRules {
+		t.Routing.Rules = append(t.Routing.Rules, link.Rule{
+			Name: fmt.Sprint("rule ", i), URL: link.URL{Location: fmt.Sprintf("https://%d.example/", i)},
+			When: link.When{Countries: []string{"FR", "BE"}, Devices: []link.Device{link.Mobile}, Languages: []string{"fr"}},
+		})
+	}
+	t.Routing.Rules[link.MaxRules-1].When = link.When{Devices: []link.Device{link.Desktop}}
+	return t, found, err
+}
 
 // nobody is suspended.
 func nobody(context.Context, string) (bool, error) { return false, nil }
@@ -368,6 +427,9 @@ func nobody(context.Context, string) (bool, error) { return false, nil }
 // real one and a real Redis.
 func BenchmarkServeWarm(b *testing.B) {
 	b.Run("unconfirmed", func(b *testing.B) { benchmarkServe(b, confirmed{}) })
+	b.Run("the last of 20 rules", func(b *testing.B) {
+		benchmarkMemory(b, invalidation.NewMemory(invalidation.Options{Target: ruled{}.Target, Host: ruled{}.Host, Suspended: nobody, Capacity: 64 << 20}), confirmed{})
+	})
 	b.Run("with Redis", func(b *testing.B) {
 		m := invalidation.NewMemory(invalidation.Options{Target: generated{}.Target, Host: generated{}.Host, Suspended: nobody, Capacity: 64 << 20})
 		log, err := clicks.Open(clicks.Config{Redis: redisdb.Config{URL: redistest.Start(b)}, SpoolDir: b.TempDir(), Budget: time.Second}, m)

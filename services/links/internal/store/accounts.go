@@ -44,10 +44,10 @@ func (s *Store) RemoveStats(ctx context.Context, linkIDs []string) error {
 	return g.Wait()
 }
 
-// removeDays removes the days of one link. A day with [maxReferrers] long names has
-// 30 kB, and deleted data counts toward a commit's limit of 10 MiB.
+// removeDays removes the days of one link. A day with as many long names as it can have
+// takes 50 kB, and deleted data counts toward a commit's limit of 10 MiB.
 func (s *Store) removeDays(ctx context.Context, linkID string) error {
-	return s.db.EraseAll(ctx, "remove click days", s.linkRef(linkID).Collection("days").Query, 200)
+	return s.db.EraseAll(ctx, "remove click days", s.linkRef(linkID).Collection("days").Query, 150)
 }
 
 // Days implements [link.Store].
@@ -69,16 +69,5 @@ func readDay(snap firestoredb.Snap) (link.DayStats, error) {
 
 func statsOf(snap firestoredb.Snap, d *dayDoc) link.DayStats {
 	day, _ := link.ParseDay(snap.Ref.ID) // documents are named by days
-	return link.DayStats{
-		Day: day, Clicks: d.Clicks, Referrers: sharesOf(d.Referrers), Countries: sharesOf(d.Countries), Devices: sharesOf(d.Devices),
-	}
-}
-
-// sharesOf reads a day's map, most clicks first.
-func sharesOf(stored map[string]int64) []link.Share {
-	m := make(map[string]int64, len(stored))
-	for k, n := range stored {
-		m[nameOf(k)] += n
-	}
-	return ranked(m)
+	return link.DayStats{Day: day, Clicks: d.Clicks, Shares: d.shares()}
 }

@@ -31,13 +31,13 @@ type Counts struct {
 	overtaken error
 
 	mu    sync.Mutex
-	hosts *hostMemory
+	names *nameMemory
 }
 
 // Counts returns the store for the counts of one of several partitions. overtaken is the
 // error for a writer that was slower than another.
 func (s *Store) Counts(part, parts int, overtaken error) *Counts {
-	return &Counts{s: s, part: part, overtaken: overtaken, hosts: newHostMemory(hostsMemory / max(parts, 1))}
+	return &Counts{s: s, part: part, overtaken: overtaken, names: newNameMemory(namesMemory / max(parts, 1))}
 }
 
 const (
@@ -53,11 +53,15 @@ const (
 	// spool waits that long. producersMax bounds the size of the document.
 	producerMemory = 14
 	producersMax   = 5000
-	// maxReferrers bounds a day document; later hosts share one entry.
+	// maxReferrers and maxRuleNames bound a day document: later names share one entry. A
+	// visitor chooses hosts, and an owner may rename the rules of a link as often as he
+	// likes. Firestore takes 500 changed counts of a document in one commit, and countries
+	// need nearly 300 of them.
 	maxReferrers = 100
-	// OtherReferrers is the host under which these later hosts are counted.
-	OtherReferrers = "(other)"
-	// daysAtOnce is how many days are read in one call. Each may have 30 kB of names.
+	maxRuleNames = 50
+	// OtherNames is the name under which these later ones are counted.
+	OtherNames = "(other)"
+	// daysAtOnce is how many days are read in one call. Each may have 50 kB of names.
 	daysAtOnce = 100
 	// dayMemory is how long days are kept.
 	dayMemory = 400 * 24 * time.Hour
@@ -87,11 +91,14 @@ type dayDoc struct {
 	Referrers map[string]int64 `firestore:"referrers"`
 	Countries map[string]int64 `firestore:"countries"`
 	Devices   map[string]int64 `firestore:"devices"`
+	Rules     map[string]int64 `firestore:"rules,omitempty"` // not those without a rule
 	ExpireAt  time.Time        `firestore:"expireAt"`
 }
 
-func (c *Counts) partition() firestoredb.Ref {
-	return c.s.db.Collection("clickPartitions").Doc(strconv.Itoa(c.part))
+func (c *Counts) partition() firestoredb.Ref { return c.s.partitionRef(c.part) }
+
+func (s *Store) partitionRef(part int) firestoredb.Ref {
+	return s.db.Collection("clickPartitions").Doc(strconv.Itoa(part))
 }
 
 func (c *Counts) pendingRef(id string) firestoredb.Ref {
@@ -112,11 +119,21 @@ func (c *Counts) Progress(ctx context.Context) (link.Progress, error) {
 	if _, err := c.finish(ctx, pending); err != nil {
 		return link.Progress{}, err
 	}
+	return d.progress(), nil
+}
+
+func (d *partitionDoc) progress() link.Progress {
 	p := link.Progress{Cycle: d.Cycle, Producers: map[string]link.Mark{}}
 	for name, m := range d.Producers {
 		p.Producers[name] = link.Mark{Batch: m.Batch, Total: m.Total, Day: link.Day(m.Day)}
 	}
-	return p, nil
+	return p
+}
+
+// Marks implements [clicks.Marks].
+func (s *Store) Marks(ctx context.Context, part int) (marks map[string]link.Mark, done bool, err error) {
+	d, _, err := firestoredb.Lookup(ctx, s.db.DB, "read click progress", s.partitionRef(part), firestoredb.As[partitionDoc])
+	return d.progress().Producers, len(d.Pending) == 0, err
 }
 
 // Count implements clicks.Counts.
@@ -124,7 +141,7 @@ func (c *Counts) Count(
 	ctx context.Context, from link.Progress, marks map[string]link.Mark, tallies []*link.Tally,
 ) (next link.Progress, refused int64, err error) {
 	next = advance(from, marks)
-	if err := c.boundReferrers(ctx, tallies); err != nil {
+	if err := c.boundNames(ctx, tallies); err != nil {
 		return from, 0, err
 	}
 	chunks := inCommits(tallies)
@@ -481,16 +498,20 @@ func dayIncrements(t *link.Tally) map[string]any {
 		}
 		return out
 	}
-	return map[string]any{
+	fields := map[string]any{
 		"clicks": firestore.Increment(t.Clicks), "referrers": each(t.Referrers), "countries": each(t.Countries), "devices": each(t.Devices),
 		"expireAt": time.Unix(int64(t.Day)*86400, 0).Add(dayMemory),
 	}
+	if len(t.Rules) > 0 {
+		fields["rules"] = each(t.Rules)
+	}
+	return fields
 }
 
 // keyOf turns a name into a field name. Firestore requires at least one character and
-// reserves names like __this__, but visitors can send any host name. "-" means no name. A
-// name that could be mistaken for one of these gets a percent sign in front, because no
-// host name has one.
+// reserves names like __this__, but visitors can send any host name, and rules can have any
+// name. "-" means no name. A name that could be mistaken for one of these gets a percent
+// sign in front, and so does a name that begins with one.
 func keyOf(name string) string {
 	switch {
 	case name == "":
@@ -529,37 +550,37 @@ func inCommits(tallies []*link.Tally) [][]*link.Tally {
 	return out
 }
 
-// boundReferrers moves hosts beyond the bound of a day to one common entry. Anybody can
-// send any Referer header. Without a bound, a document could grow until Firestore refuses
-// all writes to it. Days are read once and then cached.
-func (c *Counts) boundReferrers(ctx context.Context, tallies []*link.Tally) error {
+// boundNames moves hosts and rules beyond the bounds of a day to one common entry each.
+// Anybody can send any Referer header. Without a bound, a document could grow until
+// Firestore refuses all writes to it. Days are read once and then cached.
+func (c *Counts) boundNames(ctx context.Context, tallies []*link.Tally) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.hosts.makeRoom()
+	c.names.makeRoom()
 	var unknown []*link.Tally
 	for _, t := range tallies {
 		switch {
-		case !named(t.Referrers):
-		case c.hosts.knows(t):
-			c.hosts.bound(t)
+		case !named(t):
+		case c.names.knows(t):
+			c.names.bound(t)
 		default:
 			unknown = append(unknown, t)
 		}
 	}
 	for some := range slices.Chunk(unknown, daysAtOnce) {
-		c.hosts.makeRoom()
-		if err := c.readHosts(ctx, some); err != nil {
+		c.names.makeRoom()
+		if err := c.readNames(ctx, some); err != nil {
 			return err
 		}
 		for _, t := range some {
-			c.hosts.bound(t)
+			c.names.bound(t)
 		}
 	}
 	return nil
 }
 
-// readHosts reads which hosts the tallies' days have.
-func (c *Counts) readHosts(ctx context.Context, tallies []*link.Tally) error {
+// readNames reads which hosts and rules the tallies' days have.
+func (c *Counts) readNames(ctx context.Context, tallies []*link.Tally) error {
 	refs := make([]*firestore.DocumentRef, len(tallies))
 	for i, t := range tallies {
 		refs[i] = c.s.dayRef(t.LinkID, t.Day)
@@ -576,21 +597,21 @@ func (c *Counts) readHosts(ctx context.Context, tallies []*link.Tally) error {
 					return err
 				}
 			}
-			c.hosts.learn(tallies[i], d.Referrers)
+			c.names.learn(tallies[i], &d)
 		}
 		return nil
 	})
 }
 
-func named(referrers map[string]int64) bool {
-	_, unnamed := referrers[""]
-	return len(referrers) > 1 || len(referrers) == 1 && !unnamed
+// named reports whether a tally has names that are bounded.
+func named(t *link.Tally) bool {
+	_, unnamed := t.Referrers[""]
+	return len(t.Referrers) > 1 || len(t.Referrers) == 1 && !unnamed || len(t.Rules) > 0
 }
 
 // Stats reads the days from first to last, both included.
 func (s *Store) Stats(ctx context.Context, linkID string, first, last link.Day) (link.Stats, error) {
-	st := link.Stats{Days: make([]int64, last-first+1)}
-	referrers, countries, devices := map[string]int64{}, map[string]int64{}, map[string]int64{}
+	st, sum := link.Stats{Days: make([]int64, last-first+1)}, dayDoc{}
 	q := s.linkRef(linkID).Collection("days").OrderBy(firestore.DocumentID, firestore.Asc).StartAt(first.String()).EndAt(last.String())
 	snaps, err := s.db.Query(ctx, "read click days", q)
 	if err != nil {
@@ -608,21 +629,47 @@ func (s *Store) Stats(ctx context.Context, linkID string, first, last link.Day) 
 			continue
 		}
 		st.Days[day-first] = d.Clicks
-		st.Total += d.Clicks
-		for _, m := range []struct{ to, from map[string]int64 }{{referrers, d.Referrers}, {countries, d.Countries}, {devices, d.Devices}} {
-			for k, n := range m.from {
-				m.to[nameOf(k)] += n
-			}
-		}
+		sum.add(&d)
 	}
-	st.Referrers, st.Countries, st.Devices = ranked(referrers), ranked(countries), ranked(devices)
+	st.Total, st.Shares = sum.Clicks, sum.shares()
 	return st, nil
 }
 
-func ranked(m map[string]int64) []link.Share {
-	out := make([]link.Share, 0, len(m))
-	for name, n := range m {
-		out = append(out, link.Share{Name: name, Clicks: n})
+// add adds the clicks of another day.
+func (d *dayDoc) add(other *dayDoc) {
+	d.Clicks += other.Clicks
+	for _, m := range []struct {
+		to   *map[string]int64
+		from map[string]int64
+	}{{&d.Referrers, other.Referrers}, {&d.Countries, other.Countries}, {&d.Devices, other.Devices}, {&d.Rules, other.Rules}} {
+		if *m.to == nil {
+			*m.to = map[string]int64{}
+		}
+		for key, n := range m.from {
+			(*m.to)[key] += n
+		}
+	}
+}
+
+// shares returns the parts of the day's clicks. Clicks without a rule are what is left, so
+// that days of plain links store nothing about rules.
+func (d *dayDoc) shares() link.Shares {
+	rules, left := map[string]int64{}, d.Clicks
+	for key, n := range d.Rules {
+		rules[key] = n
+		left -= n
+	}
+	if left != 0 {
+		rules[keyOf("")] = left
+	}
+	return link.Shares{Referrers: ranked(d.Referrers), Countries: ranked(d.Countries), Devices: ranked(d.Devices), Rules: ranked(rules)}
+}
+
+// ranked returns the counts of a day document by their names, most clicks first.
+func ranked(stored map[string]int64) []link.Share {
+	out := make([]link.Share, 0, len(stored))
+	for key, n := range stored {
+		out = append(out, link.Share{Name: nameOf(key), Clicks: n})
 	}
 	slices.SortFunc(out, func(a, b link.Share) int { return cmp.Or(cmp.Compare(b.Clicks, a.Clicks), cmp.Compare(a.Name, b.Name)) })
 	return out

@@ -28,6 +28,7 @@ func counted(t *testing.T, b world, id string, day link.Day) (total int64, refer
 	return l.Clicks, referrers
 }
 
+// Visitors choose hosts, and owners choose the names of rules.
 func TestCountTakesEveryNameThatAStrangerCanChoose(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
@@ -36,7 +37,11 @@ func TestCountTakesEveryNameThatAStrangerCanChoose(t *testing.T) {
 	names := []string{"__x__", "__", "-", "_", "%", "%-", "a.b", "...", "`", "__name__", "0", "(other)", ""}
 	var visits []link.Click
 	for _, name := range names {
-		visits = append(visits, link.Click{Referrer: name})
+		visits = append(visits, link.Click{Referrer: name, Rule: name})
+	}
+	ofOwners := []string{"a\\b\"c", "€/[*]~", strings.Repeat("\U0001F984", 100), strings.Repeat("<", 100)}
+	for _, name := range ofOwners {
+		visits = append(visits, link.Click{Rule: name})
 	}
 	p, err := c.Progress(t.Context())
 	if err != nil {
@@ -46,12 +51,21 @@ func TestCountTakesEveryNameThatAStrangerCanChoose(t *testing.T) {
 		t.Fatalf("Count: %d refused, %v", refused, err)
 	}
 	total, referrers := counted(t, b, id, day)
-	if total != int64(len(names)) {
-		t.Errorf("%d of %d clicks are counted", total, len(names))
+	if total != int64(len(visits)) {
+		t.Errorf("%d of %d clicks are counted", total, len(visits))
 	}
 	for _, name := range names {
-		if referrers[name] != 1 {
-			t.Errorf("%q has %d clicks, want 1; all: %v", name, referrers[name], referrers)
+		if want := map[bool]int64{true: int64(1 + len(ofOwners)), false: 1}[name == ""]; referrers[name] != want {
+			t.Errorf("%q has %d clicks, want %d; all: %v", name, referrers[name], want, referrers)
+		}
+	}
+	days, _, err := b.Days(t.Context(), id, 0, 2)
+	if err != nil || len(days) != 1 || len(days[0].Rules) != len(names)+len(ofOwners) {
+		t.Fatalf("the days are %+v, %v", days, err)
+	}
+	for _, share := range days[0].Rules {
+		if share.Clicks != 1 || !slices.Contains(append(names, ofOwners...), share.Name) {
+			t.Errorf("the rule %q has %d clicks", share.Name, share.Clicks)
 		}
 	}
 }
@@ -119,6 +133,34 @@ func TestCountKeepsEveryRequestSmall(t *testing.T) {
 		if total, _ := counted(t, b, links[l].ID, day); total != 60 {
 			t.Errorf("link %d has %d clicks", l, total)
 		}
+	}
+}
+
+// A link without rules stores nothing about rules: not in its days, and not while its clicks
+// are pending.
+func TestPlainLinksStoreNothingAboutRules(t *testing.T) {
+	t.Parallel()
+	b := newWorld(t)
+	id, day := b.create(t, "acc", 1)[0].ID, link.DayOf(time.Now())
+	plain := tally(id, day, link.Click{}, link.Click{Referrer: "a.example"})
+	pending, err := pendingDocOf([]*link.Tally{plain})
+	if err != nil || strings.Contains(string(pending.Counts), "Rules") {
+		t.Errorf("pending clicks are %s, %v", pending.Counts, err)
+	}
+	c := b.Counts(0, 1, errOvertaken)
+	if _, _, err := c.Count(t.Context(), link.Progress{}, map[string]link.Mark{"p": {Batch: 1, Day: day}}, []*link.Tally{plain}); err != nil {
+		t.Fatal(err)
+	}
+	snap, err := b.dayRef(id, day).Get(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, stored := snap.Data()["rules"]; stored || snap.Data()["clicks"] != int64(2) {
+		t.Errorf("the day is %v", snap.Data())
+	}
+	st, err := b.Stats(t.Context(), id, day, day)
+	if err != nil || len(st.Rules) != 1 || st.Rules[0] != (link.Share{Clicks: 2}) {
+		t.Errorf("clicks by rule are %v, %v", st.Rules, err)
 	}
 }
 

@@ -26,7 +26,29 @@ type domainDoc struct {
 	// Certificate is absent until somebody visits the host over TLS.
 	Certificate shownCertificateDoc `firestore:"certificate,omitzero"`
 	// Due is when a verified domain is checked next.
-	Due *record.Due `firestore:"due,omitempty"`
+	Due   *record.Due `firestore:"due,omitempty"`
+	Pages *pagesDoc   `firestore:"pages,omitempty"`
+}
+
+// pagesDoc is [customdomain.Pages] in the document of a domain and of its host.
+type pagesDoc struct {
+	Home     urlDoc `firestore:"home"`
+	NotFound urlDoc `firestore:"notFound"`
+	Expired  urlDoc `firestore:"expired"`
+}
+
+func pagesDocOf(p customdomain.Pages) *pagesDoc {
+	if p == (customdomain.Pages{}) {
+		return nil
+	}
+	return &pagesDoc{urlDoc(p.Home), urlDoc(p.NotFound), urlDoc(p.Expired)}
+}
+
+func pagesOf(d *pagesDoc) customdomain.Pages {
+	if d == nil {
+		return customdomain.Pages{}
+	}
+	return customdomain.Pages{Home: customdomain.Page(d.Home), NotFound: customdomain.Page(d.NotFound), Expired: customdomain.Page(d.Expired)}
 }
 
 // shownCertificateDoc has the fields of [customdomain.Certificate], so that one converts
@@ -40,8 +62,9 @@ type shownCertificateDoc struct {
 // hostDoc is hostnames/{host}: who owns the name. It is written when a claim is proven. A
 // name has one document, so it has one owner.
 type hostDoc struct {
-	DomainID  string `firestore:"domainId"`
-	AccountID string `firestore:"accountId"`
+	DomainID  string    `firestore:"domainId"`
+	AccountID string    `firestore:"accountId"`
+	Pages     *pagesDoc `firestore:"pages,omitempty"`
 }
 
 func domainKind(shown func(*customdomain.Domain) any) record.Kind[customdomain.Domain] {
@@ -66,6 +89,7 @@ func domainOf(snap firestoredb.Snap, d *domainDoc) *customdomain.Domain {
 		ID: snap.Ref.ID, AccountID: d.AccountID, Hostname: d.Hostname, Token: d.Token, CreatedAt: d.CreatedAt,
 		VerifiedAt: d.VerifiedAt, CheckedAt: d.CheckedAt, FailingSince: d.FailingSince, Failures: d.Failures, Failure: d.Failure,
 		NextCheckAt: d.Due.Time(), Certificate: customdomain.Certificate(d.Certificate),
+		Pages: pagesOf(d.Pages),
 	}
 }
 
@@ -74,6 +98,7 @@ func domainDocOf(d *customdomain.Domain) *domainDoc {
 		AccountID: d.AccountID, Hostname: d.Hostname, Token: d.Token, CreatedAt: d.CreatedAt,
 		VerifiedAt: d.VerifiedAt, CheckedAt: d.CheckedAt, FailingSince: d.FailingSince, Failures: d.Failures, Failure: d.Failure,
 		Certificate: shownCertificateDoc(d.Certificate), Due: record.DueAt(d.ID, d.NextCheckAt),
+		Pages: pagesDocOf(d.Pages),
 	}
 }
 
@@ -158,9 +183,14 @@ func (t domainTx) HasLinks(d *customdomain.Domain) (bool, error) {
 // SetOwner implements [customdomain.Tx]. It removes the previous owner's certificate with
 // its private key.
 func (t domainTx) SetOwner(d *customdomain.Domain) {
-	t.tx.Announce(d.Hostname)
 	d.Certificate = certificate.Shown(t.handOver(d.Hostname, d.AccountID), t.s.db.Now())
-	t.tx.Set(t.s.hostRef(d.Hostname), &hostDoc{DomainID: d.ID, AccountID: d.AccountID})
+	t.SetPages(d)
+}
+
+// SetPages implements [customdomain.Tx].
+func (t domainTx) SetPages(d *customdomain.Domain) {
+	t.tx.Announce(d.Hostname)
+	t.tx.Set(t.s.hostRef(d.Hostname), &hostDoc{DomainID: d.ID, AccountID: d.AccountID, Pages: pagesDocOf(d.Pages)})
 }
 
 // ClearOwner implements [customdomain.Tx].

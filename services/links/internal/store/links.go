@@ -13,7 +13,9 @@ import (
 // listed are the fields that a list shows and a search compares.
 var listed = []string{
 	"accountId", "seq", "domainId", "host", "slug", "url", "location", "title", "expiresAt", "clicks", "createdAt",
-	"takedown", "tags", "externalId", "archived", "importedClicks",
+	"takedown", "tags", "externalId", "archived", "importedClicks", "usedUp",
+	// Not the rules: they may be large, and no list shows them.
+	"routing.type", "routing.query", "routing.path", "routing.startsAt", "routing.expired", "routing.password", "routing.maxClicks",
 }
 
 const (

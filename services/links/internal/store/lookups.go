@@ -29,9 +29,7 @@ func targetOf(_ firestoredb.Snap, d *slugDoc) *link.Target {
 	}
 	t := &link.Target{
 		LinkID: d.LinkID, AccountID: d.AccountID, TakenDown: d.Takedown != nil, Slug: link.Slug(d.Slug), Location: d.Location,
-	}
-	if d.ExpiresAt != nil {
-		t.Expiry = link.ExpiresAt(*d.ExpiresAt)
+		Expiry: momentOf(d.ExpiresAt), Routing: routingOf(d.Routing), UsedUp: d.UsedUp,
 	}
 	if d.OG != nil {
 		t.OpenGraph = &link.MetaTags{Title: text(d.OG.Title), Description: text(d.OG.Description), Image: text(d.OG.ImageLocation)}
@@ -39,10 +37,19 @@ func targetOf(_ firestoredb.Snap, d *slugDoc) *link.Target {
 	return t
 }
 
-// Host reads which domain owns a host name in lower case.
-func (r Lookups) Host(ctx context.Context, host string) (domainID string, found bool, err error) {
+// Host reads what redirects need to know about a host name in lower case.
+func (r Lookups) Host(ctx context.Context, host string) (s link.Site, found bool, err error) {
 	d, found, err := firestoredb.Lookup(ctx, r.DB, "resolve host", r.hostRef(host), firestoredb.As[hostDoc])
-	return d.DomainID, found, err
+	if s = (link.Site{DomainID: d.DomainID, AccountID: d.AccountID}); d.Pages != nil {
+		s.Pages = link.PagesOf(pagesOf(d.Pages))
+	}
+	return s, found, err
+}
+
+// Owner reads which domain owns a host name in lower case.
+func (r Lookups) Owner(ctx context.Context, host string) (domainID string, found bool, err error) {
+	s, found, err := r.Host(ctx, host)
+	return s.DomainID, found, err
 }
 
 func (r Lookups) hostRef(host string) firestoredb.Ref { return r.DB.Collection("hostnames").Doc(host) }

@@ -51,7 +51,7 @@ func New(db *record.DB, shown Shown) *Store {
 	}
 	// In an erasure, [customdomain.Service] first deletes domains with their hosts. Traces
 	// then removes the account's certificate records that are left.
-	s.Records = db.Set(s.domains, record.Traces{DB: db, Collection: "certificates"})
+	s.Records = db.Set(s.domains, record.Traces{DB: db, Collection: "certificates"}, record.Traces{DB: db, Collection: placesCollection})
 	return s
 }
 
@@ -70,6 +70,7 @@ type linkDoc struct {
 	OG        *ogDoc    `firestore:"og,omitempty"`
 	ExpiresAt *int64    `firestore:"expiresAt,omitempty"` // ms; reaches further than a Firestore timestamp
 	Clicks    int64     `firestore:"clicks,omitempty"`    // written only by the click flusher
+	UsedUp    bool      `firestore:"usedUp,omitempty"`    // see places.go
 	CreatedAt time.Time `firestore:"createdAt"`
 	UpdatedAt time.Time `firestore:"updatedAt"`
 	Rev       int64     `firestore:"rev"`
@@ -79,6 +80,8 @@ type linkDoc struct {
 	Archived   bool     `firestore:"archived,omitempty"`
 	// Only imported links have it.
 	ImportedClicks *int64 `firestore:"importedClicks,omitempty"`
+
+	Routing *routingDoc `firestore:"routing,omitempty"`
 
 	Takedown *takedownDoc `firestore:"takedown,omitempty"`
 }
@@ -111,6 +114,9 @@ type slugDoc struct {
 	ExpiresAt     *int64    `firestore:"expiresAt,omitempty"`
 	ReleasedUntil time.Time `firestore:"releasedUntil,omitzero"`
 	Formerly      string    `firestore:"formerly,omitempty"`
+	UsedUp        bool      `firestore:"usedUp,omitempty"`
+
+	Routing *routingDoc `firestore:"routing,omitempty"`
 	// Takedown is on the link and on its slug: the redirect reads only the slug, and a
 	// slug that is made again after a delete is still taken down.
 	Takedown *takedownDoc `firestore:"takedown,omitempty"`
@@ -168,6 +174,12 @@ func (s *Store) Link(ctx context.Context, id string) (*link.Link, error) {
 	return l, err
 }
 
+// Slug implements [link.Store].
+func (s *Store) Slug(ctx context.Context, key string) (*link.SlugRecord, error) {
+	r, _, err := firestoredb.Lookup(ctx, s.db.DB, "read slug", s.slugRef(key), readSlug)
+	return r, err
+}
+
 func linkOf(snap firestoredb.Snap, d *linkDoc) *link.Link {
 	l := &link.Link{
 		ID: snap.Ref.ID, Nonce: d.Nonce, AccountID: d.AccountID, Seq: d.Seq,
@@ -175,9 +187,7 @@ func linkOf(snap firestoredb.Snap, d *linkDoc) *link.Link {
 		Destination: link.URL{Given: d.URL, Location: d.Location}, Title: d.Title,
 		Clicks: d.Clicks, CreatedAt: d.CreatedAt, UpdatedAt: d.UpdatedAt, Rev: d.Rev, Takedown: (*link.Takedown)(d.Takedown),
 		Tags: d.Tags, ExternalID: d.ExternalID, Archived: d.Archived, ImportedClicks: d.ImportedClicks,
-	}
-	if d.ExpiresAt != nil {
-		l.Expiry = link.ExpiresAt(*d.ExpiresAt)
+		Expiry: momentOf(d.ExpiresAt), Routing: routingOf(d.Routing), UsedUp: d.UsedUp,
 	}
 	if d.OG != nil {
 		l.OpenGraph.Title, l.OpenGraph.Description = d.OG.Title, d.OG.Description
@@ -212,9 +222,7 @@ func linkDocOf(l *link.Link) *linkDoc {
 		URL: l.Destination.Given, Location: l.Destination.Location, Title: l.Title,
 		Clicks: l.Clicks, CreatedAt: l.CreatedAt, UpdatedAt: l.UpdatedAt, Rev: l.Rev, Takedown: (*takedownDoc)(l.Takedown),
 		Tags: l.Tags, ExternalID: l.ExternalID, Archived: l.Archived, ImportedClicks: l.ImportedClicks,
-	}
-	if l.Expiry.Set {
-		d.ExpiresAt = &l.Expiry.MS
+		ExpiresAt: msOf(l.Expiry), Routing: routingDocOf(l.Routing), UsedUp: l.UsedUp,
 	}
 	if p := l.OpenGraph; p != (link.OpenGraph{}) {
 		d.OG = &ogDoc{Title: p.Title, Description: p.Description}
@@ -229,6 +237,7 @@ func linkDocOf(l *link.Link) *linkDoc {
 func slugDocOf(id string, d *linkDoc) *slugDoc {
 	return &slugDoc{
 		LinkID: id, AccountID: d.AccountID, Slug: d.Slug, Location: d.Location, OG: d.OG, ExpiresAt: d.ExpiresAt, Takedown: d.Takedown,
+		Routing: d.Routing.forSlug(d.Nonce), UsedUp: d.UsedUp,
 	}
 }
 

@@ -205,7 +205,7 @@ func TestCountWritesLinksDaysAndProgressTogether(t *testing.T) {
 	marks := map[string]link.Mark{"p": {Batch: 3, Total: 7, Day: day}}
 	tallies := []*link.Tally{
 		tally(links[0].ID, day-1, link.Click{Device: link.Mobile}),
-		tally(links[0].ID, day, link.Click{Referrer: "a.example", Country: "DE"}, link.Click{Referrer: "b.c.example"}),
+		tally(links[0].ID, day, link.Click{Referrer: "a.example", Country: "DE", Rule: "Wien"}, link.Click{Referrer: "b.c.example"}),
 		tally("lnk_gone", day, link.Click{}),
 	}
 	next, _, err := c.Count(t.Context(), p, marks, tallies)
@@ -223,8 +223,11 @@ func TestCountWritesLinksDaysAndProgressTogether(t *testing.T) {
 		t.Errorf("link %+v, %v", l, err)
 	}
 	st, err := b.Stats(t.Context(), links[0].ID, day-1, day+1)
-	want := link.Stats{Total: 3, Days: []int64{1, 2, 0}, Referrers: []link.Share{{Name: "", Clicks: 1}, {Name: "a.example", Clicks: 1}, {Name: "b.c.example", Clicks: 1}},
-		Countries: []link.Share{{Name: "", Clicks: 2}, {Name: "DE", Clicks: 1}}, Devices: []link.Share{{Name: "other", Clicks: 2}, {Name: "mobile", Clicks: 1}}}
+	want := link.Stats{Total: 3, Days: []int64{1, 2, 0}, Shares: link.Shares{
+		Referrers: []link.Share{{Name: "", Clicks: 1}, {Name: "a.example", Clicks: 1}, {Name: "b.c.example", Clicks: 1}},
+		Countries: []link.Share{{Name: "", Clicks: 2}, {Name: "DE", Clicks: 1}}, Devices: []link.Share{{Name: "other", Clicks: 2}, {Name: "mobile", Clicks: 1}},
+		Rules: []link.Share{{Name: "", Clicks: 2}, {Name: "Wien", Clicks: 1}},
+	}}
 	if diff := cmp.Diff(want, st); diff != "" || err != nil {
 		t.Errorf("stats (-want +got):\n%s%v", diff, err)
 	}
@@ -295,7 +298,8 @@ func TestGuideNamesTheBoundsThatCallersMeet(t *testing.T) {
 	days := func(d time.Duration) int { return int(d / (24 * time.Hour)) }
 	for _, sentence := range []string{
 		fmt.Sprintf("Days are kept for %d days; the link's total keeps every click.", days(dayMemory)),
-		fmt.Sprintf("One day of one link names at most %d referring hosts; clicks from further ones are counted under `%s`.", maxReferrers, OtherReferrers),
+		fmt.Sprintf("One day of one link names at most %d referring hosts; clicks from further ones are counted under `%s`.", maxReferrers, OtherNames),
+		fmt.Sprintf("It also names at most %d rules; clicks of further ones are counted under `%s` too.", maxRuleNames, OtherNames),
 		fmt.Sprintf("After %d days without the record the domain **lapses**", days(customdomain.Lapse)),
 	} {
 		if !strings.Contains(text, sentence) {
@@ -304,7 +308,7 @@ func TestGuideNamesTheBoundsThatCallersMeet(t *testing.T) {
 	}
 }
 
-func TestCountBoundsTheReferrersOfADay(t *testing.T) {
+func TestCountBoundsTheNamesOfADay(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
 	id, day := b.create(t, "acc", 1)[0].ID, link.DayOf(time.Now())
@@ -316,28 +320,30 @@ func TestCountBoundsTheReferrersOfADay(t *testing.T) {
 		}
 		sum := &link.Tally{LinkID: id, Day: day}
 		for i := range 70 {
-			sum.Add(link.Click{Referrer: fmt.Sprintf("h%d.example", round*50+i)}, 1)
+			sum.Add(link.Click{Referrer: fmt.Sprintf("h%d.example", round*50+i), Rule: fmt.Sprint("r", round*50+i)}, 1)
 		}
 		if _, _, err := c.Count(t.Context(), p, map[string]link.Mark{"p": {Batch: int64(round + 1)}}, []*link.Tally{sum}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	st, err := b.Stats(t.Context(), id, day, day)
-	if err != nil || st.Total != 210 || len(st.Referrers) != maxReferrers+1 {
-		t.Fatalf("%d clicks, %d referrers, %v", st.Total, len(st.Referrers), err)
+	if err != nil || st.Total != 210 || len(st.Referrers) != maxReferrers+1 || len(st.Rules) != maxRuleNames+1 {
+		t.Fatalf("%d clicks, %d referrers, %d rules, %v", st.Total, len(st.Referrers), len(st.Rules), err)
 	}
-	sum := int64(0)
-	for _, r := range st.Referrers {
-		sum += r.Clicks
-	}
-	if sum != 210 || st.Referrers[0].Name != OtherReferrers {
-		t.Errorf("referrers add up to %d, first is %v", sum, st.Referrers[0])
+	for _, shares := range [][]link.Share{st.Referrers, st.Rules} {
+		sum := int64(0)
+		for _, r := range shares {
+			sum += r.Clicks
+		}
+		if sum != 210 || shares[0].Name != OtherNames {
+			t.Errorf("the names' clicks add up to %d, first is %v", sum, shares[0])
+		}
 	}
 }
 
-// A visitor may choose all of this: the referring host, and the country where a proxy
-// passes on the visitor's own header. Firestore takes 500 changed counts of a document
-// in one commit.
+// A visitor may choose the referring host, and the country where a proxy passes on the
+// visitor's own header. An owner chooses the names of rules. Firestore takes 500 changed
+// counts of a document in one commit.
 func TestADayThatNamesAllItCanIsCounted(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
@@ -350,7 +356,7 @@ func TestADayThatNamesAllItCanIsCounted(t *testing.T) {
 	sum, clicks := &link.Tally{LinkID: id, Day: day}, int64(0)
 	for i := range 26 * 26 {
 		country := link.Country(string([]byte{byte('a' + i/26), byte('a' + i%26)}))
-		sum.Add(link.Click{Referrer: fmt.Sprintf("h%d.example", i), Country: country, Device: link.Device(i % 8)}, 1)
+		sum.Add(link.Click{Referrer: fmt.Sprintf("h%d.example", i), Country: country, Device: link.Device(i % 8), Rule: fmt.Sprint("r", i)}, 1)
 		clicks++
 	}
 	_, refused, err := c.Count(t.Context(), p, map[string]link.Mark{"p": {Batch: 1}}, []*link.Tally{sum})
@@ -427,8 +433,8 @@ func TestDomainsBelongToTheFirstThatProvesThem(t *testing.T) {
 	b.proofs.show(name, a, z)
 	want("the slower claim with a record", verify("a", a), apierr.DomainTaken)
 	want("a claim after the proof", claimAgain("late"), apierr.DomainTaken)
-	if id, found, err := b.Host(t.Context(), name); id != z.ID || !found || err != nil {
-		t.Errorf("the host belongs to %q, %v", id, err)
+	if id, found, err := b.Host(t.Context(), name); id.DomainID != z.ID || !found || err != nil {
+		t.Errorf("the host belongs to %q, %v", id.DomainID, err)
 	}
 
 	on := draft("s")
@@ -459,8 +465,8 @@ func TestDomainsBelongToTheFirstThatProvesThem(t *testing.T) {
 	b.offset.Add(int64(24 * time.Hour))
 	want("a link on a lapsed domain", create("z", "n3"), apierr.DomainNotVerified)
 	want("a proof after the week", verify("a", a), "")
-	if id, _, _ := b.Host(t.Context(), name); id != a.ID {
-		t.Errorf("the host belongs to %q", id)
+	if id, _, _ := b.Host(t.Context(), name); id.DomainID != a.ID {
+		t.Errorf("the host belongs to %q", id.DomainID)
 	}
 	want("the check of a lost domain whose record is gone", verify("z", z), "")
 	want("deleting the new owner's domain", b.domains.Delete(t.Context(), "a", a.ID), "")
@@ -671,7 +677,7 @@ func TestIndexedFieldsAreSmall(t *testing.T) {
 // caller must name the event.
 func TestEveryWriteHasItsEvent(t *testing.T) {
 	t.Parallel()
-	quiet := []string{"PutSlug", "SetOwner", "ClearOwner"} // these do not write records of the API
+	quiet := []string{"PutSlug", "SetOwner", "ClearOwner", "SetPages"} // these do not write records of the API
 	reads := []string{"Room", "Tags", "Announce"}
 	for _, tx := range []reflect.Type{reflect.TypeFor[link.Tx](), reflect.TypeFor[customdomain.Tx]()} {
 		for m := range tx.NumMethod() {
@@ -1061,8 +1067,8 @@ func TestADomainThatCannotBeReadLeavesWithItsAccount(t *testing.T) {
 	}
 }
 
-// 400 days with a hundred long names each are more than one commit may delete.
-func TestRemoveStatsOfALinkWithLongReferrers(t *testing.T) {
+// 400 days with as many long names as they can have are more than one commit may delete.
+func TestRemoveStatsOfALinkWithLongNames(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
 	id := b.create(t, "acc", 1)[0].ID
@@ -1070,10 +1076,14 @@ func TestRemoveStatsOfALinkWithLongReferrers(t *testing.T) {
 	for i := range maxReferrers {
 		names[fmt.Sprintf("%03d-%s.example", i, strings.Repeat("a", 240))] = 1
 	}
+	rules := map[string]int64{}
+	for i := range maxRuleNames {
+		rules[fmt.Sprintf("%02d%s", i, strings.Repeat("\U0001F984", 98))] = 1
+	}
 	for from := 0; from < 400; from += 100 {
 		err := b.db.DB.Commit(t.Context(), "make days", func(_ context.Context, tx *fs.Transaction) error {
 			for i := range 100 {
-				if err := tx.Set(b.dayRef(id, link.Day(20000+from+i)), &dayDoc{Clicks: 100, Referrers: names}); err != nil {
+				if err := tx.Set(b.dayRef(id, link.Day(20000+from+i)), &dayDoc{Clicks: 100, Referrers: names, Rules: rules}); err != nil {
 					return err
 				}
 			}

@@ -184,6 +184,7 @@ func (t *tx) Add(l *link.Link, over bool, what events.Type) {
 	} else {
 		t.Create(t.s.slugRef(l.Key()), slug)
 	}
+	t.putPlaces(nil, l)
 }
 
 // Put implements [link.Tx]. It names the fields that an edit may change, so that
@@ -192,14 +193,18 @@ func (t *tx) Put(before, l *link.Link, what events.Type) {
 	d, was := linkDocOf(l), linkDocOf(before)
 	updates := []firestore.Update{
 		{Path: "url", Value: d.URL}, {Path: "location", Value: d.Location}, {Path: "title", Value: d.Title},
-		{Path: "og", Value: d.OG}, {Path: "expiresAt", Value: d.ExpiresAt},
+		{Path: "og", Value: d.OG}, {Path: "expiresAt", Value: d.ExpiresAt}, {Path: "routing", Value: d.Routing},
 		{Path: "updatedAt", Value: d.UpdatedAt}, {Path: "rev", Value: d.Rev}, {Path: "takedown", Value: d.Takedown},
 		{Path: "tags", Value: d.Tags}, {Path: "externalId", Value: d.ExternalID}, {Path: "archived", Value: d.Archived},
 	}
 	if terms := l.Terms(); !maps.Equal(terms, before.Terms()) {
 		updates = append(updates, firestore.Update{Path: "w", Value: terms})
 	}
+	if l.UsedUp != before.UsedUp {
+		updates = append(updates, firestore.Update{Path: "usedUp", Value: d.UsedUp})
+	}
 	t.Update(t.s.linkRef(l.ID), updates...)
+	t.putPlaces(before, l)
 	if l.ExternalID != before.ExternalID {
 		t.externalID(before, l)
 	}
@@ -214,6 +219,9 @@ func (t *tx) Put(before, l *link.Link, what events.Type) {
 // Remove implements [link.Tx].
 func (t *tx) Remove(l *link.Link, slug *link.SlugRecord, what events.Type) {
 	t.Delete(t.s.linkRef(l.ID))
+	if l.Limit() > 0 || l.Broken != nil {
+		t.Delete(t.s.placesRef(l.ID))
+	}
 	if l.ExternalID != "" {
 		t.externalID(l, nil)
 	}

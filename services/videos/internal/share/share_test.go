@@ -17,6 +17,7 @@ import (
 
 	"github.com/linkreel/linkreel/libs/objectstore"
 	"github.com/linkreel/linkreel/libs/ratelimit"
+	"github.com/linkreel/linkreel/libs/unlock"
 	"github.com/linkreel/linkreel/services/localcloud/procstat"
 	"github.com/linkreel/linkreel/services/videos/internal/video"
 )
@@ -50,7 +51,7 @@ func TestTheGuessesOfAnHourHaveABound(t *testing.T) {
 		}
 		now = now.Add(time.Second)
 	}
-	if allowed > guessesPerVideo+3*40 {
+	if allowed > unlock.SharedGuesses+3*40 {
 		t.Errorf("forty networks got %d guesses", allowed)
 	}
 	for range 10 {
@@ -63,7 +64,7 @@ func TestTheGuessesOfAnHourHaveABound(t *testing.T) {
 			allowed++
 		}
 	}
-	if most := guessesPerVideo + firstGuesses; allowed > most {
+	if most := unlock.SharedGuesses + unlock.FirstGuesses; allowed > most {
 		t.Errorf("%d guesses within the hour, want at most %d", allowed, most)
 	}
 	if wrong("2001:db8::1", "") {
@@ -77,7 +78,7 @@ func TestTheGuessesOfAnHourHaveABound(t *testing.T) {
 			allowed++
 		}
 	}
-	if most := guessesPerVideo + firstGuesses + returningGuesses; allowed > most || most != 720 {
+	if most := unlock.SharedGuesses + unlock.FirstGuesses + returningGuesses; allowed > most || most != 720 {
 		t.Errorf("%d guesses within the hour, want at most %d, which is 720 as the docs say", allowed, most)
 	}
 	now = now.Add(time.Hour)

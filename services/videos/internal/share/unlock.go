@@ -3,20 +3,17 @@ package share
 import (
 	"context"
 	"errors"
-	"mime"
 	"net/netip"
-	"net/url"
 	"strconv"
-	"strings"
 	"time"
 	"unicode/utf8"
 
 	"github.com/gofiber/fiber/v2"
-	"github.com/valyala/fasthttp"
 
 	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/password"
 	"github.com/linkreel/linkreel/libs/ratelimit"
+	"github.com/linkreel/linkreel/libs/unlock"
 	"github.com/linkreel/linkreel/services/videos/internal/video"
 )
 
@@ -28,24 +25,10 @@ const (
 	returnLife   = 90 * 24 * time.Hour
 )
 
-// Limits of password guesses. Wrong guesses count, right ones are refunded. The limits
-// together allow 720 wrong guesses per hour and video, however many networks guess: too
-// few to find a reasonable password.
+// Limits of password guesses, besides those of [unlock.Guess]. Together they allow 720
+// wrong guesses per hour and video, however many networks guess: too few to find a
+// reasonable password.
 const (
-	guessesPerAddress = 5 // a minute
-	// guessesPerVideo is the hourly budget that networks share.
-	guessesPerVideo = 60
-	// firstGuesses is an hourly reserve for neighbourhoods that have not failed at this video
-	// within the hour. Each neighbourhood gets one guess. Without this reserve, an attacker who
-	// spends the shared budget would lock out every viewer. A neighbourhood is a range that one
-	// customer of a provider can hold (a /48 of IPv6 is 65,536 networks), so that many networks
-	// of one attacker count as one. A region is a range that a provider holds.
-	firstGuesses     = 600
-	firstOfRegion    = 60
-	neighbourhoodOf4 = 24
-	neighbourhoodOf6 = 48
-	regionOf4        = 16
-	regionOf6        = 32
 	// returningGuesses is an hourly budget for browsers that have unlocked this video before.
 	// guessesPerCookie is how many of these one such browser gets.
 	returningGuesses = 60
@@ -71,7 +54,7 @@ func (s *Share) unlock(c *fiber.Ctx) error {
 	if v.Privacy != video.Password {
 		return s.backToPage(c)
 	}
-	given, err := passwordOf(c)
+	given, err := unlock.FromForm(c.Request())
 	if err != nil {
 		return err
 	}
@@ -98,7 +81,7 @@ func (s *Share) unlock(c *fiber.Ctx) error {
 		return err
 	}
 	if !right {
-		page := s.lockedPage(v, "That is not the password. Check it and try again.")
+		page := s.lockedPage(v, unlock.Wrong)
 		return s.message(c, fiber.StatusForbidden, page) //nolint:forbidigo // the form again, not an error body
 	}
 	grant := video.GrantFor(v, video.Unlocked, s.o.UnlockTTL, s.o.Now())
@@ -138,85 +121,23 @@ func (s *Share) returning(c *fiber.Ctx, v *video.Video) string {
 // A wrong guess stays counted in its budget, so the sum of the budgets is the overall
 // limit.
 func (s *Share) guess(ctx context.Context, id video.ID, addr netip.Addr, returning string) (try ratelimit.Try, wait time.Duration) {
-	rule := func(most int, name string) ratelimit.Rule {
-		return ratelimit.Rule{Key: "unlock:" + string(id) + ":" + name, Max: most, Window: time.Hour}
-	}
+	rule := func(most int, name string) ratelimit.Rule { return unlock.HourlyRule(string(id), name, most) }
 	if returning != "" {
 		// Do not count this budget by address: a neighbour's guesses must not use it up.
 		if try, wait = s.o.Guard.Take(ctx, rule(guessesPerCookie, "returning:"+returning), rule(returningGuesses, "returning")); wait == 0 {
 			return try, 0
 		}
 	}
-	perAddress := ratelimit.Rule{Key: "unlock-address:" + ratelimit.Network(addr).String(), Max: guessesPerAddress, Window: time.Minute}
-	near, region := wide(addr, neighbourhoodOf4, neighbourhoodOf6), wide(addr, regionOf4, regionOf6)
-	if try, wait = s.o.Guard.Take(
-		ctx, perAddress, rule(1, "near:"+near), rule(firstOfRegion, "region:"+region), rule(firstGuesses, "reserve"),
-	); wait == 0 {
-		return try, 0
-	}
-	return s.o.Guard.Take(ctx, perAddress, rule(guessesPerVideo, "shared"))
-}
-
-// wide returns the network of addr with the given prefix length, or "" if there is
-// none.
-func wide(addr netip.Addr, bits4, bits6 int) string {
-	addr = addr.Unmap().WithZone("")
-	bits := bits4
-	if addr.Is6() {
-		bits = bits6
-	}
-	p, err := addr.Prefix(bits)
-	if err != nil {
-		return ""
-	}
-	return p.String()
-}
-
-// passwordOf reads the form field from the raw body and nowhere else. The usual
-// helpers would look into the query, which proxies log, and unpack a compressed
-// body of any size.
-func passwordOf(c *fiber.Ctx) (string, error) {
-	media, _, err := mime.ParseMediaType(c.Get(fiber.HeaderContentType))
-	if coding := c.Get(fiber.HeaderContentEncoding); err != nil || media != fiber.MIMEApplicationForm ||
-		coding != "" && !strings.EqualFold(coding, "identity") {
-		return "", apierr.New(
-			apierr.UnsupportedMediaType,
-			"Send the password as a form (application/x-www-form-urlencoded), without a Content-Encoding.",
-		)
-	}
-	var form fasthttp.Args
-	form.ParseBytes(c.Request().Body())
-	return string(form.Peek("password")), nil
+	return unlock.Guess(ctx, s.o.Guard, string(id), addr)
 }
 
 func (s *Share) tooMany(c *fiber.Ctx, v *video.Video, wait time.Duration) error {
-	after := max(1, seconds(wait+time.Second-1))
+	after, text := unlock.TooMany(wait)
 	c.Set(fiber.HeaderRetryAfter, strconv.Itoa(after))
-	text := "Too many tries. Try again in " + plural(after, "second") + "."
-	if after > 90 {
-		text = "Too many tries. Try again in " + plural((after+59)/60, "minute") + "."
-	}
 	return s.message(c, fiber.StatusTooManyRequests, s.lockedPage(v, text)) //nolint:forbidigo // the form again, not an error body
 }
 
-func plural(n int, unit string) string {
-	if n == 1 {
-		return "1 " + unit
-	}
-	return strconv.Itoa(n) + " " + unit + "s"
-}
-
 // crossSite reports whether the browser says that the form came from another site.
-// Clients other than browsers send no such headers.
 func (s *Share) crossSite(c *fiber.Ctx) bool {
-	if site := c.Get("Sec-Fetch-Site"); site != "" && site != "same-origin" && site != "none" {
-		return true
-	}
-	origin := c.Get(fiber.HeaderOrigin)
-	if origin == "" {
-		return false
-	}
-	o, err := url.Parse(origin)
-	base, _ := url.Parse(s.o.Addresses.Base)
-	return err != nil || o.Host != base.Host && o.Host != string(c.Request().Host())
+	return unlock.CrossSite(c.Request(), s.o.Addresses.Base)
 }

@@ -10,34 +10,38 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/procstat"
 )
 
-// Strangers choose the host names, and how many there are. The test is not parallel, since
-// it measures the heap.
-func TestMemoryOfHostsIsBoundedInBytes(t *testing.T) {
-	for name, c := range map[string]struct{ days, hosts int }{
-		"many_long_names_a_day":     {6000, 110},
-		"many_days_with_one_name":   {300_000, 1},
-		"many_days_with_some_names": {50_000, 9},
+// Strangers choose the host names, and how many there are; owners choose those of rules. The
+// test is not parallel, since it measures the heap.
+func TestMemoryOfNamesIsBoundedInBytes(t *testing.T) {
+	for name, c := range map[string]struct{ days, hosts, rules int }{
+		"many_long_names_a_day":     {6000, 110, 0},
+		"many_names_of_both_kinds":  {6000, 110, 60},
+		"many_days_with_one_name":   {300_000, 1, 0},
+		"many_days_with_some_names": {50_000, 9, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			long, before, most := strings.Repeat("a", 235), procstat.Heap(), int64(0)
-			m := newHostMemory(hostsMemory / 4)
+			m := newNameMemory(namesMemory / 4)
 			for day := range c.days {
 				m.makeRoom()
-				tally := &link.Tally{LinkID: fmt.Sprintf("lnk_%022d", day), Day: 20000, Referrers: map[string]int64{}}
+				tally := &link.Tally{LinkID: fmt.Sprintf("lnk_%022d", day), Day: 20000, Referrers: map[string]int64{}, Rules: map[string]int64{}}
 				for h := range c.hosts {
 					tally.Referrers[fmt.Sprintf("%d-%d-%s.example", day, h, long)] = 1
 				}
-				m.learn(tally, nil)
+				for r := range c.rules {
+					tally.Rules[fmt.Sprint("rule ", r)] = 1
+				}
+				m.learn(tally, &dayDoc{})
 				m.bound(tally)
-				if len(tally.Referrers) > maxReferrers+1 {
-					t.Fatalf("a day has %d names", len(tally.Referrers))
+				if len(tally.Referrers) > maxReferrers+1 || len(tally.Rules) > maxRuleNames+1 {
+					t.Fatalf("a day has %d hosts and %d rules", len(tally.Referrers), len(tally.Rules))
 				}
 				if day%(c.days/20) == 0 {
 					most = max(most, procstat.Heap()-before)
 				}
 			}
-			if most > hostsMemory/4 {
-				t.Errorf("%d KiB for at most %d", most>>10, hostsMemory/4>>10)
+			if most > namesMemory/4 {
+				t.Errorf("%d KiB for at most %d", most>>10, namesMemory/4>>10)
 			}
 			runtime.KeepAlive(m)
 		})
@@ -51,7 +55,7 @@ func TestCountWithAFullMemoryKeepsTheBoundOfADay(t *testing.T) {
 	b := newWorld(t)
 	day := link.DayOf(b.clock())
 	c := b.Counts(0, 1, errOvertaken)
-	c.hosts = newHostMemory(0)
+	c.names = newNameMemory(0)
 	links := b.create(t, "acc", daysAtOnce+20) // more than one call reads
 	for round := range 3 {
 		p, err := c.Progress(t.Context())
@@ -70,8 +74,8 @@ func TestCountWithAFullMemoryKeepsTheBoundOfADay(t *testing.T) {
 			t.Fatal(refused, err)
 		}
 	}
-	if len(c.hosts.days) > daysAtOnce {
-		t.Errorf("%d days are remembered", len(c.hosts.days))
+	if len(c.names.days) > daysAtOnce {
+		t.Errorf("%d days are remembered", len(c.names.days))
 	}
 	for _, l := range links {
 		total, referrers := counted(t, b, l.ID, day)

@@ -1,0 +1,139 @@
+// Package unlock has what the pages of links and videos that ask visitors for a password
+// share: the budget of guesses, the form, and what visitors are told. Package password
+// checks the password itself.
+package unlock
+
+import (
+	"context"
+	"mime"
+	"net/netip"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/valyala/fasthttp"
+
+	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/ratelimit"
+)
+
+// Wrong tells a visitor that the password is wrong.
+const Wrong = "That is not the password. Check it and try again."
+
+// Limits of guesses at the password of one record. Wrong guesses count; the caller refunds
+// right ones. Together they allow 660 wrong guesses per hour, however many networks guess:
+// too few to find a reasonable password.
+const (
+	guessesPerAddress = 5 // a minute
+	// SharedGuesses is the hourly budget that networks share.
+	SharedGuesses = 60
+	// FirstGuesses is an hourly reserve for neighbourhoods that have not failed at this record
+	// within the hour. Each neighbourhood gets one guess. Without this reserve, an attacker who
+	// spends the shared budget would lock out everybody else. A neighbourhood is a range that
+	// one customer of a provider can hold (a /48 of IPv6 is 65,536 networks), so that many
+	// networks of one attacker count as one. A region is a range that a provider holds.
+	FirstGuesses     = 600
+	firstOfRegion    = 60
+	neighbourhoodOf4 = 24
+	neighbourhoodOf6 = 48
+	regionOf4        = 16
+	regionOf6        = 32
+)
+
+// Limiter counts guesses; see [ratelimit.Limiter].
+type Limiter interface {
+	Take(ctx context.Context, rules ...ratelimit.Rule) (try ratelimit.Try, wait time.Duration)
+	Refund(ctx context.Context, t ratelimit.Try)
+}
+
+// HourlyRule returns the rule of an hourly budget of guesses at a record.
+func HourlyRule(record, name string, most int) ratelimit.Rule {
+	return ratelimit.Rule{Key: "unlock:" + record + ":" + name, Max: most, Window: time.Hour}
+}
+
+// Guess counts a guess from addr at the password of a record, or says how long the visitor
+// has to wait. Count a guess before you check it: concurrent guesses must not all pass. The
+// guess is taken from the first of these budgets that has room:
+//
+//	reserve  if nobody of addr's neighbourhood has failed at this record within the hour
+//	shared
+//
+// A wrong guess stays counted in its budget, so the sum of the budgets is the overall
+// limit.
+func Guess(ctx context.Context, l Limiter, record string, addr netip.Addr) (try ratelimit.Try, wait time.Duration) {
+	perAddress := ratelimit.Rule{Key: "unlock-address:" + ratelimit.Network(addr).String(), Max: guessesPerAddress, Window: time.Minute}
+	near, region := wide(addr, neighbourhoodOf4, neighbourhoodOf6), wide(addr, regionOf4, regionOf6)
+	if try, wait = l.Take(
+		ctx, perAddress, HourlyRule(record, "near:"+near, 1), HourlyRule(record, "region:"+region, firstOfRegion),
+		HourlyRule(record, "reserve", FirstGuesses),
+	); wait == 0 {
+		return try, 0
+	}
+	return l.Take(ctx, perAddress, HourlyRule(record, "shared", SharedGuesses))
+}
+
+// wide returns the network of addr with the given prefix length, or "" if there is
+// none.
+func wide(addr netip.Addr, bits4, bits6 int) string {
+	addr = addr.Unmap().WithZone("")
+	bits := bits4
+	if addr.Is6() {
+		bits = bits6
+	}
+	p, err := addr.Prefix(bits)
+	if err != nil {
+		return ""
+	}
+	return p.String()
+}
+
+// TooMany returns after how many seconds a visitor may try again, and the sentence that
+// says so.
+func TooMany(wait time.Duration) (seconds int, text string) {
+	seconds = max(1, int((wait+time.Second-1)/time.Second))
+	if seconds > 90 {
+		return seconds, "Too many tries. Try again in " + plural((seconds+59)/60, "minute") + "."
+	}
+	return seconds, "Too many tries. Try again in " + plural(seconds, "second") + "."
+}
+
+func plural(n int, unit string) string {
+	if n == 1 {
+		return "1 " + unit
+	}
+	return strconv.Itoa(n) + " " + unit + "s"
+}
+
+// FromForm reads the field "password" of a form from the raw body and nowhere else. The
+// usual helpers would look into the query, which proxies log, and unpack a compressed body
+// of any size.
+func FromForm(req *fasthttp.Request) (string, error) {
+	media, _, err := mime.ParseMediaType(string(req.Header.ContentType()))
+	coding := string(req.Header.ContentEncoding())
+	if err != nil || media != "application/x-www-form-urlencoded" || coding != "" && !strings.EqualFold(coding, "identity") {
+		return "", apierr.New(
+			apierr.UnsupportedMediaType,
+			"Send the password as a form (application/x-www-form-urlencoded), without a Content-Encoding.",
+		)
+	}
+	var form fasthttp.Args
+	form.ParseBytes(req.Body())
+	return string(form.Peek("password")), nil
+}
+
+// CrossSite reports whether the browser says that a form came from another site than base
+// or the requested host. Clients other than browsers send no such headers.
+func CrossSite(req *fasthttp.Request, base string) bool {
+	site := string(req.Header.Peek("Sec-Fetch-Site"))
+	if site != "" {
+		return site != "same-origin" && site != "none"
+	}
+	origin := string(req.Header.Peek("Origin"))
+	if origin == "" {
+		return false
+	}
+	o, err := url.Parse(origin)
+	own, _ := url.Parse(base)
+	return err != nil || o.Host != own.Host && o.Host != string(req.Host())
+}

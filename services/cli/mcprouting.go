@@ -1,0 +1,190 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"time"
+
+	"github.com/google/jsonschema-go/jsonschema"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	client "github.com/linkreel/linkreel/libs/clients/go"
+)
+
+var (
+	devices = []any{"desktop", "phone", "tablet"}
+	systems = []any{"windows", "macos", "linux", "ios", "android", "chromeos", "other"}
+)
+
+// routingIn is what an assistant can set of a link's decisions at a visit.
+type routingIn struct {
+	RedirectType int    `json:"redirectType,omitempty" jsonschema:"302 when left out; browsers keep a 301 or 308 for a minute, and their visits are then not counted"`
+	ForwardQuery *bool  `json:"forwardQuery,omitempty" jsonschema:"add the visitor's query to the destination"`
+	ForwardPath  *bool  `json:"forwardPath,omitempty" jsonschema:"add what follows the slug to the destination's path"`
+	Starts       string `json:"starts,omitempty" jsonschema:"when it begins: a span from now such as 7d, or a date"`
+	ExpiredURL   string `json:"expiredUrl,omitempty" jsonschema:"where visits lead after the end"`
+	Password     string `json:"password,omitempty" jsonschema:"visitors must enter it"`
+	MaxClicks    int    `json:"maxClicks,omitempty" jsonschema:"end the link after so many clicks"`
+	Rules        []rule `json:"rules,omitempty" jsonschema:"replaces all rules; a visit leads to the first rule whose conditions all hold, else to url"`
+}
+
+type rule struct {
+	Name string   `json:"name" jsonschema:"statistics show it"`
+	When ruleWhen `json:"when" jsonschema:"at least one condition"`
+	URL  string   `json:"url" jsonschema:"where the visits lead"`
+}
+
+type ruleWhen struct {
+	Country  []string          `json:"country,omitempty" jsonschema:"two letters each"`
+	Device   []string          `json:"device,omitempty" jsonschema:"desktop, phone or tablet"`
+	System   []string          `json:"system,omitempty" jsonschema:"windows, macos, linux, ios, android, chromeos or other"`
+	Language []string          `json:"language,omitempty" jsonschema:"language tags such as de or pt-BR"`
+	Query    map[string]string `json:"query,omitempty" jsonschema:"parameters of the visit; * is any value"`
+	From     string            `json:"from,omitempty" jsonschema:"a span from now such as 7d, or a date"`
+	Until    string            `json:"until,omitempty" jsonschema:"a span from now such as 7d, or a date"`
+	Percent  int               `json:"percent,omitempty" jsonschema:"share of the visitors, 1 to 99"`
+}
+
+// routingSchema makes optional values optional, but not null.
+func routingSchema(p map[string]*jsonschema.Schema) {
+	within("maxClicks", 1, 1e9)(p)
+	among("redirectType", 301, 302, 308)(p)
+	for _, name := range []string{"forwardQuery", "forwardPath"} {
+		p[name].Type, p[name].Types = "boolean", nil
+	}
+	p["rules"].Type, p["rules"].Types = "array", nil
+}
+
+// rules returns the rules in the API's form; nil if none are given.
+func (in *routingIn) rules(now time.Time) (out []client.LinkRule) {
+	at := func(s string) *client.Moment {
+		if s == "" {
+			return nil
+		}
+		m := moment(s, now)
+		return &m
+	}
+	for _, r := range in.Rules {
+		w := r.When
+		out = append(out, client.LinkRule{Name: r.Name, URL: r.URL, When: client.LinkRuleWhen{
+			Country: w.Country, Device: w.Device, System: w.System, Language: w.Language, Query: w.Query, Percent: w.Percent,
+			From: at(w.From), Until: at(w.Until),
+		}})
+	}
+	return out
+}
+
+// create sets the fields of a new link.
+func (in *routingIn) create(link *client.LinkCreate, now time.Time) {
+	link.ExpiredURL, link.Password, link.Rules = in.ExpiredURL, in.Password, in.rules(now)
+	link.ForwardQuery = in.ForwardQuery != nil && *in.ForwardQuery
+	link.ForwardPath = in.ForwardPath != nil && *in.ForwardPath
+	if in.Starts != "" {
+		link.StartsAt = moment(in.Starts, now)
+	}
+	if n := int64(in.RedirectType); n != 0 {
+		link.RedirectType = &n
+	}
+	if n := int64(in.MaxClicks); n != 0 {
+		link.MaxClicks = &n
+	}
+}
+
+// update sets the fields of a change that are neither texts nor times, and reports whether
+// there are any.
+func (in *routingIn) update(change *client.LinkUpdate, clear []string, now time.Time) (touched bool, err error) {
+	if in.RedirectType != 0 {
+		change.RedirectType, touched = client.Set(int64(in.RedirectType)), true
+	}
+	if in.ForwardQuery != nil {
+		change.ForwardQuery, touched = client.Set(*in.ForwardQuery), true
+	}
+	if in.ForwardPath != nil {
+		change.ForwardPath, touched = client.Set(*in.ForwardPath), true
+	}
+	switch none := slices.Contains(clear, "maxClicks"); {
+	case none && in.MaxClicks != 0:
+		return false, usagef("maxClicks is both given and cleared")
+	case none:
+		change.MaxClicks, touched = client.Clear[int64](), true
+	case in.MaxClicks != 0:
+		change.MaxClicks, touched = client.Set(int64(in.MaxClicks)), true
+	}
+	switch none := slices.Contains(clear, "rules"); {
+	case none && len(in.Rules) > 0:
+		return false, usagef("rules is both given and cleared")
+	case none:
+		change.Rules, touched = client.Clear[[]client.LinkRule](), true
+	case len(in.Rules) > 0:
+		change.Rules, touched = client.Set(in.rules(now)), true
+	}
+	return touched, nil
+}
+
+// routingOut is what an assistant sees of a link's decisions. It has no password.
+type routingOut struct {
+	RedirectType int    `json:"redirectType,omitempty"`
+	ForwardQuery bool   `json:"forwardQuery,omitempty"`
+	ForwardPath  bool   `json:"forwardPath,omitempty"`
+	StartsAt     string `json:"startsAt,omitempty"`
+	ExpiredURL   string `json:"expiredUrl,omitempty"`
+	HasPassword  bool   `json:"hasPassword,omitempty"`
+	MaxClicks    int64  `json:"maxClicks,omitempty"`
+	Rules        []rule `json:"rules,omitempty"`
+}
+
+func routingToAssistant(l *client.Link) routingOut {
+	out := routingOut{
+		RedirectType: l.RedirectType, ForwardQuery: l.ForwardQuery, ForwardPath: l.ForwardPath, StartsAt: iso(l.StartsAt),
+		ExpiredURL: text(l.ExpiredURL), HasPassword: l.HasPassword,
+	}
+	if l.MaxClicks != nil {
+		out.MaxClicks = *l.MaxClicks
+	}
+	at := func(m *client.Moment) string {
+		var ms client.Millis
+		if b, err := json.Marshal(m); m == nil || err != nil || json.Unmarshal(b, &ms) != nil {
+			return ""
+		}
+		return iso(&ms)
+	}
+	for _, r := range l.Rules {
+		w := r.When
+		when := ruleWhen{w.Country, w.Device, w.System, w.Language, w.Query, at(w.From), at(w.Until), w.Percent}
+		out.Rules = append(out.Rules, rule{r.Name, when, r.URL})
+	}
+	return out
+}
+
+type explainLinkIn struct {
+	ID       string `json:"id" jsonschema:"id of the link, lnk_…"`
+	Country  string `json:"country,omitempty" jsonschema:"two letters"`
+	Device   string `json:"device,omitempty"`
+	System   string `json:"system,omitempty"`
+	Language string `json:"language,omitempty" jsonschema:"as in the header Accept-Language"`
+	Query    string `json:"query,omitempty" jsonschema:"the visit's whole query, such as a=1&b=2"`
+	Path     string `json:"path,omitempty" jsonschema:"what follows the slug, such as /a/b"`
+	At       string `json:"at,omitempty" jsonschema:"when the visit is: a span from now such as 7d, or a date; now when left out"`
+	Percent  *int   `json:"percent,omitempty" jsonschema:"the visitor's place on the line that rules with a percentage divide"`
+}
+
+func (t *tools) explainLink(ctx context.Context, _ *mcp.CallToolRequest, in explainLinkIn) (*client.LinkExplained, error) {
+	v := client.Visit{
+		Country: in.Country, Device: in.Device, System: in.System, Language: in.Language, Query: in.Query, Path: in.Path,
+		Percent: in.Percent,
+	}
+	if in.At != "" {
+		v.At = moment(in.At, t.env.Now())
+	}
+	return t.client.ExplainLink(ctx, in.ID, v)
+}
+
+type checkSlugIn struct {
+	Slug     string `json:"slug" jsonschema:"wanted end of the short address"`
+	DomainID string `json:"domainId,omitempty" jsonschema:"a custom domain; the default host when left out"`
+}
+
+func (t *tools) checkSlug(ctx context.Context, _ *mcp.CallToolRequest, in checkSlugIn) (*client.SlugAvailable, error) {
+	return t.client.SlugAvailable(ctx, in.Slug, in.DomainID)
+}

@@ -1,0 +1,228 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	client "github.com/linkreel/linkreel/libs/clients/go"
+	"github.com/linkreel/linkreel/libs/clients/go/linktable"
+)
+
+// rulesText writes rules as [linktable.ParseRules] reads them; "" for none.
+func rulesText(rules []client.LinkRule) string {
+	if len(rules) == 0 {
+		return ""
+	}
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	_ = enc.Encode(rules) // texts, numbers and times always encode
+	return strings.TrimSpace(b.String())
+}
+
+// routingFlags are the flags of `links create` for what a link decides at a visit. The
+// returned function completes in after the flags are parsed.
+func (a *app) routingFlags(fs *flag.FlagSet, in *client.LinkCreate) (complete func() error) {
+	fs.Func("redirect-type", "`301`, 302 or 308; 302 by default", func(s string) error { return number(s, &in.RedirectType) })
+	fs.BoolVar(&in.ForwardQuery, "forward-query", false, "add the visitor's query to the destination")
+	fs.BoolVar(&in.ForwardPath, "forward-path", false, "add what follows the slug to the destination's path")
+	fs.Func("starts", "`when` it begins: 7d, 2027-01-31 or any date", func(s string) error {
+		in.StartsAt = moment(s, a.env.Now())
+		return nil
+	})
+	fs.StringVar(&in.ExpiredURL, "expired-url", "", "where visits lead after the end, an `address`")
+	fs.StringVar(&in.Password, "password", "", "visitors must enter this `password`; - reads it from standard input")
+	fs.Func("max-clicks", "end it after `n` clicks", func(s string) error { return number(s, &in.MaxClicks) })
+	fs.Func("rules", "rules as `JSON`", func(s string) (err error) { in.Rules, err = linktable.ParseRules(s); return err })
+	return func() (err error) { in.Password, err = a.passwordFrom(in.Password); return err }
+}
+
+// routingFields are the flags of `links update` for what a link decides at a visit. The
+// returned function completes in after the flags are parsed.
+func (a *app) routingFields(fs *flag.FlagSet, in *client.LinkUpdate) (complete func() error) {
+	numberField(fs, "redirect-type", "`301`, 302 or 308", &in.RedirectType)
+	boolField(fs, "forward-query", "`true` adds the visitor's query to the destination, false does not", &in.ForwardQuery)
+	boolField(fs, "forward-path", "`true` adds what follows the slug to the destination's path, false does not", &in.ForwardPath)
+	a.momentField(fs, "starts", "`when` it begins: 7d, 2027-01-31, any date, or never to begin at once", &in.StartsAt)
+	textField(fs, "expired-url", "where visits lead after the end, an `address`; empty clears", &in.ExpiredURL)
+	numberField(fs, "max-clicks", "end it after `n` clicks; empty removes the limit", &in.MaxClicks)
+	fs.Func("rules", "new rules as `JSON`; empty removes all", func(s string) error {
+		if s == "" {
+			in.Rules = client.Clear[[]client.LinkRule]()
+			return nil
+		}
+		rules, err := linktable.ParseRules(s)
+		in.Rules = client.Set(rules)
+		return err
+	})
+	password, given := "", false
+	fs.Func("password", "new `password`; - reads it from standard input, empty removes it", func(s string) error {
+		password, given = s, true
+		return nil
+	})
+	return func() error {
+		text, err := a.passwordFrom(password)
+		switch {
+		case err != nil || !given:
+		case text == "" && password == "":
+			in.Password = client.Clear[string]()
+		default:
+			in.Password = client.Set(text)
+		}
+		return err
+	}
+}
+
+func number(s string, to **int64) error {
+	n, err := strconv.ParseInt(s, 10, 64)
+	if err != nil {
+		return errors.New("must be a whole number")
+	}
+	*to = &n
+	return nil
+}
+
+// numberField is a flag that sets a number of an update. An empty value clears it.
+func numberField(fs *flag.FlagSet, name, usage string, to *client.Field[int64]) {
+	fs.Func(name, usage, func(s string) error {
+		*to = client.Clear[int64]()
+		if s == "" {
+			return nil
+		}
+		var n *int64
+		if err := number(s, &n); err != nil {
+			return err
+		}
+		*to = client.Set(*n)
+		return nil
+	})
+}
+
+// boolField is a flag that sets a field of an update to true or false.
+func boolField(fs *flag.FlagSet, name, usage string, to *client.Field[bool]) {
+	fs.Func(name, usage, func(s string) error {
+		v, err := strconv.ParseBool(s)
+		*to = client.Set(v)
+		return err
+	})
+}
+
+// momentField is a flag that sets a time of an update. An empty value or never clears it.
+func (a *app) momentField(fs *flag.FlagSet, name, usage string, to *client.Field[client.Moment]) {
+	fs.Func(name, usage, func(s string) error {
+		*to = client.Set(moment(s, a.env.Now()))
+		if s == "never" || s == "" {
+			*to = client.Clear[client.Moment]()
+		}
+		return nil
+	})
+}
+
+// routingFacts returns what `links get` shows of a link's decisions, for [facts].
+func routingFacts(l *client.Link) []string {
+	yes := map[bool]string{true: "yes"}
+	kind, most := "", ""
+	if l.RedirectType != 302 {
+		kind = nonzero(int64(l.RedirectType))
+	}
+	if l.MaxClicks != nil {
+		most = strconv.FormatInt(*l.MaxClicks, 10)
+	}
+	out := []string{"redirect type", kind, "forwards query", yes[l.ForwardQuery], "forwards path", yes[l.ForwardPath],
+		"begins", when(l.StartsAt), "after the end", text(l.ExpiredURL), "password", yes[l.HasPassword], "most clicks", most}
+	for _, r := range l.Rules {
+		conditions, _ := json.Marshal(r.When) // texts, numbers and times always encode
+		out = append(out, "rule", fmt.Sprintf("%s: %s → %s", r.Name, conditions, r.URL))
+	}
+	return out
+}
+
+func linksExplain(a *app, fs *flag.FlagSet) action {
+	var v client.Visit
+	fs.StringVar(&v.Country, "country", "", "two `letters`, such as DE")
+	fs.StringVar(&v.Device, "device", "", "`desktop`, phone or tablet")
+	fs.StringVar(&v.System, "system", "", "`windows`, macos, linux, ios, android, chromeos or other")
+	fs.StringVar(&v.Language, "language", "", "what the browser sends as Accept-Language, such as `de-AT`")
+	fs.StringVar(&v.Query, "query", "", "the visit's whole `query`, such as a=1&b=2")
+	fs.StringVar(&v.Path, "path", "", "the `path` behind the slug, such as /a/b")
+	fs.Func("at", "`when` the visit is: 7d, 2027-01-31 or any date; now by default", func(s string) error {
+		v.At = moment(s, a.env.Now())
+		return nil
+	})
+	fs.Func("percent", "the visitor's `place` on the line that rules with a percentage divide, 0 to 99", func(s string) error {
+		n, err := strconv.Atoi(s)
+		v.Percent = &n
+		return err
+	})
+	return a.asks("ID", func(ctx context.Context, c *client.Client, id string) error {
+		e, err := c.ExplainLink(ctx, id, v)
+		return a.answer(e, err, func(w io.Writer) {
+			facts(w, "status", strconv.Itoa(e.Status), "leads to", text(e.Location), "rule", text(e.Rule), "why", e.Why)
+		})
+	})
+}
+
+func linksAvailable(a *app, fs *flag.FlagSet) action {
+	domain := fs.String("domain", "", "`id` of a domain; the default host when left out")
+	return a.asks("SLUG", func(ctx context.Context, c *client.Client, slug string) error {
+		got, err := c.SlugAvailable(ctx, slug, *domain)
+		return a.answer(got, err, func(w io.Writer) {
+			if got.Available {
+				fmt.Fprintln(w, "available")
+				return
+			}
+			fmt.Fprintln(w, clean(text(got.Reason)))
+		})
+	})
+}
+
+// exportedLink is a line of an export. A list leaves out the rules, so they are read link by
+// link, where there are any.
+type exportedLink struct {
+	client.LinkSummary
+	Rules []client.LinkRule `json:"rules,omitempty"`
+}
+
+// withRules returns what an export writes of a link. found is false if the link is gone.
+func withRules(ctx context.Context, c *client.Client, l client.LinkSummary) (out exportedLink, found bool, err error) {
+	out.LinkSummary = l
+	if !l.HasRules {
+		return out, true, nil
+	}
+	whole, err := c.Link(ctx, l.ID)
+	if client.HasCode(err, "LINK_NOT_FOUND", "NOT_FOUND") {
+		return out, false, nil
+	}
+	if err != nil {
+		return out, false, err
+	}
+	out.Rules = whole.Rules
+	return out, true, nil
+}
+
+// atTime turns a date in a rule's condition into a number, so that it can be compared with
+// what the service shows.
+func atTime(m *client.Moment) (*client.Moment, error) {
+	if m == nil {
+		return nil, nil
+	}
+	var text string
+	b, _ := m.MarshalJSON() // a text or a number
+	if json.Unmarshal(b, &text) != nil {
+		return m, nil
+	}
+	t, ok := endOf(text, time.Time{})
+	if _, relative := span(text); !ok || relative {
+		return nil, fmt.Errorf("from and until must be dates such as 2027-01-31T12:00:00Z, not %q", text)
+	}
+	at := client.At(t)
+	return &at, nil
+}

@@ -1,0 +1,122 @@
+package web
+
+import (
+	"cmp"
+	"strconv"
+	"strings"
+
+	"github.com/linkreel/linkreel/libs/apierr"
+	client "github.com/linkreel/linkreel/libs/clients/go"
+	"github.com/linkreel/linkreel/services/console/internal/text"
+)
+
+// temporary is the default redirect type.
+const temporary = "302"
+
+var redirectTypes = []string{temporary, "301", "308"}
+
+// decisionsForm is what the fields show of a link's settings that decide about its visits.
+// The rules are in it as one text: it tells whether they have changed, and what to show
+// beside those of somebody else. Their own fields are in [ruleForm].
+func decisionsForm(l *client.Link) map[string]string {
+	form := map[string]string{
+		"startsAt": toMinute(l.StartsAt), "expiresAt": toMinute(l.ExpiresAt), "maxClicks": "", "expiredUrl": str(l.ExpiredURL),
+		"redirectType": strconv.Itoa(l.RedirectType), "forwardQuery": strconv.FormatBool(l.ForwardQuery),
+		"forwardPath": strconv.FormatBool(l.ForwardPath), "rules": strings.Join(ruleTexts(l.Rules), " · "),
+	}
+	if l.MaxClicks != nil {
+		form["maxClicks"] = strconv.FormatInt(*l.MaxClicks, 10)
+	}
+	return form
+}
+
+// Deciding are the fields of one section of the form; see decides.html.
+func (v view) Deciding(section string) []field {
+	plain := func(name, kind string, max int) field {
+		return v.With(field{Name: name, Key: "decide." + strings.ToLower(name), Kind: kind, Value: v.Form[name], Max: max})
+	}
+	switch section {
+	case "time":
+		return []field{
+			plain("startsAt", "time", 0), plain("expiresAt", "time", 0),
+			plain("maxClicks", "number", 13), plain("expiredUrl", "url", 8192),
+		}
+	case "redirect":
+		kind := plain("redirectType", "select", 0)
+		kind.Value = cmp.Or(kind.Value, temporary)
+		kind = v.With(kind.choose("decide.redirecttype.", redirectTypes...))
+		return []field{kind, plain("forwardQuery", "check", 0), plain("forwardPath", "check", 0)}
+	case "password":
+		// A typed password stays in the form. Otherwise a person who corrects another field would
+		// save a link that is open.
+		return []field{plain("password", "password", 256)}
+	}
+	return nil
+}
+
+// decisions reads the fields of the form. It returns what they change, and what is wrong
+// with them. stored is the link before the change, or empty for a new one. The form then
+// holds what to show if it is refused.
+func (r *request) decisions(stored *client.Link) (change map[string]any, bad []apierr.Detail) {
+	change = map[string]any{}
+	refuse := func(name, message string) {
+		bad = append(bad, apierr.Detail{Field: name, Code: apierr.InvalidValue, Message: text.Get(message)})
+	}
+	for name, was := range map[string]*client.Millis{"startsAt": stored.StartsAt, "expiresAt": stored.ExpiresAt} {
+		if !r.form.Has(name) {
+			continue
+		}
+		at, ok := r.minute(name, was)
+		if !ok {
+			refuse(name, "form.time")
+			continue
+		}
+		change[name] = at
+		r.form.Set(name, toMinute(at))
+	}
+	if !r.form.Has(ruleCount) { // a form from before these fields existed must not reset them
+		return change, bad
+	}
+	change["expiredUrl"] = orNull(strings.TrimSpace(r.form.Get("expiredUrl")))
+	change["redirectType"], _ = strconv.Atoi(r.form.Get("redirectType"))
+	for _, name := range []string{"forwardQuery", "forwardPath"} {
+		on := r.form.Get(name) == "true"
+		change[name] = on
+		r.form.Set(name, strconv.FormatBool(on)) // an unchecked box sends nothing
+	}
+	change["maxClicks"] = nil
+	if typed := strings.TrimSpace(r.form.Get("maxClicks")); typed != "" {
+		n, err := strconv.ParseInt(strings.NewReplacer(",", "", " ", "").Replace(typed), 10, 64)
+		if err != nil {
+			refuse("maxClicks", "decide.maxclicks.bad")
+		}
+		change["maxClicks"] = n
+	}
+	switch password := r.form.Get("password"); {
+	case password != "" && r.form.Get("passwordRemove") != "":
+		refuse("password", "decide.password.both")
+	case password != "":
+		change["password"] = password
+	case r.form.Get("passwordRemove") != "":
+		change["password"] = nil
+	}
+	rules, wrong := r.rules()
+	bad = append(bad, wrong...)
+	// Rules that stay are not sent: the API would judge them again, by what is blocked now.
+	shown := strings.Join(ruleTexts(rules), " · ")
+	if len(wrong) > 0 || shown != strings.Join(ruleTexts(stored.Rules), " · ") {
+		change["rules"] = rules
+	}
+	r.form.Set("rules", shown)
+	return change, bad
+}
+
+// given leaves out of the change what a new link has anyway.
+func given(change map[string]any) map[string]any {
+	for name, value := range change {
+		if at, ok := value.(*client.Millis); ok && at == nil || value == nil || value == false || value == 302 {
+			delete(change, name)
+		}
+	}
+	return change
+}

@@ -1,0 +1,65 @@
+package api
+
+import (
+	"context"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/apispec/wire"
+	"github.com/linkreel/linkreel/libs/httpapi"
+	"github.com/linkreel/linkreel/libs/ratelimit"
+	"github.com/linkreel/linkreel/services/links/internal/link"
+)
+
+// maxTakenSlugs is how many taken slugs an account can find in a minute. Without a bound,
+// one key could list every slug of the installation.
+const maxTakenSlugs = 30
+
+// available answers whether a create could take a slug now. Only the slug is judged.
+func (h public) available(c *fiber.Ctx) error {
+	if c.Query("slug") == "" {
+		return apierr.Invalid(apierr.Detail{Field: "slug", Code: apierr.Required, Message: "Name the slug that you want to know about."})
+	}
+	domainID := c.Query("domainId")
+	if domainID == "default" {
+		domainID = ""
+	}
+	if domainID != "" {
+		if _, err := h.domains.Get(c.UserContext(), account(c.UserContext()), domainID); err != nil {
+			return err
+		}
+	}
+	reason, err := h.whyNot(c.UserContext(), domainID, c.Query("slug"))
+	if err != nil {
+		return err
+	}
+	return httpapi.JSON(c, fiber.StatusOK, wire.SlugAvailable{Available: reason == "", Reason: wire.OrNull(reason)})
+}
+
+// whyNot returns why a create would refuse a slug, or "" if the slug is free.
+func (h public) whyNot(ctx context.Context, domainID, text string) (reason string, err error) {
+	slug, problem := link.ParseSlug(text, domainID == "")
+	switch {
+	case problem != nil && problem.Code == apierr.Reserved:
+		return "reserved", nil
+	case problem != nil:
+		return "invalid", nil
+	}
+	// The try is counted before the lookup: if only taken slugs got a 429, the 429 would tell as
+	// much as the answer. The message states maxTakenSlugs as a number: change both together.
+	t, wait := h.opt.Tries.Take(ctx, ratelimit.Rule{Key: "taken-slugs:" + account(ctx), Max: maxTakenSlugs, Window: time.Minute})
+	if wait > 0 {
+		return "", &apierr.Error{
+			Code: apierr.RateLimited, RetryAfter: wait,
+			Message: "This account has found 30 taken slugs within a minute. Try again after the time in Retry-After.",
+		}
+	}
+	free, err := h.links.SlugFree(ctx, account(ctx), domainID, slug)
+	if err == nil && !free {
+		return "taken", nil
+	}
+	h.opt.Tries.Refund(ctx, t)
+	return "", err
+}

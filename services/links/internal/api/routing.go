@@ -1,0 +1,228 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/apispec/wire"
+	"github.com/linkreel/linkreel/libs/httpapi"
+	"github.com/linkreel/linkreel/libs/jsdate"
+	"github.com/linkreel/linkreel/libs/password"
+	"github.com/linkreel/linkreel/services/links/internal/link"
+)
+
+// routing is the part of a create or an update that makes a [link.Routing].
+type routing struct {
+	redirectType              httpapi.Optional[float64]
+	forwardQuery, forwardPath httpapi.Optional[bool]
+	startsAt                  httpapi.Optional[jsdate.Moment]
+	expiredURL                httpapi.Optional[string]
+	rules                     httpapi.Optional[[]wire.LinkRule]
+	maxClicks                 httpapi.Optional[float64]
+	password                  httpapi.Optional[string]
+}
+
+func routingToCreate(b *wire.LinkCreate) routing {
+	r := routing{redirectType: some(b.RedirectType), startsAt: some(b.StartsAt), expiredURL: some(b.ExpiredURL), maxClicks: some(b.MaxClicks), password: some(b.Password)}
+	r.forwardQuery = httpapi.Optional[bool]{Set: b.ForwardQuery, Value: b.ForwardQuery}
+	r.forwardPath = httpapi.Optional[bool]{Set: b.ForwardPath, Value: b.ForwardPath}
+	r.rules = httpapi.Optional[[]wire.LinkRule]{Set: len(b.Rules) > 0, Value: b.Rules}
+	return r
+}
+
+func routingToUpdate(b *wire.LinkUpdate) routing {
+	return routing{b.RedirectType, b.ForwardQuery, b.ForwardPath, b.StartsAt, b.ExpiredURL, b.Rules, b.MaxClicks, b.Password}
+}
+
+// came reports whether the request has a field that may conflict with another.
+func (r *routing) came(field string) bool {
+	switch field {
+	case "redirectType":
+		return r.redirectType.Set
+	case "maxClicks":
+		return r.maxClicks.Set
+	case "password":
+		return r.password.Set
+	}
+	return false
+}
+
+func some[T any](value *T) (o httpapi.Optional[T]) {
+	if value != nil {
+		o.Set, o.Value = true, *value
+	}
+	return o
+}
+
+// hashed is a password of a request: its hash, or "" for none.
+type hashed struct {
+	set  bool
+	hash string
+}
+
+// hash hashes the password of a request. It takes 19 MiB and some 30 ms of a core, so call
+// it only for a request without errors.
+func (h public) hash(ctx context.Context, in httpapi.Optional[string]) (p hashed, err error) {
+	if p.set = in.Set; in.Ptr() == nil {
+		return p, nil
+	}
+	p.hash, err = h.opt.Passwords.Hash(ctx, account(ctx), in.Value)
+	if errors.Is(err, password.ErrBusy) {
+		err = &apierr.Error{Code: apierr.RateLimited, RetryAfter: time.Second, Err: err,
+			Message: "Your account has too many passwords being set or checked at once. Try again after the time in Retry-After."}
+	}
+	return p, err
+}
+
+// change sets or removes the link's password.
+func (p hashed) change(l *link.Link) {
+	if p.set {
+		r := l.Route()
+		r.Password = p.hash
+		l.SetRoute(r)
+	}
+}
+
+// changes reads the fields and returns what they change. own finds the hosts to which none
+// of the addresses may lead; it is called only if there is an address.
+func (h public) changes(f *httpapi.Fields, in routing, own func() (link.Hosts, error)) (link.Patch, error) {
+	var p link.Patch
+	set := func(change func(*link.Routing)) {
+		p = append(p, func(l *link.Link) {
+			r := l.Route()
+			change(&r)
+			l.SetRoute(r)
+		})
+	}
+	if b := in.redirectType; b.Set {
+		to := 0
+		if !b.Null {
+			to = validate(f, "redirectType", func() (int, *apierr.Detail) { return link.ParseRedirectType(b.Value) })
+		}
+		set(func(r *link.Routing) { r.RedirectType = to })
+	}
+	if b := in.forwardQuery; b.Set {
+		set(func(r *link.Routing) { r.ForwardQuery = b.Value })
+	}
+	if b := in.forwardPath; b.Set {
+		set(func(r *link.Routing) { r.ForwardPath = b.Value })
+	}
+	if b := in.startsAt; b.Set {
+		to := expiryOrNever(f, "startsAt", b)
+		set(func(r *link.Routing) { r.StartsAt = to })
+	}
+	if b := in.maxClicks; b.Set {
+		set(func(r *link.Routing) { r.MaxClicks = int64(b.Value) })
+	}
+	addresses := in.expiredURL.Ptr() != nil || len(in.rules.Value) > 0
+	var hosts link.Hosts
+	if addresses {
+		var err error
+		if hosts, err = own(); err != nil {
+			return nil, err
+		}
+	}
+	if b := in.expiredURL; b.Null {
+		set(func(r *link.Routing) { r.ExpiredURL = nil })
+	} else if b.Set {
+		to := validate(f, "expiredUrl", func() (link.URL, *apierr.Detail) { return h.links.Destination(b.Value, hosts) })
+		set(func(r *link.Routing) { r.ExpiredURL = &to })
+	}
+	if b := in.rules; b.Set {
+		rules := h.rules(f, b.Value, hosts)
+		set(func(r *link.Routing) { r.Rules = rules })
+	}
+	return p, nil
+}
+
+// rules reads the rules of a link. The contract has checked types, names and lengths.
+func (h public) rules(f *httpapi.Fields, in []wire.LinkRule, own link.Hosts) []link.Rule {
+	if f.HasError("rules") || len(in) == 0 {
+		return nil
+	}
+	rules := make([]link.Rule, len(in))
+	for i := range in {
+		field := fmt.Sprintf("rules.%d", i)
+		w, when := &in[i].When, &rules[i].When
+		rules[i].Name = in[i].Name
+		rules[i].URL = validate(f, field+".url", func() (link.URL, *apierr.Detail) { return h.links.Destination(in[i].URL, own) })
+		when.Countries, when.Languages, when.Query, when.Percent = w.Country, w.Language, w.Query, w.Percent
+		for _, name := range w.Device {
+			device, _ := link.ParseDevice(name)
+			when.Devices = append(when.Devices, device)
+		}
+		for _, name := range w.System {
+			when.Systems = append(when.Systems, link.Systems[name])
+		}
+		if w.From != nil {
+			when.From = validate(f, field+".when.from", expiry(*w.From))
+		}
+		if w.Until != nil {
+			when.Until = validate(f, field+".when.until", expiry(*w.Until))
+		}
+	}
+	tidy, bad := link.CheckRules(rules, h.opt.Countries)
+	f.Add(bad...)
+	return tidy
+}
+
+// checkTogether notes which fields of the link do not go together. came reports whether
+// the request has a field.
+func checkTogether(f *httpapi.Fields, l *link.Link, came func(field string) bool) {
+	for _, c := range l.Conflicts() {
+		for i, field := range c.Fields {
+			if c.Always && i == 0 || !c.Always && came(field) {
+				f.Add(apierr.Detail{Field: field, Code: c.Code, Message: c.Text})
+			}
+		}
+	}
+}
+
+// addRouting adds what a list shows of a link's routing.
+func addRouting(out *wire.LinkSummary, l *link.Link) {
+	r := l.Route()
+	out.RedirectType, out.ForwardQuery, out.ForwardPath = link.DefaultRedirect, r.ForwardQuery, r.ForwardPath
+	if r.RedirectType != 0 {
+		out.RedirectType = r.RedirectType
+	}
+	if r.StartsAt.Set {
+		out.StartsAt = &r.StartsAt.MS
+	}
+	if r.ExpiredURL != nil {
+		out.ExpiredURL = &r.ExpiredURL.Given
+	}
+	out.HasPassword, out.HasRules = r.Password != "", len(r.Rules) > 0
+	if r.MaxClicks > 0 {
+		out.MaxClicks = &r.MaxClicks
+	}
+}
+
+func rulesOf(l *link.Link) []wire.LinkRule {
+	r := l.Route()
+	out := make([]wire.LinkRule, len(r.Rules))
+	for i := range r.Rules {
+		rule, w := &r.Rules[i], &r.Rules[i].When
+		out[i] = wire.LinkRule{Name: rule.Name, URL: rule.URL.Given, When: wire.LinkRuleWhen{
+			Country: w.Countries, Language: w.Languages, Query: w.Query, Percent: w.Percent, From: shownMoment(w.From), Until: shownMoment(w.Until),
+		}}
+		when := &out[i].When
+		for _, device := range w.Devices {
+			when.Device = append(when.Device, device.RuleName())
+		}
+		for _, system := range w.Systems {
+			when.System = append(when.System, system.String())
+		}
+	}
+	return out
+}
+
+func shownMoment(m link.Moment) *jsdate.Moment {
+	if !m.Set {
+		return nil
+	}
+	at := jsdate.At(m.MS)
+	return &at
+}

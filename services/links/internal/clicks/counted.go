@@ -1,0 +1,202 @@
+package clicks
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/linkreel/linkreel/services/links/internal/link"
+)
+
+// Every process says once a second in Redis which batches it has numbered so far. Compared
+// with the marks in Firestore this tells whether all clicks of a moment are counted, even
+// those that were in a file or in a Redis that was emptied meanwhile.
+
+// signs is the pause between two updates of a process's entry.
+const signs = time.Second
+
+// sign is a process's entry.
+type sign struct {
+	at   int64 // seconds
+	host string
+	n    int64 // rises with each update
+	// handed are the last numbers that the process has given, of partitions and sequences
+	// ([sequenceName]). It is nil if the process does not reach Redis in time. Then it may
+	// not know of recent changes, and lead visits on as before.
+	handed map[int][2]int64
+}
+
+func (s sign) String() string {
+	parts := make([]string, 0, len(s.handed))
+	for part, n := range s.handed {
+		parts = append(parts, fmt.Sprintf("%d:%d:%d", part, n[0], n[1]))
+	}
+	return fmt.Sprintf("%d %s %d %s", s.at, s.host, s.n, cmp.Or(strings.Join(parts, ","), "away"))
+}
+
+// parseSign reads as much of an entry as it can: the time and the host are enough to miss a
+// process.
+func parseSign(text string) (s sign, ok bool) {
+	fields := strings.Fields(text)
+	if len(fields) < 2 {
+		return s, false
+	}
+	s.at, _ = strconv.ParseInt(fields[0], 10, 64)
+	s.host = fields[1]
+	if len(fields) < 4 {
+		return s, false
+	}
+	s.n, _ = strconv.ParseInt(fields[2], 10, 64)
+	s.handed = map[int][2]int64{}
+	for text := range strings.SplitSeq(fields[3], ",") {
+		var part int
+		var n [2]int64
+		if _, err := fmt.Sscanf(text, "%d:%d:%d", &part, &n[0], &n[1]); err != nil {
+			s.handed = nil
+			break
+		}
+		s.handed[part] = n
+	}
+	return s, true
+}
+
+// register keeps an entry in Redis that says that this process is alive, and may hold clicks.
+func (l *Log) register(ctx context.Context) {
+	host, _ := os.Hostname() // only for the operator
+	for n := int64(1); ; n++ {
+		s := sign{at: l.cfg.Now().Unix(), host: cmp.Or(host, "-"), n: n, handed: l.handed()}
+		call, cancel := context.WithTimeout(ctx, 2*time.Second)
+		_ = l.slow.HSet(call, producersKey, l.id, s.String()).Err() // the next one tries again
+		cancel()
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(signs):
+		}
+	}
+}
+
+// handed returns the last numbers of all sequences, after a call that has brought all
+// changes that were announced before. It returns nil if there was no such call.
+func (l *Log) handed() map[int][2]int64 {
+	all := map[int][2]int64{}
+	for part, lane := range l.lanes {
+		lane.confirm(item{})
+		lane.state.Lock()
+		away := lane.away.Load()
+		all[part] = [2]int64{lane.live.lastOf(l.cfg.Now()), lane.late.lastOf(l.cfg.Now())}
+		if !lane.spool.empty() {
+			all[part] = [2]int64{lane.live.next - 1, lane.late.next - 1}
+		}
+		lane.state.Unlock()
+		if away {
+			return nil
+		}
+	}
+	return all
+}
+
+// lastOf returns the number of the producer's last batch. It is 0 for a producer that has
+// been silent for a day: its batches were counted long ago, and Firestore forgets its mark.
+func (p *producer) lastOf(now time.Time) int64 {
+	if now.Sub(p.at) > 24*time.Hour {
+		return 0
+	}
+	return p.next - 1
+}
+
+// Marks reads up to which batch the clicks of each producer of a partition are counted.
+// done is false while some of the counted clicks are not added to their links yet.
+type Marks func(ctx context.Context, part int) (marks map[string]link.Mark, done bool, err error)
+
+// Counted returns a function that reports whether all clicks are counted that any process
+// had taken by the time of Counted. Call it until it does. It cannot know of a process that
+// died with clicks in its file if Redis has lost that process's entry too; without the entry
+// it also does not wait for a process that does not reach Redis.
+func (l *Log) Counted(marks Marks) func(ctx context.Context) (bool, error) {
+	c := &barrier{log: l, first: map[string]int64{}}
+	return func(ctx context.Context) (bool, error) { return c.ask(ctx, marks) }
+}
+
+type barrier struct {
+	log   *Log
+	first map[string]int64 // by process: the number of the first entry that was seen
+
+	// What has to be counted; nil until every process has said.
+	handed map[int]map[string]int64 // by partition and sequence
+	logged map[int]string           // by partition: the last entry of the log
+}
+
+func (c *barrier) ask(ctx context.Context, marks Marks) (bool, error) {
+	if c.handed == nil {
+		if ok, err := c.hear(ctx); err != nil || !ok {
+			return false, err
+		}
+	}
+	for part, last := range c.logged {
+		// Processes that have signed off are known by what they left in the log alone.
+		left, err := c.log.slow.XRangeN(ctx, streamKey(part), "-", last, 1).Result()
+		if err != nil || len(left) > 0 {
+			return false, err
+		}
+	}
+	for part, handed := range c.handed {
+		counted, done, err := marks(ctx, part)
+		if err != nil || !done {
+			return false, err
+		}
+		for name, n := range handed {
+			if counted[name].Batch < n {
+				return false, nil
+			}
+		}
+	}
+	return true, nil
+}
+
+// hear notes what has to be counted, if every process has said so since the first call. An
+// entry may have been on its way before, so the second new one counts.
+func (c *barrier) hear(ctx context.Context) (bool, error) {
+	entries, err := c.log.slow.HGetAll(ctx, producersKey).Result()
+	if err != nil {
+		return false, err
+	}
+	handed, ready := map[int]map[string]int64{}, entries[c.log.id] != ""
+	for id, text := range entries {
+		s, ok := parseSign(text)
+		first, seen := c.first[id]
+		if !seen {
+			first = s.n
+			c.first[id] = first
+		}
+		ready = ready && ok && s.handed != nil && s.n >= first+2
+		for part, n := range s.handed {
+			if handed[part] == nil {
+				handed[part] = map[string]int64{}
+			}
+			handed[part][sequenceName(id, false)], handed[part][sequenceName(id, true)] = n[0], n[1]
+		}
+	}
+	if !ready {
+		return false, nil
+	}
+	logged := map[int]string{}
+	for part := range handed {
+		last, err := c.log.slow.XRevRangeN(ctx, streamKey(part), "+", "-", 1).Result()
+		if err != nil && !errors.Is(err, redis.Nil) {
+			return false, err
+		}
+		if len(last) > 0 {
+			logged[part] = last[0].ID
+		}
+	}
+	c.handed, c.logged = handed, logged
+	return true, nil
+}

@@ -1,0 +1,104 @@
+package clicks
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/linkreel/linkreel/services/links/internal/link"
+	"github.com/linkreel/linkreel/services/localcloud/redistest"
+)
+
+func (b *book) marks(ctx context.Context, _ int) (map[string]link.Mark, bool, error) {
+	p, err := b.Progress(ctx)
+	return p.Producers, true, err
+}
+
+// allCounted fails the test unless the function keeps to want for as long as every process
+// needs to say twice what it has.
+func allCounted(t *testing.T, p process, ask func(context.Context) (bool, error), want bool, what string) {
+	t.Helper()
+	if want {
+		eventually(t, what, func() bool { ok, err := ask(t.Context()); return ok && err == nil })
+		return
+	}
+	entry := func() (n int64) {
+		text, _ := p.slow.HGet(t.Context(), producersKey, p.id).Result()
+		s, _ := parseSign(text)
+		return s.n
+	}
+	from := entry()
+	eventually(t, "the process says three times what it has", func() bool {
+		if ok, _ := ask(t.Context()); ok {
+			t.Fatal("counted, although ", what)
+		}
+		return entry() >= from+3
+	})
+}
+
+func TestAllIsCountedOnlyWhenEveryClickIs(t *testing.T) {
+	t.Parallel()
+	addr := redistest.Start(t)
+	by := redistest.NewProxy(t, addr)
+	near, far, b := start(t, addr), start(t, by.Addr()), newBook()
+	near.confirm(t, 3, "l")
+	far.confirm(t, 2, "l")
+	ask := near.Counted(b.marks)
+	allCounted(t, near, ask, false, "nobody has flushed")
+	flush(t, addr, b)
+	allCounted(t, near, ask, true, "all clicks are flushed")
+
+	end := by.Stall()
+	far.confirm(t, 4, "l") // into its file
+	ask = near.Counted(b.marks)
+	allCounted(t, near, ask, false, "a process does not reach Redis")
+	end()
+	eventually(t, "the file is empty", func() bool { return !far.spooled() })
+	flush(t, addr, b)
+	allCounted(t, near, ask, true, "the clicks from the file are flushed")
+	if n := b.of("l"); n != 9 {
+		t.Errorf("counted %d of 9", n)
+	}
+}
+
+// A process that signs off leaves its clicks in the log.
+func TestAllIsCountedOnlyWhenTheClicksOfAGoneProcessAre(t *testing.T) {
+	t.Parallel()
+	addr := redistest.Start(t)
+	p, gone, b := start(t, addr), start(t, addr), newBook()
+	gone.confirm(t, 5, "l")
+	gone.stop()
+	ask := p.Counted(b.marks)
+	allCounted(t, p, ask, false, "the clicks of a process that is gone wait")
+	flush(t, addr, b)
+	allCounted(t, p, ask, true, "they are flushed")
+}
+
+// The log is empty after Redis lost its data, but the process still has the clicks.
+func TestAnEmptiedRedisDoesNotMakeAllCounted(t *testing.T) {
+	t.Parallel()
+	addr := redistest.Start(t)
+	p, b := start(t, addr), newBook()
+	p.confirm(t, 5, "l")
+	ask := p.Counted(b.marks)
+	empty(t, addr)
+	allCounted(t, p, ask, false, "Redis was emptied")
+	eventually(t, "the clicks are counted", func() bool { flush(t, addr, b); return b.of("l") == 5 })
+	allCounted(t, p, ask, true, "the clicks were sent again")
+}
+
+func TestASilentProducerIsForgotten(t *testing.T) {
+	t.Parallel()
+	addr := redistest.Start(t)
+	var hours atomic.Int64
+	now := func() time.Time { return time.Now().Add(time.Duration(hours.Load()) * time.Hour) }
+	p, b := start(t, addr, func(c *Config) { c.Now = now }), newBook()
+	p.confirm(t, 5, "l")
+	flush(t, addr, b)
+	hours.Store(15 * 24) // Firestore forgets a mark after 14 days
+	b.mu.Lock()
+	clear(b.progress.Producers)
+	b.mu.Unlock()
+	allCounted(t, p, p.Counted(b.marks), true, "nothing waits")
+}

@@ -1,0 +1,406 @@
+package link
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/linkreel/linkreel/services/links/internal/customdomain"
+)
+
+// Visit is what a decision knows about a visit. What is empty is unknown, and fulfils no
+// condition.
+type Visit struct {
+	At       time.Time
+	Host     string // of the short address; "" for the default short host
+	Path     string // what follows the slug, as it was sent; see [WithPath]
+	Query    string // as it was sent, without its question mark
+	Country  string
+	Device   Device
+	System   System
+	Language string // the header Accept-Language
+	// Place returns the visitor's place from 0 to 99 on the line that percentages divide, or
+	// a negative number if it is unknown. It is called only for a link that divides its
+	// visitors. It depends on the link's SplitKey and on the visitor alone, so that a visitor
+	// always gets the same address.
+	Place func(splitKey string) int
+}
+
+// Pages are the addresses to which a host leads visits that no link serves; "" for none.
+type Pages struct{ Home, NotFound, Expired string }
+
+// PagesOf returns the pages of a domain, or nil if it has none.
+func PagesOf(p customdomain.Pages) *Pages {
+	if p == (customdomain.Pages{}) {
+		return nil
+	}
+	return &Pages{p.Home.Location, p.NotFound.Location, p.Expired.Location}
+}
+
+// Site is what a redirect needs to know about a custom host.
+type Site struct {
+	DomainID, AccountID string
+	Pages               *Pages // nil if it has none
+}
+
+// Surroundings are what a decision needs besides the link and the visit.
+type Surroundings struct {
+	Suspended bool   // the account of the link, or of the host's pages, is out of service
+	Exhausted bool   // all clicks of a link with MaxClicks are used up
+	Unlocked  bool   // the visitor knows the link's password
+	Own       Hosts  // the default short host
+	Pages     *Pages // of the host that was visited
+	Blocked   *Blocklist
+}
+
+// Outcome is what becomes of a visit.
+type Outcome byte
+
+// The outcomes of a visit.
+const (
+	Missing      Outcome = iota // there is no such link
+	OutOfService                // its account is suspended
+	TakenDown                   // it was taken down, or its address is blocked
+	NotYet                      // it has not begun
+	Over                        // it has ended
+	Exhausted                   // all its clicks are used up
+	Locked                      // it asks for its password
+	Led                         // the visitor is led on
+)
+
+// Decision is what a link decides about a visit.
+type Decision struct {
+	Outcome Outcome
+	// Location is where the visitor is led, ASCII and safe in a header. "" means a page of
+	// ours. Missing and Over may have one too: a page of the host or of the link.
+	Location string
+	Status   int // the HTTP status
+	// MaxAge is how many seconds a browser may follow the answer without asking again. It is
+	// negative for an answer that browsers must not keep.
+	MaxAge int
+	Rule   *Rule  // that led the visitor; nil for the link's own destination
+	Reason Reason // why, for [Decision.Why]
+}
+
+// Reason is what made a decision.
+type Reason struct {
+	Path, Split, Blocked, Locked bool
+	From                         Moment
+}
+
+// maxAge bounds how long a browser may keep an answer in seconds, so that an edit reaches
+// everybody within a minute.
+const maxAge = 60
+
+// Decide says what becomes of a visit to a link; t is nil if there is none. It is the one
+// order in which everything about a link is decided, and it depends on its arguments
+// alone. The first row that holds decides:
+//
+//	what holds                                 answer
+//	-----------------------------------------  ------------------------------------------
+//	no link, or a path that it does not take   404, or the host's page for that
+//	the account is suspended                   410
+//	taken down, or its destination is blocked  410
+//	before startsAt                            404
+//	from expiresAt on, or maxClicks used up    the link's expiredUrl, the host's, or 410
+//	a password that was not given              a page that asks for it
+//	a rule whose conditions all hold           its address, or 410 if that is blocked
+//	otherwise                                  the link's destination
+func Decide(t *Target, v *Visit, s *Surroundings) Decision {
+	switch {
+	case t == nil:
+		return s.missing(v, Reason{})
+	case v.Path != "" && !t.takes(v.Path):
+		return s.missing(v, Reason{Path: true})
+	case s.Suspended:
+		return Decision{Outcome: OutOfService, Status: 410, MaxAge: -1}
+	case t.TakenDown:
+		return Decision{Outcome: TakenDown, Status: 410, MaxAge: -1}
+	}
+	r := t.Routing
+	if r == nil { // nearly all links: the same order, with no function between
+		switch {
+		case t.Expiry.Passed(v.At):
+			return s.over(t, v)
+		case s.Blocked != nil && s.Blocked.Has(t.Location):
+			return Decision{Outcome: TakenDown, Status: 410, MaxAge: -1, Reason: Reason{Blocked: true}}
+		}
+		return Decision{Outcome: Led, Location: t.Location, Status: DefaultRedirect, MaxAge: -1}
+	}
+	switch {
+	case r.StartsAt.Set && !r.StartsAt.Passed(v.At):
+		return Decision{Outcome: NotYet, Status: 404, MaxAge: -1, Reason: Reason{From: r.StartsAt}}
+	case t.Expiry.Passed(v.At):
+		return s.over(t, v)
+	case r.MaxClicks > 0 && s.Exhausted:
+		d := s.over(t, v)
+		d.Outcome = Exhausted
+		return d
+	case r.Password != "" && !s.Unlocked:
+		return Decision{Outcome: Locked, Status: 200, MaxAge: -1}
+	}
+	rule, split := r.choose(v)
+	to := t.Location
+	if rule != nil {
+		to = rule.URL.Location
+	}
+	if s.refuses(to, v) {
+		return Decision{Outcome: TakenDown, Status: 410, MaxAge: -1, Rule: rule, Reason: Reason{Blocked: true}}
+	}
+	if r.ForwardPath {
+		to = WithPath(to, v.Path)
+	}
+	if r.ForwardQuery {
+		to = WithQuery(to, v.Query)
+	}
+	d := Decision{Outcome: Led, Location: to, Status: DefaultRedirect, MaxAge: -1, Rule: rule, Reason: Reason{Split: split}}
+	if r.RedirectType != 0 {
+		d.Status, d.MaxAge = r.RedirectType, r.maxAge(t.Expiry, v.At)
+	}
+	if r.Password != "" {
+		d.Status, d.Reason.Locked = 303, true
+	}
+	return d
+}
+
+// takes reports whether the link takes a path behind its slug.
+func (t *Target) takes(path string) bool {
+	return t.Routing != nil && t.Routing.ForwardPath && forwardable(path)
+}
+
+// refuses reports whether visitors must not be led to an address: it is blocked, or leads
+// back to the host that they visit.
+func (s *Surroundings) refuses(address string, v *Visit) bool {
+	return s.Blocked != nil && s.Blocked.Has(address) || s.loops(address, v)
+}
+
+func (s *Surroundings) loops(address string, v *Visit) bool {
+	to, _ := authority(address)
+	host := ParseHost(to)
+	if v.Host == "" {
+		return slices.Contains(s.Own, host)
+	}
+	return host.Name == v.Host
+}
+
+// DecideHome says what becomes of a visit to "/".
+func DecideHome(v *Visit, s *Surroundings) Decision {
+	d := Decision{Outcome: Missing, Status: 404, MaxAge: -1}
+	switch {
+	case s.Pages == nil || s.Pages.Home == "":
+	case s.Suspended:
+		d.Outcome, d.Status = OutOfService, 410
+	default:
+		s.lead(&d, v, s.Pages.Home)
+	}
+	return d
+}
+
+func (s *Surroundings) missing(v *Visit, why Reason) Decision {
+	d := Decision{Outcome: Missing, Status: 404, MaxAge: -1, Reason: why}
+	if s.Pages != nil && !s.Suspended {
+		s.lead(&d, v, s.Pages.NotFound)
+	}
+	return d
+}
+
+// over decides about a visit after the link's end.
+func (s *Surroundings) over(t *Target, v *Visit) Decision {
+	d := Decision{Outcome: Over, Status: 410, MaxAge: -1}
+	switch {
+	case t.Routing != nil && t.Routing.ExpiredURL != nil:
+		s.lead(&d, v, t.Routing.ExpiredURL.Location)
+	case s.Pages != nil:
+		s.lead(&d, v, s.Pages.Expired)
+	}
+	return d
+}
+
+// lead leads to a page, unless there is none or it must not be led to.
+func (s *Surroundings) lead(d *Decision, v *Visit, address string) {
+	if address != "" && !s.refuses(address, v) {
+		d.Location, d.Status = address, DefaultRedirect
+	}
+}
+
+// choose returns the first rule of which all conditions hold; nil if there is none. split
+// reports whether a rule was passed over because the visitor's place is unknown.
+//
+// The share of a rule with a percentage begins on the line where the shares of those
+// earlier rules end whose other conditions hold for this visitor. So two rules with 50
+// percent each are everybody.
+func (r *Routing) choose(v *Visit) (_ *Rule, split bool) {
+	begin, place := 0, -1
+	if r.splits() && v.Place != nil {
+		place = v.Place(r.SplitKey)
+	}
+	known := facts{visit: v}
+	for i := range r.Rules {
+		rule := &r.Rules[i]
+		if !rule.When.holds(&known) {
+			continue
+		}
+		if rule.When.Percent == 0 {
+			return rule, split
+		}
+		end := min(begin+rule.When.Percent, 100)
+		if place < 0 {
+			split = true
+		} else if begin <= place && place < end {
+			return rule, split
+		}
+		begin = end
+	}
+	return nil, split
+}
+
+// facts are a visit with what is read from it at most once.
+type facts struct {
+	visit     *Visit
+	languages []string
+	query     []parameter
+	read      bool
+}
+
+type parameter struct{ name, value string }
+
+func (f *facts) parse() {
+	if f.read {
+		return
+	}
+	f.read = true
+	f.languages = favourites(f.visit.Language)
+	for text := range strings.SplitSeq(f.visit.Query, "&") {
+		if text != "" {
+			name, value, _ := strings.Cut(text, "=")
+			f.query = append(f.query, parameter{unescaped(name), unescaped(value)})
+		}
+	}
+}
+
+// holds reports whether all conditions but the percentage hold.
+func (w *When) holds(f *facts) bool {
+	v := f.visit
+	if len(w.Countries) > 0 && !slices.Contains(w.Countries, v.Country) ||
+		len(w.Devices) > 0 && (v.Device == OtherDevice || !slices.Contains(w.Devices, v.Device)) ||
+		len(w.Systems) > 0 && (v.System == UnknownSystem || !slices.Contains(w.Systems, v.System)) ||
+		w.From.Set && !w.From.Passed(v.At) || w.Until.Passed(v.At) {
+		return false
+	}
+	if len(w.Languages)+len(w.Query) > 0 {
+		f.parse()
+	}
+	if len(w.Languages) > 0 && !slices.ContainsFunc(w.Languages, func(want string) bool {
+		return slices.ContainsFunc(f.languages, func(have string) bool { return covers(want, have) })
+	}) {
+		return false
+	}
+	for name, value := range w.Query {
+		if !slices.ContainsFunc(f.query, func(p parameter) bool { return p.name == name && (value == "*" || p.value == value) }) {
+			return false
+		}
+	}
+	return true
+}
+
+// maxLanguages is the maximum length of an Accept-Language header that is read.
+const maxLanguages = 200
+
+// favourites returns the languages that an Accept-Language header likes best (RFC 9110
+// §12.5.4): all with its highest weight.
+func favourites(header string) (best []string) {
+	if len(header) > maxLanguages {
+		return nil
+	}
+	most := 0.0
+	for part := range strings.SplitSeq(header, ",") {
+		tag, params, _ := strings.Cut(strings.TrimSpace(part), ";")
+		weight := 1.0
+		if name, text, ok := strings.Cut(strings.TrimSpace(params), "="); ok && strings.EqualFold(strings.TrimSpace(name), "q") {
+			q, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
+			if err != nil || q < 0 || q > 1 {
+				continue
+			}
+			weight = q
+		}
+		tag = strings.TrimSpace(tag)
+		switch {
+		case tag == "" || tag == "*" || weight == 0 || weight < most:
+		case weight > most:
+			best, most = []string{tag}, weight
+		default:
+			best = append(best, tag)
+		}
+	}
+	return best
+}
+
+// covers reports whether the language tag have is want or a variety of it.
+func covers(want, have string) bool {
+	return len(have) >= len(want) && strings.EqualFold(have[:len(want)], want) && (len(have) == len(want) || have[len(want)] == '-')
+}
+
+// maxAge returns for how many seconds the decision stays the same, at most 60.
+func (r *Routing) maxAge(end Moment, now time.Time) int {
+	age := maxAge
+	bound := func(m Moment) {
+		if m.Set && !m.Passed(now) {
+			age = min(age, int(min((m.MS-now.UnixMilli())/1000, maxAge)))
+		}
+	}
+	bound(end)
+	for i := range r.Rules {
+		bound(r.Rules[i].When.From)
+		bound(r.Rules[i].When.Until)
+	}
+	return age
+}
+
+// Why says in one sentence why the visit gets this answer.
+func (d *Decision) Why() string {
+	switch d.Outcome {
+	case OutOfService:
+		return "The account is suspended."
+	case TakenDown:
+		if !d.Reason.Blocked {
+			return "The operator took the link down."
+		}
+		if d.Rule != nil {
+			return fmt.Sprintf("The address of the rule %q is blocked or leads back here.", d.Rule.Name)
+		}
+		return "The destination is blocked or leads back here."
+	case NotYet:
+		return "The link begins later, at startsAt."
+	case Locked:
+		return "The link asks for its password."
+	case Exhausted:
+		return "All clicks of the link are used up."
+	case Over:
+		if d.Location != "" {
+			return "The link has ended, and there is a page for visits after the end."
+		}
+		return "The link has ended."
+	case Missing:
+		if d.Reason.Path {
+			return "The link does not take this path."
+		}
+		return "There is no such link."
+	}
+	return d.whyLed()
+}
+
+func (d *Decision) whyLed() string {
+	passed := ""
+	if d.Reason.Locked {
+		passed = " The link asks for its password first."
+	}
+	if d.Reason.Split {
+		passed += " A rule that splits visitors was passed over, because the place on the line (percent) was not given."
+	}
+	if d.Rule != nil {
+		return fmt.Sprintf("All conditions of the rule %q hold.%s", d.Rule.Name, passed)
+	}
+	return "No rule holds, so the visit leads to the link's own destination." + passed
+}

@@ -1,0 +1,86 @@
+package redirect
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strconv"
+	"time"
+	"unicode/utf8"
+
+	"github.com/valyala/fasthttp"
+
+	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/password"
+	"github.com/linkreel/linkreel/libs/unlock"
+	"github.com/linkreel/linkreel/services/links/internal/link"
+)
+
+const (
+	maxPassword = 256 // in code points, as the contract says
+	// checkTime bounds how long a guess waits for its turn to be hashed.
+	checkTime = 10 * time.Second
+)
+
+// locked is the page that asks for a link's password. It shows nothing of the link.
+type locked struct{ Problem, Report string }
+
+// lockedPage asks for the password. The form has no address, so it is sent to the address
+// of the page, with its path and query.
+func (h *Handler) lockedPage(ctx *fasthttp.RequestCtx, status int, problem string) {
+	page(ctx, status, "locked.html", locked{problem, h.report()})
+	ctx.Response.Header.Set("Content-Security-Policy", lockedPolicy)
+	ctx.Response.Header.Set("Referrer-Policy", "no-referrer")
+	ctx.Response.Header.Set("X-Frame-Options", "DENY")
+}
+
+// unlock checks the password that a form has sent for a link. If it is right, v remembers
+// the hash that it fits, and unlock returns true. Otherwise it has answered the request.
+func (h *Handler) unlock(ctx *fasthttp.RequestCtx, v *visit, target *link.Target) bool {
+	if unlock.CrossSite(&ctx.Request, h.opt.ShortBaseURL) {
+		h.fail(ctx, apierr.New(apierr.Forbidden, "The password has to be entered on this link's own page."))
+		return false
+	}
+	given, err := unlock.FromForm(&ctx.Request)
+	if err != nil {
+		h.fail(ctx, apierr.From(err))
+		return false
+	}
+	wait, cancel := context.WithTimeout(context.Background(), checkTime)
+	defer cancel()
+	// Count the guess before checking the password: concurrent guesses must not all pass.
+	try, pause := unlock.Guess(wait, h.opt.Guesses, target.LinkID, h.opt.Client(ctx))
+	if pause > 0 {
+		h.tooMany(ctx, pause)
+		return false
+	}
+	right := false
+	// A guess of any other length cannot be a password, so it counts as wrong and needs no
+	// hash.
+	if n := utf8.RuneCountInString(given); n > 0 && n <= maxPassword {
+		right, err = h.opt.Passwords.Check(wait, target.AccountID, target.Routing.Password, given)
+	}
+	// Refund a right guess, and a guess that could not be checked.
+	if right || err != nil {
+		h.opt.Guesses.Refund(wait, try)
+	}
+	switch {
+	case errors.Is(err, password.ErrBusy), errors.Is(err, context.DeadlineExceeded):
+		h.tooMany(ctx, 2*time.Second)
+	case err != nil:
+		slog.Error("password of a link", "link", target.LinkID, "error", err)
+		h.fail(ctx, unavailable(err))
+	case !right:
+		h.lockedPage(ctx, fasthttp.StatusForbidden, unlock.Wrong)
+	default:
+		v.fits = target.Routing.Password
+		return true
+	}
+	return false
+}
+
+func (h *Handler) tooMany(ctx *fasthttp.RequestCtx, wait time.Duration) {
+	after, text := unlock.TooMany(wait)
+	h.lockedPage(ctx, fasthttp.StatusTooManyRequests, text)
+	ctx.Response.Header.Set("Retry-After", strconv.Itoa(after))
+}

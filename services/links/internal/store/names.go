@@ -1,0 +1,116 @@
+package store
+
+import (
+	"hash/maphash"
+	"slices"
+
+	"github.com/linkreel/linkreel/services/links/internal/link"
+)
+
+const (
+	// namesMemory bounds the bytes in which one process caches the names of days, all
+	// partitions together.
+	namesMemory = 16 << 20
+	// dayBytes is the maximum size of a day without its names: a slot of a map that has
+	// just grown.
+	dayBytes  = 96
+	nameBytes = 8
+)
+
+// nameMemory caches the referring hosts and the rules of days, so that a day is not read
+// again for each cycle in which it has clicks. It may forget at any time; that only costs
+// another read.
+//
+// It keeps days and names as hashes, because strangers can easily send millions of
+// different hosts of up to 253 bytes. If two names have the same hash, each is still
+// counted under its own name. The day may then have one name more than it should, but no
+// count is wrong. The hashes have a secret seed, so that strangers cannot find names with
+// the same hash.
+type nameMemory struct {
+	max   int
+	seed  maphash.Seed
+	days  map[uint64][]uint64
+	bytes int // of days
+}
+
+func newNameMemory(limit int) *nameMemory {
+	return &nameMemory{max: limit, seed: maphash.MakeSeed(), days: map[uint64][]uint64{}}
+}
+
+func (m *nameMemory) key(t *link.Tally) uint64 {
+	return maphash.Comparable(m.seed, dayKey{t.LinkID, t.Day})
+}
+
+// kind is the last bit of a name's hash: hosts and rules of a day share one list, since few
+// links have rules.
+type kind uint64
+
+const (
+	aHost kind = iota
+	aRule
+)
+
+func (m *nameMemory) hash(k kind, name string) uint64 {
+	return maphash.String(m.seed, name)&^1 | uint64(k)
+}
+
+// knows reports whether the tally's day is known.
+func (m *nameMemory) knows(t *link.Tally) bool { return m.days[m.key(t)] != nil }
+
+// makeRoom forgets everything when the memory is full.
+func (m *nameMemory) makeRoom() {
+	if m.bytes > m.max {
+		m.days, m.bytes = map[uint64][]uint64{}, 0
+	}
+}
+
+// learn notes the names of the tally's day, which stored has.
+func (m *nameMemory) learn(t *link.Tally, stored *dayDoc) {
+	if m.knows(t) {
+		return
+	}
+	names := make([]uint64, 0, max(len(stored.Referrers)+len(stored.Rules), 1))
+	for key := range stored.Referrers {
+		names = append(names, m.hash(aHost, nameOf(key)))
+	}
+	for key := range stored.Rules {
+		names = append(names, m.hash(aRule, nameOf(key)))
+	}
+	m.days[m.key(t)] = names
+	m.bytes += dayBytes + nameBytes*cap(names)
+}
+
+// bound moves names beyond the bounds of a known day to one common entry of their kind.
+func (m *nameMemory) bound(t *link.Tally) {
+	key := m.key(t)
+	names := m.days[key]
+	before := cap(names)
+	names = m.boundKind(names, t.Referrers, aHost, maxReferrers)
+	names = m.boundKind(names, t.Rules, aRule, maxRuleNames)
+	m.days[key] = names
+	m.bytes += nameBytes * (cap(names) - before)
+}
+
+func (m *nameMemory) boundKind(names []uint64, counts map[string]int64, k kind, most int) []uint64 {
+	known := 0
+	for _, sum := range names {
+		if sum&1 == uint64(k) {
+			known++
+		}
+	}
+	for name, n := range counts {
+		sum := m.hash(k, name)
+		switch {
+		case name == "" || slices.Contains(names, sum):
+		case known < most:
+			// The commit comes later. If it fails, this day has room for one name less until the
+			// memory is cleared.
+			names = append(names, sum)
+			known++
+		default:
+			delete(counts, name)
+			counts[OtherNames] += n
+		}
+	}
+	return names
+}

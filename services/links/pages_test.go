@@ -1,0 +1,115 @@
+package links_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/services/links"
+)
+
+func TestADomainHasPages(t *testing.T) {
+	t.Parallel()
+	c := newWorld(t)
+	z, addr := newZone(t)
+	c.dns = addr
+	a, b := c.replica(t), c.replica(t)
+	key, stranger := c.keys.Key(t, "acc_a", identity.Creator), c.keys.Key(t, "acc_b", identity.Creator)
+	made := a.api(key, "POST", "/api/v1/domains", `{"hostname":"go.example.com"}`)
+	path := "/api/v1/domains/" + made.str("id")
+	if got := a.api(key, "PATCH", path, map[string]any{"homeUrl": "https://example.com/home", "id": "x"}); got.status != 200 || got.str("homeUrl") != "https://example.com/home" || got.json["notFoundUrl"] != nil || got.json["ignoredFields"] == nil {
+		t.Fatalf("pages of a pending domain: %v", got)
+	}
+	on := func(r *replica, path string) answer { t.Helper(); return r.visit(path, "Host", "go.example.com") }
+	leads := func(what string, got answer, to string) {
+		t.Helper()
+		if got.status != 302 || got.header.Get("Location") != to || !strings.Contains(got.header.Get("Cache-Control"), "no-store") {
+			t.Errorf("%s: %d to %q, want %q", what, got.status, got.header.Get("Location"), to)
+		}
+	}
+	want(t, "the home of a pending domain", on(a, "/"), 404, "")
+	record := made.json["records"].([]any)[0].(map[string]any)
+	z.set(record["name"].(string), record["value"].(string))
+	if got := a.api(key, "POST", path+"/verify", nil); got.str("status") != "verified" || got.str("homeUrl") != "https://example.com/home" {
+		t.Fatalf("verify: %v", got)
+	}
+	leads("the home", on(b, "/"), "https://example.com/home")
+	leads("the home with a query", on(b, "/?a=b"), "https://example.com/home")
+	leads("the home, for JSON", b.visit("/", "Host", "go.example.com", "Accept", "application/json"), "https://example.com/home")
+	want(t, "an unknown address without a page", on(b, "/nothing"), 404, "")
+	made = a.create(key, map[string]any{"url": "https://example.com/x", "slug": "x", "domainId": strings.TrimPrefix(path, "/api/v1/domains/"), "expiresAt": 1e12})
+	want(t, "an ended link without a page", on(b, "/x"), 410, "")
+
+	// A change is seen by another replica before it is answered.
+	for _, to := range []string{"https://example.com/1", "https://example.com/2"} {
+		body := map[string]any{"notFoundUrl": to, "expiredUrl": to + "/ended", "homeUrl": to + "/home"}
+		if got := a.api(key, "PATCH", path, body); got.status != 200 {
+			t.Fatal(got)
+		}
+		leads("an unknown address", on(b, "/nothing"), to)
+		leads("a deeper unknown address", on(b, "/nothing/at/all"), to)
+		for _, odd := range []string{"/a%20b", "/%C3%BCber", "//x", "/" + strings.Repeat("x", 500), "/-"} {
+			leads("an address that no link can have", on(b, odd), to)
+		}
+		leads("an ended link", on(b, "/x"), to+"/ended")
+		leads("the home", on(b, "/"), to+"/home")
+	}
+	if got := a.api(key, "GET", "/api/v1/links/"+made.str("id")+"/explain", nil); got.str("location") != "https://example.com/2/ended" || got.json["status"] != 302.0 {
+		t.Errorf("explain of an ended link: %v", got)
+	}
+	if got := on(b, "/robots.txt"); got.status != 200 {
+		t.Errorf("robots.txt: %v", got)
+	}
+	if got := a.api(key, "PATCH", "/api/v1/links/"+made.str("id"), map[string]any{"expiredUrl": "https://example.com/own"}); got.status != 200 {
+		t.Fatal(got)
+	}
+	leads("an ended link with a page of its own", on(b, "/x"), "https://example.com/own")
+
+	want(t, "another account's domain", a.api(stranger, "PATCH", path, map[string]any{"homeUrl": "https://e.example/"}), 404, "DOMAIN_NOT_FOUND")
+	for name, to := range map[string]any{"our host": shortBase + "/", "its own host": "https://go.example.com/x", "no address": "x", "a number": 5} {
+		want(t, "a page on "+name, a.api(key, "PATCH", path, map[string]any{"homeUrl": to}), 400, "VALIDATION_ERROR")
+	}
+	leads("the home after refused changes", on(a, "/"), "https://example.com/2/home")
+	if got := a.api(key, "PATCH", path, map[string]any{"homeUrl": nil, "notFoundUrl": nil, "expiredUrl": nil}); got.json["homeUrl"] != nil {
+		t.Errorf("cleared: %v", got)
+	}
+	want(t, "the home without a page", on(b, "/"), 404, "")
+}
+
+func TestTheDefaultHostHasPages(t *testing.T) {
+	t.Parallel()
+	c := newWorld(t)
+	key := c.keys.Key(t, "acc_a", identity.Creator)
+	r := c.replica(t, func(cfg *links.Config) {
+		cfg.ShortHomeURL, cfg.ShortNotFoundURL, cfg.ShortExpiredURL = "https://example.com/home", "https://example.com/nothing", "https://example.com/ended"
+	})
+	made := r.create(key, map[string]any{"url": "https://example.com/x", "slug": "ended", "expiresAt": c.now().Add(time.Minute).UnixMilli()})
+	c.forward(time.Hour)
+	for path, to := range map[string]string{"/a%20b": "https://example.com/nothing", "/": "https://example.com/home", "/nothing": "https://example.com/nothing", "/ended": "https://example.com/ended"} {
+		if got := r.visit(path); got.status != 302 || got.header.Get("Location") != to {
+			t.Errorf("%s: %d to %q, want %q", path, got.status, got.header.Get("Location"), to)
+		}
+	}
+	if got := r.api(key, "GET", "/api/v1/links/"+made.str("id")+"/explain", nil); got.str("location") != "https://example.com/ended" {
+		t.Errorf("explain: %v", got)
+	}
+	cfg := c.config(t)
+	cfg.ShortHomeURL = shortBase + "/x"
+	if _, err := links.New(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "LINKREEL_SHORT_HOME_URL") {
+		t.Errorf("a home on the short host itself: %v", err)
+	}
+}
+
+// Every home of an unknown host is read from the store, so it counts as a miss.
+func TestHomesOfUnknownHostsCountAsMisses(t *testing.T) {
+	t.Parallel()
+	r := newWorld(t).replica(t)
+	for i := range 2000 {
+		if r.visit("/", "Host", fmt.Sprintf("h%d.example.com", i)).status == 429 {
+			return
+		}
+	}
+	t.Error("2000 homes of unknown hosts in a row, and none was refused")
+}

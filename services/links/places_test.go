@@ -1,0 +1,567 @@
+package links_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+
+	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/libs/tenant"
+	"github.com/linkreel/linkreel/services/links"
+	"github.com/linkreel/linkreel/services/localcloud/firestore"
+	"github.com/linkreel/linkreel/services/localcloud/redistest"
+)
+
+// visits visits a path n times and returns how many visits were led on. All others must get
+// 410, apart from 503 with Retry-After, which is tried again.
+func (r *replica) visits(path string, n int) (led int) {
+	r.t.Helper()
+	for range n {
+		var v answer
+		eventually(r.t, "an answer", func() bool {
+			v = r.visit(path)
+			return v.status != 503 || v.header.Get("Retry-After") == ""
+		})
+		switch v.status {
+		case 302:
+			led++
+		case 410:
+		default:
+			r.t.Fatalf("visit: %v", v)
+		}
+	}
+	return led
+}
+
+func (r *replica) shows(key, id string) (status string, clicks int) {
+	a := r.api(key, "GET", "/api/v1/links/"+id, nil)
+	n, _ := a.json["clicks"].(float64)
+	return a.str("status"), int(n)
+}
+
+// places counts the records of places.
+func (c *world) places(t testing.TB) int {
+	t.Helper()
+	found, err := c.Client(t).Collection("clickPlaces").Documents(t.Context()).GetAll()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(found)
+}
+
+func TestALinkLeadsOnAsManyVisitsAsItMay(t *testing.T) {
+	t.Parallel()
+	c := newWorld(t)
+	key := c.keys.Key(t, "acc_a", identity.Creator)
+	a, b := c.replica(t), c.replica(t)
+	id := a.create(key, map[string]any{"url": "https://example.com/", "slug": "ten", "maxClicks": 10}).str("id")
+	if led := a.visits("/ten", 4) + b.visits("/ten", 4); led != 8 {
+		t.Errorf("%d of 8 visits were led on", led)
+	}
+	if status, _ := a.shows(key, id); status != "active" {
+		t.Errorf("with two places left: %s", status)
+	}
+	if led := b.visits("/ten", 5); led != 2 {
+		t.Errorf("%d visits got the last 2 places", led)
+	}
+	if led := a.visits("/ten", 3); led != 0 {
+		t.Errorf("%d visits too many", led)
+	}
+	if status, _ := a.shows(key, id); status != "exhausted" {
+		t.Errorf("status %s, want exhausted", status)
+	}
+	eventually(t, "10 clicks show", func() bool { _, n := a.shows(key, id); return n == 10 })
+	why := a.api(key, "GET", "/api/v1/links/"+id+"/explain", nil)
+	if why.json["status"] != 410.0 || !strings.Contains(why.str("why"), "used up") {
+		t.Errorf("explain: %v", why)
+	}
+	list := a.api(key, "GET", "/api/v1/links?slug=ten", nil).json["data"].([]any)[0].(map[string]any)
+	if list["status"] != "exhausted" || list["maxClicks"] != 10.0 {
+		t.Errorf("the list shows %v", list)
+	}
+	if v := a.api(key, "PATCH", "/api/v1/links/"+id, map[string]any{"expiredUrl": "https://example.com/over"}); v.status != 200 {
+		t.Fatal(v)
+	}
+	if v := b.visit("/ten"); v.status != 302 || v.header.Get("Location") != "https://example.com/over" {
+		t.Errorf("with expiredUrl: %v", v)
+	}
+}
+
+func TestALimitThatChangesCountsAllClicks(t *testing.T) {
+	t.Parallel()
+	c := newWorld(t)
+	key := c.keys.Key(t, "acc_a", identity.Creator)
+	a, b := c.replica(t), c.replica(t)
+	id := a.create(key, map[string]any{"url": "https://example.com/", "slug": "s", "maxClicks": 3}).str("id")
+	set := func(limit any) {
+		t.Helper()
+		if v := b.api(key, "PATCH", "/api/v1/links/"+id, map[string]any{"maxClicks": limit}); v.status != 200 {
+			t.Fatal(v)
+		}
+	}
+	is := func(want string) {
+		t.Helper()
+		if got, _ := a.shows(key, id); got != want {
+			t.Errorf("status %s, want %s", got, want)
+		}
+	}
+	lead := func(n, want int) {
+		t.Helper()
+		if led := a.visits("/s", n); led != want {
+			t.Errorf("%d of %d visits were led on, want %d", led, n, want)
+		}
+	}
+	lead(5, 3)
+	set(5)
+	is("active")
+	lead(1, 1)
+	set(4)
+	is("exhausted")
+	lead(2, 0)
+	set(2)
+	is("exhausted")
+	set(6)
+	is("active")
+	lead(4, 2)
+	set(nil)
+	is("active")
+	lead(4, 4)
+	if n := c.places(t); n != 0 {
+		t.Errorf("%d records of places for no limit", n)
+	}
+	// Ten clicks by now, of which the last ones are not counted yet.
+	set(12)
+	lead(6, 2)
+	is("exhausted")
+	eventually(t, "12 clicks show", func() bool { _, n := a.shows(key, id); return n == 12 })
+	set(nil)
+	set(12)
+	is("exhausted")
+	lead(1, 0)
+}
+
+// Two owners change the limit while visitors come to both replicas. In the end exactly the
+// last limit is reached.
+func TestEditsOfTheLimitRaceWithVisits(t *testing.T) {
+	t.Parallel()
+	c := newWorld(t)
+	key := c.keys.Key(t, "acc_a", identity.Creator)
+	replicas := []*replica{c.replica(t), c.replica(t)}
+	id := replicas[0].create(key, map[string]any{"url": "https://example.com/", "slug": "s", "maxClicks": 5}).str("id")
+	set := func(r *replica, limit int) {
+		if v := r.api(key, "PATCH", "/api/v1/links/"+id, map[string]any{"maxClicks": limit}); v.status != 200 {
+			t.Errorf("set %d: %v", limit, v)
+		}
+	}
+	var led atomic.Int64
+	var edits, visits sync.WaitGroup
+	stop := make(chan struct{})
+	for i := range 16 {
+		visits.Go(func() {
+			for {
+				switch v := replicas[i%2].visit("/s"); v.status {
+				case 302:
+					led.Add(1)
+				case 410:
+					select {
+					case <-stop:
+						return
+					default:
+					}
+				case 503:
+				default:
+					t.Errorf("visit: %v", v)
+				}
+				time.Sleep(pause)
+			}
+		})
+	}
+	for i, r := range replicas {
+		edits.Go(func() {
+			for n := range 15 {
+				set(r, 5+(7*n+3*i)%30)
+			}
+		})
+	}
+	edits.Wait()
+	if n := led.Load(); n > 34 {
+		t.Errorf("%d visits were led on, and no limit was over 34", n)
+	}
+	set(replicas[0], 60)
+	eventually(t, "the last limit is reached", func() bool { return led.Load() >= 60 })
+	close(stop)
+	visits.Wait()
+	if n := led.Load(); n != 60 {
+		t.Errorf("%d visits were led on, want 60", n)
+	}
+	eventually(t, "60 clicks show", func() bool { status, n := replicas[1].shows(key, id); return n == 60 && status == "exhausted" })
+}
+
+// Clicks from before the limit are in the file of a replica that lost Redis.
+func TestALimitWaitsForClicksThatNobodyHasCounted(t *testing.T) {
+	t.Parallel()
+	c := newWorld(t)
+	key := c.keys.Key(t, "acc_a", identity.Creator)
+	a := c.replica(t)
+	line := newEdge(t, c.redis)
+	cut := c.replica(t, func(cfg *links.Config) { cfg.Redis.URL = line.addr })
+	id := a.create(key, map[string]any{"url": "https://example.com/", "slug": "s"}).str("id")
+	eventually(t, "both replicas have said that they are there", func() bool {
+		return redistest.Do(t, c.redis, "HLEN", "{lr:links}:producers") == "2"
+	})
+	if led := cut.visits("/s", 3); led != 3 {
+		t.Fatalf("%d visits", led)
+	}
+	line.kill()
+	if led := cut.visits("/s", 4); led != 4 {
+		t.Fatalf("%d visits without Redis", led)
+	}
+	if v := a.api(key, "PATCH", "/api/v1/links/"+id, map[string]any{"maxClicks": 9}); v.status != 200 {
+		t.Fatal(v)
+	}
+	for range 3 {
+		c.forward(time.Second)
+		if v := a.visit("/s"); v.status != 503 || v.header.Get("Retry-After") == "" {
+			t.Fatalf("while clicks are in a file: %v", v)
+		}
+	}
+	line.lead(c.redis)
+	if led := a.visits("/s", 5); led != 2 {
+		t.Errorf("%d visits were led on, want the 2 that were left", led)
+	}
+}
+
+func TestVisitsThatDoNotCountTakeNoPlaceAndSeeNoDestination(t *testing.T) {
+	t.Parallel()
+	c := newWorld(t)
+	key := c.keys.Key(t, "acc_a", identity.Creator)
+	r := c.replica(t)
+	soon := c.now().Add(time.Hour)
+	r.create(key, map[string]any{
+		"url": "https://secret.example/", "slug": "one", "maxClicks": 1, "startsAt": soon.UnixMilli(), "ogTitle": "A title",
+	})
+	silent := map[string]func() answer{
+		"a crawler":  func() answer { return r.visit("/one", "User-Agent", "Twitterbot/1.0") },
+		"a robot":    func() answer { return r.visit("/one", "User-Agent", "somebot/2") },
+		"a prefetch": func() answer { return r.visit("/one", "Sec-Purpose", "prefetch") },
+		"HEAD":       func() answer { return r.do("redirect", "HEAD", shortBase+"/one", nil, "User-Agent", windows) },
+		"a preview":  func() answer { return r.visit("/one+") },
+	}
+	get := func(when string, status int) {
+		t.Helper()
+		for name, visit := range silent {
+			v := visit()
+			if v.status != status || v.header.Get("Location") != "" || strings.Contains(v.text, "secret.example") ||
+				strings.Contains(v.text, "A title") || status == 200 && !strings.Contains(v.header.Get("Cache-Control"), "no-store") {
+				t.Errorf("%s, %s: %v %v, want %d", name, when, v, v.header, status)
+			}
+		}
+	}
+	get("before its start", 404)
+	c.forward(2 * time.Hour)
+	get("while active", 200)
+	if led := r.visits("/one", 2); led != 1 {
+		t.Errorf("%d visits were led on, want 1", led)
+	}
+	get("when used up", 410)
+}
+
+func TestOnlyTheRightPasswordTakesAPlace(t *testing.T) {
+	t.Parallel()
+	c := newWorld(t)
+	key := c.keys.Key(t, "acc_a", identity.Creator)
+	r := c.replica(t)
+	r.create(key, map[string]any{"url": "https://example.com/", "slug": "both", "password": "the right one", "maxClicks": 2})
+	for _, v := range []struct {
+		give   string
+		status int
+	}{{"", 200}, {"wrong", 403}, {"the right one", 303}, {"", 200}, {"the right one", 303}, {"the right one", 410}, {"", 410}} {
+		got := r.visit("/both")
+		if v.give != "" {
+			got = r.give("/both", v.give)
+		}
+		if got.status != v.status {
+			t.Errorf("password %q: %v, want %d", v.give, got, v.status)
+		}
+	}
+}
+
+func TestPlacesGoWithTheirLink(t *testing.T) {
+	t.Parallel()
+	c := newWorld(t)
+	key := c.keys.Key(t, "acc_a", identity.Creator)
+	r := c.replica(t)
+	body := map[string]any{"url": "https://example.com/", "slug": "again", "maxClicks": 2}
+	for range 2 {
+		id := r.create(key, body).str("id")
+		if led := r.visits("/again", 4); led != 2 {
+			t.Errorf("%d visits were led on, want 2", led)
+		}
+		if v := r.api(key, "DELETE", "/api/v1/links/"+id, nil); v.status != 204 {
+			t.Fatal(v)
+		}
+		if n := c.places(t); n != 0 {
+			t.Errorf("%d records of places are left", n)
+		}
+	}
+	r.create(key, body)
+	auth := r.holder()
+	eventually(t, "erased", func() bool {
+		_ = auth.SetState(t.Context(), "acc_a", tenant.Standing{State: tenant.Deleting, Version: 2})
+		c.forward(time.Minute)
+		done, err := auth.Erased(t.Context(), "acc_a")
+		return done && err == nil
+	})
+	if n := c.places(t); n != 0 {
+		t.Errorf("%d records of places are left of an erased account", n)
+	}
+}
+
+func TestATakedownKeepsThePlaces(t *testing.T) {
+	t.Parallel()
+	c := newWorld(t)
+	key := c.keys.Key(t, "acc_a", identity.Creator)
+	r := c.replica(t)
+	auth := r.holder()
+	id := r.create(key, map[string]any{"url": "https://example.com/", "slug": "down", "maxClicks": 2}).str("id")
+	if led := r.visits("/down", 1); led != 1 {
+		t.Fatalf("%d visits", led)
+	}
+	for _, left := range []int{1, 0} {
+		down, err := auth.TakeDown(t.Context(), tenant.Order{ID: fmt.Sprint("tkd_", left), Target: tenant.Target{ID: id}, Reason: "r", At: c.now()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if led := r.visits("/down", 2); led != 0 {
+			t.Errorf("%d visits to a link that is taken down", led)
+		}
+		if err := auth.Lift(t.Context(), down); err != nil {
+			t.Fatal(err)
+		}
+		if v := r.api(key, "PATCH", "/api/v1/links/"+id, map[string]any{"title": fmt.Sprint("edited ", left)}); v.status != 200 {
+			t.Fatal(v)
+		}
+		if led := r.visits("/down", 2); led != left {
+			t.Errorf("%d visits after the takedown, want %d", led, left)
+		}
+	}
+}
+
+func TestALinkWithoutALimitNeedsNoPlace(t *testing.T) {
+	t.Parallel()
+	c := newWorld(t)
+	key := c.keys.Key(t, "acc_a", identity.Creator)
+	r := c.replica(t, func(cfg *links.Config) { cfg.Flush = false })
+	r.create(key, map[string]any{"url": "https://example.com/", "slug": "plain"})
+	id := r.create(key, map[string]any{"url": "https://example.com/", "slug": "one", "maxClicks": 1}).str("id")
+	r.visits("/plain", 1)
+	r.visits("/one", 2)
+	r.visits("/one", 1)
+	before := c.Firestore.Stats()
+	for range 20 {
+		r.visits("/plain", 1)
+		if led := r.visits("/one", 1); led != 0 {
+			t.Fatal("a visit too many")
+		}
+	}
+	after := c.Firestore.Stats()
+	if after.Calls["Commit"] != before.Calls["Commit"] || after.Reads != before.Reads {
+		t.Errorf("warm visits to %s called Firestore: %v, before %v", id, after.Calls, before.Calls)
+	}
+}
+
+// Firestore loses answers to commits, but no process dies. The visits of such a commit get
+// an error, and its places go to others.
+func TestPlacesOfLostAnswersAreFound(t *testing.T) {
+	t.Parallel()
+	c := newWorld(t)
+	key := c.keys.Key(t, "acc_a", identity.Creator)
+	r := c.replica(t, func(cfg *links.Config) { cfg.Flush = false })
+	r.create(key, map[string]any{"url": "https://example.com/", "slug": "s", "maxClicks": 5})
+	r.visits("/s", 1)
+	remove := c.Firestore.Faults().Add(firestore.Fault{Methods: []string{"Commit"}, Code: codes.Unavailable, LoseAnswer: true, Times: 1})
+	defer remove()
+	if v := r.visit("/s"); v.status != 503 || v.header.Get("Retry-After") == "" {
+		t.Errorf("a visit whose place is not certain: %v", v)
+	}
+	if led := r.visits("/s", 10); led != 4 {
+		t.Errorf("%d visits were led on, want 4", led)
+	}
+}
+
+// home is a replica at a place where it can be killed: nothing passes to Firestore and Redis
+// any more, and its visitors get no answer.
+type home struct {
+	mu           sync.Mutex
+	r            *replica
+	cloud, redis *edge
+	ctx          context.Context
+	kill         context.CancelFunc
+	spool        string
+	world        *world
+	slowed       *redistest.Proxy
+	flying       atomic.Int64
+	led          *atomic.Int64 // answers of all replicas that led on
+}
+
+func (h *home) start(t *testing.T) {
+	t.Helper()
+	cloud, redis := newEdge(t, h.world.Endpoint), newEdge(t, h.slowed.Addr())
+	r := h.world.replica(t, func(cfg *links.Config) {
+		cfg.Firestore.Endpoint, cfg.Redis.URL, cfg.SpoolDir, cfg.ClickBudget = cloud.addr, redis.addr, h.spool, 100*time.Millisecond
+	})
+	ctx, kill := context.WithCancel(context.Background())
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.r, h.cloud, h.redis, h.ctx, h.kill = r, cloud, redis, ctx, kill
+}
+
+// die kills the replica and starts its successor.
+func (h *home) die(t *testing.T) (flying int64) {
+	t.Helper()
+	h.mu.Lock()
+	old, cloud, redis, kill := h.r, h.cloud, h.redis, h.kill
+	flying = h.flying.Load()
+	h.mu.Unlock()
+	cloud.kill()
+	redis.kill()
+	kill()
+	old.stop()
+	h.start(t)
+	return flying
+}
+
+// visit returns the status of a visit to the limited link; 0 if there was no answer.
+func (h *home) visit() int {
+	h.mu.Lock()
+	r, ctx := h.r, h.ctx
+	h.flying.Add(1)
+	h.mu.Unlock()
+	defer h.flying.Add(-1)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, shortBase+"/limited", nil)
+	if err != nil {
+		return 0
+	}
+	req.Header.Set("User-Agent", windows)
+	res, err := r.clients["redirect"].Do(req)
+	if err != nil {
+		return 0
+	}
+	defer func() { _ = res.Body.Close() }()
+	_, _ = io.Copy(io.Discard, res.Body)
+	if res.StatusCode == 302 {
+		h.led.Add(1)
+	}
+	return res.StatusCode
+}
+
+// pause is how long a visitor waits who got no answer.
+const pause = 5 * time.Millisecond
+
+func flood(t *testing.T, limit, visitors, kills int) {
+	t.Helper()
+	c := newWorld(t)
+	server := redistest.Server(t)
+	c.redis = server.Addr()
+	slowed := redistest.NewProxy(t, c.redis)
+	key := c.keys.Key(t, "acc_a", identity.Creator)
+	owner := c.replica(t)
+	id := owner.create(key, map[string]any{"url": "https://example.com/", "slug": "limited", "maxClicks": limit}).str("id")
+	owner.create(key, map[string]any{"url": "https://example.com/", "slug": "beside"})
+	homes, led := make([]*home, 3), new(atomic.Int64)
+	for i := range homes {
+		homes[i] = &home{spool: t.TempDir(), world: c, slowed: slowed, led: led}
+		homes[i].start(t)
+	}
+	var lost atomic.Int64
+	var wg sync.WaitGroup
+	stop := make(chan struct{})
+	for i := range visitors {
+		wg.Go(func() {
+			r := rand.New(rand.NewPCG(uint64(i), 7))
+			for {
+				switch status := homes[r.IntN(len(homes))].visit(); status {
+				case 0, 302, 503:
+				case 410:
+					select {
+					case <-stop:
+						return
+					default:
+					}
+				default:
+					t.Errorf("visit: %d", status)
+				}
+				time.Sleep(pause) // a visitor, not a poll
+			}
+		})
+	}
+	for i := range kills {
+		// Spread the kills over the places.
+		eventually(t, "more visits are led on", func() bool { return int(led.Load()) >= i*limit/(kills+1) || homes[0].visit() == 410 })
+		switch i % 5 {
+		case 1:
+			if err := server.Kill(); err != nil {
+				t.Error(err)
+			}
+			if err := server.Restart(t.Context()); err != nil {
+				t.Error(err)
+			}
+		case 2:
+			redistest.Do(t, c.redis, "FLUSHALL")
+		case 3:
+			slowed.Delay(150 * time.Millisecond)
+		default:
+			lost.Add(homes[i%3].die(t))
+			slowed.Delay(0)
+		}
+	}
+	slowed.Delay(0)
+	eventually(t, "every replica says that the link is used up", func() bool {
+		for _, h := range homes {
+			if h.visit() != 410 {
+				return false
+			}
+		}
+		return true
+	})
+	close(stop)
+	wg.Wait()
+	n := int(led.Load())
+	t.Logf("%d of %d led on, %d in flight at the kills", n, limit, lost.Load())
+	if n > limit || n < limit-int(lost.Load()) {
+		t.Errorf("%d visits were led on, want at most %d, and at most %d fewer", n, limit, lost.Load())
+	}
+	if status, _ := owner.shows(key, id); status != "exhausted" {
+		t.Errorf("status %s, want exhausted", status)
+	}
+	// A Redis that is emptied may lose the clicks of a replica that is killed just then.
+	eventually(t, "the clicks show", func() bool { _, shown := owner.shows(key, id); return shown == n || kills > 0 && shown < limit })
+	if _, shown := owner.shows(key, id); shown > limit {
+		t.Errorf("%d clicks show", shown)
+	}
+	if led := owner.visits("/beside", 3); led != 3 {
+		t.Errorf("%d of 3 visits to another link", led)
+	}
+}
+
+func TestNoVisitTooMany(t *testing.T) {
+	t.Parallel()
+	limits, visitors, kills := []int{1, 10, 100}, 64, 6
+	if os.Getenv("LINKREEL_FULL") != "" {
+		limits, visitors, kills = []int{1, 10, 1000}, 256, 20
+	}
+	for _, limit := range limits {
+		t.Run(fmt.Sprint(limit, " without kills"), func(t *testing.T) { t.Parallel(); flood(t, limit, visitors, 0) })
+		t.Run(fmt.Sprint(limit, " with kills"), func(t *testing.T) { t.Parallel(); flood(t, limit, visitors, kills) })
+	}
+}
