@@ -313,13 +313,15 @@ func (w *world) put(v made, content string) {
 	w.send(http.MethodPut, v.upload, content, header("Content-Type", "video/mp4")).want(200)
 }
 
-// job finds the video's job, once its upload was noticed.
-func (w *world) job(id string) transcode.Record {
+// job waits for the job of a video: a loop makes it after it has stored the status "processing".
+func (w *world) job(id string) (r transcode.Record) {
 	w.t.Helper()
 	o, err := w.bucket.Stat(w.t.Context(), "uploads/"+id+"/source")
 	must(w.t, err)
-	r, err := w.jobs.Get(w.t.Context(), transcode.JobID(id, o.Generation))
-	must(w.t, err)
+	eventually(w.t, "a job for "+id, func() bool {
+		r, err = w.jobs.Get(w.t.Context(), transcode.JobID(id, o.Generation))
+		return err == nil
+	})
 	return r
 }
 
