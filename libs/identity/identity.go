@@ -68,6 +68,8 @@ const (
 	WebhooksWrite
 	MembersRead
 	MembersWrite
+
+	AccountWrite
 )
 
 const (
@@ -76,12 +78,13 @@ const (
 	// creates stronger keys than its author intended.
 	DefaultScopes = LinksRead | LinksWrite | VideosRead | VideosWrite | DomainsRead | DomainsWrite | KeysRead | KeysWrite
 	// AllScopes has every scope.
-	AllScopes = DefaultScopes | EventsRead | WebhooksRead | WebhooksWrite | MembersRead | MembersWrite
+	AllScopes = DefaultScopes | EventsRead | WebhooksRead | WebhooksWrite | MembersRead | MembersWrite | AccountWrite
 )
 
 var scopeNames = []string{ // by bit
 	"links:read", "links:write", "videos:read", "videos:write", "domains:read", "domains:write", "keys:read", "keys:write",
 	"events:read", "webhooks:read", "webhooks:write", "members:read", "members:write",
+	"account:write",
 }
 
 // ParseScopes reads the names of scopes. It ignores unknown names.
@@ -116,6 +119,9 @@ type Principal struct {
 	AccountName string
 	Plan        Plan
 	Suspended   bool
+	// DefaultDomainID is the domain of new links that name none. "" means the default short
+	// host.
+	DefaultDomainID string
 
 	KeyID   string // id of the API key or the session
 	KeyName string

@@ -95,7 +95,7 @@ func TestThePermissionsAndPlansKeepTheirNumbers(t *testing.T) {
 	t.Parallel()
 	want := []string{
 		"links:read", "links:write", "videos:read", "videos:write", "domains:read", "domains:write", "keys:read", "keys:write",
-		"events:read", "webhooks:read", "webhooks:write", "members:read", "members:write",
+		"events:read", "webhooks:read", "webhooks:write", "members:read", "members:write", "account:write",
 	}
 	for i, name := range want {
 		if got := identity.ScopeSet(1 << i).String(); got != name {

@@ -37,15 +37,17 @@ func (r Role) AtLeast(other Role) bool {
 
 // Scopes returns the permissions that the role gives. An unknown role gives none.
 //
-// Owner and Admin have the same scopes. Operations that only an owner may do (those on
-// owners, the export, account settings) check the role itself; see [Principal.Owns].
+// Only Owner has AccountWrite. Operations on owners, and the export, check the role
+// itself; see [Principal.Owns].
 func (r Role) Scopes() ScopeSet {
 	switch r {
 	case Viewer:
 		return LinksRead | VideosRead | DomainsRead
 	case Member:
 		return LinksRead | LinksWrite | VideosRead | VideosWrite | DomainsRead
-	case Admin, Owner:
+	case Admin:
+		return AllScopes &^ AccountWrite
+	case Owner:
 		return AllScopes
 	}
 	return 0

@@ -23,6 +23,7 @@ func TestRolesGiveTheScopesOfTheTable(t *testing.T) {
 		identity.DomainsWrite, identity.KeysRead, identity.KeysWrite, identity.EventsRead, identity.WebhooksRead,
 		identity.WebhooksWrite, identity.MembersRead, identity.MembersWrite,
 	}, identity.Admin, identity.Owner)
+	give([]identity.ScopeSet{identity.AccountWrite}, identity.Owner)
 	for i := range identity.AllScopes.Names() {
 		scope := identity.ScopeSet(1) << i
 		roles, ok := rows[scope]

@@ -73,6 +73,13 @@ type Takedown struct {
 	At        time.Time `json:"at"`
 }
 
+// Domains is the holder of the accounts' custom domains.
+type Domains interface {
+	// Usable returns nil if the account may make links on the domain now. Otherwise the error
+	// is DOMAIN_NOT_FOUND or DOMAIN_NOT_VERIFIED.
+	Usable(ctx context.Context, accountID, domainID string) error
+}
+
 // Holder is a service that holds records of accounts. Calls accept account ids that
 // the service has never seen: the account may own nothing there.
 type Holder interface {

@@ -92,6 +92,7 @@ func TestRoleTable(t *testing.T) {
 		lowest             identity.Role
 	}{
 		{"GET", "/api/v1/account", "", identity.Viewer},
+		{"PATCH", "/api/v1/account", `{"name":"Renamed"}`, identity.Owner},
 		{"GET", "/api/v1/keys", "", identity.Admin},
 		{"POST", "/api/v1/keys", `{"name":"k","scopes":["links:read"]}`, identity.Admin},
 		{"GET", "/api/v1/members", "", identity.Admin},
@@ -117,7 +118,7 @@ func TestNobodyGivesARoleAboveTheirOwn(t *testing.T) {
 	r := start(t, newWorld(t).config())
 	id, _ := r.account("business")
 	owner, admin, viewer := r.join(id, "Olu", "owner"), r.join(id, "Ada", "admin"), r.join(id, "Vic", "viewer")
-	all := r.key(id, `{"name":"all","scopes":["links:read","links:write","videos:read","videos:write","domains:read","domains:write","keys:read","keys:write","events:read","webhooks:read","webhooks:write","members:read","members:write"]}`)
+	all := r.key(id, `{"name":"all","scopes":["links:read","links:write","videos:read","videos:write","domains:read","domains:write","keys:read","keys:write","events:read","webhooks:read","webhooks:write","members:read","members:write","account:write"]}`)
 	narrow := r.key(id, `{"name":"narrow","scopes":["members:read","members:write","links:read","videos:read","domains:read"]}`)
 	for name, got := range map[string]answer{
 		"an admin invites an owner":                  admin.invite("owner"),

@@ -155,7 +155,7 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 	options := stores.API(cfg.Public, client, cfg.InternalToken)
 	options.Page = api.ErrorPage
 	public := httpapi.New(options)
-	api.Public(public, accounts, plans)
+	api.Public(public, accounts, plans, domains(holders))
 	api.Export(public, accounts, people.Members, tenants)
 	people.Public(public)
 	api.Site(public)
@@ -204,6 +204,16 @@ func (c Config) holders() []tenancy.Holder {
 		}
 	}
 	return all
+}
+
+// domains returns the service that keeps custom domains, or nil if there is none.
+func domains(holders []tenancy.Holder) tenant.Domains {
+	for _, h := range holders {
+		if d, ok := h.Holder.(tenant.Domains); ok && h.Kind == tenant.KindLink {
+			return d
+		}
+	}
+	return nil
 }
 
 // people makes the routes for members and for signing in.

@@ -322,7 +322,7 @@ func TestAccountShowsPlanLimitsAndUsage(t *testing.T) {
 	}
 	created := got["createdAt"]
 	if d := cmp.Diff(map[string]any{
-		"id": id, "name": "Test", "plan": "creator", "createdAt": created,
+		"id": id, "name": "Test", "plan": "creator", "defaultDomainId": nil, "createdAt": created,
 		"limits": map[string]any{"requestsPerMinute": 700., "bulkItems": 100., "links": 50., "videos": nil, "domains": nil, "storedBytes": nil},
 		"usage":  map[string]any{"links": 1., "videos": 2., "domains": 1., "storedBytes": 4_000_000_711.},
 	}, got); d != "" {

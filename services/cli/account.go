@@ -31,6 +31,7 @@ func accountCommands() []command {
 		{"keys roll", "ID", "replace a key and print the new one", keysRoll},
 		{"keys revoke", "ID…", "revoke keys at once", keysRevoke},
 		{"account", "", "show the account of the key", accountShow},
+		{"account update", "", "change the account's name or default domain", accountUpdate},
 		{"account export", "", "write all data of the account as JSON Lines", accountExport},
 		{"login", "", "store the address and key for later commands", login},
 		{"logout", "", "delete the stored key", logout},
@@ -157,7 +158,7 @@ func accountShow(a *app, _ *flag.FlagSet) action {
 	return a.asks("", func(ctx context.Context, c *client.Client, _ string) error {
 		acc, err := c.Account(ctx)
 		return a.answer(acc, err, func(w io.Writer) {
-			facts(w, "id", acc.ID, "name", acc.Name, "plan", acc.Plan)
+			facts(w, "id", acc.ID, "name", acc.Name, "plan", acc.Plan, "defaultDomainId", text(acc.DefaultDomainID))
 			usage, limits := acc.Usage, acc.Limits
 			used := func(name string, n int64, most *int64) {
 				limit := "no limit"
@@ -170,6 +171,21 @@ func accountShow(a *app, _ *flag.FlagSet) action {
 			used("links", usage.Links, limits.Links)
 			used("storedBytes", usage.StoredBytes, limits.StoredBytes)
 			used("videos", usage.Videos, limits.Videos)
+		})
+	})
+}
+
+func accountUpdate(a *app, fs *flag.FlagSet) action {
+	var in client.AccountSettingsUpdate
+	textField(fs, "name", "new `name`", &in.Name)
+	textField(fs, "default-domain", "`id` of a verified domain for new links; default is the default host", &in.DefaultDomainID)
+	return a.asks("", func(ctx context.Context, c *client.Client, _ string) error {
+		if in == (client.AccountSettingsUpdate{}) {
+			return usagef("name a change: --name or --default-domain")
+		}
+		acc, err := c.UpdateAccount(ctx, in)
+		return a.answer(acc, err, func(w io.Writer) {
+			facts(w, "id", acc.ID, "name", acc.Name, "defaultDomainId", text(acc.DefaultDomainID))
 		})
 	})
 }

@@ -258,7 +258,7 @@ func (p *applier) say(sign, name string, diff []string) error {
 }
 
 func (l desiredLink) create(domain string) client.LinkCreate {
-	in := client.LinkCreate{URL: l.URL, Slug: l.Slug, DomainID: domain, Title: text(l.Title), ExternalID: text(l.ExternalID),
+	in := client.LinkCreate{URL: l.URL, Slug: l.Slug, DomainID: cmp.Or(domain, "default"), Title: text(l.Title), ExternalID: text(l.ExternalID),
 		OGTitle: text(l.OGTitle), OGDescription: text(l.OGDescription), OGImage: text(l.OGImage)}
 	if l.Tags != nil {
 		in.Tags = *l.Tags

@@ -223,6 +223,9 @@ func (o *importer) chunk(ctx context.Context, n int, rows []linktable.Row, seen 
 	for i, r := range rows {
 		out[i] = outcome{Line: r.Line, URL: r.Item.URL, Slug: r.Item.Slug, Host: r.Host}
 		r.Item.DomainID = o.domains[r.Host]
+		if r.DomainID == linktable.DefaultHost && r.Item.DomainID == "" {
+			r.Item.DomainID = linktable.DefaultHost
+		}
 		if o.dryRun && r.Bad == "" {
 			out[i].Code, out[i].Message = check(r, seen)
 		}

@@ -162,9 +162,9 @@ func TestImportsKeepWhatTheSourceHas(t *testing.T) {
 		{"shlink.csv", "Created at,Domain,Short URL,Short code,Long URL,Title,Tags,Visits\n2026-01-01T00:00:00+00:00,,https://s.example/abc,abc,https://e.example/,Sale,a|b,12\n",
 			fmt.Sprintf(`{"url":"https://e.example/","slug":"abc","title":"Sale","tags":["a","b"],"importedClicks":12,"createdAt":%d}`, day), "s.example"},
 		{"linkreel.csv", "id,slug,url,title,clicks,createdAt,shortUrl,domainId,expiresAt,tags,archived,externalId,importedClicks\nlnk_9,abc,https://e.example/, Sale ,12,2026-01-01T00:00:00.123Z,http://old.example/abc,,2027-01-01T00:00:00.456Z,\"a|b,c;d\",true,e1,30\n",
-			fmt.Sprintf(`{"url":"https://e.example/","slug":"abc","title":" Sale ","expiresAt":1798761600456,"tags":["a|b","c;d"],"externalId":"e1","archived":true,"importedClicks":42,"createdAt":%d}`, day+123), "old.example"},
+			fmt.Sprintf(`{"url":"https://e.example/","slug":"abc","title":" Sale ","domainId":"default","expiresAt":1798761600456,"tags":["a|b","c;d"],"externalId":"e1","archived":true,"importedClicks":42,"createdAt":%d}`, day+123), "old.example"},
 		{"account.jsonl", `{"type":"account","data":{"id":"acc_1"}}` + "\n" + `{"type":"link","data":{"_id":"lnk_9","slug":"abc","destinationUrl":"https://e.example/","title":"","clicks":3,"createdAt":1767225600000,"shortUrl":"http://old.example/abc","domainId":null,"expiresAt":null,"status":"active","tags":["a|b"],"externalId":null,"archived":false,"id":"lnk_9","ogTitle":"T","ogDescription":null,"ogImage":null,"updatedAt":1767225600001,"takenDown":null}}` + "\n",
-			fmt.Sprintf(`{"url":"https://e.example/","slug":"abc","ogTitle":"T","tags":["a|b"],"importedClicks":3,"createdAt":%d}`, day), "old.example"},
+			fmt.Sprintf(`{"url":"https://e.example/","slug":"abc","domainId":"default","ogTitle":"T","tags":["a|b"],"importedClicks":3,"createdAt":%d}`, day), "old.example"},
 		{"plain.csv", "https://e.example/,abc,Sale\n", `{"url":"https://e.example/","slug":"abc","title":"Sale"}`, ""},
 	}
 	for _, tt := range tests {
@@ -229,7 +229,7 @@ func TestApplyMakesTheDifferenceAndNothingElse(t *testing.T) {
 	want := []string{
 		`POST /api/v1/domains {"hostname":"new.example.com"}`,
 		`PATCH /api/v1/links/lnk_2 {"url":"https://e.example/new","expiresAt":1798761600000,"tags":["b"]}`,
-		`POST /api/v1/links {"url":"https://e.example/fresh","slug":"fresh","title":"Fresh"}`,
+		`POST /api/v1/links {"url":"https://e.example/fresh","slug":"fresh","title":"Fresh","domainId":"default"}`,
 	}
 	if got.code != 0 || !slices.Equal(s.writes(), want) || !strings.Contains(got.err, "2 created, 1 changed, 2 as they were, 0 failed") {
 		t.Errorf("%+v\nwrote %q\nwant  %q", got, s.writes(), want)

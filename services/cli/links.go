@@ -40,7 +40,7 @@ func linksCreate(a *app, fs *flag.FlagSet) action {
 	var expires string
 	fs.StringVar(&in.Slug, "slug", "", "wanted `slug`")
 	fs.StringVar(&in.Title, "title", "", "private label")
-	fs.StringVar(&in.DomainID, "domain", "", "`id` of a verified domain")
+	fs.StringVar(&in.DomainID, "domain", "", "`id` of a verified domain, or default for the default host")
 	fs.StringVar(&expires, "expires", "", "`when` it ends: 7d, 12h, 2027-01-31 or any date")
 	texts(fs, "tag", "`tag` to find it by; may be repeated", &in.Tags)
 	fs.StringVar(&in.ExternalID, "external-id", "", "your own `id` for it, unique in the account")

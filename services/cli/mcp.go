@@ -251,7 +251,7 @@ type createLinkIn struct {
 	URL           string `json:"url" jsonschema:"where the link leads: an http or https address"`
 	Slug          string `json:"slug,omitempty" jsonschema:"wanted end of the short address, such as spring-sale; made up when left out"`
 	Title         string `json:"title,omitempty" jsonschema:"private label"`
-	DomainID      string `json:"domainId,omitempty" jsonschema:"a verified custom domain"`
+	DomainID      string `json:"domainId,omitempty" jsonschema:"a verified custom domain, or default for the default host; the account's default domain when left out"`
 	Expires       string `json:"expires,omitempty" jsonschema:"when it ends: a span from now such as 7d or 12h, or a date such as 2027-01-31T12:00:00Z; never when left out"`
 	OGTitle       string `json:"ogTitle,omitempty" jsonschema:"title that social networks show"`
 	OGDescription string `json:"ogDescription,omitempty" jsonschema:"text that social networks show"`

@@ -182,7 +182,7 @@ func (t *tools) explainLink(ctx context.Context, _ *mcp.CallToolRequest, in expl
 
 type checkSlugIn struct {
 	Slug     string `json:"slug" jsonschema:"wanted end of the short address"`
-	DomainID string `json:"domainId,omitempty" jsonschema:"a custom domain; the default host when left out"`
+	DomainID string `json:"domainId,omitempty" jsonschema:"a custom domain, or default for the default host; the account's default domain when left out"`
 }
 
 func (t *tools) checkSlug(ctx context.Context, _ *mcp.CallToolRequest, in checkSlugIn) (*client.SlugAvailable, error) {

@@ -104,7 +104,7 @@ func TestAnExportIsImportedWithWhatLinksDecide(t *testing.T) {
 				`,"importedClicks":0,"createdAt":1767225600000,"hasPassword":true}`,
 			`"redirectType":308,"importedClicks":0,"createdAt":1767225600000}`,
 		} {
-			if want = `{"url":"https://e.example/","slug":"abc",` + want; string(sent.URLs[i]) != want {
+			if want = `{"url":"https://e.example/","slug":"abc","domainId":"default",` + want; string(sent.URLs[i]) != want {
 				t.Errorf("%s: sent %s\nwant %s", format, sent.URLs[i], want)
 			}
 		}
@@ -178,7 +178,7 @@ func TestApplyKnowsWhatALinkDecides(t *testing.T) {
 		}
 	}
 	fresh, wrote := run(shown, strings.ReplaceAll(strings.ReplaceAll(decidingFile, "slug: same", "slug: fresh"), "redirectType: 302\n    ", ""))
-	if fresh.code != 0 || len(wrote) != 1 || wrote[0] != `POST /api/v1/links {"url":"https://e.example/same","slug":"fresh","forwardQuery":true,"startsAt":1800000000000,`+
+	if fresh.code != 0 || len(wrote) != 1 || wrote[0] != `POST /api/v1/links {"url":"https://e.example/same","slug":"fresh","domainId":"default","forwardQuery":true,"startsAt":1800000000000,`+
 		`"expiredUrl":"https://e.example/over","password":"secret","maxClicks":7,"rules":`+sent+`}` {
 		t.Errorf("a new link: %+v, wrote %q", fresh, wrote)
 	}

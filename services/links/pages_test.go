@@ -6,9 +6,69 @@ import (
 	"testing"
 	"time"
 
+	"github.com/linkreel/linkreel/libs/apikey"
 	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/services/links"
 )
+
+func TestLinksLiveOnTheAccountsDefaultDomain(t *testing.T) {
+	t.Parallel()
+	c := newWorld(t)
+	z, addr := newZone(t)
+	c.dns = addr
+	r := c.replica(t)
+	key := c.keys.Key(t, "acc_a", identity.Business)
+	made := r.api(key, "POST", "/api/v1/domains", `{"hostname":"go.example.com"}`)
+	id := made.str("id")
+	record := made.json["records"].([]any)[0].(map[string]any)
+	z.set(record["name"].(string), record["value"].(string))
+	if got := r.api(key, "POST", "/api/v1/domains/"+id+"/verify", nil); got.str("status") != "verified" {
+		t.Fatal(got)
+	}
+	setDefault := func(id string) {
+		c.keys.Change("acc_a", func(r *apikey.Record) { r.DefaultDomainID, r.Version = id, r.Version+1 })
+		c.forward(6 * time.Second) // replicas read a key again after five
+	}
+	r.create(key, map[string]any{"url": "https://example.com/", "slug": "one"})
+	setDefault(id)
+	on := func(what string, a answer, host string) {
+		t.Helper()
+		if short := a.str("shortUrl"); !strings.HasPrefix(short, host) {
+			t.Errorf("%s: %s, want %s", what, short, host)
+		}
+	}
+	on("no domain", r.create(key, map[string]any{"url": "https://example.com/", "slug": "one"}), "http://go.example.com/one")
+	on("null", r.create(key, map[string]any{"url": "https://example.com/", "slug": "two", "domainId": nil}), shortBase+"/two")
+	on("default", r.create(key, map[string]any{"url": "https://example.com/", "domainId": "default"}), shortBase)
+	on("its id", r.create(key, map[string]any{"url": "https://example.com/", "domainId": id}), "http://go.example.com/")
+	bulk := r.api(key, "POST", "/api/v1/links/bulk", map[string]any{"urls": []any{
+		map[string]any{"url": "https://example.com/"}, map[string]any{"url": "https://example.com/", "domainId": nil},
+	}})
+	var hosts []string
+	for _, one := range bulk.json["results"].([]any) {
+		short := one.(map[string]any)["data"].(map[string]any)["shortUrl"].(string)
+		hosts = append(hosts, short[:strings.LastIndex(short, "/")])
+	}
+	if got := strings.Join(hosts, " "); got != "http://go.example.com "+shortBase {
+		t.Errorf("bulk: %s", got)
+	}
+	// A link to the default domain would lead back to its own host.
+	want(t, "a loop", r.api(key, "POST", "/api/v1/links", map[string]any{"url": "https://go.example.com/x"}), 400, "VALIDATION_ERROR")
+	for query, free := range map[string]bool{"?slug=two": true, "?slug=two&domainId=default": false, "?slug=one&domainId=" + id: false, "?slug=one": false} {
+		if got := r.api(key, "GET", "/api/v1/links/available"+query, nil); got.json["available"] != free {
+			t.Errorf("available%s: %v, want %v", query, got, free)
+		}
+	}
+	want(t, "delete the default domain", r.api(key, "DELETE", "/api/v1/domains/"+id, nil), 409, "DOMAIN_IN_USE")
+
+	pending := r.api(key, "POST", "/api/v1/domains", `{"hostname":"new.example.com"}`).str("id")
+	setDefault(pending)
+	want(t, "a default that is not verified", r.api(key, "POST", "/api/v1/links", map[string]any{"url": "https://example.com/"}), 409, "DOMAIN_NOT_VERIFIED")
+	setDefault("dom_gone")
+	want(t, "a default that is gone", r.api(key, "POST", "/api/v1/links", map[string]any{"url": "https://example.com/"}), 409, "DOMAIN_NOT_VERIFIED")
+	want(t, "a domain that is gone", r.api(key, "POST", "/api/v1/links", map[string]any{"url": "https://example.com/", "domainId": "dom_gone"}), 404, "DOMAIN_NOT_FOUND")
+	want(t, "delete what is no default", r.api(key, "DELETE", "/api/v1/domains/"+pending, nil), 204, "")
+}
 
 func TestADomainHasPages(t *testing.T) {
 	t.Parallel()

@@ -32,7 +32,7 @@ import (
 // everyScope lists all scopes that a key can have.
 var everyScope = []string{
 	"links:read", "links:write", "videos:read", "videos:write", "domains:read", "domains:write", "keys:read", "keys:write",
-	"events:read", "webhooks:read", "webhooks:write", "members:read", "members:write",
+	"events:read", "webhooks:read", "webhooks:write", "members:read", "members:write", "account:write",
 }
 
 // tenantOf is an account under test.

@@ -256,6 +256,12 @@ var everyChange = []change{
 			"member.added " + id, "member.added " + ownerID, "member.changed " + id, "session.ended", "session.ended", "member.removed " + id,
 		})
 	}},
+	{"PATCH /api/v1/account", func(a *tenantOf, _ *made) []string {
+		a.want(200, "PATCH", "/api/v1/account", map[string]any{"name": "Every change", "defaultDomainId": nil}) // changes nothing
+		a.want(200, "PATCH", "/api/v1/account", map[string]any{"name": "Each change"})
+		a.want(404, "PATCH", "/api/v1/account", map[string]any{"name": "No change", "defaultDomainId": "dom_none"})
+		return []string{"account.changed " + a.id}
+	}},
 	{"GET /api/v1/account/export", func(a *tenantOf, _ *made) []string {
 		a.want(200, "GET", "/api/v1/account/export", nil)
 		return []string{"account.exported " + a.id}

@@ -230,6 +230,12 @@ func writes(receiver string) map[string]func(r *resident) act {
 			return on("/api/v1/domains/"+r.make("/api/v1/domains", map[string]any{"hostname": "verify.neighbours.example.net"}, "id")+"/verify", nil)
 		},
 
+		"updateAccount": func(*resident) act {
+			return func(n int) (string, any) {
+				return "/api/v1/account", map[string]any{"name": fmt.Sprint("Name ", n)}
+			}
+		},
+
 		"createVideo":       func(*resident) act { return on("/api/v1/videos", map[string]any{"title": "V"}) },
 		"updateVideo":       func(r *resident) act { return titled(videos + r.video()) },
 		"deleteVideo":       func(r *resident) act { return on(videos+r.video(), nil) },

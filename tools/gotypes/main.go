@@ -51,6 +51,7 @@ var targets = []target{{
 	types: map[string]string{
 		"ErrorDetail": "apierr.Detail", "ErrorCode": "apierr.Code", "Role": "identity.Role",
 		"BulkCreate.urls[]": "json.RawMessage", "Error": "", "BulkItem": "", "Event.data": "json.RawMessage",
+		"LinkCreate.domainId": "httpapi.Optional[string]", // absent and null differ
 	},
 	imports: []string{
 		"encoding/json", "",
@@ -242,6 +243,7 @@ func (w *writer) kind(f component, needed bool, at place) (kind, tag string, err
 		case s.Default == true, whole, time, object:
 			kind = "*" + kind
 		}
+	case at.request && strings.HasPrefix(kind, w.change): // it says itself whether it is null
 	case at.request:
 		if !list && (s.null && kind != "bool" || s.Default == true || kind == w.requestTime) {
 			kind = "*" + kind

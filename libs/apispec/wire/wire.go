@@ -20,8 +20,9 @@ type LinkCreate struct {
 	Slug *string `json:"slug"`
 	// Private label. Null is the same as absent, here and in the fields below.
 	Title *string `json:"title"`
-	// Id of a verified domain of the account. Without it the link lives on the default short host.
-	DomainID *string `json:"domainId"`
+	// Id of a verified domain of the account. `null` or `default` is the default short host. If the
+	// field is absent, the link gets the account's `defaultDomainId`.
+	DomainID httpapi.Optional[string] `json:"domainId"`
 	// End of the link; a moment already past makes a link that is expired from the start.
 	ExpiresAt *jsdate.Moment `json:"expiresAt"`
 	// Title in social previews.
@@ -664,14 +665,17 @@ type CaptionsStored struct {
 
 // Account is the account of the key.
 type Account struct {
-	ID        string `json:"id"`
-	Name      string `json:"name"`
-	Plan      string `json:"plan"`
-	CreatedAt int64  `json:"createdAt"`
+	ID   string `json:"id"`
+	Name string `json:"name"`
+	Plan string `json:"plan"`
+	// Domain of new links whose create has no `domainId`. Null is the default short host.
+	DefaultDomainID *string `json:"defaultDomainId"`
+	CreatedAt       int64   `json:"createdAt"`
 	// `null` means that there is no limit.
 	Limits AccountLimits `json:"limits"`
 	// Records that exist now.
-	Usage AccountUsage `json:"usage"`
+	Usage         AccountUsage `json:"usage"`
+	IgnoredFields []string     `json:"ignoredFields,omitempty"`
 }
 
 // AccountLimits are what an account may have; null is no limit.
@@ -694,11 +698,19 @@ type AccountUsage struct {
 	StoredBytes int64 `json:"storedBytes"`
 }
 
+// AccountSettingsUpdate is a body of the API or a part of one.
+type AccountSettingsUpdate struct {
+	// Cannot be null.
+	Name httpapi.Optional[string] `json:"name"`
+	// Id of a verified domain of the account. `null` or `default` is the default short host.
+	DefaultDomainID httpapi.Optional[string] `json:"defaultDomainId"`
+}
+
 // KeyCreate is a key to be.
 type KeyCreate struct {
 	Name string `json:"name"`
 	// What the key may do. A key made without scopes gets links, videos, domains and keys, each with
-	// read and write. Ask for events, webhooks and members by name.
+	// read and write. Ask for events, webhooks, members and `account:write` by name.
 	Scopes []string `json:"scopes"`
 	// End of the key; one already past makes a key that is expired from the start.
 	ExpiresAt *jsdate.Moment `json:"expiresAt"`
@@ -868,11 +880,13 @@ type OwnLimitsUpdate struct {
 
 // OperatorAccount is an account as the operator sees it.
 type OperatorAccount struct {
-	ID        string `json:"id"`
-	Name      string `json:"name"`
-	Plan      string `json:"plan"`
-	State     string `json:"state"`
-	Suspended bool   `json:"suspended"`
+	ID   string `json:"id"`
+	Name string `json:"name"`
+	Plan string `json:"plan"`
+	// Domain of the account's new links whose create names none. Null is the default short host.
+	DefaultDomainID *string `json:"defaultDomainId"`
+	State           string  `json:"state"`
+	Suspended       bool    `json:"suspended"`
 	// What the operator set for this account; `null` is what the plan allows.
 	Limits        OwnLimits `json:"limits"`
 	CreatedAt     int64     `json:"createdAt"`

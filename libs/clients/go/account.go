@@ -12,6 +12,11 @@ func (c *Client) Account(ctx context.Context) (*Account, error) {
 	return answer[Account](ctx, c, http.MethodGet, "/api/v1/account", nil)
 }
 
+// UpdateAccount changes the account's name or default domain.
+func (c *Client) UpdateAccount(ctx context.Context, in AccountSettingsUpdate) (*Account, error) {
+	return answer[Account](ctx, c, http.MethodPatch, "/api/v1/account", in)
+}
+
 // Export streams all data of the account, as JSON Lines of type and data. It is not
 // retried. Read it to its end, and close it.
 func (c *Client) Export(ctx context.Context) (io.ReadCloser, error) {

@@ -172,8 +172,9 @@ func (c *Client) ExplainLink(ctx context.Context, id string, v Visit) (*LinkExpl
 	return answer[LinkExplained](ctx, c, http.MethodGet, "/api/v1/links/"+url.PathEscape(id)+"/explain"+query(q), nil)
 }
 
-// SlugAvailable reports whether a create could take a slug now. domainID is empty for the
-// default host. Nothing is reserved.
+// SlugAvailable reports whether a create could take a slug now. domainID is
+// "default" for the default host, and empty for the account's default domain. Nothing is
+// reserved.
 func (c *Client) SlugAvailable(ctx context.Context, slug, domainID string) (*SlugAvailable, error) {
 	q := filter(nil, map[string]string{"slug": slug, "domainId": domainID})
 	return answer[SlugAvailable](ctx, c, http.MethodGet, "/api/v1/links/available"+query(q), nil)

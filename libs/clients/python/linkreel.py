@@ -335,6 +335,10 @@ class Linkreel:
     def account(self) -> JSON:
         return self._call("GET", "/api/v1/account")
 
+    def update_account(self, **changes: Any) -> JSON:
+        """Changes name or defaultDomainId. The domain None is the default short host."""
+        return self._call("PATCH", "/api/v1/account", changes)
+
     def keys(self) -> List[JSON]:
         return self._call("GET", "/api/v1/keys")["data"]
 

@@ -20,7 +20,10 @@ const patience = 6 * time.Second
 // Client is a [tenant.Holder] in another service, reached over its internal listener.
 type Client struct{ peer *peer.Client }
 
-var _ tenant.Holder = (*Client)(nil)
+var (
+	_ tenant.Holder  = (*Client)(nil)
+	_ tenant.Domains = (*Client)(nil)
+)
 
 // NewClient makes a client for a service's internal address, such as
 // http://links:8090, with the token that auth and the service share.
@@ -53,6 +56,11 @@ func (c *Client) Lift(ctx context.Context, t tenant.Takedown) error {
 	return answered(c.peer.Call(ctx, liftPath, t, nil))
 }
 
+// Usable implements [tenant.Domains].Usable.
+func (c *Client) Usable(ctx context.Context, accountID, domainID string) error {
+	return answered(c.peer.Call(ctx, domainPath, domain{accountID, domainID}, nil))
+}
+
 // Export implements [tenant.Holder].Export. An answer that breaks off is an error, never a
 // shorter export.
 func (c *Client) Export(ctx context.Context, accountID string, w io.Writer) error {
@@ -65,8 +73,8 @@ func (c *Client) Export(ctx context.Context, accountID string, w io.Writer) erro
 	return answered(c.peer.Copy(ctx, exportPath, ask, w))
 }
 
-// answered passes on the errors that a holder may return: the target is not here, or
-// the holder is busy. Any other refusal is a bug of ours, such as a malformed body, and
+// answered passes on the errors that a holder may return: the target is not here, the
+// domain cannot take links, or the holder is busy. Any other refusal is a bug of ours, such as a malformed body, and
 // auth retries as if the holder were down.
 func answered(err error) error {
 	var refused *apierr.Error
@@ -74,7 +82,7 @@ func answered(err error) error {
 		return err
 	}
 	switch refused.Code {
-	case apierr.LinkNotFound, apierr.VideoNotFound, apierr.RateLimited, apierr.Unavailable:
+	case apierr.LinkNotFound, apierr.VideoNotFound, apierr.DomainNotFound, apierr.DomainNotVerified, apierr.RateLimited, apierr.Unavailable:
 		return err
 	}
 	return apierr.Down(err)

@@ -17,6 +17,7 @@ const (
 	statePath   = "/internal/v1/accounts/state"
 	erasurePath = "/internal/v1/accounts/erasure"
 	exportPath  = "/internal/v1/accounts/export"
+	domainPath  = "/internal/v1/accounts/domain"
 	takePath    = "/internal/v1/takedowns/take"
 	liftPath    = "/internal/v1/takedowns/lift"
 )
@@ -31,6 +32,10 @@ type (
 		AccountID string `json:"accountId"`
 		KeyID     string `json:"keyId,omitempty"`
 		MemberID  string `json:"memberId,omitempty"` // of a session
+	}
+	domain struct {
+		AccountID string `json:"accountId"`
+		DomainID  string `json:"domainId"`
 	}
 	done struct{}
 )
@@ -56,6 +61,11 @@ func Routes(h *httpapi.API, token string, holder tenant.Holder) {
 		}
 		return holder.Export(ctx, in.AccountID, w)
 	})
+	if domains, ok := holder.(tenant.Domains); ok {
+		peer.Answer(door, domainPath, func(ctx context.Context, in domain) (done, error) {
+			return done{}, domains.Usable(ctx, in.AccountID, in.DomainID)
+		})
+	}
 	peer.Answer(door, takePath, func(ctx context.Context, in tenant.Order) (tenant.Takedown, error) {
 		if in.ID == "" || (in.Target.URL == "") == (in.Target.ID == "") {
 			return tenant.Takedown{}, apierr.Invalid(apierr.Detail{

@@ -30,12 +30,15 @@ const (
 	JSONLines = "jsonl"
 )
 
+// DefaultHost is the domain of a row that was on the default short host.
+const DefaultHost = "default"
+
 // Row is one line of a table.
 type Row struct {
 	Line     int // its number in the file, from 1
 	Item     client.BulkItem
 	Host     string // of its previous short address, in lower case
-	DomainID string // in the deployment that wrote the file
+	DomainID string // in the deployment that wrote the file, or DefaultHost; "" if the file does not say
 	Bad      string // why it cannot be sent; "" if it can
 }
 
@@ -202,7 +205,7 @@ func csvRows(r io.Reader, note func(string)) (func() (Row, error), error) {
 			}
 			return ""
 		}
-		return makeRow(line, get, tagsOf(get("tags"), at)), nil
+		return makeRow(line, get, tagsOf(get("tags"), at)).on(at), nil
 	}, nil
 }
 
@@ -258,7 +261,7 @@ func jsonRows(r io.Reader, note func(string)) func() (Row, error) {
 					tags = tagsIn(list)
 				}
 			}
-			return makeRow(line, get, tags), nil
+			return makeRow(line, get, tags).on(at), nil
 		}
 		if err := s.Err(); err != nil {
 			return Row{}, err
@@ -315,6 +318,15 @@ func makeRow(line int, get func(string) string, tags []string) Row {
 	) || !utf8.Valid(b) {
 		r.Bad = "not valid UTF-8"
 		r.Item = client.BulkItem{URL: strings.ToValidUTF8(r.Item.URL, "\ufffd")}
+	}
+	return r
+}
+
+// on returns the row with its domain. Only our exports have a column for it, which is empty
+// on the default host. at has the columns of the table.
+func (r Row) on(at map[string]int) Row {
+	if _, ours := at["domainId"]; ours && r.DomainID == "" {
+		r.DomainID = DefaultHost
 	}
 	return r
 }

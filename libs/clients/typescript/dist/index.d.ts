@@ -426,6 +426,7 @@ export declare class Linkreel {
         id: string;
         name: string;
         plan: components["schemas"]["Plan"];
+        defaultDomainId: string | null;
         createdAt: components["schemas"]["Timestamp"];
         limits: {
             requestsPerMinute: number;
@@ -441,6 +442,29 @@ export declare class Linkreel {
             domains: number;
             storedBytes: number;
         };
+        ignoredFields?: components["schemas"]["IgnoredFields"];
+    }>;
+    updateAccount(change: Schemas["AccountSettingsUpdate"], o?: CallOptions): Promise<{
+        id: string;
+        name: string;
+        plan: components["schemas"]["Plan"];
+        defaultDomainId: string | null;
+        createdAt: components["schemas"]["Timestamp"];
+        limits: {
+            requestsPerMinute: number;
+            bulkItems: number;
+            links: number | null;
+            videos: number | null;
+            domains: number | null;
+            storedBytes: number | null;
+        };
+        usage: {
+            links: number;
+            videos: number;
+            domains: number;
+            storedBytes: number;
+        };
+        ignoredFields?: components["schemas"]["IgnoredFields"];
     }>;
     keys(o?: CallOptions): Promise<{
         id: string;

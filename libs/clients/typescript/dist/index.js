@@ -161,6 +161,7 @@ export class Linkreel {
     }
     // Account
     account(o) { return this.#call("GET", "/api/v1/account", {}, o); }
+    updateAccount(change, o) { return this.#call("PATCH", "/api/v1/account", { body: change }, o); }
     async keys(o) { return (await this.#call("GET", "/api/v1/keys", {}, o)).data; }
     createKey(key, o) { return this.#call("POST", "/api/v1/keys", { body: key }, o); }
     rollKey(keyId, overlapSeconds = 0, o) { return this.#call("POST", `/api/v1/keys/${id(keyId)}/roll`, { body: { overlapSeconds } }, o); }

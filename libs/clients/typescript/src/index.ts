@@ -230,6 +230,7 @@ export class Linkreel {
   // Account
 
   account(o?: CallOptions) { return this.#call<Account>("GET", "/api/v1/account", {}, o); }
+  updateAccount(change: Schemas["AccountSettingsUpdate"], o?: CallOptions) { return this.#call<Account>("PATCH", "/api/v1/account", { body: change }, o); }
   async keys(o?: CallOptions) { return (await this.#call<Schemas["KeyList"]>("GET", "/api/v1/keys", {}, o)).data; }
   createKey(key: KeyCreate, o?: CallOptions) { return this.#call<KeyCreated>("POST", "/api/v1/keys", { body: key }, o); }
   rollKey(keyId: string, overlapSeconds = 0, o?: CallOptions) { return this.#call<KeyCreated>("POST", `/api/v1/keys/${id(keyId)}/roll`, { body: { overlapSeconds } }, o); }

@@ -284,7 +284,7 @@ export interface paths {
         post?: never;
         /**
          * Delete a domain
-         * @description Refused while links use it. Needs plan `creator` or higher.
+         * @description Refused while links use it, and while it is the account's default domain. Needs plan `creator` or higher.
          */
         delete: operations["deleteDomain"];
         options?: never;
@@ -758,7 +758,13 @@ export interface paths {
         delete?: never;
         options?: never;
         head?: never;
-        patch?: never;
+        /**
+         * Change the account's settings
+         * @description Changes the name, and the domain of new links. Links that exist keep their domain. The default domain must be verified,
+         *     and cannot be deleted while it is the default. If it lapses, creates without `domainId` get a 409 until it is verified
+         *     again or another default is set. Only owners' sessions, and keys with the scope `account:write`, may call.
+         */
+        patch: operations["updateAccount"];
         trace?: never;
     };
     "/api/v1/account/export": {
@@ -1231,7 +1237,7 @@ export interface components {
          */
         Plan: "free" | "creator" | "business" | "enterprise";
         /** @enum {string} */
-        Scope: "links:read" | "links:write" | "videos:read" | "videos:write" | "domains:read" | "domains:write" | "keys:read" | "keys:write" | "events:read" | "webhooks:read" | "webhooks:write" | "members:read" | "members:write";
+        Scope: "links:read" | "links:write" | "videos:read" | "videos:write" | "domains:read" | "domains:write" | "keys:read" | "keys:write" | "events:read" | "webhooks:read" | "webhooks:write" | "members:read" | "members:write" | "account:write";
         /** @description Milliseconds since 1970-01-01T00:00:00Z. */
         Timestamp: number;
         /**
@@ -1248,7 +1254,10 @@ export interface components {
             slug?: string | null;
             /** @description Private label. Null is the same as absent, here and in the fields below. */
             title?: string | null;
-            /** @description Id of a verified domain of the account. Without it the link lives on the default short host. */
+            /**
+             * @description Id of a verified domain of the account. `null` or `default` is the default short host. If the field is absent, the
+             *     link gets the account's `defaultDomainId`.
+             */
             domainId?: string | null;
             /** @description End of the link; a moment already past makes a link that is expired from the start. */
             expiresAt?: components["schemas"]["MomentOrNull"];
@@ -1971,6 +1980,8 @@ export interface components {
             id: string;
             name: string;
             plan: components["schemas"]["Plan"];
+            /** @description Domain of new links whose create has no `domainId`. Null is the default short host. */
+            defaultDomainId: string | null;
             createdAt: components["schemas"]["Timestamp"];
             /** @description `null` means that there is no limit. */
             limits: {
@@ -1990,12 +2001,19 @@ export interface components {
                 /** @description Bytes that the account's videos take. */
                 storedBytes: number;
             };
+            ignoredFields?: components["schemas"]["IgnoredFields"];
+        };
+        AccountSettingsUpdate: {
+            /** @description Cannot be null. */
+            name?: string;
+            /** @description Id of a verified domain of the account. `null` or `default` is the default short host. */
+            defaultDomainId?: string | null;
         };
         KeyCreate: {
             name: string;
             /**
              * @description What the key may do. A key made without scopes gets links, videos, domains and keys, each with read and write.
-             *     Ask for events, webhooks and members by name.
+             *     Ask for events, webhooks, members and `account:write` by name.
              */
             scopes?: components["schemas"]["Scope"][] | null;
             /** @description End of the key; one already past makes a key that is expired from the start. */
@@ -2149,6 +2167,7 @@ export interface components {
                 storedBytes?: components["schemas"]["OwnLimit"];
             } | null;
             readonly id?: unknown;
+            readonly defaultDomainId?: unknown;
             readonly state?: unknown;
             readonly createdAt?: unknown;
         };
@@ -2157,6 +2176,8 @@ export interface components {
             id: string;
             name: string;
             plan: components["schemas"]["Plan"];
+            /** @description Domain of the account's new links whose create names none. Null is the default short host. */
+            defaultDomainId: string | null;
             /** @enum {string} */
             state: "active" | "suspended" | "deleting";
             suspended: boolean;
@@ -2959,7 +2980,31 @@ export interface components {
                 };
             };
         };
-        /** @description Links still use the domain. */
+        /** @description The domain is not verified, or the account is being erased. */
+        DomainNotVerified: {
+            headers: {
+                "X-Request-Id": components["headers"]["X-Request-Id"];
+                [name: string]: unknown;
+            };
+            content: {
+                /**
+                 * @example {
+                 *       "error": {
+                 *         "code": "DOMAIN_NOT_VERIFIED",
+                 *         "message": "The domain is not verified. Add its TXT record, verify it, and try again.",
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *       }
+                 *     }
+                 */
+                "application/json": components["schemas"]["Error"] & {
+                    error?: {
+                        /** @enum {unknown} */
+                        code?: "DOMAIN_NOT_VERIFIED" | "ACCOUNT_DELETING";
+                    };
+                };
+            };
+        };
+        /** @description Links still use the domain, or it is the account's default. */
         DomainUseConflict: {
             headers: {
                 "X-Request-Id": components["headers"]["X-Request-Id"];
@@ -5230,6 +5275,46 @@ export interface operations {
             400: components["responses"]["UnknownParameter"];
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    updateAccount: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["AccountSettingsUpdate"];
+            };
+        };
+        responses: {
+            /** @description The account. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    RateLimit: components["headers"]["RateLimit"];
+                    "RateLimit-Policy": components["headers"]["RateLimit-Policy"];
+                    "X-RateLimit-Limit": components["headers"]["X-RateLimit-Limit"];
+                    "X-RateLimit-Remaining": components["headers"]["X-RateLimit-Remaining"];
+                    "X-RateLimit-Reset": components["headers"]["X-RateLimit-Reset"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Account"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["DomainNotFound"];
+            409: components["responses"]["DomainNotVerified"];
+            413: components["responses"]["BodyTooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
             429: components["responses"]["RateLimited"];
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];

@@ -36,6 +36,10 @@ type Account struct {
 	// Limits are the operator's exceptions to the plan's quotas.
 	Limits Limits
 
+	// DefaultDomainID is the domain of new links that name none. "" means the default short
+	// host.
+	DefaultDomainID string
+
 	// Every change to the rights of the account or of one of its keys raises Version in the
 	// same commit. Replicas compare it to recognise a stale record.
 	Version int64
@@ -69,13 +73,15 @@ func (l Limits) Over(plan identity.Quotas) identity.Quotas {
 	}
 }
 
-// Change is an operator's edit of an account. Fields that are nil stay unchanged.
+// Change is an edit of an account, by the operator or by an owner. Fields that are nil stay unchanged.
 type Change struct {
 	Name      *string
 	Plan      *identity.Plan
 	Suspended *bool
 	// Limits edits the account's limits; it may run several times.
 	Limits func(Limits) Limits
+	// DefaultDomainID is "" for the default short host.
+	DefaultDomainID *string
 }
 
 func (a Account) with(c Change) Account {
@@ -90,6 +96,9 @@ func (a Account) with(c Change) Account {
 	}
 	if c.Limits != nil {
 		a.Limits = c.Limits(a.Limits)
+	}
+	if c.DefaultDomainID != nil {
+		a.DefaultDomainID = *c.DefaultDomainID
 	}
 	return a
 }

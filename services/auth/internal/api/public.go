@@ -5,6 +5,7 @@
 package api
 
 import (
+	"context"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
@@ -13,13 +14,16 @@ import (
 	"github.com/linkreel/linkreel/libs/apispec/wire"
 	"github.com/linkreel/linkreel/libs/httpapi"
 	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/libs/tenant"
 	"github.com/linkreel/linkreel/services/auth/internal/account"
 )
 
-// Public adds the routes that callers with an API key use.
-func Public(a *httpapi.API, accounts *account.Service, plans Plans) {
-	h := public{accounts: accounts, plans: plans}
+// Public adds the routes that callers with an API key use. domains is nil if the
+// deployment has no service with custom domains.
+func Public(a *httpapi.API, accounts *account.Service, plans Plans, domains tenant.Domains) {
+	h := public{accounts: accounts, plans: plans, domains: domains}
 	a.Handle(fiber.MethodGet, "/api/v1/account", httpapi.Access{}, h.account)
+	a.Handle(fiber.MethodPatch, "/api/v1/account", httpapi.Access{Scope: identity.AccountWrite}, h.changeAccount)
 	a.Handle(fiber.MethodGet, "/api/v1/keys", httpapi.Access{Scope: identity.KeysRead}, h.keys)
 	a.Handle(fiber.MethodPost, "/api/v1/keys", httpapi.Access{Scope: identity.KeysWrite}, h.createKey)
 	a.Handle(fiber.MethodGet, "/api/v1/keys/:id", httpapi.Access{Scope: identity.KeysRead}, h.key)
@@ -31,6 +35,7 @@ func Public(a *httpapi.API, accounts *account.Service, plans Plans) {
 type public struct {
 	accounts *account.Service
 	plans    Plans
+	domains  tenant.Domains
 }
 
 func (h public) account(c *fiber.Ctx) error {
@@ -40,16 +45,66 @@ func (h public) account(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	u, err := h.accounts.Usage(ctx, a.ID)
+	return h.show(c, a, nil)
+}
+
+// changeAccount changes the settings that belong to the account's owners.
+func (h public) changeAccount(c *fiber.Ctx) error {
+	ctx := c.UserContext()
+	id := identity.FromContext(ctx).AccountID
+	var body wire.AccountSettingsUpdate
+	fields, err := httpapi.Decode(c, &body)
+	if err != nil {
+		return err
+	}
+	var change account.Change
+	if body.Name.Set {
+		notBlank(fields, body.Name.Value)
+		change.Name = &body.Name.Value
+	}
+	if err := fields.Err(); err != nil {
+		return err
+	}
+	if body.DefaultDomainID.Set {
+		domain := body.DefaultDomainID.Value
+		if body.DefaultDomainID.Null || domain == "default" {
+			domain = ""
+		} else if err := h.usable(ctx, id, domain); err != nil {
+			return err
+		}
+		change.DefaultDomainID = &domain
+	}
+	after, err := h.accounts.Change(ctx, id, change)
+	if err != nil {
+		return err
+	}
+	return h.show(c, after, fields.Unknown)
+}
+
+// usable asks the service with the domains whether new links may be made on one.
+//
+// A delete of the domain that runs at the same time may see the former default. The
+// account then has a default domain that does not exist: creates that name no domain are
+// refused until an owner sets another one.
+func (h public) usable(ctx context.Context, accountID, domainID string) error {
+	if h.domains == nil {
+		return apierr.New(apierr.DomainNotFound, "This deployment has no custom domains.")
+	}
+	return h.domains.Usable(ctx, accountID, domainID)
+}
+
+func (h public) show(c *fiber.Ctx, a account.Account, ignored []string) error {
+	u, err := h.accounts.Usage(c.UserContext(), a.ID)
 	if err != nil {
 		return err
 	}
 	return httpapi.JSON(c, fiber.StatusOK, wire.Account{
-		ID: a.ID, Name: a.Name, Plan: a.Plan.String(), CreatedAt: a.CreatedAt.UnixMilli(),
+		ID: a.ID, Name: a.Name, Plan: a.Plan.String(), DefaultDomainID: wire.OrNull(a.DefaultDomainID), CreatedAt: a.CreatedAt.UnixMilli(),
 		Limits: toLimits(h.plans[a.Plan].PerMinute, a.Limits.Over(h.plans[a.Plan].Quotas)),
 		Usage: wire.AccountUsage{
 			Links: int64(u.Links), Videos: int64(u.Videos), Domains: int64(u.Domains), StoredBytes: u.StoredBytes,
 		},
+		IgnoredFields: ignored,
 	})
 }
 

@@ -93,7 +93,8 @@ func (s *Source) Verify(ctx context.Context, hash string) (*apikey.Record, error
 	}
 	return &apikey.Record{
 		Principal: identity.Principal{
-			AccountID: a.ID, AccountName: a.Name, Plan: a.Plan, Suspended: a.Suspended, PerMinute: plan.PerMinute, Quotas: plan.Quotas,
+			AccountID: a.ID, AccountName: a.Name, Plan: a.Plan, Suspended: a.Suspended, DefaultDomainID: a.DefaultDomainID,
+			PerMinute: plan.PerMinute, Quotas: plan.Quotas,
 			KeyID: k.ID, KeyName: k.Name, Scopes: c.Scopes(),
 			Session: c.Session, MemberID: c.Member.ID, MemberName: c.Member.Name, Role: c.Member.Role,
 		},

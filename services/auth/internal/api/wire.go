@@ -74,6 +74,7 @@ func madeBy(l member.Link) wire.Actor {
 func toOperatorAccount(a account.Account, ignored []string) wire.OperatorAccount {
 	return wire.OperatorAccount{
 		ID: a.ID, Name: a.Name, Plan: a.Plan.String(), State: string(a.State()), Suspended: a.Suspended,
+		DefaultDomainID: wire.OrNull(a.DefaultDomainID),
 		Limits: wire.OwnLimits{
 			Links: wire.OrNull(a.Limits.Links), Videos: wire.OrNull(a.Limits.Videos),
 			Domains: wire.OrNull(a.Limits.Domains), StoredBytes: wire.OrNull(a.Limits.StoredBytes),

@@ -59,6 +59,7 @@ type accountDoc struct {
 	Pending  bool      `firestore:"pending,omitempty"`
 	Deleting bool      `firestore:"deleting,omitempty"`
 	Limits   limitsDoc `firestore:"limits,omitzero"`
+	Domain   string    `firestore:"defaultDomainId,omitempty"`
 }
 
 type limitsDoc struct {
@@ -164,14 +165,14 @@ type (
 func toAccount(snap firestoredb.Snap, d *accountDoc) account.Account {
 	return account.Account{
 		ID: snap.Ref.ID, Name: d.Name, Plan: d.Plan, Suspended: d.Suspended, Version: d.Version, CreatedAt: d.CreatedAt,
-		Deleting: d.Deleting, Pending: d.Pending, Limits: account.Limits(d.Limits),
+		Deleting: d.Deleting, Pending: d.Pending, Limits: account.Limits(d.Limits), DefaultDomainID: d.Domain,
 	}
 }
 
 func fromAccount(a account.Account) accountDoc {
 	return accountDoc{
 		Name: a.Name, Plan: a.Plan, Suspended: a.Suspended, Version: a.Version, CreatedAt: a.CreatedAt,
-		Deleting: a.Deleting, Pending: a.Pending, Limits: limitsDoc(a.Limits),
+		Deleting: a.Deleting, Pending: a.Pending, Limits: limitsDoc(a.Limits), Domain: a.DefaultDomainID,
 	}
 }
 

@@ -165,13 +165,58 @@ func (r *request) profile() (p signin.Profile, m signin.Methods, err error) {
 	return p, m, err
 }
 
-// settings shows the person's accounts, ways to sign in, and sessions.
-func settings(r *request) error {
+// settingsView shows the account's settings, and the person's accounts, ways to sign in, and
+// sessions.
+func (r *request) settingsView() (view, error) {
 	p, m, err := r.profile()
 	if err != nil {
+		return view{}, err
+	}
+	data := map[string]any{"Profile": p, "Methods": m}
+	if r.can("account:write") {
+		if err := r.accountForm(data); err != nil {
+			return view{}, err
+		}
+	}
+	return view{Title: text.Get("settings.title"), Data: data}, nil
+}
+
+var settingsPage = page{template: "settings.html", view: (*request).settingsView}
+
+// accountForm adds the account, and the domains that can be its default, to data.
+func (r *request) accountForm(data map[string]any) error {
+	var account client.Account
+	if err := r.do("GET", "/api/v1/account", nil, &account); err != nil {
 		return err
 	}
-	return r.render(http.StatusOK, "settings.html", view{Title: text.Get("settings.title"), Data: map[string]any{"Profile": p, "Methods": m}})
+	var list client.DomainList
+	if err := r.do("GET", "/api/v1/domains", nil, &list); err != nil {
+		return err
+	}
+	chosen, typed := "default", r.form.Has("defaultDomainId")
+	if account.DefaultDomainID != nil {
+		chosen = *account.DefaultDomainID
+	}
+	present := chosen
+	if typed {
+		chosen = r.form.Get("defaultDomainId")
+	}
+	domains := []option{{"default", text.Get("settings.domain.default"), chosen == "default"}}
+	for _, d := range list.Data {
+		if d.Status == "verified" || d.ID == present { // the present one may have lapsed
+			domains = append(domains, option{d.ID, d.Hostname, d.ID == chosen})
+		}
+	}
+	data["Account"], data["Domains"] = account, domains
+	return nil
+}
+
+// changeAccount changes the account's name and default domain.
+func changeAccount(r *request) error {
+	err := r.do("PATCH", "/api/v1/account", map[string]any{
+		"name": strings.TrimSpace(r.form.Get("name")), "defaultDomainId": r.form.Get("defaultDomainId"),
+	}, nil)
+	return settingsPage.answer(r, err, "/app/settings", "saved")
 }
 
 func switchAccount(r *request) error {

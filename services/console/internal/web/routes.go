@@ -52,8 +52,8 @@ func (p *Pages) table() []row {
 			"/invite": invite, "/:id/role": changeRole, "/:id/remove": removeMember, "/:id/sign-in-link": makeSignInLink,
 			"/invitations/:id/revoke": revokeInvitation,
 		}},
-		{path: "/app/settings", icon: "settings", get: settings, posts: map[string]handler{
-			"/switch": switchAccount, "/connect": connect, "/sessions/:id/end": endSession,
+		{path: "/app/settings", icon: "settings", get: settingsPage.show, posts: map[string]handler{
+			"/account": changeAccount, "/switch": switchAccount, "/connect": connect, "/sessions/:id/end": endSession,
 			"/passkeys/begin": beginAddPasskey, "/passkeys": addPasskey, "/passkeys/:id/remove": removePasskey,
 		}},
 		{path: "/app/device", get: device, posts: map[string]handler{"": decideDevice}},

@@ -22,10 +22,7 @@ func (h public) available(c *fiber.Ctx) error {
 	if c.Query("slug") == "" {
 		return apierr.Invalid(apierr.Detail{Field: "slug", Code: apierr.Required, Message: "Name the slug that you want to know about."})
 	}
-	domainID := c.Query("domainId")
-	if domainID == "default" {
-		domainID = ""
-	}
+	domainID := domainOr(c.UserContext(), c.Context().QueryArgs().Has("domainId"), c.Query("domainId"))
 	if domainID != "" {
 		if _, err := h.domains.Get(c.UserContext(), account(c.UserContext()), domainID); err != nil {
 			return err

@@ -110,6 +110,10 @@ func (h public) verifyDomain(c *fiber.Ctx) error {
 
 func (h public) deleteDomain(c *fiber.Ctx) error {
 	ctx := c.UserContext()
+	// Every replica applies a new default before the call that sets it is answered.
+	if c.Params("id") == identity.FromContext(ctx).DefaultDomainID {
+		return customdomain.DefaultInUse()
+	}
 	if err := h.domains.Delete(ctx, account(ctx), c.Params("id")); err != nil {
 		return err
 	}

@@ -19,7 +19,7 @@ import (
 const (
 	maxQuery      = 500 // code points of q; titles have the same maximum
 	maxTagFilters = 5
-	defaultDomain = "default" // names the default host in a filter
+	defaultDomain = "default" // names the default host
 )
 
 // filters reads the filters of a list. httpapi rejects unknown ones.

@@ -12,6 +12,7 @@ import (
 	"github.com/linkreel/linkreel/libs/apispec/wire"
 	"github.com/linkreel/linkreel/libs/httpapi"
 	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/services/links/internal/customdomain"
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
@@ -115,9 +116,14 @@ func (h public) readCreate(c *fiber.Ctx) (d link.Draft, ignored []string, err er
 func (h public) draft(
 	ctx context.Context, f *httpapi.Fields, body *wire.LinkCreate, domains *domainsOf,
 ) (d link.Draft, ignored []string, err error) {
-	own, onDefaultHost := h.opt.Own, body.DomainID == nil
+	own := h.opt.Own
+	domainID := domainOr(ctx, body.DomainID.Set, body.DomainID.Value)
+	onDefaultHost := domainID == ""
 	if !onDefaultHost {
-		on, err := domains.get(*body.DomainID)
+		on, err := domains.get(domainID)
+		if !body.DomainID.Set && apierr.CodeOf(err) == apierr.DomainNotFound {
+			err = customdomain.DefaultGone()
+		}
 		if err != nil {
 			return d, f.Unknown, err
 		}
@@ -172,6 +178,18 @@ func (h public) draft(
 	secret, err := h.hash(ctx, in.password)
 	secret.change(&d.Link)
 	return d, f.Unknown, err
+}
+
+// domainOr returns the id of the domain that a caller names, or of the account's default
+// domain if the caller names none. "" means the default short host.
+func domainOr(ctx context.Context, named bool, id string) string {
+	switch {
+	case !named:
+		return identity.FromContext(ctx).DefaultDomainID
+	case id == defaultDomain:
+		return ""
+	}
+	return id
 }
 
 // imported reads the clicks and the creation time of a link from another system. Only

@@ -59,6 +59,11 @@ func (h *holder) TakeDown(ctx context.Context, o tenant.Order) (tenant.Takedown,
 	}, nil
 }
 
+// Usable is [tenant.Domains].Usable.
+func (h *holder) Usable(ctx context.Context, accountID, domainID string) error {
+	return h.domains.Usable(ctx, accountID, domainID)
+}
+
 // Lift is [tenant.Holder].Lift.
 func (h *holder) Lift(ctx context.Context, t tenant.Takedown) error {
 	if t.Kind != tenant.KindLink {

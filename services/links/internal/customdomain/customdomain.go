@@ -55,6 +55,17 @@ func InUse() error {
 	return apierr.New(apierr.DomainInUse, "Links still use this domain. Delete them first.")
 }
 
+// DefaultInUse returns the error for deleting the account's default domain.
+func DefaultInUse() error {
+	return apierr.New(apierr.DomainInUse, "This is the account's default domain. Set another default first (PATCH /api/v1/account).")
+}
+
+// DefaultGone returns the error for a link on a default domain that no longer exists.
+func DefaultGone() error {
+	return apierr.New(apierr.DomainNotVerified,
+		"The account's default domain no longer exists. Send a domainId, or set another default (PATCH /api/v1/account).")
+}
+
 // Full returns the error for a domain beyond the account's limit.
 func Full() error {
 	return apierr.New(apierr.QuotaExceeded, "The account has as many domains as its limit allows. Delete one, or ask for a higher limit.")

@@ -80,6 +80,15 @@ func (s *Service) Get(ctx context.Context, accountID, id string) (*Domain, error
 	return s.opt.Store.Domain(ctx, accountID, id)
 }
 
+// Usable returns nil if the account may make links on the domain now.
+func (s *Service) Usable(ctx context.Context, accountID, id string) error {
+	d, err := s.Get(ctx, accountID, id)
+	if err == nil && !d.Verified(s.opt.Now()) {
+		err = NotVerified()
+	}
+	return err
+}
+
 // List lists the account's domains, newest first.
 func (s *Service) List(ctx context.Context, accountID string) ([]*Domain, error) {
 	return s.opt.Store.Domains(ctx, accountID)

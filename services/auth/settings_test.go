@@ -1,0 +1,65 @@
+package auth_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/linkreel/linkreel/libs/apierr"
+)
+
+// Usable knows three domains by their ids.
+func (h *holder) Usable(_ context.Context, _, domainID string) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch {
+	case h.down:
+		return apierr.Down(context.DeadlineExceeded)
+	case domainID == "dom_good" || domainID == "dom_other":
+		return nil
+	case domainID == "dom_pending":
+		return apierr.New(apierr.DomainNotVerified, "The domain is not verified.")
+	}
+	return apierr.New(apierr.DomainNotFound, "This account has no domain with this id.")
+}
+
+func TestOwnersChangeTheAccountsSettings(t *testing.T) {
+	t.Parallel()
+	r, h := withHolder(t)
+	id, plain := r.account("free")
+	key := r.key(id, `{"name":"settings","scopes":["account:write"]}`)
+	set := func(body string) answer { t.Helper(); return r.api("PATCH", "/api/v1/account", key, body) }
+	shows := func(what string, got answer, name, domain string) {
+		t.Helper()
+		if got.status != 200 || !strings.Contains(string(got.body), `"name":"`+name+`","plan":"free","defaultDomainId":`+domain) {
+			t.Errorf("%s: %d %s, want %s and %s", what, got.status, got.body, name, domain)
+		}
+	}
+	shows("before", r.api("GET", "/api/v1/account", plain, ""), "Test", "null")
+	shows("a name", set(`{"name":"Example Ltd"}`), "Example Ltd", "null")
+	shows("a domain", set(`{"defaultDomainId":"dom_good","plan":"business"}`), "Example Ltd", `"dom_good"`)
+	if got := set(`{"defaultDomainId":"dom_good","plan":"business"}`); !strings.Contains(string(got.body), `"ignoredFields":["plan"]`) {
+		t.Errorf("a field of the operator's: %s", got.body)
+	}
+	shows("both", set(`{"name":"Ä","defaultDomainId":"dom_other"}`), "Ä", `"dom_other"`)
+	shows("read by another key", r.api("GET", "/api/v1/account", plain, ""), "Ä", `"dom_other"`)
+
+	for body, code := range map[string]string{
+		`{"name":null}`: "VALIDATION_ERROR", `{"name":""}`: "VALIDATION_ERROR", `{"name":" "}`: "VALIDATION_ERROR", `{"name":5}`: "VALIDATION_ERROR",
+		`{"name":"` + strings.Repeat("ä", 101) + `"}`: "VALIDATION_ERROR", `{"defaultDomainId":5}`: "VALIDATION_ERROR",
+		`{"name":"New","defaultDomainId":"dom_pending"}`: "DOMAIN_NOT_VERIFIED", `{"name":"New","defaultDomainId":"dom_stranger"}`: "DOMAIN_NOT_FOUND",
+		`{"name":"New","defaultDomainId":""}`: "DOMAIN_NOT_FOUND", `[]`: "INVALID_JSON",
+	} {
+		if got := set(body); got.code() != code {
+			t.Errorf("%s: %d %s, want %s", body, got.status, got.body, code)
+		}
+	}
+	h.set(func() { h.down = true })
+	want(t, set(`{"name":"New","defaultDomainId":"dom_good"}`), 503, "UNAVAILABLE")
+	shows("a name while links is away", set(`{"name":"Example"}`), "Example", `"dom_other"`)
+	shows("the default host while links is away", set(`{"defaultDomainId":null}`), "Example", "null")
+	h.set(func() { h.down = false })
+	shows("again", set(`{"defaultDomainId":"dom_good"}`), "Example", `"dom_good"`)
+	shows("the default host by its name", set(`{"defaultDomainId":"default"}`), "Example", "null")
+	want(t, r.api("PATCH", "/api/v1/account", plain, `{"name":"New"}`), 403, "INSUFFICIENT_SCOPE")
+}
