@@ -58,7 +58,10 @@ func importLinks(r *request) error {
 	if problem != "" {
 		return r.again(apierr.Invalid(apierr.Detail{Field: "csv", Message: problem}), "import.html", v)
 	}
-	items, rows, at := r.placed(all)
+	items, rows, at, err := r.placed(all)
+	if err != nil { // nothing was created
+		return r.again(err, "import.html", v)
+	}
 	var failed error
 	for from := 0; from < len(items) && failed == nil; from += bulkSize {
 		to := min(from+bulkSize, len(items))
@@ -140,17 +143,19 @@ func readTable(table, format string) (all []linktable.Row, problem string) {
 
 // placed returns the links of the rows that can be sent, each on its previous host if that is
 // a verified domain of the account, and the results of all rows. At has the place of each
-// link among the rows.
-func (r *request) placed(all []linktable.Row) (items []client.BulkItem, rows []importRow, at []int) {
+// link among the rows. It returns an error if the domains could not be read: the links would
+// be created on the wrong host.
+func (r *request) placed(all []linktable.Row) (items []client.BulkItem, rows []importRow, at []int, err error) {
 	ids := map[string]string{}
 	if slices.ContainsFunc(all, func(row linktable.Row) bool { return row.Host != "" }) {
 		var list client.DomainList
 		// A member or plan without domains imports to the default host.
-		if r.do("GET", "/api/v1/domains", nil, &list) == nil {
-			for _, d := range list.Data {
-				if d.Status == "verified" {
-					ids[strings.ToLower(d.Hostname)] = d.ID
-				}
+		if err := r.do("GET", "/api/v1/domains", nil, &list); err != nil && apierr.CodeOf(err).Status() != http.StatusForbidden {
+			return nil, nil, nil, err
+		}
+		for _, d := range list.Data {
+			if d.Status == "verified" {
+				ids[strings.ToLower(d.Hostname)] = d.ID
 			}
 		}
 	}
@@ -161,5 +166,5 @@ func (r *request) placed(all []linktable.Row) (items []client.BulkItem, rows []i
 			items, at = append(items, row.Item), append(at, i)
 		}
 	}
-	return items, rows, at
+	return items, rows, at, nil
 }

@@ -692,6 +692,28 @@ func TestImportShowsWhatBecameOfEachRow(t *testing.T) {
 	}
 }
 
+func TestImportCreatesNothingIfTheDomainsCannotBeRead(t *testing.T) {
+	t.Parallel()
+	d := fullDesk(t)
+	d.answers["POST /api/v1/links/bulk"] = answer{207, "", `{"results":[{"status":201,"data":{"id":"lnk_1","shortUrl":"https://s.example/a"}}]}`}
+	table := url.Values{"csv": {"url,shortUrl\nhttps://a.example,https://go.example/a\n"}}
+	for _, refused := range []answer{
+		{429, "", `{"error":{"code":"RATE_LIMITED","message":"Too many requests."}}`},
+		{503, "", `{"error":{"code":"UNAVAILABLE","message":"Try again later."}}`},
+	} {
+		d.answers["GET /api/v1/domains"] = refused
+		resp, page := d.post("/app/links/import", "/app/links/import", table)
+		// The last request to the API: no link was sent after it.
+		if got := d.said("").call; resp.StatusCode != refused.status || got != "GET /api/v1/domains" {
+			t.Errorf("answered %d, asked last %q\n%s", resp.StatusCode, got, page)
+		}
+	}
+	d.answers["GET /api/v1/domains"] = answer{403, "", `{"error":{"code":"FORBIDDEN","message":"No scope."}}`}
+	if resp, page := d.post("/app/links/import", "/app/links/import", table); resp.StatusCode != 200 || !strings.Contains(page, "https://s.example/a") {
+		t.Errorf("without the right to read domains: %d\n%s", resp.StatusCode, page)
+	}
+}
+
 func TestHomeSaysWhatToDoWhereBrowsersAllowNoPasskeys(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, nil) // on http, by its number
