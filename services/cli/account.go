@@ -23,6 +23,8 @@ func accountCommands() []command {
 	return []command{
 		{"domains add", "HOSTNAME", "add a host name and print the DNS record to set", domainsAdd},
 		{"domains list", "", "list domains", domainsList},
+		{"domains get", "ID", "show a domain", domainsGet},
+		{"domains stats", "ID", "show visits that no link served, by day", domainsStats},
 		{"domains verify", "ID", "check the DNS record now", domainsVerify},
 		{"domains update", "ID", "say where visits lead that no link serves", domainsUpdate},
 		{"domains delete", "ID…", "delete domains", domainsDelete},
@@ -40,6 +42,24 @@ func accountCommands() []command {
 
 func domainsAdd(a *app, _ *flag.FlagSet) action {
 	return a.domain("HOSTNAME", (*client.Client).CreateDomain)
+}
+
+func domainsGet(a *app, _ *flag.FlagSet) action {
+	return a.domain("ID", (*client.Client).Domain)
+}
+
+func domainsStats(a *app, fs *flag.FlagSet) action {
+	from := fs.String("from", "", "first `day`, as 2026-11-01")
+	to := fs.String("to", "", "last `day`")
+	return a.asks("ID", func(ctx context.Context, c *client.Client, id string) error {
+		s, err := c.DomainStats(ctx, id, *from, *to)
+		return a.answer(s, err, func(w io.Writer) {
+			fmt.Fprintf(w, "%-10s %9s %9s %9s\n", "day", "home", "not found", "ended")
+			for _, d := range append(s.Days, client.DomainDay{Date: "total", Home: s.Home, NotFound: s.NotFound, Ended: s.Ended}) {
+				fmt.Fprintf(w, "%-10s %9d %9d %9d\n", d.Date, d.Home, d.NotFound, d.Ended)
+			}
+		})
+	})
 }
 
 func domainsVerify(a *app, _ *flag.FlagSet) action {

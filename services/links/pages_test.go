@@ -138,6 +138,99 @@ func TestADomainHasPages(t *testing.T) {
 	want(t, "the home without a page", on(b, "/"), 404, "")
 }
 
+func TestADomainCountsVisitsThatNoLinkServes(t *testing.T) {
+	t.Parallel()
+	c := newWorld(t)
+	z, addr := newZone(t)
+	c.dns = addr
+	a, b := c.replica(t), c.replica(t)
+	key, stranger := c.keys.Key(t, "acc_a", identity.Creator), c.keys.Key(t, "acc_b", identity.Creator)
+	made := a.api(key, "POST", "/api/v1/domains", `{"hostname":"go.example.com"}`)
+	id := made.str("id")
+	path := "/api/v1/domains/" + id
+	on := func(r *replica, path string, header ...string) answer {
+		t.Helper()
+		return r.visit(path, append([]string{"Host", "go.example.com", "User-Agent", windows}, header...)...)
+	}
+	for range 3 {
+		on(a, "/") // a pending domain's visits are nobody's
+	}
+	record := made.json["records"].([]any)[0].(map[string]any)
+	z.set(record["name"].(string), record["value"].(string))
+	if got := a.api(key, "POST", path+"/verify", nil); got.str("status") != "verified" {
+		t.Fatal(got)
+	}
+	link := func(slug string, more map[string]any) {
+		more["url"], more["slug"], more["domainId"] = "https://example.com/", slug, id
+		a.create(key, more)
+	}
+	link("live", map[string]any{})
+	link("over", map[string]any{"expiresAt": 1e12})
+	link("later", map[string]any{"startsAt": c.now().Add(time.Hour).UnixMilli()})
+	link("robots.txt", map[string]any{"expiresAt": 1e12})
+	visits := func(r *replica) {
+		on(r, "/")
+		on(r, "/?x=1")
+		on(r, "/nothing")
+		on(r, "/live/deeper")
+		on(r, "/a%20b")
+		on(r, "/over")
+		for _, path := range []string{"/live", "/later", "/favicon.ico", "/nothing+", "/over+"} {
+			on(r, path) // not counted
+		}
+		for _, path := range []string{"/", "/nothing", "/over"} {
+			on(r, path, "User-Agent", "Googlebot/2.1")
+			on(r, path, "Sec-Purpose", "prefetch")
+			r.do("redirect", "HEAD", shortBase+path, nil, "Host", "go.example.com", "User-Agent", windows)
+			r.do("redirect", "POST", shortBase+path, "password=x", "Host", "go.example.com", "Content-Type", "application/x-www-form-urlencoded")
+			r.visit(path) // the default host is no domain
+		}
+	}
+	visits(a)
+	visits(b)
+	if got := a.api(key, "PATCH", path, map[string]any{"homeUrl": "https://example.com/home", "notFoundUrl": "https://example.com/no", "expiredUrl": "https://example.com/over"}); got.status != 200 {
+		t.Fatal(got)
+	}
+	visits(b)
+	on(b, "/robots.txt") // a link of this name that has ended
+	stats := func(query string) answer { return a.api(key, "GET", path+"/stats"+query, nil) }
+	is := func(got answer, home, notFound, ended float64) bool {
+		return got.status == 200 && got.json["home"] == home && got.json["notFound"] == notFound && got.json["ended"] == ended
+	}
+	eventually(t, "all visits are counted", func() bool { return is(stats(""), 6, 9, 4) })
+	today := c.now().UTC().Format(time.DateOnly)
+	if got := stats("?from=" + today + "&to=" + today); !is(got, 6, 9, 4) || len(got.json["days"].([]any)) != 1 {
+		t.Errorf("of today: %v", got)
+	}
+	if got := stats("?from=2026-01-01&to=2026-01-31"); !is(got, 0, 0, 0) || len(got.json["days"].([]any)) != 31 {
+		t.Errorf("of another month: %v", got)
+	}
+	for _, query := range []string{"?from=x", "?from=2026-02-01&to=2026-01-01", "?from=2020-01-01&to=2026-01-01", "?day=1"} {
+		want(t, query, stats(query), 400, "VALIDATION_ERROR")
+	}
+	want(t, "another account's domain", a.api(stranger, "GET", path+"/stats", nil), 404, "DOMAIN_NOT_FOUND")
+	// Edits and counts of one domain leave each other alone.
+	on(b, "/")
+	if got := a.api(key, "PATCH", path, map[string]any{"homeUrl": nil}); got.status != 200 {
+		t.Fatal(got)
+	}
+	eventually(t, "one more is counted", func() bool { return is(stats(""), 7, 9, 4) })
+	var export strings.Builder
+	if err := a.holder().Export(t.Context(), "acc_a", &export); err != nil || !strings.Contains(export.String(), `{"type":"domainStats","data":{"domainId":"`+id+`","date":"`+today+`","home":7,"notFound":9,"ended":4}}`) {
+		t.Errorf("the export: %v\n%s", err, export.String())
+	}
+
+	// With the domain its counts go.
+	for _, one := range a.api(key, "GET", "/api/v1/links", nil).json["data"].([]any) {
+		want(t, "delete a link", a.api(key, "DELETE", "/api/v1/links/"+one.(map[string]any)["_id"].(string), nil), 204, "")
+	}
+	want(t, "delete", a.api(key, "DELETE", path, nil), 204, "")
+	want(t, "stats of no domain", stats(""), 404, "DOMAIN_NOT_FOUND")
+	if again := a.api(key, "POST", "/api/v1/domains", `{"hostname":"go.example.com"}`); again.str("id") != id || !is(stats(""), 0, 0, 0) {
+		t.Errorf("claimed again: %v %v", again, stats(""))
+	}
+}
+
 func TestTheDefaultHostHasPages(t *testing.T) {
 	t.Parallel()
 	c := newWorld(t)

@@ -31,7 +31,7 @@ var bases = map[string]string{
 }
 
 // large names whole numbers that may need 64 bits.
-var large = []string{"clicks", "importedClicks", "total", "views", "storedBytes", "duration", "nextCursor", "min", "max", "links", "videos", "domains", "maxClicks"}
+var large = []string{"home", "notFound", "ended", "clicks", "importedClicks", "total", "views", "storedBytes", "duration", "nextCursor", "min", "max", "links", "videos", "domains", "maxClicks"}
 
 // comments are the doc comments of types, without the name at the start.
 var comments = map[string]string{

@@ -201,6 +201,13 @@ func (c *Client) VerifyDomain(ctx context.Context, id string) (*Domain, error) {
 	return answer[Domain](ctx, c, http.MethodPost, "/api/v1/domains/"+url.PathEscape(id)+"/verify", nil)
 }
 
+// DomainStats reads the visits of a domain that no link served, by day; see
+// [Client.LinkStats] for from and to.
+func (c *Client) DomainStats(ctx context.Context, id, from, to string) (*DomainStats, error) {
+	q := filter(nil, map[string]string{"from": from, "to": to})
+	return answer[DomainStats](ctx, c, http.MethodGet, "/api/v1/domains/"+url.PathEscape(id)+"/stats"+query(q), nil)
+}
+
 // UpdateDomain changes a domain's pages.
 func (c *Client) UpdateDomain(ctx context.Context, id string, in DomainUpdate) (*Domain, error) {
 	return answer[Domain](ctx, c, http.MethodPatch, "/api/v1/domains/"+url.PathEscape(id), in)

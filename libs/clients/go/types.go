@@ -251,6 +251,30 @@ type LinkUpdated struct {
 	IgnoredFields []string `json:"ignoredFields,omitempty"`
 }
 
+// DomainStats is a body of the API or a part of one.
+type DomainStats struct {
+	// First day.
+	From string `json:"from"`
+	// Last day.
+	To string `json:"to"`
+	// Visits of `/` in these days.
+	Home int64 `json:"home"`
+	// Visits of addresses without a link.
+	NotFound int64 `json:"notFound"`
+	// Visits of links that have ended.
+	Ended int64 `json:"ended"`
+	// One entry per day, without gaps, oldest first.
+	Days []DomainDay `json:"days"`
+}
+
+// DomainDay is a body of the API or a part of one.
+type DomainDay struct {
+	Date     string `json:"date"`
+	Home     int64  `json:"home"`
+	NotFound int64  `json:"notFound"`
+	Ended    int64  `json:"ended"`
+}
+
 // LinkStats are clicks over days.
 type LinkStats struct {
 	// First day.

@@ -214,6 +214,10 @@ class Linkreel:
         """Changes a domain's pages: homeUrl, notFoundUrl, expiredUrl; None clears one."""
         return self._call("PATCH", "/api/v1/domains/" + _segment(domain_id), changes)
 
+    def domain_stats(self, domain_id: str, *, start: Optional[str] = None, end: Optional[str] = None) -> JSON:
+        """Visits per UTC day that no link served: home, notFound, ended; days as 2026-11-20."""
+        return self._call("GET", "/api/v1/domains/%s/stats" % _segment(domain_id), query={"from": start, "to": end})
+
     def verify_domain(self, domain_id: str) -> JSON:
         return self._call("POST", "/api/v1/domains/%s/verify" % _segment(domain_id))
 

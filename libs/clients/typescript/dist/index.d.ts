@@ -14,6 +14,7 @@ export type Link = Schemas["Link"];
 export type LinkSummary = Schemas["LinkSummary"];
 export type LinkCreated = Schemas["LinkCreated"];
 export type LinkStats = Schemas["LinkStats"];
+export type DomainStats = Schemas["DomainStats"];
 export type LinkRule = Schemas["LinkRule"];
 export type LinkExplained = Schemas["LinkExplained"];
 export type SlugAvailable = Schemas["SlugAvailable"];
@@ -303,6 +304,17 @@ export declare class Linkreel {
         notFoundUrl: string | null;
         expiredUrl: string | null;
         ignoredFields?: components["schemas"]["IgnoredFields"];
+    }>;
+    domainStats(domainId: string, days?: {
+        from?: string;
+        to?: string;
+    }, o?: CallOptions): Promise<{
+        from: string;
+        to: string;
+        home: number;
+        notFound: number;
+        ended: number;
+        days: components["schemas"]["DomainDay"][];
     }>;
     updateDomain(domainId: string, change: Schemas["DomainUpdate"], o?: CallOptions): Promise<{
         id: string;

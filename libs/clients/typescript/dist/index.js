@@ -80,6 +80,7 @@ export class Linkreel {
     async domains(o) { return (await this.#call("GET", "/api/v1/domains", {}, o)).data; }
     getDomain(domainId, o) { return this.#call("GET", `/api/v1/domains/${id(domainId)}`, {}, o); }
     verifyDomain(domainId, o) { return this.#call("POST", `/api/v1/domains/${id(domainId)}/verify`, {}, o); }
+    domainStats(domainId, days = {}, o) { return this.#call("GET", `/api/v1/domains/${id(domainId)}/stats`, { query: days }, o); }
     updateDomain(domainId, change, o) { return this.#call("PATCH", `/api/v1/domains/${id(domainId)}`, { body: change }, o); }
     deleteDomain(domainId, o) { return this.#call("DELETE", `/api/v1/domains/${id(domainId)}`, {}, o); }
     // Videos

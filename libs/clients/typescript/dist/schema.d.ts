@@ -296,6 +296,34 @@ export interface paths {
         patch: operations["updateDomain"];
         trace?: never;
     };
+    "/api/v1/domains/{id}/stats": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /**
+                 * @description Id of a domain.
+                 * @example dom_0uWq8RkTn5yBe2MjZc6F
+                 */
+                id: components["parameters"]["DomainId"];
+            };
+            cookie?: never;
+        };
+        /**
+         * Visits of a domain that no link served
+         * @description Visits of `/` (`home`), of addresses without a link (`notFound`) and of links that have ended (`ended`), per UTC day, whether
+         *     the domain has a page for them or not. Only GET requests of people count, on a verified domain: no crawler, robot or
+         *     prefetch, no `robots.txt` or `favicon.ico`, and no visit that was refused with 429.
+         */
+        get: operations["getDomainStats"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/domains/{id}/verify": {
         parameters: {
             query?: never;
@@ -776,7 +804,7 @@ export interface paths {
         /**
          * Export everything
          * @description Streams all that the account has, one JSON object a line: `{"type": …, "data": …}`. The types are `account`, `key`,
-         *     `member`, `invitation`, `domain`, `link`, `linkStats`, `video`, `webhook` and `event`. Each video has a download address;
+         *     `member`, `invitation`, `domain`, `domainStats`, `link`, `linkStats`, `video`, `webhook` and `event`. Each video has a download address;
          *     no line has a secret. Needs every read scope there is, and an owner where a member's key or session asks. An answer
          *     that breaks off before its end is incomplete. Each server runs two exports of an account at a time; one more is answered with 429.
          *     A record that cannot be read has a line of the type `unreadable`, with its `type` and `id`.
@@ -1552,6 +1580,26 @@ export interface components {
         };
         /** @description Fields of the body that had no effect because they are unknown or cannot be changed. Absent when there are none. */
         IgnoredFields: string[];
+        DomainStats: {
+            /** @description First day. */
+            from: string;
+            /** @description Last day. */
+            to: string;
+            /** @description Visits of `/` in these days. */
+            home: number;
+            /** @description Visits of addresses without a link. */
+            notFound: number;
+            /** @description Visits of links that have ended. */
+            ended: number;
+            /** @description One entry per day, without gaps, oldest first. */
+            days: components["schemas"]["DomainDay"][];
+        };
+        DomainDay: {
+            date: string;
+            home: number;
+            notFound: number;
+            ended: number;
+        };
         LinkStats: {
             /** @description First day. */
             from: string;
@@ -2007,6 +2055,11 @@ export interface components {
             name?: string;
             /** @description Id of a verified domain of the account. `null` or `default` is the default short host. */
             defaultDomainId?: string | null;
+            readonly id?: unknown;
+            readonly plan?: unknown;
+            readonly createdAt?: unknown;
+            readonly limits?: unknown;
+            readonly usage?: unknown;
         };
         KeyCreate: {
             name: string;
@@ -4163,6 +4216,56 @@ export interface operations {
             404: components["responses"]["DomainNotFound"];
             413: components["responses"]["BodyTooLarge"];
             415: components["responses"]["UnsupportedMediaType"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    getDomainStats: {
+        parameters: {
+            query?: {
+                /**
+                 * @description First day, UTC. Default is 29 days before `to`.
+                 * @example 2026-11-01
+                 */
+                from?: string;
+                /**
+                 * @description Last day, UTC, included. Default is today. At most 366 days in all.
+                 * @example 2026-11-20
+                 */
+                to?: string;
+            };
+            header?: never;
+            path: {
+                /**
+                 * @description Id of a domain.
+                 * @example dom_0uWq8RkTn5yBe2MjZc6F
+                 */
+                id: components["parameters"]["DomainId"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Counts of the days asked for. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    RateLimit: components["headers"]["RateLimit"];
+                    "RateLimit-Policy": components["headers"]["RateLimit-Policy"];
+                    "X-RateLimit-Limit": components["headers"]["X-RateLimit-Limit"];
+                    "X-RateLimit-Remaining": components["headers"]["X-RateLimit-Remaining"];
+                    "X-RateLimit-Reset": components["headers"]["X-RateLimit-Reset"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DomainStats"];
+                };
+            };
+            400: components["responses"]["BadQuery"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["DomainNotFound"];
             429: components["responses"]["RateLimited"];
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];

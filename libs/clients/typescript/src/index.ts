@@ -15,6 +15,7 @@ export type Link = Schemas["Link"];
 export type LinkSummary = Schemas["LinkSummary"];
 export type LinkCreated = Schemas["LinkCreated"];
 export type LinkStats = Schemas["LinkStats"];
+export type DomainStats = Schemas["DomainStats"];
 export type LinkRule = Schemas["LinkRule"];
 export type LinkExplained = Schemas["LinkExplained"];
 export type SlugAvailable = Schemas["SlugAvailable"];
@@ -149,6 +150,7 @@ export class Linkreel {
   async domains(o?: CallOptions) { return (await this.#call<Schemas["DomainList"]>("GET", "/api/v1/domains", {}, o)).data; }
   getDomain(domainId: string, o?: CallOptions) { return this.#call<Domain>("GET", `/api/v1/domains/${id(domainId)}`, {}, o); }
   verifyDomain(domainId: string, o?: CallOptions) { return this.#call<Domain>("POST", `/api/v1/domains/${id(domainId)}/verify`, {}, o); }
+  domainStats(domainId: string, days: { from?: string; to?: string } = {}, o?: CallOptions) { return this.#call<DomainStats>("GET", `/api/v1/domains/${id(domainId)}/stats`, { query: days }, o); }
   updateDomain(domainId: string, change: Schemas["DomainUpdate"], o?: CallOptions) { return this.#call<Domain>("PATCH", `/api/v1/domains/${id(domainId)}`, { body: change }, o); }
   deleteDomain(domainId: string, o?: CallOptions) { return this.#call<void>("DELETE", `/api/v1/domains/${id(domainId)}`, {}, o); }
 

@@ -69,6 +69,7 @@ func Public(a *httpapi.API, links *link.Service, domains *customdomain.Service, 
 	a.Handle(fiber.MethodPost, "/api/v1/domains", create, h.claimDomain)
 	a.Handle(fiber.MethodGet, "/api/v1/domains/:id", read, h.getDomain)
 	a.Handle(fiber.MethodPatch, "/api/v1/domains/:id", write, h.updateDomain)
+	a.Handle(fiber.MethodGet, "/api/v1/domains/:id/stats", read, h.domainStats)
 	a.Handle(fiber.MethodPost, "/api/v1/domains/:id/verify", write, h.verifyDomain)
 	a.Handle(fiber.MethodDelete, "/api/v1/domains/:id", write, h.deleteDomain)
 	a.Finds(fiber.MethodDelete, "/api/v1/domains/:id", h.getDomain)

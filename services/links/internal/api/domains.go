@@ -99,6 +99,56 @@ func (h public) updateDomain(c *fiber.Ctx) error {
 	return httpapi.JSON(c, fiber.StatusOK, out)
 }
 
+// domainStats shows the visits of a domain that no link served.
+func (h public) domainStats(c *fiber.Ctx) error {
+	ctx := c.UserContext()
+	d, err := h.domains.Get(ctx, account(ctx), c.Params("id"))
+	if err != nil {
+		return err
+	}
+	first, last, err := h.span(c)
+	if err != nil {
+		return err
+	}
+	n := int(last-first) + 1
+	days, _, err := h.links.Days(ctx, d.ID, first-1, n) // n days suffice: each is after first-1, and no two are the same
+	if err != nil {
+		return err
+	}
+	out := wire.DomainStats{From: first.String(), To: last.String(), Days: make([]wire.DomainDay, n)}
+	for i := range out.Days {
+		out.Days[i].Date = (first + link.Day(i)).String()
+	}
+	for _, day := range days {
+		if day.Broken != nil {
+			return day.Broken
+		}
+		if day.Day > last {
+			break
+		}
+		shown := unserved(day)
+		out.Days[day.Day-first] = shown
+		out.Home, out.NotFound, out.Ended = out.Home+shown.Home, out.NotFound+shown.NotFound, out.Ended+shown.Ended
+	}
+	return httpapi.JSON(c, fiber.StatusOK, out)
+}
+
+// unserved converts a day of a domain, whose counts stand where those of a link's rules do.
+func unserved(day link.DayStats) wire.DomainDay {
+	out := wire.DomainDay{Date: day.Day.String()}
+	for _, s := range day.Rules {
+		switch s.Name {
+		case link.VisitHome:
+			out.Home = s.Clicks
+		case link.VisitNotFound:
+			out.NotFound = s.Clicks
+		case link.VisitEnded:
+			out.Ended = s.Clicks
+		}
+	}
+	return out
+}
+
 func (h public) verifyDomain(c *fiber.Ctx) error {
 	ctx := c.UserContext()
 	d, err := h.domains.Verify(ctx, account(ctx), c.Params("id"))

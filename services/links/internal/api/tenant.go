@@ -144,6 +144,9 @@ func (h *holder) Export(ctx context.Context, accountID string, w io.Writer) erro
 	}
 	out := json.NewEncoder(w)
 	out.SetEscapeHTML(false)
+	if err := h.exportDomains(ctx, out, accountID); err != nil {
+		return err
+	}
 	all := link.Query{AccountID: accountID, Before: link.Top, Limit: exportPage, Whole: true, Broken: true}
 	for more := true; more; {
 		var page []*link.Link
@@ -181,7 +184,7 @@ type exportLine struct {
 	Data any    `json:"data"`
 }
 
-// unreadable is the line for a link, or for a day of a link, that cannot be read.
+// unreadable is the line for a link, or for a day of a link or domain, that cannot be read.
 type unreadable struct {
 	Type string `json:"type"`
 	ID   string `json:"id"`
@@ -196,6 +199,40 @@ type dayRecord struct {
 	Countries []wire.CountryClicks `json:"countries"`
 	Devices   []wire.DeviceClicks  `json:"devices"`
 	Rules     []wire.RuleClicks    `json:"rules"`
+}
+
+// domainRecord is one day of a domain in an export.
+type domainRecord struct {
+	DomainID string `json:"domainId"`
+	wire.DomainDay
+}
+
+// exportDomains writes the days of all domains of the account.
+func (h *holder) exportDomains(ctx context.Context, out *json.Encoder, accountID string) error {
+	domains, err := h.domains.List(ctx, accountID)
+	if err != nil {
+		return err
+	}
+	for _, d := range domains {
+		after := link.Day(0)
+		for more := true; more; {
+			var page []link.DayStats
+			if page, more, err = h.links.Days(ctx, d.ID, after, exportRest); err != nil {
+				return err
+			}
+			for _, day := range page {
+				line := exportLine{"domainStats", domainRecord{d.ID, unserved(day)}}
+				if after = day.Day; day.Broken != nil {
+					slog.ErrorContext(ctx, "a day of a domain cannot be exported", "error", day.Broken)
+					line = exportLine{"unreadable", unreadable{"domainStats", d.ID + "/" + day.Day.String()}}
+				}
+				if err := out.Encode(line); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
 }
 
 // days is a page of a link's days.

@@ -90,6 +90,9 @@ type Domain struct {
 	// once the domain is verified.
 	Pages Pages
 
+	// Visits is the number of visits that no link served, over the domain's whole life.
+	Visits int64
+
 	// Certificate is what the domain's owner sees. Package certificate has the
 	// certificate itself and writes this in the same transaction.
 	Certificate Certificate
@@ -138,6 +141,9 @@ func (c Certificate) Shown(now time.Time) Certificate {
 func ID(account, hostname string) string {
 	return identity.IDFrom("dom", account+"/"+hostname)
 }
+
+// IsID reports whether id is a domain's.
+func IsID(id string) bool { return strings.HasPrefix(id, "dom_") }
 
 // Record returns the DNS record that proves the claim.
 func (d *Domain) Record() (name, value string) {

@@ -183,6 +183,14 @@ func (a *Answer) Pages() *link.Pages {
 	return a.host.Value.Pages
 }
 
+// DomainID returns the id of the domain that owns the visited custom host, or "".
+func (a *Answer) DomainID() string {
+	if !a.KnowsHost() {
+		return ""
+	}
+	return a.host.Value.DomainID
+}
+
 // KnowsHost reports whether the visited host is a custom host that a domain owns.
 func (a *Answer) KnowsHost() bool { return a.host.Entry != nil && a.host.Found }
 

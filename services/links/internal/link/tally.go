@@ -18,13 +18,21 @@ func (d Day) String() string { return time.Unix(int64(d)*86400, 0).UTC().Format(
 
 // Click is a counted visit, without anything that identifies a person.
 type Click struct {
-	LinkID   string
+	LinkID   string // or the id of a domain, for a visit that no link serves
 	Day      Day
 	Referrer string // host, "" for none
 	Country  string // two letters, "" for unknown
 	Device   Device
 	Rule     string // the name of the rule that led the visitor, as it was then; "" for none
 }
+
+// What a domain's counts call the visits that no link serves. They take the place of a
+// rule's name.
+const (
+	VisitHome     = "home"
+	VisitNotFound = "notFound"
+	VisitEnded    = "ended"
+)
 
 // Tally counts the clicks of one link on one day.
 type Tally struct {

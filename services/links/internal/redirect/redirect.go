@@ -315,6 +315,9 @@ func (h *Handler) visit(ctx *fasthttp.RequestCtx, v *visit, agent link.Agent, ho
 				v.click.Rule = d.Rule.Name
 			}
 			click = &v.click
+		} else if kind := h.unserved(v, d.Outcome, folded); counts && kind != "" {
+			v.click = link.Click{LinkID: v.answer.DomainID(), Day: link.DayOf(now), Rule: kind}
+			click = &v.click
 		}
 		// The visit may be counted already, for an answer that a change overtook.
 		if v.counted.LinkID != "" {
@@ -365,6 +368,22 @@ func (h *Handler) visit(ctx *fasthttp.RequestCtx, v *visit, agent link.Agent, ho
 		return
 	}
 	h.fallBack(v, unavailable(errOvertaken))
+}
+
+// unserved returns what the counts of the visited domain call a visit that no link serves. It
+// returns "" if a link serves the visit, or nobody counts it.
+func (h *Handler) unserved(v *visit, o link.Outcome, folded string) string {
+	switch {
+	case o == link.Led || v.answer.DomainID() == "" || v.answer.Suspended() || v.request.IsPost():
+		return ""
+	case o == link.Over || o == link.Exhausted:
+		return link.VisitEnded
+	case o != link.Missing || v.seen.Path == "" && h.wellKnownName(folded):
+		return ""
+	case folded == "" && v.seen.Path != nowhere:
+		return link.VisitHome
+	}
+	return link.VisitNotFound
 }
 
 // fallBack answers a visit that is not decided, and takes back its click and its place.

@@ -44,15 +44,15 @@ func (s *Store) RemoveStats(ctx context.Context, linkIDs []string) error {
 	return g.Wait()
 }
 
-// removeDays removes the days of one link. A day with as many long names as it can have
+// removeDays removes the days of one link or domain. A day with as many long names as it can have
 // takes 50 kB, and deleted data counts toward a commit's limit of 10 MiB.
 func (s *Store) removeDays(ctx context.Context, linkID string) error {
-	return s.db.EraseAll(ctx, "remove click days", s.linkRef(linkID).Collection("days").Query, 150)
+	return s.db.EraseAll(ctx, "remove click days", s.days(linkID).Query, 150)
 }
 
 // Days implements [link.Store].
 func (s *Store) Days(ctx context.Context, linkID string, after link.Day, limit int) (page []link.DayStats, more bool, err error) {
-	q := s.linkRef(linkID).Collection("days").OrderBy(firestore.DocumentID, firestore.Asc).StartAfter(after.String()).Limit(limit)
+	q := s.days(linkID).OrderBy(firestore.DocumentID, firestore.Asc).StartAfter(after.String()).Limit(limit)
 	page, err = firestoredb.List(ctx, s.db.DB, "read click days", q, readDay)
 	return page, len(page) == limit, err
 }

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/linkreel/linkreel/libs/firestoredb"
+	"github.com/linkreel/linkreel/services/links/internal/customdomain"
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
@@ -85,7 +86,7 @@ type dayKey struct {
 	day    link.Day
 }
 
-// dayDoc is links/{id}/days/{yyyy-mm-dd}.
+// dayDoc is links/{id}/days/{yyyy-mm-dd}, or the same below a domain.
 type dayDoc struct {
 	Clicks    int64            `firestore:"clicks"`
 	Referrers map[string]int64 `firestore:"referrers"`
@@ -448,7 +449,8 @@ func (c *Counts) skippingGone(ctx context.Context, tallies []*link.Tally, write 
 func (c *Counts) missing(ctx context.Context, tallies []*link.Tally) (map[string]bool, error) {
 	var refs []*firestore.DocumentRef
 	for _, t := range tallies {
-		refs = append(refs, c.s.linkRef(t.LinkID))
+		ref, _ := c.s.countedRef(t.LinkID)
+		refs = append(refs, ref)
 	}
 	// Tallies are sorted by link, so equal references are neighbours.
 	refs = slices.CompactFunc(refs, func(a, b *firestore.DocumentRef) bool { return a.ID == b.ID })
@@ -465,11 +467,11 @@ func (c *Counts) missing(ctx context.Context, tallies []*link.Tally) (map[string
 	return gone, err
 }
 
-// add increments links and their days.
+// add increments links or domains, and their days.
 func (c *Counts) add(tx *firestore.Transaction, tallies []*link.Tally) error {
 	for i := 0; i < len(tallies); {
 		id, clicks := tallies[i].LinkID, int64(0)
-		ref := c.s.linkRef(id)
+		ref, total := c.s.countedRef(id)
 		days := ref.Collection("days")
 		for ; i < len(tallies) && tallies[i].LinkID == id; i++ {
 			t := tallies[i]
@@ -478,16 +480,31 @@ func (c *Counts) add(tx *firestore.Transaction, tallies []*link.Tally) error {
 				return err
 			}
 		}
-		// If the link is gone, Update fails, and with it the commit, so none of its days is written.
-		if err := tx.Update(ref, []firestore.Update{{Path: "clicks", Value: firestore.Increment(clicks)}}); err != nil {
+		// If the document is gone, Update fails, and with it the commit, so none of its days is written.
+		if err := tx.Update(ref, []firestore.Update{{Path: total, Value: firestore.Increment(clicks)}}); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (s *Store) dayRef(linkID string, day link.Day) *firestore.DocumentRef {
-	return s.linkRef(linkID).Collection("days").Doc(day.String())
+// countedRef returns the document of the link or domain with an id, and the field of its
+// total.
+func (s *Store) countedRef(id string) (ref *firestore.DocumentRef, total string) {
+	if customdomain.IsID(id) {
+		return s.db.Collection("domains").Doc(id), "visits"
+	}
+	return s.linkRef(id), "clicks"
+}
+
+// days returns the days of a link or domain.
+func (s *Store) days(id string) *firestore.CollectionRef {
+	ref, _ := s.countedRef(id)
+	return ref.Collection("days")
+}
+
+func (s *Store) dayRef(id string, day link.Day) *firestore.DocumentRef {
+	return s.days(id).Doc(day.String())
 }
 
 func dayIncrements(t *link.Tally) map[string]any {
@@ -612,7 +629,7 @@ func named(t *link.Tally) bool {
 // Stats reads the days from first to last, both included.
 func (s *Store) Stats(ctx context.Context, linkID string, first, last link.Day) (link.Stats, error) {
 	st, sum := link.Stats{Days: make([]int64, last-first+1)}, dayDoc{}
-	q := s.linkRef(linkID).Collection("days").OrderBy(firestore.DocumentID, firestore.Asc).StartAt(first.String()).EndAt(last.String())
+	q := s.days(linkID).OrderBy(firestore.DocumentID, firestore.Asc).StartAt(first.String()).EndAt(last.String())
 	snaps, err := s.db.Query(ctx, "read click days", q)
 	if err != nil {
 		return link.Stats{}, err

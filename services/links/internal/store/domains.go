@@ -28,6 +28,8 @@ type domainDoc struct {
 	// Due is when a verified domain is checked next.
 	Due   *record.Due `firestore:"due,omitempty"`
 	Pages *pagesDoc   `firestore:"pages,omitempty"`
+	// Visits are counted with their days; see [Counts].
+	Visits int64 `firestore:"visits,omitempty"`
 }
 
 // pagesDoc is [customdomain.Pages] in the document of a domain and of its host.
@@ -89,7 +91,7 @@ func domainOf(snap firestoredb.Snap, d *domainDoc) *customdomain.Domain {
 		ID: snap.Ref.ID, AccountID: d.AccountID, Hostname: d.Hostname, Token: d.Token, CreatedAt: d.CreatedAt,
 		VerifiedAt: d.VerifiedAt, CheckedAt: d.CheckedAt, FailingSince: d.FailingSince, Failures: d.Failures, Failure: d.Failure,
 		NextCheckAt: d.Due.Time(), Certificate: customdomain.Certificate(d.Certificate),
-		Pages: pagesOf(d.Pages),
+		Pages: pagesOf(d.Pages), Visits: d.Visits,
 	}
 }
 
@@ -98,7 +100,7 @@ func domainDocOf(d *customdomain.Domain) *domainDoc {
 		AccountID: d.AccountID, Hostname: d.Hostname, Token: d.Token, CreatedAt: d.CreatedAt,
 		VerifiedAt: d.VerifiedAt, CheckedAt: d.CheckedAt, FailingSince: d.FailingSince, Failures: d.Failures, Failure: d.Failure,
 		Certificate: shownCertificateDoc(d.Certificate), Due: record.DueAt(d.ID, d.NextCheckAt),
-		Pages: pagesDocOf(d.Pages),
+		Pages: pagesDocOf(d.Pages), Visits: d.Visits,
 	}
 }
 

@@ -1,0 +1,88 @@
+package e2e
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/go-rod/rod/lib/input"
+)
+
+// A visitor opens a link with a password by keyboard alone: in the light and the dark, and
+// on a narrow phone.
+func TestALinksPasswordInTheBrowser(t *testing.T) {
+	t.Parallel()
+	arrived := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/html")
+		fmt.Fprintf(w, `<!doctype html><html lang="en"><title>Arrived</title><h1>%s from %q</h1>`, r.URL.RequestURI(), r.Referer())
+	}))
+	t.Cleanup(arrived.Close)
+	made := as(t, "creator").want(201, "POST", "/api/v1/links", map[string]any{
+		"url": arrived.URL + "/hidden?own=1", "password": "grün 7", "title": "Nobody's business", "forwardQuery": true,
+	})
+	address := made.str("shortUrl")
+	for n, l := range []look{
+		{width: 1280, height: 860, address: "203.0.113.11"}, {width: 1280, height: 860, dark: true, address: "203.0.114.12"},
+		{width: 320, height: 700, address: "203.0.115.13"}, {width: 320, height: 700, dark: true, address: "203.0.116.14"},
+	} {
+		name := fmt.Sprintf("%d px, dark %v", l.width, l.dark)
+		v := visitor(t, l)
+		v.good(address, l)
+		v.open(address + "?seen=here")
+		if f := eval[string](v, `() => document.activeElement.id`); f != "password" {
+			t.Errorf("%s: the focus is on %q, not on the field", name, f)
+		}
+		v.shot(fmt.Sprintf("locked-%d-dark-%v", l.width, l.dark))
+		try := func(password string) {
+			t.Helper()
+			wait := v.Timeout(patience).WaitNavigation("load")
+			v.Page.MustInsertText(password)
+			check(t, v.Keyboard.Type(input.Enter))
+			wait()
+		}
+		if try("falsch"); n == 0 {
+			if text := v.find("body").MustText(); strings.Contains(text, "business") || strings.Contains(text, arrived.URL) {
+				t.Errorf("the page says %q", text)
+			}
+		}
+		if alert := v.find("[role=alert]").MustText(); !strings.Contains(alert, "not the password") {
+			t.Errorf("%s: a wrong password says %q", name, alert)
+		}
+		if f := eval[string](v, `() => document.activeElement.id + " " + document.activeElement.getAttribute("aria-invalid") + " " + document.activeElement.value`); f != "password true " {
+			t.Errorf("%s: after a wrong password the focus is on %q", name, f)
+		}
+		if wide := eval[int](v, `() => document.documentElement.scrollWidth - innerWidth`); wide > 0 {
+			t.Errorf("%s: with an error the page is %d px wider than the screen", name, wide)
+		}
+		v.accessible(name + ", with an error")
+		v.shot(fmt.Sprintf("locked-wrong-%d-dark-%v", l.width, l.dark))
+		try("grün 7")
+		if h := v.find("h1").MustText(); h != `/hidden?own=1&seen=here from ""` {
+			t.Errorf("%s: the right password leads to %s", name, h)
+		}
+		v.clean("status of 403")
+	}
+}
+
+// An owner renames the account, and gives its new links a domain.
+func TestAccountSettingsInTheBrowser(t *testing.T) {
+	t.Parallel()
+	l := look{width: 320, height: 700}
+	v := person(t, l)
+	page := v.Timeout(patience)
+	v.open(stack.BaseURL + "/app/settings")
+	before := page.MustElement("#account-name").MustProperty("value").Str()
+	page.MustElement("#account-name").MustSelectAllText().MustInput("  ").MustType(input.Enter)
+	v.shows("#account-name-error", "")
+	v.accessible("a refused name of the account")
+	page.MustElement("#account-name").MustSelectAllText().MustInput(before).MustType(input.Enter)
+	v.shows(".note", "Saved")
+	if chosen := eval[string](v, `() => document.querySelector("#account-domain").value`); chosen != "default" {
+		t.Errorf("the domain of new links is %q", chosen)
+	}
+	v.good("/app/settings", l)
+	v.shot("settings-account")
+	v.clean("400")
+}
