@@ -14,11 +14,11 @@
 //	workers    two workers with one processor each against one
 //	go         the Go benchmarks of hot paths
 //
-// Without arguments it runs all of them. BENCH_ROUNDS (5) and BENCH_SECONDS (3) set the number and length of
-// rounds; rules has 9 rounds. BENCH_PROFILES names a directory for CPU profiles of the redirect, rules and api rounds; each round
-// overwrites the previous profile. BENCH_BASELINE=<commit> builds that commit and measures redirect, rules and api of
-// both in alternating rounds. BENCH_CALL=create,search measures only these calls of api;
-// a search finds what create has made.
+// Without arguments it runs all of them. BENCH_ROUNDS (5; 9 for rules) and BENCH_SECONDS (3) set the number and
+// length of rounds. BENCH_PROFILES names a directory for CPU profiles of the redirect, rules and api rounds; each
+// round overwrites the previous profile. BENCH_BASELINE=<commit> builds that commit and measures redirect, rules
+// and api of both in alternating rounds. BENCH_LINKS (100,000) is the number of links of redirect and rules.
+// BENCH_CALL=create,search measures only these calls of api; a search finds what create has made.
 package main
 
 import (
