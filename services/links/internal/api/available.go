@@ -13,14 +13,14 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
-// maxTakenSlugs is how many taken slugs an account can find in a minute. Without a bound,
-// one key could list every slug of the installation.
+// maxTakenSlugs is how many taken slugs an account can find in a minute. If there were no
+// bound, one key could list every slug of the installation.
 const maxTakenSlugs = 30
 
-// available answers whether a create could take a slug now. Only the slug is judged.
+// available answers whether a create could take a slug now. It checks nothing but the slug.
 func (h public) available(c *fiber.Ctx) error {
 	if c.Query("slug") == "" {
-		return apierr.Invalid(apierr.Detail{Field: "slug", Code: apierr.Required, Message: "Name the slug that you want to know about."})
+		return apierr.Invalid(apierr.Detail{Field: "slug", Code: apierr.Required, Message: "Name the slug to check."})
 	}
 	domainID := domainOr(c.UserContext(), c.Context().QueryArgs().Has("domainId"), c.Query("domainId"))
 	if domainID != "" {
@@ -44,8 +44,9 @@ func (h public) whyNot(ctx context.Context, domainID, text string) (reason strin
 	case problem != nil:
 		return "invalid", nil
 	}
-	// The try is counted before the lookup: if only taken slugs got a 429, the 429 would tell as
-	// much as the answer. The message states maxTakenSlugs as a number: change both together.
+	// Count the try before the lookup, and refund it if the slug is free. If only taken slugs got
+	// a 429, the 429 would reveal that a slug is taken. The message states maxTakenSlugs as a
+	// number: change both together.
 	t, wait := h.opt.Tries.Take(ctx, ratelimit.Rule{Key: "taken-slugs:" + account(ctx), Max: maxTakenSlugs, Window: time.Minute})
 	if wait > 0 {
 		return "", &apierr.Error{

@@ -29,7 +29,7 @@ func (h public) bulk(c *fiber.Ctx) error {
 	if err := fields.Err(); err != nil {
 		return err
 	}
-	// Charge before reading the items, so that this work counts too.
+	// Charge before reading the items, because reading invalid items is work too.
 	if err := h.charge(c, len(body.URLs)); err != nil {
 		return err
 	}
@@ -73,19 +73,20 @@ func (h public) bulk(c *fiber.Ctx) error {
 	return httpapi.JSON(c, status, wire.BulkResults{Results: results, IgnoredFields: fields.Unknown})
 }
 
-// Bounds on the parts of a request that its answer repeats. A request may be a megabyte of
-// wrong fields. These bounds keep an answer with a hundred failures below 64 kB.
+// Bounds on what an answer repeats of its request. A request may be a megabyte of wrong
+// fields. These bounds keep an answer with a hundred failures below 64 kB.
 const (
-	repeatedURLs    = 12 << 10 // bytes of all items together; the URLs after that are cut to cutURL
+	repeatedURLs    = 12 << 10 // bytes of the URLs of all items together; later URLs are cut to cutURL
 	cutURL          = 64
-	repeatedDetails = 10 << 10 // bytes of all items together, not counting the first detail of each
-	repeatedNames   = 6 << 10  // bytes of the names of ignored fields, of all items together
+	repeatedDetails = 10 << 10 // bytes of the details of all items together, without each item's first
+	repeatedNames   = 6 << 10  // bytes of the names of ignored fields of all items together
 )
 
-// bound limits what results repeat of the request.
+// bound limits how much the results repeat of the request.
 func bound(results []wire.BulkResult) {
 	urls, details, names := repeatedURLs, repeatedDetails, repeatedNames
-	// The items share these budgets. Once earlier items have used one up, later ones are cut.
+	// The items share these budgets. Once the earlier items have used up a budget, the later ones
+	// are cut.
 	for i := range results {
 		r := &results[i]
 		for n, name := range r.IgnoredFields {
@@ -110,7 +111,7 @@ func bound(results []wire.BulkResult) {
 	}
 }
 
-// keep keeps the first n details, and says how many it left out.
+// keep keeps the first n details of an item, and notes in it how many are left out.
 func keep(e *wire.BulkItemFail, n int) {
 	some := apierr.InvalidSome(e.MoreDetails+len(e.Details)-n, e.Details[:n]...)
 	e.Message, e.Details, e.MoreDetails = some.Message, some.Details, some.MoreDetails
@@ -177,7 +178,7 @@ func (h public) bulkDraft(ctx context.Context, raw json.RawMessage, domains *dom
 	if err != nil {
 		return link.Draft{}, nil, apierr.Invalid(apierr.Detail{
 			Field: "", Code: apierr.InvalidType,
-			Message: "Each item is an object with the fields of a link, at least url.",
+			Message: "Each item must be an object with the fields of a link, at least url.",
 		})
 	}
 	return h.draft(ctx, fields, &item, domains)

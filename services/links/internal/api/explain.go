@@ -14,8 +14,8 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
-// explain answers what a link would decide about a visit, by the function that redirects.
-// It counts nothing.
+// explain answers what a link would decide about a visit. It calls the same function as
+// redirects, and counts nothing.
 func (h public) explain(c *fiber.Ctx) error {
 	ctx := c.UserContext()
 	l, err := h.links.Get(ctx, account(ctx), c.Params("id"))
@@ -33,7 +33,8 @@ func (h public) explain(c *fiber.Ctx) error {
 			return err
 		}
 		pages = link.PagesOf(domain.Pages)
-		// A domain that lapsed may belong to another account now, whose links its host serves.
+		// If the domain has lapsed, its host name may belong to another account now. The host then
+		// serves that account's links.
 		owner, _, err := h.domains.Owner(ctx, l.Host)
 		if err != nil {
 			return err
@@ -41,7 +42,7 @@ func (h public) explain(c *fiber.Ctx) error {
 		if owner != l.DomainID {
 			d := link.Decide(nil, visit, &link.Surroundings{})
 			return httpapi.JSON(c, fiber.StatusOK, wire.LinkExplained{
-				Status: d.Status, Why: "The host belongs to another domain now, which does not have this link.",
+				Status: d.Status, Why: "The host name belongs to another domain now, so it does not serve this link.",
 			})
 		}
 	}
@@ -61,7 +62,7 @@ func (h public) readVisit(c *fiber.Ctx) (*link.Visit, error) {
 	}
 	v := &link.Visit{At: h.opt.Now(), Query: strings.TrimPrefix(c.Query("query"), "?"), Language: c.Query("language"), Path: c.Query("path")}
 	if v.Path != "" && v.Path[0] != '/' {
-		refuse("path", "Begin the path with its slash, such as /a/b.")
+		refuse("path", "Start the path with a slash, such as /a/b.")
 	}
 	if given := c.Query("country"); given != "" {
 		if v.Country = link.Country(given); v.Country == "" {

@@ -57,7 +57,7 @@ func filters(c *fiber.Ctx, f *httpapi.Fields, q *link.Query) {
 		if !ok {
 			f.Add(apierr.Detail{
 				Field: "slug", Code: apierr.InvalidFormat,
-				Message: "No link can have this slug. Use letters, digits, '_', '.' and '-', at most 100.",
+				Message: "No link can have this slug. Use at most 100 letters, digits, '_', '.' and '-'.",
 			})
 		}
 		q.Slug = folded
@@ -202,7 +202,8 @@ func (h public) bulkDelete(c *fiber.Ctx) error {
 	return h.bulkAnswer(c, body.IDs, results, fields.Unknown)
 }
 
-// bulkAnswer answers a change to several links in the format of a bulk create's answer.
+// bulkAnswer answers a change to several links. The answer has the same format as that of a
+// bulk create.
 func (h public) bulkAnswer(c *fiber.Ctx, ids []string, results []link.Result, ignored []string) error {
 	status := fiber.StatusOK
 	out := make([]wire.BulkChange, len(results))

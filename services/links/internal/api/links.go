@@ -163,7 +163,7 @@ func (h public) draft(
 	for _, change := range changes {
 		change(&d.Link)
 	}
-	// Use the text in place of the hash first, so that a request that is refused hashes nothing.
+	// Put the text in place of the hash for now, so that nothing is hashed for a refused request.
 	hashed{in.password.Set, in.password.Value}.change(&d.Link)
 	if body.HasPassword && !in.password.Set {
 		f.Add(apierr.Detail{

@@ -17,8 +17,8 @@ import (
 	"github.com/linkreel/linkreel/libs/httpapi"
 )
 
-// Bounds of a QR code. The largest picture takes 4 MiB while it is drawn, and some
-// kilobytes as an answer.
+// Bounds of a QR code. The largest picture takes 4 MiB of memory while it is drawn. As an
+// answer it has a few kilobytes.
 const (
 	minQRSize, maxQRSize, defaultQRSize       = 64, 2048, 512
 	minQRMargin, maxQRMargin, defaultQRMargin = 0, 16, 4 // ISO/IEC 18004 requires a quiet zone of four modules
@@ -93,8 +93,8 @@ func qrSVG(code *qr.Code, size, margin int) []byte {
 	return b.Bytes()
 }
 
-// qrPNG gives every module a whole number of pixels: otherwise the edges would blur. The
-// pixels that are left over widen the quiet zone.
+// qrPNG draws every module with a whole number of pixels: otherwise the edges would blur. The
+// remaining pixels widen the quiet zone.
 func qrPNG(code *qr.Code, size, margin int) ([]byte, error) {
 	scale := size / (code.Size + 2*margin)
 	first := (size - scale*code.Size) / 2

@@ -14,7 +14,7 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
-// routing is the part of a create or an update that makes a [link.Routing].
+// routing holds the fields of a create or an update that set the link's [link.Routing].
 type routing struct {
 	redirectType              httpapi.Optional[float64]
 	forwardQuery, forwardPath httpapi.Optional[bool]
@@ -37,7 +37,8 @@ func routingToUpdate(b *wire.LinkUpdate) routing {
 	return routing{b.RedirectType, b.ForwardQuery, b.ForwardPath, b.StartsAt, b.ExpiredURL, b.Rules, b.MaxClicks, b.Password}
 }
 
-// came reports whether the request has a field that may conflict with another.
+// came reports whether the request has the field. It knows only fields that may conflict with
+// others.
 func (r *routing) came(field string) bool {
 	switch field {
 	case "redirectType":
@@ -57,14 +58,14 @@ func some[T any](value *T) (o httpapi.Optional[T]) {
 	return o
 }
 
-// hashed is a password of a request: its hash, or "" for none.
+// hashed is the password of a request as a hash, or "" if the request removes the password.
 type hashed struct {
 	set  bool
 	hash string
 }
 
-// hash hashes the password of a request. It takes 19 MiB and some 30 ms of a core, so call
-// it only for a request without errors.
+// hash hashes the password of a request. It takes 19 MiB and about 30 ms of a core, so call it
+// only for a request without errors.
 func (h public) hash(ctx context.Context, in httpapi.Optional[string]) (p hashed, err error) {
 	if p.set = in.Set; in.Ptr() == nil {
 		return p, nil
@@ -72,7 +73,7 @@ func (h public) hash(ctx context.Context, in httpapi.Optional[string]) (p hashed
 	p.hash, err = h.opt.Passwords.Hash(ctx, account(ctx), in.Value)
 	if errors.Is(err, password.ErrBusy) {
 		err = &apierr.Error{Code: apierr.RateLimited, RetryAfter: time.Second, Err: err,
-			Message: "Your account has too many passwords being set or checked at once. Try again after the time in Retry-After."}
+			Message: "Your account sets or checks too many passwords at once. Try again after the time in Retry-After."}
 	}
 	return p, err
 }
@@ -86,8 +87,8 @@ func (p hashed) change(l *link.Link) {
 	}
 }
 
-// changes reads the fields and returns what they change. own finds the hosts to which none
-// of the addresses may lead; it is called only if there is an address.
+// changes reads the fields and returns their changes to a link. own returns the hosts to
+// which no address may lead. changes calls it only if the request has an address.
 func (h public) changes(f *httpapi.Fields, in routing, own func() (link.Hosts, error)) (link.Patch, error) {
 	var p link.Patch
 	set := func(change func(*link.Routing)) {
@@ -169,8 +170,8 @@ func (h public) rules(f *httpapi.Fields, in []wire.LinkRule, own link.Hosts) []l
 	return tidy
 }
 
-// checkTogether notes which fields of the link do not go together. came reports whether
-// the request has a field.
+// checkTogether notes an error for each field of the link that cannot be combined with
+// another. came reports whether the request has a field.
 func checkTogether(f *httpapi.Fields, l *link.Link, came func(field string) bool) {
 	for _, c := range l.Conflicts() {
 		for i, field := range c.Fields {
@@ -181,7 +182,7 @@ func checkTogether(f *httpapi.Fields, l *link.Link, came func(field string) bool
 	}
 }
 
-// addRouting adds what a list shows of a link's routing.
+// addRouting adds the fields of a link's routing that lists show.
 func addRouting(out *wire.LinkSummary, l *link.Link) {
 	r := l.Route()
 	out.RedirectType, out.ForwardQuery, out.ForwardPath = link.DefaultRedirect, r.ForwardQuery, r.ForwardPath

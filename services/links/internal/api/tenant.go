@@ -21,7 +21,7 @@ import (
 )
 
 // Holder returns the [tenant.Holder] through which auth manages the links and other records
-// of accounts. The argument records exports the other records.
+// of accounts. records exports all of an account's records except its links.
 func Holder(
 	accounts *keeper.Keeper, links *link.Service, domains *customdomain.Service, records exporter, opt Options,
 ) tenant.Holder {
@@ -38,10 +38,10 @@ type holder struct {
 	exports *turns.Slots
 }
 
-// TakeDown is [tenant.Holder].TakeDown.
+// TakeDown implements [tenant.Holder].
 func (h *holder) TakeDown(ctx context.Context, o tenant.Order) (tenant.Takedown, error) {
-	// An order has a URL or an ID. If it has an ID, the URL is empty, and slugKey's error for it
-	// is dropped.
+	// An order has either a URL or an ID. If it has an ID, ignore slugKey's error for the empty
+	// URL.
 	key, err := h.slugKey(ctx, o.Target.URL)
 	if o.Target.ID != "" {
 		key, err = h.links.KeyOf(ctx, o.Target.ID)
@@ -64,12 +64,12 @@ func (h *holder) Usable(ctx context.Context, accountID, domainID string) error {
 	return h.domains.Usable(ctx, accountID, domainID)
 }
 
-// Lift is [tenant.Holder].Lift.
+// Lift implements [tenant.Holder].
 func (h *holder) Lift(ctx context.Context, t tenant.Takedown) error {
 	if t.Kind != tenant.KindLink {
 		return nil
 	}
-	// The link may be gone by now. Then the takedown's address still names the slug.
+	// The link may have been deleted. The takedown's address still names the slug then.
 	key, err := h.links.KeyOf(ctx, t.RecordID)
 	if isNotFound(err) {
 		if key, err = h.slugKey(ctx, t.URL); isNotFound(err) {
@@ -113,13 +113,13 @@ func (h *holder) slugKey(ctx context.Context, address string) (string, error) {
 	return link.SlugKey(domainID, folded), err
 }
 
-// How much an export holds in memory. A day with 100 referrers, 150 countries and 50 rules
-// takes up to 50 kB, so the days take at most 10 MB.
+// Bounds on what an export holds in memory. A day with 100 referrers, 150 countries and 50
+// rules takes up to 50 kB, so the days take at most 10 MB.
 const (
 	exportPage  = 200 // links
-	exportLinks = 16  // links with first days that are read concurrently
-	exportFirst = 8   // first days of a link
-	exportRest  = 64  // further days, of one link at a time
+	exportLinks = 16  // the links whose first days are read concurrently
+	exportFirst = 8   // the number of first days of each of these links
+	exportRest  = 64  // the further days that are read at a time, of one link
 )
 
 // Limits on the concurrent exports of this process, which also serves redirects. With the
@@ -129,7 +129,7 @@ const (
 	exportsAtOnce    = 8
 )
 
-// Export is [tenant.Holder].Export.
+// Export implements [tenant.Holder].
 func (h *holder) Export(ctx context.Context, accountID string, w io.Writer) error {
 	end, ok := h.exports.Take(accountID)
 	if !ok {
@@ -163,7 +163,7 @@ func (h *holder) Export(ctx context.Context, accountID string, w io.Writer) erro
 				all.Before = l.Seq
 				line := exportLine{"link", h.recordOf(l)}
 				if l.Broken != nil {
-					slog.ErrorContext(ctx, "a link cannot be exported", "error", l.Broken)
+					slog.ErrorContext(ctx, "cannot export a link; the export names its id instead", "error", l.Broken)
 					line = exportLine{"unreadable", unreadable{"link", l.ID}}
 				}
 				if err := out.Encode(line); err != nil {
@@ -267,7 +267,7 @@ func (h *holder) exportDays(ctx context.Context, out *json.Encoder, linkID strin
 				hostShares(day.Referrers), countryShares(day.Countries), deviceShares(day.Devices), ruleShares(day.Rules),
 			}}
 			if day.Broken != nil {
-				slog.ErrorContext(ctx, "a day of a link cannot be exported", "error", day.Broken)
+				slog.ErrorContext(ctx, "cannot export a day of a link; the export names it instead", "error", day.Broken)
 				line = exportLine{"unreadable", unreadable{"linkStats", linkID + "/" + day.Day.String()}}
 			}
 			if err := out.Encode(line); err != nil {

@@ -106,9 +106,9 @@ func (h public) domainOf(d *customdomain.Domain) wire.Domain {
 }
 
 // addressRecords returns the DNS records that lead visitors of a custom host name here: a
-// CNAME if the target is a name, an A or AAAA record if it is an address. On a local run
-// the target is this machine's address, so that you can try a name from a hosts file or a
-// local resolver.
+// CNAME if the target is a name, an A or AAAA record if it is an address. On a local run,
+// the target is this machine's address. You can then try a host name that a hosts file or a
+// local resolver points to this machine.
 func (h public) addressRecords(hostname string) []wire.DNSRecord {
 	target := h.opt.Own[0].Name
 	if h.opt.DomainTarget != "" {
@@ -138,11 +138,11 @@ func expiry(m jsdate.Moment) func() (link.Moment, *apierr.Detail) {
 		case m.IsText():
 			return link.Moment{}, &apierr.Detail{
 				Code:    apierr.InvalidFormat,
-				Message: "JavaScript cannot read this as a date. Use ISO 8601, such as 2027-04-01T00:00:00Z, or a number of milliseconds.",
+				Message: "This is not a date that JavaScript can read. Use ISO 8601, such as 2027-04-01T00:00:00Z, or a number of milliseconds.",
 			}
 		}
 		return link.Moment{}, &apierr.Detail{
-			Code: apierr.OutOfRange, Message: "This number of milliseconds is beyond what a date can hold. Use at most 8640000000000000.",
+			Code: apierr.OutOfRange, Message: "This number of milliseconds is too large for a date. Use at most 8640000000000000.",
 		}
 	}
 }

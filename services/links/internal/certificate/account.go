@@ -14,9 +14,9 @@ import (
 	"github.com/linkreel/linkreel/libs/seal"
 )
 
-// Account is the key of the account that all replicas share at the authority. Only the
-// key has to be stored: an authority returns the existing account for a known key, so
-// replicas that register at the same time get one account.
+// Account is the key of the account at the authority, which all replicas share. Only the key
+// has to be stored: an authority returns the existing account for a known key, so replicas
+// that register at the same time get the same account.
 type Account struct {
 	Store interface {
 		// ChangeAccount runs fn with the sealed key of an account and the time when the
@@ -24,7 +24,7 @@ type Account struct {
 		// that fn returns. fn may run several times.
 		ChangeAccount(ctx context.Context, id string, fn func(sealed []byte, since time.Time) ([]byte, error)) error
 	}
-	ID   string // names the authority and our e-mail address
+	ID   string // made from the authority's address and our e-mail address
 	Seal *seal.Keys
 	Now  func() time.Time
 }
@@ -32,7 +32,7 @@ type Account struct {
 // key returns the account's key. It makes one if there is none.
 func (a *Account) key(ctx context.Context) (key crypto.Signer, err error) {
 	err = a.Store.ChangeAccount(ctx, a.ID, func(sealed []byte, since time.Time) (_ []byte, err error) {
-		// Do not replace a key at once if it does not open; [Service.lost] explains why.
+		// If no key of ours decrypts it, do not replace it at once; [Service.lost] explains why.
 		if sealed != nil && (a.Seal.Has(sealed) || a.Now().Sub(since) < loss) {
 			key, err = a.open(sealed)
 			return sealed, err
@@ -62,13 +62,13 @@ func (a *Account) open(sealed []byte) (crypto.Signer, error) {
 	}
 	signer, ok := key.(crypto.Signer)
 	if !ok {
-		return nil, errors.New("it cannot sign")
+		return nil, errors.New("this kind of key cannot sign")
 	}
 	return signer, nil
 }
 
-// reseal seals the key again with the first sealing key. It skips a key that does not
-// exist or that no sealing key opens.
+// reseal seals the key again with the first sealing key. It does nothing if the key does not
+// exist, or if no sealing key decrypts it.
 func (a *Account) reseal(ctx context.Context) error {
 	return a.Store.ChangeAccount(ctx, a.ID, func(sealed []byte, _ time.Time) ([]byte, error) {
 		if !a.Seal.Has(sealed) {

@@ -32,11 +32,12 @@ const (
 	// longestOrder bounds an order with all its challenges.
 	longestOrder = 3 * time.Minute
 
-	// The usual cause of a failed validation is a DNS record that does not lead here
-	// yet. Let's Encrypt allows five failures an hour for a name.
+	// retryRefused is the first pause after a failed validation. The usual cause is a DNS record
+	// that does not lead here yet. Let's Encrypt allows five failures an hour for a name.
 	retryRefused = 15 * time.Minute
 	mostRefused  = 12 * time.Hour
-	// If the authority is down, the name is not at fault, so the next try comes soon.
+	// retryAway is the first pause if the authority is down. It is short, because the name is
+	// not at fault.
 	retryAway = time.Minute
 	mostAway  = 15 * time.Minute
 	// retryLimited is the first pause after "too many requests".
@@ -46,9 +47,9 @@ const (
 // Why a host name gets no certificate.
 var (
 	ErrUnknownHost = errors.New("no verified domain has this name")
-	ErrBudget      = errors.New("too many unknown names were asked for")
+	ErrBudget      = errors.New("too many handshakes were for unknown names")
 	ErrBusy        = errors.New("another replica is ordering the certificate")
-	ErrOvertaken   = errors.New("the order belongs to another replica now")
+	ErrOvertaken   = errors.New("another replica has taken over the order")
 	ErrLimited     = errors.New("no more certificates may be ordered for now")
 	ErrShare       = errors.New("the account may order no more certificates for now")
 	ErrSuspended   = errors.New("the account that has this name is suspended")
@@ -66,8 +67,8 @@ type Certificate struct {
 	RenewAt   time.Time
 }
 
-// Record is a host name's certificate and the state of its order. The zero record
-// is that of a name that was never visited.
+// Record is a host name's certificate and the state of its order. A name that was never
+// visited has the zero record.
 type Record struct {
 	Host        string
 	Account     string       // the account for which it was last ordered
@@ -76,12 +77,12 @@ type Record struct {
 	Holder    string     // the replica that orders; "" when none does
 	Token     int64      // the number of the last lease; each new lease gets a higher one
 	Until     time.Time  // the lease's end
-	Challenge *Challenge // what the authority asks for now; nil: nothing
+	Challenge *Challenge // what the authority asks for now; nil if it asks for nothing
 
 	Failures int // failed orders in a row
 	Failure  string
-	NextAt   time.Time // no order before then; zero if the last one did not fail
-	DueAt    time.Time // when the sweep looks at the record; zero: it does not
+	NextAt   time.Time // no order starts before this time; zero if the last one did not fail
+	DueAt    time.Time // when the sweep looks at the record; zero means never
 }
 
 // Challenge is what the authority asks the host for, to check that the order comes
@@ -108,7 +109,7 @@ func (r *Record) Claim(holder string, now time.Time) (claimed bool, err error) {
 	case now.Before(r.NextAt):
 		return false, &RefusedError{r.Failure, r.NextAt}
 	}
-	// From here on a result of the previous holder is refused.
+	// From here on, a result of the previous holder is refused.
 	r.Token++
 	r.Holder, r.Challenge = holder, nil
 	r.Extend(now)
@@ -125,20 +126,20 @@ func (r *Record) Extend(now time.Time) {
 // leased reports whether a replica is ordering at now.
 func (r *Record) leased(now time.Time) bool { return r.Holder != "" && now.Before(r.Until) }
 
-// HandOver gives the record to account; "" means that the name loses its domain. It
-// drops the certificate and its private key. It keeps the pause after failed orders:
-// otherwise an owner could skip it by deleting and verifying the domain again. It keeps
-// an order in flight, so that its failure counts. If there is neither a pause nor an order,
-// left is false, and the record can be removed.
+// HandOver gives the record to account. If account is "", the name loses its domain.
+// HandOver drops the certificate and its private key. It keeps the pause after failed
+// orders: otherwise an owner could skip the pause by deleting the domain and verifying it
+// again. It keeps an order in flight, so that a failure of that order counts. If there is
+// neither a pause nor an order, left is false, and the record can be removed.
 //
-// For another account the pause is at most as long as after a first failure. It cannot
-// end at once, because the authority counts failures by name, not by our accounts. But
-// the new account may have fixed the cause.
+// If the account changes, the pause becomes at most as long as after a first failure,
+// because the new account may have fixed the cause. It does not end at once, because the
+// authority counts failures by name and not by our accounts.
 func (r *Record) HandOver(account string, now time.Time) (left bool) {
 	r.Certificate, r.DueAt = nil, time.Time{}
 	if account != "" && account != r.Account {
 		r.Account, r.Failures = account, 0
-		if r.Failure != "" { // the text is about the former owner's servers
+		if r.Failure != "" { // its text describes the former owner's servers
 			r.Failure = inherited
 		}
 		if most := now.Add(retryRefused); r.NextAt.After(most) {
@@ -157,15 +158,15 @@ func (r *Record) HandOver(account string, now time.Time) (left bool) {
 }
 
 // inherited is the Failure of a record that another account takes over.
-const inherited = "Orders for this name failed for its former owner. The next one is made after a pause."
+const inherited = "Orders for this name failed for its former owner. The next order starts after a pause."
 
-// Held reports whether the lease with token is the last one.
+// Held reports whether the lease with this token is the newest one and has not ended.
 func (r *Record) Held(token int64) bool { return r.Holder != "" && r.Token == token }
 
 // end removes the order from the record.
 func (r *Record) end() { r.Holder, r.Until, r.Challenge = "", time.Time{}, nil }
 
-// Release ends the lease without a result: nothing was ordered.
+// Release ends the lease without a result, because nothing was ordered.
 func (r *Record) Release(next time.Time) {
 	r.end()
 	r.NextAt = next
@@ -199,9 +200,9 @@ func (r *Record) schedule(next time.Time) {
 	}
 }
 
-// RenewAt returns when to renew a certificate: a third of its life before it expires. A
-// hash of the host's name makes it somewhat earlier, so that certificates that were
-// issued together are not renewed together.
+// RenewAt returns when to renew a certificate: a third of its life before it expires, or
+// somewhat earlier, depending on a hash of the host name. So certificates that were issued
+// together are not renewed together.
 func RenewAt(host string, notBefore, notAfter time.Time) time.Time {
 	life := notAfter.Sub(notBefore)
 	h := fnv.New32a()
@@ -210,14 +211,14 @@ func RenewAt(host string, notBefore, notAfter time.Time) time.Time {
 	return notAfter.Add(-life/3 - spread)
 }
 
-// RefusedError says that the last order failed and when the next one may begin.
+// RefusedError says that the last order failed, and when the next one may start.
 type RefusedError struct {
 	Reason string
 	Next   time.Time
 }
 
 func (e *RefusedError) Error() string {
-	return "the last order failed, and the next one waits until " + e.Next.UTC().Format(time.RFC3339) + ": " + e.Reason
+	return "the last order failed, and the next one starts at the earliest at " + e.Next.UTC().Format(time.RFC3339) + ": " + e.Reason
 }
 
 // Failure tells the owner of the domain why an order failed.
@@ -231,7 +232,7 @@ type Failure struct {
 }
 
 func (f Failure) pause(failures int) time.Duration {
-	// Ten doublings exceed every maximum; many more would overflow.
+	// Double at most ten times: that exceeds every maximum, and many more would overflow.
 	double := func(first, most time.Duration) time.Duration { return min(most, first<<min(failures-1, 10)) }
 	switch {
 	case f.Limited:

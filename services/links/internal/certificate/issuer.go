@@ -21,10 +21,10 @@ import (
 	"github.com/mholt/acmez/v3/acme"
 )
 
-// ErrNoOrder says that an order failed before the authority began to validate. Until
-// then the host's owner cannot make it fail. Later the owner can, for example with name
-// servers that never answer.
-var ErrNoOrder = errors.New("the authority has no order")
+// ErrNoOrder says that an order failed before the authority started to validate. Until then
+// the host's owner cannot make the order fail. After that the owner can, for example with
+// name servers that never answer.
+var ErrNoOrder = errors.New("the authority did not start to validate")
 
 // Issuer is an authority.
 type Issuer interface {
@@ -48,8 +48,8 @@ func (p Present) CleanUp(context.Context, acme.Challenge) error { return nil }
 type ACME struct {
 	Directory string
 	Email     string
-	// CAFile has the CA certificates that the authority's certificate is checked with. If it
-	// is empty, the system's are used.
+	// CAFile holds the CA certificates for checking the authority's own certificate. If it is
+	// empty, the system's CA certificates are used.
 	CAFile string
 
 	Account *Account
@@ -60,13 +60,13 @@ type acmeIssuer struct {
 	client *acme.Client
 
 	mu      sync.Mutex
-	account acme.Account // as the authority knows it; zero: not registered yet
+	account acme.Account // the account as the authority returned it; zero if not registered yet
 }
 
 // callTimeout bounds one request to the authority.
 const callTimeout = 30 * time.Second
 
-// NewIssuer makes a client of an ACME authority. It makes no call yet.
+// NewIssuer makes a client of an ACME authority. It does not call the authority yet.
 func NewIssuer(a ACME) (Issuer, error) {
 	var roots *x509.CertPool
 	if a.CAFile != "" {
@@ -75,7 +75,7 @@ func NewIssuer(a ACME) (Issuer, error) {
 			return nil, fmt.Errorf("LINKREEL_ACME_CA_FILE: %w", err)
 		}
 		if roots = x509.NewCertPool(); !roots.AppendCertsFromPEM(text) {
-			return nil, fmt.Errorf("LINKREEL_ACME_CA_FILE: %s has no certificate in PEM", a.CAFile)
+			return nil, fmt.Errorf("LINKREEL_ACME_CA_FILE: %s holds no PEM certificate", a.CAFile)
 		}
 	}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
@@ -91,7 +91,7 @@ func (i *acmeIssuer) Issue(ctx context.Context, csr *x509.CertificateRequest, pr
 	chain, err := i.obtain(ctx, csr, present)
 	var p acme.Problem
 	if errors.As(err, &p) && p.Type == acme.ProblemTypeAccountDoesNotExist {
-		// The authority was set up again and has lost the account, which is usual for test
+		// The authority was set up again and has lost the account, which often happens with test
 		// authorities. Register the same key again.
 		i.mu.Lock()
 		i.account = acme.Account{}
@@ -110,7 +110,7 @@ func (i *acmeIssuer) obtain(ctx context.Context, csr *x509.CertificateRequest, p
 	if err != nil {
 		return nil, err
 	}
-	// Each order needs a client of its own, since it has its own solver.
+	// Each order needs its own client, because the solver belongs to the client.
 	client := acmez.Client{Client: i.client, ChallengeSolvers: map[string]acmez.Solver{
 		acme.ChallengeTypeHTTP01: present, acme.ChallengeTypeTLSALPN01: present,
 	}}
@@ -119,9 +119,9 @@ func (i *acmeIssuer) obtain(ctx context.Context, csr *x509.CertificateRequest, p
 		return nil, err
 	}
 	if len(chains) == 0 {
-		return nil, errors.New("the authority gave no certificate")
+		return nil, errors.New("the authority returned no certificate")
 	}
-	// The first is the authority's default; the others are alternative chains.
+	// The first chain is the authority's default; the others are alternatives.
 	return chains[0].ChainPEM, nil
 }
 
@@ -165,7 +165,7 @@ func newKey(host string) (crypto.Signer, *x509.CertificateRequest, error) {
 // parse makes a TLS certificate from a chain and its key, and checks that it is for
 // host.
 func parse(host string, chain, pkcs8 []byte) (*tls.Certificate, error) {
-	// X509KeyPair also checks that the key fits the chain, and sets Leaf.
+	// X509KeyPair also checks that the key matches the chain, and sets Leaf.
 	c, err := tls.X509KeyPair(chain, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8}))
 	if err != nil {
 		return nil, fmt.Errorf("certificate of %s: %w", host, err)
@@ -181,21 +181,21 @@ func failureOf(host string, err error) Failure {
 	var p acme.Problem
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
-		return Failure{Words: "The certificate authority did not finish in time. The order is repeated.", Away: true}
+		return Failure{Words: "The certificate authority did not finish in time. We will try again.", Away: true}
 	case !errors.As(err, &p):
-		return Failure{Words: "The certificate authority cannot be reached. The order is repeated.", Away: true}
+		return Failure{Words: "The certificate authority cannot be reached. We will try again.", Away: true}
 	case p.Type == acme.ProblemTypeRateLimited:
 		return Failure{Words: "The certificate authority allows no more certificates for now: " + bounded(p.Detail), Limited: true}
 	case p.Status >= http.StatusInternalServerError:
-		return Failure{Words: "The certificate authority has a problem of its own: " + bounded(p.Detail), Away: true}
+		return Failure{Words: "The certificate authority reports an error on its side: " + bounded(p.Detail), Away: true}
 	}
 	return Failure{Words: fmt.Sprintf("The certificate authority could not validate %s. "+
-		"Check that the name's CNAME, A or AAAA record is the one shown in records, and that no CAA record forbids it. It said: %s",
+		"Check that the name's CNAME, A or AAAA record is the one shown in records, and that no CAA record forbids it. The authority said: %s",
 		host, bounded(problemDetail(p)))}
 }
 
-// problemDetail returns what the authority said about the name. If it said nothing about the
-// name, problemDetail returns what it said about the order.
+// problemDetail returns the authority's message about the name or, if there is none, its
+// message about the order.
 func problemDetail(p acme.Problem) string {
 	for _, sub := range p.Subproblems {
 		if sub.Detail != "" {
@@ -205,7 +205,7 @@ func problemDetail(p acme.Problem) string {
 	return p.Detail
 }
 
-// bounded cuts a text of the authority to a bounded length.
+// bounded limits the length of a text from the authority.
 func bounded(text string) string {
 	const most = 300
 	if r := []rune(text); len(r) > most {

@@ -9,14 +9,16 @@ import (
 
 var (
 	orders = promauto.NewCounterVec(prometheus.CounterOpts{
-		Name: "linkreel_certificate_orders_total", Help: "Orders of certificates, by outcome: issued, failed, limited, share.",
+		Name: "linkreel_certificate_orders_total",
+		Help: "Orders of certificates, by outcome: issued, failed, limited (all accounts together have reached a limit) " +
+			"or share (the account has reached its own limit).",
 	}, []string{"outcome"})
 	refused = promauto.NewCounterVec(prometheus.CounterOpts{
 		Name: "linkreel_tls_handshakes_refused_total", Help: "TLS handshakes that got no certificate, by reason.",
 	}, []string{"reason"})
 	setAside = promauto.NewCounter(prometheus.CounterOpts{
 		Name: "linkreel_certificates_set_aside_total",
-		Help: "Due certificates whose record could not be read or changed, and was put off for an hour.",
+		Help: "Due certificates that were put off for an hour, because their record could not be read or changed.",
 	})
 )
 

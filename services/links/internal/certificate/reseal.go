@@ -12,8 +12,8 @@ import (
 // sealedByOlderKeys has no value until the first round is complete.
 var sealedByOlderKeys = promauto.NewGaugeVec(prometheus.GaugeOpts{
 	Name: "linkreel_certificates_sealed_by_older_keys",
-	Help: "Certificates, and the account at the authority, that an older key of LINKREEL_CERTIFICATE_KEY seals, at the last look. " +
-		"0 on every replica: the older keys can be dropped.",
+	Help: "Certificates, and the account at the authority, that an older key of LINKREEL_CERTIFICATE_KEY seals, at the last check. " +
+		"If it is 0 on every replica, the older keys can be dropped.",
 }, nil)
 
 // newRotation makes the rotation that reseals certificates, and then the account at the
@@ -28,7 +28,7 @@ func newRotation(opt Options) *seal.Rotation {
 			}
 			hosts, err := opt.Store.SealedBy(ctx, keyIDs, after, 100)
 			if err == nil && len(hosts) == 0 {
-				// List the account whichever key seals it. If that is the first key, reseal does
+				// List the account, whichever key has sealed it. If it was the first key, reseal changes
 				// nothing.
 				hosts = []string{account.ID}
 			}

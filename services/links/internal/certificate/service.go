@@ -32,35 +32,35 @@ import (
 type Store interface {
 	// Certificate reads a host's record; found is false if there is none.
 	Certificate(ctx context.Context, host string) (r *Record, found bool, err error)
-	// ChangeCertificate runs fn on a host's record, which may be the zero one, and on
-	// its owner, and stores what fn changed in both. fn may run several times, so it must
-	// have no other effect. If fn returns an error, nothing is stored. If the error is
-	// ErrForget, the record is removed.
+	// ChangeCertificate runs fn on a host's record and its owner, and stores what fn changes in
+	// both. The record may be the zero one. fn may run several times, so it must have no other
+	// effect. If fn returns an error, nothing is stored. If the error is ErrForget, the record
+	// is removed.
 	ChangeCertificate(ctx context.Context, host string, fn func(r *Record, o *Owner) error) error
-	// DueCertificates lists hosts with due records. The store keeps records in a few parts;
-	// the list has at most limit hosts of each part, the earliest first. It includes records
-	// that cannot be read. An error means that some could not be listed.
+	// DueCertificates lists hosts with due records. The store keeps records in a few parts. The
+	// list has at most limit hosts of each part, the earliest first. It includes hosts with
+	// unreadable records. An error means that some hosts could not be listed.
 	DueCertificates(ctx context.Context, at time.Time, limit int) ([]string, error)
 	// PutOffCertificate makes a record due at another time, without reading it.
 	PutOffCertificate(ctx context.Context, host string, at time.Time) error
-	// SealedBy lists hosts whose private key is sealed with one of keyIDs, in order. The list
-	// starts behind the host in after, or with the first host if after is "". It includes
-	// records that cannot be read.
+	// SealedBy lists, in order, hosts that have a private key sealed with one of keyIDs. The
+	// list starts behind the host after, or with the first host if after is "". It includes
+	// hosts with unreadable records.
 	SealedBy(ctx context.Context, keyIDs []string, after string, limit int) (hosts []string, err error)
 }
 
-// Owner is the account that owns a host name. It is zero if there is none.
+// Owner is the account that owns a host name. It is zero if no account owns the name.
 type Owner struct {
 	Account   string
-	Suspended bool // or being erased
-	// Shown is what the account sees of the certificate.
+	Suspended bool // the account is suspended or being erased
+	// Shown is the certificate as the account sees it.
 	Shown customdomain.Certificate
 }
 
 // errNoChallenge means that no order waits for a challenge.
 var errNoChallenge = errors.New("no challenge is waiting")
 
-// ErrForget removes the record if a change returns it.
+// ErrForget, returned from the fn of ChangeCertificate, removes the record.
 var ErrForget = errors.New("forget this certificate")
 
 // Limiter bounds orders in all replicas together; see [ratelimit.Limiter].
@@ -76,8 +76,8 @@ type Options struct {
 	Account *Account
 	Seal    *seal.Keys
 	Limiter Limiter
-	// Owner finds the domain that owns a host name. It calls wait before it reads the
-	// store. wait returns the context for the read, or an error to refuse it.
+	// Owner reports whether a domain owns a host name. It calls wait before it reads the store.
+	// wait returns the context for that read, or an error to refuse the read.
 	Owner func(wait func(known bool) (context.Context, error), host string) (found bool, err error)
 	// Own reports whether a host name is this installation's own. Such names need no owner.
 	Own func(host string) bool
@@ -124,21 +124,22 @@ type flight struct {
 }
 
 const (
-	// mostOrders bounds the orders that the replica makes at once. ordersOfAccount bounds
-	// those of one account, since all its names may make the authority hang. queuedOfAccount
-	// bounds the further orders of the account that may wait for their turn.
+	// mostOrders bounds the orders that the replica makes at once. ordersOfAccount bounds those
+	// of one account, since all names of an account may make the authority hang. mostQueued and
+	// queuedOfAccount bound the orders that wait for their turn.
 	mostOrders, ordersOfAccount = 64, 8
 	mostQueued, queuedOfAccount = 256, 8
-	// mostBegun bounds all orders together, since the account of some is not known yet.
+	// mostBegun bounds all orders together: until an order's account is known, the other bounds
+	// do not apply to it.
 	mostBegun = 512
-	// mostWaiting bounds the handshakes that wait for an order, and waitingForHost those
+	// mostWaiting bounds the handshakes that wait for an order, and waitingForHost bounds those
 	// for one name. So the handshakes of one account take at most a fifth of mostWaiting.
 	mostWaiting, waitingForHost = 2000, 25
 	// crowded is how long an order waits for its turn, and how long it is put off after that.
 	crowded = 10 * time.Second
 	// strangersRate bounds the reads for unknown names, over all networks together.
 	strangersRate, strangersBurst = 50, 200
-	// cacheBytes is for about 8,000 certificates.
+	// cacheBytes bounds the certificates in memory, to about 8,000.
 	cacheBytes, certBytes = 64 << 20, 8 << 10
 	// fresh is how long a replica serves a certificate from memory without reading it again.
 	// If the certificate is due for renewal, the replica reads it again sooner.
@@ -147,12 +148,13 @@ const (
 	patience = 12 * time.Second
 	// handoff is the pause between two looks at an order of another replica.
 	handoff = 300 * time.Millisecond
-	// loss is the age at which a private key that does not open counts as lost. Before
-	// that, the setting that opens it may not have reached this replica yet.
+	// loss is the age at which a private key that cannot be decrypted counts as lost. Before
+	// that, the new setting that decrypts it may not have reached this replica yet.
 	loss = 24 * time.Hour
 )
 
-// NewService makes a service. Sweep must be called for renewals; Close ends the orders.
+// NewService makes a service. Call Sweep regularly, because it renews certificates, and Close
+// at the end.
 func NewService(opt Options) *Service {
 	opt.PerHour = cmp.Or(opt.PerHour, 100)
 	if opt.Now == nil {
@@ -172,8 +174,8 @@ func NewService(opt Options) *Service {
 	return s
 }
 
-// Close ends the orders that this replica has begun, and waits for them. Another
-// replica's sweep resumes the orders that were not finished.
+// Close stops the orders that this replica has started, and waits for them to end. Another
+// replica's sweep resumes the unfinished orders.
 func (s *Service) Close(context.Context) error {
 	s.end()
 	s.work.Wait()
@@ -207,8 +209,8 @@ func (s *Service) answer(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	}
 	ctx, cancel := context.WithTimeout(hello.Context(), patience)
 	defer cancel()
-	// Check this for challenges too: the authority asks only for known names, and strangers must
-	// not cause reads for other names.
+	// Check the name for challenges too: the authority asks only for known names, and strangers
+	// must not cause reads for other names.
 	if err := s.known(ctx, host, clientOf(hello.Conn)); err != nil {
 		return nil, err
 	}
@@ -222,8 +224,9 @@ func (s *Service) answer(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return s.serve(ctx, host)
 }
 
-// known refuses names that no verified domain has. It reads the store for new names
-// only within two budgets: one for each network, and one for all networks together.
+// known refuses names that no verified domain has. It reads the store only for names that
+// are not in memory, and only within two budgets: one for each network, and one for all
+// networks together.
 func (s *Service) known(ctx context.Context, host string, client netip.Addr) error {
 	if s.opt.Own(host) {
 		return nil
@@ -243,11 +246,11 @@ func (s *Service) known(ctx context.Context, host string, client netip.Addr) err
 }
 
 // mayAsk reports whether a network may ask for a challenge. Each such request reads the
-// store. A network that asks for challenges that do not exist spends its budget of
-// misses. Until that budget has recovered, the network also needs the budget that all
-// strangers share. The authority asks for challenges that exist, so nobody can use up its
-// budget. "No challenge" is not cached: a stranger could put it into the cache just
-// before the name's order starts, and make the order fail.
+// store. A network that asks for challenges that do not exist uses up its budget of misses.
+// Until that budget has recovered, its requests also count against the budget that all
+// strangers share. The authority asks only for challenges that exist, so nobody can use up
+// the authority's budget. "No challenge" is not cached: a stranger could put it into the
+// cache just before the name's order starts, and make the order fail.
 func (s *Service) mayAsk(client netip.Addr) bool {
 	return s.opt.Misses.Wait(client) == 0 && (!s.opt.Misses.Missed(client) || s.strangers.Allow())
 }
@@ -281,7 +284,7 @@ func (s *Service) serve(ctx context.Context, host string) (*tls.Certificate, err
 	if err := s.wait(ctx, host); err != nil {
 		return nil, err
 	}
-	// Memory still has the state from before the order: no certificate.
+	// The cache still says that there is no certificate, as before the order.
 	s.held.Invalidate(host)
 	if l, err = s.held.Get(ctx, host); err != nil {
 		return nil, err
@@ -292,7 +295,7 @@ func (s *Service) serve(ctx context.Context, host string) (*tls.Certificate, err
 	return l.Value.cert, nil
 }
 
-// mayLook returns true once in a while, more often for certificates with a short life.
+// mayLook returns true from time to time, and more often for certificates with a short life.
 func (h *held) mayLook(now time.Time) bool {
 	pause := max(time.Second, min(time.Minute, h.notAfter.Sub(h.renewAt)/20))
 	last := h.looked.Load()
@@ -312,7 +315,7 @@ func (s *Service) load(ctx context.Context, host string) (*held, bool, error) {
 			return nil, false, nil
 		}
 		// Log an error, not a warning: visitors of this host get no TLS until the setting is right.
-		slog.ErrorContext(ctx, "private key of a certificate does not open", "host", host, "error", err)
+		slog.ErrorContext(ctx, "cannot decrypt the private key of a certificate", "host", host, "error", err)
 		return nil, false, err
 	}
 	cert, err := parse(host, c.Chain, plain)
@@ -322,20 +325,20 @@ func (s *Service) load(ctx context.Context, host string) (*held, bool, error) {
 	return &held{cert: cert, renewAt: c.RenewAt, notAfter: c.NotAfter}, true, nil
 }
 
-// lost reports whether a certificate has to be ordered again because no key of ours
-// opens its private key. It waits for [loss] first. During a rotation some replicas
-// have the new key and some do not, and they would use up the authority's limits by
-// replacing each other's certificates.
+// lost reports whether a certificate has to be ordered again because no key of ours decrypts
+// its private key. It returns false for certificates that are younger than [loss]. During a
+// rotation some replicas do not have the new key yet, and the replicas would use up the
+// authority's limits by replacing each other's certificates.
 func (s *Service) lost(c *Certificate) bool {
 	return !s.opt.Seal.Has(c.Key) && s.opt.Now().Sub(c.NotBefore) > loss
 }
 
-// wait orders a certificate for host, or joins the order of this replica, and
-// waits as long as ctx lasts.
+// wait orders a certificate for host, or joins this replica's running order. It waits until
+// the order ends or ctx does.
 func (s *Service) wait(ctx context.Context, host string) error {
 	s.mu.Lock()
 	f := s.orders[host]
-	// Each handshake that waits holds a connection, and anybody can open one.
+	// Bound the waiting: each waiting handshake holds a connection, and anybody can open one.
 	if s.waiting >= mostWaiting || f != nil && f.waiting >= waitingForHost || f == nil && len(s.orders) >= mostBegun {
 		s.mu.Unlock()
 		return ErrLimited
@@ -372,7 +375,7 @@ func (s *Service) begin(host string) *flight {
 		ctx, cancel := context.WithTimeout(s.life, longestOrder)
 		defer cancel()
 		defer func() {
-			// A panic in the ACME client must not end the redirects, which run in the same process.
+			// A panic in the ACME client must not stop the redirects, which run in the same process.
 			if p := recover(); p != nil {
 				slog.Error("panic", "service", "links-certificates", "panic", p)
 				f.err = ErrBusy
@@ -390,7 +393,7 @@ func (s *Service) begin(host string) *flight {
 // claimed is an order that this replica has to make.
 type claimed struct {
 	host    string
-	token   int64  // 0: there is a certificate already
+	token   int64  // the token of the lease; 0 if there is a certificate already
 	account string // "" for a host name of the installation
 	renewal bool   // the host has had a certificate before
 }
@@ -405,8 +408,8 @@ func (s *Service) order(ctx context.Context, host string) error {
 		if !busy && (err != nil || o.token == 0) {
 			return err
 		}
-		// The account is known now. Waiting for another replica's order takes a turn too, because
-		// handshakes wait here meanwhile.
+		// The account is known now, so wait for its turn. Waiting for another replica's order takes
+		// a turn too, because handshakes wait here meanwhile.
 		if first {
 			end, err := s.turn(ctx, o.account)
 			switch {
@@ -420,8 +423,8 @@ func (s *Service) order(ctx context.Context, host string) error {
 		if !busy {
 			return s.issue(ctx, o)
 		}
-		// Check again soon: then there may be a certificate, or the lease of a dead replica may
-		// have ended.
+		// Check again soon: by then there may be a certificate, or the other replica may have died
+		// and its lease ended.
 		select {
 		case <-ctx.Done():
 			return ErrBusy
@@ -456,7 +459,7 @@ func (s *Service) claim(ctx context.Context, host string) (o claimed, err error)
 			if r.DueAt.IsZero() {
 				return ErrSuspended
 			}
-			// A replica that is gone has left its order open. Do not resume it.
+			// A dead replica has left its order open. Do not resume it.
 			refusal = ErrSuspended
 			r.Release(r.NextAt)
 			return nil
@@ -475,7 +478,7 @@ func (s *Service) claim(ctx context.Context, host string) (o claimed, err error)
 	return o, err
 }
 
-// record changes a host's record, and what the owner sees of it.
+// record changes a host's record, and updates what the owner sees of the certificate.
 func (s *Service) record(ctx context.Context, host string, fn func(r *Record, o *Owner) error) error {
 	return s.opt.Store.ChangeCertificate(ctx, host, func(r *Record, o *Owner) error {
 		err := fn(r, o)
@@ -484,7 +487,7 @@ func (s *Service) record(ctx context.Context, host string, fn func(r *Record, o 
 	})
 }
 
-// leave reduces the record of a host without a domain to what must be kept.
+// leave drops everything from the record of a host without a domain that need not be kept.
 func (s *Service) leave(r *Record) error {
 	if r.HandOver("", s.opt.Now()) {
 		return nil
@@ -492,9 +495,9 @@ func (s *Service) leave(r *Record) error {
 	return ErrForget
 }
 
-// fifth returns a fifth of the hour's orders. One account may use at most that many for each
-// kind of order. New certificates leave that many for renewals, and renewals leave that many
-// for new certificates.
+// fifth returns a fifth of the hour's budget of orders. One account may use at most a fifth
+// for new certificates and a fifth for renewals. A fifth is reserved for new certificates and
+// a fifth for renewals.
 func (s *Service) fifth() int { return max(1, s.opt.PerHour/5) }
 
 // spend takes an order from the hour's budgets. One account may use a fifth for new
@@ -522,8 +525,8 @@ func (s *Service) spend(ctx context.Context, o claimed) (refund func(), wait tim
 		if o.renewal {
 			kind = all + ":renewal"
 		}
-		// A separate call shows which budget is spent. The sweep ends its round if the whole budget is
-		// spent, but continues if only one account's share is.
+		// Check the account's share in a separate call, to know which budget is spent. The sweep ends
+		// its round if the whole budget is spent, but continues if only one account's share is.
 		if !take(ratelimit.Rule{Key: kind + ":" + o.account, Max: s.fifth(), Window: time.Hour}) {
 			return refund, wait, ErrShare
 		}
@@ -541,16 +544,16 @@ func (s *Service) putOff(ctx context.Context, o claimed, wait time.Duration, why
 	soon, later := min(wait, 5*time.Minute), time.Duration(0) // the limit may be raised
 	if errors.Is(why, ErrShare) {
 		orders.WithLabelValues("share").Inc()
-		slog.InfoContext(ctx, "an account has ordered its share of LINKREEL_ACME_ORDERS_PER_HOUR",
+		slog.InfoContext(ctx, "an account has used its share of LINKREEL_ACME_ORDERS_PER_HOUR; its order is put off",
 			"host", o.host, "account", o.account, "renewal", o.renewal, "next", wait.String())
 		if o.renewal {
-			// Otherwise this renewal would come before other accounts' orders in every round. It can
-			// wait while the present certificate is valid.
+			// Put a renewal off for longer: otherwise it would come before other accounts' orders in
+			// every round. It can wait while the present certificate is valid.
 			later = wait
 		}
 	} else {
 		orders.WithLabelValues("limited").Inc()
-		slog.WarnContext(ctx, "as many certificates were ordered as LINKREEL_ACME_ORDERS_PER_HOUR allows",
+		slog.WarnContext(ctx, "the orders that LINKREEL_ACME_ORDERS_PER_HOUR allows are used up; this order is put off",
 			"host", o.host, "renewal", o.renewal, "next", wait.String())
 	}
 	now := s.opt.Now()
@@ -568,9 +571,10 @@ func (s *Service) postpone(ctx context.Context, o claimed) error {
 	return errors.Join(ErrShare, s.note(ctx, o, func(r *Record) { r.Release(s.opt.Now().Add(crowded)) }))
 }
 
-// issue orders as the holder of a token and notes the outcome.
+// issue orders a certificate as the holder of the lease, and notes the outcome.
 func (s *Service) issue(ctx context.Context, o claimed) error {
-	// Spend after the claim, so that replicas that wait for the same order spend nothing.
+	// Take from the budgets after the claim, so that replicas that wait for the same order take
+	// nothing.
 	refund, wait, err := s.spend(ctx, o)
 	if err != nil {
 		return s.putOff(ctx, o, wait, err)
@@ -591,8 +595,8 @@ func (s *Service) issue(ctx context.Context, o claimed) error {
 	orders.WithLabelValues("failed").Inc()
 	f := failureOf(o.host, err)
 	if f.Away && errors.Is(err, ErrNoOrder) {
-		// Otherwise an outage of the authority would use up the budget, and nobody could order for an
-		// hour after it.
+		// Refund, because otherwise an outage of the authority would use up the budget, and nobody
+		// could order for an hour after it.
 		refund()
 	}
 	slog.WarnContext(ctx, "certificate is not issued", "host", o.host, "error", err)
@@ -603,7 +607,7 @@ func (s *Service) issue(ctx context.Context, o claimed) error {
 	return &RefusedError{Reason: f.Words, Next: next}
 }
 
-// ask gets a certificate from the authority, extending the lease meanwhile.
+// ask gets a certificate from the authority. It extends the lease meanwhile.
 func (s *Service) ask(ctx context.Context, o claimed) (*Certificate, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -656,14 +660,15 @@ func (s *Service) keep(ctx context.Context, lose context.CancelCauseFunc, o clai
 		}
 		err := s.change(ctx, o, func(r *Record) { r.Extend(s.opt.Now()) })
 		if errors.Is(err, ErrOvertaken) {
-			// After any other error there is still time: the next tick comes before the lease ends.
+			// After any other error, try again at the next tick, which comes before the lease ends.
 			lose(ErrOvertaken)
 			return
 		}
 	}
 }
 
-// change changes the record of an order while the lease with its token is the last one.
+// change changes the record of an order. It returns ErrOvertaken if the order's lease is not
+// the newest one.
 func (s *Service) change(ctx context.Context, o claimed, fn func(r *Record)) error {
 	return s.record(ctx, o.host, func(r *Record, _ *Owner) error {
 		if !r.Held(o.token) {
@@ -674,9 +679,9 @@ func (s *Service) change(ctx context.Context, o claimed, fn func(r *Record)) err
 	})
 }
 
-// note stores an outcome, if the lease with the order's token is still the last one.
-// It does so even if the order has run out of time or the domain was deleted meanwhile,
-// because a failure still counts then.
+// note stores an outcome, if the order's lease is still the newest one. It does so even if
+// the order has timed out or the domain was deleted meanwhile, because a failure still counts
+// then.
 func (s *Service) note(ctx context.Context, o claimed, change func(r *Record)) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
@@ -699,8 +704,8 @@ func (s *Service) note(ctx context.Context, o claimed, change func(r *Record)) e
 
 const (
 	duePage = 100
-	// atATime is how many renewals a replica works on at once. A name that hangs blocks
-	// only one of them.
+	// atATime is how many renewals a replica works on at once. A name that hangs blocks only one
+	// of them.
 	atATime = 4
 	// asideFor is how long a record is put off if it cannot be read or changed.
 	asideFor = time.Hour
@@ -729,8 +734,8 @@ func (s *Service) Sweep(ctx context.Context) error {
 }
 
 // sweepOne renews a certificate that is due. If the record itself makes that impossible,
-// sweepOne puts it off, so that it does not block the records after it. limited reports
-// that the whole budget of orders is spent.
+// sweepOne puts it off, so that it does not block the records after it. limited is true if
+// the whole budget of orders is spent.
 func (s *Service) sweepOne(ctx context.Context, host string) (limited bool) {
 	err := s.renew(ctx, host)
 	if err == nil || ctx.Err() != nil {
@@ -743,15 +748,15 @@ func (s *Service) sweepOne(ctx context.Context, host string) (limited bool) {
 		return false // its record says when it is due again, or Firestore does not answer
 	}
 	setAside.Inc()
-	slog.ErrorContext(ctx, "a due certificate's record cannot be changed; it is put off for an hour", "host", host, "error", err)
+	slog.ErrorContext(ctx, "cannot change a due certificate's record; putting it off for an hour", "host", host, "error", err)
 	if err := s.opt.Store.PutOffCertificate(ctx, host, s.opt.Now().Add(asideFor)); err != nil && ctx.Err() == nil {
 		slog.WarnContext(ctx, "cannot put off a certificate's record; the next sweep retries", "host", host, "error", err)
 	}
 	return false
 }
 
-// renew waits for an order of host, as a visitor's handshake does. It needs none of the
-// places for waiting handshakes, because visitors may have taken all of them.
+// renew orders a certificate for host like a visitor's handshake, and waits for it. It does
+// not need a place among the waiting handshakes, because visitors may have taken all of them.
 func (s *Service) renew(ctx context.Context, host string) error {
 	ctx, cancel := context.WithTimeout(ctx, longestOrder)
 	defer cancel()
@@ -764,8 +769,8 @@ func (s *Service) renew(ctx context.Context, host string) error {
 	return f.wait(ctx)
 }
 
-// Answer returns the answer to the authority's HTTP challenge of a known host; ok is
-// false if there is none.
+// Answer returns the answer to the authority's HTTP challenge for a known host. ok is false
+// if there is no such challenge.
 func (s *Service) Answer(ctx context.Context, host, token string, client netip.Addr) (answer string, ok bool) {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
@@ -777,8 +782,8 @@ func (s *Service) Answer(ctx context.Context, host, token string, client netip.A
 	return c.Answer, err == nil
 }
 
-// challenge reads the challenge that is waiting for a known host, whichever replica runs
-// the order.
+// challenge reads the challenge that waits for an answer from a known host, whichever replica
+// runs the order.
 func (s *Service) challenge(ctx context.Context, host string, client netip.Addr, want func(Challenge) bool) (Challenge, error) {
 	if !s.mayAsk(client) {
 		return Challenge{}, ErrBudget
@@ -791,14 +796,15 @@ func (s *Service) challenge(ctx context.Context, host string, client netip.Addr,
 	return Challenge{}, cmp.Or(err, errNoChallenge)
 }
 
-// Shown returns what the domain's owner sees of a record.
+// Shown returns the certificate of a record as the domain's owner sees it.
 func Shown(r *Record, now time.Time) customdomain.Certificate {
 	out := customdomain.Certificate{Error: r.Failure}
 	if r.Certificate != nil {
 		out.ExpiresAt = r.Certificate.NotAfter
 	}
 	switch {
-	// Check this first: a valid certificate stays issued while it is renewed, or if that fails.
+	// Check this first: a valid certificate stays "issued" during a renewal, and after a failed
+	// one.
 	case r.Valid(now):
 		out.Status = customdomain.CertificateIssued
 	case r.Holder != "":

@@ -15,21 +15,22 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
-// Every process says once a second in Redis which batches it has numbered so far. Compared
-// with the marks in Firestore this tells whether all clicks of a moment are counted, even
-// those that were in a file or in a Redis that was emptied meanwhile.
+// Once a second, every process writes to Redis the numbers of the last batches that it has
+// numbered. The marks in Firestore are the numbers of the batches that are counted. Comparing
+// the two tells whether all clicks up to a moment are counted, even clicks that were in a
+// file, or in a Redis that was emptied meanwhile.
 
 // signs is the pause between two updates of a process's entry.
 const signs = time.Second
 
 // sign is a process's entry.
 type sign struct {
-	at   int64 // seconds
+	at   int64 // Unix time in seconds
 	host string
 	n    int64 // rises with each update
-	// handed are the last numbers that the process has given, of partitions and sequences
-	// ([sequenceName]). It is nil if the process does not reach Redis in time. Then it may
-	// not know of recent changes, and lead visits on as before.
+	// handed holds, by partition, the last batch numbers of the live and the late sequence
+	// ([sequenceName]). It is nil if the process does not reach Redis in time. The process may
+	// then not know about recent changes, and may still redirect visits as before.
 	handed map[int][2]int64
 }
 
@@ -41,8 +42,8 @@ func (s sign) String() string {
 	return fmt.Sprintf("%d %s %d %s", s.at, s.host, s.n, cmp.Or(strings.Join(parts, ","), "away"))
 }
 
-// parseSign reads as much of an entry as it can: the time and the host are enough to miss a
-// process.
+// parseSign reads as much of an entry as it can. The time and the host are enough to notice
+// that a process is missing.
 func parseSign(text string) (s sign, ok bool) {
 	fields := strings.Fields(text)
 	if len(fields) < 2 {
@@ -67,13 +68,14 @@ func parseSign(text string) (s sign, ok bool) {
 	return s, true
 }
 
-// register keeps an entry in Redis that says that this process is alive, and may hold clicks.
+// register keeps this process's entry in Redis up to date. The entry says that the process is
+// alive and may hold clicks.
 func (l *Log) register(ctx context.Context) {
-	host, _ := os.Hostname() // only for the operator
+	host, _ := os.Hostname() // only the operator reads it
 	for n := int64(1); ; n++ {
 		s := sign{at: l.cfg.Now().Unix(), host: cmp.Or(host, "-"), n: n, handed: l.handed()}
 		call, cancel := context.WithTimeout(ctx, 2*time.Second)
-		_ = l.slow.HSet(call, producersKey, l.id, s.String()).Err() // the next one tries again
+		_ = l.slow.HSet(call, producersKey, l.id, s.String()).Err() // the next update tries again
 		cancel()
 		select {
 		case <-ctx.Done():
@@ -83,8 +85,9 @@ func (l *Log) register(ctx context.Context) {
 	}
 }
 
-// handed returns the last numbers of all sequences, after a call that has brought all
-// changes that were announced before. It returns nil if there was no such call.
+// handed returns the last numbers of all sequences. It first calls Redis in every partition,
+// so that this process knows all changes announced before. It returns nil if Redis does not
+// answer.
 func (l *Log) handed() map[int][2]int64 {
 	all := map[int][2]int64{}
 	for part, lane := range l.lanes {
@@ -103,8 +106,9 @@ func (l *Log) handed() map[int][2]int64 {
 	return all
 }
 
-// lastOf returns the number of the producer's last batch. It is 0 for a producer that has
-// been silent for a day: its batches were counted long ago, and Firestore forgets its mark.
+// lastOf returns the number of the producer's last batch. It returns 0 if the producer has
+// numbered no batch for a day: its batches were counted long ago, and Firestore forgets its
+// mark.
 func (p *producer) lastOf(now time.Time) int64 {
 	if now.Sub(p.at) > 24*time.Hour {
 		return 0
@@ -112,14 +116,15 @@ func (p *producer) lastOf(now time.Time) int64 {
 	return p.next - 1
 }
 
-// Marks reads up to which batch the clicks of each producer of a partition are counted.
-// done is false while some of the counted clicks are not added to their links yet.
+// Marks returns, for each sequence of a partition, the last batch that is counted. done is
+// false while some of the counted clicks have not been added to their links yet.
 type Marks func(ctx context.Context, part int) (marks map[string]link.Mark, done bool, err error)
 
-// Counted returns a function that reports whether all clicks are counted that any process
-// had taken by the time of Counted. Call it until it does. It cannot know of a process that
-// died with clicks in its file if Redis has lost that process's entry too; without the entry
-// it also does not wait for a process that does not reach Redis.
+// Counted returns a function that reports whether all clicks that any process had accepted
+// before the call of Counted are counted. Call that function until it returns true. It knows
+// only processes that have an entry in Redis. If Redis has lost the entry of a process, the
+// function does not wait for it, even if the process has died with clicks in its file or does
+// not reach Redis.
 func (l *Log) Counted(marks Marks) func(ctx context.Context) (bool, error) {
 	c := &barrier{log: l, first: map[string]int64{}}
 	return func(ctx context.Context) (bool, error) { return c.ask(ctx, marks) }
@@ -127,10 +132,11 @@ func (l *Log) Counted(marks Marks) func(ctx context.Context) (bool, error) {
 
 type barrier struct {
 	log   *Log
-	first map[string]int64 // by process: the number of the first entry that was seen
+	first map[string]int64 // by process: n of the first entry that was read
 
-	// What has to be counted; nil until every process has said.
-	handed map[int]map[string]int64 // by partition and sequence
+	// handed and logged say what has to be counted. They are nil until every process has
+	// updated its entry.
+	handed map[int]map[string]int64 // by partition and sequence: the last batch
 	logged map[int]string           // by partition: the last entry of the log
 }
 
@@ -141,7 +147,8 @@ func (c *barrier) ask(ctx context.Context, marks Marks) (bool, error) {
 		}
 	}
 	for part, last := range c.logged {
-		// Processes that have signed off are known by what they left in the log alone.
+		// Of a process that has signed off, only its batches in the log are left. Wait until the
+		// flusher has counted and removed them.
 		left, err := c.log.slow.XRangeN(ctx, streamKey(part), "-", last, 1).Result()
 		if err != nil || len(left) > 0 {
 			return false, err
@@ -161,8 +168,8 @@ func (c *barrier) ask(ctx context.Context, marks Marks) (bool, error) {
 	return true, nil
 }
 
-// hear notes what has to be counted, if every process has said so since the first call. An
-// entry may have been on its way before, so the second new one counts.
+// hear notes what has to be counted, once every process has updated its entry twice since the
+// first call. The first of the two updates may have been in flight before that call.
 func (c *barrier) hear(ctx context.Context) (bool, error) {
 	entries, err := c.log.slow.HGetAll(ctx, producersKey).Result()
 	if err != nil {

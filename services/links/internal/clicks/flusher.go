@@ -21,19 +21,19 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
-// ErrOvertaken means that a writer's progress is not the stored one: another
-// flusher, or an earlier try of the same writer, was faster.
-var ErrOvertaken = errors.New("click counts were written by somebody else")
+// ErrOvertaken means that the stored progress is not the one that a writer started from:
+// another flusher, or an earlier try of the same writer, was faster.
+var ErrOvertaken = errors.New("another flusher has written these click counts")
 
 // Counts stores the click counts of one partition.
 type Counts interface {
 	// Progress reads how far each producer's clicks are counted. It first finishes what an
 	// interrupted writer left half done.
 	Progress(ctx context.Context) (link.Progress, error)
-	// Count adds tallies and advances progress, both or neither. It fails with
-	// ErrOvertaken if from is not the stored progress. It skips links that are gone, and
-	// sets aside tallies that the store refuses for good. The new progress has the next
-	// Cycle.
+	// Count adds tallies and advances the progress, both or neither. It returns ErrOvertaken if
+	// from is not the stored progress. It skips deleted links, and sets aside tallies that the
+	// store permanently refuses; refused is the number of their clicks. next is the progress
+	// for the next call.
 	Count(
 		ctx context.Context, from link.Progress, marks map[string]link.Mark, tallies []*link.Tally,
 	) (next link.Progress, refused int64, err error)
@@ -44,8 +44,9 @@ const (
 	cycle = time.Second     // between two writes to one link
 	lease = 4 * time.Second // how long a dead flusher keeps others away
 
-	// After a cycle with many links a flusher rests longer, so that more clicks share a
-	// write: Firestore charges for each write. Counts must be visible within ten seconds.
+	// restPerLink makes a flusher rest longer after a cycle with many links, so that more clicks
+	// share a write: Firestore charges for each write. restMax bounds the rest, because counts
+	// must be visible within ten seconds.
 	restPerLink = time.Millisecond / 2
 	restMax     = 4 * time.Second
 )
@@ -56,9 +57,9 @@ func rest(links int) time.Duration {
 	return min(max(cycle, time.Duration(links)*restPerLink), restMax)
 }
 
-// Bounds on what one cycle reads: in batches and bytes, to save memory, and in time. After
-// an outage more batches wait than one cycle can read. Small steps make progress, while
-// one large step might time out every time.
+// Bounds on what one cycle reads: in batches and bytes to save memory, and in time. After an
+// outage, more batches may wait than one cycle can read. Small steps make progress, while one
+// large step might time out every time.
 const (
 	readMax   = 20_000
 	readPage  = 500
@@ -66,8 +67,8 @@ const (
 	readTime  = cycle / 2
 )
 
-// Bounds on the bytes that one cycle writes: Firestore takes at most 10 MiB per commit,
-// and the first commit of a cycle has all of them. After a failure the next cycle writes
+// Bounds on the bytes that one cycle writes. Firestore takes at most 10 MiB per commit, and
+// the first commit of a cycle has all of these bytes. After a failure, the next cycle writes
 // half as much, so that it also gets below limits that this code does not know.
 const (
 	writeMax = 6 << 20
@@ -81,8 +82,8 @@ type Flusher struct {
 	counts   Counts
 	id       string
 	now      func() time.Time
-	progress *link.Progress // nil: it must be read first
-	written  int            // links in the last cycle; 0 if more clicks wait already
+	progress *link.Progress // nil if it must be read first
+	written  int            // the number of links in the last cycle; 0 if more clicks wait already
 	limit    int            // the maximum number of bytes of a cycle
 	audited  time.Time
 }
@@ -110,14 +111,14 @@ type Flushers struct {
 	now    func() time.Time
 }
 
-// NewFlushers makes flushers of partitions 0 to parts-1. They also empty higher
-// partitions, where clicks may still wait if an earlier setting had more partitions. The
-// client is shared; counts returns the store for a partition.
+// NewFlushers makes flushers of partitions 0 to parts-1. They also empty higher partitions:
+// clicks may still wait there if there were more partitions before. The client is shared.
+// counts returns the store for a partition.
 func NewFlushers(client redis.UniversalClient, parts int, counts func(part int) Counts, now func() time.Time) *Flushers {
 	return &Flushers{client, parts, counts, now}
 }
 
-// formerEvery is how often partitions of a former setting are checked.
+// formerEvery is how often the flushers check partitions that only a former setting used.
 const formerEvery = 10 * time.Second
 
 // Run counts until ctx ends.
@@ -174,7 +175,7 @@ func (f *Flusher) run(ctx context.Context) {
 			slog.WarnContext(ctx, "cannot count clicks; retrying", "partition", f.part, "error", err)
 		case !bad && failing:
 			failing = false
-			slog.WarnContext(ctx, "clicks are counted again", "partition", f.part)
+			slog.WarnContext(ctx, "can count clicks again", "partition", f.part)
 		}
 		select {
 		case <-ctx.Done():
@@ -183,8 +184,8 @@ func (f *Flusher) run(ctx context.Context) {
 	}
 }
 
-// holdScript takes or keeps the lease. Like trimScript it must work on a full server,
-// because only the flusher makes room.
+// holdScript takes or keeps the lease. Like trimScript, it must work on a full server: only
+// the flusher makes room.
 var holdScript = redis.NewScript(`#!lua flags=allow-oom
 local owner = redis.call('GET', KEYS[1])
 if owner and owner ~= ARGV[1] then return 0 end
@@ -264,7 +265,7 @@ func (f *Flusher) meter(ctx context.Context, read int, all bool) {
 	backlog.WithLabelValues(strconv.Itoa(f.part)).Set(float64(waiting))
 }
 
-// read reads batches, the oldest first. all says that it has read every batch.
+// read reads batches, the oldest first. all is true if it has read every batch.
 func (f *Flusher) read(ctx context.Context) (entries []redis.XMessage, all bool, err error) {
 	size := 0
 	for started, from := time.Now(), "-"; ; {
@@ -301,11 +302,11 @@ func (f *Flusher) count(ctx context.Context, entries []redis.XMessage) (n int, e
 		f.progress = &p
 	}
 	sum := newTallies(*f.progress, link.DayOf(f.now()))
-	// Take the first entry whatever its size: otherwise an entry over the limit would
-	// block all entries after it for ever.
+	// Take the first entry, whatever its size. Otherwise an entry over the limit would block all
+	// entries after it forever.
 	for n < len(entries) && (n == 0 || sum.size < f.limit) {
 		if err := sum.entry(entries[n].Values); err != nil {
-			slog.ErrorContext(ctx, "unreadable batch of clicks is dropped", "id", entries[n].ID, "error", err)
+			slog.ErrorContext(ctx, "cannot read a batch of clicks; dropping it", "id", entries[n].ID, "error", err)
 		}
 		n++
 	}
@@ -320,7 +321,7 @@ func (f *Flusher) count(ctx context.Context, entries []redis.XMessage) (n int, e
 	counted.Add(float64(max(0, sum.clicks-refused)))
 	if refused > 0 {
 		setAside.Add(float64(max(0, refused)))
-		slog.ErrorContext(ctx, "clicks that the store refuses are set aside in clickRefused", "clicks", refused)
+		slog.ErrorContext(ctx, "Firestore refuses some clicks; they are set aside in the collection clickRefused", "clicks", refused)
 	}
 	if sum.lost > 0 {
 		lost.Add(float64(sum.lost))
@@ -355,7 +356,8 @@ const (
 	missingAfter = 15 * time.Minute
 )
 
-// audit meters processes that ended without signing off, and whose spool was not taken over.
+// audit counts in a metric the processes that ended without signing off, if no other process
+// has taken over their spool.
 func (f *Flusher) audit(ctx context.Context) {
 	now := f.now()
 	if now.Sub(f.audited) < auditEvery {
@@ -371,7 +373,7 @@ func (f *Flusher) audit(ctx context.Context) {
 		if now.Sub(time.Unix(s.at, 0)) < missingAfter {
 			continue
 		}
-		// Only the replica that removes the entry meters it.
+		// Only the replica that removes the entry counts the process.
 		if n, err := f.redis.HDel(ctx, producersKey, id).Result(); err == nil && n > 0 {
 			missing.Inc()
 			slog.ErrorContext(ctx, "a process ended without signing off; clicks in its spool are lost", "process", id, "host", s.host)
@@ -387,7 +389,7 @@ type tallies struct {
 	sums     map[dayOfLink]*link.Tally
 	clicks   int64
 	lost     int64
-	size     int // bytes that writing them takes, roughly
+	size     int // roughly how many bytes it takes to write the sums
 }
 
 type dayOfLink struct {
@@ -411,8 +413,8 @@ func (t *tallies) entry(values map[string]any) error {
 	if !ok {
 		mark = t.progress.Producers[producer]
 	}
-	// A replica sends a batch again when it does not know whether the first try
-	// arrived, and a failed trim leaves entries to be read twice.
+	// The batch may be counted already: a replica sends a batch again if it does not know whether
+	// the first try arrived, and after a failed trim the flusher reads entries again.
 	if batch <= mark.Batch {
 		return nil
 	}
@@ -423,8 +425,8 @@ func (t *tallies) entry(values map[string]any) error {
 		return err
 	}
 	_, _ = decode([]byte(payload), t.add)
-	// A batch states how many clicks its producer has sent in all, this batch included. If
-	// that exceeds the last total plus this batch, the difference never arrived.
+	// A batch states how many clicks its producer has sent so far, including this batch. If that
+	// exceeds the last total plus this batch, the difference never arrived.
 	if missing := total - clicks - mark.Total; missing > 0 {
 		t.lost += missing
 	}

@@ -16,14 +16,14 @@ import (
 )
 
 const (
-	// maxBatch bounds the clicks of one batch, and with it the size of a stream
-	// entry. Further clicks wait for the next call.
+	// maxBatch bounds the clicks of one batch, and thereby the size of a stream entry. Further
+	// clicks wait for the next call.
 	maxBatch = 1024
 	// lastMoments bounds what Redis may lose when it dies: if the disk is busy, it writes its
 	// file up to two seconds late.
 	lastMoments = 3 * time.Second
 	// gather is how long a batch collects clicks before they are written to disk. While clicks
-	// go to Redis, a batch collects them during the call in flight.
+	// go to Redis, there is no such pause: a batch collects clicks during the call in flight.
 	gather = 2 * time.Millisecond
 )
 
@@ -34,10 +34,10 @@ type lane struct {
 	follower *invalidation.Follower
 	away     atomic.Bool // Redis does not answer in time; changed only while state is held
 	wakeTend chan struct{}
-	usedAt   atomic.Int64 // when a call last answered, ns
+	usedAt   atomic.Int64 // when Redis last answered a call, ns
 
 	mu      sync.Mutex // guards open and quit
-	open    *batch     // takes the next answers
+	open    *batch     // the batch that collects the next answers
 	wake    chan struct{}
 	quit    bool
 	stopped chan struct{}
@@ -58,8 +58,8 @@ type batch struct {
 	unread atomic.Int64 // outcomes of a finished batch that no caller has taken yet
 }
 
-// batches are reused: the last caller to take an outcome puts the batch back. Otherwise
-// their items would be a third of what a warm redirect allocates.
+// batches holds batches for reuse. The last caller to take an outcome puts the batch back.
+// Without reuse, a third of a warm redirect's allocations would be items of batches.
 var batches = sync.Pool{New: func() any { return &batch{} }}
 
 func newBatch() *batch {
@@ -89,7 +89,7 @@ func (b *batch) outcome(i int) Outcome {
 }
 
 type item struct {
-	answer  Answer // nil: only count the click
+	answer  Answer // nil if there is only a click to count
 	click   *link.Click
 	undo    bool
 	out     Outcome
@@ -115,7 +115,7 @@ func newLane(l *Log, part, parts int, f *invalidation.Follower) (*lane, error) {
 	return lane, nil
 }
 
-// sequenceName returns a process's name for one of its two sequences.
+// sequenceName returns the name of one of a process's two sequences.
 func sequenceName(id string, late bool) string {
 	if late {
 		return id + "~"
@@ -163,7 +163,7 @@ func (l *lane) run() {
 	}
 }
 
-// settle decides every item.
+// settle decides the outcome of every item.
 func (l *lane) settle(items []item) {
 	l.state.Lock()
 	defer l.state.Unlock()
@@ -173,12 +173,13 @@ func (l *lane) settle(items []item) {
 	l.viaSpool(items)
 }
 
-// errBehind means that the log of invalidations grows faster than it is read.
+// errBehind means that the log of invalidations grows faster than this replica reads it.
 var errBehind = errors.New("cannot keep up with the log of invalidations")
 
 // viaRedis appends the items' clicks and confirms their answers, usually in one call. It
-// needs more calls only after a loss or when many invalidations are pending. It reports false if
-// Redis is away. The caller then spools the items that are not settled.
+// needs more calls only if Redis has lost data or if many invalidations are pending. It
+// returns false if Redis does not answer. The caller then spools the items that are not
+// settled.
 func (l *lane) viaRedis(items []item) bool {
 	now := l.log.cfg.Now()
 	// A call returns at most 1000 invalidations. If 32 calls do not catch up, use the spool
@@ -186,8 +187,8 @@ func (l *lane) viaRedis(items []item) bool {
 	for tries := 0; tries < 32; tries++ {
 		payload, clicks := l.compose(items, &l.live, (*item).current)
 		list, all := l.live.missing(l.list[:0], l.caller.room())
-		// own is the number of this batch in the call; 0 if it has none, because there are no
-		// clicks or because older batches fill the call and must be appended first.
+		// own is the number of this batch in the call. It is 0 if the batch is not in the call:
+		// either there are no clicks, or older batches fill the call and must be appended first.
 		own := int64(0)
 		if all && payload != nil {
 			own = l.live.next
@@ -212,7 +213,7 @@ func (l *lane) viaRedis(items []item) bool {
 		l.live.acked = r.last
 		switch {
 		case r.code == full && payload != nil && (own == 0 || r.last < own):
-			l.spoolClicks(items) // the answers are confirmed in any case
+			l.spoolClicks(items) // the call has confirmed the answers in any case
 		case r.code == gap, !all:
 			continue // resend the missing batches, then the clicks
 		}
@@ -247,8 +248,8 @@ func (l *lane) call(list []numbered) (reply, error) {
 	return r, err
 }
 
-// compose encodes the clicks of items whose answers are still good, and marks the other
-// items to be resolved again. payload is nil if there are no clicks.
+// compose encodes the clicks of the items that good accepts, and marks the other items to be
+// resolved again. payload is nil if there are no clicks.
 func (l *lane) compose(items []item, p *producer, good func(*item) bool) (payload []byte, clicks int64) {
 	s := &l.sums
 	s.reset()
@@ -271,7 +272,7 @@ func (l *lane) compose(items []item, p *producer, good func(*item) bool) (payloa
 	return s.encode(p.total + s.total), s.total
 }
 
-// count marks the clicks of the open items as durable.
+// count marks the clicks of the items that are not settled as durable.
 func count(items []item) {
 	for i := range items {
 		if it := &items[i]; !it.settled && it.click != nil {
@@ -293,8 +294,8 @@ func (l *lane) viaSpool(items []item) {
 	}
 }
 
-// spoolClicks writes the clicks of the open items to the spool. If that fails too, the
-// visitors still get their answers, and the lost clicks are metered.
+// spoolClicks writes the clicks of the items that are not settled to the spool. If that fails
+// too, the visitors still get their answers, and a metric counts the lost clicks.
 func (l *lane) spoolClicks(items []item) {
 	payload, clicks := l.compose(items, &l.late, func(*item) bool { return true })
 	if payload == nil {
@@ -302,10 +303,10 @@ func (l *lane) spoolClicks(items []item) {
 	}
 	count(items)
 	if err := l.spool.append(record{late: true, number: l.late.next, payload: payload}); err != nil {
-		// The next batch gets this number, so the flusher sees no gap and does not meter these
-		// clicks once more.
-		lost.Add(float64(max(0, clicks))) // a batch may only take clicks back, and a counter panics then
-		slog.Error("click spool", "error", err, "lost", clicks)
+		// The next batch gets this number, so the flusher sees no gap and does not count these
+		// clicks as lost once more.
+		lost.Add(float64(max(0, clicks))) // clicks is negative if the batch only takes clicks back
+		slog.Error("cannot write clicks to the spool; they are lost", "error", err, "lost", clicks)
 		return
 	}
 	l.late.next, l.late.total, l.late.at = l.late.next+1, l.late.total+clicks, l.log.cfg.Now()
@@ -321,14 +322,14 @@ func (l *lane) lose(err error) {
 	l.away.Store(true)
 	l.follower.Lose(errors.Is(err, syscall.ECONNREFUSED))
 	spooling.Inc()
-	slog.Warn("Redis does not answer; clicks go to the disk", "partition", l.caller.part, "error", err)
+	slog.Warn("Redis does not answer; clicks go to the local disk", "partition", l.caller.part, "error", err)
 	// Also spool the batches that Redis may have lost: if this process ends before it can
 	// resend them, its successor finds them there.
 	now := l.log.cfg.Now()
 	for _, b := range l.live.kept {
 		if b.number > l.live.acked || now.Sub(b.at) <= lastMoments {
 			if err := l.spool.append(record{number: b.number, payload: b.payload}); err != nil {
-				slog.Error("click spool", "error", err)
+				slog.Error("cannot write unconfirmed clicks to the spool; they stay in memory", "error", err)
 				break
 			}
 		}
@@ -341,7 +342,7 @@ func (l *lane) regain() {
 	l.away.Store(false)
 	l.follower.Regain()
 	spooling.Dec()
-	slog.Warn("Redis answers again; clicks no longer go to the disk", "partition", l.caller.part)
+	slog.Warn("Redis answers again; clicks no longer go to the local disk", "partition", l.caller.part)
 }
 
 func (l *lane) nudge() {

@@ -20,11 +20,12 @@ import (
 // Config says where clicks go.
 type Config struct {
 	Redis redisdb.Config
-	// Bytes bounds the click log in Redis, all partitions together.
+	// Bytes bounds the click log in Redis, over all partitions together.
 	Bytes int64
 	// SpoolDir is where clicks are kept while Redis is away. It must outlive the process.
 	SpoolDir string
-	// SpoolMax bounds the spool in bytes; clicks beyond it are lost and metered.
+	// SpoolMax bounds the spool in bytes. Clicks that do not fit are lost, and a metric counts
+	// them.
 	SpoolMax int64
 	// Budget is how long a redirect waits for Redis before its click is spooled.
 	Budget time.Duration
@@ -35,7 +36,7 @@ type Config struct {
 type Answer interface {
 	// Partition returns the partition whose log confirms the answer.
 	Partition() int
-	// Current reports whether nothing that the answer depends on was invalidated.
+	// Current returns false if something that the answer depends on was invalidated.
 	Current() bool
 	// Expired reports whether the answer is too old to be sent unconfirmed.
 	Expired() bool
@@ -43,9 +44,9 @@ type Answer interface {
 
 // Outcome is what [Log.Confirm] says about an answer.
 type Outcome struct {
-	// Again asks the caller to resolve the address once more: the answer is out of date.
+	// Again asks the caller to resolve the address once more, because the answer is out of date.
 	Again bool
-	// Counted means that the click is durable and must not be handed in again.
+	// Counted means that the click is durable. The caller must not pass it to Confirm again.
 	Counted bool
 }
 
@@ -53,8 +54,8 @@ type Outcome struct {
 type Log struct {
 	cfg   Config
 	id    string
-	fast  redis.UniversalClient // within the redirect's budget
-	slow  redis.UniversalClient // for work that no redirect waits for
+	fast  redis.UniversalClient // for calls within the redirect's budget
+	slow  redis.UniversalClient // for calls that no redirect waits for
 	lanes []*lane
 }
 
@@ -111,14 +112,13 @@ func (l *Log) Ping(ctx context.Context) error {
 	return nil
 }
 
-// Confirm makes click (nil for a visit that does not count) durable and says
-// whether answer may be sent.
+// Confirm makes click durable and says whether answer may be sent. click is nil for a visit
+// that does not count.
 func (l *Log) Confirm(answer Answer, click *link.Click) Outcome {
 	return l.lanes[answer.Partition()].confirm(item{answer: answer, click: click})
 }
 
-// Undo takes back a click that was counted for an answer that was not sent in the
-// end.
+// Undo takes back a click that was counted although its answer was not sent.
 func (l *Log) Undo(answer Answer, click link.Click) {
 	l.lanes[answer.Partition()].confirm(item{click: &click, undo: true})
 }
@@ -136,7 +136,7 @@ func (l *Log) Run(ctx context.Context) error {
 		for {
 			pause := 5 * time.Second
 			if l.adopt(ctx) {
-				pause = cycle / 2 // Redis was full, and the flusher makes room
+				pause = cycle / 2 // Redis was full; try again soon, since the flusher makes room
 			}
 			select {
 			case <-ctx.Done():
@@ -160,7 +160,7 @@ func (l *Log) close() error {
 		errs = append(errs, err)
 	}
 	if !left { // otherwise the process that takes over the spool signs off for this one
-		_ = l.slow.HDel(ctx, producersKey, l.id).Err() // at worst, this process is metered as missing
+		_ = l.slow.HDel(ctx, producersKey, l.id).Err() // at worst, this process is counted as missing
 	}
 	return errors.Join(append(errs, l.fast.Close(), l.slow.Close())...)
 }
@@ -175,17 +175,17 @@ func (l *Log) adopt(ctx context.Context) (more bool) {
 			batches, err = l.adoptOne(ctx, s)
 		}
 		if batches > 0 {
-			slog.WarnContext(ctx, "took over the clicks of a process that is gone", "process", s.id, "batches", batches, "error", err)
+			slog.WarnContext(ctx, "took over the clicks of a dead process", "process", s.id, "batches", batches, "error", err)
 		}
 		left[s.id] = left[s.id] || !s.empty()
 		more = more || batches > 0 && !s.empty()
 		if err := s.close(); err != nil {
-			slog.ErrorContext(ctx, "click spool", "error", err)
+			slog.ErrorContext(ctx, "cannot close the spool of a dead process", "error", err)
 		}
 	}
 	for id, some := range left {
 		if !some {
-			_ = l.slow.HDel(ctx, producersKey, id).Err() // at worst, the process is metered as missing
+			_ = l.slow.HDel(ctx, producersKey, id).Err() // at worst, the process is counted as missing
 		}
 	}
 	return more
@@ -201,7 +201,8 @@ func (l *Log) adoptOne(ctx context.Context, s *spool) (batches int, err error) {
 		name, list := sequenceName(s.id, run[0].late), numberedOf(run)
 		r, err := c.call(ctx, l.slow, name, list, false)
 		if err == nil && r.code == gap && list[0].number > r.last+1 {
-			// The process that could fill the gap is gone. The flusher meters the gap.
+			// Accept the gap, because the process that could fill it is dead. The flusher counts the
+			// missing clicks as lost.
 			r, err = c.call(ctx, l.slow, name, list, true)
 		}
 		if err != nil {

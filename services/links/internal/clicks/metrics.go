@@ -8,9 +8,9 @@ import (
 // These are plain Prometheus metrics, since redirects update some of them.
 var (
 	lost = promauto.NewCounter(prometheus.CounterOpts{Name: "linkreel_clicks_lost_total",
-		Help: "Clicks that could not be counted: full spool, or gaps in a producer's batches."})
+		Help: "Clicks that are lost, because the spool was full or batches of a producer are missing."})
 	spooled = promauto.NewCounter(prometheus.CounterOpts{Name: "linkreel_clicks_spooled_total",
-		Help: "Clicks that went through the local spool because Redis was away."})
+		Help: "Clicks that went through the local spool because Redis did not answer or was full."})
 	spooling = promauto.NewGauge(prometheus.GaugeOpts{Name: "linkreel_clicks_spooling",
 		Help: "Partitions whose clicks go to the local spool."})
 	counted = promauto.NewCounter(prometheus.CounterOpts{Name: "linkreel_clicks_counted_total",
@@ -20,5 +20,5 @@ var (
 	setAside = promauto.NewCounter(prometheus.CounterOpts{Name: "linkreel_clicks_set_aside_total",
 		Help: "Clicks that Firestore refuses to count. They are kept in the collection clickRefused."})
 	missing = promauto.NewCounter(prometheus.CounterOpts{Name: "linkreel_clicks_producers_missing_total",
-		Help: "Processes that ended without signing off and whose spool nobody took over. What it held is lost."})
+		Help: "Processes that ended without signing off, if no other process took over their spool. Clicks in that spool are lost."})
 )

@@ -7,11 +7,11 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
-// A payload is a batch of clicks: a version, the producer's running total after this
-// batch, and distinct clicks with their counts. The producer adds up equal clicks, so
-// a hot link costs one entry per batch, not one per visit. A count below zero takes
-// clicks back. The name of a rule follows only where the device's byte says so: a link
-// without rules takes no byte for it.
+// A payload is a batch of clicks: a version, the producer's running total after this batch,
+// and distinct clicks with their counts. The producer adds up equal clicks, so a hot link
+// costs one entry per batch, not one per visit. A count below zero takes clicks back. The
+// name of a rule follows only if a bit in the device's byte says so, so links without rules
+// need no byte for it.
 const (
 	payloadVersion = 1
 	withRule       = 0x80 // in the device's byte

@@ -6,8 +6,8 @@ import (
 )
 
 const (
-	// keepFor is how long a producer keeps batches in memory, to resend them if Redis loses
-	// its data. It exceeds the time that clicks wait for the flusher.
+	// keepFor is how long a producer keeps batches in memory, to resend them if Redis loses its
+	// data. It is longer than clicks usually wait for the flusher.
 	keepFor = 15 * time.Second
 	// keepBytes bounds the bytes of the batches that a producer keeps.
 	keepBytes = 16 << 20
@@ -18,10 +18,10 @@ type producer struct {
 	name  string
 	next  int64 // number of the next batch
 	total int64 // clicks in all batches so far
-	acked int64 // the last batch that Redis has, as far as is known
+	acked int64 // the last batch that Redis is known to have
 	kept  []numbered
-	size  int       // bytes of kept
-	at    time.Time // of the last batch
+	size  int       // the bytes of the kept batches
+	at    time.Time // the time of the last batch
 }
 
 // add adds the next batch. The producer keeps it until Redis has it, and for some seconds
@@ -43,8 +43,8 @@ func (p *producer) keep(b numbered) {
 	p.kept = p.kept[drop:]
 }
 
-// missing appends to dst the kept batches that Redis does not have, up to limit
-// bytes. all is false if some did not fit. Usually Redis has every kept batch.
+// missing appends to dst the kept batches that Redis is not known to have, up to limit bytes.
+// all is false if some did not fit. Usually Redis has every kept batch.
 func (p *producer) missing(dst []numbered, limit int) (_ []numbered, all bool) {
 	if n := len(p.kept); n == 0 || p.kept[n-1].number <= p.acked {
 		return dst, true
@@ -59,16 +59,16 @@ func (p *producer) missing(dst []numbered, limit int) (_ []numbered, all bool) {
 	return dst, true
 }
 
-// learn notes the last batch that a call found in Redis. before was the last known one
-// when the call was made. If another call was faster, its newer result stays.
+// learn notes the last batch that a call found in Redis. before is what acked was at the time
+// of the call. If another call has changed acked since then, its newer result stays.
 func (p *producer) learn(before, last int64) {
 	if p.acked == before {
 		p.acked = last
 	}
 }
 
-// skips reports whether batches begin after a gap that Redis must accept, because the
-// producer does not keep the missing batches any more.
+// skips reports whether there is a gap before batches. Redis must accept that gap, because
+// the producer no longer keeps the missing batches.
 func (p *producer) skips(batches []numbered) bool {
 	return len(batches) > 0 && batches[0].number > p.acked+1
 }

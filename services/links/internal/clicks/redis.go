@@ -13,11 +13,11 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/invalidation"
 )
 
-// streamKey returns the key of the stream of clicks. The stream has the fields p =
-// producer, b = batch, c = payload.
+// streamKey returns the key of the stream of clicks. An entry has the fields p (producer),
+// b (batch) and c (payload).
 func streamKey(part int) string { return invalidation.Prefix(part) + "clicks" }
 
-// batchKey returns the key that has the number of a producer's last batch in the stream.
+// batchKey returns the key for the number of a producer's last batch in the stream.
 func batchKey(part int, producer string) string {
 	return invalidation.Prefix(part) + "batch:" + producer
 }
@@ -25,22 +25,24 @@ func batchKey(part int, producer string) string {
 // flusherKey returns the key of the flusher's lease.
 func flusherKey(part int) string { return invalidation.Prefix(part) + "flusher" }
 
-// producersKey is a hash of all processes that may hold clicks: id → [sign].
+// producersKey is the key of a hash with a [sign] for each process that may hold clicks, by
+// the process's id.
 var producersKey = invalidation.Prefix(0) + "producers"
 
-// producerLife is how long Redis remembers a silent producer's last batch. If a
-// spool is drained later than that, the flusher recognises what it has counted already.
+// producerLife is how long Redis remembers the last batch of a producer that sends nothing.
+// If a spool is drained later than that, the flusher still recognises the batches that it
+// has counted already.
 const producerLife = 7 * 24 * time.Hour
 
-// entryBytes is how much an entry counts toward the click log's bound, besides its payload.
+// entryBytes is how much an entry counts toward the click log's bound in addition to its
+// payload.
 const entryBytes = 100
 
 // appendScript appends batches and reads the log of invalidations. It appends even if
 // links have changed: every click is recorded, and only the answer may have to change.
 //
-// Each partition has a script of its own. One server of a Cluster may hold several
-// partitions, and NOSCRIPT must mean that the server is new to this partition (see
-// package invalidation).
+// Each partition has its own script. One server of a Cluster may hold several partitions, and
+// NOSCRIPT must mean that the server is new to this partition (see package invalidation).
 //
 // KEYS: head, log, clicks, the producer's last batch.
 // ARGV: epoch, number, process, producer, bound in bytes, whether the first batch
@@ -79,7 +81,7 @@ const (
 // reply is what appendScript found and did.
 type reply struct {
 	code code
-	last int64 // the producer's last batch that is there now
+	last int64 // the producer's last batch that Redis has now
 	news invalidation.News
 }
 
@@ -96,7 +98,7 @@ type caller struct {
 	process  string
 	bound    int64
 	script   *redis.Script
-	follower *invalidation.Follower // nil: the news is ignored
+	follower *invalidation.Follower // nil if the caller ignores the news
 	keys     map[string][]string    // the Redis keys for the process's own sequences, made once
 	fits     atomic.Int64           // see room
 }
@@ -129,9 +131,9 @@ func (c *caller) position() invalidation.Position {
 const roomMax = 512 << 10
 
 // room returns how many bytes of batches a call should carry. If the first batch is larger,
-// the call carries it alone. Redis needs memory for the call itself. It refuses a call that
-// does not fit, however often the call is repeated. So the caller resends what a full Redis
-// refuses in smaller and smaller pieces.
+// the call carries it alone. Redis needs memory for the call itself, so a full Redis refuses
+// a call that is too large, however often it is repeated. The caller therefore resends
+// refused batches in smaller and smaller calls.
 func (c *caller) room() int { return int(c.fits.Load()) }
 
 // heed adjusts room after an answer. Two concurrent calls may overwrite each other's
@@ -150,8 +152,8 @@ func (c *caller) heed(r reply, sent []numbered) {
 	}
 }
 
-// call appends batches of a producer. Without batches it only reads the log. After an
-// error it is unknown what was appended.
+// call appends batches of a producer. If there are none, it only reads the log. force lets
+// the first batch leave a gap. After an error, it is unknown which batches were appended.
 func (c *caller) call(ctx context.Context, client redis.Scripter, producer string, batches []numbered, force bool) (reply, error) {
 	at := c.position()
 	forced := "0"

@@ -14,14 +14,14 @@ import (
 	"syscall"
 )
 
-// spool keeps a process's clicks for one partition on local disk while Redis is away
-// or full. It is a sequence of files. Records are written to the last file. The first
-// file is drained and then removed, so the disk holds little more than the waiting clicks.
+// spool keeps a process's clicks for one partition on local disk while Redis is full or does
+// not answer. It is a sequence of files. Records are written to the last file. The first file
+// is drained and then removed, so the disk holds little more than the waiting clicks.
 //
 // A record is one write to a file opened for appending. A killed process leaves whole
-// records and at most one torn record at the end; the visitors of that record have no
-// answer yet. Records are not synced to the disk. A machine that loses power loses the
-// records of its last moments, as Redis does.
+// records, and at most one incomplete record at the end. The visitors of that record have no
+// answer yet. Records are not synced to the disk. If the machine loses power, it loses the
+// last records, as Redis does.
 type spool struct {
 	dir, id string
 	part    int
@@ -48,7 +48,7 @@ var errSpoolFull = errors.New("click spool is full")
 
 // record is a batch in a spool.
 type record struct {
-	late    bool // it belongs to the sequence that goes through the spool
+	late    bool // the batch belongs to the sequence "late"
 	number  int64
 	payload []byte
 	size    int64 // bytes in the file
@@ -63,7 +63,7 @@ func numberedOf(run []record) []numbered {
 	return out
 }
 
-// upTo counts the records at the beginning of run that have a number up to last.
+// upTo counts the records at the start of run that have a number up to last.
 func upTo(run []record, last int64) int {
 	n := 0
 	for n < len(run) && run[n].number <= last {
@@ -88,8 +88,8 @@ func (s *spool) begin() error {
 	return nil
 }
 
-// openSpoolFile opens a file and locks it: other processes take an unlocked file for the
-// spool of a dead process.
+// openSpoolFile opens a file and locks it. Without the lock, other processes would treat it
+// as the spool of a dead process.
 func openSpoolFile(path string, seq int) (*spoolFile, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o600)
 	if err != nil {
@@ -178,7 +178,7 @@ func (s *spool) append(r record) error {
 	}
 	n, err := f.file.Write(rec)
 	if err != nil {
-		// Remove a partial record, so that the next one does not follow it.
+		// Remove a partial record. Otherwise the records after it could not be read.
 		if n > 0 {
 			err = errors.Join(err, f.file.Truncate(f.size))
 		}
@@ -195,8 +195,8 @@ func (s *spool) bytes() (n int64) {
 	return n
 }
 
-// next reads records that are not drained yet: up to limit bytes but at least one
-// record, all of the same sequence.
+// next reads records that are not drained yet. It reads about limit bytes, but at least one
+// record. All returned records belong to the same sequence.
 func (s *spool) next(limit int) ([]record, error) {
 	for len(s.files) > 0 {
 		f := s.files[0]
@@ -204,7 +204,7 @@ func (s *spool) next(limit int) ([]record, error) {
 		if len(run) > 0 || err != nil || len(s.files) == 1 {
 			return run, err
 		}
-		if err := f.remove(); err != nil { // it has been read to its end
+		if err := f.remove(); err != nil { // f has been read to its end
 			return nil, err
 		}
 		s.files = s.files[1:]
@@ -242,8 +242,8 @@ func (f *spoolFile) next(limit int) ([]record, error) {
 	return out, nil
 }
 
-// torn gives up everything after an unreadable record, because the lengths there cannot
-// be trusted.
+// torn handles an unreadable record. It gives up the rest of the file, because the lengths
+// there cannot be trusted.
 func (f *spoolFile) torn(at int64, err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, errPayload) {
 		f.size = at
@@ -252,7 +252,7 @@ func (f *spoolFile) torn(at int64, err error) error {
 	return fmt.Errorf("read click spool: %w", err)
 }
 
-// drained notes that Redis has the records that next has just read.
+// drained notes that Redis has the records in run, which next has just returned.
 func (s *spool) drained(run []record) error {
 	f := s.files[0]
 	for _, r := range run {

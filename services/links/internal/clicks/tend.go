@@ -9,14 +9,14 @@ import (
 )
 
 const (
-	// probeFirst and probeMax bound the pause between probes of a Redis that is away. A
-	// Redis that comes and goes is probed less and less often, since each loss makes all
+	// probeFirst and probeMax bound the pause between probes of a Redis that does not answer. If
+	// Redis is lost again and again, it is probed less and less often, since each loss makes all
 	// answers uncertain for a second.
 	probeFirst = 20 * time.Millisecond
 	probeMax   = 2 * time.Second
 	calm       = 5 * time.Second
-	// idle is the time between two checks of a partition without redirects. Its server may
-	// change meanwhile, and the new one may lack the clicks of the last seconds.
+	// idle is the time between two checks of a partition without redirects. Its server may be
+	// replaced meanwhile, and the new one may lack the clicks of the last seconds.
 	idle = time.Second
 )
 
@@ -67,9 +67,9 @@ func (l *lane) tend(ctx context.Context) {
 	}
 }
 
-// probe checks whether Redis answers within the redirects' budget, and switches back if
-// it does. The call also carries the batches that may not have arrived. A Redis that
-// answers reliably, but later than that, still counts as away.
+// probe checks whether Redis answers within the redirects' budget, and switches back to Redis
+// if it does. The call also carries the batches that may not have arrived. If Redis always
+// answers, but too slowly, it still counts as away.
 func (l *lane) probe(ctx context.Context) bool {
 	for range 64 {
 		s, err := l.send(ctx, l.log.fast, &l.live, nil)
@@ -90,7 +90,7 @@ func (l *lane) probe(ctx context.Context) bool {
 type sent struct {
 	reply
 	before   int64 // the last batch that Redis was known to have
-	all      bool  // nothing was left out for lack of room
+	all      bool  // the call had room for all of these batches
 	caughtUp bool  // see [invalidation.Follower.Hear]
 }
 
@@ -115,9 +115,9 @@ func (l *lane) send(ctx context.Context, client redis.Scripter, p *producer, mor
 	return s, nil
 }
 
-// drain sends the spool to Redis, many batches per call, and reports whether records are
-// left for a later call. While Redis is away it stops when a probe is due: redirects add
-// to the spool, so it may never become empty.
+// drain sends the spool to Redis, many batches per call, and reports whether records are left
+// for a later call. While Redis is away, drain stops when a probe is due. Otherwise it might
+// never stop, because redirects add to the spool.
 func (l *lane) drain(ctx context.Context, due time.Time) (more bool) {
 	for ctx.Err() == nil {
 		l.state.Lock()
@@ -125,7 +125,7 @@ func (l *lane) drain(ctx context.Context, due time.Time) (more bool) {
 		acked := l.live.acked
 		l.state.Unlock()
 		if err != nil {
-			slog.ErrorContext(ctx, "click spool", "error", err)
+			slog.ErrorContext(ctx, "cannot read clicks from the spool; retrying", "error", err)
 		}
 		if len(run) == 0 {
 			return false
@@ -134,14 +134,14 @@ func (l *lane) drain(ctx context.Context, due time.Time) (more bool) {
 			return true
 		}
 		if !run[0].late {
-			// Live batches are in the spool only for a successor: this process has them in memory
-			// and sends them with the next live call.
+			// The spool holds live batches only in case this process dies. While it runs, it has them
+			// in memory and sends them with the next live call.
 			done := upTo(run, acked)
 			if done > 0 {
 				l.drained(run[:done])
 				continue
 			}
-			// Send with a longer timeout than redirects have.
+			// Send with a longer timeout than that of redirects.
 			if s, err := l.send(ctx, l.log.slow, &l.live, nil); err != nil || s.last == s.before {
 				return true
 			}
@@ -154,8 +154,8 @@ func (l *lane) drain(ctx context.Context, due time.Time) (more bool) {
 	return false
 }
 
-// sendLate sends spooled batches, after those that Redis may have lost since they were
-// sent. It reports whether the spool got shorter or another call may make it shorter.
+// sendLate sends spooled batches. Before them it sends earlier ones that Redis may have lost.
+// It reports whether the spool got shorter, or another call may make it shorter.
 func (l *lane) sendLate(ctx context.Context, run []record) bool {
 	s, err := l.send(ctx, l.log.slow, &l.late, run)
 	if err != nil {
@@ -166,8 +166,8 @@ func (l *lane) sendLate(ctx context.Context, run []record) bool {
 	return s.code != full && (done > 0 || s.last != s.before)
 }
 
-// drained removes records that are in Redis from the spool. It keeps those of the last
-// seconds in memory.
+// drained removes records from the spool that are in Redis now. For some seconds it keeps
+// their late batches in memory, in case Redis loses them.
 func (l *lane) drained(run []record) {
 	if len(run) == 0 {
 		return
@@ -181,12 +181,12 @@ func (l *lane) drained(run []record) {
 		}
 	}
 	if err := l.spool.drained(run); err != nil {
-		slog.Error("click spool", "error", err)
+		slog.Error("cannot remove sent clicks from the spool; they may be sent again", "error", err)
 	}
 }
 
-// check finds out whether Redis has lost batches. If there are redirects, their own calls
-// find that out for the live batches.
+// check finds out whether Redis has lost batches. It skips the live batches if there are
+// redirects, because their own calls find out.
 func (l *lane) check(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
@@ -205,10 +205,10 @@ func (l *lane) checkOne(ctx context.Context, p *producer) {
 	for range 64 {
 		s, err := l.send(ctx, l.log.slow, p, nil)
 		if err != nil {
-			return // the redirects' calls find out for themselves
+			return // the redirects' calls notice the error themselves
 		}
 		if s.last < s.before {
-			slog.WarnContext(ctx, "redis has lost clicks; sending the kept ones again", "partition", l.caller.part, "from", s.last+1, "to", s.before)
+			slog.WarnContext(ctx, "Redis has lost clicks; sending them again", "partition", l.caller.part, "from", s.last+1, "to", s.before)
 		}
 		l.state.Lock()
 		list, _ := p.missing(nil, 1)
@@ -234,7 +234,7 @@ func (l *lane) close(ctx context.Context) (empty bool, err error) {
 	if l.away.Load() {
 		_, _ = l.send(ctx, l.log.slow, &l.live, nil) // batches that do not arrive are in the spool
 	}
-	l.drain(ctx, time.Now().Add(time.Hour)) // nothing adds to the spool any more, and no probe is due
+	l.drain(ctx, time.Now().Add(time.Hour)) // nothing adds to the spool any more, so no probe need interrupt it
 	l.state.Lock()
 	defer l.state.Unlock()
 	return l.spool.empty(), l.spool.close()

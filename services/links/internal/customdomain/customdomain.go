@@ -1,13 +1,13 @@
-// Package customdomain has the rules for customers' host names: which names may be
+// Package customdomain holds the rules for customers' host names: which names may be
 // claimed, how ownership is proven, and what a claim allows.
 //
 // Several accounts may claim a name. The first account whose token is found in the DNS
 // owns it. A verified domain is checked again every day. If its proof disappears, nothing
-// changes at first, because people tidy their zones and put the record back. After
-// [Lapse] without a proof the domain takes no new links, and another account may verify
-// the name. Redirects keep working until another account verifies the name.
+// changes at first, because people may remove the record by mistake and put it back. If the
+// proof is missing for [Lapse], the domain takes no new links, and another account may verify
+// the name. Redirects keep working until another account does so.
 //
-// Other packages use domains through [Service]. The types are pure: no clock, no I/O.
+// Other packages use domains through [Service]. The other types use no clock and do no I/O.
 package customdomain
 
 import (
@@ -27,8 +27,9 @@ const (
 	// Lapse is how long a proof may be missing before the name is open to others.
 	Lapse = 7 * 24 * time.Hour
 
-	// A failed check is repeated sooner, so that a record that was put back is found
-	// soon. The pause then grows up to [Recheck].
+	// retryMissing and retryUnknown are the first pauses after a failed check. They are shorter
+	// than Recheck, so that a record that was put back is found soon. Each further failure
+	// doubles the pause, up to [Recheck].
 	retryMissing = time.Hour
 	retryUnknown = 15 * time.Minute
 )
@@ -39,12 +40,12 @@ func NotFound() error {
 	return apierr.New(apierr.DomainNotFound, "This account has no domain with this id.")
 }
 
-// NotVerified returns the error for a link on a domain without proof.
+// NotVerified returns the error for a link on a domain that is not verified.
 func NotVerified() error {
 	return apierr.New(apierr.DomainNotVerified, "The domain is not verified. Add its TXT record, verify it, and try again.")
 }
 
-// Taken returns the error for a name that is verified already.
+// Taken returns the error for a name that is already verified, or claimed by this account.
 func Taken() error {
 	return apierr.New(apierr.DomainTaken,
 		"This host name is already claimed or verified. Delete the other domain first, or use another host name.")
@@ -81,10 +82,10 @@ type Domain struct {
 
 	VerifiedAt   time.Time // zero while pending
 	CheckedAt    time.Time // zero before the first check
-	FailingSince time.Time // time of the first check that missed the proof after the last one that found it
+	FailingSince time.Time // the first check that missed the proof since it was last found; zero if none
 	Failures     int       // failed checks in a row; each makes the pause longer
-	Failure      string    // why the last check failed, in words; "" when it did not
-	NextCheckAt  time.Time // zero while pending: then only the owner can start a check
+	Failure      string    // why the last check failed, in words; "" if it did not fail
+	NextCheckAt  time.Time // zero while pending, because only the owner can start a check then
 
 	// Pages are the addresses to which the host leads visits that no link serves. They work
 	// once the domain is verified.
@@ -93,8 +94,8 @@ type Domain struct {
 	// Visits is the number of visits that no link served, over the domain's whole life.
 	Visits int64
 
-	// Certificate is what the domain's owner sees. Package certificate has the
-	// certificate itself and writes this in the same transaction.
+	// Certificate is the certificate's state as the domain's owner sees it. Package certificate
+	// holds the certificate itself, and writes both in the same transaction.
 	Certificate Certificate
 }
 
@@ -102,15 +103,15 @@ type Domain struct {
 // links that have ended.
 type Pages struct{ Home, NotFound, Expired Page }
 
-// Page is an address, as its owner wrote it and as a header has it. It is empty if there is
-// none.
+// Page is an address. Given is the text that the owner wrote, and Location its form for a
+// Location header. Both are empty if the host has no such page.
 type Page struct{ Given, Location string }
 
 // Certificate is the state of a host name's TLS certificate.
 type Certificate struct {
 	Status    CertificateStatus
 	ExpiresAt time.Time // zero when there is none
-	Error     string    // why the last order failed, in words; "" when it did not
+	Error     string    // why the last order failed, in words; "" if it did not fail
 }
 
 // CertificateStatus names the state of a certificate.
@@ -130,14 +131,14 @@ func (c Certificate) Shown(now time.Time) Certificate {
 	if c.Status == CertificateIssued && !now.Before(c.ExpiresAt) {
 		c.Status = CertificateFailed
 		if c.Error == "" {
-			c.Error = "The certificate has expired. A new one is ordered at the next visit."
+			c.Error = "The certificate has expired. The next visit orders a new one."
 		}
 	}
 	return c
 }
 
 // ID returns the id of an account's claim to a host name. If the account claims the name
-// again, the id is the same, so that slugs of deleted links on it stay in quarantine.
+// again, it gets the same id, so that slugs of its deleted links stay in quarantine.
 func ID(account, hostname string) string {
 	return identity.IDFrom("dom", account+"/"+hostname)
 }
@@ -175,8 +176,8 @@ const (
 	Lost            // the proof is there, but another account owns the name now
 )
 
-// Inspect compares the TXT records found at [Domain.Record] with the proof. err is the
-// error of the look-up. The returned text tells the owner of the domain the reason.
+// Inspect compares the TXT records found at [Domain.Record] with the proof. err is the error
+// of the look-up. The returned text tells the domain's owner why the proof was not found.
 func (d *Domain) Inspect(texts []string, err error) (Outcome, string) {
 	name, value := d.Record()
 	switch {
@@ -190,9 +191,9 @@ func (d *Domain) Inspect(texts []string, err error) (Outcome, string) {
 	return Missing, fmt.Sprintf("The TXT record at %s has another value. Set it to the value shown in records.", name)
 }
 
-// Checked notes the outcome of a check. Whatever the outcome, the next check of
-// a verified domain moves into the future: a domain that cannot be checked must
-// not stay at the head of the queue and hold up the others.
+// Checked notes the outcome of a check. Whatever the outcome, it moves the next check of a
+// verified domain into the future. Otherwise a domain that cannot be checked would stay at
+// the head of the queue and delay the others.
 func (d *Domain) Checked(o Outcome, reason string, now time.Time) {
 	d.CheckedAt, d.Failure = now, reason
 	if o == Proven {
@@ -204,7 +205,7 @@ func (d *Domain) Checked(o Outcome, reason string, now time.Time) {
 		return
 	}
 	d.Failures++
-	// A claim that was never proven is only checked when its owner asks.
+	// A claim that was never proven is checked only when its owner asks.
 	if d.VerifiedAt.IsZero() {
 		return
 	}
@@ -228,9 +229,9 @@ func backOff(first time.Duration, failures int) time.Duration {
 	return min(Recheck, first<<min(failures-1, 10))
 }
 
-// CheckHostname accepts a name for a custom domain: a DNS name of two or more
-// labels in ASCII, kept in lower case. Addresses, ports, wildcards and our own
-// host names are refused.
+// CheckHostname checks a name for a custom domain and returns it in lower case. It must be a
+// DNS name of two or more labels in ASCII. Addresses, ports, wildcards and our own host names
+// are refused.
 func CheckHostname(text string, own []string) (string, *apierr.Detail) {
 	bad := func(message string) (string, *apierr.Detail) {
 		return "", &apierr.Detail{Code: apierr.InvalidFormat, Message: message}

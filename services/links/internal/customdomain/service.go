@@ -18,17 +18,17 @@ type Store interface {
 	Domain(ctx context.Context, accountID, id string) (*Domain, error)
 	// Domains lists an account's claims, newest first, except those that cannot be read.
 	Domains(ctx context.Context, accountID string) ([]*Domain, error)
-	// Due lists at most some thousands of the domains whose next check is due. Those that have
-	// been due longest are among them. If a domain cannot be read, Due puts it off for an hour,
-	// so that it does not block the domains behind it. The error then says so, and the list has
-	// the other domains.
+	// Due lists domains that are due for a check, at most a few thousand. It includes those that
+	// have been due longest. If a domain cannot be read, Due puts it off for an hour, so that it
+	// does not block the domains behind it. Due then returns the other domains and an error.
 	Due(ctx context.Context) ([]*Domain, error)
 	// Owner finds the domain that owns a host name in lower case.
 	Owner(ctx context.Context, hostname string) (domainID string, found bool, err error)
 	// RemoveStats removes all statistics of domains.
 	RemoveStats(ctx context.Context, ids []string) error
-	// Atomically runs fn in one transaction: what fn has read still holds at the commit. fn
-	// reads first and then writes. It may run several times, so it must have no other effect.
+	// Atomically runs fn in one transaction: the records that fn reads do not change before the
+	// commit. fn must do all its reads before its writes. It may run several times, so it must
+	// have no other effect.
 	Atomically(ctx context.Context, what string, fn func(tx Tx) error) error
 }
 
@@ -43,18 +43,18 @@ type Tx interface {
 	// Room reserves room for n more domains. It returns Full if there is none.
 	Room(accountID string, limit, n int64) error
 
-	// Each of these also writes an event of type what, unless what is [events.Quiet].
+	// Add, Put and Remove also write an event of type what, unless what is [events.Quiet].
 	Add(d *Domain, what events.Type) error
 	Put(before, after *Domain, what events.Type) error
 	Remove(d *Domain, what events.Type) error
-	// SetOwner makes d the owner of its host name, and sets d.Certificate to that of the
-	// name. Call Owner before SetOwner, and before ClearOwner. Every replica learns of the
+	// SetOwner makes d the owner of its host name, and sets d.Certificate to the name's
+	// certificate. Call Owner before you call SetOwner or ClearOwner. Every replica knows the
 	// new owner before the change returns, so that no redirect uses the old one.
 	SetOwner(d *Domain)
 	// ClearOwner leaves the host name of d without an owner.
 	ClearOwner(d *Domain)
-	// SetPages gives the host name of d, its owner, the pages of d. Every replica uses them
-	// before the change returns.
+	// SetPages stores the pages of d for its host name, which d must own. Every replica uses
+	// them before the change returns.
 	SetPages(d *Domain)
 }
 
@@ -96,9 +96,9 @@ func (s *Service) List(ctx context.Context, accountID string) ([]*Domain, error)
 	return s.opt.Store.Domains(ctx, accountID)
 }
 
-// Leave removes the domains of an account that is being erased, with their hosts. It
-// skips domains that cannot be read. Other accounts can still claim their hosts, because a
-// host whose domain no longer exists is free.
+// Leave removes the domains of an account that is being erased, and frees their host names.
+// It skips domains that cannot be read. Other accounts can still claim the host name of such
+// a domain, because a host name is free once its domain no longer exists.
 func (s *Service) Leave(ctx context.Context, accountID string) error {
 	domains, err := s.opt.Store.Domains(ctx, accountID)
 	for _, d := range domains {
@@ -126,8 +126,8 @@ func (s *Service) New(accountID, hostname string) *Domain {
 	}
 }
 
-// Claim stores a new claim; limit is how many the account may have. The error is
-// DOMAIN_TAKEN if the name is verified already, or claimed by this account.
+// Claim stores a new claim. limit is how many domains the account may have. The error is
+// DOMAIN_TAKEN if the name is already verified, or claimed by this account.
 func (s *Service) Claim(ctx context.Context, d *Domain, limit int) error {
 	return s.opt.Store.Atomically(ctx, "claim domain", func(tx Tx) error {
 		old, err := tx.Domain(d.ID)
@@ -148,9 +148,9 @@ func (s *Service) Claim(ctx context.Context, d *Domain, limit int) error {
 	})
 }
 
-// CheckRoom returns QUOTA_EXCEEDED if the account has all the domains it may have. It
-// lets a full account get 403 for any request body. The claim's transaction checks
-// again; only that check holds under concurrency.
+// CheckRoom returns QUOTA_EXCEEDED if the account has as many domains as it may have. It lets
+// a full account get 403 for any request body. The transaction of the claim checks again;
+// only that check holds under concurrency.
 func (s *Service) CheckRoom(ctx context.Context, p *identity.Principal) error {
 	if p.Quotas.Domains <= 0 {
 		return nil
@@ -185,15 +185,15 @@ func (s *Service) Verify(ctx context.Context, accountID, id string) (*Domain, er
 	return s.check(ctx, d)
 }
 
-// check looks up the proof and stores the result. If another claim owns the name, it
-// stores that too, and the error is DOMAIN_TAKEN.
+// check looks up the proof and stores the result. If another claim owns the name, check notes
+// that in the domain and returns DOMAIN_TAKEN.
 func (s *Service) check(ctx context.Context, d *Domain) (*Domain, error) {
 	name, _ := d.Record()
 	// Look up before the transaction, which may run several times and must not wait for name
 	// servers.
 	texts, lookup := s.opt.Texts(ctx, name)
 	if lookup != nil {
-		slog.InfoContext(ctx, "proof of a domain cannot be looked up", "hostname", d.Hostname, "error", lookup)
+		slog.InfoContext(ctx, "cannot look up the proof of a domain", "hostname", d.Hostname, "error", lookup)
 	}
 	var after *Domain
 	var lost bool
@@ -211,8 +211,8 @@ func (s *Service) check(ctx context.Context, d *Domain) (*Domain, error) {
 			return err
 		}
 		outcome, reason := after.Inspect(texts, lookup)
-		// The owner of a claim that was never verified learns that the name is taken even
-		// while the record is missing: adding the record would not help.
+		// If the claim was never verified, tell its owner that the name is taken even while the
+		// record is missing, because adding the record would not help.
 		lost = taken && (outcome == Proven || after.VerifiedAt.IsZero())
 		if lost {
 			outcome, reason = Lost, "Another account has verified "+after.Hostname+". Delete this domain, or ask the other account to delete theirs."
@@ -232,9 +232,10 @@ func (s *Service) check(ctx context.Context, d *Domain) (*Domain, error) {
 	return after, nil
 }
 
-// moved returns the event of a check that proved the domain, or found it lapsed. A domain
-// lapses just because time passes, so moved compares its state at the last check with its
-// state at this one. So only the first check that finds it lapsed writes the event.
+// moved returns the event of a check that verified the domain or found that it has lapsed. A
+// domain lapses without any change, because time passes. So moved compares its state at the
+// time of the last check with its state now, and only the first check that finds it lapsed
+// writes an event.
 func moved(before, after *Domain) events.Type {
 	was, is := before.Verified(before.CheckedAt), after.Verified(after.CheckedAt)
 	switch {
@@ -310,8 +311,8 @@ func (s *Service) Delete(ctx context.Context, accountID, id string) error {
 	return s.opt.Store.RemoveStats(ctx, []string{id})
 }
 
-// parallelChecks is how many proofs are looked up at a time: a name server that does not
-// answer blocks one of them for its timeout, not all.
+// parallelChecks is how many proofs are looked up at a time. A name server that does not
+// answer blocks only one of these look-ups, until its timeout.
 const parallelChecks = 16
 
 // RecheckDue checks the proofs that are due now. It logs and skips a domain that cannot

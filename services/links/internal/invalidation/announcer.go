@@ -14,10 +14,10 @@ import (
 )
 
 const (
-	// announceBudget is how long the author of a change waits for Redis.
+	// announceBudget is how long the caller that makes a change waits for Redis.
 	announceBudget = 500 * time.Millisecond
-	// callTimeout bounds one call. It exceeds announceBudget, since a second call would not
-	// arrive sooner than this one.
+	// callTimeout bounds one call. It is longer than announceBudget, because ending a slow call
+	// and making a second one would not be faster.
 	callTimeout = 2 * time.Second
 	// retryPause is the pause between calls while Redis is away and nothing new is
 	// announced.
@@ -25,19 +25,19 @@ const (
 
 	// logBytes bounds a partition's log. At 1,000 changes a second, the log holds half a minute.
 	logBytes = 4 << 20
-	// entryKeys bounds the keys of one entry, callKeys those of one call.
+	// entryKeys bounds the keys of one entry, and callKeys the keys of one call.
 	entryKeys = 100
 	callKeys  = 2000
-	// pendingMax bounds the keys that wait for Redis. If there are more, everything is
-	// announced as changed.
+	// pendingMax bounds the keys that wait for Redis. If there are more, the announcement says
+	// that everything has changed.
 	pendingMax = 100_000
 )
 
 var pendingKeys = promauto.NewGauge(prometheus.GaugeOpts{Name: "linkreel_invalidations_pending",
 	Help: "Changed keys that could not be announced yet because Redis does not answer."})
 
-// announceScript appends entries. It may run on a full server, since the log is
-// bounded and a stale answer is worse than a little more memory.
+// announceScript appends entries. It may run on a full server: the log is bounded, and stale
+// answers would be worse than a little more memory.
 //
 // KEYS: head, log. ARGV: announcer, bound in bytes, keys of each entry.
 var announceScript = redis.NewScript(`#!lua flags=allow-oom
@@ -61,8 +61,8 @@ end
 redis.call('HSET', KEYS[1], 'n', string.format('%.0f', n), 's', string.format('%.0f', math.max(size, 0)))
 return 1`)
 
-// Announcer tells every replica what has changed. It is independent of the click log:
-// even while clicks go to the spool, every announcement tries Redis at once.
+// Announcer tells every replica which records have changed. It is independent of the click
+// log: even while clicks go to the spool, every announcement tries Redis at once.
 type Announcer struct {
 	client redis.UniversalClient
 	memory *Memory
@@ -70,8 +70,8 @@ type Announcer struct {
 	parts  []*announcements
 }
 
-// announcements are the changes of one partition that wait to be announced. While one call
-// is in flight the next batch forms, so many changes a second share few calls.
+// announcements holds the changes of one partition that wait to be announced. While one call
+// is in flight, the next batch collects, so many changes a second share few calls.
 type announcements struct {
 	part      int
 	head, log string // Redis keys
@@ -117,7 +117,7 @@ func (a *Announcer) Announce(ctx context.Context, keys ...string) {
 			waits = append(waits, p.add(own))
 		}
 	}
-	// The change is committed, so its announcement must not end with the request.
+	// The change is committed, so announce it even if the request ends.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), announceBudget)
 	defer cancel()
 	for _, done := range waits {
@@ -141,8 +141,8 @@ func (p *announcements) add(keys []string) <-chan struct{} {
 	return done
 }
 
-// add adds keys and the callers that wait for them. If there are too many callers it
-// drops the first ones: their budget has passed, so they no longer wait.
+// add adds keys and the callers that wait for them. If there are too many callers, it drops
+// the first ones: their budget has passed, so they no longer wait.
 func (b *batch) add(other batch, keys ...string) {
 	if b.keys == nil {
 		b.keys = map[string]struct{}{}
@@ -204,7 +204,7 @@ func (a *Announcer) run(ctx context.Context, p *announcements) {
 		}
 		if err := a.announce(ctx, p, b); err != nil {
 			if !failing {
-				slog.WarnContext(ctx, "changes wait to be announced to other replicas", "error", err)
+				slog.WarnContext(ctx, "cannot announce changes to other replicas; retrying", "error", err)
 			}
 			failing = true
 			p.putBack(b)
@@ -214,7 +214,7 @@ func (a *Announcer) run(ctx context.Context, p *announcements) {
 		if failing {
 			failing = false
 			pendingKeys.Set(0)
-			slog.WarnContext(ctx, "changes are announced again")
+			slog.WarnContext(ctx, "can announce changes again")
 		}
 		for _, done := range b.done {
 			close(done)
@@ -222,7 +222,7 @@ func (a *Announcer) run(ctx context.Context, p *announcements) {
 	}
 	if b := p.take(); len(b.keys) > 0 {
 		if err := a.announce(ctx, p, b); err != nil {
-			slog.WarnContext(ctx, "changes were not announced; other replicas may serve the old state for up to 30 s",
+			slog.WarnContext(ctx, "cannot announce the last changes; other replicas may serve the old state for up to 30 s",
 				"keys", len(b.keys), "error", err)
 		}
 		for _, done := range b.done {
@@ -231,7 +231,7 @@ func (a *Announcer) run(ctx context.Context, p *announcements) {
 	}
 }
 
-// announce appends all keys of b. A repeated call announces keys twice, which only
+// announce appends all keys of b to the log. A repeated call announces keys twice, which only
 // costs a reload.
 func (a *Announcer) announce(ctx context.Context, p *announcements, b batch) error {
 	ctx = context.WithoutCancel(ctx)
