@@ -44,7 +44,7 @@ func (s *Store) RemoveStats(ctx context.Context, linkIDs []string) error {
 	return g.Wait()
 }
 
-// removeDays removes the days of one link or domain. A day with as many long names as it can have
+// removeDays removes the days of one link. A day with as many long names as it can have
 // takes 50 kB, and deleted data counts toward a commit's limit of 10 MiB.
 func (s *Store) removeDays(ctx context.Context, linkID string) error {
 	return s.db.EraseAll(ctx, "remove click days", s.days(linkID).Query, 150)

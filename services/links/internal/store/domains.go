@@ -182,6 +182,15 @@ func (t domainTx) HasLinks(d *customdomain.Domain) (bool, error) {
 	return len(using) > 0, err
 }
 
+// ClearStats implements [customdomain.Tx]. A domain has about 400 days, each of them small.
+func (t domainTx) ClearStats(d *customdomain.Domain) error {
+	days, err := t.tx.Query(t.s.days(d.ID).Select())
+	for _, day := range days {
+		t.tx.Delete(day.Ref)
+	}
+	return err
+}
+
 // SetOwner implements [customdomain.Tx]. It removes the previous owner's certificate with
 // its private key.
 func (t domainTx) SetOwner(d *customdomain.Domain) {
