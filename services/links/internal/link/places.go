@@ -82,8 +82,8 @@ func (p *Places) Take(a Ask) (granted int64, changed bool) {
 	return granted, true
 }
 
-// Settle counts the clicks from before the limit as used places. clicks is the number of all clicks that the
-// link has had. No click may still wait to be counted.
+// Settle counts the clicks from before the limit as used places. clicks is the number of all
+// clicks that the link has had. No click may still wait to be counted.
 func (p *Places) Settle(clicks int64) {
 	p.Used, p.Settled = max(p.Used, clicks), true
 }

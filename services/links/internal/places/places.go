@@ -233,7 +233,7 @@ func (g *Gate) next(l *line) (visits []chan error, back int64, ok bool) {
 	return nil, 0, false
 }
 
-// call runs fn with callTime as its limit, on behalf of the link's account.
+// call runs fn on behalf of the link's account, for at most callTime.
 func (g *Gate) call(l *line, fn func(ctx context.Context) error) error {
 	ctx := identity.WithPrincipal(context.Background(), &identity.Principal{AccountID: l.account})
 	ctx, cancel := context.WithTimeout(ctx, callTime)
@@ -290,7 +290,7 @@ var refused = promauto.NewCounter(prometheus.CounterOpts{Name: "linkreel_places_
 	Help: "Visits to links with maxClicks that got a 503 because it was not certain that a click was left."})
 
 var (
-	errBusy      = errors.New("too many visits wait for their places")
+	errBusy      = errors.New("too many visits to links with maxClicks are waiting")
 	errUnsettled = errors.New("clicks from before the limit are still being counted")
 )
 
