@@ -30,7 +30,7 @@ import (
 
 // Options configure a server.
 type Options struct {
-	Dir    string   // folder of data, log and pid file; created if missing
+	Dir    string   // folder for the data, the log and the pid file; created if missing
 	Addr   string   // loopback address; "" uses a free port
 	Binary string   // "" looks for redis-server or valkey-server on the PATH
 	Fsync  string   // appendfsync: "everysec" (default), "always", "no"
@@ -38,7 +38,7 @@ type Options struct {
 	Args   []string // further options of the server, such as "--maxmemory", "64mb"
 	// Sentinel runs a Sentinel instead of a server. Commands tell it what to watch.
 	Sentinel bool
-	Log      io.Writer // receives the server's own lines; nil drops them
+	Log      io.Writer // receives the server's own log lines; if nil, they are dropped
 }
 
 // ErrNoBinary is returned when neither redis-server nor valkey-server is installed.
