@@ -154,7 +154,7 @@ func (s *Server) Restart(ctx context.Context) error {
 		}
 		select {
 		case <-done:
-			return fmt.Errorf("redis-server on %s ended at once; its address may be in use", s.addr)
+			return fmt.Errorf("redis-server on %s exited at once; its address may be in use", s.addr)
 		case <-ctx.Done():
 			_ = s.Kill()
 			return fmt.Errorf("redis-server on %s did not answer: %w", s.addr, ctx.Err())
