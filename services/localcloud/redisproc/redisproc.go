@@ -232,7 +232,7 @@ func endLeftover(dir string) error {
 
 // isRedis reports whether pid is a live Redis on port, so that another process with a
 // reused number is never signalled, not even another Redis. The command line shows the
-// port: first as the option --port, later in the title that Redis gives itself.
+// port: first in the option --port, and later in the process title that Redis sets.
 func isRedis(pid int, port string) bool {
 	line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)) // empty for a zombie
 	if err != nil {                                                // no such process, or a system without /proc

@@ -18,7 +18,8 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/guard"
 )
 
-// APIHandler serves the JSON API to callers that send a token of Options.Token. Even so, keep it on a private listener.
+// APIHandler serves the JSON API to callers that send a token of Options.Token. Even so, keep it
+// on a private listener.
 // The same token allows unsigned reads of the XML API, the Go client's default way to read. These need no token:
 // /livez, /readyz and /healthz, the public keys of push tokens at /oauth2/v3/certs, and /token. The last gives the
 // token to programs that prove that they hold the service account key.

@@ -45,7 +45,8 @@ type Notify struct {
 	Client *http.Client
 }
 
-// retention is how long a message is kept that the receiver does not accept. It is the default of Pub/Sub.
+// retention is how long a message is kept that the receiver does not accept. It is the default
+// of Pub/Sub.
 const retention = 7 * 24 * time.Hour
 
 // note is one recorded event.

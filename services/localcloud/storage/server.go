@@ -31,8 +31,9 @@ type Options struct {
 	// MaxUpload is the maximum size of an object that PublicHandler accepts; 0 means production's
 	// limit of 5 TiB. A signed x-goog-content-length-range may set a lower limit.
 	MaxUpload int64
-	// Reserve is how many bytes of the objects' volume stay free. Uploads through PublicHandler that would use them get
-	// 507. Uploads through APIHandler may use half of them. 0 means no reserve.
+	// Reserve is how many bytes of the objects' volume stay free. Uploads through PublicHandler
+	// that would use them get 507. Uploads through APIHandler may use half of them. 0 means no
+	// reserve.
 	Reserve int64
 	// FreeSpace returns how many bytes the objects' volume has free; nil asks the operating system.
 	FreeSpace func() (int64, error)
@@ -40,8 +41,9 @@ type Options struct {
 	// dot, such as localhost or a Kubernetes Service, are always accepted, because public DNS does not resolve them.
 	APIHosts []string
 	// Token is the token that callers of APIHandler must send, as "Authorization: Bearer TOKEN". It has 32 characters
-	// or more. If Token has several tokens, separated by commas, each is accepted. If it is empty, callers need no
-	// token. Signed addresses and the sessions that they start are credentials themselves and never need one.
+	// or more. If Token has several tokens, separated by commas, each is accepted. If it is empty,
+	// callers need no token. Signed addresses and the sessions that they start are credentials
+	// themselves and never need one.
 	Token string
 	// Buckets are created if they do not exist.
 	Buckets []string
