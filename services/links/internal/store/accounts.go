@@ -57,7 +57,8 @@ func (s *Store) Days(ctx context.Context, linkID string, after link.Day, limit i
 	return page, len(page) == limit, err
 }
 
-// readDay reads a day, or only its date if it cannot be read. It never fails.
+// readDay reads a day. If the record cannot be read, it returns only the date and the error
+// in Broken. It never fails.
 func readDay(snap firestoredb.Snap) (link.DayStats, error) {
 	stats, err := firestoredb.Reader(statsOf)(snap)
 	if err != nil {
