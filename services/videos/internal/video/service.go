@@ -157,7 +157,7 @@ func (s *Service) List(ctx context.Context, account string, f Filter, cursor str
 	if cursor != "" {
 		p, ok := s.o.Keys.Position(account, cursor)
 		if !ok {
-			return nil, "", apierr.New(apierr.InvalidCursor, "This cursor was not given by a list of videos. Start without one.")
+			return nil, "", apierr.New(apierr.InvalidCursor, "This cursor does not come from a list of videos. Start again without a cursor.")
 		}
 		after = &p
 	}
