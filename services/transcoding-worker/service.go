@@ -137,7 +137,7 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 }
 
 var reducedJail = promauto.NewGauge(prometheus.GaugeOpts{
-	Name: "linkreel_worker_jail_reduced", Help: "1 if uploads are decoded in a jail that does not protect the worker's other files, otherwise 0.",
+	Name: "linkreel_worker_jail_reduced", Help: "1 if uploads are decoded without protection of the worker's other files, otherwise 0.",
 })
 
 // testJail checks the jail before any upload is decoded in it, so that we notice a

@@ -38,7 +38,7 @@ func (h *Handler) lockedPage(ctx *fasthttp.RequestCtx, status int, problem strin
 // the hash that it fits, and unlock returns true. Otherwise it has answered the request.
 func (h *Handler) unlock(ctx *fasthttp.RequestCtx, v *visit, target *link.Target) bool {
 	if unlock.CrossSite(&ctx.Request, h.opt.ShortBaseURL) {
-		h.fail(ctx, apierr.New(apierr.Forbidden, "The password has to be entered on this link's own page."))
+		h.fail(ctx, apierr.New(apierr.Forbidden, "Enter the password on this link's own page."))
 		return false
 	}
 	given, err := unlock.FromForm(&ctx.Request)

@@ -161,7 +161,7 @@ func (t *Tools) Probe(ctx context.Context, dir, path string, limits transcode.Li
 // Unaffordable returns the error for a file that needs more memory than one file may
 // use.
 func Unaffordable(err error) error {
-	return fmt.Errorf("%w: %w", refuse(transcode.TooLargeDimensions, "Preparing the video takes more memory than is allowed; upload a version with a smaller picture."), err)
+	return fmt.Errorf("%w: %w", refuse(transcode.TooLargeDimensions, "Preparing the video takes too much memory; upload it with a smaller picture."), err)
 }
 
 func corrupt() error {
