@@ -115,7 +115,7 @@ func (s *Share) returning(c *fiber.Ctx, v *video.Video) string {
 // taken from the first of these budgets that has room:
 //
 //	returning  if the browser has unlocked this video before
-//	reserve    if nobody in addr's neighbourhood entered a wrong password for this video within the hour
+//	reserve    if nobody in addr's neighbourhood has entered a wrong password within the hour
 //	shared
 //
 // A wrong guess stays counted in its budget, so the sum of the budgets is the overall
