@@ -14,6 +14,9 @@ import (
 	"time"
 )
 
+// userAgent is the visitor's browser.
+const userAgent = "Mozilla/5.0 (X11; Linux x86_64) bench"
+
 // load sends GETs over keep-alive connections until the time is up and counts the
 // responses with the wanted status. It parses only the necessary part of a response, so
 // that the generator uses little processor time.
@@ -52,7 +55,7 @@ func oneConnection(ctx context.Context, addr, wantStatus string, path func(n int
 	r := bufio.NewReader(conn)
 	for n := 0; ctx.Err() == nil; n++ {
 		started := time.Now()
-		if _, err := io.WriteString(conn, "GET "+path(n)+" HTTP/1.1\r\nHost: localhost\r\nUser-Agent: Mozilla/5.0 (X11; Linux x86_64) bench\r\n\r\n"); err != nil {
+		if _, err := io.WriteString(conn, "GET "+path(n)+" HTTP/1.1\r\nHost: localhost\r\nUser-Agent: "+userAgent+"\r\n\r\n"); err != nil {
 			return answers, took, err
 		}
 		status, err := readAnswer(r)

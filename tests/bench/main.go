@@ -4,6 +4,8 @@
 //
 //	redirect   CPU per redirect, clicks counted durably, Redis and flusher
 //	           included, against a bare Fiber redirect and nginx `return 302`
+//	rules      CPU per redirect of plain links and of a link with 20 rules,
+//	           against plain links of BENCH_BASELINE
 //	api        CPU, Firestore reads and writes per create and per list
 //	media      all of the next three
 //	ladder     CPU of the ladder against plain ffmpeg with the same arguments,
@@ -12,11 +14,11 @@
 //	workers    two workers with one processor each against one
 //	go         the Go benchmarks of hot paths
 //
-// Without arguments it runs all of them. BENCH_ROUNDS (5) and BENCH_SECONDS (3) set the number and length of
-// rounds. BENCH_PROFILES names a directory for CPU profiles of the redirect and api rounds; each round
-// overwrites the previous profile. BENCH_BASELINE=<commit> builds that commit and measures redirect and api of
-// both in alternating rounds. BENCH_CALL=create,search measures only these calls of api;
-// a search finds what create has made.
+// Without arguments it runs all of them. BENCH_ROUNDS (5; 9 for rules) and BENCH_SECONDS (3) set the number and
+// length of rounds. BENCH_PROFILES names a directory for CPU profiles of the redirect, rules and api rounds; each
+// round overwrites the previous profile. BENCH_BASELINE=<commit> builds that commit and measures redirect, rules
+// and api of both in alternating rounds. BENCH_LINKS (100,000) is the number of links of redirect and rules.
+// BENCH_CALL=create,search measures only these calls of api; a search finds what create has made.
 package main
 
 import (
@@ -45,6 +47,7 @@ func main() {
 		run      func(context.Context) error
 	}{
 		{"redirect", "", benchRedirect},
+		{"rules", "", benchRules},
 		{"api", "", benchAPI},
 		{"ladder", "media", benchLadder},
 		{"first-play", "media", benchFirstPlay},

@@ -66,6 +66,38 @@ func TestALinksPasswordInTheBrowser(t *testing.T) {
 	}
 }
 
+// An owner gives a domain pages, and hears by the field which address is wrong.
+func TestADomainsPagesInTheBrowser(t *testing.T) {
+	t.Parallel()
+	l := look{width: 320, height: 700, dark: true}
+	v := person(t, l)
+	page := v.Timeout(patience)
+	c := as(t, "business")
+	made := c.want(201, "POST", "/api/v1/domains", map[string]any{"hostname": "pages.browser.example.net"})
+	id := made.str("id")
+	field := func(name string) string { return "#" + name + "-" + id }
+	v.open(stack.BaseURL + "/app/domains")
+	page.MustElement(`section[aria-labelledby="d-` + id + `"] summary`).MustFocus()
+	check(t, v.Page.Keyboard.Press(input.Enter)) // opens the form
+	page.MustElement(field("homeUrl")).MustInput("https://home.example/")
+	page.MustElement(field("notFoundUrl")).MustInput("https://pages.browser.example.net/loop").MustType(input.Enter)
+	v.shows(field("notFoundUrl")+"-error", "")
+	if kept := eval[string](v, `() => document.querySelector("`+field("homeUrl")+`").value`); kept != "https://home.example/" {
+		t.Errorf("what was typed is now %q", kept)
+	}
+	v.accessible("refused pages of a domain")
+	v.shot("domain-pages-refused")
+	page.MustElement(field("notFoundUrl")).MustSelectAllText().MustInput("https://home.example/missing").MustType(input.Enter)
+	v.shows(".note", "Saved")
+	d := c.want(200, "GET", "/api/v1/domains/"+id, nil)
+	if d.str("homeUrl") != "https://home.example/" || d.str("notFoundUrl") != "https://home.example/missing" || d.json["expiredUrl"] != nil {
+		t.Errorf("stored %s", d.raw)
+	}
+	v.good("/app/domains", l)
+	c.want(204, "DELETE", "/api/v1/domains/"+id, nil)
+	v.clean("400")
+}
+
 // An owner renames the account, and gives its new links a domain.
 func TestAccountSettingsInTheBrowser(t *testing.T) {
 	t.Parallel()

@@ -51,60 +51,118 @@ type decideRule struct {
 	URL  string         `json:"url"`
 	When map[string]any `json:"when"`
 
-	holds func(v *decideVisit) bool
+	holds func(v *decideVisit, at int64) bool
 }
 
+// decideLink is a link with what the test itself knows about it. Times are milliseconds
+// since 1970; 0 for none.
 type decideLink struct {
-	slug  string
-	id    string
-	rules []decideRule
+	slug    string
+	id      string
+	rules   []decideRule
+	starts  int64
+	ends    int64
+	expired string          // where visits lead after the end; "" for our page
+	borders []*decideBorder // all times at which the link's decisions change
 
 	answered, broken map[string]*atomic.Int64 // by rule, "" for the destination
 }
 
-func decideRandomRule(name string) decideRule {
+// decideBorder is a time at which a link's decisions change, in milliseconds since 1970,
+// and how many visits were answered surely before and after it.
+type decideBorder struct {
+	at            int64
+	before, after atomic.Int64
+}
+
+// decideTruth is the answer that a visit must get.
+type decideTruth struct {
+	status         int
+	location, rule string // the rule is "" for the destination
+}
+
+// truth is the answer to a visit at a time, by the test's own reading of the link.
+func (l *decideLink) truth(v *decideVisit, at int64) decideTruth {
+	switch {
+	case at < l.starts:
+		return decideTruth{status: 404}
+	case l.ends != 0 && at >= l.ends && l.expired != "":
+		return decideTruth{status: 302, location: l.expired}
+	case l.ends != 0 && at >= l.ends:
+		return decideTruth{status: 410}
+	}
+	for _, r := range l.rules {
+		if r.holds(v, at) {
+			return decideTruth{302, r.URL, r.Name}
+		}
+	}
+	return decideTruth{status: 302, location: "https://base.example/" + l.slug}
+}
+
+// counts reports whether a visit with this answer is a click.
+func (l *decideLink) counts(d decideTruth) bool { return d.status == 302 && d.location != l.expired }
+
+// decideClock is how many milliseconds the clocks of a visitor and of a replica may differ.
+const decideClock = 2
+
+// truths are the answers that a visit may get that was made between two times: one, unless
+// a border of the link lies between them.
+func (l *decideLink) truths(v *decideVisit, from, to int64) []decideTruth {
+	out := []decideTruth{l.truth(v, from)}
+	for _, b := range append([]*decideBorder{{at: to}}, l.borders...) {
+		if d := l.truth(v, b.at); from <= b.at && b.at <= to && !slices.Contains(out, d) {
+			out = append(out, d)
+		}
+	}
+	return out
+}
+
+// decideRandomRule returns a rule. It takes the times of its conditions from next.
+func decideRandomRule(name string, next func() int64) decideRule {
 	r := decideRule{Name: name, URL: "https://rule.example/" + name, When: map[string]any{}}
-	var all []func(v *decideVisit) bool
-	add := func(condition string, value any, holds func(v *decideVisit) bool) {
+	var all []func(v *decideVisit, at int64) bool
+	add := func(condition string, value any, holds func(v *decideVisit, at int64) bool) {
 		r.When[condition] = value
 		all = append(all, holds)
 	}
 	for len(all) == 0 {
 		if mrand.IntN(3) == 0 {
 			country := []string{"DE", "FR", "US"}[mrand.IntN(3)]
-			add("country", []string{country}, func(v *decideVisit) bool { return v.country == country })
+			add("country", []string{country}, func(v *decideVisit, _ int64) bool { return v.country == country })
 		}
 		if mrand.IntN(3) == 0 {
 			device := []string{"desktop", "phone", "tablet"}[mrand.IntN(3)]
-			add("device", []string{device}, func(v *decideVisit) bool { return v.device == device })
+			add("device", []string{device}, func(v *decideVisit, _ int64) bool { return v.device == device })
 		}
 		if mrand.IntN(4) == 0 {
 			systems := [][]string{{"windows", "macos"}, {"ios"}, {"android", "chromeos"}, {"other", "linux"}}[mrand.IntN(4)]
-			add("system", systems, func(v *decideVisit) bool { return slices.Contains(systems, v.system) })
+			add("system", systems, func(v *decideVisit, _ int64) bool { return slices.Contains(systems, v.system) })
 		}
 		if mrand.IntN(4) == 0 {
 			language := []string{"de", "en", "pt-BR", "fr"}[mrand.IntN(4)]
-			add("language", []string{language}, func(v *decideVisit) bool {
+			add("language", []string{language}, func(v *decideVisit, _ int64) bool {
 				return slices.ContainsFunc(decideLanguages[v.language], func(has string) bool { return has == language || strings.HasPrefix(has, language+"-") })
 			})
 		}
 		if mrand.IntN(4) == 0 {
 			value := []string{"*", "1", "x y"}[mrand.IntN(3)]
-			add("query", map[string]string{"c": value}, func(v *decideVisit) bool {
+			add("query", map[string]string{"c": value}, func(v *decideVisit, _ int64) bool {
 				return v.query.Has("c") && (value == "*" || slices.Contains(v.query["c"], value))
 			})
 		}
-		if mrand.IntN(6) == 0 {
-			ahead := mrand.IntN(2) == 0
-			at := time.Now().Add(-time.Hour)
-			if ahead {
-				at = time.Now().Add(24 * time.Hour)
+		if mrand.IntN(4) == 0 {
+			from := next()
+			add("from", from, func(_ *decideVisit, at int64) bool { return at >= from })
+		}
+		if mrand.IntN(4) == 0 {
+			until := next()
+			if from, _ := r.When["from"].(int64); from < until {
+				add("until", until, func(_ *decideVisit, at int64) bool { return at < until })
 			}
-			add("until", at.UnixMilli(), func(*decideVisit) bool { return ahead })
 		}
 	}
-	r.holds = func(v *decideVisit) bool {
-		return !slices.ContainsFunc(all, func(holds func(v *decideVisit) bool) bool { return !holds(v) })
+	r.holds = func(v *decideVisit, at int64) bool {
+		return !slices.ContainsFunc(all, func(holds func(v *decideVisit, at int64) bool) bool { return !holds(v, at) })
 	}
 	return r
 }
@@ -147,8 +205,10 @@ func decideCountryFile(t *testing.T) string {
 }
 
 // Visits of known truth run against two replicas that are killed again and again: every
-// answer leads where the test's own reading of the rules says, and every click is counted
-// under its link and its rule. LINKREEL_FULL=1 makes 500,000 visits and 20 kills.
+// answer leads where the test's own reading of the link says, and every click is counted
+// under its link and its rule. Links and rules begin and end meanwhile: only a visit that is
+// made at that very moment may get either answer. LINKREEL_FULL=1 makes 500,000 visits and
+// 20 kills.
 func TestEveryVisitGetsItsTargetAndItsCount(t *testing.T) {
 	t.Parallel()
 	visits, kills := authFull(6_000, 500_000), authFull(3, 20)
@@ -156,10 +216,28 @@ func TestEveryVisitGetsItsTargetAndItsCount(t *testing.T) {
 	b.env = []string{"LINKREEL_GEOIP_FILE=" + decideCountryFile(t), "LINKREEL_TRUSTED_PROXIES=127.0.0.1/32"}
 	a, z, flusher := b.start(false), b.start(false), b.start(true)
 	made := make([]*decideLink, 20)
+	soon := time.Now().Add(2 * time.Second).UnixMilli() // the visits have begun by then
+	last := soon + int64(authFull(1_000, 25_000))
+	middle := (soon + last) / 2
+	var borders []*decideBorder
 	for i := range made {
 		l := &decideLink{slug: fmt.Sprint("truth", i), answered: map[string]*atomic.Int64{}, broken: map[string]*atomic.Int64{}}
+		between := func(from, to int64) int64 {
+			border := &decideBorder{at: from + mrand.Int64N(to-from)}
+			l.borders, borders = append(l.borders, border), append(borders, border)
+			return border.at
+		}
+		next := func() int64 {
+			switch mrand.IntN(4) {
+			case 0:
+				return soon - time.Hour.Milliseconds()
+			case 1:
+				return soon + 24*time.Hour.Milliseconds()
+			}
+			return between(soon, last)
+		}
 		for n := range mrand.IntN(8) {
-			l.rules = append(l.rules, decideRandomRule(fmt.Sprint("r", i, "-", n)))
+			l.rules = append(l.rules, decideRandomRule(fmt.Sprint("r", i, "-", n), next))
 		}
 		names := []string{""}
 		for _, r := range l.rules {
@@ -168,7 +246,20 @@ func TestEveryVisitGetsItsTargetAndItsCount(t *testing.T) {
 		for _, name := range names {
 			l.answered[name], l.broken[name] = new(atomic.Int64), new(atomic.Int64)
 		}
-		body, err := json.Marshal(map[string]any{"slug": l.slug, "url": "https://base.example/" + l.slug, "rules": append([]decideRule{}, l.rules...)})
+		fields := map[string]any{"slug": l.slug, "url": "https://base.example/" + l.slug, "rules": append([]decideRule{}, l.rules...)}
+		if i%5 == 1 || i%5 == 2 {
+			l.starts = between(soon, middle)
+			fields["startsAt"] = l.starts
+		}
+		if i%5 == 2 || i%5 == 3 {
+			l.ends = between(middle, last)
+			fields["expiresAt"] = l.ends
+		}
+		if i%2 == 0 {
+			l.expired = "https://over.example/" + l.slug
+			fields["expiredUrl"] = l.expired
+		}
+		body, err := json.Marshal(fields)
 		must(t, err)
 		got := a.call("POST", "/api/v1/links", string(body))
 		if got.err != nil || got.status != 201 {
@@ -177,31 +268,56 @@ func TestEveryVisitGetsItsTargetAndItsCount(t *testing.T) {
 		l.id = got.field(t, "id")
 		made[i] = l
 	}
-	var left, wrong, refused atomic.Int64
+	var left, replayed, wrong, refused, either atomic.Int64
 	left.Store(int64(visits))
+	enough := func() bool { // all visits are made, and some of them after each border
+		return left.Add(-1) < 0 && (time.Now().UnixMilli() > last+time.Minute.Milliseconds() ||
+			!slices.ContainsFunc(borders, func(b *decideBorder) bool { return b.after.Load() == 0 }))
+	}
 	var wg sync.WaitGroup
 	for i := range 16 {
 		wg.Go(func() {
 			c := &linksConn{addr: []*linksProcess{a, z}[i%2].redirect}
 			defer c.close()
-			for left.Add(-1) >= 0 {
-				v, l := decideRandomVisit(), made[mrand.IntN(len(made))]
-				rule, want := "", "https://base.example/"+l.slug
-				if n := slices.IndexFunc(l.rules, func(r decideRule) bool { return r.holds(v) }); n >= 0 {
-					rule, want = l.rules[n].Name, l.rules[n].URL
+			for !enough() {
+				if left.Load() < 0 {
+					time.Sleep(5 * time.Millisecond) // what is left is to wait for the last border
 				}
+				v, l := decideRandomVisit(), made[mrand.IntN(len(made))]
+				from := time.Now().UnixMilli() - decideClock
 				status, location, err := c.askAs("GET", "/"+l.slug+"?"+v.query.Encode(), "User-Agent: "+v.agent, "Accept-Language: "+v.language, "X-Forwarded-For: "+v.ip)
+				to := time.Now().UnixMilli() + decideClock
+				replayed.Add(1)
+				want := l.truths(v, from, to)
+				got := slices.IndexFunc(want, func(d decideTruth) bool { return d.status == status && d.location == location })
 				switch {
 				case errors.Is(err, errLinksNotSent):
 					left.Add(1)
+					replayed.Add(-1)
 					refused.Add(1)
 					time.Sleep(5 * time.Millisecond) // the replica starts again
+					continue
 				case err != nil:
-					l.broken[rule].Add(1)
-				case status == 302 && location == want:
-					l.answered[rule].Add(1)
-				case wrong.Add(1) < 10:
-					t.Errorf("%+v to %s: %d %q, want %q", *v, l.slug, status, location, want)
+					for _, d := range want {
+						if l.counts(d) {
+							l.broken[d.rule].Add(1)
+						}
+					}
+					continue
+				case got < 0 && wrong.Add(1) < 10:
+					t.Errorf("%+v to %s from %d to %d: %d %q, want %+v", *v, l.slug, from, to, status, location, want)
+				case got >= 0 && l.counts(want[got]):
+					l.answered[want[got].rule].Add(1)
+				}
+				if len(want) > 1 {
+					either.Add(1)
+				}
+				for _, b := range l.borders {
+					if to < b.at {
+						b.before.Add(1)
+					} else if from > b.at {
+						b.after.Add(1)
+					}
 				}
 			}
 		})
@@ -215,13 +331,22 @@ func TestEveryVisitGetsItsTargetAndItsCount(t *testing.T) {
 	}
 	wg.Wait()
 	flusher.balanceRules(t, made)
-	answered, broken := int64(0), int64(0)
+	answered, broken, passed := int64(0), int64(0), 0
 	for _, l := range made {
 		for name := range l.answered {
 			answered, broken = answered+l.answered[name].Load(), broken+l.broken[name].Load()
 		}
 	}
-	t.Logf("%d visits, %d kills: %d answered, %d broken by a kill, %d refused meanwhile, %d wrong", visits, kills, answered, broken, refused.Load(), wrong.Load())
+	for _, b := range borders {
+		if b.before.Load() > 0 && b.after.Load() > 0 {
+			passed++
+		}
+	}
+	t.Logf("%d visits, %d kills: %d clicks answered, %d broken by a kill, %d refused meanwhile, %d wrong; %d of %d borders had visits before and after, %d visits were at one",
+		replayed.Load(), kills, answered, broken, refused.Load(), wrong.Load(), passed, len(borders), either.Load())
+	if passed < len(borders)/2 {
+		t.Errorf("only %d of %d borders had visits before and after", passed, len(borders))
+	}
 }
 
 // balanceRules waits until every click is counted, and checks each link and rule: counted =

@@ -2056,6 +2056,11 @@ export interface components {
             name?: string;
             /** @description Id of a verified domain of the account. `null` or `default` is the default short host. */
             defaultDomainId?: string | null;
+            readonly id?: unknown;
+            readonly plan?: unknown;
+            readonly createdAt?: unknown;
+            readonly limits?: unknown;
+            readonly usage?: unknown;
         };
         KeyCreate: {
             name: string;

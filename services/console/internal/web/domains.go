@@ -14,7 +14,39 @@ func (r *request) domainsView() (view, error) {
 	if err := r.do("GET", "/api/v1/domains", nil, &list); err != nil {
 		return view{}, err
 	}
-	return view{Title: text.Get("domains.title"), Data: map[string]any{"Domains": list.Data, "CanWrite": r.can("domains:write")}}, nil
+	rows := make([]domainRow, len(list.Data))
+	for i, d := range list.Data {
+		rows[i] = domainRow{d, d.ID == r.Params("id") && r.form.Has("homeUrl")}
+	}
+	return view{Title: text.Get("domains.title"), Data: map[string]any{"Domains": rows, "CanWrite": r.can("domains:write")}}, nil
+}
+
+// domainRow is a domain in the list.
+type domainRow struct {
+	client.Domain
+	Typed bool // whether the form with its pages was refused, and shows what was typed
+}
+
+// Pages returns the stored addresses, by the names of the form's fields.
+func (d domainRow) Pages() map[string]string {
+	out := map[string]string{}
+	for name, stored := range map[string]*string{"homeUrl": d.HomeURL, "notFoundUrl": d.NotFoundURL, "expiredUrl": d.ExpiredURL} {
+		if out[name] = ""; stored != nil {
+			out[name] = *stored
+		}
+	}
+	return out
+}
+
+// changePages says where the domain's host leads visits that no link serves.
+func changePages(r *request) error {
+	body := map[string]any{}
+	for name := range (domainRow{}).Pages() {
+		if body[name] = nil; strings.TrimSpace(r.form.Get(name)) != "" {
+			body[name] = strings.TrimSpace(r.form.Get(name))
+		}
+	}
+	return domainsPage.answer(r, r.do("PATCH", r.domainPath(), body, nil), "/app/domains", "saved")
 }
 
 var domainsPage = page{template: "domains.html", view: (*request).domainsView}

@@ -39,7 +39,7 @@ func (p *Pages) table() []row {
 		{path: "/app/upload", icon: "upload", scope: "videos:write", get: upload, posts: map[string]handler{"": createVideo}},
 		{path: "/app/record", icon: "record", scope: "videos:write", get: record},
 		{path: "/app/domains", icon: "domain", scope: "domains:read", get: domainsPage.show, posts: map[string]handler{
-			"": addDomain, "/:id/verify": verifyDomain, "/:id/delete": deleteDomain,
+			"": addDomain, "/:id/verify": verifyDomain, "/:id/pages": changePages, "/:id/delete": deleteDomain,
 		}},
 		{path: "/app/webhooks", icon: "webhook", scope: "webhooks:read", get: webhooksPage.show, posts: map[string]handler{"": createWebhook}},
 		{path: "/app/webhooks/:id", scope: "webhooks:read", get: webhookPage.show, posts: map[string]handler{
