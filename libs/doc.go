@@ -20,7 +20,7 @@
 //	announce    tell every replica which cached values are stale: after the
 //	            commit, before the answer.
 //	authority   what an account may do. Its version grows with each change, and
-//	            no replica acts on an older one (apikey).
+//	            no replica acts on an older version (apikey).
 //	claim       the free places below a limit that a change wants to use. The
 //	            change's commit takes them (quota).
 //	standing    whether an account is active, suspended or being erased. auth

@@ -20,7 +20,7 @@ type Code string
 const (
 	BadRequest        Code = "BAD_REQUEST"        // 400: not HTTP, or ambiguous HTTP
 	InvalidJSON       Code = "INVALID_JSON"       // 400: the body is not one JSON object
-	ValidationError   Code = "VALIDATION_ERROR"   // 400: a broken field or query rule, see Details
+	ValidationError   Code = "VALIDATION_ERROR"   // 400: a field or parameter breaks a rule; see Details
 	InvalidCursor     Code = "INVALID_CURSOR"     // 400: not a cursor that we issued
 	MissingAPIKey     Code = "MISSING_API_KEY"    // 401
 	InvalidAPIKey     Code = "INVALID_API_KEY"    // 401
@@ -30,7 +30,7 @@ const (
 	InsufficientScope Code = "INSUFFICIENT_SCOPE" // 403: with RequiredScope
 	QuotaExceeded     Code = "QUOTA_EXCEEDED"     // 403
 	AccountSuspended  Code = "ACCOUNT_SUSPENDED"  // 403
-	Forbidden         Code = "FORBIDDEN"          // 403: for a form on a page, never for an API record
+	Forbidden         Code = "FORBIDDEN"          // 403: the action is refused; never for an API record
 
 	NotFound       Code = "NOT_FOUND"        // 404: no such path, account or key
 	LinkNotFound   Code = "LINK_NOT_FOUND"   // 404: missing, or of another account
@@ -41,7 +41,7 @@ const (
 	DeliveryNotFound Code = "DELIVERY_NOT_FOUND" // 404: missing, too old, or of another webhook
 
 	MethodNotAllowed     Code = "METHOD_NOT_ALLOWED"     // 405: with Allow
-	PreconditionFailed   Code = "PRECONDITION_FAILED"    // 412: If-Match does not hold
+	PreconditionFailed   Code = "PRECONDITION_FAILED"    // 412: If-Match does not match
 	BodyTooLarge         Code = "BODY_TOO_LARGE"         // 413: over 1 MiB
 	UnsupportedMediaType Code = "UNSUPPORTED_MEDIA_TYPE" // 415
 	HeadersTooLarge      Code = "HEADERS_TOO_LARGE"      // 431
@@ -158,7 +158,7 @@ const (
 	Unknown DetailCode = "unknown"
 )
 
-// Detail is one broken rule of one field. Message never repeats the value, which may be
+// Detail describes a rule that a field breaks. Message never repeats the value, which may be
 // a password. Max and Min are set if the rule has a bound.
 type Detail struct {
 	Field   string     `json:"field"`
@@ -180,7 +180,7 @@ type Error struct {
 	RequiredPlan, CurrentPlan string // with PlanRequired
 	RequiredScope             string // with InsufficientScope
 	RequiredRole              string // with InsufficientScope, if no scope is enough
-	StartsAt                  int64  // with NotFound: when the link begins, in ms since 1970; 0 if that is not the reason
+	StartsAt                  int64  // with NotFound: when the link starts to work, in ms since 1970; 0 for any other reason
 
 	// OnPage marks an error on a public page. There the links and videos of a suspended
 	// account are gone (410); API calls get 403.

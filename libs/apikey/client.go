@@ -66,10 +66,10 @@ type Decision struct {
 var (
 	degraded = promauto.NewCounterVec(prometheus.CounterOpts{
 		Name: "linkreel_auth_checks_degraded_total",
-		Help: "Key checks that left the usual path: cold, local (no Redis), stale (no auth), unavailable.",
+		Help: "Key checks that could not take the usual path: cold, local (no Redis), stale (no auth), unavailable.",
 	}, []string{"how"})
 	redisFailures = promauto.NewCounter(prometheus.CounterOpts{
-		Name: "linkreel_auth_redis_failures_total", Help: "Calls to Redis for limits and versions that failed.",
+		Name: "linkreel_auth_redis_failures_total", Help: "Failed calls to Redis for limits and account versions.",
 	})
 )
 
@@ -144,7 +144,7 @@ func (c *Client) Close() {
 type entry struct {
 	rec         *Record
 	bucket      *bucket
-	incarnation atomic.Int64 // that of the account's hash before verification began; 0 if unknown
+	incarnation atomic.Int64 // the hash's incarnation before verification began; 0 if unknown
 	asked       time.Time    // when verification began; the record is at least as recent
 }
 

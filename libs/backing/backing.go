@@ -43,12 +43,12 @@ type Public struct {
 	InternalAddr string `env:"LINKREEL_INTERNAL_ADDR" envDefault:":8090"`
 	// BaseURL is the product's base address.
 	BaseURL string `env:"LINKREEL_BASE_URL" envDefault:"http://localhost:8080"`
-	// TrustedProxies are the networks whose X-Forwarded-For, and country header, is believed.
+	// TrustedProxies are the networks from which X-Forwarded-For and the country header are trusted.
 	TrustedProxies []netip.Prefix `env:"LINKREEL_TRUSTED_PROXIES"`
 	// TrustedProxyHops is how many addresses the proxies append to X-Forwarded-For. If it is
 	// set, TrustedProxies is not used. Google's balancers append two.
 	TrustedProxyHops int `env:"LINKREEL_TRUSTED_PROXY_HOPS"`
-	// CORSOrigins are the origins whose pages may call the API; "*" is any.
+	// CORSOrigins are the origins whose pages may call the API; "*" allows any origin.
 	CORSOrigins []string `env:"LINKREEL_CORS_ORIGINS"`
 }
 
@@ -57,7 +57,7 @@ func (p Public) Proxies() httpserver.Proxies {
 	return httpserver.Proxies{Trusted: p.TrustedProxies, Hops: p.TrustedProxyHops}
 }
 
-// Auth is the configuration with which a service and auth reach and recognise each other.
+// Auth configures how a service and auth reach and recognise each other.
 type Auth struct {
 	// AuthURL is the address at which auth verifies keys.
 	AuthURL string `env:"LINKREEL_AUTH_URL" envDefault:"http://localhost:8090"`

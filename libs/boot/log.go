@@ -27,7 +27,7 @@ func (f *LogFormat) UnmarshalText(text []byte) error {
 		*f = v
 		return nil
 	}
-	return fmt.Errorf("LINKREEL_LOG_FORMAT is %q, want json or google", text)
+	return fmt.Errorf("LINKREEL_LOG_FORMAT is %q; use json or google", text)
 }
 
 // NewLogger writes JSON lines that carry the trace and span of their context.

@@ -1,9 +1,9 @@
 // Package cache keeps what redirects need in the process's memory.
 //
 // A hit costs no I/O. Values come from a loader, one load per key at a time. A value is
-// reloaded [Options.Fresh] after its load, no matter how often it was hit. The cache also
-// remembers for a moment that a key has no value. When the loader fails, the cache keeps
-// serving the last value; if there is none, it returns the loader's error.
+// reloaded once it is older than [Options.Fresh], no matter how often it was hit. The cache
+// also remembers for a moment that a key has no value. When the loader fails, the cache
+// keeps serving the last value. If there is none, it returns the loader's error.
 //
 // The caller feeds the cache a stream of invalidated keys. The cache numbers the
 // invalidations. An entry keeps the number that was the latest when its load started. A

@@ -73,7 +73,7 @@ func (db *DB) Identity(ctx context.Context) (string, error) {
 }
 
 func (db *DB) readIdentity(ctx context.Context, ref *firestore.DocumentRef) (d identityDocument, err error) {
-	err = db.Do(ctx, "read the database's number", func(ctx context.Context) error {
+	err = db.Do(ctx, "read the database's id", func(ctx context.Context) error {
 		snap, err := ref.Get(ctx)
 		if err != nil {
 			return err
@@ -89,7 +89,7 @@ func (db *DB) readIdentity(ctx context.Context, ref *firestore.DocumentRef) (d i
 // drawIdentity gives an empty database its id. If several processes do so at once, all of
 // them use the id of the first. The id is written before the first record.
 func (db *DB) drawIdentity(ctx context.Context, ref *firestore.DocumentRef) (identityDocument, error) {
-	err := db.Do(ctx, "draw the database's number", func(ctx context.Context) error {
+	err := db.Do(ctx, "create the database's id", func(ctx context.Context) error {
 		_, err := db.Collections(ctx).Next()
 		if !errors.Is(err, iterator.Done) {
 			return err // not empty any more

@@ -28,13 +28,13 @@ type Config struct {
 	// Endpoint is host:port of a local Firestore; empty means Google's, with the
 	// ambient credentials.
 	Endpoint string `env:"FIRESTORE_ENDPOINT"`
-	// Token is the bearer token of localcloud. It is sent to Endpoint alone, never to
-	// Google, and not to Google's emulator either unless somebody sets both. Of
-	// several, separated by commas, the first is sent.
+	// Token is the bearer token of localcloud. It is sent only to Endpoint, never to Google.
+	// Google's emulator gets it only if both Token and Endpoint are set. If Token holds
+	// several tokens, separated by commas, only the first is sent.
 	Token string `env:"LOCALCLOUD_TOKEN"`
-	// Timeout bounds a call or a transaction. One that lost against other writers has
-	// it once more for its further tries, when its turn has come. Keep it below 30 s:
-	// places below a limit are leased for not much longer (libs/quota).
+	// Timeout bounds a call or a transaction. A transaction that lost against other writers
+	// waits for its turn and then gets the same time again for further tries. Keep Timeout
+	// below 30 s: places below a limit are not leased for much longer (libs/quota).
 	Timeout time.Duration `env:"FIRESTORE_TIMEOUT" envDefault:"3s"`
 }
 

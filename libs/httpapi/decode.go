@@ -191,7 +191,7 @@ func fill(dst reflect.Value, o *object, fields *Fields) {
 			problem.Message = "The text contains half of a surrogate pair."
 		case json.Unmarshal(raw, dst.Field(i).Addr().Interface()) != nil:
 			dst.Field(i).SetZero()
-			problem.Code, problem.Message = apierr.InvalidType, "This field has another type."
+			problem.Code, problem.Message = apierr.InvalidType, "This field has the wrong type."
 		default:
 			continue
 		}
@@ -244,7 +244,7 @@ type object struct {
 var (
 	errSyntax = invalidJSON("The body is not valid JSON.")
 	errTwice  = invalidJSON("The body names a field twice.")
-	errDeep   = invalidJSON(fmt.Sprintf("The body is nested more than %d deep.", maxDepth))
+	errDeep   = invalidJSON(fmt.Sprintf("The body is nested more than %d levels deep.", maxDepth))
 	errMany   = invalidJSON(fmt.Sprintf("The body has more than %d values.", maxValues))
 )
 

@@ -34,7 +34,7 @@ func (f *Fields) addFailures(e *jsonschema.ValidationError) {
 	case *kind.AnyOf, *kind.OneOf:
 		// The branches contradict each other. All that the caller needs to know is that the
 		// value has none of the accepted types.
-		f.Add(apierr.Detail{Field: location(e), Code: apierr.InvalidType, Message: "This field has another type."})
+		f.Add(apierr.Detail{Field: location(e), Code: apierr.InvalidType, Message: "This field has the wrong type."})
 		return
 	}
 	for _, cause := range e.Causes {
@@ -84,7 +84,7 @@ func detailsOf(e *jsonschema.ValidationError) []apierr.Detail {
 		}
 		d.Message = "Use one of " + strings.Join(want, ", ") + "."
 	case *kind.Pattern, *kind.Format:
-		d.Code, d.Message = apierr.InvalidFormat, "This value has another form."
+		d.Code, d.Message = apierr.InvalidFormat, "This value has the wrong format."
 	}
 	return []apierr.Detail{d}
 }

@@ -70,7 +70,7 @@ type Options struct {
 	// host tell browsers to stay on https.
 	BaseURL string
 	// CORSOrigins are the origins whose pages may call the API, such as
-	// https://app.example.com; "*" is any. Pages send no cookies, so the caller's
+	// https://app.example.com; "*" allows any origin. Pages send no cookies, so the caller's
 	// key is the only credential.
 	CORSOrigins []string
 	// Peers means that only our own services call this API, so their traces continue here.
@@ -134,8 +134,8 @@ func New(opt Options) *API {
 	}
 	a := &API{
 		opt: opt, tracer: otel.Tracer(opt.Name),
-		// The burst is below the default because only callers that lost the answer to a roll of
-		// their key look for such a record, and each miss costs a read of the store.
+		// The burst is below the default. Only a caller that rolled its key and lost the answer
+		// looks for such a record, and each miss costs a read of the store.
 		misses:  ratelimit.NewMisses(ratelimit.MissOptions{Burst: 60, Now: opt.Now}),
 		turns:   turns.NewQueue(turns.QueueOptions{Name: "bulk", Each: 1}),
 		changes: turns.NewQueue(turns.QueueOptions{Name: "record", Each: 1, Waiting: changesWaiting}),
@@ -377,7 +377,7 @@ func (a *API) follow(ctx context.Context, c *fiber.Ctx, start []trace.SpanStartO
 
 // duration uses the names of OpenTelemetry's conventions, which dashboards know.
 var duration = promauto.NewHistogramVec(prometheus.HistogramOpts{
-	Name: "http_server_request_duration_seconds", Help: "Time from the request's last byte to the answer's first.",
+	Name: "http_server_request_duration_seconds", Help: "Time from the last byte of the request to the first byte of the answer.",
 	Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
 }, []string{"otel_scope_name", "http_request_method", "http_route", "http_response_status_code"})
 

@@ -49,7 +49,7 @@ func Stream(c *fiber.Ctx, contentType string, write func(ctx context.Context, w 
 		// Close the pipe first: a receiver of ended must find the pipe closed.
 		_ = w.CloseWithError(err) // never fails
 		if err != nil && !errors.Is(err, io.ErrClosedPipe) {
-			slog.WarnContext(ctx, "stream broken off", "error", err)
+			slog.WarnContext(ctx, "stream ended early", "error", err)
 		}
 		ended <- err
 	}()
@@ -108,7 +108,7 @@ type streamBody struct {
 }
 
 // errSlowReader ends the stream of a client that reads too slowly.
-var errSlowReader = errors.New("the client takes less than 64 KiB a second")
+var errSlowReader = errors.New("the client reads less than 64 KiB a second")
 
 func (b *streamBody) Read(p []byte) (int, error) {
 	if !b.handed.IsZero() {

@@ -143,7 +143,7 @@ func framing(req *fasthttp.Request) *apierr.Error {
 		// previous line (RFC 9112 §5.1, §5.2). A name must not begin or end with a control
 		// character either.
 		if colon <= 0 || line[0] <= ' ' || line[colon-1] <= ' ' {
-			return refuse("A header line has a blank where none may be.")
+			return refuse("A header line has white space or a control character in a place where none is allowed.")
 		}
 		// Compare the length first: this runs for every redirect, and most names have another
 		// length.
@@ -177,15 +177,15 @@ func framing(req *fasthttp.Request) *apierr.Error {
 	case transfers > 1, transfers == 1 && lengths > 0:
 		return refuse("A body has either one Content-Length or one Transfer-Encoding.")
 	case transfers > 0 && !req.Header.IsHTTP11():
-		return refuse("HTTP/1.0 has no Transfer-Encoding.")
+		return refuse("An HTTP/1.0 request cannot have a Transfer-Encoding.")
 	case coded && len(req.Body()) > 0:
 		return apierr.New(apierr.UnsupportedMediaType, "Send the body without a Content-Encoding.")
 	}
 	return nil
 }
 
-// visits reports whether a request is a visitor's, for a page or a short address. To
-// visitors a path that is refused is one that does not exist.
+// visits reports whether a visitor sent the request, for a page or a short address. For a
+// path that is refused, a visitor gets the answer for a path that does not exist.
 func visits(req *fasthttp.Request, path []byte) bool {
 	if !req.Header.IsGet() && !req.Header.IsHead() {
 		return false

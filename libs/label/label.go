@@ -66,7 +66,7 @@ func check(field, tag string) *apierr.Detail {
 	case n > MaxTag:
 		return &apierr.Detail{Field: field, Code: apierr.TooLong, Message: fmt.Sprintf("A tag has at most %d characters.", MaxTag), Max: MaxTag}
 	case !utf8.ValidString(tag), strings.ContainsRune(tag, ','), strings.ContainsFunc(tag, unicode.IsControl):
-		return &apierr.Detail{Field: field, Code: apierr.InvalidValue, Message: "A tag has no comma and no control character."}
+		return &apierr.Detail{Field: field, Code: apierr.InvalidValue, Message: "A tag cannot contain a comma or a control character."}
 	}
 	return nil
 }
@@ -88,7 +88,7 @@ func ExternalID(field, id string) []apierr.Detail {
 	return nil
 }
 
-// Without lists the tags in some that are not in others.
+// Without returns some without the tags that others contains.
 func Without(some, others []string) []string {
 	return slices.DeleteFunc(slices.Clone(some), func(tag string) bool {
 		return slices.ContainsFunc(others, func(o string) bool { return Key(o) == Key(tag) })

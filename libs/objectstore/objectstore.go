@@ -44,15 +44,18 @@ import (
 type Config struct {
 	// Bucket holds all objects.
 	Bucket string `env:"STORAGE_BUCKET" envDefault:"linkreel"`
-	// PublicURL is the base of signed addresses as clients outside reach it; the bucket is a part of the path.
+	// PublicURL is the base of signed addresses as clients outside reach it. The bucket is
+	// part of the path.
 	PublicURL string `env:"STORAGE_PUBLIC_URL" envDefault:"https://storage.googleapis.com"`
-	// PublicDial is host:port to connect to when the service itself uses an address under PublicURL, for networks in
-	// which PublicURL's host is not reachable from inside; empty means PublicURL's own.
+	// PublicDial is the host:port that the service itself connects to for an address under
+	// PublicURL. Set it in a network from which PublicURL's host cannot be reached. If it is
+	// empty, the service connects to PublicURL's host.
 	PublicDial string `env:"STORAGE_PUBLIC_DIAL"`
 	// Endpoint is the base address of a local JSON API; empty means Google's, with the ambient credentials.
 	Endpoint string `env:"STORAGE_ENDPOINT"`
-	// Token is the bearer token of localcloud. It is sent to Endpoint alone: not to Google, and not to PublicURL, whose
-	// signed addresses are credentials themselves. Of several, separated by commas, the first is sent.
+	// Token is the bearer token of localcloud. It is sent only to Endpoint. Google does not get
+	// it, and neither does PublicURL, because signed addresses are credentials themselves. If
+	// Token holds several tokens, separated by commas, only the first is sent.
 	Token string `env:"LOCALCLOUD_TOKEN"`
 	// KeyFile is a service account key file for signing; empty means that IAM signs as the ambient identity.
 	KeyFile string `env:"STORAGE_KEY_FILE"`
@@ -60,14 +63,15 @@ type Config struct {
 	ServiceAccount string `env:"STORAGE_SERVICE_ACCOUNT"`
 	// Timeout bounds a call that moves no bytes, with all its tries.
 	Timeout time.Duration `env:"STORAGE_TIMEOUT" envDefault:"5s"`
-	// StallTimeout gives up a transfer that has not moved for so long, after trying again.
+	// StallTimeout is how long a transfer may make no progress. After that an upload fails, and
+	// a download is resumed a few times before it fails.
 	StallTimeout time.Duration `env:"STORAGE_STALL_TIMEOUT" envDefault:"30s"`
 	// TransferTimeout bounds one upload or download.
 	TransferTimeout time.Duration `env:"STORAGE_TRANSFER_TIMEOUT" envDefault:"2h"`
 
 	// Key is the content of a key file, in place of KeyFile.
 	Key []byte `env:"-"`
-	// Clock dates signatures; time.Now when nil.
+	// Clock gives the time for signatures; nil means time.Now.
 	Clock func() time.Time `env:"-"`
 }
 
@@ -104,7 +108,7 @@ func (o Object) Encoded() bool {
 
 var signatures = promauto.NewCounter(prometheus.CounterOpts{
 	Name: "linkreel_storage_signatures_total",
-	Help: "Signed addresses. Each is a remote call where the process has no key of its own.",
+	Help: "Signed addresses. Without a signing key, each of them costs a remote call.",
 })
 
 // Store is an open bucket. Its methods may be used from many goroutines.
@@ -126,7 +130,7 @@ type Store struct {
 func Open(ctx context.Context, cfg Config) (*Store, error) {
 	public, err := url.Parse(strings.TrimSuffix(cfg.PublicURL, "/"))
 	if err != nil || public.Host == "" || cfg.Bucket == "" {
-		return nil, fmt.Errorf("open storage: bucket %q under %q is not an address", cfg.Bucket, cfg.PublicURL)
+		return nil, fmt.Errorf("open storage: bucket %q and public URL %q do not make an address", cfg.Bucket, cfg.PublicURL)
 	}
 	s := &Store{
 		breaker:    outage.New(outage.Config{Name: "storage", Failures: 5, Over: time.Second, Rest: time.Second}),

@@ -29,7 +29,7 @@ func (s *Store) Owner(ctx context.Context) (string, error) {
 		return "", err
 	}
 	if o.Size == 0 || o.Size > maxOwner {
-		return "", fmt.Errorf("%w, or nobody's: %s of bucket %s has %d bytes, which is no name of a database",
+		return "", fmt.Errorf("%w, or to none: the object %s of bucket %s has %d bytes, so it does not hold the name of a database",
 			ErrForeign, OwnerObject, s.bucketName, o.Size)
 	}
 	var name bytes.Buffer

@@ -96,7 +96,7 @@ func (s *iamSigner) account(ctx context.Context) (string, error) {
 		defer cancel()
 		email, err := metadata.EmailWithContext(ctx, "default")
 		if err != nil {
-			return "", apierr.Down(fmt.Errorf("ask who we are: %w", err))
+			return "", apierr.Down(fmt.Errorf("ask the metadata server for our service account: %w", err))
 		}
 		s.email = email
 	}

@@ -41,7 +41,7 @@ type Config struct {
 	// Down reports whether an error of a call means that the dependency does not answer. If
 	// it is nil, the breaker uses the function [Down].
 	Down func(error) bool
-	// Probe checks whether the dependency is back, in pauses that grow to Rest. If it is
+	// Probe checks whether the dependency is back, with pauses that grow to Rest. If it is
 	// nil, one caller per Rest may try instead.
 	Probe func(context.Context) error
 	// Opened, if set, is called with the error that opened the breaker. It must not call

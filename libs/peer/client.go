@@ -51,9 +51,9 @@ func NewClient(baseURL, token string, patience time.Duration) *Client {
 // Close frees idle connections.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
-// Call calls path with in and reads the answer into out, which may be nil. A refusal by
-// the service is an *apierr.Error with its code. Any other failure is UNAVAILABLE, and
-// only the log shows why.
+// Call calls path with in and reads the answer into out, which may be nil. If the service
+// refuses, the error is an *apierr.Error with the service's code. Any other failure is
+// UNAVAILABLE, and only the log shows why.
 func (c *Client) Call(ctx context.Context, path string, in, out any) error {
 	ctx, cancel := context.WithTimeout(ctx, c.patience)
 	defer cancel()
@@ -112,7 +112,7 @@ func (c *Client) send(ctx context.Context, path string, in any) (io.ReadCloser, 
 	}
 	defer resp.Body.Close()
 	if !ours {
-		return nil, apierr.Down(fmt.Errorf("%s: answered %d, and not by the handler of this call", path, resp.StatusCode))
+		return nil, apierr.Down(fmt.Errorf("%s: got status %d, but not from the handler of this call", path, resp.StatusCode))
 	}
 	return nil, fmt.Errorf("%s: %w", path, refusal(resp))
 }

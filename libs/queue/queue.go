@@ -458,8 +458,8 @@ func (m *Message) Nack(ctx context.Context) error {
 	return m.run(ctx, "return", nack, plain(m.Tenant), packed)
 }
 
-// Delay returns the message to be taken at a later time. Until then it is not in
-// the stream, so an autoscaler does not count it.
+// Delay puts the message back into the queue, but no worker gets it before the time until.
+// Before that time it is not in the stream, so an autoscaler does not count it.
 func (m *Message) Delay(ctx context.Context, until time.Time) error {
 	packed, err := json.Marshal(m.Trace)
 	if err != nil {
@@ -486,7 +486,7 @@ func (q *Queue) Turn(ctx context.Context, every time.Duration) bool {
 }
 
 // Length returns how many messages wait or are being worked on, without delayed ones. Scale
-// workers by this number. Redis does not know the group's lag once entries were deleted.
+// workers by this number, not by the group's lag, which Redis loses when entries are deleted.
 func (q *Queue) Length(ctx context.Context) (int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, q.opt.Timeout)
 	defer cancel()

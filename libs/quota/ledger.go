@@ -298,9 +298,9 @@ const (
 	near       = 2  // a lease with a fence takes at most 1/near
 )
 
-// chunkOf returns how many of the places left to lease at once. last is the size of the
-// last lease, idle the time since then, and waiting the number of places that changes
-// wait for.
+// chunkOf returns how many places to lease at once. left is how many places are free, last
+// is the size of the last lease, idle is the time since that lease, and waiting is how many
+// places changes are waiting for.
 func chunkOf(left, last, waiting int64, idle time.Duration) (n int64, fenced bool) {
 	switch {
 	case waiting > 0 || idle < young: // The last lease was too small, and the next chance may be seconds away.

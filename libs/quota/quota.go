@@ -16,8 +16,8 @@
 //
 // Firestore accepts about one write a second to a document. So after a burst of three, a
 // ledger is written at most once a second. It records when it may be written next, by
-// Firestore's clock. In a process one change at a time asks the ledger. The others wait for
-// the places that it leases.
+// Firestore's clock. In each process, only one change at a time asks the ledger. The others
+// wait for the places that it leases.
 //
 // No limit is exceeded, because this invariant always holds:
 //
@@ -89,11 +89,11 @@ type Gate struct {
 type account struct {
 	key     string
 	chunk   int64         // size of the last lease
-	asked   time.Time     // when the ledger gave places last
+	asked   time.Time     // when the ledger last gave places
 	current *lease        // the lease in use; nil while the ledger is asked
 	held    []*lease      // all leases that are not settled in the ledger
 	asking  chan struct{} // closed when the change that asks the ledger has ended
-	waiting int64         // places that changes wait for meanwhile
+	waiting int64         // places that changes wait for while the ledger is asked
 	// full is the start of the last count that found no room; the limit was fullAt then.
 	full   time.Time
 	fullAt int64
@@ -105,7 +105,7 @@ type account struct {
 type counted struct {
 	n      int64
 	began  time.Time
-	ledger time.Time // when the ledger was written last
+	ledger time.Time // when the ledger was last written
 }
 
 // lease is a number of places that the ledger has given to this process.
@@ -397,7 +397,7 @@ func (c *Claim) wait() error {
 
 // Watch is for a limit on a sum, such as bytes, where a change learns only while it runs
 // whether it adds to the sum. Watch reads the ledger. The caller then adds up what is
-// stored. Call it among the reads.
+// stored. Call Watch among the transaction's reads.
 func (c *Claim) Watch(tx *firestore.Transaction, l Limit) error {
 	c.sent, c.grant, c.seen, c.limit = false, nil, nil, l
 	c.g.mu.Lock()

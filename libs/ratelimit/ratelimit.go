@@ -49,8 +49,8 @@ type try struct {
 	at time.Time
 }
 
-// New makes a limiter. If client is nil, all tries are counted locally, by the unchanged
-// rules.
+// New makes a limiter. If client is nil, all tries are counted locally, with the rules
+// unchanged.
 func New(client redis.UniversalClient, now func() time.Time) *Limiter {
 	return &Limiter{redis: client, breaker: outage.New(outage.Config{Rest: rest, Down: redisdb.Away, Now: now}), now: now, tries: map[string][]try{}}
 }

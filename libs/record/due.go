@@ -48,9 +48,9 @@ func bucketOf(id string) int {
 }
 
 // Due lists the records that are due, at most limit of each bucket. Within a bucket, the
-// record that has been due longest comes first. fields are the fields to read; none means
-// all. A record that cannot be decoded is set aside for an hour, so that it does not hide
-// others. The error then reports it, and the other records are still returned.
+// record that has been due longest comes first. If fields is empty, all fields are read. A
+// record that cannot be decoded is set aside for an hour, so that it does not hide others.
+// The error then reports it, and the other records are still returned.
 func (k *Kept[T]) Due(ctx context.Context, limit int, fields ...firestore.FieldPath) ([]*T, error) {
 	found, broken := make([][]*T, Buckets), make([]error, Buckets)
 	g, gctx := errgroup.WithContext(ctx)

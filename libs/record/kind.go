@@ -35,7 +35,7 @@ type Kind[T any] struct {
 	Absent func() error
 
 	// Shown converts a record to the form that its owner sees in events and exports. A
-	// kind without Shown has neither.
+	// kind without Shown has no events and is not exported.
 	Shown func(*T) any
 	// Order sorts lists. If it is nil, lists are in the order of ids.
 	Order func(a, b *T) int

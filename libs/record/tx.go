@@ -74,10 +74,11 @@ type Receipt interface {
 	// Write adds the receipt to the commit of a change. changed are the keys that the
 	// change will announce.
 	Write(tx *firestore.Transaction, changed []string) error
-	// Found looks for the receipt after a change failed to commit with the error err. It
-	// returns nil if this same change has left one, err if there is none, [ErrAgain] if
-	// the change may be made again, and otherwise an error to use instead of err. changed
-	// are the keys that the earlier change had to announce.
+	// Found looks for the receipt after a change failed to commit with the error err. If
+	// this same change left the receipt, Found returns nil. If there is no receipt, it
+	// returns err. If the change may be made again, it returns [ErrAgain]. Otherwise it
+	// returns an error to use instead of err. changed are the keys that the earlier change
+	// had to announce.
 	Found(ctx context.Context, err error) (changed []string, _ error)
 }
 

@@ -36,17 +36,17 @@ type Config struct {
 	//	redis://host:port?cluster=true           a Cluster, given by its endpoint
 	//	redis://host:port,host:port?master=name  Sentinels that watch a primary
 	//
-	// With Sentinels, user and password are the primary's; sentinel_password is
-	// theirs.
+	// With Sentinels, user and password are for the primary, and sentinel_password is for
+	// the Sentinels.
 	URL string `env:"URL" envDefault:"localhost:6379"`
-	// Password is used when URL has none. It may hold any character, where one in
-	// URL has to be percent-encoded.
+	// Password is used if URL contains no password. It may hold any character. A password
+	// in URL must be percent-encoded.
 	Password string `env:"PASSWORD"`
 	// CAFile has the certificates (PEM) that a rediss address is checked with. If it is
 	// empty, the system's certificates are used.
 	CAFile string `env:"CA_FILE"`
 
-	Timeout     time.Duration // of a dial, a write and a read each; 250 ms
+	Timeout     time.Duration // limit for each dial, write and read; 250 ms
 	PoolTimeout time.Duration // how long a caller waits for a free connection; 100 ms
 	PoolSize    int           // connections to each server; 64
 	MinIdle     int           // connections that are kept open; 0
@@ -116,7 +116,7 @@ func (cfg Config) options() (*redis.UniversalOptions, error) {
 	opt.Protocol = 2
 	opt.DisableIdentity = true
 	opt.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
-	// Never repeat a call, and end each with its context; see the package comment.
+	// Never repeat a call, and end it when its context ends; see the package comment.
 	opt.MaxRetries, opt.DialerRetries = -1, 1
 	opt.ContextTimeoutEnabled = true
 	if cfg.CAFile != "" && opt.TLSConfig != nil {
@@ -171,7 +171,7 @@ func parse(addr string) (*redis.UniversalOptions, error) {
 	case "rediss":
 		opt.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12}
 	default:
-		return nil, fmt.Errorf("%w: begins with %q, not redis or rediss", ErrAddress, scheme)
+		return nil, fmt.Errorf("%w: starts with %q, not redis or rediss", ErrAddress, scheme)
 	}
 	opt.Username = u.User.Username()
 	opt.Password, _ = u.User.Password()

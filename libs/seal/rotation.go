@@ -13,13 +13,13 @@ import (
 type Rotation struct {
 	Keys *Keys
 	What string // names the sealed records in the log
-	// List returns, in order, the ids that follow the id after. They name records that one
-	// of keyIDs has sealed. At the end List returns none.
+	// List returns the ids of records that one of the keys keyIDs has sealed. The ids are
+	// sorted and come after the id after. At the end, List returns no ids.
 	List func(ctx context.Context, keyIDs []string, after string) (ids []string, err error)
 	// Reseal seals one record again. It returns ErrCurrent if the record is already sealed
 	// with the first key.
 	Reseal func(ctx context.Context, id string) error
-	// Left is called after every record was tried, with the number that failed.
+	// Left is called once all records have been tried, with the number of those that failed.
 	Left func(records int)
 	// Unopened, if set, counts records that no key opens. The count is logged once.
 	Unopened func(ctx context.Context) (int64, error)
@@ -30,13 +30,13 @@ type Rotation struct {
 }
 
 // ErrCurrent means that a record is already sealed with the first key.
-var ErrCurrent = errors.New("the first key seals it already")
+var ErrCurrent = errors.New("already sealed with the first key")
 
 // inRound bounds how many records a round tries, because other work may wait for the
 // round to end.
 const inRound = 500
 
-// Again takes a value that another key has sealed and reseals it with the first key.
+// Again opens a value that another key has sealed, and reseals it with the first key.
 func (k *Keys) Again(name string, sealed []byte) ([]byte, error) {
 	if IDOf(sealed) == k.ID() {
 		return nil, ErrCurrent
@@ -102,7 +102,7 @@ func (r *Rotation) warn(ctx context.Context) error {
 	}
 	r.looked = true
 	if n > 0 {
-		slog.ErrorContext(ctx, "no key opens some sealed records; add their key again, behind the first", "what", r.What, "records", n)
+		slog.ErrorContext(ctx, "no key opens some sealed records; add their key again, after the first key", "what", r.What, "records", n)
 	}
 	return nil
 }

@@ -80,7 +80,7 @@ type Keys struct {
 }
 
 const (
-	minKey = 32 // characters of a text, so that it cannot be guessed
+	minKey = 32 // minimum characters of a key's text, so that it cannot be guessed
 	idLen  = 4  // bytes
 )
 

@@ -34,7 +34,7 @@ const (
 
 // Browser is the browser that makes the request.
 type Browser struct {
-	Address string `json:"address"` // of the client; tries are limited per address
+	Address string `json:"address"` // the client's address; tries are limited per address
 	Client  string `json:"client"`  // User-Agent
 	Session string `json:"session"` // the browser's current session; "" for none
 }
@@ -45,7 +45,7 @@ func (b Browser) From() Browser { return b }
 // Methods are the ways to sign in that this installation has.
 type Methods struct {
 	OIDC     bool   `json:"oidc"`
-	OIDCName string `json:"oidcName"` // of the provider, for the button
+	OIDCName string `json:"oidcName"` // name of the provider, for the button
 	Passkeys bool   `json:"passkeys"` // false if browsers do not allow them: on http, except on localhost
 }
 
@@ -53,7 +53,7 @@ type Methods struct {
 type LinkRequest struct {
 	Browser
 	Token string `json:"token"`
-	Name  string `json:"name,omitempty"` // of a new member, if the invitation has none
+	Name  string `json:"name,omitempty"` // name of a new member, if the invitation has no name
 }
 
 // Link describes a one-time link.
@@ -132,8 +132,8 @@ type Profile struct {
 	SignIn []string `json:"signIn"`
 	// Bound means that the session is valid only for this account; see docs/sign-in.md.
 	Bound bool `json:"bound"`
-	// LinkUsed is a sign-in link for this person that was used before this session began;
-	// nil if there was none.
+	// LinkUsed describes a sign-in link for this person that was used before this session
+	// started. It is nil if there was none.
 	LinkUsed *LinkUsed `json:"linkUsed,omitempty"`
 }
 

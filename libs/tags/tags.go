@@ -140,7 +140,7 @@ const scanMost = 2000
 
 // List lists up to limit tags of the account after a cursor ("" is the start), in
 // alphabetical order, for all kinds of records. Each word of q must be a prefix of a word
-// of the tag. next is the cursor for the rest, "" at the end.
+// of the tag. next is the cursor for the rest, or "" at the end.
 func (s *Store) List(ctx context.Context, accountID, q, after string, limit int) (page []string, next string, err error) {
 	query := search.Words(q)
 	for read := 0; ; {

@@ -87,7 +87,7 @@ type Holder interface {
 	// replica acts on it. A standing with a lower version than the last one is
 	// ignored, without an error.
 	SetState(ctx context.Context, accountID string, s Standing) error
-	// Erased reports whether only a tombstone is left here of an account in state
+	// Erased reports whether this service has only a tombstone left of an account in state
 	// Deleting. It never waits for the purge.
 	Erased(ctx context.Context, accountID string) (bool, error)
 	// Export writes everything that the service holds of the account as JSON Lines, each

@@ -163,7 +163,7 @@ func ParsePrefix(videoID, object string) (generation int64, attempt int, ok bool
 type RenditionName struct {
 	Generation int64
 	Attempt    int
-	Name       string // of the rendition, as in [Rendition]
+	Name       string // name of the rendition, as in [Rendition]
 }
 
 // ParseRendition parses the name of an object that is a rendition, sound included.
@@ -241,7 +241,7 @@ type Outcome struct {
 	Version int    `json:"version"`
 	Final   bool   `json:"final"` // nothing will be added
 	Path    Path   `json:"path"`
-	Prefix  string `json:"prefix"` // of the attempt that published this version
+	Prefix  string `json:"prefix"` // prefix of the attempt that published this version
 
 	Duration  float64 `json:"duration"` // seconds
 	Width     int     `json:"width"`    // as displayed: rotation and pixel shape applied
@@ -271,7 +271,7 @@ type Rendition struct {
 	Width            int      `json:"width,omitempty"`
 	Height           int      `json:"height,omitempty"`
 	FrameRate        float64  `json:"frameRate,omitempty"`
-	Channels         int      `json:"channels,omitempty"` // of sound; 0 in outcomes from before it was recorded
+	Channels         int      `json:"channels,omitempty"` // sound channels; 0 in old outcomes, which did not record them
 	Codecs           string   `json:"codecs"`             // RFC 6381, read from the file
 	Bandwidth        int      `json:"bandwidth"`          // bits per second of the largest segment
 	AverageBandwidth int      `json:"averageBandwidth"`   // bits per second over all segments

@@ -1,6 +1,6 @@
-// Package unlock has what the pages of links and videos that ask visitors for a password
-// share: the budget of guesses, the form, and what visitors are told. Package password
-// checks the password itself.
+// Package unlock has the shared parts of the pages on which links and videos ask visitors
+// for a password: the budget of guesses, the form, and the messages to visitors. Package
+// password checks the password itself.
 package unlock
 
 import (
@@ -88,8 +88,8 @@ func wide(addr netip.Addr, bits4, bits6 int) string {
 	return p.String()
 }
 
-// TooMany returns after how many seconds a visitor may try again, and the sentence that
-// says so.
+// TooMany returns the number of seconds after which a visitor may try again, and a sentence
+// that tells the visitor so.
 func TooMany(wait time.Duration) (seconds int, text string) {
 	seconds = max(1, int((wait+time.Second-1)/time.Second))
 	if seconds > 90 {

@@ -100,7 +100,7 @@ type OIDC struct {
 func (o OIDC) groups() (member.GroupMap, error) {
 	out := member.GroupMap{AccountID: o.Account, Roles: map[string]identity.Role{}}
 	if (len(o.Roles) > 0) != (o.Account != "") {
-		return out, errors.New("LINKREEL_OIDC_ROLES and LINKREEL_OIDC_ACCOUNT go together")
+		return out, errors.New("set both LINKREEL_OIDC_ROLES and LINKREEL_OIDC_ACCOUNT, or neither")
 	}
 	for group, name := range o.Roles {
 		role, err := identity.ParseRole(name)
@@ -232,7 +232,7 @@ func (c Config) people(kept *store.Store, client *apikey.Client, rdb redis.Unive
 		return api.People{}, api.SignIn{}, err
 	}
 	if c.OIDC.MaxAge != 0 && c.OIDC.MaxAge < time.Minute {
-		return api.People{}, api.SignIn{}, fmt.Errorf("LINKREEL_OIDC_MAX_AGE: %s is too short; use a minute at least", c.OIDC.MaxAge)
+		return api.People{}, api.SignIn{}, fmt.Errorf("LINKREEL_OIDC_MAX_AGE: %s is too short; use at least a minute", c.OIDC.MaxAge)
 	}
 	members := member.NewService(kept, member.Provider{Issuer: c.OIDC.Issuer, MaxAge: c.OIDC.MaxAge}, now)
 	tries := ratelimit.New(rdb, now)

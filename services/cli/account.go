@@ -21,18 +21,18 @@ import (
 
 func accountCommands() []command {
 	return []command{
-		{"domains add", "HOSTNAME", "add a host name and print the DNS record to set", domainsAdd},
+		{"domains add", "HOSTNAME", "add a host name and print the DNS record to create", domainsAdd},
 		{"domains list", "", "list domains", domainsList},
 		{"domains get", "ID", "show a domain", domainsGet},
-		{"domains stats", "ID", "show visits that no link served, by day", domainsStats},
+		{"domains stats", "ID", "show by day the visits that no link served", domainsStats},
 		{"domains verify", "ID", "check the DNS record now", domainsVerify},
-		{"domains update", "ID", "say where visits lead that no link serves", domainsUpdate},
+		{"domains update", "ID", "set the addresses for visits that no link serves", domainsUpdate},
 		{"domains delete", "ID…", "delete domains", domainsDelete},
-		{"keys create", "NAME", "make a key and print it, once", keysCreate},
+		{"keys create", "NAME", "create a key and print it once", keysCreate},
 		{"keys list", "", "list keys", keysList},
 		{"keys roll", "ID", "replace a key and print the new one", keysRoll},
 		{"keys revoke", "ID…", "revoke keys at once", keysRevoke},
-		{"account", "", "show the account of the key", accountShow},
+		{"account", "", "show the account that the key belongs to", accountShow},
 		{"account update", "", "change the account's name or default domain", accountUpdate},
 		{"account export", "", "write all data of the account as JSON Lines", accountExport},
 		{"login", "", "store the address and key for later commands", login},
@@ -49,7 +49,7 @@ func domainsGet(a *app, _ *flag.FlagSet) action {
 }
 
 func domainsStats(a *app, fs *flag.FlagSet) action {
-	from := fs.String("from", "", "first `day`, as 2026-11-01")
+	from := fs.String("from", "", "first `day`, such as 2026-11-01")
 	to := fs.String("to", "", "last `day`")
 	return a.asks("ID", func(ctx context.Context, c *client.Client, id string) error {
 		s, err := c.DomainStats(ctx, id, *from, *to)
@@ -68,12 +68,12 @@ func domainsVerify(a *app, _ *flag.FlagSet) action {
 
 func domainsUpdate(a *app, fs *flag.FlagSet) action {
 	var in client.DomainUpdate
-	textField(fs, "home", "where visits of / lead, an `address`; empty clears", &in.HomeURL)
-	textField(fs, "not-found", "where visits of addresses without a link lead, an `address`; empty clears", &in.NotFoundURL)
-	textField(fs, "expired", "where visits of ended links lead, an `address`; empty clears", &in.ExpiredURL)
+	textField(fs, "home", "`address` for visits to /; an empty value removes it", &in.HomeURL)
+	textField(fs, "not-found", "`address` for visits to unknown links; an empty value removes it", &in.NotFoundURL)
+	textField(fs, "expired", "`address` for visits to ended links; an empty value removes it", &in.ExpiredURL)
 	return a.domain("ID", func(c *client.Client, ctx context.Context, id string) (*client.Domain, error) {
 		if in == (client.DomainUpdate{}) {
-			return nil, usagef("name a change: --home, --not-found or --expired")
+			return nil, usagef("nothing to change: give --home, --not-found or --expired")
 		}
 		return c.UpdateDomain(ctx, id, in)
 	})
@@ -110,8 +110,8 @@ func domainsDelete(a *app, _ *flag.FlagSet) action {
 }
 
 func keysCreate(a *app, fs *flag.FlagSet) action {
-	scopes := fs.String("scopes", "", "comma-separated `list`; default is all")
-	expires := fs.String("expires", "", "`when` it ends: 90d, 2027-01-31 or any date")
+	scopes := fs.String("scopes", "", "comma-separated `list` of permissions; default is all")
+	expires := fs.String("expires", "", "`when` the key expires: 90d, 2027-01-31 or any date")
 	return a.asks("NAME", func(ctx context.Context, c *client.Client, name string) error {
 		in := client.KeyCreate{Name: name}
 		if *scopes != "" {
@@ -153,7 +153,7 @@ func overlapOf(flag string) (time.Duration, error) {
 
 func (a *app) showKey(k *client.KeyCreated) error {
 	return a.print(k, func(w io.Writer) {
-		a.note("%s (%s): keep the key now; it is not shown again", clean(k.Name), clean(k.ID))
+		a.note("%s (%s): save the key now; it is not shown again", clean(k.Name), clean(k.ID))
 		fmt.Fprintln(w, k.Secret)
 	})
 }
@@ -198,10 +198,10 @@ func accountShow(a *app, _ *flag.FlagSet) action {
 func accountUpdate(a *app, fs *flag.FlagSet) action {
 	var in client.AccountSettingsUpdate
 	textField(fs, "name", "new `name`", &in.Name)
-	textField(fs, "default-domain", "`id` of a verified domain for new links; default is the default host", &in.DefaultDomainID)
+	textField(fs, "default-domain", "`id` of a verified domain for new links, or default for the default host", &in.DefaultDomainID)
 	return a.asks("", func(ctx context.Context, c *client.Client, _ string) error {
 		if in == (client.AccountSettingsUpdate{}) {
-			return usagef("name a change: --name or --default-domain")
+			return usagef("nothing to change: give --name or --default-domain")
 		}
 		acc, err := c.UpdateAccount(ctx, in)
 		return a.answer(acc, err, func(w io.Writer) {
@@ -261,7 +261,7 @@ func (a *app) login() (credentials, error) {
 func login(a *app, fs *flag.FlagSet) action {
 	local := fs.Bool(
 		"local", false,
-		"take address and key of the stack that runs here, from .local/stack.json, or from $LINKREEL_DATA_DIR/stack.json",
+		"use the address and key of the stack on this machine, from .local/stack.json or $LINKREEL_DATA_DIR/stack.json",
 	)
 	plan := fs.String("plan", "business", "with --local: use the demo key of this `plan`")
 	browser := fs.Bool("browser", false, "get a key by signing in with the browser; default on a terminal")
@@ -390,7 +390,7 @@ func (a *app) localStack() (*stack, error) {
 			return s, err
 		}
 		if dir == filepath.Dir(dir) {
-			return nil, errors.New("no .local/stack.json here or above: is `make run` running?")
+			return nil, errors.New("no .local/stack.json in this folder or a parent; start the stack with `make run`")
 		}
 		dir = filepath.Dir(dir)
 	}

@@ -14,17 +14,17 @@ import (
 	client "github.com/linkreel/linkreel/libs/clients/go"
 )
 
-// The operator's commands use an address and a token of their own.
+// The operator's commands have their own address and token.
 func adminCommands() []command {
 	return []command{
-		{"admin accounts list", "", "list accounts, for operators", adminAccounts},
-		{"admin accounts create", "NAME", "make an account, for operators", adminCreate},
-		{"admin sign-in-link", "ACCOUNT", "make a link that signs a person in to the console, such as the first owner", adminSignIn},
-		{"admin accounts suspend", "ID", "stop an account, its links and its pages", adminSuspend(true)},
+		{"admin accounts list", "", "list accounts (operators only)", adminAccounts},
+		{"admin accounts create", "NAME", "create an account (operators only)", adminCreate},
+		{"admin sign-in-link", "ACCOUNT", "make a link that signs a person, such as the first owner, in to the console", adminSignIn},
+		{"admin accounts suspend", "ID", "suspend an account with its links and pages", adminSuspend(true)},
 		{"admin accounts resume", "ID", "lift a suspension", adminSuspend(false)},
-		{"admin accounts delete", "ID", "erase a suspended account with all that it has", adminDelete},
+		{"admin accounts delete", "ID", "erase a suspended account and all its data", adminDelete},
 		{"admin takedowns list", "", "list links and videos that were taken down", adminTakedowns},
-		{"admin takedowns add", "ADDRESS|ID", "take down a link or video by its address, lnk_… or vid_…", adminTakeDown},
+		{"admin takedowns add", "ADDRESS|ID", "take down a link or video, given by its address or ID", adminTakeDown},
 		{"admin takedowns lift", "ID…", "lift takedowns", adminLift},
 	}
 }
@@ -37,8 +37,8 @@ type operator struct {
 
 func (a *app) operator(fs *flag.FlagSet) *operator {
 	o := &operator{app: a}
-	fs.StringVar(&o.address, "admin-url", "", "`address` of the operator's API (default LINKREEL_ADMIN_URL, then the stack that runs here)")
-	fs.StringVar(&o.token, "admin-token", "", "operator's `token` (default LINKREEL_ADMIN_TOKEN, then the stack that runs here)")
+	fs.StringVar(&o.address, "admin-url", "", "`address` of the operator's API (default LINKREEL_ADMIN_URL, then the stack on this machine)")
+	fs.StringVar(&o.token, "admin-token", "", "operator's `token` (default LINKREEL_ADMIN_TOKEN, then the stack on this machine)")
 	return o
 }
 
@@ -96,7 +96,7 @@ func adminSignIn(a *app, fs *flag.FlagSet) action {
 		}
 		return a.answer(link, err, func(w io.Writer) {
 			fmt.Fprintln(w, clean(link.URL))
-			a.note("open it once, before %s", link.ExpiresAt.Time().Local().Format(time.TimeOnly))
+			a.note("the link works once, until %s", link.ExpiresAt.Time().Local().Format(time.TimeOnly))
 		})
 	})
 }
@@ -137,7 +137,7 @@ func adminTakedowns(a *app, fs *flag.FlagSet) action {
 
 func adminTakeDown(a *app, fs *flag.FlagSet) action {
 	o := a.operator(fs)
-	reason := fs.String("reason", "", "`why`, which the owner sees")
+	reason := fs.String("reason", "", "`text` that tells the owner why")
 	return o.asks("ADDRESS or ID", func(ctx context.Context, c *client.Operator, what string) error {
 		in := client.TakedownCreate{Reason: *reason}
 		switch {

@@ -96,7 +96,7 @@ func readDesired(in io.Reader, file string) (*desired, error) {
 	for i, l := range want.Links {
 		switch name := strings.ToLower(l.name()); {
 		case l.Slug == "" || l.URL == "":
-			return nil, usagef("%s: link %d needs slug and url", file, i+1)
+			return nil, usagef("%s: link %d must have a slug and a url", file, i+1)
 		case seen[name]:
 			return nil, usagef("%s: %s appears twice", file, l.name())
 		default:
@@ -110,7 +110,7 @@ func readDesired(in io.Reader, file string) (*desired, error) {
 				return nil, usagef("%s: %s: %s must be a date such as 2027-01-31T12:00:00Z, or never", file, l.name(), field)
 			}
 			if _, relative := span(*at); relative {
-				return nil, usagef("%s: %s: %s must be a date, since the file is applied again and again", file, l.name(), field)
+				return nil, usagef("%s: %s: %s must be a date, not a length of time, because the file can be applied many times", file, l.name(), field)
 			}
 		}
 	}
@@ -197,7 +197,7 @@ func (p *applier) applyLink(ctx context.Context, want desiredLink) error {
 		if domain = p.domains[strings.ToLower(want.Domain)]; domain == "" {
 			return &client.Error{
 				Status: 404, Code: "DOMAIN_NOT_FOUND",
-				Message: "The account has no domain " + want.Domain + "; name it under domains",
+				Message: "The account has no domain " + want.Domain + "; add it to domains in the file",
 			}
 		}
 	}

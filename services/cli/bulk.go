@@ -42,7 +42,7 @@ type outcome struct {
 
 func linksBulk(a *app, fs *flag.FlagSet) action {
 	o := importer{app: a}
-	fs.StringVar(&o.format, "format", "", "csv or jsonl (default by the file's name)")
+	fs.StringVar(&o.format, "format", "", "csv or jsonl (default depends on the file's name)")
 	fs.StringVar(&o.journal, "journal", "", "`file` that records finished rows (default FILE.linkreel-journal; none for standard input)")
 	fs.BoolVar(&o.dryRun, "dry-run", false, "only read and check the file")
 	fs.BoolVar(&o.restart, "restart", false, "ignore an earlier run of this file")
@@ -182,7 +182,7 @@ func (o *importer) miss(r outcome) {
 		o.lost = map[string]int{}
 	}
 	for _, field := range r.Lost {
-		o.lost[field+", which this deployment does not take"]++
+		o.lost[field+", which this deployment does not accept"]++
 	}
 	made, err := url.Parse(r.ShortURL)
 	if r.Host != "" && r.ShortURL != "" && err == nil && !strings.EqualFold(made.Hostname(), r.Host) {
@@ -242,7 +242,7 @@ func (o *importer) chunk(ctx context.Context, n int, rows []linktable.Row, seen 
 		return out, nil
 	}
 	if len(items) > 0 {
-		// A run after a kill uses the same key, so that the service replays its first
+		// After a kill, the next run uses the same key, so the service replays its first
 		// answer.
 		results, err := o.send(ctx, o.log.ID+"-"+sum[:32]+fmt.Sprint("-", n), items)
 		if err != nil {
@@ -280,7 +280,7 @@ func (o *importer) send(ctx context.Context, key string, items []client.BulkItem
 		if !client.HasCode(err, "PLAN_REQUIRED") {
 			return results, err
 		}
-		o.note("this plan has no bulk requests: links are created one by one")
+		o.note("this plan does not include bulk requests, so links are created one by one")
 		o.single = true
 	}
 	out := make([]client.BulkResult, len(items))
@@ -398,7 +398,7 @@ func (o *importer) openJournal(file string) (*journal, error) {
 		return nil, fmt.Errorf("journal %s: %w", name, err)
 	}
 	if len(j.done) > 0 {
-		o.note("Resuming after %d rows that are done (%s)", len(j.done)*client.BulkMax, name)
+		o.note("Resuming after %d finished rows (%s)", len(j.done)*client.BulkMax, name)
 	}
 	return j, nil
 }

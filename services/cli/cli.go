@@ -30,8 +30,8 @@ const (
 	ExitUsage       = 2   // wrong usage
 	ExitAuth        = 3   // no usable key, or the key lacks the permission (401, 403)
 	ExitNotFound    = 4   // no such record (404)
-	ExitRefused     = 5   // the request is refused as it stands (400, 409, 412, 422)
-	ExitPartly      = 6   // some items of many failed
+	ExitRefused     = 5   // the request is refused and must be changed (400, 409, 412, 422)
+	ExitPartly      = 6   // some of the items failed
 	ExitUnavailable = 7   // cannot be reached, rate limited or temporarily down
 	ExitVideoFailed = 8   // the video could not be prepared
 	ExitInterrupted = 130 // stopped by a signal
@@ -163,7 +163,7 @@ func (p program) run(ctx context.Context, args []string, env Env) error {
 			p.help(env.Out, group)
 			return nil
 		}
-		return usagef("no command %q; see linkreel help", strings.Join(args[:min(3, len(args))], " "))
+		return usagef("unknown command %q; run `linkreel help`", strings.Join(args[:min(3, len(args))], " "))
 	}
 	a := &app{env: env}
 	fs, do := a.prepare(c)
@@ -228,7 +228,7 @@ type app struct {
 
 func (a *app) globals(fs *flag.FlagSet) {
 	fs.BoolVar(&a.json, "json", false, "print results as JSON, one object on a line")
-	fs.BoolVar(&a.quiet, "quiet", false, "no progress on standard error")
+	fs.BoolVar(&a.quiet, "quiet", false, "do not print messages and progress")
 	fs.StringVar(&a.baseURL, "base-url", "", "address of the API (default LINKREEL_BASE_URL, then the login)")
 	fs.StringVar(&a.key, "key", "", "API key (default LINKREEL_API_KEY, then the login)")
 }
@@ -335,6 +335,6 @@ func exitCode(ctx context.Context, err error) int {
 // unreachable reports whether err means that there was no answer: no such host, no
 // listener, a cut connection, or a call that took too long.
 func unreachable(err error) bool {
-	var dial *net.OpError // of an upload, which does not go through the client
+	var dial *net.OpError // from an upload, which does not go through the client
 	return errors.Is(err, client.ErrNoAnswer) || errors.As(err, &dial) || errors.Is(err, context.DeadlineExceeded)
 }

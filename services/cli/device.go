@@ -13,8 +13,8 @@ import (
 	client "github.com/linkreel/linkreel/libs/clients/go"
 )
 
-// keyByBrowser has the user sign in to the console and allow a key for this machine. The
-// user compares the code on both screens, to approve this request and not somebody else's.
+// keyByBrowser has the user sign in to the console and approve a key for this machine. The
+// user compares the code on both screens, to be sure to approve this request and no other.
 func (a *app) keyByBrowser(ctx context.Context, base string) (string, error) {
 	c, err := client.New(client.Config{BaseURL: base, UserAgent: "linkreel-cli/1", Sleep: a.env.Sleep})
 	if err != nil {
@@ -30,7 +30,7 @@ func (a *app) keyByBrowser(ctx context.Context, base string) (string, error) {
 	}
 	// The server chooses the address, so the CLI passes only a web address to the system.
 	if u, err := url.Parse(asked.VerificationURL); err != nil || u.Scheme != "https" && u.Scheme != "http" {
-		return "", fmt.Errorf("%s gave a sign-in address that does not start with http:// or https://", base)
+		return "", fmt.Errorf("%s returned a sign-in address that does not start with http:// or https://", base)
 	}
 	fmt.Fprintf(a.env.Err, "Sign in at %s\nand compare the code: %s\n", clean(asked.VerificationURL), clean(asked.UserCode))
 	if a.env.Open != nil {
@@ -50,7 +50,7 @@ func (a *app) keyByBrowser(ctx context.Context, base string) (string, error) {
 			return "", err
 		}
 	}
-	return "", &client.Error{Status: 403, Code: "FORBIDDEN", Message: "Nobody allowed the key in time. Run `linkreel login` again"}
+	return "", &client.Error{Status: 403, Code: "FORBIDDEN", Message: "Nobody approved the key in time. Run `linkreel login` again"}
 }
 
 // openBrowser shows an address in the user's browser.
@@ -70,6 +70,6 @@ func openBrowser(ctx context.Context, address string) error {
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	go func() { _ = cmd.Wait() }() // some openers end at once, others with the browser
+	go func() { _ = cmd.Wait() }() // some openers exit at once, others when the browser closes
 	return nil
 }

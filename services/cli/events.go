@@ -25,7 +25,7 @@ import (
 func eventCommands() []command {
 	return []command{
 		{"events", "", "show what happened, newest first; --follow shows new events as they happen", eventsShow},
-		{"webhooks create", "URL", "send events to an address and print the secret, once", webhooksCreate},
+		{"webhooks create", "URL", "create a webhook that sends events to an address, and print its secret once", webhooksCreate},
 		{"webhooks list", "", "list webhooks", webhooksList},
 		{"webhooks update", "ID", "change a webhook", webhooksUpdate},
 		{"webhooks delete", "ID…", "delete webhooks", webhooksDelete},
@@ -33,17 +33,17 @@ func eventCommands() []command {
 		{"webhooks test", "ID", "send a test message", webhooksTest},
 		{"webhooks deliveries", "ID", "list deliveries and their results", webhooksDeliveries},
 		{"webhooks retry", "ID DELIVERY", "send a delivery again", webhooksRetry},
-		{"webhooks replay", "ID", "send a time range again", webhooksReplay},
-		{"webhooks listen", "", "send events to a receiver on this machine while the command runs, each one once", webhooksListen},
+		{"webhooks replay", "ID", "send the events of a time range again", webhooksReplay},
+		{"webhooks listen", "", "while the command runs, send each event once to a receiver on this machine", webhooksListen},
 	}
 }
 
 func eventsShow(a *app, fs *flag.FlagSet) action {
 	follow := fs.Bool("follow", false, "keep printing new events until Ctrl-C")
-	types := fs.String("type", "", "comma-separated `list` of types")
+	types := fs.String("type", "", "comma-separated `list` of types; default is all")
 	object := fs.String("object", "", "only events of the record with this `id`")
-	after := fs.String("after", "", "follow from this `place`, an event's id")
-	limit := fs.Int("limit", 20, "show at most this `number`; not with --follow")
+	after := fs.String("after", "", "follow the events after the one with this `id`")
+	limit := fs.Int("limit", 20, "show at most this `number` of events; ignored with --follow")
 	return a.asks("", func(ctx context.Context, c *client.Client, _ string) error {
 		q := client.EventQuery{Types: listed(*types), Object: *object, Limit: *limit}
 		if *follow || *after != "" {
@@ -94,7 +94,7 @@ func listed(s string) []string {
 
 func webhooksCreate(a *app, fs *flag.FlagSet) action {
 	types := fs.String("events", "*", "comma-separated `list` of types")
-	description := fs.String("description", "", "a `text` for yourself")
+	description := fs.String("description", "", "a `note` for yourself")
 	return a.asks("URL", func(ctx context.Context, c *client.Client, address string) error {
 		w, err := c.CreateWebhook(ctx, client.WebhookCreate{URL: address, Events: listed(*types), Description: *description})
 		if err != nil {
@@ -106,7 +106,7 @@ func webhooksCreate(a *app, fs *flag.FlagSet) action {
 
 func (a *app) showSecret(h *client.WebhookCreated) error {
 	return a.print(h, func(w io.Writer) {
-		a.note("%s: keep the secret now; it is not shown again", clean(h.ID))
+		a.note("%s: save the secret now; it is not shown again", clean(h.ID))
 		fmt.Fprintln(w, h.Secret)
 	})
 }
@@ -124,9 +124,9 @@ func webhooksList(a *app, _ *flag.FlagSet) action {
 }
 
 func webhooksUpdate(a *app, fs *flag.FlagSet) action {
-	address := fs.String("url", "", "another `address`")
+	address := fs.String("url", "", "new `address`")
 	types := fs.String("events", "", "comma-separated `list` of types")
-	description := fs.String("description", "", "a `text` for yourself; empty clears")
+	description := fs.String("description", "", "a `note` for yourself; an empty value removes it")
 	enabled := fs.Bool("enabled", true, "--enabled=false stops sending")
 	return a.asks("ID", func(ctx context.Context, c *client.Client, id string) error {
 		var in client.WebhookUpdate
@@ -154,7 +154,7 @@ func webhooksDelete(a *app, _ *flag.FlagSet) action {
 }
 
 func webhooksRoll(a *app, fs *flag.FlagSet) action {
-	overlap := fs.String("overlap", "0s", "how `long` the old secret also signs: 1h, 7d")
+	overlap := fs.String("overlap", "0s", "how `long` messages are also signed with the old secret: 1h, 7d")
 	var length time.Duration
 	return a.asks("ID", func(ctx context.Context, c *client.Client, id string) error {
 		h, err := c.RollWebhookSecret(ctx, id, int(length/time.Second))
@@ -178,7 +178,7 @@ func webhooksTest(a *app, _ *flag.FlagSet) action {
 }
 
 func webhooksDeliveries(a *app, fs *flag.FlagSet) action {
-	limit := fs.Int("limit", 20, "show at most this `number`")
+	limit := fs.Int("limit", 20, "show at most this `number` of deliveries")
 	return a.asks("ID", func(ctx context.Context, c *client.Client, id string) error {
 		t := a.table("ID", "EVENT", "TYPE", "STATUS", "TRIES", "LAST")
 		return show(t, all(c.Deliveries(ctx, id, *limit)), 0, func(d client.Delivery) []string {
@@ -197,7 +197,7 @@ func webhooksDeliveries(a *app, fs *flag.FlagSet) action {
 func webhooksRetry(a *app, _ *flag.FlagSet) action {
 	return func(ctx context.Context, args []string) error {
 		if len(args) != 2 {
-			return usagef("needs the ID of a webhook and of a delivery")
+			return usagef("give the ID of a webhook and the ID of a delivery")
 		}
 		c, err := a.connect()
 		if err != nil {
@@ -209,8 +209,8 @@ func webhooksRetry(a *app, _ *flag.FlagSet) action {
 }
 
 func webhooksReplay(a *app, fs *flag.FlagSet) action {
-	from := fs.String("from", "", "`when` the range begins: 2027-01-31 or any date")
-	to := fs.String("to", "", "`when` it ends; default is now")
+	from := fs.String("from", "", "`when` the range starts: 2027-01-31 or any date")
+	to := fs.String("to", "", "`when` the range ends; default is now")
 	return a.asks("ID", func(ctx context.Context, c *client.Client, id string) error {
 		end := client.At(a.env.Now())
 		if *to != "" {
@@ -226,12 +226,12 @@ func webhooksReplay(a *app, fs *flag.FlagSet) action {
 }
 
 // webhooksListen acts as the deployment for a receiver on this machine: it follows the feed
-// with long polling and forwards each event as a signed message. So a receiver can be tried
-// without a public address.
+// with long polling and forwards each event as a signed message. It lets a developer try a
+// receiver without a public address.
 func webhooksListen(a *app, fs *flag.FlagSet) action {
-	forward := fs.String("forward", "", "`address` of your receiver, as http://localhost:3000/hooks")
+	forward := fs.String("forward", "", "`address` of your receiver, such as http://localhost:3000/hooks")
 	types := fs.String("events", "", "comma-separated `list` of types; default is all")
-	after := fs.String("after", "", "begin after this `event`; default is events from now on")
+	after := fs.String("after", "", "start after the event with this `id`; by default, only new events are sent")
 	secret := fs.String("secret", "", "sign with this `secret`, whsec_…; default is a new one for each run")
 	return func(ctx context.Context, args []string) error {
 		if err := none(args); err != nil {
@@ -252,7 +252,7 @@ func webhooksListen(a *app, fs *flag.FlagSet) action {
 		if *secret == "" {
 			a.note("Messages are signed with the secret %s", secretPrefix+base64.StdEncoding.EncodeToString(key))
 		}
-		a.note("Waiting for events; Ctrl-C stops.")
+		a.note("Waiting for events. Press Ctrl-C to stop.")
 		q := client.EventQuery{Types: listed(*types), Limit: 100}
 		_, err = c.FollowEvents(ctx, q, *after, func(e client.Event) error {
 			status := a.forward(ctx, u, key, e)
@@ -332,7 +332,7 @@ func unanswered(address *url.URL, err error) string {
 	case errors.As(err, &name):
 		return "cannot find the host " + address.Hostname()
 	case errors.As(err, &dial) && dial.Op == "dial":
-		return "nobody listens on " + address.Host
+		return "nothing is listening on " + address.Host
 	case errors.As(err, &call):
 		return call.Err.Error() // without the method and the address, which the user knows
 	}

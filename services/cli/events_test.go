@@ -87,7 +87,7 @@ func TestWebhooksListenSaysWhyAMessageWasNotTaken(t *testing.T) {
 	gone := httptest.NewServer(http.NotFoundHandler())
 	gone.Close()
 	for name, tt := range map[string]struct{ forward, want string }{
-		"nobody listens": {gone.URL + "/hooks", "nobody listens on " + strings.TrimPrefix(gone.URL, "http://") + "; the message is not sent again"},
+		"nobody listens": {gone.URL + "/hooks", "nothing is listening on " + strings.TrimPrefix(gone.URL, "http://") + "; the message is not sent again"},
 		"it hangs up":    {hangsUp.URL, "EOF; the message is not sent again"},
 		"it refuses":     {refuses.URL, "404 Not Found"},
 	} {

@@ -13,8 +13,8 @@ import (
 // version is set for a release: -ldflags "-X …/services/cli.version=1.2.3".
 var version string
 
-// Version returns the release's version. Without one it returns the module's version, or
-// else the revision from which the program was built.
+// Version returns the release's version. If there is none, it returns the module's version,
+// or else the revision from which the program was built.
 func Version() string {
 	if version != "" {
 		return version
@@ -46,7 +46,7 @@ func showVersion(w io.Writer, args []string) error {
 	return usagef("version takes --json only")
 }
 
-// others are the commands that are not in the table.
+// others lists the commands that are not in the table.
 var others = []command{
 	{name: "completion", args: "bash|zsh|fish", short: "print the shell's completion script"},
 	{name: "version", args: "[--json]", short: "print the version of this program"},
@@ -56,7 +56,7 @@ var others = []command{
 const (
 	everyCommand = "Every command takes --json, --quiet, --base-url and --key; `linkreel COMMAND --help` shows the rest."
 	exitCodes    = `Exit codes: 0 done, 1 failed, 2 wrong usage, 3 key missing or not allowed, 4 not found,
-5 refused as it is, 6 some of many failed, 7 out of reach for now, 8 video failed, 130 stopped.`
+5 request refused, 6 some items failed, 7 temporarily unavailable, 8 video failed, 130 stopped.`
 )
 
 // rows returns the names, arguments and short texts of all commands, in order.
@@ -84,7 +84,7 @@ func (p program) helpOn(w io.Writer, args []string) error {
 	case len(args) == 1 && p.has(args[0]):
 		p.help(w, args[0])
 	default:
-		return usagef("no command %q; see linkreel help", strings.Join(args, " "))
+		return usagef("unknown command %q; run `linkreel help`", strings.Join(args, " "))
 	}
 	return nil
 }

@@ -180,7 +180,7 @@ func TestImportsKeepWhatTheSourceHas(t *testing.T) {
 			if err := json.Unmarshal([]byte(body), &sent); err != nil || len(sent.URLs) != 1 || string(sent.URLs[0]) != tt.item || got.code != 0 {
 				t.Errorf("sent %s\nwant %s\n%+v", body, tt.item, got)
 			}
-			if !strings.Contains(got.err, "not kept: ") || !strings.Contains(got.err, tt.notKept) || !strings.Contains(got.err, "importedClicks, which this deployment does not take (1 links)") {
+			if !strings.Contains(got.err, "not kept: ") || !strings.Contains(got.err, tt.notKept) || !strings.Contains(got.err, "importedClicks, which this deployment does not accept (1 links)") {
 				t.Errorf("does not name %q: %s", tt.notKept, got.err)
 			}
 		})

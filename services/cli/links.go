@@ -26,10 +26,10 @@ func linkCommands() []command {
 		{"links delete", "ID…", "delete links", linksDelete},
 		{"links change", "ID…", "change tags, archiving or expiry of many links at once", linksChange},
 		{"links explain", "ID", "show where a visit would lead, and why", linksExplain},
-		{"links available", "SLUG", "show whether a slug can be taken", linksAvailable},
+		{"links available", "SLUG", "show whether a slug is available", linksAvailable},
 		{"links stats", "ID", "show clicks over time", linksStats},
 		{"links bulk", "FILE", "create links from a CSV or JSON Lines file of any size", linksBulk},
-		{"links import", "FILE", "the same, also for files exported by other services", linksBulk},
+		{"links import", "FILE", "same as links bulk; also reads files that other services exported", linksBulk},
 		{"tags list", "", "list the account's tags in alphabetical order", tagsList},
 		{"links export", "", "write all links as CSV or JSON Lines", linksExport},
 	}
@@ -38,13 +38,13 @@ func linkCommands() []command {
 func linksCreate(a *app, fs *flag.FlagSet) action {
 	var in client.LinkCreate
 	var expires string
-	fs.StringVar(&in.Slug, "slug", "", "wanted `slug`")
+	fs.StringVar(&in.Slug, "slug", "", "`slug` of the link; default is a random one")
 	fs.StringVar(&in.Title, "title", "", "private label")
 	fs.StringVar(&in.DomainID, "domain", "", "`id` of a verified domain, or default for the default host")
-	fs.StringVar(&expires, "expires", "", "`when` it ends: 7d, 12h, 2027-01-31 or any date")
-	texts(fs, "tag", "`tag` to find it by; may be repeated", &in.Tags)
-	fs.StringVar(&in.ExternalID, "external-id", "", "your own `id` for it, unique in the account")
-	fs.BoolVar(&in.Archived, "archived", false, "hide it from lists; it keeps redirecting")
+	fs.StringVar(&expires, "expires", "", "`when` the link expires: 7d, 12h, 2027-01-31 or any date")
+	texts(fs, "tag", "`tag` for finding the link; may be repeated", &in.Tags)
+	fs.StringVar(&in.ExternalID, "external-id", "", "your own `id` for the link, unique in the account")
+	fs.BoolVar(&in.Archived, "archived", false, "hide the link from lists; it keeps redirecting")
 	fs.StringVar(&in.OGTitle, "og-title", "", "preview title")
 	fs.StringVar(&in.OGDescription, "og-description", "", "preview text")
 	fs.StringVar(&in.OGImage, "og-image", "", "preview picture's `url`")
@@ -65,12 +65,12 @@ func linksCreate(a *app, fs *flag.FlagSet) action {
 func linksList(a *app, fs *flag.FlagSet) action {
 	limit := fs.Int("limit", 0, "stop after `n` links; 0 lists all")
 	var f client.LinkFilter
-	fs.StringVar(&f.Query, "search", "", "`words` to find at the start of words in slug, title, tags or destination")
-	texts(fs, "tag", "only with this `tag`; repeat it to require several", &f.Tags)
-	fs.StringVar(&f.DomainID, "domain", "", "only on the domain with this `id`; default is the default host")
-	fs.StringVar(&f.Slug, "slug", "", "only this `slug`, ignoring case")
-	fs.StringVar(&f.ExternalID, "external-id", "", "only with this `id` of your own")
-	fs.StringVar(&f.Archived, "archived", "false", "false, true or all")
+	fs.StringVar(&f.Query, "search", "", "only links with words that start with these `words` in slug, title, tags or destination")
+	texts(fs, "tag", "only links with this `tag`; repeat the flag to require several tags", &f.Tags)
+	fs.StringVar(&f.DomainID, "domain", "", "only links on the domain with this `id`; default means the default host")
+	fs.StringVar(&f.Slug, "slug", "", "only links with this `slug`, ignoring case")
+	fs.StringVar(&f.ExternalID, "external-id", "", "only the link with this external `id`")
+	fs.StringVar(&f.Archived, "archived", "false", "archived links: false for none, true for only them, all for both")
 	return a.asks("", func(ctx context.Context, c *client.Client, _ string) error {
 		t := a.table("ID", "SLUG", "CLICKS", "CREATED", "TITLE", "DESTINATION")
 		return show(t, c.LinksWhere(ctx, f), *limit, func(l client.LinkSummary) []string {
@@ -87,7 +87,7 @@ func linksGet(a *app, _ *flag.FlagSet) action {
 				"id", l.ID, "short address", l.ShortURL, "destination", l.DestinationURL, "title", l.Title, "status", l.Status,
 				"tags", strings.Join(l.Tags, ", "), "external id", text(l.ExternalID), "archived", map[bool]string{true: "yes"}[l.Archived],
 				"clicks", strconv.FormatInt(l.Clicks, 10), "imported clicks", nonzero(l.ImportedClicks), "taken down",
-				takenDown(l.TakenDown), "created", l.CreatedAt.Time().Format(time.DateTime), "ends", when(l.ExpiresAt),
+				takenDown(l.TakenDown), "created", l.CreatedAt.Time().Format(time.DateTime), "expires", when(l.ExpiresAt),
 				"preview title", text(l.OGTitle), "preview text", text(l.OGDescription), "preview picture", text(l.OGImage),
 			}, routingFacts(l)...)...)
 		})
@@ -97,11 +97,11 @@ func linksGet(a *app, _ *flag.FlagSet) action {
 func linksUpdate(a *app, fs *flag.FlagSet) action {
 	var in client.LinkUpdate
 	fs.Func("url", "new destination `url`", func(s string) error { in.URL = client.Set(s); return nil })
-	textField(fs, "title", "new private `label`; empty clears", &in.Title)
-	textField(fs, "og-title", "new preview `title`; empty clears", &in.OGTitle)
-	textField(fs, "og-description", "new preview `text`; empty clears", &in.OGDescription)
-	textField(fs, "og-image", "new preview picture's `url`; empty clears", &in.OGImage)
-	textField(fs, "external-id", "new `id` of your own; empty clears", &in.ExternalID)
+	textField(fs, "title", "new private `label`; an empty value clears it", &in.Title)
+	textField(fs, "og-title", "new preview `title`; an empty value clears it", &in.OGTitle)
+	textField(fs, "og-description", "new preview `text`; an empty value clears it", &in.OGDescription)
+	textField(fs, "og-image", "new preview picture's `url`; an empty value clears it", &in.OGImage)
+	textField(fs, "external-id", "new external `id`; an empty value clears it", &in.ExternalID)
 	tagsField(fs, &in.Tags)
 	archivedField(fs, &in.Archived)
 	a.expiresField(fs, &in.ExpiresAt)
@@ -140,7 +140,7 @@ func linksChange(a *app, fs *flag.FlagSet) action {
 	a.expiresField(fs, &set.ExpiresAt)
 	return func(ctx context.Context, ids []string) error {
 		if len(ids) == 0 {
-			return usagef("needs at least one ID")
+			return usagef("give at least one ID")
 		}
 		if set.Tags.IsZero() && set.Archived.IsZero() && set.ExpiresAt.IsZero() && len(set.AddTags)+len(set.RemoveTags) == 0 {
 			return usagef("nothing to change: give --tag, --add-tag, --remove-tag, --archived or --expires")
@@ -190,7 +190,7 @@ func (a *app) many(
 }
 
 func tagsList(a *app, fs *flag.FlagSet) action {
-	prefix := fs.String("search", "", "only tags with this `text` in them")
+	prefix := fs.String("search", "", "only tags that contain this `text`")
 	return a.asks("", func(ctx context.Context, c *client.Client, _ string) error {
 		for tag, err := range c.Tags(ctx, *prefix) {
 			if err := a.answer(map[string]string{"name": tag}, err, func(w io.Writer) { fmt.Fprintln(w, clean(tag)) }); err != nil {
@@ -220,7 +220,7 @@ func texts(fs *flag.FlagSet, name, usage string, to *[]string) {
 // tagsField adds a flag that replaces all tags. A single empty value removes them.
 func tagsField(fs *flag.FlagSet, to *client.Field[[]string]) {
 	tags := []string{}
-	fs.Func("tag", "new `tag` that replaces all others; may be repeated, empty removes all", func(s string) error {
+	fs.Func("tag", "new `tag`, instead of all current ones; may be repeated; an empty value removes all", func(s string) error {
 		if s != "" {
 			tags = append(tags, s)
 		}
@@ -230,11 +230,11 @@ func tagsField(fs *flag.FlagSet, to *client.Field[[]string]) {
 }
 
 func archivedField(fs *flag.FlagSet, to *client.Field[bool]) {
-	boolField(fs, "archived", "`true` hides it from lists, false shows it again", to)
+	boolField(fs, "archived", "`true` hides the link from lists, false shows it again", to)
 }
 
 func (a *app) expiresField(fs *flag.FlagSet, to *client.Field[client.Moment]) {
-	a.momentField(fs, "expires", "`when` it ends instead: 7d, 2027-01-31, any date, or never", to)
+	a.momentField(fs, "expires", "`when` the link expires: 7d, 2027-01-31, any date, or never", to)
 }
 
 func nonzero(n int64) string {
@@ -252,7 +252,7 @@ func takenDown(t *client.TakenDown) string {
 }
 
 func linksStats(a *app, fs *flag.FlagSet) action {
-	from := fs.String("from", "", "first `day`, as 2026-11-01")
+	from := fs.String("from", "", "first `day`, such as 2026-11-01")
 	to := fs.String("to", "", "last `day`")
 	return a.asks("ID", func(ctx context.Context, c *client.Client, id string) error {
 		s, err := c.LinkStats(ctx, id, *from, *to)

@@ -29,7 +29,7 @@ func mcpCommands() []command {
 
 func mcpServe(a *app, fs *flag.FlagSet) action {
 	t := tools{app: a}
-	fs.StringVar(&t.folder, "files", "", "offer upload_video, only for files in this `folder`")
+	fs.StringVar(&t.folder, "files", "", "offer the tool upload_video, for files in this `folder` only")
 	fs.BoolVar(&t.readOnly, "read-only", false, "offer only tools that change nothing")
 	return func(ctx context.Context, args []string) error {
 		if err := none(args); err != nil {
@@ -100,8 +100,8 @@ func onlyJSON(in io.Reader, out io.Writer) io.Reader {
 
 var coded = regexp.MustCompile(`^[A-Z][A-Z_]+: `)
 
-// codedErrors gives the library's schema errors the form of our own errors: a code first,
-// then what to change.
+// codedErrors rewrites the library's schema errors in the form of our own errors: a code
+// first, then what to change.
 func codedErrors(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
 		res, err := next(ctx, method, req)
@@ -125,14 +125,14 @@ func codedErrors(next mcp.MethodHandler) mcp.MethodHandler {
 type tools struct {
 	*app
 	client   *client.Client
-	folder   string // uploads come from here; empty: no tool reads local files
+	folder   string // the folder for uploads; if empty, no tool reads local files
 	readOnly bool
 }
 
-const instructions = `Linkreel makes short links and shareable videos. Ids start with lnk_ and vid_; find_links and list_videos give them.
+const instructions = `Linkreel makes short links and shareable videos. Ids start with lnk_ and vid_; find_links and list_videos return them.
 Errors start with a code: VALIDATION_ERROR names the wrong fields, SLUG_TAKEN asks for another slug,
 PLAN_REQUIRED and INSUFFICIENT_SCOPE need another plan or key.
-A video plays at its shareUrl from the first moment; the page shows progress until it is ready.`
+The shareUrl of a video works at once; its page shows progress until the video is ready.`
 
 func (t *tools) server() *mcp.Server {
 	s := mcp.NewServer(&mcp.Implementation{Name: "linkreel", Title: "Linkreel", Version: Version()},
@@ -144,12 +144,12 @@ func (t *tools) server() *mcp.Server {
 
 	addTool(s, reads, "find_links", "List the account's short links, newest first, or search them by text in slug, destination or title.", t.findLinks,
 		within("limit", 1, 100))
-	addTool(s, reads, "get_link", "Show one short link with its short address, clicks and end.", t.getLink)
-	addTool(s, reads, "explain_link", "Say where a visit to a link would lead and why. Counts nothing. What is left out is unknown and fulfils no "+
-		"condition of a rule.", t.explainLink, within("percent", 0, 99),
+	addTool(s, reads, "get_link", "Show one short link with its short address, clicks and expiry.", t.getLink)
+	addTool(s, reads, "explain_link", "Say where a visit to a link would lead and why. The visit is not counted. A value that you omit is "+
+		"unknown, so conditions on it are not met.", t.explainLink, within("percent", 0, 99),
 		among("device", devices...), among("system", systems...))
-	addTool(s, reads, "check_slug", "Say whether a slug can be taken. Reserves nothing.", t.checkSlug)
-	addTool(s, reads, "link_stats", "Clicks of a link: per UTC day, referring host, country, kind of device and rule.", t.linkStats)
+	addTool(s, reads, "check_slug", "Say whether a slug is available. Does not reserve it.", t.checkSlug)
+	addTool(s, reads, "link_stats", "Show a link's clicks by UTC day, referring host, country, kind of device and rule.", t.linkStats)
 	addTool(s, reads, "list_videos", "List the newest videos of the account.", t.listVideos, within("limit", 1, 100))
 	addTool(s, reads, "video_status", "Show a video: status, progress, share link, or why it failed. Can wait until it is ready or has "+
 		"failed.", t.videoStatus,
@@ -157,16 +157,16 @@ func (t *tools) server() *mcp.Server {
 	if t.readOnly {
 		return s
 	}
-	addTool(s, adds, "create_link", "Make a short link for a web address and give its short address.", t.createLink, routingSchema)
-	addTool(s, changes, "update_link", "Change a short link: its destination, title, end, preview or what it decides at a visit. Slug and "+
-		"domain never change.", t.updateLink, routingSchema,
+	addTool(s, adds, "create_link", "Make a short link for a web address and return its short address.", t.createLink, routingSchema)
+	addTool(s, changes, "update_link", "Change a short link: its destination, title, expiry, preview or how it handles visits. The slug and "+
+		"domain cannot be changed.", t.updateLink, routingSchema,
 		among("clear", "title", "expires", "ogTitle", "ogDescription", "ogImage", "starts", "expiredUrl", "password", "maxClicks", "rules"))
 	addTool(s, changes, "delete_link", "Delete a short link for good. Visitors get 404 at once.", t.deleteLink)
 	if t.folder == "" {
-		return s // an assistant reads strangers' texts, so its user decides which files it may read
+		return s // an assistant reads strangers' texts, so the user decides which files it may upload
 	}
-	addTool(s, adds, "upload_video", "Upload a video file from the folder of videos on this machine and give its share link. Reports "+
-		"progress. Called again with the same file it resumes.", t.uploadVideo,
+	addTool(s, adds, "upload_video", "Upload a video file from the folder of videos on this machine and return its share link. Reports "+
+		"progress. To resume an upload, call it again with the same file.", t.uploadVideo,
 		among("privacy", "public", "unlisted", "password", "expiring"), within("waitSeconds", 0, 600))
 	return s
 }
@@ -232,7 +232,7 @@ func refusal(err error) string {
 
 type linkOut struct {
 	ID             string `json:"id"`
-	ShortURL       string `json:"shortUrl,omitempty" jsonschema:"the address to give out; get_link has it"`
+	ShortURL       string `json:"shortUrl,omitempty" jsonschema:"the address to share; get_link returns it"`
 	Slug           string `json:"slug"`
 	DestinationURL string `json:"destinationUrl"`
 	Title          string `json:"title,omitempty"`
@@ -249,10 +249,10 @@ type linkOut struct {
 
 type createLinkIn struct {
 	URL           string `json:"url" jsonschema:"where the link leads: an http or https address"`
-	Slug          string `json:"slug,omitempty" jsonschema:"wanted end of the short address, such as spring-sale; made up when left out"`
+	Slug          string `json:"slug,omitempty" jsonschema:"last part of the short address, such as spring-sale; generated if omitted"`
 	Title         string `json:"title,omitempty" jsonschema:"private label"`
-	DomainID      string `json:"domainId,omitempty" jsonschema:"a verified custom domain, or default for the default host; the account's default domain when left out"`
-	Expires       string `json:"expires,omitempty" jsonschema:"when it ends: a span from now such as 7d or 12h, or a date such as 2027-01-31T12:00:00Z; never when left out"`
+	DomainID      string `json:"domainId,omitempty" jsonschema:"a verified custom domain, or default for the default host; the account's default domain if omitted"`
+	Expires       string `json:"expires,omitempty" jsonschema:"when the link expires: a time from now such as 7d or 12h, or a date such as 2027-01-31T12:00:00Z; never if omitted"`
 	OGTitle       string `json:"ogTitle,omitempty" jsonschema:"title that social networks show"`
 	OGDescription string `json:"ogDescription,omitempty" jsonschema:"text that social networks show"`
 	OGImage       string `json:"ogImage,omitempty" jsonschema:"address of a picture that social networks show"`
@@ -299,11 +299,11 @@ type updateLinkIn struct {
 	ID            string   `json:"id" jsonschema:"id of the link, lnk_…"`
 	URL           string   `json:"url,omitempty" jsonschema:"new destination"`
 	Title         string   `json:"title,omitempty" jsonschema:"new private label"`
-	Expires       string   `json:"expires,omitempty" jsonschema:"new end: a span from now such as 7d, or a date"`
+	Expires       string   `json:"expires,omitempty" jsonschema:"when the link expires: a time from now such as 7d, or a date"`
 	OGTitle       string   `json:"ogTitle,omitempty"`
 	OGDescription string   `json:"ogDescription,omitempty"`
 	OGImage       string   `json:"ogImage,omitempty"`
-	Clear         []string `json:"clear,omitempty" jsonschema:"fields to empty; what is neither given nor named here stays"`
+	Clear         []string `json:"clear,omitempty" jsonschema:"fields to clear; a field that is neither given nor listed here stays as it is"`
 	routingIn
 }
 
@@ -318,7 +318,7 @@ func (t *tools) updateLink(ctx context.Context, _ *mcp.CallToolRequest, in updat
 		{"expiredUrl", in.ExpiredURL, &change.ExpiredURL}, {"password", in.Password, &change.Password}} {
 		switch clear := slices.Contains(in.Clear, f.name); {
 		case clear && f.value != "":
-			return out, usagef("%s is both given and cleared", f.name)
+			return out, usagef("give a value for %s or clear it, not both", f.name)
 		case clear:
 			*f.to = client.Clear[string]()
 		case f.value != "":
@@ -332,7 +332,7 @@ func (t *tools) updateLink(ctx context.Context, _ *mcp.CallToolRequest, in updat
 	}{{"expires", in.Expires, &change.ExpiresAt}, {"starts", in.Starts, &change.StartsAt}} {
 		switch clear := slices.Contains(in.Clear, f.name); {
 		case clear && f.value != "":
-			return out, usagef("%s is both given and cleared", f.name)
+			return out, usagef("give a value for %s or clear it, not both", f.name)
 		case clear:
 			*f.to = client.Clear[client.Moment]()
 		case f.value != "":
@@ -345,7 +345,7 @@ func (t *tools) updateLink(ctx context.Context, _ *mcp.CallToolRequest, in updat
 		return out, err
 	}
 	if !touched && !more {
-		return out, usagef("nothing to change: give a field, or name one in clear")
+		return out, usagef("nothing to change: give a field, or list one in clear")
 	}
 	if _, err := t.client.UpdateLink(ctx, in.ID, change); err != nil {
 		return out, err
@@ -366,18 +366,18 @@ func (t *tools) deleteLink(ctx context.Context, _ *mcp.CallToolRequest, in idIn)
 }
 
 type findLinksIn struct {
-	Text   string `json:"text,omitempty" jsonschema:"only links with this in slug, destination or title, in any case of letters"`
-	Limit  int    `json:"limit,omitempty" jsonschema:"at most so many links, 20 when left out"`
-	Cursor string `json:"cursor,omitempty" jsonschema:"nextCursor of an earlier answer, for what follows it"`
+	Text   string `json:"text,omitempty" jsonschema:"only links with this text in slug, destination or title; case is ignored"`
+	Limit  int    `json:"limit,omitempty" jsonschema:"maximum number of links; 20 if omitted"`
+	Cursor string `json:"cursor,omitempty" jsonschema:"nextCursor of an earlier answer, to get the next links"`
 }
 
 type findLinksOut struct {
 	Links      []linkOut `json:"links"`
-	Searched   int       `json:"searched" jsonschema:"how many links were looked at"`
-	NextCursor string    `json:"nextCursor,omitempty" jsonschema:"give it as cursor for more; absent at the end"`
+	Searched   int       `json:"searched" jsonschema:"number of links that were examined"`
+	NextCursor string    `json:"nextCursor,omitempty" jsonschema:"pass it as cursor to get more; absent if there are no more"`
 }
 
-// searchMost bounds how many links one call examines; its cursor leads to the rest.
+// searchMost is how many links one call examines. With its cursor, the next call continues.
 const searchMost = 1000
 
 // findLinks reads pages until it has found enough. Its cursor is the API's cursor. If a
@@ -448,8 +448,8 @@ func position(cursor *int64) string {
 
 type linkStatsIn struct {
 	ID   string `json:"id" jsonschema:"id of the link, lnk_…"`
-	From string `json:"from,omitempty" jsonschema:"first UTC day, such as 2026-11-01; a month back when left out"`
-	To   string `json:"to,omitempty" jsonschema:"last UTC day; today when left out"`
+	From string `json:"from,omitempty" jsonschema:"first UTC day, such as 2026-11-01; a month ago if omitted"`
+	To   string `json:"to,omitempty" jsonschema:"last UTC day; today if omitted"`
 }
 
 func (t *tools) linkStats(ctx context.Context, _ *mcp.CallToolRequest, in linkStatsIn) (*client.LinkStats, error) {
@@ -459,9 +459,9 @@ func (t *tools) linkStats(ctx context.Context, _ *mcp.CallToolRequest, in linkSt
 type videoOut struct {
 	ID        string      `json:"id"`
 	Title     string      `json:"title"`
-	ShareURL  string      `json:"shareUrl" jsonschema:"the page to give out"`
+	ShareURL  string      `json:"shareUrl" jsonschema:"the page to share"`
 	Status    string      `json:"status" jsonschema:"uploading, processing, ready or failed"`
-	Progress  int         `json:"progress" jsonschema:"percent, while it is processing"`
+	Progress  int         `json:"progress" jsonschema:"percent done, while the video is processing"`
 	Privacy   string      `json:"privacy"`
 	Seconds   float64     `json:"durationSeconds,omitempty"`
 	Width     int         `json:"width,omitempty"`
@@ -470,8 +470,8 @@ type videoOut struct {
 	Captions  []string    `json:"captions,omitempty"`
 	CreatedAt string      `json:"createdAt"`
 	ExpiresAt string      `json:"expiresAt,omitempty"`
-	Failure   *failureOut `json:"failure,omitempty" jsonschema:"why it failed"`
-	Next      string      `json:"next,omitempty" jsonschema:"what to do to follow it"`
+	Failure   *failureOut `json:"failure,omitempty" jsonschema:"why the video failed"`
+	Next      string      `json:"next,omitempty" jsonschema:"what to do next"`
 }
 
 type failureOut struct {
@@ -492,13 +492,13 @@ func showToAssistant(v *client.Video) videoOut {
 		out.Failure = &failureOut{v.Error.Code, v.Error.Message}
 	}
 	if v.Status == "processing" {
-		out.Next = "call video_status with waitSeconds until it is ready; the share link already works"
+		out.Next = "call video_status with waitSeconds until the video is ready; the share link already works"
 	}
 	return out
 }
 
 type listVideosIn struct {
-	Limit int `json:"limit,omitempty" jsonschema:"at most so many videos, 20 when left out"`
+	Limit int `json:"limit,omitempty" jsonschema:"maximum number of videos; 20 if omitted"`
 }
 
 type listVideosOut struct {
@@ -527,7 +527,7 @@ func (t *tools) listVideos(ctx context.Context, _ *mcp.CallToolRequest, in listV
 
 type videoStatusIn struct {
 	ID          string `json:"id" jsonschema:"id of the video, vid_…"`
-	WaitSeconds int    `json:"waitSeconds,omitempty" jsonschema:"wait so long for it to be ready or failed; 0 answers at once"`
+	WaitSeconds int    `json:"waitSeconds,omitempty" jsonschema:"seconds to wait at most until the video is ready or failed; 0 returns at once"`
 }
 
 func (t *tools) videoStatus(ctx context.Context, req *mcp.CallToolRequest, in videoStatusIn) (out videoOut, err error) {
@@ -550,11 +550,11 @@ func (t *tools) videoStatus(ctx context.Context, req *mcp.CallToolRequest, in vi
 
 type uploadVideoIn struct {
 	Path        string `json:"path" jsonschema:"the video file on this machine"`
-	Title       string `json:"title,omitempty" jsonschema:"the file's name when left out"`
-	Privacy     string `json:"privacy,omitempty" jsonschema:"public when left out; password needs a password, expiring an end"`
+	Title       string `json:"title,omitempty" jsonschema:"title of the video; the file's name if omitted"`
+	Privacy     string `json:"privacy,omitempty" jsonschema:"public if omitted; password requires a password, and expiring requires expires"`
 	Password    string `json:"password,omitempty" jsonschema:"viewers must enter it"`
-	Expires     string `json:"expires,omitempty" jsonschema:"when the share link ends: a span from now such as 7d, or a date"`
-	WaitSeconds *int   `json:"waitSeconds,omitempty" jsonschema:"after the upload, wait so long for it to be ready; 45 when left out"`
+	Expires     string `json:"expires,omitempty" jsonschema:"when the share link expires: a time from now such as 7d, or a date"`
+	WaitSeconds *int   `json:"waitSeconds,omitempty" jsonschema:"seconds to wait at most after the upload until the video is ready; 45 if omitted"`
 }
 
 func (t *tools) uploadVideo(ctx context.Context, req *mcp.CallToolRequest, in uploadVideoIn) (out videoOut, err error) {
@@ -598,7 +598,7 @@ func (t *tools) allowed(path string) (string, error) {
 		return "", err
 	}
 	if rel, err := filepath.Rel(t.folder, path); err != nil || !filepath.IsLocal(rel) {
-		return "", usagef("uploads come from %s only", t.folder)
+		return "", usagef("the file must be in the folder %s", t.folder)
 	}
 	return path, nil
 }

@@ -17,36 +17,36 @@ var (
 	systems = []any{"windows", "macos", "linux", "ios", "android", "chromeos", "other"}
 )
 
-// routingIn is what an assistant can set of a link's decisions at a visit.
+// routingIn has the settings by which an assistant can change how a link handles visits.
 type routingIn struct {
-	RedirectType int    `json:"redirectType,omitempty" jsonschema:"302 when left out; browsers keep a 301 or 308 for a minute, and their visits are then not counted"`
+	RedirectType int    `json:"redirectType,omitempty" jsonschema:"302 if omitted; browsers remember a 301 or 308 for a minute, and repeated visits in that minute are not counted"`
 	ForwardQuery *bool  `json:"forwardQuery,omitempty" jsonschema:"add the visitor's query to the destination"`
-	ForwardPath  *bool  `json:"forwardPath,omitempty" jsonschema:"add what follows the slug to the destination's path"`
-	Starts       string `json:"starts,omitempty" jsonschema:"when it begins: a span from now such as 7d, or a date"`
-	ExpiredURL   string `json:"expiredUrl,omitempty" jsonschema:"where visits lead after the end"`
+	ForwardPath  *bool  `json:"forwardPath,omitempty" jsonschema:"append the path after the slug to the destination's path"`
+	Starts       string `json:"starts,omitempty" jsonschema:"when the link starts: a time from now such as 7d, or a date"`
+	ExpiredURL   string `json:"expiredUrl,omitempty" jsonschema:"where visits lead after the link has ended"`
 	Password     string `json:"password,omitempty" jsonschema:"visitors must enter it"`
-	MaxClicks    int    `json:"maxClicks,omitempty" jsonschema:"end the link after so many clicks"`
-	Rules        []rule `json:"rules,omitempty" jsonschema:"replaces all rules; a visit leads to the first rule whose conditions all hold, else to url"`
+	MaxClicks    int    `json:"maxClicks,omitempty" jsonschema:"number of clicks after which the link ends"`
+	Rules        []rule `json:"rules,omitempty" jsonschema:"replaces all rules; a visit leads to the first rule with all conditions met, otherwise to url"`
 }
 
 type rule struct {
-	Name string   `json:"name" jsonschema:"statistics show it"`
+	Name string   `json:"name" jsonschema:"name that the statistics show"`
 	When ruleWhen `json:"when" jsonschema:"at least one condition"`
-	URL  string   `json:"url" jsonschema:"where the visits lead"`
+	URL  string   `json:"url" jsonschema:"where visits lead if the rule matches"`
 }
 
 type ruleWhen struct {
-	Country  []string          `json:"country,omitempty" jsonschema:"two letters each"`
+	Country  []string          `json:"country,omitempty" jsonschema:"two-letter country codes"`
 	Device   []string          `json:"device,omitempty" jsonschema:"desktop, phone or tablet"`
 	System   []string          `json:"system,omitempty" jsonschema:"windows, macos, linux, ios, android, chromeos or other"`
 	Language []string          `json:"language,omitempty" jsonschema:"language tags such as de or pt-BR"`
 	Query    map[string]string `json:"query,omitempty" jsonschema:"parameters of the visit; * is any value"`
-	From     string            `json:"from,omitempty" jsonschema:"a span from now such as 7d, or a date"`
-	Until    string            `json:"until,omitempty" jsonschema:"a span from now such as 7d, or a date"`
-	Percent  int               `json:"percent,omitempty" jsonschema:"share of the visitors, 1 to 99"`
+	From     string            `json:"from,omitempty" jsonschema:"a time from now such as 7d, or a date"`
+	Until    string            `json:"until,omitempty" jsonschema:"a time from now such as 7d, or a date"`
+	Percent  int               `json:"percent,omitempty" jsonschema:"percentage of the visitors, 1 to 99"`
 }
 
-// routingSchema makes optional values optional, but not null.
+// routingSchema allows optional values to be omitted, but not to be null.
 func routingSchema(p map[string]*jsonschema.Schema) {
 	within("maxClicks", 1, 1e9)(p)
 	among("redirectType", 301, 302, 308)(p)
@@ -56,7 +56,7 @@ func routingSchema(p map[string]*jsonschema.Schema) {
 	p["rules"].Type, p["rules"].Types = "array", nil
 }
 
-// rules returns the rules in the API's form; nil if none are given.
+// rules returns the rules in the API's form, or nil if none are given.
 func (in *routingIn) rules(now time.Time) (out []client.LinkRule) {
 	at := func(s string) *client.Moment {
 		if s == "" {
@@ -105,7 +105,7 @@ func (in *routingIn) update(change *client.LinkUpdate, clear []string, now time.
 	}
 	switch none := slices.Contains(clear, "maxClicks"); {
 	case none && in.MaxClicks != 0:
-		return false, usagef("maxClicks is both given and cleared")
+		return false, usagef("give a value for maxClicks or clear it, not both")
 	case none:
 		change.MaxClicks, touched = client.Clear[int64](), true
 	case in.MaxClicks != 0:
@@ -113,7 +113,7 @@ func (in *routingIn) update(change *client.LinkUpdate, clear []string, now time.
 	}
 	switch none := slices.Contains(clear, "rules"); {
 	case none && len(in.Rules) > 0:
-		return false, usagef("rules is both given and cleared")
+		return false, usagef("give a value for rules or clear it, not both")
 	case none:
 		change.Rules, touched = client.Clear[[]client.LinkRule](), true
 	case len(in.Rules) > 0:
@@ -122,7 +122,7 @@ func (in *routingIn) update(change *client.LinkUpdate, clear []string, now time.
 	return touched, nil
 }
 
-// routingOut is what an assistant sees of a link's decisions. It has no password.
+// routingOut has the same settings as an assistant sees them, but no password.
 type routingOut struct {
 	RedirectType int    `json:"redirectType,omitempty"`
 	ForwardQuery bool   `json:"forwardQuery,omitempty"`
@@ -164,9 +164,9 @@ type explainLinkIn struct {
 	System   string `json:"system,omitempty"`
 	Language string `json:"language,omitempty" jsonschema:"as in the header Accept-Language"`
 	Query    string `json:"query,omitempty" jsonschema:"the visit's whole query, such as a=1&b=2"`
-	Path     string `json:"path,omitempty" jsonschema:"what follows the slug, such as /a/b"`
-	At       string `json:"at,omitempty" jsonschema:"when the visit is: a span from now such as 7d, or a date; now when left out"`
-	Percent  *int   `json:"percent,omitempty" jsonschema:"the visitor's place on the line that rules with a percentage divide"`
+	Path     string `json:"path,omitempty" jsonschema:"the path after the slug, such as /a/b"`
+	At       string `json:"at,omitempty" jsonschema:"time of the visit: a time from now such as 7d, or a date; now if omitted"`
+	Percent  *int   `json:"percent,omitempty" jsonschema:"the visitor's place, 0 to 99, for rules with a percentage"`
 }
 
 func (t *tools) explainLink(ctx context.Context, _ *mcp.CallToolRequest, in explainLinkIn) (*client.LinkExplained, error) {
@@ -181,8 +181,8 @@ func (t *tools) explainLink(ctx context.Context, _ *mcp.CallToolRequest, in expl
 }
 
 type checkSlugIn struct {
-	Slug     string `json:"slug" jsonschema:"wanted end of the short address"`
-	DomainID string `json:"domainId,omitempty" jsonschema:"a custom domain, or default for the default host; the account's default domain when left out"`
+	Slug     string `json:"slug" jsonschema:"last part of the short address"`
+	DomainID string `json:"domainId,omitempty" jsonschema:"a custom domain, or default for the default host; the account's default domain if omitted"`
 }
 
 func (t *tools) checkSlug(ctx context.Context, _ *mcp.CallToolRequest, in checkSlugIn) (*client.SlugAvailable, error) {

@@ -28,33 +28,33 @@ func rulesText(rules []client.LinkRule) string {
 	return strings.TrimSpace(b.String())
 }
 
-// routingFlags are the flags of `links create` for what a link decides at a visit. The
-// returned function completes in after the flags are parsed.
+// routingFlags adds the flags of `links create` that set how a link handles visits. Call the
+// returned function after the flags are parsed: it sets the remaining fields of in.
 func (a *app) routingFlags(fs *flag.FlagSet, in *client.LinkCreate) (complete func() error) {
 	fs.Func("redirect-type", "`301`, 302 or 308; 302 by default", func(s string) error { return number(s, &in.RedirectType) })
 	fs.BoolVar(&in.ForwardQuery, "forward-query", false, "add the visitor's query to the destination")
-	fs.BoolVar(&in.ForwardPath, "forward-path", false, "add what follows the slug to the destination's path")
-	fs.Func("starts", "`when` it begins: 7d, 2027-01-31 or any date", func(s string) error {
+	fs.BoolVar(&in.ForwardPath, "forward-path", false, "append the path after the slug to the destination's path")
+	fs.Func("starts", "`when` the link starts: 7d, 2027-01-31 or any date", func(s string) error {
 		in.StartsAt = moment(s, a.env.Now())
 		return nil
 	})
-	fs.StringVar(&in.ExpiredURL, "expired-url", "", "where visits lead after the end, an `address`")
+	fs.StringVar(&in.ExpiredURL, "expired-url", "", "`address` for visits after the link has ended")
 	fs.StringVar(&in.Password, "password", "", "visitors must enter this `password`; - reads it from standard input")
-	fs.Func("max-clicks", "end it after `n` clicks", func(s string) error { return number(s, &in.MaxClicks) })
+	fs.Func("max-clicks", "end the link after `n` clicks", func(s string) error { return number(s, &in.MaxClicks) })
 	fs.Func("rules", "rules as `JSON`", func(s string) (err error) { in.Rules, err = linktable.ParseRules(s); return err })
 	return func() (err error) { in.Password, err = a.passwordFrom(in.Password); return err }
 }
 
-// routingFields are the flags of `links update` for what a link decides at a visit. The
-// returned function completes in after the flags are parsed.
+// routingFields adds the flags of `links update` that set how a link handles visits. Call the
+// returned function after the flags are parsed: it sets the remaining fields of in.
 func (a *app) routingFields(fs *flag.FlagSet, in *client.LinkUpdate) (complete func() error) {
 	numberField(fs, "redirect-type", "`301`, 302 or 308", &in.RedirectType)
 	boolField(fs, "forward-query", "`true` adds the visitor's query to the destination, false does not", &in.ForwardQuery)
-	boolField(fs, "forward-path", "`true` adds what follows the slug to the destination's path, false does not", &in.ForwardPath)
-	a.momentField(fs, "starts", "`when` it begins: 7d, 2027-01-31, any date, or never to begin at once", &in.StartsAt)
-	textField(fs, "expired-url", "where visits lead after the end, an `address`; empty clears", &in.ExpiredURL)
-	numberField(fs, "max-clicks", "end it after `n` clicks; empty removes the limit", &in.MaxClicks)
-	fs.Func("rules", "new rules as `JSON`; empty removes all", func(s string) error {
+	boolField(fs, "forward-path", "`true` appends the path after the slug to the destination's path, false does not", &in.ForwardPath)
+	a.momentField(fs, "starts", "`when` the link starts: 7d, 2027-01-31, any date, or never to start at once", &in.StartsAt)
+	textField(fs, "expired-url", "`address` for visits after the link has ended; an empty value removes it", &in.ExpiredURL)
+	numberField(fs, "max-clicks", "end the link after `n` clicks; an empty value removes the limit", &in.MaxClicks)
+	fs.Func("rules", "new rules as `JSON`; an empty value removes all", func(s string) error {
 		if s == "" {
 			in.Rules = client.Clear[[]client.LinkRule]()
 			return nil
@@ -64,7 +64,7 @@ func (a *app) routingFields(fs *flag.FlagSet, in *client.LinkUpdate) (complete f
 		return err
 	})
 	password, given := "", false
-	fs.Func("password", "new `password`; - reads it from standard input, empty removes it", func(s string) error {
+	fs.Func("password", "new `password`; - reads it from standard input, an empty value removes it", func(s string) error {
 		password, given = s, true
 		return nil
 	})
@@ -90,7 +90,7 @@ func number(s string, to **int64) error {
 	return nil
 }
 
-// numberField is a flag that sets a number of an update. An empty value clears it.
+// numberField adds a flag that sets a number of an update. An empty value clears it.
 func numberField(fs *flag.FlagSet, name, usage string, to *client.Field[int64]) {
 	fs.Func(name, usage, func(s string) error {
 		*to = client.Clear[int64]()
@@ -106,7 +106,7 @@ func numberField(fs *flag.FlagSet, name, usage string, to *client.Field[int64]) 
 	})
 }
 
-// boolField is a flag that sets a field of an update to true or false.
+// boolField adds a flag that sets a field of an update to true or false.
 func boolField(fs *flag.FlagSet, name, usage string, to *client.Field[bool]) {
 	fs.Func(name, usage, func(s string) error {
 		v, err := strconv.ParseBool(s)
@@ -115,7 +115,7 @@ func boolField(fs *flag.FlagSet, name, usage string, to *client.Field[bool]) {
 	})
 }
 
-// momentField is a flag that sets a time of an update. An empty value or never clears it.
+// momentField adds a flag that sets a time of an update. An empty value or "never" clears it.
 func (a *app) momentField(fs *flag.FlagSet, name, usage string, to *client.Field[client.Moment]) {
 	fs.Func(name, usage, func(s string) error {
 		*to = client.Set(moment(s, a.env.Now()))
@@ -126,7 +126,7 @@ func (a *app) momentField(fs *flag.FlagSet, name, usage string, to *client.Field
 	})
 }
 
-// routingFacts returns what `links get` shows of a link's decisions, for [facts].
+// routingFacts returns the routing settings that `links get` prints, for [facts].
 func routingFacts(l *client.Link) []string {
 	yes := map[bool]string{true: "yes"}
 	kind, most := "", ""
@@ -137,7 +137,7 @@ func routingFacts(l *client.Link) []string {
 		most = strconv.FormatInt(*l.MaxClicks, 10)
 	}
 	out := []string{"redirect type", kind, "forwards query", yes[l.ForwardQuery], "forwards path", yes[l.ForwardPath],
-		"begins", when(l.StartsAt), "after the end", text(l.ExpiredURL), "password", yes[l.HasPassword], "most clicks", most}
+		"starts", when(l.StartsAt), "after the end", text(l.ExpiredURL), "password", yes[l.HasPassword], "click limit", most}
 	for _, r := range l.Rules {
 		conditions, _ := json.Marshal(r.When) // texts, numbers and times always encode
 		out = append(out, "rule", fmt.Sprintf("%s: %s → %s", r.Name, conditions, r.URL))
@@ -147,17 +147,17 @@ func routingFacts(l *client.Link) []string {
 
 func linksExplain(a *app, fs *flag.FlagSet) action {
 	var v client.Visit
-	fs.StringVar(&v.Country, "country", "", "two `letters`, such as DE")
+	fs.StringVar(&v.Country, "country", "", "two-letter country `code`, such as DE")
 	fs.StringVar(&v.Device, "device", "", "`desktop`, phone or tablet")
 	fs.StringVar(&v.System, "system", "", "`windows`, macos, linux, ios, android, chromeos or other")
 	fs.StringVar(&v.Language, "language", "", "what the browser sends as Accept-Language, such as `de-AT`")
 	fs.StringVar(&v.Query, "query", "", "the visit's whole `query`, such as a=1&b=2")
-	fs.StringVar(&v.Path, "path", "", "the `path` behind the slug, such as /a/b")
-	fs.Func("at", "`when` the visit is: 7d, 2027-01-31 or any date; now by default", func(s string) error {
+	fs.StringVar(&v.Path, "path", "", "the `path` after the slug, such as /a/b")
+	fs.Func("at", "`time` of the visit: 7d, 2027-01-31 or any date; default is now", func(s string) error {
 		v.At = moment(s, a.env.Now())
 		return nil
 	})
-	fs.Func("percent", "the visitor's `place` on the line that rules with a percentage divide, 0 to 99", func(s string) error {
+	fs.Func("percent", "the visitor's `place` for rules with a percentage, 0 to 99", func(s string) error {
 		n, err := strconv.Atoi(s)
 		v.Percent = &n
 		return err
@@ -171,7 +171,7 @@ func linksExplain(a *app, fs *flag.FlagSet) action {
 }
 
 func linksAvailable(a *app, fs *flag.FlagSet) action {
-	domain := fs.String("domain", "", "`id` of a domain; the default host when left out")
+	domain := fs.String("domain", "", "`id` of a domain; default is the default host")
 	return a.asks("SLUG", func(ctx context.Context, c *client.Client, slug string) error {
 		got, err := c.SlugAvailable(ctx, slug, *domain)
 		return a.answer(got, err, func(w io.Writer) {
@@ -184,14 +184,14 @@ func linksAvailable(a *app, fs *flag.FlagSet) action {
 	})
 }
 
-// exportedLink is a line of an export. A list leaves out the rules, so they are read link by
-// link, where there are any.
+// exportedLink is a line of an export. A list leaves out the rules, so the export reads each
+// link that has rules.
 type exportedLink struct {
 	client.LinkSummary
 	Rules []client.LinkRule `json:"rules,omitempty"`
 }
 
-// withRules returns what an export writes of a link. found is false if the link is gone.
+// withRules returns a link as an export writes it. found is false if the link is gone.
 func withRules(ctx context.Context, c *client.Client, l client.LinkSummary) (out exportedLink, found bool, err error) {
 	out.LinkSummary = l
 	if !l.HasRules {

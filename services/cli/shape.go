@@ -46,7 +46,7 @@ func (a *app) asks(what string, do func(context.Context, *client.Client, string)
 
 func one(args []string, what string) (string, error) {
 	if len(args) != 1 {
-		return "", usagef("needs exactly one %s", what)
+		return "", usagef("give exactly one %s", what)
 	}
 	return args[0], nil
 }
@@ -63,7 +63,7 @@ func none(args []string) error {
 func each[C any](a *app, dial func() (C, error), done string, do func(context.Context, C, string) error) action {
 	return func(ctx context.Context, ids []string) error {
 		if len(ids) == 0 {
-			return usagef("needs at least one ID")
+			return usagef("give at least one ID")
 		}
 		c, err := dial()
 		if err != nil {

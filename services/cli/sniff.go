@@ -10,7 +10,7 @@ import (
 	client "github.com/linkreel/linkreel/libs/clients/go"
 )
 
-// looksLikeVideo rejects a file that does not begin like any container that the service
+// looksLikeVideo rejects a file unless its first bytes match a container that the service
 // accepts. A stranger's text may have made an assistant choose the file, and a private file
 // must not leave this machine. The service checks everything else.
 func looksLikeVideo(path string) error {
@@ -32,7 +32,7 @@ func looksLikeVideo(path string) error {
 	if !container(head[:n]) {
 		return &client.VideoError{
 			Code:    "NOT_A_VIDEO",
-			Message: "The file does not begin like a video, so it was not sent. Choose an MP4, MOV, MKV, WebM, AVI, FLV, MPEG or Ogg file.",
+			Message: "The file does not look like a video, so it was not sent. Choose an MP4, MOV, MKV, WebM, AVI, FLV, MPEG or Ogg file.",
 		}
 	}
 	return nil
@@ -53,7 +53,7 @@ func container(head []byte) bool {
 		at(0, "\x00\x00\x01\xba"), at(0, "\x00\x00\x01\xb3"): // MPEG program and elementary streams
 		return true
 	}
-	// An MPEG transport stream begins each packet with G; some have four bytes before it.
+	// An MPEG transport stream begins each packet with G; some have four bytes before the G.
 	for _, packet := range []struct{ from, length int }{{0, 188}, {4, 192}} {
 		if last := packet.from + 2*packet.length; len(head) > last && bytes.Count(
 			[]byte{head[packet.from], head[packet.from+packet.length], head[last]}, []byte{'G'},

@@ -22,11 +22,11 @@ import (
 
 // uploader uploads files to the service. It keeps the state of an upload in the state
 // folder under the file's path, size and time, so that the same command finds the
-// unfinished upload again, whatever ended the first run.
+// unfinished upload again, no matter why the first run stopped.
 type uploader struct {
 	env     Env
 	client  *client.Client
-	address string // of the deployment
+	address string // address of the deployment
 	in      client.VideoCreate
 	expires string // the expiry as given, such as 7d
 	again   bool   // ignore earlier runs
@@ -34,7 +34,7 @@ type uploader struct {
 
 // watcher is notified of the progress of an upload.
 type watcher interface {
-	resumed(id string)        // an earlier run began the upload
+	resumed(id string)        // the upload continues one that an earlier run started
 	sent(n, total int64)      // n of total bytes are stored
 	prepared(v *client.Video) // the video while the service prepares it
 }
@@ -42,13 +42,13 @@ type watcher interface {
 // forever means to wait for the video without a limit.
 const forever = time.Duration(math.MaxInt64)
 
-// begun is the stored state of an upload. It is written before the record is created, so
-// that after a kill in between, the next run repeats the create with the same
+// begun is the stored state of an upload. It is written before the record is created. If the
+// command is killed in between, the next run repeats the create with the same
 // Idempotency-Key.
 type begun struct {
 	Key     string `json:"key"`
 	VideoID string `json:"videoId,omitempty"`
-	Seal    string `json:"seal,omitempty"` // of password and expiry; see seal
+	Seal    string `json:"seal,omitempty"` // covers password and expiry; see seal
 }
 
 // seal lets a later run detect that it was given another password or expiry. Otherwise a
@@ -214,7 +214,8 @@ func (u *uploader) begin(memory string) (begun, error) {
 // send uploads the bytes, in a session if the video has one. It replaces an expired address
 // at most twice.
 func (u *uploader) send(ctx context.Context, f *os.File, info os.FileInfo, v *client.Video, w watcher) error {
-	// Three tries: one may find the session ended, and the next the address expired.
+	// Three tries are enough: one may fail because the session has ended, and the next because
+	// the address has expired.
 	for try := 1; ; try++ {
 		err := u.client.Upload(ctx, client.Upload{
 			File: f, Size: info.Size(), ContentType: mime.TypeByExtension(filepath.Ext(f.Name())), URL: v.UploadURL, Session: v.ResumableUploadURL,

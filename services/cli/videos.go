@@ -17,11 +17,11 @@ import (
 
 func videoCommands() []command {
 	return []command{
-		{"videos upload", "FILE…", "upload videos, wait until they are ready, print their share links", videosUpload},
+		{"videos upload", "FILE…", "upload videos, wait until they are ready, and print their share links", videosUpload},
 		{"videos list", "", "list the newest videos", videosList},
 		{"videos get", "ID", "show a video", videosGet},
 		{"videos update", "ID", "change title, description, tags or external id", videosUpdate},
-		{"videos captions", "ID [LANG FILE]", "list captions, set those of a language from a WebVTT file, or --delete them", videosCaptions},
+		{"videos captions", "ID [LANG FILE]", "list captions, or set or --delete the captions of one language", videosCaptions},
 		{"videos access", "ID", "show who may see a video, or change it with flags", videosAccess},
 		{"videos thumbnail", "ID SECOND|default", "use the frame at SECOND as the thumbnail", videosThumbnail},
 		{"videos delete", "ID…", "delete videos", videosDelete},
@@ -31,10 +31,10 @@ func videoCommands() []command {
 func videosList(a *app, fs *flag.FlagSet) action {
 	limit := fs.Int("limit", 0, "stop after `n` videos; 0 lists all")
 	var f client.VideoFilter
-	fs.StringVar(&f.Query, "search", "", "match videos with words starting with these `words` in the title, description, slug or tags")
-	texts(fs, "tag", "only with this `tag`; repeat it to require several", &f.Tags)
-	fs.StringVar(&f.Status, "status", "", "uploading, processing, ready or failed")
-	fs.StringVar(&f.Privacy, "privacy", "", "public, unlisted, password or expiring")
+	fs.StringVar(&f.Query, "search", "", "only videos with words that start with these `words` in title, description, slug or tags")
+	texts(fs, "tag", "only videos with this `tag`; repeat the flag to require several tags", &f.Tags)
+	fs.StringVar(&f.Status, "status", "", "only videos with this `status`: uploading, processing, ready or failed")
+	fs.StringVar(&f.Privacy, "privacy", "", "only videos with this `privacy`: public, unlisted, password or expiring")
 	fs.StringVar(&f.ExternalID, "external-id", "", "only the video with this external `id`")
 	return a.asks("", func(ctx context.Context, c *client.Client, _ string) error {
 		t := a.table("ID", "SLUG", "STATUS", "PRIVACY", "TITLE")
@@ -68,7 +68,7 @@ func showVideo(w io.Writer, v *client.Video) {
 	}
 	facts(w, "id", v.ID, "title", v.Title, "description", text(v.Description), "share address", v.ShareURL,
 		"status", v.Status, "progress", progress, "why", why,
-		"privacy", v.Privacy, "ends", when(v.ExpiresAt), "length", length, "size", dimensions, "captions", strings.Join(v.Captions, ", "),
+		"privacy", v.Privacy, "expires", when(v.ExpiresAt), "length", length, "size", dimensions, "captions", strings.Join(v.Captions, ", "),
 		"tags", strings.Join(v.Tags, ", "), "external id", text(v.ExternalID), "taken down", takenDown(v.TakenDown),
 		"views", strconv.FormatInt(v.Views, 10), "created", when(&v.CreatedAt))
 }
@@ -77,7 +77,7 @@ func videosUpdate(a *app, fs *flag.FlagSet) action {
 	var in client.VideoUpdate
 	tagsField(fs, &in.Tags)
 	for name, to := range map[string]*client.Field[string]{"title": &in.Title, "description": &in.Description, "external-id": &in.ExternalID} {
-		textField(fs, name, "new `text`; empty clears", to)
+		textField(fs, name, "new `text`; an empty value clears it", to)
 	}
 	return a.asks("ID", func(ctx context.Context, c *client.Client, id string) error {
 		err := c.UpdateVideo(ctx, id, in)
@@ -91,7 +91,7 @@ func videosCaptions(a *app, fs *flag.FlagSet) action {
 		switch {
 		case len(args) == 1 && !*gone, len(args) == 2 && *gone, len(args) == 3 && !*gone:
 		default:
-			return usagef("needs ID to list, ID, LANG and FILE to set, or ID, LANG and --delete")
+			return usagef("give ID to list captions, ID LANG FILE to set them, or ID LANG --delete to remove them")
 		}
 		var vtt []byte
 		var err error
@@ -147,7 +147,7 @@ func videosAccess(a *app, fs *flag.FlagSet) action {
 		return a.print(access, func(w io.Writer) {
 			embed := strings.Join(access.EmbedOrigins, ", ")
 			facts(
-				w, "privacy", access.Privacy, "ends", when(access.ExpiresAt), "download",
+				w, "privacy", access.Privacy, "expires", when(access.ExpiresAt), "download",
 				map[bool]string{true: "yes", false: "no"}[access.AllowDownload], "embedded at", cmp.Or(embed, "any site"),
 			)
 		})
@@ -185,7 +185,7 @@ func (a *app) amend(
 	if expires != "" {
 		end, ok := endOf(expires, a.env.Now())
 		if !ok {
-			return in, usagef("--expires %q is neither a length of time nor a date", expires)
+			return in, usagef("--expires %q must be a length of time, such as 7d, or a date, such as 2027-01-31", expires)
 		}
 		in.ExpiresAt = client.Set(client.Millis(end.UnixMilli()))
 	} else if privacy == "expiring" && access.ExpiresAt != nil {
@@ -218,7 +218,7 @@ func (a *app) passwordFrom(flag string) (string, error) {
 func videosThumbnail(a *app, _ *flag.FlagSet) action {
 	return func(ctx context.Context, args []string) error {
 		if len(args) != 2 {
-			return usagef("needs ID and a SECOND of the video, or default")
+			return usagef("give ID and a SECOND of the video, or ID and default")
 		}
 		var at *float64
 		if args[1] != "default" {
@@ -251,16 +251,16 @@ func videosUpload(a *app, fs *flag.FlagSet) action {
 	fs.StringVar(&u.in.Privacy, "privacy", "", "public, unlisted, password or expiring")
 	fs.StringVar(&u.in.Password, "password", "", "protect with this `password`; - reads it from standard input")
 	fs.StringVar(&expires, "expires", "", "`when` the link expires: 7d, 12h, 2027-01-31 or 2027-01-31T12:00:00Z")
-	texts(fs, "tag", "`tag` to find it by; may be repeated", &u.in.Tags)
-	fs.StringVar(&u.in.ExternalID, "external-id", "", "your own `id` for it, unique among the account's videos")
+	texts(fs, "tag", "`tag` for finding the video; may be repeated", &u.in.Tags)
+	fs.StringVar(&u.in.ExternalID, "external-id", "", "your own `id` for the video, unique among the account's videos")
 	fs.BoolVar(&noWait, "no-wait", false, "do not wait until the video is ready")
 	fs.BoolVar(
 		&u.again, "again", false,
-		"make a new video instead of resuming an unfinished upload; a file whose upload is finished becomes a new video anyway",
+		"make a new video instead of resuming an unfinished upload (after a finished upload, a new video is made anyway)",
 	)
 	return func(ctx context.Context, args []string) error {
 		if len(args) == 0 {
-			return usagef("needs at least one FILE")
+			return usagef("give at least one FILE")
 		}
 		var err error
 		if u.in.Password, err = a.passwordFrom(u.in.Password); err != nil {
@@ -308,7 +308,7 @@ func settle(in *client.VideoCreate, expires string, now time.Time) error {
 	}
 	end, ok := endOf(expires, now)
 	if !ok {
-		return usagef("expires %q is neither a length of time nor a date", expires)
+		return usagef("expires %q must be a length of time, such as 7d, or a date, such as 2027-01-31", expires)
 	}
 	ms := client.Millis(end.UnixMilli())
 	in.ExpiresAt = &ms

@@ -6,9 +6,12 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/codes"
+
 	"github.com/linkreel/linkreel/libs/apikey"
 	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/services/links"
+	"github.com/linkreel/linkreel/services/localcloud/firestore"
 )
 
 func TestLinksLiveOnTheAccountsDefaultDomain(t *testing.T) {
@@ -228,6 +231,70 @@ func TestADomainCountsVisitsThatNoLinkServes(t *testing.T) {
 	want(t, "stats of no domain", stats(""), 404, "DOMAIN_NOT_FOUND")
 	if again := a.api(key, "POST", "/api/v1/domains", `{"hostname":"go.example.com"}`); again.str("id") != id || !is(stats(""), 0, 0, 0) {
 		t.Errorf("claimed again: %v %v", again, stats(""))
+	}
+}
+
+// counted makes a verified domain of acc_a, and returns a replica, the account's key and the
+// domain's path.
+func (c *world) counted(t *testing.T) (r *replica, key, path string) {
+	t.Helper()
+	z, addr := newZone(t)
+	c.dns = addr
+	r, key = c.replica(t), c.keys.Key(t, "acc_a", identity.Creator)
+	made := r.api(key, "POST", "/api/v1/domains", `{"hostname":"go.example.com"}`)
+	record := made.json["records"].([]any)[0].(map[string]any)
+	z.set(record["name"].(string), record["value"].(string))
+	path = "/api/v1/domains/" + made.str("id")
+	if got := r.api(key, "POST", path+"/verify", nil); got.str("status") != "verified" {
+		t.Fatal(got)
+	}
+	return r, key, path
+}
+
+func TestADomainCountsNoVisitThatIsRefused(t *testing.T) {
+	t.Parallel()
+	r, key, path := newWorld(t).counted(t)
+	on := func(path string) int { return r.visit(path, "Host", "go.example.com", "User-Agent", windows).status }
+	missed, refused := 0, 0
+	for i := 0; i < 2000 && refused < 20; i++ {
+		switch on(fmt.Sprintf("/n%d", i)) {
+		case 404:
+			missed++
+		case 429:
+			refused++
+		}
+	}
+	if missed == 0 || refused == 0 {
+		t.Fatalf("%d misses, %d refused", missed, refused)
+	}
+	on("/") // counted after all the others
+	var got answer
+	eventually(t, "the last visit is counted", func() bool { got = r.api(key, "GET", path+"/stats", nil); return got.json["home"] == 1.0 })
+	if got.json["notFound"] != float64(missed) {
+		t.Errorf("%d misses and %d refused visits, but counted are %v", missed, refused, got.json["notFound"])
+	}
+}
+
+func TestADomainIsDeletedWithItsCountsOrNotAtAll(t *testing.T) {
+	t.Parallel()
+	c := newWorld(t)
+	r, key, path := c.counted(t)
+	for range 5 {
+		r.visit("/", "Host", "go.example.com", "User-Agent", windows)
+	}
+	home := func() any { return r.api(key, "GET", path+"/stats", nil).json["home"] }
+	eventually(t, "the visits are counted", func() bool { return home() == 5.0 })
+	deleted := false
+	for nth := 1; nth < 10 && !deleted; nth++ {
+		remove := c.Firestore.Faults().Add(firestore.Fault{Methods: []string{"RunQuery"}, Every: nth, Code: codes.PermissionDenied})
+		got := r.api(key, "DELETE", path, nil)
+		remove()
+		if deleted = got.status == 204; !deleted && home() != 5.0 {
+			t.Fatalf("the delete failed at query %d with %d, and of its 5 visits the domain has %v", nth, got.status, home())
+		}
+	}
+	if again := r.api(key, "POST", "/api/v1/domains", `{"hostname":"go.example.com"}`); !deleted || again.status != 201 || home() != 0.0 {
+		t.Errorf("deleted: %v; claimed again: %v, with %v visits", deleted, again, home())
 	}
 }
 

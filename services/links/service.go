@@ -1,8 +1,8 @@
 // Package links is the service of short links: the API for links and domains,
 // and the redirects themselves.
 //
-// It has three listeners, since callers and the cost of their requests differ: "api" is
-// for callers with a key, "redirect" for visitors, "internal" for the cluster.
+// It has three listeners, because their callers and the cost of their requests differ: "api"
+// is for callers with a key, "redirect" for visitors, and "internal" for the cluster.
 package links
 
 import (
@@ -46,73 +46,80 @@ type Config struct {
 
 	// RedirectAddr is the listener for visitors: the short host and custom hosts.
 	RedirectAddr string `env:"LINKREEL_REDIRECT_ADDR" envDefault:":8081"`
-	// ShortBaseURL is the address of the short host. A link's address is this, a slash and the slug.
+	// ShortBaseURL is the address of the short host. A link's address is ShortBaseURL, a slash
+	// and the slug.
 	ShortBaseURL string `env:"LINKREEL_SHORT_BASE_URL" envDefault:"http://localhost:8081"`
 
 	// ShortHomeURL, ShortNotFoundURL and ShortExpiredURL are the addresses to which the default
-	// short host leads visits of "/", of addresses without a link, and of links that have ended.
-	// If one is empty, visitors see a page of ours.
+	// short host redirects visits to "/", to addresses without a link, and to links that have
+	// ended. If an address is empty, visitors see one of our own pages.
 	ShortHomeURL     string `env:"LINKREEL_SHORT_HOME_URL"`
 	ShortNotFoundURL string `env:"LINKREEL_SHORT_NOT_FOUND_URL"`
 	ShortExpiredURL  string `env:"LINKREEL_SHORT_EXPIRED_URL"`
 
-	// ClicksRedisURL is a Redis of its own for the click log and the log of changes; empty means Redis.
+	// ClicksRedisURL is a separate Redis for the click log and the log of changes. If it is
+	// empty, the main Redis keeps both.
 	ClicksRedisURL string `env:"LINKREEL_CLICKS_REDIS_URL"`
 	// ClicksRedisPassword is used if ClicksRedisURL contains no password.
 	ClicksRedisPassword string `env:"LINKREEL_CLICKS_REDIS_PASSWORD"`
-	// ClickPartitions is the number of parts, 1 to 64, of the click log and of the log of changes.
-	// Several parts let the servers of a Cluster share the work.
+	// ClickPartitions is the number of partitions, from 1 to 64, of the click log and of the log
+	// of changes. With several partitions, the servers of a Redis Cluster share the work.
 	ClickPartitions int `env:"LINKREEL_CLICK_PARTITIONS" envDefault:"1"`
-	// ClickLogBytes limits the clicks that wait in Redis. Further clicks wait in each replica's spool.
+	// ClickLogBytes limits the bytes of the clicks that wait in Redis. Further clicks wait in
+	// each replica's spool.
 	ClickLogBytes int64 `env:"LINKREEL_CLICK_LOG_BYTES" envDefault:"67108864"`
 	// CacheBytes limits the memory in which a replica caches links.
 	CacheBytes int64 `env:"LINKREEL_REDIRECT_CACHE_BYTES" envDefault:"134217728"`
-	// SpoolDir is the directory for clicks while Redis is away. It should survive a restart of the
-	// container.
+	// SpoolDir is the directory that keeps clicks while Redis is down. It should survive a
+	// restart of the container.
 	SpoolDir string `env:"LINKREEL_SPOOL_DIR" envDefault:"/var/spool/linkreel"`
-	// SpoolBytes limits the spool. Further clicks are lost; a metric counts them.
+	// SpoolBytes limits the size of the spool. Further clicks are lost, and a metric counts them.
 	SpoolBytes int64 `env:"LINKREEL_SPOOL_BYTES" envDefault:"67108864"`
 	// ClickBudget is how long a redirect waits for Redis before its click goes to the spool.
 	ClickBudget time.Duration `env:"LINKREEL_CLICK_BUDGET" envDefault:"50ms"`
-	// Flush lets this replica write counts of clicks to Firestore. The replicas agree which one does it.
+	// Flush lets this replica write click counts to Firestore. The replicas agree on one that
+	// does it.
 	Flush bool `env:"LINKREEL_FLUSH" envDefault:"true"`
-	// CountryHeader names the header in which a trusted proxy gives a visitor's country, such as CF-IPCountry.
+	// CountryHeader is the name of the header in which a trusted proxy sends a visitor's
+	// country, such as CF-IPCountry.
 	CountryHeader string `env:"LINKREEL_COUNTRY_HEADER"`
-	// GeoIPFile is a MaxMind country database for visits without such a header. Addresses are looked
-	// up in it and not kept.
+	// GeoIPFile is a MaxMind country database for visits without such a header. The visitor's
+	// address is looked up in it but not stored.
 	GeoIPFile string `env:"LINKREEL_GEOIP_FILE"`
-	// DNSResolver is host:port of the resolver that finds proofs of domains. If it is empty, the
-	// system's resolver does.
+	// DNSResolver is the host:port of the resolver that looks up the DNS records that prove the
+	// ownership of domains. If it is empty, the system's resolver is used.
 	DNSResolver string `env:"DNS_RESOLVER"`
 
-	// TLSAddr is the listener for visits to custom domains by TLS. Certificates are ordered at a
-	// domain's first visit. If it is empty, there is no such listener.
+	// TLSAddr is the listener for visits to custom domains over TLS. If it is empty, there is no
+	// such listener. A domain's certificate is ordered when the domain is first visited.
 	TLSAddr string `env:"LINKREEL_TLS_ADDR"`
-	// ACMEDirectory is the address of the certificate authority. By setting TLSAddr you agree to its
-	// terms.
+	// ACMEDirectory is the address of the certificate authority. By setting TLSAddr you agree to
+	// the authority's terms.
 	ACMEDirectory string `env:"LINKREEL_ACME_DIRECTORY" envDefault:"https://acme-v02.api.letsencrypt.org/directory"`
-	// ACMEEmail is the e-mail address that the authority gets for the account; empty means none.
+	// ACMEEmail is the e-mail address that the authority gets for the account. It may be empty.
 	ACMEEmail string `env:"LINKREEL_ACME_EMAIL"`
-	// ACMECAFile has the root certificates that verify the authority's server. If it is empty, the
-	// system's are used.
+	// ACMECAFile has the root certificates that verify the authority's server. If it is empty,
+	// the system's root certificates are used.
 	ACMECAFile string `env:"LINKREEL_ACME_CA_FILE"`
 	// ACMEOrdersPerHour limits the certificates that all replicas together order in an hour. One
 	// account may use a fifth of them for new certificates and a fifth for renewals.
 	ACMEOrdersPerHour int `env:"LINKREEL_ACME_ORDERS_PER_HOUR" envDefault:"100"`
-	// CertificateKey seals private keys: one or more keys of 32 characters or more, separated by
-	// commas. The first key seals; every key can open.
+	// CertificateKey encrypts the private keys of certificates. It has one or more keys of 32
+	// characters or more, separated by commas. The first one encrypts, and all of them can
+	// decrypt.
 	CertificateKey string `env:"LINKREEL_CERTIFICATE_KEY"`
 	// CertificateSweep is how often the service looks for certificates that must be renewed.
 	CertificateSweep time.Duration `env:"LINKREEL_CERTIFICATE_SWEEP" envDefault:"1m"`
-	// SplitKey is part of the hash by which rules with a percentage divide visitors. A new key
-	// moves visitors between the shares. It may be empty.
+	// SplitKey is part of the hash by which rules with a percentage divide visitors. With a new
+	// key, visitors may get other shares. It may be empty.
 	SplitKey string `env:"LINKREEL_SPLIT_KEY"`
-	// PasswordHashes is how many passwords of links are hashed at the same time. One account may
-	// use half of them. Each hash needs 19 MiB of memory. PasswordQueue is how many passwords of
-	// one account may wait. Accounts take turns.
+	// PasswordHashes is how many link passwords are hashed at the same time. One account may
+	// use half of these slots. Each hash needs 19 MiB of memory. PasswordQueue is how many
+	// passwords of one account may wait. Accounts take turns.
 	PasswordHashes int `env:"LINKREEL_PASSWORD_HASHES" envDefault:"2"`
 	PasswordQueue  int `env:"LINKREEL_PASSWORD_QUEUE" envDefault:"16"`
-	// DomainTarget is the name or address that custom domains are to point at; empty is the short host.
+	// DomainTarget is the name or address that custom domains should point to. If it is empty,
+	// they should point to the short host.
 	DomainTarget string `env:"LINKREEL_DOMAIN_TARGET"`
 
 	// BlockedDestinations is a file of host names, one per line. No link may lead to one of them or
@@ -131,7 +138,7 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 	b := &building{Config: cfg, svc: svc}
 	for _, part := range []func(context.Context) error{
 		b.openStores,  // Firestore, Redis, auth's keys
-		b.openMemory,  // what replicas cache of links and domains, and how they learn of changes
+		b.openMemory,  // the cache of links and domains, and the log that tells replicas of changes
 		b.openClicks,  // the click log, and the loops that count it
 		b.openRecords, // links and domains
 		b.makeServices,
@@ -183,7 +190,8 @@ func (b *building) openStores(ctx context.Context) (err error) {
 	}
 	b.stores.Await()
 	if b.clicksRedis = b.Redis; b.ClicksRedisURL != "" {
-		// Do not keep the other Redis's password: a Redis without one refuses connections that send it.
+		// Do not keep the main Redis's password: a Redis without a password refuses connections that
+		// send one.
 		b.clicksRedis.URL, b.clicksRedis.Password = b.ClicksRedisURL, b.ClicksRedisPassword
 	}
 	b.auth, _, err = b.stores.Keys(b.Auth)
@@ -223,7 +231,7 @@ func (b *building) openClicks(context.Context) (err error) {
 	if b.ClicksRedisURL == "" {
 		return nil
 	}
-	// Count the clicks that still wait in the main Redis from before ClicksRedisURL was set.
+	// Clicks from before ClicksRedisURL was set may still wait in the main Redis. Count them.
 	former, err := clicks.OpenPatient(b.Redis, 0)
 	if err != nil {
 		return err
@@ -380,7 +388,7 @@ func (b *building) country() (lookup func(*fasthttp.RequestCtx) string, err erro
 	}, nil
 }
 
-// client returns the address of a visitor. Only the budget of misses uses it.
+// client returns the address of a visitor. Only the limit for missing links uses it.
 func (c Config) client(ctx *fasthttp.RequestCtx) netip.Addr { return c.proxiesOf(ctx).Client(ctx) }
 
 // proxiesOf returns the proxies in front of the request's listener. Visitors reach the

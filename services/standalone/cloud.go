@@ -47,12 +47,12 @@ func (s *Stack) superviseRedis() error {
 			return nil
 		case <-s.Redis.Done():
 		}
-		slog.Warn("redis ended; starting it again")
+		slog.Warn("redis exited; restarting it")
 		if !outage.Pause(s.ctx, 500*time.Millisecond) {
 			return nil
 		}
 		if err := s.Redis.Restart(s.ctx); err != nil && s.ctx.Err() == nil {
-			slog.Warn("redis does not start", "error", err)
+			slog.Warn("cannot restart redis; retrying", "error", err)
 		}
 	}
 }

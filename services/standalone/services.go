@@ -248,7 +248,7 @@ func (s *Stack) serveHTTP(h http.Handler, listeners ...net.Listener) {
 	}
 	s.onClose(func(ctx context.Context) error {
 		if err := srv.Shutdown(ctx); err != nil {
-			return srv.Close() // do not wait for a long upload; its client repeats it
+			return srv.Close() // do not wait for a long upload; its client retries
 		}
 		return nil
 	})
@@ -262,7 +262,7 @@ func ownCallers(h fasthttp.RequestHandler) fasthttp.RequestHandler {
 		switch {
 		case !guard.OwnHost(string(ctx.Host())):
 			ctx.Error(
-				"The operator's listener does not answer for this host name. Call it by localhost or by its address.",
+				"The operator's listener does not serve this host name. Use localhost or its IP address.",
 				fasthttp.StatusMisdirectedRequest,
 			)
 		case string(ctx.Request.Header.Peek("Sec-Fetch-Site")) == "cross-site":

@@ -148,8 +148,8 @@ func (s *Stack) takePorts(ctx context.Context) error {
 			return err
 		}
 	}
-	// This process holds the data directory and the ports. So an existing stack file is left
-	// from a killed stack and would mislead scripts.
+	// This process holds the data directory and the ports. So a killed stack must have left any
+	// existing stack file, which would mislead scripts.
 	return removeStackFile(s.cfg.StackFile)
 }
 

@@ -70,7 +70,7 @@ func Up(ctx context.Context, out io.Writer) error {
 	}
 	link, err := s.SignInLink(ctx)
 	if err != nil { // the API works without it
-		s.notices = append(s.notices, fmt.Sprintf("there is no sign-in link (%v).", err))
+		s.notices = append(s.notices, fmt.Sprintf("cannot create a sign-in link (%v).", err))
 		link = s.BaseURL + "/app"
 	}
 	_, _ = fmt.Fprint(out, s.welcome(cfg, link))
@@ -136,6 +136,6 @@ The same with the command line (%[8]s help):
   %[10]s
   %[8]s videos upload clip.mp4
 
-Keys for the other plans are in %[6]s. Ctrl-C stops; the data stays.
+Keys for the other plans are in %[6]s. Ctrl-C stops Linkreel and keeps the data.
 `, s.BaseURL, s.ShortBaseURL, s.AdminURL, s.UploadURL, s.Keys["business"], cfg.StackFile, cfg.DataDir, program(), link, login)
 }

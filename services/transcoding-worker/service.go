@@ -46,7 +46,7 @@ type Config struct {
 	// Kubernetes evicts a pod that exceeds that limit.
 	ScratchBytes int64 `env:"LINKREEL_SCRATCH_BYTES" envDefault:"0"`
 	// FFmpeg is the ffmpeg program or its folder. ffprobe must be in the same folder. If it is
-	// empty, both are found by the search path.
+	// empty, the worker looks for both on the PATH.
 	FFmpeg string `env:"LINKREEL_FFMPEG"`
 	// Slots is how many jobs run at the same time.
 	Slots int `env:"LINKREEL_WORKER_SLOTS" envDefault:"1"`
@@ -137,7 +137,7 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 }
 
 var reducedJail = promauto.NewGauge(prometheus.GaugeOpts{
-	Name: "linkreel_worker_jail_reduced", Help: "1 when uploads are decoded without the protection of foreign files, else 0.",
+	Name: "linkreel_worker_jail_reduced", Help: "1 if uploads are decoded without protection of the worker's other files, otherwise 0.",
 })
 
 // testJail checks the jail before any upload is decoded in it, so that we notice a

@@ -259,7 +259,7 @@ func (c Config) verifier() (*api.Verifier, error) {
 		return nil, nil
 	}
 	if c.PushAccount == "" && c.PushCertsURL == api.GoogleCerts {
-		return nil, errors.New("LINKREEL_PUSH_AUDIENCE needs LINKREEL_PUSH_ACCOUNT: everybody can get a token of Google's")
+		return nil, errors.New("LINKREEL_PUSH_AUDIENCE requires LINKREEL_PUSH_ACCOUNT, because anybody can get a token from Google")
 	}
 	return api.NewVerifier(c.PushAudience, c.PushAccount, c.PushCertsURL, c.Now), nil
 }

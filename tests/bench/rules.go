@@ -82,7 +82,8 @@ func benchRules(ctx context.Context) error {
 	var answered, oldAnswered int64
 	for _, pair := range pairs {
 		each := ratios(pair[0].perRequest(), pair[1].perRequest())
-		fmt.Printf("%-34s %14.2f %10.0f %8.3f (%.3f to %.3f)\n", pair[0].name, median(pair[0].perRequest()), median(pair[0].rate()), median(each), each[0], each[len(each)-1])
+		fmt.Printf("%-34s %14.2f %10.0f %8.3f (%.3f to %.3f)\n", pair[0].name, median(pair[0].perRequest()), median(pair[0].rate()),
+			median(each), each[0], each[len(each)-1])
 		fmt.Printf("%-34s %14.2f %10.0f\n", pair[1].name, median(pair[1].perRequest()), median(pair[1].rate()))
 		answered, oldAnswered = answered+pair[0].answered, oldAnswered+pair[1].answered
 	}
@@ -105,7 +106,8 @@ func (s *server) createRuled(ctx context.Context) (slug string, err error) {
 	}
 	rules := make([]map[string]any, 20)
 	for i := range rules {
-		rules[i] = map[string]any{"name": fmt.Sprint("rule ", i), "url": fmt.Sprintf("https://example.com/rule/%d", i), "when": others[i%len(others)]}
+		to := fmt.Sprintf("https://example.com/rule/%d", i)
+		rules[i] = map[string]any{"name": fmt.Sprint("rule ", i), "url": to, "when": others[i%len(others)]}
 	}
 	last := rules[len(rules)-1]
 	last["when"] = map[string]any{"query": map[string]string{"c": "last"}, "system": []string{"linux"}}

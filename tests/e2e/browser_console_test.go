@@ -96,24 +96,24 @@ func TestAnInvitedPersonComesBackInABrowser(t *testing.T) {
 	}
 	v.open(linkFrom(admin.send("/app/members/invite", url.Values{"name": {"Cleo"}, "role": {"member"}})))
 	page.MustElementR("button", "Accept the invitation").MustClick()
-	v.shows("h2", "Make sure that you can come back")
+	v.shows("h2", "Make sure that you can sign in again")
 
 	// Her session ends before she adds one.
 	page.MustElementR("button", "Sign out").MustClick()
 	v.shows(".note", "You are signed out")
 	members := admin.get("/app/members")
 	made := regexp.MustCompile(`action="(/app/members/[^"]+/sign-in-link)"`).FindAllStringSubmatch(members.html, -1)
-	if len(made) != 1 || !strings.Contains(members.html, "Can sign in by a link only") {
+	if len(made) != 1 || !strings.Contains(members.html, "Can sign in only with a link") {
 		t.Fatalf("links can be made at %v: %s", made, members.html)
 	}
 	link := linkFrom(admin.send(made[0][1], nil))
 	v.open(link)
 	page.MustElementR("button", "Sign in").MustClick()
-	v.shows("h2", "Make sure that you can come back")
+	v.shows("h2", "Make sure that you can sign in again")
 	picture("come-back-card")
 	page.MustElementR("button", "Add a passkey").MustClick()
 	v.shows(".note", "Passkey added")
-	if has, _, err := page.HasR("h2", "Make sure that you can come back"); err != nil || has {
+	if has, _, err := page.HasR("h2", "Make sure that you can sign in again"); err != nil || has {
 		t.Errorf("Home asks for a passkey again (%v)", err)
 	}
 	if p := admin.get("/app/members"); strings.Contains(p.html, "/sign-in-link\"") {

@@ -214,7 +214,7 @@ func (v *viewer) good(path string, l look) {
 		Wide, Scripts int
 	}
 	result := page.MustEval(`() => JSON.stringify({
-	  Wide: document.documentElement.scrollWidth - innerWidth,
+	  Wide: document.documentElement.scrollWidth - document.documentElement.clientWidth,
 	  Scripts: performance.getEntriesByType("resource").filter((r) => r.initiatorType === "script").reduce((sum, r) => sum + r.decodedBodySize, 0),
 	})`).Str()
 	check(t, json.Unmarshal([]byte(result), &found))

@@ -23,7 +23,8 @@ func (s *split) set(t *testing.T, p *linksProcess, percent ...int) {
 	t.Helper()
 	var rules []map[string]any
 	for i, share := range percent {
-		rules = append(rules, map[string]any{"name": fmt.Sprint("r", i), "url": fmt.Sprint("https://rule.example/", i), "when": map[string]any{"percent": share}})
+		to := fmt.Sprint("https://rule.example/", i)
+		rules = append(rules, map[string]any{"name": fmt.Sprint("r", i), "url": to, "when": map[string]any{"percent": share}})
 	}
 	fields := map[string]any{"rules": rules}
 	method, path, wanted := "PATCH", "/api/v1/links/"+s.id, 200
@@ -89,7 +90,8 @@ func (s *split) visit(t *testing.T, round int, half func(), replicas ...*linksPr
 				in := to[location]
 				if status != 302 || in == nil || in.begin >= s.end[n] || in.end <= s.from[n] {
 					if wrong.Add(1) < 10 {
-						t.Errorf("%s as %v: visitor %d, whose place is from %d to %d, got %d %q %v", s.slug, s.percent, n, s.from[n], s.end[n], status, location, err)
+						t.Errorf("%s as %v: visitor %d, whose place is from %d to %d, got %d %q %v",
+							s.slug, s.percent, n, s.from[n], s.end[n], status, location, err)
 					}
 					continue
 				}

@@ -3,6 +3,7 @@ package faults_test
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -297,6 +298,7 @@ func (p *linksProcess) clicks() (map[string]int64, error) {
 // that each is sent at most once.
 type linksConn struct {
 	addr string
+	host string // the host that is visited, "" for the default short host
 	c    net.Conn
 	r    *bufio.Reader
 }
@@ -321,7 +323,7 @@ func (c *linksConn) askAs(method, path string, headers ...string) (status int, l
 		c.c, c.r = conn, bufio.NewReader(conn)
 	}
 	_ = c.c.SetDeadline(time.Now().Add(10 * time.Second))
-	_, err = fmt.Fprintf(c.c, "%s %s HTTP/1.1\r\nHost: lrl.example\r\n%s\r\n\r\n", method, path, strings.Join(headers, "\r\n"))
+	_, err = fmt.Fprintf(c.c, "%s %s HTTP/1.1\r\nHost: %s\r\n%s\r\n\r\n", method, path, cmp.Or(c.host, "lrl.example"), strings.Join(headers, "\r\n"))
 	if err == nil {
 		var res *http.Response
 		if res, err = http.ReadResponse(c.r, &http.Request{Method: method}); err == nil {

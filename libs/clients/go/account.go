@@ -17,8 +17,8 @@ func (c *Client) UpdateAccount(ctx context.Context, in AccountSettingsUpdate) (*
 	return answer[Account](ctx, c, http.MethodPatch, "/api/v1/account", in)
 }
 
-// Export streams all data of the account, as JSON Lines of type and data. It is not
-// retried. Read it to its end, and close it.
+// Export streams all data of the account as JSON Lines. Each line has a type and its data.
+// Export does not retry. Read the stream to its end, and close it.
 func (c *Client) Export(ctx context.Context) (io.ReadCloser, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.cfg.BaseURL+"/api/v1/account/export", nil)
 	if err != nil {

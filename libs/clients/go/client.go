@@ -261,7 +261,7 @@ func (c *Client) try(ctx context.Context, k Call, body []byte) error {
 		return nil
 	}
 	if err := json.Unmarshal(answer, k.Out); err != nil {
-		return fmt.Errorf("%s %s: answer is not what the API documents: %w", k.Method, k.Path, err)
+		return fmt.Errorf("%s %s: the answer is not what the API documents: %w", k.Method, k.Path, err)
 	}
 	return nil
 }

@@ -143,8 +143,8 @@ func (c *Client) LinkStats(ctx context.Context, id, from, to string) (*LinkStats
 	return answer[LinkStats](ctx, c, http.MethodGet, "/api/v1/links/"+url.PathEscape(id)+"/stats"+query(q), nil)
 }
 
-// Visit describes a visit for [Client.ExplainLink]. What is empty is unknown and fulfils no
-// condition.
+// Visit describes a visit for [Client.ExplainLink]. The value of an empty field is unknown, so
+// no condition on it is met.
 type Visit struct {
 	Country  string // two letters
 	Device   string // desktop, phone or tablet
@@ -153,8 +153,8 @@ type Visit struct {
 	Query    string // the whole query, such as a=1&b=2
 	Path     string // what follows the slug, with its slash
 	At       Moment // now if it is empty
-	// Percent is the visitor's place, 0 to 99, on the line that rules with a percentage
-	// divide.
+	// Percent is the visitor's number, 0 to 99. Rules with a percentage divide visitors by
+	// this number.
 	Percent *int
 }
 

@@ -10,23 +10,23 @@ import (
 type LinkCreate struct {
 	// Destination, http or https.
 	URL string `json:"url"`
-	// Wanted slug. Letters, digits, `_`, `.`, `-`, the first a letter or digit. Absent or null draws
-	// one.
+	// The slug that you want. It has letters, digits, `_`, `.` and `-`, and begins with a letter or
+	// digit. If it is absent or null, one is generated.
 	Slug string `json:"slug,omitempty"`
 	// Private label. Null is the same as absent, here and in the fields below.
 	Title string `json:"title,omitempty"`
 	// Id of a verified domain of the account. `null` or `default` is the default short host. If the
 	// field is absent, the link gets the account's `defaultDomainId`.
 	DomainID string `json:"domainId,omitempty"`
-	// End of the link; a moment already past makes a link that is expired from the start.
+	// When the link expires. A time in the past creates a link that has already expired.
 	ExpiresAt Moment `json:"expiresAt,omitzero"`
 	// Title in social previews.
 	OGTitle string `json:"ogTitle,omitempty"`
 	// Text in social previews.
 	OGDescription string `json:"ogDescription,omitempty"`
-	// Address of a picture for social previews; same rules as `url`. It is never fetched by us.
+	// Address of a picture for social previews; same rules as `url`. We never fetch it.
 	OGImage string `json:"ogImage,omitempty"`
-	// Up to 20 tags, each 1 to 50 characters without comma. The same tag in another case is the same
+	// Up to 20 tags, each 1 to 50 characters without comma. Tags that differ only in case are the same
 	// tag.
 	Tags []string `json:"tags,omitempty"`
 	// Id that the link has in another system; printable ASCII. Unique among the links of the account.
@@ -36,8 +36,8 @@ type LinkCreate struct {
 	// HTTP status of the redirect: 302, 301 or 308; others are rejected. Browsers keep a 301 or 308 for
 	// up to a minute, and do not ask again meanwhile; such visits are not counted. Null is 302.
 	RedirectType *int64 `json:"redirectType,omitempty"`
-	// Whether the visitor's query is added to the destination. A parameter that the destination has
-	// itself stays, except the five `utm_` parameters: the visitor's replace them.
+	// Whether the visitor's query is added to the destination. If the destination has the same
+	// parameter, its own value stays. For the five `utm_` parameters, the visitor's value replaces it.
 	ForwardQuery bool `json:"forwardQuery,omitempty"`
 	// Whether `/<slug>/a/b` leads to the destination's path followed by `/a/b`. Otherwise a longer path
 	// is a 404.
@@ -45,27 +45,28 @@ type LinkCreate struct {
 	// Before this moment visits get 404 with a page that says when the link begins. Must be earlier
 	// than `expiresAt`.
 	StartsAt Moment `json:"startsAt,omitzero"`
-	// Where visits lead after the end, with a 302 that is not counted. Same rules as `url`, and no
-	// verified domain of the account.
+	// Where visitors are sent after the link has ended, with a 302 that is not counted. The rules of
+	// `url` apply, and it may not point at a verified domain of the account.
 	ExpiredURL string `json:"expiredUrl,omitempty"`
-	// A page asks every visitor for it, 1 to 256 characters. It is never shown; `hasPassword` says that
-	// there is one. Not with a `redirectType` of 301 or 308.
+	// A password of 1 to 256 characters, for which a page asks every visitor. It is never shown;
+	// `hasPassword` says whether there is one. It cannot be combined with a `redirectType` of 301 or
+	// 308.
 	Password string `json:"password,omitempty"`
-	// Never more visits than this are led on; later ones are as after the end. It counts all clicks
-	// that the link ever had. Not with a `redirectType` of 301 or 308.
+	// At most this many visits are redirected; later ones are answered as if the link had ended. All
+	// clicks that the link ever had count. It cannot be combined with a `redirectType` of 301 or 308.
 	MaxClicks *int64 `json:"maxClicks,omitempty"`
 	// Up to 20 rules, together at most 16 KiB. A visit leads to the address of the first rule whose
-	// conditions all hold, else to `url`.
+	// conditions all hold, otherwise to `url`.
 	Rules []LinkRule `json:"rules,omitempty"`
 	// Says that the link comes from another service, where it had this many clicks. They are shown
-	// apart and are not part of `clicks`.
+	// separately and are not part of `clicks`.
 	ImportedClicks *int64 `json:"importedClicks,omitempty"`
-	// When a link with `importedClicks` was created elsewhere, from 1970 until now; the link shows that
-	// time. Lists keep the order in which links arrived here. Without `importedClicks` the field is
-	// ignored, so that a record can be sent back.
+	// When a link with `importedClicks` was created in the other service, between 1970 and now; the
+	// link shows this time. Lists keep the order in which links arrived here. Without `importedClicks`
+	// the field is ignored, so that a record can be sent back.
 	CreatedAt Moment `json:"createdAt,omitzero"`
-	// Not taken, but a create with `true` and without `password` is refused, so that no copy of a
-	// protected link is open.
+	// Not stored. A create with `true` and without `password` is rejected, so that no copy of a
+	// protected link is left without a password.
 	HasPassword bool `json:"hasPassword,omitempty"`
 }
 
@@ -74,7 +75,7 @@ type LinkRule struct {
 	// 1 to 100 characters, unique among the link's rules without regard to case. Statistics show it.
 	Name string       `json:"name"`
 	When LinkRuleWhen `json:"when"`
-	// Same rules as the link's `url`, and no verified domain of the account.
+	// The rules of the link's `url` apply, and it may not point at a verified domain of the account.
 	URL string `json:"url"`
 }
 
@@ -82,19 +83,21 @@ type LinkRule struct {
 type LinkRuleWhen struct {
 	// Two letters (ISO 3166-1). Refused where this installation cannot know a visitor's country.
 	Country []string `json:"country,omitempty"`
-	// `mobile` is understood too, and shown as `phone`.
+	// `mobile` is accepted too, and shown as `phone`.
 	Device []string `json:"device,omitempty"`
 	System []string `json:"system,omitempty"`
-	// Language tags (BCP 47) that the visitor likes best. `de` fits `de-AT`; `de-CH` does not fit `de`.
+	// Tags (BCP 47) of the languages that the visitor prefers most. `de` matches a visitor with
+	// `de-AT`; `de-CH` does not match one with `de`.
 	Language []string `json:"language,omitempty"`
-	// Parameters of the visit and their values; `*` fits any value.
+	// Query parameters of the visit and their values; `*` matches any value.
 	Query map[string]string `json:"query,omitempty"`
 	// From this moment on.
 	From *Moment `json:"from,omitempty"`
 	// Before this moment.
 	Until *Moment `json:"until,omitempty"`
-	// Share of the visitors that meet the rule's other conditions. A visitor always gets the same
-	// share. Shares of several rules follow each other, so 50 and 50 are everybody.
+	// The percentage of visitors to whom the rule applies, among those that meet its other conditions.
+	// A visitor always falls into the same share. Shares of several rules do not overlap, so 50 and 50
+	// cover everybody.
 	Percent int `json:"percent,omitempty"`
 }
 
@@ -108,7 +111,7 @@ type LinkUpdate struct {
 	OGTitle       Field[string] `json:"ogTitle,omitzero"`
 	OGDescription Field[string] `json:"ogDescription,omitzero"`
 	OGImage       Field[string] `json:"ogImage,omitzero"`
-	// Up to 20 tags, each 1 to 50 characters without comma. The same tag in another case is the same
+	// Up to 20 tags, each 1 to 50 characters without comma. Tags that differ only in case are the same
 	// tag.
 	Tags Field[[]string] `json:"tags,omitzero"`
 	// Id that the link has in another system; printable ASCII. Unique among the links of the account.
@@ -118,8 +121,8 @@ type LinkUpdate struct {
 	// HTTP status of the redirect: 302, 301 or 308; others are rejected. Browsers keep a 301 or 308 for
 	// up to a minute, and do not ask again meanwhile; such visits are not counted. Null is 302.
 	RedirectType Field[int64] `json:"redirectType,omitzero"`
-	// Whether the visitor's query is added to the destination. A parameter that the destination has
-	// itself stays, except the five `utm_` parameters: the visitor's replace them.
+	// Whether the visitor's query is added to the destination. If the destination has the same
+	// parameter, its own value stays. For the five `utm_` parameters, the visitor's value replaces it.
 	ForwardQuery Field[bool] `json:"forwardQuery,omitzero"`
 	// Whether `/<slug>/a/b` leads to the destination's path followed by `/a/b`. Otherwise a longer path
 	// is a 404.
@@ -127,17 +130,18 @@ type LinkUpdate struct {
 	// Before this moment visits get 404 with a page that says when the link begins. Must be earlier
 	// than `expiresAt`.
 	StartsAt Field[Moment] `json:"startsAt,omitzero"`
-	// Where visits lead after the end, with a 302 that is not counted. Same rules as `url`, and no
-	// verified domain of the account.
+	// Where visitors are sent after the link has ended, with a 302 that is not counted. The rules of
+	// `url` apply, and it may not point at a verified domain of the account.
 	ExpiredURL Field[string] `json:"expiredUrl,omitzero"`
-	// A page asks every visitor for it, 1 to 256 characters. It is never shown; `hasPassword` says that
-	// there is one. Not with a `redirectType` of 301 or 308.
+	// A password of 1 to 256 characters, for which a page asks every visitor. It is never shown;
+	// `hasPassword` says whether there is one. It cannot be combined with a `redirectType` of 301 or
+	// 308.
 	Password Field[string] `json:"password,omitzero"`
-	// Never more visits than this are led on; later ones are as after the end. It counts all clicks
-	// that the link ever had. Not with a `redirectType` of 301 or 308.
+	// At most this many visits are redirected; later ones are answered as if the link had ended. All
+	// clicks that the link ever had count. It cannot be combined with a `redirectType` of 301 or 308.
 	MaxClicks Field[int64] `json:"maxClicks,omitzero"`
 	// Up to 20 rules, together at most 16 KiB. A visit leads to the address of the first rule whose
-	// conditions all hold, else to `url`.
+	// conditions all hold, otherwise to `url`.
 	Rules Field[[]LinkRule] `json:"rules,omitzero"`
 }
 
@@ -285,14 +289,14 @@ type LinkStats struct {
 	Total int64 `json:"total"`
 	// One entry per day, without gaps, oldest first.
 	Days []DayClicks `json:"days"`
-	// Most clicks first; the empty host stands for none.
+	// Most clicks first. An empty host means that there was none.
 	Referrers []HostClicks `json:"referrers"`
 	// ISO 3166 two-letter codes, most clicks first; empty when unknown.
 	Countries []CountryClicks `json:"countries"`
 	Devices   []DeviceClicks  `json:"devices"`
-	// The rules that led the visitors, by their names at the time of the click, most clicks first;
-	// empty for none. One day of one link names at most 50 rules; clicks of further ones are counted
-	// under `(other)`.
+	// Clicks by rule, under the name that the rule had at the time of the click, most clicks first. An
+	// empty name means that no rule applied. One day of one link names at most 50 rules; clicks of
+	// further rules are counted under `(other)`.
 	Rules []RuleClicks `json:"rules"`
 }
 
@@ -461,7 +465,7 @@ type Domain struct {
 	VerifiedAt *Millis     `json:"verifiedAt"`
 	// When the TXT record was last looked up.
 	CheckedAt *Millis `json:"checkedAt"`
-	// Why the last check failed, in words. Null when it did not.
+	// Why the last check failed, in words. Null if it did not fail.
 	Reason      *string     `json:"reason"`
 	Certificate Certificate `json:"certificate"`
 	// Where visits of `/` lead.
@@ -482,8 +486,8 @@ type DNSRecord struct {
 
 // DomainUpdate changes a domain's pages; untouched ones stay.
 type DomainUpdate struct {
-	// Where visits of `/` lead. Same rules as a link's `url`, and no verified domain of the account.
-	// Null clears.
+	// Where visits of `/` lead. The rules of a link's `url` apply, and it may not point at a verified
+	// domain of the account. Null clears it.
 	HomeURL Field[string] `json:"homeUrl,omitzero"`
 	// Where visits of addresses without a link lead.
 	NotFoundURL Field[string] `json:"notFoundUrl,omitzero"`
@@ -493,13 +497,13 @@ type DomainUpdate struct {
 
 // Certificate is the state of a domain's TLS certificate.
 type Certificate struct {
-	// `none`: nobody has visited the name by TLS yet. `pending`: the first certificate is being
+	// `none`: nobody has visited the name over TLS yet. `pending`: the first certificate is being
 	// ordered. `issued`: visitors get a valid one. `failed`: there is no valid one, and the last order
 	// failed.
 	Status string `json:"status"`
-	// When the certificate ends.
+	// When the certificate expires.
 	ExpiresAt *Millis `json:"expiresAt"`
-	// Why the last order failed, in words. Null when it did not.
+	// Why the last order failed, in words. Null if it did not fail.
 	Error *string `json:"error"`
 }
 
@@ -538,10 +542,10 @@ type VideoAccessUpdate struct {
 	Password Field[string] `json:"password,omitzero"`
 	// Moment in milliseconds. Required with privacy `expiring`, refused with any other.
 	ExpiresAt Field[Millis] `json:"expiresAt,omitzero"`
-	// Whether visitors have `/v/<slug>/video.mp4`.
+	// Whether visitors can get `/v/<slug>/video.mp4`.
 	AllowDownload Field[bool] `json:"allowDownload,omitzero"`
-	// Origins of the sites that may show the video in a frame, such as `https://www.example.com`. Empty
-	// is any.
+	// Origins of the sites that may show the video in a frame, such as `https://www.example.com`. An
+	// empty list allows any site.
 	EmbedOrigins Field[[]string] `json:"embedOrigins,omitzero"`
 }
 
@@ -557,7 +561,7 @@ type VideoAccess struct {
 
 // VideoThumbnail chooses the picture of a video.
 type VideoThumbnail struct {
-	// Seconds from the beginning of the video, or `null` for the picture that we chose.
+	// Seconds from the beginning of the video, or `null` for the automatic picture.
 	Time *float64 `json:"time"`
 }
 
@@ -633,20 +637,20 @@ type Video struct {
 	Height *int `json:"height"`
 	// A picture of the video.
 	PosterURL *string `json:"posterUrl"`
-	// HLS playlist that already carries the access of the owner. It ends when the key or member that
-	// asked for it may no longer read videos.
+	// HLS playlist with the owner's access. It stops working when the key or member that asked for it
+	// may no longer read videos.
 	PlaybackURL *string `json:"playbackUrl"`
-	// An MP4 of the video for the owner. It ends as `playbackUrl` does.
+	// An MP4 of the video for the owner. It stops working when `playbackUrl` does.
 	DownloadURL *string     `json:"downloadUrl"`
 	Renditions  []Rendition `json:"renditions"`
 	// Languages that have captions.
 	Captions []string `json:"captions"`
-	// Seconds: the picture that the owner chose. `null` is ours.
+	// Time of the picture that the owner chose, in seconds. `null` means the automatic picture.
 	ThumbnailTime *float64 `json:"thumbnailTime"`
 	// Set while the operator has taken the video down.
 	TakenDown *TakenDown `json:"takenDown"`
-	// Plays of at least five seconds or half the video, once per viewer and day. How many new viewers
-	// of one network count in an hour is limited to some hundred.
+	// Plays of at least five seconds or half the video, once per viewer and day. At most a few hundred
+	// new viewers of one network count in an hour.
 	Views int64 `json:"views"`
 	// While `uploading` or `failed`, and only for callers with `videos:write`: send the file here with
 	// PUT.
@@ -687,7 +691,7 @@ type Account struct {
 	ID   string `json:"id"`
 	Name string `json:"name"`
 	Plan string `json:"plan"`
-	// Domain of new links whose create has no `domainId`. Null is the default short host.
+	// Domain of new links that are created without `domainId`. Null is the default short host.
 	DefaultDomainID *string `json:"defaultDomainId"`
 	CreatedAt       Millis  `json:"createdAt"`
 	// `null` means that there is no limit.
@@ -729,15 +733,15 @@ type AccountSettingsUpdate struct {
 type KeyCreate struct {
 	Name string `json:"name"`
 	// What the key may do. A key made without scopes gets links, videos, domains and keys, each with
-	// read and write. Ask for events, webhooks, members and `account:write` by name.
+	// read and write. Events, webhooks, members and `account:write` must be requested by name.
 	Scopes []string `json:"scopes,omitempty"`
-	// End of the key; one already past makes a key that is expired from the start.
+	// When the key expires. A time in the past creates a key that has already expired.
 	ExpiresAt Moment `json:"expiresAt,omitzero"`
 }
 
 // KeyRoll asks for the successor of a key.
 type KeyRoll struct {
-	// How long the old key goes on. At most seven days.
+	// How long the old key keeps working. At most seven days.
 	OverlapSeconds *int64 `json:"overlapSeconds,omitempty"`
 }
 
@@ -774,13 +778,13 @@ type KeyCreated struct {
 type Member struct {
 	ID   string `json:"id"`
 	Name string `json:"name"`
-	// As the identity provider verified it. Shown only; it is not what a person is known by.
+	// As the identity provider verified it. It is only shown and never identifies a person.
 	Email     *string `json:"email"`
 	Role      string  `json:"role"`
 	CreatedAt Millis  `json:"createdAt"`
 	UpdatedAt Millis  `json:"updatedAt"`
-	// In the list of members, how this one can sign in without anybody's help. Empty means only by a
-	// link that somebody makes.
+	// How this member can sign in without anybody's help; only in the list of members. Empty means that
+	// somebody has to make them a link.
 	SignIn        []string `json:"signIn,omitzero"`
 	IgnoredFields []string `json:"ignoredFields,omitempty"`
 }
@@ -805,7 +809,7 @@ type MemberUpdate struct {
 
 // InvitationCreate invites a person.
 type InvitationCreate struct {
-	// Of the new member. Without it the person gives one when accepting.
+	// Name of the new member. Without it, the person enters one when accepting.
 	Name string `json:"name,omitempty"`
 	Role string `json:"role"`
 }
@@ -836,7 +840,7 @@ type InvitationList struct {
 
 // DeviceCodeCreate begins to ask a person for a key.
 type DeviceCodeCreate struct {
-	// What the key will be called.
+	// Name of the key.
 	Name string `json:"name,omitempty"`
 	// What the key may do; as for a new key.
 	Scopes []string `json:"scopes,omitempty"`
@@ -845,13 +849,13 @@ type DeviceCodeCreate struct {
 // DeviceCode is a question to a person for a key. Show UserCode, open VerificationURL in their
 // browser, and ask for the key every Interval seconds.
 type DeviceCode struct {
-	// Secret: the key is collected with it.
+	// A secret. The program collects the key with it.
 	Code string `json:"deviceCode"`
-	// For the person to compare.
+	// Code that the person compares before approving.
 	UserCode        string `json:"userCode"`
 	VerificationURL string `json:"verificationUrl"`
 	ExpiresAt       Millis `json:"expiresAt"`
-	// Seconds between two questions.
+	// Seconds to wait between two requests for the key.
 	Interval int `json:"interval"`
 }
 
@@ -885,7 +889,8 @@ type AccountUpdate struct {
 	Name      Field[string] `json:"name,omitzero"`
 	Plan      Field[string] `json:"plan,omitzero"`
 	Suspended Field[bool]   `json:"suspended,omitzero"`
-	// Exceptions from the plan's limits. An absent limit stays, `null` goes back to the plan's.
+	// Exceptions from the plan's limits. An absent limit stays as it is, and `null` restores the plan's
+	// limit.
 	Limits Field[OwnLimitsUpdate] `json:"limits,omitzero"`
 }
 
@@ -902,7 +907,8 @@ type OperatorAccount struct {
 	ID   string `json:"id"`
 	Name string `json:"name"`
 	Plan string `json:"plan"`
-	// Domain of the account's new links whose create names none. Null is the default short host.
+	// Domain of the account's new links that are created without `domainId`. Null is the default short
+	// host.
 	DefaultDomainID *string `json:"defaultDomainId"`
 	State           string  `json:"state"`
 	Suspended       bool    `json:"suspended"`
@@ -973,8 +979,8 @@ type Event struct {
 	Actor     Actor  `json:"actor"`
 	// The `X-Request-Id` of the request that made the change; null when none did.
 	RequestID *string `json:"requestId"`
-	// The record as the API showed it right after the change, or last, when it was deleted. Without
-	// secrets and signed addresses.
+	// The record as the API showed it right after the change or, for a deletion, right before it.
+	// Without secrets and signed addresses.
 	Data json.RawMessage `json:"data"`
 }
 
@@ -1015,8 +1021,8 @@ type Webhook struct {
 	Events      []string `json:"events"`
 	Description string   `json:"description"`
 	Enabled     bool     `json:"enabled"`
-	// Why it was disabled when nobody asked for it: `gone` (the receiver answered 410) or `failing`
-	// (five days of nothing but failures).
+	// Why it was disabled automatically: `gone` (the receiver answered 410) or `failing` (five days of
+	// nothing but failures).
 	DisabledReason *string  `json:"disabledReason"`
 	CreatedAt      Millis   `json:"createdAt"`
 	UpdatedAt      Millis   `json:"updatedAt"`

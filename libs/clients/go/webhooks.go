@@ -126,7 +126,7 @@ func (c *Client) FollowEvents(ctx context.Context, q EventQuery, after string, d
 	return after, ctx.Err()
 }
 
-// or returns the value of field. If field is nil, it returns instead.
+// or returns the value of field, or the value of instead if field is nil.
 func or[T any](field *T, instead T) T {
 	if field == nil {
 		return instead

@@ -18,7 +18,7 @@ type Reader interface {
 }
 
 // All returns the events of all accounts in the order of their commits. It fails the test if a
-// document does not have the id of an event. It sorts the events itself, because all indexes
+// document's id is not the id of an event. It sorts the events itself, because all indexes
 // are by account.
 func All(tb testing.TB, db Reader) []outbox.Document {
 	tb.Helper()
@@ -32,7 +32,7 @@ func All(tb testing.TB, db Reader) []outbox.Document {
 			tb.Fatal(err)
 		}
 		if !strings.HasPrefix(snap.Ref.ID, "evt_") {
-			tb.Errorf("the id of an event: %q", snap.Ref.ID)
+			tb.Errorf("document id %q is not the id of an event", snap.Ref.ID)
 		}
 	}
 	slices.SortFunc(out, func(a, b outbox.Document) int { return cmp.Compare(a.Order, b.Order) })

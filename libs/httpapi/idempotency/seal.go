@@ -66,7 +66,7 @@ func (d *document) replay(r Request) (*Response, error) {
 	packed, err := key.Open(r.id(), d.Sealed)
 	if err != nil && d.Bound {
 		return nil, apierr.Wrap(apierr.IdempotencyKeyReused,
-			"This Idempotency-Key was used with another API key, which alone may see the answer again.", err)
+			"This Idempotency-Key was used with another API key. Only that key can get the answer again.", err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("open sealed answer: %w", err)

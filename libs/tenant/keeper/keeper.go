@@ -27,7 +27,7 @@ import (
 // Standings reads the decisions about accounts.
 type Standings struct {
 	DB         *firestoredb.DB
-	Collection string // of the documents; each service has its own
+	Collection string // collection of the documents; each service has its own
 }
 
 // Standing returns the decision about an account. It is zero if there is none.
@@ -92,7 +92,7 @@ func New(opt Options) *Keeper {
 type record struct {
 	State   string    `firestore:"state"`
 	Version int64     `firestore:"version"`
-	Since   time.Time `firestore:"since"` // of the state
+	Since   time.Time `firestore:"since"` // start of the state
 	// LookAt is when the account has its next turn. It is nil if there is none.
 	LookAt *time.Time `firestore:"lookAt,omitempty"`
 }
@@ -171,11 +171,11 @@ func (k *Keeper) Erased(ctx context.Context, accountID string) (bool, error) {
 
 const (
 	lookEvery = 5 * time.Second
-	accounts  = 100 // how many have their turn in one round
+	accounts  = 100 // number of accounts that get a turn in one round
 	// turn is how many pages of one account a round erases, so that a large account
 	// does not delay the erasure of others.
 	turn = 10
-	// watched is how long a deleting account is checked again: a replica that slept may
+	// watched is how long a deleting account is still checked: a replica that slept may
 	// still commit a request from before the suspension.
 	watched = 24 * time.Hour
 	// resumeEvery is the pause between calls of Resume, which is repeated in case the

@@ -31,7 +31,7 @@ type (
 	export struct {
 		AccountID string `json:"accountId"`
 		KeyID     string `json:"keyId,omitempty"`
-		MemberID  string `json:"memberId,omitempty"` // of a session
+		MemberID  string `json:"memberId,omitempty"` // the member, if a session asked
 	}
 	domain struct {
 		AccountID string `json:"accountId"`
@@ -41,7 +41,7 @@ type (
 )
 
 // Routes mounts holder on a service's internal API. token is the secret that auth
-// and the service share. Without one, every call is refused.
+// and the service share. If token is empty, every call is refused.
 func Routes(h *httpapi.API, token string, holder tenant.Holder) {
 	door := peer.NewDoor(h, map[peer.Service]string{peer.Auth: token})
 	peer.Answer(door, statePath, func(ctx context.Context, in state) (done, error) {

@@ -65,8 +65,8 @@ func (s *Sweeper) Add(ctx context.Context, j transcode.Job) error {
 }
 
 func (s *Sweeper) look(ctx context.Context, r transcode.Record) (added bool, err error) {
-	// Of final records only parts are due: their job's worker may have died before it removed
-	// them.
+	// A final record is due only if it is a part: the worker of its job may have died before
+	// it removed the part.
 	if r.State.Final() {
 		return false, s.Jobs.Collect(ctx, r)
 	}

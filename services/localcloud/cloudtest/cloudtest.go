@@ -1,6 +1,6 @@
-// Package cloudtest gives a test a Firestore and an object storage of its own, on free ports of
-// this machine. They stop when the test ends. Google's clients, and everything built on them, run
-// against them unchanged.
+// Package cloudtest gives a test its own Firestore and object storage, on free ports of this
+// machine. Both stop when the test ends. Google's clients, and everything built on them, work
+// with these servers without changes.
 package cloudtest
 
 import (
@@ -18,13 +18,13 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/storage"
 )
 
-// Project is the project of [Cloud.Client]; the servers accept any.
+// Project is the project of [Cloud.Client]. The servers accept any project.
 const Project = "test"
 
 // Options configure the servers of a test. The zero value is a Firestore in memory that enforces no indexes.
 type Options struct {
-	// Indexes are the contents of firestore.indexes.json files. If there are any, a query fails as in
-	// production when its index is not among them.
+	// Indexes are the contents of firestore.indexes.json files. If there are any, a query without
+	// its index fails as it does in production.
 	Indexes [][]byte
 	// Complete says that Indexes cover all collections that the test writes to. The test then fails when it stores a
 	// time in an index that all documents of a collection share.
@@ -102,16 +102,16 @@ func (o Options) hotIndex(tb testing.TB) func(collection, field string) {
 			return
 		}
 		if _, before := told.LoadOrStore(collection+"."+field, true); !before {
-			tb.Errorf("%s.%s rises with time and is indexed for all documents together, which bounds the collection to 500 writes a second: "+
-				"exempt it in firestore.indexes.json, or index it behind a bucket or an account", collection, field)
+			tb.Errorf("%s.%s rises with time and has an index that all documents share, which limits the collection to 500 writes a second: "+
+				"exempt it in firestore.indexes.json, or put a bucket or an account before it in the index", collection, field)
 		}
 	}
 }
 
 func (c *Cloud) startStorage(tb testing.TB, o Options) {
 	tb.Helper()
-	// The addresses are part of the configuration, so the listeners are opened first. They answer once the server
-	// exists.
+	// The configuration needs the addresses, so open the listeners first. They answer once the
+	// server exists.
 	var handlers [2]http.Handler
 	servers := [2]*httptest.Server{}
 	for i := range servers {
@@ -148,7 +148,8 @@ func (c *Cloud) Client(tb testing.TB) *gcfirestore.Client {
 	return client
 }
 
-// ServiceAccountKey is the key of every storage that [Start] runs. They share one, because making a key takes longer than most tests.
+// ServiceAccountKey returns the key of every storage that [Start] runs. They share one,
+// because making a key takes longer than most tests.
 var ServiceAccountKey = sync.OnceValue(func() []byte {
 	dir, err := os.MkdirTemp("", "localcloud-key-")
 	if err != nil {

@@ -8,11 +8,11 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// How a query finds its documents: its filter is expanded into disjunctions. Each is
-// answered from one index, or from the documents themselves, which are sorted by name.
-// Then the results are merged. Every document that an index yields is checked against the
-// whole query again. So an index may yield too many documents, but never too few. Their
-// order is right only if access.ordered is set.
+// How a query finds its documents: its filter is expanded into disjunctions. Each of them is
+// answered from one index, or from the documents themselves, which are sorted by name. Then
+// the results are merged. Every document that an index yields is checked again against the
+// whole query. So an index may yield too many documents, but never too few. The documents are
+// in the order of the query only if access.ordered is set.
 
 // conjunction is one of the alternatives that a query joins by OR: comparisons that
 // must all hold.
@@ -133,7 +133,7 @@ func (s *store) accesses(sn *snapshot, q *query) (list []*access, wanted []*inde
 	if p.docs == nil {
 		return nil, nil
 	}
-	large := -1 // not known yet
+	large := -1 // unknown
 	for _, c := range q.disjunctions() {
 		if a := s.memberAccess(p, q, c); a != nil {
 			list = append(list, a)
@@ -257,9 +257,9 @@ func (s *store) bestAccess(p *partition, q *query, c conjunction) *access {
 }
 
 // memberAccess merges the indexes of several members of one map, as production merges
-// single-field indexes. Each index has its documents sorted by name, so skipping from
-// one index to the next finds the documents that are in all of them. It returns nil
-// when the query does not compare such members for equality, or wants another order.
+// single-field indexes. Each index sorts its documents by name. So the walker can skip from
+// one index to the next to find the documents that are in all of them. memberAccess returns
+// nil if the query does not compare such members for equality, or asks for another order.
 func (s *store) memberAccess(p *partition, q *query, c conjunction) *access {
 	if q.group || q.nameDesc() || len(q.sortedFields(c)) > 0 || c.equal[nameField] != nil {
 		return nil
@@ -269,7 +269,7 @@ func (s *store) memberAccess(p *partition, q *query, c conjunction) *access {
 		if b == nil || !x.ofMembers() || b.Sequence() > 0 {
 			continue
 		}
-		a := q.scanAccess(p, c) // it has the bounds of the name
+		a := q.scanAccess(p, c) // sets the bounds of the name
 		a.index, a.entries = x, b
 		for _, raw := range sortedKeys(c.equal) {
 			path, err := parseFieldPath(raw)
@@ -437,7 +437,7 @@ func (a *access) bounds(x *indexDef, f indexField, c conjunction) {
 	}
 }
 
-// seek narrows an ordered access to what lies between the query's cursors.
+// seek narrows an ordered access to the keys between the query's cursors.
 func (a *access) seek(q *query, c conjunction, fields []indexField, name func([]byte, *pb.Value) []byte) {
 	for _, cursor := range []*pb.Cursor{q.startAt, q.endAt} {
 		if cursor == nil {

@@ -33,7 +33,7 @@ func (c *commitClock) settled(visible int64) {
 	c.pending = false
 }
 
-// readTime returns the latest time at which newest is still the newest commit: now,
+// readTime returns the latest time at which newest is still the newest commit. That is now,
 // unless a later commit is about to become visible.
 func (c *commitClock) readTime(newest int64) int64 {
 	c.mu.Lock()

@@ -40,7 +40,7 @@ type commitRequest struct {
 type change struct {
 	at            int64
 	name          string
-	before, after *pb.Document // nil: the document does not exist; never modified
+	before, after *pb.Document // nil if the document does not exist; they are never modified
 	recreated     bool         // deleted and created again in this commit
 }
 
@@ -208,7 +208,7 @@ func storageError(err error) error {
 	if errors.Is(err, syscall.ENOSPC) {
 		return status.Error(codes.ResourceExhausted, "The disk is full.")
 	}
-	return status.Errorf(codes.Internal, "The data file cannot be written: %v", err)
+	return status.Errorf(codes.Internal, "Cannot write the data file: %v", err)
 }
 
 // apply sets the result of one request. If apply itself returns an error, the whole batch
@@ -433,7 +433,7 @@ func (c *change) settle() {
 	}
 }
 
-// put writes a change with its index entries and remembers the state before it.
+// put writes a change with its index entries and keeps the state before it in the history.
 func (s *store) put(sn *snapshot, c change) error {
 	database, path, err := splitDocument(c.name)
 	if err != nil {

@@ -18,10 +18,10 @@
 //     found missing. Every read sees the state at one moment, with all commits that were
 //     acknowledged before.
 //   - Reads do not wait for the disk, nor for transactions.
-//   - A query with a limit looks at about as many documents as it returns, as long
-//     as an index fits: the declared composite indexes, and for collections of more
-//     than 100 documents indexes that the first query of their kind builds. That
-//     first query waits (some seconds at a million documents), and commits wait with it.
+//   - A query with a limit reads about as many documents as it returns, if there is a
+//     suitable index. Composite indexes are declared. In collections of more than 100
+//     documents, the first query of each kind builds the index that it needs. That query
+//     waits for it (some seconds for a million documents), and so do commits.
 //   - A file opens at once whatever its size: documents and indexes stay in it and
 //     are read through the page cache. Newly declared indexes are built when the file
 //     is opened.
@@ -30,7 +30,7 @@
 //
 // # What it rejects
 //
-// When Options.Indexes are given, a query without a fitting index gets production's
+// When Options.Indexes are given, a query without a suitable index gets production's
 // FailedPrecondition. Collection groups and field exemptions follow production too. A
 // query that production would answer by merging two composite indexes is rejected too.
 // The limits of size, depth, names, disjunctions and combinations of filters are
@@ -49,8 +49,8 @@
 // # Listening
 //
 // A stream may follow several targets. A change is sent only to targets that it may
-// affect. Targets with a limit or an offset are evaluated again; the others receive the
-// difference. All changes of one commit come in one snapshot, in the order of commits. A
+// affect. Targets with a limit or an offset are evaluated again. The other targets receive
+// the difference. All changes of one commit come in one snapshot, in the order of commits. A
 // client that reconnects with its resume token within a minute receives only the changes.
 // This also works after a restart, if nothing was committed since. After more than a
 // minute, the server tells the client to reset.

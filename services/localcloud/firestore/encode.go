@@ -58,8 +58,8 @@ func appendElements(b []byte, vs []*pb.Value) []byte {
 	return append(b, endOfPath)
 }
 
-// appendNumber writes the greatest double that is not above the number. For an integer
-// that no double holds exactly, it adds the remainder.
+// appendNumber writes the greatest double that is not above the number. If the number is an
+// integer that no double represents exactly, appendNumber adds the remainder.
 func appendNumber(b []byte, v *pb.Value) []byte {
 	i, isInt := v.GetValueType().(*pb.Value_IntegerValue)
 	if !isInt {

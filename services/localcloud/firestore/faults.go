@@ -30,7 +30,7 @@ type Fault struct {
 	// Unavailable. The caller cannot know what happened.
 	LoseAnswer bool
 	// DiskFull makes the disk refuse the writes of a commit. Methods does not apply to
-	// it, and Every counts batches, which may hold several commits.
+	// DiskFull, and Every counts batches, which may contain several commits.
 	DiskFull bool
 }
 

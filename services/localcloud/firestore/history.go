@@ -8,8 +8,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// How far back a state can be read: production keeps an hour; we keep a minute, or less
-// when many large documents change.
+// Bounds for the past states that can be read. Production keeps an hour. We keep a minute,
+// or less when many large documents change.
 const (
 	historyWindow   = int64(60e6)
 	historyMaxBytes = 64 << 20
@@ -28,7 +28,7 @@ type history struct {
 type pastVersion struct {
 	at     int64
 	name   string
-	before []byte // nil: it did not exist
+	before []byte // nil if the document did not exist
 }
 
 func newHistory(floor int64) *history { return &history{floor: floor} }

@@ -4,9 +4,9 @@ import (
 	pb "cloud.google.com/go/firestore/apiv1/firestorepb"
 )
 
-// tellHot reports the timestamps about to be stored in an index in which all new entries
-// go to one place. A composite index that begins with another field, such as a bucket or
-// an account, spreads its entries by that field.
+// tellHot calls tell for each timestamp that the changes store in a hot index, in which all
+// new entries go to one place. A composite index that starts with another field, such as a
+// bucket or an account, is not hot, because that field spreads its entries.
 func (ix *Indexes) tellHot(changes []change, tell func(collection, field string)) {
 	if ix == nil || tell == nil {
 		return

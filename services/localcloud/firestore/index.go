@@ -52,8 +52,8 @@ const (
 	descending      = "DESCENDING"
 	contains        = "CONTAINS"
 
-	// members does not occur in the files: it is the order of an index that holds every
-	// member of a map.
+	// members is the order of an index that contains every member of a map. It does not occur
+	// in the files.
 	members = "MEMBERS"
 )
 
@@ -98,7 +98,7 @@ func (x *Index) check() error {
 		return fmt.Errorf("firestore: index %s: collectionGroup and a queryScope of %s or %s are required", x, scopeCollection, scopeGroup)
 	}
 	if len(x.Fields) < 2 {
-		return fmt.Errorf("firestore: index %s: a composite index has two fields or more; single fields are indexed by themselves", x)
+		return fmt.Errorf("firestore: index %s: a composite index needs at least two fields; single fields have automatic indexes", x)
 	}
 	for _, f := range x.Fields {
 		order := f.Order == ascending || f.Order == descending
@@ -153,14 +153,14 @@ func (ix *Indexes) missingFor(q *query, need *indexNeed) string {
 	}
 	for _, f := range need.all() {
 		if ix.exempted(q.collection, f) {
-			return fmt.Sprintf("%s has no index on %s, as its field override says", q.collection, f.FieldPath)
+			return fmt.Sprintf("a field override has removed the index of %s on %s", q.collection, f.FieldPath)
 		}
 	}
 	return ""
 }
 
-// indexNeed has the fields with which an index must begin: first the fields of equal,
-// in any order, then those of sorted, with their directions or with all of them
+// indexNeed has the fields that must come first in an index. These are the fields of equal,
+// in any order, and then the fields of sorted, in their directions or with all directions
 // reversed.
 type indexNeed struct{ equal, sorted []IndexField }
 

@@ -12,24 +12,24 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// There are two kinds of index. Declared ones exist from the start. An adaptive one is
-// built by the first query that would otherwise look through many documents, and stays.
-// Most adaptive indexes are on single fields, which production indexes automatically.
-// The letter of the kind is part of the bucket's name.
+// There are two kinds of index. Declared indexes exist from the start. An adaptive index is
+// built by the first query that would otherwise read many documents, and is then kept. Most
+// adaptive indexes are on single fields, which production indexes automatically. The letter
+// of the kind is part of the bucket's name.
 const (
 	declaredIndex = 'd'
 	adaptiveIndex = 'a'
 )
 
 const (
-	adaptiveThreshold = 100 // documents in the collection; every scan of a thousand takes 8 ms of CPU time
+	adaptiveThreshold = 100 // documents in the collection; scanning a thousand documents takes 8 ms of CPU time
 	maxAdaptive       = 32  // per collection; each one slows down every write
 	maxIndexKeyBytes  = 24000
 )
 
-// indexDef is one ordered structure: for each document of a collection (or of
-// all collections with the same id) that has all the fields, a key made of the
-// encoded fields and the document's name.
+// indexDef is an index of one collection, or of all collections with the same id. For each
+// document that has all the fields, it contains a key that consists of the encoded fields and
+// the document's name.
 type indexDef struct {
 	collection string
 	group      bool
@@ -207,8 +207,8 @@ func (x *indexDef) update(b *bolt.Bucket, path []string, documentKey []byte, c c
 	return nil
 }
 
-// indexRegistry lists the existing indexes. A snapshot may lack an index that is listed
-// here. It then does not use that index.
+// indexRegistry lists the existing indexes. A snapshot that was taken before an index was
+// built does not use that index.
 type indexRegistry struct {
 	declared []*indexDef
 

@@ -52,7 +52,7 @@ func (h *hub) publish(changes []change) {
 // reconnect with its resume token, which client libraries do by themselves.
 const maxQueuedChanges = 100_000
 
-var errListenerTooSlow = status.Error(codes.Unavailable, "The listener does not keep up with the changes; resume.")
+var errListenerTooSlow = status.Error(codes.Unavailable, "The listener cannot keep up with the changes. Reconnect with its resume token.")
 
 // listenStream is one Listen call with its targets. A stream reads at its own pace: its
 // queue holds the changes that it has not sent yet.
@@ -72,7 +72,7 @@ type listenStream struct {
 type target struct {
 	id    int32
 	once  bool
-	query *query // nil: the target is a list of names
+	query *query // nil if the target is a list of names
 	names []string
 	state map[string]*pb.Document // the documents that the client knows
 	at    int64                   // the commit that this state includes
@@ -182,7 +182,7 @@ func (l *listenStream) handle(r *pb.ListenRequest) error {
 		l.forget(x.RemoveTarget)
 		return l.send(&pb.TargetChange{TargetChangeType: pb.TargetChange_REMOVE, TargetIds: []int32{x.RemoveTarget}})
 	}
-	return invalid("A listen request adds or removes a target.")
+	return invalid("A listen request must add or remove a target.")
 }
 
 func (l *listenStream) forget(id int32) {
@@ -213,10 +213,10 @@ func (l *listenStream) addTarget(a *pb.Target) error {
 			t.names = append(t.names, n)
 		}
 	default:
-		return invalid("A target is a query or a list of documents.")
+		return invalid("A target must be a query or a list of documents.")
 	}
-	// From now on changes are queued for it. Those that its first state includes are
-	// skipped.
+	// From now on, changes are queued for the target. Changes that its first state includes
+	// are skipped.
 	l.mu.Lock()
 	l.targets[t.id] = t
 	l.mu.Unlock()
@@ -259,7 +259,7 @@ func (l *listenStream) resume(t *target, a *pb.Target) (bool, error) {
 	case len(a.GetResumeToken()) == 9 && a.GetResumeToken()[0] == 'r':
 		at = int64(binary.BigEndian.Uint64(a.GetResumeToken()[1:]))
 	case len(a.GetResumeToken()) > 0:
-		return false, invalid("The resume token is not one of ours.")
+		return false, invalid("This server has not issued the resume token.")
 	case a.GetReadTime() != nil:
 		at = micros(a.GetReadTime())
 	default:
@@ -406,7 +406,7 @@ func (l *listenStream) deliverTo(t *target, changes []change) (sent bool, err er
 			continue
 		}
 		if t.query != nil && (t.query.limit >= 0 || t.query.offset > 0) {
-			_, one, err := l.refresh(t, at) // documents outside the change may move into or out of the result
+			_, one, err := l.refresh(t, at) // other documents may move into or out of the result
 			sent = sent || one
 			if err != nil {
 				return sent, err

@@ -88,10 +88,10 @@ func (l *lockTable) read(ctx context.Context, t *transaction, name string) error
 	return nil
 }
 
-// write waits until no transaction other than t (which may be nil) holds a read of the
-// documents. It returns the names that stayed blocked, and holds the others until the
-// caller calls release. If two transactions wait for each other, the second gives up at
-// once.
+// write waits until no other transaction than t holds a read lock on the documents. t may be
+// nil. It returns the names that are still blocked when it gives up, and locks the others
+// until the caller calls release. If two transactions wait for each other, the second gives
+// up at once.
 func (l *lockTable) write(ctx context.Context, t *transaction, names []string) (blocked map[string]bool, release func()) {
 	if l.mode != Pessimistic {
 		return nil, func() {}

@@ -16,9 +16,9 @@ func (s *service) PartitionQuery(ctx context.Context, req *pb.PartitionQueryRequ
 	}
 	switch {
 	case !q.group || q.where != nil || q.limit >= 0 || q.offset > 0 || q.startAt != nil || q.endAt != nil:
-		return nil, invalid("A partition query looks at all documents of a collection group, without filters, limits, offsets and cursors.")
+		return nil, invalid("A partition query must read a whole collection group, without filters, limits, offsets or cursors.")
 	case len(q.orders) != 1 || q.orders[0].desc:
-		return nil, invalid("A partition query is ordered by name, ascending.")
+		return nil, invalid("A partition query must be ordered by name, ascending.")
 	case req.GetPartitionCount() <= 0:
 		return nil, invalid("The number of partitions must be positive.")
 	}
@@ -39,7 +39,7 @@ func (s *service) PartitionQuery(ctx context.Context, req *pb.PartitionQueryRequ
 	from := 0
 	if req.GetPageToken() != "" {
 		if from, err = strconv.Atoi(req.GetPageToken()); err != nil || from < 0 {
-			return nil, invalid("The page token is not one of ours.")
+			return nil, invalid("This server has not issued the page token.")
 		}
 	}
 	out := &pb.PartitionQueryResponse{}

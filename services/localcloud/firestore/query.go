@@ -45,7 +45,7 @@ type filter struct {
 	or       bool
 
 	field field
-	unary pb.StructuredQuery_UnaryFilter_Operator // 0: op and value apply
+	unary pb.StructuredQuery_UnaryFilter_Operator // if it is 0, op and value apply
 	op    fieldOp
 	value *pb.Value
 }
@@ -55,15 +55,15 @@ func (f *filter) isJunction() bool { return f.field.raw == "" }
 // query is a validated StructuredQuery with its implicit orders made explicit.
 type query struct {
 	database   string
-	parent     []string // path of the document (or root) below which it looks
-	collection string   // if empty, and group is set: every collection
-	group      bool     // also collections at any depth below
+	parent     []string // path of the document (or root) below which the query reads
+	collection string   // "" means every collection, if group is set
+	group      bool     // include collections at any depth below
 
 	where          *filter
 	orders         []order // always contains __name__
 	startAt, endAt *pb.Cursor
 	offset         int
-	limit          int // negative: none
+	limit          int // negative means no limit
 	fields         []string
 
 	// Validation and the index rule need these facts about the filters.
@@ -254,7 +254,7 @@ func (q *query) compileJunction(f *pb.StructuredQuery_CompositeFilter, depth int
 			return nil, 0, err
 		}
 		if c == nil {
-			return nil, 0, invalid("A composite filter holds an empty filter.")
+			return nil, 0, invalid("A composite filter contains an empty filter.")
 		}
 		out.children = append(out.children, c)
 		if out.or {
@@ -500,7 +500,7 @@ func (q *query) compareKeys(a, b []*pb.Value) int {
 	return 0
 }
 
-// covers reports whether the query looks at a collection.
+// covers reports whether the query reads a collection.
 func (q *query) covers(path []string) bool {
 	if len(path) < len(q.parent)+1 || !slices.Equal(path[:len(q.parent)], q.parent) {
 		return false

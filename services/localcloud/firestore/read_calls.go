@@ -305,8 +305,8 @@ func (s *Server) indexed(q *query, at int64, f func(*snapshot) error) error {
 	return s.store.read(at, f)
 }
 
-// lockingQuery locks the documents of the result, and reads again when something changed
-// before they were locked.
+// lockingQuery locks the documents of the result. If something has changed before they were
+// locked, it reads again.
 func (r *reading) lockingQuery(ctx context.Context, q *query, start func(at int64), emit func(*pb.Document) error) error {
 	var docs []*pb.Document
 	var read queryRead
@@ -405,7 +405,7 @@ func (s *service) RunAggregationQuery(req *pb.RunAggregationQueryRequest, stream
 	})
 }
 
-// count computes g from an index alone, where that is possible.
+// count computes g from an index alone. ok is false if that is not possible.
 func (r *reading) count(q *query, g *aggregator) (at int64, ok bool, err error) {
 	if r.locks() || len(g.fields()) > 0 {
 		return 0, false, nil
@@ -507,7 +507,7 @@ func (s *Server) addMissing(at int64, q *query, after string, out *pb.ListDocume
 			if there[name] || after != "" && compareNames(name, after) <= 0 {
 				continue
 			}
-			d, err := sn.get(name) // it may lie on a later page
+			d, err := sn.get(name) // it may be on a later page
 			if err != nil {
 				return err
 			}

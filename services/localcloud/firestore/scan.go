@@ -9,8 +9,7 @@ import (
 	pb "cloud.google.com/go/firestore/apiv1/firestorepb"
 )
 
-// wantsIndex is the error that run returns instead of looking through a large
-// collection.
+// wantsIndex is the error that run returns instead of reading a large collection.
 type wantsIndex struct{ defs []*indexDef }
 
 func (w *wantsIndex) Error() string { return "an index should be built first" }
@@ -166,7 +165,7 @@ type source struct {
 
 	sn *snapshot
 	q  *query
-	w  *walker // nil: only rows
+	w  *walker // nil if there are only rows
 }
 
 func (s *source) next() (row, bool, error) {
@@ -186,7 +185,7 @@ func (s *source) next() (row, bool, error) {
 		if s.w.a.index != nil {
 			key = record
 			if record = s.sn.partition(s.q.database).docs.Get(key); record == nil {
-				return row{}, false, fmt.Errorf("firestore: index %s names a document that is not there", s.w.a.index.id)
+				return row{}, false, fmt.Errorf("firestore: index %s has an entry for a document that does not exist", s.w.a.index.id)
 			}
 		}
 		name := joinName(s.q.database, decodeDocumentKey(key))
@@ -207,7 +206,7 @@ func (s *source) next() (row, bool, error) {
 	}
 }
 
-// mayHold reports whether a document is in a collection that the query looks at.
+// mayHold reports whether a document is in a collection that the query reads.
 func (q *query) mayHold(name string) bool {
 	rest, ok := strings.CutPrefix(name, q.database+"/documents/")
 	if !ok {

@@ -44,12 +44,12 @@ const (
 type Options struct {
 	// Path is the data file. If it is empty, everything stays in memory.
 	Path string
-	// Indexes are the declared indexes; see ParseIndexes. Nil means that queries without
-	// a fitting index are answered too.
+	// Indexes are the declared indexes; see ParseIndexes. If it is nil, the server also
+	// answers queries without a suitable index.
 	Indexes *Indexes
 	// Token is the token that callers must send, as "authorization: Bearer TOKEN". It has 32
-	// characters or more. Several tokens, separated by commas, are all accepted. If it is
-	// empty, callers need none, as with Google's emulator.
+	// characters or more. If Token has several tokens, separated by commas, each is accepted.
+	// If it is empty, callers need no token, as with Google's emulator.
 	Token string
 	// Mode is the kind of concurrency control.
 	Mode Mode
@@ -174,7 +174,7 @@ func (s *Server) admit(ctx context.Context, call *tap.Info) (context.Context, er
 		given = values[0]
 	}
 	if !s.tokens.Accept(given) {
-		return nil, status.Error(codes.Unauthenticated, "this Firestore needs the server's bearer token")
+		return nil, status.Error(codes.Unauthenticated, "this Firestore requires the server's bearer token")
 	}
 	return ctx, nil
 }
@@ -216,8 +216,8 @@ func (s *Server) Listen(addr string) (net.Addr, error) {
 	return l.Addr(), nil
 }
 
-// Client connects Google's client to the server without a port. Server.Close closes it,
-// if the caller has not.
+// Client returns Google's client, connected to the server without a port. Server.Close closes
+// the client if the caller has not.
 func (s *Server) Client(ctx context.Context, projectID string) (*gcfirestore.Client, error) {
 	opts := []grpc.DialOption{
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return s.pipe.DialContext(ctx) }),

@@ -59,7 +59,7 @@ type store struct {
 	history  *history
 	indexes  *indexRegistry
 	adaptive int64        // minimum number of documents for which an index is worth building
-	examined atomic.Int64 // documents that queries have looked at
+	examined atomic.Int64 // how many documents queries have read
 }
 
 // openStore creates the file if it does not exist. An empty path keeps everything in
@@ -132,8 +132,8 @@ func setLastCommit(tx *bolt.Tx, at int64) error {
 	return tx.Bucket(metaBucket).Put(lastKey, binary.BigEndian.AppendUint64(nil, uint64(at)))
 }
 
-// openTemporary replaces anonymous memory on systems without it: it opens a file and
-// removes its name.
+// openTemporary opens a file and removes its name. Systems without anonymous memory files
+// use it instead.
 func openTemporary() (*os.File, error) {
 	f, err := os.CreateTemp("", "firestore-*")
 	if err != nil {
@@ -147,10 +147,10 @@ func openTemporary() (*os.File, error) {
 type snapshot struct {
 	store      *store
 	tx         *bolt.Tx
-	at         int64             // the time of the state that it shows
+	at         int64             // the time of the snapshot's state
 	changed    map[string][]byte // documents that changed later, in their state at that time
 	partitions map[string]*partition
-	strict     bool // fail rather than look through a large collection
+	strict     bool // fail instead of reading a large collection
 }
 
 // partition is one database within a snapshot. Its buckets are nil while the database is

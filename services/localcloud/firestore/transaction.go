@@ -15,10 +15,10 @@ const transactionIdle = time.Minute
 // transaction records the reads of a client under one transaction id.
 type transaction struct {
 	readOnly   bool
-	optimistic bool // the client asked for it; such a transaction locks nothing in any mode
+	optimistic bool // the client asked for an optimistic transaction, which takes no locks in any mode
 
 	mu      sync.Mutex // guards the fields up to the blank line
-	readAt  int64      // the state it reads; 0: not fixed
+	readAt  int64      // the time of the state that it reads; 0 if that is not fixed
 	reads   map[string]int64
 	queries []queryRead
 	used    time.Time

@@ -7,8 +7,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// checkWrites rejects writes that are invalid whatever the documents hold. Production
-// returns InvalidArgument for them before it looks at any precondition.
+// checkWrites rejects writes that are invalid whatever the documents contain. Production
+// returns InvalidArgument for them before it checks any precondition.
 func checkWrites(writes []*pb.Write) (names []string, err error) {
 	names = make([]string, len(writes))
 	last, transforms := map[string]*combinedWrite{}, map[string]int{}

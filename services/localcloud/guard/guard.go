@@ -67,10 +67,10 @@ func (t Tokens) Accept(authorization string) bool {
 	return strings.EqualFold(scheme, "Bearer") && good == 1
 }
 
-// OwnHost reports whether the host of a request is safe: one that a web page cannot have chosen. A
-// page can make its own host name resolve to this machine (DNS rebinding) and then read the
-// responses. But public DNS never resolves an address, a name without a dot or localhost. more
-// lists further names to accept.
+// OwnHost reports whether the host of a request is safe, which means that a web page cannot have
+// chosen it. A page can make its own host name resolve to this machine (DNS rebinding) and then
+// read the responses. But IP addresses, localhost and names without a dot are never resolved by
+// public DNS, so they are safe. more lists further names to accept.
 func OwnHost(host string, more ...string) bool {
 	if h, _, err := net.SplitHostPort(host); err == nil {
 		host = h

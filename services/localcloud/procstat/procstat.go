@@ -24,7 +24,7 @@ func CPU(pids ...int) (total time.Duration, err error) {
 		if err != nil {
 			return 0, err
 		}
-		// The second field, the program's name in brackets, may hold spaces and brackets.
+		// The second field, the program's name in brackets, may contain spaces and brackets.
 		fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
 		var user, system time.Duration
 		if _, err := fmt.Sscan(strings.Join(fields[11:13], " "), &user, &system); err != nil { // 14 and 15 in proc(5)

@@ -30,7 +30,7 @@ import (
 
 // Options configure a server.
 type Options struct {
-	Dir    string   // folder of data, log and pid file; created if missing
+	Dir    string   // folder for the data, the log and the pid file; created if missing
 	Addr   string   // loopback address; "" uses a free port
 	Binary string   // "" looks for redis-server or valkey-server on the PATH
 	Fsync  string   // appendfsync: "everysec" (default), "always", "no"
@@ -38,7 +38,7 @@ type Options struct {
 	Args   []string // further options of the server, such as "--maxmemory", "64mb"
 	// Sentinel runs a Sentinel instead of a server. Commands tell it what to watch.
 	Sentinel bool
-	Log      io.Writer // receives the server's own lines; nil drops them
+	Log      io.Writer // receives the server's own log lines; if nil, they are dropped
 }
 
 // ErrNoBinary is returned when neither redis-server nor valkey-server is installed.
@@ -154,7 +154,7 @@ func (s *Server) Restart(ctx context.Context) error {
 		}
 		select {
 		case <-done:
-			return fmt.Errorf("redis-server on %s ended at once; its address may be in use", s.addr)
+			return fmt.Errorf("redis-server on %s exited at once; its address may be in use", s.addr)
 		case <-ctx.Done():
 			_ = s.Kill()
 			return fmt.Errorf("redis-server on %s did not answer: %w", s.addr, ctx.Err())
@@ -232,7 +232,7 @@ func endLeftover(dir string) error {
 
 // isRedis reports whether pid is a live Redis on port, so that another process with a
 // reused number is never signalled, not even another Redis. The command line shows the
-// port: first as the option --port, later in the title that Redis gives itself.
+// port: first in the option --port, and later in the process title that Redis sets.
 func isRedis(pid int, port string) bool {
 	line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)) // empty for a zombie
 	if err != nil {                                                // no such process, or a system without /proc

@@ -16,7 +16,7 @@ type Proxy struct {
 	addr, upstream string
 	delay          atomic.Int64
 	mu             sync.Mutex
-	gate           chan struct{} // nil: open
+	gate           chan struct{} // nil if the proxy is not stalled
 }
 
 // NewProxy listens on a loopback address until the test ends.

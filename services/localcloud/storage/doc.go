@@ -3,16 +3,17 @@
 //
 // # Promises
 //
-// A Server has two sides. PublicHandler can face strangers. It serves the XML API, where every request must carry a V4
-// signature over its method, host, path, query and signed headers. The signature must be made with a key that the
+// A Server has two sides. PublicHandler may be open to everybody. It serves the XML API. There,
+// every request needs a V4 signature over its method, host, path, query and signed headers. The
+// signature must be made with a key that the
 // server knows, and must not have expired. A signed address that was altered, has expired, or is used for another
 // object or method is rejected. The client need not send anything beyond what was signed; an unsigned Content-Type is
 // fine. APIHandler is for your own services: the JSON API, under a bearer token (Options.Token), on a listener that
 // strangers cannot reach.
 //
-// Acknowledged data is synced to disk: the bytes in a file of their own, the rest in an index that changes in one
-// transaction. A crash leaves an object whole or absent, never half, and an acknowledged part of a resumable upload
-// stays acknowledged. Leftover files are removed at the next Open. Concurrent small writes share disk syncs. Bytes are
+// Acknowledged data is synced to disk. The bytes are in a file of their own, and everything else
+// is in an index that changes in one transaction. A crash leaves an object whole or absent, never
+// half, and an acknowledged part of a resumable upload stays acknowledged. Leftover files are removed at the next Open. Concurrent small writes share disk syncs. Bytes are
 // streamed: memory does not grow with the size of an object, and a slow upload delays no other request.
 //
 // Preconditions, generations and metagenerations, ranges, resumable sessions (308 and Range, overlaps, takeover of a

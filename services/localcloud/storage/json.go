@@ -18,7 +18,8 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/guard"
 )
 
-// APIHandler serves the JSON API to callers that send one of Options.Token. Keep it on a private listener all the same.
+// APIHandler serves the JSON API to callers that send a token of Options.Token. Even so, keep it
+// on a private listener.
 // The same token allows unsigned reads of the XML API, the Go client's default way to read. These need no token:
 // /livez, /readyz and /healthz, the public keys of push tokens at /oauth2/v3/certs, and /token. The last gives the
 // token to programs that prove that they hold the service account key.
@@ -230,7 +231,7 @@ func writeJSON(w http.ResponseWriter, v any) error {
 	return json.NewEncoder(w).Encode(v)
 }
 
-// resource returns o in the form that the JSON API shows.
+// resource returns o as a resource of the JSON API.
 func (o *object) resource() any {
 	c := *o
 	c.Blob = ""
@@ -376,8 +377,8 @@ type resourceBody struct {
 	CustomTime                                                                      json.RawMessage
 }
 
-// apply edits o by the fields of b: a value sets a field, null clears it, and an absent value
-// leaves it unchanged.
+// apply changes o as the fields of b say: a value sets a field, null clears it, and an absent
+// value leaves it unchanged.
 func (b resourceBody) apply(o *object) error {
 	for _, f := range []struct {
 		raw json.RawMessage

@@ -45,7 +45,8 @@ type Notify struct {
 	Client *http.Client
 }
 
-// retention is how long an unaccepted message is kept, the default of Pub/Sub.
+// retention is how long a message is kept that the receiver does not accept. It is the default
+// of Pub/Sub.
 const retention = 7 * 24 * time.Hour
 
 // note is one recorded event.
@@ -241,7 +242,7 @@ func (b *outbox) deliver(ctx context.Context, w waiting) bool {
 		return false
 	}
 	if b.st.clock().Sub(n.At) > retention {
-		b.srv.log.Warn("storage: dropped a notification that nobody accepted for a week", "event", n.Attrs["eventType"], "object", n.Attrs["objectId"])
+		b.srv.log.Warn("storage: dropped a notification that the receiver has not accepted for a week", "event", n.Attrs["eventType"], "object", n.Attrs["objectId"])
 		return b.remove(w.id)
 	}
 	if err := b.send(ctx, n); err != nil {

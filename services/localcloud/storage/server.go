@@ -31,8 +31,9 @@ type Options struct {
 	// MaxUpload is the maximum size of an object that PublicHandler accepts; 0 means production's
 	// limit of 5 TiB. A signed x-goog-content-length-range may set a lower limit.
 	MaxUpload int64
-	// Reserve is how many bytes of the objects' volume stay free: uploads through PublicHandler that would use them get
-	// 507. Uploads through APIHandler may use half of them. 0 keeps none.
+	// Reserve is how many bytes of the objects' volume stay free. Uploads through PublicHandler
+	// that would use them get 507. Uploads through APIHandler may use half of them. 0 means no
+	// reserve.
 	Reserve int64
 	// FreeSpace returns how many bytes the objects' volume has free; nil asks the operating system.
 	FreeSpace func() (int64, error)
@@ -40,8 +41,9 @@ type Options struct {
 	// dot, such as localhost or a Kubernetes Service, are always accepted, because public DNS does not resolve them.
 	APIHosts []string
 	// Token is the token that callers of APIHandler must send, as "Authorization: Bearer TOKEN". It has 32 characters
-	// or more. Several tokens, separated by commas, are all accepted. If it is empty, callers need none. Signed
-	// addresses and the sessions that they start are credentials themselves and never need it.
+	// or more. If Token has several tokens, separated by commas, each is accepted. If it is empty,
+	// callers need no token. Signed addresses and the sessions that they start are credentials
+	// themselves and never need one.
 	Token string
 	// Buckets are created if they do not exist.
 	Buckets []string
@@ -157,7 +159,7 @@ func (s *Server) tidy(ctx context.Context, files []string) {
 	if n, err := s.st.sweep(files); err != nil {
 		s.log.Error("storage: sweep failed", "error", err)
 	} else if n > 0 {
-		s.log.Info("storage: removed files that no object named", "files", n)
+		s.log.Info("storage: removed files that belonged to no object", "files", n)
 	}
 	every := time.NewTicker(time.Hour)
 	defer every.Stop()

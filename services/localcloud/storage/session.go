@@ -326,7 +326,7 @@ func digits(s string) (int64, bool) {
 func (c contentRange) final() bool { return c.last < 0 || c.last+1 == c.total }
 
 // resume handles one request of a session: more bytes, a query for the offset, or the end of the session. bucketName
-// and name are those of an XML session URI, empty for the JSON API.
+// and name come from an XML session URI. They are empty for the JSON API.
 func (s *Server) resume(w http.ResponseWriter, r *http.Request, id, bucketName, name string) error {
 	ses, err := s.sessions.find(id)
 	if err != nil {
@@ -453,7 +453,7 @@ func (s *Server) absorb(ses *session, r *http.Request, c contentRange) (complete
 		return false, fail(400, "InvalidArgument", "Content-Length %d does not match Content-Range.", r.ContentLength)
 	}
 	if c.total >= 0 && u.n > c.total {
-		return false, fail(400, "InvalidArgument", "The session has %d bytes already, more than the total of %d.", u.n, c.total)
+		return false, fail(400, "InvalidArgument", "The session already has %d bytes, which is more than the total of %d.", u.n, c.total)
 	}
 	skip := u.n - c.first // these bytes are stored already
 	if size >= 0 {

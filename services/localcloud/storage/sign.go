@@ -31,11 +31,11 @@ func verify(r *http.Request, now time.Time, keys map[string]*rsa.PublicKey) erro
 	}
 	for _, p := range []string{"X-Goog-Algorithm", "X-Goog-Credential", "X-Goog-Date", "X-Goog-Expires", "X-Goog-SignedHeaders", "X-Goog-Signature"} {
 		if len(q[p]) != 1 {
-			return malformed("query parameter %s is required once", p)
+			return malformed("query parameter %s must be given exactly once", p)
 		}
 	}
 	if q.Get("X-Goog-Algorithm") != algorithm {
-		return malformed("unsupported algorithm; this server knows %s", algorithm)
+		return malformed("unsupported algorithm; use %s", algorithm)
 	}
 	account, scope, ok := strings.Cut(q.Get("X-Goog-Credential"), "/")
 	date, err := time.Parse(dateForm, q.Get("X-Goog-Date"))
@@ -89,7 +89,7 @@ func verify(r *http.Request, now time.Time, keys map[string]*rsa.PublicKey) erro
 	return mismatch()
 }
 
-// unsignedOK are headers that Google's own clients add to every request.
+// unsignedOK holds the headers that Google's own clients add to every request without signing them.
 var unsignedOK = map[string]bool{"x-goog-api-client": true, "x-goog-gcs-idempotency-token": true, "x-goog-user-project": true}
 
 func malformed(f string, a ...any) error { return fail(400, "AuthenticationRequired", f, a...) }

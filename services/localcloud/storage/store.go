@@ -198,7 +198,7 @@ func (s *store) prepare() error {
 		return fmt.Errorf("prepare storage index: %w", err)
 	}
 	if unreadable {
-		return nil // it may name any of the files, so all stay; expire logs it
+		return nil // an unreadable session may name any of the files, so keep them all; expire logs it
 	}
 	files, err := os.ReadDir(filepath.Join(s.bytes, "tmp"))
 	if err != nil {
@@ -427,8 +427,8 @@ func (s *store) find(bucketName, name string, gen int64, c cond) (*object, error
 	return o, c.check(o)
 }
 
-// open finds an object and opens its bytes. An overwrite in between removes the file that the index has just returned.
-// Then open looks again.
+// open finds an object and opens its bytes. If an overwrite removes the file in between, open looks
+// the object up again.
 func (s *store) open(bucketName, name string, gen int64, c cond) (*object, *os.File, error) {
 	for try := 0; ; try++ {
 		o, err := s.find(bucketName, name, gen, c)

@@ -10,9 +10,10 @@ import (
 	"strings"
 )
 
-// PublicHandler serves the XML API to anybody, and does nothing without a valid V4 signature or the URI of a session
-// that a signed request has started. Give its http.Server a ReadHeaderTimeout but no ReadTimeout, since uploads may
-// take any length of time.
+// PublicHandler serves the XML API. Anybody may call it, but apart from CORS preflights it rejects
+// every request without a valid V4 signature or the URI of a session that a signed request has
+// started. Give its http.Server a ReadHeaderTimeout but no ReadTimeout, since uploads may take any
+// length of time.
 func (s *Server) PublicHandler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		bucketName, name, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")

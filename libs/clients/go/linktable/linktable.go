@@ -37,7 +37,7 @@ const DefaultHost = "default"
 type Row struct {
 	Line     int // its number in the file, from 1
 	Item     client.BulkItem
-	Host     string // of its previous short address, in lower case
+	Host     string // the host of the link's previous short address, in lower case
 	DomainID string // in the deployment that wrote the file, or DefaultHost; "" if the file does not say
 	Bad      string // why it cannot be sent; "" if it can
 }
@@ -356,8 +356,8 @@ func tagsOf(s string, columns map[string]int) (tags []string) {
 	return tags
 }
 
-// momentOf reads the forms of time in exports. It passes any other form unchanged to the service,
-// whose error then names the value.
+// momentOf reads the time formats that exports use. It passes any other text unchanged to the
+// service, and the service's error names it.
 func momentOf(s string) client.Moment {
 	if s == "" || s == "0" || strings.EqualFold(s, "null") || strings.EqualFold(s, "never") {
 		return client.Moment{}
@@ -437,7 +437,7 @@ func addRouting(item *client.BulkItem, get func(string) string) (bad string) {
 	}
 	if hashed.MatchString(item.Password) {
 		item.Password = ""
-		refuse("the password is hashed or hidden, so it cannot be taken over; set a new one in this row")
+		refuse("the password is hashed or hidden, so it cannot be imported; set a new one in this row")
 	}
 	for _, s := range []struct{ column, name string }{{"ios", "iOS"}, {"android", "Android"}} {
 		if to := get(s.column); to != "" && to != "null" {
@@ -458,6 +458,6 @@ func addRouting(item *client.BulkItem, get func(string) string) (bad string) {
 	return bad
 }
 
-// hashed matches passwords of other services that are hashes or stars. Taken as they are, they
-// would lock out those who know the password.
+// hashed matches passwords of other services that are hashes or stars. If we imported them
+// unchanged, they would lock out everyone who knows the real password.
 var hashed = regexp.MustCompile(`^(\$[A-Za-z0-9]+\$.+|\*{3,}|[0-9a-f]{32}|[0-9a-f]{40}|[0-9a-f]{64}|[0-9a-f]{128})$`)

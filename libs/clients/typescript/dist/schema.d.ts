@@ -12,14 +12,15 @@ export interface paths {
         };
         /**
          * List links
-         * @description Links of the account, newest first. Pages stay stable while links are added or removed: nothing comes twice and
-         *     nothing that stood through the walk is left out.
+         * @description Links of the account, newest first. Pages stay stable while links are added or removed: no link comes twice,
+         *     and no link that exists throughout is left out.
          */
         get: operations["listLinks"];
         put?: never;
         /**
          * Create a link
-         * @description Makes a short link. Without `slug` a random one of seven characters is drawn. Needs plan `creator` or higher.
+         * @description Makes a short link. Without `slug`, a random one of seven characters is generated. Needs plan `creator` or
+         *     higher.
          *
          *     `url` must be an absolute http or https address with a host and without user info, at most 8,192 bytes; it is
          *     returned as given and redirected to in its standard form. It may not point at our own short host.
@@ -45,9 +46,10 @@ export interface paths {
         put?: never;
         /**
          * Create up to 100 links
-         * @description Items are judged one by one and answered in input order, so one bad item never stops the others. Only a missing,
-         *     empty or too long `urls` fails the request as a whole. Two items of one request that want the same slug: the first
-         *     gets it. Needs plan `business` or higher and costs one request of the rate limit per ten items.
+         * @description Items are checked one by one and answered in input order, so one bad item never stops the others. Only a
+         *     missing, empty or too long `urls` fails the request as a whole. If two items of one request want the same
+         *     slug, the first gets it. Needs plan `business` or higher and costs one request of the rate limit per ten
+         *     items.
          */
         post: operations["bulkCreateLinks"];
         delete?: never;
@@ -112,8 +114,8 @@ export interface paths {
         };
         /**
          * Whether a slug can be taken
-         * @description Says what a create with this slug would answer now. Only the slug is judged, and nothing is reserved. An account can find 30 taken
-         *     slugs in a minute; after that every request gets 429 until there is room again.
+         * @description Says whether a create could take this slug now. Only the slug is checked, and nothing is reserved. An account
+         *     can find 30 taken slugs in a minute. After that, every request gets 429 until the limit allows more.
          */
         get: operations["checkSlug"];
         put?: never;
@@ -143,16 +145,16 @@ export interface paths {
         post?: never;
         /**
          * Delete a link
-         * @description Once the call has answered the short address is gone everywhere. Needs plan `creator` or higher.
+         * @description When the call returns, the short address no longer works anywhere. Needs plan `creator` or higher.
          */
         delete: operations["deleteLink"];
         options?: never;
         head?: never;
         /**
          * Update a link
-         * @description A field that is absent keeps its value, `null` clears it (not `url`). Slug and domain cannot be changed: they, and
-         *     fields that are not known, are ignored and named in `ignoredFields`. When the call returns, visitors are no longer
-         *     sent to the old destination. Needs plan `creator` or higher.
+         * @description An absent field keeps its value, and `null` clears a field, except `url`. Slug and domain cannot be changed.
+         *     They and unknown fields are ignored and listed in `ignoredFields`. When the call returns, visitors are no
+         *     longer sent to the old destination. Needs plan `creator` or higher.
          */
         patch: operations["updateLink"];
         trace?: never;
@@ -226,8 +228,8 @@ export interface paths {
         };
         /**
          * What a link would decide about a visit
-         * @description Says where a visit would lead and why, by the same function that redirects. Nothing is counted. What you leave out is
-         *     unknown and fulfils no condition.
+         * @description Says where a visit would lead and why, by the same function that redirects. Nothing is counted. Anything you
+         *     leave out is unknown and meets no condition.
          */
         get: operations["explainLink"];
         put?: never;
@@ -250,8 +252,9 @@ export interface paths {
         put?: never;
         /**
          * Claim a domain
-         * @description Answers with the DNS records to set. Several accounts may claim a host name; the first that proves it owns it.
-         *     `hostname` is a DNS name of two or more labels without port, wildcard or address. Needs plan `creator` or higher.
+         * @description Answers with the DNS records to set. Several accounts may claim a host name; the first that proves ownership
+         *     gets it. `hostname` is a DNS name of two or more labels without port, wildcard or address. Needs plan
+         *     `creator` or higher.
          *
          *     A verified domain is checked once a day, and more often after a failed check. When the TXT record has been missing
          *     for 7 days the domain lapses: it takes no new links, its `status` is `pending`, and another account may verify the
@@ -290,8 +293,8 @@ export interface paths {
         head?: never;
         /**
          * Change a domain's pages
-         * @description Says where the host leads visits that no link serves. Before the answer every replica does so. A pending domain may be
-         *     given pages; they work once it is verified.
+         * @description Sets where the host sends visits that no link serves. When the call returns, every replica uses the new pages.
+         *     A pending domain can have pages too; they take effect once it is verified.
          */
         patch: operations["updateDomain"];
         trace?: never;
@@ -341,8 +344,9 @@ export interface paths {
         put?: never;
         /**
          * Check the proof now
-         * @description Looks up the TXT record and answers with the domain: `verified` when it was found, else still `pending`. A host name
-         *     that another account has proven before is a 409. Needs plan `creator` or higher. A body is not needed.
+         * @description Looks up the TXT record and answers with the domain: `verified` if the record was found, otherwise still
+         *     `pending`. If another account has already proven the host name, the answer is 409. Needs plan `creator` or
+         *     higher. No body is needed.
          */
         post: operations["verifyDomain"];
         delete?: never;
@@ -367,13 +371,13 @@ export interface paths {
         put?: never;
         /**
          * Create a video and get its upload address
-         * @description Send the file with PUT to `uploadUrl` (24 hours, no header needed but an optional `Content-Type`), then ask for the
-         *     video until `status` is `ready` or `failed`. The share address works from the first moment.
-         *     Needs plan `creator` or higher.
+         * @description Send the file with PUT to `uploadUrl`, which works for 24 hours. No header is required; `Content-Type` is
+         *     optional. Then ask for the video until `status` is `ready` or `failed`. The share address works at once. Needs
+         *     plan `creator` or higher.
          *
-         *     `password` belongs to privacy `password` and `expiresAt` to privacy `expiring`; each is required with its own and
-         *     refused with any other. `expiresAt` must lie in the future. All of it can be changed later with
-         *     `PUT /api/v1/videos/{id}/access`.
+         *     Privacy `password` requires `password`, and privacy `expiring` requires `expiresAt`. With any other privacy
+         *     these fields are rejected. `expiresAt` must lie in the future. All of this can be changed later with `PUT
+         *     /api/v1/videos/{id}/access`.
          */
         post: operations["createVideo"];
         delete?: never;
@@ -397,29 +401,29 @@ export interface paths {
         };
         /**
          * Get a video
-         * @description Status and everything known about the video. Asking also makes the service look whether an awaited upload has
-         *     arrived. While `uploading` or `failed`, callers with `videos:write` always get an `uploadUrl` with at least an
-         *     hour left. Other callers never see an address that takes a file.
+         * @description Status and everything known about the video. The call also checks whether an awaited upload has arrived. While
+         *     `uploading` or `failed`, callers with `videos:write` always get an `uploadUrl` with at least an hour left.
+         *     Other callers never see an address to which a file can be sent.
          *
-         *     `playbackUrl` and `downloadUrl` carry the access of the owner: they work whatever the privacy, and after the video
-         *     has expired. They end after some hours; ask again without `If-None-Match` for new ones. A video that the operator
-         *     took down has neither.
+         *     `playbackUrl` and `downloadUrl` give the owner's access: they work whatever the privacy, even after the video
+         *     has expired. They stop working after some hours; ask again without `If-None-Match` for new ones. A video that
+         *     the operator took down has neither.
          */
         get: operations["getVideo"];
         put?: never;
         post?: never;
         /**
          * Delete a video
-         * @description Works in every state. Share page and playback end when the call has answered, files follow soon.
-         *     Needs plan `creator` or higher.
+         * @description Works in every state. When the call returns, the share page and playback no longer work. The files are removed
+         *     soon after. Needs plan `creator` or higher.
          */
         delete: operations["deleteVideo"];
         options?: never;
         head?: never;
         /**
          * Update a video
-         * @description Title, description, tags and external id can be changed: absent keeps, `null` clears. Everything else is ignored and
-         *     named in `ignoredFields`. Needs plan `creator` or higher.
+         * @description Title, description, tags and external id can be changed. An absent field keeps its value, and `null` clears
+         *     it. All other fields are ignored and listed in `ignoredFields`. Needs plan `creator` or higher.
          */
         patch: operations["updateVideo"];
         trace?: never;
@@ -439,7 +443,7 @@ export interface paths {
         };
         /**
          * See who may watch a video
-         * @description What it answers can be sent back with `PUT`. A password is never shown.
+         * @description The answer can be sent back with `PUT`. A password is never shown.
          */
         get: operations["getVideoAccess"];
         /**
@@ -448,10 +452,10 @@ export interface paths {
          *     those of creation, with two exceptions. A password may be left out when the video has one and keeps privacy `password`. The present `expiresAt`
          *     may be sent back even when it has passed; a new one must lie in the future, and brings an expired video back.
          *
-         *     When the call has answered, no page, playlist or download is given by the old rule any more, and viewers who had
-         *     entered a password must enter one again. Media addresses that viewers already have end within 15 minutes. Caches
-         *     on their way, such as a CDN, may keep the picture `/v/<slug>/thumbnail.jpg` and the answer of `/oembed` for five
-         *     minutes. Needs plan `creator` or higher.
+         *     When the call returns, no page, playlist or download is served under the old rule any more, and viewers who
+         *     had entered a password must enter one again. Media addresses that viewers already have end within 15 minutes.
+         *     Caches between the service and its viewers, such as a CDN, may keep the picture `/v/<slug>/thumbnail.jpg` and
+         *     the answer of `/oembed` for five minutes. Needs plan `creator` or higher.
          */
         put: operations["setVideoAccess"];
         post?: never;
@@ -477,9 +481,9 @@ export interface paths {
         get?: never;
         /**
          * Choose the picture of a video
-         * @description Takes the picture at `time` as the one that stands for the video: on the share page before playing, in previews and as
-         *     `posterUrl`. `null` goes back to the picture that we chose. The call waits a few seconds for the picture; one that
-         *     takes longer shows later. The video must be ready. Needs plan `creator` or higher.
+         * @description Makes the frame at `time` the picture of the video: on the share page before playing, in previews and as
+         *     `posterUrl`. `null` restores the automatic picture. The call waits a few seconds for the picture. If it takes
+         *     longer, it appears later. The video must be ready. Needs plan `creator` or higher.
          */
         put: operations["setVideoThumbnail"];
         post?: never;
@@ -557,12 +561,14 @@ export interface paths {
         };
         /**
          * Read the feed of events
-         * @description Every change of the account's records, newest first, kept for 30 days: who made it, in which request, and the record
-         *     as the API showed it right afterwards. What was changed before the request is in the answer.
+         * @description Every change of the account's records, newest first, kept for 30 days: who made it, in which request, and the
+         *     record as the API showed it right afterwards. The answer includes every change that was made before the
+         *     request.
          *
-         *     With `after` the feed is read oldest first from a place on, and nothing is ever skipped; with `wait` the request is held
-         *     until something comes or the time is over. Pass each answer's `nextCursor` as the next `after`. `after` also takes the `id` of
-         *     an event; empty, it is the beginning. `wait` without `after` waits for what happens from now on.
+         *     With `after`, the feed is read oldest first from a given place, and no event is ever skipped. With `wait`, the
+         *     request is held until an event arrives or the time is over. Pass each answer's `nextCursor` as the next
+         *     `after`. `after` also takes the `id` of an event; an empty `after` means the beginning. `wait` without `after`
+         *     waits for new events.
          */
         get: operations["listEvents"];
         put?: never;
@@ -588,8 +594,9 @@ export interface paths {
         put?: never;
         /**
          * Create a webhook
-         * @description From now on every event of the named types is sent to `url` by the rules of Standard Webhooks. The answer holds the
-         *     secret that signs the messages; it is never shown again. An account has at most 20 webhooks. Needs plan `creator` or higher.
+         * @description From now on, every event of the named types is sent to `url` as Standard Webhooks defines. The answer has the
+         *     secret that signs the messages; the secret is never shown again. An account has at most 20 webhooks. Needs
+         *     plan `creator` or higher.
          */
         post: operations["createWebhook"];
         delete?: never;
@@ -624,8 +631,8 @@ export interface paths {
         head?: never;
         /**
          * Change a webhook
-         * @description Absent fields stay. Enabling a webhook that was disabled for its failures begins its five days anew; what it missed can be
-         *     sent with a replay. Needs plan `creator` or higher.
+         * @description Absent fields keep their values. If a webhook was disabled for its failures, enabling it starts its five days
+         *     again. A replay can send what it missed. Needs plan `creator` or higher.
          */
         patch: operations["updateWebhook"];
         trace?: never;
@@ -647,8 +654,9 @@ export interface paths {
         put?: never;
         /**
          * Replace the secret
-         * @description Both secrets sign each message for `overlapSeconds`, so that a receiver can change over without losing one; with 0, the
-         *     default, the old one signs no more. The body may be left out. Needs plan `creator` or higher.
+         * @description Both secrets sign each message for `overlapSeconds`, so that a receiver can switch without losing a message.
+         *     With 0, the default, the old secret stops signing at once. The body may be left out. Needs plan `creator` or
+         *     higher.
          */
         post: operations["rollWebhookSecret"];
         delete?: never;
@@ -700,9 +708,9 @@ export interface paths {
         put?: never;
         /**
          * Send a time range again
-         * @description Sends every event from `from` to `to` that the webhook subscribes to now, whether or not it was delivered before. Messages
-         *     keep the id of their event. A replay runs as fast as the receiver takes messages. While a webhook has ten replays that have
-         *     not ended, another one answers `RATE_LIMITED`. Needs plan `creator` or higher.
+         * @description Sends every event from `from` to `to` that the webhook subscribes to now, whether or not it was delivered
+         *     before. Messages keep the id of their event. A replay runs as fast as the receiver takes messages. While a
+         *     webhook has ten unfinished replays, a further one gets `RATE_LIMITED`. Needs plan `creator` or higher.
          */
         post: operations["replayWebhook"];
         delete?: never;
@@ -726,7 +734,7 @@ export interface paths {
         };
         /**
          * List deliveries
-         * @description What was sent to the webhook in the last 30 days and what came of it, newest first.
+         * @description The messages sent to the webhook in the last 30 days and their results, newest first.
          */
         get: operations["listDeliveries"];
         put?: never;
@@ -759,7 +767,7 @@ export interface paths {
         put?: never;
         /**
          * Send a delivery again
-         * @description Sends the message now, and by the usual schedule if that fails. Needs plan `creator` or higher.
+         * @description Sends the message now. If that fails, it is retried on the usual schedule. Needs plan `creator` or higher.
          */
         post: operations["retryDelivery"];
         delete?: never;
@@ -787,9 +795,10 @@ export interface paths {
         head?: never;
         /**
          * Change the account's settings
-         * @description Changes the name, and the domain of new links. Links that exist keep their domain. The default domain must be verified,
-         *     and cannot be deleted while it is the default. If it lapses, creates without `domainId` get a 409 until it is verified
-         *     again or another default is set. Only owners' sessions, and keys with the scope `account:write`, may call.
+         * @description Changes the name, and the domain of new links. Existing links keep their domain. The default domain must be
+         *     verified, and cannot be deleted while it is the default. If it lapses, creates without `domainId` get a 409
+         *     until it is verified again or another default is set. Only owners' sessions, and keys with the scope
+         *     `account:write`, may call.
          */
         patch: operations["updateAccount"];
         trace?: never;
@@ -803,11 +812,12 @@ export interface paths {
         };
         /**
          * Export everything
-         * @description Streams all that the account has, one JSON object a line: `{"type": …, "data": …}`. The types are `account`, `key`,
-         *     `member`, `invitation`, `domain`, `domainStats`, `link`, `linkStats`, `video`, `webhook` and `event`. Each video has a download address;
-         *     no line has a secret. Needs every read scope there is, and an owner where a member's key or session asks. An answer
-         *     that breaks off before its end is incomplete. Each server runs two exports of an account at a time; one more is answered with 429.
-         *     A record that cannot be read has a line of the type `unreadable`, with its `type` and `id`.
+         * @description Streams everything that the account has, one JSON object per line: `{"type": …, "data": …}`. The types are
+         *     `account`, `key`, `member`, `invitation`, `domain`, `domainStats`, `link`, `linkStats`, `video`, `webhook` and
+         *     `event`. Each video has a download address; no line has a secret. Needs all read scopes. If a member's key or
+         *     session asks, the member must be an owner. An answer that breaks off before its end is incomplete. Each server
+         *     runs at most two exports of an account at a time; a further one gets 429. A record that cannot be read has a
+         *     line of the type `unreadable`, with its `type` and `id`.
          */
         get: operations["exportAccount"];
         put?: never;
@@ -849,7 +859,7 @@ export interface paths {
             header?: never;
             path: {
                 /**
-                 * @description Id of a key, not the key.
+                 * @description Id of a key, not the key itself.
                  * @example key_1pYw7NbRk3vTq9ZsCm5J
                  */
                 id: components["parameters"]["KeyId"];
@@ -858,14 +868,14 @@ export interface paths {
         };
         /**
          * Get a key
-         * @description What may be shown of a key; its secret is shown once, when it is made.
+         * @description Everything about a key except the key itself, which is shown only once, when it is created.
          */
         get: operations["getKey"];
         put?: never;
         post?: never;
         /**
          * Revoke a key
-         * @description From the moment this has answered the key is refused everywhere. Revoking twice is no error.
+         * @description When the call returns, the key is rejected everywhere. Revoking a key again is not an error.
          */
         delete: operations["revokeKey"];
         options?: never;
@@ -879,7 +889,7 @@ export interface paths {
             header?: never;
             path: {
                 /**
-                 * @description Id of a key, not the key.
+                 * @description Id of a key, not the key itself.
                  * @example key_1pYw7NbRk3vTq9ZsCm5J
                  */
                 id: components["parameters"]["KeyId"];
@@ -890,8 +900,8 @@ export interface paths {
         put?: never;
         /**
          * Replace a key
-         * @description Makes a new key with the name, scopes and end of the old one. The old key goes on for `overlapSeconds` and then
-         *     expires; with 0, the default, it is refused from the moment this has answered. The body may be left out.
+         * @description Makes a new key with the name, scopes and end of the old one. The old key keeps working for `overlapSeconds`
+         *     and then expires. With 0, the default, it is rejected once the call returns. The body may be left out.
          */
         post: operations["rollKey"];
         delete?: never;
@@ -946,10 +956,11 @@ export interface paths {
         head?: never;
         /**
          * Change a member
-         * @description Changes a member's name or role. You cannot give a role that has scopes you lack, and only a signed-in owner can make,
-         *     change or remove an owner. A lower role takes effect on the member's next request, and keys that the member made are
-         *     revoked when they exceed it. A member's `ETag` is `"r"` with its `updatedAt` behind the letter, such as `"r1790000000000"`.
-         *     Send it as `If-Match`, and a member whom somebody else has changed meanwhile stays as it is.
+         * @description Changes a member's name or role. You cannot give a role that has scopes you lack, and only a signed-in owner
+         *     can make, change or remove an owner. A lower role takes effect on the member's next request, and keys that the
+         *     member made are revoked if they exceed the new role. A member's `ETag` is `"r"` with its `updatedAt` behind
+         *     the letter, such as `"r1790000000000"`. Send it as `If-Match` to keep from overwriting a change that somebody
+         *     else made meanwhile.
          */
         patch: operations["updateMember"];
         trace?: never;
@@ -971,11 +982,13 @@ export interface paths {
         put?: never;
         /**
          * Make a sign-in link for a member
-         * @description Lets a member back in who has no way to sign in of their own, as `signIn` in the list of members shows. The link works once,
-         *     for 15 minutes. The answer is the only time that `url` is shown; send it to the person yourself.
+         * @description Makes a link for a member who has no way to sign in without help, as `signIn` in the list of members shows.
+         *     The link works once, for 15 minutes. The answer is the only time that `url` is shown; send it to the person
+         *     yourself.
          *
-         *     It takes a signed-in admin or owner, never an API key. Admins make links for viewers and members, owners for everybody but
-         *     owners; for an owner ask the operator. An account makes at most 20 in 24 hours.
+         *     Only a signed-in admin or owner may call this, never an API key. Admins can make links for viewers and
+         *     members, and owners for everybody except owners. For an owner, ask the operator. An account can make at most
+         *     20 links in 24 hours.
          *
          *     The session that the link opens belongs to this membership alone: it cannot switch to another account, and it can add a
          *     passkey only for a person who is in no other account and has no way to sign in yet. The events `sign_in_link.created` and
@@ -1069,8 +1082,8 @@ export interface paths {
         put?: never;
         /**
          * Collect the key
-         * @description Answers 409 `AUTHORIZATION_PENDING` until the person has decided, 403 when they denied, and the key once when they
-         *     approved. Needs no key.
+         * @description Answers 409 `AUTHORIZATION_PENDING` until the person has decided. If they deny the request, it answers 403. If
+         *     they approve, it answers with the key, once. Needs no key.
          */
         post: operations["collectDeviceKey"];
         delete?: never;
@@ -1088,7 +1101,7 @@ export interface paths {
         };
         /**
          * List and search accounts
-         * @description In the order of their ids. A page may be short, or empty, before the end of a long search; `nextCursor` leads on.
+         * @description In the order of their ids. During a long search, a page before the last may be short or empty; continue with `nextCursor`.
          */
         get: operations["adminListAccounts"];
         put?: never;
@@ -1119,17 +1132,18 @@ export interface paths {
         post?: never;
         /**
          * Erase a suspended account
-         * @description Begins the erasure of everything that the account has. Its redirects and pages have stopped when this answers. GET shows
-         *     `state: "deleting"` until nothing is left, and then answers 404. It cannot be stopped or undone.
+         * @description Starts to erase everything that the account has. When the call returns, its redirects and pages have stopped.
+         *     GET shows `state: "deleting"` until nothing is left, and then answers 404. An erasure cannot be stopped or
+         *     undone.
          */
         delete: operations["adminDeleteAccount"];
         options?: never;
         head?: never;
         /**
          * Rename, re-plan or suspend an account
-         * @description Takes effect on the next request of the account once this has answered. A lower plan never stops an existing redirect or
-         *     share page. A suspension does: they answer 410 `ACCOUNT_SUSPENDED` until it is lifted. A 503 means that the change is
-         *     kept but not yet in force everywhere; it is repeated until it is.
+         * @description When the call returns, the change applies to the account's next request. A lower plan never stops an existing
+         *     redirect or share page. A suspension does: they answer 410 `ACCOUNT_SUSPENDED` until it is lifted. A 503 means
+         *     that the change is stored but not yet in force everywhere. The service retries until it is.
          */
         patch: operations["adminUpdateAccount"];
         trace?: never;
@@ -1174,11 +1188,12 @@ export interface paths {
         put?: never;
         /**
          * Make a one-time sign-in link
-         * @description Signs in an existing member (`memberId`), or a new one (`name` and `role`). A name always makes a new member, since two people
-         *     may have the same. The link works once, for 15 minutes.
+         * @description Signs in an existing member (`memberId`), or a new one (`name` and `role`). A name always makes a new member,
+         *     since two people may have the same name. The link works once, for 15 minutes.
          *
-         *     The operator's link also helps a person who lost their passkeys, and opens a session like any other. Members by a group of the
-         *     identity provider sign in with the provider: 409 `SIGN_IN_BY_PROVIDER`.
+         *     The operator's link also helps a person who lost their passkeys, and opens a session like any other. For a
+         *     member through a group of the identity provider, the answer is 409 `SIGN_IN_BY_PROVIDER`, because they sign in
+         *     with the provider.
          */
         post: operations["adminCreateSignInLink"];
         delete?: never;
@@ -1202,8 +1217,9 @@ export interface paths {
         put?: never;
         /**
          * Take down a link or a video
-         * @description When this has answered, every replica answers 410 `TAKEN_DOWN` for it. The owner sees the reason and cannot lift it, nor
-         *     by deleting the record and making the slug again. What is taken down already gives the takedown in force.
+         * @description When the call returns, every replica answers 410 `TAKEN_DOWN` for the link or video. The owner sees the reason
+         *     but cannot lift the takedown, not even by deleting the record and creating the slug again. If the link or
+         *     video is taken down already, the answer is the present takedown.
          */
         post: operations["adminTakeDown"];
         delete?: never;
@@ -1237,7 +1253,7 @@ export interface paths {
             header?: never;
             path: {
                 /**
-                 * @description Id of a key, not the key.
+                 * @description Id of a key, not the key itself.
                  * @example key_1pYw7NbRk3vTq9ZsCm5J
                  */
                 id: components["parameters"]["KeyId"];
@@ -1272,12 +1288,12 @@ export interface components {
          *     or one of the older forms. A form without a zone is UTC. Digits in a string are not milliseconds: send a number.
          */
         Moment: string | number;
-        /** @description As Moment; `null` clears. */
+        /** @description Like Moment; `null` clears the value. */
         MomentOrNull: string | number | null;
         LinkCreate: {
             /** @description Destination, http or https. */
             url: string;
-            /** @description Wanted slug. Letters, digits, `_`, `.`, `-`, the first a letter or digit. Absent or null draws one. */
+            /** @description The slug that you want. It has letters, digits, `_`, `.` and `-`, and begins with a letter or digit. If it is absent or null, one is generated. */
             slug?: string | null;
             /** @description Private label. Null is the same as absent, here and in the fields below. */
             title?: string | null;
@@ -1286,15 +1302,15 @@ export interface components {
              *     link gets the account's `defaultDomainId`.
              */
             domainId?: string | null;
-            /** @description End of the link; a moment already past makes a link that is expired from the start. */
+            /** @description When the link expires. A time in the past creates a link that has already expired. */
             expiresAt?: components["schemas"]["MomentOrNull"];
             /** @description Title in social previews. */
             ogTitle?: string | null;
             /** @description Text in social previews. */
             ogDescription?: string | null;
-            /** @description Address of a picture for social previews; same rules as `url`. It is never fetched by us. */
+            /** @description Address of a picture for social previews; same rules as `url`. We never fetch it. */
             ogImage?: string | null;
-            /** @description Up to 20 tags, each 1 to 50 characters without comma. The same tag in another case is the same tag. */
+            /** @description Up to 20 tags, each 1 to 50 characters without comma. Tags that differ only in case are the same tag. */
             tags?: string[] | null;
             /** @description Id that the link has in another system; printable ASCII. Unique among the links of the account. */
             externalId?: string | null;
@@ -1309,59 +1325,60 @@ export interface components {
              */
             redirectType?: number | null;
             /**
-             * @description Whether the visitor's query is added to the destination. A parameter that the destination has itself stays, except the
-             *     five `utm_` parameters: the visitor's replace them.
+             * @description Whether the visitor's query is added to the destination. If the destination has the same parameter, its
+             *     own value stays. For the five `utm_` parameters, the visitor's value replaces it.
              */
             forwardQuery?: boolean | null;
             /** @description Whether `/<slug>/a/b` leads to the destination's path followed by `/a/b`. Otherwise a longer path is a 404. */
             forwardPath?: boolean | null;
             /** @description Before this moment visits get 404 with a page that says when the link begins. Must be earlier than `expiresAt`. */
             startsAt?: components["schemas"]["MomentOrNull"];
-            /** @description Where visits lead after the end, with a 302 that is not counted. Same rules as `url`, and no verified domain of the account. */
+            /** @description Where visitors are sent after the link has ended, with a 302 that is not counted. The rules of `url` apply, and it may not point at a verified domain of the account. */
             expiredUrl?: string | null;
             /**
-             * @description A page asks every visitor for it, 1 to 256 characters. It is never shown; `hasPassword` says that there is one. Not with a
-             *     `redirectType` of 301 or 308.
+             * @description A password of 1 to 256 characters, for which a page asks every visitor. It is never shown; `hasPassword`
+             *     says whether there is one. It cannot be combined with a `redirectType` of 301 or 308.
              */
             password?: string | null;
             /**
-             * @description Never more visits than this are led on; later ones are as after the end. It counts all clicks that the link ever had. Not
-             *     with a `redirectType` of 301 or 308.
+             * @description At most this many visits are redirected; later ones are answered as if the link had ended. All clicks that
+             *     the link ever had count. It cannot be combined with a `redirectType` of 301 or 308.
              */
             maxClicks?: number | null;
-            /** @description Up to 20 rules, together at most 16 KiB. A visit leads to the address of the first rule whose conditions all hold, else to `url`. */
+            /** @description Up to 20 rules, together at most 16 KiB. A visit leads to the address of the first rule whose conditions all hold, otherwise to `url`. */
             rules?: components["schemas"]["LinkRule"][] | null;
             /**
-             * @description Says that the link comes from another service, where it had this many clicks. They are shown apart and are not part
-             *     of `clicks`.
+             * @description Says that the link comes from another service, where it had this many clicks. They are shown separately
+             *     and are not part of `clicks`.
              */
             importedClicks?: number | null;
             /**
-             * @description When a link with `importedClicks` was created elsewhere, from 1970 until now; the link shows that time. Lists keep the
-             *     order in which links arrived here. Without `importedClicks` the field is ignored, so that a record can be sent back.
+             * @description When a link with `importedClicks` was created in the other service, between 1970 and now; the link shows
+             *     this time. Lists keep the order in which links arrived here. Without `importedClicks` the field is
+             *     ignored, so that a record can be sent back.
              */
             createdAt?: components["schemas"]["MomentOrNull"];
-            /** @description Not taken, but a create with `true` and without `password` is refused, so that no copy of a protected link is open. */
+            /** @description Not stored. A create with `true` and without `password` is rejected, so that no copy of a protected link is left without a password. */
             hasPassword?: boolean | null;
         };
-        /** @description Leads the visits that meet all conditions to an address of its own. */
+        /** @description Sends the visits that meet all of its conditions to its own address. */
         LinkRule: {
             /** @description 1 to 100 characters, unique among the link's rules without regard to case. Statistics show it. */
             name: string;
             when: components["schemas"]["LinkRuleWhen"];
-            /** @description Same rules as the link's `url`, and no verified domain of the account. */
+            /** @description The rules of the link's `url` apply, and it may not point at a verified domain of the account. */
             url: string;
         };
-        /** @description At least one condition. All must hold; a list holds if one of its values fits. What is unknown about a visit fulfils no condition. */
+        /** @description At least one condition. All must hold; a list holds if one of its values matches. Anything unknown about a visit meets no condition. */
         LinkRuleWhen: {
             /** @description Two letters (ISO 3166-1). Refused where this installation cannot know a visitor's country. */
             country?: string[];
-            /** @description `mobile` is understood too, and shown as `phone`. */
+            /** @description `mobile` is accepted too, and shown as `phone`. */
             device?: ("desktop" | "phone" | "tablet" | "mobile")[];
             system?: ("windows" | "macos" | "linux" | "ios" | "android" | "chromeos" | "other")[];
-            /** @description Language tags (BCP 47) that the visitor likes best. `de` fits `de-AT`; `de-CH` does not fit `de`. */
+            /** @description Tags (BCP 47) of the languages that the visitor prefers most. `de` matches a visitor with `de-AT`; `de-CH` does not match one with `de`. */
             language?: string[];
-            /** @description Parameters of the visit and their values; `*` fits any value. */
+            /** @description Query parameters of the visit and their values; `*` matches any value. */
             query?: {
                 [key: string]: string;
             };
@@ -1370,8 +1387,8 @@ export interface components {
             /** @description Before this moment. */
             until?: components["schemas"]["Moment"];
             /**
-             * @description Share of the visitors that meet the rule's other conditions. A visitor always gets the same share. Shares of
-             *     several rules follow each other, so 50 and 50 are everybody.
+             * @description The percentage of visitors to whom the rule applies, among those that meet its other conditions. A visitor
+             *     always falls into the same share. Shares of several rules do not overlap, so 50 and 50 cover everybody.
              */
             percent?: number;
         };
@@ -1384,7 +1401,7 @@ export interface components {
             ogTitle?: string | null;
             ogDescription?: string | null;
             ogImage?: string | null;
-            /** @description Up to 20 tags, each 1 to 50 characters without comma. The same tag in another case is the same tag. */
+            /** @description Up to 20 tags, each 1 to 50 characters without comma. Tags that differ only in case are the same tag. */
             tags?: string[] | null;
             /** @description Id that the link has in another system; printable ASCII. Unique among the links of the account. */
             externalId?: string | null;
@@ -1399,27 +1416,27 @@ export interface components {
              */
             redirectType?: number | null;
             /**
-             * @description Whether the visitor's query is added to the destination. A parameter that the destination has itself stays, except the
-             *     five `utm_` parameters: the visitor's replace them.
+             * @description Whether the visitor's query is added to the destination. If the destination has the same parameter, its
+             *     own value stays. For the five `utm_` parameters, the visitor's value replaces it.
              */
             forwardQuery?: boolean | null;
             /** @description Whether `/<slug>/a/b` leads to the destination's path followed by `/a/b`. Otherwise a longer path is a 404. */
             forwardPath?: boolean | null;
             /** @description Before this moment visits get 404 with a page that says when the link begins. Must be earlier than `expiresAt`. */
             startsAt?: components["schemas"]["MomentOrNull"];
-            /** @description Where visits lead after the end, with a 302 that is not counted. Same rules as `url`, and no verified domain of the account. */
+            /** @description Where visitors are sent after the link has ended, with a 302 that is not counted. The rules of `url` apply, and it may not point at a verified domain of the account. */
             expiredUrl?: string | null;
             /**
-             * @description A page asks every visitor for it, 1 to 256 characters. It is never shown; `hasPassword` says that there is one. Not with a
-             *     `redirectType` of 301 or 308.
+             * @description A password of 1 to 256 characters, for which a page asks every visitor. It is never shown; `hasPassword`
+             *     says whether there is one. It cannot be combined with a `redirectType` of 301 or 308.
              */
             password?: string | null;
             /**
-             * @description Never more visits than this are led on; later ones are as after the end. It counts all clicks that the link ever had. Not
-             *     with a `redirectType` of 301 or 308.
+             * @description At most this many visits are redirected; later ones are answered as if the link had ended. All clicks that
+             *     the link ever had count. It cannot be combined with a `redirectType` of 301 or 308.
              */
             maxClicks?: number | null;
-            /** @description Up to 20 rules, together at most 16 KiB. A visit leads to the address of the first rule whose conditions all hold, else to `url`. */
+            /** @description Up to 20 rules, together at most 16 KiB. A visit leads to the address of the first rule whose conditions all hold, otherwise to `url`. */
             rules?: components["schemas"]["LinkRule"][] | null;
             readonly _id?: unknown;
             readonly id?: unknown;
@@ -1612,7 +1629,7 @@ export interface components {
                 date: string;
                 clicks: number;
             }[];
-            /** @description Most clicks first; the empty host stands for none. */
+            /** @description Most clicks first. An empty host means that there was none. */
             referrers: {
                 host: string;
                 clicks: number;
@@ -1628,8 +1645,9 @@ export interface components {
                 clicks: number;
             }[];
             /**
-             * @description The rules that led the visitors, by their names at the time of the click, most clicks first; empty for none. One day of one
-             *     link names at most 50 rules; clicks of further ones are counted under `(other)`.
+             * @description Clicks by rule, under the name that the rule had at the time of the click, most clicks first. An empty
+             *     name means that no rule applied. One day of one link names at most 50 rules; clicks of further rules are
+             *     counted under `(other)`.
              */
             rules: {
                 rule: string;
@@ -1752,7 +1770,7 @@ export interface components {
             verifiedAt: number | null;
             /** @description When the TXT record was last looked up. */
             checkedAt: number | null;
-            /** @description Why the last check failed, in words. Null when it did not. */
+            /** @description Why the last check failed, in words. Null if it did not fail. */
             reason: string | null;
             certificate: components["schemas"]["DomainCertificate"];
             /** @description Where visits of `/` lead. */
@@ -1764,7 +1782,7 @@ export interface components {
             ignoredFields?: components["schemas"]["IgnoredFields"];
         };
         DomainUpdate: {
-            /** @description Where visits of `/` lead. Same rules as a link's `url`, and no verified domain of the account. Null clears. */
+            /** @description Where visits of `/` lead. The rules of a link's `url` apply, and it may not point at a verified domain of the account. Null clears it. */
             homeUrl?: string | null;
             /** @description Where visits of addresses without a link lead. */
             notFoundUrl?: string | null;
@@ -1781,20 +1799,20 @@ export interface components {
             readonly certificate?: unknown;
         };
         /**
-         * @description The host name's TLS certificate. Where this installation orders certificates itself, a verified domain gets one at its
-         *     first visit, and it is renewed before it ends. Elsewhere the status is always `none`: certificates are made by what
-         *     stands in front.
+         * @description The host name's TLS certificate. Where this installation orders certificates itself, a verified domain gets
+         *     one at its first visit, and it is renewed before it expires. Elsewhere the status is always `none`, because
+         *     whatever is in front of the service provides the certificates.
          */
         DomainCertificate: {
             /**
-             * @description `none`: nobody has visited the name by TLS yet. `pending`: the first certificate is being ordered. `issued`: visitors
-             *     get a valid one. `failed`: there is no valid one, and the last order failed.
+             * @description `none`: nobody has visited the name over TLS yet. `pending`: the first certificate is being ordered.
+             *     `issued`: visitors get a valid one. `failed`: there is no valid one, and the last order failed.
              * @enum {string}
              */
             status: "none" | "pending" | "issued" | "failed";
-            /** @description When the certificate ends. */
+            /** @description When the certificate expires. */
             expiresAt: number | null;
-            /** @description Why the last order failed, in words. Null when it did not. */
+            /** @description Why the last order failed, in words. Null if it did not fail. */
             error: string | null;
         };
         DomainList: {
@@ -1866,8 +1884,8 @@ export interface components {
             readonly error?: unknown;
         };
         /**
-         * @description Up to 20 tags of 1 to 50 characters after trimming, without a comma or a control character. The same tag in another
-         *     case is the same tag. `null` is none.
+         * @description Up to 20 tags of 1 to 50 characters after trimming, without a comma or a control character. Tags that differ
+         *     only in case are the same tag. `null` means no tags.
          */
         TagsInput: string[] | null;
         /** @description The id of the record in another system, 1 to 255 printable ASCII characters, unique among the account's records of its kind. `null` is none. */
@@ -1879,11 +1897,11 @@ export interface components {
             /** @description Moment in milliseconds. Required with privacy `expiring`, refused with any other. */
             expiresAt?: number | null;
             /**
-             * @description Whether visitors have `/v/<slug>/video.mp4`.
+             * @description Whether visitors can get `/v/<slug>/video.mp4`.
              * @default true
              */
             allowDownload: boolean | null;
-            /** @description Origins of the sites that may show the video in a frame, such as `https://www.example.com`. Empty is any. */
+            /** @description Origins of the sites that may show the video in a frame, such as `https://www.example.com`. An empty list allows any site. */
             embedOrigins?: string[] | null;
         };
         VideoAccess: {
@@ -1895,7 +1913,7 @@ export interface components {
             ignoredFields?: components["schemas"]["IgnoredFields"];
         };
         VideoThumbnail: {
-            /** @description Seconds from the beginning of the video, or `null` for the picture that we chose. */
+            /** @description Seconds from the beginning of the video, or `null` for the automatic picture. */
             time: number | null;
         };
         CaptionList: {
@@ -1947,10 +1965,10 @@ export interface components {
             ignoredFields?: components["schemas"]["IgnoredFields"];
         };
         /**
-         * @description Address of an upload session for files that are sent in parts: PUT with `Content-Range`, as Google Cloud Storage
-         *     defines it; `Content-Range: bytes *\/*` asks how far the session is. Only callers with `videos:write` are shown
-         *     it. The session takes at most what the account may still store, and ends when the video is deleted, when its
-         *     file has arrived, and when it fails.
+         * @description Address of an upload session for files that are sent in parts: PUT with `Content-Range`, as Google Cloud
+         *     Storage defines it; `Content-Range: bytes *\/*` asks how much has arrived. Only callers with `videos:write` see
+         *     it. The session takes at most what the account may still store. It ends when the video is deleted, when its
+         *     file has arrived, or when the video fails.
          */
         ResumableUploadUrl: string;
         Video: {
@@ -1977,23 +1995,23 @@ export interface components {
             height: number | null;
             /** @description A picture of the video. */
             posterUrl: string | null;
-            /** @description HLS playlist that already carries the access of the owner. It ends when the key or member that asked for it may no longer read videos. */
+            /** @description HLS playlist with the owner's access. It stops working when the key or member that asked for it may no longer read videos. */
             playbackUrl: string | null;
-            /** @description An MP4 of the video for the owner. It ends as `playbackUrl` does. */
+            /** @description An MP4 of the video for the owner. It stops working when `playbackUrl` does. */
             downloadUrl: string | null;
             renditions: components["schemas"]["Rendition"][];
             /** @description Languages that have captions. */
             captions: string[];
             tags: string[];
             externalId: string | null;
-            /** @description Seconds: the picture that the owner chose. `null` is ours. */
+            /** @description Time of the picture that the owner chose, in seconds. `null` means the automatic picture. */
             thumbnailTime: number | null;
             /** @description Set while the operator has taken the video down. */
             takenDown: {
                 at: components["schemas"]["Timestamp"];
                 reason: string;
             } | null;
-            /** @description Plays of at least five seconds or half the video, once per viewer and day. How many new viewers of one network count in an hour is limited to some hundred. */
+            /** @description Plays of at least five seconds or half the video, once per viewer and day. At most a few hundred new viewers of one network count in an hour. */
             views: number;
             /** @description While `uploading` or `failed`, and only for callers with `videos:write`: send the file here with PUT. */
             uploadUrl?: string;
@@ -2027,7 +2045,7 @@ export interface components {
             id: string;
             name: string;
             plan: components["schemas"]["Plan"];
-            /** @description Domain of new links whose create has no `domainId`. Null is the default short host. */
+            /** @description Domain of new links that are created without `domainId`. Null is the default short host. */
             defaultDomainId: string | null;
             createdAt: components["schemas"]["Timestamp"];
             /** @description `null` means that there is no limit. */
@@ -2064,16 +2082,16 @@ export interface components {
         KeyCreate: {
             name: string;
             /**
-             * @description What the key may do. A key made without scopes gets links, videos, domains and keys, each with read and write.
-             *     Ask for events, webhooks, members and `account:write` by name.
+             * @description What the key may do. A key made without scopes gets links, videos, domains and keys, each with read and
+             *     write. Events, webhooks, members and `account:write` must be requested by name.
              */
             scopes?: components["schemas"]["Scope"][] | null;
-            /** @description End of the key; one already past makes a key that is expired from the start. */
+            /** @description When the key expires. A time in the past creates a key that has already expired. */
             expiresAt?: components["schemas"]["MomentOrNull"];
         };
         KeyRoll: {
             /**
-             * @description How long the old key goes on. At most seven days.
+             * @description How long the old key keeps working. At most seven days.
              * @default 0
              */
             overlapSeconds: number;
@@ -2113,12 +2131,12 @@ export interface components {
         Member: {
             id: string;
             name: string;
-            /** @description As the identity provider verified it. Shown only; it is not what a person is known by. */
+            /** @description As the identity provider verified it. It is only shown and never identifies a person. */
             email: string | null;
             role: components["schemas"]["Role"];
             createdAt: components["schemas"]["Timestamp"];
             updatedAt: components["schemas"]["Timestamp"];
-            /** @description In the list of members, how this one can sign in without anybody's help. Empty means only by a link that somebody makes. */
+            /** @description How this member can sign in without anybody's help; only in the list of members. Empty means that somebody has to make them a link. */
             signIn?: ("passkey" | "provider")[];
             ignoredFields?: components["schemas"]["IgnoredFields"];
         };
@@ -2143,7 +2161,7 @@ export interface components {
             readonly signIn?: unknown;
         };
         InvitationCreate: {
-            /** @description Of the new member. Without it the person gives one when accepting. */
+            /** @description Name of the new member. Without it, the person enters one when accepting. */
             name?: string | null;
             role: components["schemas"]["Role"];
         };
@@ -2173,20 +2191,20 @@ export interface components {
             data: components["schemas"]["Invitation"][];
         };
         DeviceCodeCreate: {
-            /** @description What the key will be called. */
+            /** @description Name of the key. */
             name?: string;
             /** @description What the key may do; as for a new key. */
             scopes?: components["schemas"]["Scope"][];
         };
         DeviceCode: {
-            /** @description Secret: the key is collected with it. */
+            /** @description A secret. The program collects the key with it. */
             deviceCode: string;
-            /** @description For the person to compare. */
+            /** @description Code that the person compares before approving. */
             userCode: string;
             /** Format: uri */
             verificationUrl: string;
             expiresAt: components["schemas"]["Timestamp"];
-            /** @description Seconds between two questions. */
+            /** @description Seconds to wait between two requests for the key. */
             interval: number;
         };
         DeviceCodeCollect: {
@@ -2211,7 +2229,7 @@ export interface components {
             name?: string;
             plan?: components["schemas"]["Plan"];
             suspended?: boolean;
-            /** @description Exceptions from the plan's limits. An absent limit stays, `null` goes back to the plan's. */
+            /** @description Exceptions from the plan's limits. An absent limit stays as it is, and `null` restores the plan's limit. */
             limits?: {
                 links?: components["schemas"]["OwnLimit"];
                 videos?: components["schemas"]["OwnLimit"];
@@ -2228,7 +2246,7 @@ export interface components {
             id: string;
             name: string;
             plan: components["schemas"]["Plan"];
-            /** @description Domain of the account's new links whose create names none. Null is the default short host. */
+            /** @description Domain of the account's new links that are created without `domainId`. Null is the default short host. */
             defaultDomainId: string | null;
             /** @enum {string} */
             state: "active" | "suspended" | "deleting";
@@ -2248,7 +2266,7 @@ export interface components {
             hasMore: boolean;
             nextCursor: string | null;
         };
-        /** @description What to take down, by exactly one of `url`, `linkId` and `videoId`. */
+        /** @description What to take down. Give exactly one of `url`, `linkId` and `videoId`. */
         TakedownCreate: {
             /** @description A short or share address. */
             url?: string;
@@ -2273,8 +2291,8 @@ export interface components {
             nextCursor: string | null;
         };
         /**
-         * @description What happened to which kind of record. Changes of a video's access, captions, thumbnail or takedown are `video.updated`. New
-         *     types will come; a reader should ignore what it does not know.
+         * @description What happened to which kind of record. Changes of a video's access, captions, thumbnail or takedown are
+         *     `video.updated`. New types will come; a reader should ignore types that it does not know.
          * @enum {string}
          */
         EventType: "link.created" | "link.updated" | "link.deleted" | "domain.created" | "domain.verified" | "domain.updated" | "domain.lapsed" | "domain.deleted" | "video.created" | "video.updated" | "video.deleted" | "video.processing" | "video.ready" | "video.failed" | "key.created" | "key.rolled" | "key.revoked" | "account.changed" | "account.exported" | "member.added" | "member.changed" | "member.removed" | "invitation.created" | "invitation.accepted" | "invitation.revoked" | "session.created" | "session.ended" | "sign_in_link.created" | "sign_in_link.used" | "webhook.created" | "webhook.updated" | "webhook.deleted" | "webhook.disabled";
@@ -2293,7 +2311,7 @@ export interface components {
             actor: components["schemas"]["Actor"];
             /** @description The `X-Request-Id` of the request that made the change; null when none did. */
             requestId: string | null;
-            /** @description The record as the API showed it right after the change, or last, when it was deleted. Without secrets and signed addresses. */
+            /** @description The record as the API showed it right after the change or, for a deletion, right before it. Without secrets and signed addresses. */
             data: Record<string, never>;
         };
         EventPage: {
@@ -2302,7 +2320,7 @@ export interface components {
             /** @description The place where this page ends. Never null when reading with `after` or `wait`. */
             nextCursor: string | null;
         };
-        /** @description Names of types of events, or `*` for all of them and those to come. */
+        /** @description Names of event types, or `*` for all present and future types. */
         WebhookEvents: string[];
         WebhookCreate: {
             /** @description An https address on a public host, port 443, 80 or above 1023. */
@@ -2330,7 +2348,7 @@ export interface components {
             events: components["schemas"]["WebhookEvents"];
             description: string;
             enabled: boolean;
-            /** @description Why it was disabled when nobody asked for it: `gone` (the receiver answered 410) or `failing` (five days of nothing but failures). */
+            /** @description Why it was disabled automatically: `gone` (the receiver answered 410) or `failing` (five days of nothing but failures). */
             disabledReason: string | null;
             createdAt: components["schemas"]["Timestamp"];
             updatedAt: components["schemas"]["Timestamp"];
@@ -2342,7 +2360,7 @@ export interface components {
             events: components["schemas"]["WebhookEvents"];
             description: string;
             enabled: boolean;
-            /** @description Why it was disabled when nobody asked for it: `gone` (the receiver answered 410) or `failing` (five days of nothing but failures). */
+            /** @description Why it was disabled automatically: `gone` (the receiver answered 410) or `failing` (five days of nothing but failures). */
             disabledReason: string | null;
             createdAt: components["schemas"]["Timestamp"];
             updatedAt: components["schemas"]["Timestamp"];
@@ -2550,7 +2568,7 @@ export interface components {
                 };
             };
         };
-        /** @description The key is good but may not do this. */
+        /** @description The key is valid but may not do this. */
         Forbidden: {
             headers: {
                 "X-Request-Id": components["headers"]["X-Request-Id"];
@@ -2912,7 +2930,7 @@ export interface components {
                 };
             };
         };
-        /** @description The person said no, or may not make keys. */
+        /** @description The person denied the request, or may not make keys. */
         Denied: {
             headers: {
                 "X-Request-Id": components["headers"]["X-Request-Id"];
@@ -3008,7 +3026,7 @@ export interface components {
                 };
             };
         };
-        /** @description The host name is proven by someone, or the same request is still running. */
+        /** @description An account has already proven the host name, or the same request is still running. */
         DomainClaimConflict: {
             headers: {
                 "X-Request-Id": components["headers"]["X-Request-Id"];
@@ -3152,7 +3170,7 @@ export interface components {
                 };
             };
         };
-        /** @description The `Idempotency-Key` came before with another body. */
+        /** @description The `Idempotency-Key` was already used with another body. */
         IdempotencyKeyReused: {
             headers: {
                 "X-Request-Id": components["headers"]["X-Request-Id"];
@@ -3201,7 +3219,7 @@ export interface components {
                 };
             };
         };
-        /** @description A fault of ours. Nothing is known about the effect; retry with the same `Idempotency-Key`. */
+        /** @description An internal error. It is unknown whether the request took effect; retry with the same `Idempotency-Key`. */
         Internal: {
             headers: {
                 "X-Request-Id": components["headers"]["X-Request-Id"];
@@ -3225,7 +3243,7 @@ export interface components {
                 };
             };
         };
-        /** @description A part that this needs is down for the moment. */
+        /** @description Something that this operation needs is temporarily down. */
         Unavailable: {
             headers: {
                 "X-Request-Id": components["headers"]["X-Request-Id"];
@@ -3259,13 +3277,13 @@ export interface components {
         /** @description The `nextCursor` of the page before. */
         OpaqueCursor: string;
         /**
-         * @description Any text of 1 to 255 printable ASCII characters that the caller makes up once per intended effect.
+         * @description Any text of 1 to 255 printable ASCII characters. Use a new one for each intended effect.
          * @example 6a7f4c1e-create-spring-sale
          */
         IdempotencyKey: string;
-        /** @description With the `ETag` that the caller has, an unchanged record is answered with an empty 304. */
+        /** @description The `ETag` that the caller has. If the record is unchanged, the answer is an empty 304. */
         IfNoneMatch: string;
-        /** @description Only act while the record still has this `ETag`; else 412. */
+        /** @description Act only if the record still has this `ETag`; otherwise the answer is 412. */
         IfMatch: string;
         /**
          * @description Id of a link.
@@ -3283,7 +3301,7 @@ export interface components {
          */
         VideoId: string;
         /**
-         * @description Id of a key, not the key.
+         * @description Id of a key, not the key itself.
          * @example key_1pYw7NbRk3vTq9ZsCm5J
          */
         KeyId: string;
@@ -3315,10 +3333,10 @@ export interface components {
     };
     requestBodies: never;
     headers: {
-        /** @description Trace id of the exchange; name it when you ask for help. */
+        /** @description Trace id of the request; quote it when you ask for help. */
         "X-Request-Id": string;
         /**
-         * @description What is left of the limit and the seconds until more comes, as in the IETF draft.
+         * @description How many requests are left, and the seconds until more are available, as in the IETF draft.
          * @example "default";r=599;t=1
          */
         RateLimit: string;
@@ -3329,9 +3347,9 @@ export interface components {
         "RateLimit-Policy": string;
         /** @description Requests per minute. */
         "X-RateLimit-Limit": number;
-        /** @description Requests that may follow at once. */
+        /** @description Requests that can be sent right away. */
         "X-RateLimit-Remaining": number;
-        /** @description When the whole limit is there again, in epoch seconds. */
+        /** @description When the whole limit is available again, in epoch seconds. */
         "X-RateLimit-Reset": number;
         /** @description Whole seconds to wait before the next try. */
         "Retry-After": number;
@@ -3356,12 +3374,12 @@ export interface operations {
                 /** @description The `nextCursor` of the page before. */
                 cursor?: components["parameters"]["Cursor"];
                 /**
-                 * @description Words, each of which begins a word of the slug, a tag, the title, or the destination's host or path. Case,
-                 *     accents and width make no difference.
+                 * @description Words to search for. Each must begin a word of the slug, a tag, the title, or the destination's host or
+                 *     path. Case, accents and width make no difference.
                  * @example spring sale
                  */
                 q?: string;
-                /** @description A tag that the link has. Up to five times; all must hold. */
+                /** @description Only links with this tag. May be repeated up to five times; the links then have all of these tags. */
                 tag?: string[];
                 /** @description Id of a domain, or `default` for the default host. */
                 domainId?: string;
@@ -3404,7 +3422,7 @@ export interface operations {
             query?: never;
             header?: {
                 /**
-                 * @description Any text of 1 to 255 printable ASCII characters that the caller makes up once per intended effect.
+                 * @description Any text of 1 to 255 printable ASCII characters. Use a new one for each intended effect.
                  * @example 6a7f4c1e-create-spring-sale
                  */
                 "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
@@ -3453,7 +3471,7 @@ export interface operations {
             query?: never;
             header?: {
                 /**
-                 * @description Any text of 1 to 255 printable ASCII characters that the caller makes up once per intended effect.
+                 * @description Any text of 1 to 255 printable ASCII characters. Use a new one for each intended effect.
                  * @example 6a7f4c1e-create-spring-sale
                  */
                 "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
@@ -3569,7 +3587,7 @@ export interface operations {
             query?: never;
             header?: {
                 /**
-                 * @description Any text of 1 to 255 printable ASCII characters that the caller makes up once per intended effect.
+                 * @description Any text of 1 to 255 printable ASCII characters. Use a new one for each intended effect.
                  * @example 6a7f4c1e-create-spring-sale
                  */
                 "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
@@ -3634,7 +3652,7 @@ export interface operations {
                 limit?: components["parameters"]["Limit"];
                 /** @description The `nextCursor` of the page before. */
                 cursor?: string;
-                /** @description Words, each of which begins a word of the tag. */
+                /** @description Words to search for. Each must begin a word of the tag. */
                 q?: string;
             };
             header?: never;
@@ -3707,7 +3725,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description With the `ETag` that the caller has, an unchanged record is answered with an empty 304. */
+                /** @description The `ETag` that the caller has. If the record is unchanged, the answer is an empty 304. */
                 "If-None-Match"?: components["parameters"]["IfNoneMatch"];
             };
             path: {
@@ -3764,7 +3782,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Only act while the record still has this `ETag`; else 412. */
+                /** @description Act only if the record still has this `ETag`; otherwise the answer is 412. */
                 "If-Match"?: components["parameters"]["IfMatch"];
             };
             path: {
@@ -3805,7 +3823,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Only act while the record still has this `ETag`; else 412. */
+                /** @description Act only if the record still has this `ETag`; otherwise the answer is 412. */
                 "If-Match"?: components["parameters"]["IfMatch"];
             };
             path: {
@@ -3978,9 +3996,9 @@ export interface operations {
                 query?: string;
                 /** @description What follows the slug, with its slash. */
                 path?: string;
-                /** @description The visitor's place on the line that percentages divide. Without it a rule with `percent` is passed over. */
+                /** @description The visitor's number from 0 to 99, by which rules with `percent` divide the visitors. Without it, such rules are skipped. */
                 percent?: number;
-                /** @description When the visit is; as `expiresAt`. Now if you leave it out. */
+                /** @description Time of the visit, in the same forms as `expiresAt`. If you leave it out, it is now. */
                 at?: string;
             };
             header?: never;
@@ -4056,7 +4074,7 @@ export interface operations {
             query?: never;
             header?: {
                 /**
-                 * @description Any text of 1 to 255 printable ASCII characters that the caller makes up once per intended effect.
+                 * @description Any text of 1 to 255 printable ASCII characters. Use a new one for each intended effect.
                  * @example 6a7f4c1e-create-spring-sale
                  */
                 "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
@@ -4276,7 +4294,7 @@ export interface operations {
             query?: never;
             header?: {
                 /**
-                 * @description Any text of 1 to 255 printable ASCII characters that the caller makes up once per intended effect.
+                 * @description Any text of 1 to 255 printable ASCII characters. Use a new one for each intended effect.
                  * @example 6a7f4c1e-create-spring-sale
                  */
                 "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
@@ -4376,7 +4394,7 @@ export interface operations {
             query?: never;
             header?: {
                 /**
-                 * @description Any text of 1 to 255 printable ASCII characters that the caller makes up once per intended effect.
+                 * @description Any text of 1 to 255 printable ASCII characters. Use a new one for each intended effect.
                  * @example 6a7f4c1e-create-spring-sale
                  */
                 "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
@@ -4423,7 +4441,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description With the `ETag` that the caller has, an unchanged record is answered with an empty 304. */
+                /** @description The `ETag` that the caller has. If the record is unchanged, the answer is an empty 304. */
                 "If-None-Match"?: components["parameters"]["IfNoneMatch"];
             };
             path: {
@@ -4480,7 +4498,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Only act while the record still has this `ETag`; else 412. */
+                /** @description Act only if the record still has this `ETag`; otherwise the answer is 412. */
                 "If-Match"?: components["parameters"]["IfMatch"];
             };
             path: {
@@ -4521,7 +4539,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Only act while the record still has this `ETag`; else 412. */
+                /** @description Act only if the record still has this `ETag`; otherwise the answer is 412. */
                 "If-Match"?: components["parameters"]["IfMatch"];
             };
             path: {
@@ -4612,7 +4630,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Only act while the record still has this `ETag`; else 412. */
+                /** @description Act only if the record still has this `ETag`; otherwise the answer is 412. */
                 "If-Match"?: components["parameters"]["IfMatch"];
             };
             path: {
@@ -4662,7 +4680,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Only act while the record still has this `ETag`; else 412. */
+                /** @description Act only if the record still has this `ETag`; otherwise the answer is 412. */
                 "If-Match"?: components["parameters"]["IfMatch"];
             };
             path: {
@@ -4852,7 +4870,7 @@ export interface operations {
                 object?: string;
                 /** @description Read forwards from this place, a `nextCursor` or the `id` of an event. */
                 after?: string;
-                /** @description For how many seconds an answer without events is held. */
+                /** @description How many seconds the request waits if there is no event yet. */
                 wait?: number;
             };
             header?: never;
@@ -4921,7 +4939,7 @@ export interface operations {
             query?: never;
             header?: {
                 /**
-                 * @description Any text of 1 to 255 printable ASCII characters that the caller makes up once per intended effect.
+                 * @description Any text of 1 to 255 printable ASCII characters. Use a new one for each intended effect.
                  * @example 6a7f4c1e-create-spring-sale
                  */
                 "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
@@ -5009,7 +5027,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Only act while the record still has this `ETag`; else 412. */
+                /** @description Act only if the record still has this `ETag`; otherwise the answer is 412. */
                 "If-Match"?: components["parameters"]["IfMatch"];
             };
             path: {
@@ -5050,7 +5068,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Only act while the record still has this `ETag`; else 412. */
+                /** @description Act only if the record still has this `ETag`; otherwise the answer is 412. */
                 "If-Match"?: components["parameters"]["IfMatch"];
             };
             path: {
@@ -5101,7 +5119,7 @@ export interface operations {
             query?: never;
             header?: {
                 /**
-                 * @description Any text of 1 to 255 printable ASCII characters that the caller makes up once per intended effect.
+                 * @description Any text of 1 to 255 printable ASCII characters. Use a new one for each intended effect.
                  * @example 6a7f4c1e-create-spring-sale
                  */
                 "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
@@ -5156,7 +5174,7 @@ export interface operations {
             query?: never;
             header?: {
                 /**
-                 * @description Any text of 1 to 255 printable ASCII characters that the caller makes up once per intended effect.
+                 * @description Any text of 1 to 255 printable ASCII characters. Use a new one for each intended effect.
                  * @example 6a7f4c1e-create-spring-sale
                  */
                 "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
@@ -5204,7 +5222,7 @@ export interface operations {
             query?: never;
             header?: {
                 /**
-                 * @description Any text of 1 to 255 printable ASCII characters that the caller makes up once per intended effect.
+                 * @description Any text of 1 to 255 printable ASCII characters. Use a new one for each intended effect.
                  * @example 6a7f4c1e-create-spring-sale
                  */
                 "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
@@ -5302,7 +5320,7 @@ export interface operations {
             query?: never;
             header?: {
                 /**
-                 * @description Any text of 1 to 255 printable ASCII characters that the caller makes up once per intended effect.
+                 * @description Any text of 1 to 255 printable ASCII characters. Use a new one for each intended effect.
                  * @example 6a7f4c1e-create-spring-sale
                  */
                 "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
@@ -5491,7 +5509,7 @@ export interface operations {
             query?: never;
             header?: {
                 /**
-                 * @description Any text of 1 to 255 printable ASCII characters that the caller makes up once per intended effect.
+                 * @description Any text of 1 to 255 printable ASCII characters. Use a new one for each intended effect.
                  * @example 6a7f4c1e-create-spring-sale
                  */
                 "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
@@ -5540,7 +5558,7 @@ export interface operations {
             header?: never;
             path: {
                 /**
-                 * @description Id of a key, not the key.
+                 * @description Id of a key, not the key itself.
                  * @example key_1pYw7NbRk3vTq9ZsCm5J
                  */
                 id: components["parameters"]["KeyId"];
@@ -5579,7 +5597,7 @@ export interface operations {
             header?: never;
             path: {
                 /**
-                 * @description Id of a key, not the key.
+                 * @description Id of a key, not the key itself.
                  * @example key_1pYw7NbRk3vTq9ZsCm5J
                  */
                 id: components["parameters"]["KeyId"];
@@ -5615,14 +5633,14 @@ export interface operations {
             query?: never;
             header?: {
                 /**
-                 * @description Any text of 1 to 255 printable ASCII characters that the caller makes up once per intended effect.
+                 * @description Any text of 1 to 255 printable ASCII characters. Use a new one for each intended effect.
                  * @example 6a7f4c1e-create-spring-sale
                  */
                 "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
             };
             path: {
                 /**
-                 * @description Id of a key, not the key.
+                 * @description Id of a key, not the key itself.
                  * @example key_1pYw7NbRk3vTq9ZsCm5J
                  */
                 id: components["parameters"]["KeyId"];
@@ -5739,7 +5757,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Only act while the record still has this `ETag`; else 412. */
+                /** @description Act only if the record still has this `ETag`; otherwise the answer is 412. */
                 "If-Match"?: components["parameters"]["IfMatch"];
             };
             path: {
@@ -5791,7 +5809,7 @@ export interface operations {
             query?: never;
             header?: {
                 /**
-                 * @description Any text of 1 to 255 printable ASCII characters that the caller makes up once per intended effect.
+                 * @description Any text of 1 to 255 printable ASCII characters. Use a new one for each intended effect.
                  * @example 6a7f4c1e-create-spring-sale
                  */
                 "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
@@ -5873,7 +5891,7 @@ export interface operations {
             query?: never;
             header?: {
                 /**
-                 * @description Any text of 1 to 255 printable ASCII characters that the caller makes up once per intended effect.
+                 * @description Any text of 1 to 255 printable ASCII characters. Use a new one for each intended effect.
                  * @example 6a7f4c1e-create-spring-sale
                  */
                 "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
@@ -6055,7 +6073,7 @@ export interface operations {
             query?: never;
             header?: {
                 /**
-                 * @description Any text of 1 to 255 printable ASCII characters that the caller makes up once per intended effect.
+                 * @description Any text of 1 to 255 printable ASCII characters. Use a new one for each intended effect.
                  * @example 6a7f4c1e-create-spring-sale
                  */
                 "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
@@ -6218,7 +6236,7 @@ export interface operations {
             query?: never;
             header?: {
                 /**
-                 * @description Any text of 1 to 255 printable ASCII characters that the caller makes up once per intended effect.
+                 * @description Any text of 1 to 255 printable ASCII characters. Use a new one for each intended effect.
                  * @example 6a7f4c1e-create-spring-sale
                  */
                 "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
@@ -6345,7 +6363,7 @@ export interface operations {
             query?: never;
             header?: {
                 /**
-                 * @description Any text of 1 to 255 printable ASCII characters that the caller makes up once per intended effect.
+                 * @description Any text of 1 to 255 printable ASCII characters. Use a new one for each intended effect.
                  * @example 6a7f4c1e-create-spring-sale
                  */
                 "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
@@ -6414,7 +6432,7 @@ export interface operations {
             header?: never;
             path: {
                 /**
-                 * @description Id of a key, not the key.
+                 * @description Id of a key, not the key itself.
                  * @example key_1pYw7NbRk3vTq9ZsCm5J
                  */
                 id: components["parameters"]["KeyId"];

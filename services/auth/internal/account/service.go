@@ -115,7 +115,7 @@ func (s *Service) Change(ctx context.Context, id string, c Change) (Account, err
 			return err
 		}
 		if before.Deleting {
-			return apierr.New(apierr.AccountDeleting, "The account is being erased, which cannot be stopped.")
+			return apierr.New(apierr.AccountDeleting, "The account is being erased. This cannot be stopped.")
 		}
 		if after = before.with(c); after == before {
 			return tx.Again(id)
@@ -209,7 +209,7 @@ func (s *Service) CreateKey(ctx context.Context, n NewKey) (made Key, err error)
 // maker is being removed must not outlive the removal.
 type Giver struct {
 	Scopes identity.ScopeSet
-	Role   identity.Role // of the member; "" if there is none
+	Role   identity.Role // role of the member; "" if there is no member
 	member string        // recorded as the maker
 	end    time.Time     // when the calling key expires; zero: never
 }

@@ -112,7 +112,7 @@ const (
 // Link is a one-time link without its token. Invitations are links too.
 type Link struct {
 	ID        string
-	Hash      string // of the token; names the record
+	Hash      string // hash of the token; names the record
 	Kind      Kind
 	AccountID string
 	MemberID  string        // the member that a sign-in link signs in
@@ -130,7 +130,7 @@ type Link struct {
 // Session is a signed-in browser.
 type Session struct {
 	ID        string
-	Hash      string // of its key; names the record
+	Hash      string // hash of its key; names the record
 	AccountID string
 	MemberID  string
 	PersonID  string
@@ -185,8 +185,8 @@ type Identity struct {
 
 // Passkey is a public key that a person's device signs with.
 type Passkey struct {
-	ID       string // of the record, not the credential's
-	Hash     string // of the credential's id; names the record
+	ID       string // id of the record, not of the credential
+	Hash     string // hash of the credential's id; names the record
 	PersonID string
 	// MemberID is the one membership that the passkey opens, if it was added in a bound
 	// session; "" means all memberships of the person.
@@ -199,7 +199,7 @@ type Passkey struct {
 
 // Device is a program that asks a person for a key.
 type Device struct {
-	Hash      string // of its secret code; names the record
+	Hash      string // hash of its secret code; names the record
 	UserCode  string // the code that the person compares
 	Name      string // the future key's name
 	Scopes    identity.ScopeSet
@@ -229,7 +229,7 @@ var (
 	ErrNoMembership = apierr.New(apierr.Forbidden, "You are not a member of any account here.")
 	// ErrAlreadyMember keeps a person from being two members of one account.
 	ErrAlreadyMember = apierr.New(apierr.AlreadyMember, "You are a member of this account already.")
-	// ErrHasSignIn refuses a sign-in link for somebody who needs none.
+	// ErrHasSignIn refuses a sign-in link for somebody who does not need one.
 	ErrHasSignIn = apierr.New(
 		apierr.HasSignIn,
 		"This person has their own way to sign in, or is a member of another account too, so nobody can make a sign-in link for them. "+
@@ -243,7 +243,8 @@ var (
 	// ErrBound refuses a bound session an action that reaches beyond its membership.
 	ErrBound = apierr.New(
 		apierr.Forbidden,
-		"You signed in by a link that somebody made for you in this account. It opens this account only, and changes nothing elsewhere.",
+		"You signed in with a link that somebody made for you in this account. It gives access to this account only, and it "+
+			"cannot change anything elsewhere.",
 	)
 	// ErrIdentityTaken keeps two persons from sharing one identity.
 	ErrIdentityTaken = apierr.New(apierr.IdentityTaken, "This identity belongs to another person here.")

@@ -458,7 +458,7 @@ func (s *Service) RevokeInvitation(ctx context.Context, by *identity.Principal, 
 type NewSignInLink struct {
 	ID       string
 	Token    identity.Key
-	MemberID string // in the account of By
+	MemberID string // a member of By's account
 	At       time.Time
 	By       *identity.Principal
 }

@@ -25,7 +25,7 @@ type OIDCConfig struct {
 	Issuer       string
 	ClientID     string
 	ClientSecret string
-	Name         string // for the button; if empty, the issuer's host
+	Name         string // shown on the button; if empty, the issuer's host is shown
 	Scopes       []string
 	GroupsClaim  string
 	RedirectURL  string

@@ -63,7 +63,7 @@ func New(db *record.DB, shown func(record any) any) *Store {
 // reads looks up documents. Inside a change, its results still hold at the commit.
 type reads struct {
 	s   *Store
-	ctx context.Context // of the call; nil inside a change
+	ctx context.Context // context of the call; nil inside a change
 	tx  *record.Tx      // nil outside a change
 }
 

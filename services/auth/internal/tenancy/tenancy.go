@@ -63,7 +63,7 @@ const (
 type Takedown struct {
 	tenant.Takedown
 	Target tenant.Target
-	Kind   string // of the target, if it is an id; "" for an address
+	Kind   string // kind of the target, if the target is an id; "" for an address
 	Phase  Phase
 }
 
@@ -132,7 +132,7 @@ func (s *Service) Settle(ctx context.Context, a account.Account) error {
 	})
 }
 
-// Delete begins to erase a suspended account. When it returns, no replica serves the
+// Delete starts to erase a suspended account. When it returns, no replica serves the
 // account's redirects and pages. [Service.Repeat] does the rest.
 func (s *Service) Delete(ctx context.Context, id string) (account.Account, error) {
 	var a account.Account

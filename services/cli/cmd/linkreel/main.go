@@ -15,9 +15,9 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	code := cli.Run(ctx, os.Args[1:], cli.System(), cli.Command{
-		Name: "up", Short: "run the whole system here; this program only says where to find it",
+		Name: "up", Short: "print how to run the whole system; this program has no servers",
 		Run: func(context.Context, []string, cli.Env) error {
-			return errors.New("this program has no servers; in a checkout of Linkreel `make run` starts them, or build ./services/standalone/cmd/linkreel")
+			return errors.New("this program has no servers; run `make run` in a checkout of Linkreel, or build ./services/standalone/cmd/linkreel")
 		},
 	})
 	stop()

@@ -27,23 +27,24 @@ type domainRow struct {
 	Typed bool // whether the form with its pages was refused, and shows what was typed
 }
 
-// Pages returns the stored addresses, by the names of the form's fields.
-func (d domainRow) Pages() map[string]string {
-	out := map[string]string{}
-	for name, stored := range map[string]*string{"homeUrl": d.HomeURL, "notFoundUrl": d.NotFoundURL, "expiredUrl": d.ExpiredURL} {
-		if out[name] = ""; stored != nil {
-			out[name] = *stored
-		}
-	}
-	return out
+// domainPage is a field of the form with a domain's pages.
+type domainPage struct {
+	Name   string
+	Stored *string
+}
+
+// Pages returns the fields of the form, in the order of the page.
+func (d domainRow) Pages() []domainPage {
+	return []domainPage{{"homeUrl", d.HomeURL}, {"notFoundUrl", d.NotFoundURL}, {"expiredUrl", d.ExpiredURL}}
 }
 
 // changePages says where the domain's host leads visits that no link serves.
 func changePages(r *request) error {
 	body := map[string]any{}
-	for name := range (domainRow{}).Pages() {
-		if body[name] = nil; strings.TrimSpace(r.form.Get(name)) != "" {
-			body[name] = strings.TrimSpace(r.form.Get(name))
+	for _, p := range (domainRow{}).Pages() {
+		body[p.Name] = nil
+		if typed := strings.TrimSpace(r.form.Get(p.Name)); typed != "" {
+			body[p.Name] = typed
 		}
 	}
 	return domainsPage.answer(r, r.do("PATCH", r.domainPath(), body, nil), "/app/domains", "saved")

@@ -24,8 +24,6 @@ type Store interface {
 	Due(ctx context.Context) ([]*Domain, error)
 	// Owner finds the domain that owns a host name in lower case.
 	Owner(ctx context.Context, hostname string) (domainID string, found bool, err error)
-	// RemoveStats removes all statistics of domains.
-	RemoveStats(ctx context.Context, ids []string) error
 	// Atomically runs fn in one transaction: the records that fn reads do not change before the
 	// commit. fn must do all its reads before its writes. It may run several times, so it must
 	// have no other effect.
@@ -47,6 +45,8 @@ type Tx interface {
 	Add(d *Domain, what events.Type) error
 	Put(before, after *Domain, what events.Type) error
 	Remove(d *Domain, what events.Type) error
+	// ClearStats removes the statistics of d.
+	ClearStats(d *Domain) error
 	// SetOwner makes d the owner of its host name, and sets d.Certificate to the name's
 	// certificate. Call Owner before you call SetOwner or ClearOwner. Every replica knows the
 	// new owner before the change returns, so that no redirect uses the old one.
@@ -102,10 +102,6 @@ func (s *Service) List(ctx context.Context, accountID string) ([]*Domain, error)
 func (s *Service) Leave(ctx context.Context, accountID string) error {
 	domains, err := s.opt.Store.Domains(ctx, accountID)
 	for _, d := range domains {
-		// Remove statistics first: they can only be found through their domain.
-		if err == nil {
-			err = s.opt.Store.RemoveStats(ctx, []string{d.ID})
-		}
 		if err == nil {
 			err = s.Delete(ctx, accountID, d.ID)
 		}
@@ -280,7 +276,7 @@ func (s *Service) ChangePages(ctx context.Context, accountID, id string, change 
 
 // Delete removes a domain of the account that no link uses.
 func (s *Service) Delete(ctx context.Context, accountID, id string) error {
-	err := s.opt.Store.Atomically(ctx, "delete domain", func(tx Tx) error {
+	return s.opt.Store.Atomically(ctx, "delete domain", func(tx Tx) error {
 		d, err := tx.Domain(id)
 		if err != nil {
 			return err
@@ -300,15 +296,15 @@ func (s *Service) Delete(ctx context.Context, accountID, id string) error {
 		if err != nil {
 			return err
 		}
+		// In the same transaction: the next claim of this name by this account has the same id.
+		if err := tx.ClearStats(d); err != nil {
+			return err
+		}
 		if ownerID == id {
 			tx.ClearOwner(d)
 		}
 		return tx.Remove(d, events.DomainDeleted)
 	})
-	if err != nil {
-		return err
-	}
-	return s.opt.Store.RemoveStats(ctx, []string{id})
 }
 
 // parallelChecks is how many proofs are looked up at a time. A name server that does not

@@ -19,7 +19,7 @@ type Position struct {
 
 // CheckLua is the start of a script that reads the log. It sets news to what the reader
 // does not know yet, in the form that [ParseNews] reads. The reader's position is ARGV[1]
-// (epoch) and ARGV[2] (number). It sets size to the bytes in the click log.
+// (epoch) and ARGV[2] (number). It sets size to the size of the click log in bytes.
 //
 // KEYS: 1 head, 2 log. ARGV: 1 epoch, 2 number, 3 the reader's id.
 const CheckLua = `
@@ -36,8 +36,8 @@ elseif n > at then news = {'', n, redis.call('XRANGE', KEYS[2], ARGV[2] .. '-1',
 `
 
 // openScript starts a new epoch on a server that does not know the reader's
-// script, unless another reader has just done so. It may run on a full server: otherwise
-// no replica could read the log.
+// script, unless another reader has just done so. It may run even if the server's memory
+// is full: otherwise no replica could read the log.
 //
 // KEYS: head. ARGV: the epoch that the reader knows, its id.
 var openScript = redis.NewScript(`#!lua flags=allow-oom
@@ -53,7 +53,7 @@ return 1`)
 // a reader that knows epoch. It must succeed before the script is loaded.
 func Open(ctx context.Context, client redis.Scripter, part int, epoch, id string) error {
 	if err := openScript.Eval(ctx, client, []string{HeadKey(part)}, epoch, id).Err(); err != nil {
-		return fmt.Errorf("begin an epoch of the log of invalidations: %w", err)
+		return fmt.Errorf("start an epoch of the invalidation log: %w", err)
 	}
 	return nil
 }
@@ -72,7 +72,7 @@ if head[1] then redis.call('HSET', KEYS[1], 'e', t[1] .. '.' .. t[2] .. '.' .. A
 return 1`)
 
 // Watch starts a new epoch when a partition is served by another server process than
-// before. It is too expensive for the script of every redirect; one caller runs it once
+// before. It is too expensive to run with every redirect, so one caller runs it once
 // a second.
 func Watch(ctx context.Context, client redis.Scripter, part int, id string) error {
 	if err := watchScript.Run(ctx, client, []string{HeadKey(part)}, id).Err(); err != nil {
@@ -81,19 +81,19 @@ func Watch(ctx context.Context, client redis.Scripter, part int, id string) erro
 	return nil
 }
 
-// News is what a call has found in the log.
+// News holds what a call has found in the log.
 type News struct {
 	at      Position // the reader's position when it asked
-	another string   // epoch of another log; head is its last number
+	another string   // the new epoch if another one has started; head is its last number
 	head    int64
 	read    int64 // number of the last entry, or at.Number if there are no entries
 	keys    []string
 	missed  bool // entries were trimmed before this replica read them
 }
 
-var errNews = errors.New("unexpected entry in the log of invalidations")
+var errNews = errors.New("unexpected entry in the invalidation log")
 
-// ParseNews reads what [CheckLua] left in news for a reader at a position.
+// ParseNews parses the news that [CheckLua] set for a reader at a position.
 func ParseNews(raw any, at Position) (News, error) {
 	n := News{at: at, read: at.Number, head: at.Number}
 	if raw == nil {
@@ -131,7 +131,8 @@ func ParseNews(raw any, at Position) (News, error) {
 	return n, nil
 }
 
-// parseEntry reads ["17-0", ["k", "a\nb\n<12"]], where 12 is the number of the entry before.
+// parseEntry reads ["17-0", ["k", "a\nb\n<12"]], where 12 is the number of the previous
+// entry.
 func parseEntry(e any) (number, before int64, keys []string, ok bool) {
 	pair, _ := e.([]any)
 	if len(pair) != 2 {
@@ -160,7 +161,7 @@ type Follower struct {
 	at Position
 }
 
-// Follow makes the view of a partition.
+// Follow returns a new view of a partition.
 func (m *Memory) Follow(part int) *Follower { return &Follower{memory: m, part: part} }
 
 // At returns the position for the next call.
@@ -178,19 +179,19 @@ func (f *Follower) Hear(n News) (caughtUp bool) {
 	defer f.mu.Unlock()
 	switch {
 	case n.another != "":
-		// Even the first position that a process learns leads here: the process may have
-		// loaded links before.
+		// This also covers the first position that a process learns, because the process may
+		// have loaded links before.
 		if n.at == f.at {
 			f.at = Position{n.another, n.head}
 			f.memory.invalidateAll(f.part)
 			return true
 		}
-		// Another call has moved the position meanwhile. If that call found the same log,
-		// nothing is left to do. If the epoch has not changed and the head was only behind,
-		// ask again.
+		// Another call has moved the position meanwhile. If that call found the same new
+		// epoch, nothing is left to do. If the epoch is the reader's own and only the head was
+		// behind, ask again.
 		return n.at.Epoch != n.another && f.at.Epoch == n.another && f.at.Number >= n.head
 	case n.at.Epoch != f.at.Epoch:
-		return false // this call began before another one found a new log
+		return false // this call started before another one found a new epoch
 	case n.read > f.at.Number:
 		f.memory.Invalidate(n.keys...)
 		if n.missed {

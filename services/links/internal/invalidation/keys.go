@@ -7,15 +7,15 @@ import (
 // Keys in the log are of three kinds: link.SlugKey for a slug, the plain host
 // name for a custom domain, and [AccountKey].
 
-// AccountKey names an account whose state has changed. A slug's key has a bar and
+// AccountKey returns the key of an account. A slug's key has a bar and
 // a host name has no @, so the three kinds never collide.
 func AccountKey(accountID string) string { return "@" + accountID }
 
 // everything means all keys. It replaces a list of keys that has become too long.
 const everything = "*"
 
-// MaxPartitions bounds the number of partitions. Flushers that look for partitions of a
-// former setting try all of them.
+// MaxPartitions bounds the number of partitions. A flusher that looks for partitions of an
+// earlier configuration tries all of them.
 const MaxPartitions = 64
 
 // Prefix returns the common part of a partition's Redis keys. The braces are a hash tag. It
@@ -33,5 +33,5 @@ func Prefix(part int) string {
 func HeadKey(part int) string { return Prefix(part) + "inv:head" }
 
 // LogKey returns the key of a stream: n-0 → k = keys, one per line, and "<" with the
-// number of the entry before.
+// number of the previous entry.
 func LogKey(part int) string { return Prefix(part) + "inv" }

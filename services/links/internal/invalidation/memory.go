@@ -14,11 +14,11 @@ import (
 type Options struct {
 	// Target reads the link that a slug key leads to.
 	Target func(ctx context.Context, key string) (t link.Target, found bool, err error)
-	// Host reads what is known of a host name in lower case.
+	// Host reads what is known about a host name, which must be in lower case.
 	Host func(ctx context.Context, host string) (s link.Site, found bool, err error)
 	// Suspended reads whether an account's links are out of service.
 	Suspended func(ctx context.Context, accountID string) (bool, error)
-	// Capacity bounds the links that are kept, in bytes.
+	// Capacity bounds the memory for cached links, in bytes.
 	Capacity int64
 	// Partitions is the number of partitions of the log; 0 means 1.
 	Partitions int
@@ -124,8 +124,8 @@ func (m *Memory) Invalidate(keys ...string) {
 	m.accounts.Invalidate(accounts...)
 }
 
-// invalidateAll drops everything of a partition after log entries were missed. It drops
-// all hosts and accounts too, since the missed entries may have named them.
+// invalidateAll drops all links of a partition after log entries were missed. It also drops
+// all hosts and accounts, since the missed entries may have named them.
 func (m *Memory) invalidateAll(part int) {
 	m.targets[part].InvalidateAll()
 	m.hosts.InvalidateAll()
@@ -226,7 +226,7 @@ func (a *Answer) Expired() bool {
 
 // Resolve finds the link at a folded slug of host. If host is "", it is the default short
 // host. If the slug is "", Resolve finds only the host. Resolve calls wait before it reads
-// the store. wait returns the context for the read, or an error to refuse it; known tells
+// the store. wait returns the context for the read, or an error to prevent it; known tells
 // wait whether an older value is in memory.
 func (m *Memory) Resolve(a *Answer, wait func(known bool) (context.Context, error), host, folded string) (err error) {
 	*a = Answer{memory: m, at: m.now()}
@@ -282,8 +282,8 @@ func (m *Memory) Owner(wait func(known bool) (context.Context, error), host stri
 }
 
 // lookUp answers from memory as of the time in now. If it has to read the store, it updates
-// now afterwards. Reading the clock for each lookup would be a good part of the cost of a
-// warm visit.
+// now afterwards. Reading the clock for each lookup would be a large part of the cost of a
+// visit that memory alone can answer.
 func lookUp[V any](
 	m *Memory, c *cache.Cache[V], now *time.Time, wait func(known bool) (context.Context, error), key string,
 ) (cache.Lookup[V], error) {

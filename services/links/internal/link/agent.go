@@ -26,8 +26,8 @@ func (d Device) String() string {
 	return deviceNames[OtherDevice]
 }
 
-// ParseDevice reads the device of a rule. Statistics call a phone "mobile", rules call it
-// "phone"; both words are understood.
+// ParseDevice parses the device of a rule. Statistics call a phone "mobile" and rules call
+// it "phone". ParseDevice accepts both words.
 func ParseDevice(name string) (Device, bool) {
 	switch name {
 	case "desktop":
@@ -49,7 +49,7 @@ func (d Device) RuleName() string {
 }
 
 // System is a visitor's operating system, as far as the user agent reveals it. The zero
-// value means that nothing is known, not even that it is another one.
+// value means unknown. OtherSystem is a known system that is not in this list.
 type System byte
 
 // The operating systems.
@@ -99,8 +99,8 @@ var crawlers = []string{
 	"google-pagerenderer", "flipboardproxy", "xing-contenttabreceiver", "bitlybot", "odklbot", "signal-desktop",
 }
 
-// maxAgent is how many bytes of a user agent are read. Longer ones come from apps, which
-// name device and system at the beginning, and from attackers.
+// maxAgent is the number of bytes of a user agent that are read. Only apps and attackers
+// send longer ones, and apps name the device and the system at the beginning.
 const maxAgent = 512
 
 // IsRobot reports whether a User-Agent header calls its sender a bot, crawler or spider. It
@@ -114,7 +114,7 @@ func IsRobot(userAgent []byte) bool {
 	return false
 }
 
-// robotLetters are those with which the words of isRobotAt begin.
+// robotLetters are the first letters of the words that isRobotAt looks for.
 var robotLetters = [256]bool{'b': true, 'B': true, 'c': true, 'C': true, 's': true, 'S': true}
 
 func isRobotAt(userAgent []byte, i int) bool {
@@ -128,7 +128,8 @@ func isRobotAt(userAgent []byte, i int) bool {
 	return beginsWith(rest, "spider") || beginsWith(rest, "slurp")
 }
 
-// beginsWith ignores the case of s. The word has only small letters.
+// beginsWith reports whether s begins with word, whatever the case of s. The word must be
+// in lower case.
 func beginsWith(s []byte, word string) bool {
 	if len(s) < len(word) {
 		return false
@@ -154,7 +155,8 @@ func ReadAgent(userAgent string) Agent {
 	ua := useragent.Parse(userAgent)
 	a := Agent{System: systemOf(ua.OS), Robot: IsRobot([]byte(lower))}
 	switch {
-	// Tablets come before phones: an iPad also says "Mobile". Android says it on phones only.
+	// Check for tablets first: an iPad's user agent also has "Mobile". On Android, only
+	// phones have it.
 	case ua.Tablet, ua.OS == useragent.Android && !strings.Contains(lower, "mobile"):
 		a.Device = Tablet
 	case ua.Mobile, a.System == IOS, a.System == Android:

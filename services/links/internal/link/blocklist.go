@@ -36,8 +36,8 @@ func OpenBlocklist(path string) (*Blocklist, error) {
 }
 
 // Refresh reads the file if it has changed. While the file cannot be read, the last list
-// stays in force. Kubernetes replaces a mounted ConfigMap through a symbolic link, and the
-// new file has another modification time.
+// stays in force. Kubernetes replaces a mounted ConfigMap through a symbolic link. Refresh
+// notices it because the new file has another modification time.
 func (b *Blocklist) Refresh(context.Context) error {
 	f, err := os.Open(b.path)
 	if err != nil {

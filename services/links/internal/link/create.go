@@ -20,7 +20,8 @@ type Result struct {
 	Err  error // SLUG_TAKEN, DOMAIN_NOT_VERIFIED, DOMAIN_NOT_FOUND or QUOTA_EXCEEDED; [ErrRefused] if it cannot be stored
 }
 
-// errAgain ends a try to create links because a place or a generated slug was taken.
+// errAgain ends an attempt to create links if a place in the list or a generated slug was
+// taken.
 var errAgain = errors.New("look again")
 
 // Create calls d.Ready and then makes the link; see [Service.CreateAll].
@@ -49,12 +50,12 @@ func (d *Draft) needsNothing() bool {
 	return d.DomainID == "" && d.ExternalID == "" && len(d.Tags) == 0
 }
 
-// CreateAll makes the drafts in their order, which is also the order of their creation
-// times. After an error the caller may try again with the same origin. Otherwise each
-// draft has its own result. Ordinary drafts are written in one commit. Drafts that are
-// too large for that, such as a hundred long addresses, are written in several, in
-// order. Then an error may come after some of the drafts have been made, and the next
-// try finds them by their nonce.
+// CreateAll creates a link for each draft, in order. Their creation times have the same
+// order. After an error the caller may try again with the same origin. Without an error,
+// each draft has its own result. Ordinary drafts are written in one commit. Drafts that are
+// too large for that, such as a hundred long addresses, are written in several commits, in
+// order. In that case, some links may exist when an error occurs. The next try finds them by
+// their nonce.
 //
 // A slug is free if it has no record, or if [SlugRecord.FreeFor] says so. The slug
 // record is created on the condition that it does not exist. This makes slugs unique: if
@@ -73,8 +74,8 @@ func (s *Service) CreateAll(ctx context.Context, p *identity.Principal, o identi
 
 // create makes the drafts of one part in one commit.
 func (b *batch) create(ctx context.Context) error {
-	// Drafts with chosen slugs are not quick: one of many slugs is easily taken, and then the
-	// call would be wasted.
+	// Several drafts with chosen slugs are not quick: one of the slugs may well be taken, and
+	// then the call would be wasted.
 	if b.quick {
 		if err := b.s.opt.Store.Add(ctx, b.limit, linksOf(b.part)...); !errors.Is(err, ErrInTheWay) {
 			return err
@@ -112,8 +113,8 @@ func linksOf(items []*item) []*Link {
 
 type item struct {
 	draft Draft
-	try   int // generated slugs found taken so far
-	moves int // places found taken so far
+	try   int // how many generated slugs were taken
+	moves int // how many places were taken
 	link  *Link
 	done  bool // its result is final; nothing more to write
 	err   error
@@ -131,13 +132,13 @@ func newBatch(s *Service, p *identity.Principal, o identity.Origin, drafts []Dra
 // newLink returns the link of the i-th draft of a request, with its first place and, if no
 // slug was chosen, the first generated one.
 func newLink(accountID string, o identity.Origin, d Draft, i int) *Link {
-	// The creation time in microseconds is the place in the list. Callers see it in
-	// milliseconds. Drafts of one request are a microsecond apart.
+	// The creation time in microseconds is the link's place in the list. Callers see the time
+	// in milliseconds. Drafts of one request are a microsecond apart.
 	at := o.At.UTC()
 	l := d.Link
 	l.AccountID, l.Seq, l.Nonce, l.Rev = accountID, at.UnixMicro()+int64(i), o.Nonce+"/"+strconv.Itoa(i), 1
 	l.ID, l.UpdatedAt = ID(accountID, l.Seq), at.Truncate(time.Millisecond)
-	if d.CreatedAt.IsZero() { // an import keeps its own time, but its place in the list is that of its arrival
+	if d.CreatedAt.IsZero() { // an imported link keeps its creation time, but its place in the list is when it was imported
 		l.CreatedAt = l.UpdatedAt
 	}
 	if d.Slug == "" {
@@ -146,9 +147,9 @@ func newLink(accountID string, o identity.Origin, d Draft, i int) *Link {
 	return &l
 }
 
-// move moves the item to another place, which no item of its batch has. The step depends
-// only on the request, so that a repeated request tries the same places. It is at most a
-// millisecond, so that the list stays in order of time.
+// move moves the item to another place that no other item of the batch has. The step depends
+// only on the request, so that a repeated request tries the same places. The step is at most
+// a millisecond, so that the list stays sorted by time.
 func (b *batch) move(it *item) {
 	it.moves++
 	seq := it.link.Seq + stepFrom(it.link.Nonce, it.moves)
@@ -215,7 +216,7 @@ func (b *batch) settle(tx Tx) error {
 	if adds, err = b.withFreeExternalIDs(tx, adds); err != nil {
 		return err
 	}
-	// Items that an earlier try made are settled by now and take no room: a repeated
+	// Items that an earlier try made are settled by now and do not count here: a repeated
 	// request succeeds even if its first try made the last allowed link.
 	room, err := tx.Room(b.account, b.limit, len(adds))
 	if err != nil {
@@ -254,7 +255,7 @@ func changesOf(adds []add) []change {
 	return out
 }
 
-// withFreeExternalIDs refuses items whose external id another link has.
+// withFreeExternalIDs refuses each item with an external id that another link already has.
 func (b *batch) withFreeExternalIDs(tx Tx, adds []add) (free []add, err error) {
 	taken, err := externalIDs(tx, b.account, changesOf(adds))
 	if err != nil {
@@ -270,8 +271,8 @@ func (b *batch) withFreeExternalIDs(tx Tx, adds []add) (free []add, err error) {
 	return free, nil
 }
 
-// decide goes through the open items in order, since the first of two items with the same
-// slug gets it.
+// decide goes through the open items in order. If two items have the same slug, the first
+// one gets it.
 func (b *batch) decide(tx Tx, open []*item, links []*Link, slugs []*SlugRecord) (adds []add, moved bool) {
 	claimed := map[string]bool{}
 	for i, it := range open {
@@ -282,7 +283,7 @@ func (b *batch) decide(tx Tx, open []*item, links []*Link, slugs []*SlugRecord) 
 			continue
 		}
 		switch free := slugs[i].FreeFor(b.account, b.s.opt.Now()) && !claimed[it.link.Key()]; {
-		// Another link of the account has this place, such as one made in the same microsecond.
+		// Another link of the account has this place. It may have been made in the same microsecond.
 		case links[i] != nil:
 			b.move(it)
 			moved = true
@@ -305,8 +306,8 @@ func (b *batch) decide(tx Tx, open []*item, links []*Link, slugs []*SlugRecord) 
 	return adds, moved
 }
 
-// onDomains makes the commit depend on the items' domains, so that none can be
-// deleted at the same time, and refuses items whose domain cannot be used.
+// onDomains refuses each item with a domain that cannot be used. It makes the commit depend
+// on the items' domains, so that none can be deleted at the same time.
 func (b *batch) onDomains(tx Tx) error {
 	domains := map[string]*customdomain.Domain{}
 	for _, it := range b.part {

@@ -10,25 +10,26 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/customdomain"
 )
 
-// Visit is what a decision knows about a visit. What is empty is unknown, and fulfils no
-// condition.
+// Visit holds what a decision knows about a visit. An empty field means unknown, and an
+// unknown value meets no condition.
 type Visit struct {
 	At       time.Time
-	Host     string // of the short address; "" for the default short host
-	Path     string // what follows the slug, as it was sent; see [WithPath]
-	Query    string // as it was sent, without its question mark
+	Host     string // the host of the short address; "" for the default short host
+	Path     string // the path after the slug, as it was sent; see [WithPath]
+	Query    string // the query as it was sent, without its question mark
 	Country  string
 	Device   Device
 	System   System
-	Language string // the header Accept-Language
-	// Place returns the visitor's place from 0 to 99 on the line that percentages divide, or
-	// a negative number if it is unknown. It is called only for a link that divides its
-	// visitors. It depends on the link's SplitKey and on the visitor alone, so that a visitor
-	// always gets the same address.
+	Language string // the Accept-Language header
+	// Place returns a number from 0 to 99 that assigns the visitor to one of the percentages,
+	// or a negative number if it is unknown. It is called only for a link with percentages. It
+	// depends only on the link's SplitKey and on the visitor, so that a visitor always gets
+	// the same address.
 	Place func(splitKey string) int
 }
 
-// Pages are the addresses to which a host leads visits that no link serves; "" for none.
+// Pages are the addresses to which a host redirects visits that no link serves. An empty
+// address means that there is no such page.
 type Pages struct{ Home, NotFound, Expired string }
 
 // PagesOf returns the pages of a domain, or nil if it has none.
@@ -45,17 +46,17 @@ type Site struct {
 	Pages               *Pages // nil if it has none
 }
 
-// Surroundings are what a decision needs besides the link and the visit.
+// Surroundings holds what a decision needs besides the link and the visit.
 type Surroundings struct {
 	Suspended bool   // the account of the link, or of the host's pages, is out of service
 	Exhausted bool   // all clicks of a link with MaxClicks are used up
 	Unlocked  bool   // the visitor knows the link's password
 	Own       Hosts  // the default short host
-	Pages     *Pages // of the host that was visited
+	Pages     *Pages // the pages of the visited host
 	Blocked   *Blocklist
 }
 
-// Outcome is what becomes of a visit.
+// Outcome says how a visit ends.
 type Outcome byte
 
 // The outcomes of a visit.
@@ -63,49 +64,50 @@ const (
 	Missing      Outcome = iota // there is no such link
 	OutOfService                // its account is suspended
 	TakenDown                   // it was taken down, or its address is blocked
-	NotYet                      // it has not begun
+	NotYet                      // it has not started yet
 	Over                        // it has ended
 	Exhausted                   // all its clicks are used up
 	Locked                      // it asks for its password
-	Led                         // the visitor is led on
+	Led                         // the visitor is redirected
 )
 
-// Decision is what a link decides about a visit.
+// Decision is the answer to a visit.
 type Decision struct {
 	Outcome Outcome
-	// Location is where the visitor is led, ASCII and safe in a header. "" means a page of
-	// ours. Missing and Over may have one too: a page of the host or of the link.
+	// Location is where the visitor is redirected. It is ASCII and safe in a header. If it is
+	// empty, the visitor gets one of our own pages. Missing and Over may also have a Location:
+	// a page of the host or of the link.
 	Location string
 	Status   int // the HTTP status
-	// MaxAge is how many seconds a browser may follow the answer without asking again. It is
+	// MaxAge is how many seconds a browser may reuse the answer without asking again. It is
 	// negative for an answer that browsers must not keep.
 	MaxAge int
-	Rule   *Rule  // that led the visitor; nil for the link's own destination
-	Reason Reason // why, for [Decision.Why]
+	Rule   *Rule  // the rule that chose the address; nil for the link's own destination
+	Reason Reason // the details that [Decision.Why] needs
 }
 
-// Reason is what made a decision.
+// Reason holds details that explain a decision.
 type Reason struct {
 	Path, Split, Blocked, Locked bool
 	From                         Moment
 }
 
-// maxAge bounds how long a browser may keep an answer in seconds, so that an edit reaches
-// everybody within a minute.
+// maxAge is the maximum number of seconds for which a browser may keep an answer. It makes
+// an edit reach everybody within a minute.
 const maxAge = 60
 
-// Decide says what becomes of a visit to a link; t is nil if there is none. It is the one
-// order in which everything about a link is decided, and it depends on its arguments
-// alone. The first row that holds decides:
+// Decide decides how a visit to a link is answered. t is nil if there is no link. Everything
+// about a link is decided here, in one order, and depends only on the arguments. The first
+// row that applies gives the answer:
 //
-//	what holds                                 answer
+//	condition                                  answer
 //	-----------------------------------------  ------------------------------------------
-//	no link, or a path that it does not take   404, or the host's page for that
+//	no link, or it does not accept the path    404, or the host's page for that
 //	the account is suspended                   410
 //	taken down, or its destination is blocked  410
 //	before startsAt                            404
 //	from expiresAt on, or maxClicks used up    the link's expiredUrl, the host's, or 410
-//	a password that was not given              a page that asks for it
+//	the password has not been given            a page that asks for it
 //	a rule whose conditions all hold           its address, or 410 if that is blocked
 //	otherwise                                  the link's destination
 func Decide(t *Target, v *Visit, s *Surroundings) Decision {
@@ -120,7 +122,7 @@ func Decide(t *Target, v *Visit, s *Surroundings) Decision {
 		return Decision{Outcome: TakenDown, Status: 410, MaxAge: -1}
 	}
 	r := t.Routing
-	if r == nil { // nearly all links: the same order, with no function between
+	if r == nil { // nearly all links: the same order, but without the other checks
 		switch {
 		case t.Expiry.Passed(v.At):
 			return s.over(t, v)
@@ -165,13 +167,13 @@ func Decide(t *Target, v *Visit, s *Surroundings) Decision {
 	return d
 }
 
-// takes reports whether the link takes a path behind its slug.
+// takes reports whether the link accepts the path after its slug.
 func (t *Target) takes(path string) bool {
 	return t.Routing != nil && t.Routing.ForwardPath && forwardable(path)
 }
 
-// refuses reports whether visitors must not be led to an address: it is blocked, or leads
-// back to the host that they visit.
+// refuses reports whether an address is blocked or leads back to the host of the visit.
+// Visitors must not be redirected to such an address.
 func (s *Surroundings) refuses(address string, v *Visit) bool {
 	return s.Blocked != nil && s.Blocked.Has(address) || s.loops(address, v)
 }
@@ -185,7 +187,7 @@ func (s *Surroundings) loops(address string, v *Visit) bool {
 	return host.Name == v.Host
 }
 
-// DecideHome says what becomes of a visit to "/".
+// DecideHome decides how a visit to "/" is answered.
 func DecideHome(v *Visit, s *Surroundings) Decision {
 	d := Decision{Outcome: Missing, Status: 404, MaxAge: -1}
 	switch {
@@ -206,7 +208,7 @@ func (s *Surroundings) missing(v *Visit, why Reason) Decision {
 	return d
 }
 
-// over decides about a visit after the link's end.
+// over decides how a visit after the link's end is answered.
 func (s *Surroundings) over(t *Target, v *Visit) Decision {
 	d := Decision{Outcome: Over, Status: 410, MaxAge: -1}
 	switch {
@@ -218,19 +220,19 @@ func (s *Surroundings) over(t *Target, v *Visit) Decision {
 	return d
 }
 
-// lead leads to a page, unless there is none or it must not be led to.
+// lead redirects to the address, unless the address is empty or refused.
 func (s *Surroundings) lead(d *Decision, v *Visit, address string) {
 	if address != "" && !s.refuses(address, v) {
 		d.Location, d.Status = address, DefaultRedirect
 	}
 }
 
-// choose returns the first rule of which all conditions hold; nil if there is none. split
-// reports whether a rule was passed over because the visitor's place is unknown.
+// choose returns the first rule with conditions that all hold, or nil if there is none.
+// split reports whether a rule was skipped because the visitor's place is unknown.
 //
-// The share of a rule with a percentage begins on the line where the shares of those
-// earlier rules end whose other conditions hold for this visitor. So two rules with 50
-// percent each are everybody.
+// Rules with percentages divide the places from 0 to 99 among them, in order. Only rules
+// that apply to this visitor otherwise get a share. So two rules with 50 percent each cover
+// everybody.
 func (r *Routing) choose(v *Visit) (_ *Rule, split bool) {
 	begin, place := 0, -1
 	if r.splits() && v.Place != nil {
@@ -256,7 +258,7 @@ func (r *Routing) choose(v *Visit) (_ *Rule, split bool) {
 	return nil, split
 }
 
-// facts are a visit with what is read from it at most once.
+// facts holds a visit and the values that are parsed from it at most once.
 type facts struct {
 	visit     *Visit
 	languages []string
@@ -280,7 +282,7 @@ func (f *facts) parse() {
 	}
 }
 
-// holds reports whether all conditions but the percentage hold.
+// holds reports whether all conditions hold, apart from the percentage.
 func (w *When) holds(f *facts) bool {
 	v := f.visit
 	if len(w.Countries) > 0 && !slices.Contains(w.Countries, v.Country) ||
@@ -305,11 +307,11 @@ func (w *When) holds(f *facts) bool {
 	return true
 }
 
-// maxLanguages is the maximum length of an Accept-Language header that is read.
+// maxLanguages is the maximum length of an Accept-Language header. Longer ones are ignored.
 const maxLanguages = 200
 
-// favourites returns the languages that an Accept-Language header likes best (RFC 9110
-// §12.5.4): all with its highest weight.
+// favourites returns the preferred languages of an Accept-Language header: all that have its
+// highest weight (RFC 9110 §12.5.4).
 func favourites(header string) (best []string) {
 	if len(header) > maxLanguages {
 		return nil
@@ -337,12 +339,13 @@ func favourites(header string) (best []string) {
 	return best
 }
 
-// covers reports whether the language tag have is want or a variety of it.
+// covers reports whether the language tag have equals want or is a variety of it: pt covers
+// pt-BR.
 func covers(want, have string) bool {
 	return len(have) >= len(want) && strings.EqualFold(have[:len(want)], want) && (len(have) == len(want) || have[len(want)] == '-')
 }
 
-// maxAge returns for how many seconds the decision stays the same, at most 60.
+// maxAge returns how many seconds the decision stays the same, at most 60.
 func (r *Routing) maxAge(end Moment, now time.Time) int {
 	age := maxAge
 	bound := func(m Moment) {
@@ -358,7 +361,7 @@ func (r *Routing) maxAge(end Moment, now time.Time) int {
 	return age
 }
 
-// Why says in one sentence why the visit gets this answer.
+// Why returns a sentence that explains why the visit gets this answer.
 func (d *Decision) Why() string {
 	switch d.Outcome {
 	case OutOfService:
@@ -368,23 +371,23 @@ func (d *Decision) Why() string {
 			return "The operator took the link down."
 		}
 		if d.Rule != nil {
-			return fmt.Sprintf("The address of the rule %q is blocked or leads back here.", d.Rule.Name)
+			return fmt.Sprintf("The address of the rule %q is blocked or leads back to this host.", d.Rule.Name)
 		}
-		return "The destination is blocked or leads back here."
+		return "The destination is blocked or leads back to this host."
 	case NotYet:
-		return "The link begins later, at startsAt."
+		return "The link does not redirect before its startsAt."
 	case Locked:
 		return "The link asks for its password."
 	case Exhausted:
 		return "All clicks of the link are used up."
 	case Over:
 		if d.Location != "" {
-			return "The link has ended, and there is a page for visits after the end."
+			return "The link has ended. Visits after its end are redirected to a page."
 		}
 		return "The link has ended."
 	case Missing:
 		if d.Reason.Path {
-			return "The link does not take this path."
+			return "The link does not accept this path."
 		}
 		return "There is no such link."
 	}
@@ -397,10 +400,10 @@ func (d *Decision) whyLed() string {
 		passed = " The link asks for its password first."
 	}
 	if d.Reason.Split {
-		passed += " A rule that splits visitors was passed over, because the place on the line (percent) was not given."
+		passed += " A rule that splits visitors was skipped because no percent was given."
 	}
 	if d.Rule != nil {
 		return fmt.Sprintf("All conditions of the rule %q hold.%s", d.Rule.Name, passed)
 	}
-	return "No rule holds, so the visit leads to the link's own destination." + passed
+	return "No rule applies, so the visit leads to the link's own destination." + passed
 }

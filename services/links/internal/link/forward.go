@@ -14,10 +14,11 @@ const MaxForwardedPath = 2048
 var passedOn = map[string]bool{"utm_source": true, "utm_medium": true, "utm_campaign": true, "utm_term": true, "utm_content": true}
 
 // WithQuery adds a visitor's query, as it was sent and without its question mark, to an
-// address. A parameter that the address has itself stays as its owner wrote it, and the
-// visitor's of that name are left out. With the five utm_ parameters it is the other way
-// round: the visitor's take the place of the owner's first one. Names are compared
-// decoded. The order, repeated names, the fragment and the text of all values stay.
+// address. If the address already has a parameter of the same name, that parameter stays as
+// its owner wrote it, and the visitor's is left out. For the five utm_ parameters it is the
+// other way round: the visitor's parameters replace the owner's, in the place of the owner's
+// first one. Names are compared after decoding. The order, repeated names, the fragment and
+// the text of all values stay as they were.
 func WithQuery(address, query string) string {
 	visitor := piecesOf(query, false)
 	if len(visitor) == 0 {
@@ -28,7 +29,7 @@ func WithQuery(address, query string) string {
 	owner := piecesOf(own, true)
 
 	out := make([]string, 0, len(owner)+len(visitor))
-	done := map[string]bool{} // names of which the visitor's parameters have their place, or none
+	done := map[string]bool{} // names for which no more parameters of the visitor are added
 	for _, p := range owner {
 		if !passedOn[p.name] || !slices.ContainsFunc(visitor, p.sameName) {
 			out = append(out, p.text)
@@ -77,7 +78,7 @@ func textsOf(pieces []piece, which func(piece) bool) (texts []string) {
 }
 
 // unescaped decodes the name or the value of a parameter as the URL standard decodes
-// forms: a plus is a space, and a percent sign that begins no escape stands for itself.
+// forms: a plus is a space, and a percent sign that starts no valid escape stays as it is.
 func unescaped(name string) string {
 	if strings.IndexByte(name, '%') < 0 && strings.IndexByte(name, '+') < 0 {
 		return name
@@ -108,15 +109,15 @@ func hexValue(c byte) byte {
 	return c&^0x20 - 'A' + 10
 }
 
-// The characters that the URL standard escapes, besides controls, the space and all that
-// is not ASCII: in the query of an http address, and in its path.
+// The characters that the URL standard escapes in the query and in the path of an http
+// address. It also escapes control characters, spaces and everything that is not ASCII.
 const (
 	inQuery = `"#<>'`
 	inPath  = "\"#<>?^`{}"
 )
 
-// escaped returns text with the characters escaped that must not stand in that part of an
-// address. What is escaped already stays.
+// escaped escapes the special characters in text, and those that no part of an address may
+// contain. Existing escapes stay as they are.
 func escaped(text, special string) string {
 	must := func(c byte) bool { return c <= ' ' || c >= 0x7f || strings.IndexByte(special, c) >= 0 }
 	first := 0
@@ -138,8 +139,8 @@ func escaped(text, special string) string {
 	return string(out)
 }
 
-// WithPath adds what follows the slug in a short address, as it was sent and with its
-// first slash, to the path of an address. The path must be forwardable.
+// WithPath adds to the path of an address the part of a short address after its slug. That
+// part must be forwardable, start with a slash and be as it was sent.
 func WithPath(address, path string) string {
 	if path == "" {
 		return address
@@ -151,8 +152,9 @@ func WithPath(address, path string) string {
 	return strings.TrimSuffix(address[:end], "/") + escaped(path, inPath) + address[end:]
 }
 
-// forwardable refuses dot segments, and everything that a server might read as a slash, as
-// the end of the text or as a broken escape.
+// forwardable reports whether a link may pass on the path. It refuses dot segments, and
+// everything that a server might read as another slash, as the end of the text or as an
+// invalid escape.
 func forwardable(path string) bool {
 	if len(path) > MaxForwardedPath || path[0] != '/' || strings.IndexByte(path, '\\') >= 0 {
 		return false

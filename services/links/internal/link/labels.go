@@ -112,7 +112,7 @@ type Set struct {
 }
 
 // apply returns the link with the changes. The error is VALIDATION_ERROR if the link would
-// have too many tags, or would end before it begins.
+// have too many tags, or would end before it starts.
 func (s Set) apply(l *Link, now time.Time) (*Link, error) {
 	p := s.Patch
 	if len(s.AddTags)+len(s.RemoveTags) > 0 {
@@ -127,7 +127,7 @@ func (s Set) apply(l *Link, now time.Time) (*Link, error) {
 		p = append(p[:len(p):len(p)], func(l *Link) { l.Tags = kept })
 	}
 	after := p.apply(*l, now)
-	for _, c := range after.Conflicts() { // of what a set changes, only the end takes part in one
+	for _, c := range after.Conflicts() { // of the fields of a set, only the expiry can conflict
 		return nil, apierr.Invalid(apierr.Detail{Field: "set.expiresAt", Code: c.Code, Message: c.Text})
 	}
 	return after, nil

@@ -48,17 +48,17 @@ type Link struct {
 	Title       string
 	OpenGraph   OpenGraph
 	Expiry      Moment
-	// Routing is what else the link decides at a visit; nil for a plain link.
+	// Routing holds the link's other settings for visits. It is nil for a plain link.
 	Routing *Routing
-	// UsedUp is whether all places of MaxClicks are taken; see [Places]. The clicks may be
-	// fewer: some wait to be counted, and some visits were lost with their replica.
+	// UsedUp tells whether all places of MaxClicks are taken; see [Places]. Clicks may be
+	// lower: some clicks wait to be counted, and some visits were lost with their replica.
 	UsedUp bool
 
 	Clicks int64
-	// ImportedClicks counts the clicks that an imported link had elsewhere. It is nil if the
-	// link was made here.
+	// ImportedClicks is the number of clicks that an imported link had elsewhere. It is nil if
+	// the link was created here.
 	ImportedClicks *int64
-	CreatedAt      time.Time // for an imported link, when it was made elsewhere
+	CreatedAt      time.Time // for an imported link, when it was created elsewhere
 	UpdatedAt      time.Time
 	Rev            int64 // changes with every edit, not with clicks
 
@@ -70,8 +70,8 @@ type Link struct {
 
 	Takedown *Takedown // nil unless the operator took the link down
 
-	// Shown is a new link in the API's form, for its event. If it is nil, the store converts
-	// the link.
+	// Shown is the API's representation of a new link, for its event. If it is nil, the store
+	// converts the link.
 	Shown any
 
 	// Broken is the error if the link's record cannot be read, and nil otherwise. Of a
@@ -111,9 +111,9 @@ type OpenGraph struct {
 	Image              *URL
 }
 
-// Moment is a moment that an owner chose, such as the end of a link; the zero value means
-// never. It is kept in milliseconds because JavaScript's dates reach further than Go's and
-// Firestore's timestamps.
+// Moment is a time that an owner chose, such as the end of a link. The zero value means
+// never. It is kept in milliseconds because JavaScript's dates can be later than the
+// timestamps of Go and Firestore allow.
 type Moment struct {
 	Set bool
 	MS  int64 // since 1970
@@ -132,10 +132,10 @@ type Status string
 // The states of a link.
 const (
 	Active    Status = "active"
-	Scheduled Status = "scheduled" // it has not begun
+	Scheduled Status = "scheduled" // it has not started yet
 	Expired   Status = "expired"
 	UsedUp    Status = "exhausted"  // all its clicks are used up
-	Taken     Status = "taken_down" // by the operator; only the operator ends it
+	Taken     Status = "taken_down" // the operator took it down, and only the operator can change that
 )
 
 // Status returns the link's state at now.
@@ -205,8 +205,7 @@ func IDsBelow(accountID string, before int64) (low, high string) {
 type Draft struct {
 	Link
 	// Ready is called with the finished link, before each commit that would create it. It
-	// may set Shown.
-	// [Service.CreateAll] does not need it.
+	// may set Shown. [Service.CreateAll] does not need it.
 	Ready func(*Link) error
 }
 
@@ -224,7 +223,7 @@ func (p Patch) apply(l Link, now time.Time) *Link {
 	return &l
 }
 
-// Target is all that a redirect needs to know about a link.
+// Target holds all that a redirect needs to know about a link.
 type Target struct {
 	LinkID string
 	// AccountID is the owner: links of a suspended account do not redirect.

@@ -4,7 +4,7 @@ import "errors"
 
 // ErrRefused is a [Store]'s error for a commit that the database would refuse every time,
 // usually because the commit is too large. A smaller one may succeed.
-var ErrRefused = errors.New("the commit is refused for good")
+var ErrRefused = errors.New("the database refuses this commit, and retrying will not help")
 
 // inPieces changes items in several commits if one would be too large. do changes as
 // many of the items as fit into one commit, starting with the first, and returns how
@@ -17,7 +17,7 @@ func inPieces[T any](items []T, do func(items []T) (tried int, err error), refus
 		piece := items[:min(size, len(items))]
 		n, err := do(piece)
 		if n == 0 {
-			n = len(piece) // do failed before it could count the items
+			n = len(piece) // do failed before it knew how many items fit
 		}
 		switch {
 		case errors.Is(err, ErrRefused) && n > 1:

@@ -5,46 +5,46 @@ import (
 	"slices"
 )
 
-// ErrNoLimit means that a link is gone or has no limit of clicks any more, so that it has no
-// [Places].
-var ErrNoLimit = errors.New("the link has no limit of clicks")
+// ErrNoLimit means that a link no longer exists or no longer limits its clicks. Such a link
+// has no [Places].
+var ErrNoLimit = errors.New("the link does not limit its clicks")
 
-// Places is the record of how much of a link's MaxClicks is used. It exists as long as the
-// link has a limit. Every visit takes its place here before it is led on, so the limit
-// holds over all replicas, whatever happens to Redis and to the click log.
+// Places records how many clicks of a link's MaxClicks are used. The record exists as long
+// as the link has a limit. Every visit takes a place here before it is redirected, so the
+// limit holds over all replicas, whatever happens to Redis and to the click log.
 type Places struct {
-	Key  string // of the link's slug; see [SlugKey]
+	Key  string // the key of the link's slug; see [SlugKey]
 	Max  int64  // the link's MaxClicks
 	Used int64  // the places taken, and the clicks that the link had before it got its limit
-	// Settled is false while clicks from before the limit may still wait to be counted. Until
-	// then nobody knows how many places are left, so none is given.
+	// Settled is false as long as clicks from before the limit may still wait to be counted.
+	// While it is false, nobody knows how many places are left, so visits get none.
 	Settled bool
 	Recent  []Grant // the last grants, oldest first
 }
 
-// Grant is the outcome of an ask that took places.
+// Grant is the outcome of an ask that took or gave back places.
 type Grant struct {
-	ID string // of the ask
-	N  int64
+	ID string // the ID of the ask
+	N  int64  // how many places it got
 }
 
 // Ask asks for places on behalf of the visits that wait at one replica.
 type Ask struct {
 	ID   string // differs from every other ask
 	Want int64  // places to take
-	Back int64  // places that visits took and did not use
-	// Unsure are the ids of earlier asks of this replica whose outcome it does not know. It
-	// has led nobody on for them, so their places are free again. What such an ask gave back
-	// is not given back again, since it may have been.
+	Back int64  // places to give back because their visits did not use them
+	// Unsure are the ids of earlier asks with an outcome that this replica does not know. It
+	// has redirected no visits for them, so the places that they got become free again. The
+	// places that they gave back are not given back again, because that may have worked.
 	Unsure []string
 }
 
-// maxRecent bounds the grants that a record keeps. The places of an older grant whose
-// outcome its replica does not know count as used.
+// maxRecent bounds the grants that a record keeps. If a replica does not know the outcome of
+// an ask and its grant is no longer kept, the places of the grant stay used.
 const maxRecent = 64
 
-// NewPlaces returns the record for a link that gets a limit; before is the link without it,
-// nil for a new link.
+// NewPlaces returns the record for a link that gets a limit. before is the link without the
+// limit, or nil if the link is new.
 func NewPlaces(before, l *Link) *Places {
 	p := &Places{Key: l.Key(), Max: l.Limit(), Settled: before == nil}
 	if before != nil {
@@ -56,9 +56,9 @@ func NewPlaces(before, l *Link) *Places {
 // Full reports whether all places are used.
 func (p *Places) Full() bool { return p.Used >= p.Max }
 
-// Take gives the ask as many places as are left, at most as many as it wants. The same ask
-// may come twice, when the answer to the first was lost, and gets the same places again.
-// changed is false if there is nothing to write.
+// Take gives the ask as many places as it wants, or all that are left. An ask is repeated if
+// the first answer was lost. It then gets the same places again. changed is false if there
+// is nothing to write.
 func (p *Places) Take(a Ask) (granted int64, changed bool) {
 	if i := slices.IndexFunc(p.Recent, func(g Grant) bool { return g.ID == a.ID }); i >= 0 {
 		return p.Recent[i].N, false
@@ -82,13 +82,13 @@ func (p *Places) Take(a Ask) (granted int64, changed bool) {
 	return granted, true
 }
 
-// Settle adds the clicks from before the limit: clicks are all that the link has had, of
-// which none waits to be counted.
+// Settle counts the clicks from before the limit as used places. clicks is the number of all
+// clicks that the link has had. No click may still wait to be counted.
 func (p *Places) Settle(clicks int64) {
 	p.Used, p.Settled = max(p.Used, clicks), true
 }
 
-// Limit returns the link's MaxClicks, 0 for any number.
+// Limit returns the link's MaxClicks, or 0 if there is no limit.
 func (l *Link) Limit() int64 {
 	if l.Routing == nil {
 		return 0
@@ -96,7 +96,7 @@ func (l *Link) Limit() int64 {
 	return l.Routing.MaxClicks
 }
 
-// Limit returns the link's MaxClicks, 0 for any number.
+// Limit returns the link's MaxClicks, or 0 if there is no limit.
 func (t *Target) Limit() int64 {
 	if t == nil || t.Routing == nil {
 		return 0
@@ -104,14 +104,15 @@ func (t *Target) Limit() int64 {
 	return t.Routing.MaxClicks
 }
 
-// exhausted reports whether all clicks of the link are used up. Places of visits that a
-// killed process did not answer are used but are no clicks, so the clicks alone do not tell.
+// exhausted reports whether all clicks of the link are used up. Clicks alone is not enough:
+// if a process was killed before it answered a visit, the visit's place is used, but there
+// is no click.
 func (l *Link) exhausted() bool {
 	return l.Limit() > 0 && (l.UsedUp || l.Clicks >= l.Limit())
 }
 
-// limited notes on the edited link whether its new limit is used up. It reads the places if
-// the link had a limit before, so call it before the writes.
+// limited sets UsedUp of the edited link if its limit has changed. It reads the places if
+// the link had a limit before, so call it before the transaction's writes.
 func limited(tx Tx, before, after *Link) error {
 	if after.Limit() == before.Limit() {
 		return nil

@@ -13,27 +13,28 @@ import (
 	"github.com/linkreel/linkreel/libs/apierr"
 )
 
-// Routing is all that a link decides at a visit besides its destination and its end. A
-// link without any of it has none. A Routing does not change once it is part of a link.
+// Routing holds all settings of a link for visits, apart from its destination and its end.
+// A link without such settings has no Routing. A Routing does not change once it is part of
+// a link.
 type Routing struct {
 	// RedirectType is the HTTP status 301 or 308; 0 means 302.
 	RedirectType int
 	ForwardQuery bool // pass on the visitor's query; see [WithQuery]
-	ForwardPath  bool // pass on what follows the slug; see [WithPath]
+	ForwardPath  bool // pass on the path after the slug; see [WithPath]
 	StartsAt     Moment
-	ExpiredURL   *URL // where visits lead after the end; nil means nowhere
+	ExpiredURL   *URL // where visits are redirected after the link's end; nil means nowhere
 	Rules        []Rule
-	Password     string // as libs/password hashes it; "" for none
-	MaxClicks    int64  // visits that are led on, over the whole life of the link; 0 means any number
-	// SplitKey keeps apart the visitors of different links; see [Visit.Place].
+	Password     string // the hash from libs/password; "" for no password
+	MaxClicks    int64  // how many visits are redirected over the whole life of the link; 0 means any number
+	// SplitKey makes different links divide their visitors differently; see [Visit.Place].
 	SplitKey string
 }
 
 // DefaultRedirect is the HTTP status of a link without a redirect type.
 const DefaultRedirect = 302
 
-// ParseRedirectType returns a [Routing.RedirectType]: 0 for 302, or 301 or 308. It refuses
-// every other number.
+// ParseRedirectType returns the [Routing.RedirectType] for an HTTP status: 0 for 302, 301
+// for 301 and 308 for 308. It refuses every other number.
 func ParseRedirectType(status float64) (int, *apierr.Detail) {
 	switch status {
 	case DefaultRedirect:
@@ -41,18 +42,18 @@ func ParseRedirectType(status float64) (int, *apierr.Detail) {
 	case 301, 308:
 		return int(status), nil
 	}
-	return 0, &apierr.Detail{Code: apierr.NotAllowed, Message: "Use one of 301, 302, 308."}
+	return 0, &apierr.Detail{Code: apierr.NotAllowed, Message: "Use 301, 302 or 308."}
 }
 
 // Limits of a routing.
 const (
 	MaxMaxClicks = 1_000_000_000
 	MaxRules     = 20
-	MaxRuleBytes = 16 << 10 // of all rules of a link
+	MaxRuleBytes = 16 << 10 // for all rules of a link together
 	MaxRuleName  = 100      // in code points
 )
 
-// Rule leads visits that meet all its conditions to an address of its own.
+// Rule redirects visits that meet all its conditions to an address of its own.
 type Rule struct {
 	Name string
 	When When
@@ -60,14 +61,14 @@ type Rule struct {
 }
 
 // When has the conditions of a rule. An empty condition always holds. A condition with
-// several values holds if one of them fits.
+// several values holds if one of them matches.
 type When struct {
 	Countries   []string // two capital letters
 	Devices     []Device // Desktop, Mobile or Tablet
 	Systems     []System
 	Languages   []string          // BCP 47
 	Query       map[string]string // parameters of the visit; "*" means any value
-	From, Until Moment            // from From on, before Until
+	From, Until Moment            // From is included, Until is not
 	Percent     int               // a share of the visitors; 0 means all
 }
 
@@ -77,7 +78,8 @@ func (w *When) empty() bool {
 		!w.From.Set && !w.Until.Set && w.Percent == 0
 }
 
-// Route returns a copy of the link's routing to change; see [Link.SetRoute].
+// Route returns a copy of the link's routing. The caller may change the copy and set it with
+// [Link.SetRoute].
 func (l *Link) Route() Routing {
 	if l.Routing == nil {
 		return Routing{}
@@ -122,30 +124,30 @@ func (r *Routing) splits() bool {
 	return slices.ContainsFunc(r.Rules, func(rule Rule) bool { return rule.When.Percent > 0 })
 }
 
-// Conflict is a pair of a link's fields that do not go together.
+// Conflict is a pair of a link's fields with values that exclude each other.
 type Conflict struct {
-	// Fields are to be named in the answer if the request has them. Only the first is, if
-	// Always is set.
+	// Fields are the two fields. The answer names those that the request has. If Always is
+	// set, it names only the first one.
 	Fields [2]string
 	Always bool
 	Code   string
 	Text   string
 }
 
-// Conflicts returns which fields of the link do not go together.
+// Conflicts returns the fields of the link with values that exclude each other.
 func (l *Link) Conflicts() (all []Conflict) {
 	r := l.Route()
 	if r.StartsAt.Set && l.Expiry.Set && r.StartsAt.MS >= l.Expiry.MS {
 		all = append(all, Conflict{
 			Fields: [2]string{"startsAt", "expiresAt"}, Always: true, Code: apierr.NotAllowed,
-			Text: "The link would end before it begins. startsAt must be earlier than expiresAt.",
+			Text: "The link would end before it starts. startsAt must be earlier than expiresAt.",
 		})
 	}
 	together := func(field string, set bool) {
 		if r.RedirectType != 0 && set {
 			all = append(all, Conflict{
 				Fields: [2]string{"redirectType", field}, Code: apierr.NotAllowed,
-				Text: "A browser that keeps a 301 or 308 does not ask again. So a link with password or maxClicks has the redirectType 302.",
+				Text: "Use redirectType 302 for a link with password or maxClicks. Browsers keep a 301 or 308 and do not ask again.",
 			})
 		}
 	}
@@ -154,8 +156,8 @@ func (l *Link) Conflicts() (all []Conflict) {
 	return all
 }
 
-// CheckRules checks all rules of a link. It returns them tidied: names trimmed, countries
-// in capitals, languages in the case of BCP 47. countryKnown tells whether this
+// CheckRules checks and normalizes all rules of a link. It trims the names, and writes
+// countries in capitals and languages in the case of BCP 47. countryKnown tells whether this
 // installation can know a visitor's country. The details name fields such as
 // rules.0.when.country.
 func CheckRules(rules []Rule, countryKnown bool) ([]Rule, []apierr.Detail) {
@@ -188,7 +190,7 @@ func checkName(name *string, taken map[string]bool) (code, message string) {
 	folded := strings.ToLower(*name)
 	switch {
 	case *name == "":
-		return apierr.TooShort, "Give the rule a name; statistics show it."
+		return apierr.TooShort, "Give the rule a name. It appears in the statistics."
 	case utf8.RuneCountInString(*name) > MaxRuleName:
 		return apierr.TooLong, "Use at most 100 characters."
 	case strings.ContainsFunc(*name, unicode.IsControl):
@@ -202,7 +204,7 @@ func checkName(name *string, taken map[string]bool) (code, message string) {
 	return "", ""
 }
 
-// check tidies the conditions and returns what is wrong with them.
+// check normalizes the conditions and returns what is wrong with them.
 func (w *When) check(field string, countryKnown bool) (bad []apierr.Detail) {
 	refuse := func(name, code, message string) {
 		bad = append(bad, apierr.Detail{Field: field + name, Code: code, Message: message})
@@ -257,8 +259,8 @@ func languageTag(text string) (_ string, ok bool) {
 	return text, true
 }
 
-// Size returns how many bytes the routing takes in memory, rather too many than too few:
-// the bound on the links in memory relies on it.
+// Size estimates how many bytes the routing takes in memory. The estimate must not be too
+// low, because the bound on the memory for links relies on it.
 func (r *Routing) Size() (n int) {
 	if r == nil {
 		return 0
@@ -271,7 +273,7 @@ func (r *Routing) Size() (n int) {
 		rule := &r.Rules[i]
 		w := &rule.When
 		n += 208 + inMemory(rule.Name, rule.URL.Given, rule.URL.Location) + 16*(len(w.Devices)+len(w.Systems))
-		n += 36*(len(w.Countries)+len(w.Languages)) + // each is a short text of its own
+		n += 36*(len(w.Countries)+len(w.Languages)) + // each one is a separate short string
 			inMemory(w.Countries...) + inMemory(w.Languages...)
 		if len(w.Query) > 0 {
 			n += 384 + 75*max(0, len(w.Query)-8) // the slots of a map
@@ -283,8 +285,8 @@ func (r *Routing) Size() (n int) {
 	return n
 }
 
-// inMemory returns how many bytes the texts take, without what refers to them. The runtime
-// rounds them up.
+// inMemory estimates how many bytes the texts take, without their string headers. It allows
+// for the memory that the runtime adds when it rounds up the size of each text.
 func inMemory(texts ...string) (n int) {
 	for _, t := range texts {
 		n += len(t) + min(len(t), 8+len(t)/8)

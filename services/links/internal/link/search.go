@@ -20,13 +20,13 @@ const (
 	// maxTerms bounds the index entries of one link. An ordinary link has about 40;
 	// without a bound a destination of 8 KiB of short words would have thousands.
 	maxTerms = 1500
-	// maxAsked bounds the words of a query that the search looks up. It compares the others
-	// after it has read the links.
+	// maxAsked bounds the words of a query that the search looks up. The search compares the
+	// other words after it has read the links.
 	maxAsked = 12
 )
 
-// Words returns the folded words by which a link is found: those of its slug, tags and
-// title, and of its destination's host and path.
+// Words returns the folded words by which a search can find the link: those of its slug,
+// tags and title, and of its destination's host and path.
 func (l *Link) Words() []string {
 	host, path := hostAndPath(l.Destination.Location)
 	texts := []string{string(l.Slug)}
@@ -54,8 +54,8 @@ func hostAndPath(location string) (host, path string) {
 	return host, path
 }
 
-// decoded decodes the percent escapes of a path. Invalid escapes stay as they are, and
-// bytes that are not text separate words.
+// decoded decodes the percent escapes of a path. Invalid escapes stay as they are. Bytes
+// that are not valid UTF-8 become U+FFFD, which separates words.
 func decoded(path string) string {
 	out := make([]byte, 0, len(path))
 	for i := 0; i < len(path); i++ {
@@ -103,8 +103,8 @@ type Query struct {
 	AccountID string
 	Before    int64 // a Seq, or [Top]; only links below it are listed
 	Limit     int
-	// Whole asks for every field. If it is false, only the fields that a list shows are
-	// read.
+	// Whole asks for every field. If it is false, the store reads only the fields that lists
+	// need.
 	Whole bool
 	// Broken also asks for links that cannot be read; see [Link.Broken].
 	Broken bool

@@ -15,13 +15,13 @@ import (
 // ErrInTheWay is a [Store]'s error if a document that must be new already exists, if the
 // outcome of the commit is unknown, or if the account may be full. In all three cases
 // the caller has to read the records.
-var ErrInTheWay = errors.New("a record is in the way")
+var ErrInTheWay = errors.New("the records must be read first")
 
 // Store keeps links.
 type Store interface {
 	// Link finds a link of any account. It returns NotFound if there is none.
 	Link(ctx context.Context, id string) (*Link, error)
-	// Slug reads the record of the slug with this [SlugKey]; nil if there is none.
+	// Slug reads the record of the slug with this [SlugKey]. It returns nil if there is none.
 	Slug(ctx context.Context, key string) (*SlugRecord, error)
 	// List lists links, newest first, and reports whether more follow.
 	List(ctx context.Context, q Query) (page []*Link, more bool, err error)
@@ -31,8 +31,8 @@ type Store interface {
 	Tags(ctx context.Context, accountID, q, after string, limit int) (page []string, next string, err error)
 	// RemoveStats removes all statistics of links.
 	RemoveStats(ctx context.Context, linkIDs []string) error
-	// Days reads at most limit days later than after on which a link has clicks, oldest
-	// first, and reports whether more follow.
+	// Days reads the days after the day after on which a link has clicks, oldest first and at
+	// most limit of them. It reports whether more follow.
 	Days(ctx context.Context, linkID string, after Day, limit int) (page []DayStats, more bool, err error)
 	// Count counts the account's links.
 	Count(ctx context.Context, accountID string) (int, error)
@@ -40,9 +40,9 @@ type Store interface {
 	// several times, so it must act only through tx. If fn writes nothing, nothing is
 	// committed. The error is ErrRefused for a commit that is too large for the database.
 	Atomically(ctx context.Context, what string, fn func(tx Tx) error) error
-	// Add makes links with slugs that were never used, in one call to the database and
+	// Add creates links with slugs that were never used, in one call to the database and
 	// without reading. limit is how many links the account may have; 0 means any number. The
-	// error is ErrInTheWay if one of the links cannot be made this way.
+	// error is ErrInTheWay if one of the links cannot be created this way.
 	Add(ctx context.Context, limit int, links ...*Link) error
 }
 
@@ -62,24 +62,24 @@ type Tx interface {
 	// ExternalIDs finds the links that have these external ids of the account. It returns ""
 	// for an id that no link has.
 	ExternalIDs(accountID string, ids ...string) (linkIDs []string, err error)
-	// Tags records the tags that links of the account get and lose. It reads, so call it
-	// before the writes.
+	// Tags records the tags that links of the account get and lose. It reads records, so call
+	// it before the transaction's writes.
 	Tags(accountID string, got, lost []string) error
-	// Places finds the places of a link; nil if it has no limit.
+	// Places finds the places of a link. It returns nil if the link has no limit.
 	Places(linkID string) (*Places, error)
-	// Room returns how many more links the account may have, at most want; see libs/quota.
+	// Room returns how many more links the account may have, but at most want; see libs/quota.
 	Room(accountID string, limit, want int) (int, error)
 
 	// Each of the methods below announces the slug to every replica. Otherwise replicas would
 	// serve the old state until their memory expires. A method with an events.Type also
 	// writes the event of the change, unless it is [events.Quiet].
 
-	// Add makes a link and its slug record. If over is set, Add replaces the record that
+	// Add creates a link and its slug record. If over is set, Add replaces the record that
 	// the slug's last link has left. Otherwise the slug must have no record. Only a
 	// [Link.Foreseeable] slug is announced.
 	Add(l *Link, over bool, what events.Type)
-	// Put changes a link; before is the link before the change. A new limit of its clicks is
-	// also written to its places.
+	// Put changes a link. before is the link before the change. If MaxClicks changes, Put also
+	// changes the link's places.
 	Put(before, after *Link, what events.Type)
 	// Remove deletes a link and replaces the record of its slug. If slug is nil, that
 	// record stays as it is.
@@ -87,8 +87,8 @@ type Tx interface {
 	// PutSlug replaces the record of a slug that no link has.
 	PutSlug(key string, slug *SlugRecord)
 
-	// Announce announces slugs ([SlugKey]) that a repeated request finds changed already:
-	// its first try may have died before it announced them.
+	// Announce announces slugs ([SlugKey]) that an earlier try of the request has changed. The
+	// process of that try may have died before it announced them.
 	Announce(slugKeys ...string)
 }
 
@@ -124,8 +124,8 @@ func (s *Service) List(ctx context.Context, q Query) (page []*Link, more bool, e
 	return s.opt.Store.List(ctx, q)
 }
 
-// Days reads at most limit days later than after on which a link has clicks, oldest
-// first.
+// Days reads the days after the day after on which a link has clicks, oldest first and at
+// most limit of them. It reports whether more follow.
 func (s *Service) Days(ctx context.Context, linkID string, after Day, limit int) (page []DayStats, more bool, err error) {
 	return s.opt.Store.Days(ctx, linkID, after, limit)
 }
@@ -135,8 +135,8 @@ func (s *Service) Stats(ctx context.Context, linkID string, first, last Day) (St
 	return s.opt.Store.Stats(ctx, linkID, first, last)
 }
 
-// Explain says what the link would decide about a visit. own are the names of the default
-// short host, and pages those of the link's host.
+// Explain returns how the link would answer a visit. own are the names of the default short
+// host, and pages are the pages of the link's host.
 func (s *Service) Explain(l *Link, v *Visit, own Hosts, pages *Pages) Decision {
 	return Decide(l.Target(), v, &Surroundings{
 		Own: own, Pages: pages, Blocked: s.opt.Blocked, Exhausted: l.exhausted(), Unlocked: true,
@@ -150,9 +150,9 @@ func (s *Service) SlugFree(ctx context.Context, accountID, domainID string, slug
 	return err == nil && r.FreeFor(accountID, s.opt.Now()), err
 }
 
-// CheckRoom returns QUOTA_EXCEEDED if the account has all the links it may have. It lets
-// a full account get 403 for any request body. The create's transaction checks again;
-// only that check holds under concurrency.
+// CheckRoom returns QUOTA_EXCEEDED if the account has all the links that it may have. With
+// it, a full account gets 403 whatever the request body is. The create's transaction checks
+// again, and only that check holds under concurrency.
 func (s *Service) CheckRoom(ctx context.Context, p *identity.Principal) error {
 	if p.Quotas.Links <= 0 {
 		return nil
@@ -165,8 +165,8 @@ func (s *Service) CheckRoom(ctx context.Context, p *identity.Principal) error {
 }
 
 // Update changes a link of the account. edit returns the changes to the current link, and
-// check gets the revision of that link. If either fails, Update returns that error. Both
-// may run several times.
+// check decides whether the link may be changed at its current revision. If either of them
+// returns an error, Update returns it. Both may run several times.
 func (s *Service) Update(
 	ctx context.Context, accountID, id string, check func(rev int64) error, edit func(*Link) (Patch, error),
 ) (*Link, error) {
@@ -233,8 +233,8 @@ func (s *Service) Delete(ctx context.Context, accountID, id string, check func(r
 	return err
 }
 
-// deletedBefore announces the slugs of deleted links: the first try of a repeated delete
-// may have died before it announced them.
+// deletedBefore announces the slugs of links that an earlier try of a delete has removed.
+// The process of that try may have died before it announced them.
 func deletedBefore(tx Tx, accountID string, ids ...string) error {
 	keys, err := tx.Released(accountID, ids...)
 	tx.Announce(keys...)

@@ -25,14 +25,14 @@ var reserved = map[string]bool{
 const Quarantine = 30 * 24 * time.Hour
 
 // SlugRecord says which account and link have a slug of a domain, or had it last. It does
-// not have the destination.
+// not contain the destination.
 type SlugRecord struct {
 	AccountID string
 	LinkID    string
-	// ReleasedUntil is set when the link is deleted. Before this time only the last account
-	// may use the slug again.
+	// ReleasedUntil is set when the link is deleted. Before this time, only the account that
+	// had the link may use the slug again.
 	ReleasedUntil time.Time
-	// Formerly is the id of the deleted link, so that a repeated delete finds the slug.
+	// Formerly is the id of the deleted link. A repeated delete finds the slug by it.
 	Formerly string
 	// Takedown belongs to the slug as well as to its link, so that deleting the link
 	// and making the slug again does not lift it.
@@ -42,7 +42,7 @@ type SlugRecord struct {
 // never is the end of a quarantine that lasts until the operator ends it.
 var never = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// Released returns the record of a slug whose link is deleted at now.
+// Released returns the record that the link's slug gets when the link is deleted at now.
 func Released(l *Link, now time.Time) *SlugRecord {
 	r := &SlugRecord{AccountID: l.AccountID, Formerly: l.ID, ReleasedUntil: now.Add(Quarantine), Takedown: l.Takedown}
 	if r.Takedown != nil {
@@ -51,8 +51,8 @@ func Released(l *Link, now time.Time) *SlugRecord {
 	return r
 }
 
-// FreeFor reports whether the account may take the slug at now. A slug without a record
-// was never used, or its quarantine is over; it is free for everybody.
+// FreeFor reports whether the account may take the slug at now. Everybody may take a slug
+// without a record: it was never used, or its quarantine is over.
 func (r *SlugRecord) FreeFor(accountID string, now time.Time) bool {
 	if r == nil {
 		return true
@@ -66,13 +66,13 @@ func (r *SlugRecord) FreeFor(accountID string, now time.Time) bool {
 func ParseSlug(text string, onDefaultHost bool) (Slug, *apierr.Detail) {
 	switch {
 	case text == "":
-		return "", &apierr.Detail{Code: apierr.InvalidFormat, Message: "Leave the slug out to have one generated, or name one.", Min: 1}
+		return "", &apierr.Detail{Code: apierr.InvalidFormat, Message: "Use at least one character, or leave the slug out to have one generated.", Min: 1}
 	case len(text) > MaxSlug && slugForm.MatchString(text):
 		return "", &apierr.Detail{Code: apierr.TooLong, Message: "Use at most 100 characters.", Max: MaxSlug}
 	case !slugForm.MatchString(text):
 		return "", &apierr.Detail{
 			Code:    apierr.InvalidFormat,
-			Message: "Use letters, digits, '_', '.' and '-', beginning with a letter or digit.",
+			Message: "Use letters, digits, '_', '.' and '-', and start with a letter or a digit.",
 		}
 	case onDefaultHost && reserved[strings.ToLower(text)]:
 		return "", &apierr.Detail{Code: apierr.Reserved, Message: "This word is reserved."}

@@ -6,7 +6,7 @@ type Share struct {
 	Clicks int64
 }
 
-// DayStats are the stored statistics of a link's clicks on one day.
+// DayStats holds the stored statistics of a link's clicks on one day.
 type DayStats struct {
 	Day    Day
 	Clicks int64
@@ -22,6 +22,6 @@ type Stats struct {
 	Shares
 }
 
-// Shares are the parts of some clicks, most clicks first. Each of the lists adds up to all
-// of these clicks. The name "" stands for what is not known, and for no rule.
+// Shares divides some clicks in four ways. Each list has the largest share first and adds up
+// to all of these clicks. The name "" stands for unknown, and in Rules for no rule.
 type Shares struct{ Referrers, Countries, Devices, Rules []Share }

@@ -56,9 +56,9 @@ func (s *Service) TakeDown(ctx context.Context, slugKey string, t Takedown) (*Li
 	return after, nil
 }
 
-// Lift ends a takedown of a slug, whether the link that it was made for is still there,
-// was deleted, or was replaced by another link with the slug. It also succeeds if the
-// takedown is not in effect.
+// Lift ends a takedown of a slug. It does so whether the link that was taken down still
+// exists, was deleted, or was replaced by another link with the slug. It also succeeds if
+// the takedown is not in effect.
 func (s *Service) Lift(ctx context.Context, slugKey, takedownID string) error {
 	return s.opt.Store.Atomically(ctx, "lift takedown", func(tx Tx) error {
 		r, l, err := behind(tx, slugKey)
@@ -69,7 +69,7 @@ func (s *Service) Lift(ctx context.Context, slugKey, takedownID string) error {
 			tx.Announce(slugKey)
 			return nil
 		}
-		// The link is gone, and the takedown kept its slug closed. Now the quarantine begins.
+		// The link is gone, and the takedown kept its slug closed. Now the quarantine starts.
 		if r.LinkID == "" {
 			r.Takedown, r.ReleasedUntil = nil, s.opt.Now().Add(Quarantine)
 			tx.PutSlug(slugKey, r)
@@ -126,7 +126,7 @@ func (s *Service) Purge(ctx context.Context, accountID string, before int64, lim
 	var kept error
 	err = inPieces(ids, func(ids []string) (int, error) { return s.erase(ctx, accountID, ids) }, func(id string, err error) {
 		kept = fmt.Errorf("link %s: %w", id, err)
-		slog.ErrorContext(ctx, "a link of an account that is being erased cannot be removed", "account", accountID, "link", id, "error", err)
+		slog.ErrorContext(ctx, "cannot remove a link of an account that is being erased", "account", accountID, "link", id, "error", err)
 	})
 	if err == nil {
 		err = kept

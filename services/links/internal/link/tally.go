@@ -8,7 +8,7 @@ type Day int32
 // DayOf returns the day of t.
 func DayOf(t time.Time) Day { return Day(t.Unix() / 86400) }
 
-// ParseDay reads yyyy-mm-dd.
+// ParseDay parses a day in the form yyyy-mm-dd.
 func ParseDay(s string) (Day, bool) {
 	t, err := time.Parse(time.DateOnly, s)
 	return DayOf(t), err == nil
@@ -23,7 +23,7 @@ type Click struct {
 	Referrer string // host, "" for none
 	Country  string // two letters, "" for unknown
 	Device   Device
-	Rule     string // the name of the rule that led the visitor, as it was then; "" for none
+	Rule     string // the name, at that time, of the rule that redirected the visitor; "" for none
 }
 
 // What a domain's counts call the visits that no link serves. They take the place of a
@@ -42,8 +42,8 @@ type Tally struct {
 	Referrers map[string]int64
 	Countries map[string]int64
 	Devices   map[string]int64
-	// Rules has only clicks that a rule led. It is nil for a plain link, which takes no byte
-	// for it anywhere.
+	// Rules has only the clicks that a rule redirected. It is nil for a plain link, so that
+	// the statistics of a plain link need no space for it.
 	Rules map[string]int64 `json:",omitempty"`
 }
 
@@ -93,10 +93,10 @@ func (t *Tally) Size() int {
 }
 
 // Mark says how far a producer's click log has been counted. Batch is the last batch that
-// was counted, and Total the clicks of all batches up to it.
+// was counted, and Total is the number of clicks in all batches up to it.
 type Mark struct {
 	Batch, Total int64
-	Day          Day // of the last batch; a mark is removed once its producer has been silent for long
+	Day          Day // the day of the last batch; the mark of a producer without new batches is removed later
 }
 
 // Progress says how far each producer's click log has been counted. Cycle is the number

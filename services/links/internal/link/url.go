@@ -11,8 +11,8 @@ import (
 	"github.com/linkreel/linkreel/libs/apierr"
 )
 
-// maxURL bounds an address in bytes, because a destination becomes a header. The
-// contract's own limit is in characters.
+// maxURL is the maximum length of an address in bytes, because a destination becomes a
+// header. The API contract has its own limit, in characters.
 const maxURL = 8192
 
 // URL is an http or https address. Given is exactly what the caller wrote. Location is
@@ -28,7 +28,7 @@ type Hosts []Host
 // http and https, because visitors can usually reach our hosts by both.
 type Host struct{ Name, Port string }
 
-// ParseHost reads host or host:port.
+// ParseHost parses a host with or without a port.
 func ParseHost(hostport string) Host {
 	name, port := hostport, ""
 	if i := strings.LastIndexByte(hostport, ':'); i >= 0 && !strings.HasSuffix(hostport, "]") {
@@ -68,7 +68,7 @@ func ParseURL(text string, own Hosts) (URL, *apierr.Detail) {
 		return refuse(apierr.InvalidFormat, "The address is not valid UTF-8.")
 	case strings.ContainsFunc(text, unicode.IsControl):
 		return refuse(apierr.InvalidFormat, "The address contains a control character.")
-	// The standard would skip further slashes and read what follows as the host.
+	// The URL standard would skip further slashes and read the next part as the host.
 	case host == "":
 		return refuse(apierr.InvalidFormat, "The address has no host.")
 	// Check this before parsing, because the parser drops empty user info.

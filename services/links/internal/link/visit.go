@@ -14,7 +14,8 @@ func IsPrefetch(purpose string) bool {
 	return strings.Contains(p, "prefetch") || strings.Contains(p, "prerender") || p == "preview"
 }
 
-// maxReferrer is the maximum length of a host that is kept. DNS has the same limit.
+// maxReferrer is the maximum length of a referrer's host that is kept. DNS has the same
+// limit.
 const maxReferrer = 253
 
 // ReferrerHost returns the host of a Referer header. It returns "" if the header is not
@@ -33,10 +34,10 @@ func ReferrerHost(referer string, own Hosts) string {
 	return host.Name
 }
 
-// Country returns the two-letter code of a country or territory in upper case, "" for
-// anything else. A proxy that passes on the visitor's own header lets visitors choose the
-// code. With some 285 known codes a day's statistics still fit into one commit; with
-// all 676 pairs of letters they would not.
+// Country returns the two-letter code of a country or territory in upper case, or "" for
+// anything else. If a proxy passes on a header from the visitor, visitors can choose the
+// code. There are about 285 known codes, and with all of them a day's statistics still fit
+// into one commit. With all 676 pairs of letters they would not.
 func Country(code string) string {
 	if len(code) != 2 {
 		return ""

@@ -1,20 +1,20 @@
-// Package places lets no more visits through to a link than its maxClicks allow, over any
-// number of replicas.
+// Package places makes sure that no more visits to a link are redirected than its maxClicks
+// allows, over any number of replicas.
 //
-// A visit gets its place in Firestore before it is led on, and its click goes through the
-// click log like any other. So neither a lost click nor a lost Redis can let one visit more
-// through. The visits that wait at one replica for one link share a commit: a link has at
-// most one commit in flight at each replica, and the next one takes all that have come
-// meanwhile. A place whose visit was not answered because its process was killed stays
-// used. If the outcome of a commit is not known, its visits get an error, and the replica
-// asks until it knows; then the places go to other visits.
+// A visit takes a place in Firestore before it is redirected. Its click goes through the
+// click log like any other. So neither a lost click nor the loss of Redis can let a visit
+// exceed the limit. At each replica, a link has at most one commit in flight. The next commit
+// takes places for all visits that have arrived meanwhile. If a process is killed before it
+// answers a visit, the visit's place stays used. If the outcome of a commit is not known, its
+// visits get an error. The replica then asks until it knows the outcome, and gives the places
+// to other visits.
 //
-// A link that is used up says so in its slug's record, which every replica has in memory.
-// Only a replica's first visit after that asks for a place in vain.
+// When a link is used up, its slug's record says so, and every replica keeps that record in
+// memory. After that, only a replica's first visit still asks for a place.
 //
 // A link that gets its limit later may have clicks that still wait to be counted. Until all
-// are counted nobody knows how many places are left, so visits get an error for some
-// seconds.
+// of them are counted, nobody knows how many places are left, so visits get an error for
+// some seconds.
 package places
 
 import (
@@ -31,51 +31,53 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
-// ErrChanged means that the link is not what the visit took it for: it has no limit any
-// more, or all its places are taken. The visit has to look it up again.
+// ErrChanged means that the link has changed since the visit looked it up: it no longer has
+// a limit, or all its places are taken. The visit has to look it up again.
 var ErrChanged = errors.New("the link has changed")
 
 // Store keeps the places of links.
 type Store interface {
-	// Take carries out the ask, and returns the places as they are then. It gives no place
-	// of a link that is not settled. The error is [link.ErrNoLimit] if the link has no places. After
-	// any other error the ask may have been carried out.
+	// Take carries out the ask and returns the places as they are afterwards. If the link is
+	// not settled, the ask gets no place. The error is [link.ErrNoLimit] if the link has no
+	// places. After any other error the ask may have been carried out.
 	Take(ctx context.Context, linkID string, ask link.Ask) (granted int64, left link.Places, err error)
-	// Settle counts the clicks that the link has, and lets it give places. All of them must
-	// be counted; see [Options].Counted.
+	// Settle counts the link's clicks as used places and marks the link as settled. Call it
+	// only after all clicks have been counted; see [Options].Counted.
 	Settle(ctx context.Context, linkID string) error
 }
 
 // Options configure a [Gate].
 type Options struct {
 	Store Store
-	// Forget drops what this replica remembers of a slug.
+	// Forget drops the slugs from this replica's memory.
 	Forget func(slugKeys ...string)
-	// Announce tells all replicas that a slug has changed.
+	// Announce tells all replicas that the slugs have changed.
 	Announce func(ctx context.Context, slugKeys ...string)
-	// Counted returns a function that reports whether all clicks are counted that any
-	// replica took before Counted was called. It is called again until it does.
+	// Counted returns a function that reports whether all clicks have been counted that any
+	// replica recorded before Counted was called. The gate calls that function until it
+	// returns true.
 	Counted func() func(ctx context.Context) (bool, error)
 }
 
-// Bounds of what waits at one replica. Beyond them visits get an error at once, so that one
-// link's flood takes no memory, and neither workers nor calls from other links.
+// Bounds for the visits that wait at one replica. Beyond them, visits get an error at once.
+// So a flood of visits to one link uses up no memory, and takes no workers or calls away
+// from other links.
 const (
 	maxLines    = 512  // links with waiting visits
-	linesEach   = 16   // of them of one account
-	maxWaiting  = 8192 // visits
-	waitingEach = 1024 // of them at one link
-	waitingOf   = 2048 // of them at all links of one account
+	linesEach   = 16   // links of one account with waiting visits
+	maxWaiting  = 8192 // waiting visits
+	waitingEach = 1024 // waiting visits at one link
+	waitingOf   = 2048 // waiting visits at all links of one account
 	callTime    = 4 * time.Second
-	// maxUnsure bounds the asks of unknown outcome that a link remembers. The places of
-	// older ones stay used.
+	// maxUnsure bounds the asks with an unknown outcome that a line remembers. The places of
+	// older asks stay used.
 	maxUnsure = 32
-	// settleFor is how long a link tries to settle after the last visit.
+	// settleFor is how long a line tries to settle its link after the last visit.
 	settleFor = time.Minute
 )
 
-// The pause between two commits of a link. Firestore takes few writes a second of one
-// document. So while visits keep coming, the pauses grow, and more visits share a commit.
+// The pause between two commits of a link. Firestore accepts only a few writes per second to
+// one document. So while visits keep coming, the pauses grow, and more visits share a commit.
 // The first visit after a quiet time does not wait.
 const (
 	restMin        = 100 * time.Millisecond
@@ -84,7 +86,7 @@ const (
 	restErrorMax   = 2 * time.Second
 )
 
-// Gate gives places. It is safe for concurrent use.
+// Gate gives places to visits. It is safe for concurrent use.
 type Gate struct {
 	opt  Options
 	stop chan struct{} // closed when the process ends
@@ -97,19 +99,19 @@ type Gate struct {
 	waiting  int
 }
 
-// share is what one account has of the gate.
+// share counts an account's lines and waiting visits.
 type share struct{ lines, waiting int }
 
 // line is a link at which visits wait. One goroutine serves it.
 type line struct {
 	account, link, key string
-	waiting            []chan error // guarded by Gate.mu, as back
+	waiting            []chan error // Gate.mu guards waiting and back
 	back               int64
 
 	// Only the line's goroutine uses the fields below.
 	unsure  []string
-	counted func(ctx context.Context) (bool, error) // while the link is not settled
-	until   time.Time                               // when it stops trying to settle
+	counted func(ctx context.Context) (bool, error) // set while the link is not settled
+	until   time.Time                               // when the line stops trying to settle its link
 }
 
 // New makes a gate.
@@ -117,7 +119,7 @@ func New(opt Options) *Gate {
 	return &Gate{opt: opt, stop: make(chan struct{}), lines: map[string]*line{}, accounts: map[string]*share{}}
 }
 
-// Run waits until ctx ends and then ends all work of the gate.
+// Run waits until ctx is canceled, stops the gate and waits for its goroutines.
 func (g *Gate) Run(ctx context.Context) error {
 	<-ctx.Done()
 	g.mu.Lock()
@@ -148,7 +150,7 @@ func (g *Gate) Take(accountID, linkID, slugKey string) error {
 	return <-done
 }
 
-// Back gives back a place whose visit was not led on.
+// Back gives back a place after its visit was not redirected.
 func (g *Gate) Back(accountID, linkID, slugKey string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -157,7 +159,7 @@ func (g *Gate) Back(accountID, linkID, slugKey string) {
 	}
 }
 
-// line returns the line of a link; nil if there are too many.
+// line returns the line of a link, or nil if there are too many lines.
 func (g *Gate) line(accountID, linkID, slugKey string) *line {
 	if l := g.lines[linkID]; l != nil {
 		return l
@@ -177,8 +179,8 @@ func (g *Gate) line(accountID, linkID, slugKey string) *line {
 	return l
 }
 
-// serve takes places for the visits that wait, one commit after the other, and ends when
-// there is nothing left to do.
+// serve takes places for the waiting visits, one commit after the other, and returns when
+// nothing is left to do.
 func (g *Gate) serve(l *line) {
 	pause := time.Duration(0)
 	for first := true; ; first = false {
@@ -198,7 +200,7 @@ func (g *Gate) serve(l *line) {
 		case first:
 			pause = min(took, restMax)
 		default:
-			// A document with too many writers answers late. Then rest longer, too.
+			// Firestore answers late if a document has too many writers. Then pause longer, too.
 			pause = max(min(pause*3/2, restMax), restMin, min(took, 2*restMax))
 		}
 		select {
@@ -231,8 +233,7 @@ func (g *Gate) next(l *line) (visits []chan error, back int64, ok bool) {
 	return nil, 0, false
 }
 
-// call runs fn within the time that a visit waits for it, in the turn of the link's
-// account.
+// call runs fn on behalf of the link's account, for at most callTime.
 func (g *Gate) call(l *line, fn func(ctx context.Context) error) error {
 	ctx := identity.WithPrincipal(context.Background(), &identity.Principal{AccountID: l.account})
 	ctx, cancel := context.WithTimeout(ctx, callTime)
@@ -289,18 +290,18 @@ var refused = promauto.NewCounter(prometheus.CounterOpts{Name: "linkreel_places_
 	Help: "Visits to links with maxClicks that got a 503 because it was not certain that a click was left."})
 
 var (
-	errBusy      = errors.New("too many visits wait for their places")
+	errBusy      = errors.New("too many visits to links with maxClicks are waiting")
 	errUnsettled = errors.New("clicks from before the limit are still being counted")
 )
 
-// begin begins to settle a link. Replicas that do not know of its limit yet would still
-// lead visits on without a place.
+// begin starts to settle a link. It first announces the link, because replicas that do not
+// know its limit yet would redirect visits without a place.
 func (g *Gate) begin(l *line) {
 	_ = g.call(l, func(ctx context.Context) error { g.opt.Announce(ctx, l.key); return nil })
 	l.counted = g.opt.Counted()
 }
 
-// settle lets the link give places if all its earlier clicks are counted.
+// settle marks the link as settled if all its earlier clicks have been counted.
 func (g *Gate) settle(l *line) error {
 	return g.call(l, func(ctx context.Context) error {
 		done, err := l.counted(ctx)

@@ -10,27 +10,27 @@ import (
 )
 
 const (
-	// agentsKept is how many user agents a generation of the cache has at most. The two
+	// agentsKept is the maximum number of user agents in a generation of the cache. The two
 	// generations together take about half a megabyte.
 	agentsKept = 1 << 13
-	// newAgents is how many new user agents a process reads in a second, and agentsAtOnce how
-	// many in a burst, such as after a start. Anybody can send any text, and reading one
-	// costs more than the rest of a warm redirect.
+	// newAgents is how many new user agents a process parses per second, and agentsAtOnce is
+	// how many it parses in a burst, such as after a start. There must be a limit: anybody can
+	// send any text, and parsing one costs more than the rest of a warm redirect.
 	newAgents    = 500
 	agentsAtOnce = 4096
 )
 
-// agents caches what user agents tell: few of them account for nearly all requests. It
-// knows them by a hash of their text, so its memory does not depend on what strangers send.
-// The hash has a secret seed: nobody can find texts that are mistaken for each other.
+// agents caches parsed user agents, because few of them account for nearly all requests. Its
+// keys are hashes of their texts, so its memory does not depend on what strangers send. The
+// hash has a secret seed, so that nobody can find two texts with the same hash.
 //
-// The cache has two generations. When the young one is full it becomes the old one, and
-// what is asked for again moves back. So a flood of texts that come once does not push out
-// the agents of real visitors.
+// The cache has two generations. When the young one is full, it becomes the old one. An
+// agent of the old one that is used again moves to the young one. So a flood of texts that
+// are sent only once does not evict the agents of real visitors.
 type agents struct {
 	seed   maphash.Seed
-	second atomic.Int64 // when left was last added to
-	left   atomic.Int64 // new agents that may still be read
+	second atomic.Int64 // the second in which left was last increased
+	left   atomic.Int64 // how many new agents may still be parsed
 
 	mu         sync.RWMutex
 	young, old map[uint64]link.Agent
@@ -40,8 +40,8 @@ func newAgentCache() *agents {
 	return &agents{seed: maphash.MakeSeed(), young: map[uint64]link.Agent{}}
 }
 
-// read returns what a user agent tells. Beyond the budget for new agents it tells nothing,
-// except that robots are still recognized by the words that they use for themselves.
+// read returns the parsed user agent. When the budget for new agents is spent, it reports
+// nothing about a new agent, except whether the agent calls itself a robot.
 func (a *agents) read(userAgent []byte, now time.Time) link.Agent {
 	key := maphash.Bytes(a.seed, userAgent)
 	a.mu.RLock()
@@ -68,9 +68,9 @@ func (a *agents) read(userAgent []byte, now time.Time) link.Agent {
 	return agent
 }
 
-// mayRead takes one from the budget for new agents. It costs next to nothing when the budget
-// is spent, unlike a rate.Limiter with its lock. When the second changes, a few agents more
-// may be read.
+// mayRead takes one from the budget for new agents and reports whether one was left. Unlike
+// a rate.Limiter with its lock, it costs next to nothing when the budget is spent. Around
+// the change of a second, a few more agents than the budget may be parsed.
 func (a *agents) mayRead(now time.Time) bool {
 	second := now.Unix()
 	if last := a.second.Load(); second != last && a.second.CompareAndSwap(last, second) {

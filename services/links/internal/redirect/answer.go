@@ -26,17 +26,17 @@ import (
 var (
 	errPanic     = errors.New("panic in the redirect handler")
 	errOvertaken = errors.New("the link kept changing")
-	errNoPlaces  = errors.New("this process gives no places of links with maxClicks")
+	errNoPlaces  = errors.New("this process is not configured to serve links with maxClicks")
 )
 
 func notFound() *apierr.Error {
 	return apierr.New(apierr.NotFound, "There is no link at this address.")
 }
 
-// notYet returns the answer for a link that has not begun. It shows nothing of the link
-// but when it begins.
+// notYet returns the answer for a link before its startsAt. It reveals nothing about the
+// link except that time.
 func notYet(begins link.Moment) *apierr.Error {
-	return &apierr.Error{Code: apierr.NotFound, Message: "This link begins later, on", StartsAt: begins.MS}
+	return &apierr.Error{Code: apierr.NotFound, Message: "This link does not work yet. It starts on", StartsAt: begins.MS}
 }
 
 // takenDown returns the answer for links that the operator took down, and for
@@ -51,7 +51,7 @@ func suspended() *apierr.Error {
 	return &apierr.Error{Code: apierr.AccountSuspended, OnPage: true, Message: "This link is out of service."}
 }
 
-// refusalOf returns the answer to a visit that is not led on.
+// refusalOf returns the answer to a visit that is not redirected.
 func refusalOf(d *link.Decision) *apierr.Error {
 	switch d.Outcome {
 	case link.OutOfService:
@@ -90,8 +90,8 @@ var (
 	neverStored        = []byte("no-store")
 )
 
-// redirect sends the visitor where the link decided. It sets no Referrer-Policy, so the
-// destination may see the referrer.
+// redirect redirects the visitor to the location of the decision. It sets no
+// Referrer-Policy, so the destination may see the referrer.
 func (h *Handler) redirect(ctx *fasthttp.RequestCtx, d *link.Decision, prefetch bool) {
 	res := &ctx.Response
 	res.SetStatusCode(d.Status)
@@ -103,7 +103,7 @@ func (h *Handler) redirect(ctx *fasthttp.RequestCtx, d *link.Decision, prefetch 
 	switch {
 	case d.MaxAge < 0:
 		res.Header.SetCanonical(headerCacheControl, neverCached)
-	case prefetch: // the browser must come again for the visit to count
+	case prefetch: // the real visit must send its own request, so that it counts
 		res.Header.SetCanonical(headerCacheControl, neverStored)
 	default:
 		res.Header.Set("Cache-Control", "private, max-age="+strconv.Itoa(d.MaxAge))
@@ -135,11 +135,12 @@ func (h *Handler) fail(ctx *fasthttp.RequestCtx, e *apierr.Error) {
 var titles = map[apierr.Code]string{
 	apierr.NotFound: "No link here", apierr.TakenDown: "This link was taken down", apierr.AccountSuspended: "Out of service",
 	apierr.Gone: "This link has expired", apierr.MethodNotAllowed: "Method not allowed",
-	apierr.RateLimited: "Too many requests", apierr.Forbidden: "Not from here", apierr.UnsupportedMediaType: "Not a form",
+	apierr.RateLimited: "Too many requests", apierr.Forbidden: "Not allowed", apierr.UnsupportedMediaType: "Not a form",
 	apierr.Unavailable: "Just a moment", apierr.Internal: "Something went wrong",
 }
 
-// wantsJSON reports whether JSON comes before HTML in Accept. Browsers name text/html.
+// wantsJSON reports whether JSON comes before HTML in the Accept header. Browsers always
+// ask for text/html.
 func wantsJSON(accept []byte) bool {
 	js := bytes.Index(accept, []byte("application/json"))
 	html := bytes.Index(accept, []byte("text/html"))
@@ -150,8 +151,9 @@ func (h *Handler) wellKnownName(folded string) bool {
 	return folded == "robots.txt" || folded == "favicon.ico"
 }
 
-// wellKnown answers paths that are not links: the files that clients request from every
-// host, and 404 for the rest. On a custom domain a link of that name takes precedence.
+// wellKnown answers paths that are not links. It serves the files that clients request from
+// every host, and answers 404 for the rest. On a custom domain, a link with the name of such
+// a file takes precedence.
 func (h *Handler) wellKnown(ctx *fasthttp.RequestCtx, segment []byte) {
 	switch string(segment) {
 	case "robots.txt":
@@ -182,11 +184,13 @@ var style = func() template.CSS {
 	return template.CSS(design.Tokens + string(raw)) //nolint:gosec // our own embedded file
 }()
 
-// policy lets a page use its own style and load nothing else.
+// policy lets a page use its own style and load nothing else. lockedPolicy is the policy of
+// the page that asks for a password.
 var policy, lockedPolicy = policyWith("'none'"), policyWith("*")
 
-// policyWith lets forms lead to certain places. A browser checks the redirect that answers
-// a form too, so the form of a password may lead anywhere.
+// policyWith returns the policy that lets forms be sent to certain addresses. A browser also
+// applies it to the redirect that answers a form. A right password redirects to any
+// destination, so its form must be allowed everywhere.
 func policyWith(forms string) string {
 	sum := sha256.Sum256([]byte(style))
 	return fmt.Sprintf("default-src 'none'; style-src 'sha256-%s'; base-uri 'none'; form-action %s; frame-ancestors 'none'",
@@ -195,7 +199,7 @@ func policyWith(forms string) string {
 
 type message struct {
 	Title, Text, Report string
-	Begins              string // when the link begins (RFC 3339); "" if that is not what the page is about
+	Begins              string // when the link starts (RFC 3339); "" if the page is about something else
 }
 
 // view has the fields that the pages about a link show. It leaves out the private
@@ -231,17 +235,18 @@ func (h *Handler) inspectPage(ctx *fasthttp.RequestCtx, t *link.Target, location
 	page(ctx, fasthttp.StatusOK, "inspect.html", h.viewOf(ctx, t, location))
 }
 
-// limitedPage answers visits that do not count at a link with maxClicks. It shows nothing of
-// the destination, which would otherwise be open to anybody who calls himself a robot.
+// limitedPage answers visits to a link with maxClicks that do not count as clicks. It does
+// not reveal the destination. Otherwise anybody could get the destination without using up
+// a click, with the user agent of a robot.
 func (h *Handler) limitedPage(ctx *fasthttp.RequestCtx) {
 	ctx.Response.Header.Set("Vary", "User-Agent")
 	page(ctx, fasthttp.StatusOK, "message.html", message{
-		Title: "A link with a limit", Text: "This link opens only a limited number of times. Open it in a browser.", Report: h.report(),
+		Title: "A link with a limit", Text: "This link can be opened only a limited number of times. Open it in a browser.", Report: h.report(),
 	})
 }
 
 // openGraphPage gives a social network's crawler the link's own tags. The page also has a
-// refresh and a link to the destination, for people who are mistaken for a crawler.
+// refresh and a link to the destination, for people who were taken for a crawler.
 func (h *Handler) openGraphPage(ctx *fasthttp.RequestCtx, t *link.Target, location string) {
 	ctx.Response.Header.Set("Vary", "User-Agent")
 	page(ctx, fasthttp.StatusOK, "opengraph.html", h.viewOf(ctx, t, location))
@@ -265,7 +270,7 @@ func page(ctx *fasthttp.RequestCtx, status int, name string, data any) {
 }
 
 var latency = promauto.NewHistogramVec(prometheus.HistogramOpts{
-	Name: "linkreel_redirect_duration_seconds", Help: "Time to answer a short address, by status.",
+	Name: "linkreel_redirect_duration_seconds", Help: "Time to answer a request for a short address, by status.",
 	Buckets: []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5},
 }, []string{"status"})
 

@@ -17,16 +17,16 @@ import (
 )
 
 const (
-	maxPassword = 256 // in code points, as the contract says
+	maxPassword = 256 // in code points, as in the API contract
 	// checkTime bounds how long a guess waits for its turn to be hashed.
 	checkTime = 10 * time.Second
 )
 
-// locked is the page that asks for a link's password. It shows nothing of the link.
+// locked is the page that asks for a link's password. It reveals nothing about the link.
 type locked struct{ Problem, Report string }
 
-// lockedPage asks for the password. The form has no address, so it is sent to the address
-// of the page, with its path and query.
+// lockedPage asks for the password. Its form has no action, so the browser sends it to the
+// address of the page, with the path and the query.
 func (h *Handler) lockedPage(ctx *fasthttp.RequestCtx, status int, problem string) {
 	page(ctx, status, "locked.html", locked{problem, h.report()})
 	ctx.Response.Header.Set("Content-Security-Policy", lockedPolicy)
@@ -34,11 +34,12 @@ func (h *Handler) lockedPage(ctx *fasthttp.RequestCtx, status int, problem strin
 	ctx.Response.Header.Set("X-Frame-Options", "DENY")
 }
 
-// unlock checks the password that a form has sent for a link. If it is right, v remembers
-// the hash that it fits, and unlock returns true. Otherwise it has answered the request.
+// unlock checks the password that a form has sent for a link. If the password is right,
+// unlock stores the matching hash in v and returns true. Otherwise unlock answers the
+// request and returns false.
 func (h *Handler) unlock(ctx *fasthttp.RequestCtx, v *visit, target *link.Target) bool {
 	if unlock.CrossSite(&ctx.Request, h.opt.ShortBaseURL) {
-		h.fail(ctx, apierr.New(apierr.Forbidden, "The password has to be entered on this link's own page."))
+		h.fail(ctx, apierr.New(apierr.Forbidden, "Open this link and enter the password on its own page."))
 		return false
 	}
 	given, err := unlock.FromForm(&ctx.Request)
@@ -68,7 +69,7 @@ func (h *Handler) unlock(ctx *fasthttp.RequestCtx, v *visit, target *link.Target
 	case errors.Is(err, password.ErrBusy), errors.Is(err, context.DeadlineExceeded):
 		h.tooMany(ctx, 2*time.Second)
 	case err != nil:
-		slog.Error("password of a link", "link", target.LinkID, "error", err)
+		slog.Error("cannot check the password of a link", "link", target.LinkID, "error", err)
 		h.fail(ctx, unavailable(err))
 	case !right:
 		h.lockedPage(ctx, fasthttp.StatusForbidden, unlock.Wrong)

@@ -1,10 +1,10 @@
 // Package redirect answers short addresses.
 //
-// In the common case the only call to another process is one shared round trip: host
-// and slug are found in memory (package invalidation), and the click log confirms that
-// the answer is not stale and that the click is durable (package clicks). Other hosts and
-// slugs are read from Firestore. If that read fails, the answer is a 503, never a 404;
-// links in memory are still served.
+// In the common case, host and slug are in memory (package invalidation). Then the only call
+// to another process is one round trip that many visits share. In it, the click log confirms
+// that the answer is not stale and that the click is durable (package clicks). Other hosts
+// and slugs are read from Firestore. If that read fails, the answer is a 503, never a 404.
+// Links in memory are still served.
 //
 // This package never fetches an address that a user gave.
 package redirect
@@ -41,7 +41,7 @@ type Confirmer interface {
 	Undo(answer clicks.Answer, click link.Click)
 }
 
-// Places give visits to links with maxClicks their places; see [places.Gate].
+// Places gives places to visits to links with maxClicks; see [places.Gate].
 type Places interface {
 	Take(accountID, linkID, slugKey string) error
 	Back(accountID, linkID, slugKey string)
@@ -51,9 +51,10 @@ type Places interface {
 type Options struct {
 	// ShortBaseURL is the address of the default short host.
 	ShortBaseURL string
-	// Country returns a request's country, "" if unknown; nil means always unknown.
+	// Country returns a request's country, or "" if it is unknown. If Country is nil, all
+	// countries are unknown.
 	Country func(ctx *fasthttp.RequestCtx) string
-	// Blocked are the destinations that the operator blocks. If it is nil, none is
+	// Blocked lists the destinations that the operator blocks. If it is nil, none is
 	// blocked.
 	Blocked *link.Blocklist
 	// AbuseContact is the address of the "Report" link. If it is empty, pages have no such
@@ -63,18 +64,19 @@ type Options struct {
 	// that ends it. If Trace is nil, nothing is traced. Warm visits are not traced: there
 	// are too many of them, and they are all alike.
 	Trace func() (ctx context.Context, end func(status int))
-	// Places are asked for each visit to a link with maxClicks. If it is nil, such links
-	// lead nowhere.
+	// Places is asked for a place for each visit to a link with maxClicks. If it is nil, such
+	// links do not redirect.
 	Places Places
-	// SplitKey moves visitors between the shares of all links when the operator changes it.
+	// SplitKey helps to decide which share of a link a visitor gets. When the operator changes
+	// it, visitors may get other shares of all links.
 	SplitKey string
-	// Pages are the default short host's; nil if it has none.
+	// Pages are the pages of the default short host, or nil if it has none.
 	Pages *link.Pages
 	// Passwords checks the passwords of links, and Guesses limits the guesses.
 	Passwords *password.Hasher
 	Guesses   unlock.Limiter
-	// Misses limits how many missing links each network may ask for. If it is nil, there
-	// is no limit. Client returns the address of a request's client.
+	// Misses limits how many missing links each network may request. If it is nil, there is
+	// no limit. Client returns the address of a request's client.
 	Misses *ratelimit.Misses
 	Client func(ctx *fasthttp.RequestCtx) netip.Addr
 	Now    func() time.Time
@@ -147,7 +149,7 @@ type visit struct {
 	h       *Handler
 	answer  invalidation.Answer
 	click   link.Click
-	counted link.Click // the click counted for an answer that was overtaken, or zero
+	counted link.Click // the click that was counted before a change made the answer stale, or zero
 	placed  place      // the place that the visit has, or zero
 	request *fasthttp.RequestCtx
 	client  netip.Addr      // known once the visit asks the store
@@ -155,22 +157,23 @@ type visit struct {
 	ctx     context.Context // the trace's context; nil while the visit is warm
 	end     func(status int)
 	seen    link.Visit
-	fits    string // the password hash that the visitor's password fits; "" for none
-	// v.waits and v.placeOf, made once for each pooled visit
+	fits    string // the hash that the visitor's password matches; "" for none
+	// wait and place are the method values v.waits and v.placeOf. They are created once for
+	// each pooled visit.
 	wait  func(known bool) (context.Context, error)
 	place func(splitKey string) int
 }
 
-// waits returns the context for reads that the visit has to wait for. It refuses a
-// network that asked for too many missing links, but only before a read of something that
-// is not in memory: links in memory are served to everybody.
+// waits returns the context for reads that the visit has to wait for. It refuses a network
+// that has requested too many missing links, but only if the value to read is not in memory.
+// Links in memory are served to everybody.
 func (v *visit) waits(known bool) (context.Context, error) {
 	if !known && !v.asked && v.h.opt.Misses != nil {
 		v.client = v.h.opt.Client(v.request)
 		if wait := v.h.opt.Misses.Wait(v.client); wait > 0 {
 			return nil, &apierr.Error{
 				Code:    apierr.RateLimited,
-				Message: "Your network has asked for too many addresses that do not exist. Try again shortly.", RetryAfter: wait,
+				Message: "Your network has requested too many addresses that do not exist. Try again shortly.", RetryAfter: wait,
 			}
 		}
 		v.asked = true
@@ -184,7 +187,7 @@ func (v *visit) waits(known bool) (context.Context, error) {
 // place is a place of a link with maxClicks.
 type place struct{ account, link, key string }
 
-// tries bounds how often changes may overtake an answer.
+// tries bounds how often a visit starts over because a change made its answer stale.
 const tries = 10
 
 // Serve is the fasthttp handler.
@@ -243,14 +246,14 @@ func (h *Handler) Serve(ctx *fasthttp.RequestCtx) {
 	h.serve(ctx, started, host, folded, rest, inspect)
 }
 
-// wrongMethod answers a method that the address does not take. Only links with a password
-// take POST.
+// wrongMethod answers a request with a method that the address does not accept. Only links
+// with a password accept POST.
 func (h *Handler) wrongMethod(ctx *fasthttp.RequestCtx) {
 	ctx.Response.Header.Set("Allow", "GET, HEAD")
 	h.fail(ctx, &apierr.Error{Code: apierr.MethodNotAllowed, Message: "This address accepts only GET and HEAD."})
 }
 
-// nowhere stands for a path at which no link can be.
+// nowhere stands for any path that no link can have.
 const nowhere = "/?"
 
 // serve answers a visit to a slug of a host, or to the host's home if the slug is "".
@@ -281,8 +284,8 @@ func (h *Handler) visit(ctx *fasthttp.RequestCtx, v *visit, agent link.Agent, ho
 		now := v.answer.At()
 		d := h.decide(v, target, host, folded, agent)
 		if ctx.IsPost() {
-			// A guess is answered by what the link is now: memory may still have the password of
-			// before an edit, and a right guess would count as a wrong one.
+			// Check a guess against the current link. Memory may still have the password from
+			// before an edit, and then a right guess would count as a wrong one.
 			if h.log.Confirm(&v.answer, nil).Again {
 				continue
 			}
@@ -309,7 +312,7 @@ func (h *Handler) visit(ctx *fasthttp.RequestCtx, v *visit, agent link.Agent, ho
 			if target.Routing == nil {
 				v.click.Country = h.opt.Country(ctx)
 			} else {
-				v.click.Country = v.seen.Country // the look-up may cost as much as the decision
+				v.click.Country = v.seen.Country // do not look it up again: that may cost as much as the decision
 			}
 			if d.Rule != nil {
 				v.click.Rule = d.Rule.Name
@@ -319,7 +322,7 @@ func (h *Handler) visit(ctx *fasthttp.RequestCtx, v *visit, agent link.Agent, ho
 			v.click = link.Click{LinkID: v.answer.DomainID(), Day: link.DayOf(now), Rule: kind}
 			click = &v.click
 		}
-		// The visit may be counted already, for an answer that a change overtook.
+		// The visit may have been counted already, before a change made its answer stale.
 		if v.counted.LinkID != "" {
 			if click != nil && click.LinkID == v.counted.LinkID && click.Rule == v.counted.Rule {
 				click = nil
@@ -386,16 +389,16 @@ func (h *Handler) unserved(v *visit, o link.Outcome, folded string) string {
 	return link.VisitNotFound
 }
 
-// fallBack answers a visit that is not decided, and takes back its click and its place.
+// fallBack answers a visit with an error, and takes back its click and its place.
 func (h *Handler) fallBack(v *visit, e *apierr.Error) {
 	h.uncount(v)
 	h.unplace(v)
 	h.fail(v.request, e)
 }
 
-// takePlace takes a place for a visit that leads on, unless it has one already, and gives
-// back any other place. The place comes before the click: a visit that is counted and then
-// has no place would show as a click too many.
+// takePlace takes a place for a visit that is to be redirected, unless it has one already.
+// It gives back any other place that the visit has. The place must be taken before the click
+// is counted: otherwise a visit that gets no place would count as a click too many.
 func (h *Handler) takePlace(v *visit, target *link.Target, led bool) error {
 	if led && v.placed.link == target.LinkID {
 		return nil
@@ -423,7 +426,7 @@ func (h *Handler) unplace(v *visit) {
 	}
 }
 
-// decide asks the link what becomes of the visit.
+// decide decides how the visit is answered.
 func (h *Handler) decide(v *visit, target *link.Target, host, folded string, agent link.Agent) link.Decision {
 	s := &v.seen
 	s.At, s.Host = v.answer.At(), host
@@ -448,9 +451,9 @@ func (h *Handler) decide(v *visit, target *link.Target, host, folded string, age
 	return link.Decide(target, s, &around)
 }
 
-// placeOf returns the visitor's place from 0 to 99, by a hash of the link's key, the
-// operator's key, the visitor's address and agent, which is stored nowhere. A network of
-// IPv6 counts as one address, because its addresses change all the time.
+// placeOf returns the visitor's place from 0 to 99. It is computed from a hash of the link's
+// key, the operator's key, and the visitor's address and user agent. The hash is never
+// stored. An IPv6 network counts as one address, because its addresses change all the time.
 func (v *visit) placeOf(splitKey string) int {
 	client := v.h.opt.Client(v.request)
 	if !client.IsValid() {
@@ -473,8 +476,8 @@ func (h *Handler) uncount(v *visit) {
 	}
 }
 
-// hostOf reports whether a request is for the default short host or for a custom one. ok
-// is false for a host that cannot be a custom domain, so that it causes no read.
+// hostOf reports whether a request is for the default short host or for a custom one. If the
+// host cannot be a custom domain, ok is false, and the caller reads nothing for it.
 func (h *Handler) hostOf(ctx *fasthttp.RequestCtx) (host string, isDefault, ok bool) {
 	raw := ctx.Request.Header.Host()
 	// Nearly all requests spell the host like this. The comparison allocates no string.
@@ -497,7 +500,7 @@ func segmentOf(ctx *fasthttp.RequestCtx) (segment []byte, rest string, home bool
 	if len(path) == 0 || path[0] != '/' { // absolute form, as sent to proxies
 		path = ctx.URI().PathOriginal()
 	}
-	for i, c := range path { // faster than bytes.IndexAny, which makes a table first
+	for i, c := range path { // faster than bytes.IndexAny, which builds a table first
 		if c == '?' || c == '#' {
 			path = path[:i]
 			break
@@ -526,8 +529,8 @@ func segmentOf(ctx *fasthttp.RequestCtx) (segment []byte, rest string, home bool
 	return path, rest, false
 }
 
-// isPrefetch goes through the headers once. Looking up each of the four by name would go
-// through all of them each time.
+// isPrefetch reports whether a browser loads the page in advance. It scans the headers once.
+// Looking up each of its four headers by name would scan all of them each time.
 func isPrefetch(ctx *fasthttp.RequestCtx) bool {
 	for name, value := range ctx.Request.Header.All() {
 		switch string(name) {

@@ -22,7 +22,7 @@ import (
 // certificateDoc is certificates/{host}: the certificate and the state of its order.
 type certificateDoc struct {
 	// AccountID is the account for which the certificate was last ordered. It stays here
-	// after the domain is gone, for as long as the pause after failed orders lasts.
+	// after the domain is deleted, until the pause after failed orders is over.
 	AccountID string `firestore:"accountId,omitempty"`
 
 	Chain     []byte    `firestore:"chain"`
@@ -41,12 +41,12 @@ type certificateDoc struct {
 	Failures int       `firestore:"failures"`
 	Failure  string    `firestore:"failure"`
 	NextAt   time.Time `firestore:"nextAt,omitzero"`
-	// Due is the place in the schedule of renewals.
+	// Due says when the certificate is due in the schedule of renewals.
 	Due *record.Due `firestore:"due,omitempty"`
 }
 
 // challengeDoc is the challenge that the authority has set for a running order. It has
-// the fields of [certificate.Challenge], so that one converts to the other.
+// the same fields as [certificate.Challenge], so that Go can convert one into the other.
 type challengeDoc struct {
 	Token  string `firestore:"token"`
 	Answer string `firestore:"answer"`
@@ -110,7 +110,7 @@ func (s Certificates) ChangeCertificate(
 	var forget bool
 	err := s.db.Tx(ctx, "change certificate", func(t *record.Tx) error {
 		forget = false
-		// Read owner and record in one transaction. It is retried if the name gets another owner
+		// Read the owner and the record in one transaction. It is retried if the name gets another owner
 		// meanwhile.
 		var h hostDoc
 		owned, err := t.Load(s.hostRef(host), &h)
@@ -188,7 +188,7 @@ func (s Certificates) PutOffCertificate(ctx context.Context, host string, at tim
 
 // SealedBy implements [certificate.Store].
 func (s Certificates) SealedBy(ctx context.Context, keyIDs []string, after string, limit int) ([]string, error) {
-	keyIDs = keyIDs[:min(len(keyIDs), 30)] // Firestore accepts no more
+	keyIDs = keyIDs[:min(len(keyIDs), 30)] // Firestore accepts at most 30
 	q := s.db.Collection("certificates").Where("keyId", "in", keyIDs).OrderBy(firestore.DocumentID, firestore.Asc).Limit(limit)
 	if after != "" {
 		q = q.StartAfter(after)
@@ -198,7 +198,7 @@ func (s Certificates) SealedBy(ctx context.Context, keyIDs []string, after strin
 
 // ChangeAccount implements [certificate.Account]'s store.
 func (s Certificates) ChangeAccount(ctx context.Context, id string, fn func(sealed []byte, since time.Time) ([]byte, error)) error {
-	sum := sha256.Sum256([]byte(id)) // an address is not allowed as a document's name
+	sum := sha256.Sum256([]byte(id)) // the id contains an address, which cannot be a document's name
 	ref := s.db.Collection("acmeAccounts").Doc(hex.EncodeToString(sum[:20]))
 	return s.db.Tx(ctx, "change account at the authority", func(t *record.Tx) error {
 		var d acmeAccountDoc

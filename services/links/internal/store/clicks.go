@@ -22,13 +22,13 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
-// Counts keeps the click counts of one partition: the total on the link and the days
-// below it. In the same transaction it records how far producers' click logs have been
+// Counts keeps the click counts of one partition: the total of each link and the counts of
+// its days. In the same transaction it records how far the producers' click logs have been
 // counted.
 type Counts struct {
 	s    *Store
 	part int
-	// overtaken is returned to a writer whose progress is not the stored one.
+	// overtaken is the error for a writer with a progress that is not the stored one.
 	overtaken error
 
 	mu    sync.Mutex
@@ -36,33 +36,33 @@ type Counts struct {
 }
 
 // Counts returns the store for the counts of one of several partitions. overtaken is the
-// error for a writer that was slower than another.
+// error for a writer if another writer was faster.
 func (s *Store) Counts(part, parts int, overtaken error) *Counts {
 	return &Counts{s: s, part: part, overtaken: overtaken, names: newNameMemory(namesMemory / max(parts, 1))}
 }
 
 const (
-	// linksPerCommit and bytesPerCommit keep a commit small: 400 writes, and well below 1
-	// MiB when it is first stored as one pending document. The writes take about three
-	// times that, because each repeats its document's name and its fields' paths;
-	// Firestore accepts 10 MiB.
+	// linksPerCommit and bytesPerCommit keep a commit small. It has at most 400 writes, and
+	// takes well below 1 MiB when it is first stored as one pending document. The writes take
+	// about three times that, because each one repeats its document's name and the paths of
+	// its fields. Firestore accepts 10 MiB.
 	linksPerCommit = 200
 	bytesPerCommit = 700 << 10
 	// commitsAtOnce is how many commits run concurrently.
 	commitsAtOnce = 8
-	// producerMemory is the number of days for which a silent producer is remembered. No
-	// spool waits that long. producersMax bounds the size of the document.
+	// producerMemory is how many days a producer without new batches is remembered. No spool
+	// waits that long. producersMax bounds the size of the document.
 	producerMemory = 14
 	producersMax   = 5000
-	// maxReferrers and maxRuleNames bound a day document: later names share one entry. A
-	// visitor chooses hosts, and an owner may rename the rules of a link as often as he
-	// likes. Firestore takes 500 changed counts of a document in one commit, and countries
-	// need nearly 300 of them.
+	// maxReferrers and maxRuleNames bound the names in a day document. All further names share
+	// one entry. Visitors can send any host, and owners can rename the rules of a link as
+	// often as they like. Firestore accepts 500 changed counts of a document in one commit,
+	// and countries need nearly 300 of them.
 	maxReferrers = 100
 	maxRuleNames = 50
-	// OtherNames is the name under which these later ones are counted.
+	// OtherNames is the name of the entry that all further names share.
 	OtherNames = "(other)"
-	// daysAtOnce is how many days are read in one call. Each may have 50 kB of names.
+	// daysAtOnce is how many days are read in one call. Each day may have 50 kB of names.
 	daysAtOnce = 100
 	// dayMemory is how long days are kept.
 	dayMemory = 400 * 24 * time.Hour
@@ -92,7 +92,7 @@ type dayDoc struct {
 	Referrers map[string]int64 `firestore:"referrers"`
 	Countries map[string]int64 `firestore:"countries"`
 	Devices   map[string]int64 `firestore:"devices"`
-	Rules     map[string]int64 `firestore:"rules,omitempty"` // not those without a rule
+	Rules     map[string]int64 `firestore:"rules,omitempty"` // without the clicks that no rule redirected
 	ExpireAt  time.Time        `firestore:"expireAt"`
 }
 
@@ -112,7 +112,8 @@ func (c *Counts) Progress(ctx context.Context) (link.Progress, error) {
 	if err != nil {
 		return link.Progress{}, err
 	}
-	// A dead flusher left these. Progress covers them already, so they only have to be added.
+	// A flusher that died has left these. Progress covers them already, so they only have to
+	// be added to their links.
 	pending := make([]part, len(d.Pending))
 	for i, id := range d.Pending {
 		pending[i].id = id
@@ -159,7 +160,7 @@ func (c *Counts) Count(
 		names[i] = fmt.Sprintf("%d-%d-%d", c.part, next.Cycle, i)
 		pending[i] = part{id: names[i], tallies: chunk}
 	}
-	// Once this is written the clicks are counted, but they do not show on their links yet.
+	// Once this is written, the clicks are counted, but not yet added to their links.
 	var written firestore.CommitResponse
 	err = c.s.db.DB.Tx(ctx, "note click counts", func(_ context.Context, tx *firestore.Transaction) error {
 		if err := c.check(tx, from); err != nil {
@@ -215,7 +216,7 @@ func advance(from link.Progress, marks map[string]link.Mark) link.Progress {
 	for _, m := range next.Producers {
 		today = max(today, m.Day)
 	}
-	// If this document became too large for Firestore, counting would stop for good. So if
+	// If this document became too large for Firestore, counting would stop permanently. So if
 	// there are very many producers, the oldest are removed sooner.
 	for keep := link.Day(producerMemory); keep >= 0; keep-- {
 		maps.DeleteFunc(next.Producers, func(_ string, m link.Mark) bool { return today-m.Day > keep })
@@ -239,8 +240,8 @@ func (c *Counts) check(tx *firestore.Transaction, from link.Progress) error {
 	var d partitionDoc
 	snap, err := tx.Get(c.partition())
 	switch {
-	// For a missing document Get returns a snapshot together with NotFound, so this case comes
-	// before the error. Nothing was counted yet, which is cycle 0.
+	// For a missing document, Get returns a snapshot together with NotFound, so check this
+	// before the error. It means that nothing has been counted yet, which is cycle 0.
 	case snap != nil && !snap.Exists():
 	case err != nil:
 		return err
@@ -295,9 +296,9 @@ func (c *Counts) finish(ctx context.Context, pending []part) (refused int64, err
 	return sum.Load(), err
 }
 
-// finishOne adds a pending part in one commit, which also removes it. So any flusher
-// may do it, and try it several times. If Firestore refuses the commit, finishOne tries
-// smaller pieces until it finds the one that is refused.
+// finishOne adds a pending part to its links and removes the part in the same commit. So any
+// flusher may do it, and may retry. If Firestore refuses the commit, finishOne tries smaller
+// pieces until it finds the tally that is refused.
 func (c *Counts) finishOne(ctx context.Context, p part) (refused int64, err error) {
 	if p.tallies != nil {
 		err := c.finishUnread(ctx, p)
@@ -305,8 +306,8 @@ func (c *Counts) finishOne(ctx context.Context, p part) (refused int64, err erro
 			!errors.Is(err, firestoredb.ErrNotFound) && !errors.Is(err, firestoredb.ErrStale) && !errors.Is(err, firestoredb.ErrInvalid) {
 			return 0, err
 		}
-		// A link is gone, Firestore refuses a tally, or another flusher was faster. The pending
-		// document says what is left to do.
+		// A link is gone, Firestore refuses a tally, or another flusher was faster. Read the
+		// pending document to find out what is left to do.
 	}
 	id := p.id
 	for size := 1 << 30; ; {
@@ -339,9 +340,9 @@ func (c *Counts) finishUnread(ctx context.Context, p part) error {
 	})
 }
 
-// finishPiece adds the first size tallies of a pending part and leaves the rest
-// pending. If Firestore refuses the piece, it returns how many tallies the piece had,
-// otherwise how many are left. If the part is gone, another flusher has counted it.
+// finishPiece adds the first size tallies of a pending part to their links and leaves the
+// rest pending. It returns how many tallies are left, or how many the piece had if Firestore
+// refuses it. If the part is gone, another flusher has counted it.
 func (c *Counts) finishPiece(ctx context.Context, id string, size int, gone map[string]bool) (left int, err error) {
 	var piece []*link.Tally
 	err = c.s.db.DB.Tx(ctx, "count pending clicks", func(_ context.Context, tx *firestore.Transaction) error {
@@ -359,7 +360,8 @@ func (c *Counts) finishPiece(ctx context.Context, id string, size int, gone map[
 		return c.putRest(tx, id, rest)
 	})
 	switch {
-	// A missing link fails the whole commit. Find out which are missing, and try without them.
+	// A missing link makes the whole commit fail. Find out which links are missing, and try
+	// without them.
 	case errors.Is(err, firestoredb.ErrNotFound) && len(gone) < len(piece):
 		missing, lookErr := c.missing(ctx, piece)
 		if lookErr != nil {
@@ -527,8 +529,8 @@ func dayIncrements(t *link.Tally) map[string]any {
 
 // keyOf turns a name into a field name. Firestore requires at least one character and
 // reserves names like __this__, but visitors can send any host name, and rules can have any
-// name. "-" means no name. A name that could be mistaken for one of these gets a percent
-// sign in front, and so does a name that begins with one.
+// name. "-" means no name. Names that are "-" or reserved, or that start with a percent
+// sign, get a percent sign in front.
 func keyOf(name string) string {
 	switch {
 	case name == "":
@@ -567,9 +569,9 @@ func inCommits(tallies []*link.Tally) [][]*link.Tally {
 	return out
 }
 
-// boundNames moves hosts and rules beyond the bounds of a day to one common entry each.
-// Anybody can send any Referer header. Without a bound, a document could grow until
-// Firestore refuses all writes to it. Days are read once and then cached.
+// boundNames counts hosts and rules beyond the bounds of a day under [OtherNames]. Anybody
+// can send any Referer header. Without a bound, a document could grow until Firestore
+// refuses all writes to it. The names of a day are read once and then cached.
 func (c *Counts) boundNames(ctx context.Context, tallies []*link.Tally) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -596,7 +598,7 @@ func (c *Counts) boundNames(ctx context.Context, tallies []*link.Tally) error {
 	return nil
 }
 
-// readNames reads which hosts and rules the tallies' days have.
+// readNames reads the names of the hosts and rules that the tallies' days already have.
 func (c *Counts) readNames(ctx context.Context, tallies []*link.Tally) error {
 	refs := make([]*firestore.DocumentRef, len(tallies))
 	for i, t := range tallies {
@@ -620,7 +622,7 @@ func (c *Counts) readNames(ctx context.Context, tallies []*link.Tally) error {
 	})
 }
 
-// named reports whether a tally has names that are bounded.
+// named reports whether a tally has referring hosts or rules, whose number is bounded.
 func named(t *link.Tally) bool {
 	_, unnamed := t.Referrers[""]
 	return len(t.Referrers) > 1 || len(t.Referrers) == 1 && !unnamed || len(t.Rules) > 0
@@ -639,8 +641,7 @@ func (s *Store) Stats(ctx context.Context, linkID string, first, last link.Day) 
 		if err != nil {
 			return link.Stats{}, err
 		}
-		// The query compares IDs as text, so one that is not a day could match. It has no place
-		// in Days.
+		// The query compares IDs as text, so a document that is not a day could match. Skip it.
 		day, ok := link.ParseDay(snap.Ref.ID)
 		if !ok || day < first || day > last {
 			continue
@@ -668,8 +669,8 @@ func (d *dayDoc) add(other *dayDoc) {
 	}
 }
 
-// shares returns the parts of the day's clicks. Clicks without a rule are what is left, so
-// that days of plain links store nothing about rules.
+// shares returns the shares of the day's clicks. Clicks without a rule are not stored but
+// computed as the rest, so that days of plain links store nothing about rules.
 func (d *dayDoc) shares() link.Shares {
 	rules, left := map[string]int64{}, d.Clicks
 	for key, n := range d.Rules {

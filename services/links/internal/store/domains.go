@@ -53,8 +53,8 @@ func pagesOf(d *pagesDoc) customdomain.Pages {
 	return customdomain.Pages{Home: customdomain.Page(d.Home), NotFound: customdomain.Page(d.NotFound), Expired: customdomain.Page(d.Expired)}
 }
 
-// shownCertificateDoc has the fields of [customdomain.Certificate], so that one converts
-// to the other.
+// shownCertificateDoc has the same fields as [customdomain.Certificate], so that Go can
+// convert one into the other.
 type shownCertificateDoc struct {
 	Status    customdomain.CertificateStatus `firestore:"status"`
 	ExpiresAt time.Time                      `firestore:"expiresAt,omitzero"`
@@ -182,6 +182,15 @@ func (t domainTx) HasLinks(d *customdomain.Domain) (bool, error) {
 	return len(using) > 0, err
 }
 
+// ClearStats implements [customdomain.Tx]. A domain has about 400 days, each of them small.
+func (t domainTx) ClearStats(d *customdomain.Domain) error {
+	days, err := t.tx.Query(t.s.days(d.ID).Select())
+	for _, day := range days {
+		t.tx.Delete(day.Ref)
+	}
+	return err
+}
+
 // SetOwner implements [customdomain.Tx]. It removes the previous owner's certificate with
 // its private key.
 func (t domainTx) SetOwner(d *customdomain.Domain) {
@@ -202,8 +211,8 @@ func (t domainTx) ClearOwner(d *customdomain.Domain) {
 	t.tx.Delete(t.s.hostRef(d.Hostname))
 }
 
-// handOver gives the certificate record of a host to account ("" if the host loses its
-// owner) and returns the part of the record that it keeps. It keeps nothing if this
+// handOver assigns the certificate record of a host to account, or to "" if the host loses
+// its owner. It returns the part of the record that is kept. Nothing is kept if this
 // transaction has not read the owner.
 func (t domainTx) handOver(host, account string) *certificate.Record {
 	if d := t.certs[host]; d != nil {

@@ -10,11 +10,11 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
-// listed are the fields that a list shows and a search compares.
+// listed are the fields that lists and searches need.
 var listed = []string{
 	"accountId", "seq", "domainId", "host", "slug", "url", "location", "title", "expiresAt", "clicks", "createdAt",
 	"takedown", "tags", "externalId", "archived", "importedClicks", "usedUp",
-	// Not the rules: they may be large, and no list shows them.
+	// The rules are left out: they may be large, and no list needs them.
 	"routing.type", "routing.query", "routing.path", "routing.startsAt", "routing.expired", "routing.password", "routing.maxClicks",
 }
 
@@ -55,18 +55,18 @@ func (s *Store) List(ctx context.Context, want link.Query) (page []*link.Link, m
 		}
 		want.Before, read = found[len(found)-1].Seq, read+len(found)
 	}
-	// The bound is reached. Only a page with links has a place from which to continue.
+	// The search has reached its bound. It can continue only from a page that has links.
 	return page, len(page) > 0, unlisted(ctx, page, broken)
 }
 
-// unlisted reports that links are left out because they cannot be read. If every link of
-// a page is left out, unlisted returns an error: the page must not look like the end of
-// the list.
+// unlisted logs that links are left out because they cannot be read. If every link of a page
+// is left out, unlisted returns an error, because the empty page must not look like the end
+// of the list.
 func unlisted(ctx context.Context, page []*link.Link, broken error) error {
 	if broken == nil || len(page) == 0 {
 		return broken
 	}
-	slog.ErrorContext(ctx, "links cannot be read and are not listed", "account", page[0].AccountID, "error", broken)
+	slog.ErrorContext(ctx, "cannot read some links; leaving them out of the list", "account", page[0].AccountID, "error", broken)
 	return nil
 }
 

@@ -37,7 +37,7 @@ func targetOf(_ firestoredb.Snap, d *slugDoc) *link.Target {
 	return t
 }
 
-// Host reads what redirects need to know about a host name in lower case.
+// Host reads what redirects need to know about a host name, which must be in lower case.
 func (r Lookups) Host(ctx context.Context, host string) (s link.Site, found bool, err error) {
 	d, found, err := firestoredb.Lookup(ctx, r.DB, "resolve host", r.hostRef(host), firestoredb.As[hostDoc])
 	if s = (link.Site{DomainID: d.DomainID, AccountID: d.AccountID}); d.Pages != nil {
@@ -46,7 +46,7 @@ func (r Lookups) Host(ctx context.Context, host string) (s link.Site, found bool
 	return s, found, err
 }
 
-// Owner reads which domain owns a host name in lower case.
+// Owner reads which domain owns a host name, which must be in lower case.
 func (r Lookups) Owner(ctx context.Context, host string) (domainID string, found bool, err error) {
 	s, found, err := r.Host(ctx, host)
 	return s.DomainID, found, err

@@ -8,18 +8,17 @@ import (
 )
 
 const (
-	// namesMemory bounds the bytes in which one process caches the names of days, all
+	// namesMemory bounds the bytes that one process uses to cache the names of days, for all
 	// partitions together.
 	namesMemory = 16 << 20
-	// dayBytes is the maximum size of a day without its names: a slot of a map that has
-	// just grown.
+	// dayBytes is the maximum size of a day without its names, in a map that has just grown.
 	dayBytes  = 96
 	nameBytes = 8
 )
 
 // nameMemory caches the referring hosts and the rules of days, so that a day is not read
-// again for each cycle in which it has clicks. It may forget at any time; that only costs
-// another read.
+// again for each cycle in which it has clicks. It may forget a day at any time. Then the day
+// has to be read again.
 //
 // It keeps days and names as hashes, because strangers can easily send millions of
 // different hosts of up to 253 bytes. If two names have the same hash, each is still
@@ -30,7 +29,7 @@ type nameMemory struct {
 	max   int
 	seed  maphash.Seed
 	days  map[uint64][]uint64
-	bytes int // of days
+	bytes int // the size of days
 }
 
 func newNameMemory(limit int) *nameMemory {
@@ -41,8 +40,8 @@ func (m *nameMemory) key(t *link.Tally) uint64 {
 	return maphash.Comparable(m.seed, dayKey{t.LinkID, t.Day})
 }
 
-// kind is the last bit of a name's hash: hosts and rules of a day share one list, since few
-// links have rules.
+// kind is the last bit of a name's hash. It tells hosts from rules. A day has one list for
+// both, since few links have rules.
 type kind uint64
 
 const (
@@ -64,7 +63,7 @@ func (m *nameMemory) makeRoom() {
 	}
 }
 
-// learn notes the names of the tally's day, which stored has.
+// learn remembers the names that the tally's day has in stored.
 func (m *nameMemory) learn(t *link.Tally, stored *dayDoc) {
 	if m.knows(t) {
 		return
@@ -80,7 +79,7 @@ func (m *nameMemory) learn(t *link.Tally, stored *dayDoc) {
 	m.bytes += dayBytes + nameBytes*cap(names)
 }
 
-// bound moves names beyond the bounds of a known day to one common entry of their kind.
+// bound counts names beyond the bounds of a known day under [OtherNames].
 func (m *nameMemory) bound(t *link.Tally) {
 	key := m.key(t)
 	names := m.days[key]

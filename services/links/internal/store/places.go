@@ -10,9 +10,9 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
-// placesCollection has [link.Places], by the id of their link. They are apart from the link
-// because a busy link takes places all the time: its document is written by the flusher,
-// and its slug is read by every replica.
+// placesCollection has [link.Places] by the id of their link. They have documents of their
+// own because visits to a busy link take places all the time, while the flusher writes the
+// link's document and every replica reads the slug's.
 const placesCollection = "clickPlaces"
 
 type placesDoc struct {
@@ -54,7 +54,7 @@ func placesDocOf(accountID string, p *link.Places) *placesDoc {
 // Places implements [link.Tx].
 func (t *tx) Places(linkID string) (*link.Places, error) { return t.s.placesIn(t.Tx, linkID) }
 
-// placesIn reads the places of a link; nil if it has no limit.
+// placesIn reads the places of a link. It returns nil if the link has no limit.
 func (s *Store) placesIn(t *record.Tx, linkID string) (*link.Places, error) {
 	snaps, err := t.GetAll(s.placesRef(linkID))
 	if err != nil || snaps[0] == nil {
@@ -63,8 +63,8 @@ func (s *Store) placesIn(t *record.Tx, linkID string) (*link.Places, error) {
 	return readPlaces(snaps[0])
 }
 
-// putPlaces makes, changes or removes the places of a link whose limit has changed; before
-// is nil for a new link. An edit never names the places that visits have taken.
+// putPlaces creates, changes or removes the places of a link if its limit has changed.
+// before is nil for a new link. An edit never writes the number of used places.
 func (t *tx) putPlaces(before, l *link.Link) {
 	var was int64
 	if before != nil {
@@ -108,8 +108,9 @@ func (s *Store) Settle(ctx context.Context, linkID string) error {
 	})
 }
 
-// changePlaces changes the places of a link. If they become used up, the link and its slug
-// say so in the same commit: replicas read only the slug, so later visits cost no write.
+// changePlaces changes the places of a link. If all of them become used, the same commit
+// writes this to the link and to its slug. Replicas read the slug, so later visits cost no
+// write.
 func (s *Store) changePlaces(
 	ctx context.Context, what, linkID string, change func(*record.Tx, *link.Places) (changed bool, err error),
 ) error {
@@ -134,7 +135,7 @@ func (s *Store) changePlaces(
 		used := firestore.Update{Path: "usedUp", Value: p.Full()}
 		t.Update(s.linkRef(linkID), used)
 		t.Update(s.slugRef(p.Key), used)
-		if full { // places were given back, and replicas remember that there are none
+		if full { // places were given back, but replicas remember that none are left
 			t.Announce(p.Key)
 		}
 		return nil

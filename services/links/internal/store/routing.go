@@ -8,8 +8,8 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
-// routingDoc is [link.Routing] in a link's document and in its slug's. Plain links have
-// none.
+// routingDoc is [link.Routing] in the documents of a link and of its slug. Plain links have
+// no routing.
 type routingDoc struct {
 	RedirectType int       `firestore:"type,omitempty"`
 	ForwardQuery bool      `firestore:"query,omitempty"`
@@ -19,7 +19,7 @@ type routingDoc struct {
 	Rules        []ruleDoc `firestore:"rules,omitempty"`
 	Password     string    `firestore:"password,omitempty"`
 	MaxClicks    int64     `firestore:"maxClicks,omitempty"`
-	// SplitKey is only in the slug's document of a link that divides its visitors.
+	// SplitKey is only in the slug's document, and only if the link has percentages.
 	SplitKey string `firestore:"key,omitempty"`
 }
 
@@ -101,8 +101,8 @@ func routingOf(d *routingDoc) *link.Routing {
 	return r
 }
 
-// forSlug returns the routing as the slug's document has it. The key is made of the
-// link's nonce, which nobody sees, so that no visitor can compute their own place.
+// forSlug returns the routing for the slug's document. It derives SplitKey from the link's
+// secret nonce, so that no visitor can compute their own place.
 func (d *routingDoc) forSlug(nonce string) *routingDoc {
 	if d == nil {
 		return nil

@@ -18,7 +18,7 @@ type externalDoc struct {
 }
 
 func (s *Store) externalRef(accountID, id string) firestoredb.Ref {
-	sum := sha256.Sum256([]byte(id)) // an external id may hold a slash
+	sum := sha256.Sum256([]byte(id)) // an external id may contain a slash
 	return s.db.Collection("linkExternalIds").Doc(accountID + "~" + hex.EncodeToString(sum[:16]))
 }
 
@@ -46,7 +46,7 @@ func (t *tx) ExternalIDs(accountID string, ids ...string) ([]string, error) {
 	return owners, nil
 }
 
-// externalID updates the records of a link's external id, which has changed.
+// externalID updates the records of a link's external id after that id has changed.
 func (t *tx) externalID(before, after *link.Link) {
 	if before != nil && before.ExternalID != "" {
 		t.Delete(t.s.externalRef(before.AccountID, before.ExternalID))
@@ -78,7 +78,7 @@ func (s *Store) Tags(ctx context.Context, accountID, q, after string, limit int)
 	return s.labels.List(ctx, accountID, q, after, limit)
 }
 
-// SweepTags removes tags that no link carries any more.
+// SweepTags removes tags that no link has any more.
 func (s *Store) SweepTags(ctx context.Context) error { return s.labels.Sweep(ctx, s.carried) }
 
 // carried implements [tags.Carried].

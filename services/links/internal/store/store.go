@@ -1,12 +1,12 @@
 // Package store keeps links and domains in Firestore.
 //
-// A link is two documents that are always written together: links/{id}, which its owner
-// lists, searches and edits, and slugs/{domain|folded slug}, which holds all that a
-// redirect needs, so that a cold redirect is one read. A slug document is created only if
-// it does not exist yet, so that slugs stay unique.
+// A link has two documents that are always written together. Its owner lists, searches and
+// edits links/{id}. A redirect needs only slugs/{domain|folded slug}, so a cold redirect
+// takes one read. A slug document is created only if it does not exist yet, so that slugs
+// stay unique.
 //
-// Identifiers come from the request: a link's id is made of its account and its place in
-// the account's list (seq), and the document stores the nonce of the request that made
+// Identifiers come from the request. A link's id consists of its account and its place in
+// the account's list (seq), and the document stores the nonce of the request that created
 // it. So seq is unique in an account without a counter that every create would have to
 // change, and a repeated request recognises its own link and succeeds.
 package store
@@ -68,7 +68,7 @@ type linkDoc struct {
 	Location  string    `firestore:"location"`
 	Title     string    `firestore:"title,omitempty"`
 	OG        *ogDoc    `firestore:"og,omitempty"`
-	ExpiresAt *int64    `firestore:"expiresAt,omitempty"` // ms; reaches further than a Firestore timestamp
+	ExpiresAt *int64    `firestore:"expiresAt,omitempty"` // ms; may be later than a Firestore timestamp allows
 	Clicks    int64     `firestore:"clicks,omitempty"`    // written only by the click flusher
 	UsedUp    bool      `firestore:"usedUp,omitempty"`    // see places.go
 	CreatedAt time.Time `firestore:"createdAt"`
@@ -78,7 +78,7 @@ type linkDoc struct {
 	Tags       []string `firestore:"tags,omitempty"`
 	ExternalID string   `firestore:"externalId,omitempty"`
 	Archived   bool     `firestore:"archived,omitempty"`
-	// Only imported links have it.
+	// Only imported links have ImportedClicks.
 	ImportedClicks *int64 `firestore:"importedClicks,omitempty"`
 
 	Routing *routingDoc `firestore:"routing,omitempty"`
@@ -103,8 +103,8 @@ type ogDoc struct {
 }
 
 // slugDoc is slugs/{domain|folded}. If ReleasedUntil is set, it is the slug of a deleted
-// link. Until that time only the last account may use the slug again. Afterwards every
-// account may, and Firestore's TTL removes the document.
+// link. Until that time, only the account that had the link may use the slug again.
+// Afterwards every account may use it, and Firestore's TTL removes the document.
 type slugDoc struct {
 	LinkID        string    `firestore:"linkId,omitempty"`
 	AccountID     string    `firestore:"accountId"`
@@ -122,7 +122,8 @@ type slugDoc struct {
 	Takedown *takedownDoc `firestore:"takedown,omitempty"`
 }
 
-// takedownDoc has the fields of [link.Takedown], so that one converts to the other.
+// takedownDoc has the same fields as [link.Takedown], so that Go can convert one into the
+// other.
 type takedownDoc struct {
 	ID     string    `firestore:"id"`
 	Reason string    `firestore:"reason"`

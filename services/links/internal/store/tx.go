@@ -35,7 +35,7 @@ func (s *Store) Add(ctx context.Context, limit int, links ...*link.Link) error {
 		if limit > 0 {
 			room, err := t.Room(links[0].AccountID, limit, len(links))
 			if err == nil && room < len(links) {
-				err = link.ErrInTheWay // a full account may have these links already, from a first try
+				err = link.ErrInTheWay // a full account may already have these links from an earlier try
 			}
 			if err != nil {
 				return err
@@ -59,7 +59,7 @@ func (s *Store) Add(ctx context.Context, limit int, links ...*link.Link) error {
 // inLinkWords translates an error of the database to one of package link.
 func inLinkWords(err error) error {
 	switch {
-	// An uncertain outcome counts too: our own first try may have made the document.
+	// This includes an uncertain outcome: our own earlier try may have created the document.
 	case errors.Is(err, firestoredb.ErrExists), errors.Is(err, firestoredb.ErrUncertain):
 		return fmt.Errorf("%w: %w", link.ErrInTheWay, err)
 	case errors.Is(err, firestoredb.ErrInvalid):
@@ -187,8 +187,8 @@ func (t *tx) Add(l *link.Link, over bool, what events.Type) {
 	t.putPlaces(nil, l)
 }
 
-// Put implements [link.Tx]. It names the fields that an edit may change, so that
-// it never overwrites the clicks, which the flusher counts at the same time.
+// Put implements [link.Tx]. It writes only the fields that an edit may change. So it never
+// overwrites the clicks, which the flusher may count at the same time.
 func (t *tx) Put(before, l *link.Link, what events.Type) {
 	d, was := linkDocOf(l), linkDocOf(before)
 	updates := []firestore.Update{

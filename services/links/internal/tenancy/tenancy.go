@@ -1,6 +1,7 @@
 // Package tenancy carries out auth's decisions about accounts in the links service. It
-// announces a changed account like a slug, so that no replica uses the old state once the
-// call has returned. It also removes the links, domains and other records of an account.
+// announces a changed account in the same way as a changed slug, so that no replica uses the
+// old state once the call has returned. It also removes the links, domains and other records
+// of an account.
 package tenancy
 
 import (

@@ -3,8 +3,9 @@
 //
 //	localcloud --data-dir .localcloud --indexes firestore.indexes.json --bucket media
 //
-// It prints the addresses of both, and writes them to localcloud.json in the data directory once everything answers.
-// The file exists only while both answer. Its keyFile field is the path of the key that signs addresses.
+// Once both answer, it prints their addresses and writes them to localcloud.json in the data
+// directory. The file exists only while both answer. Its keyFile field is the path of the key
+// that signs addresses.
 //
 // The storage address requires signatures. Firestore and the storage API require the token of --token-file. Without
 // that flag callers need no token, and everything listens on loopback only, even with --allow-remote.

@@ -38,7 +38,8 @@ type options struct {
 	apiHosts                             list
 }
 
-// size is a flag for a number of bytes: 10737418240, or with a unit as Kubernetes writes it, 10Gi.
+// size is a flag for a number of bytes, such as 10737418240. It accepts the units of
+// Kubernetes, as in 10Gi.
 type size int64
 
 func (s *size) String() string { return strconv.FormatInt(int64(*s), 10) }
@@ -68,24 +69,24 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	o := &options{reserve: 256 << 20}
 	f := flag.NewFlagSet("localcloud", flag.ContinueOnError)
 	f.SetOutput(stderr)
-	f.StringVar(&o.dataDir, "data-dir", ".localcloud", "directory that keeps everything")
-	f.StringVar(&o.firestoreAddr, "firestore-addr", "127.0.0.1:8085", "address of Firestore (gRPC)")
-	f.StringVar(&o.storageAddr, "storage-addr", "127.0.0.1:8083", "address of storage for everybody: signed addresses only")
-	f.StringVar(&o.apiAddr, "storage-api-addr", "127.0.0.1:8084", "address of storage for own programs: JSON API, under the token; also /livez and /readyz")
-	f.Var(&o.indexes, "indexes", "firestore.indexes.json to enforce; may be repeated; none: composite indexes are not enforced")
-	f.Var(&o.buckets, "bucket", "bucket to create; may be repeated (default linkreel)")
-	f.StringVar(&o.corsFile, "cors-file", "", "CORS rules of the buckets, as for gcloud storage buckets update --cors-file")
-	f.StringVar(&o.objectsDir, "objects-dir", "", "directory, say on a volume of its own, for the bytes of objects (default in the data directory); what is there already is moved")
-	f.Var(&o.maxUpload, "max-upload-bytes", "largest object that a signed address takes, such as 10Gi (default 5Ti)")
-	f.Var(&o.reserve, "reserve-bytes", "free space of the objects' volume that uploads leave alone; they are refused with 507; 0 keeps none")
-	f.Var(&o.apiHosts, "api-host", "host name with dots by which own programs call the storage API; may be repeated; addresses and plain names need none")
-	f.StringVar(&o.publicURL, "public-url", "", "base of session addresses, where it is not the request's own host")
-	f.StringVar(&o.keyFile, "key-file", "", "service account key file that signs, shared with the programs that sign; none: one is made in the data directory")
-	f.StringVar(&o.tokenFile, "token-file", "", "file with the bearer token that Firestore and the storage API ask for: 32 characters or more; several, separated by commas, are all accepted; none: no token is asked for, on loopback alone")
-	f.StringVar(&o.pushURL, "push-url", "", "receiver of object notifications in Pub/Sub push format")
-	f.StringVar(&o.pushAudience, "push-audience", "", "audience of the push token (default the push URL)")
-	f.StringVar(&o.pushTokenMail, "push-email", "", "email of the push token (default the service account's)")
-	f.BoolVar(&o.allowRemote, "allow-remote", false, "listen on other addresses than loopback; needs --token-file")
+	f.StringVar(&o.dataDir, "data-dir", ".localcloud", "directory for all data; only one process at a time can use it")
+	f.StringVar(&o.firestoreAddr, "firestore-addr", "127.0.0.1:8085", "address to listen on for Firestore (gRPC)")
+	f.StringVar(&o.storageAddr, "storage-addr", "127.0.0.1:8083", "address to listen on for object storage; it may be public, because it accepts only signed requests")
+	f.StringVar(&o.apiAddr, "storage-api-addr", "127.0.0.1:8084", "address to listen on for your own programs: the JSON API of object storage, which requires the token, and /livez and /readyz")
+	f.Var(&o.indexes, "indexes", "firestore.indexes.json with the composite indexes to enforce; may be repeated (default: enforce none)")
+	f.Var(&o.buckets, "bucket", "name of a bucket to create; may be repeated (default linkreel)")
+	f.StringVar(&o.corsFile, "cors-file", "", "file with the CORS rules of the buckets, in the format of gcloud storage buckets update --cors-file")
+	f.StringVar(&o.objectsDir, "objects-dir", "", "directory for the bytes of objects, for example on a separate volume (default in the data directory); existing objects are moved there")
+	f.Var(&o.maxUpload, "max-upload-bytes", "size of the largest object that a signed address accepts, such as 10Gi (default 5Ti)")
+	f.Var(&o.reserve, "reserve-bytes", "free space that uploads must leave on the volume of the objects; other uploads get status 507; 0 means none")
+	f.Var(&o.apiHosts, "api-host", "host name with dots that your own programs use to call the storage API; may be repeated; not needed for IP addresses and names without dots")
+	f.StringVar(&o.publicURL, "public-url", "", "base URL of the addresses of upload sessions (default the host of the request)")
+	f.StringVar(&o.keyFile, "key-file", "", "file with the service account key that signs; share it with the programs that sign (default: a new key in the data directory)")
+	f.StringVar(&o.tokenFile, "token-file", "", "file with the bearer token that callers of Firestore and the storage API must send. A token has 32 characters or more. If the file has several tokens, separated by commas, each is accepted. Without this flag no token is needed, and the servers listen only on loopback")
+	f.StringVar(&o.pushURL, "push-url", "", "URL that receives each change of an object, in Pub/Sub push format (default: no notifications)")
+	f.StringVar(&o.pushAudience, "push-audience", "", "audience of the token that is sent to --push-url (default that URL)")
+	f.StringVar(&o.pushTokenMail, "push-email", "", "e-mail address in the token that is sent to --push-url (default the service account's)")
+	f.BoolVar(&o.allowRemote, "allow-remote", false, "allow listening on addresses other than loopback; needs --token-file")
 	if err := f.Parse(args); err != nil {
 		return nil, err
 	}
@@ -110,7 +111,7 @@ type description struct {
 	Buckets       []string `json:"buckets"`
 }
 
-// run serves until ctx ends, and stops everything before it returns.
+// run serves until ctx is canceled. It stops everything before it returns.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
 	o, err := parse(args, stderr)
 	if err != nil {
@@ -156,7 +157,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	if err != nil {
 		return err
 	}
-	defer func() { _ = public.Close() }() // its server, if it ran, has closed it already
+	defer func() { _ = public.Close() }() // if its server ran, that has closed it already
 	api, err := (&net.ListenConfig{}).Listen(ctx, "tcp", o.apiAddr)
 	if err != nil {
 		return err
@@ -246,7 +247,8 @@ func openStorage(o *options, apiURL, token string, log *slog.Logger) (*storage.S
 	return storage.Open(so)
 }
 
-// token reads the token file. An empty file is an error. It does not mean that callers need no token.
+// token reads the token file. An empty file is an error, because it must not mean that callers
+// need no token.
 func (o *options) token() (string, error) {
 	if o.tokenFile == "" {
 		return "", nil
@@ -274,14 +276,15 @@ func checkRemote(addr string, allowed, guarded bool) error {
 	case a.IP.IsLoopback():
 		return nil
 	case !allowed:
-		return fmt.Errorf("%s can be reached from other machines; pass --allow-remote to allow that", addr)
+		return fmt.Errorf("other machines can reach %s; pass --allow-remote to allow that", addr)
 	case !guarded:
-		return fmt.Errorf("%s can be reached from other machines, and without a token anybody there could read and write everything; give a token with --token-file", addr)
+		return fmt.Errorf("other machines can reach %s, and without a token they could read and write everything; require one with --token-file", addr)
 	}
 	return nil
 }
 
-// server sets no limit on the duration of a request, since uploads may take any length of time.
+// server returns a server without a limit on the duration of a request, since uploads may take
+// any length of time.
 func server(h http.Handler) *http.Server {
 	return &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute}
 }

@@ -107,7 +107,7 @@ var ErrMemory = errors.New("ffmpeg: out of memory")
 
 // ErrStart means that a tool did not start: its jail failed, or the dynamic linker did
 // not find a library. It says nothing about the file.
-var ErrStart = errors.New("ffmpeg: a tool does not start")
+var ErrStart = errors.New("ffmpeg: a tool did not start")
 
 // Exit codes for failures before a tool's own code runs.
 const (
@@ -126,9 +126,9 @@ type ExitError struct {
 
 func (e *ExitError) Error() string {
 	if e.Signal != 0 {
-		return fmt.Sprintf("%s ended by %v: %s", e.Tool, e.Signal, e.Stderr)
+		return fmt.Sprintf("%s was killed by %v: %s", e.Tool, e.Signal, e.Stderr)
 	}
-	return fmt.Sprintf("%s ended with code %d: %s", e.Tool, e.Code, e.Stderr)
+	return fmt.Sprintf("%s exited with code %d: %s", e.Tool, e.Code, e.Stderr)
 }
 
 // Call is one run of a tool.
@@ -176,7 +176,7 @@ func (t *Tools) start(ctx context.Context, tool string, c Call, test string) (Us
 	defer hang(nil)
 	line := c.Line
 	if c.Stall > 0 {
-		silence := time.AfterFunc(c.Stall, func() { hang(fmt.Errorf("%w: no sign of life", ErrTimeout)) })
+		silence := time.AfterFunc(c.Stall, func() { hang(fmt.Errorf("%w: no output", ErrTimeout)) })
 		defer silence.Stop()
 		line = func(b []byte) {
 			silence.Reset(c.Stall)

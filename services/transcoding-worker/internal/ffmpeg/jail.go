@@ -30,7 +30,7 @@ type jailSpec struct {
 }
 
 // ErrJail means that the jail does not protect this system.
-var ErrJail = errors.New("ffmpeg: the jail does not hold")
+var ErrJail = errors.New("ffmpeg: the jail does not protect this system")
 
 // Exit codes of a self-test, as a bit set.
 const (

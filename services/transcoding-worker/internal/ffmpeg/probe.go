@@ -55,7 +55,7 @@ type Video struct {
 	MaxGOP   float64 // longest distance between key pictures
 	MaxRate  float64 // bits per second of the densest group
 	KeyTimes []float64
-	Whole    bool // every sample is shown; none is cut by an edit list or refers to a missing one
+	Whole    bool // every sample is shown; no edit list cuts one, and none refers to a missing sample
 }
 
 // Audio is the first sound track.
@@ -161,7 +161,7 @@ func (t *Tools) Probe(ctx context.Context, dir, path string, limits transcode.Li
 // Unaffordable returns the error for a file that needs more memory than one file may
 // use.
 func Unaffordable(err error) error {
-	return fmt.Errorf("%w: %w", refuse(transcode.TooLargeDimensions, "Preparing the video takes more memory than is allowed; upload it with a smaller picture."), err)
+	return fmt.Errorf("%w: %w", refuse(transcode.TooLargeDimensions, "Preparing the video takes too much memory; upload it with a smaller picture."), err)
 }
 
 func corrupt() error {
@@ -248,7 +248,7 @@ func (t *Tools) streams(ctx context.Context, dir string, s *Source, limits trans
 		return refuse(transcode.TooLargeDimensions, "The picture is larger than allowed.")
 	}
 	if video.CodecName == "" || video.CodecName == "unknown" {
-		return refuse(transcode.UnsupportedFormat, "The video's coding is not supported.")
+		return refuse(transcode.UnsupportedFormat, "The video's codec is not supported.")
 	}
 	if video.Width <= 0 || video.Height <= 0 {
 		return corrupt()
@@ -268,7 +268,7 @@ func (t *Tools) judge(ctx context.Context, err error) error {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case errors.Is(err, ErrTimeout):
-		return refuse(transcode.Timeout, "Looking into the file took too long.")
+		return refuse(transcode.Timeout, "Reading the file took too long.")
 	case errors.Is(err, ErrStart):
 		return err
 	case errors.Is(err, ErrMemory):

@@ -38,7 +38,7 @@ type tableWalker struct {
 
 type box struct {
 	name       string
-	start, end int64 // of its content
+	start, end int64 // where its content starts and ends in the file
 }
 
 func (b box) len() int64 { return b.end - b.start }

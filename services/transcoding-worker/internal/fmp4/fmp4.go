@@ -179,7 +179,7 @@ func (t *Track) Duration() float64 {
 // starts with a picture that can be shown alone.
 func (t *Track) Check() error {
 	if t.EditList {
-		return errors.New("has an edit list")
+		return errors.New("the track has an edit list")
 	}
 	next := uint64(0)
 	for i, f := range t.Fragments {
@@ -192,7 +192,7 @@ func (t *Track) Check() error {
 		next = f.Start + f.Duration
 	}
 	if shown := t.Fragments[0].Shown; shown != 0 {
-		return fmt.Errorf("the first sample shows at %d", shown)
+		return fmt.Errorf("the first sample is shown at %d, want 0", shown)
 	}
 	return nil
 }

@@ -140,7 +140,7 @@ func (w *Worker) sweep(ctx context.Context) {
 		// would sweep.
 		if w.o.Queue.Turn(ctx, w.o.Sweep/2) {
 			if err := sweeper.Sweep(ctx); err != nil && ctx.Err() == nil {
-				w.o.Log.WarnContext(ctx, "sweep for due jobs failed; the next one continues", "error", err)
+				w.o.Log.WarnContext(ctx, "sweep for due jobs failed; the next sweep retries", "error", err)
 			}
 		}
 		// The pause is random, so that many workers do not ask at the same moment.
@@ -243,7 +243,7 @@ func (a *attempt) end(ctx context.Context, m *queue.Message, err error) string {
 		return "done"
 
 	case errors.Is(err, errInspected):
-		log.InfoContext(ctx, "job inspected; what is left takes long and is for a slot")
+		log.InfoContext(ctx, "job inspected; a slot does the rest")
 		w.note(ctx, "return inspected", w.o.Jobs.Nack(ctx, t, jobs.Inspected))
 		return "inspected"
 
@@ -271,7 +271,7 @@ func (a *attempt) end(ctx context.Context, m *queue.Message, err error) string {
 	case errors.Is(err, errStopping):
 		// Return the job before removing leftovers: a worker has only 15 s in all when its node
 		// is taken away, and storage may be slow.
-		log.InfoContext(ctx, "job returned")
+		log.InfoContext(ctx, "worker is stopping; returning its job")
 		w.note(ctx, "return", w.o.Jobs.Nack(ctx, t))
 		w.message(ctx, m, (*queue.Message).Nack)
 		w.tidy(ctx, r, log)
@@ -288,7 +288,7 @@ func (a *attempt) end(ctx context.Context, m *queue.Message, err error) string {
 		return string(failure.Code)
 	}
 
-	log.ErrorContext(ctx, "job ended badly", "error", err)
+	log.ErrorContext(ctx, "job failed; retrying unless its tries are used up", "error", err)
 	w.tidy(ctx, r, log)
 	at := w.o.Now().Add(backOff(r.Tries))
 	var failed bool
@@ -340,7 +340,7 @@ func (w *Worker) message(ctx context.Context, m *queue.Message, change func(*que
 
 func (w *Worker) note(ctx context.Context, what string, err error) {
 	if err != nil && !errors.Is(err, queue.ErrLost) && !errors.Is(err, jobs.ErrLost) {
-		w.o.Log.WarnContext(ctx, "not noted; a sweep will repair it", "what", what, "error", err)
+		w.o.Log.WarnContext(ctx, "cannot record a job's state; a sweep will repair it", "what", what, "error", err)
 	}
 }
 

@@ -59,7 +59,7 @@ func (a *attempt) encodeParts(ctx context.Context, p ladder.Plan, parts []ladder
 				// Make it again in this attempt. Otherwise each missing part would cost one of
 				// the job's few tries.
 				offers[i]++
-				a.log.WarnContext(ctx, "a finished part is gone; it is made again", "part", i)
+				a.log.WarnContext(ctx, "a finished part is missing; offering it again", "part", i)
 				if err = a.offerPart(ctx, p, part, i); err == nil {
 					idle = false
 					continue
@@ -129,7 +129,7 @@ func (a *attempt) dropIncomplete(ctx context.Context, id string, there map[strin
 	}
 	for _, object := range record.Outcome.Objects() {
 		if !there[object] {
-			a.log.WarnContext(ctx, "a finished part is gone; it is offered again", "part", id)
+			a.log.WarnContext(ctx, "objects of a finished part are missing; offering the part again", "part", id)
 			return a.w.o.Jobs.Delete(ctx, id)
 		}
 	}
@@ -214,7 +214,7 @@ func (a *attempt) collect(ctx context.Context, p ladder.Plan, id, dir string) ([
 	if record.Outcome == nil || len(record.Outcome.Renditions) != len(p.Rungs) {
 		// The helpers failed at this part and this worker may fail too, so this counts as a
 		// failed try of the whole job. The next attempt offers the part again.
-		return nil, errors.Join(fmt.Errorf("part %s ended as %s", id, record.State), a.w.o.Jobs.Delete(ctx, id))
+		return nil, errors.Join(fmt.Errorf("helpers did not finish part %s: its state is %s", id, record.State), a.w.o.Jobs.Delete(ctx, id))
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err

@@ -187,7 +187,7 @@ func (s *Scratch) await(ctx context.Context, dir string, bytes int64, drop func(
 	s.mu.Lock()
 	if s.waiting != "" || time.Now().Before(s.rests) {
 		s.mu.Unlock()
-		return fmt.Errorf("%w, and another one waits", errReserved)
+		return fmt.Errorf("%w, and this job may not wait for it now", errReserved)
 	}
 	s.waiting = dir
 	s.mu.Unlock()
@@ -204,7 +204,7 @@ func (s *Scratch) await(ctx context.Context, dir string, bytes int64, drop func(
 		s.mu.Unlock()
 		err := s.reserve(dir, bytes)
 		if err != nil && s.idle() > 0 {
-			drop() // its job has ended since
+			drop() // the job that used the retained source has ended
 			err = s.reserve(dir, bytes)
 		}
 		if !errors.Is(err, errReserved) {
@@ -232,13 +232,13 @@ func (s *Scratch) reserve(dir string, bytes int64) error {
 	}
 	bytes += spare
 	if bytes > room {
-		return fmt.Errorf("%w: it takes up to %d bytes, and there are %d", errTooLarge, bytes, room)
+		return fmt.Errorf("%w: the job needs up to %d bytes of %d", errTooLarge, bytes, room)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	// While a job waits, only jobs that have reserved already may reserve more.
 	if s.waiting != "" && s.waiting != dir && s.reserved[dir] == 0 {
-		return fmt.Errorf("%w: one has waited for long", errReserved)
+		return fmt.Errorf("%w: an older job is waiting for it", errReserved)
 	}
 	idle := s.idle()
 	var others, unwritten int64
@@ -258,9 +258,9 @@ func (s *Scratch) reserve(dir string, bytes int64) error {
 		s.reserved[dir] = bytes
 		return nil
 	case others > 0:
-		return fmt.Errorf("%w: %d bytes beside %d of %d", errReserved, bytes, others, room)
+		return fmt.Errorf("%w: the job needs %d bytes, and others have reserved %d of %d", errReserved, bytes, others, room)
 	}
-	return fmt.Errorf("%w: %d bytes, with %d free and %d of a retained source", errNoSpace, bytes, free, idle)
+	return fmt.Errorf("%w: the job needs %d bytes, %d are free, and a retained source takes %d", errNoSpace, bytes, free, idle)
 }
 
 // written returns the number of bytes in a job's folder. A file with two names counts

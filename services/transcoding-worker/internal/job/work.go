@@ -37,7 +37,7 @@ type attempt struct {
 	token  jobs.Token
 	lease  *leaseKeeper
 	maker  Maker
-	used   usage // by its programs
+	used   usage // what its programs have used
 	log    *slog.Logger
 	dir    string
 	prefix string
@@ -99,8 +99,8 @@ func (a *attempt) work(ctx context.Context) error {
 	return a.prepare(ctx, p)
 }
 
-// longWait is the age from which a job waits for scratch space in its slot, ahead of
-// jobs that begin later. A younger job is put off, since another worker may have room.
+// longWait is how old a job must be before it waits for scratch space in its slot, ahead
+// of jobs that begin later. A younger job is put off, since another worker may have room.
 // If jobs were always put off, a stream of small jobs on the other slots could keep a
 // large one waiting for ever.
 const longWait = time.Minute
@@ -126,7 +126,7 @@ func (a *attempt) reserve(ctx context.Context, bytes int64) error {
 		a.log.ErrorContext(ctx, "the job does not fit into this worker's scratch space; raise LINKREEL_SCRATCH_BYTES "+
 			"(worker.scratch.sizeLimit in the chart) or use a larger disk", "error", err)
 		return &transcode.Failure{Code: transcode.FileTooLarge, Message: "Preparing the video takes more disk space than this " +
-			"installation has for one. Upload a shorter or smaller file."}
+			"installation has for one video. Upload a shorter or smaller file."}
 	}
 	return err
 }
@@ -270,7 +270,7 @@ func (a *attempt) copySource(ctx context.Context, p *ladder.Plan) (*ladder.Track
 		return nil, context.Cause(ctx)
 	}
 	if err != nil {
-		a.log.InfoContext(ctx, "source cannot be repackaged after all; it is encoded", "error", err)
+		a.log.InfoContext(ctx, "cannot repackage the source; encoding it", "error", err)
 		return nil, nil
 	}
 	p.Cuts = tracks.Cuts

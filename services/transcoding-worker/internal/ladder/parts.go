@@ -63,7 +63,7 @@ func (p *Plan) Parts() []Part {
 }
 
 // Sound encodes the plan's sound in one piece. Sound encoded in parts would click where
-// they meet.
+// the parts meet.
 func (m *Maker) Sound(ctx context.Context, dir string, p Plan) error {
 	args := append(m.base(), ffmpeg.Input(p.Source.Demuxer, p.Source.Path, m.MaxPixels)...)
 	args = append(args, "-filter_complex", p.audioGraph())
@@ -188,7 +188,7 @@ func appendPart(w io.Writer, in io.ReadSeeker, ticks uint64, sequence *uint32, i
 			return nil, 0, err
 		}
 	} else if !bytes.Equal(init, head) {
-		return nil, 0, fmt.Errorf("%w: another encoder setup", errParts)
+		return nil, 0, fmt.Errorf("%w: they were encoded with different settings", errParts)
 	}
 	end := ticks
 	for _, f := range track.Fragments {

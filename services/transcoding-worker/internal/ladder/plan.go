@@ -245,9 +245,9 @@ func (p *Plan) pixels() float64 {
 const firstShort = 800
 
 // First splits a plan into the one rendition that is worth making before the others,
-// and the rest. This means reading the source twice, which is expensive for one that is
-// larger than any rendition. So ok is false for such a source. It is also false for a long
-// source, which is encoded in parts instead, and for a plan with fewer than two rungs.
+// and the rest. The source is then read twice. That is too expensive if the source is
+// larger than any rendition, so ok is false for such a source. It is also false for a
+// long source, which is encoded in parts instead, and for a plan with fewer than two rungs.
 func (p *Plan) First() (first, rest Plan, ok bool) {
 	v := p.Source.Video
 	if len(p.Rungs) < 2 || v.Width*v.Height > widest*1080*1080 || len(p.Parts()) > 1 {

@@ -69,7 +69,7 @@ func (h public) list(c *fiber.Ctx) error {
 	// An empty cursor is a bug in the caller's loop. An answer with page one would make that
 	// loop endless.
 	if cursor == "" && c.Context().QueryArgs().Has("cursor") {
-		return apierr.New(apierr.InvalidCursor, "This cursor was not given by a list of videos. Start without one.")
+		return apierr.New(apierr.InvalidCursor, "This cursor does not come from a list of videos. Start again without a cursor.")
 	}
 	found, next, err := h.videos.List(c.UserContext(), account(c), f, cursor, limit)
 	if err != nil {

@@ -132,9 +132,9 @@ func (v *Verifier) Verify(ctx context.Context, token string) error {
 	}
 	switch {
 	case !slices.Equal(id.Audience, []string{v.audience}), v.account != "" && (by.Email != v.account || !by.Verified):
-		return fmt.Errorf("%w: for another audience or by another account", errToken)
+		return fmt.Errorf("%w: it names another audience or another account", errToken)
 	case v.fetch.now().Before(id.IssuedAt.Add(-clockSkew)):
-		return fmt.Errorf("%w: issued in the future", errToken)
+		return fmt.Errorf("%w: it was issued in the future", errToken)
 	}
 	if _, err := v.signed.Verify(ctx, token); err != nil {
 		// The keys could not be fetched, so the token may be valid.
@@ -153,7 +153,7 @@ type sparing struct {
 
 	mu    sync.Mutex
 	tried time.Time // time of the last fetch
-	err   error     // of the last fetch
+	err   error     // error of the last fetch, or nil
 }
 
 // RoundTrip implements [http.RoundTripper].
@@ -161,7 +161,7 @@ func (s *sparing) RoundTrip(r *http.Request) (*http.Response, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.now().Sub(s.tried) <= fetchPause {
-		return nil, cmp.Or(s.err, errors.New("they were fetched just now"))
+		return nil, cmp.Or(s.err, errors.New("the keys were fetched just now"))
 	}
 	resp, err := http.DefaultTransport.RoundTrip(r)
 	if err == nil && resp.StatusCode != http.StatusOK {

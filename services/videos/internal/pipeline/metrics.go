@@ -10,15 +10,15 @@ import (
 // These metrics count status changes, waiting videos and searches of storage.
 var (
 	moves = promauto.NewCounterVec(prometheus.CounterOpts{
-		Name: "linkreel_videos_moves_total", Help: "Changes of a video's status, by the new status and the reason of a failure.",
+		Name: "linkreel_videos_moves_total", Help: "Changes of a video's status, by the new status and, for failed, the reason.",
 	}, []string{"status", "code"})
 	standing = promauto.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "linkreel_videos_standing",
-		Help: "Videos that were due at the last sweep: in work (processing, or ready with more to come) and waiting for an upload.",
+		Help: "Videos that were due at the last sweep, by what they wait for: a worker (processing, or ready but not yet complete) or an upload.",
 	}, []string{"for"})
 	turns = promauto.NewCounterVec(prometheus.CounterOpts{
 		Name: "linkreel_videos_janitor_turns_total",
-		Help: "Searches of all of storage for orphans, by outcome: done, failed, or stopped since too much of it is unknown.",
+		Help: "Searches of all of storage for orphans, by outcome: done, failed, or stopped because too many objects belong to no record.",
 	}, []string{"outcome"})
 )
 

@@ -213,7 +213,7 @@ func (p *Pipeline) refuseLate(ctx context.Context, v *video.Video) error {
 	if err != nil || !late(v, o) {
 		return err
 	}
-	p.o.Log.InfoContext(ctx, "upload removed that came after the video was ready", "video", v.ID, "bytes", o.Size)
+	p.o.Log.InfoContext(ctx, "removed an upload that arrived after the video was ready", "video", v.ID, "bytes", o.Size)
 	return gone(p.o.Bucket.Delete(ctx, o.Name, o.Generation))
 }
 

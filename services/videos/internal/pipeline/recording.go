@@ -54,7 +54,7 @@ func (p *Pipeline) follow(ctx context.Context, v *video.Video) (*video.Video, er
 		}
 	}
 	if over && v.Upload.Recording {
-		p.o.Log.InfoContext(ctx, "recording was left; what arrived becomes the video", "video", v.ID, "bytes", n)
+		p.o.Log.InfoContext(ctx, "recording page is gone; the bytes received become the video", "video", v.ID, "bytes", n)
 		// If the process dies after this, the next check finds the object like any other upload.
 		if whole, err = p.o.Bucket.FinishResumable(ctx, session, n); err != nil {
 			return v, fmt.Errorf("finish recording: %w", err)

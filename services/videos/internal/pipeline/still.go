@@ -24,7 +24,7 @@ func (p *Pipeline) TakeStill(ctx context.Context, v *video.Video) (*video.Video,
 	}
 	for end := time.Now().Add(stillPatience); time.Now().Before(end); {
 		if !outage.Pause(ctx, 150*time.Millisecond) {
-			return v, nil // the request is stored, so the picture only shows later
+			return v, nil // the request is stored, so the picture still comes, only later
 		}
 		// The system is the actor, just as when a worker's hint comes first.
 		seen, err := p.applyStill(events.WithActor(ctx, events.System), v)

@@ -41,7 +41,7 @@ type turnStrays struct {
 
 type strayObject struct {
 	objectstore.Object
-	video video.ID // by its name
+	video video.ID // the video that the object's name gives
 	judge judgeFunc
 }
 
@@ -82,7 +82,7 @@ func (p *Pipeline) awaitBucket(ctx context.Context) error {
 
 // foreign tells the operator what to do about another database's bucket.
 func foreign(err error) error {
-	return fmt.Errorf("%w. Nothing of it was removed. Use this database's own bucket; if the bucket is to change hands for good, "+
+	return fmt.Errorf("%w. No object was removed. Use this database's own bucket. To give this bucket to this database for good, "+
 		"stop the other installation, delete the bucket's object %s and start again", err, objectstore.OwnerObject)
 }
 

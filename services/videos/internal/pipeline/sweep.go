@@ -56,7 +56,7 @@ func (p *Pipeline) RunHints(ctx context.Context) error {
 		switch {
 		case err != nil:
 			if !away && ctx.Err() == nil {
-				p.o.Log.WarnContext(ctx, "no hints from the workers; outcomes are found by sweeping", "error", err)
+				p.o.Log.WarnContext(ctx, "cannot read the workers' hints; sweeps find the outcomes", "error", err)
 			}
 			away = true
 			outage.Pause(ctx, time.Second)

@@ -122,7 +122,7 @@ func (p *preflight) checkTTL(ctx context.Context) {
 		switch state, found := have[name]; {
 		case !f.TTL:
 		case !found:
-			p.complain("the TTL policy of %s is missing, so records that have ended would stay for ever. %s", name, deployIndexes)
+			p.complain("the TTL policy of %s is missing, so expired records would never be deleted. %s", name, deployIndexes)
 		case state == "NEEDS_REPAIR":
 			p.complain("the TTL policy of %s needs repair. Disable it and deploy it again.", name)
 		}

@@ -35,15 +35,15 @@ type preflight struct {
 
 	indexes, cors string // files of the chart
 	notification  bool
-	ownRedis      bool // Redis comes with the chart, and is not there yet
+	ownRedis      bool // Redis comes with the chart and may not be installed yet, so it is not checked
 
 	// The addresses of Google's APIs, and a client with the credentials.
 	firestoreAPI, storageAPI string
 	client                   *http.Client
 
 	out        io.Writer
-	check      string // the check that runs now
-	complaints int    // of that check
+	check      string // the current check
+	complaints int    // how many problems the current check has found
 }
 
 const (
@@ -60,7 +60,7 @@ func Run(ctx context.Context, args []string) error {
 		return err
 	}
 	if p.client, err = google.DefaultClient(ctx, "https://www.googleapis.com/auth/cloud-platform"); err != nil {
-		return fmt.Errorf("there are no credentials: %w. Bind the pod's service account to one of Google's (docs/operations.md, Identity)", err)
+		return fmt.Errorf("found no Google Cloud credentials: %w. Bind the pod's service account to a Google one (docs/operations.md, Identity)", err)
 	}
 	return p.run(ctx)
 }
@@ -70,8 +70,8 @@ func parse(args []string) (*preflight, error) {
 	flags := flag.NewFlagSet("preflight", flag.ContinueOnError)
 	flags.StringVar(&p.indexes, "indexes", "", "the chart's firestore.indexes.json")
 	flags.StringVar(&p.cors, "cors", "", "the chart's cors.json")
-	flags.BoolVar(&p.notification, "notification", false, "expect a notification of uploads")
-	flags.BoolVar(&p.ownRedis, "own-redis", false, "Redis is the chart's own, which is not there yet")
+	flags.BoolVar(&p.notification, "notification", false, "check that the bucket sends notifications of uploads")
+	flags.BoolVar(&p.ownRedis, "own-redis", false, "skip the check of Redis, because the chart installs it")
 	return p, errors.Join(flags.Parse(args), env.Parse(p))
 }
 
@@ -165,7 +165,7 @@ func (p *preflight) checkClock(ctx context.Context) {
 	}
 	// The header has whole seconds, and was written at some time between the request and now.
 	if early, late := began.Sub(date), time.Until(date); early > mostSkew+time.Second || late > mostSkew {
-		p.complain("this node's clock and Google's are %v apart. Leases and signed addresses need clocks within %v; check NTP on the nodes.",
+		p.complain("this node's clock and Google's are %v apart. Leases and signed addresses allow at most %v. Check NTP on the nodes.",
 			max(early, late).Round(time.Second), mostSkew)
 	}
 }
@@ -190,11 +190,11 @@ func (p *preflight) checkRedis(ctx context.Context) {
 		p.complain("Redis is version %s. Use 7 or later, or Valkey.", facts["redis_version"])
 	}
 	if facts["aof_enabled"] != "1" {
-		p.note("it has no append-only file, so a restart loses the clicks since its last snapshot.")
+		p.note("Redis has no append-only file, so a restart loses the clicks since its last snapshot.")
 	}
 	if now, err := client.Time(ctx).Result(); err == nil {
 		if skew := time.Since(now).Abs(); skew > mostSkew {
-			p.complain("the clocks of Redis and this node are %v apart. Rate limits go by them; check NTP.", skew.Round(time.Second))
+			p.complain("the clocks of Redis and this node are %v apart. Rate limits depend on both. Check NTP.", skew.Round(time.Second))
 		}
 	}
 }

@@ -62,8 +62,8 @@ func (p *preflight) checkBucket(ctx context.Context) {
 			"Run gcloud storage buckets update gs://%s --public-access-prevention.", name, name)
 	}
 	if s := bucket.SoftDeletePolicy.RetentionDurationSeconds; s == "" || s == "0" {
-		p.note("%s has no soft delete, so nothing brings back what was deleted by mistake. Run gcloud storage buckets update gs://%s "+
-			"--soft-delete-duration=7d, or keep it so if deleted videos must be gone at once.", name, name)
+		p.note("%s has no soft delete, so objects deleted by mistake cannot be restored. Run gcloud storage buckets update gs://%s "+
+			"--soft-delete-duration=7d, or leave soft delete off if deleted videos must be gone at once.", name, name)
 	}
 }
 
@@ -108,7 +108,7 @@ func (p *preflight) checkOwner(ctx context.Context) {
 			objectstore.OwnerObject, err, p.Storage.Bucket)
 	case owner != "" && owner != database:
 		p.complain("the bucket %s belongs to the database %s, and this release uses %s. Give each release a bucket of its own. "+
-			"If this bucket is to change hands for good, delete its object %s first.", p.Storage.Bucket, owner, database, objectstore.OwnerObject)
+			"To give it to this release for good, delete its object %s first.", p.Storage.Bucket, owner, database, objectstore.OwnerObject)
 	}
 }
 

@@ -224,14 +224,14 @@ func (s *Share) unready(v *video.Video, embed bool) messagePage {
 	p.Waiting = &waiting{Status: string(v.Status), URL: "/v/" + string(v.Slug) + "/status"}
 	switch v.Status {
 	case video.Uploading:
-		p.Lines = []string{"This video has not been uploaded yet. The page shows it as soon as it is there."}
+		p.Lines = []string{"This video has not been uploaded yet. It appears here as soon as it is uploaded."}
 	case video.Processing:
-		p.Lines = []string{"This video is being prepared. It will start here by itself in a moment."}
+		p.Lines = []string{"This video is being prepared. It will start here automatically in a moment."}
 		p.Waiting.Bar, p.Waiting.Progress = true, v.Progress
 	default:
 		// Only the owner is told the reason. Another file may still be uploaded.
 		p.Glyph, p.Head.Again = "broken", false
-		p.Lines = []string{"This video could not be prepared for playing. Ask the person who shared it to upload it again."}
+		p.Lines = []string{"This video could not be prepared for playback. Ask the person who shared it to upload it again."}
 	}
 	return p
 }
@@ -263,7 +263,7 @@ func (s *Share) ErrorPage(c *fiber.Ctx, e *apierr.Error) error {
 	case apierr.NotFound, apierr.VideoNotFound:
 		m.Title, m.Lines = "Nothing here", []string{"There is no video at this address. It may have been deleted, or the link is not complete."}
 	case apierr.Gone:
-		m.Glyph, m.Title, m.Lines = "gone", "This video has expired", []string{"Its time was limited by the person who shared it."}
+		m.Glyph, m.Title, m.Lines = "gone", "This video has expired", []string{"The person who shared it set a time limit."}
 	case apierr.TakenDown:
 		m.Glyph, m.Title, m.Lines = "gone", "This video was taken down", []string{"The operator of this service removed it."}
 	case apierr.AccountSuspended:

@@ -32,7 +32,8 @@ const maxSigned = 15 * time.Minute
 // ends, and the last signed address for a while after that.
 const ReplacedLife = maxLongLife + 2*maxSigned
 
-// longLife returns a life that is long enough to watch a video to its end, with pauses.
+// longLife returns how long access must last so that a viewer can watch a video to its
+// end, with pauses. It returns at most maxLongLife.
 func longLife(v *video.Video) time.Duration {
 	return min(maxLongLife, 10*time.Minute+time.Duration(2*v.Media.Duration*float64(time.Second)))
 }
@@ -315,7 +316,7 @@ func (s *Share) captions(c *fiber.Ctx, v *video.Video, file string) error {
 	lang, ext, _ := strings.Cut(file, ".")
 	track, ok := v.Caption(lang)
 	if !ok {
-		return apierr.New(apierr.NotFound, "There are no such captions.")
+		return apierr.New(apierr.NotFound, "This video has no such captions.")
 	}
 	switch ext {
 	case "m3u8":

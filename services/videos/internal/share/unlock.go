@@ -49,7 +49,7 @@ func (s *Share) unlock(c *fiber.Ctx) error {
 		return err
 	}
 	if s.crossSite(c) {
-		return apierr.New(apierr.Forbidden, "The password has to be entered on this video's own page.")
+		return apierr.New(apierr.Forbidden, "Enter the password on this video's own page.")
 	}
 	if v.Privacy != video.Password {
 		return s.backToPage(c)
@@ -115,7 +115,7 @@ func (s *Share) returning(c *fiber.Ctx, v *video.Video) string {
 // taken from the first of these budgets that has room:
 //
 //	returning  if the browser has unlocked this video before
-//	reserve    if nobody of addr's neighbourhood has failed at this video within the hour
+//	reserve    if nobody in addr's neighbourhood has entered a wrong password within the hour
 //	shared
 //
 // A wrong guess stays counted in its budget, so the sum of the budgets is the overall

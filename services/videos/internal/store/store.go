@@ -43,7 +43,7 @@ type Store struct {
 	purges *record.Kept[video.Purge]
 	tags   *tags.Store
 
-	// Records are all the records of an account in this service.
+	// Records covers all of an account's records in this service.
 	Records *record.Set
 }
 

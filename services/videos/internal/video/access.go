@@ -61,7 +61,7 @@ func (r Rule) Check(present *Video, now time.Time) (Access, []apierr.Detail) {
 	case r.Password == nil && a.Privacy == Password && !keeps:
 		bad = append(bad, apierr.Detail{Field: "password", Code: apierr.Required, Message: "is required when privacy is password"})
 	case r.Password != nil && known && a.Privacy != Password:
-		bad = append(bad, apierr.Detail{Field: "password", Code: apierr.NotAllowed, Message: "protects nothing unless privacy is password"})
+		bad = append(bad, apierr.Detail{Field: "password", Code: apierr.NotAllowed, Message: "has no effect unless privacy is password"})
 	case r.Password != nil && *r.Password == "":
 		bad = append(bad, apierr.Detail{Field: "password", Code: apierr.TooShort, Message: "must not be empty", Min: 1})
 	case r.Password != nil:
@@ -74,7 +74,7 @@ func (r Rule) Check(present *Video, now time.Time) (Access, []apierr.Detail) {
 	case r.ExpiresAt == nil && a.Privacy == Expiring:
 		bad = append(bad, apierr.Detail{Field: "expiresAt", Code: apierr.Required, Message: "is required when privacy is expiring"})
 	case r.ExpiresAt != nil && known && a.Privacy != Expiring:
-		bad = append(bad, apierr.Detail{Field: "expiresAt", Code: apierr.NotAllowed, Message: "ends nothing unless privacy is expiring"})
+		bad = append(bad, apierr.Detail{Field: "expiresAt", Code: apierr.NotAllowed, Message: "has no effect unless privacy is expiring"})
 	case r.ExpiresAt != nil && !kept && (*r.ExpiresAt <= now.UnixMilli() || *r.ExpiresAt > maxTime):
 		bad = append(
 			bad,

@@ -13,7 +13,7 @@ import (
 // Rights returns what a key or a member of an account may do now; see apikey.Rights.
 type Rights func(ctx context.Context, accountID, id string) (identity.ScopeSet, error)
 
-// rightsStale is how long auth's last answer still counts while auth does not answer.
+// rightsStale is how long auth's last answer still counts while auth is unreachable.
 // The same limit holds for API keys. A restart of auth therefore stops no player.
 const rightsStale = 30 * time.Second
 

@@ -63,7 +63,7 @@ type Pipeline interface {
 	// returned; it never fails.
 	Refresh(ctx context.Context, v *Video) *Video
 	// TakeStill makes a worker take the picture that v asks for, and waits briefly for it. If
-	// the worker takes longer, the picture shows later.
+	// the worker takes longer, the picture appears later.
 	TakeStill(ctx context.Context, v *Video) (*Video, error)
 	// Purge says that a deletion was committed and its objects can be removed.
 	Purge()
@@ -157,7 +157,7 @@ func (s *Service) List(ctx context.Context, account string, f Filter, cursor str
 	if cursor != "" {
 		p, ok := s.o.Keys.Position(account, cursor)
 		if !ok {
-			return nil, "", apierr.New(apierr.InvalidCursor, "This cursor was not given by a list of videos. Start without one.")
+			return nil, "", apierr.New(apierr.InvalidCursor, "This cursor does not come from a list of videos. Start again without a cursor.")
 		}
 		after = &p
 	}
@@ -208,7 +208,7 @@ func idOf(origin identity.Origin) ID { return ID(identity.IDFrom("vid", origin.N
 
 // Room returns an error if the account has reached its limits. Callers call it before
 // they read the request's fields, so that this error takes precedence over errors in
-// those. It needs no transaction: [Service.Create] checks the number of videos again in
+// the fields. It needs no transaction: [Service.Create] checks the number of videos again in
 // its transaction, and storage is checked when a file arrives, since a video takes none
 // before (see [Video.FileArrived]). A repeated request has room if its first try made the
 // video. left is how many bytes a session of the account may take; it is negative if
@@ -258,7 +258,7 @@ func (s *Service) usage(ctx context.Context, account string, limit int64) (have 
 func (u Usage) Room(limits identity.Quotas) error {
 	switch {
 	case limits.Videos > 0 && u.Videos >= limits.Videos:
-		return quotaExceeded("as many videos as it may")
+		return quotaExceeded("as many videos as it may have")
 	case limits.StoredBytes > 0 && u.StoredBytes >= limits.StoredBytes:
 		return quotaExceeded("used all of its storage")
 	}
@@ -353,7 +353,7 @@ func (s *Service) reserve(ctx context.Context, v *Video) *Video {
 	})
 	if err != nil {
 		// The sweep notices that the session is gone. Nobody is given its address here.
-		s.o.Log.DebugContext(ctx, "a session that was given back stays in its record", "error", err)
+		s.o.Log.DebugContext(ctx, "cannot remove an ended session from its record; the sweep will", "error", err)
 		v.SessionGone(session)
 		return v
 	}
@@ -369,7 +369,7 @@ func (s *Service) unused(ctx context.Context, session string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
 	if err := s.o.Bucket.EndResumable(ctx, session); err != nil {
-		s.o.Log.DebugContext(ctx, "an unused session stays until storage forgets it", "error", err)
+		s.o.Log.DebugContext(ctx, "cannot end an unused session; storage will forget it", "error", err)
 	}
 }
 
@@ -421,7 +421,7 @@ func (s *Service) newUpload(ctx context.Context, object, page string, left int64
 		defer cancel()
 		session, err := s.o.Bucket.StartResumable(ctx, object, page, most)
 		if err != nil {
-			s.o.Log.DebugContext(ctx, "no resumable session", "error", err)
+			s.o.Log.DebugContext(ctx, "cannot start a resumable session; the video has only its plain upload address", "error", err)
 			return nil
 		}
 		u.ResumableURL = session
@@ -674,7 +674,7 @@ func (s *Service) drop(ctx context.Context, object string) {
 		return
 	}
 	if err := s.o.Bucket.Delete(ctx, object, 0); err != nil {
-		s.o.Log.DebugContext(ctx, "an object is left to the janitor", "error", err)
+		s.o.Log.DebugContext(ctx, "cannot remove an object; the janitor will", "error", err)
 	}
 }
 

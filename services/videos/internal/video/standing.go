@@ -30,7 +30,7 @@ type leases[V any] struct {
 
 type leased[V any] struct {
 	value V
-	began time.Time // before the read
+	began time.Time // when the lease began, just before the read
 }
 
 func (l leased[V]) holds() bool { return time.Since(l.began) < lease }

@@ -29,7 +29,7 @@ var transitions = map[Status][]Status{
 // ErrTransition means that the table does not allow the change, or that the video no
 // longer waits for that file or job. Callers take it to mean that another caller was
 // first, and read the video again.
-var ErrTransition = errors.New("video: not a change from this status")
+var ErrTransition = errors.New("video: the status does not allow this change")
 
 // CanBecome reports whether the table allows the change.
 func (s Status) CanBecome(next Status) bool {
@@ -56,7 +56,7 @@ type UploadLimits struct {
 // a video that expects no file.
 func (v *Video) FileArrived(s Source, limits UploadLimits, now time.Time) error {
 	if !v.AwaitsUpload() || s.Generation <= v.Source.Generation {
-		return fmt.Errorf("generation %d for a video %s with %d: %w", s.Generation, v.Status, v.Source.Generation, ErrTransition)
+		return fmt.Errorf("generation %d for a video that is %s and has generation %d: %w", s.Generation, v.Status, v.Source.Generation, ErrTransition)
 	}
 	if f := v.refusal(s, limits); f != nil {
 		return v.refuse(s, *f, now)
@@ -142,7 +142,7 @@ func (v *Video) refuse(s Source, f Failure, now time.Time) error {
 // Expire fails a video whose file did not come in time.
 func (v *Video) Expire(limits UploadLimits, now time.Time) error {
 	if v.Status != Uploading || now.Sub(v.CreatedAt) < limits.MaxAge {
-		return fmt.Errorf("expire a video %s since %s: %w", v.Status, now.Sub(v.CreatedAt), ErrTransition)
+		return fmt.Errorf("expire a video that is %s and was created %s ago: %w", v.Status, now.Sub(v.CreatedAt), ErrTransition)
 	}
 	if err := v.become(Failed, now); err != nil {
 		return err
@@ -319,7 +319,7 @@ func (v *Video) Outgrown(now time.Time) bool {
 // owner gets a new address and session by asking for the video.
 func (v *Video) Retire(now time.Time) error {
 	if v.Status != Failed || v.Upload.ResumableURL == "" || now.Before(v.Upload.ExpiresAt.Add(UploadGrace)) {
-		return fmt.Errorf("retire the session of a video %s: %w", v.Status, ErrTransition)
+		return fmt.Errorf("retire the session of a video that is %s: %w", v.Status, ErrTransition)
 	}
 	v.endSession()
 	return nil

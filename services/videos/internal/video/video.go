@@ -69,7 +69,7 @@ type Video struct {
 	Media  *Media // only once ready
 
 	Captions []Caption // by language
-	Still    *Still    // the picture that the owner chose; nil: ours
+	Still    *Still    // the picture that the owner chose; nil means the automatic one
 	Views    int64
 
 	TakenDown *Takedown // set while the operator has taken it down
@@ -86,8 +86,8 @@ type Video struct {
 	// StorageLimit is how many bytes the account was allowed to store when the video was
 	// created; 0 is no limit.
 	StorageLimit int64
-	// StorageRoom is how much of that is free; it is negative if there is no limit. The store
-	// sets it when a change is made to a video that awaits its upload.
+	// StorageRoom is how much of StorageLimit is free; it is negative if there is no limit. The
+	// store sets it when a change is made to a video that awaits its upload.
 	StorageRoom int64
 
 	// Rev counts the stored states that an owner can tell apart.

@@ -7,7 +7,7 @@ const endings: Record<number, [string, string]> = {
   401: ["This video is locked", "Enter the password again to go on watching."],
   403: ["This video is locked", "Enter the password again to go on watching."],
   404: ["This video is gone", "It is no longer available."],
-  410: ["This video has expired", "Its time was limited by the person who shared it."],
+  410: ["This video has expired", "The person who shared it set a time limit."],
 };
 
 // startPlayer starts the page's video. It shows the browser's own controls from the first
