@@ -39,7 +39,7 @@ func lines(field string) []string {
 }
 
 // ruleField matches the field that an error about a rule names. It splits the name into the
-// name of the form's field and the rest, such as the place in a list.
+// name of the form's field and what follows it, such as the place in a list.
 var ruleField = regexp.MustCompile(`^(rules\.\d+\.(?:name|url|when(?:\.[a-z]+)?))(?:\.(.*))?$`)
 
 // atField turns an error about one value of a list, such as "events.2", into an error about

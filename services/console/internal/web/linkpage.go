@@ -81,7 +81,7 @@ func breakdowns(s *client.LinkStats) (out []breakdown) {
 			}
 			b.Parts = append(b.Parts, p)
 		}
-		// Clamp the difference to -1, 0 or 1: an int64 may not fit into an int.
+		// Clamp the difference to -1, 0 or 1: an int64 can be too large for an int.
 		slices.SortStableFunc(b.Parts, func(a, b part) int { return int(max(-1, min(1, b.Clicks-a.Clicks))) })
 		b.Parts = b.Parts[:min(8, len(b.Parts))]
 		out = append(out, b)

@@ -126,7 +126,7 @@ func (e *Engine) pump(l *lane) {
 		return
 	}
 	for len(l.queue) > 0 && l.running < l.limit() {
-		// Failing lanes have slots of their own: a call that hangs holds one for 15 s.
+		// Failing lanes have their own slots, because a call that hangs holds a slot for 15 s.
 		p := e.good
 		if l.failing {
 			p = e.bad

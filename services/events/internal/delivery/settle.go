@@ -165,9 +165,9 @@ func (e *Engine) settle(ctx context.Context, accountID string) (n int, more bool
 // waiting events sees every event that had committed when the read started. So it never sees
 // the later event without the earlier one.
 func (e *Engine) place(ctx context.Context, accountID string) (n int, more bool, err error) {
-	// Read the feed before the waiting events: if it is unchanged at the commit, none of these
-	// events has been given a place. If the transaction read the events, every change of the
-	// account would abort it.
+	// Read the feed before the waiting events: if the feed is unchanged at the commit, none of
+	// these events has got a place meanwhile. Read both outside the transaction, because
+	// otherwise every change of the account would abort it.
 	before, err := e.store.Feed(ctx, accountID)
 	if err != nil {
 		return 0, false, err

@@ -168,8 +168,9 @@ func (s *Store) Delete(ctx context.Context, accountID, id string, check func(rev
 	return s.hooks.Delete(ctx, accountID, id, func(w *webhook.Webhook) error { return check(w.Rev) })
 }
 
-// NoteHealth stores the time at which a webhook began to fail. The zero time means that it
-// works. The API does not show this, so NoteHealth writes no event and keeps the revision.
+// NoteHealth stores the time at which a webhook started to fail. The zero time means that it
+// works. The API does not show this time, so NoteHealth writes no event and keeps the
+// revision.
 func (s *Store) NoteHealth(ctx context.Context, id string, failingSince time.Time) error {
 	health := []firestore.Update{{Path: "failingSince", Value: failingSince}}
 	if failingSince.IsZero() {

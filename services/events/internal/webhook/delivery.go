@@ -161,8 +161,8 @@ type Attempt struct {
 // MaxAttempts is how many attempts a delivery remembers.
 const MaxAttempts = 20
 
-// Lease is how long a claim lasts. It exceeds the time of an attempt and of the reads and
-// writes around it.
+// Lease is how long a claim lasts. It is longer than an attempt with its reads and writes can
+// take.
 const Lease = 45 * time.Second
 
 // Defer is the time after which a deferred delivery becomes due on its own, in case its

@@ -15,7 +15,7 @@ import (
 	"github.com/linkreel/linkreel/services/events/internal/feed"
 )
 
-// MaxPerAccount is how many webhooks an account can have.
+// MaxPerAccount is the maximum number of webhooks of an account.
 const MaxPerAccount = 20
 
 // All subscribes to every type, including those of later versions.

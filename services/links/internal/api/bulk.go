@@ -134,7 +134,7 @@ func cut(text string) string {
 }
 
 // charge counts a request of n items against the rate limit, as one request per ten items.
-// The first of these requests has been counted already.
+// It leaves out the first of these requests, which has been counted already.
 func (h public) charge(c *fiber.Ctx, n int) error { return h.http.Charge(c, (n+9)/10-1) }
 
 // domainsOf looks up the caller's domains, each only once for a request.

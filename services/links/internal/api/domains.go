@@ -133,7 +133,8 @@ func (h public) domainStats(c *fiber.Ctx) error {
 	return httpapi.JSON(c, fiber.StatusOK, out)
 }
 
-// unserved converts a day of a domain, whose counts stand where those of a link's rules do.
+// unserved converts a day of a domain. Where a day of a link has counts by rule, a day of a
+// domain has counts by the kind of visit.
 func unserved(day link.DayStats) wire.DomainDay {
 	out := wire.DomainDay{Date: day.Day.String()}
 	for _, s := range day.Rules {

@@ -231,8 +231,8 @@ func (l *lane) viaRedis(items []item) bool {
 	return false
 }
 
-// call takes no longer than the redirects' budget. The client's own timeout ensures that,
-// because a context for each call would cost more than the rest of the loop. A Cluster
+// call takes no longer than the redirects' budget. The client's own timeout ensures that: a
+// context for each call would cost more than everything else in the loop. Only a Cluster
 // client needs the context, since it follows redirections between servers.
 func (l *lane) call(list []numbered) (reply, error) {
 	ctx := context.Background()
@@ -305,7 +305,7 @@ func (l *lane) spoolClicks(items []item) {
 	if err := l.spool.append(record{late: true, number: l.late.next, payload: payload}); err != nil {
 		// The next batch gets this number, so the flusher sees no gap and does not count these
 		// clicks as lost once more.
-		lost.Add(float64(max(0, clicks))) // clicks is negative if the batch only takes clicks back
+		lost.Add(float64(max(0, clicks))) // negative if the batch only takes clicks back; a counter then panics
 		slog.Error("cannot write clicks to the spool; they are lost", "error", err, "lost", clicks)
 		return
 	}
