@@ -1,6 +1,6 @@
 // Package console is the service behind <base>/app: the pages on which people sign in and
-// work. It renders HTML from the answers of the public API, with the person's session as
-// the key. It stores nothing, so replacing a pod signs nobody out.
+// work. It calls the public API with the person's session as the key and renders the answers
+// as HTML. It stores nothing, so replacing a pod signs nobody out.
 //
 // Its parts: the Go client (libs/clients/go) calls the API, internal/web holds the pages,
 // internal/text every English sentence, and libs/design the visual design. libs/signin
@@ -64,14 +64,14 @@ const signInTime = 9 * time.Second
 func New(_ context.Context, cfg Config) (*boot.Service, error) {
 	base, err := url.Parse(cfg.BaseURL)
 	if err != nil || base.Host == "" || base.Scheme != "http" && base.Scheme != "https" {
-		return nil, fmt.Errorf("console: LINKREEL_BASE_URL %q is not an address", cfg.BaseURL)
+		return nil, fmt.Errorf("console: LINKREEL_BASE_URL %q must be an address that starts with http:// or https://", cfg.BaseURL)
 	}
 	if cfg.InternalToken == "" {
-		return nil, errors.New("console: LINKREEL_INTERNAL_TOKEN is not set")
+		return nil, errors.New("console: set LINKREEL_INTERNAL_TOKEN")
 	}
 	storage, err := url.Parse(cfg.StorageURL)
 	if err != nil || storage.Host == "" || strings.ContainsAny(storage.Host, " ;,'") {
-		return nil, fmt.Errorf("console: LINKREEL_STORAGE_PUBLIC_URL %q is not an address", cfg.StorageURL)
+		return nil, fmt.Errorf("console: LINKREEL_STORAGE_PUBLIC_URL %q must be an address such as https://storage.googleapis.com", cfg.StorageURL)
 	}
 	routes := cfg.APIRoutes
 	if len(routes) == 0 {

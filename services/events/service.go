@@ -38,8 +38,8 @@ type Config struct {
 	WebhookAllowHTTP bool `env:"LINKREEL_WEBHOOK_ALLOW_HTTP"`
 	// WebhookAllowPrivate lets webhooks reach loopback and private networks.
 	WebhookAllowPrivate bool `env:"LINKREEL_WEBHOOK_ALLOW_PRIVATE"`
-	// WebhookResolver is host:port of the DNS server that finds receivers. If it is empty, the
-	// system's resolver does.
+	// WebhookResolver is the host:port of the DNS server that finds receivers. If it is empty,
+	// the system's resolver finds them.
 	WebhookResolver string `env:"LINKREEL_WEBHOOK_RESOLVER"`
 	// EgressProxy is the http:// address of a proxy (CONNECT) for webhooks. If it is empty,
 	// receivers are called directly.
@@ -57,9 +57,9 @@ type Config struct {
 	// runs as one process. Webhooks never reach them. In a cluster, the NetworkPolicy keeps
 	// this service from calling the ports of other pods.
 	OwnPorts []uint16 `env:"-"`
-	// Roots verify receivers' certificates; nil means the system's roots.
+	// Roots are the roots for receivers' certificates; nil means the system's roots.
 	Roots *x509.CertPool `env:"-"`
-	// CallTimeout replaces the fifteen seconds in which a receiver must answer. Tests shorten it.
+	// CallTimeout replaces the limit of 15 seconds for a receiver's answer. Tests shorten it.
 	CallTimeout time.Duration `env:"-"`
 }
 
@@ -105,13 +105,13 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 	public := httpapi.New(options)
 	api.Routes(public, api.Options{Feed: reader, Webhooks: hooks, Policy: policy})
 	// Each try reads the account's state together with the webhook. So once a new state is
-	// stored, no replica begins a try under the old one.
+	// stored, no replica starts a try under the old one.
 	accounts := keeper.New(keeper.Options{
 		Standings: store.Standings(stores.DB), Now: cfg.Now, Erase: kept.EraseSome, Remains: kept.Remains, Resume: engine.Resume,
 		Changed: func(ctx context.Context, account string, s tenant.State) (err error) {
 			if s == tenant.Active {
-				// The keeper's loop does this too, in case this replica is killed, but only seconds
-				// later.
+				// The keeper's loop does this too, but only seconds later. It helps if this replica is
+				// killed before.
 				_, err = engine.Resume(ctx, account)
 			}
 			return err

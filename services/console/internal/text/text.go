@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Get returns the sentence of a key. An unknown key is an error in the page. Get then
-// returns the key itself, so that a test finds it.
+// Get returns the sentence for a key. For an unknown key, which is a mistake in the page, it
+// returns the key itself, so that a test finds the mistake.
 func Get(key string) string {
 	if s, ok := english[key]; ok {
 		return s

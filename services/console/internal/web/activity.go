@@ -32,7 +32,8 @@ func (e event) Who() string {
 	return kind + " " + e.Actor.Name
 }
 
-// Name returns the name of the record: the first of its names that is set. Sessions have none.
+// Name returns what the page calls the record: its title, hostname or another field, or else
+// its id. It returns "" for sessions.
 func (e event) Name() string {
 	if strings.HasPrefix(e.Type, "session.") {
 		return ""

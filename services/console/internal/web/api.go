@@ -10,8 +10,8 @@ import (
 	"github.com/linkreel/linkreel/services/console/internal/text"
 )
 
-// send calls the API as the signed-in person. A form about a record includes the version of
-// the record that the person saw.
+// send calls the API as the signed-in person. If the form changes a record, the call names
+// the version of the record that the person saw.
 func (r *request) send(call client.Call) error {
 	switch call.Method {
 	case http.MethodPatch, http.MethodPut, http.MethodDelete:
@@ -43,7 +43,7 @@ func refusal(call client.Call, err error) error {
 	if errors.Is(err, client.ErrPath) {
 		return apierr.New(apierr.NotFound, text.Get("error.nothing"))
 	}
-	// A code that does not fit the status came from a proxy in between.
+	// If the code does not match the status, the answer came from a proxy in between.
 	if !errors.As(err, &e) || e.Status >= http.StatusInternalServerError || apierr.Code(e.Code).Status() != e.Status {
 		return apierr.Down(fmt.Errorf("%s %s: %w", call.Method, call.Path, err))
 	}
@@ -51,13 +51,13 @@ func refusal(call client.Call, err error) error {
 		Code: apierr.Code(e.Code), Message: e.Message, RequiredPlan: e.RequiredPlan, CurrentPlan: e.CurrentPlan,
 		RequiredScope: e.RequiredScope, RequiredRole: e.RequiredRole, RetryAfter: e.RetryAfter,
 	}
-	for _, d := range e.Details { // without the bounds, which are in the message
+	for _, d := range e.Details { // leave out the bounds: the message names them
 		out.Details = append(out.Details, apierr.Detail{Field: d.Field, Code: d.Code, Message: d.Message})
 	}
 	return out
 }
 
-// str returns a text that may be null in the API.
+// str returns a text from the API, or "" if it is null.
 func str(s *string) string {
 	if s == nil {
 		return ""

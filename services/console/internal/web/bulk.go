@@ -78,8 +78,8 @@ func (r *request) bulk(ids []string, action string, set map[string]any) (failed 
 		return failed, err
 	}
 	var refused atomic.Int64
-	// An ended session or a missing scope makes every call fail. The person then sees that
-	// error and not a number.
+	// If the session has ended or lacks a scope, every call fails. The person then sees that
+	// error instead of the number of refused links.
 	var ended atomic.Pointer[error]
 	var wg sync.WaitGroup
 	// One click must not hold a hundred connections.

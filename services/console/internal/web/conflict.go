@@ -18,15 +18,15 @@ const (
 // hiddenFields are left out when a page shows again what the person typed.
 var hiddenFields = []string{csrfField, revField, wasField}
 
-// shown returns the value of [wasField]: a short hash of the shown value of each field of a
-// page.
+// shown returns the value of [wasField]: for each field, a short hash of the value that the
+// page shows.
 func shown(form map[string]string) string {
 	sums := map[string]string{}
 	for name, value := range form {
 		sum := sha256.Sum256([]byte(value))
 		sums[name] = hex.EncodeToString(sum[:6])
 	}
-	text, _ := json.Marshal(sums) // of strings: cannot fail
+	text, _ := json.Marshal(sums) // a map of strings always encodes
 	return string(text)
 }
 
@@ -63,7 +63,7 @@ func (r *request) untouched(now view) bool {
 	return true
 }
 
-// theirs lists the fields whose stored value differs from the typed one.
+// theirs returns the stored values that differ from the typed ones, by field.
 func theirs(stored, typed map[string]string) map[string]*string {
 	out := map[string]*string{}
 	for name, value := range typed {

@@ -15,9 +15,9 @@ const temporary = "302"
 
 var redirectTypes = []string{temporary, "301", "308"}
 
-// decisionsForm is what the fields show of a link's settings that decide about its visits.
-// The rules are in it as one text: it tells whether they have changed, and what to show
-// beside those of somebody else. Their own fields are in [ruleForm].
+// decisionsForm returns the values of the form's fields for the settings that decide what a
+// visit gets. It holds all rules as one text. The text shows whether somebody else has
+// changed the rules, and the page then shows it. Each rule's own fields are in [ruleForm].
 func decisionsForm(l *client.Link) map[string]string {
 	form := map[string]string{
 		"startsAt": toMinute(l.StartsAt), "expiresAt": toMinute(l.ExpiresAt), "maxClicks": "", "expiredUrl": str(l.ExpiredURL),
@@ -30,7 +30,7 @@ func decisionsForm(l *client.Link) map[string]string {
 	return form
 }
 
-// Deciding are the fields of one section of the form; see decides.html.
+// Deciding returns the fields of one section of the form; see decides.html.
 func (v view) Deciding(section string) []field {
 	plain := func(name, kind string, max int) field {
 		return v.With(field{Name: name, Key: "decide." + strings.ToLower(name), Kind: kind, Value: v.Form[name], Max: max})
@@ -54,9 +54,9 @@ func (v view) Deciding(section string) []field {
 	return nil
 }
 
-// decisions reads the fields of the form. It returns what they change, and what is wrong
-// with them. stored is the link before the change, or empty for a new one. The form then
-// holds what to show if it is refused.
+// decisions reads the fields of the form. It returns the changes and the errors in the
+// fields. stored is the link before the change, or an empty link if the form creates one.
+// decisions also sets the form's values to what the page shows if the form is refused.
 func (r *request) decisions(stored *client.Link) (change map[string]any, bad []apierr.Detail) {
 	change = map[string]any{}
 	refuse := func(name, message string) {
@@ -74,7 +74,7 @@ func (r *request) decisions(stored *client.Link) (change map[string]any, bad []a
 		change[name] = at
 		r.form.Set(name, toMinute(at))
 	}
-	if !r.form.Has(ruleCount) { // a form from before these fields existed must not reset them
+	if !r.form.Has(ruleCount) { // a page from before these fields existed must not reset them
 		return change, bad
 	}
 	change["expiredUrl"] = orNull(strings.TrimSpace(r.form.Get("expiredUrl")))
@@ -102,7 +102,8 @@ func (r *request) decisions(stored *client.Link) (change map[string]any, bad []a
 	}
 	rules, wrong := r.rules()
 	bad = append(bad, wrong...)
-	// Rules that stay are not sent: the API would judge them again, by what is blocked now.
+	// Do not send unchanged rules: the API would check their addresses against what is blocked
+	// now, and might refuse them.
 	shown := strings.Join(ruleTexts(rules), " · ")
 	if len(wrong) > 0 || shown != strings.Join(ruleTexts(stored.Rules), " · ") {
 		change["rules"] = rules
@@ -111,7 +112,7 @@ func (r *request) decisions(stored *client.Link) (change map[string]any, bad []a
 	return change, bad
 }
 
-// given leaves out of the change what a new link has anyway.
+// given removes from the change all values that a new link has by default.
 func given(change map[string]any) map[string]any {
 	for name, value := range change {
 		if at, ok := value.(*client.Millis); ok && at == nil || value == nil || value == false || value == 302 {

@@ -10,25 +10,26 @@ import (
 
 // field is one field of a form, as the template "field" draws it.
 type field struct {
-	Name  string // in the form, which is also its name in the API's errors
-	Key   string // of its texts: Key for the label, and Key+".hint" if there is one
+	Name  string // the field's name, both in the form and in the API's errors
+	Key   string // the key of the label; the hint, if there is one, has the key Key+".hint"
 	Kind  string // text, url, number, password, time, lines, check, select or boxes
 	Value string
-	// Was is the exact moment of a time field, in ms, so that the form keeps its seconds; "" for none.
+	// Was is the stored time of a time field in ms, or "" if there is none. With it, the form
+	// keeps the seconds.
 	Was     string
-	Choices []option // of select and boxes
+	Choices []option // the choices of a select or boxes field
 	Max     int      // characters; 0 means any number
 	Focus   bool     // whether the page opens at this field
 	Error   string
-	Theirs  *string // what somebody else stored meanwhile; see [view]
+	Theirs  *string // the value that somebody else has stored meanwhile; see [view]
 }
 
-// ID is the name without dots, which ids in HTML should not have.
+// ID returns the name with hyphens instead of dots, which are awkward in HTML ids.
 func (f field) ID() string { return strings.ReplaceAll(f.Name, ".", "-") }
 
 func (f field) Label() string { return text.Get(f.Key) }
 
-// Hint is the text below the field, or "".
+// Hint returns the text below the field, or "" if it has none.
 func (f field) Hint() string {
 	if key := f.Key + ".hint"; text.Has(key) {
 		return text.Get(key)
@@ -47,13 +48,15 @@ func (f field) Described() (ids string) {
 	return ids
 }
 
-// choose is a field whose value is one of some; the texts of these begin with prefix.
+// choose returns the field with the given values as its choices. The key of a choice's text
+// is prefix and the value.
 func (f field) choose(prefix string, values ...string) field {
 	f.Choices = options(prefix, values, f.Value)
 	return f
 }
 
-// With adds what the view has to say about a field.
+// With adds to the field what the view holds for it: the error, and the value that somebody
+// else has stored.
 func (v view) With(f field) field {
 	f.Error, f.Theirs = v.Fields[f.Name], v.Theirs[f.Name]
 	if f.Theirs == nil || *f.Theirs == "" {
@@ -70,8 +73,8 @@ func (v view) With(f field) field {
 	return f
 }
 
-// Uses reports whether one of the fields is filled in or has an error. Sections of a form
-// that are in use are shown unfolded.
+// Uses reports whether at least one of the fields is filled in, has an error or was changed
+// by somebody else. Pages open the sections of a form that are in use.
 func (v view) Uses(names ...string) bool {
 	return slices.ContainsFunc(names, func(name string) bool {
 		value := v.Form[name]

@@ -38,8 +38,8 @@ func lines(field string) []string {
 	return out
 }
 
-// ruleField matches an error about a rule of a link: the name of the form's field, and
-// what is below it.
+// ruleField matches the field that an error about a rule names. It splits the name into the
+// name of the form's field and the rest, such as the place in a list.
 var ruleField = regexp.MustCompile(`^(rules\.\d+\.(?:name|url|when(?:\.[a-z]+)?))(?:\.(.*))?$`)
 
 // atField turns an error about one value of a list, such as "events.2", into an error about
@@ -71,8 +71,8 @@ func atField(err error) error {
 	return &whole
 }
 
-// minuteForm is the format of <input type="datetime-local">. Without a script it is in UTC,
-// and the page says so.
+// minuteForm is the format of <input type="datetime-local">. If scripts are off, the time is
+// in UTC, and the page says so.
 const minuteForm = "2006-01-02T15:04"
 
 func toMinute(at *client.Millis) string {
@@ -94,7 +94,7 @@ func readMinute(typed, instant string, present *client.Millis) (*client.Millis, 
 	}
 	ms, err := strconv.ParseInt(instant, 10, 64)
 	if err != nil {
-		// No script ran. A browser may still send seconds, although the field has none.
+		// No script ran. Some browsers send seconds although the field shows none.
 		if len(typed) == len(minuteForm) {
 			typed += ":00"
 		}

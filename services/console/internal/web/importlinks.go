@@ -24,9 +24,9 @@ const (
 type importRow struct {
 	Line     int
 	URL      string
-	ShortURL string // if the link was created
+	ShortURL string // the short address, if the link was created
 	ID       string
-	Problem  string // if it was not
+	Problem  string // the reason, if it was not created
 }
 
 // importColumns are the accepted columns, under their API names.
@@ -141,15 +141,15 @@ func readTable(table, format string) (all []linktable.Row, problem string) {
 	}
 }
 
-// placed returns the links of the rows that can be sent, each on its previous host if that is
-// a verified domain of the account, and the results of all rows. At has the place of each
-// link among the rows. It returns an error if the domains could not be read: the links would
-// be created on the wrong host.
+// placed returns the links to create and the results of all rows so far. A link keeps its
+// previous host if that is a verified domain of the account. at holds each link's index in
+// rows. placed returns an error if the domains could not be read, because the links would be
+// created on the wrong host.
 func (r *request) placed(all []linktable.Row) (items []client.BulkItem, rows []importRow, at []int, err error) {
 	ids := map[string]string{}
 	if slices.ContainsFunc(all, func(row linktable.Row) bool { return row.Host != "" }) {
 		var list client.DomainList
-		// A member or plan without domains imports to the default host.
+		// If the member or the plan may not use domains, the links go to the default host.
 		if err := r.do("GET", "/api/v1/domains", nil, &list); err != nil && apierr.CodeOf(err).Status() != http.StatusForbidden {
 			return nil, nil, nil, err
 		}

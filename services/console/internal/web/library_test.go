@@ -617,10 +617,10 @@ func TestANewSecretIsShownWhenItsPageCannotBeRead(t *testing.T) {
 func TestWebhookChoices(t *testing.T) {
 	t.Parallel()
 	d := fullDesk(t)
-	d.answers["PATCH /api/v1/webhooks/wh_1"] = answer{400, "", `{"error":{"code":"VALIDATION_ERROR","message":"x","details":[{"field":"url","message":"use https"},{"field":"events.0","message":"There is no such type of event."}]}}`}
+	d.answers["PATCH /api/v1/webhooks/wh_1"] = answer{400, "", `{"error":{"code":"VALIDATION_ERROR","message":"x","details":[{"field":"url","message":"use https"},{"field":"events.0","message":"There is no event type with this name."}]}}`}
 	resp, page := d.post("/app/webhooks/wh_1", "/app/webhooks/wh_1/edit", url.Values{"url": {"http://x"}, "events": {"video.ready"}, "description": {"typed"}})
 	checkPage(t, "edit", resp, page)
-	for _, want := range []string{`id="url-error">Use https`, "Value 1: There is no such", `value="typed"`, `name="events[]" value="video.ready" checked`} {
+	for _, want := range []string{`id="url-error">Use https`, "Value 1: There is no event type", `value="typed"`, `name="events[]" value="video.ready" checked`} {
 		if resp.StatusCode != 400 || !strings.Contains(page, want) {
 			t.Errorf("%d without %s\n%s", resp.StatusCode, want, page)
 		}

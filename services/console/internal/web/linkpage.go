@@ -20,7 +20,7 @@ import (
 // tenth of a percent of its width and height.
 type chart struct {
 	Bars     []bar
-	Top      int64 // the value of the upper edge
+	Top      int64 // the number of clicks at the upper edge
 	From, To int64 // the first and the last day, in ms
 	Days     []dayAt
 }
@@ -81,7 +81,7 @@ func breakdowns(s *client.LinkStats) (out []breakdown) {
 			}
 			b.Parts = append(b.Parts, p)
 		}
-		// The difference is cut to -1, 0 or 1 because an int64 need not fit into an int.
+		// Clamp the difference to -1, 0 or 1: an int64 may not fit into an int.
 		slices.SortStableFunc(b.Parts, func(a, b part) int { return int(max(-1, min(1, b.Clicks-a.Clicks))) })
 		b.Parts = b.Parts[:min(8, len(b.Parts))]
 		out = append(out, b)
@@ -195,8 +195,8 @@ func editLink(r *request) error {
 	}
 	store := func() error { return r.edit("PATCH", r.linkPath(), change, r.oneLink) }
 	if _, changed := change["password"]; changed {
-		// If somebody else has set a password meanwhile, no field shows it. So any change of the
-		// record counts as a conflict.
+		// No field would show that somebody else has set a password meanwhile. So any change of
+		// the record counts as a conflict.
 		store = func() error { return r.do("PATCH", r.linkPath(), change, nil) }
 	}
 	return linkPage.answer(r, store(), r.linkHome(), "saved")

@@ -14,10 +14,10 @@ import (
 // link is a link from a list, or a full record.
 type link struct{ client.Link }
 
-// ID returns the link's id, under the same name as in lists.
+// ID returns the link's id. Templates use it for links from lists and for full records.
 func (l link) ID() string { return l.LinkSummary.ID }
 
-// Name returns the name of the link in lists.
+// Name returns what lists call the link: its title, or its destination if it has none.
 func (l link) Name() string {
 	if l.Title != "" {
 		return l.Title

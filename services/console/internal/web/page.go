@@ -6,11 +6,11 @@ import (
 	"github.com/linkreel/linkreel/libs/apierr"
 )
 
-// page is a page with forms. After each form, its data is read again.
+// page is a page with forms. After each form, the page's data is read again.
 type page struct {
 	template string
 	view     func(r *request) (view, error)
-	// typed, if not nil, keeps choices of a refused form that are not plain fields.
+	// typed, if not nil, keeps the parts of a refused form that are not plain fields.
 	typed func(r *request, data map[string]any)
 }
 

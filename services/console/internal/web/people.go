@@ -28,8 +28,8 @@ func (r *request) keysView() (view, error) {
 
 var keysPage = page{template: "keys.html", view: (*request).keysView}
 
-// createKey shows the key only in the response to the form: it must not be in an address.
-// Before a browser reloads the page, which would create another key, it asks the person.
+// createKey shows the key only in the response to the form, because a key must not be in an
+// address. A reload would create another key, so browsers ask the person first.
 func createKey(r *request) error {
 	body := client.KeyCreate{Name: strings.TrimSpace(r.form.Get("name")), Scopes: r.form["scopes"]}
 	var made client.KeyCreated
@@ -57,7 +57,7 @@ type memberRow struct {
 	client.Member
 
 	Theirs  string   // the role that somebody else has set meanwhile
-	Roles   []option // roles that the person may give this member; empty: none
+	Roles   []option // the roles that the person may give this member; may be empty
 	MayLink bool     // whether the person may make a sign-in link for the member
 	Me      bool
 }

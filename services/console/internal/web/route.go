@@ -23,13 +23,13 @@ const callTime = 8 * time.Second
 // for a page can click again.
 func NewAPI(addresses map[string]string) (*client.Client, error) {
 	dialer := &net.Dialer{Timeout: time.Second, KeepAlive: 15 * time.Second}
-	rs := routes{transport: otelhttp.NewTransport(&http.Transport{ // no Proxy: internal traffic never takes one
+	rs := routes{transport: otelhttp.NewTransport(&http.Transport{ // no Proxy: internal calls must not go through one
 		DialContext: dialer.DialContext, MaxIdleConnsPerHost: 64, IdleConnTimeout: 60 * time.Second, DisableCompression: true,
 	})}
 	for prefix, address := range addresses {
 		u, err := url.Parse(strings.TrimRight(address, "/"))
 		if err != nil || u.Host == "" || !strings.HasPrefix(prefix, "/") {
-			return nil, fmt.Errorf("API route %q=%q is not a path and an address", prefix, address)
+			return nil, fmt.Errorf("API route %q=%q must be a path that starts with / and an address such as http://links:8080", prefix, address)
 		}
 		rs.list = append(rs.list, route{prefix, u})
 	}
@@ -37,7 +37,7 @@ func NewAPI(addresses map[string]string) (*client.Client, error) {
 		return cmp.Or(-cmp.Compare(len(a.prefix), len(b.prefix)), cmp.Compare(a.prefix, b.prefix))
 	})
 	if len(rs.list) == 0 || rs.list[len(rs.list)-1].prefix != "/" {
-		return nil, fmt.Errorf("no API route for /")
+		return nil, fmt.Errorf("the API routes lack one for /")
 	}
 	return client.New(client.Config{
 		BaseURL: rs.list[len(rs.list)-1].to.String(), Timeout: callTime, Attempts: 1, UserAgent: "linkreel-console/1",

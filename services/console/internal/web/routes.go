@@ -14,9 +14,9 @@ import (
 type row struct {
 	path  string
 	icon  string
-	scope string // people who lack it do not see the page's entry; the API checks it in any case
+	scope string // the navigation hides the page from people who lack it; the API checks it too
 	get   handler
-	posts map[string]handler // by the path below the page's own; "" is the page itself
+	posts map[string]handler // by the form's path below the page; "" is the page itself
 }
 
 // table holds every page for people who are signed in. To add a page, add a row, a handler,

@@ -17,11 +17,11 @@ import (
 	"github.com/linkreel/linkreel/services/console/internal/text"
 )
 
-// Fields of the forms with rules. The fields of a rule have the names that the API's errors
-// have, such as rules.0.when.country.
+// Fields of the forms with rules. A rule's fields have the same names as in the API's
+// errors, such as rules.0.when.country.
 const (
 	ruleCount  = "ruleCount"  // how many rules the form has
-	ruleButton = "ruleButton" // such as "up.2": which button was pressed to change their number or order
+	ruleButton = "ruleButton" // the button that adds, removes or moves a rule, such as "up.2"
 	maxRules   = 20
 )
 
@@ -30,7 +30,7 @@ var (
 	ruleSystems = []string{"windows", "macos", "linux", "ios", "android", "chromeos", "other"}
 )
 
-// typedRule is a rule as its fields hold it, by their names behind "rules.0.".
+// typedRule holds the values of a rule's fields by name, without the prefix "rules.0.".
 type typedRule map[string][]string
 
 func (t typedRule) get(name string) string {
@@ -42,13 +42,13 @@ func (t typedRule) get(name string) string {
 
 // ruleForm is a rule of a form.
 type ruleForm struct {
-	N, Of            int // its place, from 0, and the number of rules
+	N, Of            int // the rule's place, from 0, and the number of rules
 	Name             string
-	Target, Visitors []field // where it leads, and under which conditions
+	Target, Visitors []field // where the rule leads, and for which visitors
 	Time             []field
 }
 
-// Place is the place of the rule for people.
+// Place returns the rule's place as people count it, from 1.
 func (f ruleForm) Place() int { return f.N + 1 }
 func (f ruleForm) Last() bool { return f.N == f.Of-1 }
 
@@ -69,7 +69,7 @@ func (r *request) typedRules() []typedRule {
 	return out
 }
 
-// typedFrom returns how the fields show a stored rule.
+// typedFrom returns the values of the fields for a stored rule.
 func typedFrom(rule *client.LinkRule) typedRule {
 	w := &rule.When
 	t := typedRule{
@@ -88,7 +88,7 @@ func typedFrom(rule *client.LinkRule) typedRule {
 	return t
 }
 
-// millis returns the moment of a stored rule; nil for none.
+// millis converts a time of a stored rule. It returns nil for nil.
 func millis(m *client.Moment) *client.Millis {
 	if m == nil {
 		return nil
@@ -96,7 +96,7 @@ func millis(m *client.Moment) *client.Millis {
 	var ms client.Millis
 	text, err := json.Marshal(*m)
 	if err != nil || json.Unmarshal(text, &ms) != nil {
-		return nil // no record has such a moment
+		return nil // no stored rule has such a time
 	}
 	return &ms
 }
@@ -110,7 +110,7 @@ func (t typedRule) moment(name string) (*client.Millis, bool) {
 	return readMinute(t.get(name), t.get(name+"Ms"), was)
 }
 
-// form returns the fields of the rule at place i of n.
+// form returns the fields of the rule, which is at place i of n.
 func (t typedRule) form(i, n int, focus bool) ruleForm {
 	at := fmt.Sprintf("rules.%d.", i)
 	plain := func(name, kind string, max int) field {
@@ -143,8 +143,8 @@ func (t typedRule) form(i, n int, focus bool) ruleForm {
 	}
 }
 
-// ruleForms returns the forms of all rules. The page opens at the one with the place focus;
-// -1 is none.
+// ruleForms returns the forms of all rules. The page opens at the rule with the index focus;
+// -1 means none.
 func ruleForms(rules []typedRule, focus int) []ruleForm {
 	out := make([]ruleForm, len(rules))
 	for i, t := range rules {
@@ -167,15 +167,15 @@ func keepRules(r *request, data map[string]any) {
 	}
 }
 
-// rearranged shows the form again after a button that adds, removes or moves a rule.
-// Nothing is stored. The version that the person saw stays the same, so that saving still
-// notices somebody else's change.
+// rearranged shows the form again after the person has pressed a button that adds, removes
+// or moves a rule. It stores nothing. The form keeps the version that the person saw, so
+// that saving still notices somebody else's change.
 func (p page) rearranged(r *request, stored *client.Link) error {
 	v, err := p.view(r)
 	if err != nil {
 		return err
 	}
-	r.decisions(stored) // for the fields as the form shows them again, such as times in UTC
+	r.decisions(stored) // sets the form's values to what the page shows, such as times in UTC
 	if v.Rev != "" {
 		v.Rev, v.Was = r.form.Get(revField), r.form.Get(wasField)
 	}
@@ -186,8 +186,8 @@ func (p page) rearranged(r *request, stored *client.Link) error {
 	return r.render(http.StatusOK, p.template, v)
 }
 
-// rearrange returns the rules after a press of a button, and the place of the rule that
-// the person now looks at. A button that is not there changes nothing.
+// rearrange applies a button. It returns the rules and the index of the rule at which the
+// page opens, or -1. An unknown button changes nothing.
 func rearrange(rules []typedRule, button string) ([]typedRule, int) {
 	what, place, _ := strings.Cut(button, ".")
 	i, err := strconv.Atoi(place)
@@ -206,8 +206,8 @@ func rearrange(rules []typedRule, button string) ([]typedRule, int) {
 	return rules, -1
 }
 
-// rules reads the rules of the form, and returns what is wrong with fields that the API
-// would not understand. The API judges the rest.
+// rules reads the rules of the form. It returns errors only for values that cannot be sent
+// to the API. The API checks all others.
 func (r *request) rules() (rules []client.LinkRule, bad []apierr.Detail) {
 	rules = []client.LinkRule{}
 	for i, t := range r.typedRules() {
@@ -243,8 +243,8 @@ func (r *request) rules() (rules []client.LinkRule, bad []apierr.Detail) {
 	return rules, bad
 }
 
-// escapeCondition escapes what would read differently in a line of conditions. Other
-// characters stay as people write them.
+// escapeCondition escapes the characters that have a meaning in a condition, such as "=" and
+// spaces. All others stay readable.
 func escapeCondition(s string) string {
 	var b strings.Builder
 	for _, r := range s {
@@ -257,7 +257,8 @@ func escapeCondition(s string) string {
 	return b.String()
 }
 
-// conditions writes conditions on the visit's query in lines, as an address has them.
+// conditions writes each condition on the visit's query as a line name=value, escaped as in
+// an address.
 func conditions(query map[string]string) (lines []string) {
 	for _, name := range slices.Sorted(maps.Keys(query)) {
 		lines = append(lines, escapeCondition(name)+"="+escapeCondition(query[name]))
@@ -265,7 +266,7 @@ func conditions(query map[string]string) (lines []string) {
 	return lines
 }
 
-// readConditions reads what [conditions] writes. A name alone means any value.
+// readConditions reads lines such as [conditions] writes. A name without "=" means any value.
 func readConditions(typed string) (map[string]string, bool) {
 	query := map[string]string{}
 	for _, line := range lines(typed) {

@@ -61,8 +61,9 @@ func (r *request) signedIn(s signin.Session) {
 	r.setCookie(flowCookie, "", 0)
 }
 
-// csrf returns the token for forms. It is derived from the session's key, or before sign-in
-// from a random cookie. Only the browser that has this cookie can send the right token.
+// csrf returns the token for forms. It is derived from the session's key or, before sign-in,
+// from a random cookie. Only a browser that has the session or the cookie can send the right
+// token.
 func (r *request) csrf() string {
 	secret := r.session
 	if secret == "" {
@@ -110,12 +111,13 @@ func (r *request) ownOrigin(origin string) bool {
 	return err == nil && (u.Host == r.pages.cfg.Base.Host && u.Scheme == r.pages.cfg.Base.Scheme || u.Host == string(r.Request().Host()))
 }
 
-// readForm reads a POST's body, a plain HTML form with or without files. The body is in
-// memory already and no larger than httpapi allows.
+// readForm reads a POST's body, which is an HTML form with or without files. The body is
+// already in memory, and httpapi has limited its size.
 func (r *request) readForm() error {
 	kind, _, _ := strings.Cut(r.Get(fiber.HeaderContentType), ";")
 	kind = strings.ToLower(strings.TrimSpace(kind))
-	// No browser compresses a form, and decompression would have no size limit.
+	// Reject compressed forms: no browser sends them, and nothing would limit the size after
+	// decompression.
 	if kind != fiber.MIMEApplicationForm && kind != fiber.MIMEMultipartForm || r.Get(fiber.HeaderContentEncoding) != "" {
 		return apierr.New(apierr.UnsupportedMediaType, text.Get("error.form"))
 	}
@@ -209,8 +211,7 @@ func (p *Pages) member(h handler) fiber.Handler {
 		if err == nil {
 			err = h(r)
 		}
-		// A session can end between two calls. The next click of a removed member ends up
-		// here.
+		// A session can end between two calls, for example when somebody removes the member.
 		if e := new(apierr.Error); errors.As(err, &e) && e.Code.Status() == http.StatusUnauthorized {
 			r.setCookie(sessionCookie, "", 0)
 			return r.signIn("ended")

@@ -12,8 +12,8 @@ import (
 	"github.com/linkreel/linkreel/services/console/internal/text"
 )
 
-// tried is the form "Try a visit" of a link's page and, once it was sent, what the link
-// would decide. The form is a GET: it changes nothing.
+// tried is the form "Try a visit" on a link's page. Once the person has sent it, it also
+// holds what the link would decide. The form is a GET, because it changes nothing.
 type tried struct {
 	Fields []field
 	Open   bool
@@ -79,8 +79,8 @@ func (r *request) tryVisit(g *errgroup.Group) *tried {
 	return t
 }
 
-// refused shows why there is no answer. The page works without one, so only the end of the
-// session is an error of the page.
+// refused shows why there is no answer. The rest of the page works without the answer, so
+// only an ended session makes the page fail.
 func (t *tried) refused(err error) error {
 	var e *apierr.Error
 	if errors.As(err, &e) && e.Code.Status() == http.StatusUnauthorized {

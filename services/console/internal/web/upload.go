@@ -27,8 +27,8 @@ func record(r *request) error {
 	}})
 }
 
-// createVideo tells the script where to send the file. The addresses allow writing this one
-// object, and nothing else.
+// createVideo tells the script where to send the file. The addresses allow only writing this
+// one object.
 func createVideo(r *request) error {
 	privacy := r.form.Get("privacy")
 	// The form offers only "public" and "unlisted"; a password or an expiry is set on the

@@ -20,7 +20,7 @@ import (
 // video is a video from a list, or a full record.
 type video struct{ client.Video }
 
-// ID returns the video's id, under the same name as in lists.
+// ID returns the video's id. Templates use it for videos from lists and for full records.
 func (v video) ID() string { return v.VideoSummary.ID }
 
 func (v video) Name() string {
@@ -194,8 +194,8 @@ func setAccess(r *request) error {
 	if !download {
 		r.form.Set("allowDownload", "false") // an unchecked box sends nothing
 	}
-	// Leave out the fields of the privacy settings that were not chosen: the form sends all
-	// fields, and the API rejects a password or an expiry that the chosen setting does not use.
+	// The form sends the fields of all privacy settings. Leave out those that the chosen setting
+	// does not use, because the API would reject them.
 	if password := r.form.Get("password"); wanted.Privacy == "password" && password != "" {
 		wanted.Password = client.Set(password)
 	}
@@ -212,8 +212,8 @@ func setAccess(r *request) error {
 	}
 	store := func() error { return r.edit("PUT", r.videoPath()+"/access", wanted, r.oneVideo) }
 	if !wanted.Password.IsZero() {
-		// If somebody else has set a password meanwhile, no field shows it. So any change of the
-		// record counts as a conflict.
+		// No field would show that somebody else has set a password meanwhile. So any change of
+		// the record counts as a conflict.
 		store = func() error { return r.do("PUT", r.videoPath()+"/access", wanted, nil) }
 	}
 	return r.onVideo(reword(store(), func(d *apierr.Detail) {
@@ -224,8 +224,8 @@ func setAccess(r *request) error {
 }
 
 func setThumbnail(r *request) error {
-	// The button "ours" restores the automatic picture, which the API does when the time is
-	// null. The time field, which browsers also send, is then ignored.
+	// The button "ours" restores the automatic picture: the API does so if the time is null.
+	// Ignore the time field then, which browsers send too.
 	if r.form.Get("ours") != "" {
 		return r.onVideo(r.edit("PUT", r.videoPath()+"/thumbnail", client.VideoThumbnail{}, r.oneVideo), "thumbnail")
 	}
@@ -265,9 +265,9 @@ func addCaptions(r *request) error {
 		return err
 	}
 	switch {
-	// The language becomes a segment of the path. An empty one would reach another route,
-	// whose error names no field. Characters with a meaning in paths must not reach a
-	// proxy. The API checks all other tags.
+	// The language becomes a segment of the path. If it were empty, the call would reach
+	// another route, and that route's error names no field. Characters with a meaning in paths
+	// must not reach a proxy. The API checks everything else.
 	case lang == "" || strings.ContainsAny(lang, `/\?#%.`):
 		err = apierr.Invalid(apierr.Detail{Field: "lang", Message: text.Get("video.captions.lang.bad")})
 	case len(file) == 0:
@@ -284,8 +284,8 @@ func addCaptions(r *request) error {
 	}), "captions")
 }
 
-// reword lets change adapt a copy of an error's details to the page, such as its own texts
-// or field names.
+// reword returns a copy of an error after change has adapted each of its details to the
+// page, for example to the page's field names.
 func reword(err error, change func(*apierr.Detail)) error {
 	var e *apierr.Error
 	if !errors.As(err, &e) {

@@ -42,8 +42,8 @@ type Config struct {
 	Base *url.URL       // without /app
 	API  *client.Client // each call gets the person's session as its key
 	Auth Auth
-	// Storage is the origin of signed addresses, such as https://storage.googleapis.com.
-	// Videos are played from there and uploaded to it.
+	// Storage is the origin of signed addresses, such as https://storage.googleapis.com. Pages
+	// play videos from it and upload videos to it.
 	Storage string
 	Now     func() time.Time // nil means the system's clock
 }
@@ -63,7 +63,7 @@ var templateFiles embed.FS
 //go:embed assets
 var assetFiles embed.FS
 
-// New creates the pages. It panics if an embedded file is broken; every test would show that.
+// New creates the pages. It panics if an embedded file is broken, so any test finds that.
 func New(cfg Config) *Pages {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
@@ -128,7 +128,7 @@ func moment(layout string) func(at any) (string, error) {
 		case *client.Millis:
 			return at.Time().Format(layout), nil
 		}
-		return "", fmt.Errorf("%T is not a time", at)
+		return "", fmt.Errorf("cannot format a %T as a time", at)
 	}
 }
 
@@ -159,13 +159,13 @@ type view struct {
 	// the values that the forms showed. Both are "" on pages without a record that can be
 	// overwritten.
 	Rev, Was string
-	// Theirs holds, by field, values that somebody else has stored meanwhile and that
-	// differ from the typed ones.
+	// Theirs holds the values that somebody else has stored meanwhile, by field, if they differ
+	// from the typed ones.
 	Theirs map[string]*string
 	Data   any
 }
 
-// ask calls auth. The caller sets the field Browser of in.
+// ask calls auth. The caller must have set the field Browser of in.
 func (r *request) ask(op string, in, out any) error { return r.pages.cfg.Auth.Call(r.ctx, op, in, out) }
 
 // browser describes the caller for auth.
@@ -281,7 +281,7 @@ func secure(c *fiber.Ctx) {
 	c.Set("Content-Security-Policy", policy)
 	c.Set("X-Content-Type-Options", "nosniff")
 	c.Set("X-Frame-Options", "DENY")
-	// With no-referrer, browsers would send "Origin: null" even with our own forms.
+	// If this were no-referrer, browsers would send "Origin: null" even with our own forms.
 	c.Set("Referrer-Policy", "same-origin")
 	c.Set("Cross-Origin-Opener-Policy", "same-origin")
 	c.Set("Cross-Origin-Resource-Policy", "same-origin")
@@ -292,7 +292,7 @@ func secure(c *fiber.Ctx) {
 // ErrorPage shows an error as a page. It is meant for [httpapi.Options].Page.
 func (p *Pages) ErrorPage(c *fiber.Ctx, e *apierr.Error) error {
 	secure(c)
-	// Leave the person out, because the error may be that the profile cannot be read.
+	// Show the page as if nobody were signed in: the error may be that auth cannot say who is.
 	r := &request{Ctx: c, pages: p, ctx: c.UserContext()}
 	title := "error.title"
 	switch e.Code.Status() {

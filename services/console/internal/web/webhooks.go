@@ -47,8 +47,8 @@ func (r *request) webhooksView() (view, error) {
 
 func (r *request) webhookFields() map[string]any {
 	chosen := r.form["events"]
-	// An unchecked box sends nothing. Without "false", a form that is shown again after an
-	// error would get the stored or default value, and the box would be checked again.
+	// Browsers send nothing for an unchecked box. Set it to "false", because a form that is
+	// shown again after an error would otherwise get the stored or default value.
 	if r.form.Get("all") == "" {
 		r.form.Set("all", "false")
 	}
@@ -78,8 +78,8 @@ var (
 	webhookPage  = page{template: "webhook.html", view: (*request).oneWebhook, typed: typedEvents}
 )
 
-// typedEvents keeps the events that the person chose. Only the forms with a url field have
-// such a choice.
+// typedEvents keeps the events that the person chose. Only the forms with a url field let
+// people choose events.
 func typedEvents(r *request, data map[string]any) {
 	if _, here := r.form["url"]; here {
 		data["Choices"] = eventChoices(r.form["events"]...)

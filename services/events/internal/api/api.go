@@ -25,8 +25,8 @@ type api struct{ Options }
 func Routes(a *httpapi.API, opt Options) {
 	h := api{opt}
 	a.Handle(fiber.MethodGet, "/api/v1/events", httpapi.Access{Scope: identity.EventsRead}, h.listEvents)
-	// This find does nothing, because no error of this route takes precedence over a 400.
-	// Without it the handler would run, and it may hold the request.
+	// This find does nothing, because no error of this route takes precedence over a 400. If it
+	// were missing, the handler itself would run, and the handler may hold the request.
 	a.Finds(fiber.MethodGet, "/api/v1/events", func(*fiber.Ctx) error { return nil })
 
 	read := httpapi.Access{Scope: identity.WebhooksRead}

@@ -36,7 +36,7 @@ func (h api) listEvents(c *fiber.Ctx) error {
 		if q.After, err = h.Feed.Place(ctx, account, c.Query("after")); err != nil {
 			return err
 		}
-	case args.Has("wait"): // from now on
+	case args.Has("wait"): // read only events from now on
 		if q.After, err = h.Feed.Head(ctx, account); err != nil {
 			return err
 		}
@@ -68,7 +68,7 @@ func feedQuery(c *fiber.Ctx, account string) (q feed.Query, wait time.Duration, 
 	for _, name := range args.PeekMulti("type") {
 		t := events.Type(name)
 		if !t.Known() {
-			fields.Add(apierr.Detail{Field: "type", Code: apierr.Unknown, Message: "There is no such type of event."})
+			fields.Add(apierr.Detail{Field: "type", Code: apierr.Unknown, Message: "There is no event type with this name."})
 		} else if !seen[t] {
 			seen[t] = true
 			q.Types = append(q.Types, t)

@@ -24,19 +24,20 @@ type holder struct {
 	events   *feed.Service
 }
 
-// TakeDown is [tenant.Holder].TakeDown. Nothing here has a public address.
+// TakeDown implements [tenant.Holder]. Nothing here has a public address.
 func (h *holder) TakeDown(context.Context, tenant.Order) (tenant.Takedown, error) {
 	return tenant.Takedown{}, apierr.New(apierr.LinkNotFound, "There is no link with this address.")
 }
 
-// Lift is [tenant.Holder].Lift.
+// Lift implements [tenant.Holder].
 func (h *holder) Lift(context.Context, tenant.Takedown) error { return nil }
 
-// exportPage is how many events an export reads, and so holds in memory, at a time.
+// exportPage is how many events an export reads and holds in memory at a time.
 const exportPage = 200
 
-// Export is [tenant.Holder].Export: webhooks, without their secrets, and events,
-// oldest first. It leaves out deliveries, since they add nothing to webhooks and events.
+// Export implements [tenant.Holder]. It writes the webhooks, without their secrets, and the
+// events, oldest first. It leaves out deliveries, since they add nothing to webhooks and
+// events.
 func (h *holder) Export(ctx context.Context, accountID string, w io.Writer) error {
 	out := json.NewEncoder(w)
 	out.SetEscapeHTML(false)

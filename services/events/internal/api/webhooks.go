@@ -214,7 +214,7 @@ func subscribed(fields *httpapi.Fields, names []string) []string {
 	for i, name := range names {
 		if name != webhook.All && !events.Type(name).Known() {
 			fields.Add(apierr.Detail{Field: "events." + strconv.Itoa(i), Code: apierr.Unknown,
-				Message: "There is no such type of event. Use the names in the documentation, or \"*\" for all."})
+				Message: "There is no event type with this name. Use the names in the documentation, or \"*\" for all."})
 		} else if !slices.Contains(out, name) {
 			out = append(out, name)
 		}

@@ -14,14 +14,14 @@ type Policy struct {
 	// AllowPrivate lets webhooks reach loopback and private networks: RFC 1918, RFC 6598 and
 	// unique local addresses. All other special addresses stay blocked.
 	AllowPrivate bool
-	// Own are the ports that Linkreel itself listens on, if it runs as one process on this
-	// machine. They stay blocked whatever else is allowed, because databases and the operator's
-	// API are behind them.
+	// Own lists the ports that Linkreel itself listens on, if it runs as one process on this
+	// machine. They are always blocked, because databases and the operator's API are behind
+	// them.
 	Own []uint16
 }
 
-// block is an entry of IANA's special-purpose address registries, or another block
-// without receivers.
+// block is an entry of IANA's special-purpose address registries, or another block in which
+// no receiver can be.
 type block struct {
 	prefix  netip.Prefix
 	name    string
@@ -37,11 +37,11 @@ func private(prefix, name string) block {
 }
 
 // blocks are IANA's complete IPv4 and IPv6 Special-Purpose Address Registries, plus
-// multicast, the former class E, and blocks taken out of use. Blocks that the
-// registries call globally reachable are included, because protocols use their anycast
-// addresses and no receiver has one. Two blocks are in no registry: clouds use them for
-// themselves inside every customer's network. Check refuses all IPv6 addresses outside
-// 2000::/3 in any case, so most IPv6 entries only name the reason.
+// multicast, the former class E, and blocks taken out of use. They include the blocks that
+// the registries call globally reachable: those hold anycast addresses of protocols, and no
+// receiver has one. Two blocks are in no registry: clouds use them for themselves inside
+// every customer's network. Check refuses all IPv6 addresses outside 2000::/3 in any case,
+// so most IPv6 entries only supply the reason for the error.
 var blocks = []block{
 	special("0.0.0.0/8", "this network"),
 	private("10.0.0.0/8", "private"),
@@ -88,7 +88,7 @@ var blocks = []block{
 // outside it, even those of a new special block that is not listed here yet.
 var unicast = netip.MustParsePrefix("2000::/3")
 
-// BlockedError says why an address is not called.
+// BlockedError says why the caller does not call an address.
 type BlockedError struct{ Addr, Why string }
 
 func (e *BlockedError) Error() string {
@@ -125,13 +125,13 @@ func (p Policy) checkDial(to netip.AddrPort) error {
 		return err
 	}
 	if slices.Contains(p.Own, to.Port()) && onThisMachine(to.Addr()) {
-		return &BlockedError{to.Addr().String(), "a listener of our own"}
+		return &BlockedError{to.Addr().String(), "Linkreel itself listens there"}
 	}
 	return nil
 }
 
-// onThisMachine reports whether addr leads back to this machine. Interfaces come and
-// go, so it lists them each time. If that fails, it treats every address as ours.
+// onThisMachine reports whether addr leads back to this machine. Interfaces can change, so it
+// lists them each time. If that fails, it treats every address as ours.
 func onThisMachine(addr netip.Addr) bool {
 	addr = addr.Unmap()
 	if addr.IsLoopback() || addr.IsUnspecified() {
@@ -148,8 +148,8 @@ func onThisMachine(addr netip.Addr) bool {
 	})
 }
 
-// CheckPort allows 80, 443 and all ports above 1023. So it refuses mail, DNS, SSH and
-// the like.
+// CheckPort allows 80, 443 and all ports above 1023. It thereby refuses the ports of mail,
+// DNS, SSH and similar services.
 func CheckPort(port uint16) error {
 	if port == 80 || port == 443 || port > 1023 {
 		return nil

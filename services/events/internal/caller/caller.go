@@ -1,14 +1,14 @@
 // Package caller sends messages to addresses that users gave. No other code of
 // Linkreel calls such an address.
 //
-// It checks the address that a socket is about to connect to, on each connection and
-// after all name resolution. So an attacker gains nothing from a name that resolves to
-// another address at the second look-up. Our own listeners stay blocked whatever else is
-// allowed. Calls to them give the same result as calls to ports on which nothing listens.
+// For each connection, it checks the address that the socket is about to connect to, after
+// all name resolution. So an attacker gains nothing from a name that resolves to another
+// address at the second look-up. Our own listeners are always blocked. Calls to them give the
+// same result as calls to ports on which nothing listens.
 //
-// It ignores the environment's proxy settings, follows no redirects, reads at most 64
-// KiB of an answer and never decompresses it, and ends a call after 15 seconds
-// whatever the receiver does.
+// It ignores the environment's proxy settings and follows no redirects. It reads at most 64
+// KiB of an answer and never decompresses it. It aborts a call after 15 seconds, whatever the
+// receiver does.
 package caller
 
 import (
@@ -28,14 +28,14 @@ import (
 	"github.com/linkreel/linkreel/services/events/internal/webhook"
 )
 
-// Timeout bounds a call, from the first look-up to the last byte that is read.
+// Timeout bounds a call, from the first look-up of the name to the last byte of the answer.
 const Timeout = 15 * time.Second
 
 const (
 	maxAnswer = 64 << 10
 	keptBytes = 1 << 10
-	// drainTime bounds how long the body of an answer is read: the status has already decided
-	// the result.
+	// drainTime bounds how long the caller reads the body of an answer. It can be short, because
+	// the status has already decided the result.
 	drainTime = 2 * time.Second
 )
 
@@ -47,7 +47,7 @@ type Config struct {
 	// Proxy is the http:// address of a proxy that accepts CONNECT. The caller still resolves
 	// names and checks addresses itself.
 	Proxy string
-	// Roots verify receivers' certificates. If it is nil, the caller uses the system's roots.
+	// Roots are the roots for receivers' certificates. If it is nil, the caller uses the system's.
 	Roots *x509.CertPool
 	// Timeout replaces the constant in tests.
 	Timeout time.Duration
@@ -69,7 +69,7 @@ func New(cfg Config) (*Caller, error) {
 	c := &Caller{cfg: cfg, resolver: net.DefaultResolver}
 	if cfg.Resolver != "" {
 		if _, _, err := net.SplitHostPort(cfg.Resolver); err != nil {
-			return nil, fmt.Errorf("resolver %q is not host:port: %w", cfg.Resolver, err)
+			return nil, fmt.Errorf("resolver %q must be host:port: %w", cfg.Resolver, err)
 		}
 		c.resolver = &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
 			return (&net.Dialer{}).DialContext(ctx, network, cfg.Resolver)
@@ -78,7 +78,7 @@ func New(cfg Config) (*Caller, error) {
 	if cfg.Proxy != "" {
 		proxy, err := url.Parse(cfg.Proxy)
 		if err != nil || proxy.Scheme != "http" || proxy.Host == "" {
-			return nil, errors.New("the egress proxy is not an http:// address")
+			return nil, errors.New("the egress proxy must be an http:// address")
 		}
 		if proxy.Port() == "" {
 			proxy.Host = net.JoinHostPort(proxy.Hostname(), "80")
@@ -107,8 +107,8 @@ func New(cfg Config) (*Caller, error) {
 // Close frees idle connections.
 func (c *Caller) Close() { c.client.CloseIdleConnections() }
 
-// Send makes one call and reports how it ended. A failed call is an ordinary result,
-// so there is no separate error.
+// Send makes one call and returns the result. A failed call is an ordinary result, so Send
+// returns no separate error.
 func (c *Caller) Send(ctx context.Context, target string, header map[string]string, body []byte) webhook.Result {
 	started := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
@@ -126,7 +126,7 @@ func (c *Caller) send(ctx context.Context, target string, header map[string]stri
 	}
 	// The setting may have changed since the webhook was created.
 	if req.URL.Scheme != "https" && (req.URL.Scheme != "http" || !c.cfg.AllowHTTP) {
-		r.Error = "The address is not https."
+		r.Error = "The address must start with https://."
 		return r
 	}
 	for name, value := range header {
@@ -152,8 +152,8 @@ func (c *Caller) send(ctx context.Context, target string, header map[string]stri
 	return r
 }
 
-// read returns the start of an answer. It reads more than it keeps, so that the
-// connection can be reused after an answer of usual size.
+// read returns the start of an answer. It reads more than it returns: after a whole answer,
+// the connection can be reused.
 func (c *Caller) read(ctx context.Context, body io.ReadCloser) string {
 	stop := time.AfterFunc(drainTime, func() { _ = body.Close() })
 	defer stop.Stop()
@@ -165,8 +165,8 @@ func (c *Caller) read(ctx context.Context, body io.ReadCloser) string {
 	return printable(kept.Bytes())
 }
 
-// sentence tells the owner of a webhook what went wrong without revealing internals:
-// no address of our network, no text of a library.
+// sentence tells the owner of a webhook what went wrong. It reveals no internals: no address
+// of our network and no text of a library.
 func (p Policy) sentence(err error) string {
 	var (
 		blocked *BlockedError

@@ -48,22 +48,21 @@ func (c *Caller) dial(ctx context.Context, network, address string) (net.Conn, e
 	return conn, c.cfg.conceal(err)
 }
 
-// conceal turns a refused connection to this machine into the error for our own ports.
-// Otherwise somebody who tries all ports would learn which ones are ours.
+// conceal replaces the error of a refused connection to this machine with the error for our
+// own ports. Otherwise somebody who tries all ports would learn which ones are ours.
 func (p Policy) conceal(err error) error {
 	var failed *net.OpError
 	if len(p.Own) == 0 || !errors.Is(err, syscall.ECONNREFUSED) || !errors.As(err, &failed) || failed.Addr == nil {
 		return err
 	}
 	if to, bad := netip.ParseAddrPort(failed.Addr.String()); bad != nil || onThisMachine(to.Addr()) {
-		return &BlockedError{failed.Addr.String(), "nobody listens there"}
+		return &BlockedError{failed.Addr.String(), "nothing listens there"}
 	}
 	return err
 }
 
-// tunnel connects through the egress proxy. It gives the proxy an address and not a
-// name: the proxy would look the name up again and might get an address that was not
-// checked.
+// tunnel connects through the egress proxy. It gives the proxy an address instead of a name:
+// the proxy would look up the name again and might get an address that was not checked.
 func (c *Caller) tunnel(ctx context.Context, host string, port uint16) (net.Conn, error) {
 	addrs, err := c.resolver.LookupNetIP(ctx, "ip", host)
 	if err != nil {
@@ -112,7 +111,7 @@ func (c *Caller) connect(ctx context.Context, target string) (_ net.Conn, err er
 	}
 	defer res.Body.Close()
 	// Bytes after the proxy's answer would come from the receiver, and this reader would swallow
-	// them. The receiver does not speak first, so a proxy that sends such bytes is broken.
+	// them. But receivers do not send anything first, so a proxy that sends such bytes is broken.
 	if res.StatusCode != http.StatusOK || r.Buffered() > 0 {
 		return nil, fmt.Errorf("egress proxy answered %d", res.StatusCode)
 	}

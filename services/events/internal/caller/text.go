@@ -18,9 +18,9 @@ import (
 // MaxURL is the maximum length of an address in bytes.
 const MaxURL = 2048
 
-// Parse accepts the address of a receiver: https (or http, if the policy allows it), a
-// host, an allowed port, no user name. A host given as an IP address is checked now; a
-// name is checked on every call.
+// Parse checks the address of a receiver. It must use https, or http if the policy allows
+// that, and must have a host, an allowed port and no user name. Parse checks an IP address;
+// a host's name is checked on every call.
 func (p Policy) Parse(text string) (webhook.Address, *apierr.Detail) {
 	refuse := func(code apierr.DetailCode, message string) (webhook.Address, *apierr.Detail) {
 		return webhook.Address{}, &apierr.Detail{Code: code, Message: message}
@@ -43,7 +43,7 @@ func (p Policy) Parse(text string) (webhook.Address, *apierr.Detail) {
 	// (0x7f.1, 2130706433).
 	u, err := whatwg.Parse(text)
 	if err != nil || u.Hostname() == "" {
-		return refuse(apierr.InvalidFormat, "This address is not valid by the URL standard.")
+		return refuse(apierr.InvalidFormat, "This address is not valid according to the URL standard.")
 	}
 	if u.Username() != "" || u.Password() != "" {
 		return refuse(apierr.NotAllowed, "Leave the user name and password out of the address.")
@@ -61,7 +61,8 @@ func (p Policy) Parse(text string) (webhook.Address, *apierr.Detail) {
 	return webhook.Address{Given: text, Target: target}, nil
 }
 
-// retryAfter reads both forms of the header. It returns 0 if there is none.
+// retryAfter reads a Retry-After header, which holds seconds or a date. It returns 0 if there
+// is none.
 func retryAfter(value string, now time.Time) time.Duration {
 	value = strings.TrimSpace(value)
 	if n, err := strconv.ParseInt(value, 10, 32); err == nil {
@@ -75,7 +76,7 @@ func retryAfter(value string, now time.Time) time.Duration {
 
 // printable makes an answer safe to show: valid text without control characters.
 func printable(b []byte) string {
-	if len(b) == keptBytes { // the cut may have gone through a character
+	if len(b) == keptBytes { // the limit may have cut a character in two
 		for i := 1; i < utf8.UTFMax; i++ {
 			if tail := b[len(b)-i:]; utf8.RuneStart(tail[0]) {
 				if !utf8.FullRune(tail) {

@@ -13,14 +13,14 @@ import (
 	"github.com/linkreel/linkreel/services/events/internal/webhook"
 )
 
-// attempt makes one try of a delivery. ok says whether the receiver works. If the try
-// showed nothing about the receiver, ok is the result of the last try, which the caller
-// passes as before. next is when the delivery is due again.
+// attempt makes one try of a delivery. ok says whether the receiver works. before is the ok
+// of the previous try; attempt returns it if this try says nothing about the receiver. next
+// is when the delivery is due again.
 func (e *Engine) attempt(j job, before bool) (ok bool, next time.Time) {
 	d := j.delivery
 	ctx := e.ctx
-	// If the delivery has waited in memory for long, its lease may end before or during the
-	// call, and another replica would take it. So claim it again.
+	// If the delivery has waited in memory for a long time, its lease may end before or during
+	// the call, and another replica would take it. So claim it again.
 	if now := e.opt.Now(); d.DueAt.Sub(now) < webhook.Lease/2 {
 		d.Claim(now)
 		if mine, err := e.store.Save(ctx, d); err != nil || !mine {
@@ -32,11 +32,11 @@ func (e *Engine) attempt(j job, before bool) (ok bool, next time.Time) {
 		if err := e.store.Drop(ctx, d); err != nil {
 			slog.DebugContext(ctx, "cannot drop a delivery of a deleted webhook yet", "error", err)
 		}
-		return true, time.Time{} // after false, the lane would count as failing and be kept for ever
+		return true, time.Time{} // false would mark the lane as failing, and failing lanes stay in memory
 	}
 	if err != nil {
 		// The delivery becomes due again when its lease ends.
-		slog.WarnContext(ctx, "webhook cannot be read; its delivery waits", "webhook", d.WebhookID, "error", err)
+		slog.WarnContext(ctx, "cannot read a webhook; its delivery is retried later", "webhook", d.WebhookID, "error", err)
 		return before, time.Time{}
 	}
 	if silent {
@@ -63,7 +63,7 @@ func (e *Engine) attempt(j job, before bool) (ok bool, next time.Time) {
 	return r.OK() || r.Final, d.NextTry
 }
 
-// send makes the message and sends it. made is false if the engine stopped before the try
+// send creates the message and sends it. made is false if the engine stopped before the try
 // ended. The result then says nothing about the receiver.
 func (e *Engine) send(ctx context.Context, w *webhook.Webhook, j job) (r webhook.Result, made bool) {
 	d := j.delivery
@@ -74,19 +74,19 @@ func (e *Engine) send(ctx context.Context, w *webhook.Webhook, j job) (r webhook
 	body, err := message(d.EventType, d.EventAt, d.Payload)
 	if err != nil {
 		// Every retry would fail in the same way.
-		slog.ErrorContext(ctx, "message cannot be made", "event", d.EventID, "error", err)
-		return webhook.Result{Attempt: webhook.Attempt{At: now, Error: "The message could not be made."}, Final: true}, true
+		slog.ErrorContext(ctx, "cannot create a message; its delivery has failed", "event", d.EventID, "error", err)
+		return webhook.Result{Attempt: webhook.Attempt{At: now, Error: "The message could not be created."}, Final: true}, true
 	}
 	secrets, err := e.store.Signing(w, now)
 	if err != nil {
-		slog.ErrorContext(ctx, "a webhook's secret does not open", "webhook", w.ID, "account", w.AccountID, "error", err)
+		slog.ErrorContext(ctx, "cannot decrypt a webhook's secret", "webhook", w.ID, "account", w.AccountID, "error", err)
 	}
 	if len(secrets) == 0 {
 		return webhook.Unsigned(now), true
 	}
 	header, err := webhook.Headers(d.EventID, now, body, secrets)
 	if err != nil {
-		slog.ErrorContext(ctx, "message cannot be signed", "webhook", w.ID, "error", err)
+		slog.ErrorContext(ctx, "cannot sign a message; its delivery has failed", "webhook", w.ID, "error", err)
 		return webhook.Result{Attempt: webhook.Attempt{At: now, Error: "The message could not be signed."}, Final: true}, true
 	}
 	r = e.call(ctx, w.Target, header, body)

@@ -11,11 +11,11 @@
 // their deliveries in the same commit. Without Redis, a sweep every few seconds finds the
 // same events.
 //
-// Nothing is written about a first try before it ends. Until then, the feed lists the event
-// as being at its first tries, and the event stays in the outbox. Each outcome creates the
-// document of its delivery, and the last outcome also removes the event from the outbox. If
-// a replica dies, another one finds the event in the outbox after the lease, and creates
-// documents that are due.
+// A first try writes nothing before it ends. Until all first tries of an event have ended,
+// the feed lists the event as being at its first tries, and the event stays in the outbox.
+// Each outcome creates the document of its delivery, and the last outcome also removes the
+// event from the outbox. If a replica dies, another one finds the event in the outbox after
+// the end of the lease, and creates documents that are due at once.
 //
 // Each webhook has its own lane in a replica. A lane runs a few attempts at once, or only
 // one after a failure. It holds a bounded number of deliveries in memory; the rest wait in
@@ -41,23 +41,23 @@ import (
 	"github.com/linkreel/linkreel/services/events/internal/webhook"
 )
 
-// Store is the part of the store that the engine uses. It makes no decisions.
+// Store is the part of the store that the engine uses. The store itself decides nothing.
 type Store interface {
-	// Waiters lists accounts after the given one that have events without a place, each with
-	// the time of its oldest such event. next is where to continue, or "" at the end.
+	// Waiters lists accounts after the given one that have events without a place. oldest holds
+	// the time of each account's oldest such event. next is where to continue, or "" at the end.
 	Waiters(ctx context.Context, after string) (oldest map[string]time.Time, next string, err error)
 	// Expired lists accounts that have expired events among their recent ones.
 	Expired(ctx context.Context) (accounts []string, err error)
-	// Waiting lists an account's events in the outbox, in the order of commits: those without
-	// a place, and those that have one, up to the number sending. If more is true, others may
-	// wait behind them, and at least one event of the list has no place.
+	// Waiting lists an account's events in the outbox, in the order of commits. Most have no
+	// place; up to sending of them have one. If more is true, there may be other events behind
+	// these, and at least one event of the list has no place.
 	Waiting(ctx context.Context, accountID string, sending int) (list []*feed.Event, more bool, err error)
 	Feed(ctx context.Context, accountID string) (*feed.Feed, error)
 	// Place writes places and deliveries in one commit. It returns feed.ErrMoved if the feed
 	// has changed since p.Before.
 	Place(ctx context.Context, p *feed.Placing, list []*webhook.Delivery) error
 
-	// Receiver reads a webhook. silent says that nothing may be sent to its account now.
+	// Receiver reads a webhook. silent means that nothing may be sent to its account now.
 	Receiver(ctx context.Context, accountID, id string) (w *webhook.Webhook, silent bool, err error)
 	Webhooks(ctx context.Context, accountID string) ([]*webhook.Webhook, error)
 	Update(ctx context.Context, accountID, id string, fn func(*webhook.Webhook) (events.Type, error)) (*webhook.Webhook, error)
@@ -134,7 +134,7 @@ type Engine struct {
 
 var _ webhook.Courier = (*Engine)(nil)
 
-// New makes an engine. It does nothing before Run.
+// New makes an engine. The engine does nothing before Run.
 func New(st Store, call Caller, rdb redis.UniversalClient, opt Options) *Engine {
 	if opt.Now == nil {
 		opt.Now = time.Now
@@ -372,8 +372,9 @@ func (e *Engine) take(ctx context.Context, due []*webhook.Delivery) {
 	}
 	now := e.opt.Now()
 	if _, err := e.saveAll(ctx, tooMany, func(d *webhook.Delivery) {
-		// If the delivery was deferred and is due again, its lane had no room in all that time. The
-		// lane was woken above and loads deferred ones too, so the due time is only a fallback.
+		// If the delivery was deferred and is due again, its lane had no room in all that time.
+		// The lane was woken above and also loads deferred deliveries, so the due time is only a
+		// fallback.
 		if d.Deferred {
 			d.PutOff(now.Add(silence))
 		} else {

@@ -18,15 +18,14 @@ const (
 	refill = 8
 	// abreast is how many attempts a lane runs at once while its receiver answers.
 	abreast = 4
-	// maxBad bounds the attempts of a replica in failing lanes, whose last attempt failed.
-	// maxGood bounds those in all other lanes.
+	// maxBad bounds the running attempts of a replica in failing lanes: lanes whose last attempt
+	// failed. maxGood bounds the attempts in all other lanes.
 	maxGood = 1_000
 	maxBad  = 500
 	// accounts limits one account to a twentieth of a pool.
 	accounts = 20
-	// silence is how long deliveries of a suspended account are put off at a time. They need
-	// not wait that long: when the suspension is lifted, any replica sends them
-	// ([Engine.Resume]).
+	// silence is how long deliveries of a suspended account are put off at a time. When the
+	// suspension is lifted, [Engine.Resume] sends them at once.
 	silence = 6 * time.Hour
 	// again is the pause before a lane retries a failed read of its deliveries.
 	again = 5 * time.Second
@@ -50,12 +49,12 @@ type lane struct {
 
 type job struct {
 	delivery *webhook.Delivery
-	fresh    bool // its event has only just got its place
+	fresh    bool // its event has just got its place
 }
 
 func (l *lane) held() int { return len(l.queue) + l.running + l.reserved }
 
-// lane finds or makes a webhook's lane; the caller holds the mutex.
+// lane finds or makes a webhook's lane. The caller holds the mutex.
 func (e *Engine) lane(accountID, webhookID string) *lane {
 	l := e.lanes[webhookID]
 	if l == nil {
@@ -121,7 +120,7 @@ func (e *Engine) Send(accountID, webhookID string) {
 	e.pump(l)
 }
 
-// pump starts the attempts that the lane may start; the caller holds the mutex.
+// pump starts as many attempts as the lane may start. The caller holds the mutex.
 func (e *Engine) pump(l *lane) {
 	if e.stopped {
 		return
@@ -145,7 +144,7 @@ func (e *Engine) pump(l *lane) {
 		e.busy.Add(1)
 		go e.run(l, p, j)
 	}
-	// A failing lane makes one attempt at a time, so it loads no more while deliveries wait in
+	// A failing lane makes one attempt at a time, so it loads nothing while deliveries wait in
 	// memory.
 	if l.more && !l.loading && len(l.queue) <= refill && !(l.failing && len(l.queue) > 0) {
 		l.more, l.loading = false, true
@@ -186,7 +185,7 @@ func (e *Engine) load(l *lane) {
 	e.mu.Unlock()
 	taken, more, err := e.claim(account, l.webhook, n)
 	if err != nil {
-		slog.WarnContext(e.ctx, "due deliveries cannot be read", "webhook", l.webhook, "error", err)
+		slog.WarnContext(e.ctx, "cannot read due deliveries; retrying", "webhook", l.webhook, "error", err)
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -196,8 +195,8 @@ func (e *Engine) load(l *lane) {
 	}
 	l.more = l.more || more || err != nil
 	if err != nil {
-		// Retry after a pause: a retry at once would loop while Firestore is down. Without a retry,
-		// deferred deliveries would wait until they become due by themselves, much later.
+		// Retry after a pause: an immediate retry would loop while Firestore is down. If nothing
+		// retried, deferred deliveries would wait until they become due by themselves, much later.
 		e.wake(l, e.opt.Now().Add(again))
 		return
 	}
@@ -223,13 +222,13 @@ func (e *Engine) claim(accountID, webhookID string, n int) (taken []*webhook.Del
 	// that was read, so only one replica gets it.
 	taken, failed := e.saveAll(ctx, found, func(d *webhook.Delivery) { d.Claim(now) })
 	if err = cmp.Or(err, failed); err != nil && len(taken) > 0 {
-		more, err = true, nil // the lane asks again for those it could not claim
+		more, err = true, nil // the lane asks again for the deliveries that it could not claim
 	}
 	return taken, more, err
 }
 
-// waiting lists up to n of a webhook's deliveries: due ones first, so that retries do
-// not pile up behind new ones, then deferred ones.
+// waiting lists up to n of a webhook's deliveries, first due and then deferred ones. In this
+// order, retries do not pile up behind new deliveries.
 func (e *Engine) waiting(ctx context.Context, webhookID string, n int) (list []*webhook.Delivery, full bool, err error) {
 	due, full, err := e.store.DueOf(ctx, webhookID, n)
 	if full || err != nil {
@@ -272,8 +271,8 @@ func (e *Engine) resumed(accountID, webhookID string) bool {
 	return err == nil && !silent
 }
 
-// at makes a lane look for deliveries at the time when one of them is due. A sweep would
-// find it too, but some seconds later.
+// at makes a lane look for deliveries at the time due. A sweep would find them too, but some
+// seconds later.
 func (e *Engine) at(l *lane, due time.Time) {
 	// Leave a delivery that is due this late to the sweep. A timer would keep the lane in
 	// memory for hours.
@@ -285,13 +284,13 @@ func (e *Engine) at(l *lane, due time.Time) {
 	e.wake(l, due)
 }
 
-// wake makes the lane look for deliveries at the time due; the caller holds the mutex.
+// wake makes the lane look for deliveries at the time due. The caller holds the mutex.
 func (e *Engine) wake(l *lane, due time.Time) {
 	if e.stopped {
 		return
 	}
-	// Keep one timer per lane, for the earliest delivery; the sweep finds the others. With a
-	// timer for every delivery, the number of timers would have no bound.
+	// Keep one timer per lane, for the earliest delivery; the sweep finds the others. If every
+	// delivery had a timer, nothing would bound the number of timers.
 	if l.timer != nil {
 		if !due.Before(l.timerAt) {
 			return

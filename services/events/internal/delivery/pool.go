@@ -2,7 +2,7 @@ package delivery
 
 import "slices"
 
-// pool is a number of slots that accounts share. No account gets more than its share,
+// pool is a set of slots that accounts share. No account gets more than its share,
 // and accounts with waiting lanes take turns, so an account with many slow receivers
 // does not delay the others. The engine's mutex guards it.
 type pool struct {
@@ -29,7 +29,7 @@ func (p *pool) take(account string) bool {
 	return true
 }
 
-// give returns a slot of an account.
+// give gives back a slot of an account.
 func (p *pool) give(account string) {
 	p.free++
 	if p.taken[account]--; p.taken[account] == 0 {
@@ -46,8 +46,7 @@ func (p *pool) wait(l *lane) {
 }
 
 // next removes and returns the lane whose turn it is, or nil if no lane may start an
-// attempt. It skips accounts that have used their share; there are few of them at any
-// time.
+// attempt. It skips accounts that have used up their share, which are few at any time.
 func (p *pool) next() *lane {
 	if p.free == 0 {
 		return nil

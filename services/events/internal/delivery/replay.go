@@ -35,8 +35,8 @@ func (e *Engine) replays(ctx context.Context) {
 	}
 }
 
-// replayRound does one step of each of the replays that have waited longest, so that a
-// long one does not hold up the others. It reports whether there is more to do.
+// replayRound takes the replays that have waited longest and does one step of each, so that
+// a long replay does not delay the others. It reports whether there is more to do.
 func (e *Engine) replayRound(ctx context.Context) bool {
 	list, err := e.store.Replays(ctx)
 	if err != nil && ctx.Err() == nil {
@@ -47,8 +47,8 @@ func (e *Engine) replayRound(ctx context.Context) bool {
 			continue
 		}
 		if failed := e.replay(ctx, r); failed != nil && ctx.Err() == nil {
-			// The other replays need not wait for this one.
-			slog.WarnContext(ctx, "replay interrupted", "replay", r.ID, "error", failed)
+			// Continue with the other replays.
+			slog.WarnContext(ctx, "a step of a replay failed; it is retried", "replay", r.ID, "error", failed)
 			err = errors.Join(err, e.store.RestReplay(ctx, r))
 		}
 	}

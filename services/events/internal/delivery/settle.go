@@ -29,8 +29,8 @@ type settler struct {
 // turn is an account that is being settled.
 type turn struct {
 	running bool
-	// next is closed after the round that follows the running one. Callers who ask meanwhile
-	// share it, since the running round may have looked before their change.
+	// next is closed after the round that follows the running one. Callers who ask during a round
+	// wait for the following one, since the running round may have read before their change.
 	next chan struct{}
 	// pace limits commits. Firestore takes about one write a second to a document in the long
 	// run, and more for a short time.
@@ -43,8 +43,8 @@ func newSettler(settle func(context.Context, string) (int, bool, error)) *settle
 	return &settler{settle: settle, slots: semaphore.NewWeighted(16), accounts: map[string]*turn{}}
 }
 
-// ask makes sure that a round of the account begins after this call, and returns a
-// channel that is closed when that round ends. The work continues if the caller leaves.
+// ask makes sure that a round of the account starts after this call. It returns a channel
+// that is closed when that round ends. The round continues if the caller stops waiting.
 func (s *settler) ask(ctx context.Context, accountID string) <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -64,7 +64,7 @@ func (s *settler) ask(ctx context.Context, accountID string) <-chan struct{} {
 	return ended
 }
 
-// run does rounds until nobody asks for another.
+// run does rounds until nobody asks for another one.
 func (s *settler) run(ctx context.Context, accountID string, t *turn) {
 	for {
 		// Pause before taking the round, so that callers who ask during the pause share it.
@@ -84,9 +84,9 @@ func (s *settler) run(ctx context.Context, accountID string, t *turn) {
 	}
 }
 
-// round works until no event waits, and returns the number of commits it made. It works
-// through a backlog without pauses. Accounts take turns at the slots, one commit each, so
-// an account with one event does not wait for others' backlogs.
+// round works until no event waits, and returns the number of commits it made. It does not
+// pause during a backlog. Accounts take turns at the slots, one commit each, so an account
+// with one event does not wait for the backlogs of others.
 func (s *settler) round(ctx context.Context, accountID string) (commits int) {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
@@ -131,8 +131,8 @@ func (s *settler) forget() {
 	}
 }
 
-// settle makes one commit. n is how many events got their places. Once the engine
-// stops it does nothing, since this replica could not send the deliveries.
+// settle makes one commit. n is how many events got their places. Once the engine stops,
+// settle does nothing, since this replica could not send the deliveries.
 func (e *Engine) settle(ctx context.Context, accountID string) (n int, more bool, err error) {
 	e.mu.Lock()
 	stopped := e.stopped
@@ -160,9 +160,9 @@ func (e *Engine) settle(ctx context.Context, accountID string) (n int, more bool
 // place gives an account's waiting events their places, in the order of their commits,
 // and creates the deliveries. It returns feed.ErrMoved if the caller must try again.
 //
-// For each object, the order of places is the order of commits. The later change of an
-// object had read the result of the earlier one, so the earlier event had committed. A
-// read of waiting events sees all that had committed when it began, so it cannot see
+// For each object, the order of places is the order of commits. A later change of an object
+// reads the result of the earlier one, so the earlier event has committed by then. A read of
+// waiting events sees every event that had committed when the read started. So it never sees
 // the later event without the earlier one.
 func (e *Engine) place(ctx context.Context, accountID string) (n int, more bool, err error) {
 	// Read the feed before the waiting events: if it is unchanged at the commit, none of these
@@ -184,7 +184,7 @@ func (e *Engine) place(ctx context.Context, accountID string) (n int, more bool,
 	}
 	list := e.deliveries(p)
 	if err := e.store.Place(ctx, p, list); err != nil {
-		e.unreserve(list) // lanes promised room for deliveries that were not made
+		e.unreserve(list) // lanes have promised room for deliveries that were not stored
 		return 0, false, err
 	}
 	if len(p.Placed) > 0 {
@@ -221,7 +221,7 @@ func (e *Engine) deliveries(p *feed.Placing) (list []*webhook.Delivery) {
 // they are retried.
 func (e *Engine) takeOver(ctx context.Context, lapsed []feed.Sending) {
 	var g errgroup.Group
-	g.SetLimit(8) // a hundred of them, done one at a time, would occupy the settler's slot for seconds
+	g.SetLimit(8) // one at a time, a hundred of them would occupy the settler's slot for seconds
 	for _, s := range lapsed {
 		g.Go(func() error {
 			var list []*webhook.Delivery

@@ -50,18 +50,19 @@ func (s Subscriber) Wants(t events.Type) bool {
 // with events has one. Older events are in pages, and a page never changes.
 type Feed struct {
 	AccountID string
-	// Head is the highest place. Recent are the newest events, those that are in no page
-	// yet; the last of them has the place Head.
+	// Head is the highest place. Recent holds the newest events, which are not in a page yet.
+	// The last of them has the place Head.
 	Head   int64
 	Recent []*Event
-	// Sending are events that have a place and are at their first tries. Each stays in the
-	// outbox until all its outcomes are stored, so that a replica that dies loses none.
+	// Sending lists the events that have a place and are at their first tries. Each stays in the
+	// outbox until the outcomes of all its first tries are stored. So none is lost if a replica
+	// dies.
 	Sending []Sending
-	// Subscribers are all webhooks of the account by id, so that placing an event can tell
-	// which webhooks want it.
+	// Subscribers holds all webhooks of the account by id. It tells which webhooks want an event
+	// that gets its place.
 	Subscribers map[string]Subscriber
-	// Version names the stored state; zero when nothing is stored yet. ReadAt is when it was
-	// read, by the database's clock, so that a replica with a wrong clock deletes nothing.
+	// Version names the stored state; it is zero while nothing is stored. ReadAt is when the
+	// state was read, by the database's clock: a replica with a wrong clock must delete nothing.
 	Version, ReadAt time.Time
 }
 
@@ -69,7 +70,7 @@ type Feed struct {
 type Sending struct {
 	EventID  string
 	At       time.Time // the event's time
-	Since    time.Time
+	Since    time.Time // when it got its place
 	Webhooks []string
 	// Event is set only in results of [Feed.Apart].
 	Event *Event
@@ -80,8 +81,8 @@ type Sending struct {
 const MaxSending = 100
 
 // Apart separates events without a place (fresh) from those at their first tries.
-// lapsed are the events whose first tries began before the given time: their replica has
-// died. more says that other events may wait behind those in waiting.
+// lapsed lists the events whose first tries started before the given time: their replica has
+// died. more means that there may be other events behind those in waiting.
 func (f *Feed) Apart(waiting []*Event, more bool, before time.Time) (fresh []*Event, lapsed []Sending) {
 	there := map[string]*Event{}
 	var last time.Time
@@ -98,8 +99,8 @@ func (f *Feed) Apart(waiting []*Event, more bool, before time.Time) (fresh []*Ev
 		if e != nil && s.Since.Before(before) {
 			lapsed = append(lapsed, Sending{s.EventID, s.At, s.Since, s.Webhooks, e})
 		}
-		// If an event were dropped here too early, it would get a second place. So drop only those
-		// that are certain to have left the outbox: waiting has all of its events up to last.
+		// If an event were dropped here too early, it would get a second place. So drop only events
+		// that have certainly left the outbox: waiting lists all of its events up to last.
 		if e != nil || more && s.At.After(last) {
 			sending = append(sending, s)
 		}
@@ -125,8 +126,8 @@ const (
 	maxBytes  = 4 << 20
 )
 
-// Every placing rewrites the recent events, so they must stay few; when there are too many,
-// they become a page. A page is one document, and Firestore takes 1 MiB for each.
+// Every placing rewrites the recent events, so there must be few of them. If there are too
+// many, they become a page. A page is one document, and Firestore limits a document to 1 MiB.
 const (
 	maxRecent      = 50
 	maxRecentBytes = 64 << 10
@@ -134,9 +135,9 @@ const (
 	pageBytes      = 512 << 10
 )
 
-// Place gives waiting events the next places in their order, as many as fit into one
-// commit with their deliveries. It also drops expired events, so it may have something
-// to write even if none waits. It returns nil if there is nothing to write.
+// Place gives the next places to the waiting events, in their order. It takes as many events
+// as fit into one commit together with their deliveries. It also drops expired events, so it
+// may have something to write even if no event waits. Otherwise it returns nil.
 func (f *Feed) Place(waiting []*Event) *Placing {
 	p := &Placing{Before: f, Placed: f.fitting(waiting)}
 	after := *f
@@ -175,9 +176,9 @@ func (f *Feed) fitting(waiting []*Event) []*Event {
 	return waiting
 }
 
-// Send notes that an event is at its first tries at some webhooks. It returns false if
-// there are no webhooks, or too many such events. The event's deliveries then need documents
-// at once.
+// Send notes that some webhooks are making their first tries of an event. It returns false
+// if there are no webhooks, or if too many events are at their first tries. The event's
+// deliveries then need documents at once.
 func (p *Placing) Send(e *Event, webhooks []string, now time.Time) bool {
 	if len(webhooks) == 0 || len(p.After.Sending) >= MaxSending {
 		return false
@@ -186,7 +187,7 @@ func (p *Placing) Send(e *Event, webhooks []string, now time.Time) bool {
 	return true
 }
 
-// Leaving returns the events that leave the outbox with this commit.
+// Leaving returns the events that this commit removes from the outbox.
 func (p *Placing) Leaving() []*Event {
 	return slices.DeleteFunc(slices.Clone(p.Placed), func(e *Event) bool {
 		return slices.ContainsFunc(p.After.Sending, func(s Sending) bool { return s.EventID == e.ID })
@@ -236,7 +237,7 @@ var ErrMoved = errors.New("another replica has given places in this feed")
 // Query asks for a page of an account's feed.
 type Query struct {
 	AccountID string
-	Types     []events.Type // any of them; empty means all
+	Types     []events.Type // events of any of these types; empty means all types
 	Object    string        // "" means all
 	Limit     int
 
@@ -270,7 +271,7 @@ func Cursor(accountID string, seq int64) string {
 	return base64.RawURLEncoding.EncodeToString(b[:])
 }
 
-// ParseCursor reads what Cursor made for the same account.
+// ParseCursor reads a cursor that Cursor returned for the same account.
 func ParseCursor(accountID, text string) (int64, error) {
 	b, err := base64.RawURLEncoding.DecodeString(text)
 	if err != nil || len(b) != 12 || string(check(accountID, b[:8])) != string(b[8:]) {

@@ -27,8 +27,8 @@ type Settler struct {
 	// Settle returns once every event committed before the call has a place. If that fails, the
 	// events get their places later.
 	Settle func(ctx context.Context, accountID string)
-	// News returns a channel that is closed when the account's feed grows after the call.
-	// forget frees it.
+	// News returns a channel that is closed when the account's feed grows after the call. Call
+	// forget to stop waiting.
 	News func(accountID string) (news <-chan struct{}, forget func())
 }
 
@@ -38,8 +38,8 @@ const (
 	maxHeld          = 5_000
 )
 
-// recheck is how often a held request reads the feed even without news: a hint may not
-// reach this replica.
+// recheck is how often a held request reads the feed even if there is no news, because a
+// hint may not reach this replica.
 const recheck = 5 * time.Second
 
 // Service reads feeds for the API.
@@ -56,8 +56,8 @@ func NewService(store Store, settler Settler) *Service {
 	return &Service{store: store, settler: settler, stop: make(chan struct{}), held: turns.NewSlots(maxHeldOfAccount, maxHeld)}
 }
 
-// Place reads a cursor: one from an earlier answer, the id of an event, or "" for the
-// beginning.
+// Place returns the place that a cursor stands for. The cursor comes from an earlier answer,
+// or is the id of an event, or "" for the start of the feed.
 func (s *Service) Place(ctx context.Context, accountID, cursor string) (int64, error) {
 	if cursor == "" {
 		return 0, nil
@@ -74,13 +74,13 @@ func (s *Service) Place(ctx context.Context, accountID, cursor string) (int64, e
 	return ParseCursor(accountID, cursor)
 }
 
-// Head returns the newest place.
+// Head returns the highest place.
 func (s *Service) Head(ctx context.Context, accountID string) (int64, error) {
 	s.settler.Settle(ctx, accountID)
 	return s.store.Head(ctx, accountID)
 }
 
-// Read reads a page. It includes all changes made before the call.
+// Read reads a page. The page covers all changes made before the call.
 func (s *Service) Read(ctx context.Context, q Query) (Page, error) {
 	s.settler.Settle(ctx, q.AccountID)
 	return s.store.Page(ctx, q)

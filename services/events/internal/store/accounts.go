@@ -37,8 +37,8 @@ func (s *Store) setOf(db *record.DB) *record.Set {
 func (s *Store) Indexes(file []byte) []byte { return s.all.Indexes(file) }
 
 // erasePage is how many documents one commit removes. A commit that removes pages of the
-// feed takes only ofPages, because these are larger: up to 600 kB, while events and
-// deliveries take up to about 90 kB. Deleted data counts toward a commit's limit of 10 MiB.
+// feed removes only ofPages, because a page has up to 600 kB, and an event or a delivery up
+// to about 90 kB. Deleted data counts toward a commit's limit of 10 MiB.
 const (
 	erasePage = 100
 	ofPages   = 10
@@ -55,8 +55,8 @@ func (s *Store) EraseSome(ctx context.Context, accountID string) (more bool, err
 	if more, err = s.all.Erase(ctx, accountID, erasePage); more || err != nil {
 		return true, err
 	}
-	// Delete it again at the end: meanwhile an event that was not erased yet may have been
-	// given a place, which creates the feed again.
+	// Delete it again at the end: an event that was not erased yet may have got a place
+	// meanwhile, and that creates the feed again.
 	return false, s.db.DeleteAll(ctx, "erase feed", s.feedRef(accountID))
 }
 

@@ -16,8 +16,8 @@ import (
 	"github.com/linkreel/linkreel/services/events/internal/webhook"
 )
 
-// deliveryDoc is webhookDeliveries/{id}. Lane and DueAt are set while it is pending;
-// sweeps use them to find it.
+// deliveryDoc is webhookDeliveries/{id}. Lane and DueAt are set while the delivery is
+// pending. Sweeps find it by them.
 type deliveryDoc struct {
 	AccountID string       `firestore:"accountId"`
 	WebhookID string       `firestore:"webhookId"`
@@ -88,7 +88,7 @@ const unreadableFor = time.Hour
 func (s *Store) readable(ctx context.Context, snaps []firestoredb.Snap) (out []*webhook.Delivery, err error) {
 	out, broken := firestoredb.Sift(snaps, readDelivery)
 	for _, b := range broken {
-		slog.ErrorContext(ctx, "a delivery cannot be read; it is put off for an hour", "error", b.Err)
+		slog.ErrorContext(ctx, "cannot read a delivery; putting it off for an hour", "error", b.Err)
 		err = errors.Join(err, s.setAside(ctx, b.Snap, s.later(), firestore.Update{Path: "deferred", Value: firestore.Delete}))
 	}
 	return out, err
@@ -101,7 +101,7 @@ func (s *Store) later() firestore.Update {
 
 // setAside changes an unreadable record so that no query finds it for now.
 func (s *Store) setAside(ctx context.Context, snap *firestore.DocumentSnapshot, updates ...firestore.Update) error {
-	err := s.db.Update(ctx, "set aside what cannot be read", snap.Ref, updates, firestore.LastUpdateTime(snap.UpdateTime))
+	err := s.db.Update(ctx, "set aside an unreadable record", snap.Ref, updates, firestore.LastUpdateTime(snap.UpdateTime))
 	return firestoredb.IgnoreMoved(err)
 }
 
@@ -123,7 +123,7 @@ func (s *Store) Deliveries(ctx context.Context, webhookID string, before webhook
 		snaps = snaps[:min(len(snaps), limit)]
 		readable, broken := firestoredb.Sift(snaps, readDelivery)
 		if page = readable; len(broken) > 0 {
-			slog.WarnContext(ctx, "deliveries cannot be read and are not listed", "deliveries", len(broken), "error", broken[0].Err)
+			slog.WarnContext(ctx, "cannot read some deliveries; leaving them out of the list", "deliveries", len(broken), "error", broken[0].Err)
 		}
 		if !more || len(page) > 0 {
 			return page, more, nil
@@ -215,13 +215,13 @@ func (s *Store) waitingOf(ctx context.Context, n int, q firestore.Query) (list [
 	return list, len(snaps) == n, err
 }
 
-// CountDeferred counts a webhook's deliveries that wait for its lane. It stops at the number most.
+// CountDeferred counts a webhook's deliveries that wait for its lane. It stops counting at most.
 func (s *Store) CountDeferred(ctx context.Context, webhookID string, most int) (int64, error) {
 	return s.db.Count(ctx, "count deferred deliveries", s.deferredOf(webhookID).Limit(most))
 }
 
-// Save writes a delivery over the version that was read. It reports false if the
-// stored one has been changed or removed since.
+// Save writes a delivery over the version that was read. It returns false if the stored
+// delivery has been changed or removed since then.
 func (s *Store) Save(ctx context.Context, d *webhook.Delivery) (bool, error) {
 	var err error
 	if d.Flight == nil {
@@ -262,8 +262,8 @@ func (s *Store) land(ctx context.Context, d *webhook.Delivery, last bool) error 
 	return err
 }
 
-// TakeOver creates those of an event's deliveries that do not exist yet, and removes
-// the event from the outbox. If the event is no longer there, TakeOver does nothing.
+// TakeOver creates the deliveries of an event that do not exist yet, and removes the event
+// from the outbox. If the event has left the outbox already, TakeOver does nothing.
 func (s *Store) TakeOver(ctx context.Context, eventID string, list []*webhook.Delivery) error {
 	return s.records.Tx(ctx, "take over first tries", func(tx *record.Tx) error {
 		refs := []firestoredb.Ref{s.outboxRef(eventID)}
@@ -286,10 +286,11 @@ func (s *Store) TakeOver(ctx context.Context, eventID string, list []*webhook.De
 
 // saveOver updates a stored delivery.
 func (s *Store) saveOver(ctx context.Context, d *webhook.Delivery) error {
-	// Send only what a try can change. The payload and the rest stay as they were created.
+	// Write only the fields that a try can change. The payload and the others never change.
 	doc := s.fromDelivery(d)
-	// An update would store zero values, which the tags leave out of a new document. Queries
-	// find waiting deliveries by these fields, so a finished delivery must not have them.
+	// Delete empty fields: an update would store them as zero values, although the tags leave
+	// them out of a new document. Queries find waiting deliveries by these fields, so a finished
+	// delivery must not have them.
 	orDelete := func(keep bool, v any) any {
 		if keep {
 			return v
@@ -369,7 +370,7 @@ func fromReplay(r *webhook.Replay) *replayDoc {
 	return &replayDoc{r.AccountID, r.WebhookID, r.From, r.To, r.Next, r.DueAt, r.DueAt.Add(events.Kept)}
 }
 
-// OpenReplays counts a webhook's replays that have not ended. It stops at the number most.
+// OpenReplays counts a webhook's replays that have not ended. It stops counting at most.
 func (s *Store) OpenReplays(ctx context.Context, webhookID string, most int) (int64, error) {
 	return s.db.Count(ctx, "count replays", s.db.Collection(replays).Where("webhookId", "==", webhookID).Limit(most))
 }
@@ -398,15 +399,15 @@ func (s *Store) Replays(ctx context.Context) ([]*webhook.Replay, error) {
 	}
 	out, broken := firestoredb.Sift(snaps, readReplay)
 	for _, b := range broken {
-		slog.ErrorContext(ctx, "a replay cannot be read; it is put off for an hour", "error", b.Err)
+		slog.ErrorContext(ctx, "cannot read a replay; putting it off for an hour", "error", b.Err)
 		err = errors.Join(err, s.setAside(ctx, b.Snap, s.later()))
 	}
 	return out, err
 }
 
-// Advance writes the result of a replay's step: its deliveries, and the replay's new
-// state; it deletes a replay that has ended. Deliveries are named by replay and event,
-// so a repeated step creates them only once. If two replicas do the same step, one of
+// Advance writes the deliveries that a step of a replay has created, and the replay's new
+// state. If next is nil, it deletes the replay. A delivery's id comes from the replay and the
+// event, so a repeated step creates it only once. If two replicas do the same step, one of
 // them changes nothing.
 func (s *Store) Advance(ctx context.Context, r, next *webhook.Replay, list []*webhook.Delivery) error {
 	return s.records.Tx(ctx, "advance replay", func(tx *record.Tx) error {

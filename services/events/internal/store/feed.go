@@ -24,9 +24,9 @@ type feedDoc struct {
 	Recent      []eventDoc               `firestore:"recent"`
 	Sending     []sendingDoc             `firestore:"sending"`
 	Subscribers map[string]subscriberDoc `firestore:"subscribers"`
-	// TrimOn is the day on which the oldest of Recent has expired. Sweeps use it to find
-	// inactive accounts. A time would change with almost every write and load the index; a day
-	// changes the index at most once per account and day.
+	// TrimOn is the day on which the oldest event in Recent has expired. Sweeps use it to find
+	// inactive accounts. It is a day and not a time, so it changes the index at most once per
+	// account and day. A time would change the index on almost every write.
 	TrimOn string `firestore:"trimOn,omitempty"`
 }
 
@@ -118,7 +118,8 @@ func waitingEvent(id string, d *outbox.Document) *feed.Event {
 func newPage(accountID string, list []*feed.Event) (id string, d *pageDoc) {
 	d = &pageDoc{AccountID: accountID, First: list[0].Seq, Last: list[len(list)-1].Seq, Events: eventDocs(list)}
 	for _, e := range list {
-		// Times can differ from the order of places by moments, so the last event may not be the newest.
+		// The order of times can differ slightly from the order of places, so the last event may
+		// not be the newest.
 		if e.At.After(d.Newest) {
 			d.Newest = e.At
 		}
@@ -130,15 +131,15 @@ func newPage(accountID string, list []*feed.Event) (id string, d *pageDoc) {
 	return fmt.Sprintf("%s~%020d", accountID, d.First), d
 }
 
-// Queries find pages by their keys: the ids of their events, and the types and objects in
-// all combinations that a query may have. Keys of different kinds are never equal.
+// Queries find pages by their keys. The keys of a page are the ids, types and objects of its
+// events, and each pair of object and type. Keys of different kinds are never equal.
 func objectAndType(object string, t events.Type) string { return object + " " + string(t) }
 
 // maxKeys is how many values a Firestore query can compare with.
 const maxKeys = 30
 
-// keysOf returns the keys for a query: only a page that has one of them can hold a
-// part of the answer. No keys means every page.
+// keysOf returns the keys for a query. Only a page that has at least one of these keys can
+// hold a part of the answer. If there are no keys, every page can.
 func keysOf(q feed.Query) (keys []string) {
 	byType := len(q.Types) > 0 && len(q.Types) <= maxKeys
 	switch {
@@ -173,11 +174,11 @@ func (s *Store) Feed(ctx context.Context, accountID string) (*feed.Feed, error) 
 	return f, err
 }
 
-// Place puts events into the feed and adds their deliveries. If the feed has changed
-// since it was read, it returns feed.ErrMoved. A change of its subscribers counts too: a
-// webhook created before one of these events must get that event. Events that are not
-// at their first tries leave the outbox. The deliveries can be saved afterwards without
-// reading them first.
+// Place puts events into the feed and adds their deliveries. If the feed has changed since
+// it was read, Place returns feed.ErrMoved. A change of the feed's subscribers counts too: a
+// webhook created before one of these events must get that event. Place removes from the
+// outbox all events that are not at their first tries. The deliveries can be saved
+// afterwards without reading them first.
 func (s *Store) Place(ctx context.Context, p *feed.Placing, list []*webhook.Delivery) error {
 	var committed firestore.CommitResponse
 	// Use preconditions instead of reads: the commit then takes one call to the database, and
@@ -193,7 +194,7 @@ func (s *Store) Place(ctx context.Context, p *feed.Placing, list []*webhook.Deli
 			}
 		}
 		for _, e := range p.Leaving() {
-			// An erasure may have removed the event. If so, the event must not come back.
+			// Require that the event still exists: an event that was erased must not come back.
 			if err := tx.Delete(s.outboxRef(e.ID), firestore.Exists); err != nil {
 				return err
 			}
@@ -240,11 +241,11 @@ func (s *Store) putFeed(tx *firestore.Transaction, f *feed.Feed) error {
 
 func day(t time.Time) string { return t.UTC().Format(time.DateOnly) }
 
-// Waiting reads an account's events in the outbox, in the order of commits: those without
-// a place, and those that have one, up to the number sending. It reads as many as one
-// commit takes, or all events of one millisecond if these are more. If more is true, others
-// may wait behind them, and at least one event of the list has no place. An event that
-// cannot be read gets no place: otherwise it would block all events behind it.
+// Waiting reads an account's events in the outbox, in the order of commits. Most have no
+// place; up to sending of them have one. It reads as many events as one commit takes, or all
+// events of one millisecond if these are more. If more is true, there may be other events
+// behind these, and at least one event of the list has no place. Waiting sets aside an event
+// that cannot be read, because it would block all events behind it.
 func (s *Store) Waiting(ctx context.Context, accountID string, sending int) (list []*feed.Event, more bool, err error) {
 	limit := feed.MaxPlaced + sending
 	type dated struct {
@@ -253,7 +254,7 @@ func (s *Store) Waiting(ctx context.Context, accountID string, sending int) (lis
 		order     int64
 	}
 	var found []dated
-	// Repeat after events were set aside, since the query then finds others instead.
+	// Repeat the query after setting events aside, since it then finds others instead.
 	for again := true; again; {
 		snaps, err := s.db.Query(ctx, "list waiting events", s.db.Collection(outbox.Collection).
 			Where("waiting", "==", accountID).OrderBy("at", firestore.Asc).Limit(limit))
@@ -297,16 +298,16 @@ func (s *Store) Waiting(ctx context.Context, accountID string, sending int) (lis
 
 // withoutPlace sets aside an unreadable event. The document stays until it expires.
 func (s *Store) withoutPlace(ctx context.Context, snap *firestore.DocumentSnapshot, why error) error {
-	slog.ErrorContext(ctx, "an event cannot be read; it gets no place in the feed", "event", snap.Ref.ID, "error", why)
+	slog.ErrorContext(ctx, "cannot read an event; it gets no place in the feed", "event", snap.Ref.ID, "error", why)
 	return s.setAside(ctx, snap, firestore.Update{Path: "waiting", Value: firestore.Delete})
 }
 
 // sweepPage is how many documents a page of a sweep reads.
 const sweepPage = 100
 
-// Waiters lists accounts after the given one that have events without a place, each
-// with the time of its oldest such event. next is where to continue, or "" at the end. If
-// one account fills a page, the next page starts after that account, so its backlog does
+// Waiters lists accounts after the given one that have events without a place. oldest holds
+// the time of each account's oldest such event. next is where to continue, or "" at the end.
+// If one account fills a page, the next page starts after that account, so its backlog does
 // not hide others.
 func (s *Store) Waiters(ctx context.Context, after string) (oldest map[string]time.Time, next string, err error) {
 	snaps, err := s.db.Query(ctx, "list accounts with waiting events", s.db.Collection(outbox.Collection).
@@ -351,8 +352,8 @@ func (s *Store) PlaceOf(ctx context.Context, accountID, eventID string) (int64, 
 	return place, err
 }
 
-// PlaceAt returns the place before the account's first event at t or later; found is
-// false when there is none.
+// PlaceAt returns the place before the account's first event at t or later. found is false
+// if there is no such event.
 func (s *Store) PlaceAt(ctx context.Context, accountID string, t time.Time) (place int64, found bool, err error) {
 	is := func(e *feed.Event) bool { return !e.At.Before(t) }
 	place, found, err = s.first(ctx, accountID, is, s.pagesOf(accountID).
@@ -390,7 +391,7 @@ func (s *Store) pagesOf(accountID string) firestore.Query {
 // them out.
 func (s *Store) Page(ctx context.Context, q feed.Query) (feed.Page, error) {
 	// Read the feed before the pages, so that an event that moves to a page meanwhile is found.
-	// An event found in both is taken once.
+	// If an event is found in both, take it only once.
 	f, err := s.Feed(ctx, q.AccountID)
 	if err != nil {
 		return feed.Page{}, err
@@ -405,7 +406,7 @@ func (s *Store) Page(ctx context.Context, q feed.Query) (feed.Page, error) {
 		}
 		return !out.More
 	}
-	begun := f.Head - int64(len(f.Recent)) // the highest place that is in a page
+	begun := f.Head - int64(len(f.Recent)) // the highest place in any page
 	if !q.Forward {
 		for _, e := range slices.Backward(f.Recent) {
 			if !take(e) {

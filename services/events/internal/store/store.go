@@ -1,8 +1,8 @@
 // Package store keeps feeds, webhooks and deliveries in Firestore and makes no
 // decisions:
 //
-//	events/{evt_…}            written by every service (libs/events/outbox); they wait for their place
-//	                          and for the outcome of their first tries
+//	events/{evt_…}            events that wait for their place, or for the outcome of their first
+//	                          tries; every service writes them (libs/events/outbox)
 //	feeds/{account}           the highest place, the newest events, and who subscribes to what
 //	feedPages/{account}~{…}   older events, up to 200 in a document that never changes
 //	webhooks/{whk_…}          subscriptions, with sealed secrets
@@ -10,9 +10,9 @@
 //	webhookReplays/{whr_…}    requests to send a time range of events again
 //	eventAccounts/{account}   accounts that are suspended or being erased
 //
-// The commit that gives an event its place also creates its deliveries, or names the
-// webhooks that are tried at once and leaves the event in the outbox. So an event with
-// a place is on its way to every subscriber, whichever process dies next.
+// The commit that gives an event its place also creates its deliveries. For webhooks that
+// are tried at once it only names them in the feed, and leaves the event in the outbox. So
+// an event with a place is on its way to every subscriber, whichever process dies next.
 package store
 
 import (

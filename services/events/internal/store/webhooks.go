@@ -61,8 +61,8 @@ func (s *Store) fromWebhook(w *webhook.Webhook) *webhookDoc {
 	return d
 }
 
-// sealed returns the form in which a secret is stored: sealed with the first key, or
-// unchanged if no key opens it.
+// sealed returns the secret as it is stored. It seals it with the first key, or leaves it as
+// it is if no key decrypts it.
 func (s *Store) sealed(id string, secret webhook.Secret) []byte {
 	if secret.Text != "" {
 		return s.seal.Seal(id, []byte(secret.Text))
@@ -77,7 +77,7 @@ func (s *Store) sealed(id string, secret webhook.Secret) []byte {
 func (s *Store) open(id string, secret webhook.Secret) (string, error) {
 	text, err := s.seal.Open(id, secret.Sealed)
 	if err != nil {
-		return "", fmt.Errorf("secret of webhook %s does not open with LINKREEL_WEBHOOK_SECRET_KEY: %w", id, err)
+		return "", fmt.Errorf("no key of LINKREEL_WEBHOOK_SECRET_KEY decrypts the secret of webhook %s: %w", id, err)
 	}
 	return string(text), nil
 }
@@ -124,7 +124,7 @@ func (s *Store) webhooksOf(db *record.DB, shown func(*webhook.Webhook) any) *rec
 			} else {
 				wants = subscriberDoc{w.Events, w.Enabled}
 			}
-			// Merge names only this entry, so that the account's other webhooks stay.
+			// Merge only this entry, so that the account's other webhooks stay.
 			tx.Set(s.feedRef(w.AccountID), map[string]any{"subscribers": map[string]any{w.ID: wants}},
 				firestore.Merge([]string{"subscribers", w.ID}))
 		},
@@ -189,8 +189,8 @@ func (s *Store) Rotation() *seal.Rotation {
 // sealedByOlderKeys has no value until all webhooks have been checked.
 var sealedByOlderKeys = promauto.NewGaugeVec(prometheus.GaugeOpts{
 	Name: "linkreel_webhooks_sealed_by_older_keys",
-	Help: "Webhooks with a secret that an older key of LINKREEL_WEBHOOK_SECRET_KEY seals, at the last look. " +
-		"0 on every replica: the older keys can be dropped.",
+	Help: "Webhooks with a secret that an older key of LINKREEL_WEBHOOK_SECRET_KEY seals, at the last check. " +
+		"If it is 0 on every replica, the older keys can be dropped.",
 }, nil)
 
 const sealPage = 200
@@ -203,7 +203,7 @@ func (s *Store) sealedBy(ctx context.Context, keyIDs []string, after string) ([]
 	return s.db.IDs(ctx, "list webhooks of older keys", q)
 }
 
-// unopened counts the webhooks whose secrets no key opens.
+// unopened counts the webhooks with secrets that no key decrypts.
 func (s *Store) unopened(ctx context.Context) (int64, error) {
 	known, err := s.db.Count(ctx, "count webhooks of the keys", s.withKeys(s.seal.IDs()))
 	if err != nil {
@@ -217,8 +217,8 @@ func (s *Store) withKeys(keyIDs []string) firestore.Query {
 	return s.db.Collection(webhooks).Where("keyIds", "array-contains-any", keyIDs[:min(len(keyIDs), 30)]) // Firestore takes no more
 }
 
-// reseal seals a webhook's secrets again. A secret that no key opens keeps its older
-// key; the others still get the first one.
+// reseal seals a webhook's secrets with the first key. It leaves a secret that no key
+// decrypts as it is, and then returns an error after sealing the others.
 func (s *Store) reseal(ctx context.Context, id string) (stuck error) {
 	err := s.records.Tx(ctx, "seal webhook's secrets again", func(tx *record.Tx) error {
 		stored, err := s.hooks.In(tx).GetAll(id)
@@ -228,7 +228,7 @@ func (s *Store) reseal(ctx context.Context, id string) (stuck error) {
 		again := s.fromWebhook(stored[0])
 		stuck = nil
 		if slices.ContainsFunc(again.KeyIDs, func(key string) bool { return slices.Contains(s.seal.OlderIDs(), key) }) {
-			stuck = errors.New("a secret does not open")
+			stuck = errors.New("no key decrypts one of its secrets")
 		}
 		tx.Update(s.hooks.Ref(id), firestore.Update{Path: "secrets", Value: again.Secrets}, firestore.Update{Path: "keyIds", Value: again.KeyIDs})
 		return nil

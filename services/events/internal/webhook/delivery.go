@@ -12,8 +12,8 @@ import (
 )
 
 // Status is the state of a delivery. This table lists everything that can happen to a
-// delivery. Its rows are the methods of [Delivery]. Package delivery decides when to call
-// them, and the store keeps the result:
+// delivery, with the method of [Delivery] for it. Package delivery decides when to call the
+// methods, and the store keeps the result:
 //
 //	before     what happens                           method   after      due       deferred
 //	-          its event gets a place, a lane has room  Send     pending    in Lease (*)
@@ -56,21 +56,21 @@ type Delivery struct {
 	Status    Status
 	Attempts  []Attempt // the last MaxAttempts, oldest first
 	Tries     int       // tries since it was created, or since the owner last retried it
-	NextTry   time.Time // when a pending delivery is tried next; zero during its first try
+	NextTry   time.Time // when a pending delivery is tried next; zero until its first try ends
 
-	// Payload and EventAt are the event's data, as JSON, and its time, so that a try need not
-	// read the feed.
+	// Payload is the event's data as JSON, and EventAt its time. They are copies, so that a try
+	// need not read the feed.
 	Payload string
 	EventAt time.Time
 
-	// DueAt is when any replica may take it. A claim moves DueAt to the end of the lease, so
-	// if the replica dies, another one can take the delivery then.
+	// DueAt is when any replica may take the delivery. A claim moves DueAt to the end of the
+	// lease. If the replica dies, another one can take the delivery then.
 	DueAt time.Time
 	// Deferred is set while the delivery's lane is full. When the lane has room, it asks for the
 	// delivery.
 	Deferred bool
-	// Version names the stored state. A change is written only if the state that it was made
-	// from is still stored.
+	// Version names the stored state from which this value was read. A change is written only
+	// if that state is still stored.
 	Version time.Time
 	// Flight is set during the first try. Nothing about this try is stored until it ends.
 	Flight *Flight
@@ -90,8 +90,8 @@ func Fly(list []*Delivery) {
 	}
 }
 
-// Land ends the delivery's part in its flight with a commit that stores the outcome.
-// The last commit also removes the event from the outbox. The commits run one after
+// Land takes the delivery out of its flight with a commit that stores the outcome. The last
+// commit of a flight also removes the event from the outbox. The commits run one after
 // another, so that exactly one of them is the last.
 func (d *Delivery) Land(commit func(last bool) error) error {
 	f := d.Flight
@@ -105,9 +105,10 @@ func (d *Delivery) Land(commit func(last bool) error) error {
 	return err
 }
 
-// Send creates the delivery of an event to a webhook. source is the id of the webhook
-// or of the replay that causes it. Calling Send again with the same source and event gives
-// a delivery with the same id. inHand says that a lane of this replica has the delivery.
+// Send creates the delivery of an event to a webhook. source is the id of the webhook, or of
+// the replay that causes the delivery. Calling Send again with the same source and event
+// returns a delivery with the same id. inHand means that a lane of this replica has the
+// delivery.
 func Send(source, webhookID string, e *feed.Event, inHand bool, now time.Time) *Delivery {
 	d := &Delivery{
 		ID: identity.IDFrom("whd", source+"/"+e.ID), AccountID: e.AccountID, WebhookID: webhookID,
@@ -136,9 +137,9 @@ func (d *Delivery) Again(now time.Time) {
 	d.Status, d.Tries, d.NextTry = Pending, 0, now
 }
 
-// MaxLanes is the maximum number of lanes that the index of due deliveries may be split
-// into. The values of the index rise with time, and Firestore takes only some 500 writes a
-// second to one range of rising values.
+// MaxLanes is the maximum number of lanes of the index of due deliveries. The index needs
+// lanes because its values rise with time, and Firestore takes only about 500 writes a second
+// to one range of rising values.
 const MaxLanes = 256
 
 // LaneOf returns the lane of a webhook's deliveries, out of the given number of lanes.
@@ -152,8 +153,8 @@ func LaneOf(webhookID string, lanes int) int {
 type Attempt struct {
 	At       time.Time
 	Duration time.Duration
-	Status   int    // 0: no answer
-	Error    string // why it failed, in words
+	Status   int    // the HTTP status; 0 if there was no answer
+	Error    string // the reason for a failure, in words
 	Answer   string // the first KiB of the answer
 }
 
@@ -185,19 +186,19 @@ const maxRetryAfter = 24 * time.Hour
 type Result struct {
 	Attempt
 	RetryAfter time.Duration
-	// Final is set when no further try can help: the webhook is gone or disabled.
+	// Final is set if no further try can help, for example because the webhook is disabled.
 	Final bool
-	// Ours is set when the fault is ours and no call was made. The delivery is retried, and the
+	// Ours is set if a fault on our side prevented the call. The delivery is retried, and the
 	// result says nothing about the webhook's health.
 	Ours bool
 }
 
-// Unsigned returns the result of a try whose message cannot be signed, because no key opens
-// any of the webhook's secrets. To fix this, the owner can roll the secret, or the operator
-// can restore the key that was removed.
+// Unsigned returns the result of a try for which no message could be signed, because no key
+// decrypts any of the webhook's secrets. To fix this, the owner can roll the secret, or the
+// operator can restore the key that was removed.
 func Unsigned(now time.Time) Result {
-	return Result{Attempt: Attempt{At: now, Error: "Nothing was sent: we cannot open this webhook's secret to sign the message. " +
-		"Roll the secret, or ask the operator of this installation."}, Ours: true}
+	return Result{Attempt: Attempt{At: now, Error: "Nothing was sent: we cannot decrypt this webhook's secret to sign the message. " +
+		"Roll the secret, or ask the operator of this installation for help."}, Ours: true}
 }
 
 // OK reports whether the receiver has accepted the message.
@@ -217,7 +218,7 @@ func (d *Delivery) Note(r Result, now time.Time) {
 	switch {
 	case r.OK():
 		d.Status, d.DueAt, d.NextTry = Delivered, time.Time{}, time.Time{}
-	// Schedule has the pauses between tries, so there is one more try than there are pauses.
+	// Schedule holds the pauses between tries, so there is one more try than pauses.
 	case r.Final, r.Gone(), d.Tries > len(Schedule):
 		d.Status, d.DueAt, d.NextTry = Failed, time.Time{}, time.Time{}
 	default:
@@ -235,15 +236,15 @@ func pause(tries int, asked time.Duration) time.Duration {
 	return max(usual, min(asked, maxRetryAfter))
 }
 
-// Health is what a result says about its webhook.
+// Health says what a result means for its webhook.
 type Health int
 
 // What to do about a webhook after a result.
 const (
 	Unchanged   Health = iota
-	Recovered          // note that it works again
-	BeganToFail        // note when it began to fail
-	GiveUp             // disable it
+	Recovered          // note that the webhook works again
+	BeganToFail        // note when the webhook started to fail
+	GiveUp             // disable the webhook
 )
 
 // Judge decides what a result means for the webhook.

@@ -14,8 +14,8 @@ type Replay struct {
 	WebhookID string
 	From, To  time.Time
 
-	// Next is the place in the account's feed after which the next step reads; 0 before the
-	// first.
+	// Next is the place in the account's feed after which the next step reads. It is 0 before
+	// the first step.
 	Next  int64
 	DueAt time.Time
 }
@@ -34,14 +34,14 @@ const (
 )
 
 // Step creates the deliveries for the page after r.Next. next is the replay's new state, or
-// nil when the replay has ended. The replay is due again now, so replays that have waited
-// longer go first.
+// nil if the replay has ended. A replay that has not ended is due again now, behind the
+// replays that have waited longer.
 func (r *Replay) Step(w *Webhook, page feed.Page, now time.Time) (list []*Delivery, next *Replay) {
 	after := *r
 	after.DueAt = now
 	for _, e := range page.Events {
-		// Places are in the order of commits, and times in the order of requests. The two can
-		// differ by moments, so look a little beyond the end.
+		// Places follow the order of commits, and times the order of requests. The two orders can
+		// differ slightly, so look a little beyond the end.
 		if e.At.After(r.To.Add(time.Minute)) {
 			return list, nil
 		}

@@ -14,18 +14,19 @@ import (
 	"github.com/linkreel/linkreel/libs/identity"
 )
 
-// Store keeps webhooks and deliveries. For those of another account it returns NotFound or
-// DeliveryNotFound, as if they did not exist.
+// Store keeps webhooks and deliveries. If a webhook or a delivery belongs to another account,
+// it returns NotFound or DeliveryNotFound, as if the record did not exist.
 type Store interface {
 	Webhook(ctx context.Context, accountID, id string) (*Webhook, error)
 	Webhooks(ctx context.Context, accountID string) ([]*Webhook, error)
-	// Create adds a webhook with its event. It returns QUOTA_EXCEEDED at MaxPerAccount.
+	// Create adds a webhook and writes its event. It returns QUOTA_EXCEEDED if the account has
+	// MaxPerAccount webhooks.
 	Create(ctx context.Context, w *Webhook) error
 	// Update changes a webhook and writes its event, in one commit. fn returns the type of
-	// the event, or "" to write nothing. It may run several times.
+	// the event, or "" to write nothing. fn may run several times.
 	Update(ctx context.Context, accountID, id string, fn func(*Webhook) (events.Type, error)) (*Webhook, error)
-	// Delete removes a webhook with its event. Waiting deliveries are dropped when their turn
-	// comes.
+	// Delete removes a webhook and writes its event. Waiting deliveries are dropped when it is
+	// their turn.
 	Delete(ctx context.Context, accountID, id string, check func(rev int64) error) error
 
 	// Deliveries lists a webhook's deliveries, newest first.
@@ -38,13 +39,14 @@ type Store interface {
 	AddDelivery(ctx context.Context, d *Delivery) error
 	// PutDelivery stores a delivery, and overwrites an existing one.
 	PutDelivery(ctx context.Context, d *Delivery) error
-	// OpenReplays counts a webhook's replays that have not ended. It stops at the number most.
+	// OpenReplays counts a webhook's replays that have not ended. It stops counting at most.
 	OpenReplays(ctx context.Context, webhookID string, most int) (int64, error)
 	// AddReplay stores a requested replay.
 	AddReplay(ctx context.Context, r *Replay) error
 }
 
-// DeliveryPlace is where a page of deliveries ended; the zero value is the top.
+// DeliveryPlace is the place at which a page of deliveries ended. The zero value is the top
+// of the list.
 type DeliveryPlace struct {
 	At time.Time
 	ID string
@@ -113,7 +115,8 @@ func (s *Service) List(ctx context.Context, accountID string) ([]*Webhook, error
 	return s.store.Webhooks(ctx, accountID)
 }
 
-// Change edits a webhook. check gets its revision first and may refuse the change.
+// Change edits a webhook. It first calls check with the webhook's revision, and check may
+// refuse the change.
 func (s *Service) Change(ctx context.Context, accountID, id string, check func(rev int64) error, c Change) (*Webhook, error) {
 	return s.store.Update(ctx, accountID, id, func(w *Webhook) (events.Type, error) {
 		if err := check(w.Rev); err != nil {
@@ -126,15 +129,14 @@ func (s *Service) Change(ctx context.Context, accountID, id string, check func(r
 	})
 }
 
-// Delete removes a webhook. Nothing more is sent to it once its running attempts have
-// ended.
+// Delete removes a webhook. Running attempts still end, and then nothing more is sent to it.
 func (s *Service) Delete(ctx context.Context, accountID, id string, check func(rev int64) error) error {
 	return s.store.Delete(ctx, accountID, id, check)
 }
 
-// Roll gives a webhook a new secret. The old one keeps signing until overlap has passed. A
-// request that is retried because its answer was lost may roll again: nobody has seen the
-// first new secret.
+// Roll gives a webhook a new secret. The old one keeps signing until overlap has passed. If
+// a request is retried because its answer was lost, it may roll the secret again: nobody has
+// seen the first new secret.
 func (s *Service) Roll(ctx context.Context, accountID, id string, overlap time.Duration) (*Webhook, error) {
 	secret, err := NewSecret()
 	if err != nil {
@@ -179,8 +181,8 @@ func (s *Service) enabled(ctx context.Context, accountID, id string) (*Webhook, 
 
 // Deliveries lists a webhook's deliveries, newest first.
 func (s *Service) Deliveries(ctx context.Context, w *Webhook, before DeliveryPlace, limit int) ([]*Delivery, bool, error) {
-	// Read the flying ones before the stored ones: if a first try ends meanwhile, its delivery
-	// is then found twice instead of never.
+	// Read the flying deliveries before the stored ones. If a first try ends in between, its
+	// delivery is then found twice; in the other order it could be missed.
 	flying, err := s.store.Flying(ctx, w.AccountID, w.ID)
 	if err != nil {
 		return nil, false, err
@@ -236,9 +238,9 @@ func (s *Service) Retry(ctx context.Context, accountID, id, deliveryID string) (
 	return d, nil
 }
 
-// Replay sends again the events between from and to, both included, that the webhook
-// subscribes to now. Events are kept for 30 days. It returns RATE_LIMITED while maxReplays
-// replays of the webhook have not ended.
+// Replay sends events from the time from to the time to again, both included. It sends those
+// that the webhook subscribes to now. Events are kept for 30 days. Replay returns
+// RATE_LIMITED while the webhook has maxReplays unfinished replays.
 func (s *Service) Replay(ctx context.Context, accountID, id string, from, to time.Time, o identity.Origin) (*Replay, error) {
 	if _, err := s.enabled(ctx, accountID, id); err != nil {
 		return nil, err
@@ -252,7 +254,7 @@ func (s *Service) Replay(ctx context.Context, accountID, id string, from, to tim
 	}
 	if open >= maxReplays {
 		return nil, &apierr.Error{Code: apierr.RateLimited, RetryAfter: 30 * time.Second,
-			Message: fmt.Sprintf("This webhook has %d replays that have not ended. Try again when one of them has.", maxReplays)}
+			Message: fmt.Sprintf("This webhook has %d unfinished replays. Try again when one of them has ended.", maxReplays)}
 	}
 	r := &Replay{ID: identity.IDFrom("whr", o.Nonce), AccountID: accountID, WebhookID: id, From: from, To: to, DueAt: s.now()}
 	if err := s.store.AddReplay(ctx, r); err != nil {

@@ -1,4 +1,4 @@
-// Package webhook has the rules for webhooks: their subscriptions and addresses, how a
+// Package webhook holds the rules for webhooks: their subscriptions and addresses, how a
 // message is signed, when a failed message is retried, and when a webhook is disabled. It
 // does not depend on HTTP or on how webhooks are stored.
 //
@@ -38,16 +38,16 @@ type Webhook struct {
 
 	Secrets []Secret // the newest first
 
-	// FailingSince is the time of the first failure since the last success; zero after a
+	// FailingSince is the time of the first failure since the last success. It is zero after a
 	// success.
 	FailingSince time.Time
 }
 
-// Secret signs messages until it expires. Text is set only when the secret is used to sign
-// or is shown. So a secret that no key opens breaks nothing else.
+// Secret signs messages until it expires. Text is set only to sign a message or to show the
+// secret. So if no key decrypts a secret, everything else still works.
 type Secret struct {
 	Text   string    // whsec_…; "" while it is sealed
-	Sealed []byte    // as the store has it
+	Sealed []byte    // the encrypted secret, as it is stored
 	Until  time.Time // zero for the current secret
 }
 
@@ -65,7 +65,7 @@ func (w *Webhook) Wants(t events.Type) bool {
 	return feed.Subscriber{Events: w.Events, Enabled: true}.Wants(t)
 }
 
-// Change is an edit; nil fields stay.
+// Change is an edit. It leaves the fields that are nil here unchanged.
 type Change struct {
 	URL         *Address
 	Events      []string
@@ -119,8 +119,8 @@ func (w *Webhook) Roll(secret string, overlap time.Duration, now time.Time) {
 			kept = append(kept, s)
 		}
 	}
-	// Keep only the newest few, however often the secret is rolled within the overlap: a
-	// receiver checks every signature that it gets.
+	// Keep only the newest few, however often the secret is rolled within the overlap, because
+	// a receiver checks every signature in a message.
 	w.Secrets = kept[:min(len(kept), 3)]
 	w.touch(now)
 }
