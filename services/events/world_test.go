@@ -412,9 +412,11 @@ func status(code int) func(int, http.ResponseWriter, *http.Request) {
 }
 
 // eventually waits until ok holds.
+// eventually waits longer than the minute after which a loop repeats work that failed, as work
+// may on a busy machine.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	within(t, 30*time.Second, what, ok)
+	within(t, 2*time.Minute, what, ok)
 }
 
 func within(t testing.TB, patience time.Duration, what string, ok func() bool) {

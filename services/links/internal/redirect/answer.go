@@ -36,7 +36,7 @@ func notFound() *apierr.Error {
 // notYet returns the answer for a link before its startsAt. It reveals nothing about the
 // link except that time.
 func notYet(begins link.Moment) *apierr.Error {
-	return &apierr.Error{Code: apierr.NotFound, Message: "This link does not work yet. It starts on", StartsAt: begins.MS}
+	return &apierr.Error{Code: apierr.NotFound, Message: "This link does not work yet. It starts at the time in startsAt.", StartsAt: begins.MS}
 }
 
 // takenDown returns the answer for links that the operator took down, and for
@@ -127,7 +127,7 @@ func (h *Handler) fail(ctx *fasthttp.RequestCtx, e *apierr.Error) {
 	}
 	m := message{Title: titles[e.Code], Text: e.Message, Report: h.report()}
 	if e.StartsAt != 0 {
-		m.Title, m.Begins = "Not yet", time.UnixMilli(e.StartsAt).UTC().Format(time.RFC3339)
+		m.Title, m.Text, m.Begins = "Not yet", "This link does not work yet. It starts on", time.UnixMilli(e.StartsAt).UTC().Format(time.RFC3339)
 	}
 	page(ctx, status, "message.html", m)
 }
