@@ -107,7 +107,7 @@ func TestParseIndexes(t *testing.T) {
 	for _, tt := range []struct{ name, in, want string }{
 		{"no JSON", `{`, "unexpected EOF"},
 		{"unknown keys", `{"indices": []}`, "unknown field"},
-		{"one field only", `{"indexes": [{"collectionGroup": "k", "fields": [{"fieldPath": "a", "order": "ASCENDING"}]}]}`, "two fields or more"},
+		{"one field only", `{"indexes": [{"collectionGroup": "k", "fields": [{"fieldPath": "a", "order": "ASCENDING"}]}]}`, "at least two fields"},
 		{"no direction", `{"indexes": [{"collectionGroup": "k", "fields": [{"fieldPath": "a"}, {"fieldPath": "b", "order": "ASCENDING"}]}]}`, "needs an order"},
 		{"wrong direction", `{"indexes": [{"collectionGroup": "k", "fields": [{"fieldPath": "a", "order": "UP"}, {"fieldPath": "b", "order": "ASCENDING"}]}]}`, "needs an order"},
 		{"wrong scope", `{"indexes": [{"collectionGroup": "k", "queryScope": "ALL", "fields": []}]}`, "queryScope"},
