@@ -544,8 +544,9 @@ func flood(t *testing.T, limit, visitors, kills int) {
 	if status, _ := owner.shows(key, id); status != "exhausted" {
 		t.Errorf("status %s, want exhausted", status)
 	}
-	// A Redis that is emptied may lose the clicks of a replica that is killed just then.
-	eventually(t, "the clicks show", func() bool { _, shown := owner.shows(key, id); return shown == n || kills > 0 && shown < limit })
+	// A Redis that is emptied may lose the clicks of a replica that is killed just then. A click
+	// whose answer a kill cut off is counted, so all may show although fewer visitors were led on.
+	eventually(t, "the clicks show", func() bool { _, shown := owner.shows(key, id); return shown == n || kills > 0 && shown <= limit })
 	if _, shown := owner.shows(key, id); shown > limit {
 		t.Errorf("%d clicks show", shown)
 	}
