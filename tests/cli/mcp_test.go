@@ -164,7 +164,7 @@ func TestAssistantConversation(t *testing.T) {
 	k.Bad("upload_video", clitest.Args{"path": clip, "expires": "soon"}, "INVALID_ARGUMENT")
 	k.Bad("upload_video", clitest.Args{"path": filepath.Join(films, "notes.mp4")}, "NOT_A_VIDEO: ", "not sent")
 	k.Bad("upload_video", clitest.Args{"path": filepath.Join(films, "broken.mp4"), "waitSeconds": 120}, "CORRUPT_FILE: ")
-	k.Bad("upload_video", clitest.Args{"path": "../private.txt"}, "INVALID_ARGUMENT", "only")
+	k.Bad("upload_video", clitest.Args{"path": "../private.txt"}, "INVALID_ARGUMENT", "must be in the folder")
 	k.Bad("upload_video", clitest.Args{"path": "none.mp4"}, "no such file")
 	k.Bad("video_status", clitest.Args{"id": "vid_none"}, "VIDEO_NOT_FOUND")
 

@@ -61,7 +61,7 @@ func TestFailuresArePausedByTheirKind(t *testing.T) {
 	}{
 		"the name leads elsewhere":  {acme.Problem{Type: "urn:ietf:params:acme:error:unauthorized", Status: 403, Detail: "404 there"}, retryRefused, mostRefused, "404 there"},
 		"the authority is away":     {errors.New("dial tcp: connection refused"), retryAway, mostAway, "cannot be reached"},
-		"the authority is broken":   {acme.Problem{Status: 500, Detail: "oops"}, retryAway, mostAway, "problem of its own"},
+		"the authority is broken":   {acme.Problem{Status: 500, Detail: "oops"}, retryAway, mostAway, "an error on its side"},
 		"the authority has a limit": {acme.Problem{Type: acme.ProblemTypeRateLimited, Status: 429, Detail: "50 a week"}, retryLimited, mostRefused, "50 a week"},
 		"what it says is long":      {acme.Problem{Status: 403, Detail: strings.Repeat("ü", 5000)}, retryRefused, mostRefused, "…"},
 	} {
