@@ -61,7 +61,7 @@ var exchanges = map[string]struct {
 	"too fast":        {"GET", "/api/v1/links", ``, 429, answer("Retry-After", "1"), fault("RATE_LIMITED", "")},
 	"unknown path":    {"GET", "/api/v1/nothing", ``, 404, answer(), fault("NOT_FOUND", "")},
 	"wrong method":    {"PUT", "/api/v1/links", ``, 405, answer("Allow", "GET, POST"), fault("METHOD_NOT_ALLOWED", "")},
-	"operator":        {"POST", "/admin/v1/accounts", `{"name":"a","plan":"free"}`, 201, answer("Location", "/admin/v1/accounts/acc_1"), `{"id":"acc_1","name":"a","plan":"free","state":"active","suspended":false,"limits":{"links":null,"videos":null,"domains":null,"storedBytes":null},"createdAt":1}`},
+	"operator":        {"POST", "/admin/v1/accounts", `{"name":"a","plan":"free"}`, 201, answer("Location", "/admin/v1/accounts/acc_1"), `{"id":"acc_1","name":"a","plan":"free","defaultDomainId":null,"state":"active","suspended":false,"limits":{"links":null,"videos":null,"domains":null,"storedBytes":null},"createdAt":1}`},
 	"a huge number":   {"PATCH", "/api/v1/videos/vid_1", `{"expiresAt":1e400}`, 200, answer("ETag", `"r1"`), `{"success":true,"ignoredFields":["expiresAt"]}`},
 	"captions":        {"PUT", "/api/v1/videos/vid_1/captions/en", "WEBVTT\n", 200, answer(), `{"success":true,"language":"en"}`},
 	"roll, no body":   {"POST", "/api/v1/keys/key_1/roll", ``, 404, answer(), fault("NOT_FOUND", "")},
