@@ -60,7 +60,7 @@ type Owner struct {
 // errNoChallenge means that no order waits for a challenge.
 var errNoChallenge = errors.New("no challenge is waiting")
 
-// ErrForget, returned from the fn of ChangeCertificate, removes the record.
+// ErrForget removes the record if the fn of ChangeCertificate returns it.
 var ErrForget = errors.New("forget this certificate")
 
 // Limiter bounds orders in all replicas together; see [ratelimit.Limiter].
