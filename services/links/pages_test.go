@@ -43,6 +43,7 @@ func TestLinksLiveOnTheAccountsDefaultDomain(t *testing.T) {
 	on("no domain", r.create(key, map[string]any{"url": "https://example.com/", "slug": "one"}), "http://go.example.com/one")
 	on("null", r.create(key, map[string]any{"url": "https://example.com/", "slug": "two", "domainId": nil}), shortBase+"/two")
 	on("default", r.create(key, map[string]any{"url": "https://example.com/", "domainId": "default"}), shortBase)
+	want(t, "an empty id", r.api(key, "POST", "/api/v1/links", map[string]any{"url": "https://example.com/", "domainId": ""}), 404, "DOMAIN_NOT_FOUND")
 	on("its id", r.create(key, map[string]any{"url": "https://example.com/", "domainId": id}), "http://go.example.com/")
 	bulk := r.api(key, "POST", "/api/v1/links/bulk", map[string]any{"urls": []any{
 		map[string]any{"url": "https://example.com/"}, map[string]any{"url": "https://example.com/", "domainId": nil},

@@ -266,7 +266,7 @@ func (c *Client) try(ctx context.Context, k Call, body []byte) error {
 	return nil
 }
 
-// ErrNoAnswer matches the error of a call that got no answer in any of its tries.
+// ErrNoAnswer matches the error of a call whose last try got no answer.
 var ErrNoAnswer = errors.New("no answer")
 
 // lost is the error of a try that got no answer.

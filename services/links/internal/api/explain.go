@@ -40,10 +40,11 @@ func (h public) explain(c *fiber.Ctx) error {
 			return err
 		}
 		if owner != l.DomainID {
-			d := link.Decide(nil, visit, &link.Surroundings{})
-			return httpapi.JSON(c, fiber.StatusOK, wire.LinkExplained{
-				Status: d.Status, Why: "The host name belongs to another domain now, so it does not serve this link.",
-			})
+			d, why := link.Decide(nil, visit, &link.Surroundings{}), "The host name belongs to another domain now, so it does not serve this link."
+			if owner == "" {
+				why = "No verified domain has the host name, so it does not serve this link."
+			}
+			return httpapi.JSON(c, fiber.StatusOK, wire.LinkExplained{Status: d.Status, Why: why})
 		}
 	}
 	d := h.links.Explain(l, visit, h.opt.Own, pages)

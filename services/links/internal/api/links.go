@@ -117,6 +117,9 @@ func (h public) draft(
 	ctx context.Context, f *httpapi.Fields, body *wire.LinkCreate, domains *domainsOf,
 ) (d link.Draft, ignored []string, err error) {
 	own := h.opt.Own
+	if b := body.DomainID; b.Set && !b.Null && b.Value == "" { // no id, and not the null that names the default host
+		return d, f.Unknown, customdomain.NotFound()
+	}
 	domainID := domainOr(ctx, body.DomainID.Set, body.DomainID.Value)
 	onDefaultHost := domainID == ""
 	if !onDefaultHost {

@@ -86,8 +86,9 @@ type Video struct {
 	// StorageLimit is how many bytes the account was allowed to store when the video was
 	// created; 0 is no limit.
 	StorageLimit int64
-	// StorageRoom is how much of StorageLimit is free; it is negative if there is no limit. The
-	// store sets it when a change is made to a video that awaits its upload.
+	// StorageRoom is how much of StorageLimit is free. It is negative if there is no limit, or if
+	// the store has not looked it up. The store sets it when a change is made to a video that
+	// awaits its upload.
 	StorageRoom int64
 
 	// Rev counts the stored states that an owner can tell apart.
