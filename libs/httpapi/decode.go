@@ -203,7 +203,7 @@ func fill(dst reflect.Value, o *object, fields *Fields) {
 // decodes half a pair to U+FFFD, but text may also contain U+FFFD itself.
 var paired = regexp.MustCompile(`(?i)^([^\\]|\\[^u]|\\u[^d]|\\ud[0-7]|\\ud[89ab]..\\ud[c-f])*$`)
 
-// These bound how many bytes of a caller's unknown names an answer repeats. A bulk answer
+// These bound how many bytes of a caller's unknown names a response repeats. A bulk answer
 // has up to a hundred items.
 const (
 	maxUnknown     = 8 << 10

@@ -151,7 +151,7 @@ func (f *Fields) addUnknownName(at []string, name string, known []string, what s
 	f.Add(apierr.Detail{Field: strings.Join(append(slices.Clone(at), shown), "."), Code: apierr.Unknown, Message: message})
 }
 
-// maxShownName bounds how much of an unknown name an answer repeats, in code points.
+// maxShownName bounds how much of an unknown name a response repeats, in code points.
 const maxShownName = 100
 
 // nothingKnown rejects a change that names only unknown fields.

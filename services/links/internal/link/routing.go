@@ -126,7 +126,7 @@ func (r *Routing) splits() bool {
 
 // Conflict is a pair of a link's fields with values that exclude each other.
 type Conflict struct {
-	// Fields are the two fields. The answer names those that the request has. If Always is
+	// Fields are the two fields. The response names those that the request has. If Always is
 	// set, it names only the first one.
 	Fields [2]string
 	Always bool

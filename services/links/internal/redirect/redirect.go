@@ -2,8 +2,8 @@
 //
 // In the common case, host and slug are in memory (package invalidation). Then the only call
 // to another process is one round trip that many visits share. In it, the click log confirms
-// that the answer is not stale and that the click is durable (package clicks). Other hosts
-// and slugs are read from Firestore. If that read fails, the answer is a 503, never a 404.
+// that the response is not stale and that the click is durable (package clicks). Other hosts
+// and slugs are read from Firestore. If that read fails, the response is a 503, never a 404.
 // Links in memory are still served.
 //
 // This package never fetches an address that a user gave.
@@ -149,7 +149,7 @@ type visit struct {
 	h       *Handler
 	answer  invalidation.Answer
 	click   link.Click
-	counted link.Click // the click that was counted before a change made the answer stale, or zero
+	counted link.Click // the click that was counted before a change made the response stale, or zero
 	placed  place      // the place that the visit has, or zero
 	request *fasthttp.RequestCtx
 	client  netip.Addr      // known once the visit asks the store
@@ -187,7 +187,7 @@ func (v *visit) waits(known bool) (context.Context, error) {
 // place is a place of a link with maxClicks.
 type place struct{ account, link, key string }
 
-// tries bounds how often a visit starts over because a change made its answer stale.
+// tries bounds how often a visit starts over because a change made its response stale.
 const tries = 10
 
 // Serve is the fasthttp handler.
@@ -322,7 +322,7 @@ func (h *Handler) visit(ctx *fasthttp.RequestCtx, v *visit, agent link.Agent, ho
 			v.click = link.Click{LinkID: v.answer.DomainID(), Day: link.DayOf(now), Rule: kind}
 			click = &v.click
 		}
-		// The visit may have been counted already, before a change made its answer stale.
+		// The visit may have been counted already, before a change made its response stale.
 		if v.counted.LinkID != "" {
 			if click != nil && click.LinkID == v.counted.LinkID && click.Rule == v.counted.Rule {
 				click = nil
@@ -418,7 +418,7 @@ func (h *Handler) takePlace(v *visit, target *link.Target, led bool) error {
 	return err
 }
 
-// unplace gives back the place of an answer that is not sent.
+// unplace gives back the place of a response that is not sent.
 func (h *Handler) unplace(v *visit) {
 	if v.placed != (place{}) {
 		h.opt.Places.Back(v.placed.account, v.placed.link, v.placed.key)
@@ -468,7 +468,7 @@ func (v *visit) placeOf(splitKey string) int {
 	return int(binary.BigEndian.Uint64(hash.Sum(nil)) % 100)
 }
 
-// uncount takes back the click of an answer that is not sent.
+// uncount takes back the click of a response that is not sent.
 func (h *Handler) uncount(v *visit) {
 	if v.counted.LinkID != "" {
 		h.log.Undo(&v.answer, v.counted)
