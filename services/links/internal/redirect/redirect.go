@@ -25,6 +25,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/httpserver"
 	"github.com/linkreel/linkreel/libs/password"
 	"github.com/linkreel/linkreel/libs/ratelimit"
 	"github.com/linkreel/linkreel/libs/unlock"
@@ -193,12 +194,15 @@ const tries = 10
 // Serve is the fasthttp handler.
 func (h *Handler) Serve(ctx *fasthttp.RequestCtx) {
 	started := time.Now() // work is measured in real time, whatever clock the links use
+	visit := true
 	defer func() {
 		if p := recover(); p != nil {
 			slog.Error("panic", "service", "links-redirect", "panic", p)
 			h.fail(ctx, apierr.From(errPanic))
 		}
-		observe(ctx.Response.StatusCode(), time.Since(started))
+		if visit {
+			observe(ctx.Response.StatusCode(), time.Since(started))
+		}
 	}()
 	if !ctx.IsGet() && !ctx.IsHead() && !ctx.IsPost() {
 		h.wrongMethod(ctx)
@@ -206,6 +210,11 @@ func (h *Handler) Serve(ctx *fasthttp.RequestCtx) {
 	}
 	segment, rest, home := segmentOf(ctx)
 	host, isDefault, ok := h.hostOf(ctx)
+	if !ok && httpserver.AsksForHealth(ctx) {
+		visit = false // nobody's host: an address, or a balancer's own name
+		httpserver.Healthy(ctx)
+		return
+	}
 	if !ok {
 		h.fail(ctx, notFound())
 		return
