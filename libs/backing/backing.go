@@ -14,6 +14,7 @@ import (
 	"github.com/linkreel/linkreel/libs/apikey"
 	"github.com/linkreel/linkreel/libs/apikey/remote"
 	"github.com/linkreel/linkreel/libs/boot"
+	"github.com/linkreel/linkreel/libs/dedup"
 	"github.com/linkreel/linkreel/libs/events/outbox"
 	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/httpapi"
@@ -21,6 +22,7 @@ import (
 	"github.com/linkreel/linkreel/libs/httpserver"
 	"github.com/linkreel/linkreel/libs/peer"
 	"github.com/linkreel/linkreel/libs/redisdb"
+	"github.com/linkreel/linkreel/libs/waiting"
 )
 
 // Config is the configuration of every service with records. Services embed it in their
@@ -99,6 +101,11 @@ func (s *Stores) Outbox() *outbox.Outbox {
 	o := outbox.New(s.DB, s.Redis, s.now)
 	s.svc.Loops = append(s.svc.Loops, boot.Loop{Name: "event wake-ups", Run: o.Run})
 	return o
+}
+
+// Watch reports how much waits, as long as the service runs; see [waiting.Loop].
+func (s *Stores) Watch(looks ...waiting.Look) {
+	s.svc.Loops = append(s.svc.Loops, waiting.Loop(s.svc.Name, dedup.New(s.Redis, s.now), s.now, looks...))
 }
 
 // Await delays readiness until the service has reached the stores, but for no more than half

@@ -47,6 +47,21 @@ func bucketOf(id string) int {
 	return int(h.Sum32() % Buckets)
 }
 
+// Scheduled finds the documents of a collection that wait for a time, in all buckets.
+func Scheduled(collection *firestore.CollectionRef) firestore.Query {
+	buckets := make([]int, Buckets)
+	for b := range buckets {
+		buckets[b] = b
+	}
+	return collection.Where("due.bucket", "in", buckets)
+}
+
+// DueIn finds the documents of a collection that are due at now, in all buckets, the one
+// that has been due longest first.
+func DueIn(collection *firestore.CollectionRef, now time.Time) firestore.Query {
+	return Scheduled(collection).Where("due.at", "<=", now).OrderBy("due.at", firestore.Asc)
+}
+
 // Due lists the records that are due, at most limit of each bucket. Within a bucket, the
 // record that has been due longest comes first. If fields is empty, all fields are read. A
 // record that cannot be decoded is set aside for an hour, so that it does not hide others.
