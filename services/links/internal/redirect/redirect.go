@@ -92,6 +92,7 @@ type Handler struct {
 	own    link.Hosts
 	agents *agents
 	visits sync.Pool
+	failed failures
 }
 
 // New makes a handler.
