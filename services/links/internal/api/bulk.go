@@ -140,8 +140,11 @@ func (h public) charge(c *fiber.Ctx, n int) error { return h.http.Charge(c, (n+9
 // domainsOf looks up the caller's domains, each only once for a request.
 type domainsOf struct {
 	get func(id string) (*customdomain.Domain, error)
+	// owns reports whether the account has claimed a host name in lower case.
+	owns func(hostname string) (bool, error)
 	// hosts returns the hosts to which no page and no rule of the account may lead: the
-	// default short host and all its verified domains.
+	// default short host and all its domains. Domains that are not verified yet are among
+	// them: what led to each other before would be a loop once they are.
 	hosts func() (link.Hosts, error)
 }
 
@@ -163,13 +166,18 @@ func (h public) domainsOf(c *fiber.Ctx) *domainsOf {
 		domains, err := h.domains.List(ctx, account(ctx))
 		own := h.opt.Own[:len(h.opt.Own):len(h.opt.Own)] // capped, so that append copies it
 		for _, d := range domains {
-			if d.Verified(h.opt.Now()) {
-				own = append(own, link.ParseHost(d.Hostname))
-			}
+			own = append(own, h.opt.Own.At(d.Hostname)...)
 		}
 		return own, err
 	})
-	return &domainsOf{get, hosts}
+	owns := func(hostname string) (bool, error) {
+		_, err := get(customdomain.ID(account(ctx), hostname))
+		if apierr.CodeOf(err) == apierr.DomainNotFound {
+			return false, nil
+		}
+		return err == nil, err
+	}
+	return &domainsOf{get, owns, hosts}
 }
 
 func (h public) bulkDraft(ctx context.Context, raw json.RawMessage, domains *domainsOf) (link.Draft, []string, error) {

@@ -134,6 +134,9 @@ func (h public) draft(
 		own = append(own[:len(own):len(own)], link.ParseHost(on.Hostname)) // a link to its own host would lead back to itself
 	}
 	d.Destination = validate(f, "url", func() (link.URL, *apierr.Detail) { return h.links.Destination(body.URL, own) })
+	if err := leaves(f, d.Destination, !onDefaultHost, domains); err != nil {
+		return d, f.Unknown, err
+	}
 	if body.Slug != nil {
 		d.Slug = validate(f, "slug", func() (link.Slug, *apierr.Detail) { return link.ParseSlug(*body.Slug, onDefaultHost) })
 	}
@@ -181,6 +184,22 @@ func (h public) draft(
 	secret, err := h.hash(ctx, in.password)
 	secret.change(&d.Link)
 	return d, f.Unknown, err
+}
+
+// leaves notes an error if the destination of a link on a custom domain leads to a domain of
+// the account: to the link's own, or to another one, from which a link could lead back. Nothing
+// on a domain may lead to the default short host, so links there may lead to domains.
+func leaves(f *httpapi.Fields, to link.URL, onDomain bool, domains *domainsOf) error {
+	if !onDomain || f.HasError("url") {
+		return nil
+	}
+	back, err := domains.owns(to.Host().Name)
+	if back && err == nil {
+		problem := *link.LeadsBack()
+		problem.Field = "url"
+		f.Add(problem)
+	}
+	return err
 }
 
 // domainOr returns the id of the domain that a caller names, or of the account's default
@@ -272,6 +291,10 @@ func (h public) patch(
 		})
 	} else if b.Set {
 		to := validate(f, "url", func() (link.URL, *apierr.Detail) { return h.links.Destination(b.Value, own) })
+		// An address that the link has already may stay.
+		if err := leaves(f, to, before.Host != "" && to != before.Destination, domains); err != nil {
+			return nil, err
+		}
 		set(func(l *link.Link) { l.Destination = to })
 	}
 	if b := body.Title; b.Set {
