@@ -139,9 +139,9 @@ vuln: $(BIN)/govulncheck
 	@tools/vuln.sh
 
 .PHONY: tools
-## Install what runs and tests need from the system: redis, ffmpeg, chromium, and what runs the examples of the docs.
+## Install what runs and tests need from the system: redis, ffmpeg, chromium, promtool, and what runs the examples of the docs.
 tools:
-	@$(INSTALL) redis ffmpeg chromium node curl jq openssl python3
+	@$(INSTALL) redis ffmpeg chromium node curl jq openssl python3 promtool
 
 .PHONY: fuzz
 ## Run every fuzz target for FUZZTIME (default 5m) each.

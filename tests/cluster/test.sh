@@ -661,7 +661,7 @@ case_preflight() {
 	emptied
 	k create secret generic linkreel-redis --from-literal=url=redis://nowhere:6379/0 >/dev/null
 	k create secret generic linkreel --from-literal=admin-token=none >/dev/null
-	fails h install $release "$chart" --values "$chart/ci/google.yaml" --set gke.enabled=false,metrics.podMonitoring.enabled=false \
+	fails h install $release "$chart" --values "$chart/ci/google.yaml" --set gke.enabled=false,metrics.podMonitoring.enabled=false,metrics.rules.enabled=false \
 		--set image.registry=localhost/linkreel,image.tag=dev,image.pullPolicy=Never --wait --timeout 120s
 	[ -z "$(k get deployment -o name)" ] || die "pods were made although the preflight failed"
 	line=$(k logs job/$release-preflight | tail -n 1)
