@@ -843,7 +843,7 @@ func TestCertificatesOnDemand(t *testing.T) {
 
 func TestOutside(t *testing.T) {
 	t.Parallel()
-	objects, err := render(t, "--values", filepath.Join(chart, "ci", "google.yaml"), "--set", "networkPolicy.googleTo=null,networkPolicy.externalCIDR=10.8.0.0/16,networkPolicy.externalExcept=null")
+	objects, err := render(t, "--values", filepath.Join(chart, "ci", "google.yaml"), "--set", "networkPolicy.googleTo=null,networkPolicy.externalCIDRs={10.8.0.0/16},networkPolicy.externalExcept=null")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -980,7 +980,7 @@ type Event struct {
 	// The `X-Request-Id` of the request that made the change; null when none did.
 	RequestID *string `json:"requestId"`
 	// The record as the API showed it right after the change or, for a deletion, right before it.
-	// Without secrets and signed addresses.
+	// Without secrets and signed URLs.
 	Data json.RawMessage `json:"data"`
 }
 
@@ -1042,7 +1042,7 @@ type WebhookList struct {
 	Data []Webhook `json:"data"`
 }
 
-// Attempt is one try of a delivery.
+// Attempt is one attempt of a delivery.
 type Attempt struct {
 	At Millis `json:"at"`
 	// The status of the answer; null when there was none.

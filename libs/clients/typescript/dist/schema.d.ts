@@ -2311,7 +2311,7 @@ export interface components {
             actor: components["schemas"]["Actor"];
             /** @description The `X-Request-Id` of the request that made the change; null when none did. */
             requestId: string | null;
-            /** @description The record as the API showed it right after the change or, for a deletion, right before it. Without secrets and signed addresses. */
+            /** @description The record as the API showed it right after the change or, for a deletion, right before it. Without secrets and signed URLs. */
             data: Record<string, never>;
         };
         EventPage: {
@@ -3351,7 +3351,7 @@ export interface components {
         "X-RateLimit-Remaining": number;
         /** @description When the whole limit is available again, in epoch seconds. */
         "X-RateLimit-Reset": number;
-        /** @description Whole seconds to wait before the next try. */
+        /** @description Whole seconds to wait before the next attempt. */
         "Retry-After": number;
         /** @description Address of the new record. */
         Location: string;

@@ -73,8 +73,8 @@ func (h public) bulk(c *fiber.Ctx) error {
 	return httpapi.JSON(c, status, wire.BulkResults{Results: results, IgnoredFields: fields.Unknown})
 }
 
-// Bounds on what an answer repeats of its request. A request may be a megabyte of wrong
-// fields. These bounds keep an answer with a hundred failures below 64 kB.
+// Bounds on what a response repeats of its request. A request may be a megabyte of wrong
+// fields. These bounds keep a response with a hundred failures below 64 kB.
 const (
 	repeatedURLs    = 12 << 10 // bytes of the URLs of all items together; later URLs are cut to cutURL
 	cutURL          = 64
@@ -117,7 +117,7 @@ func keep(e *wire.BulkItemFail, n int) {
 	e.Message, e.Details, e.MoreDetails = some.Message, some.Details, some.MoreDetails
 }
 
-// encoded returns how many bytes v takes in an answer.
+// encoded returns how many bytes v takes in a response.
 func encoded(v any) int {
 	text, err := json.Marshal(v)
 	if err != nil {
@@ -194,7 +194,7 @@ func urlText(raw json.RawMessage) string {
 	return text
 }
 
-// failure returns the answer that the item would get as a separate request.
+// failure returns the response that the item would get as a separate request.
 func failure(ctx context.Context, err error, url string) (status int, fail *wire.BulkItemFail) {
 	e := apierr.From(err)
 	if e.Code == apierr.Internal { // log it like a failed request

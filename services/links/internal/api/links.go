@@ -89,8 +89,8 @@ func (h public) create(c *fiber.Ctx) error {
 		}
 		return err
 	}
-	// Ready writes the answer before the commit, which stores it under the Idempotency-Key. If the
-	// commit is retried, perhaps with another slug, Ready runs again and replaces the answer.
+	// Ready writes the response before the commit, which stores it under the Idempotency-Key. If the
+	// commit is retried, perhaps with another slug, Ready runs again and replaces the response.
 	// The event contains the same record.
 	draft.Ready = func(l *link.Link) error {
 		record := h.recordOf(l)
@@ -226,7 +226,7 @@ func (h public) update(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	// 404 takes precedence over 400: another account's link gives the same answer for every
+	// 404 takes precedence over 400: another account's link gives the same response for every
 	// body. So errors in the body are reported only once the link is found.
 	l, err := h.links.Update(ctx, account(ctx), id, httpapi.IfMatch(c).Check, func(l *link.Link) (link.Patch, error) {
 		if bad != nil {

@@ -166,7 +166,11 @@ func (h public) rules(f *httpapi.Fields, in []wire.LinkRule, own link.Hosts) []l
 		}
 	}
 	tidy, bad := link.CheckRules(rules, h.opt.Countries)
-	f.Add(bad...)
+	for _, d := range bad {
+		if !f.HasErrorIn(d.Field) { // a condition with an error is missing here, so its rule may look empty
+			f.Add(d)
+		}
+	}
 	return tidy
 }
 
@@ -195,7 +199,7 @@ func addRouting(out *wire.LinkSummary, l *link.Link) {
 	if r.ExpiredURL != nil {
 		out.ExpiredURL = &r.ExpiredURL.Given
 	}
-	out.HasPassword, out.HasRules = r.Password != "", len(r.Rules) > 0
+	out.HasPassword, out.HasRules = r.Password != "", r.Unread || len(r.Rules) > 0
 	if r.MaxClicks > 0 {
 		out.MaxClicks = &r.MaxClicks
 	}

@@ -57,7 +57,7 @@ func NewPlaces(before, l *Link) *Places {
 func (p *Places) Full() bool { return p.Used >= p.Max }
 
 // Take gives the ask as many places as it wants, or all that are left. An ask is repeated if
-// the first answer was lost. It then gets the same places again. changed is false if there
+// the first response was lost. It then gets the same places again. changed is false if there
 // is nothing to write.
 func (p *Places) Take(a Ask) (granted int64, changed bool) {
 	if i := slices.IndexFunc(p.Recent, func(g Grant) bool { return g.ID == a.ID }); i >= 0 {

@@ -17,6 +17,7 @@ type routingDoc struct {
 	StartsAt     *int64    `firestore:"startsAt,omitempty"`
 	Expired      *urlDoc   `firestore:"expired,omitempty"`
 	Rules        []ruleDoc `firestore:"rules,omitempty"`
+	Ruled        bool      `firestore:"ruled,omitempty"` // whether there are Rules, for lists, which do not read them
 	Password     string    `firestore:"password,omitempty"`
 	MaxClicks    int64     `firestore:"maxClicks,omitempty"`
 	// SplitKey is only in the slug's document, and only if the link has percentages.
@@ -47,7 +48,7 @@ func routingDocOf(r *link.Routing) *routingDoc {
 	}
 	d := &routingDoc{
 		RedirectType: r.RedirectType, ForwardQuery: r.ForwardQuery, ForwardPath: r.ForwardPath, StartsAt: msOf(r.StartsAt),
-		Password: r.Password, MaxClicks: r.MaxClicks,
+		Password: r.Password, MaxClicks: r.MaxClicks, Ruled: len(r.Rules) > 0,
 	}
 	if r.ExpiredURL != nil {
 		d.Expired = &urlDoc{r.ExpiredURL.Given, r.ExpiredURL.Location}
@@ -77,7 +78,7 @@ func routingOf(d *routingDoc) *link.Routing {
 	r := &link.Routing{
 		RedirectType: d.RedirectType, ForwardQuery: d.ForwardQuery, ForwardPath: d.ForwardPath, StartsAt: momentOf(d.StartsAt),
 		Password: d.Password, MaxClicks: d.MaxClicks,
-		SplitKey: d.SplitKey,
+		SplitKey: d.SplitKey, Unread: d.Ruled && len(d.Rules) == 0,
 	}
 	if d.Expired != nil {
 		r.ExpiredURL = &link.URL{Given: d.Expired.Given, Location: d.Expired.Location}
