@@ -104,12 +104,12 @@ const maxAge = 60
 //	-----------------------------------------  ------------------------------------------
 //	no link, or it does not accept the path    404, or the host's page for that
 //	the account is suspended                   410
-//	taken down, or its destination is blocked  410
+//	taken down                                 410
 //	before startsAt                            404
 //	from expiresAt on, or maxClicks used up    the link's expiredUrl, the host's, or 410
 //	the password has not been given            a page that asks for it
 //	a rule whose conditions all hold           its address, or 410 if that is blocked
-//	otherwise                                  the link's destination
+//	otherwise                                  the link's destination, or 410 if that is blocked
 func Decide(t *Target, v *Visit, s *Surroundings) Decision {
 	switch {
 	case t == nil:
@@ -184,7 +184,7 @@ func (s *Surroundings) loops(address string, v *Visit) bool {
 	if v.Host == "" {
 		return slices.Contains(s.Own, host)
 	}
-	return host.Name == v.Host
+	return host.Name == v.Host && slices.Contains(s.Own.At(v.Host), host)
 }
 
 // DecideHome decides how a visit to "/" is answered.

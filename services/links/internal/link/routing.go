@@ -24,6 +24,7 @@ type Routing struct {
 	StartsAt     Moment
 	ExpiredURL   *URL // where visits are redirected after the link's end; nil means nowhere
 	Rules        []Rule
+	Unread       bool   // the link has rules, but this is a list's copy of it, which leaves them out
 	Password     string // the hash from libs/password; "" for no password
 	MaxClicks    int64  // how many visits are redirected over the whole life of the link; 0 means any number
 	// SplitKey makes different links divide their visitors differently; see [Visit.Place].

@@ -25,6 +25,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/httpserver"
 	"github.com/linkreel/linkreel/libs/password"
 	"github.com/linkreel/linkreel/libs/ratelimit"
 	"github.com/linkreel/linkreel/libs/unlock"
@@ -194,12 +195,15 @@ const tries = 10
 // Serve is the fasthttp handler.
 func (h *Handler) Serve(ctx *fasthttp.RequestCtx) {
 	started := time.Now() // work is measured in real time, whatever clock the links use
+	visit := true
 	defer func() {
 		if p := recover(); p != nil {
 			slog.Error("panic", "service", "links-redirect", "panic", p)
 			h.fail(ctx, apierr.From(errPanic))
 		}
-		observe(ctx.Response.StatusCode(), time.Since(started))
+		if visit {
+			observe(ctx.Response.StatusCode(), time.Since(started))
+		}
 	}()
 	if !ctx.IsGet() && !ctx.IsHead() && !ctx.IsPost() {
 		h.wrongMethod(ctx)
@@ -207,6 +211,11 @@ func (h *Handler) Serve(ctx *fasthttp.RequestCtx) {
 	}
 	segment, rest, home := segmentOf(ctx)
 	host, isDefault, ok := h.hostOf(ctx)
+	if !ok && httpserver.AsksForHealth(ctx) {
+		visit = false // nobody's host: an address, or a balancer's own name
+		httpserver.Healthy(ctx)
+		return
+	}
 	if !ok {
 		h.fail(ctx, notFound())
 		return
@@ -331,7 +340,7 @@ func (h *Handler) visit(ctx *fasthttp.RequestCtx, v *visit, agent link.Agent, ho
 				h.uncount(v)
 			}
 		}
-		if led := counts && d.Outcome == link.Led && target.Limit() > 0; led || v.placed != (place{}) {
+		if led := counts && d.Outcome == link.Led && target.Routing != nil && target.Routing.MaxClicks > 0; led || v.placed != (place{}) {
 			err := h.takePlace(v, target, led)
 			if errors.Is(err, places.ErrChanged) {
 				continue
@@ -360,7 +369,7 @@ func (h *Handler) visit(ctx *fasthttp.RequestCtx, v *visit, agent link.Agent, ho
 			h.lockedPage(ctx, fasthttp.StatusOK, "")
 		case d.Outcome != link.Led:
 			h.fail(ctx, refusalOf(&d))
-		case !counts && target.Limit() > 0:
+		case !counts && target.Routing != nil && target.Routing.MaxClicks > 0:
 			h.limitedPage(ctx)
 		case inspect:
 			h.inspectPage(ctx, target, d.Location)
