@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"log/slog"
 	"strings"
-	"sync"
 
 	"github.com/gofiber/fiber/v2"
 
@@ -14,7 +13,6 @@ import (
 	"github.com/linkreel/linkreel/libs/apispec/wire"
 	"github.com/linkreel/linkreel/libs/httpapi"
 	"github.com/linkreel/linkreel/libs/identity"
-	"github.com/linkreel/linkreel/services/links/internal/customdomain"
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
@@ -136,41 +134,6 @@ func cut(text string) string {
 // charge counts a request of n items against the rate limit, as one request per ten items.
 // It leaves out the first of these requests, which has been counted already.
 func (h public) charge(c *fiber.Ctx, n int) error { return h.http.Charge(c, (n+9)/10-1) }
-
-// domainsOf looks up the caller's domains, each only once for a request.
-type domainsOf struct {
-	get func(id string) (*customdomain.Domain, error)
-	// hosts returns the hosts to which no page and no rule of the account may lead: the
-	// default short host and all its verified domains.
-	hosts func() (link.Hosts, error)
-}
-
-func (h public) domainsOf(c *fiber.Ctx) *domainsOf {
-	type answer struct {
-		domain *customdomain.Domain
-		err    error
-	}
-	ctx, known := c.UserContext(), map[string]answer{}
-	get := func(id string) (*customdomain.Domain, error) {
-		a, ok := known[id]
-		if !ok {
-			a.domain, a.err = h.domains.Get(ctx, account(ctx), id)
-			known[id] = a
-		}
-		return a.domain, a.err
-	}
-	hosts := sync.OnceValues(func() (link.Hosts, error) {
-		domains, err := h.domains.List(ctx, account(ctx))
-		own := h.opt.Own[:len(h.opt.Own):len(h.opt.Own)] // capped, so that append copies it
-		for _, d := range domains {
-			if d.Verified(h.opt.Now()) {
-				own = append(own, link.ParseHost(d.Hostname))
-			}
-		}
-		return own, err
-	})
-	return &domainsOf{get, hosts}
-}
 
 func (h public) bulkDraft(ctx context.Context, raw json.RawMessage, domains *domainsOf) (link.Draft, []string, error) {
 	var item wire.LinkCreate

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
@@ -111,6 +112,41 @@ func (h public) readCreate(c *fiber.Ctx) (d link.Draft, ignored []string, err er
 	return h.draft(c.UserContext(), fields, &body, h.domainsOf(c))
 }
 
+// domainsOf looks up the caller's domains, each only once for a request.
+type domainsOf struct {
+	get func(id string) (*customdomain.Domain, error)
+	// hosts returns the hosts to which no page and no rule of the account may lead: the
+	// default short host and all its verified domains.
+	hosts func() (link.Hosts, error)
+}
+
+func (h public) domainsOf(c *fiber.Ctx) *domainsOf {
+	type answer struct {
+		domain *customdomain.Domain
+		err    error
+	}
+	ctx, known := c.UserContext(), map[string]answer{}
+	get := func(id string) (*customdomain.Domain, error) {
+		a, ok := known[id]
+		if !ok {
+			a.domain, a.err = h.domains.Get(ctx, account(ctx), id)
+			known[id] = a
+		}
+		return a.domain, a.err
+	}
+	hosts := sync.OnceValues(func() (link.Hosts, error) {
+		domains, err := h.domains.List(ctx, account(ctx))
+		own := h.opt.Own[:len(h.opt.Own):len(h.opt.Own)] // capped, so that append copies it
+		for _, d := range domains {
+			if d.Verified(h.opt.Now()) {
+				own = append(own, link.ParseHost(d.Hostname))
+			}
+		}
+		return own, err
+	})
+	return &domainsOf{get, hosts}
+}
+
 // draft reads every field of a create and notes the errors that the contract cannot find.
 // httpapi has checked types and lengths against the contract already.
 func (h public) draft(
@@ -162,20 +198,26 @@ func (h public) draft(
 	for _, change := range changes {
 		change(&d.Link)
 	}
-	// Put the text in place of the hash for now, so that nothing is hashed for a refused request.
-	hashed{in.password.Set, in.password.Value}.change(&d.Link)
+	if in.password.Set { // the text is in place of the hash for now, so that nothing is hashed for a refused request
+		hashed{true, in.password.Value}.change(&d.Link)
+	}
 	if body.HasPassword && !in.password.Set {
 		f.Add(apierr.Detail{
 			Field: "password", Code: apierr.Required,
 			Message: "This link had a password (hasPassword), and passwords are never shown. Send a new one, or hasPassword false.",
 		})
 	}
-	checkTogether(f, &d.Link, in.came)
+	if d.Routing != nil { // a plain link has nothing that could conflict
+		checkTogether(f, &d.Link, in.came)
+	}
 	if err := f.Err(); err != nil {
 		return d, f.Unknown, err
 	}
-	secret, err := h.hash(ctx, in.password)
-	secret.change(&d.Link)
+	if in.password.Set {
+		var secret hashed
+		secret, err = h.hash(ctx, in.password)
+		secret.change(&d.Link)
+	}
 	return d, f.Unknown, err
 }
 
@@ -224,10 +266,12 @@ func (h public) update(c *fiber.Ctx) error {
 	var body wire.LinkUpdate
 	fields, bad := httpapi.Decode(c, &body)
 	domains := h.domainsOf(c)
-	// Hash before the transaction, which may run several times.
-	secret, err := h.newPassword(ctx, id, fields, bad, &body)
-	if err != nil {
-		return err
+	var secret hashed
+	if body.Password.Set { // hash before the transaction, which may run several times
+		var err error
+		if secret, err = h.newPassword(ctx, id, fields, bad, &body); err != nil {
+			return err
+		}
 	}
 	// 404 takes precedence over 400: another account's link gives the same response for every
 	// body. So errors in the body are reported only once the link is found.
@@ -248,7 +292,7 @@ func (h public) update(c *fiber.Ctx) error {
 // error so far.
 func (h public) newPassword(ctx context.Context, id string, f *httpapi.Fields, bad error, body *wire.LinkUpdate) (hashed, error) {
 	if bad != nil || body.Password.Ptr() == nil || f.Err() != nil {
-		return hashed{set: body.Password.Set}, nil
+		return hashed{set: true}, nil
 	}
 	if _, err := h.links.Get(ctx, account(ctx), id); err != nil {
 		return hashed{}, err
@@ -322,7 +366,9 @@ func (h public) patch(
 	for _, change := range p {
 		change(&after)
 	}
-	checkTogether(f, &after, in.came)
+	if after.Routing != nil {
+		checkTogether(f, &after, in.came)
+	}
 	return p, f.Err()
 }
 

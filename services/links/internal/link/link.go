@@ -147,7 +147,7 @@ func (l *Link) Status(now time.Time) Status {
 		return Scheduled
 	case l.Expiry.Passed(now):
 		return Expired
-	case l.exhausted():
+	case l.Routing != nil && l.exhausted():
 		return UsedUp
 	}
 	return Active

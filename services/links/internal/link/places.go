@@ -96,14 +96,6 @@ func (l *Link) Limit() int64 {
 	return l.Routing.MaxClicks
 }
 
-// Limit returns the link's MaxClicks, or 0 if there is no limit.
-func (t *Target) Limit() int64 {
-	if t == nil || t.Routing == nil {
-		return 0
-	}
-	return t.Routing.MaxClicks
-}
-
 // exhausted reports whether all clicks of the link are used up. Clicks alone is not enough:
 // if a process was killed before it answered a visit, the visit's place is used, but there
 // is no click.

@@ -194,8 +194,10 @@ func (s *Service) Update(
 				return err
 			}
 		}
-		if err := limited(tx, l, after); err != nil {
-			return err
+		if after.Routing != l.Routing { // otherwise the limit is the same
+			if err := limited(tx, l, after); err != nil {
+				return err
+			}
 		}
 		tx.Put(l, after, events.LinkUpdated)
 		return nil

@@ -339,7 +339,7 @@ func (h *Handler) visit(ctx *fasthttp.RequestCtx, v *visit, agent link.Agent, ho
 				h.uncount(v)
 			}
 		}
-		if led := counts && d.Outcome == link.Led && target.Limit() > 0; led || v.placed != (place{}) {
+		if led := counts && d.Outcome == link.Led && target.Routing != nil && target.Routing.MaxClicks > 0; led || v.placed != (place{}) {
 			err := h.takePlace(v, target, led)
 			if errors.Is(err, places.ErrChanged) {
 				continue
@@ -368,7 +368,7 @@ func (h *Handler) visit(ctx *fasthttp.RequestCtx, v *visit, agent link.Agent, ho
 			h.lockedPage(ctx, fasthttp.StatusOK, "")
 		case d.Outcome != link.Led:
 			h.fail(ctx, refusalOf(&d))
-		case !counts && target.Limit() > 0:
+		case !counts && target.Routing != nil && target.Routing.MaxClicks > 0:
 			h.limitedPage(ctx)
 		case inspect:
 			h.inspectPage(ctx, target, d.Location)

@@ -43,9 +43,6 @@ type ruleDoc struct {
 }
 
 func routingDocOf(r *link.Routing) *routingDoc {
-	if r == nil {
-		return nil
-	}
 	d := &routingDoc{
 		RedirectType: r.RedirectType, ForwardQuery: r.ForwardQuery, ForwardPath: r.ForwardPath, StartsAt: msOf(r.StartsAt),
 		Password: r.Password, MaxClicks: r.MaxClicks, Ruled: len(r.Rules) > 0,
@@ -72,9 +69,6 @@ func routingDocOf(r *link.Routing) *routingDoc {
 }
 
 func routingOf(d *routingDoc) *link.Routing {
-	if d == nil {
-		return nil
-	}
 	r := &link.Routing{
 		RedirectType: d.RedirectType, ForwardQuery: d.ForwardQuery, ForwardPath: d.ForwardPath, StartsAt: momentOf(d.StartsAt),
 		Password: d.Password, MaxClicks: d.MaxClicks,
@@ -105,9 +99,6 @@ func routingOf(d *routingDoc) *link.Routing {
 // forSlug returns the routing for the slug's document. It derives SplitKey from the link's
 // secret nonce, so that no visitor can compute their own place.
 func (d *routingDoc) forSlug(nonce string) *routingDoc {
-	if d == nil {
-		return nil
-	}
 	for i := range d.Rules {
 		if d.Rules[i].Percent > 0 {
 			out := *d

@@ -184,7 +184,9 @@ func (t *tx) Add(l *link.Link, over bool, what events.Type) {
 	} else {
 		t.Create(t.s.slugRef(l.Key()), slug)
 	}
-	t.putPlaces(nil, l)
+	if l.Routing != nil {
+		t.putPlaces(nil, l)
+	}
 }
 
 // Put implements [link.Tx]. It writes only the fields that an edit may change. So it never
@@ -204,7 +206,9 @@ func (t *tx) Put(before, l *link.Link, what events.Type) {
 		updates = append(updates, firestore.Update{Path: "usedUp", Value: d.UsedUp})
 	}
 	t.Update(t.s.linkRef(l.ID), updates...)
-	t.putPlaces(before, l)
+	if l.Routing != before.Routing { // an edit that changes the limit makes a new Routing
+		t.putPlaces(before, l)
+	}
 	if l.ExternalID != before.ExternalID {
 		t.externalID(before, l)
 	}
