@@ -180,45 +180,51 @@ func (r *Report) look(ctx context.Context, looks []Look) (err error) {
 // all holds the reports that have series.
 var all sync.Map
 
-type collector struct{ n, oldest *prometheus.Desc }
+// collector makes the series of all reports at each scrape, because ages grow.
+type collector struct{}
 
-var metrics = collector{
-	prometheus.NewDesc("linkreel_waiting", "How much work waits, by what it is and what it waits for.", labels, nil),
-	prometheus.NewDesc("linkreel_waiting_oldest_seconds", "How long the oldest work has waited; 0 if nothing waits.", labels, nil),
+func init() { prometheus.MustRegister(collector{}) }
+
+func vectors() (n, oldest *prometheus.GaugeVec) {
+	labels := []string{"of", "for"}
+	return prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "linkreel_waiting", Help: "How much work waits, by what it is and what it waits for.",
+		}, labels), prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "linkreel_waiting_oldest_seconds", Help: "How long the oldest work has waited; 0 if nothing waits.",
+		}, labels)
 }
 
-var labels = []string{"of", "for"}
-
-func init() { prometheus.MustRegister(metrics) }
-
 // Describe implements [prometheus.Collector].
-func (c collector) Describe(out chan<- *prometheus.Desc) { out <- c.n; out <- c.oldest }
+func (collector) Describe(out chan<- *prometheus.Desc) {
+	n, oldest := vectors()
+	n.Describe(out)
+	oldest.Describe(out)
+}
 
 // Collect implements [prometheus.Collector].
-func (c collector) Collect(out chan<- prometheus.Metric) {
-	type sum struct {
-		n, age  float64
-		ageless bool
-	}
-	sums := map[Work]sum{}
+func (collector) Collect(out chan<- prometheus.Metric) {
+	n, oldest := vectors()
+	ages := map[Work]time.Duration{}
 	all.Range(func(k, _ any) bool {
 		r := k.(*Report)
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		for w, d := range r.depths {
-			s := sums[w]
-			s.n, s.ageless = s.n+float64(d.N), s.ageless || d.Ageless
-			if d.N > 0 {
-				s.age = max(s.age, r.now().Sub(d.Oldest).Seconds())
+			n.WithLabelValues(w.Of, w.For).Add(float64(d.N))
+			if d.Ageless {
+				continue
 			}
-			sums[w] = s
+			if age := ages[w]; d.N > 0 {
+				ages[w] = max(age, r.now().Sub(d.Oldest))
+			} else {
+				ages[w] = age
+			}
 		}
 		return true
 	})
-	for w, s := range sums {
-		out <- prometheus.MustNewConstMetric(c.n, prometheus.GaugeValue, s.n, w.Of, w.For)
-		if !s.ageless {
-			out <- prometheus.MustNewConstMetric(c.oldest, prometheus.GaugeValue, s.age, w.Of, w.For)
-		}
+	for w, age := range ages {
+		oldest.WithLabelValues(w.Of, w.For).Set(age.Seconds())
 	}
+	n.Collect(out)
+	oldest.Collect(out)
 }

@@ -18,7 +18,7 @@ func (t turn) Mine(context.Context, string, time.Duration) bool { return *t.repl
 
 func shown(t *testing.T, want string) {
 	t.Helper()
-	if err := testutil.CollectAndCompare(metrics, strings.NewReader(want)); err != nil {
+	if err := testutil.CollectAndCompare(collector{}, strings.NewReader(want)); err != nil {
 		t.Error(err)
 	}
 }
@@ -106,7 +106,7 @@ func TestPartsOfOneProcessAddUp(t *testing.T) {
 		linkreel_waiting_oldest_seconds{for="count",of="clicks"} 5
 	`)
 	two.Forget()
-	if n := testutil.CollectAndCount(metrics, "linkreel_waiting"); n != 1 {
+	if n := testutil.CollectAndCount(collector{}, "linkreel_waiting"); n != 1 {
 		t.Errorf("%d series after one of two parts has ended, want 1", n)
 	}
 }

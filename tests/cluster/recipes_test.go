@@ -154,8 +154,8 @@ func yamlRecipes(t *testing.T, docs string) map[string]map[string]any {
 		if err := yaml.Unmarshal([]byte(text), &values); err != nil {
 			t.Fatalf("operations.md: %v in %s", err, text)
 		}
-		if strings.HasPrefix(text, "\n# otelcol.yaml") {
-			continue // a collector's configuration
+		if strings.HasPrefix(text, "\n# otelcol.yaml") || strings.HasPrefix(text, "\n# prometheus.yaml") {
+			continue // the configuration of another program
 		}
 		for name := range values {
 			if _, ok := known[name]; !ok {

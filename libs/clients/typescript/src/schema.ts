@@ -24,7 +24,8 @@ export interface paths {
          *     higher.
          *
          *     `url` must be an absolute http or https address with a host and without user info, at most 8,192 bytes; it is
-         *     returned as given and redirected to in its standard form. It may not point at our own short host.
+         *     returned as given and redirected to in its standard form. It may not point at our own short
+         *     host, and on a custom domain not at any domain of the account.
          *     `slug` takes letters, digits, `_`, `.` and `-` and begins with a letter or digit; upper and lower case are the same
          *     slug. Some words are reserved on the default host. After a delete the same account may take the slug again at
          *     once, another account after 30 days.
@@ -797,9 +798,9 @@ export interface paths {
         /**
          * Change the account's settings
          * @description Changes the name, and the domain of new links. Existing links keep their domain. The default domain must be
-         *     verified, and cannot be deleted while it is the default. If it lapses, creates without `domainId` get a 409
-         *     until it is verified again or another default is set. Only owners' sessions, and keys with the scope
-         *     `account:write`, may call.
+         *     verified, and cannot be deleted while it is the default. If it lapses, or was deleted in the moment in which
+         *     it became the default, creates without `domainId` get a 409 that says so until it is verified again or another
+         *     default is set. Only owners' sessions, and keys with the scope `account:write`, may call.
          */
         patch: operations["updateAccount"];
         trace?: never;
@@ -1334,7 +1335,7 @@ export interface components {
             forwardPath?: boolean | null;
             /** @description Before this moment visits get 404 with a page that says when the link begins. Must be earlier than `expiresAt`. */
             startsAt?: components["schemas"]["MomentOrNull"];
-            /** @description Where visitors are sent after the link has ended, with a 302 that is not counted. The rules of `url` apply, and it may not point at a verified domain of the account. */
+            /** @description Where visitors are sent after the link has ended, with a 302 that is not counted. The rules of `url` apply, and it may not point at a domain of the account. */
             expiredUrl?: string | null;
             /**
              * @description A password of 1 to 256 characters, for which a page asks every visitor. It is never shown; `hasPassword`
@@ -1367,7 +1368,7 @@ export interface components {
             /** @description 1 to 100 characters, unique among the link's rules without regard to case. Statistics show it. */
             name: string;
             when: components["schemas"]["LinkRuleWhen"];
-            /** @description The rules of the link's `url` apply, and it may not point at a verified domain of the account. */
+            /** @description The rules of the link's `url` apply, and it may not point at a domain of the account. */
             url: string;
         };
         /** @description At least one condition. All must hold; a list holds if one of its values matches. Anything unknown about a visit meets no condition. */
@@ -1425,7 +1426,7 @@ export interface components {
             forwardPath?: boolean | null;
             /** @description Before this moment visits get 404 with a page that says when the link begins. Must be earlier than `expiresAt`. */
             startsAt?: components["schemas"]["MomentOrNull"];
-            /** @description Where visitors are sent after the link has ended, with a 302 that is not counted. The rules of `url` apply, and it may not point at a verified domain of the account. */
+            /** @description Where visitors are sent after the link has ended, with a 302 that is not counted. The rules of `url` apply, and it may not point at a domain of the account. */
             expiredUrl?: string | null;
             /**
              * @description A password of 1 to 256 characters, for which a page asks every visitor. It is never shown; `hasPassword`
@@ -1783,7 +1784,7 @@ export interface components {
             ignoredFields?: components["schemas"]["IgnoredFields"];
         };
         DomainUpdate: {
-            /** @description Where visits of `/` lead. The rules of a link's `url` apply, and it may not point at a verified domain of the account. Null clears it. */
+            /** @description Where visits of `/` lead. The rules of a link's `url` apply, and it may not point at a domain of the account. Null clears it. */
             homeUrl?: string | null;
             /** @description Where visits of addresses without a link lead. */
             notFoundUrl?: string | null;
@@ -3689,7 +3690,7 @@ export interface operations {
         parameters: {
             query: {
                 slug: string;
-                /** @description A domain of the account. Without it, or with `default`, the default host. */
+                /** @description A domain of the account, or `default` for the default host. Without it, the account's `defaultDomainId`. */
                 domainId?: string;
             };
             header?: never;
@@ -3717,6 +3718,7 @@ export interface operations {
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["DomainNotFound"];
+            409: components["responses"]["DomainNotVerified"];
             429: components["responses"]["RateLimited"];
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];

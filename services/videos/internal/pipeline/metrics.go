@@ -2,25 +2,26 @@ package pipeline
 
 import (
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promauto"
 
+	"github.com/linkreel/linkreel/libs/metrics"
+	"github.com/linkreel/linkreel/libs/transcode"
 	"github.com/linkreel/linkreel/services/videos/internal/video"
 )
 
 // These metrics count status changes and searches of storage.
 var (
-	moves = promauto.NewCounterVec(prometheus.CounterOpts{
+	moves = metrics.NewCounter(prometheus.CounterOpts{
 		Name: "linkreel_videos_moves_total", Help: "Changes of a video's status, by the new status and, for failed, the reason.",
-	}, []string{"status", "code"})
-	ready = promauto.NewHistogramVec(prometheus.HistogramOpts{
+	}, []string{"status", "code"}, known()...)
+	ready = metrics.NewHistogram(prometheus.HistogramOpts{
 		Name:    "linkreel_videos_ready_seconds",
 		Help:    "Time from the arrival of a file in storage until its video can be played, by the video's length: up to 1m, up to 10m, or longer.",
 		Buckets: []float64{10, 30, 60, 120, 300, 900, 3600, 14400},
-	}, []string{"length"})
-	turns = promauto.NewCounterVec(prometheus.CounterOpts{
+	}, []string{"length"}, metrics.Each(upToOneMinute, upToTenMinutes, longer)...)
+	turns = metrics.NewCounter(prometheus.CounterOpts{
 		Name: "linkreel_videos_janitor_turns_total",
 		Help: "Searches of all of storage for orphans, by outcome: done, failed, or stopped because too many objects belong to no record.",
-	}, []string{"outcome"})
+	}, []string{"outcome"}, metrics.Each(turnDone, turnStopped, turnFailed)...)
 )
 
 // Outcomes of a janitor's turn.
@@ -37,14 +38,13 @@ const (
 	longer         = "longer"
 )
 
-func init() {
-	// Start at zero, so that the first stopped search shows as an increase.
-	for _, outcome := range []string{turnDone, turnStopped, turnFailed} {
-		turns.WithLabelValues(outcome)
+// known returns every status that a video may move to, and for failed every reason.
+func known() []metrics.Series {
+	all := []metrics.Series{{string(video.Processing), ""}, {string(video.Ready), ""}}
+	for _, code := range transcode.Codes {
+		all = append(all, metrics.Series{string(video.Failed), string(code)})
 	}
-	for _, length := range []string{upToOneMinute, upToTenMinutes, longer} {
-		ready.WithLabelValues(length)
-	}
+	return all
 }
 
 func became(s video.Status, code video.Code) { moves.WithLabelValues(string(s), string(code)).Inc() }
