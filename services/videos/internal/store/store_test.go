@@ -332,7 +332,7 @@ func TestEveryWriteHasItsEvent(t *testing.T) {
 
 	// Each method is above, or changes nothing that the API shows.
 	known := strings.Fields("Create Update AddViews Get PutOff Delete Erase " +
-		"BySlug List Usage Reserved Known Due Remains DuePurges Deleted " + // reads
+		"BySlug List Usage Reserved Known Due Remains DuePurges Deleted Waits " + // reads
 		"SweepTags PutOffPurge Purged EraseSome") // housekeeping
 	of := reflect.TypeOf(b.Store)
 	for m := range of.NumMethod() {
