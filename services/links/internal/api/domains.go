@@ -76,7 +76,6 @@ func (h public) updateDomain(c *fiber.Ctx) error {
 		if err != nil {
 			return d.Pages, err
 		}
-		own = append(own[:len(own):len(own)], link.ParseHost(d.Hostname)) // a pending domain is not among them
 		pages := d.Pages
 		for _, page := range []struct {
 			field string

@@ -115,8 +115,11 @@ func (h public) readCreate(c *fiber.Ctx) (d link.Draft, ignored []string, err er
 // domainsOf looks up the caller's domains, each only once for a request.
 type domainsOf struct {
 	get func(id string) (*customdomain.Domain, error)
+	// owns reports whether the account has claimed a host name in lower case.
+	owns func(hostname string) (bool, error)
 	// hosts returns the hosts to which no page and no rule of the account may lead: the
-	// default short host and all its verified domains.
+	// default short host and all its domains. Domains that are not verified yet are among
+	// them: what led to each other before would be a loop once they are.
 	hosts func() (link.Hosts, error)
 }
 
@@ -138,13 +141,18 @@ func (h public) domainsOf(c *fiber.Ctx) *domainsOf {
 		domains, err := h.domains.List(ctx, account(ctx))
 		own := h.opt.Own[:len(h.opt.Own):len(h.opt.Own)] // capped, so that append copies it
 		for _, d := range domains {
-			if d.Verified(h.opt.Now()) {
-				own = append(own, link.ParseHost(d.Hostname))
-			}
+			own = append(own, h.opt.Own.At(d.Hostname)...)
 		}
 		return own, err
 	})
-	return &domainsOf{get, hosts}
+	owns := func(hostname string) (bool, error) {
+		_, err := get(customdomain.ID(account(ctx), hostname))
+		if apierr.CodeOf(err) == apierr.DomainNotFound {
+			return false, nil
+		}
+		return err == nil, err
+	}
+	return &domainsOf{get, owns, hosts}
 }
 
 // draft reads every field of a create and notes the errors that the contract cannot find.
@@ -170,6 +178,9 @@ func (h public) draft(
 		own = append(own[:len(own):len(own)], link.ParseHost(on.Hostname)) // a link to its own host would lead back to itself
 	}
 	d.Destination = validate(f, "url", func() (link.URL, *apierr.Detail) { return h.links.Destination(body.URL, own) })
+	if err := leaves(f, d.Destination, !onDefaultHost, domains); err != nil {
+		return d, f.Unknown, err
+	}
 	if body.Slug != nil {
 		d.Slug = validate(f, "slug", func() (link.Slug, *apierr.Detail) { return link.ParseSlug(*body.Slug, onDefaultHost) })
 	}
@@ -223,6 +234,22 @@ func (h public) draft(
 		secret.change(&d.Link)
 	}
 	return d, f.Unknown, err
+}
+
+// leaves notes an error if the destination of a link on a custom domain leads to a domain of
+// the account: to the link's own, or to another one, from which a link could lead back. Nothing
+// on a domain may lead to the default short host, so links there may lead to domains.
+func leaves(f *httpapi.Fields, to link.URL, onDomain bool, domains *domainsOf) error {
+	if !onDomain || f.HasError("url") {
+		return nil
+	}
+	back, err := domains.owns(to.Host().Name)
+	if back && err == nil {
+		problem := *link.LeadsBack()
+		problem.Field = "url"
+		f.Add(problem)
+	}
+	return err
 }
 
 // domainOr returns the id of the domain that a caller names, or of the account's default
@@ -316,6 +343,10 @@ func (h public) patch(
 		})
 	} else if b.Set {
 		to := validate(f, "url", func() (link.URL, *apierr.Detail) { return h.links.Destination(b.Value, own) })
+		// An address that the link has already may stay.
+		if err := leaves(f, to, before.Host != "" && to != before.Destination, domains); err != nil {
+			return nil, err
+		}
 		set(func(l *link.Link) { l.Destination = to })
 	}
 	if b := body.Title; b.Set {

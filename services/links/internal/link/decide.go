@@ -184,7 +184,7 @@ func (s *Surroundings) loops(address string, v *Visit) bool {
 	if v.Host == "" {
 		return slices.Contains(s.Own, host)
 	}
-	return host.Name == v.Host
+	return host.Name == v.Host && slices.Contains(s.Own.At(v.Host), host)
 }
 
 // DecideHome decides how a visit to "/" is answered.
