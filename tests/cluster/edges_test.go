@@ -182,6 +182,16 @@ func TestARedisElsewhereCanBeReached(t *testing.T) {
 	}
 }
 
+// letsKEDAIn reports whether KEDA's operator may call the chart's own Redis.
+func letsKEDAIn(objects []object) bool {
+	return slices.ContainsFunc(objects, func(o object) bool {
+		return o.kind() == "NetworkPolicy" && strings.HasSuffix(o.name(), "-redis") && slices.ContainsFunc(listAt(o, "spec", "ingress"), func(rule object) bool {
+			from, ports := listAt(rule, "from"), listAt(rule, "ports")
+			return len(from) == 1 && from[0].at("podSelector", "matchLabels", "app") == "keda-operator" && from[0]["namespaceSelector"] != nil && ports[0]["port"] == "redis"
+		})
+	})
+}
+
 func TestKEDAWithEachFormOfRedis(t *testing.T) {
 	t.Parallel()
 	external := func(address string, more ...string) []string {
@@ -227,6 +237,9 @@ func TestKEDAWithEachFormOfRedis(t *testing.T) {
 				tt.want["stream"], tt.want["streamLength"] = "queue:{jobs}", "1"
 				if diff := cmp.Diff(tt.want, got); diff != "" {
 					t.Errorf("trigger (-want +got):\n%s", diff)
+				}
+				if own := got["auth"] == "try-linkreel-redis"; own != letsKEDAIn(objects) {
+					t.Errorf("with the chart's own Redis: %v, its NetworkPolicy lets KEDA in: %v", own, !own)
 				}
 				return
 			}
