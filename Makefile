@@ -80,9 +80,10 @@ bench: tools
 	$(GO) run ./tests/bench
 
 .PHONY: lint
-## Check code, import order and formatting.
-lint: $(BIN)/golangci-lint
+## Check code, import order, formatting and workflows.
+lint: $(BIN)/golangci-lint $(BIN)/actionlint
 	$(BIN)/golangci-lint run $(PKGS)
+	$(BIN)/actionlint -shellcheck= -pyflakes=   # Only what every machine has.
 
 .PHONY: fmt
 ## Format all Go code.
@@ -109,10 +110,25 @@ build-alone:   # That go.mod names what tests import is shown by make tidy.
 
 .PHONY: release
 ## Build a release and push it: make release VERSION=0.4.0 REGISTRY=ghcr.io/linkreel (RELEASE_FLAGS=-insecure for plain HTTP).
-release:
+release: $(BIN)/linkreel-release
+	@$(BIN)/linkreel-release $(RELEASE_FLAGS) build push tag
+
+# The parts of it, for the workflow. Here make and a shell would expand a VERSION, which is the name of a tag that
+# somebody chose: the program reads it from the environment.
+.PHONY: release-build release-push release-tag release-serve
+release-build release-push release-tag release-serve: $(BIN)/linkreel-release
+	@exec $(BIN)/linkreel-release $(RELEASE_FLAGS) $(@:release-%=%)
+
+.PHONY: chart-local
+## Build this commit for your own registry, with a chart that installs it: make chart-local REGISTRY=registry.example.com/linkreel
+chart-local: export VERSION = 0.0.0-g$(shell git rev-parse --short HEAD)
+chart-local: release
+	@echo "The chart is dist/release/linkreel-$(VERSION).tgz"
+
+.PHONY: $(BIN)/linkreel-release
+$(BIN)/linkreel-release:
 	@mkdir -p $(BIN)
-	cd tools/release && GOWORK=off CGO_ENABLED=0 $(GO) build -trimpath -o $(BIN)/linkreel-release .
-	$(BIN)/linkreel-release -version "$(VERSION)" -registry "$(REGISTRY)" $(RELEASE_FLAGS)
+	@cd tools/release && GOWORK=off CGO_ENABLED=0 $(GO) build -trimpath -o $@ .
 
 .PHONY: generate
 ## Rebuild what is made from sources: Go types of the contract, web assets, the TypeScript client (needs node and npm).
@@ -134,14 +150,14 @@ generate-check: generate-go
 	else git diff --exit-code --stat -- '*.js' '*.css' '*.ts' '*.json' '*.html' 'libs/apispec/docs/guides' || { echo "generate-check: run make generate and commit what it changes"; exit 1; }; fi
 
 .PHONY: vuln
-## Look for known vulnerabilities in what we call (skipped, with a line, when the database cannot be had).
+## Look for known vulnerabilities in what we call. Without the database it is skipped with a line; VULN_REQUIRED=1 fails then.
 vuln: $(BIN)/govulncheck
 	@tools/vuln.sh
 
 .PHONY: tools
-## Install what runs and tests need from the system: redis, ffmpeg, chromium, and what runs the examples of the docs.
+## Install what runs and tests need from the system: redis, ffmpeg, chromium, promtool, and what runs the examples of the docs.
 tools:
-	@$(INSTALL) redis ffmpeg chromium node curl jq openssl python3
+	@$(INSTALL) redis ffmpeg chromium node curl jq openssl python3 promtool
 
 .PHONY: fuzz
 ## Run every fuzz target for FUZZTIME (default 5m) each.
@@ -167,6 +183,10 @@ $(BIN)/gotestsum: tools/go.sum
 $(BIN)/golangci-lint: tools/go.sum
 	@mkdir -p $(BIN)
 	cd tools && GOWORK=off CGO_ENABLED=0 $(GO) build -o $@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+
+$(BIN)/actionlint: tools/go.sum
+	@mkdir -p $(BIN)
+	cd tools && GOWORK=off CGO_ENABLED=0 $(GO) build -o $@ github.com/rhysd/actionlint/cmd/actionlint
 
 $(BIN)/govulncheck: tools/go.sum
 	@mkdir -p $(BIN)

@@ -18,7 +18,7 @@
 //	            (events.Event). The outbox keeps it until it has its place in the
 //	            account's feed.
 //	announce    tell every replica which cached values are stale: after the
-//	            commit, before the answer.
+//	            commit, before the response.
 //	authority   what an account may do. Its version grows with each change, and
 //	            no replica acts on an older version (apikey).
 //	claim       the free places below a limit that a change wants to use. The

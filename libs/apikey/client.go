@@ -27,7 +27,7 @@ import (
 const (
 	freshFor   = 5 * time.Second  // how long a record is used without asking auth again
 	usableFor  = 30 * time.Second // how long a record is used while auth cannot be reached
-	unknownFor = 10 * time.Second // how long the answer "no such key" is cached
+	unknownFor = 10 * time.Second // how long the response "no such key" is cached
 
 	maxKeys    = 100_000 // known keys in memory
 	maxUnknown = 10_000  // unknown keys in memory
@@ -54,7 +54,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Decision is the answer for one request with an accepted key. The request may still be
+// Decision is the response for one request with an accepted key. The request may still be
 // refused: because Limit.Allowed is false, because the principal is suspended, or because
 // of its plan or scopes.
 type Decision struct {

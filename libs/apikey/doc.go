@@ -15,7 +15,7 @@
 //     Redis says. So without Redis, or after Redis was restored from older data, a
 //     revocation takes at most 5 seconds.
 //   - When auth cannot be reached either, known keys work until their record is 30
-//     seconds old. After that the answer is UNAVAILABLE, never a false 401. Unknown
+//     seconds old. After that the response is UNAVAILABLE, never a false 401. Unknown
 //     keys get UNAVAILABLE at once.
 //   - Without Redis each replica applies the account's limit on its own. No request
 //     fails because of that.

@@ -81,7 +81,7 @@ func (r *Record) check() error {
 type Rights interface {
 	// Scopes returns what the key or the member with this id may do in the account. It
 	// returns no scopes for a revoked or expired key, a removed member, or an id of another
-	// account. The answer includes every change that was committed before the call began.
+	// account. The response includes every change that was committed before the call began.
 	Scopes(ctx context.Context, accountID, id string) (identity.ScopeSet, error)
 }
 
@@ -167,7 +167,7 @@ const lasting = time.Second
 
 // patience returns how long to wait for auth. While auth is away, requests with a fallback
 // do not wait at all. Once auth has been away for [lasting], the others wait only a short
-// time. But each time the breaker allows a try, one request waits long enough to notice
+// time. But each time the breaker allows an attempt, one request waits long enough to notice
 // that auth is back.
 func (c *Client) patience(fallback bool) time.Duration {
 	since, away := c.asking.Away()
@@ -237,7 +237,7 @@ func (c *Client) start(ctx context.Context, hash string, old *entry, d demand, w
 	return f
 }
 
-// landed marks a flight as finished. It is for an answer that was available already.
+// landed marks a flight as finished. It is for a response that was available already.
 func landed(f *flight) *flight {
 	f.done = make(chan struct{})
 	close(f.done)

@@ -186,7 +186,7 @@ const versionPatience = 2 * time.Second
 
 // InvalidateAccount tells every replica that the account's authority changed. After it returns,
 // every replica verifies records below version again before it uses them. Call it after the
-// commit and before the answer. While Redis is away, it still returns and keeps trying in the
+// commit and before the response. While Redis is away, it still returns and keeps trying in the
 // background. Until that succeeds, only the age of an old record makes replicas stop using it.
 func (c *Client) InvalidateAccount(ctx context.Context, accountID string, version int64) {
 	// The commit has happened, even if it used up the rest of the request's time.

@@ -8,7 +8,7 @@
 // dates, rules between fields.
 //
 // A request schema with additionalProperties: false rejects names that it does not
-// list. With any other schema the answer lists such names in ignoredFields. A readOnly
+// list. With any other schema the response lists such names in ignoredFields. A readOnly
 // property is known but cannot be set: it is accepted and listed in ignoredFields.
 package apispec
 

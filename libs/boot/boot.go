@@ -105,9 +105,9 @@ const (
 	// connect. Otherwise, while an upgrade replaces all pods at once, a pod would be ready
 	// before it reaches a store, and its requests would fail.
 	warmUpTime = 30 * time.Second
-	// warmUpTry bounds one try, because a dropped packet never gets an answer.
+	// warmUpTry bounds one attempt, because a dropped packet never gets a response.
 	warmUpTry = 5 * time.Second
-	// warmUpPause is the pause between two tries.
+	// warmUpPause is the pause between two attempts.
 	warmUpPause = 250 * time.Millisecond
 )
 

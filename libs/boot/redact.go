@@ -9,7 +9,7 @@ import (
 )
 
 // redacting keeps secrets out of exported spans. HTTP client libraries put addresses
-// into their spans, and the query of a signed address or an upload session is a
+// into their spans, and the query of a signed URL or an upload session is a
 // credential.
 type redacting struct{ sdktrace.SpanExporter }
 

@@ -315,7 +315,7 @@ func (c *Cache[V]) verify(ctx context.Context, old Lookup[V]) (Lookup[V], error)
 		err = ctx.Err()
 	}
 	// An old "not found" is not returned: the key may have been created meanwhile, and an
-	// error is better than a wrong answer.
+	// error is better than a wrong response.
 	if old.Entry != nil && old.Found && c.untouched(old) {
 		return old, nil
 	}

@@ -72,7 +72,7 @@ func (s *Seen) Mine(ctx context.Context, what string, hold time.Duration) bool {
 		return false
 	}
 	// The hold begins when the call has returned, even if it failed: Redis may have stored the
-	// turn although we got no answer, and then no other replica acts until it expires.
+	// turn although we got no response, and then no other replica acts until it expires.
 	s.note(turn, s.now(), hold)
 	return true
 }

@@ -8,7 +8,7 @@
 //
 // Data is the record as the API shows it right after the change. For a deletion it is the
 // record as the API last showed it. It contains no credentials: no key, password or
-// signed address. The service gives its store a function that makes Data.
+// signed URL. The service gives its store a function that makes Data.
 //
 // # Who acted
 //

@@ -19,7 +19,7 @@ import (
 )
 
 // calls intercepts every request to the database. It sets a deadline, begins
-// transactions that lock nothing, and notes the answers. [DB.Do] sets a deadline already,
+// transactions that lock nothing, and notes the responses. [DB.Do] sets a deadline already,
 // so this one matters for calls without Do. The client library's own defaults are one
 // minute for a write and five for a query, and a handler that waits so long also keeps
 // its caller's connection open.
@@ -88,7 +88,7 @@ var errOnlyWrites = errors.New("read in a commit that only writes")
 type heard struct {
 	answered atomic.Bool // the database answered a request of the call
 	lost     atomic.Bool // the call lost against another writer at least once
-	open     atomic.Bool // a commit ended without an answer, so it may have gone through
+	open     atomic.Bool // a commit ended without a response, so it may have gone through
 }
 
 type heardKey struct{}
@@ -101,7 +101,7 @@ func (a answered) Unwrap() error { return a.error }
 
 // aborted is the error of a request that lost against another writer. It has no Unwrap, so
 // that the client does not find the code and retry by itself. The client would pause for 1
-// to 4 s, which leaves three tries in three seconds. [again] retries instead.
+// to 4 s, which leaves three attempts in three seconds. [again] retries instead.
 type aborted struct{ error }
 
 // hear notes how the database answered a request. commit is true if the request is a
@@ -122,7 +122,7 @@ func hear(ctx context.Context, commit bool, err error) error {
 	}
 	switch code {
 	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled, codes.Internal, codes.Unknown:
-		// The library returns the same codes when there was no answer.
+		// The library returns the same codes when there was no response.
 		if commit {
 			h.open.Store(true)
 		}
@@ -141,7 +141,7 @@ func judged(fn func(context.Context) error) func(context.Context) error {
 	}
 }
 
-// heardStream notes the answers to a read.
+// heardStream notes the responses to a read.
 type heardStream struct {
 	grpc.ClientStream
 	hear func(error) error
@@ -157,7 +157,7 @@ func (h *heard) judge(err error) error {
 	mapped := Map(err)
 	late := errors.Is(err, context.DeadlineExceeded) || status.Code(err) == codes.DeadlineExceeded
 	switch lost := errors.As(err, new(aborted)) || h.lost.Load() && late; {
-	case lost && h.open.Load(): // The last try or an earlier one may have gone through.
+	case lost && h.open.Load(): // The last attempt or an earlier one may have gone through.
 		return answered{apierr.Down(err)}
 	case lost:
 		return contended(err)
@@ -178,7 +178,7 @@ const (
 	longestPause = 320 * time.Millisecond
 )
 
-// unsure reports whether a commit of this call got no answer, so that the change may be
+// unsure reports whether a commit of this call got no response, so that the change may be
 // there already. Trying again could make the change twice. A commit without reads is the
 // exception; see [DB.Commit].
 func unsure(ctx context.Context) bool {
@@ -187,7 +187,7 @@ func unsure(ctx context.Context) bool {
 }
 
 // again repeats try while another writer wins. It stops when there is no time for another
-// full try, because a try that is cut off might commit without our knowing. Pauses are
+// full attempt, because an attempt that is cut off might commit without our knowing. Pauses are
 // random, so that two writers that collided do not collide again.
 func again(ctx context.Context, try func() error) error {
 	for most := firstPause; ; most = min(2*most, longestPause) {

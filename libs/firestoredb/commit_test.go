@@ -53,7 +53,7 @@ func TestACommitIsOneCallAndAllOrNothing(t *testing.T) {
 	}
 }
 
-// A caller whose first try went through is told that something is in the way, and looks.
+// A caller whose first attempt went through is told that something is in the way, and looks.
 func TestACommitWhoseAnswerIsLostIsSentAgain(t *testing.T) {
 	t.Parallel()
 	db, server := openTest(t)

@@ -59,7 +59,7 @@ func TestATransactionThatLosesTriesAgainUntilItsTimeIsOver(t *testing.T) {
 			t.Parallel()
 			before := server.Stats().Calls["Commit"]
 			err := run(t.Context(), "try", set(db.Doc("a/b")))
-			for i := 0; i < 10 && apierr.CodeOf(err) == apierr.Unavailable; i++ { // a machine that stalled has cut off a try
+			for i := 0; i < 10 && apierr.CodeOf(err) == apierr.Unavailable; i++ { // a machine that stalled has cut off an attempt
 				err = run(t.Context(), "try", set(db.Doc("a/b")))
 			}
 			var e *apierr.Error
@@ -88,7 +88,7 @@ func TestALoserIsContendedOnlyWhenNothingOfItCanHaveBeenCommitted(t *testing.T) 
 			for _, f := range faults {
 				server.Faults().Add(f)
 			}
-			// It sends its tries one after the other, and all within its one time.
+			// It sends its attempts one after the other, and all within its one time.
 			if err := db.Commit(t.Context(), "try", set(db.Doc("a/b"))); apierr.CodeOf(err) != apierr.Unavailable || errors.Is(err, firestoredb.ErrContended) {
 				t.Errorf("%v, want UNAVAILABLE", err)
 			}
@@ -97,7 +97,7 @@ func TestALoserIsContendedOnlyWhenNothingOfItCanHaveBeenCommitted(t *testing.T) 
 	t.Run("a transaction's next commit is cut off", func(t *testing.T) {
 		t.Parallel()
 		db, server := openWithin(t, 1100*time.Millisecond)
-		// The second is among its further tries, which have their time together.
+		// The second is among its further attempts, which have their time together.
 		server.Faults().Add(local.Fault{Methods: []string{"Commit"}, Times: 2, Code: codes.Aborted})
 		server.Faults().Add(local.Fault{Methods: []string{"Commit"}, Delay: time.Hour})
 		if err := db.Tx(t.Context(), "try", set(db.Doc("a/b"))); apierr.CodeOf(err) != apierr.Unavailable || errors.Is(err, firestoredb.ErrContended) {

@@ -42,13 +42,13 @@ var (
 	ErrInvalid = errors.New("request is refused for good")
 
 	// ErrUncertain comes with an UNAVAILABLE when a commit was repeated because
-	// its answer was lost, and the server no longer knows the transaction: most
-	// likely the first try went through. It comes with an ErrExists when the
+	// its response was lost, and the server no longer knows the transaction: most
+	// likely the first attempt went through. It comes with an ErrExists when the
 	// repeated commit finds documents that may be its own.
 	ErrUncertain = errors.New("outcome of the commit is not known")
 
 	// ErrContended comes with a RATE_LIMITED when other writers of the same documents were
-	// faster until time ran out. Nothing was committed: if a try may have been committed,
+	// faster until time ran out. Nothing was committed: if an attempt may have been committed,
 	// the call gets a plain UNAVAILABLE instead.
 	ErrContended = errors.New("other writers of the same documents were faster")
 )
@@ -120,7 +120,7 @@ func inLine(ctx context.Context, q *turns.Queue, do func() error) error {
 
 // Tx runs fn as a transaction. fn may run several times, so it must read first, decide,
 // write, and have no other effect. It must wrap errors with %w: otherwise Tx does not
-// see that a try was aborted.
+// see that an attempt was aborted.
 func (db *DB) Tx(ctx context.Context, what string, fn func(ctx context.Context, tx *firestore.Transaction) error, opts ...firestore.TransactionOption) error {
 	try := func(ctx context.Context) error { return db.RunTransaction(ctx, fn, opts...) }
 	err := db.Do(ctx, what, try)
@@ -133,7 +133,7 @@ func (db *DB) Tx(ctx context.Context, what string, fn func(ctx context.Context, 
 }
 
 // Commit is [DB.Tx] for an fn that only writes. It makes one call to the database, while
-// a transaction needs another one to begin. A commit whose answer is lost is sent again,
+// a transaction needs another one to begin. A commit whose response is lost is sent again,
 // so its writes must be idempotent or have a precondition that fails the second time.
 func (db *DB) Commit(ctx context.Context, what string, fn func(ctx context.Context, tx *firestore.Transaction) error, opts ...firestore.TransactionOption) error {
 	return db.Tx(context.WithValue(ctx, onlyWritesKey{}, true), what, fn, opts...)

@@ -33,7 +33,7 @@ type Config struct {
 	// several tokens, separated by commas, only the first is sent.
 	Token string `env:"LOCALCLOUD_TOKEN"`
 	// Timeout bounds a call or a transaction. A transaction that lost against other writers
-	// waits for its turn and then gets the same time again for further tries. Keep Timeout
+	// waits for its turn and then gets the same time again for further attempts. Keep Timeout
 	// below 30 s: places below a limit are not leased for much longer (libs/quota).
 	Timeout time.Duration `env:"FIRESTORE_TIMEOUT" envDefault:"3s"`
 }

@@ -53,6 +53,6 @@ func TestATransactionThatStallsKeepsNobodyFromWriting(t *testing.T) {
 	}
 	snap, err := doc.Get(t.Context())
 	if err != nil || snap.Data()["n"] != int64(11) || tries != 2 {
-		t.Errorf("n = %v after %d tries, %v; want 11 after 2: the first try was aborted, not the write", snap.Data()["n"], tries, err)
+		t.Errorf("n = %v after %d tries, %v; want 11 after 2: the first attempt was aborted, not the write", snap.Data()["n"], tries, err)
 	}
 }

@@ -127,7 +127,7 @@ func (a *API) ClientIP(c *fiber.Ctx) netip.Addr { return a.opt.Proxies.Client(c.
 // NewServer calls [httpserver.New].
 func NewServer(h fasthttp.RequestHandler) *fasthttp.Server { return httpserver.New(h) }
 
-// AcceptsGzip reports whether the caller accepts an answer in gzip. It follows RFC 9110
+// AcceptsGzip reports whether the caller accepts a response in gzip. It follows RFC 9110
 // §12.5.3: the caller refuses a coding with q=0, and * stands for all codings that the
 // header does not name. A caller that sends no such header gets uncompressed bytes, since
 // many programs cannot decompress.

@@ -79,6 +79,17 @@ func (f *Fields) Add(details ...apierr.Detail) {
 // value further.
 func (f *Fields) HasError(field string) bool { return f.broken[field] }
 
+// HasErrorIn reports whether a field or a part of it, such as rules.0.name of rules, breaks a
+// rule.
+func (f *Fields) HasErrorIn(field string) bool {
+	for broken := range f.broken {
+		if broken == field || strings.HasPrefix(broken, field+".") {
+			return true
+		}
+	}
+	return false
+}
+
 // Err returns a VALIDATION_ERROR with the details, or nil if there are none.
 func (f *Fields) Err() error {
 	if len(f.details) == 0 {
@@ -191,6 +202,9 @@ func fill(dst reflect.Value, o *object, fields *Fields) {
 			problem.Message = "The text contains half of a surrogate pair."
 		case json.Unmarshal(raw, dst.Field(i).Addr().Interface()) != nil:
 			dst.Field(i).SetZero()
+			if fields.HasErrorIn(name) { // which says more exactly what has the wrong type
+				continue
+			}
 			problem.Code, problem.Message = apierr.InvalidType, "This field has the wrong type."
 		default:
 			continue
@@ -203,7 +217,7 @@ func fill(dst reflect.Value, o *object, fields *Fields) {
 // decodes half a pair to U+FFFD, but text may also contain U+FFFD itself.
 var paired = regexp.MustCompile(`(?i)^([^\\]|\\[^u]|\\u[^d]|\\ud[0-7]|\\ud[89ab]..\\ud[c-f])*$`)
 
-// These bound how many bytes of a caller's unknown names an answer repeats. A bulk answer
+// These bound how many bytes of a caller's unknown names a response repeats. A bulk answer
 // has up to a hundred items.
 const (
 	maxUnknown     = 8 << 10

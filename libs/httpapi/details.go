@@ -58,20 +58,22 @@ func detailsOf(e *jsonschema.ValidationError) []apierr.Detail {
 	case *kind.Type:
 		d.Code, d.Message = apierr.InvalidType, "Use "+strings.Join(k.Want, " or ")+"."
 	case *kind.MaxLength:
-		d.Code, d.Max, d.Message = apierr.TooLong, int64(k.Want), fmt.Sprintf("Use at most %d characters.", k.Want)
+		d.Code, d.Max, d.Message = apierr.TooLong, int64(k.Want), "Use at most "+count(k.Want, "character")+"."
 	case *kind.MinLength:
-		d.Code, d.Min, d.Message = apierr.TooShort, int64(k.Want), fmt.Sprintf("Use at least %d characters.", k.Want)
+		d.Code, d.Min, d.Message = apierr.TooShort, int64(k.Want), "Use at least "+count(k.Want, "character")+"."
 	case *kind.MaxItems:
-		d.Code, d.Max, d.Message = apierr.TooLong, int64(k.Want), fmt.Sprintf("Use at most %d items.", k.Want)
+		d.Code, d.Max, d.Message = apierr.TooLong, int64(k.Want), "Use at most "+count(k.Want, "item")+"."
 	case *kind.MinItems:
-		d.Code, d.Min, d.Message = apierr.TooShort, int64(k.Want), fmt.Sprintf("Use at least %d items.", k.Want)
+		d.Code, d.Min, d.Message = apierr.TooShort, int64(k.Want), "Use at least "+count(k.Want, "item")+"."
+	case *kind.MinProperties:
+		d.Code, d.Min, d.Message = apierr.TooShort, int64(k.Want), "Use at least "+count(k.Want, "name")+" in this object."
 	case *kind.Maximum:
-		d.Code, d.Message = apierr.OutOfRange, "This number is too large."
+		d.Code, d.Message = apierr.OutOfRange, "This number is too large. Use at most "+k.Want.RatString()+"."
 		if k.Want.IsInt() {
 			d.Max = k.Want.Num().Int64()
 		}
 	case *kind.Minimum:
-		d.Code, d.Message = apierr.OutOfRange, "This number is too small."
+		d.Code, d.Message = apierr.OutOfRange, "This number is too small. Use at least "+k.Want.RatString()+"."
 		if k.Want.IsInt() {
 			d.Min = k.Want.Num().Int64()
 		}
@@ -87,6 +89,14 @@ func detailsOf(e *jsonschema.ValidationError) []apierr.Detail {
 		d.Code, d.Message = apierr.InvalidFormat, "This value has the wrong format."
 	}
 	return []apierr.Detail{d}
+}
+
+// count writes a number of things: 1 item, 2 items.
+func count(n int, thing string) string {
+	if n != 1 {
+		thing += "s"
+	}
+	return fmt.Sprint(n, " ", thing)
 }
 
 func location(e *jsonschema.ValidationError) string { return strings.Join(e.InstanceLocation, ".") }
@@ -151,7 +161,7 @@ func (f *Fields) addUnknownName(at []string, name string, known []string, what s
 	f.Add(apierr.Detail{Field: strings.Join(append(slices.Clone(at), shown), "."), Code: apierr.Unknown, Message: message})
 }
 
-// maxShownName bounds how much of an unknown name an answer repeats, in code points.
+// maxShownName bounds how much of an unknown name a response repeats, in code points.
 const maxShownName = 100
 
 // nothingKnown rejects a change that names only unknown fields.

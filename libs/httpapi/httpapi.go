@@ -110,13 +110,13 @@ type Route struct{ Method, Path string }
 type Access struct {
 	Scope identity.ScopeSet
 	Plan  identity.Plan // the lowest plan that may call
-	// Repeatable is for a POST that may revoke the key it is called with. If its answer is
+	// Repeatable is for a POST that may revoke the key it is called with. If its response is
 	// lost, the caller has no valid key: the old one is revoked, and the new one never
 	// arrived. So a key that is now revoked may still repeat a request that it made
 	// before, with the same Idempotency-Key.
 	Repeatable bool
 	// OneCommit is for a POST that does all its work in one change of package record and
-	// writes its answer ([Created]) before the change commits. The answer is then stored
+	// writes its response ([Created]) before the change commits. The response is then stored
 	// in the same commit, so nothing has to be stored before the handler runs.
 	OneCommit bool
 	// InTurn is for a route with large requests. A process runs one request of each
@@ -138,7 +138,7 @@ func New(opt Options) *API {
 	}
 	a := &API{
 		opt: opt, tracer: otel.Tracer(opt.Name),
-		// The burst is below the default. Only a caller that rolled its key and lost the answer
+		// The burst is below the default. Only a caller that rolled its key and lost the response
 		// looks for such a record, and each miss costs a read of the store.
 		misses:  ratelimit.NewMisses(ratelimit.MissOptions{Burst: 60, Now: opt.Now}),
 		turns:   turns.NewQueue(turns.QueueOptions{Name: "bulk", Each: 1}),
@@ -237,7 +237,7 @@ func (a *API) add(method, path string, h fiber.Handler) {
 
 // Finds sets the lookup for an operation without a JSON body. A 403 or a 404 takes
 // precedence over a 400. So when such a request has an unknown name, find runs first,
-// and its error is the answer. find must change nothing. If no find is set, such a request
+// and its error is the response. find must change nothing. If no find is set, such a request
 // gets 400, even if the record does not exist or the caller may not do this. A GET
 // needs no find, because its handler runs instead.
 func (a *API) Finds(method, path string, find fiber.Handler) {
@@ -286,7 +286,7 @@ func (a *API) strict(method, path string, h fiber.Handler) fiber.Handler {
 }
 
 // first returns the error that takes precedence over a 400. For a GET it runs the
-// handler and drops its answer.
+// handler and drops its response.
 func (a *API) first(c *fiber.Ctx, method, path string, h fiber.Handler) error {
 	find := a.finds[method+path]
 	if find == nil && method == fiber.MethodGet {
@@ -307,7 +307,8 @@ func (a *API) first(c *fiber.Ctx, method, path string, h fiber.Handler) error {
 // document.
 func (a *API) Routes() []Route { return a.routes }
 
-// Handler returns the finished API. Call it after the last route was added.
+// Handler returns the finished API. Call it after the last route was added. If no route has
+// the path "/", a load balancer that asks for it gets a 200.
 func (a *API) Handler() fasthttp.RequestHandler {
 	// Fiber runs handlers in the order they were added, so this runs only if no route matched.
 	a.app.Use(func(c *fiber.Ctx) error {
@@ -317,7 +318,13 @@ func (a *API) Handler() fasthttp.RequestHandler {
 		return apierr.New(apierr.NotFound, "There is nothing at this address.")
 	})
 	h := a.app.Handler()
+	home := slices.ContainsFunc(a.routes, func(r Route) bool { return r.Path == "/" })
 	return httpserver.StrictTransport(a.opt.BaseURL, func(ctx *fasthttp.RequestCtx) {
+		if !home && httpserver.AsksForHealth(ctx) {
+			// Balancers ask every few seconds, so this leaves no line, span or metric.
+			httpserver.Healthy(ctx)
+			return
+		}
 		if !slices.Contains(knownMethods, string(ctx.Method())) {
 			// Fiber would answer an unknown method in plain text. No route handles TRACE, so
 			// this handles every unknown method as TRACE.
@@ -566,9 +573,9 @@ func (a *API) once(c *fiber.Ctx, account string, oneCommit bool, h fiber.Handler
 	}
 	c.SetUserContext(identity.WithOrigin(ctx, rec.Origin))
 	if err := h(c); err != nil {
-		a.fail(c, apierr.From(err)) // the error is the answer to store
+		a.fail(c, apierr.From(err)) // the error is the response to store
 	}
-	// Send the answer even if it could not be stored: a retry makes the same answer from
+	// Send the response even if it could not be stored: a retry makes the same response from
 	// the same nonce.
 	ctx, cancel := afterwards(ctx)
 	defer cancel()

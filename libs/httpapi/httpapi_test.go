@@ -418,6 +418,26 @@ func TestTheAccessLineSaysHowLongARequestWasQueued(t *testing.T) {
 	}
 }
 
+func TestBalancersLeaveNoLine(t *testing.T) {
+	t.Parallel()
+	var log bytes.Buffer
+	dial := serve(t, httpapi.Options{Log: slog.New(slog.NewJSONHandler(&log, nil))}, func(a *httpapi.API) { a.Public("GET", "/x", ok) })
+	for range 3 {
+		if res, _ := ask(t, dial, request("GET", "/", "", "", "")); res.StatusCode != 200 || res.Header.Get("X-Request-Id") != "" {
+			t.Errorf("GET / = %d %v", res.StatusCode, res.Header)
+		}
+	}
+	if log.Len() > 0 {
+		t.Errorf("lines %s", log.String())
+	}
+	// Anything else is a request.
+	for _, tt := range []struct{ method, path string }{{"GET", "/?x=1"}, {"GET", "//"}, {"POST", "/"}} {
+		if res, _ := ask(t, dial, request(tt.method, tt.path, "", "", "")); res.StatusCode != 404 && res.StatusCode != 405 {
+			t.Errorf("%s %s = %d", tt.method, tt.path, res.StatusCode)
+		}
+	}
+}
+
 func TestChangesOfOneRecordRunOneAfterTheOther(t *testing.T) {
 	t.Parallel()
 	running, let := make(chan string, 64), make(chan struct{})

@@ -65,7 +65,7 @@ func (a *API) inOneCommit(c *fiber.Ctx, r idempotency.Request, h fiber.Handler) 
 		if passing(c) {
 			return nil
 		}
-		// The refusal may be wrong: an earlier try of the same request may have used the
+		// The refusal may be wrong: an earlier attempt of the same request may have used the
 		// place or name that is missing now.
 		later, cancel := afterwards(ctx)
 		defer cancel()
@@ -77,16 +77,16 @@ func (a *API) inOneCommit(c *fiber.Ctx, r idempotency.Request, h fiber.Handler) 
 	return err
 }
 
-// afterwards returns a context for storing an answer, because the request's own deadline
+// afterwards returns a context for storing a response, because the request's own deadline
 // may have passed.
 func afterwards(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 }
 
-// replay sends a stored answer.
+// replay sends a stored response.
 func replay(c *fiber.Ctx, r *idempotency.Response) error {
 	for _, name := range []string{fiber.HeaderETag, fiber.HeaderLocation} {
-		c.Response().Header.Del(name) // set for an answer that this one replaces
+		c.Response().Header.Del(name) // set for a response that this one replaces
 	}
 	c.Set("Idempotent-Replayed", "true")
 	for name, value := range r.Header {
@@ -95,7 +95,7 @@ func replay(c *fiber.Ctx, r *idempotency.Response) error {
 	return c.Status(r.Status).Send(r.Body)
 }
 
-// passing reports whether the answer is temporary and so must not be stored.
+// passing reports whether the response is temporary and so must not be stored.
 func passing(c *fiber.Ctx) bool {
 	status := c.Response().StatusCode()
 	return status >= 500 || status == fiber.StatusTooManyRequests

@@ -74,7 +74,7 @@ func TestAReplayHasEveryHeaderOfTheFirstAnswer(t *testing.T) {
 	}
 }
 
-// The slug that the first try missed is free by now, so that the second one comes as far as its commit.
+// The slug that the first attempt missed is free by now, so that the second one comes as far as its commit.
 func TestARefusalThatIsRepeatedHasNothingOfWhatTheSecondTryAlmostMade(t *testing.T) {
 	t.Parallel()
 	cloud := cloudtest.Start(t, cloudtest.Options{})

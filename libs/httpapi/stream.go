@@ -127,7 +127,7 @@ func (b *streamBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Close is called by the server when the answer was sent or the client has left.
+// Close is called by the server when the response was sent or the client has left.
 func (b *streamBody) Close() error {
 	b.cancel()
 	return b.PipeReader.Close()

@@ -23,7 +23,7 @@ const (
 	MaxHeaders = 16 << 10 // bytes of request line and headers; more is 431
 )
 
-// New makes a server for h. Every answer carries nosniff.
+// New makes a server for h. Every response carries nosniff.
 func New(h fasthttp.RequestHandler) *fasthttp.Server {
 	return &fasthttp.Server{
 		Handler:                       checked(h),
@@ -64,8 +64,8 @@ var (
 func refuseUnreadable(ctx *fasthttp.RequestCtx, err error) {
 	var slow net.Error
 	if errors.As(err, &slow) && slow.Timeout() {
-		// Browsers and Go clients open spare connections. An answer on one of these would belong
-		// to no request or, worse, be taken for the answer to the next one.
+		// Browsers and Go clients open spare connections. A response on one of these would belong
+		// to no request or, worse, be taken for the response to the next one.
 		_ = ctx.Conn().Close() // the server closes it anyway
 		return
 	}
@@ -185,7 +185,7 @@ func framing(req *fasthttp.Request) *apierr.Error {
 }
 
 // visits reports whether a visitor sent the request, for a page or a short address. For a
-// path that is refused, a visitor gets the answer for a path that does not exist.
+// path that is refused, a visitor gets the response for a path that does not exist.
 func visits(req *fasthttp.Request, path []byte) bool {
 	if !req.Header.IsGet() && !req.Header.IsHead() {
 		return false

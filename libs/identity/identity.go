@@ -199,10 +199,10 @@ func RequestOf(ctx context.Context) *Request {
 	return &Request{}
 }
 
-// Origin holds the values from which a create derives its identifiers. A try that
-// finds its own record already stored knows that an earlier try succeeded. All tries of a
+// Origin holds the values from which a create derives its identifiers. An attempt that
+// finds its own record already stored knows that an earlier attempt succeeded. All attempts of a
 // request with an Idempotency-Key have the same Nonce and At. The exception is a request
-// that takes effect in one commit: each try gets new ones.
+// that takes effect in one commit: each attempt gets new ones.
 type Origin struct {
 	Nonce string
 	At    time.Time

@@ -119,7 +119,7 @@ func NewID(prefix string) string {
 }
 
 // IDFrom derives an identifier from seed: the same seed gives the same id. So a
-// repeated request finds the record that its first try made.
+// repeated request finds the record that its first attempt made.
 func IDFrom(prefix string, seed string) string {
 	return prefix + "_" + textFrom("id\x00"+prefix+"\x00"+seed, Base62, 22)
 }

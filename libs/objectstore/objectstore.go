@@ -7,7 +7,7 @@
 // temporarily. With a key file, signing an address takes about a millisecond and no network.
 // Without a key file, signing makes a call to Google's IAM, with a deadline.
 //
-// The underlying client traces each call itself, so this package makes no spans. Signed addresses
+// The underlying client traces each call itself, so this package makes no spans. Signed URLs
 // and session addresses are credentials, so no error or log line of this package contains one.
 package objectstore
 
@@ -44,7 +44,7 @@ import (
 type Config struct {
 	// Bucket holds all objects.
 	Bucket string `env:"STORAGE_BUCKET" envDefault:"linkreel"`
-	// PublicURL is the base of signed addresses as clients outside reach it. The bucket is
+	// PublicURL is the base of signed URLs as clients outside reach it. The bucket is
 	// part of the path.
 	PublicURL string `env:"STORAGE_PUBLIC_URL" envDefault:"https://storage.googleapis.com"`
 	// PublicDial is the host:port that the service itself connects to for an address under
@@ -54,14 +54,14 @@ type Config struct {
 	// Endpoint is the base address of a local JSON API; empty means Google's, with the ambient credentials.
 	Endpoint string `env:"STORAGE_ENDPOINT"`
 	// Token is the bearer token of localcloud. It is sent only to Endpoint. Google does not get
-	// it, and neither does PublicURL, because signed addresses are credentials themselves. If
+	// it, and neither does PublicURL, because signed URLs are credentials themselves. If
 	// Token holds several tokens, separated by commas, only the first is sent.
 	Token string `env:"LOCALCLOUD_TOKEN"`
 	// KeyFile is a service account key file for signing; empty means that IAM signs as the ambient identity.
 	KeyFile string `env:"STORAGE_KEY_FILE"`
 	// ServiceAccount is the address of the identity that IAM signs as; empty means to ask the metadata server.
 	ServiceAccount string `env:"STORAGE_SERVICE_ACCOUNT"`
-	// Timeout bounds a call that moves no bytes, with all its tries.
+	// Timeout bounds a call that moves no bytes, with all its attempts.
 	Timeout time.Duration `env:"STORAGE_TIMEOUT" envDefault:"5s"`
 	// StallTimeout is how long a transfer may make no progress. After that an upload fails, and
 	// a download is resumed a few times before it fails.
@@ -108,7 +108,7 @@ func (o Object) Encoded() bool {
 
 var signatures = promauto.NewCounter(prometheus.CounterOpts{
 	Name: "linkreel_storage_signatures_total",
-	Help: "Signed addresses. Without a signing key, each of them costs a remote call.",
+	Help: "Signed URLs. Without a signing key, each of them costs a remote call.",
 })
 
 // Store is an open bucket. Its methods may be used from many goroutines.
@@ -117,7 +117,7 @@ type Store struct {
 	bucket     *storage.BucketHandle
 	bucketName string
 	public     *url.URL
-	plain      *http.Client // for signed addresses
+	plain      *http.Client // for signed URLs
 	signer     signer
 	clock      func() time.Time
 	breaker    *outage.Breaker
@@ -404,7 +404,7 @@ func (s *Store) upload(ctx context.Context, object string, r io.Reader, o Upload
 	if err := w.Close(); err != nil {
 		err = mapError(orStalled(ctx, err))
 		if errors.Is(err, ErrStale) && o.IfGeneration != nil && *o.IfGeneration == 0 {
-			// The object may be our own: the answer was lost, or an earlier run of the same job
+			// The object may be our own: the response was lost, or an earlier run of the same job
 			// has uploaded it.
 			if cur, e := s.Stat(ctx, object); e == nil && cur.Size == n && cur.CRC32C == sum.Sum32() {
 				return cur, nil

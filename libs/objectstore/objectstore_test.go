@@ -431,7 +431,7 @@ func TestACreateOnlyUploadMayBeRepeatedButReplacesNothing(t *testing.T) {
 	c.srv.Faults().Inject(storage.Fault{Call: "objects.insert", LoseAnswer: true, Times: 1})
 	first, err := c.Upload(t.Context(), "once", strings.NewReader("same"), absent)
 	if err != nil {
-		t.Fatalf("the answer to the first try got lost: %v", err)
+		t.Fatalf("the answer to the first attempt got lost: %v", err)
 	}
 	again, err := c.Upload(t.Context(), "once", strings.NewReader("same"), absent)
 	if err != nil || again.Generation != first.Generation {
@@ -718,7 +718,7 @@ func BenchmarkSignGet(b *testing.B) {
 	}
 }
 
-// TestTheTokenIsSentToTheLocalAPIAlone: signed addresses are credentials themselves, and their host may be anybody's.
+// TestTheTokenIsSentToTheLocalAPIAlone: signed URLs are credentials themselves, and their host may be anybody's.
 func TestTheTokenIsSentToTheLocalAPIAlone(t *testing.T) {
 	t.Parallel()
 	var api, public atomic.Int64

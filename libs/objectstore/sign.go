@@ -28,7 +28,7 @@ import (
 	"github.com/linkreel/linkreel/libs/apierr"
 )
 
-// MaxTTL is the longest lifetime of a signed address.
+// MaxTTL is the longest lifetime of a signed URL.
 const MaxTTL = 7 * 24 * time.Hour
 
 // signer is an identity that can sign bytes.
@@ -137,7 +137,7 @@ func (s *iamSigner) sign(ctx context.Context, account string, b []byte) ([]byte,
 	return signature, nil
 }
 
-// signed builds a V4 signed address. storage.SignedURL does the same, but it reads the wall clock,
+// signed builds a V4 signed URL. storage.SignedURL does the same, but it reads the wall clock,
 // which a test cannot move. It also parses the key at each call and takes no context. A test
 // checks that both give the same result.
 func (s *Store) signed(
@@ -278,7 +278,7 @@ func (s *Store) StartResumable(ctx context.Context, object, origin string, most 
 // session that has become an object, or that storage does not know, has ended already. The call
 // may be repeated until it succeeds.
 func (s *Store) EndResumable(ctx context.Context, session string) error {
-	// Keep a finished session: a client whose last answer was lost learns from it that its file
+	// Keep a finished session: a client whose last response was lost learns from it that its file
 	// arrived.
 	if _, whole, err := s.Received(ctx, session); whole || errors.Is(err, ErrNotFound) {
 		return nil

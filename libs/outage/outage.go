@@ -36,7 +36,7 @@ type Config struct {
 	// Over is the minimum time between the first and the last of them. A few failures at
 	// one instant may only mean that the machine stalled.
 	Over time.Duration
-	// Rest is the time between two tries while the dependency is away.
+	// Rest is the time between two attempts while the dependency is away.
 	Rest time.Duration
 	// Down reports whether an error of a call means that the dependency does not answer. If
 	// it is nil, the breaker uses the function [Down].
@@ -187,7 +187,7 @@ func (b *Breaker) OK() {
 
 func (b *Breaker) ok() {
 	b.fails = 0
-	if b.cfg.Probe == nil { // if there is a probe, only it closes the breaker: this answer may date from before the outage
+	if b.cfg.Probe == nil { // if there is a probe, only it closes the breaker: this response may date from before the outage
 		b.turn(false, nil)
 	}
 }

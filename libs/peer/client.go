@@ -18,7 +18,7 @@ import (
 	"github.com/linkreel/linkreel/libs/apierr"
 )
 
-// maxAnswer bounds an answer that is read into memory.
+// maxAnswer bounds a response that is read into memory.
 const maxAnswer = 1 << 20
 
 // Client calls one service over its internal listener.
@@ -51,7 +51,7 @@ func NewClient(baseURL, token string, patience time.Duration) *Client {
 // Close frees idle connections.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
-// Call calls path with in and reads the answer into out, which may be nil. If the service
+// Call calls path with in and reads the response into out, which may be nil. If the service
 // refuses, the error is an *apierr.Error with the service's code. Any other failure is
 // UNAVAILABLE, and only the log shows why.
 func (c *Client) Call(ctx context.Context, path string, in, out any) error {
@@ -62,7 +62,7 @@ func (c *Client) Call(ctx context.Context, path string, in, out any) error {
 		return err
 	}
 	defer body.Close()
-	// Read the answer to its end even if out is nil: only then can the connection serve the next
+	// Read the response to its end even if out is nil: only then can the connection serve the next
 	// call.
 	text, err := io.ReadAll(io.LimitReader(body, maxAnswer))
 	if err == nil && out != nil {
@@ -74,7 +74,7 @@ func (c *Client) Call(ctx context.Context, path string, in, out any) error {
 	return nil
 }
 
-// Copy calls path and writes an answer of any length to w. If the answer breaks off, Copy
+// Copy calls path and writes a response of any length to w. If the response breaks off, Copy
 // returns an error. The call has no deadline of its own, because w may be slow.
 func (c *Client) Copy(ctx context.Context, path string, in any, w io.Writer) error {
 	body, err := c.send(ctx, path, in)
@@ -117,7 +117,7 @@ func (c *Client) send(ctx context.Context, path string, in any) (io.ReadCloser, 
 	return nil, fmt.Errorf("%s: %w", path, refusal(resp))
 }
 
-// refusal returns the error that the body of an answer describes.
+// refusal returns the error that the body of a response describes.
 func refusal(resp *http.Response) error {
 	var body struct {
 		Error struct {
@@ -133,7 +133,7 @@ func refusal(resp *http.Response) error {
 		Code: body.Error.Code, Message: body.Error.Message, Details: body.Error.Details,
 		RequiredScope: body.Error.RequiredScope, RequiredRole: body.Error.RequiredRole,
 	}
-	// An internal error of the other service is not an answer for our caller.
+	// An internal error of the other service is not a response for our caller.
 	if err != nil || e.Code.Status() != resp.StatusCode || resp.StatusCode >= http.StatusInternalServerError {
 		e = apierr.Down(fmt.Errorf("answered %d %s", resp.StatusCode, body.Error.Code))
 	}

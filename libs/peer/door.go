@@ -35,7 +35,7 @@ func Answer[In, Out any](d *Door, path string, do func(ctx context.Context, in I
 	})
 }
 
-// Stream adds a route with an answer of any length, as JSON Lines.
+// Stream adds a route with a response of any length, as JSON Lines.
 func Stream[In any](d *Door, path string, do func(ctx context.Context, in In, w io.Writer) error) {
 	route(d, path, func(c *fiber.Ctx, in In) error {
 		return httpapi.Stream(c, httpapi.JSONLines, func(ctx context.Context, w io.Writer) error { return do(ctx, in, w) })
@@ -72,7 +72,7 @@ func route[In any](d *Door, path string, serve func(c *fiber.Ctx, in In) error) 
 		if may == 0 {
 			return apierr.New(apierr.Forbidden, "This service may not call this route.") //nolint:forbidigo // a route is refused here, not a record
 		}
-		// From here on the answer comes from the handler, even if it is an error.
+		// From here on the response comes from the handler, even if it is an error.
 		c.Set(callHeader, c.Get(callHeader))
 		var in In
 		// The caller is one of our services, so a malformed body is our own bug. There is no need to

@@ -7,8 +7,8 @@
 // cannot erase an account in links. While a token is being replaced, its setting is
 // "NEW,OLD": callers send the first, and services accept both.
 //
-// A call is a POST with one JSON value, and its answer is one JSON value. The door
-// repeats the id of the call in its answer ([callHeader]). An answer without it is not
+// A call is a POST with one JSON value, and its response is one JSON value. The door
+// repeats the id of the call in its response ([callHeader]). A response without it is not
 // from the handler: the token was wrong, the route is missing, a proxy answered, or the
 // answer belongs to another call. The client treats all of these as UNAVAILABLE, so
 // that none of them can be mistaken for "no such key" or "erased".

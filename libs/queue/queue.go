@@ -312,7 +312,7 @@ func (q *Queue) woken(ctx context.Context, seen string, wait time.Duration) erro
 	defer cancel()
 	err := q.redis.XRead(ctx, &redis.XReadArgs{Streams: []string{q.stream, seen}, Count: 1, Block: wait}).Err()
 	if errors.Is(err, redis.Nil) {
-		return nil // the next try is the last
+		return nil // the next attempt is the last
 	}
 	return err
 }

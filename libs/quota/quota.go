@@ -158,12 +158,12 @@ type Claim struct {
 	a     *account
 	from  *lease // the lease that the places come from
 	n     int64
-	doubt *lease // the lease whose fence a try has not found
+	doubt *lease // the lease whose fence an attempt has not found
 	want  int64  // how many places the commit uses
 	leads bool   // this change asks the ledger, and the others wait for it
-	grant *grant // the change to the ledger in this try's commit
+	grant *grant // the change to the ledger in this attempt's commit
 	seen  *grant // for a sum: becomes grant when the change adds to the sum
-	sent  bool   // this try has reached its commit
+	sent  bool   // this attempt has reached its commit
 }
 
 // Claim starts a change under a limit. ctx is the context of its request, which may make
@@ -177,7 +177,7 @@ func (g *Gate) Claim(ctx context.Context) *Claim {
 	return c
 }
 
-// again is the error of a try that has no place yet. after must run before the next try.
+// again is the error of an attempt that has no place yet. after must run before the next attempt.
 type again struct {
 	after func(context.Context) error
 }
@@ -217,7 +217,7 @@ func (c *Claim) Settle(ctx context.Context, err error, change func() error) erro
 	}
 }
 
-// errLeft ends a try whose result did not reach [Claim.Settle].
+// errLeft ends an attempt whose result did not reach [Claim.Settle].
 var errLeft = errors.New("the change has ended")
 
 // Leave ends the change. Call it even after a panic, because other changes wait for a change
@@ -227,8 +227,8 @@ func (c *Claim) Leave() {
 	c.leave()
 }
 
-// Retry starts another try within the same transaction. It drops the change to the ledger
-// that the previous try prepared, because the new try may need no place and must not write
+// Retry starts another attempt within the same transaction. It drops the change to the ledger
+// that the previous attempt prepared, because the new attempt may need no place and must not write
 // that change then.
 func (c *Claim) Retry() {
 	c.sent, c.grant, c.seen = false, nil, nil
@@ -241,7 +241,7 @@ func (c *Claim) Retry() {
 // is full. Call it among the reads of a transaction. For a change that reads nothing, tx is
 // nil, and Room may return [ErrAsk].
 func (c *Claim) Room(ctx context.Context, tx *firestore.Transaction, l Limit, want int64) (int64, error) {
-	c.sent, c.grant, c.want = false, nil, want // reset what an earlier try of the transaction has set
+	c.sent, c.grant, c.want = false, nil, want // reset what an earlier attempt of the transaction has set
 	if l.Max <= 0 || want <= 0 {
 		return want, nil
 	}
@@ -327,7 +327,7 @@ func (c *Claim) put() {
 // fence reads the fence of the places' lease, so that the commit fails if the lease was
 // taken back meanwhile. A transaction sees the database as it was at its first read, which
 // may be before the lease was given. So a missing fence proves nothing at first. The lease
-// is gone only if the next try does not find the fence either.
+// is gone only if the next attempt does not find the fence either.
 func (c *Claim) fence(tx *firestore.Transaction) error {
 	if !c.from.fenced {
 		return nil
@@ -433,15 +433,15 @@ func (c *Claim) Take(tx *firestore.Transaction) error {
 	return c.grant.write(tx)
 }
 
-// end settles the places that this try has taken. After an error, a place may have been
-// used only if the try has reached its commit.
+// end settles the places that this attempt has taken. After an error, a place may have been
+// used only if the attempt has reached its commit.
 func (c *Claim) end(err error) {
 	if c.a == nil {
 		return
 	}
 	c.g.mu.Lock()
 	defer c.g.mu.Unlock()
-	// Nothing was written if the try never reached its commit, if another writer won, or if a
+	// Nothing was written if the attempt never reached its commit, if another writer won, or if a
 	// document of another change existed already.
 	exists := errors.Is(err, firestoredb.ErrExists)
 	undone := err != nil && (!c.sent || errors.Is(err, firestoredb.ErrContended) || exists && !errors.Is(err, firestoredb.ErrUncertain))

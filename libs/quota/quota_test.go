@@ -90,7 +90,7 @@ func (w world) addFor(ctx context.Context, g *quota.Gate, most int64, id string,
 				if !reads {
 					asked = nil
 				} else if snap, err := tx.Get(things.Doc(id)); err == nil && snap.Exists() {
-					return nil // the first try has made it
+					return nil // the first attempt has made it
 				}
 				room, err := c.Room(ctx, asked, w.limit(most), 1)
 				if err == nil && room == 0 {

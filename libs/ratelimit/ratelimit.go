@@ -2,9 +2,9 @@
 // of a password, exactly across all replicas. [Misses] bounds the cost of lookups that find
 // nothing. It counts them for each network and within one process.
 //
-// While Redis answers, a Limiter's rule of n tries in a window holds for every possible
+// While Redis answers, a Limiter's rule of n attempts in a window holds for every possible
 // window, in all replicas together. While Redis does not answer, each replica counts
-// only the tries that it has seen itself and allows half as many: a limit on guessing
+// only the attempts that it has seen itself and allows half as many: a limit on guessing
 // must still hold when Redis is down. No call fails a request or waits for Redis longer
 // than its budget.
 package ratelimit
@@ -27,7 +27,7 @@ const (
 	maxKeys = 20_000                 // keys in memory
 )
 
-// Rule allows Max tries for Key in any span of Window.
+// Rule allows Max attempts for Key in any span of Window.
 type Rule struct {
 	Key    string
 	Max    int
@@ -49,7 +49,7 @@ type try struct {
 	at time.Time
 }
 
-// New makes a limiter. If client is nil, all tries are counted locally, with the rules
+// New makes a limiter. If client is nil, all attempts are counted locally, with the rules
 // unchanged.
 func New(client redis.UniversalClient, now func() time.Time) *Limiter {
 	return &Limiter{redis: client, breaker: outage.New(outage.Config{Rest: rest, Down: redisdb.Away, Now: now}), now: now, tries: map[string][]try{}}
@@ -61,7 +61,7 @@ type Try struct {
 	rules []Rule
 }
 
-// takeScript counts one try under a rule's key. If the rule has no room, it counts
+// takeScript counts one attempt under a rule's key. If the rule has no room, it counts
 // nothing and returns the time in µs until there is room. Each call has only one key: a
 // Redis Cluster runs no script over keys on several servers, and the rules of all callers
 // must not end up on one server.
@@ -81,7 +81,7 @@ redis.call('PEXPIRE', KEYS[1], math.ceil(window / 1000))
 return 0
 `)
 
-// Take counts a try under every rule. If a rule has no room, Take counts the try under
+// Take counts an attempt under every rule. If a rule has no room, Take counts the attempt under
 // none of the rules, and wait is the time until that rule has room.
 //
 // Rules are checked in order, up to the first that refuses. Put the narrowest rule first. Then
@@ -92,7 +92,7 @@ func (l *Limiter) Take(ctx context.Context, rules ...Rule) (t Try, wait time.Dur
 	if l.redis == nil {
 		return t, l.takeLocally(t, 1)
 	}
-	counted := 0 // how many rules have counted the try
+	counted := 0 // how many rules have counted the attempt
 	err := l.breaker.Call(ctx, budget, func(ctx context.Context) error {
 		for _, r := range rules {
 			us, err := takeScript.Run(ctx, l.redis, []string{key(r.Key)}, t.id, r.Max, r.Window.Microseconds()).Int64()
@@ -105,7 +105,7 @@ func (l *Limiter) Take(ctx context.Context, rules ...Rule) (t Try, wait time.Dur
 	})
 	switch {
 	case err != nil:
-		// Redis may have counted the try although its answer is lost. Counting it here as well only
+		// Redis may have counted the attempt although its response is lost. Counting it here as well only
 		// makes the limit stricter.
 		return t, l.takeLocally(t, 2)
 	case wait > 0:
@@ -116,7 +116,7 @@ func (l *Limiter) Take(ctx context.Context, rules ...Rule) (t Try, wait time.Dur
 	return t, 0
 }
 
-// Refund removes a try from the count.
+// Refund removes an attempt from the count.
 func (l *Limiter) Refund(ctx context.Context, t Try) {
 	l.mu.Lock()
 	for _, r := range t.rules {
@@ -132,7 +132,7 @@ func (l *Limiter) Refund(ctx context.Context, t Try) {
 	if len(t.rules) == 0 || l.redis == nil {
 		return
 	}
-	// A refund that is lost costs the caller one try.
+	// A refund that is lost costs the caller one attempt.
 	_ = l.breaker.Call(ctx, budget, func(ctx context.Context) error {
 		pipe := l.redis.Pipeline()
 		for _, r := range t.rules {
@@ -144,7 +144,7 @@ func (l *Limiter) Refund(ctx context.Context, t Try) {
 }
 
 // takeLocally counts in this process's memory. A share of 1 applies the rules unchanged,
-// 2 allows half as many tries, and 0 only counts.
+// 2 allows half as many attempts, and 0 only counts.
 func (l *Limiter) takeLocally(t Try, share int) (wait time.Duration) {
 	now := l.now()
 	l.mu.Lock()
@@ -158,7 +158,7 @@ func (l *Limiter) takeLocally(t Try, share int) (wait time.Duration) {
 		if share == 0 {
 			continue
 		}
-		// Allow at least one try. Otherwise a rule with a single try would refuse everybody.
+		// Allow at least one attempt. Otherwise a rule with a single attempt would refuse everybody.
 		if most := max(1, r.Max/share); len(log) >= most {
 			wait = max(wait, log[len(log)-most].at.Add(r.Window).Sub(now))
 		}
@@ -185,7 +185,7 @@ func (l *Limiter) keep(key string, log []try) {
 	l.tries[key] = log
 }
 
-// forgetOld makes room. It drops keys without a try in the last hour first, then
+// forgetOld makes room. It drops keys without an attempt in the last hour first, then
 // arbitrary ones until an eighth is free. Otherwise, in a flood of keys, each new key
 // would cause a scan of all the others.
 func (l *Limiter) forgetOld(now time.Time) {

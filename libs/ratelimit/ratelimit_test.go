@@ -32,7 +32,7 @@ func TestAWindowHoldsNoMoreThanItsTries(t *testing.T) {
 	}
 	for i := 3; i < len(taken); i++ {
 		if d := taken[i].Sub(taken[i-3]); d < time.Minute {
-			t.Errorf("four tries within %s", d)
+			t.Errorf("four attempts within %s", d)
 		}
 	}
 }
@@ -120,7 +120,7 @@ func TestWithoutRedisTheLimitIsHalfAndNothingHangs(t *testing.T) {
 		t.Errorf("%d tries, want 2", n)
 	}
 	if took := time.Since(begun); took > 3*time.Second {
-		t.Errorf("ten tries took %s", took)
+		t.Errorf("ten attempts took %s", took)
 	}
 }
 

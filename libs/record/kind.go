@@ -67,13 +67,13 @@ type Labels[T any] struct {
 	Of    func(*T) []string
 }
 
-// Kept is a kind of records in a database. It is safe for concurrent use.
+// Kept is a kind of record in a database. It is safe for concurrent use.
 type Kept[T any] struct {
 	db *DB
 	k  Kind[T]
 }
 
-// Keep makes a Kept of a kind of records.
+// Keep makes a Kept of a kind of record.
 func Keep[T any](db *DB, k Kind[T]) *Kept[T] { return &Kept[T]{db, k} }
 
 // Ref names the document of a record. It is nil if id cannot be a record's id.
@@ -129,7 +129,7 @@ func (k *Kept[T]) Count(ctx context.Context, account string) (int64, error) {
 
 // Create adds a record. limit is how many the account may have, 0 for any number. If
 // the account already has a record with this id, Create returns that one instead of r,
-// so a repeated request finds the record of its first try. The error is ErrExists if
+// so a repeated request finds the record of its first attempt. The error is ErrExists if
 // another document that the create writes exists already.
 func (k *Kept[T]) Create(ctx context.Context, r *T, limit int64) (*T, error) {
 	id, account := k.k.Of(r)
@@ -235,7 +235,7 @@ func (k *Kept[T]) Delete(ctx context.Context, account, id string, check func(*T)
 // In returns the kind within a transaction.
 func (k *Kept[T]) In(tx *Tx) In[T] { return In[T]{tx, k} }
 
-// In is a kind of records within a transaction.
+// In is a kind of record within a transaction.
 type In[T any] struct {
 	tx *Tx
 	k  *Kept[T]

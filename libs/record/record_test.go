@@ -343,7 +343,7 @@ func TestAKindBringsItsIndexes(t *testing.T) {
 	}
 }
 
-// A try may find that another process has made what the one before it asked room for.
+// An attempt may find that another process has made what the one before it asked room for.
 // Then it must not write the ledger, which it has not read: the places that were leased
 // meanwhile would be forgotten.
 func TestATryThatAsksForNoRoomLeavesTheLedger(t *testing.T) {
@@ -387,7 +387,7 @@ func TestATryThatAsksForNoRoomLeavesTheLedger(t *testing.T) {
 	if got := ledger(); got != want {
 		t.Errorf("the ledger is %v, want %v as the other process left it", got, want)
 	}
-	// The places that the first try would have leased are nobody's.
+	// The places that the first attempt would have leased are nobody's.
 	if err := w.db.Tx(t.Context(), "create", func(tx *record.Tx) error { return w.In(tx).Room(f.Account, 1000, 1) }); err != nil {
 		t.Error(err)
 	}

@@ -62,7 +62,7 @@ func (db *DB) Tx(ctx context.Context, what string, fn func(tx *Tx) error) error 
 }
 
 // Commit does the same as [DB.Tx] for an fn that reads nothing, with one call to the
-// database. A commit is sent again if its answer is lost, and may then find its own
+// database. A commit is sent again if its response is lost, and may then find its own
 // documents already there.
 func (db *DB) Commit(ctx context.Context, what string, fn func(tx *Tx) error) error {
 	return db.run(ctx, false, what, fn)
@@ -103,7 +103,7 @@ func (db *DB) run(ctx context.Context, reads bool, what string, fn func(tx *Tx) 
 	}
 	try := func() error {
 		return commit(ctx, what, func(ctx context.Context, ft *firestore.Transaction) error {
-			// This try replaces the previous one. Only its claim on places below a limit is
+			// This attempt replaces the previous one. Only its claim on places below a limit is
 			// kept.
 			tx = &Tx{db: db, ctx: ctx, ft: ft, reads: reads, claim: tx.claim}
 			if tx.claim != nil {
@@ -136,7 +136,7 @@ func (db *DB) run(ctx context.Context, reads bool, what string, fn func(tx *Tx) 
 	if errors.Is(err, ErrAgain) {
 		return db.run(ctx, reads, what, fn)
 	}
-	// A commit whose answer was lost may have succeeded. Announcing a change that did not
+	// A commit whose response was lost may have succeeded. Announcing a change that did not
 	// happen costs a reload. Not announcing a change that did happen leaves replicas
 	// stale.
 	if err != nil && apierr.CodeOf(err).Status() < 500 {
@@ -321,8 +321,8 @@ func (tx *Tx) Label(store *tags.Store, account string, got, lost []string) error
 func (tx *Tx) Tell(e events.Event) { tx.told = append(tx.told, e) }
 
 // Announce tells all replicas that their cached values under keys are stale, after the
-// commit and before the caller gets an answer. It may also be called for a change that
-// was made already: a repeated request cannot know whether its first try died before it
+// commit and before the caller gets a response. It may also be called for a change that
+// was made already: a repeated request cannot know whether its first attempt died before it
 // announced.
 func (tx *Tx) Announce(keys ...string) { tx.keys = append(tx.keys, keys...) }
 

@@ -102,7 +102,7 @@ type FinishOIDC struct {
 	Error  string `json:"error"`
 }
 
-// Passkey is the answer of a device to a passkey request.
+// Passkey is the response of a device to a passkey request.
 type Passkey struct {
 	Browser
 	Flow     string `json:"flow"`
@@ -116,7 +116,7 @@ type OnSession struct {
 	ID string `json:"id,omitempty"`
 }
 
-// Profile is the person who is signed in. The answer to "who", which every page
+// Profile is the person who is signed in. The response to "who", which every page
 // requests, has only the first four fields, so it needs no read of the database.
 type Profile struct {
 	SessionID  string       `json:"sessionId"`

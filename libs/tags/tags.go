@@ -56,7 +56,7 @@ type Store struct {
 	now  func() time.Time
 }
 
-// New makes the store of one kind of records.
+// New makes the store of one kind of record.
 func New(db *firestoredb.DB, kind Kind, now func() time.Time) *Store { return &Store{db, kind, now} }
 
 func (s *Store) ref(accountID, key string) *firestore.DocumentRef {

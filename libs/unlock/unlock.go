@@ -93,9 +93,9 @@ func wide(addr netip.Addr, bits4, bits6 int) string {
 func TooMany(wait time.Duration) (seconds int, text string) {
 	seconds = max(1, int((wait+time.Second-1)/time.Second))
 	if seconds > 90 {
-		return seconds, "Too many tries. Try again in " + plural((seconds+59)/60, "minute") + "."
+		return seconds, "Too many attempts. Try again in " + plural((seconds+59)/60, "minute") + "."
 	}
-	return seconds, "Too many tries. Try again in " + plural(seconds, "second") + "."
+	return seconds, "Too many attempts. Try again in " + plural(seconds, "second") + "."
 }
 
 func plural(n int, unit string) string {

@@ -704,7 +704,7 @@ func TestMadeUpSessionsHaveABudget(t *testing.T) {
 	}
 	for _, op := range ops {
 		got := ask(op, from, madeUp())
-		for range 50 { // on a slow machine, the budget gets a try back now and then
+		for range 50 { // on a slow machine, the budget gets an attempt back now and then
 			if got.status == 429 {
 				break
 			}

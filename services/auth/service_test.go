@@ -536,7 +536,7 @@ func TestIdempotentKeyCreation(t *testing.T) {
 	want(t, r.api("GET", "/api/v1/account", second.field(t, "key"), ""), 200, "")
 }
 
-// The first try stored its key but not its answer. The retry must return the key that
+// The first attempt stored its key but not its answer. The retry must return the key that
 // is stored.
 func TestARetryAfterALostAnswerGivesTheSameKey(t *testing.T) {
 	t.Parallel()

@@ -21,13 +21,21 @@ func applyCommands() []command {
 	return []command{{"apply", "", "create and change links and domains from a YAML file; never deletes", apply}}
 }
 
-// desired is the file's content. Fields that a link omits are left unchanged.
+// desired is the file's content. Fields that a domain or a link omits are left unchanged.
 type desired struct {
-	Domains []struct {
-		Hostname string `yaml:"hostname"`
-	} `yaml:"domains"`
-	Links []desiredLink `yaml:"links"`
+	Domains []desiredDomain `yaml:"domains"`
+	Links   []desiredLink   `yaml:"links"`
 }
+
+// desiredDomain is a domain with its pages. An empty page removes the page.
+type desiredDomain struct {
+	Hostname    string  `yaml:"hostname"`
+	HomeURL     *string `yaml:"homeUrl"`
+	NotFoundURL *string `yaml:"notFoundUrl"`
+	ExpiredURL  *string `yaml:"expiredUrl"`
+}
+
+func (d desiredDomain) name() string { return "domain " + strings.ToLower(d.Hostname) }
 
 type desiredLink struct {
 	Slug          string    `yaml:"slug"`
@@ -93,6 +101,15 @@ func readDesired(in io.Reader, file string) (*desired, error) {
 		return nil, usagef("%s: %v", file, err)
 	}
 	seen := map[string]bool{}
+	for i, d := range want.Domains {
+		switch {
+		case d.Hostname == "":
+			return nil, usagef("%s: domain %d must have a hostname", file, i+1)
+		case seen[d.name()]:
+			return nil, usagef("%s: %s appears twice", file, d.name())
+		}
+		seen[d.name()] = true
+	}
 	for i, l := range want.Links {
 		switch name := strings.ToLower(l.name()); {
 		case l.Slug == "" || l.URL == "":
@@ -123,23 +140,23 @@ type applier struct {
 	dry     bool
 	client  *client.Client
 	domains map[string]string // host name to id
-
-	created, changed, same, failed int
+	tally
 }
 
+type tally struct{ created, changed, same, failed int }
+
 func (p *applier) run(ctx context.Context, want *desired) error {
-	if err := p.applyDomains(ctx, want); err != nil {
+	have, err := p.readDomains(ctx, want)
+	if err != nil {
 		return err
 	}
+	for _, d := range want.Domains {
+		if err := p.try(d.name(), func() error { return p.applyDomain(ctx, d, have[strings.ToLower(d.Hostname)]) }); err != nil {
+			return err
+		}
+	}
 	for _, l := range want.Links {
-		err := p.applyLink(ctx, l)
-		var refused *client.Error
-		switch {
-		case err == nil:
-		case errors.As(err, &refused) && refused.Status < 500 && refused.Status != 401 && refused.Status != 403 && refused.Status != 429:
-			p.failed++ // only this link fails; the others are still applied
-			fmt.Fprintf(p.env.Err, "linkreel: %s: %s\n", clean(l.name()), explain(err))
-		default:
+		if err := p.try(l.name(), func() error { return p.applyLink(ctx, l) }); err != nil {
 			return err
 		}
 	}
@@ -154,41 +171,85 @@ func (p *applier) run(ctx context.Context, want *desired) error {
 	return nil
 }
 
-func (p *applier) applyDomains(ctx context.Context, want *desired) error {
+// try applies one domain or link. If the service refuses it, only this one fails and the
+// others are still applied.
+func (p *applier) try(name string, step func() error) error {
+	before := p.tally
+	err := step()
+	var refused *client.Error
+	if errors.As(err, &refused) && refused.Status < 500 && refused.Status != 401 && refused.Status != 403 && refused.Status != 429 {
+		p.tally = before // step counted it before it was refused
+		p.failed++
+		fmt.Fprintf(p.env.Err, "linkreel: %s: %s\n", clean(name), explain(err))
+		return nil
+	}
+	return err
+}
+
+// readDomains returns the account's domains by host name.
+func (p *applier) readDomains(ctx context.Context, want *desired) (map[string]*client.Domain, error) {
 	list, err := p.client.Domains(ctx)
 	if err != nil && !client.HasCode(err, "PLAN_REQUIRED", "INSUFFICIENT_SCOPE") {
-		return err
+		return nil, err
 	}
 	if err != nil && len(want.Domains) > 0 { // on a plan without domains, a file without domains still works
+		return nil, err
+	}
+	have := map[string]*client.Domain{}
+	for _, d := range list {
+		host := strings.ToLower(d.Hostname)
+		have[host], p.domains[host] = &d, d.ID
+	}
+	return have, nil
+}
+
+// applyDomain makes a domain as in the file. have is nil if the account does not have it.
+func (p *applier) applyDomain(ctx context.Context, want desiredDomain, have *client.Domain) error {
+	sign, host := "~", strings.ToLower(want.Hostname)
+	if have == nil {
+		sign, have = "+", &client.Domain{}
+	}
+	change, diff := want.changes(have)
+	switch {
+	case sign == "+":
+		p.created++
+	case len(diff) == 0:
+		p.same++
+		return nil
+	default:
+		p.changed++
+	}
+	if err := p.say(sign, want.name(), diff); err != nil {
 		return err
 	}
-	for _, d := range list {
-		p.domains[strings.ToLower(d.Hostname)] = d.ID
+	if p.dry {
+		p.domains[host] = cmp.Or(have.ID, "new") // links may refer to it
+		return nil
 	}
-	for _, d := range want.Domains {
-		host := strings.ToLower(d.Hostname)
-		if p.domains[host] != "" {
-			p.same++
-			continue
-		}
-		p.created++
-		if err := p.say("+", "domain "+host, nil); err != nil {
-			return err
-		}
-		p.domains[host] = "new" // in a dry run, links may refer to it
-		if p.dry {
-			continue
-		}
-		made, err := p.client.CreateDomain(ctx, d.Hostname)
+	if sign == "+" {
+		made, err := p.client.CreateDomain(ctx, want.Hostname)
 		if err != nil {
 			return err
 		}
-		p.domains[host] = made.ID
+		have, p.domains[host] = made, made.ID
 		for _, r := range made.Records {
 			p.note("  set in DNS: %s %s %q", clean(r.Name), clean(r.Type), r.Value)
 		}
 	}
-	return nil
+	if len(diff) == 0 {
+		return nil
+	}
+	_, err := p.client.UpdateDomain(ctx, have.ID, change)
+	return err
+}
+
+// changes compares the pages in the file with those of the domain.
+func (d desiredDomain) changes(have *client.Domain) (change client.DomainUpdate, diff []string) {
+	differ := differences(&diff)
+	changeText("homeUrl", d.HomeURL, have.HomeURL, &change.HomeURL, differ)
+	changeText("notFoundUrl", d.NotFoundURL, have.NotFoundURL, &change.NotFoundURL, differ)
+	changeText("expiredUrl", d.ExpiredURL, have.ExpiredURL, &change.ExpiredURL, differ)
+	return change, diff
 }
 
 func (p *applier) applyLink(ctx context.Context, want desiredLink) error {
@@ -276,30 +337,17 @@ func (l desiredLink) create(domain string) client.LinkCreate {
 
 // changes compares the fields in the file with those of the link.
 func (l desiredLink) changes(have *client.Link) (change client.LinkUpdate, diff []string) {
-	differ := func(field, was, is string) { diff = append(diff, fmt.Sprintf("%s: %q → %q", field, was, is)) }
+	differ := differences(&diff)
 	if l.URL != have.DestinationURL {
 		change.URL = client.Set(l.URL)
 		differ("url", have.DestinationURL, l.URL)
 	}
-	for _, f := range []struct {
-		name string
-		want *string
-		have string
-		to   *client.Field[string]
-	}{{"title", l.Title, have.Title, &change.Title}, {"externalId", l.ExternalID, text(have.ExternalID), &change.ExternalID},
-		{"ogTitle", l.OGTitle, text(have.OGTitle), &change.OGTitle},
-		{"ogDescription", l.OGDescription, text(have.OGDescription), &change.OGDescription},
-		{"ogImage", l.OGImage, text(have.OGImage), &change.OGImage},
-		{"expiredUrl", l.ExpiredURL, text(have.ExpiredURL), &change.ExpiredURL}} {
-		if f.want == nil || *f.want == f.have {
-			continue
-		}
-		*f.to = client.Set(*f.want)
-		if *f.want == "" {
-			*f.to = client.Clear[string]()
-		}
-		differ(f.name, f.have, *f.want)
-	}
+	changeText("title", l.Title, &have.Title, &change.Title, differ)
+	changeText("externalId", l.ExternalID, have.ExternalID, &change.ExternalID, differ)
+	changeText("ogTitle", l.OGTitle, have.OGTitle, &change.OGTitle, differ)
+	changeText("ogDescription", l.OGDescription, have.OGDescription, &change.OGDescription, differ)
+	changeText("ogImage", l.OGImage, have.OGImage, &change.OGImage, differ)
+	changeText("expiredUrl", l.ExpiredURL, have.ExpiredURL, &change.ExpiredURL, differ)
 	if l.Tags != nil && !slices.Equal(*l.Tags, have.Tags) && len(*l.Tags)+len(have.Tags) > 0 {
 		change.Tags = client.Set(*l.Tags)
 		differ("tags", strings.Join(have.Tags, ", "), strings.Join(*l.Tags, ", "))
@@ -311,4 +359,22 @@ func (l desiredLink) changes(have *client.Link) (change client.LinkUpdate, diff 
 	changeMoment("expiresAt", l.ExpiresAt, have.ExpiresAt, &change.ExpiresAt, differ)
 	l.routingChanges(have, &change, differ)
 	return change, diff
+}
+
+// differences returns a function that adds a changed field to diff.
+func differences(diff *[]string) func(field, was, is string) {
+	return func(field, was, is string) { *diff = append(*diff, fmt.Sprintf("%s: %q → %q", field, was, is)) }
+}
+
+// changeText compares a text of the file with that of the record. If the file has an empty
+// text, the field is cleared.
+func changeText(field string, want, have *string, to *client.Field[string], differ func(field, was, is string)) {
+	if want == nil || *want == text(have) {
+		return
+	}
+	*to = client.Set(*want)
+	if *want == "" {
+		*to = client.Clear[string]()
+	}
+	differ(field, text(have), *want)
 }

@@ -332,7 +332,7 @@ func exitCode(ctx context.Context, err error) int {
 	}
 }
 
-// unreachable reports whether err means that there was no answer: no such host, no
+// unreachable reports whether err means that there was no response: no such host, no
 // listener, a cut connection, or a call that took too long.
 func unreachable(err error) bool {
 	var dial *net.OpError // from an upload, which does not go through the client

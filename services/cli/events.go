@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/hmac"
 	"crypto/rand"
@@ -42,13 +43,34 @@ func eventsShow(a *app, fs *flag.FlagSet) action {
 	follow := fs.Bool("follow", false, "keep printing new events until Ctrl-C")
 	types := fs.String("type", "", "comma-separated `list` of types; default is all")
 	object := fs.String("object", "", "only events of the record with this `id`")
-	after := fs.String("after", "", "follow the events after the one with this `id`")
-	limit := fs.Int("limit", 20, "show at most this `number` of events; ignored with --follow")
+	after := fs.String("after", "", "only events after the one with this `id`, oldest first")
+	limit := fs.Int("limit", 0, "stop after `n` events; without --after and --follow, the default is 20")
 	return a.asks("", func(ctx context.Context, c *client.Client, _ string) error {
-		q := client.EventQuery{Types: listed(*types), Object: *object, Limit: *limit}
-		if *follow || *after != "" {
-			_, err := c.FollowEvents(ctx, client.EventQuery{Types: q.Types, Object: q.Object, Limit: 100}, *after, a.showEvent)
-			return followed(ctx, err)
+		q := client.EventQuery{Types: listed(*types), Object: *object, Forward: *after != "", After: *after}
+		if *follow {
+			return a.followEvents(ctx, c, q, *limit)
+		}
+		if !q.Forward {
+			*limit = cmp.Or(*limit, 20)
+		}
+		return a.pastEvents(ctx, c, q, *limit)
+	}, func() error {
+		if *limit < 0 {
+			return usagef("--limit must not be negative")
+		}
+		return nil
+	})
+}
+
+// eventPage is the maximum number of events of one request.
+const eventPage = 100
+
+// pastEvents prints up to most of the events that have happened, or all if most is 0.
+func (a *app) pastEvents(ctx context.Context, c *client.Client, q client.EventQuery, most int) error {
+	for shown := 0; ; {
+		q.Limit = eventPage
+		if most > 0 {
+			q.Limit = min(eventPage, most-shown)
 		}
 		page, err := c.Events(ctx, q)
 		if err != nil {
@@ -59,8 +81,35 @@ func eventsShow(a *app, fs *flag.FlagSet) action {
 				return err
 			}
 		}
+		if shown += len(page.Data); !page.HasMore || page.NextCursor == nil || shown == most {
+			return nil
+		}
+		if q.Forward {
+			q.After = *page.NextCursor
+		} else {
+			q.Cursor = *page.NextCursor
+		}
+	}
+}
+
+// followEvents prints events as they happen, until it has printed most of them or, if most is
+// 0, until a signal.
+func (a *app) followEvents(ctx context.Context, c *client.Client, q client.EventQuery, most int) error {
+	q.Limit = eventPage
+	shown, enough := 0, errors.New("enough")
+	_, err := c.FollowEvents(ctx, q, q.After, func(e client.Event) error {
+		if err := a.showEvent(e); err != nil {
+			return err
+		}
+		if shown++; shown == most {
+			return enough
+		}
 		return nil
 	})
+	if errors.Is(err, enough) {
+		return nil
+	}
+	return followed(ctx, err)
 }
 
 // followed returns the result of a command that runs until it is stopped. It does not

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -54,6 +55,80 @@ func TestCtrlCEndsWhatFollowsWithoutWords(t *testing.T) {
 			code := Run(ctx, append(args, "--base-url", oneEvent(t).URL, "--key", "k"), env)
 			if code != ExitInterrupted || errs.Len() > 0 || strings.Count(out.String(), "\n") != 1 {
 				t.Errorf("exit code %d, standard output %q, standard error %q", code, out.String(), errs.String())
+			}
+		})
+	}
+}
+
+// longFeed serves a feed of 250 events, evt_1 to evt_250. A cursor is the id of an event.
+func longFeed(t *testing.T) *httptest.Server {
+	t.Helper()
+	feed := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		q := r.URL.Query()
+		limit, err := strconv.Atoi(q.Get("limit"))
+		if err != nil || limit < 1 || limit > 100 {
+			t.Errorf("asked with %s", r.URL.RawQuery)
+		}
+		first, step, left := 250, -1, 250
+		switch after := q.Get("after"); {
+		case q.Has("after"):
+			n, _ := strconv.Atoi(strings.TrimPrefix(after, "evt_"))
+			first, step, left = n+1, 1, 250-n
+			if left == 0 && q.Has("wait") {
+				<-r.Context().Done()
+				return
+			}
+		case q.Has("cursor"):
+			n, _ := strconv.Atoi(strings.TrimPrefix(q.Get("cursor"), "evt_"))
+			first, left = n-1, n-1
+		}
+		page := client.EventPage{Data: []client.Event{}, HasMore: left > limit}
+		for i := range min(left, limit) {
+			page.Data = append(page.Data, client.Event{ID: "evt_" + strconv.Itoa(first+i*step), Type: "link.created"})
+		}
+		if n := len(page.Data); n > 0 {
+			page.NextCursor = &page.Data[n-1].ID
+		}
+		_ = json.NewEncoder(w).Encode(page)
+	}))
+	t.Cleanup(feed.Close)
+	return feed
+}
+
+func TestEventsEndAtTheirLimitAndFollowOnlyWithTheFlag(t *testing.T) {
+	t.Parallel()
+	feed := longFeed(t)
+	for args, want := range map[string]struct {
+		events      int
+		first, last string
+	}{
+		"":                                    {20, "evt_250", "evt_231"},
+		"--limit 120":                         {120, "evt_250", "evt_131"},
+		"--limit 1000":                        {250, "evt_250", "evt_1"},
+		"--after evt_30":                      {220, "evt_31", "evt_250"},
+		"--after evt_250":                     {},
+		"--after evt_30 --limit 101":          {101, "evt_31", "evt_131"},
+		"--follow --after evt_30 --limit 3":   {3, "evt_31", "evt_33"},
+		"--follow --after evt_30 --limit 150": {150, "evt_31", "evt_180"},
+	} {
+		t.Run(args, func(t *testing.T) {
+			t.Parallel()
+			var out, errs bytes.Buffer
+			env := Env{Out: &out, Err: &errs, Getenv: func(string) string { return "" }, Now: time.Now}
+			code := Run(t.Context(), append(strings.Fields("events --json --key k --base-url "+feed.URL), strings.Fields(args)...), env)
+			var ids []string
+			for line := range strings.Lines(out.String()) {
+				var e client.Event
+				if err := json.Unmarshal([]byte(line), &e); err != nil {
+					t.Fatal(err)
+				}
+				ids = append(ids, e.ID)
+			}
+			if code != ExitOK || errs.Len() > 0 || len(ids) != want.events {
+				t.Fatalf("exit code %d, %d events %v, standard error %q", code, len(ids), ids, errs.String())
+			}
+			if want.events > 0 && (ids[0] != want.first || ids[want.events-1] != want.last) {
+				t.Errorf("from %s to %s, want %s to %s", ids[0], ids[want.events-1], want.first, want.last)
 			}
 		})
 	}

@@ -251,6 +251,8 @@ func TestApplyRefusesAFileItCannotTrust(t *testing.T) {
 		"the same link twice":  "links: [{slug: a, url: 'https://e.example'}, {slug: A, url: 'https://e.example'}]",
 		"an end that moves":    "links: [{slug: a, url: 'https://e.example', expiresAt: 7d}]",
 		"no YAML":              "links: [",
+		"no host name":         "domains: [{homeUrl: 'https://e.example'}]",
+		"the same host twice":  "domains: [{hostname: a.example}, {hostname: A.example}]",
 	} {
 		s := deployed()
 		if got := s.run(t, text, "apply", "-f", "-"); got.code != ExitUsage || len(s.asked) != 0 {
@@ -260,5 +262,43 @@ func TestApplyRefusesAFileItCannotTrust(t *testing.T) {
 	s := deployed() // one link that cannot be created does not stop the others
 	if got := s.run(t, "links: [{slug: a, domain: none.example, url: 'https://e.example'}, {slug: fresh, url: 'https://e.example/fresh'}]", "apply", "-f", "-"); got.code != ExitPartly || len(s.writes()) != 1 {
 		t.Errorf("%+v, wrote %q", got, s.writes())
+	}
+}
+
+const wantedPages = `
+domains:
+  - {hostname: Go.example.com, homeUrl: "https://e.example/home", expiredUrl: ""}
+  - {hostname: new.example.com, notFoundUrl: "https://e.example/lost"}
+`
+
+func TestApplySetsThePagesOfDomains(t *testing.T) {
+	t.Parallel()
+	have := func() *scripted {
+		s := deployed()
+		s.answers["GET /api/v1/domains"] = `{"data":[{"id":"dom_1","hostname":"go.example.com","status":"verified","notFoundUrl":"https://e.example/kept","expiredUrl":"https://e.example/over"}]}`
+		s.answers["PATCH /api/v1/domains/dom_1"] = `{"id":"dom_1"}`
+		s.answers["PATCH /api/v1/domains/dom_2"] = `{"id":"dom_2"}`
+		return s
+	}
+	const diff = "~ domain go.example.com\n    homeUrl: \"\" → \"https://e.example/home\"\n    expiredUrl: \"https://e.example/over\" → \"\"\n" +
+		"+ domain new.example.com\n    notFoundUrl: \"\" → \"https://e.example/lost\"\n"
+	s := have()
+	got := s.run(t, wantedPages, "apply", "-f", "-")
+	want := []string{
+		`PATCH /api/v1/domains/dom_1 {"homeUrl":"https://e.example/home","expiredUrl":null}`,
+		`POST /api/v1/domains {"hostname":"new.example.com"}`,
+		`PATCH /api/v1/domains/dom_2 {"notFoundUrl":"https://e.example/lost"}`,
+	}
+	if got.code != 0 || !slices.Equal(s.writes(), want) || got.out != diff || !strings.Contains(got.err, "1 created, 1 changed, 0 as they were, 0 failed") {
+		t.Errorf("%+v\nwrote %q\nwant  %q", got, s.writes(), want)
+	}
+	s = have()
+	if got := s.run(t, wantedPages, "apply", "-f", "-", "--dry-run"); got.code != 0 || len(s.writes()) > 0 || got.out != diff || !strings.Contains(got.err, "1 created, 1 changed") {
+		t.Errorf("dry run: %+v, wrote %q", got, s.writes())
+	}
+	s = have() // a refused page fails alone
+	delete(s.answers, "PATCH /api/v1/domains/dom_1")
+	if got := s.run(t, wantedPages, "apply", "-f", "-"); got.code != ExitPartly || len(s.writes()) != 3 || !strings.Contains(got.err, "1 created, 0 changed, 0 as they were, 1 failed") {
+		t.Errorf("a refused page: %+v, wrote %q", got, s.writes())
 	}
 }

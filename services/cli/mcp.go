@@ -121,7 +121,7 @@ func codedErrors(next mcp.MethodHandler) mcp.MethodHandler {
 
 // tools are the operations that an assistant can perform on the account of a key. Their
 // results contain only data that is safe to read aloud: no keys, no passwords, and no
-// signed addresses, which are credentials by themselves.
+// signed URLs, which are credentials by themselves.
 type tools struct {
 	*app
 	client   *client.Client

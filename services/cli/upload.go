@@ -96,7 +96,7 @@ func (u *uploader) bring(ctx context.Context, file string, patience time.Duratio
 	v, err = wait(ctx, u.env, u.client, old, patience, w.prepared)
 	var why *client.VideoError
 	if errors.As(err, &why) {
-		_ = os.Remove(memory) // the next try is a new upload; a leftover only costs a request
+		_ = os.Remove(memory) // the next attempt is a new upload; a leftover only costs a request
 	}
 	if err != nil {
 		return nil, err
@@ -214,7 +214,7 @@ func (u *uploader) begin(memory string) (begun, error) {
 // send uploads the bytes, in a session if the video has one. It replaces an expired address
 // at most twice.
 func (u *uploader) send(ctx context.Context, f *os.File, info os.FileInfo, v *client.Video, w watcher) error {
-	// Three tries are enough: one may fail because the session has ended, and the next because
+	// Three attempts are enough: one may fail because the session has ended, and the next because
 	// the address has expired.
 	for try := 1; ; try++ {
 		err := u.client.Upload(ctx, client.Upload{

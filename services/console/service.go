@@ -1,11 +1,11 @@
 // Package console is the service behind <base>/app: the pages on which people sign in and
-// work. It calls the public API with the person's session as the key and renders the answers
+// work. It calls the public API with the person's session as the key and renders the responses
 // as HTML. It stores nothing, so replacing a pod signs nobody out.
 //
 // Its parts: the Go client (libs/clients/go) calls the API, internal/web holds the pages,
 // internal/text every English sentence, and libs/design the visual design. libs/signin
 // defines the calls to auth about sign-in. web/*.ts do the few things that a page cannot
-// do without a script.
+// do without JavaScript.
 //
 // To add a page, write a handler and its template in internal/web (copy links.go and
 // templates/links.html), add its sentences to internal/text, and add a row to the table in
@@ -40,7 +40,7 @@ type Config struct {
 	// "/api/v1/links=http://links:8080,/=http://auth:8080". The longest matching path applies.
 	// If there are no routes, all calls go to BaseURL.
 	APIRoutes map[string]string `env:"LINKREEL_API_ROUTES" envKeyValSeparator:"="`
-	// StorageURL is the start of the signed addresses of videos, as in the videos service.
+	// StorageURL is the start of the signed URLs of videos, as in the videos service.
 	StorageURL string `env:"LINKREEL_STORAGE_PUBLIC_URL" envDefault:"https://storage.googleapis.com"`
 	// AuthURL is auth's internal address. InternalToken is the secret that the console and auth
 	// share, "NEW,OLD" during a rotation.

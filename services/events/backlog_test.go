@@ -178,7 +178,7 @@ func TestOrderHoldsAcrossCommitsOfPlaces(t *testing.T) {
 	}
 }
 
-// Events at their first tries stay in the outbox. Behind them wait more events of one
+// Events at their first attempts stay in the outbox. Behind them wait more events of one
 // millisecond than get places in one commit.
 func TestAFirstTryHoldsUpNoPlaces(t *testing.T) {
 	t.Parallel()

@@ -346,7 +346,7 @@ func TestFailedDeliveriesAreTriedAgain(t *testing.T) {
 			})
 			if n == 9 {
 				if d.Data[0].Status != "failed" || d.Data[0].NextTryAt != nil {
-					t.Errorf("after ten tries %+v", d.Data[0])
+					t.Errorf("after ten attempts %+v", d.Data[0])
 				}
 				break
 			}
@@ -415,7 +415,7 @@ func TestWebhooksAreDisabled(t *testing.T) {
 					}
 					recorded += len(d.Attempts)
 				}
-				return len(all) > n && recorded >= len(rec.messages()) // a try that reached no receiver is stored too
+				return len(all) > n && recorded >= len(rec.messages()) // an attempt that reached no receiver is stored too
 			})
 		}
 		fails()

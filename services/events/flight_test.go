@@ -15,7 +15,7 @@ import (
 )
 
 // Every event needs three writes anyway: into the outbox, for its place, and for its
-// deletion. A first try adds one.
+// deletion. A first attempt adds one.
 func TestAFirstTryCostsOneWrite(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -83,7 +83,7 @@ func TestAKilledReplicaLosesNoFirstTry(t *testing.T) {
 	}
 }
 
-// A first try is listed while it runs, although nothing is stored about it yet.
+// A first attempt is listed while it runs, although nothing is stored about it yet.
 func TestAFirstTryIsListedWhileItLasts(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -107,7 +107,7 @@ func TestAFirstTryIsListedWhileItLasts(t *testing.T) {
 	if len(one.Data) != 1 || len(two.Data) != 1 || one.Data[0].ID != all.Data[0].ID || two.Data[0].ID != all.Data[1].ID || two.HasMore {
 		t.Errorf("pages %+v and %+v", one, two)
 	}
-	// The owner retries it, so it comes twice. The outcome of the first try no longer counts.
+	// The owner retries it, so it comes twice. The outcome of the first attempt no longer counts.
 	r.want(202, key, "POST", "/api/v1/webhooks/"+h.ID+"/deliveries/"+all.Data[0].ID+"/retry", nil)
 	close(answer)
 	eventually(t, "three messages", func() bool { return len(slow.messages()) == 3 })

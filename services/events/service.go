@@ -46,7 +46,7 @@ type Config struct {
 	EgressProxy string `env:"LINKREEL_EGRESS_PROXY"`
 
 	// WebhookLanes is the number of ranges into which the index of due deliveries is split, up
-	// to 256; 0 means 32. Each range can take about 250 deliveries per second whose first try
+	// to 256; 0 means 32. Each range can take about 250 deliveries per second whose first attempt
 	// failed.
 	WebhookLanes int `env:"LINKREEL_WEBHOOK_LANES" envDefault:"32"`
 
@@ -104,8 +104,8 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 	options.Timeout = 40 * time.Second // A reader may hold its request for 25 seconds.
 	public := httpapi.New(options)
 	api.Routes(public, api.Options{Feed: reader, Webhooks: hooks, Policy: policy})
-	// Each try reads the account's state together with the webhook. So once a new state is
-	// stored, no replica starts a try under the old one.
+	// Each attempt reads the account's state together with the webhook. So once a new state is
+	// stored, no replica starts an attempt under the old one.
 	accounts := keeper.New(keeper.Options{
 		Standings: store.Standings(stores.DB), Now: cfg.Now, Turns: stores.Turns(), Erase: kept.EraseSome, Remains: kept.Remains, Resume: engine.Resume,
 		Changed: func(ctx context.Context, account string, s tenant.State) (err error) {

@@ -576,7 +576,7 @@ func TestAWebhookWhoseSecretDoesNotOpen(t *testing.T) {
 			}
 			if n == 9 {
 				if d.Data[0].Status != "failed" || d.Data[0].NextTryAt != nil {
-					t.Errorf("after ten tries %+v", d.Data[0])
+					t.Errorf("after ten attempts %+v", d.Data[0])
 				}
 				break
 			}

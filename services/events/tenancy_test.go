@@ -144,7 +144,7 @@ func TestErasureLeavesNothingButTheTombstone(t *testing.T) {
 	r.want(202, key, "POST", "/api/v1/webhooks/"+h.ID+"/replay", map[string]any{"from": 0, "to": time.Now().UnixMilli()})
 	r.feed(otherKey, "")
 	var before []string
-	eventually(t, "the other account's first tries are on record", func() bool {
+	eventually(t, "the other account's first attempts are on record", func() bool {
 		before = w.documents(t, "acc_b")
 		return !slices.ContainsFunc(before, func(d string) bool { return strings.HasPrefix(d, "events/") })
 	})

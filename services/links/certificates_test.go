@@ -751,7 +751,7 @@ func TestAnOrderThatFailsInTheMiddleCounts(t *testing.T) {
 	}
 	w.broken.Store(false)
 	if c, err := w.hello(secure, "b.middle.example.com"); err == nil {
-		t.Errorf("the try was given back: %v", c.DNSNames)
+		t.Errorf("the attempt was given back: %v", c.DNSNames)
 	}
 }
 

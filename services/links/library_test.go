@@ -508,7 +508,7 @@ func TestBulkTakesAHundredLongAddresses(t *testing.T) {
 			t.Logf("%s %s again: %s", method, path, a.text)
 			a = r.api(key, method, path, body, "Idempotency-Key", idempotencyKey)
 		}
-		partly := a.status == 207 && tries > 1 // some were deleted by an earlier try
+		partly := a.status == 207 && tries > 1 // some were deleted by an earlier attempt
 		if results, _ := a.json["results"].([]any); a.status != want && !partly || len(results) != links {
 			t.Fatalf("%s %s: %d %.300s", method, path, a.status, a.text)
 		}

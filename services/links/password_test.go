@@ -73,7 +73,7 @@ func TestALinkWithAPassword(t *testing.T) {
 	for i := range 20 {
 		if got := b.give("/locked", fmt.Sprint("guess", i), from(5)...); got.status == 429 {
 			limited++
-			if got.header.Get("Retry-After") == "" || !strings.Contains(got.text, "Too many tries") {
+			if got.header.Get("Retry-After") == "" || !strings.Contains(got.text, "Too many attempts") {
 				t.Fatalf("a network that guesses: %v", got)
 			}
 		}

@@ -423,7 +423,7 @@ func TestPlansAndScopes(t *testing.T) {
 	}
 	want(t, "create over quota", r.api(limited, "POST", "/api/v1/links", `{"url":"https://a.example"}`), 403, "QUOTA_EXCEEDED")
 	want(t, "broken create over quota", r.api(limited, "POST", "/api/v1/links", `{"url":"bad"}`), 403, "QUOTA_EXCEEDED")
-	// The answer of the first try is lost after its commit. The second try finds the link.
+	// The answer of the first attempt is lost after its commit. The second attempt finds the link.
 	last := c.keys.Key(t, "l", identity.Business, func(k *apikey.Record) { k.Quotas.Links = 1 })
 	remove := c.Firestore.Faults().Add(firestore.Fault{Methods: []string{"Commit"}, Every: 2, Times: 2, LoseAnswer: true, Code: codes.Unavailable})
 	eventually(t, "the last allowed link, tried again under its Idempotency-Key", func() bool {

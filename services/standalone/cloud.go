@@ -101,7 +101,7 @@ func (s *Stack) startStorage(context.Context) (err error) {
 	}
 	s.Storage, err = storage.Open(storage.Options{
 		Dir: s.dir.join("objects"), Buckets: []string{bucket}, PublicURL: s.UploadURL, APIURL: s.storageURL(), Token: s.cloudToken,
-		// Allow every origin: embeds run on other people's hosts, and a signed address is itself
+		// Allow every origin: embeds run on other people's hosts, and a signed URL is itself
 		// the credential.
 		CORS: []storage.CORS{{Origin: []string{"*"}, Method: []string{"GET", "HEAD", "PUT", "POST"},
 			ResponseHeader: []string{

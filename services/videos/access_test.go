@@ -190,7 +190,7 @@ func TestPlayersThatCannotRenewGetAddressesOfOurs(t *testing.T) {
 	for _, bad := range []string{"media~", "media~..~x.mp4", "media~1-1~720p.mp4", strings.Replace(name, "720p", "download", 1), "media~captions~en.mp4", strings.Replace(name, "~", "~..~", 1)} {
 		w.send(http.MethodGet, folder+url.PathEscape(bad), "").want(404)
 	}
-	// Every signed address that a page or a playlist gives ends within 15 minutes.
+	// Every signed URL that a page or a playlist gives ends within 15 minutes.
 	for _, address := range w.send(http.MethodGet, v.path+"/session", "").want(200).json()["media"].([]any) {
 		u, err := url.Parse(address.(string))
 		must(t, err)

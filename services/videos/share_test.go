@@ -269,7 +269,7 @@ func TestGuessingIsLimited(t *testing.T) {
 		w.guess(v, wrong, from("10.0.0.1")).want(403)
 	}
 	a := w.guess(v, "right", from("10.0.0.1")).want(429)
-	if a.header.Get("Retry-After") == "" || !strings.Contains(a.body, "Too many tries") {
+	if a.header.Get("Retry-After") == "" || !strings.Contains(a.body, "Too many attempts") {
 		t.Errorf("429 with %v", a.header)
 	}
 	w.guess(v, "right", from("10.0.0.2")).want(303)

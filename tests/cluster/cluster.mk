@@ -1,6 +1,6 @@
 .PHONY: chart
 ## Check the chart: lint, and every ci/*.yaml rendered.
-chart: $(BIN)/helm
+chart: tools $(BIN)/helm
 	for f in charts/linkreel/ci/*.yaml; do $(BIN)/helm lint --quiet charts/linkreel --values $$f; done
 	$(BIN)/helm lint --quiet charts/devstack
 	$(GO) test -count=1 ./tests/cluster/...   # Charts are outside the module, so Go's test cache does not notice changes in them.

@@ -661,7 +661,7 @@ case_preflight() {
 	emptied
 	k create secret generic linkreel-redis --from-literal=url=redis://nowhere:6379/0 >/dev/null
 	k create secret generic linkreel --from-literal=admin-token=none >/dev/null
-	fails h install $release "$chart" --values "$chart/ci/google.yaml" --set gke.enabled=false,metrics.podMonitoring.enabled=false \
+	fails h install $release "$chart" --values "$chart/ci/google.yaml" --set gke.enabled=false,metrics.podMonitoring.enabled=false,metrics.rules.enabled=false \
 		--set image.registry=localhost/linkreel,image.tag=dev,image.pullPolicy=Never --wait --timeout 120s
 	[ -z "$(k get deployment -o name)" ] || die "pods were made although the preflight failed"
 	line=$(k logs job/$release-preflight | tail -n 1)
@@ -671,11 +671,13 @@ case_preflight() {
 	installed
 }
 
-## release: make release pushes to a registry on this machine; the chart is installed from there, pods pull by digest, helm test passes, and the arm64 worker's ffmpeg runs. TWICE=1 builds a second time from another clone with an empty Go cache and compares.
+## release: make release pushes to a registry on this machine, but nothing of a hostile version or of a commit outside the branch; the chart is installed from there, pods pull by digest, helm test passes, and the arm64 worker's ffmpeg runs. TWICE=1 builds a second time from another clone with an empty Go cache and compares.
 case_release() {
 	local registry=$host_ip:$registry_port/linkreel version=0.0.0-test commit image ours
 	commit=$(git -C "$root" rev-parse HEAD)
 	mkdir -p "$state/release"
+	# A version is never replaced, so another commit needs an empty registry.
+	[ "$(cat "$state/release/commit" 2>/dev/null)" = "$commit" ] || rm -rf "$state/release/registry"
 	cat >"$work/registry.yaml" <<-END
 		version: 0.1
 		log: {level: error, accesslog: {disabled: true}}
@@ -686,6 +688,7 @@ case_release() {
 	background+=("$!")
 	await 20 curl -fsS "http://$host_ip:$registry_port/v2/"
 	if [ "$(cat "$state/release/commit" 2>/dev/null)" != "$commit" ]; then
+		refused
 		released first
 		echo "$commit" >"$state/release/commit"
 	fi
@@ -719,9 +722,27 @@ released() {
 	rm -rf "$source"
 	git clone --quiet --no-local "$root" "$source"
 	git -C "$source" checkout --quiet "$commit"
-	make -C "$source" release VERSION=$version REGISTRY="$registry" RELEASE_FLAGS=-insecure >"$work/release.txt" 2>&1 || { tail "$work/release.txt"; die "make release failed"; }
+	VERSION=$version REGISTRY=$registry RELEASE_FLAGS=-insecure make -C "$source" release >"$work/release.txt" 2>&1 || { tail "$work/release.txt"; die "make release failed"; }
 	(cd "$source/dist/release" && sha256sum --quiet --check SHA256SUMS) || die "checksums do not fit"
 	ok "make release, $1: $(find "$source/dist/release" -type f | wc -l) files, $(du -sh "$source/dist/release" | cut -f1), after $((SECONDS - start)) s; checksums fit"
+}
+# refused: versions and commits of which a registry gets nothing.
+refused() {
+	local source=$state/release/refused hostile
+	rm -rf "$source"
+	git clone --quiet --no-local "$root" "$source"
+	git -C "$source" checkout --quiet "$commit"
+	export REGISTRY=$registry RELEASE_FLAGS=-insecure
+	for hostile in '0.0.0-`touch owned`' '0.0.0-$(touch owned)' '0.0.0-$(shell touch owned)' '0.0.0;touch owned' "0.0.0-'\";touch owned;'\"" $'0.0.0\ntouch owned' --help ''; do
+		VERSION=$hostile fails make -C "$source" release
+	done
+	[ -z "$(find "$source" -name owned)" ] || die "a version ran a command"
+	git -C "$source" -c user.name=A -c user.email=a@example.com commit --quiet --allow-empty -m "not on the branch"
+	VERSION=$version RELEASE_BRANCH=$commit fails make -C "$source" release
+	[ -z "$(find "$state/release/registry" -type f 2>/dev/null)" ] || die "the registry has something"
+	unset REGISTRY RELEASE_FLAGS
+	rm -rf "$source"
+	ok "hostile versions, and a commit outside the branch: nothing run, nothing pushed"
 }
 # arm64_worker: print the version of ffmpeg in the arm64 image.
 arm64_worker() {

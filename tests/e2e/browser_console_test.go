@@ -65,7 +65,7 @@ func (v *viewer) authenticator() {
 	check(v.t, err)
 }
 
-// shortAddress matches the address that a page shows for copying without a script.
+// shortAddress matches the address that a page shows for copying without JavaScript.
 var shortAddress = regexp.MustCompile(`class="mono" href="([^"]+)"`)
 
 // Cleo is invited, and her session ends before she has a passkey. An admin makes a

@@ -61,7 +61,7 @@ func TestALinksPasswordInTheBrowser(t *testing.T) {
 		// A very busy machine asks to come again: no turn for a hash came within ten seconds.
 		eventually(t, patience, "the right password leads on", func() bool {
 			try("grün 7")
-			busy := strings.Contains(v.find("body").MustText(), "Too many tries. Try again in 2 seconds.")
+			busy := strings.Contains(v.find("body").MustText(), "Too many attempts. Try again in 2 seconds.")
 			return !busy
 		})
 		if h := v.find("h1").MustText(); h != `/hidden?own=1&seen=here from ""` {

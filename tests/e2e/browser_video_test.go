@@ -89,7 +89,7 @@ func TestAViewerWhoseNetworkDropsThePlayer(t *testing.T) {
 			// The page's waits are shortened to a tenth, because the last one takes 16 s.
 			_, err := v.EvalOnNewDocument(`{ const wait = setTimeout; window.setTimeout = (f, ms, ...rest) => wait(f, ms / 10, ...rest) }`)
 			check(t, err)
-			// Each try uses a different address. Both the page's preload and its script request
+			// Each attempt uses a different address. Both the page's preload and its script request
 			// the first one.
 			var mu sync.Mutex
 			asked := map[string]bool{}
@@ -269,7 +269,7 @@ func TestAPasswordInTheBrowser(t *testing.T) {
 		try("falsch")
 	}
 	try("grün 7")
-	if alert := v.find("[role=alert]").MustText(); !strings.Contains(alert, "Too many tries") {
+	if alert := v.find("[role=alert]").MustText(); !strings.Contains(alert, "Too many attempts") {
 		t.Errorf("the sixth try says %q", alert)
 	}
 	v.shot("password-limited")

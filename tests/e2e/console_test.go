@@ -104,7 +104,7 @@ func signedIn(t testing.TB) (*plainBrowser, page) {
 	return b, home
 }
 
-// Uses every page of the console without a script, from a printed sign-in link to a short
+// Uses every page of the console without JavaScript, from a printed sign-in link to a short
 // link and more.
 func TestConsoleWithoutScripts(t *testing.T) {
 	b, home := signedIn(t)

@@ -16,7 +16,7 @@ import (
 )
 
 // hardy retries a request until it gets a response, even across kills of the process. It
-// also returns the number of tries.
+// also returns the number of attempts.
 func (a *tenantOf) hardy(c *caller, method, path string, body any, headers ...string) (got hardAnswer, tries int) {
 	var text string
 	if body != nil {
@@ -285,7 +285,7 @@ func (a *tenantOf) change(l *ledger, n int) {
 			return
 		}
 		got, tries := a.hardy(c, method, path, body)
-		// A retried delete gets 404, because the first try has deleted the record.
+		// A retried delete gets 404, because the first attempt has deleted the record.
 		if got.status/100 != 2 && !(method == "DELETE" && got.status == 404 && tries > 1) {
 			a.t.Errorf("%s %s: %d %s", method, path, got.status, got.raw)
 		}

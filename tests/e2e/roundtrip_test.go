@@ -122,3 +122,37 @@ func TestAnExportIsImportedElsewhereAndExportedAgain(t *testing.T) {
 		t.Errorf("a short address there: %d", a.status)
 	}
 }
+
+// What `domains list` shows of a domain is what `apply` set, and it applies without a change.
+func TestPagesOfAppliedDomainsAreShownAsWritten(t *testing.T) {
+	t.Parallel()
+	a := newTenant(t, stackFile{BaseURL: stack.BaseURL, ShortBaseURL: stack.ShortBaseURL, AdminURL: stack.AdminURL, AdminToken: stack.AdminToken}, "Applies")
+	host := strings.ToLower(a.id[4:]) + ".example.com"
+	file := filepath.Join(t.TempDir(), "wanted.yaml")
+	apply := func(pages, want string) {
+		t.Helper()
+		check(t, os.WriteFile(file, []byte("domains: [{hostname: "+host+", "+pages+"}]"), 0o600))
+		if out, notes := a.linkreel("apply", "-f", file); !strings.Contains(notes, want) {
+			t.Errorf("apply %s: %s\n%s\nwant %q", pages, notes, out, want)
+		}
+	}
+	shown := func() (pages string) {
+		t.Helper()
+		out, _ := a.linkreel("domains", "list", "--json")
+		var d map[string]any
+		check(t, json.Unmarshal([]byte(out), &d))
+		for _, name := range []string{"homeUrl", "notFoundUrl", "expiredUrl"} {
+			text, _ := d[name].(string)
+			pages += fmt.Sprintf("%s: %q, ", name, text)
+		}
+		return pages
+	}
+	apply(`homeUrl: "https://Example.com/ä b?q=1#top", notFoundUrl: "https://example.com/lost"`, "1 created, 0 changed")
+	pages := shown()
+	if want := `homeUrl: "https://Example.com/ä b?q=1#top", notFoundUrl: "https://example.com/lost", expiredUrl: "", `; pages != want {
+		t.Errorf("shows %s\nwant  %s", pages, want)
+	}
+	apply(pages, "0 created, 0 changed, 1 as they were")
+	apply(`notFoundUrl: "", expiredUrl: "https://example.com/over"`, "0 created, 1 changed")
+	apply(shown(), "0 created, 0 changed, 1 as they were")
+}

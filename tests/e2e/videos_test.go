@@ -81,7 +81,7 @@ func TestAFailedUploadSaysWhyAndTakesAnother(t *testing.T) {
 	if err := os.WriteFile(text, []byte(strings.Repeat("this is no video\n", 100)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	made := c.want(201, "POST", "/api/v1/videos", map[string]any{"title": "second try"})
+	made := c.want(201, "POST", "/api/v1/videos", map[string]any{"title": "second attempt"})
 	id := made.str("videoId")
 	if a := put(t, made.str("uploadUrl"), text, "video/mp4"); a.status != 200 {
 		t.Fatalf("upload answers %d", a.status)

@@ -14,6 +14,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"go.yaml.in/yaml/v3"
 )
 
 const root = "../.."
@@ -51,7 +53,7 @@ func TestImagesOfWorkflowsArePinnedByDigest(t *testing.T) {
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no workflows: %v", err)
 	}
-	image := regexp.MustCompile(`^\s*-?\s*(container|image):\s*(\S.*)$|docker://(\S+)`)
+	image := regexp.MustCompile(`^\s*-?\s*(container|(\w+_)?image):\s*(\S.*)$|docker://(\S+)`)
 	pinned := regexp.MustCompile(`@sha256:[0-9a-f]{64}\b`)
 	for _, file := range files {
 		for line := range strings.Lines(read(t, strings.TrimPrefix(file, root))) {
@@ -83,6 +85,127 @@ func TestWhatSignsWaitsForReviewers(t *testing.T) {
 	}
 	if signing == 0 {
 		t.Error("no job signs")
+	}
+}
+
+// workflow is what the tests read of a file in .github/workflows.
+type workflow struct {
+	Permissions map[string]string `yaml:"permissions"`
+	Jobs        map[string]struct {
+		Permissions map[string]string `yaml:"permissions"`
+		Steps       []struct {
+			Uses string         `yaml:"uses"`
+			Run  string         `yaml:"run"`
+			With map[string]any `yaml:"with"`
+		} `yaml:"steps"`
+	} `yaml:"jobs"`
+}
+
+func workflows(t *testing.T) map[string]workflow {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(root, ".github/workflows/*.yml"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no workflows: %v", err)
+	}
+	all := map[string]workflow{}
+	for _, file := range files {
+		var w workflow
+		if err := yaml.Unmarshal([]byte(read(t, strings.TrimPrefix(file, root))), &w); err != nil {
+			t.Fatal(err)
+		}
+		all[filepath.Base(file)] = w
+	}
+	return all
+}
+
+// GitHub puts the value of an expression into a script before a shell reads it. The value may be the name of a tag or a
+// branch, which somebody else chose. In the environment it stays a value.
+func TestNoScriptOfAWorkflowHoldsAnExpression(t *testing.T) {
+	t.Parallel()
+	for file, w := range workflows(t) {
+		for name, job := range w.Jobs {
+			for _, step := range job.Steps {
+				if strings.Contains(step.Run, "${{") {
+					t.Errorf("%s, job %s: pass it in env: %q", file, name, step.Run)
+				}
+			}
+		}
+	}
+}
+
+// Other branches write to caches, and a step could use the credentials that a checkout leaves behind.
+func TestAReleaseTrustsNoCacheAndKeepsNoCredentials(t *testing.T) {
+	t.Parallel()
+	release := workflows(t)["release.yml"]
+	if len(release.Permissions) != 1 || release.Permissions["contents"] != "read" {
+		t.Errorf("a job may %v, want contents: read unless it says more", release.Permissions)
+	}
+	for name, job := range release.Jobs {
+		if name != "publish" && job.Permissions != nil {
+			t.Errorf("the job %s may %v; only publish needs rights", name, job.Permissions)
+		}
+		for _, step := range job.Steps {
+			action, _, _ := strings.Cut(step.Uses, "@")
+			switch {
+			case action == "actions/checkout" && step.With["persist-credentials"] != false:
+				t.Errorf("%s keeps the credentials of its checkout", name)
+			case strings.HasPrefix(action, "actions/setup-") && step.With["cache"] != false, strings.HasPrefix(action, "actions/cache"):
+				t.Errorf("%s uses a cache: %s", name, step.Uses)
+			}
+		}
+	}
+}
+
+// A build goes on without the database of vulnerabilities. A release does not.
+func TestAReleaseFailsWithoutTheDatabaseOfVulnerabilities(t *testing.T) {
+	t.Parallel()
+	bin := t.TempDir()
+	away := "#!/bin/sh\necho 'fetching vulnerabilities: dial tcp: no such host'\nexit 1\n"
+	if err := os.WriteFile(filepath.Join(bin, "govulncheck"), []byte(away), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for required, passes := range map[string]bool{"": true, "1": false} {
+		cmd := exec.CommandContext(t.Context(), filepath.Join(root, "tools/vuln.sh"))
+		cmd.Env = append(os.Environ(), "BIN="+bin, "PKGS=./libs/...", "VULN_REQUIRED="+required)
+		if out, err := cmd.CombinedOutput(); (err == nil) != passes {
+			t.Errorf("VULN_REQUIRED=%s: %v, want it to pass: %v: %s", required, err, passes, out)
+		}
+	}
+	if !strings.Contains(read(t, ".github/workflows/release.yml"), "- run: bash .ci/run\n        env: {VULN_REQUIRED: 1}\n") {
+		t.Error("the gate of a release does not require it")
+	}
+}
+
+// An operator finds in UPGRADING.md each version, and each key that a Secret of their own must have.
+func TestUpgradingNamesVersionsAndKeys(t *testing.T) {
+	t.Parallel()
+	heading := regexp.MustCompile(`(?m)^## (\[[^]]+\])`)
+	upgrading := read(t, "UPGRADING.md")
+	versions := func(text string) (all []string) {
+		for _, m := range heading.FindAllStringSubmatch(text, -1) {
+			all = append(all, m[1])
+		}
+		return all
+	}
+	if want, got := versions(read(t, "CHANGELOG.md")), versions(upgrading); len(want) < 2 || !slices.Equal(want, got) {
+		t.Errorf("UPGRADING.md has the versions %v, CHANGELOG.md %v", got, want)
+	}
+	secrets := read(t, "charts/linkreel/templates/secrets.yaml")
+	list := regexp.MustCompile(`range \$key := list (.*) }}`).FindStringSubmatch(secrets)
+	if list == nil {
+		t.Fatal("secrets.yaml has no list of keys")
+	}
+	keys := strings.Fields(strings.ReplaceAll(list[1], `"`, ""))
+	for _, m := range regexp.MustCompile(`(?m)^  ([a-z][\w.-]+): \{\{ (get|dict)`).FindAllStringSubmatch(secrets, -1) {
+		keys = append(keys, m[1])
+	}
+	if len(keys) < 13 {
+		t.Fatalf("found only the keys %v", keys)
+	}
+	for _, key := range keys {
+		if !strings.Contains(upgrading, "`"+key+"`") {
+			t.Errorf("UPGRADING.md does not name the key %s", key)
+		}
 	}
 }
 
@@ -349,10 +472,11 @@ func TestMetricsAreInTheManual(t *testing.T) {
 			t.Errorf("the table of metrics in docs/operations.md lacks %s", name)
 		}
 	}
-	shown := read(t, "charts/linkreel/files/dashboard.json") + read(t, "charts/linkreel/templates/_alerts.tpl") + read(t, "charts/linkreel/templates/prometheusrule.yaml")
+	_, runbooks, _ := strings.Cut(read(t, "docs/operations.md"), "### Alerts\n")
+	shown := runbooks + read(t, "charts/linkreel/files/dashboard.json") + read(t, "charts/linkreel/templates/_alerts.tpl") + read(t, "charts/linkreel/templates/rules.yaml")
 	for _, name := range regexp.MustCompile(`\b(linkreel|http_server)_\w+_\w+`).FindAllString(shown, -1) {
 		if whole := regexp.MustCompile(`_(bucket|count|sum)$`).ReplaceAllString(name, ""); !inCode[name] && !inCode[whole] {
-			t.Errorf("the chart shows %s, which the code does not have", name)
+			t.Errorf("the chart or a runbook shows %s, which the code does not have", name)
 		}
 	}
 }

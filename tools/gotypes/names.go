@@ -82,7 +82,7 @@ var comments = map[string]string{
 	"WebhookCreate":       "asks for a webhook.",
 	"WebhookUpdate":       "changes a webhook; untouched fields stay.",
 	"Delivery":            "is one event on its way to one webhook.",
-	"Attempt":             "is one try of a delivery.",
+	"Attempt":             "is one attempt of a delivery.",
 	"Replay":              "is a time range of events that is sent again.",
 	"OperatorAccount":     "is an account as the operator sees it.",
 	"Takedown":            "is a link or video that the operator took off the air.",

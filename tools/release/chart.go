@@ -4,11 +4,9 @@ import (
 	"archive/tar"
 	"bytes"
 	"compress/gzip"
-	"context"
 	"encoding/json"
 	"fmt"
 	"io/fs"
-	"log"
 	"maps"
 	"os"
 	"path/filepath"
@@ -17,11 +15,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/google/go-containerregistry/pkg/authn"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
-	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/static"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
@@ -32,11 +29,9 @@ const (
 	chartContent = types.MediaType("application/vnd.cncf.helm.chart.content.v1.tar+gzip")
 )
 
-func keychain() remote.Option { return remote.WithAuthFromKeychain(authn.DefaultKeychain) }
-
-// chart packages the chart with this release's version and digests, and pushes
-// it to the registry's folder "charts".
-func (r *release) chart(ctx context.Context, digests map[string]string) error {
+// chart packages the chart with this release's version and digests, for the registry's
+// folder "charts". It is the last entry of the layout, since it names the others.
+func (r *release) chart(digests map[string]string) error {
 	files, err := r.chartFiles(digests)
 	if err != nil {
 		return err
@@ -67,20 +62,18 @@ func (r *release) chart(ctx context.Context, digests map[string]string) error {
 		"org.opencontainers.image.revision": r.commit,
 		"org.opencontainers.image.source":   "https://github.com/linkreel/linkreel",
 	}}
-	ref, err := r.reference("charts/linkreel")
+	built, err := layout.FromPath(r.layout)
 	if err != nil {
 		return err
 	}
-	if err := remote.Write(ref, artifactImage, remote.WithContext(ctx), keychain()); err != nil {
-		return fmt.Errorf("push %s: %w", ref, err)
+	if err := built.AppendImage(artifactImage, named("charts/linkreel")); err != nil {
+		return err
 	}
 	digest, err := artifactImage.Digest()
 	if err != nil {
 		return err
 	}
-	r.made = append(r.made, artifact{ref.Context().Name() + ":" + r.version, digest.Hex})
-	log.Printf("%s@%s", ref, digest)
-	return nil
+	return r.inRegistry("charts/linkreel", digest)
 }
 
 var (

@@ -4,8 +4,10 @@ import (
 	"archive/tar"
 	"archive/zip"
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -104,45 +106,86 @@ func (r *release) archive(binary, goos string) (content []byte, ending string, e
 	return out.Bytes(), ".tar.gz", err
 }
 
-// provenance writes which files were built from which sources, as an in-toto statement
-// with a SLSA provenance predicate (https://slsa.dev/spec/v1.0/provenance). It does not
-// sign the statement. The workflow that publishes a release signs it with its own
-// identity.
-func (r *release) provenance() error {
-	type subject struct {
-		Name   string            `json:"name"`
-		Digest map[string]string `json:"digest"`
-	}
-	var subjects []subject
-	for _, a := range r.made {
-		subjects = append(subjects, subject{a.Name, map[string]string{"sha256": a.SHA256}})
-	}
-	return r.writeJSON("provenance.intoto.json", map[string]any{
-		"_type": "https://in-toto.io/Statement/v1", "subject": subjects, "predicateType": "https://slsa.dev/provenance/v1",
-		"predicate": map[string]any{
-			"buildDefinition": map[string]any{
-				"buildType":          "https://github.com/linkreel/linkreel/blob/main/tools/release",
-				"externalParameters": map[string]any{"version": r.version, "registry": r.registry},
-				"resolvedDependencies": []any{map[string]any{
-					"uri": "git+https://github.com/linkreel/linkreel", "digest": map[string]string{"gitCommit": r.commit},
-				}},
-				"internalParameters": map[string]any{"go": runtime.Version(), "commitTime": r.time.Format(time.RFC3339)},
-			},
-			"runDetails": map[string]any{"builder": map[string]any{"id": "https://github.com/linkreel/linkreel/blob/main/.github/workflows/release.yml"}},
-		},
-	})
+// statement is an in-toto statement with a SLSA provenance predicate,
+// https://slsa.dev/spec/v1.0/provenance.
+type statement struct {
+	Type          string    `json:"_type"`
+	Subject       []subject `json:"subject"`
+	PredicateType string    `json:"predicateType"`
+	Predicate     struct {
+		BuildDefinition struct {
+			BuildType            string            `json:"buildType"`
+			ExternalParameters   map[string]string `json:"externalParameters"`
+			InternalParameters   map[string]string `json:"internalParameters"`
+			ResolvedDependencies []source          `json:"resolvedDependencies"`
+		} `json:"buildDefinition"`
+		RunDetails struct {
+			Builder  builder        `json:"builder"`
+			Metadata map[string]any `json:"metadata,omitempty"`
+		} `json:"runDetails"`
+	} `json:"predicate"`
 }
 
-// checksums writes SHA256SUMS over the files to download, for `sha256sum --check`.
-func (r *release) checksums() error {
-	var lines []string
+// subject is an artifact with its digest: "sha256" and hex digits.
+type subject struct {
+	Name   string            `json:"name"`
+	Digest map[string]string `json:"digest"`
+}
+
+// source is the repository and its commit.
+type source struct {
+	URI    string            `json:"uri"`
+	Digest map[string]string `json:"digest"`
+}
+
+type builder struct {
+	ID string `json:"id"`
+}
+
+// byHand is the builder of releases that no workflow made: whoever ran the program, on a
+// machine of which nothing is known.
+const byHand = "https://github.com/linkreel/linkreel/blob/main/docs/releasing.md#built-by-hand"
+
+const provenanceFile = "provenance.intoto.json"
+
+// provenance writes what was built from which sources, and by whom. RELEASE_BUILDER is the
+// URI of the builder and RELEASE_RUN that of its run; without them, the builder is byHand.
+// Nobody has signed the statement. The workflow attests the same artifacts itself.
+func (r *release) provenance() error {
+	var s statement
+	s.Type, s.PredicateType = "https://in-toto.io/Statement/v1", "https://slsa.dev/provenance/v1"
 	for _, a := range r.made {
-		if !strings.Contains(a.Name, ":") {
-			lines = append(lines, a.SHA256+"  "+a.Name+"\n")
+		s.Subject = append(s.Subject, subject{a.Name, map[string]string{"sha256": a.SHA256}})
+	}
+	built := &s.Predicate.BuildDefinition
+	built.BuildType = "https://github.com/linkreel/linkreel/blob/main/tools/release"
+	built.ExternalParameters = map[string]string{"version": r.version, "registry": r.registry}
+	built.InternalParameters = map[string]string{"go": runtime.Version(), "commitTime": r.time.Format(time.RFC3339)}
+	built.ResolvedDependencies = []source{{"git+https://github.com/linkreel/linkreel", map[string]string{"gitCommit": r.commit}}}
+	s.Predicate.RunDetails.Builder.ID = cmp.Or(os.Getenv("RELEASE_BUILDER"), byHand)
+	if run := os.Getenv("RELEASE_RUN"); run != "" {
+		s.Predicate.RunDetails.Metadata = map[string]any{"invocationId": run}
+	}
+	return r.writeJSON(provenanceFile, s)
+}
+
+// checksums writes SHA256SUMS over the files to download, for `sha256sum --check`, and
+// beside the layout the same of everything (SUBJECTS), to be attested.
+func (r *release) checksums() error {
+	var files, all []string
+	for _, a := range r.made {
+		// A registry has the digest under a name without the tag.
+		repository, _, inRegistry := strings.Cut(a.Name, ":"+r.version)
+		line := a.SHA256 + "  " + repository + "\n"
+		all = append(all, line)
+		if !inRegistry {
+			files = append(files, line)
 		}
 	}
-	slices.SortFunc(lines, func(a, b string) int { return strings.Compare(a[64:], b[64:]) })
-	return os.WriteFile(filepath.Join(r.out, "SHA256SUMS"), []byte(strings.Join(lines, "")), 0o644) //nolint:gosec // for everybody to read
+	slices.SortFunc(files, func(a, b string) int { return strings.Compare(a[64:], b[64:]) })
+	return errors.Join(
+		os.WriteFile(filepath.Join(r.out, "SHA256SUMS"), []byte(strings.Join(files, "")), 0o644),
+		os.WriteFile(filepath.Join(r.layout, "SUBJECTS"), []byte(strings.Join(all, "")), 0o644))
 }
 
 // cliPackage is the command line, the program that people download.

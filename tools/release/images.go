@@ -12,11 +12,10 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
-	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
@@ -53,10 +52,14 @@ func (r *release) listed() ([]program, error) {
 	return all, nil
 }
 
-// images builds and pushes each image as an index of its architectures, and
+// images builds each image as an index of its architectures into the layout, and
 // returns the digests by name.
 func (r *release) images(ctx context.Context) (map[string]string, error) {
 	programs, err := r.listed()
+	if err != nil {
+		return nil, err
+	}
+	images, err := layout.Write(r.layout, empty.Index)
 	if err != nil {
 		return nil, err
 	}
@@ -73,30 +76,30 @@ func (r *release) images(ctx context.Context) (map[string]string, error) {
 				Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: arch}},
 			})
 		}
-		ref, err := r.reference(p.name)
-		if err != nil {
-			return nil, err
-		}
-		if err := remote.WriteIndex(ref, index, remote.WithContext(ctx), keychain()); err != nil {
-			return nil, fmt.Errorf("push %s: %w", ref, err)
+		if err := images.AppendIndex(index, named(p.name)); err != nil {
+			return nil, fmt.Errorf("%s: %w", p.name, err)
 		}
 		digest, err := index.Digest()
 		if err != nil {
 			return nil, err
 		}
 		digests[p.name] = digest.String()
-		r.made = append(r.made, artifact{ref.Context().Name() + ":" + r.version, digest.Hex})
-		log.Printf("%s@%s", ref, digest)
+		if err := r.inRegistry(p.name, digest); err != nil {
+			return nil, err
+		}
 	}
 	return digests, nil
 }
 
-func (r *release) reference(image string) (name.Tag, error) {
-	var opts []name.Option
-	if r.insecure {
-		opts = append(opts, name.Insecure)
+// inRegistry notes what the registry will hold under a name.
+func (r *release) inRegistry(image string, digest v1.Hash) error {
+	repository, err := r.repository(image)
+	if err != nil {
+		return err
 	}
-	return name.NewTag(r.registry+"/"+image+":"+r.version, opts...)
+	r.made = append(r.made, artifact{repository.Name() + ":" + r.version, digest.Hex})
+	log.Printf("%s@%s", repository, digest)
+	return nil
 }
 
 // image builds one program's image for one architecture.

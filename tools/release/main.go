@@ -1,7 +1,16 @@
 // Command release makes a release of Linkreel without Docker: images for amd64
 // and arm64, the chart with their digests, the linkreel program for six
 // platforms, an SBOM for each image and program, checksums and a provenance
-// statement. It pushes each image and the chart to a registry as soon as it is made.
+// statement. It takes the names of its steps, in this order:
+//
+//	build   make everything in dist/release and dist/release.oci; publish nothing
+//	push    send images and chart to the registry, by digest only
+//	tag     give what was pushed the version's tag
+//	serve   be the registry of what was built, for a cluster on this machine
+//
+// The version, the registry and who builds come from the environment (VERSION, REGISTRY,
+// RELEASE_BRANCH, RELEASE_BUILDER, RELEASE_RUN). On a command line, make and the shell
+// would expand a version, which is the name of a tag that somebody chose.
 //
 // What it promises: two runs on the same commit and the same state of Debian's
 // archive give the same digests, whatever machine, folder and time they run in.
@@ -22,6 +31,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -29,9 +39,12 @@ import (
 type release struct {
 	root     string // the repository
 	out      string // files for people to download
+	layout   string // images and chart that were built, as an OCI image layout
 	work     string // what only this run needs
 	version  string // semantic, without a v
 	registry string // host and folder of images and chart
+	branch   string // the commit must be on this branch; empty allows every commit
+	listen   string // address of serve
 	insecure bool   // the registry speaks plain HTTP
 	only     map[string]bool
 
@@ -46,25 +59,27 @@ type artifact struct {
 	SHA256 string // hex
 }
 
-// semver matches the versions that both Helm and registries accept as a tag.
-var semver = regexp.MustCompile(`^[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?$`)
+// semver matches the versions that both Helm and registries accept as a tag: numbers
+// without leading zeros, and identifiers of letters, digits and hyphens after a hyphen.
+var semver = regexp.MustCompile(`^(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)(-[0-9A-Za-z-]+(\.[0-9A-Za-z-]+)*)?$`)
 
 func main() {
 	log.SetFlags(0)
-	var r release
+	r := release{
+		version: strings.TrimPrefix(os.Getenv("VERSION"), "v"), registry: os.Getenv("REGISTRY"), branch: os.Getenv("RELEASE_BRANCH"),
+	}
 	var only string
-	flag.StringVar(&r.version, "version", "", "semantic version to release, such as 0.4.0")
-	flag.StringVar(&r.registry, "registry", "", "registry and folder, such as ghcr.io/linkreel")
-	flag.StringVar(&r.out, "out", "dist/release", "folder for files to download")
+	flag.StringVar(&r.out, "out", "dist/release", "folder for files to download; images and chart are in the same with .oci")
+	flag.StringVar(&r.listen, "listen", ":5000", "address of serve")
 	flag.BoolVar(&r.insecure, "insecure", false, "the registry speaks plain HTTP")
 	flag.StringVar(&only, "only", "", "images to build, separated by commas; the chart then keeps tags for the others")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := r.prepare(ctx, only); err != nil {
 		log.Fatal("release: ", err)
 	}
-	err := r.run(ctx)
+	err := r.run(ctx, flag.Args())
 	if err = errors.Join(err, os.RemoveAll(r.work)); err != nil {
 		log.Fatal("release: ", err)
 	}
@@ -72,33 +87,19 @@ func main() {
 
 // prepare checks the run's settings before anything is built or pushed.
 func (r *release) prepare(ctx context.Context, only string) error {
-	r.version = strings.TrimPrefix(r.version, "v")
 	switch {
 	case !semver.MatchString(r.version):
 		return fmt.Errorf("VERSION is %q, not a semantic version such as 0.4.0", r.version)
 	case r.registry == "":
 		return errors.New("REGISTRY is not set; give host and folder, such as ghcr.io/linkreel")
 	}
-	top, err := output(ctx, ".", "git", "rev-parse", "--show-toplevel")
-	if err != nil {
+	var err error
+	if r.root, err = output(ctx, ".", "git", "rev-parse", "--show-toplevel"); err != nil {
 		return err
 	}
-	r.root = top
-	if dirty, err := output(ctx, top, "git", "status", "--porcelain"); err != nil || dirty != "" {
-		return errors.Join(err, errors.New("the working tree has changes; a release is made of a commit"))
-	}
-	if r.commit, err = output(ctx, top, "git", "rev-parse", "HEAD"); err != nil {
+	if err := r.ofCommit(ctx); err != nil {
 		return err
 	}
-	seconds, err := output(ctx, top, "git", "log", "-1", "--format=%ct")
-	if err != nil {
-		return err
-	}
-	unix, err := strconv.ParseInt(seconds, 10, 64)
-	if err != nil {
-		return fmt.Errorf("time of the commit: %w", err)
-	}
-	r.time = time.Unix(unix, 0).UTC()
 	if only != "" {
 		r.only = map[string]bool{}
 		for name := range strings.SplitSeq(only, ",") {
@@ -108,24 +109,88 @@ func (r *release) prepare(ctx context.Context, only string) error {
 	if r.out, err = filepath.Abs(r.out); err != nil {
 		return err
 	}
-	if err := os.RemoveAll(r.out); err != nil {
-		return err
-	}
-	if err := os.MkdirAll(r.out, 0o755); err != nil {
-		return err
-	}
+	r.layout = r.out + ".oci"
 	r.work, err = os.MkdirTemp("", "linkreel-release-")
 	return err
 }
 
-// run makes everything. Files come last. If a registry refuses a push, the run then fails
-// before its slow part.
-func (r *release) run(ctx context.Context) error {
+// ofCommit reads which commit is released. It refuses a tree with changes, a commit that is
+// not on the branch, and a final version of which the documents say nothing.
+func (r *release) ofCommit(ctx context.Context) error {
+	if dirty, err := output(ctx, r.root, "git", "status", "--porcelain"); err != nil || dirty != "" {
+		return errors.Join(err, errors.New("the working tree has changes; a release is made of a commit"))
+	}
+	var err error
+	if r.commit, err = output(ctx, r.root, "git", "rev-parse", "HEAD"); err != nil {
+		return err
+	}
+	if r.branch != "" {
+		if _, err := output(ctx, r.root, "git", "merge-base", "--is-ancestor", r.commit, r.branch); err != nil {
+			return fmt.Errorf("commit %s is not on %s, and only such commits are released: %w", r.commit, r.branch, err)
+		}
+	}
+	seconds, err := output(ctx, r.root, "git", "log", "-1", "--format=%ct")
+	if err != nil {
+		return err
+	}
+	unix, err := strconv.ParseInt(seconds, 10, 64)
+	if err != nil {
+		return fmt.Errorf("time of the commit: %w", err)
+	}
+	r.time = time.Unix(unix, 0).UTC()
+	return r.documented()
+}
+
+// documented refuses a final version without a section in CHANGELOG.md and UPGRADING.md.
+// Versions with a hyphen are for trials, and need none.
+func (r *release) documented() error {
+	if strings.Contains(r.version, "-") {
+		return nil
+	}
+	for _, file := range []string{"CHANGELOG.md", "UPGRADING.md"} {
+		text, err := os.ReadFile(filepath.Join(r.root, file))
+		if err != nil {
+			return err
+		}
+		if !strings.Contains(string(text), "\n## ["+r.version+"]") {
+			return fmt.Errorf("%s has no section [%s]; rename the section of what is not released yet", file, r.version)
+		}
+	}
+	return nil
+}
+
+// run takes the steps in the order in which they are given.
+func (r *release) run(ctx context.Context, steps []string) error {
+	if len(steps) == 0 {
+		return errors.New("name the steps: build, push, tag or serve")
+	}
+	for _, step := range steps {
+		take := map[string]func(context.Context) error{"build": r.build, "push": r.push, "tag": r.tag, "serve": r.serve}[step]
+		if take == nil {
+			return fmt.Errorf("no step %q; there are build, push, tag and serve", step)
+		}
+		if err := take(ctx); err != nil {
+			return fmt.Errorf("%s: %w", step, err)
+		}
+	}
+	return nil
+}
+
+// build makes everything and publishes nothing.
+func (r *release) build(ctx context.Context) error {
+	for _, dir := range []string{r.out, r.layout} {
+		if err := os.RemoveAll(dir); err != nil {
+			return err
+		}
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return err
+		}
+	}
 	digests, err := r.images(ctx)
 	if err != nil {
 		return fmt.Errorf("images: %w", err)
 	}
-	if err := r.chart(ctx, digests); err != nil {
+	if err := r.chart(digests); err != nil {
 		return fmt.Errorf("chart: %w", err)
 	}
 	if err := r.programs(ctx); err != nil {

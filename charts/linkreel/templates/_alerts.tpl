@@ -1,141 +1,152 @@
 {{/*
-Alerts besides the burn rates. Each has its section in docs/operations.md, which
-tests/cluster compares with this list.
+Alerts besides those of the budgets, as a YAML list. rules.yaml adds labels and the link to
+the section of docs/operations.md; tests/cluster plays each alert's outage with promtool.
+
+An expression must fire in a total outage too, when a series that it compares with has never
+been there. So it says "A unless B" or "(B or vector(0))", not "A and B == 0". Counts of
+something that happens a few times a day also need a least number: one of one is a large share.
 */}}
 {{- define "linkreel.alerts" -}}
-{{- $runbook := .Values.metrics.prometheusRule.runbookURL }}
-{{- $here := printf "namespace=%q" .Release.Namespace }}
+{{- $here := include "linkreel.here" . }}
+{{- $full := include "linkreel.fullname" . }}
 - alert: LinkreelRedirectsSlow
-  expr: linkreel:redirects_latency:p99_5m > 0.05
+  expr: linkreel:redirects_latency:p99_5m{ {{- $here -}} } > 0.05
   for: 10m
   labels: {severity: warning}
-  annotations:
-    summary: "One redirect in a hundred takes longer than 50 ms."
-    runbook_url: {{ $runbook }}#linkreelredirectsslow
+  summary: "One redirect in a hundred takes longer than 50 ms."
+- alert: LinkreelAPISlow
+  expr: linkreel:api_latency:p99_5m{ {{- $here -}} } > 1
+  for: 10m
+  labels: {severity: warning}
+  summary: "One API call in a hundred takes longer than a second."
+- alert: LinkreelDependencyAway
+  # The average also catches a dependency that comes and goes.
+  expr: max by (dependency) (avg_over_time(linkreel_dependency_away{ {{- $here }}, dependency!="Redis"}[5m])) > 0.2
+  for: 1m
+  labels: {severity: critical}
+  summary: "{{ `{{ $labels.dependency }}` }} does not answer: calls that need it fail at once."
 - alert: LinkreelRedisUnreachable
-  expr: sum(rate(linkreel_auth_redis_failures_total{ {{- $here -}} }[5m])) > 0.1
+  expr: |
+    max(avg_over_time(linkreel_dependency_away{ {{- $here }}, dependency="Redis"}[5m])) > 0.2
+    or sum(rate(linkreel_auth_redis_failures_total{ {{- $here -}} }[5m])) > 0.1
   for: 2m
   labels: {severity: warning}
-  annotations:
-    summary: "Calls to Redis fail; limits are local and clicks wait in the spool."
-    runbook_url: {{ $runbook }}#linkreelredisunreachable
+  summary: "Calls to Redis fail; limits are local and clicks wait in the spool."
+- alert: LinkreelClicksSpooling
+  # With a full Redis, single batches are refused: clicks go to the disk while no partition spools for long.
+  expr: max(linkreel_clicks_spooling{ {{- $here -}} }) > 0 or sum(rate(linkreel_clicks_spooled_total{ {{- $here -}} }[2m])) > 0
+  for: 5m
+  labels: {severity: warning}
+  summary: "For five minutes, clicks have gone to the pods' disks instead of Redis."
 - alert: LinkreelClicksLost
   expr: sum(increase(linkreel_clicks_lost_total{ {{- $here -}} }[15m])) > 0
   labels: {severity: critical}
-  annotations:
-    summary: "Clicks could not be counted and are lost."
-    runbook_url: {{ $runbook }}#linkreelclickslost
+  summary: "Clicks could not be counted and are lost."
+- alert: LinkreelClicksSetAside
+  expr: sum(increase(linkreel_clicks_set_aside_total{ {{- $here -}} }[1h])) > 0
+  labels: {severity: warning}
+  summary: "Firestore refuses to count some clicks. They are kept, but not counted."
+- alert: LinkreelProducersMissing
+  expr: sum(increase(linkreel_clicks_producers_missing_total{ {{- $here -}} }[1h])) > 0
+  labels: {severity: warning}
+  summary: "A pod of links ended without flushing, and its spool is gone."
 - alert: LinkreelClicksNotCounted
   expr: |
     sum(rate(linkreel_redirect_duration_seconds_count{ {{- $here }}, status="302"}[10m])) > 0.1
-    and sum(rate(linkreel_clicks_counted_total{ {{- $here -}} }[10m])) == 0
+    unless sum(rate(linkreel_clicks_counted_total{ {{- $here -}} }[10m])) > 0
   for: 10m
   labels: {severity: warning}
-  annotations:
-    summary: "Redirects happen, but no click is counted."
-    runbook_url: {{ $runbook }}#linkreelclicksnotcounted
+  summary: "Redirects happen, but no click is counted."
 - alert: LinkreelKeyChecksRefused
-  expr: sum(rate(linkreel_auth_checks_degraded_total{ {{- $here }}, how="unavailable"}[5m])) > 0
+  expr: sum(increase(linkreel_auth_checks_degraded_total{ {{- $here }}, how="unavailable"}[5m])) > 3
   for: 1m
   labels: {severity: critical}
-  annotations:
-    summary: "Keys cannot be verified: API calls get a 503."
-    runbook_url: {{ $runbook }}#linkreelkeychecksrefused
+  summary: "Keys cannot be verified: API calls get a 503."
 - alert: LinkreelEventsStuck
   expr: max(linkreel_events_waiting_age_seconds{ {{- $here -}} }) > 60
   for: 5m
   labels: {severity: warning}
-  annotations:
-    summary: "Events have waited for more than a minute for their place in the feed."
-    runbook_url: {{ $runbook }}#linkreeleventsstuck
+  summary: "Events have waited for more than a minute for their place in the feed."
 - alert: LinkreelWebhooksLate
   expr: max(linkreel_webhooks_due_age_seconds{ {{- $here -}} }) > 300
   for: 10m
   labels: {severity: warning}
-  annotations:
-    summary: "Webhook deliveries have been due for more than five minutes."
-    runbook_url: {{ $runbook }}#linkreelwebhookslate
+  summary: "Webhook deliveries have been due for more than five minutes."
+- alert: LinkreelWebhooksFailing
+  expr: |
+    sum(linkreel_webhooks_failing{ {{- $here -}} }) > 10
+    and sum(rate(linkreel_webhooks_attempts_total{ {{- $here }}, outcome="unanswered"}[30m]))
+    > 9 * (sum(rate(linkreel_webhooks_attempts_total{ {{- $here }}, outcome="delivered"}[30m])) or vector(0))
+  for: 15m
+  labels: {severity: warning}
+  summary: "Hardly any webhook receiver answers: outgoing traffic may be blocked."
 - alert: LinkreelJanitorStopped
   # The janitor runs once a day, so the alert stays on until its next run.
   expr: sum(increase(linkreel_videos_janitor_turns_total{ {{- $here }}, outcome="stopped"}[25h])) > 0
   labels: {severity: critical}
-  annotations:
-    summary: "Many objects in the bucket belong to no record of the database. None was removed."
-    runbook_url: {{ $runbook }}#linkreeljanitorstopped
+  summary: "Many objects in the bucket belong to no record of the database. None was removed."
 {{- if .Values.tls.onDemand.enabled }}
 - alert: LinkreelCertificatesFailing
   # Owners must fix failures of single names. This alert is about the authority, the connection to it, or the limit of orders.
   expr: |
     sum(increase(linkreel_certificate_orders_total{ {{- $here }}, outcome=~"failed|limited"}[1h])) > 5
-    and sum(increase(linkreel_certificate_orders_total{ {{- $here }}, outcome=~"failed|limited"}[1h])) > sum(increase(linkreel_certificate_orders_total{ {{- $here }}, outcome="issued"}[1h]))
+    and sum(increase(linkreel_certificate_orders_total{ {{- $here }}, outcome=~"failed|limited"}[1h]))
+    > (sum(increase(linkreel_certificate_orders_total{ {{- $here }}, outcome="issued"}[1h])) or vector(0))
   for: 30m
   labels: {severity: warning}
-  annotations:
-    summary: "Most orders of certificates for custom domains fail."
-    runbook_url: {{ $runbook }}#linkreelcertificatesfailing
+  summary: "Most orders of certificates for custom domains fail."
 {{- end }}
-- alert: LinkreelWebhooksFailing
-  expr: |
-    sum(linkreel_webhooks_failing{ {{- $here -}} }) > 10
-    and sum(rate(linkreel_webhooks_attempts_total{ {{- $here }}, outcome="unanswered"}[30m])) > 9 * sum(rate(linkreel_webhooks_attempts_total{ {{- $here }}, outcome="delivered"}[30m]))
-  for: 15m
-  labels: {severity: warning}
-  annotations:
-    summary: "Hardly any webhook receiver answers: outgoing traffic may be blocked."
-    runbook_url: {{ $runbook }}#linkreelwebhooksfailing
 - alert: LinkreelVideosFailing
   expr: |
     sum(rate(linkreel_job_duration_seconds_count{ {{- $here }}, result=~"retried|lost"}[30m]))
     > 0.1 * sum(rate(linkreel_job_duration_seconds_count{ {{- $here -}} }[30m]))
+    and sum(increase(linkreel_job_duration_seconds_count{ {{- $here }}, result=~"retried|lost"}[30m])) > 2
   for: 10m
   labels: {severity: warning}
-  annotations:
-    summary: "More than a tenth of transcoding jobs are retried or lost."
-    runbook_url: {{ $runbook }}#linkreelvideosfailing
+  summary: "More than a tenth of transcoding jobs are retried or lost."
 - alert: LinkreelWorkersIdle
   expr: |
     sum(increase(http_server_request_duration_seconds_count{ {{- $here }}, http_route="/api/v1/videos", http_request_method="POST", http_response_status_code="201"}[1h])) > 5
-    and sum(increase(linkreel_job_duration_seconds_count{ {{- $here -}} }[1h])) == 0
+    unless sum(increase(linkreel_job_duration_seconds_count{ {{- $here -}} }[1h])) > 0
   for: 30m
   labels: {severity: warning}
-  annotations:
-    summary: "Videos are created, but no worker has finished a job for an hour."
-    runbook_url: {{ $runbook }}#linkreelworkersidle
+  summary: "Videos are created, but no worker has finished a job for an hour."
+{{- $worker := include "linkreel.values" (dict "root" $ "name" "worker") | fromYaml }}
 {{- range $name := splitList " " (include "linkreel.services" .) }}
+{{- $up := printf "up{%s, component=%q}" $here $name }}
+{{- /* Without work there is no worker then, and that is as it should be. */}}
+{{- if not (and (eq $name "worker") $worker.keda.enabled (eq (int $worker.keda.minReplicas) 0)) }}
 - alert: LinkreelServiceGone
   # Without traffic, rates are empty and never fire, so a missing service needs its own alert.
-  expr: absent(up{ {{- $here }}, job="{{ include "linkreel.fullname" $ }}-{{ $name }}"} == 1)
+  {{- if eq $.Values.metrics.rules.kind "Rules" }}
+  # Not absent(): where nothing collects this release's pods, it would page for ever.
+  expr: max(max_over_time({{ $up }}[1d])) == 1 unless max({{ $up }}) == 1
+  {{- else }}
+  expr: absent({{ $up }} == 1)
+  {{- end }}
   for: 3m
   labels: {severity: critical, service: {{ $name }}}
-  annotations:
-    summary: "No pod of {{ $name }} can be scraped."
-    runbook_url: {{ $runbook }}#linkreelservicegone
+  summary: "No pod of {{ $name }} can be scraped."
+{{- end }}
 {{- end }}
 {{- if or .Values.redis.enabled (include "linkreel.ownLocalcloud" .) }}
+{{- $claims := printf "namespace=%q, persistentvolumeclaim=~\"data-%s-(redis|localcloud)-0|%s-localcloud-objects\"" .Release.Namespace $full $full }}
 - alert: LinkreelVolumeFilling
-  expr: |
-    kubelet_volume_stats_available_bytes{ {{- $here }}, persistentvolumeclaim=~".*{{ include "linkreel.fullname" . }}-(redis|localcloud)-[0-9]+"}
-    < 0.15 * kubelet_volume_stats_capacity_bytes{ {{- $here }}, persistentvolumeclaim=~".*{{ include "linkreel.fullname" . }}-(redis|localcloud)-[0-9]+"}
+  expr: kubelet_volume_stats_available_bytes{ {{- $claims -}} } < 0.15 * kubelet_volume_stats_capacity_bytes{ {{- $claims -}} }
   for: 10m
   labels: {severity: warning}
-  annotations:
-    summary: "A volume of Redis or localcloud has less than 15 % left."
-    runbook_url: {{ $runbook }}#linkreelvolumefilling
+  summary: "A volume of Redis or localcloud has less than 15 % left."
 {{- end }}
 {{- if .Values.metrics.probe.enabled }}
 - alert: LinkreelUnreachable
-  expr: probe_success{ {{- $here }}, job="{{ include "linkreel.fullname" . }}-probe"} == 0
+  expr: probe_success{ {{- $here -}} } == 0
   for: 2m
   labels: {severity: critical}
-  annotations:
-    summary: "A public address does not answer from outside."
-    runbook_url: {{ $runbook }}#linkreelunreachable
+  summary: "A public address does not answer from outside."
 {{- end }}
 - alert: LinkreelPodDown
-  expr: up{ {{- $here }}, job=~".*linkreel.*"} == 0
+  expr: up{ {{- $here -}} } == 0
   for: 5m
   labels: {severity: warning}
-  annotations:
-    summary: "A pod cannot be scraped."
-    runbook_url: {{ $runbook }}#linkreelpoddown
+  summary: "A pod cannot be scraped."
 {{- end }}

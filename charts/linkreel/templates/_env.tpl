@@ -23,7 +23,7 @@ name is a setting in the service's Config; tests/cluster fails on any other name
 {{- end }}
 {{- if ne .name "worker" }}
 {{- $_ := set $env "LINKREEL_TRUSTED_PROXIES" (join "," $root.Values.trustedProxies) }}
-{{- with $root.Values.trustedProxyHops }}
+{{- with include "linkreel.proxyHops" $root | int }}
 {{- $_ := set $env "LINKREEL_TRUSTED_PROXY_HOPS" (toString .) }}
 {{- end }}
 {{- if ne .name "console" }}

@@ -24,9 +24,63 @@ app.kubernetes.io/managed-by: {{ .root.Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace "+" "_" }}
 {{- end }}
 
-{{/* A service's values: its own block over the defaults. Callers use fromYaml. */}}
+{{/* A service's values: its own block over the defaults, its own lists behind theirs. Callers use fromYaml. */}}
 {{- define "linkreel.values" -}}
-{{- toYaml (mergeOverwrite (deepCopy .root.Values.defaults) (deepCopy (get .root.Values .name))) }}
+{{- $defaults := .root.Values.defaults }}
+{{- $own := get .root.Values .name }}
+{{- $values := mergeOverwrite (deepCopy $defaults) (deepCopy $own) }}
+{{- range list "extraEnv" "extraEnvFrom" "extraVolumes" "extraVolumeMounts" "initContainers" }}
+{{- $_ := set $values . (concat (default list (get $defaults .)) (default list (get $own .))) }}
+{{- end }}
+{{- toYaml $values }}
+{{- end }}
+
+{{/* Whether a service signs addresses with the key of the chart's storage. */}}
+{{- define "linkreel.hasStorageKey" -}}{{ if and (include "linkreel.local" .root) (has .name (list "videos" "worker")) }}true{{ end }}{{- end }}
+
+{{/* The volumes of a service's pods: dict "root" $ "name" NAME "values" VALUES. */}}
+{{- define "linkreel.volumes" -}}
+- {name: tmp, emptyDir: {sizeLimit: 64Mi}}
+{{- if eq .name "links" }}
+# Survives the container, but not the pod: a pod that is removed flushes first.
+- {name: spool, emptyDir: {sizeLimit: {{ .values.spool.sizeLimit }}}}
+{{- end }}
+{{- if eq .name "worker" }}
+{{- if .values.scratch.storageClassName }}
+- name: scratch
+  ephemeral:
+    volumeClaimTemplate:
+      spec:
+        accessModes: [ReadWriteOnce]
+        storageClassName: {{ .values.scratch.storageClassName }}
+        resources: {requests: {storage: {{ .values.scratch.sizeLimit }}}}
+{{- else }}
+- {name: scratch, emptyDir: {sizeLimit: {{ .values.scratch.sizeLimit }}}}
+{{- end }}
+{{- end }}
+{{- if include "linkreel.hasStorageKey" . }}
+- {name: storage-key, secret: {secretName: {{ include "linkreel.storageKeySecret" .root }}, items: [{key: service-account.json, path: service-account.json}]}}
+{{- end }}
+{{- with .values.extraVolumes }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{/* Where the service's container mounts them: dict "root" $ "name" NAME "values" VALUES. */}}
+{{- define "linkreel.mounts" -}}
+- {name: tmp, mountPath: /tmp}
+{{- if eq .name "links" }}
+- {name: spool, mountPath: /var/lib/linkreel/spool}
+{{- end }}
+{{- if eq .name "worker" }}
+- {name: scratch, mountPath: /var/lib/linkreel/scratch}
+{{- end }}
+{{- if include "linkreel.hasStorageKey" . }}
+- {name: storage-key, mountPath: /etc/linkreel/storage, readOnly: true}
+{{- end }}
+{{- with .values.extraVolumeMounts }}
+{{ toYaml . }}
+{{- end }}
 {{- end }}
 
 {{/* dict "root" $ "override" IMAGE "name" NAME */}}
@@ -112,19 +166,11 @@ auth answers all other paths: docs, the API document, the JSON 404.
 - {path: /, service: auth}
 {{- end }}
 
-{{/* The most that the "restricted" pod security standard allows a pod. */}}
-{{- define "linkreel.podSecurity" -}}
-runAsNonRoot: true
-runAsUser: 65532
-runAsGroup: 65532
-fsGroup: 65532
-fsGroupChangePolicy: OnRootMismatch
-seccompProfile: {type: RuntimeDefault}
+{{/* How many addresses the proxies append to X-Forwarded-For; 0 goes by their networks. */}}
+{{- define "linkreel.proxyHops" -}}
+{{- if kindIs "invalid" .Values.trustedProxyHops }}{{ ternary 2 0 .Values.gke.enabled }}
+{{- else }}{{ int .Values.trustedProxyHops }}
 {{- end }}
-{{- define "linkreel.containerSecurity" -}}
-allowPrivilegeEscalation: false
-capabilities: {drop: [ALL]}
-readOnlyRootFilesystem: true
 {{- end }}
 
 {{/* Where a pod may run, from the values of its component. */}}

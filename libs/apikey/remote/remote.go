@@ -83,9 +83,9 @@ func (s Source) Scopes(ctx context.Context, accountID, id string) (identity.Scop
 }
 
 // twice makes a call, and a second one if the first fails or is late, because a replica that
-// just stopped leaves connections that look alive. It returns the first answer that is not
+// just stopped leaves connections that look alive. It returns the first response that is not
 // an error. The first call keeps running beside the second. If it were cancelled, an auth
-// that is merely busy would do the work twice, and its first answer would be lost.
+// that is merely busy would do the work twice, and its first response would be lost.
 func twice[T any](ctx context.Context, ask func(context.Context) (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*late)
 	defer cancel()
@@ -126,7 +126,7 @@ func Routes(d *peer.Door, keys apikey.Source, rights apikey.Rights) {
 				apierr.Detail{Field: "hash", Code: apierr.InvalidFormat, Message: "Send a SHA-256 in lower-case hex."},
 			)
 		}
-		// No caller waits longer than this for an answer.
+		// No caller waits longer than this for a response.
 		ctx, cancel := context.WithTimeout(ctx, 2*late)
 		defer cancel()
 		r, err := keys.Verify(ctx, q.Hash)

@@ -51,7 +51,7 @@ type LinkCreate struct {
 	// than `expiresAt`.
 	StartsAt *jsdate.Moment `json:"startsAt"`
 	// Where visitors are sent after the link has ended, with a 302 that is not counted. The rules of
-	// `url` apply, and it may not point at a verified domain of the account.
+	// `url` apply, and it may not point at a domain of the account.
 	ExpiredURL *string `json:"expiredUrl"`
 	// A password of 1 to 256 characters, for which a page asks every visitor. It is never shown;
 	// `hasPassword` says whether there is one. It cannot be combined with a `redirectType` of 301 or
@@ -80,7 +80,7 @@ type LinkRule struct {
 	// 1 to 100 characters, unique among the link's rules without regard to case. Statistics show it.
 	Name string       `json:"name"`
 	When LinkRuleWhen `json:"when"`
-	// The rules of the link's `url` apply, and it may not point at a verified domain of the account.
+	// The rules of the link's `url` apply, and it may not point at a domain of the account.
 	URL string `json:"url"`
 }
 
@@ -136,7 +136,7 @@ type LinkUpdate struct {
 	// than `expiresAt`.
 	StartsAt httpapi.Optional[jsdate.Moment] `json:"startsAt"`
 	// Where visitors are sent after the link has ended, with a 302 that is not counted. The rules of
-	// `url` apply, and it may not point at a verified domain of the account.
+	// `url` apply, and it may not point at a domain of the account.
 	ExpiredURL httpapi.Optional[string] `json:"expiredUrl"`
 	// A password of 1 to 256 characters, for which a page asks every visitor. It is never shown;
 	// `hasPassword` says whether there is one. It cannot be combined with a `redirectType` of 301 or
@@ -491,8 +491,8 @@ type DNSRecord struct {
 
 // DomainUpdate changes a domain's pages; untouched ones stay.
 type DomainUpdate struct {
-	// Where visits of `/` lead. The rules of a link's `url` apply, and it may not point at a verified
-	// domain of the account. Null clears it.
+	// Where visits of `/` lead. The rules of a link's `url` apply, and it may not point at a domain of
+	// the account. Null clears it.
 	HomeURL httpapi.Optional[string] `json:"homeUrl"`
 	// Where visits of addresses without a link lead.
 	NotFoundURL httpapi.Optional[string] `json:"notFoundUrl"`
@@ -985,7 +985,7 @@ type Event struct {
 	// The `X-Request-Id` of the request that made the change; null when none did.
 	RequestID *string `json:"requestId"`
 	// The record as the API showed it right after the change or, for a deletion, right before it.
-	// Without secrets and signed addresses.
+	// Without secrets and signed URLs.
 	Data json.RawMessage `json:"data"`
 }
 
@@ -1047,7 +1047,7 @@ type WebhookList struct {
 	Data []Webhook `json:"data"`
 }
 
-// Attempt is one try of a delivery.
+// Attempt is one attempt of a delivery.
 type Attempt struct {
 	At int64 `json:"at"`
 	// The status of the answer; null when there was none.

@@ -31,16 +31,16 @@ type Config struct {
 	// HTTPClient sends requests. The default has no overall timeout, since uploads may take
 	// long.
 	HTTPClient *http.Client
-	// Timeout bounds each try of an API call; 0 means 30 seconds.
+	// Timeout bounds each attempt of an API call; 0 means 30 seconds.
 	Timeout time.Duration
-	// Attempts is how often a call is tried in total, the first try included; 0 means five.
+	// Attempts is how often a call is tried in total, the first attempt included; 0 means five.
 	Attempts int
 	// MaxWait is the longest single wait that the client accepts, whatever
 	// Retry-After says; 0 means a minute.
 	MaxWait time.Duration
 	// UserAgent is sent with each call.
 	UserAgent string
-	// Sleep waits between tries. Tests set it to control time.
+	// Sleep waits between attempts. Tests set it to control time.
 	Sleep func(ctx context.Context, d time.Duration) error
 }
 
@@ -131,7 +131,7 @@ type Call struct {
 	In           any    // sent as JSON; nil sends Body
 	Body         []byte
 	ContentType  string // the content type of Body
-	Out          any    // nil, a *[]byte, or the destination for the JSON of the answer
+	Out          any    // nil, a *[]byte, or the destination for the JSON of the response
 	Header       http.Header
 	// Answered, if set, is called with the headers of a successful answer.
 	Answered func(http.Header)
@@ -148,7 +148,7 @@ func (c *Client) call(ctx context.Context, method, path string, in, out any) err
 	return c.Do(ctx, Call{Method: method, Path: path, In: in, Out: out})
 }
 
-// answer makes a call and decodes its answer into a new T.
+// answer makes a call and decodes its response into a new T.
 func answer[T any](ctx context.Context, c *Client, method, path string, in any) (*T, error) {
 	out := new(T)
 	return out, c.call(ctx, method, path, in, out)
@@ -184,14 +184,14 @@ func (c *Client) Do(ctx context.Context, k Call) error {
 	} else if k.Method == http.MethodPost && c.cfg.Attempts > 1 { // a call without retries needs no key
 		k.Header.Set("Idempotency-Key", rand.Text())
 	}
-	unsure := false // an earlier try may have taken effect
+	unsure := false // an earlier attempt may have taken effect
 	for attempt := 1; ; attempt++ {
 		err := c.try(ctx, k, body)
 		if err == nil {
 			return nil
 		}
 		if unsure && k.Method == http.MethodDelete && HasCode(err, "LINK_NOT_FOUND", "VIDEO_NOT_FOUND", "DOMAIN_NOT_FOUND", "NOT_FOUND") {
-			return nil // an earlier try, whose answer was lost, has deleted it
+			return nil // an earlier attempt, whose response was lost, has deleted it
 		}
 		wait, retry := c.wait(err, attempt)
 		if !retry || attempt >= c.cfg.Attempts || ctx.Err() != nil {
@@ -266,10 +266,10 @@ func (c *Client) try(ctx context.Context, k Call, body []byte) error {
 	return nil
 }
 
-// ErrNoAnswer matches the error of a call whose last try got no answer.
+// ErrNoAnswer matches the error of a call whose last attempt got no response.
 var ErrNoAnswer = errors.New("no answer")
 
-// lost is the error of a try that got no answer.
+// lost is the error of an attempt that got no response.
 type lost struct{ err error }
 
 func (l *lost) Error() string { return l.err.Error() }

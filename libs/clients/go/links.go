@@ -28,7 +28,7 @@ func (c *Client) UpdateLink(ctx context.Context, id string, in LinkUpdate) (slug
 	return out.Slug, err
 }
 
-// DeleteLink removes a link. If a retry after a lost answer finds no link, the delete
+// DeleteLink removes a link. If a retry after a lost response finds no link, the delete
 // counts as done.
 func (c *Client) DeleteLink(ctx context.Context, id string) error {
 	return c.call(ctx, http.MethodDelete, "/api/v1/links/"+url.PathEscape(id), nil, nil)
@@ -195,7 +195,7 @@ func (c *Client) Domain(ctx context.Context, id string) (*Domain, error) {
 	return answer[Domain](ctx, c, http.MethodGet, "/api/v1/domains/"+url.PathEscape(id), nil)
 }
 
-// VerifyDomain checks the proof of ownership now. The answer's Status says whether the
+// VerifyDomain checks the proof of ownership now. The response's Status says whether the
 // service found it.
 func (c *Client) VerifyDomain(ctx context.Context, id string) (*Domain, error) {
 	return answer[Domain](ctx, c, http.MethodPost, "/api/v1/domains/"+url.PathEscape(id)+"/verify", nil)

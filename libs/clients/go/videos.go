@@ -137,7 +137,7 @@ func (c *Client) PutCaptions(ctx context.Context, id, lang string, vtt []byte) e
 }
 
 // WaitUntilReady waits until the video is ready, and returns it. For a failed video the
-// error is a *[VideoError]. seen, if set, is called with each answer. If the key may read
+// error is a *[VideoError]. seen, if set, is called with each response. If the key may read
 // events, the client waits for the video's events in a long poll. Otherwise it reads the
 // video every second at first, and then less often.
 func (c *Client) WaitUntilReady(ctx context.Context, id string, seen func(*Video)) (*Video, error) {
@@ -299,7 +299,7 @@ type putAnswer struct {
 	after  time.Duration
 }
 
-// again waits before another try, or returns an error if another try would not help.
+// again waits before another attempt, or returns an error if another attempt would not help.
 func (c *Client) again(ctx context.Context, res *putAnswer, err error, attempt int) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -345,7 +345,7 @@ func (c *Client) put(
 	if contentRange != "" {
 		req.Header.Set("Content-Range", contentRange)
 	}
-	// Follow no redirects: 308 is an answer here, and a signed address is valid for one
+	// Follow no redirects: 308 is a response here, and a signed URL is valid for one
 	// host.
 	hc := *c.cfg.HTTPClient
 	hc.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
@@ -365,7 +365,7 @@ func (c *Client) put(
 	return a, nil
 }
 
-// withoutAddress drops the address that net/http puts into its errors. A signed address
+// withoutAddress drops the address that net/http puts into its errors. A signed URL
 // is a credential, and errors end up in logs and chats.
 func withoutAddress(err error) error {
 	var u *url.Error

@@ -142,7 +142,7 @@ func webhookPath(id string, more ...string) string {
 	return p
 }
 
-// CreateWebhook makes a webhook. Only this answer contains its secret.
+// CreateWebhook makes a webhook. Only this response contains its secret.
 func (c *Client) CreateWebhook(ctx context.Context, in WebhookCreate) (*WebhookCreated, error) {
 	return answer[WebhookCreated](ctx, c, http.MethodPost, "/api/v1/webhooks", in)
 }

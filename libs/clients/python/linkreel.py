@@ -379,7 +379,7 @@ class Linkreel:
             except urllib.error.HTTPError as error:
                 refusal = _refusal(error)
                 if method == "DELETE" and tries > 1 and refusal.status == 404:
-                    return None  # the try whose answer was lost has deleted it
+                    return None  # the attempt whose answer was lost has deleted it
                 raise refusal from None
             return json.loads(text) if text else None
 
@@ -417,7 +417,7 @@ class Linkreel:
                 self._pause(error, failures)
 
     def _pause(self, error: Exception, failures: int) -> None:
-        """Wait before another try, or raise the error when there is none."""
+        """Wait before another attempt, or raise the error when there is none."""
         wait = min(0.2 * 2 ** (failures - 1), 10.0) * random.uniform(0.5, 1.0)
         if isinstance(error, APIError):
             if error.status != 429 and error.status < 500 and error.code != "IDEMPOTENCY_IN_PROGRESS":

@@ -34,9 +34,9 @@ func Owner(accountID string) string {
 }
 
 const (
-	// keep is how long an answer is replayed.
+	// keep is how long a response is replayed.
 	keep = 24 * time.Hour
-	// turn is how long a try has the record to itself. It is short, so that a retry after
+	// turn is how long an attempt has the record to itself. It is short, so that a retry after
 	// a crash does not wait long. Running the request twice does no harm.
 	turn = 3 * time.Second
 	// maxSealed bounds a sealed answer, so that it fits with the other fields into
@@ -56,7 +56,7 @@ var errExpired = fmt.Errorf("%w: it has expired", firestoredb.ErrNotFound)
 var Indexes []byte
 
 // document is a record as it is stored. It does not contain the Idempotency-Key, and
-// contains the answer only encrypted.
+// contains the response only encrypted.
 type document struct {
 	Owner string `firestore:"owner"`
 	// BodyMAC is a keyed hash. A body may hold a password, and somebody who can read the
@@ -118,8 +118,8 @@ func (s *Firestore) sameBody(d *document, r Request) error {
 }
 
 // Begin opens or finds the record of a request. If the request is finished, Replay is
-// set. The errors are IDEMPOTENCY_IN_PROGRESS (its first try still runs) and
-// IDEMPOTENCY_KEY_REUSED (the same key came with another body). If the first try died,
+// set. The errors are IDEMPOTENCY_IN_PROGRESS (its first attempt still runs) and
+// IDEMPOTENCY_KEY_REUSED (the same key came with another body). If the first attempt died,
 // the next one gets its record with the same Nonce and At. A new key costs one write. A
 // known key also costs a read.
 func (s *Firestore) Begin(ctx context.Context, r Request) (Record, error) {
@@ -144,7 +144,7 @@ func (s *Firestore) Begin(ctx context.Context, r Request) (Record, error) {
 		}
 		rec := Record{Origin: found.origin(), r: r, written: written}
 		if found.Nonce == fresh.Nonce {
-			return rec, nil // Our own write: its answer was lost, so the client repeated it.
+			return rec, nil // Our own write: its response was lost, so the client repeated it.
 		}
 		if err := s.sameBody(found, r); err != nil {
 			return Record{}, err
@@ -178,8 +178,8 @@ func (s *Firestore) opened(r Request) *document {
 	}
 }
 
-// Finish stores the answer unless another try has taken over. That try makes the same
-// answer. An answer too large for a document is not stored: a retry makes it again from
+// Finish stores the response unless another attempt has taken over. That attempt makes the same
+// answer. A response too large for a document is not stored: a retry makes it again from
 // the same nonce.
 func (s *Firestore) Finish(ctx context.Context, rec Record, answer *Response) error {
 	var d document
@@ -191,16 +191,16 @@ func (s *Firestore) Finish(ctx context.Context, rec Record, answer *Response) er
 	}
 	_, err := s.update(ctx, "keep answer", rec, firestore.Update{Path: "done", Value: true},
 		firestore.Update{Path: "bound", Value: d.Bound}, firestore.Update{Path: "sealed", Value: d.Sealed})
-	return firestoredb.IgnoreMoved(err) // another try took over, or the client repeated a write that had arrived
+	return firestoredb.IgnoreMoved(err) // another attempt took over, or the client repeated a write that had arrived
 }
 
-// Abandon ends the try's turn, so that the next try may run at once. It keeps Nonce and At.
+// Abandon ends the attempt's turn, so that the next attempt may run at once. It keeps Nonce and At.
 func (s *Firestore) Abandon(ctx context.Context, rec Record) error {
 	_, err := s.update(ctx, "abandon try", rec, firestore.Update{Path: "until", Value: time.Unix(0, 0).UTC()})
 	return firestoredb.IgnoreMoved(err)
 }
 
-// update changes a record unless it was changed since this try wrote it.
+// update changes a record unless it was changed since this attempt wrote it.
 func (s *Firestore) update(ctx context.Context, what string, rec Record, updates ...firestore.Update) (time.Time, error) {
 	return s.write(ctx, what, func(ctx context.Context) (*firestore.WriteResult, error) {
 		return s.ref(rec.r).Update(ctx, updates, firestore.LastUpdateTime(rec.written))

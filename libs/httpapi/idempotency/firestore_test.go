@@ -177,7 +177,7 @@ func TestARetryAfterACrashRunsWithTheSameNonceAndTime(t *testing.T) {
 	b.forward(6 * time.Second)
 	second := begin(t, b, request)
 	if second.Nonce != first.Nonce || !second.At.Equal(first.At) || second.Replay != nil {
-		t.Errorf("second try %+v, first %+v", second, first)
+		t.Errorf("second attempt %+v, first %+v", second, first)
 	}
 	// The first was not dead, only slow: its late answer changes nothing.
 	finish(t, b, first, idempotency.Response{Status: 500})

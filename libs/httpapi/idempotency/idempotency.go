@@ -1,15 +1,15 @@
-// Package idempotency stores the answers to POST requests with an Idempotency-Key, so
-// that a repeated request gets the first answer and is not executed again.
+// Package idempotency stores the responses to POST requests with an Idempotency-Key, so
+// that a repeated request gets the first response and is not executed again.
 //
-// A request that takes effect in one commit writes its record and its answer in that
+// A request that takes effect in one commit writes its record and its response in that
 // commit ([Receipt]). Either all of it exists or nothing does, so nothing has to be
 // stored beforehand.
 //
-// Any other request opens its record before it acts and closes it with its answer
-// ([Firestore.Begin]). A first try that died leaves an open record. The next try takes
+// Any other request opens its record before it acts and closes it with its response
+// ([Firestore.Begin]). A first attempt that died leaves an open record. The next attempt takes
 // it over with the same nonce and time. Creates derive their identifiers from these, so
-// the next try makes the same records and not new ones. For the same reason it does no
-// harm to take over from a try that is merely slow.
+// the next attempt makes the same records and not new ones. For the same reason it does no
+// harm to take over from an attempt that is merely slow.
 //
 // Records live in Firestore, because Redis may be emptied at any moment, and without
 // its record a repeated request would be executed twice.
@@ -34,16 +34,16 @@ type Record struct {
 	Replay *Response
 
 	r       Request
-	written time.Time // when this try last wrote it; a later write means that another try took over
+	written time.Time // when this attempt last wrote it; a later write means that another attempt took over
 }
 
-// Response is an answer as the caller saw it. Header has only the headers of the answer
+// Response is a response as the caller saw it. Header has only the headers of the response
 // itself. It leaves out headers of one exchange, such as request id, date or rate limit.
 type Response struct {
 	Status int
 	Header map[string]string
 	Body   []byte
 	// Changed are the keys under which replicas may have cached the old state. If the
-	// first try died, it may not have announced them.
+	// first attempt died, it may not have announced them.
 	Changed []string `json:",omitempty"`
 }

@@ -26,7 +26,7 @@ type Receipt struct {
 
 // Repeated is the error of a change that an earlier request has made already.
 type Repeated struct {
-	Response // the answer to the earlier request
+	Response // the response to the earlier request
 }
 
 func (*Repeated) Error() string { return "an earlier request has done this" }
@@ -62,13 +62,13 @@ func (p *Receipt) Found(ctx context.Context, err error) (changed []string, _ err
 	case errors.Is(lookErr, errExpired):
 		return nil, record.ErrAgain
 	case errors.Is(lookErr, firestoredb.ErrNotFound) && err != nil && strings.Contains(err.Error(), p.r.id()):
-		return nil, record.ErrAgain // The error names this receipt, so it existed. Another try has removed it since.
+		return nil, record.ErrAgain // The error names this receipt, so it existed. Another attempt has removed it since.
 	case errors.Is(lookErr, firestoredb.ErrNotFound):
 		return nil, err
 	case lookErr != nil:
 		return nil, lookErr
 	case found.Nonce == p.d.Nonce:
-		p.kept = true // Our own write: its answer was lost, so the client repeated it.
+		p.kept = true // Our own write: its response was lost, so the client repeated it.
 		return nil, nil
 	}
 	if err := p.s.sameBody(found, p.r); err != nil {
@@ -81,8 +81,8 @@ func (p *Receipt) Found(ctx context.Context, err error) (changed []string, _ err
 	return answer.Changed, &Repeated{*answer}
 }
 
-// Keep stores the answer of a request that ended without a commit, such as an error. If
-// an earlier request has an answer, the error is [Repeated].
+// Keep stores the response of a request that ended without a commit, such as an error. If
+// an earlier request has a response, the error is [Repeated].
 func (p *Receipt) Keep(ctx context.Context, answer *Response) error {
 	if p.kept {
 		return nil

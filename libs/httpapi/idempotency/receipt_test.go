@@ -93,11 +93,11 @@ func TestAReceiptCostsOneWriteAndIsFoundByTheNextTry(t *testing.T) {
 	if n := s.cloud.Firestore.Stats(); n.Writes != 2 || n.Reads != 0 || n.Calls["Commit"] != 1 {
 		t.Errorf("%+v, want one commit of two documents", n)
 	}
-	s.announced = nil // As if the first try had died after its commit.
+	s.announced = nil // As if the first attempt had died after its commit.
 	_, err := s.put(t.Context(), request, "b")
 	wantRepeated(t, err)
 	if !slices.Contains(s.announced, "a") {
-		t.Errorf("the second try announces %v, not what the first has changed", s.announced)
+		t.Errorf("the second attempt announces %v, not what the first has changed", s.announced)
 	}
 	s.wantThings(t, "0", "a")
 	other := request
@@ -162,7 +162,7 @@ func TestAReceiptEndsAfterADay(t *testing.T) {
 	}
 }
 
-// The first try may have taken the last place, or the name that was asked for.
+// The first attempt may have taken the last place, or the name that was asked for.
 func TestARefusalGivesWayToTheFirstAnswer(t *testing.T) {
 	t.Parallel()
 	s := newShelf(t)

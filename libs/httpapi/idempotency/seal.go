@@ -25,7 +25,7 @@ func (r Request) id() string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// key returns the key that seals an answer. It is derived from the Idempotency-Key, of
+// key returns the key that seals a response. It is derived from the Idempotency-Key, of
 // which only a hash is stored. A bound key also needs the caller's API key. It seals
 // answers that contain a new secret, so that nobody can learn the secret from the
 // database.
@@ -41,7 +41,7 @@ func (r Request) key(bound bool) (*seal.Key, error) {
 // Standard Webhooks.
 var secretPrefixes = []string{identity.KeyPrefix, identity.LinkPrefix, "whsec_"}
 
-// close compresses and seals the answer to a request.
+// close compresses and seals the response to a request.
 func (d *document) close(r Request, answer *Response) error {
 	var packed bytes.Buffer
 	w, _ := flate.NewWriter(&packed, flate.BestSpeed) // fails only for an unknown level
@@ -57,7 +57,7 @@ func (d *document) close(r Request, answer *Response) error {
 	return nil
 }
 
-// replay returns the answer to a finished request.
+// replay returns the response to a finished request.
 func (d *document) replay(r Request) (*Response, error) {
 	key, err := r.key(d.Bound)
 	if err != nil {
@@ -72,7 +72,7 @@ func (d *document) replay(r Request) (*Response, error) {
 		return nil, fmt.Errorf("open sealed answer: %w", err)
 	}
 	// No size limit is needed: only we can have sealed the data, so it decompresses to
-	// one of our answers.
+	// one of our responses.
 	answer := &Response{}
 	if err := json.NewDecoder(flate.NewReader(bytes.NewReader(packed))).Decode(answer); err != nil {
 		return nil, fmt.Errorf("unpack answer: %w", err)

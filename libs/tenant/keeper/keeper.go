@@ -64,7 +64,7 @@ type Options struct {
 
 	// Changed returns once every replica of the service acts on the state: it announces the
 	// state, or waits until the replicas' caches have expired. It also runs for a repeated
-	// decision, since the first try may have died before it.
+	// decision, since the first attempt may have died before it.
 	Changed func(ctx context.Context, accountID string, s tenant.State) error
 	// Erase removes about a page of an account's data in the service, and reports whether
 	// there may be more.

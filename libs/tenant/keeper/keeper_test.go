@@ -82,7 +82,7 @@ func TestTheHighestVersionIsInEffect(t *testing.T) {
 		if got, err := w.Standing(t.Context(), "acc_a"); err != nil || got != step.want {
 			t.Errorf("step %d: %v, %v; want %v", i, got, err, step.want)
 		}
-		// Each time, and with what is in effect: an earlier try may have died before it.
+		// Each time, and with what is in effect: an earlier attempt may have died before it.
 		if len(w.changed) != i+1 || w.changed[i] != step.want.State {
 			t.Errorf("step %d: changed is told %v", i, w.changed)
 		}

@@ -202,7 +202,7 @@ func (s *Store) Heartbeat(ctx context.Context, t Token, lease time.Duration, pro
 }
 
 // Publish sets the job's outcome if it is newer than the present one. A final outcome
-// also ends the job. Publishing the same version twice succeeds, since the first answer
+// also ends the job. Publishing the same version twice succeeds, since the first response
 // may have been lost.
 func (s *Store) Publish(ctx context.Context, t Token, o *transcode.Outcome) error {
 	packed, err := transcode.MarshalOutcome(o)
@@ -254,7 +254,7 @@ func (s *Store) Retry(ctx context.Context, t Token, at time.Time, f transcode.Fa
 }
 
 // Nack returns an unfinished job: it can be claimed at once, and this claim does not count
-// as a try.
+// as an attempt.
 func (s *Store) Nack(ctx context.Context, t Token, but ...Return) error {
 	return s.holding(ctx, "return", t, func(d *document) error {
 		d.State, d.Worker, d.DueAt = transcode.Queued, "", s.now()

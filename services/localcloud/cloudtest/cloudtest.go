@@ -35,7 +35,7 @@ type Options struct {
 	// Clock gives the time for signatures, commits and objects. If it is nil, the servers use
 	// time.Now.
 	Clock func() time.Time
-	// Token is the bearer token that callers of the servers must send; empty means none. Signed addresses and
+	// Token is the bearer token that callers of the servers must send; empty means none. Signed URLs and
 	// [Cloud.Client] work in both cases.
 	Token string
 	// Buckets are created at the start. If there are none, no object storage runs.
@@ -52,7 +52,7 @@ type Cloud struct {
 	Endpoint string
 	// Storage is the object storage. Tests use it to make calls fail.
 	Storage *storage.Server
-	// PublicURL serves signed addresses, and APIURL the JSON API.
+	// PublicURL serves signed URLs, and APIURL the JSON API.
 	PublicURL, APIURL string
 	// Key is the service account key file that signs.
 	Key []byte

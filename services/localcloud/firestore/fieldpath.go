@@ -113,7 +113,7 @@ func project(d *pb.Document, fields []string) *pb.Document {
 	out := &pb.Document{Name: d.GetName(), CreateTime: d.GetCreateTime(), UpdateTime: d.GetUpdateTime()}
 	for _, f := range fields {
 		path, err := parseFieldPath(f)
-		// Every call rejects a bad path before it reads. The name is always in the answer.
+		// Every call rejects a bad path before it reads. The name is always in the response.
 		if err != nil || f == nameField {
 			continue
 		}

@@ -346,7 +346,7 @@ func (r *reading) lockingQuery(ctx context.Context, q *query, start func(at int6
 	return nil
 }
 
-// RunQuery implements the protocol. An empty result still needs one answer,
+// RunQuery implements the protocol. An empty result still needs one response,
 // which carries the read time.
 func (s *service) RunQuery(req *pb.RunQueryRequest, stream pb.Firestore_RunQueryServer) error {
 	q, err := s.compile(req.GetParent(), req.GetStructuredQuery())

@@ -222,7 +222,7 @@ func (s *Server) Client(ctx context.Context, projectID string) (*gcfirestore.Cli
 	opts := []grpc.DialOption{
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return s.pipe.DialContext(ctx) }),
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		// As in firestoredb: an answer may be larger than gRPC's default limit of 4 MiB.
+		// As in firestoredb: a response may be larger than gRPC's default limit of 4 MiB.
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(64 << 20)),
 	}
 	if token := s.tokens.First(); token != "" {

@@ -84,7 +84,7 @@ await step('storage: list, copy, compose, delete', async () => {
   assert.deepEqual(await bucket.file('b/copy').exists(), [false]);
 });
 
-// Signed addresses point to the public listener.
+// Signed URLs point to the public listener.
 const signer = new Storage({projectId: 'smoke', apiEndpoint: cloud.storageUrl, keyFilename: cloud.keyFile});
 const sign = async (name, action) => (await signer.bucket(cloud.buckets[0]).file(name).getSignedUrl({
   version: 'v4', action, expires: Date.now() + 600_000}))[0];
@@ -96,7 +96,7 @@ await step('storage: signed PUT and GET', async () => {
   assert.equal(get.status, 206);
   assert.equal(await get.text(), 'il');
 });
-await step('storage: a signed address for another object is refused', async () => {
+await step('storage: a signed URL for another object is refused', async () => {
   const url = (await sign('c/one', 'write')).replace('c/one', 'c/two');
   assert.equal((await fetch(url, {method: 'PUT', body: 'x'})).status, 403);
 });

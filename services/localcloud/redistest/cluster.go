@@ -91,7 +91,7 @@ func Sentinel(tb testing.TB, name string, primary *redisproc.Server) *redisproc.
 	return s
 }
 
-// Do runs one command and returns its answer as text, even if that is an error.
+// Do runs one command and returns its response as text, even if that is an error.
 func Do(tb testing.TB, addr string, args ...string) string {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)

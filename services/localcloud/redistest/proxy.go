@@ -43,11 +43,11 @@ func NewProxy(tb testing.TB, upstream string) *Proxy {
 // Addr returns the address on which the proxy listens.
 func (p *Proxy) Addr() string { return p.addr }
 
-// Delay delays every answer from now on by d, to the microsecond. Round trips inside a zone
+// Delay delays every response from now on by d, to the microsecond. Round trips inside a zone
 // take 1 to 2 ms.
 func (p *Proxy) Delay(d time.Duration) { p.delay.Store(int64(d)) }
 
-// Stall holds all answers back until the returned function is called.
+// Stall holds all responses back until the returned function is called.
 func (p *Proxy) Stall() (end func()) {
 	gate := make(chan struct{})
 	p.mu.Lock()

@@ -6,7 +6,7 @@
 // A Server has two sides. PublicHandler may be open to everybody. It serves the XML API. There,
 // every request needs a V4 signature over its method, host, path, query and signed headers. The
 // signature must be made with a key that the
-// server knows, and must not have expired. A signed address that was altered, has expired, or is used for another
+// server knows, and must not have expired. A signed URL that was altered, has expired, or is used for another
 // object or method is rejected. The client need not send anything beyond what was signed; an unsigned Content-Type is
 // fine. APIHandler is for your own services: the JSON API, under a bearer token (Options.Token), on a listener that
 // strangers cannot reach.
@@ -20,7 +20,7 @@
 // hanging request), compose, copy, listing with prefixes and pages, CORS by bucket configuration and notifications in
 // Pub/Sub push format work as production documents them.
 //
-// An upload by a signed address may be at most Options.MaxUpload long. All uploads leave Options.Reserve of the volume
+// An upload by a signed URL may be at most Options.MaxUpload long. All uploads leave Options.Reserve of the volume
 // free; the 507 InsufficientStorage error states how much is free. Bytes can have a directory of their own
 // (Options.ObjectsDir).
 //

@@ -50,7 +50,7 @@ var theFuzzCase = sync.OnceValue(func() (c fuzzCase) {
 	return c
 })
 
-// FuzzSignedURL changes a signed address at random. verify must accept it only while method, host, decoded path and
+// FuzzSignedURL changes a signed URL at random. verify must accept it only while method, host, decoded path and
 // query are the signed ones.
 func FuzzSignedURL(f *testing.F) {
 	c := theFuzzCase()

@@ -15,7 +15,7 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/storage"
 )
 
-// A signed address accepts no more than the server allows, whether or not the request states its length.
+// A signed URL accepts no more than the server allows, whether or not the request states its length.
 func TestUploadsOfStrangersEndAtTheLargestSize(t *testing.T) {
 	t.Parallel()
 	const most = 1 << 20

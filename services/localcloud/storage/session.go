@@ -333,7 +333,7 @@ func (s *Server) resume(w http.ResponseWriter, r *http.Request, id, bucketName, 
 		return err
 	}
 	defer s.sessions.leave(ses)
-	// A query alone does not end a request that is making progress. The answer is the offset that would survive a
+	// A query alone does not end a request that is making progress. The response is the offset that would survive a
 	// crash.
 	if r.Header.Get("Content-Range") == "bytes */*" && r.Method == http.MethodPut {
 		if kept, busy := ses.underway(); busy {

@@ -593,7 +593,7 @@ func (s *store) commit(u *upload, w wish) (*object, error) {
 	if w.session != "" {
 		move = os.Link
 	}
-	// The link may exist already, from a commit that failed before the index was written. The session's next try reuses
+	// The link may exist already, from a commit that failed before the index was written. The session's next attempt reuses
 	// it.
 	o.Blob = u.blob
 	if err := move(s.temp(u.blob), s.data(o.Blob)); err != nil && !errors.Is(err, fs.ErrExist) {

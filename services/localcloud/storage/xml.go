@@ -13,9 +13,15 @@ import (
 // PublicHandler serves the XML API. Anybody may call it, but apart from CORS preflights it rejects
 // every request without a valid V4 signature or the URI of a session that a signed request has
 // started. Give its http.Server a ReadHeaderTimeout but no ReadTimeout, since uploads may take any
-// length of time.
+// length of time. A load balancer that asks for "/" gets a 200.
 func (s *Server) PublicHandler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.RequestURI == "/" && r.Header.Get("Authorization") == "" && (r.Method == http.MethodGet || r.Method == http.MethodHead) {
+			w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+			w.Header().Set("Cache-Control", "no-store")
+			_, _ = io.WriteString(w, "ok\n")
+			return
+		}
 		bucketName, name, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
 		call := xmlCall(r, name)
 		s.faults.wrap(call, bucketName, name, w, r, func(w http.ResponseWriter, r *http.Request) {

@@ -82,7 +82,7 @@ export interface Options {
     key: string;
     /** Tries in all, 5 by default. */
     attempts?: number;
-    /** Milliseconds for one try, 30,000 by default. */
+    /** Milliseconds for one attempt, 30,000 by default. */
     timeout?: number;
     /** The longest single wait that is accepted, 60,000 ms by default. */
     maxWait?: number;

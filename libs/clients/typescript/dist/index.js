@@ -191,7 +191,7 @@ export class Linkreel {
             const text = await answer.text();
             if (answer.ok)
                 return (text ? JSON.parse(text) : undefined);
-            // The try whose answer was lost has deleted it.
+            // The attempt whose answer was lost has deleted it.
             if (method === "DELETE" && tries > 1 && answer.status === 404)
                 return undefined;
             throw refusal(answer, text);
@@ -232,7 +232,7 @@ export class Linkreel {
             }
         }
     }
-    /** Waits before another try, or throws the error when there is none. */
+    /** Waits before another attempt, or throws the error when there is none. */
     async #wait(error, failures, signal) {
         const again = error instanceof Lost || (error instanceof ApiError && (error.status === 429 || error.status >= 500 || error.code === "IDEMPOTENCY_IN_PROGRESS"));
         const asked = error instanceof ApiError ? (error.retryAfter ?? 0) : 0;
@@ -242,7 +242,7 @@ export class Linkreel {
         await this.#o.sleep(Math.max(asked, backoff), signal);
     }
 }
-/** A try without an answer. */
+/** An attempt without an answer. */
 class Lost extends Error {
 }
 function refusal(answer, text) {

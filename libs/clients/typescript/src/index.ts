@@ -48,7 +48,7 @@ export interface Options {
   key: string;
   /** Tries in all, 5 by default. */
   attempts?: number;
-  /** Milliseconds for one try, 30,000 by default. */
+  /** Milliseconds for one attempt, 30,000 by default. */
   timeout?: number;
   /** The longest single wait that is accepted, 60,000 ms by default. */
   maxWait?: number;
@@ -256,7 +256,7 @@ export class Linkreel {
       const answer = await this.#send(this.#o.baseUrl + path + (query.size ? `?${query}` : ""), { method, headers, body }, o.signal, this.#o.timeout);
       const text = await answer.text();
       if (answer.ok) return (text ? JSON.parse(text) : undefined) as T;
-      // The try whose answer was lost has deleted it.
+      // The attempt whose answer was lost has deleted it.
       if (method === "DELETE" && tries > 1 && answer.status === 404) return undefined as T;
       throw refusal(answer, text);
     }, o.signal);
@@ -294,7 +294,7 @@ export class Linkreel {
     }
   }
 
-  /** Waits before another try, or throws the error when there is none. */
+  /** Waits before another attempt, or throws the error when there is none. */
   async #wait(error: unknown, failures: number, signal?: AbortSignal): Promise<void> {
     const again = error instanceof Lost || (error instanceof ApiError && (error.status === 429 || error.status >= 500 || error.code === "IDEMPOTENCY_IN_PROGRESS"));
     const asked = error instanceof ApiError ? (error.retryAfter ?? 0) : 0;
@@ -304,7 +304,7 @@ export class Linkreel {
   }
 }
 
-/** A try without an answer. */
+/** An attempt without an answer. */
 class Lost extends Error {}
 
 function refusal(answer: Response, text: string): ApiError {

@@ -24,7 +24,8 @@ export interface paths {
          *     higher.
          *
          *     `url` must be an absolute http or https address with a host and without user info, at most 8,192 bytes; it is
-         *     returned as given and redirected to in its standard form. It may not point at our own short host.
+         *     returned as given and redirected to in its standard form. It may not point at our own short
+         *     host, and on a custom domain not at any domain of the account.
          *     `slug` takes letters, digits, `_`, `.` and `-` and begins with a letter or digit; upper and lower case are the same
          *     slug. Some words are reserved on the default host. After a delete the same account may take the slug again at
          *     once, another account after 30 days.
@@ -1334,7 +1335,7 @@ export interface components {
             forwardPath?: boolean | null;
             /** @description Before this moment visits get 404 with a page that says when the link begins. Must be earlier than `expiresAt`. */
             startsAt?: components["schemas"]["MomentOrNull"];
-            /** @description Where visitors are sent after the link has ended, with a 302 that is not counted. The rules of `url` apply, and it may not point at a verified domain of the account. */
+            /** @description Where visitors are sent after the link has ended, with a 302 that is not counted. The rules of `url` apply, and it may not point at a domain of the account. */
             expiredUrl?: string | null;
             /**
              * @description A password of 1 to 256 characters, for which a page asks every visitor. It is never shown; `hasPassword`
@@ -1367,7 +1368,7 @@ export interface components {
             /** @description 1 to 100 characters, unique among the link's rules without regard to case. Statistics show it. */
             name: string;
             when: components["schemas"]["LinkRuleWhen"];
-            /** @description The rules of the link's `url` apply, and it may not point at a verified domain of the account. */
+            /** @description The rules of the link's `url` apply, and it may not point at a domain of the account. */
             url: string;
         };
         /** @description At least one condition. All must hold; a list holds if one of its values matches. Anything unknown about a visit meets no condition. */
@@ -1425,7 +1426,7 @@ export interface components {
             forwardPath?: boolean | null;
             /** @description Before this moment visits get 404 with a page that says when the link begins. Must be earlier than `expiresAt`. */
             startsAt?: components["schemas"]["MomentOrNull"];
-            /** @description Where visitors are sent after the link has ended, with a 302 that is not counted. The rules of `url` apply, and it may not point at a verified domain of the account. */
+            /** @description Where visitors are sent after the link has ended, with a 302 that is not counted. The rules of `url` apply, and it may not point at a domain of the account. */
             expiredUrl?: string | null;
             /**
              * @description A password of 1 to 256 characters, for which a page asks every visitor. It is never shown; `hasPassword`
@@ -1783,7 +1784,7 @@ export interface components {
             ignoredFields?: components["schemas"]["IgnoredFields"];
         };
         DomainUpdate: {
-            /** @description Where visits of `/` lead. The rules of a link's `url` apply, and it may not point at a verified domain of the account. Null clears it. */
+            /** @description Where visits of `/` lead. The rules of a link's `url` apply, and it may not point at a domain of the account. Null clears it. */
             homeUrl?: string | null;
             /** @description Where visits of addresses without a link lead. */
             notFoundUrl?: string | null;
@@ -2312,7 +2313,7 @@ export interface components {
             actor: components["schemas"]["Actor"];
             /** @description The `X-Request-Id` of the request that made the change; null when none did. */
             requestId: string | null;
-            /** @description The record as the API showed it right after the change or, for a deletion, right before it. Without secrets and signed addresses. */
+            /** @description The record as the API showed it right after the change or, for a deletion, right before it. Without secrets and signed URLs. */
             data: Record<string, never>;
         };
         EventPage: {
@@ -3352,7 +3353,7 @@ export interface components {
         "X-RateLimit-Remaining": number;
         /** @description When the whole limit is available again, in epoch seconds. */
         "X-RateLimit-Reset": number;
-        /** @description Whole seconds to wait before the next try. */
+        /** @description Whole seconds to wait before the next attempt. */
         "Retry-After": number;
         /** @description Address of the new record. */
         Location: string;

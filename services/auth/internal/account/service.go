@@ -62,7 +62,7 @@ type Tx interface {
 	// takes nothing away from anybody.
 	Authority(accountID string) error
 	// Again tells every replica the current version. Call it when the change is already in
-	// place: an earlier try may have made it and died before it told them.
+	// place: an earlier attempt may have made it and died before it told them.
 	Again(accountID string) error
 }
 
@@ -270,7 +270,7 @@ func (g Giver) bound(k Key) (Key, error) {
 	return k.endsBy(g.end), nil
 }
 
-// ErrErasing is the answer for an account that is being erased.
+// ErrErasing is the response for an account that is being erased.
 var ErrErasing = apierr.New(apierr.AccountDeleting, "The account is being erased.")
 
 // Staying refuses an account that is being erased. Erasure removes keys and people before
@@ -283,7 +283,7 @@ func Staying(tx Tx, id string) error {
 	return err
 }
 
-// existing finds the key that an earlier try of the same request made.
+// existing finds the key that an earlier attempt of the same request made.
 func existing(tx Tx, k Key) (*Key, error) {
 	found, err := tx.KeyByHash(k.Hash)
 	switch {
@@ -336,7 +336,7 @@ func (s *Service) Revoke(ctx context.Context, accountID, id string) error {
 			return err
 		}
 		if !k.RevokedAt.IsZero() {
-			// An earlier try may have committed and died before it told the replicas.
+			// An earlier attempt may have committed and died before it told the replicas.
 			return tx.Again(k.AccountID)
 		}
 		k.RevokedAt = s.now()
@@ -356,7 +356,7 @@ func (s *Service) Roll(ctx context.Context, id string, overlap time.Duration, n 
 		n.Name, n.Scopes, n.ExpiresAt = old.Name, old.Scopes, old.ExpiresAt
 		made = n.key()
 		made.MadeBy = old.MadeBy
-		// Look before the calling key is checked: the first try of this request may have
+		// Look before the calling key is checked: the first attempt of this request may have
 		// revoked it.
 		found, err := existing(tx, made)
 		if err != nil {

@@ -187,7 +187,7 @@ func TestEveryLossOfAuthorityRaisesTheVersionAndIsTold(t *testing.T) {
 	plan := identity.Free
 	for i, act := range []func() error{
 		func() error { return b.Revoke(t.Context(), a.ID, k.ID) },
-		func() error { return b.Revoke(t.Context(), "", k.ID) }, // once more: replicas are told again, in case the first try died
+		func() error { return b.Revoke(t.Context(), "", k.ID) }, // once more: replicas are told again, in case the first attempt died
 		func() error { _, err := b.Change(t.Context(), a.ID, account.Change{Suspended: &suspended}); return err },
 		func() error { _, err := b.Change(t.Context(), a.ID, account.Change{Plan: &plan}); return err },
 		func() error { _, err := b.Change(t.Context(), a.ID, account.Change{}); return err },

@@ -328,7 +328,7 @@ func (p People) try(ctx context.Context, what string, addr netip.Addr, most int)
 
 func tooMany(wait time.Duration) error {
 	if wait > 0 {
-		return &apierr.Error{Code: apierr.RateLimited, Message: "Too many tries. Wait a little and try again.", RetryAfter: wait}
+		return &apierr.Error{Code: apierr.RateLimited, Message: "Too many attempts. Wait a little and try again.", RetryAfter: wait}
 	}
 	return nil
 }
@@ -343,7 +343,7 @@ func (p People) startDevice(c *fiber.Ctx, from netip.Addr) error {
 	if err := fields.Err(); err != nil {
 		return err
 	}
-	// Count the try only now: a malformed request stores nothing, so it does not count.
+	// Count the attempt only now: a malformed request stores nothing, so it does not count.
 	if err := p.try(ctx, "device", from, deviceStarts); err != nil {
 		return err
 	}
@@ -380,7 +380,7 @@ func (p People) collectDevice(c *fiber.Ctx, from netip.Addr) error {
 	if err != nil {
 		return member.ErrNoDevice
 	}
-	// This secret is not derived from the request: the first try uses up the code, so a repeated
+	// This secret is not derived from the request: the first attempt uses up the code, so a repeated
 	// one gets no key.
 	secret := identity.NewKey(rand.Reader)
 	made, err := p.Members.CollectDevice(ctx, code, secret)

@@ -34,7 +34,7 @@ type SignIn struct {
 }
 
 // signInTries is how often a network may try to sign in per minute, in all ways
-// together. A try that succeeds does not count, so an office behind one address is
+// together. An attempt that succeeds does not count, so an office behind one address is
 // not locked out by its own people.
 const signInTries = 20
 
@@ -61,11 +61,11 @@ func (s SignIn) Routes(d *peer.Door) {
 // asker is a request that names its browser.
 type asker interface{ From() wire.Browser }
 
-// limited limits the failed tries of each network.
+// limited limits the failed attempts of each network.
 func limited[In asker, Out any](s SignIn, do func(ctx context.Context, in In) (Out, error)) func(ctx context.Context, in In) (Out, error) {
 	return func(ctx context.Context, in In) (out Out, err error) {
 		addr, _ := netip.ParseAddr(in.From().Address) // all invalid addresses count as one network
-		// Count before the try and refund after a success, so that concurrent tries do not all
+		// Count before the attempt and refund after a success, so that concurrent attempts do not all
 		// pass on the same count.
 		rule := ratelimit.Rule{Key: "signin:" + ratelimit.Network(addr).String(), Max: signInTries, Window: time.Minute}
 		t, wait := s.Tries.Take(ctx, rule)

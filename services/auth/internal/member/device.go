@@ -86,7 +86,7 @@ func deviceScopes(tx Tx, accountID, memberID string, d Device) (identity.ScopeSe
 	return d.Scopes, account.MayGive(role.Scopes(), d.Scopes)
 }
 
-// ErrPending is the answer until a person has decided.
+// ErrPending is the response until a person has decided.
 var ErrPending = apierr.New(apierr.AuthorizationPending, "Nobody has answered yet. Ask again.")
 
 // CollectDevice makes the key that a person approved, and deletes the request.

@@ -218,14 +218,14 @@ var (
 	ErrNoSession    = apierr.New(apierr.NotFound, "There is no session with this id.")
 	ErrNoPasskey    = apierr.New(apierr.NotFound, "There is no passkey with this id.")
 	ErrNoIdentity   = apierr.New(apierr.NotFound, "This identity is not known.")
-	// ErrNoDevice is the answer for a code that is wrong, used or expired.
+	// ErrNoDevice is the response for a code that is wrong, used or expired.
 	ErrNoDevice = apierr.New(apierr.NotFound, "This code is wrong or has expired. Start again.")
-	// ErrNoLink is the answer for a link that was used, has expired, was revoked
+	// ErrNoLink is the response for a link that was used, has expired, was revoked
 	// or never existed.
 	ErrNoLink = apierr.New(apierr.NotFound, "This link has been used already or has expired. Ask for a new one.")
 	// ErrLastOwner keeps an account from losing its last owner.
 	ErrLastOwner = apierr.New(apierr.LastOwner, "This is the account's last owner. Make somebody else an owner first.")
-	// ErrNoMembership is the answer to a person who is in no account.
+	// ErrNoMembership is the response to a person who is in no account.
 	ErrNoMembership = apierr.New(apierr.Forbidden, "You are not a member of any account here.")
 	// ErrAlreadyMember keeps a person from being two members of one account.
 	ErrAlreadyMember = apierr.New(apierr.AlreadyMember, "You are a member of this account already.")

@@ -419,7 +419,7 @@ func (s *Service) Invite(ctx context.Context, n NewInvitation) (l Link, err erro
 	return l, err
 }
 
-// madeBefore reports whether an earlier try of the same request made the link.
+// madeBefore reports whether an earlier attempt of the same request made the link.
 func madeBefore(tx Tx, l Link) (bool, error) {
 	found, err := tx.Link(l.Hash)
 	switch {
@@ -526,7 +526,7 @@ func (s *Service) SignInLinkFor(ctx context.Context, n NewSignInLink) (l Link, e
 		if err := s.lockedOut(tx, m); err != nil {
 			return err
 		}
-		// Look for an earlier try only after the checks, so that a retry cannot bypass them.
+		// Look for an earlier attempt only after the checks, so that a retry cannot bypass them.
 		if there, err := madeBefore(tx, l); there || err != nil {
 			return err
 		}

@@ -228,7 +228,7 @@ func (s *Service) byGroups(ctx context.Context, p Proof, person string, groups G
 	var out *Member
 	ctx = events.WithActor(ctx, events.System)
 	err := s.store.People(ctx, "follow groups", func(tx Tx) error {
-		// Discard the result of an earlier try of this transaction.
+		// Discard the result of an earlier attempt of this transaction.
 		out = nil
 		a, err := tx.Account(groups.AccountID)
 		if err != nil {

@@ -97,7 +97,7 @@ func (o *OIDC) Begin(ctx context.Context, p Purpose) (url, flow string, err erro
 type Return struct{ Flow, State, Code, Issuer, Error string }
 
 // errRefused returns the same error for every fault in the provider's answer. It only
-// logs the reason, because the person who sees the error may have forged the answer.
+// logs the reason, because the person who sees the error may have forged the response.
 func errRefused(ctx context.Context, why string, err error) error {
 	slog.WarnContext(ctx, "sign-in refused", "reason", why, "error", err)
 	return apierr.New(apierr.Forbidden, "The identity provider's answer could not be verified. Start again.")
@@ -109,12 +109,12 @@ func (o *OIDC) Finish(ctx context.Context, r Return) (member.Proof, Purpose, err
 	if err := o.sealer.open("oidc", r.Flow, &f); err != nil {
 		return member.Proof{}, Purpose{}, err
 	}
-	// The state ties the answer to the browser that began the flow. Without it, a link could
+	// The state ties the response to the browser that began the flow. Without it, a link could
 	// sign a visitor in as somebody else.
 	if subtle.ConstantTimeCompare([]byte(r.State), []byte(f.State)) != 1 {
 		return member.Proof{}, Purpose{}, ErrFlow
 	}
-	// RFC 9207: the answer need not name its issuer, but if it does, the issuer must be ours.
+	// RFC 9207: the response need not name its issuer, but if it does, the issuer must be ours.
 	if r.Issuer != "" && r.Issuer != o.cfg.Issuer {
 		return member.Proof{}, Purpose{}, errRefused(ctx, "answer of another issuer", nil)
 	}
@@ -212,7 +212,7 @@ func texts(v any) []string {
 // again, so that it does not flood a provider that is down.
 func (o *OIDC) setup(ctx context.Context) (*oauth2.Config, *oidc.Provider, error) {
 	// Hold the lock while discovering: one sign-in asks the provider, and the others wait for
-	// its answer.
+	// its response.
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.provider == nil {

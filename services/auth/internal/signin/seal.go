@@ -19,7 +19,7 @@ import (
 // flowLife is how long a person may take between the two steps.
 const flowLife = 10 * time.Minute
 
-// ErrFlow is the answer to a second step if the data of the first step is missing, too
+// ErrFlow is the response to a second step if the data of the first step is missing, too
 // old, changed or from another browser.
 var ErrFlow = apierr.New(apierr.Forbidden, "This sign-in has expired or was started elsewhere. Start again.")
 
@@ -53,7 +53,7 @@ func (s *Sealer) seal(kind string, v any) (string, error) {
 }
 
 func (s *Sealer) open(kind, flow string, v any) error {
-	// Every failure gives the same answer, so somebody who changed the text learns nothing from it.
+	// Every failure gives the same response, so somebody who changed the text learns nothing from it.
 	raw, err := base64.RawURLEncoding.DecodeString(flow)
 	if err != nil {
 		return ErrFlow

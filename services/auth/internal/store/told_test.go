@@ -77,7 +77,7 @@ func TestEveryLossOfAuthorityIsTold(t *testing.T) {
 			t.Errorf("%s told (-want +got):\n%s", what, diff)
 		}
 	}
-	// A repeated call changes nothing but still tells the replicas: its first try may have died
+	// A repeated call changes nothing but still tells the replicas: its first attempt may have died
 	// before it told them.
 	again := func(what string, err error) {
 		t.Helper()

@@ -49,7 +49,7 @@ var errPlaceTaken = &apierr.Error{
 }
 
 // begin takes a slot for an export of an account. end releases it. If no slot is free,
-// begin ends the longest running export, so that the next try finds one. Otherwise slow
+// begin ends the longest running export, so that the next attempt finds one. Otherwise slow
 // readers of a few accounts could hold all slots for an hour.
 func (x *exports) begin(ctx context.Context, account string) (_ context.Context, end func(), err error) {
 	release, ok := x.slots.Take(account)

@@ -30,7 +30,7 @@ func (r *request) do(method, path string, in, out any) error {
 	return r.send(client.Call{Method: method, Path: path, In: in, Out: out})
 }
 
-// read sends a GET and also returns the headers of the answer.
+// read sends a GET and also returns the headers of the response.
 func (r *request) read(path string, out any) (header http.Header, err error) {
 	err = r.send(client.Call{Method: http.MethodGet, Path: path, Out: out, Answered: func(h http.Header) { header = h }})
 	return header, err
@@ -43,7 +43,7 @@ func refusal(call client.Call, err error) error {
 	if errors.Is(err, client.ErrPath) {
 		return apierr.New(apierr.NotFound, text.Get("error.nothing"))
 	}
-	// If the code does not match the status, the answer came from a proxy in between.
+	// If the code does not match the status, the response came from a proxy in between.
 	if !errors.As(err, &e) || e.Status >= http.StatusInternalServerError || apierr.Code(e.Code).Status() != e.Status {
 		return apierr.Down(fmt.Errorf("%s %s: %w", call.Method, call.Path, err))
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/linkreel/linkreel/services/console/internal/text"
 )
 
-// chart draws numbers by day without a script: the template writes it as SVG, in units of a
+// chart draws numbers by day without JavaScript: the template writes it as SVG, in units of a
 // tenth of a percent of its width and height.
 type chart struct {
 	Bars     []bar

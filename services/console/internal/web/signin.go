@@ -155,7 +155,7 @@ func (r *request) toProvider(in signin.BeginOIDC) error {
 
 func finishOIDC(r *request) error {
 	flow := r.cookie(flowCookie)
-	// Remove the cookie in any case: a flow accepts only one answer.
+	// Remove the cookie in any case: a flow accepts only one response.
 	r.setCookie(flowCookie, "", 0)
 	var s signin.Session
 	err := r.ask(signin.OpFinishOIDC, signin.FinishOIDC{

@@ -18,7 +18,7 @@ type tried struct {
 	Fields []field
 	Open   bool
 	Answer *client.LinkExplained
-	Error  string // why there is no answer
+	Error  string // why there is no response
 }
 
 // Text says what the visit would get, by its HTTP status.
@@ -79,7 +79,7 @@ func (r *request) tryVisit(g *errgroup.Group) *tried {
 	return t
 }
 
-// refused shows why there is no answer. The rest of the page works without the answer, so
+// refused shows why there is no response. The rest of the page works without the response, so
 // only an ended session makes the page fail.
 func (t *tried) refused(err error) error {
 	var e *apierr.Error

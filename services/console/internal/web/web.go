@@ -1,7 +1,7 @@
 // Package web holds the console's pages. It renders each page from what the API returns for
 // the person's session. The only state is in the browser's cookies.
 //
-// Forms work without a script. A refused form is shown again with the typed values and the
+// Forms work without JavaScript. A refused form is shown again with the typed values and the
 // reason at the field. A successful one gets a 303 to a page that shows the result, so
 // reloading repeats nothing.
 package web
@@ -42,7 +42,7 @@ type Config struct {
 	Base *url.URL       // without /app
 	API  *client.Client // each call gets the person's session as its key
 	Auth Auth
-	// Storage is the origin of signed addresses, such as https://storage.googleapis.com. Pages
+	// Storage is the origin of signed URLs, such as https://storage.googleapis.com. Pages
 	// play videos from it and upload videos to it.
 	Storage string
 	Now     func() time.Time // nil means the system's clock
@@ -269,7 +269,7 @@ const policyFormat = "default-src 'none'; script-src 'self'; style-src 'self'; i
 
 var policy = fmt.Sprintf(policyFormat, "")
 
-// allowMedia lets the page play from storage and upload to it, because signed addresses
+// allowMedia lets the page play from storage and upload to it, because signed URLs
 // point there.
 func (r *request) allowMedia() {
 	if r.pages.cfg.Storage != "" {

@@ -46,7 +46,7 @@ func (h api) createWebhook(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	// Write the answer first, since the commit stores it under the Idempotency-Key.
+	// Write the response first, since the commit stores it under the Idempotency-Key.
 	c.Set(fiber.HeaderETag, httpapi.ETag(w.Rev))
 	if err := httpapi.Created(c, "/api/v1/webhooks/"+w.ID, withSecret(w)); err != nil {
 		return err

@@ -27,7 +27,7 @@ func toDelivery(d *webhook.Delivery) wire.Delivery {
 	if d.Status == webhook.Pending {
 		next := d.NextTry
 		if next.IsZero() {
-			next = d.CreatedAt // its first try is running
+			next = d.CreatedAt // its first attempt is running
 		}
 		b.NextTryAt = wire.Millis(next)
 	}

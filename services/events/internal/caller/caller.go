@@ -7,7 +7,7 @@
 // same result as calls to ports on which nothing listens.
 //
 // It ignores the environment's proxy settings and follows no redirects. It reads at most 64
-// KiB of an answer and never decompresses it. It aborts a call after 15 seconds, whatever the
+// KiB of a response and never decompresses it. It aborts a call after 15 seconds, whatever the
 // receiver does.
 package caller
 
@@ -28,13 +28,13 @@ import (
 	"github.com/linkreel/linkreel/services/events/internal/webhook"
 )
 
-// Timeout bounds a call, from the first look-up of the name to the last byte of the answer.
+// Timeout bounds a call, from the first look-up of the name to the last byte of the response.
 const Timeout = 15 * time.Second
 
 const (
 	maxAnswer = 64 << 10
 	keptBytes = 1 << 10
-	// drainTime bounds how long the caller reads the body of an answer. It can be short, because
+	// drainTime bounds how long the caller reads the body of a response. It can be short, because
 	// the status has already decided the result.
 	drainTime = 2 * time.Second
 )
@@ -92,7 +92,7 @@ func New(cfg Config) (*Caller, error) {
 			DialContext:            c.dial,
 			TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: cfg.Roots},
 			TLSHandshakeTimeout:    5 * time.Second,
-			DisableCompression:     true, // an answer that would decompress to gigabytes stays small
+			DisableCompression:     true, // a response that would decompress to gigabytes stays small
 			MaxResponseHeaderBytes: 32 << 10,
 			// No MaxConnsPerHost: with a limit, accounts that call the same host would wait for
 			// each other. A webhook makes few calls at once, and an account has few webhooks.
@@ -152,7 +152,7 @@ func (c *Caller) send(ctx context.Context, target string, header map[string]stri
 	return r
 }
 
-// read returns the start of an answer. It reads more than it returns: after a whole answer,
+// read returns the start of a response. It reads more than it returns: after a whole response,
 // the connection can be reused.
 func (c *Caller) read(ctx context.Context, body io.ReadCloser) string {
 	stop := time.AfterFunc(drainTime, func() { _ = body.Close() })

@@ -74,7 +74,7 @@ func retryAfter(value string, now time.Time) time.Duration {
 	return 0
 }
 
-// printable makes an answer safe to show: valid text without control characters.
+// printable makes a response safe to show: valid text without control characters.
 func printable(b []byte) string {
 	if len(b) == keptBytes { // the limit may have cut a character in two
 		for i := 1; i < utf8.UTFMax; i++ {

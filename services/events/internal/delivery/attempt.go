@@ -14,8 +14,8 @@ import (
 	"github.com/linkreel/linkreel/services/events/internal/webhook"
 )
 
-// attempt makes one try of a delivery. ok says whether the receiver works. before is the ok
-// of the previous try; attempt returns it if this try says nothing about the receiver. next
+// attempt makes one attempt of a delivery. ok says whether the receiver works. before is the ok
+// of the previous attempt; attempt returns it if this attempt says nothing about the receiver. next
 // is when the delivery is due again.
 func (e *Engine) attempt(j job, before bool) (ok bool, next time.Time) {
 	d := j.delivery
@@ -65,7 +65,7 @@ func (e *Engine) attempt(j job, before bool) (ok bool, next time.Time) {
 	return r.OK() || r.Final, d.NextTry
 }
 
-// send creates the message and sends it. made is false if the engine stopped before the try
+// send creates the message and sends it. made is false if the engine stopped before the attempt
 // ended. The result then says nothing about the receiver.
 func (e *Engine) send(ctx context.Context, w *webhook.Webhook, j job) (r webhook.Result, made bool) {
 	d := j.delivery

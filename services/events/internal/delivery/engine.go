@@ -11,8 +11,8 @@
 // their deliveries in the same commit. Without Redis, a sweep every few seconds finds the
 // same events.
 //
-// A first try writes nothing before it ends. Until all first tries of an event have ended,
-// the feed lists the event as being at its first tries, and the event stays in the outbox.
+// A first attempt writes nothing before it ends. Until all first attempts of an event have ended,
+// the feed lists the event as being at its first attempts, and the event stays in the outbox.
 // Each outcome creates the document of its delivery, and the last outcome also removes the
 // event from the outbox. If a replica dies, another one finds the event in the outbox after
 // the end of the lease, and creates documents that are due at once.

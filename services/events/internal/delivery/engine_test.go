@@ -106,7 +106,7 @@ func TestSweepsLookIntoFormerLanes(t *testing.T) {
 	}
 }
 
-// departed is a store of first tries of a replica that is gone.
+// departed is a store of first attempts of a replica that is gone.
 type departed struct {
 	Store
 	taken atomic.Int64

@@ -148,7 +148,7 @@ func (e *Engine) settle(ctx context.Context, accountID string) (n int, more bool
 	defer cancel()
 	defer context.AfterFunc(e.ctx, cancel)()
 	// Each ErrMoved means that the feed has changed since we read it, so read it again. If
-	// all tries fail, the events keep waiting and the sweep finds them.
+	// all attempts fail, the events keep waiting and the sweep finds them.
 	for range 8 {
 		if n, more, err = e.place(ctx, accountID); !errors.Is(err, feed.ErrMoved) {
 			break
@@ -217,7 +217,7 @@ func (e *Engine) deliveries(p *feed.Placing) (list []*webhook.Delivery) {
 	return list
 }
 
-// takeOver creates documents for the first tries of a replica that has died, so that
+// takeOver creates documents for the first attempts of a replica that has died, so that
 // they are retried.
 func (e *Engine) takeOver(ctx context.Context, lapsed []feed.Sending) {
 	var g errgroup.Group
@@ -231,7 +231,7 @@ func (e *Engine) takeOver(ctx context.Context, lapsed []feed.Sending) {
 				list = append(list, d)
 			}
 			if err := e.store.TakeOver(ctx, s.EventID, list); err != nil {
-				slog.WarnContext(ctx, "cannot take over the first tries of a dead replica; the next round retries", "event", s.EventID, "error", err)
+				slog.WarnContext(ctx, "cannot take over the first attempts of a dead replica; the next round retries", "event", s.EventID, "error", err)
 				return nil
 			}
 			for _, d := range list {

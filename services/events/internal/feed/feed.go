@@ -54,8 +54,8 @@ type Feed struct {
 	// The last of them has the place Head.
 	Head   int64
 	Recent []*Event
-	// Sending lists the events that have a place and are at their first tries. Each stays in the
-	// outbox until the outcomes of all its first tries are stored. So none is lost if a replica
+	// Sending lists the events that have a place and are at their first attempts. Each stays in the
+	// outbox until the outcomes of all its first attempts are stored. So none is lost if a replica
 	// dies.
 	Sending []Sending
 	// Subscribers holds all webhooks of the account by id. It tells which webhooks want an event
@@ -66,7 +66,7 @@ type Feed struct {
 	Version, ReadAt time.Time
 }
 
-// Sending is an event at its first tries.
+// Sending is an event at its first attempts.
 type Sending struct {
 	EventID  string
 	At       time.Time // the event's time
@@ -76,12 +76,12 @@ type Sending struct {
 	Event *Event
 }
 
-// MaxSending bounds how many events of an account are at their first tries: each
+// MaxSending bounds how many events of an account are at their first attempts: each
 // placing reads and rewrites all of them.
 const MaxSending = 100
 
-// Apart separates events without a place (fresh) from those at their first tries.
-// lapsed lists the events whose first tries started before the given time: their replica has
+// Apart separates events without a place (fresh) from those at their first attempts.
+// lapsed lists the events whose first attempts started before the given time: their replica has
 // died. more means that there may be other events behind those in waiting.
 func (f *Feed) Apart(waiting []*Event, more bool, before time.Time) (fresh []*Event, lapsed []Sending) {
 	there := map[string]*Event{}
@@ -176,8 +176,8 @@ func (f *Feed) fitting(waiting []*Event) []*Event {
 	return waiting
 }
 
-// Send notes that some webhooks are making their first tries of an event. It returns false
-// if there are no webhooks, or if too many events are at their first tries. The event's
+// Send notes that some webhooks are making their first attempts of an event. It returns false
+// if there are no webhooks, or if too many events are at their first attempts. The event's
 // deliveries then need documents at once.
 func (p *Placing) Send(e *Event, webhooks []string, now time.Time) bool {
 	if len(webhooks) == 0 || len(p.After.Sending) >= MaxSending {
@@ -246,7 +246,7 @@ type Query struct {
 	Forward bool  // read oldest first, not newest first
 }
 
-// Takes reports whether an event belongs in the answer.
+// Takes reports whether an event belongs in the response.
 func (q Query) Takes(e *Event, now time.Time) bool {
 	if q.Forward && e.Seq <= q.After || q.Before > 0 && e.Seq >= q.Before {
 		return false
@@ -289,5 +289,5 @@ func check(accountID string, place []byte) []byte {
 	return sum[:4]
 }
 
-// ErrCursor means that a cursor did not come from an answer of this feed.
+// ErrCursor means that a cursor did not come from a response of this feed.
 var ErrCursor = apierr.New(apierr.InvalidCursor, "This cursor does not come from an earlier answer for this account.")

@@ -85,7 +85,7 @@ func TestWhatHasExpiredLeavesTheFeed(t *testing.T) {
 	}
 }
 
-// An event at its first tries is still in the outbox, and keeps its place.
+// An event at its first attempts is still in the outbox, and keeps its place.
 func TestWhatIsAtItsFirstTriesGetsNoSecondPlace(t *testing.T) {
 	t.Parallel()
 	event := func(id string, after time.Duration) *feed.Event { return &feed.Event{ID: id, At: now.Add(after)} }
@@ -109,7 +109,7 @@ func TestWhatIsAtItsFirstTriesGetsNoSecondPlace(t *testing.T) {
 	}
 	// Behind the events that were read, the outbox may have more.
 	if want := []string{"evt_dead", "evt_tried", "evt_behind"}; !slices.Equal(left, want) {
-		t.Errorf("%v are at their first tries, want %v", left, want)
+		t.Errorf("%v are at their first attempts, want %v", left, want)
 	}
 	p := f.Place(fresh)
 	if !p.Send(fresh[0], []string{"whk_1"}, now) || len(p.Leaving()) != 0 || len(p.After.Sending) != 4 || len(f.Sending) != 3 {
@@ -119,9 +119,9 @@ func TestWhatIsAtItsFirstTriesGetsNoSecondPlace(t *testing.T) {
 		p.Send(event("evt_more", 4), []string{"whk_1"}, now)
 	}
 	if len(p.After.Sending) != feed.MaxSending {
-		t.Errorf("%d events are at their first tries, want %d", len(p.After.Sending), feed.MaxSending)
+		t.Errorf("%d events are at their first attempts, want %d", len(p.After.Sending), feed.MaxSending)
 	}
 	if f.Apart(nil, false, now); len(f.Sending) != 0 {
-		t.Errorf("nothing is in the outbox, and %+v at their first tries", f.Sending)
+		t.Errorf("nothing is in the outbox, and %+v at their first attempts", f.Sending)
 	}
 }

@@ -162,7 +162,7 @@ func (s *Store) Flying(ctx context.Context, accountID, webhookID string) (list [
 	if len(refs) == 0 {
 		return nil, nil
 	}
-	snaps, err := s.db.Read(ctx, "get first tries", refs...)
+	snaps, err := s.db.Read(ctx, "get first attempts", refs...)
 	for _, snap := range snaps {
 		if d, err := firestoredb.As[outbox.Document](snap); err == nil {
 			list = append(list, webhook.Send(webhookID, webhookID, waitingEvent(snap.Ref.ID, &d), true, since[snap.Ref.ID]))
@@ -235,7 +235,7 @@ func (s *Store) Save(ctx context.Context, d *webhook.Delivery) (bool, error) {
 	return err == nil, err
 }
 
-// land creates the document of a delivery after its first try. The event must still be
+// land creates the document of a delivery after its first attempt. The event must still be
 // in the outbox. If it is not, another replica has taken over or the account was
 // erased.
 func (s *Store) land(ctx context.Context, d *webhook.Delivery, last bool) error {
@@ -255,7 +255,7 @@ func (s *Store) land(ctx context.Context, d *webhook.Delivery, last bool) error 
 	if last {
 		commit = s.db.Commit // the last commit reads nothing
 	}
-	err := commit(ctx, "record first try", write, firestore.WithCommitResponseTo(&committed))
+	err := commit(ctx, "record first attempt", write, firestore.WithCommitResponseTo(&committed))
 	if err == nil {
 		d.Version = committed.CommitTime()
 	}
@@ -265,7 +265,7 @@ func (s *Store) land(ctx context.Context, d *webhook.Delivery, last bool) error 
 // TakeOver creates the deliveries of an event that do not exist yet, and removes the event
 // from the outbox. If the event has left the outbox already, TakeOver does nothing.
 func (s *Store) TakeOver(ctx context.Context, eventID string, list []*webhook.Delivery) error {
-	return s.records.Tx(ctx, "take over first tries", func(tx *record.Tx) error {
+	return s.records.Tx(ctx, "take over first attempts", func(tx *record.Tx) error {
 		refs := []firestoredb.Ref{s.outboxRef(eventID)}
 		for _, d := range list {
 			refs = append(refs, s.deliveryRef(d.ID))
@@ -286,7 +286,7 @@ func (s *Store) TakeOver(ctx context.Context, eventID string, list []*webhook.De
 
 // saveOver updates a stored delivery.
 func (s *Store) saveOver(ctx context.Context, d *webhook.Delivery) error {
-	// Write only the fields that a try can change. The payload and the others never change.
+	// Write only the fields that an attempt can change. The payload and the others never change.
 	doc := s.fromDelivery(d)
 	// Delete empty fields: an update would store them as zero values, although the tags leave
 	// them out of a new document. Queries find waiting deliveries by these fields, so a finished
@@ -320,7 +320,7 @@ func (s *Store) Drop(ctx context.Context, d *webhook.Delivery) error {
 		if !last {
 			return nil
 		}
-		return s.db.DeleteAll(ctx, "drop first try", s.outboxRef(d.EventID))
+		return s.db.DeleteAll(ctx, "drop first attempt", s.outboxRef(d.EventID))
 	})
 }
 

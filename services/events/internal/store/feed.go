@@ -139,7 +139,7 @@ func objectAndType(object string, t events.Type) string { return object + " " + 
 const maxKeys = 30
 
 // keysOf returns the keys for a query. Only a page that has at least one of these keys can
-// hold a part of the answer. If there are no keys, every page can.
+// hold a part of the response. If there are no keys, every page can.
 func keysOf(q feed.Query) (keys []string) {
 	byType := len(q.Types) > 0 && len(q.Types) <= maxKeys
 	switch {
@@ -177,7 +177,7 @@ func (s *Store) Feed(ctx context.Context, accountID string) (*feed.Feed, error) 
 // Place puts events into the feed and adds their deliveries. If the feed has changed since
 // it was read, Place returns feed.ErrMoved. A change of the feed's subscribers counts too: a
 // webhook created before one of these events must get that event. Place removes from the
-// outbox all events that are not at their first tries. The deliveries can be saved
+// outbox all events that are not at their first attempts. The deliveries can be saved
 // afterwards without reading them first.
 func (s *Store) Place(ctx context.Context, p *feed.Placing, list []*webhook.Delivery) error {
 	var committed firestore.CommitResponse
@@ -397,7 +397,7 @@ func (s *Store) Page(ctx context.Context, q feed.Query) (feed.Page, error) {
 		return feed.Page{}, err
 	}
 	var out feed.Page
-	// take adds an event to the answer, and reports whether to continue.
+	// take adds an event to the response, and reports whether to continue.
 	take := func(e *feed.Event) bool {
 		if q.Takes(e, s.now()) {
 			if out.More = len(out.Events) == q.Limit; !out.More {

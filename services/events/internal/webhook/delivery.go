@@ -23,9 +23,9 @@ import (
 //	pending    a lane claims it                       Claim    pending    in Lease
 //	pending    lane is full, or account suspended     PutOff   pending    later     yes
 //	pending    the replica that has it stops          Release  pending    now
-//	pending    a try ends with 2xx                    Note     delivered
-//	pending    a try fails, more are left             Note     pending    by Schedule
-//	pending    a try fails, the last or a final one   Note     failed
+//	pending    an attempt ends with 2xx                    Note     delivered
+//	pending    an attempt fails, more are left             Note     pending    by Schedule
+//	pending    an attempt fails, the last or a final one   Note     failed
 //	any        the owner retries it                   Again    pending    now
 //	any        its webhook is gone                             dropped
 //
@@ -56,9 +56,9 @@ type Delivery struct {
 	Status    Status
 	Attempts  []Attempt // the last MaxAttempts, oldest first
 	Tries     int       // tries since it was created, or since the owner last retried it
-	NextTry   time.Time // when a pending delivery is tried next; zero until its first try ends
+	NextTry   time.Time // when a pending delivery is tried next; zero until its first attempt ends
 
-	// Payload is the event's data as JSON, and EventAt its time. They are copies, so that a try
+	// Payload is the event's data as JSON, and EventAt its time. They are copies, so that an attempt
 	// need not read the feed.
 	Payload string
 	EventAt time.Time
@@ -72,11 +72,11 @@ type Delivery struct {
 	// Version names the stored state from which this value was read. A change is written only
 	// if that state is still stored.
 	Version time.Time
-	// Flight is set during the first try. Nothing about this try is stored until it ends.
+	// Flight is set during the first attempt. Nothing about this attempt is stored until it ends.
 	Flight *Flight
 }
 
-// Flight is shared by the first tries of one event.
+// Flight is shared by the first attempts of one event.
 type Flight struct {
 	mu   sync.Mutex
 	left int // tries whose outcome is not stored yet
@@ -153,9 +153,9 @@ func LaneOf(webhookID string, lanes int) int {
 type Attempt struct {
 	At       time.Time
 	Duration time.Duration
-	Status   int    // the HTTP status; 0 if there was no answer
+	Status   int    // the HTTP status; 0 if there was no response
 	Error    string // the reason for a failure, in words
-	Answer   string // the first KiB of the answer
+	Answer   string // the first KiB of the response
 }
 
 // MaxAttempts is how many attempts a delivery remembers.
@@ -169,7 +169,7 @@ const Lease = 45 * time.Second
 // lane was lost in a crash.
 const Defer = 10 * time.Minute
 
-// Schedule is the pause after each failed try. If the tenth try fails too, the delivery has
+// Schedule is the pause after each failed attempt. If the tenth attempt fails too, the delivery has
 // failed.
 var Schedule = []time.Duration{
 	5 * time.Second, 5 * time.Minute, 30 * time.Minute, 2 * time.Hour, 5 * time.Hour,
@@ -186,14 +186,14 @@ const maxRetryAfter = 24 * time.Hour
 type Result struct {
 	Attempt
 	RetryAfter time.Duration
-	// Final is set if no further try can help, for example because the webhook is disabled.
+	// Final is set if no further attempt can help, for example because the webhook is disabled.
 	Final bool
 	// Ours is set if a fault on our side prevented the call. The delivery is retried, and the
 	// result says nothing about the webhook's health.
 	Ours bool
 }
 
-// Unsigned returns the result of a try for which no message could be signed, because no key
+// Unsigned returns the result of an attempt for which no message could be signed, because no key
 // decrypts any of the webhook's secrets. To fix this, the owner can roll the secret, or the
 // operator can restore the key that was removed.
 func Unsigned(now time.Time) Result {
@@ -207,7 +207,7 @@ func (r Result) OK() bool { return r.Error == "" && r.Status >= 200 && r.Status 
 // Gone reports whether the receiver wants no more messages.
 func (r Result) Gone() bool { return r.Status == 410 }
 
-// Note adds the result of a try and decides what comes next.
+// Note adds the result of an attempt and decides what comes next.
 func (d *Delivery) Note(r Result, now time.Time) {
 	d.Attempts = append(d.Attempts, r.Attempt)
 	if n := len(d.Attempts); n > MaxAttempts {
@@ -218,7 +218,7 @@ func (d *Delivery) Note(r Result, now time.Time) {
 	switch {
 	case r.OK():
 		d.Status, d.DueAt, d.NextTry = Delivered, time.Time{}, time.Time{}
-	// Schedule holds the pauses between tries, so there is one more try than pauses.
+	// Schedule holds the pauses between attempts, so there is one more attempt than pauses.
 	case r.Final, r.Gone(), d.Tries > len(Schedule):
 		d.Status, d.DueAt, d.NextTry = Failed, time.Time{}, time.Time{}
 	default:

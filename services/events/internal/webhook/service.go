@@ -32,7 +32,7 @@ type Store interface {
 	// Deliveries lists a webhook's deliveries, newest first.
 	Deliveries(ctx context.Context, webhookID string, before DeliveryPlace, limit int) (page []*Delivery, more bool, err error)
 	Delivery(ctx context.Context, webhookID, id string) (*Delivery, error)
-	// Flying lists a webhook's deliveries that are at their first try. Deliveries and Delivery
+	// Flying lists a webhook's deliveries that are at their first attempt. Deliveries and Delivery
 	// do not find these. Flying may include some that were stored only a moment ago.
 	Flying(ctx context.Context, accountID, webhookID string) ([]*Delivery, error)
 	// AddDelivery stores a new delivery.
@@ -135,7 +135,7 @@ func (s *Service) Delete(ctx context.Context, accountID, id string, check func(r
 }
 
 // Roll gives a webhook a new secret. The old one keeps signing until overlap has passed. If
-// a request is retried because its answer was lost, it may roll the secret again: nobody has
+// a request is retried because its response was lost, it may roll the secret again: nobody has
 // seen the first new secret.
 func (s *Service) Roll(ctx context.Context, accountID, id string, overlap time.Duration) (*Webhook, error) {
 	secret, err := NewSecret()
@@ -181,7 +181,7 @@ func (s *Service) enabled(ctx context.Context, accountID, id string) (*Webhook, 
 
 // Deliveries lists a webhook's deliveries, newest first.
 func (s *Service) Deliveries(ctx context.Context, w *Webhook, before DeliveryPlace, limit int) ([]*Delivery, bool, error) {
-	// Read the flying deliveries before the stored ones. If a first try ends in between, its
+	// Read the flying deliveries before the stored ones. If a first attempt ends in between, its
 	// delivery is then found twice; in the other order it could be missed.
 	flying, err := s.store.Flying(ctx, w.AccountID, w.ID)
 	if err != nil {
@@ -220,7 +220,7 @@ func (s *Service) Delivery(ctx context.Context, accountID, id, deliveryID string
 	return w, d, err
 }
 
-// Retry sends a delivery again now. If that fails, further tries follow by the schedule.
+// Retry sends a delivery again now. If that fails, further attempts follow by the schedule.
 func (s *Service) Retry(ctx context.Context, accountID, id, deliveryID string) (*Delivery, error) {
 	w, d, err := s.Delivery(ctx, accountID, id, deliveryID) // 404 takes precedence over 409
 	if err != nil {

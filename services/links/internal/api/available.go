@@ -44,7 +44,7 @@ func (h public) whyNot(ctx context.Context, domainID, text string) (reason strin
 	case problem != nil:
 		return "invalid", nil
 	}
-	// Count the try before the lookup, and refund it if the slug is free. If only taken slugs got
+	// Count the attempt before the lookup, and refund it if the slug is free. If only taken slugs got
 	// a 429, the 429 would reveal that a slug is taken. The message states maxTakenSlugs as a
 	// number: change both together.
 	t, wait := h.opt.Tries.Take(ctx, ratelimit.Rule{Key: "taken-slugs:" + account(ctx), Max: maxTakenSlugs, Window: time.Minute})

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"log/slog"
 	"strings"
-	"sync"
 
 	"github.com/gofiber/fiber/v2"
 
@@ -14,7 +13,6 @@ import (
 	"github.com/linkreel/linkreel/libs/apispec/wire"
 	"github.com/linkreel/linkreel/libs/httpapi"
 	"github.com/linkreel/linkreel/libs/identity"
-	"github.com/linkreel/linkreel/services/links/internal/customdomain"
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
@@ -73,8 +71,8 @@ func (h public) bulk(c *fiber.Ctx) error {
 	return httpapi.JSON(c, status, wire.BulkResults{Results: results, IgnoredFields: fields.Unknown})
 }
 
-// Bounds on what an answer repeats of its request. A request may be a megabyte of wrong
-// fields. These bounds keep an answer with a hundred failures below 64 kB.
+// Bounds on what a response repeats of its request. A request may be a megabyte of wrong
+// fields. These bounds keep a response with a hundred failures below 64 kB.
 const (
 	repeatedURLs    = 12 << 10 // bytes of the URLs of all items together; later URLs are cut to cutURL
 	cutURL          = 64
@@ -117,7 +115,7 @@ func keep(e *wire.BulkItemFail, n int) {
 	e.Message, e.Details, e.MoreDetails = some.Message, some.Details, some.MoreDetails
 }
 
-// encoded returns how many bytes v takes in an answer.
+// encoded returns how many bytes v takes in a response.
 func encoded(v any) int {
 	text, err := json.Marshal(v)
 	if err != nil {
@@ -136,41 +134,6 @@ func cut(text string) string {
 // charge counts a request of n items against the rate limit, as one request per ten items.
 // It leaves out the first of these requests, which has been counted already.
 func (h public) charge(c *fiber.Ctx, n int) error { return h.http.Charge(c, (n+9)/10-1) }
-
-// domainsOf looks up the caller's domains, each only once for a request.
-type domainsOf struct {
-	get func(id string) (*customdomain.Domain, error)
-	// hosts returns the hosts to which no page and no rule of the account may lead: the
-	// default short host and all its verified domains.
-	hosts func() (link.Hosts, error)
-}
-
-func (h public) domainsOf(c *fiber.Ctx) *domainsOf {
-	type answer struct {
-		domain *customdomain.Domain
-		err    error
-	}
-	ctx, known := c.UserContext(), map[string]answer{}
-	get := func(id string) (*customdomain.Domain, error) {
-		a, ok := known[id]
-		if !ok {
-			a.domain, a.err = h.domains.Get(ctx, account(ctx), id)
-			known[id] = a
-		}
-		return a.domain, a.err
-	}
-	hosts := sync.OnceValues(func() (link.Hosts, error) {
-		domains, err := h.domains.List(ctx, account(ctx))
-		own := h.opt.Own[:len(h.opt.Own):len(h.opt.Own)] // capped, so that append copies it
-		for _, d := range domains {
-			if d.Verified(h.opt.Now()) {
-				own = append(own, link.ParseHost(d.Hostname))
-			}
-		}
-		return own, err
-	})
-	return &domainsOf{get, hosts}
-}
 
 func (h public) bulkDraft(ctx context.Context, raw json.RawMessage, domains *domainsOf) (link.Draft, []string, error) {
 	var item wire.LinkCreate
@@ -194,7 +157,7 @@ func urlText(raw json.RawMessage) string {
 	return text
 }
 
-// failure returns the answer that the item would get as a separate request.
+// failure returns the response that the item would get as a separate request.
 func failure(ctx context.Context, err error, url string) (status int, fail *wire.BulkItemFail) {
 	e := apierr.From(err)
 	if e.Code == apierr.Internal { // log it like a failed request

@@ -34,7 +34,7 @@ func (h public) claimDomain(c *fiber.Ctx) error {
 	d := h.domains.New(p.AccountID, hostname)
 	out := h.domainOf(d)
 	out.IgnoredFields = ignored
-	// Write the answer first, since the commit stores it under the Idempotency-Key.
+	// Write the response first, since the commit stores it under the Idempotency-Key.
 	if err := httpapi.Created(c, "/api/v1/domains/"+d.ID, out); err != nil {
 		return err
 	}
@@ -76,7 +76,6 @@ func (h public) updateDomain(c *fiber.Ctx) error {
 		if err != nil {
 			return d.Pages, err
 		}
-		own = append(own[:len(own):len(own)], link.ParseHost(d.Hostname)) // a pending domain is not among them
 		pages := d.Pages
 		for _, page := range []struct {
 			field string

@@ -202,7 +202,7 @@ func (h public) bulkDelete(c *fiber.Ctx) error {
 	return h.bulkAnswer(c, body.IDs, results, fields.Unknown)
 }
 
-// bulkAnswer answers a change to several links. The answer has the same format as that of a
+// bulkAnswer answers a change to several links. The response has the same format as that of a
 // bulk create.
 func (h public) bulkAnswer(c *fiber.Ctx, ids []string, results []link.Result, ignored []string) error {
 	status := fiber.StatusOK

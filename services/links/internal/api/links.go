@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
@@ -89,8 +90,8 @@ func (h public) create(c *fiber.Ctx) error {
 		}
 		return err
 	}
-	// Ready writes the answer before the commit, which stores it under the Idempotency-Key. If the
-	// commit is retried, perhaps with another slug, Ready runs again and replaces the answer.
+	// Ready writes the response before the commit, which stores it under the Idempotency-Key. If the
+	// commit is retried, perhaps with another slug, Ready runs again and replaces the response.
 	// The event contains the same record.
 	draft.Ready = func(l *link.Link) error {
 		record := h.recordOf(l)
@@ -109,6 +110,49 @@ func (h public) readCreate(c *fiber.Ctx) (d link.Draft, ignored []string, err er
 		return d, nil, err
 	}
 	return h.draft(c.UserContext(), fields, &body, h.domainsOf(c))
+}
+
+// domainsOf looks up the caller's domains, each only once for a request.
+type domainsOf struct {
+	get func(id string) (*customdomain.Domain, error)
+	// owns reports whether the account has claimed a host name in lower case.
+	owns func(hostname string) (bool, error)
+	// hosts returns the hosts to which no page and no rule of the account may lead: the
+	// default short host and all its domains. Domains that are not verified yet are among
+	// them: what led to each other before would be a loop once they are.
+	hosts func() (link.Hosts, error)
+}
+
+func (h public) domainsOf(c *fiber.Ctx) *domainsOf {
+	type answer struct {
+		domain *customdomain.Domain
+		err    error
+	}
+	ctx, known := c.UserContext(), map[string]answer{}
+	get := func(id string) (*customdomain.Domain, error) {
+		a, ok := known[id]
+		if !ok {
+			a.domain, a.err = h.domains.Get(ctx, account(ctx), id)
+			known[id] = a
+		}
+		return a.domain, a.err
+	}
+	hosts := sync.OnceValues(func() (link.Hosts, error) {
+		domains, err := h.domains.List(ctx, account(ctx))
+		own := h.opt.Own[:len(h.opt.Own):len(h.opt.Own)] // capped, so that append copies it
+		for _, d := range domains {
+			own = append(own, h.opt.Own.At(d.Hostname)...)
+		}
+		return own, err
+	})
+	owns := func(hostname string) (bool, error) {
+		_, err := get(customdomain.ID(account(ctx), hostname))
+		if apierr.CodeOf(err) == apierr.DomainNotFound {
+			return false, nil
+		}
+		return err == nil, err
+	}
+	return &domainsOf{get, owns, hosts}
 }
 
 // draft reads every field of a create and notes the errors that the contract cannot find.
@@ -134,6 +178,9 @@ func (h public) draft(
 		own = append(own[:len(own):len(own)], link.ParseHost(on.Hostname)) // a link to its own host would lead back to itself
 	}
 	d.Destination = validate(f, "url", func() (link.URL, *apierr.Detail) { return h.links.Destination(body.URL, own) })
+	if err := leaves(f, d.Destination, !onDefaultHost, domains); err != nil {
+		return d, f.Unknown, err
+	}
 	if body.Slug != nil {
 		d.Slug = validate(f, "slug", func() (link.Slug, *apierr.Detail) { return link.ParseSlug(*body.Slug, onDefaultHost) })
 	}
@@ -166,21 +213,43 @@ func (h public) draft(
 	for _, change := range changes {
 		change(&d.Link)
 	}
-	// Put the text in place of the hash for now, so that nothing is hashed for a refused request.
-	hashed{in.password.Set, in.password.Value}.change(&d.Link)
+	if in.password.Set { // the text is in place of the hash for now, so that nothing is hashed for a refused request
+		hashed{true, in.password.Value}.change(&d.Link)
+	}
 	if body.HasPassword && !in.password.Set {
 		f.Add(apierr.Detail{
 			Field: "password", Code: apierr.Required,
 			Message: "This link had a password (hasPassword), and passwords are never shown. Send a new one, or hasPassword false.",
 		})
 	}
-	checkTogether(f, &d.Link, in.came)
+	if d.Routing != nil { // a plain link has nothing that could conflict
+		checkTogether(f, &d.Link, in.came)
+	}
 	if err := f.Err(); err != nil {
 		return d, f.Unknown, err
 	}
-	secret, err := h.hash(ctx, in.password)
-	secret.change(&d.Link)
+	if in.password.Set {
+		var secret hashed
+		secret, err = h.hash(ctx, in.password)
+		secret.change(&d.Link)
+	}
 	return d, f.Unknown, err
+}
+
+// leaves notes an error if the destination of a link on a custom domain leads to a domain of
+// the account: to the link's own, or to another one, from which a link could lead back. Nothing
+// on a domain may lead to the default short host, so links there may lead to domains.
+func leaves(f *httpapi.Fields, to link.URL, onDomain bool, domains *domainsOf) error {
+	if !onDomain || f.HasError("url") {
+		return nil
+	}
+	back, err := domains.owns(to.Host().Name)
+	if back && err == nil {
+		problem := *link.LeadsBack()
+		problem.Field = "url"
+		f.Add(problem)
+	}
+	return err
 }
 
 // domainOr returns the id of the domain that a caller names, or of the account's default
@@ -221,12 +290,14 @@ func (h public) update(c *fiber.Ctx) error {
 	var body wire.LinkUpdate
 	fields, bad := httpapi.Decode(c, &body)
 	domains := h.domainsOf(c)
-	// Hash before the transaction, which may run several times.
-	secret, err := h.newPassword(ctx, id, fields, bad, &body)
-	if err != nil {
-		return err
+	var secret hashed
+	if body.Password.Set { // hash before the transaction, which may run several times
+		var err error
+		if secret, err = h.newPassword(ctx, id, fields, bad, &body); err != nil {
+			return err
+		}
 	}
-	// 404 takes precedence over 400: another account's link gives the same answer for every
+	// 404 takes precedence over 400: another account's link gives the same response for every
 	// body. So errors in the body are reported only once the link is found.
 	l, err := h.links.Update(ctx, account(ctx), id, httpapi.IfMatch(c).Check, func(l *link.Link) (link.Patch, error) {
 		if bad != nil {
@@ -245,7 +316,7 @@ func (h public) update(c *fiber.Ctx) error {
 // error so far.
 func (h public) newPassword(ctx context.Context, id string, f *httpapi.Fields, bad error, body *wire.LinkUpdate) (hashed, error) {
 	if bad != nil || body.Password.Ptr() == nil || f.Err() != nil {
-		return hashed{set: body.Password.Set}, nil
+		return hashed{set: true}, nil
 	}
 	if _, err := h.links.Get(ctx, account(ctx), id); err != nil {
 		return hashed{}, err
@@ -272,6 +343,10 @@ func (h public) patch(
 		})
 	} else if b.Set {
 		to := validate(f, "url", func() (link.URL, *apierr.Detail) { return h.links.Destination(b.Value, own) })
+		// An address that the link has already may stay.
+		if err := leaves(f, to, before.Host != "" && to != before.Destination, domains); err != nil {
+			return nil, err
+		}
 		set(func(l *link.Link) { l.Destination = to })
 	}
 	if b := body.Title; b.Set {
@@ -319,7 +394,9 @@ func (h public) patch(
 	for _, change := range p {
 		change(&after)
 	}
-	checkTogether(f, &after, in.came)
+	if after.Routing != nil {
+		checkTogether(f, &after, in.came)
+	}
 	return p, f.Err()
 }
 

@@ -67,7 +67,7 @@ type hashed struct {
 // hash hashes the password of a request. It takes 19 MiB and about 30 ms of a core, so call it
 // only for a request without errors.
 func (h public) hash(ctx context.Context, in httpapi.Optional[string]) (p hashed, err error) {
-	if p.set = in.Set; in.Ptr() == nil {
+	if p.set = in.Set; in.Null {
 		return p, nil
 	}
 	p.hash, err = h.opt.Passwords.Hash(ctx, account(ctx), in.Value)
@@ -118,7 +118,7 @@ func (h public) changes(f *httpapi.Fields, in routing, own func() (link.Hosts, e
 	if b := in.maxClicks; b.Set {
 		set(func(r *link.Routing) { r.MaxClicks = int64(b.Value) })
 	}
-	addresses := in.expiredURL.Ptr() != nil || len(in.rules.Value) > 0
+	addresses := in.expiredURL.Set && !in.expiredURL.Null || len(in.rules.Value) > 0
 	var hosts link.Hosts
 	if addresses {
 		var err error
@@ -166,7 +166,11 @@ func (h public) rules(f *httpapi.Fields, in []wire.LinkRule, own link.Hosts) []l
 		}
 	}
 	tidy, bad := link.CheckRules(rules, h.opt.Countries)
-	f.Add(bad...)
+	for _, d := range bad {
+		if !f.HasErrorIn(d.Field) { // a condition with an error is missing here, so its rule may look empty
+			f.Add(d)
+		}
+	}
 	return tidy
 }
 
@@ -183,9 +187,8 @@ func checkTogether(f *httpapi.Fields, l *link.Link, came func(field string) bool
 }
 
 // addRouting adds the fields of a link's routing that lists show.
-func addRouting(out *wire.LinkSummary, l *link.Link) {
-	r := l.Route()
-	out.RedirectType, out.ForwardQuery, out.ForwardPath = link.DefaultRedirect, r.ForwardQuery, r.ForwardPath
+func addRouting(out *wire.LinkSummary, r *link.Routing) {
+	out.ForwardQuery, out.ForwardPath = r.ForwardQuery, r.ForwardPath
 	if r.RedirectType != 0 {
 		out.RedirectType = r.RedirectType
 	}
@@ -195,29 +198,24 @@ func addRouting(out *wire.LinkSummary, l *link.Link) {
 	if r.ExpiredURL != nil {
 		out.ExpiredURL = &r.ExpiredURL.Given
 	}
-	out.HasPassword, out.HasRules = r.Password != "", len(r.Rules) > 0
+	out.HasPassword, out.HasRules = r.Password != "", r.Unread || len(r.Rules) > 0
 	if r.MaxClicks > 0 {
 		out.MaxClicks = &r.MaxClicks
 	}
 }
 
-func rulesOf(l *link.Link) []wire.LinkRule {
-	r := l.Route()
-	out := make([]wire.LinkRule, len(r.Rules))
-	for i := range r.Rules {
-		rule, w := &r.Rules[i], &r.Rules[i].When
-		out[i] = wire.LinkRule{Name: rule.Name, URL: rule.URL.Given, When: wire.LinkRuleWhen{
-			Country: w.Countries, Language: w.Languages, Query: w.Query, Percent: w.Percent, From: shownMoment(w.From), Until: shownMoment(w.Until),
-		}}
-		when := &out[i].When
-		for _, device := range w.Devices {
-			when.Device = append(when.Device, device.RuleName())
-		}
-		for _, system := range w.Systems {
-			when.System = append(when.System, system.String())
-		}
+func ruleOf(rule link.Rule) wire.LinkRule {
+	w := &rule.When
+	when := wire.LinkRuleWhen{
+		Country: w.Countries, Language: w.Languages, Query: w.Query, Percent: w.Percent, From: shownMoment(w.From), Until: shownMoment(w.Until),
 	}
-	return out
+	for _, device := range w.Devices {
+		when.Device = append(when.Device, device.RuleName())
+	}
+	for _, system := range w.Systems {
+		when.System = append(when.System, system.String())
+	}
+	return wire.LinkRule{Name: rule.Name, URL: rule.URL.Given, When: when}
 }
 
 func shownMoment(m link.Moment) *jsdate.Moment {

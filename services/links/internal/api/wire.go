@@ -33,14 +33,19 @@ func (h public) itemOf(l *link.Link) wire.LinkSummary {
 	if l.Expiry.Set {
 		out.ExpiresAt = &l.Expiry.MS
 	}
-	addRouting(&out, l)
+	if out.RedirectType = link.DefaultRedirect; l.Routing != nil {
+		addRouting(&out, l.Routing)
+	}
 	return out
 }
 
 func (h public) recordOf(l *link.Link) wire.Link {
 	out := wire.Link{
 		LinkSummary: h.itemOf(l), ID: l.ID, UpdatedAt: l.UpdatedAt.UnixMilli(),
-		OGTitle: l.OpenGraph.Title, OGDescription: l.OpenGraph.Description, Rules: rulesOf(l),
+		OGTitle: l.OpenGraph.Title, OGDescription: l.OpenGraph.Description, Rules: []wire.LinkRule{},
+	}
+	if l.Routing != nil {
+		out.Rules = wire.List(l.Routing.Rules, ruleOf)
 	}
 	if l.OpenGraph.Image != nil {
 		out.OGImage = &l.OpenGraph.Image.Given
@@ -142,7 +147,7 @@ func expiry(m jsdate.Moment) func() (link.Moment, *apierr.Detail) {
 			}
 		}
 		return link.Moment{}, &apierr.Detail{
-			Code: apierr.OutOfRange, Message: "This number of milliseconds is too large for a date. Use at most 8640000000000000.",
+			Code: apierr.OutOfRange, Message: "This number of milliseconds is too far from 1970 for a date. Use -8640000000000000 to 8640000000000000.",
 		}
 	}
 }

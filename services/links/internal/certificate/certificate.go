@@ -14,7 +14,7 @@
 //
 // Private keys are sealed before they are stored (libs/seal). The ACME client is
 // acmez. Replicas share its data too. The key of the account at the authority is one
-// record ([Account]). The answer to a challenge is on the record of its order, so the
+// record ([Account]). The response to a challenge is on the record of its order, so the
 // authority can get it from any replica.
 package certificate
 

@@ -103,7 +103,7 @@ func TestAFailedRenewalIsRetriedWhileTheCertificateLasts(t *testing.T) {
 	}
 	r.Failed(f, start.Add(50*time.Minute))
 	if !r.DueAt.IsZero() {
-		t.Errorf("a certificate that ends before the next try is due at %v", r.DueAt)
+		t.Errorf("a certificate that ends before the next attempt is due at %v", r.DueAt)
 	}
 	if c := Shown(r, start.Add(2*time.Hour)); c.Status != customdomain.CertificateFailed {
 		t.Errorf("past its end it is shown as %+v", c)

@@ -768,7 +768,7 @@ func (s *Service) renew(ctx context.Context, host string) error {
 	return f.wait(ctx)
 }
 
-// Answer returns the answer to the authority's HTTP challenge for a known host. ok is false
+// Answer returns the response to the authority's HTTP challenge for a known host. ok is false
 // if there is no such challenge.
 func (s *Service) Answer(ctx context.Context, host, token string, client netip.Addr) (answer string, ok bool) {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
@@ -781,7 +781,7 @@ func (s *Service) Answer(ctx context.Context, host, token string, client netip.A
 	return c.Answer, err == nil
 }
 
-// challenge reads the challenge that waits for an answer from a known host, whichever replica
+// challenge reads the challenge that waits for a response from a known host, whichever replica
 // runs the order.
 func (s *Service) challenge(ctx context.Context, host string, client netip.Addr, want func(Challenge) bool) (Challenge, error) {
 	if !s.mayAsk(client) {

@@ -6,8 +6,8 @@
 // share one call of a Redis script. While one call is in flight, the next batch collects. So
 // batches grow with the load, and the cost of each redirect falls. The script appends the
 // batch to a stream and, in the same call, returns which links have changed since this
-// replica last asked (package invalidation). A visitor gets the answer when the click is
-// durable and nothing that the answer depends on has changed. Otherwise the redirect is
+// replica last asked (package invalidation). A visitor gets the response when the click is
+// durable and nothing that the response depends on has changed. Otherwise the redirect is
 // resolved again. Its click is already in the log. [Log.Undo] takes the click back if it
 // turns out to belong to another link or to none.
 //
@@ -24,12 +24,12 @@
 //
 // A process numbers its batches in two sequences: "live" for batches sent directly, and
 // "late" for batches that went through the file. The script skips a number that Redis has
-// already, because then an earlier try has arrived. If a number leaves a gap, Redis has lost
+// already, because then an earlier attempt has arrived. If a number leaves a gap, Redis has lost
 // data. The script reports the gap, and the producer resends the batches of the last few
 // seconds, which it has kept. The script accepts a gap only for batches that the producer no
 // longer keeps. The flusher stores the last counted number of each sequence in the same
 // Firestore transaction as the counts, and skips batches that it reads again. So a killed
-// process, a lost answer or an emptied Redis neither loses a click nor counts it twice, with
+// process, a lost response or an emptied Redis neither loses a click nor counts it twice, with
 // two exceptions:
 //
 //   - Redis writes its data to disk once a second. If it loses the last second, and the

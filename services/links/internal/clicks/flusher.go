@@ -22,7 +22,7 @@ import (
 )
 
 // ErrOvertaken means that the stored progress is not the one that a writer started from:
-// another flusher, or an earlier try of the same writer, was faster.
+// another flusher, or an earlier attempt of the same writer, was faster.
 var ErrOvertaken = errors.New("another flusher has written these click counts")
 
 // Counts stores the click counts of one partition.
@@ -238,7 +238,7 @@ func (f *Flusher) Cycle(ctx context.Context) error {
 	}
 	n, err := f.count(ctx, entries)
 	if err != nil {
-		// The commit may have succeeded although its answer is lost. The next cycle reads
+		// The commit may have succeeded although its response is lost. The next cycle reads
 		// the progress again and skips what it covers.
 		f.progress = nil
 		if !errors.Is(err, ErrOvertaken) {
@@ -414,7 +414,7 @@ func (t *tallies) entry(values map[string]any) error {
 		mark = t.progress.Producers[producer]
 	}
 	// The batch may be counted already: a replica sends a batch again if it does not know whether
-	// the first try arrived, and after a failed trim the flusher reads entries again.
+	// the first attempt arrived, and after a failed trim the flusher reads entries again.
 	if batch <= mark.Batch {
 		return nil
 	}

@@ -51,7 +51,7 @@ type lane struct {
 	ctx   func() (context.Context, context.CancelFunc)
 }
 
-// batch is a group of answers that are settled together.
+// batch is a group of responses that are settled together.
 type batch struct {
 	items  []item
 	done   chan struct{}
@@ -176,7 +176,7 @@ func (l *lane) settle(items []item) {
 // errBehind means that the log of invalidations grows faster than this replica reads it.
 var errBehind = errors.New("cannot keep up with the log of invalidations")
 
-// viaRedis appends the items' clicks and confirms their answers, usually in one call. It
+// viaRedis appends the items' clicks and confirms their responses, usually in one call. It
 // needs more calls only if Redis has lost data or if many invalidations are pending. It
 // returns false if Redis does not answer. The caller then spools the items that are not
 // settled.
@@ -213,7 +213,7 @@ func (l *lane) viaRedis(items []item) bool {
 		l.live.acked = r.last
 		switch {
 		case r.code == full && payload != nil && (own == 0 || r.last < own):
-			l.spoolClicks(items) // the call has confirmed the answers in any case
+			l.spoolClicks(items) // the call has confirmed the responses in any case
 		case r.code == gap, !all:
 			continue // resend the missing batches, then the clicks
 		}
@@ -295,7 +295,7 @@ func (l *lane) viaSpool(items []item) {
 }
 
 // spoolClicks writes the clicks of the items that are not settled to the spool. If that fails
-// too, the visitors still get their answers, and a metric counts the lost clicks.
+// too, the visitors still get their responses, and a metric counts the lost clicks.
 func (l *lane) spoolClicks(items []item) {
 	payload, clicks := l.compose(items, &l.late, func(*item) bool { return true })
 	if payload == nil {

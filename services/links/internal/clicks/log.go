@@ -34,17 +34,17 @@ type Config struct {
 
 // Answer is a redirect that is ready to be sent once it is confirmed.
 type Answer interface {
-	// Partition returns the partition whose log confirms the answer.
+	// Partition returns the partition whose log confirms the response.
 	Partition() int
-	// Current returns false if something that the answer depends on was invalidated.
+	// Current returns false if something that the response depends on was invalidated.
 	Current() bool
-	// Expired reports whether the answer is too old to be sent unconfirmed.
+	// Expired reports whether the response is too old to be sent unconfirmed.
 	Expired() bool
 }
 
-// Outcome is what [Log.Confirm] says about an answer.
+// Outcome is what [Log.Confirm] says about a response.
 type Outcome struct {
-	// Again asks the caller to resolve the address once more, because the answer is out of date.
+	// Again asks the caller to resolve the address once more, because the response is out of date.
 	Again bool
 	// Counted means that the click is durable. The caller must not pass it to Confirm again.
 	Counted bool
@@ -118,7 +118,7 @@ func (l *Log) Confirm(answer Answer, click *link.Click) Outcome {
 	return l.lanes[answer.Partition()].confirm(item{answer: answer, click: click})
 }
 
-// Undo takes back a click that was counted although its answer was not sent.
+// Undo takes back a click that was counted although its response was not sent.
 func (l *Log) Undo(answer Answer, click link.Click) {
 	l.lanes[answer.Partition()].confirm(item{click: &click, undo: true})
 }

@@ -39,7 +39,7 @@ const producerLife = 7 * 24 * time.Hour
 const entryBytes = 100
 
 // appendScript appends batches and reads the log of invalidations. It appends even if
-// links have changed: every click is recorded, and only the answer may have to change.
+// links have changed: every click is recorded, and only the response may have to change.
 //
 // Each partition has its own script. One server of a Cluster may hold several partitions, and
 // NOSCRIPT must mean that the server is new to this partition (see package invalidation).
@@ -136,7 +136,7 @@ const roomMax = 512 << 10
 // refused batches in smaller and smaller calls.
 func (c *caller) room() int { return int(c.fits.Load()) }
 
-// heed adjusts room after an answer. Two concurrent calls may overwrite each other's
+// heed adjusts room after a response. Two concurrent calls may overwrite each other's
 // adjustment; the next answer corrects that.
 func (c *caller) heed(r reply, sent []numbered) {
 	var size int64

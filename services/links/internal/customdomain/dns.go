@@ -12,7 +12,7 @@ import (
 )
 
 // DNS looks for proofs. It sends TXT queries to the configured resolvers. It contacts no
-// other server, whatever the answers say.
+// other server, whatever the responses say.
 type DNS struct {
 	servers []string
 	client  dns.Client
@@ -81,7 +81,7 @@ func (d *DNS) ask(ctx context.Context, q *dns.Msg, server string) (*dns.Msg, err
 	return r, err
 }
 
-// textsOf returns every TXT record of the answer, whatever its name: if the name in the
+// textsOf returns every TXT record of the response, whatever its name: if the name in the
 // question is a CNAME, the records have another name.
 func textsOf(r *dns.Msg) []string {
 	var out []string

@@ -12,7 +12,7 @@
 // unrelated redirects nothing.
 //
 // The log is split into partitions by slug, each with its own head, so that
-// several Redis servers can share the work. An answer depends on one slug, and only that
+// several Redis servers can share the work. A response depends on one slug, and only that
 // slug's partition confirms it. Hosts and accounts are announced to every partition.
 //
 // The numbers of entries rise, and are never smaller than the server's clock in microseconds.
@@ -29,7 +29,7 @@
 //	Synced     everything up to the last      entries up to 30 s old, after a call that
 //	           call                           confirms them
 //	Uncertain  Redis is silent for less than  nothing that was loaded before the silence:
-//	           a second; other replicas may   every answer is read from Firestore again
+//	           a second; other replicas may   every response is read from Firestore again
 //	           still receive changes
 //	Away       Redis is away                  entries up to 5 s old, unconfirmed
 //

@@ -173,7 +173,7 @@ func (f *Follower) At() Position {
 
 // Hear applies news to memory. It reports whether this replica now knows everything that
 // was announced before the call that returned the news. If not, the caller must ask again
-// before it sends an answer.
+// before it sends a response.
 func (f *Follower) Hear(n News) (caughtUp bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -201,13 +201,13 @@ func (a *Answer) Suspended() bool { return a.account.Entry != nil && a.account.V
 // Key returns the key of the slug; see [link.SlugKey]. It is "" if the host is unknown.
 func (a *Answer) Key() string { return a.key }
 
-// At returns when the answer was resolved.
+// At returns when the response was resolved.
 func (a *Answer) At() time.Time { return a.at }
 
-// Partition returns the partition whose log confirms the answer.
+// Partition returns the partition whose log confirms the response.
 func (a *Answer) Partition() int { return a.part }
 
-// Current reports whether nothing that the answer depends on was invalidated
+// Current reports whether nothing that the response depends on was invalidated
 // since it was resolved.
 func (a *Answer) Current() bool {
 	m := a.memory
@@ -216,7 +216,7 @@ func (a *Answer) Current() bool {
 		(a.account.Entry == nil || m.accounts.Current(a.account))
 }
 
-// Expired reports whether the answer is too old to be sent unconfirmed.
+// Expired reports whether the response is too old to be sent unconfirmed.
 func (a *Answer) Expired() bool {
 	m := a.memory
 	return a.target.Entry != nil && m.targets[a.part].Expired(a.target) ||

@@ -45,7 +45,7 @@ func (s *Service) Create(ctx context.Context, p *identity.Principal, o identity.
 // needsNothing reports whether the draft can be written without reading first. A slug
 // is practically always free, and reading first would double the database calls of an
 // ordinary create. But a domain must be verified, and labels may be taken or new. A
-// repeated request gets ErrInTheWay, because the link of its first try exists.
+// repeated request gets ErrInTheWay, because the link of its first attempt exists.
 func (d *Draft) needsNothing() bool {
 	return d.DomainID == "" && d.ExternalID == "" && len(d.Tags) == 0
 }
@@ -54,7 +54,7 @@ func (d *Draft) needsNothing() bool {
 // order. After an error the caller may try again with the same origin. Without an error,
 // each draft has its own result. Ordinary drafts are written in one commit. Drafts that are
 // too large for that, such as a hundred long addresses, are written in several commits, in
-// order. In that case, some links may exist when an error occurs. The next try finds them by
+// order. In that case, some links may exist when an error occurs. The next attempt finds them by
 // their nonce.
 //
 // A slug is free if it has no record, or if [SlugRecord.FreeFor] says so. The slug
@@ -171,7 +171,7 @@ func (b *batch) has(seq int64) bool {
 	return slices.ContainsFunc(b.items, func(it *item) bool { return it.link.Seq == seq })
 }
 
-// drawn returns the generated slug of a try. It derives the slug from the random nonce, so
+// drawn returns the generated slug of an attempt. It derives the slug from the random nonce, so
 // that a repeated request generates the same one. After a few collisions slugs get longer.
 func drawn(nonce string, try int) Slug {
 	return Slug(identity.SlugFrom(nonce+"/"+strconv.Itoa(try), GeneratedSlugLength+try/3))
@@ -216,8 +216,8 @@ func (b *batch) settle(tx Tx) error {
 	if adds, err = b.withFreeExternalIDs(tx, adds); err != nil {
 		return err
 	}
-	// Items that an earlier try made are settled by now and do not count here: a repeated
-	// request succeeds even if its first try made the last allowed link.
+	// Items that an earlier attempt made are settled by now and do not count here: a repeated
+	// request succeeds even if its first attempt made the last allowed link.
 	room, err := tx.Room(b.account, b.limit, len(adds))
 	if err != nil {
 		return err
@@ -277,9 +277,9 @@ func (b *batch) decide(tx Tx, open []*item, links []*Link, slugs []*SlugRecord) 
 	claimed := map[string]bool{}
 	for i, it := range open {
 		if links[i] != nil && links[i].Nonce == it.link.Nonce {
-			it.link, it.done = links[i], true // an earlier try of this request put it there
+			it.link, it.done = links[i], true // an earlier attempt of this request put it there
 			claimed[it.link.Key()] = true
-			tx.Announce(it.link.Key()) // that try may have died before it announced the link
+			tx.Announce(it.link.Key()) // that attempt may have died before it announced the link
 			continue
 		}
 		switch free := slugs[i].FreeFor(b.account, b.s.opt.Now()) && !claimed[it.link.Key()]; {

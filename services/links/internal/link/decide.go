@@ -71,7 +71,7 @@ const (
 	Led                         // the visitor is redirected
 )
 
-// Decision is the answer to a visit.
+// Decision is the response to a visit.
 type Decision struct {
 	Outcome Outcome
 	// Location is where the visitor is redirected. It is ASCII and safe in a header. If it is
@@ -79,8 +79,8 @@ type Decision struct {
 	// a page of the host or of the link.
 	Location string
 	Status   int // the HTTP status
-	// MaxAge is how many seconds a browser may reuse the answer without asking again. It is
-	// negative for an answer that browsers must not keep.
+	// MaxAge is how many seconds a browser may reuse the response without asking again. It is
+	// negative for a response that browsers must not keep.
 	MaxAge int
 	Rule   *Rule  // the rule that chose the address; nil for the link's own destination
 	Reason Reason // the details that [Decision.Why] needs
@@ -92,24 +92,24 @@ type Reason struct {
 	From                         Moment
 }
 
-// maxAge is the maximum number of seconds for which a browser may keep an answer. It makes
+// maxAge is the maximum number of seconds for which a browser may keep a response. It makes
 // an edit reach everybody within a minute.
 const maxAge = 60
 
 // Decide decides how a visit to a link is answered. t is nil if there is no link. Everything
 // about a link is decided here, in one order, and depends only on the arguments. The first
-// row that applies gives the answer:
+// row that applies gives the response:
 //
 //	condition                                  answer
 //	-----------------------------------------  ------------------------------------------
 //	no link, or it does not accept the path    404, or the host's page for that
 //	the account is suspended                   410
-//	taken down, or its destination is blocked  410
+//	taken down                                 410
 //	before startsAt                            404
 //	from expiresAt on, or maxClicks used up    the link's expiredUrl, the host's, or 410
 //	the password has not been given            a page that asks for it
 //	a rule whose conditions all hold           its address, or 410 if that is blocked
-//	otherwise                                  the link's destination
+//	otherwise                                  the link's destination, or 410 if that is blocked
 func Decide(t *Target, v *Visit, s *Surroundings) Decision {
 	switch {
 	case t == nil:
@@ -184,7 +184,7 @@ func (s *Surroundings) loops(address string, v *Visit) bool {
 	if v.Host == "" {
 		return slices.Contains(s.Own, host)
 	}
-	return host.Name == v.Host
+	return host.Name == v.Host && slices.Contains(s.Own.At(v.Host), host)
 }
 
 // DecideHome decides how a visit to "/" is answered.
@@ -361,7 +361,7 @@ func (r *Routing) maxAge(end Moment, now time.Time) int {
 	return age
 }
 
-// Why returns a sentence that explains why the visit gets this answer.
+// Why returns a sentence that explains why the visit gets this response.
 func (d *Decision) Why() string {
 	switch d.Outcome {
 	case OutOfService:

@@ -163,7 +163,7 @@ func (s *Service) all(ctx context.Context, what, accountID string, ids []string,
 	err := inPieces(unique, func(ids []string) (n int, err error) {
 		part := map[string]Result{}
 		err = s.opt.Store.Atomically(ctx, what, func(tx Tx) error {
-			// Discard what an earlier try of this transaction found.
+			// Discard what an earlier attempt of this transaction found.
 			clear(part)
 			found, _, err := tx.Find(ids, nil)
 			if err != nil {

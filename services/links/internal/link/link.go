@@ -15,13 +15,13 @@ import (
 	"github.com/linkreel/linkreel/libs/identity"
 )
 
-// NotFound returns the answer for a link that does not exist and for one that belongs
+// NotFound returns the response for a link that does not exist and for one that belongs
 // to another account: callers cannot tell the two apart.
 func NotFound() error {
 	return apierr.New(apierr.LinkNotFound, "This account has no link with this id.")
 }
 
-// SlugTaken returns the answer for a slug that another link has, or that another
+// SlugTaken returns the response for a slug that another link has, or that another
 // account's link had before it was deleted; see [Quarantine].
 func SlugTaken(s Slug) error {
 	return apierr.New(apierr.SlugTaken, "The slug \""+string(s)+"\" is already taken. Choose another, or leave it out to have one generated.")
@@ -147,7 +147,7 @@ func (l *Link) Status(now time.Time) Status {
 		return Scheduled
 	case l.Expiry.Passed(now):
 		return Expired
-	case l.exhausted():
+	case l.Routing != nil && l.exhausted():
 		return UsedUp
 	}
 	return Active

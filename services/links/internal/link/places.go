@@ -57,7 +57,7 @@ func NewPlaces(before, l *Link) *Places {
 func (p *Places) Full() bool { return p.Used >= p.Max }
 
 // Take gives the ask as many places as it wants, or all that are left. An ask is repeated if
-// the first answer was lost. It then gets the same places again. changed is false if there
+// the first response was lost. It then gets the same places again. changed is false if there
 // is nothing to write.
 func (p *Places) Take(a Ask) (granted int64, changed bool) {
 	if i := slices.IndexFunc(p.Recent, func(g Grant) bool { return g.ID == a.ID }); i >= 0 {
@@ -94,14 +94,6 @@ func (l *Link) Limit() int64 {
 		return 0
 	}
 	return l.Routing.MaxClicks
-}
-
-// Limit returns the link's MaxClicks, or 0 if there is no limit.
-func (t *Target) Limit() int64 {
-	if t == nil || t.Routing == nil {
-		return 0
-	}
-	return t.Routing.MaxClicks
 }
 
 // exhausted reports whether all clicks of the link are used up. Clicks alone is not enough:

@@ -24,6 +24,7 @@ type Routing struct {
 	StartsAt     Moment
 	ExpiredURL   *URL // where visits are redirected after the link's end; nil means nowhere
 	Rules        []Rule
+	Unread       bool   // the link has rules, but this is a list's copy of it, which leaves them out
 	Password     string // the hash from libs/password; "" for no password
 	MaxClicks    int64  // how many visits are redirected over the whole life of the link; 0 means any number
 	// SplitKey makes different links divide their visitors differently; see [Visit.Place].
@@ -126,7 +127,7 @@ func (r *Routing) splits() bool {
 
 // Conflict is a pair of a link's fields with values that exclude each other.
 type Conflict struct {
-	// Fields are the two fields. The answer names those that the request has. If Always is
+	// Fields are the two fields. The response names those that the request has. If Always is
 	// set, it names only the first one.
 	Fields [2]string
 	Always bool

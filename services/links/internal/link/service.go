@@ -87,8 +87,8 @@ type Tx interface {
 	// PutSlug replaces the record of a slug that no link has.
 	PutSlug(key string, slug *SlugRecord)
 
-	// Announce announces slugs ([SlugKey]) that an earlier try of the request has changed. The
-	// process of that try may have died before it announced them.
+	// Announce announces slugs ([SlugKey]) that an earlier attempt of the request has changed. The
+	// process of that attempt may have died before it announced them.
 	Announce(slugKeys ...string)
 }
 
@@ -194,8 +194,10 @@ func (s *Service) Update(
 				return err
 			}
 		}
-		if err := limited(tx, l, after); err != nil {
-			return err
+		if after.Routing != l.Routing { // otherwise the limit is the same
+			if err := limited(tx, l, after); err != nil {
+				return err
+			}
 		}
 		tx.Put(l, after, events.LinkUpdated)
 		return nil
@@ -233,8 +235,8 @@ func (s *Service) Delete(ctx context.Context, accountID, id string, check func(r
 	return err
 }
 
-// deletedBefore announces the slugs of links that an earlier try of a delete has removed.
-// The process of that try may have died before it announced them.
+// deletedBefore announces the slugs of links that an earlier attempt of a delete has removed.
+// The process of that attempt may have died before it announced them.
 func deletedBefore(tx Tx, accountID string, ids ...string) error {
 	keys, err := tx.Released(accountID, ids...)
 	tx.Announce(keys...)

@@ -28,6 +28,18 @@ type Hosts []Host
 // http and https, because visitors can usually reach our hosts by both.
 type Host struct{ Name, Port string }
 
+// At returns the hosts at which visitors can reach a custom host name: at the default ports,
+// and at the port of the default short host.
+func (h Hosts) At(hostname string) Hosts {
+	out := Hosts{ParseHost(hostname)}
+	for _, own := range h {
+		if at := (Host{out[0].Name, own.Port}); !slices.Contains(out, at) {
+			out = append(out, at)
+		}
+	}
+	return out
+}
+
 // ParseHost parses a host with or without a port.
 func ParseHost(hostport string) Host {
 	name, port := hostport, ""
@@ -83,7 +95,7 @@ func ParseURL(text string, own Hosts) (URL, *apierr.Detail) {
 		return refuse(apierr.NotAllowed, "The address must not carry a user name or password.")
 	}
 	if slices.Contains(own, ParseHost(u.Host())) {
-		return refuse(apierr.SelfReference, "The address leads back to our own short host.")
+		return URL{}, LeadsBack()
 	}
 	location := u.Href(false)
 	// This guards the Location header even if the parser has a flaw.
@@ -91,6 +103,20 @@ func ParseURL(text string, own Hosts) (URL, *apierr.Detail) {
 		return refuse(apierr.InvalidFormat, "This is not a valid address.")
 	}
 	return URL{Given: text, Location: location}, nil
+}
+
+// LeadsBack returns the error for an address on a host of short links from which visits could
+// come back.
+func LeadsBack() *apierr.Detail {
+	return &apierr.Detail{
+		Code: apierr.SelfReference, Message: "The address leads back to one of our own short hosts, so visits could go in circles.",
+	}
+}
+
+// Host returns the host of the address.
+func (u URL) Host() Host {
+	host, _ := authority(u.Location)
+	return ParseHost(host)
 }
 
 // authority returns the part between the scheme and the path of an http or https

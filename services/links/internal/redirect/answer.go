@@ -33,25 +33,25 @@ func notFound() *apierr.Error {
 	return apierr.New(apierr.NotFound, "There is no link at this address.")
 }
 
-// notYet returns the answer for a link before its startsAt. It reveals nothing about the
+// notYet returns the response for a link before its startsAt. It reveals nothing about the
 // link except that time.
 func notYet(begins link.Moment) *apierr.Error {
 	return &apierr.Error{Code: apierr.NotFound, Message: "This link does not work yet. It starts at the time in startsAt.", StartsAt: begins.MS}
 }
 
-// takenDown returns the answer for links that the operator took down, and for
+// takenDown returns the response for links that the operator took down, and for
 // destinations that the operator blocks. The reason is for the owner, not for visitors.
 func takenDown() *apierr.Error {
 	return apierr.New(apierr.TakenDown, "This link was taken down by the operator of this service.")
 }
 
-// suspended returns an answer that says only that the link is out of service. The
+// suspended returns a response that says only that the link is out of service. The
 // reason concerns only the account and the operator.
 func suspended() *apierr.Error {
 	return &apierr.Error{Code: apierr.AccountSuspended, OnPage: true, Message: "This link is out of service."}
 }
 
-// refusalOf returns the answer to a visit that is not redirected.
+// refusalOf returns the response to a visit that is not redirected.
 func refusalOf(d *link.Decision) *apierr.Error {
 	switch d.Outcome {
 	case link.OutOfService:
@@ -66,7 +66,7 @@ func refusalOf(d *link.Decision) *apierr.Error {
 	return notFound()
 }
 
-// refusal returns the answer for a link that could not be looked up.
+// refusal returns the response for a link that could not be looked up.
 func refusal(err error) *apierr.Error {
 	var e *apierr.Error
 	if errors.As(err, &e) && e.Code == apierr.RateLimited {

@@ -2,8 +2,8 @@
 //
 // In the common case, host and slug are in memory (package invalidation). Then the only call
 // to another process is one round trip that many visits share. In it, the click log confirms
-// that the answer is not stale and that the click is durable (package clicks). Other hosts
-// and slugs are read from Firestore. If that read fails, the answer is a 503, never a 404.
+// that the response is not stale and that the click is durable (package clicks). Other hosts
+// and slugs are read from Firestore. If that read fails, the response is a 503, never a 404.
 // Links in memory are still served.
 //
 // This package never fetches an address that a user gave.
@@ -25,6 +25,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/httpserver"
 	"github.com/linkreel/linkreel/libs/password"
 	"github.com/linkreel/linkreel/libs/ratelimit"
 	"github.com/linkreel/linkreel/libs/unlock"
@@ -149,7 +150,7 @@ type visit struct {
 	h       *Handler
 	answer  invalidation.Answer
 	click   link.Click
-	counted link.Click // the click that was counted before a change made the answer stale, or zero
+	counted link.Click // the click that was counted before a change made the response stale, or zero
 	placed  place      // the place that the visit has, or zero
 	request *fasthttp.RequestCtx
 	client  netip.Addr      // known once the visit asks the store
@@ -187,18 +188,21 @@ func (v *visit) waits(known bool) (context.Context, error) {
 // place is a place of a link with maxClicks.
 type place struct{ account, link, key string }
 
-// tries bounds how often a visit starts over because a change made its answer stale.
+// tries bounds how often a visit starts over because a change made its response stale.
 const tries = 10
 
 // Serve is the fasthttp handler.
 func (h *Handler) Serve(ctx *fasthttp.RequestCtx) {
 	started := time.Now() // work is measured in real time, whatever clock the links use
+	visit := true
 	defer func() {
 		if p := recover(); p != nil {
 			slog.Error("panic", "service", "links-redirect", "panic", p)
 			h.fail(ctx, apierr.From(errPanic))
 		}
-		observe(ctx.Response.StatusCode(), time.Since(started))
+		if visit {
+			observe(ctx.Response.StatusCode(), time.Since(started))
+		}
 	}()
 	if !ctx.IsGet() && !ctx.IsHead() && !ctx.IsPost() {
 		h.wrongMethod(ctx)
@@ -206,6 +210,11 @@ func (h *Handler) Serve(ctx *fasthttp.RequestCtx) {
 	}
 	segment, rest, home := segmentOf(ctx)
 	host, isDefault, ok := h.hostOf(ctx)
+	if !ok && httpserver.AsksForHealth(ctx) {
+		visit = false // nobody's host: an address, or a balancer's own name
+		httpserver.Healthy(ctx)
+		return
+	}
 	if !ok {
 		h.fail(ctx, notFound())
 		return
@@ -322,7 +331,7 @@ func (h *Handler) visit(ctx *fasthttp.RequestCtx, v *visit, agent link.Agent, ho
 			v.click = link.Click{LinkID: v.answer.DomainID(), Day: link.DayOf(now), Rule: kind}
 			click = &v.click
 		}
-		// The visit may have been counted already, before a change made its answer stale.
+		// The visit may have been counted already, before a change made its response stale.
 		if v.counted.LinkID != "" {
 			if click != nil && click.LinkID == v.counted.LinkID && click.Rule == v.counted.Rule {
 				click = nil
@@ -330,7 +339,7 @@ func (h *Handler) visit(ctx *fasthttp.RequestCtx, v *visit, agent link.Agent, ho
 				h.uncount(v)
 			}
 		}
-		if led := counts && d.Outcome == link.Led && target.Limit() > 0; led || v.placed != (place{}) {
+		if led := counts && d.Outcome == link.Led && target.Routing != nil && target.Routing.MaxClicks > 0; led || v.placed != (place{}) {
 			err := h.takePlace(v, target, led)
 			if errors.Is(err, places.ErrChanged) {
 				continue
@@ -359,7 +368,7 @@ func (h *Handler) visit(ctx *fasthttp.RequestCtx, v *visit, agent link.Agent, ho
 			h.lockedPage(ctx, fasthttp.StatusOK, "")
 		case d.Outcome != link.Led:
 			h.fail(ctx, refusalOf(&d))
-		case !counts && target.Limit() > 0:
+		case !counts && target.Routing != nil && target.Routing.MaxClicks > 0:
 			h.limitedPage(ctx)
 		case inspect:
 			h.inspectPage(ctx, target, d.Location)
@@ -418,7 +427,7 @@ func (h *Handler) takePlace(v *visit, target *link.Target, led bool) error {
 	return err
 }
 
-// unplace gives back the place of an answer that is not sent.
+// unplace gives back the place of a response that is not sent.
 func (h *Handler) unplace(v *visit) {
 	if v.placed != (place{}) {
 		h.opt.Places.Back(v.placed.account, v.placed.link, v.placed.key)
@@ -468,7 +477,7 @@ func (v *visit) placeOf(splitKey string) int {
 	return int(binary.BigEndian.Uint64(hash.Sum(nil)) % 100)
 }
 
-// uncount takes back the click of an answer that is not sent.
+// uncount takes back the click of a response that is not sent.
 func (h *Handler) uncount(v *visit) {
 	if v.counted.LinkID != "" {
 		h.log.Undo(&v.answer, v.counted)

@@ -81,7 +81,7 @@ func TestEveryChangeIsAnnounced(t *testing.T) {
 	_, err = create(again, "two", "three")
 	step("create of several", err, "|three", "|two")
 	_, err = create(again, "two", "three")
-	step("the same request again, whose first try may have died before it announced", err, "|three", "|two")
+	step("the same request again, whose first attempt may have died before it announced", err, "|three", "|two")
 
 	four, err := create(origin(4), "")
 	step("create with a generated slug, which nobody can have visited", err)
@@ -115,7 +115,7 @@ func TestEveryChangeIsAnnounced(t *testing.T) {
 		}
 		return nil
 	}
-	step("the same delete again, whose first try may have died before it announced", gone("acc"), "|one")
+	step("the same delete again, whose first attempt may have died before it announced", gone("acc"), "|one")
 	step("a delete of somebody else's deleted link", gone("other"))
 	_, err = links.DeleteAll(ctx, "acc", []string{one.ID, "lnk_0000000000000000000000"})
 	step("a repeated delete of several", err, "|one")

@@ -14,8 +14,8 @@ import (
 var listed = []string{
 	"accountId", "seq", "domainId", "host", "slug", "url", "location", "title", "expiresAt", "clicks", "createdAt",
 	"takedown", "tags", "externalId", "archived", "importedClicks", "usedUp",
-	// The rules are left out: they may be large, and no list needs them.
-	"routing.type", "routing.query", "routing.path", "routing.startsAt", "routing.expired", "routing.password", "routing.maxClicks",
+	// The rules are left out: they may be large, and lists only show whether there are any.
+	"routing.ruled", "routing.type", "routing.query", "routing.path", "routing.startsAt", "routing.expired", "routing.password", "routing.maxClicks",
 }
 
 const (

@@ -29,7 +29,10 @@ func targetOf(_ firestoredb.Snap, d *slugDoc) *link.Target {
 	}
 	t := &link.Target{
 		LinkID: d.LinkID, AccountID: d.AccountID, TakenDown: d.Takedown != nil, Slug: link.Slug(d.Slug), Location: d.Location,
-		Expiry: momentOf(d.ExpiresAt), Routing: routingOf(d.Routing), UsedUp: d.UsedUp,
+		Expiry: momentOf(d.ExpiresAt), UsedUp: d.UsedUp,
+	}
+	if d.Routing != nil {
+		t.Routing = routingOf(d.Routing)
 	}
 	if d.OG != nil {
 		t.OpenGraph = &link.MetaTags{Title: text(d.OG.Title), Description: text(d.OG.Description), Image: text(d.OG.ImageLocation)}

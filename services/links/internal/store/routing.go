@@ -17,6 +17,7 @@ type routingDoc struct {
 	StartsAt     *int64    `firestore:"startsAt,omitempty"`
 	Expired      *urlDoc   `firestore:"expired,omitempty"`
 	Rules        []ruleDoc `firestore:"rules,omitempty"`
+	Ruled        bool      `firestore:"ruled,omitempty"` // whether there are Rules, for lists, which do not read them
 	Password     string    `firestore:"password,omitempty"`
 	MaxClicks    int64     `firestore:"maxClicks,omitempty"`
 	// SplitKey is only in the slug's document, and only if the link has percentages.
@@ -42,12 +43,9 @@ type ruleDoc struct {
 }
 
 func routingDocOf(r *link.Routing) *routingDoc {
-	if r == nil {
-		return nil
-	}
 	d := &routingDoc{
 		RedirectType: r.RedirectType, ForwardQuery: r.ForwardQuery, ForwardPath: r.ForwardPath, StartsAt: msOf(r.StartsAt),
-		Password: r.Password, MaxClicks: r.MaxClicks,
+		Password: r.Password, MaxClicks: r.MaxClicks, Ruled: len(r.Rules) > 0,
 	}
 	if r.ExpiredURL != nil {
 		d.Expired = &urlDoc{r.ExpiredURL.Given, r.ExpiredURL.Location}
@@ -71,13 +69,10 @@ func routingDocOf(r *link.Routing) *routingDoc {
 }
 
 func routingOf(d *routingDoc) *link.Routing {
-	if d == nil {
-		return nil
-	}
 	r := &link.Routing{
 		RedirectType: d.RedirectType, ForwardQuery: d.ForwardQuery, ForwardPath: d.ForwardPath, StartsAt: momentOf(d.StartsAt),
 		Password: d.Password, MaxClicks: d.MaxClicks,
-		SplitKey: d.SplitKey,
+		SplitKey: d.SplitKey, Unread: d.Ruled && len(d.Rules) == 0,
 	}
 	if d.Expired != nil {
 		r.ExpiredURL = &link.URL{Given: d.Expired.Given, Location: d.Expired.Location}
@@ -104,9 +99,6 @@ func routingOf(d *routingDoc) *link.Routing {
 // forSlug returns the routing for the slug's document. It derives SplitKey from the link's
 // secret nonce, so that no visitor can compute their own place.
 func (d *routingDoc) forSlug(nonce string) *routingDoc {
-	if d == nil {
-		return nil
-	}
 	for i := range d.Rules {
 		if d.Rules[i].Percent > 0 {
 			out := *d

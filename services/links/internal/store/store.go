@@ -188,7 +188,13 @@ func linkOf(snap firestoredb.Snap, d *linkDoc) *link.Link {
 		Destination: link.URL{Given: d.URL, Location: d.Location}, Title: d.Title,
 		Clicks: d.Clicks, CreatedAt: d.CreatedAt, UpdatedAt: d.UpdatedAt, Rev: d.Rev, Takedown: (*link.Takedown)(d.Takedown),
 		Tags: d.Tags, ExternalID: d.ExternalID, Archived: d.Archived, ImportedClicks: d.ImportedClicks,
-		Expiry: momentOf(d.ExpiresAt), Routing: routingOf(d.Routing), UsedUp: d.UsedUp,
+		UsedUp: d.UsedUp,
+	}
+	if d.ExpiresAt != nil {
+		l.Expiry = link.At(*d.ExpiresAt)
+	}
+	if d.Routing != nil {
+		l.Routing = routingOf(d.Routing)
 	}
 	if d.OG != nil {
 		l.OpenGraph.Title, l.OpenGraph.Description = d.OG.Title, d.OG.Description
@@ -223,7 +229,13 @@ func linkDocOf(l *link.Link) *linkDoc {
 		URL: l.Destination.Given, Location: l.Destination.Location, Title: l.Title,
 		Clicks: l.Clicks, CreatedAt: l.CreatedAt, UpdatedAt: l.UpdatedAt, Rev: l.Rev, Takedown: (*takedownDoc)(l.Takedown),
 		Tags: l.Tags, ExternalID: l.ExternalID, Archived: l.Archived, ImportedClicks: l.ImportedClicks,
-		ExpiresAt: msOf(l.Expiry), Routing: routingDocOf(l.Routing), UsedUp: l.UsedUp,
+		UsedUp: l.UsedUp,
+	}
+	if l.Expiry.Set {
+		d.ExpiresAt = &l.Expiry.MS
+	}
+	if l.Routing != nil {
+		d.Routing = routingDocOf(l.Routing)
 	}
 	if p := l.OpenGraph; p != (link.OpenGraph{}) {
 		d.OG = &ogDoc{Title: p.Title, Description: p.Description}
@@ -236,10 +248,14 @@ func linkDocOf(l *link.Link) *linkDoc {
 
 // slugDocOf makes the slug document of the link with this id and document.
 func slugDocOf(id string, d *linkDoc) *slugDoc {
-	return &slugDoc{
+	slug := &slugDoc{
 		LinkID: id, AccountID: d.AccountID, Slug: d.Slug, Location: d.Location, OG: d.OG, ExpiresAt: d.ExpiresAt, Takedown: d.Takedown,
-		Routing: d.Routing.forSlug(d.Nonce), UsedUp: d.UsedUp,
+		UsedUp: d.UsedUp,
 	}
+	if d.Routing != nil {
+		slug.Routing = d.Routing.forSlug(d.Nonce)
+	}
+	return slug
 }
 
 func text(s *string) string {

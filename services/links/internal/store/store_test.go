@@ -253,7 +253,7 @@ func TestCountOfManyLinksSurvivesAnInterruption(t *testing.T) {
 		t.Fatal(err)
 	}
 	marks := map[string]link.Mark{"p": {Batch: 1, Total: int64(len(links)), Day: day}}
-	// Every try of the second part fails, as if the process had died there.
+	// Every attempt of the second part fails, as if the process had died there.
 	remove := b.cloud.Firestore.Faults().Add(firestore.Fault{Methods: []string{"Commit"}, Every: 3, Code: codes.PermissionDenied, Times: 1})
 	if _, _, err := c.Count(t.Context(), p, marks, tallies); err == nil {
 		t.Fatal("the interruption did not interrupt")

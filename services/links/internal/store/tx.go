@@ -35,7 +35,7 @@ func (s *Store) Add(ctx context.Context, limit int, links ...*link.Link) error {
 		if limit > 0 {
 			room, err := t.Room(links[0].AccountID, limit, len(links))
 			if err == nil && room < len(links) {
-				err = link.ErrInTheWay // a full account may already have these links from an earlier try
+				err = link.ErrInTheWay // a full account may already have these links from an earlier attempt
 			}
 			if err != nil {
 				return err
@@ -59,7 +59,7 @@ func (s *Store) Add(ctx context.Context, limit int, links ...*link.Link) error {
 // inLinkWords translates an error of the database to one of package link.
 func inLinkWords(err error) error {
 	switch {
-	// This includes an uncertain outcome: our own earlier try may have created the document.
+	// This includes an uncertain outcome: our own earlier attempt may have created the document.
 	case errors.Is(err, firestoredb.ErrExists), errors.Is(err, firestoredb.ErrUncertain):
 		return fmt.Errorf("%w: %w", link.ErrInTheWay, err)
 	case errors.Is(err, firestoredb.ErrInvalid):
@@ -184,7 +184,9 @@ func (t *tx) Add(l *link.Link, over bool, what events.Type) {
 	} else {
 		t.Create(t.s.slugRef(l.Key()), slug)
 	}
-	t.putPlaces(nil, l)
+	if l.Routing != nil {
+		t.putPlaces(nil, l)
+	}
 }
 
 // Put implements [link.Tx]. It writes only the fields that an edit may change. So it never
@@ -204,7 +206,9 @@ func (t *tx) Put(before, l *link.Link, what events.Type) {
 		updates = append(updates, firestore.Update{Path: "usedUp", Value: d.UsedUp})
 	}
 	t.Update(t.s.linkRef(l.ID), updates...)
-	t.putPlaces(before, l)
+	if l.Routing != before.Routing { // an edit that changes the limit makes a new Routing
+		t.putPlaces(before, l)
+	}
 	if l.ExternalID != before.ExternalID {
 		t.externalID(before, l)
 	}

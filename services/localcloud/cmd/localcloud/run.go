@@ -77,7 +77,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	f.Var(&o.buckets, "bucket", "name of a bucket to create; may be repeated (default linkreel)")
 	f.StringVar(&o.corsFile, "cors-file", "", "file with the CORS rules of the buckets, in the format of gcloud storage buckets update --cors-file")
 	f.StringVar(&o.objectsDir, "objects-dir", "", "directory for the bytes of objects, for example on a separate volume (default in the data directory); existing objects are moved there")
-	f.Var(&o.maxUpload, "max-upload-bytes", "size of the largest object that a signed address accepts, such as 10Gi (default 5Ti)")
+	f.Var(&o.maxUpload, "max-upload-bytes", "size of the largest object that a signed URL accepts, such as 10Gi (default 5Ti)")
 	f.Var(&o.reserve, "reserve-bytes", "free space that uploads must leave on the volume of the objects; other uploads get status 507; 0 means none")
 	f.Var(&o.apiHosts, "api-host", "host name with dots that your own programs use to call the storage API; may be repeated; not needed for IP addresses and names without dots")
 	f.StringVar(&o.publicURL, "public-url", "", "base URL of the addresses of upload sessions (default the host of the request)")
@@ -323,7 +323,7 @@ func (d description) write(path string) error {
 
 func (d description) print(w io.Writer) {
 	fmt.Fprintf(w, `Firestore     %s
-Storage       %s   signed addresses
+Storage       %s   signed URLs
 Storage API   %s   JSON API
 Health        %s
 Signing key   %s

@@ -32,6 +32,7 @@ var Known = map[string]Tool{
 	"node":     {Binaries: []string{"node", "nodejs"}, Apt: "nodejs", Brew: "node"},
 	"openssl":  {Binaries: []string{"openssl"}, Apt: "openssl", Brew: "openssl"},
 	"python3":  {Binaries: []string{"python3"}, Apt: "python3", Brew: "python3"},
+	"promtool": {Binaries: []string{"promtool"}, Apt: "prometheus", Brew: "prometheus"},
 	"ps":       {Binaries: []string{"ps"}, Apt: "procps"},
 }
 

@@ -67,7 +67,7 @@ func filter(pid uint32) []unix.SockFilter {
 		{Code: jumpGE, K: 0x40000000, Jf: 1}, // the x32 numbers of amd64
 		{Code: answer, K: refused},
 	}
-	// on adds the instructions for call nr. The last instruction must be an answer.
+	// on adds the instructions for call nr. The last instruction must be a response.
 	on := func(nr uint32, then ...unix.SockFilter) {
 		prog = append(prog, unix.SockFilter{Code: jumpEq, K: nr, Jf: uint8(len(then))})
 		prog = append(prog, then...)

@@ -85,7 +85,7 @@ func (a *attempt) inspect(ctx context.Context) error {
 		return err
 	}
 	if err != nil {
-		// A slot will run into the same error, and there the number of tries is limited.
+		// A slot will run into the same error, and there the number of attempts is limited.
 		a.log.WarnContext(ctx, "could not inspect the job", "error", err)
 	}
 	// Do not return nil: that would mean that the job is done, but the ladder is still missing.

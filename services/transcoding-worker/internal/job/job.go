@@ -216,7 +216,7 @@ func (w *Worker) unclaimed(ctx context.Context, id string, m *queue.Message, err
 	delay := w.o.Heartbeat
 	switch {
 	case errors.Is(err, jobs.ErrFinal), errors.Is(err, jobs.ErrNotFound):
-		// The claim itself may have marked the job as failed after its last try, or the worker
+		// The claim itself may have marked the job as failed after its last attempt, or the worker
 		// that ended the job may have died before it sent its own hint.
 		w.hint(ctx, id)
 		w.message(ctx, m, (*queue.Message).Done)
@@ -288,7 +288,7 @@ func (a *attempt) end(ctx context.Context, m *queue.Message, err error) string {
 		return string(failure.Code)
 	}
 
-	log.ErrorContext(ctx, "job failed; retrying unless its tries are used up", "error", err)
+	log.ErrorContext(ctx, "job failed; retrying unless its attempts are used up", "error", err)
 	w.tidy(ctx, r, log)
 	at := w.o.Now().Add(backOff(r.Tries))
 	var failed bool
@@ -313,7 +313,7 @@ func (a *attempt) end(ctx context.Context, m *queue.Message, err error) string {
 // roomEvery is roughly how often a job that waits for scratch space is claimed again.
 const roomEvery = 5 * time.Second
 
-// backOff returns how long a job waits after its n-th failed try.
+// backOff returns how long a job waits after its n-th failed attempt.
 func backOff(tries int) time.Duration {
 	return 5 * time.Second << min(3*max(0, tries-1), 6)
 }

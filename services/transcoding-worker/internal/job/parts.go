@@ -57,7 +57,7 @@ func (a *attempt) encodeParts(ctx context.Context, p ladder.Plan, parts []ladder
 			}
 			if errors.Is(err, errPartGone) && offers[i] < maxOffers {
 				// Make it again in this attempt. Otherwise each missing part would cost one of
-				// the job's few tries.
+				// the job's few attempts.
 				offers[i]++
 				a.log.WarnContext(ctx, "a finished part is missing; offering it again", "part", i)
 				if err = a.offerPart(ctx, p, part, i); err == nil {
@@ -213,7 +213,7 @@ func (a *attempt) collect(ctx context.Context, p ladder.Plan, id, dir string) ([
 	}
 	if record.Outcome == nil || len(record.Outcome.Renditions) != len(p.Rungs) {
 		// The helpers failed at this part and this worker may fail too, so this counts as a
-		// failed try of the whole job. The next attempt offers the part again.
+		// failed attempt of the whole job. The next attempt offers the part again.
 		return nil, errors.Join(fmt.Errorf("helpers did not finish part %s: its state is %s", id, record.State), a.w.o.Jobs.Delete(ctx, id))
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {

@@ -421,7 +421,7 @@ func (a *attempt) upload(ctx context.Context, paths ...string) error {
 			g.Go(func() error {
 				// Immutable, because the prefix names the attempt, so nothing overwrites the
 				// object. Private, because each viewer must be admitted. A day is longer than
-				// any signed address is valid.
+				// any signed URL is valid.
 				_, err := a.w.o.Bucket.UploadFile(ctx, object, path, objectstore.UploadOptions{
 					ContentType:  contentType(path),
 					CacheControl: "private, max-age=86400, immutable",

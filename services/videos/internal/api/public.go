@@ -66,7 +66,7 @@ func (h public) list(c *fiber.Ctx) error {
 		return apierr.Invalid(bad...)
 	}
 	cursor := c.Query("cursor")
-	// An empty cursor is a bug in the caller's loop. An answer with page one would make that
+	// An empty cursor is a bug in the caller's loop. A response with page one would make that
 	// loop endless.
 	if cursor == "" && c.Context().QueryArgs().Has("cursor") {
 		return apierr.New(apierr.InvalidCursor, "This cursor does not come from a list of videos. Start again without a cursor.")

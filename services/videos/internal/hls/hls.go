@@ -2,7 +2,7 @@
 // outcome of a transcoding job.
 //
 // Every rendition is one object in storage. Playlists address its segments by
-// byte range, so one signed address per rendition is enough. The package signs
+// byte range, so one signed URL per rendition is enough. The package signs
 // nothing and knows nothing of privacy: callers pass the addresses in.
 package hls
 

@@ -79,7 +79,7 @@ var errAlive = errors.New("the video was created again")
 
 // purgeNow runs a task once.
 func (p *Pipeline) purgeNow(ctx context.Context, task *video.Purge, now time.Time) error {
-	// A client that lost the answer to its create may repeat it after the video was deleted.
+	// A client that lost the response to its create may repeat it after the video was deleted.
 	// That creates the video again with the same ID, and its objects are then in use.
 	_, absent := p.o.Store.Get(ctx, task.Video)
 	if code := apierr.CodeOf(absent); absent != nil && code != apierr.VideoNotFound {

@@ -103,7 +103,7 @@ func (p *Pipeline) Sweep(ctx context.Context) error {
 	noteDue(due)
 	// While an account's ledger of stored bytes is busy, each of its videos waits for seconds,
 	// and all accounts share these few workers. So the account's other videos are put off
-	// without a try.
+	// without an attempt.
 	var busy sync.Map
 	return errors.Join(err, p.each(ctx, due, func(ctx context.Context, v *video.Video) error {
 		if _, full := busy.Load(v.AccountID); full {

@@ -165,7 +165,7 @@ func (p *preflight) checkClock(ctx context.Context) {
 	}
 	// The header has whole seconds, and was written at some time between the request and now.
 	if early, late := began.Sub(date), time.Until(date); early > mostSkew+time.Second || late > mostSkew {
-		p.complain("this node's clock and Google's are %v apart. Leases and signed addresses allow at most %v. Check NTP on the nodes.",
+		p.complain("this node's clock and Google's are %v apart. Leases and signed URLs allow at most %v. Check NTP on the nodes.",
 			max(early, late).Round(time.Second), mostSkew)
 	}
 }

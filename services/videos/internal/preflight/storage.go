@@ -131,7 +131,7 @@ func (p *preflight) checkNotification(ctx context.Context) {
 		"(docs/operations.md, Notification of uploads), or leave cloud.google.notification.serviceAccount empty.", p.Storage.Bucket)
 }
 
-// checkSigning uploads and reads an object through signed addresses, as browsers do.
+// checkSigning uploads and reads an object through signed URLs, as browsers do.
 func (p *preflight) checkSigning(ctx context.Context) {
 	store := p.openBucket(ctx)
 	if store == nil {
@@ -161,11 +161,11 @@ func (p *preflight) checkSigning(ctx context.Context) {
 	}
 }
 
-// send requests a signed address. Its errors must not reveal the address.
+// send requests a signed URL. Its errors must not reveal the address.
 func send(ctx context.Context, method, address string, body, want []byte) error {
 	req, err := http.NewRequestWithContext(ctx, method, address, bytes.NewReader(body))
 	if err != nil {
-		return errors.New("the signed address is not a valid URL")
+		return errors.New("the signed URL is not a valid URL")
 	}
 	res, err := http.DefaultClient.Do(req)
 	if err != nil {

@@ -269,7 +269,7 @@ func (s *Share) ErrorPage(c *fiber.Ctx, e *apierr.Error) error {
 	case apierr.AccountSuspended:
 		m.Glyph, m.Title, m.Lines = "gone", "This video is not available", []string{"The account that shared it is suspended."}
 	case apierr.RateLimited:
-		m.Glyph, m.Title, m.Lines = "gone", "Too many tries", []string{"Wait a little, then try again."}
+		m.Glyph, m.Title, m.Lines = "gone", "Too many attempts", []string{"Wait a little, then try again."}
 	case apierr.MethodNotAllowed:
 		m.Title, m.Lines = "Not possible", []string{"This address does not take that kind of request."}
 	case apierr.Forbidden:

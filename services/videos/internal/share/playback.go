@@ -23,13 +23,13 @@ import (
 // maxLongLife bounds the access of players that cannot renew it.
 const maxLongLife = 6 * time.Hour
 
-// maxSigned bounds every signed address of media: after any change of access, a
+// maxSigned bounds every signed URL of media: after any change of access, a
 // takedown included, viewing ends within this time.
 const maxSigned = 15 * time.Minute
 
 // ReplacedLife is how long media may still be watched after newer media replaced it. A
 // player that got its playlist just before may use our media addresses until its token
-// ends, and the last signed address for a while after that.
+// ends, and the last signed URL for a while after that.
 const ReplacedLife = maxLongLife + 2*maxSigned
 
 // longLife returns how long access must last so that a viewer can watch a video to its
@@ -105,7 +105,7 @@ func (s *Share) play(c *fiber.Ctx) error {
 }
 
 // viaUs reports whether a player gets our own media addresses, which check access on
-// each request and redirect to a signed address. The page's player renews its
+// each request and redirect to a signed URL. The page's player renews its
 // addresses, so it gets signed ones directly. So does an owner who can watch the whole
 // video before a signed one expires.
 func (s *Share) viaUs(v *video.Video, g video.Grant) bool {
@@ -245,7 +245,7 @@ func (s *Share) sign(ctx context.Context, v *video.Video, g video.Grant, object 
 	return address, whole, nil
 }
 
-// session renews the access of a page's player: a token, and the signed addresses of
+// session renews the access of a page's player: a token, and the signed URLs of
 // all renditions.
 func (s *Share) session(c *fiber.Ctx) error {
 	v, err := s.open(c)
@@ -372,7 +372,7 @@ func (s *Share) file(c *fiber.Ctx) error {
 }
 
 // previewable finds a ready video that anybody may see. A video behind a password gets
-// the same answer as one that does not exist.
+// the same response as one that does not exist.
 func (s *Share) previewable(c *fiber.Ctx) (*video.Video, error) {
 	v, err := s.ofPath(c)
 	if err != nil {

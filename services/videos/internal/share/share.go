@@ -3,7 +3,7 @@
 //
 // It guarantees the following. A video with a password shows nothing before the
 // password is given. Nothing plays once a video has expired or is deleted. Media bytes
-// never pass through here: playlists carry short-lived signed addresses. The pages run
+// never pass through here: playlists carry short-lived signed URLs. The pages run
 // no script and load no style but their own: the Content-Security-Policy has no unsafe
 // part, and every text goes through html/template.
 package share
@@ -75,7 +75,7 @@ type Options struct {
 	Passwords *password.Hasher
 	Keys      *video.Keyring
 	Addresses video.Addresses
-	// MediaOrigin is the origin of signed addresses, which the pages' policy
+	// MediaOrigin is the origin of signed URLs, which the pages' policy
 	// allows besides their own.
 	MediaOrigin string
 	ClientIP    func(c *fiber.Ctx) netip.Addr

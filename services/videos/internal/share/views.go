@@ -76,7 +76,7 @@ func (w *views) flush(ctx context.Context, turn func(context.Context, string, ti
 	var failed error
 	for id, n := range todo {
 		if turn(ctx, "views-turn:"+string(id), turnLife) {
-			// A write whose answer is lost is repeated and counts twice. Exact counts are not
+			// A write whose response is lost is repeated and counts twice. Exact counts are not
 			// worth a transaction each.
 			err := w.store.AddViews(ctx, id, n)
 			if err == nil {

@@ -105,7 +105,7 @@ func externalIDOf(v *video.Video) string {
 
 // Create stores a new video with its slug and external id, all or nothing. Creating the
 // same video again succeeds and returns the stored one, so a repeated request finds
-// what its first try made. A video takes no storage before its file arrives; Update
+// what its first attempt made. A video takes no storage before its file arrives; Update
 // then checks the room.
 func (s *Store) Create(ctx context.Context, v *video.Video, limits identity.Quotas) (*video.Video, error) {
 	v.Rev = 1

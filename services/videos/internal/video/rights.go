@@ -13,7 +13,7 @@ import (
 // Rights returns what a key or a member of an account may do now; see apikey.Rights.
 type Rights func(ctx context.Context, accountID, id string) (identity.ScopeSet, error)
 
-// rightsStale is how long auth's last answer still counts while auth is unreachable.
+// rightsStale is how long auth's last response still counts while auth is unreachable.
 // The same limit holds for API keys. A restart of auth therefore stops no player.
 const rightsStale = 30 * time.Second
 
@@ -25,7 +25,7 @@ type rights struct {
 	*leases[bool]
 
 	mu   sync.Mutex
-	last map[string]leased[bool] // auth's last answer
+	last map[string]leased[bool] // auth's last response
 }
 
 func newRights(ask Rights) *rights {
@@ -46,7 +46,7 @@ func (r *rights) look(ctx context.Context, name string) (bool, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err != nil {
-		// Use the last answer for another lease, so that not every request waits while auth is
+		// Use the last response for another lease, so that not every request waits while auth is
 		// down.
 		if old, ok := r.last[name]; ok && time.Since(old.began) < rightsStale {
 			return old.value, nil

@@ -203,14 +203,14 @@ type NewVideo struct {
 }
 
 // idOf derives a video's ID from its request, so that a repeated request finds what
-// its first try made.
+// its first attempt made.
 func idOf(origin identity.Origin) ID { return ID(identity.IDFrom("vid", origin.Nonce)) }
 
 // Room returns an error if the account has reached its limits. Callers call it before
 // they read the request's fields, so that this error takes precedence over errors in
 // the fields. It needs no transaction: [Service.Create] checks the number of videos again in
 // its transaction, and storage is checked when a file arrives, since a video takes none
-// before (see [Video.FileArrived]). A repeated request has room if its first try made the
+// before (see [Video.FileArrived]). A repeated request has room if its first attempt made the
 // video. left is how many bytes a session of the account may take; it is negative if
 // there is no limit.
 func (s *Service) Room(ctx context.Context, account string, limits identity.Quotas, origin identity.Origin) (left int64, err error) {
@@ -317,7 +317,7 @@ func (s *Service) settleUpload(ctx context.Context, fresh Upload, stored *Video,
 }
 
 // maybeStored reports whether a failed write may have been stored all the same: the
-// commit may have succeeded and only its answer was lost. Any other error is a refusal,
+// commit may have succeeded and only its response was lost. Any other error is a refusal,
 // RATE_LIMITED included: a transaction that lost to other writers has stored nothing.
 func maybeStored(err error) bool {
 	code := apierr.CodeOf(err)
@@ -373,7 +373,7 @@ func (s *Service) unused(ctx context.Context, session string) {
 	}
 }
 
-// slugTries is how many slugs are tried. With 31^7 of them, even a second try is rare.
+// slugTries is how many slugs are tried. With 31^7 of them, even a second attempt is rare.
 const slugTries = 5
 
 // slugLength returns the length of generated slugs. Only its slug protects an unlisted
@@ -651,7 +651,7 @@ func (s *Service) DeleteCaptions(ctx context.Context, account string, id ID, lan
 	former := ""
 	_, err := s.change(ctx, account, id, always{}, func(v *Video, now time.Time) error {
 		old, ok := v.Caption(lang)
-		// This function runs again only if its last try certainly wrote nothing. So the captions
+		// This function runs again only if its last attempt certainly wrote nothing. So the captions
 		// were not removed by this call itself.
 		if !ok {
 			return NoCaptions()

@@ -72,7 +72,7 @@ func (s *leases[V]) of(ctx context.Context, name string) (V, error) {
 
 func (s *leases[V]) load(ctx context.Context, name string) (leased[V], error) {
 	// Take the time before the read: a change that the read missed came after that time, so
-	// this answer expires within a lease of the change.
+	// this response expires within a lease of the change.
 	k := leased[V]{began: time.Now()}
 	// Others wait for the same read, so it must not end with the request that started it.
 	var err error

@@ -100,7 +100,7 @@ type Video struct {
 
 // Upload is where the owner sends the file.
 type Upload struct {
-	Object       string // the name in the bucket, the same for every try
+	Object       string // the name in the bucket, the same for every attempt
 	URL          string // signed; PUT
 	ExpiresAt    time.Time
 	ResumableURL string // an open resumable session; empty after its use, or if none could be started

@@ -37,7 +37,7 @@ if (copy) {
 
 const form = document.querySelector<HTMLFormElement>("form[data-unlock]");
 if (form) {
-  // A second click would use up another of the few tries.
+  // A second click would use up another of the few attempts.
   form.addEventListener("submit", () => {
     form.querySelector("button")!.disabled = true;
   });

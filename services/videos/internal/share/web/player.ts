@@ -121,7 +121,7 @@ function playWithHls(Player: typeof Hls, video: HTMLVideoElement, session: Sessi
       session.fresh().then(() => go(false), (e) => e instanceof Refused || go(false));
     }
 
-    // The base class can load only once, so first reset what it stored about the failed try.
+    // The base class can load only once, so first reset what it stored about the failed attempt.
     private again(config: LoaderConfiguration, go: () => void): void {
       const self = this as unknown as { config: unknown; retryDelay: number; stats: { retry: number; loading: { start: number; first: number; end: number }; loaded: number; total: number } };
       if (self.config) self.config = null;

@@ -1,5 +1,5 @@
 // A session is the page's permission to watch: a playlist address with a token in its
-// path, and signed addresses of the media. Both are short-lived. Session renews both
+// path, and signed URLs of the media. Both are short-lived. Session renews both
 // ahead of time and puts them into the player's requests, so that the video keeps
 // playing as long as the viewer may watch.
 
@@ -18,7 +18,7 @@ export class Refused extends Error {
 
 export class Session {
   playlist: string;
-  private media = new Map<string, string>(); // address without its signature → signed address
+  private media = new Map<string, string>(); // address without its signature → signed URL
   private deadline = 0; // in performance.now() time: the device's own clock may be wrong
   private ttl = 0;
   private renewing?: Promise<void>;

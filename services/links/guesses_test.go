@@ -1,0 +1,183 @@
+package links_test
+
+import (
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/libs/unlock"
+	"github.com/linkreel/linkreel/services/links"
+)
+
+// tooLong is longer than any password, so it counts as a wrong guess without being hashed.
+var tooLong = strings.Repeat("x", 300)
+
+// proxied is a replica that believes its proxy about a visitor's address.
+func (c *world) proxied(t *testing.T) *replica {
+	return c.replica(t, func(cfg *links.Config) { cfg.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("0.0.0.0/32")} })
+}
+
+// guess sends a password from an address and returns the status.
+func (r *replica) guess(slug, password, ip string) int {
+	r.t.Helper()
+	a := r.give("/"+slug, password, "X-Forwarded-For", ip)
+	if wait, err := strconv.Atoi(a.header.Get("Retry-After")); a.status == 429 && (err != nil || wait < 1 || wait > 3600) {
+		r.t.Errorf("a guess too many has to wait %q", a.header.Get("Retry-After"))
+	}
+	return a.status
+}
+
+func TestRightPasswordsUseUpNoBudget(t *testing.T) {
+	t.Parallel()
+	c := newWorld(t)
+	r := c.proxied(t)
+	r.create(c.keys.Key(t, "acc_a", identity.Creator), map[string]any{"url": "https://example.com/", "slug": "open", "password": "right"})
+	for i := range 12 {
+		if got := r.guess("open", "right", "198.51.100.7"); got != 303 {
+			t.Fatalf("the right password for the %d. time: %d", i+1, got)
+		}
+	}
+	for i, want := range []int{403, 403, 403, 303, 403, 403, 429} {
+		password := tooLong
+		if want == 303 {
+			password = "right"
+		}
+		if got := r.guess("open", password, "198.51.100.7"); got != want {
+			t.Errorf("attempt %d: %d, want %d", i+1, got, want)
+		}
+	}
+	if got := r.guess("open", "right", "198.51.100.7"); got != 429 {
+		t.Errorf("the right password from a network over its budget: %d", got)
+	}
+}
+
+// A network's budget holds over all links, so that nobody tries one password on many.
+func TestANetworkHasOneBudgetForAllLinks(t *testing.T) {
+	t.Parallel()
+	c := newWorld(t)
+	a, b := c.proxied(t), c.proxied(t)
+	key := c.keys.Key(t, "acc_a", identity.Creator)
+	for i := range 6 {
+		a.create(key, map[string]any{"url": "https://example.com/", "slug": fmt.Sprint("l", i), "password": "right"})
+	}
+	for i := range 5 {
+		if got := []*replica{a, b}[i%2].guess(fmt.Sprint("l", i), tooLong, "2001:db8:5:6::"+fmt.Sprint(i)); got != 403 {
+			t.Errorf("guess %d: %d", i+1, got)
+		}
+	}
+	if got := a.guess("l5", "right", "2001:db8:5:6:ffff::1"); got != 429 {
+		t.Errorf("the right password of the sixth link from the same network: %d", got)
+	}
+	if got := a.guess("l5", "right", "2001:db8:5:7::1"); got != 303 {
+		t.Errorf("another network: %d", got)
+	}
+}
+
+func TestThousandsOfNetworksShareOneLinksBudget(t *testing.T) {
+	t.Parallel()
+	c := newWorld(t)
+	a, b := c.proxied(t), c.proxied(t)
+	key := c.keys.Key(t, "acc_a", identity.Creator)
+	for _, slug := range []string{"one", "two"} {
+		a.create(key, map[string]any{"url": "https://example.com/", "slug": slug, "password": "right"})
+	}
+	a.create(c.keys.Key(t, "acc_b", identity.Creator), map[string]any{"url": "https://example.com/", "slug": "theirs", "password": "right"})
+	guessed := 0
+	attack := func(i int, ip string) {
+		switch got := []*replica{a, b}[i%2].guess("one", tooLong, ip); got {
+		case 403:
+			guessed++
+		case 429:
+		default:
+			t.Fatalf("a wrong password from %s: %d", ip, got)
+		}
+	}
+	for i := range 300 {
+		attack(i, fmt.Sprintf("10.1.%d.%d", i%256, i/256+1))
+		attack(i, fmt.Sprintf("2001:db8:1:%x::1", i))
+	}
+	const fromTwoRanges = unlock.SharedGuesses + 60 + 1 // a /16 has 60 of the reserve, and a /48 has one
+	if guessed != fromTwoRanges {
+		t.Errorf("a /16 and a /48 had %d guesses, want %d", guessed, fromTwoRanges)
+	}
+	if got := a.guess("one", "right", "10.1.7.9"); got != 429 {
+		t.Errorf("the right password from the attacker's range: %d, want 429", got)
+	}
+	for i := range 20 {
+		if got := b.guess("one", "right", fmt.Sprintf("192.0.%d.7", i)); got != 303 {
+			t.Errorf("the right password from a network that has not guessed: %d", got)
+		}
+	}
+	// A visitor's one mistake is taken from the reserve. The next attempt has to wait, here as
+	// everywhere: the shared budget is spent.
+	if wrong, right := a.guess("one", "mistyped", "192.0.99.7"), a.guess("one", "right", "192.0.99.7"); wrong != 403 || right != 429 {
+		t.Errorf("a mistake while the shared budget is spent: %d, then %d", wrong, right)
+	}
+	for _, slug := range []string{"two", "theirs"} {
+		if got := a.guess(slug, "right", "10.1.7.9"); got != 303 {
+			t.Errorf("link %s from the attacker's range: %d", slug, got)
+		}
+	}
+	for i := range 12 * 60 {
+		attack(i, fmt.Sprintf("10.%d.%d.1", 2+i/60, i%60))
+	}
+	if most := unlock.SharedGuesses + unlock.FirstGuesses; guessed+1 != most { // one was the visitor's mistake
+		t.Errorf("all networks together had %d guesses, want %d", guessed+1, most)
+	}
+}
+
+// One account's links are under attack with passwords that must be hashed. Visitors of another
+// account's link wait for their turn at most.
+func TestAFloodOfGuessesAtOneAccountDelaysNoOther(t *testing.T) {
+	t.Parallel()
+	c := newWorld(t)
+	a, b := c.proxied(t), c.proxied(t)
+	flooded, calm := c.keys.Key(t, "acc_a", identity.Creator), c.keys.Key(t, "acc_b", identity.Creator)
+	const attacked = 16
+	for i := range attacked {
+		a.create(flooded, map[string]any{"url": "https://example.com/", "slug": fmt.Sprint("l", i), "password": "right"})
+	}
+	a.create(calm, map[string]any{"url": "https://example.com/", "slug": "calm", "password": "right"})
+	stop := make(chan struct{})
+	var flood sync.WaitGroup
+	var guesses, refused atomic.Int64
+	for i := range 48 {
+		flood.Go(func() {
+			for n := 0; ; n++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				switch got := []*replica{a, b}[i%2].guess(fmt.Sprint("l", n%attacked), "wrong", fmt.Sprintf("10.%d.%d.1", i, n%256)); got {
+				case 403:
+					guesses.Add(1)
+				case 429:
+					refused.Add(1)
+				default:
+					t.Errorf("a guess of the flood: %d", got)
+				}
+			}
+		})
+	}
+	eventually(t, "the flood is there", func() bool { return guesses.Load() > 4 && refused.Load() > 0 })
+	for i := range 24 {
+		r, ip := []*replica{a, b}[i%2], fmt.Sprintf("172.16.%d.1", i)
+		if got := r.guess("calm", "right", ip); got != 303 {
+			t.Errorf("the right password of another account's link beside the flood: %d", got)
+		}
+		if i%8 == 0 {
+			if got := r.guess("calm", "wrong", fmt.Sprintf("172.17.%d.1", i)); got != 403 {
+				t.Errorf("a wrong password of another account's link beside the flood: %d", got)
+			}
+		}
+	}
+	close(stop)
+	flood.Wait()
+	t.Logf("%d guesses of the flood were checked, %d refused", guesses.Load(), refused.Load())
+}

@@ -1,0 +1,209 @@
+package links_test
+
+import (
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/libs/tenant"
+	"github.com/linkreel/linkreel/services/links"
+)
+
+var update = flag.Bool("update", false, "write the files in testdata from what the service answers")
+
+// golden compares text with a file in testdata.
+func golden(t *testing.T, name, text string) {
+	t.Helper()
+	file := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), text); diff != "" {
+		t.Errorf("%s differs (-want +got); if that is intended, run the test with -update:\n%s", file, diff)
+	}
+}
+
+// blocking returns the config of a service with a list of blocked hosts, and a function that
+// replaces the list.
+func blocking(t *testing.T) (edit func(*links.Config), block func(hosts ...string)) {
+	t.Helper()
+	list := filepath.Join(t.TempDir(), "blocked")
+	block = func(hosts ...string) {
+		t.Helper()
+		if err := os.WriteFile(list, []byte(strings.Join(hosts, "\n")), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	block()
+	return func(cfg *links.Config) { cfg.BlockedDestinations = list }, block
+}
+
+// state is a state that a link can be in.
+type state struct {
+	name string
+	set  map[string]any // the fields that bring a link into this state, if it needs any
+}
+
+// inOrder lists the states in the order of decisions: each one wins over all those after it.
+func inOrder(now time.Time) []state {
+	desktops := []any{rule("desktops", "https://rule.example/", map[string]any{"device": []any{"desktop"}})}
+	return []state{
+		{name: "unknown path"},
+		{name: "suspended"},
+		{name: "taken down"},
+		{"scheduled", map[string]any{"startsAt": now.Add(time.Hour).UnixMilli()}},
+		{"ended", map[string]any{"expiresAt": now.Add(-time.Hour).UnixMilli()}},
+		{"exhausted", map[string]any{"maxClicks": 1}},
+		{"password", map[string]any{"password": "secret"}},
+		{"rule", map[string]any{"rules": desktops}},
+		{"blocked", map[string]any{"url": "https://blocked.example/"}},
+		{"page for the end", map[string]any{"expiredUrl": "https://over.example/"}},
+		{"blocked page for the end", map[string]any{"expiredUrl": "https://blocked.example/over"}},
+	}
+}
+
+// stated is a link in one or two states.
+type stated struct {
+	names     []string
+	slug, id  string
+	refused   string // why a link cannot be in both states at once
+	pathAfter string
+}
+
+func (s *stated) has(name string) bool { return slices.Contains(s.names, name) }
+
+// intoStates makes a link in the given states, apart from those that the operator sets.
+func (r *replica) intoStates(key string, states ...state) *stated {
+	r.t.Helper()
+	s, patch := &stated{}, map[string]any{}
+	for _, one := range states {
+		s.names = append(s.names, one.name)
+		maps.Copy(patch, one.set)
+	}
+	s.slug = strings.ReplaceAll(strings.Join(s.names, "-"), " ", "")
+	if s.has("unknown path") {
+		s.pathAfter = "/deeper"
+	}
+	if s.has("rule") && s.has("blocked") { // what is blocked is the address to which the rule leads
+		patch["rules"] = []any{rule("desktops", "https://blocked.example/", map[string]any{"device": []any{"desktop"}})}
+	}
+	s.id = r.create(key, map[string]any{"url": "https://example.com/", "slug": s.slug, "maxClicks": patch["maxClicks"]}).str("id")
+	if s.has("exhausted") && r.visits("/"+s.slug, 1) != 1 {
+		r.t.Fatal("the visit that uses up the limit was not led on")
+	}
+	if a := r.api(key, "PATCH", "/api/v1/links/"+s.id, patch); a.status != 200 {
+		s.refused = a.json["error"].(map[string]any)["details"].([]any)[0].(map[string]any)["message"].(string)
+	}
+	return s
+}
+
+// shows reports whether the later of two states may change an answer although the earlier one
+// decides.
+func (s *stated) shows(answer int) bool {
+	over := s.names[0] == "ended" || s.names[0] == "exhausted"
+	return answer >= 2 && s.has("password") || // a right password passes, so the next state decides
+		over && s.has("page for the end") || // visitors of a link that is over get its page
+		s.names[0] == "rule" && s.has("blocked") // what is blocked is the rule's address
+}
+
+var heading = regexp.MustCompile(`<h1>([^<]*)</h1>`)
+
+// told returns what a visitor is told: the status, and the address or the heading of the page.
+func told(a answer) string {
+	what := a.header.Get("Location")
+	if m := heading.FindStringSubmatch(a.text); what == "" && m != nil {
+		what = m[1]
+	}
+	return strings.TrimSpace(fmt.Sprint(a.status, " ", what))
+}
+
+// answersOf returns what a visitor, one who sends the password, the preview page and explain
+// say about a link.
+func (r *replica) answersOf(key string, s *stated) []string {
+	r.t.Helper()
+	at := "/" + s.slug
+	out := []string{
+		"visit    " + told(r.visit(at+s.pathAfter, "User-Agent", windows)),
+		"preview  " + told(r.visit(at+"+"+s.pathAfter, "User-Agent", windows)),
+		"password " + told(r.give(at+s.pathAfter, "secret")),
+	}
+	e := r.api(key, "GET", "/api/v1/links/"+s.id+"/explain?device=desktop&path="+s.pathAfter, nil)
+	if s.has("suspended") { // the API refuses the keys of a suspended account
+		return out
+	}
+	return append(out, strings.TrimSpace(fmt.Sprint("explain  ", e.json["status"], " ", e.str("location")))+": "+e.str("why"))
+}
+
+// The order of decisions over HTTP. For any two states that hold at once, the earlier one
+// decides, for visitors, for the preview page and for explain.
+func TestTheEarlierOfTwoStatesDecides(t *testing.T) {
+	t.Parallel()
+	c := newWorld(t)
+	edit, block := blocking(t)
+	r := c.replica(t, edit)
+	key, suspended := c.keys.Key(t, "acc_a", identity.Creator), c.keys.Key(t, "acc_s", identity.Creator)
+	states, all := inOrder(c.now()), []*stated{}
+	keyOf := func(of ...state) string {
+		if slices.ContainsFunc(of, func(s state) bool { return s.name == "suspended" }) {
+			return suspended
+		}
+		return key
+	}
+	for i, earlier := range states {
+		all = append(all, r.intoStates(keyOf(earlier), earlier))
+		for _, later := range states[i+1:] {
+			all = append(all, r.intoStates(keyOf(earlier, later), earlier, later))
+		}
+	}
+	for i, s := range all {
+		if s.has("taken down") {
+			order := tenant.Order{ID: fmt.Sprint("tkd_", i), Target: tenant.Target{ID: s.id}, Reason: "r", At: c.now()}
+			if _, err := r.holder().TakeDown(t.Context(), order); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := r.holder().SetState(t.Context(), "acc_s", tenant.Standing{State: tenant.Suspended, Version: 2}); err != nil {
+		t.Fatal(err)
+	}
+	block("blocked.example")
+	eventually(t, "the list of blocked hosts was read", func() bool { return r.visit("/blocked").status == 410 })
+
+	var table strings.Builder
+	alone := map[string][]string{}
+	for _, s := range all {
+		fmt.Fprintf(&table, "%s\n", strings.Join(s.names, " + "))
+		if s.refused != "" {
+			fmt.Fprintf(&table, "\trefused: %s\n\n", s.refused)
+			continue
+		}
+		got := r.answersOf(keyOf(), s)
+		if len(s.names) == 1 {
+			alone[s.names[0]] = got
+		}
+		fmt.Fprintf(&table, "\t%s\n\n", strings.Join(got, "\n\t"))
+		earlier := alone[s.names[0]]
+		for i, line := range got {
+			if !s.shows(i) && line != earlier[i] {
+				t.Errorf("%s: %q, want %q, as without the later one", strings.Join(s.names, " and "), line, earlier[i])
+			}
+		}
+	}
+	golden(t, "order.txt", table.String())
+}

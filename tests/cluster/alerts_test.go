@@ -1,0 +1,347 @@
+package cluster
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// A casesFile is a file of alerts/: tests of promtool, with three additions. See alerts/README.md.
+type casesFile struct {
+	Values   []string    `yaml:"values,omitempty"` // of the chart, beside everyAlert
+	Rules    []string    `yaml:"rule_files"`
+	Interval string      `yaml:"evaluation_interval"`
+	Tests    []alertCase `yaml:"tests"`
+}
+
+type alertCase struct {
+	Name     string        `yaml:"name"`
+	Interval string        `yaml:"interval"`
+	Series   []series      `yaml:"input_series"`
+	Expects  []expectation `yaml:"alert_rule_test,omitempty"`
+	Queries  []query       `yaml:"promql_expr_test,omitempty"`
+	Silent   []string      `yaml:"silent,omitempty"` // times at which no alert fires
+}
+
+type series struct {
+	Series string `yaml:"series"`
+	Values string `yaml:"values"`
+}
+
+type query struct {
+	Expr    string   `yaml:"expr"`
+	At      string   `yaml:"eval_time"`
+	Samples []sample `yaml:"exp_samples"`
+}
+
+type sample struct {
+	Labels string  `yaml:"labels"`
+	Value  float64 `yaml:"value"`
+}
+
+type expectation struct {
+	Alert  string  `yaml:"alertname"`
+	At     string  `yaml:"eval_time"`
+	Alerts []fired `yaml:"exp_alerts"`
+}
+
+type fired struct {
+	Labels map[string]string `yaml:"exp_labels"`
+}
+
+// rule is a rule of Prometheus, without what a case need not repeat.
+type rule struct {
+	Record      string            `yaml:"record,omitempty"`
+	Alert       string            `yaml:"alert,omitempty"`
+	Expr        string            `yaml:"expr"`
+	For         string            `yaml:"for,omitempty"`
+	Labels      map[string]string `yaml:"labels"`
+	Annotations map[string]string `yaml:"annotations,omitempty"`
+}
+
+type ruleGroup struct {
+	Name     string `yaml:"name"`
+	Interval string `yaml:"interval"`
+	Rules    []rule `yaml:"rules"`
+}
+
+// everyAlert are values with which the chart has all of its alerts.
+var everyAlert = []string{"metrics.rules.enabled=true", "metrics.probe.enabled=true", "tls.onDemand.enabled=true"}
+
+// rulesOf returns the rules that the chart renders for a release, and their kind.
+func rulesOf(t *testing.T, release, namespace string, values ...string) (groups []ruleGroup, kind string) {
+	t.Helper()
+	objects, err := renderAs(t, release, namespace, "--set", strings.Join(slices.Concat(everyAlert, values), ","))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range objects {
+		if o.kind() != "PrometheusRule" && o.kind() != "Rules" {
+			continue
+		}
+		text, err := yaml.Marshal(o.at("spec", "groups"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := yaml.Unmarshal(text, &groups); err != nil {
+			t.Fatal(err)
+		}
+		return groups, o.kind()
+	}
+	t.Fatal("the chart renders no rules")
+	return nil, ""
+}
+
+// alertsOf returns the names of the alerts among the rules.
+func alertsOf(groups []ruleGroup) []string {
+	names := map[string]bool{}
+	for _, g := range groups {
+		for _, r := range g.Rules {
+			if r.Alert != "" {
+				names[r.Alert] = true
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(names))
+}
+
+// scoped does to the rules what Google's operator does: it adds the namespace, and refuses rules
+// that have set a label of its own.
+func scoped(t *testing.T, groups []ruleGroup, namespace string) {
+	t.Helper()
+	for _, g := range groups {
+		if g.Interval == "" {
+			t.Errorf("the group %s has no interval, which Google's operator requires", g.Name)
+		}
+		for _, r := range g.Rules {
+			for _, label := range []string{"project_id", "location", "cluster", "namespace"} {
+				if r.Labels[label] != "" {
+					t.Errorf("%s sets the label %s, which Google's operator refuses", r.Record+r.Alert, label)
+				}
+			}
+			r.Labels["namespace"] = namespace
+		}
+	}
+}
+
+// promtool runs the cases of a file with the rules of releases, given as name and namespace.
+func promtool(t *testing.T, file casesFile, releases ...[2]string) {
+	t.Helper()
+	program, err := exec.LookPath("promtool")
+	if err != nil {
+		t.Fatal("no promtool here; `make tools` installs it")
+	}
+	dir := t.TempDir()
+	for i, of := range releases {
+		groups, kind := rulesOf(t, of[0], of[1], file.Values...)
+		if kind == "Rules" {
+			scoped(t, groups, of[1])
+		}
+		for g := range groups {
+			groups[g].Name += fmt.Sprint(" ", i) // Prometheus keeps groups apart by file, promtool by name
+			for r := range groups[g].Rules {
+				groups[g].Rules[r].Annotations = nil // the cases need not repeat them
+			}
+		}
+		file.Rules = append(file.Rules, fmt.Sprintf("rules-%d.yaml", i))
+		write(t, filepath.Join(dir, file.Rules[i]), marshal(t, map[string]any{"groups": groups}))
+	}
+	file.Values = nil
+	write(t, filepath.Join(dir, "cases.yaml"), marshal(t, file))
+	if out, err := exec.CommandContext(t.Context(), program, "test", "rules", filepath.Join(dir, "cases.yaml")).CombinedOutput(); err != nil {
+		t.Errorf("promtool: %v\n%s", err, out)
+	}
+}
+
+// cases reads the files of alerts/, by name.
+func cases(t *testing.T) map[string]casesFile {
+	t.Helper()
+	paths, err := filepath.Glob("alerts/*.yaml")
+	if err != nil || len(paths) < 3 {
+		t.Fatalf("found %v: %v", paths, err)
+	}
+	files := map[string]casesFile{}
+	for _, path := range paths {
+		var file casesFile
+		if err := yaml.Unmarshal(read(t, path), &file); err != nil {
+			t.Fatalf("%s: %v", path, err)
+		}
+		groups, _ := rulesOf(t, "try", "ns", file.Values...)
+		for i := range file.Tests {
+			file.Tests[i].fillIn(alertsOf(groups))
+		}
+		files[filepath.Base(path)] = file
+	}
+	return files
+}
+
+var ours = regexp.MustCompile(`\bours\b`)
+
+// fillIn writes out what the format of alerts/ leaves out.
+func (c *alertCase) fillIn(alerts []string) {
+	for i, s := range c.Series {
+		c.Series[i].Series = ours.ReplaceAllString(s.Series, `namespace="ns",release="try"`)
+	}
+	for _, e := range c.Expects {
+		for _, f := range e.Alerts {
+			f.Labels["namespace"], f.Labels["release"] = "ns", "try"
+		}
+	}
+	for _, at := range c.Silent {
+		for _, alert := range alerts {
+			c.Expects = append(c.Expects, expectation{Alert: alert, At: at})
+		}
+	}
+	c.Silent = nil
+}
+
+// TestAlertsFireInTheirOutageOnly plays the cases of alerts/ with promtool.
+func TestAlertsFireInTheirOutageOnly(t *testing.T) {
+	t.Parallel()
+	fires, silent := map[string]bool{}, map[string]bool{}
+	for name, file := range cases(t) {
+		for _, c := range file.Tests {
+			for _, e := range c.Expects {
+				if len(e.Alerts) > 0 {
+					fires[e.Alert] = true
+				} else if name != "quiet.yaml" && name != "no-workers.yaml" {
+					silent[e.Alert] = true
+				}
+			}
+		}
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			promtool(t, file, [2]string{"try", "ns"})
+		})
+	}
+	groups, _ := rulesOf(t, "try", "ns")
+	for _, alert := range alertsOf(groups) {
+		if !fires[alert] || !silent[alert] {
+			t.Errorf("alerts/ has no case in which %s fires (%v), or none in which it just does not (%v)", alert, fires[alert], silent[alert])
+		}
+	}
+}
+
+// TestReleasesUnderOnePrometheus puts a release through all outages of alerts/ at once. A release of
+// the same name in another namespace and another one in the same namespace have rules of their own
+// under the same Prometheus. Their alerts stay silent, and no two rules record the same series.
+func TestReleasesUnderOnePrometheus(t *testing.T) {
+	t.Parallel()
+	all := alertCase{Name: "every outage at once", Interval: "1m", Queries: []query{
+		{Expr: `ALERTS{alertstate="firing", release="other"} or ALERTS{alertstate="firing", namespace="other"} or ALERTS{alertstate="firing", namespace=""}`, At: "30m"},
+		{Expr: `linkreel:redirects_errors:burn_rate1h > bool 1000`, At: "30m", Samples: []sample{{`{namespace="ns", release="try"}`, 1}}},
+		{Expr: `count(count by (alertname) (ALERTS{alertstate="firing", namespace="ns", release="try"})) > bool 15`, At: "30m", Samples: []sample{{"{}", 1}}},
+	}}
+	for _, labels := range []string{`namespace="other",release="try"`, `namespace="ns",release="other"`} {
+		for _, service := range []string{"auth", "console", "events", "links", "videos", "worker"} {
+			all.Series = append(all.Series, series{fmt.Sprintf("up{%s,component=%q}", labels, service), "1x60"})
+		}
+		all.Series = append(all.Series, series{fmt.Sprintf(`linkreel_redirect_duration_seconds_count{%s,status="302"}`, labels), "0+60x60"},
+			series{fmt.Sprintf("linkreel_clicks_counted_total{%s}", labels), "0+60x60"})
+	}
+	seen := map[string]bool{}
+	for _, file := range []string{"budgets.yaml", "outages.yaml"} {
+		for _, c := range cases(t)[file].Tests {
+			if !slices.ContainsFunc(c.Expects, func(e expectation) bool { return len(e.Alerts) > 0 }) {
+				continue
+			}
+			for _, s := range c.Series {
+				if !seen[s.Series] {
+					seen[s.Series] = true
+					all.Series = append(all.Series, s)
+				}
+			}
+		}
+	}
+	promtool(t, casesFile{Interval: "1m", Tests: []alertCase{all}}, [2]string{"try", "ns"}, [2]string{"try", "other"}, [2]string{"other", "ns"})
+}
+
+func marshal(t *testing.T, v any) string {
+	t.Helper()
+	text, err := yaml.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// TestRunbooks: each alert links to its section in the manual of its own version, and the section
+// names the first three things to look at.
+func TestRunbooks(t *testing.T) {
+	t.Parallel()
+	operations := string(read(t, "../../docs/operations.md"))
+	version := regexp.MustCompile(`(?m)^appVersion: "(.+)"$`).FindSubmatch(read(t, filepath.Join(chart, "Chart.yaml")))[1]
+	groups, _ := rulesOf(t, "try", "ns")
+	for _, g := range groups {
+		for _, r := range g.Rules {
+			if r.Alert == "" {
+				continue
+			}
+			if want := fmt.Sprintf("https://github.com/linkreel/linkreel/blob/v%s/docs/operations.md#%s", version, strings.ToLower(r.Alert)); r.Annotations["runbook_url"] != want {
+				t.Errorf("the runbook of %s is at %s, want %s", r.Alert, r.Annotations["runbook_url"], want)
+			}
+			if r.Annotations["summary"] == "" || r.Labels["severity"] == "" || r.Labels["namespace"] != "ns" || r.Labels["release"] != "try" {
+				t.Errorf("%s lacks a summary, or one of the labels severity, namespace and release: %v", r.Alert, r)
+			}
+		}
+	}
+	for _, alert := range alertsOf(groups) {
+		_, section, ok := strings.Cut(operations, "\n### "+alert+"\n")
+		section, _, _ = strings.Cut(section, "\n### ")
+		if !ok {
+			t.Errorf("docs/operations.md has no section ### %s", alert)
+		}
+		for n := 1; n <= 3; n++ {
+			if !regexp.MustCompile(fmt.Sprintf("(?m)^%d\\. .*`.+`", n)).MatchString(section) {
+				t.Errorf("the section of %s names no command or query as the number %d to look at", alert, n)
+			}
+		}
+	}
+}
+
+// TestTheDashboardShowsOneRelease: each expression of a panel selects a namespace and a release, and
+// Prometheus can read it.
+func TestTheDashboardShowsOneRelease(t *testing.T) {
+	t.Parallel()
+	var dashboard struct {
+		Panels []struct {
+			Title   string
+			Targets []struct{ Expr string }
+		}
+	}
+	if err := json.Unmarshal(read(t, filepath.Join(chart, "files/dashboard.json")), &dashboard); err != nil {
+		t.Fatal(err)
+	}
+	selected := regexp.MustCompile(`namespace="\$namespace"[^{}]*(, release="\$release"|="\$release-|=~"[^"]*\$release-)`)
+	var rules []rule
+	for _, panel := range dashboard.Panels {
+		for _, target := range panel.Targets {
+			for _, selector := range regexp.MustCompile(`\{[^}]*\}`).FindAllString(target.Expr, -1) {
+				if !selected.MatchString(selector) {
+					t.Errorf("the panel %q selects %s", panel.Title, selector)
+				}
+			}
+			if metrics, selectors := len(seriesName.FindAllString(target.Expr, -1)), strings.Count(target.Expr, "{"); metrics != selectors {
+				t.Errorf("the panel %q has %d metrics and %d selectors: %s", panel.Title, metrics, selectors, target.Expr)
+			}
+			expr := strings.NewReplacer("$__rate_interval", "1m", "$namespace", "ns", "$release", "try").Replace(target.Expr)
+			rules = append(rules, rule{Record: fmt.Sprint("panel", len(rules)), Expr: expr})
+		}
+	}
+	path := filepath.Join(t.TempDir(), "panels.yaml")
+	write(t, path, marshal(t, map[string]any{"groups": []ruleGroup{{Name: "panels", Interval: "1m", Rules: rules}}}))
+	if out, err := exec.CommandContext(t.Context(), "promtool", "check", "rules", path).CombinedOutput(); err != nil {
+		t.Errorf("promtool: %v\n%s", err, out)
+	}
+}
+
+// seriesName finds names of our series and of the exporters that the manual names.
+var seriesName = regexp.MustCompile(`\b(linkreel[_:]|http_server_|process_|go_|container_|kubelet_|redis_|up\b)[\w:]*`)

@@ -1,0 +1,364 @@
+package cluster
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/caarlos0/env/v11"
+	"github.com/maxmind/mmdbwriter"
+	"github.com/maxmind/mmdbwriter/mmdbtype"
+	"github.com/valyala/fasthttp/fasthttputil"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/linkreel/linkreel/libs/apikey/authtest"
+	"github.com/linkreel/linkreel/libs/boot"
+	"github.com/linkreel/linkreel/libs/events/outbox"
+	"github.com/linkreel/linkreel/libs/httpapi/idempotency"
+	"github.com/linkreel/linkreel/libs/httpserver"
+	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/libs/tags"
+	"github.com/linkreel/linkreel/services/links"
+	"github.com/linkreel/linkreel/services/localcloud/cloudtest"
+	"github.com/linkreel/linkreel/services/localcloud/redistest"
+)
+
+const (
+	visitor, stranger = "203.0.113.7", "198.51.100.66"
+	visitorIPv6       = "2001:db8:1::7"
+)
+
+// edge is what stands between visitors and the pods.
+type edge struct {
+	values  func(t *testing.T, docs string) []string // arguments that render the chart for it
+	peer    string                                   // the address from which it calls pods
+	replace bool                                     // it replaces the visitor's X-Forwarded-For; otherwise it appends
+	appends func(client string) string               // what it writes into that header
+	adds    func(client string) []string             // further headers, which replace the visitor's
+}
+
+// edges write their headers as their documents say: Google's "Target proxies" of the external
+// Application Load Balancer, Amazon's "HTTP headers and Application Load Balancers", the template
+// of ingress-nginx with its defaults, Envoy's "HTTP header manipulation" for an edge, and
+// "Cloudflare HTTP headers".
+var edges = map[string]edge{
+	"Google's balancer": {
+		values: func(*testing.T, string) []string { return []string{"--values", filepath.Join(chart, "ci/google.yaml")} },
+		peer:   "35.191.8.9", appends: func(client string) string { return client + ",34.111.20.30" },
+		adds: func(string) []string {
+			return []string{"X-Forwarded-Proto: https", "Via: 1.1 google", "X-Cloud-Trace-Context: 105445aa7843bc8bf206b12000100000/1;o=1", "Connection: Keep-Alive"}
+		},
+	},
+	"Google's balancer of a Gateway": {
+		values: func(*testing.T, string) []string {
+			return []string{"--values", filepath.Join(chart, "ci/gke-gateway.yaml")}
+		},
+		peer: "130.211.1.2", appends: func(client string) string { return client + ",2600:1901:0:1::" },
+		adds: func(string) []string { return []string{"X-Forwarded-Proto: https", "Via: 1.1 google"} },
+	},
+	"Amazon's balancer": {
+		values: func(*testing.T, string) []string { return []string{"--values", filepath.Join(chart, "ci/eks.yaml")} },
+		peer:   "10.0.12.34", appends: func(client string) string { return client },
+		adds: func(string) []string {
+			return []string{"X-Forwarded-Proto: https", "X-Forwarded-Port: 443", "X-Amzn-Trace-Id: Root=1-67891233-abcdef012345678912345678"}
+		},
+	},
+	"ingress-nginx": {
+		values: anyCluster, peer: "10.244.1.5", replace: true, appends: func(client string) string { return client },
+		adds: func(client string) []string {
+			return []string{
+				"X-Request-ID: 8b6e0b3a0f2f4a0d8c1d2e3f4a5b6c7d", "X-Real-IP: " + client, "X-Forwarded-Host: go.example.com", "X-Forwarded-Port: 443",
+				"X-Forwarded-Proto: https", "X-Forwarded-Scheme: https", "X-Scheme: https",
+			}
+		},
+	},
+	"Envoy": {
+		values: anyCluster, peer: "10.244.1.6", appends: func(client string) string { return client },
+		adds: func(client string) []string {
+			return []string{"x-forwarded-proto: https", "x-envoy-external-address: " + client, "x-request-id: 6c0c8f0e-6f0b-4a53-9a8e-3d5c2b1a0f9e"}
+		},
+	},
+	"OpenShift's router": {
+		values: func(*testing.T, string) []string {
+			return []string{"--values", filepath.Join(chart, "ci/openshift.yaml")}
+		},
+		peer: "10.128.2.7", appends: func(client string) string { return client },
+		adds: func(client string) []string {
+			return []string{"X-Forwarded-Host: go.example.com", "X-Forwarded-Port: 443", "X-Forwarded-Proto: https", "Forwarded: for=" + client + ";host=go.example.com;proto=https"}
+		},
+	},
+	"Cloudflare before Envoy": {
+		values: func(t *testing.T, docs string) []string {
+			for _, values := range yamlRecipes(t, docs) {
+				if text, _ := json.Marshal(values); bytes.Contains(text, []byte("CF-IPCountry")) {
+					return []string{"--values", valuesFile(t, values)}
+				}
+			}
+			t.Fatal("operations.md has no values for Cloudflare")
+			return nil
+		},
+		peer: "10.244.1.6", appends: func(client string) string { return client + ",172.68.1.2" },
+		adds: func(client string) []string {
+			country := "FR"
+			if client == visitor || client == visitorIPv6 {
+				country = "DE"
+			}
+			return []string{
+				"CF-Connecting-IP: " + client, "CF-IPCountry: " + country, "CF-Ray: 8e5a1b2c3d4e5f60-FRA", `CF-Visitor: {"scheme":"https"}`, "CDN-Loop: cloudflare; loops=1",
+				"x-forwarded-proto: https", "x-envoy-external-address: 172.68.1.2",
+			}
+		},
+	},
+}
+
+func anyCluster(*testing.T, string) []string { return nil }
+
+// through returns the headers of a request as the edge passes it on.
+func (e edge) through(client string, sent []string) []string {
+	forwarded := e.appends(client)
+	var out []string
+	for _, header := range sent {
+		name, value, _ := strings.Cut(header, ": ")
+		replaced := slices.ContainsFunc(e.adds(client), func(own string) bool { n, _, _ := strings.Cut(own, ":"); return strings.EqualFold(n, name) })
+		switch {
+		case strings.EqualFold(name, "X-Forwarded-For") && !e.replace:
+			forwarded = value + "," + forwarded
+		case strings.EqualFold(name, "X-Forwarded-For"), replaced:
+		default:
+			out = append(out, header)
+		}
+	}
+	return slices.Concat(out, []string{"X-Forwarded-For: " + forwarded}, e.adds(client))
+}
+
+// forgeries are headers with which a visitor may pretend to be somebody else, or elsewhere.
+func forgeries(as string) map[string][]string {
+	f := map[string][]string{
+		"nothing":          nil,
+		"X-Forwarded-For":  {"X-Forwarded-For: " + as},
+		"a list":           {"X-Forwarded-For: " + as + ", " + as + "," + as},
+		"a broken list":    {"X-Forwarded-For: ,unknown,_hidden:80, " + as + ","},
+		"X-Real-IP":        {"X-Real-IP: " + as, "X-Client-IP: " + as, "True-Client-IP: " + as, "CF-Connecting-IP: " + as, "Fastly-Client-IP: " + as, "X-Cluster-Client-IP: " + as},
+		"Forwarded":        {"Forwarded: for=" + as + ";host=evil.example;proto=http"},
+		"another host":     {"X-Forwarded-Host: evil.example", "X-Original-Host: evil.example", "X-Host: evil.example", "X-Forwarded-Server: evil.example"},
+		"another scheme":   {"X-Forwarded-Proto: http", "X-Forwarded-Scheme: http", "X-Forwarded-Ssl: off", "X-Forwarded-Port: 80", "Front-End-Https: off", "X-Url-Scheme: http"},
+		"another path":     {"X-Original-URL: /admin/v1/accounts", "X-Rewrite-URL: /admin/v1/accounts", "X-Forwarded-Prefix: /evil"},
+		"another country":  {"CF-IPCountry: NL", "X-Country: NL", "CloudFront-Viewer-Country: NL", "X-AppEngine-Country: NL"},
+		"another method":   {"X-HTTP-Method-Override: DELETE", "X-Method-Override: DELETE"},
+		"a name's variant": {"X_Forwarded_For: " + as, "x-forwarded-for : " + as},
+	}
+	all := []string{}
+	for _, name := range slices.Sorted(maps.Keys(f)) {
+		if name != "a name's variant" {
+			all = append(all, f[name]...)
+		}
+	}
+	f["all of them"] = all
+	return f
+}
+
+// behind is the links service as the chart configures it for an edge.
+type behind struct {
+	edge
+	t       *testing.T
+	servers map[string]boot.Server
+}
+
+// TestBehindEachEdgeTheVisitorIsKnown sends requests as edges pass them on through the service
+// with the environment that the chart renders for that edge.
+func TestBehindEachEdgeTheVisitorIsKnown(t *testing.T) {
+	t.Parallel()
+	docs := string(read(t, "../../docs/operations.md"))
+	cloud := cloudtest.Start(t, cloudtest.Options{Indexes: [][]byte{links.Indexes(), tags.Indexes, idempotency.Indexes, outbox.Indexes}})
+	auth := authtest.Start(t)
+	stores := map[string]string{
+		"LINKREEL_FIRESTORE_PROJECT": "test", "LINKREEL_FIRESTORE_ENDPOINT": cloud.Endpoint, "LINKREEL_FIRESTORE_TIMEOUT": "9s", "LINKREEL_FIRESTORE_DATABASE": "(default)",
+		"LINKREEL_AUTH_URL": auth.URL, "LINKREEL_INTERNAL_TOKEN": authtest.Token, "LINKREEL_CLICK_BUDGET": "500ms",
+		"LINKREEL_GEOIP_FILE":       countryFile(t, map[string]string{visitor + "/32": "DE", visitorIPv6 + "/128": "DE", "::/0": "FR"}),
+		"LINKREEL_LOCALCLOUD_TOKEN": "", "LINKREEL_REDIS_PASSWORD": "", "LINKREEL_REDIS_CA_FILE": "", "LINKREEL_TLS_ADDR": "",
+	}
+	for name, e := range edges {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			objects, err := render(t, append(e.values(t, docs), "--set", "hosts.base=app.example.com,hosts.short=go.example.com,tls.enabled=true")...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			settings := environment(objects, "links")
+			maps.Copy(settings, stores)
+			settings["LINKREEL_SPOOL_DIR"], settings["LINKREEL_REDIS_URL"] = t.TempDir(), redistest.Start(t)
+			b := &behind{edge: e, t: t, servers: serversOf(t, settings)}
+			slug := b.creates(auth.Key(t, "acc_"+strings.ToLower(identity.NewNonce()[:8]), identity.Creator))
+			b.visits(slug)
+			b.guesses()
+		})
+	}
+}
+
+func serversOf(t *testing.T, settings map[string]string) map[string]boot.Server {
+	t.Helper()
+	var cfg links.Config
+	if err := env.ParseWithOptions(&cfg, env.Options{Environment: settings}); err != nil {
+		t.Fatal(err)
+	}
+	svc, err := links.New(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	g, gctx := errgroup.WithContext(ctx)
+	boot.StartLoops(gctx, g, svc)
+	t.Cleanup(func() { cancel(); _ = g.Wait(); _ = boot.CloseAll(context.WithoutCancel(ctx), svc) })
+	servers := map[string]boot.Server{}
+	for _, s := range svc.Servers {
+		servers[s.Name] = s
+	}
+	return servers
+}
+
+// fromPeer is a connection with the address of the edge.
+type fromPeer struct {
+	net.Conn
+	addr net.Addr
+}
+
+func (c fromPeer) RemoteAddr() net.Addr { return c.addr }
+
+// ask sends a client's request through the edge.
+func (b *behind) ask(port, client, method, target string, sent []string, body string) (*http.Response, string) {
+	b.t.Helper()
+	host, path, _ := strings.Cut(target, "/")
+	pipe := fasthttputil.NewPipeConns()
+	srv := httpserver.New(b.servers[port].Handler)
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		_ = srv.ServeConn(fromPeer{pipe.Conn2(), &net.TCPAddr{IP: net.ParseIP(b.peer), Port: 40000}})
+	}()
+	raw := fmt.Sprintf("%s /%s HTTP/1.1\r\nHost: %s\r\n%s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s",
+		method, path, host, strings.Join(b.through(client, sent), "\r\n"), len(body), body)
+	go func() { _, _ = io.WriteString(pipe.Conn1(), raw) }()
+	res, err := http.ReadResponse(bufio.NewReader(pipe.Conn1()), &http.Request{Method: method})
+	if err != nil {
+		b.t.Fatalf("%s %s: %v", method, target, err)
+	}
+	text, err := io.ReadAll(res.Body)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	_ = res.Body.Close()
+	_ = pipe.Close()
+	<-served
+	if strings.Contains(string(text), "evil.example") || strings.Contains(fmt.Sprint(res.Header), "evil.example") {
+		b.t.Errorf("%s %s with %q repeats the forged host: %v %s", method, target, sent, res.Header, text)
+	}
+	return res, string(text)
+}
+
+// creates makes a link that tells the visitor from everybody else, with forged headers, and
+// returns its slug.
+func (b *behind) creates(key string) (slug string) {
+	const body = `{"url":"https://example.com/others","rules":[{"name":"visitor","when":{"country":["DE"]},"url":"https://example.com/visitor"}]}`
+	res, text := b.ask("api", visitor, "POST", "app.example.com/api/v1/links", append(forgeries(stranger)["all of them"], "Authorization: Bearer "+key), body)
+	var made struct{ Slug, ShortURL string }
+	if err := json.Unmarshal([]byte(text), &made); err != nil || res.StatusCode != 201 {
+		b.t.Fatalf("create: %d %s", res.StatusCode, text)
+	}
+	if made.ShortURL != "https://go.example.com/"+made.Slug {
+		b.t.Errorf("the short address is %s", made.ShortURL)
+	}
+	if res.Header.Get("Strict-Transport-Security") == "" {
+		b.t.Error("the API does not tell browsers to stay on https")
+	}
+	return made.Slug
+}
+
+// visits checks that the visitor is who the edge says, whatever they send.
+func (b *behind) visits(slug string) {
+	for client, to := range map[string]string{visitor: "https://example.com/visitor", visitorIPv6: "https://example.com/visitor", stranger: "https://example.com/others"} {
+		as := visitor // a stranger pretends to be the visitor, and the visitor a stranger
+		if client != stranger {
+			as = stranger
+		}
+		for name, sent := range forgeries(as) {
+			res, text := b.ask("redirect", client, "GET", "go.example.com/"+slug, append(sent, "User-Agent: Mozilla/5.0"), "")
+			if name == "a name's variant" && res.StatusCode == 400 {
+				continue // refused as no valid header
+			}
+			if res.StatusCode != 302 || res.Header.Get("Location") != to || res.Header.Get("Strict-Transport-Security") == "" {
+				b.t.Errorf("%s with %s is led to %d %q (%v), want %s: %.80s", client, name, res.StatusCode, res.Header.Get("Location"), res.Header, to, text)
+			}
+		}
+	}
+}
+
+// guesses checks that a stranger who guesses keys spends one network's budget, and not the
+// visitor's or one for each address that they write.
+func (b *behind) guesses() {
+	guess := func(client string, sent ...string) int {
+		res, _ := b.ask("api", client, "GET", "app.example.com/api/v1/links", append(sent, "Authorization: Bearer "+identity.NewKey(rand.Reader).Secret()), "")
+		return res.StatusCode
+	}
+	// A network may miss 300 times at once and then once a second. Each forged address would have
+	// a budget of its own.
+	limited := false
+	for i := 0; i < 1000 && !limited; i++ {
+		limited = guess(stranger, fmt.Sprintf("X-Forwarded-For: 192.0.2.%d, 100.%d.1.1", i%256, i%256)) == 429
+	}
+	if !limited {
+		b.t.Error("a stranger guesses on and on")
+	}
+	if status := guess(visitor, "X-Forwarded-For: "+stranger); status != 401 {
+		b.t.Errorf("the visitor's first wrong key is answered %d, want 401", status)
+	}
+}
+
+// countryFile writes a MaxMind database of networks and their countries, the widest first.
+func countryFile(t *testing.T, countries map[string]string) string {
+	t.Helper()
+	tree, err := mmdbwriter.New(mmdbwriter.Options{DatabaseType: "GeoLite2-Country", IncludeReservedNetworks: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	bits := func(network string) int {
+		_, n, _ := net.ParseCIDR(network)
+		ones, size := n.Mask.Size()
+		return ones + 128 - size
+	}
+	for _, network := range slices.SortedFunc(maps.Keys(countries), func(a, b string) int { return bits(a) - bits(b) }) {
+		_, n, err := net.ParseCIDR(network)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := tree.Insert(n, mmdbtype.Map{"country": mmdbtype.Map{"iso_code": mmdbtype.String(countries[network])}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var text bytes.Buffer
+	if _, err := tree.WriteTo(&text); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "country.mmdb")
+	if err := os.WriteFile(path, text.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestMain(m *testing.M) {
+	slog.SetDefault(slog.New(slog.DiscardHandler))
+	os.Exit(m.Run())
+}

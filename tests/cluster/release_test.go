@@ -1,0 +1,715 @@
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"go.yaml.in/yaml/v3"
+)
+
+const (
+	signer  = "https://github.com/linkreel/linkreel/.github/workflows/release.yml@refs/tags/"
+	runOfIt = "https://github.com/linkreel/linkreel/actions/runs/7/attempts/1"
+)
+
+// The commands of the release's workflow run here one for one, each job in a clone of its
+// own, with stand-ins for GitHub, cosign, the cluster and the registry. By default the
+// compiler and Debian's archive are stand-ins too; with LINKREEL_FULL=1 they are the real
+// ones, which takes root and half an hour.
+func TestAReleaseIsPublishedOnlyWhenAllOfItIsRight(t *testing.T) {
+	t.Parallel()
+	r := newRehearsal(t)
+	if err := r.release("v0.4.0", "cluster"); err == nil {
+		t.Error("released although helm test failed")
+	}
+	r.wantNothing("a failed test after the build")
+	if others := slices.Sorted(maps.Keys(r.jobs)); !slices.Equal(append(slices.Sorted(slices.Values(r.jobs["publish"].Needs)), "publish"), others) {
+		t.Errorf("publish needs %v of the jobs %v", r.jobs["publish"].Needs, others)
+	}
+
+	if err := r.release("v0.4.0", ""); err != nil {
+		t.Fatal(err)
+	}
+	r.wantOrder()
+	r.wantProvenance()
+	r.verify()
+	r.wantHostileNamesRefused()
+	r.wantOthersRefused()
+}
+
+// rehearsal runs the workflow.
+type rehearsal struct {
+	t        *testing.T
+	full     bool
+	dir      string // of everything below
+	source   string // a repository whose main is this tree
+	commit   string // its head
+	jobs     map[string]job
+	env      map[string]string // of the whole workflow
+	registry string            // host and port
+	port     string            // of the registry that a cluster asks
+	archive  string            // mirror of Debian
+	golang   map[string]string // settings of Go, which the home of the jobs does not have
+	at       map[string]string // the commit of each job's clone
+}
+
+type job struct {
+	Needs needs  `yaml:"needs"`
+	Steps []step `yaml:"steps"`
+}
+
+type step struct {
+	Name string            `yaml:"name"`
+	Uses string            `yaml:"uses"`
+	Run  string            `yaml:"run"`
+	If   string            `yaml:"if"`
+	With map[string]string `yaml:"with"`
+	Env  map[string]string `yaml:"env"`
+}
+
+// needs is one name or a list.
+type needs []string
+
+func (n *needs) UnmarshalYAML(node *yaml.Node) error {
+	if node.Kind == yaml.ScalarNode {
+		*n = needs{node.Value}
+		return nil
+	}
+	return node.Decode((*[]string)(n))
+}
+
+func newRehearsal(t *testing.T) *rehearsal {
+	t.Helper()
+	r := &rehearsal{t: t, full: os.Getenv("LINKREEL_FULL") == "1", dir: t.TempDir(), archive: "http://debian.invalid", golang: map[string]string{}, at: map[string]string{}}
+	var workflow struct {
+		Env  map[string]string `yaml:"env"`
+		Jobs map[string]job    `yaml:"jobs"`
+	}
+	text := read(t, "../../.github/workflows/release.yml")
+	if err := yaml.Unmarshal(text, &workflow); err != nil {
+		t.Fatal(err)
+	}
+	r.jobs, r.env = workflow.Jobs, workflow.Env
+	// Another test checks that pods with these values ask for what the manual says, which a runner has.
+	small := regexp.MustCompile("On a small cluster, `(--set [^`]+)`").FindSubmatch(read(t, "../../docs/operations.md"))
+	if small == nil || !bytes.Contains(text, small[1]) {
+		t.Errorf("the workflow does not ask for the small requests of docs/operations.md: %q", small)
+	}
+	registry := httptest.NewServer(&standInRegistry{say: r.say, content: map[string][]byte{}})
+	t.Cleanup(registry.Close)
+	r.registry = strings.TrimPrefix(registry.URL, "http://")
+	free, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, r.port, _ = net.SplitHostPort(free.Addr().String())
+	if err := free.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, folder := range []string{"bin", "home", "temp", "page", "signed", "artifact"} {
+		if err := os.Mkdir(r.path(folder), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(t, r.path("events"), "")
+	r.clone()
+	r.standIns()
+	return r
+}
+
+func (r *rehearsal) path(elem ...string) string {
+	return filepath.Join(append([]string{r.dir}, elem...)...)
+}
+
+// clone makes the source: this tree with its changes, as the commit that prepares 0.4.0.
+func (r *rehearsal) clone() {
+	r.t.Helper()
+	r.source = r.path("source")
+	r.must("", "git", "clone", "-q", "--shared", "../..", r.source)
+	r.must(r.source, "git", "checkout", "-q", "-B", "main")
+	changed := r.must("../..", "git", "diff", "-z", "--name-only", "HEAD") + r.must("../..", "git", "ls-files", "-z", "--others", "--exclude-standard")
+	for name := range strings.SplitSeq(changed, "\x00") {
+		text, err := os.ReadFile(filepath.Join("../..", name))
+		if err != nil && !errors.Is(err, os.ErrNotExist) || name == "" {
+			continue
+		}
+		if err != nil { // it was removed
+			r.must(r.source, "git", "rm", "-q", "--ignore-unmatch", name)
+			continue
+		}
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(r.source, name)), 0o755); err != nil {
+			r.t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(r.source, name), text, 0o755); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	for _, file := range []string{"CHANGELOG.md", "UPGRADING.md"} {
+		text := read(r.t, filepath.Join(r.source, file))
+		write(r.t, filepath.Join(r.source, file), strings.Replace(string(text), "## [Unreleased]", "## [0.4.0]", 1))
+	}
+	write(r.t, filepath.Join(r.source, ".ci/run"), "#!/bin/bash\n[ \"$VULN_REQUIRED\" = 1 ]\n")
+	r.commitAll("the release")
+	r.commit = r.must(r.source, "git", "rev-parse", "HEAD")
+}
+
+func (r *rehearsal) commitAll(message string) {
+	r.t.Helper()
+	r.must(r.source, "git", "add", "--all")
+	r.must(r.source, "git", "-c", "user.name=A", "-c", "user.email=a@example.com", "commit", "-q", "--allow-empty", "-m", message)
+}
+
+// must runs a program and returns what it prints.
+func (r *rehearsal) must(dir, name string, args ...string) string {
+	r.t.Helper()
+	cmd := exec.CommandContext(r.t.Context(), name, args...)
+	cmd.Dir = dir
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		r.t.Fatalf("%s %v: %v: %s", name, args, err, out)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// standIns writes the programs that steps find instead of those of a runner. Each notes how
+// it was called.
+func (r *rehearsal) standIns() {
+	r.t.Helper()
+	names := []string{"GOCACHE", "GOMODCACHE", "GOPROXY", "GOSUMDB"}
+	var settings strings.Builder
+	for i, value := range strings.Split(r.must("", "go", append([]string{"env"}, names...)...), "\n") {
+		r.golang[names[i]] = value
+		fmt.Fprintf(&settings, "%s='%s' ", names[i], value)
+	}
+	programs := map[string]string{
+		"sudo":    `exec env -i PATH="$PATH" ` + settings.String() + `"$@"`,
+		"git":     `[ "$1 $2" != "config --system" ] || exit 0; exec "$real" "$@"`,
+		"docker":  `case "$*" in *route*) echo default via 127.0.0.1 dev eth0 ;; *tee*) cat ;; esac`,
+		"kubectl": `say "$@"`,
+		"helm":    standInHelm,
+		"gh":      standInGH,
+		"cosign":  standInCosign,
+	}
+	if !r.full {
+		maps.Copy(programs, map[string]string{"apt-get": `:`, "mmdebstrap": standInDebian, "go": standInGo})
+		write(r.t, r.path("main.go"), "package main\n\nfunc main() {}\n")
+		r.must(r.dir, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", r.path("program"), r.path("main.go"))
+	} else if m := regexp.MustCompile(`(?m)^URIs: (\S+)/debian$`).FindSubmatch(read(r.t, "/etc/apt/sources.list.d/debian.sources")); m != nil {
+		r.archive = string(m[1])
+	}
+	for name, text := range programs {
+		real, _ := exec.LookPath(name)
+		if name == "helm" {
+			real, _ = filepath.Abs(helm(r.t))
+		}
+		head := "#!/bin/bash\nset -euo pipefail\ndir='" + r.dir + "' real='" + real + "'\nsay() { printf '%s\\n' \"" + name + " $*\" >>\"$dir/events\"; }\n"
+		file := r.path("bin", name)
+		if err := os.WriteFile(file, []byte(head+text+"\n"), 0o755); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+}
+
+// A program of the release is any Go program here; the release program is itself.
+const standInGo = `
+case "$*" in "build -trimpath -buildvcs=false "*)
+	while [ "$1" != -o ]; do shift; done
+	cp "$dir/program" "$2"; exit ;;
+esac
+exec "$real" "$@"`
+
+const standInDebian = `
+raw=${*: -2:1} root=$(mktemp -d)
+mkdir -p "$root/var/cache/apt/archives" "$root/usr/bin"
+touch "$root/var/cache/apt/archives/ffmpeg_7%3a5.1.9_all.deb" "$root/usr/bin/ffmpeg"
+tar -cf "$raw" -C "$root" .
+rm -r "$root"`
+
+// Like a node, it asks the registry on this machine for each image, by digest.
+const standInHelm = `
+say "$@"
+case $1 in
+upgrade)
+	"$real" template linkreel "$4" "${@:5:2}" >"$dir/rendered"
+	grep -oP '\bimage: "?\K[^"\s]+' "$dir/rendered" | sort -u | while read -r image; do
+		[[ $image = *@sha256:* ]] || { echo "no digest: $image"; exit 1; }
+		[[ $image = docker.io/* ]] && continue
+		name=${image#*/} name=${name%%[:@]*}
+		curl -fsS -o /dev/null "http://localhost:$PORT/v2/$name/manifests/${image#*@}"
+	done ;;
+test) [ "$FAIL" != cluster ] ;;
+show) exit 1 ;;   # nothing is released before
+esac`
+
+const standInGH = `
+say "$@"
+case "$1 $2" in
+"release view") exit 1 ;;
+"release upload") cp "${@:5}" "$dir/page" ;;
+"release download") cp "$dir/page/"* . ;;
+"attestation verify")
+	case $3 in
+	oci://*) digest=$("$dir/bin/cosign" digest "${3#oci://}") ;;
+	*) digest=$(sha256sum <"$3" | cut -d' ' -f1) ;;
+	esac
+	[[ " $* " = *" --repo linkreel/linkreel "* ]]
+	[[ " $* " = *" --cert-identity $(cat "$dir/signed/attested-${digest#sha256:}") "* ]] ;;
+esac`
+
+// A signature is a file with the identity of the job that signed.
+const standInCosign = `
+digest() {
+	local path=${1#*/}
+	case $1 in
+	*@*) echo "${1#*@}" ;;
+	*) curl -fsSI "http://${1%%/*}/v2/${path%:*}/manifests/${path##*:}" | tr -d '\r' | sed -n 's/^Docker-Content-Digest: //Ip' ;;
+	esac
+}
+option() { local name=$1; shift; while [ "$1" != "$name" ]; do shift; done; echo "$2"; }
+command=$1 last=${*: -1}
+by="$GITHUB_SERVER_URL/$GITHUB_WORKFLOW_REF"
+case $command in
+digest) digest "$2"; exit ;;
+sign | attest) say "$@"; [[ $last = *@sha256:* ]]; echo "$by" >"$dir/signed/$command-$(digest "$last")" ;;
+sign-blob) say "$@"; echo "$by $(sha256sum <"$last")" >"$(option --bundle "$@")" ;;
+verify | verify-attestation | verify-blob)
+	[ "$(option --certificate-oidc-issuer "$@")" = https://token.actions.githubusercontent.com ]
+	identity=$(option --certificate-identity "$@")
+	case $command in
+	verify) [ "$(cat "$dir/signed/sign-$(digest "$last")")" = "$identity" ] ;;
+	verify-attestation) [ "$(cat "$dir/signed/attest-$(digest "$last")")" = "$identity" ] ;;
+	verify-blob) [ "$(cat "$(option --bundle "$@")")" = "$identity $(sha256sum <"$last")" ] ;;
+	esac ;;
+esac`
+
+// release runs the jobs in the order of their needs. fail names what fails: cluster, or nothing.
+func (r *rehearsal) release(tag, fail string) error {
+	r.t.Helper()
+	passed := map[string]bool{}
+	var failed error
+	for range r.jobs {
+		for _, name := range slices.Sorted(maps.Keys(r.jobs)) {
+			ready := !slices.ContainsFunc(r.jobs[name].Needs, func(need string) bool { return !passed[need] })
+			if _, done := passed[name]; done || !ready {
+				continue
+			}
+			err := r.job(name, tag, fail)
+			passed[name] = err == nil
+			failed = errors.Join(failed, err)
+		}
+	}
+	if failed == nil && len(passed) != len(r.jobs) {
+		r.t.Fatalf("only the jobs %v ran", passed)
+	}
+	return failed
+}
+
+// job runs the steps of one job until one fails.
+func (r *rehearsal) job(name, tag, fail string) error {
+	r.t.Helper()
+	at := r.path("job-" + name)
+	if _, err := os.Stat(at); err != nil {
+		r.must("", "git", "clone", "-q", "--shared", r.source, at)
+	}
+	if r.at[name] != r.commit {
+		r.must(at, "git", "fetch", "-q", "origin")
+		r.must(at, "git", "checkout", "-q", "--detach", r.commit)
+		r.at[name] = r.commit
+	}
+	if err := os.RemoveAll(filepath.Join(at, "dist")); err != nil {
+		r.t.Fatal(err)
+	}
+	var failed error
+	for _, s := range r.jobs[name].Steps {
+		if (failed != nil) != (s.If == "failure()") {
+			continue
+		}
+		var err error
+		if s.Uses != "" {
+			err = r.use(s, at)
+		} else {
+			err = r.command(s, at, tag, fail)
+		}
+		if err != nil {
+			failed = errors.Join(failed, fmt.Errorf("%s, step %q: %w", name, s.Name+s.Uses, err))
+		}
+	}
+	return failed
+}
+
+// use does what an action does.
+func (r *rehearsal) use(s step, at string) error {
+	action, _, _ := strings.Cut(s.Uses, "@")
+	switch action {
+	case "actions/checkout", "actions/setup-go", "helm/kind-action", "sigstore/cosign-installer":
+		return nil
+	case "actions/upload-artifact":
+		r.must(at, "sh", "-c", "rm -rf '"+r.path("artifact")+"' && mkdir '"+r.path("artifact")+"' && cp -r "+s.With["path"]+" '"+r.path("artifact")+"'")
+		return nil
+	case "actions/download-artifact":
+		r.must(at, "cp", "-r", r.path("artifact"), s.With["path"])
+		return nil
+	case "actions/attest-build-provenance":
+		r.say("attest " + s.With["subject-checksums"])
+		for line := range strings.Lines(string(read(r.t, filepath.Join(at, s.With["subject-checksums"])))) {
+			digest, _, _ := strings.Cut(line, " ")
+			write(r.t, r.path("signed", "attested-"+digest), signer+"v0.4.0")
+		}
+		return nil
+	}
+	return fmt.Errorf("no stand-in for the action %s", action)
+}
+
+var expression = regexp.MustCompile(`\$\{\{ ([\w.]+) \}\}`)
+
+// command runs a step as a runner does. Its environment holds what the workflow gives it.
+func (r *rehearsal) command(s step, at, tag, fail string) error {
+	values := map[string]string{
+		"github.ref_name": tag, "github.repository_owner": "linkreel", "github.repository": "linkreel/linkreel", "github.actor": "ada",
+		"github.server_url": "https://github.com", "github.workflow_ref": strings.TrimPrefix(signer, "https://github.com/") + tag,
+		"github.run_id": "7", "github.run_attempt": "1", "secrets.GITHUB_TOKEN": "secret", "vars.DEBIAN_ARCHIVE": r.archive,
+	}
+	env := map[string]string{
+		"PATH": r.path("bin") + ":" + os.Getenv("PATH"), "HOME": r.path("home"), "RUNNER_TEMP": r.path("temp"), "GITHUB_SHA": r.commit,
+		"GITHUB_REF_NAME": tag, "GITHUB_SERVER_URL": "https://github.com", "GITHUB_REPOSITORY": "linkreel/linkreel",
+		"GITHUB_WORKFLOW_REF": values["github.workflow_ref"], "FAIL": fail,
+	}
+	for _, name := range []string{"http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"} {
+		env[name] = os.Getenv(name)
+	}
+	maps.Copy(env, r.golang)
+	for _, given := range []map[string]string{r.env, s.Env} {
+		for name, text := range given {
+			env[name] = expression.ReplaceAllStringFunc(text, func(e string) string {
+				value, known := values[expression.FindStringSubmatch(e)[1]]
+				if !known {
+					r.t.Fatalf("%s: no value for %s", name, e)
+				}
+				return value
+			})
+		}
+	}
+	env["REGISTRY"] = strings.Replace(env["REGISTRY"], "ghcr.io", r.registry, 1)
+	if env["PORT"] != "" {
+		env["PORT"] = r.port
+	}
+	return r.shell(s.Run, at, env)
+}
+
+// shell runs a script as the workflow's shell does, and ends what it leaves behind.
+func (r *rehearsal) shell(script, at string, env map[string]string) error {
+	ctx, cancel := context.WithCancel(r.t.Context())
+	defer cancel()
+	file := r.path("temp", "script")
+	write(r.t, file, script)
+	cmd := exec.CommandContext(ctx, "bash", "--noprofile", "--norc", "-eo", "pipefail", file)
+	cmd.Dir, cmd.SysProcAttr = at, &syscall.SysProcAttr{Setpgid: true}
+	for name, value := range env {
+		if !strings.Contains(value, "\x00") {
+			cmd.Env = append(cmd.Env, name+"="+value)
+		}
+	}
+	output := r.path("temp", "output")
+	out, err := os.Create(output)
+	if err != nil {
+		return err
+	}
+	defer out.Close()
+	cmd.Stdout, cmd.Stderr = out, out
+	err = cmd.Run()
+	if cmd.Process != nil {
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // It fails if nothing is left.
+	}
+	if err != nil {
+		text := read(r.t, output)
+		return fmt.Errorf("%w:\n%s", err, text[max(0, len(text)-2000):])
+	}
+	return nil
+}
+
+var saying sync.Mutex
+
+// say notes an event, as the stand-ins do.
+func (r *rehearsal) say(line string) {
+	saying.Lock()
+	defer saying.Unlock()
+	f, err := os.OpenFile(r.path("events"), os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		r.t.Error(err)
+		return
+	}
+	_, err = fmt.Fprintln(f, line)
+	if err = errors.Join(err, f.Close()); err != nil {
+		r.t.Error(err)
+	}
+}
+
+// published are the events that leave the machine, and a line for each file that a hostile
+// name could have made. It forgets them.
+func (r *rehearsal) published() []string {
+	r.t.Helper()
+	var all []string
+	for line := range strings.Lines(string(read(r.t, r.path("events")))) {
+		line = strings.TrimSpace(line)
+		if !strings.HasPrefix(line, "helm ") && !strings.HasPrefix(line, "kubectl ") {
+			all = append(all, line)
+		}
+	}
+	write(r.t, r.path("events"), "")
+	err := filepath.WalkDir(r.dir, func(path string, entry os.DirEntry, err error) error {
+		switch {
+		case path == r.source || entry != nil && entry.Name() == ".git":
+			return filepath.SkipDir
+		case filepath.Base(path) == "owned":
+			all = append(all, "a command ran and wrote "+path)
+		}
+		return err
+	})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return all
+}
+
+func (r *rehearsal) wantNothing(why string) {
+	r.t.Helper()
+	if events := r.published(); len(events) != 0 {
+		r.t.Errorf("%s: %q", why, events)
+	}
+}
+
+// wantOrder checks that each part of a release is there before the next one shows it.
+func (r *rehearsal) wantOrder() {
+	r.t.Helper()
+	events := r.published()
+	phases := []struct{ name, match string }{
+		{"push by digest", `^registry PUT \S+ sha256:`},
+		{"attest", `^attest `},
+		{"sign", `^cosign sign --yes \S+@sha256:\w+$`},
+		{"attest the SBOMs", `^cosign attest .*@sha256:\w+$`},
+		{"sign the checksums", `^cosign sign-blob `},
+		{"draft", `^gh release (view|create v0\.4\.0 --draft|upload) ?`},
+		{"tag", `^registry PUT \S+ 0\.4\.0$`},
+		{"the client's tag", `^gh api repos/linkreel/linkreel/git/refs -f ref=refs/tags/libs/clients/go/v0\.4\.0 -f sha=` + r.commit + `$`},
+		{"show", `^gh release edit v0\.4\.0 --draft=false$`},
+	}
+	var counts []int
+	at := 0
+	for _, phase := range phases {
+		from := at
+		for at < len(events) && regexp.MustCompile(phase.match).MatchString(events[at]) {
+			at++
+		}
+		counts = append(counts, at-from)
+	}
+	if at < len(events) {
+		r.t.Errorf("%q out of order, after %q", events[at], events[max(0, at-1)])
+	}
+	// 8 images with their two platforms, and the chart; an SBOM for each platform.
+	if want := []int{8*3 + 1, 1, 9, 16, 1, 3, 9, 1, 1}; !slices.Equal(counts, want) {
+		r.t.Errorf("%d events of each kind, want %d: %q", counts, want, events)
+	}
+}
+
+// wantProvenance checks who the provenance says has built.
+func (r *rehearsal) wantProvenance() {
+	r.t.Helper()
+	builder := func(file string) (id, run string) {
+		var p struct {
+			Predicate struct {
+				RunDetails struct {
+					Builder  struct{ ID string }
+					Metadata struct{ InvocationID string }
+				}
+			}
+		}
+		if err := json.Unmarshal(read(r.t, file), &p); err != nil {
+			r.t.Fatal(err)
+		}
+		return p.Predicate.RunDetails.Builder.ID, p.Predicate.RunDetails.Metadata.InvocationID
+	}
+	if id, run := builder(r.path("page/provenance.intoto.json")); id != signer+"v0.4.0" || run != runOfIt {
+		r.t.Errorf("the workflow's release is by %q in the run %q", id, run)
+	}
+	if err := r.byHand("0.4.1-rc.1", "build"); err != nil {
+		r.t.Fatal(err)
+	}
+	id, run := builder(r.path("job-build/dist/release/provenance.intoto.json"))
+	_, anchor, _ := strings.Cut(id, "docs/releasing.md#")
+	if heading := "\n## " + strings.ReplaceAll(anchor, "-", " ") + "\n"; run != "" ||
+		!strings.Contains(strings.ToLower(string(read(r.t, "../../docs/releasing.md"))), heading) {
+		r.t.Errorf("a release by hand is by %q in the run %q, want the section of docs/releasing.md", id, run)
+	}
+}
+
+// byHand runs a step of the program of the job build with one image, as a person does.
+func (r *rehearsal) byHand(version string, steps ...string) error {
+	env := map[string]string{"PATH": r.path("bin") + ":" + os.Getenv("PATH"), "HOME": r.path("home"), "REGISTRY": r.registry + "/linkreel", "VERSION": version}
+	maps.Copy(env, r.golang)
+	return r.shell("exec .local/bin/linkreel-release -only check "+strings.Join(steps, " "), r.path("job-build"), env)
+}
+
+// verify follows docs/releasing.md, and nothing else, on what was published.
+func (r *rehearsal) verify() {
+	r.t.Helper()
+	_, section, _ := strings.Cut(string(read(r.t, "../../docs/releasing.md")), "\n## Verify a release\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	var script strings.Builder
+	for _, block := range regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllStringSubmatch(section, -1) {
+		script.WriteString(block[1])
+	}
+	text := strings.ReplaceAll(script.String(), "ghcr.io/", r.registry+"/")
+	for _, command := range []string{"sha256sum --check", "cosign verify ", "cosign verify-blob", "cosign verify-attestation", "gh attestation verify"} {
+		if !strings.Contains(text, command) {
+			r.t.Errorf("docs/releasing.md does not say how to use %q", command)
+		}
+	}
+	run := func(text string) error {
+		at := r.path("download")
+		if err := errors.Join(os.RemoveAll(at), os.Mkdir(at, 0o755)); err != nil {
+			r.t.Fatal(err)
+		}
+		return r.shell(text, at, map[string]string{
+			"PATH": r.path("bin") + ":" + os.Getenv("PATH"), "HOME": r.path("home"), "GITHUB_SERVER_URL": "", "GITHUB_WORKFLOW_REF": "",
+		})
+	}
+	if err := run(text); err != nil {
+		r.t.Errorf("the commands of docs/releasing.md: %v", err)
+	}
+	if err := run(strings.Replace(text, "refs/tags/v$V", "refs/tags/v0.3.9", 1)); err == nil {
+		r.t.Error("the signature of another tag was accepted")
+	}
+	altered := r.path("page/linkreel-0.4.0-linux-amd64.tar.gz")
+	write(r.t, altered, "something else")
+	if err := run(text); err == nil {
+		r.t.Error("an altered file was accepted")
+	}
+	r.published()
+}
+
+// Names that git accepts, and some that it does not. Each job gets them, as if no other had
+// run before it, with everything that a good release has built.
+func (r *rehearsal) wantHostileNamesRefused() {
+	r.t.Helper()
+	for _, tag := range []string{
+		"v1.2.3-`id>owned`", "v1.2.3-$(id>owned)", "v1.2.3-$(shell id>owned)", "v1.2.3;id>owned", "v1.2.3-'\"; id>owned; '\"",
+		"v1.2.3\nid>owned", "v1.2.3-../../x", "--version", "",
+	} {
+		for _, name := range []string{"build", "publish"} {
+			err := r.job(name, tag, "")
+			if err == nil || !strings.Contains(err.Error(), "not a semantic version") || !strings.Contains(err.Error(), "make: ***") {
+				r.t.Errorf("%s of %q: %v", name, tag, err)
+			}
+		}
+		r.wantNothing(fmt.Sprintf("the tag %q", tag))
+	}
+	for _, version := range []string{"v1.2.3|id", "v1.2.3-${IFS}id", "v1.2.3 \tx", "-only=x", "v0.4.0\n", "v1.2.3-..", "v01.2.3", "v1.2.3+x", "vv1.2.3", "1.2"} {
+		if err := r.byHand(version, "build"); err == nil || !strings.Contains(err.Error(), "not a semantic version") {
+			r.t.Errorf("the version %q: %v", version, err)
+		}
+	}
+	if err := r.job("cluster", "v1.2.3-$(id>owned)", ""); err == nil {
+		r.t.Error("a cluster tried a hostile name")
+	}
+	r.wantNothing("a hostile name in the cluster's job")
+}
+
+// wantOthersRefused tries commits and versions that are no release.
+func (r *rehearsal) wantOthersRefused() {
+	r.t.Helper()
+	if err := r.job("build", "v0.5.0", ""); err == nil || !strings.Contains(err.Error(), "CHANGELOG.md has no section [0.5.0]") {
+		r.t.Errorf("a version of which the changelog says nothing: %v", err)
+	}
+	if err := r.job("publish", "v0.4.1-rc.1", ""); err == nil || !strings.Contains(err.Error(), "is built, not 0.4.1-rc.1 of commit") {
+		r.t.Errorf("the artifact of another version: %v", err)
+	}
+	r.must(r.source, "git", "checkout", "-q", "-b", "aside")
+	r.commitAll("a commit that nobody has reviewed")
+	r.commit = r.must(r.source, "git", "rev-parse", "HEAD")
+	for _, name := range []string{"build", "publish"} {
+		if err := r.job(name, "v0.4.0", ""); err == nil || !strings.Contains(err.Error(), "is not on origin/main") {
+			r.t.Errorf("%s of a commit that is not on main: %v", name, err)
+		}
+	}
+	r.wantNothing("other commits and versions")
+	// Somebody with a key to the registry builds the same version once more.
+	if err := r.byHand("0.4.0", "build", "push"); err == nil || !strings.Contains(err.Error(), "is published as sha256:") {
+		r.t.Errorf("a published version was replaced: %v", err)
+	}
+	r.wantNothing("a second 0.4.0")
+}
+
+// standInRegistry holds what is pushed to it, and notes each manifest.
+type standInRegistry struct {
+	say     func(string)
+	mu      sync.Mutex
+	uploads int
+	content map[string][]byte // by path
+}
+
+func (s *standInRegistry) ServeHTTP(w http.ResponseWriter, q *http.Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	body, err := io.ReadAll(q.Body)
+	if err != nil {
+		w.WriteHeader(http.StatusBadRequest)
+		return
+	}
+	digest := q.URL.Query().Get("digest")
+	switch q.Method {
+	case http.MethodPost:
+		s.uploads++
+		w.Header().Set("Location", q.URL.Path+strconv.Itoa(s.uploads))
+		w.WriteHeader(http.StatusAccepted)
+	case http.MethodPatch:
+		s.content[q.URL.Path] = body
+		w.Header().Set("Location", q.URL.Path)
+		w.WriteHeader(http.StatusAccepted)
+	case http.MethodPut:
+		if repository, reference, manifest := strings.Cut(q.URL.Path, "/manifests/"); manifest {
+			s.say("registry PUT " + repository + " " + reference)
+			s.content[repository+"/manifests/"+digestOf(body)] = body
+			s.content[q.URL.Path] = body
+		} else {
+			blobs, _, _ := strings.Cut(q.URL.Path, "uploads/")
+			s.content[blobs+digest] = append(s.content[q.URL.Path], body...)
+		}
+		w.WriteHeader(http.StatusCreated)
+	default:
+		body, found := s.content[q.URL.Path]
+		if !found && q.URL.Path != "/v2/" {
+			w.WriteHeader(http.StatusNotFound)
+			return
+		}
+		var kind struct {
+			MediaType string `json:"mediaType"`
+		}
+		if strings.Contains(q.URL.Path, "/manifests/") && json.Unmarshal(body, &kind) == nil {
+			w.Header().Set("Content-Type", kind.MediaType)
+		}
+		w.Header().Set("Docker-Content-Digest", digestOf(body))
+		w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+		_, _ = io.Copy(w, bytes.NewReader(body)) // the reader may have gone
+	}
+}
+
+func digestOf(b []byte) string { return fmt.Sprintf("sha256:%x", sha256.Sum256(b)) }
