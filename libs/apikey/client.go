@@ -18,6 +18,7 @@ import (
 
 	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/libs/metrics"
 	"github.com/linkreel/linkreel/libs/outage"
 	"github.com/linkreel/linkreel/libs/ratelimit"
 	"github.com/linkreel/linkreel/libs/redisdb"
@@ -64,10 +65,10 @@ type Decision struct {
 
 // Only unusual outcomes are counted, so the common path has no overhead.
 var (
-	degraded = promauto.NewCounterVec(prometheus.CounterOpts{
+	degraded = metrics.NewCounter(prometheus.CounterOpts{
 		Name: "linkreel_auth_checks_degraded_total",
 		Help: "Key checks that could not take the usual path: cold, local (no Redis), stale (no auth), unavailable.",
-	}, []string{"how"})
+	}, []string{"how"}, metrics.Each("cold", "local", "stale", "unavailable")...)
 	redisFailures = promauto.NewCounter(prometheus.CounterOpts{
 		Name: "linkreel_auth_redis_failures_total", Help: "Failed calls to Redis for limits and account versions.",
 	})

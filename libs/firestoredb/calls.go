@@ -50,7 +50,15 @@ func (c calls) unary(
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(c)) // an earlier deadline wins
 	defer cancel()
-	try := func() error { return hear(ctx, commit, invoke(ctx, method, req, reply, cc, opts...)) }
+	try := func() error {
+		began := time.Now()
+		err := invoke(ctx, method, req, reply, cc, opts...)
+		took(method, began, err)
+		if r, ok := req.(*pb.CommitRequest); ok && err == nil {
+			wrote(r.GetWrites())
+		}
+		return hear(ctx, commit, err)
+	}
 	if !reads {
 		return again(ctx, try) // it read nothing, so the same writes may be sent again
 	}
@@ -64,13 +72,15 @@ func (c calls) stream(
 		return nil, errOnlyWrites
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(c))
+	began := time.Now()
 	s, err := open(ctx, desc, cc, method, opts...)
 	if err != nil {
 		cancel()
+		took(method, began, err)
 		return nil, hear(ctx, false, err)
 	}
 	context.AfterFunc(s.Context(), cancel) // the stream's context ends with the stream
-	return heardStream{s, func(err error) error { return hear(ctx, false, err) }}, nil
+	return &heardStream{ClientStream: s, call: ctx, method: method, began: began}, nil
 }
 
 // onlyWritesKey marks the context of a [DB.Commit]. It skips the calls that begin and end a
@@ -144,10 +154,25 @@ func judged(fn func(context.Context) error) func(context.Context) error {
 // heardStream notes the responses to a read.
 type heardStream struct {
 	grpc.ClientStream
-	hear func(error) error
+	call   context.Context
+	method string
+	began  time.Time
+	reads  int
+	ended  bool
 }
 
-func (s heardStream) RecvMsg(m any) error { return s.hear(s.ClientStream.RecvMsg(m)) }
+func (s *heardStream) RecvMsg(m any) error {
+	err := s.ClientStream.RecvMsg(m)
+	switch {
+	case err == nil:
+		s.reads += readIn(m)
+	case !s.ended:
+		s.ended = true
+		took(s.method, s.began, err)
+		read(s.reads)
+	}
+	return hear(s.call, false, err)
+}
 
 // judge turns the error of a call into one of this package's errors.
 func (h *heard) judge(err error) error {

@@ -136,6 +136,7 @@ func New(opt Options) *API {
 	if opt.Log == nil {
 		opt.Log = slog.Default()
 	}
+	declare(opt.Name)
 	a := &API{
 		opt: opt, tracer: otel.Tracer(opt.Name),
 		// The burst is below the default. Only a caller that rolled its key and lost the response
@@ -313,9 +314,13 @@ func (a *API) Handler() fasthttp.RequestHandler {
 	// Fiber runs handlers in the order they were added, so this runs only if no route matched.
 	a.app.Use(func(c *fiber.Ctx) error {
 		if allow := methodsOf(a.app, c.Path()); len(allow) > 0 {
-			return &apierr.Error{Code: apierr.MethodNotAllowed, Message: "This address does not answer that method.", Allow: allow}
+			return &apierr.Error{Code: apierr.MethodNotAllowed, Message: "This address accepts only " + listed(allow) + ".", Allow: allow}
 		}
-		return apierr.New(apierr.NotFound, "There is nothing at this address.")
+		message := "There is nothing at this address."
+		if near := nearPath(c.Path()); near != "" {
+			message += " Did you mean " + near + "?"
+		}
+		return apierr.New(apierr.NotFound, message)
 	})
 	h := a.app.Handler()
 	home := slices.ContainsFunc(a.routes, func(r Route) bool { return r.Path == "/" })
@@ -391,6 +396,14 @@ var duration = promauto.NewHistogramVec(prometheus.HistogramOpts{
 	Name: "http_server_request_duration_seconds", Help: "Time from the last byte of the request to the first byte of the answer.",
 	Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
 }, []string{"otel_scope_name", "http_request_method", "http_route", "http_response_status_code"})
+
+// declare makes the series of server errors exist before the first one. A route's own series
+// begin with its first response, because there are many routes.
+func declare(name string) {
+	for _, status := range []string{"500", "503"} {
+		duration.WithLabelValues(name, fiber.MethodGet, "(none)", status)
+	}
+}
 
 func (a *API) observe(c *fiber.Ctx, r *identity.Request, span trace.Span, started time.Time) {
 	res, method, route, took := c.Response(), c.Method(), c.Route().Path, time.Since(started)

@@ -33,7 +33,7 @@ func (s *Store) Download(ctx context.Context, object string, generation int64, w
 	if o.Encoded() {
 		return Object{}, fmt.Errorf("download %q: %w", object, ErrEncoded)
 	}
-	if err := s.fetch(ctx, o, w); err != nil {
+	if err := measure("download", func() error { return s.fetch(ctx, o, w) }); err != nil {
 		return Object{}, fmt.Errorf("download %q: %w", object, err)
 	}
 	return o, nil
@@ -45,16 +45,19 @@ func (s *Store) Download(ctx context.Context, object string, generation int64, w
 func (s *Store) DownloadRange(ctx context.Context, object string, offset, size int64, w io.Writer) error {
 	ctx, cancel := context.WithTimeout(ctx, s.stall)
 	defer cancel()
-	r, err := s.handle(object, 0).NewRangeReader(ctx, offset, size)
-	if err == nil {
-		var n int64
-		n, err = io.Copy(w, io.LimitReader(r, size))
+	err := measure("download", func() error {
+		r, err := s.handle(object, 0).NewRangeReader(ctx, offset, size)
+		if err != nil {
+			return mapError(err)
+		}
+		n, err := io.Copy(w, io.LimitReader(r, size))
 		_ = r.Close() // Copy has reported the reader's errors
 		if err == nil && n != size {
 			err = io.ErrUnexpectedEOF
 		}
-	}
-	if err = mapError(err); err != nil {
+		return mapError(err)
+	})
+	if err != nil {
 		return fmt.Errorf("download a part of %q: %w", object, err)
 	}
 	return nil

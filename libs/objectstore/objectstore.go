@@ -236,9 +236,11 @@ func mapError(err error) error {
 	return err
 }
 
-// do runs one call that moves no bytes.
-func (s *Store) do(ctx context.Context, what string, f func(context.Context) error) error {
-	err := s.breaker.Call(ctx, s.timeout, func(ctx context.Context) error { return mapError(f(ctx)) })
+// do runs one call that moves no bytes. operation names it in metrics, and what in errors.
+func (s *Store) do(ctx context.Context, operation, what string, f func(context.Context) error) error {
+	err := s.breaker.Call(ctx, s.timeout, func(ctx context.Context) error {
+		return measure(operation, func() error { return mapError(f(ctx)) })
+	})
 	if err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
@@ -264,7 +266,7 @@ func (s *Store) Stat(ctx context.Context, object string) (Object, error) {
 }
 
 func (s *Store) stat(ctx context.Context, object string, generation int64) (o Object, err error) {
-	err = s.do(ctx, "stat object "+object, func(ctx context.Context) error {
+	err = s.do(ctx, "stat", "stat object "+object, func(ctx context.Context) error {
 		a, err := s.handle(object, generation).Attrs(ctx)
 		if err == nil {
 			o = objectOf(a)
@@ -277,7 +279,7 @@ func (s *Store) stat(ctx context.Context, object string, generation int64) (o Ob
 // Delete removes an object; generation 0 means the live one. If the object does not exist, Delete
 // succeeds.
 func (s *Store) Delete(ctx context.Context, object string, generation int64) error {
-	err := s.do(ctx, "delete object "+object, s.handle(object, generation).Delete)
+	err := s.do(ctx, "delete", "delete object "+object, s.handle(object, generation).Delete)
 	if errors.Is(err, ErrNotFound) {
 		return nil
 	}
@@ -293,9 +295,13 @@ func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[Object, error
 		page := iterator.NewPager(s.bucket.Objects(ctx, q), 1000, "")
 		for {
 			var batch []*storage.ObjectAttrs
-			next, err := page.NextPage(&batch)
+			var next string
+			err := measure("list", func() (err error) {
+				next, err = page.NextPage(&batch)
+				return mapError(err)
+			})
 			if err != nil {
-				yield(Object{}, fmt.Errorf("list %q: %w", prefix, mapError(err)))
+				yield(Object{}, fmt.Errorf("list %q: %w", prefix, err))
 				return
 			}
 			for _, a := range batch {
@@ -373,7 +379,11 @@ func chunkFor(r io.Reader) int {
 
 // Upload stores all bytes of r. If r fails, no object is stored.
 func (s *Store) Upload(ctx context.Context, object string, r io.Reader, o UploadOptions) (Object, error) {
-	made, err := s.upload(ctx, object, r, o)
+	var made Object
+	err := measure("upload", func() (err error) {
+		made, err = s.upload(ctx, object, r, o)
+		return err
+	})
 	if err != nil {
 		return Object{}, fmt.Errorf("upload %q: %w", object, err)
 	}

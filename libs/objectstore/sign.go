@@ -125,10 +125,14 @@ func (s *iamSigner) sign(ctx context.Context, account string, b []byte) ([]byte,
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
-	resp, err := service.Projects.ServiceAccounts.SignBlob("projects/-/serviceAccounts/"+account,
-		&iamcredentials.SignBlobRequest{Payload: base64.StdEncoding.EncodeToString(b)}).Context(ctx).Do()
+	var resp *iamcredentials.SignBlobResponse
+	err = measure("sign", func() (err error) {
+		resp, err = service.Projects.ServiceAccounts.SignBlob("projects/-/serviceAccounts/"+account,
+			&iamcredentials.SignBlobRequest{Payload: base64.StdEncoding.EncodeToString(b)}).Context(ctx).Do()
+		return mapError(err)
+	})
 	if err != nil {
-		return nil, mapError(err)
+		return nil, err
 	}
 	signature, err := base64.StdEncoding.DecodeString(resp.SignedBlob)
 	if err != nil {
@@ -246,7 +250,7 @@ func (s *Store) StartResumable(ctx context.Context, object, origin string, most 
 	if err != nil {
 		return "", err
 	}
-	err = s.do(ctx, "start upload of "+object, func(ctx context.Context) error {
+	err = s.do(ctx, "session", "start upload of "+object, func(ctx context.Context) error {
 		req, err := http.NewRequestWithContext(ctx, http.MethodPost, address, nil)
 		if err != nil {
 			return err
@@ -283,7 +287,7 @@ func (s *Store) EndResumable(ctx context.Context, session string) error {
 	if _, whole, err := s.Received(ctx, session); whole || errors.Is(err, ErrNotFound) {
 		return nil
 	}
-	return s.do(ctx, "end upload session", func(ctx context.Context) error {
+	return s.do(ctx, "session", "end upload session", func(ctx context.Context) error {
 		req, err := http.NewRequestWithContext(ctx, http.MethodDelete, session, http.NoBody)
 		if err != nil {
 			return nil // not an address, so there is no session behind it
@@ -327,7 +331,7 @@ func (s *Store) FinishResumable(ctx context.Context, session string, size int64)
 }
 
 func (s *Store) session(ctx context.Context, session, total string) (n int64, whole bool, err error) {
-	err = s.do(ctx, "ask upload session", func(ctx context.Context) error {
+	err = s.do(ctx, "session", "ask upload session", func(ctx context.Context) error {
 		req, err := http.NewRequestWithContext(ctx, http.MethodPut, session, http.NoBody)
 		if err != nil {
 			return errors.New("its address is malformed") // the error would name the address

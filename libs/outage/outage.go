@@ -31,6 +31,9 @@ type Config struct {
 	// Name is the dependency's name for the log and the metric. If it is empty,
 	// the breaker writes neither.
 	Name string
+	// Says is what the log says, after the name, when the breaker opens. The default says
+	// that calls are refused.
+	Says string
 	// Failures is how many failures in a row open the breaker, at least one.
 	Failures int
 	// Over is the minimum time between the first and the last of them. A few failures at
@@ -52,7 +55,7 @@ type Config struct {
 }
 
 var awayNow = promauto.NewGaugeVec(prometheus.GaugeOpts{Name: "linkreel_dependency_away",
-	Help: "Whether calls to a dependency are refused at once because it did not answer."}, []string{"dependency"})
+	Help: "How many watchers in this process find that a dependency does not answer, or that Redis refuses writes."}, []string{"dependency"})
 
 // Down is the default for [Config.Down]: an error means an outage if it is UNAVAILABLE
 // or an exceeded deadline.
@@ -149,6 +152,28 @@ func (b *Breaker) report(err error, round uint64) {
 	}
 }
 
+// Note counts the outcome of a call that the caller made without asking the breaker. It is for
+// a breaker that only watches.
+func (b *Breaker) Note(err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err == nil {
+		b.ok()
+		return
+	}
+	b.fail(err)
+}
+
+// Open opens the breaker at once, for an error that leaves no doubt.
+func (b *Breaker) Open(err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.away.Load() && !b.closed {
+		b.since = b.cfg.Now()
+		b.open(err)
+	}
+}
+
 // Allow reports whether the caller may try now. After true, the caller must report
 // the outcome with OK or Fail. If it never reports, the others wait for one more rest.
 func (b *Breaker) Allow() bool {
@@ -203,7 +228,7 @@ func (b *Breaker) turn(away bool, err error) {
 	}
 	if away {
 		awayNow.WithLabelValues(b.cfg.Name).Inc()
-		slog.Warn(b.cfg.Name+" does not answer; calls are refused until it does", "error", err)
+		slog.Warn(b.cfg.Name+" "+cmp.Or(b.cfg.Says, "does not answer; calls are refused until it does"), "error", err)
 		return
 	}
 	awayNow.WithLabelValues(b.cfg.Name).Dec()
@@ -226,7 +251,12 @@ func (b *Breaker) fail(err error) (opened bool) {
 	if b.away.Load() || b.closed || b.fails < b.cfg.Failures || now.Sub(b.since) < b.cfg.Over {
 		return false
 	}
-	b.next = now.Add(b.cfg.Rest)
+	b.open(err)
+	return true
+}
+
+func (b *Breaker) open(err error) {
+	b.next = b.cfg.Now().Add(b.cfg.Rest)
 	b.turn(true, err)
 	if b.cfg.Opened != nil {
 		b.cfg.Opened(err)
@@ -236,7 +266,6 @@ func (b *Breaker) fail(err error) (opened bool) {
 		b.cancel, b.done = cancel, make(chan struct{})
 		go b.heal(ctx, b.done)
 	}
-	return true
 }
 
 func (b *Breaker) heal(ctx context.Context, done chan struct{}) {

@@ -241,3 +241,27 @@ func BenchmarkBreakerAllow(b *testing.B) {
 		}
 	})
 }
+
+// A breaker that only watches hears of calls that others made.
+func TestNoteAndOpenWatchCallsOfOthers(t *testing.T) {
+	t.Parallel()
+	c := newClock()
+	var opened error
+	b := New(Config{Failures: 2, Over: time.Second, Rest: time.Second, Now: c.now, Opened: func(err error) { opened = err }})
+	first := errors.New("first")
+	b.Note(first)
+	c.pass(2 * time.Second)
+	b.Note(nil)
+	b.Note(first)
+	if _, away := b.Away(); away {
+		t.Error("an answer between did not end the row")
+	}
+	b.Open(first)
+	if since, away := b.Away(); !away || since != c.now() || !errors.Is(opened, first) {
+		t.Errorf("away %v since %v, told %v", away, since, opened)
+	}
+	b.Note(nil)
+	if _, away := b.Away(); away {
+		t.Error("an answer did not close it")
+	}
+}

@@ -5,6 +5,9 @@
 // request must not wait for a Redis that is down. They never repeat a call by
 // themselves, because only the caller knows whether a call that may have succeeded can
 // be repeated.
+//
+// All calls are measured. Of each Redis, a process knows whether it answers and takes writes:
+// the metric linkreel_dependency_away and one line in the log say so.
 package redisdb
 
 import (
@@ -80,6 +83,7 @@ func Open(cfg Config) (redis.UniversalClient, error) {
 	default:
 		client = redis.NewClient(opt.Simple())
 	}
+	client.AddHook(watch{healthOf(cfg.URL, client)})
 	if cfg.Untraced {
 		return client, nil
 	}

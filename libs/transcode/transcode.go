@@ -370,6 +370,11 @@ const (
 	Internal           Code = "INTERNAL"
 )
 
+// Codes lists all codes.
+var Codes = []Code{
+	NotAVideo, EmptyFile, UnsupportedFormat, CorruptFile, TooLong, TooLargeDimensions, FileTooLarge, Timeout, UploadExpired, Internal,
+}
+
 // Failure says why a job ended without an outcome. Message is for the uploader:
 // it names no path, tool or store.
 type Failure struct {

@@ -228,6 +228,8 @@ func TestARedisFilledWhileFirestoreWasAwayDrains(t *testing.T) {
 	authUntil(t, "Redis is full", 60*time.Second, func() bool {
 		return strings.HasPrefix(redistest.Do(t, b.redis.Addr(), "SET", "full", "?"), "OOM") && p.metric("linkreel_clicks_spooled_total") > 0
 	})
+	away := func() bool { return p.metric(`linkreel_dependency_away{dependency="Redis"}`) == 1 }
+	authUntil(t, "the metric says that Redis takes no writes", 20*time.Second, away)
 	time.Sleep(time.Duration(authFull(1, 15)) * time.Second)
 	must(t, b.firestoreBy.Start())
 	back := time.Now()
@@ -237,6 +239,7 @@ func TestARedisFilledWhileFirestoreWasAwayDrains(t *testing.T) {
 		return p.metric("linkreel_clicks_spooled_total") == spooled
 	})
 	t.Logf("clicks go to Redis alone again %v after Firestore came back", time.Since(back))
+	authUntil(t, "the metric says that Redis takes writes", 30*time.Second, func() bool { return !away() })
 	load.stop()
 	load.balance(t, p, before)
 	if others := load.others(); len(others) > 0 {

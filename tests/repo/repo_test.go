@@ -449,6 +449,9 @@ func TestMetricsAreInTheManual(t *testing.T) {
 			if len(made) != len(regexp.MustCompile(`prometheus\.\w+Opts\{`).FindAll(source, -1)) {
 				t.Errorf("%s: begin the options of each metric with its Name, as text", path)
 			}
+			if !strings.Contains(path, "libs/metrics/") && bytes.Contains(source, []byte("promauto.NewCounterVec(")) {
+				t.Errorf("%s: make counters with labels by libs/metrics, which lets their series start at 0", path)
+			}
 			if bytes.Contains(source, []byte(`"go.opentelemetry.io/otel/metric"`)) {
 				t.Errorf("%s: metrics are Prometheus's (docs/adr/0020-metrics-are-prometheus-metrics.md)", path)
 			}

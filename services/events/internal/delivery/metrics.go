@@ -7,16 +7,17 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
+	"github.com/linkreel/linkreel/libs/metrics"
 	"github.com/linkreel/linkreel/services/events/internal/webhook"
 )
 
 // These metrics show whether events flow.
 var (
-	attempts = promauto.NewCounterVec(prometheus.CounterOpts{
+	attempts = metrics.NewCounter(prometheus.CounterOpts{
 		Name: "linkreel_webhooks_attempts_total",
 		Help: "Attempts to call receivers, by outcome: delivered, refused (an answer that is not 2xx), unanswered, " +
 			"or unsigned (not sent, since none of the webhook's secrets can be decrypted).",
-	}, []string{"outcome"})
+	}, []string{"outcome"}, metrics.Each("delivered", "refused", "unanswered", "unsigned")...)
 	firsts = promauto.NewHistogram(prometheus.HistogramOpts{
 		Name:    "linkreel_webhooks_first_try_seconds",
 		Help:    "Time from a change to the end of the first attempt to deliver its event to a webhook.",

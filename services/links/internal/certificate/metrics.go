@@ -5,17 +5,20 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"github.com/linkreel/linkreel/libs/metrics"
 )
 
 var (
-	orders = promauto.NewCounterVec(prometheus.CounterOpts{
+	orders = metrics.NewCounter(prometheus.CounterOpts{
 		Name: "linkreel_certificate_orders_total",
 		Help: "Orders of certificates, by outcome: issued, failed, limited (all accounts together have reached a limit) " +
 			"or share (the account has reached its own limit).",
-	}, []string{"outcome"})
-	refused = promauto.NewCounterVec(prometheus.CounterOpts{
+	}, []string{"outcome"}, metrics.Each("issued", "failed", "limited", "share")...)
+	refused = metrics.NewCounter(prometheus.CounterOpts{
 		Name: "linkreel_tls_handshakes_refused_total", Help: "TLS handshakes that got no certificate, by reason.",
-	}, []string{"reason"})
+	}, []string{"reason"}, metrics.Each(
+		"unknown", "budget", "ordering", "limited", "share", "overtaken", "suspended", "failed", unknownReason)...)
 	setAside = promauto.NewCounter(prometheus.CounterOpts{
 		Name: "linkreel_certificates_set_aside_total",
 		Help: "Due certificates that were put off for an hour, because their record could not be read or changed.",

@@ -35,6 +35,7 @@ type lane struct {
 	away     atomic.Bool // Redis does not answer in time; changed only while state is held
 	wakeTend chan struct{}
 	usedAt   atomic.Int64 // when Redis last answered a call, ns
+	refused  atomic.Bool  // Redis had no room for clicks; see check
 
 	mu      sync.Mutex // guards open and quit
 	open    *batch     // the batch that collects the next answers
@@ -213,6 +214,7 @@ func (l *lane) viaRedis(items []item) bool {
 		l.live.acked = r.last
 		switch {
 		case r.code == full && payload != nil && (own == 0 || r.last < own):
+			l.refused.Store(true)
 			l.spoolClicks(items) // the call has confirmed the responses in any case
 		case r.code == gap, !all:
 			continue // resend the missing batches, then the clicks

@@ -185,13 +185,18 @@ func (l *lane) drained(run []record) {
 	}
 }
 
-// check finds out whether Redis has lost batches. It skips the live batches if there are
+// check finds out whether Redis has lost batches, or has no memory left. It skips the live batches if there are
 // redirects, because their own calls find out.
 func (l *lane) check(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	if time.Since(time.Unix(0, l.usedAt.Load())) > idle {
 		l.checkOne(ctx, &l.live)
+	}
+	if l.refused.Swap(false) {
+		// Either the click log has reached its own bound, or Redis has no memory. Only another write
+		// tells, and the client notes its outcome (see redisdb).
+		_ = l.log.slow.Set(ctx, "lr:probe", 1, time.Minute).Err()
 	}
 	l.state.Lock()
 	unused := l.late.next == 1

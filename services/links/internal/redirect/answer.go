@@ -8,18 +8,20 @@ import (
 	"errors"
 	"fmt"
 	"html/template"
+	"log/slog"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promauto"
 	"github.com/valyala/fasthttp"
 
 	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/design"
 	"github.com/linkreel/linkreel/libs/httpapi"
 	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/libs/metrics"
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
@@ -113,6 +115,9 @@ func (h *Handler) redirect(ctx *fasthttp.RequestCtx, d *link.Decision, prefetch 
 // fail answers with a small page, or JSON when the client asks for it.
 func (h *Handler) fail(ctx *fasthttp.RequestCtx, e *apierr.Error) {
 	status := e.Status()
+	if status >= fasthttp.StatusInternalServerError {
+		h.failed.warn(status, e.Err)
+	}
 	ctx.Response.SetStatusCode(status)
 	ctx.Response.Header.SetBytesKV(headerCacheControl, neverCached)
 	if e.RetryAfter > 0 {
@@ -137,6 +142,24 @@ var titles = map[apierr.Code]string{
 	apierr.Gone: "This link has expired", apierr.MethodNotAllowed: "Method not allowed",
 	apierr.RateLimited: "Too many requests", apierr.Forbidden: "Not allowed", apierr.UnsupportedMediaType: "Not a form",
 	apierr.Unavailable: "Just a moment", apierr.Internal: "Something went wrong",
+}
+
+// failures says in the log why visits fail. There may be thousands a second, with one cause,
+// so it writes at most one line a second.
+type failures struct {
+	mu     sync.Mutex
+	told   time.Time
+	untold int // visits since the last line
+}
+
+func (f *failures) warn(status int, cause error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.untold++
+	if now := time.Now(); now.Sub(f.told) >= time.Second {
+		slog.Warn("redirects fail", "service", "links-redirect", "status", status, "error", cause, "visits", f.untold)
+		f.told, f.untold = now, 0
+	}
 }
 
 // wantsJSON reports whether JSON comes before HTML in the Accept header. Browsers always
@@ -269,10 +292,11 @@ func page(ctx *fasthttp.RequestCtx, status int, name string, data any) {
 	res.Header.Set("Referrer-Policy", "strict-origin-when-cross-origin")
 }
 
-var latency = promauto.NewHistogramVec(prometheus.HistogramOpts{
+// latency has a series from the start for each status that an alert looks for.
+var latency = metrics.NewHistogram(prometheus.HistogramOpts{
 	Name: "linkreel_redirect_duration_seconds", Help: "Time to answer a request for a short address, by status.",
 	Buckets: []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5},
-}, []string{"status"})
+}, []string{"status"}, metrics.Each("302", "404", "500", "503")...)
 
 var found302 = latency.WithLabelValues("302")
 

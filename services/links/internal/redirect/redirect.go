@@ -93,6 +93,7 @@ type Handler struct {
 	own    link.Hosts
 	agents *agents
 	visits sync.Pool
+	failed failures
 }
 
 // New makes a handler.

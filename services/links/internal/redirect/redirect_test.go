@@ -13,6 +13,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/valyala/fasthttp"
@@ -474,4 +475,36 @@ func benchmarkMemory(b *testing.B, m *invalidation.Memory, c Confirmer) {
 			ctx.Response.Reset()
 		}
 	})
+}
+
+// An operator finds the cause in the log. A flood of visits, which all fail for one cause,
+// must not flood the log too.
+func TestVisitsThatFailWriteALineASecond(t *testing.T) { //nolint:paralleltest // the log belongs to the process
+	var log strings.Builder
+	former := slog.Default()
+	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
+	defer slog.SetDefault(former)
+	synctest.Test(t, func(t *testing.T) {
+		var f failures
+		for range 250 {
+			f.warn(503, errors.New("Firestore does not answer"))
+			time.Sleep(10 * time.Millisecond) // of the bubble's clock
+		}
+	})
+	lines := strings.Split(strings.TrimSpace(log.String()), "\n")
+	if len(lines) != 3 || !strings.Contains(lines[0], "Firestore does not answer") || !strings.Contains(lines[0], "visits=1") ||
+		!strings.Contains(lines[1], "visits=100") || !strings.Contains(lines[1], "level=WARN") {
+		t.Errorf("250 visits in 2.5 s wrote\n%s", log.String())
+	}
+	log.Reset()
+	h, s := newHandler(&yes{})
+	s.down = true
+	if res := ask(h, "/cold", "lrl.example"); res.StatusCode() != 503 || !strings.Contains(log.String(), "error=") {
+		t.Errorf("%d wrote %q", res.StatusCode(), log.String())
+	}
+	log.Reset()
+	s.down = false
+	if res := ask(h, "/none", "lrl.example"); res.StatusCode() != 404 || log.Len() > 0 {
+		t.Errorf("%d wrote %q", res.StatusCode(), log.String())
+	}
 }

@@ -17,18 +17,19 @@ import (
 	"iter"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promauto"
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/linkreel/linkreel/libs/metrics"
 	"github.com/linkreel/linkreel/libs/objectstore"
 	"github.com/linkreel/linkreel/libs/outage"
 	"github.com/linkreel/linkreel/libs/queue"
@@ -65,10 +66,10 @@ type Options struct {
 	Log       *slog.Logger
 }
 
-var duration = promauto.NewHistogramVec(prometheus.HistogramOpts{
+var duration = metrics.NewHistogram(prometheus.HistogramOpts{
 	Name: "linkreel_job_duration_seconds", Help: "Time from claim to end of a job, by how it ended.",
 	Buckets: []float64{0.5, 1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600},
-}, []string{"result"})
+}, []string{"result"}, slices.Concat(metrics.Each("done", "inspected", "waiting", "lost", "returned", "retried"), metrics.Each(transcode.Codes...))...)
 
 // Worker does jobs until it is stopped.
 type Worker struct {

@@ -4,22 +4,24 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
+	"github.com/linkreel/linkreel/libs/metrics"
+	"github.com/linkreel/linkreel/libs/transcode"
 	"github.com/linkreel/linkreel/services/videos/internal/video"
 )
 
 // These metrics count status changes, waiting videos and searches of storage.
 var (
-	moves = promauto.NewCounterVec(prometheus.CounterOpts{
+	moves = metrics.NewCounter(prometheus.CounterOpts{
 		Name: "linkreel_videos_moves_total", Help: "Changes of a video's status, by the new status and, for failed, the reason.",
-	}, []string{"status", "code"})
+	}, []string{"status", "code"}, known()...)
 	standing = promauto.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "linkreel_videos_standing",
 		Help: "Videos that were due at the last sweep, by what they wait for: a worker (processing, or ready but not yet complete) or an upload.",
 	}, []string{"for"})
-	turns = promauto.NewCounterVec(prometheus.CounterOpts{
+	turns = metrics.NewCounter(prometheus.CounterOpts{
 		Name: "linkreel_videos_janitor_turns_total",
 		Help: "Searches of all of storage for orphans, by outcome: done, failed, or stopped because too many objects belong to no record.",
-	}, []string{"outcome"})
+	}, []string{"outcome"}, metrics.Each(turnDone, turnStopped, turnFailed)...)
 )
 
 // Outcomes of a janitor's turn.
@@ -29,11 +31,13 @@ const (
 	turnFailed  = "failed"
 )
 
-func init() {
-	// Start at zero, so that the first stopped search shows as an increase.
-	for _, outcome := range []string{turnDone, turnStopped, turnFailed} {
-		turns.WithLabelValues(outcome)
+// known returns every status that a video may move to, and for failed every reason.
+func known() []metrics.Series {
+	all := []metrics.Series{{string(video.Processing), ""}, {string(video.Ready), ""}}
+	for _, code := range transcode.Codes {
+		all = append(all, metrics.Series{string(video.Failed), string(code)})
 	}
+	return all
 }
 
 func became(s video.Status, code video.Code) { moves.WithLabelValues(string(s), string(code)).Inc() }

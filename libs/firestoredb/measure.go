@@ -1,0 +1,84 @@
+package firestoredb
+
+import (
+	"io"
+	"strings"
+	"time"
+
+	pb "cloud.google.com/go/firestore/apiv1/firestorepb"
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/linkreel/linkreel/libs/metrics"
+)
+
+// operations names the methods of Firestore that this product calls.
+var operations = map[string]string{
+	"BatchGetDocuments": "get", "RunQuery": "query", "RunAggregationQuery": "count",
+	"Commit": "commit", "BeginTransaction": "begin", "Rollback": "rollback",
+}
+
+// The reasons for which a request fails. Refusals that a caller expects, such as a failed
+// precondition, have none.
+var reasons = map[codes.Code]string{
+	codes.Unavailable: "unreachable", codes.DeadlineExceeded: "timeout", codes.Aborted: "contended",
+	codes.ResourceExhausted: "quota", codes.PermissionDenied: "refused", codes.Unauthenticated: "refused",
+	codes.Internal: "internal", codes.Unknown: "internal",
+}
+
+var (
+	measured = metrics.NewCalls("Firestore", []string{"get", "query", "count", "commit", "begin", "rollback"},
+		[]string{"unreachable", "timeout", "contended", "quota", "refused", "internal"})
+	documents = metrics.NewCounter(prometheus.CounterOpts{
+		Name: "linkreel_firestore_documents_total",
+		Help: "Documents that Firestore charges for, by operation: read (a query without results counts as one), write, delete.",
+	}, []string{"operation"}, metrics.Each("read", "write", "delete")...)
+	documentsRead   = documents.WithLabelValues("read")
+	documentsWrite  = documents.WithLabelValues("write")
+	documentsDelete = documents.WithLabelValues("delete")
+)
+
+// took measures one request. A stream ends with io.EOF.
+func took(method string, began time.Time, err error) {
+	if err == io.EOF { //nolint:errorlint // grpc returns it unwrapped at the end of a stream
+		err = nil
+	}
+	measured.Took(operations[method[strings.LastIndexByte(method, '/')+1:]], time.Since(began))
+	if err != nil {
+		measured.Failed(reasons[status.Code(err)])
+	}
+}
+
+// wrote counts the documents of a commit.
+func wrote(writes []*pb.Write) {
+	deleted := 0
+	for _, w := range writes {
+		if _, ok := w.GetOperation().(*pb.Write_Delete); ok {
+			deleted++
+		}
+	}
+	documentsDelete.Add(float64(deleted))
+	documentsWrite.Add(float64(len(writes) - deleted))
+}
+
+// readIn returns how many documents one message of a stream has. Firestore also charges for
+// a document that was asked for by name and is missing.
+func readIn(m any) int {
+	switch m := m.(type) {
+	case *pb.BatchGetDocumentsResponse:
+		if m.GetResult() != nil {
+			return 1
+		}
+	case *pb.RunQueryResponse:
+		if m.GetDocument() != nil {
+			return 1
+		}
+	}
+	return 0
+}
+
+// read counts the documents of a stream that has ended. The least that Firestore charges for
+// is one document. It charges a count as one for every thousand index entries, which no
+// response says: here it is one.
+func read(n int) { documentsRead.Add(float64(max(n, 1))) }

@@ -1,0 +1,76 @@
+package firestoredb_test
+
+import (
+	"context"
+	"errors"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"testing"
+
+	"cloud.google.com/go/firestore"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"google.golang.org/grpc/codes"
+
+	local "github.com/linkreel/linkreel/services/localcloud/firestore"
+)
+
+// metered returns a function that says by how much a series has grown.
+func metered(t *testing.T) func(series string) int {
+	t.Helper()
+	scrape := func() map[string]int {
+		rec, found := httptest.NewRecorder(), map[string]int{}
+		promhttp.Handler().ServeHTTP(rec, httptest.NewRequest("GET", "/metrics", nil))
+		for line := range strings.Lines(rec.Body.String()) {
+			if i := strings.LastIndexByte(line, ' '); i > 0 {
+				found[line[:i]], _ = strconv.Atoi(strings.TrimSpace(line[i:]))
+			}
+		}
+		return found
+	}
+	before := scrape()
+	return func(series string) int { return scrape()[series] - before[series] }
+}
+
+func TestCallsAndDocumentsAreMeasured(t *testing.T) { //nolint:paralleltest // the metrics belong to the process
+	db, server := openTest(t)
+	ctx, grew := t.Context(), metered(t)
+	a, b := db.Doc("k/a"), db.Doc("k/b")
+	steps := []error{
+		db.Commit(ctx, "create", create(a, b)),
+		db.Tx(ctx, "change", func(_ context.Context, tx *firestore.Transaction) error {
+			if _, err := tx.Get(a); err != nil {
+				return err
+			}
+			return tx.Set(a, map[string]any{"n": 2})
+		}),
+	}
+	_, err := db.Query(ctx, "list", db.Collection("k").Query)
+	steps = append(steps, err)
+	_, err = db.Query(ctx, "list", db.Collection("none").Query)
+	steps = append(steps, err)
+	_, err = db.Count(ctx, "count", db.Collection("k").Query)
+	steps = append(steps, err, db.DeleteAll(ctx, "delete", b))
+	if err := errors.Join(steps...); err != nil {
+		t.Fatal(err)
+	}
+	server.Faults().Add(local.Fault{Methods: []string{"Commit"}, Times: 1, Code: codes.Aborted})
+	if err := db.Create(ctx, "create", b, map[string]any{}); err != nil {
+		t.Fatal(err)
+	}
+	for series, want := range map[string]int{
+		`linkreel_dependency_call_seconds_count{dependency="Firestore",operation="get"}`:    1,
+		`linkreel_dependency_call_seconds_count{dependency="Firestore",operation="query"}`:  2,
+		`linkreel_dependency_call_seconds_count{dependency="Firestore",operation="count"}`:  1,
+		`linkreel_dependency_call_seconds_count{dependency="Firestore",operation="begin"}`:  1,
+		`linkreel_dependency_call_seconds_count{dependency="Firestore",operation="commit"}`: 5,
+		`linkreel_dependency_failures_total{dependency="Firestore",reason="contended"}`:     1,
+		`linkreel_firestore_documents_total{operation="read"}`:                              1 + 2 + 1 + 1,
+		`linkreel_firestore_documents_total{operation="write"}`:                             2 + 1 + 1,
+		`linkreel_firestore_documents_total{operation="delete"}`:                            1,
+	} {
+		if got := grew(series); got != want {
+			t.Errorf("%s grew by %d, want %d", series, got, want)
+		}
+	}
+}

@@ -1,0 +1,54 @@
+package metrics
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+var callSeconds = NewHistogram(prometheus.HistogramOpts{
+	Name: "linkreel_dependency_call_seconds",
+	Help: "Time of calls to Firestore, Redis and storage, by dependency and operation. " +
+		"A call that waits for news on purpose is left out.",
+	Buckets: []float64{.002, .01, .05, .2, .5, 1, 3},
+}, []string{"dependency", "operation"})
+
+var callFailures = NewCounter(prometheus.CounterOpts{
+	Name: "linkreel_dependency_failures_total",
+	Help: "Calls to Firestore, Redis and storage that failed through no fault of the caller, by dependency and reason.",
+}, []string{"dependency", "reason"})
+
+// Calls measures the calls to one dependency.
+type Calls struct {
+	seconds  map[string]prometheus.Observer
+	failures map[string]prometheus.Counter
+}
+
+// NewCalls declares the operations of a dependency and the reasons for which its calls fail.
+// It is for a variable of a package, so that the series exist from the start.
+func NewCalls(dependency string, operations, reasons []string) *Calls {
+	c := &Calls{map[string]prometheus.Observer{}, map[string]prometheus.Counter{}}
+	for _, op := range operations {
+		c.seconds[op] = callSeconds.WithLabelValues(dependency, op)
+		declare("linkreel_dependency_call_seconds", []string{"dependency", "operation"}, []Series{{dependency, op}})
+	}
+	for _, reason := range reasons {
+		c.failures[reason] = callFailures.WithLabelValues(dependency, reason)
+		declare("linkreel_dependency_failures_total", []string{"dependency", "reason"}, []Series{{dependency, reason}})
+	}
+	return c
+}
+
+// Took notes how long a call of a declared operation took.
+func (c *Calls) Took(operation string, d time.Duration) {
+	if h := c.seconds[operation]; h != nil {
+		h.Observe(d.Seconds())
+	}
+}
+
+// Failed notes a failure for a declared reason. An empty reason notes nothing.
+func (c *Calls) Failed(reason string) {
+	if n := c.failures[reason]; n != nil {
+		n.Inc()
+	}
+}

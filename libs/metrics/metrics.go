@@ -1,0 +1,72 @@
+// Package metrics registers the metrics whose labels have a few known values.
+//
+// Each series exists, at 0, from the start of the process. So a rate sees the first failure,
+// and the comparison of two series has both sides. Metrics without labels start at 0 anyway
+// and need only promauto.
+package metrics
+
+import (
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+)
+
+// Series has the values of a metric's labels, in the order of the labels.
+type Series []string
+
+// Each makes series of a metric with one label.
+func Each[T ~string](values ...T) []Series {
+	all := make([]Series, len(values))
+	for i, v := range values {
+		all[i] = Series{string(v)}
+	}
+	return all
+}
+
+// NewCounter registers a counter with a series for each of the declared values.
+func NewCounter(opts prometheus.CounterOpts, labels []string, declared ...Series) *prometheus.CounterVec {
+	vec := promauto.NewCounterVec(opts, labels)
+	for _, s := range declared {
+		vec.WithLabelValues(s...)
+	}
+	declare(opts.Name, labels, declared)
+	return vec
+}
+
+// NewHistogram registers a histogram with a series for each of the declared values.
+func NewHistogram(opts prometheus.HistogramOpts, labels []string, declared ...Series) *prometheus.HistogramVec {
+	vec := promauto.NewHistogramVec(opts, labels)
+	for _, s := range declared {
+		vec.WithLabelValues(s...)
+	}
+	declare(opts.Name, labels, declared)
+	return vec
+}
+
+// Declaration is what a metric's labels may say.
+type Declaration struct {
+	Labels []string
+	Series []Series
+}
+
+var (
+	mu           sync.Mutex
+	declarations = map[string]Declaration{}
+)
+
+func declare(name string, labels []string, series []Series) {
+	mu.Lock()
+	defer mu.Unlock()
+	d := declarations[name]
+	declarations[name] = Declaration{labels, slices.Concat(d.Series, series)}
+}
+
+// Declared returns the declarations of this process by the names of the metrics.
+func Declared() map[string]Declaration {
+	mu.Lock()
+	defer mu.Unlock()
+	return maps.Clone(declarations)
+}

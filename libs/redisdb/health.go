@@ -1,0 +1,181 @@
+package redisdb
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/linkreel/linkreel/libs/metrics"
+	"github.com/linkreel/linkreel/libs/outage"
+)
+
+// The reasons for which a call fails. A caller's own mistake has none.
+const (
+	unreachable = "unreachable"
+	timeout     = "timeout"
+	memory      = "memory"  // Redis is full and takes no more data
+	disk        = "disk"    // Redis cannot write its file, so it refuses writes
+	refused     = "refused" // Redis is loading, failing over, or does not know the password
+)
+
+var measured = metrics.NewCalls("Redis", []string{"key", "pipeline", "script", "stream"},
+	[]string{unreachable, timeout, memory, disk, refused})
+
+// operationOf groups commands. It returns "" for a command that waits for news on purpose.
+func operationOf(cmd redis.Cmder) string {
+	name, _ := cmd.Args()[0].(string) // Name allocates
+	switch {
+	case name == "evalsha", name == "eval":
+		return "script"
+	case name == "xread", name == "xreadgroup":
+		return ""
+	case strings.HasPrefix(name, "x"):
+		return "stream"
+	}
+	return "key"
+}
+
+// fair is how long a call must have run for its caller's deadline to count as a failure.
+const fair = 100 * time.Millisecond
+
+// reasonOf returns the reason for which a call failed, or "" if the error says nothing about
+// Redis.
+func reasonOf(err error, took time.Duration) string {
+	var network net.Error
+	var answer redis.Error
+	switch {
+	case err == nil, errors.Is(err, redis.Nil), errors.Is(err, redis.ErrClosed), errors.Is(err, context.Canceled):
+		return ""
+	case errors.Is(err, context.DeadlineExceeded) && took < fair:
+		return ""
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, redis.ErrPoolTimeout), errors.As(err, &network) && network.Timeout():
+		return timeout
+	case !errors.As(err, &answer):
+		return unreachable
+	}
+	for reason, prefixes := range refusals {
+		for _, prefix := range prefixes {
+			if strings.HasPrefix(answer.Error(), prefix) {
+				return reason
+			}
+		}
+	}
+	return ""
+}
+
+var refusals = map[string][]string{
+	memory: {"OOM "},
+	disk:   {"MISCONF ", "NOREPLICAS "},
+	refused: {"READONLY ", "LOADING ", "CLUSTERDOWN ", "MASTERDOWN ", "BUSY ", "NOAUTH ", "WRONGPASS ", "NOPERM ",
+		"ERR max number of clients"},
+}
+
+// calm is the usual [health.calm].
+const calm = 5 * time.Second
+
+// health is what this process knows about one Redis, by all its clients' calls. It only
+// watches: callers decide by themselves what to do without Redis.
+type health struct {
+	breaker *outage.Breaker
+	// calm is how long Redis must not have refused a write before it counts as back. At the edge
+	// of its memory it refuses some writes and takes others.
+	calm    time.Duration
+	failing atomic.Bool  // the last call failed, or the breaker is open
+	refused atomic.Int64 // when Redis last refused a write although it answers, Unix ns
+
+	mu     sync.Mutex
+	client redis.UniversalClient // of the last [Open], for the probe
+}
+
+var (
+	healthsMu sync.Mutex
+	healths   = map[string]*health{} // by address
+)
+
+// healthOf returns the health of the Redis at an address. client probes it from now on.
+func healthOf(address string, client redis.UniversalClient) *health {
+	healthsMu.Lock()
+	defer healthsMu.Unlock()
+	h := healths[address]
+	if h == nil {
+		h = &health{calm: calm}
+		h.breaker = outage.New(outage.Config{Name: "Redis", Says: "does not answer or refuses writes; work goes on without it",
+			Failures: 5, Over: time.Second, Rest: time.Second, Probe: h.probe})
+		healths[address] = h
+	}
+	h.mu.Lock()
+	h.client = client
+	h.mu.Unlock()
+	return h
+}
+
+// probe writes, because a Redis that only answers reads is of no use.
+func (h *health) probe(ctx context.Context) error {
+	h.mu.Lock()
+	client := h.client
+	h.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	err := client.Set(ctx, "lr:probe", 1, time.Minute).Err()
+	switch {
+	case errors.Is(err, redis.ErrClosed):
+		return nil // nobody uses this Redis any more
+	case err == nil && time.Since(time.Unix(0, h.refused.Load())) < h.calm:
+		return errors.New("it refused a write a moment ago")
+	}
+	return err
+}
+
+// heard notes the outcome of a call.
+func (h *health) heard(err error, took time.Duration) {
+	reason := reasonOf(err, took)
+	if reason == "" {
+		if h.failing.Load() && (err == nil || errors.Is(err, redis.Nil)) {
+			h.failing.Store(false)
+			h.breaker.Note(nil)
+		}
+		return
+	}
+	measured.Failed(reason)
+	h.failing.Store(true)
+	if reason == memory || reason == disk {
+		h.refused.Store(time.Now().UnixNano())
+		h.breaker.Open(err) // reads may still work, so do not wait for failures in a row
+		return
+	}
+	h.breaker.Note(err)
+}
+
+// watch is the hook that measures a client's calls.
+type watch struct{ *health }
+
+func (w watch) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (w watch) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		began := time.Now()
+		err := next(ctx, cmd)
+		w.ended(operationOf(cmd), err, time.Since(began))
+		return err
+	}
+}
+
+func (w watch) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		began := time.Now()
+		err := next(ctx, cmds)
+		w.ended("pipeline", err, time.Since(began))
+		return err
+	}
+}
+
+func (w watch) ended(operation string, err error, took time.Duration) {
+	measured.Took(operation, took)
+	w.heard(err, took)
+}
