@@ -256,10 +256,9 @@ type object struct {
 }
 
 var (
-	errSyntax = invalidJSON("The body is not valid JSON.")
-	errTwice  = invalidJSON("The body names a field twice.")
-	errDeep   = invalidJSON(fmt.Sprintf("The body is nested more than %d levels deep.", maxDepth))
-	errMany   = invalidJSON(fmt.Sprintf("The body has more than %d values.", maxValues))
+	errTwice = invalidJSON("The body names a field twice.")
+	errDeep  = invalidJSON(fmt.Sprintf("The body is nested more than %d levels deep.", maxDepth))
+	errMany  = invalidJSON(fmt.Sprintf("The body has more than %d values.", maxValues))
 )
 
 func invalidJSON(message string) error { return apierr.New(apierr.InvalidJSON, message) }
@@ -286,7 +285,7 @@ func parseObject(body []byte) (*object, error) {
 		}
 	}
 	if apierr.CodeOf(err) != apierr.InvalidJSON {
-		err = errSyntax
+		err = syntaxError(body)
 	}
 	return nil, err
 }

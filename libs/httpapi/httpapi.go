@@ -310,9 +310,13 @@ func (a *API) Handler() fasthttp.RequestHandler {
 	// Fiber runs handlers in the order they were added, so this runs only if no route matched.
 	a.app.Use(func(c *fiber.Ctx) error {
 		if allow := methodsOf(a.app, c.Path()); len(allow) > 0 {
-			return &apierr.Error{Code: apierr.MethodNotAllowed, Message: "This address does not answer that method.", Allow: allow}
+			return &apierr.Error{Code: apierr.MethodNotAllowed, Message: "This address accepts only " + listed(allow) + ".", Allow: allow}
 		}
-		return apierr.New(apierr.NotFound, "There is nothing at this address.")
+		message := "There is nothing at this address."
+		if near := nearPath(c.Path()); near != "" {
+			message += " Did you mean " + near + "?"
+		}
+		return apierr.New(apierr.NotFound, message)
 	})
 	h := a.app.Handler()
 	home := slices.ContainsFunc(a.routes, func(r Route) bool { return r.Path == "/" })

@@ -66,10 +66,19 @@ func TestLinksLiveOnTheAccountsDefaultDomain(t *testing.T) {
 	want(t, "delete the default domain", r.api(key, "DELETE", "/api/v1/domains/"+id, nil), 409, "DOMAIN_IN_USE")
 
 	pending := r.api(key, "POST", "/api/v1/domains", `{"hostname":"new.example.com"}`).str("id")
-	setDefault(pending)
-	want(t, "a default that is not verified", r.api(key, "POST", "/api/v1/links", map[string]any{"url": "https://example.com/"}), 409, "DOMAIN_NOT_VERIFIED")
+	for id, says := range map[string]string{pending: "default domain is no longer verified", "dom_gone": "default domain no longer exists"} {
+		setDefault(id)
+		refused := []answer{
+			r.api(key, "POST", "/api/v1/links", map[string]any{"url": "https://example.com/"}), r.api(key, "GET", "/api/v1/links/available?slug=one", nil),
+		}
+		for _, got := range refused {
+			if want(t, says, got, 409, "DOMAIN_NOT_VERIFIED"); !strings.Contains(fmt.Sprint(got.json), says) {
+				t.Errorf("%v does not say that the %s", got.json, says)
+			}
+		}
+		on("null", r.create(key, map[string]any{"url": "https://example.com/", "domainId": nil}), shortBase)
+	}
 	setDefault("dom_gone")
-	want(t, "a default that is gone", r.api(key, "POST", "/api/v1/links", map[string]any{"url": "https://example.com/"}), 409, "DOMAIN_NOT_VERIFIED")
 	want(t, "a domain that is gone", r.api(key, "POST", "/api/v1/links", map[string]any{"url": "https://example.com/", "domainId": "dom_gone"}), 404, "DOMAIN_NOT_FOUND")
 	want(t, "delete what is no default", r.api(key, "DELETE", "/api/v1/domains/"+pending, nil), 204, "")
 }

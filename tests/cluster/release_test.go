@@ -52,6 +52,7 @@ func TestAReleaseIsPublishedOnlyWhenAllOfItIsRight(t *testing.T) {
 	r.wantOrder()
 	r.wantProvenance()
 	r.verify()
+	r.wantStaleReleasesNoticed()
 	r.wantHostileNamesRefused()
 	r.wantOthersRefused()
 }
@@ -100,15 +101,8 @@ func (n *needs) UnmarshalYAML(node *yaml.Node) error {
 func newRehearsal(t *testing.T) *rehearsal {
 	t.Helper()
 	r := &rehearsal{t: t, full: os.Getenv("LINKREEL_FULL") == "1", dir: t.TempDir(), archive: "http://debian.invalid", golang: map[string]string{}, at: map[string]string{}}
-	var workflow struct {
-		Env  map[string]string `yaml:"env"`
-		Jobs map[string]job    `yaml:"jobs"`
-	}
-	text := read(t, "../../.github/workflows/release.yml")
-	if err := yaml.Unmarshal(text, &workflow); err != nil {
-		t.Fatal(err)
-	}
-	r.jobs, r.env = workflow.Jobs, workflow.Env
+	var text []byte
+	r.jobs, r.env, text = jobsOf(t, "release.yml")
 	// Another test checks that pods with these values ask for what the manual says, which a runner has.
 	small := regexp.MustCompile("On a small cluster, `(--set [^`]+)`").FindSubmatch(read(t, "../../docs/operations.md"))
 	if small == nil || !bytes.Contains(text, small[1]) {
@@ -134,6 +128,20 @@ func newRehearsal(t *testing.T) *rehearsal {
 	r.clone()
 	r.standIns()
 	return r
+}
+
+// jobsOf reads a workflow: its jobs, the environment of all, and its text.
+func jobsOf(t *testing.T, file string) (map[string]job, map[string]string, []byte) {
+	t.Helper()
+	var workflow struct {
+		Env  map[string]string `yaml:"env"`
+		Jobs map[string]job    `yaml:"jobs"`
+	}
+	text := read(t, filepath.Join("../../.github/workflows", file))
+	if err := yaml.Unmarshal(text, &workflow); err != nil {
+		t.Fatal(err)
+	}
+	return workflow.Jobs, workflow.Env, text
 }
 
 func (r *rehearsal) path(elem ...string) string {
@@ -265,7 +273,8 @@ say "$@"
 case "$1 $2" in
 "release view") exit 1 ;;
 "release upload") cp "${@:5}" "$dir/page" ;;
-"release download") cp "$dir/page/"* . ;;
+"release list") echo v0.4.0 ;;
+"release download") [[ " $* " != *" --dir "* ]] || { mkdir -p "$5"; cd "$5"; }; cp "$dir/page/"* . ;;
 "attestation verify")
 	case $3 in
 	oci://*) digest=$("$dir/bin/cosign" digest "${3#oci://}") ;;
@@ -323,8 +332,8 @@ func (r *rehearsal) release(tag, fail string) error {
 	return failed
 }
 
-// job runs the steps of one job until one fails.
-func (r *rehearsal) job(name, tag, fail string) error {
+// workspace is the clone in which a job runs.
+func (r *rehearsal) workspace(name string) string {
 	r.t.Helper()
 	at := r.path("job-" + name)
 	if _, err := os.Stat(at); err != nil {
@@ -335,6 +344,13 @@ func (r *rehearsal) job(name, tag, fail string) error {
 		r.must(at, "git", "checkout", "-q", "--detach", r.commit)
 		r.at[name] = r.commit
 	}
+	return at
+}
+
+// job runs the steps of one job until one fails.
+func (r *rehearsal) job(name, tag, fail string) error {
+	r.t.Helper()
+	at := r.workspace(name)
 	if err := os.RemoveAll(filepath.Join(at, "dist")); err != nil {
 		r.t.Fatal(err)
 	}
@@ -603,6 +619,37 @@ func (r *rehearsal) verify() {
 	if err := run(text); err == nil {
 		r.t.Error("an altered file was accepted")
 	}
+	r.published()
+}
+
+// A week later, the last release is as it was, or Debian has other packages and a
+// vulnerability became known.
+func (r *rehearsal) wantStaleReleasesNoticed() {
+	r.t.Helper()
+	r.must(r.source, "git", "tag", "v0.4.0")
+	jobs, _, _ := jobsOf(r.t, "stale.yml")
+	r.jobs["stale"] = jobs["stale"]
+	defer delete(r.jobs, "stale")
+	checker := filepath.Join(r.workspace("stale"), ".local/bin/govulncheck")
+	finds := func(code int) {
+		r.t.Helper()
+		text := fmt.Sprintf("#!/bin/sh\necho GO-2026-1\nexit %d\n", code)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(checker), 0o755), os.WriteFile(checker, []byte(text), 0o755)); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	finds(0)
+	if err := r.job("stale", "", ""); err != nil {
+		r.t.Errorf("a release that is up to date: %v", err)
+	}
+	finds(3)
+	sbom := r.path("page/image-transcoding-worker-linux-arm64.spdx.json")
+	released := read(r.t, sbom)
+	write(r.t, sbom, strings.Replace(string(released), "pkg:deb/debian/ffmpeg@", "pkg:deb/debian/ffmpeg@0.", 1))
+	if err := r.job("stale", "", ""); err == nil || !strings.Contains(err.Error(), "< pkg:deb/debian/ffmpeg@0.") || !strings.Contains(err.Error(), "GO-2026-1") {
+		r.t.Errorf("another version of ffmpeg, and a vulnerability: %v", err)
+	}
+	write(r.t, sbom, string(released))
 	r.published()
 }
 

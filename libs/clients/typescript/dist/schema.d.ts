@@ -797,9 +797,9 @@ export interface paths {
         /**
          * Change the account's settings
          * @description Changes the name, and the domain of new links. Existing links keep their domain. The default domain must be
-         *     verified, and cannot be deleted while it is the default. If it lapses, creates without `domainId` get a 409
-         *     until it is verified again or another default is set. Only owners' sessions, and keys with the scope
-         *     `account:write`, may call.
+         *     verified, and cannot be deleted while it is the default. If it lapses, or was deleted in the moment in which
+         *     it became the default, creates without `domainId` get a 409 that says so until it is verified again or another
+         *     default is set. Only owners' sessions, and keys with the scope `account:write`, may call.
          */
         patch: operations["updateAccount"];
         trace?: never;
@@ -3689,7 +3689,7 @@ export interface operations {
         parameters: {
             query: {
                 slug: string;
-                /** @description A domain of the account. Without it, or with `default`, the default host. */
+                /** @description A domain of the account, or `default` for the default host. Without it, the account's `defaultDomainId`. */
                 domainId?: string;
             };
             header?: never;
@@ -3717,6 +3717,7 @@ export interface operations {
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["DomainNotFound"];
+            409: components["responses"]["DomainNotVerified"];
             429: components["responses"]["RateLimited"];
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];

@@ -84,8 +84,8 @@ func (h public) changeAccount(c *fiber.Ctx) error {
 // usable asks the service with the domains whether new links may be made on one.
 //
 // A delete of the domain that runs at the same time may see the former default. The
-// account then has a default domain that does not exist: creates that name no domain are
-// refused until an owner sets another one.
+// account then has a default domain that does not exist. Creates that name no domain are
+// refused with that reason, and the console's settings show it, until an owner sets another one.
 func (h public) usable(ctx context.Context, accountID, domainID string) error {
 	if h.domains == nil {
 		return apierr.New(apierr.DomainNotFound, "This deployment has no custom domains.")

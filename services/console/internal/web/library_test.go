@@ -727,3 +727,21 @@ func TestHomeSaysWhatToDoWhereBrowsersAllowNoPasskeys(t *testing.T) {
 		t.Error("Home offers a passkey that cannot work")
 	}
 }
+
+func TestSettingsSayWhyTheDefaultDomainTakesNoLinks(t *testing.T) {
+	t.Parallel()
+	for id, want := range map[string]string{"null": "", `"dom_2"`: "", `"dom_1"`: "settings.domain.lapsed", `"dom_gone"`: "settings.domain.gone"} {
+		d := fullDesk(t)
+		d.answers["GET /api/v1/account"] = answer{200, "", `{"id":"acc_1","name":"A","plan":"business","defaultDomainId":` + id + `}`}
+		d.answers["GET /api/v1/domains"] = answer{200, "", `{"data":[{"id":"dom_1","hostname":"old.example.com","status":"failing"},{"id":"dom_2","hostname":"go.example.com","status":"verified"}]}`}
+		page := d.page("/app/settings")
+		for _, problem := range []string{"settings.domain.lapsed", "settings.domain.gone"} {
+			if got := strings.Contains(page, html.EscapeString(text.Get(problem))); got != (problem == want) {
+				t.Errorf("default %s: %s is %v\n%s", id, problem, got, page)
+			}
+		}
+		if listed := strings.Contains(page, `<option value="dom_1"`); listed != (id == `"dom_1"`) {
+			t.Errorf("default %s: the lapsed domain is listed: %v", id, listed)
+		}
+	}
+}

@@ -202,12 +202,22 @@ func (r *request) accountForm(data map[string]any) error {
 		chosen = r.form.Get("defaultDomainId")
 	}
 	domains := []option{{"default", text.Get("settings.domain.default"), chosen == "default"}}
+	broken := "settings.domain.gone" // why new links are refused
+	if present == "default" {
+		broken = ""
+	}
 	for _, d := range list.Data {
-		if d.Status == "verified" || d.ID == present { // the present one may have lapsed
+		verified := d.Status == "verified"
+		if d.ID == present && verified {
+			broken = ""
+		} else if d.ID == present {
+			broken = "settings.domain.lapsed"
+		}
+		if verified || d.ID == present {
 			domains = append(domains, option{d.ID, d.Hostname, d.ID == chosen})
 		}
 	}
-	data["Account"], data["Domains"] = account, domains
+	data["Account"], data["Domains"], data["Broken"] = account, domains, broken
 	return nil
 }
 

@@ -22,11 +22,13 @@ func (h public) available(c *fiber.Ctx) error {
 	if c.Query("slug") == "" {
 		return apierr.Invalid(apierr.Detail{Field: "slug", Code: apierr.Required, Message: "Name the slug to check."})
 	}
-	domainID := domainOr(c.UserContext(), c.Context().QueryArgs().Has("domainId"), c.Query("domainId"))
-	if domainID != "" {
-		if _, err := h.domains.Get(c.UserContext(), account(c.UserContext()), domainID); err != nil {
-			return err
-		}
+	on, err := h.domainOr(c.UserContext(), c.Context().QueryArgs().Has("domainId"), c.Query("domainId"), h.domainsOf(c).get)
+	if err != nil {
+		return err
+	}
+	domainID := ""
+	if on != nil {
+		domainID = on.ID
 	}
 	reason, err := h.whyNot(c.UserContext(), domainID, c.Query("slug"))
 	if err != nil {

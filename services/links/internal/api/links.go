@@ -164,16 +164,12 @@ func (h public) draft(
 	if b := body.DomainID; b.Set && !b.Null && b.Value == "" { // no id, and not the null that names the default host
 		return d, f.Unknown, customdomain.NotFound()
 	}
-	domainID := domainOr(ctx, body.DomainID.Set, body.DomainID.Value)
-	onDefaultHost := domainID == ""
+	on, err := h.domainOr(ctx, body.DomainID.Set, body.DomainID.Value, domains.get)
+	if err != nil {
+		return d, f.Unknown, err
+	}
+	onDefaultHost := on == nil
 	if !onDefaultHost {
-		on, err := domains.get(domainID)
-		if !body.DomainID.Set && apierr.CodeOf(err) == apierr.DomainNotFound {
-			err = customdomain.DefaultGone()
-		}
-		if err != nil {
-			return d, f.Unknown, err
-		}
 		d.DomainID = on.ID
 		own = append(own[:len(own):len(own)], link.ParseHost(on.Hostname)) // a link to its own host would lead back to itself
 	}
@@ -252,16 +248,23 @@ func leaves(f *httpapi.Fields, to link.URL, onDomain bool, domains *domainsOf) e
 	return err
 }
 
-// domainOr returns the id of the domain that a caller names, or of the account's default
-// domain if the caller names none. "" means the default short host.
-func domainOr(ctx context.Context, named bool, id string) string {
-	switch {
-	case !named:
-		return identity.FromContext(ctx).DefaultDomainID
-	case id == defaultDomain:
-		return ""
+// domainOr returns the domain that a caller names, or the account's default domain if the
+// caller names none. nil means the default short host. get finds a domain of the account.
+func (h public) domainOr(
+	ctx context.Context, named bool, id string, get func(id string) (*customdomain.Domain, error),
+) (*customdomain.Domain, error) {
+	if !named {
+		id = identity.FromContext(ctx).DefaultDomainID
 	}
-	return id
+	if id == "" || id == defaultDomain {
+		return nil, nil
+	}
+	d, err := get(id)
+	gone := apierr.CodeOf(err) == apierr.DomainNotFound
+	if !named && (gone || err == nil && !d.Verified(h.opt.Now())) {
+		return nil, customdomain.DefaultUnusable(gone)
+	}
+	return d, err
 }
 
 // imported reads the clicks and the creation time of a link from another system. Only

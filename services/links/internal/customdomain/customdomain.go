@@ -61,10 +61,20 @@ func DefaultInUse() error {
 	return apierr.New(apierr.DomainInUse, "This is the account's default domain. Set another default first (PATCH /api/v1/account).")
 }
 
-// DefaultGone returns the error for a link on a default domain that no longer exists.
-func DefaultGone() error {
+// DefaultUnusable returns the error for a link that names no domain, if the account's default
+// domain cannot take it: it no longer exists (gone), or its proof has been missing for
+// [Lapse].
+//
+// No delete leaves such a default behind, except one that runs while an owner makes the domain
+// the default. Refusing the link lets the owner decide: on another host, it would have another
+// address than the account wants.
+func DefaultUnusable(gone bool) error {
+	is := "is no longer verified. Verify it again, send a domainId,"
+	if gone {
+		is = "no longer exists. Send a domainId,"
+	}
 	return apierr.New(apierr.DomainNotVerified,
-		"The account's default domain no longer exists. Send a domainId, or set another default (PATCH /api/v1/account).")
+		"The account's default domain "+is+" or set another default in the console's settings or by PATCH /api/v1/account.")
 }
 
 // Full returns the error for a domain beyond the account's limit.

@@ -1,0 +1,78 @@
+package httpapi
+
+import (
+	"strings"
+
+	"github.com/linkreel/linkreel/libs/apispec"
+)
+
+// maxNearPath bounds the paths, in bytes, for which a 404 looks for a similar one.
+const maxNearPath = 256
+
+// nearPath returns the path of the API that the caller probably meant by path, or "" if none
+// is near. It recognises a slash too many, a missing or wrong /api/v1, and misspelt words.
+func nearPath(path string) string {
+	if len(path) > maxNearPath {
+		return ""
+	}
+	segments := strings.FieldsFunc(path, func(r rune) bool { return r == '/' })
+	if len(segments) > 0 && segments[0] == "api" {
+		segments = segments[1:]
+	}
+	if len(segments) > 0 && isVersion(segments[0]) {
+		segments = segments[1:]
+	}
+	if len(segments) == 0 {
+		return ""
+	}
+	best, least := "", 1<<30
+	for _, r := range apispec.Load().Routes() {
+		rest, ok := strings.CutPrefix(r.Path, "/api/v1/")
+		if !ok {
+			continue
+		}
+		if near, wrong := alike(segments, strings.Split(rest, "/")); near != "" && wrong < least {
+			best, least = "/api/v1/"+near, wrong
+		}
+	}
+	if best == path {
+		return ""
+	}
+	return best
+}
+
+func isVersion(segment string) bool {
+	return len(segment) > 1 && segment[0] == 'v' && strings.Trim(segment[1:], "0123456789") == ""
+}
+
+// alike returns the path of a route with the caller's values for its parameters, and how many
+// of its words the caller spelt otherwise. The path is "" if the two are not alike.
+func alike(given, route []string) (path string, wrong int) {
+	if len(given) != len(route) {
+		return "", 0
+	}
+	out := make([]string, len(route))
+	for i, want := range route {
+		switch {
+		case strings.HasPrefix(want, "{") || strings.HasPrefix(want, ":"):
+			out[i] = given[i]
+		case given[i] == want:
+			out[i] = want
+		case nearest(given[i], []string{want}) != "":
+			out[i] = want
+			wrong++
+		default:
+			return "", 0
+		}
+	}
+	return strings.Join(out, "/"), wrong
+}
+
+// listed joins words as a sentence does: GET, HEAD and PATCH.
+func listed(words []string) string {
+	last := len(words) - 1
+	if last < 1 {
+		return strings.Join(words, "")
+	}
+	return strings.Join(words[:last], ", ") + " and " + words[last]
+}

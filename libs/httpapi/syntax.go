@@ -1,0 +1,85 @@
+package httpapi
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+)
+
+// byteOrderMark is what some editors write in front of a UTF-8 text. JSON has none (RFC 8259 §8.1).
+const byteOrderMark = "\ufeff"
+
+// wanted says what belongs where encoding/json found something else. The keys are the ends of
+// that package's error texts.
+var wanted = []struct{ after, want string }{
+	{"looking for beginning of object key string", "a field name in double quotes"},
+	{"looking for beginning of value", "a value"},
+	{"after object key:value pair", "a comma or }"},
+	{"after object key", "a colon"},
+	{"after array element", "a comma or ]"},
+	{"after top-level value", "the end of the body"},
+	{"in string literal", `an escape such as \n`},
+	{"in string escape code", `one of " \ / b f n r t u`},
+	{`in \u hexadecimal character escape`, "a hexadecimal digit"},
+}
+
+// syntaxError says where a body stops being JSON, what is there, and what belongs there. It
+// repeats at most one character of the body.
+func syntaxError(body []byte) error {
+	if len(bytes.TrimSpace(body)) == 0 {
+		return invalidJSON("The body is empty. Send a JSON object.")
+	}
+	if bytes.HasPrefix(body, []byte(byteOrderMark)) {
+		return invalidJSON("The body begins with a byte order mark. Send it as UTF-8 without one.")
+	}
+	var raw json.RawMessage
+	var syntax *json.SyntaxError
+	if err := json.Unmarshal(body, &raw); !errors.As(err, &syntax) {
+		return invalidJSON("The body is not valid JSON.")
+	}
+	if strings.HasPrefix(syntax.Error(), "unexpected end") {
+		return invalidJSON("The body is not valid JSON. It ends too early: a quote, a bracket or a brace is not closed.")
+	}
+	at := min(max(int(syntax.Offset)-1, 0), len(body)-1)
+	line := 1 + bytes.Count(body[:at], []byte("\n"))
+	column := 1 + utf8.RuneCount(body[bytes.LastIndexByte(body[:at], '\n')+1:at])
+	found, _ := utf8.DecodeRune(body[at:])
+	text := fmt.Sprintf("The body is not valid JSON. Line %d, column %d has %s", line, column, character(found))
+	for _, w := range wanted {
+		if strings.HasSuffix(syntax.Error(), w.after) {
+			return invalidJSON(text + " where " + w.want + " belongs." + hint(body[:at], found))
+		}
+	}
+	return invalidJSON(text + ", which does not belong there.")
+}
+
+// character names a character in an error.
+func character(c rune) string {
+	switch {
+	case c == '\n':
+		return "a line break"
+	case c == '\t':
+		return "a tab"
+	case c < ' ' || c == 0x7f:
+		return "a control character"
+	case c == '\'':
+		return "a single quote"
+	}
+	return string(c)
+}
+
+// hint names the likely slip behind a character that does not belong where it is.
+func hint(before []byte, found rune) string {
+	switch {
+	case found == '\'':
+		return " JSON uses double quotes."
+	case found == '/' || found == '#':
+		return " JSON has no comments."
+	case (found == '}' || found == ']') && bytes.HasSuffix(bytes.TrimSpace(before), []byte(",")):
+		return " Remove the comma before it."
+	}
+	return ""
+}
