@@ -1,6 +1,7 @@
 package web
 
 import (
+	"bytes"
 	"cmp"
 	"crypto/sha256"
 	"encoding/base64"
@@ -99,6 +100,16 @@ func importLinks(r *request) error {
 	return r.render(http.StatusOK, "import.html", v)
 }
 
+// chunk returns how many of the items fit into one request.
+func chunk(items []client.BulkItem) (n int) {
+	for size := 0; n < min(len(items), bulkSize); n++ {
+		if size += (linktable.Row{Item: items[n]}).Size(); size > linktable.MaxRequest && n > 0 {
+			break
+		}
+	}
+	return n
+}
+
 // table returns the text of the table that was sent.
 func (r *request) table(fixed []importRow, mending bool) (string, error) {
 	if mending {
@@ -117,7 +128,8 @@ func (r *request) table(fixed []importRow, mending bool) (string, error) {
 func (r *request) makeAll(items []client.BulkItem, rows []importRow, at []int, once string) error {
 	for from, to := 0, 0; from < len(items); from = to {
 		// A request that got no answer is repeated as it was.
-		for to = from; to < len(items) && to-from < bulkSize && rows[at[to]].Lost == rows[at[from]].Lost; {
+		most := from + chunk(items[from:])
+		for to = from + 1; to < most && rows[at[to]].Lost == rows[at[from]].Lost; {
 			to++
 		}
 		key, err := r.makeLinks(items[from:to], rows, at[from:to], once)
@@ -183,13 +195,14 @@ var columnOf = map[apierr.Code]string{apierr.SlugTaken: "slug", apierr.ExternalI
 
 // readTable reads the rows of a table, as `linkreel links import` does.
 func readTable(table, format string) (all []linktable.Row, problem string) {
-	table = strings.TrimPrefix(strings.TrimSpace(table), "\ufeff")
-	if strings.HasPrefix(table, "{") { // pasted JSON lines
+	utf8, _ := io.ReadAll(linktable.Text(strings.NewReader(table))) // reading from memory never fails
+	utf8 = bytes.TrimSpace(utf8)
+	if bytes.HasPrefix(utf8, []byte("{")) { // pasted JSON lines
 		format = linktable.JSONLines
 	}
-	next, err := linktable.Read(strings.NewReader(table), format, func(string) {})
+	next, err := linktable.Read(bytes.NewReader(utf8), format, func(string) {})
 	if err != nil {
-		return nil, text.Get("import.broken") + " 1."
+		return nil, text.Get("import.broken") + " " + err.Error()
 	}
 	for {
 		row, err := next()
@@ -199,7 +212,7 @@ func readTable(table, format string) (all []linktable.Row, problem string) {
 		case errors.Is(err, io.EOF):
 			return all, ""
 		case err != nil:
-			return nil, text.Get("import.broken") + " " + strconv.Itoa(len(all)+1) + "."
+			return nil, text.Get("import.broken") + " " + err.Error()
 		case len(all) == maxImport:
 			return nil, text.Get("import.many") + " " + strconv.Itoa(maxImport) + "."
 		}
