@@ -689,14 +689,14 @@ var english = map[string]string{
 	"event.webhook.disabled": "Webhook switched off",
 
 	"import.title": "Import links",
-	"import.text": "Paste a table with one link per row and columns separated by commas or tabs. Put the column names in the first row. " +
+	"import.text": "Paste a table with one link per row and columns separated by commas, semicolons or tabs. Put the column names in the first row. " +
 		"Without that row, the columns are destination, short name and title. You can use these columns:",
 	"import.csv":      "Table",
 	"import.csv.hint": "At most 500 rows. Separate tags with semicolons. Use the command line for larger imports.",
 	"import.file":     "Or a CSV file",
 	"import.go":       "Create the links",
 	"import.none":     "Paste a table or choose a file.",
-	"import.broken":   "The table cannot be read. Check the quotation marks on line",
+	"import.broken":   "The table cannot be read:",
 	"import.many":     "The table is too long. Split it. The maximum number of rows is",
 	"import.stopped":  "Not created, because the import stopped.",
 	"import.unknown":  "The result is unknown. Check the list of links before you try again.",

@@ -1,6 +1,7 @@
 package web
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"io"
@@ -63,10 +64,11 @@ func importLinks(r *request) error {
 		return r.again(err, "import.html", v)
 	}
 	var failed error
-	for from := 0; from < len(items) && failed == nil; from += bulkSize {
-		to := min(from+bulkSize, len(items))
+	for from := 0; from < len(items) && failed == nil; {
+		to := from + chunk(items[from:])
 		failed = r.makeLinks(items[from:to], rows, at[from:to])
 		if failed == nil {
+			from = to
 			continue
 		}
 		if from == 0 { // nothing was created
@@ -93,6 +95,16 @@ func importLinks(r *request) error {
 	return r.render(http.StatusOK, "import.html", v)
 }
 
+// chunk returns how many of the items fit into one request.
+func chunk(items []client.BulkItem) (n int) {
+	for size := 0; n < min(len(items), bulkSize); n++ {
+		if size += (linktable.Row{Item: items[n]}).Size(); size > linktable.MaxRequest && n > 0 {
+			break
+		}
+	}
+	return n
+}
+
 func (r *request) makeLinks(items []client.BulkItem, rows []importRow, at []int) error {
 	var answer client.BulkResults
 	if err := r.do("POST", "/api/v1/links/bulk", client.BulkCreate{URLs: items}, &answer); err != nil {
@@ -117,13 +129,14 @@ func (r *request) makeLinks(items []client.BulkItem, rows []importRow, at []int)
 
 // readTable reads the rows of a table, as `linkreel links import` does.
 func readTable(table, format string) (all []linktable.Row, problem string) {
-	table = strings.TrimPrefix(strings.TrimSpace(table), "\ufeff")
-	if strings.HasPrefix(table, "{") { // pasted JSON lines
+	utf8, _ := io.ReadAll(linktable.Text(strings.NewReader(table))) // reading from memory never fails
+	utf8 = bytes.TrimSpace(utf8)
+	if bytes.HasPrefix(utf8, []byte("{")) { // pasted JSON lines
 		format = linktable.JSONLines
 	}
-	next, err := linktable.Read(strings.NewReader(table), format, func(string) {})
+	next, err := linktable.Read(bytes.NewReader(utf8), format, func(string) {})
 	if err != nil {
-		return nil, text.Get("import.broken") + " 1."
+		return nil, text.Get("import.broken") + " " + err.Error()
 	}
 	for {
 		row, err := next()
@@ -133,7 +146,7 @@ func readTable(table, format string) (all []linktable.Row, problem string) {
 		case errors.Is(err, io.EOF):
 			return all, ""
 		case err != nil:
-			return nil, text.Get("import.broken") + " " + strconv.Itoa(len(all)+1) + "."
+			return nil, text.Get("import.broken") + " " + err.Error()
 		case len(all) == maxImport:
 			return nil, text.Get("import.many") + " " + strconv.Itoa(maxImport) + "."
 		}
