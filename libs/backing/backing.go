@@ -73,8 +73,9 @@ type Stores struct {
 	DB    *firestoredb.DB
 	Redis redis.UniversalClient
 
-	svc *boot.Service
-	now func() time.Time
+	svc    *boot.Service
+	now    func() time.Time
+	access httpserver.AccessLog
 }
 
 // Open opens the stores for svc, and sets cfg.Now if it is nil.
@@ -93,7 +94,7 @@ func Open(ctx context.Context, svc *boot.Service, cfg *Config) (*Stores, error) 
 		return nil, err
 	}
 	svc.CloseWith(rdb.Close)
-	return &Stores{db, rdb, svc, cfg.Now}, nil
+	return &Stores{db, rdb, svc, cfg.Now, cfg.LogAccess}, nil
 }
 
 // Outbox makes the outbox for the service's events. Its loop wakes the events service.
@@ -105,8 +106,12 @@ func (s *Stores) Outbox() *outbox.Outbox {
 
 // Watch reports how much waits, as long as the service runs; see [waiting.Loop].
 func (s *Stores) Watch(looks ...waiting.Look) {
-	s.svc.Loops = append(s.svc.Loops, waiting.Loop(s.svc.Name, dedup.New(s.Redis, s.now), s.now, looks...))
+	s.svc.Loops = append(s.svc.Loops, waiting.Loop(s.svc.Name, s.Turns(), s.now, looks...))
 }
+
+// Turns makes what lets one replica do a sweep for all replicas. It uses the system's clock,
+// because Redis does.
+func (s *Stores) Turns() *dedup.Seen { return dedup.New(s.Redis, time.Now) }
 
 // Await delays readiness until the service has reached the stores, but for no more than half
 // a minute. A store that is lost later does not change readiness, because the service keeps
@@ -135,6 +140,6 @@ func (s *Stores) Keys(a Auth) (*apikey.Client, remote.Source, error) {
 func (s *Stores) API(p Public, keys *apikey.Client, secret string) httpapi.Options {
 	return httpapi.Options{
 		Name: s.svc.Name, Auth: keys, Idempotency: idempotency.NewFirestore(s.DB, peer.Shown(secret), s.now),
-		Proxies: p.Proxies(), BaseURL: p.BaseURL, CORSOrigins: p.CORSOrigins, Now: s.now,
+		Proxies: p.Proxies(), BaseURL: p.BaseURL, CORSOrigins: p.CORSOrigins, Now: s.now, Access: s.access,
 	}
 }

@@ -55,8 +55,8 @@ func linksBulk(a *app, fs *flag.FlagSet) action {
 	}
 }
 
-// importer sends a file in chunks of 100 rows. Chunks are cut by position, and each chunk's
-// outcomes are written to a journal before the next chunk is sent. If a run is killed in
+// importer sends a file in chunks of 100 rows, or fewer if they are large. Chunks are cut by
+// the rows alone, and each chunk's outcomes are written to a journal before the next chunk is sent. If a run is killed in
 // between, the next one sends the unfinished chunk again with the same Idempotency-Key. The
 // service then replays its results and creates nothing twice.
 type importer struct {
@@ -98,18 +98,11 @@ func (o *importer) run(ctx context.Context, file string) error {
 	bar := o.bar(file, size)
 	defer bar.end()
 	made, failed, seen := 0, 0, map[string]int{}
-	for chunk, done := 0, false; !done; chunk++ {
-		var rows []linktable.Row
-		for len(rows) < client.BulkMax {
-			r, err := next()
-			if errors.Is(err, io.EOF) {
-				done = true
-				break
-			}
-			if err != nil {
-				return fmt.Errorf("%s: %w", file, err)
-			}
-			rows = append(rows, r)
+	take := linktable.Chunks(next, client.BulkMax)
+	for chunk := 0; ; chunk++ {
+		rows, err := take()
+		if err != nil {
+			return fmt.Errorf("%s: %w", file, err)
 		}
 		if len(rows) == 0 {
 			break

@@ -46,6 +46,10 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer f.mu.Unlock()
 	name := r.Method + " " + r.URL.Path
 	f.requests = append(f.requests, name)
+	if len(body) > 1<<20 && r.URL.Path != "/session" { // as the API does
+		f.refuse(w, 413, "BODY_TOO_LARGE")
+		return
+	}
 	if r.Header.Get("Authorization") != "Bearer good" && r.URL.Path != "/session" {
 		f.refuse(w, 401, "INVALID_API_KEY")
 		return
@@ -413,6 +417,56 @@ func TestBulkReadsManyKindsOfFile(t *testing.T) {
 			}
 			if got := fmt.Sprint(f.links[0]["slug"], " ", f.links[0]["destinationUrl"], " ", f.links[0]["title"]); got != tt.want {
 				t.Errorf("made %q, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestBulkSendsNoRequestThatIsTooLarge(t *testing.T) {
+	t.Parallel()
+	f, run := world(t)
+	var b strings.Builder
+	b.WriteString("url,slug,ogDescription\n")
+	for i := range 250 {
+		fmt.Fprintf(&b, "https://example.com/%d,s%d,%s\n", i, i, strings.Repeat("x", i%3*20_000))
+	}
+	if got := run(t.Context(), "", "links", "bulk", file(t, "large.csv", b.String())); got.code != 0 || len(f.links) != 250 || f.links[249]["slug"] != "s249" {
+		t.Errorf("%d links, %+v", len(f.links), got)
+	}
+}
+
+// Rows around a bad one are created, and the bad one is named.
+func TestBulkReadsHostileFiles(t *testing.T) {
+	t.Parallel()
+	wide := "\xff\xfe"
+	for _, c := range "url,slug\nhttps://example.com/a,a\n" {
+		wide += string([]byte{byte(c), 0})
+	}
+	many := strings.Repeat("column,", 10_000)
+	for name, tt := range map[string]struct {
+		content, want string
+		links, code   int
+	}{
+		"utf16.csv":    {wide, "created 1 links, 0 rows failed", 1, 0},
+		"latin1.csv":   {"url,title\nhttps://example.com/a,Gr\xfc\xdfe\nhttps://example.com/b,b\n", "line 2: INVALID_ROW: not valid UTF-8; save the file as UTF-8 https://example.com/a\n", 1, ExitPartly},
+		"quote.csv":    {"url,title\nhttps://example.com/a,a\nhttps://example.com/b,\"b\nhttps://example.com/c,c\n", "line 3: INVALID_ROW: a quotation mark is missing, so lines 3 to 4 were read as one row \n", 1, ExitPartly},
+		"cell.csv":     {"url,title\nhttps://example.com/a," + strings.Repeat("x", 10<<20) + "\nhttps://example.com/b,b\n", "line 2: INVALID_ROW: the row is longer than 1 MiB", 1, ExitPartly},
+		"line.jsonl":   {`{"url":"` + strings.Repeat("x", 10<<20) + "\"}\n" + `{"url":"https://example.com/b"}`, "line 1: INVALID_ROW: the line is longer than 1 MiB", 1, ExitPartly},
+		"columns.csv":  {many + "url\n" + strings.Repeat(",", 10_000) + "https://example.com/a\n", "not kept: the columns column, column, ", 1, 0},
+		"none.csv":     {many + "\n", "no column holds the destination: name one of them url (found column, column, ", 0, ExitFailed},
+		"twice.csv":    {"url,slug,url\nhttps://example.com/a,a,https://example.com/b\n", "not kept: the columns a second url\n", 1, 0},
+		"control.csv":  {"url,\x1b[2Jcolumn\nhttps://example.com/a,\n", "not kept: the columns", 1, 0},
+		"picture.csv":  {"\x89PNG\r\n\x1a\n\x00\xff\xfe", "no column holds the destination", 0, ExitFailed},
+		"nothing.csv":  {"", "created 0 links, 0 rows failed", 0, 0},
+		"deep.jsonl":   {strings.Repeat(`{"a":`, 100_000), "line 1: INVALID_ROW: not a JSON object", 0, ExitPartly},
+		"segments.csv": {"key,url\na/b,https://example.com/a\nb,https://example.com/b\n", "line 2: INVALID_ROW: the slug a/b has a slash, which is not possible here", 1, ExitPartly},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f, run := world(t)
+			got := run(t.Context(), "", "links", "import", file(t, name, tt.content))
+			if got.code != tt.code || len(f.links) != tt.links || !strings.Contains(got.err, tt.want) || strings.ContainsRune(got.err, 0x1b) || len(got.err) > 8<<10 {
+				t.Errorf("%d links, code %d, %.3000s", len(f.links), got.code, got.err)
 			}
 		})
 	}

@@ -25,13 +25,21 @@ something that happens a few times a day also need a least number: one of one is
   for: 1m
   labels: {severity: critical}
   summary: "{{ `{{ $labels.dependency }}` }} does not answer: calls that need it fail at once."
+- alert: LinkreelFirestoreSlow
+  {{- $calls := printf "%s, dependency=\"Firestore\", operation=~\"get|query|commit\"" $here }}
+  expr: |
+    histogram_quantile(0.95, sum by (le) (rate(linkreel_dependency_call_seconds_bucket{ {{- $calls -}} }[5m]))) > 0.5
+    and sum(increase(linkreel_dependency_call_seconds_count{ {{- $calls -}} }[5m])) > 50
+  for: 10m
+  labels: {severity: warning}
+  summary: "One call to Firestore in twenty takes longer than half a second."
 - alert: LinkreelRedisUnreachable
   expr: |
     max(avg_over_time(linkreel_dependency_away{ {{- $here }}, dependency="Redis"}[5m])) > 0.2
     or sum(rate(linkreel_auth_redis_failures_total{ {{- $here -}} }[5m])) > 0.1
   for: 2m
   labels: {severity: warning}
-  summary: "Calls to Redis fail; limits are local and clicks wait in the spool."
+  summary: "Redis does not answer or refuses writes; limits are local and clicks wait in the spool."
 - alert: LinkreelClicksSpooling
   # With a full Redis, single batches are refused: clicks go to the disk while no partition spools for long.
   expr: max(linkreel_clicks_spooling{ {{- $here -}} }) > 0 or sum(rate(linkreel_clicks_spooled_total{ {{- $here -}} }[2m])) > 0

@@ -17,6 +17,8 @@ import (
 type Stats struct {
 	// Calls counts calls by method, such as Commit.
 	Calls map[string]int64
+	// Queries counts queries by the collection that they read, counts of documents included.
+	Queries map[string]int64
 	// Errors counts failed calls by code. NotFound is a normal answer, but counts too.
 	Errors map[codes.Code]int64
 	// Reads is the number of documents that calls have returned.
@@ -65,7 +67,7 @@ func newStats(now func() time.Time) *stats {
 func (s *stats) reset() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.counts = Stats{Calls: map[string]int64{}, Errors: map[codes.Code]int64{}}
+	s.counts = Stats{Calls: map[string]int64{}, Queries: map[string]int64{}, Errors: map[codes.Code]int64{}}
 	s.writes = map[string]*recentWrites{}
 	s.most = [len(rateWindows)]DocumentRate{}
 }
@@ -75,7 +77,7 @@ func (s *Server) Stats() Stats {
 	s.stats.mu.Lock()
 	defer s.stats.mu.Unlock()
 	out := s.stats.counts
-	out.Calls, out.Errors = maps.Clone(out.Calls), maps.Clone(out.Errors)
+	out.Calls, out.Queries, out.Errors = maps.Clone(out.Calls), maps.Clone(out.Queries), maps.Clone(out.Errors)
 	return out
 }
 
@@ -105,6 +107,12 @@ func (s *stats) called(method string, err error) {
 	if err != nil {
 		s.counts.Errors[status.Code(err)]++
 	}
+}
+
+func (s *stats) queried(collection string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.counts.Queries[collection]++
 }
 
 func (s *stats) read(n int) {
@@ -167,6 +175,11 @@ func (r *recentWrites) within(after int64) (n int) {
 	return n
 }
 
+func (s *Server) called(method string, err error) {
+	s.stats.called(method, err)
+	s.metrics.called(err)
+}
+
 func methodName(full string) string { return full[strings.LastIndexByte(full, '/')+1:] }
 
 func (s *Server) interceptUnary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
@@ -177,7 +190,7 @@ func (s *Server) interceptUnary(ctx context.Context, req any, info *grpc.UnarySe
 		resp, err = handler(ctx, req)
 		return err
 	})
-	s.stats.called(method, err)
+	s.called(method, err)
 	if err != nil {
 		return nil, err
 	}
@@ -190,7 +203,7 @@ func (s *Server) interceptStream(srv any, ss grpc.ServerStream, info *grpc.Strea
 		defer recovered(&err)
 		return handler(srv, ss)
 	})
-	s.stats.called(method, err)
+	s.called(method, err)
 	return err
 }
 

@@ -26,7 +26,7 @@ import (
 
 // Formats of a table.
 const (
-	CSV       = "csv" // separated by commas or tabs
+	CSV       = "csv" // separated by commas, semicolons or tabs
 	JSONLines = "jsonl"
 )
 
@@ -40,10 +40,56 @@ type Row struct {
 	Host     string // the host of the link's previous short address, in lower case
 	DomainID string // in the deployment that wrote the file, or DefaultHost; "" if the file does not say
 	Bad      string // why it cannot be sent; "" if it can
+	// Cells are the cells of the row that have a text, by the names of [Columns]. [Write] writes
+	// them, for example after somebody has corrected them.
+	Cells map[string]string
 }
 
-// tabbed matches a table whose first line has a tab.
-var tabbed = regexp.MustCompile(`^[^\n]*\t`)
+// Bounds of a row.
+const (
+	maxRow = 1 << 20 // bytes of its text
+	// maxItem is the maximum size of a link in a request. A row with the longest values that
+	// the service accepts is smaller.
+	maxItem = 512 << 10
+)
+
+// MaxRequest is the maximum total of [Row.Size] of the rows of one request. It leaves room in
+// the 1 MiB that the service accepts.
+const MaxRequest = 1<<20 - 1<<12
+
+// Size returns how many bytes the row takes in a request.
+func (r Row) Size() int {
+	b, _ := json.Marshal(r.Item) // strings and numbers always encode
+	return len(b) + 1
+}
+
+// Chunks returns a function that returns the rows of a table in chunks that fit into one request
+// each, of at most most rows. After the last one it returns no rows.
+func Chunks(next func() (Row, error), most int) func() ([]Row, error) {
+	var left []Row // the row that did not fit into the last chunk
+	return func() (rows []Row, err error) {
+		rows, left = left, nil
+		size := 0
+		for _, r := range rows {
+			size += r.Size()
+		}
+		for len(rows) < most {
+			r, err := next()
+			if errors.Is(err, io.EOF) {
+				return rows, nil
+			}
+			if err != nil {
+				return nil, err
+			}
+			if size += r.Size(); size > MaxRequest && len(rows) > 0 {
+				left = []Row{r}
+				return rows, nil
+			}
+			rows = append(rows, r)
+		}
+		return rows, nil
+	}
+}
 
 // Format returns the format of a file by its name.
 func Format(file string) string {
@@ -56,7 +102,8 @@ func Format(file string) string {
 
 // Read returns a function that returns the rows of a table one by one, then io.EOF. A CSV
 // table without headings has the columns destination, slug and title. Read calls note with
-// the columns that are not kept.
+// the columns that are not kept. A row that cannot be read has the reason in Bad, and the rows
+// after it are read.
 func Read(r io.Reader, format string, note func(what string)) (next func() (Row, error), err error) {
 	if format == JSONLines {
 		return jsonRows(r, note), nil
@@ -99,6 +146,65 @@ var columns = map[string][]string{
 	"domainId":     {"domainid"},
 }
 
+// Columns are the names of the columns that [Write] writes.
+var Columns = []string{
+	"url", "slug", "domain", "domainId", "title", "tags", "expiresAt", "createdAt", "clicks", "importedClicks", "ogTitle", "ogDescription", "ogImage",
+	"redirectType", "forwardQuery", "forwardPath", "startsAt", "expiredUrl", "password", "hasPassword", "maxClicks", "rules", "ios", "android", "geo",
+	// Tables with these two columns are ours, so tags can contain bars and semicolons. The last
+	// column holds no free text, so a reader that trims the table takes nothing away.
+	"externalId", "archived",
+}
+
+// named has the name that each field of [columns] has among [Columns].
+var named = func() map[string]string {
+	out := map[string]string{}
+	for field, i := range pick(Columns) {
+		out[field] = Columns[i]
+	}
+	return out
+}()
+
+// Write writes rows, given by their [Row.Cells], as a CSV table that [Read] reads as they
+// were. Spreadsheets show every cell as text. All rows must be of one table.
+func Write(w io.Writer, rows []map[string]string) error {
+	var head []string
+	for i, name := range Columns {
+		used := slices.ContainsFunc(rows, func(cells map[string]string) bool { return cells[name] != "" })
+		if used || i < 2 || i >= len(Columns)-2 {
+			head = append(head, name)
+		}
+	}
+	out := csv.NewWriter(w)
+	if err := out.Write(head); err != nil {
+		return err
+	}
+	for _, cells := range rows {
+		record := make([]string, len(head))
+		for i, name := range head {
+			record[i] = SafeCell(cells[name])
+		}
+		if err := out.Write(record); err != nil {
+			return err
+		}
+	}
+	out.Flush()
+	return out.Error()
+}
+
+// known are the plain names of all columns that are kept or understood.
+var known = func() map[string]bool {
+	all := map[string]bool{}
+	for _, names := range columns {
+		for _, name := range names {
+			all[name] = true
+		}
+	}
+	for _, name := range understood {
+		all[name] = true
+	}
+	return all
+}()
+
 // understood are columns that are ignored without a warning: ids of the deployment that
 // wrote the file, and values that follow from other columns.
 var understood = []string{"id", "_id", "status", "updatedat", "hasrules"}
@@ -125,6 +231,10 @@ func pick(head []string) map[string]int {
 			}
 		}
 	}
+	// The plugin for exports of YOURLS calls them so. Elsewhere, source is where a link was posted.
+	if _, ok := at["slug"]; !ok && find("target") >= 0 && at["url"] == find("target") && find("source") >= 0 {
+		at["slug"] = find("source")
+	}
 	if find("longurl") >= 0 && at["url"] == find("longurl") && find("link") >= 0 {
 		if _, ok := at["slug"]; !ok {
 			at["slug"] = find("link")
@@ -136,17 +246,70 @@ func pick(head []string) map[string]int {
 	return at
 }
 
-// leftOut lists the headings that are not used.
-func leftOut(head []string, at map[string]int) (names []string) {
-	taken := slices.Collect(maps.Values(at))
+// byCountry maps countries to the columns of their addresses.
+type byCountry map[string]int
+
+// countryColumns finds the columns into which an export has spread Dub's geo, such as geo.DE. It
+// adds them to at.
+func countryColumns(head []string, at map[string]int) byCountry {
+	out := byCountry{}
+	if _, ok := at["geo"]; ok {
+		return out
+	}
 	for i, h := range head {
-		if name := plainName(h); name != "" && !slices.Contains(taken, i) && !slices.Contains(understood, name) && !slices.ContainsFunc(
-			slices.Collect(maps.Values(columns)), func(n []string) bool { return slices.Contains(n, name) },
-		) {
-			names = append(names, strings.TrimSpace(h))
+		if name, country, ok := strings.Cut(strings.TrimSpace(h), "."); ok && len(country) == 2 && strings.EqualFold(name, "geo") {
+			out[strings.ToUpper(country)], at["geo."+country] = i, i
 		}
 	}
+	return out
+}
+
+// in returns the addresses of a row as Dub's geo.
+func (c byCountry) in(record []string) string {
+	places := map[string]string{}
+	for country, i := range c {
+		if i < len(record) && record[i] != "" && record[i] != "null" {
+			places[country] = strings.TrimSpace(PlainCell(record[i]))
+		}
+	}
+	text, _ := json.Marshal(places) // texts always encode
+	return string(text)
+}
+
+// leftOut lists the headings that are not used: those of unknown columns, and those that repeat
+// an earlier one.
+func leftOut(head []string, at map[string]int) (names []string) {
+	taken := slices.Collect(maps.Values(at))
+	seen := map[string]bool{}
+	for i, h := range head {
+		name := plainName(h)
+		switch {
+		case name == "" || slices.Contains(taken, i):
+		case known[name] && seen[name]:
+			names = append(names, "a second "+strings.TrimSpace(h))
+		case !known[name]:
+			names = append(names, strings.TrimSpace(h))
+		}
+		seen[name] = true
+	}
 	return names
+}
+
+// few joins names for a message, which may come from a table with thousands of columns.
+func few(names []string) string {
+	const most = 20
+	out := make([]string, 0, most)
+	for _, name := range names[:min(len(names), most)] {
+		name = strings.ToValidUTF8(name, "\ufffd")
+		if r := []rune(name); len(r) > 80 {
+			name = string(r[:80]) + "…"
+		}
+		out = append(out, name)
+	}
+	if more := len(names) - len(out); more > 0 {
+		out = append(out, fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(out, ", ")
 }
 
 var blanks = strings.NewReplacer(" ", "", "_", "", "-", "")
@@ -156,11 +319,10 @@ func plainName(s string) string {
 }
 
 func csvRows(r io.Reader, note func(string)) (func() (Row, error), error) {
-	in := bufio.NewReader(r)
+	in := &recorder{in: Text(r)}
 	cr := csv.NewReader(in)
-	if start, _ := in.Peek(4096); tabbed.Match(start) { // a later read reports the error
-		cr.Comma = '\t'
-	}
+	start, _ := in.in.Peek(4096) // a later read reports the error
+	cr.Comma = separator(start)
 	cr.FieldsPerRecord, cr.LazyQuotes, cr.ReuseRecord = -1, true, false
 	head, err := cr.Read()
 	if errors.Is(err, io.EOF) {
@@ -170,34 +332,43 @@ func csvRows(r io.Reader, note func(string)) (func() (Row, error), error) {
 		return nil, err
 	}
 	at := pick(head)
+	_, ours := at["domainId"]
+	countries := countryColumns(head, at)
 	var pending []string
 	if _, ok := at["url"]; !ok {
-		if !strings.Contains(head[0], "://") || strings.Contains(head[0], "\n") {
-			return nil, fmt.Errorf("no column holds the destination: name one of them url (found %s)", strings.Join(head, ", "))
+		if !strings.Contains(head[0], "://") || strings.Contains(head[0], "\n") || strings.HasPrefix(head[0], "{") {
+			return nil, fmt.Errorf("no column holds the destination: name one of them url (found %s)", few(head))
 		}
 		at, pending = map[string]int{"url": 0, "slug": 1, "title": 2}, head // no headings
 	} else if names := leftOut(head, at); len(names) > 0 {
-		note("the columns " + strings.Join(names, ", "))
+		note("the columns " + few(names))
 	}
 	return func() (Row, error) {
 		record := pending
-		pending = nil
-		if record == nil {
-			if record, err = cr.Read(); errors.Is(err, io.EOF) {
-				return Row{}, io.EOF
-			}
+		if pending = nil; record == nil {
+			in.begin(cr.InputOffset())
+			record, err = cr.Read()
 		}
 		var parse *csv.ParseError
-		if errors.As(err, &parse) {
+		switch {
+		case errors.As(err, &parse):
 			return Row{Line: parse.StartLine, Bad: parse.Err.Error()}, nil
-		}
-		if err != nil {
+		case err != nil: // io.EOF too
 			return Row{}, err
 		}
 		line, _ := cr.FieldPos(0)
+		if bad := in.wrong(cr.InputOffset(), line, cr.Comma); bad != "" {
+			return Row{Line: line, Bad: bad}, nil
+		}
 		get := func(name string) string {
+			if name == "geo" && len(countries) > 0 {
+				return countries.in(record)
+			}
 			if i, ok := at[name]; ok && i < len(record) {
 				cell := PlainCell(record[i])
+				if cell == "null" && !ours { // other services write what is not set so
+					return ""
+				}
 				if name == "title" || name == "ogtitle" || name == "ogtext" || name == "password" {
 					return cell // keep the spaces in texts
 				}
@@ -209,20 +380,28 @@ func csvRows(r io.Reader, note func(string)) (func() (Row, error), error) {
 	}, nil
 }
 
+// maxNotes bounds the fields that a file of JSON Lines is told about. Each line may have others.
+const maxNotes = 50
+
 func jsonRows(r io.Reader, note func(string)) func() (Row, error) {
-	s := bufio.NewScanner(r)
-	s.Buffer(nil, 1<<20)
+	in := Text(r)
 	line, told := 0, map[string]bool{}
 	return func() (Row, error) {
-		for s.Scan() {
+		for {
+			text, long, err := readLine(in)
+			if err != nil {
+				return Row{}, err
+			}
 			line++
-			text := bytes.TrimSpace(bytes.TrimPrefix(s.Bytes(), []byte("\ufeff")))
+			if long {
+				return Row{Line: line, Bad: "the line is longer than 1 MiB"}, nil
+			}
 			if len(text) == 0 {
 				continue
 			}
 			var fields map[string]any
 			if json.Unmarshal(text, &fields) != nil {
-				return Row{Line: line, Bad: "not a JSON object"}, nil
+				return Row{Line: line, Bad: "not a JSON object; JSON Lines have one object on each line"}, nil
 			}
 			// A line of an account's export names its type; only links are imported.
 			if kind, ok := fields["type"].(string); ok && fields["url"] == nil {
@@ -233,41 +412,83 @@ func jsonRows(r io.Reader, note func(string)) func() (Row, error) {
 					fields = data
 				}
 			}
+			flatten(fields)
 			names := slices.Sorted(maps.Keys(fields))
 			at := pick(names)
 			for _, name := range leftOut(names, at) {
-				if !told[name] {
+				if !told[name] && len(told) < maxNotes {
 					told[name] = true
-					note("the field " + name)
+					note("the field " + few([]string{name}))
 				}
 			}
-			get := func(name string) string {
-				i, ok := at[name]
-				if !ok {
-					return ""
-				}
-				switch v := fields[names[i]].(type) {
-				case []any, map[string]any:
-					if name == "rules" || name == "geo" {
-						text, _ := json.Marshal(v) // it was decoded from JSON
-						return string(text)
-					}
-				}
-				return plain(fields[names[i]])
-			}
-			tags := tagsOf(get("tags"), at)
-			if i, ok := at["tags"]; ok {
-				if list, ok := fields[names[i]].([]any); ok {
-					tags = tagsIn(list)
-				}
-			}
-			return makeRow(line, get, tags).on(at), nil
+			return jsonRow(line, fields, names, at), nil
 		}
-		if err := s.Err(); err != nil {
-			return Row{}, err
-		}
-		return Row{}, io.EOF
 	}
+}
+
+// readLine reads a line without its end and without white space around it. long reports a line
+// over maxRow, which is skipped. The error is io.EOF after the last line.
+func readLine(in *bufio.Reader) (text []byte, long bool, err error) {
+	for more := true; more; {
+		var part []byte
+		part, err = in.ReadSlice('\n')
+		if more = errors.Is(err, bufio.ErrBufferFull); len(text)+len(part) > maxRow {
+			text, long = nil, true
+		} else if !long {
+			text = append(text, part...)
+		}
+	}
+	if errors.Is(err, io.EOF) && (len(text) > 0 || long) {
+		err = nil
+	}
+	return bytes.TrimSpace(text), long, err
+}
+
+// lifted are the fields of Shlink's meta.
+var lifted = []string{"validSince", "validUntil", "maxVisits"}
+
+// flatten lifts fields out of the objects in which Shlink keeps them. The total of a link's
+// visits is its clicks.
+func flatten(fields map[string]any) {
+	lift := func(from, name, to string) {
+		if o, ok := fields[from].(map[string]any); ok && fields[to] == nil && o[name] != nil {
+			fields[to] = o[name]
+		}
+	}
+	if fields["visitsCount"] == nil { // older versions of Shlink have the number itself
+		lift("visitsSummary", "total", "visitsCount")
+	}
+	for _, name := range lifted {
+		lift("meta", name, name)
+	}
+	delete(fields, "visitsSummary")
+	if meta, ok := fields["meta"].(map[string]any); ok && !slices.ContainsFunc(slices.Collect(maps.Keys(meta)), func(name string) bool { return !slices.Contains(lifted, name) }) {
+		delete(fields, "meta")
+	}
+}
+
+func jsonRow(line int, fields map[string]any, names []string, at map[string]int) Row {
+	get := func(name string) string {
+		i, ok := at[name]
+		if !ok {
+			return ""
+		}
+		switch v := fields[names[i]].(type) {
+		case []any, map[string]any:
+			if name == "rules" || name == "geo" {
+				text, _ := json.Marshal(v) // it was decoded from JSON
+				return string(text)
+			}
+		}
+		return plain(fields[names[i]])
+	}
+	tags := tagsOf(get("tags"), at)
+	if i, ok := at["tags"]; ok {
+		if list, ok := fields[names[i]].([]any); ok {
+			tags = tagsIn(list)
+		}
+	}
+	return makeRow(line, get, tags).on(at)
 }
 
 // plain writes a JSON value as a table cell would show it.
@@ -295,9 +516,7 @@ func makeRow(line int, get func(string) string, tags []string) Row {
 	if h, _, ok := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(host, "https://"), "http://"), "/"); ok || h != "" {
 		host = strings.ToLower(h)
 	}
-	if strings.Contains(slug, "/") {
-		slug = path.Base(slug)
-	}
+	slug, nested := slugIn(slug, get("short"))
 	r := Row{Line: line, Host: host, DomainID: get("domainId"), Item: client.BulkItem{
 		URL: get("url"), Slug: slug, Title: get("title"), Tags: tags, ExternalID: get("external"),
 		OGTitle: get("ogtitle"), OGDescription: get("ogtext"), OGImage: get("ogimage"),
@@ -312,21 +531,74 @@ func makeRow(line int, get func(string) string, tags []string) Row {
 		n = max(n, 0) + max(before, 0) // add those from an earlier import
 		r.Item.ImportedClicks = &n
 	}
-	r.Bad = addRouting(&r.Item, get)
-	if b, err := json.Marshal(r.Item); err != nil || !utf8.ValidString(
-		r.Item.URL+slug+r.Item.Title+strings.Join(r.Item.Tags, "")+r.Item.ExpiredURL+r.Item.Password+get("rules"),
-	) || !utf8.Valid(b) {
-		r.Bad = "not valid UTF-8"
-		r.Item = client.BulkItem{URL: strings.ToValidUTF8(r.Item.URL, "\ufffd")}
+	r.Cells = map[string]string{}
+	for field, name := range named {
+		cell := get(field)
+		switch field { // these may come from other columns
+		case "slug":
+			cell = slug
+		case "domain":
+			cell = host
+		case "tags":
+			cell = strings.Join(tags, ",")
+		}
+		if cell = strings.ToValidUTF8(cell, "\ufffd"); cell != "" {
+			r.Cells[name] = cell
+		}
 	}
+	if r.Bad = addRouting(&r.Item, get); nested {
+		r.Bad = "the slug " + slug + " has a slash, which is not possible here"
+	}
+	switch {
+	case !validText(&r.Item, get("rules")):
+		r.Bad = "not valid UTF-8; save the file as UTF-8"
+	case r.Size() > maxItem:
+		r.Bad = "the row is too large"
+	default:
+		return r
+	}
+	r.Item = client.BulkItem{URL: few([]string{r.Item.URL})} // to name the row
 	return r
+}
+
+// slugIn returns the slug in a cell, which may hold a whole short address, or a path as YOURLS
+// writes it (/slug/). nested reports a slug of several parts, which no link here can have. The
+// last part alone would be another address.
+func slugIn(cell, short string) (slug string, nested bool) {
+	_, rest, whole := strings.Cut(cell, "://")
+	if !whole {
+		rest = cell
+	}
+	rest = strings.Trim(rest, "/")
+	host, after, ok := strings.Cut(rest, "/")
+	if !ok {
+		return rest, false
+	}
+	if whole || strings.Contains(host, ".") && cell == short { // bit.ly/slug
+		return after, strings.Contains(after, "/")
+	}
+	return rest, true
+}
+
+// validText reports whether all texts of a row are UTF-8. JSON would replace the bytes that are
+// not.
+func validText(item *client.BulkItem, rules string) bool {
+	for _, text := range append(
+		[]string{item.URL, item.Slug, item.Title, item.ExternalID, item.OGTitle, item.OGDescription, item.OGImage, item.ExpiredURL, item.Password, rules},
+		item.Tags...,
+	) {
+		if !utf8.ValidString(text) {
+			return false
+		}
+	}
+	return true
 }
 
 // on returns the row with its domain. Only our exports have a column for it, which is empty
 // on the default host. at has the columns of the table.
 func (r Row) on(at map[string]int) Row {
 	if _, ours := at["domainId"]; ours && r.DomainID == "" {
-		r.DomainID = DefaultHost
+		r.DomainID, r.Cells["domainId"] = DefaultHost, DefaultHost
 	}
 	return r
 }

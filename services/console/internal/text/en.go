@@ -689,22 +689,32 @@ var english = map[string]string{
 	"event.webhook.disabled": "Webhook switched off",
 
 	"import.title": "Import links",
-	"import.text": "Paste a table with one link per row and columns separated by commas or tabs. Put the column names in the first row. " +
+	"import.text": "Paste a table with one link per row and columns separated by commas, semicolons or tabs. Put the column names in the first row. " +
 		"Without that row, the columns are destination, short name and title. You can use these columns:",
 	"import.csv":      "Table",
 	"import.csv.hint": "At most 500 rows. Separate tags with semicolons. Use the command line for larger imports.",
 	"import.file":     "Or a CSV file",
 	"import.go":       "Create the links",
 	"import.none":     "Paste a table or choose a file.",
-	"import.broken":   "The table cannot be read. Check the quotation marks on line",
+	"import.broken":   "The table cannot be read:",
 	"import.many":     "The table is too long. Split it. The maximum number of rows is",
 	"import.stopped":  "Not created, because the import stopped.",
+	"import.lost":     "No answer came, so this link may have been created. Send the row again unchanged with the form below, and it is not created twice.",
 	"import.unknown":  "The result is unknown. Check the list of links before you try again.",
 	"import.results":  "Results",
 	"import.made":     "Links created:",
 	"import.of":       "of",
 	"import.line":     "Row",
 	"import.result":   "Short address or problem",
+
+	"mend.title": "Fix the rows that failed",
+	"mend.text":  "These rows created no link. Correct them here and send only them, or download them as a CSV file to correct and import.",
+	"mend.some": "{all} rows created no link. Correct {n} of them here and send only those. The CSV file has all {all}, to correct and import: " +
+		"download it before you send the form.",
+	"mend.csv":   "Download as CSV",
+	"mend.more":  "More columns",
+	"mend.leave": "Leave this row out",
+	"mend.go":    "Send these rows",
 
 	"done.access":           "Access changed.",
 	"done.captions":         "Captions saved.",

@@ -175,12 +175,8 @@ func (s Certificates) owner(t *record.Tx, d *customdomain.Domain) (certificate.O
 
 // DueCertificates implements [certificate.Store].
 func (s Certificates) DueCertificates(ctx context.Context, at time.Time, limit int) (hosts []string, err error) {
-	for bucket := range record.Buckets {
-		due, failed := s.db.IDs(ctx, "list due certificates", s.db.Collection("certificates").
-			Where("due.bucket", "==", bucket).Where("due.at", "<=", at).OrderBy("due.at", firestore.Asc).Limit(limit))
-		hosts, err = append(hosts, due...), errors.Join(err, failed)
-	}
-	return hosts, err
+	return s.db.IDs(ctx, "list due certificates", s.db.Collection("certificates").
+		Where("due.bucket", "in", record.AllBuckets()).Where("due.at", "<=", at).OrderBy("due.at", firestore.Asc).Limit(limit))
 }
 
 // Waits looks for certificates whose order or renewal is due. It also reports when the first
@@ -193,7 +189,8 @@ func (s Certificates) Waits() waiting.Look {
 	})
 	depth := func(ctx context.Context) (waiting.Depth, error) {
 		snaps, err := s.db.Query(ctx, "find the certificate that ends first",
-			record.Scheduled(all).Where("notAfter", ">", s.db.Now()).OrderBy("notAfter", firestore.Asc).Limit(1).Select("notAfter"))
+			all.Where("due.bucket", "in", record.AllBuckets()).Where("notAfter", ">", s.db.Now()).
+				OrderBy("notAfter", firestore.Asc).Limit(1).Select("notAfter"))
 		if err != nil {
 			return waiting.Depth{}, err
 		}
