@@ -28,7 +28,7 @@ func TestForgetRemovesThePausesOfDeletedDomains(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := b.domains.Delete(t.Context(), account, d.ID); err != nil {
+		if err := b.domains.Delete(t.Context(), account, d.ID, anyVersion); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -56,7 +56,7 @@ func TestDeleteTakesACertificateThatCannotBeReadAlong(t *testing.T) {
 	if _, err := b.certificateRef(d.Hostname).Set(t.Context(), map[string]any{"failures": "many", "nextAt": b.clock().Add(time.Hour)}); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.domains.Delete(t.Context(), "a", d.ID); err != nil {
+	if err := b.domains.Delete(t.Context(), "a", d.ID, anyVersion); err != nil {
 		t.Fatal(err)
 	}
 	if _, found, err := b.Certificates().Certificate(t.Context(), d.Hostname); found || err != nil {
