@@ -110,6 +110,14 @@ imagePullSecrets: {{ toYaml . | nindent 2 }}
 {{- end }}
 {{- define "linkreel.adminPort" -}}9090{{- end }}
 
+{{/* Annotations by which a Prometheus without the operator finds a pod. */}}
+{{- define "linkreel.scraped" -}}
+{{- if .Values.metrics.podAnnotations.enabled }}
+prometheus.io/scrape: "true"
+prometheus.io/port: {{ include "linkreel.adminPort" . | quote }}
+{{- end }}
+{{- end }}
+
 {{/* Scheme and host, and the port if it is not the scheme's default: dict "root" $ "host" HOST */}}
 {{- define "linkreel.url" -}}
 {{- $values := .root.Values }}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 	"syscall"
+	"time"
 
 	pb "cloud.google.com/go/firestore/apiv1/firestorepb"
 	"google.golang.org/grpc/codes"
@@ -198,10 +199,12 @@ func (w *writer) write(batch []*commitRequest) (before, after int64, err error) 
 	if w.beforeSync != nil {
 		w.beforeSync()
 	}
-	if err := s.faults.diskError(); err != nil {
-		return before, 0, err
+	began := time.Now()
+	if err = s.faults.diskError(); err == nil {
+		err = tx.Commit()
 	}
-	return before, after, tx.Commit()
+	s.committed(began, err)
+	return before, after, err
 }
 
 func storageError(err error) error {

@@ -2,7 +2,9 @@ package firestore_test
 
 import (
 	"context"
+	"log/slog"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -126,5 +128,28 @@ func TestMaxSustainedWrites(t *testing.T) {
 		if got.Document != c.Doc(tt.want).Path || got.PerSecond != tt.rate {
 			t.Errorf("within %v: %+v, want %s at %v/s", tt.window, got, tt.want, tt.rate)
 		}
+	}
+}
+
+// A full disk fails every write. The log says so once a minute at most, and when it is over.
+func TestAFullDiskIsToldOnce(t *testing.T) { //nolint:paralleltest // the log belongs to the process
+	var log strings.Builder
+	former := slog.Default()
+	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
+	defer slog.SetDefault(former)
+	s := newSession(t, firestore.Options{})
+	must(t, s.write(nil, "a", 1))
+	end := s.server.Faults().Add(firestore.Fault{DiskFull: true})
+	for range 20 {
+		wantCode(t, s.write(nil, "a", 2), codes.ResourceExhausted)
+	}
+	if s.server.CommitError() == nil {
+		t.Error("the server does not know that commits fail")
+	}
+	end()
+	must(t, s.write(nil, "a", 3))
+	if s.server.CommitError() != nil || strings.Count(log.String(), "cannot commit") != 1 || strings.Count(log.String(), "level=ERROR") != 1 ||
+		strings.Count(log.String(), "work again") != 1 || !strings.Contains(log.String(), "no space left") {
+		t.Errorf("%v; the log has\n%s", s.server.CommitError(), log.String())
 	}
 }

@@ -83,6 +83,8 @@ type Server struct {
 	faults  *Faults
 	tokens  guard.Tokens
 	stats   *stats
+	metrics metrics
+	disk    disk
 
 	hotIndex func(collection, field string) // Options.HotIndex
 	grpc     *grpc.Server
@@ -133,7 +135,7 @@ func Open(o Options) (*Server, error) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &Server{
-		store: st, indexes: o.Indexes, hotIndex: o.HotIndex, tokens: tokens, faults: o.Faults, stats: newStats(o.Clock), hub: newHub(),
+		store: st, indexes: o.Indexes, hotIndex: o.HotIndex, tokens: tokens, faults: o.Faults, stats: newStats(o.Clock), metrics: newMetrics(), hub: newHub(),
 		clock: &commitClock{now: o.Clock, last: st.history.floor, visible: st.history.floor},
 		locks: newLockTable(o.Mode, o.LockTimeout),
 		pipe:  bufconn.Listen(1 << 20), stop: cancel,

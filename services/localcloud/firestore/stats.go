@@ -167,6 +167,11 @@ func (r *recentWrites) within(after int64) (n int) {
 	return n
 }
 
+func (s *Server) called(method string, err error) {
+	s.stats.called(method, err)
+	s.metrics.called(err)
+}
+
 func methodName(full string) string { return full[strings.LastIndexByte(full, '/')+1:] }
 
 func (s *Server) interceptUnary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
@@ -177,7 +182,7 @@ func (s *Server) interceptUnary(ctx context.Context, req any, info *grpc.UnarySe
 		resp, err = handler(ctx, req)
 		return err
 	})
-	s.stats.called(method, err)
+	s.called(method, err)
 	if err != nil {
 		return nil, err
 	}
@@ -190,7 +195,7 @@ func (s *Server) interceptStream(srv any, ss grpc.ServerStream, info *grpc.Strea
 		defer recovered(&err)
 		return handler(srv, ss)
 	})
-	s.stats.called(method, err)
+	s.called(method, err)
 	return err
 }
 

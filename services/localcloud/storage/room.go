@@ -99,6 +99,10 @@ func moveFile(from, to string) error {
 	return os.Remove(from)
 }
 
+// FreeSpace returns how many bytes a program without privileges may still write to dir's
+// volume.
+func FreeSpace(dir string) (int64, error) { return freeSpace(dir) }
+
 // Ready reports whether the server can answer: whether its index can be read and its objects' directory exists. A full
 // volume still counts as ready, since its objects can be read.
 func (s *Server) Ready() error {

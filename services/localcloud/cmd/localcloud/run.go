@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -28,6 +29,7 @@ import (
 type options struct {
 	dataDir                              string
 	firestoreAddr, storageAddr, apiAddr  string
+	adminAddr                            string
 	indexes, buckets                     list
 	corsFile                             string
 	publicURL, keyFile, tokenFile        string
@@ -73,6 +75,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	f.StringVar(&o.firestoreAddr, "firestore-addr", "127.0.0.1:8085", "address to listen on for Firestore (gRPC)")
 	f.StringVar(&o.storageAddr, "storage-addr", "127.0.0.1:8083", "address to listen on for object storage; it may be public, because it accepts only signed requests")
 	f.StringVar(&o.apiAddr, "storage-api-addr", "127.0.0.1:8084", "address to listen on for your own programs: the JSON API of object storage, which requires the token, and /livez and /readyz")
+	f.StringVar(&o.adminAddr, "admin-addr", "", "address to listen on for /metrics, which needs no token (default: none)")
 	f.Var(&o.indexes, "indexes", "firestore.indexes.json with the composite indexes to enforce; may be repeated (default: enforce none)")
 	f.Var(&o.buckets, "bucket", "name of a bucket to create; may be repeated (default linkreel)")
 	f.StringVar(&o.corsFile, "cors-file", "", "file with the CORS rules of the buckets, in the format of gcloud storage buckets update --cors-file")
@@ -108,6 +111,7 @@ type description struct {
 	JWKSURL       string   `json:"jwksUrl"`
 	KeyFile       string   `json:"keyFile"`
 	TokenFile     string   `json:"tokenFile,omitempty"`
+	MetricsURL    string   `json:"metricsUrl,omitempty"`
 	Buckets       []string `json:"buckets"`
 }
 
@@ -121,7 +125,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	if err != nil {
 		return err
 	}
-	for _, a := range []string{o.firestoreAddr, o.storageAddr, o.apiAddr} {
+	for _, a := range []string{o.firestoreAddr, o.storageAddr, o.apiAddr, cmp.Or(o.adminAddr, "127.0.0.1:0")} {
 		if err := checkRemote(a, o.allowRemote, token != ""); err != nil {
 			return err
 		}
@@ -171,9 +175,15 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 
 	var serving atomic.Bool // true once Firestore answers too
 	failed := make(chan error, 2)
-	publicServer, apiServer := server(store.PublicHandler()), server(untilReady(&serving, store.APIHandler()))
+	meters := newMeters(fire, o.volumes())
+	publicServer, apiServer := server(meters.counted(store.PublicHandler())), server(health(&serving, fire, meters.counted(store.APIHandler())))
 	defer stopServer(ctx, publicServer)
 	defer stopServer(ctx, apiServer)
+	admin, stopAdmin, err := serveAdmin(ctx, o.adminAddr, meters.handler())
+	if err != nil {
+		return err
+	}
+	defer stopAdmin()
 	go func() { failed <- publicServer.Serve(public) }()
 	go func() { failed <- apiServer.Serve(api) }()
 	fireAddr, err := fire.Listen(o.firestoreAddr)
@@ -188,7 +198,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	if o.keyFile != "" {
 		d.KeyFile = o.keyFile
 	}
-	d.TokenFile = o.tokenFile
+	d.TokenFile, d.MetricsURL = o.tokenFile, admin
 	if err := d.write(file); err != nil {
 		return err
 	}
@@ -289,15 +299,38 @@ func server(h http.Handler) *http.Server {
 	return &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute}
 }
 
-// untilReady makes /readyz fail until all parts serve; /livez answers from the start.
-func untilReady(serving *atomic.Bool, h http.Handler) http.Handler {
+// health makes /readyz fail until all parts serve; /livez answers from the start. While commits
+// fail, both say so, but reads work and a restart would not help, so both stay 200.
+func health(serving *atomic.Bool, fire *firestore.Server, h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/readyz" && !serving.Load() {
 			http.Error(w, "starting", http.StatusServiceUnavailable)
 			return
 		}
 		h.ServeHTTP(w, r)
+		if err := fire.CommitError(); err != nil && (r.URL.Path == "/readyz" || r.URL.Path == "/livez") {
+			fmt.Fprintf(w, "but the last commit failed: %v\n", err)
+		}
 	})
+}
+
+// volumes returns the directories of the volumes by the names that the metric gives them.
+func (o *options) volumes() map[string]string {
+	return map[string]string{"data": o.dataDir, "objects": cmp.Or(o.objectsDir, o.dataDir)}
+}
+
+// serveAdmin serves metrics on an address, if there is one, until stop is called.
+func serveAdmin(ctx context.Context, addr string, h http.Handler) (url string, stop func(), err error) {
+	if addr == "" {
+		return "", func() {}, nil
+	}
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", addr)
+	if err != nil {
+		return "", nil, err
+	}
+	s := server(h)
+	go func() { _ = s.Serve(l) }() // ends by stop; without metrics the rest still works
+	return "http://" + l.Addr().String() + "/metrics", func() { stopServer(ctx, s) }, nil
 }
 
 // stopServer gives running requests some time to finish, although ctx has ended.

@@ -9,10 +9,13 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -21,6 +24,8 @@ import (
 	"google.golang.org/api/option"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/linkreel/linkreel/services/localcloud/firestore"
 )
 
 // serve runs the program until the test ends or stop is called, and returns its localcloud.json.
@@ -337,5 +342,136 @@ func TestUploadsAreBoundedFromTheCommandLine(t *testing.T) {
 	}
 	if files, err := os.ReadDir(filepath.Join(objects, "data")); err != nil || len(files) != 1 {
 		t.Errorf("in the directory for objects: %v, %v", files, err)
+	}
+}
+
+// metric reads one series of /metrics; -1 if it is absent.
+func metric(t *testing.T, d description, series string) float64 {
+	t.Helper()
+	res, err := http.Get(d.MetricsURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	text, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if rest, ok := strings.CutPrefix(line, series+" "); ok {
+			n, err := strconv.ParseFloat(strings.TrimSpace(rest), 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return n
+		}
+	}
+	return -1
+}
+
+// clients returns Google's clients of a program without a token.
+func clients(t *testing.T, d description) (*gcfirestore.Client, *gcs.BucketHandle) {
+	t.Helper()
+	conn, err := grpc.NewClient(d.FirestoreAddr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	fire, err := gcfirestore.NewClient(t.Context(), "p", option.WithGRPCConn(conn))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = fire.Close() })
+	store, err := gcs.NewClient(t.Context(), option.WithEndpoint(d.StorageAPIURL+"/storage/v1/"), option.WithoutAuthentication(), gcs.WithJSONReads())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = store.Close() })
+	return fire, store.Bucket("linkreel")
+}
+
+func TestMetrics(t *testing.T) {
+	t.Parallel()
+	d, _ := serve(t, t.TempDir(), "--admin-addr", "127.0.0.1:0")
+	for _, series := range []string{
+		`localcloud_requests_total{outcome="failed",service="firestore"}`, `localcloud_requests_total{outcome="refused",service="storage"}`,
+		`localcloud_commit_failures_total{reason="full"}`, `localcloud_storage_bytes_total{direction="in"}`, `localcloud_commit_seconds_count`,
+	} {
+		if n := metric(t, d, series); n != 0 {
+			t.Errorf("at first %s = %v, want 0", series, n)
+		}
+	}
+	for _, volume := range []string{"data", "objects"} {
+		if n := metric(t, d, `localcloud_disk_free_bytes{volume="`+volume+`"}`); n <= 0 {
+			t.Errorf("free on %s: %v", volume, n)
+		}
+	}
+	fire, bucket := clients(t, d)
+	if _, err := fire.Doc("k/a").Set(t.Context(), map[string]any{"n": 1}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := fire.Doc("k/b").Update(t.Context(), []gcfirestore.Update{{Path: "n", Value: 1}}); err == nil {
+		t.Fatal("a document that is not there was updated")
+	}
+	w := bucket.Object("o").NewWriter(t.Context())
+	_, _ = w.Write(make([]byte, 100_000))
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	r, err := bucket.Object("o").NewReader(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _ = io.Copy(io.Discard, r)
+	_, _ = bucket.Object("none").Attrs(t.Context())
+	for series, least := range map[string]float64{
+		`localcloud_requests_total{outcome="ok",service="firestore"}`: 1, `localcloud_requests_total{outcome="refused",service="firestore"}`: 1,
+		`localcloud_requests_total{outcome="ok",service="storage"}`: 2, `localcloud_requests_total{outcome="refused",service="storage"}`: 1,
+		`localcloud_storage_bytes_total{direction="in"}`: 100_000, `localcloud_storage_bytes_total{direction="out"}`: 100_000,
+		`localcloud_commit_seconds_count`: 1,
+	} {
+		if n := metric(t, d, series); n < least {
+			t.Errorf("%s = %v, want %v or more", series, n, least)
+		}
+	}
+}
+
+// While commits fail, both health addresses say why and stay 200: reads work, and a restart
+// would not help.
+func TestHealthTellsThatCommitsFail(t *testing.T) {
+	t.Parallel()
+	fire, err := firestore.Open(firestore.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = fire.Close() })
+	client, err := fire.Client(t.Context(), "p")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var serving atomic.Bool
+	serving.Store(true)
+	h := health(&serving, fire, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") }))
+	answer := func(path string) string {
+		rec := httptest.NewRecorder()
+		h.ServeHTTP(rec, httptest.NewRequest("GET", path, nil))
+		return fmt.Sprint(rec.Code, " ", rec.Body)
+	}
+	end := fire.Faults().Add(firestore.Fault{DiskFull: true})
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	if _, err := client.Doc("k/a").Set(ctx, map[string]any{}); err == nil {
+		t.Fatal("a full disk took a commit")
+	}
+	for _, path := range []string{"/livez", "/readyz"} {
+		if got := answer(path); !strings.HasPrefix(got, "200 ok") || !strings.Contains(got, "no space left on device") {
+			t.Errorf("%s: %s", path, got)
+		}
+	}
+	end()
+	if _, err := client.Doc("k/a").Set(t.Context(), map[string]any{}); err != nil {
+		t.Fatal(err)
+	}
+	if got := answer("/readyz"); got != "200 ok\n" {
+		t.Errorf("afterwards: %s", got)
 	}
 }

@@ -1,0 +1,60 @@
+package cluster
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// TestMetricsOfTheOwnStores: ServiceMonitor and PodMonitoring read the port "admin" of all
+// Services and pods of the release, and the policy lets Prometheus in.
+func TestMetricsOfTheOwnStores(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		args              []string
+		localcloud, redis bool
+	}{
+		"by default":          {nil, true, false},
+		"with the exporter":   {[]string{"--set", "redis.exporter.enabled=true,metrics.podAnnotations.enabled=true"}, true, true},
+		"with a Redis beside": {[]string{"--set", "redis.enabled=false,redis.external.url=redis://r:6379,redis.exporter.enabled=true"}, true, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			objects, err := render(t, tt.args...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for component, want := range map[string]bool{"localcloud": tt.localcloud, "redis": tt.redis} {
+				var container, service, policy bool
+				for _, p := range pods(objects) {
+					for _, c := range p.containers {
+						for _, port := range listAt(c, "ports") {
+							container = container || p.component() == component && port["name"] == "admin" && port["containerPort"] == 9090
+						}
+						if c["name"] == "exporter" && !strings.Contains(fmt.Sprint(c["image"]), "@sha256:") {
+							t.Errorf("the exporter's image %v has no digest", c["image"])
+						}
+					}
+				}
+				for _, o := range objects {
+					if o.name() != "try-linkreel-"+component {
+						continue
+					}
+					for _, port := range listAt(o, "spec", "ports") {
+						service = service || o.kind() == "Service" && port["name"] == "admin"
+					}
+					for _, rule := range listAt(o, "spec", "ingress") {
+						policy = policy || o.kind() == "NetworkPolicy" && fmt.Sprint(listAt(rule, "ports")) == "[map[port:admin]]" && len(listAt(rule, "from")) > 0
+					}
+					annotated := strings.Contains(fmt.Sprint(o.at("spec", "template", "metadata", "annotations")), "prometheus.io/scrape:true")
+					if marks := strings.Contains(fmt.Sprint(tt.args), "podAnnotations"); o.kind() == "StatefulSet" && annotated != marks {
+						t.Errorf("pods of %s are annotated: %v, want %v", component, annotated, marks)
+					}
+				}
+				if container != want || service != want || policy != want {
+					t.Errorf("%s shows metrics by its container: %v, its Service: %v, its policy: %v; want %v", component, container, service, policy, want)
+				}
+			}
+		})
+	}
+}
