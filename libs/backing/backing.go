@@ -14,6 +14,7 @@ import (
 	"github.com/linkreel/linkreel/libs/apikey"
 	"github.com/linkreel/linkreel/libs/apikey/remote"
 	"github.com/linkreel/linkreel/libs/boot"
+	"github.com/linkreel/linkreel/libs/dedup"
 	"github.com/linkreel/linkreel/libs/events/outbox"
 	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/httpapi"
@@ -71,8 +72,9 @@ type Stores struct {
 	DB    *firestoredb.DB
 	Redis redis.UniversalClient
 
-	svc *boot.Service
-	now func() time.Time
+	svc    *boot.Service
+	now    func() time.Time
+	access httpserver.AccessLog
 }
 
 // Open opens the stores for svc, and sets cfg.Now if it is nil.
@@ -91,7 +93,7 @@ func Open(ctx context.Context, svc *boot.Service, cfg *Config) (*Stores, error) 
 		return nil, err
 	}
 	svc.CloseWith(rdb.Close)
-	return &Stores{db, rdb, svc, cfg.Now}, nil
+	return &Stores{db, rdb, svc, cfg.Now, cfg.LogAccess}, nil
 }
 
 // Outbox makes the outbox for the service's events. Its loop wakes the events service.
@@ -100,6 +102,10 @@ func (s *Stores) Outbox() *outbox.Outbox {
 	s.svc.Loops = append(s.svc.Loops, boot.Loop{Name: "event wake-ups", Run: o.Run})
 	return o
 }
+
+// Turns makes what lets one replica do a sweep for all replicas. It uses the system's clock,
+// because Redis does.
+func (s *Stores) Turns() *dedup.Seen { return dedup.New(s.Redis, time.Now) }
 
 // Await delays readiness until the service has reached the stores, but for no more than half
 // a minute. A store that is lost later does not change readiness, because the service keeps
@@ -128,6 +134,6 @@ func (s *Stores) Keys(a Auth) (*apikey.Client, remote.Source, error) {
 func (s *Stores) API(p Public, keys *apikey.Client, secret string) httpapi.Options {
 	return httpapi.Options{
 		Name: s.svc.Name, Auth: keys, Idempotency: idempotency.NewFirestore(s.DB, peer.Shown(secret), s.now),
-		Proxies: p.Proxies(), BaseURL: p.BaseURL, CORSOrigins: p.CORSOrigins, Now: s.now,
+		Proxies: p.Proxies(), BaseURL: p.BaseURL, CORSOrigins: p.CORSOrigins, Now: s.now, Access: s.access,
 	}
 }

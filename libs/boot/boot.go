@@ -50,6 +50,9 @@ type Config struct {
 	// LogFormat is "json" or "google". The second has the same lines with the field names that
 	// Cloud Logging expects.
 	LogFormat LogFormat `env:"LINKREEL_LOG_FORMAT" envDefault:"json"`
+	// LogAccess is which requests write an access line: "all", "errors" (server errors, requests
+	// of a second or more, and one in a hundred of the others) or "none".
+	LogAccess httpserver.AccessLog `env:"LINKREEL_LOG_ACCESS" envDefault:"all"`
 }
 
 // Service is a service that was built but is not running yet.

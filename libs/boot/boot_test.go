@@ -21,6 +21,7 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
+	"github.com/linkreel/linkreel/libs/dedup"
 	"github.com/linkreel/linkreel/services/localcloud/redisproc"
 )
 
@@ -313,6 +314,35 @@ func TestALoopCallsAgainAfterATimeAKickAndAFailure(t *testing.T) {
 			t.Errorf("Run = %v", err)
 		}
 		want := []time.Duration{0, time.Minute, 90 * time.Second, 2 * time.Minute}
+		if !slices.Equal(calls, want) {
+			t.Errorf("called at %v, want %v", calls, want)
+		}
+	})
+}
+
+func TestASweepStartsAtOnceAndForAKick(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var calls []time.Duration
+		start, kick := time.Now(), make(chan struct{}, 1)
+		turns, pace := dedup.New(nil, time.Now), dedup.Pace{What: "round", Every: time.Minute, Idle: time.Hour}
+		turns.First(t.Context(), "round", 90*time.Second) // another loop has had the turn
+		loop := Sweep(turns, pace, func(context.Context) (bool, error) {
+			calls = append(calls, time.Since(start))
+			return false, nil
+		}, kick)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- loop.Run(ctx) }()
+		time.Sleep(80 * time.Second)
+		kick <- struct{}{}
+		time.Sleep(2 * time.Minute)
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("Run = %v", err)
+		}
+		// Not after a minute, within the other loop's turn. Without Redis nothing rests for an hour.
+		want := []time.Duration{0, 80 * time.Second, 2 * time.Minute, 3 * time.Minute}
 		if !slices.Equal(calls, want) {
 			t.Errorf("called at %v, want %v", calls, want)
 		}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"log/slog"
 	"time"
+
+	"github.com/linkreel/linkreel/libs/dedup"
 )
 
 // Every returns a loop that calls fn at once, and again whenever d has passed or kick
@@ -11,17 +13,36 @@ import (
 // retries. If the next call fails with the same error, it is not logged again, because a
 // store that is down for an hour would fill the log. A nil kick never triggers a call.
 func Every(d time.Duration, name string, fn func(ctx context.Context) error, kick <-chan struct{}) Loop {
+	return every(d, name, func(ctx context.Context, _ bool) error { return fn(ctx) }, kick)
+}
+
+// Sweep is [Every] for work that one replica does for all, and that looks less often while
+// there is nothing to do; see [dedup.Pace]. A kick, and the start of the process, call fn at
+// once. fn reports whether it found anything.
+func Sweep(turns *dedup.Seen, p dedup.Pace, fn func(ctx context.Context) (found bool, err error), kick <-chan struct{}) Loop {
+	return every(p.Every, p.What, func(ctx context.Context, kicked bool) error {
+		if kicked {
+			return turns.AtOnce(ctx, p, fn)
+		}
+		return turns.Round(ctx, p, fn)
+	}, kick)
+}
+
+// every is [Every]. kicked is true for the first call and for those that kick has triggered.
+func every(d time.Duration, name string, fn func(ctx context.Context, kicked bool) error, kick <-chan struct{}) Loop {
 	return Loop{Name: name, Run: func(ctx context.Context) error {
 		tick := time.NewTicker(d)
 		defer tick.Stop()
-		failed := ""
+		failed, kicked := "", true
 		for {
-			failed = once(ctx, name, failed, fn)
+			failed = once(ctx, name, failed, func(ctx context.Context) error { return fn(ctx, kicked) })
 			select {
 			case <-ctx.Done():
 				return nil
 			case <-tick.C:
+				kicked = false
 			case <-kick:
+				kicked = true
 			}
 		}
 	}}

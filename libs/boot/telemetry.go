@@ -43,7 +43,8 @@ func Version() string {
 // flushes the spans. Metrics need no setup: packages register theirs with Prometheus,
 // and the admin port serves them at /metrics.
 //
-// Spans go where the standard OTEL_* variables say. If these name no exporter, spans are
+// Traces begin with requests and jobs; calls that background loops make to stores are not
+// traced. Spans go where the standard OTEL_* variables say. If these name no exporter, spans are
 // not recorded. They still have ids, because request ids are made from them.
 func Telemetry(ctx context.Context, name string) (flush func(context.Context) error, err error) {
 	res, err := resource.New(ctx, resource.WithFromEnv(), resource.WithTelemetrySDK(),
@@ -62,7 +63,7 @@ func Telemetry(ctx context.Context, name string) (flush func(context.Context) er
 		opts = append(opts, sdktrace.WithSampler(sdktrace.NeverSample()))
 	}
 	traces := sdktrace.NewTracerProvider(opts...)
-	otel.SetTracerProvider(traces)
+	otel.SetTracerProvider(rooted{traces})
 	otel.SetTextMapPropagator(propagation.TraceContext{})
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { slog.Warn("telemetry", "error", err) }))
 	return traces.Shutdown, nil

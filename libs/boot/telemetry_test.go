@@ -1,13 +1,17 @@
 package boot
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
 
+	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace"
 	"go.opentelemetry.io/otel/exporters/stdout/stdouttrace"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.opentelemetry.io/otel/trace"
 )
 
 func TestSpansGoWhereTheEnvironmentSays(t *testing.T) {
@@ -40,5 +44,47 @@ func TestSpansGoWhereTheEnvironmentSays(t *testing.T) {
 				_ = got.Shutdown(t.Context())
 			}
 		})
+	}
+}
+
+func TestATraceBeginsWithWorkAndNotWithACallOfALoop(t *testing.T) {
+	before := otel.GetTracerProvider()
+	t.Cleanup(func() { otel.SetTracerProvider(before) })
+	t.Setenv("OTEL_TRACES_EXPORTER", "none")
+	if _, err := Telemetry(t.Context(), "test"); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := otel.GetTracerProvider().(rooted); !ok {
+		t.Fatalf("the services' tracers are from %T", otel.GetTracerProvider())
+	}
+	sink := tracetest.NewInMemoryExporter()
+	never := sdktrace.ParentBased(sdktrace.TraceIDRatioBased(0)) // what the chart sets, with the ratio 0
+	always := sdktrace.ParentBased(sdktrace.TraceIDRatioBased(1))
+	sampled := trace.ContextWithRemoteSpanContext(t.Context(), trace.NewSpanContext(trace.SpanContextConfig{
+		TraceID: trace.TraceID{1}, SpanID: trace.SpanID{1}, TraceFlags: trace.FlagsSampled, Remote: true,
+	}))
+	for name, tt := range map[string]struct {
+		sampler sdktrace.Sampler
+		ctx     context.Context
+		options []trace.SpanStartOption
+		want    int // the span and a call to a store in it
+	}{
+		"a call of a loop":              {sampler: always, ctx: t.Context()},
+		"a call of a loop, as a client": {sampler: always, ctx: t.Context(), options: []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindClient)}},
+		"a request":                     {sampler: always, ctx: t.Context(), options: []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindServer)}, want: 2},
+		"a job":                         {sampler: always, ctx: t.Context(), options: []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindConsumer)}, want: 2},
+		"a new root":                    {sampler: always, ctx: t.Context(), options: []trace.SpanStartOption{trace.WithNewRoot()}, want: 2},
+		"a request that is not sampled": {sampler: never, ctx: t.Context(), options: []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindServer)}},
+		"a part of a sampled trace":     {sampler: never, ctx: sampled, want: 2},
+	} {
+		sink.Reset()
+		tracer := rooted{sdktrace.NewTracerProvider(sdktrace.WithSyncer(sink), sdktrace.WithSampler(tt.sampler))}.Tracer("test")
+		ctx, span := tracer.Start(tt.ctx, name, tt.options...)
+		_, call := tracer.Start(ctx, "Query.RunQuery")
+		call.End()
+		span.End()
+		if got := len(sink.GetSpans()); got != tt.want {
+			t.Errorf("%s: %d spans, want %d", name, got, tt.want)
+		}
 	}
 }

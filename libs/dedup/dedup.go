@@ -3,7 +3,7 @@
 //
 // While Redis answers, only the first replica that asks about a name gets true. From
 // [Seen.First] it gets true once, and from [Seen.Mine] each time it asks while it has the
-// turn. Large sets are counted to within about one percent ([Seen.Count]), in at most 12 kB
+// turn. [Seen.Round] paces a sweep that one replica does for all. Large sets are counted to within about one percent ([Seen.Count]), in at most 12 kB
 // each. While Redis is away, each replica knows only its own memory, so a name may count
 // once in every replica. No call fails a request or waits for Redis longer than its budget.
 package dedup
@@ -54,7 +54,7 @@ func (s *Seen) First(ctx context.Context, name string, life time.Duration) bool 
 	if s.redis == nil {
 		return true
 	}
-	return s.set(ctx, "lr:seen:"+name, life)
+	return s.set(ctx, seenKey(name), life)
 }
 
 // Mine reports whether this replica should do the work named what. After it has returned
@@ -76,6 +76,56 @@ func (s *Seen) Mine(ctx context.Context, what string, hold time.Duration) bool {
 	s.note(turn, s.now(), hold)
 	return true
 }
+
+// Pace is how often the replicas of a service sweep, all of them together.
+type Pace struct {
+	// What names the sweep.
+	What string
+	// Every is the pause between two rounds.
+	Every time.Duration
+	// Idle is the longest pause after a round that found nothing. Zero means Every. Choose it
+	// by how late work may be found whose wake-up was lost.
+	Idle time.Duration
+}
+
+// Round does a round of a sweep, unless another replica has done one and the pause after it
+// is not over. Call it every [Pace.Every]. do reports whether it found anything; after an
+// error the pause is short too. A long pause is noted only in Redis. So while Redis is away,
+// and when it has lost its data, every replica sweeps at its full pace.
+func (s *Seen) Round(ctx context.Context, p Pace, do func(ctx context.Context) (found bool, err error)) error {
+	// The turn ends a little before the next round is due, so that this replica gets it again.
+	if !s.First(ctx, p.What, p.Every*9/10) {
+		return nil
+	}
+	found, err := do(ctx)
+	if err == nil && !found && p.Idle > p.Every {
+		s.next(ctx, p.What, p.Idle-p.Every/2)
+	}
+	return err
+}
+
+// AtOnce does a round now, whatever the others have done. Call it for a wake-up, and when a
+// process starts.
+func (s *Seen) AtOnce(ctx context.Context, p Pace, do func(ctx context.Context) (found bool, err error)) error {
+	found, err := do(ctx)
+	if found || err != nil {
+		s.next(ctx, p.What, p.Every*9/10) // there may be more to do soon, so end a long pause
+	}
+	return err
+}
+
+// next says when the next round of a sweep may begin.
+func (s *Seen) next(ctx context.Context, what string, after time.Duration) {
+	if s.redis == nil {
+		return
+	}
+	// Without an answer the present turn stays, and it is short.
+	_ = s.breaker.Call(ctx, s.budget, func(ctx context.Context) error {
+		return s.redis.Set(ctx, seenKey(what), strconv.FormatInt(s.now().Unix(), 10), after).Err()
+	})
+}
+
+func seenKey(name string) string { return "lr:seen:" + name }
 
 // set stores a key in Redis. It reports false if the key was there already. If Redis does
 // not answer, it reports true.

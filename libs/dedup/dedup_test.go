@@ -2,6 +2,7 @@ package dedup_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"testing"
@@ -133,7 +134,57 @@ func TestASetTakesTwelveKilobytesHoweverManyItHas(t *testing.T) {
 	}
 }
 
+func TestASweepRestsOnlyWhileRedisSaysSo(t *testing.T) {
+	t.Parallel()
+	addr := redistest.Start(t)
+	now := time.Now()
+	clock := func() time.Time { return now }
+	a, b := at(t, addr, clock), at(t, addr, clock)
+	pace := dedup.Pace{What: "sweep", Every: 10 * time.Second, Idle: time.Hour}
+	rounds, found := 0, true
+	do := func(context.Context) (bool, error) { rounds++; return found, nil }
+	step := func(what string, want int, ask func(context.Context, dedup.Pace, func(context.Context) (bool, error)) error) {
+		t.Helper()
+		now = now.Add(pace.Every)
+		if err := ask(t.Context(), pace, do); err != nil || rounds != want {
+			t.Fatalf("%s: %d rounds, %v; want %d", what, rounds, err, want)
+		}
+	}
+	step("the first replica", 1, a.Round)
+	step("the second one, within the turn", 1, b.Round)
+	redistest.Do(t, addr, "DEL", "lr:seen:sweep") // as if the turn were over
+	found = false
+	step("the next round", 2, b.Round)
+	if ms, _ := strconv.Atoi(redistest.Do(t, addr, "PTTL", "lr:seen:sweep")); ms < 50*60_000 {
+		t.Errorf("after a round that found nothing, the next one may begin in %d ms", ms)
+	}
+	step("while it rests", 2, a.Round)
+	step("a wake-up that finds nothing", 3, a.AtOnce)
+	step("which ends no rest", 3, b.Round)
+	found = true
+	step("a wake-up that finds something", 4, a.AtOnce)
+	if ms, _ := strconv.Atoi(redistest.Do(t, addr, "PTTL", "lr:seen:sweep")); ms < 1 || ms > 10_000 {
+		t.Errorf("after a round that found something, the next one may begin in %d ms", ms)
+	}
+	redistest.Do(t, addr, "FLUSHALL")
+	found = false
+	step("once Redis has lost its data", 5, a.Round)
+	away, failed := at(t, "127.0.0.1:1", clock), errors.New("no answer")
+	for i := range 3 {
+		step("without Redis, each time", 6+i, away.Round)
+	}
+	err := b.AtOnce(t.Context(), pace, func(context.Context) (bool, error) { return false, failed })
+	if ms, _ := strconv.Atoi(redistest.Do(t, addr, "PTTL", "lr:seen:sweep")); !errors.Is(err, failed) || ms < 1 || ms > 10_000 {
+		t.Errorf("after a round that failed with %v, the next one may begin in %d ms", err, ms)
+	}
+}
+
 func over(t *testing.T, addr string) *dedup.Seen {
+	t.Helper()
+	return at(t, addr, time.Now)
+}
+
+func at(t *testing.T, addr string, now func() time.Time) *dedup.Seen {
 	t.Helper()
 	client, err := redisdb.Open(redisdb.Config{URL: addr})
 	if err != nil {
@@ -146,5 +197,5 @@ func over(t *testing.T, addr string) *dedup.Seen {
 			break
 		}
 	}
-	return dedup.Patient(dedup.New(client, time.Now))
+	return dedup.Patient(dedup.New(client, now))
 }

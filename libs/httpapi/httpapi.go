@@ -27,6 +27,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
@@ -84,6 +85,8 @@ type Options struct {
 	Now func() time.Time
 	// Log takes access lines and errors; nil is slog.Default().
 	Log *slog.Logger
+	// Access says which requests write an access line; the zero value means all.
+	Access httpserver.AccessLog
 }
 
 // API is a set of routes with these checks around them.
@@ -96,6 +99,7 @@ type API struct {
 	turns   *turns.Queue      // queues requests of routes that are [Access.InTurn], by account
 	routes  []Route
 	finds   map[string]fiber.Handler // by path; see Finds
+	sampled atomic.Uint64            // requests that Options.Access samples
 }
 
 // Route is a method and a path in Fiber's form ("/api/v1/links/:id").
@@ -423,6 +427,10 @@ func (a *API) observe(c *fiber.Ctx, r *identity.Request, span trace.Span, starte
 		span.SetStatus(codes.Error, "")
 	}
 	duration.WithLabelValues(a.opt.Name, method, route, strconv.Itoa(status)).Observe(took.Seconds())
+	of := a.opt.Access.Line(status, took, &a.sampled)
+	if of == 0 {
+		return
+	}
 	account := ""
 	if p := identity.FromContext(ctx); p != nil {
 		account = p.AccountID
@@ -431,10 +439,14 @@ func (a *API) observe(c *fiber.Ctx, r *identity.Request, span trace.Span, starte
 	if strings.HasPrefix(route, "/internal/") {
 		level = slog.LevelDebug // so that one public request writes one line
 	}
-	a.opt.Log.LogAttrs(ctx, level, "access",
+	attrs := append(make([]slog.Attr, 0, 9),
 		slog.String("service", a.opt.Name), slog.String("method", method), slog.String("route", route), slog.Int("status", status),
 		slog.Float64("ms", float64(took.Microseconds())/1000), slog.Int("bytes", size), slog.String("account", account),
 		slog.Float64("queued", float64(r.Queued.Load()/1000)/1000))
+	if of > 1 {
+		attrs = append(attrs, slog.Int("requests", of))
+	}
+	a.opt.Log.LogAttrs(ctx, level, "access", attrs...)
 }
 
 // admit makes the checks in this order: key, rate limit, suspension, scope, plan.

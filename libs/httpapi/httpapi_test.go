@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -371,6 +372,33 @@ func TestTheAccessLineHasTheSizeOfAStreamThatHasOne(t *testing.T) {
 		}
 		if tt.path == "/sized" && res.ContentLength != 1234 {
 			t.Errorf("%s: Content-Length %d", tt.method, res.ContentLength)
+		}
+	}
+}
+
+func TestSomeRequestsWriteNoAccessLine(t *testing.T) {
+	t.Parallel()
+	for access, want := range map[httpserver.AccessLog][]string{
+		"":                      {"200", "200", "500"},
+		httpserver.AccessErrors: {`200.*"requests":100}`, "500"},
+		httpserver.AccessNone:   {},
+	} {
+		var log bytes.Buffer
+		dial := serve(t, httpapi.Options{Log: slog.New(slog.NewJSONHandler(&log, nil)), Access: access}, func(a *httpapi.API) {
+			a.Public("GET", "/", httpapi.NoContent)
+			a.Public("GET", "/broken", func(*fiber.Ctx) error { return errors.New("no") })
+		})
+		for _, path := range []string{"/", "/", "/broken"} {
+			ask(t, dial, request("GET", path, "", "", ""))
+		}
+		lines := regexp.MustCompile(`.*"msg":"access".*`).FindAllString(log.String(), -1)
+		if len(lines) != len(want) {
+			t.Fatalf("%q: %d lines, want %d:\n%s", access, len(lines), len(want), log.String())
+		}
+		for i, line := range lines {
+			if !regexp.MustCompile(`"status":` + strings.Replace(want[i], "200", "20[04]", 1)).MatchString(line) {
+				t.Errorf("%q: line %s, want %s", access, line, want[i])
+			}
 		}
 	}
 }

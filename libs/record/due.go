@@ -7,16 +7,23 @@ import (
 	"time"
 
 	"cloud.google.com/go/firestore"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/linkreel/linkreel/libs/firestoredb"
 )
 
 // Buckets is the number of ranges into which the index of due times is split. Due times
 // keep rising, and Firestore accepts only some 500 writes a second to one range of rising
-// values. A search for due records queries every bucket, so more buckets would cost more
-// when nothing is due.
+// values. One query searches all buckets, and Firestore compares with at most 30 values.
 const Buckets = 8
+
+// AllBuckets returns the numbers of all buckets, for a query with "in".
+func AllBuckets() []int {
+	all := make([]int, Buckets)
+	for b := range all {
+		all[b] = b
+	}
+	return all
+}
 
 // Due is the field "due" of a document whose record waits for a time. Other records do
 // not have it. Queries need the composite index due.bucket, due.at.
@@ -47,52 +54,45 @@ func bucketOf(id string) int {
 	return int(h.Sum32() % Buckets)
 }
 
-// Due lists the records that are due, at most limit of each bucket. Within a bucket, the
-// record that has been due longest comes first. If fields is empty, all fields are read. A
-// record that cannot be decoded is set aside for an hour, so that it does not hide others.
-// The error then reports it, and the other records are still returned.
-func (k *Kept[T]) Due(ctx context.Context, limit int, fields ...firestore.FieldPath) ([]*T, error) {
-	found, broken := make([][]*T, Buckets), make([]error, Buckets)
-	g, gctx := errgroup.WithContext(ctx)
-	for b := range Buckets {
-		g.Go(func() (err error) {
-			found[b], broken[b], err = k.due(gctx, b, limit, fields)
-			return err
-		})
-	}
-	err := g.Wait()
-	var due []*T
-	for b := range Buckets {
-		due, err = append(due, found[b]...), errors.Join(err, broken[b])
-	}
-	return due, err
-}
+// duePage is how many records one query of Due reads at most.
+const duePage = 1000
 
-func (k *Kept[T]) due(ctx context.Context, bucket, limit int, fields []firestore.FieldPath) (due []*T, aside, err error) {
+// Due lists up to limit of the records that are due. The record that has been due longest
+// comes first. If fields is empty, all fields are read; otherwise they must include "due".
+// A record that cannot be decoded is set aside for an hour, so that it does not hide
+// others. The error then reports it, and the other records are still returned.
+//
+// One query searches all buckets, because Firestore charges for each query, and usually
+// nothing is due.
+func (k *Kept[T]) Due(ctx context.Context, limit int, fields ...firestore.FieldPath) (due []*T, err error) {
 	now := k.db.Now()
-	q := k.db.Collection(k.k.Collection).Where("due.bucket", "==", bucket).Where("due.at", "<=", now).
-		OrderBy("due.at", firestore.Asc).Limit(limit)
+	q := k.db.Collection(k.k.Collection).Where("due.bucket", "in", AllBuckets()).Where("due.at", "<=", now).
+		OrderBy("due.at", firestore.Asc).OrderBy(firestore.DocumentID, firestore.Asc)
 	if len(fields) > 0 {
 		q = q.SelectPaths(fields...)
 	}
-	// Query again while records are being set aside, because they took places on the
-	// page.
-	for {
-		snaps, err := k.db.Query(ctx, "list due "+k.k.Collection, q)
-		if err != nil {
-			return nil, aside, err
+	for next := q; len(due) < limit; {
+		size := min(limit-len(due), duePage)
+		snaps, failed := k.db.Query(ctx, "list due "+k.k.Collection, next.Limit(size))
+		if failed != nil {
+			return due, errors.Join(err, failed)
 		}
-		due, broken := firestoredb.Sift(snaps, k.k.From)
-		stuck := false
+		found, broken := firestoredb.Sift(snaps, k.k.From)
+		due = append(due, found...)
 		for _, b := range broken {
-			failed := k.db.SetAside(ctx, b, "due.at", now)
-			stuck = stuck || failed != nil // the next query would return the same page
-			aside = errors.Join(aside, b.Err, failed)
+			err = errors.Join(err, b.Err, k.db.SetAside(ctx, b, "due.at", now))
 		}
-		if len(broken) == 0 || len(snaps) < limit || stuck {
-			return due, aside, nil
+		if len(snaps) < size {
+			break
 		}
+		last := snaps[size-1]
+		at, missing := last.DataAt("due.at")
+		if missing != nil {
+			return due, errors.Join(err, missing)
+		}
+		next = q.StartAfter(at, last.Ref.ID)
 	}
+	return due, err
 }
 
 // PutOff sets when a record is due again. A zero time means never. PutOff does nothing if

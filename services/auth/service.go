@@ -18,6 +18,7 @@ import (
 	"github.com/linkreel/linkreel/libs/apikey/remote"
 	"github.com/linkreel/linkreel/libs/backing"
 	"github.com/linkreel/linkreel/libs/boot"
+	"github.com/linkreel/linkreel/libs/dedup"
 	"github.com/linkreel/linkreel/libs/httpapi"
 	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/libs/peer"
@@ -177,7 +178,7 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 	}
 	svc.Loops = append(svc.Loops,
 		boot.Every(5*time.Second, "key uses", source.Flush, nil),
-		boot.Every(tenancy.Every, "account decisions", tenants.Repeat, nil),
+		boot.Sweep(stores.Turns(), dedup.Pace{What: "account decisions", Every: tenancy.Every, Idle: tenancy.Idle}, tenants.Repeat, nil),
 		boot.Every(member.LapseEvery, "memberships by group", people.Members.EndLapsed, nil))
 	return svc, nil
 }

@@ -85,7 +85,7 @@ func New(_ context.Context, cfg Config) (*boot.Service, error) {
 	pages := web.New(web.Config{Base: base, API: api, Auth: auth, Storage: storage.Scheme + "://" + storage.Host, Now: cfg.Now})
 	app := httpapi.New(httpapi.Options{
 		Name: "console", Proxies: httpserver.Proxies{Trusted: cfg.TrustedProxies, Hops: cfg.TrustedProxyHops}, BaseURL: cfg.BaseURL,
-		Page: pages.ErrorPage, Now: cfg.Now,
+		Page: pages.ErrorPage, Now: cfg.Now, Access: cfg.LogAccess,
 	})
 	pages.Routes(app)
 	first := []boot.Call{boot.Reach("auth", cfg.AuthURL)}

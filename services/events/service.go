@@ -107,7 +107,7 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 	// Each attempt reads the account's state together with the webhook. So once a new state is
 	// stored, no replica starts an attempt under the old one.
 	accounts := keeper.New(keeper.Options{
-		Standings: store.Standings(stores.DB), Now: cfg.Now, Erase: kept.EraseSome, Remains: kept.Remains, Resume: engine.Resume,
+		Standings: store.Standings(stores.DB), Now: cfg.Now, Turns: stores.Turns(), Erase: kept.EraseSome, Remains: kept.Remains, Resume: engine.Resume,
 		Changed: func(ctx context.Context, account string, s tenant.State) (err error) {
 			if s == tenant.Active {
 				// The keeper's loop does this too, but only seconds later. It helps if this replica is

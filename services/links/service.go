@@ -301,6 +301,7 @@ func (b *building) makeServices(context.Context) error {
 	b.links = link.NewService(link.Options{Store: b.store, Blocked: b.blocked, Now: b.Now})
 	b.accounts = tenancy.New(tenancy.Options{
 		Standings: store.Standings(b.stores.DB), Store: b.store, Announce: b.announcer.Announce, Links: b.links, Domains: b.domains, Now: b.Now,
+		Turns: b.stores.Turns(),
 	})
 	b.places = places.New(places.Options{
 		Store: b.store, Forget: b.memory.Invalidate, Announce: b.announcer.Announce, Counted: func() func(context.Context) (bool, error) { return b.log.Counted(b.store.Marks) },

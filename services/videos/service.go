@@ -193,7 +193,7 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 		Now: cfg.Now, Log: log, UploadTTL: cfg.UploadTTL, OwnerTTL: cfg.OwnerTTL,
 	})
 	accounts := keeper.New(keeper.Options{
-		Standings: standings, Now: cfg.Now, Remains: kept.Remains,
+		Standings: standings, Now: cfg.Now, Turns: stores.Turns(), Remains: kept.Remains,
 		// The new state is already stored. Wait for replicas that still use the old one.
 		Changed: func(ctx context.Context, _ string, _ tenant.State) error { return video.Settle(ctx) },
 		Erase: func(ctx context.Context, account string) (more bool, err error) {

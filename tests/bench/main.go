@@ -7,6 +7,8 @@
 //	rules      CPU per redirect of plain links and of a link with 20 rules,
 //	           against plain links of BENCH_BASELINE
 //	api        CPU, Firestore reads and writes per create and per list
+//	idle       Firestore queries, spans, log lines and their bytes a minute,
+//	           without work and with 600 API calls and 3,000 redirects
 //	media      all of the next three
 //	ladder     CPU of the ladder against plain ffmpeg with the same arguments,
 //	           and of the fast path against the ladder
@@ -18,6 +20,7 @@
 // length of rounds. BENCH_PROFILES names a directory for CPU profiles of the redirect, rules and api rounds; each
 // round overwrites the previous profile. BENCH_BASELINE=<commit> builds that commit and measures redirect, rules
 // and api of both in alternating rounds. BENCH_LINKS (100,000) is the number of links of redirect and rules.
+// BENCH_IDLE_SECONDS (120) is how long idle counts without work, and BENCH_SAMPLE_RATIO (1) the share of traces recorded.
 // BENCH_CALL=create,search measures only these calls of api; a search finds what create has made.
 package main
 
@@ -49,6 +52,7 @@ func main() {
 		{"redirect", "", benchRedirect},
 		{"rules", "", benchRules},
 		{"api", "", benchAPI},
+		{"idle", "", benchIdle},
 		{"ladder", "media", benchLadder},
 		{"first-play", "media", benchFirstPlay},
 		{"workers", "media", benchTwoWorkers},

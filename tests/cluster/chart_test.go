@@ -462,6 +462,7 @@ func TestRefusals(t *testing.T) {
 		"a preflight of localcloud":       {[]string{"--set", "preflight.enabled=true"}, "needs cloud.mode google"},
 		"an unknown jail":                 {[]string{"--set", "worker.jail=none"}, "jail"},
 		"an unknown log format":           {[]string{"--set", "defaults.logFormat=xml"}, "logFormat"},
+		"an unknown choice of lines":      {[]string{"--set", "links.logAccess=some"}, "logAccess"},
 		"a resolver without a port":       {[]string{"--set", "dnsResolver=192.0.2.53"}, "dnsResolver"},
 		"an unknown value":                {[]string{"--set", "ingres.enabled=true"}, "not allowed"},
 		"a setting that is none of ours":  {[]string{"--set", "auth.env.PATH=/x"}, "PATH"},
@@ -569,6 +570,14 @@ func TestSettingsReachTheirPods(t *testing.T) {
 		"logs for Google": {
 			[]string{"--values", filepath.Join(chart, "ci/google.yaml"), "--set", "defaults.logFormat=google,cloud.google.project=shop"}, "videos",
 			map[string]string{"LINKREEL_LOG_FORMAT": "google", "GOOGLE_CLOUD_PROJECT": "shop"},
+		},
+		"every access line by default": {nil, "auth", map[string]string{"LINKREEL_LOG_ACCESS": "all", "OTEL_TRACES_SAMPLER_ARG": ""}},
+		"a service without access lines": {
+			[]string{"--set", "defaults.logAccess=errors,links.logAccess=none"}, "links", map[string]string{"LINKREEL_LOG_ACCESS": "none"},
+		},
+		"a twentieth of the traces by default": {
+			[]string{"--set", "telemetry.endpoint=http://collector:4318,networkPolicy.telemetryTo[0].podSelector.matchLabels.app=collector"}, "auth",
+			map[string]string{"OTEL_TRACES_SAMPLER": "parentbased_traceidratio", "OTEL_TRACES_SAMPLER_ARG": "0.05"},
 		},
 		"no pages of the short host by default": {nil, "links", map[string]string{"LINKREEL_SHORT_HOME_URL": ""}},
 		"pages of the short host": {
@@ -986,6 +995,59 @@ func TestScaling(t *testing.T) {
 	if scaled != 6 {
 		t.Errorf("%d scalers, want one for each service", scaled)
 	}
+}
+
+func TestAScalerGoesByTheMetricsOfTheValues(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct{ set, want string }{
+		"the CPU by default": {"links.autoscaling.enabled=true", "[map[resource:map[name:cpu target:map[averageUtilization:70 type:Utilization]] type:Resource]]"},
+		"others in its place": {
+			"links.autoscaling.enabled=true,links.autoscaling.metrics[0].type=External,links.autoscaling.metrics[0].external.metric.name=queue",
+			"[map[external:map[metric:map[name:queue]] type:External]]",
+		},
+	} {
+		objects, err := render(t, "--set", tt.set)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, o := range objects {
+			if o.kind() == "HorizontalPodAutoscaler" {
+				if got := fmt.Sprint(o.at("spec", "metrics")); got != tt.want {
+					t.Errorf("%s: %s, want %s", name, got, tt.want)
+				}
+			}
+		}
+	}
+}
+
+// A pod that uses more memory than it requests is evicted first, and links serves the redirects.
+// Its Go program keeps its memory within nine tenths of the limit.
+func TestLinksMayUseWhatTheDocsPlan(t *testing.T) {
+	t.Parallel()
+	m := regexp.MustCompile(`up to (\d+) MiB for links`).FindSubmatch(read(t, "../../docs/operations.md"))
+	if m == nil {
+		t.Fatal("operations.md does not say how much memory links uses")
+	}
+	uses := quantity(t, string(m[1])+"Mi")
+	objects, err := render(t)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range objects {
+		if o.kind() != "Deployment" || o.name() != "try-linkreel-links" {
+			continue
+		}
+		containers, _ := o.at("spec", "template", "spec", "containers").([]any)
+		c := object(containers[0].(map[string]any))
+		if limit := quantity(t, c.at("resources", "limits", "memory")); limit*0.9 < uses {
+			t.Errorf("links may use %.0f bytes, and operations.md plans %.0f", limit*0.9, uses)
+		}
+		if wanted := quantity(t, c.at("resources", "requests", "memory")); wanted < uses/2 {
+			t.Errorf("links requests %.0f bytes, and operations.md plans up to %.0f", wanted, uses)
+		}
+		return
+	}
+	t.Error("there are no pods of links")
 }
 
 // TestTurningAScalerOnKeepsThePods: when a manifest stops naming the number of replicas,

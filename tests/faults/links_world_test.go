@@ -185,7 +185,8 @@ func (p *linksProcess) run() {
 	})
 }
 
-// linksPodMemory is the chart's limit, in bytes.
+// linksPodMemory is the limit of the chart's pods, in bytes. The limit of links is higher, so
+// that something is left when 300,000 links are in memory.
 func linksPodMemory(t testing.TB) int64 {
 	t.Helper()
 	text, err := os.ReadFile("../../charts/linkreel/values.yaml")

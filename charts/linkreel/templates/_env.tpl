@@ -12,6 +12,7 @@ name is a setting in the service's Config; tests/cluster fails on any other name
   "LINKREEL_GRACE" (printf "%vs" .values.graceSeconds)
   "LINKREEL_LOG_LEVEL" .values.logLevel
   "LINKREEL_LOG_FORMAT" .values.logFormat
+  "LINKREEL_LOG_ACCESS" .values.logAccess
 }}
 {{- if and (eq .values.logFormat "google") $root.Values.cloud.google.project }}
 {{- /* Log lines name their trace with it. */}}

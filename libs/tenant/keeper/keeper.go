@@ -20,6 +20,7 @@ import (
 	"cloud.google.com/go/firestore"
 
 	"github.com/linkreel/linkreel/libs/boot"
+	"github.com/linkreel/linkreel/libs/dedup"
 	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/tenant"
 )
@@ -57,6 +58,9 @@ func Of(snap firestoredb.Snap) (tenant.Standing, error) {
 type Options struct {
 	Standings
 	Now func() time.Time // if nil, the system's clock
+	// Turns lets one replica look for due accounts for all. If it is nil, this replica looks
+	// for itself.
+	Turns *dedup.Seen
 
 	// Changed returns once every replica of the service acts on the state: it announces the
 	// state, or waits until the replicas' caches have expired. It also runs for a repeated
@@ -84,6 +88,9 @@ type Keeper struct {
 func New(opt Options) *Keeper {
 	if opt.Now == nil {
 		opt.Now = time.Now
+	}
+	if opt.Turns == nil {
+		opt.Turns = dedup.New(nil, time.Now)
 	}
 	return &Keeper{Standings: opt.Standings, opt: opt, wake: make(chan struct{}, 1)}
 }
@@ -171,7 +178,11 @@ func (k *Keeper) Erased(ctx context.Context, accountID string) (bool, error) {
 
 const (
 	lookEvery = 5 * time.Second
-	accounts  = 100 // number of accounts that get a turn in one round
+	// lookIdle is the longest pause while no account is due. The replica that stores a decision
+	// looks at once. If it is killed before, auth repeats the decision within seconds, unless
+	// the account is active again. In that case this pause passes.
+	lookIdle = 30 * time.Second
+	accounts = 100 // number of accounts that get a turn in one round
 	// turn is how many pages of one account a round erases, so that a large account
 	// does not delay the erasure of others.
 	turn = 10
@@ -188,7 +199,8 @@ const (
 // the remaining data is the remaining work. Several replicas may work on one account at
 // the same time; each erases what it finds.
 func (k *Keeper) Run(ctx context.Context) error {
-	return boot.Every(lookEvery, "accounts", k.round, k.wake).Run(ctx)
+	pace := dedup.Pace{What: "sweep of " + k.Collection, Every: lookEvery, Idle: lookIdle}
+	return boot.Sweep(k.opt.Turns, pace, k.round, k.wake).Run(ctx)
 }
 
 // hurry makes the loop look for due accounts now.
@@ -199,18 +211,18 @@ func (k *Keeper) hurry() {
 	}
 }
 
-func (k *Keeper) round(ctx context.Context) error {
+func (k *Keeper) round(ctx context.Context) (found bool, err error) {
 	due, err := k.DB.IDs(ctx, "list due accounts", k.DB.Collection(k.Collection).
 		Where("lookAt", "<=", k.opt.Now()).OrderBy("lookAt", firestore.Asc).Limit(accounts))
 	if err != nil {
-		return err
+		return false, err
 	}
 	for _, id := range due {
 		if err := k.look(ctx, id); err != nil && ctx.Err() == nil {
 			slog.WarnContext(ctx, "cannot erase or resume an account; a later round retries", "account", id, "error", err)
 		}
 	}
-	return nil
+	return len(due) > 0, nil
 }
 
 // look gives an account its turn, and sets the time of the next one.

@@ -63,7 +63,7 @@ func (w *world) set(t *testing.T, id string, state tenant.State, version int64) 
 func (w *world) rounds(t *testing.T, n int) {
 	t.Helper()
 	for range n {
-		if err := w.round(t.Context()); err != nil {
+		if _, err := w.round(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -353,6 +353,7 @@ func (s *service) RunQuery(req *pb.RunQueryRequest, stream pb.Firestore_RunQuery
 	if err != nil {
 		return err
 	}
+	s.stats.queried(q.collection)
 	r, err := s.startReading(req, req.GetNewTransaction())
 	if err != nil {
 		return err
@@ -386,6 +387,7 @@ func (s *service) RunAggregationQuery(req *pb.RunAggregationQueryRequest, stream
 	if err != nil {
 		return err
 	}
+	s.stats.queried(q.collection)
 	r, err := s.startReading(req, req.GetNewTransaction())
 	if err != nil {
 		return err

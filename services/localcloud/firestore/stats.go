@@ -17,6 +17,8 @@ import (
 type Stats struct {
 	// Calls counts calls by method, such as Commit.
 	Calls map[string]int64
+	// Queries counts queries by the collection that they read, counts of documents included.
+	Queries map[string]int64
 	// Errors counts failed calls by code. NotFound is a normal answer, but counts too.
 	Errors map[codes.Code]int64
 	// Reads is the number of documents that calls have returned.
@@ -65,7 +67,7 @@ func newStats(now func() time.Time) *stats {
 func (s *stats) reset() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.counts = Stats{Calls: map[string]int64{}, Errors: map[codes.Code]int64{}}
+	s.counts = Stats{Calls: map[string]int64{}, Queries: map[string]int64{}, Errors: map[codes.Code]int64{}}
 	s.writes = map[string]*recentWrites{}
 	s.most = [len(rateWindows)]DocumentRate{}
 }
@@ -75,7 +77,7 @@ func (s *Server) Stats() Stats {
 	s.stats.mu.Lock()
 	defer s.stats.mu.Unlock()
 	out := s.stats.counts
-	out.Calls, out.Errors = maps.Clone(out.Calls), maps.Clone(out.Errors)
+	out.Calls, out.Queries, out.Errors = maps.Clone(out.Calls), maps.Clone(out.Queries), maps.Clone(out.Errors)
 	return out
 }
 
@@ -105,6 +107,12 @@ func (s *stats) called(method string, err error) {
 	if err != nil {
 		s.counts.Errors[status.Code(err)]++
 	}
+}
+
+func (s *stats) queried(collection string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.counts.Queries[collection]++
 }
 
 func (s *stats) read(n int) {

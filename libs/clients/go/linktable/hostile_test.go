@@ -245,6 +245,20 @@ func TestFieldsThatOtherServicesNest(t *testing.T) {
 			CSV, "Short link,Destination URL,Title,Tags,Archived,Clicks,Created at\nhttps://dub.sh/a,https://a.example/,T,\"x, y\",false,5,2024-05-01T10:00:00.000Z\n",
 			`{"url":"https://a.example/","slug":"a","title":"T","tags":["x","y"],"createdAt":1714557600000,"importedClicks":5}`, "",
 		},
+		"Dub with all columns": {
+			CSV, "id,domain,key,url,archived,expiresAt,expiredUrl,externalId,title,description,ios,android,geo.AL,geo.de,clicks,lastClicked,createdAt,tags\n" +
+				"x,dub.sh,a,https://a.example/,false,null,null,null,null,null,https://i.example/,null,null,https://de.example/,1,null,2024-05-01T10:00:00.000Z,null\n",
+			`{"url":"https://a.example/","slug":"a","createdAt":1714557600000,"importedClicks":1,"rules":[` +
+				`{"name":"iOS","when":{"system":["ios"]},"url":"https://i.example/"},{"name":"Country DE","when":{"country":["DE"]},"url":"https://de.example/"}]}`,
+			"the columns description, lastClicked",
+		},
+		"our own table, with a title of null": {
+			CSV, "url,slug,title,domainId\nhttps://a.example/,a,null,\n", `{"url":"https://a.example/","slug":"a","title":"null"}`, "",
+		},
+		"Bitly's dashboard": {
+			CSV, "Bitlink,Long URL,Title,Tags,Created,Total Clicks\nhttps://bit.ly/a,https://a.example/,T,x|y,2024-05-01,5\n",
+			`{"url":"https://a.example/","slug":"a","title":"T","tags":["x","y"],"createdAt":1714521600000,"importedClicks":5}`, "",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -198,6 +198,36 @@ func pick(head []string) map[string]int {
 	return at
 }
 
+// byCountry maps countries to the columns of their addresses.
+type byCountry map[string]int
+
+// countryColumns finds the columns into which an export has spread Dub's geo, such as geo.DE. It
+// adds them to at.
+func countryColumns(head []string, at map[string]int) byCountry {
+	out := byCountry{}
+	if _, ok := at["geo"]; ok {
+		return out
+	}
+	for i, h := range head {
+		if name, country, ok := strings.Cut(strings.TrimSpace(h), "."); ok && len(country) == 2 && strings.EqualFold(name, "geo") {
+			out[strings.ToUpper(country)], at["geo."+country] = i, i
+		}
+	}
+	return out
+}
+
+// in returns the addresses of a row as Dub's geo.
+func (c byCountry) in(record []string) string {
+	places := map[string]string{}
+	for country, i := range c {
+		if i < len(record) && record[i] != "" && record[i] != "null" {
+			places[country] = strings.TrimSpace(PlainCell(record[i]))
+		}
+	}
+	text, _ := json.Marshal(places) // texts always encode
+	return string(text)
+}
+
 // leftOut lists the headings that are not used: those of unknown columns, and those that repeat
 // an earlier one.
 func leftOut(head []string, at map[string]int) (names []string) {
@@ -254,6 +284,8 @@ func csvRows(r io.Reader, note func(string)) (func() (Row, error), error) {
 		return nil, err
 	}
 	at := pick(head)
+	_, ours := at["domainId"]
+	countries := countryColumns(head, at)
 	var pending []string
 	if _, ok := at["url"]; !ok {
 		if !strings.Contains(head[0], "://") || strings.Contains(head[0], "\n") || strings.HasPrefix(head[0], "{") {
@@ -281,8 +313,14 @@ func csvRows(r io.Reader, note func(string)) (func() (Row, error), error) {
 			return Row{Line: line, Bad: bad}, nil
 		}
 		get := func(name string) string {
+			if name == "geo" && len(countries) > 0 {
+				return countries.in(record)
+			}
 			if i, ok := at[name]; ok && i < len(record) {
 				cell := PlainCell(record[i])
+				if cell == "null" && !ours { // other services write what is not set so
+					return ""
+				}
 				if name == "title" || name == "ogtitle" || name == "ogtext" || name == "password" {
 					return cell // keep the spaces in texts
 				}

@@ -48,12 +48,12 @@ func TestADecisionIsToldUntilEveryServiceGoesByIt(t *testing.T) {
 	if _, err := accounts.Change(ctx, acc, account.Change{Suspended: &yes}); apierr.CodeOf(err) != apierr.Unavailable || !pending() {
 		t.Errorf("links is down: %v", err)
 	}
-	if err := tenants.Repeat(ctx); err == nil {
+	if _, err := tenants.Repeat(ctx); err == nil {
 		t.Error("telling failed without an error")
 	}
 	links.down = false
 	for range 2 { // once is enough
-		if err := tenants.Repeat(ctx); err != nil || pending() || !slices.Equal(links.told, []string{acc + " suspended"}) {
+		if _, err := tenants.Repeat(ctx); err != nil || pending() || !slices.Equal(links.told, []string{acc + " suspended"}) {
 			t.Errorf("after the outage: %v, told %v", err, links.told)
 		}
 	}
@@ -62,12 +62,12 @@ func TestADecisionIsToldUntilEveryServiceGoesByIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if err := tenants.Repeat(ctx); err != nil || !pending() {
+		if _, err := tenants.Repeat(ctx); err != nil || !pending() {
 			t.Errorf("an erasure that lasts: %v", err)
 		}
 	}
 	links.erased = true
-	if err := tenants.Repeat(ctx); err != nil || len(links.told) != 4 {
+	if _, err := tenants.Repeat(ctx); err != nil || len(links.told) != 4 {
 		t.Errorf("%v, told %v", err, links.told)
 	}
 	if _, err := w.Account(ctx, acc); !errors.Is(err, account.ErrNoAccount) {
@@ -85,7 +85,7 @@ func TestManyErasuresHideNoSuspension(t *testing.T) {
 		a := account.Account{ID: fmt.Sprintf("acc_%03d", i), CreatedAt: start, Version: 1, Suspended: true, Deleting: i < 101, Pending: true}
 		w.do(t, func(tx account.Tx) error { tx.AddAccount(a); return nil })
 	}
-	if err := tenants.Repeat(t.Context()); err != nil || !slices.Contains(links.told, "acc_101 suspended") {
+	if _, err := tenants.Repeat(t.Context()); err != nil || !slices.Contains(links.told, "acc_101 suspended") {
 		t.Errorf("%v, told %d", err, len(links.told))
 	}
 }

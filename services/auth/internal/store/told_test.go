@@ -147,7 +147,7 @@ func TestEveryLossOfAuthorityIsTold(t *testing.T) {
 	lost("suspension", err)
 	_, err = tenants.Delete(ctx, acc)
 	lost("erasure", err)
-	if err := tenants.Repeat(ctx); err != nil {
+	if _, err := tenants.Repeat(ctx); err != nil {
 		t.Error(err)
 	}
 	if got := n.take(); len(got) != 1 {

@@ -252,21 +252,25 @@ func (s *Service) lift(ctx context.Context, t Takedown) error {
 	return s.store.DeleteTakedown(ctx, t.ID)
 }
 
-// Every is how often pending decisions are repeated.
-const Every = 5 * time.Second
+// Every is how often pending decisions are repeated. Idle is the pause while there are none:
+// the request that makes a decision carries it out, so only a process that dies leaves one.
+const (
+	Every = 5 * time.Second
+	Idle  = 10 * time.Second
+)
 
 // pendingPage is how many pending accounts are read at once.
 const pendingPage = 100
 
-// Repeat tries once to finish each pending decision. A failure does not stop the others.
-func (s *Service) Repeat(ctx context.Context) error {
+// Repeat tries once to finish each pending decision, and reports whether there was any. A
+// failure does not stop the others. Several replicas may do the same step at once.
+func (s *Service) Repeat(ctx context.Context) (found bool, err error) {
 	var failed []error
 	note := func(what string, err error) {
 		if err != nil {
 			failed = append(failed, fmt.Errorf("%s: %w", what, err))
 		}
 	}
-	// Every replica does this, without a lease: two replicas may do the same step at once.
 	for after, more := "", true; more; {
 		accounts, err := s.store.Pending(ctx, after, pendingPage)
 		note("list pending accounts", err)
@@ -276,6 +280,7 @@ func (s *Service) Repeat(ctx context.Context) error {
 		}
 		// Read every page: slow erasures must not hold up a suspension behind them.
 		more = len(accounts) == pendingPage
+		found = found || len(accounts) > 0
 	}
 	takedowns, err := s.store.UnsettledTakedowns(ctx, pendingPage)
 	note("list pending takedowns", err)
@@ -294,7 +299,7 @@ func (s *Service) Repeat(ctx context.Context) error {
 		}
 		note("settle takedown "+t.ID, err)
 	}
-	return errors.Join(failed...)
+	return found || len(takedowns) > 0, errors.Join(failed...)
 }
 
 // settle finishes a decision. It ends an erasure once no holder has anything left.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/boot"
 	"github.com/linkreel/linkreel/libs/events"
 	"github.com/linkreel/linkreel/libs/outage"
 	"github.com/linkreel/linkreel/services/events/internal/webhook"
@@ -18,7 +19,8 @@ import (
 // is when the delivery is due again.
 func (e *Engine) attempt(j job, before bool) (ok bool, next time.Time) {
 	d := j.delivery
-	ctx := e.ctx
+	ctx, span := boot.Work(e.ctx, "webhook attempt")
+	defer span.End()
 	// If the delivery has waited in memory for a long time, its lease may end before or during
 	// the call, and another replica would take it. So claim it again.
 	if now := e.opt.Now(); d.DueAt.Sub(now) < webhook.Lease/2 {

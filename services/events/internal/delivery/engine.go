@@ -28,13 +28,16 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/linkreel/linkreel/libs/dedup"
 	"github.com/linkreel/linkreel/libs/events"
 	"github.com/linkreel/linkreel/libs/outage"
 	"github.com/linkreel/linkreel/services/events/internal/feed"
@@ -68,7 +71,7 @@ type Store interface {
 
 	// Due, DueOf, DeferredOf and Replays set aside unreadable records. They may return
 	// results together with an error.
-	Due(ctx context.Context, lane int, behind webhook.DeliveryPlace) (list []*webhook.Delivery, next webhook.DeliveryPlace, err error)
+	Due(ctx context.Context, lanes []int, behind webhook.DeliveryPlace) (list []*webhook.Delivery, next webhook.DeliveryPlace, err error)
 	DueOf(ctx context.Context, webhookID string, n int) (list []*webhook.Delivery, full bool, err error)
 	DeferredOf(ctx context.Context, webhookID string, n int) (list []*webhook.Delivery, full bool, err error)
 	CountDeferred(ctx context.Context, webhookID string, most int) (int64, error)
@@ -124,6 +127,7 @@ type Engine struct {
 	late    []*webhook.Delivery // deferred after the stop
 
 	replaying chan struct{}
+	replayed  atomic.Bool // the last look for replays found some
 	// waiter is the account after which the next sweep looks for events without a place.
 	waiter string
 	// beyond holds, for each due lane, the place up to which sweeps have read past a full page.
@@ -249,35 +253,70 @@ func (e *Engine) sweeps(ctx context.Context) {
 	}
 }
 
-// Sweep looks once for events and deliveries whose wake-up was lost.
+// Sweep looks once for events and deliveries whose wake-up was lost. It looks less often for
+// expired events and for replays while there are none.
 func (e *Engine) Sweep(ctx context.Context) {
 	if err := e.sweepFeeds(ctx); err != nil && ctx.Err() == nil {
 		slog.WarnContext(ctx, "cannot look for events without a place", "error", err)
 	}
+	trim := dedup.Pace{What: "events-expired", Every: e.opt.Sweep, Idle: 60 * e.opt.Sweep}
+	if err := e.hub.turns.Round(ctx, trim, e.trim); err != nil && ctx.Err() == nil {
+		slog.WarnContext(ctx, "cannot look for expired events", "error", err)
+	}
+	oldest, err := e.sweepLanes(ctx)
+	if err != nil && ctx.Err() == nil {
+		slog.WarnContext(ctx, "cannot look for due deliveries", "error", err)
+	}
+	dueAge.of(oldest)
+	replays := dedup.Pace{What: "events-replays", Every: e.opt.Sweep, Idle: 3 * e.opt.Sweep}
+	_ = e.hub.turns.Round(ctx, replays, func(context.Context) (found bool, err error) { // it never fails
+		e.Replay()
+		return e.replayed.Load(), nil
+	})
+}
+
+// lanesAtOnce is how many lanes one query reads: Firestore compares with at most 30 values.
+const lanesAtOnce = 30
+
+// sweepLanes takes due deliveries, and returns when the oldest of them was due. Usually few
+// are due, and one page holds those of many lanes. If the page is full or cannot be read,
+// each lane is read by itself, so that one lane does not hide the others.
+func (e *Engine) sweepLanes(ctx context.Context) (oldest time.Time, err error) {
 	var mu sync.Mutex
-	var oldestDue time.Time
+	seen := func(first time.Time) {
+		mu.Lock()
+		defer mu.Unlock()
+		if !first.IsZero() && (oldest.IsZero() || first.Before(oldest)) {
+			oldest = first
+		}
+	}
 	// Not errgroup.WithContext: a lane that cannot be read must not stop the others.
 	var g errgroup.Group
 	g.SetLimit(8)
-	for _, i := range e.dueLanes() {
-		g.Go(func() error {
-			oldest, err := e.sweepLane(ctx, i)
-			mu.Lock()
-			defer mu.Unlock()
-			if !oldest.IsZero() && (oldestDue.IsZero() || oldest.Before(oldestDue)) {
-				oldestDue = oldest
-			}
-			return err
-		})
+	for lanes := range slices.Chunk(e.dueLanes(), lanesAtOnce) {
+		if due, more, err := e.store.Due(ctx, lanes, webhook.DeliveryPlace{}); err == nil && more == (webhook.DeliveryPlace{}) {
+			e.take(ctx, due)
+			seen(oldestOf(due))
+			continue
+		}
+		for _, i := range lanes {
+			g.Go(func() error {
+				first, err := e.sweepLane(ctx, i)
+				seen(first)
+				return err
+			})
+		}
 	}
-	if err := g.Wait(); err != nil && ctx.Err() == nil {
-		slog.WarnContext(ctx, "cannot look for due deliveries", "error", err)
+	err = g.Wait()
+	return oldest, err
+}
+
+// oldestOf returns when the first of some due deliveries was due, or zero if there is none.
+func oldestOf(due []*webhook.Delivery) time.Time {
+	if len(due) == 0 {
+		return time.Time{}
 	}
-	dueAge.of(oldestDue)
-	select {
-	case e.replaying <- struct{}{}:
-	default:
-	}
+	return due[0].DueAt
 }
 
 // dueLanes returns the lanes that a sweep looks into: all that are in use, and one of the
@@ -300,8 +339,7 @@ func (e *Engine) dueLanes() []int {
 // maxWaiters is how many pages of accounts one sweep reads; the next one continues.
 const maxWaiters = 50
 
-// sweepFeeds gives places to events that have waited too long, and drops expired
-// events from feeds.
+// sweepFeeds gives places to events that have waited too long.
 func (e *Engine) sweepFeeds(ctx context.Context) error {
 	before := e.opt.Now().Add(-e.opt.Patience)
 	var oldest time.Time
@@ -324,11 +362,16 @@ func (e *Engine) sweepFeeds(ctx context.Context) error {
 		}
 	}
 	waitingAge.of(oldest)
+	return nil
+}
+
+// trim drops expired events from feeds, and reports whether there were any.
+func (e *Engine) trim(ctx context.Context) (found bool, err error) {
 	expired, err := e.store.Expired(ctx)
 	for _, accountID := range expired {
 		e.settler.ask(ctx, accountID)
 	}
-	return err
+	return len(expired) > 0, err
 }
 
 // pagesBeyond is how many pages a sweep reads after a lane's first one.
@@ -339,17 +382,15 @@ const pagesBeyond = 4
 // others.
 func (e *Engine) sweepLane(ctx context.Context, i int) (oldest time.Time, err error) {
 	var front webhook.DeliveryPlace
-	first, behind, err := e.store.Due(ctx, i, front)
+	first, behind, err := e.store.Due(ctx, []int{i}, front)
 	e.take(ctx, first)
-	if len(first) > 0 {
-		oldest = first[0].DueAt
-	}
+	oldest = oldestOf(first)
 	if e.beyond[i].At.After(behind.At) && behind != front {
 		behind = e.beyond[i]
 	}
 	for n := 0; err == nil && n < pagesBeyond && behind != front; n++ {
 		var page []*webhook.Delivery
-		page, behind, err = e.store.Due(ctx, i, behind)
+		page, behind, err = e.store.Due(ctx, []int{i}, behind)
 		e.take(ctx, page)
 	}
 	e.beyond[i] = behind

@@ -38,8 +38,8 @@ func (s *lanes) Waiters(context.Context, string) (map[string]time.Time, string, 
 
 func (s *lanes) Expired(context.Context) ([]string, error) { return nil, nil }
 
-func (s *lanes) Due(ctx context.Context, i int, _ webhook.DeliveryPlace) (list []*webhook.Delivery, next webhook.DeliveryPlace, err error) {
-	switch {
+func (s *lanes) Due(ctx context.Context, of []int, _ webhook.DeliveryPlace) (list []*webhook.Delivery, next webhook.DeliveryPlace, err error) {
+	switch i := of[0]; {
 	case i == 0:
 		return nil, next, errors.New("not today")
 	case i == 8:
@@ -62,6 +62,27 @@ func TestALaneThatCannotBeReadStopsNoOther(t *testing.T) {
 	New(s, nil, nil, Options{Lanes: 20}).Sweep(t.Context())
 	if s.read != 20 { // one of them is a former lane, instead of lane 0
 		t.Errorf("%d lanes read, want 20", s.read)
+	}
+}
+
+// emptyLanes is a store in which nothing is due.
+type emptyLanes struct {
+	lanes
+	queries int
+}
+
+func (s *emptyLanes) Due(_ context.Context, of []int, _ webhook.DeliveryPlace) (list []*webhook.Delivery, next webhook.DeliveryPlace, err error) {
+	s.queries++
+	s.read += len(of)
+	return nil, next, nil
+}
+
+func TestASweepOfEmptyLanesReadsManyAtOnce(t *testing.T) {
+	t.Parallel()
+	s := &emptyLanes{}
+	New(s, nil, nil, Options{Lanes: 64}).Sweep(t.Context())
+	if s.queries != 3 || s.read != 65 {
+		t.Errorf("%d lanes read in %d queries, want 65 in 3", s.read, s.queries)
 	}
 }
 

@@ -42,6 +42,7 @@ func (e *Engine) replayRound(ctx context.Context) bool {
 	if err != nil && ctx.Err() == nil {
 		slog.WarnContext(ctx, "cannot look for replays", "error", err)
 	}
+	e.replayed.Store(len(list) > 0 || err != nil)
 	for _, r := range list {
 		if !e.hub.turns.Mine(ctx, "replay:"+r.ID, replayPace) {
 			continue

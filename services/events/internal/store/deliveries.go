@@ -327,14 +327,14 @@ func (s *Store) Drop(ctx context.Context, d *webhook.Delivery) error {
 // dueLimit bounds a page of due deliveries.
 const dueLimit = 200
 
-// Due lists a page of a lane's due deliveries, oldest first. It starts after the place
+// Due lists a page of the due deliveries of up to 30 lanes, oldest first. It starts after the place
 // behind, or at the oldest delivery if behind is zero. Pass next as behind to read the
 // following page; next is zero if there is none. Due may return deliveries together with an
 // error.
-func (s *Store) Due(ctx context.Context, lane int, behind webhook.DeliveryPlace) (
+func (s *Store) Due(ctx context.Context, lanes []int, behind webhook.DeliveryPlace) (
 	list []*webhook.Delivery, next webhook.DeliveryPlace, err error,
 ) {
-	q := s.db.Collection(deliveries).Where("lane", "==", int64(lane)).Where("dueAt", "<=", s.now()).
+	q := s.db.Collection(deliveries).Where("lane", "in", lanes).Where("dueAt", "<=", s.now()).
 		OrderBy("dueAt", firestore.Asc).OrderBy(firestore.DocumentID, firestore.Asc).Limit(dueLimit)
 	if behind != (webhook.DeliveryPlace{}) {
 		q = q.StartAfter(behind.At, behind.ID)

@@ -37,9 +37,8 @@ type Store interface {
 	// effect. If fn returns an error, nothing is stored. If the error is ErrForget, the record
 	// is removed.
 	ChangeCertificate(ctx context.Context, host string, fn func(r *Record, o *Owner) error) error
-	// DueCertificates lists hosts with due records. The store keeps records in a few parts. The
-	// list has at most limit hosts of each part, the earliest first. It includes hosts with
-	// unreadable records. An error means that some hosts could not be listed.
+	// DueCertificates lists up to limit hosts with due records, the earliest first. It includes
+	// hosts with unreadable records.
 	DueCertificates(ctx context.Context, at time.Time, limit int) ([]string, error)
 	// PutOffCertificate makes a record due at another time, without reading it.
 	PutOffCertificate(ctx context.Context, host string, at time.Time) error
@@ -703,7 +702,7 @@ func (s *Service) note(ctx context.Context, o claimed, change func(r *Record)) e
 }
 
 const (
-	duePage = 100
+	duePage = 800
 	// atATime is how many renewals a replica works on at once. A name that hangs blocks only one
 	// of them.
 	atATime = 4

@@ -120,13 +120,12 @@ func (s Domains) Domains(ctx context.Context, accountID string) ([]*customdomain
 	return s.domains.All(ctx, accountID)
 }
 
-// dueOfBucket is how many domains of each bucket one round checks. For all
-// [record.Buckets] together that makes 10,000.
-const dueOfBucket = 1250
+// dueAtOnce is how many domains one round checks.
+const dueAtOnce = 10_000
 
 // Due implements [customdomain.Store].
 func (s Domains) Due(ctx context.Context) ([]*customdomain.Domain, error) {
-	return s.domains.Due(ctx, dueOfBucket)
+	return s.domains.Due(ctx, dueAtOnce)
 }
 
 // Atomically implements [customdomain.Store].

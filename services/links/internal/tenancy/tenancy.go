@@ -9,6 +9,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/linkreel/linkreel/libs/dedup"
 	"github.com/linkreel/linkreel/libs/tenant"
 	"github.com/linkreel/linkreel/libs/tenant/keeper"
 	"github.com/linkreel/linkreel/services/links/internal/customdomain"
@@ -32,12 +33,13 @@ type Options struct {
 	Links     *link.Service
 	Domains   *customdomain.Service
 	Now       func() time.Time
+	Turns     *dedup.Seen // see [keeper.Options]
 }
 
 // New makes the keeper of auth's decisions about accounts for the links service.
 func New(o Options) *keeper.Keeper {
 	return keeper.New(keeper.Options{
-		Standings: o.Standings, Now: o.Now, Erase: o.erase, Remains: o.Store.Remains,
+		Standings: o.Standings, Now: o.Now, Turns: o.Turns, Erase: o.erase, Remains: o.Store.Remains,
 		Changed: func(ctx context.Context, accountID string, _ tenant.State) error {
 			o.Announce(ctx, invalidation.AccountKey(accountID))
 			return nil

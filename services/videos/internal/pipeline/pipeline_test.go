@@ -607,14 +607,14 @@ func TestABucketThatChangesHandsIsLeftAlone(t *testing.T) {
 	owner := error(nil)
 	p.o.Claim = func(context.Context) error { return owner }
 	p.o.SweepEvery = time.Millisecond
-	if err := p.PurgeDue(t.Context()); err != nil || len(g.stored()) != 0 {
+	if _, err := p.PurgeDue(t.Context()); err != nil || len(g.stored()) != 0 {
 		t.Fatalf("left while the bucket is ours: %v, %v", g.stored(), err)
 	}
 	owner = objectstore.ErrForeign
 	g.now = g.now.Add(2 * time.Minute)
 	g.put(video.UploadObject("vid_1"), 2)
 	for what, try := range map[string]func() error{
-		"a purge":        func() error { return p.PurgeDue(t.Context()) },
+		"a purge":        func() error { _, err := p.PurgeDue(t.Context()); return err },
 		"a notification": func() error { return p.Uploaded(t.Context(), video.UploadObject("vid_1")) },
 		"a look at one":  func() error { return p.tidyVideo(t.Context(), "vid_1") },
 		"the loop":       func() error { return p.Run(t.Context()) },
@@ -658,7 +658,7 @@ func TestATombstoneRemovesLateUploadsOfDeletedVideosOnly(t *testing.T) {
 		t.Errorf("a notified file of a deleted video: %v", err)
 	}
 	for range 60 {
-		if err := p.PurgeDue(t.Context()); err != nil {
+		if _, err := p.PurgeDue(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		if task, ok := g.tasks["vid_gone"]; ok && g.now.After(task.Since.Add(2*time.Hour)) && (task.Account != "" || !task.IsTombstone()) {
@@ -851,7 +851,7 @@ func TestThousandsOfPurgesDelayNoSweep(t *testing.T) {
 		p := New(Options{Store: d, Bucket: slow{}, Jobs: noJobs{}, Queue: noQueue{}, Claim: ours, Seen: dedup.New(nil, time.Now), Now: time.Now, Log: slog.New(slog.DiscardHandler)})
 		for rounds := 0; d.left > 0; rounds++ {
 			begun := time.Now()
-			if err := p.PurgeDue(t.Context()); err != nil {
+			if _, err := p.PurgeDue(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			if took := time.Since(begun); took > purgeTime+2*time.Second {

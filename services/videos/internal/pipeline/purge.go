@@ -30,12 +30,12 @@ const (
 	purgesAtOnce = 8
 )
 
-// PurgeDue runs the tasks that are due. Tasks left after purgeTime run in another call
-// soon. It removes nothing unless the bucket is known to be ours: a database restored
-// to an older time has the same IDs and may own the bucket by now.
-func (p *Pipeline) PurgeDue(ctx context.Context) error {
+// PurgeDue runs the tasks that are due, and reports whether there were any. Tasks left after
+// purgeTime run in another call soon. It removes nothing unless the bucket is known to be
+// ours: a database restored to an older time has the same IDs and may own the bucket by now.
+func (p *Pipeline) PurgeDue(ctx context.Context) (found bool, err error) {
 	if err := p.ours(ctx); err != nil {
-		return err
+		return false, err
 	}
 	due, err := p.o.Store.DuePurges(ctx)
 	errs := make([]error, len(due), len(due)+1)
@@ -56,7 +56,7 @@ func (p *Pipeline) PurgeDue(ctx context.Context) error {
 		})
 	}
 	_ = g.Wait() // the errors are in errs
-	return errors.Join(append(errs, err)...)
+	return len(due) > 0, errors.Join(append(errs, err)...)
 }
 
 // purge removes the video's objects that exist now. The task stays until nobody can

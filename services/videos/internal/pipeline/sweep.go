@@ -11,6 +11,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/boot"
+	"github.com/linkreel/linkreel/libs/dedup"
 	"github.com/linkreel/linkreel/libs/objectstore"
 	"github.com/linkreel/linkreel/libs/outage"
 	"github.com/linkreel/linkreel/libs/transcode"
@@ -24,12 +26,13 @@ func (p *Pipeline) Run(ctx context.Context) error {
 	}
 	every := time.NewTicker(p.o.SweepEvery)
 	defer every.Stop()
+	purges := dedup.Pace{What: "videos-purges", Every: p.o.SweepEvery, Idle: 3 * p.o.SweepEvery}
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-p.kick:
-			p.report(ctx, "purge", p.PurgeDue(ctx))
+			p.report(ctx, "purge", p.o.Seen.AtOnce(ctx, purges, p.PurgeDue))
 		case <-every.C:
 			if err := p.ours(ctx); errors.Is(err, objectstore.ErrForeign) {
 				return foreign(err)
@@ -41,7 +44,7 @@ func (p *Pipeline) Run(ctx context.Context) error {
 			}
 			p.report(ctx, "sweep", p.Sweep(ctx))
 			p.report(ctx, "sweep of jobs", p.o.Queue.Sweep(ctx))
-			p.report(ctx, "purge", p.PurgeDue(ctx))
+			p.report(ctx, "purge", p.o.Seen.Round(ctx, purges, p.PurgeDue))
 		}
 	}
 }
@@ -116,6 +119,8 @@ func (p *Pipeline) Sweep(ctx context.Context) error {
 
 // visit does the work that v is due for, and puts v off if nothing changed.
 func (p *Pipeline) visit(ctx context.Context, v *video.Video) error {
+	ctx, span := boot.Work(ctx, "due video")
+	defer span.End()
 	due, tidy := v.DueAt, !v.InWork() && !v.AwaitsUpload()
 	after := v
 	err := guarded(func() (err error) {

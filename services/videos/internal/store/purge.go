@@ -37,7 +37,7 @@ func toPurge(snap firestoredb.Snap, d *purgeDocument) *video.Purge {
 
 // DuePurges lists the tasks that are due; see [record.Kept.Due].
 func (s *Store) DuePurges(ctx context.Context) ([]*video.Purge, error) {
-	return s.purges.Due(ctx, pageSize)
+	return s.purges.Due(ctx, dueAtOnce)
 }
 
 // PutOffPurge sets when a task is due again, unless it was changed or ended since it

@@ -343,8 +343,8 @@ func (s *Store) Known(ctx context.Context, ids []video.ID) (known map[video.ID]*
 	return known, unreadable, nil
 }
 
-// pageSize bounds one read of a sweep.
-const pageSize = 300
+// dueAtOnce bounds how many records one sweep reads.
+const dueAtOnce = 2400
 
 // sweepFields are the fields by which a sweep picks a video's next step. Decisions are
 // made on the whole record, in a transaction.
@@ -354,10 +354,9 @@ var sweepFields = []firestore.FieldPath{
 	{"still"}, {"createdAt"}, {"updatedAt"}, {"readyAt"}, {"publishedAt"}, {"due"},
 }
 
-// Due lists the videos that are due, at most a page of each bucket; see
-// [record.Kept.Due].
+// Due lists the videos that are due; see [record.Kept.Due].
 func (s *Store) Due(ctx context.Context) ([]*video.Video, error) {
-	return s.videos.Due(ctx, pageSize, sweepFields...)
+	return s.videos.Due(ctx, dueAtOnce, sweepFields...)
 }
 
 // PutOff sets when v is due again, unless somebody has changed it since it was read.
