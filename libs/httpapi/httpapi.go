@@ -325,7 +325,7 @@ func (a *API) Handler() fasthttp.RequestHandler {
 	h := a.app.Handler()
 	home := slices.ContainsFunc(a.routes, func(r Route) bool { return r.Path == "/" })
 	return httpserver.StrictTransport(a.opt.BaseURL, func(ctx *fasthttp.RequestCtx) {
-		if !home && httpserver.AsksForHealth(ctx) {
+		if !home && len(ctx.Path()) == 1 && httpserver.AsksForHealth(ctx) {
 			// Balancers ask every few seconds, so this leaves no line, span or metric.
 			httpserver.Healthy(ctx)
 			return

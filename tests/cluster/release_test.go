@@ -34,7 +34,7 @@ const (
 // The commands of the release's workflow run here one for one, each job in a clone of its
 // own, with stand-ins for GitHub, cosign, the cluster and the registry. By default the
 // compiler and Debian's archive are stand-ins too; with LINKREEL_FULL=1 they are the real
-// ones, which takes root and half an hour.
+// ones, which takes root and half an hour of two processors.
 func TestAReleaseIsPublishedOnlyWhenAllOfItIsRight(t *testing.T) {
 	t.Parallel()
 	r := newRehearsal(t)
@@ -42,8 +42,9 @@ func TestAReleaseIsPublishedOnlyWhenAllOfItIsRight(t *testing.T) {
 		t.Error("released although helm test failed")
 	}
 	r.wantNothing("a failed test after the build")
-	if others := slices.Sorted(maps.Keys(r.jobs)); !slices.Equal(append(slices.Sorted(slices.Values(r.jobs["publish"].Needs)), "publish"), others) {
-		t.Errorf("publish needs %v of the jobs %v", r.jobs["publish"].Needs, others)
+	needed := slices.Sorted(slices.Values(append(r.jobs["publish"].Needs, "publish")))
+	if all := slices.Sorted(maps.Keys(r.jobs)); !slices.Equal(needed, all) {
+		t.Errorf("publish needs %v of the jobs %v", r.jobs["publish"].Needs, all)
 	}
 
 	if err := r.release("v0.4.0", ""); err != nil {
@@ -100,10 +101,13 @@ func (n *needs) UnmarshalYAML(node *yaml.Node) error {
 
 func newRehearsal(t *testing.T) *rehearsal {
 	t.Helper()
-	r := &rehearsal{t: t, full: os.Getenv("LINKREEL_FULL") == "1", dir: t.TempDir(), archive: "http://debian.invalid", golang: map[string]string{}, at: map[string]string{}}
+	r := &rehearsal{
+		t: t, full: os.Getenv("LINKREEL_FULL") == "1", dir: t.TempDir(), archive: "http://debian.invalid",
+		golang: map[string]string{}, at: map[string]string{},
+	}
 	var text []byte
 	r.jobs, r.env, text = jobsOf(t, "release.yml")
-	// Another test checks that pods with these values ask for what the manual says, which a runner has.
+	// Another test checks that pods with these values request what the manual says.
 	small := regexp.MustCompile("On a small cluster, `(--set [^`]+)`").FindSubmatch(read(t, "../../docs/operations.md"))
 	if small == nil || !bytes.Contains(text, small[1]) {
 		t.Errorf("the workflow does not ask for the small requests of docs/operations.md: %q", small)
@@ -154,7 +158,8 @@ func (r *rehearsal) clone() {
 	r.source = r.path("source")
 	r.must("", "git", "clone", "-q", "--shared", "../..", r.source)
 	r.must(r.source, "git", "checkout", "-q", "-B", "main")
-	changed := r.must("../..", "git", "diff", "-z", "--name-only", "HEAD") + r.must("../..", "git", "ls-files", "-z", "--others", "--exclude-standard")
+	changed := r.must("../..", "git", "diff", "-z", "--name-only", "HEAD") +
+		r.must("../..", "git", "ls-files", "-z", "--others", "--exclude-standard")
 	for name := range strings.SplitSeq(changed, "\x00") {
 		text, err := os.ReadFile(filepath.Join("../..", name))
 		if err != nil && !errors.Is(err, os.ErrNotExist) || name == "" {
@@ -229,7 +234,8 @@ func (r *rehearsal) standIns() {
 		if name == "helm" {
 			real, _ = filepath.Abs(helm(r.t))
 		}
-		head := "#!/bin/bash\nset -euo pipefail\ndir='" + r.dir + "' real='" + real + "'\nsay() { printf '%s\\n' \"" + name + " $*\" >>\"$dir/events\"; }\n"
+		head := "#!/bin/bash\nset -euo pipefail\ndir='" + r.dir + "' real='" + real + "'\n" +
+			"say() { printf '%s\\n' \"" + name + " $*\" >>\"$dir/events\"; }\n"
 		file := r.path("bin", name)
 		if err := os.WriteFile(file, []byte(head+text+"\n"), 0o755); err != nil {
 			r.t.Fatal(err)
@@ -379,7 +385,7 @@ func (r *rehearsal) use(s step, at string) error {
 	case "actions/checkout", "actions/setup-go", "helm/kind-action", "sigstore/cosign-installer":
 		return nil
 	case "actions/upload-artifact":
-		r.must(at, "sh", "-c", "rm -rf '"+r.path("artifact")+"' && mkdir '"+r.path("artifact")+"' && cp -r "+s.With["path"]+" '"+r.path("artifact")+"'")
+		r.must(at, "sh", "-c", "rm -rf \"$0\" && mkdir \"$0\" && cp -r "+s.With["path"]+" \"$0\"", r.path("artifact"))
 		return nil
 	case "actions/download-artifact":
 		r.must(at, "cp", "-r", r.path("artifact"), s.With["path"])
@@ -579,7 +585,9 @@ func (r *rehearsal) wantProvenance() {
 
 // byHand runs a step of the program of the job build with one image, as a person does.
 func (r *rehearsal) byHand(version string, steps ...string) error {
-	env := map[string]string{"PATH": r.path("bin") + ":" + os.Getenv("PATH"), "HOME": r.path("home"), "REGISTRY": r.registry + "/linkreel", "VERSION": version}
+	env := map[string]string{
+		"PATH": r.path("bin") + ":" + os.Getenv("PATH"), "HOME": r.path("home"), "REGISTRY": r.registry + "/linkreel", "VERSION": version,
+	}
 	maps.Copy(env, r.golang)
 	return r.shell("exec .local/bin/linkreel-release -only check "+strings.Join(steps, " "), r.path("job-build"), env)
 }
@@ -594,7 +602,9 @@ func (r *rehearsal) verify() {
 		script.WriteString(block[1])
 	}
 	text := strings.ReplaceAll(script.String(), "ghcr.io/", r.registry+"/")
-	for _, command := range []string{"sha256sum --check", "cosign verify ", "cosign verify-blob", "cosign verify-attestation", "gh attestation verify"} {
+	for _, command := range []string{
+		"sha256sum --check", "cosign verify ", "cosign verify-blob", "cosign verify-attestation", "gh attestation verify",
+	} {
 		if !strings.Contains(text, command) {
 			r.t.Errorf("docs/releasing.md does not say how to use %q", command)
 		}
@@ -646,7 +656,8 @@ func (r *rehearsal) wantStaleReleasesNoticed() {
 	sbom := r.path("page/image-transcoding-worker-linux-arm64.spdx.json")
 	released := read(r.t, sbom)
 	write(r.t, sbom, strings.Replace(string(released), "pkg:deb/debian/ffmpeg@", "pkg:deb/debian/ffmpeg@0.", 1))
-	if err := r.job("stale", "", ""); err == nil || !strings.Contains(err.Error(), "< pkg:deb/debian/ffmpeg@0.") || !strings.Contains(err.Error(), "GO-2026-1") {
+	err := r.job("stale", "", "")
+	if err == nil || !strings.Contains(err.Error(), "< pkg:deb/debian/ffmpeg@0.") || !strings.Contains(err.Error(), "GO-2026-1") {
 		r.t.Errorf("another version of ffmpeg, and a vulnerability: %v", err)
 	}
 	write(r.t, sbom, string(released))
@@ -669,7 +680,9 @@ func (r *rehearsal) wantHostileNamesRefused() {
 		}
 		r.wantNothing(fmt.Sprintf("the tag %q", tag))
 	}
-	for _, version := range []string{"v1.2.3|id", "v1.2.3-${IFS}id", "v1.2.3 \tx", "-only=x", "v0.4.0\n", "v1.2.3-..", "v01.2.3", "v1.2.3+x", "vv1.2.3", "1.2"} {
+	for _, version := range []string{
+		"v1.2.3|id", "v1.2.3-${IFS}id", "v1.2.3 \tx", "-only=x", "v0.4.0\n", "v1.2.3-..", "v01.2.3", "v1.2.3+x", "vv1.2.3", "1.2",
+	} {
 		if err := r.byHand(version, "build"); err == nil || !strings.Contains(err.Error(), "not a semantic version") {
 			r.t.Errorf("the version %q: %v", version, err)
 		}

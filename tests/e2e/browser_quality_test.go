@@ -165,6 +165,7 @@ func TestPagesAreValidHTML(t *testing.T) {
 		at["link"] + "/edit":       {"url": {"ftp://x"}, "ogImage": {nasty}, "expiresAt": {"2001-01-01T00:00"}},
 		at["link"] + "/edit#rules": {"url": {"ftp://x"}, "ruleCount": {"2"}, "rules.0.when.country": {"ZZZ"}, "rules.1.when.percent": {"0"}, "maxClicks": {nasty}, "startsAt": {"never"}},
 		"/app/links#rules":         {"ruleButton": {"add"}, "ruleCount": {"19"}},
+		"/app/links/import":        {"csv": {"url,title,tags,password,hasPassword,rules\nftp://x,\"a\nb\",t,,true,[]\nhttps://x," + strings.ReplaceAll(nasty, `"`, "") + ",t,$1$x,,\n"}},
 		at["video"] + "/access":    {"privacy": {"password"}},
 		at["video"] + "/captions":  {"lang": {nasty}},
 		at["video"] + "/thumbnail": {"time": {"-1"}},

@@ -40,6 +40,9 @@ type Row struct {
 	Host     string // the host of the link's previous short address, in lower case
 	DomainID string // in the deployment that wrote the file, or DefaultHost; "" if the file does not say
 	Bad      string // why it cannot be sent; "" if it can
+	// Cells are the cells of the row that have a text, by the names of [Columns]. [Write] writes
+	// them, for example after somebody has corrected them.
+	Cells map[string]string
 }
 
 // Bounds of a row.
@@ -141,6 +144,51 @@ var columns = map[string][]string{
 	"android":      {"android", "androidurl"},
 	"geo":          {"geo"},
 	"domainId":     {"domainid"},
+}
+
+// Columns are the names of the columns that [Write] writes.
+var Columns = []string{
+	"url", "slug", "domain", "domainId", "title", "tags", "expiresAt", "createdAt", "clicks", "importedClicks", "ogTitle", "ogDescription", "ogImage",
+	"redirectType", "forwardQuery", "forwardPath", "startsAt", "expiredUrl", "password", "hasPassword", "maxClicks", "rules", "ios", "android", "geo",
+	// Tables with these two columns are ours, so tags can contain bars and semicolons. The last
+	// column holds no free text, so a reader that trims the table takes nothing away.
+	"externalId", "archived",
+}
+
+// named has the name that each field of [columns] has among [Columns].
+var named = func() map[string]string {
+	out := map[string]string{}
+	for field, i := range pick(Columns) {
+		out[field] = Columns[i]
+	}
+	return out
+}()
+
+// Write writes rows, given by their [Row.Cells], as a CSV table that [Read] reads as they
+// were. Spreadsheets show every cell as text. All rows must be of one table.
+func Write(w io.Writer, rows []map[string]string) error {
+	var head []string
+	for i, name := range Columns {
+		used := slices.ContainsFunc(rows, func(cells map[string]string) bool { return cells[name] != "" })
+		if used || i < 2 || i >= len(Columns)-2 {
+			head = append(head, name)
+		}
+	}
+	out := csv.NewWriter(w)
+	if err := out.Write(head); err != nil {
+		return err
+	}
+	for _, cells := range rows {
+		record := make([]string, len(head))
+		for i, name := range head {
+			record[i] = SafeCell(cells[name])
+		}
+		if err := out.Write(record); err != nil {
+			return err
+		}
+	}
+	out.Flush()
+	return out.Error()
 }
 
 // known are the plain names of all columns that are kept or understood.
@@ -483,6 +531,21 @@ func makeRow(line int, get func(string) string, tags []string) Row {
 		n = max(n, 0) + max(before, 0) // add those from an earlier import
 		r.Item.ImportedClicks = &n
 	}
+	r.Cells = map[string]string{}
+	for field, name := range named {
+		cell := get(field)
+		switch field { // these may come from other columns
+		case "slug":
+			cell = slug
+		case "domain":
+			cell = host
+		case "tags":
+			cell = strings.Join(tags, ",")
+		}
+		if cell = strings.ToValidUTF8(cell, "\ufffd"); cell != "" {
+			r.Cells[name] = cell
+		}
+	}
 	if r.Bad = addRouting(&r.Item, get); nested {
 		r.Bad = "the slug " + slug + " has a slash, which is not possible here"
 	}
@@ -535,7 +598,7 @@ func validText(item *client.BulkItem, rules string) bool {
 // on the default host. at has the columns of the table.
 func (r Row) on(at map[string]int) Row {
 	if _, ours := at["domainId"]; ours && r.DomainID == "" {
-		r.DomainID = DefaultHost
+		r.DomainID, r.Cells["domainId"] = DefaultHost, DefaultHost
 	}
 	return r
 }

@@ -107,6 +107,63 @@ func TestExportsOfOtherServicesLoseNoRow(t *testing.T) {
 	}
 }
 
+// rewritten reads a table, writes its rows and reads them again.
+func rewritten(t testing.TB, table, format string) (rows, again []Row, written string) {
+	t.Helper()
+	rows, _ = readAll(t, table, format)
+	var cells []map[string]string
+	for _, r := range rows {
+		cells = append(cells, r.Cells)
+	}
+	var b strings.Builder
+	if err := Write(&b, cells); err != nil {
+		t.Fatal(err)
+	}
+	again, _ = readAll(t, strings.TrimSpace(b.String()), CSV)
+	return rows, again, b.String()
+}
+
+func TestRowsAreReadAgainAsTheyWere(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ format, table string }{
+		"Bitly": {CSV, "link,long_url,title,created_at,archived,tags,engagements\nhttps://bit.ly/b1,https://example.com/1,\" Title, 1 \",2024-05-01T10:00:00+0000,true,a|b,7\n"},
+		"Dub": {CSV, "domain,key,url,tags,expiresAt,expiredUrl,clicks,createdAt,password,ios,android,geo\n" +
+			`dub.sh,d1,https://example.com/1,"x,y",soon,https://example.com/end,3,2024-05-01T10:00:00.000Z,$2b$10$abcdefghijklmnopqrstuv,https://i.example/,,"{""DE"":""https://de.example/""}"` + "\n"},
+		"Short.io": {CSV, "originalURL,path,shortURL,tags,clicksLimit\nhttps://example.com/1,s1,https://go.example/s1,a;b,many\n"},
+		"YOURLS":   {CSV, "keyword\turl\ttitle\ttimestamp\tclicks\ny1\thttps://example.com/1\tT\t2024-05-01 10:00:00\t0\n"},
+		"Shlink":   {JSONLines, `{"shortUrl":"https://s.test/h1","shortCode":"h1","longUrl":"https://example.com/1","tags":["a;b"],"validUntil":null,"maxVisits":5}`},
+		"ours": {CSV, "slug,url,title,createdAt,domainId,tags,archived,externalId,importedClicks,password,hasPassword,rules\n" +
+			`s,https://example.com/1,'=1+1,2024-05-01T10:00:00.123Z,,"a|b,c;d",no,'+e,30,"secret ",true,"[{""name"":""a"",""when"":{""device"":[""phone""]},""url"":""https://a.example/""}]"` + "\n" +
+			"two,https://example.com/2,\"@x\ny\",,dom_1,,true,,,,perhaps,[]\n"},
+		"no headings": {CSV, "https://example.com/1,a,\"T \"\nhttps://example.com/2\n"},
+		"bad text":    {CSV, "url,title\nhttps://example.com/1,\xff\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			rows, again, written := rewritten(t, c.table, c.format)
+			if len(rows) == 0 || len(again) != len(rows) {
+				t.Fatalf("%d rows, then %d of\n%s", len(rows), len(again), written)
+			}
+			for i, r := range rows {
+				if name == "bad text" { // the only thing that cannot be kept, and the reason why the row failed
+					r.Bad, r.Item.Title = "", "\ufffd"
+				}
+				item, _ := json.Marshal(r.Item)
+				same, _ := json.Marshal(again[i].Item)
+				if r.Line = again[i].Line; string(item) != string(same) || r.Bad != again[i].Bad || r.Host != again[i].Host || r.DomainID != again[i].DomainID {
+					t.Errorf("row %d was %s %q %q %q\nis now   %s %q %q %q\n%s", i, item, r.Bad, r.Host, r.DomainID,
+						same, again[i].Bad, again[i].Host, again[i].DomainID, written)
+				}
+			}
+			for line := range strings.SplitSeq(written, ",") {
+				if strings.HasPrefix(line, "=") || strings.HasPrefix(line, "@") || strings.HasPrefix(line, "+") {
+					t.Errorf("a spreadsheet would run %q", line)
+				}
+			}
+		})
+	}
+}
+
 func FuzzRead(f *testing.F) {
 	f.Add("url,slug,rules,geo\nhttps://a.example,a,[],{}\n", false)
 	f.Add(`{"url":"https://a.example","geo":{"DE":1},"tags":[{"name":"x"}]}`, true)
@@ -116,6 +173,9 @@ func FuzzRead(f *testing.F) {
 			format = JSONLines
 		}
 		rows, _ := readAll(t, table, format)
+		if _, again, written := rewritten(t, table, format); len(again) != len(rows) {
+			t.Errorf("%d rows are %d when they are written and read again:\n%s", len(rows), len(again), written)
+		}
 		if most := strings.Count(table, "\n") + strings.Count(table, "\r") + 1; len(rows) > most {
 			t.Errorf("%d rows of %d lines", len(rows), most)
 		}

@@ -699,12 +699,22 @@ var english = map[string]string{
 	"import.broken":   "The table cannot be read:",
 	"import.many":     "The table is too long. Split it. The maximum number of rows is",
 	"import.stopped":  "Not created, because the import stopped.",
+	"import.lost":     "No answer came, so this link may have been created. Send the row again unchanged with the form below, and it is not created twice.",
 	"import.unknown":  "The result is unknown. Check the list of links before you try again.",
 	"import.results":  "Results",
 	"import.made":     "Links created:",
 	"import.of":       "of",
 	"import.line":     "Row",
 	"import.result":   "Short address or problem",
+
+	"mend.title": "Fix the rows that failed",
+	"mend.text":  "These rows created no link. Correct them here and send only them, or download them as a CSV file to correct and import.",
+	"mend.some": "{all} rows created no link. Correct {n} of them here and send only those. The CSV file has all {all}, to correct and import: " +
+		"download it before you send the form.",
+	"mend.csv":   "Download as CSV",
+	"mend.more":  "More columns",
+	"mend.leave": "Leave this row out",
+	"mend.go":    "Send these rows",
 
 	"done.access":           "Access changed.",
 	"done.captions":         "Captions saved.",

@@ -12,6 +12,7 @@ import (
 type field struct {
 	Name  string // the field's name, both in the form and in the API's errors
 	Key   string // the key of the label; the hint, if there is one, has the key Key+".hint"
+	Text  string // the label, if it is no text of the console but a name, such as a column's
 	Kind  string // text, url, number, password, time, lines, check, select or boxes
 	Value string
 	// Was is the stored time of a time field in ms, or "" if there is none. With it, the form
@@ -27,7 +28,12 @@ type field struct {
 // ID returns the name with hyphens instead of dots, which are awkward in HTML ids.
 func (f field) ID() string { return strings.ReplaceAll(f.Name, ".", "-") }
 
-func (f field) Label() string { return text.Get(f.Key) }
+func (f field) Label() string {
+	if f.Text != "" {
+		return f.Text
+	}
+	return text.Get(f.Key)
+}
 
 // Hint returns the text below the field, or "" if it has none.
 func (f field) Hint() string {

@@ -3,6 +3,9 @@ package web
 import (
 	"bytes"
 	"cmp"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
@@ -13,6 +16,7 @@ import (
 	"github.com/linkreel/linkreel/libs/apierr"
 	client "github.com/linkreel/linkreel/libs/clients/go"
 	"github.com/linkreel/linkreel/libs/clients/go/linktable"
+	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/services/console/internal/text"
 )
 
@@ -22,12 +26,18 @@ const (
 	bulkSize  = 100
 )
 
+// importRow is a row of a table, and what became of it.
 type importRow struct {
 	Line     int
 	URL      string
 	ShortURL string // the short address, if the link was created
 	ID       string
-	Problem  string // the reason, if it was not created
+	Problem  string            // the reason, if it was not created
+	Field    string            // the column that the problem is about, if Problem does not begin with it
+	Cells    map[string]string // see [linktable.Row]
+	// Lost names the request that had this row and got no answer. The link may have been created.
+	// Only if the request is repeated with all its rows, nothing is created twice.
+	Lost string
 }
 
 // importColumns are the accepted columns, under their API names.
@@ -40,58 +50,53 @@ func importPage(r *request) error {
 func (r *request) importView() view {
 	return view{Title: text.Get("import.title"), Form: map[string]string{}, Data: map[string]any{
 		"CanWrite": r.can("links:write"), "Columns": strings.Join(importColumns, ", "), "Most": maxImport,
+		"Once": cmp.Or(r.form.Get("once"), identity.NewNonce()),
 	}}
 }
 
-// importLinks creates the links of a pasted or uploaded table and shows the result of each
-// row. Failed rows can be fixed and sent again.
+// importLinks creates the links of a table and shows the result of each row. The table is
+// pasted, uploaded, or the form with the rows that failed before.
 func importLinks(r *request) error {
-	table := r.form.Get("csv")
-	file, err := r.file("file")
+	fixed, mending := r.mended()
+	table, err := r.table(fixed, mending)
 	if err != nil {
 		return err
 	}
-	if strings.TrimSpace(table) == "" {
-		table = string(file)
-	}
-	all, problem := readTable(table, linktable.CSV)
 	v := r.importView()
-	if problem != "" {
-		return r.again(apierr.Invalid(apierr.Detail{Field: "csv", Message: problem}), "import.html", v)
+	data := v.Data.(map[string]any)
+	all, problem := readTable(table, linktable.CSV)
+	rows := make([]importRow, len(all))
+	for i, row := range all {
+		rows[i] = importRow{Line: row.Line, URL: row.Item.URL, Problem: row.Bad, Cells: row.Cells}
+		if i < len(fixed) {
+			rows[i].Lost = fixed[i].Lost
+		}
 	}
-	items, rows, at, err := r.placed(all)
-	if err != nil { // nothing was created
+	again := func(err error) error { // nothing was created
+		if mending {
+			var failed error
+			if data["Mend"], failed = mend(rows, r.form.Get("once")); failed != nil {
+				return failed
+			}
+		}
 		return r.again(err, "import.html", v)
 	}
-	var failed error
-	for from := 0; from < len(items) && failed == nil; {
-		to := from + chunk(items[from:])
-		failed = r.makeLinks(items[from:to], rows, at[from:to])
-		if failed == nil {
-			from = to
-			continue
-		}
-		if from == 0 { // nothing was created
-			return r.again(failed, "import.html", v)
-		}
-		// Some links have been created already, so show the results of the rows instead of
-		// the form.
-		var e *apierr.Error
-		if !errors.As(failed, &e) {
-			return failed
-		}
-		for _, i := range at[from:] {
-			rows[i].Problem = text.Get("import.stopped") + " " + e.Message
-		}
+	if problem != "" {
+		return again(apierr.Invalid(apierr.Detail{Field: "csv", Message: problem}))
 	}
-	made := int64(0)
-	for _, row := range rows {
-		if row.Problem == "" {
-			made++
-		}
+	items, at, err := r.placed(all)
+	if err == nil {
+		err = r.makeAll(items, rows, at, data["Once"].(string))
 	}
-	v.Data.(map[string]any)["Rows"] = rows
-	v.Data.(map[string]any)["MadeCount"] = made
+	if err != nil {
+		return again(err)
+	}
+	failed := slices.DeleteFunc(slices.Clone(rows), func(row importRow) bool { return row.Problem == "" })
+	if data["Mend"], err = mend(failed, data["Once"].(string)); err != nil {
+		return err
+	}
+	data["Rows"], data["MadeCount"] = rows, int64(len(rows)-len(failed))
+	data["Once"] = identity.NewNonce() // for the next table
 	return r.render(http.StatusOK, "import.html", v)
 }
 
@@ -105,27 +110,88 @@ func chunk(items []client.BulkItem) (n int) {
 	return n
 }
 
-func (r *request) makeLinks(items []client.BulkItem, rows []importRow, at []int) error {
-	var answer client.BulkResults
-	if err := r.do("POST", "/api/v1/links/bulk", client.BulkCreate{URLs: items}, &answer); err != nil {
-		return err
+// table returns the text of the table that was sent.
+func (r *request) table(fixed []importRow, mending bool) (string, error) {
+	if mending {
+		table, err := writeTable(fixed)
+		return string(table), err
 	}
-	for i, place := range at {
-		switch {
-		// A row without a result must not count as created.
-		case i >= len(answer.Results) || answer.Results[i].Data == nil && answer.Results[i].Error == nil:
-			rows[place].Problem = text.Get("import.unknown")
-		case answer.Results[i].Error != nil:
-			rows[place].Problem = answer.Results[i].Error.Message
-			if d := answer.Results[i].Error.Details; len(d) > 0 {
-				rows[place].Problem = d[0].Field + ": " + d[0].Message
-			}
-		default:
-			rows[place].ShortURL, rows[place].ID = answer.Results[i].Data.ShortURL, answer.Results[i].Data.ID
+	if table := r.form.Get("csv"); strings.TrimSpace(table) != "" {
+		return table, nil
+	}
+	file, err := r.file("file")
+	return string(file), err
+}
+
+// makeAll creates the links of rows. It returns an error only if it created none; other
+// errors become the problems of their rows.
+func (r *request) makeAll(items []client.BulkItem, rows []importRow, at []int, once string) error {
+	for from, to := 0, 0; from < len(items); from = to {
+		// A request that got no answer is repeated as it was.
+		most := from + chunk(items[from:])
+		for to = from + 1; to < most && rows[at[to]].Lost == rows[at[from]].Lost; {
+			to++
 		}
+		key, err := r.makeLinks(items[from:to], rows, at[from:to], once)
+		if err == nil {
+			continue
+		}
+		var e *apierr.Error
+		if from == 0 || !errors.As(err, &e) {
+			return err
+		}
+		unknown := e.Code.Status() >= http.StatusInternalServerError || e.Code == apierr.IdempotencyInProgress
+		for n, i := range at[from:] {
+			rows[i].Problem = text.Get("import.stopped") + " " + e.Message
+			if unknown && n < to-from {
+				rows[i].Problem, rows[i].Lost = text.Get("import.lost"), key
+			}
+		}
+		return nil
 	}
 	return nil
 }
+
+// makeLinks creates links in one request, and returns the request's Idempotency-Key. The key
+// follows from once, which is new for each table that a person sends, and from the links. So
+// nothing is created twice if a browser sends a form again, or if a person sends the rows of
+// a request that got no answer again.
+func (r *request) makeLinks(items []client.BulkItem, rows []importRow, at []int, once string) (key string, err error) {
+	body, err := json.Marshal(client.BulkCreate{URLs: items})
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.Sum256(append([]byte(once+"\n"), body...))
+	key = base64.RawURLEncoding.EncodeToString(sum[:16])
+	var answer client.BulkResults
+	if err := r.send(client.Call{
+		Method: http.MethodPost, Path: "/api/v1/links/bulk", In: client.BulkCreate{URLs: items}, Out: &answer,
+		Header: http.Header{"Idempotency-Key": {key}},
+	}); err != nil {
+		return key, err
+	}
+	for i, place := range at {
+		row := &rows[place]
+		row.Lost = ""
+		switch {
+		// A row without a result must not count as created.
+		case i >= len(answer.Results) || answer.Results[i].Data == nil && answer.Results[i].Error == nil:
+			row.Problem = text.Get("import.unknown")
+		case answer.Results[i].Error != nil:
+			refused := answer.Results[i].Error
+			row.Problem, row.Field = refused.Message, columnOf[apierr.Code(refused.Code)]
+			if d := refused.Details; len(d) > 0 {
+				row.Problem = d[0].Field + ": " + d[0].Message
+			}
+		default:
+			row.ShortURL, row.ID = answer.Results[i].Data.ShortURL, answer.Results[i].Data.ID
+		}
+	}
+	return key, nil
+}
+
+// columnOf has the columns of errors that name no field.
+var columnOf = map[apierr.Code]string{apierr.SlugTaken: "slug", apierr.ExternalIDTaken: "externalId"}
 
 // readTable reads the rows of a table, as `linkreel links import` does.
 func readTable(table, format string) (all []linktable.Row, problem string) {
@@ -154,17 +220,16 @@ func readTable(table, format string) (all []linktable.Row, problem string) {
 	}
 }
 
-// placed returns the links to create and the results of all rows so far. A link keeps its
-// previous host if that is a verified domain of the account. at holds each link's index in
-// rows. placed returns an error if the domains could not be read, because the links would be
-// created on the wrong host.
-func (r *request) placed(all []linktable.Row) (items []client.BulkItem, rows []importRow, at []int, err error) {
+// placed returns the links to create. A link keeps its previous host if that is a verified
+// domain of the account. at holds each link's index in all. placed returns an error if the
+// domains could not be read, because the links would be created on the wrong host.
+func (r *request) placed(all []linktable.Row) (items []client.BulkItem, at []int, err error) {
 	ids := map[string]string{}
 	if slices.ContainsFunc(all, func(row linktable.Row) bool { return row.Host != "" }) {
 		var list client.DomainList
 		// If the member or the plan may not use domains, the links go to the default host.
 		if err := r.do("GET", "/api/v1/domains", nil, &list); err != nil && apierr.CodeOf(err).Status() != http.StatusForbidden {
-			return nil, nil, nil, err
+			return nil, nil, err
 		}
 		for _, d := range list.Data {
 			if d.Status == "verified" {
@@ -173,11 +238,10 @@ func (r *request) placed(all []linktable.Row) (items []client.BulkItem, rows []i
 		}
 	}
 	for i, row := range all {
-		rows = append(rows, importRow{Line: row.Line, URL: row.Item.URL, Problem: row.Bad})
 		if row.Bad == "" {
 			row.Item.DomainID = cmp.Or(ids[row.Host], row.DomainID)
 			items, at = append(items, row.Item), append(at, i)
 		}
 	}
-	return items, rows, at, nil
+	return items, at, nil
 }

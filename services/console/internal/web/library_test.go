@@ -3,6 +3,7 @@ package web_test
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"html"
@@ -39,7 +40,8 @@ type desk struct {
 	mu      sync.Mutex
 	answers map[string]answer // by "METHOD path"
 	asked   []question
-	etag    string // of every record; a change must match it
+	etag    string   // of every record; a change must match it
+	next    []answer // to the next POSTs, before those of the table
 }
 
 type answer struct {
@@ -48,7 +50,7 @@ type answer struct {
 	body   string
 }
 
-type question struct{ call, kind, body string }
+type question struct{ call, kind, body, once string } // once is the Idempotency-Key
 
 const session = "lr_sess_0123456789012345678901234567"
 
@@ -101,8 +103,11 @@ func (d *desk) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.URL.RawQuery != "" {
 		full += "?" + r.URL.RawQuery
 	}
-	d.asked = append(d.asked, question{full, r.Header.Get("Content-Type"), string(body)})
+	d.asked = append(d.asked, question{full, r.Header.Get("Content-Type"), string(body), r.Header.Get("Idempotency-Key")})
 	a, ok := d.answers[call]
+	if r.Method == http.MethodPost && len(d.next) > 0 {
+		a, d.next = d.next[0], d.next[1:]
+	}
 	d.mu.Unlock()
 	if !ok {
 		a = answer{404, "", `{"error":{"code":"NOT_FOUND","message":"Nothing here."}}`}
@@ -138,6 +143,18 @@ func (d *desk) said(call string) question {
 	}
 	d.t.Errorf("nobody asked %s; asked: %v", call, d.asked)
 	return question{}
+}
+
+// all returns the requests that begin with call, in order.
+func (d *desk) all(call string) (found []question) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, q := range d.asked {
+		if strings.HasPrefix(q.call, call) {
+			found = append(found, q)
+		}
+	}
+	return found
 }
 
 func (d *desk) send(method, path, kind string, body io.Reader) (*http.Response, string) {
@@ -689,6 +706,170 @@ func TestImportShowsWhatBecameOfEachRow(t *testing.T) {
 	d.answers["POST /api/v1/links/bulk"] = answer{403, "", `{"error":{"code":"PLAN_REQUIRED","message":"This needs the business plan."}}`}
 	if resp, page := d.post("/app/links/import", "/app/links/import", url.Values{"csv": {"https://a.example"}}); resp.StatusCode != 403 || !strings.Contains(page, "This needs the business plan.") {
 		t.Errorf("%d\n%s", resp.StatusCode, page)
+	}
+}
+
+var hrefOf = regexp.MustCompile(`download="failed-links.csv" href="data:text/csv;charset=utf-8;base64,([^"]*)"`)
+
+// savedRows returns the table that an import page offers to download, or "" if it has none.
+func savedRows(t *testing.T, page string) string {
+	t.Helper()
+	m := hrefOf.FindStringSubmatch(page)
+	if m == nil {
+		return ""
+	}
+	table, err := base64.StdEncoding.DecodeString(html.UnescapeString(m[1]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(table)
+}
+
+var (
+	fieldOf = regexp.MustCompile(`(?s)<(?:input|textarea)\b([^>]*)>([^<]*)`)
+	nameOf  = regexp.MustCompile(`\sname="([^"]*)"`)
+	valueOf = regexp.MustCompile(`\svalue="([^"]*)"`)
+)
+
+// mendingForm returns what a browser would send of the form for failed rows.
+func mendingForm(page string) url.Values {
+	_, part, _ := strings.Cut(page, `name="rowCount"`)
+	part, _, _ = strings.Cut(`<input name="rowCount"`+part, "</form>")
+	form := url.Values{}
+	if m := regexp.MustCompile(`name="once" value="([^"]*)"`).FindStringSubmatch(page); m != nil {
+		form.Set("once", m[1])
+	}
+	for _, m := range fieldOf.FindAllStringSubmatch(part, -1) {
+		name := nameOf.FindStringSubmatch(m[1])
+		if name == nil || strings.Contains(m[1], "checkbox") {
+			continue
+		}
+		value := m[2]
+		if v := valueOf.FindStringSubmatch(m[1]); v != nil {
+			value = v[1]
+		}
+		form.Set(name[1], strings.ReplaceAll(html.UnescapeString(value), "\n", "\r\n")) // as browsers do
+	}
+	return form
+}
+
+// Rows that failed are corrected in a form or in a CSV file, and sent again alone.
+func TestFailedRowsAreCorrectedAndSentAlone(t *testing.T) {
+	t.Parallel()
+	d := fullDesk(t)
+	d.answers["POST /api/v1/links/bulk"] = answer{207, "", `{"results":[{"status":201,"data":{"id":"lnk_1","shortUrl":"https://s.example/a"}},
+		{"status":409,"error":{"code":"SLUG_TAKEN","message":"The slug is taken."}},
+		{"status":400,"error":{"code":"VALIDATION_ERROR","message":"x","details":[{"field":"rules.0.url","code":"invalid_format","message":"Use http."}]}}]}`}
+	const table = "url,slug,title,maxClicks,rules,domainId\nhttps://a.example,a,,,,\n" +
+		"https://b.example,taken,\" =1, \"\"x\"\"\nand " + nastyCell + "\",7,,\nhttps://c.example,,,many,,\n" +
+		`https://d.example,,,,"[{""name"":""r"",""when"":{""device"":[""phone""]},""url"":""ftp://d""}]",dom_7` + "\n"
+	resp, page := d.post("/app/links/import", "/app/links/import", url.Values{"csv": {table}})
+	checkPage(t, "import", resp, page)
+	first := d.said("POST ").body
+	for _, want := range []string{
+		`id="rows-0-slug-error">The slug is taken.`, `id="rows-1-maxClicks-error">maxClicks must be a whole number`, `id="rows-2-rules-error">rules.0.url: Use http.`,
+		`aria-invalid="true"`, "Row 5: https://c.example",
+	} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page lacks %s\n%s", want, page)
+		}
+	}
+	form := mendingForm(page)
+	if got := form.Get("rowCount"); got != "3" || strings.Contains(page, `value="https://a.example"`) {
+		t.Errorf("the form has %s rows, and perhaps the one that was made\n%s", got, page)
+	}
+	file := savedRows(t, page)
+	if !strings.HasPrefix(file, "url,slug,") || strings.Contains(file, "a.example") || !strings.Contains(file, "' =1,") {
+		t.Errorf("the file is\n%s", file)
+	}
+
+	// Unchanged, both ways send the rows as they were, without the one that was made.
+	want := `{"urls":[` + first[strings.Index(first, `},{`)+2:]
+	d.post("/app/links/import", "/app/links/import", form)
+	if got := d.said("POST ").body; got != want {
+		t.Errorf("the form sends %s\nwant %s", got, want)
+	}
+	d.post("/app/links/import", "/app/links/import", url.Values{"csv": {file}})
+	if got := d.said("POST ").body; got != want {
+		t.Errorf("the file sends %s\nwant %s", got, want)
+	}
+
+	form.Set("rows.0.slug", " free ")
+	form.Set("rows.1.maxClicks", "5")
+	form.Set("rows.2.leave", "true")
+	d.answers["POST /api/v1/links/bulk"] = answer{201, "", `{"results":[{"status":201,"data":{"id":"lnk_2"}},{"status":201,"data":{"id":"lnk_3"}}]}`}
+	resp, page = d.post("/app/links/import", "/app/links/import", form)
+	checkPage(t, "import", resp, page)
+	var sent struct {
+		URLs []struct{ URL, Slug, Title, DomainID string }
+	}
+	if err := json.Unmarshal([]byte(d.said("POST ").body), &sent); err != nil || len(sent.URLs) != 2 || sent.URLs[0].Slug != "free" ||
+		sent.URLs[0].Title != " =1, \"x\"\nand "+nastyCell || sent.URLs[1].URL != "https://c.example" || sent.URLs[1].DomainID != "default" {
+		t.Errorf("%v: sent %+v", err, sent)
+	}
+	if savedRows(t, page) != "" || strings.Contains(page, "rowCount") {
+		t.Errorf("a form although no row failed\n%s", page)
+	}
+
+	// A refusal of the whole request keeps what was typed.
+	d.answers["POST /api/v1/links/bulk"] = answer{403, "", `{"error":{"code":"QUOTA_EXCEEDED","message":"The account is full."}}`}
+	resp, page = d.post("/app/links/import", "/app/links/import", form)
+	checkPage(t, "import", resp, page)
+	if kept := mendingForm(page); resp.StatusCode != 403 || !strings.Contains(page, "The account is full.") || kept.Get("rows.0.slug") != "free" ||
+		kept.Get("rowCount") != "2" || kept.Get("once") != form.Get("once") {
+		t.Errorf("%d, kept %v\n%s", resp.StatusCode, kept, page)
+	}
+}
+
+// nastyCell is the end of a cell that HTML and CSV must leave as it is.
+const nastyCell = `</textarea><script>alert(1)</script>`
+
+// A request that got no answer may have created its links. Its rows are sent again as the same
+// request, so the API creates nothing twice. So is a form that a browser sends again.
+func TestAnImportIsRepeatedUnderItsKeys(t *testing.T) {
+	t.Parallel()
+	d := fullDesk(t)
+	var table strings.Builder
+	table.WriteString("url,title\nhttps://bad.example,\"")
+	table.WriteString(strings.Repeat("x", 10) + "\"\n")
+	for i := range 230 {
+		fmt.Fprintf(&table, "https://a.example/%d,T\n", i)
+	}
+	results := func(status string, n int) string {
+		return `{"results":[` + strings.TrimSuffix(strings.Repeat(status+",", n), ",") + `]}`
+	}
+	const made = `{"status":201,"data":{"id":"lnk_1","shortUrl":"https://s.example/a"}}`
+	const refused = `{"status":400,"error":{"code":"VALIDATION_ERROR","message":"No."}}`
+	d.answers["POST /api/v1/links/bulk"] = answer{207, "", results(made, 100)}
+	d.next = []answer{{207, "", `{"results":[` + refused + "," + strings.TrimPrefix(results(made, 99), `{"results":[`)}, {503, "", `{"error":{"code":"UNAVAILABLE","message":"Away."}}`}}
+	form := url.Values{"csv": {table.String()}, "once": {"first"}}
+	_, page := d.post("/app/links/import", "/app/links/import", form)
+	sent := d.all("POST /api/v1/links/bulk")
+	if len(sent) != 2 || sent[0].once == "" || sent[0].once == sent[1].once {
+		t.Fatalf("sent %d requests under %v", len(sent), sent)
+	}
+	// The hundred rows of the lost request leave no room for the others. The file has all.
+	mending := mendingForm(page)
+	if got := strings.Count(savedRows(t, page), "\n") - 1; mending.Get("rowCount") != "100" || got != 132 || strings.Count(page, html.EscapeString(text.Get("import.lost"))) != 200 {
+		t.Errorf("the form has %s rows, the file %d\n%.3000s", mending.Get("rowCount"), got, page)
+	}
+
+	// The browser sends the table again, with the same keys.
+	d.next = []answer{{207, "", results(made, 100)}, {503, "", `{"error":{"code":"UNAVAILABLE","message":"Away."}}`}}
+	d.post("/app/links/import", "/app/links/import", form)
+	if again := d.all("POST /api/v1/links/bulk")[2:]; len(again) != 2 || again[0] != sent[0] || again[1] != sent[1] {
+		t.Errorf("sent again under other keys: %v, want %v", again, sent)
+	}
+	// The lost request is repeated, alone.
+	d.post("/app/links/import", "/app/links/import", mending)
+	if third := d.all("POST /api/v1/links/bulk")[4:]; len(third) != 1 || third[0] != sent[1] {
+		t.Errorf("sent %v\nwant %v", third, sent[1])
+	}
+	// What was changed is another request.
+	mending.Set("rows.5.title", "U")
+	d.post("/app/links/import", "/app/links/import", mending)
+	if fourth := d.all("POST /api/v1/links/bulk")[5:]; len(fourth) != 1 || fourth[0].once == sent[1].once {
+		t.Errorf("a changed request has the key of the first: %v", fourth)
 	}
 }
 

@@ -1,0 +1,102 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/go-rod/rod/lib/input"
+)
+
+// Rows of an imported table fail. A person corrects them by keyboard and sends only them, or
+// saves them as a CSV file, corrects the file and uploads it. No link is made twice.
+func TestFailedRowsOfAnImportInABrowser(t *testing.T) {
+	t.Parallel()
+	for _, l := range []look{{width: 320, height: 700, dark: true}, {width: 1280, height: 860}} {
+		v := person(t, l)
+		page := v.Timeout(patience)
+		c := as(t, "business")
+		name := fmt.Sprintf("mend-%d", l.width)
+		taken := c.want(201, "POST", "/api/v1/links", map[string]any{"url": "https://go.dev/", "slug": name}).str("slug")
+		fits := func(state string) {
+			t.Helper()
+			v.accessible(state)
+			if wide := eval[int](v, `() => document.documentElement.scrollWidth - document.documentElement.clientWidth`); wide > 0 {
+				t.Errorf("%s is %d px wider than the screen of %d", state, wide, l.width)
+			}
+		}
+		v.open(stack.BaseURL + "/app/links/import")
+		page.MustElement("#csv").MustInput("url,slug,title,tags,maxClicks\n" +
+			"https://go.dev/made," + name + "-made,,,\n" +
+			"https://go.dev/taken," + taken + ",=1+1,\"a|b,c\",7\n" +
+			"ftp://go.dev/" + strings.Repeat("long", 30) + "," + name + "-two,,,\n" +
+			"https://go.dev/many," + name + "-three,,,many\n")
+		page.MustElementR("button", "^Create the links$").MustFocus()
+		check(t, v.Page.Keyboard.Press(input.Enter))
+		v.shows("h2", "Fix the rows that failed")
+		v.shows("#rows-0-slug-error", "taken")
+		v.shows("#rows-1-url-error", "http")
+		v.shows("#rows-2-maxClicks-error", "whole number")
+		fits("an import with failed rows")
+		v.shot(fmt.Sprintf("import-failed-%d", l.width))
+
+		dir := t.TempDir()
+		wait := v.Browser().Timeout(patience).WaitDownload(dir)
+		page.MustElement("a[download]").MustFocus()
+		check(t, v.Page.Keyboard.Press(input.Enter))
+		saved := wait()
+		if saved == nil || saved.SuggestedFilename != "failed-links.csv" {
+			t.Fatalf("the browser saved %+v", saved)
+		}
+
+		page.MustElement("#rows-0-slug").MustSelectAllText().MustInput(name + "-one").MustType(input.Enter)
+		v.shows(`[role="status"]`, "1 of 3")
+		v.shows("#rows-1-maxClicks-error", "whole number")
+		if left := page.MustElements("fieldset.rule"); len(left) != 2 {
+			t.Errorf("the form has %d rows", len(left))
+		}
+		page.MustElement(`[name="rows.0.leave"]`).MustFocus()
+		check(t, v.Page.Keyboard.Type(input.Space)) // a box changes when the key is released
+		page.MustElement("#rows-1-maxClicks").MustSelectAllText().MustInput("5").MustType(input.Enter)
+		v.shows(`[role="status"]`, "1 of 1")
+		fits("an import without failed rows")
+		v.clean()
+
+		var made struct {
+			Data []struct {
+				Slug, Title string
+				Tags        []string
+				MaxClicks   int
+			}
+		}
+		check(t, json.Unmarshal(c.want(200, "GET", "/api/v1/links?q="+name+"&limit=100", nil).raw, &made))
+		var slugs []string
+		for _, link := range made.Data {
+			slugs = append(slugs, strings.TrimPrefix(link.Slug, name))
+			if link.Slug == name+"-one" && (link.Title != "=1+1" || strings.Join(link.Tags, ",") != "a,b,c" || link.MaxClicks != 7) {
+				t.Errorf("the corrected row is %+v", link)
+			}
+		}
+		if got := strings.Join(slugs, " "); got != "-three -one -made " {
+			t.Errorf("there are links %q", got)
+		}
+
+		// The file has the three rows that failed at first. Only the second of them was not made since.
+		table, err := os.ReadFile(filepath.Join(dir, saved.GUID))
+		check(t, err)
+		if !strings.Contains(string(table), "'=1+1") || strings.Contains(string(table), name+"-made") {
+			t.Errorf("the saved file is\n%s", table)
+		}
+		file := filepath.Join(dir, "corrected.csv")
+		check(t, os.WriteFile(file, []byte(strings.Replace(string(table), "ftp://", "https://", 1)), 0o600))
+		page.MustElement("#file").MustSetFiles(file)
+		page.MustElementR("button", "^Create the links$").MustFocus()
+		check(t, v.Page.Keyboard.Press(input.Enter))
+		v.shows(`[role="status"]`, "1 of 3")
+		v.shows("td", name+"-two")
+		v.clean()
+	}
+}
