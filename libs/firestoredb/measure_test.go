@@ -34,8 +34,8 @@ func metered(t *testing.T) func(series string) int {
 	return func(series string) int { return scrape()[series] - before[series] }
 }
 
+// Not parallel: the metrics belong to the process.
 func TestCallsAndDocumentsAreMeasured(t *testing.T) {
-	// Not in parallel: the metrics belong to the process.
 	db, server := openTest(t)
 	ctx, grew := t.Context(), metered(t)
 	a, b := db.Doc("k/a"), db.Doc("k/b")

@@ -89,6 +89,7 @@ func (w *watched) told(cause string) {
 	}
 }
 
+// Not parallel: see watched.
 func TestARedisThatIsGoneShowsUntilItIsBack(t *testing.T) {
 	server := redistest.Server(t)
 	w := watching(t, server.Addr())
@@ -102,6 +103,7 @@ func TestARedisThatIsGoneShowsUntilItIsBack(t *testing.T) {
 	w.told("error=")
 }
 
+// Not parallel: see watched.
 func TestARedisWithoutMemoryShowsAlthoughReadsWork(t *testing.T) {
 	w := watching(t, redistest.Start(t))
 	w.until(0, w.set)
@@ -121,6 +123,7 @@ func TestARedisWithoutMemoryShowsAlthoughReadsWork(t *testing.T) {
 	w.told("OOM")
 }
 
+// Not parallel: see watched.
 func TestARedisWithoutDiskShowsItsReason(t *testing.T) {
 	dir := t.TempDir() + "/gone"
 	if err := os.Mkdir(dir, 0o700); err != nil {

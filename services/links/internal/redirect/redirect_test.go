@@ -479,8 +479,8 @@ func benchmarkMemory(b *testing.B, m *invalidation.Memory, c Confirmer) {
 
 // An operator finds the cause in the log. A flood of visits, which all fail for one cause,
 // must not flood the log too.
+// Not parallel: the logger is the process's.
 func TestVisitsThatFailWriteALineASecond(t *testing.T) {
-	// Not in parallel: the log belongs to the process.
 	var log strings.Builder
 	former := slog.Default()
 	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
