@@ -9,9 +9,11 @@ import (
 	"testing"
 
 	"cloud.google.com/go/firestore"
+	pb "cloud.google.com/go/firestore/apiv1/firestorepb"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"google.golang.org/grpc/codes"
 
+	"github.com/linkreel/linkreel/libs/firestoredb"
 	local "github.com/linkreel/linkreel/services/localcloud/firestore"
 )
 
@@ -32,7 +34,8 @@ func metered(t *testing.T) func(series string) int {
 	return func(series string) int { return scrape()[series] - before[series] }
 }
 
-func TestCallsAndDocumentsAreMeasured(t *testing.T) { //nolint:paralleltest // the metrics belong to the process
+// Not parallel: the metrics belong to the process.
+func TestCallsAndDocumentsAreMeasured(t *testing.T) {
 	db, server := openTest(t)
 	ctx, grew := t.Context(), metered(t)
 	a, b := db.Doc("k/a"), db.Doc("k/b")
@@ -72,5 +75,16 @@ func TestCallsAndDocumentsAreMeasured(t *testing.T) { //nolint:paralleltest // t
 		if got := grew(series); got != want {
 			t.Errorf("%s grew by %d, want %d", series, got, want)
 		}
+	}
+}
+
+// BenchmarkMeasure is what measuring adds to a create: a read of two documents and a commit
+// of four.
+func BenchmarkMeasure(b *testing.B) {
+	writes := make([]*pb.Write, 4)
+	found := &pb.BatchGetDocumentsResponse{Result: &pb.BatchGetDocumentsResponse_Missing{Missing: "k/a"}}
+	b.ReportAllocs()
+	for b.Loop() {
+		firestoredb.MeasureForTest(writes, found, found)
 	}
 }

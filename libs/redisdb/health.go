@@ -47,10 +47,13 @@ const fair = 100 * time.Millisecond
 // reasonOf returns the reason for which a call failed, or "" if the error says nothing about
 // Redis.
 func reasonOf(err error, took time.Duration) string {
+	if err == nil {
+		return "" // before the variables below, which take memory
+	}
 	var network net.Error
 	var answer redis.Error
 	switch {
-	case err == nil, errors.Is(err, redis.Nil), errors.Is(err, redis.ErrClosed), errors.Is(err, context.Canceled):
+	case errors.Is(err, redis.Nil), errors.Is(err, redis.ErrClosed), errors.Is(err, context.Canceled):
 		return ""
 	case errors.Is(err, context.DeadlineExceeded) && took < fair:
 		return ""

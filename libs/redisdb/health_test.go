@@ -89,7 +89,8 @@ func (w *watched) told(cause string) {
 	}
 }
 
-func TestARedisThatIsGoneShowsUntilItIsBack(t *testing.T) { //nolint:paralleltest // see watched
+// Not parallel: see watched.
+func TestARedisThatIsGoneShowsUntilItIsBack(t *testing.T) {
 	server := redistest.Server(t)
 	w := watching(t, server.Addr())
 	w.until(0, w.set)
@@ -102,7 +103,8 @@ func TestARedisThatIsGoneShowsUntilItIsBack(t *testing.T) { //nolint:paralleltes
 	w.told("error=")
 }
 
-func TestARedisWithoutMemoryShowsAlthoughReadsWork(t *testing.T) { //nolint:paralleltest // see watched
+// Not parallel: see watched.
+func TestARedisWithoutMemoryShowsAlthoughReadsWork(t *testing.T) {
 	w := watching(t, redistest.Start(t))
 	w.until(0, w.set)
 	_ = w.set()
@@ -121,7 +123,8 @@ func TestARedisWithoutMemoryShowsAlthoughReadsWork(t *testing.T) { //nolint:para
 	w.told("OOM")
 }
 
-func TestARedisWithoutDiskShowsItsReason(t *testing.T) { //nolint:paralleltest // see watched
+// Not parallel: see watched.
+func TestARedisWithoutDiskShowsItsReason(t *testing.T) {
 	dir := t.TempDir() + "/gone"
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)

@@ -168,6 +168,8 @@ func TestWarmRedirectsOutliveRedis(t *testing.T) {
 			fault.strike()
 			time.Sleep(time.Second)
 			onset := load.p99()
+			away := func() bool { return p.metric(`linkreel_dependency_away{dependency="Redis"}`) == 1 }
+			authUntil(t, "the metric says that Redis is away, although nobody calls the API", 20*time.Second, away)
 			var calls, refused atomic.Int64
 			stop := make(chan struct{})
 			var wg sync.WaitGroup
@@ -203,6 +205,7 @@ func TestWarmRedirectsOutliveRedis(t *testing.T) {
 				return err == nil && sum(now) > sum(mark)
 			})
 			back := time.Since(healed)
+			authUntil(t, "the metric says that Redis is back", 20*time.Second, func() bool { return !away() })
 			load.stop()
 			t.Logf("p99 calm %v, first second %v, then %v; %d API calls, %d refused; counting again after %v", calm, onset, during, calls.Load(), refused.Load(), back)
 			load.balance(t, p, before)

@@ -132,7 +132,8 @@ func TestMaxSustainedWrites(t *testing.T) {
 }
 
 // A full disk fails every write. The log says so once a minute at most, and when it is over.
-func TestAFullDiskIsToldOnce(t *testing.T) { //nolint:paralleltest // the log belongs to the process
+// Not parallel: the logger is the process's.
+func TestAFullDiskIsToldOnce(t *testing.T) {
 	var log strings.Builder
 	former := slog.Default()
 	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))

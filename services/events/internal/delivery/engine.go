@@ -248,6 +248,10 @@ func (e *Engine) sweeps(ctx context.Context) {
 	for ctx.Err() == nil {
 		if e.hub.turns.Mine(ctx, "events-sweep", e.opt.Sweep*9/10) {
 			e.Sweep(ctx)
+		} else {
+			// Another replica sweeps and reports. Ages from an older sweep would grow for ever.
+			waitingAge.of(time.Time{})
+			dueAge.of(time.Time{})
 		}
 		outage.Pause(ctx, e.opt.Sweep)
 	}

@@ -23,6 +23,11 @@ var (
 		Help:    "Time from a change to the end of the first attempt to deliver its event to a webhook.",
 		Buckets: []float64{.05, .1, .25, .5, 1, 2, 5, 10, 30, 60, 300, 3600},
 	})
+	delivered = promauto.NewHistogram(prometheus.HistogramOpts{
+		Name:    "linkreel_webhooks_delivered_seconds",
+		Help:    "Time from a change until the receiver has accepted its event, retries included. Replays are left out.",
+		Buckets: []float64{.1, .5, 1, 5, 10, 60, 600, 3600, 21600, 86400},
+	})
 	failing = promauto.NewGauge(prometheus.GaugeOpts{
 		Name: "linkreel_webhooks_failing", Help: "Webhooks of this replica whose last attempt failed.",
 	})
@@ -70,6 +75,9 @@ func attempted(r webhook.Result, first bool, j job, now time.Time) {
 		outcome = "refused"
 	}
 	attempts.WithLabelValues(outcome).Inc()
+	if r.OK() && !j.delivery.Repeated() {
+		delivered.Observe(max(0, now.Sub(j.delivery.EventAt).Seconds()))
+	}
 	// Leave out deliveries that were deferred or taken over. Their time shows how long the
 	// backlog or an outage lasted, not how fast events flow.
 	if first && !r.Ours && j.fresh {

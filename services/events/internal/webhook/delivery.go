@@ -111,7 +111,7 @@ func (d *Delivery) Land(commit func(last bool) error) error {
 // delivery.
 func Send(source, webhookID string, e *feed.Event, inHand bool, now time.Time) *Delivery {
 	d := &Delivery{
-		ID: identity.IDFrom("whd", source+"/"+e.ID), AccountID: e.AccountID, WebhookID: webhookID,
+		ID: deliveryID(source, e.ID), AccountID: e.AccountID, WebhookID: webhookID,
 		EventID: e.ID, EventType: e.Type, EventAt: e.At, Payload: e.Data, CreatedAt: now, Status: Pending,
 	}
 	if inHand {
@@ -121,6 +121,12 @@ func Send(source, webhookID string, e *feed.Event, inHand bool, now time.Time) *
 	}
 	return d
 }
+
+// deliveryID names the delivery of an event that source causes.
+func deliveryID(source, eventID string) string { return identity.IDFrom("whd", source+"/"+eventID) }
+
+// Repeated reports whether a replay caused the delivery, so that its event may be old.
+func (d *Delivery) Repeated() bool { return d.ID != deliveryID(d.WebhookID, d.EventID) }
 
 // Claim reserves the delivery: no other replica takes it before Lease has passed.
 func (d *Delivery) Claim(now time.Time) { d.DueAt, d.Deferred = now.Add(Lease), false }

@@ -479,7 +479,8 @@ func benchmarkMemory(b *testing.B, m *invalidation.Memory, c Confirmer) {
 
 // An operator finds the cause in the log. A flood of visits, which all fail for one cause,
 // must not flood the log too.
-func TestVisitsThatFailWriteALineASecond(t *testing.T) { //nolint:paralleltest // the log belongs to the process
+// Not parallel: the logger is the process's.
+func TestVisitsThatFailWriteALineASecond(t *testing.T) {
 	var log strings.Builder
 	former := slog.Default()
 	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))

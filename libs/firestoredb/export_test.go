@@ -1,0 +1,22 @@
+package firestoredb
+
+import (
+	"io"
+	"time"
+
+	pb "cloud.google.com/go/firestore/apiv1/firestorepb"
+)
+
+// MeasureForTest measures a read with these messages and a commit of these writes, as the
+// interceptors do.
+func MeasureForTest(writes []*pb.Write, messages ...any) {
+	began, reads := time.Now(), 0
+	for _, m := range messages {
+		reads += readIn(m)
+	}
+	took("/google.firestore.v1.Firestore/BatchGetDocuments", began, io.EOF)
+	read(reads)
+	began = time.Now()
+	took("/google.firestore.v1.Firestore/Commit", began, nil)
+	wrote(writes)
+}
