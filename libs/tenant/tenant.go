@@ -80,6 +80,32 @@ type Domains interface {
 	Usable(ctx context.Context, accountID, domainID string) error
 }
 
+// FailingWebhook is a webhook whose last attempt failed.
+type FailingWebhook struct {
+	ID        string    `json:"id"`
+	AccountID string    `json:"accountId"`
+	Host      string    `json:"host"` // the receiver's host and port, without its path
+	Since     time.Time `json:"since"`
+	Reason    string    `json:"reason"`  // why the last attempt failed
+	Waiting   int64     `json:"waiting"` // deliveries that are not delivered yet; at most MaxWaiting
+}
+
+// MaxWaiting is where the count of a webhook's waiting deliveries stops.
+const MaxWaiting = 10_000
+
+// FailingPage is a page of failing webhooks.
+type FailingPage struct {
+	Webhooks []FailingWebhook `json:"webhooks"`
+	Next     string           `json:"next"` // the id after which the next page starts; "" at the end
+}
+
+// Webhooks is the holder of the accounts' webhooks.
+type Webhooks interface {
+	// Failing lists enabled webhooks that fail, of all accounts, by id, starting after the id
+	// after.
+	Failing(ctx context.Context, after string, limit int) (FailingPage, error)
+}
+
 // Holder is a service that holds records of accounts. Calls accept account ids that
 // the service has never seen: the account may own nothing there.
 type Holder interface {

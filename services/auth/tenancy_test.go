@@ -17,6 +17,7 @@ import (
 	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/libs/tenant"
 	"github.com/linkreel/linkreel/libs/tenant/wire"
+	"github.com/linkreel/linkreel/services/auth"
 )
 
 // holder stands in for links: it has one link, lnk_1, at https://go.example/x.
@@ -75,6 +76,23 @@ func (h *holder) TakeDown(_ context.Context, o tenant.Order) (tenant.Takedown, e
 	return t, nil
 }
 
+// Failing has three webhooks, in pages of at most two.
+func (h *holder) Failing(_ context.Context, after string, limit int) (page tenant.FailingPage, err error) {
+	for _, id := range []string{"whk_1", "whk_2", "whk_3"} {
+		switch {
+		case id <= after:
+		case len(page.Webhooks) == min(limit, 2):
+			page.Next = page.Webhooks[len(page.Webhooks)-1].ID
+			return page, nil
+		default:
+			page.Webhooks = append(page.Webhooks, tenant.FailingWebhook{
+				ID: id, AccountID: "acc_x", Host: "hooks.example", Since: time.UnixMilli(1000), Reason: "dns", Waiting: 7,
+			})
+		}
+	}
+	return page, nil
+}
+
 func (h *holder) Lift(_ context.Context, t tenant.Takedown) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -90,8 +108,14 @@ func (h *holder) told() string {
 	return strings.Join(h.states, " ")
 }
 
-// withHolder starts auth beside services that hold records.
+// withHolder starts auth beside a service that holds links.
 func withHolder(t *testing.T) (replica, *holder) {
+	t.Helper()
+	return beside(t, func(cfg *auth.Config, address string) { cfg.LinksURL = address })
+}
+
+// beside starts auth beside the holder, as the service that the settings name.
+func beside(t *testing.T, as func(cfg *auth.Config, address string)) (replica, *holder) {
 	t.Helper()
 	h := &holder{takedowns: map[string]tenant.Takedown{}}
 	serve := func(h tenant.Holder) string {
@@ -108,7 +132,7 @@ func withHolder(t *testing.T) (replica, *holder) {
 		return "http://" + l.Addr().String()
 	}
 	cfg := newWorld(t).config()
-	cfg.LinksURL = serve(h)
+	as(&cfg, serve(h))
 	return start(t, cfg), h
 }
 
@@ -282,6 +306,26 @@ func TestTakedowns(t *testing.T) {
 	}
 	h.set(func() { h.down = false })
 	eventually(t, "the takedown is in force", func() bool { h.mu.Lock(); defer h.mu.Unlock(); return len(h.takedowns) == 1 })
+}
+
+func TestTheOperatorSeesWebhooksThatFail(t *testing.T) {
+	t.Parallel()
+	r, _ := beside(t, func(cfg *auth.Config, address string) { cfg.EventsURL = address })
+	first := r.admin("GET", "/admin/v1/webhooks?failing=true&limit=2", "")
+	const one = `{"id":"whk_1","accountId":"acc_x","host":"hooks.example","failingSince":1000,"reason":"dns","waiting":7}`
+	if first.status != 200 || !strings.Contains(string(first.body), one) || first.field(t, "nextCursor") != "whk_2" {
+		t.Errorf("%d %s", first.status, first.body)
+	}
+	last := r.admin("GET", "/admin/v1/webhooks?failing=true&cursor=whk_2", "")
+	if last.status != 200 || strings.Count(string(last.body), `"id"`) != 1 || !strings.Contains(string(last.body), `"hasMore":false,"nextCursor":null`) {
+		t.Errorf("%d %s", last.status, last.body)
+	}
+	for query, code := range map[string]string{
+		"": "VALIDATION_ERROR", "?failing=false": "VALIDATION_ERROR", "?failing=true&limit=0": "VALIDATION_ERROR",
+		"?failing=true&cursor=acc_1": "INVALID_CURSOR", "?failing=true&cursor=whk_a/b": "INVALID_CURSOR",
+	} {
+		want(t, r.admin("GET", "/admin/v1/webhooks"+query, ""), 400, code)
+	}
 }
 
 func TestOnlyABadCursorIsAnInvalidCursor(t *testing.T) {

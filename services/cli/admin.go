@@ -23,6 +23,7 @@ func adminCommands() []command {
 		{"admin accounts suspend", "ID", "suspend an account with its links and pages", adminSuspend(true)},
 		{"admin accounts resume", "ID", "lift a suspension", adminSuspend(false)},
 		{"admin accounts delete", "ID", "erase a suspended account and all its data", adminDelete},
+		{"admin webhooks", "", "list webhooks that fail, of all accounts", adminWebhooks},
 		{"admin takedowns list", "", "list links and videos that were taken down", adminTakedowns},
 		{"admin takedowns add", "ADDRESS|ID", "take down a link or video, given by its address or ID", adminTakeDown},
 		{"admin takedowns lift", "ID…", "lift takedowns", adminLift},
@@ -123,6 +124,15 @@ func adminDelete(a *app, fs *flag.FlagSet) action {
 			return usagef("this permanently erases the account with all its links and videos; confirm with --yes")
 		}
 		return nil
+	})
+}
+
+func adminWebhooks(a *app, fs *flag.FlagSet) action {
+	o := a.operator(fs)
+	return o.asks("", func(ctx context.Context, c *client.Operator, _ string) error {
+		return show(a.table("ID", "ACCOUNT", "HOST", "FAILING SINCE", "REASON", "WAITING"), c.FailingWebhooks(ctx), 0, func(w client.FailingWebhook) []string {
+			return []string{w.ID, w.AccountID, w.Host, when(&w.FailingSince), w.Reason, fmt.Sprint(w.Waiting)}
+		})
 	})
 }
 

@@ -113,6 +113,7 @@ func TestLibraryCommandsAskForWhatTheyAreTold(t *testing.T) {
 		{"admin accounts delete acc_1 --yes", map[string]string{"DELETE /admin/v1/accounts/acc_1": `{}`}, []string{"DELETE /admin/v1/accounts/acc_1"}, 0},
 		{"admin takedowns add https://s.example/bad --reason phishing", map[string]string{"POST /admin/v1/takedowns": `{"id":"tkd_1"}`}, []string{`POST /admin/v1/takedowns {"url":"https://s.example/bad","reason":"phishing"}`}, 0},
 		{"admin takedowns add vid_1 --reason abuse", map[string]string{"POST /admin/v1/takedowns": `{"id":"tkd_1"}`}, []string{`POST /admin/v1/takedowns {"videoId":"vid_1","reason":"abuse"}`}, 0},
+		{"admin webhooks", map[string]string{"GET /admin/v1/webhooks": `{"data":[{"id":"whk_1","host":"h.example"}],"nextCursor":null}`}, []string{"GET /admin/v1/webhooks?failing=true&limit=100"}, 0},
 		{"admin takedowns list", map[string]string{"GET /admin/v1/takedowns": `{"data":[],"nextCursor":null}`}, []string{"GET /admin/v1/takedowns?limit=100"}, 0},
 		{"admin takedowns lift tkd_1", map[string]string{"DELETE /admin/v1/takedowns/tkd_1": ""}, []string{"DELETE /admin/v1/takedowns/tkd_1"}, 0},
 	}

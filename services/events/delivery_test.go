@@ -364,6 +364,62 @@ func TestFailedDeliveriesAreTriedAgain(t *testing.T) {
 	})
 }
 
+func TestTheOperatorSeesWhatFailsAndWhy(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	r := w.start()
+	key, other := w.key("acc_a", identity.Creator), w.key("acc_b", identity.Creator)
+	var healthy atomic.Bool
+	rec := newReceiver(t, func(_ int, w http.ResponseWriter, _ *http.Request) {
+		if !healthy.Load() {
+			w.WriteHeader(http.StatusInternalServerError)
+		}
+	})
+	fine := newReceiver(t, nil)
+	failing := r.hook(key, rec.URL+"/a-secret-path", "link.created")
+	nobody := r.hook(other, "http://nobody.invalid/", "link.created")
+	r.hook(key, fine.URL, "link.created")
+	list := func(after string, limit int) (lines []string, next string) {
+		t.Helper()
+		page, err := r.holder.Failing(t.Context(), after, limit)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range page.Webhooks {
+			if f.Since.Before(w.now().Add(-time.Hour)) || f.Since.After(w.now()) {
+				t.Errorf("%s fails since %v", f.ID, f.Since)
+			}
+			lines = append(lines, fmt.Sprint(f.ID, " ", f.AccountID, " ", f.Host, " ", f.Reason, " ", f.Waiting))
+		}
+		return lines, page.Next
+	}
+	if lines, next := list("", 100); len(lines) > 0 || next != "" {
+		t.Errorf("before any attempt: %v, %q", lines, next)
+	}
+	w.change("acc_a", libevents.LinkCreated, "lnk_1", map[string]any{})
+	w.change("acc_b", libevents.LinkCreated, "lnk_1", map[string]any{})
+	want := []string{
+		failing.ID + " acc_a " + strings.TrimPrefix(rec.URL, "http://") + " status 1", nobody.ID + " acc_b nobody.invalid dns 1",
+	}
+	slices.Sort(want)
+	eventually(t, "both are listed", func() bool { lines, next := list("", 100); return slices.Equal(lines, want) && next == "" })
+	first, next := list("", 1)
+	second, end := list(next, 1)
+	if got := append(first, second...); !slices.Equal(got, want) || end != "" {
+		t.Errorf("page by page: %v, then %q; want %v", got, end, want)
+	}
+	healthy.Store(true)
+	w.forward(time.Minute)
+	eventually(t, "the mended one is listed no more", func() bool {
+		lines, _ := list("", 100)
+		return len(lines) == 1 && strings.HasPrefix(lines[0], nobody.ID)
+	})
+	r.want(200, other, "PATCH", "/api/v1/webhooks/"+nobody.ID, map[string]any{"enabled": false})
+	if lines, _ := list("", 100); len(lines) > 0 {
+		t.Errorf("a disabled webhook is listed: %v", lines)
+	}
+}
+
 func TestWebhooksAreDisabled(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

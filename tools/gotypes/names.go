@@ -128,6 +128,8 @@ var comments = map[string]string{
 	"OwnLimitsUpdate":     "are exceptions from a plan's limits: untouched ones stay, null is the plan's.",
 	"OwnLimits":           "are exceptions from a plan's limits; null is the plan's.",
 	"OperatorAccountPage": "is one page of the list of accounts.",
+	"FailingWebhook":      "is a webhook whose last attempt failed, as the operator sees it.",
+	"FailingWebhookPage":  "is one page of webhooks that fail.",
 	"TakedownPage":        "is one page of what is taken down.",
 	"WebhookReplay":       "asks for a time range of events again.",
 	"WebhookList":         "is the list of all webhooks.",

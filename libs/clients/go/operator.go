@@ -72,6 +72,11 @@ func (o *Operator) Takedowns(ctx context.Context) iter.Seq2[Takedown, error] {
 	return pages[Takedown](ctx, o.c, "/admin/v1/takedowns", url.Values{})
 }
 
+// FailingWebhooks walks the webhooks of all accounts whose last attempt failed.
+func (o *Operator) FailingWebhooks(ctx context.Context) iter.Seq2[FailingWebhook, error] {
+	return pages[FailingWebhook](ctx, o.c, "/admin/v1/webhooks", url.Values{"failing": {"true"}})
+}
+
 // Lift ends a takedown.
 func (o *Operator) Lift(ctx context.Context, id string) error {
 	return o.c.call(ctx, http.MethodDelete, "/admin/v1/takedowns/"+url.PathEscape(id), nil, nil)

@@ -962,6 +962,28 @@ type TakedownPage struct {
 	NextCursor *string    `json:"nextCursor"`
 }
 
+// FailingWebhook is a webhook whose last attempt failed, as the operator sees it.
+type FailingWebhook struct {
+	ID        string `json:"id"`
+	AccountID string `json:"accountId"`
+	// Host of the receiver's address, with its port.
+	Host         string `json:"host"`
+	FailingSince Millis `json:"failingSince"`
+	// Why the last attempt failed: `dns`, `refused`, `tls`, `timeout`, `forbidden` (the check of
+	// addresses), `proxy`, `closed`, `status` (an answer that is not 2xx) or `other`. New values may
+	// come.
+	Reason string `json:"reason"`
+	// Deliveries that are not delivered yet. The count stops at 10,000.
+	Waiting int `json:"waiting"`
+}
+
+// FailingWebhookPage is one page of webhooks that fail.
+type FailingWebhookPage struct {
+	Data       []FailingWebhook `json:"data"`
+	HasMore    bool             `json:"hasMore"`
+	NextCursor *string          `json:"nextCursor"`
+}
+
 // Actor is who made a change.
 type Actor struct {
 	Type string `json:"type"`

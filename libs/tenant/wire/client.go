@@ -21,8 +21,9 @@ const patience = 6 * time.Second
 type Client struct{ peer *peer.Client }
 
 var (
-	_ tenant.Holder  = (*Client)(nil)
-	_ tenant.Domains = (*Client)(nil)
+	_ tenant.Holder   = (*Client)(nil)
+	_ tenant.Domains  = (*Client)(nil)
+	_ tenant.Webhooks = (*Client)(nil)
 )
 
 // NewClient makes a client for a service's internal address, such as
@@ -59,6 +60,12 @@ func (c *Client) Lift(ctx context.Context, t tenant.Takedown) error {
 // Usable implements [tenant.Domains].Usable.
 func (c *Client) Usable(ctx context.Context, accountID, domainID string) error {
 	return answered(c.peer.Call(ctx, domainPath, domain{accountID, domainID}, nil))
+}
+
+// Failing implements [tenant.Webhooks].Failing.
+func (c *Client) Failing(ctx context.Context, after string, limit int) (page tenant.FailingPage, err error) {
+	err = answered(c.peer.Call(ctx, failingPath, failing{after, limit}, &page))
+	return page, err
 }
 
 // Export implements [tenant.Holder].Export. An answer that breaks off is an error, never a

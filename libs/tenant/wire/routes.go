@@ -18,6 +18,7 @@ const (
 	erasurePath = "/internal/v1/accounts/erasure"
 	exportPath  = "/internal/v1/accounts/export"
 	domainPath  = "/internal/v1/accounts/domain"
+	failingPath = "/internal/v1/accounts/failing-webhooks"
 	takePath    = "/internal/v1/takedowns/take"
 	liftPath    = "/internal/v1/takedowns/lift"
 )
@@ -36,6 +37,10 @@ type (
 	domain struct {
 		AccountID string `json:"accountId"`
 		DomainID  string `json:"domainId"`
+	}
+	failing struct {
+		After string `json:"after"`
+		Limit int    `json:"limit"`
 	}
 	done struct{}
 )
@@ -64,6 +69,11 @@ func Routes(h *httpapi.API, token string, holder tenant.Holder) {
 	if domains, ok := holder.(tenant.Domains); ok {
 		peer.Answer(door, domainPath, func(ctx context.Context, in domain) (done, error) {
 			return done{}, domains.Usable(ctx, in.AccountID, in.DomainID)
+		})
+	}
+	if webhooks, ok := holder.(tenant.Webhooks); ok {
+		peer.Answer(door, failingPath, func(ctx context.Context, in failing) (tenant.FailingPage, error) {
+			return webhooks.Failing(ctx, in.After, min(max(in.Limit, 1), 100))
 		})
 	}
 	peer.Answer(door, takePath, func(ctx context.Context, in tenant.Order) (tenant.Takedown, error) {

@@ -1204,6 +1204,27 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/admin/v1/webhooks": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List webhooks that fail
+         * @description Enabled webhooks of all accounts whose last attempt failed, by id. Of the receiver's address only the host is
+         *     shown, since the rest may hold a secret.
+         */
+        get: operations["adminListFailingWebhooks"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/admin/v1/takedowns": {
         parameters: {
             query?: never;
@@ -2289,6 +2310,28 @@ export interface components {
         };
         TakedownPage: {
             data: components["schemas"]["Takedown"][];
+            hasMore: boolean;
+            nextCursor: string | null;
+        };
+        FailingWebhook: {
+            id: string;
+            accountId: string;
+            /** @description Host of the receiver's address, with its port. */
+            host: string;
+            failingSince: components["schemas"]["Timestamp"];
+            /**
+             * @description Why the last attempt failed: `dns`, `refused`, `tls`, `timeout`, `forbidden` (the check of addresses), `proxy`,
+             *     `closed`, `status` (an answer that is not 2xx) or `other`. New values may come.
+             */
+            reason: string;
+            /**
+             * Format: int64
+             * @description Deliveries that are not delivered yet. The count stops at 10,000.
+             */
+            waiting: number;
+        };
+        FailingWebhookPage: {
+            data: components["schemas"]["FailingWebhook"][];
             hasMore: boolean;
             nextCursor: string | null;
         };
@@ -6345,6 +6388,38 @@ export interface operations {
             };
             413: components["responses"]["BodyTooLarge"];
             415: components["responses"]["UnsupportedMediaType"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    adminListFailingWebhooks: {
+        parameters: {
+            query: {
+                /** @description Records per page. A value outside the bounds is refused, not clamped. */
+                limit?: components["parameters"]["Limit"];
+                /** @description Only webhooks that fail can be listed. */
+                failing: "true";
+                /** @description The `nextCursor` of the answer before. */
+                cursor?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A page of webhooks. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["FailingWebhookPage"];
+                };
+            };
+            400: components["responses"]["BadQuery"];
+            401: components["responses"]["Unauthorized"];
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];
         };

@@ -40,6 +40,7 @@ func Tenancy(a *httpapi.API, tenants *tenancy.Service, token string) {
 	add := forOperator(a, token)
 	add(fiber.MethodGet, "/admin/v1/accounts", h.accounts)
 	add(fiber.MethodDelete, "/admin/v1/accounts/:id", h.deleteAccount)
+	add(fiber.MethodGet, "/admin/v1/webhooks", h.failingWebhooks)
 	add(fiber.MethodPost, "/admin/v1/takedowns", h.takeDown)
 	add(fiber.MethodGet, "/admin/v1/takedowns", h.takedowns)
 	add(fiber.MethodDelete, "/admin/v1/takedowns/:id", h.lift)
@@ -59,8 +60,7 @@ func (h tenantRoutes) accounts(c *fiber.Ctx) error {
 	if len(wrong) > 0 {
 		return apierr.Invalid(wrong...)
 	}
-	if cursor := c.Query("cursor"); cursor != "" &&
-		(!strings.HasPrefix(cursor, "acc_") || len(cursor) > 64 || strings.Contains(cursor, "/")) {
+	if cursor := c.Query("cursor"); cursor != "" && !isID("acc_", cursor) {
 		return apierr.New(apierr.InvalidCursor, "Pass the nextCursor of an earlier answer.")
 	}
 	found, next, err := h.tenants.Accounts(c.UserContext(), c.Query("cursor"), limit, c.Query("q"))
@@ -141,6 +141,36 @@ func (h tenantRoutes) takedowns(c *fiber.Ctx) error {
 	return httpapi.JSON(c, fiber.StatusOK, wire.TakedownPage{
 		Data: wire.List(found, toTakedown), HasMore: next != "", NextCursor: wire.OrNull(next),
 	})
+}
+
+func (h tenantRoutes) failingWebhooks(c *fiber.Ctx) error {
+	limit, wrong := httpapi.Limit(c)
+	if c.Query("failing") != "true" {
+		wrong = append(wrong, apierr.Detail{Field: "failing", Code: apierr.InvalidValue, Message: "Only failing webhooks can be listed: use failing=true."})
+	}
+	if len(wrong) > 0 {
+		return apierr.Invalid(wrong...)
+	}
+	if cursor := c.Query("cursor"); cursor != "" && !isID("whk_", cursor) {
+		return apierr.New(apierr.InvalidCursor, "Pass the nextCursor of an earlier answer.")
+	}
+	page, err := h.tenants.Failing(c.UserContext(), c.Query("cursor"), limit)
+	if err != nil {
+		return err
+	}
+	return httpapi.JSON(c, fiber.StatusOK, wire.FailingWebhookPage{
+		Data: wire.List(page.Webhooks, func(w tenant.FailingWebhook) wire.FailingWebhook {
+			return wire.FailingWebhook{
+				ID: w.ID, AccountID: w.AccountID, Host: w.Host, FailingSince: w.Since.UnixMilli(), Reason: w.Reason, Waiting: int(w.Waiting),
+			}
+		}),
+		HasMore: page.Next != "", NextCursor: wire.OrNull(page.Next),
+	})
+}
+
+// isID reports whether a cursor can be a document's name.
+func isID(prefix, cursor string) bool {
+	return strings.HasPrefix(cursor, prefix) && len(cursor) <= 64 && !strings.Contains(cursor, "/") && utf8.ValidString(cursor)
 }
 
 func (h tenantRoutes) lift(c *fiber.Ctx) error {

@@ -162,6 +162,16 @@ func (s *Service) Accounts(ctx context.Context, after string, limit int, q strin
 	return s.store.Accounts(ctx, after, limit, func(a account.Account) bool { return a.Matches(q) })
 }
 
+// Failing lists the webhooks that fail, by id, starting after the one with the id after.
+func (s *Service) Failing(ctx context.Context, after string, limit int) (tenant.FailingPage, error) {
+	for _, h := range s.holders {
+		if webhooks, ok := h.Holder.(tenant.Webhooks); ok && h.Kind == "" {
+			return webhooks.Failing(ctx, after, limit)
+		}
+	}
+	return tenant.FailingPage{}, nil // a deployment without events has no webhooks
+}
+
 // TakeDown takes down a link or video. When it returns, no replica serves it. If it is
 // already taken down, the result is the takedown in force. kind is the kind of record
 // that the target's id names. It is "" if the target is an address.

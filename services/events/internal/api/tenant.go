@@ -32,6 +32,18 @@ func (h *holder) TakeDown(context.Context, tenant.Order) (tenant.Takedown, error
 // Lift implements [tenant.Holder].
 func (h *holder) Lift(context.Context, tenant.Takedown) error { return nil }
 
+// Failing implements [tenant.Webhooks].
+func (h *holder) Failing(ctx context.Context, after string, limit int) (tenant.FailingPage, error) {
+	found, next, err := h.webhooks.Failing(ctx, after, limit)
+	page := tenant.FailingPage{Webhooks: make([]tenant.FailingWebhook, len(found)), Next: next}
+	for i, f := range found {
+		page.Webhooks[i] = tenant.FailingWebhook{
+			ID: f.ID, AccountID: f.AccountID, Host: f.Host(), Since: f.FailingSince, Reason: string(f.Cause), Waiting: f.Pending,
+		}
+	}
+	return page, err
+}
+
 // exportPage is how many events an export reads and holds in memory at a time.
 const exportPage = 200
 

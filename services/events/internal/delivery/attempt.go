@@ -123,9 +123,11 @@ func (e *Engine) judge(ctx context.Context, w *webhook.Webhook, r webhook.Result
 	switch health {
 	case webhook.Unchanged:
 	case webhook.Recovered:
-		err = e.store.NoteHealth(ctx, w.ID, time.Time{})
+		err = e.store.NoteHealth(ctx, w.ID, time.Time{}, "")
 	case webhook.BeganToFail:
-		err = e.store.NoteHealth(ctx, w.ID, now)
+		err = e.store.NoteHealth(ctx, w.ID, now, r.Cause)
+	case webhook.OtherCause:
+		err = e.store.NoteHealth(ctx, w.ID, w.FailingSince, r.Cause)
 	case webhook.GiveUp:
 		_, err = e.store.Update(ctx, w.AccountID, w.ID, func(fresh *webhook.Webhook) (events.Type, error) {
 			// Judge the stored webhook again, since it may have recovered or been changed. An

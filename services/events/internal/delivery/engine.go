@@ -67,7 +67,7 @@ type Store interface {
 	// Signing decrypts the secrets that are in use at the time now. err names those that no key
 	// decrypts.
 	Signing(w *webhook.Webhook, now time.Time) (texts []string, err error)
-	NoteHealth(ctx context.Context, id string, failingSince time.Time) error
+	NoteHealth(ctx context.Context, id string, failingSince time.Time, cause webhook.Cause) error
 
 	// Due, DueOf, DeferredOf and Replays set aside unreadable records. They may return
 	// results together with an error.

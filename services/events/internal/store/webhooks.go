@@ -34,6 +34,9 @@ type webhookDoc struct {
 	// KeyIDs name the keys that seal Secrets. Rotation finds webhooks by them.
 	KeyIDs       []string  `firestore:"keyIds"`
 	FailingSince time.Time `firestore:"failingSince,omitzero"`
+	Cause        string    `firestore:"cause,omitempty"`
+	// Failing finds the webhooks that the operator may ask for. It is absent from all others.
+	Failing bool `firestore:"failing,omitempty"`
 }
 
 type secretDoc struct {
@@ -49,7 +52,7 @@ func (s *Store) fromWebhook(w *webhook.Webhook) *webhookDoc {
 	d := &webhookDoc{
 		AccountID: w.AccountID, URL: w.URL, Target: w.Target, Events: w.Events, Description: w.Description, Enabled: w.Enabled,
 		DisabledReason: string(w.DisabledReason), CreatedAt: w.CreatedAt, UpdatedAt: w.UpdatedAt, Rev: w.Rev,
-		FailingSince: w.FailingSince,
+		FailingSince: w.FailingSince, Cause: string(w.Cause), Failing: w.Enabled && !w.FailingSince.IsZero(),
 	}
 	for _, secret := range w.Secrets {
 		sealed := s.sealed(w.ID, secret)
@@ -100,7 +103,7 @@ var readWebhook = firestoredb.Reader(func(snap firestoredb.Snap, d *webhookDoc) 
 	w := &webhook.Webhook{
 		ID: snap.Ref.ID, AccountID: d.AccountID, URL: d.URL, Target: d.Target, Events: d.Events, Description: d.Description,
 		Enabled: d.Enabled, DisabledReason: webhook.Reason(d.DisabledReason), CreatedAt: d.CreatedAt, UpdatedAt: d.UpdatedAt,
-		Rev: d.Rev, FailingSince: d.FailingSince,
+		Rev: d.Rev, FailingSince: d.FailingSince, Cause: webhook.Cause(d.Cause),
 	}
 	for _, secret := range d.Secrets {
 		w.Secrets = append(w.Secrets, webhook.Secret{Sealed: secret.Sealed, Until: secret.Until})
@@ -168,15 +171,40 @@ func (s *Store) Delete(ctx context.Context, accountID, id string, check func(rev
 	return s.hooks.Delete(ctx, accountID, id, func(w *webhook.Webhook) error { return check(w.Rev) })
 }
 
-// NoteHealth stores the time at which a webhook started to fail. The zero time means that it
-// works. The API does not show this time, so NoteHealth writes no event and keeps the
-// revision.
-func (s *Store) NoteHealth(ctx context.Context, id string, failingSince time.Time) error {
-	health := []firestore.Update{{Path: "failingSince", Value: failingSince}}
+// NoteHealth stores when a webhook started to fail, and why it fails now. The zero time means
+// that it works. The API of accounts shows neither, so NoteHealth writes no event and keeps
+// the revision.
+func (s *Store) NoteHealth(ctx context.Context, id string, failingSince time.Time, cause webhook.Cause) error {
+	health := []firestore.Update{
+		{Path: "failingSince", Value: failingSince}, {Path: "cause", Value: string(cause)}, {Path: "failing", Value: true},
+	}
 	if failingSince.IsZero() {
-		health[0].Value = firestore.Delete
+		for i := range health {
+			health[i].Value = firestore.Delete
+		}
 	}
 	return s.db.Update(ctx, "note health of webhook", s.webhookRef(id), health)
+}
+
+// Failing lists enabled webhooks whose last attempt failed, of all accounts, by id. It starts
+// after the webhook with the id after. next is "" at the end.
+func (s *Store) Failing(ctx context.Context, after string, limit int) (page []*webhook.Webhook, next string, err error) {
+	q := s.db.Collection(webhooks).Where("failing", "==", true).OrderBy(firestore.DocumentID, firestore.Asc).Limit(limit + 1)
+	if after != "" {
+		q = q.StartAfter(after)
+	}
+	page, err = s.hooks.Find(ctx, q)
+	if len(page) > limit {
+		page = page[:limit]
+		next = page[limit-1].ID
+	}
+	return page, next, err
+}
+
+// CountPending counts a webhook's deliveries that are not delivered yet. It stops at most.
+func (s *Store) CountPending(ctx context.Context, webhookID string, most int) (int64, error) {
+	return s.db.Count(ctx, "count pending deliveries", s.db.Collection(deliveries).Where("webhookId", "==", webhookID).
+		Where("dueAt", ">", time.Time{}).OrderBy("dueAt", firestore.Asc).Limit(most))
 }
 
 // Rotation seals webhooks' secrets again with the first key. It writes no events.

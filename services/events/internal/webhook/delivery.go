@@ -214,7 +214,7 @@ var Unanswered = []Cause{
 type Result struct {
 	Attempt
 	// Cause is set if the attempt failed.
-	Cause Cause
+	Cause      Cause
 	RetryAfter time.Duration
 	// Final is set if no further attempt can help, for example because the webhook is disabled.
 	Final bool
@@ -273,7 +273,8 @@ type Health int
 const (
 	Unchanged   Health = iota
 	Recovered          // note that the webhook works again
-	BeganToFail        // note when the webhook started to fail
+	BeganToFail        // note when and why the webhook started to fail
+	OtherCause         // note why the webhook fails now
 	GiveUp             // disable the webhook
 )
 
@@ -291,6 +292,8 @@ func (w *Webhook) Judge(r Result, now time.Time) (Health, Reason) {
 		return BeganToFail, ""
 	case now.Sub(w.FailingSince) >= FailingFor:
 		return GiveUp, ReasonFailing
+	case w.Cause != r.Cause:
+		return OtherCause, ""
 	}
 	return Unchanged, ""
 }

@@ -9,9 +9,12 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/events"
 	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/libs/tenant"
 )
 
 // Store keeps webhooks and deliveries. If a webhook or a delivery belongs to another account,
@@ -28,6 +31,12 @@ type Store interface {
 	// Delete removes a webhook and writes its event. Waiting deliveries are dropped when it is
 	// their turn.
 	Delete(ctx context.Context, accountID, id string, check func(rev int64) error) error
+
+	// Failing lists enabled webhooks whose last attempt failed, of all accounts, by id, starting
+	// after the one with the id after. next is "" at the end.
+	Failing(ctx context.Context, after string, limit int) (page []*Webhook, next string, err error)
+	// CountPending counts a webhook's deliveries that are not delivered yet. It stops at most.
+	CountPending(ctx context.Context, webhookID string, most int) (int64, error)
 
 	// Deliveries lists a webhook's deliveries, newest first.
 	Deliveries(ctx context.Context, webhookID string, before DeliveryPlace, limit int) (page []*Delivery, more bool, err error)
@@ -104,6 +113,32 @@ func (s *Service) New(accountID string, d Draft) (*Webhook, error) {
 
 // Create stores a new webhook.
 func (s *Service) Create(ctx context.Context, w *Webhook) error { return s.store.Create(ctx, w) }
+
+// Failing is a webhook that fails, with the number of deliveries that wait for it.
+type Failing struct {
+	*Webhook
+	Pending int64
+}
+
+// Failing lists enabled webhooks whose last attempt failed, of all accounts, for the operator;
+// see [Store].
+func (s *Service) Failing(ctx context.Context, after string, limit int) (page []Failing, next string, err error) {
+	found, next, err := s.store.Failing(ctx, after, limit)
+	if err != nil {
+		return nil, "", err
+	}
+	page = make([]Failing, len(found))
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(8)
+	for i, w := range found {
+		g.Go(func() (err error) {
+			page[i].Webhook = w
+			page[i].Pending, err = s.store.CountPending(ctx, w.ID, tenant.MaxWaiting)
+			return err
+		})
+	}
+	return page, next, g.Wait()
+}
 
 // Get finds a webhook.
 func (s *Service) Get(ctx context.Context, accountID, id string) (*Webhook, error) {

@@ -42,6 +42,8 @@ type Webhook struct {
 	// FailingSince is the time of the first failure since the last success. It is zero after a
 	// success.
 	FailingSince time.Time
+	// Cause is why the last attempt failed; "" after a success.
+	Cause Cause
 }
 
 // Secret signs messages until it expires. Text is set only to sign a message or to show the
@@ -103,7 +105,7 @@ func (w *Webhook) Apply(c Change, now time.Time) bool {
 	}
 	if w.Enabled && !before.Enabled {
 		// Somebody has fixed it, so the five days start again.
-		w.DisabledReason, w.FailingSince = "", time.Time{}
+		w.DisabledReason, w.FailingSince, w.Cause = "", time.Time{}, ""
 	}
 	if w.URL == before.URL && w.Description == before.Description && w.Enabled == before.Enabled && slices.Equal(w.Events, before.Events) {
 		return false
