@@ -22,6 +22,7 @@ import (
 	"github.com/linkreel/linkreel/libs/httpserver"
 	"github.com/linkreel/linkreel/libs/peer"
 	"github.com/linkreel/linkreel/libs/redisdb"
+	"github.com/linkreel/linkreel/libs/waiting"
 )
 
 // Config is the configuration of every service with records. Services embed it in their
@@ -101,6 +102,11 @@ func (s *Stores) Outbox() *outbox.Outbox {
 	o := outbox.New(s.DB, s.Redis, s.now)
 	s.svc.Loops = append(s.svc.Loops, boot.Loop{Name: "event wake-ups", Run: o.Run})
 	return o
+}
+
+// Watch reports how much waits, as long as the service runs; see [waiting.Loop].
+func (s *Stores) Watch(looks ...waiting.Look) {
+	s.svc.Loops = append(s.svc.Loops, waiting.Loop(s.svc.Name, s.Turns(), s.now, looks...))
 }
 
 // Turns makes what lets one replica do a sweep for all replicas. It uses the system's clock,

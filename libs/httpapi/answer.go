@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"hash/fnv"
 	"math"
 	"net/netip"
 	"strconv"
@@ -52,6 +53,15 @@ func ErrorBody(e *apierr.Error, requestID string) []byte { return httpserver.Err
 
 // ETag returns the strong tag of a record's revision.
 func ETag(rev int64) string { return fmt.Sprintf(`"r%d"`, rev) }
+
+// Rev returns the revision of a record that keeps no number of its own: one that follows from
+// the fields that callers can edit. If an edit restores earlier values, the earlier revision is
+// valid again, and an edit that names it overwrites nothing that its caller has not seen.
+func Rev(fields ...string) int64 {
+	h := fnv.New64a()
+	fmt.Fprintf(h, "%q", fields) // never fails
+	return int64(h.Sum64() >> 1)
+}
 
 // VariantETag returns the tag of a representation that changes without an edit of the
 // record, such as one with a click count. If-Match compares only the tag's revision, so

@@ -54,6 +54,12 @@ func bucketOf(id string) int {
 	return int(h.Sum32() % Buckets)
 }
 
+// DueIn finds the documents of a collection that are due at now, in all buckets, the one
+// that has been due longest first.
+func DueIn(collection *firestore.CollectionRef, now time.Time) firestore.Query {
+	return collection.Where("due.bucket", "in", AllBuckets()).Where("due.at", "<=", now).OrderBy("due.at", firestore.Asc)
+}
+
 // duePage is how many records one query of Due reads at most.
 const duePage = 1000
 
@@ -66,8 +72,7 @@ const duePage = 1000
 // nothing is due.
 func (k *Kept[T]) Due(ctx context.Context, limit int, fields ...firestore.FieldPath) (due []*T, err error) {
 	now := k.db.Now()
-	q := k.db.Collection(k.k.Collection).Where("due.bucket", "in", AllBuckets()).Where("due.at", "<=", now).
-		OrderBy("due.at", firestore.Asc).OrderBy(firestore.DocumentID, firestore.Asc)
+	q := DueIn(k.db.Collection(k.k.Collection), now).OrderBy(firestore.DocumentID, firestore.Asc)
 	if len(fields) > 0 {
 		q = q.SelectPaths(fields...)
 	}

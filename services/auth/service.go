@@ -176,6 +176,7 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 		{Name: "admin", Addr: cfg.OperatorAddr, Handler: operator.Handler()},
 		{Name: "internal", Addr: cfg.InternalAddr, Handler: internal.Handler()},
 	}
+	stores.Watch(kept.Erasing())
 	svc.Loops = append(svc.Loops,
 		boot.Every(5*time.Second, "key uses", source.Flush, nil),
 		boot.Sweep(stores.Turns(), dedup.Pace{What: "account decisions", Every: tenancy.Every, Idle: tenancy.Idle}, tenants.Repeat, nil),

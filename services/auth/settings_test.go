@@ -63,3 +63,33 @@ func TestOwnersChangeTheAccountsSettings(t *testing.T) {
 	shows("the default host by its name", set(`{"defaultDomainId":"default"}`), "Example", "null")
 	want(t, r.api("PATCH", "/api/v1/account", plain, `{"name":"New"}`), 403, "INSUFFICIENT_SCOPE")
 }
+
+func TestSettingsAreChangedOnlyInTheVersionThatWasRead(t *testing.T) {
+	t.Parallel()
+	r, _ := withHolder(t)
+	id, plain := r.account("free")
+	key := r.key(id, `{"name":"settings","scopes":["account:write"]}`)
+	tag := func() string { t.Helper(); return r.api("GET", "/api/v1/account", plain, "").header.Get("ETag") }
+	set := func(body, match string) answer {
+		return r.api("PATCH", "/api/v1/account", key, body, "If-Match", match)
+	}
+	first := tag()
+	if got := set(`{"name":"One"}`, first); got.status != 200 || got.header.Get("ETag") == first || got.header.Get("ETag") != tag() {
+		t.Fatalf("%d %s, ETag %s after %s", got.status, got.body, got.header.Get("ETag"), first)
+	}
+	want(t, set(`{"name":"Two"}`, first), 412, "PRECONDITION_FAILED")
+	want(t, set(`{"defaultDomainId":"dom_good"}`, first), 412, "PRECONDITION_FAILED")
+	second := tag()
+	if got := set(`{"defaultDomainId":"dom_good"}`, second); got.status != 200 || tag() == second {
+		t.Errorf("%d %s, ETag %s", got.status, got.body, tag())
+	}
+	// What the operator decides is no edit of the settings.
+	third := tag()
+	want(t, r.admin("PATCH", "/admin/v1/accounts/"+id, `{"plan":"business"}`), 200, "")
+	if got := tag(); got != third {
+		t.Errorf("a new plan makes ETag %s of %s", got, third)
+	}
+	if got := r.api("GET", "/api/v1/account", plain, ""); !strings.Contains(string(got.body), `"name":"One"`) {
+		t.Errorf("stored %s", got.body)
+	}
+}

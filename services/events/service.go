@@ -124,6 +124,7 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 		{Name: "api", Addr: cfg.APIAddr, Handler: public.Handler()},
 		{Name: "internal", Addr: cfg.InternalAddr, Handler: internal.Handler()},
 	}
+	stores.Watch(kept.Waits()...)
 	svc.Loops = append(svc.Loops,
 		boot.Loop{Name: "webhooks", Run: engine.Run},
 		boot.Loop{Name: "accounts", Run: accounts.Run},

@@ -83,6 +83,34 @@ func TestLinksLiveOnTheAccountsDefaultDomain(t *testing.T) {
 	want(t, "delete what is no default", r.api(key, "DELETE", "/api/v1/domains/"+pending, nil), 204, "")
 }
 
+func TestADomainIsChangedOnlyInTheVersionThatWasRead(t *testing.T) {
+	t.Parallel()
+	c := newWorld(t)
+	r := c.replica(t)
+	key, stranger := c.keys.Key(t, "acc_a", identity.Creator), c.keys.Key(t, "acc_b", identity.Creator)
+	made := r.api(key, "POST", "/api/v1/domains", `{"hostname":"go.example.com"}`)
+	path, first := "/api/v1/domains/"+made.str("id"), made.header.Get("ETag")
+	change := func(page, match string) answer {
+		return r.api(key, "PATCH", path, map[string]any{"homeUrl": page}, "If-Match", match)
+	}
+	one := change("https://example.com/1", first)
+	if tag := one.header.Get("ETag"); one.status != 200 || tag == first || tag != r.api(key, "GET", path, nil).header.Get("ETag") {
+		t.Fatalf("%v, ETag %s after %s", one, tag, first)
+	}
+	// A check is no edit.
+	if got := r.api(key, "POST", path+"/verify", nil).header.Get("ETag"); got != one.header.Get("ETag") {
+		t.Errorf("the check makes ETag %s", got)
+	}
+	want(t, "a stale change", change("https://example.com/2", first), 412, "PRECONDITION_FAILED")
+	want(t, "a stale delete", r.api(key, "DELETE", path, nil, "If-Match", first), 412, "PRECONDITION_FAILED")
+	want(t, "a stranger's change", r.api(stranger, "PATCH", path, `{}`, "If-Match", first), 404, "DOMAIN_NOT_FOUND")
+	want(t, "any version", change("https://example.com/1", "*"), 200, "")
+	if got := r.api(key, "GET", path, nil).str("homeUrl"); got != "https://example.com/1" {
+		t.Errorf("stored %s", got)
+	}
+	want(t, "the delete", r.api(key, "DELETE", path, nil, "If-Match", one.header.Get("ETag")), 204, "")
+}
+
 func TestADomainHasPages(t *testing.T) {
 	t.Parallel()
 	c := newWorld(t)

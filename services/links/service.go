@@ -350,6 +350,7 @@ func (b *building) makeCertificates(context.Context) error {
 	}
 	// The last element is closed first, so this notes open orders before the database closes.
 	b.svc.Close = append(b.svc.Close, certificates.Close)
+	b.stores.Watch(b.store.Certificates().Waits())
 	b.svc.Loops = append(b.svc.Loops, boot.Every(b.CertificateSweep, "certificates", certificates.Sweep, nil))
 	b.svc.Servers[1].Handler = b.challenges(certificates, b.visitors)
 	b.svc.Servers = append(b.svc.Servers, boot.Server{Name: "tls", Addr: b.TLSAddr, Handler: b.visitors, TLS: certificates.TLS()})

@@ -39,6 +39,7 @@ import (
 	"github.com/linkreel/linkreel/libs/tenant/keeper"
 	"github.com/linkreel/linkreel/libs/transcode"
 	"github.com/linkreel/linkreel/libs/transcode/jobs"
+	"github.com/linkreel/linkreel/libs/waiting"
 	"github.com/linkreel/linkreel/services/videos/internal/api"
 	"github.com/linkreel/linkreel/services/videos/internal/pipeline"
 	"github.com/linkreel/linkreel/services/videos/internal/share"
@@ -225,6 +226,7 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 		{Name: "api", Addr: cfg.APIAddr, Handler: public.Handler()},
 		{Name: "internal", Addr: cfg.InternalAddr, Handler: internal.Handler()},
 	}
+	stores.Watch(append(kept.Waits(), waiting.Look{Work: waiting.Work{Of: "videos", For: "worker"}, Depth: work.Jobs.Waiting()})...)
 	svc.Loops = append(svc.Loops,
 		boot.Loop{Name: "accounts", Run: accounts.Run},
 		boot.Loop{Name: "sweep", Run: pipe.Run},

@@ -16,6 +16,7 @@ import (
 
 	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/transcode"
+	"github.com/linkreel/linkreel/libs/waiting"
 )
 
 // Errors of a store. After ErrLost a worker must stop at once: another worker has its
@@ -306,13 +307,22 @@ func bucketOf(id string) int {
 	return int(h.Sum32() % dueBuckets)
 }
 
+func (s *Store) due() firestore.Query {
+	return s.db.Collection(collection).Where("dueBucket", "in", buckets).Where("dueAt", "<=", s.now()).OrderBy("dueAt", firestore.Asc)
+}
+
+// Waiting returns how many jobs are due, and since when the oldest is: queued jobs that no
+// worker has claimed, and jobs whose worker is gone.
+func (s *Store) Waiting() func(context.Context) (waiting.Depth, error) {
+	return waiting.Query(s.db, "due jobs", "dueAt", func() []firestore.Query { return []firestore.Query{s.due()} })
+}
+
 // Due lists up to limit due jobs after a cursor, longest waiting first: queued ones,
 // running ones whose lease has expired, and final parts to be collected. next is the
 // cursor at which to continue, and zero at the end. A record that cannot be decoded
 // adds an error, and the others are returned as well.
 func (s *Store) Due(ctx context.Context, after Cursor, limit int) (records []transcode.Record, next Cursor, err error) {
-	q := s.db.Collection(collection).Where("dueBucket", "in", buckets).Where("dueAt", "<=", s.now()).
-		OrderBy("dueAt", firestore.Asc).OrderBy(firestore.DocumentID, firestore.Asc).Limit(limit)
+	q := s.due().OrderBy(firestore.DocumentID, firestore.Asc).Limit(limit)
 	if after != (Cursor{}) {
 		q = q.StartAfter(after.at, after.id)
 	}

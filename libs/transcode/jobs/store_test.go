@@ -361,3 +361,31 @@ func TestAJobThatWasInspectedIsForASlot(t *testing.T) {
 		t.Errorf("Claim by a slot = attempt %d, %v", r.Attempt, err)
 	}
 }
+
+func TestJobsWaitUntilAWorkerTakesThem(t *testing.T) {
+	t.Parallel()
+	s, clock, _ := open(t)
+	waits := s.Waiting()
+	want := func(when string, n int64, age time.Duration) {
+		t.Helper()
+		d, err := waits(t.Context())
+		if err != nil || d.N != n || n > 0 && clock.Now().Sub(d.Oldest) != age {
+			t.Errorf("%s: %d wait since %v, %v; want %d for %v", when, d.N, d.Oldest, err, n, age)
+		}
+	}
+	want("no job", 0, 0)
+	j := create(t, s)
+	clock.Move(time.Hour)
+	if _, err := s.Create(t.Context(), transcode.Job{ID: transcode.JobID("vid", 8), VideoID: "vid"}); err != nil {
+		t.Fatal(err)
+	}
+	want("two jobs and no worker", 2, time.Hour)
+	token := claim(t, s, j.ID, "w1")
+	want("one is claimed", 1, 0)
+	clock.Move(lease)
+	want("its worker is gone", 2, lease)
+	if err := s.Heartbeat(t.Context(), token, lease, 1); err != nil {
+		t.Fatal(err)
+	}
+	want("its worker is back", 1, lease)
+}

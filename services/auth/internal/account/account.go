@@ -82,6 +82,9 @@ type Change struct {
 	Limits func(Limits) Limits
 	// DefaultDomainID is "" for the default short host.
 	DefaultDomainID *string
+	// Match, if set, refuses the change of an account that is not as the caller saw it. It may
+	// run several times.
+	Match func(Account) error
 }
 
 func (a Account) with(c Change) Account {

@@ -117,6 +117,11 @@ func (s *Service) Change(ctx context.Context, id string, c Change) (Account, err
 		if before.Deleting {
 			return apierr.New(apierr.AccountDeleting, "The account is being erased. This cannot be stopped.")
 		}
+		if c.Match != nil {
+			if err := c.Match(before); err != nil {
+				return err
+			}
+		}
 		if after = before.with(c); after == before {
 			return tx.Again(id)
 		}

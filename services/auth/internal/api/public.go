@@ -74,6 +74,8 @@ func (h public) changeAccount(c *fiber.Ctx) error {
 		}
 		change.DefaultDomainID = &domain
 	}
+	match := httpapi.IfMatch(c)
+	change.Match = func(a account.Account) error { return match.Check(settingsRev(a)) }
 	after, err := h.accounts.Change(ctx, id, change)
 	if err != nil {
 		return err
@@ -93,11 +95,15 @@ func (h public) usable(ctx context.Context, accountID, domainID string) error {
 	return h.domains.Usable(ctx, accountID, domainID)
 }
 
+// settingsRev returns the revision of what changeAccount changes. Usage does not change it.
+func settingsRev(a account.Account) int64 { return httpapi.Rev(a.Name, a.DefaultDomainID) }
+
 func (h public) show(c *fiber.Ctx, a account.Account, ignored []string) error {
 	u, err := h.accounts.Usage(c.UserContext(), a.ID)
 	if err != nil {
 		return err
 	}
+	c.Set(fiber.HeaderETag, httpapi.ETag(settingsRev(a)))
 	return httpapi.JSON(c, fiber.StatusOK, wire.Account{
 		ID: a.ID, Name: a.Name, Plan: a.Plan.String(), DefaultDomainID: wire.OrNull(a.DefaultDomainID), CreatedAt: a.CreatedAt.UnixMilli(),
 		Limits: toLimits(h.plans[a.Plan].PerMinute, a.Limits.Over(h.plans[a.Plan].Quotas)),

@@ -88,6 +88,14 @@ func TestManyErasuresHideNoSuspension(t *testing.T) {
 	if _, err := tenants.Repeat(t.Context()); err != nil || !slices.Contains(links.told, "acc_101 suspended") {
 		t.Errorf("%v, told %d", err, len(links.told))
 	}
+	first, err := w.db.Read(t.Context(), "get account", w.db.Ref("accounts", "acc_000"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := w.Erasing().Depth(t.Context())
+	if err != nil || d.N != 101 || !d.Oldest.Equal(first[0].UpdateTime) {
+		t.Errorf("%d erasures wait since %v, %v; want 101 since %v", d.N, d.Oldest, err, first[0].UpdateTime)
+	}
 }
 
 func TestAnAccountIsRaisedOnceInAChange(t *testing.T) {

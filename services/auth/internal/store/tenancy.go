@@ -14,6 +14,7 @@ import (
 	"github.com/linkreel/linkreel/libs/quota"
 	"github.com/linkreel/linkreel/libs/record"
 	"github.com/linkreel/linkreel/libs/tenant"
+	"github.com/linkreel/linkreel/libs/waiting"
 	"github.com/linkreel/linkreel/services/auth/internal/account"
 	"github.com/linkreel/linkreel/services/auth/internal/tenancy"
 )
@@ -69,6 +70,28 @@ func (s *Store) behind(ctx context.Context, q firestore.Query, after string, lim
 // Pending lists accounts with a decision that has not reached every holder, by id.
 func (s *Store) Pending(ctx context.Context, after string, limit int) ([]account.Account, error) {
 	return s.behind(ctx, s.where(accounts.collection, "pending", true), after, limit)
+}
+
+// erasingPage bounds how many erasures are read for the age of the oldest.
+const erasingPage = 1000
+
+// Erasing looks for accounts that are being erased, until every service has erased its part.
+func (s *Store) Erasing() waiting.Look {
+	q := s.where(accounts.collection, "pending", true).Where("deleting", "==", true)
+	oldest := func(ctx context.Context) (since time.Time, err error) {
+		snaps, err := s.db.Query(ctx, "list erasures", q.Limit(erasingPage).Select("version"))
+		for _, snap := range snaps {
+			// The beginning of the erasure is the last change of an account.
+			if since.IsZero() || snap.UpdateTime.Before(since) {
+				since = snap.UpdateTime
+			}
+		}
+		return since, err
+	}
+	return waiting.Look{
+		Work:  waiting.Work{Of: "erasures", For: "services"},
+		Depth: waiting.First(oldest, waiting.Count(s.db.DB, "erasures", func() []firestore.Query { return []firestore.Query{q} })),
+	}
 }
 
 // traces returns the documents that no other service erases. They include the outbox, which

@@ -126,7 +126,8 @@ func (r *request) table(fixed []importRow, mending bool) (string, error) {
 // makeAll creates the links of rows. It returns an error only if it created none; other
 // errors become the problems of their rows.
 func (r *request) makeAll(items []client.BulkItem, rows []importRow, at []int, once string) error {
-	for from, to := 0, 0; from < len(items); from = to {
+	var to int
+	for from := 0; from < len(items); from = to {
 		// A request that got no answer is repeated as it was.
 		most := from + chunk(items[from:])
 		for to = from + 1; to < most && rows[at[to]].Lost == rows[at[from]].Lost; {

@@ -109,11 +109,12 @@ type Options struct {
 
 // Engine is one replica's part of the work.
 type Engine struct {
-	store   Store
-	call    Caller
-	opt     Options
-	hub     *hub
-	settler *settler
+	store    Store
+	call     Caller
+	opt      Options
+	hub      *hub
+	settler  *settler
+	failures failures
 
 	ctx  context.Context // the context of attempts; stop cancels it
 	stop context.CancelFunc
@@ -248,6 +249,10 @@ func (e *Engine) sweeps(ctx context.Context) {
 	for ctx.Err() == nil {
 		if e.hub.turns.Mine(ctx, "events-sweep", e.opt.Sweep*9/10) {
 			e.Sweep(ctx)
+		} else {
+			// Another replica sweeps and reports. Ages from an older sweep would grow for ever.
+			waitingAge.of(time.Time{})
+			dueAge.of(time.Time{})
 		}
 		outage.Pause(ctx, e.opt.Sweep)
 	}

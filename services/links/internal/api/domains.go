@@ -1,6 +1,8 @@
 package api
 
 import (
+	"strconv"
+
 	"github.com/gofiber/fiber/v2"
 
 	"github.com/linkreel/linkreel/libs/apierr"
@@ -35,6 +37,7 @@ func (h public) claimDomain(c *fiber.Ctx) error {
 	out := h.domainOf(d)
 	out.IgnoredFields = ignored
 	// Write the response first, since the commit stores it under the Idempotency-Key.
+	c.Set(fiber.HeaderETag, httpapi.ETag(domainRev(d)))
 	if err := httpapi.Created(c, "/api/v1/domains/"+d.ID, out); err != nil {
 		return err
 	}
@@ -59,6 +62,7 @@ func (h public) getDomain(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
+	c.Set(fiber.HeaderETag, httpapi.ETag(domainRev(d)))
 	return httpapi.JSON(c, fiber.StatusOK, h.domainOf(d))
 }
 
@@ -66,7 +70,7 @@ func (h public) updateDomain(c *fiber.Ctx) error {
 	ctx := c.UserContext()
 	var body wire.DomainUpdate
 	fields, bad := httpapi.Decode(c, &body)
-	domains := h.domainsOf(c)
+	domains, match := h.domainsOf(c), httpapi.IfMatch(c)
 	// As for links, 404 takes precedence over 400.
 	d, err := h.domains.ChangePages(ctx, account(ctx), c.Params("id"), func(d *customdomain.Domain) (customdomain.Pages, error) {
 		if bad != nil {
@@ -88,14 +92,23 @@ func (h public) updateDomain(c *fiber.Ctx) error {
 				*page.to = customdomain.Page(validate(fields, page.field, func() (link.URL, *apierr.Detail) { return h.links.Destination(b.Value, own) }))
 			}
 		}
-		return pages, fields.Err()
+		if err := fields.Err(); err != nil {
+			return pages, err
+		}
+		return pages, match.Check(domainRev(d))
 	})
 	if err != nil {
 		return err
 	}
 	out := h.domainOf(d)
 	out.IgnoredFields = fields.Unknown
+	c.Set(fiber.HeaderETag, httpapi.ETag(domainRev(d)))
 	return httpapi.JSON(c, fiber.StatusOK, out)
+}
+
+// domainRev returns the revision of a domain. Checks and certificates do not change it.
+func domainRev(d *customdomain.Domain) int64 {
+	return httpapi.Rev(strconv.FormatInt(d.CreatedAt.UnixMilli(), 10), d.Pages.Home.Given, d.Pages.NotFound.Given, d.Pages.Expired.Given)
 }
 
 // domainStats shows the visits of a domain that no link served.
@@ -155,6 +168,7 @@ func (h public) verifyDomain(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
+	c.Set(fiber.HeaderETag, httpapi.ETag(domainRev(d)))
 	return httpapi.JSON(c, fiber.StatusOK, h.domainOf(d))
 }
 
@@ -164,7 +178,9 @@ func (h public) deleteDomain(c *fiber.Ctx) error {
 	if c.Params("id") == identity.FromContext(ctx).DefaultDomainID {
 		return customdomain.DefaultInUse()
 	}
-	if err := h.domains.Delete(ctx, account(ctx), c.Params("id")); err != nil {
+	match := httpapi.IfMatch(c)
+	check := func(d *customdomain.Domain) error { return match.Check(domainRev(d)) }
+	if err := h.domains.Delete(ctx, account(ctx), c.Params("id"), check); err != nil {
 		return err
 	}
 	return httpapi.NoContent(c)

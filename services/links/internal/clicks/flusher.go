@@ -17,6 +17,7 @@ import (
 
 	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/libs/redisdb"
+	"github.com/linkreel/linkreel/libs/waiting"
 	"github.com/linkreel/linkreel/services/links/internal/invalidation"
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
@@ -86,6 +87,7 @@ type Flusher struct {
 	written  int            // the number of links in the last cycle; 0 if more clicks wait already
 	limit    int            // the maximum number of bytes of a cycle
 	audited  time.Time
+	waits    *waiting.Report
 }
 
 // NewFlusher makes a flusher of one partition. If now is nil, it uses the system's clock.
@@ -94,7 +96,7 @@ func NewFlusher(client redis.UniversalClient, part int, counts Counts, now func(
 	if now == nil {
 		now = time.Now
 	}
-	return &Flusher{redis: client, part: part, counts: counts, id: identity.NewNonce(), now: now, limit: writeMax}
+	return &Flusher{redis: client, part: part, counts: counts, id: identity.NewNonce(), now: now, limit: writeMax, waits: waiting.NewReport(now)}
 }
 
 // OpenPatient makes a client for work that may wait longer than a redirect: counting
@@ -135,6 +137,9 @@ func (f *Flushers) Run(ctx context.Context) error {
 			// Nearly all of these are empty, and a Cycle would take a lease for each. On an error,
 			// the next round asks again.
 			if n, err := f.redis.XLen(ctx, streamKey(p)).Result(); err != nil || n == 0 {
+				if former[p] != nil {
+					former[p].forget()
+				}
 				continue
 			}
 			if former[p] == nil {
@@ -155,6 +160,7 @@ func (f *Flushers) Run(ctx context.Context) error {
 // run counts until ctx ends, then releases the lease.
 func (f *Flusher) run(ctx context.Context) {
 	defer func() {
+		f.forget()
 		done, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 		defer cancel()
 		_ = releaseScript.Run(done, f.redis, []string{flusherKey(f.part)}, f.id).Err() // the lease also expires by itself
@@ -211,6 +217,7 @@ func (f *Flusher) hold(ctx context.Context) (bool, error) {
 	mine, err := holdScript.Run(ctx, f.redis, []string{flusherKey(f.part)}, f.id, lease.Milliseconds()).Int()
 	if err != nil || mine == 0 {
 		f.progress = nil // another flusher will advance it
+		f.forget()
 		return false, err
 	}
 	return true, nil
@@ -232,7 +239,7 @@ func (f *Flusher) Cycle(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	f.meter(ctx, len(entries), all)
+	f.meter(ctx, entries, all)
 	if len(entries) == 0 {
 		return nil
 	}
@@ -253,16 +260,30 @@ func (f *Flusher) Cycle(ctx context.Context) error {
 	return f.trim(ctx, entries[:n])
 }
 
-// meter sets the metric of waiting batches. If the cycle did not read all of them, it asks
-// Redis for the length of the log.
-func (f *Flusher) meter(ctx context.Context, read int, all bool) {
-	waiting := int64(read)
+// meter reports the waiting batches. If the cycle did not read all of them, it asks Redis for
+// the length of the log.
+func (f *Flusher) meter(ctx context.Context, read []redis.XMessage, all bool) {
+	n := int64(len(read))
 	if !all {
-		if n, err := f.redis.XLen(ctx, streamKey(f.part)).Result(); err == nil {
-			waiting = max(waiting, n)
+		if length, err := f.redis.XLen(ctx, streamKey(f.part)).Result(); err == nil {
+			n = max(n, length)
 		}
 	}
-	backlog.WithLabelValues(strconv.Itoa(f.part)).Set(float64(waiting))
+	backlog.WithLabelValues(strconv.Itoa(f.part)).Set(float64(n))
+	d := waiting.Depth{N: n, Oldest: f.now()}
+	if len(read) > 0 {
+		ms, _, _ := strings.Cut(read[0].ID, "-") // Redis names an entry by the time at which it got it
+		if at, err := strconv.ParseInt(ms, 10, 64); err == nil {
+			d.Oldest = time.UnixMilli(at)
+		}
+	}
+	f.waits.Set(waiting.Work{Of: "click_batches", For: "count"}, d)
+}
+
+// forget drops the metrics of the partition: another flusher counts it now and reports them.
+func (f *Flusher) forget() {
+	backlog.DeleteLabelValues(strconv.Itoa(f.part))
+	f.waits.Forget()
 }
 
 // read reads batches, the oldest first. all is true if it has read every batch.

@@ -103,7 +103,7 @@ func (s *Service) Leave(ctx context.Context, accountID string) error {
 	domains, err := s.opt.Store.Domains(ctx, accountID)
 	for _, d := range domains {
 		if err == nil {
-			err = s.Delete(ctx, accountID, d.ID)
+			err = s.Delete(ctx, accountID, d.ID, func(*Domain) error { return nil })
 		}
 	}
 	return err
@@ -274,8 +274,9 @@ func (s *Service) ChangePages(ctx context.Context, accountID, id string, change 
 	return after, err
 }
 
-// Delete removes a domain of the account that no link uses.
-func (s *Service) Delete(ctx context.Context, accountID, id string) error {
+// Delete removes a domain of the account that no link uses and that check accepts. check may
+// run several times.
+func (s *Service) Delete(ctx context.Context, accountID, id string, check func(*Domain) error) error {
 	return s.opt.Store.Atomically(ctx, "delete domain", func(tx Tx) error {
 		d, err := tx.Domain(id)
 		if err != nil {
@@ -283,6 +284,9 @@ func (s *Service) Delete(ctx context.Context, accountID, id string) error {
 		}
 		if d == nil || d.AccountID != accountID {
 			return NotFound()
+		}
+		if err := check(d); err != nil {
+			return err
 		}
 		// A link that is made meanwhile reads the domain, so one of the two transactions is retried.
 		used, err := tx.HasLinks(d)

@@ -9,12 +9,15 @@ import (
 	"time"
 
 	"cloud.google.com/go/firestore"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/linkreel/linkreel/libs/events"
 	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/record"
 	"github.com/linkreel/linkreel/libs/seal"
 	"github.com/linkreel/linkreel/libs/tenant/keeper"
+	"github.com/linkreel/linkreel/libs/waiting"
 	"github.com/linkreel/linkreel/services/links/internal/certificate"
 	"github.com/linkreel/linkreel/services/links/internal/customdomain"
 )
@@ -175,6 +178,39 @@ func (s Certificates) DueCertificates(ctx context.Context, at time.Time, limit i
 	return s.db.IDs(ctx, "list due certificates", s.db.Collection("certificates").
 		Where("due.bucket", "in", record.AllBuckets()).Where("due.at", "<=", at).OrderBy("due.at", firestore.Asc).Limit(limit))
 }
+
+// Waits looks for certificates whose order or renewal is due. It also reports when the first
+// certificate ends. Expired ones do not count: nobody visits them, or their owner has moved
+// the domain away.
+func (s Certificates) Waits() waiting.Look {
+	all := s.db.Collection("certificates")
+	due := waiting.Query(s.db.DB, "due certificates", "due.at", func() []firestore.Query {
+		return []firestore.Query{record.DueIn(all, s.db.Now())}
+	})
+	depth := func(ctx context.Context) (waiting.Depth, error) {
+		snaps, err := s.db.Query(ctx, "find the certificate that ends first",
+			all.Where("due.bucket", "in", record.AllBuckets()).Where("notAfter", ">", s.db.Now()).
+				OrderBy("notAfter", firestore.Asc).Limit(1).Select("notAfter"))
+		if err != nil {
+			return waiting.Depth{}, err
+		}
+		earliestEnd.Reset()
+		for _, snap := range snaps {
+			if end, ok := snap.Data()["notAfter"].(time.Time); ok {
+				earliestEnd.WithLabelValues().Set(float64(end.Unix()))
+			}
+		}
+		return due(ctx)
+	}
+	return waiting.Look{Work: waiting.Work{Of: "certificates", For: "order"}, Depth: depth, Lost: earliestEnd.Reset}
+}
+
+// earliestEnd has a value only on the replica that has looked, and only if there are
+// certificates.
+var earliestEnd = promauto.NewGaugeVec(prometheus.GaugeOpts{
+	Name: "linkreel_certificates_earliest_expiry_timestamp_seconds",
+	Help: "When the first of all valid certificates of custom domains ends, in seconds since 1970.",
+}, nil)
 
 // PutOffCertificate implements [certificate.Store].
 func (s Certificates) PutOffCertificate(ctx context.Context, host string, at time.Time) error {

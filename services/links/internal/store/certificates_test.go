@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
 	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/services/links/internal/certificate"
 )
@@ -26,7 +28,7 @@ func TestForgetRemovesThePausesOfDeletedDomains(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := b.domains.Delete(t.Context(), account, d.ID); err != nil {
+		if err := b.domains.Delete(t.Context(), account, d.ID, anyVersion); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -54,7 +56,7 @@ func TestDeleteTakesACertificateThatCannotBeReadAlong(t *testing.T) {
 	if _, err := b.certificateRef(d.Hostname).Set(t.Context(), map[string]any{"failures": "many", "nextAt": b.clock().Add(time.Hour)}); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.domains.Delete(t.Context(), "a", d.ID); err != nil {
+	if err := b.domains.Delete(t.Context(), "a", d.ID, anyVersion); err != nil {
 		t.Fatal(err)
 	}
 	if _, found, err := b.Certificates().Certificate(t.Context(), d.Hostname); found || err != nil {
@@ -62,5 +64,49 @@ func TestDeleteTakesACertificateThatCannotBeReadAlong(t *testing.T) {
 	}
 	if _, err := b.domains.Get(t.Context(), "a", d.ID); apierr.CodeOf(err) != apierr.DomainNotFound {
 		t.Errorf("the domain is still there: %v", err)
+	}
+}
+
+// Not parallel: the metric is the process's.
+func TestWaitsTellsWhichCertificatesAreDueAndWhichEndsFirst(t *testing.T) {
+	b := newWorld(t)
+	waits := b.Certificates().Waits()
+	t.Cleanup(waits.Lost)
+	look := func(when string, n int64, end time.Time) {
+		t.Helper()
+		d, err := waits.Depth(t.Context())
+		if err != nil || d.N != n {
+			t.Errorf("%s: %d wait, %v; want %d", when, d.N, err, n)
+		}
+		if series := testutil.CollectAndCount(earliestEnd); series == 0 != end.IsZero() {
+			t.Errorf("%s: the earliest end has %d series", when, series)
+		} else if got := testutil.ToFloat64(earliestEnd.WithLabelValues()); series > 0 && got != float64(end.Unix()) {
+			t.Errorf("%s: the earliest end is %v, want %v", when, got, end.Unix())
+		}
+	}
+	look("no certificate", 0, time.Time{})
+	ends := map[string]time.Time{}
+	for host, left := range map[string]time.Duration{"a.example.com": 90 * 24 * time.Hour, "b.example.com": 40 * 24 * time.Hour} {
+		d := b.claim(t, host, host)
+		b.proofs.show(host, d)
+		if _, err := b.domains.Verify(t.Context(), host, d.ID); err != nil {
+			t.Fatal(err)
+		}
+		ends[host] = b.clock().Add(left)
+		err := b.Certificates().ChangeCertificate(t.Context(), host, func(r *certificate.Record, _ *certificate.Owner) error {
+			r.Issued(&certificate.Certificate{NotBefore: b.clock(), NotAfter: ends[host], RenewAt: ends[host].Add(-30 * 24 * time.Hour)})
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	look("two certificates", 0, ends["b.example.com"])
+	b.offset.Store(int64(20 * 24 * time.Hour))
+	look("one is to be renewed", 1, ends["b.example.com"])
+	b.offset.Store(int64(50 * 24 * time.Hour))
+	look("it has ended", 1, ends["a.example.com"])
+	if waits.Lost(); testutil.CollectAndCount(earliestEnd) != 0 {
+		t.Error("a replica that has lost the turn still tells an end")
 	}
 }

@@ -448,7 +448,7 @@ func TestDomainsBelongToTheFirstThatProvesThem(t *testing.T) {
 	}
 	want("a link on another's domain", create("a", "n1"), apierr.DomainNotFound)
 	want("a link", create("z", "n2"), "")
-	want("deleting a domain in use", b.domains.Delete(t.Context(), "z", z.ID), apierr.DomainInUse)
+	want("deleting a domain in use", b.domains.Delete(t.Context(), "z", z.ID, anyVersion), apierr.DomainInUse)
 
 	// The proof disappears. For a week nothing changes, then another account may verify the name.
 	b.offset.Add(int64(25 * time.Hour))
@@ -469,7 +469,7 @@ func TestDomainsBelongToTheFirstThatProvesThem(t *testing.T) {
 		t.Errorf("the host belongs to %q", id.DomainID)
 	}
 	want("the check of a lost domain whose record is gone", verify("z", z), "")
-	want("deleting the new owner's domain", b.domains.Delete(t.Context(), "a", a.ID), "")
+	want("deleting the new owner's domain", b.domains.Delete(t.Context(), "a", a.ID, anyVersion), "")
 	if _, found, _ := b.Host(t.Context(), name); found {
 		t.Error("a deleted domain still owns its host")
 	}

@@ -2,22 +2,22 @@ package pipeline
 
 import (
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/linkreel/linkreel/libs/metrics"
 	"github.com/linkreel/linkreel/libs/transcode"
 	"github.com/linkreel/linkreel/services/videos/internal/video"
 )
 
-// These metrics count status changes, waiting videos and searches of storage.
+// These metrics count status changes and searches of storage.
 var (
 	moves = metrics.NewCounter(prometheus.CounterOpts{
 		Name: "linkreel_videos_moves_total", Help: "Changes of a video's status, by the new status and, for failed, the reason.",
 	}, []string{"status", "code"}, known()...)
-	standing = promauto.NewGaugeVec(prometheus.GaugeOpts{
-		Name: "linkreel_videos_standing",
-		Help: "Videos that were due at the last sweep, by what they wait for: a worker (processing, or ready but not yet complete) or an upload.",
-	}, []string{"for"})
+	ready = metrics.NewHistogram(prometheus.HistogramOpts{
+		Name:    "linkreel_videos_ready_seconds",
+		Help:    "Time from the arrival of a file in storage until its video can be played, by the video's length: up to 1m, up to 10m, or longer.",
+		Buckets: []float64{10, 30, 60, 120, 300, 900, 3600, 14400},
+	}, []string{"length"}, metrics.Each(upToOneMinute, upToTenMinutes, longer)...)
 	turns = metrics.NewCounter(prometheus.CounterOpts{
 		Name: "linkreel_videos_janitor_turns_total",
 		Help: "Searches of all of storage for orphans, by outcome: done, failed, or stopped because too many objects belong to no record.",
@@ -31,6 +31,13 @@ const (
 	turnFailed  = "failed"
 )
 
+// Classes of length. A longer video may take longer to prepare.
+const (
+	upToOneMinute  = "1m"
+	upToTenMinutes = "10m"
+	longer         = "longer"
+)
+
 // known returns every status that a video may move to, and for failed every reason.
 func known() []metrics.Series {
 	all := []metrics.Series{{string(video.Processing), ""}, {string(video.Ready), ""}}
@@ -42,18 +49,16 @@ func known() []metrics.Series {
 
 func became(s video.Status, code video.Code) { moves.WithLabelValues(string(s), string(code)).Inc() }
 
-// noteDue reports how many of the due videos wait for a worker and how many for an
-// upload. A sweep reads only due videos, so it can count no others.
-func noteDue(found []*video.Video) {
-	work, upload := 0, 0
-	for _, v := range found {
-		switch {
-		case v.AwaitsUpload():
-			upload++
-		case v.InWork():
-			work++
-		}
+// observeReady notes how long the owner of a video that has just become ready has waited.
+func observeReady(v *video.Video) {
+	length := longer
+	switch {
+	case v.Media.Duration <= 60:
+		length = upToOneMinute
+	case v.Media.Duration <= 600:
+		length = upToTenMinutes
 	}
-	standing.WithLabelValues("worker").Set(float64(work))
-	standing.WithLabelValues("upload").Set(float64(upload))
+	if took := v.UploadToReady(); took > 0 {
+		ready.WithLabelValues(length).Observe(took.Seconds())
+	}
 }

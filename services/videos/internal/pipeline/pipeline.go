@@ -266,7 +266,7 @@ func (p *Pipeline) arrive(ctx context.Context, v *video.Video) (*video.Video, er
 	}
 	source := video.Source{
 		Generation: o.Generation, Size: o.Size, ContentType: o.ContentType, Encoded: o.Encoded(),
-		JobID: transcode.JobID(string(v.ID), o.Generation),
+		JobID: transcode.JobID(string(v.ID), o.Generation), StoredAt: o.Created,
 	}
 	var former string
 	arrived, changed, err := p.move(ctx, v.ID, func(v *video.Video) error {
@@ -394,6 +394,7 @@ func (p *Pipeline) publish(ctx context.Context, v *video.Video, job transcode.Re
 		// Only the first publication is a change of status.
 		if published.ReadyAt.Equal(published.UpdatedAt) {
 			became(video.Ready, "")
+			observeReady(published)
 		}
 	}
 	return orOld(published, v), err

@@ -100,7 +100,6 @@ func (p *Pipeline) report(ctx context.Context, what string, err error) {
 // visiting the others.
 func (p *Pipeline) Sweep(ctx context.Context) error {
 	due, err := p.o.Store.Due(ctx)
-	noteDue(due)
 	// While an account's ledger of stored bytes is busy, each of its videos waits for seconds,
 	// and all accounts share these few workers. So the account's other videos are put off
 	// without an attempt.

@@ -44,10 +44,11 @@ type document struct {
 	SessionMost     int64     `firestore:"sessionMost,omitempty"`
 	EndedSessions   []string  `firestore:"endedSessions,omitempty"`
 
-	SourceGeneration int64  `firestore:"sourceGeneration"`
-	SourceSize       int64  `firestore:"sourceSize"`
-	SourceType       string `firestore:"sourceType,omitempty"`
-	JobID            string `firestore:"jobId,omitempty"`
+	SourceGeneration int64     `firestore:"sourceGeneration"`
+	SourceSize       int64     `firestore:"sourceSize"`
+	SourceType       string    `firestore:"sourceType,omitempty"`
+	SourceStoredAt   time.Time `firestore:"sourceStoredAt,omitzero"`
+	JobID            string    `firestore:"jobId,omitempty"`
 
 	MediaVersion int          `firestore:"mediaVersion"`
 	Media        *mediaMap    `firestore:"media,omitempty"`
@@ -125,7 +126,8 @@ func fromVideo(v *video.Video) any {
 		ResumableURL: v.Upload.ResumableURL,
 		Recording:    v.Upload.Recording, Received: v.Upload.Received, ReceivedAt: v.Upload.ReceivedAt,
 		SessionMost: v.Upload.Most, EndedSessions: v.Upload.Ended,
-		SourceGeneration: v.Source.Generation, SourceSize: v.Source.Size, SourceType: v.Source.ContentType, JobID: v.Source.JobID,
+		SourceGeneration: v.Source.Generation, SourceSize: v.Source.Size, SourceType: v.Source.ContentType, SourceStoredAt: v.Source.StoredAt,
+		JobID: v.Source.JobID,
 		Views: v.Views, CreatedAt: v.CreatedAt, UpdatedAt: v.UpdatedAt,
 		ReadyAt: v.ReadyAt, PublishedAt: v.PublishedAt, Rev: v.Rev,
 		Bytes: v.Bytes(), Reserved: v.Reserved(), StorageLimit: v.StorageLimit, Due: record.DueAt(string(v.ID), v.DueAt),
@@ -161,7 +163,7 @@ func toVideo(snap firestoredb.Snap, d *document) *video.Video {
 			Object: d.UploadObject, URL: d.UploadURL, ExpiresAt: d.UploadExpiresAt, ResumableURL: d.ResumableURL,
 			Recording: d.Recording, Received: d.Received, ReceivedAt: d.ReceivedAt, Most: d.SessionMost, Ended: d.EndedSessions,
 		},
-		Source: video.Source{Generation: d.SourceGeneration, Size: d.SourceSize, ContentType: d.SourceType, JobID: d.JobID},
+		Source: video.Source{Generation: d.SourceGeneration, Size: d.SourceSize, ContentType: d.SourceType, JobID: d.JobID, StoredAt: d.SourceStoredAt},
 		Views:  d.Views, CreatedAt: d.CreatedAt, UpdatedAt: d.UpdatedAt,
 		ReadyAt: d.ReadyAt, PublishedAt: d.PublishedAt, Rev: d.Rev,
 		StorageLimit: d.StorageLimit, StorageRoom: -1, DueAt: d.Due.Time(), Stored: snap.UpdateTime,

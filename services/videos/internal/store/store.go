@@ -26,6 +26,7 @@ import (
 	"github.com/linkreel/linkreel/libs/quota"
 	"github.com/linkreel/linkreel/libs/record"
 	"github.com/linkreel/linkreel/libs/tags"
+	"github.com/linkreel/linkreel/libs/waiting"
 	"github.com/linkreel/linkreel/services/videos/internal/video"
 )
 
@@ -357,6 +358,23 @@ var sweepFields = []firestore.FieldPath{
 // Due lists the videos that are due; see [record.Kept.Due].
 func (s *Store) Due(ctx context.Context) ([]*video.Video, error) {
 	return s.videos.Due(ctx, dueAtOnce, sweepFields...)
+}
+
+// Waits looks for what waits: videos for the pipeline's next step, videos for their file, and
+// the objects of deleted videos for their removal.
+func (s *Store) Waits() []waiting.Look {
+	due := func(collection string) func() []firestore.Query {
+		return func() []firestore.Query {
+			return []firestore.Query{record.DueIn(s.db.Collection(collection), s.db.Now())}
+		}
+	}
+	uploading := []firestore.Query{s.db.Collection(videos).Where("status", "==", string(video.Uploading))}
+	return []waiting.Look{
+		{Work: waiting.Work{Of: "videos", For: "sweep"}, Depth: waiting.Query(s.db.DB, "due videos", "due.at", due(videos))},
+		{Work: waiting.Work{Of: "videos", For: "removal"}, Depth: waiting.Query(s.db.DB, "due purges", "due.at", due(purges))},
+		{Work: waiting.Work{Of: "videos", For: "upload"}, Depth: waiting.Ageless(
+			waiting.Count(s.db.DB, "videos without a file", func() []firestore.Query { return uploading }))},
+	}
 }
 
 // PutOff sets when v is due again, unless somebody has changed it since it was read.

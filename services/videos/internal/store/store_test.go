@@ -332,7 +332,7 @@ func TestEveryWriteHasItsEvent(t *testing.T) {
 
 	// Each method is above, or changes nothing that the API shows.
 	known := strings.Fields("Create Update AddViews Get PutOff Delete Erase " +
-		"BySlug List Usage Reserved Known Due Remains DuePurges Deleted " + // reads
+		"BySlug List Usage Reserved Known Due Remains DuePurges Deleted Waits " + // reads
 		"SweepTags PutOffPurge Purged EraseSome") // housekeeping
 	of := reflect.TypeOf(b.Store)
 	for m := range of.NumMethod() {
@@ -340,4 +340,32 @@ func TestEveryWriteHasItsEvent(t *testing.T) {
 			t.Errorf("%s: say here which event it writes", name)
 		}
 	}
+}
+
+func TestWaitsTellsWhatVideosWaitFor(t *testing.T) {
+	t.Parallel()
+	b := newWorld(t)
+	want := func(when string, depths map[string]string) {
+		t.Helper()
+		for _, l := range b.Waits() {
+			d, err := l.Depth(t.Context())
+			got := fmt.Sprint(d.N)
+			if d.N > 0 && !d.Ageless {
+				got += " for " + b.now.Sub(d.Oldest).String()
+			}
+			if err != nil || got != depths[l.For] {
+				t.Errorf("%s: for %s wait %s, %v; want %s", when, l.For, got, err, depths[l.For])
+			}
+		}
+	}
+	want("no video", map[string]string{"sweep": "0", "removal": "0", "upload": "0"})
+	for n := range 3 {
+		b.make(n, nil)
+	}
+	gone := b.make(3, func(v *video.Video) { v.Status = video.Ready })
+	if err := b.Delete(t.Context(), gone.ID, func(*video.Video) error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	b.now = b.now.Add(time.Minute) // new videos are due after ten seconds
+	want("three wait for their file", map[string]string{"sweep": "3 for 50s", "removal": "1 for 1m0s", "upload": "3"})
 }

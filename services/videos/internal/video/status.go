@@ -186,6 +186,15 @@ func (v *Video) Fail(jobID string, f Failure, now time.Time) error {
 	return nil
 }
 
+// UploadToReady returns how long the owner has waited: from when storage got the file until
+// the video could be played. It is zero if either time is unknown.
+func (v *Video) UploadToReady() time.Duration {
+	if v.Source.StoredAt.IsZero() || v.ReadyAt.IsZero() {
+		return 0
+	}
+	return max(0, v.ReadyAt.Sub(v.Source.StoredAt))
+}
+
 // ReportProgress records how far processing has come. Progress never decreases and never
 // reaches 100 before the video is ready.
 func (v *Video) ReportProgress(percent int) {

@@ -128,6 +128,7 @@ type Source struct {
 	Size        int64
 	ContentType string
 	JobID       string
+	StoredAt    time.Time // when storage got it
 	// Encoded says that the uploader sent the file with a Content-Encoding. FileArrived refuses
 	// such a file, so this is not stored.
 	Encoded bool

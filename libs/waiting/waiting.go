@@ -1,0 +1,230 @@
+// Package waiting reports how much work waits and for how long the oldest of it has
+// waited, under the same two names for everything:
+//
+//	linkreel_waiting{of,for}                 how many
+//	linkreel_waiting_oldest_seconds{of,for}  the age of the oldest; 0 if nothing waits
+//
+// A value comes from the stores themselves, not from what a replica remembers. One replica
+// of a service looks once a minute, while [dedup.Seen.Mine] gives it the turn. A replica
+// that loses the turn drops its series, so no old value stays. Without Redis, every replica
+// looks and reports the same. So a reader takes the maximum over all pods.
+//
+// If a look fails, the number stays as it was and the age goes on growing.
+package waiting
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"cloud.google.com/go/firestore"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/linkreel/linkreel/libs/boot"
+	"github.com/linkreel/linkreel/libs/firestoredb"
+)
+
+// Every is how often a replica that has the turn looks.
+const Every = time.Minute
+
+// Depth is how much waits.
+type Depth struct {
+	N int64
+	// Oldest is since when the oldest has waited. It is ignored if N is 0.
+	Oldest time.Time
+	// Ageless says that no age is known, so that none is reported.
+	Ageless bool
+}
+
+// Work is one kind of work, and what it waits for. Both names become labels.
+type Work struct{ Of, For string }
+
+// Look finds out how much of one kind of work waits.
+type Look struct {
+	Work
+	Depth func(ctx context.Context) (Depth, error)
+	// Lost drops other series that Depth has set, when the replica has lost the turn. It may
+	// be nil.
+	Lost func()
+}
+
+// Turns gives one replica the turn; see [dedup.Seen.Mine].
+type Turns interface {
+	Mine(ctx context.Context, what string, hold time.Duration) bool
+}
+
+// Loop returns the loop in which a service looks. service names the turn.
+func Loop(service string, turns Turns, now func() time.Time, looks ...Look) boot.Loop {
+	r := NewReport(now)
+	forget := func() {
+		r.Forget()
+		for _, l := range looks {
+			if l.Lost != nil {
+				l.Lost()
+			}
+		}
+	}
+	every := boot.Every(Every, "what waits", func(ctx context.Context) error {
+		if !turns.Mine(ctx, "waiting-"+service, Every*9/10) {
+			forget()
+			return nil
+		}
+		return r.look(ctx, looks)
+	}, nil)
+	return boot.Loop{Name: every.Name, Run: func(ctx context.Context) error {
+		defer forget()
+		return every.Run(ctx)
+	}}
+}
+
+// First returns the depth of a queue by two reads. Most queues are empty, and then it makes
+// only the first. oldest returns since when the oldest has waited, or zero if nothing does.
+func First(oldest func(context.Context) (time.Time, error), count func(context.Context) (int64, error)) func(context.Context) (Depth, error) {
+	return func(ctx context.Context) (d Depth, err error) {
+		if d.Oldest, err = oldest(ctx); err != nil || d.Oldest.IsZero() {
+			return Depth{}, err
+		}
+		d.N, err = count(ctx)
+		d.N = max(1, d.N) // the oldest may have gone between the two reads
+		return d, err
+	}
+}
+
+// Query returns the depth of what queries find. Each query orders by the field at, the
+// oldest first. While nothing waits, each costs one read.
+func Query(db *firestoredb.DB, what, at string, queries func() []firestore.Query) func(context.Context) (Depth, error) {
+	return First(func(ctx context.Context) (oldest time.Time, err error) {
+		for _, q := range queries() {
+			snaps, err := db.Query(ctx, "find oldest "+what, q.Limit(1).Select(at))
+			if err != nil {
+				return oldest, err
+			}
+			for _, snap := range snaps {
+				value, _ := snap.DataAt(at)
+				if since, ok := value.(time.Time); ok && (oldest.IsZero() || since.Before(oldest)) {
+					oldest = since
+				}
+			}
+		}
+		return oldest, nil
+	}, Count(db, what, queries))
+}
+
+// Count returns a function that counts what queries find.
+func Count(db *firestoredb.DB, what string, queries func() []firestore.Query) func(context.Context) (int64, error) {
+	return func(ctx context.Context) (all int64, err error) {
+		for _, q := range queries() {
+			n, err := db.Count(ctx, "count "+what, q)
+			if err != nil {
+				return 0, err
+			}
+			all += n
+		}
+		return all, nil
+	}
+}
+
+// Ageless returns the depth of work whose age is not known.
+func Ageless(count func(context.Context) (int64, error)) func(context.Context) (Depth, error) {
+	return func(ctx context.Context) (Depth, error) {
+		n, err := count(ctx)
+		return Depth{N: n, Ageless: true}, err
+	}
+}
+
+// Report is what one replica, or one part of it, knows. Until its first Set and after Forget
+// it has no series. It is safe for concurrent use.
+type Report struct {
+	now func() time.Time
+
+	mu     sync.Mutex
+	depths map[Work]Depth
+}
+
+// NewReport makes an empty report.
+func NewReport(now func() time.Time) *Report {
+	return &Report{now: now, depths: map[Work]Depth{}}
+}
+
+// Set reports a depth. If several reports of a process name the same work, their numbers
+// are added, and the oldest counts.
+func (r *Report) Set(w Work, d Depth) {
+	r.mu.Lock()
+	r.depths[w] = d
+	r.mu.Unlock()
+	all.Store(r, struct{}{})
+}
+
+// Forget drops all series of the report.
+func (r *Report) Forget() {
+	all.Delete(r)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	clear(r.depths)
+}
+
+func (r *Report) look(ctx context.Context, looks []Look) (err error) {
+	for _, l := range looks {
+		d, failed := l.Depth(ctx)
+		if failed != nil {
+			err = errors.Join(err, fmt.Errorf("%s for %s: %w", l.Of, l.For, failed))
+			continue
+		}
+		r.Set(l.Work, d)
+	}
+	return err
+}
+
+// all holds the reports that have series.
+var all sync.Map
+
+// collector makes the series of all reports at each scrape, because ages grow.
+type collector struct{}
+
+func init() { prometheus.MustRegister(collector{}) }
+
+func vectors() (n, oldest *prometheus.GaugeVec) {
+	labels := []string{"of", "for"}
+	return prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "linkreel_waiting", Help: "How much work waits, by what it is and what it waits for.",
+		}, labels), prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "linkreel_waiting_oldest_seconds", Help: "How long the oldest work has waited; 0 if nothing waits.",
+		}, labels)
+}
+
+// Describe implements [prometheus.Collector].
+func (collector) Describe(out chan<- *prometheus.Desc) {
+	n, oldest := vectors()
+	n.Describe(out)
+	oldest.Describe(out)
+}
+
+// Collect implements [prometheus.Collector].
+func (collector) Collect(out chan<- prometheus.Metric) {
+	n, oldest := vectors()
+	ages := map[Work]time.Duration{}
+	all.Range(func(k, _ any) bool {
+		r := k.(*Report)
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		for w, d := range r.depths {
+			n.WithLabelValues(w.Of, w.For).Add(float64(d.N))
+			if d.Ageless {
+				continue
+			}
+			if age := ages[w]; d.N > 0 {
+				ages[w] = max(age, r.now().Sub(d.Oldest))
+			} else {
+				ages[w] = age
+			}
+		}
+		return true
+	})
+	for w, age := range ages {
+		oldest.WithLabelValues(w.Of, w.For).Set(age.Seconds())
+	}
+	n.Collect(out)
+	oldest.Collect(out)
+}

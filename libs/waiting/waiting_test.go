@@ -1,0 +1,112 @@
+package waiting
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+)
+
+// turn is given to one replica by name, until the test gives it to another.
+type turn struct{ replica, has *string }
+
+func (t turn) Mine(context.Context, string, time.Duration) bool { return *t.replica == *t.has }
+
+func shown(t *testing.T, want string) {
+	t.Helper()
+	if err := testutil.CollectAndCompare(collector{}, strings.NewReader(want)); err != nil {
+		t.Error(err)
+	}
+}
+
+// Not parallel: the series are the process's.
+func TestOneReplicaReportsAndAgesGrow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		has, a, b := "a", "a", "b"
+		started, fails := time.Now(), false
+		look := Look{Work: Work{"videos", "worker"}, Depth: First(
+			func(context.Context) (time.Time, error) {
+				if fails {
+					return time.Time{}, errors.New("the store is away")
+				}
+				return started.Add(-time.Minute), nil
+			}, func(context.Context) (int64, error) { return 9, nil })}
+		idle := Look{Work: Work{"erasures", "services"}, Depth: First(
+			func(context.Context) (time.Time, error) { return time.Time{}, nil },
+			func(context.Context) (int64, error) { t.Error("an empty queue is counted"); return 0, nil })}
+		lost := 0
+		count := Look{
+			Work: Work{"videos", "upload"}, Lost: func() { lost++ },
+			Depth: Ageless(func(context.Context) (int64, error) { return 4, nil }),
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error, 2)
+		for _, name := range []*string{&a, &b} {
+			go func() { ended <- Loop("videos", turn{name, &has}, time.Now, look, idle, count).Run(ctx) }()
+		}
+		synctest.Wait()
+		values := func(age string) string {
+			return `
+				# HELP linkreel_waiting How much work waits, by what it is and what it waits for.
+				# TYPE linkreel_waiting gauge
+				linkreel_waiting{for="services",of="erasures"} 0
+				linkreel_waiting{for="upload",of="videos"} 4
+				linkreel_waiting{for="worker",of="videos"} 9
+				# HELP linkreel_waiting_oldest_seconds How long the oldest work has waited; 0 if nothing waits.
+				# TYPE linkreel_waiting_oldest_seconds gauge
+				linkreel_waiting_oldest_seconds{for="services",of="erasures"} 0
+				linkreel_waiting_oldest_seconds{for="worker",of="videos"} ` + age + "\n"
+		}
+		shown(t, values("60"))
+
+		fails = true
+		time.Sleep(3 * time.Minute) // the test's clock
+		synctest.Wait()
+		shown(t, values("240"))
+
+		fails, has = false, "b"
+		time.Sleep(Every)
+		synctest.Wait()
+		shown(t, values("300")) // from b alone: from both, the numbers would be twice as high
+
+		has = "nobody"
+		time.Sleep(Every)
+		synctest.Wait()
+		shown(t, "")
+		has = "a"
+		time.Sleep(Every)
+		stop()
+		if err := errors.Join(<-ended, <-ended); err != nil {
+			t.Error(err)
+		}
+		shown(t, "") // a replica that stops reports nothing
+		if lost == 0 {
+			t.Error("nothing told the look that its replica has lost the turn")
+		}
+	})
+}
+
+func TestPartsOfOneProcessAddUp(t *testing.T) {
+	now := time.Unix(1000, 0)
+	work := Work{"clicks", "count"}
+	one, two := NewReport(func() time.Time { return now }), NewReport(func() time.Time { return now })
+	one.Set(work, Depth{N: 3, Oldest: now.Add(-time.Second)})
+	two.Set(work, Depth{N: 4, Oldest: now.Add(-5 * time.Second)})
+	defer one.Forget()
+	shown(t, `
+		# HELP linkreel_waiting How much work waits, by what it is and what it waits for.
+		# TYPE linkreel_waiting gauge
+		linkreel_waiting{for="count",of="clicks"} 7
+		# HELP linkreel_waiting_oldest_seconds How long the oldest work has waited; 0 if nothing waits.
+		# TYPE linkreel_waiting_oldest_seconds gauge
+		linkreel_waiting_oldest_seconds{for="count",of="clicks"} 5
+	`)
+	two.Forget()
+	if n := testutil.CollectAndCount(collector{}, "linkreel_waiting"); n != 1 {
+		t.Errorf("%d series after one of two parts has ended, want 1", n)
+	}
+}
