@@ -214,7 +214,7 @@ func (r *rehearsal) standIns() {
 		fmt.Fprintf(&settings, "%s='%s' ", names[i], value)
 	}
 	programs := map[string]string{
-		"sudo":    `exec env -i PATH="$PATH" ` + settings.String() + `"$@"`,
+		"sudo":    `exec env -i PATH="$PATH" TMPDIR="$dir/temp" ` + settings.String() + `"$@"`,
 		"git":     `[ "$1 $2" != "config --system" ] || exit 0; exec "$real" "$@"`,
 		"docker":  `case "$*" in *route*) echo default via 127.0.0.1 dev eth0 ;; *tee*) cat ;; esac`,
 		"kubectl": `say "$@"`,
@@ -445,10 +445,9 @@ func (r *rehearsal) shell(script, at string, env map[string]string) error {
 	write(r.t, file, script)
 	cmd := exec.CommandContext(ctx, "bash", "--noprofile", "--norc", "-eo", "pipefail", file)
 	cmd.Dir, cmd.SysProcAttr = at, &syscall.SysProcAttr{Setpgid: true}
+	cmd.Env = []string{"TMPDIR=" + r.path("temp")}
 	for name, value := range env {
-		if !strings.Contains(value, "\x00") {
-			cmd.Env = append(cmd.Env, name+"="+value)
-		}
+		cmd.Env = append(cmd.Env, name+"="+value)
 	}
 	output := r.path("temp", "output")
 	out, err := os.Create(output)
@@ -716,6 +715,9 @@ func (r *rehearsal) wantOthersRefused() {
 		r.t.Errorf("a published version was replaced: %v", err)
 	}
 	r.wantNothing("a second 0.4.0")
+	if left, err := filepath.Glob(r.path("temp", "linkreel-release-*")); err != nil || len(left) != 0 {
+		r.t.Errorf("the program left %v, %v", left, err)
+	}
 }
 
 // standInRegistry holds what is pushed to it, and notes each manifest.

@@ -477,7 +477,7 @@ func TestMetricsAreInTheManual(t *testing.T) {
 	}
 	_, runbooks, _ := strings.Cut(read(t, "docs/operations.md"), "### Alerts\n")
 	shown := runbooks + read(t, "charts/linkreel/files/dashboard.json") + read(t, "charts/linkreel/templates/_alerts.tpl") + read(t, "charts/linkreel/templates/rules.yaml")
-	for _, name := range regexp.MustCompile(`\b(linkreel|http_server)_\w+_\w+`).FindAllString(shown, -1) {
+	for _, name := range regexp.MustCompile(`\b(linkreel|localcloud|http_server)_\w+`).FindAllString(shown, -1) {
 		if whole := regexp.MustCompile(`_(bucket|count|sum)$`).ReplaceAllString(name, ""); !inCode[name] && !inCode[whole] {
 			t.Errorf("the chart or a runbook shows %s, which the code does not have", name)
 		}

@@ -62,9 +62,10 @@ something that happens a few times a day also need a least number: one of one is
   expr: |
     sum(rate(linkreel_redirect_duration_seconds_count{ {{- $here }}, status="302"}[10m])) > 0.1
     unless sum(rate(linkreel_clicks_counted_total{ {{- $here -}} }[10m])) > 0
+    or max(last_over_time(linkreel_waiting_oldest_seconds{ {{- $here }}, of="click_batches"}[3m])) > 300
   for: 10m
   labels: {severity: warning}
-  summary: "Redirects happen, but no click is counted."
+  summary: "Redirects happen, but clicks are not counted."
 - alert: LinkreelKeyChecksRefused
   expr: sum(increase(linkreel_auth_checks_degraded_total{ {{- $here }}, how="unavailable"}[5m])) > 3
   for: 1m
@@ -88,6 +89,11 @@ something that happens a few times a day also need a least number: one of one is
   for: 15m
   labels: {severity: warning}
   summary: "Hardly any webhook receiver answers: outgoing traffic may be blocked."
+- alert: LinkreelWebhooksUnsigned
+  expr: sum(increase(linkreel_webhooks_attempts_total{ {{- $here }}, outcome="unsigned"}[15m])) > 0
+  for: 1m
+  labels: {severity: warning}
+  summary: "Webhooks' secrets cannot be decrypted, so their messages are not sent."
 - alert: LinkreelJanitorStopped
   # The janitor runs once a day, so the alert stays on until its next run.
   expr: sum(increase(linkreel_videos_janitor_turns_total{ {{- $here }}, outcome="stopped"}[25h])) > 0
@@ -103,6 +109,17 @@ something that happens a few times a day also need a least number: one of one is
   for: 30m
   labels: {severity: warning}
   summary: "Most orders of certificates for custom domains fail."
+- alert: LinkreelCertificatesLate
+  expr: max(last_over_time(linkreel_waiting_oldest_seconds{ {{- $here }}, of="certificates"}[3m])) > 3600
+  for: 10m
+  labels: {severity: warning}
+  summary: "Certificates have been due for an hour, and no pod has tried to order them."
+- alert: LinkreelCertificateEnding
+  # Certificates are renewed when a third of their life is left, which is two days and five hours for the shortest that Let's Encrypt issues.
+  expr: min(last_over_time(linkreel_certificates_earliest_expiry_timestamp_seconds{ {{- $here -}} }[3m])) - time() < 2 * 86400
+  for: 30m
+  labels: {severity: warning}
+  summary: "A certificate of a custom domain ends within two days, and its renewal fails."
 {{- end }}
 - alert: LinkreelVideosFailing
   expr: |
@@ -112,15 +129,22 @@ something that happens a few times a day also need a least number: one of one is
   for: 10m
   labels: {severity: warning}
   summary: "More than a tenth of transcoding jobs are retried or lost."
-- alert: LinkreelWorkersIdle
+- alert: LinkreelVideosWaiting
   expr: |
-    sum(increase(http_server_request_duration_seconds_count{ {{- $here }}, http_route="/api/v1/videos", http_request_method="POST", http_response_status_code="201"}[1h])) > 5
-    unless sum(increase(linkreel_job_duration_seconds_count{ {{- $here -}} }[1h])) > 0
-  for: 30m
+    max by (for) (last_over_time(linkreel_waiting_oldest_seconds{ {{- $here }}, of="videos", for="worker"}[3m])) > 900
+    or max by (for) (last_over_time(linkreel_waiting_oldest_seconds{ {{- $here }}, of="videos", for=~"sweep|removal"}[3m])) > 3600
+  for: 5m
   labels: {severity: warning}
-  summary: "Videos are created, but no worker has finished a job for an hour."
+  summary: "Videos have waited too long for: {{ `{{ $labels.for }}` }}."
+- alert: LinkreelErasuresLate
+  expr: max(last_over_time(linkreel_waiting_oldest_seconds{ {{- $here }}, of="erasures"}[3m])) > 3600
+  for: 5m
+  labels: {severity: warning}
+  summary: "An account should have been erased within the hour, and is not."
 {{- $worker := include "linkreel.values" (dict "root" $ "name" "worker") | fromYaml }}
-{{- range $name := splitList " " (include "linkreel.services" .) }}
+{{- $names := splitList " " (include "linkreel.services" .) }}
+{{- if include "linkreel.ownLocalcloud" . }}{{ $names = append $names "localcloud" }}{{ end }}
+{{- range $name := $names }}
 {{- $up := printf "up{%s, component=%q}" $here $name }}
 {{- /* Without work there is no worker then, and that is as it should be. */}}
 {{- if not (and (eq $name "worker") $worker.keda.enabled (eq (int $worker.keda.minReplicas) 0)) }}
@@ -136,6 +160,13 @@ something that happens a few times a day also need a least number: one of one is
   labels: {severity: critical, service: {{ $name }}}
   summary: "No pod of {{ $name }} can be scraped."
 {{- end }}
+{{- end }}
+{{- if include "linkreel.ownLocalcloud" . }}
+- alert: LinkreelLocalcloudReadOnly
+  expr: sum by (reason) (increase(localcloud_commit_failures_total{ {{- $here -}} }[5m])) > 0
+  for: 1m
+  labels: {severity: critical}
+  summary: "localcloud cannot write ({{ `{{ $labels.reason }}` }}): every change fails."
 {{- end }}
 {{- if or .Values.redis.enabled (include "linkreel.ownLocalcloud" .) }}
 {{- $claims := printf "namespace=%q, persistentvolumeclaim=~\"data-%s-(redis|localcloud)-0|%s-localcloud-objects\"" .Release.Namespace $full $full }}

@@ -121,12 +121,12 @@ func (c *Caller) Send(ctx context.Context, target string, header map[string]stri
 func (c *Caller) send(ctx context.Context, target string, header map[string]string, body []byte) (r webhook.Result) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, target, bytes.NewReader(body))
 	if err != nil {
-		r.Error = "The address cannot be called."
+		r.Error, r.Cause = "The address cannot be called.", webhook.CauseForbidden
 		return r
 	}
 	// The setting may have changed since the webhook was created.
 	if req.URL.Scheme != "https" && (req.URL.Scheme != "http" || !c.cfg.AllowHTTP) {
-		r.Error = "The address must start with https://."
+		r.Error, r.Cause = "The address must start with https://.", webhook.CauseForbidden
 		return r
 	}
 	for name, value := range header {
@@ -136,13 +136,16 @@ func (c *Caller) send(ctx context.Context, target string, header map[string]stri
 	req.Header.Set("User-Agent", "Linkreel-Webhooks/1")
 	res, err := c.client.Do(req)
 	if err != nil {
-		r.Error = c.cfg.sentence(err)
+		r.Error, r.Cause = c.cfg.explain(err)
 		return r
 	}
 	defer res.Body.Close()
 	r.Status = res.StatusCode
 	r.RetryAfter = retryAfter(res.Header.Get("Retry-After"), time.Now())
 	r.Answer = c.read(ctx, res.Body)
+	if r.Status < 200 || r.Status > 299 {
+		r.Cause = webhook.CauseStatus
+	}
 	switch {
 	case r.Status >= 300 && r.Status < 400:
 		r.Error = fmt.Sprintf("The receiver answered %d. Redirects are not followed: use the address it leads to.", r.Status)
@@ -165,9 +168,18 @@ func (c *Caller) read(ctx context.Context, body io.ReadCloser) string {
 	return printable(kept.Bytes())
 }
 
-// sentence tells the owner of a webhook what went wrong. It reveals no internals: no address
-// of our network and no text of a library.
-func (p Policy) sentence(err error) string {
+// explain tells the owner of a webhook what went wrong, in a sentence that reveals no
+// internals: no address of our network and no text of a library. It tells the operator the
+// cause.
+func (p Policy) explain(err error) (sentence string, cause webhook.Cause) {
+	sentence, cause = p.sentence(err)
+	if proxied := (*proxyError)(nil); errors.As(err, &proxied) {
+		cause = webhook.CauseProxy
+	}
+	return sentence, cause
+}
+
+func (p Policy) sentence(err error) (string, webhook.Cause) {
 	var (
 		blocked *BlockedError
 		dns     *net.DNSError
@@ -175,25 +187,30 @@ func (p Policy) sentence(err error) string {
 		name    x509.HostnameError
 		invalid x509.CertificateInvalidError
 		record  tls.RecordHeaderError
+		alert   tls.AlertError
 		timeout net.Error
 	)
 	switch {
 	case errors.As(err, &blocked) && len(p.Own) > 0:
-		return "The host's address is not public, or nothing listens there, so nothing was sent." // see conceal
+		return "The host's address is not public, or nothing listens there, so nothing was sent.", webhook.CauseForbidden // see conceal
 	case errors.As(err, &blocked):
-		return "The host's address is not public, so it was not called."
+		return "The host's address is not public, so it was not called.", webhook.CauseForbidden
 	case errors.As(err, &dns) && dns.IsNotFound:
-		return "The host's name has no address."
+		return "The host's name has no address.", webhook.CauseDNS
+	case errors.As(err, &dns) && dns.IsTimeout: // the owner cannot know whose server was slow
+		return "The receiver did not answer in time.", webhook.CauseDNS
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
-		return "The receiver did not answer in time."
+		return "The receiver did not answer in time.", webhook.CauseTimeout
 	case errors.As(err, &dns):
-		return "The host's name could not be looked up."
+		return "The host's name could not be looked up.", webhook.CauseDNS
 	case errors.As(err, &unknown), errors.As(err, &name), errors.As(err, &invalid), errors.As(err, &record):
-		return "The receiver's certificate is not valid for this address."
+		return "The receiver's certificate is not valid for this address.", webhook.CauseTLS
+	case errors.As(err, &alert):
+		return "The receiver could not be reached.", webhook.CauseTLS
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return "The receiver refused the connection."
+		return "The receiver refused the connection.", webhook.CauseRefused
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
-		return "The receiver closed the connection before it answered."
+		return "The receiver closed the connection before it answered.", webhook.CauseClosed
 	}
-	return "The receiver could not be reached."
+	return "The receiver could not be reached.", webhook.CauseOther
 }

@@ -2,6 +2,7 @@ package caller
 
 import (
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -14,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/net/dns/dnsmessage"
+
+	"github.com/linkreel/linkreel/services/events/internal/webhook"
 )
 
 // closed are addresses of every block of IANA's special-purpose registries, addresses that
@@ -440,4 +443,72 @@ func TestSlowCallsToAHostHoldUpNoOthers(t *testing.T) {
 	}
 	close(released)
 	wg.Wait()
+}
+
+func TestFailuresHaveACause(t *testing.T) {
+	t.Parallel()
+	listen := func(answer func(net.Conn)) string {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = l.Close() })
+		go func() {
+			for {
+				conn, err := l.Accept()
+				if err != nil {
+					return
+				}
+				go answer(conn)
+			}
+		}()
+		return l.Addr().String()
+	}
+	closes := listen(func(c net.Conn) { _ = c.Close() })
+	hangs := listen(func(c net.Conn) { _, _ = io.Copy(io.Discard, c) })
+	refuses := func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) }
+	says403, selfSigned := httptest.NewServer(http.HandlerFunc(refuses)), httptest.NewTLSServer(http.HandlerFunc(refuses))
+	t.Cleanup(says403.Close)
+	t.Cleanup(selfSigned.Close)
+	gone, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = gone.Close()
+	names := resolver(t, func(name string, _ int64) netip.Addr {
+		if strings.HasPrefix(name, "good") {
+			return netip.MustParseAddr("127.0.0.1")
+		}
+		return netip.Addr{}
+	})
+	open := Policy{AllowHTTP: true, AllowPrivate: true}
+	for name, tt := range map[string]struct {
+		cfg    Config
+		target string
+		want   webhook.Cause
+	}{
+		"an answer that is not 2xx":        {Config{Policy: open}, says403.URL, webhook.CauseStatus},
+		"a certificate nobody vouches for": {Config{Policy: open}, selfSigned.URL, webhook.CauseTLS},
+		"no such name":                     {Config{Policy: open, Resolver: names}, "http://bad.example:8080/", webhook.CauseDNS},
+		"a resolver that is away":          {Config{Policy: open, Resolver: "127.0.0.1:1"}, "http://good.example:8080/", webhook.CauseDNS},
+		"nothing listens":                  {Config{Policy: open}, "http://" + gone.Addr().String(), webhook.CauseRefused},
+		"a receiver that hangs up":         {Config{Policy: open}, "http://" + closes, webhook.CauseClosed},
+		"a receiver that hangs":            {Config{Policy: open, Timeout: 100 * time.Millisecond}, "http://" + hangs, webhook.CauseTimeout},
+		"a private address":                {Config{Policy: Policy{AllowHTTP: true}}, says403.URL, webhook.CauseForbidden},
+		"http where it is not allowed":     {Config{Policy: Policy{AllowPrivate: true}}, says403.URL, webhook.CauseForbidden},
+		"a proxy that is away":             {Config{Policy: open, Resolver: names, Proxy: "http://" + gone.Addr().String()}, "http://good.example:8080/", webhook.CauseProxy},
+		"a proxy that refuses":             {Config{Policy: open, Resolver: names, Proxy: says403.URL}, "http://good.example:8080/", webhook.CauseProxy},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c, err := New(tt.cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(c.Close)
+			if r := c.Send(t.Context(), tt.target, nil, nil); r.Cause != tt.want || r.OK() {
+				t.Errorf("%+v, want the cause %s", r, tt.want)
+			}
+		})
+	}
 }

@@ -82,11 +82,17 @@ func (c *Caller) tunnel(ctx context.Context, host string, port uint16) (net.Conn
 	return nil, last
 }
 
+// proxyError is a failure between the caller and the egress proxy.
+type proxyError struct{ error }
+
+func (e *proxyError) Error() string { return "egress proxy: " + e.error.Error() }
+func (e *proxyError) Unwrap() error { return e.error }
+
 // connect asks the proxy for a connection to an address.
 func (c *Caller) connect(ctx context.Context, target string) (_ net.Conn, err error) {
 	conn, err := (&net.Dialer{Timeout: connectTime}).DialContext(ctx, "tcp", c.proxy.Host)
 	if err != nil {
-		return nil, fmt.Errorf("egress proxy: %w", err)
+		return nil, &proxyError{err}
 	}
 	defer func() {
 		if err != nil {
@@ -94,7 +100,7 @@ func (c *Caller) connect(ctx context.Context, target string) (_ net.Conn, err er
 		}
 	}()
 	if err := conn.SetDeadline(time.Now().Add(connectTime)); err != nil {
-		return nil, fmt.Errorf("egress proxy: %w", err)
+		return nil, &proxyError{err}
 	}
 	var login string
 	if u := c.proxy.User; u != nil {
@@ -102,18 +108,18 @@ func (c *Caller) connect(ctx context.Context, target string) (_ net.Conn, err er
 		login = "Proxy-Authorization: Basic " + base64.StdEncoding.EncodeToString([]byte(u.Username()+":"+password)) + "\r\n"
 	}
 	if _, err := fmt.Fprintf(conn, "CONNECT %s HTTP/1.1\r\nHost: %s\r\n%s\r\n", target, target, login); err != nil {
-		return nil, fmt.Errorf("egress proxy: %w", err)
+		return nil, &proxyError{err}
 	}
 	r := bufio.NewReaderSize(conn, 4096)
 	res, err := http.ReadResponse(r, &http.Request{Method: http.MethodConnect})
 	if err != nil {
-		return nil, fmt.Errorf("egress proxy: %w", err)
+		return nil, &proxyError{err}
 	}
 	defer res.Body.Close()
 	// Bytes after the proxy's answer would come from the receiver, and this reader would swallow
 	// them. But receivers do not send anything first, so a proxy that sends such bytes is broken.
 	if res.StatusCode != http.StatusOK || r.Buffered() > 0 {
-		return nil, fmt.Errorf("egress proxy answered %d", res.StatusCode)
+		return nil, &proxyError{fmt.Errorf("it answered %d", res.StatusCode)}
 	}
 	return conn, conn.SetDeadline(time.Time{})
 }

@@ -58,6 +58,7 @@ func (e *Engine) attempt(j job, before bool) (ok bool, next time.Time) {
 	first := d.Tries == 0
 	d.Note(r, now)
 	attempted(r, first, j, now)
+	e.failures.tell(ctx, w, r, now)
 	e.save(ctx, d)
 	if !r.Final && !r.Ours {
 		e.judge(ctx, w, r, now)

@@ -109,11 +109,12 @@ type Options struct {
 
 // Engine is one replica's part of the work.
 type Engine struct {
-	store   Store
-	call    Caller
-	opt     Options
-	hub     *hub
-	settler *settler
+	store    Store
+	call     Caller
+	opt      Options
+	hub      *hub
+	settler  *settler
+	failures failures
 
 	ctx  context.Context // the context of attempts; stop cancels it
 	stop context.CancelFunc

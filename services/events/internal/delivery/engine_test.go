@@ -1,10 +1,12 @@
 package delivery
 
 import (
+	"bytes"
 	"context"
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"net"
 	"slices"
@@ -429,4 +431,40 @@ func TestBacklogsOfEventsDelayNoOtherAccount(t *testing.T) {
 		close(stop)
 		time.Sleep(time.Minute) // every round ends
 	})
+}
+
+// Not parallel: the log is the process's.
+func TestOneFailureOfEachCauseIsToldAMinute(t *testing.T) {
+	var out bytes.Buffer
+	before := slog.Default()
+	slog.SetDefault(slog.New(slog.NewTextHandler(&out, nil)))
+	defer slog.SetDefault(before)
+	w := &webhook.Webhook{ID: "whk_a", AccountID: "acc_a", Target: "https://user:pass@hooks.example:8443/path-secret?key=query-secret"}
+	now, f := time.Now(), &failures{}
+	failed := func(cause webhook.Cause, n int) {
+		for range n {
+			f.tell(t.Context(), w, webhook.Result{Attempt: webhook.Attempt{Error: "no"}, Cause: cause}, now)
+		}
+	}
+	told := func(want ...string) {
+		t.Helper()
+		lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+		out.Reset()
+		if len(lines) != len(want) {
+			t.Fatalf("%d lines, want %d: %s", len(lines), len(want), lines)
+		}
+		for i, line := range lines {
+			if !strings.Contains(line, want[i]) || !strings.Contains(line, "host=hooks.example:8443 webhook=whk_a account=acc_a") ||
+				!strings.Contains(line, "level=WARN") || strings.Contains(line, "secret") || strings.Contains(line, "pass") {
+				t.Errorf("line %q, want %q", line, want[i])
+			}
+		}
+	}
+	f.tell(t.Context(), w, webhook.Result{Attempt: webhook.Attempt{Status: 204}}, now)
+	failed(webhook.CauseDNS, 1000)
+	failed(webhook.CauseTLS, 1)
+	told("reason=dns", "reason=tls")
+	now = now.Add(tellEvery)
+	failed(webhook.CauseDNS, 1)
+	told("attempts=1000")
 }

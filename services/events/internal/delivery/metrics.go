@@ -1,6 +1,9 @@
 package delivery
 
 import (
+	"context"
+	"log/slog"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -16,8 +19,8 @@ var (
 	attempts = metrics.NewCounter(prometheus.CounterOpts{
 		Name: "linkreel_webhooks_attempts_total",
 		Help: "Attempts to call receivers, by outcome: delivered, refused (an answer that is not 2xx), unanswered, " +
-			"or unsigned (not sent, since none of the webhook's secrets can be decrypted).",
-	}, []string{"outcome"}, metrics.Each("delivered", "refused", "unanswered", "unsigned")...)
+			"or unsigned (not sent, since none of the webhook's secrets can be decrypted); and by the reason of a failure.",
+	}, []string{"outcome", "reason"}, outcomes()...)
 	firsts = promauto.NewHistogram(prometheus.HistogramOpts{
 		Name:    "linkreel_webhooks_first_try_seconds",
 		Help:    "Time from a change to the end of the first attempt to deliver its event to a webhook.",
@@ -62,19 +65,37 @@ func (a *age) seconds() float64 {
 	return max(0, time.Since(time.UnixMilli(ms)).Seconds())
 }
 
+// Outcomes of an attempt.
+const (
+	outcomeDelivered  = "delivered"
+	outcomeRefused    = "refused"
+	outcomeUnanswered = "unanswered"
+	outcomeUnsigned   = "unsigned"
+)
+
+func outcomes() []metrics.Series {
+	all := []metrics.Series{
+		{outcomeDelivered, ""}, {outcomeRefused, string(webhook.CauseStatus)}, {outcomeUnsigned, string(webhook.CauseUnsigned)},
+	}
+	for _, cause := range webhook.Unanswered {
+		all = append(all, metrics.Series{outcomeUnanswered, string(cause)})
+	}
+	return all
+}
+
 func attempted(r webhook.Result, first bool, j job, now time.Time) {
-	outcome := "delivered"
+	outcome := outcomeDelivered
 	switch {
 	case r.Final:
 		return // no call was made
 	case r.Ours:
-		outcome = "unsigned"
+		outcome = outcomeUnsigned
 	case r.Status == 0:
-		outcome = "unanswered"
+		outcome = outcomeUnanswered
 	case !r.OK():
-		outcome = "refused"
+		outcome = outcomeRefused
 	}
-	attempts.WithLabelValues(outcome).Inc()
+	attempts.WithLabelValues(outcome, string(r.Cause)).Inc()
 	if r.OK() && !j.delivery.Repeated() {
 		delivered.Observe(max(0, now.Sub(j.delivery.EventAt).Seconds()))
 	}
@@ -83,4 +104,35 @@ func attempted(r webhook.Result, first bool, j job, now time.Time) {
 	if first && !r.Ours && j.fresh {
 		firsts.Observe(max(0, now.Sub(j.delivery.EventAt).Seconds()))
 	}
+}
+
+// tellEvery is how often failures of one cause are told in the log.
+const tellEvery = time.Minute
+
+// failures says in the log why attempts fail: one example of each cause a minute, since
+// thousands may fail for one cause.
+type failures struct {
+	mu     sync.Mutex
+	told   map[webhook.Cause]time.Time
+	untold map[webhook.Cause]int // attempts since the last line
+}
+
+// tell notes a failed attempt. The line has the host but not the address, whose path or query
+// may be a secret.
+func (f *failures) tell(ctx context.Context, w *webhook.Webhook, r webhook.Result, now time.Time) {
+	if r.OK() || r.Final || r.Ours { // a secret that cannot be decrypted has its own line
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.told == nil {
+		f.told, f.untold = map[webhook.Cause]time.Time{}, map[webhook.Cause]int{}
+	}
+	f.untold[r.Cause]++
+	if told, before := f.told[r.Cause]; before && now.Sub(told) < tellEvery {
+		return
+	}
+	slog.WarnContext(ctx, "attempts to call webhooks fail", "reason", r.Cause, "status", r.Status, "host", w.Host(),
+		"webhook", w.ID, "account", w.AccountID, "attempts", f.untold[r.Cause])
+	f.told[r.Cause], f.untold[r.Cause] = now, 0
 }

@@ -188,9 +188,33 @@ const FailingFor = 5 * 24 * time.Hour
 // maxRetryAfter bounds the pause that a receiver may ask for.
 const maxRetryAfter = 24 * time.Hour
 
+// Cause says for the operator why an attempt failed. The owner reads the attempt's Error.
+type Cause string
+
+// The causes.
+const (
+	CauseDNS       Cause = "dns"       // the host's name has no address, or could not be looked up
+	CauseRefused   Cause = "refused"   // the connection was refused
+	CauseTLS       Cause = "tls"       // the certificate is not valid, or the handshake failed
+	CauseTimeout   Cause = "timeout"   // no answer in time
+	CauseForbidden Cause = "forbidden" // the check of addresses does not allow the call
+	CauseProxy     Cause = "proxy"     // the egress proxy did not connect
+	CauseClosed    Cause = "closed"    // the connection was closed before an answer
+	CauseOther     Cause = "other"     // anything else without an answer
+	CauseStatus    Cause = "status"    // an answer that is not 2xx
+	CauseUnsigned  Cause = "unsigned"  // not sent, since no secret can be decrypted
+)
+
+// Unanswered lists the causes of attempts without an answer.
+var Unanswered = []Cause{
+	CauseDNS, CauseRefused, CauseTLS, CauseTimeout, CauseForbidden, CauseProxy, CauseClosed, CauseOther,
+}
+
 // Result is the result of a call.
 type Result struct {
 	Attempt
+	// Cause is set if the attempt failed.
+	Cause Cause
 	RetryAfter time.Duration
 	// Final is set if no further attempt can help, for example because the webhook is disabled.
 	Final bool
@@ -204,7 +228,7 @@ type Result struct {
 // operator can restore the key that was removed.
 func Unsigned(now time.Time) Result {
 	return Result{Attempt: Attempt{At: now, Error: "Nothing was sent: we cannot decrypt this webhook's secret to sign the message. " +
-		"Roll the secret, or ask the operator of this installation for help."}, Ours: true}
+		"Roll the secret, or ask the operator of this installation for help."}, Cause: CauseUnsigned, Ours: true}
 }
 
 // OK reports whether the receiver has accepted the message.

@@ -7,6 +7,7 @@
 package webhook
 
 import (
+	"net/url"
 	"slices"
 	"time"
 
@@ -59,6 +60,15 @@ const (
 	ReasonGone    Reason = "gone"    // the receiver answered 410
 	ReasonFailing Reason = "failing" // only failures for five days
 )
+
+// Host returns the receiver's host and port, without what else its address may hold.
+func (w *Webhook) Host() string {
+	u, err := url.Parse(w.Target)
+	if err != nil {
+		return ""
+	}
+	return u.Host
+}
 
 // Wants reports whether the webhook receives events of type t.
 func (w *Webhook) Wants(t events.Type) bool {
