@@ -3,9 +3,10 @@
 //
 // While Redis answers, only the first replica that asks about a name gets true. From
 // [Seen.First] it gets true once, and from [Seen.Mine] each time it asks while it has the
-// turn. [Seen.Round] paces a sweep that one replica does for all. Large sets are counted to within about one percent ([Seen.Count]), in at most 12 kB
-// each. While Redis is away, each replica knows only its own memory, so a name may count
-// once in every replica. No call fails a request or waits for Redis longer than its budget.
+// turn. [Seen.Round] paces a sweep that one replica does for all. Large sets are counted to
+// within about one percent ([Seen.Count]), in at most 12 kB each. While Redis is away, each
+// replica knows only its own memory, so a name may count once in every replica. No call fails
+// a request or waits for Redis longer than its budget.
 package dedup
 
 import (

@@ -405,7 +405,7 @@ func TestTheOperatorSeesWhatFailsAndWhy(t *testing.T) {
 	eventually(t, "both are listed", func() bool { lines, next := list("", 100); return slices.Equal(lines, want) && next == "" })
 	first, next := list("", 1)
 	second, end := list(next, 1)
-	if got := append(first, second...); !slices.Equal(got, want) || end != "" {
+	if got := slices.Concat(first, second); !slices.Equal(got, want) || end != "" {
 		t.Errorf("page by page: %v, then %q; want %v", got, end, want)
 	}
 	healthy.Store(true)

@@ -339,8 +339,8 @@ func TestRunbooks(t *testing.T) {
 	readable(t, queries)
 }
 
-// TestTheDashboardShowsOneRelease: each expression of a panel selects a namespace and a release, names
-// series that somebody has, and is one that Prometheus can read.
+// TestTheDashboardShowsOneRelease: each expression of a panel selects a namespace and a release,
+// names series that somebody has, and is one that Prometheus can read.
 func TestTheDashboardShowsOneRelease(t *testing.T) {
 	t.Parallel()
 	var dashboard struct {
@@ -394,7 +394,7 @@ func readable(t *testing.T, rules []rule) {
 	}
 }
 
-// ofOthers are the metrics of Go's client, of cAdvisor and of Redis's exporter that panels show. A test of
+// ofOthers are the metrics of Go's client, cAdvisor and Redis's exporter that panels show. A test of
 // tests/repo compares ours with the code.
 var ofOthers = []string{
 	"process_resident_memory_bytes", "container_cpu_cfs_periods_total", "container_cpu_cfs_throttled_periods_total",

@@ -89,6 +89,11 @@ something that happens a few times a day also need a least number: one of one is
   for: 15m
   labels: {severity: warning}
   summary: "Hardly any webhook receiver answers: outgoing traffic may be blocked."
+- alert: LinkreelWebhooksUnsigned
+  expr: sum(increase(linkreel_webhooks_attempts_total{ {{- $here }}, outcome="unsigned"}[15m])) > 0
+  for: 1m
+  labels: {severity: warning}
+  summary: "Webhooks' secrets cannot be decrypted, so their messages are not sent."
 - alert: LinkreelJanitorStopped
   # The janitor runs once a day, so the alert stays on until its next run.
   expr: sum(increase(linkreel_videos_janitor_turns_total{ {{- $here }}, outcome="stopped"}[25h])) > 0

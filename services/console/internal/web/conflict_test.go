@@ -7,10 +7,14 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/linkreel/linkreel/services/console/internal/text"
 )
 
 const oneLink = `{"_id":"lnk_1","id":"lnk_1","slug":"abc","shortUrl":"https://s.example/abc","destinationUrl":"https://go.dev/","title":"Before","clicks":0,
 	"createdAt":1700000000000,"updatedAt":1700000000000,"expiresAt":null,"status":"active","tags":["a"],"archived":false,"ogTitle":"","ogDescription":"","ogImage":""}`
+
+const oneAccount = `{"id":"acc_1","name":"Before","plan":"business","defaultDomainId":null}`
 
 // opened returns the values that the hidden fields of a page's forms send back.
 func (d *desk) opened(path string) url.Values {
@@ -59,11 +63,17 @@ func TestAFormOverSomebodyElsesChangeShowsBothTexts(t *testing.T) {
 			url.Values{"privacy": {"public"}, "embedOrigins": {"My title"}, "allowDownload": {"true"}}},
 		"a webhook": {"wh_1", "GET /api/v1/webhooks/wh_1", "/app/webhooks/wh_1", "/edit", oneWebhook, strings.ReplaceAll(oneWebhook, quoted(nasty), `"Their title"`),
 			url.Values{"url": {"https://hook.example/"}, "description": {"My title"}, "all": {"true"}}},
+		"the account": {"acc_1", "GET /api/v1/account", "/app/settings", "/account", oneAccount, strings.ReplaceAll(oneAccount, "Before", "Their title"),
+			url.Values{"name": {"My title"}, "defaultDomainId": {"default"}}},
+		"the default domain": {"acc_1", "GET /api/v1/account", "/app/settings", "/account", oneAccount, strings.ReplaceAll(oneAccount, "null", `"dom_1"`),
+			url.Values{"name": {"My title"}, "defaultDomainId": {"default"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			d := fullDesk(t)
 			d.store(`"1"`, map[string]string{
+				"GET /api/v1/account": oneAccount, "PATCH /api/v1/account": oneAccount,
+				"GET /api/v1/domains":     `{"data":[{"id":"dom_1","hostname":"Their title","status":"verified"}]}`,
 				"GET /api/v1/links/lnk_1": oneLink, "PATCH /api/v1/links/lnk_1": oneLink, "PATCH /api/v1/videos/vid_1": oneVideo,
 				"PUT /api/v1/videos/vid_1/access": oneAccess, "PATCH /api/v1/webhooks/wh_1": oneWebhook, tt.call: tt.before,
 			})
@@ -79,6 +89,17 @@ func TestAFormOverSomebodyElsesChangeShowsBothTexts(t *testing.T) {
 				t.Errorf("again: %d\n%s", resp.StatusCode, page)
 			}
 		})
+	}
+}
+
+func TestAFormSaysThatSomebodyElseHasClearedAField(t *testing.T) {
+	t.Parallel()
+	d := fullDesk(t)
+	d.store(`"1"`, map[string]string{"GET /api/v1/links/lnk_1": oneLink, "PATCH /api/v1/links/lnk_1": oneLink})
+	form := with(d.opened("/app/links/lnk_1"), url.Values{"url": {"https://go.dev/"}, "title": {"My title"}, "tags": {"a"}})
+	d.store(`"2"`, map[string]string{"GET /api/v1/links/lnk_1": strings.ReplaceAll(oneLink, "Before", "")})
+	if _, page := d.post("/app/links/lnk_1", "/app/links/lnk_1/edit", form); !strings.Contains(page, text.Get("form.theirs")+" "+text.Get("form.theirs.empty")) {
+		t.Errorf("the page does not say that the title is empty now\n%s", page)
 	}
 }
 

@@ -172,21 +172,20 @@ func (r *request) settingsView() (view, error) {
 	if err != nil {
 		return view{}, err
 	}
-	data := map[string]any{"Profile": p, "Methods": m}
+	v := view{Title: text.Get("settings.title"), Data: map[string]any{"Profile": p, "Methods": m}}
 	if r.can("account:write") {
-		if err := r.accountForm(data); err != nil {
-			return view{}, err
-		}
+		err = r.accountForm(&v)
 	}
-	return view{Title: text.Get("settings.title"), Data: data}, nil
+	return v, err
 }
 
 var settingsPage = page{template: "settings.html", view: (*request).settingsView}
 
-// accountForm adds the account, and the domains that can be its default, to data.
-func (r *request) accountForm(data map[string]any) error {
+// accountForm adds the form of the account to v, with the domains that can be its default.
+func (r *request) accountForm(v *view) error {
 	var account client.Account
-	if err := r.do("GET", "/api/v1/account", nil, &account); err != nil {
+	header, err := r.read("/api/v1/account", &account)
+	if err != nil {
 		return err
 	}
 	var list client.DomainList
@@ -217,15 +216,24 @@ func (r *request) accountForm(data map[string]any) error {
 			domains = append(domains, option{d.ID, d.Hostname, d.ID == chosen})
 		}
 	}
+	data := v.Data.(map[string]any)
 	data["Account"], data["Domains"], data["Broken"] = account, domains, broken
+	v.Form = map[string]string{"name": account.Name, "defaultDomainId": present}
+	v.Rev, v.Was = header.Get("ETag"), shown(v.Form)
 	return nil
+}
+
+// AccountDomain returns the field with the domain of new links.
+func (v view) AccountDomain() field {
+	domains, _ := v.Data.(map[string]any)["Domains"].([]option)
+	return v.With(field{Name: "defaultDomainId", Choices: domains})
 }
 
 // changeAccount changes the account's name and default domain.
 func changeAccount(r *request) error {
-	err := r.do("PATCH", "/api/v1/account", map[string]any{
+	err := r.edit("PATCH", "/api/v1/account", map[string]any{
 		"name": strings.TrimSpace(r.form.Get("name")), "defaultDomainId": r.form.Get("defaultDomainId"),
-	}, nil)
+	}, r.settingsView)
 	return settingsPage.answer(r, err, "/app/settings", "saved")
 }
 
