@@ -214,7 +214,7 @@ var Unanswered = []Cause{
 type Result struct {
 	Attempt
 	// Cause is set if the attempt failed.
-	Cause Cause
+	Cause      Cause
 	RetryAfter time.Duration
 	// Final is set if no further attempt can help, for example because the webhook is disabled.
 	Final bool
