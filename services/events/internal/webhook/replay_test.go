@@ -38,3 +38,11 @@ func TestAReplaySendsWhatItsWebhookWantsOfItsTimes(t *testing.T) {
 		t.Errorf("behind its times it is still %+v", next)
 	}
 }
+
+func TestOnlyReplaysAreRepeated(t *testing.T) {
+	t.Parallel()
+	e := &feed.Event{ID: "evt_1", AccountID: "acc_a"}
+	if webhook.Send("whk_1", "whk_1", e, true, time.Now()).Repeated() || !webhook.Send("whr_1", "whk_1", e, true, time.Now()).Repeated() {
+		t.Error("the delivery of an event counts as a replay, or that of a replay does not")
+	}
+}

@@ -17,6 +17,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/dedup"
 	"github.com/linkreel/linkreel/libs/objectstore"
@@ -232,8 +234,8 @@ func TestASweepNoticesUploadsAndPutsOffTheRest(t *testing.T) {
 	if err := p.Sweep(t.Context()); err == nil {
 		t.Error("the sweep says nothing of what failed")
 	}
-	if v := s.videos["here"]; v.Status != video.Processing {
-		t.Errorf("the upload was not noticed: %s", v.Status)
+	if v := s.videos["here"]; v.Status != video.Processing || !v.Source.StoredAt.Equal(s.now.Add(-11*time.Second)) {
+		t.Errorf("the upload was not noticed: %s, stored at %v", v.Status, v.Source.StoredAt)
 	}
 	for _, id := range []video.ID{"not", "broken"} {
 		if due := s.videos[id].DueAt.Sub(s.now); due < 10*time.Second || due > 15*time.Second {
@@ -895,4 +897,38 @@ func TestStorageIsSearchedOncePerPeriod(t *testing.T) {
 			t.Errorf("error %v; searched %d times in 20 hours, want once", err, b.times)
 		}
 	})
+}
+
+// The wait begins when the file is in storage, not when the video is made or a sweep notices the file.
+func TestTheTimeToReadyIsMeteredByLength(t *testing.T) {
+	t.Parallel()
+	uploaded := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	for _, seconds := range []float64{1, 60, 61, 600, 601} { // no other test of this package publishes
+		v := &video.Video{Status: video.Processing, CreatedAt: uploaded.Add(-time.Hour), Source: video.Source{JobID: "job", StoredAt: uploaded}}
+		if err := v.Publish("job", video.Media{Duration: seconds}, uploaded.Add(20*time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		observeReady(v)
+	}
+	observeReady(&video.Video{Media: &video.Media{}, ReadyAt: uploaded}) // nobody knows when its file came
+	families, err := prometheus.DefaultGatherer.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]uint64{"1m": 2, "10m": 2, "longer": 1}
+	for _, f := range families {
+		if f.GetName() != "linkreel_videos_ready_seconds" {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			length := m.GetLabel()[0].GetValue()
+			if h := m.GetHistogram(); h.GetSampleCount() != want[length] || h.GetSampleSum() != float64(20*want[length]) {
+				t.Errorf("%s: %d videos in %v s, want %d in 20 s each", length, h.GetSampleCount(), h.GetSampleSum(), want[length])
+			}
+			delete(want, length)
+		}
+	}
+	if len(want) > 0 {
+		t.Errorf("no series for %v", want)
+	}
 }
