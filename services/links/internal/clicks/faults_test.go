@@ -157,6 +157,36 @@ func TestTheBacklogIsMeteredBeyondWhatACycleReads(t *testing.T) {
 	}
 }
 
+func TestAFlusherThatLostItsLeaseMetersNothing(t *testing.T) {
+	t.Parallel()
+	const part = 62 // no other test uses this partition, and metrics are the process's
+	client := patient(t, redistest.Start(t))
+	metered := func() (series int) {
+		families, err := prometheus.DefaultGatherer.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range families {
+			for _, m := range f.GetMetric() {
+				if l := m.GetLabel(); f.GetName() == "linkreel_clicks_backlog_batches" && l[0].GetValue() == strconv.Itoa(part) {
+					series++
+				}
+			}
+		}
+		return series
+	}
+	f := NewFlusher(client, part, newBook(), nil)
+	if err := f.Cycle(t.Context()); err != nil || metered() != 1 {
+		t.Errorf("the flusher with the lease has %d series, %v", metered(), err)
+	}
+	if err := client.Set(t.Context(), flusherKey(part), "another", time.Minute).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Cycle(t.Context()); err != nil || metered() != 0 {
+		t.Errorf("after another took the lease it has %d series, %v", metered(), err)
+	}
+}
+
 func TestAStallIsOverSoonAndLosesNothing(t *testing.T) {
 	t.Parallel()
 	for _, distance := range []time.Duration{1300 * time.Microsecond, 5 * time.Millisecond, 20 * time.Millisecond} {
