@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,9 +13,12 @@ import (
 )
 
 // turn is given to one replica by name, until the test gives it to another.
-type turn struct{ replica, has *string }
+type turn struct {
+	replica string
+	has     *atomic.Value
+}
 
-func (t turn) Mine(context.Context, string, time.Duration) bool { return *t.replica == *t.has }
+func (t turn) Mine(context.Context, string, time.Duration) bool { return t.replica == t.has.Load() }
 
 func shown(t *testing.T, want string) {
 	t.Helper()
@@ -26,11 +30,14 @@ func shown(t *testing.T, want string) {
 // Not parallel: the series are the process's.
 func TestOneReplicaReportsAndAgesGrow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		has, a, b := "a", "a", "b"
-		started, fails := time.Now(), false
+		var has atomic.Value
+		var fails atomic.Bool
+		var lost atomic.Int64
+		has.Store("a")
+		started := time.Now()
 		look := Look{Work: Work{"videos", "worker"}, Depth: First(
 			func(context.Context) (time.Time, error) {
-				if fails {
+				if fails.Load() {
 					return time.Time{}, errors.New("the store is away")
 				}
 				return started.Add(-time.Minute), nil
@@ -38,14 +45,13 @@ func TestOneReplicaReportsAndAgesGrow(t *testing.T) {
 		idle := Look{Work: Work{"erasures", "services"}, Depth: First(
 			func(context.Context) (time.Time, error) { return time.Time{}, nil },
 			func(context.Context) (int64, error) { t.Error("an empty queue is counted"); return 0, nil })}
-		lost := 0
 		count := Look{
-			Work: Work{"videos", "upload"}, Lost: func() { lost++ },
+			Work: Work{"videos", "upload"}, Lost: func() { lost.Add(1) },
 			Depth: Ageless(func(context.Context) (int64, error) { return 4, nil }),
 		}
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error, 2)
-		for _, name := range []*string{&a, &b} {
+		for _, name := range []string{"a", "b"} {
 			go func() { ended <- Loop("videos", turn{name, &has}, time.Now, look, idle, count).Run(ctx) }()
 		}
 		synctest.Wait()
@@ -63,28 +69,29 @@ func TestOneReplicaReportsAndAgesGrow(t *testing.T) {
 		}
 		shown(t, values("60"))
 
-		fails = true
+		fails.Store(true)
 		time.Sleep(3 * time.Minute) // the test's clock
 		synctest.Wait()
 		shown(t, values("240"))
 
-		fails, has = false, "b"
+		fails.Store(false)
+		has.Store("b")
 		time.Sleep(Every)
 		synctest.Wait()
 		shown(t, values("300")) // from b alone: from both, the numbers would be twice as high
 
-		has = "nobody"
+		has.Store("nobody")
 		time.Sleep(Every)
 		synctest.Wait()
 		shown(t, "")
-		has = "a"
+		has.Store("a")
 		time.Sleep(Every)
 		stop()
 		if err := errors.Join(<-ended, <-ended); err != nil {
 			t.Error(err)
 		}
 		shown(t, "") // a replica that stops reports nothing
-		if lost == 0 {
+		if lost.Load() == 0 {
 			t.Error("nothing told the look that its replica has lost the turn")
 		}
 	})
