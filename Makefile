@@ -184,9 +184,10 @@ $(BIN)/golangci-lint: tools/go.sum
 	@mkdir -p $(BIN)
 	cd tools && GOWORK=off CGO_ENABLED=0 $(GO) build -o $@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 
-$(BIN)/actionlint: tools/go.sum
+# By itself: it does not build with the YAML library that the tools of the module need.
+$(BIN)/actionlint: Makefile
 	@mkdir -p $(BIN)
-	cd tools && GOWORK=off CGO_ENABLED=0 $(GO) build -o $@ github.com/rhysd/actionlint/cmd/actionlint
+	GOWORK=off CGO_ENABLED=0 GOBIN=$(BIN) $(GO) install github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
 
 $(BIN)/govulncheck: tools/go.sum
 	@mkdir -p $(BIN)
