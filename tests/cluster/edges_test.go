@@ -63,6 +63,30 @@ func TestListsOfDefaultsAndOfAServiceAreJoined(t *testing.T) {
 	}
 }
 
+// A namespace with the restricted standard refuses a pod whose init container lacks them.
+func TestInitContainersHaveTheServicesSecurityContext(t *testing.T) {
+	t.Parallel()
+	objects, err := render(t, "--values", valuesFile(t, map[string]any{"links": map[string]any{"initContainers": []any{
+		map[string]any{"name": "own", "image": "x", "securityContext": map[string]any{"readOnlyRootFilesystem": false}},
+		map[string]any{"name": "none", "image": "x"},
+	}}}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[string]bool{}
+	for _, p := range pods(objects) {
+		for _, c := range listAt(p.spec, "initContainers") {
+			found[fmt.Sprint(c["name"])] = true
+			if c.at("securityContext", "allowPrivilegeEscalation") != false || c.at("securityContext", "readOnlyRootFilesystem") != (c["name"] == "none") {
+				t.Errorf("init container %s has %v", c["name"], c["securityContext"])
+			}
+		}
+	}
+	if !found["own"] || !found["none"] {
+		t.Errorf("init containers %v", found)
+	}
+}
+
 func TestEntriesWithTheSameNameAreRefused(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct{ args, want string }{
