@@ -151,7 +151,7 @@ case_images() {
 case_dryrun() {
 	local file output
 	kubectl apply --server-side -f "$state/crds-optional" >/dev/null
-	kubectl get crd healthcheckpolicies.networking.gke.io >/dev/null 2>&1 || kubectl apply -f "$here/crds-open.yaml" >/dev/null
+	kubectl apply --server-side --force-conflicts -f "$here/crds-open.yaml" >/dev/null
 	kubectl delete namespace dry --ignore-not-found --timeout 60s >/dev/null
 	kubectl create namespace dry >/dev/null
 	kubectl label namespace dry --overwrite pod-security.kubernetes.io/{enforce,warn}=restricted >/dev/null
