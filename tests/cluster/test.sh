@@ -186,6 +186,8 @@ case_score() {
 		unguarded='linkreel-\(test\|preflight\)'
 		[ "$name" != devstack.yaml ] || unguarded=
 		found=$(grep '\[CRITICAL\]' <<<"$found" | grep -v "$unguarded/.*NetworkPolicy" || true)
+		# OpenShift chooses users and groups itself, and refuses pods that name one.
+		[ "$name" != openshift.yaml ] || found=$(grep -v 'a low \(user\|group\) ID' <<<"$found" || true)
 		[ -z "$found" ] || { echo "$found"; die "$name has critical findings"; }
 	done
 	ok "kube-score: nothing critical"
