@@ -80,3 +80,18 @@ func TestAPathThatIsNearlyRightIsNamed(t *testing.T) {
 		}
 	}
 }
+
+// A scanner asks for thousands of paths that no API has.
+func BenchmarkNearPath(b *testing.B) {
+	long := strings.Repeat("w", 60)
+	for name, path := range map[string]string{
+		"a scanner's": "/wp-login.php", "misspelt": "/api/v1/webhookz/x/deliveriez/x/retrz", "long": "/api/v1/" + long + "/" + long + "/" + long,
+	} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for range b.N {
+				nearPath(path)
+			}
+		})
+	}
+}

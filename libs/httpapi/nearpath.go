@@ -1,13 +1,30 @@
 package httpapi
 
 import (
+	"slices"
 	"strings"
+	"sync"
 
 	"github.com/linkreel/linkreel/libs/apispec"
 )
 
-// maxNearPath bounds the paths, in bytes, for which a 404 looks for a similar one.
-const maxNearPath = 256
+// Anybody may ask for any path, so these bound, in bytes, what a 404 compares: the path, and
+// how much longer than a word of the API a segment of it may be.
+const (
+	maxNearPath = 256
+	maxNearWord = 12
+)
+
+// apiPaths has the segments behind /api/v1/ of each path of the API.
+var apiPaths = sync.OnceValue(func() (paths [][]string) {
+	for _, r := range apispec.Load().Routes() {
+		if rest, ok := strings.CutPrefix(r.Path, "/api/v1/"); ok {
+			paths = append(paths, strings.Split(rest, "/"))
+		}
+	}
+	slices.SortFunc(paths, slices.Compare[[]string])
+	return slices.CompactFunc(paths, slices.Equal[[]string]) // a path with several methods came several times
+})
 
 // nearPath returns the path of the API that the caller probably meant by path, or "" if none
 // is near. It recognises a slash too many, a missing or wrong /api/v1, and misspelt words.
@@ -26,12 +43,8 @@ func nearPath(path string) string {
 		return ""
 	}
 	best, least := "", 1<<30
-	for _, r := range apispec.Load().Routes() {
-		rest, ok := strings.CutPrefix(r.Path, "/api/v1/")
-		if !ok {
-			continue
-		}
-		if near, wrong := alike(segments, strings.Split(rest, "/")); near != "" && wrong < least {
+	for _, route := range apiPaths() {
+		if near, wrong := alike(segments, route); near != "" && wrong < least {
 			best, least = "/api/v1/"+near, wrong
 		}
 	}
@@ -58,7 +71,7 @@ func alike(given, route []string) (path string, wrong int) {
 			out[i] = given[i]
 		case given[i] == want:
 			out[i] = want
-		case nearest(given[i], []string{want}) != "":
+		case len(given[i]) <= len(want)+maxNearWord && nearest(given[i], []string{want}) != "":
 			out[i] = want
 			wrong++
 		default:

@@ -56,9 +56,9 @@ func linksBulk(a *app, fs *flag.FlagSet) action {
 }
 
 // importer sends a file in chunks of 100 rows, or fewer if they are large. Chunks are cut by
-// the rows alone, and each chunk's outcomes are written to a journal before the next chunk is sent. If a run is killed in
-// between, the next one sends the unfinished chunk again with the same Idempotency-Key. The
-// service then replays its results and creates nothing twice.
+// the rows alone, and each chunk's outcomes are written to a journal before the next chunk is
+// sent. If a run is killed in between, the next one sends the unfinished chunk again with the
+// same Idempotency-Key. The service then replays its results and creates nothing twice.
 type importer struct {
 	*app
 	format, journal string

@@ -78,7 +78,7 @@ func (d *disk) wrote(err error) {
 	case err != nil:
 		d.failed++
 		if now := time.Now(); d.err == nil || now.Sub(d.told) >= tellEvery {
-			slog.Error("firestore: cannot commit; every write fails until this is mended", "error", err, "batches", d.failed)
+			slog.Error("firestore: cannot commit; every write fails until this is fixed", "error", err, "batches", d.failed)
 			d.failed, d.told = 0, now
 		}
 	case d.err != nil:

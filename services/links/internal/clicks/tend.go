@@ -185,8 +185,8 @@ func (l *lane) drained(run []record) {
 	}
 }
 
-// check finds out whether Redis has lost batches, or has no memory left. It skips the live batches if there are
-// redirects, because their own calls find out.
+// check finds out whether Redis has lost batches, or has no memory left. It skips the live
+// batches if there are redirects, because their own calls find out.
 func (l *lane) check(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
