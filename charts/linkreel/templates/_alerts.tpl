@@ -25,6 +25,12 @@ something that happens a few times a day also need a least number: one of one is
   for: 1m
   labels: {severity: critical}
   summary: "{{ `{{ $labels.dependency }}` }} does not answer: calls that need it fail at once."
+- alert: LinkreelDependencyRefuses
+  # It answers, so it is not away. Such calls fail until somebody changes a setting.
+  expr: sum by (dependency, reason) (increase(linkreel_dependency_failures_total{ {{- $here }}, dependency!="Redis", reason=~"refused|quota|index"}[5m])) > 10
+  for: 1m
+  labels: {severity: warning}
+  summary: "{{ `{{ $labels.dependency }}` }} refuses calls ({{ `{{ $labels.reason }}` }})."
 - alert: LinkreelFirestoreSlow
   {{- $calls := printf "%s, dependency=\"Firestore\", operation=~\"get|query|commit\"" $here }}
   expr: |
@@ -42,7 +48,11 @@ something that happens a few times a day also need a least number: one of one is
   summary: "Redis does not answer or refuses writes; limits are local and clicks wait in the spool."
 - alert: LinkreelClicksSpooling
   # With a full Redis, single batches are refused: clicks go to the disk while no partition spools for long.
-  expr: max(linkreel_clicks_spooling{ {{- $here -}} }) > 0 or sum(rate(linkreel_clicks_spooled_total{ {{- $here -}} }[2m])) > 0
+  # A click now and then for which Redis was too slow is no reason to look.
+  expr: |
+    max(linkreel_clicks_spooling{ {{- $here -}} }) > 0
+    or sum(rate(linkreel_clicks_spooled_total{ {{- $here -}} }[2m]))
+    > 0.05 * (sum(rate(linkreel_redirect_duration_seconds_count{ {{- $here }}, status="302"}[2m])) or vector(0))
   for: 5m
   labels: {severity: warning}
   summary: "For five minutes, clicks have gone to the pods' disks instead of Redis."
