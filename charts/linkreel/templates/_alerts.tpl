@@ -40,9 +40,14 @@ something that happens a few times a day also need a least number: one of one is
   labels: {severity: warning}
   summary: "One call to Firestore in twenty takes longer than half a second."
 - alert: LinkreelRedisUnreachable
+  # Of thousands of limits a second, some are always too late.
   expr: |
     max(avg_over_time(linkreel_dependency_away{ {{- $here }}, dependency="Redis"}[5m])) > 0.2
-    or sum(rate(linkreel_auth_redis_failures_total{ {{- $here -}} }[5m])) > 0.1
+    or (
+      sum(rate(linkreel_auth_redis_failures_total{ {{- $here -}} }[5m])) > 0.1
+      and sum(rate(linkreel_auth_redis_failures_total{ {{- $here -}} }[5m]))
+      > 0.01 * (sum(rate(linkreel_dependency_call_seconds_count{ {{- $here }}, dependency="Redis"}[5m])) or vector(0))
+    )
   for: 2m
   labels: {severity: warning}
   summary: "Redis does not answer or refuses writes; limits are local and clicks wait in the spool."
@@ -94,8 +99,8 @@ something that happens a few times a day also need a least number: one of one is
 - alert: LinkreelWebhooksFailing
   expr: |
     sum(linkreel_webhooks_failing{ {{- $here -}} }) > 10
-    and sum(rate(linkreel_webhooks_attempts_total{ {{- $here }}, outcome="unanswered"}[30m]))
-    > 9 * (sum(rate(linkreel_webhooks_attempts_total{ {{- $here }}, outcome="delivered"}[30m])) or vector(0))
+    and sum(rate(linkreel_webhooks_attempts_total{ {{- $here }}, outcome="unanswered"}[10m]))
+    > 9 * (sum(rate(linkreel_webhooks_attempts_total{ {{- $here }}, outcome="delivered"}[10m])) or vector(0))
   for: 15m
   labels: {severity: warning}
   summary: "Hardly any webhook receiver answers: outgoing traffic may be blocked."
