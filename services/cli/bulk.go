@@ -153,8 +153,8 @@ func (o *importer) run(ctx context.Context, file string) error {
 // list them, all links go to the default host, and the import reports that.
 func (o *importer) knowDomains(ctx context.Context) error {
 	o.domains = map[string]string{}
-	list, err := o.client.Domains(ctx)
-	var refused *client.Error
+	list, err := client.All(o.client.Domains(ctx))
+	var refused *client.APIError
 	// A wrong key (401), too many calls (429) and an outage (5xx) would fail each row as well, so they
 	// end the import. Any other refusal concerns domains only: the plan or the key's scopes do not
 	// include them.
@@ -211,7 +211,7 @@ func (o *importer) chunk(ctx context.Context, n int, rows []linktable.Row, seen 
 		}
 	}
 	out := make([]outcome, len(rows))
-	var items []client.BulkItem
+	var items []client.LinkCreate
 	var at []int // the index in rows of each item, since bad rows are not sent
 	for i, r := range rows {
 		out[i] = outcome{Line: r.Line, URL: r.Item.URL, Slug: r.Item.Slug, Host: r.Host}
@@ -267,19 +267,24 @@ func (r *outcome) take(res client.BulkResult) {
 }
 
 // send creates links with the bulk operation, or one by one on plans without it.
-func (o *importer) send(ctx context.Context, key string, items []client.BulkItem) ([]client.BulkResult, error) {
+func (o *importer) send(ctx context.Context, key string, items []client.LinkCreate) ([]client.BulkResult, error) {
 	if !o.single {
-		results, err := o.client.BulkCreate(client.WithIdempotencyKey(ctx, key), items)
-		if !client.HasCode(err, "PLAN_REQUIRED") {
-			return results, err
+		made, err := o.client.BulkCreateLinks(ctx, client.BulkCreate{URLs: items}, client.IdempotencyKey(key))
+		switch {
+		case err == nil && len(made.Results) != len(items):
+			return nil, fmt.Errorf("bulk: %d results for %d items", len(made.Results), len(items))
+		case err == nil:
+			return made.Results, nil
+		case !client.HasCode(err, "PLAN_REQUIRED"):
+			return nil, err
 		}
 		o.note("this plan does not include bulk requests, so links are created one by one")
 		o.single = true
 	}
 	out := make([]client.BulkResult, len(items))
 	for i, item := range items {
-		l, err := o.client.CreateLink(client.WithIdempotencyKey(ctx, fmt.Sprint(key, "-", i)), item)
-		var refused *client.Error
+		l, err := o.client.CreateLink(ctx, item, client.IdempotencyKey(fmt.Sprint(key, "-", i)))
+		var refused *client.APIError
 		switch {
 		case err == nil:
 			out[i] = client.BulkResult{

@@ -245,7 +245,7 @@ func (a *app) connect() (*client.Client, error) {
 		key = saved.Key // use a key only with the deployment for which it was saved
 	}
 	if base == "" || key == "" {
-		return nil, &client.Error{
+		return nil, &client.APIError{
 			Status: 401, Code: "MISSING_API_KEY",
 			Message: "No deployment or no key: run `linkreel login`, or set LINKREEL_BASE_URL and LINKREEL_API_KEY",
 		}
@@ -282,7 +282,7 @@ func clean(s string) string {
 }
 
 func explain(err error) string {
-	var e *client.Error
+	var e *client.APIError
 	if !errors.As(err, &e) {
 		return clean(err.Error())
 	}
@@ -302,7 +302,7 @@ func exitCode(ctx context.Context, err error) int {
 	var (
 		usage *usageError
 		some  *partly
-		api   *client.Error
+		api   *client.APIError
 		video *client.VideoError
 	)
 	switch {
@@ -336,5 +336,5 @@ func exitCode(ctx context.Context, err error) int {
 // listener, a cut connection, or a call that took too long.
 func unreachable(err error) bool {
 	var dial *net.OpError // from an upload, which does not go through the client
-	return errors.Is(err, client.ErrNoAnswer) || errors.As(err, &dial) || errors.Is(err, context.DeadlineExceeded)
+	return client.IsConnection(err) || errors.As(err, &dial) || errors.Is(err, context.DeadlineExceeded)
 }
