@@ -154,7 +154,7 @@ func linksChange(a *app, fs *flag.FlagSet) action {
 			return usagef("--tag replaces all tags; use it without --add-tag and --remove-tag")
 		}
 		return a.many(ctx, ids, "changed", func(c *client.Client, ids []string) ([]client.BulkChange, error) {
-			return c.ChangeLinks(ctx, ids, set)
+			return c.UpdateLinks(ctx, ids, set)
 		})
 	}
 }

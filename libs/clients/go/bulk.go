@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -18,14 +19,15 @@ const maxBody = 1<<20 - 16<<10
 // first items; each link that is known to exist is among them.
 type BulkError struct {
 	// Unsure is how many items after the results were in the request that failed. If no answer
-	// came, it may have taken effect: repeat the whole call with the same [IdempotencyKey].
-	Unsure  int
-	NotSent int   // how many items after those were not sent
-	Err     error // of the request that failed
+	// came, it may have taken effect: repeat the call with Key.
+	Unsure int
+	Unsent int    // how many items after those were not sent
+	Key    string // the [IdempotencyKey] with which the same call continues, and makes nothing twice
+	Err    error  // of the request that failed
 }
 
 func (e *BulkError) Error() string {
-	return fmt.Sprintf("bulk request: %v (%d items in the failed request, %d not sent)", e.Err, e.Unsure, e.NotSent)
+	return fmt.Sprintf("bulk request: %v (%d items in the failed request, %d not sent)", e.Err, e.Unsure, e.Unsent)
 }
 
 // Unwrap returns the error of the request that failed.
@@ -33,8 +35,7 @@ func (e *BulkError) Unwrap() error { return e.Err }
 
 // CreateLinks makes any number of links, in as many requests as needed, and returns one result per
 // item, in order. A refused item does not fail the call: look at each Status. If a request fails,
-// the results so far come with a *[BulkError]. With an [IdempotencyKey], the call can be repeated
-// with the same items, and makes nothing twice.
+// the results so far come with a *[BulkError], and the same call with its Key continues.
 func (c *Client) CreateLinks(ctx context.Context, items []LinkCreate, opts ...Option) ([]BulkResult, error) {
 	return inChunks(items, opts, func(part []LinkCreate, opts []Option) ([]BulkResult, error) {
 		out, err := c.BulkCreateLinks(ctx, BulkCreate{part}, opts...)
@@ -45,8 +46,8 @@ func (c *Client) CreateLinks(ctx context.Context, items []LinkCreate, opts ...Op
 	})
 }
 
-// ChangeLinks makes one change to any number of links; see [Client.CreateLinks].
-func (c *Client) ChangeLinks(ctx context.Context, ids []string, set BulkSet, opts ...Option) ([]BulkChange, error) {
+// UpdateLinks makes one change to any number of links; see [Client.CreateLinks].
+func (c *Client) UpdateLinks(ctx context.Context, ids []string, set BulkSet, opts ...Option) ([]BulkChange, error) {
 	return inChunks(ids, opts, func(part []string, opts []Option) ([]BulkChange, error) {
 		out, err := c.BulkUpdateLinks(ctx, BulkUpdate{part, set}, opts...)
 		if err != nil {
@@ -67,24 +68,23 @@ func (c *Client) DeleteLinks(ctx context.Context, ids []string, opts ...Option) 
 	})
 }
 
-// inChunks sends items in requests that the API takes. An Idempotency-Key of the caller becomes one
-// for each request; the same items are always cut alike.
+// inChunks sends items in requests that the API takes. The call's Idempotency-Key becomes one for
+// each request; the same items are always cut alike.
 func inChunks[T, R any](items []T, opts []Option, send func([]T, []Option) ([]R, error)) ([]R, error) {
 	key := chosen(opts).key
+	if key == "" {
+		key = rand.Text()
+	}
 	out := make([]R, 0, len(items))
 	for n := 0; len(out) < len(items); n++ {
 		rest := items[len(out):]
 		part := rest[:fits(rest)]
-		mine := opts
-		if key != "" {
-			mine = append(slices.Clone(opts), IdempotencyKey(fmt.Sprintf("%s-%d", key, n)))
-		}
-		got, err := send(part, mine)
+		got, err := send(part, append(slices.Clone(opts), IdempotencyKey(fmt.Sprintf("%s-%d", key, n))))
 		if err == nil && len(got) != len(part) {
 			err = &AnswerError{Err: fmt.Errorf("%d results for %d items", len(got), len(part))}
 		}
 		if err != nil {
-			return out, &BulkError{Unsure: len(part), NotSent: len(rest) - len(part), Err: err}
+			return out, &BulkError{Unsure: len(part), Unsent: len(rest) - len(part), Key: key, Err: err}
 		}
 		out = append(out, got...)
 	}

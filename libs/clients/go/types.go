@@ -388,6 +388,7 @@ type BulkLink struct {
 type BulkItemFail struct {
 	Code    string `json:"code"`
 	Message string `json:"message"`
+	DocURL  string `json:"docUrl"`
 	// Empty: only items of a create have one.
 	URL     string   `json:"url"`
 	Details []Detail `json:"details,omitempty"`
