@@ -72,7 +72,14 @@ func TestPythonClient(t *testing.T) {
 func TestTypeScriptClient(t *testing.T) {
 	t.Parallel()
 	needNode(t)
-	run(t, "../../libs/clients/typescript", exec.CommandContext(t.Context(), "node", "--test", "test/"), "LINKREEL_STACK="+stackFile(t))
+	document := filepath.Join(t.TempDir(), "openapi.json")
+	if err := os.WriteFile(document, apispec.Load().JSON(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	run(
+		t, "../../libs/clients/typescript", exec.CommandContext(t.Context(), "node", "--test", "test/"),
+		"LINKREEL_STACK="+stackFile(t), "LINKREEL_OPENAPI="+document,
+	)
 }
 
 // The Go client runs behind the contract's transport, which checks that every request is
