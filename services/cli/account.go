@@ -66,10 +66,38 @@ func domainsStats(a *app, fs *flag.FlagSet) action {
 	})
 }
 
-func domainsVerify(a *app, _ *flag.FlagSet) action {
-	return a.domain("ID", func(c *client.Client, ctx context.Context, id string) (*client.Domain, error) {
-		return c.VerifyDomain(ctx, id)
+// checkEvery is the pause between the checks of `domains verify --wait`. New DNS records
+// take minutes to spread.
+const checkEvery = 15 * time.Second
+
+// domainsVerify fails if the domain is not verified, so that a script can rely on the exit
+// code.
+func domainsVerify(a *app, fs *flag.FlagSet) action {
+	wait := fs.String("wait", "0s", "keep checking for this `long`: 10m, 1h")
+	var d *client.Domain
+	check := a.domain("ID", func(c *client.Client, ctx context.Context, id string) (_ *client.Domain, err error) {
+		length, _ := span(*wait) // the command has checked it
+		for end := a.env.Now().Add(length); ; {
+			d, err = c.VerifyDomain(ctx, id)
+			left := end.Sub(a.env.Now())
+			if err != nil || d.Status == "verified" || left <= 0 {
+				return d, err
+			}
+			a.note("not verified yet: %s", clean(text(d.Reason)))
+			if err := a.env.pause(ctx, min(checkEvery, left)); err != nil {
+				return nil, err
+			}
+		}
 	})
+	return func(ctx context.Context, args []string) error {
+		if _, ok := span(*wait); !ok {
+			return usagef("--wait must be a length of time, such as 10m or 1h, not %q", *wait)
+		}
+		if err := check(ctx, args); err != nil || d.Status == "verified" {
+			return err
+		}
+		return &client.APIError{Status: 409, Code: "DOMAIN_NOT_VERIFIED", Message: cmp.Or(text(d.Reason), "The DNS record was not found.")}
+	}
 }
 
 func domainsUpdate(a *app, fs *flag.FlagSet) action {

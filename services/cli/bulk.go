@@ -97,8 +97,8 @@ func (o *importer) run(ctx context.Context, file string) error {
 	}
 	bar := o.bar(file, size)
 	defer bar.end()
-	made, failed, seen := 0, 0, map[string]int{}
-	take := linktable.Chunks(next, client.BulkMax)
+	var n rowCounts
+	seen, take := map[string]int{}, linktable.Chunks(next, client.BulkMax)
 	for chunk := 0; ; chunk++ {
 		rows, err := take()
 		if err != nil {
@@ -107,44 +107,72 @@ func (o *importer) run(ctx context.Context, file string) error {
 		if len(rows) == 0 {
 			break
 		}
+		old := o.log.has(chunk)
 		out, err := o.chunk(ctx, chunk, rows, seen)
 		if err != nil {
 			bar.end()
 			if o.log != nil && o.log.f != nil {
-				o.note("Stopped after %d links. Run the same command to resume.", made)
+				o.note("Stopped after %d links. Run the same command to resume.", n.made+n.before)
 			}
 			return err
 		}
 		for _, r := range out {
-			if r.Status == 201 || r.Status == 0 {
-				made++
-				o.miss(r)
-			} else {
-				failed++
-				bar.clear()
-				if !o.json {
-					fmt.Fprintf(o.env.Err, "line %d: %s: %s %s\n", r.Line, clean(r.Code), clean(r.Message), clean(short(r.URL)))
-				}
-			}
-			if o.json {
-				if err := o.print(r, nil); err != nil {
-					return err
-				}
+			n.add(r, old)
+			if err := o.tell(r, bar); err != nil {
+				return err
 			}
 		}
 		bar.set(counted.n)
 	}
 	bar.end()
-	verb := "created"
-	if o.dryRun {
-		verb = "would create"
+	return o.sum(n)
+}
+
+// rowCounts counts the rows of an import. before are the links that an earlier run had created.
+type rowCounts struct{ made, before, failed int }
+
+func (n *rowCounts) add(r outcome, old bool) {
+	switch {
+	case !r.made():
+		n.failed++
+	case old:
+		n.before++
+	default:
+		n.made++
 	}
-	o.note("%s %d links, %d rows failed", verb, made, failed)
+}
+
+// made reports whether the row has its link, or would have it without --dry-run.
+func (r outcome) made() bool { return r.Status == 201 || r.Status == 0 }
+
+// tell prints a row that failed, or any row with --json.
+func (o *importer) tell(r outcome, bar *bar) error {
+	if r.made() {
+		o.miss(r)
+	} else if bar.clear(); !o.json {
+		fmt.Fprintf(o.env.Err, "line %d: %s: %s %s\n", r.Line, clean(r.Code), clean(r.Message), clean(short(r.URL)))
+	}
+	if o.json {
+		return o.print(r, nil)
+	}
+	return nil
+}
+
+// sum prints the totals of an import.
+func (o *importer) sum(n rowCounts) error {
+	switch {
+	case o.dryRun:
+		o.note("would create %d links, %d rows failed", n.made, n.failed)
+	case n.before > 0:
+		o.note("created %d links, %d rows failed; an earlier run had created %d links", n.made, n.failed, n.before)
+	default:
+		o.note("created %d links, %d rows failed", n.made, n.failed)
+	}
 	for _, what := range slices.Sorted(maps.Keys(o.lost)) {
 		o.note("not kept: %s (%d links)", clean(what), o.lost[what])
 	}
-	if failed > 0 {
-		return &partly{failed, made + failed}
+	if n.failed > 0 {
+		return &partly{n.failed, n.made + n.before + n.failed}
 	}
 	return nil
 }
@@ -395,10 +423,27 @@ func (o *importer) openJournal(file string) (*journal, error) {
 		_ = f.Close() // the first error is the one to report
 		return nil, fmt.Errorf("journal %s: %w", name, err)
 	}
-	if len(j.done) > 0 {
-		o.note("Resuming after %d finished rows (%s)", len(j.done)*client.BulkMax, name)
+	if rows := j.rows(); rows > 0 {
+		o.note("Resuming after %d finished rows (%s)", rows, name)
 	}
 	return j, nil
+}
+
+// has reports whether an earlier run has finished a chunk.
+func (j *journal) has(chunk int) bool {
+	if j == nil { // a dry run
+		return false
+	}
+	_, ok := j.done[chunk]
+	return ok
+}
+
+// rows counts the rows that an earlier run has finished, those that failed included.
+func (j *journal) rows() (n int) {
+	for _, c := range j.done {
+		n += len(c.Rows)
+	}
+	return n
 }
 
 // address returns the address of the deployment, for the journal's heading.

@@ -136,6 +136,7 @@ func Run(ctx context.Context, args []string, env Env, added ...Command) int {
 }
 
 func (p program) run(ctx context.Context, args []string, env Env) error {
+	flags, args := leading(args)
 	if len(args) == 0 {
 		p.help(env.Out, "")
 		return nil
@@ -144,7 +145,7 @@ func (p program) run(ctx context.Context, args []string, env Env) error {
 	case "help", "-h", "--help":
 		return p.helpOn(env.Out, args[1:])
 	case "version", "-v", "--version":
-		return showVersion(env.Out, args[1:])
+		return showVersion(env.Out, append(flags, args[1:]...))
 	case "completion":
 		return completion(env, args[1:])
 	case "__complete":
@@ -153,7 +154,7 @@ func (p program) run(ctx context.Context, args []string, env Env) error {
 	}
 	for _, c := range p.added {
 		if c.Name == args[0] {
-			return c.Run(ctx, args[1:], env)
+			return c.Run(ctx, append(flags, args[1:]...), env)
 		}
 	}
 	c, rest, ok := p.find(args)
@@ -163,17 +164,17 @@ func (p program) run(ctx context.Context, args []string, env Env) error {
 			p.help(env.Out, group)
 			return nil
 		}
-		return usagef("unknown command %q; run `linkreel help`", strings.Join(args[:min(3, len(args))], " "))
+		return p.unknown(args)
 	}
 	a := &app{env: env}
 	fs, do := a.prepare(c)
-	words, err := parse(fs, rest)
+	words, err := parse(fs, append(flags, rest...))
 	if errors.Is(err, flag.ErrHelp) {
 		describe(env.Out, c, fs)
 		return nil
 	}
 	if err != nil {
-		return usagef("%v; see linkreel %s --help", err, c.name)
+		return unknownFlag(err, c, fs)
 	}
 	return do(ctx, words)
 }

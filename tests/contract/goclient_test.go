@@ -314,4 +314,3 @@ func everyErrorHasAType(t *testing.T, cfg client.Config) {
 		t.Errorf("only %d calls failed", failed)
 	}
 }
-
