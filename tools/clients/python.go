@@ -12,10 +12,6 @@ import (
 	"github.com/linkreel/linkreel/tools/internal/contract"
 )
 
-// pythonByHand are operations whose methods libs/clients/python/linkreel/client.py has: they take
-// any number of items.
-var pythonByHand = []string{"bulkCreateLinks", "bulkUpdateLinks", "bulkDeleteLinks"}
-
 // pythonWords are names of the contract that Python reserves.
 var pythonWords = []string{"from", "import", "class", "global", "pass", "in", "is", "not", "or", "and", "with", "lambda", "def", "del", "async", "await"}
 

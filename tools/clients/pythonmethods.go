@@ -32,9 +32,6 @@ func pythonMethods(async bool) func(*contract.Contract) ([]byte, error) {
 		most := c.Follow(c.At("BulkCreate.urls")).MaxItems
 		fmt.Fprintf(&m.out, "    #: How many items one bulk request takes.\n    BULK_ITEMS = %d\n", most)
 		for _, o := range c.Operations {
-			if slices.Contains(pythonByHand, o.ID) {
-				continue
-			}
 			m.method(o)
 			if o.All != "" {
 				m.iterator(o)

@@ -23,7 +23,7 @@ from ._feed import EventFeed
 from ._transport import Cancel, RateLimit, Response
 from ._values import UNSET, Day, Time, Unset
 from ._version import __version__
-from ._webhooks import WebhookMessage, read_webhook, verify_webhook
+from ._webhooks import WebhookMessage, receive_webhook, verify_webhook
 from .async_client import AsyncClient, AsyncEventFeed
 from .client import Client
 from .errors import (
@@ -37,5 +37,5 @@ __all__ = [
     "BulkError", "Cancel", "Cancelled", "Client", "ConflictError", "CursorLostError", "Day", "EventFeed", "GoneError", "LinkreelError",
     "NotFoundError", "NotModified", "Options", "PermissionDeniedError", "PreconditionFailedError", "RateLimit", "RateLimitError",
     "Response", "ServerError", "Time", "UNSET", "UnexpectedAnswerError", "Unset", "UploadError", "UploadGoneError", "ValidationError",
-    "VideoFailedError", "WaitTimeout", "WebhookError", "WebhookMessage", "__version__", "read_webhook", "types", "verify_webhook",
+    "VideoFailedError", "WaitTimeout", "WebhookError", "WebhookMessage", "__version__", "receive_webhook", "types", "verify_webhook",
 ]

@@ -40,7 +40,7 @@ def verify_webhook(secret: "Union[str, Sequence[str]]", headers: Headers, body: 
     ``headers`` is a mapping or a list of pairs, with names in any case, as text or bytes. ``body``
     is the unchanged body of the request: read it before anything parses it. While you change the
     secret, give the old and the new one. ``tolerance`` is in seconds. To learn why a message is
-    refused, use read_webhook.
+    refused, use receive_webhook.
     """
     try:
         _verify(secret, headers, body, tolerance, now)
@@ -49,7 +49,7 @@ def verify_webhook(secret: "Union[str, Sequence[str]]", headers: Headers, body: 
     return True
 
 
-def read_webhook(secret: "Union[str, Sequence[str]]", headers: Headers, body: Union[bytes, str], *, tolerance: float = 300,
+def receive_webhook(secret: "Union[str, Sequence[str]]", headers: Headers, body: Union[bytes, str], *, tolerance: float = 300,
                  now: Optional[float] = None) -> WebhookMessage:
     """Verify a message as verify_webhook does, and read it. WebhookError says why it is refused."""
     message_id = _verify(secret, headers, body, tolerance, now)

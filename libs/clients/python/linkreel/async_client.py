@@ -43,22 +43,22 @@ class AsyncClient(AsyncOperations):
         """As Client.request."""
         return await self._run(lambda given: self._client.request(method, path, query=query, body=body, options=given), options)
 
-    async def bulk_create_links(self, links: Iterable[types.BulkItem], /, *,
+    async def create_links(self, links: Iterable[types.BulkItem], /, *,
                                 options: Optional[AsyncOptions] = None) -> "list[types.BulkResult]":
-        """As Client.bulk_create_links."""
+        """As Client.create_links."""
         items = list(links)
-        return await self._run(lambda given: self._client.bulk_create_links(items, options=given), options)
+        return await self._run(lambda given: self._client.create_links(items, options=given), options)
 
-    async def bulk_update_links(self, ids: Iterable[str], set: types.BulkSet, /, *,
+    async def update_links(self, ids: Iterable[str], set: types.BulkSet, /, *,
                                 options: Optional[AsyncOptions] = None) -> "list[types.BulkChange]":
-        """As Client.bulk_update_links."""
+        """As Client.update_links."""
         items = list(ids)
-        return await self._run(lambda given: self._client.bulk_update_links(items, set, options=given), options)
+        return await self._run(lambda given: self._client.update_links(items, set, options=given), options)
 
-    async def bulk_delete_links(self, ids: Iterable[str], /, *, options: Optional[AsyncOptions] = None) -> "list[types.BulkChange]":
-        """As Client.bulk_delete_links."""
+    async def delete_links(self, ids: Iterable[str], /, *, options: Optional[AsyncOptions] = None) -> "list[types.BulkChange]":
+        """As Client.delete_links."""
         items = list(ids)
-        return await self._run(lambda given: self._client.bulk_delete_links(items, options=given), options)
+        return await self._run(lambda given: self._client.delete_links(items, options=given), options)
 
     async def upload_video(self, file: File, *, title: "Union[str, None, Unset]" = UNSET, description: "Union[str, None, Unset]" = UNSET,
                            tags: "Union[Sequence[str], None, Unset]" = UNSET, external_id: "Union[str, None, Unset]" = UNSET,

@@ -53,7 +53,7 @@ class Client(Operations):
 
     # -- bulk ----------------------------------------------------------------------
 
-    def bulk_create_links(self, links: Iterable[types.BulkItem], /, *, options: Optional[Options] = None) -> "list[types.BulkResult]":
+    def create_links(self, links: Iterable[types.BulkItem], /, *, options: Optional[Options] = None) -> "list[types.BulkResult]":
         """Create any number of links: one result for each, in their order.
 
         They are sent 100 to a request, and at most 1 MiB. A link that is refused does not stop the
@@ -62,16 +62,16 @@ class Client(Operations):
         """
         return cast("list[types.BulkResult]", self._bulk("POST", "/api/v1/links/bulk", "urls", list(links), {}, options))
 
-    def bulk_update_links(self, ids: Iterable[str], set: types.BulkSet, /, *,
+    def update_links(self, ids: Iterable[str], set: types.BulkSet, /, *,
                           options: Optional[Options] = None) -> "list[types.BulkChange]":
         """Change any number of links in the same way: one result for each id, in their order.
 
-        Otherwise like bulk_create_links.
+        Otherwise like create_links.
         """
         return cast("list[types.BulkChange]", self._bulk("PATCH", "/api/v1/links/bulk", "ids", list(ids), {"set": set}, options))
 
-    def bulk_delete_links(self, ids: Iterable[str], /, *, options: Optional[Options] = None) -> "list[types.BulkChange]":
-        """Delete any number of links: one result for each id, in their order. Otherwise like bulk_create_links."""
+    def delete_links(self, ids: Iterable[str], /, *, options: Optional[Options] = None) -> "list[types.BulkChange]":
+        """Delete any number of links: one result for each id, in their order. Otherwise like create_links."""
         return cast("list[types.BulkChange]", self._bulk("POST", "/api/v1/links/bulk-delete", "ids", list(ids), {}, options))
 
     def _bulk(self, method: str, path: str, name: str, items: "list[Any]", more: Mapping[str, Any], options: Optional[Options]) -> Any:

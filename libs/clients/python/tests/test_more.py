@@ -11,7 +11,7 @@ import unittest
 
 from linkreel import (
     APIError, APITimeoutError, BulkError, CursorLostError, NotFoundError, RateLimitError, UploadError, UploadGoneError, VideoFailedError,
-    WaitTimeout, WebhookError, read_webhook, verify_webhook,
+    WaitTimeout, WebhookError, receive_webhook, verify_webhook,
 )
 
 from .hostile import DROP, Answer, ok, refuse
@@ -27,12 +27,12 @@ class Bulk(Case):
         s = self.server(made)
         with s.client() as client:
             items = [{"url": "https://example.com/%d" % i} for i in range(250)]
-            self.assertEqual([r["data"]["id"] for r in client.bulk_create_links(iter(items))], [str(i) for i in range(250)])
+            self.assertEqual([r["data"]["id"] for r in client.create_links(iter(items))], [str(i) for i in range(250)])
             self.assertEqual([len(c.json["urls"]) for c in s.calls], [100, 100, 50])
             self.assertEqual(len({c.headers["Idempotency-Key"] for c in s.calls}), 3)
-            self.assertEqual(client.bulk_create_links([]), [])
+            self.assertEqual(client.create_links([]), [])
             s.calls.clear()
-            client.bulk_create_links([{"url": "https://example.com/", "title": "ü" * 100_000}] * 20)
+            client.create_links([{"url": "https://example.com/", "title": "ü" * 100_000}] * 20)
         self.assertEqual(sum(len(c.json["urls"]) for c in s.calls), 20)
         self.assertLessEqual(max(len(c.body) for c in s.calls), 1 << 20)
         self.assertEqual(len(s.calls), 4)
@@ -41,8 +41,8 @@ class Bulk(Case):
         s = self.server(lambda request: ok({"results": [{"id": i, "status": 200} for i in request.json["ids"]]}))
         with s.client() as client:
             ids = ["lnk_%d" % i for i in range(101)]
-            self.assertEqual([r["id"] for r in client.bulk_update_links(ids, {"archived": True})], ids)
-            self.assertEqual([r["id"] for r in client.bulk_delete_links(ids)], ids)
+            self.assertEqual([r["id"] for r in client.update_links(ids, {"archived": True})], ids)
+            self.assertEqual([r["id"] for r in client.delete_links(ids)], ids)
         self.assertEqual([(c.method, c.path) for c in s.calls],
                          [("PATCH", "/api/v1/links/bulk")] * 2 + [("POST", "/api/v1/links/bulk-delete")] * 2)
         self.assertEqual(s.calls[1].json, {"ids": ["lnk_100"], "set": {"archived": True}})
@@ -52,13 +52,13 @@ class Bulk(Case):
         items = [{"url": "https://example.com/%d" % i} for i in range(420)]
         with s.client() as client:
             with self.assertRaises(BulkError) as caught:
-                client.bulk_create_links(items)
+                client.create_links(items)
             error = caught.exception
             self.assertEqual(([r["data"]["id"] for r in error.results], error.unsure, error.unsent),
                              ([str(i) for i in range(200)], items[200:300], items[300:]))
             self.assertIsInstance(error.__cause__, RateLimitError)
             keys = [c.headers["Idempotency-Key"] for c in s.calls]
-            self.assertEqual(len(client.bulk_create_links(items, options={"idempotency_key": error.idempotency_key})), 420)
+            self.assertEqual(len(client.create_links(items, options={"idempotency_key": error.idempotency_key})), 420)
         self.assertEqual([c.headers["Idempotency-Key"] for c in s.calls[3:6]], keys)
 
 
@@ -288,7 +288,7 @@ class Webhooks(unittest.TestCase):
         def why(secret=self.secret, headers=self.headers, body=self.body, now=1614265331):
             self.assertFalse(verify_webhook(secret, headers, body, now=now))
             with self.assertRaises(WebhookError) as caught:
-                read_webhook(secret, headers, body, now=now)
+                receive_webhook(secret, headers, body, now=now)
             return caught.exception.reason
         self.assertEqual(why(body=self.body + " "), "no_match")
         self.assertEqual(why(secret="whsec_AAAA"), "no_match")
@@ -302,7 +302,7 @@ class Webhooks(unittest.TestCase):
         for stamp in ("x", "1e9", "-1", "٣"):
             self.assertEqual(why(headers={**self.headers, "webhook-timestamp": stamp}), "bad_timestamp")
         with self.assertRaises(WebhookError) as caught:
-            read_webhook(self.secret, self.headers, self.body, now=1614265331)
+            receive_webhook(self.secret, self.headers, self.body, now=1614265331)
         self.assertEqual(caught.exception.reason, "bad_body")
 
 

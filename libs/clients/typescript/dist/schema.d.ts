@@ -1866,7 +1866,7 @@ export interface components {
              *     minutes, the part that has arrived becomes the video.
              * @default false
              */
-            recording: boolean;
+            recording?: boolean;
         };
         /**
          * @description One of the values of Privacy. Absent or null is `public`.
@@ -1922,7 +1922,7 @@ export interface components {
              * @description Whether visitors can get `/v/<slug>/video.mp4`.
              * @default true
              */
-            allowDownload: boolean | null;
+            allowDownload?: boolean | null;
             /** @description Origins of the sites that may show the video in a frame, such as `https://www.example.com`. An empty list allows any site. */
             embedOrigins?: string[] | null;
         };
@@ -2116,7 +2116,7 @@ export interface components {
              * @description How long the old key keeps working. At most seven days.
              * @default 0
              */
-            overlapSeconds: number;
+            overlapSeconds?: number;
         };
         Key: {
             id: string;
