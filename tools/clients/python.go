@@ -67,6 +67,11 @@ from __future__ import annotations
 
 `
 
+// pythonVersion writes _version.py.
+func pythonVersion(c *contract.Contract) ([]byte, error) {
+	return fmt.Appendf(nil, pythonHead+"#: The version of the contract that the client was made from.\n__version__ = %q\n", "The version of the package.", c.Version), nil
+}
+
 // pythonTypes writes types.py: a TypedDict for each object of the contract.
 func pythonTypes(c *contract.Contract) ([]byte, error) {
 	p := newPython(c)
@@ -173,6 +178,8 @@ func (p *python) kind(field string, s *contract.Schema, at place, inside bool) s
 // value is the type of a value that is not null.
 func (p *python) value(field string, s *contract.Schema, at place, inside bool) string {
 	switch {
+	case s.Const != nil:
+		return "Literal[" + pythonLiteral(s.Const) + "]"
 	case len(s.OneOf) > 0 || len(s.AnyOf) > 1 && len(s.Enum) == 0:
 		if kinds := p.union(field, s, at, inside); kinds != "" {
 			return kinds
@@ -260,8 +267,11 @@ func (p *python) union(field string, s *contract.Schema, at place, inside bool) 
 }
 
 func pythonLiteral(v any) string {
-	if text, ok := v.(string); ok {
-		return strconv.Quote(text)
+	switch v := v.(type) {
+	case string:
+		return strconv.Quote(v)
+	case bool:
+		return strings.ToUpper(fmt.Sprint(v)[:1]) + fmt.Sprint(v)[1:]
 	}
 	return fmt.Sprint(v)
 }

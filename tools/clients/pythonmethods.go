@@ -13,7 +13,7 @@ import (
 // pythonMethods writes the methods of Client, or of AsyncClient.
 func pythonMethods(async bool) func(*contract.Contract) ([]byte, error) {
 	return func(c *contract.Contract) ([]byte, error) {
-		m := &methods{python: newPython(c), async: async}
+		m := &pythonClass{python: newPython(c), async: async}
 		core, name, options, walk := "Core", "Operations", "Options", "Iterator"
 		if async {
 			core, name, options, walk = "AsyncCore", "AsyncOperations", "AsyncOptions", "AsyncIterator"
@@ -28,7 +28,6 @@ func pythonMethods(async bool) func(*contract.Contract) ([]byte, error) {
 		}
 		m.out.WriteString("from ._values import UNSET, Day, Time, Unset, day\nfrom . import types\n")
 		fmt.Fprintf(&m.out, "\n\nclass %s(%s):\n    \"\"\"A method for each operation of the API.\"\"\"\n\n", name, core)
-		fmt.Fprintf(&m.out, "    #: The version of the contract that the methods are made from.\n    API_VERSION = %q\n", c.Version)
 		most := c.Follow(c.At("BulkCreate.urls")).MaxItems
 		fmt.Fprintf(&m.out, "    #: How many items one bulk request takes.\n    BULK_ITEMS = %d\n", most)
 		for _, o := range c.Operations {
@@ -41,7 +40,7 @@ func pythonMethods(async bool) func(*contract.Contract) ([]byte, error) {
 	}
 }
 
-type methods struct {
+type pythonClass struct {
 	*python
 
 	async         bool
@@ -49,31 +48,31 @@ type methods struct {
 	out           bytes.Buffer
 }
 
-// argument is one argument of a method.
-type argument struct {
+// pythonArgument is one argument of a method.
+type pythonArgument struct {
 	name, kind, value string // value is the default; "" if the argument is required
 	send              string // the expression that is sent
 	wire              string // the name in the request
 	doc               string
 }
 
-// call is what a method takes and how it sends it.
-type call struct {
-	path, needed, free []argument // path parameters, required ones, and those that have names only
-	query, body        []argument
+// pythonCall is what a method takes and how it sends it.
+type pythonCall struct {
+	path, needed, free []pythonArgument // path parameters, required ones, and those that have names only
+	query, body        []pythonArgument
 	content            string // the argument of a body that is not JSON
 }
 
-func (m *methods) read(o *contract.Operation, leave ...string) *call {
-	k := &call{}
+func (m *pythonClass) read(o *contract.Operation, leave ...string) *pythonCall {
+	k := &pythonCall{}
 	for _, a := range o.PathParameters {
-		k.path = append(k.path, argument{name: pythonName(a.Name), kind: "str", wire: a.Name, doc: a.Description})
+		k.path = append(k.path, pythonArgument{name: pythonName(a.Name), kind: "str", wire: a.Name, doc: a.Description})
 	}
 	for _, q := range o.Query {
 		if slices.Contains(leave, q.Name) {
 			continue
 		}
-		a := argument{name: pythonName(q.Name), wire: q.Name, doc: q.Description, kind: m.queryKind(q)}
+		a := pythonArgument{name: pythonName(q.Name), wire: q.Name, doc: q.Description, kind: m.queryKind(q)}
 		a.send = a.name
 		if a.kind == "Day" {
 			a.send = "day(" + a.name + ")"
@@ -87,7 +86,7 @@ func (m *methods) read(o *contract.Operation, leave ...string) *call {
 	case o.Body == nil:
 	case o.Body.Type != "application/json":
 		k.content = "content"
-		k.needed = append(k.needed, argument{name: "content", kind: "Union[str, bytes]", doc: "The text of the file."})
+		k.needed = append(k.needed, pythonArgument{name: "content", kind: "Union[str, bytes]", doc: "The text of the file."})
 	default:
 		k.body = m.bodyOf(o)
 	}
@@ -108,7 +107,7 @@ func (m *methods) read(o *contract.Operation, leave ...string) *call {
 	return k
 }
 
-func (m *methods) queryKind(q *contract.Parameter) string {
+func (m *pythonClass) queryKind(q *contract.Parameter) string {
 	s := m.c.Follow(q.Schema)
 	switch {
 	case q.Name == "at":
@@ -123,11 +122,11 @@ func (m *methods) queryKind(q *contract.Parameter) string {
 	return m.value(q.Name, s, place{path: q.Name}, true)
 }
 
-func (m *methods) bodyOf(o *contract.Operation) (out []argument) {
+func (m *pythonClass) bodyOf(o *contract.Operation) (out []pythonArgument) {
 	name := o.Body.Schema.Name()
 	for _, f := range m.fields(o.Body.Schema) {
 		kind := m.outside(m.kind(f.Name, f.Schema, place{path: name + "." + f.Name, request: true}, true))
-		a := argument{name: pythonName(f.Name), kind: kind, wire: f.Name, doc: f.Schema.Description}
+		a := pythonArgument{name: pythonName(f.Name), kind: kind, wire: f.Name, doc: f.Schema.Description}
 		a.send = a.name
 		if !m.c.Needs(o.Body.Schema, f.Name) {
 			a.kind, a.value = "Union["+kind+", Unset]", "UNSET"
@@ -141,12 +140,12 @@ func (m *methods) bodyOf(o *contract.Operation) (out []argument) {
 }
 
 // outside adds the module to the names of types.
-func (m *methods) outside(kind string) string {
+func (m *pythonClass) outside(kind string) string {
 	if strings.HasPrefix(kind, "Literal[") || strings.HasPrefix(kind, "Optional[Literal[") {
 		return kind
 	}
 	var out strings.Builder
-	for word := range strings.FieldsFuncSeq(spaced(kind), func(r rune) bool { return r == '\x00' }) {
+	for word := range strings.FieldsFuncSeq(pythonSpaced(kind), func(r rune) bool { return r == '\x00' }) {
 		switch {
 		case m.c.Schemas.Get(word).Type != nil, m.known(word):
 			out.WriteString("types." + word)
@@ -158,7 +157,7 @@ func (m *methods) outside(kind string) string {
 }
 
 // known reports whether a word is the name of a type of types.py.
-func (m *methods) known(word string) bool {
+func (m *pythonClass) known(word string) bool {
 	for _, s := range m.c.Schemas.List {
 		if s.Name == word {
 			return true
@@ -172,12 +171,12 @@ func (m *methods) known(word string) bool {
 	return m.made[word]
 }
 
-// spaced separates words and punctuation by NUL.
-func spaced(kind string) string {
+// pythonSpaced separates words and punctuation by NUL.
+func pythonSpaced(kind string) string {
 	return strings.NewReplacer("[", "\x00[\x00", "]", "\x00]\x00", ", ", "\x00, \x00").Replace(kind)
 }
 
-func (m *methods) method(o *contract.Operation) {
+func (m *pythonClass) method(o *contract.Operation) {
 	k, answer := m.read(o), o.Answer()
 	var returns, caller, more string
 	switch {
@@ -194,7 +193,7 @@ func (m *methods) method(o *contract.Operation) {
 		returns, caller = "bytes", "_bytes"
 	}
 	if caller == "_lines" || caller == "_bytes" {
-		more = ", accept=(" + strings.Join(quoted(o.Answers), ", ") + ",)"
+		more = ", accept=(" + strings.Join(pythonAccept(o.Answers), ", ") + ",)"
 	}
 	if k.content != "" {
 		more += fmt.Sprintf(", content=%s.encode() if isinstance(%[1]s, str) else %[1]s, content_type=%q", k.content, o.Body.Type)
@@ -204,7 +203,7 @@ func (m *methods) method(o *contract.Operation) {
 	m.send(o, k, caller, more, returns)
 }
 
-func quoted(answers []contract.Answer) (out []string) {
+func pythonAccept(answers []contract.Answer) (out []string) {
 	for _, a := range answers {
 		if a.Type != "" {
 			out = append(out, strconv.Quote(a.Type))
@@ -214,14 +213,14 @@ func quoted(answers []contract.Answer) (out []string) {
 }
 
 // iterator writes the method that reads all pages of a list.
-func (m *methods) iterator(o *contract.Operation) {
+func (m *pythonClass) iterator(o *contract.Operation) {
 	k := m.read(o, "limit", "cursor", "after", "wait")
 	answer := o.Answer().Schema
 	item := m.outside(m.kind("", o.Item, place{path: answer.Name() + ".data[]"}, true))
 	m.signature(pythonName(o.All), k, m.walk+"["+item+"]", false)
 	m.doc("Iterate over all pages of "+pythonName(o.ID), "", k)
 	if slices.ContainsFunc(o.Query, func(q *contract.Parameter) bool { return q.Name == "limit" }) {
-		k.query = append(k.query, argument{wire: "limit", send: "100"})
+		k.query = append(k.query, pythonArgument{wire: "limit", send: "100"})
 	}
 	more := ""
 	if o.Paging == contract.LinkHeader {
@@ -230,7 +229,7 @@ func (m *methods) iterator(o *contract.Operation) {
 	m.send(o, k, "_pages", more, m.walk+"["+item+"]")
 }
 
-func (m *methods) signature(name string, k *call, returns string, async bool) {
+func (m *pythonClass) signature(name string, k *pythonCall, returns string, async bool) {
 	def := "def"
 	if async {
 		def = "async def"
@@ -252,7 +251,7 @@ func (m *methods) signature(name string, k *call, returns string, async bool) {
 	fmt.Fprintf(&m.out, "        options: Optional[%s] = None,\n    ) -> %s:\n", m.options, returns)
 }
 
-func (m *methods) doc(summary, description string, k *call) {
+func (m *pythonClass) doc(summary, description string, k *pythonCall) {
 	text := summary + "."
 	if description != "" {
 		text += "\n\n" + description
@@ -272,7 +271,7 @@ func (m *methods) doc(summary, description string, k *call) {
 	m.out.WriteString(doc + "\n")
 }
 
-func (m *methods) send(o *contract.Operation, k *call, caller, more, returns string) {
+func (m *pythonClass) send(o *contract.Operation, k *pythonCall, caller, more, returns string) {
 	arguments := ""
 	if caller != "_pages" {
 		arguments = strconv.Quote(o.Method) + ", "
@@ -287,7 +286,7 @@ func (m *methods) send(o *contract.Operation, k *call, caller, more, returns str
 	}
 	for _, part := range []struct {
 		name string
-		list []argument
+		list []pythonArgument
 	}{{"query", k.query}, {"body", k.body}} {
 		if len(part.list) == 0 {
 			continue

@@ -16,8 +16,6 @@ from . import types
 class Operations(Core):
     """A method for each operation of the API."""
 
-    #: The version of the contract that the methods are made from.
-    API_VERSION = "1.0.0"
     #: How many items one bulk request takes.
     BULK_ITEMS = 100
 
@@ -203,6 +201,59 @@ class Operations(Core):
             "importedClicks": imported_clicks,
             "createdAt": created_at,
             "hasPassword": has_password,
+        }, options=options))
+
+    def bulk_create_links(
+        self,
+        urls: Sequence[Optional[Union[types.BulkItem, Mapping[str, Any], Sequence[Optional[Any]], str, float, bool]]],
+        *,
+        options: Optional[Options] = None,
+    ) -> types.BulkResults:
+        """Create up to 100 links.
+
+        Items are checked one by one and answered in input order, so one bad item never stops
+        the others. Only a missing, empty or too long `urls` fails the request as a whole. If
+        two items of one request want the same slug, the first gets it. Needs plan `business` or
+        higher and costs one request of the rate limit per ten items.
+
+        Args:
+            urls: 1 to 100 items.
+        """
+        return cast("types.BulkResults", self._json("POST", "/api/v1/links/bulk", body={
+            "urls": urls,
+        }, options=options))
+
+    def bulk_update_links(
+        self,
+        ids: types.BulkIds,
+        set: types.BulkSet,
+        *,
+        options: Optional[Options] = None,
+    ) -> types.BulkChanged:
+        """Change up to 100 links.
+
+        Makes one change to several links in one step. `results` has one entry for each id, in
+        the same order. `tags` replaces all tags and cannot be combined with `addTags` or
+        `removeTags`. Needs plan `business` or higher.
+        """
+        return cast("types.BulkChanged", self._json("PATCH", "/api/v1/links/bulk", body={
+            "ids": ids,
+            "set": set,
+        }, options=options))
+
+    def bulk_delete_links(
+        self,
+        ids: types.BulkIds,
+        *,
+        options: Optional[Options] = None,
+    ) -> types.BulkChanged:
+        """Delete up to 100 links.
+
+        Deletes several links in one step. `results` has one entry for each id, in the same
+        order. Needs plan `business` or higher.
+        """
+        return cast("types.BulkChanged", self._json("POST", "/api/v1/links/bulk-delete", body={
+            "ids": ids,
         }, options=options))
 
     def list_tags(

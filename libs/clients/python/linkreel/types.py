@@ -427,6 +427,7 @@ class BulkItemFail(TypedDict):
     """Says why an item was refused."""
     code: ErrorCode
     message: str
+    docUrl: DocURL
     #: Empty: only items of a create have one.
     url: str
     details: NotRequired[List[ErrorDetail]]
@@ -1227,6 +1228,7 @@ class Errorerror(TypedDict):
     #: For people; may change.
     message: str
     requestId: str
+    docUrl: DocURL
     #: The fields that are wrong, at most 50; `moreDetails` counts the rest.
     details: NotRequired[List[ErrorDetail]]
     #: How many wrong fields `details` leaves out. Absent when it names them all.
@@ -1309,3 +1311,6 @@ WebhookEvents = Sequence[str]
 #: What went wrong, for programs. New codes will come; treat one you do not know by the status of
 #: the answer.
 ErrorCode = Literal["BAD_REQUEST", "INVALID_JSON", "VALIDATION_ERROR", "INVALID_CURSOR", "MISSING_API_KEY", "INVALID_API_KEY", "API_KEY_EXPIRED", "API_KEY_REVOKED", "PLAN_REQUIRED", "INSUFFICIENT_SCOPE", "QUOTA_EXCEEDED", "ACCOUNT_SUSPENDED", "FORBIDDEN", "NOT_FOUND", "LINK_NOT_FOUND", "VIDEO_NOT_FOUND", "DOMAIN_NOT_FOUND", "WEBHOOK_NOT_FOUND", "DELIVERY_NOT_FOUND", "METHOD_NOT_ALLOWED", "PRECONDITION_FAILED", "BODY_TOO_LARGE", "UNSUPPORTED_MEDIA_TYPE", "HEADERS_TOO_LARGE", "SLUG_TAKEN", "LAST_OWNER", "ALREADY_MEMBER", "IDENTITY_TAKEN", "HAS_SIGN_IN", "SIGN_IN_BY_PROVIDER", "AUTHORIZATION_PENDING", "DOMAIN_NOT_VERIFIED", "DOMAIN_TAKEN", "DOMAIN_IN_USE", "ACCOUNT_NOT_SUSPENDED", "ACCOUNT_DELETING", "EXTERNAL_ID_TAKEN", "WEBHOOK_DISABLED", "IDEMPOTENCY_IN_PROGRESS", "IDEMPOTENCY_KEY_REUSED", "GONE", "TAKEN_DOWN", "RATE_LIMITED", "INTERNAL", "UNAVAILABLE"]
+
+#: Where the deployment explains this error, as a path below its base address.
+DocURL = str
