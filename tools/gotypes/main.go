@@ -15,6 +15,7 @@ import (
 	"go/format"
 	"log"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -41,8 +42,8 @@ type target struct {
 var targets = []target{{
 	file: "libs/clients/go/types.go", pkg: "client",
 	types: map[string]string{
-		"ErrorDetail": "Detail", "ErrorCode": "string", "BulkCreate.urls[]": "LinkCreate", "Error": "", "BulkItem": "",
-		"Event.data": "json.RawMessage",
+		"ErrorDetail": "Detail", "ErrorCode": "string", "BulkCreate.urls[]": "LinkCreate", "Error": "", "ErrorBody": "", "BulkItem": "",
+		"Event.data": "json.RawMessage", "Message": "",
 	},
 	imports:    []string{"encoding/json"},
 	answerTime: "Millis", requestTime: "Moment", requestWhole: "int64", change: "Field", zeroOmitted: true,
@@ -50,7 +51,7 @@ var targets = []target{{
 	file: "libs/apispec/wire/wire.go", pkg: "wire",
 	types: map[string]string{
 		"ErrorDetail": "apierr.Detail", "ErrorCode": "apierr.Code", "Role": "identity.Role",
-		"BulkCreate.urls[]": "json.RawMessage", "Error": "", "BulkItem": "", "Event.data": "json.RawMessage",
+		"BulkCreate.urls[]": "json.RawMessage", "Error": "", "ErrorBody": "", "BulkItem": "", "Event.data": "json.RawMessage", "Message": "",
 		"LinkCreate.domainId": "httpapi.Optional[string]", // absent and null differ
 	},
 	imports: []string{
@@ -95,6 +96,7 @@ type writer struct {
 	target
 	doc      *document
 	requests map[string]bool // the schemas of requests, by name
+	forms    map[string]bool // schemas that a discriminator chooses from: one type has the fields of all of them
 	out      bytes.Buffer
 	made     map[string]*schema // by Go name
 	used     map[string]bool    // names of the name tables that were used
@@ -114,7 +116,12 @@ type place struct {
 }
 
 func newWriter(doc *document, t target) *writer {
-	w := &writer{target: t, doc: doc, requests: map[string]bool{}, made: map[string]*schema{}, used: map[string]bool{}}
+	w := &writer{target: t, doc: doc, requests: map[string]bool{}, forms: map[string]bool{}, made: map[string]*schema{}, used: map[string]bool{}}
+	for _, c := range doc.Components.Schemas.list {
+		for _, ref := range c.schema.Discriminator.Mapping {
+			w.forms[path.Base(ref)] = true
+		}
+	}
 	for _, item := range doc.Paths {
 		for _, op := range item {
 			for _, m := range op.RequestBody.Content {
@@ -127,7 +134,7 @@ func newWriter(doc *document, t target) *writer {
 
 func (w *writer) file() ([]byte, error) {
 	for _, c := range w.doc.Components.Schemas.list {
-		if _, other := w.types[c.name]; other || len(c.schema.properties(w.doc)) == 0 {
+		if _, other := w.types[c.name]; other || w.forms[c.name] || len(c.schema.properties(w.doc)) == 0 {
 			continue
 		}
 		at := place{path: c.name, request: w.requests[c.name], update: strings.HasSuffix(c.name, "Update")}

@@ -45,6 +45,7 @@ type schema struct {
 	Minimum             *float64
 	MinItems            int  `yaml:"minItems"`
 	ReadOnly            bool `yaml:"readOnly"`
+	Discriminator       struct{ Mapping map[string]string }
 
 	null bool // the value may be null
 }

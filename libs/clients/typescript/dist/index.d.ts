@@ -155,7 +155,7 @@ export declare class Linkreel {
         tags: string[];
         externalId: string | null;
         archived: boolean;
-        redirectType: number;
+        redirectType: 301 | 302 | 308;
         forwardQuery: boolean;
         forwardPath: boolean;
         startsAt: number | null;
@@ -204,7 +204,7 @@ export declare class Linkreel {
     }>;
     /** Says what a link would decide about a visit. Nothing is counted. */
     explainLink(linkId: string, visit?: Visit, o?: CallOptions): Promise<{
-        status: number;
+        status: 200 | 301 | 302 | 303 | 308 | 404 | 410;
         location: string | null;
         rule: string | null;
         why: string;
