@@ -2458,6 +2458,7 @@ export interface components {
         BulkItemError: {
             code: components["schemas"]["ErrorCode"];
             message: string;
+            docUrl: components["schemas"]["DocURL"];
             /** @description The item's `url`, or empty when it had none. Only items of a create have one. */
             url: string;
             /** @description The fields that are wrong, at least the first; `moreDetails` counts the rest. */
@@ -2592,7 +2593,7 @@ export interface components {
              *     minutes, the part that has arrived becomes the video.
              * @default false
              */
-            recording: boolean;
+            recording?: boolean;
         };
         /**
          * @description One of the values of Privacy. Absent or null is `public`.
@@ -2648,7 +2649,7 @@ export interface components {
              * @description Whether visitors can get `/v/<slug>/video.mp4`.
              * @default true
              */
-            allowDownload: boolean | null;
+            allowDownload?: boolean | null;
             /** @description Origins of the sites that may show the video in a frame, such as `https://www.example.com`. An empty list allows any site. */
             embedOrigins?: string[] | null;
         };
@@ -2842,7 +2843,7 @@ export interface components {
              * @description How long the old key keeps working. At most seven days.
              * @default 0
              */
-            overlapSeconds: number;
+            overlapSeconds?: number;
         };
         Key: {
             id: string;
@@ -3494,6 +3495,8 @@ export interface components {
             /** @description The lower bound that was broken. */
             min?: number;
         };
+        /** @description Where the deployment explains this error, as a path below its base address. */
+        DocURL: string;
         Error: {
             error: components["schemas"]["ErrorBody"];
         };
@@ -3503,6 +3506,7 @@ export interface components {
             /** @description For people; may change. */
             message: string;
             requestId: string;
+            docUrl: components["schemas"]["DocURL"];
             /** @description The fields that are wrong, at most 50; `moreDetails` counts the rest. */
             details?: components["schemas"]["ErrorDetail"][];
             /** @description How many wrong fields `details` leaves out. Absent when it names them all. */
@@ -3527,13 +3531,14 @@ export interface components {
                  * @example {
                  *       "error": {
                  *         "code": "VALIDATION_ERROR",
-                 *         "message": "The request has 1 invalid field.",
+                 *         "message": "One or more fields are not valid.",
                  *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#validation_error",
                  *         "details": [
                  *           {
                  *             "field": "ogTitle",
                  *             "code": "too_long",
-                 *             "message": "must have at most 500 characters",
+                 *             "message": "Use at most 500 characters.",
                  *             "max": 500
                  *           }
                  *         ]
@@ -3559,13 +3564,14 @@ export interface components {
                  * @example {
                  *       "error": {
                  *         "code": "VALIDATION_ERROR",
-                 *         "message": "The request has 1 invalid field.",
+                 *         "message": "One or more fields are not valid.",
                  *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#validation_error",
                  *         "details": [
                  *           {
                  *             "field": "limit",
                  *             "code": "out_of_range",
-                 *             "message": "must be between 1 and 100",
+                 *             "message": "Use a whole number from 1 to 100.",
                  *             "min": 1,
                  *             "max": 100
                  *           }
@@ -3592,8 +3598,9 @@ export interface components {
                  * @example {
                  *       "error": {
                  *         "code": "VALIDATION_ERROR",
-                 *         "message": "The request has 1 invalid field.",
+                 *         "message": "One or more fields are not valid.",
                  *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#validation_error",
                  *         "details": [
                  *           {
                  *             "field": "limit",
@@ -3625,7 +3632,8 @@ export interface components {
                  *       "error": {
                  *         "code": "MISSING_API_KEY",
                  *         "message": "Send an API key as Authorization: Bearer.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#missing_api_key"
                  *       }
                  *     }
                  */
@@ -3650,6 +3658,7 @@ export interface components {
                  *         "code": "PLAN_REQUIRED",
                  *         "message": "This needs the creator plan or higher.",
                  *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#plan_required",
                  *         "requiredPlan": "creator",
                  *         "currentPlan": "free"
                  *       }
@@ -3675,7 +3684,8 @@ export interface components {
                  *       "error": {
                  *         "code": "NOT_FOUND",
                  *         "message": "Not found.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#not_found"
                  *       }
                  *     }
                  */
@@ -3699,7 +3709,8 @@ export interface components {
                  *       "error": {
                  *         "code": "LINK_NOT_FOUND",
                  *         "message": "There is no such link.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#link_not_found"
                  *       }
                  *     }
                  */
@@ -3723,7 +3734,8 @@ export interface components {
                  *       "error": {
                  *         "code": "LINK_NOT_FOUND",
                  *         "message": "There is no such link.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#link_not_found"
                  *       }
                  *     }
                  */
@@ -3747,7 +3759,8 @@ export interface components {
                  *       "error": {
                  *         "code": "VIDEO_NOT_FOUND",
                  *         "message": "There is no such video.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#video_not_found"
                  *       }
                  *     }
                  */
@@ -3771,7 +3784,8 @@ export interface components {
                  *       "error": {
                  *         "code": "VIDEO_NOT_FOUND",
                  *         "message": "There is no such video.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#video_not_found"
                  *       }
                  *     }
                  */
@@ -3795,7 +3809,8 @@ export interface components {
                  *       "error": {
                  *         "code": "DOMAIN_NOT_FOUND",
                  *         "message": "There is no such domain.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#domain_not_found"
                  *       }
                  *     }
                  */
@@ -3819,7 +3834,8 @@ export interface components {
                  *       "error": {
                  *         "code": "WEBHOOK_NOT_FOUND",
                  *         "message": "There is no webhook with this id.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#webhook_not_found"
                  *       }
                  *     }
                  */
@@ -3843,7 +3859,8 @@ export interface components {
                  *       "error": {
                  *         "code": "DELIVERY_NOT_FOUND",
                  *         "message": "There is no delivery with this id. Deliveries are kept for 30 days.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#delivery_not_found"
                  *       }
                  *     }
                  */
@@ -3867,7 +3884,8 @@ export interface components {
                  *       "error": {
                  *         "code": "WEBHOOK_DISABLED",
                  *         "message": "This webhook is disabled. Enable it first.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#webhook_disabled"
                  *       }
                  *     }
                  */
@@ -3891,7 +3909,8 @@ export interface components {
                  *       "error": {
                  *         "code": "IDEMPOTENCY_IN_PROGRESS",
                  *         "message": "A request with this Idempotency-Key is still running.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#idempotency_in_progress"
                  *       }
                  *     }
                  */
@@ -3915,7 +3934,8 @@ export interface components {
                  *       "error": {
                  *         "code": "ACCOUNT_DELETING",
                  *         "message": "The account is being erased.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#account_deleting"
                  *       }
                  *     }
                  */
@@ -3939,7 +3959,8 @@ export interface components {
                  *       "error": {
                  *         "code": "LAST_OWNER",
                  *         "message": "This is the account's last owner. Make somebody else an owner first.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#last_owner"
                  *       }
                  *     }
                  */
@@ -3963,7 +3984,8 @@ export interface components {
                  *       "error": {
                  *         "code": "HAS_SIGN_IN",
                  *         "message": "This person has their own way to sign in, or is a member of another account too, so nobody can make a sign-in link for them. If they cannot sign in any more, remove them and invite them again.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#has_sign_in"
                  *       }
                  *     }
                  */
@@ -3987,7 +4009,8 @@ export interface components {
                  *       "error": {
                  *         "code": "AUTHORIZATION_PENDING",
                  *         "message": "Nobody has answered yet. Ask again.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#authorization_pending"
                  *       }
                  *     }
                  */
@@ -4011,7 +4034,8 @@ export interface components {
                  *       "error": {
                  *         "code": "FORBIDDEN",
                  *         "message": "The request was denied.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#forbidden"
                  *       }
                  *     }
                  */
@@ -4035,7 +4059,8 @@ export interface components {
                  *       "error": {
                  *         "code": "SLUG_TAKEN",
                  *         "message": "The slug is already taken.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#slug_taken"
                  *       }
                  *     }
                  */
@@ -4059,7 +4084,8 @@ export interface components {
                  *       "error": {
                  *         "code": "EXTERNAL_ID_TAKEN",
                  *         "message": "Another link of this account has this externalId. Use another, or clear it there first.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#external_id_taken"
                  *       }
                  *     }
                  */
@@ -4083,7 +4109,8 @@ export interface components {
                  *       "error": {
                  *         "code": "EXTERNAL_ID_TAKEN",
                  *         "message": "Another video of this account has this externalId. Choose another, or clear it there first.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#external_id_taken"
                  *       }
                  *     }
                  */
@@ -4107,7 +4134,8 @@ export interface components {
                  *       "error": {
                  *         "code": "DOMAIN_TAKEN",
                  *         "message": "The host name is already taken.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#domain_taken"
                  *       }
                  *     }
                  */
@@ -4131,7 +4159,8 @@ export interface components {
                  *       "error": {
                  *         "code": "DOMAIN_NOT_VERIFIED",
                  *         "message": "The domain is not verified. Add its TXT record, verify it, and try again.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#domain_not_verified"
                  *       }
                  *     }
                  */
@@ -4155,7 +4184,8 @@ export interface components {
                  *       "error": {
                  *         "code": "DOMAIN_IN_USE",
                  *         "message": "Links still use this domain.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#domain_in_use"
                  *       }
                  *     }
                  */
@@ -4179,7 +4209,8 @@ export interface components {
                  *       "error": {
                  *         "code": "PRECONDITION_FAILED",
                  *         "message": "The record has changed.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#precondition_failed"
                  *       }
                  *     }
                  */
@@ -4203,7 +4234,8 @@ export interface components {
                  *       "error": {
                  *         "code": "BODY_TOO_LARGE",
                  *         "message": "The body may have at most 1 MiB.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#body_too_large"
                  *       }
                  *     }
                  */
@@ -4227,7 +4259,8 @@ export interface components {
                  *       "error": {
                  *         "code": "UNSUPPORTED_MEDIA_TYPE",
                  *         "message": "Send the body as application/json.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#unsupported_media_type"
                  *       }
                  *     }
                  */
@@ -4251,7 +4284,8 @@ export interface components {
                  *       "error": {
                  *         "code": "IDEMPOTENCY_KEY_REUSED",
                  *         "message": "This Idempotency-Key was used with another request.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#idempotency_key_reused"
                  *       }
                  *     }
                  */
@@ -4276,7 +4310,8 @@ export interface components {
                  *       "error": {
                  *         "code": "RATE_LIMITED",
                  *         "message": "Too many requests.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#rate_limited"
                  *       }
                  *     }
                  */
@@ -4300,7 +4335,8 @@ export interface components {
                  *       "error": {
                  *         "code": "INTERNAL",
                  *         "message": "Something went wrong on our side.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#internal"
                  *       }
                  *     }
                  */
@@ -4325,7 +4361,8 @@ export interface components {
                  *       "error": {
                  *         "code": "UNAVAILABLE",
                  *         "message": "Try again in a moment.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#unavailable"
                  *       }
                  *     }
                  */
@@ -4405,7 +4442,7 @@ export interface components {
         /** @description Trace id of the request; quote it when you ask for help. */
         "X-Request-Id": string;
         /**
-         * @description How many requests are left, and the seconds until more are available, as in the IETF draft.
+         * @description How many requests are left (`r`), and in how many seconds the whole limit is available again (`t`), as in the IETF draft.
          * @example "default";r=599;t=1
          */
         RateLimit: string;
@@ -4418,7 +4455,7 @@ export interface components {
         "X-RateLimit-Limit": number;
         /** @description Requests that can be sent right away. */
         "X-RateLimit-Remaining": number;
-        /** @description When the whole limit is available again, in epoch seconds. */
+        /** @description When the whole limit is available again, in epoch seconds. Requests refill steadily, so the next one is available earlier. To wait no longer than needed, use `Retry-After` of a 429. */
         "X-RateLimit-Reset": number;
         /** @description Whole seconds to wait before the next attempt. */
         "Retry-After": number;
