@@ -27,7 +27,7 @@ def receiver(secrets: "list[str]", messages: "queue.Queue[str]") -> HTTPServer:
                 self.send_response(401)
             self.end_headers()
 
-        def log_message(self, *line: object) -> None:
+        def log_message(self, format: str, *args: object) -> None:
             pass
     server = HTTPServer(("127.0.0.1", 0), Hooks)
     threading.Thread(target=server.serve_forever, daemon=True).start()

@@ -206,7 +206,7 @@ class AsyncOperations(AsyncCore):
 
     async def bulk_create_links(
         self,
-        urls: Sequence[Optional[Union[types.BulkItem, Mapping[str, Any], Sequence[Optional[Any]], str, float, bool]]],
+        urls: Sequence[types.BulkItem],
         *,
         options: Optional[AsyncOptions] = None,
     ) -> types.BulkResults:
@@ -218,7 +218,9 @@ class AsyncOperations(AsyncCore):
         higher and costs one request of the rate limit per ten items.
 
         Args:
-            urls: 1 to 100 items.
+            urls: 1 to 100 items. An item that breaks its schema does not fail the request:
+                it is answered as an error of this item. `x-item-errors` says so to whoever
+                validates requests.
         """
         return cast("types.BulkResults", await self._json("POST", "/api/v1/links/bulk", body={
             "urls": urls,
@@ -328,6 +330,8 @@ class AsyncOperations(AsyncCore):
         options: Optional[AsyncOptions] = None,
     ) -> types.Link:
         """Get a link.
+
+        Everything about a link. The answer has an `ETag` for `If-Match` and `If-None-Match`.
 
         Args:
             id: Id of a link.
@@ -536,7 +540,10 @@ class AsyncOperations(AsyncCore):
         *,
         options: Optional[AsyncOptions] = None,
     ) -> types.DomainList:
-        """List domains."""
+        """List domains.
+
+        All domains of the account, newest first.
+        """
         return cast("types.DomainList", await self._json("GET", "/api/v1/domains", options=options))
 
     def domains(
@@ -579,6 +586,8 @@ class AsyncOperations(AsyncCore):
         options: Optional[AsyncOptions] = None,
     ) -> types.Domain:
         """Get a domain.
+
+        The domain with the DNS records to set and the result of the last check.
 
         Args:
             id: Id of a domain.
@@ -939,6 +948,8 @@ class AsyncOperations(AsyncCore):
     ) -> types.CaptionList:
         """List the captions of a video.
 
+        All languages that have captions.
+
         Args:
             id: Id of a video.
         """
@@ -1107,6 +1118,8 @@ class AsyncOperations(AsyncCore):
         options: Optional[AsyncOptions] = None,
     ) -> types.Webhook:
         """Get a webhook.
+
+        The webhook without its secret.
 
         Args:
             id: Id of a webhook.
@@ -1573,6 +1586,8 @@ class AsyncOperations(AsyncCore):
     ) -> None:
         """Revoke an invitation.
 
+        Its link stops working at once. An invitation that was accepted or revoked is a 404.
+
         Args:
             id: Id of an invitation.
         """
@@ -1662,7 +1677,10 @@ class AsyncOperations(AsyncCore):
         *,
         options: Optional[AsyncOptions] = None,
     ) -> types.OperatorAccount:
-        """Create an account."""
+        """Create an account.
+
+        The account has no key and no member yet.
+        """
         return cast("types.OperatorAccount", await self._json("POST", "/admin/v1/accounts", body={
             "name": name,
             "plan": plan,
@@ -1676,6 +1694,8 @@ class AsyncOperations(AsyncCore):
         options: Optional[AsyncOptions] = None,
     ) -> types.OperatorAccount:
         """Get an account.
+
+        The account with its plan, its state and its own limits.
 
         Args:
             id: Id of an account.
@@ -1741,6 +1761,8 @@ class AsyncOperations(AsyncCore):
         options: Optional[AsyncOptions] = None,
     ) -> types.KeyCreated:
         """Create a key for an account.
+
+        The key itself is in this answer and never shown again.
 
         Args:
             id: Id of an account.
@@ -1889,7 +1911,10 @@ class AsyncOperations(AsyncCore):
         *,
         options: Optional[AsyncOptions] = None,
     ) -> None:
-        """Lift a takedown."""
+        """Lift a takedown.
+
+        The link or video is served again.
+        """
         await self._none("DELETE", "/admin/v1/takedowns/{id}", {"id": id}, options=options)
 
     async def admin_revoke_key(
@@ -1900,6 +1925,8 @@ class AsyncOperations(AsyncCore):
         options: Optional[AsyncOptions] = None,
     ) -> None:
         """Revoke any key.
+
+        The key stops working at once, whichever account it belongs to.
 
         Args:
             id: Id of a key, not the key itself.

@@ -205,7 +205,7 @@ class Operations(Core):
 
     def bulk_create_links(
         self,
-        urls: Sequence[Optional[Union[types.BulkItem, Mapping[str, Any], Sequence[Optional[Any]], str, float, bool]]],
+        urls: Sequence[types.BulkItem],
         *,
         options: Optional[Options] = None,
     ) -> types.BulkResults:
@@ -217,7 +217,9 @@ class Operations(Core):
         higher and costs one request of the rate limit per ten items.
 
         Args:
-            urls: 1 to 100 items.
+            urls: 1 to 100 items. An item that breaks its schema does not fail the request:
+                it is answered as an error of this item. `x-item-errors` says so to whoever
+                validates requests.
         """
         return cast("types.BulkResults", self._json("POST", "/api/v1/links/bulk", body={
             "urls": urls,
@@ -327,6 +329,8 @@ class Operations(Core):
         options: Optional[Options] = None,
     ) -> types.Link:
         """Get a link.
+
+        Everything about a link. The answer has an `ETag` for `If-Match` and `If-None-Match`.
 
         Args:
             id: Id of a link.
@@ -535,7 +539,10 @@ class Operations(Core):
         *,
         options: Optional[Options] = None,
     ) -> types.DomainList:
-        """List domains."""
+        """List domains.
+
+        All domains of the account, newest first.
+        """
         return cast("types.DomainList", self._json("GET", "/api/v1/domains", options=options))
 
     def domains(
@@ -578,6 +585,8 @@ class Operations(Core):
         options: Optional[Options] = None,
     ) -> types.Domain:
         """Get a domain.
+
+        The domain with the DNS records to set and the result of the last check.
 
         Args:
             id: Id of a domain.
@@ -938,6 +947,8 @@ class Operations(Core):
     ) -> types.CaptionList:
         """List the captions of a video.
 
+        All languages that have captions.
+
         Args:
             id: Id of a video.
         """
@@ -1106,6 +1117,8 @@ class Operations(Core):
         options: Optional[Options] = None,
     ) -> types.Webhook:
         """Get a webhook.
+
+        The webhook without its secret.
 
         Args:
             id: Id of a webhook.
@@ -1572,6 +1585,8 @@ class Operations(Core):
     ) -> None:
         """Revoke an invitation.
 
+        Its link stops working at once. An invitation that was accepted or revoked is a 404.
+
         Args:
             id: Id of an invitation.
         """
@@ -1661,7 +1676,10 @@ class Operations(Core):
         *,
         options: Optional[Options] = None,
     ) -> types.OperatorAccount:
-        """Create an account."""
+        """Create an account.
+
+        The account has no key and no member yet.
+        """
         return cast("types.OperatorAccount", self._json("POST", "/admin/v1/accounts", body={
             "name": name,
             "plan": plan,
@@ -1675,6 +1693,8 @@ class Operations(Core):
         options: Optional[Options] = None,
     ) -> types.OperatorAccount:
         """Get an account.
+
+        The account with its plan, its state and its own limits.
 
         Args:
             id: Id of an account.
@@ -1740,6 +1760,8 @@ class Operations(Core):
         options: Optional[Options] = None,
     ) -> types.KeyCreated:
         """Create a key for an account.
+
+        The key itself is in this answer and never shown again.
 
         Args:
             id: Id of an account.
@@ -1888,7 +1910,10 @@ class Operations(Core):
         *,
         options: Optional[Options] = None,
     ) -> None:
-        """Lift a takedown."""
+        """Lift a takedown.
+
+        The link or video is served again.
+        """
         self._none("DELETE", "/admin/v1/takedowns/{id}", {"id": id}, options=options)
 
     def admin_revoke_key(
@@ -1899,6 +1924,8 @@ class Operations(Core):
         options: Optional[Options] = None,
     ) -> None:
         """Revoke any key.
+
+        The key stops working at once, whichever account it belongs to.
 
         Args:
             id: Id of a key, not the key itself.

@@ -193,8 +193,8 @@ class LinkSummary(TypedDict):
     tags: List[str]
     externalId: Optional[str]
     archived: bool
-    #: HTTP status of the redirect: 302, 301 or 308.
-    redirectType: int
+    #: HTTP status of the redirect.
+    redirectType: Literal[301, 302, 308]
     forwardQuery: bool
     forwardPath: bool
     #: Milliseconds since 1970.
@@ -263,8 +263,8 @@ class Link(TypedDict):
     tags: List[str]
     externalId: Optional[str]
     archived: bool
-    #: HTTP status of the redirect: 302, 301 or 308.
-    redirectType: int
+    #: HTTP status of the redirect.
+    redirectType: Literal[301, 302, 308]
     forwardQuery: bool
     forwardPath: bool
     #: Milliseconds since 1970.
@@ -283,7 +283,7 @@ class Link(TypedDict):
 class LinkExplained(TypedDict):
     """What a link would decide about a visit."""
     #: HTTP status that the visitor would get.
-    status: int
+    status: Literal[200, 301, 302, 303, 308, 404, 410]
     #: Where the visit would lead; null if it leads nowhere.
     location: Optional[str]
     #: Name of the rule that decides; null if none does.
@@ -304,7 +304,7 @@ class SlugAvailable(TypedDict):
 
 class LinkUpdated(TypedDict):
     """The receipt for a changed link."""
-    success: bool
+    success: Literal[True]
     slug: str
     ignoredFields: NotRequired[IgnoredFields]
 
@@ -388,8 +388,9 @@ LinkStats = TypedDict("LinkStats", {
 
 class BulkCreate(TypedDict):
     """Makes links, each item on its own."""
-    #: 1 to 100 items.
-    urls: Sequence[Optional[Union[BulkItem, Mapping[str, Any], Sequence[Optional[Any]], str, float, bool]]]
+    #: 1 to 100 items. An item that breaks its schema does not fail the request: it is answered as
+    #: an error of this item. `x-item-errors` says so to whoever validates requests.
+    urls: Sequence[BulkItem]
 
 
 class BulkSet(TypedDict):
@@ -415,42 +416,49 @@ class BulkDelete(TypedDict):
     ids: BulkIds
 
 
+class BulkChanged(TypedDict):
+    """Says what became of each link."""
+    #: One per id, in their order.
+    results: List[BulkChange]
+    ignoredFields: NotRequired[IgnoredFields]
+
+
+class BulkChangeDone(TypedDict):
+    """A link that was changed or deleted."""
+    #: The id that was sent.
+    id: str
+    status: Literal[200]
+    #: The link that was changed or deleted.
+    data: BulkLink
+
+
+class BulkChangeFailed(TypedDict):
+    """A link that was not changed."""
+    #: The id that was sent.
+    id: str
+    status: BulkItemStatus
+    error: BulkItemError
+
+
 class BulkLink(TypedDict):
-    """The link that was changed or deleted."""
+    """A link as a bulk request shows it."""
     id: str
     shortUrl: str
     slug: str
     destinationUrl: str
 
 
-class BulkItemFail(TypedDict):
-    """Says why an item was refused."""
+class BulkItemError(TypedDict):
+    """A part of a body."""
     code: ErrorCode
     message: str
     docUrl: DocURL
-    #: Empty: only items of a create have one.
+    #: The item's `url`, or empty when it had none. Only items of a create have one.
     url: str
+    #: The fields that are wrong, at least the first; `moreDetails` counts the rest.
     details: NotRequired[List[ErrorDetail]]
     #: How many wrong fields `details` leaves out. Absent when it names them all.
     moreDetails: NotRequired[int]
-
-
-class BulkChange(TypedDict):
-    """What became of one link."""
-    #: The id that was sent.
-    id: str
-    #: 200, or the status that the same change would get alone.
-    status: int
-    #: The link that was changed or deleted.
-    data: NotRequired[BulkLink]
-    error: NotRequired[BulkItemFail]
-
-
-class BulkChanged(TypedDict):
-    """Says what became of each link."""
-    #: One per id, in their order.
-    results: List[BulkChange]
-    ignoredFields: NotRequired[IgnoredFields]
 
 
 class Tag(TypedDict):
@@ -483,16 +491,15 @@ class BulkResults(TypedDict):
 
 class BulkItemCreated(TypedDict):
     """An item that was made."""
-    status: int
+    status: Literal[201]
     data: BulkLink
     ignoredFields: NotRequired[IgnoredFields]
 
 
 class BulkItemFailed(TypedDict):
     """An item that was refused."""
-    #: The status that the same mistake would get alone.
-    status: int
-    error: BulkItemFail
+    status: BulkItemStatus
+    error: BulkItemError
     ignoredFields: NotRequired[IgnoredFields]
 
 
@@ -634,7 +641,7 @@ class CaptionList(TypedDict):
 
 class VideoUpdated(TypedDict):
     """The receipt for a changed video."""
-    success: bool
+    success: Literal[True]
     ignoredFields: NotRequired[IgnoredFields]
 
 
@@ -754,7 +761,7 @@ class Rendition(TypedDict):
 
 class CaptionsStored(TypedDict):
     """The receipt for captions."""
-    success: bool
+    success: Literal[True]
     language: str
 
 
@@ -1078,19 +1085,280 @@ class Actor(TypedDict):
     name: str
 
 
-class Event(TypedDict):
-    """One change of one record."""
+class LinkEvent(TypedDict):
+    """A part of a body."""
+    #: Id of the event, and `webhook-id` of its messages.
     id: str
-    type: EventType
+    type: Literal["link.created", "link.updated", "link.deleted"]
     #: Id of the record.
     object: str
     createdAt: int
     actor: Actor
     #: The `X-Request-Id` of the request that made the change; null when none did.
     requestId: Optional[str]
-    #: The record as the API showed it right after the change or, for a deletion, right before it.
-    #: Without secrets and signed URLs.
-    data: Dict[str, Any]
+    #: The record right after the change or, for a deletion, right before it. Without secrets and
+    #: signed URLs.
+    data: Link
+
+
+class DomainEvent(TypedDict):
+    """A part of a body."""
+    #: Id of the event, and `webhook-id` of its messages.
+    id: str
+    type: Literal["domain.created", "domain.verified", "domain.updated", "domain.lapsed", "domain.deleted"]
+    #: Id of the record.
+    object: str
+    createdAt: int
+    actor: Actor
+    #: The `X-Request-Id` of the request that made the change; null when none did.
+    requestId: Optional[str]
+    #: The record right after the change or, for a deletion, right before it. Without secrets and
+    #: signed URLs.
+    data: Domain
+
+
+class VideoEvent(TypedDict):
+    """A part of a body."""
+    #: Id of the event, and `webhook-id` of its messages.
+    id: str
+    type: Literal["video.created", "video.updated", "video.deleted", "video.processing", "video.ready", "video.failed"]
+    #: Id of the record.
+    object: str
+    createdAt: int
+    actor: Actor
+    #: The `X-Request-Id` of the request that made the change; null when none did.
+    requestId: Optional[str]
+    #: The record right after the change or, for a deletion, right before it. Without secrets and
+    #: signed URLs.
+    data: Video
+
+
+class KeyEvent(TypedDict):
+    """A part of a body."""
+    #: Id of the event, and `webhook-id` of its messages.
+    id: str
+    type: Literal["key.created", "key.rolled", "key.revoked"]
+    #: Id of the record.
+    object: str
+    createdAt: int
+    actor: Actor
+    #: The `X-Request-Id` of the request that made the change; null when none did.
+    requestId: Optional[str]
+    #: The record right after the change or, for a deletion, right before it. Without secrets and
+    #: signed URLs.
+    data: Key
+
+
+class AccountEvent(TypedDict):
+    """A part of a body."""
+    #: Id of the event, and `webhook-id` of its messages.
+    id: str
+    type: Literal["account.changed", "account.exported"]
+    #: Id of the record.
+    object: str
+    createdAt: int
+    actor: Actor
+    #: The `X-Request-Id` of the request that made the change; null when none did.
+    requestId: Optional[str]
+    #: The record right after the change or, for a deletion, right before it. Without secrets and
+    #: signed URLs.
+    data: OperatorAccount
+
+
+class MemberEvent(TypedDict):
+    """A part of a body."""
+    #: Id of the event, and `webhook-id` of its messages.
+    id: str
+    type: Literal["member.added", "member.changed", "member.removed"]
+    #: Id of the record.
+    object: str
+    createdAt: int
+    actor: Actor
+    #: The `X-Request-Id` of the request that made the change; null when none did.
+    requestId: Optional[str]
+    #: The record right after the change or, for a deletion, right before it. Without secrets and
+    #: signed URLs.
+    data: Member
+
+
+class InvitationEvent(TypedDict):
+    """A part of a body."""
+    #: Id of the event, and `webhook-id` of its messages.
+    id: str
+    type: Literal["invitation.created", "invitation.accepted", "invitation.revoked"]
+    #: Id of the record.
+    object: str
+    createdAt: int
+    actor: Actor
+    #: The `X-Request-Id` of the request that made the change; null when none did.
+    requestId: Optional[str]
+    #: The record right after the change or, for a deletion, right before it. Without secrets and
+    #: signed URLs.
+    data: Invitation
+
+
+class SessionEvent(TypedDict):
+    """A part of a body."""
+    #: Id of the event, and `webhook-id` of its messages.
+    id: str
+    type: Literal["session.created", "session.ended"]
+    #: Id of the record.
+    object: str
+    createdAt: int
+    actor: Actor
+    #: The `X-Request-Id` of the request that made the change; null when none did.
+    requestId: Optional[str]
+    #: The record right after the change or, for a deletion, right before it. Without secrets and
+    #: signed URLs.
+    data: Session
+
+
+class SignInLinkEvent(TypedDict):
+    """A part of a body."""
+    #: Id of the event, and `webhook-id` of its messages.
+    id: str
+    type: Literal["sign_in_link.created", "sign_in_link.used"]
+    #: Id of the record.
+    object: str
+    createdAt: int
+    actor: Actor
+    #: The `X-Request-Id` of the request that made the change; null when none did.
+    requestId: Optional[str]
+    #: The record right after the change or, for a deletion, right before it. Without secrets and
+    #: signed URLs.
+    data: EventSignInLink
+
+
+class WebhookEvent(TypedDict):
+    """A part of a body."""
+    #: Id of the event, and `webhook-id` of its messages.
+    id: str
+    type: Literal["webhook.created", "webhook.updated", "webhook.deleted", "webhook.disabled"]
+    #: Id of the record.
+    object: str
+    createdAt: int
+    actor: Actor
+    #: The `X-Request-Id` of the request that made the change; null when none did.
+    requestId: Optional[str]
+    #: The record right after the change or, for a deletion, right before it. Without secrets and
+    #: signed URLs.
+    data: Webhook
+
+
+class Session(TypedDict):
+    """A member's session in the console."""
+    id: str
+    memberId: str
+    #: How the member signed in: `link`, `invitation`, `oidc`, `passkey` or `switch`. New values
+    #: may come.
+    how: str
+    #: The browser, as it calls itself.
+    client: str
+    createdAt: int
+    #: Milliseconds since 1970; null while the session lasts.
+    endedAt: Optional[int]
+
+
+class EventSignInLink(TypedDict):
+    """A one-time link with which a member signs in, without its address."""
+    id: str
+    memberId: str
+    #: Name of the member.
+    name: str
+    role: Role
+    madeBy: Actor
+    createdAt: int
+    expiresAt: int
+
+
+class LinkMessage(TypedDict):
+    """A part of a body."""
+    type: Literal["link.created", "link.updated", "link.deleted"]
+    timestamp: MessageTime
+    #: The record right after the change or, for a deletion, right before it. Without secrets and
+    #: signed URLs.
+    data: Link
+
+
+class DomainMessage(TypedDict):
+    """A part of a body."""
+    type: Literal["domain.created", "domain.verified", "domain.updated", "domain.lapsed", "domain.deleted"]
+    timestamp: MessageTime
+    #: The record right after the change or, for a deletion, right before it. Without secrets and
+    #: signed URLs.
+    data: Domain
+
+
+class VideoMessage(TypedDict):
+    """A part of a body."""
+    type: Literal["video.created", "video.updated", "video.deleted", "video.processing", "video.ready", "video.failed"]
+    timestamp: MessageTime
+    #: The record right after the change or, for a deletion, right before it. Without secrets and
+    #: signed URLs.
+    data: Video
+
+
+class KeyMessage(TypedDict):
+    """A part of a body."""
+    type: Literal["key.created", "key.rolled", "key.revoked"]
+    timestamp: MessageTime
+    #: The record right after the change or, for a deletion, right before it. Without secrets and
+    #: signed URLs.
+    data: Key
+
+
+class AccountMessage(TypedDict):
+    """A part of a body."""
+    type: Literal["account.changed", "account.exported"]
+    timestamp: MessageTime
+    #: The record right after the change or, for a deletion, right before it. Without secrets and
+    #: signed URLs.
+    data: OperatorAccount
+
+
+class MemberMessage(TypedDict):
+    """A part of a body."""
+    type: Literal["member.added", "member.changed", "member.removed"]
+    timestamp: MessageTime
+    #: The record right after the change or, for a deletion, right before it. Without secrets and
+    #: signed URLs.
+    data: Member
+
+
+class InvitationMessage(TypedDict):
+    """A part of a body."""
+    type: Literal["invitation.created", "invitation.accepted", "invitation.revoked"]
+    timestamp: MessageTime
+    #: The record right after the change or, for a deletion, right before it. Without secrets and
+    #: signed URLs.
+    data: Invitation
+
+
+class SessionMessage(TypedDict):
+    """A part of a body."""
+    type: Literal["session.created", "session.ended"]
+    timestamp: MessageTime
+    #: The record right after the change or, for a deletion, right before it. Without secrets and
+    #: signed URLs.
+    data: Session
+
+
+class SignInLinkMessage(TypedDict):
+    """A part of a body."""
+    type: Literal["sign_in_link.created", "sign_in_link.used"]
+    timestamp: MessageTime
+    #: The record right after the change or, for a deletion, right before it. Without secrets and
+    #: signed URLs.
+    data: EventSignInLink
+
+
+class WebhookMessage(TypedDict):
+    """A part of a body."""
+    type: Literal["webhook.created", "webhook.updated", "webhook.deleted", "webhook.disabled", "webhook.test"]
+    timestamp: MessageTime
+    #: The record right after the change or, for a deletion, right before it. Without secrets and
+    #: signed URLs.
+    data: Webhook
 
 
 class EventPage(TypedDict):
@@ -1222,8 +1490,13 @@ class ErrorDetail(TypedDict):
     min: NotRequired[int]
 
 
-class Errorerror(TypedDict):
+class Error(TypedDict):
     """A part of a body."""
+    error: ErrorBody
+
+
+class ErrorBody(TypedDict):
+    """What went wrong."""
     code: ErrorCode
     #: For people; may change.
     message: str
@@ -1239,11 +1512,6 @@ class Errorerror(TypedDict):
     requiredRole: NotRequired[Role]
     #: With NOT_FOUND at a short address: when the link begins, in milliseconds since 1970.
     startsAt: NotRequired[int]
-
-
-class Error(TypedDict):
-    """A part of a body."""
-    error: Errorerror
 
 #: From low to high; each includes what the lower ones may do.
 Plan = Literal["free", "creator", "business", "enterprise"]
@@ -1268,6 +1536,11 @@ BulkItem = LinkCreate
 
 #: Ids of links, 1 to 100.
 BulkIds = Sequence[str]
+
+BulkChange = Union[BulkChangeDone, BulkChangeFailed]
+
+#: The status that the same request for this item alone would get.
+BulkItemStatus = Literal[400, 403, 404, 409, 410, 429, 500, 503]
 
 BulkResult = Union[BulkItemCreated, BulkItemFailed]
 
@@ -1304,6 +1577,18 @@ OwnLimit = Optional[int]
 #: takedown are `video.updated`. New types will come; a reader should ignore types that it does not
 #: know.
 EventType = Literal["link.created", "link.updated", "link.deleted", "domain.created", "domain.verified", "domain.updated", "domain.lapsed", "domain.deleted", "video.created", "video.updated", "video.deleted", "video.processing", "video.ready", "video.failed", "key.created", "key.rolled", "key.revoked", "account.changed", "account.exported", "member.added", "member.changed", "member.removed", "invitation.created", "invitation.accepted", "invitation.revoked", "session.created", "session.ended", "sign_in_link.created", "sign_in_link.used", "webhook.created", "webhook.updated", "webhook.deleted", "webhook.disabled"]
+
+#: One change of one record. `type` says which kind of record `data` is. New types will come:
+#: ignore an event whose type you do not know. An event keeps the form that its record had when it
+#: was written, so a field that was added since then may be absent.
+Event = Union[LinkEvent, DomainEvent, VideoEvent, KeyEvent, AccountEvent, MemberEvent, InvitationEvent, SessionEvent, SignInLinkEvent, WebhookEvent]
+
+#: What a webhook sends. `type` says which kind of record `data` is. New types will come:
+#: acknowledge a message whose type you do not know, and ignore it.
+Message = Union[LinkMessage, DomainMessage, VideoMessage, KeyMessage, AccountMessage, MemberMessage, InvitationMessage, SessionMessage, SignInLinkMessage, WebhookMessage]
+
+#: When the change was made, in ISO 8601 and UTC.
+MessageTime = str
 
 #: Names of event types, or `*` for all present and future types.
 WebhookEvents = Sequence[str]
