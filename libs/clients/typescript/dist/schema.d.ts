@@ -1715,6 +1715,7 @@ export interface components {
                 error?: {
                     code: components["schemas"]["ErrorCode"];
                     message: string;
+                    docUrl: components["schemas"]["DocURL"];
                     /** @description Empty: only items of a create have one. */
                     url: string;
                     details?: components["schemas"]["ErrorDetail"][];
@@ -1760,6 +1761,7 @@ export interface components {
             error: {
                 code: components["schemas"]["ErrorCode"];
                 message: string;
+                docUrl: components["schemas"]["DocURL"];
                 /** @description The item's `url`, or empty when it had none. */
                 url: string;
                 /** @description The fields that are wrong, at least the first; `moreDetails` counts the rest. */
@@ -2471,12 +2473,15 @@ export interface components {
             /** @description The lower bound that was broken. */
             min?: number;
         };
+        /** @description Where the deployment explains this error, as a path below its base address. */
+        DocURL: string;
         Error: {
             error: {
                 code: components["schemas"]["ErrorCode"];
                 /** @description For people; may change. */
                 message: string;
                 requestId: string;
+                docUrl: components["schemas"]["DocURL"];
                 /** @description The fields that are wrong, at most 50; `moreDetails` counts the rest. */
                 details?: components["schemas"]["ErrorDetail"][];
                 /** @description How many wrong fields `details` leaves out. Absent when it names them all. */
@@ -2502,13 +2507,14 @@ export interface components {
                  * @example {
                  *       "error": {
                  *         "code": "VALIDATION_ERROR",
-                 *         "message": "The request has 1 invalid field.",
+                 *         "message": "One or more fields are not valid.",
                  *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#validation_error",
                  *         "details": [
                  *           {
                  *             "field": "ogTitle",
                  *             "code": "too_long",
-                 *             "message": "must have at most 500 characters",
+                 *             "message": "Use at most 500 characters.",
                  *             "max": 500
                  *           }
                  *         ]
@@ -2534,13 +2540,14 @@ export interface components {
                  * @example {
                  *       "error": {
                  *         "code": "VALIDATION_ERROR",
-                 *         "message": "The request has 1 invalid field.",
+                 *         "message": "One or more fields are not valid.",
                  *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#validation_error",
                  *         "details": [
                  *           {
                  *             "field": "limit",
                  *             "code": "out_of_range",
-                 *             "message": "must be between 1 and 100",
+                 *             "message": "Use a whole number from 1 to 100.",
                  *             "min": 1,
                  *             "max": 100
                  *           }
@@ -2567,8 +2574,9 @@ export interface components {
                  * @example {
                  *       "error": {
                  *         "code": "VALIDATION_ERROR",
-                 *         "message": "The request has 1 invalid field.",
+                 *         "message": "One or more fields are not valid.",
                  *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#validation_error",
                  *         "details": [
                  *           {
                  *             "field": "limit",
@@ -2600,7 +2608,8 @@ export interface components {
                  *       "error": {
                  *         "code": "MISSING_API_KEY",
                  *         "message": "Send an API key as Authorization: Bearer.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#missing_api_key"
                  *       }
                  *     }
                  */
@@ -2625,6 +2634,7 @@ export interface components {
                  *         "code": "PLAN_REQUIRED",
                  *         "message": "This needs the creator plan or higher.",
                  *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#plan_required",
                  *         "requiredPlan": "creator",
                  *         "currentPlan": "free"
                  *       }
@@ -2650,7 +2660,8 @@ export interface components {
                  *       "error": {
                  *         "code": "NOT_FOUND",
                  *         "message": "Not found.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#not_found"
                  *       }
                  *     }
                  */
@@ -2674,7 +2685,8 @@ export interface components {
                  *       "error": {
                  *         "code": "LINK_NOT_FOUND",
                  *         "message": "There is no such link.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#link_not_found"
                  *       }
                  *     }
                  */
@@ -2698,7 +2710,8 @@ export interface components {
                  *       "error": {
                  *         "code": "LINK_NOT_FOUND",
                  *         "message": "There is no such link.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#link_not_found"
                  *       }
                  *     }
                  */
@@ -2722,7 +2735,8 @@ export interface components {
                  *       "error": {
                  *         "code": "VIDEO_NOT_FOUND",
                  *         "message": "There is no such video.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#video_not_found"
                  *       }
                  *     }
                  */
@@ -2746,7 +2760,8 @@ export interface components {
                  *       "error": {
                  *         "code": "VIDEO_NOT_FOUND",
                  *         "message": "There is no such video.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#video_not_found"
                  *       }
                  *     }
                  */
@@ -2770,7 +2785,8 @@ export interface components {
                  *       "error": {
                  *         "code": "DOMAIN_NOT_FOUND",
                  *         "message": "There is no such domain.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#domain_not_found"
                  *       }
                  *     }
                  */
@@ -2794,7 +2810,8 @@ export interface components {
                  *       "error": {
                  *         "code": "WEBHOOK_NOT_FOUND",
                  *         "message": "There is no webhook with this id.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#webhook_not_found"
                  *       }
                  *     }
                  */
@@ -2818,7 +2835,8 @@ export interface components {
                  *       "error": {
                  *         "code": "DELIVERY_NOT_FOUND",
                  *         "message": "There is no delivery with this id. Deliveries are kept for 30 days.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#delivery_not_found"
                  *       }
                  *     }
                  */
@@ -2842,7 +2860,8 @@ export interface components {
                  *       "error": {
                  *         "code": "WEBHOOK_DISABLED",
                  *         "message": "This webhook is disabled. Enable it first.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#webhook_disabled"
                  *       }
                  *     }
                  */
@@ -2866,7 +2885,8 @@ export interface components {
                  *       "error": {
                  *         "code": "IDEMPOTENCY_IN_PROGRESS",
                  *         "message": "A request with this Idempotency-Key is still running.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#idempotency_in_progress"
                  *       }
                  *     }
                  */
@@ -2890,7 +2910,8 @@ export interface components {
                  *       "error": {
                  *         "code": "ACCOUNT_DELETING",
                  *         "message": "The account is being erased.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#account_deleting"
                  *       }
                  *     }
                  */
@@ -2914,7 +2935,8 @@ export interface components {
                  *       "error": {
                  *         "code": "LAST_OWNER",
                  *         "message": "This is the account's last owner. Make somebody else an owner first.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#last_owner"
                  *       }
                  *     }
                  */
@@ -2938,7 +2960,8 @@ export interface components {
                  *       "error": {
                  *         "code": "HAS_SIGN_IN",
                  *         "message": "This person has their own way to sign in, or is a member of another account too, so nobody can make a sign-in link for them. If they cannot sign in any more, remove them and invite them again.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#has_sign_in"
                  *       }
                  *     }
                  */
@@ -2962,7 +2985,8 @@ export interface components {
                  *       "error": {
                  *         "code": "AUTHORIZATION_PENDING",
                  *         "message": "Nobody has answered yet. Ask again.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#authorization_pending"
                  *       }
                  *     }
                  */
@@ -2986,7 +3010,8 @@ export interface components {
                  *       "error": {
                  *         "code": "FORBIDDEN",
                  *         "message": "The request was denied.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#forbidden"
                  *       }
                  *     }
                  */
@@ -3010,7 +3035,8 @@ export interface components {
                  *       "error": {
                  *         "code": "SLUG_TAKEN",
                  *         "message": "The slug is already taken.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#slug_taken"
                  *       }
                  *     }
                  */
@@ -3034,7 +3060,8 @@ export interface components {
                  *       "error": {
                  *         "code": "EXTERNAL_ID_TAKEN",
                  *         "message": "Another link of this account has this externalId. Use another, or clear it there first.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#external_id_taken"
                  *       }
                  *     }
                  */
@@ -3058,7 +3085,8 @@ export interface components {
                  *       "error": {
                  *         "code": "EXTERNAL_ID_TAKEN",
                  *         "message": "Another video of this account has this externalId. Choose another, or clear it there first.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#external_id_taken"
                  *       }
                  *     }
                  */
@@ -3082,7 +3110,8 @@ export interface components {
                  *       "error": {
                  *         "code": "DOMAIN_TAKEN",
                  *         "message": "The host name is already taken.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#domain_taken"
                  *       }
                  *     }
                  */
@@ -3106,7 +3135,8 @@ export interface components {
                  *       "error": {
                  *         "code": "DOMAIN_NOT_VERIFIED",
                  *         "message": "The domain is not verified. Add its TXT record, verify it, and try again.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#domain_not_verified"
                  *       }
                  *     }
                  */
@@ -3130,7 +3160,8 @@ export interface components {
                  *       "error": {
                  *         "code": "DOMAIN_IN_USE",
                  *         "message": "Links still use this domain.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#domain_in_use"
                  *       }
                  *     }
                  */
@@ -3154,7 +3185,8 @@ export interface components {
                  *       "error": {
                  *         "code": "PRECONDITION_FAILED",
                  *         "message": "The record has changed.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#precondition_failed"
                  *       }
                  *     }
                  */
@@ -3178,7 +3210,8 @@ export interface components {
                  *       "error": {
                  *         "code": "BODY_TOO_LARGE",
                  *         "message": "The body may have at most 1 MiB.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#body_too_large"
                  *       }
                  *     }
                  */
@@ -3202,7 +3235,8 @@ export interface components {
                  *       "error": {
                  *         "code": "UNSUPPORTED_MEDIA_TYPE",
                  *         "message": "Send the body as application/json.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#unsupported_media_type"
                  *       }
                  *     }
                  */
@@ -3226,7 +3260,8 @@ export interface components {
                  *       "error": {
                  *         "code": "IDEMPOTENCY_KEY_REUSED",
                  *         "message": "This Idempotency-Key was used with another request.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#idempotency_key_reused"
                  *       }
                  *     }
                  */
@@ -3251,7 +3286,8 @@ export interface components {
                  *       "error": {
                  *         "code": "RATE_LIMITED",
                  *         "message": "Too many requests.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#rate_limited"
                  *       }
                  *     }
                  */
@@ -3275,7 +3311,8 @@ export interface components {
                  *       "error": {
                  *         "code": "INTERNAL",
                  *         "message": "Something went wrong on our side.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#internal"
                  *       }
                  *     }
                  */
@@ -3300,7 +3337,8 @@ export interface components {
                  *       "error": {
                  *         "code": "UNAVAILABLE",
                  *         "message": "Try again in a moment.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#unavailable"
                  *       }
                  *     }
                  */
@@ -3380,7 +3418,7 @@ export interface components {
         /** @description Trace id of the request; quote it when you ask for help. */
         "X-Request-Id": string;
         /**
-         * @description How many requests are left, and the seconds until more are available, as in the IETF draft.
+         * @description How many requests are left (`r`), and in how many seconds the whole limit is available again (`t`), as in the IETF draft.
          * @example "default";r=599;t=1
          */
         RateLimit: string;
@@ -3393,7 +3431,7 @@ export interface components {
         "X-RateLimit-Limit": number;
         /** @description Requests that can be sent right away. */
         "X-RateLimit-Remaining": number;
-        /** @description When the whole limit is available again, in epoch seconds. */
+        /** @description When the whole limit is available again, in epoch seconds. Requests refill steadily, so the next one is available earlier. To wait no longer than needed, use `Retry-After` of a 429. */
         "X-RateLimit-Reset": number;
         /** @description Whole seconds to wait before the next attempt. */
         "Retry-After": number;

@@ -1716,6 +1716,7 @@ export interface components {
                 error?: {
                     code: components["schemas"]["ErrorCode"];
                     message: string;
+                    docUrl: components["schemas"]["DocURL"];
                     /** @description Empty: only items of a create have one. */
                     url: string;
                     details?: components["schemas"]["ErrorDetail"][];
@@ -1761,6 +1762,7 @@ export interface components {
             error: {
                 code: components["schemas"]["ErrorCode"];
                 message: string;
+                docUrl: components["schemas"]["DocURL"];
                 /** @description The item's `url`, or empty when it had none. */
                 url: string;
                 /** @description The fields that are wrong, at least the first; `moreDetails` counts the rest. */
@@ -2472,12 +2474,15 @@ export interface components {
             /** @description The lower bound that was broken. */
             min?: number;
         };
+        /** @description Where the deployment explains this error, as a path below its base address. */
+        DocURL: string;
         Error: {
             error: {
                 code: components["schemas"]["ErrorCode"];
                 /** @description For people; may change. */
                 message: string;
                 requestId: string;
+                docUrl: components["schemas"]["DocURL"];
                 /** @description The fields that are wrong, at most 50; `moreDetails` counts the rest. */
                 details?: components["schemas"]["ErrorDetail"][];
                 /** @description How many wrong fields `details` leaves out. Absent when it names them all. */
@@ -2503,13 +2508,14 @@ export interface components {
                  * @example {
                  *       "error": {
                  *         "code": "VALIDATION_ERROR",
-                 *         "message": "The request has 1 invalid field.",
+                 *         "message": "One or more fields are not valid.",
                  *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#validation_error",
                  *         "details": [
                  *           {
                  *             "field": "ogTitle",
                  *             "code": "too_long",
-                 *             "message": "must have at most 500 characters",
+                 *             "message": "Use at most 500 characters.",
                  *             "max": 500
                  *           }
                  *         ]
@@ -2535,13 +2541,14 @@ export interface components {
                  * @example {
                  *       "error": {
                  *         "code": "VALIDATION_ERROR",
-                 *         "message": "The request has 1 invalid field.",
+                 *         "message": "One or more fields are not valid.",
                  *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#validation_error",
                  *         "details": [
                  *           {
                  *             "field": "limit",
                  *             "code": "out_of_range",
-                 *             "message": "must be between 1 and 100",
+                 *             "message": "Use a whole number from 1 to 100.",
                  *             "min": 1,
                  *             "max": 100
                  *           }
@@ -2568,8 +2575,9 @@ export interface components {
                  * @example {
                  *       "error": {
                  *         "code": "VALIDATION_ERROR",
-                 *         "message": "The request has 1 invalid field.",
+                 *         "message": "One or more fields are not valid.",
                  *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#validation_error",
                  *         "details": [
                  *           {
                  *             "field": "limit",
@@ -2601,7 +2609,8 @@ export interface components {
                  *       "error": {
                  *         "code": "MISSING_API_KEY",
                  *         "message": "Send an API key as Authorization: Bearer.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#missing_api_key"
                  *       }
                  *     }
                  */
@@ -2626,6 +2635,7 @@ export interface components {
                  *         "code": "PLAN_REQUIRED",
                  *         "message": "This needs the creator plan or higher.",
                  *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#plan_required",
                  *         "requiredPlan": "creator",
                  *         "currentPlan": "free"
                  *       }
@@ -2651,7 +2661,8 @@ export interface components {
                  *       "error": {
                  *         "code": "NOT_FOUND",
                  *         "message": "Not found.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#not_found"
                  *       }
                  *     }
                  */
@@ -2675,7 +2686,8 @@ export interface components {
                  *       "error": {
                  *         "code": "LINK_NOT_FOUND",
                  *         "message": "There is no such link.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#link_not_found"
                  *       }
                  *     }
                  */
@@ -2699,7 +2711,8 @@ export interface components {
                  *       "error": {
                  *         "code": "LINK_NOT_FOUND",
                  *         "message": "There is no such link.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#link_not_found"
                  *       }
                  *     }
                  */
@@ -2723,7 +2736,8 @@ export interface components {
                  *       "error": {
                  *         "code": "VIDEO_NOT_FOUND",
                  *         "message": "There is no such video.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#video_not_found"
                  *       }
                  *     }
                  */
@@ -2747,7 +2761,8 @@ export interface components {
                  *       "error": {
                  *         "code": "VIDEO_NOT_FOUND",
                  *         "message": "There is no such video.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#video_not_found"
                  *       }
                  *     }
                  */
@@ -2771,7 +2786,8 @@ export interface components {
                  *       "error": {
                  *         "code": "DOMAIN_NOT_FOUND",
                  *         "message": "There is no such domain.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#domain_not_found"
                  *       }
                  *     }
                  */
@@ -2795,7 +2811,8 @@ export interface components {
                  *       "error": {
                  *         "code": "WEBHOOK_NOT_FOUND",
                  *         "message": "There is no webhook with this id.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#webhook_not_found"
                  *       }
                  *     }
                  */
@@ -2819,7 +2836,8 @@ export interface components {
                  *       "error": {
                  *         "code": "DELIVERY_NOT_FOUND",
                  *         "message": "There is no delivery with this id. Deliveries are kept for 30 days.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#delivery_not_found"
                  *       }
                  *     }
                  */
@@ -2843,7 +2861,8 @@ export interface components {
                  *       "error": {
                  *         "code": "WEBHOOK_DISABLED",
                  *         "message": "This webhook is disabled. Enable it first.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#webhook_disabled"
                  *       }
                  *     }
                  */
@@ -2867,7 +2886,8 @@ export interface components {
                  *       "error": {
                  *         "code": "IDEMPOTENCY_IN_PROGRESS",
                  *         "message": "A request with this Idempotency-Key is still running.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#idempotency_in_progress"
                  *       }
                  *     }
                  */
@@ -2891,7 +2911,8 @@ export interface components {
                  *       "error": {
                  *         "code": "ACCOUNT_DELETING",
                  *         "message": "The account is being erased.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#account_deleting"
                  *       }
                  *     }
                  */
@@ -2915,7 +2936,8 @@ export interface components {
                  *       "error": {
                  *         "code": "LAST_OWNER",
                  *         "message": "This is the account's last owner. Make somebody else an owner first.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#last_owner"
                  *       }
                  *     }
                  */
@@ -2939,7 +2961,8 @@ export interface components {
                  *       "error": {
                  *         "code": "HAS_SIGN_IN",
                  *         "message": "This person has their own way to sign in, or is a member of another account too, so nobody can make a sign-in link for them. If they cannot sign in any more, remove them and invite them again.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#has_sign_in"
                  *       }
                  *     }
                  */
@@ -2963,7 +2986,8 @@ export interface components {
                  *       "error": {
                  *         "code": "AUTHORIZATION_PENDING",
                  *         "message": "Nobody has answered yet. Ask again.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#authorization_pending"
                  *       }
                  *     }
                  */
@@ -2987,7 +3011,8 @@ export interface components {
                  *       "error": {
                  *         "code": "FORBIDDEN",
                  *         "message": "The request was denied.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#forbidden"
                  *       }
                  *     }
                  */
@@ -3011,7 +3036,8 @@ export interface components {
                  *       "error": {
                  *         "code": "SLUG_TAKEN",
                  *         "message": "The slug is already taken.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#slug_taken"
                  *       }
                  *     }
                  */
@@ -3035,7 +3061,8 @@ export interface components {
                  *       "error": {
                  *         "code": "EXTERNAL_ID_TAKEN",
                  *         "message": "Another link of this account has this externalId. Use another, or clear it there first.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#external_id_taken"
                  *       }
                  *     }
                  */
@@ -3059,7 +3086,8 @@ export interface components {
                  *       "error": {
                  *         "code": "EXTERNAL_ID_TAKEN",
                  *         "message": "Another video of this account has this externalId. Choose another, or clear it there first.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#external_id_taken"
                  *       }
                  *     }
                  */
@@ -3083,7 +3111,8 @@ export interface components {
                  *       "error": {
                  *         "code": "DOMAIN_TAKEN",
                  *         "message": "The host name is already taken.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#domain_taken"
                  *       }
                  *     }
                  */
@@ -3107,7 +3136,8 @@ export interface components {
                  *       "error": {
                  *         "code": "DOMAIN_NOT_VERIFIED",
                  *         "message": "The domain is not verified. Add its TXT record, verify it, and try again.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#domain_not_verified"
                  *       }
                  *     }
                  */
@@ -3131,7 +3161,8 @@ export interface components {
                  *       "error": {
                  *         "code": "DOMAIN_IN_USE",
                  *         "message": "Links still use this domain.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#domain_in_use"
                  *       }
                  *     }
                  */
@@ -3155,7 +3186,8 @@ export interface components {
                  *       "error": {
                  *         "code": "PRECONDITION_FAILED",
                  *         "message": "The record has changed.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#precondition_failed"
                  *       }
                  *     }
                  */
@@ -3179,7 +3211,8 @@ export interface components {
                  *       "error": {
                  *         "code": "BODY_TOO_LARGE",
                  *         "message": "The body may have at most 1 MiB.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#body_too_large"
                  *       }
                  *     }
                  */
@@ -3203,7 +3236,8 @@ export interface components {
                  *       "error": {
                  *         "code": "UNSUPPORTED_MEDIA_TYPE",
                  *         "message": "Send the body as application/json.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#unsupported_media_type"
                  *       }
                  *     }
                  */
@@ -3227,7 +3261,8 @@ export interface components {
                  *       "error": {
                  *         "code": "IDEMPOTENCY_KEY_REUSED",
                  *         "message": "This Idempotency-Key was used with another request.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#idempotency_key_reused"
                  *       }
                  *     }
                  */
@@ -3252,7 +3287,8 @@ export interface components {
                  *       "error": {
                  *         "code": "RATE_LIMITED",
                  *         "message": "Too many requests.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#rate_limited"
                  *       }
                  *     }
                  */
@@ -3276,7 +3312,8 @@ export interface components {
                  *       "error": {
                  *         "code": "INTERNAL",
                  *         "message": "Something went wrong on our side.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#internal"
                  *       }
                  *     }
                  */
@@ -3301,7 +3338,8 @@ export interface components {
                  *       "error": {
                  *         "code": "UNAVAILABLE",
                  *         "message": "Try again in a moment.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#unavailable"
                  *       }
                  *     }
                  */
@@ -3381,7 +3419,7 @@ export interface components {
         /** @description Trace id of the request; quote it when you ask for help. */
         "X-Request-Id": string;
         /**
-         * @description How many requests are left, and the seconds until more are available, as in the IETF draft.
+         * @description How many requests are left (`r`), and in how many seconds the whole limit is available again (`t`), as in the IETF draft.
          * @example "default";r=599;t=1
          */
         RateLimit: string;
@@ -3394,7 +3432,7 @@ export interface components {
         "X-RateLimit-Limit": number;
         /** @description Requests that can be sent right away. */
         "X-RateLimit-Remaining": number;
-        /** @description When the whole limit is available again, in epoch seconds. */
+        /** @description When the whole limit is available again, in epoch seconds. Requests refill steadily, so the next one is available earlier. To wait no longer than needed, use `Retry-After` of a 429. */
         "X-RateLimit-Reset": number;
         /** @description Whole seconds to wait before the next attempt. */
         "Retry-After": number;

@@ -223,6 +223,8 @@ test("waiting ends with ready or failed, has a limit, and can be stopped", async
   await assert.rejects(s.api.waitUntilReady("v"), (e) => e instanceof VideoFailedError && e.code === "NOT_A_VIDEO" && e.video.status === "failed");
   s = await script(t, video({ status: "processing" }));
   await assert.rejects(s.api.waitUntilReady("v", { timeout: 0 }), TimeoutError);
+  s = await script(t, noEvents, ok({ status: "processing" }), ...Array(12).fill(lost), ok({ status: "ready" }));
+  assert.equal((await s.api.waitUntilReady("v")).status, "ready");
   await assert.rejects(s.api.waitUntilReady("v", { signal: AbortSignal.abort(new Error("enough")) }), CancelledError);
 });
 

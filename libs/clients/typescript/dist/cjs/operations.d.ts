@@ -106,6 +106,7 @@ export type DeliveryAttempt = Schemas["DeliveryAttempt"];
 export type Delivery = Schemas["Delivery"];
 export type DeliveryPage = Schemas["DeliveryPage"];
 export type Replay = Schemas["Replay"];
+export type DocURL = Schemas["DocURL"];
 /** The operations of an account. */
 export declare class Operations extends Client {
     /**
