@@ -87,7 +87,8 @@ func TestSnippetsOfTheDocumentsRun(t *testing.T) {
 		}},
 		{file: "docs/cli.md", login: true, least: 2},
 		{file: "docs/guides.md", login: true, least: 7, replaced: map[string]string{
-			// The DNS record is not set here, so the error must be the one about it.
+			// The DNS record is not set here, so the errors must be those about it.
+			`verify "$DOMAIN" --wait 10m`:      `verify "$DOMAIN" 2>refusal || grep -q DOMAIN_NOT_VERIFIED refusal`,
 			`--domain "$DOMAIN" --slug spring`: `--domain "$DOMAIN" --slug spring 2>refusal || grep -q DOMAIN_NOT_VERIFIED refusal`,
 		}},
 		{file: "docs/mcp.md", login: true, least: 3},
