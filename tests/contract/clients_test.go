@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -321,18 +322,22 @@ func TestTypeScriptTour(t *testing.T) {
 				t.Fatal(err)
 			}
 			secret, _ := key(t, &http.Client{Timeout: 30 * time.Second}, "business", allScopes)
-			proxy := contract.NewFaulty(t, running.BaseURL, running.UploadURL)
+			storage := httptest.NewServer(&contract.Hostile{Target: running.UploadURL, Seed: 32})
+			defer storage.Close()
+			hostile := &contract.Hostile{Target: running.BaseURL, Seed: 32, Rewrite: strings.NewReplacer(running.UploadURL, storage.URL), Outage: 4 * time.Second}
+			proxy := httptest.NewServer(hostile)
+			defer proxy.Close()
 			cmd := exec.CommandContext(t.Context(), program[0], append(program[1:], "clip.mp4")...)
 			cmd.Dir, cmd.Env = dir, append(os.Environ(), "LINKREEL_BASE_URL="+proxy.URL, "LINKREEL_API_KEY="+secret)
 			var told bytes.Buffer
 			cmd.Stderr = &told
 			out, err := cmd.Output()
-			t.Logf("%v: %s", proxy.Counts(), told.Bytes())
+			t.Logf("%v: %s", hostile.Deeds, told.Bytes())
 			if err != nil {
 				t.Fatal(err)
 			}
-			if counts := proxy.Counts(); len(counts) != 8 {
-				t.Errorf("not every fault has happened: %v", counts)
+			if len(hostile.Deeds) != 10 {
+				t.Errorf("not every misdeed was done: %v", hostile.Deeds)
 			}
 			checkTour(t, out, secret, "webhook.test")
 		})
@@ -367,7 +372,7 @@ func checkTour(t *testing.T, report []byte, secret, message string) {
 		t.Fatal(err)
 	}
 	links, videos := 0, 0
-	for l, err := range c.Links(t.Context()) {
+	for l, err := range c.Links(t.Context(), client.ListLinksQuery{}) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -376,7 +381,7 @@ func checkTour(t *testing.T, report []byte, secret, message string) {
 		}
 		links++
 	}
-	for _, err := range c.VideosWhere(t.Context(), client.VideoFilter{}) {
+	for _, err := range c.Videos(t.Context(), client.ListVideosQuery{}) {
 		if err != nil {
 			t.Fatal(err)
 		}
