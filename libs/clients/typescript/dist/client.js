@@ -305,9 +305,8 @@ export async function refusal(response, baseUrl) {
         body = { message: "The record is unchanged." };
     if (redirect)
         body = { message: `The deployment redirects to ${headers.get("Location") ?? "another address"}: use that as baseUrl.` };
-    const { docUrl } = body;
-    if (docUrl && baseUrl)
-        body = { ...body, docUrl: new URL(docUrl, baseUrl).href };
+    if (body.docUrl && baseUrl)
+        body = { ...body, docUrl: new URL(body.docUrl, baseUrl).href };
     return apiError({ status, body, headers, retryAfter: retryAfter(headers.get("Retry-After")) });
 }
 /** Retry-After, a number of seconds or a date, in milliseconds. */

@@ -28,7 +28,7 @@ export async function tour(api: Linkreel, film: UploadSource, say: (line: string
     if (!(error instanceof BulkError)) throw error;
     return api.createLinks(items, { idempotencyKey: error.idempotencyKey }); // continues where it broke off
   });
-  const made = results.flatMap((result) => "data" in result ? [result.data.id] : []);
+  const made = results.flatMap((result) => result.status === 201 ? [result.data.id] : []);
   say(`${made.length} links, ${results.length - made.length} refused`);
 
   // A video.

@@ -367,8 +367,7 @@ export async function refusal(response: Response, baseUrl?: string): Promise<Api
   const redirect = response.type === "opaqueredirect" || status >= 301 && status <= 308 && status !== 304;
   if (status === 304) body = { message: "The record is unchanged." };
   if (redirect) body = { message: `The deployment redirects to ${headers.get("Location") ?? "another address"}: use that as baseUrl.` };
-  const { docUrl } = body as { docUrl?: string };
-  if (docUrl && baseUrl) body = { ...body, docUrl: new URL(docUrl, baseUrl).href } as Partial<ErrorBody>;
+  if (body.docUrl && baseUrl) body = { ...body, docUrl: new URL(body.docUrl, baseUrl).href };
   return apiError({ status, body, headers, retryAfter: retryAfter(headers.get("Retry-After")) });
 }
 

@@ -21,7 +21,7 @@ export async function tour(api, film, say, receiver) {
             throw error;
         return api.createLinks(items, { idempotencyKey: error.idempotencyKey }); // continues where it broke off
     });
-    const made = results.flatMap((result) => "data" in result ? [result.data.id] : []);
+    const made = results.flatMap((result) => result.status === 201 ? [result.data.id] : []);
     say(`${made.length} links, ${results.length - made.length} refused`);
     // A video.
     let progress = 0;
