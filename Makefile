@@ -162,7 +162,7 @@ vuln: $(BIN)/govulncheck
 .PHONY: tools
 ## Install what runs and tests need from the system: redis, ffmpeg, chromium, promtool, and what runs the examples of the docs.
 tools:
-	@$(INSTALL) redis ffmpeg chromium node curl jq openssl python3 promtool
+	@$(INSTALL) redis ffmpeg chromium node curl jq openssl python3 pip mypy promtool
 
 .PHONY: fuzz
 ## Run every fuzz target for FUZZTIME (default 5m) each.

@@ -36,7 +36,7 @@ func (h *Hostile) choose(r *http.Request) string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.rng == nil {
-		h.rng, h.row, h.Deeds = rand.New(rand.NewPCG(h.Seed, 1)), map[string]int{}, map[string]int{} //nolint:gosec // no secret
+		h.rng, h.row, h.Deeds = rand.New(rand.NewPCG(h.Seed, 1)), map[string]int{}, map[string]int{}
 	}
 	if h.away.IsZero() && h.Outage > 0 && r.URL.Query().Has("wait") {
 		h.away = time.Now().Add(h.Outage)
