@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -64,15 +66,23 @@ func run(t *testing.T, dir string, cmd *exec.Cmd, env ...string) {
 	}
 }
 
-func TestPythonClient(t *testing.T) {
-	t.Parallel()
-	run(t, "../../libs/clients/python", exec.CommandContext(t.Context(), "python3", "-B", "-m", "unittest", "-q"), "LINKREEL_STACK="+stackFile(t))
-}
-
 func TestTypeScriptClient(t *testing.T) {
 	t.Parallel()
 	needNode(t)
-	run(t, "../../libs/clients/typescript", exec.CommandContext(t.Context(), "node", "--test", "test/"), "LINKREEL_STACK="+stackFile(t))
+	run(
+		t, "../../libs/clients/typescript", exec.CommandContext(t.Context(), "node", "--test", "test/"),
+		"LINKREEL_STACK="+stackFile(t), "LINKREEL_OPENAPI="+documentFile(t),
+	)
+}
+
+// documentFile writes the API document as JSON for programs that are not in Go.
+func documentFile(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "openapi.json")
+	if err := os.WriteFile(path, apispec.Load().JSON(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
 }
 
 // The Go client runs behind the contract's transport, which checks that every request is
@@ -93,68 +103,70 @@ func TestGoClient(t *testing.T) {
 	}
 	made, err := c.CreateLink(ctx, client.LinkCreate{URL: "https://example.com/go", Title: "Go", ExpiresAt: client.At(time.Now().Add(time.Hour))})
 	must(err)
-	_, err = c.UpdateLink(ctx, made.ID, client.LinkUpdate{Title: client.Clear[string](), ExpiresAt: client.Clear[client.Moment](), OGTitle: client.Set("Preview")})
+	_, err = c.UpdateLink(ctx, made.ID, client.LinkUpdate{Title: client.Clear[string](), ExpiresAt: client.Clear[client.Time](), OGTitle: client.Set("Preview")})
 	must(err)
-	l, err := c.Link(ctx, made.ID)
+	l, err := c.GetLink(ctx, made.ID)
 	must(err)
 	if l.Title != "" || l.ExpiresAt != nil || l.OGTitle == nil || *l.OGTitle != "Preview" {
 		t.Errorf("link after update: %+v", l)
 	}
-	_, err = c.LinkStats(ctx, made.ID, "", "")
+	_, err = c.GetLinkStats(ctx, made.ID, client.GetLinkStatsQuery{})
 	must(err)
 	rules := []client.LinkRule{{Name: "phones", When: client.LinkRuleWhen{Device: []string{"phone"}, Percent: 50}, URL: "https://example.com/app"}}
 	_, err = c.UpdateLink(ctx, made.ID, client.LinkUpdate{Rules: client.Set(rules), ForwardQuery: client.Set(true)})
 	must(err)
-	place := 0
-	told, err := c.ExplainLink(ctx, made.ID, client.Visit{Device: "phone", Query: "a=1", Percent: &place, At: client.At(time.Now().Add(time.Hour))})
+	told, err := c.ExplainLink(ctx, made.ID, client.ExplainLinkQuery{
+		Device: "phone", Query: "a=1", Percent: new(0), At: client.At(time.Now().Add(time.Hour)).String(),
+	})
 	must(err)
 	if told.Rule == nil || *told.Rule != "phones" || told.Location == nil || *told.Location != "https://example.com/app?a=1" {
 		t.Errorf("explained: %+v", told)
 	}
-	free, err := c.SlugAvailable(ctx, made.Slug, "")
+	free, err := c.CheckSlug(ctx, client.CheckSlugQuery{Slug: made.Slug})
 	must(err)
 	if free.Available || free.Reason == nil || *free.Reason != "taken" {
 		t.Errorf("the slug of a link: %+v", free)
 	}
-	items := make([]client.BulkItem, client.BulkMax)
+	const many = client.BulkMax + 20 // two requests
+	items := make([]client.LinkCreate, many)
 	for i := range items {
-		items[i] = client.BulkItem{URL: "https://example.com/bulk"}
+		items[i] = client.LinkCreate{URL: "https://example.com/bulk"}
 	}
 	items[7].URL = "not a link"
-	results, err := c.BulkCreate(ctx, items)
+	results, err := c.CreateLinks(ctx, items)
 	must(err)
 	if results[7].Error == nil || results[7].Error.URL != "not a link" || results[8].Data == nil {
 		t.Errorf("bulk: %+v %+v", results[7], results[8])
 	}
 	n := 0
-	for _, err := range c.Links(ctx) {
+	for _, err := range c.Links(ctx, client.ListLinksQuery{}) {
 		must(err)
 		n++
 	}
-	if n != client.BulkMax {
-		t.Errorf("walked %d links, want %d", n, client.BulkMax)
+	if n != many {
+		t.Errorf("walked %d links, want %d", n, many)
 	}
 	must(c.DeleteLink(ctx, made.ID))
-	if _, err := c.Link(ctx, made.ID); !client.HasCode(err, "LINK_NOT_FOUND") {
+	if _, err := c.GetLink(ctx, made.ID); !client.HasCode(err, "LINK_NOT_FOUND") {
 		t.Errorf("deleted link: %v", err)
 	}
 
-	d, err := c.CreateDomain(ctx, "go.client-test.example")
+	d, err := c.CreateDomain(ctx, client.DomainCreate{Hostname: "go.client-test.example"})
 	must(err)
-	_, err = c.Domains(ctx)
+	_, err = client.All(c.Domains(ctx))
 	must(err)
 	must(c.DeleteDomain(ctx, d.ID))
 
 	k, err := c.CreateKey(ctx, client.KeyCreate{Name: "k", Scopes: []string{"links:read"}})
 	must(err)
-	rolled, err := c.RollKey(ctx, k.ID, 60)
+	rolled, err := c.RollKey(ctx, k.ID, client.KeyRoll{OverlapSeconds: new(int64(60))})
 	must(err)
 	must(c.RevokeKey(ctx, rolled.ID))
-	_, err = c.Keys(ctx)
+	_, err = client.All(c.Keys(ctx))
 	must(err)
-	acc, err := c.Account(ctx)
+	acc, err := c.GetAccount(ctx)
 	must(err)
-	if acc.Plan != "business" || acc.Usage.Links != client.BulkMax-1 {
+	if acc.Plan != "business" || acc.Usage.Links != many-1 {
 		t.Errorf("account: %+v", acc)
 	}
 
@@ -171,10 +183,6 @@ func video(t *testing.T, c *client.Client) {
 		t.Fatal(err)
 	}
 	defer func() { _ = f.Close() }()
-	info, err := f.Stat()
-	if err != nil {
-		t.Fatal(err)
-	}
 	// A file that is not a video fails with a reason. The same record then accepts a good file.
 	made, err := c.CreateVideo(ctx, client.VideoCreate{Title: "Clip", Privacy: "unlisted"})
 	if err != nil {
@@ -184,20 +192,20 @@ func video(t *testing.T, c *client.Client) {
 		t.Fatal(err)
 	}
 	var why *client.VideoError
-	if _, err := c.WaitUntilReady(ctx, made.VideoID, nil); !errors.As(err, &why) {
+	if _, err := c.WaitVideo(ctx, made.VideoID, nil); !errors.As(err, &why) {
 		t.Fatalf("text file: %v, want a VideoError", err)
 	}
-	again, err := c.Video(ctx, made.VideoID)
+	again, err := c.GetVideo(ctx, made.VideoID)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Upload(ctx, client.Upload{File: f, Size: info.Size(), URL: again.UploadURL, Session: again.ResumableUploadURL, ContentType: "video/mp4"}); err != nil {
+	if err := c.SendVideo(ctx, again, f, nil); err != nil {
 		t.Fatal(err)
 	}
 	seen := map[string]bool{}
 	// The video stays failed until the service has noticed the new file.
 	for deadline := time.Now().Add(2 * time.Minute); ; {
-		v, err := c.WaitUntilReady(ctx, made.VideoID, func(v *client.Video) { seen[v.Status] = true })
+		v, err := c.WaitVideo(ctx, made.VideoID, func(v *client.Video) { seen[v.Status] = true })
 		if err == nil && v.Status == "ready" {
 			break
 		}
@@ -206,14 +214,14 @@ func video(t *testing.T, c *client.Client) {
 		}
 		time.Sleep(200 * time.Millisecond) // polling a real system needs a real wait
 	}
-	if err := c.PutCaptions(ctx, made.VideoID, "en", []byte("WEBVTT\n\n00:00.000 --> 00:01.000\nHi\n")); err != nil {
+	if _, err := c.PutCaptions(ctx, made.VideoID, "en", []byte("WEBVTT\n\n00:00.000 --> 00:01.000\nHi\n")); err != nil {
 		t.Error(err)
 	}
-	if err := c.UpdateVideo(ctx, made.VideoID, client.VideoUpdate{Description: client.Set("Two seconds.")}); err != nil {
+	if _, err := c.UpdateVideo(ctx, made.VideoID, client.VideoUpdate{Description: client.Set("Two seconds.")}); err != nil {
 		t.Error(err)
 	}
-	if list, err := c.Videos(ctx, 1); err != nil || len(list) != 1 || list[0].Status != "ready" {
-		t.Errorf("videos: %+v, %v", list, err)
+	if page, err := c.ListVideos(ctx, client.ListVideosQuery{Limit: 1}); err != nil || len(page.Data) != 1 || page.Data[0].Status != "ready" {
+		t.Errorf("videos: %+v, %v", page, err)
 	}
 	if err := c.DeleteVideo(ctx, made.VideoID); err != nil {
 		t.Error(err)
@@ -275,4 +283,112 @@ func TestGeneratedGoClient(t *testing.T) {
 	secret, _ := key(t, &http.Client{Timeout: 30 * time.Second}, "business", nil)
 	run(t, tools, exec.CommandContext(t.Context(), "go", "tool", "oapi-codegen", "-generate", "types,client", "-package", "main", "-o", here+"/client.gen.go", "../libs/apispec/openapi.yaml"), "GOWORK=off")
 	run(t, tools, exec.CommandContext(t.Context(), "go", "run", here, running.BaseURL, secret), "GOWORK=off")
+}
+
+// The example of the TypeScript client runs as a user has it, on each runtime, and behind a network
+// that does everything wrong: nothing is made twice, and nothing is lost.
+func TestTypeScriptTour(t *testing.T) {
+	t.Parallel()
+	needNode(t)
+	client, err := filepath.Abs("../../libs/clients/typescript")
+	if err != nil {
+		t.Fatal(err)
+	}
+	programs := map[string][]string{"node": {"node", "tour.js"}}
+	if os.Getenv("LINKREEL_FULL") != "" { // `make runtimes` installs these
+		programs["deno"] = []string{client + "/runtimes/node_modules/@deno/linux-x64-glibc/deno", "run", "-A", "tour.ts"}
+		programs["bun"] = []string{client + "/runtimes/node_modules/@oven/bun-linux-x64/bin/bun", "tour.ts"}
+	}
+	for name, program := range programs {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			clip(t, filepath.Join(dir, "clip.mp4"))
+			if err := os.MkdirAll(filepath.Join(dir, "node_modules", "@linkreel"), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Symlink(client, filepath.Join(dir, "node_modules", "@linkreel", "client")); err != nil {
+				t.Fatal(err)
+			}
+			for from, to := range map[string]string{"dist/examples/tour.js": "tour.js", "examples/tour.ts": "tour.ts"} {
+				b, err := os.ReadFile(filepath.Join(client, from))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := os.WriteFile(filepath.Join(dir, to), b, 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := os.WriteFile(filepath.Join(dir, "package.json"), []byte(`{"type": "module"}`), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			secret, _ := key(t, &http.Client{Timeout: 30 * time.Second}, "business", allScopes)
+			storage := httptest.NewServer(&contract.Hostile{Target: running.UploadURL, Seed: 32})
+			defer storage.Close()
+			hostile := &contract.Hostile{Target: running.BaseURL, Seed: 32, Rewrite: strings.NewReplacer(running.UploadURL, storage.URL), Outage: 4 * time.Second}
+			proxy := httptest.NewServer(hostile)
+			defer proxy.Close()
+			cmd := exec.CommandContext(t.Context(), program[0], append(program[1:], "clip.mp4")...)
+			cmd.Dir, cmd.Env = dir, append(os.Environ(), "LINKREEL_BASE_URL="+proxy.URL, "LINKREEL_API_KEY="+secret)
+			var told bytes.Buffer
+			cmd.Stderr = &told
+			out, err := cmd.Output()
+			t.Logf("%v: %s", hostile.Deeds, told.Bytes())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(hostile.Deeds) != 10 {
+				t.Errorf("not every misdeed was done: %v", hostile.Deeds)
+			}
+			checkTour(t, out, secret, "webhook.test")
+		})
+	}
+}
+
+// allScopes are the scopes of the accounts on which a tour runs.
+var allScopes = []string{"links:read", "links:write", "videos:read", "videos:write", "events:read", "webhooks:read", "webhooks:write"}
+
+// checkTour compares what the example reports with what the account has.
+func checkTour(t *testing.T, report []byte, secret, message string) {
+	t.Helper()
+	var r struct {
+		Made, Events   []string
+		Refused        int
+		Video, Message string
+		Progress       int64
+	}
+	if err := json.Unmarshal(report, &r); err != nil {
+		t.Fatalf("%v: %s", err, report)
+	}
+	if len(r.Made) != 991 || r.Refused != 10 || r.Message != message || r.Progress == 0 {
+		t.Errorf("%d made, %d refused, message %q, progress %d", len(r.Made), r.Refused, r.Message, r.Progress)
+	}
+	slices.Sort(r.Made)
+	slices.Sort(r.Events)
+	if !slices.Equal(r.Made, r.Events) {
+		t.Errorf("the feed has %d links, of %d that were made", len(r.Events), len(r.Made))
+	}
+	c, err := client.New(client.Config{BaseURL: running.BaseURL, Key: secret})
+	if err != nil {
+		t.Fatal(err)
+	}
+	links, videos := 0, 0
+	for l, err := range c.Links(t.Context(), client.ListLinksQuery{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Contains(r.Made, l.ID) {
+			t.Errorf("%s was made and is not told", l.ID)
+		}
+		links++
+	}
+	for _, err := range c.Videos(t.Context(), client.ListVideosQuery{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		videos++
+	}
+	if links != 990 || videos != 1 {
+		t.Errorf("the account has %d links and %d videos", links, videos)
+	}
 }

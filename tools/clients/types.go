@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"go/format"
+	"path"
 	"slices"
 	"strings"
 	"unicode"
@@ -19,6 +20,7 @@ type types struct {
 	// The types of fields.
 	answerTime   string // a point in time in an answer
 	requestTime  string // any form of a point in time in a request
+	isoTime      string // a point in time that an answer has as text
 	requestWhole string // a whole number in a request
 	change       string // a field of an update: absent, null or a value
 	zeroOmitted  bool   // an optional field of a request is left out when it is zero
@@ -28,11 +30,11 @@ type types struct {
 var clientTypes = types{
 	pkg: "client",
 	own: map[string]string{
-		"ErrorDetail": "Detail", "ErrorCode": "string", "BulkCreate.urls[]": "LinkCreate", "Error": "", "BulkItem": "",
-		"Event.data": "json.RawMessage",
+		"ErrorDetail": "Detail", "ErrorCode": "string", "BulkCreate.urls[]": "LinkCreate", "Error": "", "ErrorBody": "", "BulkItem": "",
+		"Event.data": "json.RawMessage", "Message": "",
 	},
 	imports:    []string{"encoding/json"},
-	answerTime: "Millis", requestTime: "Moment", requestWhole: "int64", change: "Field", zeroOmitted: true,
+	answerTime: "Time", requestTime: "Time", isoTime: "Time", requestWhole: "int64", change: "Field", zeroOmitted: true,
 }
 
 // serviceTypes are the bodies as the services have them, which read the requests and write the
@@ -41,7 +43,7 @@ var serviceTypes = types{
 	pkg: "wire",
 	own: map[string]string{
 		"ErrorDetail": "apierr.Detail", "ErrorCode": "apierr.Code", "Role": "identity.Role",
-		"BulkCreate.urls[]": "json.RawMessage", "Error": "", "BulkItem": "", "Event.data": "json.RawMessage",
+		"BulkCreate.urls[]": "json.RawMessage", "Error": "", "ErrorBody": "", "BulkItem": "", "Event.data": "json.RawMessage", "Message": "",
 		"LinkCreate.domainId": "httpapi.Optional[string]", // absent and null differ
 	},
 	imports: []string{
@@ -49,7 +51,7 @@ var serviceTypes = types{
 		"github.com/linkreel/linkreel/libs/apierr", "github.com/linkreel/linkreel/libs/httpapi",
 		"github.com/linkreel/linkreel/libs/identity", "github.com/linkreel/linkreel/libs/jsdate",
 	},
-	answerTime: "int64", requestTime: "jsdate.Moment", requestWhole: "float64", change: "httpapi.Optional",
+	answerTime: "int64", requestTime: "jsdate.Moment", isoTime: "string", requestWhole: "float64", change: "httpapi.Optional",
 }
 
 // file writes the types of all bodies. The contract says which fields there are, their types, and
@@ -62,6 +64,7 @@ type writer struct {
 	types
 	doc      *contract.Contract
 	requests map[string]bool // the schemas of requests, by name
+	forms    map[string]bool // schemas that a discriminator chooses from: one type has the fields of all of them
 	out      bytes.Buffer
 	made     map[string]*contract.Schema // by Go name
 	used     map[string]bool             // names of the name tables that were used
@@ -81,7 +84,15 @@ type place struct {
 }
 
 func newWriter(c *contract.Contract, t types) *writer {
-	w := &writer{types: t, doc: c, requests: map[string]bool{}, made: map[string]*contract.Schema{}, used: map[string]bool{}}
+	w := &writer{
+		types: t, doc: c, requests: map[string]bool{}, forms: map[string]bool{},
+		made: map[string]*contract.Schema{}, used: map[string]bool{},
+	}
+	for _, s := range c.Schemas.List {
+		for _, ref := range s.Schema.Discriminator.Mapping {
+			w.forms[path.Base(ref)] = true
+		}
+	}
 	for _, op := range c.Operations {
 		if op.Body != nil {
 			w.requests[op.Body.Schema.Name()] = true
@@ -92,7 +103,7 @@ func newWriter(c *contract.Contract, t types) *writer {
 
 func (w *writer) file() ([]byte, error) {
 	for _, c := range w.doc.Schemas.List {
-		if _, other := w.own[c.Name]; other || len(w.doc.Properties(c.Schema)) == 0 {
+		if _, other := w.own[c.Name]; other || w.forms[c.Name] || len(w.doc.Properties(c.Schema)) == 0 {
 			continue
 		}
 		at := place{path: c.Name, request: w.requests[c.Name], update: strings.HasSuffix(c.Name, "Update")}
@@ -267,6 +278,8 @@ func (w *writer) base(name string, s *contract.Schema, at place) (string, error)
 		return "float64", nil
 	case s.Is("boolean"):
 		return "bool", nil
+	case s.Is("string") && s.Format == "date-time":
+		return w.isoTime, nil
 	case s.Is("string"):
 		return "string", nil
 	}
