@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -28,34 +29,46 @@ func TestPythonClient(t *testing.T) {
 	)
 }
 
-// The tour of the Python client makes nothing twice and loses nothing behind a bad network.
-func TestTourOfThePythonClientBehindAHostileProxy(t *testing.T) {
+// The examples of the Python client make nothing twice and lose nothing behind a bad network.
+func TestExamplesOfThePythonClientBehindAHostileProxy(t *testing.T) {
 	t.Parallel()
-	secret, _ := key(t, &http.Client{Timeout: 30 * time.Second}, "business", []string{
-		"links:read", "links:write", "videos:read", "videos:write", "events:read", "webhooks:read", "webhooks:write",
-	})
-	proxy := &contract.Hostile{Target: running.BaseURL, Seed: 7}
-	srv := httptest.NewServer(proxy)
-	defer srv.Close()
 	film := filepath.Join(t.TempDir(), "clip.mp4")
 	clip(t, film)
-	cmd := exec.CommandContext(t.Context(), "python3", "-B", "examples/tour.py", film)
-	cmd.Dir = pythonClient
-	cmd.Env = append(os.Environ(), "PYTHONPATH=.", "LINKREEL_URL="+srv.URL, "LINKREEL_API_KEY="+secret)
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	for _, want := range []string{
-		`(?m)^created http\S+ found \['`, `(?m)^deleted: LINK_NOT_FOUND$`, `(?m)^bulk: 990 created, 10 refused$`, `(?m)^listed: True$`,
-		`(?m)^sent \d+ of \d+$`, `(?m)^plays at http\S+ webhook: video.ready$`, `(?m)^feed: each link once: True$`, `(?m)^cleared: \{200\}$`,
+	for _, tt := range []struct {
+		program []string
+		lines   []string
+	}{
+		{[]string{"examples/tour.py", film}, []string{
+			`created http\S+ found \['.*'\]`, `deleted: LINK_NOT_FOUND`, `bulk: 990 created, 10 refused`, `listed: True`, `sent \d+ of \d+`,
+			`plays at http\S+ webhook: video.ready`, `feed: each link once: True`, `cleared: \{200\}`,
+		}},
+		{[]string{"examples/many.py"}, []string{`created 60, each once in the feed: True, in the list: True`, `left: \[\]`}},
+		{[]string{"-m", "unittest", "tests.test_running.BehindABadNetwork"}, []string{`Ran 1 test in .*`, `OK`}},
 	} {
-		if !regexp.MustCompile(want).Match(out) {
-			t.Errorf("the tour printed no line %s:\n%s", want, out)
-		}
-	}
-	if len(proxy.Deeds) < 9 {
-		t.Errorf("the proxy did only %v", proxy.Deeds)
+		t.Run(tt.program[len(tt.program)-1], func(t *testing.T) {
+			t.Parallel()
+			secret, _ := key(t, &http.Client{Timeout: 30 * time.Second}, "business", []string{
+				"links:read", "links:write", "videos:read", "videos:write", "events:read", "webhooks:read", "webhooks:write",
+			})
+			proxy := &contract.Hostile{Target: running.BaseURL, Seed: 7}
+			srv := httptest.NewServer(proxy)
+			defer srv.Close()
+			cmd := exec.CommandContext(t.Context(), "python3", slices.Concat([]string{"-B"}, tt.program)...)
+			cmd.Dir = pythonClient
+			cmd.Env = append(os.Environ(), "PYTHONPATH=.", "LINKREEL_URL="+srv.URL, "LINKREEL_HOSTILE="+srv.URL, "LINKREEL_API_KEY="+secret)
+			out, err := cmd.CombinedOutput()
+			if err != nil {
+				t.Fatalf("%v\n%s", err, out)
+			}
+			for _, want := range tt.lines {
+				if !regexp.MustCompile("(?m)^" + want + "$").Match(out) {
+					t.Errorf("there is no line %s in:\n%s", want, out)
+				}
+			}
+			if len(proxy.Deeds) < 9 {
+				t.Errorf("the proxy did only %v", proxy.Deeds)
+			}
+		})
 	}
 }
 

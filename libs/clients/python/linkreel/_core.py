@@ -25,9 +25,9 @@ T = TypeVar("T")
 class AsyncOptions(TypedDict, total=False):
     """Settings of one call, the last argument of every method. All are optional."""
 
-    #: Seconds for each attempt. Default: the client's timeout.
+    #: Seconds that each attempt may take. Default: the client's timeout.
     timeout: float
-    #: Seconds for the whole call, all attempts and the waits between them. Default: no bound.
+    #: Seconds that the whole call may take, with all attempts and waits. Default: no limit.
     total_timeout: float
     #: How often the call is tried. Default: the client's attempts.
     attempts: int
@@ -39,7 +39,7 @@ class AsyncOptions(TypedDict, total=False):
     if_none_match: str
     #: More headers.
     headers: Mapping[str, str]
-    #: Called with the answer that decides the call, also with one that refuses it.
+    #: Called with the final response, whether it is a success or an error.
     on_response: Callable[[Response], None]
 
 
@@ -72,7 +72,7 @@ class Core:
         if key is not None:
             self._headers["Authorization"] = "Bearer " + _key(key)
         if timeout <= 0 or attempts < 1:
-            raise ValueError("timeout must be above 0 and attempts at least 1.")
+            raise ValueError("timeout must be greater than 0, and attempts at least 1.")
         self._timeout, self._attempts, self._max_wait = timeout, attempts, max_wait
         self._transport = Transport(ssl_context, proxies)
         self._clock: Callable[[], float] = time.monotonic
@@ -287,8 +287,8 @@ def retry_after(text: str) -> Optional[float]:
 def _unexpected(response: Response) -> UnexpectedAnswerError:
     kind = response.headers.get("content-type", "no content type")
     return UnexpectedAnswerError(
-        "The answer has status %d and %s, which is not what the API answers here. Check the base URL, and whether a proxy or a "
-        "sign-in page of the network answers in its place." % (response.status, kind))
+        "The response has status %d and %s, which the API never sends here. Check the base URL, and whether a proxy or the "
+        "sign-in page of a network answers instead." % (response.status, kind))
 
 
 def _object(response: Response) -> Any:
@@ -332,7 +332,7 @@ def _line(line: bytes) -> Any:
     try:
         return json.loads(line)
     except ValueError:
-        raise APIConnectionError("The answer was cut off in the middle of a line.") from None
+        raise APIConnectionError("The response was cut off in the middle of a line.") from None
 
 
 def _base(base_url: str) -> str:
@@ -351,9 +351,9 @@ def _key(key: str) -> str:
     """A key, perhaps from a file with a newline at its end. The errors never contain it."""
     key = key.strip()
     if not key:
-        raise ValueError("The key is empty. Give the API key as text, such as lr_live_…, or None for calls that need no key.")
+        raise ValueError("The key is empty. Pass an API key such as lr_live_…, or None for calls that need no key.")
     if not key.isascii() or not key.isprintable() or " " in key:
-        raise ValueError("The key has a character that no key has, such as a line break in the middle. Check the file that it is read from.")
+        raise ValueError("The key contains a character that no key has, such as a line break in the middle. Check where it is read from.")
     return key
 
 

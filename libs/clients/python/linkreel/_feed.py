@@ -15,10 +15,10 @@ _HELD = 25  # seconds that the service holds a request
 
 
 class EventFeed(Iterator[Event]):
-    """The events of an account, oldest first, without an end. Client.follow_events makes it.
+    """The events of an account, oldest first. It never ends. Client.follow_events returns it.
 
-    ``cursor`` is the place after the last event that you got. Store it when you have handled that
-    event, and give it to follow_events as ``after`` to go on from there, also in another program.
+    ``cursor`` is the place after the last event that you got. Store it once you have handled that
+    event. To continue from there, even in another program, pass it to follow_events as ``after``.
     """
 
     def __init__(self, core: Core, query: Dict[str, Any], after: Optional[str], patience: float, options: Optional[Options]) -> None:

@@ -21,12 +21,12 @@ from typing import Any, Callable, Dict, Iterable, Iterator, Mapping, NamedTuple,
 from .errors import APIConnectionError, APITimeoutError, Cancelled, LinkreelError
 
 _LARGEST = 64 << 20  # no answer of the API is larger
-_TOO_LARGE = "The answer is larger than 64 MiB."
+_TOO_LARGE = "The response is larger than 64 MiB."
 _clock = threading.local()  # .deadline: when the attempt of this thread has to be over
 
 
 class RateLimit(NamedTuple):
-    """What is left of the account's rate limit. ``reset`` is in seconds since 1970."""
+    """The account's rate limit: requests per minute, requests left, and when it is full again (seconds since 1970)."""
 
     limit: int
     remaining: int
@@ -35,7 +35,7 @@ class RateLimit(NamedTuple):
 
 @dataclass(frozen=True)
 class Response:
-    """An answer: what a call's ``on_response`` gets. Names of headers are in lower case."""
+    """A response, as a call's ``on_response`` receives it. Header names are in lower case."""
 
     status: int
     headers: Mapping[str, str]
@@ -62,12 +62,12 @@ class Response:
 
     @property
     def replayed(self) -> bool:
-        """Whether this is the stored answer of an earlier request with the same idempotency key."""
+        """Whether this is the stored response to an earlier request with the same idempotency key."""
         return self.headers.get("idempotent-replayed") == "true"
 
 
 class Cancel:
-    """Cancels calls from another thread: give it to them as ``options={"cancel": cancel}``."""
+    """Cancels calls from another thread. Pass it as ``options={"cancel": cancel}``."""
 
     def __init__(self) -> None:
         self._event = threading.Event()
@@ -80,7 +80,7 @@ class Cancel:
         return self._event.is_set()
 
     def cancel(self) -> None:
-        """End all calls that have this Cancel, and those that will. They raise Cancelled."""
+        """End all calls that use this object, now and later. They raise Cancelled."""
         self._event.set()
         with self._lock:
             for sock in self._sockets:
@@ -281,7 +281,7 @@ class Transport:
             return self._plain(scheme, host, port), False
         parts = urllib.parse.urlsplit(proxy if "://" in proxy else "http://" + proxy)
         if parts.scheme != "http" or not parts.hostname:
-            raise ValueError("The proxy must be an http:// address; other kinds are not supported.")
+            raise ValueError("The proxy must have an http:// address. Other kinds of proxies are not supported.")
         authorization = {}
         if parts.username is not None:
             pair = "%s:%s" % (urllib.parse.unquote(parts.username), urllib.parse.unquote(parts.password or ""))
@@ -359,9 +359,9 @@ def _named(error: Exception, method: str, origin: Origin, timeout: float) -> API
     """The error of an attempt. It has no path or query: a signed address is a secret."""
     at = "%s to %s://%s:%d" % (method, *origin)
     if isinstance(error, (socket.timeout, TimeoutError)):
-        return APITimeoutError("%s got no answer within %g seconds." % (at, timeout))
+        return APITimeoutError("%s got no complete response within %g seconds." % (at, timeout))
     if isinstance(error, http.client.IncompleteRead):
-        return APIConnectionError("%s: the answer was cut off." % at)
+        return APIConnectionError("%s: the response was cut off." % at)
     if isinstance(error, ssl.SSLCertVerificationError):
         return APIConnectionError("%s: the server's certificate is not valid: %s." % (at, error.verify_message))
     return APIConnectionError("%s failed: %s." % (at, str(error) or type(error).__name__))

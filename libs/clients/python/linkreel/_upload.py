@@ -23,7 +23,7 @@ class Upload:
     def __init__(self, core: Core, file: BinaryIO, content_type: Optional[str], part: int, progress: Optional[Progress],
                  options: Optional[Options]) -> None:
         if part < 1 or part % (256 << 10):
-            raise ValueError("part must be a multiple of 256 KiB, because storage takes no others.")
+            raise ValueError("part must be a multiple of 256 KiB, because storage accepts no other size.")
         given: Options = options or {}
         self._core, self._file, self._part = core, file, part
         # A body without a type would be called a form, which the address may not take.
@@ -42,8 +42,8 @@ class Upload:
         elif plain:
             self._whole(plain)
         else:
-            raise UploadGoneError("The video has no upload address. It has one only while it is uploading or failed, for keys with "
-                                  "the scope videos:write.")
+            raise UploadGoneError("The video has no upload address. It has one only while its status is uploading or failed, and only keys "
+                                  "with the scope videos:write see it.")
         self._progress(self._size, self._size)
 
     def _whole(self, url: str) -> None:
@@ -80,7 +80,7 @@ class Upload:
             elif at is not None:
                 failures += 1
             if failures >= self._attempts:
-                raise UploadError("Storage takes no more bytes after %d of %d." % (best, self._size), answer.status)
+                raise UploadError("Storage accepts no more bytes after %d of %d." % (best, self._size), answer.status)
             at = have
             self._progress(at, self._size)
 
@@ -97,7 +97,7 @@ class Upload:
                                   % answer.status, answer.status)
         error = api_error(answer.status, {}, retry_after=retry_after(answer.headers.get("retry-after", "")))
         if not again(error):
-            raise UploadError("Storage answered %d and did not take the file." % answer.status, answer.status)
+            raise UploadError("Storage answered %d and did not accept the file." % answer.status, answer.status)
         raise error
 
     def _pieces(self, start: int, length: int) -> Iterator[bytes]:
@@ -106,7 +106,7 @@ class Upload:
         while sent < length:
             piece = self._file.read(min(_PIECE, length - sent))
             if not piece:
-                raise UploadError("The file became shorter while it was being sent.")
+                raise UploadError("The file became shorter during the upload.")
             yield piece
             sent += len(piece)
             if sent < length:  # the end is told when storage has confirmed it
@@ -117,7 +117,7 @@ class Upload:
         asked = error.retry_after if isinstance(error, APIError) else None
         if failures >= self._attempts or (asked or 0.0) > self._core._max_wait:
             status = error.status if isinstance(error, APIError) else 0
-            raise UploadError("The upload did not get through: %s Call upload again to resume it." % error, status) from error
+            raise UploadError("The upload failed: %s Call upload again to resume it." % error, status) from error
         self._core._sleep(max(seconds, asked or 0.0), self._cancel)
 
 
@@ -135,5 +135,5 @@ def opened(file: File, content_type: Optional[str]) -> "Iterator[tuple[BinaryIO,
             yield reader, content_type or mimetypes.guess_type(os.fspath(file))[0]
         return
     if not file.seekable():
-        raise ValueError("The file cannot be read twice, so a broken upload could not resume. Save it to disk first.")
+        raise ValueError("The file is not seekable, so a broken upload could not resume. Save it to disk first.")
     yield file, content_type

@@ -21,8 +21,8 @@ class Unset(enum.Enum):
         return "UNSET"
 
 
-#: A field that is not sent: a create leaves it out, an update keeps its value. None is different:
-#: it is sent as null, and clears the field of an update.
+#: A field that is not sent, so that an update keeps its value. None is different: it is sent as
+#: null, which clears the field.
 UNSET: Final = Unset.UNSET
 
 #: A point in time: an aware datetime, milliseconds since 1970, or text such as 2027-04-01T00:00:00Z.
@@ -39,7 +39,7 @@ def milliseconds(moment: datetime) -> int:
 
 def _aware(moment: datetime) -> datetime:
     if moment.utcoffset() is None:
-        raise ValueError("This datetime has no time zone, so it could mean several moments. Add one, as in "
+        raise ValueError("This datetime has no time zone, so its moment is not known. Add one, as in "
                          "datetime.now(timezone.utc) or moment.astimezone().")
     return moment
 
@@ -48,7 +48,7 @@ def _plain(value: object) -> object:
     if isinstance(value, datetime):
         return milliseconds(value)
     if isinstance(value, date):
-        raise ValueError("A date without a time has no moment. Use a datetime with a time zone.")
+        raise ValueError("A date is not a point in time. Use a datetime with a time zone.")
     if isinstance(value, Mapping):
         return dict(value)
     if isinstance(value, Sequence):
@@ -96,13 +96,13 @@ def fill(path: str, parameters: Optional[Mapping[str, str]]) -> str:
             raise ValueError("%s is empty. Give the id of a record." % name)
         # Proxies resolve such segments: DELETE …/captions/.. would delete the video.
         if {".", ".."} & set(re.split(r"[/\\]", value)):
-            raise ValueError("%r cannot be part of a path, because proxies resolve it to another path. Check the id." % value)
+            raise ValueError("%r cannot be an id: proxies would resolve the path to another one. Check the id." % value)
         path = path.replace("{%s}" % name, urllib.parse.quote(value, safe=""))
     return path
 
 
 def header(name: str, value: str) -> str:
-    """A header's value, if it can be sent. The error never contains it, since it may be secret."""
+    """Check that a header can be sent. The error never contains the value, which may be secret."""
     if any(c != "\t" and not " " <= c <= "~" for c in value):
-        raise ValueError("The header %s has characters that cannot be sent. Use printable ASCII." % name)
+        raise ValueError("The header %s contains characters that HTTP does not allow. Use printable ASCII." % name)
     return value

@@ -58,18 +58,18 @@ def receive_webhook(secret: "Union[str, Sequence[str]]", headers: Headers, body:
         sent = datetime.fromisoformat(message["timestamp"].replace("Z", "+00:00")).astimezone(timezone.utc)
         kind, data = message["type"], message["data"]
     except (ValueError, KeyError, TypeError, AttributeError):
-        raise WebhookError("bad_body", "The signature is right, but the body is not a message of Linkreel.") from None
+        raise WebhookError("bad_body", "The signature matches, but the body is not a webhook message.") from None
     return WebhookMessage(message_id, kind, sent, data)
 
 
 def _verify(secret: "Union[str, Sequence[str]]", headers: Headers, body: Union[bytes, str], tolerance: float, now: Optional[float]) -> str:
     keys = [_key(one) for one in ([secret] if isinstance(secret, str) else secret)]
     if not keys:
-        raise WebhookError("bad_secret", "There is no secret. Give the one that the webhook was created with.")
+        raise WebhookError("bad_secret", "There is no secret. Pass the one that create_webhook returned.")
     fields = _fields(headers)
     missing = [name for name in ("webhook-id", "webhook-timestamp", "webhook-signature") if not fields.get(name)]
     if missing:
-        raise WebhookError("missing_header", "The request has no header %s." % " and no ".join(missing))
+        raise WebhookError("missing_header", "The request does not have the header %s." % ", ".join(missing))
     message_id, stamp = fields["webhook-id"], fields["webhook-timestamp"]
     if not stamp.isascii() or not stamp.isdigit():
         raise WebhookError("bad_timestamp", "The header webhook-timestamp is not a number of seconds.")
@@ -84,7 +84,7 @@ def _verify(secret: "Union[str, Sequence[str]]", headers: Headers, body: Union[b
     wanted = [b"v1," + base64.b64encode(hmac.new(key, signed, hashlib.sha256).digest()) for key in keys]
     given = fields["webhook-signature"].encode("utf-8", "replace").split()
     if not any([hmac.compare_digest(want, one) for want in wanted for one in given]):
-        raise WebhookError("no_match", "No signature matches. Use this webhook's secret, and the body as it arrived, before it was parsed.")
+        raise WebhookError("no_match", "No signature matches. Use this webhook's secret and the unchanged bytes of the body.")
     return message_id
 
 
@@ -95,7 +95,7 @@ def _key(secret: str) -> bytes:
     except (binascii.Error, ValueError):
         key = b""
     if not key:
-        raise WebhookError("bad_secret", "The secret is not one of Linkreel's, which begin with whsec_.")
+        raise WebhookError("bad_secret", "The secret is not valid. Secrets of webhooks begin with whsec_.")
     return key
 
 

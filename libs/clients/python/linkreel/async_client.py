@@ -20,9 +20,9 @@ from . import types
 class AsyncClient(AsyncOperations):
     """The Client for asyncio: the same methods and arguments, as coroutines and asynchronous iterators.
 
-    The calls run in up to ``threads`` threads of the client, and never block the loop; further
-    calls wait. A followed feed takes one thread. When a task is cancelled, its call's connection
-    breaks; what the call changes may or may not be done.
+    Calls run in up to ``threads`` threads of the client and never block the loop; further calls
+    wait for a free thread. A feed takes one thread while it waits. Cancelling a task closes the
+    connection of its call, which may have taken effect.
     """
 
     def __init__(self, base_url: str, key: Optional[str] = None, *, timeout: float = 30.0, attempts: int = 5, max_wait: float = 60.0,
@@ -96,8 +96,8 @@ class AsyncClient(AsyncOperations):
 class AsyncEventFeed(AsyncIterator[types.Event]):
     """The events of an account, oldest first, without an end.
 
-    ``cursor`` is as in EventFeed. A wait for the next event may be cancelled, by asyncio.wait_for
-    for example: no event is lost, and the feed can be read on.
+    ``cursor`` is as in EventFeed. You may cancel a wait for the next event, for example with
+    asyncio.wait_for, and read on later: no event is lost.
     """
 
     def __init__(self, client: AsyncClient, feed: EventFeed) -> None:

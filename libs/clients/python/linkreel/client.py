@@ -22,14 +22,14 @@ _BULK_BYTES = (1 << 20) - 1024  # a body has at most 1 MiB; the rest is for what
 class Client(Operations):
     """A client for one account, or with the operator's address and token for the operator's API.
 
-    ``base_url`` is such as https://linkreel.example; ``key`` an API key, or None for the calls
-    that need none. ``timeout`` is in seconds for each attempt, ``attempts`` how often a call is
-    tried, and ``max_wait`` the longest single wait, in seconds, that a Retry-After may ask for.
-    ``proxies`` replaces the proxies of the environment: {} for none, {"https": "http://…"} for one.
+    ``base_url`` is an address such as https://linkreel.example, and ``key`` an API key, or None for
+    calls that need none. ``timeout`` is the seconds that each attempt may take, ``attempts`` how
+    often a call is tried, and ``max_wait`` the longest wait, in seconds, that a Retry-After may ask
+    for. ``proxies`` replaces the proxies of the environment: {} means none.
 
     Every operation of the API is a method. list_links returns one page, links() iterates over all
-    of them. A client may be shared by threads. Each keeps one connection; close ends them all, and
-    so does a with block.
+    of them. Threads may share a client. Each thread keeps one connection; close, or the end of a with block,
+    closes all of them.
     """
 
     def __enter__(self) -> "Client":
@@ -42,12 +42,12 @@ class Client(Operations):
 
     def request(self, method: str, path: str, *, query: Optional[Mapping[str, Any]] = None, body: object = None,
                 options: Optional[Options] = None) -> Any:
-        """Call any path of the API with the client's retries and errors: the JSON of the answer, None if it is empty.
+        """Call any path with the client's retries and errors. Returns the JSON of the response, None if it is empty.
 
         ``path`` begins with / and is escaped. ``body`` is sent as JSON.
         """
         if not path.startswith("/") or not path.isascii() or not path.isprintable() or " " in path or "?" in path:
-            raise ValueError("path must begin with / and be escaped; give the query as query.")
+            raise ValueError("path must begin with / and be escaped. Pass query parameters as query.")
         call = self._call(method.upper(), path, query, body, None, "application/json", options)
         return self._exchange(call, object_or_none, options)
 
@@ -56,22 +56,21 @@ class Client(Operations):
     def create_links(self, links: Iterable[types.BulkItem], /, *, options: Optional[Options] = None) -> "list[types.BulkResult]":
         """Create any number of links: one result for each, in their order.
 
-        They are sent 100 to a request, and at most 1 MiB. A link that is refused does not stop the
-        others: its result has ``error`` in place of ``data``. If a request fails, BulkError has the
-        results so far.
+        A request has up to 100 links and at most 1 MiB. A rejected link does not stop the others: its
+        result has ``error`` instead of ``data``. If a request fails, BulkError has the results so far.
         """
         return cast("list[types.BulkResult]", self._bulk("POST", "/api/v1/links/bulk", "urls", list(links), {}, options))
 
     def update_links(self, ids: Iterable[str], set: types.BulkSet, /, *,
                           options: Optional[Options] = None) -> "list[types.BulkChange]":
-        """Change any number of links in the same way: one result for each id, in their order.
+        """Make the same change to any number of links: one result for each id, in their order.
 
-        Otherwise like create_links.
+        Otherwise it works as create_links does.
         """
         return cast("list[types.BulkChange]", self._bulk("PATCH", "/api/v1/links/bulk", "ids", list(ids), {"set": set}, options))
 
     def delete_links(self, ids: Iterable[str], /, *, options: Optional[Options] = None) -> "list[types.BulkChange]":
-        """Delete any number of links: one result for each id, in their order. Otherwise like create_links."""
+        """Delete any number of links: one result for each id, in their order. Otherwise it works as create_links does."""
         return cast("list[types.BulkChange]", self._bulk("POST", "/api/v1/links/bulk-delete", "ids", list(ids), {}, options))
 
     def _bulk(self, method: str, path: str, name: str, items: "list[Any]", more: Mapping[str, Any], options: Optional[Options]) -> Any:
@@ -113,20 +112,20 @@ class Client(Operations):
 
     def upload(self, video: Mapping[str, Any], file: File, *, content_type: Optional[str] = None, part: int = 8 << 20,
                progress: Optional[Progress] = None, options: Optional[Options] = None) -> None:
-        """Send a file to the upload address of a video that was created, or that failed.
+        """Send a file to the upload address of a new video, or of one that failed.
 
-        Connections that break are resumed. If the program stops, read the video and call upload
-        again: only the rest is sent. ``part`` is the size of a request, a multiple of 256 KiB.
-        An attempt has the call's timeout and a second more for every 64 KiB.
+        Broken connections are resumed. If the program stops, read the video again and call upload:
+        it sends only the rest. ``part`` is the size of a request, a multiple of 256 KiB. An attempt
+        may take the call's timeout plus one second for every 64 KiB.
         """
         with opened(file, content_type) as (reader, kind):
             Upload(self, reader, kind, part, progress, options).send(video)
 
     def wait_until_ready(self, id: str, /, *, timeout: float = 3600, seen: Optional[Callable[[types.Video], None]] = None,
                          options: Optional[Options] = None) -> types.Video:
-        """Wait until a video can be played, for at most ``timeout`` seconds. ``seen`` gets each state of it.
+        """Wait until a video can be played, for at most ``timeout`` seconds. ``seen`` is called with each response.
 
-        A key that may read events waits for the video's events, any other asks again and again.
+        With the scope events:read, the client waits for the video's events; otherwise it polls the video.
         Raises VideoFailedError and WaitTimeout.
         """
         given: Options = options or {}
@@ -172,12 +171,12 @@ class Client(Operations):
 
     def follow_events(self, *, after: Optional[str] = None, type: "Union[Sequence[types.EventType], None]" = None,
                       object: Optional[str] = None, patience: float = 300.0, options: Optional[Options] = None) -> EventFeed:
-        """Follow the feed of events, without an end: ``for event in client.follow_events(after=cursor)``.
+        """Follow the feed of events, which never ends: ``for event in client.follow_events(after=cursor)``.
 
-        ``after`` is the cursor of an earlier feed or an event's id, "" the beginning of the feed;
-        without it, the feed begins with what happens from now on. ``type`` and ``object`` choose
-        events. While the service does not answer, the feed tries again, for at most ``patience``
-        seconds. CursorLostError means that the feed no longer has the place.
+        ``after`` is the cursor of an earlier feed or an event's id; "" is the beginning of the feed.
+        Without it, you get the events from now on. ``type`` and ``object`` filter them. While the
+        service does not answer, the feed retries for up to ``patience`` seconds. CursorLostError
+        means that the service no longer has the place.
         """
         return EventFeed(self, {"type": type, "object": object}, after, patience, options)
 

@@ -47,7 +47,7 @@ class AuthenticationError(APIError):
 
 
 class PermissionDeniedError(APIError):
-    """403: the plan, the key's scopes or the member's role do not allow this, or a quota is used up."""
+    """403: the plan, the key's scopes or the member's role do not allow this, or a quota is exhausted."""
 
 
 class NotFoundError(APIError):
@@ -59,9 +59,9 @@ class GoneError(APIError):
 
 
 class CursorLostError(APIError):
-    """The feed of events no longer has the place at which you want to continue.
+    """The feed of events does not know the cursor from which you want to continue.
 
-    Events are kept for 30 days. Read your records anew, then follow the feed without ``after``.
+    Events are kept for 30 days. Read your records again, then follow the feed without ``after``.
     """
 
 
@@ -78,11 +78,11 @@ class PreconditionFailedError(APIError):
 
 
 class RateLimitError(APIError):
-    """429: too many requests, and the wait would be longer than the client may wait."""
+    """429: too many requests. Either every attempt was refused, or the wait would exceed ``max_wait``."""
 
 
 class ServerError(APIError):
-    """5xx: the service failed, and kept failing in every attempt."""
+    """5xx: the service failed in every attempt."""
 
 
 class NotModified(LinkreelError):
@@ -90,28 +90,28 @@ class NotModified(LinkreelError):
 
 
 class APIConnectionError(LinkreelError):
-    """No attempt got a whole answer. A change may or may not have been made."""
+    """No attempt got a complete response. The call may have taken effect."""
 
     _stale = False  # the server had closed the kept connection, perhaps before it saw the request
 
 
 class APITimeoutError(APIConnectionError, TimeoutError):
-    """No attempt got a whole answer in time. A change may or may not have been made."""
+    """No attempt got a complete response in time. The call may have taken effect."""
 
 
 class UnexpectedAnswerError(APIConnectionError):
-    """What answered is not the API: there is no JSON where the API promises it.
+    """Something other than the API answered: the response is not what the API promises.
 
-    Check the base URL, and whether a proxy or a sign-in page of the network answers in its place.
+    Check the base URL, and whether a proxy or the sign-in page of a network answers instead.
     """
 
 
 class Cancelled(LinkreelError):
-    """The call was cancelled by its ``cancel`` option. A change may or may not have been made."""
+    """The call was cancelled through its ``cancel`` option. It may have taken effect."""
 
 
 class UploadError(LinkreelError):
-    """Object storage did not take the file. ``status`` is its last answer, 0 if there was none."""
+    """Object storage did not accept the file. ``status`` is its last status, 0 if it never answered."""
 
     def __init__(self, message: str, status: int = 0) -> None:
         self.status = status
@@ -134,20 +134,20 @@ class VideoFailedError(LinkreelError):
 
 
 class WaitTimeout(LinkreelError, TimeoutError):
-    """A video was not ready in time. ``video`` is the record as it was read last."""
+    """A video was not ready in time. ``video`` is the record as last read."""
 
     def __init__(self, video: Any, seconds: float) -> None:
         self.video = video
-        super().__init__("The video is still %s after %g seconds. It goes on; wait again." % (video.get("status"), seconds))
+        super().__init__("The video is still %s after %g seconds. Processing continues; call wait_until_ready again." % (video.get("status"), seconds))
 
 
 class BulkError(LinkreelError):
     """A bulk call stopped halfway. ``__cause__`` is the error that stopped it.
 
     ``results`` has the results so far, in the order of the items. ``unsure`` has the items of the
-    request that failed: they may or may not be done. ``unsent`` has the items after them. To go
-    on, make the same call again with ``options={"idempotency_key": error.idempotency_key}``: what
-    is done is not done twice, and you get all results. That works for 24 hours.
+    request that failed, which may or may not have taken effect. ``unsent`` has the remaining items.
+    To continue, repeat the call with ``options={"idempotency_key": error.idempotency_key}``. Within
+    24 hours this creates and deletes nothing twice, and returns all results.
     """
 
     def __init__(self, cause: LinkreelError, results: "Sequence[Any]", unsure: "Sequence[Any]", unsent: "Sequence[Any]",
@@ -156,7 +156,7 @@ class BulkError(LinkreelError):
         self.unsure = list(unsure)
         self.unsent = list(unsent)
         self.idempotency_key = idempotency_key
-        super().__init__("Stopped after %d results; %d items may or may not be done, %d were not sent: %s"
+        super().__init__("Stopped after %d results. %d items may have taken effect, and %d were not sent: %s"
                          % (len(self.results), len(self.unsure), len(self.unsent), cause))
 
 
@@ -172,7 +172,7 @@ class WebhookError(LinkreelError):
 
 
 def api_error(status: int, error: "dict[str, Any]", *, request_id: str = "", retry_after: Optional[float] = None) -> APIError:
-    """The error of the class that fits the status."""
+    """Return an error of the class for the status."""
     kind = _BY_STATUS.get(status)
     if kind is None:
         kind = ServerError if status >= 500 else ValidationError if status >= 400 else APIError

@@ -2,6 +2,7 @@
 
 import json
 import socket
+import ssl
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -40,7 +41,7 @@ class Request:
 class Server:
     """Gives its answers one after the other; the last one repeats. An answer may be a function of the request."""
 
-    def __init__(self, *answers):
+    def __init__(self, *answers, tls=None):
         self.answers, self.calls, self.waits = list(answers), [], []
         self.stopped, self.lock = threading.Event(), threading.Lock()
         self.connections = set()
@@ -81,8 +82,13 @@ class Server:
 
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.server.daemon_threads = True
+        self.server.handle_error = lambda *args: None  # of a client that does not trust us
+        if tls:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(*tls)
+            self.server.socket = context.wrap_socket(self.server.socket, server_side=True, do_handshake_on_connect=False)
         threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
-        self.url = "http://127.0.0.1:%d" % self.server.server_address[1]
+        self.url = ("https://localhost:%d" if tls else "http://127.0.0.1:%d") % self.server.server_address[1]
 
     def give(self, handler, answer):
         if answer is DROP:

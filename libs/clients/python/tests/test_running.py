@@ -8,7 +8,7 @@ import tempfile
 import unittest
 from datetime import datetime, timedelta, timezone
 
-from linkreel import AsyncClient, Client, NotFoundError, PreconditionFailedError, ValidationError
+from linkreel import AsyncClient, Client, LinkreelError, NotFoundError, PreconditionFailedError, ValidationError
 
 
 @unittest.skipUnless(os.environ.get("LINKREEL_STACK"), "LINKREEL_STACK names no running stack")
@@ -61,6 +61,23 @@ class Running(unittest.TestCase):
                 "links:read", "videos:read", "domains:read", "keys:read", "events:read", "webhooks:read", "members:read"])
         with Client(self.stack["baseUrl"], key["key"]) as client:
             self.assertEqual(next(client.export_account())["type"], "account")
+
+
+@unittest.skipUnless(os.environ.get("LINKREEL_HOSTILE"), "LINKREEL_HOSTILE is no address behind a bad network")
+class BehindABadNetwork(unittest.TestCase):
+    def test_every_error_has_a_type_and_no_key(self):
+        key, failed = os.environ["LINKREEL_API_KEY"], set()
+        with Client(os.environ["LINKREEL_HOSTILE"], key, attempts=1) as client:
+            for i in range(60):
+                for call in (lambda: client.list_links(slug="s%d" % i), lambda: client.get_link("lnk_%d" % i),
+                             lambda: client.delete_link("lnk_%d" % i), lambda: list(client.videos(q="q%d" % i)),
+                             lambda: client.get_link_qr("lnk_%d" % i)):
+                    try:
+                        call()
+                    except LinkreelError as error:
+                        failed.add(type(error).__name__)
+                        self.assertNotIn(key, str(error))
+        self.assertLessEqual({"APIConnectionError", "NotFoundError", "ServerError", "UnexpectedAnswerError"}, failed)
 
 
 if __name__ == "__main__":
