@@ -229,7 +229,7 @@ func GiverNow(tx Tx, by *identity.Principal, now time.Time) (Giver, error) {
 			return Giver{}, err
 		}
 		if !k.Active(now) {
-			return Giver{}, apierr.New(apierr.APIKeyRevoked, "This API key has been revoked.")
+			return Giver{}, apierr.New(apierr.APIKeyRevoked, "This API key has been revoked. Use another key.")
 		}
 		g = Giver{Scopes: k.Scopes, end: k.ExpiresAt, member: k.MadeBy}
 	}
