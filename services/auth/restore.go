@@ -116,7 +116,8 @@ func (e ending) member(ctx context.Context, n trail.Note) error {
 		}
 	}
 	if errors.Is(err, member.ErrLastOwner) {
-		e.sayf("The member %s is the only owner of the account %s in this backup and keeps the role: suspend the account, or give it another owner.", n.ID, n.Account)
+		e.sayf("The member %s is the only owner of the account %s in this backup and keeps the role: "+
+			"suspend the account, or give it another owner.", n.ID, n.Account)
 		return nil
 	}
 	return err

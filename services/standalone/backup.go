@@ -78,7 +78,9 @@ func Backup(ctx context.Context, out io.Writer, dir, recipient string) error {
 	}
 	_, _ = fmt.Fprintf(out, "Backup %s: %d records, %d objects with %d bytes.\n", m.Name, m.Documents, len(m.Objects), m.Bytes())
 	if len(m.Keys) > 0 {
-		_, _ = fmt.Fprintf(out, "A restore needs %s, which is not in the backup: keep a copy of it elsewhere.\n", filepath.Join(s.DataDir, secretsFile))
+		_, _ = fmt.Fprintf(
+			out, "A restore needs %s, which is not in the backup: keep a copy of it elsewhere.\n", filepath.Join(s.DataDir, secretsFile),
+		)
 	}
 	return nil
 }
@@ -107,7 +109,8 @@ func running(ctx context.Context, cfg Config) (s *Stack, done func() error, err 
 			return s, func() error { return nil }, nil
 		}
 	}
-	return nil, nil, fmt.Errorf("a Linkreel runs on %s, but its stack.json is not here: run the command in the folder in which it was started", path)
+	return nil, nil, fmt.Errorf("a Linkreel runs on %s, but its stack.json is not here: "+
+		"run the command in the folder in which it was started", path)
 }
 
 // stopped serves backups of a data directory on which no stack runs.
@@ -124,7 +127,8 @@ func stopped(ctx context.Context, dir *dataDir) (s *Stack, done func() error, er
 	if err != nil {
 		return nil, nil, err
 	}
-	if s.Firestore, err = firestore.Open(firestore.Options{Path: dir.join(recordsFile), Indexes: indexes, TTLInterval: -1}); err != nil {
+	s.Firestore, err = firestore.Open(firestore.Options{Path: dir.join(recordsFile), Indexes: indexes, TTLInterval: -1})
+	if err != nil {
 		return nil, nil, err
 	}
 	s.onClose(func(context.Context) error { return s.Firestore.Close() })
@@ -183,7 +187,9 @@ func Restore(ctx context.Context, out io.Writer, o RestoreOptions) error {
 		if err := backup.Verify(ctx, o.Dir, m, identities); err != nil {
 			return err
 		}
-		_, _ = fmt.Fprintf(out, "Backup %s can be restored: %d records, %d objects with %d bytes.\n", m.Name, m.Documents, len(m.Objects), m.Bytes())
+		_, _ = fmt.Fprintf(
+			out, "Backup %s can be restored: %d records, %d objects with %d bytes.\n", m.Name, m.Documents, len(m.Objects), m.Bytes(),
+		)
 		return nil
 	}
 	r := restoring{cfg: cfg, from: o.Dir, m: m, identities: identities, kept: kept, audit: cmp.Or(o.Audit, cfg.AuditDir), out: out}
