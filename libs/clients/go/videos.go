@@ -270,8 +270,10 @@ func (c *Client) again(ctx context.Context, res *putAnswer, err error, attempt i
 			Status: res.status, Code: "HTTP_" + strconv.Itoa(res.status), Message: "storage answered " + strconv.Itoa(res.status),
 			RetryAfter: res.after,
 		}
-	}
-	if res == nil || res.status == http.StatusRequestTimeout {
+		if res.status == http.StatusRequestTimeout { // what it waited for was lost on the way
+			err = lost(&call{method: http.MethodPut, path: "the upload address"}, errors.New("storage answered 408"))
+		}
+	} else {
 		err = lost(&call{method: http.MethodPut, path: "the upload address"}, err)
 	}
 	wait, retry := c.wait(err, attempt)
