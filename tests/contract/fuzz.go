@@ -133,7 +133,8 @@ type actor struct {
 func (f *fuzzer) prepare(ctx context.Context) error {
 	good := 1 + f.cfg.Requests/2000
 	for i := range good {
-		if err := f.addActor(ctx, fmt.Sprintf("enterprise %d", i), "enterprise", map[string]any{}); err != nil {
+		key := map[string]any{"scopes": dig(f.doc, "components", "schemas", "Scope", "enum")}
+		if err := f.addActor(ctx, fmt.Sprintf("enterprise %d", i), "enterprise", key); err != nil {
 			return err
 		}
 	}
