@@ -100,7 +100,7 @@ func TestLibraryCommandsAskForWhatTheyAreTold(t *testing.T) {
 			[]string{"GET /api/v1/videos/vid_1/access", `PUT /api/v1/videos/vid_1/access {"privacy":"password","password":"secret","expiresAt":null,"allowDownload":false,"embedOrigins":["https://a.example"]}`}, 0},
 		{"videos access vid_1 --expires 7d", map[string]string{"GET /api/v1/videos/vid_1/access": access, "PUT /api/v1/videos/vid_1/access": access},
 			[]string{"GET /api/v1/videos/vid_1/access", `PUT /api/v1/videos/vid_1/access {"privacy":"expiring","expiresAt":1790604800000,"allowDownload":true,"embedOrigins":[]}`}, 0},
-		{"videos captions vid_1", map[string]string{"GET /api/v1/videos/vid_1/captions": `{"data":[{"language":"de","name":"Deutsch"}]}`}, []string{"GET /api/v1/videos/vid_1/captions"}, 0},
+		{"videos captions vid_1", map[string]string{"GET /api/v1/videos/vid_1/captions": `{"data":[{"language":"de","name":"Deutsch"}]}`}, []string{"GET /api/v1/videos/vid_1/captions?limit=100"}, 0},
 		{"videos captions vid_1 de --delete", map[string]string{"DELETE /api/v1/videos/vid_1/captions/de": ""}, []string{"DELETE /api/v1/videos/vid_1/captions/de"}, 0},
 		{"videos captions vid_1 de", nil, nil, ExitUsage},
 		{"videos thumbnail vid_1 2.5", map[string]string{"PUT /api/v1/videos/vid_1/thumbnail": `{}`}, []string{`PUT /api/v1/videos/vid_1/thumbnail {"time":2.5}`}, 0},

@@ -512,9 +512,11 @@ type Certificate struct {
 	Error *string `json:"error"`
 }
 
-// DomainList is the list of all domains.
+// DomainList is one page of the account's domains.
 type DomainList struct {
-	Data []Domain `json:"data"`
+	Data       []Domain `json:"data"`
+	HasMore    bool     `json:"hasMore"`
+	NextCursor *string  `json:"nextCursor"`
 }
 
 // VideoCreate is a video to be. Nothing is needed.
@@ -570,9 +572,11 @@ type VideoThumbnail struct {
 	Time *float64 `json:"time"`
 }
 
-// CaptionList is the list of a video's captions.
+// CaptionList is one page of a video's captions.
 type CaptionList struct {
-	Data []Caption `json:"data"`
+	Data       []Caption `json:"data"`
+	HasMore    bool      `json:"hasMore"`
+	NextCursor *string   `json:"nextCursor"`
 }
 
 // Caption is one language of a video's captions.
@@ -766,9 +770,11 @@ type Key struct {
 	RevokedAt  *int64 `json:"revokedAt"`
 }
 
-// KeyList is the list of all keys.
+// KeyList is one page of the account's keys.
 type KeyList struct {
-	Data []Key `json:"data"`
+	Data       []Key   `json:"data"`
+	HasMore    bool    `json:"hasMore"`
+	NextCursor *string `json:"nextCursor"`
 }
 
 // KeyCreated is a new key with its secret, which is never shown again.
@@ -794,9 +800,11 @@ type Member struct {
 	IgnoredFields []string `json:"ignoredFields,omitempty"`
 }
 
-// MemberList is the list of all members.
+// MemberList is one page of the account's members.
 type MemberList struct {
-	Data []Member `json:"data"`
+	Data       []Member `json:"data"`
+	HasMore    bool     `json:"hasMore"`
+	NextCursor *string  `json:"nextCursor"`
 }
 
 // MemberSignInLink is a one-time link for a member.
@@ -838,9 +846,11 @@ type InvitationCreated struct {
 	IgnoredFields []string `json:"ignoredFields,omitempty"`
 }
 
-// InvitationList is the list of open invitations.
+// InvitationList is one page of the open invitations.
 type InvitationList struct {
-	Data []Invitation `json:"data"`
+	Data       []Invitation `json:"data"`
+	HasMore    bool         `json:"hasMore"`
+	NextCursor *string      `json:"nextCursor"`
 }
 
 // DeviceCodeCreate begins to ask a person for a key.
@@ -1064,9 +1074,11 @@ type WebhookCreated struct {
 	Secret string `json:"secret"`
 }
 
-// WebhookList is the list of all webhooks.
+// WebhookList is one page of the account's webhooks.
 type WebhookList struct {
-	Data []Webhook `json:"data"`
+	Data       []Webhook `json:"data"`
+	HasMore    bool      `json:"hasMore"`
+	NextCursor *string   `json:"nextCursor"`
 }
 
 // Attempt is one attempt of a delivery.

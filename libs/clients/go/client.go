@@ -154,11 +154,21 @@ func answer[T any](ctx context.Context, c *Client, method, path string, in any) 
 	return out, c.call(ctx, method, path, in, out)
 }
 
-// list reads a whole list that has no pages.
-func list[T any](ctx context.Context, c *Client, path string) ([]T, error) {
-	var out struct{ Data []T }
-	err := c.call(ctx, http.MethodGet, path, nil, &out)
-	return out.Data, err
+// list reads a whole list, a page at a time.
+func list[T any](ctx context.Context, c *Client, path string) (all []T, err error) {
+	for query := (url.Values{"limit": {"100"}}); ; {
+		var page struct {
+			Data       []T
+			NextCursor *string
+		}
+		if err := c.call(ctx, http.MethodGet, path+"?"+query.Encode(), nil, &page); err != nil {
+			return nil, err
+		}
+		if all = append(all, page.Data...); page.NextCursor == nil {
+			return all, nil
+		}
+		query.Set("cursor", *page.NextCursor)
+	}
 }
 
 // Do makes a call, and retries it if that may help.

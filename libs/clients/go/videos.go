@@ -34,7 +34,8 @@ func (c *Client) Videos(ctx context.Context, limit int) ([]VideoSummary, error) 
 	if limit > 0 {
 		q.Set("limit", strconv.Itoa(limit))
 	}
-	return list[VideoSummary](ctx, c, "/api/v1/videos"+query(q))
+	page, err := answer[VideoList](ctx, c, http.MethodGet, "/api/v1/videos"+query(q), nil)
+	return page.Data, err
 }
 
 // VideoFilter narrows a list of videos. A video must match all fields that are not

@@ -180,7 +180,8 @@ func (c *Client) ReplayWebhook(ctx context.Context, id string, from, to Moment) 
 
 // Deliveries lists the newest deliveries of a webhook.
 func (c *Client) Deliveries(ctx context.Context, id string, limit int) ([]Delivery, error) {
-	return list[Delivery](ctx, c, webhookPath(id, "deliveries")+"?limit="+strconv.Itoa(limit))
+	page, err := answer[DeliveryPage](ctx, c, http.MethodGet, webhookPath(id, "deliveries")+"?limit="+strconv.Itoa(limit), nil)
+	return page.Data, err
 }
 
 // RetryDelivery sends a delivery again.

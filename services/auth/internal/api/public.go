@@ -14,6 +14,7 @@ import (
 	"github.com/linkreel/linkreel/libs/apispec/wire"
 	"github.com/linkreel/linkreel/libs/httpapi"
 	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/libs/paging"
 	"github.com/linkreel/linkreel/libs/tenant"
 	"github.com/linkreel/linkreel/services/auth/internal/account"
 )
@@ -116,11 +117,17 @@ func (h public) show(c *fiber.Ctx, a account.Account, ignored []string) error {
 
 func (h public) keys(c *fiber.Ctx) error {
 	ctx := c.UserContext()
-	found, err := h.accounts.Keys(ctx, identity.FromContext(ctx).AccountID)
+	accountID := identity.FromContext(ctx).AccountID
+	page, err := httpapi.Page(c, "keys", accountID)
 	if err != nil {
 		return err
 	}
-	return httpapi.JSON(c, fiber.StatusOK, wire.KeyList{Data: wire.List(found, toKey)})
+	all, err := h.accounts.Keys(ctx, accountID)
+	if err != nil {
+		return err
+	}
+	found, next := paging.Cut(page, all, paging.Newest, account.Key.Place)
+	return httpapi.JSON(c, fiber.StatusOK, wire.KeyList{Data: wire.List(found, toKey), HasMore: next != nil, NextCursor: next})
 }
 
 func (h public) createKey(c *fiber.Ctx) error {

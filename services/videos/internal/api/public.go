@@ -39,7 +39,7 @@ func Public(a *httpapi.API, videos *video.Service, addresses video.Addresses) {
 	a.Handle(fiber.MethodGet, "/api/v1/videos/:id/captions", read, h.owned(captions))
 	a.Handle(fiber.MethodPut, "/api/v1/videos/:id/captions/:lang", write, h.owned(h.putCaptions))
 	a.Handle(fiber.MethodDelete, "/api/v1/videos/:id/captions/:lang", write, h.owned(h.deleteCaptions))
-	a.Finds(fiber.MethodPut, "/api/v1/videos/:id/captions/:lang", h.owned(captions))
+	a.Finds(fiber.MethodPut, "/api/v1/videos/:id/captions/:lang", h.owned(nothing))
 	a.Finds(fiber.MethodDelete, "/api/v1/videos/:id/captions/:lang", h.owned(track))
 }
 
