@@ -1,35 +1,21 @@
-// Command gotypes writes the Go types of the API's bodies from its contract,
-// libs/apispec/openapi.yaml: once for the Go client, and once for the services, which
-// read the requests and write the answers. Its output is committed. Run it from anywhere
-// in the repository:
-//
-//	go -C tools run ./gotypes
-//
-// The contract says which fields there are, their types, and which are required or may be
-// null. names.go adds Go names for the objects that have no name in the contract.
 package main
 
 import (
 	"bytes"
 	"fmt"
 	"go/format"
-	"log"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"unicode"
 
-	"go.yaml.in/yaml/v3"
-
-	"github.com/linkreel/linkreel/tools/internal/root"
+	"github.com/linkreel/linkreel/tools/internal/contract"
 )
 
-// target is one file that is written.
-type target struct {
-	file, pkg string
-	imports   []string
-	types     map[string]string // Go types for names and places in the contract that get no type of their own
+// types is how the types of one file are written.
+type types struct {
+	pkg     string
+	imports []string
+	own     map[string]string // Go types for names and places in the contract that get no type of their own
 	// The types of fields.
 	answerTime   string // a point in time in an answer
 	requestTime  string // any form of a point in time in a request
@@ -38,17 +24,22 @@ type target struct {
 	zeroOmitted  bool   // an optional field of a request is left out when it is zero
 }
 
-var targets = []target{{
-	file: "libs/clients/go/types.go", pkg: "client",
-	types: map[string]string{
+// clientTypes are the bodies as the Go client has them.
+var clientTypes = types{
+	pkg: "client",
+	own: map[string]string{
 		"ErrorDetail": "Detail", "ErrorCode": "string", "BulkCreate.urls[]": "LinkCreate", "Error": "", "BulkItem": "",
 		"Event.data": "json.RawMessage",
 	},
 	imports:    []string{"encoding/json"},
 	answerTime: "Millis", requestTime: "Moment", requestWhole: "int64", change: "Field", zeroOmitted: true,
-}, {
-	file: "libs/apispec/wire/wire.go", pkg: "wire",
-	types: map[string]string{
+}
+
+// serviceTypes are the bodies as the services have them, which read the requests and write the
+// answers.
+var serviceTypes = types{
+	pkg: "wire",
+	own: map[string]string{
 		"ErrorDetail": "apierr.Detail", "ErrorCode": "apierr.Code", "Role": "identity.Role",
 		"BulkCreate.urls[]": "json.RawMessage", "Error": "", "BulkItem": "", "Event.data": "json.RawMessage",
 		"LinkCreate.domainId": "httpapi.Optional[string]", // absent and null differ
@@ -59,51 +50,27 @@ var targets = []target{{
 		"github.com/linkreel/linkreel/libs/identity", "github.com/linkreel/linkreel/libs/jsdate",
 	},
 	answerTime: "int64", requestTime: "jsdate.Moment", requestWhole: "float64", change: "httpapi.Optional",
-}}
-
-func main() {
-	log.SetFlags(0)
-	dir, err := root.Dir()
-	if err != nil {
-		log.Fatal(err)
-	}
-	src, err := os.ReadFile(filepath.Join(dir, "libs/apispec/openapi.yaml"))
-	if err != nil {
-		log.Fatal(err)
-	}
-	var doc document
-	if err := yaml.Unmarshal(src, &doc); err != nil {
-		log.Fatal(err)
-	}
-	for _, t := range targets {
-		out, err := newWriter(&doc, t).file()
-		if err != nil {
-			log.Fatalf("%s: %v", t.file, err)
-		}
-		path := filepath.Join(dir, t.file)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			log.Fatal(err)
-		}
-		if err := os.WriteFile(path, out, 0o644); err != nil {
-			log.Fatal(err)
-		}
-	}
 }
 
-// writer makes the types of one target.
+// file writes the types of all bodies. The contract says which fields there are, their types, and
+// which are required or may be null. names.go adds Go names for the objects that have no name in
+// the contract.
+func (t types) file(c *contract.Contract) ([]byte, error) { return newWriter(c, t).file() }
+
+// writer makes the types of one file.
 type writer struct {
-	target
-	doc      *document
+	types
+	doc      *contract.Contract
 	requests map[string]bool // the schemas of requests, by name
 	out      bytes.Buffer
-	made     map[string]*schema // by Go name
-	used     map[string]bool    // names of the name tables that were used
-	later    []later            // nameless objects found so far, to be written later
+	made     map[string]*contract.Schema // by Go name
+	used     map[string]bool             // names of the name tables that were used
+	later    []later                     // nameless objects found so far, to be written later
 }
 
 type later struct {
 	name string
-	s    *schema
+	s    *contract.Schema
 	at   place
 }
 
@@ -113,25 +80,23 @@ type place struct {
 	request, update bool
 }
 
-func newWriter(doc *document, t target) *writer {
-	w := &writer{target: t, doc: doc, requests: map[string]bool{}, made: map[string]*schema{}, used: map[string]bool{}}
-	for _, item := range doc.Paths {
-		for _, op := range item {
-			for _, m := range op.RequestBody.Content {
-				w.requests[m.Schema.name()] = true
-			}
+func newWriter(c *contract.Contract, t types) *writer {
+	w := &writer{types: t, doc: c, requests: map[string]bool{}, made: map[string]*contract.Schema{}, used: map[string]bool{}}
+	for _, op := range c.Operations {
+		if op.Body != nil {
+			w.requests[op.Body.Schema.Name()] = true
 		}
 	}
 	return w
 }
 
 func (w *writer) file() ([]byte, error) {
-	for _, c := range w.doc.Components.Schemas.list {
-		if _, other := w.types[c.name]; other || len(c.schema.properties(w.doc)) == 0 {
+	for _, c := range w.doc.Schemas.List {
+		if _, other := w.own[c.Name]; other || len(w.doc.Properties(c.Schema)) == 0 {
 			continue
 		}
-		at := place{path: c.name, request: w.requests[c.name], update: strings.HasSuffix(c.name, "Update")}
-		if err := w.object(goTypeName(c.name), c.schema, at); err != nil {
+		at := place{path: c.Name, request: w.requests[c.Name], update: strings.HasSuffix(c.Name, "Update")}
+		if err := w.object(goTypeName(c.Name), c.Schema, at); err != nil {
 			return nil, err
 		}
 		for len(w.later) > 0 {
@@ -148,7 +113,7 @@ func (w *writer) file() ([]byte, error) {
 		}
 	}
 	var head bytes.Buffer
-	head.WriteString("// Code generated by tools/gotypes from libs/apispec/openapi.yaml. DO NOT EDIT.\n\n")
+	head.WriteString("// Code generated by tools/clients from libs/apispec/openapi.yaml. DO NOT EDIT.\n\n")
 	fmt.Fprintf(&head, "package %s\n\nimport (\n", w.pkg)
 	for _, path := range w.imports {
 		if path != "" {
@@ -162,36 +127,36 @@ func (w *writer) file() ([]byte, error) {
 
 // object writes a struct. Two places may share a name if the fields that both have are
 // alike. The first place must have all fields.
-func (w *writer) object(name string, s *schema, at place) error {
-	fields := s.properties(w.doc)
+func (w *writer) object(name string, s *contract.Schema, at place) error {
+	fields := w.doc.Properties(s)
 	if before := w.made[name]; before != nil {
-		have := before.properties(w.doc)
+		have := w.doc.Properties(before)
 		for _, f := range fields {
-			if !slices.ContainsFunc(have, func(h component) bool { return h.name == f.name && slices.Equal(h.schema.Type, f.schema.Type) }) {
-				return fmt.Errorf("%s is called %s, and its field %s is not there", at.path, name, f.name)
+			if !slices.ContainsFunc(have, func(h contract.Property) bool { return h.Name == f.Name && slices.Equal(h.Schema.Type, f.Schema.Type) }) {
+				return fmt.Errorf("%s is called %s, and its field %s is not there", at.path, name, f.Name)
 			}
 		}
 		return nil
 	}
 	w.made[name] = s
-	comment(&w.out, "", typeComment(name, w.doc.follow(s).Description))
+	comment(&w.out, "", typeComment(name, w.doc.Follow(s).Description))
 	fmt.Fprintf(&w.out, "type %s struct {\n", name)
 	inherited := map[string]bool{}
 	if base := bases[at.path]; base != "" {
 		fmt.Fprintf(&w.out, "\t%s\n\n", goTypeName(base))
-		from := w.doc.at(base)
-		for _, f := range from.properties(w.doc) {
-			if needed := from.needs(w.doc, f.name); needed != s.needs(w.doc, f.name) {
-				return fmt.Errorf("%s is not all that %s is: %s", at.path, base, f.name)
+		from := w.doc.At(base)
+		for _, f := range w.doc.Properties(from) {
+			if needed := w.doc.Needs(from, f.Name); needed != w.doc.Needs(s, f.Name) {
+				return fmt.Errorf("%s is not all that %s is: %s", at.path, base, f.Name)
 			}
-			inherited[f.name] = true
+			inherited[f.Name] = true
 		}
 	}
 	for _, f := range fields {
-		if inherited[f.name] || f.schema.ReadOnly {
+		if inherited[f.Name] || f.Schema.ReadOnly {
 			continue // readOnly in a request: accepted, but without effect
 		}
-		if err := w.field(f, s.needs(w.doc, f.name), place{at.path + "." + f.name, at.request, at.update}); err != nil {
+		if err := w.field(f, w.doc.Needs(s, f.Name), place{at.path + "." + f.Name, at.request, at.update}); err != nil {
 			return err
 		}
 	}
@@ -199,30 +164,30 @@ func (w *writer) object(name string, s *schema, at place) error {
 	return nil
 }
 
-func (w *writer) field(f component, needed bool, at place) error {
+func (w *writer) field(f contract.Property, needed bool, at place) error {
 	name := fieldNames[at.path]
 	if name == "" {
-		name = goName(f.name)
+		name = goName(f.Name)
 	}
 	kind, tag, err := w.kind(f, needed, at)
 	if err != nil {
 		return err
 	}
-	comment(&w.out, "\t", f.schema.Description)
-	fmt.Fprintf(&w.out, "\t%s %s `json:\"%s%s\"`\n", name, kind, f.name, tag)
+	comment(&w.out, "\t", f.Schema.Description)
+	fmt.Fprintf(&w.out, "\t%s %s `json:\"%s%s\"`\n", name, kind, f.Name, tag)
 	return nil
 }
 
 // kind returns the Go type of a field, and the part of its tag after the name.
-func (w *writer) kind(f component, needed bool, at place) (kind, tag string, err error) {
-	s := w.doc.follow(f.schema)
-	if kind, err = w.base(f.name, f.schema, at); err != nil {
+func (w *writer) kind(f contract.Property, needed bool, at place) (kind, tag string, err error) {
+	s := w.doc.Follow(f.Schema)
+	if kind, err = w.base(f.Name, f.Schema, at); err != nil {
 		return "", "", err
 	}
 	list, text, whole := strings.HasPrefix(kind, "[]"), kind == "string", kind == "int" || kind == "int64"
-	object, time := s.is("object") && kind != "json.RawMessage" && !strings.HasPrefix(kind, "map["), isTime(f.name, f.schema.name())
+	object, time := s.Is("object") && kind != "json.RawMessage" && !strings.HasPrefix(kind, "map["), isTime(f.Name, f.Schema.Name())
 	switch {
-	case at.update && !needed && list && !s.null: // an empty list is no change
+	case at.update && !needed && list && !s.Null: // an empty list is no change
 		if w.zeroOmitted {
 			tag = ",omitempty"
 		}
@@ -232,7 +197,7 @@ func (w *writer) kind(f component, needed bool, at place) (kind, tag string, err
 			tag = ",omitzero"
 		}
 	case at.request && needed:
-		if s.null {
+		if s.Null {
 			kind = "*" + kind
 		}
 	case at.request && w.zeroOmitted:
@@ -245,11 +210,11 @@ func (w *writer) kind(f component, needed bool, at place) (kind, tag string, err
 		}
 	case at.request && strings.HasPrefix(kind, w.change): // it says itself whether it is null
 	case at.request:
-		if !list && (s.null && kind != "bool" || s.Default == true || kind == w.requestTime) {
+		if !list && (s.Null && kind != "bool" || s.Default == true || kind == w.requestTime) {
 			kind = "*" + kind
 		}
 	case needed:
-		if s.null && !list {
+		if s.Null && !list {
 			kind = "*" + kind
 		}
 	default:
@@ -270,13 +235,13 @@ func (w *writer) kind(f component, needed bool, at place) (kind, tag string, err
 }
 
 // base is the Go type of a value that is present.
-func (w *writer) base(name string, s *schema, at place) (string, error) {
+func (w *writer) base(name string, s *contract.Schema, at place) (string, error) {
 	if special := w.special(s, at); special != "" {
 		return special, nil
 	}
-	named := s.name()
-	s = w.doc.follow(s)
-	if len(s.properties(w.doc)) > 0 {
+	named := s.Name()
+	s = w.doc.Follow(s)
+	if len(w.doc.Properties(s)) > 0 {
 		if named == "" {
 			if named = objectNames[at.path]; named == "" {
 				return "", fmt.Errorf("%s has no name: give it one in names.go", at.path)
@@ -288,36 +253,36 @@ func (w *writer) base(name string, s *schema, at place) (string, error) {
 		return goTypeName(named), nil
 	}
 	switch {
-	case s.is("string") && s.is("number"):
+	case s.Is("string") && s.Is("number"):
 		return w.requestTime, nil
-	case s.is("array"):
+	case s.Is("array"):
 		of, err := w.base(name, s.Items, place{at.path + "[]", at.request, at.update})
 		return "[]" + of, err
 	case s.Values != nil && s.Values.Type != nil:
 		of, err := w.base(name, s.Values, place{at.path + "{}", at.request, at.update})
 		return "map[string]" + of, err
-	case s.is("integer"):
+	case s.Is("integer"):
 		return w.number(name, named, at), nil
-	case s.is("number"):
+	case s.Is("number"):
 		return "float64", nil
-	case s.is("boolean"):
+	case s.Is("boolean"):
 		return "bool", nil
-	case s.is("string"):
+	case s.Is("string"):
 		return "string", nil
 	}
 	return "", fmt.Errorf("%s has no type that Go has", at.path)
 }
 
-// special is the type that the target uses instead of a generated one; "" if there is
+// special is the type that the file uses instead of a generated one; "" if there is
 // none.
-func (w *writer) special(s *schema, at place) string {
-	if t := w.types[at.path]; t != "" {
+func (w *writer) special(s *contract.Schema, at place) string {
+	if t := w.own[at.path]; t != "" {
 		return t
 	}
 	if at.request {
 		return "" // a caller may send a value that is not listed
 	}
-	return w.types[s.name()]
+	return w.own[s.Name()]
 }
 
 func (w *writer) number(name, named string, at place) string {
@@ -363,8 +328,8 @@ func goName(name string) string {
 			words[i] = strings.ToUpper(word)
 		case "ids", "urls":
 			words[i] = strings.ToUpper(word[:len(word)-1]) + "s"
-		case "og":
-			words[i] = "OG"
+		case "og", "qr":
+			words[i] = strings.ToUpper(word)
 		default:
 			words[i] = strings.ToUpper(word[:1]) + word[1:]
 		}

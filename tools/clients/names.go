@@ -23,6 +23,9 @@ var fieldNames = map[string]string{
 	"KeyCreated.key": "Secret", "DeviceCode.deviceCode": "Code",
 }
 
+// absentIsNotEmpty names query parameters whose empty value says something else than their absence.
+var absentIsNotEmpty = map[string]bool{"listEvents.after": true}
+
 // bases are schemas that begin with all fields of another schema. Go embeds the other
 // one.
 var bases = map[string]string{

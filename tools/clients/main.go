@@ -1,0 +1,62 @@
+// Command clients writes what the clients of the API, and the services, have from its contract,
+// libs/apispec/openapi.yaml: types of bodies and a method for each operation. Its output is
+// committed. Run it from anywhere in the repository:
+//
+//	go -C tools run ./clients
+package main
+
+import (
+	"fmt"
+	"log"
+	"os"
+	"path/filepath"
+
+	"github.com/linkreel/linkreel/tools/internal/contract"
+	"github.com/linkreel/linkreel/tools/internal/root"
+)
+
+// files are what this program writes: paths in the repository, and who makes their content.
+// A language has one source file here, such as golang.go.
+var files = []struct {
+	path string
+	make func(*contract.Contract) ([]byte, error)
+}{
+	{"libs/apispec/wire/wire.go", serviceTypes.file},
+	{"libs/clients/go/types.go", clientTypes.file},
+}
+
+func main() {
+	log.SetFlags(0)
+	if err := write(); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func write() error {
+	dir, err := root.Dir()
+	if err != nil {
+		return err
+	}
+	text, err := os.ReadFile(filepath.Join(dir, "libs/apispec/openapi.yaml"))
+	if err != nil {
+		return err
+	}
+	c, err := contract.Parse(text)
+	if err != nil {
+		return err
+	}
+	for _, f := range files {
+		out, err := f.make(c)
+		if err != nil {
+			return fmt.Errorf("%s: %w", f.path, err)
+		}
+		path := filepath.Join(dir, f.path)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			return err
+		}
+		if err := os.WriteFile(path, out, 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}

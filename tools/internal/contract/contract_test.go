@@ -1,0 +1,75 @@
+package contract_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/linkreel/linkreel/tools/internal/contract"
+	"github.com/linkreel/linkreel/tools/internal/root"
+)
+
+func read(t *testing.T) *contract.Contract {
+	t.Helper()
+	dir, err := root.Dir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(dir, "libs/apispec/openapi.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := contract.Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func TestOperationsSayWhatClientsNeed(t *testing.T) {
+	t.Parallel()
+	ops := map[string]*contract.Operation{}
+	for _, o := range read(t).Operations {
+		if ops[o.ID] != nil {
+			t.Errorf("%s is there twice", o.ID)
+		}
+		ops[o.ID] = o
+	}
+	create := ops["createLink"]
+	if create.Method != "POST" || create.Path != "/api/v1/links" || create.Tag != "Links" || create.Body.Schema.Name() != "LinkCreate" ||
+		!create.Takes("idempotency-key") || create.Takes("If-Match") || create.Answer().Schema.Name() != "LinkCreated" {
+		t.Errorf("createLink: %+v", create)
+	}
+	if bulk := ops["bulkCreateLinks"].Answer(); bulk.Status != 207 || bulk.Schema.Name() != "BulkResults" {
+		t.Errorf("bulkCreateLinks answers %+v", bulk)
+	}
+	if c := ops["putCaptions"]; len(c.PathParameters) != 2 || c.PathParameters[1].Name != "lang" || c.Body.Type != "text/vtt" {
+		t.Errorf("putCaptions: %+v", c)
+	}
+	if d := ops["deleteLink"]; d.Body != nil || d.Answer().Type != "" || !d.Takes("If-Match") || d.Paging != contract.NoList {
+		t.Errorf("deleteLink: %+v", d)
+	}
+	if !ops["createDeviceCode"].Public || create.Public || !ops["adminTakeDown"].Operator() || create.Operator() {
+		t.Error("who may call an operation is not told")
+	}
+}
+
+func TestListsSayHowTheyGoOn(t *testing.T) {
+	t.Parallel()
+	for _, o := range read(t).Operations {
+		switch o.ID {
+		case "listLinks":
+			if o.Paging != contract.InBody || o.All != "links" || o.Item.Name() != "LinkSummary" {
+				t.Errorf("%s: %s of %s, %s", o.ID, o.All, o.Item.Name(), o.Paging)
+			}
+		case "listVideos":
+			if o.Paging != contract.LinkHeader || o.All != "videos" || o.Item.Name() != "VideoSummary" {
+				t.Errorf("%s: %s of %s, %s", o.ID, o.All, o.Item.Name(), o.Paging)
+			}
+		case "adminListAccounts":
+			if o.Paging != contract.InBody || o.All != "adminAccounts" {
+				t.Errorf("%s: %s, %s", o.ID, o.All, o.Paging)
+			}
+		}
+	}
+}
