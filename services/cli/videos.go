@@ -176,7 +176,7 @@ func (a *app) amend(
 	}
 	// The call replaces the whole access, so fields without a flag are sent unchanged.
 	in = client.VideoAccessUpdate{
-		Privacy: privacy, ExpiresAt: client.Clear[client.Millis](), AllowDownload: client.Set(access.AllowDownload),
+		Privacy: privacy, ExpiresAt: client.Clear[client.Moment](), AllowDownload: client.Set(access.AllowDownload),
 		EmbedOrigins: client.Set(access.EmbedOrigins),
 	}
 	if password != "" {
@@ -187,9 +187,9 @@ func (a *app) amend(
 		if !ok {
 			return in, usagef("--expires %q must be a length of time, such as 7d, or a date, such as 2027-01-31", expires)
 		}
-		in.ExpiresAt = client.Set(client.Millis(end.UnixMilli()))
+		in.ExpiresAt = client.Set(client.At(end))
 	} else if privacy == "expiring" && access.ExpiresAt != nil {
-		in.ExpiresAt = client.Set(*access.ExpiresAt)
+		in.ExpiresAt = client.Set(client.At(access.ExpiresAt.Time()))
 	}
 	switch download {
 	case "":
@@ -310,8 +310,7 @@ func settle(in *client.VideoCreate, expires string, now time.Time) error {
 	if !ok {
 		return usagef("expires %q must be a length of time, such as 7d, or a date, such as 2027-01-31", expires)
 	}
-	ms := client.Millis(end.UnixMilli())
-	in.ExpiresAt = &ms
+	in.ExpiresAt = client.At(end)
 	return nil
 }
 

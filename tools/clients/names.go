@@ -20,7 +20,7 @@ var objectNames = map[string]string{
 
 // fieldNames are the Go names of fields whose Go name differs from the contract's.
 var fieldNames = map[string]string{
-	"KeyCreated.key": "Secret", "DeviceCode.deviceCode": "Code",
+	"LinkSummary._id": "UnderscoreID", "VideoSummary._id": "UnderscoreID", "KeyCreated.key": "Secret", "DeviceCode.deviceCode": "Code",
 }
 
 // absentIsNotEmpty names query parameters whose empty value says something else than their absence.

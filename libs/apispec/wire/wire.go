@@ -152,8 +152,9 @@ type LinkUpdate struct {
 
 // LinkSummary is a link in a list.
 type LinkSummary struct {
-	// Id of the link.
-	ID string `json:"_id"`
+	// Id of the link; the same as `id`.
+	UnderscoreID string `json:"_id"`
+	ID           string `json:"id"`
 	// As typed at creation.
 	Slug string `json:"slug"`
 	// Exactly as given.
@@ -208,6 +209,7 @@ type LinkCreated struct {
 	ExternalID     *string  `json:"externalId"`
 	Archived       bool     `json:"archived"`
 	ImportedClicks *int64   `json:"importedClicks,omitempty"`
+	Link           Link     `json:"link"`
 	IgnoredFields  []string `json:"ignoredFields,omitempty"`
 }
 
@@ -215,7 +217,6 @@ type LinkCreated struct {
 type Link struct {
 	LinkSummary
 
-	ID string `json:"id"`
 	// When and why the operator took the link down. Null when it is not taken down.
 	TakenDown     *TakenDown `json:"takenDown"`
 	OGTitle       *string    `json:"ogTitle"`
@@ -257,6 +258,7 @@ type SlugAvailable struct {
 type LinkUpdated struct {
 	Success       bool     `json:"success"`
 	Slug          string   `json:"slug"`
+	Link          Link     `json:"link"`
 	IgnoredFields []string `json:"ignoredFields,omitempty"`
 }
 
@@ -527,8 +529,8 @@ type VideoCreate struct {
 	Privacy    *string  `json:"privacy"`
 	// Required with privacy `password`, refused with any other.
 	Password *string `json:"password"`
-	// Future moment in milliseconds. Required with privacy `expiring`, refused with any other.
-	ExpiresAt *float64 `json:"expiresAt"`
+	// A time in the future. Required with privacy `expiring`, refused with any other.
+	ExpiresAt *jsdate.Moment `json:"expiresAt"`
 	// The file is sent to `resumableUploadUrl` while it is being recorded. When nothing more has
 	// arrived for five minutes, the part that has arrived becomes the video.
 	Recording bool `json:"recording"`
@@ -547,8 +549,8 @@ type VideoAccessUpdate struct {
 	Privacy string `json:"privacy"`
 	// Required with privacy `password` unless the video has one, refused with any other.
 	Password httpapi.Optional[string] `json:"password"`
-	// Moment in milliseconds. Required with privacy `expiring`, refused with any other.
-	ExpiresAt httpapi.Optional[float64] `json:"expiresAt"`
+	// A time in the future. Required with privacy `expiring`, refused with any other.
+	ExpiresAt httpapi.Optional[jsdate.Moment] `json:"expiresAt"`
 	// Whether visitors can get `/v/<slug>/video.mp4`.
 	AllowDownload httpapi.Optional[bool] `json:"allowDownload"`
 	// Origins of the sites that may show the video in a frame, such as `https://www.example.com`. An
@@ -590,13 +592,15 @@ type Caption struct {
 // VideoUpdated is the receipt for a changed video.
 type VideoUpdated struct {
 	Success       bool     `json:"success"`
+	Video         Video    `json:"video"`
 	IgnoredFields []string `json:"ignoredFields,omitempty"`
 }
 
 // VideoSummary is a video in a list.
 type VideoSummary struct {
-	// Id of the video.
-	ID string `json:"_id"`
+	// Id of the video; the same as `id`.
+	UnderscoreID string `json:"_id"`
+	ID           string `json:"id"`
 	// Empty when unset.
 	Title     string `json:"title"`
 	Slug      string `json:"slug"`
@@ -620,7 +624,9 @@ type VideoList struct {
 
 // VideoCreated is the receipt for a new video.
 type VideoCreated struct {
+	// Id of the video; the same as `id`.
 	VideoID string `json:"videoId"`
+	ID      string `json:"id"`
 	Slug    string `json:"slug"`
 	// Send the file here with PUT.
 	UploadURL string `json:"uploadUrl"`
@@ -631,6 +637,7 @@ type VideoCreated struct {
 	// As given
 	Tags          []string `json:"tags"`
 	ExternalID    *string  `json:"externalId"`
+	Video         Video    `json:"video"`
 	IgnoredFields []string `json:"ignoredFields,omitempty"`
 }
 
@@ -638,7 +645,6 @@ type VideoCreated struct {
 type Video struct {
 	VideoSummary
 
-	ID          string  `json:"id"`
 	Description *string `json:"description"`
 	UpdatedAt   int64   `json:"updatedAt"`
 	// As displayed, rotation applied.
@@ -744,7 +750,7 @@ type KeyCreate struct {
 	// What the key may do. A key made without scopes gets links, videos, domains and keys, each with
 	// read and write. Events, webhooks, members and `account:write` must be requested by name.
 	Scopes []string `json:"scopes"`
-	// When the key expires. A time in the past creates a key that has already expired.
+	// When the key expires. A time in the past is refused.
 	ExpiresAt *jsdate.Moment `json:"expiresAt"`
 }
 

@@ -364,7 +364,7 @@ func (p People) startDevice(c *fiber.Ctx, from netip.Addr) error {
 	if name == "" {
 		name = "Command line"
 	}
-	asked := newKey(fields, &wire.KeyCreate{Name: name, Scopes: body.Scopes})
+	asked := newKey(fields, &wire.KeyCreate{Name: name, Scopes: body.Scopes}, identity.OriginFrom(ctx).At)
 	code := identity.NewLink(rand.Reader)
 	d, err := p.Members.StartDevice(ctx, code, name, asked.Scopes)
 	if err != nil {

@@ -206,7 +206,7 @@ func setAccess(r *request) error {
 			return r.onVideo(apierr.Invalid(apierr.Detail{Field: "expiresAt", Message: text.Get("form.time")}), "")
 		}
 		if at != nil {
-			wanted.ExpiresAt = client.Set(*at)
+			wanted.ExpiresAt = client.Set(client.At(at.Time()))
 		}
 		r.form.Set("expiresAt", toMinute(at))
 	}

@@ -219,16 +219,12 @@ func subscribed(fields *httpapi.Fields, names []string) []string {
 	return out
 }
 
-// instant reads a time as the rest of the API does: milliseconds, or any text that
-// JavaScript's Date accepts.
+// instant reads a time.
 func instant(fields *httpapi.Fields, field string, value jsdate.Moment) time.Time {
-	if fields.HasError(field) {
-		return time.Time{}
-	}
-	ms, ok := value.Date()
+	ms, ok := fields.Instant(field, value)
 	t := time.UnixMilli(ms)
-	if !ok || t.Year() < 1 || t.Year() > 9999 {
-		fields.Add(apierr.Detail{Field: field, Code: apierr.InvalidFormat, Message: "Use an ISO 8601 date or milliseconds since 1970."})
+	if ok && (t.Year() < 1 || t.Year() > 9999) { // Firestore has no other years
+		fields.Add(apierr.Detail{Field: field, Code: apierr.OutOfRange, Message: "Use a time in the years 1 to 9999."})
 	}
 	return t
 }

@@ -79,7 +79,7 @@ func (r Rule) Check(present *Video, now time.Time) (Access, []apierr.Detail) {
 		bad = append(
 			bad,
 			apierr.Detail{
-				Field: "expiresAt", Code: apierr.OutOfRange, Message: "must be a time in the future, in milliseconds",
+				Field: "expiresAt", Code: apierr.OutOfRange, Message: "must be a time in the future",
 				Min: now.UnixMilli() + 1, Max: maxTime,
 			},
 		)
