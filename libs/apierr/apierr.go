@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 )
 
@@ -126,6 +127,9 @@ func (c Code) Status() int {
 	}
 	return http.StatusInternalServerError
 }
+
+// DocURL returns where the deployment explains c: a path below its base address.
+func (c Code) DocURL() string { return "/docs/guides/errors#" + strings.ToLower(string(c)) }
 
 // Codes lists every code that has a status, for the documents and the tests.
 func Codes() []Code {

@@ -227,7 +227,7 @@ func (a *API) fail(c *fiber.Ctx, e *apierr.Error) {
 	}
 	c.Status(e.Status())
 	c.Set(fiber.HeaderCacheControl, "no-store")
-	if a.opt.Page != nil && !machinePath(c.Path()) {
+	if a.opt.Page != nil && !machinePath(c.Path()) && !httpserver.WantsJSON(c.Request()) {
 		if err := a.opt.Page(c, e); err == nil {
 			return
 		}

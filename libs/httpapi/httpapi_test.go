@@ -164,6 +164,9 @@ func TestRefusals(t *testing.T) {
 			if id := res.Header.Get("X-Request-Id"); id == "" || tt.status >= 400 && body["error"].(map[string]any)["requestId"] != id {
 				t.Errorf("request id %q is not the one in %v", id, body)
 			}
+			if fault, ok := body["error"].(map[string]any); ok && fault["docUrl"] != "/docs/guides/errors#"+strings.ToLower(fmt.Sprint(fault["code"])) {
+				t.Errorf("docUrl is %v", fault["docUrl"])
+			}
 			if text := fmt.Sprint(body); strings.Contains(text, "secret") || strings.Contains(text, "firestore") {
 				t.Errorf("inner text reached the caller: %s", text)
 			}
@@ -296,6 +299,29 @@ func TestMadeUpMethodsGetTheUsualErrors(t *testing.T) {
 		res, body := ask(t, dial, request("PROPFIND", path, "free", "", ""))
 		if codeOf(body) != want {
 			t.Errorf("PROPFIND %s: %d %v, want %s", path, res.StatusCode, body, want)
+		}
+	}
+}
+
+// A program that asks for a page by mistake gets JSON, and a person a page.
+func TestProgramsGetTheErrorsOfPagesAsJSON(t *testing.T) {
+	t.Parallel()
+	dial := serve(t, httpapi.Options{Page: func(c *fiber.Ctx, e *apierr.Error) error {
+		c.Set(fiber.HeaderContentType, "text/html")
+		return c.Status(e.Status()).SendString("<h1>Nothing here</h1>")
+	}}, func(*httpapi.API) {})
+	for header, want := range map[string]string{
+		"": "text/html", "Accept: */*": "text/html", "Accept: text/html,application/xhtml+xml,*/*;q=0.8": "text/html",
+		"Accept: text/html, application/json": "text/html", "Content-Type: text/plain": "text/html",
+		"Accept: application/json": "application/json", "Accept: application/json, text/html;q=0.5": "application/json",
+		"Content-Type: application/json": "application/json", "content-type: Application/JSON;charset=utf-8": "application/json",
+	} {
+		if header != "" {
+			header += "\r\n"
+		}
+		res, body := ask(t, dial, request("POST", "/nothing", "", header, "{}"))
+		if got := res.Header.Get("Content-Type"); got != want || (codeOf(body) == "NOT_FOUND") != (want == "application/json") {
+			t.Errorf("%q: %s %v, want %s", header, got, body, want)
 		}
 	}
 }

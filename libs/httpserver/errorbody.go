@@ -18,6 +18,7 @@ func ErrorBody(e *apierr.Error, requestID string) []byte {
 		Code          apierr.Code     `json:"code"`
 		Message       string          `json:"message"`
 		RequestID     string          `json:"requestId"`
+		DocURL        string          `json:"docUrl"`
 		Details       []apierr.Detail `json:"details,omitempty"`
 		MoreDetails   int             `json:"moreDetails,omitempty"`
 		RequiredPlan  string          `json:"requiredPlan,omitempty"`
@@ -42,9 +43,11 @@ func ErrorBody(e *apierr.Error, requestID string) []byte {
 	enc.SetEscapeHTML(false) // text is returned unchanged
 	err := enc.Encode(struct {
 		Error body `json:"error"`
-	}{body{e.Code, e.Message, requestID, details, more, e.RequiredPlan, e.CurrentPlan, e.RequiredScope, e.RequiredRole, e.StartsAt}})
+	}{body{
+		e.Code, e.Message, requestID, e.Code.DocURL(), details, more, e.RequiredPlan, e.CurrentPlan, e.RequiredScope, e.RequiredRole, e.StartsAt,
+	}})
 	if err != nil {
-		return []byte(`{"error":{"code":"INTERNAL","message":"Something went wrong on our side.","requestId":""}}`)
+		return []byte(`{"error":{"code":"INTERNAL","message":"Something went wrong on our side.","requestId":"","docUrl":"/docs/guides/errors#internal"}}`)
 	}
 	return []byte(strings.TrimSuffix(b.String(), "\n"))
 }

@@ -41,18 +41,22 @@ func accountCommands() []command {
 }
 
 func domainsAdd(a *app, _ *flag.FlagSet) action {
-	return a.domain("HOSTNAME", (*client.Client).CreateDomain)
+	return a.domain("HOSTNAME", func(c *client.Client, ctx context.Context, host string) (*client.Domain, error) {
+		return c.CreateDomain(ctx, client.DomainCreate{Hostname: host})
+	})
 }
 
 func domainsGet(a *app, _ *flag.FlagSet) action {
-	return a.domain("ID", (*client.Client).Domain)
+	return a.domain("ID", func(c *client.Client, ctx context.Context, id string) (*client.Domain, error) {
+		return c.GetDomain(ctx, id)
+	})
 }
 
 func domainsStats(a *app, fs *flag.FlagSet) action {
 	from := fs.String("from", "", "first `day`, such as 2026-11-01")
 	to := fs.String("to", "", "last `day`")
 	return a.asks("ID", func(ctx context.Context, c *client.Client, id string) error {
-		s, err := c.DomainStats(ctx, id, *from, *to)
+		s, err := c.GetDomainStats(ctx, id, client.GetDomainStatsQuery{From: *from, To: *to})
 		return a.answer(s, err, func(w io.Writer) {
 			fmt.Fprintf(w, "%-10s %9s %9s %9s\n", "day", "home", "not found", "ended")
 			for _, d := range append(s.Days, client.DomainDay{Date: "total", Home: s.Home, NotFound: s.NotFound, Ended: s.Ended}) {
@@ -62,8 +66,38 @@ func domainsStats(a *app, fs *flag.FlagSet) action {
 	})
 }
 
-func domainsVerify(a *app, _ *flag.FlagSet) action {
-	return a.domain("ID", (*client.Client).VerifyDomain)
+// checkEvery is the pause between the checks of `domains verify --wait`. New DNS records
+// take minutes to spread.
+const checkEvery = 15 * time.Second
+
+// domainsVerify fails if the domain is not verified, so that a script can rely on the exit
+// code.
+func domainsVerify(a *app, fs *flag.FlagSet) action {
+	wait := fs.String("wait", "0s", "keep checking for this `long`: 10m, 1h")
+	var d *client.Domain
+	check := a.domain("ID", func(c *client.Client, ctx context.Context, id string) (_ *client.Domain, err error) {
+		length, _ := span(*wait) // the command has checked it
+		for end := a.env.Now().Add(length); ; {
+			d, err = c.VerifyDomain(ctx, id)
+			left := end.Sub(a.env.Now())
+			if err != nil || d.Status == "verified" || left <= 0 {
+				return d, err
+			}
+			a.note("not verified yet: %s", clean(text(d.Reason)))
+			if err := a.env.pause(ctx, min(checkEvery, left)); err != nil {
+				return nil, err
+			}
+		}
+	})
+	return func(ctx context.Context, args []string) error {
+		if _, ok := span(*wait); !ok {
+			return usagef("--wait must be a length of time, such as 10m or 1h, not %q", *wait)
+		}
+		if err := check(ctx, args); err != nil || d.Status == "verified" {
+			return err
+		}
+		return &client.APIError{Status: 409, Code: "DOMAIN_NOT_VERIFIED", Message: cmp.Or(text(d.Reason), "The DNS record was not found.")}
+	}
 }
 
 func domainsUpdate(a *app, fs *flag.FlagSet) action {
@@ -99,7 +133,7 @@ func (a *app) domain(what string, do func(*client.Client, context.Context, strin
 
 func domainsList(a *app, _ *flag.FlagSet) action {
 	return a.asks("", func(ctx context.Context, c *client.Client, _ string) error {
-		return show(a.table("ID", "HOSTNAME", "STATUS"), all(c.Domains(ctx)), 0, func(d client.Domain) []string {
+		return show(a.table("ID", "HOSTNAME", "STATUS"), c.Domains(ctx, client.ListDomainsQuery{}), 0, func(d client.Domain) []string {
 			return []string{d.ID, d.Hostname, d.Status}
 		})
 	})
@@ -132,7 +166,7 @@ func keysRoll(a *app, fs *flag.FlagSet) action {
 	overlap := fs.String("overlap", "0s", "how `long` the old key keeps working: 1h, 7d")
 	var length time.Duration
 	return a.asks("ID", func(ctx context.Context, c *client.Client, id string) error {
-		k, err := c.RollKey(ctx, id, int(length/time.Second))
+		k, err := c.RollKey(ctx, id, client.KeyRoll{OverlapSeconds: new(int64(length / time.Second))})
 		if err != nil {
 			return err
 		}
@@ -161,8 +195,7 @@ func (a *app) showKey(k *client.KeyCreated) error {
 func keysList(a *app, _ *flag.FlagSet) action {
 	return a.asks("", func(ctx context.Context, c *client.Client, _ string) error {
 		t := a.table("ID", "NAME", "KEY", "SCOPES", "LAST USED", "ENDS", "REVOKED")
-		// 0 means no limit: the API returns all keys at once.
-		return show(t, all(c.Keys(ctx)), 0, func(k client.Key) []string {
+		return show(t, c.Keys(ctx, client.ListKeysQuery{}), 0, func(k client.Key) []string {
 			return []string{
 				k.ID, k.Name, k.Prefix + "…" + k.Last4, fmt.Sprint(len(k.Scopes)), when(k.LastUsedAt), when(k.ExpiresAt), when(k.RevokedAt),
 			}
@@ -176,7 +209,7 @@ func keysRevoke(a *app, _ *flag.FlagSet) action {
 
 func accountShow(a *app, _ *flag.FlagSet) action {
 	return a.asks("", func(ctx context.Context, c *client.Client, _ string) error {
-		acc, err := c.Account(ctx)
+		acc, err := c.GetAccount(ctx)
 		return a.answer(acc, err, func(w io.Writer) {
 			facts(w, "id", acc.ID, "name", acc.Name, "plan", acc.Plan, "defaultDomainId", text(acc.DefaultDomainID))
 			usage, limits := acc.Usage, acc.Limits
@@ -212,7 +245,7 @@ func accountUpdate(a *app, fs *flag.FlagSet) action {
 
 func accountExport(a *app, _ *flag.FlagSet) action {
 	return a.asks("", func(ctx context.Context, c *client.Client, _ string) error {
-		r, err := c.Export(ctx)
+		r, err := c.ExportAccount(ctx)
 		if err != nil {
 			return err
 		}
@@ -304,7 +337,7 @@ func login(a *app, fs *flag.FlagSet) action {
 		if err != nil {
 			return err
 		}
-		acc, err := c.Account(ctx) // do not store a key that does not work
+		acc, err := c.GetAccount(ctx) // do not store a key that does not work
 		if err != nil {
 			return err
 		}

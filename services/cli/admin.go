@@ -51,7 +51,7 @@ func (o *operator) dial() (*client.Operator, error) {
 		}
 	}
 	if address == "" || token == "" {
-		return nil, &client.Error{
+		return nil, &client.APIError{
 			Status: 401, Code: "MISSING_API_KEY",
 			Message: "No address or token of the operator's API: set LINKREEL_ADMIN_URL and LINKREEL_ADMIN_TOKEN",
 		}
@@ -67,7 +67,7 @@ func adminAccounts(a *app, fs *flag.FlagSet) action {
 	o := a.operator(fs)
 	search := fs.String("search", "", "only accounts with this `text` in name or id")
 	return o.asks("", func(ctx context.Context, c *client.Operator, _ string) error {
-		return show(a.table("ID", "PLAN", "STATE", "CREATED", "NAME"), c.Accounts(ctx, *search), 0, func(acc client.OperatorAccount) []string {
+		return show(a.table("ID", "PLAN", "STATE", "CREATED", "NAME"), c.AdminAccounts(ctx, client.AdminListAccountsQuery{Q: *search}), 0, func(acc client.OperatorAccount) []string {
 			return []string{acc.ID, acc.Plan, acc.State, when(&acc.CreatedAt), acc.Name}
 		})
 	})
@@ -77,7 +77,7 @@ func adminCreate(a *app, fs *flag.FlagSet) action {
 	o := a.operator(fs)
 	plan := fs.String("plan", "free", "`plan` of the account: free, creator, business or enterprise")
 	return o.asks("NAME", func(ctx context.Context, c *client.Operator, name string) error {
-		made, err := c.CreateAccount(ctx, name, *plan)
+		made, err := c.AdminCreateAccount(ctx, client.AccountCreate{Name: name, Plan: *plan})
 		return a.answer(made, err, func(w io.Writer) { fmt.Fprintln(w, clean(made.ID)) })
 	})
 }
@@ -88,13 +88,11 @@ func adminSignIn(a *app, fs *flag.FlagSet) action {
 	role := fs.String("role", "owner", "`role` of the new member: viewer, member, admin or owner")
 	member := fs.String("member", "", "`id` of an existing member, instead of a new one")
 	return o.asks("ACCOUNT", func(ctx context.Context, c *client.Operator, account string) error {
-		var link *client.SignInLink
-		var err error
+		in := client.SignInLinkCreate{Name: *name, Role: *role}
 		if *member != "" {
-			link, err = c.MemberSignInLink(ctx, account, *member)
-		} else {
-			link, err = c.SignInLink(ctx, account, *name, *role)
+			in = client.SignInLinkCreate{MemberID: *member}
 		}
+		link, err := c.AdminCreateSignInLink(ctx, account, in)
 		return a.answer(link, err, func(w io.Writer) {
 			fmt.Fprintln(w, clean(link.URL))
 			a.note("the link works once, until %s", link.ExpiresAt.Time().Local().Format(time.TimeOnly))
@@ -105,7 +103,7 @@ func adminSignIn(a *app, fs *flag.FlagSet) action {
 func adminSuspend(suspended bool) func(*app, *flag.FlagSet) action {
 	return func(a *app, fs *flag.FlagSet) action {
 		return a.operator(fs).asks("ID", func(ctx context.Context, c *client.Operator, id string) error {
-			err := c.Suspend(ctx, id, suspended)
+			_, err := c.AdminUpdateAccount(ctx, id, client.AccountUpdate{Suspended: client.Set(suspended)})
 			return a.answer(map[string]any{"id": id, "suspended": suspended}, err, func(io.Writer) {
 				a.note("%s is %s", clean(id), map[bool]string{true: "suspended", false: "active"}[suspended])
 			})
@@ -117,7 +115,7 @@ func adminDelete(a *app, fs *flag.FlagSet) action {
 	o := a.operator(fs)
 	sure := fs.Bool("yes", false, "confirm: the account cannot be restored")
 	return o.asks("ID", func(ctx context.Context, c *client.Operator, id string) error {
-		err := c.DeleteAccount(ctx, id)
+		_, err := c.AdminDeleteAccount(ctx, id)
 		return a.answer(map[string]any{"id": id, "state": "deleting"}, err, func(io.Writer) { a.note("%s is being erased", clean(id)) })
 	}, func() error {
 		if !*sure {
@@ -130,7 +128,7 @@ func adminDelete(a *app, fs *flag.FlagSet) action {
 func adminWebhooks(a *app, fs *flag.FlagSet) action {
 	o := a.operator(fs)
 	return o.asks("", func(ctx context.Context, c *client.Operator, _ string) error {
-		return show(a.table("ID", "ACCOUNT", "HOST", "FAILING SINCE", "REASON", "WAITING"), c.FailingWebhooks(ctx), 0, func(w client.FailingWebhook) []string {
+		return show(a.table("ID", "ACCOUNT", "HOST", "FAILING SINCE", "REASON", "WAITING"), c.AdminFailingWebhooks(ctx, client.AdminListFailingWebhooksQuery{}), 0, func(w client.FailingWebhook) []string {
 			return []string{w.ID, w.AccountID, w.Host, when(&w.FailingSince), w.Reason, fmt.Sprint(w.Waiting)}
 		})
 	})
@@ -139,7 +137,7 @@ func adminWebhooks(a *app, fs *flag.FlagSet) action {
 func adminTakedowns(a *app, fs *flag.FlagSet) action {
 	o := a.operator(fs)
 	return o.asks("", func(ctx context.Context, c *client.Operator, _ string) error {
-		return show(a.table("ID", "WHAT", "SINCE", "REASON"), c.Takedowns(ctx), 0, func(d client.Takedown) []string {
+		return show(a.table("ID", "WHAT", "SINCE", "REASON"), c.AdminTakedowns(ctx, client.AdminListTakedownsQuery{}), 0, func(d client.Takedown) []string {
 			return []string{d.ID, cmp.Or(d.URL, d.LinkID, d.VideoID), when(&d.CreatedAt), d.Reason}
 		})
 	})
@@ -158,7 +156,7 @@ func adminTakeDown(a *app, fs *flag.FlagSet) action {
 		default:
 			in.URL = what
 		}
-		d, err := c.TakeDown(ctx, in)
+		d, err := c.AdminTakeDown(ctx, in)
 		return a.answer(d, err, func(io.Writer) {
 			a.note("taken down: %s (lift it with linkreel admin takedowns lift %s)", clean(what), clean(d.ID))
 		})
@@ -171,7 +169,7 @@ func adminTakeDown(a *app, fs *flag.FlagSet) action {
 }
 
 func adminLift(a *app, fs *flag.FlagSet) action {
-	return each(a, a.operator(fs).dial, "lifted", func(ctx context.Context, c *client.Operator, id string) error { return c.Lift(ctx, id) })
+	return each(a, a.operator(fs).dial, "lifted", func(ctx context.Context, c *client.Operator, id string) error { return c.AdminLiftTakedown(ctx, id) })
 }
 
 // readStack reads the file that a running stack writes.

@@ -176,7 +176,7 @@ func (p *applier) run(ctx context.Context, want *desired) error {
 func (p *applier) try(name string, step func() error) error {
 	before := p.tally
 	err := step()
-	var refused *client.Error
+	var refused *client.APIError
 	if errors.As(err, &refused) && refused.Status < 500 && refused.Status != 401 && refused.Status != 403 && refused.Status != 429 {
 		p.tally = before // step counted it before it was refused
 		p.failed++
@@ -188,7 +188,7 @@ func (p *applier) try(name string, step func() error) error {
 
 // readDomains returns the account's domains by host name.
 func (p *applier) readDomains(ctx context.Context, want *desired) (map[string]*client.Domain, error) {
-	list, err := p.client.Domains(ctx)
+	list, err := client.All(p.client.Domains(ctx, client.ListDomainsQuery{}))
 	if err != nil && !client.HasCode(err, "PLAN_REQUIRED", "INSUFFICIENT_SCOPE") {
 		return nil, err
 	}
@@ -227,7 +227,7 @@ func (p *applier) applyDomain(ctx context.Context, want desiredDomain, have *cli
 		return nil
 	}
 	if sign == "+" {
-		made, err := p.client.CreateDomain(ctx, want.Hostname)
+		made, err := p.client.CreateDomain(ctx, client.DomainCreate{Hostname: want.Hostname})
 		if err != nil {
 			return err
 		}
@@ -256,7 +256,7 @@ func (p *applier) applyLink(ctx context.Context, want desiredLink) error {
 	domain := ""
 	if want.Domain != "" {
 		if domain = p.domains[strings.ToLower(want.Domain)]; domain == "" {
-			return &client.Error{
+			return &client.APIError{
 				Status: 404, Code: "DOMAIN_NOT_FOUND",
 				Message: "The account has no domain " + want.Domain + "; add it to domains in the file",
 			}
@@ -293,14 +293,14 @@ func (p *applier) find(ctx context.Context, slug, domain string) (*client.Link, 
 	if domain == "new" {
 		return nil, nil // in a dry run the domain does not exist yet
 	}
-	f := client.LinkFilter{Slug: slug, DomainID: cmp.Or(domain, "default"), Archived: "all"}
-	for l, err := range p.client.LinksWhere(ctx, f) {
+	f := client.ListLinksQuery{Slug: slug, DomainID: cmp.Or(domain, "default"), Archived: "all"}
+	for l, err := range p.client.Links(ctx, f) {
 		if err != nil {
 			return nil, err
 		}
 		if strings.EqualFold(l.Slug, slug) && text(l.DomainID) == domain {
 			// A list leaves out ogTitle, ogDescription and ogImage, which changes compares.
-			return p.client.Link(ctx, l.ID)
+			return p.client.GetLink(ctx, l.ID)
 		}
 	}
 	return nil, nil

@@ -33,7 +33,7 @@ func (r *desiredRules) UnmarshalYAML(n *yaml.Node) error {
 	}
 	for i := range rules {
 		when := &rules[i].When
-		for _, at := range []**client.Moment{&when.From, &when.Until} {
+		for _, at := range []**client.Time{&when.From, &when.Until} {
 			if *at, err = atTime(*at); err != nil {
 				return fmt.Errorf("line %d: %w", n.Line, err)
 			}
@@ -114,18 +114,18 @@ func (l desiredLink) routingChanges(have *client.Link, change *client.LinkUpdate
 
 // changeMoment compares a time of the file with that of the link; nil is none.
 func changeMoment(
-	field string, want *string, have *client.Millis, to *client.Field[client.Moment], differ func(field, was, is string),
+	field string, want *string, have *client.Time, to *client.Field[client.Time], differ func(field, was, is string),
 ) {
 	switch {
 	case want == nil:
 	case *want == "never":
 		if have != nil {
-			*to = client.Clear[client.Moment]()
+			*to = client.Clear[client.Time]()
 			differ(field, when(have), "never")
 		}
 	default:
 		at, _ := endOf(*want, time.Time{}) // checked when the file was read
-		if have == nil || int64(*have) != at.UnixMilli() {
+		if have == nil || *have != client.At(at) {
 			*to = client.Set(client.At(at))
 			differ(field, cmp.Or(when(have), "never"), at.UTC().Format(time.DateTime))
 		}

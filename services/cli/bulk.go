@@ -97,8 +97,8 @@ func (o *importer) run(ctx context.Context, file string) error {
 	}
 	bar := o.bar(file, size)
 	defer bar.end()
-	made, failed, seen := 0, 0, map[string]int{}
-	take := linktable.Chunks(next, client.BulkMax)
+	var n rowCounts
+	seen, take := map[string]int{}, linktable.Chunks(next, client.BulkMax)
 	for chunk := 0; ; chunk++ {
 		rows, err := take()
 		if err != nil {
@@ -107,44 +107,72 @@ func (o *importer) run(ctx context.Context, file string) error {
 		if len(rows) == 0 {
 			break
 		}
+		old := o.log.has(chunk)
 		out, err := o.chunk(ctx, chunk, rows, seen)
 		if err != nil {
 			bar.end()
 			if o.log != nil && o.log.f != nil {
-				o.note("Stopped after %d links. Run the same command to resume.", made)
+				o.note("Stopped after %d links. Run the same command to resume.", n.made+n.before)
 			}
 			return err
 		}
 		for _, r := range out {
-			if r.Status == 201 || r.Status == 0 {
-				made++
-				o.miss(r)
-			} else {
-				failed++
-				bar.clear()
-				if !o.json {
-					fmt.Fprintf(o.env.Err, "line %d: %s: %s %s\n", r.Line, clean(r.Code), clean(r.Message), clean(short(r.URL)))
-				}
-			}
-			if o.json {
-				if err := o.print(r, nil); err != nil {
-					return err
-				}
+			n.add(r, old)
+			if err := o.tell(r, bar); err != nil {
+				return err
 			}
 		}
 		bar.set(counted.n)
 	}
 	bar.end()
-	verb := "created"
-	if o.dryRun {
-		verb = "would create"
+	return o.sum(n)
+}
+
+// rowCounts counts the rows of an import. before are the links that an earlier run had created.
+type rowCounts struct{ made, before, failed int }
+
+func (n *rowCounts) add(r outcome, old bool) {
+	switch {
+	case !r.made():
+		n.failed++
+	case old:
+		n.before++
+	default:
+		n.made++
 	}
-	o.note("%s %d links, %d rows failed", verb, made, failed)
+}
+
+// made reports whether the row has its link, or would have it without --dry-run.
+func (r outcome) made() bool { return r.Status == 201 || r.Status == 0 }
+
+// tell prints a row that failed, or any row with --json.
+func (o *importer) tell(r outcome, bar *bar) error {
+	if r.made() {
+		o.miss(r)
+	} else if bar.clear(); !o.json {
+		fmt.Fprintf(o.env.Err, "line %d: %s: %s %s\n", r.Line, clean(r.Code), clean(r.Message), clean(short(r.URL)))
+	}
+	if o.json {
+		return o.print(r, nil)
+	}
+	return nil
+}
+
+// sum prints the totals of an import.
+func (o *importer) sum(n rowCounts) error {
+	switch {
+	case o.dryRun:
+		o.note("would create %d links, %d rows failed", n.made, n.failed)
+	case n.before > 0:
+		o.note("created %d links, %d rows failed; an earlier run had created %d links", n.made, n.failed, n.before)
+	default:
+		o.note("created %d links, %d rows failed", n.made, n.failed)
+	}
 	for _, what := range slices.Sorted(maps.Keys(o.lost)) {
 		o.note("not kept: %s (%d links)", clean(what), o.lost[what])
 	}
-	if failed > 0 {
-		return &partly{failed, made + failed}
+	if n.failed > 0 {
+		return &partly{n.failed, n.made + n.before + n.failed}
 	}
 	return nil
 }
@@ -153,8 +181,8 @@ func (o *importer) run(ctx context.Context, file string) error {
 // list them, all links go to the default host, and the import reports that.
 func (o *importer) knowDomains(ctx context.Context) error {
 	o.domains = map[string]string{}
-	list, err := o.client.Domains(ctx)
-	var refused *client.Error
+	list, err := client.All(o.client.Domains(ctx, client.ListDomainsQuery{}))
+	var refused *client.APIError
 	// A wrong key (401), too many calls (429) and an outage (5xx) would fail each row as well, so they
 	// end the import. Any other refusal concerns domains only: the plan or the key's scopes do not
 	// include them.
@@ -211,7 +239,7 @@ func (o *importer) chunk(ctx context.Context, n int, rows []linktable.Row, seen 
 		}
 	}
 	out := make([]outcome, len(rows))
-	var items []client.BulkItem
+	var items []client.LinkCreate
 	var at []int // the index in rows of each item, since bad rows are not sent
 	for i, r := range rows {
 		out[i] = outcome{Line: r.Line, URL: r.Item.URL, Slug: r.Item.Slug, Host: r.Host}
@@ -267,19 +295,24 @@ func (r *outcome) take(res client.BulkResult) {
 }
 
 // send creates links with the bulk operation, or one by one on plans without it.
-func (o *importer) send(ctx context.Context, key string, items []client.BulkItem) ([]client.BulkResult, error) {
+func (o *importer) send(ctx context.Context, key string, items []client.LinkCreate) ([]client.BulkResult, error) {
 	if !o.single {
-		results, err := o.client.BulkCreate(client.WithIdempotencyKey(ctx, key), items)
-		if !client.HasCode(err, "PLAN_REQUIRED") {
-			return results, err
+		made, err := o.client.BulkCreateLinks(ctx, client.BulkCreate{URLs: items}, client.IdempotencyKey(key))
+		switch {
+		case err == nil && len(made.Results) != len(items):
+			return nil, fmt.Errorf("bulk: %d results for %d items", len(made.Results), len(items))
+		case err == nil:
+			return made.Results, nil
+		case !client.HasCode(err, "PLAN_REQUIRED"):
+			return nil, err
 		}
 		o.note("this plan does not include bulk requests, so links are created one by one")
 		o.single = true
 	}
 	out := make([]client.BulkResult, len(items))
 	for i, item := range items {
-		l, err := o.client.CreateLink(client.WithIdempotencyKey(ctx, fmt.Sprint(key, "-", i)), item)
-		var refused *client.Error
+		l, err := o.client.CreateLink(ctx, item, client.IdempotencyKey(fmt.Sprint(key, "-", i)))
+		var refused *client.APIError
 		switch {
 		case err == nil:
 			out[i] = client.BulkResult{
@@ -390,10 +423,27 @@ func (o *importer) openJournal(file string) (*journal, error) {
 		_ = f.Close() // the first error is the one to report
 		return nil, fmt.Errorf("journal %s: %w", name, err)
 	}
-	if len(j.done) > 0 {
-		o.note("Resuming after %d finished rows (%s)", len(j.done)*client.BulkMax, name)
+	if rows := j.rows(); rows > 0 {
+		o.note("Resuming after %d finished rows (%s)", rows, name)
 	}
 	return j, nil
+}
+
+// has reports whether an earlier run has finished a chunk.
+func (j *journal) has(chunk int) bool {
+	if j == nil { // a dry run
+		return false
+	}
+	_, ok := j.done[chunk]
+	return ok
+}
+
+// rows counts the rows that an earlier run has finished, those that failed included.
+func (j *journal) rows() (n int) {
+	for _, c := range j.done {
+		n += len(c.Rows)
+	}
+	return n
 }
 
 // address returns the address of the deployment, for the journal's heading.

@@ -136,6 +136,7 @@ func Run(ctx context.Context, args []string, env Env, added ...Command) int {
 }
 
 func (p program) run(ctx context.Context, args []string, env Env) error {
+	flags, args := leading(args)
 	if len(args) == 0 {
 		p.help(env.Out, "")
 		return nil
@@ -144,7 +145,7 @@ func (p program) run(ctx context.Context, args []string, env Env) error {
 	case "help", "-h", "--help":
 		return p.helpOn(env.Out, args[1:])
 	case "version", "-v", "--version":
-		return showVersion(env.Out, args[1:])
+		return showVersion(env.Out, append(flags, args[1:]...))
 	case "completion":
 		return completion(env, args[1:])
 	case "__complete":
@@ -153,7 +154,7 @@ func (p program) run(ctx context.Context, args []string, env Env) error {
 	}
 	for _, c := range p.added {
 		if c.Name == args[0] {
-			return c.Run(ctx, args[1:], env)
+			return c.Run(ctx, append(flags, args[1:]...), env)
 		}
 	}
 	c, rest, ok := p.find(args)
@@ -163,17 +164,17 @@ func (p program) run(ctx context.Context, args []string, env Env) error {
 			p.help(env.Out, group)
 			return nil
 		}
-		return usagef("unknown command %q; run `linkreel help`", strings.Join(args[:min(3, len(args))], " "))
+		return p.unknown(args)
 	}
 	a := &app{env: env}
 	fs, do := a.prepare(c)
-	words, err := parse(fs, rest)
+	words, err := parse(fs, append(flags, rest...))
 	if errors.Is(err, flag.ErrHelp) {
 		describe(env.Out, c, fs)
 		return nil
 	}
 	if err != nil {
-		return usagef("%v; see linkreel %s --help", err, c.name)
+		return unknownFlag(err, c, fs)
 	}
 	return do(ctx, words)
 }
@@ -245,7 +246,7 @@ func (a *app) connect() (*client.Client, error) {
 		key = saved.Key // use a key only with the deployment for which it was saved
 	}
 	if base == "" || key == "" {
-		return nil, &client.Error{
+		return nil, &client.APIError{
 			Status: 401, Code: "MISSING_API_KEY",
 			Message: "No deployment or no key: run `linkreel login`, or set LINKREEL_BASE_URL and LINKREEL_API_KEY",
 		}
@@ -282,7 +283,7 @@ func clean(s string) string {
 }
 
 func explain(err error) string {
-	var e *client.Error
+	var e *client.APIError
 	if !errors.As(err, &e) {
 		return clean(err.Error())
 	}
@@ -302,7 +303,7 @@ func exitCode(ctx context.Context, err error) int {
 	var (
 		usage *usageError
 		some  *partly
-		api   *client.Error
+		api   *client.APIError
 		video *client.VideoError
 	)
 	switch {
@@ -336,5 +337,5 @@ func exitCode(ctx context.Context, err error) int {
 // listener, a cut connection, or a call that took too long.
 func unreachable(err error) bool {
 	var dial *net.OpError // from an upload, which does not go through the client
-	return errors.Is(err, client.ErrNoAnswer) || errors.As(err, &dial) || errors.Is(err, context.DeadlineExceeded)
+	return client.IsConnection(err) || errors.As(err, &dial) || errors.Is(err, context.DeadlineExceeded)
 }

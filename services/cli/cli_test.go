@@ -33,6 +33,8 @@ type fake struct {
 	plan     string
 	after    func(request string) // called when a request has had its effect
 
+	checks, proven int // checks of a domain so far, and the one that finds its record
+
 	videos   int
 	got      []byte
 	size     int
@@ -101,6 +103,13 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			}
 		}
 		reply(207, map[string]any{"results": results})
+	case name == "POST /api/v1/domains/dom_1/verify":
+		f.checks++
+		status, reason := "pending", any("No TXT record was found.")
+		if f.checks == f.proven {
+			status, reason = "verified", nil
+		}
+		reply(200, map[string]any{"id": "dom_1", "hostname": "go.example.com", "status": status, "reason": reason, "certificate": map[string]any{"status": "none"}})
 	case name == "GET /api/v1/links":
 		reply(200, f.page(r.URL.Query()))
 	case r.Method == "GET" && f.link(path.Base(r.URL.Path)) != nil:
@@ -303,6 +312,85 @@ func TestExitCodesSayWhatKindOfFailureItWas(t *testing.T) {
 	}
 }
 
+func TestMistypedCommandsAndFlagsNameTheRightOnes(t *testing.T) {
+	t.Parallel()
+	_, run := world(t)
+	for args, want := range map[string]string{
+		"links creat https://example.com":        `unknown command "links creat". Did you mean "links create"?`,
+		"link list":                              `unknown command "link list". Did you mean "links list"?`,
+		"admin accounts crate x":                 `unknown command "admin accounts crate". Did you mean "admin accounts create"?`,
+		"linsk":                                  `unknown command "linsk". Did you mean "links"?`,
+		"acount":                                 `unknown command "acount". Did you mean "account"?`,
+		"links fly":                              "unknown command \"links fly\"; run `linkreel help links`",
+		"fly to the moon":                        "unknown command \"fly to the\"; run `linkreel help`",
+		"help link create":                       `unknown command "link create". Did you mean "links create"?`,
+		"links create --slgu a https://x.test":   "there is no flag --slgu. Did you mean --slug? See linkreel links create --help",
+		"links create --expire 7d https://x.tst": "there is no flag --expire. Did you mean --expires?",
+		"links create --fast https://x.test":     "there is no flag --fast; see linkreel links create --help",
+	} {
+		if got := run(t.Context(), "", strings.Fields(args)...); got.code != ExitUsage || !strings.Contains(got.err, want) {
+			t.Errorf("%s: %+v, want %s", args, got, want)
+		}
+	}
+}
+
+func TestFlagsOfEveryCommandMayStandBeforeIt(t *testing.T) {
+	t.Parallel()
+	_, run := world(t)
+	after := run(t.Context(), "", "account", "--json")
+	for _, args := range [][]string{{"--json", "account"}, {"-json", "--quiet", "--key", "good", "account"}, {"--json=true", "--key=good", "account"}} {
+		if got := run(t.Context(), "", args...); got != after || got.code != 0 {
+			t.Errorf("%q: %+v, want %+v", args, got, after)
+		}
+	}
+	if got := run(t.Context(), "", "--base-url", "http://127.0.0.1:1", "links", "list"); got.code != ExitUnavailable {
+		t.Errorf("an address before the command: %+v", got)
+	}
+	for _, args := range [][]string{{"--json"}, {"--json", "help"}} {
+		if got := run(t.Context(), "", args...); got.code != 0 || !strings.Contains(got.out, "Exit codes") {
+			t.Errorf("%q: %+v", args, got)
+		}
+	}
+	if got := run(t.Context(), "", "--json", "version"); got.code != 0 || !strings.HasPrefix(got.out, "{") {
+		t.Errorf("version: %+v", got)
+	}
+}
+
+// A script can wait for a domain: the exit code says whether it is verified.
+func TestDomainsVerifyWaitsAndFailsUnlessVerified(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		args           string
+		proven         int
+		code, checks   int
+		status, notice string
+	}{
+		"proven at once":       {"", 1, ExitOK, 1, "verified", ""},
+		"not proven":           {"", 0, ExitRefused, 1, "pending", "No TXT record was found. (DOMAIN_NOT_VERIFIED)"},
+		"proven while waiting": {"--wait 10m", 5, ExitOK, 5, "verified", "not verified yet: No TXT record was found.\n"},
+		"never proven":         {"--wait 40s", 0, ExitRefused, 4, "pending", "(DOMAIN_NOT_VERIFIED)"},
+		"no length of time":    {"--wait soon", 1, ExitUsage, 0, "", "--wait must be a length of time"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f, base := fakeService(t)
+			f.proven = tt.proven
+			now := time.UnixMilli(1790000000000)
+			var out, errs bytes.Buffer
+			code := Run(t.Context(), append([]string{"domains", "verify", "dom_1"}, strings.Fields(tt.args)...), Env{
+				Out: &out, Err: &errs, ConfigDir: t.TempDir(), Now: func() time.Time { return now },
+				Sleep: func(_ context.Context, d time.Duration) error { now = now.Add(d); return nil },
+				Getenv: func(name string) string {
+					return map[string]string{"LINKREEL_BASE_URL": base, "LINKREEL_API_KEY": "good"}[name]
+				},
+			})
+			if code != tt.code || f.checks != tt.checks || !strings.Contains(out.String(), tt.status) || !strings.Contains(errs.String(), tt.notice) {
+				t.Errorf("exit code %d, %d checks, %q, %q; want %+v", code, f.checks, &out, &errs, tt)
+			}
+		})
+	}
+}
+
 func file(t *testing.T, name, content string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
@@ -331,7 +419,9 @@ func TestBulkTwiceCreatesNothingTwice(t *testing.T) {
 		t.Errorf("%d links, %+v", len(f.links), got)
 	}
 	again := run(t.Context(), "", "links", "import", path)
-	if len(f.links) != 250 || f.count("POST /api/v1/links/bulk") != 3 || again.code != ExitPartly || !strings.Contains(again.err, "line 9: SLUG_TAKEN") {
+	if len(f.links) != 250 || f.count("POST /api/v1/links/bulk") != 3 || again.code != ExitPartly || !strings.Contains(again.err, "line 9: SLUG_TAKEN") ||
+		!strings.Contains(again.err, "Resuming after 252 finished rows (") ||
+		!strings.Contains(again.err, "created 0 links, 2 rows failed; an earlier run had created 250 links") {
 		t.Errorf("second run: %d links, %d requests, %+v", len(f.links), f.count("POST /api/v1/links/bulk"), again)
 	}
 }

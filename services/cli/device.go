@@ -16,7 +16,7 @@ import (
 // keyByBrowser has the user sign in to the console and approve a key for this machine. The
 // user compares the code on both screens, to be sure to approve this request and no other.
 func (a *app) keyByBrowser(ctx context.Context, base string) (string, error) {
-	c, err := client.New(client.Config{BaseURL: base, UserAgent: "linkreel-cli/1", Sleep: a.env.Sleep})
+	c, err := client.New(client.Config{BaseURL: base, WithoutKey: true, UserAgent: "linkreel-cli/1", Sleep: a.env.Sleep})
 	if err != nil {
 		return "", err
 	}
@@ -24,7 +24,7 @@ func (a *app) keyByBrowser(ctx context.Context, base string) (string, error) {
 	if host, err := os.Hostname(); err == nil && host != "" {
 		name += " on " + host
 	}
-	asked, err := c.DeviceCode(ctx, name)
+	asked, err := c.CreateDeviceCode(ctx, client.DeviceCodeCreate{Name: name})
 	if err != nil {
 		return "", err
 	}
@@ -41,16 +41,16 @@ func (a *app) keyByBrowser(ctx context.Context, base string) (string, error) {
 		if err := a.env.pause(ctx, pause); err != nil {
 			return "", err
 		}
-		key, err := c.DeviceKey(ctx, asked.Code)
+		key, err := c.CollectDeviceKey(ctx, client.DeviceCodeCollect{DeviceCode: asked.Code})
 		if err == nil {
 			return key.Secret, nil
 		}
-		var refused *client.Error
+		var refused *client.APIError
 		if !errors.As(err, &refused) || refused.Code != "AUTHORIZATION_PENDING" {
 			return "", err
 		}
 	}
-	return "", &client.Error{Status: 403, Code: "FORBIDDEN", Message: "Nobody approved the key in time. Run `linkreel login` again"}
+	return "", &client.APIError{Status: 403, Code: "FORBIDDEN", Message: "Nobody approved the key in time. Run `linkreel login` again"}
 }
 
 // openBrowser shows an address in the user's browser.

@@ -46,11 +46,11 @@ func eventsShow(a *app, fs *flag.FlagSet) action {
 	after := fs.String("after", "", "only events after the one with this `id`, oldest first")
 	limit := fs.Int("limit", 0, "stop after `n` events; without --after and --follow, the default is 20")
 	return a.asks("", func(ctx context.Context, c *client.Client, _ string) error {
-		q := client.EventQuery{Types: listed(*types), Object: *object, Forward: *after != "", After: *after}
+		q := client.ListEventsQuery{Type: listed(*types), Object: *object, After: given(*after)}
 		if *follow {
 			return a.followEvents(ctx, c, q, *limit)
 		}
-		if !q.Forward {
+		if q.After == nil {
 			*limit = cmp.Or(*limit, 20)
 		}
 		return a.pastEvents(ctx, c, q, *limit)
@@ -66,13 +66,13 @@ func eventsShow(a *app, fs *flag.FlagSet) action {
 const eventPage = 100
 
 // pastEvents prints up to most of the events that have happened, or all if most is 0.
-func (a *app) pastEvents(ctx context.Context, c *client.Client, q client.EventQuery, most int) error {
+func (a *app) pastEvents(ctx context.Context, c *client.Client, q client.ListEventsQuery, most int) error {
 	for shown := 0; ; {
 		q.Limit = eventPage
 		if most > 0 {
 			q.Limit = min(eventPage, most-shown)
 		}
-		page, err := c.Events(ctx, q)
+		page, err := c.ListEvents(ctx, q)
 		if err != nil {
 			return err
 		}
@@ -84,20 +84,20 @@ func (a *app) pastEvents(ctx context.Context, c *client.Client, q client.EventQu
 		if shown += len(page.Data); !page.HasMore || page.NextCursor == nil || shown == most {
 			return nil
 		}
-		if q.Forward {
-			q.After = *page.NextCursor
+		if q.After != nil {
+			q.After = page.NextCursor
 		} else {
-			q.Cursor = *page.NextCursor
+			q.Cursor = page.NextCursor
 		}
 	}
 }
 
 // followEvents prints events as they happen, until it has printed most of them or, if most is
 // 0, until a signal.
-func (a *app) followEvents(ctx context.Context, c *client.Client, q client.EventQuery, most int) error {
+func (a *app) followEvents(ctx context.Context, c *client.Client, q client.ListEventsQuery, most int) error {
 	q.Limit = eventPage
 	shown, enough := 0, errors.New("enough")
-	_, err := c.FollowEvents(ctx, q, q.After, func(e client.Event) error {
+	_, err := c.FollowEvents(ctx, q, func(e client.Event) error {
 		if err := a.showEvent(e); err != nil {
 			return err
 		}
@@ -134,6 +134,14 @@ func (a *app) showEvent(e client.Event) error {
 	})
 }
 
+// given is a text of the command line, or nil if it was not given.
+func given(s string) *string {
+	if s == "" {
+		return nil
+	}
+	return &s
+}
+
 func listed(s string) []string {
 	if s == "" {
 		return nil
@@ -162,7 +170,7 @@ func (a *app) showSecret(h *client.WebhookCreated) error {
 
 func webhooksList(a *app, _ *flag.FlagSet) action {
 	return a.asks("", func(ctx context.Context, c *client.Client, _ string) error {
-		return show(a.table("ID", "URL", "EVENTS", "STATE"), all(c.Webhooks(ctx)), 0, func(h client.Webhook) []string {
+		return show(a.table("ID", "URL", "EVENTS", "STATE"), c.Webhooks(ctx, client.ListWebhooksQuery{}), 0, func(h client.Webhook) []string {
 			state := "enabled"
 			if !h.Enabled {
 				state = strings.TrimSpace("disabled " + text(h.DisabledReason))
@@ -206,7 +214,7 @@ func webhooksRoll(a *app, fs *flag.FlagSet) action {
 	overlap := fs.String("overlap", "0s", "how `long` messages are also signed with the old secret: 1h, 7d")
 	var length time.Duration
 	return a.asks("ID", func(ctx context.Context, c *client.Client, id string) error {
-		h, err := c.RollWebhookSecret(ctx, id, int(length/time.Second))
+		h, err := c.RollWebhookSecret(ctx, id, client.KeyRoll{OverlapSeconds: new(int64(length / time.Second))})
 		if err != nil {
 			return err
 		}
@@ -230,7 +238,7 @@ func webhooksDeliveries(a *app, fs *flag.FlagSet) action {
 	limit := fs.Int("limit", 20, "show at most this `number` of deliveries")
 	return a.asks("ID", func(ctx context.Context, c *client.Client, id string) error {
 		t := a.table("ID", "EVENT", "TYPE", "STATUS", "TRIES", "LAST")
-		return show(t, all(c.Deliveries(ctx, id, *limit)), 0, func(d client.Delivery) []string {
+		return show(t, c.Deliveries(ctx, id, client.ListDeliveriesQuery{Limit: min(*limit, 100)}), *limit, func(d client.Delivery) []string {
 			last := ""
 			if n := len(d.Attempts); n > 0 {
 				last = text(d.Attempts[n-1].Error)
@@ -266,7 +274,8 @@ func webhooksReplay(a *app, fs *flag.FlagSet) action {
 		if *to != "" {
 			end = instant(*to, now)
 		}
-		return c.ReplayWebhook(ctx, id, instant(*from, now), end)
+		_, err := c.ReplayWebhook(ctx, id, client.WebhookReplay{From: instant(*from, now), To: end})
+		return err
 	}, func() error {
 		if *from == "" {
 			return usagef("needs --from")
@@ -303,8 +312,8 @@ func webhooksListen(a *app, fs *flag.FlagSet) action {
 			a.note("Messages are signed with the secret %s", secretPrefix+base64.StdEncoding.EncodeToString(key))
 		}
 		a.note("Waiting for events. Press Ctrl-C to stop.")
-		q := client.EventQuery{Types: listed(*types), Limit: 100}
-		_, err = c.FollowEvents(ctx, q, *after, func(e client.Event) error {
+		q := client.ListEventsQuery{Type: listed(*types), After: given(*after)}
+		_, err = c.FollowEvents(ctx, q, func(e client.Event) error {
 			status := a.forward(ctx, u, key, e)
 			if ctx.Err() != nil {
 				return ctx.Err() // we stopped; the receiver did not fail

@@ -84,7 +84,7 @@ func (p program) helpOn(w io.Writer, args []string) error {
 	case len(args) == 1 && p.has(args[0]):
 		p.help(w, args[0])
 	default:
-		return usagef("unknown command %q; run `linkreel help`", strings.Join(args, " "))
+		return p.unknown(args)
 	}
 	return nil
 }

@@ -64,16 +64,16 @@ func linksCreate(a *app, fs *flag.FlagSet) action {
 
 func linksList(a *app, fs *flag.FlagSet) action {
 	limit := fs.Int("limit", 0, "stop after `n` links; 0 lists all")
-	var f client.LinkFilter
-	fs.StringVar(&f.Query, "search", "", "only links with words that start with these `words` in slug, title, tags or destination")
-	texts(fs, "tag", "only links with this `tag`; repeat the flag to require several tags", &f.Tags)
+	var f client.ListLinksQuery
+	fs.StringVar(&f.Q, "search", "", "only links with words that start with these `words` in slug, title, tags or destination")
+	texts(fs, "tag", "only links with this `tag`; repeat the flag to require several tags", &f.Tag)
 	fs.StringVar(&f.DomainID, "domain", "", "only links on the domain with this `id`; default means the default host")
 	fs.StringVar(&f.Slug, "slug", "", "only links with this `slug`, ignoring case")
 	fs.StringVar(&f.ExternalID, "external-id", "", "only the link with this external `id`")
 	fs.StringVar(&f.Archived, "archived", "false", "archived links: false for none, true for only them, all for both")
 	return a.asks("", func(ctx context.Context, c *client.Client, _ string) error {
 		t := a.table("ID", "SLUG", "CLICKS", "CREATED", "TITLE", "DESTINATION")
-		return show(t, c.LinksWhere(ctx, f), *limit, func(l client.LinkSummary) []string {
+		return show(t, c.Links(ctx, f), *limit, func(l client.LinkSummary) []string {
 			return []string{l.ID, l.Slug, strconv.FormatInt(l.Clicks, 10), when(&l.CreatedAt), l.Title, l.DestinationURL}
 		})
 	})
@@ -81,7 +81,7 @@ func linksList(a *app, fs *flag.FlagSet) action {
 
 func linksGet(a *app, _ *flag.FlagSet) action {
 	return a.asks("ID", func(ctx context.Context, c *client.Client, id string) error {
-		l, err := c.Link(ctx, id)
+		l, err := c.GetLink(ctx, id)
 		return a.answer(l, err, func(w io.Writer) {
 			facts(w, append([]string{
 				"id", l.ID, "short address", l.ShortURL, "destination", l.DestinationURL, "title", l.Title, "status", l.Status,
@@ -110,8 +110,11 @@ func linksUpdate(a *app, fs *flag.FlagSet) action {
 		if err := complete(); err != nil {
 			return err
 		}
-		slug, err := c.UpdateLink(ctx, id, in)
-		return a.answer(map[string]any{"success": true, "id": id, "slug": slug}, err, func(io.Writer) { a.note("updated %s", clean(slug)) })
+		done, err := c.UpdateLink(ctx, id, in)
+		if err != nil {
+			return err
+		}
+		return a.print(map[string]any{"success": true, "id": id, "slug": done.Slug}, func(io.Writer) { a.note("updated %s", clean(done.Slug)) })
 	})
 }
 
@@ -123,7 +126,9 @@ func linksDelete(a *app, _ *flag.FlagSet) action {
 		if len(ids) < 2 {
 			return single(ctx, ids)
 		}
-		err := a.many(ctx, ids, "deleted", (*client.Client).BulkDelete)
+		err := a.many(ctx, ids, "deleted", func(c *client.Client, ids []string) ([]client.BulkChange, error) {
+			return c.DeleteLinks(ctx, ids)
+		})
 		if client.HasCode(err, "PLAN_REQUIRED", "NOT_FOUND", "METHOD_NOT_ALLOWED") { // the plan or the release has no bulk requests
 			return single(ctx, ids)
 		}
@@ -148,15 +153,15 @@ func linksChange(a *app, fs *flag.FlagSet) action {
 		if !set.Tags.IsZero() && len(set.AddTags)+len(set.RemoveTags) > 0 {
 			return usagef("--tag replaces all tags; use it without --add-tag and --remove-tag")
 		}
-		return a.many(ctx, ids, "changed", func(c *client.Client, ctx context.Context, ids []string) ([]client.BulkResult, error) {
-			return c.BulkChange(ctx, ids, set)
+		return a.many(ctx, ids, "changed", func(c *client.Client, ids []string) ([]client.BulkChange, error) {
+			return c.UpdateLinks(ctx, ids, set)
 		})
 	}
 }
 
 // many makes one bulk call for each hundred ids and prints those that failed.
 func (a *app) many(
-	ctx context.Context, ids []string, done string, do func(*client.Client, context.Context, []string) ([]client.BulkResult, error),
+	ctx context.Context, ids []string, done string, do func(*client.Client, []string) ([]client.BulkChange, error),
 ) error {
 	c, err := a.connect()
 	if err != nil {
@@ -164,7 +169,7 @@ func (a *app) many(
 	}
 	failed := 0
 	for chunk := range slices.Chunk(ids, client.BulkMax) {
-		results, err := do(c, ctx, chunk)
+		results, err := do(c, chunk)
 		if err != nil {
 			return err
 		}
@@ -192,8 +197,8 @@ func (a *app) many(
 func tagsList(a *app, fs *flag.FlagSet) action {
 	prefix := fs.String("search", "", "only tags that contain this `text`")
 	return a.asks("", func(ctx context.Context, c *client.Client, _ string) error {
-		for tag, err := range c.Tags(ctx, *prefix) {
-			if err := a.answer(map[string]string{"name": tag}, err, func(w io.Writer) { fmt.Fprintln(w, clean(tag)) }); err != nil {
+		for tag, err := range c.Tags(ctx, client.ListTagsQuery{Q: *prefix}) {
+			if err := a.answer(tag, err, func(w io.Writer) { fmt.Fprintln(w, clean(tag.Name)) }); err != nil {
 				return err
 			}
 		}
@@ -233,7 +238,7 @@ func archivedField(fs *flag.FlagSet, to *client.Field[bool]) {
 	boolField(fs, "archived", "`true` hides the link from lists, false shows it again", to)
 }
 
-func (a *app) expiresField(fs *flag.FlagSet, to *client.Field[client.Moment]) {
+func (a *app) expiresField(fs *flag.FlagSet, to *client.Field[client.Time]) {
 	a.momentField(fs, "expires", "`when` the link expires: 7d, 2027-01-31, any date, or never", to)
 }
 
@@ -255,7 +260,7 @@ func linksStats(a *app, fs *flag.FlagSet) action {
 	from := fs.String("from", "", "first `day`, such as 2026-11-01")
 	to := fs.String("to", "", "last `day`")
 	return a.asks("ID", func(ctx context.Context, c *client.Client, id string) error {
-		s, err := c.LinkStats(ctx, id, *from, *to)
+		s, err := c.GetLinkStats(ctx, id, client.GetLinkStatsQuery{From: *from, To: *to})
 		return a.answer(s, err, func(w io.Writer) {
 			most := int64(1)
 			for _, d := range s.Days {
@@ -303,7 +308,7 @@ func linksExport(a *app, fs *flag.FlagSet) action {
 		default:
 			return usagef("--format must be csv or jsonl")
 		}
-		for l, err := range c.LinksWhere(ctx, client.LinkFilter{Archived: "all"}) {
+		for l, err := range c.Links(ctx, client.ListLinksQuery{Archived: "all"}) {
 			if err != nil {
 				return err
 			}
@@ -352,7 +357,7 @@ func exportRow(l exportedLink) []string {
 }
 
 // moment reads 7d or 12h as a time from now and passes any other form to the service.
-func moment(s string, now time.Time) client.Moment {
+func moment(s string, now time.Time) client.Time {
 	if d, ok := span(s); ok {
 		return client.At(now.Add(d))
 	}
@@ -360,7 +365,7 @@ func moment(s string, now time.Time) client.Moment {
 }
 
 // instant is moment for fields that need a zone: a date without one is UTC.
-func instant(s string, now time.Time) client.Moment {
+func instant(s string, now time.Time) client.Time {
 	if t, ok := endOf(s, now); ok {
 		return client.At(t)
 	}

@@ -213,7 +213,7 @@ func among(name string, values ...any) func(map[string]*jsonschema.Schema) {
 // refusal writes an error for an assistant: the code first, then what to change.
 func refusal(err error) string {
 	var (
-		api   *client.Error
+		api   *client.APIError
 		video *client.VideoError
 		words *usageError
 	)
@@ -284,7 +284,7 @@ func (t *tools) getLink(ctx context.Context, _ *mcp.CallToolRequest, in idIn) (l
 }
 
 func (t *tools) readLink(ctx context.Context, id string) (out linkOut, err error) {
-	l, err := t.client.Link(ctx, id)
+	l, err := t.client.GetLink(ctx, id)
 	if err != nil {
 		return out, err
 	}
@@ -328,13 +328,13 @@ func (t *tools) updateLink(ctx context.Context, _ *mcp.CallToolRequest, in updat
 	}
 	for _, f := range []struct {
 		name, value string
-		to          *client.Field[client.Moment]
+		to          *client.Field[client.Time]
 	}{{"expires", in.Expires, &change.ExpiresAt}, {"starts", in.Starts, &change.StartsAt}} {
 		switch clear := slices.Contains(in.Clear, f.name); {
 		case clear && f.value != "":
 			return out, usagef("give a value for %s or clear it, not both", f.name)
 		case clear:
-			*f.to = client.Clear[client.Moment]()
+			*f.to = client.Clear[client.Time]()
 		case f.value != "":
 			*f.to = client.Set(moment(f.value, t.env.Now()))
 		}
@@ -397,13 +397,13 @@ func (t *tools) findLinks(ctx context.Context, _ *mcp.CallToolRequest, in findLi
 	if start != "" {
 		n, err := strconv.ParseInt(start, 10, 64)
 		if err != nil {
-			return out, &client.Error{Status: 400, Code: "INVALID_CURSOR", Message: "cursor must be the nextCursor of an earlier answer"}
+			return out, &client.APIError{Status: 400, Code: "INVALID_CURSOR", Message: "cursor must be the nextCursor of an earlier answer"}
 		}
 		cursor = &n
 	}
 	out.Links = []linkOut{}
 	for {
-		page, err := t.client.LinksPage(ctx, cursor, pageSize)
+		page, err := t.client.ListLinks(ctx, client.ListLinksQuery{Cursor: cursor, Limit: pageSize})
 		if err != nil {
 			return out, err
 		}
@@ -453,7 +453,7 @@ type linkStatsIn struct {
 }
 
 func (t *tools) linkStats(ctx context.Context, _ *mcp.CallToolRequest, in linkStatsIn) (*client.LinkStats, error) {
-	return t.client.LinkStats(ctx, in.ID, in.From, in.To)
+	return t.client.GetLinkStats(ctx, in.ID, client.GetLinkStatsQuery{From: in.From, To: in.To})
 }
 
 type videoOut struct {
@@ -514,10 +514,11 @@ type videoRow struct {
 }
 
 func (t *tools) listVideos(ctx context.Context, _ *mcp.CallToolRequest, in listVideosIn) (out listVideosOut, err error) {
-	list, err := t.client.Videos(ctx, in.Limit)
+	page, err := t.client.ListVideos(ctx, client.ListVideosQuery{Limit: in.Limit})
 	if err != nil {
 		return out, err
 	}
+	list := page.Data
 	out.Videos = make([]videoRow, len(list))
 	for i, v := range list {
 		out.Videos[i] = videoRow{v.ID, v.Title, v.Slug, v.Status, v.Privacy}
@@ -531,7 +532,7 @@ type videoStatusIn struct {
 }
 
 func (t *tools) videoStatus(ctx context.Context, req *mcp.CallToolRequest, in videoStatusIn) (out videoOut, err error) {
-	v, err := t.client.Video(ctx, in.ID)
+	v, err := t.client.GetVideo(ctx, in.ID)
 	if err != nil {
 		return out, err
 	}
@@ -539,7 +540,7 @@ func (t *tools) videoStatus(ctx context.Context, req *mcp.CallToolRequest, in vi
 		v, err = wait(ctx, t.env, t.client, v, time.Duration(in.WaitSeconds)*time.Second, t.teller(ctx, req).prepared)
 		var why *client.VideoError
 		if errors.As(err, &why) {
-			v, err = t.client.Video(ctx, in.ID) // a failed video is a normal result here
+			v, err = t.client.GetVideo(ctx, in.ID) // a failed video is a normal result here
 		}
 		if err != nil {
 			return out, err
@@ -581,7 +582,7 @@ func (t *tools) uploadVideo(ctx context.Context, req *mcp.CallToolRequest, in up
 		return out, err
 	}
 	if patience == 0 { // v is still the record from before the upload
-		if v, err = t.client.Video(ctx, v.ID); err != nil {
+		if v, err = t.client.GetVideo(ctx, v.ID); err != nil {
 			return out, err
 		}
 	}
@@ -650,7 +651,7 @@ func (w *teller) prepared(v *client.Video) {
 }
 
 // iso formats a time for people and models.
-func iso(m *client.Millis) string {
+func iso(m *client.Time) string {
 	if m == nil {
 		return ""
 	}

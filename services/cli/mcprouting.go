@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"slices"
 	"time"
 
@@ -58,7 +57,7 @@ func routingSchema(p map[string]*jsonschema.Schema) {
 
 // rules returns the rules in the API's form, or nil if none are given.
 func (in *routingIn) rules(now time.Time) (out []client.LinkRule) {
-	at := func(s string) *client.Moment {
+	at := func(s string) *client.Time {
 		if s == "" {
 			return nil
 		}
@@ -142,16 +141,9 @@ func routingToAssistant(l *client.Link) routingOut {
 	if l.MaxClicks != nil {
 		out.MaxClicks = *l.MaxClicks
 	}
-	at := func(m *client.Moment) string {
-		var ms client.Millis
-		if b, err := json.Marshal(m); m == nil || err != nil || json.Unmarshal(b, &ms) != nil {
-			return ""
-		}
-		return iso(&ms)
-	}
 	for _, r := range l.Rules {
 		w := r.When
-		when := ruleWhen{w.Country, w.Device, w.System, w.Language, w.Query, at(w.From), at(w.Until), w.Percent}
+		when := ruleWhen{w.Country, w.Device, w.System, w.Language, w.Query, iso(w.From), iso(w.Until), w.Percent}
 		out.Rules = append(out.Rules, rule{r.Name, when, r.URL})
 	}
 	return out
@@ -170,12 +162,12 @@ type explainLinkIn struct {
 }
 
 func (t *tools) explainLink(ctx context.Context, _ *mcp.CallToolRequest, in explainLinkIn) (*client.LinkExplained, error) {
-	v := client.Visit{
+	v := client.ExplainLinkQuery{
 		Country: in.Country, Device: in.Device, System: in.System, Language: in.Language, Query: in.Query, Path: in.Path,
 		Percent: in.Percent,
 	}
 	if in.At != "" {
-		v.At = moment(in.At, t.env.Now())
+		v.At = moment(in.At, t.env.Now()).String()
 	}
 	return t.client.ExplainLink(ctx, in.ID, v)
 }
@@ -186,5 +178,5 @@ type checkSlugIn struct {
 }
 
 func (t *tools) checkSlug(ctx context.Context, _ *mcp.CallToolRequest, in checkSlugIn) (*client.SlugAvailable, error) {
-	return t.client.SlugAvailable(ctx, in.Slug, in.DomainID)
+	return t.client.CheckSlug(ctx, client.CheckSlugQuery{Slug: in.Slug, DomainID: in.DomainID})
 }

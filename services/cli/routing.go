@@ -116,11 +116,11 @@ func boolField(fs *flag.FlagSet, name, usage string, to *client.Field[bool]) {
 }
 
 // momentField adds a flag that sets a time of an update. An empty value or "never" clears it.
-func (a *app) momentField(fs *flag.FlagSet, name, usage string, to *client.Field[client.Moment]) {
+func (a *app) momentField(fs *flag.FlagSet, name, usage string, to *client.Field[client.Time]) {
 	fs.Func(name, usage, func(s string) error {
 		*to = client.Set(moment(s, a.env.Now()))
 		if s == "never" || s == "" {
-			*to = client.Clear[client.Moment]()
+			*to = client.Clear[client.Time]()
 		}
 		return nil
 	})
@@ -146,7 +146,7 @@ func routingFacts(l *client.Link) []string {
 }
 
 func linksExplain(a *app, fs *flag.FlagSet) action {
-	var v client.Visit
+	var v client.ExplainLinkQuery
 	fs.StringVar(&v.Country, "country", "", "two-letter country `code`, such as DE")
 	fs.StringVar(&v.Device, "device", "", "`desktop`, phone or tablet")
 	fs.StringVar(&v.System, "system", "", "`windows`, macos, linux, ios, android, chromeos or other")
@@ -154,7 +154,7 @@ func linksExplain(a *app, fs *flag.FlagSet) action {
 	fs.StringVar(&v.Query, "query", "", "the visit's whole `query`, such as a=1&b=2")
 	fs.StringVar(&v.Path, "path", "", "the `path` after the slug, such as /a/b")
 	fs.Func("at", "`time` of the visit: 7d, 2027-01-31 or any date; default is now", func(s string) error {
-		v.At = moment(s, a.env.Now())
+		v.At = moment(s, a.env.Now()).String()
 		return nil
 	})
 	fs.Func("percent", "the visitor's `place` for rules with a percentage, 0 to 99", func(s string) error {
@@ -173,7 +173,7 @@ func linksExplain(a *app, fs *flag.FlagSet) action {
 func linksAvailable(a *app, fs *flag.FlagSet) action {
 	domain := fs.String("domain", "", "`id` of a domain; default is the default host")
 	return a.asks("SLUG", func(ctx context.Context, c *client.Client, slug string) error {
-		got, err := c.SlugAvailable(ctx, slug, *domain)
+		got, err := c.CheckSlug(ctx, client.CheckSlugQuery{Slug: slug, DomainID: *domain})
 		return a.answer(got, err, func(w io.Writer) {
 			if got.Available {
 				fmt.Fprintln(w, "available")
@@ -197,7 +197,7 @@ func withRules(ctx context.Context, c *client.Client, l client.LinkSummary) (out
 	if !l.HasRules {
 		return out, true, nil
 	}
-	whole, err := c.Link(ctx, l.ID)
+	whole, err := c.GetLink(ctx, l.ID)
 	if client.HasCode(err, "LINK_NOT_FOUND", "NOT_FOUND") {
 		return out, false, nil
 	}
@@ -210,7 +210,7 @@ func withRules(ctx context.Context, c *client.Client, l client.LinkSummary) (out
 
 // atTime turns a date in a rule's condition into a number, so that it can be compared with
 // what the service shows.
-func atTime(m *client.Moment) (*client.Moment, error) {
+func atTime(m *client.Time) (*client.Time, error) {
 	if m == nil {
 		return nil, nil
 	}

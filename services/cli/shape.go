@@ -153,22 +153,6 @@ func show[T any](t *table, records iter.Seq2[T, error], most int, cells func(T) 
 	return t.w.Flush()
 }
 
-// all iterates over a list that was fetched in one call.
-func all[T any](list []T, err error) iter.Seq2[T, error] {
-	return func(yield func(T, error) bool) {
-		if err != nil {
-			var none T
-			yield(none, err)
-			return
-		}
-		for _, record := range list {
-			if !yield(record, nil) {
-				return
-			}
-		}
-	}
-}
-
 // facts prints names with values and skips empty values.
 func facts(w io.Writer, pairs ...string) {
 	for len(pairs) > 1 {
@@ -186,7 +170,7 @@ func text(s *string) string {
 	return *s
 }
 
-func when(m *client.Millis) string {
+func when(m *client.Time) string {
 	if m == nil {
 		return ""
 	}

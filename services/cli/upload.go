@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"io/fs"
 	"math"
-	"mime"
 	"os"
 	"path/filepath"
 	"strings"
@@ -86,7 +85,7 @@ func (u *uploader) bring(ctx context.Context, file string, patience time.Duratio
 	}
 	old := v
 	if v.Status == "uploading" || v.Status == "failed" {
-		if err := u.send(ctx, f, info, v, w); err != nil {
+		if err := u.client.SendVideo(ctx, v, f, w.sent); err != nil {
 			return nil, err
 		}
 	}
@@ -119,7 +118,7 @@ func wait(
 	bounded, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	for {
-		v, err := c.WaitUntilReady(bounded, old.ID, func(v *client.Video) {
+		v, err := c.WaitVideo(bounded, old.ID, func(v *client.Video) {
 			last = v
 			seen(v)
 		})
@@ -165,7 +164,7 @@ func (u *uploader) record(ctx context.Context, file, memory string, w watcher) (
 		m = begun{}
 	}
 	if m.VideoID != "" {
-		v, err := u.client.Video(ctx, m.VideoID)
+		v, err := u.client.GetVideo(ctx, m.VideoID)
 		if err == nil {
 			w.resumed(m.VideoID)
 			return v, nil
@@ -184,13 +183,13 @@ func (u *uploader) record(ctx context.Context, file, memory string, w watcher) (
 	if in.Title == "" {
 		in.Title = strings.TrimSuffix(filepath.Base(file), filepath.Ext(file))
 	}
-	made, err := u.client.CreateVideo(client.WithIdempotencyKey(ctx, m.Key), in)
+	made, err := u.client.CreateVideo(ctx, in, client.IdempotencyKey(m.Key))
 	if client.HasCode(err, "IDEMPOTENCY_KEY_REUSED") {
 		// The options differ from those of the stopped run, so create a new video.
 		if m, err = u.begin(memory); err != nil {
 			return nil, err
 		}
-		made, err = u.client.CreateVideo(client.WithIdempotencyKey(ctx, m.Key), in)
+		made, err = u.client.CreateVideo(ctx, in, client.IdempotencyKey(m.Key))
 	}
 	if err != nil {
 		return nil, err
@@ -199,7 +198,7 @@ func (u *uploader) record(ctx context.Context, file, memory string, w watcher) (
 	if err := save(memory, m); err != nil {
 		return nil, fmt.Errorf("remember upload: %w", err)
 	}
-	return u.client.Video(ctx, made.VideoID)
+	return u.client.GetVideo(ctx, made.VideoID)
 }
 
 func (u *uploader) begin(memory string) (begun, error) {
@@ -209,31 +208,4 @@ func (u *uploader) begin(memory string) (begun, error) {
 		return m, fmt.Errorf("remember upload: %w", err)
 	}
 	return m, nil
-}
-
-// send uploads the bytes, in a session if the video has one. It replaces an expired address
-// at most twice.
-func (u *uploader) send(ctx context.Context, f *os.File, info os.FileInfo, v *client.Video, w watcher) error {
-	// Three attempts are enough: one may fail because the session has ended, and the next because
-	// the address has expired.
-	for try := 1; ; try++ {
-		err := u.client.Upload(ctx, client.Upload{
-			File: f, Size: info.Size(), ContentType: mime.TypeByExtension(filepath.Ext(f.Name())), URL: v.UploadURL, Session: v.ResumableUploadURL,
-			Progress: func(n int64) { w.sent(n, info.Size()) },
-		})
-		if !errors.Is(err, client.ErrUploadGone) || try == 3 {
-			return err
-		}
-		again, gerr := u.client.Video(ctx, v.ID)
-		if gerr != nil {
-			return gerr
-		}
-		if again.Status == "processing" || again.Status == "ready" {
-			return nil // the file is stored; only the response was lost
-		}
-		if again.ResumableUploadURL == v.ResumableUploadURL {
-			again.ResumableUploadURL = "" // that session has ended: send the file in one piece
-		}
-		v = again
-	}
 }

@@ -30,15 +30,15 @@ func videoCommands() []command {
 
 func videosList(a *app, fs *flag.FlagSet) action {
 	limit := fs.Int("limit", 0, "stop after `n` videos; 0 lists all")
-	var f client.VideoFilter
-	fs.StringVar(&f.Query, "search", "", "only videos with words that start with these `words` in title, description, slug or tags")
-	texts(fs, "tag", "only videos with this `tag`; repeat the flag to require several tags", &f.Tags)
+	var f client.ListVideosQuery
+	fs.StringVar(&f.Q, "search", "", "only videos with words that start with these `words` in title, description, slug or tags")
+	texts(fs, "tag", "only videos with this `tag`; repeat the flag to require several tags", &f.Tag)
 	fs.StringVar(&f.Status, "status", "", "only videos with this `status`: uploading, processing, ready or failed")
 	fs.StringVar(&f.Privacy, "privacy", "", "only videos with this `privacy`: public, unlisted, password or expiring")
 	fs.StringVar(&f.ExternalID, "external-id", "", "only the video with this external `id`")
 	return a.asks("", func(ctx context.Context, c *client.Client, _ string) error {
 		t := a.table("ID", "SLUG", "STATUS", "PRIVACY", "TITLE")
-		return show(t, c.VideosWhere(ctx, f), *limit, func(v client.VideoSummary) []string {
+		return show(t, c.Videos(ctx, f), *limit, func(v client.VideoSummary) []string {
 			return []string{v.ID, v.Slug, v.Status, v.Privacy, v.Title}
 		})
 	})
@@ -46,7 +46,7 @@ func videosList(a *app, fs *flag.FlagSet) action {
 
 func videosGet(a *app, _ *flag.FlagSet) action {
 	return a.asks("ID", func(ctx context.Context, c *client.Client, id string) error {
-		v, err := c.Video(ctx, id)
+		v, err := c.GetVideo(ctx, id)
 		return a.answer(v, err, func(w io.Writer) { showVideo(w, v) })
 	})
 }
@@ -80,7 +80,7 @@ func videosUpdate(a *app, fs *flag.FlagSet) action {
 		textField(fs, name, "new `text`; an empty value clears it", to)
 	}
 	return a.asks("ID", func(ctx context.Context, c *client.Client, id string) error {
-		err := c.UpdateVideo(ctx, id, in)
+		_, err := c.UpdateVideo(ctx, id, in)
 		return a.answer(map[string]any{"success": true, "id": id}, err, func(io.Writer) { a.note("updated") })
 	})
 }
@@ -106,7 +106,7 @@ func videosCaptions(a *app, fs *flag.FlagSet) action {
 		}
 		switch len(args) {
 		case 1:
-			return show(a.table("LANG", "NAME"), all(c.Captions(ctx, args[0])), 0, func(l client.Caption) []string {
+			return show(a.table("LANG", "NAME"), c.Captions(ctx, args[0], client.ListCaptionsQuery{}), 0, func(l client.Caption) []string {
 				return []string{l.Language, l.Name}
 			})
 		case 2:
@@ -116,7 +116,7 @@ func videosCaptions(a *app, fs *flag.FlagSet) action {
 				func(io.Writer) { a.note("captions removed") },
 			)
 		}
-		err = c.PutCaptions(ctx, args[0], args[1], vtt)
+		_, err = c.PutCaptions(ctx, args[0], args[1], vtt)
 		return a.answer(map[string]any{"success": true, "id": args[0], "language": args[1]}, err, func(io.Writer) { a.note("captions set") })
 	}
 }
@@ -131,7 +131,7 @@ func videosAccess(a *app, fs *flag.FlagSet) action {
 	download := fs.String("download", "", "whether visitors may download the file: yes or no")
 	texts(fs, "embed-origin", "`origin` allowed to embed the video, such as https://example.com; repeat for more, or use any to allow every site", &origins)
 	return a.asks("ID", func(ctx context.Context, c *client.Client, id string) error {
-		access, err := c.VideoAccess(ctx, id)
+		access, err := c.GetVideoAccess(ctx, id)
 		if err != nil {
 			return err
 		}
@@ -176,7 +176,7 @@ func (a *app) amend(
 	}
 	// The call replaces the whole access, so fields without a flag are sent unchanged.
 	in = client.VideoAccessUpdate{
-		Privacy: privacy, ExpiresAt: client.Clear[client.Moment](), AllowDownload: client.Set(access.AllowDownload),
+		Privacy: privacy, ExpiresAt: client.Clear[client.Time](), AllowDownload: client.Set(access.AllowDownload),
 		EmbedOrigins: client.Set(access.EmbedOrigins),
 	}
 	if password != "" {
@@ -232,7 +232,7 @@ func videosThumbnail(a *app, _ *flag.FlagSet) action {
 		if err != nil {
 			return err
 		}
-		if err := c.SetThumbnail(ctx, args[0], at); err != nil {
+		if _, err := c.SetVideoThumbnail(ctx, args[0], client.VideoThumbnail{Time: at}); err != nil {
 			return err
 		}
 		return a.print(map[string]any{"id": args[0], "time": at}, func(io.Writer) { a.note("the thumbnail changes within a minute") })

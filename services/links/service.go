@@ -325,7 +325,7 @@ func (b *building) makeListeners(context.Context) error {
 	api.Internal(internal, b.domains, b.InternalToken, api.Holder(b.accounts, b.links, b.domains, b.store.Records.Export, b.routes))
 	b.misses = ratelimit.NewMisses(ratelimit.MissOptions{Now: b.Now})
 	visitors := redirect.New(b.memory, b.log, redirect.Options{
-		ShortBaseURL: b.ShortBaseURL, Country: country, Blocked: b.blocked, AbuseContact: b.AbuseContact, Now: b.Now,
+		ShortBaseURL: b.ShortBaseURL, BaseURL: b.BaseURL, Country: country, Blocked: b.blocked, AbuseContact: b.AbuseContact, Now: b.Now,
 		Misses: b.misses, Client: b.client, SplitKey: b.SplitKey, Pages: b.routes.Pages, Places: b.places,
 		Passwords: b.routes.Passwords, Guesses: ratelimit.New(b.stores.Redis, b.Now),
 		Trace: func() (context.Context, func(int)) { return httpapi.Trace("links-redirect", "GET /:slug") },

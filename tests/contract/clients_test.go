@@ -72,7 +72,14 @@ func TestPythonClient(t *testing.T) {
 func TestTypeScriptClient(t *testing.T) {
 	t.Parallel()
 	needNode(t)
-	run(t, "../../libs/clients/typescript", exec.CommandContext(t.Context(), "node", "--test", "test/"), "LINKREEL_STACK="+stackFile(t))
+	document := filepath.Join(t.TempDir(), "openapi.json")
+	if err := os.WriteFile(document, apispec.Load().JSON(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	run(
+		t, "../../libs/clients/typescript", exec.CommandContext(t.Context(), "node", "--test", "test/"),
+		"LINKREEL_STACK="+stackFile(t), "LINKREEL_OPENAPI="+document,
+	)
 }
 
 // The Go client runs behind the contract's transport, which checks that every request is
@@ -93,68 +100,70 @@ func TestGoClient(t *testing.T) {
 	}
 	made, err := c.CreateLink(ctx, client.LinkCreate{URL: "https://example.com/go", Title: "Go", ExpiresAt: client.At(time.Now().Add(time.Hour))})
 	must(err)
-	_, err = c.UpdateLink(ctx, made.ID, client.LinkUpdate{Title: client.Clear[string](), ExpiresAt: client.Clear[client.Moment](), OGTitle: client.Set("Preview")})
+	_, err = c.UpdateLink(ctx, made.ID, client.LinkUpdate{Title: client.Clear[string](), ExpiresAt: client.Clear[client.Time](), OGTitle: client.Set("Preview")})
 	must(err)
-	l, err := c.Link(ctx, made.ID)
+	l, err := c.GetLink(ctx, made.ID)
 	must(err)
 	if l.Title != "" || l.ExpiresAt != nil || l.OGTitle == nil || *l.OGTitle != "Preview" {
 		t.Errorf("link after update: %+v", l)
 	}
-	_, err = c.LinkStats(ctx, made.ID, "", "")
+	_, err = c.GetLinkStats(ctx, made.ID, client.GetLinkStatsQuery{})
 	must(err)
 	rules := []client.LinkRule{{Name: "phones", When: client.LinkRuleWhen{Device: []string{"phone"}, Percent: 50}, URL: "https://example.com/app"}}
 	_, err = c.UpdateLink(ctx, made.ID, client.LinkUpdate{Rules: client.Set(rules), ForwardQuery: client.Set(true)})
 	must(err)
-	place := 0
-	told, err := c.ExplainLink(ctx, made.ID, client.Visit{Device: "phone", Query: "a=1", Percent: &place, At: client.At(time.Now().Add(time.Hour))})
+	told, err := c.ExplainLink(ctx, made.ID, client.ExplainLinkQuery{
+		Device: "phone", Query: "a=1", Percent: new(0), At: client.At(time.Now().Add(time.Hour)).String(),
+	})
 	must(err)
 	if told.Rule == nil || *told.Rule != "phones" || told.Location == nil || *told.Location != "https://example.com/app?a=1" {
 		t.Errorf("explained: %+v", told)
 	}
-	free, err := c.SlugAvailable(ctx, made.Slug, "")
+	free, err := c.CheckSlug(ctx, client.CheckSlugQuery{Slug: made.Slug})
 	must(err)
 	if free.Available || free.Reason == nil || *free.Reason != "taken" {
 		t.Errorf("the slug of a link: %+v", free)
 	}
-	items := make([]client.BulkItem, client.BulkMax)
+	const many = client.BulkMax + 20 // two requests
+	items := make([]client.LinkCreate, many)
 	for i := range items {
-		items[i] = client.BulkItem{URL: "https://example.com/bulk"}
+		items[i] = client.LinkCreate{URL: "https://example.com/bulk"}
 	}
 	items[7].URL = "not a link"
-	results, err := c.BulkCreate(ctx, items)
+	results, err := c.CreateLinks(ctx, items)
 	must(err)
 	if results[7].Error == nil || results[7].Error.URL != "not a link" || results[8].Data == nil {
 		t.Errorf("bulk: %+v %+v", results[7], results[8])
 	}
 	n := 0
-	for _, err := range c.Links(ctx) {
+	for _, err := range c.Links(ctx, client.ListLinksQuery{}) {
 		must(err)
 		n++
 	}
-	if n != client.BulkMax {
-		t.Errorf("walked %d links, want %d", n, client.BulkMax)
+	if n != many {
+		t.Errorf("walked %d links, want %d", n, many)
 	}
 	must(c.DeleteLink(ctx, made.ID))
-	if _, err := c.Link(ctx, made.ID); !client.HasCode(err, "LINK_NOT_FOUND") {
+	if _, err := c.GetLink(ctx, made.ID); !client.HasCode(err, "LINK_NOT_FOUND") {
 		t.Errorf("deleted link: %v", err)
 	}
 
-	d, err := c.CreateDomain(ctx, "go.client-test.example")
+	d, err := c.CreateDomain(ctx, client.DomainCreate{Hostname: "go.client-test.example"})
 	must(err)
-	_, err = c.Domains(ctx)
+	_, err = client.All(c.Domains(ctx))
 	must(err)
 	must(c.DeleteDomain(ctx, d.ID))
 
 	k, err := c.CreateKey(ctx, client.KeyCreate{Name: "k", Scopes: []string{"links:read"}})
 	must(err)
-	rolled, err := c.RollKey(ctx, k.ID, 60)
+	rolled, err := c.RollKey(ctx, k.ID, client.KeyRoll{OverlapSeconds: new(int64(60))})
 	must(err)
 	must(c.RevokeKey(ctx, rolled.ID))
-	_, err = c.Keys(ctx)
+	_, err = client.All(c.Keys(ctx))
 	must(err)
-	acc, err := c.Account(ctx)
+	acc, err := c.GetAccount(ctx)
 	must(err)
-	if acc.Plan != "business" || acc.Usage.Links != client.BulkMax-1 {
+	if acc.Plan != "business" || acc.Usage.Links != many-1 {
 		t.Errorf("account: %+v", acc)
 	}
 
@@ -171,10 +180,6 @@ func video(t *testing.T, c *client.Client) {
 		t.Fatal(err)
 	}
 	defer func() { _ = f.Close() }()
-	info, err := f.Stat()
-	if err != nil {
-		t.Fatal(err)
-	}
 	// A file that is not a video fails with a reason. The same record then accepts a good file.
 	made, err := c.CreateVideo(ctx, client.VideoCreate{Title: "Clip", Privacy: "unlisted"})
 	if err != nil {
@@ -184,20 +189,20 @@ func video(t *testing.T, c *client.Client) {
 		t.Fatal(err)
 	}
 	var why *client.VideoError
-	if _, err := c.WaitUntilReady(ctx, made.VideoID, nil); !errors.As(err, &why) {
+	if _, err := c.WaitVideo(ctx, made.VideoID, nil); !errors.As(err, &why) {
 		t.Fatalf("text file: %v, want a VideoError", err)
 	}
-	again, err := c.Video(ctx, made.VideoID)
+	again, err := c.GetVideo(ctx, made.VideoID)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Upload(ctx, client.Upload{File: f, Size: info.Size(), URL: again.UploadURL, Session: again.ResumableUploadURL, ContentType: "video/mp4"}); err != nil {
+	if err := c.SendVideo(ctx, again, f, nil); err != nil {
 		t.Fatal(err)
 	}
 	seen := map[string]bool{}
 	// The video stays failed until the service has noticed the new file.
 	for deadline := time.Now().Add(2 * time.Minute); ; {
-		v, err := c.WaitUntilReady(ctx, made.VideoID, func(v *client.Video) { seen[v.Status] = true })
+		v, err := c.WaitVideo(ctx, made.VideoID, func(v *client.Video) { seen[v.Status] = true })
 		if err == nil && v.Status == "ready" {
 			break
 		}
@@ -206,14 +211,14 @@ func video(t *testing.T, c *client.Client) {
 		}
 		time.Sleep(200 * time.Millisecond) // polling a real system needs a real wait
 	}
-	if err := c.PutCaptions(ctx, made.VideoID, "en", []byte("WEBVTT\n\n00:00.000 --> 00:01.000\nHi\n")); err != nil {
+	if _, err := c.PutCaptions(ctx, made.VideoID, "en", []byte("WEBVTT\n\n00:00.000 --> 00:01.000\nHi\n")); err != nil {
 		t.Error(err)
 	}
-	if err := c.UpdateVideo(ctx, made.VideoID, client.VideoUpdate{Description: client.Set("Two seconds.")}); err != nil {
+	if _, err := c.UpdateVideo(ctx, made.VideoID, client.VideoUpdate{Description: client.Set("Two seconds.")}); err != nil {
 		t.Error(err)
 	}
-	if list, err := c.Videos(ctx, 1); err != nil || len(list) != 1 || list[0].Status != "ready" {
-		t.Errorf("videos: %+v, %v", list, err)
+	if page, err := c.ListVideos(ctx, client.ListVideosQuery{Limit: 1}); err != nil || len(page.Data) != 1 || page.Data[0].Status != "ready" {
+		t.Errorf("videos: %+v, %v", page, err)
 	}
 	if err := c.DeleteVideo(ctx, made.VideoID); err != nil {
 		t.Error(err)

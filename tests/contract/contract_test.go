@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/apispec"
 	"github.com/linkreel/linkreel/tests/contract"
 )
@@ -37,7 +38,7 @@ func answer(extra ...string) http.Header {
 }
 
 func fault(code, more string) string {
-	return fmt.Sprintf(`{"error":{"code":%q,"message":"m","requestId":%q%s}}`, code, requestID, more)
+	return fmt.Sprintf(`{"error":{"code":%q,"message":"m","requestId":%q,"docUrl":%q%s}}`, code, requestID, apierr.Code(code).DocURL(), more)
 }
 
 const createdLink = `{"id":"lnk_1","shortUrl":"http://s/x","slug":"x","destinationUrl":"https://example.com","createdAt":"2026-11-20T10:15:30.000Z","tags":[],"externalId":null,"archived":false}`
@@ -54,7 +55,7 @@ var exchanges = map[string]struct {
 	"explain":         {"GET", "/api/v1/links/lnk_1/explain?device=phone&percent=0", ``, 200, answer(), `{"status":302,"location":"https://example.com","rule":null,"why":"No rule holds."}`},
 	"available":       {"GET", "/api/v1/links/available?slug=x", ``, 200, answer(), `{"available":false,"reason":"taken"}`},
 	"delete":          {"DELETE", "/api/v1/links/lnk_1", ``, 204, answer("Content-Type", ""), ``},
-	"bulk":            {"POST", "/api/v1/links/bulk", `{"urls":[{"url":"https://example.com"},5]}`, 207, answer(), `{"results":[{"status":201,"data":{"id":"a","shortUrl":"b","slug":"c","destinationUrl":"d"}},{"status":400,"error":{"code":"VALIDATION_ERROR","message":"m","url":""}}]}`},
+	"bulk":            {"POST", "/api/v1/links/bulk", `{"urls":[{"url":"https://example.com"},5]}`, 207, answer(), `{"results":[{"status":201,"data":{"id":"a","shortUrl":"b","slug":"c","destinationUrl":"d"}},{"status":400,"error":{"code":"VALIDATION_ERROR","message":"m","docUrl":"/docs/guides/errors#validation_error","url":""}}]}`},
 	"invalid":         {"POST", "/api/v1/links", `{"url":5}`, 400, answer(), fault("VALIDATION_ERROR", `,"details":[{"field":"url","code":"invalid_type","message":"m"}]`)},
 	"no key":          {"GET", "/api/v1/videos", ``, 401, answer("WWW-Authenticate", "Bearer"), fault("MISSING_API_KEY", "")},
 	"plan":            {"POST", "/api/v1/links/bulk", `{"urls":[1]}`, 403, answer(), fault("PLAN_REQUIRED", `,"requiredPlan":"business","currentPlan":"free"`)},

@@ -87,7 +87,8 @@ func TestSnippetsOfTheDocumentsRun(t *testing.T) {
 		}},
 		{file: "docs/cli.md", login: true, least: 2},
 		{file: "docs/guides.md", login: true, least: 7, replaced: map[string]string{
-			// The DNS record is not set here, so the error must be the one about it.
+			// The DNS record is not set here, so the errors must be those about it.
+			`verify "$DOMAIN" --wait 10m`:      `verify "$DOMAIN" 2>refusal || grep -q DOMAIN_NOT_VERIFIED refusal`,
 			`--domain "$DOMAIN" --slug spring`: `--domain "$DOMAIN" --slug spring 2>refusal || grep -q DOMAIN_NOT_VERIFIED refusal`,
 		}},
 		{file: "docs/mcp.md", login: true, least: 3},
@@ -135,18 +136,21 @@ func TestSnippetsOfTheClientsRun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	secret, _ := key(t, &http.Client{Timeout: 30 * time.Second}, "business", nil)
+	secret, _ := key(t, &http.Client{Timeout: 30 * time.Second}, "business", []string{"links:read", "links:write", "videos:read", "videos:write", "events:read"})
 	clients, err := filepath.Abs("../../libs/clients")
 	if err != nil {
 		t.Fatal(err)
 	}
 	dir := desk(t)
 	for _, tt := range []struct{ lang, file, program string }{{"python", "example.py", "python3"}, {"ts", "example.mjs", "node"}} {
-		b := regexp.MustCompile("(?s)```" + tt.lang + "\n(.*?)```").FindSubmatch(doc)
-		if b == nil {
+		program := ""
+		for _, b := range regexp.MustCompile("(?s)```"+tt.lang+"\n(.*?)```").FindAllSubmatch(doc, -1) {
+			program += string(b[1])
+		}
+		if program == "" {
 			t.Fatalf("no example in %s", tt.lang)
 		}
-		text := strings.NewReplacer("http://localhost:8080", running.BaseURL, "lr_live_…", secret, "@linkreel/client", clients+"/typescript/dist/index.js").Replace(string(b[1]))
+		text := strings.NewReplacer("http://localhost:8080", running.BaseURL, "lr_live_…", secret, "@linkreel/client", clients+"/typescript/dist/index.js").Replace(program)
 		if err := os.WriteFile(filepath.Join(dir, tt.file), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -185,7 +185,7 @@ func TestPagesAreValidHTML(t *testing.T) {
 	for _, path := range []string{
 		"/", "/app/sign-in", "/app/sign-in?why=ended", "/app/sign-in?link=lr_link_x", at["share"], strings.Replace(at["share"], "/v/", "/embed/", 1), "/v/nothinghere",
 		at["short"] + "+", stack.ShortBaseURL + "/nothing-here", locked, waiting, expired,
-		"/docs", "/docs/try", "/docs/guides/api", "/docs/guides/cli", "/docs/guides/guides", "/docs/guides/mcp", "/docs/guides/webhooks", "/docs/guides/sign-in", "/docs/guides/versioning",
+		"/docs", "/docs/try", "/docs/guides/api", "/docs/guides/cli", "/docs/guides/errors", "/docs/guides/guides", "/docs/guides/mcp", "/docs/guides/webhooks", "/docs/guides/sign-in", "/docs/guides/versioning",
 	} {
 		valid(path, newPlainBrowser(t).get(path))
 	}

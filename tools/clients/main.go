@@ -23,6 +23,9 @@ var files = []struct {
 }{
 	{"libs/apispec/wire/wire.go", serviceTypes.file},
 	{"libs/clients/go/types.go", clientTypes.file},
+	{"libs/clients/go/operations.go", goOperations},
+	{"libs/clients/typescript/src/operations.ts", typescriptOperations},
+	{"libs/clients/typescript/src/version.ts", typescriptVersion},
 }
 
 func main() {

@@ -19,6 +19,7 @@ type types struct {
 	// The types of fields.
 	answerTime   string // a point in time in an answer
 	requestTime  string // any form of a point in time in a request
+	isoTime      string // a point in time that an answer has as text
 	requestWhole string // a whole number in a request
 	change       string // a field of an update: absent, null or a value
 	zeroOmitted  bool   // an optional field of a request is left out when it is zero
@@ -32,7 +33,7 @@ var clientTypes = types{
 		"Event.data": "json.RawMessage",
 	},
 	imports:    []string{"encoding/json"},
-	answerTime: "Millis", requestTime: "Moment", requestWhole: "int64", change: "Field", zeroOmitted: true,
+	answerTime: "Time", requestTime: "Time", isoTime: "Time", requestWhole: "int64", change: "Field", zeroOmitted: true,
 }
 
 // serviceTypes are the bodies as the services have them, which read the requests and write the
@@ -49,7 +50,7 @@ var serviceTypes = types{
 		"github.com/linkreel/linkreel/libs/apierr", "github.com/linkreel/linkreel/libs/httpapi",
 		"github.com/linkreel/linkreel/libs/identity", "github.com/linkreel/linkreel/libs/jsdate",
 	},
-	answerTime: "int64", requestTime: "jsdate.Moment", requestWhole: "float64", change: "httpapi.Optional",
+	answerTime: "int64", requestTime: "jsdate.Moment", isoTime: "string", requestWhole: "float64", change: "httpapi.Optional",
 }
 
 // file writes the types of all bodies. The contract says which fields there are, their types, and
@@ -267,6 +268,8 @@ func (w *writer) base(name string, s *contract.Schema, at place) (string, error)
 		return "float64", nil
 	case s.Is("boolean"):
 		return "bool", nil
+	case s.Is("string") && s.Format == "date-time":
+		return w.isoTime, nil
 	case s.Is("string"):
 		return "string", nil
 	}

@@ -33,7 +33,7 @@ type bundle struct {
 
 // guides are the documents for callers, which a deployment serves beside the
 // reference. They are copied because embedding cannot reach docs/.
-var guides = []string{"api", "guides", "cli", "mcp", "webhooks", "sign-in", "versioning"}
+var guides = []string{"api", "errors", "guides", "cli", "mcp", "webhooks", "sign-in", "versioning"}
 
 func copyGuides(root string) error {
 	for _, name := range guides {

@@ -3,6 +3,7 @@ package docs_test
 import (
 	"bytes"
 	"compress/gzip"
+	"fmt"
 	"html"
 	"io"
 	"maps"
@@ -13,8 +14,10 @@ import (
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
+	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/apispec"
 	"github.com/linkreel/linkreel/libs/apispec/docs"
+	"github.com/linkreel/linkreel/libs/transcode"
 )
 
 func TestFilesAreThePageItsPartsAndTheContract(t *testing.T) {
@@ -29,7 +32,7 @@ func TestFilesAreThePageItsPartsAndTheContract(t *testing.T) {
 		"/openapi.json":       "application/json",
 		"/openapi.yaml":       "application/yaml",
 	}
-	for _, guide := range []string{"api", "guides", "cli", "mcp", "webhooks", "sign-in", "versioning"} {
+	for _, guide := range []string{"api", "errors", "guides", "cli", "mcp", "webhooks", "sign-in", "versioning"} {
 		want["/docs/guides/"+guide] = "text/html; charset=utf-8"
 		want["/docs/guides/"+guide+".md"] = "text/markdown; charset=utf-8"
 	}
@@ -47,6 +50,49 @@ func TestFilesAreThePageItsPartsAndTheContract(t *testing.T) {
 	}
 	if got, want := slices.Sorted(slices.Values(docs.Paths())), slices.Sorted(maps.Keys(want)); !slices.Equal(got, want) {
 		t.Errorf("paths %q, want %q", got, want)
+	}
+}
+
+// Every error leads to a heading of its own on the page about errors, which stands below the
+// status of its code. Nothing else on the page looks like a code.
+func TestEveryErrorIsExplained(t *testing.T) {
+	t.Parallel()
+	text, page := string(docs.Files()["/docs/guides/errors.md"].Bytes), string(docs.Files()["/docs/guides/errors"].Bytes)
+	status := map[string]string{}
+	for section := range strings.SplitSeq(text, "\n## ") {
+		title, rest, _ := strings.Cut(section, "\n")
+		for entry := range strings.SplitSeq("\n"+rest, "\n### ") {
+			code, words, ok := strings.Cut(entry, "\n")
+			if !ok || code == "" {
+				continue
+			}
+			if status[code] != "" {
+				t.Errorf("%s has two headings", code)
+			}
+			if len(strings.TrimSpace(words)) < 40 {
+				t.Errorf("%s is not explained: %q", code, words)
+			}
+			status[code] = title
+		}
+	}
+	for _, code := range apierr.Codes() {
+		if want := fmt.Sprintf("Status %d", code.Status()); status[string(code)] != want {
+			t.Errorf("%s is in %q, want %q", code, status[string(code)], want)
+		}
+		_, anchor, _ := strings.Cut(code.DocURL(), "#")
+		if !strings.Contains(page, ` id="`+anchor+`"`) {
+			t.Errorf("the page has no place for %s", code.DocURL())
+		}
+		delete(status, string(code))
+	}
+	for _, code := range transcode.Codes {
+		if code != transcode.Internal && status[string(code)] != "Failed videos" {
+			t.Errorf("the failure %s of a video is not explained", code)
+		}
+		delete(status, string(code))
+	}
+	for code := range status {
+		t.Errorf("%s is explained, but no response has it", code)
 	}
 }
 

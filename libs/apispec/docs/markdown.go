@@ -73,7 +73,7 @@ func toSpan(written string) template.HTML {
 // both places.
 type anchors struct{}
 
-var notWords = regexp.MustCompile(`[^\p{L}\p{N}\- ]+`)
+var notWords = regexp.MustCompile(`[^\p{L}\p{N}\-_ ]+`)
 
 func (anchors) Generate(title []byte, _ ast.NodeKind) []byte {
 	return bytes.ReplaceAll(bytes.ToLower(notWords.ReplaceAll(title, nil)), []byte(" "), []byte("-"))

@@ -25,7 +25,7 @@ import (
 var sources embed.FS
 
 // guideNames are the documents for callers, copied from docs/ by tools/webassets.
-var guideNames = []string{"api", "guides", "cli", "mcp", "webhooks", "sign-in", "versioning"}
+var guideNames = []string{"api", "errors", "guides", "cli", "mcp", "webhooks", "sign-in", "versioning"}
 
 var templates = sync.OnceValue(func() *template.Template {
 	return template.Must(template.ParseFS(sources, "reference/page.html"))

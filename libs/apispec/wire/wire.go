@@ -395,6 +395,7 @@ type BulkLink struct {
 type BulkItemFail struct {
 	Code    apierr.Code `json:"code"`
 	Message string      `json:"message"`
+	DocURL  string      `json:"docUrl"`
 	// Empty: only items of a create have one.
 	URL     string          `json:"url"`
 	Details []apierr.Detail `json:"details,omitempty"`

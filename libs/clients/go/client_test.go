@@ -3,6 +3,7 @@ package client_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -108,6 +109,8 @@ func TestRetries(t *testing.T) {
 		{"too long a wait is not taken", create, []func(http.ResponseWriter, *http.Request){refuse(429, "RATE_LIMITED", "Retry-After", "3600")}, 1, "RATE_LIMITED"},
 		{"tries end", create, []func(http.ResponseWriter, *http.Request){refuse(500, "INTERNAL")}, 5, "INTERNAL"},
 		{"delete whose answer was lost", del, []func(http.ResponseWriter, *http.Request){hangUp, refuse(404, "LINK_NOT_FOUND")}, 2, ""},
+		{"delete of anything whose answer was lost", func(c *client.Client) error { return c.DeleteWebhook(t.Context(), "whk_1") }, []func(http.ResponseWriter, *http.Request){hangUp, refuse(404, "WEBHOOK_NOT_FOUND")}, 2, ""},
+		{"delete of nothing after a 429", del, []func(http.ResponseWriter, *http.Request){refuse(429, "RATE_LIMITED"), refuse(404, "LINK_NOT_FOUND")}, 2, "LINK_NOT_FOUND"},
 		{"delete of nothing", del, []func(http.ResponseWriter, *http.Request){refuse(404, "LINK_NOT_FOUND")}, 1, "LINK_NOT_FOUND"},
 	}
 	for _, tt := range tests {
@@ -152,7 +155,7 @@ func TestEachIntendedEffectHasItsOwnKey(t *testing.T) {
 	if s.seen().keys[0] == s.seen().keys[1] || s.seen().keys[0] == "" {
 		t.Errorf("keys %q", s.seen().keys)
 	}
-	if _, err := c.CreateLink(client.WithIdempotencyKey(t.Context(), "mine"), client.LinkCreate{URL: "https://example.com"}); err != nil || s.seen().keys[2] != "mine" {
+	if _, err := c.CreateLink(t.Context(), client.LinkCreate{URL: "https://example.com"}, client.IdempotencyKey("mine")); err != nil || s.seen().keys[2] != "mine" {
 		t.Errorf("key %q, %v; want mine", s.seen().keys[2], err)
 	}
 }
@@ -163,7 +166,7 @@ func TestLinksWalksPagesAndStopsWhenTold(t *testing.T) {
 		say(200, `{"data":[{"_id":"c","id":"c"},{"_id":"b","id":"b"}],"hasMore":true,"nextCursor":77}`),
 		say(200, `{"data":[{"_id":"a","id":"a"}],"hasMore":false,"nextCursor":null}`))
 	var ids []string
-	for l, err := range c.Links(t.Context()) {
+	for l, err := range c.Links(t.Context(), client.ListLinksQuery{}) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -175,7 +178,7 @@ func TestLinksWalksPagesAndStopsWhenTold(t *testing.T) {
 	if want, got := []string{"GET /api/v1/links?limit=100", "GET /api/v1/links?cursor=77&limit=100"}, s.seen().calls; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	for range c.Links(t.Context()) {
+	for range c.Links(t.Context(), client.ListLinksQuery{}) {
 		break
 	}
 	if len(s.seen().calls) != 3 {
@@ -190,7 +193,7 @@ func TestUpdatesSayKeepSetAndClear(t *testing.T) {
 	for _, in := range []client.LinkUpdate{
 		{},
 		{URL: client.Set("https://example.com"), Title: client.Clear[string](), ExpiresAt: client.Set(client.At(end))},
-		{ExpiresAt: client.Clear[client.Moment](), OGTitle: client.Set("")},
+		{ExpiresAt: client.Clear[client.Time](), OGTitle: client.Set("")},
 		{ExpiresAt: client.Set(client.Text("Nov 20 2027"))},
 	} {
 		if _, err := c.UpdateLink(t.Context(), "lnk_1", in); err != nil {
@@ -203,12 +206,12 @@ func TestUpdatesSayKeepSetAndClear(t *testing.T) {
 	}
 }
 
-func TestWaitUntilReady(t *testing.T) {
+func TestWaitVideo(t *testing.T) {
 	t.Parallel()
 	// The first answer is to the question for the feed, which this key may not read.
 	c, s := start(t, say(403, `{"error":{"code":"INSUFFICIENT_SCOPE"}}`), say(200, `{"id":"v","status":"uploading"}`), say(200, `{"id":"v","status":"processing","progress":40}`), say(200, `{"id":"v","status":"ready","progress":100}`))
 	var seen []string
-	v, err := c.WaitUntilReady(t.Context(), "v", func(v *client.Video) { seen = append(seen, v.Status) })
+	v, err := c.WaitVideo(t.Context(), "v", func(v *client.Video) { seen = append(seen, v.Status) })
 	if err != nil || v.Status != "ready" || len(s.waits) != 2 {
 		t.Errorf("%+v, %v, waits %v", v, err, s.waits)
 	}
@@ -217,7 +220,7 @@ func TestWaitUntilReady(t *testing.T) {
 	}
 	c, _ = start(t, say(200, `{"id":"v","status":"failed","error":{"code":"NOT_A_VIDEO","message":"m"}}`))
 	var why *client.VideoError
-	if _, err := c.WaitUntilReady(t.Context(), "v", nil); !errors.As(err, &why) || why.Code != "NOT_A_VIDEO" {
+	if _, err := c.WaitVideo(t.Context(), "v", nil); !errors.As(err, &why) || why.Code != "NOT_A_VIDEO" {
 		t.Errorf("error %v, want NOT_A_VIDEO", err)
 	}
 }
@@ -323,7 +326,7 @@ func TestAFollowerPausesAfterAnEmptyPage(t *testing.T) {
 	t.Parallel()
 	c, s := start(t, say(200, `{"data":[],"nextCursor":"c1"}`), say(200, `{"data":[{"id":"evt_1"}],"nextCursor":"c2"}`))
 	enough := errors.New("enough")
-	_, err := c.FollowEvents(t.Context(), client.EventQuery{}, "", func(client.Event) error { return enough })
+	_, err := c.FollowEvents(t.Context(), client.ListEventsQuery{}, func(client.Event) error { return enough })
 	if !errors.Is(err, enough) || len(s.waits) != 1 || !strings.Contains(s.seen().calls[1], "after=c1") {
 		t.Errorf("%v after pauses of %v and calls %q", err, s.waits, s.seen().calls)
 	}
@@ -333,14 +336,16 @@ func TestAFollowerPausesAfterAnEmptyPage(t *testing.T) {
 func TestAnIDThatIsADotSegmentIsNotSent(t *testing.T) {
 	t.Parallel()
 	c, s := start(t, say(204, ""))
-	for _, id := range []string{".", "..", "x/..", `..\x`, "../x"} {
+	for _, id := range []string{"", ".", "..", "x/..", `..\x`, "../x"} {
+		_, put := c.PutCaptions(t.Context(), "vid_1", id, []byte("WEBVTT"))
 		for name, err := range map[string]error{
 			"DeleteCaptions": c.DeleteCaptions(t.Context(), "vid_1", id),
-			"PutCaptions":    c.PutCaptions(t.Context(), "vid_1", id, []byte("WEBVTT")),
+			"PutCaptions":    put,
 			"DeleteVideo":    c.DeleteVideo(t.Context(), id),
 			"DeleteWebhook":  c.DeleteWebhook(t.Context(), id),
 		} {
-			if err == nil || errors.Is(err, client.ErrNoAnswer) {
+			var argument *client.ArgumentError
+			if !errors.As(err, &argument) {
 				t.Errorf("%s(%q) = %v, want a refusal", name, id, err)
 			}
 		}
@@ -356,8 +361,237 @@ func TestAnIDThatIsADotSegmentIsNotSent(t *testing.T) {
 func TestNewRefusesWhatIsNoAddress(t *testing.T) {
 	t.Parallel()
 	for _, bad := range []string{"", "linkreel.example", "ftp://x", "http://", ":"} {
-		if _, err := client.New(client.Config{BaseURL: bad}); err == nil {
+		if _, err := client.New(client.Config{BaseURL: bad, Key: "k"}); err == nil {
 			t.Errorf("New(%q) succeeded", bad)
 		}
+	}
+}
+
+// A key often comes from a file. What is wrong with it is said without it: errors end up in logs.
+func TestNewTakesAKeyWithALineEndAndRefusesWhatIsNoKey(t *testing.T) {
+	t.Parallel()
+	c, s := start(t, say(200, `{}`))
+	for _, good := range []string{"lr_live_a\n", "lr_live_a\r\n", "lr_live_a"} {
+		var got string
+		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			got = r.Header.Get("Authorization")
+			_, _ = io.WriteString(w, "{}")
+		}))
+		c, err := client.New(client.Config{BaseURL: srv.URL, Key: good})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.GetAccount(t.Context()); err != nil || got != "Bearer lr_live_a" {
+			t.Errorf("%q is sent as %q, %v", good, got, err)
+		}
+		srv.Close()
+	}
+	for _, bad := range []string{"", "\n", "lr_live_a b", "lr_live_a\nb", "lr_live_…", "lr_live_\x00"} {
+		_, err := client.New(client.Config{BaseURL: "http://a.example", Key: bad})
+		if err == nil || len(bad) > 1 && strings.Contains(err.Error(), strings.TrimSpace(bad)) {
+			t.Errorf("New with the key %q: %v", bad, err)
+		}
+	}
+	if _, err := c.WithKey("other\n").GetAccount(t.Context()); err != nil || len(s.seen().calls) != 1 {
+		t.Errorf("with another key: %v", err)
+	}
+}
+
+func TestOptionsChangeOneCall(t *testing.T) {
+	t.Parallel()
+	var head http.Header
+	c, s := start(t, func(w http.ResponseWriter, r *http.Request) {
+		head = r.Header.Clone()
+		say(200, `{"success":true,"slug":"a"}`, "ETag", `"r2"`, "X-Request-Id", "req1", "X-RateLimit-Limit", "600", "X-RateLimit-Remaining", "599", "X-RateLimit-Reset", "1790000060")(w, r)
+	}, refuse(412, "PRECONDITION_FAILED", "X-Request-Id", "req2"), refuse(503, "UNAVAILABLE"))
+	var r client.Response
+	if _, err := c.UpdateLink(t.Context(), "lnk_1", client.LinkUpdate{}, client.IfMatch(`"r1"`), client.WithHeader("X-Mine", "1"), client.WithResponse(&r)); err != nil {
+		t.Fatal(err)
+	}
+	if head.Get("If-Match") != `"r1"` || head.Get("X-Mine") != "1" || head.Get("User-Agent") != "linkreel-go/"+client.ContractVersion {
+		t.Errorf("sent %v", head)
+	}
+	if r.Status != 200 || r.ETag != `"r2"` || r.RequestID != "req1" || r.Limit == nil || r.Limit.Remaining != 599 || r.Limit.Reset.Unix() != 1790000060 || r.Attempts != 1 {
+		t.Errorf("told %+v %+v", r, r.Limit)
+	}
+	_, err := c.UpdateLink(t.Context(), "lnk_1", client.LinkUpdate{}, client.WithResponse(&r))
+	if !client.IsConflict(err) || client.IsNotFound(err) || r.Status != 412 || r.RequestID != "req2" {
+		t.Errorf("%v, told %+v", err, r)
+	}
+	if _, err := c.GetLink(t.Context(), "lnk_1", client.Attempts(1)); !client.IsServer(err) || len(s.seen().calls) != 3 {
+		t.Errorf("%v after %q", err, s.seen().calls)
+	}
+	slow := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
+	defer slow.Close()
+	c, err = client.New(client.Config{BaseURL: slow.URL, Key: "k", Attempts: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var lost *client.ConnectionError
+	if _, err := c.GetLink(t.Context(), "lnk_1", client.Timeout(time.Millisecond)); !errors.As(err, &lost) || !lost.Timeout() {
+		t.Errorf("%v, want that the time was over", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := c.GetLink(ctx, "lnk_1"); !errors.Is(err, context.Canceled) || !client.IsConnection(err) {
+		t.Errorf("%v, want that it was cancelled", err)
+	}
+}
+
+func TestARecordThatHasNotChangedIsNotAnAnswer(t *testing.T) {
+	t.Parallel()
+	c, _ := start(t, say(304, ""))
+	if _, err := c.GetLink(t.Context(), "lnk_1", client.IfNoneMatch(`"r1"`)); !client.IsNotModified(err) {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestAnErrorSaysAllThatTheServiceSays(t *testing.T) {
+	t.Parallel()
+	c, _ := start(t, say(429, `{"error":{"code":"RATE_LIMITED","message":"Too many.","requestId":"r1","docUrl":"/docs/guides/errors#rate_limited"}}`, "Retry-After", "90"))
+	_, err := c.GetLink(t.Context(), "lnk_1")
+	var e *client.APIError
+	if !errors.As(err, &e) || e.DocURL != "/docs/guides/errors#rate_limited" || e.RetryAfter != 90*time.Second || !client.IsRateLimited(err) {
+		t.Errorf("%+v", e)
+	}
+}
+
+// The list of videos is paged by a header, which the client hides.
+func TestAPageOfVideosHasItsCursor(t *testing.T) {
+	t.Parallel()
+	c, s := start(t,
+		say(200, `{"data":[{"_id":"b"}]}`, "Link", `<https://elsewhere.example/api/v1/videos?cursor=x%2By&limit=1>; rel="next"`),
+		say(200, `{"data":[{"_id":"a"}]}`))
+	page, err := c.ListVideos(t.Context(), client.ListVideosQuery{Limit: 1})
+	if err != nil || !page.HasMore || page.NextCursor == nil || *page.NextCursor != "x+y" {
+		t.Fatalf("%+v, %v", page, err)
+	}
+	if page, err = c.ListVideos(t.Context(), client.ListVideosQuery{Cursor: page.NextCursor}); err != nil || page.HasMore || page.NextCursor != nil {
+		t.Errorf("%+v, %v", page, err)
+	}
+	if want, got := []string{"GET /api/v1/videos?limit=1", "GET /api/v1/videos?cursor=x%2By"}, s.seen().calls; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	c, _ = start(t, say(200, `{"data":[{"_id":"b"}]}`, "Link", `</api/v1/videos?cursor=2>; rel="next"`), say(200, `{"data":[{"_id":"a"}]}`))
+	if all, err := client.All(c.Videos(t.Context(), client.ListVideosQuery{})); err != nil || len(all) != 2 {
+		t.Errorf("walked %+v, %v", all, err)
+	}
+}
+
+// Whatever the half of an answer looks like, the call is repeated with the same key.
+func TestAnswersThatBreakOffAreAskedForAgain(t *testing.T) {
+	t.Parallel()
+	half := func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Length", "100")
+		_, _ = io.WriteString(w, created[:50])
+		panic(http.ErrAbortHandler)
+	}
+	for name, bad := range map[string]func(http.ResponseWriter, *http.Request){
+		"cut": half, "shorter": say(201, created[:50]), "a web page": say(200, "<html>sign in</html>", "Content-Type", "text/html"),
+	} {
+		c, s := start(t, bad, say(201, created))
+		l, err := c.CreateLink(t.Context(), client.LinkCreate{URL: "https://example.com"})
+		if keys := s.seen().keys; err != nil || l.ID != "lnk_1" || len(keys) != 2 || keys[0] != keys[1] || keys[0] == "" {
+			t.Errorf("%s: %+v, %v, keys %q", name, l, err, keys)
+		}
+		c, _ = start(t, bad)
+		if _, err := c.GetLink(t.Context(), "lnk_1"); !client.IsConnection(err) {
+			t.Errorf("%s at each attempt: %T %v", name, err, err)
+		}
+		if name != "shorter" { // an answer without a body cannot be shorter
+			c, _ = start(t, bad, say(204, ""))
+			if err := c.DeleteLink(t.Context(), "lnk_1"); err != nil {
+				t.Errorf("delete, %s: %v", name, err)
+			}
+		}
+	}
+}
+
+// A POST that the service would not recognize is not sent again when it may have taken effect.
+func TestAPostWithoutAKeyIsNotRepeated(t *testing.T) {
+	t.Parallel()
+	s := &script{answers: []func(http.ResponseWriter, *http.Request){refuse(429, "RATE_LIMITED"), hangUp, say(201, `{}`)}}
+	srv := httptest.NewServer(s)
+	defer srv.Close()
+	o, err := client.NewOperator(client.Config{BaseURL: srv.URL, Key: "k", Sleep: func(context.Context, time.Duration) error { return nil }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := o.AdminCreateSignInLink(t.Context(), "acc_1", client.SignInLinkCreate{Name: "Ada", Role: "owner"}); !client.IsConnection(err) || len(s.seen().calls) != 2 {
+		t.Errorf("%v after %d calls", err, len(s.seen().calls))
+	}
+}
+
+func TestBulkCallsOfAnySizeKeepWhatWasDone(t *testing.T) {
+	t.Parallel()
+	var mu sync.Mutex
+	var sizes []int
+	var keys []string
+	fail := 0
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		var in struct{ URLs []client.LinkCreate }
+		mu.Lock()
+		defer mu.Unlock()
+		if err := json.Unmarshal(body, &in); err != nil || len(body) > 1<<20 {
+			w.WriteHeader(413)
+			return
+		}
+		if sizes, keys = append(sizes, len(in.URLs)), append(keys, r.Header.Get("Idempotency-Key")); len(sizes) == fail {
+			refuse(403, "PLAN_REQUIRED")(w, r)
+			return
+		}
+		out := client.BulkResults{Results: make([]client.BulkResult, len(in.URLs))}
+		for i, item := range in.URLs {
+			out.Results[i] = client.BulkResult{Status: 201, Data: &client.BulkLink{ID: "lnk_" + item.Slug}}
+		}
+		b, _ := json.Marshal(out)
+		_, _ = w.Write(b)
+	}))
+	defer srv.Close()
+	c, err := client.New(client.Config{BaseURL: srv.URL, Key: "k"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	items := make([]client.LinkCreate, 250)
+	for i := range items {
+		items[i] = client.LinkCreate{URL: "https://example.com", Slug: fmt.Sprint(i)}
+	}
+	got, err := c.CreateLinks(t.Context(), items, client.IdempotencyKey("run"))
+	if err != nil || len(got) != 250 || got[249].Data.ID != "lnk_249" || !slices.Equal(sizes, []int{100, 100, 50}) {
+		t.Errorf("%d results, %v, requests of %v", len(got), err, sizes)
+	}
+	if !slices.Equal(keys, []string{"run-0", "run-1", "run-2"}) {
+		t.Errorf("keys %q", keys)
+	}
+	sizes, fail = nil, 2
+	got, err = c.CreateLinks(t.Context(), items)
+	var part *client.BulkError
+	if !errors.As(err, &part) || len(got) != 100 || part.Unsure != 100 || part.Unsent != 50 || part.Key+"-1" != keys[4] || !client.IsPermission(err) {
+		t.Errorf("%d results, %v", len(got), err)
+	}
+	sizes, fail = nil, 0
+	for i := range items[:120] {
+		items[i].OGDescription = strings.Repeat("x", 20_000)
+	}
+	if got, err = c.CreateLinks(t.Context(), items[:120]); err != nil || len(got) != 120 || sizes[0] >= 100 {
+		t.Errorf("large items: %d results, %v, requests of %v", len(got), err, sizes)
+	}
+}
+
+func TestTimesAreOneType(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2027, 1, 31, 12, 0, 0, 5_000_000, time.UTC)
+	for text, want := range map[string]time.Time{"1801396800005": at, `"2027-01-31T12:00:00.005Z"`: at, `"2027-01-31T13:00:00.005+01:00"`: at, "null": time.UnixMilli(0).UTC()} {
+		var got client.Time
+		if err := json.Unmarshal([]byte(text), &got); err != nil || got.Time() != want || got.IsZero() != (text == "null") {
+			t.Errorf("%s is %v, %v", text, got.Time(), err)
+		}
+		if again, err := json.Marshal(got); err != nil || string(again) != text {
+			t.Errorf("%s becomes %s, %v", text, again, err)
+		}
+	}
+	if client.At(at) != client.At(at.In(time.FixedZone("", 3600))) || client.At(at).String() != "2027-01-31T12:00:00.005Z" {
+		t.Errorf("%s", client.At(at))
 	}
 }

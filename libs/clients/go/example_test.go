@@ -29,7 +29,7 @@ func Example() {
 	})
 	defer srv.Close()
 
-	c, err := client.New(client.Config{BaseURL: srv.URL, Key: "lr_live_…"})
+	c, err := client.New(client.Config{BaseURL: srv.URL, Key: "lr_live_example"})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -49,11 +49,11 @@ func ExampleClient_Links() {
 		"GET /api/v1/links": `{"data":[{"_id":"lnk_2","id":"lnk_2","slug":"b","clicks":7},{"_id":"lnk_1","id":"lnk_1","slug":"a","clicks":3}],"hasMore":false,"nextCursor":null}`,
 	})
 	defer srv.Close()
-	c, err := client.New(client.Config{BaseURL: srv.URL, Key: "lr_live_…"})
+	c, err := client.New(client.Config{BaseURL: srv.URL, Key: "lr_live_example"})
 	if err != nil {
 		log.Fatal(err)
 	}
-	for link, err := range c.Links(context.Background()) {
+	for link, err := range c.Links(context.Background(), client.ListLinksQuery{}) {
 		if err != nil {
 			log.Fatal(err)
 		}
@@ -68,13 +68,13 @@ func ExampleClient_Links() {
 func ExampleHasCode() {
 	srv := deployment(nil)
 	defer srv.Close()
-	c, err := client.New(client.Config{BaseURL: srv.URL, Key: "lr_live_…"})
+	c, err := client.New(client.Config{BaseURL: srv.URL, Key: "lr_live_example"})
 	if err != nil {
 		log.Fatal(err)
 	}
-	_, err = c.Link(context.Background(), "lnk_gone")
-	fmt.Println(client.HasCode(err, "LINK_NOT_FOUND"))
-	// Output: true
+	_, err = c.GetLink(context.Background(), "lnk_gone")
+	fmt.Println(client.HasCode(err, "LINK_NOT_FOUND"), client.IsNotFound(err))
+	// Output: true true
 }
 
 // An update changes only the fields that you set: Set replaces a value, and Clear empties
@@ -82,13 +82,13 @@ func ExampleHasCode() {
 func ExampleClient_UpdateLink() {
 	srv := deployment(map[string]string{"PATCH /api/v1/links/lnk_1": `{"success":true,"slug":"spring"}`})
 	defer srv.Close()
-	c, err := client.New(client.Config{BaseURL: srv.URL, Key: "lr_live_…"})
+	c, err := client.New(client.Config{BaseURL: srv.URL, Key: "lr_live_example"})
 	if err != nil {
 		log.Fatal(err)
 	}
-	slug, err := c.UpdateLink(context.Background(), "lnk_1", client.LinkUpdate{
-		URL: client.Set("https://example.com/summer"), ExpiresAt: client.Clear[client.Moment](),
+	changed, err := c.UpdateLink(context.Background(), "lnk_1", client.LinkUpdate{
+		URL: client.Set("https://example.com/summer"), ExpiresAt: client.Clear[client.Time](),
 	})
-	fmt.Println(slug, err)
+	fmt.Println(changed.Slug, err)
 	// Output: spring <nil>
 }

@@ -19,7 +19,7 @@ type LinkCreate struct {
 	// field is absent, the link gets the account's `defaultDomainId`.
 	DomainID string `json:"domainId,omitempty"`
 	// When the link expires. A time in the past creates a link that has already expired.
-	ExpiresAt Moment `json:"expiresAt,omitzero"`
+	ExpiresAt Time `json:"expiresAt,omitzero"`
 	// Title in social previews.
 	OGTitle string `json:"ogTitle,omitempty"`
 	// Text in social previews.
@@ -44,7 +44,7 @@ type LinkCreate struct {
 	ForwardPath bool `json:"forwardPath,omitempty"`
 	// Before this moment visits get 404 with a page that says when the link begins. Must be earlier
 	// than `expiresAt`.
-	StartsAt Moment `json:"startsAt,omitzero"`
+	StartsAt Time `json:"startsAt,omitzero"`
 	// Where visitors are sent after the link has ended, with a 302 that is not counted. The rules of
 	// `url` apply, and it may not point at a domain of the account.
 	ExpiredURL string `json:"expiredUrl,omitempty"`
@@ -64,7 +64,7 @@ type LinkCreate struct {
 	// When a link with `importedClicks` was created in the other service, between 1970 and now; the
 	// link shows this time. Lists keep the order in which links arrived here. Without `importedClicks`
 	// the field is ignored, so that a record can be sent back.
-	CreatedAt Moment `json:"createdAt,omitzero"`
+	CreatedAt Time `json:"createdAt,omitzero"`
 	// Not stored. A create with `true` and without `password` is rejected, so that no copy of a
 	// protected link is left without a password.
 	HasPassword bool `json:"hasPassword,omitempty"`
@@ -92,9 +92,9 @@ type LinkRuleWhen struct {
 	// Query parameters of the visit and their values; `*` matches any value.
 	Query map[string]string `json:"query,omitempty"`
 	// From this moment on.
-	From *Moment `json:"from,omitempty"`
+	From *Time `json:"from,omitempty"`
 	// Before this moment.
-	Until *Moment `json:"until,omitempty"`
+	Until *Time `json:"until,omitempty"`
 	// The percentage of visitors to whom the rule applies, among those that meet its other conditions.
 	// A visitor always falls into the same share. Shares of several rules do not overlap, so 50 and 50
 	// cover everybody.
@@ -107,7 +107,7 @@ type LinkUpdate struct {
 	URL Field[string] `json:"url,omitzero"`
 	// New private label, null clears.
 	Title         Field[string] `json:"title,omitzero"`
-	ExpiresAt     Field[Moment] `json:"expiresAt,omitzero"`
+	ExpiresAt     Field[Time]   `json:"expiresAt,omitzero"`
 	OGTitle       Field[string] `json:"ogTitle,omitzero"`
 	OGDescription Field[string] `json:"ogDescription,omitzero"`
 	OGImage       Field[string] `json:"ogImage,omitzero"`
@@ -129,7 +129,7 @@ type LinkUpdate struct {
 	ForwardPath Field[bool] `json:"forwardPath,omitzero"`
 	// Before this moment visits get 404 with a page that says when the link begins. Must be earlier
 	// than `expiresAt`.
-	StartsAt Field[Moment] `json:"startsAt,omitzero"`
+	StartsAt Field[Time] `json:"startsAt,omitzero"`
 	// Where visitors are sent after the link has ended, with a 302 that is not counted. The rules of
 	// `url` apply, and it may not point at a domain of the account.
 	ExpiredURL Field[string] `json:"expiredUrl,omitzero"`
@@ -157,16 +157,16 @@ type LinkSummary struct {
 	// Private label; empty when unset.
 	Title string `json:"title"`
 	// Counted visits; at most ten seconds behind.
-	Clicks         int64  `json:"clicks"`
-	ImportedClicks int64  `json:"importedClicks,omitempty"`
-	CreatedAt      Millis `json:"createdAt"`
+	Clicks         int64 `json:"clicks"`
+	ImportedClicks int64 `json:"importedClicks,omitempty"`
+	CreatedAt      Time  `json:"createdAt"`
 	// The whole short address.
 	ShortURL string `json:"shortUrl"`
 	// Null on the default short host.
 	DomainID *string `json:"domainId"`
 	// Milliseconds since 1970.
-	ExpiresAt *Millis `json:"expiresAt"`
-	Status    string  `json:"status"`
+	ExpiresAt *Time  `json:"expiresAt"`
+	Status    string `json:"status"`
 	// As given.
 	Tags       []string `json:"tags"`
 	ExternalID *string  `json:"externalId"`
@@ -176,7 +176,7 @@ type LinkSummary struct {
 	ForwardQuery bool `json:"forwardQuery"`
 	ForwardPath  bool `json:"forwardPath"`
 	// Milliseconds since 1970.
-	StartsAt   *Millis `json:"startsAt"`
+	StartsAt   *Time   `json:"startsAt"`
 	ExpiredURL *string `json:"expiredUrl"`
 	// Whether visitors are asked for a password.
 	HasPassword bool   `json:"hasPassword"`
@@ -198,7 +198,7 @@ type LinkCreated struct {
 	BulkLink
 
 	// ISO 8601 date and time in UTC.
-	CreatedAt string `json:"createdAt"`
+	CreatedAt Time `json:"createdAt"`
 	// As given
 	Tags           []string `json:"tags"`
 	ExternalID     *string  `json:"externalId"`
@@ -218,12 +218,12 @@ type Link struct {
 	OGDescription *string    `json:"ogDescription"`
 	OGImage       *string    `json:"ogImage"`
 	Rules         []LinkRule `json:"rules"`
-	UpdatedAt     Millis     `json:"updatedAt"`
+	UpdatedAt     Time       `json:"updatedAt"`
 }
 
 // TakenDown says when and why the operator took a record off the air.
 type TakenDown struct {
-	At     Millis `json:"at"`
+	At     Time   `json:"at"`
 	Reason string `json:"reason"`
 }
 
@@ -352,7 +352,7 @@ type BulkSet struct {
 	AddTags    []string        `json:"addTags,omitempty"`
 	RemoveTags []string        `json:"removeTags,omitempty"`
 	Archived   Field[bool]     `json:"archived,omitzero"`
-	ExpiresAt  Field[Moment]   `json:"expiresAt,omitzero"`
+	ExpiresAt  Field[Time]     `json:"expiresAt,omitzero"`
 }
 
 // BulkDelete deletes links.
@@ -390,6 +390,7 @@ type BulkLink struct {
 type BulkItemFail struct {
 	Code    string `json:"code"`
 	Message string `json:"message"`
+	DocURL  string `json:"docUrl"`
 	// Empty: only items of a create have one.
 	URL     string   `json:"url"`
 	Details []Detail `json:"details,omitempty"`
@@ -463,10 +464,10 @@ type Domain struct {
 	// DNS records to set; names are absolute. The TXT record proves ownership. The CNAME, A or AAAA
 	// record sends visitors here.
 	Records    []DNSRecord `json:"records"`
-	CreatedAt  Millis      `json:"createdAt"`
-	VerifiedAt *Millis     `json:"verifiedAt"`
+	CreatedAt  Time        `json:"createdAt"`
+	VerifiedAt *Time       `json:"verifiedAt"`
 	// When the TXT record was last looked up.
-	CheckedAt *Millis `json:"checkedAt"`
+	CheckedAt *Time `json:"checkedAt"`
 	// Why the last check failed, in words. Null if it did not fail.
 	Reason      *string     `json:"reason"`
 	Certificate Certificate `json:"certificate"`
@@ -504,7 +505,7 @@ type Certificate struct {
 	// failed.
 	Status string `json:"status"`
 	// When the certificate expires.
-	ExpiresAt *Millis `json:"expiresAt"`
+	ExpiresAt *Time `json:"expiresAt"`
 	// Why the last order failed, in words. Null if it did not fail.
 	Error *string `json:"error"`
 }
@@ -525,7 +526,7 @@ type VideoCreate struct {
 	// Required with privacy `password`, refused with any other.
 	Password string `json:"password,omitempty"`
 	// A time in the future. Required with privacy `expiring`, refused with any other.
-	ExpiresAt Moment `json:"expiresAt,omitzero"`
+	ExpiresAt Time `json:"expiresAt,omitzero"`
 	// The file is sent to `resumableUploadUrl` while it is being recorded. When nothing more has
 	// arrived for five minutes, the part that has arrived becomes the video.
 	Recording bool `json:"recording,omitempty"`
@@ -545,7 +546,7 @@ type VideoAccessUpdate struct {
 	// Required with privacy `password` unless the video has one, refused with any other.
 	Password Field[string] `json:"password,omitzero"`
 	// A time in the future. Required with privacy `expiring`, refused with any other.
-	ExpiresAt Field[Moment] `json:"expiresAt,omitzero"`
+	ExpiresAt Field[Time] `json:"expiresAt,omitzero"`
 	// Whether visitors can get `/v/<slug>/video.mp4`.
 	AllowDownload Field[bool] `json:"allowDownload,omitzero"`
 	// Origins of the sites that may show the video in a frame, such as `https://www.example.com`. An
@@ -557,7 +558,7 @@ type VideoAccessUpdate struct {
 type VideoAccess struct {
 	Privacy string `json:"privacy"`
 	// Milliseconds since 1970.
-	ExpiresAt     *Millis  `json:"expiresAt"`
+	ExpiresAt     *Time    `json:"expiresAt"`
 	AllowDownload bool     `json:"allowDownload"`
 	EmbedOrigins  []string `json:"embedOrigins"`
 	IgnoredFields []string `json:"ignoredFields,omitempty"`
@@ -581,7 +582,7 @@ type Caption struct {
 	Language string `json:"language"`
 	// The language's own name, as players show it.
 	Name      string `json:"name"`
-	UpdatedAt Millis `json:"updatedAt"`
+	UpdatedAt Time   `json:"updatedAt"`
 }
 
 // VideoUpdated is the receipt for a changed video.
@@ -602,9 +603,9 @@ type VideoSummary struct {
 	Status    string `json:"status"`
 	Privacy   string `json:"privacy"`
 	ShareURL  string `json:"shareUrl"`
-	CreatedAt Millis `json:"createdAt"`
+	CreatedAt Time   `json:"createdAt"`
 	// Milliseconds since 1970.
-	ExpiresAt *Millis `json:"expiresAt"`
+	ExpiresAt *Time `json:"expiresAt"`
 	// Seconds.
 	Duration   *float64 `json:"duration"`
 	Progress   int      `json:"progress"`
@@ -626,9 +627,9 @@ type VideoCreated struct {
 	// Send the file here with PUT.
 	UploadURL string `json:"uploadUrl"`
 	// Address of the share page.
-	ShareURL           string  `json:"shareUrl"`
-	UploadURLExpiresAt *Millis `json:"uploadUrlExpiresAt,omitempty"`
-	ResumableUploadURL string  `json:"resumableUploadUrl,omitempty"`
+	ShareURL           string `json:"shareUrl"`
+	UploadURLExpiresAt *Time  `json:"uploadUrlExpiresAt,omitempty"`
+	ResumableUploadURL string `json:"resumableUploadUrl,omitempty"`
 	// As given
 	Tags          []string `json:"tags"`
 	ExternalID    *string  `json:"externalId"`
@@ -641,7 +642,7 @@ type Video struct {
 	VideoSummary
 
 	Description *string `json:"description"`
-	UpdatedAt   Millis  `json:"updatedAt"`
+	UpdatedAt   Time    `json:"updatedAt"`
 	// As displayed, rotation applied.
 	Width  *int `json:"width"`
 	Height *int `json:"height"`
@@ -664,9 +665,9 @@ type Video struct {
 	Views int64 `json:"views"`
 	// While `uploading` or `failed`, and only for callers with `videos:write`: send the file here with
 	// PUT.
-	UploadURL          string  `json:"uploadUrl,omitempty"`
-	UploadURLExpiresAt *Millis `json:"uploadUrlExpiresAt,omitempty"`
-	ResumableUploadURL string  `json:"resumableUploadUrl,omitempty"`
+	UploadURL          string `json:"uploadUrl,omitempty"`
+	UploadURLExpiresAt *Time  `json:"uploadUrlExpiresAt,omitempty"`
+	ResumableUploadURL string `json:"resumableUploadUrl,omitempty"`
 	// While `failed`: why.
 	Error *VideoError `json:"error,omitempty"`
 }
@@ -703,7 +704,7 @@ type Account struct {
 	Plan string `json:"plan"`
 	// Domain of new links that are created without `domainId`. Null is the default short host.
 	DefaultDomainID *string `json:"defaultDomainId"`
-	CreatedAt       Millis  `json:"createdAt"`
+	CreatedAt       Time    `json:"createdAt"`
 	// `null` means that there is no limit.
 	Limits AccountLimits `json:"limits"`
 	// Records that exist now.
@@ -746,7 +747,7 @@ type KeyCreate struct {
 	// read and write. Events, webhooks, members and `account:write` must be requested by name.
 	Scopes []string `json:"scopes,omitempty"`
 	// When the key expires. A time in the past is refused.
-	ExpiresAt Moment `json:"expiresAt,omitzero"`
+	ExpiresAt Time `json:"expiresAt,omitzero"`
 }
 
 // KeyRoll asks for the successor of a key.
@@ -764,11 +765,11 @@ type Key struct {
 	// Last four characters of the key.
 	Last4     string   `json:"last4"`
 	Scopes    []string `json:"scopes"`
-	CreatedAt Millis   `json:"createdAt"`
+	CreatedAt Time     `json:"createdAt"`
 	// To the minute.
-	LastUsedAt *Millis `json:"lastUsedAt"`
-	ExpiresAt  *Millis `json:"expiresAt"`
-	RevokedAt  *Millis `json:"revokedAt"`
+	LastUsedAt *Time `json:"lastUsedAt"`
+	ExpiresAt  *Time `json:"expiresAt"`
+	RevokedAt  *Time `json:"revokedAt"`
 }
 
 // KeyList is one page of the account's keys.
@@ -793,8 +794,8 @@ type Member struct {
 	// As the identity provider verified it. It is only shown and never identifies a person.
 	Email     *string `json:"email"`
 	Role      string  `json:"role"`
-	CreatedAt Millis  `json:"createdAt"`
-	UpdatedAt Millis  `json:"updatedAt"`
+	CreatedAt Time    `json:"createdAt"`
+	UpdatedAt Time    `json:"updatedAt"`
 	// How this member can sign in without anybody's help; only in the list of members. Empty means that
 	// somebody has to make them a link.
 	SignIn        []string `json:"signIn,omitzero"`
@@ -812,7 +813,7 @@ type MemberList struct {
 type MemberSignInLink struct {
 	// The one-time link. Shown here and never again.
 	URL       string `json:"url"`
-	ExpiresAt Millis `json:"expiresAt"`
+	ExpiresAt Time   `json:"expiresAt"`
 }
 
 // MemberUpdate changes a member; untouched fields stay.
@@ -834,8 +835,8 @@ type Invitation struct {
 	Name      string `json:"name"`
 	Role      string `json:"role"`
 	InvitedBy Actor  `json:"invitedBy"`
-	CreatedAt Millis `json:"createdAt"`
-	ExpiresAt Millis `json:"expiresAt"`
+	CreatedAt Time   `json:"createdAt"`
+	ExpiresAt Time   `json:"expiresAt"`
 }
 
 // InvitationCreated is a new invitation with its link, which is never shown again.
@@ -870,7 +871,7 @@ type DeviceCode struct {
 	// Code that the person compares before approving.
 	UserCode        string `json:"userCode"`
 	VerificationURL string `json:"verificationUrl"`
-	ExpiresAt       Millis `json:"expiresAt"`
+	ExpiresAt       Time   `json:"expiresAt"`
 	// Seconds to wait between two requests for the key.
 	Interval int `json:"interval"`
 }
@@ -930,7 +931,7 @@ type OperatorAccount struct {
 	Suspended       bool    `json:"suspended"`
 	// What the operator set for this account; `null` is what the plan allows.
 	Limits        OwnLimits `json:"limits"`
-	CreatedAt     Millis    `json:"createdAt"`
+	CreatedAt     Time      `json:"createdAt"`
 	IgnoredFields []string  `json:"ignoredFields,omitempty"`
 }
 
@@ -968,7 +969,7 @@ type Takedown struct {
 	VideoID   string `json:"videoId,omitempty"`
 	AccountID string `json:"accountId"`
 	Reason    string `json:"reason"`
-	CreatedAt Millis `json:"createdAt"`
+	CreatedAt Time   `json:"createdAt"`
 }
 
 // TakedownPage is one page of what is taken down.
@@ -984,7 +985,7 @@ type FailingWebhook struct {
 	AccountID string `json:"accountId"`
 	// Host of the receiver's address, with its port.
 	Host         string `json:"host"`
-	FailingSince Millis `json:"failingSince"`
+	FailingSince Time   `json:"failingSince"`
 	// Why the last attempt failed: `dns`, `refused`, `tls`, `timeout`, `forbidden` (the check of
 	// addresses), `proxy`, `closed`, `status` (an answer that is not 2xx) or `other`. New values may
 	// come.
@@ -1013,7 +1014,7 @@ type Event struct {
 	Type string `json:"type"`
 	// Id of the record.
 	Object    string `json:"object"`
-	CreatedAt Millis `json:"createdAt"`
+	CreatedAt Time   `json:"createdAt"`
 	Actor     Actor  `json:"actor"`
 	// The `X-Request-Id` of the request that made the change; null when none did.
 	RequestID *string `json:"requestId"`
@@ -1048,8 +1049,8 @@ type WebhookUpdate struct {
 
 // WebhookReplay asks for a time range of events again.
 type WebhookReplay struct {
-	From Moment `json:"from"`
-	To   Moment `json:"to"`
+	From Time `json:"from"`
+	To   Time `json:"to"`
 }
 
 // Webhook is a subscription.
@@ -1062,8 +1063,8 @@ type Webhook struct {
 	// Why it was disabled automatically: `gone` (the receiver answered 410) or `failing` (five days of
 	// nothing but failures).
 	DisabledReason *string  `json:"disabledReason"`
-	CreatedAt      Millis   `json:"createdAt"`
-	UpdatedAt      Millis   `json:"updatedAt"`
+	CreatedAt      Time     `json:"createdAt"`
+	UpdatedAt      Time     `json:"updatedAt"`
 	IgnoredFields  []string `json:"ignoredFields,omitempty"`
 }
 
@@ -1084,7 +1085,7 @@ type WebhookList struct {
 
 // Attempt is one attempt of a delivery.
 type Attempt struct {
-	At Millis `json:"at"`
+	At Time `json:"at"`
 	// The status of the answer; null when there was none.
 	Status *int `json:"status"`
 	// Milliseconds.
@@ -1101,9 +1102,9 @@ type Delivery struct {
 	WebhookID string        `json:"webhookId"`
 	Event     DeliveryEvent `json:"event"`
 	Status    string        `json:"status"`
-	CreatedAt Millis        `json:"createdAt"`
+	CreatedAt Time          `json:"createdAt"`
 	// Null unless pending.
-	NextTryAt *Millis `json:"nextTryAt"`
+	NextTryAt *Time `json:"nextTryAt"`
 	// The last twenty.
 	Attempts []Attempt `json:"attempts"`
 }
@@ -1126,6 +1127,6 @@ type DeliveryPage struct {
 type Replay struct {
 	ID        string `json:"id"`
 	WebhookID string `json:"webhookId"`
-	From      Millis `json:"from"`
-	To        Millis `json:"to"`
+	From      Time   `json:"from"`
+	To        Time   `json:"to"`
 }

@@ -5,149 +5,33 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"iter"
+	"mime"
 	"net/http"
-	"net/url"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 )
 
-// Error makes VideoError an error: [Client.WaitUntilReady] returns it for a failed
+// Error makes VideoError an error: [Client.WaitVideo] returns it for a failed
 // video.
 func (e *VideoError) Error() string { return e.Message + " (" + e.Code + ")" }
 
-// CreateVideo makes a record and an address to upload to.
-func (c *Client) CreateVideo(ctx context.Context, in VideoCreate) (*VideoCreated, error) {
-	return answer[VideoCreated](ctx, c, http.MethodPost, "/api/v1/videos", in)
-}
-
-// Video reads one video.
-func (c *Client) Video(ctx context.Context, id string) (*Video, error) {
-	return answer[Video](ctx, c, http.MethodGet, "/api/v1/videos/"+url.PathEscape(id), nil)
-}
-
-// Videos lists the newest videos. limit is 1 to 100; 0 is the service's default.
-func (c *Client) Videos(ctx context.Context, limit int) ([]VideoSummary, error) {
-	q := url.Values{}
-	if limit > 0 {
-		q.Set("limit", strconv.Itoa(limit))
-	}
-	page, err := answer[VideoList](ctx, c, http.MethodGet, "/api/v1/videos"+query(q), nil)
-	return page.Data, err
-}
-
-// VideoFilter narrows a list of videos. A video must match all fields that are not
-// empty.
-type VideoFilter struct {
-	Query      string // words of title, description, slug or tags
-	Tags       []string
-	Status     string
-	Privacy    string
-	ExternalID string
-}
-
-// VideosWhere walks the videos that match a filter, newest first, and reads pages as it
-// goes. It ends after the first error.
-func (c *Client) VideosWhere(ctx context.Context, f VideoFilter) iter.Seq2[VideoSummary, error] {
-	q := filter(f.Tags, map[string]string{
-		"limit": "100", "q": f.Query, "status": f.Status, "privacy": f.Privacy, "externalId": f.ExternalID,
-	})
-	return func(yield func(VideoSummary, error) bool) {
-		for path := "/api/v1/videos" + query(q); path != ""; {
-			var page struct{ Data []VideoSummary }
-			next := ""
-			err := c.Do(ctx, Call{Method: http.MethodGet, Path: path, Out: &page, Answered: func(h http.Header) { next = NextPage(h) }})
-			if err != nil {
-				yield(VideoSummary{}, err)
-				return
-			}
-			for _, v := range page.Data {
-				if !yield(v, nil) {
-					return
-				}
-			}
-			path = next
-		}
-	}
-}
-
-// NextPage returns the path and query of the next page of a list of videos, taken from
-// the Link header with rel="next". On the last page it returns "". It ignores the host of
-// that link, so that the client sends the key only to its own deployment.
-func NextPage(h http.Header) string {
-	for _, line := range h.Values("Link") {
-		for part := range strings.SplitSeq(line, ",") {
-			target, params, _ := strings.Cut(strings.TrimSpace(part), ";")
-			if !strings.Contains(strings.ReplaceAll(params, " ", ""), `rel="next"`) {
-				continue
-			}
-			u, err := url.Parse(strings.Trim(target, "<> "))
-			if err == nil && strings.HasPrefix(u.Path, "/api/v1/videos") {
-				return u.RequestURI()
-			}
-		}
-	}
-	return ""
-}
-
-// VideoAccess reads who may see a video.
-func (c *Client) VideoAccess(ctx context.Context, id string) (*VideoAccess, error) {
-	return answer[VideoAccess](ctx, c, http.MethodGet, "/api/v1/videos/"+url.PathEscape(id)+"/access", nil)
-}
-
-// SetVideoAccess replaces the rule for who may see a video. Once it returns, no page or
-// playlist follows the old rule.
-func (c *Client) SetVideoAccess(ctx context.Context, id string, in VideoAccessUpdate) (*VideoAccess, error) {
-	return answer[VideoAccess](ctx, c, http.MethodPut, "/api/v1/videos/"+url.PathEscape(id)+"/access", in)
-}
-
-// Captions lists the languages of a video's captions.
-func (c *Client) Captions(ctx context.Context, id string) ([]Caption, error) {
-	return list[Caption](ctx, c, "/api/v1/videos/"+url.PathEscape(id)+"/captions")
-}
-
-// DeleteCaptions removes the captions of a language.
-func (c *Client) DeleteCaptions(ctx context.Context, id, lang string) error {
-	return c.call(ctx, http.MethodDelete, "/api/v1/videos/"+url.PathEscape(id)+"/captions/"+url.PathEscape(lang), nil, nil)
-}
-
-// SetThumbnail uses the frame at a second of the video as its thumbnail. If second is nil,
-// it restores the thumbnail that the service chose.
-func (c *Client) SetThumbnail(ctx context.Context, id string, second *float64) error {
-	return c.call(ctx, http.MethodPut, "/api/v1/videos/"+url.PathEscape(id)+"/thumbnail", VideoThumbnail{second}, nil)
-}
-
-// UpdateVideo changes title and description.
-func (c *Client) UpdateVideo(ctx context.Context, id string, in VideoUpdate) error {
-	return c.call(ctx, http.MethodPatch, "/api/v1/videos/"+url.PathEscape(id), in, nil)
-}
-
-// DeleteVideo removes a video in any state.
-func (c *Client) DeleteVideo(ctx context.Context, id string) error {
-	return c.call(ctx, http.MethodDelete, "/api/v1/videos/"+url.PathEscape(id), nil, nil)
-}
-
-// PutCaptions sets the captions of one language, a WebVTT file.
-func (c *Client) PutCaptions(ctx context.Context, id, lang string, vtt []byte) error {
-	return c.Do(ctx, Call{
-		Method: http.MethodPut, Path: "/api/v1/videos/" + url.PathEscape(id) + "/captions/" + url.PathEscape(lang), Body: vtt,
-		ContentType: "text/vtt",
-	})
-}
-
-// WaitUntilReady waits until the video is ready, and returns it. For a failed video the
-// error is a *[VideoError]. seen, if set, is called with each response. If the key may read
-// events, the client waits for the video's events in a long poll. Otherwise it reads the
-// video every second at first, and then less often.
-func (c *Client) WaitUntilReady(ctx context.Context, id string, seen func(*Video)) (*Video, error) {
+// WaitVideo waits until the video is ready, and returns it. For a failed video the error is a
+// *[VideoError]. seen, if set, is called with each response. A deadline of ctx bounds the wait; the
+// video as it was last seen comes with the error. If the key may read events, the client waits for
+// the video's events in a long poll. Otherwise it reads the video every second at first, and then
+// less often.
+func (c *Client) WaitVideo(ctx context.Context, id string, seen func(*Video)) (v *Video, err error) {
 	after, held := c.newestEvent(ctx, id)
 	for wait := time.Second; ; wait = min(wait*5/4, 5*time.Second) {
-		v, err := c.Video(ctx, id)
+		now, err := c.GetVideo(ctx, id)
 		if err != nil {
-			return nil, err
+			return v, err
 		}
+		v = now
 		if seen != nil {
 			seen(v)
 		}
@@ -162,9 +46,11 @@ func (c *Client) WaitUntilReady(ctx context.Context, id string, seen func(*Video
 		}
 		if held {
 			// The wait is short so that seen also gets the progress, which is not an event.
-			page, err := c.Events(ctx, EventQuery{Object: id, Forward: true, After: after, Wait: 5 * time.Second})
+			page, err := c.ListEvents(ctx, ListEventsQuery{Object: id, After: &after, Wait: new(5)})
 			if held = err == nil; held {
-				after = or(page.NextCursor, after)
+				if page.NextCursor != nil {
+					after = *page.NextCursor
+				}
 				continue
 			}
 		}
@@ -178,7 +64,7 @@ func (c *Client) WaitUntilReady(ctx context.Context, id string, seen func(*Video
 // false if the object has no events, or if the feed cannot be read: the deployment is too
 // old, or the key has no scope events:read.
 func (c *Client) newestEvent(ctx context.Context, object string) (after string, ok bool) {
-	page, err := c.Events(ctx, EventQuery{Object: object, Limit: 1})
+	page, err := c.ListEvents(ctx, ListEventsQuery{Object: object, Limit: 1})
 	if err != nil {
 		return "", false
 	}
@@ -186,6 +72,63 @@ func (c *Client) newestEvent(ctx context.Context, object string) (after string, 
 		after = page.Data[0].ID
 	}
 	return after, after != ""
+}
+
+// UploadVideo creates a video, uploads its file and returns the new record. progress, if set, is
+// called with the number of bytes that have arrived and the size of the file. opts are for the
+// create. If the upload fails, the record comes with the error: read the video and continue with
+// [Client.SendVideo], in this run of the program or another one.
+func (c *Client) UploadVideo(
+	ctx context.Context, path string, in VideoCreate, progress func(sent, size int64), opts ...Option,
+) (*VideoCreated, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = file.Close() }() // it was only read
+	made, err := c.CreateVideo(ctx, in, opts...)
+	if err != nil {
+		return nil, err
+	}
+	v, err := c.GetVideo(ctx, made.VideoID)
+	if err != nil {
+		return made, err
+	}
+	return made, c.SendVideo(ctx, v, file, progress)
+}
+
+// SendVideo uploads the file of a video that waits for it. Bytes that have arrived earlier are not
+// sent again if the video has a session. An address that is no longer valid is replaced.
+func (c *Client) SendVideo(ctx context.Context, v *Video, file *os.File, progress func(sent, size int64)) error {
+	info, err := file.Stat()
+	if err != nil {
+		return err
+	}
+	if progress == nil {
+		progress = func(_, _ int64) {}
+	}
+	// Three attempts are enough: one may fail because the session has ended, and the next because
+	// the address has expired.
+	for try := 1; ; try++ {
+		err := c.Upload(ctx, Upload{
+			File: file, Size: info.Size(), ContentType: mime.TypeByExtension(filepath.Ext(file.Name())),
+			URL: v.UploadURL, Session: v.ResumableUploadURL, Progress: func(n int64) { progress(n, info.Size()) },
+		})
+		if !errors.Is(err, ErrUploadGone) || try == 3 {
+			return err
+		}
+		again, gerr := c.GetVideo(ctx, v.ID)
+		if gerr != nil {
+			return gerr
+		}
+		if again.Status == "processing" || again.Status == "ready" {
+			return nil // the file has arrived; only the response was lost
+		}
+		if again.ResumableUploadURL == v.ResumableUploadURL {
+			again.ResumableUploadURL = "" // that session has ended: send the file in one piece
+		}
+		v = again
+	}
 }
 
 // Upload describes a file to send to object storage.
@@ -310,14 +253,16 @@ func (c *Client) again(ctx context.Context, res *putAnswer, err error, attempt i
 		case slices.Contains([]int{http.StatusForbidden, http.StatusNotFound, http.StatusGone, http.StatusBadRequest}, res.status):
 			return fmt.Errorf("%w: status %d: %s", ErrUploadGone, res.status, res.text)
 		case res.status != http.StatusTooManyRequests && res.status != http.StatusRequestTimeout && res.status < 500:
-			return fmt.Errorf("storage answered %d: %s", res.status, res.text)
+			return &APIError{
+				Status: res.status, Code: "HTTP_" + strconv.Itoa(res.status), Message: fmt.Sprintf("storage answered %d: %s", res.status, res.text),
+			}
 		}
-		err = &Error{
+		err = &APIError{
 			Status: res.status, Code: "HTTP_" + strconv.Itoa(res.status), Message: "storage answered " + strconv.Itoa(res.status),
 			RetryAfter: res.after,
 		}
 	} else {
-		err = &lost{err}
+		err = lost(&call{method: http.MethodPut, path: "the upload address"}, err)
 	}
 	wait, retry := c.wait(err, attempt)
 	if !retry || attempt >= c.cfg.Attempts {
@@ -359,21 +304,7 @@ func (c *Client) put(
 	if err != nil {
 		return nil, err
 	}
-	a := &putAnswer{status: res.StatusCode, rng: res.Header.Get("Range"), text: string(text)}
-	if s, err := strconv.Atoi(res.Header.Get("Retry-After")); err == nil {
-		a.after = time.Duration(s) * time.Second
-	}
-	return a, nil
-}
-
-// withoutAddress drops the address that net/http puts into its errors. A signed URL
-// is a credential, and errors end up in logs and chats.
-func withoutAddress(err error) error {
-	var u *url.Error
-	if errors.As(err, &u) {
-		return u.Err
-	}
-	return err
+	return &putAnswer{res.StatusCode, res.Header.Get("Range"), string(text), retryAfter(res.Header)}, nil
 }
 
 type counter struct {

@@ -3,6 +3,7 @@ package client
 import (
 	"errors"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 )
@@ -44,11 +45,42 @@ func TestVerifyWebhook(t *testing.T) {
 		"from the future":          {exampleSecret, header(), exampleBody, at.Add(-6 * time.Minute), false},
 		"no signature":             {exampleSecret, header("webhook-signature", ""), exampleBody, at, false},
 		"a signature of v2":        {exampleSecret, header("webhook-signature", "v2"+exampleSignature[2:]), exampleBody, at, false},
+		"names in another case":    {exampleSecret, shouted(header()), exampleBody, at, true},
+		"an empty secret":          {"whsec_", header(), exampleBody, at, false},
 		"a time that is no number": {exampleSecret, header("webhook-timestamp", "now"), exampleBody, at, false},
 	} {
-		err := verifyWebhook(c.secret, c.header, []byte(c.body), c.now)
+		err := verifyWebhook([]string{c.secret}, c.header, []byte(c.body), c.now)
 		if (err == nil) != c.ok || err != nil && !errors.Is(err, ErrWebhook) {
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// shouted returns headers as some gateways pass them on.
+func shouted(h http.Header) http.Header {
+	out := http.Header{}
+	for name, values := range h {
+		out[strings.ToUpper(name)] = values
+	}
+	return out
+}
+
+func TestAMessageIsVerifiedWithAnOlderSecretAndARefusalSaysWhy(t *testing.T) {
+	t.Parallel()
+	at := time.Unix(1614265330, 0)
+	h := http.Header{"Webhook-Id": {"msg_p5jXN8AQM9LWM0D4loKWxJek"}, "Webhook-Timestamp": {"1614265330"}, "Webhook-Signature": {exampleSignature}}
+	if err := verifyWebhook([]string{"whsec_AAAA", exampleSecret}, h, []byte(exampleBody), at); err != nil {
+		t.Errorf("after a roll: %v", err)
+	}
+	for want, err := range map[string]error{
+		"signature": verifyWebhook([]string{"whsec_AAAA"}, h, []byte(exampleBody), at),
+		"secret":    verifyWebhook([]string{"whsec_?"}, h, []byte(exampleBody), at),
+		"timestamp": verifyWebhook([]string{exampleSecret}, h, []byte(exampleBody), at.Add(time.Hour)),
+		"header":    VerifyWebhook(exampleSecret, http.Header{}, []byte(exampleBody)),
+	} {
+		var why *WebhookError
+		if !errors.As(err, &why) || why.Reason != want {
+			t.Errorf("%v, want the reason %s", err, want)
 		}
 	}
 }

@@ -36,7 +36,7 @@ const DefaultHost = "default"
 // Row is one line of a table.
 type Row struct {
 	Line     int // its number in the file, from 1
-	Item     client.BulkItem
+	Item     client.LinkCreate
 	Host     string // the host of the link's previous short address, in lower case
 	DomainID string // in the deployment that wrote the file, or DefaultHost; "" if the file does not say
 	Bad      string // why it cannot be sent; "" if it can
@@ -59,7 +59,7 @@ const MaxRequest = 1<<20 - 1<<12
 
 // Size returns how many bytes the row takes in a request.
 func (r Row) Size() int {
-	b, _ := json.Marshal(r.Item) // strings and numbers always encode
+	b, _ := json.Marshal(r.Item) //nolint:gosec // only its length is used; strings and numbers always encode
 	return len(b) + 1
 }
 
@@ -517,7 +517,7 @@ func makeRow(line int, get func(string) string, tags []string) Row {
 		host = strings.ToLower(h)
 	}
 	slug, nested := slugIn(slug, get("short"))
-	r := Row{Line: line, Host: host, DomainID: get("domainId"), Item: client.BulkItem{
+	r := Row{Line: line, Host: host, DomainID: get("domainId"), Item: client.LinkCreate{
 		URL: get("url"), Slug: slug, Title: get("title"), Tags: tags, ExternalID: get("external"),
 		OGTitle: get("ogtitle"), OGDescription: get("ogtext"), OGImage: get("ogimage"),
 		ExpiresAt: momentOf(get("expires")), CreatedAt: momentOf(get("created")),
@@ -557,7 +557,7 @@ func makeRow(line int, get func(string) string, tags []string) Row {
 	default:
 		return r
 	}
-	r.Item = client.BulkItem{URL: few([]string{r.Item.URL})} // to name the row
+	r.Item = client.LinkCreate{URL: few([]string{r.Item.URL})} // to name the row
 	return r
 }
 
@@ -582,7 +582,7 @@ func slugIn(cell, short string) (slug string, nested bool) {
 
 // validText reports whether all texts of a row are UTF-8. JSON would replace the bytes that are
 // not.
-func validText(item *client.BulkItem, rules string) bool {
+func validText(item *client.LinkCreate, rules string) bool {
 	for _, text := range append(
 		[]string{item.URL, item.Slug, item.Title, item.ExternalID, item.OGTitle, item.OGDescription, item.OGImage, item.ExpiredURL, item.Password, rules},
 		item.Tags...,
@@ -630,9 +630,9 @@ func tagsOf(s string, columns map[string]int) (tags []string) {
 
 // momentOf reads the time formats that exports use. It passes any other text unchanged to the
 // service, and the service's error names it.
-func momentOf(s string) client.Moment {
+func momentOf(s string) client.Time {
 	if s == "" || s == "0" || strings.EqualFold(s, "null") || strings.EqualFold(s, "never") {
-		return client.Moment{}
+		return client.Time{}
 	}
 	if n, err := strconv.ParseInt(s, 10, 64); err == nil {
 		if n < 100_000_000_000 { // as seconds, this would be the year 5138
@@ -667,7 +667,7 @@ func ParseRules(text string) ([]client.LinkRule, error) {
 // addRouting reads the cells of a row about what a link decides at a visit. It returns what
 // is wrong with them. A wrong value is not ignored: a link without its limit or its rules
 // would lead visitors elsewhere.
-func addRouting(item *client.BulkItem, get func(string) string) (bad string) {
+func addRouting(item *client.LinkCreate, get func(string) string) (bad string) {
 	refuse := func(what string) {
 		if bad == "" {
 			bad = what

@@ -248,7 +248,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** List domains */
+        /**
+         * List domains
+         * @description Domains of the account, newest first.
+         */
         get: operations["listDomains"];
         put?: never;
         /**
@@ -507,7 +510,10 @@ export interface paths {
             };
             cookie?: never;
         };
-        /** List the captions of a video */
+        /**
+         * List the captions of a video
+         * @description One track for each language, in the order of the language tags.
+         */
         get: operations["listCaptions"];
         put?: never;
         post?: never;
@@ -589,7 +595,7 @@ export interface paths {
         };
         /**
          * List webhooks
-         * @description All webhooks of the account, newest first.
+         * @description Webhooks of the account, newest first.
          */
         get: operations["listWebhooks"];
         put?: never;
@@ -1305,13 +1311,21 @@ export interface components {
         Scope: "links:read" | "links:write" | "videos:read" | "videos:write" | "domains:read" | "domains:write" | "keys:read" | "keys:write" | "events:read" | "webhooks:read" | "webhooks:write" | "members:read" | "members:write" | "account:write";
         /** @description Milliseconds since 1970-01-01T00:00:00Z. */
         Timestamp: number;
+        /** @description Pass as `cursor` for the next page; null on the last. */
+        NextCursor: string | null;
         /**
          * @description Anything that `new Date(x)` of JavaScript accepts: a number of milliseconds (fractions are cut), an ISO 8601 string
          *     or one of the older forms. A form without a zone is UTC. Digits in a string are not milliseconds: send a number.
+         *     `null` clears the value.
          */
-        Moment: string | number;
-        /** @description Like Moment; `null` clears the value. */
         MomentOrNull: string | number | null;
+        /**
+         * @description Milliseconds since 1970, or an ISO 8601 date and time with a zone, such as `2027-04-01T00:00:00Z` or
+         *     `2027-04-01T02:00:00+02:00`. A time without a zone is refused.
+         */
+        Instant: string | number;
+        /** @description Like Instant; `null` means no time. */
+        InstantOrNull: string | number | null;
         LinkCreate: {
             /** @description Destination, http or https. */
             url: string;
@@ -1379,7 +1393,7 @@ export interface components {
              *     this time. Lists keep the order in which links arrived here. Without `importedClicks` the field is
              *     ignored, so that a record can be sent back.
              */
-            createdAt?: components["schemas"]["MomentOrNull"];
+            createdAt?: components["schemas"]["InstantOrNull"];
             /** @description Not stored. A create with `true` and without `password` is rejected, so that no copy of a protected link is left without a password. */
             hasPassword?: boolean | null;
         };
@@ -1405,9 +1419,9 @@ export interface components {
                 [key: string]: string;
             };
             /** @description From this moment on. */
-            from?: components["schemas"]["Moment"];
+            from?: components["schemas"]["Instant"];
             /** @description Before this moment. */
-            until?: components["schemas"]["Moment"];
+            until?: components["schemas"]["Instant"];
             /**
              * @description The percentage of visitors to whom the rule applies, among those that meet its other conditions. A visitor
              *     always falls into the same share. Shares of several rules do not overlap, so 50 and 50 cover everybody.
@@ -1475,8 +1489,9 @@ export interface components {
             readonly updatedAt?: unknown;
         };
         LinkSummary: {
-            /** @description Id of the link. */
+            /** @description Id of the link; the same as `id`. */
             _id: string;
+            id: string;
             /** @description As typed at creation. */
             slug: string;
             /** @description Exactly as given. */
@@ -1544,6 +1559,7 @@ export interface components {
             externalId: string | null;
             archived: boolean;
             importedClicks?: components["schemas"]["ImportedClicks"];
+            link: components["schemas"]["Link"];
             ignoredFields?: components["schemas"]["IgnoredFields"];
         };
         /** @description The clicks that an imported link had elsewhere. Present on imported links only. */
@@ -1615,6 +1631,7 @@ export interface components {
             /** @constant */
             success: true;
             slug: string;
+            link: components["schemas"]["Link"];
             ignoredFields?: components["schemas"]["IgnoredFields"];
         };
         /** @description Fields of the body that had no effect because they are unknown or cannot be changed. Absent when there are none. */
@@ -1715,6 +1732,7 @@ export interface components {
                 error?: {
                     code: components["schemas"]["ErrorCode"];
                     message: string;
+                    docUrl: components["schemas"]["DocURL"];
                     /** @description Empty: only items of a create have one. */
                     url: string;
                     details?: components["schemas"]["ErrorDetail"][];
@@ -1760,6 +1778,7 @@ export interface components {
             error: {
                 code: components["schemas"]["ErrorCode"];
                 message: string;
+                docUrl: components["schemas"]["DocURL"];
                 /** @description The item's `url`, or empty when it had none. */
                 url: string;
                 /** @description The fields that are wrong, at least the first; `moreDetails` counts the rest. */
@@ -1839,6 +1858,8 @@ export interface components {
         };
         DomainList: {
             data: components["schemas"]["Domain"][];
+            hasMore: boolean;
+            nextCursor: components["schemas"]["NextCursor"];
         };
         /**
          * @description `public`: anyone, may be indexed. `unlisted`: anyone with the address. `password`: after the password.
@@ -1859,14 +1880,14 @@ export interface components {
             privacy?: components["schemas"]["PrivacyInput"];
             /** @description Required with privacy `password`, refused with any other. */
             password?: string | null;
-            /** @description Future moment in milliseconds. Required with privacy `expiring`, refused with any other. */
-            expiresAt?: number | null;
+            /** @description A time in the future. Required with privacy `expiring`, refused with any other. */
+            expiresAt?: components["schemas"]["InstantOrNull"];
             /**
              * @description The file is sent to `resumableUploadUrl` while it is being recorded. When nothing more has arrived for five
              *     minutes, the part that has arrived becomes the video.
              * @default false
              */
-            recording: boolean;
+            recording?: boolean;
         };
         /**
          * @description One of the values of Privacy. Absent or null is `public`.
@@ -1916,13 +1937,13 @@ export interface components {
             privacy: components["schemas"]["Privacy"];
             /** @description Required with privacy `password` unless the video has one, refused with any other. */
             password?: string | null;
-            /** @description Moment in milliseconds. Required with privacy `expiring`, refused with any other. */
-            expiresAt?: number | null;
+            /** @description A time in the future. Required with privacy `expiring`, refused with any other. */
+            expiresAt?: components["schemas"]["InstantOrNull"];
             /**
              * @description Whether visitors can get `/v/<slug>/video.mp4`.
              * @default true
              */
-            allowDownload: boolean | null;
+            allowDownload?: boolean | null;
             /** @description Origins of the sites that may show the video in a frame, such as `https://www.example.com`. An empty list allows any site. */
             embedOrigins?: string[] | null;
         };
@@ -1945,15 +1966,19 @@ export interface components {
                 name: string;
                 updatedAt: components["schemas"]["Timestamp"];
             }[];
+            hasMore: boolean;
+            nextCursor: components["schemas"]["NextCursor"];
         };
         VideoUpdated: {
             /** @constant */
             success: true;
+            video: components["schemas"]["Video"];
             ignoredFields?: components["schemas"]["IgnoredFields"];
         };
         VideoSummary: {
-            /** @description Id of the video. */
+            /** @description Id of the video; the same as `id`. */
             _id: string;
+            id: string;
             /** @description Empty when unset. */
             title: string;
             slug: string;
@@ -1973,7 +1998,9 @@ export interface components {
             data: components["schemas"]["VideoSummary"][];
         };
         VideoCreated: {
+            /** @description Id of the video; the same as `id`. */
             videoId: string;
+            id: string;
             slug: string;
             /** @description Send the file here with PUT. */
             uploadUrl: string;
@@ -1984,6 +2011,7 @@ export interface components {
             /** @description As given */
             tags: string[];
             externalId: string | null;
+            video: components["schemas"]["Video"];
             ignoredFields?: components["schemas"]["IgnoredFields"];
         };
         /**
@@ -2108,15 +2136,15 @@ export interface components {
              *     write. Events, webhooks, members and `account:write` must be requested by name.
              */
             scopes?: components["schemas"]["Scope"][] | null;
-            /** @description When the key expires. A time in the past creates a key that has already expired. */
-            expiresAt?: components["schemas"]["MomentOrNull"];
+            /** @description When the key expires. A time in the past is refused. */
+            expiresAt?: components["schemas"]["InstantOrNull"];
         };
         KeyRoll: {
             /**
              * @description How long the old key keeps working. At most seven days.
              * @default 0
              */
-            overlapSeconds: number;
+            overlapSeconds?: number;
         };
         Key: {
             id: string;
@@ -2134,6 +2162,8 @@ export interface components {
         };
         KeyList: {
             data: components["schemas"]["Key"][];
+            hasMore: boolean;
+            nextCursor: components["schemas"]["NextCursor"];
         };
         KeyCreated: {
             id: string;
@@ -2164,6 +2194,8 @@ export interface components {
         };
         MemberList: {
             data: components["schemas"]["Member"][];
+            hasMore: boolean;
+            nextCursor: components["schemas"]["NextCursor"];
         };
         MemberSignInLink: {
             /**
@@ -2211,6 +2243,8 @@ export interface components {
         };
         InvitationList: {
             data: components["schemas"]["Invitation"][];
+            hasMore: boolean;
+            nextCursor: components["schemas"]["NextCursor"];
         };
         DeviceCodeCreate: {
             /** @description Name of the key. */
@@ -2383,8 +2417,8 @@ export interface components {
             readonly updatedAt?: unknown;
         };
         WebhookReplay: {
-            from: components["schemas"]["Moment"];
-            to: components["schemas"]["Moment"];
+            from: components["schemas"]["Instant"];
+            to: components["schemas"]["Instant"];
         };
         Webhook: {
             id: string;
@@ -2413,6 +2447,8 @@ export interface components {
         };
         WebhookList: {
             data: components["schemas"]["Webhook"][];
+            hasMore: boolean;
+            nextCursor: components["schemas"]["NextCursor"];
         };
         DeliveryAttempt: {
             at: components["schemas"]["Timestamp"];
@@ -2444,7 +2480,7 @@ export interface components {
         DeliveryPage: {
             data: components["schemas"]["Delivery"][];
             hasMore: boolean;
-            nextCursor: string | null;
+            nextCursor: components["schemas"]["NextCursor"];
         };
         Replay: {
             id: string;
@@ -2471,12 +2507,15 @@ export interface components {
             /** @description The lower bound that was broken. */
             min?: number;
         };
+        /** @description Where the deployment explains this error, as a path below its base address. */
+        DocURL: string;
         Error: {
             error: {
                 code: components["schemas"]["ErrorCode"];
                 /** @description For people; may change. */
                 message: string;
                 requestId: string;
+                docUrl: components["schemas"]["DocURL"];
                 /** @description The fields that are wrong, at most 50; `moreDetails` counts the rest. */
                 details?: components["schemas"]["ErrorDetail"][];
                 /** @description How many wrong fields `details` leaves out. Absent when it names them all. */
@@ -2502,13 +2541,14 @@ export interface components {
                  * @example {
                  *       "error": {
                  *         "code": "VALIDATION_ERROR",
-                 *         "message": "The request has 1 invalid field.",
+                 *         "message": "One or more fields are not valid.",
                  *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#validation_error",
                  *         "details": [
                  *           {
                  *             "field": "ogTitle",
                  *             "code": "too_long",
-                 *             "message": "must have at most 500 characters",
+                 *             "message": "Use at most 500 characters.",
                  *             "max": 500
                  *           }
                  *         ]
@@ -2534,13 +2574,14 @@ export interface components {
                  * @example {
                  *       "error": {
                  *         "code": "VALIDATION_ERROR",
-                 *         "message": "The request has 1 invalid field.",
+                 *         "message": "One or more fields are not valid.",
                  *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#validation_error",
                  *         "details": [
                  *           {
                  *             "field": "limit",
                  *             "code": "out_of_range",
-                 *             "message": "must be between 1 and 100",
+                 *             "message": "Use a whole number from 1 to 100.",
                  *             "min": 1,
                  *             "max": 100
                  *           }
@@ -2567,8 +2608,9 @@ export interface components {
                  * @example {
                  *       "error": {
                  *         "code": "VALIDATION_ERROR",
-                 *         "message": "The request has 1 invalid field.",
+                 *         "message": "One or more fields are not valid.",
                  *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#validation_error",
                  *         "details": [
                  *           {
                  *             "field": "limit",
@@ -2600,7 +2642,8 @@ export interface components {
                  *       "error": {
                  *         "code": "MISSING_API_KEY",
                  *         "message": "Send an API key as Authorization: Bearer.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#missing_api_key"
                  *       }
                  *     }
                  */
@@ -2625,6 +2668,7 @@ export interface components {
                  *         "code": "PLAN_REQUIRED",
                  *         "message": "This needs the creator plan or higher.",
                  *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#plan_required",
                  *         "requiredPlan": "creator",
                  *         "currentPlan": "free"
                  *       }
@@ -2650,7 +2694,8 @@ export interface components {
                  *       "error": {
                  *         "code": "NOT_FOUND",
                  *         "message": "Not found.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#not_found"
                  *       }
                  *     }
                  */
@@ -2674,7 +2719,8 @@ export interface components {
                  *       "error": {
                  *         "code": "LINK_NOT_FOUND",
                  *         "message": "There is no such link.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#link_not_found"
                  *       }
                  *     }
                  */
@@ -2698,7 +2744,8 @@ export interface components {
                  *       "error": {
                  *         "code": "LINK_NOT_FOUND",
                  *         "message": "There is no such link.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#link_not_found"
                  *       }
                  *     }
                  */
@@ -2722,7 +2769,8 @@ export interface components {
                  *       "error": {
                  *         "code": "VIDEO_NOT_FOUND",
                  *         "message": "There is no such video.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#video_not_found"
                  *       }
                  *     }
                  */
@@ -2746,7 +2794,8 @@ export interface components {
                  *       "error": {
                  *         "code": "VIDEO_NOT_FOUND",
                  *         "message": "There is no such video.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#video_not_found"
                  *       }
                  *     }
                  */
@@ -2770,7 +2819,8 @@ export interface components {
                  *       "error": {
                  *         "code": "DOMAIN_NOT_FOUND",
                  *         "message": "There is no such domain.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#domain_not_found"
                  *       }
                  *     }
                  */
@@ -2794,7 +2844,8 @@ export interface components {
                  *       "error": {
                  *         "code": "WEBHOOK_NOT_FOUND",
                  *         "message": "There is no webhook with this id.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#webhook_not_found"
                  *       }
                  *     }
                  */
@@ -2818,7 +2869,8 @@ export interface components {
                  *       "error": {
                  *         "code": "DELIVERY_NOT_FOUND",
                  *         "message": "There is no delivery with this id. Deliveries are kept for 30 days.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#delivery_not_found"
                  *       }
                  *     }
                  */
@@ -2842,7 +2894,8 @@ export interface components {
                  *       "error": {
                  *         "code": "WEBHOOK_DISABLED",
                  *         "message": "This webhook is disabled. Enable it first.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#webhook_disabled"
                  *       }
                  *     }
                  */
@@ -2866,7 +2919,8 @@ export interface components {
                  *       "error": {
                  *         "code": "IDEMPOTENCY_IN_PROGRESS",
                  *         "message": "A request with this Idempotency-Key is still running.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#idempotency_in_progress"
                  *       }
                  *     }
                  */
@@ -2890,7 +2944,8 @@ export interface components {
                  *       "error": {
                  *         "code": "ACCOUNT_DELETING",
                  *         "message": "The account is being erased.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#account_deleting"
                  *       }
                  *     }
                  */
@@ -2914,7 +2969,8 @@ export interface components {
                  *       "error": {
                  *         "code": "LAST_OWNER",
                  *         "message": "This is the account's last owner. Make somebody else an owner first.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#last_owner"
                  *       }
                  *     }
                  */
@@ -2938,7 +2994,8 @@ export interface components {
                  *       "error": {
                  *         "code": "HAS_SIGN_IN",
                  *         "message": "This person has their own way to sign in, or is a member of another account too, so nobody can make a sign-in link for them. If they cannot sign in any more, remove them and invite them again.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#has_sign_in"
                  *       }
                  *     }
                  */
@@ -2962,7 +3019,8 @@ export interface components {
                  *       "error": {
                  *         "code": "AUTHORIZATION_PENDING",
                  *         "message": "Nobody has answered yet. Ask again.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#authorization_pending"
                  *       }
                  *     }
                  */
@@ -2986,7 +3044,8 @@ export interface components {
                  *       "error": {
                  *         "code": "FORBIDDEN",
                  *         "message": "The request was denied.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#forbidden"
                  *       }
                  *     }
                  */
@@ -3010,7 +3069,8 @@ export interface components {
                  *       "error": {
                  *         "code": "SLUG_TAKEN",
                  *         "message": "The slug is already taken.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#slug_taken"
                  *       }
                  *     }
                  */
@@ -3034,7 +3094,8 @@ export interface components {
                  *       "error": {
                  *         "code": "EXTERNAL_ID_TAKEN",
                  *         "message": "Another link of this account has this externalId. Use another, or clear it there first.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#external_id_taken"
                  *       }
                  *     }
                  */
@@ -3058,7 +3119,8 @@ export interface components {
                  *       "error": {
                  *         "code": "EXTERNAL_ID_TAKEN",
                  *         "message": "Another video of this account has this externalId. Choose another, or clear it there first.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#external_id_taken"
                  *       }
                  *     }
                  */
@@ -3082,7 +3144,8 @@ export interface components {
                  *       "error": {
                  *         "code": "DOMAIN_TAKEN",
                  *         "message": "The host name is already taken.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#domain_taken"
                  *       }
                  *     }
                  */
@@ -3106,7 +3169,8 @@ export interface components {
                  *       "error": {
                  *         "code": "DOMAIN_NOT_VERIFIED",
                  *         "message": "The domain is not verified. Add its TXT record, verify it, and try again.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#domain_not_verified"
                  *       }
                  *     }
                  */
@@ -3130,7 +3194,8 @@ export interface components {
                  *       "error": {
                  *         "code": "DOMAIN_IN_USE",
                  *         "message": "Links still use this domain.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#domain_in_use"
                  *       }
                  *     }
                  */
@@ -3154,7 +3219,8 @@ export interface components {
                  *       "error": {
                  *         "code": "PRECONDITION_FAILED",
                  *         "message": "The record has changed.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#precondition_failed"
                  *       }
                  *     }
                  */
@@ -3178,7 +3244,8 @@ export interface components {
                  *       "error": {
                  *         "code": "BODY_TOO_LARGE",
                  *         "message": "The body may have at most 1 MiB.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#body_too_large"
                  *       }
                  *     }
                  */
@@ -3202,7 +3269,8 @@ export interface components {
                  *       "error": {
                  *         "code": "UNSUPPORTED_MEDIA_TYPE",
                  *         "message": "Send the body as application/json.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#unsupported_media_type"
                  *       }
                  *     }
                  */
@@ -3226,7 +3294,8 @@ export interface components {
                  *       "error": {
                  *         "code": "IDEMPOTENCY_KEY_REUSED",
                  *         "message": "This Idempotency-Key was used with another request.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#idempotency_key_reused"
                  *       }
                  *     }
                  */
@@ -3251,7 +3320,8 @@ export interface components {
                  *       "error": {
                  *         "code": "RATE_LIMITED",
                  *         "message": "Too many requests.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#rate_limited"
                  *       }
                  *     }
                  */
@@ -3275,7 +3345,8 @@ export interface components {
                  *       "error": {
                  *         "code": "INTERNAL",
                  *         "message": "Something went wrong on our side.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#internal"
                  *       }
                  *     }
                  */
@@ -3300,7 +3371,8 @@ export interface components {
                  *       "error": {
                  *         "code": "UNAVAILABLE",
                  *         "message": "Try again in a moment.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#unavailable"
                  *       }
                  *     }
                  */
@@ -3380,7 +3452,7 @@ export interface components {
         /** @description Trace id of the request; quote it when you ask for help. */
         "X-Request-Id": string;
         /**
-         * @description How many requests are left, and the seconds until more are available, as in the IETF draft.
+         * @description How many requests are left (`r`), and in how many seconds the whole limit is available again (`t`), as in the IETF draft.
          * @example "default";r=599;t=1
          */
         RateLimit: string;
@@ -3393,7 +3465,7 @@ export interface components {
         "X-RateLimit-Limit": number;
         /** @description Requests that can be sent right away. */
         "X-RateLimit-Remaining": number;
-        /** @description When the whole limit is available again, in epoch seconds. */
+        /** @description When the whole limit is available again, in epoch seconds. Requests refill steadily, so the next one is available earlier. To wait no longer than needed, use `Retry-After` of a 429. */
         "X-RateLimit-Reset": number;
         /** @description Whole seconds to wait before the next attempt. */
         "Retry-After": number;
@@ -4084,14 +4156,19 @@ export interface operations {
     };
     listDomains: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description Records per page. A value outside the bounds is refused, not clamped. */
+                limit?: components["parameters"]["Limit"];
+                /** @description The `nextCursor` of the page before. */
+                cursor?: components["parameters"]["OpaqueCursor"];
+            };
             header?: never;
             path?: never;
             cookie?: never;
         };
         requestBody?: never;
         responses: {
-            /** @description All domains of the account, newest first. */
+            /** @description A page of domains. */
             200: {
                 headers: {
                     "X-Request-Id": components["headers"]["X-Request-Id"];
@@ -4106,7 +4183,7 @@ export interface operations {
                     "application/json": components["schemas"]["DomainList"];
                 };
             };
-            400: components["responses"]["UnknownParameter"];
+            400: components["responses"]["BadQuery"];
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             429: components["responses"]["RateLimited"];
@@ -4785,7 +4862,12 @@ export interface operations {
     };
     listCaptions: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description Records per page. A value outside the bounds is refused, not clamped. */
+                limit?: components["parameters"]["Limit"];
+                /** @description The `nextCursor` of the page before. */
+                cursor?: components["parameters"]["OpaqueCursor"];
+            };
             header?: never;
             path: {
                 /**
@@ -4798,7 +4880,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description One for each language. */
+            /** @description A page of captions. */
             200: {
                 headers: {
                     "X-Request-Id": components["headers"]["X-Request-Id"];
@@ -4813,7 +4895,7 @@ export interface operations {
                     "application/json": components["schemas"]["CaptionList"];
                 };
             };
-            400: components["responses"]["UnknownParameter"];
+            400: components["responses"]["BadQuery"];
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["VideoNotFound"];
@@ -4961,14 +5043,19 @@ export interface operations {
     };
     listWebhooks: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description Records per page. A value outside the bounds is refused, not clamped. */
+                limit?: components["parameters"]["Limit"];
+                /** @description The `nextCursor` of the page before. */
+                cursor?: components["parameters"]["OpaqueCursor"];
+            };
             header?: never;
             path?: never;
             cookie?: never;
         };
         requestBody?: never;
         responses: {
-            /** @description The webhooks. */
+            /** @description A page of webhooks. */
             200: {
                 headers: {
                     "X-Request-Id": components["headers"]["X-Request-Id"];
@@ -4983,7 +5070,7 @@ export interface operations {
                     "application/json": components["schemas"]["WebhookList"];
                 };
             };
-            400: components["responses"]["UnknownParameter"];
+            400: components["responses"]["BadQuery"];
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             429: components["responses"]["RateLimited"];
@@ -5537,14 +5624,19 @@ export interface operations {
     };
     listKeys: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description Records per page. A value outside the bounds is refused, not clamped. */
+                limit?: components["parameters"]["Limit"];
+                /** @description The `nextCursor` of the page before. */
+                cursor?: components["parameters"]["OpaqueCursor"];
+            };
             header?: never;
             path?: never;
             cookie?: never;
         };
         requestBody?: never;
         responses: {
-            /** @description Keys. */
+            /** @description A page of keys. */
             200: {
                 headers: {
                     "X-Request-Id": components["headers"]["X-Request-Id"];
@@ -5559,7 +5651,7 @@ export interface operations {
                     "application/json": components["schemas"]["KeyList"];
                 };
             };
-            400: components["responses"]["UnknownParameter"];
+            400: components["responses"]["BadQuery"];
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             429: components["responses"]["RateLimited"];
@@ -5748,14 +5840,19 @@ export interface operations {
     };
     listMembers: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description Records per page. A value outside the bounds is refused, not clamped. */
+                limit?: components["parameters"]["Limit"];
+                /** @description The `nextCursor` of the page before. */
+                cursor?: components["parameters"]["OpaqueCursor"];
+            };
             header?: never;
             path?: never;
             cookie?: never;
         };
         requestBody?: never;
         responses: {
-            /** @description Members. */
+            /** @description A page of members. */
             200: {
                 headers: {
                     "X-Request-Id": components["headers"]["X-Request-Id"];
@@ -5770,7 +5867,7 @@ export interface operations {
                     "application/json": components["schemas"]["MemberList"];
                 };
             };
-            400: components["responses"]["UnknownParameter"];
+            400: components["responses"]["BadQuery"];
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             429: components["responses"]["RateLimited"];
@@ -5919,14 +6016,19 @@ export interface operations {
     };
     listInvitations: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description Records per page. A value outside the bounds is refused, not clamped. */
+                limit?: components["parameters"]["Limit"];
+                /** @description The `nextCursor` of the page before. */
+                cursor?: components["parameters"]["OpaqueCursor"];
+            };
             header?: never;
             path?: never;
             cookie?: never;
         };
         requestBody?: never;
         responses: {
-            /** @description Invitations. */
+            /** @description A page of invitations. */
             200: {
                 headers: {
                     "X-Request-Id": components["headers"]["X-Request-Id"];
@@ -5941,7 +6043,7 @@ export interface operations {
                     "application/json": components["schemas"]["InvitationList"];
                 };
             };
-            400: components["responses"]["UnknownParameter"];
+            400: components["responses"]["BadQuery"];
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             429: components["responses"]["RateLimited"];

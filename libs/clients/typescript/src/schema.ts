@@ -249,7 +249,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** List domains */
+        /**
+         * List domains
+         * @description Domains of the account, newest first.
+         */
         get: operations["listDomains"];
         put?: never;
         /**
@@ -508,7 +511,10 @@ export interface paths {
             };
             cookie?: never;
         };
-        /** List the captions of a video */
+        /**
+         * List the captions of a video
+         * @description One track for each language, in the order of the language tags.
+         */
         get: operations["listCaptions"];
         put?: never;
         post?: never;
@@ -590,7 +596,7 @@ export interface paths {
         };
         /**
          * List webhooks
-         * @description All webhooks of the account, newest first.
+         * @description Webhooks of the account, newest first.
          */
         get: operations["listWebhooks"];
         put?: never;
@@ -1306,13 +1312,21 @@ export interface components {
         Scope: "links:read" | "links:write" | "videos:read" | "videos:write" | "domains:read" | "domains:write" | "keys:read" | "keys:write" | "events:read" | "webhooks:read" | "webhooks:write" | "members:read" | "members:write" | "account:write";
         /** @description Milliseconds since 1970-01-01T00:00:00Z. */
         Timestamp: number;
+        /** @description Pass as `cursor` for the next page; null on the last. */
+        NextCursor: string | null;
         /**
          * @description Anything that `new Date(x)` of JavaScript accepts: a number of milliseconds (fractions are cut), an ISO 8601 string
          *     or one of the older forms. A form without a zone is UTC. Digits in a string are not milliseconds: send a number.
+         *     `null` clears the value.
          */
-        Moment: string | number;
-        /** @description Like Moment; `null` clears the value. */
         MomentOrNull: string | number | null;
+        /**
+         * @description Milliseconds since 1970, or an ISO 8601 date and time with a zone, such as `2027-04-01T00:00:00Z` or
+         *     `2027-04-01T02:00:00+02:00`. A time without a zone is refused.
+         */
+        Instant: string | number;
+        /** @description Like Instant; `null` means no time. */
+        InstantOrNull: string | number | null;
         LinkCreate: {
             /** @description Destination, http or https. */
             url: string;
@@ -1380,7 +1394,7 @@ export interface components {
              *     this time. Lists keep the order in which links arrived here. Without `importedClicks` the field is
              *     ignored, so that a record can be sent back.
              */
-            createdAt?: components["schemas"]["MomentOrNull"];
+            createdAt?: components["schemas"]["InstantOrNull"];
             /** @description Not stored. A create with `true` and without `password` is rejected, so that no copy of a protected link is left without a password. */
             hasPassword?: boolean | null;
         };
@@ -1406,9 +1420,9 @@ export interface components {
                 [key: string]: string;
             };
             /** @description From this moment on. */
-            from?: components["schemas"]["Moment"];
+            from?: components["schemas"]["Instant"];
             /** @description Before this moment. */
-            until?: components["schemas"]["Moment"];
+            until?: components["schemas"]["Instant"];
             /**
              * @description The percentage of visitors to whom the rule applies, among those that meet its other conditions. A visitor
              *     always falls into the same share. Shares of several rules do not overlap, so 50 and 50 cover everybody.
@@ -1476,8 +1490,9 @@ export interface components {
             readonly updatedAt?: unknown;
         };
         LinkSummary: {
-            /** @description Id of the link. */
+            /** @description Id of the link; the same as `id`. */
             _id: string;
+            id: string;
             /** @description As typed at creation. */
             slug: string;
             /** @description Exactly as given. */
@@ -1545,6 +1560,7 @@ export interface components {
             externalId: string | null;
             archived: boolean;
             importedClicks?: components["schemas"]["ImportedClicks"];
+            link: components["schemas"]["Link"];
             ignoredFields?: components["schemas"]["IgnoredFields"];
         };
         /** @description The clicks that an imported link had elsewhere. Present on imported links only. */
@@ -1616,6 +1632,7 @@ export interface components {
             /** @constant */
             success: true;
             slug: string;
+            link: components["schemas"]["Link"];
             ignoredFields?: components["schemas"]["IgnoredFields"];
         };
         /** @description Fields of the body that had no effect because they are unknown or cannot be changed. Absent when there are none. */
@@ -1716,6 +1733,7 @@ export interface components {
                 error?: {
                     code: components["schemas"]["ErrorCode"];
                     message: string;
+                    docUrl: components["schemas"]["DocURL"];
                     /** @description Empty: only items of a create have one. */
                     url: string;
                     details?: components["schemas"]["ErrorDetail"][];
@@ -1761,6 +1779,7 @@ export interface components {
             error: {
                 code: components["schemas"]["ErrorCode"];
                 message: string;
+                docUrl: components["schemas"]["DocURL"];
                 /** @description The item's `url`, or empty when it had none. */
                 url: string;
                 /** @description The fields that are wrong, at least the first; `moreDetails` counts the rest. */
@@ -1840,6 +1859,8 @@ export interface components {
         };
         DomainList: {
             data: components["schemas"]["Domain"][];
+            hasMore: boolean;
+            nextCursor: components["schemas"]["NextCursor"];
         };
         /**
          * @description `public`: anyone, may be indexed. `unlisted`: anyone with the address. `password`: after the password.
@@ -1860,14 +1881,14 @@ export interface components {
             privacy?: components["schemas"]["PrivacyInput"];
             /** @description Required with privacy `password`, refused with any other. */
             password?: string | null;
-            /** @description Future moment in milliseconds. Required with privacy `expiring`, refused with any other. */
-            expiresAt?: number | null;
+            /** @description A time in the future. Required with privacy `expiring`, refused with any other. */
+            expiresAt?: components["schemas"]["InstantOrNull"];
             /**
              * @description The file is sent to `resumableUploadUrl` while it is being recorded. When nothing more has arrived for five
              *     minutes, the part that has arrived becomes the video.
              * @default false
              */
-            recording: boolean;
+            recording?: boolean;
         };
         /**
          * @description One of the values of Privacy. Absent or null is `public`.
@@ -1917,13 +1938,13 @@ export interface components {
             privacy: components["schemas"]["Privacy"];
             /** @description Required with privacy `password` unless the video has one, refused with any other. */
             password?: string | null;
-            /** @description Moment in milliseconds. Required with privacy `expiring`, refused with any other. */
-            expiresAt?: number | null;
+            /** @description A time in the future. Required with privacy `expiring`, refused with any other. */
+            expiresAt?: components["schemas"]["InstantOrNull"];
             /**
              * @description Whether visitors can get `/v/<slug>/video.mp4`.
              * @default true
              */
-            allowDownload: boolean | null;
+            allowDownload?: boolean | null;
             /** @description Origins of the sites that may show the video in a frame, such as `https://www.example.com`. An empty list allows any site. */
             embedOrigins?: string[] | null;
         };
@@ -1946,15 +1967,19 @@ export interface components {
                 name: string;
                 updatedAt: components["schemas"]["Timestamp"];
             }[];
+            hasMore: boolean;
+            nextCursor: components["schemas"]["NextCursor"];
         };
         VideoUpdated: {
             /** @constant */
             success: true;
+            video: components["schemas"]["Video"];
             ignoredFields?: components["schemas"]["IgnoredFields"];
         };
         VideoSummary: {
-            /** @description Id of the video. */
+            /** @description Id of the video; the same as `id`. */
             _id: string;
+            id: string;
             /** @description Empty when unset. */
             title: string;
             slug: string;
@@ -1974,7 +1999,9 @@ export interface components {
             data: components["schemas"]["VideoSummary"][];
         };
         VideoCreated: {
+            /** @description Id of the video; the same as `id`. */
             videoId: string;
+            id: string;
             slug: string;
             /** @description Send the file here with PUT. */
             uploadUrl: string;
@@ -1985,6 +2012,7 @@ export interface components {
             /** @description As given */
             tags: string[];
             externalId: string | null;
+            video: components["schemas"]["Video"];
             ignoredFields?: components["schemas"]["IgnoredFields"];
         };
         /**
@@ -2109,15 +2137,15 @@ export interface components {
              *     write. Events, webhooks, members and `account:write` must be requested by name.
              */
             scopes?: components["schemas"]["Scope"][] | null;
-            /** @description When the key expires. A time in the past creates a key that has already expired. */
-            expiresAt?: components["schemas"]["MomentOrNull"];
+            /** @description When the key expires. A time in the past is refused. */
+            expiresAt?: components["schemas"]["InstantOrNull"];
         };
         KeyRoll: {
             /**
              * @description How long the old key keeps working. At most seven days.
              * @default 0
              */
-            overlapSeconds: number;
+            overlapSeconds?: number;
         };
         Key: {
             id: string;
@@ -2135,6 +2163,8 @@ export interface components {
         };
         KeyList: {
             data: components["schemas"]["Key"][];
+            hasMore: boolean;
+            nextCursor: components["schemas"]["NextCursor"];
         };
         KeyCreated: {
             id: string;
@@ -2165,6 +2195,8 @@ export interface components {
         };
         MemberList: {
             data: components["schemas"]["Member"][];
+            hasMore: boolean;
+            nextCursor: components["schemas"]["NextCursor"];
         };
         MemberSignInLink: {
             /**
@@ -2212,6 +2244,8 @@ export interface components {
         };
         InvitationList: {
             data: components["schemas"]["Invitation"][];
+            hasMore: boolean;
+            nextCursor: components["schemas"]["NextCursor"];
         };
         DeviceCodeCreate: {
             /** @description Name of the key. */
@@ -2384,8 +2418,8 @@ export interface components {
             readonly updatedAt?: unknown;
         };
         WebhookReplay: {
-            from: components["schemas"]["Moment"];
-            to: components["schemas"]["Moment"];
+            from: components["schemas"]["Instant"];
+            to: components["schemas"]["Instant"];
         };
         Webhook: {
             id: string;
@@ -2414,6 +2448,8 @@ export interface components {
         };
         WebhookList: {
             data: components["schemas"]["Webhook"][];
+            hasMore: boolean;
+            nextCursor: components["schemas"]["NextCursor"];
         };
         DeliveryAttempt: {
             at: components["schemas"]["Timestamp"];
@@ -2445,7 +2481,7 @@ export interface components {
         DeliveryPage: {
             data: components["schemas"]["Delivery"][];
             hasMore: boolean;
-            nextCursor: string | null;
+            nextCursor: components["schemas"]["NextCursor"];
         };
         Replay: {
             id: string;
@@ -2472,12 +2508,15 @@ export interface components {
             /** @description The lower bound that was broken. */
             min?: number;
         };
+        /** @description Where the deployment explains this error, as a path below its base address. */
+        DocURL: string;
         Error: {
             error: {
                 code: components["schemas"]["ErrorCode"];
                 /** @description For people; may change. */
                 message: string;
                 requestId: string;
+                docUrl: components["schemas"]["DocURL"];
                 /** @description The fields that are wrong, at most 50; `moreDetails` counts the rest. */
                 details?: components["schemas"]["ErrorDetail"][];
                 /** @description How many wrong fields `details` leaves out. Absent when it names them all. */
@@ -2503,13 +2542,14 @@ export interface components {
                  * @example {
                  *       "error": {
                  *         "code": "VALIDATION_ERROR",
-                 *         "message": "The request has 1 invalid field.",
+                 *         "message": "One or more fields are not valid.",
                  *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#validation_error",
                  *         "details": [
                  *           {
                  *             "field": "ogTitle",
                  *             "code": "too_long",
-                 *             "message": "must have at most 500 characters",
+                 *             "message": "Use at most 500 characters.",
                  *             "max": 500
                  *           }
                  *         ]
@@ -2535,13 +2575,14 @@ export interface components {
                  * @example {
                  *       "error": {
                  *         "code": "VALIDATION_ERROR",
-                 *         "message": "The request has 1 invalid field.",
+                 *         "message": "One or more fields are not valid.",
                  *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#validation_error",
                  *         "details": [
                  *           {
                  *             "field": "limit",
                  *             "code": "out_of_range",
-                 *             "message": "must be between 1 and 100",
+                 *             "message": "Use a whole number from 1 to 100.",
                  *             "min": 1,
                  *             "max": 100
                  *           }
@@ -2568,8 +2609,9 @@ export interface components {
                  * @example {
                  *       "error": {
                  *         "code": "VALIDATION_ERROR",
-                 *         "message": "The request has 1 invalid field.",
+                 *         "message": "One or more fields are not valid.",
                  *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#validation_error",
                  *         "details": [
                  *           {
                  *             "field": "limit",
@@ -2601,7 +2643,8 @@ export interface components {
                  *       "error": {
                  *         "code": "MISSING_API_KEY",
                  *         "message": "Send an API key as Authorization: Bearer.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#missing_api_key"
                  *       }
                  *     }
                  */
@@ -2626,6 +2669,7 @@ export interface components {
                  *         "code": "PLAN_REQUIRED",
                  *         "message": "This needs the creator plan or higher.",
                  *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#plan_required",
                  *         "requiredPlan": "creator",
                  *         "currentPlan": "free"
                  *       }
@@ -2651,7 +2695,8 @@ export interface components {
                  *       "error": {
                  *         "code": "NOT_FOUND",
                  *         "message": "Not found.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#not_found"
                  *       }
                  *     }
                  */
@@ -2675,7 +2720,8 @@ export interface components {
                  *       "error": {
                  *         "code": "LINK_NOT_FOUND",
                  *         "message": "There is no such link.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#link_not_found"
                  *       }
                  *     }
                  */
@@ -2699,7 +2745,8 @@ export interface components {
                  *       "error": {
                  *         "code": "LINK_NOT_FOUND",
                  *         "message": "There is no such link.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#link_not_found"
                  *       }
                  *     }
                  */
@@ -2723,7 +2770,8 @@ export interface components {
                  *       "error": {
                  *         "code": "VIDEO_NOT_FOUND",
                  *         "message": "There is no such video.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#video_not_found"
                  *       }
                  *     }
                  */
@@ -2747,7 +2795,8 @@ export interface components {
                  *       "error": {
                  *         "code": "VIDEO_NOT_FOUND",
                  *         "message": "There is no such video.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#video_not_found"
                  *       }
                  *     }
                  */
@@ -2771,7 +2820,8 @@ export interface components {
                  *       "error": {
                  *         "code": "DOMAIN_NOT_FOUND",
                  *         "message": "There is no such domain.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#domain_not_found"
                  *       }
                  *     }
                  */
@@ -2795,7 +2845,8 @@ export interface components {
                  *       "error": {
                  *         "code": "WEBHOOK_NOT_FOUND",
                  *         "message": "There is no webhook with this id.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#webhook_not_found"
                  *       }
                  *     }
                  */
@@ -2819,7 +2870,8 @@ export interface components {
                  *       "error": {
                  *         "code": "DELIVERY_NOT_FOUND",
                  *         "message": "There is no delivery with this id. Deliveries are kept for 30 days.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#delivery_not_found"
                  *       }
                  *     }
                  */
@@ -2843,7 +2895,8 @@ export interface components {
                  *       "error": {
                  *         "code": "WEBHOOK_DISABLED",
                  *         "message": "This webhook is disabled. Enable it first.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#webhook_disabled"
                  *       }
                  *     }
                  */
@@ -2867,7 +2920,8 @@ export interface components {
                  *       "error": {
                  *         "code": "IDEMPOTENCY_IN_PROGRESS",
                  *         "message": "A request with this Idempotency-Key is still running.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#idempotency_in_progress"
                  *       }
                  *     }
                  */
@@ -2891,7 +2945,8 @@ export interface components {
                  *       "error": {
                  *         "code": "ACCOUNT_DELETING",
                  *         "message": "The account is being erased.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#account_deleting"
                  *       }
                  *     }
                  */
@@ -2915,7 +2970,8 @@ export interface components {
                  *       "error": {
                  *         "code": "LAST_OWNER",
                  *         "message": "This is the account's last owner. Make somebody else an owner first.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#last_owner"
                  *       }
                  *     }
                  */
@@ -2939,7 +2995,8 @@ export interface components {
                  *       "error": {
                  *         "code": "HAS_SIGN_IN",
                  *         "message": "This person has their own way to sign in, or is a member of another account too, so nobody can make a sign-in link for them. If they cannot sign in any more, remove them and invite them again.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#has_sign_in"
                  *       }
                  *     }
                  */
@@ -2963,7 +3020,8 @@ export interface components {
                  *       "error": {
                  *         "code": "AUTHORIZATION_PENDING",
                  *         "message": "Nobody has answered yet. Ask again.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#authorization_pending"
                  *       }
                  *     }
                  */
@@ -2987,7 +3045,8 @@ export interface components {
                  *       "error": {
                  *         "code": "FORBIDDEN",
                  *         "message": "The request was denied.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#forbidden"
                  *       }
                  *     }
                  */
@@ -3011,7 +3070,8 @@ export interface components {
                  *       "error": {
                  *         "code": "SLUG_TAKEN",
                  *         "message": "The slug is already taken.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#slug_taken"
                  *       }
                  *     }
                  */
@@ -3035,7 +3095,8 @@ export interface components {
                  *       "error": {
                  *         "code": "EXTERNAL_ID_TAKEN",
                  *         "message": "Another link of this account has this externalId. Use another, or clear it there first.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#external_id_taken"
                  *       }
                  *     }
                  */
@@ -3059,7 +3120,8 @@ export interface components {
                  *       "error": {
                  *         "code": "EXTERNAL_ID_TAKEN",
                  *         "message": "Another video of this account has this externalId. Choose another, or clear it there first.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#external_id_taken"
                  *       }
                  *     }
                  */
@@ -3083,7 +3145,8 @@ export interface components {
                  *       "error": {
                  *         "code": "DOMAIN_TAKEN",
                  *         "message": "The host name is already taken.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#domain_taken"
                  *       }
                  *     }
                  */
@@ -3107,7 +3170,8 @@ export interface components {
                  *       "error": {
                  *         "code": "DOMAIN_NOT_VERIFIED",
                  *         "message": "The domain is not verified. Add its TXT record, verify it, and try again.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#domain_not_verified"
                  *       }
                  *     }
                  */
@@ -3131,7 +3195,8 @@ export interface components {
                  *       "error": {
                  *         "code": "DOMAIN_IN_USE",
                  *         "message": "Links still use this domain.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#domain_in_use"
                  *       }
                  *     }
                  */
@@ -3155,7 +3220,8 @@ export interface components {
                  *       "error": {
                  *         "code": "PRECONDITION_FAILED",
                  *         "message": "The record has changed.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#precondition_failed"
                  *       }
                  *     }
                  */
@@ -3179,7 +3245,8 @@ export interface components {
                  *       "error": {
                  *         "code": "BODY_TOO_LARGE",
                  *         "message": "The body may have at most 1 MiB.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#body_too_large"
                  *       }
                  *     }
                  */
@@ -3203,7 +3270,8 @@ export interface components {
                  *       "error": {
                  *         "code": "UNSUPPORTED_MEDIA_TYPE",
                  *         "message": "Send the body as application/json.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#unsupported_media_type"
                  *       }
                  *     }
                  */
@@ -3227,7 +3295,8 @@ export interface components {
                  *       "error": {
                  *         "code": "IDEMPOTENCY_KEY_REUSED",
                  *         "message": "This Idempotency-Key was used with another request.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#idempotency_key_reused"
                  *       }
                  *     }
                  */
@@ -3252,7 +3321,8 @@ export interface components {
                  *       "error": {
                  *         "code": "RATE_LIMITED",
                  *         "message": "Too many requests.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#rate_limited"
                  *       }
                  *     }
                  */
@@ -3276,7 +3346,8 @@ export interface components {
                  *       "error": {
                  *         "code": "INTERNAL",
                  *         "message": "Something went wrong on our side.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#internal"
                  *       }
                  *     }
                  */
@@ -3301,7 +3372,8 @@ export interface components {
                  *       "error": {
                  *         "code": "UNAVAILABLE",
                  *         "message": "Try again in a moment.",
-                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#unavailable"
                  *       }
                  *     }
                  */
@@ -3381,7 +3453,7 @@ export interface components {
         /** @description Trace id of the request; quote it when you ask for help. */
         "X-Request-Id": string;
         /**
-         * @description How many requests are left, and the seconds until more are available, as in the IETF draft.
+         * @description How many requests are left (`r`), and in how many seconds the whole limit is available again (`t`), as in the IETF draft.
          * @example "default";r=599;t=1
          */
         RateLimit: string;
@@ -3394,7 +3466,7 @@ export interface components {
         "X-RateLimit-Limit": number;
         /** @description Requests that can be sent right away. */
         "X-RateLimit-Remaining": number;
-        /** @description When the whole limit is available again, in epoch seconds. */
+        /** @description When the whole limit is available again, in epoch seconds. Requests refill steadily, so the next one is available earlier. To wait no longer than needed, use `Retry-After` of a 429. */
         "X-RateLimit-Reset": number;
         /** @description Whole seconds to wait before the next attempt. */
         "Retry-After": number;
@@ -4085,14 +4157,19 @@ export interface operations {
     };
     listDomains: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description Records per page. A value outside the bounds is refused, not clamped. */
+                limit?: components["parameters"]["Limit"];
+                /** @description The `nextCursor` of the page before. */
+                cursor?: components["parameters"]["OpaqueCursor"];
+            };
             header?: never;
             path?: never;
             cookie?: never;
         };
         requestBody?: never;
         responses: {
-            /** @description All domains of the account, newest first. */
+            /** @description A page of domains. */
             200: {
                 headers: {
                     "X-Request-Id": components["headers"]["X-Request-Id"];
@@ -4107,7 +4184,7 @@ export interface operations {
                     "application/json": components["schemas"]["DomainList"];
                 };
             };
-            400: components["responses"]["UnknownParameter"];
+            400: components["responses"]["BadQuery"];
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             429: components["responses"]["RateLimited"];
@@ -4786,7 +4863,12 @@ export interface operations {
     };
     listCaptions: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description Records per page. A value outside the bounds is refused, not clamped. */
+                limit?: components["parameters"]["Limit"];
+                /** @description The `nextCursor` of the page before. */
+                cursor?: components["parameters"]["OpaqueCursor"];
+            };
             header?: never;
             path: {
                 /**
@@ -4799,7 +4881,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description One for each language. */
+            /** @description A page of captions. */
             200: {
                 headers: {
                     "X-Request-Id": components["headers"]["X-Request-Id"];
@@ -4814,7 +4896,7 @@ export interface operations {
                     "application/json": components["schemas"]["CaptionList"];
                 };
             };
-            400: components["responses"]["UnknownParameter"];
+            400: components["responses"]["BadQuery"];
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["VideoNotFound"];
@@ -4962,14 +5044,19 @@ export interface operations {
     };
     listWebhooks: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description Records per page. A value outside the bounds is refused, not clamped. */
+                limit?: components["parameters"]["Limit"];
+                /** @description The `nextCursor` of the page before. */
+                cursor?: components["parameters"]["OpaqueCursor"];
+            };
             header?: never;
             path?: never;
             cookie?: never;
         };
         requestBody?: never;
         responses: {
-            /** @description The webhooks. */
+            /** @description A page of webhooks. */
             200: {
                 headers: {
                     "X-Request-Id": components["headers"]["X-Request-Id"];
@@ -4984,7 +5071,7 @@ export interface operations {
                     "application/json": components["schemas"]["WebhookList"];
                 };
             };
-            400: components["responses"]["UnknownParameter"];
+            400: components["responses"]["BadQuery"];
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             429: components["responses"]["RateLimited"];
@@ -5538,14 +5625,19 @@ export interface operations {
     };
     listKeys: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description Records per page. A value outside the bounds is refused, not clamped. */
+                limit?: components["parameters"]["Limit"];
+                /** @description The `nextCursor` of the page before. */
+                cursor?: components["parameters"]["OpaqueCursor"];
+            };
             header?: never;
             path?: never;
             cookie?: never;
         };
         requestBody?: never;
         responses: {
-            /** @description Keys. */
+            /** @description A page of keys. */
             200: {
                 headers: {
                     "X-Request-Id": components["headers"]["X-Request-Id"];
@@ -5560,7 +5652,7 @@ export interface operations {
                     "application/json": components["schemas"]["KeyList"];
                 };
             };
-            400: components["responses"]["UnknownParameter"];
+            400: components["responses"]["BadQuery"];
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             429: components["responses"]["RateLimited"];
@@ -5749,14 +5841,19 @@ export interface operations {
     };
     listMembers: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description Records per page. A value outside the bounds is refused, not clamped. */
+                limit?: components["parameters"]["Limit"];
+                /** @description The `nextCursor` of the page before. */
+                cursor?: components["parameters"]["OpaqueCursor"];
+            };
             header?: never;
             path?: never;
             cookie?: never;
         };
         requestBody?: never;
         responses: {
-            /** @description Members. */
+            /** @description A page of members. */
             200: {
                 headers: {
                     "X-Request-Id": components["headers"]["X-Request-Id"];
@@ -5771,7 +5868,7 @@ export interface operations {
                     "application/json": components["schemas"]["MemberList"];
                 };
             };
-            400: components["responses"]["UnknownParameter"];
+            400: components["responses"]["BadQuery"];
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             429: components["responses"]["RateLimited"];
@@ -5920,14 +6017,19 @@ export interface operations {
     };
     listInvitations: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description Records per page. A value outside the bounds is refused, not clamped. */
+                limit?: components["parameters"]["Limit"];
+                /** @description The `nextCursor` of the page before. */
+                cursor?: components["parameters"]["OpaqueCursor"];
+            };
             header?: never;
             path?: never;
             cookie?: never;
         };
         requestBody?: never;
         responses: {
-            /** @description Invitations. */
+            /** @description A page of invitations. */
             200: {
                 headers: {
                     "X-Request-Id": components["headers"]["X-Request-Id"];
@@ -5942,7 +6044,7 @@ export interface operations {
                     "application/json": components["schemas"]["InvitationList"];
                 };
             };
-            400: components["responses"]["UnknownParameter"];
+            400: components["responses"]["BadQuery"];
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             429: components["responses"]["RateLimited"];

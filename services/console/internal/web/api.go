@@ -11,24 +11,19 @@ import (
 	"github.com/linkreel/linkreel/services/console/internal/text"
 )
 
-// send calls the API as the signed-in person. If the form changes a record, the call names
+// do calls the API as the signed-in person. If the form changes a record, the call names
 // the version of the record that the person saw.
-func (r *request) send(call client.Call) error {
-	switch call.Method {
+func (r *request) do(method, path string, in, out any, opts ...client.Option) error {
+	switch method {
 	case http.MethodPatch, http.MethodPut, http.MethodDelete:
 		if seen := r.form.Get(revField); seen != "" {
-			call.Header = http.Header{"If-Match": {seen}}
+			opts = append(opts, client.IfMatch(seen))
 		}
 	}
-	err := r.pages.cfg.API.WithKey(r.session).Do(r.ctx, call)
-	if err != nil {
-		return refusal(call, err)
+	if err := r.pages.cfg.API.WithKey(r.session).Request(r.ctx, method, path, in, out, opts...); err != nil {
+		return refusal(method+" "+path, err)
 	}
 	return nil
-}
-
-func (r *request) do(method, path string, in, out any) error {
-	return r.send(client.Call{Method: method, Path: path, In: in, Out: out})
 }
 
 // listAll reads a whole list of the API, a page at a time.
@@ -50,20 +45,22 @@ func listAll[T any](r *request, path string) (records []T, err error) {
 
 // read sends a GET and also returns the headers of the response.
 func (r *request) read(path string, out any) (header http.Header, err error) {
-	err = r.send(client.Call{Method: http.MethodGet, Path: path, Out: out, Answered: func(h http.Header) { header = h }})
-	return header, err
+	var answer client.Response
+	err = r.do(http.MethodGet, path, nil, out, client.WithResponse(&answer))
+	return answer.Header, err
 }
 
 // refusal turns an error of the API into an *apierr.Error, so that a page can show it.
 // Every other error becomes UNAVAILABLE.
-func refusal(call client.Call, err error) error {
-	var e *client.Error
-	if errors.Is(err, client.ErrPath) {
+func refusal(call string, err error) error {
+	var e *client.APIError
+	var argument *client.ArgumentError
+	if errors.As(err, &argument) {
 		return apierr.New(apierr.NotFound, text.Get("error.nothing"))
 	}
 	// If the code does not match the status, the response came from a proxy in between.
 	if !errors.As(err, &e) || e.Status >= http.StatusInternalServerError || apierr.Code(e.Code).Status() != e.Status {
-		return apierr.Down(fmt.Errorf("%s %s: %w", call.Method, call.Path, err))
+		return apierr.Down(fmt.Errorf("%s: %w", call, err))
 	}
 	out := &apierr.Error{
 		Code: apierr.Code(e.Code), Message: e.Message, RequiredPlan: e.RequiredPlan, CurrentPlan: e.CurrentPlan,

@@ -62,7 +62,7 @@ func (r *request) decisions(stored *client.Link) (change map[string]any, bad []a
 	refuse := func(name, message string) {
 		bad = append(bad, apierr.Detail{Field: name, Code: apierr.InvalidValue, Message: text.Get(message)})
 	}
-	for name, was := range map[string]*client.Millis{"startsAt": stored.StartsAt, "expiresAt": stored.ExpiresAt} {
+	for name, was := range map[string]*client.Time{"startsAt": stored.StartsAt, "expiresAt": stored.ExpiresAt} {
 		if !r.form.Has(name) {
 			continue
 		}
@@ -115,7 +115,7 @@ func (r *request) decisions(stored *client.Link) (change map[string]any, bad []a
 // given removes from the change all values that a new link has by default.
 func given(change map[string]any) map[string]any {
 	for name, value := range change {
-		if at, ok := value.(*client.Millis); ok && at == nil || value == nil || value == false || value == 302 {
+		if at, ok := value.(*client.Time); ok && at == nil || value == nil || value == false || value == 302 {
 			delete(change, name)
 		}
 	}

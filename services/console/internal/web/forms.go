@@ -75,7 +75,7 @@ func atField(err error) error {
 // in UTC, and the page says so.
 const minuteForm = "2006-01-02T15:04"
 
-func toMinute(at *client.Millis) string {
+func toMinute(at *client.Time) string {
 	if at == nil {
 		return ""
 	}
@@ -84,11 +84,11 @@ func toMinute(at *client.Millis) string {
 
 // minute reads a time field. The script (app.ts) shows it in the viewer's zone and adds the
 // instant as <name>Ms. An unchanged time keeps its seconds.
-func (r *request) minute(name string, present *client.Millis) (*client.Millis, bool) {
+func (r *request) minute(name string, present *client.Time) (*client.Time, bool) {
 	return readMinute(strings.TrimSpace(r.form.Get(name)), r.form.Get(name+"Ms"), present)
 }
 
-func readMinute(typed, instant string, present *client.Millis) (*client.Millis, bool) {
+func readMinute(typed, instant string, present *client.Time) (*client.Time, bool) {
 	if typed == "" {
 		return nil, true
 	}
@@ -105,10 +105,10 @@ func readMinute(typed, instant string, present *client.Millis) (*client.Millis, 
 		ms = at.UnixMilli()
 	}
 	// The field shows whole minutes. Saving the form must not cut the seconds off a stored time.
-	if present != nil && int64(*present)/60_000 == ms/60_000 {
+	if present != nil && present.Time().UnixMilli()/60_000 == ms/60_000 {
 		return present, true
 	}
-	chosen := client.Millis(ms)
+	chosen := client.At(time.UnixMilli(ms))
 	return &chosen, true
 }
 

@@ -11,9 +11,9 @@ import (
 // An import of long rows is sent in requests that the API accepts.
 func TestAnImportSendsNoRequestThatIsTooLarge(t *testing.T) {
 	t.Parallel()
-	items := make([]client.BulkItem, 250)
+	items := make([]client.LinkCreate, 250)
 	for i := range items {
-		items[i] = client.BulkItem{URL: fmt.Sprint("https://a.example/", i), OGDescription: strings.Repeat("x", i%3*20_000)}
+		items[i] = client.LinkCreate{URL: fmt.Sprint("https://a.example/", i), OGDescription: strings.Repeat("x", i%3*20_000)}
 	}
 	sent := 0
 	for len(items) > sent {

@@ -101,7 +101,7 @@ func importLinks(r *request) error {
 }
 
 // chunk returns how many of the items fit into one request.
-func chunk(items []client.BulkItem) (n int) {
+func chunk(items []client.LinkCreate) (n int) {
 	for size := 0; n < min(len(items), bulkSize); n++ {
 		if size += (linktable.Row{Item: items[n]}).Size(); size > linktable.MaxRequest && n > 0 {
 			break
@@ -125,7 +125,7 @@ func (r *request) table(fixed []importRow, mending bool) (string, error) {
 
 // makeAll creates the links of rows. It returns an error only if it created none; other
 // errors become the problems of their rows.
-func (r *request) makeAll(items []client.BulkItem, rows []importRow, at []int, once string) error {
+func (r *request) makeAll(items []client.LinkCreate, rows []importRow, at []int, once string) error {
 	var to int
 	for from := 0; from < len(items); from = to {
 		// A request that got no answer is repeated as it was.
@@ -157,7 +157,7 @@ func (r *request) makeAll(items []client.BulkItem, rows []importRow, at []int, o
 // follows from once, which is new for each table that a person sends, and from the links. So
 // nothing is created twice if a browser sends a form again, or if a person sends the rows of
 // a request that got no answer again.
-func (r *request) makeLinks(items []client.BulkItem, rows []importRow, at []int, once string) (key string, err error) {
+func (r *request) makeLinks(items []client.LinkCreate, rows []importRow, at []int, once string) (key string, err error) {
 	body, err := json.Marshal(client.BulkCreate{URLs: items})
 	if err != nil {
 		return "", err
@@ -165,10 +165,8 @@ func (r *request) makeLinks(items []client.BulkItem, rows []importRow, at []int,
 	sum := sha256.Sum256(append([]byte(once+"\n"), body...))
 	key = base64.RawURLEncoding.EncodeToString(sum[:16])
 	var answer client.BulkResults
-	if err := r.send(client.Call{
-		Method: http.MethodPost, Path: "/api/v1/links/bulk", In: client.BulkCreate{URLs: items}, Out: &answer,
-		Header: http.Header{"Idempotency-Key": {key}},
-	}); err != nil {
+	err = r.do(http.MethodPost, "/api/v1/links/bulk", client.BulkCreate{URLs: items}, &answer, client.IdempotencyKey(key))
+	if err != nil {
 		return key, err
 	}
 	for i, place := range at {
@@ -224,7 +222,7 @@ func readTable(table, format string) (all []linktable.Row, problem string) {
 // placed returns the links to create. A link keeps its previous host if that is a verified
 // domain of the account. at holds each link's index in all. placed returns an error if the
 // domains could not be read, because the links would be created on the wrong host.
-func (r *request) placed(all []linktable.Row) (items []client.BulkItem, at []int, err error) {
+func (r *request) placed(all []linktable.Row) (items []client.LinkCreate, at []int, err error) {
 	ids := map[string]string{}
 	if slices.ContainsFunc(all, func(row linktable.Row) bool { return row.Host != "" }) {
 		domains, err := listAll[client.Domain](r, "/api/v1/domains")

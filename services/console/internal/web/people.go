@@ -64,7 +64,7 @@ type memberRow struct {
 
 // Rev returns the ETag of the member.
 func (m memberRow) Rev() string {
-	return strconv.Quote("r" + strconv.FormatInt(int64(m.UpdatedAt), 10))
+	return strconv.Quote("r" + strconv.FormatInt(m.UpdatedAt.Time().UnixMilli(), 10))
 }
 
 // roles returns the roles that the person may give.

@@ -40,7 +40,7 @@ func NewAPI(addresses map[string]string) (*client.Client, error) {
 		return nil, fmt.Errorf("the API routes lack one for /")
 	}
 	return client.New(client.Config{
-		BaseURL: rs.list[len(rs.list)-1].to.String(), Timeout: callTime, Attempts: 1, UserAgent: "linkreel-console/1",
+		BaseURL: rs.list[len(rs.list)-1].to.String(), WithoutKey: true, Timeout: callTime, Attempts: 1, UserAgent: "linkreel-console/1",
 		HTTPClient: &http.Client{
 			Transport: rs,
 			// The API never redirects, so a redirect does not come from the API.

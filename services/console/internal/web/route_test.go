@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/linkreel/linkreel/libs/apierr"
-	client "github.com/linkreel/linkreel/libs/clients/go"
 )
 
 func TestEachPathGoesToTheServiceThatAnswersIt(t *testing.T) {
@@ -32,7 +31,7 @@ func TestEachPathGoesToTheServiceThatAnswersIt(t *testing.T) {
 		var got string
 		// A call that is not retried carries no Idempotency-Key, because the service would store a
 		// record for it.
-		if err := c.WithKey("k").Do(t.Context(), client.Call{Method: http.MethodPost, Path: path, Out: &got}); err != nil || got != want {
+		if err := c.WithKey("k").Request(t.Context(), http.MethodPost, path, nil, &got); err != nil || got != want {
 			t.Errorf("%s: %q, %v, want %q", path, got, err, want)
 		}
 	}
@@ -45,12 +44,11 @@ func TestEachPathGoesToTheServiceThatAnswersIt(t *testing.T) {
 
 func TestAnIDThatNoPathCanHoldIsNotFound(t *testing.T) {
 	t.Parallel()
-	d := client.Call{Method: http.MethodGet, Path: "/api/v1/links/.."}
 	c, err := NewAPI(map[string]string{"/": "http://127.0.0.1:1"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := refusal(d, c.Do(t.Context(), d)); apierr.CodeOf(err) != apierr.NotFound {
+	if err := refusal("GET", c.Request(t.Context(), http.MethodGet, "/api/v1/links/..", nil, nil)); apierr.CodeOf(err) != apierr.NotFound {
 		t.Errorf("%v, want that it is not found", err)
 	}
 }

@@ -2,7 +2,6 @@ package web
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"net/http"
@@ -10,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 	"unicode"
 
 	"github.com/linkreel/linkreel/libs/apierr"
@@ -80,32 +80,19 @@ func typedFrom(rule *client.LinkRule) typedRule {
 	if w.Percent > 0 {
 		t["when.percent"] = []string{strconv.Itoa(w.Percent)}
 	}
-	for name, at := range map[string]*client.Moment{"when.from": w.From, "when.until": w.Until} {
-		if ms := millis(at); ms != nil {
-			t[name], t[name+"Was"] = []string{toMinute(ms)}, []string{strconv.FormatInt(int64(*ms), 10)}
+	for name, at := range map[string]*client.Time{"when.from": w.From, "when.until": w.Until} {
+		if at != nil {
+			t[name], t[name+"Was"] = []string{toMinute(at)}, []string{strconv.FormatInt(at.Time().UnixMilli(), 10)}
 		}
 	}
 	return t
 }
 
-// millis converts a time of a stored rule. It returns nil for nil.
-func millis(m *client.Moment) *client.Millis {
-	if m == nil {
-		return nil
-	}
-	var ms client.Millis
-	text, err := json.Marshal(*m)
-	if err != nil || json.Unmarshal(text, &ms) != nil {
-		return nil // no stored rule has such a time
-	}
-	return &ms
-}
-
 // moment reads a time field of the rule.
-func (t typedRule) moment(name string) (*client.Millis, bool) {
-	var was *client.Millis
+func (t typedRule) moment(name string) (*client.Time, bool) {
+	var was *client.Time
 	if ms, err := strconv.ParseInt(t.get(name+"Was"), 10, 64); err == nil {
-		was = new(client.Millis(ms))
+		was = new(client.At(time.UnixMilli(ms)))
 	}
 	return readMinute(t.get(name), t.get(name+"Ms"), was)
 }
@@ -230,12 +217,12 @@ func (r *request) rules() (rules []client.LinkRule, bad []apierr.Detail) {
 			}
 			w.Percent = n
 		}
-		for name, to := range map[string]**client.Moment{"when.from": &w.From, "when.until": &w.Until} {
+		for name, to := range map[string]**client.Time{"when.from": &w.From, "when.until": &w.Until} {
 			at, ok := t.moment(name)
 			if !ok {
 				refuse(name, "form.time")
 			} else if at != nil {
-				*to = new(client.At(at.Time()))
+				*to = at
 			}
 		}
 		rules = append(rules, client.LinkRule{Name: t.get("name"), URL: t.get("url"), When: w})
@@ -309,10 +296,10 @@ func ruleTexts(rules []client.LinkRule) (out []string) {
 		}
 		for _, m := range []struct {
 			name string
-			at   *client.Moment
+			at   *client.Time
 		}{{"from", w.From}, {"until", w.Until}} {
-			if ms := millis(m.at); ms != nil {
-				say(m.name, ms.Time().Format("2006-01-02 15:04:05.999 MST"))
+			if m.at != nil {
+				say(m.name, m.at.Time().Format("2006-01-02 15:04:05.999 MST"))
 			}
 		}
 		out = append(out, rule.Name+" → "+rule.URL+" ("+strings.Join(when, "; ")+")")

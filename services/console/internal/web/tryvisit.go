@@ -65,7 +65,7 @@ func (r *request) tryVisit(g *errgroup.Group) *tried {
 		}
 	}
 	if moment != nil {
-		q.Set("at", strconv.FormatInt(int64(*moment), 10))
+		q.Set("at", strconv.FormatInt(moment.Time().UnixMilli(), 10))
 	}
 	g.Go(func() error {
 		var answer client.LinkExplained

@@ -118,8 +118,8 @@ func videos(r *request) error {
 		return err
 	}
 	next := ""
-	if after, _ := url.Parse(client.NextPage(header)); after != nil && after.Query().Has("cursor") { // NextPage's address always parses
-		next = r.pageLink(q, after.Query().Get("cursor"))
+	if cursor := client.NextCursor(header); cursor != "" {
+		next = r.pageLink(q, cursor)
 	}
 	return r.render(http.StatusOK, "videos.html", view{Title: text.Get("videos.title"), Data: map[string]any{
 		"Videos": list.Data, "Next": next, "Q": q.Get("q"), "Tag": q.Get("tag"), "Filtered": len(q) > 0, "CanWrite": r.can("videos:write"),
@@ -273,9 +273,7 @@ func addCaptions(r *request) error {
 	case len(file) == 0:
 		err = apierr.Invalid(apierr.Detail{Field: "file", Message: text.Get("video.captions.file.none")})
 	default:
-		err = r.send(client.Call{
-			Method: http.MethodPut, Path: r.videoPath() + "/captions/" + url.PathEscape(lang), ContentType: "text/vtt", Body: file,
-		})
+		err = r.do(http.MethodPut, r.videoPath()+"/captions/"+url.PathEscape(lang), client.Raw{Type: "text/vtt", Data: file}, nil)
 	}
 	return r.onVideo(reword(err, func(d *apierr.Detail) {
 		if d.Field == "body" {

@@ -122,10 +122,10 @@ func moment(layout string) func(at any) (string, error) {
 	return func(at any) (string, error) {
 		switch at := at.(type) {
 		case int64:
-			return client.Millis(at).Time().Format(layout), nil
-		case client.Millis:
+			return time.UnixMilli(at).UTC().Format(layout), nil
+		case client.Time:
 			return at.Time().Format(layout), nil
-		case *client.Millis:
+		case *client.Time:
 			return at.Time().Format(layout), nil
 		}
 		return "", fmt.Errorf("cannot format a %T as a time", at)

@@ -163,5 +163,7 @@ func failure(ctx context.Context, err error, url string) (status int, fail *wire
 	if e.Code == apierr.Internal { // log it like a failed request
 		slog.ErrorContext(ctx, "an item of a bulk request failed", "error", e.Err)
 	}
-	return e.Code.Status(), &wire.BulkItemFail{Code: e.Code, Message: e.Message, URL: url, Details: e.Details, MoreDetails: e.MoreDetails}
+	return e.Code.Status(), &wire.BulkItemFail{
+		Code: e.Code, Message: e.Message, DocURL: e.Code.DocURL(), URL: url, Details: e.Details, MoreDetails: e.MoreDetails,
+	}
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/design"
 	"github.com/linkreel/linkreel/libs/httpapi"
+	"github.com/linkreel/linkreel/libs/httpserver"
 	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/libs/metrics"
 	"github.com/linkreel/linkreel/services/links/internal/link"
@@ -115,6 +116,11 @@ func (h *Handler) redirect(ctx *fasthttp.RequestCtx, d *link.Decision, prefetch 
 // fail answers with a small page, or JSON when the client asks for it.
 func (h *Handler) fail(ctx *fasthttp.RequestCtx, e *apierr.Error) {
 	status := e.Status()
+	if (status == fasthttp.StatusNotFound || status == fasthttp.StatusMethodNotAllowed) && h.callsAPI(ctx) {
+		moved := *e // the error may be shared
+		moved.Message += " The API is at " + strings.TrimRight(h.opt.BaseURL, "/") + "/api/v1."
+		e = &moved
+	}
 	if status >= fasthttp.StatusInternalServerError {
 		h.failed.warn(status, e.Err)
 	}
@@ -123,7 +129,7 @@ func (h *Handler) fail(ctx *fasthttp.RequestCtx, e *apierr.Error) {
 	if e.RetryAfter > 0 {
 		ctx.Response.Header.Set("Retry-After", strconv.Itoa(max(1, int(e.RetryAfter.Seconds()))))
 	}
-	if wantsJSON(ctx.Request.Header.Peek("Accept")) {
+	if httpserver.WantsJSON(&ctx.Request) {
 		id := strings.ToLower(identity.NewNonce())
 		ctx.Response.Header.Set("X-Request-Id", id)
 		ctx.SetContentType("application/json")
@@ -135,6 +141,16 @@ func (h *Handler) fail(ctx *fasthttp.RequestCtx, e *apierr.Error) {
 		m.Title, m.Text, m.Begins = "Not yet", "This link does not work yet. It starts on", time.UnixMilli(e.StartsAt).UTC().Format(time.RFC3339)
 	}
 	page(ctx, status, "message.html", m)
+}
+
+// callsAPI reports whether a program has taken the default short host for the API: it sent
+// JSON, or asked for a path of the API. A custom domain tells its visitors nothing about the
+// deployment.
+func (h *Handler) callsAPI(ctx *fasthttp.RequestCtx) bool {
+	if _, isDefault, _ := h.hostOf(ctx); !isDefault || h.opt.BaseURL == "" {
+		return false
+	}
+	return bytes.HasPrefix(ctx.Request.Header.ContentType(), []byte("application/json")) || bytes.HasPrefix(ctx.Path(), []byte("/api/"))
 }
 
 var titles = map[apierr.Code]string{
@@ -160,14 +176,6 @@ func (f *failures) warn(status int, cause error) {
 		slog.Warn("redirects fail", "service", "links-redirect", "status", status, "error", cause, "visits", f.untold)
 		f.told, f.untold = now, 0
 	}
-}
-
-// wantsJSON reports whether JSON comes before HTML in the Accept header. Browsers always
-// ask for text/html.
-func wantsJSON(accept []byte) bool {
-	js := bytes.Index(accept, []byte("application/json"))
-	html := bytes.Index(accept, []byte("text/html"))
-	return js >= 0 && (html < 0 || js < html)
 }
 
 func (h *Handler) wellKnownName(folded string) bool {

@@ -52,6 +52,9 @@ type Places interface {
 type Options struct {
 	// ShortBaseURL is the address of the default short host.
 	ShortBaseURL string
+	// BaseURL is the product's base address. Calls of the API that come to a short host are told
+	// of it. If it is empty, they are not.
+	BaseURL string
 	// Country returns a request's country, or "" if it is unknown. If Country is nil, all
 	// countries are unknown.
 	Country func(ctx *fasthttp.RequestCtx) string

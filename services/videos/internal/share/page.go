@@ -248,7 +248,7 @@ func (s *Share) lockedPage(v *video.Video, problem string) messagePage {
 // request, such as a playlist, it only returns an error, and the caller answers in JSON.
 func (s *Share) ErrorPage(c *fiber.Ctx, e *apierr.Error) error {
 	p := c.Path()
-	if strings.HasPrefix(p, "/hooks/") || wantsJSON(c) {
+	if strings.HasPrefix(p, "/hooks/") {
 		return errors.New("not a page")
 	}
 	for _, end := range []string{"/status", "/session", "/oembed", ".jpg", ".mp4", ".m3u8", ".vtt", "/view"} {
@@ -314,12 +314,6 @@ func (s *Share) render(c *fiber.Ctx, status int, name, ancestors string, index b
 	c.Set(fiber.HeaderContentType, "text/html; charset=utf-8")
 	c.Status(status)
 	return compressed(c, b.Bytes())
-}
-
-// wantsJSON reports whether the caller prefers JSON to a page.
-func wantsJSON(c *fiber.Ctx) bool {
-	accept := c.Get(fiber.HeaderAccept)
-	return strings.Contains(accept, fiber.MIMEApplicationJSON) && !strings.Contains(accept, fiber.MIMETextHTML)
 }
 
 // status reports a video's status and progress to a waiting page.

@@ -1,0 +1,409 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"maps"
+	mathrand "math/rand/v2"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Raw is the body of a request that is not JSON.
+type Raw struct {
+	Type string // media type
+	Data []byte
+}
+
+// call is one call of the API, before its attempts.
+type call struct {
+	method, path string   // of a generated method, path has places such as {id}
+	ids          []string // what belongs into the places
+	query        url.Values
+	in           any  // sent as JSON, or a Raw; nil sends nothing
+	once         bool // a POST that the service does not recognize when it comes again
+}
+
+// Request makes a call that has no method of its own. path begins with /api/v1, is escaped, and may
+// have a query. in is sent as JSON, or as it is if it is a [Raw]; nil sends nothing. out is the
+// destination of the answer's JSON, or a *[]byte; nil drops the answer.
+func (c *Client) Request(ctx context.Context, method, path string, in, out any, opts ...Option) error {
+	return send(ctx, c, call{method: method, path: path, in: in}, out, opts)
+}
+
+// answer makes a call and decodes its answer into a new T.
+func answer[T any](ctx context.Context, c *Client, k call, opts []Option) (*T, error) {
+	out := new(T)
+	if err := send(ctx, c, k, out, opts); err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// plain makes a call and returns its answer as it is.
+func plain(ctx context.Context, c *Client, k call, opts []Option) ([]byte, error) {
+	var out []byte
+	err := send(ctx, c, k, &out, opts)
+	return out, err
+}
+
+// stream makes a call and returns its answer while it arrives. The caller closes it. An attempt is
+// only repeated until the answer begins.
+func stream(ctx context.Context, c *Client, k call, opts []Option) (io.ReadCloser, error) {
+	var out io.ReadCloser
+	err := send(ctx, c, k, &out, opts)
+	return out, err
+}
+
+// Page is one page of a list.
+type Page[T any] struct {
+	Data       []T
+	HasMore    bool
+	NextCursor *string // for the next page; nil on the last
+}
+
+// headerPage reads a page of a list whose cursor is in the header Link.
+func headerPage[T any](ctx context.Context, c *Client, k call, opts []Option) (*Page[T], error) {
+	page, r := new(Page[T]), new(Response)
+	// The caller's own options come first, so that this Response is the one that is filled.
+	o := chosen(opts)
+	theirs := o.response
+	o.response = r
+	err := c.try(ctx, k, page, o)
+	if theirs != nil {
+		*theirs = *r
+	}
+	if err != nil {
+		return nil, err
+	}
+	if next := NextCursor(r.Header); next != "" {
+		page.HasMore, page.NextCursor = true, &next
+	}
+	return page, nil
+}
+
+// NextCursor reads the cursor of the next page of a list of videos from the header Link with
+// rel="next"; "" if there is none. [Client.ListVideos] does it itself. The host of that address does not matter: the key goes to our own deployment only.
+func NextCursor(h http.Header) string {
+	for _, line := range h.Values("Link") {
+		for part := range strings.SplitSeq(line, ",") {
+			target, params, _ := strings.Cut(strings.TrimSpace(part), ";")
+			if u, err := url.Parse(strings.Trim(target, "<> ")); err == nil && strings.Contains(strings.ReplaceAll(params, " ", ""), `rel="next"`) {
+				return u.Query().Get("cursor")
+			}
+		}
+	}
+	return ""
+}
+
+// walk reads all pages of a list, whichever way it has to go on.
+func walk[T any](ctx context.Context, c *Client, k call, opts []Option) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		k := k
+		k.query = maps.Clone(k.query) // a walk may be walked again
+		for {
+			o, r := chosen(opts), new(Response)
+			if o.response == nil {
+				o.response = r
+			}
+			var page struct {
+				Data       []T
+				NextCursor cursor
+			}
+			if err := c.try(ctx, k, &page, o); err != nil {
+				var zero T
+				yield(zero, err)
+				return
+			}
+			for _, v := range page.Data {
+				if !yield(v, nil) {
+					return
+				}
+			}
+			if page.NextCursor == "" {
+				page.NextCursor = cursor(NextCursor(o.response.Header))
+			}
+			if page.NextCursor == "" {
+				return
+			}
+			if k.query == nil {
+				k.query = url.Values{}
+			}
+			k.query.Set("cursor", string(page.NextCursor))
+		}
+	}
+}
+
+// All reads a walk, such as that of [Client.Domains], to its end.
+func All[T any](walk iter.Seq2[T, error]) ([]T, error) {
+	var all []T
+	for v, err := range walk {
+		if err != nil {
+			return all, err
+		}
+		all = append(all, v)
+	}
+	return all, nil
+}
+
+// cursor holds a cursor that the service sent as a number or a string. For null it is "".
+type cursor string
+
+// UnmarshalJSON accepts a string, a number or null.
+func (c *cursor) UnmarshalJSON(b []byte) error {
+	if text := string(b); text != "null" {
+		*c = cursor(strings.Trim(text, `"`))
+	}
+	return nil
+}
+
+// put adds a query parameter unless it has its zero value.
+func put(v url.Values, name string, value any) {
+	switch x := value.(type) {
+	case string:
+		if x != "" {
+			v.Set(name, x)
+		}
+	case *string:
+		if x != nil {
+			v.Set(name, *x)
+		}
+	case int:
+		if x != 0 {
+			v.Set(name, strconv.Itoa(x))
+		}
+	case *int:
+		if x != nil {
+			v.Set(name, strconv.Itoa(*x))
+		}
+	case *int64:
+		if x != nil {
+			v.Set(name, strconv.FormatInt(*x, 10))
+		}
+	case []string:
+		if len(x) > 0 {
+			v[name] = x
+		}
+	}
+}
+
+// send makes a call, and repeats it if that may help.
+func send(ctx context.Context, c *Client, k call, out any, opts []Option) error {
+	return c.try(ctx, k, out, chosen(opts))
+}
+
+// try is send with options that were read.
+func (c *Client) try(ctx context.Context, k call, out any, o *options) error {
+	if err := k.fill(); err != nil {
+		return err
+	}
+	body, kind, err := encoded(k.in)
+	if err != nil {
+		return err
+	}
+	attempts := c.cfg.Attempts
+	if o.attempts > 0 {
+		attempts = o.attempts
+	}
+	if kind != "" {
+		o.header.Set("Content-Type", kind)
+	}
+	if k.method == http.MethodPost && !k.once {
+		if o.key == "" && attempts > 1 { // a call without retries needs no key
+			o.key = rand.Text()
+		}
+		if o.key != "" {
+			o.header.Set("Idempotency-Key", o.key)
+		}
+	}
+	unsure := false // an earlier attempt may have taken effect
+	for attempt := 1; ; attempt++ {
+		err := c.attempt(ctx, &k, body, out, o, attempt)
+		if err == nil {
+			return nil
+		}
+		if unsure && k.method == http.MethodDelete && IsNotFound(err) {
+			return nil // an earlier attempt, whose answer was lost, has deleted it
+		}
+		wait, again := c.wait(err, attempt)
+		unsure = unsure || !IsRateLimited(err) && !refused(err)
+		if !again || attempt >= attempts || ctx.Err() != nil || k.once && unsure {
+			return err
+		}
+		if c.cfg.Sleep(ctx, wait) != nil {
+			return err
+		}
+	}
+}
+
+// refused reports whether a call surely had no effect: nothing listens at the address.
+func refused(err error) bool {
+	var dial *net.OpError
+	return errors.As(err, &dial) && dial.Op == "dial"
+}
+
+// fill puts the ids into the path. It refuses a path with the segment "." or "..", which may come
+// from an id: proxies resolve such paths, and DELETE …/captions/.. would delete the video.
+func (k *call) fill() error {
+	for _, id := range k.ids {
+		before, rest, _ := strings.Cut(k.path, "{")
+		name, after, _ := strings.Cut(rest, "}")
+		if id == "" {
+			return &ArgumentError{"the " + name + " is empty"}
+		}
+		// A later place is found behind this one, so an id with a brace does no harm: it is escaped.
+		k.path = before + url.PathEscape(id) + after
+	}
+	k.ids = nil
+	path, _, _ := strings.Cut(k.path, "?")
+	if unescaped, err := url.PathUnescape(path); err == nil {
+		path = unescaped
+	}
+	for segment := range strings.FieldsFuncSeq(path, func(r rune) bool { return r == '/' || r == '\\' }) {
+		if segment == "." || segment == ".." {
+			return &ArgumentError{fmt.Sprintf("the id cannot be part of a path: proxies resolve %q to another path", segment)}
+		}
+	}
+	return nil
+}
+
+// encoded returns the body of a request and its media type.
+func encoded(in any) (body []byte, kind string, err error) {
+	switch x := in.(type) {
+	case nil:
+		return nil, "", nil
+	case Raw:
+		return x.Data, x.Type, nil
+	}
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(in); err != nil {
+		return nil, "", &ArgumentError{"the request cannot be written as JSON: " + err.Error()}
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), "application/json", nil
+}
+
+// maxAnswer is the most of an answer that is read; the API's are smaller.
+const maxAnswer = 64 << 20
+
+// attempt makes one request.
+func (c *Client) attempt(ctx context.Context, k *call, body []byte, out any, o *options, n int) error {
+	to, streamed := out.(*io.ReadCloser)
+	if !streamed {
+		timeout := c.cfg.Timeout
+		if o.timeout > 0 {
+			timeout = o.timeout
+		}
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, timeout)
+		defer cancel()
+	}
+	res, err := c.do(ctx, k, body, o)
+	if o.response != nil {
+		*o.response = Response{Attempts: n}
+	}
+	if err != nil {
+		return err
+	}
+	if o.response != nil {
+		o.response.fill(res.StatusCode, res.Header, n)
+	}
+	if res.StatusCode < 300 && strings.HasPrefix(res.Header.Get("Content-Type"), "text/html") {
+		_ = res.Body.Close()
+		return lost(k, errors.New("a web page came in place of an answer")) // from a network that asks for a sign-in
+	}
+	if streamed && res.StatusCode < 300 {
+		*to = res.Body
+		return nil
+	}
+	defer func() { _ = res.Body.Close() }()
+	text, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer))
+	if err != nil {
+		return lost(k, fmt.Errorf("the answer broke off: %w", err))
+	}
+	if res.StatusCode >= 300 {
+		return refusal(res.StatusCode, res.Header, text)
+	}
+	return k.decode(text, out)
+}
+
+func (c *Client) do(ctx context.Context, k *call, body []byte, o *options) (*http.Response, error) {
+	address := c.cfg.BaseURL + k.path
+	if len(k.query) > 0 {
+		address += "?" + k.query.Encode()
+	}
+	req, err := http.NewRequestWithContext(ctx, k.method, address, bytes.NewReader(body))
+	if err != nil {
+		return nil, &ArgumentError{err.Error()}
+	}
+	if c.cfg.Key != "" {
+		req.Header.Set("Authorization", "Bearer "+c.cfg.Key)
+	}
+	req.Header.Set("Accept", "application/json")
+	req.Header.Set("User-Agent", c.cfg.UserAgent)
+	for name, values := range o.header {
+		req.Header[name] = values
+	}
+	res, err := c.cfg.HTTPClient.Do(req)
+	if err != nil {
+		return nil, lost(k, withoutAddress(err)) // the address is in our error already
+	}
+	return res, nil
+}
+
+func (k *call) decode(text []byte, out any) error {
+	if to, as := out.(*[]byte); as {
+		*to = text
+		return nil
+	}
+	if out == nil && len(text) == 0 {
+		return nil
+	}
+	if !json.Valid(text) { // it was cut without a word, or is not from the API
+		return lost(k, errors.New("the answer is not JSON"))
+	}
+	if out == nil {
+		return nil
+	}
+	if err := json.Unmarshal(text, out); err != nil {
+		return &AnswerError{k.method, k.path, err}
+	}
+	return nil
+}
+
+// withoutAddress drops the address that net/http puts into its errors. A signed URL is a
+// credential, and errors end up in logs and chats.
+func withoutAddress(err error) error {
+	var u *url.Error
+	if errors.As(err, &u) {
+		return u.Err
+	}
+	return err
+}
+
+// wait says whether to try again, and after how long. The wait is as long as the service asks, but
+// never shorter than an exponential backoff. The backoff has jitter, so that many clients do not
+// retry together.
+func (c *Client) wait(err error, attempt int) (time.Duration, bool) {
+	backoff := min(200*time.Millisecond<<(attempt-1), 10*time.Second)
+	backoff = backoff/2 + mathrand.N(backoff/2+1)
+	var e *APIError
+	if !errors.As(err, &e) {
+		return backoff, IsConnection(err)
+	}
+	if !IsRateLimited(err) && !IsServer(err) && e.Code != "IDEMPOTENCY_IN_PROGRESS" || e.RetryAfter > c.cfg.MaxWait {
+		return 0, false
+	}
+	return max(e.RetryAfter, backoff), true
+}

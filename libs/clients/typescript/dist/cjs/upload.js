@@ -1,0 +1,155 @@
+"use strict";
+Object.defineProperty(exports, "__esModule", { value: true });
+exports.upload = upload;
+const client_js_1 = require("./client.js");
+const errors_js_1 = require("./errors.js");
+const unit = 256 << 10;
+async function upload(wire, target, file, options) {
+    if (!target.resumableUploadUrl && !target.uploadUrl)
+        throw new TypeError("The video accepts no upload now: it has no upload address.");
+    options = { ...options, timeout: options.timeout ?? 600_000 };
+    const source = await open(file);
+    try {
+        if (target.resumableUploadUrl)
+            await inParts(wire, target.resumableUploadUrl, source, options);
+        else
+            await whole(wire, target.uploadUrl ?? "", source, options);
+    }
+    finally {
+        await source.close?.();
+    }
+}
+async function whole(wire, url, source, options) {
+    const body = await source.read(0, source.size ?? Infinity);
+    for (let attempt = 1;; attempt++) {
+        try {
+            await put(wire, url, body, undefined, options);
+            return options.onProgress?.(body.size, body.size);
+        }
+        catch (error) {
+            await wire.rest(error, attempt, options);
+        }
+    }
+}
+async function inParts(wire, session, source, options) {
+    const part = Math.max(1, Math.round((options.part ?? 8 << 20) / unit)) * unit;
+    let at; // undefined: ask how much has arrived
+    for (let best = 0, failures = 0;;) {
+        const body = at === undefined ? new Blob() : await source.read(at, part);
+        const total = source.size ?? "*";
+        const range = at === undefined || body.size === 0 ? `bytes */${total}` : `bytes ${at}-${at + body.size - 1}/${total}`;
+        let have;
+        try {
+            have = await put(wire, session, body, range, options);
+        }
+        catch (error) {
+            if (!(0, client_js_1.mayHaveActed)(error))
+                failures = Infinity; // a refusal, which is final
+            await wire.rest(error, ++failures, options);
+            at = undefined;
+            continue;
+        }
+        if (have === "all")
+            return options.onProgress?.(source.size ?? at ?? 0, source.size);
+        // Failures count from the last progress: a long upload may break many times.
+        if (have > best)
+            [best, failures] = [have, 0];
+        else if (at !== undefined && ++failures >= (options.attempts ?? wire.attempts))
+            throw new errors_js_1.UploadError("Storage accepts no more bytes.");
+        at = have;
+        options.onProgress?.(at, source.size);
+    }
+}
+/** How many bytes have arrived, or "all". Errors do not name the address, which is a credential. */
+async function put(wire, url, body, range, options) {
+    const headers = range ? { "Content-Range": range } : {};
+    // A 308 without Location is an answer and no redirect, to fetch as well.
+    return wire.exchange(url, { method: "PUT", headers, body }, options, async (response) => {
+        if (response.status === 308) {
+            await response.arrayBuffer();
+            return Number(response.headers.get("Range")?.split("-")[1] ?? -1) + 1;
+        }
+        const error = response.ok ? undefined : await (0, client_js_1.refusal)(response);
+        if (!error)
+            await response.arrayBuffer();
+        if (error && [400, 403, 404, 410, 499].includes(error.status))
+            throw new errors_js_1.UploadGoneError(`Storage answered ${error.status}: the upload address is no longer valid. Get the video again for a new one.`, { cause: error });
+        if (error)
+            throw error;
+        return "all";
+    });
+}
+async function open(file) {
+    if (typeof file === "string" || file instanceof URL)
+        return fromPath(file);
+    if (file instanceof ArrayBuffer || file instanceof Uint8Array)
+        file = new Blob([file]);
+    if (file instanceof Blob) {
+        const blob = file;
+        return { size: blob.size, type: blob.type, read: async (at, n) => blob.slice(at, at + n, blob.type) };
+    }
+    if (typeof file === "object" && file !== null && ("getReader" in file || Symbol.asyncIterator in file))
+        return fromStream(file);
+    throw new TypeError("The file must be a File, Blob, ArrayBuffer, Uint8Array, stream or path.");
+}
+async function fromPath(path) {
+    const name = "node:fs/promises"; // a variable, so that bundlers for browsers do not look for it
+    const fs = await Promise.resolve(`${name}`).then(s => require(s));
+    const handle = await fs.open(path);
+    const { size } = await handle.stat();
+    return {
+        size, type: "", close: () => handle.close(),
+        async read(at, n) {
+            const buffer = new Uint8Array(Math.min(n, size - at));
+            let have = 0;
+            while (have < buffer.length) {
+                const { bytesRead } = await handle.read(buffer, have, buffer.length - have, at + have);
+                if (bytesRead === 0)
+                    throw new errors_js_1.UploadError("The file became shorter while it was uploaded.");
+                have += bytesRead;
+            }
+            return new Blob([buffer]);
+        },
+    };
+}
+/** Holds what was read since the last byte that has arrived. */
+function fromStream(stream) {
+    const chunks = "getReader" in stream ? fromReader(stream.getReader()) : stream[Symbol.asyncIterator]();
+    let start = 0, held = new Blob();
+    const source = {
+        size: undefined, type: "",
+        async read(at, n) {
+            if (at < start)
+                throw new errors_js_1.UploadError("Storage lost bytes that had arrived, and a stream cannot be read again. Upload the file again.");
+            for (;;) {
+                const unneeded = Math.min(at - start, held.size);
+                [held, start] = [held.slice(unneeded), start + unneeded];
+                if (source.size !== undefined || start === at && held.size > n)
+                    break;
+                const next = await chunks.next();
+                if (next.done)
+                    source.size = start + held.size;
+                else
+                    held = new Blob([held, next.value]);
+            }
+            if (start < at)
+                throw new errors_js_1.UploadError(`The stream has ${source.size} bytes, and storage already has ${at}: it is another file.`);
+            return held.slice(0, n);
+        },
+        close: async () => { await chunks.return?.(); },
+    };
+    return source;
+}
+async function* fromReader(reader) {
+    try {
+        for (;;) {
+            const { done, value } = await reader.read();
+            if (done)
+                return;
+            yield value;
+        }
+    }
+    finally {
+        await reader.cancel();
+    }
+}

@@ -1,0 +1,97 @@
+"use strict";
+Object.defineProperty(exports, "__esModule", { value: true });
+exports.WebhookError = void 0;
+exports.receiveWebhook = receiveWebhook;
+exports.verifyWebhook = verifyWebhook;
+/** Verifies the messages of webhooks, with WebCrypto alone. */
+const errors_js_1 = require("./errors.js");
+/** A message that is not to be trusted. Answer it with 401. */
+class WebhookError extends errors_js_1.LinkreelError {
+    reason;
+    static { this.prototype.name = "WebhookError"; }
+    constructor(reason, message) {
+        super(message);
+        this.reason = reason;
+    }
+}
+exports.WebhookError = WebhookError;
+/**
+ * Returns the message of a request if it came from the deployment that gave you `secret` (`whsec_…`), and lately;
+ * otherwise throws a `WebhookError` that says why. While a secret is rolled, pass the old and the new one.
+ * `body` is the request's body to the last byte: read it before anything parses it.
+ */
+async function receiveWebhook(secret, headers, body, options = {}) {
+    const keys = (Array.isArray(secret) ? secret : [secret]).map(keyOf);
+    if (keys.length === 0)
+        throw new TypeError("There is no secret: pass the whsec_… of the webhook.");
+    if (typeof body !== "string" && !(body instanceof Uint8Array))
+        throw new TypeError("body must be the text or the bytes of the request. Read them before anything parses them.");
+    const id = header(headers, "webhook-id"), stamp = header(headers, "webhook-timestamp"), signatures = header(headers, "webhook-signature", true);
+    if (!/^\d{1,15}$/.test(stamp))
+        throw new WebhookError("bad_timestamp", "webhook-timestamp is not a number of seconds.");
+    const age = (options.now ?? Date.now()) / 1000 - Number(stamp), tolerance = options.toleranceSeconds ?? 300;
+    if (age > tolerance)
+        throw new WebhookError("too_old", `The message is ${Math.round(age)} seconds old: it is a replay, or the clocks differ.`);
+    if (age < -tolerance)
+        throw new WebhookError("too_new", `The message is ${Math.round(-age)} seconds ahead: the clocks differ.`);
+    const bytes = typeof body === "string" ? new TextEncoder().encode(body) : body;
+    const signed = new Uint8Array(await new Blob([`${id}.${stamp}.`, bytes]).arrayBuffer());
+    if (!await anyMatches(keys, signatures, signed))
+        throw new WebhookError("bad_signature", "No signature matches: the secret is of another webhook, or the body is not as it was sent.");
+    try {
+        return { id, ...JSON.parse(new TextDecoder().decode(bytes)) };
+    }
+    catch {
+        throw new WebhookError("not_json", "The body is not JSON.");
+    }
+}
+/** Whether a message came from the deployment that gave you `secret`, and lately. `receiveWebhook` also says why not. */
+async function verifyWebhook(secret, headers, body, options = {}) {
+    try {
+        await receiveWebhook(secret, headers, body, options);
+        return true;
+    }
+    catch (error) {
+        if (error instanceof WebhookError)
+            return false;
+        throw error;
+    }
+}
+async function anyMatches(keys, signatures, signed) {
+    for (const bytes of keys) {
+        const key = await crypto.subtle.importKey("raw", bytes, { name: "HMAC", hash: "SHA-256" }, false, ["verify"]);
+        for (const part of signatures.split(/,? +/)) {
+            const signature = part.startsWith("v1,") && base64(part.slice(3));
+            // verify compares in constant time.
+            if (signature && await crypto.subtle.verify("HMAC", key, signature, signed))
+                return true;
+        }
+    }
+    return false;
+}
+function header(headers, name, several = false) {
+    const pairs = Symbol.iterator in headers ? headers : Object.entries(headers);
+    const values = [];
+    for (const [key, value] of pairs)
+        if (key.toLowerCase() === name && value !== undefined)
+            values.push(...(typeof value === "string" ? [value] : value));
+    if (!values.some((value) => value !== ""))
+        throw new WebhookError("missing_header", `The request has no ${name}: a webhook did not send it, or a proxy took it away.`);
+    if (values.length > 1 && !several)
+        throw new WebhookError("repeated_header", `The request has several ${name}.`);
+    return values.join(" ");
+}
+function keyOf(secret) {
+    const key = typeof secret === "string" && base64(secret.trim().replace(/^whsec_/, ""));
+    if (!key || key.length === 0)
+        throw new TypeError("The secret is not one of a webhook: it starts with whsec_ and goes on in base64.");
+    return key;
+}
+function base64(text) {
+    try {
+        return Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
+    }
+    catch {
+        return undefined;
+    }
+}

@@ -1,0 +1,312 @@
+/** The wire: requests, retries, errors and pages. */
+import { ApiError, ConnectionError, LinkreelError, NotFoundError, TimeoutError, apiError, cancelled } from "./errors.js";
+import { version } from "./version.js";
+const pause = (ms) => new Promise((done) => { setTimeout(done, ms); });
+const inBrowser = typeof document !== "undefined" || "WorkerGlobalScope" in globalThis && "importScripts" in globalThis;
+/** Calls the API. `Linkreel` and `Operator` add the operations. */
+export class Client {
+    #o;
+    constructor(options) {
+        const baseUrl = String(options.baseUrl).replace(/\/+$/, "");
+        if (!/^https?:\/\/[^/?#]/.test(baseUrl))
+            throw new TypeError(`baseUrl must start with http:// or https://, and is ${options.baseUrl}`);
+        const given = (value) => Object.fromEntries(Object.entries(value).filter(([, v]) => v !== undefined));
+        this.#o = { attempts: 5, timeout: 30_000, maxWait: 60_000, fetch: (...a) => fetch(...a), sleep: pause, ...given(options), baseUrl, key: checkedKey(options.key) };
+    }
+    /**
+     * Makes a call that has no method of its own, with the same retries and errors.
+     * `path` starts with `/`; it may have `{…}` for the values of `request.path`.
+     */
+    request(method, path, request = {}, options = {}) {
+        return this.call(method.toUpperCase(), path, request, options);
+    }
+    /** Makes a call and returns what its answer has in it. */
+    async call(method, path, request, options = {}) {
+        return this.#ask(method, path, request, options, (response) => read(response, request));
+    }
+    /** Reads a stream of JSON, one record a line. A stream that breaks off is a `ConnectionError`. */
+    async *lines(method, path, request, options = {}) {
+        const body = await this.#ask(method, path, { ...request, answer: "blob" }, options, async (response) => response.body);
+        if (!body)
+            return;
+        const reader = body.getReader(), decoder = new TextDecoder(), { timeout = this.#o.timeout, signal } = options;
+        try {
+            for (let text = "";;) {
+                const late = new TimeoutError(`${method} ${path}: nothing more came within ${timeout} ms`);
+                const { done, value } = await unless(reader.read(), signal, late, timeout);
+                const lines = (text + decoder.decode(value, { stream: !done })).split("\n");
+                text = lines.pop() ?? "";
+                for (const line of lines)
+                    yield JSON.parse(line);
+                if (done && text)
+                    throw new ConnectionError(`${method} ${path}: the answer ends in the middle of a line.`);
+                if (done)
+                    return;
+            }
+        }
+        catch (error) {
+            if (error instanceof LinkreelError)
+                throw error;
+            throw new ConnectionError(`${method} ${path}: the answer broke off`, { cause: error });
+        }
+        finally {
+            reader.cancel().catch(() => { }); // a stream that broke says so again
+        }
+    }
+    /** Sends a request until `use` has made something of a good answer. */
+    async #ask(method, path, request, options, use) {
+        const target = this.#o.baseUrl + address(path, request);
+        const { body, type } = encode(request);
+        const headers = this.#headers(request, options, type);
+        if (method === "POST" && !request.once)
+            headers.set("Idempotency-Key", options.idempotencyKey ?? crypto.randomUUID());
+        let unsure = false; // whether an earlier attempt may have taken effect
+        return this.retry(async (attempt) => {
+            try {
+                return await this.exchange(target, { method, headers, body, redirect: "manual" }, options, async (response) => {
+                    this.#tell(response, attempt, options);
+                    if (!response.ok)
+                        throw await refusal(response, this.#o.baseUrl);
+                    return await use(response);
+                });
+            }
+            catch (error) {
+                // The attempt whose answer was lost has deleted it.
+                if (method === "DELETE" && unsure && request.answer === "none" && error instanceof NotFoundError)
+                    return undefined;
+                unsure ||= mayHaveActed(error);
+                throw error;
+            }
+        }, options, request.once);
+    }
+    #headers(request, options, type) {
+        const headers = new Headers({ Accept: request.answer === "blob" ? "*/*" : "application/json", ...options.headers });
+        const set = (name, value) => { if (value !== undefined && value !== null)
+            headers.set(name, value); };
+        set("Authorization", this.#o.key && `Bearer ${this.#o.key}`);
+        set("Content-Type", type);
+        set("If-Match", options.ifMatch);
+        set("If-None-Match", options.ifNoneMatch);
+        if (!inBrowser)
+            set("User-Agent", `linkreel-typescript/${version}`); // which would need a preflight of its own in some browsers
+        return headers;
+    }
+    /** All records of a list; `read` gets the cursor of each page. */
+    pages(read) { return new Pages(read); }
+    /** Tries until it succeeds or another attempt would not help. */
+    async retry(once, options, notTwice = false) {
+        for (let attempt = 1;; attempt++) {
+            try {
+                return await once(attempt);
+            }
+            catch (error) {
+                if (notTwice && mayHaveActed(error))
+                    throw error;
+                await this.rest(error, attempt, options);
+            }
+        }
+    }
+    /** Waits before the next attempt, or throws the error when there is none. */
+    async rest(error, attempt, options) {
+        const again = error instanceof ConnectionError || error instanceof ApiError &&
+            (error.status === 429 || error.status === 408 || error.status >= 500 || error.code === "IDEMPOTENCY_IN_PROGRESS");
+        const asked = error instanceof ApiError ? error.retryAfter ?? 0 : 0;
+        if (!again || attempt >= (options.attempts ?? this.#o.attempts) || asked > this.#o.maxWait)
+            throw error;
+        const backoff = Math.min(200 * 2 ** (attempt - 1), 10_000) * (0.5 + Math.random() / 2);
+        await this.sleep(Math.max(asked, backoff), options.signal);
+    }
+    /** Waits, unless the signal ends it. */
+    async sleep(ms, signal) {
+        return unless(this.#o.sleep(ms), signal);
+    }
+    /** How often a call is tried in all. */
+    get attempts() { return this.#o.attempts; }
+    /** Sends one request and reads its answer, both within the time limit. */
+    async exchange(url, init, { signal, timeout = this.#o.timeout }, read) {
+        if (signal?.aborted)
+            throw cancelled(signal);
+        // By hand, since AbortSignal.any and AbortSignal.timeout are collected too early by some versions of Node.
+        const stop = new AbortController();
+        const abort = () => stop.abort();
+        const timer = setTimeout(abort, timeout);
+        signal?.addEventListener("abort", abort);
+        try {
+            return await read(await this.#o.fetch(url, { ...init, signal: stop.signal }));
+        }
+        catch (error) {
+            if (error instanceof LinkreelError)
+                throw error;
+            if (signal?.aborted)
+                throw cancelled(signal);
+            const what = `${init.method} ${new URL(url).pathname}`;
+            if (stop.signal.aborted)
+                throw new TimeoutError(`${what}: no answer within ${timeout} ms`);
+            throw new ConnectionError(`${what}: the connection failed or broke`, { cause: error });
+        }
+        finally {
+            clearTimeout(timer);
+            signal?.removeEventListener("abort", abort);
+        }
+    }
+    #tell(response, attempt, options) {
+        if (!this.#o.onResponse && !options.onResponse)
+            return;
+        const { status, headers } = response;
+        const number = (name) => Number(headers.get(name));
+        const info = {
+            status, headers, attempt, requestId: headers.get("X-Request-Id") ?? "", etag: headers.get("ETag") ?? undefined, replayed: headers.get("Idempotent-Replayed") === "true",
+            rateLimit: headers.has("X-RateLimit-Limit") ? { limit: number("X-RateLimit-Limit"), remaining: number("X-RateLimit-Remaining"), resetAt: new Date(number("X-RateLimit-Reset") * 1000) } : undefined,
+        };
+        this.#o.onResponse?.(info);
+        options.onResponse?.(info);
+    }
+}
+/** A list of any length. Pages are read as you go; each loop starts from the beginning. */
+export class Pages {
+    #read;
+    constructor(read) { this.#read = read; }
+    async *[Symbol.asyncIterator]() {
+        for (let cursor;;) {
+            const page = await this.#read(cursor);
+            yield* page.data;
+            if (!page.hasMore || page.nextCursor === null || page.nextCursor === undefined)
+                return;
+            cursor = page.nextCursor;
+        }
+    }
+    /** The records as an array, at most `limit`. */
+    async toArray(limit = Infinity) {
+        const all = [];
+        if (limit > 0) {
+            for await (const record of this) {
+                if (all.push(record) >= limit)
+                    break;
+            }
+        }
+        return all;
+    }
+}
+/** The promise's value, unless the signal aborts or the time is over first. */
+async function unless(promise, signal, late, ms = 0) {
+    let stop = () => { }, timer;
+    try {
+        return await Promise.race([promise, new Promise((_, fail) => {
+                if (late)
+                    timer = setTimeout(() => fail(late), ms);
+                stop = () => { if (signal)
+                    fail(cancelled(signal)); };
+                signal?.addEventListener("abort", stop);
+                if (signal?.aborted)
+                    stop();
+            })]);
+    }
+    finally {
+        clearTimeout(timer);
+        signal?.removeEventListener("abort", stop);
+    }
+}
+/** Whether the attempt with this error may have changed something. */
+export function mayHaveActed(error) {
+    return !(error instanceof ApiError) || error.status >= 500 || error.status === 408;
+}
+function checkedKey(key) {
+    if (key === null)
+        return null;
+    if (typeof key !== "string" || key.trim() === "")
+        throw new TypeError("key is empty or missing: pass an API key, or null for the calls that need none.");
+    key = key.replace(/\r?\n$/, ""); // as files have it
+    if (!/^[\x21-\x7e]+$/.test(key))
+        throw new TypeError("key has spaces, control characters or letters that no key has: pass the key alone.");
+    return key;
+}
+/** Path and query of a call. */
+function address(path, { path: values = [], query = {} }) {
+    if (!/^\/(?![/\\])/.test(path))
+        throw new TypeError(`The path must start with one slash, and is ${path}`);
+    let i = 0;
+    const full = path.replace(/\{[^}]*\}/g, (name) => {
+        const value = values[i++];
+        if (typeof value !== "string" || value === "")
+            throw new TypeError(`The value of ${name} in ${path} is missing: pass an id.`);
+        return encodeURIComponent(value);
+    });
+    // fetch resolves these itself: DELETE …/captions/.. would delete the video.
+    const [way = ""] = full.split(/[?#]/);
+    const dots = decodeURIComponent(way).split(/[/\\]/).find((segment) => segment === "." || segment === "..");
+    if (dots)
+        throw new TypeError(`"${dots}" cannot be part of a path: it is resolved to another path. Check the id.`);
+    const search = new URLSearchParams();
+    for (const [name, value] of Object.entries(query)) {
+        for (const one of Array.isArray(value) ? value : [value]) {
+            if (one !== undefined && one !== null)
+                search.append(name, one instanceof Date ? one.toISOString() : String(one));
+        }
+    }
+    return full + (search.size ? (full.includes("?") ? "&" : "?") + search : "");
+}
+function encode({ body, type }) {
+    if (type !== undefined)
+        return { body: body, type };
+    if (body === undefined)
+        return {};
+    return { type: "application/json", body: JSON.stringify(body, function (name, value) {
+            // JSON would send null for both, which clears the field.
+            const before = this[name];
+            if (before instanceof Date && Number.isNaN(before.getTime()))
+                throw new TypeError(`${name} is an invalid Date.`);
+            if (typeof value === "number" && !Number.isFinite(value))
+                throw new TypeError(`${name} is ${value}: JSON has no such number.`);
+            return value;
+        }) };
+}
+async function read(response, { answer = "json", linked }) {
+    if (answer === "blob")
+        return response.blob();
+    const text = await response.text();
+    if (answer === "none" || response.status === 204)
+        return undefined;
+    let data;
+    try {
+        data = JSON.parse(text);
+    }
+    catch {
+        throw new ConnectionError(`The answer ${response.status} is not JSON: it was cut, or something other than the API answered.`);
+    }
+    if (!linked)
+        return data;
+    const next = nextCursor(response.headers.get("Link"));
+    return { ...data, hasMore: next !== null, nextCursor: next };
+}
+/** The cursor of the address with rel="next" in a Link header. */
+function nextCursor(link) {
+    const next = /<([^>]*)>[^,<]*;\s*rel="?next"?/.exec(link ?? "");
+    return next ? new URL(next[1] ?? "", "http://any.example").searchParams.get("cursor") : null;
+}
+export async function refusal(response, baseUrl) {
+    const { status, headers } = response;
+    const text = await response.text();
+    let body = {};
+    try {
+        const error = JSON.parse(text)?.error;
+        if (typeof error === "object" && error !== null)
+            body = error;
+    }
+    catch { /* not ours: a proxy on the way */ }
+    const redirect = response.type === "opaqueredirect" || status >= 301 && status <= 308 && status !== 304;
+    if (status === 304)
+        body = { message: "The record is unchanged." };
+    if (redirect)
+        body = { message: `The deployment redirects to ${headers.get("Location") ?? "another address"}: use that as baseUrl.` };
+    const { docUrl } = body;
+    if (docUrl && baseUrl)
+        body = { ...body, docUrl: new URL(docUrl, baseUrl).href };
+    return apiError({ status, body, headers, retryAfter: retryAfter(headers.get("Retry-After")) });
+}
+/** Retry-After, a number of seconds or a date, in milliseconds. */
+function retryAfter(value) {
+    if (!value)
+        return undefined;
+    const ms = /^\d+$/.test(value) ? Number(value) * 1000 : Date.parse(value) - Date.now();
+    return Number.isNaN(ms) ? undefined : Math.max(ms, 0);
+}

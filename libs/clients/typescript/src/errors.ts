@@ -1,0 +1,146 @@
+/**
+ * The errors of this client. Whatever goes wrong with a call is a `LinkreelError`; a wrong
+ * argument is a `TypeError`, before anything is sent.
+ */
+import type { components } from "./schema.js";
+
+type Schemas = components["schemas"];
+/** The `error` of an error response. */
+export type ErrorBody = Schemas["Error"]["error"];
+/** One rule that a request broke, and the field that broke it. */
+export type ErrorDetail = Schemas["ErrorDetail"];
+/** Every code of the API's document. */
+export type ErrorCode = Schemas["ErrorCode"];
+
+/** The base of all errors of a call. */
+export class LinkreelError extends Error {
+  static { this.prototype.name = "LinkreelError"; }
+}
+
+/** What an `ApiError` is made of. */
+export interface Refusal {
+  status: number;
+  body?: Partial<ErrorBody>;
+  headers?: Headers;
+  /** How long the API asks to wait, in milliseconds. */
+  retryAfter?: number;
+}
+
+/** The API refused a call. Decide by the class or by `code`. */
+export class ApiError extends LinkreelError {
+  static { this.prototype.name = "ApiError"; }
+  /** The HTTP status. */
+  readonly status: number;
+  /** The `error` of the response; empty when something else than the API answered. */
+  readonly body: Partial<ErrorBody>;
+  /** The headers of the response. */
+  readonly headers: Headers;
+  /** How long the API asks to wait before another attempt, in milliseconds. */
+  readonly retryAfter: number | undefined;
+
+  constructor({ status, body = {}, headers = new Headers(), retryAfter }: Refusal) {
+    const code = body.code ?? `HTTP_${status}`;
+    const details = (body.details ?? []).map((d) => `; ${d.field}: ${d.message}`).join("");
+    const request = body.requestId ? ` [request ${body.requestId}]` : "";
+    super(`${body.message ?? "Something other than the API answered."} (${code})${details}${request}`);
+    [this.status, this.body, this.headers, this.retryAfter] = [status, body, headers, retryAfter];
+  }
+
+  /** What went wrong. `HTTP_502` and the like come from a proxy and not from the API. */
+  get code(): ErrorCode | `HTTP_${number}` { return this.body.code ?? `HTTP_${this.status}`; }
+  /** The fields that are wrong; often empty. */
+  get details(): ErrorDetail[] { return this.body.details ?? []; }
+  /** Names the request in the logs of the service; empty when a proxy answered. */
+  get requestId(): string { return this.body.requestId ?? this.headers.get("X-Request-Id") ?? ""; }
+  /** The address of the page that explains `code`, if the deployment has one. */
+  get docUrl(): string | undefined { return (this.body as { docUrl?: string }).docUrl; }
+}
+
+/** 401: the key is missing, wrong, expired or revoked. */
+export class AuthenticationError extends ApiError { static { this.prototype.name = "AuthenticationError"; } }
+/** 403: the plan, the scopes or the role of the key do not allow this, or a quota is used up. */
+export class PermissionError extends ApiError { static { this.prototype.name = "PermissionError"; } }
+/** 404: there is no such record, or it belongs to another account. */
+export class NotFoundError extends ApiError { static { this.prototype.name = "NotFoundError"; } }
+/** 400, 413, 415, 422 or 431: the request is wrong; `details` names the fields. */
+export class ValidationError extends ApiError { static { this.prototype.name = "ValidationError"; } }
+/** 409, or 412 when `ifMatch` no longer matches: the request conflicts with the present state. */
+export class ConflictError extends ApiError { static { this.prototype.name = "ConflictError"; } }
+/** 410: it was there once. A feed whose cursor is too old has to be read from another place. */
+export class GoneError extends ApiError { static { this.prototype.name = "GoneError"; } }
+/** 429, after all attempts: `retryAfter` says when the next call may succeed. */
+export class RateLimitError extends ApiError { static { this.prototype.name = "RateLimitError"; } }
+/** 5xx, after all attempts. */
+export class ServerError extends ApiError { static { this.prototype.name = "ServerError"; } }
+/** 304: the record still has the `ETag` that was sent as `ifNoneMatch`. */
+export class NotModifiedError extends ApiError { static { this.prototype.name = "NotModifiedError"; } }
+
+const byStatus: Record<number, typeof ApiError> = {
+  304: NotModifiedError, 400: ValidationError, 401: AuthenticationError, 403: PermissionError, 404: NotFoundError, 409: ConflictError,
+  410: GoneError, 412: ConflictError, 413: ValidationError, 415: ValidationError, 422: ValidationError, 429: RateLimitError, 431: ValidationError,
+};
+
+/** The error of the class that belongs to a status. */
+export function apiError(refusal: Refusal): ApiError {
+  const kind = byStatus[refusal.status] ?? (refusal.status >= 500 ? ServerError : ApiError);
+  return new kind(refusal);
+}
+
+/**
+ * No usable answer came in any attempt: no connection, one that broke, or something that is
+ * not the JSON of the API. The call may have taken effect.
+ */
+export class ConnectionError extends LinkreelError { static { this.prototype.name = "ConnectionError"; } }
+
+/** The last attempt, or the whole of a wait, took longer than its `timeout`. */
+export class TimeoutError extends ConnectionError { static { this.prototype.name = "TimeoutError"; } }
+
+/** The caller's `signal` ended the call. `cause` is the signal's reason. */
+export class CancelledError extends LinkreelError {
+  // The name that programs look for after an abort.
+  static { this.prototype.name = "AbortError"; }
+}
+
+/** What a signal's abort becomes: it may also be a time limit. */
+export function cancelled(signal: AbortSignal): CancelledError | TimeoutError {
+  const cause: unknown = signal.reason;
+  if (cause instanceof Error && cause.name === "TimeoutError") return new TimeoutError("The signal's time is over.", { cause });
+  return new CancelledError("The call was cancelled.", { cause });
+}
+
+/** A video that could not be prepared. */
+export class VideoFailedError extends LinkreelError {
+  static { this.prototype.name = "VideoFailedError"; }
+  constructor(readonly video: Schemas["Video"]) {
+    super(`${video.error?.message ?? "The video failed."} (${video.error?.code ?? "INTERNAL"})`);
+  }
+  /** Why: such as `NOT_A_VIDEO`. */
+  get code(): NonNullable<Schemas["Video"]["error"]>["code"] { return this.video.error?.code ?? "INTERNAL"; }
+}
+
+/** Storage no longer accepts the upload address. Get the video again for a new one. */
+export class UploadGoneError extends LinkreelError { static { this.prototype.name = "UploadGoneError"; } }
+
+/** An upload that cannot continue, though its address is good. */
+export class UploadError extends LinkreelError { static { this.prototype.name = "UploadError"; } }
+
+/**
+ * A request in the middle of a bulk call failed with `cause`. What was done before is kept.
+ * The same call with the same items and `idempotencyKey` continues and makes nothing twice.
+ */
+export class BulkError<Result, Item> extends LinkreelError {
+  static { this.prototype.name = "BulkError"; }
+  constructor(
+    /** The results known so far, in the order of the items, from the first on. */
+    readonly results: Result[],
+    /** The items of the request that failed, if some of them may have been done. */
+    readonly unsure: Item[],
+    /** The items of which none was done. */
+    readonly unsent: Item[],
+    /** The key with which the same call continues, for 24 hours. */
+    readonly idempotencyKey: string,
+    cause: LinkreelError,
+  ) {
+    super(`${results.length} items are answered, ${unsure.length} may be done, ${unsent.length} are not: ${cause.message}`, { cause });
+  }
+}

@@ -1,0 +1,176 @@
+/** Sends files to storage: in parts that survive a broken connection where there is a session, else whole. */
+import type { CallOptions } from "./client.js";
+import { mayHaveActed, refusal } from "./client.js";
+import { UploadError, UploadGoneError } from "./errors.js";
+
+/** A file: from a page, from memory, by its path (Node, Deno and Bun), or as it is being made. */
+export type UploadSource = Blob | ArrayBuffer | Uint8Array | string | URL | ReadableStream<Uint8Array> | AsyncIterable<Uint8Array>;
+
+/** Where a file goes. What `createVideo` and `getVideo` return has both addresses. */
+export interface UploadTarget { uploadUrl?: string; resumableUploadUrl?: string }
+
+/** Options of an upload. `timeout` is for one part, 600,000 ms by default. */
+export interface UploadOptions extends CallOptions {
+  /** Called as parts arrive. `total` is undefined while the length of a stream is unknown. */
+  onProgress?: (sent: number, total: number | undefined) => void;
+  /** Bytes per part, rounded to a multiple of 256 KiB; 8 MiB by default. A stream is held in memory for one part. */
+  part?: number;
+}
+
+/** What an upload needs of the client. */
+export interface Wire {
+  exchange<T>(url: string, init: RequestInit, options: CallOptions, read: (response: Response) => Promise<T>): Promise<T>;
+  /** Waits before another attempt, or throws. */
+  rest(error: unknown, attempt: number, options: CallOptions): Promise<void>;
+  attempts: number;
+}
+
+interface Source {
+  /** Unknown until a stream has ended. */
+  size: number | undefined;
+  type: string;
+  /** The bytes from `at`, at most `n`; fewer only at the end. */
+  read(at: number, n: number): Promise<Blob>;
+  close?(): Promise<void>;
+}
+
+const unit = 256 << 10;
+
+export async function upload(wire: Wire, target: UploadTarget, file: UploadSource, options: UploadOptions): Promise<void> {
+  if (!target.resumableUploadUrl && !target.uploadUrl) throw new TypeError("The video accepts no upload now: it has no upload address.");
+  options = { ...options, timeout: options.timeout ?? 600_000 };
+  const source = await open(file);
+  try {
+    if (target.resumableUploadUrl) await inParts(wire, target.resumableUploadUrl, source, options);
+    else await whole(wire, target.uploadUrl ?? "", source, options);
+  } finally {
+    await source.close?.();
+  }
+}
+
+async function whole(wire: Wire, url: string, source: Source, options: UploadOptions): Promise<void> {
+  const body = await source.read(0, source.size ?? Infinity);
+  for (let attempt = 1; ; attempt++) {
+    try {
+      await put(wire, url, body, undefined, options);
+      return options.onProgress?.(body.size, body.size);
+    } catch (error) {
+      await wire.rest(error, attempt, options);
+    }
+  }
+}
+
+async function inParts(wire: Wire, session: string, source: Source, options: UploadOptions): Promise<void> {
+  const part = Math.max(1, Math.round((options.part ?? 8 << 20) / unit)) * unit;
+  let at: number | undefined; // undefined: ask how much has arrived
+  for (let best = 0, failures = 0; ;) {
+    const body = at === undefined ? new Blob() : await source.read(at, part);
+    const total = source.size ?? "*";
+    const range = at === undefined || body.size === 0 ? `bytes */${total}` : `bytes ${at}-${at + body.size - 1}/${total}`;
+    let have: number | "all";
+    try {
+      have = await put(wire, session, body, range, options);
+    } catch (error) {
+      if (!mayHaveActed(error)) failures = Infinity; // a refusal, which is final
+      await wire.rest(error, ++failures, options);
+      at = undefined;
+      continue;
+    }
+    if (have === "all") return options.onProgress?.(source.size ?? at ?? 0, source.size);
+    // Failures count from the last progress: a long upload may break many times.
+    if (have > best) [best, failures] = [have, 0];
+    else if (at !== undefined && ++failures >= (options.attempts ?? wire.attempts)) throw new UploadError("Storage accepts no more bytes.");
+    at = have;
+    options.onProgress?.(at, source.size);
+  }
+}
+
+/** How many bytes have arrived, or "all". Errors do not name the address, which is a credential. */
+async function put(wire: Wire, url: string, body: Blob, range: string | undefined, options: CallOptions): Promise<number | "all"> {
+  const headers: Record<string, string> = range ? { "Content-Range": range } : {};
+  // A 308 without Location is an answer and no redirect, to fetch as well.
+  return wire.exchange(url, { method: "PUT", headers, body }, options, async (response) => {
+    if (response.status === 308) {
+      await response.arrayBuffer();
+      return Number(response.headers.get("Range")?.split("-")[1] ?? -1) + 1;
+    }
+    const error = response.ok ? undefined : await refusal(response);
+    if (!error) await response.arrayBuffer();
+    if (error && [400, 403, 404, 410, 499].includes(error.status)) throw new UploadGoneError(`Storage answered ${error.status}: the upload address is no longer valid. Get the video again for a new one.`, { cause: error });
+    if (error) throw error;
+    return "all";
+  });
+}
+
+async function open(file: UploadSource): Promise<Source> {
+  if (typeof file === "string" || file instanceof URL) return fromPath(file);
+  if (file instanceof ArrayBuffer || file instanceof Uint8Array) file = new Blob([file as BlobPart]);
+  if (file instanceof Blob) {
+    const blob = file;
+    return { size: blob.size, type: blob.type, read: async (at, n) => blob.slice(at, at + n, blob.type) };
+  }
+  if (typeof file === "object" && file !== null && ("getReader" in file || Symbol.asyncIterator in file)) return fromStream(file);
+  throw new TypeError("The file must be a File, Blob, ArrayBuffer, Uint8Array, stream or path.");
+}
+
+async function fromPath(path: string | URL): Promise<Source> {
+  const name = "node:fs/promises"; // a variable, so that bundlers for browsers do not look for it
+  const fs = await import(/* @vite-ignore */ /* webpackIgnore: true */ name) as {
+    open(path: string | URL): Promise<{
+      stat(): Promise<{ size: number }>;
+      read(buffer: Uint8Array, offset: number, length: number, position: number): Promise<{ bytesRead: number }>;
+      close(): Promise<void>;
+    }>;
+  };
+  const handle = await fs.open(path);
+  const { size } = await handle.stat();
+  return {
+    size, type: "", close: () => handle.close(),
+    async read(at, n) {
+      const buffer = new Uint8Array(Math.min(n, size - at));
+      let have = 0;
+      while (have < buffer.length) {
+        const { bytesRead } = await handle.read(buffer, have, buffer.length - have, at + have);
+        if (bytesRead === 0) throw new UploadError("The file became shorter while it was uploaded.");
+        have += bytesRead;
+      }
+      return new Blob([buffer]);
+    },
+  };
+}
+
+/** Holds what was read since the last byte that has arrived. */
+function fromStream(stream: ReadableStream<Uint8Array> | AsyncIterable<Uint8Array>): Source {
+  const chunks = "getReader" in stream ? fromReader(stream.getReader()) : stream[Symbol.asyncIterator]();
+  let start = 0, held = new Blob();
+  const source: Source = {
+    size: undefined, type: "",
+    async read(at, n) {
+      if (at < start) throw new UploadError("Storage lost bytes that had arrived, and a stream cannot be read again. Upload the file again.");
+      for (;;) {
+        const unneeded = Math.min(at - start, held.size);
+        [held, start] = [held.slice(unneeded), start + unneeded];
+        if (source.size !== undefined || start === at && held.size > n) break;
+        const next = await chunks.next();
+        if (next.done) source.size = start + held.size;
+        else held = new Blob([held, next.value as Uint8Array<ArrayBuffer>]);
+      }
+      if (start < at) throw new UploadError(`The stream has ${source.size} bytes, and storage already has ${at}: it is another file.`);
+      return held.slice(0, n);
+    },
+    close: async () => { await chunks.return?.(); },
+  };
+  return source;
+}
+
+async function* fromReader(reader: ReadableStreamDefaultReader<Uint8Array>): AsyncGenerator<Uint8Array, void, undefined> {
+  try {
+    for (;;) {
+      const { done, value } = await reader.read();
+      if (done) return;
+      yield value;
+    }
+  } finally {
+    await reader.cancel();
+  }
+}
