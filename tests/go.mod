@@ -146,6 +146,7 @@ require (
 )
 
 require (
+	filippo.io/age v1.2.1 // indirect
 	github.com/mileusna/useragent v1.3.5 // indirect
 	github.com/yuin/goldmark v1.8.7 // indirect
 	go4.org/netipx v0.0.0-20231129151722-fdeea329fbba // indirect

@@ -88,6 +88,7 @@ func Parse(src []byte) (*Document, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read document: %w", err)
 	}
+	Loosen(root)
 	// The whole document is one resource, so that references between its schemas need no rewriting.
 	c := jsonschema.NewCompiler()
 	c.DefaultDraft(jsonschema.Draft2020)
@@ -124,6 +125,26 @@ func Parse(src []byte) (*Document, error) {
 		return a.Path < b.Path || a.Path == b.Path && a.Method < b.Method
 	})
 	return d, nil
+}
+
+// Loosen removes the schemas of items from the lists that are marked x-item-errors. The
+// operation checks each of these items by itself and answers an invalid one as an error of
+// that item, so whoever validates whole requests must let the item pass. v is a document or
+// a part of one, as encoding/json decodes it, and is changed in place.
+func Loosen(v any) {
+	switch v := v.(type) {
+	case map[string]any:
+		if v["x-item-errors"] == true {
+			delete(v, "items")
+		}
+		for _, c := range v {
+			Loosen(c)
+		}
+	case []any:
+		for _, c := range v {
+			Loosen(c)
+		}
+	}
 }
 
 func route(method, path string, op map[string]any) Route {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"regexp"
 	"slices"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/apispec"
+	"github.com/linkreel/linkreel/libs/events"
 )
 
 func TestRequestSchemasJudgeBodies(t *testing.T) {
@@ -248,8 +250,8 @@ func TestErrorAnswersHaveTheStatusOfTheirCodes(t *testing.T) {
 			}
 			used[ref] = true
 			res := resolve(t, doc, ref).(map[string]any)
-			allOf := walk(res, "content", "application/json", "schema")["allOf"].([]any)
-			for _, code := range strs(walk(allOf[1], "properties", "error", "properties", "code")["enum"]) {
+			allOf := walk(res, "content", "application/json", "schema", "properties", "error")["allOf"].([]any)
+			for _, code := range strs(walk(allOf[1], "properties", "code")["enum"]) {
 				if got := fmt.Sprint(apierr.Code(code).Status()); got != status {
 					t.Errorf("%s: answer %s allows %s, which is a %s", op.name, status, code, got)
 				}
@@ -563,6 +565,49 @@ func TestGuidesShowWhatTheDocumentLeavesOut(t *testing.T) {
 			if !bytes.Contains(examples, []byte(w)) {
 				t.Errorf("docs/%s has no example with %s", file, w)
 			}
+		}
+	}
+}
+
+// Each type of event has its form in the feed and its form as a message, and both lists are
+// those of the code. Only webhooks get the test message.
+func TestEventsAreThoseOfTheCode(t *testing.T) {
+	t.Parallel()
+	doc := document(t)
+	schemas := walk(doc, "components", "schemas")
+	var want []string
+	for _, kind := range events.Types() {
+		want = append(want, string(kind))
+	}
+	slices.Sort(want)
+	tested := slices.Sorted(slices.Values(append([]string{string(events.WebhookTest)}, want...)))
+	same := func(what string, want, got []string) {
+		t.Helper()
+		slices.Sort(got)
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s (-code +document):\n%s", what, diff)
+		}
+	}
+	same("EventType", want, strs(walk(schemas, "EventType")["enum"]))
+	for union, want := range map[string][]string{"Event": want, "Message": tested} {
+		same("mapping of "+union, want, slices.Collect(maps.Keys(walk(schemas, union, "discriminator", "mapping"))))
+		var all []string
+		for _, form := range walk(schemas, union)["oneOf"].([]any) {
+			ref := form.(map[string]any)["$ref"].(string)
+			for _, kind := range strs(walk(resolve(t, doc, ref), "properties", "type")["enum"]) {
+				if all = append(all, kind); walk(schemas, union, "discriminator", "mapping")[kind] != ref {
+					t.Errorf("%s: %s is in %s, which the mapping does not say", union, kind, ref)
+				}
+			}
+		}
+		same("types of "+union, want, all)
+	}
+	hooks := walk(doc, "webhooks")
+	same("webhooks", tested, slices.Collect(maps.Keys(hooks)))
+	for name, hook := range hooks {
+		sent := walk(hook, "post", "requestBody", "content", "application/json", "schema")["$ref"]
+		if sent != walk(schemas, "Message", "discriminator", "mapping")[name] {
+			t.Errorf("webhook %s sends %v", name, sent)
 		}
 	}
 }

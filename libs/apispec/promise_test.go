@@ -1,6 +1,7 @@
 package apispec_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -14,32 +15,90 @@ import (
 	"github.com/linkreel/linkreel/libs/apispec"
 )
 
-var update = flag.Bool("update", false, "write testdata/v1.txt from the document, after additions")
+var update = flag.Bool("update", false, "after additions, write testdata/v1.txt from the document and raise info.version")
 
 const promised = "testdata/v1.txt"
 
 // What /api/v1 has promised stays (docs/versioning.md). A line that goes away
 // breaks callers, and so does a new "required" or "closed" line under request; other new
-// lines are additions, to be kept with -update.
+// lines are additions, to be kept with -update. The first line is the info.version that
+// has these promises: one version never stands for two sets of them.
 func TestDocumentKeepsWhatItHasPromised(t *testing.T) {
 	t.Parallel()
 	var doc map[string]any
 	if err := json.Unmarshal(apispec.Load().JSON(), &doc); err != nil {
 		t.Fatal(err)
 	}
+	version, _ := obj(doc["info"])["version"].(string)
 	now := promises(doc)
 	if *update {
-		if err := os.WriteFile(promised, []byte(strings.Join(now, "\n")+"\n"), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		version = keep(t, version, now)
 	}
+	before, kept := recorded(t)
+	for _, complaint := range compare(kept, now) {
+		t.Error(complaint)
+	}
+	if before != version {
+		t.Errorf("%s has the promises of version %s, and info.version is %s. Only -update changes the two, together", promised, before, version)
+	}
+}
+
+// recorded reads testdata/v1.txt: a version and its promises.
+func recorded(t *testing.T) (version string, lines []string) {
+	t.Helper()
 	text, err := os.ReadFile(promised)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, complaint := range compare(strings.Split(strings.TrimSpace(string(text)), "\n"), now) {
-		t.Error(complaint)
+	all := strings.Split(strings.TrimSpace(string(text)), "\n")
+	return strings.TrimPrefix(all[0], "# "), all[1:]
+}
+
+// keep records the promises. If they changed, it first raises the second number of
+// info.version in the document. It returns the version.
+func keep(t *testing.T, version string, now []string) string {
+	t.Helper()
+	if _, kept := recorded(t); !slices.Equal(kept, now) {
+		var major, minor int
+		if _, err := fmt.Sscanf(version, "%d.%d.", &major, &minor); err != nil {
+			t.Fatalf("info.version is %q: %v", version, err)
+		}
+		next := fmt.Sprintf("%d.%d.0", major, minor+1)
+		src, err := os.ReadFile("openapi.yaml")
+		if err != nil {
+			t.Fatal(err)
+		}
+		src = bytes.Replace(src, []byte("\n  version: "+version+"\n"), []byte("\n  version: "+next+"\n"), 1)
+		if err := os.WriteFile("openapi.yaml", src, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		version = next
 	}
+	if err := os.WriteFile(promised, []byte("# "+version+"\n"+strings.Join(now, "\n")+"\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return version
+}
+
+// Nothing is deprecated without the header that docs/versioning.md promises.
+func TestWhatIsDeprecatedSaysSoInItsAnswers(t *testing.T) {
+	t.Parallel()
+	doc := document(t)
+	for _, op := range operations(doc) {
+		if op.value["deprecated"] == true {
+			for status, r := range walk(op.value, "responses") {
+				if status[0] == '2' && walk(r, "headers", "Deprecation") == nil {
+					t.Errorf("%s is deprecated, and its answer %s has no header Deprecation", op.name, status)
+				}
+			}
+			delete(op.value, "deprecated")
+		}
+	}
+	visit(doc, "", func(at string, m map[string]any) {
+		if m["deprecated"] == true {
+			t.Errorf("%s is deprecated: an answer cannot say so of a part of it. Deprecate the operation, or keep the part", at)
+		}
+	})
 }
 
 func compare(before, now []string) (complaints []string) {
@@ -74,10 +133,7 @@ func described(line string) string {
 
 func TestBrokenPromisesAreNoticed(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile(promised)
-	if err != nil {
-		t.Fatal(err)
-	}
+	_, kept := recorded(t)
 	tests := []struct{ name, old, new string }{
 		{"an operation goes", `"/api/v1/links/bulk":`, `"/api/v1/links/many":`},
 		{"a status goes", `"207":`, `"208":`},
@@ -100,7 +156,7 @@ func TestBrokenPromisesAreNoticed(t *testing.T) {
 			if err := json.Unmarshal([]byte(strings.ReplaceAll(src, tt.old, tt.new)), &doc); err != nil {
 				t.Fatal(err)
 			}
-			complaints := compare(strings.Split(strings.TrimSpace(string(text)), "\n"), promises(doc))
+			complaints := compare(kept, promises(doc))
 			if !slices.ContainsFunc(complaints, func(c string) bool { return !strings.HasPrefix(c, "new") }) {
 				t.Errorf("nothing was noticed but %q", complaints)
 			}
@@ -137,6 +193,11 @@ func promises(doc map[string]any) []string {
 			for media, c := range obj(w.resolve(op["requestBody"])["content"]) {
 				w.schema("request", at+" request "+media, obj(c)["schema"])
 			}
+			for name, c := range obj(op["callbacks"]) {
+				for _, item := range obj(c) {
+					w.message(at+" callback "+name, item)
+				}
+			}
 			for status, r := range obj(op["responses"]) {
 				res := w.resolve(r)
 				w.add(at, status)
@@ -148,6 +209,9 @@ func promises(doc map[string]any) []string {
 				}
 			}
 		}
+	}
+	for name, item := range obj(doc["webhooks"]) {
+		w.message("WEBHOOK "+name, item)
 	}
 	return slices.Sorted(maps.Keys(w.lines))
 }
@@ -174,6 +238,14 @@ func (w *surface) resolve(v any) map[string]any {
 		m = obj(at)
 	}
 	return m
+}
+
+// message adds a request that we send. Its fields are promised like those of an answer.
+func (w *surface) message(at string, item any) {
+	w.add(at)
+	for media, c := range walk(item, "post", "requestBody", "content") {
+		w.schema("answer", at+" "+media, obj(c)["schema"])
+	}
 }
 
 // schema adds what a schema says. One that has a name is described once for

@@ -70,3 +70,8 @@ func works(ctx context.Context, db *firestoredb.DB, key identity.Key, plan ident
 func open(db *firestoredb.DB) *store.Store {
 	return store.New(record.Open(db, record.Options{Outbox: outbox.New(db, nil, nil)}), api.Shown)
 }
+
+// Transient returns the collections of what gives access for a while: sessions, one-time
+// links and devices that wait for approval. A restore leaves them out, because a backup does
+// not know which of them have ended since.
+func Transient() []string { return store.Transient() }

@@ -126,7 +126,7 @@ func linksDelete(a *app, _ *flag.FlagSet) action {
 		if len(ids) < 2 {
 			return single(ctx, ids)
 		}
-		err := a.many(ctx, ids, "deleted", func(c *client.Client, ids []string) ([]client.BulkChange, error) {
+		err := a.many(ids, "deleted", func(c *client.Client, ids []string) ([]client.BulkChange, error) {
 			return c.DeleteLinks(ctx, ids)
 		})
 		if client.HasCode(err, "PLAN_REQUIRED", "NOT_FOUND", "METHOD_NOT_ALLOWED") { // the plan or the release has no bulk requests
@@ -153,16 +153,14 @@ func linksChange(a *app, fs *flag.FlagSet) action {
 		if !set.Tags.IsZero() && len(set.AddTags)+len(set.RemoveTags) > 0 {
 			return usagef("--tag replaces all tags; use it without --add-tag and --remove-tag")
 		}
-		return a.many(ctx, ids, "changed", func(c *client.Client, ids []string) ([]client.BulkChange, error) {
+		return a.many(ids, "changed", func(c *client.Client, ids []string) ([]client.BulkChange, error) {
 			return c.UpdateLinks(ctx, ids, set)
 		})
 	}
 }
 
 // many makes one bulk call for each hundred ids and prints those that failed.
-func (a *app) many(
-	ctx context.Context, ids []string, done string, do func(*client.Client, []string) ([]client.BulkChange, error),
-) error {
+func (a *app) many(ids []string, done string, do func(*client.Client, []string) ([]client.BulkChange, error)) error {
 	c, err := a.connect()
 	if err != nil {
 		return err

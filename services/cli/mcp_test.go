@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
-	"fmt"
 	"io"
 	"net/http/httptest"
 	"os"
@@ -58,7 +57,11 @@ func TestAssistantThatMayOnlyReadHasNoOtherTools(t *testing.T) {
 	t.Parallel()
 	_, base := fakeService(t)
 	all := toolNames(t, inMemory(t, base, func(tl *tools) { tl.folder = t.TempDir() }))
-	if diff := cmp.Diff([]string{"check_slug", "create_link", "delete_link", "explain_link", "find_links", "get_link", "link_stats", "list_videos", "update_link", "upload_video", "video_status"}, all); diff != "" {
+	if diff := cmp.Diff([]string{
+		"add_domain", "check_slug", "create_link", "delete_link", "delete_video", "explain_link", "find_links", "find_videos", "get_account", "get_link",
+		"get_video", "link_stats", "list_domains", "list_tags", "set_captions", "set_thumbnail", "set_video_access", "update_domain", "update_link",
+		"update_links", "update_video", "upload_video", "verify_domain",
+	}, all); diff != "" {
 		t.Error(diff)
 	}
 	// If the user has chosen no folder, no tool reads local files.
@@ -66,7 +69,9 @@ func TestAssistantThatMayOnlyReadHasNoOtherTools(t *testing.T) {
 		t.Errorf("without --files the tools are %v", without)
 	}
 	reading := toolNames(t, inMemory(t, base, func(tl *tools) { tl.readOnly = true }))
-	if diff := cmp.Diff([]string{"check_slug", "explain_link", "find_links", "get_link", "link_stats", "list_videos", "video_status"}, reading); diff != "" {
+	if diff := cmp.Diff([]string{
+		"check_slug", "explain_link", "find_links", "find_videos", "get_account", "get_link", "get_video", "link_stats", "list_domains", "list_tags",
+	}, reading); diff != "" {
 		t.Error(diff)
 	}
 	guide, err := os.ReadFile("../../docs/mcp.md")
@@ -87,10 +92,10 @@ func TestNoToolShowsAnAddressThatWrites(t *testing.T) {
 	f, base := fakeService(t)
 	f.status = "uploading"
 	k := inMemory(t, base, nil)
-	if v := clitest.Good[map[string]any](k, "video_status", clitest.Args{"id": "vid_1"}); v["status"] == nil {
-		t.Fatalf("video_status = %v", v)
+	if v := clitest.Good[map[string]any](k, "get_video", clitest.Args{"id": "vid_1"}); v["status"] == nil {
+		t.Fatalf("get_video = %v", v)
 	}
-	k.Call("list_videos", nil)
+	k.Call("find_videos", nil)
 	if said := k.Answers(); strings.Contains(said, "/session") || strings.Contains(said, "ploadUrl") {
 		t.Errorf("an address that writes in:\n%s", said)
 	}
@@ -148,35 +153,74 @@ func TestAssistantSpeaksTheOlderProtocolOnStandardOutputAlone(t *testing.T) {
 	}
 }
 
-func TestAssistantSearchGoesOnInTheMiddleOfAPage(t *testing.T) {
+// A search costs one request, and its links have all that is needed to pass them on.
+func TestAssistantSearchIsOneRequest(t *testing.T) {
 	t.Parallel()
-	f, base := fakeService(t)
-	for i := range 250 {
-		f.add("https://example.com", fmt.Sprintf("s%d", i), []string{"plain", "wanted"}[i%2])
+	s := &scripted{answers: map[string]string{
+		"GET /api/v1/domains": `{"data":[{"id":"dom_1","hostname":"go.example.com","status":"verified"}]}`,
+		"GET /api/v1/links":   `{"data":[{"_id":"lnk_1","slug":"a","shortUrl":"https://go.example.com/a","tags":["x"],"status":"active","createdAt":1}],"hasMore":true,"nextCursor":77}`,
+	}}
+	k := inMemory(t, serve(t, s), nil)
+	found := clitest.Good[findLinksOut](k, "find_links", clitest.Args{"text": "spring sale", "tags": []string{"x", "y"}, "archived": "false", "limit": 7, "cursor": "88"})
+	if len(found.Links) != 1 || found.Links[0].ShortURL != "https://go.example.com/a" || found.Links[0].Tags[0] != "x" || found.NextCursor != "77" {
+		t.Errorf("found %+v", found)
 	}
-	k := inMemory(t, base, nil)
-	var slugs []any
-	for cursor := ""; ; {
-		page := clitest.Good[findLinksOut](k, "find_links", clitest.Args{"text": "wanted", "limit": 7, "cursor": cursor})
-		if len(page.Links) > 7 {
-			t.Fatalf("%d links in an answer", len(page.Links))
-		}
-		for _, l := range page.Links {
-			slugs = append(slugs, l.Slug)
-		}
-		if cursor = page.NextCursor; cursor == "" {
-			break
+	if want := []string{"GET /api/v1/links?archived=false&cursor=88&limit=7&q=spring+sale&tag=x&tag=y"}; !slices.Equal(s.asked, want) {
+		t.Errorf("asked %q, want %q", s.asked, want)
+	}
+	clitest.Good[findLinksOut](k, "find_links", clitest.Args{"domain": "GO.example.com"})
+	if last := s.asked[len(s.asked)-1]; last != "GET /api/v1/links?domainId=dom_1" {
+		t.Errorf("asked %q", s.asked)
+	}
+}
+
+// People know a link by its address.
+func TestAssistantNamesALinkByItsAddressOrSlug(t *testing.T) {
+	t.Parallel()
+	s := &scripted{answers: map[string]string{
+		"GET /api/v1/links":          `{"data":[{"_id":"lnk_1","slug":"Sale","shortUrl":"https://go.example.com/Sale"},{"_id":"lnk_2","slug":"sale","shortUrl":"https://other.example/sale"}]}`,
+		"DELETE /api/v1/links/lnk_1": "", "DELETE /api/v1/links/lnk_2": "",
+	}}
+	k := inMemory(t, serve(t, s), nil)
+	for name, want := range map[string]string{
+		"https://go.example.com/sale": "lnk_1", "go.example.com/Sale?a=b": "lnk_1", "http://other.example/sale/more": "lnk_2", "lnk_2": "lnk_2",
+	} {
+		if got := clitest.Good[deletedOut](k, "delete_link", clitest.Args{"id": name}); got.ID != want {
+			t.Errorf("%s is %s, want %s", name, got.ID, want)
 		}
 	}
-	if len(slugs) != 125 || len(f.links) != 250 {
-		t.Errorf("found %d links, want 125", len(slugs))
-	}
-	seen := map[any]bool{}
-	for _, s := range slugs {
-		if seen[s] {
-			t.Errorf("%v came twice", s)
+	k.Bad("delete_link", clitest.Args{"id": "sale"}, "INVALID_ARGUMENT: ", "whole short address")
+	k.Bad("delete_link", clitest.Args{"id": "third.example/sale"}, "LINK_NOT_FOUND: ", "find_links")
+	k.Bad("delete_link", clitest.Args{"id": "https://go.example.com/"}, "INVALID_ARGUMENT: ")
+}
+
+func TestAssistantChangesTagsWithoutLosingTheOthers(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		in    tagsIn
+		clear []string
+		want  string // JSON of the change; "refused" if there is none
+	}{
+		"nothing":        {tagsIn{}, nil, "{}"},
+		"replace":        {tagsIn{Tags: []string{"c"}}, nil, `{"tags":["c"]}`},
+		"add and remove": {tagsIn{AddTags: []string{"c", "A"}, RemoveTags: []string{"B"}}, nil, `{"tags":["a","c"]}`},
+		"remove all":     {tagsIn{RemoveTags: []string{"a", "b"}}, nil, `{"tags":[]}`},
+		"clear":          {tagsIn{}, []string{"tags"}, `{"tags":[]}`},
+		"both":           {tagsIn{Tags: []string{"c"}, AddTags: []string{"d"}}, nil, "refused"},
+		"clear and add":  {tagsIn{AddTags: []string{"d"}}, []string{"tags"}, "refused"},
+	} {
+		var change client.LinkUpdate
+		got := "refused"
+		if err := c.in.update(&change.Tags, c.clear, []string{"a", "b"}); err == nil {
+			b, err := json.Marshal(change)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got = string(b)
 		}
-		seen[s] = true
+		if got != c.want {
+			t.Errorf("%s: %s, want %s", name, got, c.want)
+		}
 	}
 }
 
@@ -187,7 +231,7 @@ func TestAssistantIsToldTheCodeOfAWrongArgument(t *testing.T) {
 	_, base := fakeService(t)
 	k := inMemory(t, base, func(tl *tools) { tl.folder = t.TempDir() })
 	for name, in := range map[string]clitest.Args{
-		"find_links": {"limit": "abc"}, "list_videos": {"limit": 1000}, "create_link": {"url": "https://example.com", "slgu": "x"}, "get_link": {}, "upload_video": {"path": "x", "privacy": "secret"},
+		"find_links": {"limit": "abc"}, "find_videos": {"limit": 1000}, "create_link": {"url": "https://example.com", "slgu": "x"}, "get_link": {}, "upload_video": {"path": "x", "privacy": "secret"},
 	} {
 		res := k.Call(name, in)
 		if text := clitest.Said(res); !res.IsError || !strings.HasPrefix(text, "INVALID_ARGUMENT: ") || strings.Contains(text, "reflect") {

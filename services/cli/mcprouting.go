@@ -45,14 +45,14 @@ type ruleWhen struct {
 	Percent  int               `json:"percent,omitempty" jsonschema:"percentage of the visitors, 1 to 99"`
 }
 
-// routingSchema allows optional values to be omitted, but not to be null.
+// routingSchema says which values are allowed.
 func routingSchema(p map[string]*jsonschema.Schema) {
 	within("maxClicks", 1, 1e9)(p)
 	among("redirectType", 301, 302, 308)(p)
-	for _, name := range []string{"forwardQuery", "forwardPath"} {
-		p[name].Type, p[name].Types = "boolean", nil
-	}
-	p["rules"].Type, p["rules"].Types = "array", nil
+	when := p["rules"].Items.Properties["when"].Properties
+	among("device", devices...)(when)
+	among("system", systems...)(when)
+	within("percent", 1, 99)(when)
 }
 
 // rules returns the rules in the API's form, or nil if none are given.
@@ -90,35 +90,34 @@ func (in *routingIn) create(link *client.LinkCreate, now time.Time) {
 	}
 }
 
-// update sets the fields of a change that are neither texts nor times, and reports whether
-// there are any.
-func (in *routingIn) update(change *client.LinkUpdate, clear []string, now time.Time) (touched bool, err error) {
+// update sets the fields of a change that are neither texts nor times.
+func (in *routingIn) update(change *client.LinkUpdate, clear []string, now time.Time) error {
 	if in.RedirectType != 0 {
-		change.RedirectType, touched = client.Set(int64(in.RedirectType)), true
+		change.RedirectType = client.Set(int64(in.RedirectType))
 	}
 	if in.ForwardQuery != nil {
-		change.ForwardQuery, touched = client.Set(*in.ForwardQuery), true
+		change.ForwardQuery = client.Set(*in.ForwardQuery)
 	}
 	if in.ForwardPath != nil {
-		change.ForwardPath, touched = client.Set(*in.ForwardPath), true
+		change.ForwardPath = client.Set(*in.ForwardPath)
 	}
 	switch none := slices.Contains(clear, "maxClicks"); {
 	case none && in.MaxClicks != 0:
-		return false, usagef("give a value for maxClicks or clear it, not both")
+		return usagef("give a value for maxClicks or clear it, not both")
 	case none:
-		change.MaxClicks, touched = client.Clear[int64](), true
+		change.MaxClicks = client.Clear[int64]()
 	case in.MaxClicks != 0:
-		change.MaxClicks, touched = client.Set(int64(in.MaxClicks)), true
+		change.MaxClicks = client.Set(int64(in.MaxClicks))
 	}
 	switch none := slices.Contains(clear, "rules"); {
 	case none && len(in.Rules) > 0:
-		return false, usagef("give a value for rules or clear it, not both")
+		return usagef("give a value for rules or clear it, not both")
 	case none:
-		change.Rules, touched = client.Clear[[]client.LinkRule](), true
+		change.Rules = client.Clear[[]client.LinkRule]()
 	case len(in.Rules) > 0:
-		change.Rules, touched = client.Set(in.rules(now)), true
+		change.Rules = client.Set(in.rules(now))
 	}
-	return touched, nil
+	return nil
 }
 
 // routingOut has the same settings as an assistant sees them, but no password.
@@ -150,7 +149,7 @@ func routingToAssistant(l *client.Link) routingOut {
 }
 
 type explainLinkIn struct {
-	ID       string `json:"id" jsonschema:"id of the link, lnk_…"`
+	linkIn
 	Country  string `json:"country,omitempty" jsonschema:"two letters"`
 	Device   string `json:"device,omitempty"`
 	System   string `json:"system,omitempty"`
@@ -162,6 +161,10 @@ type explainLinkIn struct {
 }
 
 func (t *tools) explainLink(ctx context.Context, _ *mcp.CallToolRequest, in explainLinkIn) (*client.LinkExplained, error) {
+	id, err := t.linkID(ctx, in.ID)
+	if err != nil {
+		return nil, err
+	}
 	v := client.ExplainLinkQuery{
 		Country: in.Country, Device: in.Device, System: in.System, Language: in.Language, Query: in.Query, Path: in.Path,
 		Percent: in.Percent,
@@ -169,14 +172,18 @@ func (t *tools) explainLink(ctx context.Context, _ *mcp.CallToolRequest, in expl
 	if in.At != "" {
 		v.At = moment(in.At, t.env.Now()).String()
 	}
-	return t.client.ExplainLink(ctx, in.ID, v)
+	return t.client.ExplainLink(ctx, id, v)
 }
 
 type checkSlugIn struct {
-	Slug     string `json:"slug" jsonschema:"last part of the short address"`
-	DomainID string `json:"domainId,omitempty" jsonschema:"a custom domain, or default for the default host; the account's default domain if omitted"`
+	Slug   string `json:"slug" jsonschema:"last part of the short address"`
+	Domain string `json:"domain,omitempty" jsonschema:"host name or id of a custom domain, or default for the default host; the account's default domain if omitted"`
 }
 
 func (t *tools) checkSlug(ctx context.Context, _ *mcp.CallToolRequest, in checkSlugIn) (*client.SlugAvailable, error) {
-	return t.client.CheckSlug(ctx, client.CheckSlugQuery{Slug: in.Slug, DomainID: in.DomainID})
+	domain, err := t.domainID(ctx, in.Domain)
+	if err != nil {
+		return nil, err
+	}
+	return t.client.CheckSlug(ctx, client.CheckSlugQuery{Slug: in.Slug, DomainID: domain})
 }

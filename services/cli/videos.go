@@ -136,7 +136,10 @@ func videosAccess(a *app, fs *flag.FlagSet) action {
 			return err
 		}
 		if privacy != "" || password != "" || expires != "" || *download != "" || len(origins) > 0 {
-			change, err := a.amend(access, privacy, password, expires, *download, origins)
+			if password, err = a.passwordFrom(password); err != nil {
+				return err
+			}
+			change, err := amend(access, privacy, password, expires, *download, origins, a.env.Now())
 			if err != nil {
 				return err
 			}
@@ -154,14 +157,11 @@ func videosAccess(a *app, fs *flag.FlagSet) action {
 	})
 }
 
-// amend applies the flags to an access. Settings that belong to another privacy level are
+// amend applies changes to an access; empty ones are none, and the origin "any" allows every site. Settings that belong to another privacy level are
 // dropped.
-func (a *app) amend(
-	access *client.VideoAccess, privacy, password, expires, download string, origins []string,
+func amend(
+	access *client.VideoAccess, privacy, password, expires, download string, origins []string, now time.Time,
 ) (in client.VideoAccessUpdate, err error) {
-	if password, err = a.passwordFrom(password); err != nil {
-		return in, err
-	}
 	switch {
 	case privacy != "":
 	case password != "":
@@ -172,7 +172,7 @@ func (a *app) amend(
 		privacy = access.Privacy
 	}
 	if password != "" && privacy != "password" {
-		return in, usagef("--password needs --privacy password")
+		return in, usagef("a password needs the privacy password")
 	}
 	// The call replaces the whole access, so fields without a flag are sent unchanged.
 	in = client.VideoAccessUpdate{
@@ -183,9 +183,9 @@ func (a *app) amend(
 		in.Password = client.Set(password)
 	}
 	if expires != "" {
-		end, ok := endOf(expires, a.env.Now())
+		end, ok := endOf(expires, now)
 		if !ok {
-			return in, usagef("--expires %q must be a length of time, such as 7d, or a date, such as 2027-01-31", expires)
+			return in, usagef("expires %q must be a length of time, such as 7d, or a date, such as 2027-01-31", expires)
 		}
 		in.ExpiresAt = client.Set(client.At(end))
 	} else if privacy == "expiring" && access.ExpiresAt != nil {
@@ -196,7 +196,7 @@ func (a *app) amend(
 	case "yes", "no":
 		in.AllowDownload = client.Set(download == "yes")
 	default:
-		return in, usagef("--download must be yes or no")
+		return in, usagef("download must be yes or no")
 	}
 	if len(origins) == 1 && origins[0] == "any" {
 		in.EmbedOrigins = client.Set([]string{})

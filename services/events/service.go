@@ -63,6 +63,19 @@ type Config struct {
 	CallTimeout time.Duration `env:"-"`
 }
 
+// sealPurpose separates the seals of webhooks' secrets from those of other services.
+const sealPurpose = "linkreel webhook secret 1"
+
+// KeyIDs returns the ids of the keys in a value of LINKREEL_WEBHOOK_SECRET_KEY. Backups name
+// keys by them.
+func KeyIDs(webhookSecretKey string) ([]string, error) {
+	keys, err := seal.New(sealPurpose, webhookSecretKey)
+	if err != nil {
+		return nil, fmt.Errorf("LINKREEL_WEBHOOK_SECRET_KEY: %w", err)
+	}
+	return keys.IDs(), nil
+}
+
 // New makes the service. It connects lazily, so it starts while Firestore, Redis
 // or auth is down.
 func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
@@ -73,7 +86,7 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 	}
 	cfg.WebhookLanes = cmp.Or(cfg.WebhookLanes, 32)
 	cfg.SweepEvery = cmp.Or(cfg.SweepEvery, 10*time.Second)
-	keys, err := seal.New("linkreel webhook secret 1", cfg.WebhookSecretKey)
+	keys, err := seal.New(sealPurpose, cfg.WebhookSecretKey)
 	if err != nil {
 		return nil, fmt.Errorf("LINKREEL_WEBHOOK_SECRET_KEY: %w", err)
 	}

@@ -15,6 +15,16 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
+// KeyIDs returns the ids of the keys in a value of LINKREEL_CERTIFICATE_KEY. Backups name
+// keys by them.
+func KeyIDs(certificateKey string) ([]string, error) {
+	keys, err := seal.New(certificate.SealPurpose, certificateKey)
+	if err != nil {
+		return nil, fmt.Errorf("LINKREEL_CERTIFICATE_KEY: %w", err)
+	}
+	return keys.IDs(), nil
+}
+
 // certificates makes the service behind the TLS listener.
 func (b *building) certificates() (*certificate.Service, error) {
 	c := b.Config

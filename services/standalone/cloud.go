@@ -29,6 +29,12 @@ const (
 	bucket  = "linkreel-media"
 )
 
+// recordsFile and objectsDir are where the data directory keeps records and objects.
+const (
+	recordsFile = "firestore.db"
+	objectsDir  = "objects"
+)
+
 func (s *Stack) startRedis(ctx context.Context) (err error) {
 	s.Redis, err = redisproc.Start(ctx, redisproc.Options{Dir: s.dir.join("redis")})
 	if err != nil {
@@ -65,12 +71,21 @@ func Indexes() [][]byte {
 	}
 }
 
-func (s *Stack) startFirestore(context.Context) error {
+// parsedIndexes returns the indexes in the form that Firestore takes.
+func parsedIndexes() (*firestore.Indexes, error) {
 	indexes, err := firestore.ParseIndexes(Indexes()...)
 	if err != nil {
-		return fmt.Errorf("indexes: %w", err)
+		return nil, fmt.Errorf("indexes: %w", err)
 	}
-	s.Firestore, err = firestore.Open(firestore.Options{Path: s.dir.join("firestore.db"), Indexes: indexes, Token: s.cloudToken})
+	return indexes, nil
+}
+
+func (s *Stack) startFirestore(context.Context) error {
+	indexes, err := parsedIndexes()
+	if err != nil {
+		return err
+	}
+	s.Firestore, err = firestore.Open(firestore.Options{Path: s.dir.join(recordsFile), Indexes: indexes, Token: s.cloudToken})
 	if err != nil {
 		return err
 	}
@@ -100,7 +115,7 @@ func (s *Stack) startStorage(context.Context) (err error) {
 		}
 	}
 	s.Storage, err = storage.Open(storage.Options{
-		Dir: s.dir.join("objects"), Buckets: []string{bucket}, PublicURL: s.UploadURL, APIURL: s.storageURL(), Token: s.cloudToken,
+		Dir: s.dir.join(objectsDir), Buckets: []string{bucket}, PublicURL: s.UploadURL, APIURL: s.storageURL(), Token: s.cloudToken,
 		// Allow every origin: embeds run on other people's hosts, and a signed URL is itself
 		// the credential.
 		CORS: []storage.CORS{{Origin: []string{"*"}, Method: []string{"GET", "HEAD", "PUT", "POST"},

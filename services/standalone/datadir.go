@@ -17,6 +17,15 @@ type dataDir struct {
 	lock *os.File
 }
 
+// lockFile and secretsFile are files of a data directory.
+const (
+	lockFile    = "lock"
+	secretsFile = "secrets.json"
+)
+
+// errRunning means that another process has locked the data directory.
+var errRunning = errors.New("another Linkreel is running")
+
 // openDataDir creates the folder if it is missing and locks it. The kernel drops the lock
 // when the process ends, so a killed stack leaves no lock behind.
 func openDataDir(path string) (*dataDir, error) {
@@ -27,14 +36,14 @@ func openDataDir(path string) (*dataDir, error) {
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return nil, fmt.Errorf("data directory: %w", err)
 	}
-	lock, err := os.OpenFile(filepath.Join(path, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	lock, err := os.OpenFile(filepath.Join(path, lockFile), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("data directory: %w", err)
 	}
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		_ = lock.Close()
 		if errors.Is(err, syscall.EWOULDBLOCK) {
-			return nil, fmt.Errorf("another Linkreel is running on %s; stop it, or choose another folder with LINKREEL_DATA_DIR", path)
+			return nil, fmt.Errorf("%w on %s; stop it, or choose another folder with LINKREEL_DATA_DIR", errRunning, path)
 		}
 		return nil, fmt.Errorf("lock data directory %s: %w", path, err)
 	}
@@ -58,29 +67,37 @@ type secrets struct {
 }
 
 func (d *dataDir) loadSecrets() (*secrets, error) {
-	var s secrets
-	text, err := os.ReadFile(d.join("secrets.json"))
-	switch {
-	case errors.Is(err, os.ErrNotExist):
-	case err != nil:
-		return nil, fmt.Errorf("read secrets: %w", err)
-	default:
-		if err := json.Unmarshal(text, &s); err != nil {
-			return nil, fmt.Errorf("read secrets: %w", err)
-		}
+	s, err := readSecrets(d.join(secretsFile))
+	if errors.Is(err, os.ErrNotExist) {
+		s, err = &secrets{}, nil
+	}
+	if err != nil {
+		return nil, err
 	}
 	for _, field := range []*string{&s.AdminToken, &s.InternalToken, &s.PlaybackKey, &s.WebhookKey} {
 		if *field == "" {
-			*field = randomHex(32)
+			*field = randomHex()
 		}
 	}
 	if s.Keys == nil {
 		s.Keys = map[string]string{}
 	}
-	return &s, d.saveSecrets(&s)
+	return s, d.saveSecrets(s)
 }
 
-func (d *dataDir) saveSecrets(s *secrets) error { return writeJSON(d.join("secrets.json"), s) }
+func readSecrets(path string) (*secrets, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("read secrets: %w", err)
+	}
+	s := &secrets{}
+	if err := json.Unmarshal(text, s); err != nil {
+		return nil, fmt.Errorf("read secrets of %s: %w", path, err)
+	}
+	return s, nil
+}
+
+func (d *dataDir) saveSecrets(s *secrets) error { return writeJSON(d.join(secretsFile), s) }
 
 // writeJSON writes a temporary file and renames it, so that a reader sees either the whole
 // old file or the whole new one.
@@ -105,8 +122,9 @@ func writeJSON(path string, v any) error {
 	return nil
 }
 
-func randomHex(n int) string {
-	b := make([]byte, n)
+// randomHex returns a token of 64 characters.
+func randomHex() string {
+	b := make([]byte, 32)
 	_, _ = rand.Read(b) // never fails
 	return hex.EncodeToString(b)
 }

@@ -7,6 +7,7 @@ require github.com/linkreel/linkreel/libs v0.0.0
 replace github.com/linkreel/linkreel/libs => ../../libs
 
 require (
+	filippo.io/age v1.2.1
 	github.com/caarlos0/env/v11 v11.4.2
 	github.com/google/go-cmp v0.7.0
 	github.com/linkreel/linkreel/services/auth v0.0.0
@@ -46,7 +47,7 @@ require (
 	cloud.google.com/go/auth v0.24.1 // indirect
 	cloud.google.com/go/auth/oauth2adapt v0.3.0 // indirect
 	cloud.google.com/go/compute/metadata v0.10.0 // indirect
-	cloud.google.com/go/firestore v1.29.2 // indirect
+	cloud.google.com/go/firestore v1.29.2
 	cloud.google.com/go/iam v1.14.0 // indirect
 	cloud.google.com/go/longrunning v1.3.0 // indirect
 	cloud.google.com/go/monitoring v1.30.0 // indirect

@@ -206,7 +206,14 @@ func (s *Stack) runLoops(ctx context.Context) error {
 
 // serve opens the listeners. The public ones come last, so they are the first to close.
 func (s *Stack) serve(context.Context) error {
-	s.serveHTTP(s.Storage.APIHandler(), s.storage)
+	backups, err := backupHandler(s.ctx, s.Firestore, s.Storage, s.BackupToken)
+	if err != nil {
+		return err
+	}
+	cloud := http.NewServeMux()
+	cloud.Handle(backupPath, backups)
+	cloud.Handle("/", s.Storage.APIHandler())
+	s.serveHTTP(cloud, s.storage)
 	s.serveHTTP(s.Storage.PublicHandler(), s.public.upload.listeners...)
 	for name, l := range s.internal {
 		s.serveFast(s.services[name].Handler("internal"), l)

@@ -43,6 +43,8 @@ type Config struct {
 	Log io.Writer `env:"-"`
 	// LogLevel is debug, info, warn or error.
 	LogLevel slog.Level `env:"LINKREEL_LOG_LEVEL" envDefault:"info"`
+	// BackupDays is how many days `linkreel backup` keeps a backup. 0 keeps all.
+	BackupDays int `env:"LINKREEL_BACKUP_DAYS" envDefault:"35"`
 	// Env adds or replaces settings of the services, by variable name.
 	Env map[string]string `env:"-"`
 }
@@ -55,6 +57,11 @@ type Stack struct {
 	AdminToken   string            `json:"adminToken"`
 	UploadURL    string            `json:"uploadUrl"`
 	Keys         map[string]string `json:"keys"` // a demo key for each plan
+	DataDir      string            `json:"dataDir"`
+	// BackupURL serves `linkreel backup`, which needs BackupToken. The token is generated at
+	// each start.
+	BackupURL   string `json:"backupUrl"`
+	BackupToken string `json:"backupToken"`
 
 	// Firestore, Storage and Redis are the running servers, for tests that access them directly
 	// or make one of them fail.
@@ -93,7 +100,7 @@ type publicPorts struct{ base, short, admin, upload port }
 func Start(ctx context.Context, cfg Config) (*Stack, error) {
 	ctx, stop := context.WithCancel(ctx)
 	group, gctx := errgroup.WithContext(ctx)
-	s := &Stack{cfg: cfg, ctx: gctx, stop: stop, group: group, cloudToken: randomHex(32)}
+	s := &Stack{cfg: cfg, ctx: gctx, stop: stop, group: group, cloudToken: randomHex(), BackupToken: randomHex()}
 	// Each step opens what the next one needs and notes how to close it. Loops start before
 	// listeners and so stop after them: during shutdown no request waits for a stopped loop.
 	// Callers that connect before the listeners serve wait in the kernel's queue.
@@ -116,7 +123,7 @@ func (s *Stack) openDataDir(context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.dir = dir
+	s.dir, s.DataDir = dir, dir.path
 	s.onClose(func(context.Context) error { dir.close(); return nil })
 	if s.secrets, err = dir.loadSecrets(); err != nil {
 		return err
@@ -142,6 +149,7 @@ func (s *Stack) takePorts(ctx context.Context) error {
 	if s.storage, err = s.loopback(ctx); err != nil {
 		return err
 	}
+	s.BackupURL = s.storageURL() + backupPath
 	s.internal = map[string]net.Listener{}
 	for _, name := range []string{"auth", "events", "links", "videos"} {
 		if s.internal[name], err = s.loopback(ctx); err != nil {

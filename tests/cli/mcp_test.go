@@ -154,10 +154,10 @@ func TestAssistantConversation(t *testing.T) {
 		t.Errorf("uploaded %+v", v)
 	}
 	k.CheckProgress()
-	if again := clitest.Good[video](k, "video_status", clitest.Args{"id": v.ID, "waitSeconds": 1}); again.Status != "ready" || again.ShareURL != v.ShareURL {
+	if again := clitest.Good[video](k, "get_video", clitest.Args{"id": v.ID, "waitSeconds": 1}); again.Status != "ready" || again.ShareURL != v.ShareURL {
 		t.Errorf("status %+v", again)
 	}
-	if list := clitest.Good[struct{ Videos []video }](k, "list_videos", nil); len(list.Videos) != 1 || list.Videos[0].ID != v.ID {
+	if list := clitest.Good[struct{ Videos []video }](k, "find_videos", nil); len(list.Videos) != 1 || list.Videos[0].ID != v.ID {
 		t.Errorf("videos %+v", list)
 	}
 	k.Bad("upload_video", clitest.Args{"path": clip, "privacy": "secret"}, "privacy")
@@ -166,7 +166,7 @@ func TestAssistantConversation(t *testing.T) {
 	k.Bad("upload_video", clitest.Args{"path": filepath.Join(films, "broken.mp4"), "waitSeconds": 120}, "CORRUPT_FILE: ")
 	k.Bad("upload_video", clitest.Args{"path": "../private.txt"}, "INVALID_ARGUMENT", "must be in the folder")
 	k.Bad("upload_video", clitest.Args{"path": "none.mp4"}, "no such file")
-	k.Bad("video_status", clitest.Args{"id": "vid_none"}, "VIDEO_NOT_FOUND")
+	k.Bad("get_video", clitest.Args{"id": "vid_none"}, "VIDEO_NOT_FOUND")
 
 	answers := k.Answers()
 	for _, secret := range []string{s.Keys["business"], "lr_live_", "X-Goog-Signature", "upload_id", "never to be repeated", s.AdminToken} {

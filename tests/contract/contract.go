@@ -51,7 +51,9 @@ func Parse(document []byte) (*Contract, error) {
 	if err := json.Unmarshal(document, &raw); err != nil {
 		return nil, err
 	}
-	closeObjects(raw, "", requestSchemas(raw))
+	open := requestSchemas(raw)
+	apispec.Loosen(raw)
+	closeObjects(raw, "", open)
 	allowNull(raw)
 	strict, err := json.Marshal(raw)
 	if err != nil {

@@ -584,7 +584,9 @@ func (s *source) value(doc map[string]any, schema any, name string, depth int) a
 		}
 		out := make([]any, n)
 		for i := range out {
-			out[i] = s.value(doc, m["items"], name, depth+1)
+			if out[i] = s.value(doc, m["items"], name, depth+1); m["x-item-errors"] == true && s.IntN(12) == 0 {
+				out[i] = s.junk(2)
+			}
 		}
 		return out
 	case "string":

@@ -30,7 +30,7 @@ func (h *Hostile) choose(r *http.Request) string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.rng == nil {
-		h.rng, h.row, h.Deeds = rand.New(rand.NewPCG(h.Seed, 1)), map[string]int{}, map[string]int{} //nolint:gosec // no secret
+		h.rng, h.row, h.Deeds = rand.New(rand.NewPCG(h.Seed, 1)), map[string]int{}, map[string]int{}
 	}
 	alike := r.Method + r.URL.RequestURI() + r.Header.Get("Idempotency-Key")
 	if h.row[alike] == 3 || h.rng.IntN(2) == 0 {

@@ -3,6 +3,7 @@ package main
 // typeNames are the Go names of schemas whose Go name differs from the contract's.
 var typeNames = map[string]string{
 	"LinkList": "LinkPage", "TagList": "TagPage", "DomainCertificate": "Certificate", "DeliveryAttempt": "Attempt",
+	"BulkItemError": "BulkItemFail",
 }
 
 // objectNames name the objects that the contract defines inline.
@@ -10,12 +11,9 @@ var objectNames = map[string]string{
 	"Link.takenDown": "TakenDown", "Video.takenDown": "TakenDown", "Video.error": "VideoError", "CaptionList.data[]": "Caption",
 	"LinkStats.days[]": "DayClicks", "LinkStats.referrers[]": "HostClicks", "LinkStats.countries[]": "CountryClicks",
 	"LinkStats.devices[]": "DeviceClicks", "LinkStats.rules[]": "RuleClicks", "TagList.data[]": "Tag", "Domain.records[]": "DNSRecord",
-	"BulkUpdate.set": "BulkSet", "BulkItemCreated.data": "BulkLink", "BulkItemFailed.error": "BulkItemFail", "BulkResults.results[]": "BulkResult",
-	"BulkChanged.results[]": "BulkChange", "BulkChanged.results[].data": "BulkLink", "BulkChanged.results[].error": "BulkItemFail",
+	"BulkUpdate.set": "BulkSet", "BulkResults.results[]": "BulkResult", "BulkChanged.results[]": "BulkChange",
 	"Account.limits": "AccountLimits", "Account.usage": "AccountUsage", "OperatorAccount.limits": "OwnLimits", "AccountUpdate.limits": "OwnLimitsUpdate",
 	"Delivery.event": "DeliveryEvent",
-	// A BulkResult is one of two schemas. These are the objects in it.
-	"BulkResults.results[].data": "BulkLink", "BulkResults.results[].error": "BulkItemFail",
 }
 
 // fieldNames are the Go names of fields whose Go name differs from the contract's.
@@ -33,7 +31,7 @@ var harmlessTwice = map[string]bool{"createDeviceCode": true, "collectDeviceKey"
 // bases are schemas that begin with all fields of another schema. Go embeds the other
 // one.
 var bases = map[string]string{
-	"Link": "LinkSummary", "LinkCreated": "BulkItemCreated.data", "Video": "VideoSummary", "KeyCreated": "Key", "InvitationCreated": "Invitation",
+	"Link": "LinkSummary", "LinkCreated": "BulkLink", "Video": "VideoSummary", "KeyCreated": "Key", "InvitationCreated": "Invitation",
 	"WebhookCreated": "Webhook", "SignInLink": "MemberSignInLink",
 }
 
@@ -82,6 +80,8 @@ var comments = map[string]string{
 	"Invitation":          "asks a person to become a member.",
 	"SignInLink":          "is a one-time link with which a person signs in to the console.",
 	"Event":               "is one change of one record.",
+	"Session":             "is a member's session, as its events show it.",
+	"EventSignInLink":     "is a one-time link for a member, as its events show it.",
 	"Actor":               "is who made a change.",
 	"EventPage":           "is a page of a feed.",
 	"Webhook":             "is a subscription.",
@@ -103,7 +103,9 @@ var comments = map[string]string{
 	"BulkUpdate":          "makes one change to links.",
 	"BulkDelete":          "deletes links.",
 	"BulkChanged":         "says what became of each link.",
-	"BulkChange":          "is what became of one link.",
+	"BulkChange":          "is what became of one link: Data when Status is 200, else Error.",
+	"BulkChangeDone":      "is a link that was changed or deleted.",
+	"BulkChangeFailed":    "is a link that was not changed.",
 	"TagPage":             "is one page of the account's tags.",
 	"Tag":                 "is a tag of links or videos.",
 	"BulkAllCreated":      "answers a bulk request of which each item was made.",

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"go/format"
+	"path"
 	"slices"
 	"strings"
 	"unicode"
@@ -29,8 +30,8 @@ type types struct {
 var clientTypes = types{
 	pkg: "client",
 	own: map[string]string{
-		"ErrorDetail": "Detail", "ErrorCode": "string", "BulkCreate.urls[]": "LinkCreate", "Error": "", "BulkItem": "",
-		"Event.data": "json.RawMessage",
+		"ErrorDetail": "Detail", "ErrorCode": "string", "BulkCreate.urls[]": "LinkCreate", "Error": "", "ErrorBody": "", "BulkItem": "",
+		"Event.data": "json.RawMessage", "Message": "",
 	},
 	imports:    []string{"encoding/json"},
 	answerTime: "Time", requestTime: "Time", isoTime: "Time", requestWhole: "int64", change: "Field", zeroOmitted: true,
@@ -42,7 +43,7 @@ var serviceTypes = types{
 	pkg: "wire",
 	own: map[string]string{
 		"ErrorDetail": "apierr.Detail", "ErrorCode": "apierr.Code", "Role": "identity.Role",
-		"BulkCreate.urls[]": "json.RawMessage", "Error": "", "BulkItem": "", "Event.data": "json.RawMessage",
+		"BulkCreate.urls[]": "json.RawMessage", "Error": "", "ErrorBody": "", "BulkItem": "", "Event.data": "json.RawMessage", "Message": "",
 		"LinkCreate.domainId": "httpapi.Optional[string]", // absent and null differ
 	},
 	imports: []string{
@@ -63,6 +64,7 @@ type writer struct {
 	types
 	doc      *contract.Contract
 	requests map[string]bool // the schemas of requests, by name
+	forms    map[string]bool // schemas that a discriminator chooses from: one type has the fields of all of them
 	out      bytes.Buffer
 	made     map[string]*contract.Schema // by Go name
 	used     map[string]bool             // names of the name tables that were used
@@ -82,7 +84,15 @@ type place struct {
 }
 
 func newWriter(c *contract.Contract, t types) *writer {
-	w := &writer{types: t, doc: c, requests: map[string]bool{}, made: map[string]*contract.Schema{}, used: map[string]bool{}}
+	w := &writer{
+		types: t, doc: c, requests: map[string]bool{}, forms: map[string]bool{},
+		made: map[string]*contract.Schema{}, used: map[string]bool{},
+	}
+	for _, s := range c.Schemas.List {
+		for _, ref := range s.Schema.Discriminator.Mapping {
+			w.forms[path.Base(ref)] = true
+		}
+	}
 	for _, op := range c.Operations {
 		if op.Body != nil {
 			w.requests[op.Body.Schema.Name()] = true
@@ -93,7 +103,7 @@ func newWriter(c *contract.Contract, t types) *writer {
 
 func (w *writer) file() ([]byte, error) {
 	for _, c := range w.doc.Schemas.List {
-		if _, other := w.own[c.Name]; other || len(w.doc.Properties(c.Schema)) == 0 {
+		if _, other := w.own[c.Name]; other || w.forms[c.Name] || len(w.doc.Properties(c.Schema)) == 0 {
 			continue
 		}
 		at := place{path: c.Name, request: w.requests[c.Name], update: strings.HasSuffix(c.Name, "Update")}

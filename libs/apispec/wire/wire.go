@@ -176,7 +176,7 @@ type LinkSummary struct {
 	Tags       []string `json:"tags"`
 	ExternalID *string  `json:"externalId"`
 	Archived   bool     `json:"archived"`
-	// HTTP status of the redirect: 302, 301 or 308.
+	// HTTP status of the redirect.
 	RedirectType int  `json:"redirectType"`
 	ForwardQuery bool `json:"forwardQuery"`
 	ForwardPath  bool `json:"forwardPath"`
@@ -339,7 +339,8 @@ type RuleClicks struct {
 
 // BulkCreate makes links, each item on its own.
 type BulkCreate struct {
-	// 1 to 100 items.
+	// 1 to 100 items. An item that breaks its schema does not fail the request: it is answered as an
+	// error of this item. `x-item-errors` says so to whoever validates requests.
 	URLs []json.RawMessage `json:"urls"`
 }
 
@@ -372,15 +373,31 @@ type BulkChanged struct {
 	IgnoredFields []string     `json:"ignoredFields,omitempty"`
 }
 
-// BulkChange is what became of one link.
+// BulkChange is what became of one link: Data when Status is 200, else Error.
 type BulkChange struct {
 	// The id that was sent.
-	ID string `json:"id"`
-	// 200, or the status that the same change would get alone.
-	Status int `json:"status"`
+	ID     string `json:"id"`
+	Status int    `json:"status"`
 	// The link that was changed or deleted.
 	Data  *BulkLink     `json:"data,omitempty"`
 	Error *BulkItemFail `json:"error,omitempty"`
+}
+
+// BulkChangeDone is a link that was changed or deleted.
+type BulkChangeDone struct {
+	// The id that was sent.
+	ID     string `json:"id"`
+	Status int    `json:"status"`
+	// The link that was changed or deleted.
+	Data BulkLink `json:"data"`
+}
+
+// BulkChangeFailed is a link that was not changed.
+type BulkChangeFailed struct {
+	// The id that was sent.
+	ID     string       `json:"id"`
+	Status int          `json:"status"`
+	Error  BulkItemFail `json:"error"`
 }
 
 // BulkLink is a link as a bulk request shows it.
@@ -396,8 +413,9 @@ type BulkItemFail struct {
 	Code    apierr.Code `json:"code"`
 	Message string      `json:"message"`
 	DocURL  string      `json:"docUrl"`
-	// Empty: only items of a create have one.
-	URL     string          `json:"url"`
+	// The item's `url`, or empty when it had none. Only items of a create have one.
+	URL string `json:"url"`
+	// The fields that are wrong, at least the first; `moreDetails` counts the rest.
 	Details []apierr.Detail `json:"details,omitempty"`
 	// How many wrong fields `details` leaves out. Absent when it names them all.
 	MoreDetails int `json:"moreDetails,omitempty"`
@@ -448,7 +466,6 @@ type BulkItemCreated struct {
 
 // BulkItemFailed is an item that was refused.
 type BulkItemFailed struct {
-	// The status that the same mistake would get alone.
 	Status        int          `json:"status"`
 	Error         BulkItemFail `json:"error"`
 	IgnoredFields []string     `json:"ignoredFields,omitempty"`
@@ -1015,6 +1032,7 @@ type Actor struct {
 
 // Event is one change of one record.
 type Event struct {
+	// Id of the event, and `webhook-id` of its messages.
 	ID   string `json:"id"`
 	Type string `json:"type"`
 	// Id of the record.
@@ -1023,9 +1041,35 @@ type Event struct {
 	Actor     Actor  `json:"actor"`
 	// The `X-Request-Id` of the request that made the change; null when none did.
 	RequestID *string `json:"requestId"`
-	// The record as the API showed it right after the change or, for a deletion, right before it.
-	// Without secrets and signed URLs.
+	// The record right after the change or, for a deletion, right before it. Without secrets and signed
+	// URLs.
 	Data json.RawMessage `json:"data"`
+}
+
+// Session is a member's session, as its events show it.
+type Session struct {
+	ID       string `json:"id"`
+	MemberID string `json:"memberId"`
+	// How the member signed in: `link`, `invitation`, `oidc`, `passkey` or `switch`. New values may
+	// come.
+	How string `json:"how"`
+	// The browser, as it calls itself.
+	Client    string `json:"client"`
+	CreatedAt int64  `json:"createdAt"`
+	// Milliseconds since 1970; null while the session lasts.
+	EndedAt *int64 `json:"endedAt"`
+}
+
+// EventSignInLink is a one-time link for a member, as its events show it.
+type EventSignInLink struct {
+	ID       string `json:"id"`
+	MemberID string `json:"memberId"`
+	// Name of the member.
+	Name      string        `json:"name"`
+	Role      identity.Role `json:"role"`
+	MadeBy    Actor         `json:"madeBy"`
+	CreatedAt int64         `json:"createdAt"`
+	ExpiresAt int64         `json:"expiresAt"`
 }
 
 // EventPage is a page of a feed.

@@ -10,7 +10,7 @@ import (
 )
 
 // ContractVersion is the version of the contract that this client was made from.
-const ContractVersion = "1.0.0"
+const ContractVersion = "1.2.0"
 
 // ListLinksQuery has the query parameters of listLinks. A field with its zero value is not sent.
 type ListLinksQuery struct {
@@ -165,6 +165,8 @@ func (c *Client) CheckSlug(ctx context.Context, q CheckSlugQuery, opts ...Option
 }
 
 // GetLink: Get a link.
+//
+// Everything about a link. The answer has an `ETag` for `If-Match` and `If-None-Match`.
 func (c *Client) GetLink(ctx context.Context, id string, opts ...Option) (*Link, error) {
 	return answer[Link](ctx, c, call{method: "GET", path: "/api/v1/links/{id}", ids: []string{id}}, opts)
 }
@@ -325,6 +327,8 @@ func (c *Client) CreateDomain(ctx context.Context, in DomainCreate, opts ...Opti
 }
 
 // GetDomain: Get a domain.
+//
+// The domain with the DNS records to set and the result of the last check.
 func (c *Client) GetDomain(ctx context.Context, id string, opts ...Option) (*Domain, error) {
 	return answer[Domain](ctx, c, call{method: "GET", path: "/api/v1/domains/{id}", ids: []string{id}}, opts)
 }
@@ -639,6 +643,8 @@ func (c *Client) CreateWebhook(ctx context.Context, in WebhookCreate, opts ...Op
 }
 
 // GetWebhook: Get a webhook.
+//
+// The webhook without its secret.
 func (c *Client) GetWebhook(ctx context.Context, id string, opts ...Option) (*Webhook, error) {
 	return answer[Webhook](ctx, c, call{method: "GET", path: "/api/v1/webhooks/{id}", ids: []string{id}}, opts)
 }
@@ -927,6 +933,8 @@ func (c *Client) CreateInvitation(ctx context.Context, in InvitationCreate, opts
 }
 
 // RevokeInvitation: Revoke an invitation.
+//
+// Its link stops working at once. An invitation that was accepted or revoked is a 404.
 func (c *Client) RevokeInvitation(ctx context.Context, id string, opts ...Option) error {
 	return send(ctx, c, call{method: "DELETE", path: "/api/v1/invitations/{id}", ids: []string{id}}, nil, opts)
 }
@@ -984,11 +992,15 @@ func (o *Operator) AdminAccounts(ctx context.Context, q AdminListAccountsQuery, 
 }
 
 // AdminCreateAccount: Create an account.
+//
+// The account has no key and no member yet.
 func (o *Operator) AdminCreateAccount(ctx context.Context, in AccountCreate, opts ...Option) (*OperatorAccount, error) {
 	return answer[OperatorAccount](ctx, o.c, call{method: "POST", path: "/admin/v1/accounts", in: in}, opts)
 }
 
 // AdminGetAccount: Get an account.
+//
+// The account with its plan, its state and its own limits.
 func (o *Operator) AdminGetAccount(ctx context.Context, id string, opts ...Option) (*OperatorAccount, error) {
 	return answer[OperatorAccount](ctx, o.c, call{method: "GET", path: "/admin/v1/accounts/{id}", ids: []string{id}}, opts)
 }
@@ -1013,6 +1025,8 @@ func (o *Operator) AdminDeleteAccount(ctx context.Context, id string, opts ...Op
 }
 
 // AdminCreateKey: Create a key for an account.
+//
+// The key itself is in this answer and never shown again.
 func (o *Operator) AdminCreateKey(ctx context.Context, id string, in KeyCreate, opts ...Option) (*KeyCreated, error) {
 	return answer[KeyCreated](ctx, o.c, call{method: "POST", path: "/admin/v1/accounts/{id}/keys", ids: []string{id}, in: in}, opts)
 }
@@ -1103,11 +1117,15 @@ func (o *Operator) AdminTakeDown(ctx context.Context, in TakedownCreate, opts ..
 }
 
 // AdminLiftTakedown: Lift a takedown.
+//
+// The link or video is served again.
 func (o *Operator) AdminLiftTakedown(ctx context.Context, id string, opts ...Option) error {
 	return send(ctx, o.c, call{method: "DELETE", path: "/admin/v1/takedowns/{id}", ids: []string{id}}, nil, opts)
 }
 
 // AdminRevokeKey: Revoke any key.
+//
+// The key stops working at once, whichever account it belongs to.
 func (o *Operator) AdminRevokeKey(ctx context.Context, id string, opts ...Option) error {
 	return send(ctx, o.c, call{method: "DELETE", path: "/admin/v1/keys/{id}", ids: []string{id}}, nil, opts)
 }

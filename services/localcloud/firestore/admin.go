@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 
+	pb "cloud.google.com/go/firestore/apiv1/firestorepb"
 	bolt "go.etcd.io/bbolt"
 	"google.golang.org/protobuf/encoding/protojson"
 )
@@ -17,27 +18,21 @@ import (
 // moment. Commits continue meanwhile.
 func (s *Server) Export(ctx context.Context, w io.Writer) error {
 	buf := bufio.NewWriter(w)
-	err := s.store.read(latest, func(sn *snapshot) error {
-		return eachDatabase(sn.tx, func(database string, b *bolt.Bucket) error {
-			return b.Bucket(docsBucket).ForEach(func(k, record []byte) error {
-				if err := ctx.Err(); err != nil {
-					return err
-				}
-				d, err := decodeDocument(joinName(database, decodeDocumentKey(k)), record)
-				if err != nil {
-					return err
-				}
-				line, err := protojson.Marshal(d)
-				if err != nil {
-					return err
-				}
-				if line, err = compactJSON(line); err != nil {
-					return err
-				}
-				_, err = buf.Write(append(line, '\n'))
-				return err
-			})
-		})
+	sn, err := s.Snapshot()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = sn.Close() }() // it was only read
+	err = sn.Documents(ctx, func(d *pb.Document) error {
+		line, err := protojson.Marshal(d)
+		if err != nil {
+			return err
+		}
+		if line, err = compactJSON(line); err != nil {
+			return err
+		}
+		_, err = buf.Write(append(line, '\n'))
+		return err
 	})
 	if err == nil {
 		err = buf.Flush()

@@ -69,6 +69,9 @@ type Options struct {
 	// TTLInterval is how often expired documents are deleted. 0 means every minute, and a
 	// negative value means never. Server.DeleteExpired deletes them at once.
 	TTLInterval time.Duration
+	// Restoring begins a restore into a new data file: Import fills it, and no later Open
+	// accepts it before EndRestore.
+	Restoring bool
 }
 
 // Server is an embedded Firestore. It is safe for concurrent use.
@@ -86,9 +89,10 @@ type Server struct {
 	metrics metrics
 	disk    disk
 
-	hotIndex func(collection, field string) // Options.HotIndex
-	grpc     *grpc.Server
-	pipe     *bufconn.Listener
+	hotIndex  func(collection, field string) // Options.HotIndex
+	restoring bool                           // Options.Restoring
+	grpc      *grpc.Server
+	pipe      *bufconn.Listener
 
 	background sync.WaitGroup
 	stop       context.CancelFunc
@@ -126,7 +130,7 @@ func Open(o Options) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("firestore: %w", err)
 	}
-	st, err := openStore(o.Path)
+	st, err := openStore(o.Path, o.Restoring)
 	if err != nil {
 		return nil, err
 	}
@@ -135,7 +139,7 @@ func Open(o Options) (*Server, error) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &Server{
-		store: st, indexes: o.Indexes, hotIndex: o.HotIndex, tokens: tokens, faults: o.Faults, stats: newStats(o.Clock), metrics: newMetrics(), hub: newHub(),
+		store: st, indexes: o.Indexes, hotIndex: o.HotIndex, restoring: o.Restoring, tokens: tokens, faults: o.Faults, stats: newStats(o.Clock), metrics: newMetrics(), hub: newHub(),
 		clock: &commitClock{now: o.Clock, last: st.history.floor, visible: st.history.floor},
 		locks: newLockTable(o.Mode, o.LockTimeout),
 		pipe:  bufconn.Listen(1 << 20), stop: cancel,

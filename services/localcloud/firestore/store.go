@@ -19,7 +19,8 @@ import (
 
 // Layout of the file:
 //
-//	meta                         format: number of the layout; last: time of the newest commit
+//	meta                         format: number of the layout; last: time of the newest commit;
+//	                             restoring: present until a restore has ended
 //	projects/{p}/databases/{d}   one bucket per database, with the buckets
 //	  docs    documentKey                    -> create time, update time, fields
 //	  colls   collectionKey                  -> number of documents
@@ -34,6 +35,7 @@ var (
 	metaBucket   = []byte("meta")
 	formatKey    = []byte("format")
 	lastKey      = []byte("last")
+	restoringKey = []byte("restoring")
 	docsBucket   = []byte("docs")
 	collsBucket  = []byte("colls")
 	groupsBucket = []byte("groups")
@@ -63,8 +65,8 @@ type store struct {
 }
 
 // openStore creates the file if it does not exist. An empty path keeps everything in
-// memory.
-func openStore(path string) (*store, error) {
+// memory. restoring begins a restore into a new file.
+func openStore(path string, restoring bool) (*store, error) {
 	// The default list of free pages slows down with each page that deleted documents leave behind; the map does not.
 	opts := &bolt.Options{Timeout: time.Second, FreelistType: bolt.FreelistMapType, InitialMmapSize: reservedMap()}
 	if path == "" {
@@ -80,13 +82,27 @@ func openStore(path string) (*store, error) {
 		return nil, fmt.Errorf("firestore: open %s: %w", path, err)
 	}
 	s := &store{db: db, adaptive: adaptiveThreshold}
-	if err := s.checkFormat(path); err != nil {
+	err = s.checkFormat(path, restoring)
+	if err == nil && restoring {
+		err = s.beginRestore(path)
+	}
+	if err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
 	return s, nil
 }
 
-func (s *store) checkFormat(path string) error {
+// beginRestore marks a new file as incomplete.
+func (s *store) beginRestore(path string) error {
+	return s.db.Update(func(tx *bolt.Tx) error {
+		if lastCommit(tx) > 0 {
+			return fmt.Errorf("firestore: %s holds records already: restore into an empty folder", path)
+		}
+		return tx.Bucket(metaBucket).Put(restoringKey, []byte{1})
+	})
+}
+
+func (s *store) checkFormat(path string, restoring bool) error {
 	var last int64
 	err := s.db.View(func(tx *bolt.Tx) error {
 		b := tx.Bucket(metaBucket)
@@ -99,6 +115,9 @@ func (s *store) checkFormat(path string) error {
 		}
 		if n := binary.BigEndian.Uint32(v); n > formatVersion {
 			return fmt.Errorf("firestore: %s was written by a newer version (format %d, this program knows up to %d): use that version, or another data directory", path, n, formatVersion)
+		}
+		if !restoring && b.Get(restoringKey) != nil {
+			return fmt.Errorf("firestore: %s holds a restore that did not end: empty its folder and restore again", path)
 		}
 		last = lastCommit(tx)
 		return nil

@@ -43,6 +43,9 @@ var (
 	keyGeneration = []byte("generation")
 )
 
+// indexFile is the name of the index in Dir.
+const indexFile = "index.db"
+
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // object is one live object: its resource as the JSON API shows it, and the file that holds its bytes.
@@ -122,6 +125,9 @@ type store struct {
 	quit  chan struct{}
 	gone  chan struct{} // closed when the writer has ended
 
+	commits sync.Mutex // held while the index changes
+	pins    pins
+
 	lastGen int64 // owned by the writer
 }
 
@@ -135,32 +141,40 @@ type change struct {
 }
 
 func openStore(o Options, faults *Faults) (*store, error) {
-	dir, bytes := o.Dir, o.ObjectsDir
-	if bytes == "" {
-		bytes = dir
-	}
-	for _, d := range []string{dir, filepath.Join(bytes, "data"), filepath.Join(bytes, "tmp")} {
-		if err := os.MkdirAll(d, 0o700); err != nil {
-			return nil, fmt.Errorf("make storage directory: %w", err)
-		}
-	}
-	// The mapping starts large, since growing it waits for every reader.
-	db, err := bolt.Open(filepath.Join(dir, "index.db"), 0o600, &bolt.Options{
-		Timeout: 2 * time.Second, InitialMmapSize: 256 << 20, FreelistType: bolt.FreelistMapType,
-	})
-	if err != nil {
-		return nil, fmt.Errorf("open storage index in %s (is another process using it?): %w", dir, err)
-	}
-	s := &store{dir: dir, bytes: bytes, room: room{reserve: o.Reserve, free: o.FreeSpace}, db: db, clock: o.Clock, faults: faults, queue: make(chan *change, 1024),
+	s := &store{dir: o.Dir, bytes: o.ObjectsDir, room: room{reserve: o.Reserve, free: o.FreeSpace}, clock: o.Clock, faults: faults, queue: make(chan *change, 1024),
 		quit: make(chan struct{}), gone: make(chan struct{})}
+	if s.bytes == "" {
+		s.bytes = s.dir
+	}
+	if err := s.openIndex(); err != nil {
+		return nil, err
+	}
 	if s.room.free == nil {
-		s.room.free = func() (int64, error) { return freeSpace(bytes) }
+		s.room.free = func() (int64, error) { return freeSpace(s.bytes) }
 	}
 	if err := errors.Join(s.adopt(), s.prepare()); err != nil {
-		return nil, errors.Join(err, db.Close())
+		return nil, errors.Join(err, s.db.Close())
 	}
 	go s.write()
 	return s, nil
+}
+
+// openIndex creates the directories if they do not exist, and opens the index.
+func (s *store) openIndex() error {
+	for _, d := range []string{s.dir, filepath.Join(s.bytes, "data"), filepath.Join(s.bytes, "tmp")} {
+		if err := os.MkdirAll(d, 0o700); err != nil {
+			return fmt.Errorf("make storage directory: %w", err)
+		}
+	}
+	// The mapping starts large, since growing it waits for every reader.
+	db, err := bolt.Open(filepath.Join(s.dir, indexFile), 0o600, &bolt.Options{
+		Timeout: 2 * time.Second, InitialMmapSize: 256 << 20, FreelistType: bolt.FreelistMapType,
+	})
+	if err != nil {
+		return fmt.Errorf("open storage index in %s (is another process using it?): %w", s.dir, err)
+	}
+	s.db = db
+	return nil
 }
 
 // prepare sets up a new directory or repairs an interrupted one: it creates the index's buckets and removes files of
@@ -239,6 +253,9 @@ func (s *store) sweep(names []string) (removed int, err error) {
 		return 0, fmt.Errorf("look for orphaned files: %w", err)
 	}
 	for n := range orphan {
+		if s.pins.keep(s.data(n)) {
+			continue // deleted while a snapshot needs it
+		}
 		if err := os.Remove(s.data(n)); err == nil {
 			removed++
 		} else if !errors.Is(err, fs.ErrNotExist) {
@@ -260,6 +277,13 @@ func (s *store) blobs() ([]string, error) {
 
 // discard removes a file that nothing refers to any more. If that fails, the next Open removes it.
 func (s *store) discard(path string) { _ = os.Remove(path) }
+
+// release removes the bytes of an object that was deleted or replaced, once no snapshot needs them.
+func (s *store) release(o *object) {
+	if path := s.data(o.Blob); !s.pins.keep(path) {
+		s.discard(path)
+	}
+}
 
 func (s *store) data(blob string) string { return filepath.Join(s.bytes, "data", blob) }
 func (s *store) temp(blob string) string { return filepath.Join(s.bytes, "tmp", blob) }
@@ -311,6 +335,8 @@ func (s *store) commitBatch(batch []*change) error {
 		}
 	}
 	before := s.lastGen
+	s.commits.Lock()
+	defer s.commits.Unlock()
 	err := s.db.Update(func(t *bolt.Tx) error {
 		for _, c := range batch {
 			c.err = c.f(t)
@@ -660,7 +686,7 @@ func (s *store) put(o *object, w wish) error {
 	}
 	s.notes.wake()
 	if old != nil {
-		s.discard(s.data(old.Blob)) // open readers keep their descriptor
+		s.release(old) // open readers keep their descriptor
 	}
 	return nil
 }
@@ -691,7 +717,7 @@ func (s *store) delete(bucketName, name string, gen int64, c cond) error {
 		return err
 	}
 	s.notes.wake()
-	s.discard(s.data(gone.Blob))
+	s.release(gone)
 	return nil
 }
 

@@ -26,6 +26,8 @@ type Schema struct {
 	MinItems            int  `yaml:"minItems"`
 	MaxItems            int  `yaml:"maxItems"`
 	ReadOnly            bool `yaml:"readOnly"`
+	// Discriminator chooses one of OneOf by the value of a field. Mapping has a reference for each.
+	Discriminator struct{ Mapping map[string]string }
 
 	// Null says that the value may be null; [Contract.Follow] sets it.
 	Null bool `yaml:"-"`

@@ -33,6 +33,11 @@ export type BulkUpdate = Input<Schemas["BulkUpdate"]>;
 export type BulkDelete = Input<Schemas["BulkDelete"]>;
 export type BulkIds = Schemas["BulkIds"];
 export type BulkChanged = Schemas["BulkChanged"];
+export type BulkChangeDone = Schemas["BulkChangeDone"];
+export type BulkChangeFailed = Schemas["BulkChangeFailed"];
+export type BulkLink = Schemas["BulkLink"];
+export type BulkItemStatus = Schemas["BulkItemStatus"];
+export type BulkItemError = Schemas["BulkItemError"];
 export type TagList = Schemas["TagList"];
 export type BulkAllCreated = Schemas["BulkAllCreated"];
 export type BulkResults = Schemas["BulkResults"];
@@ -96,6 +101,30 @@ export type FailingWebhookPage = Schemas["FailingWebhookPage"];
 export type EventType = Schemas["EventType"];
 export type Actor = Schemas["Actor"];
 export type Event = Schemas["Event"];
+export type LinkEvent = Schemas["LinkEvent"];
+export type DomainEvent = Schemas["DomainEvent"];
+export type VideoEvent = Schemas["VideoEvent"];
+export type KeyEvent = Schemas["KeyEvent"];
+export type AccountEvent = Schemas["AccountEvent"];
+export type MemberEvent = Schemas["MemberEvent"];
+export type InvitationEvent = Schemas["InvitationEvent"];
+export type SessionEvent = Schemas["SessionEvent"];
+export type SignInLinkEvent = Schemas["SignInLinkEvent"];
+export type WebhookEvent = Schemas["WebhookEvent"];
+export type Session = Schemas["Session"];
+export type EventSignInLink = Schemas["EventSignInLink"];
+export type Message = Schemas["Message"];
+export type LinkMessage = Schemas["LinkMessage"];
+export type DomainMessage = Schemas["DomainMessage"];
+export type VideoMessage = Schemas["VideoMessage"];
+export type KeyMessage = Schemas["KeyMessage"];
+export type AccountMessage = Schemas["AccountMessage"];
+export type MemberMessage = Schemas["MemberMessage"];
+export type InvitationMessage = Schemas["InvitationMessage"];
+export type SessionMessage = Schemas["SessionMessage"];
+export type SignInLinkMessage = Schemas["SignInLinkMessage"];
+export type WebhookMessage = Schemas["WebhookMessage"];
+export type MessageTime = Schemas["MessageTime"];
 export type EventPage = Schemas["EventPage"];
 export type WebhookEvents = Schemas["WebhookEvents"];
 export type WebhookCreate = Input<Schemas["WebhookCreate"]>;
@@ -173,7 +202,11 @@ export declare class Operations extends Client {
      * can find 30 taken slugs in a minute. After that, every request gets 429 until the limit allows more.
      */
     checkSlug(query: Query<"checkSlug">, options?: CallOptions): Promise<SlugAvailable>;
-    /** Get a link. */
+    /**
+     * Get a link.
+     *
+     * Everything about a link. The answer has an `ETag` for `If-Match` and `If-None-Match`.
+     */
     getLink(id: string, options?: ReadOptions): Promise<Link>;
     /**
      * Update a link.
@@ -230,7 +263,11 @@ export declare class Operations extends Client {
      * name. Its redirects keep working until that happens. A check that finds the record again ends the lapse.
      */
     createDomain(body: DomainCreate, options?: CreateOptions): Promise<Domain>;
-    /** Get a domain. */
+    /**
+     * Get a domain.
+     *
+     * The domain with the DNS records to set and the result of the last check.
+     */
     getDomain(id: string, options?: CallOptions): Promise<Domain>;
     /**
      * Change a domain's pages.
@@ -390,7 +427,11 @@ export declare class Operations extends Client {
      * plan `creator` or higher.
      */
     createWebhook(body: WebhookCreate, options?: CreateOptions): Promise<WebhookCreated>;
-    /** Get a webhook. */
+    /**
+     * Get a webhook.
+     *
+     * The webhook without its secret.
+     */
     getWebhook(id: string, options?: CallOptions): Promise<Webhook>;
     /**
      * Change a webhook.
@@ -558,7 +599,11 @@ export declare class Operations extends Client {
      * owner can invite an owner.
      */
     createInvitation(body: InvitationCreate, options?: CreateOptions): Promise<InvitationCreated>;
-    /** Revoke an invitation. */
+    /**
+     * Revoke an invitation.
+     *
+     * Its link stops working at once. An invitation that was accepted or revoked is a 404.
+     */
     revokeInvitation(id: string, options?: CallOptions): Promise<void>;
     /**
      * Ask a person for a key.
@@ -585,9 +630,17 @@ export declare class Operator extends Client {
     adminListAccounts(query?: Query<"adminListAccounts">, options?: CallOptions): Promise<OperatorAccountPage>;
     /** Every record of `adminListAccounts`, over all pages. */
     adminAccounts(query?: Omit<Query<"adminListAccounts">, "cursor">, options?: CallOptions): Pages<OperatorAccount>;
-    /** Create an account. */
+    /**
+     * Create an account.
+     *
+     * The account has no key and no member yet.
+     */
     adminCreateAccount(body: AccountCreate, options?: CreateOptions): Promise<OperatorAccount>;
-    /** Get an account. */
+    /**
+     * Get an account.
+     *
+     * The account with its plan, its state and its own limits.
+     */
     adminGetAccount(id: string, options?: CallOptions): Promise<OperatorAccount>;
     /**
      * Rename, re-plan or suspend an account.
@@ -605,7 +658,11 @@ export declare class Operator extends Client {
      * undone.
      */
     adminDeleteAccount(id: string, options?: CallOptions): Promise<OperatorAccount>;
-    /** Create a key for an account. */
+    /**
+     * Create a key for an account.
+     *
+     * The key itself is in this answer and never shown again.
+     */
     adminCreateKey(id: string, body: KeyCreate, options?: CreateOptions): Promise<KeyCreated>;
     /**
      * Make a one-time sign-in link.
@@ -643,9 +700,17 @@ export declare class Operator extends Client {
      * video is taken down already, the answer is the present takedown.
      */
     adminTakeDown(body: TakedownCreate, options?: CreateOptions): Promise<Takedown>;
-    /** Lift a takedown. */
+    /**
+     * Lift a takedown.
+     *
+     * The link or video is served again.
+     */
     adminLiftTakedown(id: string, options?: CallOptions): Promise<void>;
-    /** Revoke any key. */
+    /**
+     * Revoke any key.
+     *
+     * The key stops working at once, whichever account it belongs to.
+     */
     adminRevokeKey(id: string, options?: CallOptions): Promise<void>;
 }
 export {};

@@ -82,7 +82,11 @@ export class Operations extends Client {
     checkSlug(query, options) {
         return this.call("GET", "/api/v1/links/available", { query }, options);
     }
-    /** Get a link. */
+    /**
+     * Get a link.
+     *
+     * Everything about a link. The answer has an `ETag` for `If-Match` and `If-None-Match`.
+     */
     getLink(id, options) {
         return this.call("GET", "/api/v1/links/{id}", { path: [id] }, options);
     }
@@ -157,7 +161,11 @@ export class Operations extends Client {
     createDomain(body, options) {
         return this.call("POST", "/api/v1/domains", { body }, options);
     }
-    /** Get a domain. */
+    /**
+     * Get a domain.
+     *
+     * The domain with the DNS records to set and the result of the last check.
+     */
     getDomain(id, options) {
         return this.call("GET", "/api/v1/domains/{id}", { path: [id] }, options);
     }
@@ -360,7 +368,11 @@ export class Operations extends Client {
     createWebhook(body, options) {
         return this.call("POST", "/api/v1/webhooks", { body }, options);
     }
-    /** Get a webhook. */
+    /**
+     * Get a webhook.
+     *
+     * The webhook without its secret.
+     */
     getWebhook(id, options) {
         return this.call("GET", "/api/v1/webhooks/{id}", { path: [id] }, options);
     }
@@ -580,7 +592,11 @@ export class Operations extends Client {
     createInvitation(body, options) {
         return this.call("POST", "/api/v1/invitations", { body }, options);
     }
-    /** Revoke an invitation. */
+    /**
+     * Revoke an invitation.
+     *
+     * Its link stops working at once. An invitation that was accepted or revoked is a 404.
+     */
     revokeInvitation(id, options) {
         return this.call("DELETE", "/api/v1/invitations/{id}", { path: [id], answer: "none" }, options);
     }
@@ -617,11 +633,19 @@ export class Operator extends Client {
     adminAccounts(query = {}, options) {
         return this.pages((cursor) => this.adminListAccounts({ limit: 100, ...query, cursor }, options));
     }
-    /** Create an account. */
+    /**
+     * Create an account.
+     *
+     * The account has no key and no member yet.
+     */
     adminCreateAccount(body, options) {
         return this.call("POST", "/admin/v1/accounts", { body }, options);
     }
-    /** Get an account. */
+    /**
+     * Get an account.
+     *
+     * The account with its plan, its state and its own limits.
+     */
     adminGetAccount(id, options) {
         return this.call("GET", "/admin/v1/accounts/{id}", { path: [id] }, options);
     }
@@ -645,7 +669,11 @@ export class Operator extends Client {
     adminDeleteAccount(id, options) {
         return this.call("DELETE", "/admin/v1/accounts/{id}", { path: [id] }, options);
     }
-    /** Create a key for an account. */
+    /**
+     * Create a key for an account.
+     *
+     * The key itself is in this answer and never shown again.
+     */
     adminCreateKey(id, body, options) {
         return this.call("POST", "/admin/v1/accounts/{id}/keys", { path: [id], body }, options);
     }
@@ -697,11 +725,19 @@ export class Operator extends Client {
     adminTakeDown(body, options) {
         return this.call("POST", "/admin/v1/takedowns", { body }, options);
     }
-    /** Lift a takedown. */
+    /**
+     * Lift a takedown.
+     *
+     * The link or video is served again.
+     */
     adminLiftTakedown(id, options) {
         return this.call("DELETE", "/admin/v1/takedowns/{id}", { path: [id], answer: "none" }, options);
     }
-    /** Revoke any key. */
+    /**
+     * Revoke any key.
+     *
+     * The key stops working at once, whichever account it belongs to.
+     */
     adminRevokeKey(id, options) {
         return this.call("DELETE", "/admin/v1/keys/{id}", { path: [id], answer: "none" }, options);
     }

@@ -140,7 +140,10 @@ export interface paths {
             };
             cookie?: never;
         };
-        /** Get a link */
+        /**
+         * Get a link
+         * @description Everything about a link. The answer has an `ETag` for `If-Match` and `If-None-Match`.
+         */
         get: operations["getLink"];
         put?: never;
         post?: never;
@@ -284,7 +287,10 @@ export interface paths {
             };
             cookie?: never;
         };
-        /** Get a domain */
+        /**
+         * Get a domain
+         * @description The domain with the DNS records to set and the result of the last check.
+         */
         get: operations["getDomain"];
         put?: never;
         post?: never;
@@ -625,7 +631,10 @@ export interface paths {
             };
             cookie?: never;
         };
-        /** Get a webhook */
+        /**
+         * Get a webhook
+         * @description The webhook without its secret.
+         */
         get: operations["getWebhook"];
         put?: never;
         post?: never;
@@ -1050,7 +1059,10 @@ export interface paths {
         get?: never;
         put?: never;
         post?: never;
-        /** Revoke an invitation */
+        /**
+         * Revoke an invitation
+         * @description Its link stops working at once. An invitation that was accepted or revoked is a 404.
+         */
         delete: operations["revokeInvitation"];
         options?: never;
         head?: never;
@@ -1112,7 +1124,10 @@ export interface paths {
          */
         get: operations["adminListAccounts"];
         put?: never;
-        /** Create an account */
+        /**
+         * Create an account
+         * @description The account has no key and no member yet.
+         */
         post: operations["adminCreateAccount"];
         delete?: never;
         options?: never;
@@ -1133,7 +1148,10 @@ export interface paths {
             };
             cookie?: never;
         };
-        /** Get an account */
+        /**
+         * Get an account
+         * @description The account with its plan, its state and its own limits.
+         */
         get: operations["adminGetAccount"];
         put?: never;
         post?: never;
@@ -1170,7 +1188,10 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Create a key for an account */
+        /**
+         * Create a key for an account
+         * @description The key itself is in this answer and never shown again.
+         */
         post: operations["adminCreateKey"];
         delete?: never;
         options?: never;
@@ -1268,7 +1289,10 @@ export interface paths {
         get?: never;
         put?: never;
         post?: never;
-        /** Lift a takedown */
+        /**
+         * Lift a takedown
+         * @description The link or video is served again.
+         */
         delete: operations["adminLiftTakedown"];
         options?: never;
         head?: never;
@@ -1291,7 +1315,10 @@ export interface paths {
         get?: never;
         put?: never;
         post?: never;
-        /** Revoke any key */
+        /**
+         * Revoke any key
+         * @description The key stops working at once, whichever account it belongs to.
+         */
         delete: operations["adminRevokeKey"];
         options?: never;
         head?: never;
@@ -1299,7 +1326,688 @@ export interface paths {
         trace?: never;
     };
 }
-export type webhooks = Record<string, never>;
+export interface webhooks {
+    "link.created": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * A link was created
+         * @description Sent to the webhooks that subscribe to `link.created`. `data` is the record right after the change.
+         */
+        post: operations["onLinkCreated"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "link.updated": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * A link was changed
+         * @description Sent to the webhooks that subscribe to `link.updated`. `data` is the record right after the change.
+         */
+        post: operations["onLinkUpdated"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "link.deleted": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * A link was deleted
+         * @description Sent to the webhooks that subscribe to `link.deleted`. `data` is the record right before the change.
+         */
+        post: operations["onLinkDeleted"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "domain.created": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * A domain was added
+         * @description Sent to the webhooks that subscribe to `domain.created`. `data` is the record right after the change.
+         */
+        post: operations["onDomainCreated"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "domain.verified": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * A domain was verified
+         * @description Sent to the webhooks that subscribe to `domain.verified`. `data` is the record right after the change.
+         */
+        post: operations["onDomainVerified"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "domain.updated": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * A domain was changed
+         * @description Sent to the webhooks that subscribe to `domain.updated`. `data` is the record right after the change.
+         */
+        post: operations["onDomainUpdated"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "domain.lapsed": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * A domain's DNS record is gone
+         * @description Sent to the webhooks that subscribe to `domain.lapsed`. `data` is the record right after the change.
+         */
+        post: operations["onDomainLapsed"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "domain.deleted": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * A domain was deleted
+         * @description Sent to the webhooks that subscribe to `domain.deleted`. `data` is the record right before the change.
+         */
+        post: operations["onDomainDeleted"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "video.created": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * A video was created
+         * @description Sent to the webhooks that subscribe to `video.created`. `data` is the record right after the change.
+         */
+        post: operations["onVideoCreated"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "video.updated": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * A video was changed
+         * @description Sent to the webhooks that subscribe to `video.updated`. `data` is the record right after the change.
+         */
+        post: operations["onVideoUpdated"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "video.deleted": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * A video was deleted
+         * @description Sent to the webhooks that subscribe to `video.deleted`. `data` is the record right before the change.
+         */
+        post: operations["onVideoDeleted"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "video.processing": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * The file of a video arrived
+         * @description Sent to the webhooks that subscribe to `video.processing`. `data` is the record right after the change.
+         */
+        post: operations["onVideoProcessing"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "video.ready": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * A video can be watched
+         * @description Sent to the webhooks that subscribe to `video.ready`. `data` is the record right after the change.
+         */
+        post: operations["onVideoReady"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "video.failed": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * A file did not become a video
+         * @description Sent to the webhooks that subscribe to `video.failed`. `data` is the record right after the change.
+         */
+        post: operations["onVideoFailed"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "key.created": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * A key was created
+         * @description Sent to the webhooks that subscribe to `key.created`. `data` is the record right after the change.
+         */
+        post: operations["onKeyCreated"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "key.rolled": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * A key was replaced
+         * @description Sent to the webhooks that subscribe to `key.rolled`. `data` is the new key without its secret.
+         */
+        post: operations["onKeyRolled"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "key.revoked": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * A key was revoked
+         * @description Sent to the webhooks that subscribe to `key.revoked`. `data` is the record right after the change.
+         */
+        post: operations["onKeyRevoked"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "account.changed": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * The account was changed
+         * @description Sent to the webhooks that subscribe to `account.changed`. `data` is the record right after the change.
+         */
+        post: operations["onAccountChanged"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "account.exported": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * The account was exported
+         * @description Sent to the webhooks that subscribe to `account.exported`. `data` is the record right after the change.
+         */
+        post: operations["onAccountExported"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "member.added": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * A member was added
+         * @description Sent to the webhooks that subscribe to `member.added`. `data` is the record right after the change.
+         */
+        post: operations["onMemberAdded"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "member.changed": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * A member was changed
+         * @description Sent to the webhooks that subscribe to `member.changed`. `data` is the record right after the change.
+         */
+        post: operations["onMemberChanged"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "member.removed": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * A member was removed
+         * @description Sent to the webhooks that subscribe to `member.removed`. `data` is the record right before the change.
+         */
+        post: operations["onMemberRemoved"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "invitation.created": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * An invitation was made
+         * @description Sent to the webhooks that subscribe to `invitation.created`. `data` is the record right after the change.
+         */
+        post: operations["onInvitationCreated"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "invitation.accepted": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * An invitation was accepted
+         * @description Sent to the webhooks that subscribe to `invitation.accepted`. `data` is the record right after the change.
+         */
+        post: operations["onInvitationAccepted"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "invitation.revoked": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * An invitation was revoked
+         * @description Sent to the webhooks that subscribe to `invitation.revoked`. `data` is the record right before the change.
+         */
+        post: operations["onInvitationRevoked"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "session.created": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * A member signed in
+         * @description Sent to the webhooks that subscribe to `session.created`. `data` is the record right after the change.
+         */
+        post: operations["onSessionCreated"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "session.ended": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * A session ended
+         * @description Sent to the webhooks that subscribe to `session.ended`. `data` is the record right after the change.
+         */
+        post: operations["onSessionEnded"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "sign_in_link.created": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * A sign-in link was made
+         * @description Sent to the webhooks that subscribe to `sign_in_link.created`. `data` is the record right after the change.
+         */
+        post: operations["onSignInLinkCreated"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "sign_in_link.used": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * A sign-in link was used
+         * @description Sent to the webhooks that subscribe to `sign_in_link.used`. `data` is the record right after the change.
+         */
+        post: operations["onSignInLinkUsed"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "webhook.created": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * A webhook was created
+         * @description Sent to the webhooks that subscribe to `webhook.created`. `data` is the record right after the change.
+         */
+        post: operations["onWebhookCreated"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "webhook.updated": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * A webhook was changed
+         * @description Sent to the webhooks that subscribe to `webhook.updated`. `data` is the record right after the change.
+         */
+        post: operations["onWebhookUpdated"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "webhook.deleted": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * A webhook was deleted
+         * @description Sent to the webhooks that subscribe to `webhook.deleted`. `data` is the record right before the change.
+         */
+        post: operations["onWebhookDeleted"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "webhook.disabled": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * A webhook was disabled
+         * @description Sent to the webhooks that subscribe to `webhook.disabled`. `data` is the record right after the change.
+         */
+        post: operations["onWebhookDisabled"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "webhook.test": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * A test message
+         * @description Sent by `testWebhook`, to one webhook. `data` is that webhook. The feed has no such event.
+         */
+        post: operations["onWebhookTest"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+}
 export interface components {
     schemas: {
         /**
@@ -1513,8 +2221,11 @@ export interface components {
             tags: string[];
             externalId: string | null;
             archived: boolean;
-            /** @description HTTP status of the redirect: 302, 301 or 308. */
-            redirectType: number;
+            /**
+             * @description HTTP status of the redirect.
+             * @enum {integer}
+             */
+            redirectType: 301 | 302 | 308;
             forwardQuery: boolean;
             forwardPath: boolean;
             /** @description Milliseconds since 1970. */
@@ -1591,8 +2302,11 @@ export interface components {
             tags: string[];
             externalId: string | null;
             archived: boolean;
-            /** @description HTTP status of the redirect: 302, 301 or 308. */
-            redirectType: number;
+            /**
+             * @description HTTP status of the redirect.
+             * @enum {integer}
+             */
+            redirectType: 301 | 302 | 308;
             forwardQuery: boolean;
             forwardPath: boolean;
             /** @description Milliseconds since 1970. */
@@ -1608,8 +2322,11 @@ export interface components {
             updatedAt: components["schemas"]["Timestamp"];
         };
         LinkExplained: {
-            /** @description HTTP status that the visitor would get. */
-            status: number;
+            /**
+             * @description HTTP status that the visitor would get.
+             * @enum {integer}
+             */
+            status: 200 | 301 | 302 | 303 | 308 | 404 | 410;
             /** @description Where the visit would lead; null if it leads nowhere. */
             location: string | null;
             /** @description Name of the rule that decides; null if none does. */
@@ -1694,8 +2411,11 @@ export interface components {
             }[];
         };
         BulkCreate: {
-            /** @description 1 to 100 items. */
-            urls: (components["schemas"]["BulkItem"] | Record<string, never> | (unknown | null)[] | string | number | boolean | null)[];
+            /**
+             * @description 1 to 100 items. An item that breaks its schema does not fail the request: it is answered as an error of
+             *     this item. `x-item-errors` says so to whoever validates requests.
+             */
+            urls: components["schemas"]["BulkItem"][];
         };
         /** @description Every field of a single create, with the same rules. */
         BulkItem: components["schemas"]["LinkCreate"];
@@ -1717,30 +2437,44 @@ export interface components {
         BulkIds: string[];
         BulkChanged: {
             /** @description One per id, in their order. */
-            results: {
-                /** @description The id that was sent. */
-                id: string;
-                /** @description 200, or the status that the same change would get alone. */
-                status: number;
-                /** @description The link that was changed or deleted. */
-                data?: {
-                    id: string;
-                    shortUrl: string;
-                    slug: string;
-                    destinationUrl: string;
-                };
-                error?: {
-                    code: components["schemas"]["ErrorCode"];
-                    message: string;
-                    docUrl: components["schemas"]["DocURL"];
-                    /** @description Empty: only items of a create have one. */
-                    url: string;
-                    details?: components["schemas"]["ErrorDetail"][];
-                    /** @description How many wrong fields `details` leaves out. Absent when it names them all. */
-                    moreDetails?: number;
-                };
-            }[];
+            results: (components["schemas"]["BulkChangeDone"] | components["schemas"]["BulkChangeFailed"])[];
             ignoredFields?: components["schemas"]["IgnoredFields"];
+        };
+        BulkChangeDone: {
+            /** @description The id that was sent. */
+            id: string;
+            /** @enum {integer} */
+            status: 200;
+            /** @description The link that was changed or deleted. */
+            data: components["schemas"]["BulkLink"];
+        };
+        BulkChangeFailed: {
+            /** @description The id that was sent. */
+            id: string;
+            status: components["schemas"]["BulkItemStatus"];
+            error: components["schemas"]["BulkItemError"];
+        };
+        BulkLink: {
+            id: string;
+            shortUrl: string;
+            slug: string;
+            destinationUrl: string;
+        };
+        /**
+         * @description The status that the same request for this item alone would get.
+         * @enum {integer}
+         */
+        BulkItemStatus: 400 | 403 | 404 | 409 | 410 | 429 | 500 | 503;
+        BulkItemError: {
+            code: components["schemas"]["ErrorCode"];
+            message: string;
+            docUrl: components["schemas"]["DocURL"];
+            /** @description The item's `url`, or empty when it had none. Only items of a create have one. */
+            url: string;
+            /** @description The fields that are wrong, at least the first; `moreDetails` counts the rest. */
+            details?: components["schemas"]["ErrorDetail"][];
+            /** @description How many wrong fields `details` leaves out. Absent when it names them all. */
+            moreDetails?: number;
         };
         TagList: {
             data: {
@@ -1762,30 +2496,14 @@ export interface components {
             ignoredFields?: components["schemas"]["IgnoredFields"];
         };
         BulkItemCreated: {
-            /** @constant */
+            /** @enum {integer} */
             status: 201;
-            data: {
-                id: string;
-                shortUrl: string;
-                slug: string;
-                destinationUrl: string;
-            };
+            data: components["schemas"]["BulkLink"];
             ignoredFields?: components["schemas"]["IgnoredFields"];
         };
         BulkItemFailed: {
-            /** @description The status that the same mistake would get alone. */
-            status: number;
-            error: {
-                code: components["schemas"]["ErrorCode"];
-                message: string;
-                docUrl: components["schemas"]["DocURL"];
-                /** @description The item's `url`, or empty when it had none. */
-                url: string;
-                /** @description The fields that are wrong, at least the first; `moreDetails` counts the rest. */
-                details?: components["schemas"]["ErrorDetail"][];
-                /** @description How many wrong fields `details` leaves out. Absent when it names them all. */
-                moreDetails?: number;
-            };
+            status: components["schemas"]["BulkItemStatus"];
+            error: components["schemas"]["BulkItemError"];
             ignoredFields?: components["schemas"]["IgnoredFields"];
         };
         DomainCreate: {
@@ -2380,18 +3098,315 @@ export interface components {
             id: string;
             name: string;
         };
-        Event: {
+        /**
+         * @description One change of one record. `type` says which kind of record `data` is. New types will come: ignore an event
+         *     whose type you do not know. An event keeps the form that its record had when it was written, so a field that
+         *     was added since then may be absent.
+         */
+        Event: components["schemas"]["LinkEvent"] | components["schemas"]["DomainEvent"] | components["schemas"]["VideoEvent"] | components["schemas"]["KeyEvent"] | components["schemas"]["AccountEvent"] | components["schemas"]["MemberEvent"] | components["schemas"]["InvitationEvent"] | components["schemas"]["SessionEvent"] | components["schemas"]["SignInLinkEvent"] | components["schemas"]["WebhookEvent"];
+        LinkEvent: {
+            /** @description Id of the event, and `webhook-id` of its messages. */
             id: string;
-            type: components["schemas"]["EventType"];
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "link.created" | "link.updated" | "link.deleted";
             /** @description Id of the record. */
             object: string;
             createdAt: components["schemas"]["Timestamp"];
             actor: components["schemas"]["Actor"];
             /** @description The `X-Request-Id` of the request that made the change; null when none did. */
             requestId: string | null;
-            /** @description The record as the API showed it right after the change or, for a deletion, right before it. Without secrets and signed URLs. */
-            data: Record<string, never>;
+            /** @description The record right after the change or, for a deletion, right before it. Without secrets and signed URLs. */
+            data: components["schemas"]["Link"];
         };
+        DomainEvent: {
+            /** @description Id of the event, and `webhook-id` of its messages. */
+            id: string;
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "domain.created" | "domain.verified" | "domain.updated" | "domain.lapsed" | "domain.deleted";
+            /** @description Id of the record. */
+            object: string;
+            createdAt: components["schemas"]["Timestamp"];
+            actor: components["schemas"]["Actor"];
+            /** @description The `X-Request-Id` of the request that made the change; null when none did. */
+            requestId: string | null;
+            /** @description The record right after the change or, for a deletion, right before it. Without secrets and signed URLs. */
+            data: components["schemas"]["Domain"];
+        };
+        VideoEvent: {
+            /** @description Id of the event, and `webhook-id` of its messages. */
+            id: string;
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "video.created" | "video.updated" | "video.deleted" | "video.processing" | "video.ready" | "video.failed";
+            /** @description Id of the record. */
+            object: string;
+            createdAt: components["schemas"]["Timestamp"];
+            actor: components["schemas"]["Actor"];
+            /** @description The `X-Request-Id` of the request that made the change; null when none did. */
+            requestId: string | null;
+            /** @description The record right after the change or, for a deletion, right before it. Without secrets and signed URLs. */
+            data: components["schemas"]["Video"];
+        };
+        KeyEvent: {
+            /** @description Id of the event, and `webhook-id` of its messages. */
+            id: string;
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "key.created" | "key.rolled" | "key.revoked";
+            /** @description Id of the record. */
+            object: string;
+            createdAt: components["schemas"]["Timestamp"];
+            actor: components["schemas"]["Actor"];
+            /** @description The `X-Request-Id` of the request that made the change; null when none did. */
+            requestId: string | null;
+            /** @description The record right after the change or, for a deletion, right before it. Without secrets and signed URLs. */
+            data: components["schemas"]["Key"];
+        };
+        AccountEvent: {
+            /** @description Id of the event, and `webhook-id` of its messages. */
+            id: string;
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "account.changed" | "account.exported";
+            /** @description Id of the record. */
+            object: string;
+            createdAt: components["schemas"]["Timestamp"];
+            actor: components["schemas"]["Actor"];
+            /** @description The `X-Request-Id` of the request that made the change; null when none did. */
+            requestId: string | null;
+            /** @description The record right after the change or, for a deletion, right before it. Without secrets and signed URLs. */
+            data: components["schemas"]["OperatorAccount"];
+        };
+        MemberEvent: {
+            /** @description Id of the event, and `webhook-id` of its messages. */
+            id: string;
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "member.added" | "member.changed" | "member.removed";
+            /** @description Id of the record. */
+            object: string;
+            createdAt: components["schemas"]["Timestamp"];
+            actor: components["schemas"]["Actor"];
+            /** @description The `X-Request-Id` of the request that made the change; null when none did. */
+            requestId: string | null;
+            /** @description The record right after the change or, for a deletion, right before it. Without secrets and signed URLs. */
+            data: components["schemas"]["Member"];
+        };
+        InvitationEvent: {
+            /** @description Id of the event, and `webhook-id` of its messages. */
+            id: string;
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "invitation.created" | "invitation.accepted" | "invitation.revoked";
+            /** @description Id of the record. */
+            object: string;
+            createdAt: components["schemas"]["Timestamp"];
+            actor: components["schemas"]["Actor"];
+            /** @description The `X-Request-Id` of the request that made the change; null when none did. */
+            requestId: string | null;
+            /** @description The record right after the change or, for a deletion, right before it. Without secrets and signed URLs. */
+            data: components["schemas"]["Invitation"];
+        };
+        SessionEvent: {
+            /** @description Id of the event, and `webhook-id` of its messages. */
+            id: string;
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "session.created" | "session.ended";
+            /** @description Id of the record. */
+            object: string;
+            createdAt: components["schemas"]["Timestamp"];
+            actor: components["schemas"]["Actor"];
+            /** @description The `X-Request-Id` of the request that made the change; null when none did. */
+            requestId: string | null;
+            /** @description The record right after the change or, for a deletion, right before it. Without secrets and signed URLs. */
+            data: components["schemas"]["Session"];
+        };
+        SignInLinkEvent: {
+            /** @description Id of the event, and `webhook-id` of its messages. */
+            id: string;
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "sign_in_link.created" | "sign_in_link.used";
+            /** @description Id of the record. */
+            object: string;
+            createdAt: components["schemas"]["Timestamp"];
+            actor: components["schemas"]["Actor"];
+            /** @description The `X-Request-Id` of the request that made the change; null when none did. */
+            requestId: string | null;
+            /** @description The record right after the change or, for a deletion, right before it. Without secrets and signed URLs. */
+            data: components["schemas"]["EventSignInLink"];
+        };
+        WebhookEvent: {
+            /** @description Id of the event, and `webhook-id` of its messages. */
+            id: string;
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "webhook.created" | "webhook.updated" | "webhook.deleted" | "webhook.disabled";
+            /** @description Id of the record. */
+            object: string;
+            createdAt: components["schemas"]["Timestamp"];
+            actor: components["schemas"]["Actor"];
+            /** @description The `X-Request-Id` of the request that made the change; null when none did. */
+            requestId: string | null;
+            /** @description The record right after the change or, for a deletion, right before it. Without secrets and signed URLs. */
+            data: components["schemas"]["Webhook"];
+        };
+        /** @description A member's session in the console. */
+        Session: {
+            id: string;
+            memberId: string;
+            /** @description How the member signed in: `link`, `invitation`, `oidc`, `passkey` or `switch`. New values may come. */
+            how: string;
+            /** @description The browser, as it calls itself. */
+            client: string;
+            createdAt: components["schemas"]["Timestamp"];
+            /** @description Milliseconds since 1970; null while the session lasts. */
+            endedAt: number | null;
+        };
+        /** @description A one-time link with which a member signs in, without its address. */
+        EventSignInLink: {
+            id: string;
+            memberId: string;
+            /** @description Name of the member. */
+            name: string;
+            role: components["schemas"]["Role"];
+            madeBy: components["schemas"]["Actor"];
+            createdAt: components["schemas"]["Timestamp"];
+            expiresAt: components["schemas"]["Timestamp"];
+        };
+        /**
+         * @description What a webhook sends. `type` says which kind of record `data` is. New types will come: acknowledge a message
+         *     whose type you do not know, and ignore it.
+         */
+        Message: components["schemas"]["LinkMessage"] | components["schemas"]["DomainMessage"] | components["schemas"]["VideoMessage"] | components["schemas"]["KeyMessage"] | components["schemas"]["AccountMessage"] | components["schemas"]["MemberMessage"] | components["schemas"]["InvitationMessage"] | components["schemas"]["SessionMessage"] | components["schemas"]["SignInLinkMessage"] | components["schemas"]["WebhookMessage"];
+        LinkMessage: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "link.created" | "link.updated" | "link.deleted";
+            timestamp: components["schemas"]["MessageTime"];
+            /** @description The record right after the change or, for a deletion, right before it. Without secrets and signed URLs. */
+            data: components["schemas"]["Link"];
+        };
+        DomainMessage: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "domain.created" | "domain.verified" | "domain.updated" | "domain.lapsed" | "domain.deleted";
+            timestamp: components["schemas"]["MessageTime"];
+            /** @description The record right after the change or, for a deletion, right before it. Without secrets and signed URLs. */
+            data: components["schemas"]["Domain"];
+        };
+        VideoMessage: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "video.created" | "video.updated" | "video.deleted" | "video.processing" | "video.ready" | "video.failed";
+            timestamp: components["schemas"]["MessageTime"];
+            /** @description The record right after the change or, for a deletion, right before it. Without secrets and signed URLs. */
+            data: components["schemas"]["Video"];
+        };
+        KeyMessage: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "key.created" | "key.rolled" | "key.revoked";
+            timestamp: components["schemas"]["MessageTime"];
+            /** @description The record right after the change or, for a deletion, right before it. Without secrets and signed URLs. */
+            data: components["schemas"]["Key"];
+        };
+        AccountMessage: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "account.changed" | "account.exported";
+            timestamp: components["schemas"]["MessageTime"];
+            /** @description The record right after the change or, for a deletion, right before it. Without secrets and signed URLs. */
+            data: components["schemas"]["OperatorAccount"];
+        };
+        MemberMessage: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "member.added" | "member.changed" | "member.removed";
+            timestamp: components["schemas"]["MessageTime"];
+            /** @description The record right after the change or, for a deletion, right before it. Without secrets and signed URLs. */
+            data: components["schemas"]["Member"];
+        };
+        InvitationMessage: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "invitation.created" | "invitation.accepted" | "invitation.revoked";
+            timestamp: components["schemas"]["MessageTime"];
+            /** @description The record right after the change or, for a deletion, right before it. Without secrets and signed URLs. */
+            data: components["schemas"]["Invitation"];
+        };
+        SessionMessage: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "session.created" | "session.ended";
+            timestamp: components["schemas"]["MessageTime"];
+            /** @description The record right after the change or, for a deletion, right before it. Without secrets and signed URLs. */
+            data: components["schemas"]["Session"];
+        };
+        SignInLinkMessage: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "sign_in_link.created" | "sign_in_link.used";
+            timestamp: components["schemas"]["MessageTime"];
+            /** @description The record right after the change or, for a deletion, right before it. Without secrets and signed URLs. */
+            data: components["schemas"]["EventSignInLink"];
+        };
+        WebhookMessage: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "webhook.created" | "webhook.updated" | "webhook.deleted" | "webhook.disabled" | "webhook.test";
+            timestamp: components["schemas"]["MessageTime"];
+            /** @description The record right after the change or, for a deletion, right before it. Without secrets and signed URLs. */
+            data: components["schemas"]["Webhook"];
+        };
+        /**
+         * Format: date-time
+         * @description When the change was made, in ISO 8601 and UTC.
+         */
+        MessageTime: string;
         EventPage: {
             data: components["schemas"]["Event"][];
             hasMore: boolean;
@@ -2510,23 +3525,25 @@ export interface components {
         /** @description Where the deployment explains this error, as a path below its base address. */
         DocURL: string;
         Error: {
-            error: {
-                code: components["schemas"]["ErrorCode"];
-                /** @description For people; may change. */
-                message: string;
-                requestId: string;
-                docUrl: components["schemas"]["DocURL"];
-                /** @description The fields that are wrong, at most 50; `moreDetails` counts the rest. */
-                details?: components["schemas"]["ErrorDetail"][];
-                /** @description How many wrong fields `details` leaves out. Absent when it names them all. */
-                moreDetails?: number;
-                requiredPlan?: components["schemas"]["Plan"];
-                currentPlan?: components["schemas"]["Plan"];
-                requiredScope?: components["schemas"]["Scope"];
-                requiredRole?: components["schemas"]["Role"];
-                /** @description With NOT_FOUND at a short address: when the link begins, in milliseconds since 1970. */
-                startsAt?: number;
-            };
+            error: components["schemas"]["ErrorBody"];
+        };
+        /** @description What went wrong. */
+        ErrorBody: {
+            code: components["schemas"]["ErrorCode"];
+            /** @description For people; may change. */
+            message: string;
+            requestId: string;
+            docUrl: components["schemas"]["DocURL"];
+            /** @description The fields that are wrong, at most 50; `moreDetails` counts the rest. */
+            details?: components["schemas"]["ErrorDetail"][];
+            /** @description How many wrong fields `details` leaves out. Absent when it names them all. */
+            moreDetails?: number;
+            requiredPlan?: components["schemas"]["Plan"];
+            currentPlan?: components["schemas"]["Plan"];
+            requiredScope?: components["schemas"]["Scope"];
+            requiredRole?: components["schemas"]["Role"];
+            /** @description With NOT_FOUND at a short address: when the link begins, in milliseconds since 1970. */
+            startsAt?: number;
         };
     };
     responses: {
@@ -2555,9 +3572,9 @@ export interface components {
                  *       }
                  *     }
                  */
-                "application/json": components["schemas"]["Error"] & {
-                    error?: {
-                        /** @enum {unknown} */
+                "application/json": {
+                    error: components["schemas"]["ErrorBody"] & {
+                        /** @enum {string} */
                         code?: "INVALID_JSON" | "VALIDATION_ERROR";
                     };
                 };
@@ -2589,9 +3606,9 @@ export interface components {
                  *       }
                  *     }
                  */
-                "application/json": components["schemas"]["Error"] & {
-                    error?: {
-                        /** @enum {unknown} */
+                "application/json": {
+                    error: components["schemas"]["ErrorBody"] & {
+                        /** @enum {string} */
                         code?: "VALIDATION_ERROR" | "INVALID_CURSOR";
                     };
                 };
@@ -2621,9 +3638,9 @@ export interface components {
                  *       }
                  *     }
                  */
-                "application/json": components["schemas"]["Error"] & {
-                    error?: {
-                        /** @enum {unknown} */
+                "application/json": {
+                    error: components["schemas"]["ErrorBody"] & {
+                        /** @enum {string} */
                         code?: "VALIDATION_ERROR";
                     };
                 };
@@ -2647,9 +3664,9 @@ export interface components {
                  *       }
                  *     }
                  */
-                "application/json": components["schemas"]["Error"] & {
-                    error?: {
-                        /** @enum {unknown} */
+                "application/json": {
+                    error: components["schemas"]["ErrorBody"] & {
+                        /** @enum {string} */
                         code?: "MISSING_API_KEY" | "INVALID_API_KEY" | "API_KEY_EXPIRED" | "API_KEY_REVOKED";
                     };
                 };
@@ -2674,9 +3691,9 @@ export interface components {
                  *       }
                  *     }
                  */
-                "application/json": components["schemas"]["Error"] & {
-                    error?: {
-                        /** @enum {unknown} */
+                "application/json": {
+                    error: components["schemas"]["ErrorBody"] & {
+                        /** @enum {string} */
                         code?: "PLAN_REQUIRED" | "INSUFFICIENT_SCOPE" | "QUOTA_EXCEEDED" | "ACCOUNT_SUSPENDED";
                     };
                 };
@@ -2699,9 +3716,9 @@ export interface components {
                  *       }
                  *     }
                  */
-                "application/json": components["schemas"]["Error"] & {
-                    error?: {
-                        /** @enum {unknown} */
+                "application/json": {
+                    error: components["schemas"]["ErrorBody"] & {
+                        /** @enum {string} */
                         code?: "NOT_FOUND";
                     };
                 };
@@ -2724,9 +3741,9 @@ export interface components {
                  *       }
                  *     }
                  */
-                "application/json": components["schemas"]["Error"] & {
-                    error?: {
-                        /** @enum {unknown} */
+                "application/json": {
+                    error: components["schemas"]["ErrorBody"] & {
+                        /** @enum {string} */
                         code?: "LINK_NOT_FOUND";
                     };
                 };
@@ -2749,9 +3766,9 @@ export interface components {
                  *       }
                  *     }
                  */
-                "application/json": components["schemas"]["Error"] & {
-                    error?: {
-                        /** @enum {unknown} */
+                "application/json": {
+                    error: components["schemas"]["ErrorBody"] & {
+                        /** @enum {string} */
                         code?: "NOT_FOUND" | "LINK_NOT_FOUND" | "VIDEO_NOT_FOUND";
                     };
                 };
@@ -2774,9 +3791,9 @@ export interface components {
                  *       }
                  *     }
                  */
-                "application/json": components["schemas"]["Error"] & {
-                    error?: {
-                        /** @enum {unknown} */
+                "application/json": {
+                    error: components["schemas"]["ErrorBody"] & {
+                        /** @enum {string} */
                         code?: "VIDEO_NOT_FOUND";
                     };
                 };
@@ -2799,9 +3816,9 @@ export interface components {
                  *       }
                  *     }
                  */
-                "application/json": components["schemas"]["Error"] & {
-                    error?: {
-                        /** @enum {unknown} */
+                "application/json": {
+                    error: components["schemas"]["ErrorBody"] & {
+                        /** @enum {string} */
                         code?: "VIDEO_NOT_FOUND" | "NOT_FOUND";
                     };
                 };
@@ -2824,9 +3841,9 @@ export interface components {
                  *       }
                  *     }
                  */
-                "application/json": components["schemas"]["Error"] & {
-                    error?: {
-                        /** @enum {unknown} */
+                "application/json": {
+                    error: components["schemas"]["ErrorBody"] & {
+                        /** @enum {string} */
                         code?: "DOMAIN_NOT_FOUND";
                     };
                 };
@@ -2849,9 +3866,9 @@ export interface components {
                  *       }
                  *     }
                  */
-                "application/json": components["schemas"]["Error"] & {
-                    error?: {
-                        /** @enum {unknown} */
+                "application/json": {
+                    error: components["schemas"]["ErrorBody"] & {
+                        /** @enum {string} */
                         code?: "WEBHOOK_NOT_FOUND";
                     };
                 };
@@ -2874,9 +3891,9 @@ export interface components {
                  *       }
                  *     }
                  */
-                "application/json": components["schemas"]["Error"] & {
-                    error?: {
-                        /** @enum {unknown} */
+                "application/json": {
+                    error: components["schemas"]["ErrorBody"] & {
+                        /** @enum {string} */
                         code?: "DELIVERY_NOT_FOUND" | "WEBHOOK_NOT_FOUND";
                     };
                 };
@@ -2899,9 +3916,9 @@ export interface components {
                  *       }
                  *     }
                  */
-                "application/json": components["schemas"]["Error"] & {
-                    error?: {
-                        /** @enum {unknown} */
+                "application/json": {
+                    error: components["schemas"]["ErrorBody"] & {
+                        /** @enum {string} */
                         code?: "WEBHOOK_DISABLED" | "IDEMPOTENCY_IN_PROGRESS";
                     };
                 };
@@ -2924,9 +3941,9 @@ export interface components {
                  *       }
                  *     }
                  */
-                "application/json": components["schemas"]["Error"] & {
-                    error?: {
-                        /** @enum {unknown} */
+                "application/json": {
+                    error: components["schemas"]["ErrorBody"] & {
+                        /** @enum {string} */
                         code?: "IDEMPOTENCY_IN_PROGRESS";
                     };
                 };
@@ -2949,9 +3966,9 @@ export interface components {
                  *       }
                  *     }
                  */
-                "application/json": components["schemas"]["Error"] & {
-                    error?: {
-                        /** @enum {unknown} */
+                "application/json": {
+                    error: components["schemas"]["ErrorBody"] & {
+                        /** @enum {string} */
                         code?: "IDEMPOTENCY_IN_PROGRESS" | "ACCOUNT_DELETING";
                     };
                 };
@@ -2974,9 +3991,9 @@ export interface components {
                  *       }
                  *     }
                  */
-                "application/json": components["schemas"]["Error"] & {
-                    error?: {
-                        /** @enum {unknown} */
+                "application/json": {
+                    error: components["schemas"]["ErrorBody"] & {
+                        /** @enum {string} */
                         code?: "LAST_OWNER";
                     };
                 };
@@ -2999,9 +4016,9 @@ export interface components {
                  *       }
                  *     }
                  */
-                "application/json": components["schemas"]["Error"] & {
-                    error?: {
-                        /** @enum {unknown} */
+                "application/json": {
+                    error: components["schemas"]["ErrorBody"] & {
+                        /** @enum {string} */
                         code?: "HAS_SIGN_IN" | "SIGN_IN_BY_PROVIDER" | "ACCOUNT_DELETING" | "IDEMPOTENCY_IN_PROGRESS";
                     };
                 };
@@ -3024,9 +4041,9 @@ export interface components {
                  *       }
                  *     }
                  */
-                "application/json": components["schemas"]["Error"] & {
-                    error?: {
-                        /** @enum {unknown} */
+                "application/json": {
+                    error: components["schemas"]["ErrorBody"] & {
+                        /** @enum {string} */
                         code?: "AUTHORIZATION_PENDING";
                     };
                 };
@@ -3049,9 +4066,9 @@ export interface components {
                  *       }
                  *     }
                  */
-                "application/json": components["schemas"]["Error"] & {
-                    error?: {
-                        /** @enum {unknown} */
+                "application/json": {
+                    error: components["schemas"]["ErrorBody"] & {
+                        /** @enum {string} */
                         code?: "FORBIDDEN" | "INSUFFICIENT_SCOPE" | "QUOTA_EXCEEDED";
                     };
                 };
@@ -3074,9 +4091,9 @@ export interface components {
                  *       }
                  *     }
                  */
-                "application/json": components["schemas"]["Error"] & {
-                    error?: {
-                        /** @enum {unknown} */
+                "application/json": {
+                    error: components["schemas"]["ErrorBody"] & {
+                        /** @enum {string} */
                         code?: "SLUG_TAKEN" | "EXTERNAL_ID_TAKEN" | "DOMAIN_NOT_VERIFIED" | "IDEMPOTENCY_IN_PROGRESS";
                     };
                 };
@@ -3099,9 +4116,9 @@ export interface components {
                  *       }
                  *     }
                  */
-                "application/json": components["schemas"]["Error"] & {
-                    error?: {
-                        /** @enum {unknown} */
+                "application/json": {
+                    error: components["schemas"]["ErrorBody"] & {
+                        /** @enum {string} */
                         code?: "EXTERNAL_ID_TAKEN";
                     };
                 };
@@ -3124,9 +4141,9 @@ export interface components {
                  *       }
                  *     }
                  */
-                "application/json": components["schemas"]["Error"] & {
-                    error?: {
-                        /** @enum {unknown} */
+                "application/json": {
+                    error: components["schemas"]["ErrorBody"] & {
+                        /** @enum {string} */
                         code?: "EXTERNAL_ID_TAKEN" | "IDEMPOTENCY_IN_PROGRESS";
                     };
                 };
@@ -3149,9 +4166,9 @@ export interface components {
                  *       }
                  *     }
                  */
-                "application/json": components["schemas"]["Error"] & {
-                    error?: {
-                        /** @enum {unknown} */
+                "application/json": {
+                    error: components["schemas"]["ErrorBody"] & {
+                        /** @enum {string} */
                         code?: "DOMAIN_TAKEN" | "IDEMPOTENCY_IN_PROGRESS";
                     };
                 };
@@ -3174,9 +4191,9 @@ export interface components {
                  *       }
                  *     }
                  */
-                "application/json": components["schemas"]["Error"] & {
-                    error?: {
-                        /** @enum {unknown} */
+                "application/json": {
+                    error: components["schemas"]["ErrorBody"] & {
+                        /** @enum {string} */
                         code?: "DOMAIN_NOT_VERIFIED" | "ACCOUNT_DELETING";
                     };
                 };
@@ -3199,9 +4216,9 @@ export interface components {
                  *       }
                  *     }
                  */
-                "application/json": components["schemas"]["Error"] & {
-                    error?: {
-                        /** @enum {unknown} */
+                "application/json": {
+                    error: components["schemas"]["ErrorBody"] & {
+                        /** @enum {string} */
                         code?: "DOMAIN_IN_USE";
                     };
                 };
@@ -3224,9 +4241,9 @@ export interface components {
                  *       }
                  *     }
                  */
-                "application/json": components["schemas"]["Error"] & {
-                    error?: {
-                        /** @enum {unknown} */
+                "application/json": {
+                    error: components["schemas"]["ErrorBody"] & {
+                        /** @enum {string} */
                         code?: "PRECONDITION_FAILED";
                     };
                 };
@@ -3249,9 +4266,9 @@ export interface components {
                  *       }
                  *     }
                  */
-                "application/json": components["schemas"]["Error"] & {
-                    error?: {
-                        /** @enum {unknown} */
+                "application/json": {
+                    error: components["schemas"]["ErrorBody"] & {
+                        /** @enum {string} */
                         code?: "BODY_TOO_LARGE";
                     };
                 };
@@ -3274,9 +4291,9 @@ export interface components {
                  *       }
                  *     }
                  */
-                "application/json": components["schemas"]["Error"] & {
-                    error?: {
-                        /** @enum {unknown} */
+                "application/json": {
+                    error: components["schemas"]["ErrorBody"] & {
+                        /** @enum {string} */
                         code?: "UNSUPPORTED_MEDIA_TYPE";
                     };
                 };
@@ -3299,9 +4316,9 @@ export interface components {
                  *       }
                  *     }
                  */
-                "application/json": components["schemas"]["Error"] & {
-                    error?: {
-                        /** @enum {unknown} */
+                "application/json": {
+                    error: components["schemas"]["ErrorBody"] & {
+                        /** @enum {string} */
                         code?: "IDEMPOTENCY_KEY_REUSED";
                     };
                 };
@@ -3325,9 +4342,9 @@ export interface components {
                  *       }
                  *     }
                  */
-                "application/json": components["schemas"]["Error"] & {
-                    error?: {
-                        /** @enum {unknown} */
+                "application/json": {
+                    error: components["schemas"]["ErrorBody"] & {
+                        /** @enum {string} */
                         code?: "RATE_LIMITED";
                     };
                 };
@@ -3350,9 +4367,9 @@ export interface components {
                  *       }
                  *     }
                  */
-                "application/json": components["schemas"]["Error"] & {
-                    error?: {
-                        /** @enum {unknown} */
+                "application/json": {
+                    error: components["schemas"]["ErrorBody"] & {
+                        /** @enum {string} */
                         code?: "INTERNAL";
                     };
                 };
@@ -3376,9 +4393,9 @@ export interface components {
                  *       }
                  *     }
                  */
-                "application/json": components["schemas"]["Error"] & {
-                    error?: {
-                        /** @enum {unknown} */
+                "application/json": {
+                    error: components["schemas"]["ErrorBody"] & {
+                        /** @enum {string} */
                         code?: "UNAVAILABLE";
                     };
                 };
@@ -6651,6 +7668,1536 @@ export interface operations {
             404: components["responses"]["NotFound"];
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];
+        };
+    };
+    onLinkCreated: {
+        parameters: {
+            query?: never;
+            header: {
+                /**
+                 * @description Id of the event. It is the same at each attempt, so that a receiver can recognize what it has.
+                 * @example evt_8Kd2VnQx5LwZr1TbYc7M
+                 */
+                "webhook-id": string;
+                /**
+                 * @description When this attempt was made, in epoch seconds. Reject a message that is more than five minutes off.
+                 * @example 1790000000
+                 */
+                "webhook-timestamp": string;
+                /**
+                 * @description Signatures as Standard Webhooks defines them, separated by spaces; one of them must be right.
+                 * @example v1,K5oZfzN95Z9UVu1EsfQmfVNQhnkZ2pj9o9NDN/H/pI4=
+                 */
+                "webhook-signature": string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["LinkMessage"];
+            };
+        };
+        responses: {
+            /** @description Received. Any 2xx within 15 seconds counts; the body of the answer is ignored. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Disables the webhook. After any other answer the message is sent again. */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    onLinkUpdated: {
+        parameters: {
+            query?: never;
+            header: {
+                /**
+                 * @description Id of the event. It is the same at each attempt, so that a receiver can recognize what it has.
+                 * @example evt_8Kd2VnQx5LwZr1TbYc7M
+                 */
+                "webhook-id": string;
+                /**
+                 * @description When this attempt was made, in epoch seconds. Reject a message that is more than five minutes off.
+                 * @example 1790000000
+                 */
+                "webhook-timestamp": string;
+                /**
+                 * @description Signatures as Standard Webhooks defines them, separated by spaces; one of them must be right.
+                 * @example v1,K5oZfzN95Z9UVu1EsfQmfVNQhnkZ2pj9o9NDN/H/pI4=
+                 */
+                "webhook-signature": string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["LinkMessage"];
+            };
+        };
+        responses: {
+            /** @description Received. Any 2xx within 15 seconds counts; the body of the answer is ignored. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Disables the webhook. After any other answer the message is sent again. */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    onLinkDeleted: {
+        parameters: {
+            query?: never;
+            header: {
+                /**
+                 * @description Id of the event. It is the same at each attempt, so that a receiver can recognize what it has.
+                 * @example evt_8Kd2VnQx5LwZr1TbYc7M
+                 */
+                "webhook-id": string;
+                /**
+                 * @description When this attempt was made, in epoch seconds. Reject a message that is more than five minutes off.
+                 * @example 1790000000
+                 */
+                "webhook-timestamp": string;
+                /**
+                 * @description Signatures as Standard Webhooks defines them, separated by spaces; one of them must be right.
+                 * @example v1,K5oZfzN95Z9UVu1EsfQmfVNQhnkZ2pj9o9NDN/H/pI4=
+                 */
+                "webhook-signature": string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["LinkMessage"];
+            };
+        };
+        responses: {
+            /** @description Received. Any 2xx within 15 seconds counts; the body of the answer is ignored. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Disables the webhook. After any other answer the message is sent again. */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    onDomainCreated: {
+        parameters: {
+            query?: never;
+            header: {
+                /**
+                 * @description Id of the event. It is the same at each attempt, so that a receiver can recognize what it has.
+                 * @example evt_8Kd2VnQx5LwZr1TbYc7M
+                 */
+                "webhook-id": string;
+                /**
+                 * @description When this attempt was made, in epoch seconds. Reject a message that is more than five minutes off.
+                 * @example 1790000000
+                 */
+                "webhook-timestamp": string;
+                /**
+                 * @description Signatures as Standard Webhooks defines them, separated by spaces; one of them must be right.
+                 * @example v1,K5oZfzN95Z9UVu1EsfQmfVNQhnkZ2pj9o9NDN/H/pI4=
+                 */
+                "webhook-signature": string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["DomainMessage"];
+            };
+        };
+        responses: {
+            /** @description Received. Any 2xx within 15 seconds counts; the body of the answer is ignored. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Disables the webhook. After any other answer the message is sent again. */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    onDomainVerified: {
+        parameters: {
+            query?: never;
+            header: {
+                /**
+                 * @description Id of the event. It is the same at each attempt, so that a receiver can recognize what it has.
+                 * @example evt_8Kd2VnQx5LwZr1TbYc7M
+                 */
+                "webhook-id": string;
+                /**
+                 * @description When this attempt was made, in epoch seconds. Reject a message that is more than five minutes off.
+                 * @example 1790000000
+                 */
+                "webhook-timestamp": string;
+                /**
+                 * @description Signatures as Standard Webhooks defines them, separated by spaces; one of them must be right.
+                 * @example v1,K5oZfzN95Z9UVu1EsfQmfVNQhnkZ2pj9o9NDN/H/pI4=
+                 */
+                "webhook-signature": string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["DomainMessage"];
+            };
+        };
+        responses: {
+            /** @description Received. Any 2xx within 15 seconds counts; the body of the answer is ignored. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Disables the webhook. After any other answer the message is sent again. */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    onDomainUpdated: {
+        parameters: {
+            query?: never;
+            header: {
+                /**
+                 * @description Id of the event. It is the same at each attempt, so that a receiver can recognize what it has.
+                 * @example evt_8Kd2VnQx5LwZr1TbYc7M
+                 */
+                "webhook-id": string;
+                /**
+                 * @description When this attempt was made, in epoch seconds. Reject a message that is more than five minutes off.
+                 * @example 1790000000
+                 */
+                "webhook-timestamp": string;
+                /**
+                 * @description Signatures as Standard Webhooks defines them, separated by spaces; one of them must be right.
+                 * @example v1,K5oZfzN95Z9UVu1EsfQmfVNQhnkZ2pj9o9NDN/H/pI4=
+                 */
+                "webhook-signature": string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["DomainMessage"];
+            };
+        };
+        responses: {
+            /** @description Received. Any 2xx within 15 seconds counts; the body of the answer is ignored. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Disables the webhook. After any other answer the message is sent again. */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    onDomainLapsed: {
+        parameters: {
+            query?: never;
+            header: {
+                /**
+                 * @description Id of the event. It is the same at each attempt, so that a receiver can recognize what it has.
+                 * @example evt_8Kd2VnQx5LwZr1TbYc7M
+                 */
+                "webhook-id": string;
+                /**
+                 * @description When this attempt was made, in epoch seconds. Reject a message that is more than five minutes off.
+                 * @example 1790000000
+                 */
+                "webhook-timestamp": string;
+                /**
+                 * @description Signatures as Standard Webhooks defines them, separated by spaces; one of them must be right.
+                 * @example v1,K5oZfzN95Z9UVu1EsfQmfVNQhnkZ2pj9o9NDN/H/pI4=
+                 */
+                "webhook-signature": string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["DomainMessage"];
+            };
+        };
+        responses: {
+            /** @description Received. Any 2xx within 15 seconds counts; the body of the answer is ignored. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Disables the webhook. After any other answer the message is sent again. */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    onDomainDeleted: {
+        parameters: {
+            query?: never;
+            header: {
+                /**
+                 * @description Id of the event. It is the same at each attempt, so that a receiver can recognize what it has.
+                 * @example evt_8Kd2VnQx5LwZr1TbYc7M
+                 */
+                "webhook-id": string;
+                /**
+                 * @description When this attempt was made, in epoch seconds. Reject a message that is more than five minutes off.
+                 * @example 1790000000
+                 */
+                "webhook-timestamp": string;
+                /**
+                 * @description Signatures as Standard Webhooks defines them, separated by spaces; one of them must be right.
+                 * @example v1,K5oZfzN95Z9UVu1EsfQmfVNQhnkZ2pj9o9NDN/H/pI4=
+                 */
+                "webhook-signature": string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["DomainMessage"];
+            };
+        };
+        responses: {
+            /** @description Received. Any 2xx within 15 seconds counts; the body of the answer is ignored. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Disables the webhook. After any other answer the message is sent again. */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    onVideoCreated: {
+        parameters: {
+            query?: never;
+            header: {
+                /**
+                 * @description Id of the event. It is the same at each attempt, so that a receiver can recognize what it has.
+                 * @example evt_8Kd2VnQx5LwZr1TbYc7M
+                 */
+                "webhook-id": string;
+                /**
+                 * @description When this attempt was made, in epoch seconds. Reject a message that is more than five minutes off.
+                 * @example 1790000000
+                 */
+                "webhook-timestamp": string;
+                /**
+                 * @description Signatures as Standard Webhooks defines them, separated by spaces; one of them must be right.
+                 * @example v1,K5oZfzN95Z9UVu1EsfQmfVNQhnkZ2pj9o9NDN/H/pI4=
+                 */
+                "webhook-signature": string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["VideoMessage"];
+            };
+        };
+        responses: {
+            /** @description Received. Any 2xx within 15 seconds counts; the body of the answer is ignored. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Disables the webhook. After any other answer the message is sent again. */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    onVideoUpdated: {
+        parameters: {
+            query?: never;
+            header: {
+                /**
+                 * @description Id of the event. It is the same at each attempt, so that a receiver can recognize what it has.
+                 * @example evt_8Kd2VnQx5LwZr1TbYc7M
+                 */
+                "webhook-id": string;
+                /**
+                 * @description When this attempt was made, in epoch seconds. Reject a message that is more than five minutes off.
+                 * @example 1790000000
+                 */
+                "webhook-timestamp": string;
+                /**
+                 * @description Signatures as Standard Webhooks defines them, separated by spaces; one of them must be right.
+                 * @example v1,K5oZfzN95Z9UVu1EsfQmfVNQhnkZ2pj9o9NDN/H/pI4=
+                 */
+                "webhook-signature": string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["VideoMessage"];
+            };
+        };
+        responses: {
+            /** @description Received. Any 2xx within 15 seconds counts; the body of the answer is ignored. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Disables the webhook. After any other answer the message is sent again. */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    onVideoDeleted: {
+        parameters: {
+            query?: never;
+            header: {
+                /**
+                 * @description Id of the event. It is the same at each attempt, so that a receiver can recognize what it has.
+                 * @example evt_8Kd2VnQx5LwZr1TbYc7M
+                 */
+                "webhook-id": string;
+                /**
+                 * @description When this attempt was made, in epoch seconds. Reject a message that is more than five minutes off.
+                 * @example 1790000000
+                 */
+                "webhook-timestamp": string;
+                /**
+                 * @description Signatures as Standard Webhooks defines them, separated by spaces; one of them must be right.
+                 * @example v1,K5oZfzN95Z9UVu1EsfQmfVNQhnkZ2pj9o9NDN/H/pI4=
+                 */
+                "webhook-signature": string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["VideoMessage"];
+            };
+        };
+        responses: {
+            /** @description Received. Any 2xx within 15 seconds counts; the body of the answer is ignored. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Disables the webhook. After any other answer the message is sent again. */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    onVideoProcessing: {
+        parameters: {
+            query?: never;
+            header: {
+                /**
+                 * @description Id of the event. It is the same at each attempt, so that a receiver can recognize what it has.
+                 * @example evt_8Kd2VnQx5LwZr1TbYc7M
+                 */
+                "webhook-id": string;
+                /**
+                 * @description When this attempt was made, in epoch seconds. Reject a message that is more than five minutes off.
+                 * @example 1790000000
+                 */
+                "webhook-timestamp": string;
+                /**
+                 * @description Signatures as Standard Webhooks defines them, separated by spaces; one of them must be right.
+                 * @example v1,K5oZfzN95Z9UVu1EsfQmfVNQhnkZ2pj9o9NDN/H/pI4=
+                 */
+                "webhook-signature": string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["VideoMessage"];
+            };
+        };
+        responses: {
+            /** @description Received. Any 2xx within 15 seconds counts; the body of the answer is ignored. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Disables the webhook. After any other answer the message is sent again. */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    onVideoReady: {
+        parameters: {
+            query?: never;
+            header: {
+                /**
+                 * @description Id of the event. It is the same at each attempt, so that a receiver can recognize what it has.
+                 * @example evt_8Kd2VnQx5LwZr1TbYc7M
+                 */
+                "webhook-id": string;
+                /**
+                 * @description When this attempt was made, in epoch seconds. Reject a message that is more than five minutes off.
+                 * @example 1790000000
+                 */
+                "webhook-timestamp": string;
+                /**
+                 * @description Signatures as Standard Webhooks defines them, separated by spaces; one of them must be right.
+                 * @example v1,K5oZfzN95Z9UVu1EsfQmfVNQhnkZ2pj9o9NDN/H/pI4=
+                 */
+                "webhook-signature": string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["VideoMessage"];
+            };
+        };
+        responses: {
+            /** @description Received. Any 2xx within 15 seconds counts; the body of the answer is ignored. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Disables the webhook. After any other answer the message is sent again. */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    onVideoFailed: {
+        parameters: {
+            query?: never;
+            header: {
+                /**
+                 * @description Id of the event. It is the same at each attempt, so that a receiver can recognize what it has.
+                 * @example evt_8Kd2VnQx5LwZr1TbYc7M
+                 */
+                "webhook-id": string;
+                /**
+                 * @description When this attempt was made, in epoch seconds. Reject a message that is more than five minutes off.
+                 * @example 1790000000
+                 */
+                "webhook-timestamp": string;
+                /**
+                 * @description Signatures as Standard Webhooks defines them, separated by spaces; one of them must be right.
+                 * @example v1,K5oZfzN95Z9UVu1EsfQmfVNQhnkZ2pj9o9NDN/H/pI4=
+                 */
+                "webhook-signature": string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["VideoMessage"];
+            };
+        };
+        responses: {
+            /** @description Received. Any 2xx within 15 seconds counts; the body of the answer is ignored. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Disables the webhook. After any other answer the message is sent again. */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    onKeyCreated: {
+        parameters: {
+            query?: never;
+            header: {
+                /**
+                 * @description Id of the event. It is the same at each attempt, so that a receiver can recognize what it has.
+                 * @example evt_8Kd2VnQx5LwZr1TbYc7M
+                 */
+                "webhook-id": string;
+                /**
+                 * @description When this attempt was made, in epoch seconds. Reject a message that is more than five minutes off.
+                 * @example 1790000000
+                 */
+                "webhook-timestamp": string;
+                /**
+                 * @description Signatures as Standard Webhooks defines them, separated by spaces; one of them must be right.
+                 * @example v1,K5oZfzN95Z9UVu1EsfQmfVNQhnkZ2pj9o9NDN/H/pI4=
+                 */
+                "webhook-signature": string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["KeyMessage"];
+            };
+        };
+        responses: {
+            /** @description Received. Any 2xx within 15 seconds counts; the body of the answer is ignored. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Disables the webhook. After any other answer the message is sent again. */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    onKeyRolled: {
+        parameters: {
+            query?: never;
+            header: {
+                /**
+                 * @description Id of the event. It is the same at each attempt, so that a receiver can recognize what it has.
+                 * @example evt_8Kd2VnQx5LwZr1TbYc7M
+                 */
+                "webhook-id": string;
+                /**
+                 * @description When this attempt was made, in epoch seconds. Reject a message that is more than five minutes off.
+                 * @example 1790000000
+                 */
+                "webhook-timestamp": string;
+                /**
+                 * @description Signatures as Standard Webhooks defines them, separated by spaces; one of them must be right.
+                 * @example v1,K5oZfzN95Z9UVu1EsfQmfVNQhnkZ2pj9o9NDN/H/pI4=
+                 */
+                "webhook-signature": string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["KeyMessage"];
+            };
+        };
+        responses: {
+            /** @description Received. Any 2xx within 15 seconds counts; the body of the answer is ignored. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Disables the webhook. After any other answer the message is sent again. */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    onKeyRevoked: {
+        parameters: {
+            query?: never;
+            header: {
+                /**
+                 * @description Id of the event. It is the same at each attempt, so that a receiver can recognize what it has.
+                 * @example evt_8Kd2VnQx5LwZr1TbYc7M
+                 */
+                "webhook-id": string;
+                /**
+                 * @description When this attempt was made, in epoch seconds. Reject a message that is more than five minutes off.
+                 * @example 1790000000
+                 */
+                "webhook-timestamp": string;
+                /**
+                 * @description Signatures as Standard Webhooks defines them, separated by spaces; one of them must be right.
+                 * @example v1,K5oZfzN95Z9UVu1EsfQmfVNQhnkZ2pj9o9NDN/H/pI4=
+                 */
+                "webhook-signature": string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["KeyMessage"];
+            };
+        };
+        responses: {
+            /** @description Received. Any 2xx within 15 seconds counts; the body of the answer is ignored. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Disables the webhook. After any other answer the message is sent again. */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    onAccountChanged: {
+        parameters: {
+            query?: never;
+            header: {
+                /**
+                 * @description Id of the event. It is the same at each attempt, so that a receiver can recognize what it has.
+                 * @example evt_8Kd2VnQx5LwZr1TbYc7M
+                 */
+                "webhook-id": string;
+                /**
+                 * @description When this attempt was made, in epoch seconds. Reject a message that is more than five minutes off.
+                 * @example 1790000000
+                 */
+                "webhook-timestamp": string;
+                /**
+                 * @description Signatures as Standard Webhooks defines them, separated by spaces; one of them must be right.
+                 * @example v1,K5oZfzN95Z9UVu1EsfQmfVNQhnkZ2pj9o9NDN/H/pI4=
+                 */
+                "webhook-signature": string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["AccountMessage"];
+            };
+        };
+        responses: {
+            /** @description Received. Any 2xx within 15 seconds counts; the body of the answer is ignored. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Disables the webhook. After any other answer the message is sent again. */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    onAccountExported: {
+        parameters: {
+            query?: never;
+            header: {
+                /**
+                 * @description Id of the event. It is the same at each attempt, so that a receiver can recognize what it has.
+                 * @example evt_8Kd2VnQx5LwZr1TbYc7M
+                 */
+                "webhook-id": string;
+                /**
+                 * @description When this attempt was made, in epoch seconds. Reject a message that is more than five minutes off.
+                 * @example 1790000000
+                 */
+                "webhook-timestamp": string;
+                /**
+                 * @description Signatures as Standard Webhooks defines them, separated by spaces; one of them must be right.
+                 * @example v1,K5oZfzN95Z9UVu1EsfQmfVNQhnkZ2pj9o9NDN/H/pI4=
+                 */
+                "webhook-signature": string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["AccountMessage"];
+            };
+        };
+        responses: {
+            /** @description Received. Any 2xx within 15 seconds counts; the body of the answer is ignored. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Disables the webhook. After any other answer the message is sent again. */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    onMemberAdded: {
+        parameters: {
+            query?: never;
+            header: {
+                /**
+                 * @description Id of the event. It is the same at each attempt, so that a receiver can recognize what it has.
+                 * @example evt_8Kd2VnQx5LwZr1TbYc7M
+                 */
+                "webhook-id": string;
+                /**
+                 * @description When this attempt was made, in epoch seconds. Reject a message that is more than five minutes off.
+                 * @example 1790000000
+                 */
+                "webhook-timestamp": string;
+                /**
+                 * @description Signatures as Standard Webhooks defines them, separated by spaces; one of them must be right.
+                 * @example v1,K5oZfzN95Z9UVu1EsfQmfVNQhnkZ2pj9o9NDN/H/pI4=
+                 */
+                "webhook-signature": string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["MemberMessage"];
+            };
+        };
+        responses: {
+            /** @description Received. Any 2xx within 15 seconds counts; the body of the answer is ignored. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Disables the webhook. After any other answer the message is sent again. */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    onMemberChanged: {
+        parameters: {
+            query?: never;
+            header: {
+                /**
+                 * @description Id of the event. It is the same at each attempt, so that a receiver can recognize what it has.
+                 * @example evt_8Kd2VnQx5LwZr1TbYc7M
+                 */
+                "webhook-id": string;
+                /**
+                 * @description When this attempt was made, in epoch seconds. Reject a message that is more than five minutes off.
+                 * @example 1790000000
+                 */
+                "webhook-timestamp": string;
+                /**
+                 * @description Signatures as Standard Webhooks defines them, separated by spaces; one of them must be right.
+                 * @example v1,K5oZfzN95Z9UVu1EsfQmfVNQhnkZ2pj9o9NDN/H/pI4=
+                 */
+                "webhook-signature": string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["MemberMessage"];
+            };
+        };
+        responses: {
+            /** @description Received. Any 2xx within 15 seconds counts; the body of the answer is ignored. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Disables the webhook. After any other answer the message is sent again. */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    onMemberRemoved: {
+        parameters: {
+            query?: never;
+            header: {
+                /**
+                 * @description Id of the event. It is the same at each attempt, so that a receiver can recognize what it has.
+                 * @example evt_8Kd2VnQx5LwZr1TbYc7M
+                 */
+                "webhook-id": string;
+                /**
+                 * @description When this attempt was made, in epoch seconds. Reject a message that is more than five minutes off.
+                 * @example 1790000000
+                 */
+                "webhook-timestamp": string;
+                /**
+                 * @description Signatures as Standard Webhooks defines them, separated by spaces; one of them must be right.
+                 * @example v1,K5oZfzN95Z9UVu1EsfQmfVNQhnkZ2pj9o9NDN/H/pI4=
+                 */
+                "webhook-signature": string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["MemberMessage"];
+            };
+        };
+        responses: {
+            /** @description Received. Any 2xx within 15 seconds counts; the body of the answer is ignored. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Disables the webhook. After any other answer the message is sent again. */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    onInvitationCreated: {
+        parameters: {
+            query?: never;
+            header: {
+                /**
+                 * @description Id of the event. It is the same at each attempt, so that a receiver can recognize what it has.
+                 * @example evt_8Kd2VnQx5LwZr1TbYc7M
+                 */
+                "webhook-id": string;
+                /**
+                 * @description When this attempt was made, in epoch seconds. Reject a message that is more than five minutes off.
+                 * @example 1790000000
+                 */
+                "webhook-timestamp": string;
+                /**
+                 * @description Signatures as Standard Webhooks defines them, separated by spaces; one of them must be right.
+                 * @example v1,K5oZfzN95Z9UVu1EsfQmfVNQhnkZ2pj9o9NDN/H/pI4=
+                 */
+                "webhook-signature": string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["InvitationMessage"];
+            };
+        };
+        responses: {
+            /** @description Received. Any 2xx within 15 seconds counts; the body of the answer is ignored. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Disables the webhook. After any other answer the message is sent again. */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    onInvitationAccepted: {
+        parameters: {
+            query?: never;
+            header: {
+                /**
+                 * @description Id of the event. It is the same at each attempt, so that a receiver can recognize what it has.
+                 * @example evt_8Kd2VnQx5LwZr1TbYc7M
+                 */
+                "webhook-id": string;
+                /**
+                 * @description When this attempt was made, in epoch seconds. Reject a message that is more than five minutes off.
+                 * @example 1790000000
+                 */
+                "webhook-timestamp": string;
+                /**
+                 * @description Signatures as Standard Webhooks defines them, separated by spaces; one of them must be right.
+                 * @example v1,K5oZfzN95Z9UVu1EsfQmfVNQhnkZ2pj9o9NDN/H/pI4=
+                 */
+                "webhook-signature": string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["InvitationMessage"];
+            };
+        };
+        responses: {
+            /** @description Received. Any 2xx within 15 seconds counts; the body of the answer is ignored. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Disables the webhook. After any other answer the message is sent again. */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    onInvitationRevoked: {
+        parameters: {
+            query?: never;
+            header: {
+                /**
+                 * @description Id of the event. It is the same at each attempt, so that a receiver can recognize what it has.
+                 * @example evt_8Kd2VnQx5LwZr1TbYc7M
+                 */
+                "webhook-id": string;
+                /**
+                 * @description When this attempt was made, in epoch seconds. Reject a message that is more than five minutes off.
+                 * @example 1790000000
+                 */
+                "webhook-timestamp": string;
+                /**
+                 * @description Signatures as Standard Webhooks defines them, separated by spaces; one of them must be right.
+                 * @example v1,K5oZfzN95Z9UVu1EsfQmfVNQhnkZ2pj9o9NDN/H/pI4=
+                 */
+                "webhook-signature": string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["InvitationMessage"];
+            };
+        };
+        responses: {
+            /** @description Received. Any 2xx within 15 seconds counts; the body of the answer is ignored. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Disables the webhook. After any other answer the message is sent again. */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    onSessionCreated: {
+        parameters: {
+            query?: never;
+            header: {
+                /**
+                 * @description Id of the event. It is the same at each attempt, so that a receiver can recognize what it has.
+                 * @example evt_8Kd2VnQx5LwZr1TbYc7M
+                 */
+                "webhook-id": string;
+                /**
+                 * @description When this attempt was made, in epoch seconds. Reject a message that is more than five minutes off.
+                 * @example 1790000000
+                 */
+                "webhook-timestamp": string;
+                /**
+                 * @description Signatures as Standard Webhooks defines them, separated by spaces; one of them must be right.
+                 * @example v1,K5oZfzN95Z9UVu1EsfQmfVNQhnkZ2pj9o9NDN/H/pI4=
+                 */
+                "webhook-signature": string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["SessionMessage"];
+            };
+        };
+        responses: {
+            /** @description Received. Any 2xx within 15 seconds counts; the body of the answer is ignored. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Disables the webhook. After any other answer the message is sent again. */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    onSessionEnded: {
+        parameters: {
+            query?: never;
+            header: {
+                /**
+                 * @description Id of the event. It is the same at each attempt, so that a receiver can recognize what it has.
+                 * @example evt_8Kd2VnQx5LwZr1TbYc7M
+                 */
+                "webhook-id": string;
+                /**
+                 * @description When this attempt was made, in epoch seconds. Reject a message that is more than five minutes off.
+                 * @example 1790000000
+                 */
+                "webhook-timestamp": string;
+                /**
+                 * @description Signatures as Standard Webhooks defines them, separated by spaces; one of them must be right.
+                 * @example v1,K5oZfzN95Z9UVu1EsfQmfVNQhnkZ2pj9o9NDN/H/pI4=
+                 */
+                "webhook-signature": string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["SessionMessage"];
+            };
+        };
+        responses: {
+            /** @description Received. Any 2xx within 15 seconds counts; the body of the answer is ignored. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Disables the webhook. After any other answer the message is sent again. */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    onSignInLinkCreated: {
+        parameters: {
+            query?: never;
+            header: {
+                /**
+                 * @description Id of the event. It is the same at each attempt, so that a receiver can recognize what it has.
+                 * @example evt_8Kd2VnQx5LwZr1TbYc7M
+                 */
+                "webhook-id": string;
+                /**
+                 * @description When this attempt was made, in epoch seconds. Reject a message that is more than five minutes off.
+                 * @example 1790000000
+                 */
+                "webhook-timestamp": string;
+                /**
+                 * @description Signatures as Standard Webhooks defines them, separated by spaces; one of them must be right.
+                 * @example v1,K5oZfzN95Z9UVu1EsfQmfVNQhnkZ2pj9o9NDN/H/pI4=
+                 */
+                "webhook-signature": string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["SignInLinkMessage"];
+            };
+        };
+        responses: {
+            /** @description Received. Any 2xx within 15 seconds counts; the body of the answer is ignored. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Disables the webhook. After any other answer the message is sent again. */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    onSignInLinkUsed: {
+        parameters: {
+            query?: never;
+            header: {
+                /**
+                 * @description Id of the event. It is the same at each attempt, so that a receiver can recognize what it has.
+                 * @example evt_8Kd2VnQx5LwZr1TbYc7M
+                 */
+                "webhook-id": string;
+                /**
+                 * @description When this attempt was made, in epoch seconds. Reject a message that is more than five minutes off.
+                 * @example 1790000000
+                 */
+                "webhook-timestamp": string;
+                /**
+                 * @description Signatures as Standard Webhooks defines them, separated by spaces; one of them must be right.
+                 * @example v1,K5oZfzN95Z9UVu1EsfQmfVNQhnkZ2pj9o9NDN/H/pI4=
+                 */
+                "webhook-signature": string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["SignInLinkMessage"];
+            };
+        };
+        responses: {
+            /** @description Received. Any 2xx within 15 seconds counts; the body of the answer is ignored. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Disables the webhook. After any other answer the message is sent again. */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    onWebhookCreated: {
+        parameters: {
+            query?: never;
+            header: {
+                /**
+                 * @description Id of the event. It is the same at each attempt, so that a receiver can recognize what it has.
+                 * @example evt_8Kd2VnQx5LwZr1TbYc7M
+                 */
+                "webhook-id": string;
+                /**
+                 * @description When this attempt was made, in epoch seconds. Reject a message that is more than five minutes off.
+                 * @example 1790000000
+                 */
+                "webhook-timestamp": string;
+                /**
+                 * @description Signatures as Standard Webhooks defines them, separated by spaces; one of them must be right.
+                 * @example v1,K5oZfzN95Z9UVu1EsfQmfVNQhnkZ2pj9o9NDN/H/pI4=
+                 */
+                "webhook-signature": string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["WebhookMessage"];
+            };
+        };
+        responses: {
+            /** @description Received. Any 2xx within 15 seconds counts; the body of the answer is ignored. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Disables the webhook. After any other answer the message is sent again. */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    onWebhookUpdated: {
+        parameters: {
+            query?: never;
+            header: {
+                /**
+                 * @description Id of the event. It is the same at each attempt, so that a receiver can recognize what it has.
+                 * @example evt_8Kd2VnQx5LwZr1TbYc7M
+                 */
+                "webhook-id": string;
+                /**
+                 * @description When this attempt was made, in epoch seconds. Reject a message that is more than five minutes off.
+                 * @example 1790000000
+                 */
+                "webhook-timestamp": string;
+                /**
+                 * @description Signatures as Standard Webhooks defines them, separated by spaces; one of them must be right.
+                 * @example v1,K5oZfzN95Z9UVu1EsfQmfVNQhnkZ2pj9o9NDN/H/pI4=
+                 */
+                "webhook-signature": string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["WebhookMessage"];
+            };
+        };
+        responses: {
+            /** @description Received. Any 2xx within 15 seconds counts; the body of the answer is ignored. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Disables the webhook. After any other answer the message is sent again. */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    onWebhookDeleted: {
+        parameters: {
+            query?: never;
+            header: {
+                /**
+                 * @description Id of the event. It is the same at each attempt, so that a receiver can recognize what it has.
+                 * @example evt_8Kd2VnQx5LwZr1TbYc7M
+                 */
+                "webhook-id": string;
+                /**
+                 * @description When this attempt was made, in epoch seconds. Reject a message that is more than five minutes off.
+                 * @example 1790000000
+                 */
+                "webhook-timestamp": string;
+                /**
+                 * @description Signatures as Standard Webhooks defines them, separated by spaces; one of them must be right.
+                 * @example v1,K5oZfzN95Z9UVu1EsfQmfVNQhnkZ2pj9o9NDN/H/pI4=
+                 */
+                "webhook-signature": string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["WebhookMessage"];
+            };
+        };
+        responses: {
+            /** @description Received. Any 2xx within 15 seconds counts; the body of the answer is ignored. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Disables the webhook. After any other answer the message is sent again. */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    onWebhookDisabled: {
+        parameters: {
+            query?: never;
+            header: {
+                /**
+                 * @description Id of the event. It is the same at each attempt, so that a receiver can recognize what it has.
+                 * @example evt_8Kd2VnQx5LwZr1TbYc7M
+                 */
+                "webhook-id": string;
+                /**
+                 * @description When this attempt was made, in epoch seconds. Reject a message that is more than five minutes off.
+                 * @example 1790000000
+                 */
+                "webhook-timestamp": string;
+                /**
+                 * @description Signatures as Standard Webhooks defines them, separated by spaces; one of them must be right.
+                 * @example v1,K5oZfzN95Z9UVu1EsfQmfVNQhnkZ2pj9o9NDN/H/pI4=
+                 */
+                "webhook-signature": string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["WebhookMessage"];
+            };
+        };
+        responses: {
+            /** @description Received. Any 2xx within 15 seconds counts; the body of the answer is ignored. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Disables the webhook. After any other answer the message is sent again. */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    onWebhookTest: {
+        parameters: {
+            query?: never;
+            header: {
+                /**
+                 * @description Id of the event. It is the same at each attempt, so that a receiver can recognize what it has.
+                 * @example evt_8Kd2VnQx5LwZr1TbYc7M
+                 */
+                "webhook-id": string;
+                /**
+                 * @description When this attempt was made, in epoch seconds. Reject a message that is more than five minutes off.
+                 * @example 1790000000
+                 */
+                "webhook-timestamp": string;
+                /**
+                 * @description Signatures as Standard Webhooks defines them, separated by spaces; one of them must be right.
+                 * @example v1,K5oZfzN95Z9UVu1EsfQmfVNQhnkZ2pj9o9NDN/H/pI4=
+                 */
+                "webhook-signature": string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["WebhookMessage"];
+            };
+        };
+        responses: {
+            /** @description Received. Any 2xx within 15 seconds counts; the body of the answer is ignored. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Disables the webhook. After any other answer the message is sent again. */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
         };
     };
 }

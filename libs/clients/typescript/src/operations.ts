@@ -35,6 +35,11 @@ export type BulkUpdate = Input<Schemas["BulkUpdate"]>;
 export type BulkDelete = Input<Schemas["BulkDelete"]>;
 export type BulkIds = Schemas["BulkIds"];
 export type BulkChanged = Schemas["BulkChanged"];
+export type BulkChangeDone = Schemas["BulkChangeDone"];
+export type BulkChangeFailed = Schemas["BulkChangeFailed"];
+export type BulkLink = Schemas["BulkLink"];
+export type BulkItemStatus = Schemas["BulkItemStatus"];
+export type BulkItemError = Schemas["BulkItemError"];
 export type TagList = Schemas["TagList"];
 export type BulkAllCreated = Schemas["BulkAllCreated"];
 export type BulkResults = Schemas["BulkResults"];
@@ -98,6 +103,30 @@ export type FailingWebhookPage = Schemas["FailingWebhookPage"];
 export type EventType = Schemas["EventType"];
 export type Actor = Schemas["Actor"];
 export type Event = Schemas["Event"];
+export type LinkEvent = Schemas["LinkEvent"];
+export type DomainEvent = Schemas["DomainEvent"];
+export type VideoEvent = Schemas["VideoEvent"];
+export type KeyEvent = Schemas["KeyEvent"];
+export type AccountEvent = Schemas["AccountEvent"];
+export type MemberEvent = Schemas["MemberEvent"];
+export type InvitationEvent = Schemas["InvitationEvent"];
+export type SessionEvent = Schemas["SessionEvent"];
+export type SignInLinkEvent = Schemas["SignInLinkEvent"];
+export type WebhookEvent = Schemas["WebhookEvent"];
+export type Session = Schemas["Session"];
+export type EventSignInLink = Schemas["EventSignInLink"];
+export type Message = Schemas["Message"];
+export type LinkMessage = Schemas["LinkMessage"];
+export type DomainMessage = Schemas["DomainMessage"];
+export type VideoMessage = Schemas["VideoMessage"];
+export type KeyMessage = Schemas["KeyMessage"];
+export type AccountMessage = Schemas["AccountMessage"];
+export type MemberMessage = Schemas["MemberMessage"];
+export type InvitationMessage = Schemas["InvitationMessage"];
+export type SessionMessage = Schemas["SessionMessage"];
+export type SignInLinkMessage = Schemas["SignInLinkMessage"];
+export type WebhookMessage = Schemas["WebhookMessage"];
+export type MessageTime = Schemas["MessageTime"];
 export type EventPage = Schemas["EventPage"];
 export type WebhookEvents = Schemas["WebhookEvents"];
 export type WebhookCreate = Input<Schemas["WebhookCreate"]>;
@@ -204,7 +233,11 @@ export class Operations extends Client {
     return this.call("GET", "/api/v1/links/available", { query }, options);
   }
 
-  /** Get a link. */
+  /**
+   * Get a link.
+   *
+   * Everything about a link. The answer has an `ETag` for `If-Match` and `If-None-Match`.
+   */
   getLink(id: string, options?: ReadOptions): Promise<Link> {
     return this.call("GET", "/api/v1/links/{id}", { path: [id] }, options);
   }
@@ -288,7 +321,11 @@ export class Operations extends Client {
     return this.call("POST", "/api/v1/domains", { body }, options);
   }
 
-  /** Get a domain. */
+  /**
+   * Get a domain.
+   *
+   * The domain with the DNS records to set and the result of the last check.
+   */
   getDomain(id: string, options?: CallOptions): Promise<Domain> {
     return this.call("GET", "/api/v1/domains/{id}", { path: [id] }, options);
   }
@@ -514,7 +551,11 @@ export class Operations extends Client {
     return this.call("POST", "/api/v1/webhooks", { body }, options);
   }
 
-  /** Get a webhook. */
+  /**
+   * Get a webhook.
+   *
+   * The webhook without its secret.
+   */
   getWebhook(id: string, options?: CallOptions): Promise<Webhook> {
     return this.call("GET", "/api/v1/webhooks/{id}", { path: [id] }, options);
   }
@@ -760,7 +801,11 @@ export class Operations extends Client {
     return this.call("POST", "/api/v1/invitations", { body }, options);
   }
 
-  /** Revoke an invitation. */
+  /**
+   * Revoke an invitation.
+   *
+   * Its link stops working at once. An invitation that was accepted or revoked is a 404.
+   */
   revokeInvitation(id: string, options?: CallOptions): Promise<void> {
     return this.call("DELETE", "/api/v1/invitations/{id}", { path: [id], answer: "none" }, options);
   }
@@ -803,12 +848,20 @@ export class Operator extends Client {
     return this.pages((cursor) => this.adminListAccounts({ limit: 100, ...query, cursor }, options));
   }
 
-  /** Create an account. */
+  /**
+   * Create an account.
+   *
+   * The account has no key and no member yet.
+   */
   adminCreateAccount(body: AccountCreate, options?: CreateOptions): Promise<OperatorAccount> {
     return this.call("POST", "/admin/v1/accounts", { body }, options);
   }
 
-  /** Get an account. */
+  /**
+   * Get an account.
+   *
+   * The account with its plan, its state and its own limits.
+   */
   adminGetAccount(id: string, options?: CallOptions): Promise<OperatorAccount> {
     return this.call("GET", "/admin/v1/accounts/{id}", { path: [id] }, options);
   }
@@ -835,7 +888,11 @@ export class Operator extends Client {
     return this.call("DELETE", "/admin/v1/accounts/{id}", { path: [id] }, options);
   }
 
-  /** Create a key for an account. */
+  /**
+   * Create a key for an account.
+   *
+   * The key itself is in this answer and never shown again.
+   */
   adminCreateKey(id: string, body: KeyCreate, options?: CreateOptions): Promise<KeyCreated> {
     return this.call("POST", "/admin/v1/accounts/{id}/keys", { path: [id], body }, options);
   }
@@ -894,12 +951,20 @@ export class Operator extends Client {
     return this.call("POST", "/admin/v1/takedowns", { body }, options);
   }
 
-  /** Lift a takedown. */
+  /**
+   * Lift a takedown.
+   *
+   * The link or video is served again.
+   */
   adminLiftTakedown(id: string, options?: CallOptions): Promise<void> {
     return this.call("DELETE", "/admin/v1/takedowns/{id}", { path: [id], answer: "none" }, options);
   }
 
-  /** Revoke any key. */
+  /**
+   * Revoke any key.
+   *
+   * The key stops working at once, whichever account it belongs to.
+   */
   adminRevokeKey(id: string, options?: CallOptions): Promise<void> {
     return this.call("DELETE", "/admin/v1/keys/{id}", { path: [id], answer: "none" }, options);
   }

@@ -18,40 +18,19 @@ func Shown(record any) any {
 		return toMember(r, nil)
 	case member.Link:
 		if r.Kind == member.SignIn {
-			return linkEventBody{
+			return wire.EventSignInLink{
 				ID: r.ID, MemberID: r.MemberID, Name: r.Name, Role: r.Role, MadeBy: madeBy(r),
 				CreatedAt: r.CreatedAt.UnixMilli(), ExpiresAt: r.ExpiresAt.UnixMilli(),
 			}
 		}
 		return toInvitation(r)
 	case member.Session:
-		return sessionBody{
+		return wire.Session{
 			ID: r.ID, MemberID: r.MemberID, How: r.How, Client: r.Client, CreatedAt: r.CreatedAt.UnixMilli(), EndedAt: wire.Millis(r.EndedAt),
 		}
 	}
 	return nil // the outbox refuses an event without data, so no other record may have one
 }
-
-type (
-	sessionBody struct {
-		ID        string `json:"id"`
-		MemberID  string `json:"memberId"`
-		How       string `json:"how"`
-		Client    string `json:"client"`
-		CreatedAt int64  `json:"createdAt"`
-		EndedAt   *int64 `json:"endedAt"`
-	}
-	// linkEventBody is a sign-in link as its events show it.
-	linkEventBody struct {
-		ID        string        `json:"id"`
-		MemberID  string        `json:"memberId"`
-		Name      string        `json:"name"`
-		Role      identity.Role `json:"role"`
-		MadeBy    wire.Actor    `json:"madeBy"`
-		CreatedAt int64         `json:"createdAt"`
-		ExpiresAt int64         `json:"expiresAt"`
-	}
-)
 
 func toMember(m member.Member, ignored []string) wire.Member {
 	return wire.Member{

@@ -48,6 +48,9 @@ var (
 	devices = kind[member.Device]{"deviceRequests", firestoredb.Reader(toDevice), member.ErrNoDevice, nil}
 )
 
+// Transient returns the collections of sessions, one-time links and devices.
+func Transient() []string { return []string{sessions.collection, links.collection, devices.collection} }
+
 type accountDoc struct {
 	Name      string        `firestore:"name"`
 	Plan      identity.Plan `firestore:"plan"`

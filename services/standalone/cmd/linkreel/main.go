@@ -1,9 +1,13 @@
-// Command linkreel runs the whole system on one machine (`linkreel up`), installs the
-// programs it needs (`linkreel tools`), and is the command line of the API.
+// Command linkreel runs the whole system on one machine (`linkreel up`), keeps copies of
+// its data (`linkreel backup` and `linkreel restore`), installs the programs it needs
+// (`linkreel tools`), and is the command line of the API.
 package main
 
 import (
 	"context"
+	"errors"
+	"flag"
+	"io"
 	"maps"
 	"os"
 	"os/signal"
@@ -21,6 +25,14 @@ func main() {
 	code := cli.Run(ctx, os.Args[1:], cli.System(),
 		cli.Command{Name: "up", Short: "run the whole system on this machine", Run: up},
 		cli.Command{
+			Name: "backup", Args: "[--encrypt-to RECIPIENT] DIR",
+			Short: "copy the data directory into a new backup, whether Linkreel runs on it or not", Run: backup,
+		},
+		cli.Command{
+			Name: "restore", Args: "[--verify] [--backup NAME] [--secrets FILE] [--identity FILE] DIR",
+			Short: "restore a backup into an empty data directory, or only check it", Run: restore,
+		},
+		cli.Command{
 			Name: "tools", Args: "NAME…",
 			Short: "install programs that Linkreel and its tests run: redis, ffmpeg, chromium and others", Run: install,
 		})
@@ -33,6 +45,55 @@ func up(ctx context.Context, args []string, env cli.Env) error {
 		return cli.Usage("up takes no arguments; settings come from LINKREEL_* variables, see docs/development.md")
 	}
 	return standalone.Up(ctx, env.Out)
+}
+
+func backup(ctx context.Context, args []string, env cli.Env) error {
+	fs := flag.NewFlagSet("backup", flag.ContinueOnError)
+	recipient := fs.String("encrypt-to", "", "age recipient (age1…) that alone can read the backup")
+	dir, err := folder(fs, args, env)
+	if err != nil {
+		return err
+	}
+	return standalone.Backup(ctx, env.Out, dir, *recipient)
+}
+
+func restore(ctx context.Context, args []string, env cli.Env) error {
+	var o standalone.RestoreOptions
+	fs := flag.NewFlagSet("restore", flag.ContinueOnError)
+	fs.BoolVar(&o.Verify, "verify", false, "check the backup and its keys, and restore nothing")
+	fs.StringVar(&o.Name, "backup", "", "name of the backup, a folder in DIR (default: the newest)")
+	fs.StringVar(&o.Secrets, "secrets", "", "a copy of the secrets.json of the data directory")
+	fs.StringVar(&o.Identity, "identity", "", "file with the age identity of an encrypted backup")
+	var err error
+	if o.Dir, err = folder(fs, args, env); err != nil {
+		return err
+	}
+	return standalone.Restore(ctx, env.Out, o)
+}
+
+// folder parses flags before and after the one argument, the folder of backups.
+func folder(fs *flag.FlagSet, args []string, env cli.Env) (string, error) {
+	fs.SetOutput(io.Discard)
+	var words []string
+	for {
+		err := fs.Parse(args)
+		if errors.Is(err, flag.ErrHelp) {
+			fs.SetOutput(env.Out)
+			fs.Usage()
+			return "", err
+		}
+		if err != nil {
+			return "", cli.Usage("%v; see linkreel %s --help", err, fs.Name())
+		}
+		if fs.NArg() == 0 {
+			break
+		}
+		words, args = append(words, fs.Arg(0)), fs.Args()[1:]
+	}
+	if len(words) != 1 {
+		return "", cli.Usage("%s takes one DIR, the folder of backups", fs.Name())
+	}
+	return words[0], nil
 }
 
 func install(ctx context.Context, args []string, env cli.Env) error {

@@ -1,0 +1,411 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	client "github.com/linkreel/linkreel/libs/clients/go"
+)
+
+func (t *tools) readLinks(s *mcp.Server) {
+	addTool(s, reads, "find_links", "List the account's short links, newest first, or search them. A link must match everything that is given.",
+		t.findLinks, within("limit", 1, 100), among("archived", "false", "true", "all"))
+	addTool(s, reads, "get_link", "Show one short link with its short address, clicks, expiry, tags and rules.", t.getLink)
+	addTool(s, reads, "explain_link", "Say where a visit to a link would lead and why. The visit is not counted. A value that you omit is "+
+		"unknown, so conditions on it are not met.", t.explainLink, within("percent", 0, 99),
+		among("device", devices...), among("system", systems...))
+	addTool(s, reads, "check_slug", "Say whether a slug is available. Does not reserve it.", t.checkSlug)
+	addTool(s, reads, "link_stats", "Show a link's clicks by UTC day, referring host, country, kind of device and rule.", t.linkStats)
+}
+
+func (t *tools) writeLinks(s *mcp.Server) {
+	addTool(s, adds, "create_link", "Make a short link for a web address and return its short address.", t.createLink, routingSchema)
+	addTool(s, changes, "update_link", "Change a short link: its destination, title, tags, expiry, preview, whether it is archived, or how "+
+		"it handles visits. The slug and domain cannot be changed.", t.updateLink, routingSchema,
+		among("clear", "title", "tags", "externalId", "expires", "ogTitle", "ogDescription", "ogImage", "starts", "expiredUrl", "password",
+			"maxClicks", "rules"))
+	addTool(s, changes, "update_links", "Make the same change to up to 100 short links: tags, archived or expiry. Needs plan business.",
+		t.updateLinks, among("clear", "tags", "expires"))
+	addTool(s, changes, "delete_link", "Delete a short link for good. Visitors get 404 at once. To hide a link from lists, archive it instead.",
+		t.deleteLink)
+}
+
+// linkID finds the id of a link that is given by its id, its short address, or its slug.
+func (t *tools) linkID(ctx context.Context, name string) (string, error) {
+	if strings.HasPrefix(name, "lnk_") {
+		return name, nil
+	}
+	_, address, _ := strings.Cut("//"+name, "//")
+	if _, rest, found := strings.Cut(address, "//"); found {
+		address = rest
+	}
+	host, slug, found := strings.Cut(address, "/")
+	if !found {
+		host, slug = "", address
+	}
+	if i := strings.IndexAny(slug, "/?#"); i >= 0 {
+		slug = slug[:i]
+	}
+	if slug == "" {
+		return "", usagef("id must be the id of a link (lnk_…), its short address or its slug")
+	}
+	all, err := client.All(t.client.Links(ctx, client.ListLinksQuery{Slug: slug}))
+	if err != nil {
+		return "", err
+	}
+	all = slices.DeleteFunc(all, func(l client.LinkSummary) bool {
+		return !strings.EqualFold(l.Slug, slug) || host != "" && !strings.Contains(l.ShortURL, "://"+strings.ToLower(host)+"/")
+	})
+	switch len(all) {
+	case 0:
+		return "", &client.APIError{Status: 404, Code: "LINK_NOT_FOUND", Message: "No link has this short address or slug; find_links searches."}
+	case 1:
+		return all[0].ID, nil
+	}
+	return "", usagef("several domains have a link with this slug: give the whole short address, such as %s", all[0].ShortURL)
+}
+
+type linkOut struct {
+	ID             string   `json:"id"`
+	ShortURL       string   `json:"shortUrl" jsonschema:"the address to share"`
+	Slug           string   `json:"slug"`
+	DestinationURL string   `json:"destinationUrl"`
+	Title          string   `json:"title,omitempty"`
+	Clicks         int64    `json:"clicks"`
+	Status         string   `json:"status" jsonschema:"active, scheduled, expired, exhausted or taken_down"`
+	Tags           []string `json:"tags,omitempty"`
+	ExternalID     string   `json:"externalId,omitempty"`
+	Archived       bool     `json:"archived,omitempty"`
+	CreatedAt      string   `json:"createdAt"`
+	ExpiresAt      string   `json:"expiresAt,omitempty"`
+	OGTitle        string   `json:"ogTitle,omitempty"`
+	OGDescription  string   `json:"ogDescription,omitempty"`
+	OGImage        string   `json:"ogImage,omitempty"`
+	routingOut
+}
+
+type createLinkIn struct {
+	URL           string   `json:"url" jsonschema:"where the link leads: an http or https address"`
+	Slug          string   `json:"slug,omitempty" jsonschema:"last part of the short address, such as spring-sale; generated if omitted"`
+	Title         string   `json:"title,omitempty" jsonschema:"private label"`
+	Domain        string   `json:"domain,omitempty" jsonschema:"host name or id of a verified custom domain, or default for the default host; the account's default domain if omitted"`
+	Tags          []string `json:"tags,omitempty" jsonschema:"tags for finding the link"`
+	ExternalID    string   `json:"externalId,omitempty" jsonschema:"id of the link in another system; unique in the account"`
+	Archived      bool     `json:"archived,omitempty" jsonschema:"true hides the link from lists; it keeps redirecting"`
+	Expires       string   `json:"expires,omitempty" jsonschema:"when the link expires: a time from now such as 7d or 12h, or a date such as 2027-01-31T12:00:00Z; never if omitted"`
+	OGTitle       string   `json:"ogTitle,omitempty" jsonschema:"title that social networks show"`
+	OGDescription string   `json:"ogDescription,omitempty" jsonschema:"text that social networks show"`
+	OGImage       string   `json:"ogImage,omitempty" jsonschema:"address of a picture that social networks show"`
+	routingIn
+}
+
+func (t *tools) createLink(ctx context.Context, _ *mcp.CallToolRequest, in createLinkIn) (out linkOut, err error) {
+	domain, err := t.domainID(ctx, in.Domain)
+	if err != nil {
+		return out, err
+	}
+	link := client.LinkCreate{
+		URL: in.URL, Slug: in.Slug, Title: in.Title, DomainID: domain, Tags: in.Tags, ExternalID: in.ExternalID, Archived: in.Archived,
+		OGTitle: in.OGTitle, OGDescription: in.OGDescription, OGImage: in.OGImage,
+	}
+	if in.Expires != "" {
+		link.ExpiresAt = moment(in.Expires, t.env.Now())
+	}
+	in.create(&link, t.env.Now())
+	made, err := t.client.CreateLink(ctx, link)
+	if err != nil {
+		return out, err
+	}
+	return t.readLink(ctx, made.ID)
+}
+
+type linkIn struct {
+	ID string `json:"id" jsonschema:"id of the link (lnk_…), its short address or its slug"`
+}
+
+func (t *tools) getLink(ctx context.Context, _ *mcp.CallToolRequest, in linkIn) (out linkOut, err error) {
+	id, err := t.linkID(ctx, in.ID)
+	if err != nil {
+		return out, err
+	}
+	return t.readLink(ctx, id)
+}
+
+func (t *tools) readLink(ctx context.Context, id string) (out linkOut, err error) {
+	l, err := t.client.GetLink(ctx, id)
+	if err != nil {
+		return out, err
+	}
+	out = linkRow(&l.LinkSummary)
+	out.OGTitle, out.OGDescription, out.OGImage = text(l.OGTitle), text(l.OGDescription), text(l.OGImage)
+	out.routingOut = routingToAssistant(l)
+	return out, nil
+}
+
+// linkRow is a link as a list shows it.
+func linkRow(l *client.LinkSummary) linkOut {
+	return linkOut{
+		ID: l.ID, ShortURL: l.ShortURL, Slug: l.Slug, DestinationURL: l.DestinationURL, Title: l.Title, Clicks: l.Clicks, Status: l.Status,
+		Tags: l.Tags, ExternalID: text(l.ExternalID), Archived: l.Archived, CreatedAt: iso(&l.CreatedAt), ExpiresAt: iso(l.ExpiresAt),
+	}
+}
+
+// tagsIn is how a tool changes the tags of a record.
+type tagsIn struct {
+	Tags       []string `json:"tags,omitempty" jsonschema:"replaces all tags; use addTags and removeTags to keep the others"`
+	AddTags    []string `json:"addTags,omitempty" jsonschema:"tags to add"`
+	RemoveTags []string `json:"removeTags,omitempty" jsonschema:"tags to remove"`
+}
+
+// edits reports whether the tags of the record count, which has to be read for that.
+func (in tagsIn) edits() bool { return len(in.AddTags)+len(in.RemoveTags) > 0 }
+
+// update sets the tags of a change. have are the record's tags.
+func (in tagsIn) update(to *client.Field[[]string], clear, have []string) error {
+	cleared := slices.Contains(clear, "tags")
+	switch {
+	case len(in.Tags) > 0 && (cleared || in.edits()), cleared && in.edits():
+		return usagef("give tags, or addTags and removeTags, or list tags in clear; not several of them")
+	case cleared:
+		*to = client.Set([]string{})
+	case len(in.Tags) > 0:
+		*to = client.Set(in.Tags)
+	case in.edits():
+		has := func(list []string, tag string) bool {
+			return slices.ContainsFunc(list, func(s string) bool { return strings.EqualFold(s, tag) })
+		}
+		tags := slices.DeleteFunc(slices.Clone(have), func(tag string) bool { return has(in.RemoveTags, tag) })
+		for _, tag := range in.AddTags {
+			if !has(tags, tag) {
+				tags = append(tags, tag)
+			}
+		}
+		*to = client.Set(append([]string{}, tags...)) // an empty list, not null
+	}
+	return nil
+}
+
+type updateLinkIn struct {
+	linkIn
+	tagsIn
+	URL           string   `json:"url,omitempty" jsonschema:"new destination"`
+	Title         string   `json:"title,omitempty" jsonschema:"new private label"`
+	ExternalID    string   `json:"externalId,omitempty" jsonschema:"id of the link in another system; unique in the account"`
+	Archived      *bool    `json:"archived,omitempty" jsonschema:"true hides the link from lists, and it keeps redirecting; false shows it again"`
+	Expires       string   `json:"expires,omitempty" jsonschema:"when the link expires: a time from now such as 7d, or a date"`
+	OGTitle       string   `json:"ogTitle,omitempty"`
+	OGDescription string   `json:"ogDescription,omitempty"`
+	OGImage       string   `json:"ogImage,omitempty"`
+	Clear         []string `json:"clear,omitempty" jsonschema:"fields to clear; a field that is neither given nor listed here stays as it is"`
+	routingIn
+}
+
+func (t *tools) updateLink(ctx context.Context, _ *mcp.CallToolRequest, in updateLinkIn) (out linkOut, err error) {
+	id, err := t.linkID(ctx, in.ID)
+	if err != nil {
+		return out, err
+	}
+	var have []string
+	var opts []client.Option
+	if in.edits() { // tags are added to those that the link has, so it must not change meanwhile
+		var r client.Response
+		l, err := t.client.GetLink(ctx, id, client.WithResponse(&r))
+		if err != nil {
+			return out, err
+		}
+		have, opts = l.Tags, []client.Option{client.IfMatch(r.ETag)}
+	}
+	change, err := in.change(have, t.env.Now())
+	if err != nil {
+		return out, err
+	}
+	if _, err := t.client.UpdateLink(ctx, id, change, opts...); err != nil {
+		return out, err
+	}
+	return t.readLink(ctx, id)
+}
+
+// change returns what the API should change. have are the link's tags.
+func (in *updateLinkIn) change(have []string, now time.Time) (change client.LinkUpdate, err error) {
+	for _, f := range []struct {
+		name, value string
+		to          *client.Field[string]
+	}{{"url", in.URL, &change.URL}, {"title", in.Title, &change.Title}, {"ogTitle", in.OGTitle, &change.OGTitle},
+		{"ogDescription", in.OGDescription, &change.OGDescription}, {"ogImage", in.OGImage, &change.OGImage},
+		{"externalId", in.ExternalID, &change.ExternalID},
+		{"expiredUrl", in.ExpiredURL, &change.ExpiredURL}, {"password", in.Password, &change.Password}} {
+		if err := setOrClear(f.name, f.value, in.Clear, f.to, func(s string) string { return s }); err != nil {
+			return change, err
+		}
+	}
+	at := func(s string) client.Time { return moment(s, now) }
+	if err := setOrClear("expires", in.Expires, in.Clear, &change.ExpiresAt, at); err != nil {
+		return change, err
+	}
+	if err := setOrClear("starts", in.Starts, in.Clear, &change.StartsAt, at); err != nil {
+		return change, err
+	}
+	if err := in.tagsIn.update(&change.Tags, in.Clear, have); err != nil {
+		return change, err
+	}
+	if in.Archived != nil {
+		change.Archived = client.Set(*in.Archived)
+	}
+	if err := in.routingIn.update(&change, in.Clear, now); err != nil {
+		return change, err
+	}
+	if text, err := json.Marshal(change); err == nil && string(text) == "{}" {
+		return change, usagef("nothing to change: give a field, or list one in clear")
+	}
+	return change, nil
+}
+
+// setOrClear sets a field to the value that was given, or empties it if clear lists it.
+func setOrClear[T any](name, value string, clear []string, to *client.Field[T], of func(string) T) error {
+	switch cleared := slices.Contains(clear, name); {
+	case cleared && value != "":
+		return usagef("give a value for %s or clear it, not both", name)
+	case cleared:
+		*to = client.Clear[T]()
+	case value != "":
+		*to = client.Set(of(value))
+	}
+	return nil
+}
+
+type updateLinksIn struct {
+	IDs []string `json:"ids" jsonschema:"ids (lnk_…), short addresses or slugs of the links"`
+	tagsIn
+	Archived *bool    `json:"archived,omitempty" jsonschema:"true hides the links from lists, and they keep redirecting; false shows them again"`
+	Expires  string   `json:"expires,omitempty" jsonschema:"when the links expire: a time from now such as 7d, or a date"`
+	Clear    []string `json:"clear,omitempty" jsonschema:"fields to clear"`
+}
+
+type updateLinksOut struct {
+	Changed int         `json:"changed" jsonschema:"number of links that were changed"`
+	Failed  []failedOut `json:"failed,omitempty"`
+}
+
+type failedOut struct {
+	ID      string `json:"id"`
+	Code    string `json:"code"`
+	Message string `json:"message"`
+}
+
+func (t *tools) updateLinks(ctx context.Context, _ *mcp.CallToolRequest, in updateLinksIn) (out updateLinksOut, err error) {
+	if len(in.IDs) == 0 || len(in.IDs) > client.BulkMax {
+		return out, usagef("give 1 to %d ids", client.BulkMax)
+	}
+	set := client.BulkSet{AddTags: in.AddTags, RemoveTags: in.RemoveTags}
+	if !in.edits() { // else the service adds to the tags that each link has
+		err = in.tagsIn.update(&set.Tags, in.Clear, nil)
+	} else if len(in.Tags) > 0 || slices.Contains(in.Clear, "tags") {
+		err = usagef("give tags, or addTags and removeTags, or list tags in clear; not several of them")
+	}
+	if err != nil {
+		return out, err
+	}
+	if in.Archived != nil {
+		set.Archived = client.Set(*in.Archived)
+	}
+	now := t.env.Now()
+	if err := setOrClear("expires", in.Expires, in.Clear, &set.ExpiresAt, func(s string) client.Time { return moment(s, now) }); err != nil {
+		return out, err
+	}
+	ids := make([]string, len(in.IDs))
+	for i, name := range in.IDs {
+		if ids[i], err = t.linkID(ctx, name); err != nil {
+			return out, fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	results, err := t.client.UpdateLinks(ctx, ids, set)
+	if err != nil {
+		return out, err
+	}
+	for _, r := range results {
+		if r.Error != nil {
+			out.Failed = append(out.Failed, failedOut{r.ID, r.Error.Code, r.Error.Message})
+			continue
+		}
+		out.Changed++
+	}
+	return out, nil
+}
+
+type deletedOut struct {
+	ID      string `json:"id"`
+	Deleted bool   `json:"deleted"`
+}
+
+func (t *tools) deleteLink(ctx context.Context, _ *mcp.CallToolRequest, in linkIn) (out deletedOut, err error) {
+	id, err := t.linkID(ctx, in.ID)
+	if err != nil {
+		return out, err
+	}
+	return deletedOut{id, true}, t.client.DeleteLink(ctx, id)
+}
+
+type findLinksIn struct {
+	Text       string   `json:"text,omitempty" jsonschema:"words to search for; each must begin a word of the slug, a tag, the title or the destination"`
+	Tags       []string `json:"tags,omitempty" jsonschema:"a link must have all of these tags; up to five"`
+	Domain     string   `json:"domain,omitempty" jsonschema:"host name or id of a custom domain, or default for the default host"`
+	Slug       string   `json:"slug,omitempty" jsonschema:"the whole slug"`
+	ExternalID string   `json:"externalId,omitempty" jsonschema:"id of the link in another system"`
+	Archived   string   `json:"archived,omitempty" jsonschema:"archived links: false leaves them out, true shows only them; all if omitted"`
+	Limit      int      `json:"limit,omitempty" jsonschema:"maximum number of links; 20 if omitted"`
+	Cursor     string   `json:"cursor,omitempty" jsonschema:"nextCursor of an earlier answer, to get the next links"`
+}
+
+type findLinksOut struct {
+	Links      []linkOut `json:"links"`
+	NextCursor string    `json:"nextCursor,omitempty" jsonschema:"pass it as cursor to get more; absent if there are no more"`
+}
+
+func (t *tools) findLinks(ctx context.Context, _ *mcp.CallToolRequest, in findLinksIn) (out findLinksOut, err error) {
+	q := client.ListLinksQuery{
+		Q: in.Text, Tag: in.Tags, Slug: in.Slug, ExternalID: in.ExternalID, Archived: in.Archived, Limit: in.Limit,
+	}
+	if q.DomainID, err = t.domainID(ctx, in.Domain); err != nil {
+		return out, err
+	}
+	if in.Cursor != "" {
+		n, err := strconv.ParseInt(in.Cursor, 10, 64)
+		if err != nil {
+			return out, &client.APIError{Status: 400, Code: "INVALID_CURSOR", Message: "cursor must be the nextCursor of an earlier answer"}
+		}
+		q.Cursor = &n
+	}
+	page, err := t.client.ListLinks(ctx, q)
+	if err != nil {
+		return out, err
+	}
+	out.Links = make([]linkOut, len(page.Data))
+	for i := range page.Data {
+		out.Links[i] = linkRow(&page.Data[i])
+	}
+	if page.NextCursor != nil {
+		out.NextCursor = strconv.FormatInt(*page.NextCursor, 10)
+	}
+	return out, nil
+}
+
+type linkStatsIn struct {
+	linkIn
+	From string `json:"from,omitempty" jsonschema:"first UTC day, such as 2026-11-01; a month ago if omitted"`
+	To   string `json:"to,omitempty" jsonschema:"last UTC day; today if omitted"`
+}
+
+func (t *tools) linkStats(ctx context.Context, _ *mcp.CallToolRequest, in linkStatsIn) (*client.LinkStats, error) {
+	id, err := t.linkID(ctx, in.ID)
+	if err != nil {
+		return nil, err
+	}
+	return t.client.GetLinkStats(ctx, id, client.GetLinkStatsQuery{From: in.From, To: in.To})
+}

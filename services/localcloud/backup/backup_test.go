@@ -1,0 +1,618 @@
+package backup_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	gc "cloud.google.com/go/firestore"
+	pb "cloud.google.com/go/firestore/apiv1/firestorepb"
+	"filippo.io/age"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/linkreel/linkreel/services/localcloud/backup"
+	"github.com/linkreel/linkreel/services/localcloud/cloudtest"
+	"github.com/linkreel/linkreel/services/localcloud/firestore"
+	"github.com/linkreel/linkreel/services/localcloud/guard"
+	"github.com/linkreel/linkreel/services/localcloud/storage"
+)
+
+const token = "0123456789abcdef0123456789abcdef"
+
+// killedEnv makes this test binary take a backup that dies at one of its writes.
+const killedEnv = "LINKREEL_TEST_KILLED_BACKUP"
+
+func TestMain(m *testing.M) {
+	if at, url, ok := strings.Cut(os.Getenv(killedEnv), " "); ok {
+		takeAndDie(at, url)
+	}
+	os.Exit(m.Run())
+}
+
+// takeAndDie takes a backup of url into the current folder, and kills itself at the write
+// with the number at.
+func takeAndDie(at, url string) {
+	left, err := strconv.Atoi(at)
+	if err == nil {
+		o := backup.Options{Dir: ".", URL: url, Token: token, Keep: time.Hour}
+		_, err = backup.Take(context.Background(), o.WithWrite(func(f *os.File, p []byte) (int, error) {
+			if left--; left < 0 {
+				_, _ = f.Write(p[:len(p)/2])
+				_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+				select {}
+			}
+			return f.Write(p)
+		}))
+	}
+	if err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// cloud is a running source with one bucket.
+type cloud struct {
+	tb      testing.TB
+	records *firestore.Server
+	db      *gc.Client
+	api     string // of storage
+	url     string // of backups
+}
+
+func start(tb testing.TB, dir string) *cloud {
+	tb.Helper()
+	c := &cloud{tb: tb}
+	var err error
+	if c.records, err = firestore.Open(firestore.Options{Path: filepath.Join(dir, "firestore.db")}); err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { _ = c.records.Close() })
+	if c.db, err = c.records.Client(tb.Context(), "p"); err != nil {
+		tb.Fatal(err)
+	}
+	objects, err := storage.Open(storage.Options{Dir: filepath.Join(dir, "objects"), Buckets: []string{"media"}, Key: cloudtest.ServiceAccountKey()})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { _ = objects.Close() })
+	tokens, err := guard.Parse(token)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	source := &backup.Source{Records: c.records, Objects: objects, Tokens: tokens, Stop: tb.Context()}
+	api, backups := httptest.NewServer(objects.APIHandler()), httptest.NewServer(source.Handler())
+	tb.Cleanup(func() { api.Close(); backups.Close() })
+	c.api, c.url = api.URL, backups.URL
+	return c
+}
+
+// call makes a call of the storage API and returns the body of the response.
+func (c *cloud) call(method, path string, body []byte) []byte {
+	req, err := http.NewRequestWithContext(context.Background(), method, c.api+path, bytes.NewReader(body))
+	if err != nil {
+		c.tb.Fatal(err)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		c.tb.Error(err)
+		return nil
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil || resp.StatusCode/100 != 2 {
+		c.tb.Errorf("%s %s = %s %v %.200s", method, path, resp.Status, err, text)
+	}
+	return text
+}
+
+// add writes an object, and then a record that names it.
+func (c *cloud) add(name string, content []byte) {
+	c.call(http.MethodPost, "/upload/storage/v1/b/media/o?uploadType=media&name="+url.QueryEscape(name), content)
+	if _, err := c.db.Collection("videos").Doc(name).Create(context.Background(), map[string]any{"object": name}); err != nil {
+		c.tb.Error(err)
+	}
+}
+
+// remove deletes the record, and then its object.
+func (c *cloud) remove(name string) {
+	if _, err := c.db.Collection("videos").Doc(name).Delete(context.Background()); err != nil {
+		c.tb.Error(err)
+	}
+	c.call(http.MethodDelete, "/storage/v1/b/media/o/"+url.PathEscape(name), nil)
+}
+
+// names returns the records, after checking that each object has its bytes.
+func (c *cloud) names() map[string]bool {
+	c.tb.Helper()
+	docs, err := c.db.Collection("videos").OrderBy("object", gc.Asc).Documents(context.Background()).GetAll()
+	if err != nil {
+		c.tb.Fatal(err)
+	}
+	found := map[string]bool{}
+	for _, d := range docs {
+		found[d.Ref.ID] = true
+		got := c.call(http.MethodGet, "/storage/v1/b/media/o/"+url.PathEscape(d.Ref.ID)+"?alt=media", nil)
+		if !bytes.Equal(got, content(d.Ref.ID)) {
+			c.tb.Errorf("%s has %d other bytes", d.Ref.ID, len(got))
+		}
+	}
+	return found
+}
+
+// content is the content of the object with a name: up to 40 KiB.
+func content(name string) []byte {
+	sum := sha256.Sum256([]byte(name))
+	return bytes.Repeat(sum[:], 1+int(sum[0])*5)
+}
+
+func (c *cloud) options(dir string) backup.Options {
+	return backup.Options{Dir: dir, URL: c.url, Token: token, Keep: time.Hour}
+}
+
+func take(tb testing.TB, o backup.Options) *backup.Manifest {
+	tb.Helper()
+	m, err := backup.Take(tb.Context(), o)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return m
+}
+
+// restore restores into a new folder and starts a server on it.
+func restore(tb testing.TB, dir string, m *backup.Manifest, ids ...age.Identity) *cloud {
+	tb.Helper()
+	to := tb.TempDir()
+	if err := restoreTo(tb, to, dir, m, ids...); err != nil {
+		tb.Fatal(err)
+	}
+	return start(tb, to)
+}
+
+func restoreTo(tb testing.TB, to, dir string, m *backup.Manifest, ids ...age.Identity) error {
+	return backup.Restore(tb.Context(), dir, m, ids, backup.Target{
+		Records: filepath.Join(to, "firestore.db"), Objects: storage.Options{Dir: filepath.Join(to, "objects")},
+	})
+}
+
+// TestABackupIsOneStateUnderWrites takes backups while objects and records come and go.
+// Each must have every record that was acknowledged before it began, and the bytes of
+// every record that it has.
+func TestABackupIsOneStateUnderWrites(t *testing.T) {
+	t.Parallel()
+	c, dir := start(t, t.TempDir()), t.TempDir()
+	for i := range 50 {
+		c.add(fmt.Sprintf("old-%d", i), content(fmt.Sprintf("old-%d", i)))
+	}
+	var writers sync.WaitGroup
+	stop := make(chan struct{})
+	for w := range 4 {
+		writers.Go(func() {
+			for i := 0; ; i++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				name := fmt.Sprintf("w%d-%d", w, i)
+				c.add(name, content(name))
+				c.remove(name)
+			}
+		})
+	}
+	var taken []*backup.Manifest
+	for i := range 4 {
+		c.add(fmt.Sprintf("kept-%d", i), content(fmt.Sprintf("kept-%d", i)))
+		taken = append(taken, take(t, c.options(dir)))
+	}
+	close(stop)
+	writers.Wait()
+	for i, m := range taken {
+		if err := backup.Verify(t.Context(), dir, m, nil); err != nil {
+			t.Error(err)
+		}
+		found := restore(t, dir, m).names()
+		for n := range 50 {
+			if name := fmt.Sprintf("old-%d", n); !found[name] {
+				t.Errorf("backup %d lacks %s", i, name)
+			}
+		}
+		for n := range 4 {
+			if name := fmt.Sprintf("kept-%d", n); found[name] != (n <= i) {
+				t.Errorf("backup %d has %s: %v", i, name, found[name])
+			}
+		}
+	}
+}
+
+func TestARestoredServerContinues(t *testing.T) {
+	t.Parallel()
+	c, dir := start(t, t.TempDir()), t.TempDir()
+	c.add("a", content("a"))
+	before, err := c.db.Doc("videos/a").Get(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	again := restore(t, dir, take(t, c.options(dir)))
+	after, err := again.db.Doc("videos/a").Get(t.Context())
+	if err != nil || !after.CreateTime.Equal(before.CreateTime) || !after.UpdateTime.Equal(before.UpdateTime) {
+		t.Errorf("times are %v and %v, want %v and %v (%v)", after.CreateTime, after.UpdateTime, before.CreateTime, before.UpdateTime, err)
+	}
+	if _, err := again.db.Doc("videos/a").Update(t.Context(), []gc.Update{{Path: "x", Value: 1}}, gc.LastUpdateTime(before.UpdateTime)); err != nil {
+		t.Errorf("an update with the version of before: %v", err)
+	}
+	again.add("b", content("b"))
+	// What was restored is not copied again, because it has the same files.
+	size := usage(t, filepath.Join(dir, "objects"))
+	m := take(t, again.options(dir))
+	if grown := usage(t, filepath.Join(dir, "objects")) - size; len(m.Objects) != 2 || grown != int64(len(content("b"))) {
+		t.Errorf("the next backup has %d objects and %d more bytes", len(m.Objects), grown)
+	}
+}
+
+func TestOldBackupsAndTheirObjectsGo(t *testing.T) {
+	t.Parallel()
+	c, dir := start(t, t.TempDir()), t.TempDir()
+	now := time.Date(2026, 3, 1, 2, 0, 0, 0, time.UTC)
+	o := c.options(dir)
+	o.Now = func() time.Time { return now }
+	c.add("a", content("a"))
+	first := take(t, o)
+	c.remove("a")
+	c.add("b", content("b"))
+	now = now.Add(40 * time.Minute)
+	second := take(t, o)
+	if err := backup.Verify(t.Context(), dir, first, nil); err != nil {
+		t.Error(err)
+	}
+	now = now.Add(40 * time.Minute)
+	take(t, o)
+	names, err := backup.Names(dir)
+	if err != nil || len(names) != 2 || names[0] != second.Name {
+		t.Errorf("backups are %v, want two from %s (%v)", names, second.Name, err)
+	}
+	if size := usage(t, filepath.Join(dir, "objects")); size != int64(len(content("b"))) {
+		t.Errorf("objects have %d bytes", size)
+	}
+}
+
+// usage returns the size of the files in a folder, and checks their modes.
+func usage(tb testing.TB, dir string) (n int64) {
+	tb.Helper()
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		if !d.IsDir() {
+			n += info.Size()
+		}
+		if info.Mode().Perm()&0o077 != 0 && path != dir {
+			tb.Errorf("others can use %s (%v)", path, info.Mode())
+		}
+		return nil
+	})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return n
+}
+
+// TestAKilledBackupIsNoBackup kills backups at each of their writes. The last complete
+// one stays, and the next continues.
+func TestAKilledBackupIsNoBackup(t *testing.T) { // alone: a process that is being started holds the locks of other tests for a moment
+	c, dir := start(t, t.TempDir()), t.TempDir()
+	for i := range 6 {
+		c.add(fmt.Sprintf("o%d", i), content(fmt.Sprintf("o%d", i)))
+	}
+	first := take(t, c.options(dir))
+	for i := range 6 {
+		c.add(fmt.Sprintf("n%d", i), content(fmt.Sprintf("n%d", i)))
+	}
+	kills := 0
+	for ; ; kills++ {
+		cmd := exec.CommandContext(t.Context(), os.Args[0])
+		cmd.Dir, cmd.Env = dir, append(os.Environ(), fmt.Sprintf("%s=%d %s", killedEnv, kills%16, c.url))
+		out, err := cmd.CombinedOutput()
+		names, listErr := backup.Names(dir)
+		if listErr != nil {
+			t.Fatal(listErr)
+		}
+		if err == nil {
+			break
+		}
+		if kills > 100 || cmd.ProcessState.ExitCode() != -1 || len(names) != 1 || names[0] != first.Name {
+			t.Fatalf("after kill %d: %v, backups %v: %s", kills, err, names, out)
+		}
+		if err := backup.Verify(t.Context(), dir, first, nil); err != nil {
+			t.Fatalf("after kill %d: %v", kills, err)
+		}
+	}
+	m, err := backup.Read(dir, "")
+	if err != nil || kills == 0 {
+		t.Fatalf("%d kills, then %v", kills, err)
+	}
+	if found := restore(t, dir, m).names(); len(found) != 12 {
+		t.Errorf("after %d kills the backup has %d records, want 12", kills, len(found))
+	}
+	t.Logf("%d kills", kills)
+}
+
+func TestAFullDiskLeavesTheEarlierBackups(t *testing.T) {
+	t.Parallel()
+	c, dir := start(t, t.TempDir()), t.TempDir()
+	c.add("a", content("a"))
+	first := take(t, c.options(dir))
+	c.add("b", content("b"))
+	for at := range 4 {
+		left := at
+		_, err := backup.Take(t.Context(), c.options(dir).WithWrite(func(f *os.File, p []byte) (int, error) {
+			if left--; left < 0 {
+				n, _ := f.Write(p[:len(p)/2])
+				return n, &fs.PathError{Op: "write", Path: f.Name(), Err: syscall.ENOSPC}
+			}
+			return f.Write(p)
+		}))
+		if !errors.Is(err, syscall.ENOSPC) || !strings.Contains(err.Error(), "is full: free some space") {
+			t.Fatalf("write %d: error %v", at, err)
+		}
+		names, err := backup.Names(dir)
+		if err != nil || len(names) != 1 {
+			t.Fatalf("write %d: backups %v, %v", at, names, err)
+		}
+	}
+	if err := backup.Verify(t.Context(), dir, first, nil); err != nil {
+		t.Error(err)
+	}
+	if found := restore(t, dir, take(t, c.options(dir))).names(); len(found) != 2 {
+		t.Errorf("the next backup has %v", found)
+	}
+}
+
+// TestDamageStopsARestore changes one byte of each file of a backup in turn.
+func TestDamageStopsARestore(t *testing.T) {
+	t.Parallel()
+	c, dir := start(t, t.TempDir()), t.TempDir()
+	c.add("a", content("a"))
+	m := take(t, c.options(dir))
+	files := []string{
+		filepath.Join(m.Name, "manifest.json"), filepath.Join(m.Name, m.Records.Name), filepath.Join(m.Name, m.Index.Name),
+		filepath.Join("objects", m.Objects[0].Name),
+	}
+	for _, name := range files {
+		path := filepath.Join(dir, name)
+		whole, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for what, damaged := range map[string][]byte{"changed": append([]byte{whole[0] ^ 1}, whole[1:]...), "cut": whole[:len(whole)-1]} {
+			if err := os.WriteFile(path, damaged, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			to := t.TempDir()
+			read, err := backup.Read(dir, m.Name)
+			if err == nil {
+				if verified := backup.Verify(t.Context(), dir, read, nil); verified == nil || !strings.Contains(verified.Error(), "damaged") {
+					t.Errorf("%s %s: Verify = %v", name, what, verified)
+				}
+				err = restoreTo(t, to, dir, read)
+			}
+			if err == nil || !strings.Contains(err.Error(), "damaged") {
+				t.Errorf("%s %s: error %v, want one about damage", name, what, err)
+			}
+			if read != nil {
+				if _, err := firestore.Open(firestore.Options{Path: filepath.Join(to, "firestore.db")}); err == nil || !strings.Contains(err.Error(), "did not end") {
+					t.Errorf("%s %s: half a restore opens: %v", name, what, err)
+				}
+			}
+		}
+		if err := os.WriteFile(path, whole, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := backup.Verify(t.Context(), dir, m, nil); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestARestoreOverwritesNothing(t *testing.T) {
+	t.Parallel()
+	c, dir, to := start(t, t.TempDir()), t.TempDir(), t.TempDir()
+	c.add("a", content("a"))
+	m := take(t, c.options(dir))
+	if err := restoreTo(t, to, dir, m); err != nil {
+		t.Fatal(err)
+	}
+	if err := restoreTo(t, to, dir, m); err == nil || !strings.Contains(err.Error(), "empty folder") {
+		t.Errorf("a second restore = %v", err)
+	}
+	if found := start(t, to).names(); !found["a"] {
+		t.Error("the first restore is damaged")
+	}
+}
+
+func TestAnEncryptedBackupNeedsItsIdentity(t *testing.T) {
+	t.Parallel()
+	c, dir := start(t, t.TempDir()), t.TempDir()
+	c.add("secret-name", content("secret-name"))
+	take(t, c.options(dir)) // its objects are not encrypted, and so not used again
+	id, other := identity(t), identity(t)
+	o := c.options(dir)
+	o.Recipient = id.Recipient().String()
+	m := take(t, o)
+	for _, f := range append([]backup.File{{Name: filepath.Join("..", m.Name, m.Records.Name)}, {Name: filepath.Join("..", m.Name, m.Index.Name)}}, m.Objects...) {
+		text, err := os.ReadFile(filepath.Join(dir, "objects", f.Name))
+		if err != nil || !bytes.HasPrefix(text, []byte("age-encryption.org/v1")) || bytes.Contains(text, content("secret-name")[:64]) {
+			t.Errorf("%s is not encrypted (%v)", f.Name, err)
+		}
+	}
+	for name, ids := range map[string][]age.Identity{"no identity": nil, "another identity": {other}} {
+		if err := backup.Verify(t.Context(), dir, m, ids); err == nil {
+			t.Errorf("%s opens the backup", name)
+		}
+	}
+	if found := restore(t, dir, m, id).names(); !found["secret-name"] {
+		t.Errorf("restored %v", found)
+	}
+	size := usage(t, filepath.Join(dir, "objects"))
+	take(t, o)
+	if grown := usage(t, filepath.Join(dir, "objects")) - size; grown != 0 {
+		t.Errorf("the second encrypted backup copies %d bytes again", grown)
+	}
+}
+
+func identity(tb testing.TB) *age.X25519Identity {
+	tb.Helper()
+	id, err := age.GenerateX25519Identity()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return id
+}
+
+func TestABackupNamesTheKeysOfSealedValues(t *testing.T) {
+	t.Parallel()
+	c, dir := start(t, t.TempDir()), t.TempDir()
+	for id, fields := range map[string]map[string]any{
+		"webhooks/1": {"keyIds": []string{"bb", "aa"}}, "webhooks/2": {"keyIds": []string{"aa"}},
+		"certificates/1": {"keyId": "cc"}, "certificates/2": {"keyId": ""}, "accounts/1": {"key": []byte("\xee\xee\xee\xee sealed")}, "other/1": {"keyId": "dd"},
+	} {
+		if _, err := c.db.Doc(id).Create(t.Context(), fields); err != nil {
+			t.Fatal(err)
+		}
+	}
+	o := c.options(dir)
+	o.Sealed = []backup.Sealed{{Collection: "webhooks", Field: "keyIds", Keys: "w"}, {Collection: "certificates", Field: "keyId", Keys: "c"}, {Collection: "accounts", Field: "key", Keys: "c"}}
+	m := take(t, o)
+	if got := fmt.Sprint(m.Keys); got != "map[c:[cc eeeeeeee] w:[aa bb]]" || m.Documents != 6 {
+		t.Errorf("keys %s of %d documents", got, m.Documents)
+	}
+}
+
+func TestARestoreMayEditAndLeaveOut(t *testing.T) {
+	t.Parallel()
+	c, dir, to := start(t, t.TempDir()), t.TempDir(), t.TempDir()
+	c.add("a", content("a"))
+	c.add("b", content("b"))
+	err := backup.Restore(t.Context(), dir, take(t, c.options(dir)), nil, backup.Target{
+		Records: filepath.Join(to, "firestore.db"), Objects: storage.Options{Dir: filepath.Join(to, "objects")},
+		Edit: func(d *pb.Document) bool { return !strings.HasSuffix(d.GetName(), "/a") },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if found := start(t, to).names(); found["a"] || !found["b"] {
+		t.Errorf("restored %v", found)
+	}
+}
+
+func TestASourceNeedsItsToken(t *testing.T) {
+	t.Parallel()
+	c := start(t, t.TempDir())
+	o := c.options(t.TempDir())
+	o.Token = strings.Repeat("x", 32)
+	if _, err := backup.Take(t.Context(), o); err == nil || !strings.Contains(err.Error(), "401") {
+		t.Errorf("a wrong token = %v", err)
+	}
+	if names, err := backup.Names(o.Dir); err != nil || len(names) != 0 {
+		t.Errorf("backups %v, %v", names, err)
+	}
+}
+
+func TestABackupThatTheServerBreaksOffFails(t *testing.T) {
+	t.Parallel()
+	c, dir := start(t, t.TempDir()), t.TempDir()
+	c.add("a", content("a"))
+	whole := httptest.NewRecorder()
+	proxied := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", whole.Header().Get("Content-Type"))
+		n, err := strconv.Atoi(r.URL.Query().Get("n"))
+		if err != nil {
+			t.Error(err)
+		}
+		_, _ = w.Write(whole.Body.Bytes()[:n])
+	}))
+	defer proxied.Close()
+	resp, err := http.DefaultClient.Do(mustPost(t, c.url))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	whole.Header().Set("Content-Type", resp.Header.Get("Content-Type"))
+	if _, err := whole.Body.ReadFrom(resp.Body); err != nil {
+		t.Fatal(err)
+	}
+	for n := 0; n < whole.Body.Len()-200; n += 1 + whole.Body.Len()/40 {
+		o := c.options(dir)
+		o.URL = proxied.URL + "?n=" + strconv.Itoa(n)
+		if _, err := backup.Take(t.Context(), o); err == nil {
+			t.Errorf("%d of %d bytes make a backup", n, whole.Body.Len())
+		}
+	}
+	if names, err := backup.Names(dir); err != nil || len(names) != 0 {
+		t.Errorf("backups %v, %v", names, err)
+	}
+}
+
+func mustPost(tb testing.TB, address string) *http.Request {
+	tb.Helper()
+	req, err := http.NewRequestWithContext(tb.Context(), http.MethodPost, address, http.NoBody)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+token)
+	return req
+}
+
+// TestANewServerCommitsAfterTheRestoredState restores on a machine whose clock is behind.
+func TestANewServerCommitsAfterTheRestoredState(t *testing.T) {
+	t.Parallel()
+	future := time.Now().Add(time.Hour)
+	s, err := firestore.Open(firestore.Options{Path: filepath.Join(t.TempDir(), "f.db"), Restoring: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	sent := false
+	err = s.Import(t.Context(), future, func() (*pb.Document, error) {
+		if sent {
+			return nil, nil
+		}
+		sent = true
+		return &pb.Document{Name: "projects/p/databases/(default)/documents/a/1", Fields: map[string]*pb.Value{}}, nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	db, err := s.Client(t.Context(), "p")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := db.Doc("a/2").Create(t.Context(), map[string]any{})
+	if err != nil || !w.UpdateTime.After(future) {
+		t.Errorf("committed at %v, want after %v (%v)", w, future, err)
+	}
+	if _, err := db.Doc("a/1").Create(t.Context(), map[string]any{}); status.Code(err) != codes.AlreadyExists {
+		t.Errorf("create again = %v", err)
+	}
+}

@@ -1,0 +1,325 @@
+package backup
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"filippo.io/age"
+)
+
+const (
+	format       = 1
+	manifestFile = "manifest.json"
+	sumsFile     = "SHA256SUMS"
+	recordsFile  = "records.gz"
+	indexFile    = "index.gz"
+	objectsDir   = "objects"
+	incomplete   = ".part"
+	nameForm     = "2006-01-02T15-04-05.000Z"
+)
+
+// Manifest describes a backup. It is the last file that is written.
+type Manifest struct {
+	Format int `json:"format"`
+	// Name is the name of the backup's folder: the time at which it began.
+	Name string `json:"name"`
+	// At is the time of the newest record in it.
+	At time.Time `json:"at"`
+	// Recipient is the age recipient that everything else is encrypted to. "" means none.
+	Recipient string `json:"recipient,omitempty"`
+	Documents int64  `json:"documents"`
+	Records   File   `json:"records"`
+	Index     File   `json:"index"`
+	Objects   []File `json:"objects"` // in the folder objects
+	// Keys are the ids of the keys that sealed values in the records, by [Sealed.Keys]. A
+	// restored server needs these keys. They are not in the backup.
+	Keys map[string][]string `json:"keys,omitempty"`
+}
+
+// File is a file of a backup, as it is on the disk.
+type File struct {
+	Name   string `json:"name"`
+	Bytes  int64  `json:"bytes"`
+	SHA256 string `json:"sha256"` // in hex
+}
+
+// Bytes returns the size of all objects of the backup, in bytes.
+func (m *Manifest) Bytes() (n int64) {
+	for _, f := range m.Objects {
+		n += f.Bytes
+	}
+	return n
+}
+
+// folder holds backups.
+type folder struct {
+	path  string
+	to    age.Recipient // nil for no encryption
+	tag   string        // ends the names of files: .age-RECIPIENT, or "" without encryption
+	write func(*os.File, []byte) (int, error)
+	lock  *os.File
+}
+
+// openFolder creates the folder if it is missing, and locks it: one backup at a time.
+func openFolder(path, recipient string) (*folder, error) {
+	f := &folder{path: path, write: (*os.File).Write}
+	if recipient != "" {
+		to, err := age.ParseX25519Recipient(recipient)
+		if err != nil {
+			return nil, fmt.Errorf("the recipient is not one of age's (age1…): %w", err)
+		}
+		sum := sha256.Sum256([]byte(recipient))
+		f.to, f.tag = to, ".age-"+hex.EncodeToString(sum[:4])
+	}
+	if err := os.MkdirAll(filepath.Join(path, objectsDir), 0o700); err != nil {
+		return nil, fmt.Errorf("make the folder of backups: %w", err)
+	}
+	lock, err := os.OpenFile(filepath.Join(path, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("lock the folder of backups: %w", err)
+	}
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		return nil, errors.Join(fmt.Errorf("lock %s (is another backup running?): %w", path, err), lock.Close())
+	}
+	f.lock = lock
+	return f, nil
+}
+
+func (f *folder) close() { _ = f.lock.Close() }
+
+// store writes r to a new file, encrypted if the folder is, and makes it durable. name
+// chooses the file's name by its checksum.
+func (f *folder) store(dir string, r io.Reader, name func(sha string) string) (File, error) {
+	file, err := os.CreateTemp(dir, ".new-*") // with mode 0600
+	if err != nil {
+		return File{}, err
+	}
+	out := &summed{write: f.write, file: file, sum: sha256.New()}
+	err = f.encrypt(out, r)
+	err = errors.Join(err, file.Sync(), file.Close())
+	got := File{Bytes: out.n, SHA256: hex.EncodeToString(out.sum.Sum(nil))}
+	got.Name = name(got.SHA256)
+	if err == nil {
+		err = os.Rename(file.Name(), filepath.Join(dir, got.Name))
+	}
+	if err != nil {
+		_ = os.Remove(file.Name()) // the error below is the useful one
+		return File{}, err
+	}
+	return got, nil
+}
+
+func (f *folder) encrypt(w io.Writer, r io.Reader) error {
+	if f.to == nil {
+		_, err := io.Copy(w, r)
+		return err
+	}
+	sealed, err := age.Encrypt(w, f.to)
+	if err != nil {
+		return err
+	}
+	if _, err := io.Copy(sealed, r); err != nil {
+		return err
+	}
+	return sealed.Close()
+}
+
+// summed is a file that knows its checksum.
+type summed struct {
+	write func(*os.File, []byte) (int, error)
+	file  *os.File
+	n     int64
+	sum   interface {
+		io.Writer
+		Sum(b []byte) []byte
+	}
+}
+
+func (s *summed) Write(p []byte) (int, error) {
+	n, err := s.write(s.file, p)
+	s.n += int64(n)
+	_, _ = s.sum.Write(p[:n]) // never fails
+	return n, err
+}
+
+// objects returns the objects that were copied whole, by id. They need not belong to a
+// backup: one that was killed leaves some.
+func (f *folder) objects() (map[string]File, error) {
+	entries, err := os.ReadDir(filepath.Join(f.path, objectsDir))
+	if err != nil {
+		return nil, err
+	}
+	found := map[string]File{}
+	for _, e := range entries {
+		id, rest, _ := strings.Cut(e.Name(), ".")
+		sha, tag := rest, ""
+		if at := strings.Index(rest, "."); at >= 0 {
+			sha, tag = rest[:at], rest[at:]
+		}
+		if id == "" || tag != f.tag {
+			continue
+		}
+		info, err := e.Info()
+		if err != nil {
+			return nil, err
+		}
+		found[id] = File{Name: e.Name(), Bytes: info.Size(), SHA256: sha}
+	}
+	return found, nil
+}
+
+// begin makes the folder of a new backup, and removes what killed ones have left.
+func (f *folder) begin(name string) (dir string, err error) {
+	for _, pattern := range []string{"*" + incomplete, filepath.Join(objectsDir, ".new-*")} {
+		left, err := filepath.Glob(filepath.Join(f.path, pattern))
+		if err != nil {
+			return "", err
+		}
+		for _, path := range left {
+			if err := os.RemoveAll(path); err != nil {
+				return "", err
+			}
+		}
+	}
+	dir = filepath.Join(f.path, name+incomplete)
+	return dir, os.Mkdir(dir, 0o700)
+}
+
+// complete writes the manifest and gives the backup its name.
+func (f *folder) complete(dir string, m *Manifest) error {
+	text, err := json.Marshal(m)
+	if err != nil {
+		return err
+	}
+	manifest, err := f.plain().store(dir, strings.NewReader(string(text)+"\n"), func(string) string { return manifestFile })
+	if err != nil {
+		return err
+	}
+	var sums strings.Builder
+	for _, x := range []File{m.Index, manifest, m.Records} {
+		fmt.Fprintf(&sums, "%s  %s\n", x.SHA256, x.Name)
+	}
+	if _, err := f.plain().store(dir, strings.NewReader(sums.String()), func(string) string { return sumsFile }); err != nil {
+		return err
+	}
+	if err := errors.Join(syncDir(filepath.Join(f.path, objectsDir)), syncDir(dir)); err != nil {
+		return err
+	}
+	if err := os.Rename(dir, strings.TrimSuffix(dir, incomplete)); err != nil {
+		return err
+	}
+	return syncDir(f.path)
+}
+
+// plain is the folder without encryption: the manifest says how to open the rest.
+func (f *folder) plain() *folder { return &folder{path: f.path, write: f.write} }
+
+func syncDir(path string) error {
+	d, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// Names returns the names of the complete backups in a folder, oldest first.
+func Names(path string) (names []string, err error) {
+	entries, err := os.ReadDir(path)
+	if err != nil {
+		return nil, fmt.Errorf("read the folder of backups: %w", err)
+	}
+	for _, e := range entries {
+		if _, err := time.Parse(nameForm, e.Name()); err == nil && e.IsDir() {
+			names = append(names, e.Name())
+		}
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+// Read reads the manifest of a backup and checks it. name "" means the newest backup.
+func Read(path, name string) (*Manifest, error) {
+	if name == "" {
+		names, err := Names(path)
+		if err != nil {
+			return nil, err
+		}
+		if len(names) == 0 {
+			return nil, fmt.Errorf("%s holds no complete backup", path)
+		}
+		name = names[len(names)-1]
+	}
+	if _, err := time.Parse(nameForm, name); err != nil {
+		return nil, fmt.Errorf("%q is not the name of a backup; it is a time such as %s", name, nameForm)
+	}
+	text, err := os.ReadFile(filepath.Join(path, name, manifestFile))
+	if err != nil {
+		return nil, fmt.Errorf("read the backup %s: %w", name, err)
+	}
+	sums, err := os.ReadFile(filepath.Join(path, name, sumsFile))
+	if err != nil {
+		return nil, fmt.Errorf("read the backup %s: %w", name, err)
+	}
+	sum := sha256.Sum256(text)
+	if !slices.Contains(strings.Split(string(sums), "\n"), hex.EncodeToString(sum[:])+"  "+manifestFile) {
+		return nil, fmt.Errorf("the manifest of the backup %s is damaged: its checksum is not the one in %s", name, sumsFile)
+	}
+	m := &Manifest{}
+	if err := json.Unmarshal(text, m); err != nil {
+		return nil, fmt.Errorf("read the manifest of %s: %w", name, err)
+	}
+	if m.Format != format {
+		return nil, fmt.Errorf("the backup %s has the format %d, and this program reads %d: use the program that wrote it", name, m.Format, format)
+	}
+	return m, nil
+}
+
+// prune removes the backups that began before a time, and the objects that no backup names.
+func (f *folder) prune(before time.Time) error {
+	names, err := Names(f.path)
+	if err != nil {
+		return err
+	}
+	used := map[string]bool{}
+	for _, name := range names {
+		if name < before.UTC().Format(nameForm) {
+			// Without its name first: one that is removed by half must not look like a backup.
+			gone := filepath.Join(f.path, name+incomplete)
+			if err := errors.Join(os.Rename(filepath.Join(f.path, name), gone), os.RemoveAll(gone)); err != nil {
+				return err
+			}
+			continue
+		}
+		m, err := Read(f.path, name)
+		if err != nil {
+			return err // do not guess which objects it needs
+		}
+		for _, o := range m.Objects {
+			used[o.Name] = true
+		}
+	}
+	entries, err := os.ReadDir(filepath.Join(f.path, objectsDir))
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if used[e.Name()] {
+			continue
+		}
+		if err := os.Remove(filepath.Join(f.path, objectsDir, e.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,214 @@
+package backup
+
+import (
+	"bufio"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	pb "cloud.google.com/go/firestore/apiv1/firestorepb"
+	"filippo.io/age"
+
+	"github.com/linkreel/linkreel/services/localcloud/firestore"
+	"github.com/linkreel/linkreel/services/localcloud/storage"
+)
+
+// Target is where a restore writes: nothing may be there yet.
+type Target struct {
+	Records string             // path of the data file
+	Indexes *firestore.Indexes // as in firestore.Options
+	Objects storage.Options    // only Dir and ObjectsDir are used
+	// Edit may change a document before it is restored, or leave it out by returning false.
+	Edit func(*pb.Document) bool
+	// Finish is called when everything is there, before a server may open it. It may be nil.
+	Finish func() error
+}
+
+// Restore writes a backup to a target. No server opens the target before everything is
+// there and every checksum was right. If Restore fails, the target must be emptied.
+func Restore(ctx context.Context, dir string, m *Manifest, identities []age.Identity, to Target) (err error) {
+	records, err := firestore.Open(firestore.Options{Path: to.Records, Indexes: to.Indexes, Restoring: true, TTLInterval: -1})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, records.Close()) }()
+	objects, err := storage.NewRestore(to.Objects)
+	if err != nil {
+		return err
+	}
+	in := reader{dir, m, identities}
+	err = in.objects(ctx, objects.Entries, objects.Write)
+	if err = errors.Join(err, objects.Close()); err != nil {
+		return err
+	}
+	if err := in.records(ctx, func(next func() (*pb.Document, error)) error {
+		return records.Import(ctx, m.At, func() (*pb.Document, error) {
+			for {
+				d, err := next()
+				if d == nil || err != nil || to.Edit == nil || to.Edit(d) {
+					return d, err
+				}
+			}
+		})
+	}); err != nil {
+		return err
+	}
+	if to.Finish != nil {
+		if err := to.Finish(); err != nil {
+			return err
+		}
+	}
+	return records.EndRestore()
+}
+
+// Verify reads a whole backup and checks it as Restore does. It writes nothing.
+func Verify(ctx context.Context, dir string, m *Manifest, identities []age.Identity) error {
+	in := reader{dir, m, identities}
+	err := in.objects(ctx, func([]storage.Entry) error { return nil }, func(b storage.Blob, r io.Reader) error {
+		_, err := io.Copy(io.Discard, b.Check(r))
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return in.records(ctx, func(next func() (*pb.Document, error)) error {
+		for {
+			if d, err := next(); d == nil || err != nil {
+				return err
+			}
+		}
+	})
+}
+
+// reader reads a backup and checks what it reads.
+type reader struct {
+	dir        string
+	m          *Manifest
+	identities []age.Identity
+}
+
+// open calls read with the bytes of a file, and then checks its size and checksum.
+func (in reader) open(path string, want File, read func(io.Reader) error) error {
+	f, err := os.Open(filepath.Join(path, want.Name))
+	if err != nil {
+		return fmt.Errorf("read the backup %s: %w", in.m.Name, err)
+	}
+	defer func() { _ = f.Close() }() // it was only read
+	sum := sha256.New()
+	raw := io.TeeReader(bufio.NewReaderSize(f, 256<<10), sum)
+	failed := in.plain(raw, read)
+	if _, err := io.Copy(io.Discard, raw); err != nil {
+		return fmt.Errorf("read %s: %w", want.Name, err)
+	}
+	// Damage explains any other failure, so tell of it first.
+	if hex.EncodeToString(sum.Sum(nil)) != want.SHA256 {
+		return fmt.Errorf("%s is damaged: its checksum is not the one in the manifest of %s", want.Name, in.m.Name)
+	}
+	if failed != nil {
+		return fmt.Errorf("read %s: %w", want.Name, failed)
+	}
+	return nil
+}
+
+// plain calls read with the bytes of raw before encryption.
+func (in reader) plain(raw io.Reader, read func(io.Reader) error) error {
+	if in.m.Recipient == "" {
+		return read(raw)
+	}
+	if len(in.identities) == 0 {
+		return fmt.Errorf("it is encrypted to %s: give the identity of this recipient", in.m.Recipient)
+	}
+	plain, err := age.Decrypt(raw, in.identities...)
+	if err != nil {
+		return err
+	}
+	return read(plain)
+}
+
+// entriesAtOnce is how many entries of the index a restore commits together.
+const entriesAtOnce = 1000
+
+// objects passes on the index and then the bytes of every object that it names.
+func (in reader) objects(ctx context.Context, entries func([]storage.Entry) error, write func(storage.Blob, io.Reader) error) error {
+	files := map[string]File{} // of the objects, by id
+	for _, f := range in.m.Objects {
+		id, _, _ := strings.Cut(f.Name, ".")
+		files[id] = f
+	}
+	var blobs []storage.Blob
+	err := in.open(filepath.Join(in.dir, in.m.Name), in.m.Index, func(r io.Reader) error {
+		return unpack(r, func(r *bufio.Reader) (err error) {
+			blobs, err = readEntries(r, entries)
+			return err
+		})
+	})
+	if err != nil {
+		return err
+	}
+	for _, b := range blobs {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		f, ok := files[b.ID]
+		if !ok || f.Name != filepath.Base(f.Name) {
+			return fmt.Errorf("the manifest of %s does not name the bytes of the object %s", in.m.Name, b.ID)
+		}
+		if err := in.open(filepath.Join(in.dir, objectsDir), f, func(r io.Reader) error { return write(b, r) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readEntries passes on the entries of an index in groups, and returns the objects' bytes.
+func readEntries(r *bufio.Reader, pass func([]storage.Entry) error) (blobs []storage.Blob, err error) {
+	var group []storage.Entry
+	err = eachEntry(r, func(e storage.Entry) error {
+		b, ok, err := e.Blob()
+		if err != nil {
+			return err
+		}
+		if ok {
+			blobs = append(blobs, b)
+		}
+		if group = append(group, e); len(group) < entriesAtOnce {
+			return nil
+		}
+		err, group = pass(group), nil
+		return err
+	})
+	if err == nil {
+		err = pass(group)
+	}
+	return blobs, err
+}
+
+// records calls use with a function that returns one document after the other, and nil at
+// the end.
+func (in reader) records(ctx context.Context, use func(next func() (*pb.Document, error)) error) error {
+	read := int64(0)
+	err := in.open(filepath.Join(in.dir, in.m.Name), in.m.Records, func(r io.Reader) error {
+		return unpack(r, func(r *bufio.Reader) error {
+			return use(func() (*pb.Document, error) {
+				if err := ctx.Err(); err != nil {
+					return nil, err
+				}
+				d, err := nextDocument(r)
+				if d != nil {
+					read++
+				}
+				return d, err
+			})
+		})
+	})
+	if err == nil && read != in.m.Documents {
+		err = fmt.Errorf("the backup %s has %d documents, and its manifest says %d", in.m.Name, read, in.m.Documents)
+	}
+	return err
+}

@@ -1,0 +1,202 @@
+package backup
+
+import (
+	"bufio"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"mime/multipart"
+	"net/http"
+	"net/textproto"
+	"time"
+
+	pb "cloud.google.com/go/firestore/apiv1/firestorepb"
+	"google.golang.org/protobuf/encoding/protodelim"
+
+	"github.com/linkreel/linkreel/services/localcloud/firestore"
+	"github.com/linkreel/linkreel/services/localcloud/guard"
+	"github.com/linkreel/linkreel/services/localcloud/storage"
+)
+
+// The state goes over the wire as one multipart message: records, index, the bytes of each
+// object that the receiver does not have, and end. Without end the message is incomplete.
+const (
+	partHeader = "Part"
+	atHeader   = "At"   // of records: the time of the state
+	blobHeader = "Blob" // of blob: its id
+
+	partRecords = "records"
+	partIndex   = "index"
+	partBlob    = "blob"
+	partEnd     = "end"
+)
+
+// maxHave bounds the list of the receiver's objects, in bytes. It is enough for two million.
+const maxHave = 64 << 20
+
+// stalled is how long a receiver may read nothing before its request ends, so that it
+// does not keep deleted bytes on the disk for ever.
+const stalled = 2 * time.Minute
+
+// Source is a running local cloud.
+type Source struct {
+	Records *firestore.Server
+	Objects *storage.Server
+	Tokens  guard.Tokens // that callers must send
+	// Stop, when done, ends running requests, so that they do not delay the end of the server.
+	Stop context.Context
+}
+
+// Handler serves the present state to [Take]: POST, with the ids of the objects that the
+// caller has, one a line.
+func (s *Source) Handler() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case !guard.OwnHost(r.Host):
+			http.Error(w, "This address does not serve this host name.", http.StatusMisdirectedRequest)
+			return
+		case !s.Tokens.Required() || !s.Tokens.Accept(r.Header.Get("Authorization")):
+			http.Error(w, "A backup needs the bearer token of this server.", http.StatusUnauthorized)
+			return
+		case r.Method != http.MethodPost:
+			http.Error(w, "Use POST.", http.StatusMethodNotAllowed)
+			return
+		}
+		have, err := readLines(http.MaxBytesReader(w, r.Body, maxHave))
+		if err != nil {
+			http.Error(w, "The list of objects cannot be read.", http.StatusBadRequest)
+			return
+		}
+		ctx, stop := context.WithCancel(r.Context())
+		defer stop()
+		defer context.AfterFunc(s.Stop, stop)()
+		out := &patient{ctx, w, http.NewResponseController(w)}
+		m := multipart.NewWriter(out)
+		w.Header().Set("Content-Type", m.FormDataContentType())
+		w.Header().Set("Connection", "close") // the last write's time limit must not outlive the response
+		if err := s.send(ctx, m, have); err != nil {
+			slog.WarnContext(ctx, "a backup was not sent to its end", "error", err)
+			panic(http.ErrAbortHandler) // the receiver must not take what it has for the whole
+		}
+	})
+}
+
+// patient is a response that waits for a slow receiver, but not for one that has gone.
+type patient struct {
+	ctx  context.Context
+	w    io.Writer
+	conn *http.ResponseController
+}
+
+func (p *patient) Write(b []byte) (int, error) {
+	if err := p.ctx.Err(); err != nil {
+		return 0, err
+	}
+	_ = p.conn.SetWriteDeadline(time.Now().Add(stalled)) // a test's response has none
+	return p.w.Write(b)
+}
+
+func readLines(r io.Reader) (map[string]bool, error) {
+	lines := map[string]bool{}
+	in := bufio.NewScanner(r)
+	for in.Scan() {
+		lines[in.Text()] = true
+	}
+	return lines, in.Err()
+}
+
+// send writes the present state to m.
+func (s *Source) send(ctx context.Context, m *multipart.Writer, have map[string]bool) error {
+	var records *firestore.Snapshot
+	objects, err := s.Objects.Snapshot(func() (err error) {
+		records, err = s.Records.Snapshot()
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	defer objects.Close()
+	defer func() { _ = records.Close() }() // it was only read
+	if err := sendRecords(ctx, m, records); err != nil {
+		return fmt.Errorf("send records: %w", err)
+	}
+	_ = records.Close() // before the bytes, which may take hours
+	blobs, err := sendIndex(m, objects, have)
+	if err != nil {
+		return fmt.Errorf("send the index of objects: %w", err)
+	}
+	for _, b := range blobs {
+		if err := sendBlob(m, objects, b); err != nil {
+			return fmt.Errorf("send %s: %w", b.ID, err)
+		}
+	}
+	if _, err := m.CreatePart(textproto.MIMEHeader{partHeader: {partEnd}}); err != nil {
+		return err
+	}
+	return m.Close()
+}
+
+func sendRecords(ctx context.Context, m *multipart.Writer, sn *firestore.Snapshot) error {
+	part, err := m.CreatePart(textproto.MIMEHeader{partHeader: {partRecords}, atHeader: {sn.At().Format(time.RFC3339Nano)}})
+	if err != nil {
+		return err
+	}
+	return packed(part, func(w io.Writer) error {
+		return sn.Documents(ctx, func(d *pb.Document) error {
+			_, err := protodelim.MarshalTo(w, d)
+			return err
+		})
+	})
+}
+
+// sendIndex returns the objects that the receiver does not have.
+func sendIndex(m *multipart.Writer, sn *storage.Snapshot, have map[string]bool) (missing []storage.Blob, err error) {
+	part, err := m.CreatePart(textproto.MIMEHeader{partHeader: {partIndex}})
+	if err != nil {
+		return nil, err
+	}
+	err = packed(part, func(w io.Writer) error {
+		lines := json.NewEncoder(w)
+		return sn.Entries(func(e storage.Entry) error {
+			b, ok, err := e.Blob()
+			if err != nil {
+				return err
+			}
+			if ok && !have[b.ID] {
+				missing = append(missing, b)
+			}
+			return lines.Encode(e)
+		})
+	})
+	return missing, err
+}
+
+func sendBlob(m *multipart.Writer, sn *storage.Snapshot, b storage.Blob) error {
+	f, err := sn.Open(b)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }() // it was only read
+	part, err := m.CreatePart(textproto.MIMEHeader{partHeader: {partBlob}, blobHeader: {b.ID}})
+	if err != nil {
+		return err
+	}
+	_, err = io.CopyBuffer(part, struct{ io.Reader }{f}, make([]byte, 256<<10))
+	return err
+}
+
+// packed compresses what fill writes.
+func packed(w io.Writer, fill func(io.Writer) error) error {
+	z, _ := gzip.NewWriterLevel(w, gzip.BestSpeed) // the level is valid
+	buf := bufio.NewWriterSize(z, 64<<10)
+	if err := fill(buf); err != nil {
+		return err
+	}
+	if err := buf.Flush(); err != nil {
+		return err
+	}
+	return z.Close()
+}

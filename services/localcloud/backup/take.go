@@ -1,0 +1,325 @@
+package backup
+
+import (
+	"bufio"
+	"compress/gzip"
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"mime"
+	"mime/multipart"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	pb "cloud.google.com/go/firestore/apiv1/firestorepb"
+	"google.golang.org/protobuf/encoding/protodelim"
+
+	"github.com/linkreel/linkreel/services/localcloud/storage"
+)
+
+// Sealed says where records keep the ids of the keys that sealed their values.
+type Sealed struct {
+	Collection string
+	Field      string // a string, an array of strings, or bytes that begin with the id
+	Keys       string // what the keys are for
+}
+
+// Options are those of [Take].
+type Options struct {
+	Dir       string        // the folder of backups
+	URL       string        // of [Source.Handler]
+	Token     string        // of the source
+	Recipient string        // of age, as in age1…; "" means no encryption
+	Keep      time.Duration // older backups are removed; 0 keeps all
+	Sealed    []Sealed
+	Now       func() time.Time // nil means time.Now
+
+	write func(*os.File, []byte) (int, error) // replaced by tests
+}
+
+// Take copies the present state of a source into a new backup, and then removes those that
+// are too old, with the objects that no backup names. If it fails, the earlier backups are
+// whole. The error says so if the disk is full.
+func Take(ctx context.Context, o Options) (*Manifest, error) {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	f, err := openFolder(o.Dir, o.Recipient)
+	if err != nil {
+		return nil, err
+	}
+	defer f.close()
+	if o.write != nil {
+		f.write = o.write
+	}
+	m, err := take(ctx, f, o)
+	if errors.Is(err, syscall.ENOSPC) {
+		return nil, fmt.Errorf("%s is full: free some space and run the backup again. The earlier backups are whole: %w", o.Dir, err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("no backup was made: %w", err)
+	}
+	if o.Keep == 0 {
+		return m, nil
+	}
+	if err := f.prune(o.Now().Add(-o.Keep)); err != nil {
+		return m, fmt.Errorf("the backup %s is complete, but older ones cannot be removed: %w", m.Name, err)
+	}
+	return m, nil
+}
+
+func take(ctx context.Context, f *folder, o Options) (*Manifest, error) {
+	m := &Manifest{Format: format, Name: o.Now().UTC().Format(nameForm), Recipient: o.Recipient}
+	dir, err := f.begin(m.Name)
+	if err != nil {
+		return nil, err
+	}
+	copied, err := f.objects()
+	if err != nil {
+		return nil, err
+	}
+	stream, err := connect(ctx, o, slices.Sorted(maps.Keys(copied)))
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = stream.body.Close() }() // it was only read
+	r := &receiver{folder: f, dir: dir, m: m, sealed: o.Sealed, copied: copied}
+	if err := r.receive(stream.parts); err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	return m, f.complete(dir, m)
+}
+
+type stream struct {
+	body  io.Closer
+	parts *multipart.Reader
+}
+
+func connect(ctx context.Context, o Options, have []string) (*stream, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, o.URL, strings.NewReader(strings.Join(have, "\n")))
+	if err != nil {
+		return nil, fmt.Errorf("reach the running server: %w", err)
+	}
+	req.Header.Set("Authorization", "Bearer "+o.Token)
+	resp, err := http.DefaultClient.Do(req) // no time limit: there may be many bytes
+	if err != nil {
+		return nil, fmt.Errorf("reach the running server: %w", err)
+	}
+	if resp.StatusCode != http.StatusOK {
+		text, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10)) // the status is enough
+		_ = resp.Body.Close()
+		return nil, fmt.Errorf("%s answered %s: %s", o.URL, resp.Status, strings.TrimSpace(string(text)))
+	}
+	_, params, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	if err != nil || params["boundary"] == "" {
+		_ = resp.Body.Close()
+		return nil, fmt.Errorf("%s is not the address of a backup", o.URL)
+	}
+	return &stream{resp.Body, multipart.NewReader(bufio.NewReaderSize(resp.Body, 256<<10), params["boundary"])}, nil
+}
+
+// receiver writes what a source sends.
+type receiver struct {
+	folder *folder
+	dir    string
+	m      *Manifest
+	sealed []Sealed
+	copied map[string]File         // objects in the folder, by id
+	wanted map[string]storage.Blob // objects of this backup, by id
+}
+
+func (r *receiver) receive(parts *multipart.Reader) error {
+	for {
+		part, err := parts.NextPart()
+		if err != nil {
+			return fmt.Errorf("the server stopped before the end: %w", err)
+		}
+		switch kind := part.Header.Get(partHeader); kind {
+		case partRecords:
+			if r.m.At, err = time.Parse(time.RFC3339Nano, part.Header.Get(atHeader)); err == nil {
+				r.m.Records, err = r.both(part, recordsFile, r.readRecords)
+			}
+		case partIndex:
+			r.m.Index, err = r.both(part, indexFile, r.readIndex)
+		case partBlob:
+			err = r.receiveBlob(part, part.Header.Get(blobHeader))
+		case partEnd:
+			return r.finish()
+		default:
+			err = fmt.Errorf("this program does not know the part %q: use the version of the server", kind)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// both stores a compressed part, and reads meanwhile what is in it.
+func (r *receiver) both(part io.Reader, name string, read func(*bufio.Reader) error) (File, error) {
+	out, in := io.Pipe()
+	done := make(chan error, 1)
+	go func() {
+		err := unpack(out, read)
+		_ = out.CloseWithError(err) // a nil error makes further writes fail too; there are none
+		done <- err
+	}()
+	stored, err := r.folder.store(r.dir, io.TeeReader(part, in), func(string) string { return name + r.folder.tag })
+	_ = in.CloseWithError(err) // nil means the end
+	return stored, errors.Join(err, <-done)
+}
+
+// unpack reads compressed bytes to their end.
+func unpack(from io.Reader, read func(*bufio.Reader) error) error {
+	z, err := gzip.NewReader(from)
+	if err != nil {
+		return err
+	}
+	if err := read(bufio.NewReaderSize(z, 64<<10)); err != nil {
+		return err
+	}
+	_, err = io.Copy(io.Discard, from)
+	return err
+}
+
+func (r *receiver) readRecords(in *bufio.Reader) error {
+	keys := map[string]map[string]bool{}
+	err := eachDocument(in, func(d *pb.Document) error {
+		r.m.Documents++
+		for _, s := range r.sealed {
+			if collectionOf(d) != s.Collection {
+				continue
+			}
+			for _, id := range keyIDs(d.GetFields()[s.Field]) {
+				if keys[s.Keys] == nil {
+					keys[s.Keys] = map[string]bool{}
+				}
+				keys[s.Keys][id] = true
+			}
+		}
+		return nil
+	})
+	for name, ids := range keys {
+		if r.m.Keys == nil {
+			r.m.Keys = map[string][]string{}
+		}
+		r.m.Keys[name] = slices.Sorted(maps.Keys(ids))
+	}
+	return err
+}
+
+// collectionOf returns the id of a document's collection.
+func collectionOf(d *pb.Document) string {
+	path := strings.Split(d.GetName(), "/")
+	return path[len(path)-2] // names come from the server
+}
+
+// idBytes is the length of a key's id at the beginning of a sealed value.
+const idBytes = 4
+
+// keyIDs returns the ids of keys in the value of [Sealed.Field].
+func keyIDs(v *pb.Value) (all []string) {
+	if s := v.GetStringValue(); s != "" {
+		return []string{s}
+	}
+	if b := v.GetBytesValue(); len(b) >= idBytes {
+		return []string{hex.EncodeToString(b[:idBytes])}
+	}
+	for _, e := range v.GetArrayValue().GetValues() {
+		all = append(all, keyIDs(e)...)
+	}
+	return all
+}
+
+func eachDocument(in *bufio.Reader, fn func(*pb.Document) error) error {
+	for {
+		d, err := nextDocument(in)
+		if d == nil || err != nil {
+			return err
+		}
+		if err := fn(d); err != nil {
+			return err
+		}
+	}
+}
+
+// nextDocument returns nil at the end.
+func nextDocument(in *bufio.Reader) (*pb.Document, error) {
+	d := &pb.Document{}
+	err := (protodelim.UnmarshalOptions{MaxSize: 64 << 20}).UnmarshalFrom(in, d)
+	if err == io.EOF { //nolint:errorlint // an end between two documents is io.EOF itself
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read a document: %w", err)
+	}
+	if strings.Count(d.GetName(), "/") < 6 {
+		return nil, fmt.Errorf("%q is not the name of a document", d.GetName())
+	}
+	return d, nil
+}
+
+func (r *receiver) readIndex(in *bufio.Reader) error {
+	r.wanted = map[string]storage.Blob{}
+	return eachEntry(in, func(e storage.Entry) error {
+		b, ok, err := e.Blob()
+		if ok {
+			r.wanted[b.ID] = b
+		}
+		return err
+	})
+}
+
+func eachEntry(in *bufio.Reader, fn func(storage.Entry) error) error {
+	for lines := json.NewDecoder(in); ; {
+		var e storage.Entry
+		err := lines.Decode(&e)
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("read an entry of the index: %w", err)
+		}
+		if err := fn(e); err != nil {
+			return err
+		}
+	}
+}
+
+func (r *receiver) receiveBlob(part io.Reader, id string) error {
+	b, ok := r.wanted[id]
+	if !ok {
+		return fmt.Errorf("the server sent the object %q, which its index does not have", id)
+	}
+	stored, err := r.folder.store(filepath.Join(r.folder.path, objectsDir), b.Check(part), func(sha string) string {
+		return id + "." + sha + r.folder.tag
+	})
+	if err != nil {
+		return err
+	}
+	r.copied[id] = stored
+	return nil
+}
+
+// finish lists the objects of the backup.
+func (r *receiver) finish() error {
+	if r.m.Records.Name == "" || r.m.Index.Name == "" {
+		return errors.New("the server sent no records or no index")
+	}
+	for _, id := range slices.Sorted(maps.Keys(r.wanted)) {
+		f, ok := r.copied[id]
+		if !ok {
+			return fmt.Errorf("the server did not send the object %s", id)
+		}
+		r.m.Objects = append(r.m.Objects, f)
+	}
+	return nil
+}

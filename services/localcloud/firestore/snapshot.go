@@ -1,0 +1,119 @@
+package firestore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	pb "cloud.google.com/go/firestore/apiv1/firestorepb"
+	bolt "go.etcd.io/bbolt"
+	"google.golang.org/protobuf/proto"
+)
+
+// Snapshot is the state of all databases at one moment. Commits continue meanwhile, and the
+// data file grows until Close. The server must not be closed before it.
+type Snapshot struct{ tx *bolt.Tx }
+
+// Snapshot returns the present state, with all commits that were acknowledged before.
+func (s *Server) Snapshot() (*Snapshot, error) {
+	tx, err := s.store.db.Begin(false)
+	if err != nil {
+		return nil, fmt.Errorf("firestore: snapshot: %w", err)
+	}
+	return &Snapshot{tx}, nil
+}
+
+// At returns the time of the newest commit in the snapshot.
+func (sn *Snapshot) At() time.Time { return time.UnixMicro(lastCommit(sn.tx)).UTC() }
+
+// Documents calls fn with each document of each database, with its name and its times.
+func (sn *Snapshot) Documents(ctx context.Context, fn func(*pb.Document) error) error {
+	return eachDatabase(sn.tx, func(database string, b *bolt.Bucket) error {
+		return b.Bucket(docsBucket).ForEach(func(k, record []byte) error {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			d, err := decodeDocument(joinName(database, decodeDocumentKey(k)), record)
+			if err != nil {
+				return err
+			}
+			return fn(d)
+		})
+	})
+}
+
+// Close ends the snapshot.
+func (sn *Snapshot) Close() error { return sn.tx.Rollback() }
+
+// Limits of one commit of Import.
+const (
+	importDocuments = 2000
+	importBytes     = 8 << 20
+)
+
+// Import adds documents with the times that they have. at is the time of their state, and
+// all later commits are later than it. next returns nil after the last document. Import
+// needs Options.Restoring, and fails if a document exists already.
+func (s *Server) Import(ctx context.Context, at time.Time, next func() (*pb.Document, error)) error {
+	if !s.restoring {
+		return errors.New("firestore: import: the server was not opened for a restore")
+	}
+	s.clock.mu.Lock()
+	s.clock.last = max(s.clock.last, at.UnixMicro())
+	s.clock.mu.Unlock()
+	for more := true; more; {
+		var batch []*pb.Document
+		for size := 0; len(batch) < importDocuments && size < importBytes; {
+			d, err := next()
+			if err != nil {
+				return fmt.Errorf("firestore: import: %w", err)
+			}
+			if more = d != nil; !more {
+				break
+			}
+			batch, size = append(batch, d), size+proto.Size(d)
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := s.importBatch(batch); err != nil {
+			return fmt.Errorf("firestore: import: %w", err)
+		}
+	}
+	return nil
+}
+
+func (s *Server) importBatch(batch []*pb.Document) error {
+	return s.writer.administer(func(sn *snapshot) ([]change, error) {
+		at := s.clock.tick()
+		var changes []change
+		for _, d := range batch {
+			old, err := sn.get(d.GetName())
+			if err != nil {
+				return nil, err
+			}
+			if old != nil {
+				return nil, fmt.Errorf("the document %s exists already", d.GetName())
+			}
+			c := change{at: at, name: d.GetName(), after: d}
+			if err := s.store.put(sn, c); err != nil {
+				return nil, err
+			}
+			changes = append(changes, c)
+		}
+		s.store.history.forget(at) // nobody reads earlier states of a file that is not served yet
+		return changes, nil
+	})
+}
+
+// EndRestore marks the data file as complete. From then on Open accepts it.
+func (s *Server) EndRestore() error {
+	err := s.writer.administer(func(sn *snapshot) ([]change, error) {
+		return nil, sn.tx.Bucket(metaBucket).Delete(restoringKey)
+	})
+	if err != nil {
+		return fmt.Errorf("firestore: end restore: %w", err)
+	}
+	return nil
+}

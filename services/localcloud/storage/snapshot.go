@@ -1,0 +1,220 @@
+package storage
+
+import (
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"sync"
+
+	bolt "go.etcd.io/bbolt"
+)
+
+// Entry is one entry of the index: an object, a bucket, a pending notification or a number
+// of the index itself. Only this package reads Key and Value.
+type Entry struct {
+	In    string `json:"in"`
+	Key   []byte `json:"key"`
+	Value []byte `json:"value"`
+}
+
+// Blob is a file with the bytes of one object. Its id is never used for other bytes.
+type Blob struct {
+	ID     string
+	Size   int64  // in bytes
+	CRC32C string // in base64
+}
+
+var blobID = regexp.MustCompile(`^[0-9a-f]{32}$`)
+
+// Blob returns the file of the object that the entry describes. ok is false for an entry
+// that is not an object.
+func (e Entry) Blob() (b Blob, ok bool, err error) {
+	if e.In != string(inObjects) {
+		return b, false, nil
+	}
+	var o object
+	if err := json.Unmarshal(e.Value, &o); err != nil {
+		return b, false, fmt.Errorf("read object %q: %w", e.Key, err)
+	}
+	if !blobID.MatchString(o.Blob) || o.Size < 0 {
+		return b, false, fmt.Errorf("object %q names no file of this server", e.Key)
+	}
+	return Blob{o.Blob, o.Size, o.CRC32C}, true, nil
+}
+
+// Check returns a reader of r that fails at the end unless r has the blob's size and
+// checksum.
+func (b Blob) Check(r io.Reader) io.Reader {
+	return &checked{blob: b, r: r, crc: crc32.New(castagnoli)}
+}
+
+type checked struct {
+	blob Blob
+	r    io.Reader
+	n    int64
+	crc  interface {
+		io.Writer
+		Sum32() uint32
+	}
+}
+
+func (c *checked) Read(p []byte) (int, error) {
+	n, err := c.r.Read(p)
+	c.n += int64(n)
+	_, _ = c.crc.Write(p[:n])                                                         // never fails
+	if err == io.EOF && (c.n != c.blob.Size || sum(c.crc.Sum32()) != c.blob.CRC32C) {
+		return n, fmt.Errorf("the bytes of %s are damaged: they do not have the size and the checksum of their object", c.blob.ID)
+	}
+	return n, err
+}
+
+func sum(crc uint32) string {
+	return base64.StdEncoding.EncodeToString(binary.BigEndian.AppendUint32(nil, crc))
+}
+
+// Snapshot is the state of all objects at one moment. Until Close their bytes stay, even
+// those of objects that are deleted or replaced meanwhile. The server must not be closed
+// before it.
+type Snapshot struct {
+	st  *store
+	tx  *bolt.Tx
+	end sync.Once
+}
+
+// Snapshot returns the present state. It calls also, which must be quick, at that moment:
+// no change of an object is committed between the two.
+func (s *Server) Snapshot(also func() error) (*Snapshot, error) {
+	s.st.commits.Lock()
+	defer s.st.commits.Unlock()
+	tx, err := s.st.db.Begin(false)
+	if err != nil {
+		return nil, fmt.Errorf("storage: snapshot: %w", err)
+	}
+	if err := also(); err != nil {
+		return nil, errors.Join(err, tx.Rollback())
+	}
+	s.st.pins.add()
+	return &Snapshot{st: s.st, tx: tx}, nil
+}
+
+// Entries calls fn with each entry of the index. Unfinished uploads are not among them. It
+// may be called once: it lets go of the index, which cannot grow while a snapshot reads it.
+func (sn *Snapshot) Entries(fn func(Entry) error) error {
+	defer func() { _ = sn.tx.Rollback() }() // it was only read
+	for _, in := range [][]byte{inMeta, inBuckets, inObjects, inOutbox} {
+		err := sn.tx.Bucket(in).ForEach(func(k, v []byte) error { return fn(Entry{string(in), k, v}) })
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Open opens the bytes of a blob.
+func (sn *Snapshot) Open(b Blob) (*os.File, error) { return os.Open(sn.st.data(b.ID)) }
+
+// Close ends the snapshot and removes the bytes that only it has kept.
+func (sn *Snapshot) Close() {
+	sn.end.Do(func() {
+		_ = sn.tx.Rollback() // Entries may have ended it
+		for _, path := range sn.st.pins.drop() {
+			sn.st.discard(path)
+		}
+	})
+}
+
+// pins keep files while snapshots are open.
+type pins struct {
+	mu     sync.Mutex
+	open   int
+	unused []string // files to remove with the last snapshot
+}
+
+func (p *pins) add() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.open++
+}
+
+// drop ends one snapshot and returns the files that can be removed.
+func (p *pins) drop() (unused []string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.open--; p.open == 0 {
+		unused, p.unused = p.unused, nil
+	}
+	return unused
+}
+
+// keep reports whether a snapshot needs a file that is about to be removed. If so, the file
+// is removed later.
+func (p *pins) keep(path string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.open > 0 {
+		p.unused = append(p.unused, path)
+	}
+	return p.open > 0
+}
+
+// Restore fills the directories of a server that has never run.
+type Restore struct{ st *store }
+
+// NewRestore creates the directories. It fails if they hold objects. Only Dir and
+// ObjectsDir of the options are used.
+func NewRestore(o Options) (*Restore, error) {
+	st := &store{dir: o.Dir, bytes: o.ObjectsDir}
+	if st.bytes == "" {
+		st.bytes = st.dir
+	}
+	if _, err := os.Stat(filepath.Join(st.dir, indexFile)); err == nil {
+		return nil, fmt.Errorf("storage: %s holds objects already: restore into an empty folder", st.dir)
+	}
+	if err := st.openIndex(); err != nil {
+		return nil, err
+	}
+	return &Restore{st}, nil
+}
+
+// Entries adds entries to the index, in one commit.
+func (r *Restore) Entries(entries []Entry) error {
+	return r.st.db.Update(func(t *bolt.Tx) error {
+		for _, e := range entries {
+			switch e.In {
+			case string(inMeta), string(inBuckets), string(inObjects), string(inOutbox):
+			default:
+				return fmt.Errorf("storage: restore: the index has no part %q", e.In)
+			}
+			b, err := t.CreateBucketIfNotExists([]byte(e.In))
+			if err != nil {
+				return err
+			}
+			if err := b.Put(e.Key, e.Value); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// Write writes the bytes of a blob, and checks them.
+func (r *Restore) Write(b Blob, from io.Reader) error {
+	f, err := os.OpenFile(r.st.data(b.ID), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return fmt.Errorf("storage: restore: %w", err)
+	}
+	_, err = io.Copy(f, b.Check(from))
+	return errors.Join(err, f.Sync(), f.Close())
+}
+
+// Close makes everything durable.
+func (r *Restore) Close() error {
+	return errors.Join(syncDir(filepath.Join(r.st.bytes, "data")), r.st.db.Close())
+}

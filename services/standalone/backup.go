@@ -1,0 +1,273 @@
+package standalone
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	pb "cloud.google.com/go/firestore/apiv1/firestorepb"
+	"filippo.io/age"
+	"github.com/caarlos0/env/v11"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/linkreel/linkreel/services/auth"
+	"github.com/linkreel/linkreel/services/events"
+	"github.com/linkreel/linkreel/services/links"
+	"github.com/linkreel/linkreel/services/localcloud/backup"
+	"github.com/linkreel/linkreel/services/localcloud/firestore"
+	"github.com/linkreel/linkreel/services/localcloud/guard"
+	"github.com/linkreel/linkreel/services/localcloud/storage"
+)
+
+// backupPath is the path of backups on the port of object storage. No bucket has this name.
+const backupPath = "/-/backup"
+
+// Names of the settings whose keys seal values in records.
+const (
+	webhookKey     = "LINKREEL_WEBHOOK_SECRET_KEY"
+	certificateKey = "LINKREEL_CERTIFICATE_KEY"
+)
+
+// sealed lists the records with sealed values.
+var sealed = []backup.Sealed{
+	{Collection: "webhooks", Field: "keyIds", Keys: webhookKey},
+	{Collection: "certificates", Field: "keyId", Keys: certificateKey},
+	{Collection: "acmeAccounts", Field: "key", Keys: certificateKey},
+}
+
+func backupHandler(stop context.Context, records *firestore.Server, objects *storage.Server, token string) (http.Handler, error) {
+	tokens, err := guard.Parse(token)
+	if err != nil {
+		return nil, fmt.Errorf("token of backups: %w", err)
+	}
+	return (&backup.Source{Records: records, Objects: objects, Tokens: tokens, Stop: stop}).Handler(), nil
+}
+
+// Backup is `linkreel backup`: it copies the data directory of LINKREEL_DATA_DIR into a new
+// backup in the folder dir, whether a stack runs on it or not. recipient is an age
+// recipient, or "" for no encryption.
+func Backup(ctx context.Context, out io.Writer, dir, recipient string) error {
+	var cfg Config
+	if err := env.Parse(&cfg); err != nil {
+		return fmt.Errorf("configuration: %w", err)
+	}
+	if cfg.BackupDays < 0 {
+		return fmt.Errorf("LINKREEL_BACKUP_DAYS is %d; use a number of days, or 0 to keep all backups", cfg.BackupDays)
+	}
+	s, done, err := running(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	m, err := backup.Take(ctx, backup.Options{
+		Dir: dir, URL: s.BackupURL, Token: s.BackupToken, Recipient: recipient,
+		Keep: time.Duration(cfg.BackupDays) * 24 * time.Hour, Sealed: sealed,
+	})
+	if err = errors.Join(err, done()); err != nil {
+		return err
+	}
+	_, _ = fmt.Fprintf(out, "Backup %s: %d records, %d objects with %d bytes.\n", m.Name, m.Documents, len(m.Objects), m.Bytes())
+	if len(m.Keys) > 0 {
+		_, _ = fmt.Fprintf(out, "A restore needs %s, which is not in the backup: keep a copy of it elsewhere.\n", filepath.Join(s.DataDir, secretsFile))
+	}
+	return nil
+}
+
+// running finds the stack that runs on the data directory. If none runs, it opens the
+// records and objects, without services, until done is called.
+func running(ctx context.Context, cfg Config) (s *Stack, done func() error, err error) {
+	if _, err := os.Stat(filepath.Join(cfg.DataDir, recordsFile)); err != nil {
+		return nil, nil, fmt.Errorf("%s is not the data directory of a Linkreel: set LINKREEL_DATA_DIR (%w)", cfg.DataDir, err)
+	}
+	dir, err := openDataDir(cfg.DataDir)
+	if err == nil {
+		return stopped(ctx, dir)
+	}
+	if !errors.Is(err, errRunning) {
+		return nil, nil, err
+	}
+	path, err := filepath.Abs(cfg.DataDir)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, file := range []string{filepath.Join(path, "stack.json"), usualStackFile} {
+		s := &Stack{}
+		text, err := os.ReadFile(file)
+		if err == nil && json.Unmarshal(text, s) == nil && s.DataDir == path {
+			return s, func() error { return nil }, nil
+		}
+	}
+	return nil, nil, fmt.Errorf("a Linkreel runs on %s, but its stack.json is not here: run the command in the folder in which it was started", path)
+}
+
+// stopped serves backups of a data directory on which no stack runs.
+func stopped(ctx context.Context, dir *dataDir) (s *Stack, done func() error, err error) {
+	ctx, stop := context.WithCancel(ctx)
+	s = &Stack{dir: dir, DataDir: dir.path, BackupToken: randomHex(), ctx: ctx, stop: stop, group: new(errgroup.Group)}
+	s.onClose(func(context.Context) error { dir.close(); return nil })
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.Close())
+		}
+	}()
+	indexes, err := parsedIndexes()
+	if err != nil {
+		return nil, nil, err
+	}
+	if s.Firestore, err = firestore.Open(firestore.Options{Path: dir.join(recordsFile), Indexes: indexes, TTLInterval: -1}); err != nil {
+		return nil, nil, err
+	}
+	s.onClose(func(context.Context) error { return s.Firestore.Close() })
+	if s.Storage, err = storage.Open(storage.Options{Dir: dir.join(objectsDir)}); err != nil {
+		return nil, nil, err
+	}
+	s.onClose(func(context.Context) error { return s.Storage.Close() })
+	handler, err := backupHandler(ctx, s.Firestore, s.Storage, s.BackupToken)
+	if err != nil {
+		return nil, nil, err
+	}
+	if s.storage, err = s.loopback(ctx); err != nil {
+		return nil, nil, err
+	}
+	s.BackupURL = s.storageURL() + backupPath
+	s.serveHTTP(handler, s.storage)
+	return s, s.Close, nil
+}
+
+// RestoreOptions are those of `linkreel restore`.
+type RestoreOptions struct {
+	Dir      string // the folder of backups
+	Name     string // of the backup; "" means the newest
+	Identity string // file with age identities; "" means none
+	Secrets  string // a copy of the secrets.json of the backup's data directory; "" means none
+	Verify   bool   // only check that the backup can be restored
+}
+
+// Restore is `linkreel restore`: it restores a backup into the data directory of
+// LINKREEL_DATA_DIR, which must be empty. All sessions, one-time links, device codes and
+// playback grants end.
+func Restore(ctx context.Context, out io.Writer, o RestoreOptions) error {
+	var cfg Config
+	if err := env.Parse(&cfg); err != nil {
+		return fmt.Errorf("configuration: %w", err)
+	}
+	m, err := backup.Read(o.Dir, o.Name)
+	if err != nil {
+		return err
+	}
+	identities, err := readIdentities(o.Identity)
+	if err != nil {
+		return err
+	}
+	kept := &secrets{}
+	if o.Secrets != "" {
+		if kept, err = readSecrets(o.Secrets); err != nil {
+			return err
+		}
+	}
+	if err := checkKeys(m, kept, environment(nil, nil)); err != nil {
+		return err
+	}
+	if o.Verify {
+		if err := backup.Verify(ctx, o.Dir, m, identities); err != nil {
+			return err
+		}
+		_, _ = fmt.Fprintf(out, "Backup %s can be restored: %d records, %d objects with %d bytes.\n", m.Name, m.Documents, len(m.Objects), m.Bytes())
+		return nil
+	}
+	if err := restoreInto(ctx, cfg.DataDir, o.Dir, m, identities, kept); err != nil {
+		return err
+	}
+	_, _ = fmt.Fprintf(out, `Restored %s into %s: %d records, %d objects. The newest record is of %s.
+All sessions, one-time links, device codes and playback grants have ended.
+What was decided later is not known: keys that were revoked, members who were removed, accounts that were suspended
+or erased, and takedowns since then are as before. Repeat these decisions before you let anybody in.
+`, m.Name, cfg.DataDir, m.Documents, len(m.Objects), m.At.Format(time.RFC3339))
+	return nil
+}
+
+func readIdentities(path string) ([]age.Identity, error) {
+	if path == "" {
+		return nil, nil
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("read identities: %w", err)
+	}
+	defer func() { _ = f.Close() }() // it was only read
+	ids, err := age.ParseIdentities(f)
+	if err != nil {
+		return nil, fmt.Errorf("read identities of %s: %w", path, err)
+	}
+	return ids, nil
+}
+
+// checkKeys refuses a backup with sealed values that none of the keys would open.
+func checkKeys(m *backup.Manifest, kept *secrets, settings map[string]string) error {
+	for setting, needed := range m.Keys {
+		text, ids, where := kept.WebhookKey, events.KeyIDs, "give a copy of the secrets.json of that time with --secrets"
+		if setting == certificateKey {
+			text, ids, where = settings[certificateKey], links.KeyIDs, "set it to the key of that time"
+		}
+		var have []string
+		if text != "" {
+			var err error
+			if have, err = ids(text); err != nil {
+				return err
+			}
+		}
+		for _, id := range needed {
+			if !slices.Contains(have, id) {
+				return fmt.Errorf("the backup %s has values that the key %s of %s has sealed, and this key is not here: %s", m.Name, id, setting, where)
+			}
+		}
+	}
+	return nil
+}
+
+func restoreInto(ctx context.Context, data, from string, m *backup.Manifest, identities []age.Identity, kept *secrets) (err error) {
+	found, err := os.ReadDir(data)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("data directory: %w", err)
+	}
+	for _, e := range found {
+		if e.Name() != lockFile {
+			return fmt.Errorf("%s is not empty: restore into an empty folder, or move what is there away", data)
+		}
+	}
+	dir, err := openDataDir(data)
+	if err != nil {
+		return err
+	}
+	defer dir.close()
+	indexes, err := parsedIndexes()
+	if err != nil {
+		return err
+	}
+	kept.PlaybackKey = "" // a new one ends all playback grants
+	err = backup.Restore(ctx, from, m, identities, backup.Target{
+		Records: dir.join(recordsFile), Indexes: indexes, Objects: storage.Options{Dir: dir.join(objectsDir)}, Edit: lasting,
+		Finish: func() error { return dir.saveSecrets(kept) },
+	})
+	if err == nil {
+		return nil
+	}
+	for _, name := range []string{recordsFile, objectsDir, secretsFile} { // the folder was empty, and is again
+		err = errors.Join(err, os.RemoveAll(dir.join(name)))
+	}
+	return err
+}
+
+// lasting reports whether a restore keeps a document.
+func lasting(d *pb.Document) bool {
+	_, path, _ := strings.Cut(d.GetName(), "/documents/")
+	collection, _, _ := strings.Cut(path, "/")
+	return !slices.Contains(auth.Transient(), collection)
+}
