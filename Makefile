@@ -56,8 +56,13 @@ race: tools $(BIN)/gotestsum
 PROOF ?= $(sort $(dir $(shell grep -rl --include='*_test.go' LINKREEL_FULL $(MODULES:%=./%))))
 .PHONY: proof
 ## Run the long forms of tests, for hours (PROOF=./tests/faults RUN=TestKills for some).
-proof: tools $(BIN)/helm $(BIN)/gotestsum
+proof: tools runtimes $(BIN)/helm $(BIN)/gotestsum
 	LINKREEL_FULL=1 $(BIN)/gotestsum --format testname -- -p 1 -count 1 -timeout 4h $(if $(RUN),-run '$(RUN)') $(PROOF)
+
+.PHONY: runtimes
+## Install Deno and Bun, on which `make proof` runs the TypeScript client (needs npm).
+runtimes:
+	cd libs/clients/typescript/runtimes && npm ci --ignore-scripts
 
 .PHONY: slow
 ## Show the tests of the last `make test` that took over 20 s.
@@ -157,7 +162,7 @@ vuln: $(BIN)/govulncheck
 .PHONY: tools
 ## Install what runs and tests need from the system: redis, ffmpeg, chromium, promtool, and what runs the examples of the docs.
 tools:
-	@$(INSTALL) redis ffmpeg chromium node curl jq openssl python3 promtool
+	@$(INSTALL) redis ffmpeg chromium node curl jq openssl python3 pip mypy promtool
 
 .PHONY: fuzz
 ## Run every fuzz target for FUZZTIME (default 5m) each.

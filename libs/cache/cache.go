@@ -17,6 +17,7 @@ package cache
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -288,10 +289,14 @@ func (c *Cache[V]) load(ctx context.Context, key string, old *Entry[V]) (Lookup[
 			return l, nil
 		// Only this caller gives up. The shared load continues and still fills the cache.
 		case <-ctx.Done():
-			return Lookup[V]{}, ctx.Err()
+			return Lookup[V]{}, late(ctx.Err())
 		}
 	}
 }
+
+// late is the error of a caller that stopped waiting. Without these words the log of an outage
+// would not say what the caller had waited for.
+func late(err error) error { return fmt.Errorf("the store has not answered: %w", err) }
 
 // loaded returns the lookup of an entry that was just loaded.
 func (c *Cache[V]) loaded(key string, e *Entry[V]) Lookup[V] {
@@ -312,7 +317,7 @@ func (c *Cache[V]) verify(ctx context.Context, old Lookup[V]) (Lookup[V], error)
 			return c.loaded(old.key, v.entry), nil
 		}
 	case <-ctx.Done():
-		err = ctx.Err()
+		err = late(ctx.Err())
 	}
 	// An old "not found" is not returned: the key may have been created meanwhile, and an
 	// error is better than a wrong response.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -371,7 +372,8 @@ func TestGetGivesUpOnALoadThatHangs(t *testing.T) {
 		<-gate
 		return "late", true, nil
 	}})
-	if _, err := c.Get(t.Context(), "a"); !errors.Is(err, context.DeadlineExceeded) {
+	_, err := c.Get(t.Context(), "a")
+	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "the store has not answered") {
 		t.Errorf("Get of a hanging load: %v", err)
 	}
 	close(gate)

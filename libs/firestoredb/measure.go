@@ -29,7 +29,7 @@ var reasons = map[codes.Code]string{
 
 var (
 	measured = metrics.NewCalls("Firestore", []string{"get", "query", "count", "commit", "begin", "rollback"},
-		[]string{"unreachable", "timeout", "contended", "quota", "refused", "internal"})
+		[]string{"unreachable", "timeout", "contended", "quota", "refused", "index", "internal"})
 	documents = metrics.NewCounter(prometheus.CounterOpts{
 		Name: "linkreel_firestore_documents_total",
 		Help: "Documents that Firestore charges for, by operation: read (a query without results counts as one), write, delete.",
@@ -44,10 +44,20 @@ func took(method string, began time.Time, err error) {
 	if err == io.EOF { //nolint:errorlint // grpc returns it unwrapped at the end of a stream
 		err = nil
 	}
-	measured.Took(operations[method[strings.LastIndexByte(method, '/')+1:]], time.Since(began))
+	operation := operations[method[strings.LastIndexByte(method, '/')+1:]]
+	measured.Took(operation, time.Since(began))
 	if err != nil {
-		measured.Failed(reasons[status.Code(err)])
+		measured.Failed(reasonOf(operation, status.Code(err)))
 	}
+}
+
+// reasonOf returns the reason for which a request failed. A query has no precondition but its
+// index.
+func reasonOf(operation string, code codes.Code) string {
+	if code == codes.FailedPrecondition && (operation == "query" || operation == "count") {
+		return "index"
+	}
+	return reasons[code]
 }
 
 // wrote counts the documents of a commit.

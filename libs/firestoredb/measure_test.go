@@ -68,6 +68,7 @@ func TestCallsAndDocumentsAreMeasured(t *testing.T) {
 		`linkreel_dependency_call_seconds_count{dependency="Firestore",operation="begin"}`:  1,
 		`linkreel_dependency_call_seconds_count{dependency="Firestore",operation="commit"}`: 5,
 		`linkreel_dependency_failures_total{dependency="Firestore",reason="contended"}`:     1,
+		`linkreel_dependency_failures_total{dependency="Firestore",reason="index"}`:         0,
 		`linkreel_firestore_documents_total{operation="read"}`:                              1 + 2 + 1 + 1,
 		`linkreel_firestore_documents_total{operation="write"}`:                             2 + 1 + 1,
 		`linkreel_firestore_documents_total{operation="delete"}`:                            1,
@@ -75,6 +76,22 @@ func TestCallsAndDocumentsAreMeasured(t *testing.T) {
 		if got := grew(series); got != want {
 			t.Errorf("%s grew by %d, want %d", series, got, want)
 		}
+	}
+}
+
+// A failed precondition of a write is the caller's affair. A query has no precondition but its index.
+func TestAMissingIndexIsAReasonOfItsOwn(t *testing.T) {
+	db, server := openTest(t)
+	ctx, grew := t.Context(), metered(t)
+	server.Faults().Add(local.Fault{Methods: []string{"RunQuery", "Commit"}, Times: 2, Code: codes.FailedPrecondition})
+	if _, err := db.Query(ctx, "list", db.Collection("k").Query); err == nil {
+		t.Error("a query without its index succeeds")
+	}
+	if err := db.Create(ctx, "create", db.Doc("k/a"), map[string]any{}); err == nil {
+		t.Error("a write whose precondition fails succeeds")
+	}
+	if got := grew(`linkreel_dependency_failures_total{dependency="Firestore",reason="index"}`); got != 1 {
+		t.Errorf("the metric grew by %d, want 1", got)
 	}
 }
 

@@ -128,7 +128,7 @@ func adminDelete(a *app, fs *flag.FlagSet) action {
 func adminWebhooks(a *app, fs *flag.FlagSet) action {
 	o := a.operator(fs)
 	return o.asks("", func(ctx context.Context, c *client.Operator, _ string) error {
-		return show(a.table("ID", "ACCOUNT", "HOST", "FAILING SINCE", "REASON", "WAITING"), c.AdminFailingWebhooks(ctx, client.AdminListFailingWebhooksQuery{}), 0, func(w client.FailingWebhook) []string {
+		return show(a.table("ID", "ACCOUNT", "HOST", "FAILING SINCE", "REASON", "WAITING"), c.AdminFailingWebhooks(ctx), 0, func(w client.FailingWebhook) []string {
 			return []string{w.ID, w.AccountID, w.Host, when(&w.FailingSince), w.Reason, fmt.Sprint(w.Waiting)}
 		})
 	})
@@ -137,7 +137,7 @@ func adminWebhooks(a *app, fs *flag.FlagSet) action {
 func adminTakedowns(a *app, fs *flag.FlagSet) action {
 	o := a.operator(fs)
 	return o.asks("", func(ctx context.Context, c *client.Operator, _ string) error {
-		return show(a.table("ID", "WHAT", "SINCE", "REASON"), c.AdminTakedowns(ctx, client.AdminListTakedownsQuery{}), 0, func(d client.Takedown) []string {
+		return show(a.table("ID", "WHAT", "SINCE", "REASON"), c.AdminTakedowns(ctx), 0, func(d client.Takedown) []string {
 			return []string{d.ID, cmp.Or(d.URL, d.LinkID, d.VideoID), when(&d.CreatedAt), d.Reason}
 		})
 	})

@@ -238,7 +238,7 @@ func webhooksDeliveries(a *app, fs *flag.FlagSet) action {
 	limit := fs.Int("limit", 20, "show at most this `number` of deliveries")
 	return a.asks("ID", func(ctx context.Context, c *client.Client, id string) error {
 		t := a.table("ID", "EVENT", "TYPE", "STATUS", "TRIES", "LAST")
-		return show(t, c.Deliveries(ctx, id, client.ListDeliveriesQuery{Limit: min(*limit, 100)}), *limit, func(d client.Delivery) []string {
+		return show(t, c.Deliveries(ctx, id), *limit, func(d client.Delivery) []string {
 			last := ""
 			if n := len(d.Attempts); n > 0 {
 				last = text(d.Attempts[n-1].Error)

@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -64,22 +66,23 @@ func run(t *testing.T, dir string, cmd *exec.Cmd, env ...string) {
 	}
 }
 
-func TestPythonClient(t *testing.T) {
-	t.Parallel()
-	run(t, "../../libs/clients/python", exec.CommandContext(t.Context(), "python3", "-B", "-m", "unittest", "-q"), "LINKREEL_STACK="+stackFile(t))
-}
-
 func TestTypeScriptClient(t *testing.T) {
 	t.Parallel()
 	needNode(t)
-	document := filepath.Join(t.TempDir(), "openapi.json")
-	if err := os.WriteFile(document, apispec.Load().JSON(), 0o600); err != nil {
-		t.Fatal(err)
-	}
 	run(
 		t, "../../libs/clients/typescript", exec.CommandContext(t.Context(), "node", "--test", "test/"),
-		"LINKREEL_STACK="+stackFile(t), "LINKREEL_OPENAPI="+document,
+		"LINKREEL_STACK="+stackFile(t), "LINKREEL_OPENAPI="+documentFile(t),
 	)
+}
+
+// documentFile writes the API document as JSON for programs that are not in Go.
+func documentFile(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "openapi.json")
+	if err := os.WriteFile(path, apispec.Load().JSON(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
 }
 
 // The Go client runs behind the contract's transport, which checks that every request is
@@ -280,4 +283,112 @@ func TestGeneratedGoClient(t *testing.T) {
 	secret, _ := key(t, &http.Client{Timeout: 30 * time.Second}, "business", nil)
 	run(t, tools, exec.CommandContext(t.Context(), "go", "tool", "oapi-codegen", "-generate", "types,client", "-package", "main", "-o", here+"/client.gen.go", "../libs/apispec/openapi.yaml"), "GOWORK=off")
 	run(t, tools, exec.CommandContext(t.Context(), "go", "run", here, running.BaseURL, secret), "GOWORK=off")
+}
+
+// The example of the TypeScript client runs as a user has it, on each runtime, and behind a network
+// that does everything wrong: nothing is made twice, and nothing is lost.
+func TestTypeScriptTour(t *testing.T) {
+	t.Parallel()
+	needNode(t)
+	client, err := filepath.Abs("../../libs/clients/typescript")
+	if err != nil {
+		t.Fatal(err)
+	}
+	programs := map[string][]string{"node": {"node", "tour.js"}}
+	if os.Getenv("LINKREEL_FULL") != "" { // `make runtimes` installs these
+		programs["deno"] = []string{client + "/runtimes/node_modules/@deno/linux-x64-glibc/deno", "run", "-A", "tour.ts"}
+		programs["bun"] = []string{client + "/runtimes/node_modules/@oven/bun-linux-x64/bin/bun", "tour.ts"}
+	}
+	for name, program := range programs {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			clip(t, filepath.Join(dir, "clip.mp4"))
+			if err := os.MkdirAll(filepath.Join(dir, "node_modules", "@linkreel"), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Symlink(client, filepath.Join(dir, "node_modules", "@linkreel", "client")); err != nil {
+				t.Fatal(err)
+			}
+			for from, to := range map[string]string{"dist/examples/tour.js": "tour.js", "examples/tour.ts": "tour.ts"} {
+				b, err := os.ReadFile(filepath.Join(client, from))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := os.WriteFile(filepath.Join(dir, to), b, 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := os.WriteFile(filepath.Join(dir, "package.json"), []byte(`{"type": "module"}`), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			secret, _ := key(t, &http.Client{Timeout: 30 * time.Second}, "business", allScopes)
+			storage := httptest.NewServer(&contract.Hostile{Target: running.UploadURL, Seed: 32})
+			defer storage.Close()
+			hostile := &contract.Hostile{Target: running.BaseURL, Seed: 32, Rewrite: strings.NewReplacer(running.UploadURL, storage.URL), Outage: 4 * time.Second}
+			proxy := httptest.NewServer(hostile)
+			defer proxy.Close()
+			cmd := exec.CommandContext(t.Context(), program[0], append(program[1:], "clip.mp4")...)
+			cmd.Dir, cmd.Env = dir, append(os.Environ(), "LINKREEL_BASE_URL="+proxy.URL, "LINKREEL_API_KEY="+secret)
+			var told bytes.Buffer
+			cmd.Stderr = &told
+			out, err := cmd.Output()
+			t.Logf("%v: %s", hostile.Deeds, told.Bytes())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(hostile.Deeds) != 10 {
+				t.Errorf("not every misdeed was done: %v", hostile.Deeds)
+			}
+			checkTour(t, out, secret, "webhook.test")
+		})
+	}
+}
+
+// allScopes are the scopes of the accounts on which a tour runs.
+var allScopes = []string{"links:read", "links:write", "videos:read", "videos:write", "events:read", "webhooks:read", "webhooks:write"}
+
+// checkTour compares what the example reports with what the account has.
+func checkTour(t *testing.T, report []byte, secret, message string) {
+	t.Helper()
+	var r struct {
+		Made, Events   []string
+		Refused        int
+		Video, Message string
+		Progress       int64
+	}
+	if err := json.Unmarshal(report, &r); err != nil {
+		t.Fatalf("%v: %s", err, report)
+	}
+	if len(r.Made) != 991 || r.Refused != 10 || r.Message != message || r.Progress == 0 {
+		t.Errorf("%d made, %d refused, message %q, progress %d", len(r.Made), r.Refused, r.Message, r.Progress)
+	}
+	slices.Sort(r.Made)
+	slices.Sort(r.Events)
+	if !slices.Equal(r.Made, r.Events) {
+		t.Errorf("the feed has %d links, of %d that were made", len(r.Events), len(r.Made))
+	}
+	c, err := client.New(client.Config{BaseURL: running.BaseURL, Key: secret})
+	if err != nil {
+		t.Fatal(err)
+	}
+	links, videos := 0, 0
+	for l, err := range c.Links(t.Context(), client.ListLinksQuery{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Contains(r.Made, l.ID) {
+			t.Errorf("%s was made and is not told", l.ID)
+		}
+		links++
+	}
+	for _, err := range c.Videos(t.Context(), client.ListVideosQuery{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		videos++
+	}
+	if links != 990 || videos != 1 {
+		t.Errorf("the account has %d links and %d videos", links, videos)
+	}
 }

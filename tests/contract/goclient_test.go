@@ -9,7 +9,11 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -312,5 +316,32 @@ func everyErrorHasAType(t *testing.T, cfg client.Config) {
 	}
 	if failed < 30 {
 		t.Errorf("only %d calls failed", failed)
+	}
+}
+
+// The tour of the Go client makes nothing twice and loses nothing behind a bad network.
+func TestTourOfTheGoClientBehindAHostileProxy(t *testing.T) {
+	t.Parallel()
+	secret, _ := key(t, &http.Client{Timeout: 30 * time.Second}, "business", []string{
+		"links:read", "links:write", "videos:read", "videos:write", "events:read", "webhooks:read", "webhooks:write",
+	})
+	proxy := &contract.Hostile{Target: running.BaseURL, Seed: 9}
+	srv := httptest.NewServer(proxy)
+	defer srv.Close()
+	film := filepath.Join(t.TempDir(), "clip.mp4")
+	clip(t, film)
+	cmd := exec.CommandContext(t.Context(), "go", "run", "./examples/tour", film)
+	cmd.Dir, cmd.Env = "../../libs/clients/go", append(os.Environ(), "LINKREEL_BASE_URL="+srv.URL, "LINKREEL_API_KEY="+secret)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	for _, want := range []string{
+		`(?m)^found http\S+$`, `(?m)^deleted: true$`, `(?m)^bulk: 990 created, 10 refused$`, `(?m)^sent \d+ of \d+$`,
+		`(?m)^plays at http\S+ webhook: video.ready$`, `(?m)^feed: each link once: true$`, `(?m)^cleared: 990$`,
+	} {
+		if !regexp.MustCompile(want).Match(out) {
+			t.Errorf("the tour printed no line %s:\n%s", want, out)
+		}
 	}
 }

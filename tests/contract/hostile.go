@@ -5,6 +5,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 )
@@ -16,8 +17,13 @@ import (
 type Hostile struct {
 	Target string // the address of the deployment
 	Seed   uint64 // for the choice of misdeeds
+	// Rewrite, if set, changes answers, such as addresses that should lead to another proxy.
+	Rewrite *strings.Replacer
+	// Outage, if set, is how long the deployment is away once the first request waits for events.
+	Outage time.Duration
 
 	mu    sync.Mutex
+	away  time.Time
 	rng   *rand.Rand
 	row   map[string]int // misdeeds in a row, by request
 	Deeds map[string]int // how often each misdeed was done, by its name
@@ -31,6 +37,13 @@ func (h *Hostile) choose(r *http.Request) string {
 	defer h.mu.Unlock()
 	if h.rng == nil {
 		h.rng, h.row, h.Deeds = rand.New(rand.NewPCG(h.Seed, 1)), map[string]int{}, map[string]int{}
+	}
+	if h.away.IsZero() && h.Outage > 0 && r.URL.Query().Has("wait") {
+		h.away = time.Now().Add(h.Outage)
+	}
+	if time.Now().Before(h.away) {
+		h.Deeds["away"]++
+		return "drop"
 	}
 	alike := r.Method + r.URL.RequestURI() + r.Header.Get("Idempotency-Key")
 	if h.row[alike] == 3 || h.rng.IntN(2) == 0 {
@@ -103,11 +116,17 @@ func (h *Hostile) forward(r *http.Request, body []byte) (*http.Response, []byte,
 		return nil, nil, err
 	}
 	req.Header = r.Header.Clone()
+	if h.Rewrite != nil {
+		req.Header.Del("Accept-Encoding")
+	}
 	res, err := http.DefaultTransport.RoundTrip(req)
 	if err != nil {
 		return nil, nil, err
 	}
 	defer func() { _ = res.Body.Close() }()
 	answer, err := io.ReadAll(res.Body)
+	if h.Rewrite != nil {
+		answer = []byte(h.Rewrite.Replace(string(answer)))
+	}
 	return res, answer, err
 }

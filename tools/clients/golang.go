@@ -110,13 +110,17 @@ func (k goCall) arguments() string {
 // walk writes the method that reads all pages.
 func (g *goWriter) walk(op *contract.Operation, k goCall) {
 	name, item := goName(op.All), goTypeName(op.Item.Name())
+	if k.query != "" && !slices.ContainsFunc(op.Query, filters) { // only limit and cursor, which the walk chooses
+		k.params = k.params[:len(k.params)-1]
+		k.fields = strings.Replace(k.fields, "q.values()", k.query+"{Limit: 100}.values()", 1)
+	}
 	if op.Item.Name() == "" {
 		item = objectNames[op.Answer().Schema.Name()+".data[]"]
 	}
 	limit := ""
 	for _, p := range op.Query {
-		if p.Name == "limit" && g.doc.Follow(p.Schema).Maximum != nil {
-			limit = fmt.Sprintf("\tif q.Limit == 0 {\n\t\tq.Limit = %.0f\n\t}\n", *g.doc.Follow(p.Schema).Maximum)
+		if p.Name == "limit" && slices.ContainsFunc(op.Query, filters) {
+			limit = "\tif q.Limit == 0 {\n\t\tq.Limit = 100\n\t}\n"
 		}
 	}
 	how := " It reads pages as it goes, and ends after the first error."
@@ -129,6 +133,11 @@ func (g *goWriter) walk(op *contract.Operation, k goCall) {
 	}
 	fmt.Fprintf(&g.out, "func %s %s(%s) iter.Seq2[%s, error] {\n%s\treturn walk[%s](ctx, %s, call{%s}, opts)\n}\n\n",
 		k.receiver, name, k.arguments(), item, limit, item, k.client, k.fields)
+}
+
+// filters reports whether a parameter chooses records, and not just how many come at once.
+func filters(p *contract.Parameter) bool {
+	return p.Name != "limit" && p.Name != "cursor" && (!p.Required || len(p.Schema.Enum) != 1)
 }
 
 // queryType writes the struct with an operation's query parameters, and the method that makes a

@@ -26,6 +26,10 @@ var files = []struct {
 	{"libs/clients/go/operations.go", goOperations},
 	{"libs/clients/typescript/src/operations.ts", typescriptOperations},
 	{"libs/clients/typescript/src/version.ts", typescriptVersion},
+	{"libs/clients/python/linkreel/_version.py", pythonVersion},
+	{"libs/clients/python/linkreel/types.py", pythonTypes},
+	{"libs/clients/python/linkreel/_operations.py", pythonMethods(false)},
+	{"libs/clients/python/linkreel/_async_operations.py", pythonMethods(true)},
 }
 
 func main() {

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -104,6 +105,19 @@ func (r *release) archive(binary, goos string) (content []byte, ending string, e
 	}
 	err = zw.Close()
 	return out.Bytes(), ".tar.gz", err
+}
+
+// wheel packs the Python client. Its version is that of the API, as versioning.md says.
+func (r *release) wheel(ctx context.Context) error {
+	name, err := output(ctx, filepath.Join(r.root, "tools"), "env", "GOWORK=off", "go", "run", "./wheel", "-out", r.work, "-time", strconv.FormatInt(r.time.Unix(), 10))
+	if err != nil {
+		return err
+	}
+	content, err := os.ReadFile(filepath.Join(r.work, name))
+	if err != nil {
+		return err
+	}
+	return r.writeFile(name, content)
 }
 
 // statement is an in-toto statement with a SLSA provenance predicate,

@@ -1,7 +1,7 @@
 // Command release makes a release of Linkreel without Docker: images for amd64
 // and arm64, the chart with their digests, the linkreel program for six
-// platforms, an SBOM for each image and program, checksums and a provenance
-// statement. It takes the names of its steps, in this order:
+// platforms, an SBOM for each image and program, the Python client as a wheel, checksums and a
+// provenance statement. It takes the names of its steps, in this order:
 //
 //	build   make everything in dist/release and dist/release.oci; publish nothing
 //	push    send images and chart to the registry, by digest only
@@ -195,6 +195,9 @@ func (r *release) build(ctx context.Context) error {
 	}
 	if err := r.programs(ctx); err != nil {
 		return fmt.Errorf("programs: %w", err)
+	}
+	if err := r.wheel(ctx); err != nil {
+		return fmt.Errorf("wheel: %w", err)
 	}
 	if err := r.provenance(); err != nil {
 		return fmt.Errorf("provenance: %w", err)

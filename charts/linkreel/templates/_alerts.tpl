@@ -25,6 +25,12 @@ something that happens a few times a day also need a least number: one of one is
   for: 1m
   labels: {severity: critical}
   summary: "{{ `{{ $labels.dependency }}` }} does not answer: calls that need it fail at once."
+- alert: LinkreelDependencyRefuses
+  # It answers, so it is not away. Such calls fail until somebody changes a setting.
+  expr: sum by (dependency, reason) (increase(linkreel_dependency_failures_total{ {{- $here }}, dependency!="Redis", reason=~"refused|quota|index"}[5m])) > 10
+  for: 1m
+  labels: {severity: warning}
+  summary: "{{ `{{ $labels.dependency }}` }} refuses calls ({{ `{{ $labels.reason }}` }})."
 - alert: LinkreelFirestoreSlow
   {{- $calls := printf "%s, dependency=\"Firestore\", operation=~\"get|query|commit\"" $here }}
   expr: |
@@ -34,15 +40,24 @@ something that happens a few times a day also need a least number: one of one is
   labels: {severity: warning}
   summary: "One call to Firestore in twenty takes longer than half a second."
 - alert: LinkreelRedisUnreachable
+  # Of thousands of limits a second, some are always too late.
   expr: |
     max(avg_over_time(linkreel_dependency_away{ {{- $here }}, dependency="Redis"}[5m])) > 0.2
-    or sum(rate(linkreel_auth_redis_failures_total{ {{- $here -}} }[5m])) > 0.1
+    or (
+      sum(rate(linkreel_auth_redis_failures_total{ {{- $here -}} }[5m])) > 0.1
+      and sum(rate(linkreel_auth_redis_failures_total{ {{- $here -}} }[5m]))
+      > 0.01 * (sum(rate(linkreel_dependency_call_seconds_count{ {{- $here }}, dependency="Redis"}[5m])) or vector(0))
+    )
   for: 2m
   labels: {severity: warning}
   summary: "Redis does not answer or refuses writes; limits are local and clicks wait in the spool."
 - alert: LinkreelClicksSpooling
   # With a full Redis, single batches are refused: clicks go to the disk while no partition spools for long.
-  expr: max(linkreel_clicks_spooling{ {{- $here -}} }) > 0 or sum(rate(linkreel_clicks_spooled_total{ {{- $here -}} }[2m])) > 0
+  # A click now and then for which Redis was too slow is no reason to look.
+  expr: |
+    max(linkreel_clicks_spooling{ {{- $here -}} }) > 0
+    or sum(rate(linkreel_clicks_spooled_total{ {{- $here -}} }[2m]))
+    > 0.05 * (sum(rate(linkreel_redirect_duration_seconds_count{ {{- $here }}, status="302"}[2m])) or vector(0))
   for: 5m
   labels: {severity: warning}
   summary: "For five minutes, clicks have gone to the pods' disks instead of Redis."
@@ -84,8 +99,8 @@ something that happens a few times a day also need a least number: one of one is
 - alert: LinkreelWebhooksFailing
   expr: |
     sum(linkreel_webhooks_failing{ {{- $here -}} }) > 10
-    and sum(rate(linkreel_webhooks_attempts_total{ {{- $here }}, outcome="unanswered"}[30m]))
-    > 9 * (sum(rate(linkreel_webhooks_attempts_total{ {{- $here }}, outcome="delivered"}[30m])) or vector(0))
+    and sum(rate(linkreel_webhooks_attempts_total{ {{- $here }}, outcome="unanswered"}[10m]))
+    > 9 * (sum(rate(linkreel_webhooks_attempts_total{ {{- $here }}, outcome="delivered"}[10m])) or vector(0))
   for: 15m
   labels: {severity: warning}
   summary: "Hardly any webhook receiver answers: outgoing traffic may be blocked."

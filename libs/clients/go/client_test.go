@@ -595,3 +595,24 @@ func TestTimesAreOneType(t *testing.T) {
 		t.Errorf("%s", client.At(at))
 	}
 }
+
+func TestAFollowerWaitsForAServiceThatRestarts(t *testing.T) {
+	t.Parallel()
+	away := slices.Repeat([]func(http.ResponseWriter, *http.Request){hangUp, refuse(503, "UNAVAILABLE")}, 6)
+	answers := slices.Concat([]func(http.ResponseWriter, *http.Request){say(200, `{"data":[{"id":"evt_1"}],"nextCursor":"c1"}`)}, away, []func(http.ResponseWriter, *http.Request){
+		say(200, `{"data":[{"id":"evt_2"}],"nextCursor":"c2"}`), refuse(410, "CURSOR_EXPIRED"),
+	})
+	c, s := start(t, answers...)
+	var seen []string
+	after, err := c.FollowEvents(t.Context(), client.ListEventsQuery{}, func(e client.Event) error { seen = append(seen, e.ID); return nil })
+	if !client.IsGone(err) || after == nil || *after != "c2" || !slices.Equal(seen, []string{"evt_1", "evt_2"}) {
+		t.Errorf("%v at %v after %q", err, after, seen)
+	}
+	if calls := s.seen().calls; !strings.Contains(calls[len(calls)-2], "after=c1") {
+		t.Errorf("asked %q", calls)
+	}
+	c, s = start(t, hangUp)
+	if _, err := c.FollowEvents(t.Context(), client.ListEventsQuery{}, func(client.Event) error { return nil }); !client.IsConnection(err) || len(s.seen().calls) != 5 {
+		t.Errorf("a service that was never there: %v after %d calls", err, len(s.seen().calls))
+	}
+}

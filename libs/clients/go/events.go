@@ -9,17 +9,28 @@ import (
 // followWait is how many seconds a request waits for the next event; the service takes no more.
 const followWait = 25
 
+// followPause is the longest pause before a service that was away is asked again.
+const followPause = 10 * time.Second
+
 // FollowEvents calls do with each event, oldest first, until ctx ends or do returns an error. q.After
 // is a cursor or an event's id to start behind; nil starts with the next event, and an empty text
 // with the oldest that is kept. It returns the value of After with which a later call resumes: behind
 // the last event for which do returned nil. To resume after a crash, let do store the event's ID.
+// Once a page was read, a service that is away, restarts or wants fewer requests is waited for, as
+// long as ctx lives. Other errors end the walk: [IsGone] if After is older than what is kept.
 func (c *Client) FollowEvents(ctx context.Context, q ListEventsQuery, do func(Event) error, opts ...Option) (after *string, err error) {
 	q.Cursor, q.Wait = nil, new(followWait)
 	if q.Limit == 0 {
 		q.Limit = 100
 	}
-	for ctx.Err() == nil {
+	for reached := false; ctx.Err() == nil; reached = true {
 		page, err := c.ListEvents(ctx, q, opts...)
+		if err != nil && reached && ctx.Err() == nil && (IsConnection(err) || IsServer(err) || IsRateLimited(err)) {
+			if err := c.cfg.Sleep(ctx, followPause/2+mathrand.N(followPause/2)); err != nil {
+				return q.After, err
+			}
+			continue
+		}
 		if err != nil {
 			return q.After, err
 		}

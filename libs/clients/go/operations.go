@@ -714,11 +714,8 @@ func (c *Client) ListDeliveries(ctx context.Context, id string, q ListDeliveries
 
 // Deliveries walks all records of [Client.ListDeliveries], in their order. It reads pages as it
 // goes, and ends after the first error.
-func (c *Client) Deliveries(ctx context.Context, id string, q ListDeliveriesQuery, opts ...Option) iter.Seq2[Delivery, error] {
-	if q.Limit == 0 {
-		q.Limit = 100
-	}
-	return walk[Delivery](ctx, c, call{method: "GET", path: "/api/v1/webhooks/{id}/deliveries", ids: []string{id}, query: q.values()}, opts)
+func (c *Client) Deliveries(ctx context.Context, id string, opts ...Option) iter.Seq2[Delivery, error] {
+	return walk[Delivery](ctx, c, call{method: "GET", path: "/api/v1/webhooks/{id}/deliveries", ids: []string{id}, query: ListDeliveriesQuery{Limit: 100}.values()}, opts)
 }
 
 // RetryDelivery: Send a delivery again.
@@ -1069,11 +1066,8 @@ func (o *Operator) AdminListFailingWebhooks(ctx context.Context, q AdminListFail
 
 // AdminFailingWebhooks walks all records of [Operator.AdminListFailingWebhooks], in their order. It
 // reads pages as it goes, and ends after the first error.
-func (o *Operator) AdminFailingWebhooks(ctx context.Context, q AdminListFailingWebhooksQuery, opts ...Option) iter.Seq2[FailingWebhook, error] {
-	if q.Limit == 0 {
-		q.Limit = 100
-	}
-	return walk[FailingWebhook](ctx, o.c, call{method: "GET", path: "/admin/v1/webhooks", query: q.values()}, opts)
+func (o *Operator) AdminFailingWebhooks(ctx context.Context, opts ...Option) iter.Seq2[FailingWebhook, error] {
+	return walk[FailingWebhook](ctx, o.c, call{method: "GET", path: "/admin/v1/webhooks", query: AdminListFailingWebhooksQuery{Limit: 100}.values()}, opts)
 }
 
 // AdminListTakedownsQuery has the query parameters of adminListTakedowns. A field with its zero value is not sent.
@@ -1100,11 +1094,8 @@ func (o *Operator) AdminListTakedowns(ctx context.Context, q AdminListTakedownsQ
 
 // AdminTakedowns walks all records of [Operator.AdminListTakedowns], in their order. It reads pages
 // as it goes, and ends after the first error.
-func (o *Operator) AdminTakedowns(ctx context.Context, q AdminListTakedownsQuery, opts ...Option) iter.Seq2[Takedown, error] {
-	if q.Limit == 0 {
-		q.Limit = 100
-	}
-	return walk[Takedown](ctx, o.c, call{method: "GET", path: "/admin/v1/takedowns", query: q.values()}, opts)
+func (o *Operator) AdminTakedowns(ctx context.Context, opts ...Option) iter.Seq2[Takedown, error] {
+	return walk[Takedown](ctx, o.c, call{method: "GET", path: "/admin/v1/takedowns", query: AdminListTakedownsQuery{Limit: 100}.values()}, opts)
 }
 
 // AdminTakeDown: Take down a link or a video.

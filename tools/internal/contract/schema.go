@@ -14,6 +14,7 @@ type Schema struct {
 	Type                Words
 	Format              string
 	Enum                []any
+	Const               any
 	Description         string
 	Properties          Schemas
 	Required            []string

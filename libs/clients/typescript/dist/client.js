@@ -132,7 +132,10 @@ export class Client {
         const timer = setTimeout(abort, timeout);
         signal?.addEventListener("abort", abort);
         try {
-            return await read(await this.#o.fetch(url, { ...init, signal: stop.signal }));
+            const response = await this.#o.fetch(url, { ...init, signal: stop.signal });
+            if (response.ok && response.headers.get("Content-Type")?.startsWith("text/html"))
+                throw notOurs(response);
+            return await read(response);
         }
         catch (error) {
             if (error instanceof LinkreelError)
@@ -264,19 +267,23 @@ async function read(response, { answer = "json", linked }) {
     if (answer === "blob")
         return response.blob();
     const text = await response.text();
-    if (answer === "none" || response.status === 204)
+    if (text === "" && (answer === "none" || response.status === 204))
         return undefined;
     let data;
     try {
         data = JSON.parse(text);
     }
     catch {
-        throw new ConnectionError(`The answer ${response.status} is not JSON: it was cut, or something other than the API answered.`);
+        throw notOurs(response);
     }
     if (!linked)
         return data;
     const next = nextCursor(response.headers.get("Link"));
     return { ...data, hasMore: next !== null, nextCursor: next };
+}
+/** The error of an answer that looks like success, and that the API did not send so. */
+function notOurs(response) {
+    return new ConnectionError(`The answer ${response.status} is not what the API sends: it was cut, or a network that wants a sign-in answered.`);
 }
 /** The cursor of the address with rel="next" in a Link header. */
 function nextCursor(link) {
@@ -298,9 +305,8 @@ export async function refusal(response, baseUrl) {
         body = { message: "The record is unchanged." };
     if (redirect)
         body = { message: `The deployment redirects to ${headers.get("Location") ?? "another address"}: use that as baseUrl.` };
-    const { docUrl } = body;
-    if (docUrl && baseUrl)
-        body = { ...body, docUrl: new URL(docUrl, baseUrl).href };
+    if (body.docUrl && baseUrl)
+        body = { ...body, docUrl: new URL(body.docUrl, baseUrl).href };
     return apiError({ status, body, headers, retryAfter: retryAfter(headers.get("Retry-After")) });
 }
 /** Retry-After, a number of seconds or a date, in milliseconds. */

@@ -19,7 +19,7 @@ export type { components, operations, paths } from "./schema.js";
 export type { Input, Page, Query } from "./types.js";
 export type { UploadOptions, UploadSource, UploadTarget } from "./upload.js";
 export { receiveWebhook, verifyWebhook, WebhookError } from "./webhooks.js";
-export type { WebhookHeaders, WebhookMessage, WebhookOptions, WebhookReason } from "./webhooks.js";
+export type { ReceivedMessage, WebhookHeaders, WebhookOptions, WebhookReason } from "./webhooks.js";
 /** What became of an item of a bulk create. `status` says which: 201, or that of the error. */
 export type BulkResult = BulkAllCreated["results"][number] | BulkResults["results"][number];
 /** What became of a link of a bulk change or delete. */

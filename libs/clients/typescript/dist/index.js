@@ -64,37 +64,39 @@ export class Linkreel extends Operations {
      */
     async waitUntilReady(videoId, { timeout = 3_600_000, onStatus, ...options } = {}) {
         const end = Date.now() + timeout;
-        let after = await this.#newestEvent(videoId, options);
-        for (let wait = 1000;; wait = Math.min(wait * 1.25, 5000)) {
-            const video = await this.getVideo(videoId, options);
-            onStatus?.(video);
-            if (video.status === "ready")
-                return video;
-            if (video.status === "failed")
-                throw new VideoFailedError(video);
+        let after = await this.#cursor({ object: videoId, limit: 1 }, options);
+        for (let wait = 1000, known = false;; wait = Math.min(wait * 1.25, 5000)) {
+            try {
+                const video = await this.getVideo(videoId, options);
+                known = true;
+                onStatus?.(video);
+                if (video.status === "ready")
+                    return video;
+                if (video.status === "failed")
+                    throw new VideoFailedError(video);
+            }
+            catch (error) {
+                if (!known || !isOutage(error))
+                    throw error;
+            }
             const left = end - Date.now();
             if (left <= 0)
-                throw new TimeoutError(`The video ${videoId} is ${video.status} after ${timeout} ms.`);
-            if (after !== undefined) {
-                // Short, so that onStatus also gets the progress, which is no event.
+                throw new TimeoutError(`The video ${videoId} is not ready after ${timeout} ms.`);
+            // A short hold, so that onStatus also gets the progress, which is no event.
+            if (after !== undefined)
                 after = await this.#cursor({ object: videoId, after, wait: Math.min(5, Math.ceil(left / 1000)) }, options);
-                if (after !== undefined)
-                    continue;
-            }
-            await this.sleep(Math.min(wait, left), options.signal);
+            else
+                await this.sleep(Math.min(wait, left), options.signal);
         }
     }
     /** Where to wait for the next event of a record; undefined if it has none or the feed cannot be read. */
-    async #newestEvent(object, options) {
-        return this.#cursor({ object, limit: 1 }, options);
-    }
     async #cursor(query, options) {
         try {
             const page = await this.listEvents(query, options);
             return query.after === undefined ? page.data[0]?.id : page.nextCursor ?? query.after;
         }
         catch (error) {
-            if (error instanceof ApiError)
+            if (error instanceof ApiError || isOutage(error))
                 return undefined;
             throw error;
         }
@@ -125,8 +127,7 @@ export class EventFeed {
             }
             catch (error) {
                 // A wrong address shows at the first request; after that an outage is waited for.
-                const outage = error instanceof ConnectionError || error instanceof ApiError && (error.status >= 500 || error.status === 429);
-                if (!known || !outage)
+                if (!known || !isOutage(error))
                     throw error;
                 await this.#sleep(5000 * (1 + Math.random()));
                 continue;
@@ -143,6 +144,10 @@ export class EventFeed {
                 await this.#sleep(Math.random() * 1000);
         }
     }
+}
+/** Whether the service may only be away: a long wait outlasts that. */
+function isOutage(error) {
+    return error instanceof ConnectionError || error instanceof ApiError && (error.status >= 500 || error.status === 429);
 }
 /** The items from `at` on that fit into one request; at least one. */
 function firstPart(items, at) {

@@ -9,15 +9,9 @@ export interface WebhookOptions {
     /** The time to compare with, in milliseconds; tests put theirs here. */
     now?: number;
 }
-/** A message, as its sender made it. Messages may come more than once: remember the `id`s that you have handled. */
-export type WebhookMessage = {
-    /** The id of the event, the same in each attempt. */
+/** A message, and the id of its event. Messages may come more than once: remember the ids that you have handled. */
+export type ReceivedMessage = components["schemas"]["Message"] & {
     id: string;
-    type: components["schemas"]["EventType"] | "webhook.test";
-    /** When it happened, in ISO 8601. */
-    timestamp: string;
-    /** The record as the API showed it. */
-    data: unknown;
 };
 /** Why a message was refused. */
 export type WebhookReason = "missing_header" | "repeated_header" | "bad_timestamp" | "too_old" | "too_new" | "bad_signature" | "not_json";
@@ -31,6 +25,6 @@ export declare class WebhookError extends LinkreelError {
  * otherwise throws a `WebhookError` that says why. While a secret is rolled, pass the old and the new one.
  * `body` is the request's body to the last byte: read it before anything parses it.
  */
-export declare function receiveWebhook(secret: string | string[], headers: WebhookHeaders, body: string | Uint8Array, options?: WebhookOptions): Promise<WebhookMessage>;
+export declare function receiveWebhook(secret: string | string[], headers: WebhookHeaders, body: string | Uint8Array, options?: WebhookOptions): Promise<ReceivedMessage>;
 /** Whether a message came from the deployment that gave you `secret`, and lately. `receiveWebhook` also says why not. */
 export declare function verifyWebhook(secret: string | string[], headers: WebhookHeaders, body: string | Uint8Array, options?: WebhookOptions): Promise<boolean>;

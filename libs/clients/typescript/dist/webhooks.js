@@ -33,7 +33,7 @@ export async function receiveWebhook(secret, headers, body, options = {}) {
     if (!await anyMatches(keys, signatures, signed))
         throw new WebhookError("bad_signature", "No signature matches: the secret is of another webhook, or the body is not as it was sent.");
     try {
-        return { id, ...JSON.parse(new TextDecoder().decode(bytes)) };
+        return { ...JSON.parse(new TextDecoder().decode(bytes)), id };
     }
     catch {
         throw new WebhookError("not_json", "The body is not JSON.");

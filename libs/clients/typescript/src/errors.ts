@@ -53,7 +53,7 @@ export class ApiError extends LinkreelError {
   /** Names the request in the logs of the service; empty when a proxy answered. */
   get requestId(): string { return this.body.requestId ?? this.headers.get("X-Request-Id") ?? ""; }
   /** The address of the page that explains `code`, if the deployment has one. */
-  get docUrl(): string | undefined { return (this.body as { docUrl?: string }).docUrl; }
+  get docUrl(): string | undefined { return this.body.docUrl; }
 }
 
 /** 401: the key is missing, wrong, expired or revoked. */

@@ -12,16 +12,8 @@ export interface WebhookOptions {
   now?: number;
 }
 
-/** A message, as its sender made it. Messages may come more than once: remember the `id`s that you have handled. */
-export type WebhookMessage = {
-  /** The id of the event, the same in each attempt. */
-  id: string;
-  type: components["schemas"]["EventType"] | "webhook.test";
-  /** When it happened, in ISO 8601. */
-  timestamp: string;
-  /** The record as the API showed it. */
-  data: unknown;
-};
+/** A message, and the id of its event. Messages may come more than once: remember the ids that you have handled. */
+export type ReceivedMessage = components["schemas"]["Message"] & { id: string };
 
 /** Why a message was refused. */
 export type WebhookReason = "missing_header" | "repeated_header" | "bad_timestamp" | "too_old" | "too_new" | "bad_signature" | "not_json";
@@ -37,7 +29,7 @@ export class WebhookError extends LinkreelError {
  * otherwise throws a `WebhookError` that says why. While a secret is rolled, pass the old and the new one.
  * `body` is the request's body to the last byte: read it before anything parses it.
  */
-export async function receiveWebhook(secret: string | string[], headers: WebhookHeaders, body: string | Uint8Array, options: WebhookOptions = {}): Promise<WebhookMessage> {
+export async function receiveWebhook(secret: string | string[], headers: WebhookHeaders, body: string | Uint8Array, options: WebhookOptions = {}): Promise<ReceivedMessage> {
   const keys = (Array.isArray(secret) ? secret : [secret]).map(keyOf);
   if (keys.length === 0) throw new TypeError("There is no secret: pass the whsec_… of the webhook.");
   if (typeof body !== "string" && !(body instanceof Uint8Array)) throw new TypeError("body must be the text or the bytes of the request. Read them before anything parses them.");
@@ -50,7 +42,7 @@ export async function receiveWebhook(secret: string | string[], headers: Webhook
   const signed = new Uint8Array(await new Blob([`${id}.${stamp}.`, bytes as Uint8Array<ArrayBuffer>]).arrayBuffer());
   if (!await anyMatches(keys, signatures, signed)) throw new WebhookError("bad_signature", "No signature matches: the secret is of another webhook, or the body is not as it was sent.");
   try {
-    return { id, ...JSON.parse(new TextDecoder().decode(bytes)) as Omit<WebhookMessage, "id"> };
+    return { ...JSON.parse(new TextDecoder().decode(bytes)) as components["schemas"]["Message"], id };
   } catch {
     throw new WebhookError("not_json", "The body is not JSON.");
   }

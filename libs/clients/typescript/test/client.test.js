@@ -36,6 +36,20 @@ test("an answer that is cut or is not JSON is retried like none", async (t) => {
   }
 });
 
+test("the page of a network that wants a sign-in is no answer", async (t) => {
+  const portal = [200, { "Content-Type": "text/html; charset=utf-8" }, "<h1>Sign in</h1>"];
+  let s = await script(t, portal, [204, {}, ""]);
+  await s.api.deleteLink("lnk_1");
+  assert.equal(s.calls.length, 2);
+  s = await script(t, portal, [200, { "Content-Type": "image/svg+xml" }, "<svg/>"]);
+  assert.equal(await (await s.api.getLinkQr("lnk_1")).text(), "<svg/>");
+  s = await script(t, portal, [200, {}, '{"type":"account"}\n']);
+  for await (const line of s.api.exportAccount()) assert.equal(line.type, "account");
+  s = await script(t, portal, [200, {}, ""]);
+  await s.api.upload({ uploadUrl: s.url }, new Blob(["file"]));
+  assert.equal(s.calls.length, 2);
+});
+
 test("each class of refusal has its error, and none of them is retried", async (t) => {
   for (const [status, kind] of [
     [400, ValidationError], [401, AuthenticationError], [403, PermissionError], [404, NotFoundError], [409, ConflictError], [410, GoneError], [412, ConflictError],
@@ -69,7 +83,7 @@ test("a wait that is too long is not taken", async (t) => {
 
 test("an attempt has its time, and a signal ends the whole call", async (t) => {
   let s = await script(t, silent, ok({}));
-  await s.api.getAccount({ timeout: 50 });
+  await s.api.getAccount({ timeout: 1000 });
   assert.equal(s.calls.length, 2);
   s = await script(t, silent);
   await assert.rejects(s.api.getAccount({ timeout: 20, attempts: 2 }), (e) => e instanceof TimeoutError && e instanceof ConnectionError);
@@ -223,6 +237,8 @@ test("waiting ends with ready or failed, has a limit, and can be stopped", async
   await assert.rejects(s.api.waitUntilReady("v"), (e) => e instanceof VideoFailedError && e.code === "NOT_A_VIDEO" && e.video.status === "failed");
   s = await script(t, video({ status: "processing" }));
   await assert.rejects(s.api.waitUntilReady("v", { timeout: 0 }), TimeoutError);
+  s = await script(t, noEvents, ok({ status: "processing" }), ...Array(12).fill(lost), ok({ status: "ready" }));
+  assert.equal((await s.api.waitUntilReady("v")).status, "ready");
   await assert.rejects(s.api.waitUntilReady("v", { signal: AbortSignal.abort(new Error("enough")) }), CancelledError);
 });
 

@@ -48,7 +48,7 @@ export async function bulk(items: LinkCreate[]): Promise<string[]> {
     await api.updateLinks(["lnk_1"], { addTags: ["a"], expiresAt: new Date() });
     // @ts-expect-error there is no such field
     await api.updateLinks(["lnk_1"], { archive: true });
-    return results.map((r) => "data" in r ? r.data.id : r.error.code);
+    return results.map((r) => r.status === 201 ? r.data.id : r.error.code);
   } catch (error) {
     if (error instanceof BulkError) return (error as BulkError<BulkResult, LinkCreate>).unsent.map((item) => item.url);
     throw error;
@@ -84,6 +84,9 @@ export async function events(): Promise<void> {
     const one: Event = event;
     const resume: string | undefined = feed.cursor;
     void [one, resume];
+    if (event.type === "link.created") event.data.slug.trim();
+    // @ts-expect-error the event may be of a key
+    event.data.slug.trim();
   }
   // @ts-expect-error there is no such type of event
   api.followEvents({ type: "link.made" });
@@ -96,7 +99,10 @@ export async function webhooks(request: Request, headers: Record<string, string 
   const message = await receiveWebhook("whsec_…", request.headers, await request.text());
   // @ts-expect-error a body is not what a parser made of it
   await verifyWebhook("whsec_…", headers, { type: "link.created" });
-  return message.type;
+  if (message.type === "video.ready") return message.data.shareUrl;
+  // @ts-expect-error the message may be of a link
+  message.data.shareUrl.trim();
+  return message.id;
 }
 
 export async function other(): Promise<void> {

@@ -32,6 +32,8 @@ var Known = map[string]Tool{
 	"node":     {Binaries: []string{"node", "nodejs"}, Apt: "nodejs", Brew: "node"},
 	"openssl":  {Binaries: []string{"openssl"}, Apt: "openssl", Brew: "openssl"},
 	"python3":  {Binaries: []string{"python3"}, Apt: "python3", Brew: "python3"},
+	"pip":      {Binaries: []string{"/usr/bin/pip3"}, Apt: "python3-pip python3-setuptools python3-wheel"},
+	"mypy":     {Binaries: []string{"mypy"}, Apt: "mypy", Brew: "mypy"},
 	"promtool": {Binaries: []string{"promtool"}, Apt: "prometheus", Brew: "prometheus"},
 	"ps":       {Binaries: []string{"ps"}, Apt: "procps"},
 }

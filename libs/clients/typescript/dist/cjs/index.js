@@ -87,37 +87,39 @@ class Linkreel extends operations_js_1.Operations {
      */
     async waitUntilReady(videoId, { timeout = 3_600_000, onStatus, ...options } = {}) {
         const end = Date.now() + timeout;
-        let after = await this.#newestEvent(videoId, options);
-        for (let wait = 1000;; wait = Math.min(wait * 1.25, 5000)) {
-            const video = await this.getVideo(videoId, options);
-            onStatus?.(video);
-            if (video.status === "ready")
-                return video;
-            if (video.status === "failed")
-                throw new errors_js_1.VideoFailedError(video);
+        let after = await this.#cursor({ object: videoId, limit: 1 }, options);
+        for (let wait = 1000, known = false;; wait = Math.min(wait * 1.25, 5000)) {
+            try {
+                const video = await this.getVideo(videoId, options);
+                known = true;
+                onStatus?.(video);
+                if (video.status === "ready")
+                    return video;
+                if (video.status === "failed")
+                    throw new errors_js_1.VideoFailedError(video);
+            }
+            catch (error) {
+                if (!known || !isOutage(error))
+                    throw error;
+            }
             const left = end - Date.now();
             if (left <= 0)
-                throw new errors_js_1.TimeoutError(`The video ${videoId} is ${video.status} after ${timeout} ms.`);
-            if (after !== undefined) {
-                // Short, so that onStatus also gets the progress, which is no event.
+                throw new errors_js_1.TimeoutError(`The video ${videoId} is not ready after ${timeout} ms.`);
+            // A short hold, so that onStatus also gets the progress, which is no event.
+            if (after !== undefined)
                 after = await this.#cursor({ object: videoId, after, wait: Math.min(5, Math.ceil(left / 1000)) }, options);
-                if (after !== undefined)
-                    continue;
-            }
-            await this.sleep(Math.min(wait, left), options.signal);
+            else
+                await this.sleep(Math.min(wait, left), options.signal);
         }
     }
     /** Where to wait for the next event of a record; undefined if it has none or the feed cannot be read. */
-    async #newestEvent(object, options) {
-        return this.#cursor({ object, limit: 1 }, options);
-    }
     async #cursor(query, options) {
         try {
             const page = await this.listEvents(query, options);
             return query.after === undefined ? page.data[0]?.id : page.nextCursor ?? query.after;
         }
         catch (error) {
-            if (error instanceof errors_js_1.ApiError)
+            if (error instanceof errors_js_1.ApiError || isOutage(error))
                 return undefined;
             throw error;
         }
@@ -149,8 +151,7 @@ class EventFeed {
             }
             catch (error) {
                 // A wrong address shows at the first request; after that an outage is waited for.
-                const outage = error instanceof errors_js_1.ConnectionError || error instanceof errors_js_1.ApiError && (error.status >= 500 || error.status === 429);
-                if (!known || !outage)
+                if (!known || !isOutage(error))
                     throw error;
                 await this.#sleep(5000 * (1 + Math.random()));
                 continue;
@@ -169,6 +170,10 @@ class EventFeed {
     }
 }
 exports.EventFeed = EventFeed;
+/** Whether the service may only be away: a long wait outlasts that. */
+function isOutage(error) {
+    return error instanceof errors_js_1.ConnectionError || error instanceof errors_js_1.ApiError && (error.status >= 500 || error.status === 429);
+}
 /** The items from `at` on that fit into one request; at least one. */
 function firstPart(items, at) {
     let bytes = 0, end = at;

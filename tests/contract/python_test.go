@@ -1,0 +1,191 @@
+package contract_test
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/linkreel/linkreel/tests/contract"
+)
+
+const pythonClient = "../../libs/clients/python"
+
+// The client's own tests, with the document and the running stack.
+func TestPythonClient(t *testing.T) {
+	t.Parallel()
+	run(
+		t, pythonClient, exec.CommandContext(t.Context(), "python3", "-B", "-W", "error::ResourceWarning", "-m", "unittest", "-q"),
+		"LINKREEL_STACK="+stackFile(t), "LINKREEL_OPENAPI="+documentFile(t),
+	)
+}
+
+// The examples of the Python client make nothing twice and lose nothing behind a bad network.
+func TestExamplesOfThePythonClientBehindAHostileProxy(t *testing.T) {
+	t.Parallel()
+	film := filepath.Join(t.TempDir(), "clip.mp4")
+	clip(t, film)
+	for _, tt := range []struct {
+		program []string
+		lines   []string
+	}{
+		{[]string{"examples/tour.py", film}, []string{
+			`created http\S+ found \['.*'\]`, `deleted: LINK_NOT_FOUND`, `bulk: 990 created, 10 refused`, `listed: True`, `sent \d+ of \d+`,
+			`plays at http\S+ webhook: video.ready`, `feed: each link once: True`, `cleared: \{200\}`,
+		}},
+		{[]string{"examples/many.py"}, []string{`created 60, each once in the feed: True, in the list: True`, `left: \[\]`}},
+		{[]string{"-m", "unittest", "tests.test_running.BehindABadNetwork"}, []string{`Ran 1 test in .*`, `OK`}},
+	} {
+		t.Run(tt.program[len(tt.program)-1], func(t *testing.T) {
+			t.Parallel()
+			secret, _ := key(t, &http.Client{Timeout: 30 * time.Second}, "business", []string{
+				"links:read", "links:write", "videos:read", "videos:write", "events:read", "webhooks:read", "webhooks:write",
+			})
+			proxy := &contract.Hostile{Target: running.BaseURL, Seed: 7}
+			srv := httptest.NewServer(proxy)
+			defer srv.Close()
+			cmd := exec.CommandContext(t.Context(), "python3", slices.Concat([]string{"-B"}, tt.program)...)
+			cmd.Dir = pythonClient
+			cmd.Env = append(os.Environ(), "PYTHONPATH=.", "LINKREEL_URL="+srv.URL, "LINKREEL_HOSTILE="+srv.URL, "LINKREEL_API_KEY="+secret)
+			out, err := cmd.CombinedOutput()
+			if err != nil {
+				t.Fatalf("%v\n%s", err, out)
+			}
+			for _, want := range tt.lines {
+				if !regexp.MustCompile("(?m)^" + want + "$").Match(out) {
+					t.Errorf("there is no line %s in:\n%s", want, out)
+				}
+			}
+			if len(proxy.Deeds) < 9 {
+				t.Errorf("the proxy did only %v", proxy.Deeds)
+			}
+		})
+	}
+}
+
+// debianPython runs Debian's own Python, or the one on the PATH, if it can install packages
+// without a registry.
+func debianPython(t *testing.T) string {
+	t.Helper()
+	for _, python := range []string{"/usr/bin/python3", "python3"} {
+		if exec.CommandContext(t.Context(), python, "-c", "import pip, setuptools, wheel").Run() == nil {
+			return python
+		}
+	}
+	t.Skip("no Python here has pip, setuptools and wheel: run make tools")
+	return ""
+}
+
+// The wheel of a release has the same bytes each time, and what pip installs from it is what it
+// installs from the source.
+func TestPythonClientIsInstalledFromTheWheelAndFromTheSource(t *testing.T) {
+	t.Parallel()
+	python := debianPython(t)
+	dir := t.TempDir()
+	wheel := func(name string) (path string, content []byte) {
+		out := filepath.Join(dir, name)
+		if err := os.Mkdir(out, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.CommandContext(t.Context(), "go", "run", "./wheel", "-out", out, "-time", "1790000000")
+		cmd.Dir, cmd.Env, cmd.Stderr = "../../tools", append(os.Environ(), "GOWORK=off"), os.Stderr
+		file, err := cmd.Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		path = filepath.Join(out, strings.TrimSpace(string(file)))
+		if content, err = os.ReadFile(path); err != nil {
+			t.Fatal(err)
+		}
+		return path, content
+	}
+	path, first := wheel("first")
+	if _, second := wheel("second"); !bytes.Equal(first, second) {
+		t.Error("the same sources make two wheels")
+	}
+	source := filepath.Join(dir, "source") // pip writes into the folder that it installs
+	if err := os.CopyFS(source, os.DirFS(pythonClient)); err != nil {
+		t.Fatal(err)
+	}
+	installed := map[string]string{}
+	for name, from := range map[string]string{"wheel": path, "source": source} {
+		to := filepath.Join(dir, "from-"+name)
+		run(t, dir, exec.CommandContext(t.Context(), python, "-m", "pip", "install", "-q", "--no-compile", "--no-build-isolation",
+			"--no-index", "--no-deps", "--target", to, from), "PIP_ROOT_USER_ACTION=ignore")
+		cmd := exec.CommandContext(t.Context(), python, "-B", "-c", `import importlib.metadata, linkreel, pathlib
+assert importlib.metadata.version("linkreel") == linkreel.__version__
+assert importlib.metadata.metadata("linkreel")["Requires-Python"] == ">=3.10"
+for file in sorted(pathlib.Path(linkreel.__file__).parent.iterdir()): print(file.name, hash(file.read_bytes()))`)
+		cmd.Dir, cmd.Env = dir, append(os.Environ(), "PYTHONPATH="+to, "PYTHONHASHSEED=0")
+		out, err := cmd.CombinedOutput()
+		if err != nil || !bytes.Contains(out, []byte("py.typed")) {
+			t.Errorf("installed from the %s: %v\n%s", name, err, out)
+		}
+		installed[name] = string(out)
+	}
+	if installed["wheel"] != installed["source"] {
+		t.Errorf("from the wheel:\n%s\nfrom the source:\n%s", installed["wheel"], installed["source"])
+	}
+}
+
+func TestPythonClientHasNoErrorOfTypes(t *testing.T) {
+	t.Parallel()
+	if _, err := exec.LookPath("mypy"); err != nil {
+		t.Skip("mypy is not on this machine: run make tools")
+	}
+	run(t, pythonClient, exec.CommandContext(t.Context(), "mypy", "--strict", "--cache-dir", t.TempDir(), "linkreel", "examples"))
+	if _, err := exec.LookPath("npm"); err != nil {
+		t.Log("pyright is not run: there is no npm on this machine")
+		return
+	}
+	pyright := filepath.Join(npmPackages(t, "testdata/pyright"), ".bin", "pyright")
+	versions := []string{"3.10"}
+	if os.Getenv("LINKREEL_FULL") != "" {
+		versions = append(versions, "3.11", "3.12", "3.13", "3.14")
+	}
+	for _, version := range versions {
+		run(t, pythonClient, exec.CommandContext(t.Context(), pyright, "--pythonversion", version, "linkreel", "examples"))
+	}
+}
+
+// npmPackages returns the node_modules of the lockfile in a folder. The user's cache keeps the
+// packages for the next run.
+func npmPackages(t *testing.T, src string) string {
+	t.Helper()
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	lock, err := os.ReadFile(filepath.Join(src, "package-lock.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cache = filepath.Join(cache, "linkreel-tests", fmt.Sprintf("node-%x", sha256.Sum256(lock)))
+	if _, err := os.Stat(cache); err == nil {
+		return filepath.Join(cache, "node_modules")
+	}
+	fresh := filepath.Join(t.TempDir(), "packages")
+	if err := os.CopyFS(fresh, os.DirFS(src)); err != nil {
+		t.Fatal(err)
+	}
+	run(t, fresh, exec.CommandContext(t.Context(), "npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund"))
+	if t.Failed() {
+		t.FailNow()
+	}
+	if err := os.MkdirAll(filepath.Dir(cache), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(fresh, cache); err != nil { // the cache is on another disk, or another test was faster
+		return filepath.Join(fresh, "node_modules")
+	}
+	return filepath.Join(cache, "node_modules")
+}
