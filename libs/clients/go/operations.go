@@ -305,11 +305,8 @@ func (c *Client) ListDomains(ctx context.Context, q ListDomainsQuery, opts ...Op
 
 // Domains walks all records of [Client.ListDomains], in their order. It reads pages as it goes, and
 // ends after the first error.
-func (c *Client) Domains(ctx context.Context, q ListDomainsQuery, opts ...Option) iter.Seq2[Domain, error] {
-	if q.Limit == 0 {
-		q.Limit = 100
-	}
-	return walk[Domain](ctx, c, call{method: "GET", path: "/api/v1/domains", query: q.values()}, opts)
+func (c *Client) Domains(ctx context.Context, opts ...Option) iter.Seq2[Domain, error] {
+	return walk[Domain](ctx, c, call{method: "GET", path: "/api/v1/domains", query: ListDomainsQuery{Limit: 100}.values()}, opts)
 }
 
 // CreateDomain: Claim a domain.
@@ -529,11 +526,8 @@ func (c *Client) ListCaptions(ctx context.Context, id string, q ListCaptionsQuer
 
 // Captions walks all records of [Client.ListCaptions], in their order. It reads pages as it goes,
 // and ends after the first error.
-func (c *Client) Captions(ctx context.Context, id string, q ListCaptionsQuery, opts ...Option) iter.Seq2[Caption, error] {
-	if q.Limit == 0 {
-		q.Limit = 100
-	}
-	return walk[Caption](ctx, c, call{method: "GET", path: "/api/v1/videos/{id}/captions", ids: []string{id}, query: q.values()}, opts)
+func (c *Client) Captions(ctx context.Context, id string, opts ...Option) iter.Seq2[Caption, error] {
+	return walk[Caption](ctx, c, call{method: "GET", path: "/api/v1/videos/{id}/captions", ids: []string{id}, query: ListCaptionsQuery{Limit: 100}.values()}, opts)
 }
 
 // PutCaptions: Set the captions of one language.
@@ -626,11 +620,8 @@ func (c *Client) ListWebhooks(ctx context.Context, q ListWebhooksQuery, opts ...
 
 // Webhooks walks all records of [Client.ListWebhooks], in their order. It reads pages as it goes,
 // and ends after the first error.
-func (c *Client) Webhooks(ctx context.Context, q ListWebhooksQuery, opts ...Option) iter.Seq2[Webhook, error] {
-	if q.Limit == 0 {
-		q.Limit = 100
-	}
-	return walk[Webhook](ctx, c, call{method: "GET", path: "/api/v1/webhooks", query: q.values()}, opts)
+func (c *Client) Webhooks(ctx context.Context, opts ...Option) iter.Seq2[Webhook, error] {
+	return walk[Webhook](ctx, c, call{method: "GET", path: "/api/v1/webhooks", query: ListWebhooksQuery{Limit: 100}.values()}, opts)
 }
 
 // CreateWebhook: Create a webhook.
@@ -781,11 +772,8 @@ func (c *Client) ListKeys(ctx context.Context, q ListKeysQuery, opts ...Option) 
 
 // Keys walks all records of [Client.ListKeys], in their order. It reads pages as it goes, and ends
 // after the first error.
-func (c *Client) Keys(ctx context.Context, q ListKeysQuery, opts ...Option) iter.Seq2[Key, error] {
-	if q.Limit == 0 {
-		q.Limit = 100
-	}
-	return walk[Key](ctx, c, call{method: "GET", path: "/api/v1/keys", query: q.values()}, opts)
+func (c *Client) Keys(ctx context.Context, opts ...Option) iter.Seq2[Key, error] {
+	return walk[Key](ctx, c, call{method: "GET", path: "/api/v1/keys", query: ListKeysQuery{Limit: 100}.values()}, opts)
 }
 
 // CreateKey: Create a key.
@@ -845,11 +833,8 @@ func (c *Client) ListMembers(ctx context.Context, q ListMembersQuery, opts ...Op
 
 // Members walks all records of [Client.ListMembers], in their order. It reads pages as it goes, and
 // ends after the first error.
-func (c *Client) Members(ctx context.Context, q ListMembersQuery, opts ...Option) iter.Seq2[Member, error] {
-	if q.Limit == 0 {
-		q.Limit = 100
-	}
-	return walk[Member](ctx, c, call{method: "GET", path: "/api/v1/members", query: q.values()}, opts)
+func (c *Client) Members(ctx context.Context, opts ...Option) iter.Seq2[Member, error] {
+	return walk[Member](ctx, c, call{method: "GET", path: "/api/v1/members", query: ListMembersQuery{Limit: 100}.values()}, opts)
 }
 
 // UpdateMember: Change a member.
@@ -913,11 +898,8 @@ func (c *Client) ListInvitations(ctx context.Context, q ListInvitationsQuery, op
 
 // Invitations walks all records of [Client.ListInvitations], in their order. It reads pages as it
 // goes, and ends after the first error.
-func (c *Client) Invitations(ctx context.Context, q ListInvitationsQuery, opts ...Option) iter.Seq2[Invitation, error] {
-	if q.Limit == 0 {
-		q.Limit = 100
-	}
-	return walk[Invitation](ctx, c, call{method: "GET", path: "/api/v1/invitations", query: q.values()}, opts)
+func (c *Client) Invitations(ctx context.Context, opts ...Option) iter.Seq2[Invitation, error] {
+	return walk[Invitation](ctx, c, call{method: "GET", path: "/api/v1/invitations", query: ListInvitationsQuery{Limit: 100}.values()}, opts)
 }
 
 // CreateInvitation: Invite somebody.
