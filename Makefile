@@ -161,8 +161,12 @@ vuln: $(BIN)/govulncheck
 
 .PHONY: tools
 ## Install what runs and tests need from the system: redis, ffmpeg, chromium, promtool, and what runs the examples of the docs.
-tools:
+tools: $(if $(shell command -v npm),tests/contract/npm/node_modules/.package-lock.json)
 	@$(INSTALL) redis ffmpeg chromium node curl jq openssl python3 pip mypy promtool
+
+tests/contract/npm/node_modules/.package-lock.json: tests/contract/npm/package-lock.json
+	cd $(@D)/.. && npm ci --ignore-scripts --no-audit --no-fund
+	@touch $@
 
 .PHONY: fuzz
 ## Run every fuzz target for FUZZTIME (default 5m) each.

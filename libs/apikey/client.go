@@ -176,7 +176,7 @@ func (c *Client) Authenticate(ctx context.Context, bearer string, from netip.Add
 }
 
 func errInvalidKey() error {
-	return apierr.New(apierr.InvalidAPIKey, "This is not a valid API key.")
+	return apierr.New(apierr.InvalidAPIKey, "This is not a valid API key. Check that it is complete, and that it belongs to this deployment.")
 }
 
 // refuse turns an internal error into the one for the caller.

@@ -54,12 +54,12 @@ func (r *Record) refusal(now time.Time) error {
 		if r.Session {
 			return apierr.New(apierr.APIKeyRevoked, "This session has ended. Sign in again.")
 		}
-		return apierr.New(apierr.APIKeyRevoked, "This API key has been revoked.")
+		return apierr.New(apierr.APIKeyRevoked, "This API key has been revoked. Use another key.")
 	case r.ExpiresAt != Never && now.UnixMilli() >= r.ExpiresAt:
 		if r.Session {
 			return apierr.New(apierr.APIKeyExpired, "This session has expired. Sign in again.")
 		}
-		return apierr.New(apierr.APIKeyExpired, "This API key has expired.")
+		return apierr.New(apierr.APIKeyExpired, "This API key has expired. Use another key.")
 	}
 	return nil
 }

@@ -98,7 +98,7 @@ func (m Match) Check(rev int64) error {
 			return nil
 		}
 	}
-	return apierr.New(apierr.PreconditionFailed, "The record has changed since you read it.")
+	return apierr.New(apierr.PreconditionFailed, "The record has changed since you read it. Read it again, and send its new ETag.")
 }
 
 // NotModified reports whether the caller's If-None-Match names tag, and answers 304 if

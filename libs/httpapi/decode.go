@@ -55,6 +55,7 @@ type Fields struct {
 	details []apierr.Detail
 	broken  map[string]bool // by field
 	more    int
+	listed  bool               // a detail has listed the names that the operation knows
 	schema  *jsonschema.Schema // the body's schema, or nil if it has none
 }
 
@@ -280,10 +281,18 @@ type object struct {
 }
 
 var (
-	errTwice = invalidJSON("The body names a field twice.")
-	errDeep  = invalidJSON(fmt.Sprintf("The body is nested more than %d levels deep.", maxDepth))
-	errMany  = invalidJSON(fmt.Sprintf("The body has more than %d values.", maxValues))
+	errDeep = invalidJSON(fmt.Sprintf("The body is nested more than %d levels deep.", maxDepth))
+	errMany = invalidJSON(fmt.Sprintf("The body has more than %d values.", maxValues))
 )
+
+// errTwice returns the error for a name that an object has twice. Parsers differ on which of the
+// two values counts.
+func errTwice(name string) error {
+	if len(name) > maxShownName {
+		return invalidJSON("The body names a field twice.")
+	}
+	return invalidJSON(fmt.Sprintf("The body names the field %q twice.", name))
+}
 
 func invalidJSON(message string) error { return apierr.New(apierr.InvalidJSON, message) }
 
@@ -333,7 +342,7 @@ func (p *parser) object(depth int) (map[string]any, error) {
 		}
 		name, _ := token.(string) // the decoder accepts only strings as names
 		if _, twice := out[name]; twice {
-			return nil, errTwice
+			return nil, errTwice(name)
 		}
 		from := p.InputOffset()
 		if out[name], err = p.value(depth); err != nil {

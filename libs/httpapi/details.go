@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -34,7 +35,11 @@ func (f *Fields) addFailures(e *jsonschema.ValidationError) {
 	case *kind.AnyOf, *kind.OneOf:
 		// The branches contradict each other. All that the caller needs to know is that the
 		// value has none of the accepted types.
-		f.Add(apierr.Detail{Field: location(e), Code: apierr.InvalidType, Message: "This field has the wrong type."})
+		message := "This field has the wrong type."
+		if want := branchTypes(e); want != nil {
+			message = "Use " + typesOf(want) + "."
+		}
+		f.Add(apierr.Detail{Field: location(e), Code: apierr.InvalidType, Message: message})
 		return
 	}
 	for _, cause := range e.Causes {
@@ -56,7 +61,7 @@ func detailsOf(e *jsonschema.ValidationError) []apierr.Detail {
 		}
 		return out
 	case *kind.Type:
-		d.Code, d.Message = apierr.InvalidType, "Use "+strings.Join(k.Want, " or ")+"."
+		d.Code, d.Message = apierr.InvalidType, "Use "+typesOf(k.Want)+"."
 	case *kind.MaxLength:
 		d.Code, d.Max, d.Message = apierr.TooLong, int64(k.Want), "Use at most "+count(k.Want, "character")+"."
 	case *kind.MinLength:
@@ -66,7 +71,7 @@ func detailsOf(e *jsonschema.ValidationError) []apierr.Detail {
 	case *kind.MinItems:
 		d.Code, d.Min, d.Message = apierr.TooShort, int64(k.Want), "Use at least "+count(k.Want, "item")+"."
 	case *kind.MinProperties:
-		d.Code, d.Min, d.Message = apierr.TooShort, int64(k.Want), "Use at least "+count(k.Want, "name")+" in this object."
+		d.Code, d.Min, d.Message = apierr.TooShort, int64(k.Want), "Set at least "+count(k.Want, "field")+" of this object."
 	case *kind.Maximum:
 		d.Code, d.Message = apierr.OutOfRange, "This number is too large. Use at most "+k.Want.RatString()+"."
 		if k.Want.IsInt() {
@@ -89,6 +94,40 @@ func detailsOf(e *jsonschema.ValidationError) []apierr.Detail {
 		d.Code, d.Message = apierr.InvalidFormat, "This value has the wrong format."
 	}
 	return []apierr.Detail{d}
+}
+
+// branchTypes returns the types that the branches of a failure take, or nil if one of them
+// has failed for another reason.
+func branchTypes(e *jsonschema.ValidationError) (want []string) {
+	for _, cause := range e.Causes {
+		k, ok := cause.ErrorKind.(*kind.Type)
+		if !ok {
+			return nil
+		}
+		want = append(want, k.Want...)
+	}
+	return want
+}
+
+// typesOf names the types of JSON as a sentence does: a string, or null. Null comes last.
+func typesOf(want []string) string {
+	names := map[string]string{
+		"string": "a string", "number": "a number", "integer": "a whole number", "boolean": "true or false", "array": "a list", "object": "an object",
+	}
+	var out []string
+	for _, t := range want {
+		if t != "null" {
+			out = append(out, cmp.Or(names[t], t))
+		}
+	}
+	text := strings.Join(out, " or ")
+	switch null := slices.Contains(want, "null"); {
+	case null && text == "":
+		return "null"
+	case null:
+		return text + ", or null"
+	}
+	return text
 }
 
 // count writes a number of things: 1 item, 2 items.
@@ -153,6 +192,9 @@ func (f *Fields) addUnknownName(at []string, name string, known []string, what s
 	message := "There is no such " + what + " here."
 	if near := nearest(name, known); near != "" {
 		message += " Did you mean " + near + "?"
+	} else if len(known) > 0 && !f.listed {
+		f.listed = true // once is enough, and bounds the response
+		message += " The " + what + "s are " + listed(known) + "."
 	}
 	shown := strings.ToValidUTF8(name, "\uFFFD")
 	if utf8.RuneCountInString(shown) > maxShownName {
@@ -178,23 +220,25 @@ func (f *Fields) nothingKnown(names []string) {
 	f.addUnknown(nil, slices.Clone(names))
 }
 
-// hint extends the message for a missing field if the body has a similar name.
+// hint extends the message for a missing field with a similar name in the body or, if there
+// is none, with the first name that is not known.
 func (f *Fields) hint() {
 	for i := range f.details {
 		d := &f.details[i]
-		if d.Code != apierr.Required {
+		if d.Code != apierr.Required || len(f.Unknown) == 0 {
 			continue
 		}
-		for _, name := range f.Unknown {
-			if nearest(name, []string{d.Field}) == d.Field {
-				d.Message += fmt.Sprintf(" The body has %q. Did you mean %s?", name, d.Field)
-				break
-			}
+		at := slices.IndexFunc(f.Unknown, func(name string) bool { return nearest(name, []string{d.Field}) == d.Field })
+		if at >= 0 {
+			d.Message += fmt.Sprintf(" The body has %q. Did you mean %s?", f.Unknown[at], d.Field)
+		} else if name := f.Unknown[0]; len(name) <= maxShownName {
+			d.Message += fmt.Sprintf(" The body has %q, which is not known here.", name)
 		}
 	}
 }
 
-// schemaAt follows a path of property names. It returns nil if there is no such property.
+// schemaAt follows a path of property names and of places in lists. It returns nil if there is
+// no such schema.
 func schemaAt(s *jsonschema.Schema, at []string) *jsonschema.Schema {
 	for s != nil {
 		for s.Ref != nil {
@@ -203,7 +247,11 @@ func schemaAt(s *jsonschema.Schema, at []string) *jsonschema.Schema {
 		if len(at) == 0 {
 			return s
 		}
-		s, at = s.Properties[at[0]], at[1:]
+		next := s.Properties[at[0]]
+		if next == nil {
+			next = s.Items2020
+		}
+		s, at = next, at[1:]
 	}
 	return nil
 }

@@ -317,8 +317,11 @@ func (a *API) Handler() fasthttp.RequestHandler {
 			return &apierr.Error{Code: apierr.MethodNotAllowed, Message: "This address accepts only " + listed(allow) + ".", Allow: allow}
 		}
 		message := "There is nothing at this address."
-		if near := nearPath(c.Path()); near != "" {
+		switch near := nearPath(c.Path()); {
+		case near != "":
 			message += " Did you mean " + near + "?"
+		case strings.HasPrefix(c.Path(), "/api/"):
+			message += " The page /docs lists all addresses."
 		}
 		return apierr.New(apierr.NotFound, message)
 	})
@@ -475,7 +478,7 @@ func (a *API) admit(c *fiber.Ctx, access Access) error {
 		return apierr.New(apierr.AccountSuspended, "This account is suspended.")
 	case !p.Scopes.Has(access.Scope):
 		return &apierr.Error{
-			Code: apierr.InsufficientScope, Message: "This key lacks the scope " + access.Scope.String() + ".",
+			Code: apierr.InsufficientScope, Message: "This key lacks the scope " + access.Scope.String() + ". Use a key that has it.",
 			RequiredScope: access.Scope.String(),
 		}
 	case p.Plan < access.Plan:

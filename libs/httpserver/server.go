@@ -76,7 +76,7 @@ func refuseUnreadable(ctx *fasthttp.RequestCtx, err error) {
 		e = apierr.New(apierr.HeadersTooLarge, "The request's headers are larger than 16 KiB.")
 	case errors.Is(err, fasthttp.ErrBodyTooLarge):
 		drain(ctx.Conn())
-		e = apierr.New(apierr.BodyTooLarge, "The body is larger than 1 MiB.")
+		e = apierr.New(apierr.BodyTooLarge, "The body is larger than 1 MiB. Send fewer items at once, and a file to its upload address.")
 	}
 	refuse(ctx, e)
 }

@@ -83,3 +83,13 @@ func parseAny(forms []string, text string) (time.Time, bool) {
 	}
 	return time.Time{}, false
 }
+
+// SecondsHint returns a sentence, with a blank before it, for a refused time of ms
+// milliseconds that is before the year 2000: its number was probably in seconds. For any other
+// time it returns "".
+func SecondsHint(ms int64) string {
+	if ms <= 0 || ms >= time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC).UnixMilli() {
+		return ""
+	}
+	return " This one is in " + strconv.Itoa(time.UnixMilli(ms).UTC().Year()) + ". If you sent seconds, multiply them by 1,000."
+}

@@ -382,6 +382,9 @@ type Failure struct {
 	Message string `json:"message"`
 }
 
+// FormUpload says that an upload was a form with the file in it, and not the file.
+const FormUpload = "The upload was a form. Send the file itself as the body of the PUT, for example with `curl -T clip.mp4`."
+
 func (f *Failure) Error() string { return string(f.Code) + ": " + f.Message }
 
 // MarshalOutcome returns the stored form of an outcome: JSON with packed segment tables,

@@ -66,12 +66,9 @@ func works(ctx context.Context, db *firestoredb.DB, key identity.Key, plan ident
 
 // open returns a store without Redis. So nothing wakes the events service, but it finds
 // the new events by itself. No replica has to be notified, because none has a new
-// account in memory.
+// account, or one that is being restored, in memory.
 func open(db *firestoredb.DB) *store.Store {
-	return store.New(record.Open(db, record.Options{Outbox: outbox.New(db, nil, nil)}), api.Shown)
+	records := record.Open(db, record.Options{Outbox: outbox.New(db, nil, nil)})
+	records.TellAuthority(func(context.Context, string, int64) {})
+	return store.New(records, api.Shown)
 }
-
-// Transient returns the collections of what gives access for a while: sessions, one-time
-// links and devices that wait for approval. A restore leaves them out, because a backup does
-// not know which of them have ended since.
-func Transient() []string { return store.Transient() }

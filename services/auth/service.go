@@ -26,6 +26,7 @@ import (
 	"github.com/linkreel/linkreel/libs/record"
 	"github.com/linkreel/linkreel/libs/tenant"
 	"github.com/linkreel/linkreel/libs/tenant/wire"
+	"github.com/linkreel/linkreel/libs/trail"
 	"github.com/linkreel/linkreel/services/auth/internal/account"
 	"github.com/linkreel/linkreel/services/auth/internal/api"
 	"github.com/linkreel/linkreel/services/auth/internal/member"
@@ -58,6 +59,9 @@ type Config struct {
 	VideosToken  string `env:"LINKREEL_VIDEOS_TOKEN"`
 	EventsToken  string `env:"LINKREEL_EVENTS_TOKEN"`
 	ConsoleToken string `env:"LINKREEL_CONSOLE_TOKEN"`
+	// AuditDir is a folder for the trail of what ended: revoked keys, removed members, suspended
+	// accounts, takedowns. A restore reads it. If it is empty, there is no trail.
+	AuditDir string `env:"LINKREEL_AUDIT_DIR"`
 	// RateLimits are requests per minute by plan, such as "free:60,creator:600". The defaults of
 	// the four plans are 60, 600, 1,200 and 3,000.
 	RateLimits map[string]int `env:"LINKREEL_RATE_LIMITS"`
@@ -133,6 +137,9 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 	stores.Await()
 	records := record.Open(stores.DB, record.Options{Outbox: stores.Outbox(), Now: cfg.Now})
 	kept := store.New(records, api.Shown)
+	if kept.Trail, err = trail.Open(cfg.AuditDir, cfg.Now); err != nil {
+		return nil, fmt.Errorf("LINKREEL_AUDIT_DIR: %w", err)
+	}
 	source := api.NewSource(kept, plans, cfg.Now)
 	client := apikey.New(apikey.Config{Now: cfg.Now}, source, stores.Redis)
 	records.TellAuthority(client.InvalidateAccount)

@@ -1,6 +1,7 @@
 package standalone
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -18,6 +19,8 @@ import (
 	"github.com/caarlos0/env/v11"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/linkreel/linkreel/libs/firestoredb"
+	"github.com/linkreel/linkreel/libs/trail"
 	"github.com/linkreel/linkreel/services/auth"
 	"github.com/linkreel/linkreel/services/events"
 	"github.com/linkreel/linkreel/services/links"
@@ -147,12 +150,13 @@ type RestoreOptions struct {
 	Name     string // of the backup; "" means the newest
 	Identity string // file with age identities; "" means none
 	Secrets  string // a copy of the secrets.json of the backup's data directory; "" means none
+	Audit    string // folder with the trail of what ended; "" means LINKREEL_AUDIT_DIR
 	Verify   bool   // only check that the backup can be restored
 }
 
 // Restore is `linkreel restore`: it restores a backup into the data directory of
 // LINKREEL_DATA_DIR, which must be empty. All sessions, one-time links, device codes and
-// playback grants end.
+// playback grants end, and what the trail says has ended since. It prints each such decision.
 func Restore(ctx context.Context, out io.Writer, o RestoreOptions) error {
 	var cfg Config
 	if err := env.Parse(&cfg); err != nil {
@@ -182,15 +186,36 @@ func Restore(ctx context.Context, out io.Writer, o RestoreOptions) error {
 		_, _ = fmt.Fprintf(out, "Backup %s can be restored: %d records, %d objects with %d bytes.\n", m.Name, m.Documents, len(m.Objects), m.Bytes())
 		return nil
 	}
-	if err := restoreInto(ctx, cfg.DataDir, o.Dir, m, identities, kept); err != nil {
+	r := restoring{cfg: cfg, from: o.Dir, m: m, identities: identities, kept: kept, audit: cmp.Or(o.Audit, cfg.AuditDir), out: out}
+	if err := r.into(ctx); err != nil {
 		return err
 	}
 	_, _ = fmt.Fprintf(out, `Restored %s into %s: %d records, %d objects. The newest record is of %s.
 All sessions, one-time links, device codes and playback grants have ended.
-What was decided later is not known: keys that were revoked, members who were removed, accounts that were suspended
-or erased, and takedowns since then are as before. Repeat these decisions before you let anybody in.
-`, m.Name, cfg.DataDir, m.Documents, len(m.Objects), m.At.Format(time.RFC3339))
+%s
+`, m.Name, cfg.DataDir, m.Documents, len(m.Objects), m.At.Format(time.RFC3339), r.unknown())
 	return nil
+}
+
+// restoring is a restore into an empty data directory.
+type restoring struct {
+	cfg        Config
+	from       string // the folder of backups
+	m          *backup.Manifest
+	identities []age.Identity
+	kept       *secrets
+	audit      string // folder of the trail; "" means none
+	out        io.Writer
+}
+
+// unknown says what is as it was at the time of the backup.
+func (r *restoring) unknown() string {
+	if r.audit == "" {
+		return "No trail was given (--audit), so what was decided later is not known: keys that were revoked, members who were\n" +
+			"removed or have a lower role, accounts that were suspended or erased, and takedowns since then are as before.\n" +
+			"Repeat these decisions before you let anybody in. Passwords, passkeys and rules of access are as before, too."
+	}
+	return "Passwords, passkeys and rules of access that were changed later are as before, and so are secrets of webhooks."
 }
 
 func readIdentities(path string) ([]age.Identity, error) {
@@ -232,17 +257,23 @@ func checkKeys(m *backup.Manifest, kept *secrets, settings map[string]string) er
 	return nil
 }
 
-func restoreInto(ctx context.Context, data, from string, m *backup.Manifest, identities []age.Identity, kept *secrets) (err error) {
-	found, err := os.ReadDir(data)
+func (r *restoring) into(ctx context.Context) (err error) {
+	found, err := os.ReadDir(r.cfg.DataDir)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("data directory: %w", err)
 	}
 	for _, e := range found {
 		if e.Name() != lockFile {
-			return fmt.Errorf("%s is not empty: restore into an empty folder, or move what is there away", data)
+			return fmt.Errorf("%s is not empty: restore into an empty folder, or move what is there away", r.cfg.DataDir)
 		}
 	}
-	dir, err := openDataDir(data)
+	var notes []trail.Note
+	if r.audit != "" {
+		if notes, err = r.readTrail(); err != nil {
+			return err
+		}
+	}
+	dir, err := openDataDir(r.cfg.DataDir)
 	if err != nil {
 		return err
 	}
@@ -251,18 +282,58 @@ func restoreInto(ctx context.Context, data, from string, m *backup.Manifest, ide
 	if err != nil {
 		return err
 	}
-	kept.PlaybackKey = "" // a new one ends all playback grants
-	err = backup.Restore(ctx, from, m, identities, backup.Target{
-		Records: dir.join(recordsFile), Indexes: indexes, Objects: storage.Options{Dir: dir.join(objectsDir)}, Edit: lasting,
-		Finish: func() error { return dir.saveSecrets(kept) },
+	token := randomHex()
+	err = backup.Restore(ctx, r.from, r.m, r.identities, backup.Target{
+		Records: dir.join(recordsFile), Indexes: indexes, Objects: storage.Options{Dir: dir.join(objectsDir)}, Edit: lasting, Token: token,
+		Finish: func(ctx context.Context, records *firestore.Server) error {
+			return r.finish(ctx, dir, records, token, notes)
+		},
 	})
 	if err == nil {
 		return nil
 	}
-	for _, name := range []string{recordsFile, objectsDir, secretsFile} { // the folder was empty, and is again
+	for _, name := range []string{recordsFile, objectsDir, secretsFile, auditDir} { // the folder was empty, and is again
 		err = errors.Join(err, os.RemoveAll(dir.join(name)))
 	}
 	return err
+}
+
+func (r *restoring) readTrail() ([]trail.Note, error) {
+	notes, problems, err := trail.Read(r.audit)
+	if err != nil {
+		return nil, fmt.Errorf("%w. To restore without the trail, leave out --audit and LINKREEL_AUDIT_DIR", err)
+	}
+	for _, p := range problems {
+		_, _ = fmt.Fprintf(r.out, "Not read: %s\n", p)
+	}
+	return notes, nil
+}
+
+// finish ends what the trail says has ended, and puts the secrets and the trail in place.
+func (r *restoring) finish(ctx context.Context, dir *dataDir, records *firestore.Server, token string, notes []trail.Note) error {
+	r.kept.PlaybackKey = "" // a new one ends all playback grants
+	if err := dir.saveSecrets(r.kept); err != nil {
+		return err
+	}
+	if len(notes) == 0 {
+		return nil
+	}
+	addr, err := records.Listen("127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	db, err := firestoredb.Open(ctx, firestoredb.Config{Project: project, Endpoint: addr.String(), Token: token})
+	if err != nil {
+		return err
+	}
+	err = auth.EndAgain(ctx, db, notes, func(line string) { _, _ = fmt.Fprintln(r.out, line) })
+	if err = errors.Join(err, db.Close()); err != nil {
+		return err
+	}
+	if to := r.cfg.auditDir(dir); to != r.audit { // a later restore of an older backup needs it again
+		return os.CopyFS(to, os.DirFS(r.audit))
+	}
+	return nil
 }
 
 // lasting reports whether a restore keeps a document.

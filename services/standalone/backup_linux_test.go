@@ -9,9 +9,12 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/linkreel/linkreel/libs/trail"
 	"github.com/linkreel/linkreel/services/localcloud/backup"
 )
 
@@ -203,5 +206,181 @@ func TestABackupFindsTheRightStack(t *testing.T) {
 	}
 	if _, _, err := running(t.Context(), Config{DataDir: data}); err == nil || errors.Is(err, errRunning) || !strings.Contains(err.Error(), "stack.json") {
 		t.Errorf("the stack file of another folder = %v", err)
+	}
+}
+
+// ask makes a call of an API and returns the status and the body of the response.
+func ask(t *testing.T, method, address, token, body string) (int, string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, address, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+token)
+	if body != "" {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	resp, err := http.DefaultTransport.RoundTrip(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(text)
+}
+
+// must is ask, for a call that succeeds and returns a field of the body.
+func must(t *testing.T, field, method, address, token, body string) string {
+	t.Helper()
+	code, text := ask(t, method, address, token, body)
+	if code/100 != 2 {
+		t.Fatalf("%s %s = %d %s", method, address, code, text)
+	}
+	var fields map[string]any
+	if field == "" {
+		return ""
+	}
+	if err := json.Unmarshal([]byte(text), &fields); err != nil {
+		t.Fatal(err)
+	}
+	value, _ := fields[field].(string)
+	return value
+}
+
+// rights are what the operator gave before a backup and takes away after it.
+type rights struct{ keys, secrets, removed, lowered, suspended, erased, slugs, links []string }
+
+func (s *Stack) give(t *testing.T, n int) (r rights) {
+	t.Helper()
+	admin := func(field, path, body string) string {
+		t.Helper()
+		return must(t, field, http.MethodPost, s.AdminURL+"/admin/v1/"+path, s.AdminToken, body)
+	}
+	own := s.Keys["business"]
+	account := must(t, "id", http.MethodGet, s.BaseURL+"/api/v1/account", own, "")
+	admin("", "accounts/"+account+"/sign-in-links", `{"name":"Owner","role":"owner"}`)
+	for i := range n {
+		_, body := ask(t, http.MethodPost, s.AdminURL+"/admin/v1/accounts/"+account+"/keys", s.AdminToken, `{"name":"k"}`)
+		var key struct{ ID, Key string }
+		if err := json.Unmarshal([]byte(body), &key); err != nil {
+			t.Fatal(err)
+		}
+		r.keys, r.secrets = append(r.keys, key.ID), append(r.secrets, key.Key)
+		r.removed = append(r.removed, admin("memberId", "accounts/"+account+"/sign-in-links", `{"name":"M","role":"member"}`))
+		r.lowered = append(r.lowered, admin("memberId", "accounts/"+account+"/sign-in-links", `{"name":"M","role":"admin"}`))
+		r.suspended = append(r.suspended, admin("id", "accounts", `{"name":"S","plan":"free"}`))
+		r.erased = append(r.erased, admin("id", "accounts", `{"name":"E","plan":"free"}`))
+		slug := fmt.Sprintf("taken-%d", i)
+		r.slugs = append(r.slugs, slug)
+		r.links = append(r.links, must(t, "id", http.MethodPost, s.BaseURL+"/api/v1/links", own, `{"url":"https://example.com/","slug":"`+slug+`"}`))
+	}
+	r.secrets = append(r.secrets, own)
+	return r
+}
+
+func (s *Stack) take(t *testing.T, r rights) {
+	t.Helper()
+	own := r.secrets[len(r.secrets)-1]
+	for i := range r.keys {
+		must(t, "", http.MethodDelete, s.BaseURL+"/api/v1/keys/"+r.keys[i], own, "")
+		must(t, "", http.MethodDelete, s.BaseURL+"/api/v1/members/"+r.removed[i], own, "")
+		must(t, "", http.MethodPatch, s.BaseURL+"/api/v1/members/"+r.lowered[i], own, `{"role":"viewer"}`)
+		must(t, "", http.MethodPatch, s.AdminURL+"/admin/v1/accounts/"+r.suspended[i], s.AdminToken, `{"suspended":true}`)
+		must(t, "", http.MethodPatch, s.AdminURL+"/admin/v1/accounts/"+r.erased[i], s.AdminToken, `{"suspended":true}`)
+		must(t, "", http.MethodDelete, s.AdminURL+"/admin/v1/accounts/"+r.erased[i], s.AdminToken, "")
+		must(t, "", http.MethodPost, s.AdminURL+"/admin/v1/takedowns", s.AdminToken, `{"linkId":"`+r.links[i]+`","reason":"spam"}`)
+	}
+}
+
+// holds reports, for each of the rights, whether a running stack still grants it.
+func (s *Stack) holds(t *testing.T, r rights) (held []string) {
+	t.Helper()
+	own := r.secrets[len(r.secrets)-1]
+	note := func(still bool, what, id string) {
+		if still {
+			held = append(held, what+" "+id)
+		}
+	}
+	_, text := ask(t, http.MethodGet, s.BaseURL+"/api/v1/members", own, "")
+	var members struct{ Data []struct{ ID, Role string } }
+	if err := json.Unmarshal([]byte(text), &members); err != nil || len(members.Data) == 0 {
+		t.Fatalf("members: %v %s", err, text)
+	}
+	roles := map[string]string{}
+	for _, m := range members.Data {
+		roles[m.ID] = m.Role
+	}
+	for i := range r.keys {
+		code, _ := ask(t, http.MethodGet, s.BaseURL+"/api/v1/account", r.secrets[i], "")
+		note(code == http.StatusOK, "key", r.keys[i])
+		note(roles[r.removed[i]] != "", "member", r.removed[i])
+		note(roles[r.lowered[i]] != "viewer", "role of", r.lowered[i])
+		_, text = ask(t, http.MethodGet, s.AdminURL+"/admin/v1/accounts/"+r.suspended[i], s.AdminToken, "")
+		note(!strings.Contains(text, `"suspended":true`), "account", r.suspended[i])
+		code, _ = ask(t, http.MethodGet, s.AdminURL+"/admin/v1/accounts/"+r.erased[i], s.AdminToken, "")
+		note(code != http.StatusNotFound, "erased account", r.erased[i])
+		note(s.visit(t, r.slugs[i]) != "", "link", r.slugs[i])
+	}
+	return held
+}
+
+// TestWhatEndedStaysEnded takes rights away after a backup and restores it, with the trail
+// and without. LINKREEL_FULL takes away 200.
+func TestWhatEndedStaysEnded(t *testing.T) {
+	n := 2
+	if os.Getenv("LINKREEL_FULL") != "" {
+		n = 34
+	}
+	data, dir := t.TempDir(), t.TempDir()
+	t.Setenv("LINKREEL_DATA_DIR", data)
+	s := up(t, data)
+	r := s.give(t, n)
+	if err := Backup(t.Context(), io.Discard, dir, ""); err != nil {
+		t.Fatal(err)
+	}
+	s.take(t, r)
+	eventually(t, func() string { return strings.Join(s.holds(t, r), ", ") })
+	down(t, s)
+	for name, audit := range map[string]string{"with the trail": filepath.Join(data, auditDir), "without": ""} {
+		t.Run(name, func(t *testing.T) {
+			again := t.TempDir()
+			t.Setenv("LINKREEL_DATA_DIR", again)
+			var said strings.Builder
+			if err := Restore(t.Context(), &said, RestoreOptions{Dir: dir, Audit: audit}); err != nil {
+				t.Fatal(err)
+			}
+			restored := up(t, again)
+			defer down(t, restored)
+			if audit == "" {
+				if held := restored.holds(t, r); len(held) != 6*n || !strings.Contains(said.String(), "No trail was given") {
+					t.Errorf("without the trail %d rights hold, want all %d: %s", len(held), 6*n, said.String())
+				}
+				return
+			}
+			eventually(t, func() string { return strings.Join(restored.holds(t, r), ", ") })
+			for _, id := range slices.Concat(r.keys, r.removed, r.lowered, r.suspended, r.erased, r.links) {
+				if !strings.Contains(said.String(), id) {
+					t.Errorf("the restore does not name %s", id)
+				}
+			}
+			if notes, _, err := trail.Read(filepath.Join(again, auditDir)); err != nil || len(notes) < 6*n {
+				t.Errorf("the new data directory has %d notes of the trail, %v", len(notes), err)
+			}
+		})
+	}
+}
+
+// eventually waits until wrong returns "".
+func eventually(t *testing.T, wrong func() string) {
+	t.Helper()
+	deadline := time.Now().Add(30 * time.Second)
+	for last := wrong(); last != ""; last = wrong() {
+		if time.Now().After(deadline) {
+			t.Fatal(last)
+		}
+		time.Sleep(50 * time.Millisecond) // erasures and takedowns are finished by loops
 	}
 }

@@ -29,10 +29,12 @@ const (
 	bucket  = "linkreel-media"
 )
 
-// recordsFile and objectsDir are where the data directory keeps records and objects.
+// recordsFile, objectsDir and auditDir are where the data directory keeps records, objects
+// and the trail of what ended.
 const (
 	recordsFile = "firestore.db"
 	objectsDir  = "objects"
+	auditDir    = "audit"
 )
 
 func (s *Stack) startRedis(ctx context.Context) (err error) {

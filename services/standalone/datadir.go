@@ -1,6 +1,7 @@
 package standalone
 
 import (
+	"cmp"
 	"crypto/rand"
 	"encoding/hex"
 	"encoding/json"
@@ -22,6 +23,9 @@ const (
 	lockFile    = "lock"
 	secretsFile = "secrets.json"
 )
+
+// auditDir returns the folder of the trail of what ended.
+func (c Config) auditDir(d *dataDir) string { return cmp.Or(c.AuditDir, d.join(auditDir)) }
 
 // errRunning means that another process has locked the data directory.
 var errRunning = errors.New("another Linkreel is running")

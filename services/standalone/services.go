@@ -90,6 +90,7 @@ func (s *Stack) wiring() map[string]string {
 		"LINKREEL_INTERNAL_TOKEN":     s.secrets.InternalToken,
 		"LINKREEL_TOKEN_SECRET":       s.secrets.PlaybackKey,
 		"LINKREEL_WEBHOOK_SECRET_KEY": s.secrets.WebhookKey,
+		"LINKREEL_AUDIT_DIR":          s.cfg.auditDir(s.dir),
 		"LINKREEL_SPOOL_DIR":          s.dir.join("spool"),
 		"LINKREEL_SCRATCH_DIR":        s.dir.join("scratch"),
 		"LINKREEL_PUSH_JWKS_URL":      s.storageURL() + "/oauth2/v3/certs",

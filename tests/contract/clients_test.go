@@ -260,31 +260,6 @@ func TestGoClientTypesHoldEveryFieldOfTheDocument(t *testing.T) {
 	}
 }
 
-// The most used generator of Go clients can read the document, and the generated client compiles
-// and works.
-func TestGeneratedGoClient(t *testing.T) {
-	t.Parallel()
-	const tools = "../../tools"                                          // a module outside the workspace
-	dir, err := os.MkdirTemp(filepath.Join(tools, "oapiclient"), "gen-") //nolint:usetesting // inside the tools module, whose versions it needs
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	for from, to := range map[string]string{"main.go": "main.go", "call.go.txt": "call.go"} {
-		b, err := os.ReadFile(filepath.Join(tools, "oapiclient", from))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(dir, to), b, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	here := "./oapiclient/" + filepath.Base(dir)
-	secret, _ := key(t, &http.Client{Timeout: 30 * time.Second}, "business", nil)
-	run(t, tools, exec.CommandContext(t.Context(), "go", "tool", "oapi-codegen", "-generate", "types,client", "-package", "main", "-o", here+"/client.gen.go", "../libs/apispec/openapi.yaml"), "GOWORK=off")
-	run(t, tools, exec.CommandContext(t.Context(), "go", "run", here, running.BaseURL, secret), "GOWORK=off")
-}
-
 // The example of the TypeScript client runs as a user has it, on each runtime, and behind a network
 // that does everything wrong: nothing is made twice, and nothing is lost.
 func TestTypeScriptTour(t *testing.T) {

@@ -4,8 +4,11 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/linkreel/linkreel/tests/contract"
 )
 
 // A page of a third-party site uploads with the TypeScript client: in parts, with
@@ -61,4 +64,46 @@ func TestTypeScriptClientUploadsInABrowser(t *testing.T) {
 	eventually(t, 4*time.Minute, "video is ready", func() bool {
 		return as(t, "creator").want(200, "GET", "/api/v1/videos/"+made.str("videoId"), nil).str("status") == "ready"
 	})
+}
+
+// The client's example runs in a page, behind a network that does everything wrong.
+func TestTypeScriptTourInABrowser(t *testing.T) {
+	t.Parallel()
+	tenant := newTenant(t, stackFile{BaseURL: stack.BaseURL, AdminURL: stack.AdminURL, AdminToken: stack.AdminToken}, "Tour in a browser")
+	storage := httptest.NewServer(&contract.Hostile{Target: stack.UploadURL, Seed: 7})
+	defer storage.Close()
+	hostile := &contract.Hostile{Target: stack.BaseURL, Seed: 7, Rewrite: strings.NewReplacer(stack.UploadURL, storage.URL), Outage: 4 * time.Second}
+	file := scenery(t, 3)
+	mux := http.NewServeMux()
+	mux.Handle("/api/", hostile)
+	mux.Handle("/client/", http.StripPrefix("/client/", http.FileServer(http.Dir("../../libs/clients/typescript/dist"))))
+	mux.HandleFunc("/clip.mp4", func(w http.ResponseWriter, r *http.Request) { http.ServeFile(w, r, file) })
+	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/html")
+		_, _ = w.Write([]byte(`<!doctype html><title>A tool of ours</title><script type="importmap">{"imports":{"@linkreel/client":"/client/index.js"}}</script>`))
+	})
+	site := httptest.NewServer(mux)
+	defer site.Close()
+	v := visitor(t, look{})
+	v.open(site.URL)
+	answer := v.Timeout(4*time.Minute).MustEval(`async (key) => {
+	  const { tour } = await import("/client/examples/tour.js");
+	  const { Linkreel } = await import("@linkreel/client");
+	  const clip = await (await fetch("/clip.mp4")).blob();
+	  return JSON.stringify(await tour(new Linkreel({ baseUrl: location.origin, key }), clip, () => {}));
+	}`, tenant.key).Str()
+	var got struct {
+		Made, Events []string
+		Refused      int
+		Video        string
+		Progress     int64
+	}
+	check(t, json.Unmarshal([]byte(answer), &got))
+	if len(got.Made) != 991 || len(got.Events) != 991 || got.Refused != 10 || got.Progress == 0 {
+		t.Errorf("%d made, %d in the feed, %d refused, %d bytes sent; %v", len(got.Made), len(got.Events), got.Refused, got.Progress, hostile.Deeds)
+	}
+	usage := tenant.want(200, "GET", "/api/v1/account", nil).json["usage"].(map[string]any)
+	if usage["links"] != 990.0 || usage["videos"] != 1.0 {
+		t.Errorf("the account has %v", usage)
+	}
 }

@@ -173,13 +173,12 @@ func (g *tsWriter) walk(op *contract.Operation, k tsCall) {
 		}
 	}
 	cursor := "cursor"
-	switch {
-	case op.Paging == contract.Whole:
+	if op.Paging == contract.Whole {
 		cursor = ""
 		if k.query != "" {
 			args = append(args, "query")
 		}
-	default:
+	} else {
 		args = append(args, "{ "+limit+"...query, cursor }")
 		k.params = []string{"query: Omit<" + k.query + `, "cursor"> = {}`}
 	}

@@ -137,13 +137,17 @@ something that happens a few times a day also need a least number: one of one is
   summary: "A certificate of a custom domain ends within two days, and its renewal fails."
 {{- end }}
 - alert: LinkreelVideosFailing
+  # A worker that is killed counts nothing any more. Its videos fail in the end, as INTERNAL.
   expr: |
     sum(rate(linkreel_job_duration_seconds_count{ {{- $here }}, result=~"retried|lost"}[30m]))
     > 0.1 * sum(rate(linkreel_job_duration_seconds_count{ {{- $here -}} }[30m]))
     and sum(increase(linkreel_job_duration_seconds_count{ {{- $here }}, result=~"retried|lost"}[30m])) > 2
+    or sum(increase(linkreel_videos_moves_total{ {{- $here }}, status="failed", code="INTERNAL"}[30m]))
+    > 0.1 * sum(increase(linkreel_videos_moves_total{ {{- $here }}, status=~"ready|failed"}[30m]))
+    and sum(increase(linkreel_videos_moves_total{ {{- $here }}, status="failed", code="INTERNAL"}[30m])) > 2
   for: 10m
   labels: {severity: warning}
-  summary: "More than a tenth of transcoding jobs are retried or lost."
+  summary: "More than a tenth of transcoding jobs are retried or lost, or of videos fail through no fault of the file."
 - alert: LinkreelVideosWaiting
   expr: |
     max by (for) (last_over_time(linkreel_waiting_oldest_seconds{ {{- $here }}, of="videos", for="worker"}[3m])) > 900

@@ -12,7 +12,6 @@ package client
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -50,7 +49,7 @@ type Client struct{ cfg Config }
 func New(cfg Config) (*Client, error) {
 	u, err := url.Parse(cfg.BaseURL)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return nil, fmt.Errorf("base URL %q must start with http:// or https://", cfg.BaseURL)
+		return nil, &ArgumentError{fmt.Sprintf("base URL %q must start with http:// or https://", cfg.BaseURL)}
 	}
 	cfg.BaseURL = strings.TrimRight(cfg.BaseURL, "/")
 	if cfg.Key, err = checkedKey(cfg.Key, cfg.WithoutKey); err != nil {
@@ -82,10 +81,10 @@ func New(cfg Config) (*Client, error) {
 func checkedKey(key string, emptyIsFine bool) (string, error) {
 	key = strings.Trim(key, "\r\n")
 	if key == "" && !emptyIsFine {
-		return "", errors.New("the key is empty: set Config.Key to an API key, lr_live_…")
+		return "", &ArgumentError{"the key is empty: set Config.Key to an API key, lr_live_…"}
 	}
 	if strings.ContainsFunc(key, func(r rune) bool { return r <= ' ' || r > '~' }) {
-		return "", errors.New("the key has a space, a control character or a letter that no key has: copy it again")
+		return "", &ArgumentError{"the key has a space, a control character or a letter that no key has: copy it again"}
 	}
 	return key, nil
 }

@@ -311,6 +311,13 @@ func TestPlainUploadRetriesAndKnowsADeadAddress(t *testing.T) {
 	if err := c.Upload(t.Context(), client.Upload{File: bytes.NewReader(file), Size: 6, URL: srv2.URL}); !errors.Is(err, client.ErrUploadGone) {
 		t.Errorf("error %v, want ErrUploadGone", err)
 	}
+	c, s = start(t, say(408, ""), say(400, "bad"))
+	srv3 := httptest.NewServer(s)
+	defer srv3.Close()
+	var failed *client.UploadError
+	if err := c.Upload(t.Context(), client.Upload{File: bytes.NewReader(file), Size: 6, URL: srv3.URL}); !errors.As(err, &failed) || len(s.seen().calls) != 2 {
+		t.Errorf("%T %v after %d calls", err, err, len(s.seen().calls))
+	}
 }
 
 func TestUploadErrorsDoNotCarryTheSignedAddress(t *testing.T) {

@@ -15,7 +15,7 @@ import (
 
 // APIError is an error response of the API. Branch on Code, or on its class with [IsNotFound] and
 // its neighbours. Every other error of a call is a [ConnectionError], an [ArgumentError] or an
-// [AnswerError].
+// [AnswerError]; longer work also has [BulkError], [UploadError] and [VideoError].
 type APIError struct {
 	Status        int           `json:"-"`
 	Code          string        `json:"code"` // HTTP_502 and the like if a proxy answered

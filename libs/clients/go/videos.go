@@ -146,6 +146,15 @@ type Upload struct {
 	Progress func(sent int64)
 }
 
+// UploadError says that a file did not arrive: its address has ended ([ErrUploadGone]), or no attempt
+// worked. [Client.SendVideo] continues.
+type UploadError struct{ Err error }
+
+func (e *UploadError) Error() string { return "upload: " + e.Err.Error() }
+
+// Unwrap returns what went wrong.
+func (e *UploadError) Unwrap() error { return e.Err }
+
 // ErrUploadGone means that the upload address no longer works. Read the video again to
 // get a new one.
 var ErrUploadGone = errors.New("the upload address is no longer valid")
@@ -171,7 +180,7 @@ func (c *Client) Upload(ctx context.Context, u Upload) error {
 			return nil
 		}
 		if err := c.again(ctx, res, err, attempt); err != nil {
-			return fmt.Errorf("upload: %w", err)
+			return &UploadError{err}
 		}
 	}
 }
@@ -212,7 +221,7 @@ func (c *Client) uploadSession(ctx context.Context, u Upload) error {
 				attempt++
 			}
 			if attempt > c.cfg.Attempts {
-				return errors.New("upload: storage takes no more bytes")
+				return &UploadError{errors.New("storage takes no more bytes")}
 			}
 			at, known = next, true
 			u.Progress(at)
@@ -220,7 +229,7 @@ func (c *Client) uploadSession(ctx context.Context, u Upload) error {
 		}
 		known = false // ask what has arrived before sending more
 		if err := c.again(ctx, res, err, attempt); err != nil {
-			return fmt.Errorf("upload: %w", err)
+			return &UploadError{err}
 		}
 		attempt++
 	}
@@ -260,6 +269,9 @@ func (c *Client) again(ctx context.Context, res *putAnswer, err error, attempt i
 		err = &APIError{
 			Status: res.status, Code: "HTTP_" + strconv.Itoa(res.status), Message: "storage answered " + strconv.Itoa(res.status),
 			RetryAfter: res.after,
+		}
+		if res.status == http.StatusRequestTimeout { // what it waited for was lost on the way
+			err = lost(&call{method: http.MethodPut, path: "the upload address"}, errors.New("storage answered 408"))
 		}
 	} else {
 		err = lost(&call{method: http.MethodPut, path: "the upload address"}, err)

@@ -114,7 +114,7 @@ func (s *Firestore) sameBody(d *document, r Request) error {
 	if hmac.Equal([]byte(d.BodyMAC), []byte(s.mac(r))) {
 		return nil
 	}
-	return apierr.New(apierr.IdempotencyKeyReused, "This Idempotency-Key was used with another body.")
+	return apierr.New(apierr.IdempotencyKeyReused, "This Idempotency-Key was used with another body. Use a new key for a new request.")
 }
 
 // Begin opens or finds the record of a request. If the request is finished, Replay is

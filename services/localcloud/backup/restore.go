@@ -26,14 +26,17 @@ type Target struct {
 	Objects storage.Options    // only Dir and ObjectsDir are used
 	// Edit may change a document before it is restored, or leave it out by returning false.
 	Edit func(*pb.Document) bool
-	// Finish is called when everything is there, before a server may open it. It may be nil.
-	Finish func() error
+	// Finish is called when everything is there, before a server may open it. It may change
+	// the records. It may be nil.
+	Finish func(context.Context, *firestore.Server) error
+	// Token is the token of the server that Finish gets.
+	Token string
 }
 
 // Restore writes a backup to a target. No server opens the target before everything is
 // there and every checksum was right. If Restore fails, the target must be emptied.
 func Restore(ctx context.Context, dir string, m *Manifest, identities []age.Identity, to Target) (err error) {
-	records, err := firestore.Open(firestore.Options{Path: to.Records, Indexes: to.Indexes, Restoring: true, TTLInterval: -1})
+	records, err := firestore.Open(firestore.Options{Path: to.Records, Indexes: to.Indexes, Restoring: true, TTLInterval: -1, Token: to.Token})
 	if err != nil {
 		return err
 	}
@@ -60,7 +63,7 @@ func Restore(ctx context.Context, dir string, m *Manifest, identities []age.Iden
 		return err
 	}
 	if to.Finish != nil {
-		if err := to.Finish(); err != nil {
+		if err := to.Finish(ctx, records); err != nil {
 			return err
 		}
 	}

@@ -68,7 +68,7 @@ type checked struct {
 func (c *checked) Read(p []byte) (int, error) {
 	n, err := c.r.Read(p)
 	c.n += int64(n)
-	_, _ = c.crc.Write(p[:n])                                                         // never fails
+	_, _ = c.crc.Write(p[:n]) // never fails
 	if err == io.EOF && (c.n != c.blob.Size || sum(c.crc.Sum32()) != c.blob.CRC32C) {
 		return n, fmt.Errorf("the bytes of %s are damaged: they do not have the size and the checksum of their object", c.blob.ID)
 	}

@@ -121,7 +121,7 @@ class Core:
                 with self._transport.stream(call.method, call.url, call.headers, attempts.timeout(), attempts.cancel) as stream:
                     if stream.status != 200 or stream.headers.get("content-type", "").split(";")[0].strip() not in accept:
                         response = stream.rest()
-                        raise _refusal(response) or _unexpected(response)
+                        raise _refusal(response, self._base) or _unexpected(response)
                     attempts.tell(Response(stream.status, stream.headers, b"", attempts.made))
                     attempts.last = True
                     for line in stream.lines():
@@ -172,7 +172,7 @@ class Core:
                 response = self._transport.send(
                     call.method, call.url, call.headers, chunks(call.body), attempts.timeout(), attempts.cancel)
                 response = replace(response, attempts=attempts.made)
-                refusal = _refusal(response)
+                refusal = _refusal(response, self._base)
                 value = None if refusal else read(response)
             except APIConnectionError as error:
                 attempts.wait(error)
@@ -259,8 +259,8 @@ def _sleep(seconds: float, cancel: Cancel) -> None:
     cancel.sleep(seconds)
 
 
-def _refusal(response: Response) -> Optional[LinkreelError]:
-    """The error of an answer that is no success."""
+def _refusal(response: Response, base: str) -> Optional[LinkreelError]:
+    """The error of a response that is no success; None for a success."""
     if response.status < 300:
         return None
     if response.status == 304:
@@ -270,7 +270,11 @@ def _refusal(response: Response) -> Optional[LinkreelError]:
         error = json.loads(response.body)["error"]
     except (ValueError, KeyError, TypeError, RecursionError):
         pass  # a proxy answered
-    return api_error(response.status, error if isinstance(error, dict) else {}, request_id=response.request_id,
+    if not isinstance(error, dict):
+        error = {}
+    if str(error.get("docUrl", "")).startswith("/"):
+        error["docUrl"] = base + error["docUrl"]
+    return api_error(response.status, error, request_id=response.request_id,
                      retry_after=retry_after(response.headers.get("retry-after", "")))
 
 

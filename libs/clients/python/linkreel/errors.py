@@ -20,8 +20,8 @@ class APIError(LinkreelError):
     """The API refused a call.
 
     Branch on the class or on ``code``. ``message`` is for people and may change. ``details``
-    names each wrong field: a list of dicts with field, code and message. ``doc_url`` is the page
-    that explains the code. ``retry_after`` is in seconds. ``error`` is the whole error object.
+    names each wrong field: a list of dicts with field, code and message. ``doc_url`` is the address
+    of the page that explains the code. ``retry_after`` is in seconds. ``error`` is the whole error object.
     If something other than the API answered, such as a proxy, the code is HTTP_ and the status.
     """
 
@@ -39,6 +39,8 @@ class APIError(LinkreelError):
         text += "".join("; %s: %s" % (d.get("field"), d.get("message")) for d in self.details)
         if self.request_id:
             text += " [request %s]" % self.request_id
+        if self.doc_url:
+            text += " See " + self.doc_url
         super().__init__(text)
 
 

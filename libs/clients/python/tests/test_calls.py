@@ -139,8 +139,9 @@ class Errors(Case):
                 client.create_link("x")
             error = caught.exception
             self.assertEqual((error.status, error.code, error.message, error.request_id, error.doc_url, error.details[0]["field"], len(s.calls)),
-                             (status, "A_CODE", "Not like this.", "req_1", "/docs/guides/errors#a_code", "url", 1))
+                             (status, "A_CODE", "Not like this.", "req_1", s.url + "/docs/guides/errors#a_code", "url", 1))
             self.assertIn("url: This field is required.", str(error))
+            self.assertIn(error.doc_url, str(error))
 
     def test_an_error_that_a_proxy_made(self):
         for body in (b"<html>", b"[]", b'{"error": "no"}', b"\xff", b"[" * 100_000):

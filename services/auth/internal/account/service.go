@@ -64,6 +64,9 @@ type Tx interface {
 	// Again tells every replica the current version. Call it when the change is already in
 	// place: an earlier attempt may have made it and died before it told them.
 	Again(accountID string) error
+	// Note writes what a record is into the trail for restores. Changes do so by themselves;
+	// call it with Again, for the same reason.
+	Note(r any)
 }
 
 // Service has the operations that the APIs call.
@@ -123,6 +126,7 @@ func (s *Service) Change(ctx context.Context, id string, c Change) (Account, err
 			}
 		}
 		if after = before.with(c); after == before {
+			tx.Note(before)
 			return tx.Again(id)
 		}
 		// Set Pending in the same commit, so that the other services are told even after a
@@ -229,7 +233,7 @@ func GiverNow(tx Tx, by *identity.Principal, now time.Time) (Giver, error) {
 			return Giver{}, err
 		}
 		if !k.Active(now) {
-			return Giver{}, apierr.New(apierr.APIKeyRevoked, "This API key has been revoked.")
+			return Giver{}, apierr.New(apierr.APIKeyRevoked, "This API key has been revoked. Use another key.")
 		}
 		g = Giver{Scopes: k.Scopes, end: k.ExpiresAt, member: k.MadeBy}
 	}
@@ -342,6 +346,7 @@ func (s *Service) Revoke(ctx context.Context, accountID, id string) error {
 		}
 		if !k.RevokedAt.IsZero() {
 			// An earlier attempt may have committed and died before it told the replicas.
+			tx.Note(k)
 			return tx.Again(k.AccountID)
 		}
 		k.RevokedAt = s.now()

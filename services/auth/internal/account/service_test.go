@@ -117,6 +117,8 @@ func (t tx) Authority(id string) error {
 	return t.Again(id)
 }
 
+func (t tx) Note(any) {}
+
 func (t tx) Again(id string) error {
 	t.told = append(t.told, fmt.Sprintf("%s@%d", id, t.accounts[id].Version))
 	return nil

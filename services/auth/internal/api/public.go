@@ -14,6 +14,7 @@ import (
 	"github.com/linkreel/linkreel/libs/apispec/wire"
 	"github.com/linkreel/linkreel/libs/httpapi"
 	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/libs/jsdate"
 	"github.com/linkreel/linkreel/libs/paging"
 	"github.com/linkreel/linkreel/libs/tenant"
 	"github.com/linkreel/linkreel/services/auth/internal/account"
@@ -221,7 +222,8 @@ func newKey(fields *httpapi.Fields, in *wire.KeyCreate, now time.Time) account.N
 	if ok && !out.ExpiresAt.After(now) {
 		fields.Add(apierr.Detail{
 			Field: "expiresAt", Code: apierr.OutOfRange, Min: now.UnixMilli() + 1,
-			Message: "This key would have ended already. Use a time in the future, or leave the field out for a key without an end.",
+			Message: "This key would have ended already. Use a time in the future, or leave the field out for a key without an end." +
+				jsdate.SecondsHint(ms),
 		})
 	}
 	return out

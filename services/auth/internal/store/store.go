@@ -27,6 +27,7 @@ import (
 	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/libs/quota"
 	"github.com/linkreel/linkreel/libs/record"
+	"github.com/linkreel/linkreel/libs/trail"
 	"github.com/linkreel/linkreel/services/auth/internal/account"
 	"github.com/linkreel/linkreel/services/auth/internal/member"
 	"github.com/linkreel/linkreel/services/auth/internal/tenancy"
@@ -44,6 +45,8 @@ type Store struct {
 	owners *otter.Cache[string, owner]
 	// traces are the documents to erase with an account.
 	traces *record.Set
+	// Trail notes what ended, for restores. It may be nil.
+	Trail *trail.Log
 }
 
 var (
@@ -166,22 +169,25 @@ func (s *Store) Keys(ctx context.Context, accountID string) ([]account.Key, erro
 // Atomically makes one change; see [account.Store].
 func (s *Store) Atomically(ctx context.Context, what string, fn func(account.Tx) error) error {
 	var done []events.Event
+	var ended []trail.Note
 	err := s.db.Tx(ctx, what, func(tx *record.Tx) error {
 		t := &transaction{reads: reads{s: s, tx: tx}, raised: map[string]bool{}}
 		err := fn(t)
-		done = t.done
+		done, ended = t.done, t.ended
 		return err
 	})
 	if err != nil {
 		return err
 	}
+	// Note before the answer what a restore must end again. Log the change in any case.
+	err = s.Trail.Add(ended...)
 	// Log one line per event, so the log misses no change that has an event. The log's handler
 	// adds the request's trace id.
 	by := events.ActorOf(ctx)
 	for _, e := range done {
 		slog.InfoContext(ctx, "audit", "action", e.Type, "account", e.AccountID, "object", e.Object, "byType", by.Type, "by", by.ID)
 	}
-	return nil
+	return err
 }
 
 // People makes one change; see [member.Store].
@@ -195,6 +201,26 @@ type transaction struct {
 	raised  map[string]bool // accounts whose version this change has raised
 	expired []account.Key   // to be retired with the next new key
 	done    []events.Event  // for the log
+	ended   []trail.Note    // for the trail
+}
+
+// Note adds to the trail when a key ends, and what an account or a member is from now on.
+// Other records end by themselves in a restore.
+func (t *transaction) Note(r any) {
+	switch r := r.(type) {
+	case account.Account:
+		t.ended = append(t.ended, trail.Note{Kind: trail.AccountState, Account: r.ID, ID: r.ID, To: string(r.State())})
+	case account.Key:
+		switch {
+		case !r.RevokedAt.IsZero():
+			t.ended = append(t.ended, trail.Note{Kind: trail.KeyRevoked, Account: r.AccountID, ID: r.ID})
+		case !r.ExpiresAt.IsZero():
+			at := r.ExpiresAt.UTC().Format(time.RFC3339)
+			t.ended = append(t.ended, trail.Note{Kind: trail.KeyExpires, Account: r.AccountID, ID: r.ID, To: at})
+		}
+	case member.Member:
+		t.ended = append(t.ended, trail.Note{Kind: trail.MemberRole, Account: r.AccountID, ID: r.ID, To: string(r.Role)})
+	}
 }
 
 // AddAccount writes a new account. No replica is told, because none can know a new id.
@@ -214,6 +240,9 @@ func (t *transaction) PutAccount(a *account.Account, what events.Type) {
 		t.tx.Authority(a.ID, a.Version)
 	}
 	t.tell(a.ID, what, a.ID, *a)
+	if what != events.Quiet {
+		t.Note(*a)
+	}
 }
 
 // Authority raises the account's version and tells every replica, at most once per
@@ -306,6 +335,7 @@ func (t *transaction) Put(r any, what events.Type) {
 		t.tx.Set(at.ref, at.doc())
 	}
 	t.tell(at.account, what, at.object, r)
+	t.Note(r)
 }
 
 // Remove deletes a record and writes its event.
@@ -313,6 +343,9 @@ func (t *transaction) Remove(r any, what events.Type) {
 	at := t.place(r)
 	t.tx.Delete(at.ref)
 	t.tell(at.account, what, at.object, r)
+	if m, ok := r.(member.Member); ok {
+		t.ended = append(t.ended, trail.Note{Kind: trail.MemberRemoved, Account: m.AccountID, ID: m.ID})
+	}
 }
 
 // Tell writes an event on an object, with the record as its data.

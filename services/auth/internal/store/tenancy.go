@@ -14,6 +14,7 @@ import (
 	"github.com/linkreel/linkreel/libs/quota"
 	"github.com/linkreel/linkreel/libs/record"
 	"github.com/linkreel/linkreel/libs/tenant"
+	"github.com/linkreel/linkreel/libs/trail"
 	"github.com/linkreel/linkreel/libs/waiting"
 	"github.com/linkreel/linkreel/services/auth/internal/account"
 	"github.com/linkreel/linkreel/services/auth/internal/tenancy"
@@ -260,15 +261,25 @@ func (s *Store) TakedownsOf(ctx context.Context, accountID string, limit int) ([
 	return many(s.look(ctx), takedowns, s.where(takedowns.collection, "accountId", accountID).Limit(limit))
 }
 
-// PutTakedown writes a takedown.
+// PutTakedown writes a takedown. It notes in the trail when one comes into force or ends.
 func (s *Store) PutTakedown(ctx context.Context, t tenancy.Takedown) error {
-	return s.db.Commit(ctx, "put takedown", func(tx *record.Tx) error {
+	err := s.db.Commit(ctx, "put takedown", func(tx *record.Tx) error {
 		tx.Set(s.db.Ref(takedowns.collection, t.ID), takedownDoc{
 			Kind: t.Takedown.Kind, RecordID: t.RecordID, AccountID: t.AccountID, URL: t.URL, Reason: t.Reason, At: t.At,
 			TargetURL: t.Target.URL, TargetID: t.Target.ID, TargetKind: t.Kind, Phase: string(t.Phase), Pending: t.Phase != tenancy.InForce,
 		})
 		return nil
 	})
+	if err != nil {
+		return err
+	}
+	switch t.Phase {
+	case tenancy.InForce:
+		return s.Trail.Add(trail.Note{Kind: trail.TakenDown, Account: t.AccountID, ID: t.ID, Record: t.RecordID, To: t.Takedown.Kind})
+	case tenancy.Lifting:
+		return s.Trail.Add(trail.Note{Kind: trail.Lifted, Account: t.AccountID, ID: t.ID})
+	}
+	return nil
 }
 
 // DeleteTakedown deletes a takedown, if it exists.

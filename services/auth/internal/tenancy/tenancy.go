@@ -142,6 +142,7 @@ func (s *Service) Delete(ctx context.Context, id string) (account.Account, error
 			return err
 		}
 		if a.Deleting {
+			tx.Note(a)
 			return tx.Again(id)
 		}
 		if !a.Suspended {

@@ -3,6 +3,7 @@ package api
 import (
 	"encoding/json"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
@@ -68,7 +69,7 @@ func feedQuery(c *fiber.Ctx, account string) (q feed.Query, wait time.Duration, 
 	for _, name := range args.PeekMulti("type") {
 		t := events.Type(name)
 		if !t.Known() {
-			fields.Add(apierr.Detail{Field: "type", Code: apierr.Unknown, Message: "There is no event type with this name."})
+			fields.Add(apierr.Detail{Field: "type", Code: apierr.Unknown, Message: noType(string(name))})
 		} else if !seen[t] {
 			seen[t] = true
 			q.Types = append(q.Types, t)
@@ -90,6 +91,14 @@ func feedQuery(c *fiber.Ctx, account string) (q feed.Query, wait time.Duration, 
 		wait = time.Duration(n) * time.Second
 	}
 	return q, wait, fields.Err()
+}
+
+// noType says what is wrong with the name of a type.
+func noType(name string) string {
+	if strings.Contains(name, ",") {
+		return "Name one type each time, and repeat the parameter: type=link.created&type=link.deleted."
+	}
+	return "There is no event type with this name. Use one such as link.created."
 }
 
 func toFeed(q feed.Query, page feed.Page) wire.EventPage {

@@ -290,4 +290,4 @@ func check(accountID string, place []byte) []byte {
 }
 
 // ErrCursor means that a cursor did not come from a response of this feed.
-var ErrCursor = apierr.New(apierr.InvalidCursor, "This cursor does not come from an earlier answer for this account.")
+var ErrCursor = apierr.New(apierr.InvalidCursor, "This cursor does not come from an earlier response to this account. Pass a cursor unchanged, or leave it out to start again.")

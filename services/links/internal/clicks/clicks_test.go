@@ -658,6 +658,25 @@ func TestAFullSpoolLosesClicksButNoVisitor(t *testing.T) {
 	}
 }
 
+// With a full disk each batch is lost, and there may be hundreds in a second.
+// Not parallel: the logger is the process's.
+func TestLostClicksWriteALineASecond(t *testing.T) {
+	var log bytes.Buffer
+	former := slog.Default()
+	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
+	defer slog.SetDefault(former)
+	now := time.Unix(1_700_000_000, 0)
+	l := &lane{log: &Log{cfg: Config{Now: func() time.Time { return now }}}}
+	for range 250 {
+		l.tellLost(errors.New("no space left on device"), 2)
+		now = now.Add(10 * time.Millisecond)
+	}
+	lines := strings.Split(strings.TrimSpace(log.String()), "\n")
+	if len(lines) != 3 || !strings.Contains(lines[0], "no space left") || !strings.Contains(lines[1], "lost=200") {
+		t.Errorf("250 batches in 2.5 s wrote\n%s", &log)
+	}
+}
+
 func TestSpoolSurvivesATornEnd(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -49,7 +49,11 @@ type lane struct {
 	spool *spool
 	sums  sums
 	list  []numbered // scratch space of settle
-	ctx   func() (context.Context, context.CancelFunc)
+
+	told   time.Time // when the log last told of lost clicks
+	untold int64     // clicks lost since
+
+	ctx func() (context.Context, context.CancelFunc)
 }
 
 // batch is a group of responses that are settled together.
@@ -308,12 +312,22 @@ func (l *lane) spoolClicks(items []item) {
 		// The next batch gets this number, so the flusher sees no gap and does not count these
 		// clicks as lost once more.
 		lost.Add(float64(max(0, clicks))) // negative if the batch only takes clicks back; a counter then panics
-		slog.Error("cannot write clicks to the spool; they are lost", "error", err, "lost", clicks)
+		l.tellLost(err, clicks)
 		return
 	}
 	l.late.next, l.late.total, l.late.at = l.late.next+1, l.late.total+clicks, l.log.cfg.Now()
 	spooled.Add(float64(max(0, clicks)))
 	l.nudge()
+}
+
+// tellLost logs that clicks are lost, at most once a second: there may be hundreds of batches in
+// one. The metric has those that no line has told.
+func (l *lane) tellLost(err error, clicks int64) {
+	l.untold += clicks
+	if now := l.log.cfg.Now(); now.Sub(l.told) >= time.Second {
+		slog.Error("cannot write clicks to the spool; they are lost", "error", err, "lost", l.untold)
+		l.told, l.untold = now, 0
+	}
 }
 
 // lose switches from Redis to the spool.

@@ -38,7 +38,7 @@ const (
 // NotFound returns the error for a domain that does not exist or belongs to another
 // account.
 func NotFound() error {
-	return apierr.New(apierr.DomainNotFound, "This account has no domain with this id.")
+	return apierr.New(apierr.DomainNotFound, "This account has no domain with this id. Send the id (dom_…), not the host name.")
 }
 
 // NotVerified returns the error for a link on a domain that is not verified.
@@ -263,7 +263,7 @@ func CheckHostname(text string, own []string) (string, *apierr.Detail) {
 	}
 	for _, l := range labels {
 		if l == "" || len(l) > 63 || l[0] == '-' || l[len(l)-1] == '-' || strings.Trim(l, "abcdefghijklmnopqrstuvwxyz0123456789-") != "" {
-			return bad("Use a DNS name without port, wildcard or trailing dot; write other alphabets in Punycode (xn--…).")
+			return bad("Use a DNS name without https://, path, port, wildcard or trailing dot; write other alphabets in Punycode (xn--…).")
 		}
 	}
 	// Browsers read a name as an IPv4 address if its last label is all digits or starts

@@ -75,7 +75,7 @@ func ParseSlug(text string, onDefaultHost bool) (Slug, *apierr.Detail) {
 			Message: "Use letters, digits, '_', '.' and '-', and start with a letter or a digit.",
 		}
 	case onDefaultHost && reserved[strings.ToLower(text)]:
-		return "", &apierr.Detail{Code: apierr.Reserved, Message: "This word is reserved."}
+		return "", &apierr.Detail{Code: apierr.Reserved, Message: "This word is reserved. Choose another."}
 	}
 	return Slug(text), nil
 }

@@ -89,7 +89,7 @@ func ParseURL(text string, own Hosts) (URL, *apierr.Detail) {
 	}
 	u, err := url.Parse(text)
 	if err != nil || u.Hostname() == "" {
-		return refuse(apierr.InvalidFormat, "This is not a valid address.")
+		return refuse(apierr.InvalidFormat, "This is not a valid address. Check its host and its port.")
 	}
 	if u.Username() != "" || u.Password() != "" {
 		return refuse(apierr.NotAllowed, "The address must not carry a user name or password.")
@@ -109,7 +109,7 @@ func ParseURL(text string, own Hosts) (URL, *apierr.Detail) {
 // come back.
 func LeadsBack() *apierr.Detail {
 	return &apierr.Detail{
-		Code: apierr.SelfReference, Message: "The address leads back to one of our own short hosts, so visits could go in circles.",
+		Code: apierr.SelfReference, Message: "The address leads back to one of our own short hosts, so visits could go in circles. Use the final destination.",
 	}
 }
 

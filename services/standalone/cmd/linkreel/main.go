@@ -29,7 +29,7 @@ func main() {
 			Short: "copy the data directory into a new backup, whether Linkreel runs on it or not", Run: backup,
 		},
 		cli.Command{
-			Name: "restore", Args: "[--verify] [--backup NAME] [--secrets FILE] [--identity FILE] DIR",
+			Name: "restore", Args: "[--verify] [--backup NAME] [--secrets FILE] [--audit FOLDER] [--identity FILE] DIR",
 			Short: "restore a backup into an empty data directory, or only check it", Run: restore,
 		},
 		cli.Command{
@@ -63,6 +63,7 @@ func restore(ctx context.Context, args []string, env cli.Env) error {
 	fs.BoolVar(&o.Verify, "verify", false, "check the backup and its keys, and restore nothing")
 	fs.StringVar(&o.Name, "backup", "", "name of the backup, a folder in DIR (default: the newest)")
 	fs.StringVar(&o.Secrets, "secrets", "", "a copy of the secrets.json of the data directory")
+	fs.StringVar(&o.Audit, "audit", "", "folder with the trail of what ended, audit in the old data directory (default: LINKREEL_AUDIT_DIR)")
 	fs.StringVar(&o.Identity, "identity", "", "file with the age identity of an encrypted backup")
 	var err error
 	if o.Dir, err = folder(fs, args, env); err != nil {

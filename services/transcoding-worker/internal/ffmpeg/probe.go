@@ -134,6 +134,8 @@ func (t *Tools) Probe(ctx context.Context, dir, path string, limits transcode.Li
 	switch {
 	case err != nil:
 		return nil, err
+	case kind == NotVideo && isForm(f):
+		return nil, refuse(transcode.NotAVideo, transcode.FormUpload)
 	case kind == NotVideo:
 		return nil, refuse(transcode.NotAVideo, "The file is not a video.")
 	case kind == OtherVideo:

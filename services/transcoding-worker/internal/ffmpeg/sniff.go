@@ -71,6 +71,18 @@ func sniff(b []byte) (Kind, string) {
 	return NotVideo, ""
 }
 
+// isForm reports whether a file is the body of a form (multipart/form-data), as `curl -F` and a
+// browser's FormData send it: a line with the boundary, then the header of the first part.
+func isForm(r io.ReaderAt) bool {
+	buf := make([]byte, 512) // a boundary has at most 70 characters
+	n, err := r.ReadAt(buf, 0)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return false // the caller has read the same bytes before
+	}
+	boundary, header, ok := bytes.Cut(buf[:n], []byte("\n"))
+	return ok && bytes.HasPrefix(boundary, []byte("--")) && bytes.HasPrefix(bytes.ToLower(header), []byte("content-disposition: form-data"))
+}
+
 // isISO reports whether b starts like MP4, QuickTime or 3GP: with a box that may come
 // first and has a plausible size.
 func isISO(b []byte) bool {

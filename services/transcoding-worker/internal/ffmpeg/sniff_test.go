@@ -9,6 +9,23 @@ import (
 	"testing"
 )
 
+func TestTheBodyOfAFormIsRecognised(t *testing.T) {
+	t.Parallel()
+	part := "Content-Disposition: form-data; name=\"file\"; filename=\"clip.mp4\"\r\nContent-Type: video/mp4\r\n\r\n\x00\x00\x00\x18ftypisom"
+	for text, want := range map[string]bool{
+		"--------------------------d74496d66958873e\r\n" + part: true,
+		"------WebKitFormBoundary7MA4YWxkTrZu0gW\r\n" + part:    true,
+		"--b\n" + strings.ToLower(part):                         true,
+		"--b\r\nContent-Type: text/plain\r\n":                   false,
+		"-- a comment\nselect 1":                                false,
+		part:                                                    false, "--": false, "": false,
+	} {
+		if got := isForm(strings.NewReader(text)); got != want {
+			t.Errorf("%q: %v, want %v", text, got, want)
+		}
+	}
+}
+
 func TestSniffJudgesByContentAlone(t *testing.T) {
 	t.Parallel()
 	packets := func(size, lead int) string {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/jsdate"
 )
 
 // Rule is a caller's rule on who may watch. A nil field was not given.
@@ -51,7 +52,7 @@ func (r Rule) Check(present *Video, now time.Time) (Access, []apierr.Detail) {
 		if known = slices.Contains(Privacies(), a.Privacy); !known {
 			bad = append(
 				bad,
-				apierr.Detail{Field: "privacy", Code: apierr.InvalidValue, Message: "must be one of public, unlisted, password, expiring"},
+				apierr.Detail{Field: "privacy", Code: apierr.InvalidValue, Message: "Use one of public, unlisted, password, expiring."},
 			)
 		}
 	}
@@ -59,11 +60,11 @@ func (r Rule) Check(present *Video, now time.Time) (Access, []apierr.Detail) {
 	keeps := present != nil && present.Privacy == Password && present.PasswordHash != ""
 	switch {
 	case r.Password == nil && a.Privacy == Password && !keeps:
-		bad = append(bad, apierr.Detail{Field: "password", Code: apierr.Required, Message: "is required when privacy is password"})
+		bad = append(bad, apierr.Detail{Field: "password", Code: apierr.Required, Message: "This field is required when privacy is password."})
 	case r.Password != nil && known && a.Privacy != Password:
-		bad = append(bad, apierr.Detail{Field: "password", Code: apierr.NotAllowed, Message: "has no effect unless privacy is password"})
+		bad = append(bad, apierr.Detail{Field: "password", Code: apierr.NotAllowed, Message: "A password has no effect unless privacy is password. Set both, or leave it out."})
 	case r.Password != nil && *r.Password == "":
-		bad = append(bad, apierr.Detail{Field: "password", Code: apierr.TooShort, Message: "must not be empty", Min: 1})
+		bad = append(bad, apierr.Detail{Field: "password", Code: apierr.TooShort, Message: "Use at least 1 character.", Min: 1})
 	case r.Password != nil:
 		a.Password = *r.Password
 		bad = append(bad, checkText("password", a.Password, MaxPassword)...)
@@ -72,14 +73,14 @@ func (r Rule) Check(present *Video, now time.Time) (Access, []apierr.Detail) {
 	kept := present != nil && r.ExpiresAt != nil && !present.ExpiresAt.IsZero() && present.ExpiresAt.UnixMilli() == *r.ExpiresAt
 	switch {
 	case r.ExpiresAt == nil && a.Privacy == Expiring:
-		bad = append(bad, apierr.Detail{Field: "expiresAt", Code: apierr.Required, Message: "is required when privacy is expiring"})
+		bad = append(bad, apierr.Detail{Field: "expiresAt", Code: apierr.Required, Message: "This field is required when privacy is expiring."})
 	case r.ExpiresAt != nil && known && a.Privacy != Expiring:
-		bad = append(bad, apierr.Detail{Field: "expiresAt", Code: apierr.NotAllowed, Message: "has no effect unless privacy is expiring"})
+		bad = append(bad, apierr.Detail{Field: "expiresAt", Code: apierr.NotAllowed, Message: "A time has no effect unless privacy is expiring. Set both, or leave it out."})
 	case r.ExpiresAt != nil && !kept && (*r.ExpiresAt <= now.UnixMilli() || *r.ExpiresAt > maxTime):
 		bad = append(
 			bad,
 			apierr.Detail{
-				Field: "expiresAt", Code: apierr.OutOfRange, Message: "must be a time in the future",
+				Field: "expiresAt", Code: apierr.OutOfRange, Message: "Use a time in the future." + jsdate.SecondsHint(*r.ExpiresAt),
 				Min: now.UnixMilli() + 1, Max: maxTime,
 			},
 		)
@@ -106,7 +107,7 @@ func embedOrigins(given []string) (origins []string, bad []apierr.Detail) {
 				bad,
 				apierr.Detail{
 					Field: "embedOrigins." + strconv.Itoa(i), Code: apierr.InvalidFormat,
-					Message: "must be an origin such as https://www.example.com, without a path",
+					Message: "Use an origin such as https://www.example.com, without a path.",
 				},
 			)
 		} else if !slices.Contains(origins, origin) {

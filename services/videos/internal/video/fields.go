@@ -1,6 +1,7 @@
 package video
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -134,10 +135,10 @@ func (c Change) to(field *string) bool {
 // invalid Unicode.
 func checkText(field, s string, limit int) []apierr.Detail {
 	if strings.ContainsRune(s, 0) || !utf8.ValidString(s) {
-		return []apierr.Detail{{Field: field, Code: apierr.InvalidValue, Message: "must be Unicode text without NUL"}}
+		return []apierr.Detail{{Field: field, Code: apierr.InvalidValue, Message: "The text contains a NUL character or is not valid Unicode."}}
 	}
 	if utf8.RuneCountInString(s) > limit {
-		return []apierr.Detail{{Field: field, Code: apierr.TooLong, Message: "is too long", Max: int64(limit)}}
+		return []apierr.Detail{{Field: field, Code: apierr.TooLong, Message: fmt.Sprintf("Use at most %d characters.", limit), Max: int64(limit)}}
 	}
 	return nil
 }

@@ -4,7 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
+
+	"github.com/linkreel/linkreel/libs/transcode"
 )
 
 // Status is the state of a video.
@@ -174,16 +177,30 @@ func (v *Video) Publish(jobID string, m Media, now time.Time) error {
 	return nil
 }
 
-// Fail ends the processing of a job with a reason.
+// Fail ends the processing of a job with a reason. A file that storage received as a form is
+// explained as such. Its Content-Type alone refuses no file: clients may send a video with any.
 func (v *Video) Fail(jobID string, f Failure, now time.Time) error {
 	if v.Source.JobID != jobID {
 		return fmt.Errorf("failure of job %s: %w", jobID, ErrTransition)
+	}
+	if (f.Code == notAVideo || f.Code == corruptFile) && v.Source.isForm() {
+		f = Failure{notAVideo, transcode.FormUpload}
 	}
 	if err := v.become(Failed, now); err != nil {
 		return err
 	}
 	v.Failure = &f
 	return nil
+}
+
+// The failures that a worker gives a form: most are no video, and `curl -d` changes the bytes
+// of others.
+const notAVideo, corruptFile = Code(transcode.NotAVideo), Code(transcode.CorruptFile)
+
+// isForm reports whether the uploader called the file a form, as `curl -F` and `curl -d` do.
+func (s Source) isForm() bool {
+	media, _, _ := strings.Cut(strings.ToLower(s.ContentType), ";")
+	return slices.Contains([]string{"multipart/form-data", "application/x-www-form-urlencoded"}, strings.TrimSpace(media))
 }
 
 // UploadToReady returns how long the owner has waited: from when storage got the file until

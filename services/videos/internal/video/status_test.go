@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/linkreel/linkreel/libs/transcode"
 	"github.com/linkreel/linkreel/services/videos/internal/video"
 )
 
@@ -49,6 +50,37 @@ func failed(t *testing.T) *video.Video {
 		t.Fatal(err)
 	}
 	return v
+}
+
+// An upload that storage received as a form is explained as one, but only if the worker cannot
+// use it: the Content-Type of an upload may be anything.
+func TestAFormInPlaceOfAFileIsExplained(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		contentType string
+		code        video.Code
+		form        bool
+	}{
+		{"multipart/form-data; boundary=x", "NOT_A_VIDEO", true},
+		{"application/x-www-form-urlencoded", "NOT_A_VIDEO", true},
+		{"Application/X-WWW-Form-Urlencoded", "CORRUPT_FILE", true},
+		{"application/x-www-form-urlencoded", "TOO_LONG", false},
+		{"video/mp4", "NOT_A_VIDEO", false},
+		{"", "CORRUPT_FILE", false},
+	} {
+		v := processing(t)
+		v.Source.ContentType = tt.contentType
+		if err := v.Fail("job", video.Failure{Code: tt.code, Message: "why"}, start); err != nil {
+			t.Fatal(err)
+		}
+		want := video.Failure{Code: tt.code, Message: "why"}
+		if tt.form {
+			want = video.Failure{Code: "NOT_A_VIDEO", Message: transcode.FormUpload}
+		}
+		if *v.Failure != want {
+			t.Errorf("%s of %q: %+v, want %+v", tt.code, tt.contentType, *v.Failure, want)
+		}
+	}
 }
 
 func TestStatusMovesOnlyAlongTheTable(t *testing.T) {

@@ -13,7 +13,7 @@ func (v *Video) CheckStill(seconds float64) []apierr.Detail {
 		return []apierr.Detail{{Field: "time", Code: apierr.NotAllowed, Message: "The video has no picture before it is ready."}}
 	}
 	if most := v.Media.Duration; seconds < 0 || seconds > most {
-		return []apierr.Detail{{Field: "time", Code: apierr.OutOfRange, Message: fmt.Sprintf("must be between 0 and %.3f seconds, the length of the video", most), Max: int64(most)}}
+		return []apierr.Detail{{Field: "time", Code: apierr.OutOfRange, Message: fmt.Sprintf("Use a number from 0 to %.3f, the length of the video in seconds.", most), Max: int64(most)}}
 	}
 	return nil
 }

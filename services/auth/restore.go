@@ -1,0 +1,179 @@
+package auth
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/linkreel/linkreel/libs/events"
+	"github.com/linkreel/linkreel/libs/firestoredb"
+	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/libs/tenant"
+	"github.com/linkreel/linkreel/libs/trail"
+	"github.com/linkreel/linkreel/services/auth/internal/account"
+	"github.com/linkreel/linkreel/services/auth/internal/member"
+	"github.com/linkreel/linkreel/services/auth/internal/store"
+	"github.com/linkreel/linkreel/services/auth/internal/tenancy"
+)
+
+// Transient returns the collections of what gives access for a while: sessions, one-time
+// links and devices that wait for approval. A restore leaves them out, because a backup does
+// not know which of them have ended since.
+func Transient() []string { return store.Transient() }
+
+// EndAgain ends in restored records what a trail says has ended, before any service serves
+// them. It goes by the service's own rules, so the loops of the running services finish
+// what takes longer: erasures and takedowns. tell is called with a sentence about each note
+// that changed something, or that the operator must act on. Notes about what the backup does
+// not have, or has as they say, change nothing.
+func EndAgain(ctx context.Context, db *firestoredb.DB, notes []trail.Note, tell func(string)) error {
+	kept := open(db)
+	e := ending{
+		store: kept, accounts: account.NewService(kept, nil, nil), members: member.NewService(kept, member.Provider{}, nil),
+		tenants: tenancy.NewService(kept, nil, nil), now: time.Now, tell: tell,
+	}
+	ctx = events.WithActor(ctx, events.System)
+	for _, n := range notes {
+		if err := e.apply(ctx, n); err != nil {
+			return fmt.Errorf("apply the trail: %s %s: %w", n.Kind, n.ID, err)
+		}
+	}
+	return nil
+}
+
+// ending applies notes to records that nobody uses yet.
+type ending struct {
+	store    *store.Store
+	accounts *account.Service
+	members  *member.Service
+	tenants  *tenancy.Service
+	now      func() time.Time
+	tell     func(string)
+}
+
+func (e ending) sayf(format string, a ...any) { e.tell(fmt.Sprintf(format, a...)) }
+
+func (e ending) apply(ctx context.Context, n trail.Note) error {
+	switch n.Kind {
+	case trail.KeyRevoked, trail.KeyExpires:
+		return e.key(ctx, n)
+	case trail.MemberRemoved, trail.MemberRole:
+		return e.member(ctx, n)
+	case trail.AccountState:
+		return e.account(ctx, n)
+	case trail.TakenDown, trail.Lifted:
+		return e.takedown(ctx, n)
+	}
+	e.sayf("A note of the kind %q is not known here: look at %s of the account %q yourself.", n.Kind, n.ID, n.Account)
+	return nil
+}
+
+func (e ending) key(ctx context.Context, n trail.Note) error {
+	k, err := e.store.Key(ctx, n.Account, n.ID)
+	if errors.Is(err, account.ErrNoKey) || err == nil && !k.Active(e.now()) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if n.Kind == trail.KeyExpires {
+		at, err := time.Parse(time.RFC3339, n.To)
+		if err != nil || e.now().Before(at) {
+			e.sayf("The key %s of the account %s was to end at %s: revoke it then.", n.ID, n.Account, n.To)
+			return nil
+		}
+	}
+	e.sayf("Revoked the key %s of the account %s.", n.ID, n.Account)
+	return e.accounts.Revoke(ctx, n.Account, n.ID)
+}
+
+func (e ending) member(ctx context.Context, n trail.Note) error {
+	m, err := e.members.Member(ctx, n.Account, n.ID)
+	if errors.Is(err, member.ErrNoMember) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if n.Kind == trail.MemberRemoved {
+		err = e.members.Remove(ctx, nil, n.Account, n.ID)
+		if err == nil {
+			e.sayf("Removed the member %s of the account %s.", n.ID, n.Account)
+		}
+	} else {
+		role, parseErr := identity.ParseRole(n.To)
+		if parseErr != nil {
+			e.sayf("The member %s of the account %s has had the role %q since, which is not known here.", n.ID, n.Account, n.To)
+			return nil
+		}
+		if role.AtLeast(m.Role) {
+			return nil // the backup gives no more than that
+		}
+		_, err = e.members.Change(ctx, nil, n.Account, n.ID, member.Change{Role: &role})
+		if err == nil {
+			e.sayf("Lowered the member %s of the account %s from %s to %s.", n.ID, n.Account, m.Role, role)
+		}
+	}
+	if errors.Is(err, member.ErrLastOwner) {
+		e.sayf("The member %s is the only owner of the account %s in this backup and keeps the role: suspend the account, or give it another owner.", n.ID, n.Account)
+		return nil
+	}
+	return err
+}
+
+func (e ending) account(ctx context.Context, n trail.Note) error {
+	a, err := e.store.Account(ctx, n.ID)
+	if errors.Is(err, account.ErrNoAccount) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	to := tenant.State(n.To)
+	if a.State() == to || a.Deleting {
+		return nil
+	}
+	switch to {
+	case tenant.Suspended, tenant.Deleting:
+	default:
+		e.sayf("The account %s is %s, as in the backup, and was %s later.", n.ID, a.State(), n.To)
+		return nil
+	}
+	if !a.Suspended {
+		yes := true
+		if _, err := e.accounts.Change(ctx, n.ID, account.Change{Suspended: &yes}); err != nil {
+			return err
+		}
+		e.sayf("Suspended the account %s.", n.ID)
+	}
+	if to == tenant.Deleting {
+		if _, err := e.tenants.Delete(ctx, n.ID); err != nil {
+			return err
+		}
+		e.sayf("The erasure of the account %s begins again.", n.ID)
+	}
+	return nil
+}
+
+func (e ending) takedown(ctx context.Context, n trail.Note) error {
+	t, err := e.store.Takedown(ctx, n.ID)
+	found := err == nil
+	if err != nil && !errors.Is(err, tenancy.ErrNoTakedown) {
+		return err
+	}
+	if n.Kind == trail.Lifted {
+		if found && t.Phase == tenancy.InForce {
+			e.sayf("The takedown %s is in force, as in the backup, and was lifted later.", n.ID)
+		}
+		return nil
+	}
+	if found && t.Phase == tenancy.InForce {
+		return nil
+	}
+	e.sayf("The takedown %s of %s takes effect again.", n.ID, n.Record)
+	return e.store.PutTakedown(ctx, tenancy.Takedown{
+		Takedown: tenant.Takedown{ID: n.ID, Reason: "Taken down before data was restored. The reason was not kept.", At: n.At},
+		Target:   tenant.Target{ID: n.Record}, Kind: n.To, Phase: tenancy.Asked,
+	})
+}
