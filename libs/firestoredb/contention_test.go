@@ -19,9 +19,9 @@ import (
 	local "github.com/linkreel/linkreel/services/localcloud/firestore"
 )
 
-func openWithin(t *testing.T, timeout time.Duration) (*firestoredb.DB, *local.Server) {
+func openWithin(t *testing.T, timeout time.Duration, indexes ...[]byte) (*firestoredb.DB, *local.Server) {
 	t.Helper()
-	cloud := cloudtest.Start(t, cloudtest.Options{})
+	cloud := cloudtest.Start(t, cloudtest.Options{Indexes: indexes})
 	db, err := firestoredb.Open(t.Context(), firestoredb.Config{Project: cloudtest.Project, Endpoint: cloud.Endpoint, Timeout: timeout})
 	if err != nil {
 		t.Fatal(err)

@@ -166,6 +166,9 @@ func Map(err error) error {
 		return fmt.Errorf("%w: %w", ErrNotFound, err)
 	case code == codes.AlreadyExists:
 		return fmt.Errorf("%w: %w", ErrExists, err)
+	// A query has no document that could have changed. Its text names the index to deploy.
+	case code == codes.FailedPrecondition && strings.Contains(err.Error(), "requires an index"):
+		return err
 	case code == codes.FailedPrecondition:
 		return fmt.Errorf("%w: %w", ErrStale, err)
 	case code == codes.Aborted:

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"cloud.google.com/go/firestore"
 	pb "cloud.google.com/go/firestore/apiv1/firestorepb"
@@ -81,14 +82,16 @@ func TestCallsAndDocumentsAreMeasured(t *testing.T) {
 
 // A failed precondition of a write is the caller's affair. A query has no precondition but its index.
 func TestAMissingIndexIsAReasonOfItsOwn(t *testing.T) {
-	db, server := openTest(t)
+	db, server := openWithin(t, 20*time.Second, []byte(`{"indexes": []}`))
 	ctx, grew := t.Context(), metered(t)
-	server.Faults().Add(local.Fault{Methods: []string{"RunQuery", "Commit"}, Times: 2, Code: codes.FailedPrecondition})
-	if _, err := db.Query(ctx, "list", db.Collection("k").Query); err == nil {
-		t.Error("a query without its index succeeds")
+	server.Faults().Add(local.Fault{Methods: []string{"Commit"}, Times: 1, Code: codes.FailedPrecondition})
+	unindexed := db.Collection("k").Where("a", "==", 1).OrderBy("b", firestore.Asc)
+	_, err := db.Query(ctx, "list", unindexed)
+	if err == nil || errors.Is(err, firestoredb.ErrStale) || !strings.Contains(err.Error(), "k [COLLECTION] a ASCENDING") {
+		t.Errorf("a query without its index gave %v", err)
 	}
-	if err := db.Create(ctx, "create", db.Doc("k/a"), map[string]any{}); err == nil {
-		t.Error("a write whose precondition fails succeeds")
+	if err := db.Create(ctx, "create", db.Doc("k/a"), map[string]any{}); !errors.Is(err, firestoredb.ErrStale) {
+		t.Errorf("a write whose precondition fails gave %v", err)
 	}
 	if got := grew(`linkreel_dependency_failures_total{dependency="Firestore",reason="index"}`); got != 1 {
 		t.Errorf("the metric grew by %d, want 1", got)

@@ -63,9 +63,10 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	var in struct {
-		URL  string
-		Slug string
-		URLs []struct{ URL, Slug, Title string }
+		URL       string
+		Slug      string
+		URLs      []struct{ URL, Slug, Title string }
+		ExpiresAt any
 	}
 	_ = json.Unmarshal(body, &in)
 	reply := func(status int, v any) {
@@ -87,6 +88,9 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if code != "" {
 			f.refuse(w, 409, code)
 			return
+		}
+		if in.ExpiresAt == "10" { // as JavaScript reads it
+			l["status"], l["expiresAt"] = "expired", 1001894400000
 		}
 		l = maps.Clone(l)
 		l["createdAt"] = "2026-11-20T00:00:00.000Z"
@@ -266,6 +270,23 @@ func TestResultsGoToStandardOutputAlone(t *testing.T) {
 	}
 	if got := run(t.Context(), "", "links", "export"); got.code != 0 || !strings.HasPrefix(got.out, "id,slug,url,title,clicks,createdAt,shortUrl,domainId,expiresAt,tags,archived,externalId,importedClicks,redirectType,forwardQuery,forwardPath,startsAt,expiredUrl,hasPassword,maxClicks,rules\nlnk_1,demo,https://example.com,") {
 		t.Errorf("%+v", got)
+	}
+}
+
+// 10 is a date in 2001, and the user meant 10d.
+func TestALinkThatHasAlreadyEndedIsNoted(t *testing.T) {
+	t.Parallel()
+	f, run := world(t)
+	for expires, want := range map[string]string{
+		"10":         "This link has already ended, on 2001-10-01 00:00:00. For a time from now, give a unit, such as 10d.\n",
+		"2099-01-01": "", "10d": "",
+	} {
+		if got := run(t.Context(), "", "links", "create", "https://example.com", "--expires", expires); got.code != 0 || got.err != want || got.out == "" {
+			t.Errorf("%s: %+v, want %q", expires, got, want)
+		}
+	}
+	if n := len(f.links); n != 3 {
+		t.Errorf("%d links", n)
 	}
 }
 

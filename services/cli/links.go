@@ -58,8 +58,20 @@ func linksCreate(a *app, fs *flag.FlagSet) action {
 			in.ExpiresAt = moment(expires, a.env.Now())
 		}
 		l, err := c.CreateLink(ctx, in)
+		if _, ahead := span(expires); err == nil && expires != "" && !ahead {
+			a.noteEnd(ctx, c, l.ID)
+		}
 		return a.answer(l, err, func(w io.Writer) { fmt.Fprintln(w, clean(l.ShortURL)) })
 	})
+}
+
+// noteEnd warns if a link has ended already. `--expires 10` is the likely slip: without a unit,
+// 10 is a date long ago.
+func (a *app) noteEnd(ctx context.Context, c *client.Client, id string) {
+	l, err := c.GetLink(ctx, id)
+	if err == nil && l.Status == "expired" { // without an answer there is only no warning
+		a.note("This link has already ended, on %s. For a time from now, give a unit, such as 10d.", when(l.ExpiresAt))
+	}
 }
 
 func linksList(a *app, fs *flag.FlagSet) action {
@@ -113,6 +125,9 @@ func linksUpdate(a *app, fs *flag.FlagSet) action {
 		done, err := c.UpdateLink(ctx, id, in)
 		if err != nil {
 			return err
+		}
+		if !in.ExpiresAt.IsZero() {
+			a.noteEnd(ctx, c, id)
 		}
 		return a.print(map[string]any{"success": true, "id": id, "slug": done.Slug}, func(io.Writer) { a.note("updated %s", clean(done.Slug)) })
 	})

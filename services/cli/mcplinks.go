@@ -17,7 +17,7 @@ import (
 func (t *tools) readLinks(s *mcp.Server) {
 	addTool(s, reads, "find_links", "List the account's short links, newest first, or search them. A link must match everything that is given.",
 		t.findLinks, within("limit", 1, 100), among("archived", "false", "true", "all"))
-	addTool(s, reads, "get_link", "Show one short link with its short address, clicks, expiry, tags and rules.", t.getLink)
+	addTool(s, reads, "get_link", "Show one short link: its short address, destination, clicks, expiry, tags and rules.", t.getLink)
 	addTool(s, reads, "explain_link", "Say where a visit to a link would lead and why. The visit is not counted. A value that you omit is "+
 		"unknown, so conditions on it are not met.", t.explainLink, within("percent", 0, 99),
 		among("device", devices...), among("system", systems...))
@@ -199,7 +199,7 @@ type updateLinkIn struct {
 	Title         string   `json:"title,omitempty" jsonschema:"new private label"`
 	ExternalID    string   `json:"externalId,omitempty" jsonschema:"id of the link in another system; unique in the account"`
 	Archived      *bool    `json:"archived,omitempty" jsonschema:"true hides the link from lists, and it keeps redirecting; false shows it again"`
-	Expires       string   `json:"expires,omitempty" jsonschema:"when the link expires: a time from now such as 7d, or a date"`
+	Expires       string   `json:"expires,omitempty" jsonschema:"when the link expires: a time from now such as 7d, or a date such as 2030-12-31T12:00:00Z"`
 	OGTitle       string   `json:"ogTitle,omitempty"`
 	OGDescription string   `json:"ogDescription,omitempty"`
 	OGImage       string   `json:"ogImage,omitempty"`
@@ -284,7 +284,7 @@ type updateLinksIn struct {
 	IDs []string `json:"ids" jsonschema:"ids (lnk_…), short addresses or slugs of the links"`
 	tagsIn
 	Archived *bool    `json:"archived,omitempty" jsonschema:"true hides the links from lists, and they keep redirecting; false shows them again"`
-	Expires  string   `json:"expires,omitempty" jsonschema:"when the links expire: a time from now such as 7d, or a date"`
+	Expires  string   `json:"expires,omitempty" jsonschema:"when the links expire: a time from now such as 7d, or a date such as 2030-12-31T12:00:00Z"`
 	Clear    []string `json:"clear,omitempty" jsonschema:"fields to clear"`
 }
 

@@ -18,14 +18,14 @@ var (
 
 // routingIn has the settings by which an assistant can change how a link handles visits.
 type routingIn struct {
-	RedirectType int    `json:"redirectType,omitempty" jsonschema:"302 if omitted; browsers remember a 301 or 308 for a minute, and repeated visits in that minute are not counted"`
+	RedirectType int    `json:"redirectType,omitempty" jsonschema:"a new link has 302; browsers remember a 301 or 308 for a minute, and repeated visits in that minute are not counted"`
 	ForwardQuery *bool  `json:"forwardQuery,omitempty" jsonschema:"add the visitor's query to the destination"`
 	ForwardPath  *bool  `json:"forwardPath,omitempty" jsonschema:"append the path after the slug to the destination's path"`
-	Starts       string `json:"starts,omitempty" jsonschema:"when the link starts: a time from now such as 7d, or a date"`
+	Starts       string `json:"starts,omitempty" jsonschema:"when the link starts: a time from now such as 7d, or a date such as 2030-12-31T12:00:00Z"`
 	ExpiredURL   string `json:"expiredUrl,omitempty" jsonschema:"where visits lead after the link has ended"`
 	Password     string `json:"password,omitempty" jsonschema:"visitors must enter it"`
 	MaxClicks    int    `json:"maxClicks,omitempty" jsonschema:"number of clicks after which the link ends"`
-	Rules        []rule `json:"rules,omitempty" jsonschema:"replaces all rules; a visit leads to the first rule with all conditions met, otherwise to url"`
+	Rules        []rule `json:"rules,omitempty" jsonschema:"replaces all rules the link has, so repeat those that stay; a visit leads to the first rule with all conditions met, otherwise to url"`
 }
 
 type rule struct {
@@ -40,8 +40,8 @@ type ruleWhen struct {
 	System   []string          `json:"system,omitempty" jsonschema:"windows, macos, linux, ios, android, chromeos or other"`
 	Language []string          `json:"language,omitempty" jsonschema:"language tags such as de or pt-BR"`
 	Query    map[string]string `json:"query,omitempty" jsonschema:"parameters of the visit; * is any value"`
-	From     string            `json:"from,omitempty" jsonschema:"a time from now such as 7d, or a date"`
-	Until    string            `json:"until,omitempty" jsonschema:"a time from now such as 7d, or a date"`
+	From     string            `json:"from,omitempty" jsonschema:"a time from now such as 7d, or a date such as 2030-12-31T12:00:00Z"`
+	Until    string            `json:"until,omitempty" jsonschema:"a time from now such as 7d, or a date such as 2030-12-31T12:00:00Z"`
 	Percent  int               `json:"percent,omitempty" jsonschema:"percentage of the visitors, 1 to 99"`
 }
 

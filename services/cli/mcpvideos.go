@@ -176,7 +176,7 @@ type videoIn struct {
 
 type getVideoIn struct {
 	videoIn
-	WaitSeconds int `json:"waitSeconds,omitempty" jsonschema:"seconds to wait at most until the video is ready or failed; 0 returns at once"`
+	WaitSeconds int `json:"waitSeconds,omitempty" jsonschema:"seconds to wait at most until the video is ready or failed; 0 or omitted returns at once"`
 }
 
 func (t *tools) getVideo(ctx context.Context, req *mcp.CallToolRequest, in getVideoIn) (out videoOut, err error) {
@@ -250,9 +250,9 @@ type setVideoAccessIn struct {
 	videoIn
 	Privacy       string   `json:"privacy,omitempty" jsonschema:"password requires a password, and expiring requires expires"`
 	Password      string   `json:"password,omitempty" jsonschema:"viewers must enter it"`
-	Expires       string   `json:"expires,omitempty" jsonschema:"when the share link expires: a time from now such as 7d, or a date"`
+	Expires       string   `json:"expires,omitempty" jsonschema:"when the share link expires: a time from now such as 7d, or a date such as 2030-12-31T12:00:00Z"`
 	AllowDownload *bool    `json:"allowDownload,omitempty" jsonschema:"whether visitors may download the file"`
-	EmbedOrigins  []string `json:"embedOrigins,omitempty" jsonschema:"sites that may embed the video, such as https://www.example.com"`
+	EmbedOrigins  []string `json:"embedOrigins,omitempty" jsonschema:"the only sites that may embed the video, such as https://www.example.com; replaces the earlier list"`
 	EmbedAnywhere bool     `json:"embedAnywhere,omitempty" jsonschema:"true allows every site to embed the video"`
 }
 
@@ -344,13 +344,13 @@ func (t *tools) deleteVideo(ctx context.Context, _ *mcp.CallToolRequest, in vide
 }
 
 type uploadVideoIn struct {
-	Path        string   `json:"path" jsonschema:"the video file on this machine"`
+	Path        string   `json:"path" jsonschema:"the video file on this machine; a bare name is a file in the folder of videos"`
 	Title       string   `json:"title,omitempty" jsonschema:"title of the video; the file's name if omitted"`
 	Tags        []string `json:"tags,omitempty" jsonschema:"tags for finding the video"`
 	ExternalID  string   `json:"externalId,omitempty" jsonschema:"id of the video in another system; unique in the account"`
 	Privacy     string   `json:"privacy,omitempty" jsonschema:"public if omitted; password requires a password, and expiring requires expires"`
 	Password    string   `json:"password,omitempty" jsonschema:"viewers must enter it"`
-	Expires     string   `json:"expires,omitempty" jsonschema:"when the share link expires: a time from now such as 7d, or a date"`
+	Expires     string   `json:"expires,omitempty" jsonschema:"when the share link expires: a time from now such as 7d, or a date such as 2030-12-31T12:00:00Z"`
 	WaitSeconds *int     `json:"waitSeconds,omitempty" jsonschema:"seconds to wait at most after the upload until the video is ready; 45 if omitted"`
 }
 

@@ -77,12 +77,13 @@ func Parse(document []byte) (*Contract, error) {
 	return c, nil
 }
 
-// Only captions and QR codes have bodies that are not JSON. The registry of decoders is
+// Only captions, QR codes and exports have bodies that are not JSON. The registry of decoders is
 // global, so this runs once and not per contract.
 func init() {
 	openapi3filter.RegisterBodyDecoder("text/vtt", openapi3filter.PlainBodyDecoder)
 	openapi3filter.RegisterBodyDecoder("image/svg+xml", openapi3filter.PlainBodyDecoder)
 	openapi3filter.RegisterBodyDecoder("image/png", openapi3filter.FileBodyDecoder)
+	openapi3filter.RegisterBodyDecoder("application/jsonl", openapi3filter.PlainBodyDecoder)
 }
 
 // Exchange is one request with its response.

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -132,7 +133,8 @@ type actor struct {
 func (f *fuzzer) prepare(ctx context.Context) error {
 	good := 1 + f.cfg.Requests/2000
 	for i := range good {
-		if err := f.addActor(ctx, fmt.Sprintf("enterprise %d", i), "enterprise", map[string]any{}); err != nil {
+		key := map[string]any{"scopes": dig(f.doc, "components", "schemas", "Scope", "enum")}
+		if err := f.addActor(ctx, fmt.Sprintf("enterprise %d", i), "enterprise", key); err != nil {
 			return err
 		}
 	}
@@ -330,7 +332,7 @@ func (f *fuzzer) fault(op fuzzOp, what, method, target string, body, answer []by
 	f.report.Faults = append(f.report.Faults, fmt.Sprintf("%s: %s %s: %.600s\n    body   %.200q\n    answer %.300q", op.OperationID, method, target, what, body, answer))
 }
 
-// learn keeps the ids in a response for later requests.
+// learn keeps the ids and cursors in a response for later requests.
 func (f *fuzzer) learn(answer []byte) {
 	var v any
 	if json.Unmarshal(answer, &v) != nil {
@@ -341,15 +343,7 @@ func (f *fuzzer) learn(answer []byte) {
 		switch v := v.(type) {
 		case map[string]any:
 			for k, c := range v {
-				id, ok := c.(string)
-				if ok && (k == "id" || k == "_id" || k == "videoId") && !f.untouchable[id] {
-					prefix, _, _ := strings.Cut(id, "_")
-					if list := f.pool[prefix]; len(list) < 300 {
-						f.pool[prefix] = append(list, id)
-					} else {
-						list[rand.IntN(len(list))] = id
-					}
-				}
+				f.note(k, c)
 				walk(c)
 			}
 		case []any:
@@ -359,6 +353,30 @@ func (f *fuzzer) learn(answer []byte) {
 		}
 	}
 	walk(v)
+}
+
+// note keeps a value if its name in the answer says that it is an id or a cursor.
+func (f *fuzzer) note(name string, value any) {
+	if n, ok := value.(float64); ok && name == "nextCursor" {
+		value = strconv.FormatInt(int64(n), 10)
+	}
+	text, ok := value.(string)
+	if !ok || f.untouchable[text] {
+		return
+	}
+	prefix, _, _ := strings.Cut(text, "_")
+	switch name {
+	case "id", "_id", "videoId":
+	case "nextCursor":
+		prefix = "cursor"
+	default:
+		return
+	}
+	if list := f.pool[prefix]; len(list) < 300 {
+		f.pool[prefix] = append(list, text)
+	} else {
+		list[rand.IntN(len(list))] = text
+	}
 }
 
 func (f *fuzzer) actor(s *source) actor {
@@ -371,6 +389,7 @@ func (f *fuzzer) actor(s *source) actor {
 
 var idPrefix = []struct{ path, prefix string }{
 	{"/links/", "lnk"}, {"/domains/", "dom"}, {"/videos/", "vid"}, {"/keys/", "key"}, {"/accounts/", "acc"},
+	{"/webhooks/", "whk"}, {"/members/", "mem"}, {"/invitations/", "inv"}, {"/takedowns/", "tkd"},
 }
 
 func (f *fuzzer) path(s *source, op fuzzOp) string {
@@ -378,6 +397,7 @@ func (f *fuzzer) path(s *source, op fuzzOp) string {
 		return "/api/v1/" + url.PathEscape(s.text(10))
 	}
 	path := strings.Replace(op.Path, "{lang}", pick(s, []string{"en", "de", "pt-BR", "zz", "e", "english-language-of-the-queen-of-kent", "en_US", "%2e%2e", "en%00"}), 1)
+	path = strings.Replace(path, "{delivery}", f.known(s, "whd", s.word(20)), 1)
 	if !strings.Contains(path, "{id}") {
 		return path
 	}
@@ -385,15 +405,21 @@ func (f *fuzzer) path(s *source, op fuzzOp) string {
 	if s.IntN(4) > 0 {
 		for _, p := range idPrefix {
 			if strings.Contains(path, p.path) {
-				f.mu.Lock()
-				if list := f.pool[p.prefix]; len(list) > 0 {
-					id = pick(s, list)
-				}
-				f.mu.Unlock()
+				id = f.known(s, p.prefix, id)
 			}
 		}
 	}
 	return strings.Replace(path, "{id}", id, 1)
+}
+
+// known returns an id or a cursor that an answer had, or without if there was none yet.
+func (f *fuzzer) known(s *source, prefix, without string) string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if list := f.pool[prefix]; len(list) > 0 {
+		return pick(s, list)
+	}
+	return without
 }
 
 func (f *fuzzer) query(s *source, op fuzzOp) string {
@@ -408,12 +434,15 @@ func (f *fuzzer) query(s *source, op fuzzOp) string {
 		switch name {
 		case "limit":
 			q.Set(name, pick(s, []string{"1", "20", "100", "0", "101", "-1", "1.5", "", "ten", "1e2", "+5", "0x10", "99999999999999999999", "٣"}))
-		case "cursor":
-			q.Set(name, pick(s, []string{"1790000000000000", "0", "1", "9007199254740991", "9007199254740992", "-1", "abc", "", "1.5", "1e3"}))
-		case "country", "language", "system", "device", "path", "percent", "at", "slug", "domainId":
-			q.Set(name, fmt.Sprint(s.value(f.doc, m["schema"], name, 0)))
-		default:
+		case "cursor", "after":
+			q.Set(name, pick(s, []string{"1790000000000000", "0", "1", "9007199254740991", "9007199254740992", "-1", "abc", "", "1.5", "1e3", "nonsense",
+				f.known(s, "evt", ""), f.known(s, "cursor", ""), f.known(s, "cursor", "")}))
+		case "wait":
+			q.Set(name, pick(s, []string{"0", "0", "-1", "26", "1.5", "", "x"})) // a second would only make the walk slow
+		case "from", "to":
 			q.Set(name, pick(s, []string{"2026-11-01", "2026-11-20", "2026-02-30", "2026-13-01", "yesterday", "", "20261101", "2000-01-01", "9999-12-31", "2026-11-01T00:00:00Z"}))
+		default:
+			f.queryValue(s, q, name, m["schema"])
 		}
 		if s.IntN(30) == 0 {
 			q.Add(name, "7")
@@ -426,6 +455,23 @@ func (f *fuzzer) query(s *source, op fuzzOp) string {
 		return ""
 	}
 	return "?" + q.Encode()
+}
+
+// queryValue sets a parameter as its schema says, now and then to something else. A list is a
+// parameter that is repeated.
+func (f *fuzzer) queryValue(s *source, q url.Values, name string, schema any) {
+	if s.IntN(8) == 0 {
+		q.Set(name, s.text(s.IntN(10)))
+		return
+	}
+	value := s.value(f.doc, schema, name, 0)
+	if list, ok := value.([]any); ok {
+		for _, v := range list {
+			q.Add(name, fmt.Sprint(v))
+		}
+		return
+	}
+	q.Set(name, fmt.Sprint(value))
 }
 
 func (f *fuzzer) resolve(v any) any {

@@ -77,7 +77,8 @@ func TestExamplesOfThePythonClientBehindAHostileProxy(t *testing.T) {
 func debianPython(t *testing.T) string {
 	t.Helper()
 	for _, python := range []string{"/usr/bin/python3", "python3"} {
-		if exec.CommandContext(t.Context(), python, "-c", "import pip, setuptools, wheel").Run() == nil {
+		const has = `import sys, importlib.util as u; sys.exit(not all(map(u.find_spec, ["pip", "setuptools", "wheel"])))`
+		if exec.CommandContext(t.Context(), python, "-c", has).Run() == nil {
 			return python
 		}
 	}

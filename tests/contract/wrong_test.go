@@ -271,7 +271,7 @@ var wrongRequests = []struct {
 		{"POST /api/v1/links", `{"url":"https://example.com" "title":"x"}`, "", 400, "INVALID_JSON", `The body is not valid JSON. Line 1, column 30 has " where a comma or } belongs.`},
 		{"POST /api/v1/links", "url=https://example.com", "", 400, "INVALID_JSON", "The body is not valid JSON. Line 1, column 1 has u where a value belongs."},
 		{"POST /api/v1/links", "{\"title\":\"\xff\",\"url\":\"https://example.com\"}", "", 400, "INVALID_JSON", "The body is not valid UTF-8."},
-		{"POST /api/v1/links", "{\"url\":\"a\nb\"}", "", 400, "INVALID_JSON", "The body is not valid JSON. Line 1, column 10 has a line break where an escape such as \n belongs."},
+		{"POST /api/v1/links", "{\"url\":\"a\nb\"}", "", 400, "INVALID_JSON", "The body is not valid JSON. Line 1, column 10 has a line break … such as \\n belongs."},
 		{"POST /api/v1/links", `{"a":{"a":{"a":{"a":{"a":{"a":{"a":{"a":{"a":{"a":{"a":{"a":{"a":{"a":{"a":{"a":{"a":{"a":{"a":{"a":{"a":{"a":{"a":{"a":{"a":{"a":{"a":{"a":{"a":{"a":{"a":{"a":{"a":{"a":{"a":{"a":{"a":{"a":{"a":{"a":1}}}}}}}}}}}}}}}}}}}}}}}}}}}}}}}}}}}}}}}}`, "", 400, "INVALID_JSON", "The body is nested more than 32 levels deep."},
 		{"PATCH /api/v1/links/{link}", "{title}", "", 400, "INVALID_JSON", "The body is not valid JSON. Line 1, column 2 has t where a field name in double quotes belongs."},
 		{"PUT /api/v1/videos/{video}/access", "", "Content-Type: application/json", 400, "INVALID_JSON", "The body is empty. Send a JSON object."},

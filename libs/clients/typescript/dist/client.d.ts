@@ -16,8 +16,8 @@ export interface ClientOptions {
     /** Called with each response, those that are retried too. */
     onResponse?: (response: ResponseInfo) => void;
     fetch?: typeof fetch;
-    /** Waits between attempts; tests put their clock here. */
-    sleep?: (ms: number) => Promise<void>;
+    /** Waits between attempts, at most until the signal aborts; tests put their clock here. */
+    sleep?: (ms: number, signal?: AbortSignal) => Promise<void>;
 }
 /** Options of one call. They are always the last argument. */
 export interface CallOptions {

@@ -112,26 +112,37 @@ async function fromPath(path) {
 /** Holds what was read since the last byte that has arrived. */
 function fromStream(stream) {
     const chunks = "getReader" in stream ? fromReader(stream.getReader()) : stream[Symbol.asyncIterator]();
-    let start = 0, held = new Blob();
+    const held = [];
+    let start = 0, size = 0; // of what is held
     const source = {
         size: undefined, type: "",
         async read(at, n) {
             if (at < start)
                 throw new UploadError("Storage lost bytes that had arrived, and a stream cannot be read again. Upload the file again.");
             for (;;) {
-                const unneeded = Math.min(at - start, held.size);
-                [held, start] = [held.slice(unneeded), start + unneeded];
-                if (source.size !== undefined || start === at && held.size > n)
+                for (let first = held[0]; first && start < at; first = held[0]) {
+                    const unneeded = Math.min(at - start, first.length);
+                    if (unneeded < first.length)
+                        held[0] = first.subarray(unneeded);
+                    else
+                        held.shift();
+                    [start, size] = [start + unneeded, size - unneeded];
+                }
+                if (source.size !== undefined || size > n)
                     break;
                 const next = await chunks.next();
-                if (next.done)
-                    source.size = start + held.size;
-                else
-                    held = new Blob([held, next.value]);
+                if (next.done) {
+                    source.size = start + size;
+                }
+                else {
+                    const piece = new Uint8Array(next.value); // a copy: its maker may use the memory again
+                    held.push(piece);
+                    size += piece.length;
+                }
             }
             if (start < at)
                 throw new UploadError(`The stream has ${source.size} bytes, and storage already has ${at}: it is another file.`);
-            return held.slice(0, n);
+            return new Blob(held).slice(0, n);
         },
         close: async () => { await chunks.return?.(); },
     };

@@ -19,8 +19,8 @@ export interface ClientOptions {
   /** Called with each response, those that are retried too. */
   onResponse?: (response: ResponseInfo) => void;
   fetch?: typeof fetch;
-  /** Waits between attempts; tests put their clock here. */
-  sleep?: (ms: number) => Promise<void>;
+  /** Waits between attempts, at most until the signal aborts; tests put their clock here. */
+  sleep?: (ms: number, signal?: AbortSignal) => Promise<void>;
 }
 
 /** Options of one call. They are always the last argument. */
@@ -87,7 +87,12 @@ export interface Request {
   linked?: boolean;
 }
 
-const pause = (ms: number) => new Promise<void>((done) => { setTimeout(done, ms); });
+const pause = (ms: number, signal?: AbortSignal) => new Promise<void>((done) => {
+  // The timer is cleared, since it would keep the program running.
+  const stop = () => { clearTimeout(timer); signal?.removeEventListener("abort", stop); done(); };
+  const timer = setTimeout(stop, ms);
+  signal?.addEventListener("abort", stop);
+});
 const inBrowser = typeof document !== "undefined" || "WorkerGlobalScope" in globalThis && "importScripts" in globalThis;
 
 /** Calls the API. `Linkreel` and `Operator` add the operations. */
@@ -95,8 +100,7 @@ export class Client {
   readonly #o: Required<Omit<ClientOptions, "onResponse">> & Pick<ClientOptions, "onResponse">;
 
   constructor(options: ClientOptions) {
-    const baseUrl = String(options.baseUrl).replace(/\/+$/, "");
-    if (!/^https?:\/\/[^/?#]/.test(baseUrl)) throw new TypeError(`baseUrl must start with http:// or https://, and is ${options.baseUrl}`);
+    const baseUrl = checkedAddress(String(options.baseUrl));
     const given = (value: object) => Object.fromEntries(Object.entries(value).filter(([, v]) => v !== undefined));
     this.#o = { attempts: 5, timeout: 30_000, maxWait: 60_000, fetch: (...a) => fetch(...a), sleep: pause, ...given(options) as ClientOptions, baseUrl, key: checkedKey(options.key) };
   }
@@ -145,9 +149,10 @@ export class Client {
     if (method === "POST" && !request.once) headers.set("Idempotency-Key", options.idempotencyKey ?? crypto.randomUUID());
     let unsure = false; // whether an earlier attempt may have taken effect
     return this.retry(async (attempt) => {
+      let answered: Response | undefined;
       try {
         return await this.exchange(target, { method, headers, body, redirect: "manual" }, options, async (response) => {
-          this.#tell(response, attempt, options);
+          answered = response;
           if (!response.ok) throw await refusal(response, this.#o.baseUrl);
           return await use(response);
         });
@@ -156,6 +161,9 @@ export class Client {
         if (method === "DELETE" && unsure && request.answer === "none" && error instanceof NotFoundError) return undefined as T;
         unsure ||= mayHaveActed(error);
         throw error;
+      } finally {
+        // Out here, so that what the caller's function throws is not taken for a broken connection.
+        if (answered) this.#tell(answered, attempt, options);
       }
     }, options, request.once);
   }
@@ -198,7 +206,8 @@ export class Client {
 
   /** Waits, unless the signal ends it. */
   protected async sleep(ms: number, signal?: AbortSignal): Promise<void> {
-    return unless(this.#o.sleep(ms), signal);
+    await unless(this.#o.sleep(ms, signal), signal);
+    if (signal?.aborted) throw cancelled(signal);
   }
 
   /** How often a call is tried in all. */
@@ -210,7 +219,7 @@ export class Client {
     // By hand, since AbortSignal.any and AbortSignal.timeout are collected too early by some versions of Node.
     const stop = new AbortController();
     const abort = () => stop.abort();
-    const timer = setTimeout(abort, timeout);
+    const timer = setTimeout(abort, Math.min(timeout, 2 ** 31 - 1)); // more would be no time at all
     signal?.addEventListener("abort", abort);
     try {
       const response = await this.#o.fetch(url, { ...init, signal: stop.signal });
@@ -286,6 +295,15 @@ async function unless<T>(promise: Promise<T>, signal?: AbortSignal, late?: Error
 /** Whether the attempt with this error may have changed something. */
 export function mayHaveActed(error: unknown): boolean {
   return !(error instanceof ApiError) || error.status >= 500 || error.status === 408;
+}
+
+function checkedAddress(text: string): string {
+  let url: URL | undefined;
+  try { url = new URL(text); } catch { /* told below */ }
+  if (!url || !/^https?:$/.test(url.protocol) || url.username || url.password || url.search || url.hash) {
+    throw new TypeError("baseUrl must be an http or https address without user, query and fragment, such as https://linkreel.example.");
+  }
+  return url.href.replace(/\/+$/, "");
 }
 
 function checkedKey(key: string | null): string | null {

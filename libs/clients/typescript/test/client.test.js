@@ -117,6 +117,21 @@ test("options reach the wire, and what an answer says can be read", async (t) =>
   await assert.rejects(same.api.getLink("lnk_1", { ifNoneMatch: '"7"' }), (e) => e instanceof NotModifiedError && same.calls[0].headers["if-none-match"] === '"7"');
 });
 
+test("what the caller's function throws ends the call", async (t) => {
+  const s = await script(t, ok(link, 201));
+  await assert.rejects(s.api.createLink({ url: "https://example.com" }, { onResponse: () => { throw new RangeError("mine"); } }), RangeError);
+  assert.equal(s.calls.length, 1);
+});
+
+test("a very long time limit is one, and a cancelled wait leaves no timer", async (t) => {
+  const s = await script(t, ok({}), refuse(503, "UNAVAILABLE", { "Retry-After": "50" }));
+  await s.api.getAccount({ timeout: Infinity });
+  const begin = performance.now(), { baseUrl, key } = s.options;
+  await assert.rejects(new Linkreel({ baseUrl, key }).getAccount({ signal: AbortSignal.timeout(50) }), TimeoutError);
+  assert.ok(performance.now() - begin < 20_000);
+  assert.ok(!process.getActiveResourcesInfo().includes("Timeout"));
+});
+
 test("a redirect is told and not followed, since a POST would become a GET", async (t) => {
   const s = await script(t, [301, { Location: "https://other.example/" }, ""]);
   await assert.rejects(s.api.createLink({ url: "https://example.com" }), (e) => e instanceof ApiError && e.message.includes("https://other.example/"));
@@ -131,7 +146,9 @@ test("keys and addresses are checked at once, and an error never has the key", (
   for (const key of ["", " ", "\n", undefined, "lr_live_secret\nX: y", "lr_live_secret\0", "lr_live_sécret", "lr live secret"]) {
     assert.throws(() => make(key), (e) => e instanceof TypeError && !inspect(e).includes("lr_live_s"));
   }
-  for (const address of ["", "linkreel.example", "ftp://linkreel.example", "https://", undefined]) assert.throws(() => make("k", address ?? null), TypeError);
+  for (const address of ["", "linkreel.example", "ftp://linkreel.example", "https://", null, "https://a:secret@linkreel.example", "https://linkreel.example?a=b"]) {
+    assert.throws(() => make("k", address), (e) => e instanceof TypeError && !inspect(e).includes("secret"));
+  }
   assert.ok(!inspect(make("lr_live_secret")).includes("secret"));
 });
 

@@ -74,6 +74,14 @@ test("a stream whose length is a number of parts ends", async (t) => {
   }
 });
 
+test("a stream of many small pieces, whose memory is used again, arrives as it was", async (t) => {
+  const whole = Buffer.alloc(4 << 20, "0123456789abcdef!"), piece = new Uint8Array(1024);
+  async function* reused() { for (let at = 0; at < whole.length; at += 1024) { piece.set(whole.subarray(at, at + 1024)); yield piece; } }
+  const got = session(), s = await script(t, got.answer);
+  await s.api.upload({ resumableUploadUrl: s.url }, reused());
+  assert.ok(got.bytes.equals(whole));
+});
+
 test("an empty file ends too", async (t) => {
   for (const file of [new Blob(), pieces(Buffer.alloc(0))]) {
     const s = await script(t, ({ headers }) => headers["content-range"] === "bytes */0" ? [200, {}, ""] : [308, {}, ""]);

@@ -6,15 +6,18 @@ exports.refusal = refusal;
 /** The wire: requests, retries, errors and pages. */
 const errors_js_1 = require("./errors.js");
 const version_js_1 = require("./version.js");
-const pause = (ms) => new Promise((done) => { setTimeout(done, ms); });
+const pause = (ms, signal) => new Promise((done) => {
+    // The timer is cleared, since it would keep the program running.
+    const stop = () => { clearTimeout(timer); signal?.removeEventListener("abort", stop); done(); };
+    const timer = setTimeout(stop, ms);
+    signal?.addEventListener("abort", stop);
+});
 const inBrowser = typeof document !== "undefined" || "WorkerGlobalScope" in globalThis && "importScripts" in globalThis;
 /** Calls the API. `Linkreel` and `Operator` add the operations. */
 class Client {
     #o;
     constructor(options) {
-        const baseUrl = String(options.baseUrl).replace(/\/+$/, "");
-        if (!/^https?:\/\/[^/?#]/.test(baseUrl))
-            throw new TypeError(`baseUrl must start with http:// or https://, and is ${options.baseUrl}`);
+        const baseUrl = checkedAddress(String(options.baseUrl));
         const given = (value) => Object.fromEntries(Object.entries(value).filter(([, v]) => v !== undefined));
         this.#o = { attempts: 5, timeout: 30_000, maxWait: 60_000, fetch: (...a) => fetch(...a), sleep: pause, ...given(options), baseUrl, key: checkedKey(options.key) };
     }
@@ -67,9 +70,10 @@ class Client {
             headers.set("Idempotency-Key", options.idempotencyKey ?? crypto.randomUUID());
         let unsure = false; // whether an earlier attempt may have taken effect
         return this.retry(async (attempt) => {
+            let answered;
             try {
                 return await this.exchange(target, { method, headers, body, redirect: "manual" }, options, async (response) => {
-                    this.#tell(response, attempt, options);
+                    answered = response;
                     if (!response.ok)
                         throw await refusal(response, this.#o.baseUrl);
                     return await use(response);
@@ -81,6 +85,11 @@ class Client {
                     return undefined;
                 unsure ||= mayHaveActed(error);
                 throw error;
+            }
+            finally {
+                // Out here, so that what the caller's function throws is not taken for a broken connection.
+                if (answered)
+                    this.#tell(answered, attempt, options);
             }
         }, options, request.once);
     }
@@ -123,7 +132,9 @@ class Client {
     }
     /** Waits, unless the signal ends it. */
     async sleep(ms, signal) {
-        return unless(this.#o.sleep(ms), signal);
+        await unless(this.#o.sleep(ms, signal), signal);
+        if (signal?.aborted)
+            throw (0, errors_js_1.cancelled)(signal);
     }
     /** How often a call is tried in all. */
     get attempts() { return this.#o.attempts; }
@@ -134,7 +145,7 @@ class Client {
         // By hand, since AbortSignal.any and AbortSignal.timeout are collected too early by some versions of Node.
         const stop = new AbortController();
         const abort = () => stop.abort();
-        const timer = setTimeout(abort, timeout);
+        const timer = setTimeout(abort, Math.min(timeout, 2 ** 31 - 1)); // more would be no time at all
         signal?.addEventListener("abort", abort);
         try {
             const response = await this.#o.fetch(url, { ...init, signal: stop.signal });
@@ -219,6 +230,17 @@ async function unless(promise, signal, late, ms = 0) {
 /** Whether the attempt with this error may have changed something. */
 function mayHaveActed(error) {
     return !(error instanceof errors_js_1.ApiError) || error.status >= 500 || error.status === 408;
+}
+function checkedAddress(text) {
+    let url;
+    try {
+        url = new URL(text);
+    }
+    catch { /* told below */ }
+    if (!url || !/^https?:$/.test(url.protocol) || url.username || url.password || url.search || url.hash) {
+        throw new TypeError("baseUrl must be an http or https address without user, query and fragment, such as https://linkreel.example.");
+    }
+    return url.href.replace(/\/+$/, "");
 }
 function checkedKey(key) {
     if (key === null)
