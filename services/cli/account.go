@@ -133,7 +133,7 @@ func (a *app) domain(what string, do func(*client.Client, context.Context, strin
 
 func domainsList(a *app, _ *flag.FlagSet) action {
 	return a.asks("", func(ctx context.Context, c *client.Client, _ string) error {
-		return show(a.table("ID", "HOSTNAME", "STATUS"), c.Domains(ctx, client.ListDomainsQuery{}), 0, func(d client.Domain) []string {
+		return show(a.table("ID", "HOSTNAME", "STATUS"), c.Domains(ctx), 0, func(d client.Domain) []string {
 			return []string{d.ID, d.Hostname, d.Status}
 		})
 	})
@@ -195,7 +195,7 @@ func (a *app) showKey(k *client.KeyCreated) error {
 func keysList(a *app, _ *flag.FlagSet) action {
 	return a.asks("", func(ctx context.Context, c *client.Client, _ string) error {
 		t := a.table("ID", "NAME", "KEY", "SCOPES", "LAST USED", "ENDS", "REVOKED")
-		return show(t, c.Keys(ctx, client.ListKeysQuery{}), 0, func(k client.Key) []string {
+		return show(t, c.Keys(ctx), 0, func(k client.Key) []string {
 			return []string{
 				k.ID, k.Name, k.Prefix + "…" + k.Last4, fmt.Sprint(len(k.Scopes)), when(k.LastUsedAt), when(k.ExpiresAt), when(k.RevokedAt),
 			}

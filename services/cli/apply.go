@@ -188,7 +188,7 @@ func (p *applier) try(name string, step func() error) error {
 
 // readDomains returns the account's domains by host name.
 func (p *applier) readDomains(ctx context.Context, want *desired) (map[string]*client.Domain, error) {
-	list, err := client.All(p.client.Domains(ctx, client.ListDomainsQuery{}))
+	list, err := client.All(p.client.Domains(ctx))
 	if err != nil && !client.HasCode(err, "PLAN_REQUIRED", "INSUFFICIENT_SCOPE") {
 		return nil, err
 	}

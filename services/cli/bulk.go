@@ -181,7 +181,7 @@ func (o *importer) sum(n rowCounts) error {
 // list them, all links go to the default host, and the import reports that.
 func (o *importer) knowDomains(ctx context.Context) error {
 	o.domains = map[string]string{}
-	list, err := client.All(o.client.Domains(ctx, client.ListDomainsQuery{}))
+	list, err := client.All(o.client.Domains(ctx))
 	var refused *client.APIError
 	// A wrong key (401), too many calls (429) and an outage (5xx) would fail each row as well, so they
 	// end the import. Any other refusal concerns domains only: the plan or the key's scopes do not

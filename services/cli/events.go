@@ -170,7 +170,7 @@ func (a *app) showSecret(h *client.WebhookCreated) error {
 
 func webhooksList(a *app, _ *flag.FlagSet) action {
 	return a.asks("", func(ctx context.Context, c *client.Client, _ string) error {
-		return show(a.table("ID", "URL", "EVENTS", "STATE"), c.Webhooks(ctx, client.ListWebhooksQuery{}), 0, func(h client.Webhook) []string {
+		return show(a.table("ID", "URL", "EVENTS", "STATE"), c.Webhooks(ctx), 0, func(h client.Webhook) []string {
 			state := "enabled"
 			if !h.Enabled {
 				state = strings.TrimSpace("disabled " + text(h.DisabledReason))

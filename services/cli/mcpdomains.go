@@ -29,7 +29,7 @@ func (t *tools) domainID(ctx context.Context, name string) (string, error) {
 	if name == "" || name == "default" || strings.HasPrefix(name, "dom_") {
 		return name, nil
 	}
-	for d, err := range t.client.Domains(ctx, client.ListDomainsQuery{}) {
+	for d, err := range t.client.Domains(ctx) {
 		if err != nil {
 			return "", err
 		}
@@ -117,7 +117,7 @@ type listDomainsOut struct {
 
 func (t *tools) listDomains(ctx context.Context, _ *mcp.CallToolRequest, _ nothingIn) (listDomainsOut, error) {
 	out := listDomainsOut{Domains: []domainOut{}}
-	for d, err := range t.client.Domains(ctx, client.ListDomainsQuery{}) {
+	for d, err := range t.client.Domains(ctx) {
 		if err != nil {
 			return out, err
 		}

@@ -106,7 +106,7 @@ func videosCaptions(a *app, fs *flag.FlagSet) action {
 		}
 		switch len(args) {
 		case 1:
-			return show(a.table("LANG", "NAME"), c.Captions(ctx, args[0], client.ListCaptionsQuery{}), 0, func(l client.Caption) []string {
+			return show(a.table("LANG", "NAME"), c.Captions(ctx, args[0]), 0, func(l client.Caption) []string {
 				return []string{l.Language, l.Name}
 			})
 		case 2:

@@ -153,7 +153,7 @@ func TestGoClient(t *testing.T) {
 
 	d, err := c.CreateDomain(ctx, client.DomainCreate{Hostname: "go.client-test.example"})
 	must(err)
-	_, err = client.All(c.Domains(ctx, client.ListDomainsQuery{}))
+	_, err = client.All(c.Domains(ctx))
 	must(err)
 	must(c.DeleteDomain(ctx, d.ID))
 
@@ -162,7 +162,7 @@ func TestGoClient(t *testing.T) {
 	rolled, err := c.RollKey(ctx, k.ID, client.KeyRoll{OverlapSeconds: new(int64(60))})
 	must(err)
 	must(c.RevokeKey(ctx, rolled.ID))
-	_, err = client.All(c.Keys(ctx, client.ListKeysQuery{}))
+	_, err = client.All(c.Keys(ctx))
 	must(err)
 	acc, err := c.GetAccount(ctx)
 	must(err)
