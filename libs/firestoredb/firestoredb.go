@@ -16,6 +16,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -29,6 +30,7 @@ import (
 	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/libs/outage"
+	"github.com/linkreel/linkreel/libs/paging"
 	"github.com/linkreel/linkreel/libs/turns"
 )
 
@@ -261,6 +263,39 @@ func List[T any](ctx context.Context, db *DB, what string, q firestore.Query, re
 		return nil, err
 	}
 	return ReadAll(snaps, read)
+}
+
+// Page reads a page of the documents that a query finds, newest first by the field createdAt,
+// and reports whether there are more. It logs documents that cannot be decoded, and leaves
+// them out.
+func Page[T any](
+	ctx context.Context, db *DB, what string, q firestore.Query, p paging.Page, read func(Snap) (T, error),
+) (page []T, more bool, err error) {
+	q = q.OrderBy("createdAt", firestore.Desc).OrderBy(firestore.DocumentID, firestore.Desc).Limit(p.Limit + 1)
+	if p.After.ID != "" {
+		if !identity.ValidID(p.After.ID) { // none of our cursors names such a document
+			return nil, false, nil
+		}
+		q = q.StartAfter(p.After.At, p.After.ID)
+	}
+	for {
+		snaps, err := db.Query(ctx, what, q)
+		if err != nil {
+			return nil, false, err
+		}
+		more = len(snaps) > p.Limit
+		snaps = snaps[:min(len(snaps), p.Limit)]
+		page, broken := Sift(snaps, read)
+		if len(broken) > 0 {
+			slog.ErrorContext(ctx, "cannot read some records; leaving them out of the list", "what", what, "records", len(broken), "error", broken[0].Err)
+		}
+		if !more || len(page) > 0 {
+			return page, more, nil
+		}
+		// No record of this page can be read, so continue with the next ones. A page needs at
+		// least one record, because its last record becomes the cursor for the next page.
+		q = q.StartAfter(snaps[len(snaps)-1])
+	}
 }
 
 // ReadAll decodes documents. It fails if one cannot be decoded.

@@ -16,6 +16,7 @@ import (
 	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/httpserver"
 	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/libs/paging"
 )
 
 // JSON answers with status and v.
@@ -125,6 +126,31 @@ func Limit(c *fiber.Ctx) (int, []apierr.Detail) {
 		return 0, []apierr.Detail{{Field: "limit", Code: apierr.OutOfRange, Message: "Use a whole number from 1 to 100.", Min: 1, Max: 100}}
 	}
 	return n, nil
+}
+
+// Page reads the query parameters "limit" and "cursor" of a list. of tells the list from all
+// others; see [paging.First].
+func Page(c *fiber.Ctx, of ...string) (paging.Page, error) {
+	limit, wrong := Limit(c)
+	if len(wrong) > 0 {
+		return paging.Page{}, apierr.Invalid(wrong...)
+	}
+	return PageOf(c, limit, of...)
+}
+
+// PageOf is [Page] for a handler that has read the limit already.
+func PageOf(c *fiber.Ctx, limit int, of ...string) (paging.Page, error) {
+	first := paging.First(limit, of...)
+	// An empty cursor is a bug in the caller's loop. A response with page one would make that
+	// loop endless.
+	if !c.Context().QueryArgs().Has("cursor") {
+		return first, nil
+	}
+	p, ok := first.From(c.Query("cursor"))
+	if !ok {
+		return p, apierr.New(apierr.InvalidCursor, "This cursor does not come from this list. Pass nextCursor of the previous page, unchanged.")
+	}
+	return p, nil
 }
 
 func isDigits(s string) bool {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/apispec"
+	"github.com/linkreel/linkreel/libs/jsdate"
 )
 
 // Optional is a field of a PATCH: absent (zero value), null, or a value.
@@ -89,6 +90,29 @@ func (f *Fields) HasErrorIn(field string) bool {
 		}
 	}
 	return false
+}
+
+// Instant reads a time: milliseconds since 1970, or ISO 8601 with a zone. If value is
+// anything else, or the field has an error already, Instant notes the error and returns false.
+func (f *Fields) Instant(field string, value jsdate.Moment) (ms int64, ok bool) {
+	if f.HasError(field) {
+		return 0, false
+	}
+	if ms, ok = value.Instant(); ok {
+		return ms, true
+	}
+	d := apierr.Detail{Field: field, Code: apierr.InvalidFormat}
+	switch {
+	case value.LacksZone():
+		d.Message = "This time has no zone. Write it as 2027-04-01T00:00:00Z or 2027-04-01T00:00:00+02:00, or send milliseconds since 1970."
+	case value.IsText():
+		d.Message = "This is not a time. Use ISO 8601 with a zone, such as 2027-04-01T00:00:00Z, or a number of milliseconds since 1970."
+	default:
+		d.Code = apierr.OutOfRange
+		d.Message = "This number of milliseconds is too far from 1970 for a date. Use -8640000000000000 to 8640000000000000."
+	}
+	f.Add(d)
+	return 0, false
 }
 
 // Err returns a VALIDATION_ERROR with the details, or nil if there are none.

@@ -51,6 +51,39 @@ func (m Moment) Date() (ms int64, ok bool) {
 	return FromNumber(m.number)
 }
 
+// How ISO 8601 writes a time with a zone and without one. Go reads fractions of a second too.
+var (
+	zoned = []string{
+		time.RFC3339, "2006-01-02T15:04Z07:00", "2006-01-02T15:04:05Z0700", "2006-01-02T15:04Z0700",
+	}
+	zoneless = []string{"2006-01-02T15:04:05", "2006-01-02T15:04", time.DateTime, "2006-01-02 15:04", time.DateOnly}
+)
+
+// Instant reads milliseconds since 1970, or an ISO 8601 date and time with a zone. Unlike
+// [Moment.Date] it has one meaning everywhere.
+func (m Moment) Instant() (ms int64, ok bool) {
+	if !m.isText {
+		return FromNumber(m.number)
+	}
+	t, ok := parseAny(zoned, m.text)
+	return t.UnixMilli(), ok
+}
+
+// LacksZone reports whether the moment is an ISO 8601 date or time without a zone.
+func (m Moment) LacksZone() bool {
+	_, ok := parseAny(zoneless, m.text)
+	return m.isText && ok
+}
+
+func parseAny(forms []string, text string) (time.Time, bool) {
+	for _, form := range forms {
+		if t, err := time.Parse(form, text); err == nil {
+			return t, true
+		}
+	}
+	return time.Time{}, false
+}
+
 // SecondsHint returns a sentence, with a blank before it, for a refused time of ms
 // milliseconds that is before the year 2000: its number was probably in seconds. For any other
 // time it returns "".

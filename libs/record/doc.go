@@ -6,7 +6,7 @@
 //	Kind            gives
 //	----            -----
 //	Of, Absent      records of other accounts look as if they did not exist
-//	Doc, From       Get, All, Find, Count
+//	Doc, From       Get, All, Page, Find, Count
 //	Object, Shown   its events, in the commit of the change; its lines of an export
 //	Limit           room for a new record, claimed in the commit that uses it
 //	Labels          the account's list of tags

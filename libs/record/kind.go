@@ -14,6 +14,7 @@ import (
 	"github.com/linkreel/linkreel/libs/events"
 	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/label"
+	"github.com/linkreel/linkreel/libs/paging"
 	"github.com/linkreel/linkreel/libs/quota"
 	"github.com/linkreel/linkreel/libs/tags"
 )
@@ -120,6 +121,13 @@ func (k *Kept[T]) All(ctx context.Context, account string) ([]*T, error) {
 		slices.SortFunc(found, k.k.Order)
 	}
 	return found, err
+}
+
+// Page reads a page of an account's records, newest first, and reports whether there are more.
+// It logs records that cannot be decoded, and leaves them out. The documents need the field
+// createdAt, and an index by accountId and createdAt.
+func (k *Kept[T]) Page(ctx context.Context, account string, p paging.Page) (page []*T, more bool, err error) {
+	return firestoredb.Page(ctx, k.db.DB, "list "+k.k.Collection, k.Of(account), p, k.k.From)
 }
 
 // Count counts the account's records.

@@ -152,7 +152,7 @@ func keysCreate(a *app, fs *flag.FlagSet) action {
 			in.Scopes = strings.Split(*scopes, ",")
 		}
 		if *expires != "" {
-			in.ExpiresAt = moment(*expires, a.env.Now())
+			in.ExpiresAt = instant(*expires, a.env.Now())
 		}
 		k, err := c.CreateKey(ctx, in)
 		if err != nil {

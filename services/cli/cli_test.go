@@ -514,7 +514,7 @@ func TestBulkReadsManyKindsOfFile(t *testing.T) {
 		{"bare.csv", "https://example.com/a,a,A\n", "a https://example.com/a A"},
 		{"other.csv", "Title,Long URL,Custom back-half\n\"A, b\",https://example.com/a,a\n", "a https://example.com/a A, b"},
 		{"dash.csv", "key,url,clicks\na,https://example.com/a,5\n", "a https://example.com/a "},
-		{"export.jsonl", `{"_id":"x","slug":"a","destinationUrl":"https://example.com/a","title":"A","clicks":1}` + "\n\n", "a https://example.com/a A"},
+		{"export.jsonl", `{"_id":"x","id":"x","slug":"a","destinationUrl":"https://example.com/a","title":"A","clicks":1}` + "\n\n", "a https://example.com/a A"},
 		{"short.jsonl", `{"link":"https://other.example/a","long_url":"https://example.com/a","shortLink":"https://other.example/a"}`, "a https://example.com/a "},
 		{"bitly.csv", "created,link,long_url,title\n2026-01-01,https://bit.example/a,https://example.com/a,A\n", "a https://example.com/a A"},
 		{"quotes.csv", "url,title\nhttps://example.com/a,He said \"no\"\n", "genlnk_1 https://example.com/a He said \"no\""},

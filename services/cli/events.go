@@ -269,11 +269,12 @@ func webhooksReplay(a *app, fs *flag.FlagSet) action {
 	from := fs.String("from", "", "`when` the range starts: 2027-01-31 or any date")
 	to := fs.String("to", "", "`when` the range ends; default is now")
 	return a.asks("ID", func(ctx context.Context, c *client.Client, id string) error {
-		end := client.At(a.env.Now())
+		now := a.env.Now()
+		end := client.At(now)
 		if *to != "" {
-			end = client.Text(*to)
+			end = instant(*to, now)
 		}
-		_, err := c.ReplayWebhook(ctx, id, client.WebhookReplay{From: client.Text(*from), To: end})
+		_, err := c.ReplayWebhook(ctx, id, client.WebhookReplay{From: instant(*from, now), To: end})
 		return err
 	}, func() error {
 		if *from == "" {

@@ -100,7 +100,7 @@ func TestLibraryCommandsAskForWhatTheyAreTold(t *testing.T) {
 			[]string{"GET /api/v1/videos/vid_1/access", `PUT /api/v1/videos/vid_1/access {"privacy":"password","password":"secret","expiresAt":null,"allowDownload":false,"embedOrigins":["https://a.example"]}`}, 0},
 		{"videos access vid_1 --expires 7d", map[string]string{"GET /api/v1/videos/vid_1/access": access, "PUT /api/v1/videos/vid_1/access": access},
 			[]string{"GET /api/v1/videos/vid_1/access", `PUT /api/v1/videos/vid_1/access {"privacy":"expiring","expiresAt":1790604800000,"allowDownload":true,"embedOrigins":[]}`}, 0},
-		{"videos captions vid_1", map[string]string{"GET /api/v1/videos/vid_1/captions": `{"data":[{"language":"de","name":"Deutsch"}]}`}, []string{"GET /api/v1/videos/vid_1/captions"}, 0},
+		{"videos captions vid_1", map[string]string{"GET /api/v1/videos/vid_1/captions": `{"data":[{"language":"de","name":"Deutsch"}]}`}, []string{"GET /api/v1/videos/vid_1/captions?limit=100"}, 0},
 		{"videos captions vid_1 de --delete", map[string]string{"DELETE /api/v1/videos/vid_1/captions/de": ""}, []string{"DELETE /api/v1/videos/vid_1/captions/de"}, 0},
 		{"videos captions vid_1 de", nil, nil, ExitUsage},
 		{"videos thumbnail vid_1 2.5", map[string]string{"PUT /api/v1/videos/vid_1/thumbnail": `{}`}, []string{`PUT /api/v1/videos/vid_1/thumbnail {"time":2.5}`}, 0},
@@ -134,8 +134,8 @@ func TestVideosAreListedToTheEnd(t *testing.T) {
 	t.Parallel()
 	s := &scripted{
 		answers: map[string]string{
-			"GET /api/v1/videos?limit=100":          `{"data":[{"_id":"vid_2","title":"B"}]}`,
-			"GET /api/v1/videos?cursor=7&limit=100": `{"data":[{"_id":"vid_1","title":"A"}]}`,
+			"GET /api/v1/videos?limit=100":          `{"data":[{"_id":"vid_2","id":"vid_2","title":"B"}]}`,
+			"GET /api/v1/videos?cursor=7&limit=100": `{"data":[{"_id":"vid_1","id":"vid_1","title":"A"}]}`,
 		},
 		next: map[string]string{"/api/v1/videos?limit=100": `<https://elsewhere.example/api/v1/videos?cursor=7&limit=100>; rel="next"`},
 	}
@@ -164,7 +164,7 @@ func TestImportsKeepWhatTheSourceHas(t *testing.T) {
 			fmt.Sprintf(`{"url":"https://e.example/","slug":"abc","title":"Sale","tags":["a","b"],"importedClicks":12,"createdAt":%d}`, day), "s.example"},
 		{"linkreel.csv", "id,slug,url,title,clicks,createdAt,shortUrl,domainId,expiresAt,tags,archived,externalId,importedClicks\nlnk_9,abc,https://e.example/, Sale ,12,2026-01-01T00:00:00.123Z,http://old.example/abc,,2027-01-01T00:00:00.456Z,\"a|b,c;d\",true,e1,30\n",
 			fmt.Sprintf(`{"url":"https://e.example/","slug":"abc","title":" Sale ","domainId":"default","expiresAt":1798761600456,"tags":["a|b","c;d"],"externalId":"e1","archived":true,"importedClicks":42,"createdAt":%d}`, day+123), "old.example"},
-		{"account.jsonl", `{"type":"account","data":{"id":"acc_1"}}` + "\n" + `{"type":"link","data":{"_id":"lnk_9","slug":"abc","destinationUrl":"https://e.example/","title":"","clicks":3,"createdAt":1767225600000,"shortUrl":"http://old.example/abc","domainId":null,"expiresAt":null,"status":"active","tags":["a|b"],"externalId":null,"archived":false,"id":"lnk_9","ogTitle":"T","ogDescription":null,"ogImage":null,"updatedAt":1767225600001,"takenDown":null}}` + "\n",
+		{"account.jsonl", `{"type":"account","data":{"id":"acc_1"}}` + "\n" + `{"type":"link","data":{"_id":"lnk_9","id":"lnk_9","slug":"abc","destinationUrl":"https://e.example/","title":"","clicks":3,"createdAt":1767225600000,"shortUrl":"http://old.example/abc","domainId":null,"expiresAt":null,"status":"active","tags":["a|b"],"externalId":null,"archived":false,"id":"lnk_9","ogTitle":"T","ogDescription":null,"ogImage":null,"updatedAt":1767225600001,"takenDown":null}}` + "\n",
 			fmt.Sprintf(`{"url":"https://e.example/","slug":"abc","domainId":"default","ogTitle":"T","tags":["a|b"],"importedClicks":3,"createdAt":%d}`, day), "old.example"},
 		{"plain.csv", "https://e.example/,abc,Sale\n", `{"url":"https://e.example/","slug":"abc","title":"Sale"}`, ""},
 	}
@@ -206,7 +206,7 @@ func deployed() *scripted {
 		"GET /api/v1/domains":  `{"data":[{"id":"dom_1","hostname":"go.example.com","status":"verified"}]}`,
 		"POST /api/v1/domains": `{"id":"dom_2","hostname":"new.example.com","status":"pending","records":[{"type":"TXT","name":"_linkreel.new.example.com","value":"v"}]}`,
 		// A deployment that does not know the filters returns every link.
-		"GET /api/v1/links":         `{"data":[{"_id":"lnk_9","slug":"other"},{"_id":"lnk_1","slug":"Same"},{"_id":"lnk_2","slug":"moved","domainId":"dom_1"}],"hasMore":false,"nextCursor":null}`,
+		"GET /api/v1/links":         `{"data":[{"_id":"lnk_9","id":"lnk_9","slug":"other"},{"_id":"lnk_1","id":"lnk_1","slug":"Same"},{"_id":"lnk_2","id":"lnk_2","slug":"moved","domainId":"dom_1"}],"hasMore":false,"nextCursor":null}`,
 		"GET /api/v1/links/lnk_1":   `{"id":"lnk_1","slug":"same","destinationUrl":"https://e.example/same","title":"Same","tags":["a","b"]}`,
 		"GET /api/v1/links/lnk_2":   `{"id":"lnk_2","slug":"moved","destinationUrl":"https://e.example/old","title":"kept","tags":[],"domainId":"dom_1"}`,
 		"PATCH /api/v1/links/lnk_2": `{"success":true,"slug":"moved"}`,

@@ -377,6 +377,14 @@ func moment(s string, now time.Time) client.Time {
 	return client.Text(s)
 }
 
+// instant is moment for fields that need a zone: a date without one is UTC.
+func instant(s string, now time.Time) client.Time {
+	if t, ok := endOf(s, now); ok {
+		return client.At(t)
+	}
+	return client.Text(s)
+}
+
 // span parses a duration that may have days and weeks.
 func span(s string) (time.Duration, bool) {
 	for unit, d := range map[string]time.Duration{"d": 24 * time.Hour, "w": 7 * 24 * time.Hour} {

@@ -158,7 +158,7 @@ func TestAssistantSearchIsOneRequest(t *testing.T) {
 	t.Parallel()
 	s := &scripted{answers: map[string]string{
 		"GET /api/v1/domains": `{"data":[{"id":"dom_1","hostname":"go.example.com","status":"verified"}]}`,
-		"GET /api/v1/links":   `{"data":[{"_id":"lnk_1","slug":"a","shortUrl":"https://go.example.com/a","tags":["x"],"status":"active","createdAt":1}],"hasMore":true,"nextCursor":77}`,
+		"GET /api/v1/links":   `{"data":[{"_id":"lnk_1","id":"lnk_1","slug":"a","shortUrl":"https://go.example.com/a","tags":["x"],"status":"active","createdAt":1}],"hasMore":true,"nextCursor":77}`,
 	}}
 	k := inMemory(t, serve(t, s), nil)
 	found := clitest.Good[findLinksOut](k, "find_links", clitest.Args{"text": "spring sale", "tags": []string{"x", "y"}, "archived": "false", "limit": 7, "cursor": "88"})
@@ -178,7 +178,7 @@ func TestAssistantSearchIsOneRequest(t *testing.T) {
 func TestAssistantNamesALinkByItsAddressOrSlug(t *testing.T) {
 	t.Parallel()
 	s := &scripted{answers: map[string]string{
-		"GET /api/v1/links":          `{"data":[{"_id":"lnk_1","slug":"Sale","shortUrl":"https://go.example.com/Sale"},{"_id":"lnk_2","slug":"sale","shortUrl":"https://other.example/sale"}]}`,
+		"GET /api/v1/links":          `{"data":[{"_id":"lnk_1","id":"lnk_1","slug":"Sale","shortUrl":"https://go.example.com/Sale"},{"_id":"lnk_2","id":"lnk_2","slug":"sale","shortUrl":"https://other.example/sale"}]}`,
 		"DELETE /api/v1/links/lnk_1": "", "DELETE /api/v1/links/lnk_2": "",
 	}}
 	k := inMemory(t, serve(t, s), nil)

@@ -76,9 +76,9 @@ func TestAnExportIsImportedWithWhatLinksDecide(t *testing.T) {
 	const common = `"slug":"abc","destinationUrl":"https://e.example/","shortUrl":"http://old.example/abc","createdAt":1767225600000,"status":"active","tags":[],"archived":false,`
 	const decides = common + `"redirectType":302,"forwardQuery":true,"forwardPath":true,"startsAt":1767225600456,"expiredUrl":"https://e.example/over","hasPassword":true,"maxClicks":7,"hasRules":true`
 	const plain = common + `"redirectType":308,"forwardQuery":false,"forwardPath":false,"startsAt":null,"expiredUrl":null,"hasPassword":false,"maxClicks":null,"hasRules":false`
-	const gone = `{"_id":"lnk_3",` + common + `"hasRules":true}`
+	const gone = `{"_id":"lnk_3","id":"lnk_3",` + common + `"hasRules":true}`
 	s := &scripted{answers: map[string]string{
-		"GET /api/v1/links":       `{"data":[{"_id":"lnk_1",` + decides + `},{"_id":"lnk_2",` + plain + `},` + gone + `],"hasMore":false,"nextCursor":null}`,
+		"GET /api/v1/links":       `{"data":[{"_id":"lnk_1","id":"lnk_1",` + decides + `},{"_id":"lnk_2","id":"lnk_2",` + plain + `},` + gone + `],"hasMore":false,"nextCursor":null}`,
 		"GET /api/v1/links/lnk_1": `{"id":"lnk_1","rules":` + ruleText + `}`,
 		"GET /api/v1/domains":     `{"data":[]}`,
 		"POST /api/v1/links/bulk": `{"results":[{"status":201,"data":{}},{"status":201,"data":{}}]}`,

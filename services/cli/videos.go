@@ -189,7 +189,7 @@ func amend(
 		}
 		in.ExpiresAt = client.Set(client.At(end))
 	} else if privacy == "expiring" && access.ExpiresAt != nil {
-		in.ExpiresAt = client.Set(*access.ExpiresAt)
+		in.ExpiresAt = client.Set(client.At(access.ExpiresAt.Time()))
 	}
 	switch download {
 	case "":

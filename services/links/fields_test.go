@@ -137,7 +137,7 @@ func TestEachFieldIsTheSameOnEveryRoute(t *testing.T) {
 		{field: "rules", value: []any{}},
 		{field: "rules", value: []any{
 			rule(" phones ", "https://example.com/phones", phones),
-			rule("campaign", "https://example.com/c", map[string]any{"query": map[string]any{"utm_source": "*", "x y": "1"}, "from": "2026-01-01", "until": 4102444800000}),
+			rule("campaign", "https://example.com/c", map[string]any{"query": map[string]any{"utm_source": "*", "x y": "1"}, "from": "2026-01-01T00:00:00Z", "until": 4102444800000}),
 			rule("half", "https://example.com/half", map[string]any{"percent": 50}),
 		}},
 	} {
@@ -228,7 +228,7 @@ func wrongValues() []struct {
 		{}, {"browser": []any{"x"}}, {"device": []any{}}, {"device": []any{"watch"}}, {"device": "phone"}, {"system": []any{"beos"}},
 		{"country": []any{"Germany"}}, {"country": []any{"QQ"}}, {"language": []any{"de_DE"}}, {"language": []any{""}}, {"query": map[string]any{}},
 		{"query": map[string]any{"": "x"}}, {"query": map[string]any{"x": 1}}, {"query": map[string]any{"x": "\x00"}}, {"percent": 0}, {"percent": 100}, {"percent": 1.5},
-		{"from": "tomorrow"}, {"until": 9e15}, {"from": 2e12, "until": 1e12}, {"from": 1e12, "until": 1e12},
+		{"from": "tomorrow"}, {"from": "2026-01-01"}, {"until": "2100-01-01T00:00:00"}, {"until": 9e15}, {"from": 2e12, "until": 1e12}, {"from": 1e12, "until": 1e12},
 	} {
 		rules = append(rules, when(w))
 	}

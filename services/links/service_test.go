@@ -221,6 +221,9 @@ func TestGetAndPatch(t *testing.T) {
 	if diff := cmp.Diff(wanted, got.json); diff != "" {
 		t.Fatalf("get (-want +got):\n%s", diff)
 	}
+	if diff := cmp.Diff(wanted, made.json["link"]); diff != "" {
+		t.Errorf("the record in the answer to the create (-want +got):\n%s", diff)
+	}
 	tag := got.header.Get("ETag")
 	if same := r.api(key, "GET", path, nil, "If-None-Match", tag); same.status != 304 || same.text != "" || same.header.Get("ETag") != tag {
 		t.Errorf("an unchanged link: %v", same)
@@ -229,10 +232,10 @@ func TestGetAndPatch(t *testing.T) {
 	eventually(t, "a click makes it another representation", func() bool { return r.api(key, "GET", path, nil, "If-None-Match", tag).status == 200 })
 	c.forward(time.Second)
 	patched := r.api(key, "PATCH", path, `{"title":null,"ogDescription":null,"ogImage":null,"expiresAt":null,"url":"https://example.org/n","slug":"other","domainId":"x","clicks":99,"_id":"y","destinationUrl":"https://example.net"}`, "If-Match", tag)
-	if diff := cmp.Diff(map[string]any{"success": true, "slug": "Full", "ignoredFields": []any{"slug", "domainId", "clicks", "_id", "destinationUrl"}}, patched.json); diff != "" {
+	got = r.api(key, "GET", path, nil)
+	if diff := cmp.Diff(map[string]any{"success": true, "slug": "Full", "link": any(got.json), "ignoredFields": []any{"slug", "domainId", "clicks", "_id", "destinationUrl"}}, patched.json); diff != "" {
 		t.Fatalf("patch (-want +got):\n%s", diff)
 	}
-	got = r.api(key, "GET", path, nil)
 	for name, v := range map[string]any{"title": "", "ogDescription": nil, "ogImage": nil, "expiresAt": nil, "ogTitle": "o", "destinationUrl": "https://example.org/n", "clicks": 1.0, "slug": "Full"} {
 		if got.json[name] != v {
 			t.Errorf("%s is %v, want %v", name, got.json[name], v)
@@ -250,7 +253,7 @@ func TestGetAndPatch(t *testing.T) {
 	if a := r.api(key, "PATCH", path, `{"url":null,"title":7,"expiresAt":"never"}`); !cmp.Equal(a.fields(), map[string]string{"url": "invalid_type", "title": "invalid_type", "expiresAt": "invalid_format"}) {
 		t.Errorf("a patch with three bad fields: %v", a)
 	}
-	if a := r.api(key, "PATCH", path, `{}`); a.status != 200 || a.text != `{"success":true,"slug":"Full"}` {
+	if a := r.api(key, "PATCH", path, `{}`); a.status != 200 || !cmp.Equal(map[string]any{"success": true, "slug": "Full", "link": any(got.json)}, a.json) {
 		t.Errorf("an empty patch: %v", a)
 	}
 	if a := r.api(key, "PATCH", path, `{"expiresAt":"2001-01-01"}`); a.status != 200 || r.visit("/full").status != 410 || r.api(key, "GET", path, nil).str("status") != "expired" {
@@ -317,7 +320,7 @@ func TestAnImportedLinkKeepsItsTimeAndShowsItsClicksApart(t *testing.T) {
 	if l := r.api(key, "GET", "/api/v1/links/"+old.str("id"), nil); l.json["importedClicks"] != 41.0 || l.json["createdAt"] != 1551675967008.0 {
 		t.Errorf("shown %v", l)
 	}
-	for _, bad := range []string{`"importedClicks":-1`, `"importedClicks":1.5`, `"importedClicks":"3"`, `"importedClicks":1,"createdAt":-1`, `"importedClicks":1,"createdAt":"2999-01-01"`, `"importedClicks":1,"createdAt":"never"`} {
+	for _, bad := range []string{`"importedClicks":-1`, `"importedClicks":1.5`, `"importedClicks":"3"`, `"importedClicks":1,"createdAt":-1`, `"importedClicks":1,"createdAt":"2999-01-01"`, `"importedClicks":1,"createdAt":"never"`, `"importedClicks":1,"createdAt":"2019-03-04"`} {
 		want(t, bad, r.api(key, "POST", "/api/v1/links", `{"url":"https://a.example/",`+bad+`}`), 400, "VALIDATION_ERROR")
 	}
 }

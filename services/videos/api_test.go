@@ -22,6 +22,9 @@ func TestFromUploadToReady(t *testing.T) {
 	}
 
 	got := w.get(id)
+	if diff := cmp.Diff(any(got), m["video"]); diff != "" || m["id"] != id {
+		t.Errorf("the answer to the create has the id %v, and another record than GET (-get +create):\n%s", m["id"], diff)
+	}
 	for k, want := range map[string]any{
 		"_id": id, "id": id, "title": "Fjord <1>", "description": nil, "slug": slug, "status": "uploading", "privacy": "public",
 		"shareUrl": m["shareUrl"], "uploadUrl": m["uploadUrl"], "expiresAt": nil, "progress": 0.0, "duration": nil, "playbackUrl": nil, "posterUrl": nil,
@@ -45,6 +48,9 @@ func TestFromUploadToReady(t *testing.T) {
 		if diff := cmp.Diff(want, got[k]); diff != "" {
 			t.Errorf("%s when ready: %s", k, diff)
 		}
+	}
+	if patched := w.api(http.MethodPatch, "/"+id, `{"title":"Fjord <1>"}`).want(200).json(); cmp.Diff(any(got), patched["video"], ignoreTokens) != "" {
+		t.Errorf("the record in the answer to a patch (-get +patch):\n%s", cmp.Diff(any(got), patched["video"], ignoreTokens))
 	}
 	if n := len(got["renditions"].([]any)); n != 2 {
 		t.Errorf("%d renditions, want 2", n)
@@ -80,8 +86,8 @@ func TestListIsNewestFirstAndOnlyMine(t *testing.T) {
 	for _, item := range body["data"].([]any) {
 		m := item.(map[string]any)
 		got = append(got, m["_id"].(string))
-		for _, field := range []string{"_id", "title", "slug", "status", "privacy", "shareUrl", "createdAt", "expiresAt", "duration", "progress", "tags", "externalId"} {
-			if _, ok := m[field]; !ok || len(m) != 12 {
+		for _, field := range []string{"_id", "id", "title", "slug", "status", "privacy", "shareUrl", "createdAt", "expiresAt", "duration", "progress", "tags", "externalId"} {
+			if _, ok := m[field]; !ok || len(m) != 13 {
 				t.Errorf("item has fields %v, want %s and no other than specified", m, field)
 			}
 		}
@@ -108,11 +114,15 @@ func TestCreateRefusesEveryBrokenRuleAtOnce(t *testing.T) {
 		"unknown fields":              {`{"color":"red"}`, nil},
 		"a whole number with a point": {fmt.Sprintf(`{"privacy":"expiring","expiresAt":%d.0}`, soon), nil},
 		"long title, no password":     {`{"title":"` + strings.Repeat("x", 501) + `","privacy":"password"}`, []string{"title too_long", "password required"}},
-		"wrong types":                 {`{"title":1,"privacy":true,"expiresAt":"soon"}`, []string{"expiresAt invalid_type", "privacy invalid_type", "title invalid_type"}},
+		"wrong types":                 {`{"title":1,"privacy":true,"expiresAt":"soon"}`, []string{"expiresAt invalid_format", "privacy invalid_type", "title invalid_type"}},
 		"unknown privacy":             {`{"privacy":"secret","password":"x"}`, []string{"privacy invalid_value"}},
 		"a password that is idle":     {`{"password":"x"}`, []string{"password not_allowed"}},
 		"an expiry that is idle":      {fmt.Sprintf(`{"expiresAt":%d}`, soon), []string{"expiresAt not_allowed"}},
 		"past":                        {`{"privacy":"expiring","expiresAt":1000}`, []string{"expiresAt out_of_range"}},
+		"ISO with a zone":             {`{"privacy":"expiring","expiresAt":"2099-04-01T02:00:00+02:00"}`, nil},
+		"ISO without a zone":          {`{"privacy":"expiring","expiresAt":"2099-04-01T00:00:00"}`, []string{"expiresAt invalid_format"}},
+		"a day":                       {`{"privacy":"expiring","expiresAt":"2099-04-01"}`, []string{"expiresAt invalid_format"}},
+		"past in ISO":                 {`{"privacy":"expiring","expiresAt":"2001-04-01T00:00:00Z"}`, []string{"expiresAt out_of_range"}},
 		"half a millisecond":          {fmt.Sprintf(`{"privacy":"expiring","expiresAt":%d.5}`, soon), []string{"expiresAt invalid_type"}},
 		"beyond all numbers":          {`{"privacy":"expiring","expiresAt":1e300}`, []string{"expiresAt out_of_range"}},
 		"no password in it":           {`{"privacy":"password","password":""}`, []string{"password too_short"}},
@@ -180,7 +190,7 @@ func TestPatch(t *testing.T) {
 	}
 
 	a := w.api(http.MethodPatch, "/"+v.id, `{"description":"d","privacy":"password","slug":"x","password":"p"}`).want(200)
-	if diff := cmp.Diff(map[string]any{"success": true, "ignoredFields": []any{"privacy", "slug", "password"}}, a.json()); diff != "" {
+	if diff := cmp.Diff(map[string]any{"success": true, "video": any(w.get(v.id)), "ignoredFields": []any{"privacy", "slug", "password"}}, a.json()); diff != "" {
 		t.Error(diff)
 	}
 	if got := w.get(v.id); got["title"] != "a" || got["description"] != "d" || got["privacy"] != "public" {
@@ -192,7 +202,7 @@ func TestPatch(t *testing.T) {
 	w.api(http.MethodDelete, "/"+v.id, "", header("If-Match", tag)).want(412)
 	tag = w.api(http.MethodGet, "/"+v.id, "").header.Get("ETag")
 	a = w.api(http.MethodPatch, "/"+v.id, `{"title":null,"description":null}`, header("If-Match", tag)).want(200)
-	if diff := cmp.Diff(map[string]any{"success": true}, a.json()); diff != "" {
+	if diff := cmp.Diff(map[string]any{"success": true, "video": any(w.get(v.id))}, a.json()); diff != "" {
 		t.Error(diff)
 	}
 	if got := w.get(v.id); got["title"] != "" || got["description"] != nil {

@@ -41,7 +41,13 @@ func fault(code, more string) string {
 	return fmt.Sprintf(`{"error":{"code":%q,"message":"m","requestId":%q,"docUrl":%q%s}}`, code, requestID, apierr.Code(code).DocURL(), more)
 }
 
-const createdLink = `{"id":"lnk_1","shortUrl":"http://s/x","slug":"x","destinationUrl":"https://example.com","createdAt":"2026-11-20T10:15:30.000Z","tags":[],"externalId":null,"archived":false}`
+const createdLink = `{"id":"lnk_1","shortUrl":"http://s/x","slug":"x","destinationUrl":"https://example.com","createdAt":"2026-11-20T10:15:30.000Z","tags":[],"externalId":null,"archived":false,"link":` + oneLink + `}`
+
+// oneLink and oneVideo are records that satisfy the document.
+const (
+	oneLink  = `{"_id":"lnk_1","id":"lnk_1","slug":"x","destinationUrl":"https://example.com","title":"","clicks":0,"createdAt":1,"shortUrl":"http://s/x","domainId":null,"expiresAt":null,"status":"active","tags":[],"externalId":null,"archived":false,"redirectType":302,"forwardQuery":false,"forwardPath":false,"startsAt":null,"expiredUrl":null,"hasPassword":false,"maxClicks":null,"hasRules":false,"updatedAt":1,"ogTitle":null,"ogDescription":null,"ogImage":null,"takenDown":null,"rules":[]}`
+	oneVideo = `{"_id":"v","id":"v","title":"","description":null,"slug":"s","status":"uploading","privacy":"public","shareUrl":"u","createdAt":1,"updatedAt":1,"expiresAt":null,"progress":0,"duration":null,"width":null,"height":null,"posterUrl":null,"playbackUrl":null,"downloadUrl":null,"renditions":[],"captions":[],"views":0,"tags":[],"externalId":null,"thumbnailTime":null,"takenDown":null,"uploadUrl":"u","uploadUrlExpiresAt":5}`
+)
 
 // exchanges are correct according to the document.
 var exchanges = map[string]struct {
@@ -51,7 +57,7 @@ var exchanges = map[string]struct {
 	answer            string
 }{
 	"create":          {"POST", "/api/v1/links", `{"url":"https://example.com","extra":1}`, 201, answer("Location", "/api/v1/links/lnk_1"), createdLink},
-	"list":            {"GET", "/api/v1/links?limit=5", ``, 200, answer(), `{"data":[{"_id":"lnk_1","slug":"x","destinationUrl":"https://example.com","title":"","clicks":0,"createdAt":1,"shortUrl":"http://s/x","domainId":null,"expiresAt":null,"status":"active","tags":[],"externalId":null,"archived":false,"redirectType":302,"forwardQuery":false,"forwardPath":false,"startsAt":null,"expiredUrl":null,"hasPassword":false,"maxClicks":null,"hasRules":false}],"hasMore":false,"nextCursor":null}`},
+	"list":            {"GET", "/api/v1/links?limit=5", ``, 200, answer(), `{"data":[{"_id":"lnk_1","id":"lnk_1","slug":"x","destinationUrl":"https://example.com","title":"","clicks":0,"createdAt":1,"shortUrl":"http://s/x","domainId":null,"expiresAt":null,"status":"active","tags":[],"externalId":null,"archived":false,"redirectType":302,"forwardQuery":false,"forwardPath":false,"startsAt":null,"expiredUrl":null,"hasPassword":false,"maxClicks":null,"hasRules":false}],"hasMore":false,"nextCursor":null}`},
 	"explain":         {"GET", "/api/v1/links/lnk_1/explain?device=phone&percent=0", ``, 200, answer(), `{"status":302,"location":"https://example.com","rule":null,"why":"No rule holds."}`},
 	"available":       {"GET", "/api/v1/links/available?slug=x", ``, 200, answer(), `{"available":false,"reason":"taken"}`},
 	"delete":          {"DELETE", "/api/v1/links/lnk_1", ``, 204, answer("Content-Type", ""), ``},
@@ -63,12 +69,12 @@ var exchanges = map[string]struct {
 	"unknown path":    {"GET", "/api/v1/nothing", ``, 404, answer(), fault("NOT_FOUND", "")},
 	"wrong method":    {"PUT", "/api/v1/links", ``, 405, answer("Allow", "GET, POST"), fault("METHOD_NOT_ALLOWED", "")},
 	"operator":        {"POST", "/admin/v1/accounts", `{"name":"a","plan":"free"}`, 201, answer("Location", "/admin/v1/accounts/acc_1"), `{"id":"acc_1","name":"a","plan":"free","defaultDomainId":null,"state":"active","suspended":false,"limits":{"links":null,"videos":null,"domains":null,"storedBytes":null},"createdAt":1}`},
-	"a huge number":   {"PATCH", "/api/v1/videos/vid_1", `{"expiresAt":1e400}`, 200, answer("ETag", `"r1"`), `{"success":true,"ignoredFields":["expiresAt"]}`},
+	"a huge number":   {"PATCH", "/api/v1/videos/vid_1", `{"expiresAt":1e400}`, 200, answer("ETag", `"r1"`), `{"success":true,"video":` + oneVideo + `,"ignoredFields":["expiresAt"]}`},
 	"captions":        {"PUT", "/api/v1/videos/vid_1/captions/en", "WEBVTT\n", 200, answer(), `{"success":true,"language":"en"}`},
 	"roll, no body":   {"POST", "/api/v1/keys/key_1/roll", ``, 404, answer(), fault("NOT_FOUND", "")},
 	"slug taken":      {"POST", "/api/v1/links", `{"url":"https://example.com","slug":"x"}`, 409, answer(), fault("SLUG_TAKEN", "")},
 	"head of a list":  {"HEAD", "/api/v1/links", ``, 200, answer(), ``},
-	"video not ready": {"GET", "/api/v1/videos/vid_1", ``, 200, answer("ETag", `"r1"`), `{"_id":"v","id":"v","title":"","description":null,"slug":"s","status":"uploading","privacy":"public","shareUrl":"u","createdAt":1,"updatedAt":1,"expiresAt":null,"progress":0,"duration":null,"width":null,"height":null,"posterUrl":null,"playbackUrl":null,"downloadUrl":null,"renditions":[],"captions":[],"views":0,"tags":[],"externalId":null,"thumbnailTime":null,"takenDown":null,"uploadUrl":"u","uploadUrlExpiresAt":5}`},
+	"video not ready": {"GET", "/api/v1/videos/vid_1", ``, 200, answer("ETag", `"r1"`), oneVideo},
 }
 
 func exchange(t *testing.T, name string) *contract.Exchange {

@@ -42,7 +42,7 @@ var furnished = sync.OnceValue(func() map[string]string {
 	c.want(200, "PATCH", "/api/v1/links/"+link, map[string]any{
 		"forwardQuery": true, "rules": []map[string]any{
 			{"name": "Phones", "url": "https://m.example.com/", "when": map[string]any{"device": []string{"phone"}, "language": []string{"de"}}},
-			{"name": nasty, "url": "https://example.com/half", "when": map[string]any{"percent": 50, "query": map[string]string{nasty: "*"}, "from": "2026-01-01"}},
+			{"name": nasty, "url": "https://example.com/half", "when": map[string]any{"percent": 50, "query": map[string]string{nasty: "*"}, "from": "2026-01-01T00:00:00Z"}},
 		},
 	})
 	c.want(201, "POST", "/api/v1/links", map[string]any{"url": "https://example.com/later", "title": "Not yet", "startsAt": time.Now().Add(time.Hour).UnixMilli()})

@@ -18,7 +18,7 @@ var objectNames = map[string]string{
 
 // fieldNames are the Go names of fields whose Go name differs from the contract's.
 var fieldNames = map[string]string{
-	"KeyCreated.key": "Secret", "DeviceCode.deviceCode": "Code",
+	"LinkSummary._id": "UnderscoreID", "VideoSummary._id": "UnderscoreID", "KeyCreated.key": "Secret", "DeviceCode.deviceCode": "Code",
 }
 
 // absentIsNotEmpty names query parameters whose empty value says something else than their absence.
@@ -114,21 +114,21 @@ var comments = map[string]string{
 	"BulkItemFailed":      "is an item that was refused.",
 	"DomainUpdate":        "changes a domain's pages; untouched ones stay.",
 	"DomainCreate":        "claims a host name.",
-	"DomainList":          "is the list of all domains.",
+	"DomainList":          "is one page of the account's domains.",
 	"VideoAccessUpdate":   "replaces who may see a video.",
 	"VideoThumbnail":      "chooses the picture of a video.",
-	"CaptionList":         "is the list of a video's captions.",
+	"CaptionList":         "is one page of a video's captions.",
 	"VideoUpdated":        "is the receipt for a changed video.",
 	"VideoList":           "is one page of a list of videos.",
 	"CaptionsStored":      "is the receipt for captions.",
 	"KeyRoll":             "asks for the successor of a key.",
-	"KeyList":             "is the list of all keys.",
-	"MemberList":          "is the list of all members.",
+	"KeyList":             "is one page of the account's keys.",
+	"MemberList":          "is one page of the account's members.",
 	"MemberSignInLink":    "is a one-time link for a member.",
 	"MemberUpdate":        "changes a member; untouched fields stay.",
 	"InvitationCreate":    "invites a person.",
 	"InvitationCreated":   "is a new invitation with its link, which is never shown again.",
-	"InvitationList":      "is the list of open invitations.",
+	"InvitationList":      "is one page of the open invitations.",
 	"DeviceCodeCreate":    "begins to ask a person for a key.",
 	"DeviceCodeCollect":   "collects the key.",
 	"SignInLinkCreate":    "asks for a one-time link.",
@@ -141,7 +141,7 @@ var comments = map[string]string{
 	"FailingWebhookPage":  "is one page of webhooks that fail.",
 	"TakedownPage":        "is one page of what is taken down.",
 	"WebhookReplay":       "asks for a time range of events again.",
-	"WebhookList":         "is the list of all webhooks.",
+	"WebhookList":         "is one page of the account's webhooks.",
 	"DeliveryEvent":       "is the event of a delivery.",
 	"DeliveryPage":        "is one page of a webhook's deliveries.",
 }

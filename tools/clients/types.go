@@ -264,7 +264,7 @@ func (w *writer) base(name string, s *contract.Schema, at place) (string, error)
 		return goTypeName(named), nil
 	}
 	switch {
-	case s.Is("string") && s.Is("number"):
+	case s.Is("string") && (s.Is("number") || s.Is("integer")):
 		return w.requestTime, nil
 	case s.Is("array"):
 		of, err := w.base(name, s.Items, place{at.path + "[]", at.request, at.update})

@@ -163,8 +163,8 @@ func TestEachIntendedEffectHasItsOwnKey(t *testing.T) {
 func TestLinksWalksPagesAndStopsWhenTold(t *testing.T) {
 	t.Parallel()
 	c, s := start(t,
-		say(200, `{"data":[{"_id":"c"},{"_id":"b"}],"hasMore":true,"nextCursor":77}`),
-		say(200, `{"data":[{"_id":"a"}],"hasMore":false,"nextCursor":null}`))
+		say(200, `{"data":[{"_id":"c","id":"c"},{"_id":"b","id":"b"}],"hasMore":true,"nextCursor":77}`),
+		say(200, `{"data":[{"_id":"a","id":"a"}],"hasMore":false,"nextCursor":null}`))
 	var ids []string
 	for l, err := range c.Links(t.Context(), client.ListLinksQuery{}) {
 		if err != nil {

@@ -46,7 +46,7 @@ func Example() {
 // The loop reads pages as it needs them.
 func ExampleClient_Links() {
 	srv := deployment(map[string]string{
-		"GET /api/v1/links": `{"data":[{"_id":"lnk_2","slug":"b","clicks":7},{"_id":"lnk_1","slug":"a","clicks":3}],"hasMore":false,"nextCursor":null}`,
+		"GET /api/v1/links": `{"data":[{"_id":"lnk_2","id":"lnk_2","slug":"b","clicks":7},{"_id":"lnk_1","id":"lnk_1","slug":"a","clicks":3}],"hasMore":false,"nextCursor":null}`,
 	})
 	defer srv.Close()
 	c, err := client.New(client.Config{BaseURL: srv.URL, Key: "lr_live_example"})

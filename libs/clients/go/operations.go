@@ -10,7 +10,7 @@ import (
 )
 
 // ContractVersion is the version of the contract that this client was made from.
-const ContractVersion = "1.1.0"
+const ContractVersion = "1.2.0"
 
 // ListLinksQuery has the query parameters of listLinks. A field with its zero value is not sent.
 type ListLinksQuery struct {
@@ -281,16 +281,32 @@ func (c *Client) ExplainLink(ctx context.Context, id string, q ExplainLinkQuery,
 	return answer[LinkExplained](ctx, c, call{method: "GET", path: "/api/v1/links/{id}/explain", ids: []string{id}, query: q.values()}, opts)
 }
 
-// ListDomains: List domains.
-//
-// All domains of the account, newest first.
-func (c *Client) ListDomains(ctx context.Context, opts ...Option) (*DomainList, error) {
-	return answer[DomainList](ctx, c, call{method: "GET", path: "/api/v1/domains"}, opts)
+// ListDomainsQuery has the query parameters of listDomains. A field with its zero value is not sent.
+type ListDomainsQuery struct {
+	// Records per page. A value outside the bounds is refused, not clamped.
+	Limit int
+	// The `nextCursor` of the page before.
+	Cursor *string
 }
 
-// Domains walks all records of [Client.ListDomains], in their order. It ends after the first error.
+func (q ListDomainsQuery) values() url.Values {
+	v := url.Values{}
+	put(v, "limit", q.Limit)
+	put(v, "cursor", q.Cursor)
+	return v
+}
+
+// ListDomains: List domains.
+//
+// Domains of the account, newest first.
+func (c *Client) ListDomains(ctx context.Context, q ListDomainsQuery, opts ...Option) (*DomainList, error) {
+	return answer[DomainList](ctx, c, call{method: "GET", path: "/api/v1/domains", query: q.values()}, opts)
+}
+
+// Domains walks all records of [Client.ListDomains], in their order. It reads pages as it goes, and
+// ends after the first error.
 func (c *Client) Domains(ctx context.Context, opts ...Option) iter.Seq2[Domain, error] {
-	return walk[Domain](ctx, c, call{method: "GET", path: "/api/v1/domains"}, opts)
+	return walk[Domain](ctx, c, call{method: "GET", path: "/api/v1/domains", query: ListDomainsQuery{Limit: 100}.values()}, opts)
 }
 
 // CreateDomain: Claim a domain.
@@ -486,17 +502,32 @@ func (c *Client) SetVideoThumbnail(ctx context.Context, id string, in VideoThumb
 	return answer[VideoUpdated](ctx, c, call{method: "PUT", path: "/api/v1/videos/{id}/thumbnail", ids: []string{id}, in: in}, opts)
 }
 
-// ListCaptions: List the captions of a video.
-//
-// All languages that have captions.
-func (c *Client) ListCaptions(ctx context.Context, id string, opts ...Option) (*CaptionList, error) {
-	return answer[CaptionList](ctx, c, call{method: "GET", path: "/api/v1/videos/{id}/captions", ids: []string{id}}, opts)
+// ListCaptionsQuery has the query parameters of listCaptions. A field with its zero value is not sent.
+type ListCaptionsQuery struct {
+	// Records per page. A value outside the bounds is refused, not clamped.
+	Limit int
+	// The `nextCursor` of the page before.
+	Cursor *string
 }
 
-// Captions walks all records of [Client.ListCaptions], in their order. It ends after the first
-// error.
+func (q ListCaptionsQuery) values() url.Values {
+	v := url.Values{}
+	put(v, "limit", q.Limit)
+	put(v, "cursor", q.Cursor)
+	return v
+}
+
+// ListCaptions: List the captions of a video.
+//
+// One track for each language, in the order of the language tags.
+func (c *Client) ListCaptions(ctx context.Context, id string, q ListCaptionsQuery, opts ...Option) (*CaptionList, error) {
+	return answer[CaptionList](ctx, c, call{method: "GET", path: "/api/v1/videos/{id}/captions", ids: []string{id}, query: q.values()}, opts)
+}
+
+// Captions walks all records of [Client.ListCaptions], in their order. It reads pages as it goes,
+// and ends after the first error.
 func (c *Client) Captions(ctx context.Context, id string, opts ...Option) iter.Seq2[Caption, error] {
-	return walk[Caption](ctx, c, call{method: "GET", path: "/api/v1/videos/{id}/captions", ids: []string{id}}, opts)
+	return walk[Caption](ctx, c, call{method: "GET", path: "/api/v1/videos/{id}/captions", ids: []string{id}, query: ListCaptionsQuery{Limit: 100}.values()}, opts)
 }
 
 // PutCaptions: Set the captions of one language.
@@ -565,17 +596,32 @@ func (c *Client) Events(ctx context.Context, q ListEventsQuery, opts ...Option) 
 	return walk[Event](ctx, c, call{method: "GET", path: "/api/v1/events", query: q.values()}, opts)
 }
 
-// ListWebhooks: List webhooks.
-//
-// All webhooks of the account, newest first.
-func (c *Client) ListWebhooks(ctx context.Context, opts ...Option) (*WebhookList, error) {
-	return answer[WebhookList](ctx, c, call{method: "GET", path: "/api/v1/webhooks"}, opts)
+// ListWebhooksQuery has the query parameters of listWebhooks. A field with its zero value is not sent.
+type ListWebhooksQuery struct {
+	// Records per page. A value outside the bounds is refused, not clamped.
+	Limit int
+	// The `nextCursor` of the page before.
+	Cursor *string
 }
 
-// Webhooks walks all records of [Client.ListWebhooks], in their order. It ends after the first
-// error.
+func (q ListWebhooksQuery) values() url.Values {
+	v := url.Values{}
+	put(v, "limit", q.Limit)
+	put(v, "cursor", q.Cursor)
+	return v
+}
+
+// ListWebhooks: List webhooks.
+//
+// Webhooks of the account, newest first.
+func (c *Client) ListWebhooks(ctx context.Context, q ListWebhooksQuery, opts ...Option) (*WebhookList, error) {
+	return answer[WebhookList](ctx, c, call{method: "GET", path: "/api/v1/webhooks", query: q.values()}, opts)
+}
+
+// Webhooks walks all records of [Client.ListWebhooks], in their order. It reads pages as it goes,
+// and ends after the first error.
 func (c *Client) Webhooks(ctx context.Context, opts ...Option) iter.Seq2[Webhook, error] {
-	return walk[Webhook](ctx, c, call{method: "GET", path: "/api/v1/webhooks"}, opts)
+	return walk[Webhook](ctx, c, call{method: "GET", path: "/api/v1/webhooks", query: ListWebhooksQuery{Limit: 100}.values()}, opts)
 }
 
 // CreateWebhook: Create a webhook.
@@ -702,16 +748,32 @@ func (c *Client) ExportAccount(ctx context.Context, opts ...Option) (io.ReadClos
 	return stream(ctx, c, call{method: "GET", path: "/api/v1/account/export"}, opts)
 }
 
+// ListKeysQuery has the query parameters of listKeys. A field with its zero value is not sent.
+type ListKeysQuery struct {
+	// Records per page. A value outside the bounds is refused, not clamped.
+	Limit int
+	// The `nextCursor` of the page before.
+	Cursor *string
+}
+
+func (q ListKeysQuery) values() url.Values {
+	v := url.Values{}
+	put(v, "limit", q.Limit)
+	put(v, "cursor", q.Cursor)
+	return v
+}
+
 // ListKeys: List keys.
 //
 // Keys of the account, newest first, revoked ones included. The key itself is never shown again.
-func (c *Client) ListKeys(ctx context.Context, opts ...Option) (*KeyList, error) {
-	return answer[KeyList](ctx, c, call{method: "GET", path: "/api/v1/keys"}, opts)
+func (c *Client) ListKeys(ctx context.Context, q ListKeysQuery, opts ...Option) (*KeyList, error) {
+	return answer[KeyList](ctx, c, call{method: "GET", path: "/api/v1/keys", query: q.values()}, opts)
 }
 
-// Keys walks all records of [Client.ListKeys], in their order. It ends after the first error.
+// Keys walks all records of [Client.ListKeys], in their order. It reads pages as it goes, and ends
+// after the first error.
 func (c *Client) Keys(ctx context.Context, opts ...Option) iter.Seq2[Key, error] {
-	return walk[Key](ctx, c, call{method: "GET", path: "/api/v1/keys"}, opts)
+	return walk[Key](ctx, c, call{method: "GET", path: "/api/v1/keys", query: ListKeysQuery{Limit: 100}.values()}, opts)
 }
 
 // CreateKey: Create a key.
@@ -746,17 +808,33 @@ func (c *Client) RollKey(ctx context.Context, id string, in KeyRoll, opts ...Opt
 	return answer[KeyCreated](ctx, c, call{method: "POST", path: "/api/v1/keys/{id}/roll", ids: []string{id}, in: in}, opts)
 }
 
+// ListMembersQuery has the query parameters of listMembers. A field with its zero value is not sent.
+type ListMembersQuery struct {
+	// Records per page. A value outside the bounds is refused, not clamped.
+	Limit int
+	// The `nextCursor` of the page before.
+	Cursor *string
+}
+
+func (q ListMembersQuery) values() url.Values {
+	v := url.Values{}
+	put(v, "limit", q.Limit)
+	put(v, "cursor", q.Cursor)
+	return v
+}
+
 // ListMembers: List members.
 //
 // Everybody who may sign in to the account, oldest first. `signIn` says how each of them can sign
 // in without anybody's help.
-func (c *Client) ListMembers(ctx context.Context, opts ...Option) (*MemberList, error) {
-	return answer[MemberList](ctx, c, call{method: "GET", path: "/api/v1/members"}, opts)
+func (c *Client) ListMembers(ctx context.Context, q ListMembersQuery, opts ...Option) (*MemberList, error) {
+	return answer[MemberList](ctx, c, call{method: "GET", path: "/api/v1/members", query: q.values()}, opts)
 }
 
-// Members walks all records of [Client.ListMembers], in their order. It ends after the first error.
+// Members walks all records of [Client.ListMembers], in their order. It reads pages as it goes, and
+// ends after the first error.
 func (c *Client) Members(ctx context.Context, opts ...Option) iter.Seq2[Member, error] {
-	return walk[Member](ctx, c, call{method: "GET", path: "/api/v1/members"}, opts)
+	return walk[Member](ctx, c, call{method: "GET", path: "/api/v1/members", query: ListMembersQuery{Limit: 100}.values()}, opts)
 }
 
 // UpdateMember: Change a member.
@@ -796,17 +874,32 @@ func (c *Client) CreateMemberSignInLink(ctx context.Context, id string, opts ...
 	return answer[MemberSignInLink](ctx, c, call{method: "POST", path: "/api/v1/members/{id}/sign-in-links", ids: []string{id}}, opts)
 }
 
+// ListInvitationsQuery has the query parameters of listInvitations. A field with its zero value is not sent.
+type ListInvitationsQuery struct {
+	// Records per page. A value outside the bounds is refused, not clamped.
+	Limit int
+	// The `nextCursor` of the page before.
+	Cursor *string
+}
+
+func (q ListInvitationsQuery) values() url.Values {
+	v := url.Values{}
+	put(v, "limit", q.Limit)
+	put(v, "cursor", q.Cursor)
+	return v
+}
+
 // ListInvitations: List open invitations.
 //
 // Invitations that nobody has accepted yet, newest first. Their links are not shown again.
-func (c *Client) ListInvitations(ctx context.Context, opts ...Option) (*InvitationList, error) {
-	return answer[InvitationList](ctx, c, call{method: "GET", path: "/api/v1/invitations"}, opts)
+func (c *Client) ListInvitations(ctx context.Context, q ListInvitationsQuery, opts ...Option) (*InvitationList, error) {
+	return answer[InvitationList](ctx, c, call{method: "GET", path: "/api/v1/invitations", query: q.values()}, opts)
 }
 
-// Invitations walks all records of [Client.ListInvitations], in their order. It ends after the
-// first error.
+// Invitations walks all records of [Client.ListInvitations], in their order. It reads pages as it
+// goes, and ends after the first error.
 func (c *Client) Invitations(ctx context.Context, opts ...Option) iter.Seq2[Invitation, error] {
-	return walk[Invitation](ctx, c, call{method: "GET", path: "/api/v1/invitations"}, opts)
+	return walk[Invitation](ctx, c, call{method: "GET", path: "/api/v1/invitations", query: ListInvitationsQuery{Limit: 100}.values()}, opts)
 }
 
 // CreateInvitation: Invite somebody.

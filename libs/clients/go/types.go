@@ -147,8 +147,9 @@ type LinkUpdate struct {
 
 // LinkSummary is a link in a list.
 type LinkSummary struct {
-	// Id of the link.
-	ID string `json:"_id"`
+	// Id of the link; the same as `id`.
+	UnderscoreID string `json:"_id"`
+	ID           string `json:"id"`
 	// As typed at creation.
 	Slug string `json:"slug"`
 	// Exactly as given.
@@ -203,6 +204,7 @@ type LinkCreated struct {
 	ExternalID     *string  `json:"externalId"`
 	Archived       bool     `json:"archived"`
 	ImportedClicks int64    `json:"importedClicks,omitempty"`
+	Link           Link     `json:"link"`
 	IgnoredFields  []string `json:"ignoredFields,omitempty"`
 }
 
@@ -210,7 +212,6 @@ type LinkCreated struct {
 type Link struct {
 	LinkSummary
 
-	ID string `json:"id"`
 	// When and why the operator took the link down. Null when it is not taken down.
 	TakenDown     *TakenDown `json:"takenDown"`
 	OGTitle       *string    `json:"ogTitle"`
@@ -252,6 +253,7 @@ type SlugAvailable struct {
 type LinkUpdated struct {
 	Success       bool     `json:"success"`
 	Slug          string   `json:"slug"`
+	Link          Link     `json:"link"`
 	IgnoredFields []string `json:"ignoredFields,omitempty"`
 }
 
@@ -525,9 +527,11 @@ type Certificate struct {
 	Error *string `json:"error"`
 }
 
-// DomainList is the list of all domains.
+// DomainList is one page of the account's domains.
 type DomainList struct {
-	Data []Domain `json:"data"`
+	Data       []Domain `json:"data"`
+	HasMore    bool     `json:"hasMore"`
+	NextCursor *string  `json:"nextCursor"`
 }
 
 // VideoCreate is a video to be. Nothing is needed.
@@ -538,7 +542,7 @@ type VideoCreate struct {
 	Privacy    string   `json:"privacy,omitempty"`
 	// Required with privacy `password`, refused with any other.
 	Password string `json:"password,omitempty"`
-	// Future moment in milliseconds. Required with privacy `expiring`, refused with any other.
+	// A time in the future. Required with privacy `expiring`, refused with any other.
 	ExpiresAt Time `json:"expiresAt,omitzero"`
 	// The file is sent to `resumableUploadUrl` while it is being recorded. When nothing more has
 	// arrived for five minutes, the part that has arrived becomes the video.
@@ -558,7 +562,7 @@ type VideoAccessUpdate struct {
 	Privacy string `json:"privacy"`
 	// Required with privacy `password` unless the video has one, refused with any other.
 	Password Field[string] `json:"password,omitzero"`
-	// Moment in milliseconds. Required with privacy `expiring`, refused with any other.
+	// A time in the future. Required with privacy `expiring`, refused with any other.
 	ExpiresAt Field[Time] `json:"expiresAt,omitzero"`
 	// Whether visitors can get `/v/<slug>/video.mp4`.
 	AllowDownload Field[bool] `json:"allowDownload,omitzero"`
@@ -583,9 +587,11 @@ type VideoThumbnail struct {
 	Time *float64 `json:"time"`
 }
 
-// CaptionList is the list of a video's captions.
+// CaptionList is one page of a video's captions.
 type CaptionList struct {
-	Data []Caption `json:"data"`
+	Data       []Caption `json:"data"`
+	HasMore    bool      `json:"hasMore"`
+	NextCursor *string   `json:"nextCursor"`
 }
 
 // Caption is one language of a video's captions.
@@ -599,13 +605,15 @@ type Caption struct {
 // VideoUpdated is the receipt for a changed video.
 type VideoUpdated struct {
 	Success       bool     `json:"success"`
+	Video         Video    `json:"video"`
 	IgnoredFields []string `json:"ignoredFields,omitempty"`
 }
 
 // VideoSummary is a video in a list.
 type VideoSummary struct {
-	// Id of the video.
-	ID string `json:"_id"`
+	// Id of the video; the same as `id`.
+	UnderscoreID string `json:"_id"`
+	ID           string `json:"id"`
 	// Empty when unset.
 	Title     string `json:"title"`
 	Slug      string `json:"slug"`
@@ -629,7 +637,9 @@ type VideoList struct {
 
 // VideoCreated is the receipt for a new video.
 type VideoCreated struct {
+	// Id of the video; the same as `id`.
 	VideoID string `json:"videoId"`
+	ID      string `json:"id"`
 	Slug    string `json:"slug"`
 	// Send the file here with PUT.
 	UploadURL string `json:"uploadUrl"`
@@ -640,6 +650,7 @@ type VideoCreated struct {
 	// As given
 	Tags          []string `json:"tags"`
 	ExternalID    *string  `json:"externalId"`
+	Video         Video    `json:"video"`
 	IgnoredFields []string `json:"ignoredFields,omitempty"`
 }
 
@@ -647,7 +658,6 @@ type VideoCreated struct {
 type Video struct {
 	VideoSummary
 
-	ID          string  `json:"id"`
 	Description *string `json:"description"`
 	UpdatedAt   Time    `json:"updatedAt"`
 	// As displayed, rotation applied.
@@ -753,7 +763,7 @@ type KeyCreate struct {
 	// What the key may do. A key made without scopes gets links, videos, domains and keys, each with
 	// read and write. Events, webhooks, members and `account:write` must be requested by name.
 	Scopes []string `json:"scopes,omitempty"`
-	// When the key expires. A time in the past creates a key that has already expired.
+	// When the key expires. A time in the past is refused.
 	ExpiresAt Time `json:"expiresAt,omitzero"`
 }
 
@@ -779,9 +789,11 @@ type Key struct {
 	RevokedAt  *Time `json:"revokedAt"`
 }
 
-// KeyList is the list of all keys.
+// KeyList is one page of the account's keys.
 type KeyList struct {
-	Data []Key `json:"data"`
+	Data       []Key   `json:"data"`
+	HasMore    bool    `json:"hasMore"`
+	NextCursor *string `json:"nextCursor"`
 }
 
 // KeyCreated is a new key with its secret, which is never shown again.
@@ -807,9 +819,11 @@ type Member struct {
 	IgnoredFields []string `json:"ignoredFields,omitempty"`
 }
 
-// MemberList is the list of all members.
+// MemberList is one page of the account's members.
 type MemberList struct {
-	Data []Member `json:"data"`
+	Data       []Member `json:"data"`
+	HasMore    bool     `json:"hasMore"`
+	NextCursor *string  `json:"nextCursor"`
 }
 
 // MemberSignInLink is a one-time link for a member.
@@ -851,9 +865,11 @@ type InvitationCreated struct {
 	IgnoredFields []string `json:"ignoredFields,omitempty"`
 }
 
-// InvitationList is the list of open invitations.
+// InvitationList is one page of the open invitations.
 type InvitationList struct {
-	Data []Invitation `json:"data"`
+	Data       []Invitation `json:"data"`
+	HasMore    bool         `json:"hasMore"`
+	NextCursor *string      `json:"nextCursor"`
 }
 
 // DeviceCodeCreate begins to ask a person for a key.
@@ -1104,9 +1120,11 @@ type WebhookCreated struct {
 	Secret string `json:"secret"`
 }
 
-// WebhookList is the list of all webhooks.
+// WebhookList is one page of the account's webhooks.
 type WebhookList struct {
-	Data []Webhook `json:"data"`
+	Data       []Webhook `json:"data"`
+	HasMore    bool      `json:"hasMore"`
+	NextCursor *string   `json:"nextCursor"`
 }
 
 // Attempt is one attempt of a delivery.

@@ -284,7 +284,7 @@ func leftOut(head []string, at map[string]int) (names []string) {
 	for i, h := range head {
 		name := plainName(h)
 		switch {
-		case name == "" || slices.Contains(taken, i):
+		case name == "" || slices.Contains(taken, i) || slices.Contains(understood, name):
 		case known[name] && seen[name]:
 			names = append(names, "a second "+strings.TrimSpace(h))
 		case !known[name]:

@@ -113,7 +113,7 @@ class AsyncOperations(AsyncCore):
         max_clicks: Union[int, None, Unset] = UNSET,
         rules: Union[Sequence[types.LinkRule], None, Unset] = UNSET,
         imported_clicks: Union[int, None, Unset] = UNSET,
-        created_at: Union[Time, None, Unset] = UNSET,
+        created_at: Union[types.InstantOrNull, Unset] = UNSET,
         has_password: Union[bool, None, Unset] = UNSET,
         options: Optional[AsyncOptions] = None,
     ) -> types.LinkCreated:
@@ -538,13 +538,22 @@ class AsyncOperations(AsyncCore):
     async def list_domains(
         self,
         *,
+        limit: Optional[int] = None,
+        cursor: Optional[str] = None,
         options: Optional[AsyncOptions] = None,
     ) -> types.DomainList:
         """List domains.
 
-        All domains of the account, newest first.
+        Domains of the account, newest first.
+
+        Args:
+            limit: Records per page. A value outside the bounds is refused, not clamped.
+            cursor: The `nextCursor` of the page before.
         """
-        return cast("types.DomainList", await self._json("GET", "/api/v1/domains", options=options))
+        return cast("types.DomainList", await self._json("GET", "/api/v1/domains", query={
+            "limit": limit,
+            "cursor": cursor,
+        }, options=options))
 
     def domains(
         self,
@@ -552,7 +561,9 @@ class AsyncOperations(AsyncCore):
         options: Optional[AsyncOptions] = None,
     ) -> AsyncIterator[types.Domain]:
         """Iterate over all pages of list_domains."""
-        return self._pages("/api/v1/domains", options=options)
+        return self._pages("/api/v1/domains", query={
+            "limit": 100,
+        }, options=options)
 
     async def create_domain(
         self,
@@ -756,7 +767,7 @@ class AsyncOperations(AsyncCore):
         external_id: Union[types.ExternalIdInput, Unset] = UNSET,
         privacy: Union[types.PrivacyInput, Unset] = UNSET,
         password: Union[str, None, Unset] = UNSET,
-        expires_at: Union[Time, None, Unset] = UNSET,
+        expires_at: Union[types.InstantOrNull, Unset] = UNSET,
         recording: Union[bool, Unset] = UNSET,
         options: Optional[AsyncOptions] = None,
     ) -> types.VideoCreated:
@@ -772,8 +783,8 @@ class AsyncOperations(AsyncCore):
 
         Args:
             password: Required with privacy `password`, refused with any other.
-            expires_at: Future moment in milliseconds. Required with privacy `expiring`,
-                refused with any other.
+            expires_at: A time in the future. Required with privacy `expiring`, refused with
+                any other.
             recording: The file is sent to `resumableUploadUrl` while it is being recorded.
                 When nothing more has arrived for five minutes, the part that has arrived
                 becomes the video.
@@ -878,7 +889,7 @@ class AsyncOperations(AsyncCore):
         privacy: types.Privacy,
         *,
         password: Union[str, None, Unset] = UNSET,
-        expires_at: Union[Time, None, Unset] = UNSET,
+        expires_at: Union[types.InstantOrNull, Unset] = UNSET,
         allow_download: Union[bool, None, Unset] = UNSET,
         embed_origins: Union[Sequence[str], None, Unset] = UNSET,
         options: Optional[AsyncOptions] = None,
@@ -901,8 +912,8 @@ class AsyncOperations(AsyncCore):
             id: Id of a video.
             password: Required with privacy `password` unless the video has one, refused
                 with any other.
-            expires_at: Moment in milliseconds. Required with privacy `expiring`, refused
-                with any other.
+            expires_at: A time in the future. Required with privacy `expiring`, refused with
+                any other.
             allow_download: Whether visitors can get `/v/<slug>/video.mp4`.
             embed_origins: Origins of the sites that may show the video in a frame, such as
                 `https://www.example.com`. An empty list allows any site.
@@ -944,16 +955,23 @@ class AsyncOperations(AsyncCore):
         id: str,
         /,
         *,
+        limit: Optional[int] = None,
+        cursor: Optional[str] = None,
         options: Optional[AsyncOptions] = None,
     ) -> types.CaptionList:
         """List the captions of a video.
 
-        All languages that have captions.
+        One track for each language, in the order of the language tags.
 
         Args:
             id: Id of a video.
+            limit: Records per page. A value outside the bounds is refused, not clamped.
+            cursor: The `nextCursor` of the page before.
         """
-        return cast("types.CaptionList", await self._json("GET", "/api/v1/videos/{id}/captions", {"id": id}, options=options))
+        return cast("types.CaptionList", await self._json("GET", "/api/v1/videos/{id}/captions", {"id": id}, query={
+            "limit": limit,
+            "cursor": cursor,
+        }, options=options))
 
     def captions(
         self,
@@ -967,7 +985,9 @@ class AsyncOperations(AsyncCore):
         Args:
             id: Id of a video.
         """
-        return self._pages("/api/v1/videos/{id}/captions", {"id": id}, options=options)
+        return self._pages("/api/v1/videos/{id}/captions", {"id": id}, query={
+            "limit": 100,
+        }, options=options)
 
     async def put_captions(
         self,
@@ -1071,13 +1091,22 @@ class AsyncOperations(AsyncCore):
     async def list_webhooks(
         self,
         *,
+        limit: Optional[int] = None,
+        cursor: Optional[str] = None,
         options: Optional[AsyncOptions] = None,
     ) -> types.WebhookList:
         """List webhooks.
 
-        All webhooks of the account, newest first.
+        Webhooks of the account, newest first.
+
+        Args:
+            limit: Records per page. A value outside the bounds is refused, not clamped.
+            cursor: The `nextCursor` of the page before.
         """
-        return cast("types.WebhookList", await self._json("GET", "/api/v1/webhooks", options=options))
+        return cast("types.WebhookList", await self._json("GET", "/api/v1/webhooks", query={
+            "limit": limit,
+            "cursor": cursor,
+        }, options=options))
 
     def webhooks(
         self,
@@ -1085,7 +1114,9 @@ class AsyncOperations(AsyncCore):
         options: Optional[AsyncOptions] = None,
     ) -> AsyncIterator[types.Webhook]:
         """Iterate over all pages of list_webhooks."""
-        return self._pages("/api/v1/webhooks", options=options)
+        return self._pages("/api/v1/webhooks", query={
+            "limit": 100,
+        }, options=options)
 
     async def create_webhook(
         self,
@@ -1211,8 +1242,8 @@ class AsyncOperations(AsyncCore):
         self,
         id: str,
         /,
-        from_: Time,
-        to: Time,
+        from_: types.Instant,
+        to: types.Instant,
         *,
         options: Optional[AsyncOptions] = None,
     ) -> types.Replay:
@@ -1346,14 +1377,23 @@ class AsyncOperations(AsyncCore):
     async def list_keys(
         self,
         *,
+        limit: Optional[int] = None,
+        cursor: Optional[str] = None,
         options: Optional[AsyncOptions] = None,
     ) -> types.KeyList:
         """List keys.
 
         Keys of the account, newest first, revoked ones included. The key itself is never shown
         again.
+
+        Args:
+            limit: Records per page. A value outside the bounds is refused, not clamped.
+            cursor: The `nextCursor` of the page before.
         """
-        return cast("types.KeyList", await self._json("GET", "/api/v1/keys", options=options))
+        return cast("types.KeyList", await self._json("GET", "/api/v1/keys", query={
+            "limit": limit,
+            "cursor": cursor,
+        }, options=options))
 
     def keys(
         self,
@@ -1361,14 +1401,16 @@ class AsyncOperations(AsyncCore):
         options: Optional[AsyncOptions] = None,
     ) -> AsyncIterator[types.Key]:
         """Iterate over all pages of list_keys."""
-        return self._pages("/api/v1/keys", options=options)
+        return self._pages("/api/v1/keys", query={
+            "limit": 100,
+        }, options=options)
 
     async def create_key(
         self,
         name: str,
         *,
         scopes: Union[Sequence[types.Scope], None, Unset] = UNSET,
-        expires_at: Union[Time, None, Unset] = UNSET,
+        expires_at: Union[types.InstantOrNull, Unset] = UNSET,
         options: Optional[AsyncOptions] = None,
     ) -> types.KeyCreated:
         """Create a key.
@@ -1381,8 +1423,7 @@ class AsyncOperations(AsyncCore):
             scopes: What the key may do. A key made without scopes gets links, videos,
                 domains and keys, each with read and write. Events, webhooks, members and
                 `account:write` must be requested by name.
-            expires_at: When the key expires. A time in the past creates a key that has
-                already expired.
+            expires_at: When the key expires. A time in the past is refused.
         """
         return cast("types.KeyCreated", await self._json("POST", "/api/v1/keys", body={
             "name": name,
@@ -1449,14 +1490,23 @@ class AsyncOperations(AsyncCore):
     async def list_members(
         self,
         *,
+        limit: Optional[int] = None,
+        cursor: Optional[str] = None,
         options: Optional[AsyncOptions] = None,
     ) -> types.MemberList:
         """List members.
 
         Everybody who may sign in to the account, oldest first. `signIn` says how each of them
         can sign in without anybody's help.
+
+        Args:
+            limit: Records per page. A value outside the bounds is refused, not clamped.
+            cursor: The `nextCursor` of the page before.
         """
-        return cast("types.MemberList", await self._json("GET", "/api/v1/members", options=options))
+        return cast("types.MemberList", await self._json("GET", "/api/v1/members", query={
+            "limit": limit,
+            "cursor": cursor,
+        }, options=options))
 
     def members(
         self,
@@ -1464,7 +1514,9 @@ class AsyncOperations(AsyncCore):
         options: Optional[AsyncOptions] = None,
     ) -> AsyncIterator[types.Member]:
         """Iterate over all pages of list_members."""
-        return self._pages("/api/v1/members", options=options)
+        return self._pages("/api/v1/members", query={
+            "limit": 100,
+        }, options=options)
 
     async def update_member(
         self,
@@ -1539,13 +1591,22 @@ class AsyncOperations(AsyncCore):
     async def list_invitations(
         self,
         *,
+        limit: Optional[int] = None,
+        cursor: Optional[str] = None,
         options: Optional[AsyncOptions] = None,
     ) -> types.InvitationList:
         """List open invitations.
 
         Invitations that nobody has accepted yet, newest first. Their links are not shown again.
+
+        Args:
+            limit: Records per page. A value outside the bounds is refused, not clamped.
+            cursor: The `nextCursor` of the page before.
         """
-        return cast("types.InvitationList", await self._json("GET", "/api/v1/invitations", options=options))
+        return cast("types.InvitationList", await self._json("GET", "/api/v1/invitations", query={
+            "limit": limit,
+            "cursor": cursor,
+        }, options=options))
 
     def invitations(
         self,
@@ -1553,7 +1614,9 @@ class AsyncOperations(AsyncCore):
         options: Optional[AsyncOptions] = None,
     ) -> AsyncIterator[types.Invitation]:
         """Iterate over all pages of list_invitations."""
-        return self._pages("/api/v1/invitations", options=options)
+        return self._pages("/api/v1/invitations", query={
+            "limit": 100,
+        }, options=options)
 
     async def create_invitation(
         self,
@@ -1757,7 +1820,7 @@ class AsyncOperations(AsyncCore):
         name: str,
         *,
         scopes: Union[Sequence[types.Scope], None, Unset] = UNSET,
-        expires_at: Union[Time, None, Unset] = UNSET,
+        expires_at: Union[types.InstantOrNull, Unset] = UNSET,
         options: Optional[AsyncOptions] = None,
     ) -> types.KeyCreated:
         """Create a key for an account.
@@ -1769,8 +1832,7 @@ class AsyncOperations(AsyncCore):
             scopes: What the key may do. A key made without scopes gets links, videos,
                 domains and keys, each with read and write. Events, webhooks, members and
                 `account:write` must be requested by name.
-            expires_at: When the key expires. A time in the past creates a key that has
-                already expired.
+            expires_at: When the key expires. A time in the past is refused.
         """
         return cast("types.KeyCreated", await self._json("POST", "/admin/v1/accounts/{id}/keys", {"id": id}, body={
             "name": name,

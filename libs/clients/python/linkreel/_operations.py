@@ -112,7 +112,7 @@ class Operations(Core):
         max_clicks: Union[int, None, Unset] = UNSET,
         rules: Union[Sequence[types.LinkRule], None, Unset] = UNSET,
         imported_clicks: Union[int, None, Unset] = UNSET,
-        created_at: Union[Time, None, Unset] = UNSET,
+        created_at: Union[types.InstantOrNull, Unset] = UNSET,
         has_password: Union[bool, None, Unset] = UNSET,
         options: Optional[Options] = None,
     ) -> types.LinkCreated:
@@ -537,13 +537,22 @@ class Operations(Core):
     def list_domains(
         self,
         *,
+        limit: Optional[int] = None,
+        cursor: Optional[str] = None,
         options: Optional[Options] = None,
     ) -> types.DomainList:
         """List domains.
 
-        All domains of the account, newest first.
+        Domains of the account, newest first.
+
+        Args:
+            limit: Records per page. A value outside the bounds is refused, not clamped.
+            cursor: The `nextCursor` of the page before.
         """
-        return cast("types.DomainList", self._json("GET", "/api/v1/domains", options=options))
+        return cast("types.DomainList", self._json("GET", "/api/v1/domains", query={
+            "limit": limit,
+            "cursor": cursor,
+        }, options=options))
 
     def domains(
         self,
@@ -551,7 +560,9 @@ class Operations(Core):
         options: Optional[Options] = None,
     ) -> Iterator[types.Domain]:
         """Iterate over all pages of list_domains."""
-        return self._pages("/api/v1/domains", options=options)
+        return self._pages("/api/v1/domains", query={
+            "limit": 100,
+        }, options=options)
 
     def create_domain(
         self,
@@ -755,7 +766,7 @@ class Operations(Core):
         external_id: Union[types.ExternalIdInput, Unset] = UNSET,
         privacy: Union[types.PrivacyInput, Unset] = UNSET,
         password: Union[str, None, Unset] = UNSET,
-        expires_at: Union[Time, None, Unset] = UNSET,
+        expires_at: Union[types.InstantOrNull, Unset] = UNSET,
         recording: Union[bool, Unset] = UNSET,
         options: Optional[Options] = None,
     ) -> types.VideoCreated:
@@ -771,8 +782,8 @@ class Operations(Core):
 
         Args:
             password: Required with privacy `password`, refused with any other.
-            expires_at: Future moment in milliseconds. Required with privacy `expiring`,
-                refused with any other.
+            expires_at: A time in the future. Required with privacy `expiring`, refused with
+                any other.
             recording: The file is sent to `resumableUploadUrl` while it is being recorded.
                 When nothing more has arrived for five minutes, the part that has arrived
                 becomes the video.
@@ -877,7 +888,7 @@ class Operations(Core):
         privacy: types.Privacy,
         *,
         password: Union[str, None, Unset] = UNSET,
-        expires_at: Union[Time, None, Unset] = UNSET,
+        expires_at: Union[types.InstantOrNull, Unset] = UNSET,
         allow_download: Union[bool, None, Unset] = UNSET,
         embed_origins: Union[Sequence[str], None, Unset] = UNSET,
         options: Optional[Options] = None,
@@ -900,8 +911,8 @@ class Operations(Core):
             id: Id of a video.
             password: Required with privacy `password` unless the video has one, refused
                 with any other.
-            expires_at: Moment in milliseconds. Required with privacy `expiring`, refused
-                with any other.
+            expires_at: A time in the future. Required with privacy `expiring`, refused with
+                any other.
             allow_download: Whether visitors can get `/v/<slug>/video.mp4`.
             embed_origins: Origins of the sites that may show the video in a frame, such as
                 `https://www.example.com`. An empty list allows any site.
@@ -943,16 +954,23 @@ class Operations(Core):
         id: str,
         /,
         *,
+        limit: Optional[int] = None,
+        cursor: Optional[str] = None,
         options: Optional[Options] = None,
     ) -> types.CaptionList:
         """List the captions of a video.
 
-        All languages that have captions.
+        One track for each language, in the order of the language tags.
 
         Args:
             id: Id of a video.
+            limit: Records per page. A value outside the bounds is refused, not clamped.
+            cursor: The `nextCursor` of the page before.
         """
-        return cast("types.CaptionList", self._json("GET", "/api/v1/videos/{id}/captions", {"id": id}, options=options))
+        return cast("types.CaptionList", self._json("GET", "/api/v1/videos/{id}/captions", {"id": id}, query={
+            "limit": limit,
+            "cursor": cursor,
+        }, options=options))
 
     def captions(
         self,
@@ -966,7 +984,9 @@ class Operations(Core):
         Args:
             id: Id of a video.
         """
-        return self._pages("/api/v1/videos/{id}/captions", {"id": id}, options=options)
+        return self._pages("/api/v1/videos/{id}/captions", {"id": id}, query={
+            "limit": 100,
+        }, options=options)
 
     def put_captions(
         self,
@@ -1070,13 +1090,22 @@ class Operations(Core):
     def list_webhooks(
         self,
         *,
+        limit: Optional[int] = None,
+        cursor: Optional[str] = None,
         options: Optional[Options] = None,
     ) -> types.WebhookList:
         """List webhooks.
 
-        All webhooks of the account, newest first.
+        Webhooks of the account, newest first.
+
+        Args:
+            limit: Records per page. A value outside the bounds is refused, not clamped.
+            cursor: The `nextCursor` of the page before.
         """
-        return cast("types.WebhookList", self._json("GET", "/api/v1/webhooks", options=options))
+        return cast("types.WebhookList", self._json("GET", "/api/v1/webhooks", query={
+            "limit": limit,
+            "cursor": cursor,
+        }, options=options))
 
     def webhooks(
         self,
@@ -1084,7 +1113,9 @@ class Operations(Core):
         options: Optional[Options] = None,
     ) -> Iterator[types.Webhook]:
         """Iterate over all pages of list_webhooks."""
-        return self._pages("/api/v1/webhooks", options=options)
+        return self._pages("/api/v1/webhooks", query={
+            "limit": 100,
+        }, options=options)
 
     def create_webhook(
         self,
@@ -1210,8 +1241,8 @@ class Operations(Core):
         self,
         id: str,
         /,
-        from_: Time,
-        to: Time,
+        from_: types.Instant,
+        to: types.Instant,
         *,
         options: Optional[Options] = None,
     ) -> types.Replay:
@@ -1345,14 +1376,23 @@ class Operations(Core):
     def list_keys(
         self,
         *,
+        limit: Optional[int] = None,
+        cursor: Optional[str] = None,
         options: Optional[Options] = None,
     ) -> types.KeyList:
         """List keys.
 
         Keys of the account, newest first, revoked ones included. The key itself is never shown
         again.
+
+        Args:
+            limit: Records per page. A value outside the bounds is refused, not clamped.
+            cursor: The `nextCursor` of the page before.
         """
-        return cast("types.KeyList", self._json("GET", "/api/v1/keys", options=options))
+        return cast("types.KeyList", self._json("GET", "/api/v1/keys", query={
+            "limit": limit,
+            "cursor": cursor,
+        }, options=options))
 
     def keys(
         self,
@@ -1360,14 +1400,16 @@ class Operations(Core):
         options: Optional[Options] = None,
     ) -> Iterator[types.Key]:
         """Iterate over all pages of list_keys."""
-        return self._pages("/api/v1/keys", options=options)
+        return self._pages("/api/v1/keys", query={
+            "limit": 100,
+        }, options=options)
 
     def create_key(
         self,
         name: str,
         *,
         scopes: Union[Sequence[types.Scope], None, Unset] = UNSET,
-        expires_at: Union[Time, None, Unset] = UNSET,
+        expires_at: Union[types.InstantOrNull, Unset] = UNSET,
         options: Optional[Options] = None,
     ) -> types.KeyCreated:
         """Create a key.
@@ -1380,8 +1422,7 @@ class Operations(Core):
             scopes: What the key may do. A key made without scopes gets links, videos,
                 domains and keys, each with read and write. Events, webhooks, members and
                 `account:write` must be requested by name.
-            expires_at: When the key expires. A time in the past creates a key that has
-                already expired.
+            expires_at: When the key expires. A time in the past is refused.
         """
         return cast("types.KeyCreated", self._json("POST", "/api/v1/keys", body={
             "name": name,
@@ -1448,14 +1489,23 @@ class Operations(Core):
     def list_members(
         self,
         *,
+        limit: Optional[int] = None,
+        cursor: Optional[str] = None,
         options: Optional[Options] = None,
     ) -> types.MemberList:
         """List members.
 
         Everybody who may sign in to the account, oldest first. `signIn` says how each of them
         can sign in without anybody's help.
+
+        Args:
+            limit: Records per page. A value outside the bounds is refused, not clamped.
+            cursor: The `nextCursor` of the page before.
         """
-        return cast("types.MemberList", self._json("GET", "/api/v1/members", options=options))
+        return cast("types.MemberList", self._json("GET", "/api/v1/members", query={
+            "limit": limit,
+            "cursor": cursor,
+        }, options=options))
 
     def members(
         self,
@@ -1463,7 +1513,9 @@ class Operations(Core):
         options: Optional[Options] = None,
     ) -> Iterator[types.Member]:
         """Iterate over all pages of list_members."""
-        return self._pages("/api/v1/members", options=options)
+        return self._pages("/api/v1/members", query={
+            "limit": 100,
+        }, options=options)
 
     def update_member(
         self,
@@ -1538,13 +1590,22 @@ class Operations(Core):
     def list_invitations(
         self,
         *,
+        limit: Optional[int] = None,
+        cursor: Optional[str] = None,
         options: Optional[Options] = None,
     ) -> types.InvitationList:
         """List open invitations.
 
         Invitations that nobody has accepted yet, newest first. Their links are not shown again.
+
+        Args:
+            limit: Records per page. A value outside the bounds is refused, not clamped.
+            cursor: The `nextCursor` of the page before.
         """
-        return cast("types.InvitationList", self._json("GET", "/api/v1/invitations", options=options))
+        return cast("types.InvitationList", self._json("GET", "/api/v1/invitations", query={
+            "limit": limit,
+            "cursor": cursor,
+        }, options=options))
 
     def invitations(
         self,
@@ -1552,7 +1613,9 @@ class Operations(Core):
         options: Optional[Options] = None,
     ) -> Iterator[types.Invitation]:
         """Iterate over all pages of list_invitations."""
-        return self._pages("/api/v1/invitations", options=options)
+        return self._pages("/api/v1/invitations", query={
+            "limit": 100,
+        }, options=options)
 
     def create_invitation(
         self,
@@ -1756,7 +1819,7 @@ class Operations(Core):
         name: str,
         *,
         scopes: Union[Sequence[types.Scope], None, Unset] = UNSET,
-        expires_at: Union[Time, None, Unset] = UNSET,
+        expires_at: Union[types.InstantOrNull, Unset] = UNSET,
         options: Optional[Options] = None,
     ) -> types.KeyCreated:
         """Create a key for an account.
@@ -1768,8 +1831,7 @@ class Operations(Core):
             scopes: What the key may do. A key made without scopes gets links, videos,
                 domains and keys, each with read and write. Events, webhooks, members and
                 `account:write` must be requested by name.
-            expires_at: When the key expires. A time in the past creates a key that has
-                already expired.
+            expires_at: When the key expires. A time in the past is refused.
         """
         return cast("types.KeyCreated", self._json("POST", "/admin/v1/accounts/{id}/keys", {"id": id}, body={
             "name": name,

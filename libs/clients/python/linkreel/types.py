@@ -80,7 +80,7 @@ class LinkCreate(TypedDict):
     #: When a link with `importedClicks` was created in the other service, between 1970 and now;
     #: the link shows this time. Lists keep the order in which links arrived here. Without
     #: `importedClicks` the field is ignored, so that a record can be sent back.
-    createdAt: NotRequired[Optional[Time]]
+    createdAt: NotRequired[InstantOrNull]
     #: Not stored. A create with `true` and without `password` is rejected, so that no copy of a
     #: protected link is left without a password.
     hasPassword: NotRequired[Optional[bool]]
@@ -110,9 +110,9 @@ LinkRuleWhen = TypedDict("LinkRuleWhen", {
     #: Query parameters of the visit and their values; `*` matches any value.
     "query": "NotRequired[Mapping[str, str]]",
     #: From this moment on.
-    "from": "NotRequired[Time]",
+    "from": "NotRequired[Instant]",
     #: Before this moment.
-    "until": "NotRequired[Time]",
+    "until": "NotRequired[Instant]",
     #: The percentage of visitors to whom the rule applies, among those that meet its other
     #: conditions. A visitor always falls into the same share. Shares of several rules do not
     #: overlap, so 50 and 50 cover everybody.
@@ -170,8 +170,9 @@ class LinkUpdate(TypedDict):
 
 class LinkSummary(TypedDict):
     """A link in a list."""
-    #: Id of the link.
+    #: Id of the link; the same as `id`.
     _id: str
+    id: str
     #: As typed at creation.
     slug: str
     #: Exactly as given.
@@ -229,6 +230,7 @@ class LinkCreated(TypedDict):
     externalId: Optional[str]
     archived: bool
     importedClicks: NotRequired[ImportedClicks]
+    link: Link
     ignoredFields: NotRequired[IgnoredFields]
 
 
@@ -306,6 +308,7 @@ class LinkUpdated(TypedDict):
     """The receipt for a changed link."""
     success: Literal[True]
     slug: str
+    link: Link
     ignoredFields: NotRequired[IgnoredFields]
 
 
@@ -569,8 +572,10 @@ class DomainCertificate(TypedDict):
 
 
 class DomainList(TypedDict):
-    """The list of all domains."""
+    """One page of the account's domains."""
     data: List[Domain]
+    hasMore: bool
+    nextCursor: NextCursor
 
 
 class VideoCreate(TypedDict):
@@ -581,8 +586,8 @@ class VideoCreate(TypedDict):
     privacy: NotRequired[PrivacyInput]
     #: Required with privacy `password`, refused with any other.
     password: NotRequired[Optional[str]]
-    #: Future moment in milliseconds. Required with privacy `expiring`, refused with any other.
-    expiresAt: NotRequired[Optional[Time]]
+    #: A time in the future. Required with privacy `expiring`, refused with any other.
+    expiresAt: NotRequired[InstantOrNull]
     #: The file is sent to `resumableUploadUrl` while it is being recorded. When nothing more has
     #: arrived for five minutes, the part that has arrived becomes the video.
     recording: NotRequired[bool]
@@ -601,8 +606,8 @@ class VideoAccessUpdate(TypedDict):
     privacy: Privacy
     #: Required with privacy `password` unless the video has one, refused with any other.
     password: NotRequired[Optional[str]]
-    #: Moment in milliseconds. Required with privacy `expiring`, refused with any other.
-    expiresAt: NotRequired[Optional[Time]]
+    #: A time in the future. Required with privacy `expiring`, refused with any other.
+    expiresAt: NotRequired[InstantOrNull]
     #: Whether visitors can get `/v/<slug>/video.mp4`.
     allowDownload: NotRequired[Optional[bool]]
     #: Origins of the sites that may show the video in a frame, such as `https://www.example.com`.
@@ -635,20 +640,24 @@ class Caption(TypedDict):
 
 
 class CaptionList(TypedDict):
-    """The list of a video's captions."""
+    """One page of a video's captions."""
     data: List[Caption]
+    hasMore: bool
+    nextCursor: NextCursor
 
 
 class VideoUpdated(TypedDict):
     """The receipt for a changed video."""
     success: Literal[True]
+    video: Video
     ignoredFields: NotRequired[IgnoredFields]
 
 
 class VideoSummary(TypedDict):
     """A video in a list."""
-    #: Id of the video.
+    #: Id of the video; the same as `id`.
     _id: str
+    id: str
     #: Empty when unset.
     title: str
     slug: str
@@ -675,7 +684,9 @@ class VideoList(TypedDict):
 
 class VideoCreated(TypedDict):
     """The receipt for a new video."""
+    #: Id of the video; the same as `id`.
     videoId: str
+    id: str
     slug: str
     #: Send the file here with PUT.
     uploadUrl: str
@@ -686,6 +697,7 @@ class VideoCreated(TypedDict):
     #: As given
     tags: List[str]
     externalId: Optional[str]
+    video: Video
     ignoredFields: NotRequired[IgnoredFields]
 
 
@@ -815,8 +827,8 @@ class KeyCreate(TypedDict):
     #: with read and write. Events, webhooks, members and `account:write` must be requested by
     #: name.
     scopes: NotRequired[Optional[Sequence[Scope]]]
-    #: When the key expires. A time in the past creates a key that has already expired.
-    expiresAt: NotRequired[Optional[Time]]
+    #: When the key expires. A time in the past is refused.
+    expiresAt: NotRequired[InstantOrNull]
 
 
 class KeyRoll(TypedDict):
@@ -842,8 +854,10 @@ class Key(TypedDict):
 
 
 class KeyList(TypedDict):
-    """The list of all keys."""
+    """One page of the account's keys."""
     data: List[Key]
+    hasMore: bool
+    nextCursor: NextCursor
 
 
 class KeyCreated(TypedDict):
@@ -877,8 +891,10 @@ class Member(TypedDict):
 
 
 class MemberList(TypedDict):
-    """The list of all members."""
+    """One page of the account's members."""
     data: List[Member]
+    hasMore: bool
+    nextCursor: NextCursor
 
 
 class MemberSignInLink(TypedDict):
@@ -925,8 +941,10 @@ class InvitationCreated(TypedDict):
 
 
 class InvitationList(TypedDict):
-    """The list of open invitations."""
+    """One page of the open invitations."""
     data: List[Invitation]
+    hasMore: bool
+    nextCursor: NextCursor
 
 
 class DeviceCodeCreate(TypedDict):
@@ -1387,8 +1405,8 @@ class WebhookUpdate(TypedDict):
 
 #: Asks for a time range of events again.
 WebhookReplay = TypedDict("WebhookReplay", {
-    "from": "Time",
-    "to": "Time",
+    "from": "Instant",
+    "to": "Instant",
 })
 
 
@@ -1424,8 +1442,10 @@ class WebhookCreated(TypedDict):
 
 
 class WebhookList(TypedDict):
-    """The list of all webhooks."""
+    """One page of the account's webhooks."""
     data: List[Webhook]
+    hasMore: bool
+    nextCursor: NextCursor
 
 
 class DeliveryAttempt(TypedDict):
@@ -1465,7 +1485,7 @@ class DeliveryPage(TypedDict):
     """One page of a webhook's deliveries."""
     data: List[Delivery]
     hasMore: bool
-    nextCursor: Optional[str]
+    nextCursor: NextCursor
 
 
 #: A time range of events that is sent again.
@@ -1517,6 +1537,16 @@ class ErrorBody(TypedDict):
 Plan = Literal["free", "creator", "business", "enterprise"]
 
 Scope = Literal["links:read", "links:write", "videos:read", "videos:write", "domains:read", "domains:write", "keys:read", "keys:write", "events:read", "webhooks:read", "webhooks:write", "members:read", "members:write", "account:write"]
+
+#: Pass as `cursor` for the next page; null on the last.
+NextCursor = Optional[str]
+
+#: Milliseconds since 1970, or an ISO 8601 date and time with a zone, such as
+#: `2027-04-01T00:00:00Z` or `2027-04-01T02:00:00+02:00`. A time without a zone is refused.
+Instant = Union[str, int]
+
+#: Like Instant; `null` means no time.
+InstantOrNull = Optional[Union[str, int]]
 
 #: `active`: the short address redirects. `scheduled`: it answers 404 until `startsAt`. `expired`:
 #: it answers 410. `exhausted`: `maxClicks` is reached, and it answers as after its end.

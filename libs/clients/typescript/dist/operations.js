@@ -138,14 +138,14 @@ export class Operations extends Client {
     /**
      * List domains.
      *
-     * All domains of the account, newest first.
+     * Domains of the account, newest first.
      */
-    listDomains(options) {
-        return this.call("GET", "/api/v1/domains", {}, options);
+    listDomains(query = {}, options) {
+        return this.call("GET", "/api/v1/domains", { query }, options);
     }
     /** Every record of `listDomains`, over all pages. */
-    domains(options) {
-        return this.pages(() => this.listDomains(options));
+    domains(query = {}, options) {
+        return this.pages((cursor) => this.listDomains({ limit: 100, ...query, cursor }, options));
     }
     /**
      * Claim a domain.
@@ -301,14 +301,14 @@ export class Operations extends Client {
     /**
      * List the captions of a video.
      *
-     * All languages that have captions.
+     * One track for each language, in the order of the language tags.
      */
-    listCaptions(id, options) {
-        return this.call("GET", "/api/v1/videos/{id}/captions", { path: [id] }, options);
+    listCaptions(id, query = {}, options) {
+        return this.call("GET", "/api/v1/videos/{id}/captions", { path: [id], query }, options);
     }
     /** Every record of `listCaptions`, over all pages. */
-    captions(id, options) {
-        return this.pages(() => this.listCaptions(id, options));
+    captions(id, query = {}, options) {
+        return this.pages((cursor) => this.listCaptions(id, { limit: 100, ...query, cursor }, options));
     }
     /**
      * Set the captions of one language.
@@ -349,14 +349,14 @@ export class Operations extends Client {
     /**
      * List webhooks.
      *
-     * All webhooks of the account, newest first.
+     * Webhooks of the account, newest first.
      */
-    listWebhooks(options) {
-        return this.call("GET", "/api/v1/webhooks", {}, options);
+    listWebhooks(query = {}, options) {
+        return this.call("GET", "/api/v1/webhooks", { query }, options);
     }
     /** Every record of `listWebhooks`, over all pages. */
-    webhooks(options) {
-        return this.pages(() => this.listWebhooks(options));
+    webhooks(query = {}, options) {
+        return this.pages((cursor) => this.listWebhooks({ limit: 100, ...query, cursor }, options));
     }
     /**
      * Create a webhook.
@@ -478,12 +478,12 @@ export class Operations extends Client {
      *
      * Keys of the account, newest first, revoked ones included. The key itself is never shown again.
      */
-    listKeys(options) {
-        return this.call("GET", "/api/v1/keys", {}, options);
+    listKeys(query = {}, options) {
+        return this.call("GET", "/api/v1/keys", { query }, options);
     }
     /** Every record of `listKeys`, over all pages. */
-    keys(options) {
-        return this.pages(() => this.listKeys(options));
+    keys(query = {}, options) {
+        return this.pages((cursor) => this.listKeys({ limit: 100, ...query, cursor }, options));
     }
     /**
      * Create a key.
@@ -524,12 +524,12 @@ export class Operations extends Client {
      *
      * Everybody who may sign in to the account, oldest first. `signIn` says how each of them can sign in without anybody's help.
      */
-    listMembers(options) {
-        return this.call("GET", "/api/v1/members", {}, options);
+    listMembers(query = {}, options) {
+        return this.call("GET", "/api/v1/members", { query }, options);
     }
     /** Every record of `listMembers`, over all pages. */
-    members(options) {
-        return this.pages(() => this.listMembers(options));
+    members(query = {}, options) {
+        return this.pages((cursor) => this.listMembers({ limit: 100, ...query, cursor }, options));
     }
     /**
      * Change a member.
@@ -575,12 +575,12 @@ export class Operations extends Client {
      *
      * Invitations that nobody has accepted yet, newest first. Their links are not shown again.
      */
-    listInvitations(options) {
-        return this.call("GET", "/api/v1/invitations", {}, options);
+    listInvitations(query = {}, options) {
+        return this.call("GET", "/api/v1/invitations", { query }, options);
     }
     /** Every record of `listInvitations`, over all pages. */
-    invitations(options) {
-        return this.pages(() => this.listInvitations(options));
+    invitations(query = {}, options) {
+        return this.pages((cursor) => this.listInvitations({ limit: 100, ...query, cursor }, options));
     }
     /**
      * Invite somebody.

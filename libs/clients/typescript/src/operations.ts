@@ -8,8 +8,10 @@ type Schemas = components["schemas"];
 export type Plan = Schemas["Plan"];
 export type Scope = Schemas["Scope"];
 export type Timestamp = Schemas["Timestamp"];
-export type Moment = Schemas["Moment"];
+export type NextCursor = Schemas["NextCursor"];
 export type MomentOrNull = Schemas["MomentOrNull"];
+export type Instant = Schemas["Instant"];
+export type InstantOrNull = Schemas["InstantOrNull"];
 export type LinkCreate = Input<Schemas["LinkCreate"]>;
 export type LinkRule = Schemas["LinkRule"];
 export type LinkRuleWhen = Schemas["LinkRuleWhen"];
@@ -293,15 +295,15 @@ export class Operations extends Client {
   /**
    * List domains.
    *
-   * All domains of the account, newest first.
+   * Domains of the account, newest first.
    */
-  listDomains(options?: CallOptions): Promise<DomainList> {
-    return this.call("GET", "/api/v1/domains", {}, options);
+  listDomains(query: Query<"listDomains"> = {}, options?: CallOptions): Promise<DomainList> {
+    return this.call("GET", "/api/v1/domains", { query }, options);
   }
 
   /** Every record of `listDomains`, over all pages. */
-  domains(options?: CallOptions): Pages<Domain> {
-    return this.pages(() => this.listDomains(options));
+  domains(query: Omit<Query<"listDomains">, "cursor"> = {}, options?: CallOptions): Pages<Domain> {
+    return this.pages((cursor) => this.listDomains({ limit: 100, ...query, cursor }, options));
   }
 
   /**
@@ -473,15 +475,15 @@ export class Operations extends Client {
   /**
    * List the captions of a video.
    *
-   * All languages that have captions.
+   * One track for each language, in the order of the language tags.
    */
-  listCaptions(id: string, options?: CallOptions): Promise<CaptionList> {
-    return this.call("GET", "/api/v1/videos/{id}/captions", { path: [id] }, options);
+  listCaptions(id: string, query: Query<"listCaptions"> = {}, options?: CallOptions): Promise<CaptionList> {
+    return this.call("GET", "/api/v1/videos/{id}/captions", { path: [id], query }, options);
   }
 
   /** Every record of `listCaptions`, over all pages. */
-  captions(id: string, options?: CallOptions): Pages<CaptionList["data"][number]> {
-    return this.pages(() => this.listCaptions(id, options));
+  captions(id: string, query: Omit<Query<"listCaptions">, "cursor"> = {}, options?: CallOptions): Pages<CaptionList["data"][number]> {
+    return this.pages((cursor) => this.listCaptions(id, { limit: 100, ...query, cursor }, options));
   }
 
   /**
@@ -527,15 +529,15 @@ export class Operations extends Client {
   /**
    * List webhooks.
    *
-   * All webhooks of the account, newest first.
+   * Webhooks of the account, newest first.
    */
-  listWebhooks(options?: CallOptions): Promise<WebhookList> {
-    return this.call("GET", "/api/v1/webhooks", {}, options);
+  listWebhooks(query: Query<"listWebhooks"> = {}, options?: CallOptions): Promise<WebhookList> {
+    return this.call("GET", "/api/v1/webhooks", { query }, options);
   }
 
   /** Every record of `listWebhooks`, over all pages. */
-  webhooks(options?: CallOptions): Pages<Webhook> {
-    return this.pages(() => this.listWebhooks(options));
+  webhooks(query: Omit<Query<"listWebhooks">, "cursor"> = {}, options?: CallOptions): Pages<Webhook> {
+    return this.pages((cursor) => this.listWebhooks({ limit: 100, ...query, cursor }, options));
   }
 
   /**
@@ -671,13 +673,13 @@ export class Operations extends Client {
    *
    * Keys of the account, newest first, revoked ones included. The key itself is never shown again.
    */
-  listKeys(options?: CallOptions): Promise<KeyList> {
-    return this.call("GET", "/api/v1/keys", {}, options);
+  listKeys(query: Query<"listKeys"> = {}, options?: CallOptions): Promise<KeyList> {
+    return this.call("GET", "/api/v1/keys", { query }, options);
   }
 
   /** Every record of `listKeys`, over all pages. */
-  keys(options?: CallOptions): Pages<Key> {
-    return this.pages(() => this.listKeys(options));
+  keys(query: Omit<Query<"listKeys">, "cursor"> = {}, options?: CallOptions): Pages<Key> {
+    return this.pages((cursor) => this.listKeys({ limit: 100, ...query, cursor }, options));
   }
 
   /**
@@ -723,13 +725,13 @@ export class Operations extends Client {
    *
    * Everybody who may sign in to the account, oldest first. `signIn` says how each of them can sign in without anybody's help.
    */
-  listMembers(options?: CallOptions): Promise<MemberList> {
-    return this.call("GET", "/api/v1/members", {}, options);
+  listMembers(query: Query<"listMembers"> = {}, options?: CallOptions): Promise<MemberList> {
+    return this.call("GET", "/api/v1/members", { query }, options);
   }
 
   /** Every record of `listMembers`, over all pages. */
-  members(options?: CallOptions): Pages<Member> {
-    return this.pages(() => this.listMembers(options));
+  members(query: Omit<Query<"listMembers">, "cursor"> = {}, options?: CallOptions): Pages<Member> {
+    return this.pages((cursor) => this.listMembers({ limit: 100, ...query, cursor }, options));
   }
 
   /**
@@ -779,13 +781,13 @@ export class Operations extends Client {
    *
    * Invitations that nobody has accepted yet, newest first. Their links are not shown again.
    */
-  listInvitations(options?: CallOptions): Promise<InvitationList> {
-    return this.call("GET", "/api/v1/invitations", {}, options);
+  listInvitations(query: Query<"listInvitations"> = {}, options?: CallOptions): Promise<InvitationList> {
+    return this.call("GET", "/api/v1/invitations", { query }, options);
   }
 
   /** Every record of `listInvitations`, over all pages. */
-  invitations(options?: CallOptions): Pages<Invitation> {
-    return this.pages(() => this.listInvitations(options));
+  invitations(query: Omit<Query<"listInvitations">, "cursor"> = {}, options?: CallOptions): Pages<Invitation> {
+    return this.pages((cursor) => this.listInvitations({ limit: 100, ...query, cursor }, options));
   }
 
   /**

@@ -254,7 +254,7 @@ export interface paths {
         };
         /**
          * List domains
-         * @description All domains of the account, newest first.
+         * @description Domains of the account, newest first.
          */
         get: operations["listDomains"];
         put?: never;
@@ -519,7 +519,7 @@ export interface paths {
         };
         /**
          * List the captions of a video
-         * @description All languages that have captions.
+         * @description One track for each language, in the order of the language tags.
          */
         get: operations["listCaptions"];
         put?: never;
@@ -602,7 +602,7 @@ export interface paths {
         };
         /**
          * List webhooks
-         * @description All webhooks of the account, newest first.
+         * @description Webhooks of the account, newest first.
          */
         get: operations["listWebhooks"];
         put?: never;
@@ -2020,13 +2020,21 @@ export interface components {
         Scope: "links:read" | "links:write" | "videos:read" | "videos:write" | "domains:read" | "domains:write" | "keys:read" | "keys:write" | "events:read" | "webhooks:read" | "webhooks:write" | "members:read" | "members:write" | "account:write";
         /** @description Milliseconds since 1970-01-01T00:00:00Z. */
         Timestamp: number;
+        /** @description Pass as `cursor` for the next page; null on the last. */
+        NextCursor: string | null;
         /**
          * @description Anything that `new Date(x)` of JavaScript accepts: a number of milliseconds (fractions are cut), an ISO 8601 string
          *     or one of the older forms. A form without a zone is UTC. Digits in a string are not milliseconds: send a number.
+         *     `null` clears the value.
          */
-        Moment: string | number;
-        /** @description Like Moment; `null` clears the value. */
         MomentOrNull: string | number | null;
+        /**
+         * @description Milliseconds since 1970, or an ISO 8601 date and time with a zone, such as `2027-04-01T00:00:00Z` or
+         *     `2027-04-01T02:00:00+02:00`. A time without a zone is refused.
+         */
+        Instant: string | number;
+        /** @description Like Instant; `null` means no time. */
+        InstantOrNull: string | number | null;
         LinkCreate: {
             /** @description Destination, http or https. */
             url: string;
@@ -2094,7 +2102,7 @@ export interface components {
              *     this time. Lists keep the order in which links arrived here. Without `importedClicks` the field is
              *     ignored, so that a record can be sent back.
              */
-            createdAt?: components["schemas"]["MomentOrNull"];
+            createdAt?: components["schemas"]["InstantOrNull"];
             /** @description Not stored. A create with `true` and without `password` is rejected, so that no copy of a protected link is left without a password. */
             hasPassword?: boolean | null;
         };
@@ -2120,9 +2128,9 @@ export interface components {
                 [key: string]: string;
             };
             /** @description From this moment on. */
-            from?: components["schemas"]["Moment"];
+            from?: components["schemas"]["Instant"];
             /** @description Before this moment. */
-            until?: components["schemas"]["Moment"];
+            until?: components["schemas"]["Instant"];
             /**
              * @description The percentage of visitors to whom the rule applies, among those that meet its other conditions. A visitor
              *     always falls into the same share. Shares of several rules do not overlap, so 50 and 50 cover everybody.
@@ -2190,8 +2198,9 @@ export interface components {
             readonly updatedAt?: unknown;
         };
         LinkSummary: {
-            /** @description Id of the link. */
+            /** @description Id of the link; the same as `id`. */
             _id: string;
+            id: string;
             /** @description As typed at creation. */
             slug: string;
             /** @description Exactly as given. */
@@ -2262,6 +2271,7 @@ export interface components {
             externalId: string | null;
             archived: boolean;
             importedClicks?: components["schemas"]["ImportedClicks"];
+            link: components["schemas"]["Link"];
             ignoredFields?: components["schemas"]["IgnoredFields"];
         };
         /** @description The clicks that an imported link had elsewhere. Present on imported links only. */
@@ -2339,6 +2349,7 @@ export interface components {
             /** @constant */
             success: true;
             slug: string;
+            link: components["schemas"]["Link"];
             ignoredFields?: components["schemas"]["IgnoredFields"];
         };
         /** @description Fields of the body that had no effect because they are unknown or cannot be changed. Absent when there are none. */
@@ -2566,6 +2577,8 @@ export interface components {
         };
         DomainList: {
             data: components["schemas"]["Domain"][];
+            hasMore: boolean;
+            nextCursor: components["schemas"]["NextCursor"];
         };
         /**
          * @description `public`: anyone, may be indexed. `unlisted`: anyone with the address. `password`: after the password.
@@ -2586,8 +2599,8 @@ export interface components {
             privacy?: components["schemas"]["PrivacyInput"];
             /** @description Required with privacy `password`, refused with any other. */
             password?: string | null;
-            /** @description Future moment in milliseconds. Required with privacy `expiring`, refused with any other. */
-            expiresAt?: number | null;
+            /** @description A time in the future. Required with privacy `expiring`, refused with any other. */
+            expiresAt?: components["schemas"]["InstantOrNull"];
             /**
              * @description The file is sent to `resumableUploadUrl` while it is being recorded. When nothing more has arrived for five
              *     minutes, the part that has arrived becomes the video.
@@ -2643,8 +2656,8 @@ export interface components {
             privacy: components["schemas"]["Privacy"];
             /** @description Required with privacy `password` unless the video has one, refused with any other. */
             password?: string | null;
-            /** @description Moment in milliseconds. Required with privacy `expiring`, refused with any other. */
-            expiresAt?: number | null;
+            /** @description A time in the future. Required with privacy `expiring`, refused with any other. */
+            expiresAt?: components["schemas"]["InstantOrNull"];
             /**
              * @description Whether visitors can get `/v/<slug>/video.mp4`.
              * @default true
@@ -2672,15 +2685,19 @@ export interface components {
                 name: string;
                 updatedAt: components["schemas"]["Timestamp"];
             }[];
+            hasMore: boolean;
+            nextCursor: components["schemas"]["NextCursor"];
         };
         VideoUpdated: {
             /** @constant */
             success: true;
+            video: components["schemas"]["Video"];
             ignoredFields?: components["schemas"]["IgnoredFields"];
         };
         VideoSummary: {
-            /** @description Id of the video. */
+            /** @description Id of the video; the same as `id`. */
             _id: string;
+            id: string;
             /** @description Empty when unset. */
             title: string;
             slug: string;
@@ -2700,7 +2717,9 @@ export interface components {
             data: components["schemas"]["VideoSummary"][];
         };
         VideoCreated: {
+            /** @description Id of the video; the same as `id`. */
             videoId: string;
+            id: string;
             slug: string;
             /** @description Send the file here with PUT. */
             uploadUrl: string;
@@ -2711,6 +2730,7 @@ export interface components {
             /** @description As given */
             tags: string[];
             externalId: string | null;
+            video: components["schemas"]["Video"];
             ignoredFields?: components["schemas"]["IgnoredFields"];
         };
         /**
@@ -2835,8 +2855,8 @@ export interface components {
              *     write. Events, webhooks, members and `account:write` must be requested by name.
              */
             scopes?: components["schemas"]["Scope"][] | null;
-            /** @description When the key expires. A time in the past creates a key that has already expired. */
-            expiresAt?: components["schemas"]["MomentOrNull"];
+            /** @description When the key expires. A time in the past is refused. */
+            expiresAt?: components["schemas"]["InstantOrNull"];
         };
         KeyRoll: {
             /**
@@ -2861,6 +2881,8 @@ export interface components {
         };
         KeyList: {
             data: components["schemas"]["Key"][];
+            hasMore: boolean;
+            nextCursor: components["schemas"]["NextCursor"];
         };
         KeyCreated: {
             id: string;
@@ -2891,6 +2913,8 @@ export interface components {
         };
         MemberList: {
             data: components["schemas"]["Member"][];
+            hasMore: boolean;
+            nextCursor: components["schemas"]["NextCursor"];
         };
         MemberSignInLink: {
             /**
@@ -2938,6 +2962,8 @@ export interface components {
         };
         InvitationList: {
             data: components["schemas"]["Invitation"][];
+            hasMore: boolean;
+            nextCursor: components["schemas"]["NextCursor"];
         };
         DeviceCodeCreate: {
             /** @description Name of the key. */
@@ -3407,8 +3433,8 @@ export interface components {
             readonly updatedAt?: unknown;
         };
         WebhookReplay: {
-            from: components["schemas"]["Moment"];
-            to: components["schemas"]["Moment"];
+            from: components["schemas"]["Instant"];
+            to: components["schemas"]["Instant"];
         };
         Webhook: {
             id: string;
@@ -3437,6 +3463,8 @@ export interface components {
         };
         WebhookList: {
             data: components["schemas"]["Webhook"][];
+            hasMore: boolean;
+            nextCursor: components["schemas"]["NextCursor"];
         };
         DeliveryAttempt: {
             at: components["schemas"]["Timestamp"];
@@ -3468,7 +3496,7 @@ export interface components {
         DeliveryPage: {
             data: components["schemas"]["Delivery"][];
             hasMore: boolean;
-            nextCursor: string | null;
+            nextCursor: components["schemas"]["NextCursor"];
         };
         Replay: {
             id: string;
@@ -5146,14 +5174,19 @@ export interface operations {
     };
     listDomains: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description Records per page. A value outside the bounds is refused, not clamped. */
+                limit?: components["parameters"]["Limit"];
+                /** @description The `nextCursor` of the page before. */
+                cursor?: components["parameters"]["OpaqueCursor"];
+            };
             header?: never;
             path?: never;
             cookie?: never;
         };
         requestBody?: never;
         responses: {
-            /** @description All domains of the account, newest first. */
+            /** @description A page of domains. */
             200: {
                 headers: {
                     "X-Request-Id": components["headers"]["X-Request-Id"];
@@ -5168,7 +5201,7 @@ export interface operations {
                     "application/json": components["schemas"]["DomainList"];
                 };
             };
-            400: components["responses"]["UnknownParameter"];
+            400: components["responses"]["BadQuery"];
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             429: components["responses"]["RateLimited"];
@@ -5847,7 +5880,12 @@ export interface operations {
     };
     listCaptions: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description Records per page. A value outside the bounds is refused, not clamped. */
+                limit?: components["parameters"]["Limit"];
+                /** @description The `nextCursor` of the page before. */
+                cursor?: components["parameters"]["OpaqueCursor"];
+            };
             header?: never;
             path: {
                 /**
@@ -5860,7 +5898,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description One for each language. */
+            /** @description A page of captions. */
             200: {
                 headers: {
                     "X-Request-Id": components["headers"]["X-Request-Id"];
@@ -5875,7 +5913,7 @@ export interface operations {
                     "application/json": components["schemas"]["CaptionList"];
                 };
             };
-            400: components["responses"]["UnknownParameter"];
+            400: components["responses"]["BadQuery"];
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["VideoNotFound"];
@@ -6023,14 +6061,19 @@ export interface operations {
     };
     listWebhooks: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description Records per page. A value outside the bounds is refused, not clamped. */
+                limit?: components["parameters"]["Limit"];
+                /** @description The `nextCursor` of the page before. */
+                cursor?: components["parameters"]["OpaqueCursor"];
+            };
             header?: never;
             path?: never;
             cookie?: never;
         };
         requestBody?: never;
         responses: {
-            /** @description The webhooks. */
+            /** @description A page of webhooks. */
             200: {
                 headers: {
                     "X-Request-Id": components["headers"]["X-Request-Id"];
@@ -6045,7 +6088,7 @@ export interface operations {
                     "application/json": components["schemas"]["WebhookList"];
                 };
             };
-            400: components["responses"]["UnknownParameter"];
+            400: components["responses"]["BadQuery"];
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             429: components["responses"]["RateLimited"];
@@ -6599,14 +6642,19 @@ export interface operations {
     };
     listKeys: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description Records per page. A value outside the bounds is refused, not clamped. */
+                limit?: components["parameters"]["Limit"];
+                /** @description The `nextCursor` of the page before. */
+                cursor?: components["parameters"]["OpaqueCursor"];
+            };
             header?: never;
             path?: never;
             cookie?: never;
         };
         requestBody?: never;
         responses: {
-            /** @description Keys. */
+            /** @description A page of keys. */
             200: {
                 headers: {
                     "X-Request-Id": components["headers"]["X-Request-Id"];
@@ -6621,7 +6669,7 @@ export interface operations {
                     "application/json": components["schemas"]["KeyList"];
                 };
             };
-            400: components["responses"]["UnknownParameter"];
+            400: components["responses"]["BadQuery"];
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             429: components["responses"]["RateLimited"];
@@ -6810,14 +6858,19 @@ export interface operations {
     };
     listMembers: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description Records per page. A value outside the bounds is refused, not clamped. */
+                limit?: components["parameters"]["Limit"];
+                /** @description The `nextCursor` of the page before. */
+                cursor?: components["parameters"]["OpaqueCursor"];
+            };
             header?: never;
             path?: never;
             cookie?: never;
         };
         requestBody?: never;
         responses: {
-            /** @description Members. */
+            /** @description A page of members. */
             200: {
                 headers: {
                     "X-Request-Id": components["headers"]["X-Request-Id"];
@@ -6832,7 +6885,7 @@ export interface operations {
                     "application/json": components["schemas"]["MemberList"];
                 };
             };
-            400: components["responses"]["UnknownParameter"];
+            400: components["responses"]["BadQuery"];
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             429: components["responses"]["RateLimited"];
@@ -6981,14 +7034,19 @@ export interface operations {
     };
     listInvitations: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description Records per page. A value outside the bounds is refused, not clamped. */
+                limit?: components["parameters"]["Limit"];
+                /** @description The `nextCursor` of the page before. */
+                cursor?: components["parameters"]["OpaqueCursor"];
+            };
             header?: never;
             path?: never;
             cookie?: never;
         };
         requestBody?: never;
         responses: {
-            /** @description Invitations. */
+            /** @description A page of invitations. */
             200: {
                 headers: {
                     "X-Request-Id": components["headers"]["X-Request-Id"];
@@ -7003,7 +7061,7 @@ export interface operations {
                     "application/json": components["schemas"]["InvitationList"];
                 };
             };
-            400: components["responses"]["UnknownParameter"];
+            400: components["responses"]["BadQuery"];
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             429: components["responses"]["RateLimited"];

@@ -13,6 +13,7 @@ import (
 
 	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/libs/paging"
 	"github.com/linkreel/linkreel/libs/tenant"
 )
 
@@ -125,6 +126,9 @@ type Key struct {
 	ExpiresAt  time.Time // zero: never
 	RevokedAt  time.Time // zero: not revoked
 }
+
+// Place returns where the key stands in its account's list.
+func (k Key) Place() paging.Place { return paging.Place{At: k.CreatedAt, ID: k.ID} }
 
 // Active reports whether the key is accepted at now.
 func (k Key) Active(now time.Time) bool {

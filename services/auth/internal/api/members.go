@@ -20,6 +20,7 @@ import (
 	"github.com/linkreel/linkreel/libs/events"
 	"github.com/linkreel/linkreel/libs/httpapi"
 	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/libs/paging"
 	"github.com/linkreel/linkreel/libs/ratelimit"
 	"github.com/linkreel/linkreel/services/auth/internal/member"
 )
@@ -68,15 +69,21 @@ func (p People) Operator(a *httpapi.API, token string) {
 
 func (p People) list(c *fiber.Ctx) error {
 	ctx := c.UserContext()
-	found, err := p.Members.Members(ctx, identity.FromContext(ctx).AccountID)
+	accountID := identity.FromContext(ctx).AccountID
+	page, err := httpapi.Page(c, "members", accountID)
 	if err != nil {
 		return err
 	}
+	all, err := p.Members.Members(ctx, accountID)
+	if err != nil {
+		return err
+	}
+	found, next := paging.Cut(page, all, paging.Oldest, member.Member.Place)
 	ways, err := p.Members.Ways(ctx, found)
 	if err != nil {
 		return err
 	}
-	out := wire.MemberList{Data: make([]wire.Member, len(found))}
+	out := wire.MemberList{Data: make([]wire.Member, len(found)), HasMore: next != nil, NextCursor: next}
 	for i, m := range found {
 		out.Data[i] = toMember(m, nil)
 		out.Data[i].SignIn = make([]string, len(ways[i])) // shown even when it is empty
@@ -212,11 +219,17 @@ func drawLink(c *fiber.Ctx, what string) (identity.Key, error) {
 
 func (p People) invitations(c *fiber.Ctx) error {
 	ctx := c.UserContext()
-	found, err := p.Members.Invitations(ctx, identity.FromContext(ctx).AccountID)
+	accountID := identity.FromContext(ctx).AccountID
+	page, err := httpapi.Page(c, "invitations", accountID)
 	if err != nil {
 		return err
 	}
-	return httpapi.JSON(c, fiber.StatusOK, wire.InvitationList{Data: wire.List(found, toInvitation)})
+	all, err := p.Members.Invitations(ctx, accountID)
+	if err != nil {
+		return err
+	}
+	found, next := paging.Cut(page, all, paging.Newest, member.Link.Place)
+	return httpapi.JSON(c, fiber.StatusOK, wire.InvitationList{Data: wire.List(found, toInvitation), HasMore: next != nil, NextCursor: next})
 }
 
 func (p People) invite(c *fiber.Ctx) error {
@@ -351,7 +364,7 @@ func (p People) startDevice(c *fiber.Ctx, from netip.Addr) error {
 	if name == "" {
 		name = "Command line"
 	}
-	asked := newKey(fields, &wire.KeyCreate{Name: name, Scopes: body.Scopes})
+	asked := newKey(fields, &wire.KeyCreate{Name: name, Scopes: body.Scopes}, identity.OriginFrom(ctx).At)
 	code := identity.NewLink(rand.Reader)
 	d, err := p.Members.StartDevice(ctx, code, name, asked.Scopes)
 	if err != nil {

@@ -149,7 +149,7 @@ func (h operator) createKey(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	asked := newKey(fields, &body)
+	asked := newKey(fields, &body, identity.OriginFrom(ctx).At)
 	if err := fields.Err(); err != nil {
 		return err
 	}

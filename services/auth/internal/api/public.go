@@ -14,6 +14,8 @@ import (
 	"github.com/linkreel/linkreel/libs/apispec/wire"
 	"github.com/linkreel/linkreel/libs/httpapi"
 	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/libs/jsdate"
+	"github.com/linkreel/linkreel/libs/paging"
 	"github.com/linkreel/linkreel/libs/tenant"
 	"github.com/linkreel/linkreel/services/auth/internal/account"
 )
@@ -116,11 +118,17 @@ func (h public) show(c *fiber.Ctx, a account.Account, ignored []string) error {
 
 func (h public) keys(c *fiber.Ctx) error {
 	ctx := c.UserContext()
-	found, err := h.accounts.Keys(ctx, identity.FromContext(ctx).AccountID)
+	accountID := identity.FromContext(ctx).AccountID
+	page, err := httpapi.Page(c, "keys", accountID)
 	if err != nil {
 		return err
 	}
-	return httpapi.JSON(c, fiber.StatusOK, wire.KeyList{Data: wire.List(found, toKey)})
+	all, err := h.accounts.Keys(ctx, accountID)
+	if err != nil {
+		return err
+	}
+	found, next := paging.Cut(page, all, paging.Newest, account.Key.Place)
+	return httpapi.JSON(c, fiber.StatusOK, wire.KeyList{Data: wire.List(found, toKey), HasMore: next != nil, NextCursor: next})
 }
 
 func (h public) createKey(c *fiber.Ctx) error {
@@ -131,7 +139,7 @@ func (h public) createKey(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	asked := newKey(fields, &body)
+	asked := newKey(fields, &body, identity.OriginFrom(ctx).At)
 	// The transaction checks this again, on the key as it is then. Here it only decides which
 	// of several errors the caller sees.
 	if !fields.HasError("scopes") {
@@ -199,8 +207,8 @@ func (h public) rollKey(c *fiber.Ctx) error {
 	return httpapi.Created(c, "/api/v1/keys/"+made.ID, toNewKey(made, asked.Key))
 }
 
-// newKey converts the body of a request for a key.
-func newKey(fields *httpapi.Fields, in *wire.KeyCreate) account.NewKey {
+// newKey converts the body of a request for a key that is made at now.
+func newKey(fields *httpapi.Fields, in *wire.KeyCreate, now time.Time) account.NewKey {
 	notBlank(fields, in.Name)
 	out := account.NewKey{Name: in.Name, Scopes: identity.DefaultScopes}
 	if in.Scopes != nil {
@@ -209,12 +217,14 @@ func newKey(fields *httpapi.Fields, in *wire.KeyCreate) account.NewKey {
 	if in.ExpiresAt == nil {
 		return out
 	}
-	ms, ok := in.ExpiresAt.Date()
-	if !ok {
-		fields.Add(apierr.Detail{Field: "expiresAt", Code: apierr.InvalidFormat, Message: "Use an ISO 8601 date or milliseconds since 1970."})
-	}
-	if out.ExpiresAt = time.UnixMilli(ms); out.ExpiresAt.IsZero() {
-		out.ExpiresAt = time.UnixMilli(ms + 1) // the date may be Go's zero time, which means "never" here
+	ms, ok := fields.Instant("expiresAt", *in.ExpiresAt)
+	out.ExpiresAt = time.UnixMilli(ms)
+	if ok && !out.ExpiresAt.After(now) {
+		fields.Add(apierr.Detail{
+			Field: "expiresAt", Code: apierr.OutOfRange, Min: now.UnixMilli() + 1,
+			Message: "This key would have ended already. Use a time in the future, or leave the field out for a key without an end." +
+				jsdate.SecondsHint(ms),
+		})
 	}
 	return out
 }

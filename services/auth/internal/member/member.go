@@ -24,6 +24,7 @@ import (
 	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/events"
 	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/libs/paging"
 	"github.com/linkreel/linkreel/services/auth/internal/account"
 )
 
@@ -68,6 +69,9 @@ type Member struct {
 	CreatedAt time.Time
 	UpdatedAt time.Time
 }
+
+// Place returns where the member stands in the account's list.
+func (m Member) Place() paging.Place { return paging.Place{At: m.CreatedAt, ID: m.ID} }
 
 // Lapsed reports whether the membership comes from a group that the provider has not
 // confirmed in time.
@@ -126,6 +130,9 @@ type Link struct {
 	CreatedAt time.Time
 	ExpiresAt time.Time
 }
+
+// Place returns where the link stands in a list.
+func (l Link) Place() paging.Place { return paging.Place{At: l.CreatedAt, ID: l.ID} }
 
 // Session is a signed-in browser.
 type Session struct {

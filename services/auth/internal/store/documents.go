@@ -1,16 +1,15 @@
 package store
 
 import (
-	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/linkreel/linkreel/libs/events"
 	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/libs/paging"
 	"github.com/linkreel/linkreel/services/auth/internal/account"
 	"github.com/linkreel/linkreel/services/auth/internal/member"
 )
@@ -29,13 +28,13 @@ const used = "usedOnce"
 var (
 	accounts = kind[account.Account]{"accounts", firestoredb.Reader(toAccount), account.ErrNoAccount, nil}
 	keys     = kind[account.Key]{"keys", firestoredb.Reader(toKey), account.ErrNoKey, func(a, b account.Key) int {
-		return -cmp.Or(a.CreatedAt.Compare(b.CreatedAt), strings.Compare(a.ID, b.ID)) // newest first
+		return paging.Newest(a.Place(), b.Place())
 	}}
 	members = kind[member.Member]{"members", readMember, member.ErrNoMember, func(a, b member.Member) int {
-		return cmp.Or(a.CreatedAt.Compare(b.CreatedAt), strings.Compare(a.ID, b.ID))
+		return paging.Oldest(a.Place(), b.Place())
 	}}
 	links = kind[member.Link]{"oneTimeLinks", firestoredb.Reader(toLink), member.ErrNoLink, func(a, b member.Link) int {
-		return -cmp.Or(a.CreatedAt.Compare(b.CreatedAt), strings.Compare(a.ID, b.ID)) // newest first
+		return paging.Newest(a.Place(), b.Place())
 	}}
 	sessions = kind[member.Session]{"sessions", firestoredb.Reader(toSession), member.ErrNoSession, func(a, b member.Session) int {
 		return -a.CreatedAt.Compare(b.CreatedAt) // newest first

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 
 	"github.com/linkreel/linkreel/libs/apierr"
 	client "github.com/linkreel/linkreel/libs/clients/go"
@@ -23,6 +24,23 @@ func (r *request) do(method, path string, in, out any, opts ...client.Option) er
 		return refusal(method+" "+path, err)
 	}
 	return nil
+}
+
+// listAll reads a whole list of the API, a page at a time.
+func listAll[T any](r *request, path string) (records []T, err error) {
+	for query := (url.Values{"limit": {"100"}}); ; {
+		var page struct {
+			Data       []T
+			NextCursor *string
+		}
+		if err := r.do(http.MethodGet, path+"?"+query.Encode(), nil, &page); err != nil {
+			return nil, err
+		}
+		if records = append(records, page.Data...); page.NextCursor == nil {
+			return records, nil
+		}
+		query.Set("cursor", *page.NextCursor)
+	}
 }
 
 // read sends a GET and also returns the headers of the response.

@@ -10,12 +10,12 @@ import (
 )
 
 func (r *request) domainsView() (view, error) {
-	var list client.DomainList
-	if err := r.do("GET", "/api/v1/domains", nil, &list); err != nil {
+	domains, err := listAll[client.Domain](r, "/api/v1/domains")
+	if err != nil {
 		return view{}, err
 	}
-	rows := make([]domainRow, len(list.Data))
-	for i, d := range list.Data {
+	rows := make([]domainRow, len(domains))
+	for i, d := range domains {
 		rows[i] = domainRow{d, d.ID == r.Params("id") && r.form.Has("homeUrl")}
 	}
 	return view{Title: text.Get("domains.title"), Data: map[string]any{"Domains": rows, "CanWrite": r.can("domains:write")}}, nil

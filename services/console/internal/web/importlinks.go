@@ -225,12 +225,12 @@ func readTable(table, format string) (all []linktable.Row, problem string) {
 func (r *request) placed(all []linktable.Row) (items []client.LinkCreate, at []int, err error) {
 	ids := map[string]string{}
 	if slices.ContainsFunc(all, func(row linktable.Row) bool { return row.Host != "" }) {
-		var list client.DomainList
+		domains, err := listAll[client.Domain](r, "/api/v1/domains")
 		// If the member or the plan may not use domains, the links go to the default host.
-		if err := r.do("GET", "/api/v1/domains", nil, &list); err != nil && apierr.CodeOf(err).Status() != http.StatusForbidden {
+		if err != nil && apierr.CodeOf(err).Status() != http.StatusForbidden {
 			return nil, nil, err
 		}
-		for _, d := range list.Data {
+		for _, d := range domains {
 			if d.Status == "verified" {
 				ids[strings.ToLower(d.Hostname)] = d.ID
 			}

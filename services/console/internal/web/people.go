@@ -16,13 +16,13 @@ import (
 )
 
 func (r *request) keysView() (view, error) {
-	var list client.KeyList
-	if err := r.do("GET", "/api/v1/keys", nil, &list); err != nil {
+	keys, err := listAll[client.Key](r, "/api/v1/keys")
+	if err != nil {
 		return view{}, err
 	}
 	return view{
 		Title: text.Get("keys.title"),
-		Data:  map[string]any{"Keys": list.Data, "Scopes": identity.AllScopes.Names(), "CanWrite": r.can("keys:write")},
+		Data:  map[string]any{"Keys": keys, "Scopes": identity.AllScopes.Names(), "CanWrite": r.can("keys:write")},
 	}, nil
 }
 
@@ -74,24 +74,24 @@ func (r *request) roles(selected string) []option {
 }
 
 func (r *request) membersView() (view, error) {
-	var list struct{ Data []memberRow }
-	if err := r.do("GET", "/api/v1/members", nil, &list); err != nil {
+	members, err := listAll[memberRow](r, "/api/v1/members")
+	if err != nil {
 		return view{}, err
 	}
-	var open client.InvitationList
-	if err := r.do("GET", "/api/v1/invitations", nil, &open); err != nil {
+	open, err := listAll[client.Invitation](r, "/api/v1/invitations")
+	if err != nil {
 		return view{}, err
 	}
-	for i, m := range list.Data {
-		list.Data[i].Me = m.ID == r.who.Member.ID
+	for i, m := range members {
+		members[i].Me = m.ID == r.who.Member.ID
 		mine := identity.Role(r.who.Member.Role)
-		list.Data[i].MayLink = r.can("members:write") && len(m.SignIn) == 0 && mine.AtLeast(identity.Role(m.Role)) && m.Role != r.who.Member.Role
+		members[i].MayLink = r.can("members:write") && len(m.SignIn) == 0 && mine.AtLeast(identity.Role(m.Role)) && m.Role != r.who.Member.Role
 		if r.can("members:write") && mine.AtLeast(identity.Role(m.Role)) {
-			list.Data[i].Roles = r.roles(m.Role)
+			members[i].Roles = r.roles(m.Role)
 		}
 	}
 	return view{Title: text.Get("members.title"), Data: map[string]any{
-		"Members": list.Data, "Invitations": open.Data, "Roles": r.roles("member"), "CanWrite": r.can("members:write"),
+		"Members": members, "Invitations": open, "Roles": r.roles("member"), "CanWrite": r.can("members:write"),
 	}}, nil
 }
 
@@ -188,8 +188,8 @@ func (r *request) accountForm(v *view) error {
 	if err != nil {
 		return err
 	}
-	var list client.DomainList
-	if err := r.do("GET", "/api/v1/domains", nil, &list); err != nil {
+	stored, err := listAll[client.Domain](r, "/api/v1/domains")
+	if err != nil {
 		return err
 	}
 	chosen, typed := "default", r.form.Has("defaultDomainId")
@@ -205,7 +205,7 @@ func (r *request) accountForm(v *view) error {
 	if present == "default" {
 		broken = ""
 	}
-	for _, d := range list.Data {
+	for _, d := range stored {
 		verified := d.Status == "verified"
 		if d.ID == present && verified {
 			broken = ""

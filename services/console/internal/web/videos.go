@@ -143,8 +143,8 @@ func (r *request) oneVideo() (view, error) {
 	if err := r.do("GET", r.videoPath()+"/access", nil, &a); err != nil {
 		return view{}, err
 	}
-	var captions client.CaptionList
-	if err := r.do("GET", r.videoPath()+"/captions", nil, &captions); err != nil {
+	captions, err := listAll[client.Caption](r, r.videoPath()+"/captions")
+	if err != nil {
 		return view{}, err
 	}
 	form := map[string]string{
@@ -156,7 +156,7 @@ func (r *request) oneVideo() (view, error) {
 	}
 	r.allowMedia()
 	return view{Title: v.Name(), Form: form, Rev: header.Get("ETag"), Was: shown(form), Data: map[string]any{
-		"Video": v, "Access": a, "Captions": captions.Data, "CanWrite": r.can("videos:write"),
+		"Video": v, "Access": a, "Captions": captions, "CanWrite": r.can("videos:write"),
 		"Privacies":   options("video.privacy.", privacies, a.Privacy),
 		"HasPassword": a.Privacy == "password",
 	}}, nil
@@ -206,7 +206,7 @@ func setAccess(r *request) error {
 			return r.onVideo(apierr.Invalid(apierr.Detail{Field: "expiresAt", Message: text.Get("form.time")}), "")
 		}
 		if at != nil {
-			wanted.ExpiresAt = client.Set(*at)
+			wanted.ExpiresAt = client.Set(client.At(at.Time()))
 		}
 		r.form.Set("expiresAt", toMinute(at))
 	}

@@ -36,12 +36,12 @@ func (d delivery) StatusText() string { return text.Get("delivery." + d.Status) 
 func eventChoices(chosen ...string) []option { return options("event.", events.Types(), chosen...) }
 
 func (r *request) webhooksView() (view, error) {
-	var list struct{ Data []webhook }
-	if err := r.do("GET", "/api/v1/webhooks", nil, &list); err != nil {
+	webhooks, err := listAll[webhook](r, "/api/v1/webhooks")
+	if err != nil {
 		return view{}, err
 	}
 	return view{Title: text.Get("webhooks.title"), Form: map[string]string{"all": "true"}, Data: map[string]any{
-		"Webhooks": list.Data, "Choices": eventChoices(), "CanWrite": r.can("webhooks:write"),
+		"Webhooks": webhooks, "Choices": eventChoices(), "CanWrite": r.can("webhooks:write"),
 	}}, nil
 }
 

@@ -1,11 +1,8 @@
 package api
 
 import (
-	"encoding/base64"
-	"encoding/binary"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
@@ -16,17 +13,21 @@ import (
 	"github.com/linkreel/linkreel/libs/httpapi"
 	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/libs/jsdate"
-	"github.com/linkreel/linkreel/services/events/internal/feed"
+	"github.com/linkreel/linkreel/libs/paging"
 	"github.com/linkreel/linkreel/services/events/internal/webhook"
 )
 
 func (h api) listWebhooks(c *fiber.Ctx) error {
-	ctx := c.UserContext()
-	found, err := h.Webhooks.List(ctx, account(c))
+	page, err := httpapi.Page(c, "webhooks", account(c))
 	if err != nil {
 		return err
 	}
-	return httpapi.JSON(c, fiber.StatusOK, wire.WebhookList{Data: wire.List(found, toWebhook)})
+	all, err := h.Webhooks.List(c.UserContext(), account(c))
+	if err != nil {
+		return err
+	}
+	found, next := paging.Cut(page, all, paging.Newest, (*webhook.Webhook).Place)
+	return httpapi.JSON(c, fiber.StatusOK, wire.WebhookList{Data: wire.List(found, toWebhook), HasMore: next != nil, NextCursor: next})
 }
 
 func (h api) createWebhook(c *fiber.Ctx) error {
@@ -157,24 +158,17 @@ func (h api) replay(c *fiber.Ctx, found *webhook.Webhook) error {
 }
 
 func (h api) listDeliveries(c *fiber.Ctx, w *webhook.Webhook) error {
-	limit, bad := httpapi.Limit(c)
-	if len(bad) > 0 {
-		return apierr.Invalid(bad...)
-	}
-	before, err := parseDeliveryCursor(c.Query("cursor"))
+	page, err := httpapi.Page(c, "deliveries", w.ID)
 	if err != nil {
 		return err
 	}
-	found, more, err := h.Webhooks.Deliveries(c.UserContext(), w, before, limit)
+	found, more, err := h.Webhooks.Deliveries(c.UserContext(), w, page)
 	if err != nil {
 		return err
 	}
-	out := wire.DeliveryPage{Data: wire.List(found, toDelivery), HasMore: more}
-	if more {
-		cursor := deliveryCursor(found[len(found)-1])
-		out.NextCursor = &cursor
-	}
-	return httpapi.JSON(c, fiber.StatusOK, out)
+	return httpapi.JSON(c, fiber.StatusOK, wire.DeliveryPage{
+		Data: wire.List(found, toDelivery), HasMore: more, NextCursor: paging.Next(page, found, more, (*webhook.Delivery).Place),
+	})
 }
 
 func (h api) findDelivery(c *fiber.Ctx) error {
@@ -225,38 +219,12 @@ func subscribed(fields *httpapi.Fields, names []string) []string {
 	return out
 }
 
-// instant reads a time as the rest of the API does: milliseconds, or any text that
-// JavaScript's Date accepts.
+// instant reads a time.
 func instant(fields *httpapi.Fields, field string, value jsdate.Moment) time.Time {
-	if fields.HasError(field) {
-		return time.Time{}
-	}
-	ms, ok := value.Date()
+	ms, ok := fields.Instant(field, value)
 	t := time.UnixMilli(ms)
-	if !ok || t.Year() < 1 || t.Year() > 9999 {
-		fields.Add(apierr.Detail{Field: field, Code: apierr.InvalidFormat, Message: "Use an ISO 8601 date or milliseconds since 1970."})
+	if ok && (t.Year() < 1 || t.Year() > 9999) { // Firestore has no other years
+		fields.Add(apierr.Detail{Field: field, Code: apierr.OutOfRange, Message: "Use a time in the years 1 to 9999."})
 	}
 	return t
-}
-
-// deliveryCursor encodes a delivery's place in its webhook's list.
-func deliveryCursor(d *webhook.Delivery) string {
-	var at [8]byte
-	binary.BigEndian.PutUint64(at[:], uint64(d.CreatedAt.UnixMicro()))
-	return base64.RawURLEncoding.EncodeToString(append(at[:], d.ID...))
-}
-
-func parseDeliveryCursor(text string) (webhook.DeliveryPlace, error) {
-	if text == "" {
-		return webhook.DeliveryPlace{}, nil
-	}
-	b, err := base64.RawURLEncoding.DecodeString(text)
-	if err != nil || len(b) < 8 || len(b) > 72 || !strings.HasPrefix(string(b[8:]), "whd_") || strings.Contains(string(b[8:]), "/") {
-		return webhook.DeliveryPlace{}, feed.ErrCursor
-	}
-	at := int64(binary.BigEndian.Uint64(b))
-	if at < 0 || at > 1<<52 {
-		return webhook.DeliveryPlace{}, feed.ErrCursor
-	}
-	return webhook.DeliveryPlace{At: time.UnixMicro(at), ID: string(b[8:])}, nil
 }

@@ -40,6 +40,7 @@ import (
 	"github.com/linkreel/linkreel/libs/dedup"
 	"github.com/linkreel/linkreel/libs/events"
 	"github.com/linkreel/linkreel/libs/outage"
+	"github.com/linkreel/linkreel/libs/paging"
 	"github.com/linkreel/linkreel/services/events/internal/feed"
 	"github.com/linkreel/linkreel/services/events/internal/webhook"
 )
@@ -71,7 +72,7 @@ type Store interface {
 
 	// Due, DueOf, DeferredOf and Replays set aside unreadable records. They may return
 	// results together with an error.
-	Due(ctx context.Context, lanes []int, behind webhook.DeliveryPlace) (list []*webhook.Delivery, next webhook.DeliveryPlace, err error)
+	Due(ctx context.Context, lanes []int, behind paging.Place) (list []*webhook.Delivery, next paging.Place, err error)
 	DueOf(ctx context.Context, webhookID string, n int) (list []*webhook.Delivery, full bool, err error)
 	DeferredOf(ctx context.Context, webhookID string, n int) (list []*webhook.Delivery, full bool, err error)
 	CountDeferred(ctx context.Context, webhookID string, most int) (int64, error)
@@ -132,7 +133,7 @@ type Engine struct {
 	// waiter is the account after which the next sweep looks for events without a place.
 	waiter string
 	// beyond holds, for each due lane, the place up to which sweeps have read past a full page.
-	beyond [webhook.MaxLanes]webhook.DeliveryPlace
+	beyond [webhook.MaxLanes]paging.Place
 	// former is the unused lane that the last sweep also looked into; see dueLanes.
 	former int
 }
@@ -299,7 +300,7 @@ func (e *Engine) sweepLanes(ctx context.Context) (oldest time.Time, err error) {
 	var g errgroup.Group
 	g.SetLimit(8)
 	for lanes := range slices.Chunk(e.dueLanes(), lanesAtOnce) {
-		if due, more, err := e.store.Due(ctx, lanes, webhook.DeliveryPlace{}); err == nil && more == (webhook.DeliveryPlace{}) {
+		if due, more, err := e.store.Due(ctx, lanes, paging.Place{}); err == nil && more == (paging.Place{}) {
 			e.take(ctx, due)
 			seen(oldestOf(due))
 			continue
@@ -386,7 +387,7 @@ const pagesBeyond = 4
 // sweep continues where the last one stopped, so one webhook's backlog does not hide the
 // others.
 func (e *Engine) sweepLane(ctx context.Context, i int) (oldest time.Time, err error) {
-	var front webhook.DeliveryPlace
+	var front paging.Place
 	first, behind, err := e.store.Due(ctx, []int{i}, front)
 	e.take(ctx, first)
 	oldest = oldestOf(first)

@@ -21,6 +21,7 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/linkreel/linkreel/libs/events"
+	"github.com/linkreel/linkreel/libs/paging"
 	"github.com/linkreel/linkreel/services/events/internal/feed"
 	"github.com/linkreel/linkreel/services/events/internal/webhook"
 )
@@ -40,7 +41,7 @@ func (s *lanes) Waiters(context.Context, string) (map[string]time.Time, string, 
 
 func (s *lanes) Expired(context.Context) ([]string, error) { return nil, nil }
 
-func (s *lanes) Due(ctx context.Context, of []int, _ webhook.DeliveryPlace) (list []*webhook.Delivery, next webhook.DeliveryPlace, err error) {
+func (s *lanes) Due(ctx context.Context, of []int, _ paging.Place) (list []*webhook.Delivery, next paging.Place, err error) {
 	switch i := of[0]; {
 	case i == 0:
 		return nil, next, errors.New("not today")
@@ -73,7 +74,7 @@ type emptyLanes struct {
 	queries int
 }
 
-func (s *emptyLanes) Due(_ context.Context, of []int, _ webhook.DeliveryPlace) (list []*webhook.Delivery, next webhook.DeliveryPlace, err error) {
+func (s *emptyLanes) Due(_ context.Context, of []int, _ paging.Place) (list []*webhook.Delivery, next paging.Place, err error) {
 	s.queries++
 	s.read += len(of)
 	return nil, next, nil

@@ -12,6 +12,7 @@ import (
 	"github.com/linkreel/linkreel/libs/events"
 	"github.com/linkreel/linkreel/libs/events/outbox"
 	"github.com/linkreel/linkreel/libs/firestoredb"
+	"github.com/linkreel/linkreel/libs/paging"
 	"github.com/linkreel/linkreel/libs/record"
 	"github.com/linkreel/linkreel/services/events/internal/webhook"
 )
@@ -105,33 +106,11 @@ func (s *Store) setAside(ctx context.Context, snap *firestore.DocumentSnapshot, 
 	return firestoredb.IgnoreMoved(err)
 }
 
-// Deliveries lists a webhook's deliveries, newest first.
-func (s *Store) Deliveries(ctx context.Context, webhookID string, before webhook.DeliveryPlace, limit int) (
-	page []*webhook.Delivery, more bool, err error,
-) {
-	q := s.db.Collection(deliveries).Where("webhookId", "==", webhookID).
-		OrderBy("createdAt", firestore.Desc).OrderBy(firestore.DocumentID, firestore.Desc)
-	if before.ID != "" {
-		q = q.StartAfter(before.At, before.ID)
-	}
-	for {
-		snaps, err := s.db.Query(ctx, "list deliveries", q.Limit(limit+1))
-		if err != nil {
-			return nil, false, err
-		}
-		more = len(snaps) > limit
-		snaps = snaps[:min(len(snaps), limit)]
-		readable, broken := firestoredb.Sift(snaps, readDelivery)
-		if page = readable; len(broken) > 0 {
-			slog.WarnContext(ctx, "cannot read some deliveries; leaving them out of the list", "deliveries", len(broken), "error", broken[0].Err)
-		}
-		if !more || len(page) > 0 {
-			return page, more, nil
-		}
-		// No delivery of this page can be read, so continue with the next ones. A page needs at
-		// least one delivery, because its last delivery becomes the cursor for the next page.
-		q = q.StartAfter(snaps[len(snaps)-1])
-	}
+// Deliveries lists a page of a webhook's deliveries, newest first, and reports whether there
+// are more.
+func (s *Store) Deliveries(ctx context.Context, webhookID string, p paging.Page) (page []*webhook.Delivery, more bool, err error) {
+	q := s.db.Collection(deliveries).Where("webhookId", "==", webhookID)
+	return firestoredb.Page(ctx, s.db, "list deliveries", q, p, readDelivery)
 }
 
 // Delivery reads a delivery of a webhook.
@@ -331,12 +310,12 @@ const dueLimit = 200
 // behind, or at the oldest delivery if behind is zero. Pass next as behind to read the
 // following page; next is zero if there is none. Due may return deliveries together with an
 // error.
-func (s *Store) Due(ctx context.Context, lanes []int, behind webhook.DeliveryPlace) (
-	list []*webhook.Delivery, next webhook.DeliveryPlace, err error,
+func (s *Store) Due(ctx context.Context, lanes []int, behind paging.Place) (
+	list []*webhook.Delivery, next paging.Place, err error,
 ) {
 	q := s.db.Collection(deliveries).Where("lane", "in", lanes).Where("dueAt", "<=", s.now()).
 		OrderBy("dueAt", firestore.Asc).OrderBy(firestore.DocumentID, firestore.Asc).Limit(dueLimit)
-	if behind != (webhook.DeliveryPlace{}) {
+	if behind != (paging.Place{}) {
 		q = q.StartAfter(behind.At, behind.ID)
 	}
 	snaps, err := s.db.Query(ctx, "list due deliveries", q)
@@ -346,7 +325,7 @@ func (s *Store) Due(ctx context.Context, lanes []int, behind webhook.DeliveryPla
 	if len(snaps) == dueLimit {
 		last := snaps[len(snaps)-1]
 		at, _ := last.Data()["dueAt"].(time.Time) // the query orders by it
-		next = webhook.DeliveryPlace{At: at, ID: last.Ref.ID}
+		next = paging.Place{At: at, ID: last.Ref.ID}
 	}
 	list, err = s.readable(ctx, snaps)
 	return list, next, err

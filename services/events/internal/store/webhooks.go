@@ -12,6 +12,7 @@ import (
 
 	"github.com/linkreel/linkreel/libs/events"
 	"github.com/linkreel/linkreel/libs/firestoredb"
+	"github.com/linkreel/linkreel/libs/paging"
 	"github.com/linkreel/linkreel/libs/record"
 	"github.com/linkreel/linkreel/libs/seal"
 	"github.com/linkreel/linkreel/services/events/internal/webhook"
@@ -117,9 +118,7 @@ func (s *Store) webhooksOf(db *record.DB, shown func(*webhook.Webhook) any) *rec
 	return record.Keep(db, record.Kind[webhook.Webhook]{
 		Collection: webhooks, Object: "webhook", Of: func(w *webhook.Webhook) (id, account string) { return w.ID, w.AccountID },
 		Doc: func(w *webhook.Webhook) any { return s.fromWebhook(w) }, From: readWebhook, Absent: webhook.NotFound, Shown: shown,
-		Order: func(a, b *webhook.Webhook) int {
-			return cmp.Or(b.CreatedAt.Compare(a.CreatedAt), cmp.Compare(a.ID, b.ID))
-		},
+		Order: func(a, b *webhook.Webhook) int { return paging.Newest(a.Place(), b.Place()) },
 		Beside: func(tx *record.Tx, before, after *webhook.Webhook) {
 			w, wants := after, any(firestore.Delete)
 			if w == nil {

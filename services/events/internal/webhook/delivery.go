@@ -8,6 +8,7 @@ import (
 
 	"github.com/linkreel/linkreel/libs/events"
 	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/libs/paging"
 	"github.com/linkreel/linkreel/services/events/internal/feed"
 )
 
@@ -75,6 +76,9 @@ type Delivery struct {
 	// Flight is set during the first attempt. Nothing about this attempt is stored until it ends.
 	Flight *Flight
 }
+
+// Place returns where the delivery stands in its webhook's list.
+func (d *Delivery) Place() paging.Place { return paging.Place{At: d.CreatedAt, ID: d.ID} }
 
 // Flight is shared by the first attempts of one event.
 type Flight struct {

@@ -1,7 +1,6 @@
 package webhook
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -14,6 +13,7 @@ import (
 	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/events"
 	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/libs/paging"
 	"github.com/linkreel/linkreel/libs/tenant"
 )
 
@@ -39,7 +39,7 @@ type Store interface {
 	CountPending(ctx context.Context, webhookID string, most int) (int64, error)
 
 	// Deliveries lists a webhook's deliveries, newest first.
-	Deliveries(ctx context.Context, webhookID string, before DeliveryPlace, limit int) (page []*Delivery, more bool, err error)
+	Deliveries(ctx context.Context, webhookID string, p paging.Page) (page []*Delivery, more bool, err error)
 	Delivery(ctx context.Context, webhookID, id string) (*Delivery, error)
 	// Flying lists a webhook's deliveries that are at their first attempt. Deliveries and Delivery
 	// do not find these. Flying may include some that were stored only a moment ago.
@@ -52,20 +52,6 @@ type Store interface {
 	OpenReplays(ctx context.Context, webhookID string, most int) (int64, error)
 	// AddReplay stores a requested replay.
 	AddReplay(ctx context.Context, r *Replay) error
-}
-
-// DeliveryPlace is the place at which a page of deliveries ended. The zero value is the top
-// of the list.
-type DeliveryPlace struct {
-	At time.Time
-	ID string
-}
-
-func (d *Delivery) place() DeliveryPlace { return DeliveryPlace{d.CreatedAt, d.ID} }
-
-// compare orders places from the top.
-func (p DeliveryPlace) compare(o DeliveryPlace) int {
-	return cmp.Or(o.At.Compare(p.At), cmp.Compare(o.ID, p.ID))
 }
 
 // Courier sends deliveries. The service tells it when there is something to do.
@@ -214,28 +200,28 @@ func (s *Service) enabled(ctx context.Context, accountID, id string) (*Webhook, 
 	return w, err
 }
 
-// Deliveries lists a webhook's deliveries, newest first.
-func (s *Service) Deliveries(ctx context.Context, w *Webhook, before DeliveryPlace, limit int) ([]*Delivery, bool, error) {
+// Deliveries lists a page of a webhook's deliveries, newest first, and reports whether there
+// are more.
+func (s *Service) Deliveries(ctx context.Context, w *Webhook, p paging.Page) (page []*Delivery, more bool, err error) {
 	// Read the flying deliveries before the stored ones. If a first attempt ends in between, its
 	// delivery is then found twice; in the other order it could be missed.
 	flying, err := s.store.Flying(ctx, w.AccountID, w.ID)
 	if err != nil {
 		return nil, false, err
 	}
-	page, more, err := s.store.Deliveries(ctx, w.ID, before, limit)
+	page, more, err = s.store.Deliveries(ctx, w.ID, p)
 	if err != nil {
 		return nil, false, err
 	}
+	all := page
 	for _, d := range flying {
-		above := before.ID == "" || d.place().compare(before) > 0
-		if above && (!more || d.place().compare(page[len(page)-1].place()) < 0) {
-			page = append(page, d)
+		below := more && paging.Newest(d.Place(), page[len(page)-1].Place()) > 0 // it belongs to a later page
+		if !below && !slices.ContainsFunc(page, func(o *Delivery) bool { return o.ID == d.ID }) {
+			all = append(all, d)
 		}
 	}
-	slices.SortStableFunc(page, func(a, b *Delivery) int { return a.place().compare(b.place()) })
-	page = slices.CompactFunc(page, func(a, b *Delivery) bool { return a.ID == b.ID })
-	more = more || len(page) > limit
-	return page[:min(len(page), limit)], more, nil
+	page, next := paging.Cut(p, all, paging.Newest, (*Delivery).Place)
+	return page, more || next != nil, nil
 }
 
 // Delivery reads one of a webhook's deliveries, with the webhook.

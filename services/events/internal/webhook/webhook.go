@@ -13,6 +13,7 @@ import (
 
 	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/events"
+	"github.com/linkreel/linkreel/libs/paging"
 	"github.com/linkreel/linkreel/services/events/internal/feed"
 )
 
@@ -45,6 +46,9 @@ type Webhook struct {
 	// Cause is why the last attempt failed; "" after a success.
 	Cause Cause
 }
+
+// Place returns where the webhook stands in its account's list.
+func (w *Webhook) Place() paging.Place { return paging.Place{At: w.CreatedAt, ID: w.ID} }
 
 // Secret signs messages until it expires. Text is set only to sign a message or to show the
 // secret. So if no key decrypts a secret, everything else still works.

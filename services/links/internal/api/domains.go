@@ -9,17 +9,24 @@ import (
 	"github.com/linkreel/linkreel/libs/apispec/wire"
 	"github.com/linkreel/linkreel/libs/httpapi"
 	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/libs/paging"
 	"github.com/linkreel/linkreel/services/links/internal/customdomain"
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
 func (h public) listDomains(c *fiber.Ctx) error {
 	ctx := c.UserContext()
-	domains, err := h.domains.List(ctx, account(ctx))
+	page, err := httpapi.Page(c, "domains", account(ctx))
 	if err != nil {
 		return err
 	}
-	return httpapi.JSON(c, fiber.StatusOK, wire.DomainList{Data: wire.List(domains, h.domainOf)})
+	found, more, err := h.domains.Page(ctx, account(ctx), page)
+	if err != nil {
+		return err
+	}
+	return httpapi.JSON(c, fiber.StatusOK, wire.DomainList{
+		Data: wire.List(found, h.domainOf), HasMore: more, NextCursor: paging.Next(page, found, more, (*customdomain.Domain).Place),
+	})
 }
 
 func (h public) claimDomain(c *fiber.Ctx) error {

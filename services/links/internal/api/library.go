@@ -1,7 +1,6 @@
 package api
 
 import (
-	"encoding/base64"
 	"fmt"
 	"unicode/utf8"
 
@@ -12,6 +11,7 @@ import (
 	"github.com/linkreel/linkreel/libs/httpapi"
 	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/libs/label"
+	"github.com/linkreel/linkreel/libs/paging"
 	"github.com/linkreel/linkreel/libs/search"
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
@@ -121,23 +121,20 @@ func (h public) listTags(c *fiber.Ctx) error {
 	if err := f.Err(); err != nil {
 		return err
 	}
-	after := ""
-	if c.Context().QueryArgs().Has("cursor") {
-		raw, err := base64.RawURLEncoding.DecodeString(c.Query("cursor"))
-		if err != nil || len(raw) == 0 || len(raw) > 1500 || !utf8.Valid(raw) {
-			return apierr.New(apierr.InvalidCursor,
-				"This cursor does not come from a list. Pass nextCursor of the previous page, unchanged.")
-		}
-		after = string(raw)
-	}
-	page, next, err := h.links.Tags(ctx, account(ctx), c.Query("q"), after, limit)
+	page, err := httpapi.PageOf(c, limit, "tags", account(ctx))
 	if err != nil {
 		return err
 	}
-	return httpapi.JSON(c, fiber.StatusOK, wire.TagPage{
-		Data: wire.List(page, func(name string) wire.Tag { return wire.Tag{Name: name} }), HasMore: next != "",
-		NextCursor: wire.OrNull(base64.RawURLEncoding.EncodeToString([]byte(next))),
-	})
+	found, next, err := h.links.Tags(ctx, account(ctx), c.Query("q"), page.After.ID, limit)
+	if err != nil {
+		return err
+	}
+	out := wire.TagPage{Data: wire.List(found, func(name string) wire.Tag { return wire.Tag{Name: name} }), HasMore: next != ""}
+	if out.HasMore { // a page of a search may be empty and still not be the last
+		cursor := page.Cursor(paging.Place{ID: next})
+		out.NextCursor = &cursor
+	}
+	return httpapi.JSON(c, fiber.StatusOK, out)
 }
 
 // bulkUpdate makes one change to several links.

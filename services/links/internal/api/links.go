@@ -97,7 +97,7 @@ func (h public) create(c *fiber.Ctx) error {
 		record := h.recordOf(l)
 		l.Shown = record
 		c.Set(fiber.HeaderETag, httpapi.ETag(l.Rev))
-		return httpapi.Created(c, "/api/v1/links/"+l.ID, h.createdOf(l, record.LinkSummary, ignored))
+		return httpapi.Created(c, "/api/v1/links/"+l.ID, h.createdOf(l, record, ignored))
 	}
 	return h.links.Create(ctx, p, identity.OriginFrom(ctx), draft)
 }
@@ -280,7 +280,7 @@ func (h public) imported(f *httpapi.Fields, body *wire.LinkCreate, d *link.Draft
 	if body.CreatedAt == nil {
 		return
 	}
-	at := validate(f, "createdAt", expiry(*body.CreatedAt))
+	at := instant(f, "createdAt", body.CreatedAt)
 	if now := h.opt.Now(); at.Set && (at.MS < 0 || at.MS > now.UnixMilli()) {
 		f.Add(apierr.Detail{Field: "createdAt", Code: apierr.OutOfRange, Message: "Use a time from 1970 until now.", Max: now.UnixMilli()})
 	} else if at.Set {
@@ -312,7 +312,9 @@ func (h public) update(c *fiber.Ctx) error {
 		return err
 	}
 	c.Set(fiber.HeaderETag, httpapi.ETag(l.Rev))
-	return httpapi.JSON(c, fiber.StatusOK, wire.LinkUpdated{Success: true, Slug: string(l.Slug), IgnoredFields: fields.Unknown})
+	return httpapi.JSON(c, fiber.StatusOK, wire.LinkUpdated{
+		Success: true, Slug: string(l.Slug), Link: h.recordOf(l), IgnoredFields: fields.Unknown,
+	})
 }
 
 // newPassword hashes the password of an update, if the link is there and the body has no

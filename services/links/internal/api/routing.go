@@ -158,12 +158,7 @@ func (h public) rules(f *httpapi.Fields, in []wire.LinkRule, own link.Hosts) []l
 		for _, name := range w.System {
 			when.Systems = append(when.Systems, link.Systems[name])
 		}
-		if w.From != nil {
-			when.From = validate(f, field+".when.from", expiry(*w.From))
-		}
-		if w.Until != nil {
-			when.Until = validate(f, field+".when.until", expiry(*w.Until))
-		}
+		when.From, when.Until = instant(f, field+".when.from", w.From), instant(f, field+".when.until", w.Until)
 	}
 	tidy, bad := link.CheckRules(rules, h.opt.Countries)
 	for _, d := range bad {

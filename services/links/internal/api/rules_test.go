@@ -31,7 +31,7 @@ func FuzzRules(f *testing.F) {
 	for _, text := range []string{
 		`null`, `[]`, `[{}]`, `[{"name":"a","url":"https://a.example/","when":{}}]`, `[{"name":"a","url":"https://a.example/","when":{"percent":50}}]`,
 		`[{"name":" a ","url":"HTTP://A.example","when":{"country":["de"],"device":["mobile"],"system":["ios","other"],"language":["EN-us","x-y","zh-hans"]}}]`,
-		`[{"name":"a","url":"https://a.example/?x#y","when":{"query":{"x y":"*","ü":"","*":"1"},"from":"2026-01-01","until":8.64e15}}]`,
+		`[{"name":"a","url":"https://a.example/?x#y","when":{"query":{"x y":"*","ü":"","*":"1"},"from":"2026-01-01T00:00:00Z","until":8.64e15}}]`,
 		`[{"name":"a","url":"https://a.example/","when":{"from":-8.64e15}},{"name":"ß","url":"https://b.example/","when":{"percent":99}},{"name":"SS","url":"https://b.example/","when":{"percent":99}}]`,
 	} {
 		f.Add(text, "x+y=1&ü=%C3%BC&utm_source=a", "de-AT,en;q=0.5,*;q=0", "/a/b")

@@ -20,7 +20,7 @@ func Shown(opt Options) (oneLink func(*link.Link) any, domain func(*customdomain
 
 func (h public) itemOf(l *link.Link) wire.LinkSummary {
 	out := wire.LinkSummary{
-		ID: l.ID, Slug: string(l.Slug), DestinationURL: l.Destination.Given, Title: l.Title, Clicks: l.Clicks,
+		UnderscoreID: l.ID, ID: l.ID, Slug: string(l.Slug), DestinationURL: l.Destination.Given, Title: l.Title, Clicks: l.Clicks,
 		CreatedAt: l.CreatedAt.UnixMilli(), ShortURL: l.ShortURL(h.opt.ShortBaseURL), Status: string(l.Status(h.opt.Now())),
 		Tags: append([]string{}, l.Tags...), Archived: l.Archived, ImportedClicks: l.ImportedClicks,
 	}
@@ -41,7 +41,7 @@ func (h public) itemOf(l *link.Link) wire.LinkSummary {
 
 func (h public) recordOf(l *link.Link) wire.Link {
 	out := wire.Link{
-		LinkSummary: h.itemOf(l), ID: l.ID, UpdatedAt: l.UpdatedAt.UnixMilli(),
+		LinkSummary: h.itemOf(l), UpdatedAt: l.UpdatedAt.UnixMilli(),
 		OGTitle: l.OpenGraph.Title, OGDescription: l.OpenGraph.Description, Rules: []wire.LinkRule{},
 	}
 	if l.Routing != nil {
@@ -56,10 +56,10 @@ func (h public) recordOf(l *link.Link) wire.Link {
 	return out
 }
 
-func (h public) createdOf(l *link.Link, item wire.LinkSummary, ignored []string) wire.LinkCreated {
+func (h public) createdOf(l *link.Link, record wire.Link, ignored []string) wire.LinkCreated {
 	return wire.LinkCreated{
-		BulkLink: h.madeOf(l), CreatedAt: l.CreatedAt.UTC().Format(isoTime), Tags: item.Tags, ExternalID: item.ExternalID,
-		Archived: item.Archived, ImportedClicks: item.ImportedClicks, IgnoredFields: ignored,
+		BulkLink: h.madeOf(l), CreatedAt: l.CreatedAt.UTC().Format(isoTime), Tags: record.Tags, ExternalID: record.ExternalID,
+		Archived: record.Archived, ImportedClicks: record.ImportedClicks, Link: record, IgnoredFields: ignored,
 	}
 }
 
@@ -131,6 +131,17 @@ func (h public) addressRecords(hostname string) []wire.DNSRecord {
 		return []wire.DNSRecord{{Type: "CNAME", Name: hostname, Value: target}}
 	}
 	return nil
+}
+
+// instant reads a time that may be absent.
+func instant(f *httpapi.Fields, field string, given *jsdate.Moment) (at link.Moment) {
+	if given == nil {
+		return at
+	}
+	if ms, ok := f.Instant(field, *given); ok {
+		at = link.At(ms)
+	}
+	return at
 }
 
 // expiry reads a moment as `new Date(x)` does.

@@ -18,6 +18,7 @@ import (
 
 	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/libs/paging"
 )
 
 // The times of checks.
@@ -108,6 +109,9 @@ type Domain struct {
 	// holds the certificate itself, and writes both in the same transaction.
 	Certificate Certificate
 }
+
+// Place returns where the domain stands in its account's list.
+func (d *Domain) Place() paging.Place { return paging.Place{At: d.CreatedAt, ID: d.ID} }
 
 // Pages are the addresses of a host for visits of "/", of addresses without a link, and of
 // links that have ended.

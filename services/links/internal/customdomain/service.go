@@ -10,14 +10,17 @@ import (
 	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/events"
 	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/libs/paging"
 )
 
 // Store keeps claims and the owners of host names.
 type Store interface {
 	// Domain finds a claim of the account. It returns NotFound if there is none.
 	Domain(ctx context.Context, accountID, id string) (*Domain, error)
-	// Domains lists an account's claims, newest first, except those that cannot be read.
+	// Domains lists all claims of an account, newest first, except those that cannot be read.
 	Domains(ctx context.Context, accountID string) ([]*Domain, error)
+	// Page lists a page of them, and reports whether there are more.
+	Page(ctx context.Context, accountID string, p paging.Page) (page []*Domain, more bool, err error)
 	// Due lists domains that are due for a check, at most a few thousand. It includes those that
 	// have been due longest. If a domain cannot be read, Due puts it off for an hour, so that it
 	// does not block the domains behind it. Due then returns the other domains and an error.
@@ -91,9 +94,14 @@ func (s *Service) Usable(ctx context.Context, accountID, id string) error {
 	return err
 }
 
-// List lists the account's domains, newest first.
+// List lists all domains of the account, newest first.
 func (s *Service) List(ctx context.Context, accountID string) ([]*Domain, error) {
 	return s.opt.Store.Domains(ctx, accountID)
+}
+
+// Page lists a page of the account's domains, newest first, and reports whether there are more.
+func (s *Service) Page(ctx context.Context, accountID string, p paging.Page) (page []*Domain, more bool, err error) {
+	return s.opt.Store.Page(ctx, accountID, p)
 }
 
 // Leave removes the domains of an account that is being erased, and frees their host names.

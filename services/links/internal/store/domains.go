@@ -1,11 +1,11 @@
 package store
 
 import (
-	"cmp"
 	"context"
 	"time"
 
 	"github.com/linkreel/linkreel/libs/firestoredb"
+	"github.com/linkreel/linkreel/libs/paging"
 	"github.com/linkreel/linkreel/libs/record"
 	"github.com/linkreel/linkreel/services/links/internal/certificate"
 	"github.com/linkreel/linkreel/services/links/internal/customdomain"
@@ -78,7 +78,7 @@ func domainKind(shown func(*customdomain.Domain) any) record.Kind[customdomain.D
 		Absent: customdomain.NotFound,
 		Shown:  shown,
 		Order: func(a, b *customdomain.Domain) int {
-			return cmp.Or(b.CreatedAt.Compare(a.CreatedAt), cmp.Compare(a.ID, b.ID))
+			return paging.Newest(a.Place(), b.Place())
 		},
 		Limit: &record.Limit{Kind: "domains", Full: func(int64) error { return customdomain.Full() }},
 	}
@@ -113,6 +113,11 @@ func (s *Store) Domains() Domains { return Domains{s} }
 // Domain implements [customdomain.Store].
 func (s Domains) Domain(ctx context.Context, accountID, id string) (*customdomain.Domain, error) {
 	return s.domains.Get(ctx, accountID, id)
+}
+
+// Page implements [customdomain.Store].
+func (s Domains) Page(ctx context.Context, accountID string, p paging.Page) ([]*customdomain.Domain, bool, error) {
+	return s.domains.Page(ctx, accountID, p)
 }
 
 // Domains implements [customdomain.Store].

@@ -12,18 +12,27 @@ import (
 	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/apispec/wire"
 	"github.com/linkreel/linkreel/libs/httpapi"
+	"github.com/linkreel/linkreel/libs/paging"
 	"github.com/linkreel/linkreel/services/videos/internal/video"
 )
 
 var language = regexp.MustCompile(`^[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8})*$`)
 
 func captions(c *fiber.Ctx, v *video.Video) error {
-	data := make([]wire.Caption, len(v.Captions))
-	for i, t := range v.Captions {
-		data[i] = wire.Caption{Language: t.Lang, Name: t.Name(), UpdatedAt: t.At.UnixMilli()}
+	page, err := httpapi.Page(c, "captions", string(v.ID))
+	if err != nil {
+		return err
 	}
-	return httpapi.JSON(c, fiber.StatusOK, wire.CaptionList{Data: data})
+	found, next := paging.Cut(page, v.Captions, paging.Oldest, func(t video.Caption) paging.Place { return paging.Place{ID: t.Lang} })
+	return httpapi.JSON(c, fiber.StatusOK, wire.CaptionList{Data: wire.List(found, captionOf), HasMore: next != nil, NextCursor: next})
 }
+
+func captionOf(t video.Caption) wire.Caption {
+	return wire.Caption{Language: t.Lang, Name: t.Name(), UpdatedAt: t.At.UnixMilli()}
+}
+
+// nothing answers for a video that is there.
+func nothing(*fiber.Ctx, *video.Video) error { return nil }
 
 func (h public) putCaptions(c *fiber.Ctx, _ *video.Video) error {
 	lang, err := languageOf(c)

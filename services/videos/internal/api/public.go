@@ -7,7 +7,6 @@ package api
 
 import (
 	"fmt"
-	"math"
 	"net/url"
 	"strings"
 
@@ -17,6 +16,7 @@ import (
 	"github.com/linkreel/linkreel/libs/apispec/wire"
 	"github.com/linkreel/linkreel/libs/httpapi"
 	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/libs/jsdate"
 	"github.com/linkreel/linkreel/libs/label"
 	"github.com/linkreel/linkreel/libs/search"
 	"github.com/linkreel/linkreel/services/videos/internal/video"
@@ -39,7 +39,7 @@ func Public(a *httpapi.API, videos *video.Service, addresses video.Addresses) {
 	a.Handle(fiber.MethodGet, "/api/v1/videos/:id/captions", read, h.owned(captions))
 	a.Handle(fiber.MethodPut, "/api/v1/videos/:id/captions/:lang", write, h.owned(h.putCaptions))
 	a.Handle(fiber.MethodDelete, "/api/v1/videos/:id/captions/:lang", write, h.owned(h.deleteCaptions))
-	a.Finds(fiber.MethodPut, "/api/v1/videos/:id/captions/:lang", h.owned(captions))
+	a.Finds(fiber.MethodPut, "/api/v1/videos/:id/captions/:lang", h.owned(nothing))
 	a.Finds(fiber.MethodDelete, "/api/v1/videos/:id/captions/:lang", h.owned(track))
 }
 
@@ -159,7 +159,7 @@ func (h public) create(c *fiber.Ctx) error {
 	}
 	draft := video.Draft{
 		Title: body.Title, Tags: body.Tags, ExternalID: body.ExternalID, Recording: body.Recording,
-		Rule: video.Rule{Privacy: body.Privacy, Password: body.Password, ExpiresAt: milliseconds(body.ExpiresAt)},
+		Rule: video.Rule{Privacy: body.Privacy, Password: body.Password, ExpiresAt: instant(fields, "expiresAt", body.ExpiresAt)},
 	}
 	if fields.HasError("privacy") {
 		draft.Privacy = new(string) // unknown, so the fields that depend on it are not checked
@@ -173,7 +173,7 @@ func (h public) create(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	return httpapi.Created(c, "/api/v1/videos/"+string(v.ID), h.shown.created(v, fields.Unknown))
+	return httpapi.Created(c, "/api/v1/videos/"+string(v.ID), h.shown.created(v, p, fields.Unknown))
 }
 
 // pageOf returns the Origin header: the origin of the page that sent the request, or
@@ -230,7 +230,7 @@ func (h public) update(c *fiber.Ctx, _ *video.Video) error {
 	if err != nil {
 		return err
 	}
-	return succeeded(c, v, fields.Unknown)
+	return h.changed(c, v, fields.Unknown)
 }
 
 func (h public) remove(c *fiber.Ctx) error {
@@ -253,7 +253,7 @@ func (h public) setAccess(c *fiber.Ctx, present *video.Video) error {
 		return err
 	}
 	rule := video.Rule{
-		Privacy: &body.Privacy, Password: body.Password.Ptr(), ExpiresAt: milliseconds(body.ExpiresAt.Ptr()),
+		Privacy: &body.Privacy, Password: body.Password.Ptr(), ExpiresAt: instant(fields, "expiresAt", body.ExpiresAt.Ptr()),
 		AllowDownload: body.AllowDownload.Ptr(), EmbedOrigins: body.EmbedOrigins.Value,
 	}
 	judged := rule
@@ -290,13 +290,14 @@ func (h public) setThumbnail(c *fiber.Ctx, _ *video.Video) error {
 	if err != nil {
 		return err
 	}
-	return succeeded(c, v, fields.Unknown)
+	return h.changed(c, v, fields.Unknown)
 }
 
-// succeeded answers a successful change.
-func succeeded(c *fiber.Ctx, v *video.Video, ignored []string) error {
+// changed answers a successful change with the video as it is now.
+func (h public) changed(c *fiber.Ctx, v *video.Video, ignored []string) error {
 	c.Set(fiber.HeaderETag, httpapi.ETag(v.Rev))
-	return httpapi.JSON(c, fiber.StatusOK, wire.VideoUpdated{Success: true, IgnoredFields: ignored})
+	shown := h.shown.full(v, identity.FromContext(c.UserContext()))
+	return httpapi.JSON(c, fiber.StatusOK, wire.VideoUpdated{Success: true, Video: shown, IgnoredFields: ignored})
 }
 
 func account(c *fiber.Ctx) string { return identity.FromContext(c.UserContext()).AccountID }
@@ -307,15 +308,14 @@ func changeOf(o httpapi.Optional[string]) video.Change {
 	return video.Change{Set: o.Set, Value: o.Value}
 }
 
-// milliseconds converts a whole JSON number in any notation. It clamps, so a number
-// too large for a time stays too large.
-func milliseconds(f *float64) *int64 {
-	if f == nil {
+// instant reads a time that may be absent or null.
+func instant(fields *httpapi.Fields, field string, given *jsdate.Moment) *int64 {
+	if given == nil {
 		return nil
 	}
-	n := int64(math.MaxInt64)
-	if *f < math.MaxInt64 {
-		n = int64(math.Max(*f, math.MinInt64))
+	ms, ok := fields.Instant(field, *given)
+	if !ok {
+		return nil
 	}
-	return &n
+	return &ms
 }

@@ -23,7 +23,7 @@ type presenter struct {
 
 func (p presenter) summary(v *video.Video) wire.VideoSummary {
 	s := wire.VideoSummary{
-		ID: string(v.ID), Title: v.Title, Slug: string(v.Slug), Status: string(v.Status), Privacy: string(v.Privacy),
+		UnderscoreID: string(v.ID), ID: string(v.ID), Title: v.Title, Slug: string(v.Slug), Status: string(v.Status), Privacy: string(v.Privacy),
 		ShareURL: p.addresses.Page(v.Slug), CreatedAt: v.CreatedAt.UnixMilli(), ExpiresAt: wire.Millis(v.ExpiresAt),
 		Progress: v.Progress, Tags: list(v.Tags), ExternalID: wire.OrNull(v.ExternalID),
 	}
@@ -33,18 +33,18 @@ func (p presenter) summary(v *video.Video) wire.VideoSummary {
 	return s
 }
 
-func (p presenter) created(v *video.Video, ignored []string) wire.VideoCreated {
+func (p presenter) created(v *video.Video, by *identity.Principal, ignored []string) wire.VideoCreated {
 	return wire.VideoCreated{
-		VideoID: string(v.ID), Slug: string(v.Slug), UploadURL: v.Upload.URL, ShareURL: p.addresses.Page(v.Slug),
+		VideoID: string(v.ID), ID: string(v.ID), Slug: string(v.Slug), UploadURL: v.Upload.URL, ShareURL: p.addresses.Page(v.Slug),
 		UploadURLExpiresAt: v.Upload.ExpiresAt.UnixMilli(), ResumableUploadURL: v.Upload.ResumableURL,
-		Tags: list(v.Tags), ExternalID: wire.OrNull(v.ExternalID), IgnoredFields: ignored,
+		Tags: list(v.Tags), ExternalID: wire.OrNull(v.ExternalID), Video: p.full(v, by), IgnoredFields: ignored,
 	}
 }
 
 // record renders a video without the addresses that give access.
 func (p presenter) record(v *video.Video) wire.Video {
 	f := wire.Video{
-		VideoSummary: p.summary(v), ID: string(v.ID), Description: wire.OrNull(v.Description), UpdatedAt: v.UpdatedAt.UnixMilli(),
+		VideoSummary: p.summary(v), Description: wire.OrNull(v.Description), UpdatedAt: v.UpdatedAt.UnixMilli(),
 		Renditions: []wire.Rendition{}, Captions: []string{}, Views: v.Views,
 	}
 	for _, c := range v.Captions {

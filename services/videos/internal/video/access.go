@@ -80,7 +80,7 @@ func (r Rule) Check(present *Video, now time.Time) (Access, []apierr.Detail) {
 		bad = append(
 			bad,
 			apierr.Detail{
-				Field: "expiresAt", Code: apierr.OutOfRange, Message: "Use a time in the future, in milliseconds." + jsdate.SecondsHint(*r.ExpiresAt),
+				Field: "expiresAt", Code: apierr.OutOfRange, Message: "Use a time in the future." + jsdate.SecondsHint(*r.ExpiresAt),
 				Min: now.UnixMilli() + 1, Max: maxTime,
 			},
 		)

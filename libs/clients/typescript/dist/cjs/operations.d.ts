@@ -6,8 +6,10 @@ type Schemas = components["schemas"];
 export type Plan = Schemas["Plan"];
 export type Scope = Schemas["Scope"];
 export type Timestamp = Schemas["Timestamp"];
-export type Moment = Schemas["Moment"];
+export type NextCursor = Schemas["NextCursor"];
 export type MomentOrNull = Schemas["MomentOrNull"];
+export type Instant = Schemas["Instant"];
+export type InstantOrNull = Schemas["InstantOrNull"];
 export type LinkCreate = Input<Schemas["LinkCreate"]>;
 export type LinkRule = Schemas["LinkRule"];
 export type LinkRuleWhen = Schemas["LinkRuleWhen"];
@@ -244,11 +246,11 @@ export declare class Operations extends Client {
     /**
      * List domains.
      *
-     * All domains of the account, newest first.
+     * Domains of the account, newest first.
      */
-    listDomains(options?: CallOptions): Promise<DomainList>;
+    listDomains(query?: Query<"listDomains">, options?: CallOptions): Promise<DomainList>;
     /** Every record of `listDomains`, over all pages. */
-    domains(options?: CallOptions): Pages<Domain>;
+    domains(query?: Omit<Query<"listDomains">, "cursor">, options?: CallOptions): Pages<Domain>;
     /**
      * Claim a domain.
      *
@@ -376,11 +378,11 @@ export declare class Operations extends Client {
     /**
      * List the captions of a video.
      *
-     * All languages that have captions.
+     * One track for each language, in the order of the language tags.
      */
-    listCaptions(id: string, options?: CallOptions): Promise<CaptionList>;
+    listCaptions(id: string, query?: Query<"listCaptions">, options?: CallOptions): Promise<CaptionList>;
     /** Every record of `listCaptions`, over all pages. */
-    captions(id: string, options?: CallOptions): Pages<CaptionList["data"][number]>;
+    captions(id: string, query?: Omit<Query<"listCaptions">, "cursor">, options?: CallOptions): Pages<CaptionList["data"][number]>;
     /**
      * Set the captions of one language.
      *
@@ -412,11 +414,11 @@ export declare class Operations extends Client {
     /**
      * List webhooks.
      *
-     * All webhooks of the account, newest first.
+     * Webhooks of the account, newest first.
      */
-    listWebhooks(options?: CallOptions): Promise<WebhookList>;
+    listWebhooks(query?: Query<"listWebhooks">, options?: CallOptions): Promise<WebhookList>;
     /** Every record of `listWebhooks`, over all pages. */
-    webhooks(options?: CallOptions): Pages<Webhook>;
+    webhooks(query?: Omit<Query<"listWebhooks">, "cursor">, options?: CallOptions): Pages<Webhook>;
     /**
      * Create a webhook.
      *
@@ -511,9 +513,9 @@ export declare class Operations extends Client {
      *
      * Keys of the account, newest first, revoked ones included. The key itself is never shown again.
      */
-    listKeys(options?: CallOptions): Promise<KeyList>;
+    listKeys(query?: Query<"listKeys">, options?: CallOptions): Promise<KeyList>;
     /** Every record of `listKeys`, over all pages. */
-    keys(options?: CallOptions): Pages<Key>;
+    keys(query?: Omit<Query<"listKeys">, "cursor">, options?: CallOptions): Pages<Key>;
     /**
      * Create a key.
      *
@@ -545,9 +547,9 @@ export declare class Operations extends Client {
      *
      * Everybody who may sign in to the account, oldest first. `signIn` says how each of them can sign in without anybody's help.
      */
-    listMembers(options?: CallOptions): Promise<MemberList>;
+    listMembers(query?: Query<"listMembers">, options?: CallOptions): Promise<MemberList>;
     /** Every record of `listMembers`, over all pages. */
-    members(options?: CallOptions): Pages<Member>;
+    members(query?: Omit<Query<"listMembers">, "cursor">, options?: CallOptions): Pages<Member>;
     /**
      * Change a member.
      *
@@ -586,9 +588,9 @@ export declare class Operations extends Client {
      *
      * Invitations that nobody has accepted yet, newest first. Their links are not shown again.
      */
-    listInvitations(options?: CallOptions): Promise<InvitationList>;
+    listInvitations(query?: Query<"listInvitations">, options?: CallOptions): Promise<InvitationList>;
     /** Every record of `listInvitations`, over all pages. */
-    invitations(options?: CallOptions): Pages<Invitation>;
+    invitations(query?: Omit<Query<"listInvitations">, "cursor">, options?: CallOptions): Pages<Invitation>;
     /**
      * Invite somebody.
      *

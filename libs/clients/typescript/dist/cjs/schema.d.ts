@@ -253,7 +253,7 @@ export interface paths {
         };
         /**
          * List domains
-         * @description All domains of the account, newest first.
+         * @description Domains of the account, newest first.
          */
         get: operations["listDomains"];
         put?: never;
@@ -518,7 +518,7 @@ export interface paths {
         };
         /**
          * List the captions of a video
-         * @description All languages that have captions.
+         * @description One track for each language, in the order of the language tags.
          */
         get: operations["listCaptions"];
         put?: never;
@@ -601,7 +601,7 @@ export interface paths {
         };
         /**
          * List webhooks
-         * @description All webhooks of the account, newest first.
+         * @description Webhooks of the account, newest first.
          */
         get: operations["listWebhooks"];
         put?: never;
@@ -2019,13 +2019,21 @@ export interface components {
         Scope: "links:read" | "links:write" | "videos:read" | "videos:write" | "domains:read" | "domains:write" | "keys:read" | "keys:write" | "events:read" | "webhooks:read" | "webhooks:write" | "members:read" | "members:write" | "account:write";
         /** @description Milliseconds since 1970-01-01T00:00:00Z. */
         Timestamp: number;
+        /** @description Pass as `cursor` for the next page; null on the last. */
+        NextCursor: string | null;
         /**
          * @description Anything that `new Date(x)` of JavaScript accepts: a number of milliseconds (fractions are cut), an ISO 8601 string
          *     or one of the older forms. A form without a zone is UTC. Digits in a string are not milliseconds: send a number.
+         *     `null` clears the value.
          */
-        Moment: string | number;
-        /** @description Like Moment; `null` clears the value. */
         MomentOrNull: string | number | null;
+        /**
+         * @description Milliseconds since 1970, or an ISO 8601 date and time with a zone, such as `2027-04-01T00:00:00Z` or
+         *     `2027-04-01T02:00:00+02:00`. A time without a zone is refused.
+         */
+        Instant: string | number;
+        /** @description Like Instant; `null` means no time. */
+        InstantOrNull: string | number | null;
         LinkCreate: {
             /** @description Destination, http or https. */
             url: string;
@@ -2093,7 +2101,7 @@ export interface components {
              *     this time. Lists keep the order in which links arrived here. Without `importedClicks` the field is
              *     ignored, so that a record can be sent back.
              */
-            createdAt?: components["schemas"]["MomentOrNull"];
+            createdAt?: components["schemas"]["InstantOrNull"];
             /** @description Not stored. A create with `true` and without `password` is rejected, so that no copy of a protected link is left without a password. */
             hasPassword?: boolean | null;
         };
@@ -2119,9 +2127,9 @@ export interface components {
                 [key: string]: string;
             };
             /** @description From this moment on. */
-            from?: components["schemas"]["Moment"];
+            from?: components["schemas"]["Instant"];
             /** @description Before this moment. */
-            until?: components["schemas"]["Moment"];
+            until?: components["schemas"]["Instant"];
             /**
              * @description The percentage of visitors to whom the rule applies, among those that meet its other conditions. A visitor
              *     always falls into the same share. Shares of several rules do not overlap, so 50 and 50 cover everybody.
@@ -2189,8 +2197,9 @@ export interface components {
             readonly updatedAt?: unknown;
         };
         LinkSummary: {
-            /** @description Id of the link. */
+            /** @description Id of the link; the same as `id`. */
             _id: string;
+            id: string;
             /** @description As typed at creation. */
             slug: string;
             /** @description Exactly as given. */
@@ -2261,6 +2270,7 @@ export interface components {
             externalId: string | null;
             archived: boolean;
             importedClicks?: components["schemas"]["ImportedClicks"];
+            link: components["schemas"]["Link"];
             ignoredFields?: components["schemas"]["IgnoredFields"];
         };
         /** @description The clicks that an imported link had elsewhere. Present on imported links only. */
@@ -2338,6 +2348,7 @@ export interface components {
             /** @constant */
             success: true;
             slug: string;
+            link: components["schemas"]["Link"];
             ignoredFields?: components["schemas"]["IgnoredFields"];
         };
         /** @description Fields of the body that had no effect because they are unknown or cannot be changed. Absent when there are none. */
@@ -2565,6 +2576,8 @@ export interface components {
         };
         DomainList: {
             data: components["schemas"]["Domain"][];
+            hasMore: boolean;
+            nextCursor: components["schemas"]["NextCursor"];
         };
         /**
          * @description `public`: anyone, may be indexed. `unlisted`: anyone with the address. `password`: after the password.
@@ -2585,8 +2598,8 @@ export interface components {
             privacy?: components["schemas"]["PrivacyInput"];
             /** @description Required with privacy `password`, refused with any other. */
             password?: string | null;
-            /** @description Future moment in milliseconds. Required with privacy `expiring`, refused with any other. */
-            expiresAt?: number | null;
+            /** @description A time in the future. Required with privacy `expiring`, refused with any other. */
+            expiresAt?: components["schemas"]["InstantOrNull"];
             /**
              * @description The file is sent to `resumableUploadUrl` while it is being recorded. When nothing more has arrived for five
              *     minutes, the part that has arrived becomes the video.
@@ -2642,8 +2655,8 @@ export interface components {
             privacy: components["schemas"]["Privacy"];
             /** @description Required with privacy `password` unless the video has one, refused with any other. */
             password?: string | null;
-            /** @description Moment in milliseconds. Required with privacy `expiring`, refused with any other. */
-            expiresAt?: number | null;
+            /** @description A time in the future. Required with privacy `expiring`, refused with any other. */
+            expiresAt?: components["schemas"]["InstantOrNull"];
             /**
              * @description Whether visitors can get `/v/<slug>/video.mp4`.
              * @default true
@@ -2671,15 +2684,19 @@ export interface components {
                 name: string;
                 updatedAt: components["schemas"]["Timestamp"];
             }[];
+            hasMore: boolean;
+            nextCursor: components["schemas"]["NextCursor"];
         };
         VideoUpdated: {
             /** @constant */
             success: true;
+            video: components["schemas"]["Video"];
             ignoredFields?: components["schemas"]["IgnoredFields"];
         };
         VideoSummary: {
-            /** @description Id of the video. */
+            /** @description Id of the video; the same as `id`. */
             _id: string;
+            id: string;
             /** @description Empty when unset. */
             title: string;
             slug: string;
@@ -2699,7 +2716,9 @@ export interface components {
             data: components["schemas"]["VideoSummary"][];
         };
         VideoCreated: {
+            /** @description Id of the video; the same as `id`. */
             videoId: string;
+            id: string;
             slug: string;
             /** @description Send the file here with PUT. */
             uploadUrl: string;
@@ -2710,6 +2729,7 @@ export interface components {
             /** @description As given */
             tags: string[];
             externalId: string | null;
+            video: components["schemas"]["Video"];
             ignoredFields?: components["schemas"]["IgnoredFields"];
         };
         /**
@@ -2834,8 +2854,8 @@ export interface components {
              *     write. Events, webhooks, members and `account:write` must be requested by name.
              */
             scopes?: components["schemas"]["Scope"][] | null;
-            /** @description When the key expires. A time in the past creates a key that has already expired. */
-            expiresAt?: components["schemas"]["MomentOrNull"];
+            /** @description When the key expires. A time in the past is refused. */
+            expiresAt?: components["schemas"]["InstantOrNull"];
         };
         KeyRoll: {
             /**
@@ -2860,6 +2880,8 @@ export interface components {
         };
         KeyList: {
             data: components["schemas"]["Key"][];
+            hasMore: boolean;
+            nextCursor: components["schemas"]["NextCursor"];
         };
         KeyCreated: {
             id: string;
@@ -2890,6 +2912,8 @@ export interface components {
         };
         MemberList: {
             data: components["schemas"]["Member"][];
+            hasMore: boolean;
+            nextCursor: components["schemas"]["NextCursor"];
         };
         MemberSignInLink: {
             /**
@@ -2937,6 +2961,8 @@ export interface components {
         };
         InvitationList: {
             data: components["schemas"]["Invitation"][];
+            hasMore: boolean;
+            nextCursor: components["schemas"]["NextCursor"];
         };
         DeviceCodeCreate: {
             /** @description Name of the key. */
@@ -3406,8 +3432,8 @@ export interface components {
             readonly updatedAt?: unknown;
         };
         WebhookReplay: {
-            from: components["schemas"]["Moment"];
-            to: components["schemas"]["Moment"];
+            from: components["schemas"]["Instant"];
+            to: components["schemas"]["Instant"];
         };
         Webhook: {
             id: string;
@@ -3436,6 +3462,8 @@ export interface components {
         };
         WebhookList: {
             data: components["schemas"]["Webhook"][];
+            hasMore: boolean;
+            nextCursor: components["schemas"]["NextCursor"];
         };
         DeliveryAttempt: {
             at: components["schemas"]["Timestamp"];
@@ -3467,7 +3495,7 @@ export interface components {
         DeliveryPage: {
             data: components["schemas"]["Delivery"][];
             hasMore: boolean;
-            nextCursor: string | null;
+            nextCursor: components["schemas"]["NextCursor"];
         };
         Replay: {
             id: string;
@@ -5145,14 +5173,19 @@ export interface operations {
     };
     listDomains: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description Records per page. A value outside the bounds is refused, not clamped. */
+                limit?: components["parameters"]["Limit"];
+                /** @description The `nextCursor` of the page before. */
+                cursor?: components["parameters"]["OpaqueCursor"];
+            };
             header?: never;
             path?: never;
             cookie?: never;
         };
         requestBody?: never;
         responses: {
-            /** @description All domains of the account, newest first. */
+            /** @description A page of domains. */
             200: {
                 headers: {
                     "X-Request-Id": components["headers"]["X-Request-Id"];
@@ -5167,7 +5200,7 @@ export interface operations {
                     "application/json": components["schemas"]["DomainList"];
                 };
             };
-            400: components["responses"]["UnknownParameter"];
+            400: components["responses"]["BadQuery"];
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             429: components["responses"]["RateLimited"];
@@ -5846,7 +5879,12 @@ export interface operations {
     };
     listCaptions: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description Records per page. A value outside the bounds is refused, not clamped. */
+                limit?: components["parameters"]["Limit"];
+                /** @description The `nextCursor` of the page before. */
+                cursor?: components["parameters"]["OpaqueCursor"];
+            };
             header?: never;
             path: {
                 /**
@@ -5859,7 +5897,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description One for each language. */
+            /** @description A page of captions. */
             200: {
                 headers: {
                     "X-Request-Id": components["headers"]["X-Request-Id"];
@@ -5874,7 +5912,7 @@ export interface operations {
                     "application/json": components["schemas"]["CaptionList"];
                 };
             };
-            400: components["responses"]["UnknownParameter"];
+            400: components["responses"]["BadQuery"];
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["VideoNotFound"];
@@ -6022,14 +6060,19 @@ export interface operations {
     };
     listWebhooks: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description Records per page. A value outside the bounds is refused, not clamped. */
+                limit?: components["parameters"]["Limit"];
+                /** @description The `nextCursor` of the page before. */
+                cursor?: components["parameters"]["OpaqueCursor"];
+            };
             header?: never;
             path?: never;
             cookie?: never;
         };
         requestBody?: never;
         responses: {
-            /** @description The webhooks. */
+            /** @description A page of webhooks. */
             200: {
                 headers: {
                     "X-Request-Id": components["headers"]["X-Request-Id"];
@@ -6044,7 +6087,7 @@ export interface operations {
                     "application/json": components["schemas"]["WebhookList"];
                 };
             };
-            400: components["responses"]["UnknownParameter"];
+            400: components["responses"]["BadQuery"];
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             429: components["responses"]["RateLimited"];
@@ -6598,14 +6641,19 @@ export interface operations {
     };
     listKeys: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description Records per page. A value outside the bounds is refused, not clamped. */
+                limit?: components["parameters"]["Limit"];
+                /** @description The `nextCursor` of the page before. */
+                cursor?: components["parameters"]["OpaqueCursor"];
+            };
             header?: never;
             path?: never;
             cookie?: never;
         };
         requestBody?: never;
         responses: {
-            /** @description Keys. */
+            /** @description A page of keys. */
             200: {
                 headers: {
                     "X-Request-Id": components["headers"]["X-Request-Id"];
@@ -6620,7 +6668,7 @@ export interface operations {
                     "application/json": components["schemas"]["KeyList"];
                 };
             };
-            400: components["responses"]["UnknownParameter"];
+            400: components["responses"]["BadQuery"];
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             429: components["responses"]["RateLimited"];
@@ -6809,14 +6857,19 @@ export interface operations {
     };
     listMembers: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description Records per page. A value outside the bounds is refused, not clamped. */
+                limit?: components["parameters"]["Limit"];
+                /** @description The `nextCursor` of the page before. */
+                cursor?: components["parameters"]["OpaqueCursor"];
+            };
             header?: never;
             path?: never;
             cookie?: never;
         };
         requestBody?: never;
         responses: {
-            /** @description Members. */
+            /** @description A page of members. */
             200: {
                 headers: {
                     "X-Request-Id": components["headers"]["X-Request-Id"];
@@ -6831,7 +6884,7 @@ export interface operations {
                     "application/json": components["schemas"]["MemberList"];
                 };
             };
-            400: components["responses"]["UnknownParameter"];
+            400: components["responses"]["BadQuery"];
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             429: components["responses"]["RateLimited"];
@@ -6980,14 +7033,19 @@ export interface operations {
     };
     listInvitations: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description Records per page. A value outside the bounds is refused, not clamped. */
+                limit?: components["parameters"]["Limit"];
+                /** @description The `nextCursor` of the page before. */
+                cursor?: components["parameters"]["OpaqueCursor"];
+            };
             header?: never;
             path?: never;
             cookie?: never;
         };
         requestBody?: never;
         responses: {
-            /** @description Invitations. */
+            /** @description A page of invitations. */
             200: {
                 headers: {
                     "X-Request-Id": components["headers"]["X-Request-Id"];
@@ -7002,7 +7060,7 @@ export interface operations {
                     "application/json": components["schemas"]["InvitationList"];
                 };
             };
-            400: components["responses"]["UnknownParameter"];
+            400: components["responses"]["BadQuery"];
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             429: components["responses"]["RateLimited"];

@@ -1,6 +1,6 @@
 /** Types that turn those of the API's document into what a caller may write. */
 import type { components, operations } from "./schema.js";
-type Moment = components["schemas"]["Moment"];
+type Moment = components["schemas"]["Instant"];
 type Same<A, B> = (<T>() => T extends A ? 1 : 2) extends <T>() => T extends B ? 1 : 2 ? true : false;
 /** The names of T, without those that a request cannot set. */
 type Settable<T> = {

@@ -1,0 +1,94 @@
+// Package paging cuts lists into pages.
+//
+// A cursor names the place of the last record that a caller has seen. It is not a count of
+// records. So while records are added and removed, no record is listed twice, and every
+// record that exists all the time is listed once.
+package paging
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// Place is where a record stands in a list: by its time, and among records with the same
+// time by its id. A list without times uses the id alone.
+type Place struct {
+	At time.Time // to the microsecond
+	ID string    // not empty
+}
+
+// Newest is the order of a list that begins with the newest record.
+func Newest(a, b Place) int { return Oldest(b, a) }
+
+// Oldest is the order of a list that begins with the oldest record.
+func Oldest(a, b Place) int {
+	return cmp.Or(cmp.Compare(a.At.UnixMicro(), b.At.UnixMicro()), strings.Compare(a.ID, b.ID))
+}
+
+// Page is a caller's request for a page.
+type Page struct {
+	Limit int    // the maximum number of records
+	After Place  // the last record of the page before, or the zero Place
+	list  string // what makes a cursor of another list invalid
+}
+
+// First returns the first page of a list. of tells the list from all others, for example by
+// its name and the account.
+func First(limit int, of ...string) Page {
+	sum := sha256.Sum256([]byte(strings.Join(of, "\x00")))
+	return Page{Limit: limit, list: string(sum[:listBytes])}
+}
+
+const (
+	listBytes = 8
+	timeBytes = 8
+	// maxPlace is the length of the longest id that Firestore can hold.
+	maxPlace = 1500
+)
+
+// From returns the page that a cursor of the same list continues with. It returns false if
+// the cursor does not come from that list.
+func (p Page) From(cursor string) (Page, bool) {
+	b, err := base64.RawURLEncoding.Strict().DecodeString(cursor)
+	if err != nil || len(b) <= listBytes+timeBytes || string(b[:listBytes]) != p.list {
+		return p, false
+	}
+	id := string(b[listBytes+timeBytes:])
+	at := time.UnixMicro(int64(binary.BigEndian.Uint64(b[listBytes:]))).UTC()
+	p.After = Place{at, id}
+	// Firestore has no time before year 1 or after year 9999.
+	return p, len(id) <= maxPlace && utf8.ValidString(id) && at.Year() >= 1 && at.Year() <= 9999
+}
+
+// Cursor returns the text with which a caller continues the list after a place.
+func (p Page) Cursor(last Place) string {
+	b := binary.BigEndian.AppendUint64([]byte(p.list), uint64(last.At.UnixMicro()))
+	return base64.RawURLEncoding.EncodeToString(append(b, last.ID...))
+}
+
+// Next returns the cursor of the page after this one, or nil if there are no more records.
+func Next[T any](p Page, records []T, more bool, place func(T) Place) *string {
+	if !more || len(records) == 0 {
+		return nil
+	}
+	next := p.Cursor(place(records[len(records)-1]))
+	return &next
+}
+
+// Cut returns a page of a list of which all records are in memory, and the cursor of the next
+// page. The cursor is nil on the last page.
+func Cut[T any](p Page, all []T, order func(a, b Place) int, place func(T) Place) (page []T, next *string) {
+	page = slices.SortedFunc(slices.Values(all), func(a, b T) int { return order(place(a), place(b)) })
+	if p.After.ID != "" {
+		page = slices.DeleteFunc(page, func(r T) bool { return order(place(r), p.After) <= 0 })
+	}
+	more := len(page) > p.Limit
+	page = page[:min(len(page), p.Limit)]
+	return page, Next(p, page, more, place)
+}

@@ -1,0 +1,113 @@
+package paging_test
+
+import (
+	"encoding/base64"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/linkreel/linkreel/libs/paging"
+)
+
+var start = time.UnixMilli(1_790_000_000_000).UTC()
+
+type item struct {
+	id string
+	at time.Time
+}
+
+func place(i item) paging.Place { return paging.Place{At: i.at, ID: i.id} }
+
+// Records are added and removed between the pages. Those that are there all the time appear
+// exactly once.
+func TestEveryRecordThatStaysIsListedOnceWhileOthersComeAndGo(t *testing.T) {
+	t.Parallel()
+	for name, order := range map[string]func(a, b paging.Place) int{"newest": paging.Newest, "oldest": paging.Oldest} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := rand.New(rand.NewPCG(1, 2))
+			draw := func(id string) item { return item{id, start.Add(time.Duration(r.IntN(20)) * time.Millisecond)} }
+			var stay, others []item
+			for i := range 57 {
+				stay = append(stay, draw(fmt.Sprintf("stay%02d", i)))
+			}
+			seen := map[string]int{}
+			var last paging.Place
+			page, ok := paging.First(5, "things", "acc"), true
+			for n := 0; ; n++ {
+				for i := range 4 {
+					others = append(others, draw(fmt.Sprintf("other%d-%d", n, i)))
+				}
+				others = others[r.IntN(len(others)):]
+				records, next := paging.Cut(page, slices.Concat(stay, others), order, place)
+				for _, rec := range records {
+					if last.ID != "" && order(last, place(rec)) >= 0 {
+						t.Fatalf("%v is listed after %v", rec, last)
+					}
+					last = place(rec)
+					seen[rec.id]++
+				}
+				if next == nil {
+					break
+				}
+				if len(records) != 5 {
+					t.Fatalf("a page before the last has %d records, want 5", len(records))
+				}
+				if page, ok = paging.First(5, "things", "acc").From(*next); !ok {
+					t.Fatalf("the cursor %q is refused", *next)
+				}
+			}
+			for _, s := range stay {
+				if seen[s.id] != 1 {
+					t.Errorf("%s was listed %d times, want once", s.id, seen[s.id])
+				}
+			}
+		})
+	}
+}
+
+func TestTheLastPageHasNoCursor(t *testing.T) {
+	t.Parallel()
+	all := []item{{"a", start}, {"b", start}}
+	for limit, want := range map[int]bool{1: true, 2: false, 3: false} {
+		if _, next := paging.Cut(paging.First(limit, "x"), all, paging.Newest, place); (next != nil) != want {
+			t.Errorf("a page of %d of two records has the cursor %v", limit, next)
+		}
+	}
+	if page, next := paging.Cut(paging.First(1, "x"), nil, paging.Newest, place); len(page) != 0 || next != nil {
+		t.Errorf("an empty list has the page %v and the cursor %v", page, next)
+	}
+}
+
+func TestACursorIsGoodForItsListAlone(t *testing.T) {
+	t.Parallel()
+	mine := paging.First(1, "keys", "acc_1")
+	_, next := paging.Cut(mine, []item{{"a", start}, {"b", start}}, paging.Newest, place)
+	raw, _ := base64.RawURLEncoding.DecodeString(*next)
+	far := append(slices.Clone(raw[:8]), append([]byte{0x7f, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}, "a"...)...)
+	for _, tt := range []struct {
+		name, cursor string
+		of           paging.Page
+		want         bool
+	}{
+		{"its own", *next, mine, true},
+		{"its own with another limit", *next, paging.First(50, "keys", "acc_1"), true},
+		{"of another account", *next, paging.First(1, "keys", "acc_2"), false},
+		{"of another list", *next, paging.First(1, "domains", "acc_1"), false},
+		{"empty", "", mine, false},
+		{"without a place", base64.RawURLEncoding.EncodeToString(raw[:16]), mine, false},
+		{"with padding", *next + "=", mine, false},
+		{"no base64", "?", mine, false},
+		{"invalid text", base64.RawURLEncoding.EncodeToString(append(slices.Clone(raw), 0xff)), mine, false},
+		{"a time that no database has", base64.RawURLEncoding.EncodeToString(far), mine, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			if _, ok := tt.of.From(tt.cursor); ok != tt.want {
+				t.Errorf("the cursor is accepted: %t, want %t", ok, tt.want)
+			}
+		})
+	}
+}
