@@ -20,45 +20,45 @@ type list struct {
 }
 
 // lists makes records for every list that has a cursor in its body.
-func (tn *tenantOf) lists() map[string]list {
+func (a *tenantOf) lists() map[string]list {
 	type m = map[string]any
 	under := func(path string) func(string) {
-		return func(record string) { tn.want(204, "DELETE", path+record, nil) }
+		return func(record string) { a.want(204, "DELETE", path+record, nil) }
 	}
 	hook := func(n int) string {
-		return tn.want(201, "POST", "/api/v1/webhooks", m{"url": fmt.Sprintf("https://receiver.example/%d", n), "events": []string{"key.rolled"}}).str("id")
+		return a.want(201, "POST", "/api/v1/webhooks", m{"url": fmt.Sprintf("https://receiver.example/%d", n), "events": []string{"key.rolled"}}).str("id")
 	}
-	video := "/api/v1/videos/" + tn.want(201, "POST", "/api/v1/videos", m{"title": "With captions"}).str("videoId")
+	video := "/api/v1/videos/" + a.want(201, "POST", "/api/v1/videos", m{"title": "With captions"}).str("videoId")
 	deliveries := "/api/v1/webhooks/" + hook(99)
 	languages := []string{"de", "fr", "nl", "sv", "da", "fi", "it", "es", "pt", "pl", "cs", "sk", "hu", "ro", "bg", "el"}
 	return map[string]list{
 		"links": {"/api/v1/links", "id", func(n int) string {
-			return tn.want(201, "POST", "/api/v1/links", m{"url": fmt.Sprintf("https://example.com/%d", n)}).str("id")
+			return a.want(201, "POST", "/api/v1/links", m{"url": fmt.Sprintf("https://example.com/%d", n)}).str("id")
 		}, under("/api/v1/links/")},
 		"tags": {"/api/v1/tags", "name", func(n int) string {
-			name := fmt.Sprintf("tag %d of %s", n*7%10, tn.id)
-			tn.want(201, "POST", "/api/v1/links", m{"url": "https://example.com/tags", "tags": []string{name}})
+			name := fmt.Sprintf("tag %d of %s", n*7%10, a.id)
+			a.want(201, "POST", "/api/v1/links", m{"url": "https://example.com/tags", "tags": []string{name}})
 			return name
 		}, nil},
 		"domains": {"/api/v1/domains", "id", func(n int) string {
-			return tn.want(201, "POST", "/api/v1/domains", m{"hostname": fmt.Sprintf("d%d.%s.example.org", n, strings.ToLower(tn.id[4:12]))}).str("id")
+			return a.want(201, "POST", "/api/v1/domains", m{"hostname": fmt.Sprintf("d%d.%s.example.org", n, strings.ToLower(a.id[4:12]))}).str("id")
 		}, under("/api/v1/domains/")},
 		"keys": {"/api/v1/keys", "id", func(n int) string {
-			return tn.want(201, "POST", "/api/v1/keys", m{"name": fmt.Sprint(n), "scopes": []string{"links:read"}}).str("id")
+			return a.want(201, "POST", "/api/v1/keys", m{"name": fmt.Sprint(n), "scopes": []string{"links:read"}}).str("id")
 		}, under("/api/v1/keys/")},
 		"members": {"/api/v1/members", "id", func(n int) string {
-			return tn.admin.want(201, "POST", "/admin/v1/accounts/"+tn.id+"/sign-in-links", m{"name": fmt.Sprint(n), "role": "viewer"}).str("memberId")
+			return a.admin.want(201, "POST", "/admin/v1/accounts/"+a.id+"/sign-in-links", m{"name": fmt.Sprint(n), "role": "viewer"}).str("memberId")
 		}, under("/api/v1/members/")},
 		"invitations": {"/api/v1/invitations", "id", func(int) string {
-			return tn.want(201, "POST", "/api/v1/invitations", m{"role": "viewer"}).str("id")
+			return a.want(201, "POST", "/api/v1/invitations", m{"role": "viewer"}).str("id")
 		}, under("/api/v1/invitations/")},
 		"webhooks": {"/api/v1/webhooks", "id", hook, under("/api/v1/webhooks/")},
 		"deliveries": {deliveries + "/deliveries", "id", func(int) string {
-			return tn.want(202, "POST", deliveries+"/test", nil).str("id")
+			return a.want(202, "POST", deliveries+"/test", nil).str("id")
 		}, nil},
 		"captions": {video + "/captions", "language", func(n int) string {
 			track := "WEBVTT\n\n00:00.000 --> 00:01.000\nHello\n"
-			return tn.want(200, "PUT", video+"/captions/"+languages[n%len(languages)], track, "Content-Type", "text/vtt").str("language")
+			return a.want(200, "PUT", video+"/captions/"+languages[n%len(languages)], track, "Content-Type", "text/vtt").str("language")
 		}, under(video + "/captions/")},
 	}
 }
