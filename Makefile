@@ -165,7 +165,7 @@ tools: $(if $(shell command -v npm),tests/contract/npm/node_modules/.package-loc
 	@$(INSTALL) redis ffmpeg chromium node curl jq openssl python3 pip mypy promtool
 
 tests/contract/npm/node_modules/.package-lock.json: tests/contract/npm/package-lock.json
-	cd $(@D)/.. && npm ci --ignore-scripts --no-audit --no-fund
+	cd $(dir $<) && npm ci --ignore-scripts --no-audit --no-fund
 	@touch $@
 
 .PHONY: fuzz
