@@ -74,8 +74,12 @@ type Log struct {
 	now func() time.Time
 
 	mu      sync.Mutex
-	waiting []Note // that could not be written
+	waiting []Note          // that could not be written, at most one about each thing
+	revoked map[string]bool // ids of keys that this log has noted as revoked; at most remembered
 }
+
+// remembered is how many revoked keys a [Log] remembers.
+const remembered = 10_000
 
 // Open returns a log that writes into dir, which it creates. If dir is empty, it returns
 // nil. If now is nil, the system clock is used.
@@ -89,27 +93,48 @@ func Open(dir string, now func() time.Time) (*Log, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("folder of the trail: %w", err)
 	}
-	return &Log{dir: dir, now: now}, nil
+	return &Log{dir: dir, now: now, revoked: map[string]bool{}}, nil
 }
 
 // Add makes notes durable before it returns, with the present time. If that fails, the error
-// is UNAVAILABLE, and the next call writes the notes first.
+// is UNAVAILABLE, and the next call writes the notes first. A call without notes only writes
+// what waits, and never fails. A key that is revoked again is not noted again: a revoked key
+// stays revoked, and a caller in a loop would fill the disk.
 func (l *Log) Add(notes ...Note) error {
-	if l == nil || len(notes) == 0 {
+	if l == nil {
 		return nil
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	at := l.now().UTC()
 	for _, n := range notes {
+		if n.Kind == KeyRevoked && l.revoked[n.ID] {
+			continue
+		}
 		n.At = at
+		l.waiting = slices.DeleteFunc(l.waiting, func(w Note) bool { return w.thing() == n.thing() })
 		l.waiting = append(l.waiting, n)
 	}
+	if len(l.waiting) == 0 {
+		return nil
+	}
 	if err := l.write(at); err != nil {
+		if len(notes) == 0 {
+			return nil // the change that this call is about needs no note
+		}
 		return &apierr.Error{
 			Code: apierr.Unavailable, RetryAfter: 5 * time.Second, Err: fmt.Errorf("write the trail of what ended: %w", err),
 			Message: "The change is made, but it cannot be noted for a restore yet. Send the same request again.",
 		}
+	}
+	for _, n := range l.waiting {
+		if n.Kind != KeyRevoked {
+			continue
+		}
+		if len(l.revoked) >= remembered {
+			clear(l.revoked)
+		}
+		l.revoked[n.ID] = true
 	}
 	l.waiting = nil
 	return nil

@@ -25,6 +25,15 @@ func clock() func() time.Time {
 	return func() time.Time { now = now.Add(time.Second); return now }
 }
 
+func read(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
 func open(t *testing.T, dir string, now func() time.Time) *trail.Log {
 	t.Helper()
 	l, err := trail.Open(dir, now)
@@ -124,5 +133,44 @@ func TestWithoutAFolderNothingIsNoted(t *testing.T) {
 	l := open(t, "", nil)
 	if err := l.Add(trail.Note{Kind: trail.KeyRevoked, ID: "key_1"}); l != nil || err != nil {
 		t.Errorf("log %v, error %v", l, err)
+	}
+}
+
+// TestRepeatedRevocationsWriteNothing is about a caller in a loop, who would fill the disk.
+func TestRepeatedRevocationsWriteNothing(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	l := open(t, dir, clock())
+	for range 5 {
+		add(t, l, trail.Note{Kind: trail.KeyRevoked, ID: "key_1"})
+		add(t, l)
+	}
+	if files, err := filepath.Glob(filepath.Join(dir, "*", "*")); err != nil || len(files) != 1 {
+		t.Errorf("files %v, %v; want one", files, err)
+	}
+}
+
+// TestAChangeThatNeedsNoNoteWritesWhatWaits also shows that such a change succeeds while the
+// folder is away.
+func TestAChangeThatNeedsNoNoteWritesWhatWaits(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "audit")
+	l := open(t, dir, clock())
+	if err := os.Remove(dir); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if err := l.Add(trail.Note{Kind: trail.AccountState, ID: "acc_1", To: "suspended"}); apierr.CodeOf(err) != apierr.Unavailable {
+			t.Fatalf("error %v, want UNAVAILABLE", err)
+		}
+		add(t, l)
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	add(t, l)
+	files, err := filepath.Glob(filepath.Join(dir, "*", "*"))
+	if err != nil || len(files) != 1 || strings.Count(read(t, files[0]), "\n") != 1 {
+		t.Errorf("files %v, %v; want one file with one note", files, err)
 	}
 }

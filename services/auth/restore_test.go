@@ -36,6 +36,24 @@ func TestAnAnswerWaitsForTheTrail(t *testing.T) {
 	}
 }
 
+// TestChangesThatEndNothingNeedNoTrail renames an account and makes a key while the folder of
+// the trail is away.
+func TestChangesThatEndNothingNeedNoTrail(t *testing.T) {
+	t.Parallel()
+	cfg := newWorld(t).config()
+	cfg.AuditDir = filepath.Join(t.TempDir(), "audit")
+	r := start(t, cfg)
+	id, key := r.account("creator")
+	if err := os.RemoveAll(cfg.AuditDir); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"A", "B", "B"} {
+		want(t, r.admin("PATCH", "/admin/v1/accounts/"+id, `{"name":"`+name+`"}`), 200, "")
+	}
+	want(t, r.api("POST", "/api/v1/keys", key, `{"name":"more"}`), 201, "")
+	want(t, r.admin("PATCH", "/admin/v1/accounts/"+id, `{"suspended":true}`), 503, "UNAVAILABLE")
+}
+
 // TestNotesFromElsewhereGiveNothing applies notes that no backup of this installation can
 // have, and some that would give rights.
 func TestNotesFromElsewhereGiveNothing(t *testing.T) {

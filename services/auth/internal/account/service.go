@@ -126,7 +126,9 @@ func (s *Service) Change(ctx context.Context, id string, c Change) (Account, err
 			}
 		}
 		if after = before.with(c); after == before {
-			tx.Note(before)
+			if c.Suspended != nil {
+				tx.Note(before)
+			}
 			return tx.Again(id)
 		}
 		// Set Pending in the same commit, so that the other services are told even after a
@@ -374,6 +376,7 @@ func (s *Service) Roll(ctx context.Context, id string, overlap time.Duration, n 
 		}
 		if found != nil {
 			made = *found
+			tx.Note(old)
 			return tx.Again(made.AccountID)
 		}
 		if n.By != nil {

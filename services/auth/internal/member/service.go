@@ -141,7 +141,9 @@ func (s *Service) Change(ctx context.Context, by *identity.Principal, accountID,
 			after.Role = *c.Role
 		}
 		if after == before {
-			tx.Note(before)
+			if c.Role != nil {
+				tx.Note(before)
+			}
 			return tx.Again(accountID)
 		}
 		after.UpdatedAt = s.now()

@@ -240,7 +240,9 @@ func (t *transaction) PutAccount(a *account.Account, what events.Type) {
 		t.tx.Authority(a.ID, a.Version)
 	}
 	t.tell(a.ID, what, a.ID, *a)
-	if what != events.Quiet {
+	// A change of the state is pending until every service has confirmed it. Other changes,
+	// which the account's owners may make as often as they like, need no note.
+	if what != events.Quiet && a.Pending {
 		t.Note(*a)
 	}
 }
@@ -335,7 +337,11 @@ func (t *transaction) Put(r any, what events.Type) {
 		t.tx.Set(at.ref, at.doc())
 	}
 	t.tell(at.account, what, at.object, r)
-	t.Note(r)
+	// A quiet change of a member, such as at a sign-in by group, leaves the role as it is, so
+	// people can sign in while the trail cannot be written.
+	if _, ok := r.(member.Member); !ok || what != events.Quiet {
+		t.Note(r)
+	}
 }
 
 // Remove deletes a record and writes its event.
