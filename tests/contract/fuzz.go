@@ -146,7 +146,11 @@ func (f *fuzzer) prepare(ctx context.Context) error {
 	if err := f.addActor(ctx, "reader", "business", map[string]any{"scopes": []string{"links:read"}}); err != nil {
 		return err
 	}
-	if err := f.addActor(ctx, "expired", "business", map[string]any{"expiresAt": 1000}); err != nil {
+	// A key cannot be made with an end in the past, so this one ends a moment after it is made.
+	if err := f.addActor(ctx, "expired", "business", map[string]any{"expiresAt": time.Now().Add(time.Second).UnixMilli()}); err != nil {
+		return err
+	}
+	if err := f.awaitEnd(ctx, f.actors[len(f.actors)-1].bearer); err != nil {
 		return err
 	}
 	f.actors[len(f.actors)-1].dead = true
@@ -171,6 +175,30 @@ func (f *fuzzer) addActor(ctx context.Context, name, plan string, key map[string
 	f.untouchable[account.ID], f.untouchable[made.ID] = true, true
 	f.actors = append(f.actors, actor{name: name, bearer: "Bearer " + made.Key})
 	return nil
+}
+
+// awaitEnd returns once a key has ended.
+func (f *fuzzer) awaitEnd(ctx context.Context, bearer string) error {
+	for pace := time.NewTicker(100 * time.Millisecond); ; {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, f.cfg.BaseURL+"/api/v1/account", nil)
+		if err != nil {
+			return err
+		}
+		req.Header.Set("Authorization", bearer)
+		res, err := f.cfg.Client.Do(req)
+		if err != nil {
+			return err
+		}
+		_ = res.Body.Close() // only the status counts
+		if res.StatusCode == http.StatusUnauthorized {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-pace.C:
+		}
+	}
 }
 
 func (f *fuzzer) admin(ctx context.Context, path string, body, out any) error {

@@ -19,10 +19,12 @@ type Hostile struct {
 	Seed   uint64 // for the choice of misdeeds
 	// Rewrite, if set, changes answers, such as addresses that should lead to another proxy.
 	Rewrite *strings.Replacer
-	// Outage, if set, is how long the deployment is away once the first request waits for events.
+	// Outage, if set, is how long the deployment is away, once, in the middle of a walk through the
+	// feed: a client gives up if its first request already meets an outage.
 	Outage time.Duration
 
 	mu    sync.Mutex
+	feed  bool // a request of the feed was passed on
 	away  time.Time
 	rng   *rand.Rand
 	row   map[string]int // misdeeds in a row, by request
@@ -38,7 +40,9 @@ func (h *Hostile) choose(r *http.Request) string {
 	if h.rng == nil {
 		h.rng, h.row, h.Deeds = rand.New(rand.NewPCG(h.Seed, 1)), map[string]int{}, map[string]int{}
 	}
-	if h.away.IsZero() && h.Outage > 0 && r.URL.Query().Has("wait") {
+	query := r.URL.Query()
+	feed := query.Has("wait") && !query.Has("object") // and not the wait for one record
+	if feed && h.feed && h.away.IsZero() && h.Outage > 0 {
 		h.away = time.Now().Add(h.Outage)
 	}
 	if time.Now().Before(h.away) {
@@ -47,7 +51,7 @@ func (h *Hostile) choose(r *http.Request) string {
 	}
 	alike := r.Method + r.URL.RequestURI() + r.Header.Get("Idempotency-Key")
 	if h.row[alike] == 3 || h.rng.IntN(2) == 0 {
-		h.row[alike] = 0
+		h.row[alike], h.feed = 0, h.feed || feed
 		return ""
 	}
 	h.row[alike]++
