@@ -441,11 +441,33 @@ func TestALeaseKeepsASecondFlusherAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.Confirm(&good{}, click("l"))
-	if err := second.Cycle(t.Context()); err != nil || b.of("l") != 0 {
+	if err := second.Cycle(t.Context()); err != nil || b.of("l") != 0 || second.mine || !first.mine {
 		t.Errorf("the second flusher counted %d, %v", b.of("l"), err)
 	}
 	if err := first.Cycle(t.Context()); err != nil || b.of("l") != 1 {
 		t.Errorf("the first flusher counted %d, %v", b.of("l"), err)
+	}
+}
+
+// While nobody counts, a flusher that has only lost its lease must not say that all is well.
+// Not parallel: the logger is the process's.
+func TestOnlyAFlusherThatCountsSaysThatItCanAgain(t *testing.T) {
+	var log bytes.Buffer
+	former := slog.Default()
+	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
+	defer slog.SetDefault(former)
+	f := NewFlusher(nil, 0, newBook(), nil)
+	for range 3 {
+		f.tell(t.Context(), errDown, true)
+		f.tell(t.Context(), nil, false)
+	}
+	if strings.Count(log.String(), "cannot count clicks") != 1 || strings.Contains(log.String(), "again") {
+		t.Errorf("without the lease:\n%s", &log)
+	}
+	f.tell(t.Context(), nil, true)
+	f.tell(t.Context(), nil, true)
+	if strings.Count(log.String(), "can count clicks again") != 1 {
+		t.Errorf("after a cycle:\n%s", &log)
 	}
 }
 

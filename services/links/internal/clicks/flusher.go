@@ -88,6 +88,9 @@ type Flusher struct {
 	limit    int            // the maximum number of bytes of a cycle
 	audited  time.Time
 	waits    *waiting.Report
+	mine     bool      // it had the lease in the last step
+	failing  bool      // the log says that clicks cannot be counted
+	told     time.Time // when it last said so
 }
 
 // NewFlusher makes a flusher of one partition. If now is nil, it uses the system's clock.
@@ -165,28 +168,37 @@ func (f *Flusher) run(ctx context.Context) {
 		defer cancel()
 		_ = releaseScript.Run(done, f.redis, []string{flusherKey(f.part)}, f.id).Err() // the lease also expires by itself
 	}()
-	failing, told, due := false, time.Time{}, time.Time{}
+	due := time.Time{}
 	for ctx.Err() == nil {
 		started := time.Now() // real time: it only paces the writes
 		var err error
-		if started.Before(due) {
+		resting := started.Before(due)
+		if resting {
 			_, err = f.hold(ctx)
 		} else {
 			err = f.Cycle(ctx)
 			due = started.Add(rest(f.written))
 		}
-		switch bad := err != nil && ctx.Err() == nil; {
-		case bad && (!failing || time.Since(told) > 10*time.Second):
-			failing, told = true, time.Now()
-			slog.WarnContext(ctx, "cannot count clicks; retrying", "partition", f.part, "error", err)
-		case !bad && failing:
-			failing = false
-			slog.WarnContext(ctx, "can count clicks again", "partition", f.part)
+		if ctx.Err() == nil {
+			f.tell(ctx, err, !resting && f.mine)
 		}
 		select {
 		case <-ctx.Done():
 		case <-time.After(time.Until(started.Add(cycle))):
 		}
+	}
+}
+
+// tell logs that clicks cannot be counted, at most every ten seconds, and that they can again.
+// counts says that the step was a cycle of this flusher: one without the lease has counted nothing.
+func (f *Flusher) tell(ctx context.Context, err error, counts bool) {
+	switch {
+	case err != nil && (!f.failing || time.Since(f.told) > 10*time.Second):
+		f.failing, f.told = true, time.Now()
+		slog.WarnContext(ctx, "cannot count clicks; retrying", "partition", f.part, "error", err)
+	case err == nil && f.failing && counts:
+		f.failing = false
+		slog.WarnContext(ctx, "can count clicks again", "partition", f.part)
 	}
 }
 
@@ -215,7 +227,8 @@ return 1`)
 // hold takes or keeps the lease and reports whether this flusher has it.
 func (f *Flusher) hold(ctx context.Context) (bool, error) {
 	mine, err := holdScript.Run(ctx, f.redis, []string{flusherKey(f.part)}, f.id, lease.Milliseconds()).Int()
-	if err != nil || mine == 0 {
+	f.mine = err == nil && mine != 0
+	if !f.mine {
 		f.progress = nil // another flusher will advance it
 		f.forget()
 		return false, err
