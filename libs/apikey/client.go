@@ -120,7 +120,7 @@ func New(cfg Config, source Source, rdb redis.UniversalClient) *Client {
 	c.breaker = outage.New(
 		outage.Config{Failures: 5, Over: 300 * time.Millisecond, Rest: time.Second, Down: redisdb.Away, Probe: c.probe, Now: cfg.Now,
 			Opened: func(err error) {
-				cfg.Log.Warn("Redis does not answer; limits are local and keys are verified every few seconds until it does", "error", err)
+				cfg.Log.Warn("Redis does not answer or refuses writes; limits are local and keys are verified every few seconds until it does", "error", err)
 			}},
 	)
 	c.asking = outage.New(outage.Config{Rest: 100 * time.Millisecond, Now: cfg.Now})

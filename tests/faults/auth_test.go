@@ -282,7 +282,7 @@ func TestAuthKilledBetweenTheWriteAndTheAnswerMakesEachKeyOnce(t *testing.T) {
 	secrets := map[string]bool{}
 	for i := range rounds {
 		idempotencyKey := fmt.Sprintf("round-%d", i)
-		body := fmt.Sprintf(`{"name":"round %d","expiresAt":"2099-01-01"}`, i)
+		body := fmt.Sprintf(`{"name":"round %d","expiresAt":"2099-01-01T00:00:00Z"}`, i)
 		post := func() authAnswer {
 			return authCall("POST", p.api, "/api/v1/keys", key, body, "Idempotency-Key", idempotencyKey)
 		}

@@ -40,17 +40,17 @@ something that happens a few times a day also need a least number: one of one is
   labels: {severity: warning}
   summary: "One call to Firestore in twenty takes longer than half a second."
 - alert: LinkreelRedisUnreachable
-  # Of thousands of limits a second, some are always too late.
+  # Of thousands of limits a second, some are always too late. A full Redis still answers reads; the reason says so.
+  {{- $refuses := printf "increase(linkreel_dependency_failures_total{%s, dependency=\"Redis\", reason=~\"memory|disk\"}[5m])" $here }}
+  {{- $asked := printf "sum(rate(linkreel_auth_redis_failures_total{%s}[5m]))" $here }}
+  {{- $away := printf "max(avg_over_time(linkreel_dependency_away{%s, dependency=\"Redis\"}[5m])) > 0.2" $here }}
+  {{- $away = printf "(%s or (%s > 0.1 and %s > 0.01 * (sum(rate(linkreel_dependency_call_seconds_count{%s, dependency=\"Redis\"}[5m])) or vector(0))))" $away $asked $asked $here }}
   expr: |
-    max(avg_over_time(linkreel_dependency_away{ {{- $here }}, dependency="Redis"}[5m])) > 0.2
-    or (
-      sum(rate(linkreel_auth_redis_failures_total{ {{- $here -}} }[5m])) > 0.1
-      and sum(rate(linkreel_auth_redis_failures_total{ {{- $here -}} }[5m]))
-      > 0.01 * (sum(rate(linkreel_dependency_call_seconds_count{ {{- $here }}, dependency="Redis"}[5m])) or vector(0))
-    )
+    sum by (reason) ({{ $refuses }}) > 10 and on () {{ $away }}
+    or label_replace({{ $away }}, "reason", "away", "", "") unless on () sum({{ $refuses }}) > 10
   for: 2m
   labels: {severity: warning}
-  summary: "Redis does not answer or refuses writes; limits are local and clicks wait in the spool."
+  summary: "Redis does not answer or refuses writes ({{ `{{ $labels.reason }}` }}); limits are local and clicks wait in the spool."
 - alert: LinkreelClicksSpooling
   # With a full Redis, single batches are refused: clicks go to the disk while no partition spools for long.
   # A click now and then for which Redis was too slow is no reason to look.
@@ -207,4 +207,9 @@ something that happens a few times a day also need a least number: one of one is
   for: 5m
   labels: {severity: warning}
   summary: "A pod cannot be scraped."
+- alert: LinkreelPodRestarts
+  # A short life ends the wait of alerts about pods that are gone. Some lives are too short for a scrape to see the start.
+  expr: changes(process_start_time_seconds{ {{- $here -}} }[30m]) > 2 or changes(up{ {{- $here -}} }[30m]) > 5
+  labels: {severity: warning}
+  summary: "A pod starts again and again."
 {{- end }}

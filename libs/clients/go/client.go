@@ -3,9 +3,10 @@
 // all pages, such as [Client.Links], and longer work has functions of its own: bulk requests of any
 // size, uploads that resume, waiting for a video, and following events.
 //
-// Calls that may succeed later are retried for as long as the service asks. Every POST carries an
-// Idempotency-Key over all its attempts, so a retry never acts twice. Errors have types: see
-// [APIError] and [ConnectionError].
+// Calls that may succeed later are retried for as long as the service asks. A retry never acts twice:
+// a POST carries an Idempotency-Key over all its attempts, and the few that take none are not sent
+// again once they may have acted. Redirects are not followed. Errors have types: see [APIError] and
+// [ConnectionError].
 //
 // It needs only the standard library. A Client is safe for concurrent use.
 package client
@@ -27,9 +28,10 @@ type Config struct {
 	// WithoutKey allows an empty Key, for the operations that need none: CreateDeviceCode and
 	// CollectDeviceKey, and for a client of which only copies with a key are used.
 	WithoutKey bool
-	// HTTPClient sends requests. The default has no overall timeout, since uploads may take long.
+	// HTTPClient sends requests. The default has no overall timeout, since uploads may take long. Its
+	// CheckRedirect is not used: a redirect is an [APIError] that says where it points to.
 	HTTPClient *http.Client
-	// Timeout bounds each attempt of an API call; 0 means 30 seconds.
+	// Timeout bounds each attempt of an API call; 0 means 30 seconds. See [Timeout].
 	Timeout time.Duration
 	// Attempts is how often a call is tried in total, the first attempt included; 0 means five.
 	Attempts int
@@ -58,6 +60,10 @@ func New(cfg Config) (*Client, error) {
 	if cfg.HTTPClient == nil {
 		cfg.HTTPClient = &http.Client{}
 	}
+	// A followed redirect would turn a POST, PATCH or DELETE into a GET that succeeds and does nothing.
+	unled := *cfg.HTTPClient
+	unled.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	cfg.HTTPClient = &unled
 	if cfg.Timeout <= 0 {
 		cfg.Timeout = 30 * time.Second
 	}

@@ -333,7 +333,7 @@ func TestAFollowerPausesAfterAnEmptyPage(t *testing.T) {
 	t.Parallel()
 	c, s := start(t, say(200, `{"data":[],"nextCursor":"c1"}`), say(200, `{"data":[{"id":"evt_1"}],"nextCursor":"c2"}`))
 	enough := errors.New("enough")
-	_, err := c.FollowEvents(t.Context(), client.ListEventsQuery{}, func(client.Event) error { return enough })
+	_, err := c.FollowEvents(t.Context(), client.ListEventsQuery{After: new("c0")}, func(client.Event) error { return enough })
 	if !errors.Is(err, enough) || len(s.waits) != 1 || !strings.Contains(s.seen().calls[1], "after=c1") {
 		t.Errorf("%v after pauses of %v and calls %q", err, s.waits, s.seen().calls)
 	}
@@ -621,5 +621,183 @@ func TestAFollowerWaitsForAServiceThatRestarts(t *testing.T) {
 	c, s = start(t, hangUp)
 	if _, err := c.FollowEvents(t.Context(), client.ListEventsQuery{}, func(client.Event) error { return nil }); !client.IsConnection(err) || len(s.seen().calls) != 5 {
 		t.Errorf("a service that was never there: %v after %d calls", err, len(s.seen().calls))
+	}
+}
+
+// A held request that is lost would begin later at its next attempt, and miss what happened meanwhile.
+func TestAFollowerFixesItsPlaceBeforeItIsHeld(t *testing.T) {
+	t.Parallel()
+	c, s := start(t, say(200, `{"data":[],"nextCursor":"c1"}`), say(200, `{"data":[{"id":"evt_1"}],"nextCursor":"c2"}`))
+	enough := errors.New("enough")
+	_, err := c.FollowEvents(t.Context(), client.ListEventsQuery{}, func(client.Event) error { return enough })
+	want := []string{"GET /api/v1/events?limit=100&wait=0", "GET /api/v1/events?after=c1&limit=100&wait=25"}
+	if got := s.seen().calls; !errors.Is(err, enough) || len(s.waits) != 0 || !slices.Equal(got, want) {
+		t.Errorf("%v after pauses of %v, asked %q, want %q", err, s.waits, got, want)
+	}
+}
+
+// roundTripper is a transport of one function.
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+func TestTheTimeOfAHeldRequestIsOnTopOfTheTimeout(t *testing.T) {
+	t.Parallel()
+	var left []time.Duration
+	c, err := client.New(client.Config{BaseURL: "http://a.example", Key: "k", Timeout: 3 * time.Second, HTTPClient: &http.Client{
+		Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
+			end, _ := r.Context().Deadline()
+			left = append(left, time.Until(end))
+			body := io.NopCloser(strings.NewReader(`{"data":[{"id":"evt_1"}],"nextCursor":"c1"}`))
+			return &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, Body: body, Request: r}, nil
+		}),
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	enough := errors.New("enough")
+	for _, opts := range [][]client.Option{nil, {client.Timeout(time.Hour)}, {client.Timeout(1<<63 - 1)}} {
+		if _, err := c.FollowEvents(t.Context(), client.ListEventsQuery{After: new("c0")}, func(client.Event) error { return enough }, opts...); !errors.Is(err, enough) {
+			t.Fatal(err)
+		}
+	}
+	if left[0] <= 25*time.Second || left[0] > 28*time.Second || left[1] <= time.Hour+20*time.Second || left[2] < time.Hour {
+		t.Errorf("a held request may last %v", left)
+	}
+}
+
+// A followed 301 turns a PATCH or DELETE into a GET, whose success would be taken for that of the call.
+func TestARedirectIsToldAndNotFollowed(t *testing.T) {
+	t.Parallel()
+	for _, status := range []int{301, 302, 303, 307, 308} {
+		c, s := start(t, say(status, "", "Location", "https://other.example/api"), say(200, created))
+		_, create := c.CreateLink(t.Context(), client.LinkCreate{URL: "https://example.com"})
+		s.mu.Lock()
+		s.calls = nil
+		s.mu.Unlock()
+		err := c.DeleteLink(t.Context(), "lnk_1")
+		for _, err := range []error{create, err} {
+			if !client.HasCode(err, fmt.Sprint("HTTP_", status)) || !strings.Contains(err.Error(), "https://other.example/api") {
+				t.Errorf("%d: %v", status, err)
+			}
+		}
+		if calls := s.seen().calls; len(calls) != 1 {
+			t.Errorf("%d: sent %q", status, calls)
+		}
+	}
+	led := false
+	given := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { led = true; return nil }}
+	srv := httptest.NewServer(http.HandlerFunc(say(302, "", "Location", "/elsewhere")))
+	defer srv.Close()
+	c, err := client.New(client.Config{BaseURL: srv.URL, Key: "k", HTTPClient: given})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.DeleteLink(t.Context(), "lnk_1"); !client.HasCode(err, "HTTP_302") || led {
+		t.Errorf("with a client of the caller: %v", err)
+	}
+}
+
+// Google cancels a session with 499.
+func TestACancelledSessionIsGone(t *testing.T) {
+	t.Parallel()
+	c, s := start(t, say(499, ""))
+	srv := httptest.NewServer(s)
+	defer srv.Close()
+	if err := c.Upload(t.Context(), client.Upload{File: strings.NewReader("x"), Size: 1, Session: srv.URL}); !errors.Is(err, client.ErrUploadGone) {
+		t.Errorf("%v, want ErrUploadGone", err)
+	}
+}
+
+func TestA412AfterALostAnswerMayBeOfTheCallItself(t *testing.T) {
+	t.Parallel()
+	update := func(answers ...func(http.ResponseWriter, *http.Request)) error {
+		c, _ := start(t, answers...)
+		_, err := c.UpdateLink(t.Context(), "lnk_1", client.LinkUpdate{}, client.IfMatch(`"r1"`))
+		return err
+	}
+	changed := refuse(412, "PRECONDITION_FAILED")
+	for name, first := range map[string]func(http.ResponseWriter, *http.Request){"lost": hangUp, "failed": refuse(500, "INTERNAL")} {
+		if err := update(first, changed); !client.IsConnection(err) || client.IsConflict(err) || !strings.Contains(err.Error(), "may have taken effect, read the record") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if err := update(refuse(429, "RATE_LIMITED"), changed); client.IsConnection(err) || !client.IsConflict(err) {
+		t.Errorf("after a 429, which changes nothing: %v", err)
+	}
+	c, _ := start(t, hangUp, changed) // had the first one deleted the record, this would be a 404
+	if err := c.DeleteLink(t.Context(), "lnk_1", client.IfMatch(`"r1"`)); client.IsConnection(err) || !client.IsConflict(err) {
+		t.Errorf("delete: %v", err)
+	}
+}
+
+func TestAStreamEndsWhenNothingMoreComes(t *testing.T) {
+	t.Parallel()
+	hold := func(w http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
+	line := func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, "{}\n")
+		_ = http.NewResponseController(w).Flush()
+		hold(w, r)
+	}
+	isLate := func(err error) bool {
+		var broke *client.ConnectionError
+		return errors.As(err, &broke) && broke.Timeout()
+	}
+	c, _ := start(t, hold)
+	if _, err := c.ExportAccount(t.Context(), client.Timeout(time.Millisecond), client.Attempts(1)); !isLate(err) {
+		t.Errorf("no headers: %v", err)
+	}
+	c, s := start(t, refuse(503, "UNAVAILABLE"), line)
+	r, err := c.ExportAccount(t.Context(), client.Timeout(2*time.Second))
+	if err != nil || len(s.seen().calls) != 2 {
+		t.Fatal(err)
+	}
+	if text, err := io.ReadAll(r); string(text) != "{}\n" || !isLate(err) {
+		t.Errorf("no more than %q: %v", text, err)
+	}
+	_ = r.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	if r, err = c.ExportAccount(ctx); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = r.Close() }()
+	cancel()
+	if _, err := io.ReadAll(r); !errors.Is(err, context.Canceled) || !client.IsConnection(err) || isLate(err) {
+		t.Errorf("cancelled: %v", err)
+	}
+	c, _ = start(t, say(200, "{}\n"))
+	if r, err = c.ExportAccount(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := io.ReadAll(r); err != nil || string(text) != "{}\n" || r.Close() != nil {
+		t.Errorf("%q, %v", text, err)
+	}
+}
+
+func TestACallThatIsStoppedBetweenAttemptsSaysSo(t *testing.T) {
+	t.Parallel()
+	for name, answer := range map[string]func(http.ResponseWriter, *http.Request){"lost": hangUp, "refused": refuse(503, "UNAVAILABLE")} {
+		srv := httptest.NewServer(http.HandlerFunc(answer))
+		ctx, cancel := context.WithCancel(t.Context())
+		c, err := client.New(client.Config{BaseURL: srv.URL, Key: "k", Sleep: func(context.Context, time.Duration) error { cancel(); return ctx.Err() }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.GetLink(ctx, "lnk_1"); !errors.Is(err, ctx.Err()) || client.IsServer(err) != (name == "refused") {
+			t.Errorf("%s: %v", name, err)
+		}
+		srv.Close()
+	}
+}
+
+func TestARetryAfterOfAgesIsNotTaken(t *testing.T) {
+	t.Parallel()
+	for _, ages := range []string{"9223372037", "18446744074", strings.Repeat("9", 300)} {
+		c, s := start(t, refuse(429, "RATE_LIMITED", "Retry-After", ages), say(201, created))
+		_, err := c.GetLink(t.Context(), "lnk_1")
+		var e *client.APIError
+		if !errors.As(err, &e) || e.RetryAfter < 200*365*24*time.Hour || len(s.seen().calls) != 1 {
+			t.Errorf("%s: %v after %d calls", ages, err, len(s.seen().calls))
+		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"net/http"
 	"slices"
@@ -53,7 +54,8 @@ func (e *APIError) Error() string {
 
 // ConnectionError says that no attempt of a call got a whole answer: nothing listens, the connection
 // broke, the time was over, or something other than JSON came where the API sends JSON. Whether the
-// call took effect is unknown. If the caller's ctx ended, errors.Is with ctx.Err() holds.
+// call took effect is unknown. It also stands for a 412 after such an attempt, which may have made the
+// change itself. If the caller's ctx ended, errors.Is with ctx.Err() holds, for an [APIError] too.
 type ConnectionError struct {
 	Method, Path string
 	Err          error // of the last attempt
@@ -73,6 +75,14 @@ func lost(k *call, err error) *ConnectionError {
 	var slow net.Error
 	late := errors.Is(err, context.DeadlineExceeded) || errors.As(err, &slow) && slow.Timeout()
 	return &ConnectionError{Method: k.method, Path: k.path, Err: err, timeout: late}
+}
+
+// stopped is the error of a call that would be tried again if its ctx, or its wait, had not ended.
+func stopped(err, why error) error {
+	if errors.Is(err, why) {
+		return err
+	}
+	return fmt.Errorf("%w; %w", err, why)
 }
 
 // ArgumentError says that a call cannot be sent: an id is empty or cannot be part of a path, or a
@@ -156,15 +166,19 @@ func refusal(status int, header http.Header, body []byte) *APIError {
 	if err := json.Unmarshal(body, &answer); err != nil || e.Code == "" {
 		*e = APIError{Code: "HTTP_" + strconv.Itoa(status), Message: http.StatusText(status)}
 	}
+	if to := header.Get("Location"); to != "" && status < http.StatusBadRequest {
+		e.Message = "The deployment redirects to " + to + ": use the address there as the base URL."
+	}
 	e.Status, e.RetryAfter = status, retryAfter(header)
 	return e
 }
 
 // retryAfter reads the seconds of Retry-After; a date there is ignored.
 func retryAfter(h http.Header) time.Duration {
-	s, err := strconv.Atoi(h.Get("Retry-After"))
-	if err != nil || s < 0 {
+	// Of a number that is too large, ParseInt returns the largest one.
+	s, err := strconv.ParseInt(h.Get("Retry-After"), 10, 64)
+	if err != nil && !errors.Is(err, strconv.ErrRange) || s < 0 {
 		return 0
 	}
-	return time.Duration(s) * time.Second
+	return time.Duration(min(s, int64(math.MaxInt64/time.Second))) * time.Second
 }

@@ -20,6 +20,11 @@ const followPause = 10 * time.Second
 // long as ctx lives. Other errors end the walk: [IsGone] if After is older than what is kept.
 func (c *Client) FollowEvents(ctx context.Context, q ListEventsQuery, do func(Event) error, opts ...Option) (after *string, err error) {
 	q.Cursor, q.Wait = nil, new(followWait)
+	if q.After == nil {
+		// The first answer comes at once and fixes the place. If a held request without a place were
+		// lost, its next attempt would begin later, and miss what happened in between.
+		q.Wait = new(0)
+	}
 	if q.Limit == 0 {
 		q.Limit = 100
 	}
@@ -45,7 +50,9 @@ func (c *Client) FollowEvents(ctx context.Context, q ListEventsQuery, do func(Ev
 		if page.NextCursor != nil {
 			q.After = page.NextCursor
 		}
-		if len(page.Data) == 0 {
+		held := *q.Wait > 0
+		q.Wait = new(followWait)
+		if held && len(page.Data) == 0 {
 			// A server that is stopping does not hold the request. The pause is random, so that its
 			// callers do not all return at once.
 			if err := c.cfg.Sleep(ctx, mathrand.N(time.Second)); err != nil {

@@ -26,7 +26,8 @@ func chosen(opts []Option) *options {
 }
 
 // IfMatch makes a change only if the record still has this ETag, which [WithResponse] gives. If it
-// has changed, the error's code is PRECONDITION_FAILED.
+// has changed, the error's code is PRECONDITION_FAILED. If it may have been changed by an attempt of
+// this call whose answer was lost, the error is a [ConnectionError]: read the record.
 func IfMatch(etag string) Option { return WithHeader("If-Match", etag) }
 
 // IfNoneMatch reads a record only if its ETag is another one; else the error is one that
@@ -40,7 +41,9 @@ func IdempotencyKey(key string) Option { return func(o *options) { o.key = key }
 // WithHeader sets a header of the request.
 func WithHeader(name, value string) Option { return func(o *options) { o.header.Set(name, value) } }
 
-// Timeout bounds each attempt of the call. To bound the call as a whole, give ctx a deadline.
+// Timeout bounds each attempt of the call. The seconds for which the service may hold a request for
+// events come on top. An answer that is streamed must begin within this time, and each of its next
+// bytes must come within it. To bound the call as a whole, give ctx a deadline.
 func Timeout(d time.Duration) Option { return func(o *options) { o.timeout = d } }
 
 // Attempts is how often the call is tried in total; 1 is without retries.

@@ -57,14 +57,6 @@ func plain(ctx context.Context, c *Client, k call, opts []Option) ([]byte, error
 	return out, err
 }
 
-// stream makes a call and returns its answer while it arrives. The caller closes it. An attempt is
-// only repeated until the answer begins.
-func stream(ctx context.Context, c *Client, k call, opts []Option) (io.ReadCloser, error) {
-	var out io.ReadCloser
-	err := send(ctx, c, k, &out, opts)
-	return out, err
-}
-
 // Page is one page of a list.
 type Page[T any] struct {
 	Data       []T
@@ -226,24 +218,42 @@ func (c *Client) try(ctx context.Context, k call, out any, o *options) error {
 			o.header.Set("Idempotency-Key", o.key)
 		}
 	}
-	unsure := false // an earlier attempt may have taken effect
+	var unsure error // of an earlier attempt that may have taken effect
 	for attempt := 1; ; attempt++ {
 		err := c.attempt(ctx, &k, body, out, o, attempt)
 		if err == nil {
 			return nil
 		}
-		if unsure && k.method == http.MethodDelete && IsNotFound(err) {
+		if unsure != nil && k.method == http.MethodDelete && IsNotFound(err) {
 			return nil // an earlier attempt, whose answer was lost, has deleted it
 		}
+		if unsure != nil && k.method != http.MethodDelete && hasStatus(err, http.StatusPreconditionFailed) {
+			return perhapsOurs(&k, unsure)
+		}
 		wait, again := c.wait(err, attempt)
-		unsure = unsure || !IsRateLimited(err) && !refused(err)
-		if !again || attempt >= attempts || ctx.Err() != nil || k.once && unsure {
+		if unsure == nil && !IsRateLimited(err) && !refused(err) {
+			unsure = err
+		}
+		switch {
+		case again && ctx.Err() != nil:
+			return stopped(err, ctx.Err())
+		case !again || attempt >= attempts || k.once && unsure != nil:
 			return err
 		}
-		if c.cfg.Sleep(ctx, wait) != nil {
-			return err
+		if why := c.cfg.Sleep(ctx, wait); why != nil {
+			return stopped(err, why)
 		}
 	}
+}
+
+// perhapsOurs is the error of a 412 after an attempt without an answer: that attempt may be what
+// changed the record, so the 412 does not say that somebody else did.
+func perhapsOurs(k *call, unsure error) error {
+	var broke *ConnectionError
+	if errors.As(unsure, &broke) {
+		unsure = broke.Err // whose method and path would stand there twice
+	}
+	return lost(k, fmt.Errorf("the change may have taken effect, read the record; an attempt ended with: %w", unsure))
 }
 
 // refused reports whether a call surely had no effect: nothing listens at the address.
@@ -297,18 +307,24 @@ func encoded(in any) (body []byte, kind string, err error) {
 // maxAnswer is the most of an answer that is read; the API's are smaller.
 const maxAnswer = 64 << 20
 
-// attempt makes one request.
+// attempt makes one request within its time.
 func (c *Client) attempt(ctx context.Context, k *call, body []byte, out any, o *options, n int) error {
-	to, streamed := out.(*io.ReadCloser)
-	if !streamed {
-		timeout := c.cfg.Timeout
-		if o.timeout > 0 {
-			timeout = o.timeout
-		}
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, timeout)
-		defer cancel()
+	timeout := c.cfg.Timeout
+	if o.timeout > 0 {
+		timeout = o.timeout
 	}
+	held, _ := strconv.Atoi(k.query.Get("wait"))                    // the seconds that ListEvents waits; 0 without
+	timeout = max(timeout, timeout+time.Duration(held)*time.Second) // the larger, since a sum may overflow
+	if to, streamed := out.(*io.ReadCloser); streamed {
+		return begin(ctx, k, timeout, to, func(ctx context.Context) error { return c.exchange(ctx, k, body, out, o, n) })
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	return c.exchange(ctx, k, body, out, o, n)
+}
+
+// exchange sends a request and reads its answer.
+func (c *Client) exchange(ctx context.Context, k *call, body []byte, out any, o *options, n int) error {
 	res, err := c.do(ctx, k, body, o)
 	if o.response != nil {
 		*o.response = Response{Attempts: n}
@@ -323,7 +339,7 @@ func (c *Client) attempt(ctx context.Context, k *call, body []byte, out any, o *
 		_ = res.Body.Close()
 		return lost(k, errors.New("a web page came in place of an answer")) // from a network that asks for a sign-in
 	}
-	if streamed && res.StatusCode < 300 {
+	if to, streamed := out.(*io.ReadCloser); streamed && res.StatusCode < 300 {
 		*to = res.Body
 		return nil
 	}

@@ -252,6 +252,10 @@ type putAnswer struct {
 	after  time.Duration
 }
 
+// endedStatuses are storage's answers about an address that no longer works. Google answers 499 for a
+// session that was cancelled.
+var endedStatuses = []int{http.StatusBadRequest, http.StatusForbidden, http.StatusNotFound, http.StatusGone, 499}
+
 // again waits before another attempt, or returns an error if another attempt would not help.
 func (c *Client) again(ctx context.Context, res *putAnswer, err error, attempt int) error {
 	if ctx.Err() != nil {
@@ -259,7 +263,7 @@ func (c *Client) again(ctx context.Context, res *putAnswer, err error, attempt i
 	}
 	if err == nil {
 		switch {
-		case slices.Contains([]int{http.StatusForbidden, http.StatusNotFound, http.StatusGone, http.StatusBadRequest}, res.status):
+		case slices.Contains(endedStatuses, res.status):
 			return fmt.Errorf("%w: status %d: %s", ErrUploadGone, res.status, res.text)
 		case res.status != http.StatusTooManyRequests && res.status != http.StatusRequestTimeout && res.status < 500:
 			return &APIError{
@@ -303,11 +307,8 @@ func (c *Client) put(
 	if contentRange != "" {
 		req.Header.Set("Content-Range", contentRange)
 	}
-	// Follow no redirects: 308 is a response here, and a signed URL is valid for one
-	// host.
-	hc := *c.cfg.HTTPClient
-	hc.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	res, err := hc.Do(req)
+	// The client follows no redirects: 308 is a response here, and a signed URL is valid for one host.
+	res, err := c.cfg.HTTPClient.Do(req)
 	if err != nil {
 		return nil, withoutAddress(err)
 	}

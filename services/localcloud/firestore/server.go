@@ -180,7 +180,9 @@ func (s *Server) admit(ctx context.Context, call *tap.Info) (context.Context, er
 		given = values[0]
 	}
 	if !s.tokens.Accept(given) {
-		return nil, status.Error(codes.Unauthenticated, "this Firestore requires the server's bearer token")
+		err := status.Error(codes.Unauthenticated, "this Firestore requires the server's bearer token")
+		s.metrics.called(err) // no interceptor sees it
+		return nil, err
 	}
 	return ctx, nil
 }

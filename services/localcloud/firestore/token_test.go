@@ -8,6 +8,7 @@ import (
 
 	gc "cloud.google.com/go/firestore"
 	pb "cloud.google.com/go/firestore/apiv1/firestorepb"
+	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/api/option"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -36,6 +37,28 @@ func dialled(t *testing.T, token string, opts ...grpc.DialOption) (*firestore.Se
 	return s, conn
 }
 
+// counted returns how many requests of an outcome the metrics have.
+func counted(t *testing.T, registry *prometheus.Registry, outcome string) float64 {
+	t.Helper()
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() != "localcloud_requests_total" {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			for _, l := range m.GetLabel() {
+				if l.GetValue() == outcome {
+					return m.GetCounter().GetValue()
+				}
+			}
+		}
+	}
+	return 0
+}
+
 // TestWithoutTheTokenNoMethodAnswers calls every method of the protocol, including Listen and the other streams, and
 // some unknown methods.
 func TestWithoutTheTokenNoMethodAnswers(t *testing.T) {
@@ -52,6 +75,9 @@ func TestWithoutTheTokenNoMethodAnswers(t *testing.T) {
 	if len(methods) < 20 {
 		t.Fatalf("only %d methods are tried", len(methods))
 	}
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(s.Metrics()...)
+	calls := 0
 	for _, given := range [][]string{nil, {"authorization", "Bearer owner"}, {"authorization", token}, {"authorization", "Bearer " + strings.Repeat("x", 40)}, {"Authorization", "Bearer owner", "authorization", "Bearer " + token}, {"x-goog-api-key", token}} {
 		for _, method := range methods {
 			ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(t.Context(), given...), 20*time.Second)
@@ -64,7 +90,11 @@ func TestWithoutTheTokenNoMethodAnswers(t *testing.T) {
 				t.Errorf("%s with %q: %v, want Unauthenticated", method, given, err)
 			}
 			cancel()
+			calls++
 		}
+	}
+	if n := counted(t, registry, "refused"); n != float64(calls) {
+		t.Errorf("%v of %d refused calls are counted", n, calls)
 	}
 	if got := s.Stats().Calls; len(got) != 0 {
 		t.Errorf("calls came through: %v", got)

@@ -82,7 +82,7 @@ func (e *Engine) send(ctx context.Context, w *webhook.Webhook, j job) (r webhook
 	}
 	secrets, err := e.store.Signing(w, now)
 	if err != nil {
-		slog.ErrorContext(ctx, "cannot decrypt a webhook's secret", "webhook", w.ID, "account", w.AccountID, "error", err)
+		e.failures.sealed(ctx, w, err, now)
 	}
 	if len(secrets) == 0 {
 		return webhook.Unsigned(now), true

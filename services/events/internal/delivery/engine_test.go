@@ -468,4 +468,12 @@ func TestOneFailureOfEachCauseIsToldAMinute(t *testing.T) {
 	now = now.Add(tellEvery)
 	failed(webhook.CauseDNS, 1)
 	told("attempts=1000")
+	for range 100 {
+		f.sealed(t.Context(), w, errors.New("no key opens it"), now)
+	}
+	now = now.Add(tellEvery)
+	f.sealed(t.Context(), w, errors.New("no key opens it"), now)
+	if n := strings.Count(out.String(), "cannot decrypt a webhook's secret"); n != 2 || !strings.Contains(out.String(), "attempts=100 ") {
+		t.Errorf("%d lines, want 2: %s", n, &out)
+	}
 }

@@ -123,16 +123,32 @@ func (f *failures) tell(ctx context.Context, w *webhook.Webhook, r webhook.Resul
 	if r.OK() || r.Final || r.Ours { // a secret that cannot be decrypted has its own line
 		return
 	}
+	if n := f.due(r.Cause, now); n > 0 {
+		slog.WarnContext(ctx, "attempts to call webhooks fail", "reason", r.Cause, "status", r.Status, "host", w.Host(),
+			"webhook", w.ID, "account", w.AccountID, "attempts", n)
+	}
+}
+
+// sealed notes a webhook whose secret cannot be decrypted.
+func (f *failures) sealed(ctx context.Context, w *webhook.Webhook, err error, now time.Time) {
+	if n := f.due(webhook.CauseUnsigned, now); n > 0 {
+		slog.ErrorContext(ctx, "cannot decrypt a webhook's secret", "webhook", w.ID, "account", w.AccountID, "attempts", n, "error", err)
+	}
+}
+
+// due notes an attempt that failed for a cause. If it is time for a line, it returns how many
+// there were since the last one, otherwise 0.
+func (f *failures) due(cause webhook.Cause, now time.Time) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.told == nil {
 		f.told, f.untold = map[webhook.Cause]time.Time{}, map[webhook.Cause]int{}
 	}
-	f.untold[r.Cause]++
-	if told, before := f.told[r.Cause]; before && now.Sub(told) < tellEvery {
-		return
+	f.untold[cause]++
+	if told, before := f.told[cause]; before && now.Sub(told) < tellEvery {
+		return 0
 	}
-	slog.WarnContext(ctx, "attempts to call webhooks fail", "reason", r.Cause, "status", r.Status, "host", w.Host(),
-		"webhook", w.ID, "account", w.AccountID, "attempts", f.untold[r.Cause])
-	f.told[r.Cause], f.untold[r.Cause] = now, 0
+	n := f.untold[cause]
+	f.told[cause], f.untold[cause] = now, 0
+	return n
 }

@@ -677,6 +677,32 @@ func TestLostClicksWriteALineASecond(t *testing.T) {
 	}
 }
 
+// A slow Redis is lost and back many times. Not parallel: the logger is the process's.
+func TestARedisThatComesAndGoesWritesALineAMinute(t *testing.T) {
+	var log bytes.Buffer
+	former := slog.Default()
+	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
+	defer slog.SetDefault(former)
+	now := time.Unix(1_700_000_000, 0)
+	l := &lane{log: &Log{cfg: Config{Now: func() time.Time { return now }}}, caller: &caller{part: 3}}
+	lose := func() { l.cause, l.losses = errors.New("i/o timeout"), l.losses+1; l.tellAway() }
+	for range 10 {
+		lose()
+		l.tellBack()
+		now = now.Add(5 * time.Second)
+	}
+	lose() // and this one lasts
+	for range 15 {
+		l.tellAway()
+		now = now.Add(time.Second)
+	}
+	l.tellBack()
+	away, back := strings.Count(log.String(), "clicks go to the local disk"), strings.Count(log.String(), "answers again")
+	if away != 2 || back != 2 || !strings.Contains(log.String(), "times=10") {
+		t.Errorf("%d lines of the loss, %d of the return; want 2 and 2:\n%s", away, back, &log)
+	}
+}
+
 func TestSpoolSurvivesATornEnd(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -53,6 +53,11 @@ type lane struct {
 	told   time.Time // when the log last told of lost clicks
 	untold int64     // clicks lost since
 
+	cause    error     // why Redis was last lost
+	losses   int       // times that Redis was lost since the line of awayAt
+	awayAt   time.Time // when the log last told that Redis is lost
+	toldAway bool      // it told so of this loss
+
 	ctx func() (context.Context, context.CancelFunc)
 }
 
@@ -308,6 +313,9 @@ func (l *lane) spoolClicks(items []item) {
 		return
 	}
 	count(items)
+	if l.away.Load() {
+		l.tellAway()
+	}
 	if err := l.spool.append(record{late: true, number: l.late.next, payload: payload}); err != nil {
 		// The next batch gets this number, so the flusher sees no gap and does not count these
 		// clicks as lost once more.
@@ -338,7 +346,8 @@ func (l *lane) lose(err error) {
 	l.away.Store(true)
 	l.follower.Lose(errors.Is(err, syscall.ECONNREFUSED))
 	spooling.Inc()
-	slog.Warn("Redis does not answer; clicks go to the local disk", "partition", l.caller.part, "error", err)
+	l.cause, l.losses = err, l.losses+1
+	l.tellAway()
 	// Also spool the batches that Redis may have lost: if this process ends before it can
 	// resend them, its successor finds them there.
 	now := l.log.cfg.Now()
@@ -358,7 +367,28 @@ func (l *lane) regain() {
 	l.away.Store(false)
 	l.follower.Regain()
 	spooling.Dec()
-	slog.Warn("Redis answers again; clicks no longer go to the local disk", "partition", l.caller.part)
+	l.tellBack()
+}
+
+// awayEvery is how often the log tells that Redis is lost.
+const awayEvery = time.Minute
+
+// tellAway logs that Redis is lost, at most once a minute: a slow Redis is lost and back many
+// times. A loss that lasts is told by a later batch.
+func (l *lane) tellAway() {
+	if now := l.log.cfg.Now(); !l.toldAway && now.Sub(l.awayAt) >= awayEvery {
+		slog.Warn("Redis does not answer or refuses writes; clicks go to the local disk",
+			"partition", l.caller.part, "error", l.cause, "times", l.losses)
+		l.toldAway, l.awayAt, l.losses = true, now, 0
+	}
+}
+
+// tellBack logs that Redis is back, if the log told of its loss.
+func (l *lane) tellBack() {
+	if l.toldAway {
+		slog.Warn("Redis answers again; clicks no longer go to the local disk", "partition", l.caller.part)
+		l.toldAway = false
+	}
 }
 
 func (l *lane) nudge() {

@@ -147,7 +147,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	}
 	log := slog.New(slog.NewTextHandler(stderr, nil))
 
-	indexes, err := readIndexes(o.indexes)
+	indexes, err := readIndexes(o.indexes, log)
 	if err != nil {
 		return err
 	}
@@ -213,7 +213,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	}
 }
 
-func readIndexes(paths []string) (*firestore.Indexes, error) {
+// readIndexes reads the files of indexes, and logs how many it found: a query without its index fails.
+func readIndexes(paths []string, log *slog.Logger) (*firestore.Indexes, error) {
 	if len(paths) == 0 {
 		return nil, nil
 	}
@@ -229,6 +230,7 @@ func readIndexes(paths []string) (*firestore.Indexes, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read indexes: %w", err)
 	}
+	log.Info("starting", "files", paths, "indexes", len(indexes.Composite))
 	return indexes, nil
 }
 

@@ -8,6 +8,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -473,5 +474,20 @@ func TestHealthTellsThatCommitsFail(t *testing.T) {
 	}
 	if got := answer("/readyz"); got != "200 ok\n" {
 		t.Errorf("afterwards: %s", got)
+	}
+}
+
+func TestTheLogSaysHowManyIndexesAreThere(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "firestore.indexes.json")
+	two := `{"indexes": [
+		{"collectionGroup": "k", "queryScope": "COLLECTION", "fields": [{"fieldPath": "a", "order": "ASCENDING"}, {"fieldPath": "b", "order": "ASCENDING"}]},
+		{"collectionGroup": "k", "queryScope": "COLLECTION", "fields": [{"fieldPath": "a", "order": "ASCENDING"}, {"fieldPath": "c", "order": "DESCENDING"}]}]}`
+	if err := os.WriteFile(path, []byte(two), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var out strings.Builder
+	if _, err := readIndexes([]string{path}, slog.New(slog.NewTextHandler(&out, nil))); err != nil || !strings.Contains(out.String(), "indexes=2") {
+		t.Errorf("%v, the log: %s", err, &out)
 	}
 }
