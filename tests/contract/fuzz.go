@@ -146,8 +146,9 @@ func (f *fuzzer) prepare(ctx context.Context) error {
 	if err := f.addActor(ctx, "reader", "business", map[string]any{"scopes": []string{"links:read"}}); err != nil {
 		return err
 	}
-	// A key cannot be made with an end in the past, so this one ends a moment after it is made.
-	if err := f.addActor(ctx, "expired", "business", map[string]any{"expiresAt": time.Now().Add(time.Second).UnixMilli()}); err != nil {
+	// A key cannot be made with an end in the past, so this one ends after the seconds that a busy
+	// machine may need to make it.
+	if err := f.addActor(ctx, "expired", "business", map[string]any{"expiresAt": time.Now().Add(3 * time.Second).UnixMilli()}); err != nil {
 		return err
 	}
 	if err := f.awaitEnd(ctx, f.actors[len(f.actors)-1].bearer); err != nil {
