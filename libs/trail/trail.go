@@ -200,18 +200,27 @@ func syncDir(path string) error {
 // Read returns the last note about each thing in the trail of a folder, oldest first.
 // problems names what it could not read. Those files change nothing about the others.
 func Read(dir string) (notes []Note, problems []string, err error) {
-	if _, err := os.ReadDir(dir); err != nil {
+	days, err := os.ReadDir(dir)
+	if err != nil {
 		return nil, nil, fmt.Errorf("read the trail of what ended: %w", err)
 	}
-	files, err := filepath.Glob(filepath.Join(dir, "*", "*"))
-	if err != nil {
-		return nil, nil, err
-	}
-	for _, path := range files {
-		found, err := readFile(path)
-		notes = append(notes, found...)
+	for _, d := range days {
+		day := filepath.Join(dir, d.Name())
+		if !d.IsDir() {
+			problems = append(problems, day+": is not a day of the trail")
+			continue
+		}
+		files, err := os.ReadDir(day)
 		if err != nil {
-			problems = append(problems, fmt.Sprintf("%s: %v", path, err))
+			problems = append(problems, fmt.Sprintf("%s: %v", day, err))
+		}
+		for _, f := range files {
+			path := filepath.Join(day, f.Name())
+			found, err := readFile(path)
+			notes = append(notes, found...)
+			if err != nil {
+				problems = append(problems, fmt.Sprintf("%s: %v", path, err))
+			}
 		}
 	}
 	slices.SortStableFunc(notes, func(a, b Note) int { return a.At.Compare(b.At) })
@@ -238,7 +247,8 @@ func readFile(path string) (notes []Note, err error) {
 		return nil, err
 	}
 	defer func() { _ = f.Close() }() // it was only read
-	for lines := bufio.NewScanner(f); lines.Scan(); {
+	lines := bufio.NewScanner(f)
+	for lines.Scan() {
 		var n Note
 		if err := json.Unmarshal(lines.Bytes(), &n); err != nil {
 			return notes, errors.New("is damaged or half written")
@@ -247,6 +257,9 @@ func readFile(path string) (notes []Note, err error) {
 			return notes, errors.New("has a note without an id or a time")
 		}
 		notes = append(notes, n)
+	}
+	if err := lines.Err(); err != nil {
+		return notes, fmt.Errorf("cannot be read to its end: %w", err)
 	}
 	return notes, nil
 }

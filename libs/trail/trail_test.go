@@ -95,6 +95,26 @@ func TestWhatCannotBeReadIsNamedAndChangesNothing(t *testing.T) {
 	}
 }
 
+// TestAFolderIsReadWhateverItsName reads a trail in a folder whose name is a pattern, with a
+// file in place of a day, and a line that is too long.
+func TestAFolderIsReadWhateverItsName(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "audit[1")
+	add(t, open(t, dir, clock()), trail.Note{Kind: trail.KeyRevoked, ID: "key_1"})
+	for name, text := range map[string]string{
+		"2026-03-01/long.jsonl": `{"kind":"` + strings.Repeat("x", 1<<17) + `"}`, "2026-02-28": "x",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	notes, problems, err := trail.Read(dir)
+	told := strings.Join(problems, "\n")
+	if err != nil || len(notes) != 1 || len(problems) != 2 || !strings.Contains(told, "2026-02-28") || !strings.Contains(told, "long.jsonl") {
+		t.Errorf("notes %v, problems %q, %v; want one note and two problems", notes, problems, err)
+	}
+}
+
 func TestANoteThatCannotBeWrittenWaits(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "audit")
