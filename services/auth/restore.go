@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,7 +27,8 @@ func Transient() []string { return store.Transient() }
 // them. It goes by the service's own rules, so the loops of the running services finish
 // what takes longer: erasures and takedowns. tell is called with a sentence about each note
 // that changed something, or that the operator must act on. Notes about what the backup does
-// not have, or has as they say, change nothing.
+// not have, or has as they say, change nothing. A note that cannot be applied is told, and the
+// others are applied. It fails only if ctx ends.
 func EndAgain(ctx context.Context, db *firestoredb.DB, notes []trail.Note, tell func(string)) error {
 	kept := open(db)
 	e := ending{
@@ -35,8 +37,12 @@ func EndAgain(ctx context.Context, db *firestoredb.DB, notes []trail.Note, tell 
 	}
 	ctx = events.WithActor(ctx, events.System)
 	for _, n := range notes {
-		if err := e.apply(ctx, n); err != nil {
-			return fmt.Errorf("apply the trail: %s %s: %w", n.Kind, n.ID, err)
+		err := e.apply(ctx, n)
+		if ctx.Err() != nil {
+			return fmt.Errorf("apply the trail: %w", err)
+		}
+		if err != nil { // the other notes must still end what they say
+			e.sayf("Not applied: %s of %q in the account %q: %v. Do this yourself.", n.Kind, n.ID, n.Account, err)
 		}
 	}
 	return nil
@@ -55,6 +61,14 @@ type ending struct {
 func (e ending) sayf(format string, a ...any) { e.tell(fmt.Sprintf(format, a...)) }
 
 func (e ending) apply(ctx context.Context, n trail.Note) error {
+	for _, id := range []string{n.ID, cmp.Or(n.Account, n.ID), cmp.Or(n.Record, n.ID)} {
+		if !identity.ValidID(id) {
+			return fmt.Errorf("%q is not an id", id)
+		}
+	}
+	if n.Kind == trail.TakenDown && n.Record == "" {
+		return errors.New("the note does not say what was taken down")
+	}
 	switch n.Kind {
 	case trail.KeyRevoked, trail.KeyExpires:
 		return e.key(ctx, n)

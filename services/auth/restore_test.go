@@ -71,14 +71,17 @@ func TestNotesFromElsewhereGiveNothing(t *testing.T) {
 		{Kind: trail.MemberRemoved, Account: id, ID: "mem_1"}, {Kind: trail.MemberRemoved, Account: "acc_1", ID: p.id},
 		{Kind: trail.MemberRole, Account: id, ID: viewer.id, To: "owner"}, {Kind: trail.MemberRole, Account: id, ID: viewer.id, To: "king"},
 		{Kind: trail.AccountState, ID: "acc_1", To: "deleting"}, {Kind: trail.AccountState, ID: id, To: "active"},
+		{Kind: trail.TakenDown, ID: "a/b", Record: "lnk_1", To: "link"}, {Kind: trail.TakenDown, ID: "tkd_2", Record: "a/b", To: "link"},
+		{Kind: trail.TakenDown, ID: "tkd_3", To: "link"}, {Kind: trail.MemberRemoved, Account: "a/b", ID: "mem_1"},
 		{Kind: trail.Lifted, ID: "tkd_1"}, {Kind: "x", ID: "y"}, {Kind: trail.MemberRemoved, Account: id, ID: p.id},
 	}
 	db := firestoredb.Use(w.Client(t), 10*time.Second)
 	if err := auth.EndAgain(t.Context(), db, notes, func(line string) { said = append(said, line) }); err != nil {
 		t.Fatal(err)
 	}
-	// The unknown role, the account that was resumed, the unknown kind and the only owner.
-	if len(said) != 4 {
+	// The unknown role, the account that was resumed, the unknown kind, the only owner, and
+	// five notes that are damaged.
+	if len(said) != 9 {
 		t.Errorf("it says %q", said)
 	}
 	if after := r.admin("GET", "/admin/v1/accounts/"+id, "").body; string(after) != string(before) {
