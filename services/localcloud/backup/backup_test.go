@@ -293,6 +293,51 @@ func TestOldBackupsAndTheirObjectsGo(t *testing.T) {
 	}
 }
 
+// TestOnlyFilesOfBackupsAreRemoved takes backups into a folder that has other files, too.
+func TestOnlyFilesOfBackupsAreRemoved(t *testing.T) {
+	t.Parallel()
+	c, dir := start(t, t.TempDir()), filepath.Join(t.TempDir(), "backups[1")
+	now := time.Date(2026, 3, 1, 2, 0, 0, 0, time.UTC)
+	o := c.options(dir)
+	o.Now = func() time.Time { return now }
+	c.add("a", content("a"))
+	take(t, o)
+	theirs := []string{"film.mp4.part", "objects/notes.txt", "objects/film.mp4.0123456789abcdef"}
+	ours := []string{"2026-03-01T01-00-00.000Z.part", "objects/.new-1", "objects/" + strings.Repeat("0", 32) + "." + strings.Repeat("a", 64)}
+	for _, name := range append(theirs, ours...) {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("x"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	now = now.Add(2 * time.Hour)
+	take(t, o)
+	for _, name := range theirs {
+		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
+			t.Errorf("a file that no backup wrote: %v", err)
+		}
+	}
+	for _, name := range ours {
+		if _, err := os.Stat(filepath.Join(dir, name)); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s of a backup is left: %v", name, err)
+		}
+	}
+}
+
+func TestAnObjectThatWasCutOffIsCopiedAgain(t *testing.T) {
+	t.Parallel()
+	c, dir := start(t, t.TempDir()), t.TempDir()
+	c.add("a", content("a"))
+	m := take(t, c.options(dir))
+	if err := os.Truncate(filepath.Join(dir, "objects", m.Objects[0].Name), 1); err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range []*backup.Manifest{take(t, c.options(dir)), m} {
+		if err := backup.Verify(t.Context(), dir, m, nil); err != nil {
+			t.Errorf("the backup %s: %v", m.Name, err)
+		}
+	}
+}
+
 // usage returns the size of the files in a folder, and checks their modes.
 func usage(tb testing.TB, dir string) (n int64) {
 	tb.Helper()

@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -26,6 +27,7 @@ const (
 	indexFile    = "index.gz"
 	objectsDir   = "objects"
 	incomplete   = ".part"
+	newFile      = ".new-"
 	nameForm     = "2006-01-02T15-04-05.000Z"
 )
 
@@ -101,7 +103,7 @@ func (f *folder) close() { _ = f.lock.Close() }
 // store writes r to a new file, encrypted if the folder is, and makes it durable. name
 // chooses the file's name by its checksum.
 func (f *folder) store(dir string, r io.Reader, name func(sha string) string) (File, error) {
-	file, err := os.CreateTemp(dir, ".new-*") // with mode 0600
+	file, err := os.CreateTemp(dir, newFile+"*") // with mode 0600
 	if err != nil {
 		return File{}, err
 	}
@@ -154,9 +156,13 @@ func (s *summed) Write(p []byte) (int, error) {
 }
 
 // objects returns the objects that were copied whole, by id. They need not belong to a
-// backup: one that was killed leaves some.
+// backup: one that was killed leaves some. Those that were cut off since are not whole.
 func (f *folder) objects() (map[string]File, error) {
 	entries, err := os.ReadDir(filepath.Join(f.path, objectsDir))
+	if err != nil {
+		return nil, err
+	}
+	sizes, err := f.sizes()
 	if err != nil {
 		return nil, err
 	}
@@ -174,20 +180,57 @@ func (f *folder) objects() (map[string]File, error) {
 		if err != nil {
 			return nil, err
 		}
+		if size, ok := sizes[e.Name()]; ok && size != info.Size() {
+			continue
+		}
 		found[id] = File{Name: e.Name(), Bytes: info.Size(), SHA256: sha}
 	}
 	return found, nil
 }
 
+// sizes returns the sizes of objects by their names, as the backups list them.
+func (f *folder) sizes() (map[string]int64, error) {
+	names, err := Names(f.path)
+	if err != nil {
+		return nil, err
+	}
+	sizes := map[string]int64{}
+	for _, name := range names {
+		m, err := Read(f.path, name)
+		if err != nil {
+			continue // a damaged list must not stop a new backup
+		}
+		for _, o := range m.Objects {
+			sizes[o.Name] = o.Bytes
+		}
+	}
+	return sizes, nil
+}
+
+// The names that this package gives. Files with other names are somebody else's.
+func isIncomplete(name string) bool {
+	at, ok := strings.CutSuffix(name, incomplete)
+	_, err := time.Parse(nameForm, at)
+	return ok && err == nil
+}
+
+func isNew(name string) bool { return strings.HasPrefix(name, newFile) }
+
+// object is ID.SHA256, and the tag of a recipient if it is encrypted.
+var object = regexp.MustCompile(`^[0-9a-f]{32}\.[0-9a-f]{64}(\.age-[0-9a-f]{8})?$`)
+
 // begin makes the folder of a new backup, and removes what killed ones have left.
 func (f *folder) begin(name string) (dir string, err error) {
-	for _, pattern := range []string{"*" + incomplete, filepath.Join(objectsDir, ".new-*")} {
-		left, err := filepath.Glob(filepath.Join(f.path, pattern))
+	for sub, ours := range map[string]func(string) bool{"": isIncomplete, objectsDir: isNew} {
+		entries, err := os.ReadDir(filepath.Join(f.path, sub))
 		if err != nil {
 			return "", err
 		}
-		for _, path := range left {
-			if err := os.RemoveAll(path); err != nil {
+		for _, e := range entries {
+			if !ours(e.Name()) {
+				continue
+			}
+			if err := os.RemoveAll(filepath.Join(f.path, sub, e.Name())); err != nil {
 				return "", err
 			}
 		}
@@ -314,7 +357,7 @@ func (f *folder) prune(before time.Time) error {
 		return err
 	}
 	for _, e := range entries {
-		if used[e.Name()] {
+		if used[e.Name()] || !object.MatchString(e.Name()) {
 			continue
 		}
 		if err := os.Remove(filepath.Join(f.path, objectsDir, e.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {
