@@ -13,7 +13,8 @@
 
 Every operation of the API is a method; AsyncClient has the same for asyncio. Answers are the API's
 JSON objects, as dicts with types (linkreel.types). Calls are retried after lost and cut answers,
-429 and 5xx, as Retry-After says; each POST has an Idempotency-Key, so that nothing is made twice.
+429 and 5xx, as Retry-After says. POSTs have an Idempotency-Key, so that nothing is made twice; the few
+that take none are not repeated when an attempt may have taken effect.
 All exceptions are LinkreelError. Needs Python 3.10 or newer, and nothing else.
 """
 
@@ -27,14 +28,14 @@ from ._webhooks import WebhookMessage, receive_webhook, verify_webhook
 from .async_client import AsyncClient, AsyncEventFeed
 from .client import Client
 from .errors import (
-    APIConnectionError, APIError, APITimeoutError, AuthenticationError, BulkError, Cancelled, ConflictError, CursorLostError, GoneError,
-    LinkreelError, NotFoundError, NotModified, PermissionDeniedError, PreconditionFailedError, RateLimitError, ServerError,
+    APIConnectionError, APIError, APITimeoutError, AuthenticationError, BulkError, Cancelled, ClosedError, ConflictError, CursorLostError,
+    GoneError, LinkreelError, NotFoundError, NotModified, PermissionDeniedError, PreconditionFailedError, RateLimitError, ServerError,
     UnexpectedAnswerError, UploadError, UploadGoneError, ValidationError, VideoFailedError, WaitTimeout, WebhookError,
 )
 
 __all__ = [
     "APIConnectionError", "APIError", "APITimeoutError", "AsyncClient", "AsyncEventFeed", "AsyncOptions", "AuthenticationError",
-    "BulkError", "Cancel", "Cancelled", "Client", "ConflictError", "CursorLostError", "Day", "EventFeed", "GoneError", "LinkreelError",
+    "BulkError", "Cancel", "Cancelled", "Client", "ClosedError", "ConflictError", "CursorLostError", "Day", "EventFeed", "GoneError", "LinkreelError",
     "NotFoundError", "NotModified", "Options", "PermissionDeniedError", "PreconditionFailedError", "RateLimit", "RateLimitError",
     "Response", "ServerError", "Time", "UNSET", "UnexpectedAnswerError", "Unset", "UploadError", "UploadGoneError", "ValidationError",
     "VideoFailedError", "WaitTimeout", "WebhookError", "WebhookMessage", "__version__", "receive_webhook", "types", "verify_webhook",

@@ -21,7 +21,7 @@ class AsyncCore:
         self._pool = ThreadPoolExecutor(threads, "linkreel")
 
     async def close(self) -> None:
-        """Close all connections. Calls that are still running end with APIConnectionError."""
+        """Close all connections. Calls that are still running, and later ones, end with ClosedError."""
         self._core.close()
         self._pool.shutdown(wait=False)
 
@@ -37,10 +37,15 @@ class AsyncCore:
             given["on_response"] = lambda response: cast(None, loop.call_soon_threadsafe(tell, response))
         cancel = given["cancel"] = Cancel()
         try:
-            return await loop.run_in_executor(self._pool, call, given)
+            return await self._thread(lambda: call(given))
         except asyncio.CancelledError:
             cancel.cancel()
             raise
+
+    def _thread(self, work: Callable[[], T]) -> "asyncio.Future[T]":
+        """Work that begins in a thread of the pool."""
+        self._core._transport.check()  # the pool's own error is no LinkreelError
+        return asyncio.get_running_loop().run_in_executor(self._pool, work)
 
     async def _walk(self, iterator: Callable[[Options], Iterator[T]], options: Optional[AsyncOptions]) -> AsyncIterator[T]:
         """The items of an iterator, each made in a thread."""
@@ -62,20 +67,24 @@ class AsyncCore:
 
     async def _step(self, items: Iterator[T], cancel: Cancel) -> T:
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._pool, next, items, _END)
+            return await self._thread(lambda: next(items, _END))
         except asyncio.CancelledError:
             cancel.cancel()
             raise
 
     async def _json(self, method: str, path: str, parameters: Optional[Mapping[str, str]] = None, *,
                     query: Optional[Mapping[str, Any]] = None, body: object = None, content: Optional[bytes] = None,
-                    content_type: str = "application/json", link: bool = False, options: Optional[AsyncOptions] = None) -> Any:
+                    content_type: str = "application/json", link: bool = False, once: bool = False,
+                    options: Optional[AsyncOptions] = None) -> Any:
         return await self._run(lambda given: self._core._json(
-            method, path, parameters, query=query, body=body, content=content, content_type=content_type, link=link, options=given), options)
+            method, path, parameters, query=query, body=body, content=content, content_type=content_type, link=link, once=once,
+            options=given), options)
 
     async def _none(self, method: str, path: str, parameters: Optional[Mapping[str, str]] = None, *,
-                    query: Optional[Mapping[str, Any]] = None, body: object = None, options: Optional[AsyncOptions] = None) -> None:
-        await self._run(lambda given: self._core._none(method, path, parameters, query=query, body=body, options=given), options)
+                    query: Optional[Mapping[str, Any]] = None, body: object = None, once: bool = False,
+                    options: Optional[AsyncOptions] = None) -> None:
+        await self._run(lambda given: self._core._none(
+            method, path, parameters, query=query, body=body, once=once, options=given), options)
 
     async def _bytes(self, method: str, path: str, parameters: Optional[Mapping[str, str]] = None, *, accept: "tuple[str, ...]",
                      query: Optional[Mapping[str, Any]] = None, options: Optional[AsyncOptions] = None) -> bytes:

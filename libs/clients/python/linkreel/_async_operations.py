@@ -1867,7 +1867,7 @@ class AsyncOperations(AsyncCore):
             "memberId": member_id,
             "name": name,
             "role": role,
-        }, options=options))
+        }, once=True, options=options))
 
     async def admin_list_failing_webhooks(
         self,

@@ -10,13 +10,14 @@ import urllib.parse
 import uuid
 from dataclasses import dataclass, replace
 from email.utils import parsedate_to_datetime
-from typing import Any, Callable, Iterable, Iterator, Mapping, Optional, TypedDict, TypeVar
+from typing import Any, Callable, Iterable, Iterator, Mapping, Optional, TypedDict, TypeVar, cast
 
 from ._transport import Cancel, Response, Transport, chunks, split
 from ._values import encode, fill, header, query_text
 from ._version import __version__
 from .errors import (
-    APIConnectionError, APIError, LinkreelError, NotFoundError, NotModified, RateLimitError, UnexpectedAnswerError, api_error,
+    APIConnectionError, APIError, LinkreelError, NotFoundError, NotModified, PreconditionFailedError, RateLimitError, UnexpectedAnswerError,
+    api_error,
 )
 
 T = TypeVar("T")
@@ -59,6 +60,7 @@ class Call:
     headers: Mapping[str, str]
     body: bytes = b""
     removes: bool = False  # the answer is empty, and a record that is not there is as good
+    once: bool = False  # the service would not recognize it when it comes again
 
 
 class Core:
@@ -79,22 +81,25 @@ class Core:
         self._sleep: Callable[[float, Cancel], None] = _sleep
 
     def close(self) -> None:
-        """Close all connections. Calls in other threads end with APIConnectionError."""
+        """Close all connections. Calls in other threads, and later ones, end with ClosedError."""
         self._transport.close()
 
     # -- for the generated methods --------------------------------------------
 
     def _json(self, method: str, path: str, parameters: Optional[Mapping[str, str]] = None, *, query: Optional[Mapping[str, Any]] = None,
               body: object = None, content: Optional[bytes] = None, content_type: str = "application/json",
-              link: bool = False, options: Optional[Options] = None) -> Any:
-        """A call whose answer is a JSON object. With link, the answer gets hasMore and nextCursor from the header Link."""
-        call = self._call(method, fill(path, parameters), query, body, content, content_type, options)
+              link: bool = False, once: bool = False, options: Optional[Options] = None) -> Any:
+        """A call whose answer is a JSON object. With link, the answer gets hasMore and nextCursor from the header Link.
+
+        With once, it is not repeated when an attempt may have taken effect.
+        """
+        call = self._call(method, fill(path, parameters), query, body, content, content_type, options, once=once)
         return self._exchange(call, _page if link else _object, options)
 
     def _none(self, method: str, path: str, parameters: Optional[Mapping[str, str]] = None, *, query: Optional[Mapping[str, Any]] = None,
-              body: object = None, options: Optional[Options] = None) -> None:
+              body: object = None, once: bool = False, options: Optional[Options] = None) -> None:
         """A call whose answer is empty."""
-        call = self._call(method, fill(path, parameters), query, body, None, "application/json", options)
+        call = self._call(method, fill(path, parameters), query, body, None, "application/json", options, once=once)
         try:
             self._exchange(replace(call, removes=method == "DELETE"), _nothing, options)
         except _Removed:
@@ -107,7 +112,7 @@ class Core:
 
         def content(response: Response) -> bytes:
             if response.headers.get("content-type", "").split(";")[0].strip() not in accept:
-                raise _unexpected(response)
+                raise unexpected(response)
             return response.body
         return self._exchange(call, content, options)
 
@@ -121,7 +126,7 @@ class Core:
                 with self._transport.stream(call.method, call.url, call.headers, attempts.timeout(), attempts.cancel) as stream:
                     if stream.status != 200 or stream.headers.get("content-type", "").split(";")[0].strip() not in accept:
                         response = stream.rest()
-                        raise _refusal(response, self._base) or _unexpected(response)
+                        raise _refusal(response, self._base) or unexpected(response)
                     attempts.tell(Response(stream.status, stream.headers, b"", attempts.made))
                     attempts.last = True
                     for line in stream.lines():
@@ -144,7 +149,7 @@ class Core:
     # -- one call ---------------------------------------------------------------
 
     def _call(self, method: str, path: str, query: Optional[Mapping[str, Any]], body: object, content: Optional[bytes],
-              content_type: str, options: Optional[Options], accept: "tuple[str, ...]" = ("application/json",)) -> Call:
+              content_type: str, options: Optional[Options], accept: "tuple[str, ...]" = ("application/json",), once: bool = False) -> Call:
         given: Options = options or {}
         if strange := set(given) - Options.__optional_keys__:
             raise TypeError("There is no option %s." % ", ".join(sorted(strange)))
@@ -155,14 +160,14 @@ class Core:
             headers["Content-Type"] = content_type
         if content or method in ("POST", "PUT", "PATCH"):
             headers["Content-Length"] = str(len(content or b""))
-        if method == "POST":
+        if method == "POST" and not once:
             headers["Idempotency-Key"] = given.get("idempotency_key") or str(uuid.uuid4())
         if "if_match" in given:
             headers["If-Match"] = given["if_match"]
         if "if_none_match" in given:
             headers["If-None-Match"] = given["if_none_match"]
         checked = {name: header(name, value) for name, value in headers.items()}
-        return Call(method, self._base + path + query_text(query), checked, content or b"")
+        return Call(method, self._base + path + query_text(query), checked, content or b"", once=once)
 
     def _exchange(self, call: Call, read: Callable[[Response], T], options: Optional[Options]) -> T:
         """Send a call until an answer decides it, and read that answer."""
@@ -198,7 +203,7 @@ class _Attempts:
         self._end = core._clock() + given["total_timeout"] if "total_timeout" in given else None
         self._most = given.get("attempts", core._attempts)
         self._told = given.get("on_response")
-        self._unsure = False  # an attempt may have made the change
+        self._unsure: Optional[LinkreelError] = None  # the error of an attempt that may have made the change
         self._renewed = False  # a kept connection that had ended was replaced, which is no attempt
         self.cancel = given.get("cancel") or Cancel()
         self.made = 0
@@ -221,20 +226,27 @@ class _Attempts:
         if self._unsure and self._call.removes and isinstance(error, NotFoundError):
             self.tell(response)
             raise _Removed from None
-        if isinstance(error, APIConnectionError) and error._stale and not self._renewed:
-            self._renewed = self._unsure = True
+        if self._unsure and not self._call.removes and "If-Match" in self._call.headers and isinstance(error, PreconditionFailedError):
+            self.tell(response)
+            raise APIConnectionError("The record has another version, perhaps through this call: an earlier attempt got no answer and may have "
+                                     "taken effect. Read the record.") from self._unsure
+        if isinstance(error, APIConnectionError) and error._stale and not self._renewed and not self._call.once:
+            self._renewed, self._unsure = True, error
             self.made -= 1
             return
         seconds = self._pause(error)
         if seconds is None:
             self.tell(response)
             raise error
-        self._unsure = self._unsure or not isinstance(error, RateLimitError)
+        if not isinstance(error, RateLimitError):
+            self._unsure = error
         self._core._sleep(seconds, self.cancel)
 
     def _pause(self, error: LinkreelError) -> Optional[float]:
         """Seconds until the next attempt; None if there is none."""
         if self.last or self.made >= self._most or not again(error):
+            return None
+        if self._call.once and not isinstance(error, RateLimitError):
             return None
         # The waits are random, so that many clients do not come back together.
         seconds = min(0.2 * 2.0 ** (self.made - 1), 10.0) * random.uniform(0.5, 1.0)
@@ -253,6 +265,15 @@ def again(error: LinkreelError) -> bool:
     if isinstance(error, APIError):
         return error.status in (408, 425, 429) or error.status >= 500 or error.code == "IDEMPOTENCY_IN_PROGRESS"
     return isinstance(error, APIConnectionError)
+
+
+def shared(core: Core, options: Optional[Options]) -> Callable[[], Options]:
+    """The options of each request of a call that makes several: they share its total_timeout."""
+    given: Options = options or {}
+    if "total_timeout" not in given:
+        return lambda: given
+    end = core._clock() + given["total_timeout"]
+    return lambda: cast(Options, {**given, "total_timeout": max(end - core._clock(), 0.001)})
 
 
 def _sleep(seconds: float, cancel: Cancel) -> None:
@@ -280,7 +301,7 @@ def _refusal(response: Response, base: str) -> Optional[LinkreelError]:
 
 def retry_after(text: str) -> Optional[float]:
     """The seconds that a Retry-After asks for, in either of its forms."""
-    if text.strip().isdigit():
+    if text.isascii() and text.strip().isdigit():
         return float(text)
     try:
         return max(0.0, parsedate_to_datetime(text).timestamp() - time.time())
@@ -288,7 +309,7 @@ def retry_after(text: str) -> Optional[float]:
         return None
 
 
-def _unexpected(response: Response) -> UnexpectedAnswerError:
+def unexpected(response: Response) -> UnexpectedAnswerError:
     kind = response.headers.get("content-type", "no content type")
     return UnexpectedAnswerError(
         "The response has status %d and %s, which the API never sends here. Check the base URL, and whether a proxy or the "
@@ -299,9 +320,9 @@ def _object(response: Response) -> Any:
     try:
         value = json.loads(response.body)
     except (ValueError, RecursionError):
-        raise _unexpected(response) from None
+        raise unexpected(response) from None
     if not isinstance(value, dict):
-        raise _unexpected(response)
+        raise unexpected(response)
     return value
 
 
@@ -329,7 +350,7 @@ def _next(link: str) -> Optional[str]:
 
 def _nothing(response: Response) -> None:
     if response.status != 204:
-        raise _unexpected(response)
+        raise unexpected(response)
 
 
 def _line(line: bytes) -> Any:

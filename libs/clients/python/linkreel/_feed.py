@@ -74,7 +74,8 @@ class EventFeed(Iterator[Event]):
         now = self._core._clock()
         if self._failing is None:
             self._failing = now
-        if now - self._failing >= self._patience:
+        left = self._failing + self._patience - now
+        if left <= 0:
             raise error
         asked = error.retry_after if isinstance(error, APIError) else None
-        self._core._sleep(max(asked or 0.0, random.uniform(1.0, 5.0)), self._cancel)
+        self._core._sleep(min(max(asked or 0.0, random.uniform(1.0, 5.0)), self._core._max_wait, left), self._cancel)

@@ -1866,7 +1866,7 @@ class Operations(Core):
             "memberId": member_id,
             "name": name,
             "role": role,
-        }, options=options))
+        }, once=True, options=options))
 
     def admin_list_failing_webhooks(
         self,

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Callable, Dict, Iterable, Iterator, Mapping, NamedTuple, Optional, Tuple, cast
 
-from .errors import APIConnectionError, APITimeoutError, Cancelled, LinkreelError
+from .errors import APIConnectionError, APITimeoutError, Cancelled, ClosedError
 
 _LARGEST = 64 << 20  # no answer of the API is larger
 _TOO_LARGE = "The response is larger than 64 MiB."
@@ -188,7 +188,8 @@ class Transport:
         self._context = context
         self._proxies = proxies
         self._local = threading.local()
-        self._all: "weakref.WeakSet[http.client.HTTPConnection]" = weakref.WeakSet()
+        # Each with the process that made it: a forked one has copies, whose sockets are the parent's.
+        self._all: "weakref.WeakKeyDictionary[http.client.HTTPConnection, int]" = weakref.WeakKeyDictionary()
         self._lock = threading.Lock()
         self._closed = False
 
@@ -196,10 +197,16 @@ class Transport:
         """Close the connections of all threads."""
         with self._lock:
             self._closed = True
-            for connection in list(self._all):
-                if connection.sock is not None:
-                    _shut(connection.sock)
+            for connection, process in list(self._all.items()):
+                sock = connection.sock
+                if sock is not None and process == os.getpid():
+                    _shut(sock)
                 connection.close()
+
+    def check(self) -> None:
+        """Raise ClosedError if close was called."""
+        if self._closed:
+            raise ClosedError("The client is closed. Create a new one. A call that was running may have taken effect.")
 
     def send(self, method: str, url: str, headers: Mapping[str, str], body: "Iterable[bytes]", timeout: float,
              cancel: Cancel) -> Response:
@@ -225,8 +232,7 @@ class Transport:
     @contextmanager
     def _attempt(self, method: str, url: str, headers: Mapping[str, str], body: "Iterable[bytes]", timeout: float,
                  cancel: Cancel) -> "Iterator[_Answer]":
-        if self._closed:
-            raise LinkreelError("The client is closed. Create a new one.")
+        self.check()
         cancel.check()
         origin, target = split(url)
         kept = self._kept()
@@ -245,11 +251,17 @@ class Transport:
                     answer = _ask(connection, method, url if absolute else target, headers, body)
                     yield answer
                     keep = answer.isclosed() and not answer.will_close
+            except _OfCaller as error:
+                raise error.error from error.error.__cause__
             except (OSError, http.client.HTTPException) as error:
                 cancel.check()
+                self.check()
                 named = _named(error, method, origin, timeout)
                 named._stale = old and isinstance(error, (ConnectionError, http.client.RemoteDisconnected))
                 raise named from error
+            except (AttributeError, ValueError):
+                self.check()  # close has taken the socket away
+                raise
         finally:
             if keep:
                 kept[origin] = connection, absolute
@@ -268,7 +280,7 @@ class Transport:
         """A connection that is not yet open, and whether it leads to a proxy that wants whole addresses."""
         connection, absolute = self._route(origin)
         with self._lock:
-            self._all.add(connection)
+            self._all[connection] = os.getpid()
         return connection, absolute
 
     def _route(self, origin: Origin) -> _Kept:
@@ -333,7 +345,7 @@ def _ask(connection: http.client.HTTPConnection, method: str, target: str, heade
         connection.putheader(name, value)
     try:
         connection.endheaders()
-        for part in body:
+        for part in _own(body):
             connection.sock.settimeout(_left())
             connection.send(part)
     except (BrokenPipeError, ConnectionResetError):
@@ -341,6 +353,22 @@ def _ask(connection: http.client.HTTPConnection, method: str, target: str, heade
             raise
         # A server that refuses a body may answer and close before it has read all: its answer is read.
     return cast(_Answer, connection.getresponse())
+
+
+class _OfCaller(Exception):
+    """An error of what makes the body, such as a file that cannot be read. It is no error of the network."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+        super().__init__(error)
+
+
+def _own(body: "Iterable[bytes]") -> Iterator[bytes]:
+    """The parts of a body, whose errors become _OfCaller."""
+    try:
+        yield from body
+    except Exception as error:
+        raise _OfCaller(error) from error
 
 
 def _readable(sock: socket.socket) -> bool:

@@ -30,6 +30,7 @@ class Upload:
         self._type = content_type or "application/octet-stream"
         self._cancel = given.get("cancel") or Cancel()
         self._timeout = given.get("timeout", core._timeout)
+        self._end = core._clock() + given["total_timeout"] if "total_timeout" in given else None
         self._attempts = given.get("attempts", core._attempts)
         self._size = file.seek(0, os.SEEK_END)
         self._progress = progress or (lambda sent, size: None)
@@ -88,11 +89,13 @@ class Upload:
         headers = {"Content-Length": str(length), "Content-Type": self._type, "User-Agent": self._core._headers["User-Agent"]}
         if content_range:
             headers["Content-Range"] = content_range
-        answer = self._core._transport.send(
-            "PUT", url, headers, self._pieces(start, length), self._timeout + length / _SLOWEST, self._cancel)
+        timeout = self._timeout + length / _SLOWEST
+        if self._end is not None:
+            timeout = max(min(timeout, self._end - self._core._clock()), 0.001)
+        answer = self._core._transport.send("PUT", url, headers, self._pieces(start, length), timeout, self._cancel)
         if answer.status < 300 or answer.status == 308 and content_range:
             return answer
-        if answer.status in (400, 403, 404, 410):
+        if answer.status in (400, 403, 404, 410, 499):
             raise UploadGoneError("Storage answered %d: the upload address no longer works. Read the video again to get a new one."
                                   % answer.status, answer.status)
         error = api_error(answer.status, {}, retry_after=retry_after(answer.headers.get("retry-after", "")))
@@ -115,7 +118,8 @@ class Upload:
     def _pause(self, error: "Union[APIConnectionError, APIError]", failures: int) -> None:
         seconds = min(0.2 * 2.0 ** (failures - 1), 10.0)
         asked = error.retry_after if isinstance(error, APIError) else None
-        if failures >= self._attempts or (asked or 0.0) > self._core._max_wait:
+        late = self._end is not None and self._core._clock() + max(seconds, asked or 0.0) >= self._end
+        if late or failures >= self._attempts or (asked or 0.0) > self._core._max_wait:
             status = error.status if isinstance(error, APIError) else 0
             raise UploadError("The upload failed: %s Call upload again to resume it." % error, status) from error
         self._core._sleep(max(seconds, asked or 0.0), self._cancel)
@@ -124,7 +128,7 @@ class Upload:
 def _arrived(value: str) -> int:
     """The bytes that bytes=0-1234 stands for: 1235."""
     last = value.rsplit("-", 1)[-1]
-    return int(last) + 1 if "-" in value and last.isdigit() else 0
+    return int(last) + 1 if "-" in value and last.isascii() and last.isdigit() and len(last) <= 15 else 0
 
 
 @contextmanager

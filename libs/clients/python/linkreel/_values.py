@@ -56,11 +56,18 @@ def _plain(value: object) -> object:
     raise TypeError("%s cannot be sent as JSON" % type(value).__name__)
 
 
+def _sent(value: object) -> object:
+    """A value without the fields that are UNSET, at any depth."""
+    if isinstance(value, Mapping):
+        return {name: _sent(one) for name, one in value.items() if one is not UNSET}
+    if isinstance(value, (list, tuple)):
+        return [_sent(one) for one in value]
+    return value
+
+
 def encode(body: object) -> bytes:
     """The JSON of a body: fields that are UNSET are left out, datetimes become milliseconds."""
-    if isinstance(body, Mapping):
-        body = {name: value for name, value in body.items() if value is not UNSET}
-    return json.dumps(body, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_plain).encode("utf-8", "surrogatepass")
+    return json.dumps(_sent(body), ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_plain).encode("utf-8", "surrogatepass")
 
 
 def query_text(query: Optional[Mapping[str, Any]]) -> str:

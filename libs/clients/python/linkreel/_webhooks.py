@@ -71,7 +71,7 @@ def _verify(secret: "Union[str, Sequence[str]]", headers: Headers, body: Union[b
     if missing:
         raise WebhookError("missing_header", "The request does not have the header %s." % ", ".join(missing))
     message_id, stamp = fields["webhook-id"], fields["webhook-timestamp"]
-    if not stamp.isascii() or not stamp.isdigit():
+    if not stamp.isascii() or not stamp.isdigit() or len(stamp) > 15:
         raise WebhookError("bad_timestamp", "The header webhook-timestamp is not a number of seconds.")
     age = (time.time() if now is None else now) - int(stamp)
     if age > tolerance:

@@ -7,15 +7,18 @@ import uuid
 from types import TracebackType
 from typing import Any, Callable, Iterable, Mapping, Optional, Sequence, Type, Union, cast
 
-from ._core import Options, cut, object_or_none
+from ._core import Options, cut, object_or_none, shared, unexpected
 from ._feed import EventFeed
 from ._operations import Operations
-from ._transport import Cancel, Progress
+from ._transport import Cancel, Progress, Response
 from ._upload import File, Upload, opened
-from ._values import UNSET, Time, Unset
-from .errors import APIConnectionError, APIError, BulkError, LinkreelError, VideoFailedError, WaitTimeout
+from ._values import UNSET, Time, Unset, encode
+from .errors import (
+    APIConnectionError, APIError, BulkError, LinkreelError, RateLimitError, ServerError, VideoFailedError, WaitTimeout,
+)
 from . import types
 
+_PATIENCE = 300.0  # seconds for which a wait bears that the service does not answer
 _BULK_BYTES = (1 << 20) - 1024  # a body has at most 1 MiB; the rest is for what is around the items
 
 
@@ -77,11 +80,15 @@ class Client(Operations):
         given: Options = options or {}
         key = given.get("idempotency_key") or str(uuid.uuid4())
         results: "list[Any]" = []
-        for start, end in list(cut(items, self.BULK_ITEMS, _BULK_BYTES - len(str(more)))):
-            part = cast(Options, {**given, "idempotency_key": "%s-%d" % (key, start)})
+        left = shared(self, given)
+        parts = []  # all are made before the first is sent: an item that cannot be sent is found in time
+        for start, end in cut(items, self.BULK_ITEMS, _BULK_BYTES - len(encode(more))):
+            own = cast(Options, {**given, "idempotency_key": "%s-%d" % (key, start)})
+            parts.append((start, end, self._call(method, path, None, {name: items[start:end], **more}, None, "application/json", own)))
+        for start, end, call in parts:
             try:
-                results += self._json(method, path, body={name: items[start:end], **more}, options=part)["results"]
-            except LinkreelError as error:
+                results += self._exchange(call, _results, left())
+            except Exception as error:
                 raise BulkError(error, results, items[start:end], items[end:], key) from error
         return results
 
@@ -97,18 +104,23 @@ class Client(Operations):
 
         ``file`` is a path or an open binary file; ``title`` is the file's name if you give none.
         ``progress`` is called with the bytes that were sent and the size. Raises UploadError,
-        VideoFailedError and WaitTimeout.
+        VideoFailedError and WaitTimeout. An error's ``video`` is the record: to go on, pass it to upload.
         """
         with opened(file, content_type) as (reader, kind):
             if title is UNSET and isinstance(file, (str, os.PathLike)):
                 title = os.path.splitext(os.path.basename(os.fspath(file)))[0]
             fields = {"title": title, "description": description, "tags": tags, "externalId": external_id, "privacy": privacy,
                       "password": password, "expiresAt": expires_at}
-            made = self._json("POST", "/api/v1/videos", body=fields, options=options)
-            self.upload(made, reader, content_type=kind, progress=progress, options=options)
-        if wait:
-            return self.wait_until_ready(made["videoId"], timeout=timeout, options=options)
-        return self.get_video(made["videoId"], options=options)
+            left = shared(self, options)
+            made = self._json("POST", "/api/v1/videos", body=fields, options=left())
+            try:
+                self.upload(made, reader, content_type=kind, progress=progress, options=left())
+                if wait:
+                    return self.wait_until_ready(made["videoId"], timeout=timeout, options=left())
+                return self.get_video(made["videoId"], options=left())
+            except LinkreelError as error:
+                error.video = error.video or made
+                raise
 
     def upload(self, video: Mapping[str, Any], file: File, *, content_type: Optional[str] = None, part: int = 8 << 20,
                progress: Optional[Progress] = None, options: Optional[Options] = None) -> None:
@@ -126,14 +138,31 @@ class Client(Operations):
         """Wait until a video can be played, for at most ``timeout`` seconds. ``seen`` is called with each response.
 
         With the scope events:read, the client waits for the video's events; otherwise it polls the video.
-        Raises VideoFailedError and WaitTimeout.
+        It bears that the service does not answer for up to five minutes. Raises VideoFailedError and WaitTimeout.
         """
         given: Options = options or {}
-        end = self._clock() + timeout
-        after = self._newest_event(id, given)
+        end = self._clock() + min(timeout, given.get("total_timeout", timeout))
+        after = self._newest_event(id, given, end)
+        video: Optional[types.Video] = None
+        failing: Optional[float] = None  # since when the service does not answer
         pause = 1.0
         while True:
-            video = self.get_video(id, options=options)
+            try:
+                # The last look needs a moment too.
+                video = self.get_video(id, options=cast(Options, {**given, "total_timeout": max(end - self._clock(), 1.0)}))
+            except (APIConnectionError, ServerError, RateLimitError) as error:
+                now = self._clock()
+                failing = now if failing is None else failing
+                left = min(end, failing + _PATIENCE) - now
+                if left <= 0:
+                    if video is not None and now >= end:
+                        raise WaitTimeout(video, timeout) from error
+                    raise
+                asked = min((error.retry_after if isinstance(error, APIError) else None) or 0.0, self._max_wait)
+                self._sleep(min(max(pause, asked), left), given.get("cancel") or Cancel())
+                pause = min(pause * 1.25, 5.0)
+                continue
+            failing = None
             if seen is not None:
                 seen(video)
             if video["status"] == "ready":
@@ -144,25 +173,27 @@ class Client(Operations):
             if left <= 0:
                 raise WaitTimeout(video, timeout)
             if after is not None and left >= 1:
-                after = self._next_event(id, after, min(5, int(left)), given)
+                after = self._next_event(id, after, min(5, int(left)), given, end)
                 if after is not None:
                     continue
             self._sleep(min(pause, left), given.get("cancel") or Cancel())
             pause = min(pause * 1.25, 5.0)
 
-    def _newest_event(self, id: str, options: Options) -> Optional[str]:
+    def _newest_event(self, id: str, options: Options, end: float) -> Optional[str]:
         """The newest event of a record; None if it has none, or the key may not read events."""
         try:
-            page = self._json("GET", "/api/v1/events", query={"object": id, "limit": 1}, options=_plain(options))
+            page = self._json("GET", "/api/v1/events", query={"object": id, "limit": 1},
+                              options=_plain(options, end - self._clock()))
         except (APIError, APIConnectionError):
             return None
         return page["data"][0]["id"] if page["data"] else None
 
-    def _next_event(self, id: str, after: str, seconds: int, options: Options) -> Optional[str]:
+    def _next_event(self, id: str, after: str, seconds: int, options: Options, end: float) -> Optional[str]:
         """Wait for an event of a record: the place to wait from next, None if that does not work."""
         try:
             # The wait is short, so that the progress is seen too, which is no event.
-            page = self._json("GET", "/api/v1/events", query={"object": id, "after": after, "wait": seconds}, options=_plain(options))
+            page = self._json("GET", "/api/v1/events", query={"object": id, "after": after, "wait": seconds},
+                              options=_plain(options, end - self._clock()))
         except (APIError, APIConnectionError):
             return None
         return cast("Optional[str]", page["nextCursor"]) or after
@@ -181,6 +212,15 @@ class Client(Operations):
         return EventFeed(self, {"type": type, "object": object}, after, patience, options)
 
 
-def _plain(options: Options) -> Options:
-    """The options of a call for the calls beside it, which have answers of their own."""
-    return cast(Options, {name: value for name, value in options.items() if name in ("timeout", "attempts", "headers", "cancel")})
+def _plain(options: Options, seconds: float) -> Options:
+    """The options of a call for the calls beside it, which have answers of their own and that many seconds."""
+    kept = {name: value for name, value in options.items() if name in ("timeout", "attempts", "headers", "cancel")}
+    return cast(Options, {**kept, "total_timeout": max(seconds, 0.001)})
+
+
+def _results(response: Response) -> "list[Any]":
+    """The results of a bulk request."""
+    value = object_or_none(response)
+    if not isinstance(value, dict) or not isinstance(value.get("results"), list):
+        raise unexpected(response)
+    return cast("list[Any]", value["results"])

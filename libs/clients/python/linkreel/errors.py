@@ -7,13 +7,18 @@ from typing import Any, Optional, Sequence
 __all__ = [
     "LinkreelError", "APIError", "AuthenticationError", "PermissionDeniedError", "NotFoundError", "GoneError",
     "ValidationError", "ConflictError", "PreconditionFailedError", "RateLimitError", "ServerError", "NotModified",
-    "CursorLostError", "APIConnectionError", "APITimeoutError", "UnexpectedAnswerError", "Cancelled", "UploadError",
+    "CursorLostError", "APIConnectionError", "APITimeoutError", "UnexpectedAnswerError", "Cancelled", "ClosedError", "UploadError",
     "UploadGoneError", "VideoFailedError", "WaitTimeout", "BulkError", "WebhookError",
 ]
 
 
 class LinkreelError(Exception):
-    """The base class of every exception that this package defines."""
+    """The base class of every exception that this package defines.
+
+    ``video`` is the record that upload_video had created before it failed, or None.
+    """
+
+    video: Any = None
 
 
 class APIError(LinkreelError):
@@ -76,7 +81,10 @@ class ConflictError(APIError):
 
 
 class PreconditionFailedError(APIError):
-    """412: the record has changed since you read the ETag that you sent as ``if_match``."""
+    """412: the record has changed since you read the ETag that you sent as ``if_match``.
+
+    If an earlier attempt of the call may have changed it, APIConnectionError is raised instead.
+    """
 
 
 class RateLimitError(APIError):
@@ -110,6 +118,10 @@ class UnexpectedAnswerError(APIConnectionError):
 
 class Cancelled(LinkreelError):
     """The call was cancelled through its ``cancel`` option. It may have taken effect."""
+
+
+class ClosedError(LinkreelError):
+    """The client was closed, before the call or during it. A call that was running may have taken effect."""
 
 
 class UploadError(LinkreelError):
@@ -152,7 +164,7 @@ class BulkError(LinkreelError):
     24 hours this creates and deletes nothing twice, and returns all results.
     """
 
-    def __init__(self, cause: LinkreelError, results: "Sequence[Any]", unsure: "Sequence[Any]", unsent: "Sequence[Any]",
+    def __init__(self, cause: Exception, results: "Sequence[Any]", unsure: "Sequence[Any]", unsent: "Sequence[Any]",
                  idempotency_key: str) -> None:
         self.results = list(results)
         self.unsure = list(unsure)

@@ -1,15 +1,16 @@
 """What every call does: attempts, errors, options, values, connections."""
 
+import os
 import socket
 import threading
 import unittest
 import unittest.mock
 from datetime import date, datetime, timedelta, timezone
 
-import linkreel
 from linkreel import (
-    APIConnectionError, APIError, APITimeoutError, AuthenticationError, Cancel, Cancelled, Client, ConflictError, GoneError, NotFoundError,
-    NotModified, PermissionDeniedError, PreconditionFailedError, RateLimitError, ServerError, UnexpectedAnswerError, ValidationError,
+    APIConnectionError, APIError, APITimeoutError, AuthenticationError, Cancel, Cancelled, Client, ClosedError, ConflictError, GoneError,
+    NotFoundError, NotModified, PermissionDeniedError, PreconditionFailedError, RateLimitError, ServerError, UNSET, UnexpectedAnswerError,
+    ValidationError,
 )
 
 from .hostile import DROP, Answer, Server, ok, refuse
@@ -93,6 +94,37 @@ class Attempts(Case):
         s = self.server(DROP, refuse(404, "NOT_FOUND"))
         with s.client() as client, self.assertRaises(NotFoundError):
             client.admin_delete_account("acc_1")
+
+    def test_a_post_that_takes_no_key_is_not_repeated_when_it_may_be_done(self):
+        for answer, kind in ((DROP, APIConnectionError), (refuse(503, "UNAVAILABLE"), ServerError), (ok({}, cut=True), APIConnectionError)):
+            s = self.server(answer)
+            with s.client() as client, self.assertRaises(kind):
+                client.admin_create_sign_in_link("acc_1")
+            self.assertEqual((len(s.calls), s.calls[0].headers.get("Idempotency-Key")), (1, None))
+        s = self.server(refuse(429, "RATE_LIMITED"), ok({}))
+        with s.client() as client:
+            client.admin_create_sign_in_link("acc_1")
+            client.create_device_code(name="laptop")
+        self.assertEqual(len(s.calls), 3)
+
+    def test_a_change_that_an_earlier_attempt_may_have_made_is_nobody_elses(self):
+        for lost in (DROP, refuse(503, "UNAVAILABLE"), ok({}, cut=True)):
+            s = self.server(lost, refuse(412, "PRECONDITION_FAILED"))
+            with s.client() as client, self.assertRaisesRegex(APIConnectionError, "Read the record"):
+                client.update_link("lnk_1", title="b", options={"if_match": '"7"'})
+        for first in ((), (refuse(429, "RATE_LIMITED"),)):  # nothing was changed before
+            s = self.server(*first, refuse(412, "PRECONDITION_FAILED"))
+            with s.client() as client, self.assertRaises(PreconditionFailedError):
+                client.update_link("lnk_1", title="b", options={"if_match": '"7"'})
+
+    def test_a_wait_in_strange_digits_is_none(self):
+        for text in ("\u00b2", "9" * 400):
+            s = self.server(refuse(429, "RATE_LIMITED", {"Retry-After": text}), ok({}))
+            with s.client() as client:
+                try:
+                    client.get_account()
+                except RateLimitError:
+                    self.assertEqual(text[0], "9")  # longer than max_wait
 
     def test_a_slow_answer_ends_in_time(self):
         for slow in (ok(LINK, hang=True), ok({"text": "x" * 5000}, drip=True)):
@@ -183,8 +215,25 @@ class Errors(Case):
         s = self.server(ok({}))
         client = s.client()
         client.close()
-        with self.assertRaisesRegex(linkreel.LinkreelError, "closed"):
+        with self.assertRaisesRegex(ClosedError, "closed"):
             client.get_account()
+
+    def test_a_call_during_a_close_says_so_and_is_not_repeated(self):
+        s = self.server(ok({}, hang=True))
+        client, errors = s.client(), []
+
+        def call():
+            try:
+                client.get_account()
+            except Exception as error:
+                errors.append(error)
+        thread = threading.Thread(target=call)
+        thread.start()
+        while not s.calls:
+            thread.join(0.005)
+        client.close()
+        thread.join(10)
+        self.assertEqual(([type(error) for error in errors], len(s.calls)), ([ClosedError], 1))
 
 
 class OptionsOfCalls(Case):
@@ -252,6 +301,12 @@ class Values(Case):
         self.assertEqual(explain.path, "/api/v1/links/lnk_1/explain?at=2027-04-01T00%3A00%3A00.000Z")
         self.assertEqual(stats.path, "/api/v1/links/lnk_1/stats?from=2027-03-31&to=2027-04-01")
         self.assertEqual(replay.json, {"from": 1806537600000, "to": "2027-04-02T00:00:00Z"})
+
+    def test_unset_fields_are_left_out_at_every_depth(self):
+        s = self.server(ok({"results": []}))
+        with s.client() as client:
+            client.create_links([{"url": "https://example.com", "title": UNSET, "rules": [{"name": "a", "when": {"from": UNSET}}]}])
+        self.assertEqual(s.calls[0].json, {"urls": [{"url": "https://example.com", "rules": [{"name": "a", "when": {}}]}]})
 
     def test_a_time_without_a_zone_is_refused(self):
         s = self.server(ok({}))
@@ -358,6 +413,19 @@ class Connections(Case):
             for _ in client.export_account():
                 client.get_account()
         self.assertEqual(len(s.calls), 4)
+
+    @unittest.skipUnless(hasattr(os, "fork"), "This system has no fork")
+    def test_a_forked_process_that_closes_leaves_the_connections_of_its_parent(self):
+        s = self.server(ok({}))
+        with s.client(attempts=1) as client:
+            client.get_account()
+            child = os.fork()
+            if child == 0:
+                client.close()
+                os._exit(0)
+            os.waitpid(child, 0)
+            client.get_account()
+        self.assertEqual(len({c.connection for c in s.calls}), 1)
 
     def test_many_threads_share_a_client(self):
         s = self.server(lambda request: DROP if len(s.calls) % 3 == 0 else ok({"path": request.path}))

@@ -10,7 +10,8 @@ import time
 import unittest
 
 from linkreel import (
-    APIError, APITimeoutError, BulkError, CursorLostError, NotFoundError, RateLimitError, UploadError, UploadGoneError, VideoFailedError,
+    APIConnectionError, APIError, APITimeoutError, BulkError, ClosedError, CursorLostError, NotFoundError, RateLimitError, UploadError, UploadGoneError,
+    VideoFailedError,
     WaitTimeout, WebhookError, receive_webhook, verify_webhook,
 )
 
@@ -60,6 +61,38 @@ class Bulk(Case):
             keys = [c.headers["Idempotency-Key"] for c in s.calls]
             self.assertEqual(len(client.create_links(items, options={"idempotency_key": error.idempotency_key})), 420)
         self.assertEqual([c.headers["Idempotency-Key"] for c in s.calls[3:6]], keys)
+
+
+    def test_what_cannot_be_sent_is_found_before_anything_is_sent(self):
+        s = self.server(made)
+        items = [{"url": "https://example.com/%d" % i} for i in range(150)] + [{"url": "x", "expiresAt": object()}]
+        with s.client() as client, self.assertRaises(TypeError):
+            client.create_links(items)
+        self.assertEqual(s.calls, [])
+
+    def test_any_error_halfway_keeps_what_is_done(self):
+        def told(response):
+            if len(s.calls) == 2:
+                raise RuntimeError("no")
+        for answers, options in (((made, ok({})), {}), ((made,), {"on_response": told})):
+            s = self.server(*answers)
+            items = [{"url": "https://example.com/%d" % i} for i in range(150)]
+            with s.client(attempts=1) as client, self.assertRaises(BulkError) as caught:
+                client.create_links(items, options=options)
+            self.assertEqual((len(caught.exception.results), caught.exception.unsure), (100, items[100:]))
+
+    def test_the_requests_share_the_whole_time(self):
+        now = [0.0]
+
+        def slow(request):
+            now[0] += 4
+            return refuse(503, "UNAVAILABLE", {"Retry-After": "4"}) if now[0] == 4 else made(request)
+        s = self.server(slow, slow, refuse(503, "UNAVAILABLE", {"Retry-After": "4"}))
+        with s.client() as client:
+            client._clock = lambda: now[0]
+            with self.assertRaises(BulkError) as caught:
+                client.create_links([{"url": "https://example.com/%d" % i} for i in range(150)], options={"total_timeout": 10})
+        self.assertEqual((len(caught.exception.results), len(s.calls)), (100, 3))
 
 
 class Storage:
@@ -121,7 +154,7 @@ class Uploads(Case):
         with s.client() as client:
             client.upload({"uploadUrl": s.url + "/o?signature=1"}, io.BytesIO(b"file"), content_type="video/mp4")
         self.assertEqual((s.calls[1].body, s.calls[1].path, s.calls[1].headers["Content-Type"]), (b"file", "/o?signature=1", "video/mp4"))
-        for status in (400, 403, 404, 410):
+        for status in (400, 403, 404, 410, 499):
             s = self.server(Answer(status, b"<Code>ExpiredToken</Code>"))
             with s.client() as client, self.assertRaises(UploadGoneError) as caught:
                 client.upload({"uploadUrl": s.url + "/?signature=secret"}, io.BytesIO(b"file"))
@@ -129,6 +162,37 @@ class Uploads(Case):
             self.assertNotIn("secret", str(caught.exception))
         with s.client() as client, self.assertRaises(UploadGoneError):
             client.upload({"status": "ready"}, io.BytesIO(b"file"))
+
+    def test_an_error_of_the_file_or_of_the_callback_is_no_error_of_the_network(self):
+        class Disk(io.BytesIO):
+            def read(self, size=-1):
+                raise OSError("The disk is broken.")
+
+        def progress(sent, size):
+            raise BrokenPipeError("Nobody reads this.")
+        for file, call, text in ((Disk(b"x" * 200_000), None, "disk"), (io.BytesIO(b"x" * 200_000), progress, "Nobody")):
+            s = self.server(Answer(200))
+            with s.client() as client, self.assertRaisesRegex(OSError, text):
+                client.upload({"uploadUrl": s.url}, file, progress=call)
+            self.assertEqual(s.waits, [])
+
+    def test_storage_that_says_how_far_it_got_in_strange_digits(self):
+        for value in ("bytes=0-" + "9" * 5000, "bytes=0-\u00b2"):
+            s = self.server(Answer(308, b"", {"Range": value}))
+            with s.client() as client, self.assertRaises(UploadError):
+                client.upload({"resumableUploadUrl": s.url}, io.BytesIO(b"film"))
+
+    def test_an_error_has_the_video_that_was_created(self):
+        s = self.server(lambda request: Answer(404) if request.method == "PUT" else ok({"videoId": "vid_1", "uploadUrl": s.url}, 201))
+        with s.client() as client, self.assertRaises(UploadGoneError) as caught:
+            client.upload_video(io.BytesIO(b"film"))
+        self.assertEqual(caught.exception.video["videoId"], "vid_1")
+
+    def test_an_upload_has_a_bound(self):
+        s = self.server(Answer(503, b"", {"Retry-After": "20"}))
+        with s.client() as client, self.assertRaises(UploadError):
+            client.upload({"uploadUrl": s.url}, io.BytesIO(b"film"), options={"total_timeout": 10})
+        self.assertEqual(s.waits, [])
 
     def test_a_pipe_and_a_wrong_part_are_refused(self):
         read, write = os.pipe()
@@ -195,6 +259,32 @@ class Waiting(Case):
         self.assertIsInstance(late.exception, TimeoutError)
 
 
+    def test_an_outage_is_borne(self):
+        s = self.server(refuse(403, "INSUFFICIENT_SCOPE"), ok({"status": "processing"}), DROP, refuse(503, "UNAVAILABLE"), DROP,
+                        ok({"status": "ready"}))
+        with s.client(attempts=1) as client:
+            self.assertEqual(client.wait_until_ready("vid_1")["status"], "ready")
+        for answer, kind in ((DROP, APIConnectionError), (refuse(404, "VIDEO_NOT_FOUND"), NotFoundError)):
+            s, now = self.server(answer), [0.0]
+            with s.client(attempts=1) as client:
+                client._clock = lambda: now[0]
+
+                def sleep(seconds, cancel):
+                    now[0] += seconds
+                client._sleep = sleep
+                with self.assertRaises(kind):
+                    client.wait_until_ready("vid_1")
+            self.assertAlmostEqual(now[0], 300.0 if answer is DROP else 0.0)
+
+    def test_a_service_that_hangs_does_not_prolong_the_wait(self):
+        s = self.server(lambda request: refuse(403, "INSUFFICIENT_SCOPE") if "events" in request.path else
+                        ok({"status": "processing"}, hang=len(s.calls) > 2))
+        begin = time.monotonic()
+        with s.client() as client, self.assertRaises(WaitTimeout):
+            client.wait_until_ready("vid_1", timeout=0.3)
+        self.assertLess(time.monotonic() - begin, 10)
+
+
 class Feed:
     """Events 1, 2, 3 … in pages of two; after them requests come back empty."""
 
@@ -256,6 +346,19 @@ class Following(Case):
         self.assertEqual(type(caught.exception).__name__, "APIConnectionError")
         self.assertTrue(60 <= now[0] < 70, now)
 
+    def test_a_wait_that_the_service_asks_for_has_a_bound(self):
+        s, now, waits = self.server(refuse(429, "RATE_LIMITED", {"Retry-After": "86400"})), [0.0], []
+        with s.client(attempts=1, max_wait=40) as client:
+            client._clock = lambda: now[0]
+
+            def sleep(seconds, cancel):
+                now[0] += seconds
+                waits.append(seconds)
+            client._sleep = sleep
+            with self.assertRaises(RateLimitError):
+                next(client.follow_events(after="1", patience=100))
+        self.assertEqual(waits, [40, 40, 20])
+
     def test_a_place_that_is_gone_has_its_own_error(self):
         for refusal in (refuse(410, "GONE"), refuse(400, "INVALID_CURSOR")):
             s = self.server(refusal)
@@ -299,7 +402,7 @@ class Webhooks(unittest.TestCase):
         self.assertEqual(why(headers={}), "missing_header")
         self.assertEqual(why(headers={**self.headers, "webhook-signature": ""}), "missing_header")
         self.assertEqual(why(headers={**self.headers, "webhook-signature": "v1,\ud800"}), "no_match")
-        for stamp in ("x", "1e9", "-1", "٣"):
+        for stamp in ("x", "1e9", "-1", "٣", "9" * 300, "9" * 5000):
             self.assertEqual(why(headers={**self.headers, "webhook-timestamp": stamp}), "bad_timestamp")
         with self.assertRaises(WebhookError) as caught:
             receive_webhook(self.secret, self.headers, self.body, now=1614265331)
@@ -339,6 +442,16 @@ class Asynchronous(Case):
                 self.assertEqual((await client.wait_until_ready("vid_1"))["status"], "ready")
         asyncio.run(main())
         self.assertEqual(seen[-1], 200_000)
+
+    def test_a_closed_client_says_so(self):
+        s = self.server(ok({}))
+
+        async def main():
+            client = s.async_client()
+            await client.close()
+            with self.assertRaises(ClosedError):
+                await client.get_account()
+        asyncio.run(main())
 
     def test_a_cancelled_task_ends_at_once_and_frees_its_thread(self):
         s = self.server(ok({}, hang=True))
