@@ -92,7 +92,9 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if in.ExpiresAt == "10" { // as JavaScript reads it
 			l["status"], l["expiresAt"] = "expired", 1001894400000
 		}
+		whole := l
 		l = maps.Clone(l)
+		l["link"] = whole
 		l["createdAt"] = "2026-11-20T00:00:00.000Z"
 		reply(201, l)
 	case name == "POST /api/v1/links/bulk" && f.plan == "creator":

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"io"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -192,6 +193,71 @@ func TestAssistantNamesALinkByItsAddressOrSlug(t *testing.T) {
 	k.Bad("delete_link", clitest.Args{"id": "sale"}, "INVALID_ARGUMENT: ", "whole short address")
 	k.Bad("delete_link", clitest.Args{"id": "third.example/sale"}, "LINK_NOT_FOUND: ", "find_links")
 	k.Bad("delete_link", clitest.Args{"id": "https://go.example.com/"}, "INVALID_ARGUMENT: ")
+}
+
+func TestAChangeThatIsMadeIsNotToldAsFailed(t *testing.T) {
+	t.Parallel()
+	s := &scripted{answers: map[string]string{ // every GET fails
+		"POST /api/v1/links":                 `{"id":"lnk_1","link":{"id":"lnk_1","slug":"made","ogTitle":"Seen"}}`,
+		"PATCH /api/v1/links/lnk_1":          `{"success":true,"link":{"id":"lnk_1","slug":"made","title":"New"}}`,
+		"PATCH /api/v1/videos/vid_1":         `{"success":true,"video":{"id":"vid_1","title":"New"}}`,
+		"PUT /api/v1/videos/vid_1/thumbnail": `{"success":true,"video":{"id":"vid_1","title":"New"}}`,
+	}}
+	k := inMemory(t, serve(t, s), nil)
+	if got := clitest.Good[linkOut](k, "create_link", clitest.Args{"url": "https://e.example"}); got.Slug != "made" || got.OGTitle != "Seen" {
+		t.Errorf("created %+v", got)
+	}
+	if got := clitest.Good[linkOut](k, "update_link", clitest.Args{"id": "lnk_1", "title": "New"}); got.Title != "New" {
+		t.Errorf("updated %+v", got)
+	}
+	if got := clitest.Good[videoOut](k, "update_video", clitest.Args{"id": "vid_1", "title": "New"}); got.Title != "New" {
+		t.Errorf("updated %+v", got)
+	}
+	if got := clitest.Good[videoOut](k, "set_thumbnail", clitest.Args{"id": "vid_1", "second": 1}); got.Title != "New" {
+		t.Errorf("thumbnail of %+v", got)
+	}
+}
+
+func TestAccessIsReplacedOnlyIfItIsAsRead(t *testing.T) {
+	t.Parallel()
+	var sent []string
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPut {
+			sent = append(sent, r.Header.Get("If-Match"))
+		}
+		w.Header().Set("ETag", `"7"`)
+		_, _ = io.WriteString(w, `{"id":"vid_1","privacy":"public"}`)
+	}))
+	t.Cleanup(srv.Close)
+	k := inMemory(t, srv.URL, nil)
+	clitest.Good[videoOut](k, "set_video_access", clitest.Args{"id": "vid_1", "privacy": "unlisted"})
+	env := Env{Now: time.Now, Out: io.Discard, Err: io.Discard, ConfigDir: t.TempDir(), StateDir: t.TempDir(), Getenv: func(name string) string {
+		return map[string]string{"LINKREEL_BASE_URL": srv.URL, "LINKREEL_API_KEY": "good"}[name]
+	}}
+	if code := Run(t.Context(), []string{"videos", "access", "vid_1", "--privacy", "unlisted"}, env); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	if !slices.Equal(sent, []string{`"7"`, `"7"`}) {
+		t.Errorf("If-Match of the changes: %q", sent)
+	}
+}
+
+func TestAssistantNamesAVideoByItsAddress(t *testing.T) {
+	t.Parallel()
+	s := &scripted{answers: map[string]string{
+		"GET /api/v1/videos": `{"data":[{"id":"vid_1","slug":"abc"}]}`, "DELETE /api/v1/videos/vid_1": "",
+	}}
+	k := inMemory(t, serve(t, s), nil)
+	for _, end := range []string{"", "/", "?t=30", "#t=30"} {
+		if got := clitest.Good[deletedOut](k, "delete_video", clitest.Args{"id": "https://h.example/v/abc" + end}); got.ID != "vid_1" {
+			t.Errorf("%q: %s", end, got.ID)
+		}
+	}
+	asked := len(s.asked)
+	k.Bad("delete_video", clitest.Args{"id": "https://h.example/v/?t=30"}, "INVALID_ARGUMENT: ")
+	if len(s.asked) != asked {
+		t.Errorf("asked %v", s.asked[asked:])
+	}
 }
 
 func TestAssistantChangesTagsWithoutLosingTheOthers(t *testing.T) {

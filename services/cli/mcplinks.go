@@ -123,7 +123,7 @@ func (t *tools) createLink(ctx context.Context, _ *mcp.CallToolRequest, in creat
 	if err != nil {
 		return out, err
 	}
-	return t.readLink(ctx, made.ID)
+	return linkToAssistant(&made.Link), nil
 }
 
 type linkIn struct {
@@ -143,10 +143,14 @@ func (t *tools) readLink(ctx context.Context, id string) (out linkOut, err error
 	if err != nil {
 		return out, err
 	}
-	out = linkRow(&l.LinkSummary)
+	return linkToAssistant(l), nil
+}
+
+func linkToAssistant(l *client.Link) linkOut {
+	out := linkRow(&l.LinkSummary)
 	out.OGTitle, out.OGDescription, out.OGImage = text(l.OGTitle), text(l.OGDescription), text(l.OGImage)
 	out.routingOut = routingToAssistant(l)
-	return out, nil
+	return out
 }
 
 // linkRow is a link as a list shows it.
@@ -226,10 +230,11 @@ func (t *tools) updateLink(ctx context.Context, _ *mcp.CallToolRequest, in updat
 	if err != nil {
 		return out, err
 	}
-	if _, err := t.client.UpdateLink(ctx, id, change, opts...); err != nil {
+	done, err := t.client.UpdateLink(ctx, id, change, opts...)
+	if err != nil {
 		return out, err
 	}
-	return t.readLink(ctx, id)
+	return linkToAssistant(&done.Link), nil
 }
 
 // change returns what the API should change. have are the link's tags.

@@ -44,7 +44,12 @@ func (t *tools) videoID(ctx context.Context, name string) (string, error) {
 	if !found {
 		return name, nil
 	}
-	slug, _, _ = strings.Cut(slug, "/")
+	if i := strings.IndexAny(slug, "/?#"); i >= 0 {
+		slug = slug[:i]
+	}
+	if slug == "" {
+		return "", usagef("id must be the id of a video (vid_…) or its share address")
+	}
 	for v, err := range t.client.Videos(ctx, client.ListVideosQuery{Q: slug}) {
 		if err != nil {
 			return "", err
@@ -240,10 +245,12 @@ func (t *tools) updateVideo(ctx context.Context, _ *mcp.CallToolRequest, in upda
 	if change.Title.IsZero() && change.Description.IsZero() && change.ExternalID.IsZero() && change.Tags.IsZero() {
 		return out, usagef("nothing to change: give a field, or list one in clear")
 	}
-	if _, err := t.client.UpdateVideo(ctx, id, change, opts...); err != nil {
+	done, err := t.client.UpdateVideo(ctx, id, change, opts...)
+	if err != nil {
 		return out, err
 	}
-	return t.readVideo(ctx, id)
+	out, _ = t.withAccess(ctx, &done.Video) // the change is made, whatever this read says
+	return out, nil
 }
 
 type setVideoAccessIn struct {
@@ -261,7 +268,8 @@ func (t *tools) setVideoAccess(ctx context.Context, _ *mcp.CallToolRequest, in s
 	if err != nil {
 		return out, err
 	}
-	access, err := t.client.GetVideoAccess(ctx, id)
+	var r client.Response
+	access, err := t.client.GetVideoAccess(ctx, id, client.WithResponse(&r))
 	if err != nil {
 		return out, err
 	}
@@ -283,7 +291,7 @@ func (t *tools) setVideoAccess(ctx context.Context, _ *mcp.CallToolRequest, in s
 	if err != nil {
 		return out, err
 	}
-	if _, err := t.client.SetVideoAccess(ctx, id, change); err != nil {
+	if _, err := t.client.SetVideoAccess(ctx, id, change, client.IfMatch(r.ETag)); err != nil {
 		return out, err
 	}
 	return t.readVideo(ctx, id)
@@ -329,10 +337,12 @@ func (t *tools) setThumbnail(ctx context.Context, _ *mcp.CallToolRequest, in set
 	if err != nil {
 		return out, err
 	}
-	if _, err := t.client.SetVideoThumbnail(ctx, id, client.VideoThumbnail{Time: in.Second}); err != nil {
+	done, err := t.client.SetVideoThumbnail(ctx, id, client.VideoThumbnail{Time: in.Second})
+	if err != nil {
 		return out, err
 	}
-	return t.readVideo(ctx, id)
+	out, _ = t.withAccess(ctx, &done.Video) // the change is made, whatever this read says
+	return out, nil
 }
 
 func (t *tools) deleteVideo(ctx context.Context, _ *mcp.CallToolRequest, in videoIn) (out deletedOut, err error) {

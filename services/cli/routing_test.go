@@ -189,6 +189,7 @@ func TestAnAssistantSetsAndSeesWhatALinkDecides(t *testing.T) {
 	s := deployed()
 	s.answers["GET /api/v1/links/lnk_3"] = `{"id":"lnk_3","slug":"s","destinationUrl":"https://e.example/","status":"scheduled","redirectType":308,"forwardQuery":true,` +
 		`"startsAt":1800000000000,"expiredUrl":"https://e.example/over","hasPassword":true,"maxClicks":7,"hasRules":true,"rules":` + ruleText + `}`
+	s.answers["POST /api/v1/links"] = `{"id":"lnk_3","link":` + s.answers["GET /api/v1/links/lnk_3"] + `}`
 	s.answers["PATCH /api/v1/links/lnk_3"] = `{"success":true,"slug":"s"}`
 	s.answers["GET /api/v1/links/lnk_3/explain"] = `{"status":302,"location":"https://e.example/app","rule":"iPhones","why":"All hold."}`
 	s.answers["GET /api/v1/links/available"] = `{"available":true,"reason":null}`

@@ -131,7 +131,8 @@ func videosAccess(a *app, fs *flag.FlagSet) action {
 	download := fs.String("download", "", "whether visitors may download the file: yes or no")
 	texts(fs, "embed-origin", "`origin` allowed to embed the video, such as https://example.com; repeat for more, or use any to allow every site", &origins)
 	return a.asks("ID", func(ctx context.Context, c *client.Client, id string) error {
-		access, err := c.GetVideoAccess(ctx, id)
+		var r client.Response
+		access, err := c.GetVideoAccess(ctx, id, client.WithResponse(&r))
 		if err != nil {
 			return err
 		}
@@ -143,7 +144,7 @@ func videosAccess(a *app, fs *flag.FlagSet) action {
 			if err != nil {
 				return err
 			}
-			if access, err = c.SetVideoAccess(ctx, id, change); err != nil {
+			if access, err = c.SetVideoAccess(ctx, id, change, client.IfMatch(r.ETag)); err != nil {
 				return err
 			}
 		}

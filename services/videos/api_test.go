@@ -267,6 +267,18 @@ func TestTheUploadAddressIsRenewedInItsLastHour(t *testing.T) {
 	}
 }
 
+func TestAChangeOfAWaitingVideoRenewsItsUploadAddress(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	v := w.create(`{}`)
+	w.clock.Advance(25 * time.Hour)
+	got := w.api(http.MethodPatch, "/"+v.id, `{"title":"Later"}`).want(200).json()["video"].(map[string]any)
+	if got["title"] != "Later" || got["uploadUrl"] == v.upload {
+		t.Errorf("not renewed: %v", got)
+	}
+	w.send(http.MethodPut, got["uploadUrl"].(string), "a film").want(200)
+}
+
 func TestCaptions(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -295,8 +295,14 @@ func (h public) setThumbnail(c *fiber.Ctx, _ *video.Video) error {
 
 // changed answers a successful change with the video as it is now.
 func (h public) changed(c *fiber.Ctx, v *video.Video, ignored []string) error {
+	by := identity.FromContext(c.UserContext())
+	if v.AwaitsUpload() && by.Scopes.Has(identity.VideosWrite) { // an upload address that ends soon is renewed, as for a GET
+		if fresh, err := h.videos.Get(c.UserContext(), by.AccountID, v.ID, true); err == nil {
+			v = fresh
+		}
+	}
 	c.Set(fiber.HeaderETag, httpapi.ETag(v.Rev))
-	shown := h.shown.full(v, identity.FromContext(c.UserContext()))
+	shown := h.shown.full(v, by)
 	return httpapi.JSON(c, fiber.StatusOK, wire.VideoUpdated{Success: true, Video: shown, IgnoredFields: ignored})
 }
 
