@@ -4,9 +4,11 @@ import { version } from "./version.js";
 const pause = (ms, signal) => new Promise((done) => {
     // The timer is cleared, since it would keep the program running.
     const stop = () => { clearTimeout(timer); signal?.removeEventListener("abort", stop); done(); };
-    const timer = setTimeout(stop, ms);
+    const timer = setTimeout(stop, Math.min(ms, longestTimer));
     signal?.addEventListener("abort", stop);
 });
+// A longer timer would fire at once.
+const longestTimer = 2 ** 31 - 1;
 const inBrowser = typeof document !== "undefined" || "WorkerGlobalScope" in globalThis && "importScripts" in globalThis;
 /** Calls the API. `Linkreel` and `Operator` add the operations. */
 export class Client {
@@ -63,11 +65,13 @@ export class Client {
         const headers = this.#headers(request, options, type);
         if (method === "POST" && !request.once)
             headers.set("Idempotency-Key", options.idempotencyKey ?? crypto.randomUUID());
+        // The time for which the service holds the request comes on top, or a short limit would end each hold.
+        const timeout = (options.timeout ?? this.#o.timeout) + 1000 * (Number(request.query?.wait) || 0);
         let unsure = false; // whether an earlier attempt may have taken effect
-        return this.retry(async (attempt) => {
+        const answer = this.retry(async (attempt) => {
             let answered;
             try {
-                return await this.exchange(target, { method, headers, body, redirect: "manual" }, options, async (response) => {
+                return await this.exchange(target, { method, headers, body, redirect: "manual" }, { ...options, timeout }, async (response) => {
                     answered = response;
                     if (!response.ok)
                         throw await refusal(response, this.#o.baseUrl);
@@ -87,6 +91,15 @@ export class Client {
                     this.#tell(answered, attempt, options);
             }
         }, options, request.once);
+        return answer.catch((error) => {
+            if (unsure && options.ifMatch && error instanceof ApiError && error.status === 412) {
+                // The record may have another ETag because of this very call.
+                throw new ConnectionError(`${method} ${path}: an earlier attempt may have taken effect. Read the record to see.`, { cause: error });
+            }
+            if (unsure && error instanceof ApiError)
+                actedBefore.add(error);
+            throw error;
+        });
     }
     #headers(request, options, type) {
         const headers = new Headers({ Accept: request.answer === "blob" ? "*/*" : "application/json", ...options.headers });
@@ -140,7 +153,7 @@ export class Client {
         // By hand, since AbortSignal.any and AbortSignal.timeout are collected too early by some versions of Node.
         const stop = new AbortController();
         const abort = () => stop.abort();
-        const timer = setTimeout(abort, Math.min(timeout, 2 ** 31 - 1)); // more would be no time at all
+        const timer = setTimeout(abort, Math.min(timeout, longestTimer));
         signal?.addEventListener("abort", abort);
         try {
             const response = await this.#o.fetch(url, { ...init, signal: stop.signal });
@@ -207,7 +220,7 @@ async function unless(promise, signal, late, ms = 0) {
     try {
         return await Promise.race([promise, new Promise((_, fail) => {
                 if (late)
-                    timer = setTimeout(() => fail(late), ms);
+                    timer = setTimeout(() => fail(late), Math.min(ms, longestTimer));
                 stop = () => { if (signal)
                     fail(cancelled(signal)); };
                 signal?.addEventListener("abort", stop);
@@ -220,9 +233,11 @@ async function unless(promise, signal, late, ms = 0) {
         signal?.removeEventListener("abort", stop);
     }
 }
-/** Whether the attempt with this error may have changed something. */
+// The last errors of calls of which an earlier attempt may have taken effect.
+const actedBefore = new WeakSet();
+/** Whether the attempt with this error, or an earlier one of its call, may have changed something. */
 export function mayHaveActed(error) {
-    return !(error instanceof ApiError) || error.status >= 500 || error.status === 408;
+    return !(error instanceof ApiError) || actedBefore.has(error) || error.status >= 500 || error.status === 408;
 }
 function checkedAddress(text) {
     let url;
@@ -270,7 +285,7 @@ function address(path, { path: values = [], query = {} }) {
     }
     return full + (search.size ? (full.includes("?") ? "&" : "?") + search : "");
 }
-function encode({ body, type }) {
+export function encode({ body, type }) {
     if (type !== undefined)
         return { body: body, type };
     if (body === undefined)

@@ -118,6 +118,6 @@ export declare class BulkError<Result, Item> extends LinkreelError {
     /** The items of which none was done. */
     unsent: Item[], 
     /** The key with which the same call continues, for 24 hours. */
-    idempotencyKey: string, cause: LinkreelError);
+    idempotencyKey: string, cause: unknown);
 }
 export {};

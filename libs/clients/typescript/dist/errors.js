@@ -135,7 +135,7 @@ export class BulkError extends LinkreelError {
     unsent, 
     /** The key with which the same call continues, for 24 hours. */
     idempotencyKey, cause) {
-        super(`${results.length} items are answered, ${unsure.length} may be done, ${unsent.length} are not: ${cause.message}`, { cause });
+        super(`${results.length} items are answered, ${unsure.length} may be done, ${unsent.length} are not: ${cause instanceof Error ? cause.message : String(cause)}`, { cause });
         this.results = results;
         this.unsure = unsure;
         this.unsent = unsent;

@@ -7,7 +7,7 @@ export interface UploadTarget {
     uploadUrl?: string;
     resumableUploadUrl?: string;
 }
-/** Options of an upload. `timeout` is for one part, 600,000 ms by default. */
+/** Options of an upload. `timeout` is for one request: by default 600,000 ms, and more for more than 37 MB. */
 export interface UploadOptions extends CallOptions {
     /** Called as parts arrive. `total` is undefined while the length of a stream is unknown. */
     onProgress?: (sent: number, total: number | undefined) => void;

@@ -90,9 +90,11 @@ export interface Request {
 const pause = (ms: number, signal?: AbortSignal) => new Promise<void>((done) => {
   // The timer is cleared, since it would keep the program running.
   const stop = () => { clearTimeout(timer); signal?.removeEventListener("abort", stop); done(); };
-  const timer = setTimeout(stop, ms);
+  const timer = setTimeout(stop, Math.min(ms, longestTimer));
   signal?.addEventListener("abort", stop);
 });
+// A longer timer would fire at once.
+const longestTimer = 2 ** 31 - 1;
 const inBrowser = typeof document !== "undefined" || "WorkerGlobalScope" in globalThis && "importScripts" in globalThis;
 
 /** Calls the API. `Linkreel` and `Operator` add the operations. */
@@ -147,11 +149,13 @@ export class Client {
     const { body, type } = encode(request);
     const headers = this.#headers(request, options, type);
     if (method === "POST" && !request.once) headers.set("Idempotency-Key", options.idempotencyKey ?? crypto.randomUUID());
+    // The time for which the service holds the request comes on top, or a short limit would end each hold.
+    const timeout = (options.timeout ?? this.#o.timeout) + 1000 * (Number(request.query?.wait) || 0);
     let unsure = false; // whether an earlier attempt may have taken effect
-    return this.retry(async (attempt) => {
+    const answer = this.retry(async (attempt) => {
       let answered: Response | undefined;
       try {
-        return await this.exchange(target, { method, headers, body, redirect: "manual" }, options, async (response) => {
+        return await this.exchange(target, { method, headers, body, redirect: "manual" }, { ...options, timeout }, async (response) => {
           answered = response;
           if (!response.ok) throw await refusal(response, this.#o.baseUrl);
           return await use(response);
@@ -166,6 +170,14 @@ export class Client {
         if (answered) this.#tell(answered, attempt, options);
       }
     }, options, request.once);
+    return answer.catch((error: unknown) => {
+      if (unsure && options.ifMatch && error instanceof ApiError && error.status === 412) {
+        // The record may have another ETag because of this very call.
+        throw new ConnectionError(`${method} ${path}: an earlier attempt may have taken effect. Read the record to see.`, { cause: error });
+      }
+      if (unsure && error instanceof ApiError) actedBefore.add(error);
+      throw error;
+    });
   }
 
   #headers(request: Request, options: AnyOptions, type: string | undefined): Headers {
@@ -219,7 +231,7 @@ export class Client {
     // By hand, since AbortSignal.any and AbortSignal.timeout are collected too early by some versions of Node.
     const stop = new AbortController();
     const abort = () => stop.abort();
-    const timer = setTimeout(abort, Math.min(timeout, 2 ** 31 - 1)); // more would be no time at all
+    const timer = setTimeout(abort, Math.min(timeout, longestTimer));
     signal?.addEventListener("abort", abort);
     try {
       const response = await this.#o.fetch(url, { ...init, signal: stop.signal });
@@ -281,7 +293,7 @@ async function unless<T>(promise: Promise<T>, signal?: AbortSignal, late?: Error
   let stop = () => {}, timer: ReturnType<typeof setTimeout> | undefined;
   try {
     return await Promise.race([promise, new Promise<never>((_, fail) => {
-      if (late) timer = setTimeout(() => fail(late), ms);
+      if (late) timer = setTimeout(() => fail(late), Math.min(ms, longestTimer));
       stop = () => { if (signal) fail(cancelled(signal)); };
       signal?.addEventListener("abort", stop);
       if (signal?.aborted) stop();
@@ -292,9 +304,12 @@ async function unless<T>(promise: Promise<T>, signal?: AbortSignal, late?: Error
   }
 }
 
-/** Whether the attempt with this error may have changed something. */
+// The last errors of calls of which an earlier attempt may have taken effect.
+const actedBefore = new WeakSet<ApiError>();
+
+/** Whether the attempt with this error, or an earlier one of its call, may have changed something. */
 export function mayHaveActed(error: unknown): boolean {
-  return !(error instanceof ApiError) || error.status >= 500 || error.status === 408;
+  return !(error instanceof ApiError) || actedBefore.has(error) || error.status >= 500 || error.status === 408;
 }
 
 function checkedAddress(text: string): string {
@@ -336,7 +351,7 @@ function address(path: string, { path: values = [], query = {} }: Request): stri
   return full + (search.size ? (full.includes("?") ? "&" : "?") + search : "");
 }
 
-function encode({ body, type }: Request): { body?: BodyInit; type?: string } {
+export function encode({ body, type }: Request): { body?: BodyInit; type?: string } {
   if (type !== undefined) return { body: body as BodyInit, type };
   if (body === undefined) return {};
   return { type: "application/json", body: JSON.stringify(body, function (this: Record<string, unknown>, name, value: unknown) {

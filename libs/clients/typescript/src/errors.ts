@@ -139,8 +139,8 @@ export class BulkError<Result, Item> extends LinkreelError {
     readonly unsent: Item[],
     /** The key with which the same call continues, for 24 hours. */
     readonly idempotencyKey: string,
-    cause: LinkreelError,
+    cause: unknown,
   ) {
-    super(`${results.length} items are answered, ${unsure.length} may be done, ${unsent.length} are not: ${cause.message}`, { cause });
+    super(`${results.length} items are answered, ${unsure.length} may be done, ${unsent.length} are not: ${cause instanceof Error ? cause.message : String(cause)}`, { cause });
   }
 }

@@ -6,8 +6,8 @@
  * asks in Retry-After. Each POST carries an Idempotency-Key, so a retry never acts twice.
  */
 import type { CallOptions, ChangeOptions, CreateOptions } from "./client.js";
-import { ApiError, BulkError, ConnectionError, LinkreelError, TimeoutError, UploadGoneError, VideoFailedError } from "./errors.js";
-import { mayHaveActed } from "./client.js";
+import { ApiError, BulkError, ConnectionError, TimeoutError, UploadGoneError, VideoFailedError } from "./errors.js";
+import { encode, mayHaveActed } from "./client.js";
 import { Operations } from "./operations.js";
 import type { BulkAllCreated, BulkChanged, BulkResults, BulkUpdate, Event, LinkCreate, Video, VideoCreate, VideoCreated } from "./operations.js";
 import type { Query } from "./types.js";
@@ -53,7 +53,8 @@ export class Linkreel extends Operations {
   }
 
   /** Changes any number of links; one result per id, in order. Throws a `BulkError` that keeps what was done. */
-  updateLinks(ids: string[], set: BulkSet, options: CallOptions = {}): Promise<BulkChange[]> {
+  async updateLinks(ids: string[], set: BulkSet, options: CallOptions = {}): Promise<BulkChange[]> {
+    encode({ body: set }); // a wrong argument is told before anything is sent
     return this.#bulk(ids, options, async (some, { idempotencyKey: _, ...o }) => (await this.bulkUpdateLinks({ ids: some, set }, o)).results);
   }
 
@@ -64,13 +65,12 @@ export class Linkreel extends Operations {
 
   async #bulk<Item, Result>(items: Item[], options: CreateOptions, send: (part: Item[], options: CreateOptions) => Promise<Result[]>): Promise<Result[]> {
     const key = options.idempotencyKey ?? crypto.randomUUID();
-    const results: Result[] = [];
+    const results: Result[] = [], sizes = items.map((body) => new TextEncoder().encode(encode({ body }).body as string | undefined).length);
     for (let at = 0; at < items.length;) {
-      const part = firstPart(items, at);
+      const part = items.slice(at, partEnd(sizes, at));
       try {
         results.push(...await send(part, { ...options, idempotencyKey: at === 0 ? key : `${key}-${at}` }));
       } catch (error) {
-        if (!(error instanceof LinkreelError)) throw error;
         const unsure = mayHaveActed(error) ? part : [];
         throw new BulkError(results, unsure, items.slice(at + unsure.length), key, error);
       }
@@ -140,9 +140,14 @@ export class Linkreel extends Operations {
    * feed; without it only new events come. `cursor` of the feed is where to resume.
    */
   followEvents(query: Omit<Query<"listEvents">, "cursor"> = {}, options: CallOptions = {}): EventFeed {
+    const { after: from, wait: held = 25, ...filter } = query;
     return new EventFeed(
-      (after) => this.listEvents({ wait: 25, ...query, after }, { timeout: 60_000, ...options }),
-      (ms) => this.sleep(ms, options.signal), query.after);
+      (after) => {
+        // What happens during the first request, or when its answer is lost, would be missed if it were held.
+        const wait = after === undefined ? 0 : held;
+        return this.listEvents({ wait, after, ...filter }, options);
+      },
+      (ms) => this.sleep(ms, options.signal), from);
   }
 }
 
@@ -186,12 +191,12 @@ function isOutage(error: unknown): boolean {
   return error instanceof ConnectionError || error instanceof ApiError && (error.status >= 500 || error.status === 429);
 }
 
-/** The items from `at` on that fit into one request; at least one. */
-function firstPart<Item>(items: Item[], at: number): Item[] {
+/** Where the items that fit into one request with the one at `at` end, by their sizes in bytes. */
+function partEnd(sizes: number[], at: number): number {
   let bytes = 0, end = at;
-  for (; end < items.length && end - at < bulkItems; end++) {
-    bytes += new TextEncoder().encode(JSON.stringify(items[end])).length + 1;
+  for (; end < sizes.length && end - at < bulkItems; end++) {
+    bytes += (sizes[end] ?? 0) + 1;
     if (bytes > bulkBytes && end > at) break;
   }
-  return items.slice(at, end);
+  return end;
 }

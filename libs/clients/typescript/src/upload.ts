@@ -1,6 +1,6 @@
 /** Sends files to storage: in parts that survive a broken connection where there is a session, else whole. */
 import type { CallOptions } from "./client.js";
-import { mayHaveActed, refusal } from "./client.js";
+import { refusal } from "./client.js";
 import { UploadError, UploadGoneError } from "./errors.js";
 
 /** A file: from a page, from memory, by its path (Node, Deno and Bun), or as it is being made. */
@@ -9,7 +9,7 @@ export type UploadSource = Blob | ArrayBuffer | Uint8Array | string | URL | Read
 /** Where a file goes. What `createVideo` and `getVideo` return has both addresses. */
 export interface UploadTarget { uploadUrl?: string; resumableUploadUrl?: string }
 
-/** Options of an upload. `timeout` is for one part, 600,000 ms by default. */
+/** Options of an upload. `timeout` is for one request: by default 600,000 ms, and more for more than 37 MB. */
 export interface UploadOptions extends CallOptions {
   /** Called as parts arrive. `total` is undefined while the length of a stream is unknown. */
   onProgress?: (sent: number, total: number | undefined) => void;
@@ -31,14 +31,19 @@ interface Source {
   type: string;
   /** The bytes from `at`, at most `n`; fewer only at the end. */
   read(at: number, n: number): Promise<Blob>;
+  /** All bytes, without holding them in memory. */
+  whole?(): Promise<Blob>;
+  /** Throws if it is not what it was at first. */
+  check?(): Promise<void>;
   close?(): Promise<void>;
 }
 
 const unit = 256 << 10;
+// Bytes a millisecond of the slowest line that a request has time for by default.
+const slowest = 64;
 
 export async function upload(wire: Wire, target: UploadTarget, file: UploadSource, options: UploadOptions): Promise<void> {
   if (!target.resumableUploadUrl && !target.uploadUrl) throw new TypeError("The video accepts no upload now: it has no upload address.");
-  options = { ...options, timeout: options.timeout ?? 600_000 };
   const source = await open(file);
   try {
     if (target.resumableUploadUrl) await inParts(wire, target.resumableUploadUrl, source, options);
@@ -49,12 +54,13 @@ export async function upload(wire: Wire, target: UploadTarget, file: UploadSourc
 }
 
 async function whole(wire: Wire, url: string, source: Source, options: UploadOptions): Promise<void> {
-  const body = await source.read(0, source.size ?? Infinity);
+  const body = await (source.whole?.() ?? source.read(0, source.size ?? Infinity));
   for (let attempt = 1; ; attempt++) {
     try {
       await put(wire, url, body, undefined, options);
       return options.onProgress?.(body.size, body.size);
     } catch (error) {
+      await source.check?.();
       await wire.rest(error, attempt, options);
     }
   }
@@ -71,7 +77,6 @@ async function inParts(wire: Wire, session: string, source: Source, options: Upl
     try {
       have = await put(wire, session, body, range, options);
     } catch (error) {
-      if (!mayHaveActed(error)) failures = Infinity; // a refusal, which is final
       await wire.rest(error, ++failures, options);
       at = undefined;
       continue;
@@ -88,8 +93,9 @@ async function inParts(wire: Wire, session: string, source: Source, options: Upl
 /** How many bytes have arrived, or "all". Errors do not name the address, which is a credential. */
 async function put(wire: Wire, url: string, body: Blob, range: string | undefined, options: CallOptions): Promise<number | "all"> {
   const headers: Record<string, string> = range ? { "Content-Range": range } : {};
+  const timeout = options.timeout ?? Math.max(600_000, body.size / slowest);
   // A 308 without Location is an answer and no redirect, to fetch as well.
-  return wire.exchange(url, { method: "PUT", headers, body }, options, async (response) => {
+  return wire.exchange(url, { method: "PUT", headers, body }, { ...options, timeout }, async (response) => {
     if (response.status === 308) {
       await response.arrayBuffer();
       return Number(response.headers.get("Range")?.split("-")[1] ?? -1) + 1;
@@ -114,18 +120,24 @@ async function open(file: UploadSource): Promise<Source> {
 }
 
 async function fromPath(path: string | URL): Promise<Source> {
-  const name = "node:fs/promises"; // a variable, so that bundlers for browsers do not look for it
+  const name = "node:fs"; // a variable, so that bundlers for browsers do not look for it
   const fs = await import(/* @vite-ignore */ /* webpackIgnore: true */ name) as {
-    open(path: string | URL): Promise<{
-      stat(): Promise<{ size: number }>;
-      read(buffer: Uint8Array, offset: number, length: number, position: number): Promise<{ bytesRead: number }>;
-      close(): Promise<void>;
-    }>;
+    openAsBlob(path: string | URL): Promise<Blob>;
+    promises: {
+      open(path: string | URL): Promise<{
+        stat(): Promise<{ size: number }>;
+        read(buffer: Uint8Array, offset: number, length: number, position: number): Promise<{ bytesRead: number }>;
+        close(): Promise<void>;
+      }>;
+    };
   };
-  const handle = await fs.open(path);
+  const handle = await fs.promises.open(path);
   const { size } = await handle.stat();
   return {
-    size, type: "", close: () => handle.close(),
+    size, type: "", close: () => handle.close(), whole: () => fs.openAsBlob(path),
+    async check() {
+      if ((await handle.stat()).size !== size) throw new UploadError("The file changed its length while it was uploaded.");
+    },
     async read(at, n) {
       const buffer = new Uint8Array(Math.min(n, size - at));
       let have = 0;

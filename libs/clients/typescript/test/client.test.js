@@ -126,8 +126,15 @@ test("what the caller's function throws ends the call", async (t) => {
 test("a very long time limit is one, and a cancelled wait leaves no timer", async (t) => {
   const s = await script(t, ok({}), refuse(503, "UNAVAILABLE", { "Retry-After": "50" }));
   await s.api.getAccount({ timeout: Infinity });
+  // The line comes after a timer of 1 ms, which is what Infinity would be.
+  const slow = new ReadableStream({ start(c) { setTimeout(() => { c.enqueue(Buffer.from('{"type":"account"}\n')); c.close(); }, 20); } });
+  const exporter = new Linkreel({ ...s.options, fetch: async () => new Response(slow) });
+  for await (const line of exporter.exportAccount({ timeout: Infinity })) assert.equal(line.type, "account");
   const begin = performance.now(), { baseUrl, key } = s.options;
   await assert.rejects(new Linkreel({ baseUrl, key }).getAccount({ signal: AbortSignal.timeout(50) }), TimeoutError);
+  const far = await script(t, refuse(503, "UNAVAILABLE", { "Retry-After": "10000000" }));
+  await assert.rejects(new Linkreel({ ...far.options, maxWait: Infinity, sleep: undefined }).getAccount({ signal: AbortSignal.timeout(50) }), TimeoutError);
+  assert.equal(far.calls.length, 1);
   assert.ok(performance.now() - begin < 20_000);
   assert.ok(!process.getActiveResourcesInfo().includes("Timeout"));
 });
@@ -174,6 +181,14 @@ test("what has no idempotency key is not repeated when it may have been done", a
   s = await script(t, refuse(429, "RATE_LIMITED"), ok({}, 201));
   await s.api.collectDeviceKey({ deviceCode: "c" });
   assert.equal(s.calls.length, 2);
+});
+
+test("a change that an unsure attempt may have made is not told as somebody else's", async (t) => {
+  let s = await script(t, lost, refuse(412, "PRECONDITION_FAILED"));
+  await assert.rejects(s.api.updateLink("lnk_1", { title: "t" }, { ifMatch: '"1"' }), (e) => e instanceof ConnectionError && e.cause instanceof ConflictError && /Read the record/.test(e.message));
+  assert.equal(s.calls.length, 2);
+  s = await script(t, refuse(429, "RATE_LIMITED"), refuse(412, "PRECONDITION_FAILED"));
+  await assert.rejects(s.api.updateLink("lnk_1", { title: "t" }, { ifMatch: '"1"' }), ConflictError);
 });
 
 test("times may be dates, and what JSON would turn into null is refused", async (t) => {
@@ -243,6 +258,22 @@ test("a bulk call that breaks off keeps what was done, and continues with its ke
   await assert.rejects(refused.api.createLinks(items(150)), (e) => e.results.length === 100 && e.unsure.length === 0 && e.unsent.length === 50 && e.cause instanceof PermissionError);
 });
 
+test("a bulk request whose lost attempt may have acted is unsure, whatever the last one says", async (t) => {
+  const s = await script(t, created, lost, refuse(429, "RATE_LIMITED"));
+  await assert.rejects(s.api.createLinks(items(250), { attempts: 3 }), (e) => e.results.length === 100 && e.unsure.length === 100 && e.unsent.length === 50 && e.cause instanceof RateLimitError);
+});
+
+test("a bulk call sends nothing if an item is wrong, and keeps what was done whatever ends it", async (t) => {
+  let s = await script(t, created);
+  await assert.rejects(s.api.createLinks([...items(150), { url: "https://example.com", expiresAt: new Date("never") }]), TypeError);
+  await assert.rejects(s.api.updateLinks(["lnk_1"], { expiresAt: new Date("never") }), TypeError);
+  assert.equal(s.calls.length, 0);
+  s = await script(t, created);
+  let n = 0;
+  const onResponse = () => { if (++n === 2) throw new RangeError("mine"); };
+  await assert.rejects(s.api.createLinks(items(150), { onResponse }), (e) => e instanceof BulkError && e.results.length === 100 && e.unsure.length === 50 && e.cause instanceof RangeError);
+});
+
 test("waiting ends with ready or failed, has a limit, and can be stopped", async (t) => {
   const noEvents = refuse(403, "INSUFFICIENT_SCOPE");
   const video = (...answers) => { let n = 0; return ({ path }) => path.startsWith("/api/v1/events") ? noEvents : ok(answers[Math.min(n++, answers.length - 1)]); };
@@ -282,6 +313,14 @@ test("a feed goes on over an outage, and its cursor is past what was handled", a
   assert.deepEqual(got, [["e1", "c0"], ["e2", "e1"], ["e3", "c3"]]);
   assert.equal(feed.cursor, "c3");
   assert.deepEqual([s.calls[0].path, s.calls.at(-1).path], ["/api/v1/events?wait=25&after=c0&type=link.created", "/api/v1/events?wait=25&after=c3&type=link.created"]);
+});
+
+test("a feed from now on has its place before it waits, and each hold has its time beside the limit", async (t) => {
+  const s = await script(t, ok({ data: [], nextCursor: "c1" }), lost, ok({ data: [{ id: "e1" }], nextCursor: "c2" }));
+  const timers = t.mock.method(globalThis, "setTimeout").mock;
+  for await (const e of s.api.followEvents({ wait: 5 }, { timeout: 4321 })) { assert.equal(e.id, "e1"); break; }
+  assert.deepEqual(s.calls.map((c) => c.path), ["/api/v1/events?wait=0", "/api/v1/events?wait=5&after=c1", "/api/v1/events?wait=5&after=c1"]);
+  assert.deepEqual([4321, 9321].map((ms) => timers.calls.filter((c) => c.arguments[1] === ms).length), [1, 2]);
 });
 
 test("a feed that cannot begin or has lost its place says so", async (t) => {

@@ -1,12 +1,12 @@
 // Uploads, against a storage that breaks.
 import assert from "node:assert/strict";
-import { createReadStream, mkdtempSync, writeFileSync } from "node:fs";
+import { createReadStream, mkdtempSync, truncateSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
 import { pathToFileURL } from "node:url";
 import { inspect } from "node:util";
-import { ConnectionError, UploadError, UploadGoneError } from "../dist/index.js";
+import { ConnectionError, Linkreel, UploadError, UploadGoneError } from "../dist/index.js";
 import { lost, script } from "./server.js";
 
 const content = Buffer.alloc(900_000, "0123456789");
@@ -80,6 +80,33 @@ test("a stream of many small pieces, whose memory is used again, arrives as it w
   const got = session(), s = await script(t, got.answer);
   await s.api.upload({ resumableUploadUrl: s.url }, reused());
   assert.ok(got.bytes.equals(whole));
+});
+
+test("a session goes on when storage has had too many requests", async (t) => {
+  const got = session();
+  const s = await script(t, (call, n) => n === 2 ? [429, { "Retry-After": "2" }, ""] : got.answer(call));
+  await s.api.upload({ resumableUploadUrl: s.url }, new Blob([content]), { part });
+  assert.ok(got.bytes.equals(content) && s.waits[0] >= 2000);
+});
+
+test("a file that goes whole is not read into memory, and has time by its size", async (t) => {
+  const file = path();
+  truncateSync(file, 5e8); // sparse: it takes no room on the disk
+  const timers = t.mock.method(globalThis, "setTimeout").mock;
+  let size, before = process.memoryUsage().arrayBuffers;
+  const api = new Linkreel({ baseUrl: "http://127.0.0.1:1", key: "k", fetch: async (_, { body }) => {
+    [size, before] = [body.size, process.memoryUsage().arrayBuffers - before];
+    return new Response("");
+  } });
+  await api.upload({ uploadUrl: "http://127.0.0.1:1/" }, file);
+  assert.ok(size === 5e8 && before < 1e8, `${before} bytes held`);
+  assert.ok(timers.calls.some((c) => c.arguments[1] === 5e8 / 64));
+});
+
+test("a file that changes while it is sent is told", async (t) => {
+  const file = path();
+  const s = await script(t, () => { truncateSync(file, 10); return lost; });
+  await assert.rejects(s.api.upload({ uploadUrl: s.url }, file), (e) => e instanceof UploadError && /changed/.test(e.message));
 });
 
 test("an empty file ends too", async (t) => {

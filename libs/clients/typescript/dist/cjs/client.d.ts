@@ -120,7 +120,11 @@ export declare class Pages<T> implements AsyncIterable<T> {
     /** The records as an array, at most `limit`. */
     toArray(limit?: number): Promise<T[]>;
 }
-/** Whether the attempt with this error may have changed something. */
+/** Whether the attempt with this error, or an earlier one of its call, may have changed something. */
 export declare function mayHaveActed(error: unknown): boolean;
+export declare function encode({ body, type }: Request): {
+    body?: BodyInit;
+    type?: string;
+};
 export declare function refusal(response: Response, baseUrl?: string): Promise<ApiError>;
 export {};

@@ -2,6 +2,7 @@
 Object.defineProperty(exports, "__esModule", { value: true });
 exports.Pages = exports.Client = void 0;
 exports.mayHaveActed = mayHaveActed;
+exports.encode = encode;
 exports.refusal = refusal;
 /** The wire: requests, retries, errors and pages. */
 const errors_js_1 = require("./errors.js");
@@ -9,9 +10,11 @@ const version_js_1 = require("./version.js");
 const pause = (ms, signal) => new Promise((done) => {
     // The timer is cleared, since it would keep the program running.
     const stop = () => { clearTimeout(timer); signal?.removeEventListener("abort", stop); done(); };
-    const timer = setTimeout(stop, ms);
+    const timer = setTimeout(stop, Math.min(ms, longestTimer));
     signal?.addEventListener("abort", stop);
 });
+// A longer timer would fire at once.
+const longestTimer = 2 ** 31 - 1;
 const inBrowser = typeof document !== "undefined" || "WorkerGlobalScope" in globalThis && "importScripts" in globalThis;
 /** Calls the API. `Linkreel` and `Operator` add the operations. */
 class Client {
@@ -68,11 +71,13 @@ class Client {
         const headers = this.#headers(request, options, type);
         if (method === "POST" && !request.once)
             headers.set("Idempotency-Key", options.idempotencyKey ?? crypto.randomUUID());
+        // The time for which the service holds the request comes on top, or a short limit would end each hold.
+        const timeout = (options.timeout ?? this.#o.timeout) + 1000 * (Number(request.query?.wait) || 0);
         let unsure = false; // whether an earlier attempt may have taken effect
-        return this.retry(async (attempt) => {
+        const answer = this.retry(async (attempt) => {
             let answered;
             try {
-                return await this.exchange(target, { method, headers, body, redirect: "manual" }, options, async (response) => {
+                return await this.exchange(target, { method, headers, body, redirect: "manual" }, { ...options, timeout }, async (response) => {
                     answered = response;
                     if (!response.ok)
                         throw await refusal(response, this.#o.baseUrl);
@@ -92,6 +97,15 @@ class Client {
                     this.#tell(answered, attempt, options);
             }
         }, options, request.once);
+        return answer.catch((error) => {
+            if (unsure && options.ifMatch && error instanceof errors_js_1.ApiError && error.status === 412) {
+                // The record may have another ETag because of this very call.
+                throw new errors_js_1.ConnectionError(`${method} ${path}: an earlier attempt may have taken effect. Read the record to see.`, { cause: error });
+            }
+            if (unsure && error instanceof errors_js_1.ApiError)
+                actedBefore.add(error);
+            throw error;
+        });
     }
     #headers(request, options, type) {
         const headers = new Headers({ Accept: request.answer === "blob" ? "*/*" : "application/json", ...options.headers });
@@ -145,7 +159,7 @@ class Client {
         // By hand, since AbortSignal.any and AbortSignal.timeout are collected too early by some versions of Node.
         const stop = new AbortController();
         const abort = () => stop.abort();
-        const timer = setTimeout(abort, Math.min(timeout, 2 ** 31 - 1)); // more would be no time at all
+        const timer = setTimeout(abort, Math.min(timeout, longestTimer));
         signal?.addEventListener("abort", abort);
         try {
             const response = await this.#o.fetch(url, { ...init, signal: stop.signal });
@@ -214,7 +228,7 @@ async function unless(promise, signal, late, ms = 0) {
     try {
         return await Promise.race([promise, new Promise((_, fail) => {
                 if (late)
-                    timer = setTimeout(() => fail(late), ms);
+                    timer = setTimeout(() => fail(late), Math.min(ms, longestTimer));
                 stop = () => { if (signal)
                     fail((0, errors_js_1.cancelled)(signal)); };
                 signal?.addEventListener("abort", stop);
@@ -227,9 +241,11 @@ async function unless(promise, signal, late, ms = 0) {
         signal?.removeEventListener("abort", stop);
     }
 }
-/** Whether the attempt with this error may have changed something. */
+// The last errors of calls of which an earlier attempt may have taken effect.
+const actedBefore = new WeakSet();
+/** Whether the attempt with this error, or an earlier one of its call, may have changed something. */
 function mayHaveActed(error) {
-    return !(error instanceof errors_js_1.ApiError) || error.status >= 500 || error.status === 408;
+    return !(error instanceof errors_js_1.ApiError) || actedBefore.has(error) || error.status >= 500 || error.status === 408;
 }
 function checkedAddress(text) {
     let url;

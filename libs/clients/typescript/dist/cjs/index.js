@@ -39,7 +39,8 @@ class Linkreel extends operations_js_1.Operations {
         return this.#bulk(items, options, async (urls, o) => (await this.bulkCreateLinks({ urls }, o)).results);
     }
     /** Changes any number of links; one result per id, in order. Throws a `BulkError` that keeps what was done. */
-    updateLinks(ids, set, options = {}) {
+    async updateLinks(ids, set, options = {}) {
+        (0, client_js_1.encode)({ body: set }); // a wrong argument is told before anything is sent
         return this.#bulk(ids, options, async (some, { idempotencyKey: _, ...o }) => (await this.bulkUpdateLinks({ ids: some, set }, o)).results);
     }
     /** Deletes any number of links; one result per id, in order. Throws a `BulkError` that keeps what was done. */
@@ -48,15 +49,13 @@ class Linkreel extends operations_js_1.Operations {
     }
     async #bulk(items, options, send) {
         const key = options.idempotencyKey ?? crypto.randomUUID();
-        const results = [];
+        const results = [], sizes = items.map((body) => new TextEncoder().encode((0, client_js_1.encode)({ body }).body).length);
         for (let at = 0; at < items.length;) {
-            const part = firstPart(items, at);
+            const part = items.slice(at, partEnd(sizes, at));
             try {
                 results.push(...await send(part, { ...options, idempotencyKey: at === 0 ? key : `${key}-${at}` }));
             }
             catch (error) {
-                if (!(error instanceof errors_js_1.LinkreelError))
-                    throw error;
                 const unsure = (0, client_js_1.mayHaveActed)(error) ? part : [];
                 throw new errors_js_1.BulkError(results, unsure, items.slice(at + unsure.length), key, error);
             }
@@ -130,7 +129,12 @@ class Linkreel extends operations_js_1.Operations {
      * feed; without it only new events come. `cursor` of the feed is where to resume.
      */
     followEvents(query = {}, options = {}) {
-        return new EventFeed((after) => this.listEvents({ wait: 25, ...query, after }, { timeout: 60_000, ...options }), (ms) => this.sleep(ms, options.signal), query.after);
+        const { after: from, wait: held = 25, ...filter } = query;
+        return new EventFeed((after) => {
+            // What happens during the first request, or when its answer is lost, would be missed if it were held.
+            const wait = after === undefined ? 0 : held;
+            return this.listEvents({ wait, after, ...filter }, options);
+        }, (ms) => this.sleep(ms, options.signal), from);
     }
 }
 exports.Linkreel = Linkreel;
@@ -174,13 +178,13 @@ exports.EventFeed = EventFeed;
 function isOutage(error) {
     return error instanceof errors_js_1.ConnectionError || error instanceof errors_js_1.ApiError && (error.status >= 500 || error.status === 429);
 }
-/** The items from `at` on that fit into one request; at least one. */
-function firstPart(items, at) {
+/** Where the items that fit into one request with the one at `at` end, by their sizes in bytes. */
+function partEnd(sizes, at) {
     let bytes = 0, end = at;
-    for (; end < items.length && end - at < bulkItems; end++) {
-        bytes += new TextEncoder().encode(JSON.stringify(items[end])).length + 1;
+    for (; end < sizes.length && end - at < bulkItems; end++) {
+        bytes += (sizes[end] ?? 0) + 1;
         if (bytes > bulkBytes && end > at)
             break;
     }
-    return items.slice(at, end);
+    return end;
 }

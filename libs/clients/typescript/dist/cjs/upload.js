@@ -4,10 +4,11 @@ exports.upload = upload;
 const client_js_1 = require("./client.js");
 const errors_js_1 = require("./errors.js");
 const unit = 256 << 10;
+// Bytes a millisecond of the slowest line that a request has time for by default.
+const slowest = 64;
 async function upload(wire, target, file, options) {
     if (!target.resumableUploadUrl && !target.uploadUrl)
         throw new TypeError("The video accepts no upload now: it has no upload address.");
-    options = { ...options, timeout: options.timeout ?? 600_000 };
     const source = await open(file);
     try {
         if (target.resumableUploadUrl)
@@ -20,13 +21,14 @@ async function upload(wire, target, file, options) {
     }
 }
 async function whole(wire, url, source, options) {
-    const body = await source.read(0, source.size ?? Infinity);
+    const body = await (source.whole?.() ?? source.read(0, source.size ?? Infinity));
     for (let attempt = 1;; attempt++) {
         try {
             await put(wire, url, body, undefined, options);
             return options.onProgress?.(body.size, body.size);
         }
         catch (error) {
+            await source.check?.();
             await wire.rest(error, attempt, options);
         }
     }
@@ -43,8 +45,6 @@ async function inParts(wire, session, source, options) {
             have = await put(wire, session, body, range, options);
         }
         catch (error) {
-            if (!(0, client_js_1.mayHaveActed)(error))
-                failures = Infinity; // a refusal, which is final
             await wire.rest(error, ++failures, options);
             at = undefined;
             continue;
@@ -63,8 +63,9 @@ async function inParts(wire, session, source, options) {
 /** How many bytes have arrived, or "all". Errors do not name the address, which is a credential. */
 async function put(wire, url, body, range, options) {
     const headers = range ? { "Content-Range": range } : {};
+    const timeout = options.timeout ?? Math.max(600_000, body.size / slowest);
     // A 308 without Location is an answer and no redirect, to fetch as well.
-    return wire.exchange(url, { method: "PUT", headers, body }, options, async (response) => {
+    return wire.exchange(url, { method: "PUT", headers, body }, { ...options, timeout }, async (response) => {
         if (response.status === 308) {
             await response.arrayBuffer();
             return Number(response.headers.get("Range")?.split("-")[1] ?? -1) + 1;
@@ -93,12 +94,16 @@ async function open(file) {
     throw new TypeError("The file must be a File, Blob, ArrayBuffer, Uint8Array, stream or path.");
 }
 async function fromPath(path) {
-    const name = "node:fs/promises"; // a variable, so that bundlers for browsers do not look for it
+    const name = "node:fs"; // a variable, so that bundlers for browsers do not look for it
     const fs = await Promise.resolve(`${name}`).then(s => require(s));
-    const handle = await fs.open(path);
+    const handle = await fs.promises.open(path);
     const { size } = await handle.stat();
     return {
-        size, type: "", close: () => handle.close(),
+        size, type: "", close: () => handle.close(), whole: () => fs.openAsBlob(path),
+        async check() {
+            if ((await handle.stat()).size !== size)
+                throw new errors_js_1.UploadError("The file changed its length while it was uploaded.");
+        },
         async read(at, n) {
             const buffer = new Uint8Array(Math.min(n, size - at));
             let have = 0;
