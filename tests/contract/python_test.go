@@ -2,8 +2,6 @@ package contract_test
 
 import (
 	"bytes"
-	"crypto/sha256"
-	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -82,7 +80,7 @@ func debianPython(t *testing.T) string {
 			return python
 		}
 	}
-	t.Skip("no Python here has pip, setuptools and wheel: run make tools")
+	t.Fatal("no Python here has pip, setuptools and wheel: make tools installs them")
 	return ""
 }
 
@@ -141,14 +139,10 @@ for file in sorted(pathlib.Path(linkreel.__file__).parent.iterdir()): print(file
 func TestPythonClientHasNoErrorOfTypes(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("mypy"); err != nil {
-		t.Skip("mypy is not on this machine: run make tools")
+		t.Fatalf("%v: make tools installs it", err)
 	}
 	run(t, pythonClient, exec.CommandContext(t.Context(), "mypy", "--strict", "--cache-dir", t.TempDir(), "linkreel", "examples"))
-	if _, err := exec.LookPath("npm"); err != nil {
-		t.Log("pyright is not run: there is no npm on this machine")
-		return
-	}
-	pyright := filepath.Join(npmPackages(t, "testdata/pyright"), ".bin", "pyright")
+	pyright := nodeTool(t, "pyright")
 	versions := []string{"3.10"}
 	if os.Getenv("LINKREEL_FULL") != "" {
 		versions = append(versions, "3.11", "3.12", "3.13", "3.14")
@@ -156,37 +150,4 @@ func TestPythonClientHasNoErrorOfTypes(t *testing.T) {
 	for _, version := range versions {
 		run(t, pythonClient, exec.CommandContext(t.Context(), pyright, "--pythonversion", version, "linkreel", "examples"))
 	}
-}
-
-// npmPackages returns the node_modules of the lockfile in a folder. The user's cache keeps the
-// packages for the next run.
-func npmPackages(t *testing.T, src string) string {
-	t.Helper()
-	cache, err := os.UserCacheDir()
-	if err != nil {
-		t.Fatal(err)
-	}
-	lock, err := os.ReadFile(filepath.Join(src, "package-lock.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	cache = filepath.Join(cache, "linkreel-tests", fmt.Sprintf("node-%x", sha256.Sum256(lock)))
-	if _, err := os.Stat(cache); err == nil {
-		return filepath.Join(cache, "node_modules")
-	}
-	fresh := filepath.Join(t.TempDir(), "packages")
-	if err := os.CopyFS(fresh, os.DirFS(src)); err != nil {
-		t.Fatal(err)
-	}
-	run(t, fresh, exec.CommandContext(t.Context(), "npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund"))
-	if t.Failed() {
-		t.FailNow()
-	}
-	if err := os.MkdirAll(filepath.Dir(cache), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(fresh, cache); err != nil { // the cache is on another disk, or another test was faster
-		return filepath.Join(fresh, "node_modules")
-	}
-	return filepath.Join(cache, "node_modules")
 }
