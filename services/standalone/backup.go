@@ -211,13 +211,18 @@ type restoring struct {
 	identities []age.Identity
 	kept       *secrets
 	audit      string // folder of the trail; "" means none
+	notes      []trail.Note
 	out        io.Writer
 }
 
 // unknown says what is as it was at the time of the backup.
 func (r *restoring) unknown() string {
-	if r.audit == "" {
-		return "No trail was given (--audit), so what was decided later is not known: keys that were revoked, members who were\n" +
+	if len(r.notes) == 0 {
+		why := "No trail was given (--audit)"
+		if r.audit != "" {
+			why = "There are no notes in " + r.audit + " (is it the right folder, and its disk mounted?)"
+		}
+		return why + ", so what was decided later is not known: keys that were revoked, members who were\n" +
 			"removed or have a lower role, accounts that were suspended or erased, and takedowns since then are as before.\n" +
 			"Repeat these decisions before you let anybody in. Passwords, passkeys and rules of access are as before, too."
 	}
@@ -273,9 +278,8 @@ func (r *restoring) into(ctx context.Context) (err error) {
 			return fmt.Errorf("%s is not empty: restore into an empty folder, or move what is there away", r.cfg.DataDir)
 		}
 	}
-	var notes []trail.Note
 	if r.audit != "" {
-		if notes, err = r.readTrail(); err != nil {
+		if r.notes, err = r.readTrail(); err != nil {
 			return err
 		}
 	}
@@ -292,7 +296,7 @@ func (r *restoring) into(ctx context.Context) (err error) {
 	err = backup.Restore(ctx, r.from, r.m, r.identities, backup.Target{
 		Records: dir.join(recordsFile), Indexes: indexes, Objects: storage.Options{Dir: dir.join(objectsDir)}, Edit: lasting, Token: token,
 		Finish: func(ctx context.Context, records *firestore.Server) error {
-			return r.finish(ctx, dir, records, token, notes)
+			return r.finish(ctx, dir, records, token)
 		},
 	})
 	if err == nil {
@@ -312,16 +316,19 @@ func (r *restoring) readTrail() ([]trail.Note, error) {
 	for _, p := range problems {
 		_, _ = fmt.Fprintf(r.out, "Not read: %s\n", p)
 	}
+	if len(notes) > 0 {
+		_, _ = fmt.Fprintf(r.out, "The trail has notes about %d things. The newest is of %s.\n", len(notes), notes[len(notes)-1].At.Format(time.RFC3339))
+	}
 	return notes, nil
 }
 
 // finish ends what the trail says has ended, and puts the secrets and the trail in place.
-func (r *restoring) finish(ctx context.Context, dir *dataDir, records *firestore.Server, token string, notes []trail.Note) error {
+func (r *restoring) finish(ctx context.Context, dir *dataDir, records *firestore.Server, token string) error {
 	r.kept.PlaybackKey = "" // a new one ends all playback grants
 	if err := dir.saveSecrets(r.kept); err != nil {
 		return err
 	}
-	if len(notes) == 0 {
+	if len(r.notes) == 0 {
 		return nil
 	}
 	addr, err := records.Listen("127.0.0.1:0")
@@ -332,14 +339,28 @@ func (r *restoring) finish(ctx context.Context, dir *dataDir, records *firestore
 	if err != nil {
 		return err
 	}
-	err = auth.EndAgain(ctx, db, notes, func(line string) { _, _ = fmt.Fprintln(r.out, line) })
+	err = auth.EndAgain(ctx, db, r.notes, func(line string) { _, _ = fmt.Fprintln(r.out, line) })
 	if err = errors.Join(err, db.Close()); err != nil {
 		return err
 	}
-	if to := r.cfg.auditDir(dir); to != r.audit { // a later restore of an older backup needs it again
-		return os.CopyFS(to, os.DirFS(r.audit))
+	to := r.cfg.auditDir(dir)
+	if one, err := sameFile(to, r.audit); one || err != nil {
+		return err
 	}
-	return nil
+	return os.CopyFS(to, os.DirFS(r.audit)) // a later restore of an older backup needs it again
+}
+
+// sameFile reports whether two paths lead to one file. The first need not exist.
+func sameFile(a, b string) (bool, error) {
+	first, err := os.Stat(a)
+	if errors.Is(err, os.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	second, err := os.Stat(b)
+	return err == nil && os.SameFile(first, second), err
 }
 
 // lasting reports whether a restore keeps a document.

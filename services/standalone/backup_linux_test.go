@@ -384,3 +384,36 @@ func eventually(t *testing.T, wrong func() string) {
 		time.Sleep(50 * time.Millisecond) // erasures and takedowns are finished by loops
 	}
 }
+
+// TestAnEmptyTrailIsTold is about a disk that is not mounted: nothing of what ended would end
+// again.
+func TestAnEmptyTrailIsTold(t *testing.T) {
+	t.Parallel()
+	var said strings.Builder
+	r := restoring{audit: t.TempDir(), out: &said}
+	var err error
+	if r.notes, err = r.readTrail(); err != nil {
+		t.Fatal(err)
+	}
+	if text := r.unknown(); !strings.Contains(text, "There are no notes in "+r.audit) || !strings.Contains(text, "Repeat these decisions") {
+		t.Errorf("an empty trail gives %q", text)
+	}
+}
+
+// TestATrailIsNotCopiedOntoItself names one folder in several ways.
+func TestATrailIsNotCopiedOntoItself(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "audit")
+	other := dir + "-link"
+	if err := errors.Join(os.Mkdir(dir, 0o700), os.Symlink(dir, other)); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]bool{dir + "/": true, other: true, t.TempDir(): false} {
+		if one, err := sameFile(dir, path); err != nil || one != want {
+			t.Errorf("%s: %v, %v; want %v", path, one, err, want)
+		}
+	}
+	if one, err := sameFile(filepath.Join(dir, "missing"), dir); err != nil || one {
+		t.Errorf("a folder that is missing: %v, %v", one, err)
+	}
+}

@@ -92,3 +92,26 @@ func TestAnOwnersAddressWorksForAWhileWithoutAuth(t *testing.T) {
 	w.apikeys.Away(false)
 	other.send(http.MethodGet, strings.Replace(playlist, w.base, other.base, 1), "").want(200)
 }
+
+// An address that plays works only as long as its caller may read videos.
+func TestACallerThatMayNotReadGetsNoAddressThatPlays(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	v := w.ready(`{"privacy":"password","password":"sesame"}`)
+	session := w.member("mem_vera")
+	for scopes, plays := range map[identity.ScopeSet]bool{identity.VideosWrite: false, identity.VideosWrite | identity.VideosRead: true} {
+		w.apikeys.Edit(func(r *apikey.Record) bool { return r.MemberID == "mem_vera" }, func(r *apikey.Record) { r.Role, r.Scopes = identity.Member, scopes })
+		var shown map[string]any
+		eventually(t, "the scopes are known", func() bool {
+			a := w.send(http.MethodPatch, "/api/v1/videos/"+v.id, `{"title":"New"}`, header("Authorization", "Bearer "+session))
+			if a.status != 200 {
+				return false
+			}
+			shown, _ = a.json()["video"].(map[string]any)
+			return (shown["playbackUrl"] != nil) == plays
+		})
+		if (shown["downloadUrl"] != nil) != plays {
+			t.Errorf("with %v the address of the file is %v", scopes, shown["downloadUrl"])
+		}
+	}
+}

@@ -77,15 +77,15 @@ func Shown(addresses video.Addresses) func(*video.Video) any {
 	return func(v *video.Video) any { return p.record(v) }
 }
 
-// full adds the addresses that give access: playback addresses, and upload addresses
-// if the caller may change videos. The owner's addresses work whatever the privacy and
-// even after the video expires. A video that was taken down has no playback addresses.
+// full adds the addresses that give access: playback addresses if the caller may read
+// videos, since they work only as long as it may, and upload addresses if it may change them.
+// The owner's addresses work whatever the privacy and even after the video expires. A video that was taken down has no playback addresses.
 func (p presenter) full(v *video.Video, by *identity.Principal) wire.Video {
 	f := p.record(v)
 	if v.AwaitsUpload() && by.Scopes.Has(identity.VideosWrite) {
 		f.UploadURL, f.UploadURLExpiresAt, f.ResumableUploadURL = v.Upload.URL, v.Upload.ExpiresAt.UnixMilli(), v.Upload.ResumableURL
 	}
-	if v.Media == nil || v.TakenDown != nil {
+	if v.Media == nil || v.TakenDown != nil || !by.Scopes.Has(identity.VideosRead) {
 		return f
 	}
 	token := p.videos.Own(v, by)
