@@ -24,7 +24,7 @@ func TestASlugIsAvailableIfACreateCanTakeIt(t *testing.T) {
 			t.Fatal(got)
 		}
 	}
-	domain := a.api(ours, "POST", "/api/v1/domains", map[string]any{"hostname": "go.example.com"}).str("id") // only the slug is judged, so it may be pending
+	domain := a.api(ours, "POST", "/api/v1/domains", map[string]any{"hostname": "go.example.com"}).str("id") // only the slug is checked, so the domain can still be pending
 	say := func(when, query string, reason any) {
 		t.Helper()
 		got := b.api(asks, "GET", "/api/v1/links/available?"+query, nil)
@@ -44,7 +44,7 @@ func TestASlugIsAvailableIfACreateCanTakeIt(t *testing.T) {
 	want(t, "no slug", a.api(asks, "GET", "/api/v1/links/available", nil), 400, "VALIDATION_ERROR")
 	want(t, "an empty slug", a.api(asks, "GET", "/api/v1/links/available?slug=", nil), 400, "VALIDATION_ERROR")
 	want(t, "another account's domain", a.api(theirs, "GET", "/api/v1/links/available?slug=a&domainId="+domain, nil), 404, "DOMAIN_NOT_FOUND")
-	want(t, "a domain of nobody", a.api(asks, "GET", "/api/v1/links/available?slug=a&domainId=dom_1", nil), 404, "DOMAIN_NOT_FOUND")
+	want(t, "a domain that does not exist", a.api(asks, "GET", "/api/v1/links/available?slug=a&domainId=dom_1", nil), 404, "DOMAIN_NOT_FOUND")
 }
 
 func TestAnAccountFindsThirtyTakenSlugsInAMinute(t *testing.T) {
@@ -66,7 +66,7 @@ func TestAnAccountFindsThirtyTakenSlugsInAMinute(t *testing.T) {
 			t.Fatalf("taken slug %d: %v", i, got)
 		}
 	}
-	for _, slug := range []string{"taken", "free"} { // the same answer, so that it tells nothing
+	for _, slug := range []string{"taken", "free"} { // both get the same answer, so a refusal does not reveal which slugs are taken
 		got := ask(b, key, slug)
 		want(t, slug, got, 429, "RATE_LIMITED")
 		if wait, err := time.ParseDuration(got.header.Get("Retry-After") + "s"); err != nil || wait <= 0 || wait > time.Minute {

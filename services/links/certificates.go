@@ -25,7 +25,7 @@ func KeyIDs(certificateKey string) ([]string, error) {
 	return keys.IDs(), nil
 }
 
-// certificates makes the service behind the TLS listener.
+// certificates builds the service that supplies the TLS listener with certificates.
 func (b *building) certificates() (*certificate.Service, error) {
 	c := b.Config
 	if c.CertificateKey == "" {
@@ -56,7 +56,7 @@ func (b *building) certificates() (*certificate.Service, error) {
 
 var challengePath = []byte("/.well-known/acme-challenge/")
 
-// challenges answers the authority's HTTP challenges on the plain listener, and passes all
+// challenges answers the authority's HTTP challenges on the plain listener and passes all
 // other requests to next.
 func (c Config) challenges(certificates *certificate.Service, next fasthttp.RequestHandler) fasthttp.RequestHandler {
 	return func(ctx *fasthttp.RequestCtx) {

@@ -34,8 +34,8 @@ import (
 
 const sealingKey = "a key of thirty-two characters or more"
 
-// edge is the TCP balancer in front of the replicas' listeners. It gives each connection
-// of a visitor or of the authority to the next target. Without targets it closes them.
+// edge is the TCP load balancer in front of the replicas' listeners. It passes each connection
+// to the next target in turn. Without targets it closes connections.
 type edge struct {
 	addr string
 	port int
@@ -93,32 +93,32 @@ func (e *edge) lead(targets ...string) {
 	e.targets = targets
 }
 
-// authority is pebble, the ACME server that Let's Encrypt tests clients with.
+// authority runs Pebble, Let's Encrypt's ACME server for testing clients.
 type authority struct {
 	url, file string
 	roots     *x509.CertPool
 	orders    atomic.Int64
-	refused   atomic.Int64 // requests while it is broken
+	refused   atomic.Int64 // requests received while broken
 	broken    atomic.Bool
-	hold      atomic.Pointer[chan struct{}] // finalizing waits for it
-	held      atomic.Int64                  // how often finalizing has waited
+	hold      atomic.Pointer[chan struct{}] // finalize requests block on it
+	held      atomic.Int64                  // finalize requests that have blocked
 	front     atomic.Pointer[http.Handler]
-	accounts  sync.Map // by their addresses
+	accounts  sync.Map // keyed by account URL
 
 	plain, tls *edge
 	dns        string
-	// begin starts the authority anew, without accounts and orders.
+	// begin restarts the authority with no accounts or orders.
 	begin func(t testing.TB)
 }
 
-// registered are the addresses of the accounts that clients have registered.
+// registered returns the URLs of all accounts that clients have registered.
 func (a *authority) registered() (urls []any) {
 	a.accounts.Range(func(url, _ any) bool { urls = append(urls, url); return true })
 	return urls
 }
 
-// newAuthority starts pebble. life is how long certificates are valid, in seconds. The
-// ports of dead challenges lead nowhere.
+// newAuthority starts Pebble. life is how long certificates are valid, in seconds. Connections
+// for the challenges listed in dead ("http", "tls") are closed without an answer.
 func newAuthority(t testing.TB, life uint64, dead ...string) *authority {
 	t.Helper()
 	a := &authority{plain: newEdge(t), tls: newEdge(t), dns: serveAddresses(t)}
@@ -211,8 +211,8 @@ func newTown(t *testing.T, a *authority) *town {
 	return &town{world: c, authority: a, zone: z, key: c.keys.Key(t, "acc_a", identity.Creator)}
 }
 
-// add starts a replica whose plain and TLS listeners are open, and returns it with
-// the address of the latter.
+// add starts a replica with open plain and TLS listeners. It returns the replica and the
+// address of the TLS listener.
 func (w *town) add(t testing.TB, edit ...func(*links.Config)) (*replica, string) {
 	t.Helper()
 	r := w.replica(t, append([]func(*links.Config){func(cfg *links.Config) {
@@ -245,7 +245,7 @@ func (w *town) add(t testing.TB, edit ...func(*links.Config)) (*replica, string)
 	return r, secure
 }
 
-// domain claims and verifies a host.
+// domain claims and verifies a host. It returns the domain's API path.
 func (w *town) domain(t testing.TB, r *replica, host string) (path string) {
 	t.Helper()
 	made := r.api(w.key, "POST", "/api/v1/domains", map[string]string{"hostname": host})
@@ -260,7 +260,7 @@ func (w *town) domain(t testing.TB, r *replica, host string) (path string) {
 	return path
 }
 
-// shown is the certificate of a domain's record.
+// shown returns the certificate's state as the domain's record shows it.
 func (w *town) shown(r *replica, path string) (status string, expires time.Time, problem string) {
 	c, _ := r.api(w.key, "GET", path, nil).json["certificate"].(map[string]any)
 	status, _ = c["status"].(string)
@@ -271,7 +271,7 @@ func (w *town) shown(r *replica, path string) (status string, expires time.Time,
 	return status, expires, problem
 }
 
-// hello makes a handshake and returns the certificate that was shown.
+// hello performs a TLS handshake and returns the certificate that the server presents.
 func (w *town) hello(addr, host string) (*x509.Certificate, error) {
 	d := tls.Dialer{NetDialer: &net.Dialer{Timeout: 20 * time.Second}, Config: &tls.Config{ServerName: host, RootCAs: w.roots}}
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
@@ -326,10 +326,10 @@ func TestTenVisitsAtOnceOrderOneCertificateForAllReplicas(t *testing.T) {
 		t.Errorf("the record shows %q until %v, %q", status, expires, problem)
 	}
 	if c, err := w.hello(one, "stranger.ten.example.com"); err == nil {
-		t.Errorf("a host nobody verified got %v", c.DNSNames)
+		t.Errorf("an unverified host got %v", c.DNSNames)
 	}
 	if c, err := w.hello(one, ""); err == nil {
-		t.Errorf("a visit without a name got %v", c.DNSNames)
+		t.Errorf("a handshake without a server name got %v", c.DNSNames)
 	}
 	if n := w.orders.Load(); n != 1 {
 		t.Errorf("%d orders after strangers' visits, want 1", n)
@@ -390,7 +390,7 @@ func TestHeadersOverTLSAreTheVisitorsOwn(t *testing.T) {
 		return stats.json["total"] == 1.0
 	})
 	if strings.Contains(stats.text, `"FI"`) {
-		t.Errorf("the visitor's own word for its country is believed: %v", stats)
+		t.Errorf("a country header sent by the visitor is trusted: %v", stats)
 	}
 }
 
@@ -517,8 +517,8 @@ func TestCertificatesAreRenewedBeforeTheirEnd(t *testing.T) {
 	}
 }
 
-// A replica is killed while it has the order: from then on it reaches neither the database
-// nor the authority.
+// A replica is killed while its order is in flight. From then on it can reach neither the
+// database nor the authority.
 func TestAnOrderOfAKilledReplicaIsContinued(t *testing.T) {
 	t.Parallel()
 	w := newTown(t, newAuthority(t, 90*24*3600))
@@ -595,12 +595,11 @@ func TestFiftyDomainsGetCertificatesAtTheirFirstVisit(t *testing.T) {
 	}
 }
 
-// The authority itself issues certificates with a short life, and the test waits in real
-// time.
+// The authority issues short-lived certificates, and the test waits in real time.
 func TestShortLivedCertificatesNeverRunOut(t *testing.T) {
 	t.Parallel()
 	if os.Getenv("LINKREEL_FULL") == "" {
-		t.Log("the clock is moved in place of waiting; LINKREEL_FULL=1 waits")
+		t.Log("skipped, because other tests move the clock instead of waiting; set LINKREEL_FULL=1 to wait")
 		return
 	}
 	w := newTown(t, newAuthority(t, 30))
@@ -614,8 +613,8 @@ func TestShortLivedCertificatesNeverRunOut(t *testing.T) {
 		}
 		seen[serial(c)] = true
 	}
-	if t.Logf("%d certificates in 75 s of 30 s lives", len(seen)); len(seen) < 3 {
-		t.Errorf("%d certificates in 75 s of 30 s lives", len(seen))
+	if t.Logf("%d certificates in 75 s, each valid for 30 s", len(seen)); len(seen) < 3 {
+		t.Errorf("%d certificates in 75 s, each valid for 30 s; want at least 3", len(seen))
 	}
 }
 
@@ -631,7 +630,7 @@ func TestTLSNeedsASealingKey(t *testing.T) {
 	}
 }
 
-// kill lets nothing pass any more, open connections included.
+// kill stops all traffic, including on open connections.
 func (e *edge) kill() {
 	e.lead()
 	e.mu.Lock()
@@ -641,8 +640,8 @@ func (e *edge) kill() {
 	}
 }
 
-// The rotation of the sealing key as operations.md describes it: the sweep reseals what
-// the old key seals. Afterwards the old key is not needed any more.
+// This rotates the sealing key as operations.md describes: the sweep reseals everything that the
+// old key sealed, and then the old key is no longer needed.
 func TestTheSealingKeyIsRotatedWithoutNewOrders(t *testing.T) {
 	t.Parallel()
 	w := newTown(t, newAuthority(t, 90*24*3600))
@@ -701,7 +700,7 @@ func TestOneAccountsOrdersLeaveOthersTheirs(t *testing.T) {
 	}
 	// If Redis does not answer in time, only half of a budget is available.
 	if n := w.orders.Load(); n < 2 || n > 3 {
-		t.Errorf("%d orders, want the other account's and a fifth of ten of the greedy account's", n)
+		t.Errorf("%d orders, want one of the other account and two (a fifth of ten) of the greedy account", n)
 	}
 	w.key = w.keys.Key(t, "acc_c", identity.Creator)
 	w.domain(t, r, "new.share.example.com")
@@ -731,8 +730,8 @@ func TestAnOutageOfTheAuthoritySpendsNoOrders(t *testing.T) {
 	}
 }
 
-// The owner of a name may have caused a failure that comes after the authority began to
-// validate.
+// Once the authority has started to validate, the owner of the name may have caused the failure.
+// So the order counts.
 func TestAnOrderThatFailsInTheMiddleCounts(t *testing.T) {
 	t.Parallel()
 	w := newTown(t, newAuthority(t, 90*24*3600))
@@ -751,7 +750,7 @@ func TestAnOrderThatFailsInTheMiddleCounts(t *testing.T) {
 	}
 	w.broken.Store(false)
 	if c, err := w.hello(secure, "b.middle.example.com"); err == nil {
-		t.Errorf("the attempt was given back: %v", c.DNSNames)
+		t.Errorf("the failed order was not counted: got %v", c.DNSNames)
 	}
 }
 
@@ -799,7 +798,7 @@ func TestADeletedDomainKeepsItsPause(t *testing.T) {
 	}
 }
 
-// Another account that proves the name waits no longer than after a first failure.
+// An account that takes over a name waits no longer than after a first failure.
 func TestAnotherAccountInheritsAShortPause(t *testing.T) {
 	t.Parallel()
 	w := newTown(t, newAuthority(t, 90*24*3600))
@@ -833,7 +832,7 @@ func TestAnotherAccountInheritsAShortPause(t *testing.T) {
 	w.key = w.keys.Key(t, "acc_b", identity.Creator)
 	w.domain(t, r, host)
 	if _, err := w.hello(secure, host); err == nil {
-		t.Error("the pause is over at once")
+		t.Error("the new owner did not have to wait")
 	}
 	w.forward(16 * time.Minute)
 	if _, err := w.hello(secure, host); err != nil {
@@ -890,10 +889,10 @@ func TestASuspendedAccountGetsNoNewCertificates(t *testing.T) {
 	if n := w.orders.Load(); n != 1 {
 		t.Errorf("%d orders, want 1", n)
 	}
-	// The other host's certificate is renewed, so that its visitors see the page about the
-	// suspension and not a TLS error.
+	// The existing certificate of the other host is renewed, so that its visitors see the page about
+	// the suspension and not a TLS error.
 	w.forward(62 * 24 * time.Hour)
-	eventually(t, "the certificate that is there is renewed", func() bool {
+	eventually(t, "the existing certificate is renewed", func() bool {
 		c, err := w.hello(secure, "old.suspended.example.com")
 		return err == nil && serial(c) != serial(first)
 	})
@@ -943,8 +942,8 @@ func TestTheRotationPassesOverDamagedCertificates(t *testing.T) {
 	eventually(t, "the certificate is sealed again", func() bool { return keyID(host) != old })
 }
 
-// More records than a sweep reads are due before a certificate of the same bucket. They
-// cannot be read, or their key is lost.
+// More records than one sweep reads are due before the certificate, in the same bucket. All of
+// them are unreadable or have lost their key. The sweep must still reach the certificate.
 func TestRecordsThatCannotBeReadHideNoCertificateFromTheSweep(t *testing.T) {
 	t.Parallel()
 	w := newTown(t, newAuthority(t, 90*24*3600))

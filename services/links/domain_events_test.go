@@ -10,8 +10,8 @@ import (
 	"github.com/linkreel/linkreel/services/links"
 )
 
-// TestADomainsProofIsToldOf follows a domain through its proof, its loss over seven
-// days, and its return.
+// TestADomainsProofIsToldOf checks the events of a domain that is verified, lapses after its
+// record has been missing for seven days, and is verified again.
 func TestADomainsProofIsToldOf(t *testing.T) {
 	t.Parallel()
 	c := newWorld(t)
@@ -55,9 +55,8 @@ func TestADomainsProofIsToldOf(t *testing.T) {
 	}
 }
 
-// TestWhatAChangeWrites counts the documents that a change writes: the link, its
-// slug where a redirect changes, and one event, as
-// docs/performance.md says.
+// TestWhatAChangeWrites counts the documents that a change writes. As docs/performance.md says,
+// these are the link, its slug if the redirect changes, and one event.
 func TestWhatAChangeWrites(t *testing.T) {
 	t.Parallel()
 	c := newWorld(t)
@@ -108,8 +107,8 @@ func TestWhatAChangeWrites(t *testing.T) {
 	}
 }
 
-// TestALinkTakesAtMost7500Bytes adds up a link, its slug and their index entries by
-// the sizes that Firestore documents.
+// TestALinkTakesAtMost7500Bytes adds up the sizes of a link, its slug and their index entries
+// by the rules in Firestore's documentation.
 func TestALinkTakesAtMost7500Bytes(t *testing.T) {
 	t.Parallel()
 	c := newWorld(t)
@@ -119,9 +118,9 @@ func TestALinkTakesAtMost7500Bytes(t *testing.T) {
 		"url": "https://www.example.com/shop/summer-2026?utm_source=newsletter", "title": "Spring sale for our readers",
 		"tags": []string{"spring", "newsletter"},
 	})
-	// A document name takes 16 bytes, and for each part its length and one byte. A field takes
+	// A document name takes 16 bytes, plus the length of each part and one byte. A field takes
 	// the length of its name, one byte, and its value. An index entry takes the names of the
-	// document and of its parent, the field, and 32 bytes.
+	// document and its parent, the field, and 32 bytes.
 	total, entries := 0, 0
 	for collection, indexed := range map[string][]string{"links": {"w", "accountId"}, "slugs": nil} {
 		docs, err := c.Client(t).Collection(collection).Documents(t.Context()).GetAll()
@@ -143,7 +142,7 @@ func TestALinkTakesAtMost7500Bytes(t *testing.T) {
 	}
 	t.Logf("%d bytes, of which %d are index entries", total, entries)
 	if total > 7500 {
-		t.Errorf("a link takes %d bytes with %d entries of indexes", total, entries)
+		t.Errorf("a link takes %d bytes, including %d index entries", total, entries)
 	}
 }
 

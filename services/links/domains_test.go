@@ -14,7 +14,7 @@ import (
 	"github.com/linkreel/linkreel/services/links"
 )
 
-// zone is a name server on loopback whose TXT records a test sets.
+// zone is a name server on loopback. Tests set its TXT records.
 type zone struct {
 	mu   sync.Mutex
 	txt  map[string][]string
@@ -134,7 +134,7 @@ func TestADomainFromClaimToDelete(t *testing.T) {
 	r.create(key, map[string]any{"url": "https://example.com/over", "slug": "over", "title": "T", "expiresAt": 1000, "tags": []string{"a"}, "externalId": "e", "archived": true})
 	listed := r.api(key, "GET", "/api/v1/links", nil).json["data"].([]any)
 	for i, short := range []string{shortBase + "/over", "http://go.example.com/api"} {
-		// An item has all fields of a link except its preview and its rules, so callers need not get each link.
+		// An item has all fields of a link except its preview and its rules, so callers do not have to get each link.
 		item := listed[i].(map[string]any)
 		one := r.api(key, "GET", "/api/v1/links/"+item["_id"].(string), nil).json
 		for _, more := range []string{"ogTitle", "ogDescription", "ogImage", "updatedAt", "takenDown", "rules"} {

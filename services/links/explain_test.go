@@ -21,7 +21,7 @@ var agentsOf = map[string][2]string{ // device and system, as explain names them
 	"curl/8.5.0": {"", "other"},
 }
 
-// guesser draws links and visits.
+// guesser generates random links and visits.
 type guesser struct{ *rand.Rand }
 
 func pick[T any](g guesser, list ...T) T { return list[g.IntN(len(list))] }
@@ -64,8 +64,8 @@ func (g guesser) link(now int64) map[string]any {
 	return body
 }
 
-// The table of explain and the redirects themselves come from one function. This test
-// holds them together over everything around it: headers, parsing, memory, stores.
+// Explain and real redirects share one decision function. This test checks that everything
+// around that function agrees too: headers, parsing, caches and stores.
 func TestExplainSaysWhatAVisitGets(t *testing.T) {
 	t.Parallel()
 	visits := 10
@@ -113,7 +113,7 @@ func TestExplainSaysWhatAVisitGets(t *testing.T) {
 					t.Fatalf("explain: %v", e)
 				}
 				if told = append(told, fmt.Sprint(e.json["status"], " ", e.str("location"))); percent < 0 && !strings.Contains(e.str("why"), "no percent") {
-					break // nobody is divided, so one answer is all there is
+					break // no rule splits visitors by percent, so there is only one answer
 				}
 			}
 			if !slices.Contains(told, fmt.Sprint(got.status, " ", got.header.Get("Location"))) {

@@ -16,7 +16,7 @@ import (
 	"github.com/linkreel/linkreel/services/links"
 )
 
-// decides are the fields by which a link decides, as records show them.
+// decides lists the record fields that control what a visitor of the link gets.
 var decides = []string{"redirectType", "forwardQuery", "forwardPath", "startsAt", "expiresAt", "expiredUrl", "hasPassword", "maxClicks", "hasRules", "rules", "status"}
 
 // script is a golden transcript of calls.
@@ -24,14 +24,14 @@ type script struct {
 	strings.Builder
 	r        *replica
 	key      string
-	replaces []string // texts that differ from run to run, each followed by what is written for it
+	replaces []string // pairs of a text that differs from run to run and its replacement
 }
 
 func (s *script) note(format string, values ...any) {
 	s.WriteString(strings.NewReplacer(s.replaces...).Replace(fmt.Sprintf(format, values...)) + "\n")
 }
 
-// text is value as JSON in one line.
+// text returns value as one line of JSON.
 func text(value any) string {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -40,7 +40,7 @@ func text(value any) string {
 	return strings.TrimSpace(b.String())
 }
 
-// only returns the fields of a record that are not as in a plain link.
+// only returns the fields of a record that differ from those of a plain link.
 func only(record map[string]any, plain map[string]any) string {
 	shown := map[string]any{}
 	for _, field := range decides {
@@ -51,7 +51,7 @@ func only(record map[string]any, plain map[string]any) string {
 	return text(shown)
 }
 
-// problems are the details of an error, one a line.
+// problems returns the details of an error, one per line.
 func problems(body map[string]any) string {
 	e, _ := body["error"].(map[string]any)
 	if e == nil {
@@ -89,7 +89,7 @@ func (s *script) listed(slug string) map[string]any {
 	return item
 }
 
-// exported returns a link as the account's export has it.
+// exported returns a link as the account's export contains it.
 func (s *script) exported(slug string) map[string]any {
 	var out bytes.Buffer
 	if err := s.r.holder().Export(s.r.t.Context(), "acc_a", &out); err != nil {
@@ -116,7 +116,8 @@ func (c *world) script(t *testing.T) *script {
 	return &script{r: r, key: c.keys.Key(t, "acc_a", identity.Business)}
 }
 
-// One case is one field with a value, set in each way there is and seen in each place.
+// Each case sets one field to one value on every route that can set it, and compares every
+// place that shows it.
 func TestEachFieldIsTheSameOnEveryRoute(t *testing.T) {
 	t.Parallel()
 	c := newWorld(t)
@@ -177,10 +178,10 @@ func TestEachFieldIsTheSameOnEveryRoute(t *testing.T) {
 		e := s.r.api(s.key, "GET", "/api/v1/links/"+id+"/explain?device=phone&system=ios&country=DE&language=en-US&percent=0", nil)
 		s.note("%-24s %s", "explain", text(e.json))
 
-		// What the export has can be imported.
+		// An exported link can be imported again.
 		again := s.exported(slug("created"))
 		show("export", again)
-		delete(again, "domainId") // of the installation that wrote the file
+		delete(again, "domainId") // belongs to the installation that wrote the file
 		again["url"], again["slug"] = again["destinationUrl"], slug("imported")
 		back := s.r.api(s.key, "POST", "/api/v1/links", again)
 		if one.field == "password" {
@@ -199,7 +200,7 @@ func TestEachFieldIsTheSameOnEveryRoute(t *testing.T) {
 	golden(t, "fields.txt", s.String())
 }
 
-// wrongValues are values that each field refuses, besides those of a wrong type.
+// wrongValues lists values that each field rejects.
 func wrongValues() []struct {
 	field  string
 	values []any
@@ -292,7 +293,7 @@ func TestEachWrongValueHasASentence(t *testing.T) {
 	golden(t, "wrong.txt", s.String())
 }
 
-// Pairs that exclude each other are judged on the record after the change.
+// Fields that exclude each other are checked on the record as it would be after the change.
 func TestFieldsThatExcludeEachOther(t *testing.T) {
 	t.Parallel()
 	c := newWorld(t)
@@ -338,7 +339,7 @@ func TestFieldsThatExcludeEachOther(t *testing.T) {
 	golden(t, "together.txt", s.String())
 }
 
-// Nothing stops when an account gets a lower plan.
+// Links keep working when an account moves to a lower plan.
 func TestALowerPlanStopsNoLink(t *testing.T) {
 	t.Parallel()
 	c := newWorld(t)
@@ -360,7 +361,7 @@ func TestALowerPlanStopsNoLink(t *testing.T) {
 	}
 	before := visits()
 	c.keys.Change("acc_a", func(r *apikey.Record) { r.Plan, r.Version = identity.Free, r.Version+1 })
-	c.forward(6e9) // replicas read a key again after five seconds
+	c.forward(6e9) // replicas reload a key after five seconds
 	if after := visits(); !slices.Equal(before, after) {
 		t.Errorf("visits get %q, and got %q on the higher plan", after, before)
 	}

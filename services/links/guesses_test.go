@@ -17,7 +17,7 @@ import (
 // tooLong is longer than any password, so it counts as a wrong guess without being hashed.
 var tooLong = strings.Repeat("x", 300)
 
-// proxied is a replica that believes its proxy about a visitor's address.
+// proxied returns a replica that trusts its proxy to report visitors' addresses.
 func (c *world) proxied(t *testing.T) *replica {
 	return c.replica(t, func(cfg *links.Config) { cfg.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("0.0.0.0/32")} })
 }
@@ -27,7 +27,7 @@ func (r *replica) guess(slug, password, ip string) int {
 	r.t.Helper()
 	a := r.give("/"+slug, password, "X-Forwarded-For", ip)
 	if wait, err := strconv.Atoi(a.header.Get("Retry-After")); a.status == 429 && (err != nil || wait < 1 || wait > 3600) {
-		r.t.Errorf("a guess too many has to wait %q", a.header.Get("Retry-After"))
+		r.t.Errorf("Retry-After of a refused guess is %q, want 1 to 3600", a.header.Get("Retry-After"))
 	}
 	return a.status
 }
@@ -39,7 +39,7 @@ func TestRightPasswordsUseUpNoBudget(t *testing.T) {
 	r.create(c.keys.Key(t, "acc_a", identity.Creator), map[string]any{"url": "https://example.com/", "slug": "open", "password": "right"})
 	for i := range 12 {
 		if got := r.guess("open", "right", "198.51.100.7"); got != 303 {
-			t.Fatalf("the right password for the %d. time: %d", i+1, got)
+			t.Fatalf("the right password, attempt %d: %d", i+1, got)
 		}
 	}
 	for i, want := range []int{403, 403, 403, 303, 403, 403, 429} {
@@ -56,7 +56,7 @@ func TestRightPasswordsUseUpNoBudget(t *testing.T) {
 	}
 }
 
-// A network's budget holds over all links, so that nobody tries one password on many.
+// A network has one budget for all links, so it cannot try one password on many links.
 func TestANetworkHasOneBudgetForAllLinks(t *testing.T) {
 	t.Parallel()
 	c := newWorld(t)
@@ -101,7 +101,7 @@ func TestThousandsOfNetworksShareOneLinksBudget(t *testing.T) {
 		attack(i, fmt.Sprintf("10.1.%d.%d", i%256, i/256+1))
 		attack(i, fmt.Sprintf("2001:db8:1:%x::1", i))
 	}
-	const fromTwoRanges = unlock.SharedGuesses + 60 + 1 // a /16 has 60 of the reserve, and a /48 has one
+	const fromTwoRanges = unlock.SharedGuesses + 60 + 1 // a /16 gets 60 guesses of the reserve, a /48 gets one
 	if !about(guessed, fromTwoRanges) {
 		t.Errorf("a /16 and a /48 had %d guesses, want %d", guessed, fromTwoRanges)
 	}
@@ -113,8 +113,8 @@ func TestThousandsOfNetworksShareOneLinksBudget(t *testing.T) {
 			t.Errorf("the right password from a network that has not guessed: %d", got)
 		}
 	}
-	// A visitor's one mistake is taken from the reserve. The next attempt has to wait, here as
-	// everywhere: the shared budget is spent.
+	// A visitor's first mistake is taken from the reserve. The next attempt has to wait, because
+	// the shared budget is spent.
 	if wrong, right := a.guess("one", "mistyped", "192.0.99.7"), a.guess("one", "right", "192.0.99.7"); wrong != 403 || right != 429 {
 		t.Errorf("a mistake while the shared budget is spent: %d, then %d", wrong, right)
 	}
@@ -126,17 +126,17 @@ func TestThousandsOfNetworksShareOneLinksBudget(t *testing.T) {
 	for i := range 12 * 60 {
 		attack(i, fmt.Sprintf("10.%d.%d.1", 2+i/60, i%60))
 	}
-	if most := unlock.SharedGuesses + unlock.FirstGuesses; !about(guessed+1, most) { // one was the visitor's mistake
+	if most := unlock.SharedGuesses + unlock.FirstGuesses; !about(guessed+1, most) { // the one more is the visitor's mistake
 		t.Errorf("all networks together had %d guesses, want %d", guessed+1, most)
 	}
 }
 
-// about allows for a Redis that is slow on a busy machine: each replica then decides about some
-// guesses by its own count, which allows half as many.
+// about tolerates a Redis that is slow on a busy machine. Each replica then decides some guesses
+// by its own count, with half the limit.
 func about(got, want int) bool { return got >= want*9/10 && got <= want*3/2 }
 
-// One account's links are under attack with passwords that must be hashed. Visitors of another
-// account's link wait for their turn at most.
+// One account's links are flooded with passwords that must be hashed. Visitors of another
+// account's link at most have to wait for their turn.
 func TestAFloodOfGuessesAtOneAccountDelaysNoOther(t *testing.T) {
 	t.Parallel()
 	c := newWorld(t)
@@ -169,15 +169,15 @@ func TestAFloodOfGuessesAtOneAccountDelaysNoOther(t *testing.T) {
 			}
 		})
 	}
-	eventually(t, "the flood is there", func() bool { return guesses.Load() > 4 && refused.Load() > 0 })
+	eventually(t, "the flood has started", func() bool { return guesses.Load() > 4 && refused.Load() > 0 })
 	for i := range 24 {
 		r, ip := []*replica{a, b}[i%2], fmt.Sprintf("172.16.%d.1", i)
 		if got := r.guess("calm", "right", ip); got != 303 {
-			t.Errorf("the right password of another account's link beside the flood: %d", got)
+			t.Errorf("the right password of another account's link during the flood: %d", got)
 		}
 		if i%8 == 0 {
 			if got := r.guess("calm", "wrong", fmt.Sprintf("172.17.%d.1", i)); got != 403 {
-				t.Errorf("a wrong password of another account's link beside the flood: %d", got)
+				t.Errorf("a wrong password of another account's link during the flood: %d", got)
 			}
 		}
 	}

@@ -21,7 +21,7 @@ import (
 	"github.com/linkreel/linkreel/libs/tenant"
 )
 
-// found are the slugs of a list, page by page.
+// found returns the slugs that a list query finds, across all its pages.
 func (r *replica) found(key, query string) []string {
 	r.t.Helper()
 	out, cursor := []string{}, ""
@@ -49,7 +49,7 @@ func TestLinksAreFoundAgain(t *testing.T) {
 	first := r.create(key, map[string]any{"url": "https://xn--mnchen-3ya.example/caf%C3%A9/Stra%C3%9Fe?hidden=query", "slug": "One_two", "title": "Ｓpring  sale 2026", "tags": []string{" Mail ", "MAIL", "été"}, "externalId": "x-1"})
 	r.create(key, map[string]any{"url": "https://example.com/autumn", "slug": "Two", "archived": true})
 	r.create(key, map[string]any{"url": "https://example.com/spring/late", "slug": "three", "tags": []string{"mail", "summer"}})
-	r.create(key, map[string]any{"url": "https://example.net/100%/%zz/caf%C3%A9%2Flate/%E9/%41", "slug": "four"}) // not all of it is percent-encoding
+	r.create(key, map[string]any{"url": "https://example.net/100%/%zz/caf%C3%A9%2Flate/%E9/%41", "slug": "four"}) // some of it is invalid percent-encoding
 	for query, wanted := range map[string][]string{
 		"":                             {"four", "three", "Two", "One_two"},
 		"q=spring":                     {"three", "One_two"},
@@ -123,7 +123,7 @@ func TestLinksAreFoundAgain(t *testing.T) {
 			t.Errorf("after the patch, %s (-want +got):\n%s", query, diff)
 		}
 	}
-	r.create(key, map[string]any{"url": "https://a.example", "externalId": "x-1"}) // free again
+	r.create(key, map[string]any{"url": "https://a.example", "externalId": "x-1"}) // the ID is free again
 	if v := r.visit("/two"); v.status != 302 {
 		t.Errorf("an archived link answers %v", v)
 	}
@@ -178,13 +178,13 @@ func TestBulkChangeAndDelete(t *testing.T) {
 	if v := other.visit("/a"); v.status != 302 {
 		t.Errorf("after the end was cleared: %v", v)
 	}
-	// Links that are already as requested are not written, so a change may be repeated.
+	// Links that are already in the requested state are not written, so a change can be repeated.
 	before := r.api(key, "GET", "/api/v1/links/"+a, nil).text
 	if got := patch(map[string]any{"ids": []string{a}, "set": map[string]any{"removeTags": []string{"new"}, "archived": false, "expiresAt": nil}}); got.status != 200 {
 		t.Errorf("repeated: %v", got)
 	}
 	if after := r.api(key, "GET", "/api/v1/links/"+a, nil).text; after != before {
-		t.Errorf("nothing was to change:\n%s\n%s", before, after)
+		t.Errorf("the repeated change altered the link:\n%s\n%s", before, after)
 	}
 	for name, body := range map[string]string{
 		"no ids": `{"ids":[],"set":{}}`, "a field that cannot be set": `{"ids":["a"],"set":{"archived":true,"title":"x"}}`, "no set": `{"ids":["a"]}`, "both ways": `{"ids":["a"],"set":{"tags":["a"],"addTags":["b"]}}`, "a bad tag": `{"ids":["a"],"set":{"addTags":["a,b"]}}`,
@@ -254,7 +254,7 @@ func TestTagsAreListedInAlphabeticalOrder(t *testing.T) {
 	}
 }
 
-// oracle searches by comparing all links, with its own rules for words.
+// oracle answers searches by scanning all links. It splits words by rules of its own.
 type oracle struct {
 	mu    sync.Mutex
 	links []oracleLink // oldest first
@@ -297,8 +297,8 @@ func (o *oracle) find(words []string, tag, archived string) (slugs []string) {
 	return slugs
 }
 
-// TestSearchAgreesWithAnOracle asks random queries while links are made and
-// changed. LINKREEL_FULL=1 does so with 100,000 links.
+// TestSearchAgreesWithAnOracle runs random queries while links are created. With LINKREEL_FULL=1
+// it uses 100,000 links.
 func TestSearchAgreesWithAnOracle(t *testing.T) {
 	t.Parallel()
 	size, queries := 600, 150
@@ -323,7 +323,7 @@ func TestSearchAgreesWithAnOracle(t *testing.T) {
 		var links []oracleLink
 		for range n {
 			made++
-			common := "even" // two common words that no link has both of
+			common := "even" // no link has both of these common words
 			if made%2 == 1 {
 				common = "odd"
 			}
@@ -351,10 +351,10 @@ func TestSearchAgreesWithAnOracle(t *testing.T) {
 	}
 	var took []time.Duration
 	var reads []int64 // of each query
-	apart := int64(0) // the most that a query for both common words has read
+	apart := int64(0) // the most documents that a query for both common words has read
 	for i := range queries {
 		if i%10 == 9 {
-			create(1 + rng.IntN(3)) // the next request must find it
+			create(1 + rng.IntN(3)) // the next query must find these links
 		}
 		words := pick(rng.IntN(4))
 		for n, w := range words {
@@ -391,13 +391,13 @@ func TestSearchAgreesWithAnOracle(t *testing.T) {
 	slices.Sort(took)
 	slices.Sort(reads)
 	p50, p95, most := reads[len(reads)/2], reads[len(reads)*95/100], reads[len(reads)-1]
-	t.Logf("%d links, %d queries: p50 %v, p95 %v, most %v; reads p50 %d, p95 %d, most %d, of words that never meet %d", made, queries, took[len(took)/2], took[len(took)*95/100], took[len(took)-1], p50, p95, most, apart)
+	t.Logf("%d links, %d queries: p50 %v, p95 %v, most %v; reads p50 %d, p95 %d, most %d, for words that never occur together %d", made, queries, took[len(took)/2], took[len(took)*95/100], took[len(took)-1], p50, p95, most, apart)
 	if p95 > 50+5*20 || most > 2000 {
 		t.Errorf("a query of 20 reads %d documents at p95, %d at most", p95, most)
 	}
 }
 
-// TestABulkAnswerStaysSmall sends a megabyte of wrong fields in many ways.
+// TestABulkAnswerStaysSmall sends up to a megabyte of invalid fields in many forms.
 func TestABulkAnswerStaysSmall(t *testing.T) {
 	t.Parallel()
 	c := newWorld(t)
@@ -453,7 +453,7 @@ func TestABulkAnswerStaysSmall(t *testing.T) {
 	}
 }
 
-// truthful checks that the message of each error fits the details that it lists.
+// truthful checks that each error's message matches the number of details it lists.
 func truthful(t *testing.T, a answer) {
 	t.Helper()
 	all, _ := a.json["results"].([]any)
@@ -476,7 +476,7 @@ func truthful(t *testing.T, a answer) {
 	}
 }
 
-// longURL has as many searchable words as a link can have.
+// longURL returns a URL with as many searchable words as a link can have.
 func longURL(i int) string {
 	var b strings.Builder
 	b.WriteString("https://example.com")
@@ -489,8 +489,8 @@ func longURL(i int) string {
 	return b.String()
 }
 
-// The largest allowed body can be created, changed, deleted and erased, though it may take
-// several commits.
+// The links of the largest allowed body can be created, changed, deleted and erased, even if
+// that takes several commits.
 func TestBulkTakesAHundredLongAddresses(t *testing.T) {
 	t.Parallel()
 	c := newWorld(t)
@@ -498,7 +498,7 @@ func TestBulkTakesAHundredLongAddresses(t *testing.T) {
 	key := c.keys.Key(t, "acc_a", identity.Business)
 	links := 100
 	if testing.Short() {
-		links = 30 // under the race detector a full commit takes longer than a request may
+		links = 30 // under the race detector a full commit exceeds the time limit of a request
 	}
 	// ask retries requests that a busy machine does not finish in time, as a client does.
 	ask := func(want int, method, path string, body map[string]any, idempotencyKey string) (a answer) {
@@ -524,7 +524,7 @@ func TestBulkTakesAHundredLongAddresses(t *testing.T) {
 		for i, result := range a.json["results"].([]any) {
 			data := result.(map[string]any)["data"].(map[string]any)
 			if data["destinationUrl"] != longURL(from+i) {
-				t.Errorf("item %d has another's link", i)
+				t.Errorf("item %d has the link of another item", i)
 			}
 			ids = append(ids, data["id"].(string))
 		}
@@ -554,7 +554,7 @@ func TestBulkTakesAHundredLongAddresses(t *testing.T) {
 	deleting()
 	c.forward(time.Minute)
 	eventually(t, "erased", func() bool {
-		deleting() // auth repeats; it wakes the purge
+		deleting() // auth repeats this call; each call makes the purge due
 		done, err := auth.Erased(t.Context(), "acc_a")
 		return done && err == nil
 	})

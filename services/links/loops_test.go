@@ -12,7 +12,7 @@ import (
 	"github.com/linkreel/linkreel/services/links"
 )
 
-// mapped is an account with domains, and visitors who follow redirects over all of them.
+// mapped is an account with domains, and visitors who follow redirects across all of them.
 type mapped struct {
 	script
 	zone     *zone
@@ -37,7 +37,7 @@ func (m *mapped) verify(id string) {
 	}
 }
 
-// tries calls the API and notes what it says.
+// tries calls the API and adds the answer to the transcript.
 func (m *mapped) tries(what, method, path string, body map[string]any) answer {
 	m.r.t.Helper()
 	a := m.r.api(m.key, method, path, body)
@@ -49,8 +49,8 @@ func (m *mapped) tries(what, method, path string, body map[string]any) answer {
 	return a
 }
 
-// follow visits an address and follows redirects for as long as they lead to our hosts. No
-// chain may be longer than a browser's patience, which is 20.
+// follow visits an address and follows redirects while they lead to our hosts. It reports a loop
+// after 20 redirects, where browsers give up too.
 func (m *mapped) follow(address string) {
 	m.r.t.Helper()
 	chain := []string{address}
@@ -116,7 +116,7 @@ func TestNoAddressMayLeadBack(t *testing.T) {
 	golden(t, "back.txt", m.String())
 }
 
-// Whatever leads to a host that becomes ours later leads out of it again.
+// A destination can turn into one of our hosts later. Visits through it must still end outside.
 func TestADomainVerifiedLaterMakesNoLoop(t *testing.T) {
 	t.Parallel()
 	c := newWorld(t)
@@ -162,7 +162,7 @@ func TestADomainVerifiedLaterMakesNoLoop(t *testing.T) {
 	golden(t, "later.txt", m.String())
 }
 
-// An address that is blocked later, and a link that is taken down, are dead ends.
+// Addresses that are blocked later and links that are taken down are dead ends.
 func TestBlockedTargetsAreDeadEnds(t *testing.T) {
 	t.Parallel()
 	c := newWorld(t)
@@ -212,12 +212,12 @@ func TestBlockedTargetsAreDeadEnds(t *testing.T) {
 	m.note("\n# after")
 	all()
 	if _, after, _ := strings.Cut(m.String(), "# after"); strings.Contains(after, "→ "+bad) {
-		t.Error("a visit was led to a blocked host")
+		t.Error("a visit was redirected to a blocked host")
 	}
 	golden(t, "blocked.txt", m.String())
 }
 
-// The operator gives the short host another name, to which old links lead.
+// The operator renames the short host to a host that old links already lead to.
 func TestAnotherShortHostMakesNoLoop(t *testing.T) {
 	t.Parallel()
 	c := newWorld(t)

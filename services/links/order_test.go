@@ -19,7 +19,7 @@ import (
 	"github.com/linkreel/linkreel/services/links"
 )
 
-var update = flag.Bool("update", false, "write the files in testdata from what the service answers")
+var update = flag.Bool("update", false, "rewrite the files in testdata from the service's answers")
 
 // golden compares text with a file in testdata.
 func golden(t *testing.T, name, text string) {
@@ -57,10 +57,10 @@ func blocking(t *testing.T) (edit func(*links.Config), block func(hosts ...strin
 // state is a state that a link can be in.
 type state struct {
 	name string
-	set  map[string]any // the fields that bring a link into this state, if it needs any
+	set  map[string]any // the fields that put a link into this state, if it takes any
 }
 
-// inOrder lists the states in the order of decisions: each one wins over all those after it.
+// inOrder lists the states by precedence: each one wins over all later ones.
 func inOrder(now time.Time) []state {
 	desktops := []any{rule("desktops", "https://rule.example/", map[string]any{"device": []any{"desktop"}})}
 	return []state{
@@ -88,7 +88,7 @@ type stated struct {
 
 func (s *stated) has(name string) bool { return slices.Contains(s.names, name) }
 
-// intoStates makes a link in the given states, apart from those that the operator sets.
+// intoStates creates a link in the given states, except for those that only the operator can set.
 func (r *replica) intoStates(key string, states ...state) *stated {
 	r.t.Helper()
 	s, patch := &stated{}, map[string]any{}
@@ -100,12 +100,12 @@ func (r *replica) intoStates(key string, states ...state) *stated {
 	if s.has("unknown path") {
 		s.pathAfter = "/deeper"
 	}
-	if s.has("rule") && s.has("blocked") { // what is blocked is the address to which the rule leads
+	if s.has("rule") && s.has("blocked") { // block the rule's destination instead of the link's
 		patch["rules"] = []any{rule("desktops", "https://blocked.example/", map[string]any{"device": []any{"desktop"}})}
 	}
 	s.id = r.create(key, map[string]any{"url": "https://example.com/", "slug": s.slug, "maxClicks": patch["maxClicks"]}).str("id")
 	if s.has("exhausted") && r.visits("/"+s.slug, 1) != 1 {
-		r.t.Fatal("the visit that uses up the limit was not led on")
+		r.t.Fatal("the visit that uses up the limit was not redirected")
 	}
 	if a := r.api(key, "PATCH", "/api/v1/links/"+s.id, patch); a.status != 200 {
 		s.refused = a.json["error"].(map[string]any)["details"].([]any)[0].(map[string]any)["message"].(string)
@@ -113,18 +113,18 @@ func (r *replica) intoStates(key string, states ...state) *stated {
 	return s
 }
 
-// shows reports whether the later of two states may change an answer although the earlier one
+// shows reports whether the later of two states can change an answer even though the earlier one
 // decides.
 func (s *stated) shows(answer int) bool {
 	over := s.names[0] == "ended" || s.names[0] == "exhausted"
-	return answer >= 2 && s.has("password") || // a right password passes, so the next state decides
-		over && s.has("page for the end") || // visitors of a link that is over get its page
-		s.names[0] == "rule" && s.has("blocked") // what is blocked is the rule's address
+	return answer >= 2 && s.has("password") || // a right password lets the visitor pass, so the next state decides
+		over && s.has("page for the end") || // visitors of a link that has ended get its page
+		s.names[0] == "rule" && s.has("blocked") // the rule's destination is the blocked one
 }
 
 var heading = regexp.MustCompile(`<h1>([^<]*)</h1>`)
 
-// told returns what a visitor is told: the status, and the address or the heading of the page.
+// told summarizes a visitor's answer: the status, and the destination or the page's heading.
 func told(a answer) string {
 	what := a.header.Get("Location")
 	if m := heading.FindStringSubmatch(a.text); what == "" && m != nil {
@@ -133,8 +133,8 @@ func told(a answer) string {
 	return strings.TrimSpace(fmt.Sprint(a.status, " ", what))
 }
 
-// answersOf returns what a visitor, one who sends the password, the preview page and explain
-// say about a link.
+// answersOf returns the answers about a link to a visit, on the preview page, to the password,
+// and from explain.
 func (r *replica) answersOf(key string, s *stated) []string {
 	r.t.Helper()
 	at := "/" + s.slug
@@ -150,8 +150,8 @@ func (r *replica) answersOf(key string, s *stated) []string {
 	return append(out, strings.TrimSpace(fmt.Sprint("explain  ", e.json["status"], " ", e.str("location")))+": "+e.str("why"))
 }
 
-// The order of decisions over HTTP. For any two states that hold at once, the earlier one
-// decides, for visitors, for the preview page and for explain.
+// When a link is in two states at once, the earlier one decides what visitors, the preview page
+// and explain get. This test checks it over HTTP.
 func TestTheEarlierOfTwoStatesDecides(t *testing.T) {
 	t.Parallel()
 	c := newWorld(t)
@@ -201,7 +201,7 @@ func TestTheEarlierOfTwoStatesDecides(t *testing.T) {
 		earlier := alone[s.names[0]]
 		for i, line := range got {
 			if !s.shows(i) && line != earlier[i] {
-				t.Errorf("%s: %q, want %q, as without the later one", strings.Join(s.names, " and "), line, earlier[i])
+				t.Errorf("%s: %q, want %q, the answer of the earlier state alone", strings.Join(s.names, " and "), line, earlier[i])
 			}
 		}
 	}

@@ -30,7 +30,7 @@ func TestLinksLiveOnTheAccountsDefaultDomain(t *testing.T) {
 	}
 	setDefault := func(id string) {
 		c.keys.Change("acc_a", func(r *apikey.Record) { r.DefaultDomainID, r.Version = id, r.Version+1 })
-		c.forward(6 * time.Second) // replicas read a key again after five
+		c.forward(6 * time.Second) // replicas reload a key after five
 	}
 	r.create(key, map[string]any{"url": "https://example.com/", "slug": "one"})
 	setDefault(id)
@@ -97,9 +97,9 @@ func TestADomainIsChangedOnlyInTheVersionThatWasRead(t *testing.T) {
 	if tag := one.header.Get("ETag"); one.status != 200 || tag == first || tag != r.api(key, "GET", path, nil).header.Get("ETag") {
 		t.Fatalf("%v, ETag %s after %s", one, tag, first)
 	}
-	// A check is no edit.
+	// A check is not an edit, so the ETag stays the same.
 	if got := r.api(key, "POST", path+"/verify", nil).header.Get("ETag"); got != one.header.Get("ETag") {
-		t.Errorf("the check makes ETag %s", got)
+		t.Errorf("the check changed the ETag to %s", got)
 	}
 	want(t, "a stale change", change("https://example.com/2", first), 412, "PRECONDITION_FAILED")
 	want(t, "a stale delete", r.api(key, "DELETE", path, nil, "If-Match", first), 412, "PRECONDITION_FAILED")
@@ -143,7 +143,7 @@ func TestADomainHasPages(t *testing.T) {
 	made = a.create(key, map[string]any{"url": "https://example.com/x", "slug": "x", "domainId": strings.TrimPrefix(path, "/api/v1/domains/"), "expiresAt": 1e12})
 	want(t, "an ended link without a page", on(b, "/x"), 410, "")
 
-	// A change is seen by another replica before it is answered.
+	// When a change returns, the other replica already serves it.
 	for _, to := range []string{"https://example.com/1", "https://example.com/2"} {
 		body := map[string]any{"notFoundUrl": to, "expiredUrl": to + "/ended", "homeUrl": to + "/home"}
 		if got := a.api(key, "PATCH", path, body); got.status != 200 {
@@ -194,7 +194,7 @@ func TestADomainCountsVisitsThatNoLinkServes(t *testing.T) {
 		return r.visit(path, append([]string{"Host", "go.example.com", "User-Agent", windows}, header...)...)
 	}
 	for range 3 {
-		on(a, "/") // a pending domain's visits are nobody's
+		on(a, "/") // visits to a pending domain are not counted
 	}
 	record := made.json["records"].([]any)[0].(map[string]any)
 	z.set(record["name"].(string), record["value"].(string))
@@ -224,7 +224,7 @@ func TestADomainCountsVisitsThatNoLinkServes(t *testing.T) {
 			on(r, path, "Sec-Purpose", "prefetch")
 			r.do("redirect", "HEAD", shortBase+path, nil, "Host", "go.example.com", "User-Agent", windows)
 			r.do("redirect", "POST", shortBase+path, "password=x", "Host", "go.example.com", "Content-Type", "application/x-www-form-urlencoded")
-			r.visit(path) // the default host is no domain
+			r.visit(path) // the default host has no domain record to count for
 		}
 	}
 	visits(a)
@@ -233,7 +233,7 @@ func TestADomainCountsVisitsThatNoLinkServes(t *testing.T) {
 		t.Fatal(got)
 	}
 	visits(b)
-	on(b, "/robots.txt") // a link of this name that has ended
+	on(b, "/robots.txt") // an ended link has this name
 	stats := func(query string) answer { return a.api(key, "GET", path+"/stats"+query, nil) }
 	is := func(got answer, home, notFound, ended float64) bool {
 		return got.status == 200 && got.json["home"] == home && got.json["notFound"] == notFound && got.json["ended"] == ended
@@ -250,7 +250,7 @@ func TestADomainCountsVisitsThatNoLinkServes(t *testing.T) {
 		want(t, query, stats(query), 400, "VALIDATION_ERROR")
 	}
 	want(t, "another account's domain", a.api(stranger, "GET", path+"/stats", nil), 404, "DOMAIN_NOT_FOUND")
-	// Edits and counts of one domain leave each other alone.
+	// An edit of the domain does not overwrite its counts, nor the reverse.
 	on(b, "/")
 	if got := a.api(key, "PATCH", path, map[string]any{"homeUrl": nil}); got.status != 200 {
 		t.Fatal(got)
@@ -261,18 +261,18 @@ func TestADomainCountsVisitsThatNoLinkServes(t *testing.T) {
 		t.Errorf("the export: %v\n%s", err, export.String())
 	}
 
-	// With the domain its counts go.
+	// Deleting a domain deletes its counts.
 	for _, one := range a.api(key, "GET", "/api/v1/links", nil).json["data"].([]any) {
 		want(t, "delete a link", a.api(key, "DELETE", "/api/v1/links/"+one.(map[string]any)["_id"].(string), nil), 204, "")
 	}
 	want(t, "delete", a.api(key, "DELETE", path, nil), 204, "")
-	want(t, "stats of no domain", stats(""), 404, "DOMAIN_NOT_FOUND")
+	want(t, "stats of a deleted domain", stats(""), 404, "DOMAIN_NOT_FOUND")
 	if again := a.api(key, "POST", "/api/v1/domains", `{"hostname":"go.example.com"}`); again.str("id") != id || !is(stats(""), 0, 0, 0) {
 		t.Errorf("claimed again: %v %v", again, stats(""))
 	}
 }
 
-// counted makes a verified domain of acc_a, and returns a replica, the account's key and the
+// counted creates a verified domain for acc_a. It returns a replica, the account's key and the
 // domain's path.
 func (c *world) counted(t *testing.T) (r *replica, key, path string) {
 	t.Helper()
@@ -309,7 +309,7 @@ func TestADomainCountsNoVisitThatIsRefused(t *testing.T) {
 	var got answer
 	eventually(t, "the last visit is counted", func() bool { got = r.api(key, "GET", path+"/stats", nil); return got.json["home"] == 1.0 })
 	if got.json["notFound"] != float64(missed) {
-		t.Errorf("%d misses and %d refused visits, but counted are %v", missed, refused, got.json["notFound"])
+		t.Errorf("%d misses and %d refused visits, but %v were counted", missed, refused, got.json["notFound"])
 	}
 }
 
@@ -328,7 +328,7 @@ func TestADomainIsDeletedWithItsCountsOrNotAtAll(t *testing.T) {
 		got := r.api(key, "DELETE", path, nil)
 		remove()
 		if deleted = got.status == 204; !deleted && home() != 5.0 {
-			t.Fatalf("the delete failed at query %d with %d, and of its 5 visits the domain has %v", nth, got.status, home())
+			t.Fatalf("the delete failed at query %d with status %d, and the domain shows %v of its 5 visits", nth, got.status, home())
 		}
 	}
 	if again := r.api(key, "POST", "/api/v1/domains", `{"hostname":"go.example.com"}`); !deleted || again.status != 201 || home() != 0.0 {
@@ -360,7 +360,7 @@ func TestTheDefaultHostHasPages(t *testing.T) {
 	}
 }
 
-// Every home of an unknown host is read from the store, so it counts as a miss.
+// A visit to the home page of an unknown host reads the store, so it counts as a miss.
 func TestHomesOfUnknownHostsCountAsMisses(t *testing.T) {
 	t.Parallel()
 	r := newWorld(t).replica(t)
@@ -369,5 +369,5 @@ func TestHomesOfUnknownHostsCountAsMisses(t *testing.T) {
 			return
 		}
 	}
-	t.Error("2000 homes of unknown hosts in a row, and none was refused")
+	t.Error("none of 2000 visits to home pages of unknown hosts was refused")
 }

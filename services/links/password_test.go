@@ -12,7 +12,7 @@ import (
 	"github.com/linkreel/linkreel/services/links"
 )
 
-// give sends a password by the form of a link's page.
+// give sends a password with the form on a link's page.
 func (r *replica) give(path, password string, header ...string) answer {
 	r.t.Helper()
 	return r.do("redirect", "POST", shortBase+path, url.Values{"password": {password}}.Encode(),
@@ -68,7 +68,8 @@ func TestALinkWithAPassword(t *testing.T) {
 	want(t, "no form", b.do("redirect", "POST", shortBase+"/locked", "password=x", append(from(4), "Accept", "application/json", "Content-Type", "text/plain")...), 415, "UNSUPPORTED_MEDIA_TYPE")
 	eventually(t, "two clicks are counted", func() bool { return a.api(key, "GET", path, nil).json["clicks"] == 2.0 })
 
-	// A network that guesses wrong has to wait, even for the right one; another network does not.
+	// After too many wrong guesses a network has to wait, even with the right password. Other
+	// networks do not.
 	limited := 0
 	for i := range 20 {
 		if got := b.give("/locked", fmt.Sprint("guess", i), from(5)...); got.status == 429 {
@@ -82,7 +83,7 @@ func TestALinkWithAPassword(t *testing.T) {
 		t.Errorf("20 guesses in a row: %d were refused", limited)
 	}
 	if got := b.give("/locked", secret, from(6)...); got.status != 303 {
-		t.Errorf("another network beside guesses: %v", got)
+		t.Errorf("another network during the guesses: %v", got)
 	}
 	if got := a.api(key, "GET", "/api/v1/links/"+made.str("id")+"/explain", nil); got.json["status"] != 303.0 || !strings.Contains(got.str("why"), "password") {
 		t.Errorf("explain: %v", got)
@@ -123,12 +124,12 @@ func TestPasswordsThatAreRefused(t *testing.T) {
 	}
 	both := create(map[string]any{"password": "x", "redirectType": 308}).fields()
 	if both["password"] != "not_allowed" || both["redirectType"] != "not_allowed" {
-		t.Errorf("both fields came: %v", both)
+		t.Errorf("both fields sent: %v", both)
 	}
 	made := a.create(key, map[string]any{"url": "https://example.com/", "password": "x"})
 	path := "/api/v1/links/" + made.str("id")
 	if got := a.api(key, "PATCH", path, map[string]any{"redirectType": 301}).fields(); got["redirectType"] != "not_allowed" || len(got) != 1 {
-		t.Errorf("one field came: %v", got)
+		t.Errorf("one field sent: %v", got)
 	}
 	if got := a.api(key, "PATCH", path, map[string]any{"redirectType": 301, "password": nil}); got.status != 200 {
 		t.Errorf("one PATCH that swaps both: %v", got)
@@ -140,7 +141,7 @@ func TestPasswordsThatAreRefused(t *testing.T) {
 	if results, _ := bulk.json["results"].([]any); bulk.status != 207 || len(results) != 2 || a.visit("/bulk").status != 200 || a.give("/bulk", "z").status != 303 {
 		t.Errorf("bulk: %v", bulk)
 	}
-	// A right password is 303 only while the link is there, and the rest of the order holds.
+	// A right password does not bypass the other checks. This link has not started yet.
 	if got := a.api(key, "POST", "/api/v1/links", map[string]any{"url": "https://example.com/", "slug": "later", "password": "z", "startsAt": c.now().Add(time.Hour).UnixMilli()}); got.status != 201 {
 		t.Fatal(got)
 	}

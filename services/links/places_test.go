@@ -22,8 +22,8 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/redistest"
 )
 
-// visits visits a path n times and returns how many visits were led on. All others must get
-// 410, apart from 503 with Retry-After, which is tried again.
+// visits requests a path n times and returns how many visits were redirected. All others must
+// get 410. A 503 with Retry-After is retried.
 func (r *replica) visits(path string, n int) (led int) {
 	r.t.Helper()
 	for range n {
@@ -49,7 +49,7 @@ func (r *replica) shows(key, id string) (status string, clicks int) {
 	return a.str("status"), int(n)
 }
 
-// places counts the records of places.
+// places returns how many place records exist.
 func (c *world) places(t testing.TB) int {
 	t.Helper()
 	found, err := c.Client(t).Collection("clickPlaces").Documents(t.Context()).GetAll()
@@ -66,7 +66,7 @@ func TestALinkLeadsOnAsManyVisitsAsItMay(t *testing.T) {
 	a, b := c.replica(t), c.replica(t)
 	id := a.create(key, map[string]any{"url": "https://example.com/", "slug": "ten", "maxClicks": 10}).str("id")
 	if led := a.visits("/ten", 4) + b.visits("/ten", 4); led != 8 {
-		t.Errorf("%d of 8 visits were led on", led)
+		t.Errorf("%d of 8 visits were redirected", led)
 	}
 	if status, _ := a.shows(key, id); status != "active" {
 		t.Errorf("with two places left: %s", status)
@@ -75,7 +75,7 @@ func TestALinkLeadsOnAsManyVisitsAsItMay(t *testing.T) {
 		t.Errorf("%d visits got the last 2 places", led)
 	}
 	if led := a.visits("/ten", 3); led != 0 {
-		t.Errorf("%d visits too many", led)
+		t.Errorf("%d visits over the limit", led)
 	}
 	if status, _ := a.shows(key, id); status != "exhausted" {
 		t.Errorf("status %s, want exhausted", status)
@@ -118,7 +118,7 @@ func TestALimitThatChangesCountsAllClicks(t *testing.T) {
 	lead := func(n, want int) {
 		t.Helper()
 		if led := a.visits("/s", n); led != want {
-			t.Errorf("%d of %d visits were led on, want %d", led, n, want)
+			t.Errorf("%d of %d visits were redirected, want %d", led, n, want)
 		}
 	}
 	lead(5, 3)
@@ -137,9 +137,9 @@ func TestALimitThatChangesCountsAllClicks(t *testing.T) {
 	is("active")
 	lead(4, 4)
 	if n := c.places(t); n != 0 {
-		t.Errorf("%d records of places for no limit", n)
+		t.Errorf("%d place records without a limit", n)
 	}
-	// Ten clicks by now, of which the last ones are not counted yet.
+	// There are ten clicks by now. The last ones are not counted yet.
 	set(12)
 	lead(6, 2)
 	is("exhausted")
@@ -150,7 +150,7 @@ func TestALimitThatChangesCountsAllClicks(t *testing.T) {
 	lead(1, 0)
 }
 
-// Two owners change the limit while visitors come to both replicas. In the end exactly the
+// Two clients change the limit while visitors arrive at both replicas. In the end, exactly the
 // last limit is reached.
 func TestEditsOfTheLimitRaceWithVisits(t *testing.T) {
 	t.Parallel()
@@ -195,19 +195,19 @@ func TestEditsOfTheLimitRaceWithVisits(t *testing.T) {
 	}
 	edits.Wait()
 	if n := led.Load(); n > 34 {
-		t.Errorf("%d visits were led on, and no limit was over 34", n)
+		t.Errorf("%d visits were redirected, and no limit was over 34", n)
 	}
 	set(replicas[0], 60)
 	eventually(t, "the last limit is reached", func() bool { return led.Load() >= 60 })
 	close(stop)
 	visits.Wait()
 	if n := led.Load(); n != 60 {
-		t.Errorf("%d visits were led on, want 60", n)
+		t.Errorf("%d visits were redirected, want 60", n)
 	}
 	eventually(t, "60 clicks show", func() bool { status, n := replicas[1].shows(key, id); return n == 60 && status == "exhausted" })
 }
 
-// Clicks from before the limit are in the file of a replica that lost Redis.
+// Clicks from before the limit was set are still in the spool of a replica that lost Redis.
 func TestALimitWaitsForClicksThatNobodyHasCounted(t *testing.T) {
 	t.Parallel()
 	c := newWorld(t)
@@ -216,7 +216,7 @@ func TestALimitWaitsForClicksThatNobodyHasCounted(t *testing.T) {
 	line := newEdge(t, c.redis)
 	cut := c.replica(t, func(cfg *links.Config) { cfg.Redis.URL = line.addr })
 	id := a.create(key, map[string]any{"url": "https://example.com/", "slug": "s"}).str("id")
-	eventually(t, "both replicas have said that they are there", func() bool {
+	eventually(t, "both replicas are registered", func() bool {
 		return redistest.Do(t, c.redis, "HLEN", "{lr:links}:producers") == "2"
 	})
 	if led := cut.visits("/s", 3); led != 3 {
@@ -232,12 +232,12 @@ func TestALimitWaitsForClicksThatNobodyHasCounted(t *testing.T) {
 	for range 3 {
 		c.forward(time.Second)
 		if v := a.visit("/s"); v.status != 503 || v.header.Get("Retry-After") == "" {
-			t.Fatalf("while clicks are in a file: %v", v)
+			t.Fatalf("while clicks are in a spool: %v", v)
 		}
 	}
 	line.lead(c.redis)
 	if led := a.visits("/s", 5); led != 2 {
-		t.Errorf("%d visits were led on, want the 2 that were left", led)
+		t.Errorf("%d visits were redirected, want the 2 that were left", led)
 	}
 }
 
@@ -271,7 +271,7 @@ func TestVisitsThatDoNotCountTakeNoPlaceAndSeeNoDestination(t *testing.T) {
 	c.forward(2 * time.Hour)
 	get("while active", 200)
 	if led := r.visits("/one", 2); led != 1 {
-		t.Errorf("%d visits were led on, want 1", led)
+		t.Errorf("%d visits were redirected, want 1", led)
 	}
 	get("when used up", 410)
 }
@@ -305,13 +305,13 @@ func TestPlacesGoWithTheirLink(t *testing.T) {
 	for range 2 {
 		id := r.create(key, body).str("id")
 		if led := r.visits("/again", 4); led != 2 {
-			t.Errorf("%d visits were led on, want 2", led)
+			t.Errorf("%d visits were redirected, want 2", led)
 		}
 		if v := r.api(key, "DELETE", "/api/v1/links/"+id, nil); v.status != 204 {
 			t.Fatal(v)
 		}
 		if n := c.places(t); n != 0 {
-			t.Errorf("%d records of places are left", n)
+			t.Errorf("%d place records are left", n)
 		}
 	}
 	r.create(key, body)
@@ -323,7 +323,7 @@ func TestPlacesGoWithTheirLink(t *testing.T) {
 		return done && err == nil
 	})
 	if n := c.places(t); n != 0 {
-		t.Errorf("%d records of places are left of an erased account", n)
+		t.Errorf("%d place records of an erased account are left", n)
 	}
 }
 
@@ -371,7 +371,7 @@ func TestALinkWithoutALimitNeedsNoPlace(t *testing.T) {
 	for range 20 {
 		r.visits("/plain", 1)
 		if led := r.visits("/one", 1); led != 0 {
-			t.Fatal("a visit too many")
+			t.Fatal("a visit over the limit")
 		}
 	}
 	after := c.Firestore.Stats()
@@ -380,8 +380,8 @@ func TestALinkWithoutALimitNeedsNoPlace(t *testing.T) {
 	}
 }
 
-// Firestore loses answers to commits, but no process dies. The visits of such a commit get
-// an error, and its places go to others.
+// A commit succeeds, but its answer is lost, and no process dies. The visits of that commit get
+// an error, and later visits get their places.
 func TestPlacesOfLostAnswersAreFound(t *testing.T) {
 	t.Parallel()
 	c := newWorld(t)
@@ -392,15 +392,15 @@ func TestPlacesOfLostAnswersAreFound(t *testing.T) {
 	remove := c.Firestore.Faults().Add(firestore.Fault{Methods: []string{"Commit"}, Code: codes.Unavailable, LoseAnswer: true, Times: 1})
 	defer remove()
 	if v := r.visit("/s"); v.status != 503 || v.header.Get("Retry-After") == "" {
-		t.Errorf("a visit whose place is not certain: %v", v)
+		t.Errorf("a visit with an uncertain place: %v", v)
 	}
 	if led := r.visits("/s", 10); led != 4 {
-		t.Errorf("%d visits were led on, want 4", led)
+		t.Errorf("%d visits were redirected, want 4", led)
 	}
 }
 
-// home is a replica at a place where it can be killed: nothing passes to Firestore and Redis
-// any more, and its visitors get no answer.
+// home runs a replica that can be killed. A kill cuts its connections to Firestore and Redis, and
+// its visitors get no answer.
 type home struct {
 	mu           sync.Mutex
 	r            *replica
@@ -411,7 +411,7 @@ type home struct {
 	world        *world
 	slowed       *redistest.Proxy
 	flying       atomic.Int64
-	led          *atomic.Int64 // answers of all replicas that led on
+	led          *atomic.Int64 // redirects sent by all replicas
 }
 
 func (h *home) start(t *testing.T) {
@@ -426,7 +426,7 @@ func (h *home) start(t *testing.T) {
 	h.r, h.cloud, h.redis, h.ctx, h.kill = r, cloud, redis, ctx, kill
 }
 
-// die kills the replica and starts its successor.
+// die kills the replica and starts its successor. It returns how many visits were in flight.
 func (h *home) die(t *testing.T) (flying int64) {
 	t.Helper()
 	h.mu.Lock()
@@ -465,7 +465,7 @@ func (h *home) visit() int {
 	return res.StatusCode
 }
 
-// pause is how long a visitor waits who got no answer.
+// pause is how long a visitor waits before the next visit.
 const pause = 5 * time.Millisecond
 
 func flood(t *testing.T, limit, visitors, kills int) {
@@ -501,13 +501,13 @@ func flood(t *testing.T, limit, visitors, kills int) {
 				default:
 					t.Errorf("visit: %d", status)
 				}
-				time.Sleep(pause) // a visitor, not a poll
+				time.Sleep(pause) // this paces a visitor; it does not poll for a condition
 			}
 		})
 	}
 	for i := range kills {
-		// Spread the kills over the places.
-		eventually(t, "more visits are led on", func() bool { return int(led.Load()) >= i*limit/(kills+1) || homes[0].visit() == 410 })
+		// Spread the kills over the visits.
+		eventually(t, "more visits are redirected", func() bool { return int(led.Load()) >= i*limit/(kills+1) || homes[0].visit() == 410 })
 		switch i % 5 {
 		case 1:
 			if err := server.Kill(); err != nil {
@@ -537,15 +537,15 @@ func flood(t *testing.T, limit, visitors, kills int) {
 	close(stop)
 	wg.Wait()
 	n := int(led.Load())
-	t.Logf("%d of %d led on, %d in flight at the kills", n, limit, lost.Load())
+	t.Logf("%d of %d redirected, %d in flight at the kills", n, limit, lost.Load())
 	if n > limit || n < limit-int(lost.Load()) {
-		t.Errorf("%d visits were led on, want at most %d, and at most %d fewer", n, limit, lost.Load())
+		t.Errorf("%d visits were redirected, want at most %d, and at most %d fewer", n, limit, lost.Load())
 	}
 	if status, _ := owner.shows(key, id); status != "exhausted" {
 		t.Errorf("status %s, want exhausted", status)
 	}
-	// A Redis that is emptied may lose the clicks of a replica that is killed just then. A click
-	// whose answer a kill cut off is counted, so all may show although fewer visitors were led on.
+	// Emptying Redis can lose the clicks of a replica that is killed at that moment. A click is
+	// counted even if a kill cut off its answer, so more clicks can show than redirects were sent.
 	eventually(t, "the clicks show", func() bool { _, shown := owner.shows(key, id); return shown == n || kills > 0 && shown <= limit })
 	if _, shown := owner.shows(key, id); shown > limit {
 		t.Errorf("%d clicks show", shown)

@@ -63,7 +63,7 @@ func TestAQRCodeThatCannotBeDrawnIsRefused(t *testing.T) {
 	want(t, "a missing link", r.api(key, "GET", "/api/v1/links/none/qr?size=x", nil), 404, "LINK_NOT_FOUND")
 }
 
-// drawn paints the paths of our SVG, which are runs of one row.
+// drawn paints our SVG. Its path consists of horizontal runs, each one unit high.
 func drawn(t *testing.T, svg string) image.Image {
 	t.Helper()
 	side := regexp.MustCompile(`viewBox="0 0 (\d+) `).FindStringSubmatch(svg)
@@ -91,7 +91,8 @@ func drawn(t *testing.T, svg string) image.Image {
 
 func scan(t *testing.T, what string, picture image.Image) string {
 	t.Helper()
-	// The scanner needs a quiet zone. With a margin of 0 the user has to add it, as here.
+	// The scanner needs a quiet zone. With a margin of 0 the user has to add one, as this test
+	// does.
 	var framed bytes.Buffer
 	frame := image.NewGray(picture.Bounds().Inset(-40))
 	for i := range frame.Pix {

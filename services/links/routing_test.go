@@ -18,7 +18,7 @@ const (
 	windows = "Mozilla/5.0 (Windows NT 10.0; Win64; x64) AppleWebKit/537.36 Chrome/120.0.0.0 Safari/537.36"
 )
 
-// decider is a replica that believes its proxy about a visitor's address and country.
+// decider returns a replica that trusts its proxy to report visitors' addresses and countries.
 func (c *world) decider(t *testing.T) *replica {
 	return c.replica(t, func(cfg *links.Config) {
 		cfg.CountryHeader, cfg.TrustedProxies = "CF-IPCountry", []netip.Prefix{netip.MustParsePrefix("0.0.0.0/32")}
@@ -105,7 +105,7 @@ func TestALinkDecides(t *testing.T) {
 	if got := b.visit("/d+", "User-Agent", windows); got.status != 200 || !strings.Contains(got.text, "https://example.com/base?own=1") {
 		t.Errorf("the preview page: %v", got)
 	}
-	// An edit is seen by another replica before it is answered, and a PATCH of one field leaves the others.
+	// When an edit returns, the other replica already serves it. A PATCH keeps the fields that it does not name.
 	if got := a.api(key, "PATCH", path, map[string]any{"rules": nil, "redirectType": 308}); got.status != 200 {
 		t.Fatal(got)
 	}
@@ -147,7 +147,7 @@ func TestALinkThatBeginsLater(t *testing.T) {
 		t.Errorf("after the start: %v", got)
 	}
 	if got := a.api(key, "GET", path, nil, "If-None-Match", tag); got.status != 200 || got.str("status") != "active" {
-		t.Errorf("after the start, with the tag of before: %v", got)
+		t.Errorf("after the start, with the ETag from before: %v", got)
 	}
 }
 
@@ -227,7 +227,7 @@ func TestAVisitorKeepsTheSameShare(t *testing.T) {
 		t.Errorf("a share of 30%% has %d of 400 visitors", n)
 	}
 	if second, _ := sides(b); !cmp.Equal(first, second) {
-		t.Error("another replica leads visitors elsewhere")
+		t.Error("another replica sends visitors elsewhere")
 	}
 	if got := a.api(key, "PATCH", "/api/v1/links/"+made.str("id"), map[string]any{"rules": []any{rule("b", "https://example.com/a", map[string]any{"percent": 60})}}); got.status != 200 {
 		t.Fatal(got)
@@ -238,11 +238,11 @@ func TestAVisitorKeepsTheSameShare(t *testing.T) {
 			t.Errorf("visitor %d left the share when it grew", i)
 		}
 	}
-	// The addresses of one IPv6 network are one visitor.
+	// All addresses of one IPv6 network count as one visitor.
 	x := a.visit("/split", "X-Forwarded-For", "2001:db8:1:2::1", "User-Agent", windows).header.Get("Location")
 	for _, ip := range []string{"2001:db8:1:2::2", "2001:db8:1:2:ffff::3"} {
 		if got := b.visit("/split", "X-Forwarded-For", ip, "User-Agent", windows).header.Get("Location"); got != x {
-			t.Error("two addresses of an IPv6 network are two visitors")
+			t.Error("two addresses of one IPv6 network count as two visitors")
 		}
 	}
 }

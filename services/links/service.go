@@ -1,5 +1,5 @@
-// Package links is the service of short links: the API for links and domains,
-// and the redirects themselves.
+// Package links is the short-link service: the API for links and domains, and the redirects
+// themselves.
 //
 // It has three listeners, because their callers and the cost of their requests differ: "api"
 // is for callers with a key, "redirect" for visitors, and "internal" for the cluster.
@@ -130,8 +130,8 @@ type Config struct {
 	AbuseContact string `env:"LINKREEL_ABUSE_CONTACT"`
 }
 
-// New makes the service. It connects lazily, so it starts while Firestore, Redis
-// or auth is down.
+// New makes the service. It connects lazily, so it starts even while Firestore, Redis or auth is
+// down.
 func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 	svc := &boot.Service{Name: "links"}
 	defer svc.Abandon(ctx, &err)
@@ -348,7 +348,7 @@ func (b *building) makeCertificates(context.Context) error {
 	if err != nil {
 		return err
 	}
-	// The last element is closed first, so this notes open orders before the database closes.
+	// Elements are closed in reverse order, so this records open orders before the database closes.
 	b.svc.Close = append(b.svc.Close, certificates.Close)
 	b.stores.Watch(b.store.Certificates().Waits())
 	b.svc.Loops = append(b.svc.Loops, boot.Every(b.CertificateSweep, "certificates", certificates.Sweep, nil))

@@ -87,7 +87,7 @@ func TestWhatCountsAsAClick(t *testing.T) {
 		r.visit("/"+slug, "User-Agent", "curl/8.5.0")
 	}
 	eventually(t, "two clicks", func() bool { return clicksBySlug(r, key)[slug] == 2 })
-	time.Sleep(1200 * time.Millisecond) // another flush: further clicks would show now
+	time.Sleep(1200 * time.Millisecond) // time for another flush, which would show any further clicks
 	if got := clicksBySlug(r, key); got[slug] != 2 || got[plain] != 0 {
 		t.Errorf("clicks are %v", got)
 	}
@@ -229,7 +229,7 @@ func TestGetAndPatch(t *testing.T) {
 		t.Errorf("an unchanged link: %v", same)
 	}
 	r.visit("/full")
-	eventually(t, "a click makes it another representation", func() bool { return r.api(key, "GET", path, nil, "If-None-Match", tag).status == 200 })
+	eventually(t, "a click changes the ETag", func() bool { return r.api(key, "GET", path, nil, "If-None-Match", tag).status == 200 })
 	c.forward(time.Second)
 	patched := r.api(key, "PATCH", path, `{"title":null,"ogDescription":null,"ogImage":null,"expiresAt":null,"url":"https://example.org/n","slug":"other","domainId":"x","clicks":99,"_id":"y","destinationUrl":"https://example.net"}`, "If-Match", tag)
 	got = r.api(key, "GET", path, nil)
@@ -265,7 +265,7 @@ func TestGetAndPatch(t *testing.T) {
 	want(t, "deleted twice", r.api(key, "DELETE", path, nil), 404, "LINK_NOT_FOUND")
 }
 
-// A create accepts the answer of a GET, nulls included.
+// A create accepts the body of a GET response, including its nulls.
 func TestNullOnCreateIsTheSameAsAbsent(t *testing.T) {
 	t.Parallel()
 	c := newWorld(t)
@@ -448,7 +448,7 @@ func TestSlugsAreUniqueWithoutRegardToCase(t *testing.T) {
 	body := map[string]any{"url": "https://example.com", "slug": "Printed"}
 	id := r.create(a, body).str("id")
 	want(t, "taken", r.api(b, "POST", "/api/v1/links", `{"url":"https://example.com","slug":"pRINTED"}`), 409, "SLUG_TAKEN")
-	want(t, "taken by oneself", r.api(a, "POST", "/api/v1/links", body), 409, "SLUG_TAKEN")
+	want(t, "taken by the same account", r.api(a, "POST", "/api/v1/links", body), 409, "SLUG_TAKEN")
 	r.api(a, "DELETE", "/api/v1/links/"+id, nil)
 	want(t, "in quarantine", r.api(b, "POST", "/api/v1/links", body), 409, "SLUG_TAKEN")
 	id = r.create(a, body).str("id")
@@ -545,7 +545,7 @@ func TestBulkCostsOneTripForReadsAndOneForWrites(t *testing.T) {
 	}
 	after := c.Firestore.Stats().Calls
 	for _, method := range []string{"BeginTransaction", "BatchGetDocuments", "Commit"} {
-		if n := after[method] - before[method]; n > 4 { // the flusher may be at work as well
+		if n := after[method] - before[method]; n > 4 { // the flusher may make some calls too
 			t.Errorf("%d calls of %s for 100 items", n, method)
 		}
 	}
@@ -609,7 +609,7 @@ func TestARepeatedCreateIsOneLink(t *testing.T) {
 	if first.status != 201 || again.status != 201 || first.text != again.text || again.header.Get("Idempotent-Replayed") != "true" || again.header.Get("Location") != first.header.Get("Location") {
 		t.Errorf("first %v, again %v %v", first, again, again.header)
 	}
-	// The store loses answers of commits that it made: no twin may appear.
+	// The store loses the answers of successful commits. No duplicate may appear.
 	remove := c.Firestore.Faults().Add(firestore.Fault{Methods: []string{"Commit"}, Every: 2, LoseAnswer: true, Code: codes.Unavailable})
 	for i := range 10 {
 		eventually(t, "a create whose commits lose their answers", func() bool {

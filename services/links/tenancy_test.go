@@ -25,7 +25,7 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
-// holder is the replica as auth sees it.
+// holder returns the client with which auth manages the replica's accounts.
 func (r *replica) holder() *wire.Client {
 	r.t.Helper()
 	l, err := (&net.ListenConfig{}).Listen(r.t.Context(), "tcp", "127.0.0.1:0")
@@ -177,7 +177,7 @@ func TestBlockedDestinations(t *testing.T) {
 	write("# bad ones\n\nEVIL.example\n*.münchen.example\n")
 	eventually(t, "the list was read again", func() bool { return r.visit("/deep").status == 410 })
 	if v := r.visit("/other"); v.status != 302 {
-		t.Errorf("a host that only ends alike: %v", v)
+		t.Errorf("a host name that only has the same ending: %v", v)
 	}
 	for _, url := range []string{"https://evil.example", "http://EVIL.example:8080/x?y", "https://a.b.evil.example./", "https://xn--mnchen-3ya.example/", "https://www.münchen.example/"} {
 		a := r.api(key, "POST", "/api/v1/links", map[string]string{"url": url})
@@ -196,7 +196,7 @@ func TestBlockedDestinations(t *testing.T) {
 	cfg := c.config(t)
 	cfg.BlockedDestinations = list + ".none"
 	if _, err := links.New(t.Context(), cfg); err == nil {
-		t.Error("a service with a list that is not there started")
+		t.Error("a service started although its list does not exist")
 	}
 }
 
@@ -322,8 +322,9 @@ func TestExportHasEverythingOfTheAccount(t *testing.T) {
 	}
 }
 
-// TestAnExportHoldsFewDaysOfItsLinks pauses its reading while links have a lot of
-// statistics: the service holds some days of a few links, and writes all days in the end.
+// TestAnExportHoldsFewDaysOfItsLinks stops reading an export of links with many days of
+// statistics. Meanwhile the service may hold only some days of a few links. In the end it must
+// have written every day.
 func TestAnExportHoldsFewDaysOfItsLinks(t *testing.T) {
 	t.Parallel()
 	c := newWorld(t)
@@ -366,7 +367,7 @@ func TestAnExportHoldsFewDaysOfItsLinks(t *testing.T) {
 	if most := int64(nLinks + nLinks*8 + 64 + 8); read > most {
 		t.Errorf("%d documents were read for a reader who took one line, want at most %d", read, most)
 	}
-	// Still, every day comes once, in order, and behind its link.
+	// Every day must still come exactly once, in order and after its link.
 	var days int
 	var of, last string
 	seen := map[string]bool{}
@@ -394,12 +395,12 @@ func TestAnExportHoldsFewDaysOfItsLinks(t *testing.T) {
 		days++
 	}
 	if days != nLinks*nDays || len(seen) != days {
-		t.Errorf("%d days came, %d different ones, want %d", days, len(seen), nLinks*nDays)
+		t.Errorf("got %d days, %d of them distinct, want %d", days, len(seen), nLinks*nDays)
 	}
 }
 
-// TestAPodRunsFewExports checks the limits: each export holds memory that redirects need
-// too, and one account must not take all slots.
+// TestAPodRunsFewExports checks the limits on concurrent exports. Exports use memory that
+// redirects need too, and one account must not take all slots.
 func TestAPodRunsFewExports(t *testing.T) {
 	t.Parallel()
 	c := newWorld(t)
@@ -408,7 +409,7 @@ func TestAPodRunsFewExports(t *testing.T) {
 	bulk := `{"urls":[` + strings.TrimSuffix(strings.Repeat(`{"url":"https://a.example","title":"`+strings.Repeat("T", 490)+`"},`, 100), ",") + `]}`
 	for _, account := range accounts {
 		key := c.keys.Key(t, account, identity.Enterprise)
-		for range 4 { // more than the buffers on the way take
+		for range 4 { // more than the buffers in between can hold
 			if a := r.api(key, "POST", "/api/v1/links/bulk", bulk); a.status != 201 {
 				t.Fatal(a)
 			}
@@ -429,7 +430,7 @@ func TestAPodRunsFewExports(t *testing.T) {
 	}
 	begin("acc_a")
 	begin("acc_a")
-	refused("acc_a") // has its two slots, though others are free
+	refused("acc_a") // uses both of its slots, although others are free
 	for _, account := range accounts[1:] {
 		begin(account)
 		begin(account)
@@ -449,7 +450,7 @@ func (r *replica) export(account string) (lines *bufio.Reader, stop func()) {
 	return bufio.NewReader(res.Body), func() { _ = res.Body.Close() }
 }
 
-// startExport asks in memory, since sockets would keep megabytes on the way.
+// startExport calls the service in memory, because sockets would buffer megabytes.
 func (r *replica) startExport(account string) *http.Response {
 	r.t.Helper()
 	req, err := http.NewRequestWithContext(r.t.Context(), http.MethodPost, "http://internal/internal/v1/accounts/export",
@@ -466,8 +467,8 @@ func (r *replica) startExport(account string) *http.Response {
 	return res
 }
 
-// TestAnExportReadsNoFurtherThanItsReader pauses its reading: the service holds a few
-// pages of the account's links in memory, however many links the account has.
+// TestAnExportReadsNoFurtherThanItsReader stops reading an export. Meanwhile the service may hold
+// only a few pages of links in memory, however many links the account has.
 func TestAnExportReadsNoFurtherThanItsReader(t *testing.T) {
 	t.Parallel()
 	c := newWorld(t)

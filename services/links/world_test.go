@@ -51,7 +51,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// world is what replicas share.
+// world is everything that the replicas of a test share: the cloud, Redis, auth and the clock.
 type world struct {
 	*cloudtest.Cloud
 	redis  string
@@ -144,7 +144,7 @@ func (c *world) replica(t testing.TB, edit ...func(*links.Config)) *replica {
 	return r
 }
 
-// answer is a response read to its end.
+// answer is a response with its whole body.
 type answer struct {
 	status int
 	header http.Header
@@ -154,7 +154,7 @@ type answer struct {
 
 func (a answer) String() string { return fmt.Sprintf("%d %s", a.status, a.text) }
 
-// code is the error's code.
+// code returns the error's code.
 func (a answer) code() string {
 	e, _ := a.json["error"].(map[string]any)
 	code, _ := e["code"].(string)
@@ -227,13 +227,13 @@ func (r *replica) api(key, method, path string, body any, header ...string) answ
 	return r.do("api", method, "http://api.example"+path, body, append([]string{"Authorization", "Bearer " + key}, header...)...)
 }
 
-// visit asks the short host.
+// visit sends a GET request to the short host.
 func (r *replica) visit(path string, header ...string) answer {
 	r.t.Helper()
 	return r.do("redirect", "GET", shortBase+path, nil, append([]string{"User-Agent", "Mozilla/5.0 (X11; Linux x86_64)"}, header...)...)
 }
 
-// create makes a link that must succeed.
+// create creates a link. If that fails, the test fails.
 func (r *replica) create(key string, body map[string]any) answer {
 	r.t.Helper()
 	a := r.api(key, "POST", "/api/v1/links", body)
@@ -255,7 +255,7 @@ func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); !ok(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("waited a minute, but not true yet: %s", what)
+			t.Fatalf("still not true after a minute: %s", what)
 		}
 	}
 }

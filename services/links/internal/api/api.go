@@ -27,16 +27,16 @@ type Options struct {
 	// DomainTarget is the name or address that custom host names must point to; empty
 	// means the short host.
 	DomainTarget string
-	// Pages are the default short host's; nil if it has none.
+	// Pages are the pages of the default short host. They are nil if it has none.
 	Pages *link.Pages
 	// Passwords hashes the passwords of links.
 	Passwords *password.Hasher
-	// Countries is set if this installation can know a visitor's country.
+	// Countries is set if this installation can determine a visitor's country.
 	Countries bool
 	// Certificates is set if this installation orders certificates for custom host
 	// names.
 	Certificates bool
-	// Tries counts the taken slugs that accounts find.
+	// Tries limits how many taken slugs an account can find.
 	Tries *ratelimit.Limiter
 	Now   func() time.Time
 }

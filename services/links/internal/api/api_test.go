@@ -23,7 +23,7 @@ func FuzzParseCursor(f *testing.F) {
 	})
 }
 
-// FuzzMoment checks that every JSON value is a date that JavaScript can hold, or an error.
+// FuzzMoment checks that every JSON value parses to a date that JavaScript can hold, or to an error.
 func FuzzMoment(f *testing.F) {
 	for _, s := range []string{`"2026-11-20"`, `1.9e12`, `1e999`, `-0`, `""`, `"Nov 20"`, `8640000000000000.5`} {
 		f.Add(s)

@@ -71,16 +71,16 @@ func (h public) bulk(c *fiber.Ctx) error {
 	return httpapi.JSON(c, status, wire.BulkResults{Results: results, IgnoredFields: fields.Unknown})
 }
 
-// Bounds on what a response repeats of its request. A request may be a megabyte of wrong
+// Bounds on how much of its request a response repeats. A request can be a megabyte of invalid
 // fields. These bounds keep a response with a hundred failures below 64 kB.
 const (
 	repeatedURLs    = 12 << 10 // bytes of the URLs of all items together; later URLs are cut to cutURL
 	cutURL          = 64
-	repeatedDetails = 10 << 10 // bytes of the details of all items together, without each item's first
+	repeatedDetails = 10 << 10 // bytes of the details of all items together, except for each item's first
 	repeatedNames   = 6 << 10  // bytes of the names of ignored fields of all items together
 )
 
-// bound limits how much the results repeat of the request.
+// bound limits how much of the request the results repeat.
 func bound(results []wire.BulkResult) {
 	urls, details, names := repeatedURLs, repeatedDetails, repeatedNames
 	// The items share these budgets. Once the earlier items have used up a budget, the later ones
@@ -109,7 +109,7 @@ func bound(results []wire.BulkResult) {
 	}
 }
 
-// keep keeps the first n details of an item, and notes in it how many are left out.
+// keep keeps the first n details of an item and records how many are left out.
 func keep(e *wire.BulkItemFail, n int) {
 	some := apierr.InvalidSome(e.MoreDetails+len(e.Details)-n, e.Details[:n]...)
 	e.Message, e.Details, e.MoreDetails = some.Message, some.Details, some.MoreDetails
@@ -119,7 +119,7 @@ func keep(e *wire.BulkItemFail, n int) {
 func encoded(v any) int {
 	text, err := json.Marshal(v)
 	if err != nil {
-		return repeatedURLs // cannot happen: v holds only texts and numbers
+		return repeatedURLs // cannot happen: v has only strings and numbers
 	}
 	return len(text) + 1
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
-// explain answers what a link would decide about a visit. It calls the same function as
-// redirects, and counts nothing.
+// explain returns how the link would answer a visit. It calls the same function as redirects and
+// counts nothing.
 func (h public) explain(c *fiber.Ctx) error {
 	ctx := c.UserContext()
 	l, err := h.links.Get(ctx, account(ctx), c.Params("id"))

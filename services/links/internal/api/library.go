@@ -137,7 +137,7 @@ func (h public) listTags(c *fiber.Ctx) error {
 	return httpapi.JSON(c, fiber.StatusOK, out)
 }
 
-// bulkUpdate makes one change to several links.
+// bulkUpdate applies one change to several links.
 func (h public) bulkUpdate(c *fiber.Ctx) error {
 	var body wire.BulkUpdate
 	fields, err := httpapi.Decode(c, &body)

@@ -117,9 +117,9 @@ type domainsOf struct {
 	get func(id string) (*customdomain.Domain, error)
 	// owns reports whether the account has claimed a host name in lower case.
 	owns func(hostname string) (bool, error)
-	// hosts returns the hosts to which no page and no rule of the account may lead: the
-	// default short host and all its domains. Domains that are not verified yet are among
-	// them: what led to each other before would be a loop once they are.
+	// hosts returns the hosts to which no page and no rule of the account may lead: the default
+	// short host and all domains of the account. It includes domains that are not verified yet,
+	// because addresses that lead to each other would become a loop once the domains are verified.
 	hosts func() (link.Hosts, error)
 }
 
@@ -155,8 +155,8 @@ func (h public) domainsOf(c *fiber.Ctx) *domainsOf {
 	return &domainsOf{get, owns, hosts}
 }
 
-// draft reads every field of a create and notes the errors that the contract cannot find.
-// httpapi has checked types and lengths against the contract already.
+// draft reads every field of a create and reports the errors that the contract cannot describe.
+// httpapi has already checked types and lengths against the contract.
 func (h public) draft(
 	ctx context.Context, f *httpapi.Fields, body *wire.LinkCreate, domains *domainsOf,
 ) (d link.Draft, ignored []string, err error) {
@@ -209,7 +209,7 @@ func (h public) draft(
 	for _, change := range changes {
 		change(&d.Link)
 	}
-	if in.password.Set { // the text is in place of the hash for now, so that nothing is hashed for a refused request
+	if in.password.Set { // the password stands in for its hash for now, so that a refused request hashes nothing
 		hashed{true, in.password.Value}.change(&d.Link)
 	}
 	if body.HasPassword && !in.password.Set {
@@ -232,9 +232,9 @@ func (h public) draft(
 	return d, f.Unknown, err
 }
 
-// leaves notes an error if the destination of a link on a custom domain leads to a domain of
-// the account: to the link's own, or to another one, from which a link could lead back. Nothing
-// on a domain may lead to the default short host, so links there may lead to domains.
+// leaves adds an error if a link on a custom domain has a destination on a domain of the account:
+// either on the link's own domain or on another one, from which a link could lead back. Links on
+// the default short host may lead to domains, because nothing on a domain may lead to that host.
 func leaves(f *httpapi.Fields, to link.URL, onDomain bool, domains *domainsOf) error {
 	if !onDomain || f.HasError("url") {
 		return nil
@@ -317,8 +317,8 @@ func (h public) update(c *fiber.Ctx) error {
 	})
 }
 
-// newPassword hashes the password of an update, if the link is there and the body has no
-// error so far.
+// newPassword hashes the password of an update, if the link exists and no error has been found in
+// the body so far.
 func (h public) newPassword(ctx context.Context, id string, f *httpapi.Fields, bad error, body *wire.LinkUpdate) (hashed, error) {
 	if bad != nil || body.Password.Ptr() == nil || f.Err() != nil {
 		return hashed{set: true}, nil
@@ -348,7 +348,7 @@ func (h public) patch(
 		})
 	} else if b.Set {
 		to := validate(f, "url", func() (link.URL, *apierr.Detail) { return h.links.Destination(b.Value, own) })
-		// An address that the link has already may stay.
+		// The link may keep an address that it already has.
 		if err := leaves(f, to, before.Host != "" && to != before.Destination, domains); err != nil {
 			return nil, err
 		}

@@ -17,8 +17,8 @@ import (
 	"github.com/linkreel/linkreel/libs/httpapi"
 )
 
-// Bounds of a QR code. The largest picture takes 4 MiB of memory while it is drawn. As an
-// answer it has a few kilobytes.
+// Bounds of a QR code. The largest picture takes 4 MiB of memory while it is drawn. The encoded
+// response has only a few kilobytes.
 const (
 	minQRSize, maxQRSize, defaultQRSize       = 64, 2048, 512
 	minQRMargin, maxQRMargin, defaultQRMargin = 0, 16, 4 // ISO/IEC 18004 requires a quiet zone of four modules
@@ -70,7 +70,7 @@ func (h public) qr(c *fiber.Ctx) error {
 	return c.Send(qrSVG(code, size, margin))
 }
 
-// qrSVG draws each row's runs of dark modules as one path.
+// qrSVG draws all dark modules as one path. The path has a piece for each run of them in a row.
 func qrSVG(code *qr.Code, size, margin int) []byte {
 	var b bytes.Buffer
 	side := code.Size + 2*margin
@@ -93,8 +93,8 @@ func qrSVG(code *qr.Code, size, margin int) []byte {
 	return b.Bytes()
 }
 
-// qrPNG draws every module with a whole number of pixels: otherwise the edges would blur. The
-// remaining pixels widen the quiet zone.
+// qrPNG draws every module with a whole number of pixels, because the edges would blur otherwise.
+// The remaining pixels widen the quiet zone.
 func qrPNG(code *qr.Code, size, margin int) ([]byte, error) {
 	scale := size / (code.Size + 2*margin)
 	first := (size - scale*code.Size) / 2

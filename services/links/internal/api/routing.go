@@ -37,7 +37,7 @@ func routingToUpdate(b *wire.LinkUpdate) routing {
 	return routing{b.RedirectType, b.ForwardQuery, b.ForwardPath, b.StartsAt, b.ExpiredURL, b.Rules, b.MaxClicks, b.Password}
 }
 
-// came reports whether the request has the field. It knows only fields that may conflict with
+// came reports whether the request has the field. It supports only fields that may conflict with
 // others.
 func (r *routing) came(field string) bool {
 	switch field {
@@ -162,15 +162,15 @@ func (h public) rules(f *httpapi.Fields, in []wire.LinkRule, own link.Hosts) []l
 	}
 	tidy, bad := link.CheckRules(rules, h.opt.Countries)
 	for _, d := range bad {
-		if !f.HasErrorIn(d.Field) { // a condition with an error is missing here, so its rule may look empty
+		if !f.HasErrorIn(d.Field) { // a condition with an error was left out, so its rule may look empty
 			f.Add(d)
 		}
 	}
 	return tidy
 }
 
-// checkTogether notes an error for each field of the link that cannot be combined with
-// another. came reports whether the request has a field.
+// checkTogether adds an error for each field of the link that cannot be combined with another.
+// came reports whether the request has a field.
 func checkTogether(f *httpapi.Fields, l *link.Link, came func(field string) bool) {
 	for _, c := range l.Conflicts() {
 		for i, field := range c.Fields {

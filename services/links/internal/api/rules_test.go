@@ -25,8 +25,8 @@ func readRules(h public, text string) ([]link.Rule, error) {
 	return rules, f.Err()
 }
 
-// FuzzRules checks that any text is refused or read as rules, that rules can be sent back as they
-// are shown, and that every visit gets an answer.
+// FuzzRules checks that any text is either refused or read as rules, that rules can be sent back
+// in the form in which they are shown, and that every visit gets an answer.
 func FuzzRules(f *testing.F) {
 	for _, text := range []string{
 		`null`, `[]`, `[{}]`, `[{"name":"a","url":"https://a.example/","when":{}}]`, `[{"name":"a","url":"https://a.example/","when":{"percent":50}}]`,
@@ -51,7 +51,7 @@ func FuzzRules(f *testing.F) {
 			t.Fatalf("%s is shown as %s, which is refused: %v", text, shown, err)
 		}
 		if diff := cmp.Diff(rules, again); len(rules) > 0 && diff != "" {
-			t.Errorf("%s is shown as %s, which is not the same:\n%s", text, shown, diff)
+			t.Errorf("%s is shown as %s, which has another meaning:\n%s", text, shown, diff)
 		}
 		target := &link.Target{Location: "https://a.example/", Routing: &link.Routing{Rules: rules, ForwardQuery: true, ForwardPath: true}}
 		for place := range 100 {

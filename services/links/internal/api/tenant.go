@@ -59,7 +59,7 @@ func (h *holder) TakeDown(ctx context.Context, o tenant.Order) (tenant.Takedown,
 	}, nil
 }
 
-// Usable is [tenant.Domains].Usable.
+// Usable implements [tenant.Domains].
 func (h *holder) Usable(ctx context.Context, accountID, domainID string) error {
 	return h.domains.Usable(ctx, accountID, domainID)
 }
@@ -223,7 +223,7 @@ func (h *holder) exportDomains(ctx context.Context, out *json.Encoder, accountID
 			for _, day := range page {
 				line := exportLine{"domainStats", domainRecord{d.ID, unserved(day)}}
 				if after = day.Day; day.Broken != nil {
-					slog.ErrorContext(ctx, "a day of a domain cannot be exported", "error", day.Broken)
+					slog.ErrorContext(ctx, "cannot export a day of a domain; the export names it instead", "error", day.Broken)
 					line = exportLine{"unreadable", unreadable{"domainStats", d.ID + "/" + day.Day.String()}}
 				}
 				if err := out.Encode(line); err != nil {

@@ -171,7 +171,7 @@ func expiryOrNever(f *httpapi.Fields, field string, m httpapi.Optional[jsdate.Mo
 	return validate(f, field, expiry(m.Value))
 }
 
-// validate runs a rule on a field that has no error yet, and notes the rule's error.
+// validate parses a field that has no error yet. If parse returns an error, validate adds it to f.
 func validate[T any](f *httpapi.Fields, field string, parse func() (T, *apierr.Detail)) (value T) {
 	if f.HasError(field) {
 		return value

@@ -14,8 +14,8 @@ import (
 	"github.com/linkreel/linkreel/libs/seal"
 )
 
-// Account is the key of the account at the authority, which all replicas share. Only the key
-// has to be stored: an authority returns the existing account for a known key, so replicas
+// Account keeps the key of our account at the authority. All replicas share the account. Only the
+// key has to be stored: an authority returns the existing account for a known key, so replicas
 // that register at the same time get the same account.
 type Account struct {
 	Store interface {

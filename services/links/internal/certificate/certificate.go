@@ -14,7 +14,7 @@
 //
 // Private keys are sealed before they are stored (libs/seal). The ACME client is
 // acmez. Replicas share its data too. The key of the account at the authority is one
-// record ([Account]). The response to a challenge is on the record of its order, so the
+// record ([Account]). The response to a challenge is stored in the record of its order, so the
 // authority can get it from any replica.
 package certificate
 
@@ -24,7 +24,7 @@ import (
 	"time"
 )
 
-// The times of orders.
+// How long orders and the pauses between them last.
 const (
 	// Lease is how long an order belongs to its replica without being renewed. If the
 	// replica is killed, the order is delayed by this long.
@@ -98,7 +98,7 @@ func (r *Record) Valid(now time.Time) bool {
 }
 
 // Claim gives the order to holder, if a certificate is needed now. If the record has a
-// certificate that need not be renewed yet, claimed is false and err is nil.
+// certificate that does not have to be renewed yet, claimed is false and err is nil.
 func (r *Record) Claim(holder string, now time.Time) (claimed bool, err error) {
 	switch {
 	case r.Valid(now) && now.Before(r.Certificate.RenewAt):
@@ -173,7 +173,7 @@ func (r *Record) Release(next time.Time) {
 	r.schedule(next)
 }
 
-// Issued notes a new certificate.
+// Issued records a new certificate.
 func (r *Record) Issued(c *Certificate) {
 	r.Certificate = c
 	r.end()
@@ -181,7 +181,7 @@ func (r *Record) Issued(c *Certificate) {
 	r.DueAt = c.RenewAt
 }
 
-// Failed notes that the order failed.
+// Failed records that the order failed.
 func (r *Record) Failed(f Failure, now time.Time) {
 	r.end()
 	r.Failures++
@@ -218,7 +218,7 @@ type RefusedError struct {
 }
 
 func (e *RefusedError) Error() string {
-	return "the last order failed, and the next one starts at the earliest at " + e.Next.UTC().Format(time.RFC3339) + ": " + e.Reason
+	return "the last order failed, and the next one does not start before " + e.Next.UTC().Format(time.RFC3339) + ": " + e.Reason
 }
 
 // Failure tells the owner of the domain why an order failed.
@@ -232,7 +232,7 @@ type Failure struct {
 }
 
 func (f Failure) pause(failures int) time.Duration {
-	// Double at most ten times: that exceeds every maximum, and many more would overflow.
+	// Double at most ten times. That already exceeds every maximum, and many more would overflow.
 	double := func(first, most time.Duration) time.Duration { return min(most, first<<min(failures-1, 10)) }
 	switch {
 	case f.Limited:

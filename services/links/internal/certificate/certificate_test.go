@@ -36,7 +36,7 @@ func TestOneReplicaOrdersAtATime(t *testing.T) {
 		t.Fatalf("a claim after the lease: %v, %v", claimed, err)
 	}
 	if r.Held(first) || !r.Held(r.Token) {
-		t.Error("the former holder still holds it")
+		t.Error("the former holder still has the lease")
 	}
 }
 
@@ -126,7 +126,7 @@ func TestRenewalsAreBeforeTheLastThirdAndSpread(t *testing.T) {
 	}
 }
 
-// What is left of a record when its domain is deleted or another account takes over.
+// This tests what is left of a record when its domain is deleted or another account takes over.
 func TestHandOver(t *testing.T) {
 	t.Parallel()
 	cert := &Certificate{NotAfter: start.Add(time.Hour)}
@@ -156,7 +156,8 @@ func TestHandOver(t *testing.T) {
 	}
 }
 
-// No account can use up the hour's orders, and neither renewals nor new certificates can.
+// No single account can use up the hour's orders. Neither can renewals alone or new certificates
+// alone.
 func TestSpend(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ perHour, account, kind, rest int }{

@@ -75,7 +75,7 @@ func NewIssuer(a ACME) (Issuer, error) {
 			return nil, fmt.Errorf("LINKREEL_ACME_CA_FILE: %w", err)
 		}
 		if roots = x509.NewCertPool(); !roots.AppendCertsFromPEM(text) {
-			return nil, fmt.Errorf("LINKREEL_ACME_CA_FILE: %s holds no PEM certificate", a.CAFile)
+			return nil, fmt.Errorf("LINKREEL_ACME_CA_FILE: %s contains no PEM certificate", a.CAFile)
 		}
 	}
 	transport := http.DefaultTransport.(*http.Transport).Clone()

@@ -25,7 +25,7 @@ var (
 	})
 )
 
-// unknownReason is the reason of an error that this package does not name.
+// unknownReason is the reason of an error that has no reason of its own.
 const unknownReason = "error"
 
 func reasonOf(err error) string {

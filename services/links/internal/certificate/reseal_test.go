@@ -14,7 +14,7 @@ import (
 	"github.com/linkreel/linkreel/libs/seal"
 )
 
-// shelf is a store of sealed records, and of the account's key, in memory.
+// shelf is an in-memory store of sealed records and the account's key.
 type shelf struct {
 	Store
 	records map[string][]byte
@@ -56,7 +56,7 @@ func (s *shelf) ChangeAccount(_ context.Context, _ string, fn func([]byte, time.
 	return err
 }
 
-// older is the gauge's value; -1 while the gauge has none.
+// older returns the gauge's value, or -1 if it has none.
 func older(t *testing.T) int {
 	t.Helper()
 	all, err := prometheus.DefaultGatherer.Gather()
@@ -119,7 +119,7 @@ func TestReseal(t *testing.T) {
 		t.Errorf("a round tried %d records, want 500 at most", n)
 	}
 	if n := older(t); n != -1 {
-		t.Errorf("%d are left before everything was looked at", n)
+		t.Errorf("the gauge shows %d before all records were checked", n)
 	}
 	round()
 	if n, want := older(t), len(damaged)+len(refused)+1; n != want {
@@ -132,7 +132,7 @@ func TestReseal(t *testing.T) {
 		}
 	}
 	if !gone.Has(s.records[unreadable[0]]) {
-		t.Error("what no key opens was written")
+		t.Error("a record that no key opens was written")
 	}
 
 	clear(s.broken)

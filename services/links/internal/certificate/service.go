@@ -43,8 +43,8 @@ type Store interface {
 	// PutOffCertificate makes a record due at another time, without reading it.
 	PutOffCertificate(ctx context.Context, host string, at time.Time) error
 	// SealedBy lists, in order, hosts that have a private key sealed with one of keyIDs. The
-	// list starts behind the host after, or with the first host if after is "". It includes
-	// hosts with unreadable records.
+	// list starts after the host that after names, or with the first host if after is "". It
+	// includes hosts with unreadable records.
 	SealedBy(ctx context.Context, keyIDs []string, after string, limit int) (hosts []string, err error)
 }
 
@@ -56,7 +56,7 @@ type Owner struct {
 	Shown customdomain.Certificate
 }
 
-// errNoChallenge means that no order waits for a challenge.
+// errNoChallenge means that no order has such a challenge open.
 var errNoChallenge = errors.New("no challenge is waiting")
 
 // ErrForget removes the record if the fn of ChangeCertificate returns it.
@@ -112,7 +112,7 @@ type held struct {
 	cert     *tls.Certificate
 	renewAt  time.Time
 	notAfter time.Time
-	looked   atomic.Int64 // when this replica last looked for a renewal by another one, ns
+	looked   atomic.Int64 // when this replica last checked whether another one has renewed it, ns
 }
 
 // flight is an order of this replica.
@@ -145,7 +145,7 @@ const (
 	fresh = 10 * time.Minute
 	// patience is how long a handshake waits for an order.
 	patience = 12 * time.Second
-	// handoff is the pause between two looks at an order of another replica.
+	// handoff is the pause between two checks of another replica's order.
 	handoff = 300 * time.Millisecond
 	// loss is the age at which a private key that cannot be decrypted counts as lost. Before
 	// that, the new setting that decrypts it may not have reached this replica yet.
@@ -283,7 +283,7 @@ func (s *Service) serve(ctx context.Context, host string) (*tls.Certificate, err
 	if err := s.wait(ctx, host); err != nil {
 		return nil, err
 	}
-	// The cache still says that there is no certificate, as before the order.
+	// The cache still has the state from before the order, without a certificate.
 	s.held.Invalidate(host)
 	if l, err = s.held.Get(ctx, host); err != nil {
 		return nil, err
@@ -389,7 +389,7 @@ func (s *Service) begin(host string) *flight {
 	return f
 }
 
-// claimed is an order that this replica has to make.
+// claimed is an order that this replica has claimed.
 type claimed struct {
 	host    string
 	token   int64  // the token of the lease; 0 if there is a certificate already
@@ -486,7 +486,8 @@ func (s *Service) record(ctx context.Context, host string, fn func(r *Record, o 
 	})
 }
 
-// leave drops everything from the record of a host without a domain that need not be kept.
+// leave handles the record of a host that has lost its domain. It keeps only what [Record.HandOver]
+// keeps, and returns ErrForget if nothing is left.
 func (s *Service) leave(r *Record) error {
 	if r.HandOver("", s.opt.Now()) {
 		return nil
@@ -570,7 +571,7 @@ func (s *Service) postpone(ctx context.Context, o claimed) error {
 	return errors.Join(ErrShare, s.note(ctx, o, func(r *Record) { r.Release(s.opt.Now().Add(crowded)) }))
 }
 
-// issue orders a certificate as the holder of the lease, and notes the outcome.
+// issue orders a certificate as the holder of the lease and records the outcome.
 func (s *Service) issue(ctx context.Context, o claimed) error {
 	// Take from the budgets after the claim, so that replicas that wait for the same order take
 	// nothing.
@@ -754,8 +755,8 @@ func (s *Service) sweepOne(ctx context.Context, host string) (limited bool) {
 	return false
 }
 
-// renew orders a certificate for host like a visitor's handshake, and waits for it. It does
-// not need a place among the waiting handshakes, because visitors may have taken all of them.
+// renew orders a certificate for host like a visitor's handshake does, and waits for it. The bound
+// on waiting handshakes does not apply to it, because visitors may have used up that bound.
 func (s *Service) renew(ctx context.Context, host string) error {
 	ctx, cancel := context.WithTimeout(ctx, longestOrder)
 	defer cancel()

@@ -21,8 +21,8 @@ import (
 	"github.com/linkreel/linkreel/libs/seal"
 )
 
-// registry is a store of certificates in memory. The part of a host after its first dot
-// is its account.
+// registry is an in-memory store of certificates. The part of a host name after its first dot
+// names its account.
 type registry struct {
 	Store
 	mu      sync.Mutex
@@ -55,7 +55,7 @@ func (s *registry) ChangeCertificate(_ context.Context, host string, fn func(*Re
 type desk struct {
 	t    testing.TB
 	mu   sync.Mutex
-	now  map[string]int // orders by account
+	now  map[string]int // running orders by account
 	most map[string]int
 }
 
@@ -109,7 +109,7 @@ func TestOneAccountsHangingOrdersLeaveOthersTheirPlaces(t *testing.T) {
 			for range 30 {
 				visits.Go(func() {
 					if visit(fmt.Sprintf("h%d.hanging.example.com", host)) == nil {
-						t.Error("a certificate that nobody issued")
+						t.Error("got a certificate that nobody issued")
 					}
 				})
 			}
@@ -166,7 +166,7 @@ func TestStrangersLookUpFewChallenges(t *testing.T) {
 		for range each {
 			for n := range networks {
 				if ask("known.example.com", fmt.Sprintf("10.0.0.%d", n)) {
-					t.Fatal("a challenge that nobody waits for")
+					t.Fatal("answered a challenge that does not exist")
 				}
 			}
 		}

@@ -42,7 +42,7 @@ func (s *shelf) Host(context.Context, string) (link.Site, bool, error) {
 
 func (s *shelf) Suspended(context.Context, string) (bool, error) { return false, nil }
 
-// good is an answer whose state a test sets.
+// good is an answer. Tests set whether it is overtaken or old.
 type good struct{ overtaken, old atomic.Bool }
 
 func (g *good) Partition() int { return 0 }
@@ -53,7 +53,7 @@ func click(id string) *link.Click {
 	return &link.Click{LinkID: id, Day: 20_000, Referrer: "r.example", Rule: ruleOf(id)}
 }
 
-// ruleOf returns the rule that leads all visitors of a link. Only links named l… have one.
+// ruleOf returns the rule that redirects all visitors of a link. Only links named l… have one.
 func ruleOf(id string) string {
 	if strings.HasPrefix(id, "l") {
 		return "rule of " + id
@@ -61,7 +61,7 @@ func ruleOf(id string) string {
 	return ""
 }
 
-// book is a Counts in memory that can lose answers and be overtaken.
+// book is an in-memory Counts. It can lose answers and be overtaken.
 type book struct {
 	mu       sync.Mutex
 	progress link.Progress
@@ -113,7 +113,7 @@ func (b *book) Count(_ context.Context, from link.Progress, marks map[string]lin
 	return next, 0, nil
 }
 
-// of returns a link's clicks, or -1 if its rule has not led just as many; see [ruleOf].
+// of returns a link's clicks, or -1 if its rule has another number of clicks; see [ruleOf].
 func (b *book) of(id string) int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -129,7 +129,7 @@ func (b *book) links() int {
 	return len(b.total)
 }
 
-// process is a replica: its memory of links, its click log and its announcer.
+// process is a replica: its cache of links, its click log and its announcer.
 type process struct {
 	*Log
 	shelf    *shelf
@@ -150,7 +150,7 @@ func startParts(t testing.TB, addr string, parts int, edit ...func(*Config)) pro
 	return p
 }
 
-// open makes a process that does not run yet.
+// open creates a process but does not run it yet.
 func open(t testing.TB, addr string, parts int, edit ...func(*Config)) process {
 	t.Helper()
 	cfg := Config{Redis: redisdb.Config{URL: addr}, SpoolDir: t.TempDir(), Budget: 300 * time.Millisecond}
@@ -183,10 +183,10 @@ func (p *process) run(t testing.TB) {
 	t.Cleanup(p.stop)
 }
 
-// heard waits until a process without redirects has asked for its position in every log by
-// itself. After that only the test's redirects ask. Before, a redirect and the process may
-// both find that the server is new: the later one begins one more epoch, and an answer
-// between the two is out of date.
+// heard waits until an idle process has looked up its position in every log. After that only the
+// test's redirects look it up. Without the wait, a redirect and the process might both find that
+// the server is new. The later one would then start another epoch, and an answer in between
+// would be out of date.
 func (p process) heard(t *testing.T) {
 	t.Helper()
 	for _, l := range p.lanes {
@@ -204,7 +204,7 @@ func patient(t testing.TB, addr string) redis.UniversalClient {
 	return c
 }
 
-// Announce tells the other processes.
+// Announce tells the other processes that keys have changed.
 func (p process) Announce(ctx context.Context, keys ...string) { p.announce.Announce(ctx, keys...) }
 
 // resolve reads a link from memory as a redirect does.
@@ -217,7 +217,7 @@ func (p process) resolve(t testing.TB, slug string) *invalidation.Answer {
 	return &a
 }
 
-// flush counts everything that waits.
+// flush counts all waiting clicks.
 func flush(t testing.TB, addr string, b *book, parts ...int) {
 	t.Helper()
 	client := patient(t, addr)
@@ -235,7 +235,7 @@ func flush(t testing.TB, addr string, b *book, parts ...int) {
 				break
 			}
 			if round == 10 {
-				t.Fatal("the click log does not empty")
+				t.Fatal("the click log did not become empty")
 			}
 		}
 	}
@@ -245,7 +245,7 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); !ok(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("waited a minute, but not true yet: %s", what)
+			t.Fatalf("still not true after a minute: %s", what)
 		}
 	}
 }
@@ -314,7 +314,7 @@ func TestConfirmReloadsWhenTheLogOfChangesIsAnother(t *testing.T) {
 	p.run(t)
 	p.heard(t)
 	if out := p.Confirm(answer, nil); !out.Again {
-		t.Error("a process that has just begun trusts what it loaded before")
+		t.Error("a process that has just started trusts what it loaded before")
 	}
 	answer = p.resolve(t, "a")
 	if out := p.Confirm(answer, nil); out.Again {
@@ -322,7 +322,7 @@ func TestConfirmReloadsWhenTheLogOfChangesIsAnother(t *testing.T) {
 	}
 	empty(t, addr)
 	if out := p.Confirm(answer, nil); !out.Again {
-		t.Error("an answer from before Redis was emptied is given")
+		t.Error("an answer from before Redis was emptied is used")
 	}
 }
 
@@ -341,7 +341,7 @@ func TestUndoTakesAClickBack(t *testing.T) {
 	}
 }
 
-// A batch that only takes clicks back has a sum below zero, which no metric may get.
+// A batch that only takes clicks back has a negative sum, which no counter may get.
 func TestUndoTakesAClickBackWithoutRedis(t *testing.T) {
 	t.Parallel()
 	server := redistest.Server(t)
@@ -420,7 +420,7 @@ func TestTwoFlushersCountOnce(t *testing.T) {
 		p.Confirm(&good{}, click("l"))
 		f := flushers[i%2]
 		f.redis.Del(t.Context(), flusherKey(0)) // the lease is lost
-		// A flusher with old progress finds itself overtaken and reads it again.
+		// A flusher with stale progress finds that it was overtaken and reads the progress again.
 		for range 2 {
 			_ = f.Cycle(t.Context())
 		}
@@ -449,8 +449,8 @@ func TestALeaseKeepsASecondFlusherAway(t *testing.T) {
 	}
 }
 
-// While nobody counts, a flusher that has only lost its lease must not say that all is well.
-// Not parallel: the logger is the process's.
+// A flusher that has lost its lease counts nothing, so it must not log that counting works again.
+// Not parallel: the whole process shares the logger.
 func TestOnlyAFlusherThatCountsSaysThatItCanAgain(t *testing.T) {
 	var log bytes.Buffer
 	former := slog.Default()
@@ -493,14 +493,14 @@ func TestAfterManyLinksAFlusherRestsAndKeepsItsLease(t *testing.T) {
 	go func() { resting.run(ctx); close(done) }()
 	eventually(t, "all links are counted", func() bool { return b.links() == 8000 })
 	p.Confirm(&good{}, click("late"))
-	eventually(t, "a click in the rest is counted", func() bool {
+	eventually(t, "a click during the rest is counted", func() bool {
 		if err := other.Cycle(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		return b.of("late") == 1
 	})
 	if took := time.Since(began); took < restMax {
-		t.Errorf("the click was counted after %v already", took)
+		t.Errorf("the click was already counted after %v", took)
 	}
 	stop()
 	<-done
@@ -526,7 +526,7 @@ func TestASpoolBridgesRedisAndKeepsOrder(t *testing.T) {
 		}
 		confirm()
 		if p.Synced() {
-			t.Fatal("the process believes that it hears changes")
+			t.Fatal("the process believes that it receives changes")
 		}
 		stale := &good{}
 		stale.old.Store(true)
@@ -549,14 +549,14 @@ func TestASpoolBridgesRedisAndKeepsOrder(t *testing.T) {
 	}
 	c := redis.NewClient(&redis.Options{Addr: server.Addr()})
 	defer func() { _ = c.Close() }()
-	eventually(t, "announcements made without Redis are made up for", func() bool {
+	eventually(t, "announcements made without Redis arrive later", func() bool {
 		n, err := c.XLen(t.Context(), invalidation.LogKey(0)).Result()
 		return err == nil && n >= 1 && n <= 3
 	})
 }
 
-// Visitors of one link are led by two rules and by none, while Redis is killed and emptied
-// and the flusher loses answers: each of the three keeps its own clicks.
+// Two rules or none redirect the visitors of one link, while Redis is killed and emptied and the
+// flusher loses answers. The counts of all three groups must stay exact.
 func TestClicksByRuleAreExactOverKills(t *testing.T) {
 	t.Parallel()
 	server := redistest.Server(t)
@@ -641,7 +641,7 @@ func TestASuccessorHasWhatRedisTookAlong(t *testing.T) {
 	for range 5 {
 		dead.Confirm(&good{}, click("l"))
 	}
-	empty(t, server.Addr()) // as if Redis had never written its last moments
+	empty(t, server.Addr()) // as if Redis had not written its last moments to disk
 	if err := server.Kill(); err != nil {
 		t.Fatal(err)
 	}
@@ -676,12 +676,12 @@ func TestAFullSpoolLosesClicksButNoVisitor(t *testing.T) {
 	p.Confirm(&good{}, click("l"))
 	flush(t, server.Addr(), b)
 	if n := b.of("l"); n < 2 || n > 10 {
-		t.Errorf("counted %d: what fitted into the spool and the one after", n)
+		t.Errorf("counted %d, want 2 to 10: those that fit into the spool, and the one after", n)
 	}
 }
 
-// With a full disk each batch is lost, and there may be hundreds in a second.
-// Not parallel: the logger is the process's.
+// With a full disk every batch is lost, and there may be hundreds in a second.
+// Not parallel: the whole process shares the logger.
 func TestLostClicksWriteALineASecond(t *testing.T) {
 	var log bytes.Buffer
 	former := slog.Default()
@@ -699,7 +699,8 @@ func TestLostClicksWriteALineASecond(t *testing.T) {
 	}
 }
 
-// A slow Redis is lost and back many times. Not parallel: the logger is the process's.
+// A slow Redis goes away and comes back many times. Not parallel: the whole process shares the
+// logger.
 func TestARedisThatComesAndGoesWritesALineAMinute(t *testing.T) {
 	var log bytes.Buffer
 	former := slog.Default()
@@ -713,7 +714,7 @@ func TestARedisThatComesAndGoesWritesALineAMinute(t *testing.T) {
 		l.tellBack()
 		now = now.Add(5 * time.Second)
 	}
-	lose() // and this one lasts
+	lose() // this time it stays away
 	for range 15 {
 		l.tellAway()
 		now = now.Add(time.Second)
@@ -761,7 +762,7 @@ func TestSpoolSurvivesATornEnd(t *testing.T) {
 		}
 	}
 	if run, err := left[0].next(1 << 20); len(run) > 0 || err != nil || !left[0].empty() {
-		t.Errorf("read %+v, %v behind the end", run, err)
+		t.Errorf("read %+v, %v past the end", run, err)
 	}
 }
 
@@ -798,7 +799,7 @@ func TestSpoolGivesTheDiskBackWhileItIsWritten(t *testing.T) {
 	}
 	left := anyLeft(dir)
 	if len(left) != 1 || left[0].empty() {
-		t.Error("what is not drained is gone")
+		t.Error("records that are not drained are gone")
 	}
 }
 
@@ -834,7 +835,7 @@ func TestPayloadKeepsClicks(t *testing.T) {
 	}
 }
 
-// A link without rules takes no byte more because other links have some.
+// The rules of other links add no byte to a link without rules.
 func TestPayloadOfAPlainLinkHasNoByteForRules(t *testing.T) {
 	t.Parallel()
 	var s sums
@@ -854,7 +855,7 @@ func FuzzDecode(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		_, err := decode(b, func(link.Click, int64) {})
 		if err == nil && len(b) == 0 {
-			t.Fatal("nothing is a payload")
+			t.Fatal("an empty text is accepted as a payload")
 		}
 	})
 }

@@ -15,10 +15,10 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
-// Once a second, every process writes to Redis the numbers of the last batches that it has
-// numbered. The marks in Firestore are the numbers of the batches that are counted. Comparing
-// the two tells whether all clicks up to a moment are counted, even clicks that were in a
-// file, or in a Redis that was emptied meanwhile.
+// Once a second, every process writes its last batch numbers to Redis. The marks in Firestore are
+// the numbers of the last batches that were counted. Comparing the two shows whether all clicks up
+// to some moment are counted, including clicks that were in a spool or in a Redis that was emptied
+// meanwhile.
 
 // signs is the pause between two updates of a process's entry.
 const signs = time.Second
@@ -28,9 +28,9 @@ type sign struct {
 	at   int64 // Unix time in seconds
 	host string
 	n    int64 // rises with each update
-	// handed holds, by partition, the last batch numbers of the live and the late sequence
-	// ([sequenceName]). It is nil if the process does not reach Redis in time. The process may
-	// then not know about recent changes, and may still redirect visits as before.
+	// handed has, for each partition, the last batch numbers of the live and the late sequence
+	// ([sequenceName]). It is nil if the process does not reach Redis in time. Such a process may
+	// not know about recent changes, and may still redirect visits as before them.
 	handed map[int][2]int64
 }
 
@@ -107,8 +107,8 @@ func (l *Log) handed() map[int][2]int64 {
 }
 
 // lastOf returns the number of the producer's last batch. It returns 0 if the producer has
-// numbered no batch for a day: its batches were counted long ago, and Firestore forgets its
-// mark.
+// numbered no batch for a day: its batches were counted long ago, and its mark may have been
+// removed from Firestore.
 func (p *producer) lastOf(now time.Time) int64 {
 	if now.Sub(p.at) > 24*time.Hour {
 		return 0
@@ -147,8 +147,8 @@ func (c *barrier) ask(ctx context.Context, marks Marks) (bool, error) {
 		}
 	}
 	for part, last := range c.logged {
-		// Of a process that has signed off, only its batches in the log are left. Wait until the
-		// flusher has counted and removed them.
+		// A process that has signed off has no entry any more, but may have batches in the log. Wait
+		// until the flusher has counted and removed them.
 		left, err := c.log.slow.XRangeN(ctx, streamKey(part), "-", last, 1).Result()
 		if err != nil || len(left) > 0 {
 			return false, err
@@ -168,8 +168,8 @@ func (c *barrier) ask(ctx context.Context, marks Marks) (bool, error) {
 	return true, nil
 }
 
-// hear notes what has to be counted, once every process has updated its entry twice since the
-// first call. The first of the two updates may have been in flight before that call.
+// hear records what has to be counted, once every process has updated its entry twice since the
+// first call. One update is not enough, because it may have been in flight before that call.
 func (c *barrier) hear(ctx context.Context) (bool, error) {
 	entries, err := c.log.slow.HGetAll(ctx, producersKey).Result()
 	if err != nil {

@@ -15,8 +15,8 @@ func (b *book) marks(ctx context.Context, _ int) (map[string]link.Mark, bool, er
 	return p.Producers, true, err
 }
 
-// allCounted fails the test unless the function keeps to want for as long as every process
-// needs to say twice what it has.
+// allCounted waits until ask returns true. If want is false, ask must instead return false until
+// the process has updated its entry three times.
 func allCounted(t *testing.T, p process, ask func(context.Context) (bool, error), want bool, what string) {
 	t.Helper()
 	if want {
@@ -29,7 +29,7 @@ func allCounted(t *testing.T, p process, ask func(context.Context) (bool, error)
 		return s.n
 	}
 	from := entry()
-	eventually(t, "the process says three times what it has", func() bool {
+	eventually(t, "the process updates its entry three times", func() bool {
 		if ok, _ := ask(t.Context()); ok {
 			t.Fatal("counted, although ", what)
 		}
@@ -96,7 +96,7 @@ func TestASilentProducerIsForgotten(t *testing.T) {
 	p, b := start(t, addr, func(c *Config) { c.Now = now }), newBook()
 	p.confirm(t, 5, "l")
 	flush(t, addr, b)
-	hours.Store(15 * 24) // Firestore forgets a mark after 14 days
+	hours.Store(15 * 24) // marks are removed from Firestore after 14 days
 	b.mu.Lock()
 	clear(b.progress.Producers)
 	b.mu.Unlock()

@@ -66,7 +66,7 @@ func TestAFullRedisConfirmsAnswersAndDrainsByItself(t *testing.T) {
 	if err := f.Cycle(t.Context()); err != nil || b.of("l") != 10 {
 		t.Fatalf("the flusher counted %d of 10 on a full Redis, %v", b.of("l"), err)
 	}
-	redistest.Do(t, addr, "CONFIG", "SET", "maxmemory", "0") // counting has made room; here without a limit
+	redistest.Do(t, addr, "CONFIG", "SET", "maxmemory", "0") // counting has freed memory; from here on there is no limit
 	eventually(t, "the spool is drained", func() bool { return !p.spooled() })
 	_ = f.Cycle(t.Context())
 	if b.of("l") != 30 {
@@ -74,8 +74,7 @@ func TestAFullRedisConfirmsAnswersAndDrainsByItself(t *testing.T) {
 	}
 }
 
-// The clicks in files are many times larger than what fits into Redis, as when other
-// clients fill it.
+// The spools hold many times more clicks than fit into Redis, as when other clients fill it.
 func TestARedisWithLittleLeftTakesClicksInSmallPieces(t *testing.T) {
 	t.Parallel()
 	addr, dir := redistest.Start(t), t.TempDir()
@@ -128,7 +127,7 @@ func TestTheClickLogIsBoundedAndPushesBack(t *testing.T) {
 // An alert on the backlog must see all of it, not only what one cycle reads.
 func TestTheBacklogIsMeteredBeyondWhatACycleReads(t *testing.T) {
 	t.Parallel()
-	const part, waiting = 61, readMax + 2*readPage // no other test uses this partition, and metrics are the process's
+	const part, waiting = 61, readMax + 2*readPage // no other test uses this partition; the whole process shares metrics
 	client := patient(t, redistest.Start(t))
 	pipe := client.Pipeline()
 	for range waiting {
@@ -159,7 +158,7 @@ func TestTheBacklogIsMeteredBeyondWhatACycleReads(t *testing.T) {
 
 func TestAFlusherThatLostItsLeaseMetersNothing(t *testing.T) {
 	t.Parallel()
-	const part = 62 // no other test uses this partition, and metrics are the process's
+	const part = 62 // no other test uses this partition; the whole process shares metrics
 	client := patient(t, redistest.Start(t))
 	metered := func() (series int) {
 		families, err := prometheus.DefaultGatherer.Gather()
@@ -263,7 +262,7 @@ func TestAnnounceIsHeardFromAProcessWhoseClicksAreTooSlow(t *testing.T) {
 		answer := near.resolve(t, slug)
 		far.Announce(t.Context(), link.SlugKey("", slug))
 		if out := near.Confirm(answer, nil); !out.Again {
-			t.Fatalf("change %d, made far from Redis, was not heard", i)
+			t.Fatalf("change %d, made far from Redis, was not received", i)
 		}
 	}
 }
@@ -301,8 +300,8 @@ func TestAnIdleProcessSendsAgainWhatRedisLost(t *testing.T) {
 	})
 }
 
-// rolledBack returns a function that takes a server back to its present state, like a
-// server that has lost the end of its file.
+// rolledBack returns a function that later resets a server to its present state, as if it had
+// lost the end of its append-only file.
 func rolledBack(t *testing.T, s interface {
 	Kill() error
 	Restart(context.Context) error
@@ -354,7 +353,7 @@ func TestAServerThatLostItsEndIsFoundOutByEveryReplica(t *testing.T) {
 	writer.Announce(t.Context(), link.SlugKey("", "new"))
 	busy.Confirm(&good{}, nil)
 	if n := busy.lanes[0].follower.At().Number; n <= heard {
-		t.Errorf("number %d was given again: %d", heard, n)
+		t.Errorf("number %d was used again: %d", heard, n)
 	}
 }
 
@@ -384,7 +383,7 @@ func TestTheLogOfChangesIsBoundedInBytes(t *testing.T) {
 	}
 	sleeper.lanes[0].follower.Hear(r.news)
 	if answer.Current() {
-		t.Error("a replica that missed trimmed changes goes on with what it has")
+		t.Error("a replica that missed trimmed changes keeps using its cache")
 	}
 }
 
@@ -402,7 +401,7 @@ func TestAProcessThatNeverSignsOffIsMetered(t *testing.T) {
 	client.HSet(t.Context(), producersKey, "dead", fmt.Sprint(time.Now().Add(-time.Hour).Unix(), " node-7"), "living", fmt.Sprint(time.Now().Unix(), " node-8"))
 	flush(t, addr, b)
 	if all := client.HGetAll(t.Context(), producersKey).Val(); len(all) != 1 || all["living"] == "" {
-		t.Errorf("registered are %v, want the living", all)
+		t.Errorf("registered processes are %v, want only the living one", all)
 	}
 }
 
@@ -511,7 +510,7 @@ func TestAClusterCountsOverAFailover(t *testing.T) {
 	a := q.resolve(t, "s7")
 	p.Announce(t.Context(), "|s7")
 	if out := q.Confirm(a, nil); !out.Again {
-		t.Error("a change was not heard in a cluster")
+		t.Error("a change was not received in a cluster")
 	}
 	if err := servers[0].Kill(); err != nil {
 		t.Fatal(err)
@@ -555,7 +554,7 @@ func TestASentinelsFailoverIsFoundOut(t *testing.T) {
 	p.confirm(t, 20, "l")
 	eventually(t, "the replica serves", p.Synced)
 	if out := p.Confirm(answer, nil); !out.Again {
-		t.Error("an answer from before the failover is given")
+		t.Error("an answer from before the failover is used")
 	}
 	p.confirm(t, 20, "l")
 	eventually(t, "the spool is empty", func() bool { return !p.spooled() })

@@ -89,8 +89,8 @@ type Flusher struct {
 	audited  time.Time
 	waits    *waiting.Report
 	mine     bool      // it had the lease in the last step
-	failing  bool      // the log says that clicks cannot be counted
-	told     time.Time // when it last said so
+	failing  bool      // it has logged that clicks cannot be counted
+	told     time.Time // when it last logged that
 }
 
 // NewFlusher makes a flusher of one partition. If now is nil, it uses the system's clock.
@@ -189,8 +189,9 @@ func (f *Flusher) run(ctx context.Context) {
 	}
 }
 
-// tell logs that clicks cannot be counted, at most every ten seconds, and that they can again.
-// counts says that the step was a cycle of this flusher: one without the lease has counted nothing.
+// tell logs that clicks cannot be counted, at most every ten seconds, and logs once when they can
+// be counted again. counts is set if this flusher had the lease and ran a cycle. Other steps count
+// nothing, so their success does not show that counting works again.
 func (f *Flusher) tell(ctx context.Context, err error, counts bool) {
 	switch {
 	case err != nil && (!f.failing || time.Since(f.told) > 10*time.Second):
@@ -285,7 +286,7 @@ func (f *Flusher) meter(ctx context.Context, read []redis.XMessage, all bool) {
 	backlog.WithLabelValues(strconv.Itoa(f.part)).Set(float64(n))
 	d := waiting.Depth{N: n, Oldest: f.now()}
 	if len(read) > 0 {
-		ms, _, _ := strings.Cut(read[0].ID, "-") // Redis names an entry by the time at which it got it
+		ms, _, _ := strings.Cut(read[0].ID, "-") // an entry's id starts with the time at which Redis got it
 		if at, err := strconv.ParseInt(ms, 10, 64); err == nil {
 			d.Oldest = time.UnixMilli(at)
 		}
@@ -390,8 +391,8 @@ const (
 	missingAfter = 15 * time.Minute
 )
 
-// audit counts in a metric the processes that ended without signing off, if no other process
-// has taken over their spool.
+// audit finds processes that ended without signing off and had their spool taken over by no other
+// process. It counts them in a metric.
 func (f *Flusher) audit(ctx context.Context) {
 	now := f.now()
 	if now.Sub(f.audited) < auditEvery {

@@ -50,13 +50,13 @@ type lane struct {
 	sums  sums
 	list  []numbered // scratch space of settle
 
-	told   time.Time // when the log last told of lost clicks
-	untold int64     // clicks lost since
+	told   time.Time // when tellLost last wrote a line
+	untold int64     // clicks lost since then
 
 	cause    error     // why Redis was last lost
-	losses   int       // times that Redis was lost since the line of awayAt
-	awayAt   time.Time // when the log last told that Redis is lost
-	toldAway bool      // it told so of this loss
+	losses   int       // how often Redis was lost since awayAt
+	awayAt   time.Time // when tellAway last wrote a line
+	toldAway bool      // the current loss is in the log
 
 	ctx func() (context.Context, context.CancelFunc)
 }
@@ -193,7 +193,7 @@ var errBehind = errors.New("cannot keep up with the log of invalidations")
 func (l *lane) viaRedis(items []item) bool {
 	now := l.log.cfg.Now()
 	// A call returns at most 1000 invalidations. If 32 calls do not catch up, use the spool
-	// instead, so that visitors do not wait any longer.
+	// instead, so that visitors do not have to wait any longer.
 	for tries := 0; tries < 32; tries++ {
 		payload, clicks := l.compose(items, &l.live, (*item).current)
 		list, all := l.live.missing(l.list[:0], l.caller.room())
@@ -328,8 +328,8 @@ func (l *lane) spoolClicks(items []item) {
 	l.nudge()
 }
 
-// tellLost logs that clicks are lost, at most once a second: there may be hundreds of batches in
-// one. The metric has those that no line has told.
+// tellLost logs that clicks are lost. It writes at most one line a second, because hundreds of
+// batches may fail in a second. The metric includes losses that are not logged yet.
 func (l *lane) tellLost(err error, clicks int64) {
 	l.untold += clicks
 	if now := l.log.cfg.Now(); now.Sub(l.told) >= time.Second {
@@ -370,11 +370,11 @@ func (l *lane) regain() {
 	l.tellBack()
 }
 
-// awayEvery is how often the log tells that Redis is lost.
+// awayEvery is the shortest time between two lines of tellAway.
 const awayEvery = time.Minute
 
-// tellAway logs that Redis is lost, at most once a minute: a slow Redis is lost and back many
-// times. A loss that lasts is told by a later batch.
+// tellAway logs that Redis is lost. It writes at most one line a minute, because a slow Redis may
+// go away and come back many times. If a loss lasts longer than that, a later batch logs it.
 func (l *lane) tellAway() {
 	if now := l.log.cfg.Now(); !l.toldAway && now.Sub(l.awayAt) >= awayEvery {
 		slog.Warn("Redis does not answer or refuses writes; clicks go to the local disk",
@@ -383,7 +383,7 @@ func (l *lane) tellAway() {
 	}
 }
 
-// tellBack logs that Redis is back, if the log told of its loss.
+// tellBack logs that Redis is back, if its loss was logged.
 func (l *lane) tellBack() {
 	if l.toldAway {
 		slog.Warn("Redis answers again; clicks no longer go to the local disk", "partition", l.caller.part)

@@ -59,8 +59,8 @@ func (p *producer) missing(dst []numbered, limit int) (_ []numbered, all bool) {
 	return dst, true
 }
 
-// learn notes the last batch that a call found in Redis. before is what acked was at the time
-// of the call. If another call has changed acked since then, its newer result stays.
+// learn records the last batch that a call found in Redis. before is the value of acked when the
+// call started. If another call has changed acked since then, its newer result stays.
 func (p *producer) learn(before, last int64) {
 	if p.acked == before {
 		p.acked = last

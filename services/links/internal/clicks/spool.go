@@ -252,7 +252,8 @@ func (f *spoolFile) torn(at int64, err error) error {
 	return fmt.Errorf("read click spool: %w", err)
 }
 
-// drained notes that Redis has the records in run, which next has just returned.
+// drained marks the records in run as drained, because Redis has them now. next must have just
+// returned them.
 func (s *spool) drained(run []record) error {
 	f := s.files[0]
 	for _, r := range run {

@@ -194,8 +194,8 @@ func (l *lane) check(ctx context.Context) {
 		l.checkOne(ctx, &l.live)
 	}
 	if l.refused.Swap(false) {
-		// Either the click log has reached its own bound, or Redis has no memory. Only another write
-		// tells, and the client notes its outcome (see redisdb).
+		// Either the click log has reached its own bound, or Redis has no memory. Another write shows
+		// which, and the client records its outcome (see redisdb).
 		_ = l.log.slow.Set(ctx, "lr:probe", 1, time.Minute).Err()
 	}
 	l.state.Lock()
@@ -239,7 +239,7 @@ func (l *lane) close(ctx context.Context) (empty bool, err error) {
 	if l.away.Load() {
 		_, _ = l.send(ctx, l.log.slow, &l.live, nil) // batches that do not arrive are in the spool
 	}
-	l.drain(ctx, time.Now().Add(time.Hour)) // nothing adds to the spool any more, so no probe need interrupt it
+	l.drain(ctx, time.Now().Add(time.Hour)) // nothing adds to the spool any more, so drain need not stop for a probe
 	l.state.Lock()
 	defer l.state.Unlock()
 	return l.spool.empty(), l.spool.close()

@@ -21,7 +21,7 @@ import (
 	"github.com/linkreel/linkreel/libs/paging"
 )
 
-// The times of checks.
+// How often proofs are checked, and how long one may be missing.
 const (
 	// Recheck is the time between two checks of a proof that was found.
 	Recheck = 24 * time.Hour
@@ -66,9 +66,9 @@ func DefaultInUse() error {
 // domain cannot take it: it no longer exists (gone), or its proof has been missing for
 // [Lapse].
 //
-// No delete leaves such a default behind, except one that runs while an owner makes the domain
-// the default. Refusing the link lets the owner decide: on another host, it would have another
-// address than the account wants.
+// A default no longer exists only if it was deleted while an owner made it the default. The link
+// is refused and not created on another host, because there it would get an address that the
+// account does not want.
 func DefaultUnusable(gone bool) error {
 	is := "is no longer verified. Verify it again, send a domainId,"
 	if gone {
@@ -98,7 +98,7 @@ type Domain struct {
 	Failure      string    // why the last check failed, in words; "" if it did not fail
 	NextCheckAt  time.Time // zero while pending, because only the owner can start a check then
 
-	// Pages are the addresses to which the host leads visits that no link serves. They work
+	// Pages are the addresses to which the host redirects visits that no link serves. They work
 	// once the domain is verified.
 	Pages Pages
 
@@ -110,7 +110,7 @@ type Domain struct {
 	Certificate Certificate
 }
 
-// Place returns where the domain stands in its account's list.
+// Place returns the domain's place in its account's list.
 func (d *Domain) Place() paging.Place { return paging.Place{At: d.CreatedAt, ID: d.ID} }
 
 // Pages are the addresses of a host for visits of "/", of addresses without a link, and of
@@ -157,7 +157,7 @@ func ID(account, hostname string) string {
 	return identity.IDFrom("dom", account+"/"+hostname)
 }
 
-// IsID reports whether id is a domain's.
+// IsID reports whether id is the id of a domain.
 func IsID(id string) bool { return strings.HasPrefix(id, "dom_") }
 
 // Record returns the DNS record that proves the claim.
@@ -173,8 +173,8 @@ func (d *Domain) Verified(now time.Time) bool {
 	return !d.VerifiedAt.IsZero() && !d.Lapsed(now)
 }
 
-// Lapsed reports whether the proof has been missing for so long that somebody
-// else may prove the name.
+// Lapsed reports whether the proof has been missing for so long that another account may verify
+// the name.
 func (d *Domain) Lapsed(now time.Time) bool {
 	return !d.FailingSince.IsZero() && now.Sub(d.FailingSince) >= Lapse
 }
@@ -205,7 +205,7 @@ func (d *Domain) Inspect(texts []string, err error) (Outcome, string) {
 	return Missing, fmt.Sprintf("The TXT record at %s has another value. Set it to the value shown in records.", name)
 }
 
-// Checked notes the outcome of a check. Whatever the outcome, it moves the next check of a
+// Checked records the outcome of a check. Whatever the outcome, it moves the next check of a
 // verified domain into the future. Otherwise a domain that cannot be checked would stay at
 // the head of the queue and delay the others.
 func (d *Domain) Checked(o Outcome, reason string, now time.Time) {

@@ -37,7 +37,7 @@ func FuzzCheckHostname(f *testing.F) {
 			t.Fatalf("CheckHostname(%q) = %q, which reads as %q, %v", text, name, again, problem)
 		}
 		if _, ok := dns.IsDomainName(name); !ok {
-			t.Fatalf("CheckHostname(%q) = %q, which DNS does not take", text, name)
+			t.Fatalf("CheckHostname(%q) = %q, which is not valid in DNS", text, name)
 		}
 	})
 }
@@ -88,7 +88,7 @@ func TestCheckedAlwaysMovesTheNextCheckOfAVerifiedDomain(t *testing.T) {
 	}
 	d := &Domain{}
 	if d.Checked(Missing, "why", now); !d.NextCheckAt.IsZero() {
-		t.Errorf("a pending domain is checked by itself at %v", d.NextCheckAt)
+		t.Errorf("a pending domain has an automatic check at %v", d.NextCheckAt)
 	}
 }
 
@@ -141,7 +141,7 @@ func TestProves(t *testing.T) {
 	}
 }
 
-// serveDNS answers on loopback, by UDP and TCP on one port.
+// serveDNS starts a name server on loopback that answers on one port, over UDP and TCP.
 func serveDNS(t *testing.T, answer func(q *dns.Msg) *dns.Msg) (addr string) {
 	t.Helper()
 	handler := dns.HandlerFunc(func(w dns.ResponseWriter, q *dns.Msg) {

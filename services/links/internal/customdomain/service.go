@@ -85,7 +85,7 @@ func (s *Service) Get(ctx context.Context, accountID, id string) (*Domain, error
 	return s.opt.Store.Domain(ctx, accountID, id)
 }
 
-// Usable returns nil if the account may make links on the domain now.
+// Usable returns nil if the account may create links on the domain now.
 func (s *Service) Usable(ctx context.Context, accountID, id string) error {
 	d, err := s.Get(ctx, accountID, id)
 	if err == nil && !d.Verified(s.opt.Now()) {
@@ -180,7 +180,7 @@ func (s *Service) owned(tx Tx, d *Domain) (mine, taken bool, err error) {
 	return false, owner != nil && !owner.Lapsed(s.opt.Now()), nil
 }
 
-// Verify checks the proof of a domain now, because its owner asks for it.
+// Verify checks the proof of a domain now, at its owner's request.
 func (s *Service) Verify(ctx context.Context, accountID, id string) (*Domain, error) {
 	d, err := s.Get(ctx, accountID, id)
 	if err != nil {
@@ -189,7 +189,7 @@ func (s *Service) Verify(ctx context.Context, accountID, id string) (*Domain, er
 	return s.check(ctx, d)
 }
 
-// check looks up the proof and stores the result. If another claim owns the name, check notes
+// check looks up the proof and stores the result. If another claim owns the name, check records
 // that in the domain and returns DOMAIN_TAKEN.
 func (s *Service) check(ctx context.Context, d *Domain) (*Domain, error) {
 	name, _ := d.Record()
@@ -201,7 +201,7 @@ func (s *Service) check(ctx context.Context, d *Domain) (*Domain, error) {
 	}
 	var after *Domain
 	var lost bool
-	err := s.opt.Store.Atomically(ctx, "note check of domain", func(tx Tx) error {
+	err := s.opt.Store.Atomically(ctx, "record check of domain", func(tx Tx) error {
 		var err error
 		if after, err = tx.Domain(d.ID); err != nil {
 			return err
@@ -296,7 +296,7 @@ func (s *Service) Delete(ctx context.Context, accountID, id string, check func(*
 		if err := check(d); err != nil {
 			return err
 		}
-		// A link that is made meanwhile reads the domain, so one of the two transactions is retried.
+		// A link that is created meanwhile reads the domain, so one of the two transactions is retried.
 		used, err := tx.HasLinks(d)
 		if err != nil {
 			return err
@@ -308,7 +308,7 @@ func (s *Service) Delete(ctx context.Context, accountID, id string, check func(*
 		if err != nil {
 			return err
 		}
-		// In the same transaction: the next claim of this name by this account has the same id.
+		// Clear them in this transaction, because this account's next claim of the name has the same id.
 		if err := tx.ClearStats(d); err != nil {
 			return err
 		}

@@ -15,8 +15,8 @@
 // several Redis servers can share the work. A response depends on one slug, and only that
 // slug's partition confirms it. Hosts and accounts are announced to every partition.
 //
-// The numbers of entries rise, and are never smaller than the server's clock in microseconds.
-// So a server that has lost its last entries never reuses their numbers. Each entry contains
+// Entry numbers increase, and are never smaller than the server's clock in microseconds. So a
+// server that has lost its last entries never reuses their numbers. Each entry contains
 // the number of the entry before it, so a reader notices if entries in between were trimmed.
 // The log is bounded in bytes.
 //

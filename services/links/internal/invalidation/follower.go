@@ -202,8 +202,8 @@ func (f *Follower) Hear(n News) (caughtUp bool) {
 	return f.at.Number >= n.head
 }
 
-// Lose notes that Redis did not answer. refused means that Redis is certainly down for
-// all replicas, so no other replica receives changes either.
+// Lose records that Redis did not answer. refused means that Redis is certainly down for all
+// replicas, so no other replica receives changes either.
 func (f *Follower) Lose(refused bool) {
 	if refused {
 		f.memory.setSynced(f.part, false)
@@ -212,5 +212,5 @@ func (f *Follower) Lose(refused bool) {
 	}
 }
 
-// Regain notes that Redis answers in time again.
+// Regain records that Redis answers in time again.
 func (f *Follower) Regain() { f.memory.setSynced(f.part, true) }

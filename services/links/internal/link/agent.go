@@ -64,7 +64,7 @@ const (
 	OtherSystem
 )
 
-// Systems are the names of the operating systems in rules.
+// Systems maps the names of operating systems in rules to their values.
 var Systems = map[string]System{
 	"windows": Windows, "macos": MacOS, "linux": Linux, "ios": IOS, "android": Android, "chromeos": ChromeOS, "other": OtherSystem,
 }
@@ -103,8 +103,8 @@ var crawlers = []string{
 // send longer ones, and apps name the device and the system at the beginning.
 const maxAgent = 512
 
-// IsRobot reports whether a User-Agent header calls its sender a bot, crawler or spider. It
-// costs a fraction of [ReadAgent], which also knows some robots that do not say so.
+// IsRobot reports whether a User-Agent header calls its sender a bot, crawler or spider. It is
+// much cheaper than [ReadAgent], which also recognises some robots that do not say so.
 func IsRobot(userAgent []byte) bool {
 	for i, c := range userAgent[:min(len(userAgent), maxAgent)] {
 		if robotLetters[c] && isRobotAt(userAgent, i) {

@@ -72,7 +72,7 @@ func (s *Service) CreateAll(ctx context.Context, p *identity.Principal, o identi
 	return b.results(), nil
 }
 
-// create makes the drafts of one part in one commit.
+// create creates the links of one part in one commit.
 func (b *batch) create(ctx context.Context) error {
 	// Several drafts with chosen slugs are not quick: one of the slugs may well be taken, and
 	// then the call would be wasted.
@@ -138,7 +138,7 @@ func newLink(accountID string, o identity.Origin, d Draft, i int) *Link {
 	l := d.Link
 	l.AccountID, l.Seq, l.Nonce, l.Rev = accountID, at.UnixMicro()+int64(i), o.Nonce+"/"+strconv.Itoa(i), 1
 	l.ID, l.UpdatedAt = ID(accountID, l.Seq), at.Truncate(time.Millisecond)
-	if d.CreatedAt.IsZero() { // an imported link keeps its creation time, but its place in the list is when it was imported
+	if d.CreatedAt.IsZero() { // an imported link keeps its creation time, but is listed by the time of its import
 		l.CreatedAt = l.UpdatedAt
 	}
 	if d.Slug == "" {
@@ -177,9 +177,9 @@ func drawn(nonce string, try int) Slug {
 	return Slug(identity.SlugFrom(nonce+"/"+strconv.Itoa(try), GeneratedSlugLength+try/3))
 }
 
-// Foreseeable reports whether anybody may have visited the link before it was made. If so,
-// replicas may remember that there is no such link, and must be told of the new one. Nobody
-// can have visited a generated slug, because nobody knows it before its link is made.
+// Foreseeable reports whether anybody may have visited the link's address before the link was
+// created. If so, replicas may have cached that there is no such link, so the new one must be
+// announced to them. Nobody can have visited a generated slug, because nobody knew it before.
 func (l *Link) Foreseeable() bool { return l.Slug != drawn(l.Nonce, 0) }
 
 func (b *batch) results() []Result {
@@ -194,7 +194,7 @@ func (b *batch) results() []Result {
 }
 
 // settle reads every record that may conflict, decides for each item, and writes the
-// items that are free to be made. If a place or a generated slug was taken, it writes
+// items that can be created. If a place or a generated slug was taken, it writes
 // nothing and returns errAgain, so that the caller calls it again.
 func (b *batch) settle(tx Tx) error {
 	// settle may run several times. Discard what an earlier run decided: the records may have

@@ -92,8 +92,8 @@ type Reason struct {
 	From                         Moment
 }
 
-// maxAge is the maximum number of seconds for which a browser may keep a response. It makes
-// an edit reach everybody within a minute.
+// maxAge is the maximum number of seconds for which a browser may keep a response. So an edit
+// reaches everybody within a minute.
 const maxAge = 60
 
 // Decide decides how a visit to a link is answered. t is nil if there is no link. Everything
@@ -339,8 +339,7 @@ func favourites(header string) (best []string) {
 	return best
 }
 
-// covers reports whether the language tag have equals want or is a variety of it: pt covers
-// pt-BR.
+// covers reports whether the language tag have equals want or is a variant of it: pt covers pt-BR.
 func covers(want, have string) bool {
 	return len(have) >= len(want) && strings.EqualFold(have[:len(want)], want) && (len(have) == len(want) || have[len(want)] == '-')
 }

@@ -90,7 +90,7 @@ func TestDecideInOneOrder(t *testing.T) {
 			t.Errorf("%s: %+v, want %d %d %q %d", name, d, c.outcome, c.status, c.location, c.age)
 		}
 		if why := d.Why(); !strings.HasSuffix(why, ".") {
-			t.Errorf("%s: %q is no sentence", name, why)
+			t.Errorf("%s: %q is not a sentence", name, why)
 		}
 	}
 }
@@ -131,7 +131,7 @@ func TestRulesHold(t *testing.T) {
 		if rule, _ := r.choose(&visit); (rule != nil) != c.holds {
 			t.Errorf("%s: %v, want %v", name, rule != nil, c.holds)
 		}
-		// What is unknown fulfils no condition, but the time is always known.
+		// An unknown value meets no condition, but the time is always known.
 		if rule, _ := r.choose(&Visit{At: noon}); rule != nil && !c.when.From.Set && !c.when.Until.Set {
 			t.Errorf("%s: holds although nothing is known", name)
 		}
@@ -275,8 +275,8 @@ func TestWithQuery(t *testing.T) {
 	}
 }
 
-// A location is a header: whatever a visitor sends, it stays printable ASCII and on the
-// owner's host.
+// The location becomes a header. Whatever a visitor sends, it must stay printable ASCII and on
+// the owner's host.
 func FuzzForwarding(f *testing.F) {
 	f.Add("/a/../b", "x=1&utm_source=%ff")
 	f.Add("/%2e%2e//\\", "'\r\n\x00ü#?")
@@ -360,7 +360,7 @@ func blocklistOf(t *testing.T, hosts ...string) *Blocklist {
 	return b
 }
 
-// The table is made with Node's URL and URLSearchParams; see testdata/queries.mjs.
+// The table was generated with Node's URL and URLSearchParams; see testdata/queries.mjs.
 func TestWithQueryAsNodeMergesIt(t *testing.T) {
 	t.Parallel()
 	f, err := os.Open("testdata/queries.json.gz")
@@ -392,8 +392,7 @@ func TestWithQueryAsNodeMergesIt(t *testing.T) {
 	}
 }
 
-// Whatever a traversal looks like and wherever it stands in the path, the address does not
-// exist.
+// A path with a traversal, in any spelling and at any position, must get 404.
 func TestTraversalsAreNotForwarded(t *testing.T) {
 	t.Parallel()
 	dot, odd := []string{".", "%2e", "%2E"}, []string{"a%2fb", "a%2Fb", `a\b`, "a%5cb", "a%5Cb", "a%00b", "%2f..", `..\`, "%", "%g0", "%2"}
@@ -421,8 +420,8 @@ func TestTraversalsAreNotForwarded(t *testing.T) {
 	}
 }
 
-// A release before this one reads rules that name a device or a system which it does not
-// know. They must not fit every visitor of whom nothing is known.
+// An older release may read rules with a device or a system that it does not know. Such rules
+// must not match visitors whose device or system is unknown.
 func TestARuleWithAnUnknownWordFitsNobody(t *testing.T) {
 	t.Parallel()
 	device, _ := ParseDevice("watch")

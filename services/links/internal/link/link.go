@@ -50,7 +50,7 @@ type Link struct {
 	Expiry      Moment
 	// Routing holds the link's other settings for visits. It is nil for a plain link.
 	Routing *Routing
-	// UsedUp tells whether all places of MaxClicks are taken; see [Places]. Clicks may be
+	// UsedUp is set if all places of MaxClicks are taken; see [Places]. Clicks may still be
 	// lower: some clicks wait to be counted, and some visits were lost with their replica.
 	UsedUp bool
 
@@ -74,9 +74,8 @@ type Link struct {
 	// converts the link.
 	Shown any
 
-	// Broken is the error if the link's record cannot be read, and nil otherwise. Of a
-	// broken link, only the id and the place are certain. Only callers that ask for broken
-	// links get them.
+	// Broken is the error if the link's record cannot be read, and nil otherwise. Only the id and
+	// the place of a broken link are reliable. Only callers that ask for broken links get them.
 	Broken error
 }
 

@@ -11,7 +11,7 @@ var ErrNoLimit = errors.New("the link does not limit its clicks")
 
 // Places records how many clicks of a link's MaxClicks are used. The record exists as long
 // as the link has a limit. Every visit takes a place here before it is redirected, so the
-// limit holds over all replicas, whatever happens to Redis and to the click log.
+// limit holds across all replicas, whatever happens to Redis and to the click log.
 type Places struct {
 	Key  string // the key of the link's slug; see [SlugKey]
 	Max  int64  // the link's MaxClicks
@@ -33,9 +33,9 @@ type Ask struct {
 	ID   string // differs from every other ask
 	Want int64  // places to take
 	Back int64  // places to give back because their visits did not use them
-	// Unsure are the ids of earlier asks with an outcome that this replica does not know. It
-	// has redirected no visits for them, so the places that they got become free again. The
-	// places that they gave back are not given back again, because that may have worked.
+	// Unsure has the ids of earlier asks for which this replica does not know the outcome. It has
+	// redirected no visits for them, so the places that they got become free again. The places
+	// that they gave back are not given back again, because that may have worked.
 	Unsure []string
 }
 

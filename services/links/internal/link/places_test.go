@@ -55,8 +55,8 @@ func TestThePlacesOfAnUnknownOutcomeAreGivenToTheNext(t *testing.T) {
 	}
 }
 
-// Replicas ask at random, and lose some outcomes for a while. No visit is led on beyond the
-// limit. Once all outcomes are known, the limit is reached exactly, unless an ask that gave
+// Replicas ask at random, and lose some outcomes for a while. No visit beyond the limit is
+// redirected. Once all outcomes are known, the limit is reached exactly, unless an ask that gave
 // places back was lost.
 func TestNoOrderOfAsksPassesTheLimit(t *testing.T) {
 	t.Parallel()
@@ -91,14 +91,14 @@ func TestNoOrderOfAsksPassesTheLimit(t *testing.T) {
 		for i := range 60 {
 			ask(i, 0, true)
 			if led > limit || p.Used > limit {
-				t.Fatalf("seed %d: %d of %d led on, %+v", seed, led, limit, p)
+				t.Fatalf("seed %d: %d of %d redirected, %+v", seed, led, limit, p)
 			}
 		}
 		for i := range 200 {
 			ask(1000+i, i, false)
 		}
 		if p.Used > limit || led > limit || seed%2 == 0 && led != limit {
-			t.Fatalf("seed %d: %d of %d led on, %+v", seed, led, limit, p)
+			t.Fatalf("seed %d: %d of %d redirected, %+v", seed, led, limit, p)
 		}
 	}
 }

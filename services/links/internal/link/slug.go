@@ -34,8 +34,8 @@ type SlugRecord struct {
 	ReleasedUntil time.Time
 	// Formerly is the id of the deleted link. A repeated delete finds the slug by it.
 	Formerly string
-	// Takedown belongs to the slug as well as to its link, so that deleting the link
-	// and making the slug again does not lift it.
+	// Takedown belongs to the slug as well as to its link, so that deleting the link and creating
+	// another one with the slug does not lift it.
 	Takedown *Takedown
 }
 

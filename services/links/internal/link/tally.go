@@ -26,8 +26,8 @@ type Click struct {
 	Rule     string // the name, at that time, of the rule that redirected the visitor; "" for none
 }
 
-// What a domain's counts call the visits that no link serves. They take the place of a
-// rule's name.
+// The names of visits that no link serves, in the counts of a domain. They are stored where the
+// counts of a link have the names of rules.
 const (
 	VisitHome     = "home"
 	VisitNotFound = "notFound"
@@ -47,8 +47,8 @@ type Tally struct {
 	Rules map[string]int64 `json:",omitempty"`
 }
 
-// Add counts n clicks like c. The link and the day of c must be the tally's. Add returns
-// the approximate number of bytes by which the stored tally grows.
+// Add counts n clicks like c, which must have the tally's link and day. It returns the approximate
+// number of bytes by which the stored tally grows.
 func (t *Tally) Add(c Click, n int64) (grown int) {
 	if t.Referrers == nil {
 		t.Referrers, t.Countries, t.Devices = map[string]int64{}, map[string]int64{}, map[string]int64{}

@@ -25,7 +25,7 @@ type URL struct{ Given, Location string }
 type Hosts []Host
 
 // Host is a host name in lower case with its port. Port is "" for the default ports of
-// http and https, because visitors can usually reach our hosts by both.
+// http and https, because visitors can usually reach our hosts on both.
 type Host struct{ Name, Port string }
 
 // At returns the hosts at which visitors can reach a custom host name: at the default ports,

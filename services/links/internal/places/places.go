@@ -1,5 +1,5 @@
 // Package places makes sure that no more visits to a link are redirected than its maxClicks
-// allows, over any number of replicas.
+// allows, across any number of replicas.
 //
 // A visit takes a place in Firestore before it is redirected. Its click goes through the
 // click log like any other. So neither a lost click nor the loss of Redis can let a visit

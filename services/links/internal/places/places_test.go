@@ -18,9 +18,9 @@ type shelf struct {
 	places  map[string]*link.Places
 	calls   atomic.Int64
 	flying  atomic.Int64
-	most    atomic.Int64 // asks of one link at once
+	most    atomic.Int64 // most concurrent calls of Take
 	hold    map[string]chan struct{}
-	fail    atomic.Int64 // so many asks are carried out and then fail
+	fail    atomic.Int64 // this many calls take effect but return an error
 	settled atomic.Int64
 }
 
@@ -92,7 +92,7 @@ func start(t *testing.T, s *shelf) (*Gate, *atomic.Int64) {
 	return g, forgotten
 }
 
-// crowd lets n visits take a place at once, and counts their outcomes.
+// crowd runs n concurrent visits that each take a place, and counts their outcomes.
 func crowd(g *Gate, account, id string, n int) (placed, changed, failed int) {
 	var mu sync.Mutex
 	var wg sync.WaitGroup
@@ -119,7 +119,7 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); !ok(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("waited a minute, but not true yet: %s", what)
+			t.Fatalf("still not true after a minute: %s", what)
 		}
 	}
 }
@@ -251,6 +251,6 @@ func TestAStoppedGateLetsNobodyWait(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := g.Take("a", "l", "|l"); err == nil {
-		t.Error("a place after the end")
+		t.Error("a stopped gate gave a place")
 	}
 }

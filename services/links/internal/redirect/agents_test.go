@@ -45,7 +45,7 @@ func TestBeyondTheBudgetANewAgentIsUnknown(t *testing.T) {
 	check([]byte("SomeBot/1.0"), link.Agent{Robot: true})
 	check([]byte(phone), iPhone)
 	check(numbered(0), desktop)
-	for range 3 { // what was not read is not kept, so it is read now
+	for range 3 { // an agent that was not parsed is not cached, so it is parsed now
 		now = now.Add(time.Second)
 		for range newAgents {
 			check(numbered(next), desktop)
@@ -53,7 +53,7 @@ func TestBeyondTheBudgetANewAgentIsUnknown(t *testing.T) {
 		}
 		check(numbered(next), link.Agent{})
 	}
-	now = now.Add(-time.Hour) // the clock steps back: nothing is added
+	now = now.Add(-time.Hour) // the clock steps back, which must add nothing to the budget
 	check(numbered(next), link.Agent{})
 	now = now.Add(time.Minute)
 	for range agentsAtOnce {
@@ -63,8 +63,8 @@ func TestBeyondTheBudgetANewAgentIsUnknown(t *testing.T) {
 	check(numbered(next), link.Agent{})
 }
 
-// A stranger sends new agents as fast as they are read. Those of real visitors, who come
-// now and then, stay known, and the memory stays bounded. Not parallel: it measures the
+// A stranger sends new agents as fast as they are parsed. The agents of real visitors, who come
+// now and then, must stay known, and the memory must stay bounded. Not parallel: it measures the
 // heap.
 func TestAFloodOfAgentsPushesOutNobodyAndTakesNoMemory(t *testing.T) {
 	a, before, now := newAgentCache(), procstat.Heap(), time.Unix(1_790_000_000, 0)
@@ -92,8 +92,8 @@ func TestAFloodOfAgentsPushesOutNobodyAndTakesNoMemory(t *testing.T) {
 	runtime.KeepAlive(a)
 }
 
-// BenchmarkAgents measures a redirect whose agent is known (warm), one whose agent is new
-// and read (new, without a budget), and one in a flood of new agents (flood).
+// BenchmarkAgents measures redirects in three cases: the agent is known (warm), the agent is new
+// and gets parsed (new, without a budget), and there is a flood of new agents (flood).
 func BenchmarkAgents(b *testing.B) {
 	for _, redis := range []bool{false, true} {
 		for _, kind := range []string{"warm", "new", "flood"} {
@@ -123,7 +123,7 @@ func BenchmarkAgents(b *testing.B) {
 					ua := numbered(0)
 					begin := len(ua) - len("000000000.0 Safari/537.36")
 					for pb.Next() {
-						n := agent.Add(1) // warm too, so that the three differ only in what they send
+						n := agent.Add(1) // also when warm, so that the three cases differ only in what they send
 						if kind != "warm" {
 							strconv.AppendInt(ua[:begin], 100_000_000+n, 10)
 						}

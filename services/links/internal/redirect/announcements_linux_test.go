@@ -20,8 +20,8 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/redistest"
 )
 
-// generatorEnv makes the test binary a process that announces changes: address,
-// partitions and changes a second.
+// generatorEnv turns the test binary into a process that announces changes. Its value has the
+// address of Redis, the number of partitions and the changes per second.
 const generatorEnv = "LINKREEL_TEST_ANNOUNCE"
 
 func init() {
@@ -61,9 +61,9 @@ func generate(spec string) error {
 	}
 }
 
-// BenchmarkServeBesideAnnouncements is a warm redirect while other links change:
-// CPU of this process and of Redis for each redirect (cpu-ns/op). The changes are
-// announced by another process.
+// BenchmarkServeBesideAnnouncements measures warm redirects while another process announces
+// changes of other links. It reports the CPU time that this process and Redis use for each
+// redirect (cpu-ns/op).
 func BenchmarkServeBesideAnnouncements(b *testing.B) {
 	for _, parts := range []int{1, 4, 16} {
 		for _, rate := range []int{0, 700, 10_000} {
@@ -122,7 +122,7 @@ func processOf(b *testing.B, s *redisproc.Server) (pid int) {
 	b.Helper()
 	_, text, _ := strings.Cut(redistest.Do(b, s.Addr(), "INFO", "server"), "process_id:")
 	if _, err := fmt.Sscan(text, &pid); err != nil {
-		b.Fatal("Redis does not say its process id: ", err)
+		b.Fatal("Redis does not report its process id: ", err)
 	}
 	return pid
 }

@@ -143,9 +143,9 @@ func (h *Handler) fail(ctx *fasthttp.RequestCtx, e *apierr.Error) {
 	page(ctx, status, "message.html", m)
 }
 
-// callsAPI reports whether a program has taken the default short host for the API: it sent
-// JSON, or asked for a path of the API. A custom domain tells its visitors nothing about the
-// deployment.
+// callsAPI reports whether a program has mistaken the default short host for the API: it sent
+// JSON, or requested a path of the API. On a custom domain callsAPI returns false, because
+// responses there must reveal nothing about the deployment.
 func (h *Handler) callsAPI(ctx *fasthttp.RequestCtx) bool {
 	if _, isDefault, _ := h.hostOf(ctx); !isDefault || h.opt.BaseURL == "" {
 		return false
@@ -160,12 +160,12 @@ var titles = map[apierr.Code]string{
 	apierr.Unavailable: "Just a moment", apierr.Internal: "Something went wrong",
 }
 
-// failures says in the log why visits fail. There may be thousands a second, with one cause,
-// so it writes at most one line a second.
+// failures logs why visits fail. Thousands of visits a second may fail for the same reason, so it
+// writes at most one line a second.
 type failures struct {
 	mu     sync.Mutex
 	told   time.Time
-	untold int // visits since the last line
+	untold int // failed visits since the last line
 }
 
 func (f *failures) warn(status int, cause error) {
@@ -261,7 +261,7 @@ func (h *Handler) viewOf(ctx *fasthttp.RequestCtx, t *link.Target, location stri
 	return v
 }
 
-// inspectPage shows where a link leads instead of going there.
+// inspectPage shows where a link leads instead of redirecting.
 func (h *Handler) inspectPage(ctx *fasthttp.RequestCtx, t *link.Target, location string) {
 	page(ctx, fasthttp.StatusOK, "inspect.html", h.viewOf(ctx, t, location))
 }

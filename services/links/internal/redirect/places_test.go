@@ -9,7 +9,7 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/places"
 )
 
-// gate notes what it is asked, and answers with err.
+// gate records its calls and returns err.
 type gate struct {
 	asked []string
 	err   error

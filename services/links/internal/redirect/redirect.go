@@ -52,8 +52,8 @@ type Places interface {
 type Options struct {
 	// ShortBaseURL is the address of the default short host.
 	ShortBaseURL string
-	// BaseURL is the product's base address. Calls of the API that come to a short host are told
-	// of it. If it is empty, they are not.
+	// BaseURL is the product's base address. Programs that call the API at the default short host
+	// by mistake get it in the error message. If it is empty, they do not.
 	BaseURL string
 	// Country returns a request's country, or "" if it is unknown. If Country is nil, all
 	// countries are unknown.
@@ -215,7 +215,7 @@ func (h *Handler) Serve(ctx *fasthttp.RequestCtx) {
 	segment, rest, home := segmentOf(ctx)
 	host, isDefault, ok := h.hostOf(ctx)
 	if !ok && httpserver.AsksForHealth(ctx) {
-		visit = false // nobody's host: an address, or a balancer's own name
+		visit = false // a health check: its host is an address, or a balancer's own name
 		httpserver.Healthy(ctx)
 		return
 	}
@@ -386,8 +386,8 @@ func (h *Handler) visit(ctx *fasthttp.RequestCtx, v *visit, agent link.Agent, ho
 	h.fallBack(v, unavailable(errOvertaken))
 }
 
-// unserved returns what the counts of the visited domain call a visit that no link serves. It
-// returns "" if a link serves the visit, or nobody counts it.
+// unserved returns the name, such as [link.VisitHome], under which the visited domain counts a
+// visit that no link serves. It returns "" if a link serves the visit, or if it is not counted.
 func (h *Handler) unserved(v *visit, o link.Outcome, folded string) string {
 	switch {
 	case o == link.Led || v.answer.DomainID() == "" || v.answer.Suspended() || v.request.IsPost():

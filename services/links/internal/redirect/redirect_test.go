@@ -60,11 +60,11 @@ func (s *shelf) Host(_ context.Context, host string) (link.Site, bool, error) {
 	return link.Site{DomainID: d}, ok, nil
 }
 
-// yes confirms everything and notes what was counted.
+// yes confirms everything and records what was counted.
 type yes struct {
 	mu     sync.Mutex
 	clicks []link.Click
-	again  int // how many answers it calls overtaken first
+	again  int // how many answers it first reports as overtaken
 }
 
 func (y *yes) Confirm(_ clicks.Answer, c *link.Click) clicks.Outcome {
@@ -80,7 +80,7 @@ func (y *yes) Confirm(_ clicks.Answer, c *link.Click) clicks.Outcome {
 	return clicks.Outcome{Counted: c != nil}
 }
 
-// Undo takes back the last click like c.
+// Undo takes back the last click that equals c.
 func (y *yes) Undo(_ clicks.Answer, c link.Click) {
 	y.mu.Lock()
 	defer y.mu.Unlock()
@@ -149,7 +149,7 @@ func TestServeTracesAVisitThatWaitsForTheStore(t *testing.T) {
 	}
 }
 
-// loader is a shelf with another way to a target.
+// loader is a shelf with another Target.
 type loader struct {
 	*shelf
 	load func(ctx context.Context, key string) (link.Target, bool, error)
@@ -213,7 +213,7 @@ func TestServeRefusesANetworkThatScansAndNeverWhatIsInMemory(t *testing.T) {
 		}
 	}
 	if res := ask("/b", "192.0.2.1"); res.StatusCode() != 429 {
-		t.Errorf("a link that is not in memory: %d, want 429 like any question", res.StatusCode())
+		t.Errorf("a link that is not in memory: %d, want 429 like any lookup", res.StatusCode())
 	}
 	if res := ask("/b", "192.0.2.2"); res.StatusCode() != 302 {
 		t.Errorf("another network is answered %d", res.StatusCode())
@@ -229,7 +229,7 @@ func TestServeRefusesANetworkThatScansAndNeverWhatIsInMemory(t *testing.T) {
 	}
 	clock.Add(int64(time.Second))
 	if a, b := ask("/once", "192.0.2.1").StatusCode(), ask("/more", "192.0.2.1").StatusCode(); a != 404 || b != 429 {
-		t.Errorf("a second later: %d and %d, want one question", a, b)
+		t.Errorf("a second later: %d and %d, want one lookup", a, b)
 	}
 }
 
@@ -276,7 +276,7 @@ func TestServeCountsTheRuleThatLedTheVisitor(t *testing.T) {
 		}}}
 	}
 	s.links["|a"] = leads("phones")
-	// The owner names another rule while a visitor waits: the visitor is led by that one.
+	// The owner renames the rule while a visitor waits. The click must count for the new name.
 	rename := func() {
 		s.mu.Lock()
 		s.links["|a"] = leads("mobile")
@@ -344,7 +344,7 @@ func TestServeASuspendedAccountIsOutOfService(t *testing.T) {
 }
 
 // A program that calls the API at a short host gets JSON with the right address. A visitor gets
-// a page, and a custom domain says nothing about the deployment.
+// a page, and a custom domain reveals nothing about the deployment.
 func TestServeTellsProgramsWhereTheAPIIs(t *testing.T) {
 	t.Parallel()
 	s := &shelf{links: map[string]link.Target{}, hosts: map[string]string{"go.example.com": "d"}}
@@ -430,7 +430,7 @@ func TestMemoryHoldsAMillionLinks(t *testing.T) {
 	runtime.KeepAlive(m)
 }
 
-// generated has every link.
+// generated is a store that has every link.
 type generated struct{}
 
 func (generated) Target(_ context.Context, key string) (link.Target, bool, error) {
@@ -441,7 +441,8 @@ func (generated) Host(context.Context, string) (link.Site, bool, error) {
 	return link.Site{}, false, nil
 }
 
-// ruled has every link, each with 20 rules of which the last one leads everybody.
+// ruled is a store that has every link. Each link has 20 rules, and only the last one matches
+// every visitor.
 type ruled struct{ generated }
 
 func (r ruled) Target(ctx context.Context, key string) (link.Target, bool, error) {
@@ -457,7 +458,7 @@ func (r ruled) Target(ctx context.Context, key string) (link.Target, bool, error
 	return t, found, err
 }
 
-// nobody is suspended.
+// nobody reports that no account is suspended.
 func nobody(context.Context, string) (bool, error) { return false, nil }
 
 // BenchmarkServeWarm measures a redirect from memory: without a click log, and with the
@@ -513,9 +514,8 @@ func benchmarkMemory(b *testing.B, m *invalidation.Memory, c Confirmer) {
 	})
 }
 
-// An operator finds the cause in the log. A flood of visits, which all fail for one cause,
-// must not flood the log too.
-// Not parallel: the logger is the process's.
+// The log must say why visits fail, but a flood of failing visits must not flood the log.
+// Not parallel: the whole process shares the logger.
 func TestVisitsThatFailWriteALineASecond(t *testing.T) {
 	var log strings.Builder
 	former := slog.Default()
@@ -525,7 +525,7 @@ func TestVisitsThatFailWriteALineASecond(t *testing.T) {
 		var f failures
 		for range 250 {
 			f.warn(503, errors.New("Firestore does not answer"))
-			time.Sleep(10 * time.Millisecond) // of the bubble's clock
+			time.Sleep(10 * time.Millisecond) // on the clock of the synctest bubble
 		}
 	})
 	lines := strings.Split(strings.TrimSpace(log.String()), "\n")

@@ -98,7 +98,7 @@ func TestEveryChangeIsAnnounced(t *testing.T) {
 	same, err := links.Update(ctx, "acc", one.ID, allow, patch(link.Patch{}))
 	step("update that changes nothing", err, "|one")
 	if same.Rev != 2 {
-		t.Errorf("an update that names nothing has made revision %d", same.Rev)
+		t.Errorf("an empty update created revision %d", same.Rev)
 	}
 
 	_, err = links.TakeDown(ctx, "|one", link.Takedown{ID: "tkd_1"})
@@ -145,17 +145,17 @@ func TestACommitOfUnknownOutcomeIsAnnounced(t *testing.T) {
 	w.cloud.Firestore.Faults().Add(firestore.Fault{Methods: []string{"Commit"}, LoseAnswer: true})
 	title := patch(link.Patch{func(l *link.Link) { l.Title = "t" }})
 	if _, err := w.links.Update(t.Context(), "acc", l.ID, func(int64) error { return nil }, title); err == nil {
-		t.Fatal("a lost answer is no error")
+		t.Fatal("a lost answer returned no error")
 	}
 	if got := w.heard.take(); len(got) != 1 {
 		t.Errorf("announced %v, want the link's slug", got)
 	}
 }
 
-// patch is an edit that does not look at the link.
+// patch returns an edit that does not depend on the link.
 func patch(p link.Patch) func(*link.Link) (link.Patch, error) {
 	return func(*link.Link) (link.Patch, error) { return p, nil }
 }
 
-// anyVersion lets a domain be deleted in every version.
+// anyVersion allows a domain to be deleted whatever its version.
 func anyVersion(*customdomain.Domain) error { return nil }

@@ -179,9 +179,9 @@ func (s Certificates) DueCertificates(ctx context.Context, at time.Time, limit i
 		Where("due.bucket", "in", record.AllBuckets()).Where("due.at", "<=", at).OrderBy("due.at", firestore.Asc).Limit(limit))
 }
 
-// Waits looks for certificates whose order or renewal is due. It also reports when the first
-// certificate ends. Expired ones do not count: nobody visits them, or their owner has moved
-// the domain away.
+// Waits looks for certificates that are due to be ordered or renewed. It also reports when the
+// first certificate expires. Certificates that have already expired do not count: nobody visits
+// their hosts, or the owner has moved the domain away.
 func (s Certificates) Waits() waiting.Look {
 	all := s.db.Collection("certificates")
 	due := waiting.Query(s.db.DB, "due certificates", "due.at", func() []firestore.Query {
@@ -205,8 +205,8 @@ func (s Certificates) Waits() waiting.Look {
 	return waiting.Look{Work: waiting.Work{Of: "certificates", For: "order"}, Depth: depth, Lost: earliestEnd.Reset}
 }
 
-// earliestEnd has a value only on the replica that has looked, and only if there are
-// certificates.
+// earliestEnd has a value only on the replica that last ran the look of [Certificates.Waits], and
+// only if there are valid certificates.
 var earliestEnd = promauto.NewGaugeVec(prometheus.GaugeOpts{
 	Name: "linkreel_certificates_earliest_expiry_timestamp_seconds",
 	Help: "When the first of all valid certificates of custom domains ends, in seconds since 1970.",

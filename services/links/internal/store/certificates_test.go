@@ -67,7 +67,7 @@ func TestDeleteTakesACertificateThatCannotBeReadAlong(t *testing.T) {
 	}
 }
 
-// Not parallel: the metric is the process's.
+// Not parallel: the whole process shares the metric.
 func TestWaitsTellsWhichCertificatesAreDueAndWhichEndsFirst(t *testing.T) {
 	b := newWorld(t)
 	waits := b.Certificates().Waits()
@@ -107,6 +107,6 @@ func TestWaitsTellsWhichCertificatesAreDueAndWhichEndsFirst(t *testing.T) {
 	b.offset.Store(int64(50 * 24 * time.Hour))
 	look("it has ended", 1, ends["a.example.com"])
 	if waits.Lost(); testutil.CollectAndCount(earliestEnd) != 0 {
-		t.Error("a replica that has lost the turn still tells an end")
+		t.Error("a replica that has lost the turn still reports an end")
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
-// counted is what the link and its statistics say.
+// counted returns a link's clicks and referrers, and checks the clicks against the link's day.
 func counted(t *testing.T, b world, id string, day link.Day) (total int64, referrers map[string]int64) {
 	t.Helper()
 	l, err := b.Link(t.Context(), id)
@@ -28,7 +28,7 @@ func counted(t *testing.T, b world, id string, day link.Day) (total int64, refer
 	return l.Clicks, referrers
 }
 
-// Visitors choose hosts, and owners choose the names of rules.
+// Visitors choose referring hosts, and owners choose the names of rules. Every name must count.
 func TestCountTakesEveryNameThatAStrangerCanChoose(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
@@ -164,8 +164,8 @@ func TestPlainLinksStoreNothingAboutRules(t *testing.T) {
 	}
 }
 
-// Many links take several commits. The flusher knows what it has written for these, so it
-// does not read it back.
+// Counting many links takes several commits. The flusher knows what it wrote for them, so it must
+// not read that back.
 func TestCountOfManyLinksReadsOnlyWhereCountingStands(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
@@ -191,7 +191,7 @@ func TestCountOfManyLinksReadsOnlyWhereCountingStands(t *testing.T) {
 	}
 }
 
-// A slow flusher may find that another one has counted some of the part that it has just
+// A slow flusher may find that another one has already counted some of the part that it has just
 // written.
 func TestCountAddsWhatAnotherFlusherHasLeftOfAPart(t *testing.T) {
 	t.Parallel()

@@ -35,14 +35,15 @@ func TestLimitsHoldAndAreReached(t *testing.T) {
 	}
 	for _, r := range runs {
 		t.Run(fmt.Sprintf("%d from %d", r.limit, r.begun), func(t *testing.T) {
-			if r.limit < 1000 { // the larger ones need the processor for themselves
+			if r.limit < 1000 { // the larger ones need all the CPU
 				t.Parallel()
 			}
 			b := newWorld(t)
 			b.begin(t, r.begun)
 			b.cloud.Firestore.Faults().Add(firestore.Fault{Methods: []string{"Commit"}, Delay: 30 * time.Millisecond})
 			b.cloud.Firestore.ResetStats()
-			made, waited := b.importUpTo(t, r.limit) // without the reads of the test itself
+			made, waited := b.importUpTo(t, r.limit)
+			// Read the statistics now, before the test's own reads add to them.
 			s, hot := b.cloud.Firestore.Stats(), b.cloud.Firestore.MaxSustainedWrites(10*time.Second)
 			if have, err := b.Count(t.Context(), "acc"); err != nil || have != r.limit || made != r.limit-r.begun {
 				t.Errorf("%d links were made, and there are %d, %v; want %d", made, have, err, r.limit)
@@ -56,8 +57,9 @@ func TestLimitsHoldAndAreReached(t *testing.T) {
 	}
 }
 
-// TestAFullAccountIsCountedOnce: a large account is counted only every few seconds, so a
-// create that needed two counts for its answer would rarely get one.
+// TestAFullAccountIsCountedOnce checks that one count is enough to refuse a create. A large
+// account is counted only every few seconds, so a create that needed two counts would rarely get
+// its answer.
 func TestAFullAccountIsCountedOnce(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
@@ -82,7 +84,7 @@ func TestAFullAccountIsCountedOnce(t *testing.T) {
 	}
 }
 
-// asked is the context of a request that begins now.
+// asked returns the context of a request that begins now.
 func asked(ctx context.Context) context.Context {
 	return identity.WithRequest(ctx, &identity.Request{Began: time.Now()})
 }
@@ -106,7 +108,7 @@ func (b world) begin(t *testing.T, n int) {
 	}
 }
 
-// replica is the links of another process.
+// replica returns the link service of another process.
 func (b world) replica(t *testing.T) *link.Service {
 	t.Helper()
 	db, err := firestoredb.Open(t.Context(), firestoredb.Config{Project: "test", Endpoint: b.cloud.Endpoint, Timeout: 20 * time.Second})
@@ -119,8 +121,8 @@ func (b world) replica(t *testing.T) *link.Service {
 	return link.NewService(link.Options{Store: kept, Now: b.clock})
 }
 
-// importUpTo lets 64 threads on three replicas make links until each is told that the
-// account is full.
+// importUpTo creates links from 64 goroutines on three replicas, until each goroutine is told
+// that the account is full.
 func (b world) importUpTo(t *testing.T, limit int) (made, waited int) {
 	t.Helper()
 	replicas := []*link.Service{b.replica(t), b.replica(t), b.replica(t)}
@@ -138,7 +140,7 @@ func (b world) importUpTo(t *testing.T, limit int) (made, waited int) {
 				switch code := apierr.CodeOf(err); {
 				case err == nil:
 					n.Add(1)
-				// localcloud takes seconds to count a million links, on a busy machine too long for a call.
+				// localcloud takes seconds to count a million links. On a busy machine that exceeds a call's timeout.
 				case code == apierr.RateLimited, code == apierr.Unavailable && limit > 100_000:
 					retries.Add(1)
 				case code == apierr.QuotaExceeded:
@@ -160,7 +162,7 @@ func (b world) importUpTo(t *testing.T, limit int) (made, waited int) {
 	return int(n.Load()), int(retries.Load())
 }
 
-// watch checks all the time that there are not too many links.
+// watch keeps checking that the account has no more links than its limit.
 func (b world) watch(ctx context.Context, t *testing.T, limit int) {
 	for {
 		have, err := b.Count(ctx, "acc")

@@ -22,9 +22,8 @@ const (
 //
 // It keeps days and names as hashes, because strangers can easily send millions of
 // different hosts of up to 253 bytes. If two names have the same hash, each is still
-// counted under its own name. The day may then have one name more than it should, but no
-// count is wrong. The hashes have a secret seed, so that strangers cannot find names with
-// the same hash.
+// counted under its own name. The day may then have one name more than its bound, but no count is
+// wrong. The hashes have a secret seed, so that strangers cannot find names with the same hash.
 type nameMemory struct {
 	max   int
 	seed  maphash.Seed
@@ -40,8 +39,8 @@ func (m *nameMemory) key(t *link.Tally) uint64 {
 	return maphash.Comparable(m.seed, dayKey{t.LinkID, t.Day})
 }
 
-// kind is the last bit of a name's hash. It tells hosts from rules. A day has one list for
-// both, since few links have rules.
+// kind is the last bit of a name's hash. It distinguishes hosts from rules. A day has one list for
+// both, because few links have rules.
 type kind uint64
 
 const (

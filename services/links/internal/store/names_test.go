@@ -10,8 +10,8 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/procstat"
 )
 
-// Strangers choose the host names, and how many there are; owners choose those of rules. The
-// test is not parallel, since it measures the heap.
+// Strangers choose the host names and how many there are. Owners choose the names of rules. Not
+// parallel: it measures the heap.
 func TestMemoryOfNamesIsBoundedInBytes(t *testing.T) {
 	for name, c := range map[string]struct{ days, hosts, rules int }{
 		"many_long_names_a_day":     {6000, 110, 0},
@@ -89,7 +89,7 @@ func TestCountWithAFullMemoryKeepsTheBoundOfADay(t *testing.T) {
 	}
 }
 
-// A day that is known is not read again.
+// A day that is in memory is not read again.
 func TestCountReadsADayOnce(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)

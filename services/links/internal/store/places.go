@@ -10,8 +10,8 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
-// placesCollection has [link.Places] by the id of their link. They have documents of their
-// own because visits to a busy link take places all the time, while the flusher writes the
+// placesCollection has the [link.Places] of each link, by the link's id. They have documents of
+// their own because visits to a busy link take places all the time, while the flusher writes the
 // link's document and every replica reads the slug's.
 const placesCollection = "clickPlaces"
 

@@ -11,8 +11,8 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/procstat"
 )
 
-// The memory of links is bounded by what a routing says about its own size. Not parallel:
-// it measures the heap.
+// The bound of the link cache relies on what a routing says about its own size. Not parallel: it
+// measures the heap.
 func TestARoutingTakesNoMoreMemoryThanItSays(t *testing.T) {
 	to := func(n int) urlDoc {
 		address := fmt.Sprintf("https://example.com/%d/%s", n, strings.Repeat("p", 20))

@@ -117,8 +117,8 @@ type slugDoc struct {
 	UsedUp        bool      `firestore:"usedUp,omitempty"`
 
 	Routing *routingDoc `firestore:"routing,omitempty"`
-	// Takedown is on the link and on its slug: the redirect reads only the slug, and a
-	// slug that is made again after a delete is still taken down.
+	// Takedown is on the link and on its slug: the redirect reads only the slug, and a slug that
+	// is used again after a delete is still taken down.
 	Takedown *takedownDoc `firestore:"takedown,omitempty"`
 }
 

@@ -256,11 +256,11 @@ func TestCountOfManyLinksSurvivesAnInterruption(t *testing.T) {
 	// Every attempt of the second part fails, as if the process had died there.
 	remove := b.cloud.Firestore.Faults().Add(firestore.Fault{Methods: []string{"Commit"}, Every: 3, Code: codes.PermissionDenied, Times: 1})
 	if _, _, err := c.Count(t.Context(), p, marks, tallies); err == nil {
-		t.Fatal("the interruption did not interrupt")
+		t.Fatal("Count succeeded despite the interruption")
 	}
 	remove()
 	successor := b.Counts(0, 1, errOvertaken)
-	for range 2 { // a second finish counts nothing again
+	for range 2 { // finishing again counts nothing twice
 		if p, err = successor.Progress(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -341,9 +341,9 @@ func TestCountBoundsTheNamesOfADay(t *testing.T) {
 	}
 }
 
-// A visitor may choose the referring host, and the country where a proxy passes on the
-// visitor's own header. An owner chooses the names of rules. Firestore takes 500 changed
-// counts of a document in one commit.
+// A visitor can choose the referring host, and also the country if a proxy passes on the
+// visitor's own header. An owner chooses the names of rules. Firestore accepts 500 changed counts
+// of a document in one commit.
 func TestADayThatNamesAllItCanIsCounted(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
@@ -368,7 +368,7 @@ func TestADayThatNamesAllItCanIsCounted(t *testing.T) {
 	}
 }
 
-// proofs is a resolver in which a test sets the TXT records of claims.
+// proofs is a resolver. Tests set the TXT records of claims in it.
 type proofs struct {
 	mu    sync.Mutex
 	texts map[string][]string
@@ -386,7 +386,7 @@ func (p *proofs) Texts(_ context.Context, name string) ([]string, error) {
 	return p.texts[name], nil
 }
 
-// show puts the records of claims into the DNS, and removes all others of the name.
+// show publishes the records of claims and removes all other records of the host name.
 func (p *proofs) show(hostname string, claims ...*customdomain.Domain) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -475,8 +475,8 @@ func TestDomainsBelongToTheFirstThatProvesThem(t *testing.T) {
 	}
 }
 
-// One tenant's domain that cannot be verified, and a hundred whose name servers
-// fail, must not keep the others from being checked.
+// Neither a domain that cannot be verified nor a hundred domains with failing name servers may
+// keep other accounts' domains from being checked.
 func TestRecheckDuePassesOverDomainsThatCannotBeChecked(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
@@ -693,7 +693,7 @@ func TestEveryWriteHasItsEvent(t *testing.T) {
 	}
 }
 
-// long is a draft whose link has as many terms as a link can have.
+// long returns a draft of a link with as many search terms as a link can have.
 func long(i int) link.Draft {
 	var path strings.Builder
 	for word := range 370 {
@@ -718,8 +718,8 @@ func (b world) told(t *testing.T, account string, what events.Type) (n int) {
 	return n
 }
 
-// A hundred links with all the terms that a link can have are more than one commit
-// takes. What each item gets does not depend on where the commits are cut.
+// A hundred links with as many search terms as they can have do not fit into one commit. The
+// result of each item must not depend on how the items are split into commits.
 func TestCreateOfManyLongAddressesIsExact(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
@@ -735,7 +735,7 @@ func TestCreateOfManyLongAddressesIsExact(t *testing.T) {
 	store := &stopping{Store: b.Store, after: 3}
 	links := link.NewService(link.Options{Store: store, Now: b.clock})
 	if _, err := links.CreateAll(t.Context(), acc, o, drafts); !errors.Is(err, errStopped) {
-		t.Fatalf("%v, want that it stops", err)
+		t.Fatalf("%v, want the error of the stopped process", err)
 	}
 	some, _, err := b.List(t.Context(), link.Query{AccountID: "acc", Before: link.Top, Limit: 100})
 	if err != nil || len(some) == 0 || len(some) > 80 {
@@ -755,7 +755,7 @@ func TestCreateOfManyLongAddressesIsExact(t *testing.T) {
 			case i == 95 && code != apierr.SlugTaken, i == 96 && code != apierr.ExternalIDTaken, i < 90 && code != "":
 				t.Errorf("try %d: item %d: %v", try, i, r.Err)
 			case r.Link != nil && r.Link.Destination != drafts[i].Destination:
-				t.Errorf("try %d: item %d has another's link", try, i)
+				t.Errorf("try %d: item %d has the link of another item", try, i)
 			}
 		}
 		if diff := cmp.Diff(map[apierr.Code]int{"": 90, apierr.SlugTaken: 1, apierr.ExternalIDTaken: 1, apierr.QuotaExceeded: 8}, got); diff != "" {
@@ -768,9 +768,10 @@ func TestCreateOfManyLongAddressesIsExact(t *testing.T) {
 	}
 	for i, l := range page {
 		if l.Destination != drafts[89-i].Destination {
-			t.Errorf("place %d has another's link", i)
+			t.Errorf("place %d has the link of another item", i)
 		}
-		// All words are stored by which a search would find the link if it was made alone.
+		// A search must find the link by every word by which it would find the link if it was
+		// created alone.
 		if words := l.Words(); i%20 == 0 {
 			found, _, err := b.List(t.Context(), link.Query{AccountID: "acc", Before: link.Top, Limit: 10, Words: []string{words[len(words)-4]}})
 			if err != nil || !slices.ContainsFunc(found, func(f *link.Link) bool { return f.ID == l.ID }) {
@@ -806,8 +807,8 @@ func (s *stopping) Atomically(ctx context.Context, what string, fn func(tx link.
 	return err
 }
 
-// refusing is a store that refuses every commit that changes the link id, or that changes
-// more links than most.
+// refusing is a store that refuses a commit if it changes the link with the given id, or if it
+// changes more than most links.
 type refusing struct {
 	*Store
 	id   string
@@ -836,7 +837,7 @@ func (s refusing) Add(ctx context.Context, _ int, links ...*link.Link) error {
 	})
 }
 
-// watched notes which links a transaction changes.
+// watched records which links a transaction changes.
 type watched struct {
 	link.Tx
 	ids []string
@@ -988,7 +989,7 @@ func TestALinkThatCannotBeReadLeavesWithItsAccount(t *testing.T) {
 		t.Errorf("the list has %d links, more: %v, %v; want the one that can be read", len(page), more, err)
 	}
 	if page, _, err := b.List(ctx, link.Query{AccountID: "acc", Before: mine[2].Seq, Limit: 1}); err == nil {
-		t.Errorf("a page of which no link can be read looks like the end of the list: %v", page)
+		t.Errorf("a page without a readable link looks like the end of the list: %v", page)
 	}
 	if last, err := b.links.Purge(ctx, "acc", link.Top, 2); err != nil || last != mine[1].Seq {
 		t.Errorf("the first page ends at %d, %v; want %d", last, err, mine[1].Seq)
@@ -1067,7 +1068,7 @@ func TestADomainThatCannotBeReadLeavesWithItsAccount(t *testing.T) {
 	}
 }
 
-// 400 days with as many long names as they can have are more than one commit may delete.
+// 400 days with as many long names as they can have are too much for one commit to delete.
 func TestRemoveStatsOfALinkWithLongNames(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
