@@ -1,5 +1,5 @@
 // Package backup copies the records and objects of a running local cloud into a folder, and
-// restores them into an empty one.
+// restores them into an empty one. [Copy] passes the same state to another program.
 //
 // # What it promises
 //

@@ -10,9 +10,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"mime"
 	"mime/multipart"
-	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -87,44 +85,16 @@ func take(ctx context.Context, f *folder, o Options) (*Manifest, error) {
 	if err != nil {
 		return nil, err
 	}
-	stream, err := connect(ctx, o, slices.Sorted(maps.Keys(copied)))
+	stream, err := connect(ctx, o.URL, o.Token, slices.Sorted(maps.Keys(copied)))
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = stream.body.Close() }() // it was only read
 	r := &receiver{folder: f, dir: dir, m: m, sealed: o.Sealed, copied: copied}
-	if err := r.receive(stream.parts); err != nil {
+	if err := stream.each(r.take); err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
 	return m, f.complete(dir, m)
-}
-
-type stream struct {
-	body  io.Closer
-	parts *multipart.Reader
-}
-
-func connect(ctx context.Context, o Options, have []string) (*stream, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, o.URL, strings.NewReader(strings.Join(have, "\n")))
-	if err != nil {
-		return nil, fmt.Errorf("reach the running server: %w", err)
-	}
-	req.Header.Set("Authorization", "Bearer "+o.Token)
-	resp, err := http.DefaultClient.Do(req) // no time limit: there may be many bytes
-	if err != nil {
-		return nil, fmt.Errorf("reach the running server: %w", err)
-	}
-	if resp.StatusCode != http.StatusOK {
-		text, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10)) // the status is enough
-		_ = resp.Body.Close()
-		return nil, fmt.Errorf("%s answered %s: %s", o.URL, resp.Status, strings.TrimSpace(string(text)))
-	}
-	_, params, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
-	if err != nil || params["boundary"] == "" {
-		_ = resp.Body.Close()
-		return nil, fmt.Errorf("%s is not the address of a backup", o.URL)
-	}
-	return &stream{resp.Body, multipart.NewReader(bufio.NewReaderSize(resp.Body, 256<<10), params["boundary"])}, nil
 }
 
 // receiver writes what a source sends.
@@ -137,30 +107,20 @@ type receiver struct {
 	wanted map[string]storage.Blob // objects of this backup, by id
 }
 
-func (r *receiver) receive(parts *multipart.Reader) error {
-	for {
-		part, err := parts.NextPart()
-		if err != nil {
-			return fmt.Errorf("the server stopped before the end: %w", err)
+func (r *receiver) take(kind string, part *multipart.Part) (err error) {
+	switch kind {
+	case partRecords:
+		if r.m.At, err = timeOf(part); err == nil {
+			r.m.Records, err = r.both(part, recordsFile, r.readRecords)
 		}
-		switch kind := part.Header.Get(partHeader); kind {
-		case partRecords:
-			if r.m.At, err = time.Parse(time.RFC3339Nano, part.Header.Get(atHeader)); err == nil {
-				r.m.Records, err = r.both(part, recordsFile, r.readRecords)
-			}
-		case partIndex:
-			r.m.Index, err = r.both(part, indexFile, r.readIndex)
-		case partBlob:
-			err = r.receiveBlob(part, part.Header.Get(blobHeader))
-		case partEnd:
-			return r.finish()
-		default:
-			err = fmt.Errorf("this program does not know the part %q: use the version of the server", kind)
-		}
-		if err != nil {
-			return err
-		}
+	case partIndex:
+		r.m.Index, err = r.both(part, indexFile, r.readIndex)
+	case partBlob:
+		err = r.receiveBlob(part, part.Header.Get(blobHeader))
+	case partEnd:
+		err = r.finish()
 	}
+	return err
 }
 
 // both stores a compressed part, and reads meanwhile what is in it.

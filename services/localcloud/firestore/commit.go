@@ -241,6 +241,10 @@ func (w *writer) apply(sn *snapshot, r *commitRequest) (err error) {
 	if r.changes, r.results, r.err = stage(sn, r.writes, r.at); r.err != nil {
 		return nil
 	}
+	if s.readOnly && len(r.changes) > 0 {
+		r.changes, r.results, r.err = nil, nil, errReadOnly
+		return nil
+	}
 	if r.err = s.indexes.checkTransaction(r.changes); r.err != nil {
 		r.changes, r.results = nil, nil
 		return nil

@@ -69,6 +69,8 @@ type Options struct {
 	// TTLInterval is how often expired documents are deleted. 0 means every minute, and a
 	// negative value means never. Server.DeleteExpired deletes them at once.
 	TTLInterval time.Duration
+	// ReadOnly is as after [Server.SetReadOnly].
+	ReadOnly bool
 	// Restoring begins a restore into a new data file: Import fills it, and no later Open
 	// accepts it before EndRestore.
 	Restoring bool
@@ -91,6 +93,7 @@ type Server struct {
 
 	hotIndex  func(collection, field string) // Options.HotIndex
 	restoring bool                           // Options.Restoring
+	readOnly  bool                           // owned by the writer; see SetReadOnly
 	grpc      *grpc.Server
 	pipe      *bufconn.Listener
 
@@ -139,7 +142,7 @@ func Open(o Options) (*Server, error) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &Server{
-		store: st, indexes: o.Indexes, hotIndex: o.HotIndex, restoring: o.Restoring, tokens: tokens, faults: o.Faults, stats: newStats(o.Clock), metrics: newMetrics(), hub: newHub(),
+		store: st, indexes: o.Indexes, hotIndex: o.HotIndex, restoring: o.Restoring, readOnly: o.ReadOnly, tokens: tokens, faults: o.Faults, stats: newStats(o.Clock), metrics: newMetrics(), hub: newHub(),
 		clock: &commitClock{now: o.Clock, last: st.history.floor, visible: st.history.floor},
 		locks: newLockTable(o.Mode, o.LockTimeout),
 		pipe:  bufconn.Listen(1 << 20), stop: cancel,
@@ -251,6 +254,20 @@ func (s *Server) Client(ctx context.Context, projectID string) (*gcfirestore.Cli
 	}
 	s.clients = append(s.clients, c)
 	return c, nil
+}
+
+// errReadOnly has the code of a spent quota, since it means the same to a client: the database
+// answers and serves reads, but takes no writes for a while.
+var errReadOnly = status.Error(codes.ResourceExhausted, "The records are read-only now: they are being moved.")
+
+// SetReadOnly makes the server refuse every commit that would change a document, or ends that.
+// When it returns, all commits that were accepted are on disk, and no later one is. Reads
+// continue. Expired documents stay.
+func (s *Server) SetReadOnly(on bool) error {
+	return s.writer.administer(func(*snapshot) ([]change, error) {
+		s.readOnly = on
+		return nil, nil
+	})
 }
 
 // Faults returns the failures that the server injects.

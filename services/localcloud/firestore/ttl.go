@@ -53,6 +53,9 @@ func (s *Server) deleteExpired(o FieldOverride) (int, error) {
 	}
 	n := 0
 	err := s.writer.administer(func(sn *snapshot) ([]change, error) {
+		if s.readOnly {
+			return nil, nil
+		}
 		names, err := s.expired(sn, o, expiryBatch)
 		if err != nil {
 			return nil, err

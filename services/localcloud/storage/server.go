@@ -1,6 +1,7 @@
 package storage
 
 import (
+	"cmp"
 	"context"
 	"crypto/rsa"
 	"encoding/json"
@@ -17,6 +18,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	bolt "go.etcd.io/bbolt"
 
 	"github.com/linkreel/linkreel/services/localcloud/guard"
 )
@@ -182,6 +185,13 @@ func (s *Server) Close() error {
 	return s.st.close()
 }
 
+// SetReadOnly makes the server refuse to create, replace, edit and delete objects, or ends that. When it
+// returns, all changes that were accepted are on disk, and no later one is. Reads continue, and so do
+// uploads up to their last byte, which their senders must send again.
+func (s *Server) SetReadOnly(on bool) error {
+	return s.st.update(false, func(*bolt.Tx) error { s.st.readOnly = on; return nil })
+}
+
 // CreateBucket creates a bucket, or does nothing if it exists.
 func (s *Server) CreateBucket(name string) error {
 	_, err := s.st.createBucket(bucket{Name: name})
@@ -202,6 +212,7 @@ type apiError struct {
 	code        string // the XML API's error code
 	msg         string
 	notModified bool
+	jsonStatus  int // of the JSON API, if it differs
 }
 
 func (e *apiError) Error() string { return e.code + ": " + e.msg }
@@ -254,9 +265,10 @@ func writeJSONError(w http.ResponseWriter, e *apiError) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json; charset=UTF-8")
-	w.WriteHeader(e.status)
-	_ = json.NewEncoder(w).Encode(map[string]any{"error": map[string]any{"code": e.status, "message": e.msg,
-		"errors": []map[string]string{{"domain": "global", "reason": reasons[e.status], "message": e.msg}}}})
+	status := cmp.Or(e.jsonStatus, e.status)
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(map[string]any{"error": map[string]any{"code": status, "message": e.msg,
+		"errors": []map[string]string{{"domain": "global", "reason": reasons[status], "message": e.msg}}}})
 }
 
 // CORS is one rule of a bucket, as in the file of `gcloud storage buckets update --cors-file`.

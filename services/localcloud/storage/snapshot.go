@@ -49,6 +49,27 @@ func (e Entry) Blob() (b Blob, ok bool, err error) {
 	return Blob{o.Blob, o.Size, o.CRC32C}, true, nil
 }
 
+// Object describes an object to a program that copies it.
+type Object struct {
+	Bucket, Name                               string
+	Generation                                 int64
+	ContentType, ContentEncoding, CacheControl string
+	Blob
+}
+
+// Object returns the object that the entry describes. ok is false for any other entry.
+func (e Entry) Object() (x Object, ok bool, err error) {
+	b, ok, err := e.Blob()
+	if !ok || err != nil {
+		return x, false, err
+	}
+	var o object
+	if err := json.Unmarshal(e.Value, &o); err != nil {
+		return x, false, fmt.Errorf("read object %q: %w", e.Key, err)
+	}
+	return Object{o.Bucket, o.Name, o.Generation, o.ContentType, o.ContentEncoding, o.CacheControl, b}, true, nil
+}
+
 // Check returns a reader of r that fails at the end unless r has the blob's size and
 // checksum.
 func (b Blob) Check(r io.Reader) io.Reader {

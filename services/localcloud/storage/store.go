@@ -128,7 +128,8 @@ type store struct {
 	commits sync.Mutex // held while the index changes
 	pins    pins
 
-	lastGen int64 // owned by the writer
+	lastGen  int64 // owned by the writer
+	readOnly bool  // owned by the writer; see Server.SetReadOnly
 }
 
 // change is one request to edit the index. The writer runs many in one transaction, so f makes all its checks before
@@ -390,6 +391,20 @@ func (s *store) update(newBlob bool, f func(*bolt.Tx) error) error {
 
 var errClosed = errors.New("storage is closed")
 
+// errReadOnly is a 503 of the XML API, whose callers wait and try again. The JSON API's callers are
+// services. They take a 503 for an outage of storage and would stop reading too, so it answers 403.
+var errReadOnly = &apiError{status: 503, jsonStatus: 403, code: "ServiceUnavailable", msg: "The objects are read-only now: they are being moved."}
+
+// change is update for a change of objects.
+func (s *store) change(newBlob bool, f func(*bolt.Tx) error) error {
+	return s.update(newBlob, func(t *bolt.Tx) error {
+		if s.readOnly {
+			return errReadOnly
+		}
+		return f(t)
+	})
+}
+
 // nextGeneration returns a time in microseconds that only increases, even across restarts and when
 // the clock is set back.
 func (s *store) nextGeneration() int64 {
@@ -626,7 +641,7 @@ func (s *store) commit(u *upload, w wish) (*object, error) {
 		return nil, fmt.Errorf("place upload: %w", err)
 	}
 	err := s.put(&o, w)
-	if err == nil || refused(err) {
+	if err == nil || refused(err) && !errors.Is(err, errReadOnly) {
 		keepTemp = false
 	}
 	if err != nil {
@@ -643,7 +658,7 @@ func refused(err error) bool {
 // put adds o, whose bytes are in data/ already, to the index and removes the file of the object that it replaces.
 func (s *store) put(o *object, w wish) error {
 	var old *object
-	err := s.update(true, func(t *bolt.Tx) (err error) {
+	err := s.change(true, func(t *bolt.Tx) (err error) {
 		if old, err = lookup(t, o.Bucket, o.Name); err != nil {
 			return err
 		}
@@ -698,7 +713,7 @@ func etag(o *object) string {
 
 func (s *store) delete(bucketName, name string, gen int64, c cond) error {
 	var gone *object
-	err := s.update(false, func(t *bolt.Tx) (err error) {
+	err := s.change(false, func(t *bolt.Tx) (err error) {
 		if gone, err = lookup(t, bucketName, name); err != nil {
 			return err
 		}
@@ -724,7 +739,7 @@ func (s *store) delete(bucketName, name string, gen int64, c cond) error {
 // amend edits an object's metadata. Bytes and generation stay the same, and the metageneration rises by one.
 func (s *store) amend(bucketName, name string, gen int64, c cond, edit func(*object) error) (*object, error) {
 	var o *object
-	err := s.update(false, func(t *bolt.Tx) (err error) {
+	err := s.change(false, func(t *bolt.Tx) (err error) {
 		if o, err = lookup(t, bucketName, name); err != nil {
 			return err
 		}
