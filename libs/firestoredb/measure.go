@@ -15,7 +15,7 @@ import (
 
 // operations names the methods of Firestore that this product calls.
 var operations = map[string]string{
-	"BatchGetDocuments": "get", "RunQuery": "query", "RunAggregationQuery": "count",
+	"BatchGetDocuments": "get", "GetDocument": "get", "RunQuery": "query", "RunAggregationQuery": "count",
 	"Commit": "commit", "BeginTransaction": "begin", "Rollback": "rollback",
 }
 

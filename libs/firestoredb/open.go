@@ -41,11 +41,22 @@ type Config struct {
 // Open connects without waiting for the server, so that a service starts even while
 // Firestore is down.
 func Open(ctx context.Context, cfg Config) (*DB, error) {
-	database := cfg.Database
-	if database == "" {
+	opts, database, err := dial(cfg)
+	if err != nil {
+		return nil, err
+	}
+	client, err := firestore.NewClientWithDatabase(ctx, cfg.Project, database, opts...)
+	if err != nil {
+		return nil, fmt.Errorf("open firestore: %w", err)
+	}
+	return newDB(client, cfg.Timeout), nil
+}
+
+// dial returns the options that connect a client.
+func dial(cfg Config) (opts []option.ClientOption, database string, err error) {
+	if database = cfg.Database; database == "" {
 		database = firestore.DefaultDatabaseID
 	}
-	var opts []option.ClientOption
 	// By default the pauses between connection attempts grow to two minutes, so we might
 	// notice only two minutes later that the database is back.
 	reconnect := grpc.WithConnectParams(grpc.ConnectParams{
@@ -53,28 +64,24 @@ func Open(ctx context.Context, cfg Config) (*DB, error) {
 		MinConnectTimeout: 2 * time.Second,
 	})
 	each := calls(orDefault(cfg.Timeout))
-	dial := []grpc.DialOption{reconnect, grpc.WithChainUnaryInterceptor(each.unary), grpc.WithChainStreamInterceptor(each.stream)}
+	how := []grpc.DialOption{reconnect, grpc.WithChainUnaryInterceptor(each.unary), grpc.WithChainStreamInterceptor(each.stream)}
 	if cfg.Endpoint != "" {
-		dial = append(dial, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		how = append(how, grpc.WithTransportCredentials(insecure.NewCredentials()),
 			grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(64<<20)))
 		if token, _, _ := strings.Cut(cfg.Token, ","); token != "" {
-			dial = append(dial, grpc.WithPerRPCCredentials(bearer(strings.TrimSpace(token))))
+			how = append(how, grpc.WithPerRPCCredentials(bearer(strings.TrimSpace(token))))
 		}
-		conn, err := grpc.NewClient(cfg.Endpoint, dial...)
+		conn, err := grpc.NewClient(cfg.Endpoint, how...)
 		if err != nil {
-			return nil, fmt.Errorf("dial firestore %s: %w", cfg.Endpoint, err)
+			return nil, "", fmt.Errorf("dial firestore %s: %w", cfg.Endpoint, err)
 		}
 		opts = append(opts, option.WithGRPCConn(conn))
 	} else {
-		for _, o := range dial {
+		for _, o := range how {
 			opts = append(opts, option.WithGRPCDialOption(o))
 		}
 	}
-	client, err := firestore.NewClientWithDatabase(ctx, cfg.Project, database, opts...)
-	if err != nil {
-		return nil, fmt.Errorf("open firestore: %w", err)
-	}
-	return newDB(client, cfg.Timeout), nil
+	return opts, database, nil
 }
 
 // bearer sends a token over a connection without TLS, because a local Firestore has no

@@ -126,7 +126,7 @@ func (s *Store) fetchFrom(ctx context.Context, o Object, out *counted) error {
 	watch := time.AfterFunc(s.stall, func() { cancel(errStalled) })
 	defer watch.Stop()
 	out.moved = func() { watch.Reset(s.stall) }
-	r, err := s.handle(o.Name, o.Generation).NewRangeReader(ctx, out.n, o.Size-out.n)
+	r, err := s.handle(o.Name, o.stored).NewRangeReader(ctx, out.n, o.Size-out.n)
 	if err == nil {
 		// Not all servers obey the range, and an endless answer could fill a disk that w
 		// shares with others.

@@ -23,6 +23,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
@@ -97,7 +98,23 @@ type Object struct {
 	Created         time.Time
 	CRC32C          uint32
 	MD5             []byte // nil for a composed object
+	Moved           *Moved // nil unless the object was moved here
+
+	stored int64 // the generation that storage knows it by
 }
+
+// Moved says where a moved object comes from. Records name objects by generation, and storage gives
+// each upload a new one. So a moved object keeps its old generation for all callers of this package.
+type Moved struct {
+	Generation int64  // that it had there
+	Of         string // what the mover calls the bytes; this package does not read it
+}
+
+// Names of custom metadata that hold a [Moved].
+const (
+	movedGeneration = "linkreel-generation"
+	movedOf         = "linkreel-of"
+)
 
 // Encoded reports whether the object is stored under a Content-Encoding. Google decompresses a
 // gzip object while serving it and ignores the requested range. So a reader gets other bytes than
@@ -256,8 +273,25 @@ func (s *Store) handle(object string, generation int64) *storage.ObjectHandle {
 }
 
 func objectOf(a *storage.ObjectAttrs) Object {
-	return Object{Name: a.Name, Generation: a.Generation, Size: a.Size, ContentType: a.ContentType, ContentEncoding: a.ContentEncoding,
-		CacheControl: a.CacheControl, Created: a.Created, CRC32C: a.CRC32C, MD5: a.MD5}
+	o := Object{Name: a.Name, Generation: a.Generation, Size: a.Size, ContentType: a.ContentType, ContentEncoding: a.ContentEncoding,
+		CacheControl: a.CacheControl, Created: a.Created, CRC32C: a.CRC32C, MD5: a.MD5, stored: a.Generation}
+	if g, err := strconv.ParseInt(a.Metadata[movedGeneration], 10, 64); err == nil && g > 0 {
+		o.Generation, o.Moved = g, &Moved{g, a.Metadata[movedOf]}
+	}
+	return o
+}
+
+// attrs reads one generation of an object. Generation 0 means the live one.
+func (s *Store) attrs(ctx context.Context, object string, generation int64) (*storage.ObjectAttrs, error) {
+	a, err := s.handle(object, generation).Attrs(ctx)
+	if generation == 0 || !errors.Is(err, storage.ErrObjectNotExist) {
+		return a, err
+	}
+	live, e := s.handle(object, 0).Attrs(ctx)
+	if e == nil && objectOf(live).Generation != generation {
+		e = err
+	}
+	return live, e
 }
 
 // Stat returns the live object.
@@ -267,7 +301,7 @@ func (s *Store) Stat(ctx context.Context, object string) (Object, error) {
 
 func (s *Store) stat(ctx context.Context, object string, generation int64) (o Object, err error) {
 	err = s.do(ctx, "stat", "stat object "+object, func(ctx context.Context) error {
-		a, err := s.handle(object, generation).Attrs(ctx)
+		a, err := s.attrs(ctx, object, generation)
 		if err == nil {
 			o = objectOf(a)
 		}
@@ -279,7 +313,17 @@ func (s *Store) stat(ctx context.Context, object string, generation int64) (o Ob
 // Delete removes an object; generation 0 means the live one. If the object does not exist, Delete
 // succeeds.
 func (s *Store) Delete(ctx context.Context, object string, generation int64) error {
-	err := s.do(ctx, "delete", "delete object "+object, s.handle(object, generation).Delete)
+	err := s.do(ctx, "delete", "delete object "+object, func(ctx context.Context) error {
+		err := s.handle(object, generation).Delete(ctx)
+		if generation == 0 || !errors.Is(err, storage.ErrObjectNotExist) {
+			return err
+		}
+		a, err := s.attrs(ctx, object, generation) // it may be a moved object
+		if err != nil {
+			return err
+		}
+		return s.handle(object, a.Generation).Delete(ctx)
+	})
 	if errors.Is(err, ErrNotFound) {
 		return nil
 	}
@@ -338,8 +382,10 @@ func (s *Store) DeletePrefix(ctx context.Context, prefix string) error {
 
 // UploadOptions describe an upload.
 type UploadOptions struct {
-	ContentType  string
-	CacheControl string
+	ContentType     string
+	CacheControl    string
+	ContentEncoding string
+	Moved           *Moved // nil for an object that was not elsewhere before
 	// IfGeneration, if set, is the generation that the object must have; 0 means that it must not
 	// exist yet. If the object has another generation, the call fails with ErrStale. There is one
 	// exception: for 0, the call succeeds if the object already has exactly these bytes, so that
@@ -402,7 +448,10 @@ func (s *Store) upload(ctx context.Context, object string, r io.Reader, o Upload
 	w.ChunkRetryDeadline = s.stall
 	w.ChunkTransferTimeout = s.stall
 	w.ProgressFunc = func(int64) { watch.Reset(s.stall) }
-	w.ContentType, w.CacheControl = o.ContentType, o.CacheControl
+	w.ContentType, w.CacheControl, w.ContentEncoding = o.ContentType, o.CacheControl, o.ContentEncoding
+	if o.Moved != nil {
+		w.Metadata = map[string]string{movedGeneration: strconv.FormatInt(o.Moved.Generation, 10), movedOf: o.Moved.Of}
+	}
 	sum := crc32.New(castagnoli)
 	n, err := io.Copy(w, io.TeeReader(r, sum))
 	if err != nil {
