@@ -128,7 +128,7 @@ func (c Code) Status() int {
 	return http.StatusInternalServerError
 }
 
-// DocURL returns where the deployment explains c: a path below its base address.
+// DocURL returns the path, below the deployment's base address, of the page that explains c.
 func (c Code) DocURL() string { return "/docs/guides/errors#" + strings.ToLower(string(c)) }
 
 // Codes lists every code that has a status, for the documents and the tests.
@@ -184,7 +184,7 @@ type Error struct {
 	RequiredPlan, CurrentPlan string // with PlanRequired
 	RequiredScope             string // with InsufficientScope
 	RequiredRole              string // with InsufficientScope, if no scope is enough
-	StartsAt                  int64  // with NotFound: when the link starts to work, in ms since 1970; 0 for any other reason
+	StartsAt                  int64  // with NotFound: when the link becomes active, in ms since 1970; 0 if that is not the reason
 
 	// OnPage marks an error on a public page. There the links and videos of a suspended
 	// account are gone (410); API calls get 403.

@@ -26,12 +26,12 @@ import (
 
 var perMinute = map[identity.Plan]int{identity.Free: 60, identity.Creator: 600, identity.Business: 1200, identity.Enterprise: 3000}
 
-// keyring is a truth that tests change: the Source of every client here.
+// keyring is the Source of every client in these tests. Tests change what it returns.
 type keyring struct {
 	mu    sync.Mutex
 	keys  map[string]apikey.Record
 	down  error
-	delay chan struct{} // when set, answers wait for it
+	delay chan struct{} // if set, responses wait until it is closed
 	asked atomic.Int64
 }
 
@@ -63,7 +63,7 @@ func (k *keyring) set(down error) {
 	k.mu.Unlock()
 }
 
-// change edits the account's records as one commit and gives its new version.
+// change edits the account's records as one commit and returns the account's new version.
 func (k *keyring) change(account string, edit func(*apikey.Record)) int64 {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -97,8 +97,8 @@ func (k *keyring) add(t testing.TB, account string, plan identity.Plan) string {
 	return key.Secret()
 }
 
-// clock is a time that tests move. Once frozen it moves in no other way, so that
-// a slow machine ages no record.
+// clock is a time that tests move. Once frozen, it moves only when a test calls forward,
+// so a slow machine does not make records stale.
 type clock struct{ offset, frozen atomic.Int64 }
 
 func (c *clock) now() time.Time {
@@ -125,8 +125,8 @@ func newReplica(t testing.TB, source apikey.Source, addr string) replica {
 		t.Fatal(err)
 	}
 	c := &clock{}
-	// Budgets are wide: the machine under test may stall, and a stall must not
-	// look like an outage to a test that is about something else.
+	// The budgets are generous: the test machine may stall, and a test about something
+	// else must not mistake a stall for an outage.
 	cl := apikey.New(apikey.Config{
 		Now: c.now, RedisBudget: 2 * time.Second, Budget: 2 * time.Second, ColdBudget: 5 * time.Second,
 		Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
@@ -161,13 +161,13 @@ func TestAuthenticateRefusesWithoutAsking(t *testing.T) {
 	t.Parallel()
 	ring := &keyring{}
 	good := ring.add(t, "acc_1", identity.Free)
-	r := newReplica(t, ring, "127.0.0.1:1") // nobody listens there
+	r := newReplica(t, ring, "127.0.0.1:1") // nothing listens there
 	for name, tc := range map[string]struct {
 		bearer string
 		want   apierr.Code
 	}{
 		"no token":           {"", apierr.MissingAPIKey},
-		"another text":       {"hunter2", apierr.InvalidAPIKey},
+		"not a key":          {"hunter2", apierr.InvalidAPIKey},
 		"a wrong checksum":   {good[:len(good)-1] + "!", apierr.InvalidAPIKey},
 		"a very long text":   {strings.Repeat("a", 1<<16), apierr.InvalidAPIKey},
 		"a key with a space": {good + " ", apierr.InvalidAPIKey},
@@ -183,7 +183,7 @@ func TestAuthenticateRefusesWithoutAsking(t *testing.T) {
 		}
 	}
 	if n := ring.asked.Load(); n != 0 {
-		t.Errorf("malformed keys asked the source %d times", n)
+		t.Errorf("malformed keys caused %d calls to the source, want 0", n)
 	}
 }
 
@@ -205,7 +205,7 @@ func TestAuthenticateKnowsThePrincipal(t *testing.T) {
 		accept(t, r, key)
 	}
 	if n := ring.asked.Load() - before; n != 0 {
-		t.Errorf("100 requests within the fresh time asked the source %d times", n)
+		t.Errorf("100 requests with a fresh record made %d calls to the source", n)
 	}
 }
 
@@ -226,7 +226,7 @@ func TestUnknownKeysAreAskedForOnceInTenSeconds(t *testing.T) {
 	r.clock.forward(10 * time.Second)
 	_, _ = r.Authenticate(t.Context(), key.Secret(), netip.Addr{})
 	if n := ring.asked.Load(); n != 2 {
-		t.Errorf("after ten seconds asked %d times, want 2", n)
+		t.Errorf("asked %d times after ten seconds, want 2", n)
 	}
 }
 
@@ -239,7 +239,7 @@ func TestManyRequestsWithOneNewKeyAskOnce(t *testing.T) {
 	for range 100 {
 		wg.Go(func() { _, _ = r.Authenticate(t.Context(), key.Secret(), netip.Addr{}) })
 	}
-	eventually(t, "the first question", func() bool { return ring.asked.Load() > 0 })
+	eventually(t, "the first call to the source", func() bool { return ring.asked.Load() > 0 })
 	close(ring.delay)
 	wg.Wait()
 	if n := ring.asked.Load(); n != 1 {
@@ -322,7 +322,7 @@ func TestARevocationIsToldThoughItsRequestHasNoTimeLeft(t *testing.T) {
 	cancel()
 	a.InvalidateAccount(ctx, "acc_1", ring.change("acc_1", func(r *apikey.Record) { r.Revoked = true }))
 	if _, err := b.Authenticate(t.Context(), key, netip.Addr{}); code(err) != apierr.APIKeyRevoked {
-		t.Errorf("after the revocation was told: %v", err)
+		t.Errorf("after the revocation was announced: %v", err)
 	}
 }
 
@@ -392,7 +392,7 @@ func TestAStoreRestoredFromBackupWinsOverRedis(t *testing.T) {
 		accept(t, r, key)
 	}
 	if n := ring.asked.Load() - before; n != 0 {
-		t.Errorf("the version was not reset: %d further verifications", n)
+		t.Errorf("the version was not reset: %d more verifications", n)
 	}
 }
 
@@ -408,7 +408,7 @@ func TestWithoutRedisKeysWorkAndAreVerifiedEveryFiveSeconds(t *testing.T) {
 	}
 	d := accept(t, r, key)
 	if d.Limit.Limit != 600 || d.Limit.Remaining >= remaining+2 || d.Limit.Remaining < remaining-5 {
-		t.Errorf("the local bucket starts anew: %+v after %d remaining", d.Limit, remaining)
+		t.Errorf("the local bucket started full: %+v after %d remaining", d.Limit, remaining)
 	}
 	eventually(t, "the outage is noticed", func() bool {
 		before := ring.asked.Load()
@@ -425,7 +425,7 @@ func TestWithoutRedisKeysWorkAndAreVerifiedEveryFiveSeconds(t *testing.T) {
 	if err := server.Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "Redis is used again", func() bool {
+	eventually(t, "the client uses Redis again", func() bool {
 		accept(t, r, other)
 		n, _ := r.redis.Exists(t.Context(), "lr:acct:{acc_2}").Result()
 		return n == 1
@@ -507,7 +507,7 @@ func TestAKnownKeyOutlivesAuthForThirtySeconds(t *testing.T) {
 				}
 			}
 			if _, err := r.Authenticate(t.Context(), unseen, netip.Addr{}); code(err) != apierr.Unavailable {
-				t.Errorf("a key new to this replica: %v, want UNAVAILABLE", err)
+				t.Errorf("a key that is new to this replica: %v, want UNAVAILABLE", err)
 			}
 			for range 5 {
 				r.clock.forward(5 * time.Second)
@@ -553,9 +553,9 @@ func TestSteadyTrafficDoesNotStormAnAuthThatIsAway(t *testing.T) {
 		}
 		r.clock.forward(100 * time.Millisecond)
 	}
-	// Once for the request that finds auth away, then ten times a second.
+	// One call by the request that finds auth away, then ten a second.
 	if n := ring.asked.Load() - before; n > 12 {
-		t.Errorf("2,000 requests in a second asked %d times", n)
+		t.Errorf("2,000 requests in a second asked %d times, want at most 12", n)
 	}
 }
 
@@ -565,16 +565,16 @@ func TestWhatSomebodyElseWroteIntoRedisIsIgnored(t *testing.T) {
 	r := newReplica(t, ring, redistest.Start(t))
 	for name, poison := range map[string][]any{
 		"another type":       {"set", "lr:acct:{%s}", strings.Repeat("x", 1<<20)},
-		"a version of words": {"hset", "lr:acct:{%s}", "v", "latest"},
+		"a text as version":  {"hset", "lr:acct:{%s}", "v", "latest"},
 		"a huge version":     {"hset", "lr:acct:{%s}", "v", "1e308"},
-		"a version to come":  {"hset", "lr:acct:{%s}", "v", "9007199254740991"},
+		"a future version":   {"hset", "lr:acct:{%s}", "v", "9007199254740991"},
 		"a negative version": {"hset", "lr:acct:{%s}", "v", "-1"},
 		"not a number":       {"hset", "lr:acct:{%s}", "v", "nan"},
 		"a full bucket":      {"set", "lr:acct:{%s}:t", "9e300"},
 		"an old bucket":      {"set", "lr:acct:{%s}:t", "-9e300"},
 		"no bucket":          {"set", "lr:acct:{%s}:t", "nan"},
 		"another bucket":     {"hset", "lr:acct:{%s}:t", "x", "1"},
-		"another life":       {"hset", "lr:acct:{%s}", "e", ""},
+		"no incarnation":     {"hset", "lr:acct:{%s}", "e", ""},
 	} {
 		account := identity.NewID("acc")
 		key := ring.add(t, account, identity.Enterprise)
@@ -628,7 +628,7 @@ func TestTheBucketIsExact(t *testing.T) {
 			ring := &keyring{}
 			r := newReplica(t, ring, server)
 			key := ring.add(t, "acc_1", identity.Free)
-			second := ring.add(t, "acc_1", identity.Free) // more keys do not buy more rate
+			second := ring.add(t, "acc_1", identity.Free) // a second key does not raise the rate
 			began := time.Now()
 			allowed := 0
 			var last apikey.Limit
@@ -687,13 +687,14 @@ func TestAnAccountLeavesRedisMinutesAfterItsLastRequest(t *testing.T) {
 	if life := r.redis.PTTL(t.Context(), hash).Val(); life <= 0 || life > 5*time.Minute {
 		t.Errorf("the hash lives for %s", life)
 	}
-	// A hash that is in use does not expire.
+	// A hash that is in use gets its expiry renewed.
 	r.redis.PExpire(t.Context(), hash, time.Minute)
 	accept(t, r, key)
 	if life := r.redis.PTTL(t.Context(), hash).Val(); life <= time.Minute {
-		t.Errorf("a request leaves the hash %s", life)
+		t.Errorf("after a request the hash expires in %s", life)
 	}
-	// One that did costs one question, not one with each request.
+	// A request after the hash has expired causes one call to auth; the next ones cause
+	// none.
 	r.redis.Del(t.Context(), hash)
 	before := ring.asked.Load()
 	for range 5 {
@@ -702,7 +703,7 @@ func TestAnAccountLeavesRedisMinutesAfterItsLastRequest(t *testing.T) {
 	if n := ring.asked.Load() - before; n != 1 {
 		t.Errorf("after a pause auth was asked %d times, want once", n)
 	}
-	eventually(t, "the bucket is full, and no key", func() bool { return r.redis.Exists(t.Context(), hash+":t").Val() == 0 })
+	eventually(t, "the bucket is full, so its key has expired", func() bool { return r.redis.Exists(t.Context(), hash+":t").Val() == 0 })
 }
 
 func TestRedisAndReplicasCountAlikeAtEveryRate(t *testing.T) {
@@ -733,10 +734,10 @@ func TestTheSessionOfSomebodyWhoWasRemovedHasEnded(t *testing.T) {
 	session := ring.addSession(t, "acc_1", "mem_ada", identity.Free)
 	ring.change("acc_1", func(r *apikey.Record) { r.Role, r.Scopes = "", 0 })
 	if _, err := r.Authenticate(t.Context(), session, netip.Addr{}); code(err) != apierr.Unavailable {
-		t.Errorf("a session without a role: %v, want UNAVAILABLE: auth cannot have meant that", err)
+		t.Errorf("a session without a role: %v, want UNAVAILABLE, because only revoked sessions have no role", err)
 	}
 	r.InvalidateAccount(t.Context(), "acc_1", ring.change("acc_1", func(r *apikey.Record) { r.Revoked = true }))
 	if _, err := r.Authenticate(t.Context(), session, netip.Addr{}); code(err) != apierr.APIKeyRevoked {
-		t.Errorf("once it was ended: %v", err)
+		t.Errorf("after the session was revoked: %v", err)
 	}
 }

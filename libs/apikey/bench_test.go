@@ -10,8 +10,8 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/redistest"
 )
 
-// BenchmarkAuthenticate is what every API request pays: one Redis round trip.
-// Compare with ping, which is the round trip alone.
+// BenchmarkAuthenticate measures what each API request costs: one Redis round trip.
+// Compare it with ping, which measures the round trip alone.
 func BenchmarkAuthenticate(b *testing.B) {
 	ring := &keyring{}
 	r := newReplica(b, ring, redistest.Start(b))
@@ -55,7 +55,7 @@ func BenchmarkAuthenticate(b *testing.B) {
 	})
 }
 
-// BenchmarkRefuse is what a flood of bad keys costs.
+// BenchmarkRefuse measures the cost of a flood of invalid keys.
 func BenchmarkRefuse(b *testing.B) {
 	ring := &keyring{}
 	r := newReplica(b, ring, redistest.Start(b))

@@ -26,7 +26,7 @@ import (
 
 // The bounds that the package comment promises.
 const (
-	freshFor   = 5 * time.Second  // how long a record is used without asking auth again
+	freshFor   = 5 * time.Second  // how long a record is used before auth is asked again
 	usableFor  = 30 * time.Second // how long a record is used while auth cannot be reached
 	unknownFor = 10 * time.Second // how long the response "no such key" is cached
 

@@ -20,7 +20,7 @@
 //   - Without Redis each replica applies the account's limit on its own. No request
 //     fails because of that.
 //
-// # How staleness is noticed
+// # How staleness is detected
 //
 // Each account has one hash in Redis. It holds the account's version v and an
 // incarnation e, the time at which the hash was made, in microseconds. Buckets are

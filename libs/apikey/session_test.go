@@ -29,8 +29,8 @@ func (k *keyring) addSession(t testing.TB, account, member string, plan identity
 	return key.Secret()
 }
 
-// A busy script takes the account's bucket and not that of the people; two
-// sessions of one member share theirs. It holds with Redis and without.
+// A busy script takes from the account's bucket, not from the members' buckets. Two sessions
+// of one member share a bucket. Both are true with Redis and without.
 func TestEachMembersSessionsHaveABucketOfTheirOwn(t *testing.T) {
 	t.Parallel()
 	for name, addr := range map[string]string{"with Redis": redistest.Start(t), "without": "127.0.0.1:1"} {
@@ -46,7 +46,8 @@ func TestEachMembersSessionsHaveABucketOfTheirOwn(t *testing.T) {
 				accept(t, r, key)
 			}
 			if d := accept(t, r, key); d.Limit.Allowed && addr != "127.0.0.1:1" {
-				// Redis counts by its own clock, which goes on; 100 calls take under a second.
+				// Redis counts by its own clock, which cannot be stopped. 100 calls take less
+				// than a second.
 				t.Errorf("after 101 calls of a key of 60 a minute: %+v", d.Limit)
 			}
 			d := accept(t, r, ada)

@@ -85,8 +85,8 @@ type Rights interface {
 	Scopes(ctx context.Context, accountID, id string) (identity.ScopeSet, error)
 }
 
-// flight is one in-flight verification. It outlives the request that began it,
-// so that even a slow answer serves the next request.
+// flight is one in-flight verification. It outlives the request that began it, so that even a
+// late response serves the next request.
 type flight struct {
 	incarnation int64
 	began       time.Time

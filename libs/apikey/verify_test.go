@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// never is a source whose answers wait for the end of the test.
+// never is a source that does not answer until the test ends.
 type never struct{ done <-chan struct{} }
 
 func (n never) Verify(context.Context, string) (*Record, error) {
@@ -14,8 +14,9 @@ func (n never) Verify(context.Context, string) (*Record, error) {
 	return nil, ErrUnknownKey
 }
 
-// Redis was emptied and misses every other call. Some requests ask for its new
-// incarnation, the others for any verification from now on, noted under the old one.
+// Redis was emptied and drops every other call. Some requests therefore ask for a
+// verification under its new incarnation. The others accept any verification that begins
+// now and store it under the old incarnation.
 func TestRequestsThatRedisAnsweredAndMissedShareAVerification(t *testing.T) {
 	t.Parallel()
 	done, now := make(chan struct{}), time.Now()
@@ -32,7 +33,8 @@ func TestRequestsThatRedisAnsweredAndMissedShareAVerification(t *testing.T) {
 	}
 }
 
-// A record of another account that cannot be read is such a failure.
+// One failed verification is not an outage. It may concern a single record of another
+// account that cannot be read.
 func TestOneFailedVerificationLeavesNewKeysTheirTime(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
@@ -41,18 +43,18 @@ func TestOneFailedVerificationLeavesNewKeysTheirTime(t *testing.T) {
 	c.asking.Fail()
 	for range 3 {
 		if got := c.patience(false); got != c.cfg.ColdBudget {
-			t.Errorf("after one failure a new key waits %v, want %v", got, c.cfg.ColdBudget)
+			t.Errorf("after one failure, a new key waits %v, want %v", got, c.cfg.ColdBudget)
 		}
 	}
 	now = now.Add(lasting)
 	if first, second := c.patience(false), c.patience(false); first != c.cfg.ColdBudget || second != c.cfg.Budget {
-		t.Errorf("after a second of failures new keys wait %v and %v, want one that looks and then %v", first, second, c.cfg.Budget)
+		t.Errorf("after a second of failures, new keys wait %v and %v, want one full wait and then %v", first, second, c.cfg.Budget)
 	}
 	if got := c.patience(true); got != 0 {
-		t.Errorf("a key that is known waits %v for an auth that is away", got)
+		t.Errorf("a known key waits %v while auth is away, want no wait", got)
 	}
 	c.asking.OK()
 	if got := c.patience(false); got != c.cfg.ColdBudget {
-		t.Errorf("after an answer a new key waits %v", got)
+		t.Errorf("after auth has answered, a new key waits %v", got)
 	}
 }

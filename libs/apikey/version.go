@@ -19,24 +19,24 @@ import (
 //	-----------------------------  -----------------------------  ------------------------------------
 //	none, or expired               any                            {1}: makes the hash, without a version
 //	another incarnation            any                            {1}: verify again under this one
-//	same incarnation, no version   any                            {0}: the record's version is noted
+//	same incarnation, no version   any                            {0}: the hash gets the record's version
 //	same, version as the record's  verified                       {0}: a token is taken
 //	same, version is lower         newer than announced changes   {0}: the hash follows the record
 //	same, version is higher        from before a change           {2}: verify again
 //	same, version is higher, but   the store was restored from    {0}: the hash is set back too
 //	the store has a lower one      a backup
 //
-// versionScript only ever raises the version and never makes a hash. If there is no hash,
-// no replica needs a warning: the next request makes one with a new incarnation, under
-// which every record must be verified again. So Redis can be emptied at any moment
-// without reviving a revoked key, and a hash may expire. It expires [stateLife] after the
-// account's last request, so that Redis holds the accounts that are active now and not
-// all that were active today. The price is one more call to auth with the first request
-// after such a pause. An account in use pays nothing.
+// versionScript only ever raises the version and never makes a hash. If there is no hash, no
+// replica needs a warning: the next request makes one with a new incarnation, under which every
+// record must be verified again. So Redis can be emptied at any moment without reviving a revoked
+// key, and a hash may expire. It expires at most [stateLife] after the account's last request, so
+// that Redis keeps only the accounts that are active now, not all that were active today. The price
+// is one more call to auth with the first request after such a pause. An account that stays active
+// pays nothing.
 //
-// Each bucket is a key of its own, which expires when the bucket is full: a missing key
-// is a full bucket. If buckets were fields of the hash, those of members who left would
-// stay as long as the account is in use.
+// Each bucket is a key of its own, which expires when the bucket is full: a missing key is a full
+// bucket. If buckets were fields of the hash, those of former members would stay for as long as the
+// account is active.
 
 // stateLife is the expiry of an account's hash in Redis. A request renews it only when less
 // than half is left, so Redis keeps the hash for at least half of stateLife after the last
@@ -71,7 +71,7 @@ const anyRecord = -1
 type taken struct {
 	standing    standing
 	incarnation int64
-	version     int64 // set if outdated
+	version     int64 // set if standing is outdated
 	limit       Limit // set if the record holds
 }
 
@@ -179,9 +179,9 @@ if not (v and v >= tonumber(ARGV[1])) then redis.call('HSET', KEYS[1], 'v', ARGV
 return 1
 `)
 
-// versionPatience is how long a caller waits for Redis before it leaves the rest to
-// the background. It is generous, because a revocation is only immediate when
-// replicas learn the version before the revocation is answered.
+// versionPatience is how long a caller waits for Redis before it leaves the rest to the background.
+// It is generous, because a revocation takes effect at once only if Redis has the new version
+// before the caller gets its response.
 const versionPatience = 2 * time.Second
 
 // InvalidateAccount tells every replica that the account's authority changed. After it returns,
@@ -222,7 +222,7 @@ func (c *Client) later(accountID string, version int64) {
 	c.pending[accountID] = max(c.pending[accountID], version)
 }
 
-// retell raises the versions that Redis has missed, as soon as it is back.
+// retell raises the versions that Redis has missed as soon as Redis is back.
 func (c *Client) retell() {
 	for outage.Pause(c.ctx, 500*time.Millisecond) {
 		c.pendingMu.Lock()

@@ -104,12 +104,12 @@ func (s *Stores) Outbox() *outbox.Outbox {
 	return o
 }
 
-// Watch reports how much waits, as long as the service runs; see [waiting.Loop].
+// Watch reports how much work is waiting for as long as the service runs; see [waiting.Loop].
 func (s *Stores) Watch(looks ...waiting.Look) {
 	s.svc.Loops = append(s.svc.Loops, waiting.Loop(s.svc.Name, s.Turns(), s.now, looks...))
 }
 
-// Turns makes what lets one replica do a sweep for all replicas. It uses the system's clock,
+// Turns returns what lets one replica do a sweep for all replicas. It uses the system's clock,
 // because Redis does.
 func (s *Stores) Turns() *dedup.Seen { return dedup.New(s.Redis, time.Now) }
 

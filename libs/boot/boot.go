@@ -100,10 +100,10 @@ type Call struct {
 }
 
 const (
-	// warmUpTime bounds the first calls. A service that cannot reach its stores becomes
-	// ready after this time. It is longer than a cluster may take to let a new pod
-	// connect. Otherwise, while an upgrade replaces all pods at once, a pod would be ready
-	// before it reaches a store, and its requests would fail.
+	// warmUpTime bounds the first calls. A service that cannot reach its stores becomes ready
+	// after this time. It is longer than a cluster takes to let a new pod connect. Otherwise,
+	// while an upgrade replaces all pods at once, a pod would be ready before it reaches a
+	// store, and its requests would fail.
 	warmUpTime = 30 * time.Second
 	// warmUpTry bounds one attempt, because a dropped packet never gets a response.
 	warmUpTry = 5 * time.Second

@@ -95,7 +95,7 @@ func TestGoogleReadsSeverityMessageAndTrace(t *testing.T) {
 	}
 }
 
-// events is a log of what happened in which order.
+// events records what happened in which order.
 type events struct {
 	mu   sync.Mutex
 	list []string
@@ -170,11 +170,11 @@ func TestAServiceIsReadyOnceItsStoresAnsweredOrAfterHalfAMinute(t *testing.T) {
 		do   func() func(context.Context) error
 		want time.Duration
 	}{
-		"at once":           {func() func(context.Context) error { return answered }, 0},
-		"a policy is late":  {func() func(context.Context) error { return after(20 * time.Second) }, 20 * time.Second},
-		"refused for ever":  {func() func(context.Context) error { return after(time.Hour) }, 30 * time.Second},
-		"never answered":    {func() func(context.Context) error { return dropped }, 30 * time.Second},
-		"one lost question": {func() func(context.Context) error { return firstOf(dropped, answered) }, 5250 * time.Millisecond},
+		"at once":         {func() func(context.Context) error { return answered }, 0},
+		"a late policy":   {func() func(context.Context) error { return after(20 * time.Second) }, 20 * time.Second},
+		"refused forever": {func() func(context.Context) error { return after(time.Hour) }, 30 * time.Second},
+		"never answered":  {func() func(context.Context) error { return dropped }, 30 * time.Second},
+		"one lost packet": {func() func(context.Context) error { return firstOf(dropped, answered) }, 5250 * time.Millisecond},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -195,7 +195,7 @@ func TestAServiceIsReadyOnceItsStoresAnsweredOrAfterHalfAMinute(t *testing.T) {
 	}
 }
 
-// firstOf makes the first of two calls once and the second from then on.
+// firstOf returns a function that calls first the first time and then from the second time on.
 func firstOf(first, then func(context.Context) error) func(context.Context) error {
 	return func(ctx context.Context) error {
 		call := first
@@ -290,7 +290,7 @@ func TestReachIsAConnection(t *testing.T) {
 	}
 	_ = l.Close()
 	if call.Do(t.Context()) == nil {
-		t.Error("nobody listens, and it was reached")
+		t.Error("Reach succeeded although nothing listens there")
 	}
 }
 
@@ -341,7 +341,8 @@ func TestASweepStartsAtOnceAndForAKick(t *testing.T) {
 		if err := <-ended; err != nil {
 			t.Errorf("Run = %v", err)
 		}
-		// Not after a minute, within the other loop's turn. Without Redis nothing rests for an hour.
+		// No call at one minute: another loop has had that turn. Without Redis, the loop does not
+		// slow down for an hour.
 		want := []time.Duration{0, 80 * time.Second, 2 * time.Minute, 3 * time.Minute}
 		if !slices.Equal(calls, want) {
 			t.Errorf("called at %v, want %v", calls, want)
@@ -349,7 +350,7 @@ func TestASweepStartsAtOnceAndForAKick(t *testing.T) {
 	})
 }
 
-// Not parallel: the logger is the process's.
+// Not parallel, because the logger is shared by the whole process.
 func TestARepeatedFailureIsLoggedOnce(t *testing.T) {
 	var out bytes.Buffer
 	before := slog.Default()

@@ -48,8 +48,8 @@ func every(d time.Duration, name string, fn func(ctx context.Context, kicked boo
 	}}
 }
 
-// once calls fn and returns the text of its error. before is the error text of the
-// previous call.
+// once calls fn and returns the text of its error, or "" if fn succeeded. before is the
+// error text of the previous call.
 func once(ctx context.Context, name, before string, fn func(ctx context.Context) error) (failed string) {
 	err := fn(ctx)
 	switch {

@@ -33,8 +33,8 @@ func (f *LogFormat) UnmarshalText(text []byte) error {
 // NewLogger writes JSON lines that carry the trace and span of their context.
 //
 // The format google uses the names that Cloud Logging reads: severity, message, and the
-// trace, which links a line to Cloud Trace. Google's name of a trace contains the
-// project. If GOOGLE_CLOUD_PROJECT is not set, only the trace's id is written.
+// trace, which links a line to Cloud Trace. Google's trace names contain the project. If
+// GOOGLE_CLOUD_PROJECT is not set, only the trace's id is written.
 func NewLogger(w io.Writer, level slog.Level, format LogFormat) *slog.Logger {
 	opt := &slog.HandlerOptions{Level: level}
 	h := traceHandler{traceKey: "trace_id", spanKey: "span_id"}

@@ -7,11 +7,11 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// rooted is a tracer provider whose traces begin only with work: with a request (a span of
-// the kind server), with a job (consumer; see [Work]), or where [trace.WithNewRoot] asks. The
+// rooted is a tracer provider that starts a trace only for work: for a request (a span of the
+// kind server), for a job (consumer; see [Work]), or where [trace.WithNewRoot] asks. The
 // client libraries of stores start a span for every call. Without rooted, each call of a
-// background loop would be a trace of its own, and an idle installation would record
-// hundreds a minute. Whether a trace is recorded remains the sampler's decision.
+// background loop would be a trace of its own, and an idle installation would record hundreds
+// a minute. Whether a trace is recorded remains the sampler's decision.
 type rooted struct{ trace.TracerProvider }
 
 // Work starts a trace for a piece of background work, such as a delivery, or a span if ctx is

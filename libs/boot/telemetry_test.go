@@ -19,17 +19,17 @@ func TestSpansGoWhereTheEnvironmentSays(t *testing.T) {
 	const ofTraces = "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"
 	for name, tt := range map[string]struct {
 		env  map[string]string
-		want sdktrace.SpanExporter // its type; nil for none
-		fail string                // names this in the error; "" for none
+		want sdktrace.SpanExporter // only its type counts; nil for none
+		fail string                // the variable that the error names; "" for no error
 	}{
-		"nowhere by default":        {},
-		"nowhere when switched off": {env: map[string]string{kind: "none", endpoint: "http://localhost:4318"}},
-		"to standard output":        {env: map[string]string{kind: "console"}, want: &stdouttrace.Exporter{}},
-		"to a collector by HTTP":    {env: map[string]string{endpoint: "http://localhost:4318"}, want: &otlptrace.Exporter{}},
-		"to a collector by gRPC":    {env: map[string]string{kind: "otlp", protocol: "grpc"}, want: &otlptrace.Exporter{}},
-		"not to a misspelt one":     {env: map[string]string{kind: "otpl"}, fail: kind},
-		"nor by a misspelt way":     {env: map[string]string{kind: "otlp", protocol: "http/json"}, fail: protocol},
-		"nor by one of traces":      {env: map[string]string{kind: "otlp", protocol: "grpc", ofTraces: "http/json"}, fail: ofTraces},
+		"nowhere by default":         {},
+		"nowhere when switched off":  {env: map[string]string{kind: "none", endpoint: "http://localhost:4318"}},
+		"to standard output":         {env: map[string]string{kind: "console"}, want: &stdouttrace.Exporter{}},
+		"to a collector by HTTP":     {env: map[string]string{endpoint: "http://localhost:4318"}, want: &otlptrace.Exporter{}},
+		"to a collector by gRPC":     {env: map[string]string{kind: "otlp", protocol: "grpc"}, want: &otlptrace.Exporter{}},
+		"not to a misspelt exporter": {env: map[string]string{kind: "otpl"}, fail: kind},
+		"nor by a misspelt protocol": {env: map[string]string{kind: "otlp", protocol: "http/json"}, fail: protocol},
+		"nor by one for traces only": {env: map[string]string{kind: "otlp", protocol: "grpc", ofTraces: "http/json"}, fail: ofTraces},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, v := range []string{kind, endpoint, protocol, "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", ofTraces} {

@@ -6,13 +6,12 @@
 // keeps serving the last value. If there is none, it returns the loader's error.
 //
 // The caller feeds the cache a stream of invalidated keys. The cache numbers the
-// invalidations. An entry keeps the number that was the latest when its load started. A
-// lookup keeps the number that was the latest when it ran. [Cache.Current] compares these with
-// the number of the key's last invalidation. So a value that was read before a change and
-// stored after it is never served. Simply deleting the key would lose that race. While the
-// stream is interrupted ([Cache.SetSynced]), values live only for [Options.Unsynced]. While
-// the caller cannot tell whether the stream is interrupted ([Cache.MarkUncertain]), every
-// lookup loads again.
+// invalidations. An entry records the latest number at the time its load started, and a lookup
+// the latest number at the time it ran. [Cache.Current] compares these with the number of the
+// key's last invalidation. So a value that was read before a change and stored after it is
+// never served. Simply deleting the key would lose that race. While the stream is interrupted
+// ([Cache.SetSynced]), values live only for [Options.Unsynced]. While the caller cannot tell
+// whether the stream is interrupted ([Cache.MarkUncertain]), every lookup loads again.
 package cache
 
 import (
@@ -107,10 +106,10 @@ type invalidated struct {
 // perEntry is the memory in bytes that an entry takes besides its key and value.
 const perEntry = 130
 
-// Invalidations are remembered for loads and requests that hold an older entry. Once the
-// cache has forgotten an invalidation, a load or request that still holds an older entry
-// must look up its key again. So these bounds limit memory and do not weaken correctness.
-// Without bounds, thousands of changes a second would pile up.
+// Invalidations are remembered because loads and requests may hold an older entry. Once the
+// cache has forgotten an invalidation, a load or request that still holds an older entry must
+// look up its key again. So these bounds limit memory and do not weaken correctness. Without
+// bounds, thousands of changes a second would pile up.
 const (
 	remember    = 10 * time.Second
 	rememberMax = 100_000

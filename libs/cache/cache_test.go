@@ -18,7 +18,7 @@ type world struct {
 	mu     sync.Mutex
 	values map[string]string
 	err    error
-	gate   chan struct{} // a load waits here when set
+	gate   chan struct{} // if set, loads wait until it is closed
 	loads  atomic.Int64
 	clock  time.Time
 }
@@ -92,10 +92,10 @@ func TestGetLoadsWithTheValuesOfTheCallerWhoWaits(t *testing.T) {
 		return who, true, ctx.Err()
 	}})
 	if _, ok := c.Peek("a", time.Now()); ok {
-		t.Error("an empty cache answers a peek")
+		t.Error("Peek found a value in an empty cache")
 	}
 	if l, err := c.Get(context.WithValue(t.Context(), name{}, "first"), "a"); err != nil || l.Value != "first" {
-		t.Errorf("Get = %q, %v, want what the load found in the caller's context", l.Value, err)
+		t.Errorf("Get = %q, %v, want the value that the load read from the caller's context", l.Value, err)
 	}
 	if l, ok := c.Peek("a", time.Now()); !ok || l.Value != "first" {
 		t.Errorf("Peek = %q, %t after a load", l.Value, ok)
@@ -125,7 +125,7 @@ func TestGetReloadsBeforeTheEndWithoutWaiting(t *testing.T) {
 	w.set("a", "2")
 	w.pass(25 * time.Second)
 	expect(t, c, "a", "1")
-	for get(t, c, "a") != "2" { // the background load ends some time soon
+	for get(t, c, "a") != "2" { // until the background load has finished
 		time.Sleep(time.Millisecond)
 	}
 }
@@ -169,15 +169,15 @@ func TestGetServesTheLastValueWhileTheLoaderFailsAndGuessesNone(t *testing.T) {
 		expect(t, c, "a", "1 stale")
 	}
 	if n := w.loads.Load() - tries; n != 0 {
-		t.Errorf("%d further loads within the back-off, want 0", n)
+		t.Errorf("%d more loads during the pause after a failure, want 0", n)
 	}
 	c.Invalidate("a")
-	expect(t, c, "a", "error") // what was changed is not served again, come what may
+	expect(t, c, "a", "error") // an invalidated value is never served again, even if the loader fails
 	w.fail(nil)
 	expect(t, c, "a", "1")
 }
 
-// One broken record says nothing of the others.
+// One key that cannot be loaded does not count as an outage of the store.
 func TestGetLoadsOthersWhileOneKeyCannotBeRead(t *testing.T) {
 	t.Parallel()
 	w, c := newWorld(t)
@@ -229,7 +229,7 @@ func TestInvalidateWinsAgainstALoadThatReadBeforeTheChange(t *testing.T) {
 	w.change(func(w *world) { w.gate = gate })
 	got := make(chan string, 1)
 	go func() { got <- get(t, c, "a") }()
-	for w.loads.Load() == 0 { // the load has read "1" and waits
+	for w.loads.Load() == 0 { // until the load has read "1" and is waiting
 		time.Sleep(time.Millisecond)
 	}
 	w.change(func(w *world) { w.values["a"], w.gate = "2", nil })
@@ -250,11 +250,11 @@ func TestCurrentKnowsAnAnswerThatWasOvertaken(t *testing.T) {
 	}
 	c.Invalidate("other")
 	if !c.Current(a) {
-		t.Error("another key's invalidation overtook the answer")
+		t.Error("the invalidation of another key made the entry outdated")
 	}
 	c.Invalidate("a")
 	if c.Current(a) {
-		t.Error("the answer is current after its invalidation")
+		t.Error("the entry counts as current after its key was invalidated")
 	}
 }
 
@@ -268,7 +268,7 @@ func TestInvalidateAllReloadsEverythingButKeepsALastResort(t *testing.T) {
 	w.set("a", "2")
 	c.InvalidateAll()
 	if c.Current(before) {
-		t.Error("an answer from before InvalidateAll counts as current")
+		t.Error("an entry from before InvalidateAll counts as current")
 	}
 	w.fail(apierr.Down(errors.New("down")))
 	stale, err := c.Get(t.Context(), "a")
@@ -290,23 +290,23 @@ func TestMarkUncertainReadsEveryAnswerAnewForASecond(t *testing.T) {
 	w.pass(time.Millisecond)
 	c.MarkUncertain()
 	if !c.Expired(before) {
-		t.Error("an answer from before the uncertainty may be given")
+		t.Error("an entry from before the uncertainty does not count as expired")
 	}
 	for i := range 5 {
-		w.set("a", fmt.Sprint("v", i)) // nobody tells
+		w.set("a", fmt.Sprint("v", i)) // no invalidation is sent
 		expect(t, c, "a", fmt.Sprint("v", i))
 		w.pass(time.Millisecond)
 	}
 	after, err := c.Get(t.Context(), "a")
 	if err != nil || c.Expired(after) {
-		t.Errorf("an answer read in the uncertainty: expired %v, %v", c.Expired(after), err)
+		t.Errorf("an entry loaded during the uncertainty: expired %v, %v", c.Expired(after), err)
 	}
 	w.fail(apierr.Down(errors.New("down")))
 	expect(t, c, "a", "v4 stale")
 	w.fail(nil)
 	w.pass(time.Second)
 	w.set("a", "later")
-	expect(t, c, "a", "v4") // it is clear by now that nobody is heard
+	expect(t, c, "a", "v4") // the uncertainty is over, so entries live for Unsynced again
 	w.pass(5 * time.Second)
 	expect(t, c, "a", "later")
 }
@@ -319,7 +319,7 @@ func TestMarkUncertainJoinsNoLoadThatBeganBefore(t *testing.T) {
 	w.change(func(w *world) { w.gate = gate })
 	first := make(chan string, 1)
 	go func() { first <- get(t, c, "a") }()
-	for w.loads.Load() == 0 { // it has read "1" and waits
+	for w.loads.Load() == 0 { // until the load has read "1" and is waiting
 		time.Sleep(time.Millisecond)
 	}
 	w.change(func(w *world) { w.values["a"], w.gate = "2", nil })
@@ -327,7 +327,7 @@ func TestMarkUncertainJoinsNoLoadThatBeganBefore(t *testing.T) {
 	go func() { second <- get(t, c, "a") }()
 	time.AfterFunc(20*time.Millisecond, func() { close(gate) })
 	if a, b := <-first, <-second; a != "1" || b != "2" {
-		t.Errorf("answers %s and %s, want 1 and 2", a, b)
+		t.Errorf("got %s and %s, want 1 and 2", a, b)
 	}
 }
 
@@ -347,7 +347,7 @@ func TestInvalidateForgetsWhatNobodyCanHoldAndGuessesNothing(t *testing.T) {
 		c.Invalidate(keys...)
 	}
 	if c.Current(held) {
-		t.Error("an answer is current although its invalidation is forgotten")
+		t.Error("an entry counts as current although its invalidation is forgotten")
 	}
 	if len(c.recent) > rememberMax+1000 {
 		t.Errorf("%d invalidations are remembered", len(c.recent))
@@ -356,7 +356,7 @@ func TestInvalidateForgetsWhatNobodyCanHoldAndGuessesNothing(t *testing.T) {
 	expect(t, c, "a", "2")
 	fresh, err := c.Get(t.Context(), "a")
 	if err != nil || !c.Current(fresh) {
-		t.Errorf("a fresh answer: %v, current %v", err, c.Current(fresh))
+		t.Errorf("a fresh entry: %v, current %v", err, c.Current(fresh))
 	}
 	w.pass(remember + time.Second)
 	c.Invalidate("b")
@@ -378,7 +378,7 @@ func TestGetGivesUpOnALoadThatHangs(t *testing.T) {
 	}
 	close(gate)
 	l, err := c.Get(t.Context(), "a")
-	for errors.Is(err, context.DeadlineExceeded) { // the load's goroutine is on its way
+	for errors.Is(err, context.DeadlineExceeded) { // until the load's goroutine has finished
 		l, err = c.Get(t.Context(), "a")
 	}
 	if err != nil || l.Value != "late" {

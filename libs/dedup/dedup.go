@@ -1,12 +1,12 @@
 // Package dedup remembers what was seen already: a write that was just made, a sweep
 // that another replica is doing, the viewers of a video today.
 //
-// While Redis answers, only the first replica that asks about a name gets true. From
-// [Seen.First] it gets true once, and from [Seen.Mine] each time it asks while it has the
-// turn. [Seen.Round] paces a sweep that one replica does for all. Large sets are counted to
-// within about one percent ([Seen.Count]), in at most 12 kB each. While Redis is away, each
-// replica knows only its own memory, so a name may count once in every replica. No call fails
-// a request or waits for Redis longer than its budget.
+// While Redis answers, only the first replica that asks about a name gets true: [Seen.First]
+// returns it once, and [Seen.Mine] each time that replica asks while it has the turn.
+// [Seen.Round] paces a sweep that one replica does for all. Large sets are counted to within
+// about one percent ([Seen.Count]), in at most 12 kB each. While Redis is away, each replica
+// knows only its own memory, so a name may count once in every replica. No call fails a
+// request or waits for Redis longer than its budget.
 package dedup
 
 import (
@@ -78,21 +78,21 @@ func (s *Seen) Mine(ctx context.Context, what string, hold time.Duration) bool {
 	return true
 }
 
-// Pace is how often the replicas of a service sweep, all of them together.
+// Pace is how often all replicas of a service together do a sweep.
 type Pace struct {
 	// What names the sweep.
 	What string
 	// Every is the pause between two rounds.
 	Every time.Duration
 	// Idle is the longest pause after a round that found nothing. Zero means Every. Choose it
-	// by how late work may be found whose wake-up was lost.
+	// by how late the sweep may find work whose wake-up was lost.
 	Idle time.Duration
 }
 
-// Round does a round of a sweep, unless another replica has done one and the pause after it
-// is not over. Call it every [Pace.Every]. do reports whether it found anything; after an
-// error the pause is short too. A long pause is noted only in Redis. So while Redis is away,
-// and when it has lost its data, every replica sweeps at its full pace.
+// Round does a round of a sweep, unless another replica has done one and the pause after it is
+// not over. Call it every [Pace.Every]. do reports whether it found anything; after an error
+// the pause is short too. Only Redis knows about a long pause. So while Redis is away, and
+// after it has lost its data, every replica sweeps at the full pace.
 func (s *Seen) Round(ctx context.Context, p Pace, do func(ctx context.Context) (found bool, err error)) error {
 	// The turn ends a little before the next round is due, so that this replica gets it again.
 	if !s.First(ctx, p.What, p.Every*9/10) {
@@ -105,8 +105,8 @@ func (s *Seen) Round(ctx context.Context, p Pace, do func(ctx context.Context) (
 	return err
 }
 
-// AtOnce does a round now, whatever the others have done. Call it for a wake-up, and when a
-// process starts.
+// AtOnce does a round now, whatever the other replicas have done. Call it for a wake-up, and
+// when a process starts.
 func (s *Seen) AtOnce(ctx context.Context, p Pace, do func(ctx context.Context) (found bool, err error)) error {
 	found, err := do(ctx)
 	if found || err != nil {
@@ -115,12 +115,12 @@ func (s *Seen) AtOnce(ctx context.Context, p Pace, do func(ctx context.Context) 
 	return err
 }
 
-// next says when the next round of a sweep may begin.
+// next stores when the next round of a sweep may begin.
 func (s *Seen) next(ctx context.Context, what string, after time.Duration) {
 	if s.redis == nil {
 		return
 	}
-	// Without an answer the present turn stays, and it is short.
+	// If Redis does not answer, the present turn stays, which is short.
 	_ = s.breaker.Call(ctx, s.budget, func(ctx context.Context) error {
 		return s.redis.Set(ctx, seenKey(what), strconv.FormatInt(s.now().Unix(), 10), after).Err()
 	})

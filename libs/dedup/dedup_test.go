@@ -19,7 +19,7 @@ func TestFirstIsOnce(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			if !s.First(t.Context(), "viewer", time.Hour) || s.First(t.Context(), "viewer", time.Hour) || !s.First(t.Context(), "other", time.Hour) {
-				t.Error("a viewer counts once, and each one")
+				t.Error("First must return true once for each viewer")
 			}
 		})
 	}
@@ -39,17 +39,17 @@ func TestATurnIsOneReplicasUntilItsHoldIsOver(t *testing.T) {
 	addr := redistest.Start(t)
 	a, b := over(t, addr), over(t, addr)
 	if !a.Mine(t.Context(), "sweep", time.Hour) || b.Mine(t.Context(), "sweep", time.Hour) {
-		t.Error("a turn is the first one's alone")
+		t.Error("only the replica that asked first gets the turn")
 	}
 	if !a.Mine(t.Context(), "sweep", time.Hour) {
-		t.Error("whoever has the turn may act again")
+		t.Error("the replica that has the turn may act again")
 	}
 	if !b.Mine(t.Context(), "short", time.Millisecond) || !a.First(t.Context(), "sweep", time.Hour) {
-		t.Error("a turn stands in the way of another name, or of what is to be seen once")
+		t.Error("a turn must not block another name or a First of the same name")
 	}
 	redistest.Do(t, addr, "FLUSHALL") // as if the hold were over
 	if !b.Mine(t.Context(), "sweep", time.Hour) {
-		t.Error("the turn is never over")
+		t.Error("the turn did not end")
 	}
 }
 
@@ -63,7 +63,7 @@ func TestWithoutRedisATurnIsEverybodysAndStays(t *testing.T) {
 		}
 		for range 2 {
 			if !s.Mine(t.Context(), "acc_a", time.Minute) {
-				t.Errorf("%s: Redis may have noted the turn, so nobody else takes the next hint; this replica has to", name)
+				t.Errorf("%s: Redis may have stored the turn, and then no other replica acts on the next hint, so this one must", name)
 			}
 		}
 	}
@@ -76,11 +76,11 @@ func TestANameIsForgottenAfterItsLife(t *testing.T) {
 	s.First(t.Context(), "v", time.Hour)
 	now = now.Add(time.Hour)
 	if !s.First(t.Context(), "v", time.Hour) {
-		t.Error("seen after its life")
+		t.Error("a name is still remembered after its life")
 	}
-	for i := range 100_000 { // memory stays bounded, and new names are still told apart
+	for i := range 100_000 { // memory is bounded, and new names are still recognised as new
 		if !s.First(t.Context(), fmt.Sprint(i), time.Hour) {
-			t.Fatalf("%d was seen", i)
+			t.Fatalf("the new name %d counts as seen", i)
 		}
 	}
 }
@@ -91,7 +91,7 @@ func TestWhatReplicasCountAddsUpToTheMembers(t *testing.T) {
 	a, b := over(t, addr), over(t, addr)
 	sum := func(set string, from, to int) (n int64) {
 		for i := from; i < to; i++ {
-			for _, s := range []*dedup.Seen{a, b, a} { // a member comes again, here and to another replica
+			for _, s := range []*dedup.Seen{a, b, a} { // the member is counted on one replica, on another, and on the first again
 				grown, _ := s.Count(t.Context(), set, fmt.Sprint("viewer", i), time.Hour)
 				if grown < 0 {
 					t.Fatalf("%s: the count went down by %d", set, -grown)
@@ -107,12 +107,12 @@ func TestWhatReplicasCountAddsUpToTheMembers(t *testing.T) {
 		}
 	}
 	if n := sum("large", 0, 5000); n < 4850 || n > 5150 {
-		t.Errorf("5,000 members count %d, want 3 percent off at most", n)
+		t.Errorf("5,000 members count %d, want a difference of at most 3 percent", n)
 	}
-	// Redis is emptied in the middle: members may count again, and the sum never falls.
+	// Redis is emptied in the middle. Members may count again, but the sum never falls.
 	redistest.Do(t, addr, "FLUSHALL")
 	if n := sum("large", 5000, 5100); n != 100 && (n < 95 || n > 105) {
-		t.Errorf("100 new members of an emptied Redis count %d", n)
+		t.Errorf("100 new members after Redis was emptied count %d", n)
 	}
 }
 
@@ -160,7 +160,7 @@ func TestASweepRestsOnlyWhileRedisSaysSo(t *testing.T) {
 	}
 	step("while it rests", 2, a.Round)
 	step("a wake-up that finds nothing", 3, a.AtOnce)
-	step("which ends no rest", 3, b.Round)
+	step("which does not end the rest", 3, b.Round)
 	found = true
 	step("a wake-up that finds something", 4, a.AtOnce)
 	if ms, _ := strconv.Atoi(redistest.Do(t, addr, "PTTL", "lr:seen:sweep")); ms < 1 || ms > 10_000 {
@@ -191,7 +191,8 @@ func at(t *testing.T, addr string, now func() time.Time) *dedup.Seen {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = client.Close() })
-	// A pool that is warm answers within the budget also on a busy machine.
+	// Fill the pool first: with open connections, calls stay within the budget even on a
+	// busy machine.
 	for range 50 {
 		if client.Ping(context.Background()).Err() == nil {
 			break

@@ -2,7 +2,7 @@ package dedup
 
 import "time"
 
-// Patient waits for Redis as long as a busy machine may need.
+// Patient makes s wait for Redis for as long as a busy machine may need.
 func Patient(s *Seen) *Seen {
 	s.budget = 30 * time.Second
 	return s

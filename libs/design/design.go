@@ -33,8 +33,8 @@ var tokens []byte
 //go:embed assets/design.css
 var css []byte
 
-// Tokens holds only the custom properties, for pages with a few rules of their own: the
-// start page and redirect pages. The share pages include them at build time.
+// Tokens is the stylesheet of the custom properties alone, for pages with a few rules of
+// their own: the start page and redirect pages. The share pages include them at build time.
 var Tokens = string(tokens)
 
 // TabTitle returns the text of <title>: the page's own title and our name, cut to at most 70
@@ -90,8 +90,8 @@ var icons = map[string]string{
 	"warning":  `<path d="M12 3l10 18H2z"/><path d="M12 10v5M12 18v.01"/>`,
 }
 
-// Icon returns an icon to put next to a text that says the same, so it is hidden from
-// screen readers. An unknown name is a bug in the page, so Icon panics. Any test that
+// Icon returns an icon that stands next to a text with the same meaning, so it is hidden
+// from screen readers. An unknown name is a bug in the page, so Icon panics. Any test that
 // renders the page finds it.
 func Icon(name string) template.HTML {
 	body, ok := icons[name]

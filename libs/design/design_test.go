@@ -49,18 +49,19 @@ func TestIconsAreWellFormedAndHidden(t *testing.T) {
 	}
 }
 
-// A rule of a custom property that nothing defines is lost without a word.
+// Browsers silently ignore a rule whose custom property is not defined.
 func TestEveryTokenThatIsUsedIsDefined(t *testing.T) {
 	t.Parallel()
 	css := design.Stylesheet.Bytes
 	for _, m := range regexp.MustCompile(`var\((--[a-z0-9-]+)\)`).FindAllSubmatch(css, -1) {
 		if !bytes.Contains(css, append(m[1], ':')) {
-			t.Errorf("%s is used and not defined", m[1])
+			t.Errorf("%s is used but not defined", m[1])
 		}
 	}
 }
 
-// WCAG 2.2 AA: 4.5 to 1 for text, 3 to 1 for the edges of controls and the focus ring.
+// WCAG 2.2 AA requires a contrast of 4.5 to 1 for text, and of 3 to 1 for the edges of
+// controls and the focus ring.
 func TestColoursHaveContrastInBothSchemes(t *testing.T) {
 	t.Parallel()
 	css := string(design.Stylesheet.Bytes)

@@ -16,7 +16,7 @@ func TestActorOf(t *testing.T) {
 		want events.ActorType
 	}{
 		"a key": {key, events.ActorKey}, "the operator": {events.AsOperator(t.Context()), events.ActorOperator},
-		"nobody": {t.Context(), events.ActorSystem}, "somebody named": {events.WithActor(key, events.Actor{Type: events.ActorMember}), events.ActorMember},
+		"no actor": {t.Context(), events.ActorSystem}, "an actor in ctx": {events.WithActor(key, events.Actor{Type: events.ActorMember}), events.ActorMember},
 	} {
 		if got := events.ActorOf(c.ctx); got.Type != c.want {
 			t.Errorf("%s: %v, want %v", name, got, c.want)

@@ -18,11 +18,10 @@ import (
 	"github.com/linkreel/linkreel/libs/outage"
 )
 
-// calls intercepts every request to the database. It sets a deadline, begins
-// transactions that lock nothing, and notes the responses. [DB.Do] sets a deadline already,
-// so this one matters for calls without Do. The client library's own defaults are one
-// minute for a write and five for a query, and a handler that waits so long also keeps
-// its caller's connection open.
+// calls intercepts every request to the database. It sets a deadline, begins transactions that
+// lock nothing, and records the responses. [DB.Do] sets a deadline already, so this one matters
+// for calls without Do. The client library's own defaults are one minute for a write and five
+// for a query, and a handler that waits so long also keeps its caller's connection open.
 type calls time.Duration
 
 func (c calls) unary(
@@ -92,8 +91,8 @@ type onlyWritesKey struct{}
 // transaction.
 var errOnlyWrites = errors.New("read in a commit that only writes")
 
-// heard records what a call of [DB.Do] has learnt about the database. The interceptors fill
-// it in, because the call's error does not say enough. A call gets the same error when the
+// heard records what a call of [DB.Do] has learned about the database. The interceptors fill it
+// in, because the call's error does not say enough. A call gets the same error when the
 // database is down as when the database answers promptly but another writer always wins.
 type heard struct {
 	answered atomic.Bool // the database answered a request of the call
@@ -114,9 +113,9 @@ func (a answered) Unwrap() error { return a.error }
 // to 4 s, which leaves three attempts in three seconds. [again] retries instead.
 type aborted struct{ error }
 
-// hear notes how the database answered a request. commit is true if the request is a
-// commit. If another writer has won, hear hides this from the client library. Outside of
-// [DB.Do] it returns err unchanged.
+// hear records how the database answered a request. commit is true if the request is a commit.
+// If another writer has won, hear hides this from the client library, so that the library does
+// not retry. Outside of [DB.Do] it returns err unchanged.
 func hear(ctx context.Context, commit bool, err error) error {
 	h, ok := ctx.Value(heardKey{}).(*heard)
 	if !ok {
@@ -151,7 +150,7 @@ func judged(fn func(context.Context) error) func(context.Context) error {
 	}
 }
 
-// heardStream notes the responses to a read.
+// heardStream records the responses to a read.
 type heardStream struct {
 	grpc.ClientStream
 	call   context.Context

@@ -42,24 +42,25 @@ func TestACommitIsOneCallAndAllOrNothing(t *testing.T) {
 		t.Errorf("calls: %v, want one Commit", calls)
 	}
 	if err := db.Commit(t.Context(), "create", create(c, a)); !errors.Is(err, firestoredb.ErrExists) || errors.Is(err, firestoredb.ErrUncertain) {
-		t.Errorf("a commit over what exists: %v", err)
+		t.Errorf("a commit that creates an existing document: %v", err)
 	}
 	if calls := server.Stats().Calls; calls["Rollback"] != 0 {
-		t.Errorf("calls: %v, want no Rollback: nothing was begun", calls)
+		t.Errorf("calls: %v, want no Rollback, because no transaction was begun", calls)
 	}
 	snaps, err := db.GetAll(t.Context(), []*firestore.DocumentRef{a, b, c})
 	if err != nil || !snaps[0].Exists() || !snaps[1].Exists() || snaps[2].Exists() {
-		t.Errorf("%v, %v; want the first two alone", snaps, err)
+		t.Errorf("%v, %v; want only the first two", snaps, err)
 	}
 }
 
-// A caller whose first attempt went through is told that something is in the way, and looks.
+// If the first attempt went through, the caller learns that the document exists and may be
+// its own. It must look at the document to find out.
 func TestACommitWhoseAnswerIsLostIsSentAgain(t *testing.T) {
 	t.Parallel()
 	db, server := openTest(t)
 	server.Faults().Add(local.Fault{Methods: []string{"Commit"}, Times: 1, LoseAnswer: true, Code: codes.Unavailable})
 	if err := db.Commit(t.Context(), "create", create(db.Doc("k/a"))); !errors.Is(err, firestoredb.ErrExists) || !errors.Is(err, firestoredb.ErrUncertain) {
-		t.Errorf("%v, want that the document exists and may be its own", err)
+		t.Errorf("%v, want ErrExists and ErrUncertain", err)
 	}
 }
 
@@ -72,7 +73,7 @@ func TestACommitThatLosesARaceIsTriedAgain(t *testing.T) {
 	}
 }
 
-// What it read could have changed before its commit.
+// A value that is read in a Commit could change before the commit.
 func TestACommitRefusesToRead(t *testing.T) {
 	t.Parallel()
 	db, server := openTest(t)
@@ -82,7 +83,7 @@ func TestACommitRefusesToRead(t *testing.T) {
 	} {
 		err := db.Commit(t.Context(), "read", func(_ context.Context, tx *firestore.Transaction) error { return read(tx) })
 		if err == nil {
-			t.Errorf("a %s was read", name)
+			t.Errorf("reading a %s succeeded", name)
 		}
 	}
 	if calls := server.Stats().Calls; len(calls) != 0 {

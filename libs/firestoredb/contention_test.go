@@ -27,7 +27,7 @@ func openWithin(t *testing.T, timeout time.Duration, indexes ...[]byte) (*firest
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = db.Close() })
-	if _, err := db.Identity(t.Context()); err != nil { // the first contact, which no fault of a test should meet
+	if _, err := db.Identity(t.Context()); err != nil { // make the first call now, so that no test's fault hits it
 		t.Fatal(err)
 	}
 	return db, cloud.Firestore
@@ -59,28 +59,28 @@ func TestATransactionThatLosesTriesAgainUntilItsTimeIsOver(t *testing.T) {
 			t.Parallel()
 			before := server.Stats().Calls["Commit"]
 			err := run(t.Context(), "try", set(db.Doc("a/b")))
-			for i := 0; i < 10 && apierr.CodeOf(err) == apierr.Unavailable; i++ { // a machine that stalled has cut off an attempt
+			for i := 0; i < 10 && apierr.CodeOf(err) == apierr.Unavailable; i++ { // a stall of the machine can cut off an attempt
 				err = run(t.Context(), "try", set(db.Doc("a/b")))
 			}
 			var e *apierr.Error
 			if !errors.Is(err, firestoredb.ErrContended) || !errors.As(err, &e) || e.Code != apierr.RateLimited || e.RetryAfter != time.Second {
-				t.Errorf("%v, want ErrContended as a RATE_LIMITED for a second", err)
+				t.Errorf("%v, want ErrContended as a RATE_LIMITED with one second in Retry-After", err)
 			}
 			if n := server.Stats().Calls["Commit"] - before; n < 12 {
-				t.Errorf("%d tries, want 12 at least", n)
+				t.Errorf("%d tries, want at least 12", n)
 			}
 		})
 	}
 }
 
-// Whoever gets a 429 may repeat the request as if it had never been made. So a call
-// that lost gets one only if none of its commits was left without an answer.
+// A caller that gets a 429 may repeat the request as if it had never been made. So a call
+// that lost gets a 429 only if every one of its commits was answered.
 func TestALoserIsContendedOnlyWhenNothingOfItCanHaveBeenCommitted(t *testing.T) {
 	t.Parallel()
 	lose := local.Fault{Methods: []string{"Commit"}, Times: 1, Code: codes.Aborted}
 	for name, faults := range map[string][]local.Fault{
-		"its next commit is cut off":       {lose, {Methods: []string{"Commit"}, Delay: time.Hour}},
-		"a commit before was not answered": {{Methods: []string{"Commit"}, LoseAnswer: true}, {Methods: []string{"Commit"}, Every: 2, Code: codes.Aborted}},
+		"its next commit is cut off":        {lose, {Methods: []string{"Commit"}, Delay: time.Hour}},
+		"an earlier commit got no response": {{Methods: []string{"Commit"}, LoseAnswer: true}, {Methods: []string{"Commit"}, Every: 2, Code: codes.Aborted}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -88,7 +88,7 @@ func TestALoserIsContendedOnlyWhenNothingOfItCanHaveBeenCommitted(t *testing.T) 
 			for _, f := range faults {
 				server.Faults().Add(f)
 			}
-			// It sends its attempts one after the other, and all within its one time.
+			// A Commit makes its attempts one after the other within a single timeout.
 			if err := db.Commit(t.Context(), "try", set(db.Doc("a/b"))); apierr.CodeOf(err) != apierr.Unavailable || errors.Is(err, firestoredb.ErrContended) {
 				t.Errorf("%v, want UNAVAILABLE", err)
 			}
@@ -97,14 +97,15 @@ func TestALoserIsContendedOnlyWhenNothingOfItCanHaveBeenCommitted(t *testing.T) 
 	t.Run("a transaction's next commit is cut off", func(t *testing.T) {
 		t.Parallel()
 		db, server := openWithin(t, 1100*time.Millisecond)
-		// The second is among its further attempts, which have their time together.
+		// The second abort hits one of the further attempts, which share a timeout of
+		// their own.
 		server.Faults().Add(local.Fault{Methods: []string{"Commit"}, Times: 2, Code: codes.Aborted})
 		server.Faults().Add(local.Fault{Methods: []string{"Commit"}, Delay: time.Hour})
 		if err := db.Tx(t.Context(), "try", set(db.Doc("a/b"))); apierr.CodeOf(err) != apierr.Unavailable || errors.Is(err, firestoredb.ErrContended) {
 			t.Errorf("%v, want UNAVAILABLE", err)
 		}
 	})
-	t.Run("a transaction's commit is not answered, and is refused when it is sent again", func(t *testing.T) {
+	t.Run("a transaction's commit gets no response and is refused when it is sent again", func(t *testing.T) {
 		t.Parallel()
 		db, server := openWithin(t, 3*time.Second)
 		for i, f := range []local.Fault{{Code: codes.Aborted}, {LoseAnswer: true}, {Code: codes.Aborted}} {
@@ -118,7 +119,7 @@ func TestALoserIsContendedOnlyWhenNothingOfItCanHaveBeenCommitted(t *testing.T) 
 		})
 		found, readErr := db.Collection("a").Documents(t.Context()).GetAll()
 		if apierr.CodeOf(err) != apierr.Unavailable || errors.Is(err, firestoredb.ErrContended) || len(found) != 1 || readErr != nil {
-			t.Errorf("%v with %d documents, %v; want UNAVAILABLE and what was committed once", err, len(found), readErr)
+			t.Errorf("%v with %d documents, %v; want UNAVAILABLE and exactly one commit", err, len(found), readErr)
 		}
 	})
 	t.Run("a transaction is cut off before its next commit", func(t *testing.T) {
@@ -132,19 +133,20 @@ func TestALoserIsContendedOnlyWhenNothingOfItCanHaveBeenCommitted(t *testing.T) 
 	})
 }
 
-// Every one of these calls ends at its deadline, at the same instant, as the losers of
-// a race do. But the database answers.
+// All these calls end at their deadline at the same instant, as the losers of a race do.
+// But the database has answered them, so this is not an outage.
 func TestCallsThatAreAnsweredAreNoOutage(t *testing.T) {
 	t.Parallel()
 	for name, fault := range map[string]local.Fault{
 		"other writers win":        {Methods: []string{"Commit"}, Code: codes.Aborted},
-		"commits take for ever":    {Methods: []string{"Commit"}, Delay: time.Hour},
-		"commits fail in a hurry":  {Methods: []string{"Commit"}, Code: codes.Unavailable},
+		"commits hang":             {Methods: []string{"Commit"}, Delay: time.Hour},
+		"commits fail at once":     {Methods: []string{"Commit"}, Code: codes.Unavailable},
 		"a transaction is refused": {Methods: []string{"Commit"}, Code: codes.FailedPrecondition},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			// Twice the breaker's second, which a call must not be shorter than.
+			// The timeout must be longer than the second that failures must span before
+			// the breaker opens.
 			db, server := openWithin(t, 1100*time.Millisecond)
 			server.Faults().Add(fault)
 			for range 2 {
@@ -152,7 +154,7 @@ func TestCallsThatAreAnsweredAreNoOutage(t *testing.T) {
 				for range 20 {
 					wg.Go(func() {
 						if err := db.Tx(t.Context(), "try", set(db.Doc("a/b"))); err == nil {
-							t.Error("it went through")
+							t.Error("the commit succeeded")
 						}
 					})
 				}
@@ -178,12 +180,12 @@ func TestCallsWithoutAnyAnswerAreAnOutage(t *testing.T) {
 	}
 	began := time.Now()
 	if err := ping(t.Context(), db); apierr.CodeOf(err) != apierr.Unavailable || time.Since(began) > time.Second {
-		t.Errorf("%v after %v, want a refusal at once", err, time.Since(began))
+		t.Errorf("%v after %v, want an immediate refusal", err, time.Since(began))
 	}
 }
 
-// Side by side all but one would lose each round, and most would be at it still when
-// their time is over.
+// If the losers retried side by side, all but one would lose each round, and most would
+// run out of time.
 func TestTransactionsThatLostTakeTurns(t *testing.T) {
 	t.Parallel()
 	db, server := openWithin(t, 3*time.Second)
@@ -242,10 +244,10 @@ func TestNoAccountTakesAllCallsInFlight(t *testing.T) {
 	}
 	queued := identity.WithRequest(as(t.Context(), "other"), &identity.Request{ID: "r"})
 	if err := ping(queued, db); err != nil || identity.RequestOf(queued).Queued.Load() != 0 {
-		t.Errorf("another account's call: %v after %v in line", err, time.Duration(identity.RequestOf(queued).Queued.Load()))
+		t.Errorf("another account's call: %v after waiting %v", err, time.Duration(identity.RequestOf(queued).Queued.Load()))
 	}
 	if err := ping(t.Context(), db); err != nil {
-		t.Errorf("a call for no account: %v", err)
+		t.Errorf("a call without an account: %v", err)
 	}
 	if n := inFlight.Load(); n != 32 {
 		t.Errorf("%d calls in flight, want 32", n)

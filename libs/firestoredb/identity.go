@@ -86,13 +86,13 @@ func (db *DB) readIdentity(ctx context.Context, ref *firestore.DocumentRef) (d i
 	return d, err
 }
 
-// drawIdentity gives an empty database its id. If several processes do so at once, all of
-// them use the id of the first. The id is written before the first record.
+// drawIdentity generates the id of an empty database. If several processes do so at once,
+// all of them use the id of the first. The id is written before the first record.
 func (db *DB) drawIdentity(ctx context.Context, ref *firestore.DocumentRef) (identityDocument, error) {
 	err := db.Do(ctx, "create the database's id", func(ctx context.Context) error {
 		_, err := db.Collections(ctx).Next()
 		if !errors.Is(err, iterator.Done) {
-			return err // not empty any more
+			return err // another process was faster
 		}
 		_, err = ref.Create(ctx, identityDocument{ID: identity.NewID("db"), Format: Format})
 		return err

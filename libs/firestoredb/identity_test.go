@@ -44,19 +44,19 @@ func TestADatabaseHasOneIdentityWhoeverAsksFirst(t *testing.T) {
 		}
 	}
 	if other := ask(open(cloudtest.Start(t, cloudtest.Options{}).Endpoint, "")); other == got[0] {
-		t.Errorf("an empty database of the same name is %q as well", other)
+		t.Errorf("an empty database of the same name has the same identity %q", other)
 	}
 }
 
-// Records of another format are neither read nor changed, whoever comes first: whatever a
-// service calls, and whether it asks before that or not.
+// The database refuses every call while its records have another format, whether or not
+// the service has asked for the identity first.
 func TestADatabaseOfAnotherFormatIsRefused(t *testing.T) {
 	t.Parallel()
 	for name, before := range map[string]map[string]any{
-		"from before formats had numbers": {"installation/database": map[string]any{"id": "db_1"}},
-		"from before databases had any":   {"links/1": map[string]any{"url": "https://example.com/"}},
-		"whose number cannot be read":     {"installation/database": map[string]any{"id": 7}},
-		"of a later build":                {"installation/database": map[string]any{"id": "db_1", "format": firestoredb.Format + 1}},
+		"written before formats had numbers": {"installation/database": map[string]any{"id": "db_1"}},
+		"written before databases had ids":   {"links/1": map[string]any{"url": "https://example.com/"}},
+		"whose id cannot be decoded":         {"installation/database": map[string]any{"id": 7}},
+		"written by a later build":           {"installation/database": map[string]any{"id": "db_1", "format": firestoredb.Format + 1}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -51,8 +51,8 @@ func took(method string, began time.Time, err error) {
 	}
 }
 
-// reasonOf returns the reason for which a request failed. A query has no precondition but its
-// index.
+// reasonOf returns the reason for which a request failed. A query has no precondition except
+// that its index exists.
 func reasonOf(operation string, code codes.Code) string {
 	if code == codes.FailedPrecondition && (operation == "query" || operation == "count") {
 		return "index"
@@ -72,8 +72,8 @@ func wrote(writes []*pb.Write) {
 	documentsWrite.Add(float64(len(writes) - deleted))
 }
 
-// readIn returns how many documents one message of a stream has. Firestore also charges for
-// a document that was asked for by name and is missing.
+// readIn returns how many documents one message of a stream contains. Firestore also charges
+// for a document that was requested by name and does not exist.
 func readIn(m any) int {
 	switch m := m.(type) {
 	case *pb.BatchGetDocumentsResponse:
@@ -88,7 +88,7 @@ func readIn(m any) int {
 	return 0
 }
 
-// read counts the documents of a stream that has ended. The least that Firestore charges for
-// is one document. It charges a count as one for every thousand index entries, which no
-// response says: here it is one.
+// read counts the documents of a stream that has ended. Firestore charges for at least one
+// document. A count costs one read per thousand index entries. The response does not say how
+// many that is, so read counts one.
 func read(n int) { documentsRead.Add(float64(max(n, 1))) }

@@ -18,7 +18,7 @@ import (
 	local "github.com/linkreel/linkreel/services/localcloud/firestore"
 )
 
-// metered returns a function that says by how much a series has grown.
+// metered returns a function that reports how much a series has grown since metered was called.
 func metered(t *testing.T) func(series string) int {
 	t.Helper()
 	scrape := func() map[string]int {
@@ -35,7 +35,7 @@ func metered(t *testing.T) func(series string) int {
 	return func(series string) int { return scrape()[series] - before[series] }
 }
 
-// Not parallel: the metrics belong to the process.
+// Not parallel, because the whole process shares the metrics.
 func TestCallsAndDocumentsAreMeasured(t *testing.T) {
 	db, server := openTest(t)
 	ctx, grew := t.Context(), metered(t)
@@ -80,7 +80,8 @@ func TestCallsAndDocumentsAreMeasured(t *testing.T) {
 	}
 }
 
-// A failed precondition of a write is the caller's affair. A query has no precondition but its index.
+// A failed precondition of a write is the caller's business, so it is not counted as a failure. A
+// query has no precondition except that its index exists.
 func TestAMissingIndexIsAReasonOfItsOwn(t *testing.T) {
 	db, server := openWithin(t, 20*time.Second, []byte(`{"indexes": []}`))
 	ctx, grew := t.Context(), metered(t)
@@ -98,8 +99,8 @@ func TestAMissingIndexIsAReasonOfItsOwn(t *testing.T) {
 	}
 }
 
-// BenchmarkMeasure is what measuring adds to a create: a read of two documents and a commit
-// of four.
+// BenchmarkMeasure measures what the metrics add to a create, which reads two documents and commits
+// four.
 func BenchmarkMeasure(b *testing.B) {
 	writes := make([]*pb.Write, 4)
 	found := &pb.BatchGetDocumentsResponse{Result: &pb.BatchGetDocumentsResponse_Missing{Missing: "k/a"}}

@@ -25,8 +25,8 @@ type Config struct {
 	Project string `env:"FIRESTORE_PROJECT" envDefault:"linkreel"`
 	// Database is the Firestore database of the project.
 	Database string `env:"FIRESTORE_DATABASE" envDefault:"(default)"`
-	// Endpoint is host:port of a local Firestore; empty means Google's, with the
-	// ambient credentials.
+	// Endpoint is the host:port of a local Firestore. If it is empty, Open connects to Google
+	// with the ambient credentials.
 	Endpoint string `env:"FIRESTORE_ENDPOINT"`
 	// Token is the bearer token of localcloud. It is sent only to Endpoint, never to Google.
 	// Google's emulator gets it only if both Token and Endpoint are set. If Token holds

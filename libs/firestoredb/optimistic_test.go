@@ -41,7 +41,7 @@ func TestATransactionThatStallsKeepsNobodyFromWriting(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if tries == 1 { // while this one thinks, another writes
+		if tries == 1 { // another writer commits during the first attempt
 			if _, err := doc.Update(t.Context(), []firestore.Update{{Path: "n", Value: 10}}); err != nil {
 				return err
 			}
@@ -53,6 +53,6 @@ func TestATransactionThatStallsKeepsNobodyFromWriting(t *testing.T) {
 	}
 	snap, err := doc.Get(t.Context())
 	if err != nil || snap.Data()["n"] != int64(11) || tries != 2 {
-		t.Errorf("n = %v after %d tries, %v; want 11 after 2: the first attempt was aborted, not the write", snap.Data()["n"], tries, err)
+		t.Errorf("n = %v after %d tries, %v; want 11 after 2 tries: the first attempt must abort, and the other write must not", snap.Data()["n"], tries, err)
 	}
 }

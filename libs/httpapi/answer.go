@@ -55,9 +55,10 @@ func ErrorBody(e *apierr.Error, requestID string) []byte { return httpserver.Err
 // ETag returns the strong tag of a record's revision.
 func ETag(rev int64) string { return fmt.Sprintf(`"r%d"`, rev) }
 
-// Rev returns the revision of a record that keeps no number of its own: one that follows from
-// the fields that callers can edit. If an edit restores earlier values, the earlier revision is
-// valid again, and an edit that names it overwrites nothing that its caller has not seen.
+// Rev returns the revision of a record that has no revision number of its own. It derives the
+// number from the fields that callers can edit. If an edit restores earlier values, the earlier
+// revision is valid again. This is safe: an edit that names it overwrites nothing that its
+// caller has not seen.
 func Rev(fields ...string) int64 {
 	h := fnv.New64a()
 	fmt.Fprintf(h, "%q", fields) // never fails
@@ -128,8 +129,8 @@ func Limit(c *fiber.Ctx) (int, []apierr.Detail) {
 	return n, nil
 }
 
-// Page reads the query parameters "limit" and "cursor" of a list. of tells the list from all
-// others; see [paging.First].
+// Page reads the query parameters "limit" and "cursor" of a list. of distinguishes the list
+// from all others; see [paging.First].
 func Page(c *fiber.Ctx, of ...string) (paging.Page, error) {
 	limit, wrong := Limit(c)
 	if len(wrong) > 0 {
@@ -141,8 +142,8 @@ func Page(c *fiber.Ctx, of ...string) (paging.Page, error) {
 // PageOf is [Page] for a handler that has read the limit already.
 func PageOf(c *fiber.Ctx, limit int, of ...string) (paging.Page, error) {
 	first := paging.First(limit, of...)
-	// An empty cursor is a bug in the caller's loop. A response with page one would make that
-	// loop endless.
+	// An empty cursor is a bug in the caller's loop. If we answered with page one, that loop
+	// would never end.
 	if !c.Context().QueryArgs().Has("cursor") {
 		return first, nil
 	}

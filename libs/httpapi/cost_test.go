@@ -17,7 +17,7 @@ import (
 	"github.com/linkreel/linkreel/libs/httpapi"
 )
 
-// fill repeats item, separated by commas, up to a body of just under 1 MiB.
+// fill repeats item, separated by commas, to make a body of just under 1 MiB.
 func fill(before, item, after string) string {
 	n := (1<<20 - len(before) - len(after) - 1) / (len(item) + 1)
 	return before + strings.TrimSuffix(strings.Repeat(item+",", n), ",") + after
@@ -32,19 +32,20 @@ func unknownFields() string {
 	return b.String() + "}"
 }
 
-// wrongBodies are 1 MiB each of what once cost seconds, or could.
+// wrongBodies returns bodies of 1 MiB each that once took seconds to decode, or that
+// could.
 func wrongBodies() map[string]string {
 	return map[string]string{
-		"scopes that are none":      fill(`{"name":"x","scopes":[`, `"a"`, `]}`),
+		"unknown scopes":            fill(`{"name":"x","scopes":[`, `"a"`, `]}`),
 		"scopes that are numbers":   fill(`{"name":"x","scopes":[`, `0`, `]}`),
 		"few long scopes":           fill(`{"name":"x","scopes":[`, `"`+strings.Repeat("a", 200)+`"`, `]}`),
 		"unknown fields":            unknownFields(),
 		"one long unknown name":     `{"name":"x","` + strings.Repeat("n", 1<<20-20) + `":0}`,
 		"a long name":               `{"name":"` + strings.Repeat("é", 1<<19-10) + `"}`,
 		"a long name of escapes":    `{"name":"` + strings.Repeat(`\u00e9`, (1<<20-20)/6) + `"}`,
-		"a number of a million":     `{"name":"x","expiresAt":` + strings.Repeat("9", 1<<20-30) + `}`,
-		"numbers without end":       fill(`{"name":"x","scopes":[`, `1e999999`, `]}`),
-		"one number without end":    `{"name":"x","expiresAt":1e999999999}`,
+		"a million digits":          `{"name":"x","expiresAt":` + strings.Repeat("9", 1<<20-30) + `}`,
+		"numbers out of range":      fill(`{"name":"x","scopes":[`, `1e999999`, `]}`),
+		"one number out of range":   `{"name":"x","expiresAt":1e999999999}`,
 		"one very small number":     `{"name":"x","expiresAt":1e-999999999}`,
 		"empty objects":             fill(`{"name":"x","scopes":[`, `{}`, `]}`),
 		"an open array":             `{"name":` + strings.Repeat("[", 1<<20-10),
@@ -80,9 +81,9 @@ func TestOneMiBOfWrongFieldsCostsLittle(t *testing.T) {
 			if len(body) > 1<<20 {
 				t.Fatalf("the body has %d bytes", len(body))
 			}
-			// The measure is the standard library's own walk over 1 MiB of an ordinary
-			// list, timed beside it: machines differ and others use them too. What grows
-			// with the square of a body takes a thousand times as long.
+			// Compare with the time that the standard library takes here and now for 1
+			// MiB of an ordinary list, because machines differ and are shared. A cost
+			// that grows with the square of the body takes a thousand times as long.
 			best, ordinary := time.Hour, time.Hour
 			for try := 0; try < 5 && best > 5*ordinary || try == 0; try++ {
 				began := time.Now()
@@ -112,7 +113,7 @@ func TestOneMiBOfWrongFieldsCostsLittle(t *testing.T) {
 			}
 			answer, err := io.ReadAll(res.Body)
 			if err != nil || len(answer) >= 64<<10 {
-				t.Errorf("an answer of %d bytes, %v; want less than 64 kB", len(answer), err)
+				t.Errorf("a response of %d bytes, %v; want less than 64 kB", len(answer), err)
 			}
 		})
 	}
@@ -123,10 +124,10 @@ func TestFiftyDetailsAreNamedAndTheRestCounted(t *testing.T) {
 	f := &httpapi.Fields{}
 	for i := range 90_000 {
 		f.Add(apierr.Detail{Field: fmt.Sprintf("scopes.%d", i), Code: apierr.InvalidValue})
-		f.Add(apierr.Detail{Field: fmt.Sprintf("scopes.%d", i), Code: apierr.TooLong}) // its second rule
+		f.Add(apierr.Detail{Field: fmt.Sprintf("scopes.%d", i), Code: apierr.TooLong}) // a second broken rule of the same field
 	}
 	if !f.HasError("scopes.89999") {
-		t.Error("a field that is only counted is not broken")
+		t.Error("HasError is false for a field that is only counted")
 	}
 	var body struct {
 		Error struct {
@@ -194,12 +195,12 @@ func TestPagesOfConfiguredOriginsMayCallTheAPI(t *testing.T) {
 	}{
 		{"a read", "GET", "/api/v1/links/1", "free", allowed, 200, "https://app.example.com"},
 		{"a refusal, which the page must be able to read", "GET", "/api/v1/links/1", "", allowed, 401, "https://app.example.com"},
-		{"a question beforehand", "OPTIONS", "/api/v1/links/1", "", allowed + preflight, 204, "https://app.example.com"},
-		{"of another origin", "OPTIONS", "/api/v1/links/1", "", "Origin: https://evil.example\r\n" + preflight, 405, ""},
+		{"a preflight", "OPTIONS", "/api/v1/links/1", "", allowed + preflight, 204, "https://app.example.com"},
+		{"a preflight of another origin", "OPTIONS", "/api/v1/links/1", "", "Origin: https://evil.example\r\n" + preflight, 405, ""},
 		{"a read of another origin", "GET", "/api/v1/links/1", "free", "Origin: https://evil.example\r\n", 200, ""},
-		{"for an address that is not there", "OPTIONS", "/api/v1/nothing", "", allowed + preflight, 404, "https://app.example.com"},
+		{"a preflight for an unknown address", "OPTIONS", "/api/v1/nothing", "", allowed + preflight, 404, "https://app.example.com"},
 		{"a public page", "GET", "/v/x", "", allowed, 200, ""},
-		{"no page at all", "GET", "/api/v1/links/1", "free", "", 200, ""},
+		{"a request without an origin", "GET", "/api/v1/links/1", "free", "", 200, ""},
 	} {
 		res, _ := ask(t, dial, request(tt.method, tt.path, tt.key, tt.headers, ""))
 		if got := res.Header.Get("Access-Control-Allow-Origin"); res.StatusCode != tt.status || got != tt.origin {

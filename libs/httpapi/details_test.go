@@ -13,7 +13,8 @@ import (
 	"github.com/linkreel/linkreel/libs/httpapi"
 )
 
-// strictAPI has routes of the real contract, and notes which of them have acted.
+// strictAPI serves routes of the real contract and records in acted which of them have
+// changed something.
 func strictAPI(t *testing.T, acted *[]string) func() net.Conn {
 	t.Helper()
 	find := func(c *fiber.Ctx) error {
@@ -88,24 +89,24 @@ func TestUnknownNamesAreNeverDroppedInSilence(t *testing.T) {
 		{"a repeated list", "GET", "/api/v1/links?tag=a&tag=b", "", 200, nil},
 		{"a stray ampersand", "GET", "/api/v1/links?&limit=1&", "", 200, nil},
 		{"head like get", "HEAD", "/api/v1/links?tags=zzz", "", 400, nil},
-		{"a record and its answer is dropped", "GET", "/api/v1/links/mine?fields=slug", "", 400, []string{"fields" + parameter}},
+		{"a read whose response is dropped", "GET", "/api/v1/links/mine?fields=slug", "", 400, []string{"fields" + parameter}},
 		{"404 before 400 on a read", "GET", "/api/v1/links/other?fields=slug", "", 404, nil},
 		{"404 before 400 on a delete", "DELETE", "/api/v1/links/other?force=1", "", 404, nil},
 		{"a delete", "DELETE", "/api/v1/links/mine?force=1", "", 400, []string{"force" + parameter}},
-		{"a body where none is taken", "POST", "/api/v1/domains/mine/verify", `{"force":true}`, 400, []string{"force" + field}},
-		{"an empty body where none is taken", "POST", "/api/v1/domains/mine/verify", `{}`, 204, nil},
-		{"a page ignores what it does not know", "GET", "/v/x?fbclid=1", "", 200, nil},
+		{"a body where none is read", "POST", "/api/v1/domains/mine/verify", `{"force":true}`, 400, []string{"force" + field}},
+		{"an empty body where none is read", "POST", "/api/v1/domains/mine/verify", `{}`, 204, nil},
+		{"a page ignores unknown parameters", "GET", "/v/x?fbclid=1", "", 200, nil},
 		{"a key", "POST", "/api/v1/keys", `{"name":"ci","scope":["links:read"],"expires_at":1}`, 400,
 			[]string{"expires_at" + field + " Did you mean expiresAt?", "scope" + field + " Did you mean scopes?"}},
 		{"body and query together", "POST", "/api/v1/keys?dryRun=1", `{"nam":"ci"}`, 400,
 			[]string{"name required This field is required. The body has \"nam\". Did you mean name?", "nam" + field + " Did you mean name?", "dryRun" + parameter}},
-		{"a create names them", "POST", "/api/v1/links", `{"url":"https://example.com","tite":"x"}`, 200, nil},
-		{"a create without what it needs", "POST", "/api/v1/links", `{"destinationUrl":"https://example.com"}`, 400,
+		{"a create ignores unknown fields", "POST", "/api/v1/links", `{"url":"https://example.com","tite":"x"}`, 200, nil},
+		{"a create without a required field", "POST", "/api/v1/links", `{"destinationUrl":"https://example.com"}`, 400,
 			[]string{"url required This field is required. The body has \"destinationUrl\". Did you mean url?"}},
-		{"a change of nothing known", "PATCH", "/api/v1/links/mine", `{"tittle":"x","destinationUrl":"y"}`, 400,
+		{"a change with only unknown fields", "PATCH", "/api/v1/links/mine", `{"tittle":"x","destinationUrl":"y"}`, 400,
 			[]string{"destinationUrl" + field + " Did you mean url?", "tittle" + field + " Did you mean title?"}},
-		{"a change of what cannot be changed", "PATCH", "/api/v1/links/mine", `{"slug":"x"}`, 200, nil},
-		{"a change with something known", "PATCH", "/api/v1/links/mine", `{"title":"x","tittle":"y"}`, 200, nil},
+		{"a change of a read-only field", "PATCH", "/api/v1/links/mine", `{"slug":"x"}`, 200, nil},
+		{"a change with a known field", "PATCH", "/api/v1/links/mine", `{"title":"x","tittle":"y"}`, 200, nil},
 		{"an empty change", "PATCH", "/api/v1/links/mine", `{}`, 200, nil},
 	}
 	for _, tt := range tests {
@@ -126,7 +127,7 @@ func TestUnknownNamesAreNeverDroppedInSilence(t *testing.T) {
 	}
 }
 
-// What an answer repeats of a hostile body or query has a bound.
+// The response repeats only a bounded part of a hostile body or query.
 func TestManyLongUnknownNamesMakeAShortAnswer(t *testing.T) {
 	t.Parallel()
 	var acted []string
@@ -142,7 +143,7 @@ func TestManyLongUnknownNamesMakeAShortAnswer(t *testing.T) {
 		"many names":      request("POST", "/api/v1/keys", "creator", "", `{"name":"k"`+many.String()+`}`),
 		"one long name":   request("POST", "/api/v1/keys", "creator", "", `{"name":"k","`+strings.Repeat("é", 400_000)+`":0}`),
 		"many parameters": request("GET", "/api/v1/links?limit=1"+query.String(), "creator", "", ""),
-		"many of a patch": request("PATCH", "/api/v1/links/mine", "creator", "", `{`+many.String()[1:]+`}`),
+		"many in a patch": request("PATCH", "/api/v1/links/mine", "creator", "", `{`+many.String()[1:]+`}`),
 	} {
 		res, body := ask(t, dial, raw)
 		if res.StatusCode != 400 || res.ContentLength > 16<<10 || len(detailsOf(body)) > apierr.MaxDetails {

@@ -63,7 +63,8 @@ type Options struct {
 	Name string
 	// Auth verifies keys; nil for an API without routes that need a key.
 	Auth Authenticator
-	// Idempotency keeps answers to POSTs; nil ignores the Idempotency-Key header.
+	// Idempotency stores the responses to POSTs. If it is nil, the Idempotency-Key header is
+	// ignored.
 	Idempotency *idempotency.Firestore
 	// Proxies are the proxies whose X-Forwarded-For is trusted.
 	Proxies httpserver.Proxies

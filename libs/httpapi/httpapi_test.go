@@ -29,7 +29,7 @@ import (
 	"github.com/linkreel/linkreel/libs/identity"
 )
 
-// keyring answers for the keys it was made with.
+// keyring accepts the keys it was made with.
 type keyring map[string]*identity.Principal
 
 func (k keyring) Authenticate(_ context.Context, bearer string, _ netip.Addr) (apikey.Decision, error) {
@@ -50,10 +50,10 @@ var keys = keyring{
 	"creator":   {AccountID: "b", Plan: identity.Creator, Scopes: identity.AllScopes},
 	"readonly":  {AccountID: "b", Plan: identity.Creator, Scopes: identity.LinksRead},
 	"suspended": {AccountID: "c", Plan: identity.Creator, Scopes: identity.AllScopes, Suspended: true},
-	"busy":      {AccountID: "d", Plan: identity.Free, Suspended: true}, // a reason for each refusal there is
+	"busy":      {AccountID: "d", Plan: identity.Free, Suspended: true}, // has a reason for every kind of refusal
 }
 
-// serve runs an API in memory and returns what dials it.
+// serve runs an API in memory and returns a function that connects to it.
 func serve(t *testing.T, opt httpapi.Options, routes func(*httpapi.API)) func() net.Conn {
 	t.Helper()
 	opt.Name, opt.Auth = "test", keys
@@ -73,7 +73,7 @@ func serve(t *testing.T, opt httpapi.Options, routes func(*httpapi.API)) func() 
 	}
 }
 
-// ask sends raw text and reads one answer.
+// ask sends raw text and reads one response.
 func ask(t *testing.T, dial func() net.Conn, raw string) (*http.Response, map[string]any) {
 	t.Helper()
 	c := dial()
@@ -81,11 +81,11 @@ func ask(t *testing.T, dial func() net.Conn, raw string) (*http.Response, map[st
 	go func() { _, _ = c.Write([]byte(raw)) }()
 	res, err := http.ReadResponse(bufio.NewReader(c), nil)
 	if err != nil {
-		t.Fatalf("answer to %.60q: %v", raw, err)
+		t.Fatalf("response to %.60q: %v", raw, err)
 	}
 	defer func() { _ = res.Body.Close() }()
 	var body map[string]any
-	_ = json.NewDecoder(res.Body).Decode(&body) // some answers have none
+	_ = json.NewDecoder(res.Body).Decode(&body) // some responses have no JSON body
 	return res, body
 }
 
@@ -126,9 +126,9 @@ func TestRefusals(t *testing.T) {
 		{name: "two keys", method: "GET", path: "/api/v1/links/1", key: "creator", headers: "Authorization: Bearer creator\r\n", status: 401, code: "INVALID_API_KEY"},
 		{name: "the scheme in another case", method: "GET", path: "/api/v1/links/1", headers: "authorization: bearer creator\r\n", status: 200},
 		{name: "a lower plan", method: "DELETE", path: "/api/v1/links/1", key: "free", status: 403, code: "PLAN_REQUIRED"},
-		{name: "a missing scope goes before the plan", method: "DELETE", path: "/api/v1/links/1", key: "readonly", status: 403, code: "INSUFFICIENT_SCOPE"},
+		{name: "a missing scope takes precedence over the plan", method: "DELETE", path: "/api/v1/links/1", key: "readonly", status: 403, code: "INSUFFICIENT_SCOPE"},
 		{name: "a suspended account", method: "GET", path: "/api/v1/links/1", key: "suspended", status: 403, code: "ACCOUNT_SUSPENDED"},
-		{name: "a spent limit goes before everything but the key", method: "DELETE", path: "/api/v1/links/1", key: "busy", status: 429, code: "RATE_LIMITED", header: map[string]string{"Retry-After": "2"}},
+		{name: "a spent limit takes precedence over everything except the key", method: "DELETE", path: "/api/v1/links/1", key: "busy", status: 429, code: "RATE_LIMITED", header: map[string]string{"Retry-After": "2"}},
 		{name: "an unknown path", method: "GET", path: "/api/v1/nothing", status: 404, code: "NOT_FOUND"},
 		{name: "another case of a path", method: "GET", path: "/api/v1/LINKS/1", key: "creator", status: 404, code: "NOT_FOUND"},
 		{name: "another method", method: "PUT", path: "/api/v1/links/1", key: "creator", status: 405, code: "METHOD_NOT_ALLOWED", header: map[string]string{"Allow": "GET, HEAD, DELETE"}},
@@ -154,21 +154,22 @@ func TestRefusals(t *testing.T) {
 					t.Errorf("%s: %q, want %q", k, got, want)
 				}
 			}
-			// docs/api.md promises callers these headers as soon as the account is known, and never with a 401.
+			// docs/api.md promises these headers in every response once the account is known, and
+			// never in a 401.
 			known := tt.status == 200 || tt.status == 403 || tt.status == 429
 			for _, name := range []string{"RateLimit", "RateLimit-Policy", "X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset"} {
 				if got := res.Header.Get(name); (got != "") != known {
-					t.Errorf("%s: %q, want it %v", name, got, known)
+					t.Errorf("%s: %q, want it present: %v", name, got, known)
 				}
 			}
 			if id := res.Header.Get("X-Request-Id"); id == "" || tt.status >= 400 && body["error"].(map[string]any)["requestId"] != id {
-				t.Errorf("request id %q is not the one in %v", id, body)
+				t.Errorf("request id %q does not match the one in %v", id, body)
 			}
 			if fault, ok := body["error"].(map[string]any); ok && fault["docUrl"] != "/docs/guides/errors#"+strings.ToLower(fmt.Sprint(fault["code"])) {
 				t.Errorf("docUrl is %v", fault["docUrl"])
 			}
 			if text := fmt.Sprint(body); strings.Contains(text, "secret") || strings.Contains(text, "firestore") {
-				t.Errorf("inner text reached the caller: %s", text)
+				t.Errorf("internal text reached the caller: %s", text)
 			}
 		})
 	}
@@ -303,7 +304,7 @@ func TestMadeUpMethodsGetTheUsualErrors(t *testing.T) {
 	}
 }
 
-// A program that asks for a page by mistake gets JSON, and a person a page.
+// A program that asks for a page by mistake gets JSON. A person gets a page.
 func TestProgramsGetTheErrorsOfPagesAsJSON(t *testing.T) {
 	t.Parallel()
 	dial := serve(t, httpapi.Options{Page: func(c *fiber.Ctx, e *apierr.Error) error {
@@ -333,7 +334,7 @@ func TestMatch(t *testing.T) {
 		ctx := app.AcquireCtx(&fasthttp.RequestCtx{})
 		ctx.Request().Header.Set("If-Match", header)
 		if got := httpapi.IfMatch(ctx).Check(3) == nil; got != want {
-			t.Errorf("If-Match %q holds for revision 3: %v, want %v", header, got, want)
+			t.Errorf("If-Match %q matches revision 3: %v, want %v", header, got, want)
 		}
 		app.ReleaseCtx(ctx)
 	}
@@ -357,7 +358,7 @@ func FuzzStrictJSON(f *testing.F) {
 			Title httpapi.Optional[any] `json:"title"`
 		}
 		if _, err := httpapi.DecodeObject(b, nil, &body{}); err != nil {
-			t.Fatalf("accepted %q, then: %v", b, err)
+			t.Fatalf("accepted %q, and then failed: %v", b, err)
 		}
 	})
 }
@@ -456,7 +457,7 @@ func TestBalancersLeaveNoLine(t *testing.T) {
 	if log.Len() > 0 {
 		t.Errorf("lines %s", log.String())
 	}
-	// Anything else is a request.
+	// Any other path or method is a request like all others.
 	for _, tt := range []struct{ method, path string }{{"GET", "/?x=1"}, {"GET", "//"}, {"POST", "/"}} {
 		if res, _ := ask(t, dial, request(tt.method, tt.path, "", "", "")); res.StatusCode != 404 && res.StatusCode != 405 {
 			t.Errorf("%s %s = %d", tt.method, tt.path, res.StatusCode)
@@ -490,7 +491,7 @@ func TestChangesOfOneRecordRunOneAfterTheOther(t *testing.T) {
 	for range 40 {
 		go send("/api/v1/things/one")
 	}
-	for range 40 - 16 { // those beyond the one that runs and the sixteen that wait
+	for range 40 - 16 { // all except the one that runs and the sixteen that wait
 		select {
 		case got := <-statuses:
 			if got != 429 {
@@ -498,7 +499,7 @@ func TestChangesOfOneRecordRunOneAfterTheOther(t *testing.T) {
 			}
 		case <-time.After(30 * time.Second):
 			end()
-			t.Fatalf("%d changes of one record run at once", 1+len(running))
+			t.Fatalf("%d changes of one record ran at once", 1+len(running))
 		}
 	}
 	res, body := ask(t, dial, request("PUT", "/api/v1/things/one/part/x", "creator", "", "{}"))
@@ -516,12 +517,12 @@ func TestChangesOfOneRecordRunOneAfterTheOther(t *testing.T) {
 		}
 	}
 	if len(running) != 0 {
-		t.Errorf("%d more changes of the record run beside the first", len(running))
+		t.Errorf("%d more changes of the record ran beside the first", len(running))
 	}
 	end()
 	for range 17 {
 		if got := <-statuses; got != 204 {
-			t.Errorf("status %d of a change that waited", got)
+			t.Errorf("a change that waited got status %d", got)
 		}
 	}
 }
@@ -555,7 +556,7 @@ func TestAChangeThatWouldBeginTooLateIsRefusedAndNotDone(t *testing.T) {
 		t.Errorf("the change that ran: %d", got)
 	}
 	if len(running) != 0 {
-		t.Errorf("a change was done with %v left", <-running)
+		t.Errorf("a change ran with only %v left", <-running)
 	}
 }
 
@@ -580,12 +581,12 @@ func TestLargeRequestsOfAnAccountRunOneAfterTheOther(t *testing.T) {
 	first := <-running
 	go send("free")
 	if other := <-running; other == first {
-		t.Error("two of one account run at once")
+		t.Error("two requests of one account ran at once")
 	}
 	close(let)
 	for range 31 {
 		if got := <-statuses; got != 204 {
-			t.Errorf("status %d: none is refused for having to wait", got)
+			t.Errorf("status %d: a request must not be refused because it had to wait", got)
 		}
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/linkreel/linkreel/libs/apierr"
 )
 
-// TestAWrongBodyIsToldWhereItIsWrong: the place is the one that a person sees in an editor.
+// The error names the line and column that an editor would show.
 func TestAWrongBodyIsToldWhereItIsWrong(t *testing.T) {
 	for body, want := range map[string]string{
 		"":                          "The body is empty. Send a JSON object.",
@@ -45,7 +45,7 @@ func TestAWrongBodyIsToldWhereItIsWrong(t *testing.T) {
 	}
 }
 
-// FuzzSyntaxError: every body that the parser refuses has a place within it.
+// For every body that the parser refuses, the error names a place within the body.
 func FuzzSyntaxError(f *testing.F) {
 	f.Add([]byte(`{"a":1,}`))
 	f.Fuzz(func(t *testing.T, body []byte) {
@@ -81,7 +81,7 @@ func TestAPathThatIsNearlyRightIsNamed(t *testing.T) {
 	}
 }
 
-// A scanner asks for thousands of paths that no API has.
+// Scanners ask for thousands of paths that no API has.
 func BenchmarkNearPath(b *testing.B) {
 	long := strings.Repeat("w", 60)
 	for name, path := range map[string]string{

@@ -8,14 +8,14 @@ import (
 	"github.com/linkreel/linkreel/libs/apispec"
 )
 
-// Anybody may ask for any path, so these bound, in bytes, what a 404 compares: the path, and
-// how much longer than a word of the API a segment of it may be.
+// Anybody can request any path. These bounds, in bytes, limit what a 404 compares: the path,
+// and how much longer a segment of it may be than a word of the API.
 const (
 	maxNearPath = 256
 	maxNearWord = 12
 )
 
-// apiPaths has the segments behind /api/v1/ of each path of the API.
+// apiPaths returns the segments after /api/v1/ of each path of the API.
 var apiPaths = sync.OnceValue(func() (paths [][]string) {
 	for _, r := range apispec.Load().Routes() {
 		if rest, ok := strings.CutPrefix(r.Path, "/api/v1/"); ok {
@@ -23,11 +23,11 @@ var apiPaths = sync.OnceValue(func() (paths [][]string) {
 		}
 	}
 	slices.SortFunc(paths, slices.Compare[[]string])
-	return slices.CompactFunc(paths, slices.Equal[[]string]) // a path with several methods came several times
+	return slices.CompactFunc(paths, slices.Equal[[]string]) // a path with several methods is listed several times
 })
 
 // nearPath returns the path of the API that the caller probably meant by path, or "" if none
-// is near. It recognises a slash too many, a missing or wrong /api/v1, and misspelt words.
+// is near. It recognises an extra slash, a missing or wrong /api/v1, and misspelt words.
 func nearPath(path string) string {
 	if len(path) > maxNearPath {
 		return ""
@@ -58,8 +58,8 @@ func isVersion(segment string) bool {
 	return len(segment) > 1 && segment[0] == 'v' && strings.Trim(segment[1:], "0123456789") == ""
 }
 
-// alike returns the path of a route with the caller's values for its parameters, and how many
-// of its words the caller spelt otherwise. The path is "" if the two are not alike.
+// alike returns the path of a route with the caller's values for its parameters, and the
+// number of words that the caller misspelt. The path is "" if the two are not alike.
 func alike(given, route []string) (path string, wrong int) {
 	if len(given) != len(route) {
 		return "", 0

@@ -17,8 +17,8 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/cloudtest"
 )
 
-// What belongs to the answer is repeated; what belongs to one exchange (its id, its
-// place in the rate limit, the page that asks) is of the new one.
+// A replay repeats the headers that belong to the response. Headers that belong to one exchange
+// (the request id, the rate limit, the CORS origin) are those of the new request.
 func TestAReplayHasEveryHeaderOfTheFirstAnswer(t *testing.T) {
 	t.Parallel()
 	for name, handler := range map[string]fiber.Handler{
@@ -36,7 +36,7 @@ func TestAReplayHasEveryHeaderOfTheFirstAnswer(t *testing.T) {
 				store := idempotency.NewFirestore(firestoredb.Use(cloud.Client(t), 0), "secret", nil)
 				dial := serve(t, httpapi.Options{
 					Idempotency: store, CORSOrigins: []string{"https://one.example", "https://two.example"},
-					Now: func() time.Time { return time.Unix(1_800_000_000, 0) }, // else a second may begin between the two
+					Now: func() time.Time { return time.Unix(1_800_000_000, 0) }, // a fixed clock, so that both responses show the same second
 				}, func(a *httpapi.API) {
 					a.Handle("POST", "/api/v1/links", access, handler)
 				})
@@ -66,7 +66,7 @@ func TestAReplayHasEveryHeaderOfTheFirstAnswer(t *testing.T) {
 				for name := range kept.Replay.Header {
 					switch http.CanonicalHeaderKey(name) {
 					case "X-Request-Id", "Date", "Ratelimit", "X-Ratelimit-Remaining", "Access-Control-Allow-Origin", "Vary":
-						t.Errorf("%s is kept, which belongs to one exchange", name)
+						t.Errorf("%s belongs to one exchange but was stored", name)
 					}
 				}
 			})
@@ -74,7 +74,8 @@ func TestAReplayHasEveryHeaderOfTheFirstAnswer(t *testing.T) {
 	}
 }
 
-// The slug that the first attempt missed is free by now, so that the second one comes as far as its commit.
+// The slug that the first attempt could not get is free by now, so the second attempt gets as far
+// as its commit.
 func TestARefusalThatIsRepeatedHasNothingOfWhatTheSecondTryAlmostMade(t *testing.T) {
 	t.Parallel()
 	cloud := cloudtest.Start(t, cloudtest.Options{})

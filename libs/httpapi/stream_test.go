@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// wire notes the deadline of the last chunk.
+// wire records the deadline of the last chunk.
 type wire struct {
 	net.Conn
 	deadline time.Time
@@ -17,8 +17,8 @@ type wire struct {
 
 func (w *wire) SetWriteDeadline(t time.Time) error { w.deadline = t; return nil }
 
-// stream reads a stream of chunks as the server does, with a client that takes each
-// after a pause, and gives what it got.
+// stream reads a stream of chunks as the server does, for a client that pauses before it
+// takes each chunk. It returns what the client got.
 func stream(chunks int, produce, take time.Duration) (got int, lasted time.Duration, err error) {
 	r, w := io.Pipe()
 	conn := &wire{}
@@ -54,10 +54,10 @@ func stream(chunks int, produce, take time.Duration) (got int, lasted time.Durat
 func TestAReaderThatIsTooSlowEndsItsStream(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		// It never stalls: a chunk every ten seconds.
+		// This client never stalls. It takes a chunk every ten seconds.
 		got, lasted, err := stream(10_000, 0, 10*time.Second)
 		if err == nil || lasted > 2*time.Minute {
-			t.Errorf("%d bytes in %v, %v; want the stream to be broken off within two minutes", got, lasted, err)
+			t.Errorf("%d bytes in %v, %v; want the stream to end early, within two minutes", got, lasted, err)
 		}
 	})
 }

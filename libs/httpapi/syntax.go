@@ -9,10 +9,11 @@ import (
 	"unicode/utf8"
 )
 
-// byteOrderMark is what some editors write in front of a UTF-8 text. JSON has none (RFC 8259 §8.1).
+// byteOrderMark is what some editors write in front of a UTF-8 text. JSON does not allow it (RFC
+// 8259 §8.1).
 const byteOrderMark = "\ufeff"
 
-// wanted says what belongs where encoding/json found something else. The keys are the ends of
+// wanted maps an error of encoding/json to what belongs at that place. The keys are the ends of
 // that package's error texts.
 var wanted = []struct{ after, want string }{
 	{"looking for beginning of object key string", "a field name in double quotes"},
@@ -71,7 +72,7 @@ func character(c rune) string {
 	return string(c)
 }
 
-// hint names the likely slip behind a character that does not belong where it is.
+// hint names the likely mistake behind a character that does not belong where it is.
 func hint(before []byte, found rune) string {
 	switch {
 	case found == '\'':

@@ -17,7 +17,7 @@ const (
 )
 
 const (
-	// slow is how long a request takes that is logged with [AccessErrors].
+	// slow is the minimum duration of a request that [AccessErrors] logs as slow.
 	slow = time.Second
 	// sample is how many of the other requests one line stands for.
 	sample = 100

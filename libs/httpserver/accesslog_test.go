@@ -21,7 +21,7 @@ func TestWhichRequestsWriteAnAccessLine(t *testing.T) {
 		"server errors":          {choice: AccessErrors, status: 503, lines: 1000, of: 1},
 		"slow requests":          {choice: AccessErrors, status: 200, took: time.Second, lines: 1000, of: 1},
 		"a sample of the others": {choice: AccessErrors, status: 200, took: time.Second - 1, lines: 10, of: 100},
-		"and of callers' errors": {choice: AccessErrors, status: 429, lines: 10, of: 100},
+		"a sample of 4xx errors": {choice: AccessErrors, status: 429, lines: 10, of: 100},
 	} {
 		var others atomic.Uint64
 		lines, of := 0, 0

@@ -17,7 +17,7 @@ import (
 	"github.com/linkreel/linkreel/libs/httpserver"
 )
 
-// serve runs h in memory and returns what dials it.
+// serve runs h in memory and returns a function that connects to it.
 func serve(t *testing.T, h fasthttp.RequestHandler) func() net.Conn {
 	t.Helper()
 	l := fasthttputil.NewInmemoryListener()
@@ -34,8 +34,8 @@ func serve(t *testing.T, h fasthttp.RequestHandler) func() net.Conn {
 	}
 }
 
-// converse sends raw and reads all answers until the server closes or has
-// answered want requests.
+// converse sends raw and reads all responses until the server closes the connection or
+// has answered want requests.
 func converse(t *testing.T, dial func() net.Conn, raw string, want int) (statuses []int, codes []string, closed bool) {
 	t.Helper()
 	c := dial()
@@ -51,7 +51,7 @@ func converse(t *testing.T, dial func() net.Conn, raw string, want int) (statuse
 			Error struct{ Code string } `json:"error"`
 		}
 		text, _ := io.ReadAll(res.Body)
-		_ = json.Unmarshal(text, &body) // some answers have none
+		_ = json.Unmarshal(text, &body) // some responses have no JSON body
 		statuses, codes = append(statuses, res.StatusCode), append(codes, body.Error.Code)
 		if res.Header.Get("X-Content-Type-Options") != "nosniff" {
 			t.Errorf("%d without nosniff", res.StatusCode)
@@ -73,13 +73,13 @@ func TestRequestsThatCanBeReadInTwoWaysAreRefusedAndTheConnectionCloses(t *testi
 		"two Hosts in one line":           "GET / HTTP/1.1\r\nHost: a, b\r\n\r\n",
 		"a Host with a path":              "GET / HTTP/1.1\r\nHost: a/b\r\n\r\n",
 		"a Host with a user":              "GET / HTTP/1.1\r\nHost: a@b\r\n\r\n",
-		"a blank before the Host's colon": "GET / HTTP/1.1\r\nHost : a\r\n\r\n",
-		"a Host beside one with a blank":  "GET / HTTP/1.1\r\nHost: a\r\nHost : b\r\n\r\n",
+		"a space before the Host's colon": "GET / HTTP/1.1\r\nHost : a\r\n\r\n",
+		"a Host beside one with a space":  "GET / HTTP/1.1\r\nHost: a\r\nHost : b\r\n\r\n",
 		"a tab before a colon":            "GET / HTTP/1.1\r\nHost: a\r\nX-Y\t: b\r\n\r\n",
 		"a line that continues another":   "GET / HTTP/1.1\r\nHost: a\r\nX-Y: b\r\n Z: c\r\n\r\n",
 		"Content-Length and chunked":      "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
 		"chunked and Content-Length":      "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n",
-		"chunked with a blank":            "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding : chunked\r\n\r\n0\r\n\r\n",
+		"chunked with a space":            "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding : chunked\r\n\r\n0\r\n\r\n",
 		"chunked twice":                   "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
 		"an encoding called identity":     "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: identity\r\nContent-Length: 0\r\n\r\n",
 		"chunked and gzip":                "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
@@ -90,10 +90,10 @@ func TestRequestsThatCanBeReadInTwoWaysAreRefusedAndTheConnectionCloses(t *testi
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			// The second request would be served on a connection that lives on.
+			// If the connection stayed open, the server would serve the second request.
 			statuses, codes, closed := converse(t, dial, raw+"GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n", 2)
 			if len(statuses) != 1 || statuses[0] != 400 || codes[0] != "BAD_REQUEST" || !closed {
-				t.Errorf("answers %v %v, closed %v; want one 400 BAD_REQUEST and a closed connection", statuses, codes, closed)
+				t.Errorf("responses %v %v, closed %v; want one 400 BAD_REQUEST and a closed connection", statuses, codes, closed)
 			}
 		})
 	}
@@ -101,23 +101,23 @@ func TestRequestsThatCanBeReadInTwoWaysAreRefusedAndTheConnectionCloses(t *testi
 		"a plain request":     "GET / HTTP/1.1\r\nHost: go.example.com\r\n\r\n",
 		"a port":              "GET / HTTP/1.1\r\nHost: localhost:8081\r\n\r\n",
 		"an IPv6 address":     "GET / HTTP/1.1\r\nHost: [::1]:8081\r\n\r\n",
-		"blanks around it":    "GET / HTTP/1.1\r\nHost:  a \r\n\r\n",
+		"spaces around it":    "GET / HTTP/1.1\r\nHost:  a \r\n\r\n",
 		"a chunked body":      "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: Chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n",
 		"a body with length":  "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc",
 		"an identity coding":  "POST / HTTP/1.1\r\nHost: a\r\nContent-Encoding: identity\r\nContent-Length: 3\r\n\r\nabc",
-		"a coding of nothing": "GET / HTTP/1.1\r\nHost: a\r\nContent-Encoding: gzip\r\n\r\n",
+		"a coding, no body":   "GET / HTTP/1.1\r\nHost: a\r\nContent-Encoding: gzip\r\n\r\n",
 		"a value with colons": "GET / HTTP/1.1\r\nHost: a\r\nX-Y: b: c\r\n\r\n",
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			if statuses, _, closed := converse(t, dial, raw+"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", 2); len(statuses) != 2 || statuses[0] != 204 || !closed {
-				t.Errorf("answers %v, want two 204s", statuses)
+				t.Errorf("responses %v, want two 204s", statuses)
 			}
 		})
 	}
 }
 
-// A proxy that resolves DELETE /videos/vid_1/captions/.. asks for the video's deletion.
+// A proxy could resolve DELETE /videos/vid_1/captions/.. to the deletion of the video.
 func TestAPathWithADotSegmentIsRefusedBeforeRouting(t *testing.T) {
 	t.Parallel()
 	dial := serve(t, func(ctx *fasthttp.RequestCtx) { ctx.SetStatusCode(204) })
@@ -127,18 +127,18 @@ func TestAPathWithADotSegmentIsRefusedBeforeRouting(t *testing.T) {
 	} {
 		statuses, codes, closed := converse(t, dial, "DELETE "+path+" HTTP/1.1\r\nHost: a\r\n\r\n", 1)
 		if len(statuses) != 1 || statuses[0] != 400 || codes[0] != "BAD_REQUEST" || !closed {
-			t.Errorf("%s: answers %v %v, closed %v; want one 400 BAD_REQUEST and the end", path, statuses, codes, closed)
+			t.Errorf("%s: responses %v %v, closed %v; want one 400 BAD_REQUEST and a closed connection", path, statuses, codes, closed)
 		}
 	}
 	for _, path := range []string{"/d/..", "/d/%2e%2e/x"} {
 		statuses, codes, closed := converse(t, dial, "GET "+path+" HTTP/1.1\r\nHost: a\r\n\r\n", 1)
 		if len(statuses) != 1 || statuses[0] != 404 || codes[0] != "NOT_FOUND" || !closed {
-			t.Errorf("a visitor of %s: answers %v %v, want one 404", path, statuses, codes)
+			t.Errorf("a visitor of %s: responses %v %v, want one 404", path, statuses, codes)
 		}
 	}
 	for _, path := range []string{"/", "/v", "/v/", "/.well-known/x", "/v/a.b", "/v/...", "/v/..a", "/v/%2e%2ea", "/v?next=/../w", "/v/%", "/v/%2", "/v/%252e%252e", "/v/100%.", "//v"} {
 		if statuses, _, closed := converse(t, dial, "GET "+path+" HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", 1); len(statuses) != 1 || statuses[0] != 204 || !closed {
-			t.Errorf("%s: answers %v, want 204", path, statuses)
+			t.Errorf("%s: responses %v, want 204", path, statuses)
 		}
 	}
 }
@@ -160,7 +160,7 @@ func TestPackedBodiesAreRefusedUnopened(t *testing.T) {
 		}
 	}
 	if reached {
-		t.Error("a handler saw a packed body")
+		t.Error("a handler got a compressed body")
 	}
 }
 

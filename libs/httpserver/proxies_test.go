@@ -10,8 +10,8 @@ import (
 	"github.com/linkreel/linkreel/libs/httpserver"
 )
 
-// The header forms are as balancers and proxies write them: Google's and
-// Amazon's from their documentation, the others recorded.
+// The headers of Google's and Amazon's balancers are from their documentation. The others
+// were recorded.
 func TestTheClientIsFoundBehindProxies(t *testing.T) {
 	t.Parallel()
 	private := httpserver.Proxies{Trusted: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/8")}}
@@ -24,30 +24,30 @@ func TestTheClientIsFoundBehindProxies(t *testing.T) {
 		forwarded []string
 		want      string
 	}{
-		{"a stranger's header is not believed", private, "203.0.113.9", []string{"6.6.6.6"}, "203.0.113.9"},
+		{"a header from an untrusted peer is ignored", private, "203.0.113.9", []string{"6.6.6.6"}, "203.0.113.9"},
 		{"ingress-nginx", private, "10.0.0.1", []string{"203.0.113.9"}, "203.0.113.9"},
 		{"ingress-nginx, client behind a spoofed header", private, "10.0.0.1", []string{"6.6.6.6, 203.0.113.9"}, "203.0.113.9"},
 		{"two proxies of ours", private, "10.0.0.1", []string{"6.6.6.6, 203.0.113.9, 10.0.0.2"}, "203.0.113.9"},
 		{"Envoy, one line each", private, "10.0.0.1", []string{"6.6.6.6", "203.0.113.9"}, "203.0.113.9"},
 		{"Traefik, IPv6", private, "fd00::1", []string{"2001:db8::7"}, "2001:db8::7"},
-		{"a peer in mapped form", private, "::ffff:10.0.0.1", []string{"::ffff:203.0.113.9"}, "203.0.113.9"},
+		{"a peer as an IPv4-mapped IPv6 address", private, "::ffff:10.0.0.1", []string{"::ffff:203.0.113.9"}, "203.0.113.9"},
 		{"Azure's gateway adds ports", private, "10.0.0.1", []string{"203.0.113.9:51234"}, "203.0.113.9"},
 		{"IPv6 with a port", private, "10.0.0.1", []string{"[2001:db8::7]:443"}, "2001:db8::7"},
 		{"garbage ends the search", private, "10.0.0.1", []string{"x, 10.0.0.3"}, "10.0.0.3"},
 		{"no header", private, "10.0.0.1", nil, "10.0.0.1"},
 		{"only proxies", private, "10.0.0.1", []string{"10.0.0.9, 10.0.0.2"}, "10.0.0.9"},
 
-		{"Google, by networks without the rule's address", private, "10.0.0.1", []string{"203.0.113.9,34.111.20.30"}, "34.111.20.30"},
-		{"Google, by networks and the rule's address", google, "35.191.8.9", []string{"203.0.113.9,34.111.20.30"}, "203.0.113.9"},
+		{"Google, by networks that lack the forwarding rule's address", private, "10.0.0.1", []string{"203.0.113.9,34.111.20.30"}, "34.111.20.30"},
+		{"Google, by networks that include the forwarding rule's address", google, "35.191.8.9", []string{"203.0.113.9,34.111.20.30"}, "203.0.113.9"},
 		{"Google, by hops", hops(2), "35.191.8.9", []string{"203.0.113.9,34.111.20.30"}, "203.0.113.9"},
 		{"Google, by hops, a spoofed header", hops(2), "35.191.8.9", []string{"6.6.6.6, 7.7.7.7,203.0.113.9,34.111.20.30"}, "203.0.113.9"},
 		{"Google, by hops, IPv6", hops(2), "35.191.8.9", []string{"2001:db8::7,2600:1901::1"}, "2001:db8::7"},
 		{"Google before ingress-nginx, by hops", hops(3), "10.0.0.1", []string{"6.6.6.6,203.0.113.9,34.111.20.30, 35.191.8.9"}, "203.0.113.9"},
 		{"Amazon's balancer, by hops", hops(1), "10.0.0.1", []string{"6.6.6.6, 203.0.113.9"}, "203.0.113.9"},
 		{"Cloudflare before ingress-nginx, by hops", hops(2), "10.0.0.1", []string{"203.0.113.9, 172.68.1.2"}, "203.0.113.9"},
-		{"fewer addresses than hops: not through the proxies", hops(2), "10.0.0.1", []string{"6.6.6.6"}, "10.0.0.1"},
-		{"hops and no header, as a probe", hops(2), "10.0.0.1", nil, "10.0.0.1"},
-		{"hops and garbage in its place", hops(2), "10.0.0.1", []string{"unknown, 34.111.20.30"}, "10.0.0.1"},
+		{"fewer addresses than hops, so not through the proxies", hops(2), "10.0.0.1", []string{"6.6.6.6"}, "10.0.0.1"},
+		{"hops and no header, as a probe sends", hops(2), "10.0.0.1", nil, "10.0.0.1"},
+		{"hops, and garbage instead of the address", hops(2), "10.0.0.1", []string{"unknown, 34.111.20.30"}, "10.0.0.1"},
 		{"no peer", private, "@", []string{"6.6.6.6"}, "invalid IP"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

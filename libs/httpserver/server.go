@@ -139,9 +139,9 @@ func framing(req *fasthttp.Request) *apierr.Error {
 			continue // the end of the header
 		}
 		colon := bytes.IndexByte(line, ':')
-		// Parsers differ most on a blank before the colon and on lines that continue the
-		// previous line (RFC 9112 §5.1, §5.2). A name must not begin or end with a control
-		// character either.
+		// Parsers differ most on a space before the colon and on lines that continue the previous
+		// line (RFC 9112 §5.1, §5.2). A name must not begin or end with a control character
+		// either.
 		if colon <= 0 || line[0] <= ' ' || line[colon-1] <= ' ' {
 			return refuse("A header line has white space or a control character in a place where none is allowed.")
 		}
@@ -184,8 +184,8 @@ func framing(req *fasthttp.Request) *apierr.Error {
 	return nil
 }
 
-// visits reports whether a visitor sent the request, for a page or a short address. For a
-// path that is refused, a visitor gets the response for a path that does not exist.
+// visits reports whether a visitor sent the request, for a page or a short address. If the path
+// is refused, a visitor gets the same response as for a path that does not exist.
 func visits(req *fasthttp.Request, path []byte) bool {
 	if !req.Header.IsGet() && !req.Header.IsHead() {
 		return false

@@ -14,7 +14,8 @@ import (
 	"github.com/linkreel/linkreel/libs/httpserver"
 )
 
-// serveTCP starts srv, for what depends on a kernel's sockets, and returns its address.
+// serveTCP starts srv on a TCP socket, for tests that depend on the kernel's sockets, and
+// returns its address.
 func serveTCP(t *testing.T, srv *fasthttp.Server) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -37,8 +38,8 @@ func dial(t *testing.T, addr string) net.Conn {
 	return c
 }
 
-// A client that writes its whole body before it reads, as most do, must see the
-// 413 and not a connection that was reset under it.
+// Most clients write their whole body before they read. Such a client must see the 413,
+// not a connection reset.
 func TestTooLargeABodyIsAnsweredAndNotCutOff(t *testing.T) {
 	t.Parallel()
 	addr := serveTCP(t, httpserver.New(func(*fasthttp.RequestCtx) {}))
@@ -65,7 +66,7 @@ func TestASilentConnectionIsClosedWithoutAnAnswer(t *testing.T) {
 	}
 }
 
-// stuck is an answer that a reader does not read.
+// stuck is a response body that the client does not read.
 type stuck struct {
 	io.Reader
 	closed chan struct{}
@@ -75,7 +76,7 @@ func (s stuck) Close() error { close(s.closed); return nil }
 
 func TestAStreamEndsByTheWriteTimeoutOfItsReader(t *testing.T) {
 	t.Parallel()
-	const size = 64 << 20 // more than a kernel's buffers take
+	const size = 64 << 20 // more than the kernel's buffers can hold
 	body := stuck{strings.NewReader(strings.Repeat("x", size)), make(chan struct{})}
 	srv := httpserver.New(func(c *fasthttp.RequestCtx) { c.SetBodyStream(body, size) })
 	srv.WriteTimeout = 100 * time.Millisecond
@@ -85,6 +86,6 @@ func TestAStreamEndsByTheWriteTimeoutOfItsReader(t *testing.T) {
 	select {
 	case <-body.closed:
 	case <-time.After(20 * time.Second):
-		t.Error("a reader that reads nothing holds its answer for longer than the write timeout")
+		t.Error("a client that reads nothing held the response longer than the write timeout")
 	}
 }

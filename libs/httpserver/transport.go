@@ -12,8 +12,8 @@ import (
 const strictTransport = "max-age=31536000"
 
 // StrictTransport makes browsers stay on https for the host of baseURL, if that is an
-// https address. It leaves the header out for other hosts that lead here, such as an
-// account's custom domain: the owner of a host decides whether it stays on https.
+// https address. It leaves the header out for other hosts that reach this server, such as
+// an account's custom domain: the owner of a host decides whether it stays on https.
 func StrictTransport(baseURL string, h fasthttp.RequestHandler) fasthttp.RequestHandler {
 	u, err := url.Parse(baseURL)
 	if err != nil || u.Scheme != "https" || u.Hostname() == "" {

@@ -11,9 +11,9 @@ var (
 	htmlType = []byte("text/html")
 )
 
-// WantsJSON reports whether the error of an address that people visit should be JSON and not
-// a page: the request has a body of JSON, or its Accept names JSON, and not after HTML.
-// Browsers name HTML first.
+// WantsJSON reports whether an error at an address that people visit should be JSON instead
+// of a page. It should if the request has a JSON body, or if its Accept names JSON and does
+// not name HTML first, as browsers do.
 func WantsJSON(req *fasthttp.Request) bool {
 	if bytes.HasPrefix(bytes.ToLower(req.Header.ContentType()), jsonType) {
 		return true

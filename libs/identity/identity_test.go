@@ -16,14 +16,14 @@ func TestNewKeyParsesAndShowsItsParts(t *testing.T) {
 	t.Parallel()
 	k := identity.NewKey(rand.Reader)
 	if !regexp.MustCompile(`^lr_live_[0-9A-Za-z]{38}$`).MatchString(k.Secret()) {
-		t.Errorf("key %q has another form", k.Secret())
+		t.Errorf("key %q has the wrong form", k.Secret())
 	}
 	got, err := identity.ParseKey(k.Secret(), identity.KeyPrefix, identity.SessionPrefix)
 	if err != nil || got.Hash() != k.Hash() {
 		t.Errorf("ParseKey of a new key = %v, %v", got, err)
 	}
 	if s := fmt.Sprintf("%v %+v %#v %s", k, k, k, k); strings.Contains(s, k.Secret()) {
-		t.Errorf("a key formats with its secret: %s", s)
+		t.Errorf("formatting a key shows its secret: %s", s)
 	}
 	if len(k.Prefix()) != 12 || len(k.Last4()) != 4 || !strings.HasSuffix(k.Secret(), k.Last4()) {
 		t.Errorf("prefix %q, last four %q", k.Prefix(), k.Last4())
@@ -67,7 +67,7 @@ func TestPlansAreOrderedAndNamed(t *testing.T) {
 		}
 	}
 	if _, err := identity.ParsePlan("Creator"); err == nil {
-		t.Error("plan names are lower case")
+		t.Error("ParsePlan must accept only lower case")
 	}
 }
 
@@ -90,7 +90,8 @@ func repeats(draw func() string) bool {
 	return draw() == first
 }
 
-// Documents hold these numbers: a new one goes to the end, and none is used again.
+// Documents store these numbers. A new one must be added at the end, and no number may be
+// reused.
 func TestThePermissionsAndPlansKeepTheirNumbers(t *testing.T) {
 	t.Parallel()
 	want := []string{
@@ -103,10 +104,10 @@ func TestThePermissionsAndPlansKeepTheirNumbers(t *testing.T) {
 		}
 	}
 	if !slices.Equal(identity.AllScopes.Names(), want) || !slices.Equal(identity.DefaultScopes.Names(), want[:8]) {
-		t.Errorf("all scopes are %v, those of a key without are %v", identity.AllScopes, identity.DefaultScopes)
+		t.Errorf("AllScopes is %v, DefaultScopes is %v", identity.AllScopes, identity.DefaultScopes)
 	}
 	if identity.MembersWrite != 4096 || identity.WebhooksRead != 512 || identity.KeysWrite != 128 || identity.LinksRead != 1 {
-		t.Error("a permission has another number")
+		t.Error("the number of a permission has changed")
 	}
 	for i, name := range []string{"free", "creator", "business", "enterprise"} {
 		if p, err := identity.ParsePlan(name); err != nil || int(p) != i || p.String() != name {
@@ -125,7 +126,7 @@ func TestScopeSets(t *testing.T) {
 		t.Errorf("ParseScopes reads %v, want %v", got, set)
 	}
 	if got := (identity.ScopeSet(1 << 31)).Names(); len(got) != 0 {
-		t.Errorf("a scope that is not known here is called %v", got)
+		t.Errorf("an unknown scope has the names %v", got)
 	}
 }
 

@@ -35,7 +35,8 @@ func (r Role) AtLeast(other Role) bool {
 	return mine >= 0 && mine >= slices.Index(Roles(), other)
 }
 
-// Scopes returns the permissions that the role gives. An unknown role gives none.
+// Scopes returns the permissions that the role gives. An unknown role gives no
+// permissions.
 //
 // Only Owner has AccountWrite. Operations on owners, and the export, check the role
 // itself; see [Principal.Owns].

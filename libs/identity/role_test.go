@@ -8,7 +8,7 @@ import (
 	"github.com/linkreel/linkreel/libs/identity"
 )
 
-// The table of roles, cell by cell.
+// This test repeats the table of roles, cell by cell.
 func TestRolesGiveTheScopesOfTheTable(t *testing.T) {
 	t.Parallel()
 	rows := map[identity.ScopeSet][]identity.Role{}
@@ -64,7 +64,7 @@ func TestRolesAreOrdered(t *testing.T) {
 		}
 	}
 	if _, err := identity.ParseRole("Owner"); err == nil {
-		t.Error("role names are lower case")
+		t.Error("ParseRole must accept only lower case")
 	}
 }
 
@@ -79,11 +79,11 @@ func TestOnlyOwnersAndTheAccountsOwnKeysOwn(t *testing.T) {
 		{"an admin's session", identity.Principal{Session: true, MemberID: "m", Role: identity.Admin}, false},
 		{"an admin's key", identity.Principal{MemberID: "m", Role: identity.Admin}, false},
 		{"an owner's key", identity.Principal{MemberID: "m", Role: identity.Owner}, true},
-		{"a key of somebody who was removed", identity.Principal{MemberID: "m"}, false},
+		{"a key of a removed member", identity.Principal{MemberID: "m"}, false},
 		{"the operator's key", identity.Principal{}, true},
 	} {
 		if got := c.p.Owns(); got != c.want {
-			t.Errorf("%s owns: %v", c.name, got)
+			t.Errorf("%s: Owns = %v", c.name, got)
 		}
 	}
 }
@@ -92,16 +92,17 @@ func TestSessionsAreKeysOfTheirOwnKind(t *testing.T) {
 	t.Parallel()
 	s := identity.NewSession(rand.Reader)
 	if !regexp.MustCompile(`^lr_sess_[0-9A-Za-z]{38}$`).MatchString(s.Secret()) {
-		t.Errorf("session %q has another form", s.Secret())
+		t.Errorf("session %q has the wrong form", s.Secret())
 	}
 	got, err := identity.ParseKey(s.Secret(), identity.KeyPrefix, identity.SessionPrefix)
 	if err != nil || !got.IsSession() {
 		t.Errorf("ParseKey of a session: %v", err)
 	}
 	if k := identity.NewKey(rand.Reader); k.IsSession() {
-		t.Error("an API key passes for a session")
+		t.Error("an API key counts as a session")
 	}
-	// The checksum covers the prefix, so neither kind can be turned into the other.
+	// The checksum covers the prefix, so neither kind of key can be turned into the
+	// other.
 	if _, err := identity.ParseKey(identity.KeyPrefix+s.Secret()[len(identity.SessionPrefix):], identity.KeyPrefix, identity.SessionPrefix); err == nil {
 		t.Error("a session with the other prefix parses")
 	}
@@ -113,6 +114,6 @@ func TestAKeyWithoutScopesGetsTheEight(t *testing.T) {
 		t.Errorf("DefaultScopes = %v", got)
 	}
 	if !identity.AllScopes.Has(identity.DefaultScopes) {
-		t.Error("AllScopes lacks some of the eight")
+		t.Error("AllScopes lacks some of the eight default scopes")
 	}
 }

@@ -48,7 +48,7 @@ const (
 	other       // a parenthesised remark or any other character
 )
 
-// meaning is the kind of meaning that a word has.
+// meaning says what kind of part of a date a word names.
 type meaning uint8
 
 const (

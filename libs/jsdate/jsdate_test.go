@@ -16,7 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-var update = flag.Bool("update", false, "ask node again for the values in testdata/corpus.json")
+var update = flag.Bool("update", false, "let Node compute the values in testdata/corpus.json again")
 
 // sample is a text with the milliseconds that V8 reads in it, null for NaN.
 type sample struct {
@@ -78,8 +78,8 @@ func TestFromNumber(t *testing.T) {
 		ok   bool
 	}{
 		"an instant":                   {1_790_000_000_000, 1_790_000_000_000, true},
-		"a fraction is cut":            {1.9, 1, true},
-		"a negative fraction too":      {-1.9, -1, true},
+		"a fraction is truncated":      {1.9, 1, true},
+		"so is a negative fraction":    {-1.9, -1, true},
 		"the last millisecond":         {Max, Max, true},
 		"beyond the last millisecond":  {Max + 1, 0, false},
 		"the first millisecond":        {-Max, -Max, true},
@@ -96,8 +96,8 @@ func TestFromNumber(t *testing.T) {
 	}
 }
 
-// TestParseAgreesWithNode compares on generated texts. LINKREEL_JSDATE_COUNT
-// sets how many.
+// TestParseAgreesWithNode compares Parse and Node on generated texts.
+// LINKREEL_JSDATE_COUNT sets their number.
 func TestParseAgreesWithNode(t *testing.T) {
 	count := 20_000
 	if s := os.Getenv("LINKREEL_JSDATE_COUNT"); s != "" {
@@ -151,7 +151,7 @@ func askNode(t *testing.T, texts []string) []sample {
 	cmd.Stdin = bytes.NewReader(in)
 	out, err := cmd.Output()
 	if err != nil {
-		t.Fatalf("ask node: %v", err)
+		t.Fatalf("run node: %v", err)
 	}
 	var all []sample
 	if err := json.Unmarshal(out, &all); err != nil {
@@ -160,8 +160,9 @@ func askNode(t *testing.T, texts []string) []sample {
 	return all
 }
 
-// generator makes texts around the border between date and no date: forms that
-// people write, forms built from the grammar's parts, and small damage to both.
+// generator makes texts close to the border between dates and other text: forms that
+// people write, forms built from the grammar's parts, and slightly damaged versions of
+// both.
 type generator struct {
 	*rand.Rand
 	seeds []sample
@@ -234,7 +235,7 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		if ms < -Max || ms > Max {
-			t.Fatalf("Parse(%q) = %d, outside what a Date can hold", s, ms)
+			t.Fatalf("Parse(%q) = %d, outside the range of a Date", s, ms)
 		}
 		iso := time.UnixMilli(ms).UTC()
 		if y := iso.Year(); y < 0 || y > 9999 {

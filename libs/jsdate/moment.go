@@ -51,7 +51,8 @@ func (m Moment) Date() (ms int64, ok bool) {
 	return FromNumber(m.number)
 }
 
-// How ISO 8601 writes a time with a zone and without one. Go reads fractions of a second too.
+// The ISO 8601 layouts of a time with a zone and without one. Go accepts fractions of a second
+// with them too.
 var (
 	zoned = []string{
 		time.RFC3339, "2006-01-02T15:04Z07:00", "2006-01-02T15:04:05Z0700", "2006-01-02T15:04Z0700",
@@ -84,9 +85,9 @@ func parseAny(forms []string, text string) (time.Time, bool) {
 	return time.Time{}, false
 }
 
-// SecondsHint returns a sentence, with a blank before it, for a refused time of ms
-// milliseconds that is before the year 2000: its number was probably in seconds. For any other
-// time it returns "".
+// SecondsHint returns a sentence, with a leading space, for a refused time of ms milliseconds
+// that is before the year 2000: its number was probably in seconds. For any other time it
+// returns "".
 func SecondsHint(ms int64) string {
 	if ms <= 0 || ms >= time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC).UnixMilli() {
 		return ""

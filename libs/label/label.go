@@ -22,8 +22,8 @@ const (
 	MaxExternalID = 255 // bytes of printable ASCII
 )
 
-// Key returns the same text for all spellings of a tag. It ignores case and the way that
-// Unicode composes letters.
+// Key returns the same text for all spellings of a tag. It ignores case and differences
+// between composed and decomposed Unicode.
 func Key(tag string) string {
 	return norm.NFC.String(cases.Fold().String(norm.NFC.String(strings.TrimSpace(tag))))
 }

@@ -22,12 +22,12 @@ func TestTags(t *testing.T) {
 	}{
 		"as given, trimmed":         {[]string{" Spring ", "été"}, []string{"Spring", "été"}, 0},
 		"the same in another case":  {[]string{"Sale", "SALE", "sale "}, []string{"Sale"}, 0},
-		"composed and not":          {[]string{"\u00e9", "e\u0301"}, []string{"\u00e9"}, 0},
-		"accents tell tags apart":   {[]string{"resume", "résumé"}, []string{"resume", "résumé"}, 0},
+		"composed and decomposed":   {[]string{"\u00e9", "e\u0301"}, []string{"\u00e9"}, 0},
+		"accents make a difference": {[]string{"resume", "résumé"}, []string{"resume", "résumé"}, 0},
 		"fifty characters":          {[]string{strings.Repeat("é", 50)}, []string{strings.Repeat("é", 50)}, 0},
 		"too long, empty, a comma":  {[]string{strings.Repeat("é", 51), " ", "a,b", "a\nb"}, []string{}, 4},
 		"21 tags":                   {many, many, 1},
-		"21 tags, of which 20 vary": {append(many[:20:20], "TAG 0"), many[:20], 0},
+		"21 tags, one duplicate":    {append(many[:20:20], "TAG 0"), many[:20], 0},
 		"none":                      {nil, []string{}, 0},
 	} {
 		got, bad := label.Tags("tags", tc.given)

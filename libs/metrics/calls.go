@@ -39,14 +39,14 @@ func NewCalls(dependency string, operations, reasons []string) *Calls {
 	return c
 }
 
-// Took notes how long a call of a declared operation took.
+// Took records how long a call of a declared operation took.
 func (c *Calls) Took(operation string, d time.Duration) {
 	if h := c.seconds[operation]; h != nil {
 		h.Observe(d.Seconds())
 	}
 }
 
-// Failed notes a failure for a declared reason. An empty reason notes nothing.
+// Failed records a failure for a declared reason. An empty reason records nothing.
 func (c *Calls) Failed(reason string) {
 	if n := c.failures[reason]; n != nil {
 		n.Inc()

@@ -1,8 +1,8 @@
 // Package metrics registers the metrics whose labels have a few known values.
 //
-// Each series exists, at 0, from the start of the process. So a rate sees the first failure,
-// and the comparison of two series has both sides. Metrics without labels start at 0 anyway
-// and need only promauto.
+// Each series exists, at 0, from the start of the process. So a rate includes the first
+// failure, and a query that compares two series finds both. Metrics without labels start at
+// 0 anyway and need only promauto.
 package metrics
 
 import (
@@ -46,7 +46,7 @@ func NewHistogram(opts prometheus.HistogramOpts, labels []string, declared ...Se
 	return vec
 }
 
-// Declaration is what a metric's labels may say.
+// Declaration lists a metric's labels and the values that they may have.
 type Declaration struct {
 	Labels []string
 	Series []Series

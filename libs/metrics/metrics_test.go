@@ -40,7 +40,7 @@ func TestDeclaredSeriesStartAtZero(t *testing.T) {
 	}
 }
 
-// What nobody declared is not measured, so that no series appears by accident.
+// An undeclared operation is not measured, so that no series appears by accident.
 func TestUndeclaredOperationsAreNotMeasured(t *testing.T) {
 	t.Parallel()
 	calls.Took("other", time.Second)
@@ -48,7 +48,7 @@ func TestUndeclaredOperationsAreNotMeasured(t *testing.T) {
 	rec := httptest.NewRecorder()
 	promhttp.Handler().ServeHTTP(rec, httptest.NewRequest("GET", "/metrics", nil))
 	if strings.Contains(rec.Body.String(), `operation="other"`) {
-		t.Error("a series of an operation that nobody declared")
+		t.Error("an undeclared operation has a series")
 	}
 }
 

@@ -9,7 +9,7 @@ import (
 	"google.golang.org/api/option"
 )
 
-// SignByIAM lets an IAM at endpoint sign as email from now on.
+// SignByIAM makes the IAM service at endpoint sign as email from now on.
 func SignByIAM(s *Store, email, endpoint string, timeout time.Duration) {
 	s.signer = &iamSigner{email: email, timeout: timeout, options: []option.ClientOption{option.WithEndpoint(endpoint), option.WithoutAuthentication()}}
 }
@@ -19,7 +19,7 @@ func SignBytesForTest(s *Store, b []byte) ([]byte, error) {
 	return s.signer.sign(context.Background(), "", b)
 }
 
-// KeyForTest reveals the signing identity.
+// KeyForTest returns the signing identity.
 func KeyForTest(s *Store) (email string, keyPEM []byte) {
 	k := s.signer.(*keySigner)
 	der, err := x509.MarshalPKCS8PrivateKey(k.key)

@@ -12,8 +12,8 @@ import (
 	"github.com/linkreel/linkreel/libs/metrics"
 )
 
-// measured has the calls with all their attempts, as the caller waits for them. sign is only
-// measured if it is a remote call.
+// measured measures calls with all their attempts, that is, how long the caller waits for
+// them. sign is measured only if it is a remote call.
 var measured = metrics.NewCalls("storage", []string{"stat", "delete", "list", "upload", "download", "session", "sign"},
 	[]string{"unreachable", "timeout", "refused", "internal"})
 

@@ -52,15 +52,18 @@ type Config struct {
 	// PublicURL. Set it in a network from which PublicURL's host cannot be reached. If it is
 	// empty, the service connects to PublicURL's host.
 	PublicDial string `env:"STORAGE_PUBLIC_DIAL"`
-	// Endpoint is the base address of a local JSON API; empty means Google's, with the ambient credentials.
+	// Endpoint is the base address of a local JSON API. If it is empty, the store uses Google's
+	// with the ambient credentials.
 	Endpoint string `env:"STORAGE_ENDPOINT"`
 	// Token is the bearer token of localcloud. It is sent only to Endpoint. Google does not get
 	// it, and neither does PublicURL, because signed URLs are credentials themselves. If
 	// Token holds several tokens, separated by commas, only the first is sent.
 	Token string `env:"LOCALCLOUD_TOKEN"`
-	// KeyFile is a service account key file for signing; empty means that IAM signs as the ambient identity.
+	// KeyFile is a service account key file for signing. If it is empty, IAM signs as the ambient
+	// identity.
 	KeyFile string `env:"STORAGE_KEY_FILE"`
-	// ServiceAccount is the address of the identity that IAM signs as; empty means to ask the metadata server.
+	// ServiceAccount is the address of the identity that IAM signs as. If it is empty, the metadata
+	// server is asked for it.
 	ServiceAccount string `env:"STORAGE_SERVICE_ACCOUNT"`
 	// Timeout bounds a call that moves no bytes, with all its attempts.
 	Timeout time.Duration `env:"STORAGE_TIMEOUT" envDefault:"5s"`

@@ -29,7 +29,7 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/storage"
 )
 
-// world is a local storage with both listeners and a store on it.
+// world is a local storage, with both its listeners, and a store on it.
 type world struct {
 	*objectstore.Store
 	srv    *storage.Server
@@ -39,7 +39,8 @@ type world struct {
 
 func open(t testing.TB, edit func(*objectstore.Config)) *world {
 	t.Helper()
-	// The server knows the token that is sent and another one, as while a token is replaced.
+	// The server accepts the token that is sent and another one, as it does while a token is being
+	// replaced.
 	token := strings.Repeat("n", 32)
 	local := cloudtest.Start(t, cloudtest.Options{Buckets: []string{"media"}, Token: strings.Repeat("x", 32) + "," + token})
 	cfg := objectstore.Config{Bucket: "media", PublicURL: local.PublicURL, Endpoint: local.APIURL, Key: local.Key, Token: token + "," + strings.Repeat("o", 32), Timeout: 20 * time.Second}
@@ -102,7 +103,7 @@ func TestAnUploadBySignedAddressIsSeenWithItsOwnContentType(t *testing.T) {
 		t.Errorf("Stat = %+v", o)
 	}
 	if status, _ := send(t, "DELETE", address, nil); status != 403 {
-		t.Errorf("the address signed for PUT answers DELETE with %d, want 403", status)
+		t.Errorf("DELETE of the address signed for PUT = %d, want 403", status)
 	}
 }
 
@@ -134,11 +135,11 @@ func TestASignedReadServesRangesUnderTheGivenType(t *testing.T) {
 		t.Fatal(err)
 	}
 	if status, _ := send(t, "GET", address, nil); status != 404 {
-		t.Errorf("an address of an old generation answers %d, want 404", status)
+		t.Errorf("GET of an old generation = %d, want 404", status)
 	}
 }
 
-// Google's own signing and ours must agree to the byte; the signature is deterministic.
+// Google's client and ours must sign with identical bytes. The signature is deterministic.
 func TestSignaturesAreThoseOfGooglesClient(t *testing.T) {
 	t.Parallel()
 	for _, object := range []string{"plain", "a/b c/ä+~!*'();:@&=$,?#[]%", "x/../y"} {
@@ -164,7 +165,7 @@ func TestSignaturesAreThoseOfGooglesClient(t *testing.T) {
 				a, _ := url.Parse(ours)
 				b, _ := url.Parse(theirs)
 				if a.Query().Get("X-Goog-Date") != b.Query().Get("X-Goog-Date") || a.Query().Get("X-Goog-Expires") != b.Query().Get("X-Goog-Expires") {
-					continue // a second has passed between the two
+					continue // a second has passed between the two signatures
 				}
 				if d := cmp.Diff(theirs, ours); d != "" {
 					t.Errorf("object %q: %s", object, d)
@@ -196,7 +197,7 @@ func TestAMissingObjectIsErrNotFoundAndDeletingItASuccess(t *testing.T) {
 		t.Errorf("Delete of a generation that is gone = %v, want success", err)
 	}
 	if _, err := c.Stat(t.Context(), "yes"); err != nil {
-		t.Errorf("deleting another generation took the live one: %v", err)
+		t.Errorf("deleting another generation removed the live one: %v", err)
 	}
 	if err := c.Delete(t.Context(), "yes", o.Generation); err != nil {
 		t.Fatal(err)
@@ -231,12 +232,12 @@ func TestStorageThatIsDownIsUnavailable(t *testing.T) {
 	}
 }
 
-// Whichever call finds out that storage is away, the others do not wait for it.
+// Once any call has found out that storage is away, the other calls do not wait for it.
 func TestStorageThatIsAwayIsAskedByOneCallASecond(t *testing.T) {
 	t.Parallel()
 	c := open(t, func(cfg *objectstore.Config) { cfg.Timeout = 50 * time.Millisecond })
 	session, err := c.StartResumable(t.Context(), "a", "", 0)
-	for err != nil { // a busy machine takes longer than the 50 ms that this store gives storage
+	for err != nil { // on a busy machine a call can take longer than the 50 ms that this store allows
 		session, err = c.StartResumable(t.Context(), "a", "", 0)
 	}
 	for name, f := range map[string]func() error{
@@ -254,7 +255,7 @@ func TestStorageThatIsAwayIsAskedByOneCallASecond(t *testing.T) {
 		}
 		for begun := time.Now(); !refused(); {
 			if time.Since(begun) > 10*time.Second {
-				t.Fatalf("%s: calls wait for storage that is away", name)
+				t.Fatalf("%s: calls still wait although storage is away", name)
 			}
 		}
 		atOnce := 0
@@ -314,8 +315,9 @@ func TestADownloadOfAGenerationThatIsGoneLeavesNoFile(t *testing.T) {
 	}
 }
 
-// generous is a storage that serves 64 MiB of every object, which it says to have ten bytes, from its start and
-// whatever range was asked for: as Google does with an object of the encoding gzip that is small only while packed.
+// generous is a storage that claims that every object has ten bytes but serves 64 MiB of it, from
+// its start and whatever range was requested. Google does this with a gzip-encoded object that is
+// small only while it is compressed.
 func generous(t *testing.T, encoding string) (st *objectstore.Store, reads *atomic.Int64) {
 	t.Helper()
 	reads = new(atomic.Int64)
@@ -354,14 +356,14 @@ func TestAnObjectWithAContentEncodingIsNotRead(t *testing.T) {
 		t.Errorf("DownloadFile = %v, want ErrEncoded", err)
 	}
 	if n := reads.Load(); n != 0 {
-		t.Errorf("it was read %d times", n)
+		t.Errorf("the object was read %d times", n)
 	}
 	if o, err := st.Stat(t.Context(), "a"); err != nil || o.ContentEncoding != "gzip" || !o.Encoded() {
 		t.Errorf("Stat = %+v, %v", o, err)
 	}
 }
 
-// TestADownloadIsNeverLargerThanItsObject has a storage that serves more than was asked for and does not say why.
+// The storage of this test serves more bytes than requested and does not say why.
 func TestADownloadIsNeverLargerThanItsObject(t *testing.T) {
 	t.Parallel()
 	st, _ := generous(t, "")
@@ -376,7 +378,7 @@ func TestADownloadIsNeverLargerThanItsObject(t *testing.T) {
 	}
 }
 
-// capped is a disk that a test can afford to fill.
+// capped is a writer that fails instead of filling a real disk.
 type capped struct{ n, most int }
 
 func (c *capped) Write(p []byte) (int, error) {
@@ -431,17 +433,17 @@ func TestACreateOnlyUploadMayBeRepeatedButReplacesNothing(t *testing.T) {
 	c.srv.Faults().Inject(storage.Fault{Call: "objects.insert", LoseAnswer: true, Times: 1})
 	first, err := c.Upload(t.Context(), "once", strings.NewReader("same"), absent)
 	if err != nil {
-		t.Fatalf("the answer to the first attempt got lost: %v", err)
+		t.Fatalf("the upload failed although only the response to its first attempt was lost: %v", err)
 	}
 	again, err := c.Upload(t.Context(), "once", strings.NewReader("same"), absent)
 	if err != nil || again.Generation != first.Generation {
 		t.Errorf("repeated = %+v, %v, want generation %d", again, err, first.Generation)
 	}
 	if _, err := c.Upload(t.Context(), "once", strings.NewReader("else"), absent); !errors.Is(err, objectstore.ErrStale) {
-		t.Errorf("other bytes = %v, want ErrStale", err)
+		t.Errorf("uploading other bytes = %v, want ErrStale", err)
 	}
 	if _, err := c.Upload(t.Context(), "once", strings.NewReader("else"), objectstore.UploadOptions{IfGeneration: &first.Generation}); err != nil {
-		t.Errorf("over the named generation = %v", err)
+		t.Errorf("replacing the named generation = %v", err)
 	}
 }
 
@@ -562,7 +564,7 @@ func TestAResumableSessionSaysHowFarItIsAndCanBeFinishedWithoutItsSender(t *test
 		t.Fatalf("after a chunk: %d, %v, %v", n, whole, err)
 	}
 	if whole, err := st.FinishResumable(t.Context(), session, 256<<10); whole || err == nil && whole {
-		t.Errorf("finished at another size: %v, %v", whole, err)
+		t.Errorf("finished with another size: %v, %v", whole, err)
 	}
 	if whole, err := st.FinishResumable(t.Context(), session, 512<<10); !whole || err != nil {
 		t.Fatalf("finish: %v, %v", whole, err)
@@ -597,7 +599,7 @@ func TestAnEndedSessionTakesNothingAndMayBeEndedAgain(t *testing.T) {
 			t.Errorf("a chunk after the end: %d, want 404", status)
 		}
 	}
-	// One that has become an object stays as it is, and so does the object.
+	// Ending a session that has become an object changes neither the session nor the object.
 	if session, err = c.StartResumable(t.Context(), "whole", "", 600<<10); err != nil {
 		t.Fatal(err)
 	}
@@ -608,7 +610,7 @@ func TestAnEndedSessionTakesNothingAndMayBeEndedAgain(t *testing.T) {
 		t.Errorf("EndResumable of a finished session = %v", err)
 	}
 	if _, whole, err := c.Received(t.Context(), session); !whole || err != nil {
-		t.Errorf("a finished session says %v, %v", whole, err)
+		t.Errorf("Received of a finished session: %v, %v", whole, err)
 	}
 	if o, err := c.Stat(t.Context(), "whole"); err != nil || o.Size != 9 {
 		t.Errorf("Stat = %+v, %v", o, err)
@@ -623,7 +625,7 @@ func TestASessionTakesNoMoreThanItWasStartedFor(t *testing.T) {
 		t.Fatal(err)
 	}
 	if status, _ := send(t, "PUT", session, random(1001)); status != 400 {
-		t.Errorf("a byte too many: %d, want 400", status)
+		t.Errorf("one byte too many: %d, want 400", status)
 	}
 	if _, err := c.Stat(t.Context(), "bounded"); !errors.Is(err, objectstore.ErrNotFound) {
 		t.Errorf("Stat = %v, want no object", err)
@@ -691,7 +693,7 @@ func TestIAMSignsWhereThereIsNoKey(t *testing.T) {
 	}
 	begin := time.Now()
 	if _, _, err := c.SignPut(t.Context(), "by-iam", time.Hour); apierr.CodeOf(err) != apierr.Unavailable || time.Since(begin) > 10*time.Second {
-		t.Errorf("an IAM that hangs = %v after %v, want UNAVAILABLE at the deadline", err, time.Since(begin))
+		t.Errorf("with an IAM that hangs: %v after %v, want UNAVAILABLE at the deadline", err, time.Since(begin))
 	}
 }
 
@@ -718,7 +720,8 @@ func BenchmarkSignGet(b *testing.B) {
 	}
 }
 
-// TestTheTokenIsSentToTheLocalAPIAlone: signed URLs are credentials themselves, and their host may be anybody's.
+// Only the local API gets the token. Signed URLs are credentials themselves, and their host may
+// belong to somebody else.
 func TestTheTokenIsSentToTheLocalAPIAlone(t *testing.T) {
 	t.Parallel()
 	var api, public atomic.Int64
@@ -742,6 +745,6 @@ func TestTheTokenIsSentToTheLocalAPIAlone(t *testing.T) {
 	_, _, _ = st.Received(t.Context(), cfg.PublicURL+"/media/a?upload_id=1")
 	_, _ = st.Stat(t.Context(), "a")
 	if api.Load() == 0 || public.Load() != 0 {
-		t.Errorf("the local API was shown the token %d times, the public address %d times", api.Load(), public.Load())
+		t.Errorf("the local API got the token %d times, the public address %d times", api.Load(), public.Load())
 	}
 }

@@ -34,19 +34,19 @@ func TestOneDatabaseOfManyOwnsABucket(t *testing.T) {
 	for i, err := range answers {
 		mine := strings.HasSuffix(owner, string(rune('a'+i)))
 		if mine != (err == nil) || !mine && !errors.Is(err, objectstore.ErrForeign) {
-			t.Errorf("the owner is %q, and database %c was told %v", owner, 'a'+i, err)
+			t.Errorf("the owner is %q, and the claim of database %c returned %v", owner, 'a'+i, err)
 		}
 	}
 	if err := store.Claim(t.Context(), owner); err != nil {
 		t.Errorf("the owner's second claim: %v", err)
 	}
-	// By a hand that went wrong.
+	// Somebody has edited the owner object wrongly.
 	for _, text := range []string{"", owner + "\n", strings.Repeat("x", 5000)} {
 		if _, err := store.Upload(t.Context(), objectstore.OwnerObject, strings.NewReader(text), objectstore.UploadOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		if err := store.Claim(t.Context(), owner); !errors.Is(err, objectstore.ErrForeign) {
-			t.Errorf("a bucket of which %.60q says whose it is: %v", text, err)
+			t.Errorf("with the owner object %.60q: %v", text, err)
 		}
 	}
 }

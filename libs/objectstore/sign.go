@@ -213,7 +213,7 @@ func (s *Store) SignPut(ctx context.Context, object string, ttl time.Duration) (
 type GetOptions struct {
 	ContentType        string
 	ContentDisposition string
-	Generation         int64 // the address serves this generation or nothing
+	Generation         int64 // the address serves only this generation
 }
 
 // SignGet returns an address from which anybody may read the object until the address expires.

@@ -31,8 +31,8 @@ type Config struct {
 	// Name is the dependency's name for the log and the metric. If it is empty,
 	// the breaker writes neither.
 	Name string
-	// Says is what the log says, after the name, when the breaker opens. The default says
-	// that calls are refused.
+	// Says is the text of the log line, after the name, when the breaker opens. The default
+	// text says that calls are refused.
 	Says string
 	// Failures is how many failures in a row open the breaker, at least one.
 	Failures int
@@ -203,7 +203,7 @@ func (b *Breaker) Away() (since time.Time, away bool) {
 	return b.since, b.away.Load()
 }
 
-// OK notes that the dependency has answered.
+// OK records that the dependency has answered.
 func (b *Breaker) OK() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

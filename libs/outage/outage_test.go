@@ -17,7 +17,7 @@ type clock struct{ at atomic.Int64 }
 func (c *clock) now() time.Time       { return time.Unix(0, c.at.Load()) }
 func (c *clock) pass(d time.Duration) { c.at.Add(int64(d)) }
 func newClock() *clock                { c := &clock{}; c.at.Store(1e18); return c }
-func times(n int, f func() bool) (k int) { // how many of n calls say true
+func times(n int, f func() bool) (k int) { // counts how many of n calls return true
 	for range n {
 		if f() {
 			k++
@@ -33,41 +33,41 @@ func TestBreakerLetsOneCallerThroughPerRest(t *testing.T) {
 	b.Fail()
 	b.Fail()
 	if n := times(10, b.Allow); n != 10 {
-		t.Errorf("after two failures of three, %d of 10 may try", n)
+		t.Errorf("after two failures of three, %d of 10 callers may try", n)
 	}
 	began := c.now()
 	b.OK()
 	c.pass(time.Minute)
 	for i, want := range []bool{false, false, true, false} {
 		if got := b.Fail(); got != want {
-			t.Errorf("failure %d opened: %v, want %v: an answer between ends the row", i+1, got, want)
+			t.Errorf("failure %d opened: %v, want %v: an answer in between resets the count", i+1, got, want)
 		}
 	}
 	if since, away := b.Away(); !away || since != began.Add(time.Minute) {
 		t.Errorf("away %v since %v", away, since)
 	}
 	if n := times(100, b.Allow); n != 0 {
-		t.Errorf("%d may try at once", n)
+		t.Errorf("%d callers may try before the rest is over", n)
 	}
 	c.pass(time.Second)
 	if n := times(100, b.Allow); n != 1 {
-		t.Errorf("%d may try after a rest, want 1", n)
+		t.Errorf("%d callers may try after a rest, want 1", n)
 	}
-	c.pass(time.Second) // that one never said how it went
+	c.pass(time.Second) // the caller never reported the outcome
 	if n := times(100, b.Allow); n != 1 {
-		t.Errorf("%d may try after another rest, want 1", n)
+		t.Errorf("%d callers may try after another rest, want 1", n)
 	}
 	b.Fail()
 	if n := times(100, b.Allow); n != 0 {
-		t.Errorf("%d may try after it failed again", n)
+		t.Errorf("%d callers may try after another failure", n)
 	}
 	c.pass(time.Second)
 	if !b.Allow() {
-		t.Error("nobody may try")
+		t.Error("no caller may try after the rest")
 	}
 	b.OK()
 	if _, away := b.Away(); away || times(10, b.Allow) != 10 {
-		t.Error("still away after an answer")
+		t.Error("the breaker is still open after an answer")
 	}
 }
 
@@ -76,11 +76,11 @@ func TestBreakerBelievesNoStall(t *testing.T) {
 	c := newClock()
 	b := New(Config{Failures: 2, Over: 300 * time.Millisecond, Rest: time.Second, Now: c.now})
 	if times(50, b.Fail) != 0 {
-		t.Error("failures at one instant opened it")
+		t.Error("failures at one instant opened the breaker")
 	}
 	c.pass(300 * time.Millisecond)
 	if !b.Fail() {
-		t.Error("failures over 300 ms did not")
+		t.Error("failures that span 300 ms did not open the breaker")
 	}
 }
 
@@ -92,12 +92,12 @@ func TestBreakerAsksByItselfWhereItHasAProbe(t *testing.T) {
 	b.wait = func(ctx context.Context, d time.Duration) bool { pauses <- d; return ctx.Err() == nil }
 	defer b.Close()
 	if !b.Fail() || b.Allow() {
-		t.Fatal("one failure did not open it")
+		t.Fatal("one failure did not open the breaker")
 	}
-	b.OK() // an answer from before
+	b.OK() // an answer to a call from before the outage
 	c.pass(time.Hour)
 	if n := times(10, b.Allow); n != 0 {
-		t.Errorf("%d callers may try in place of the probe", n)
+		t.Errorf("%d callers may try although there is a probe", n)
 	}
 	for range 5 {
 		probes <- errors.New("away")
@@ -108,7 +108,7 @@ func TestBreakerAsksByItselfWhereItHasAProbe(t *testing.T) {
 			t.Errorf("pause %d is %v, want %v ms", i+1, got, want)
 		}
 	}
-	for !b.Allow() { // the probe's goroutine is on its way
+	for !b.Allow() { // until the probe's goroutine has closed the breaker
 		time.Sleep(time.Millisecond)
 	}
 }
@@ -122,7 +122,7 @@ func TestBreakerEndsItsProbes(t *testing.T) {
 	never := New(Config{Rest: time.Hour, Probe: probe})
 	never.Close()
 	if never.Fail() {
-		t.Error("a closed breaker begins to probe")
+		t.Error("the breaker started a probe after Close")
 	}
 }
 
@@ -132,17 +132,17 @@ func TestCallJudgesWhatAnErrorSaysOfTheDependency(t *testing.T) {
 	for name, c := range map[string]struct {
 		call func(ctx context.Context, c *clock) error
 		left func(ctx context.Context) context.Context // the caller's context
-		want bool                                      // opens a breaker that one failure opens
+		want bool                                      // whether it opens a breaker with Failures: 1
 	}{
 		"an answer":                  {call: func(context.Context, *clock) error { return nil }},
-		"an answer in words":         {call: func(context.Context, *clock) error { return errors.New("no such thing") }},
+		"an error of the caller's":   {call: func(context.Context, *clock) error { return errors.New("no such thing") }},
 		"away":                       {call: func(context.Context, *clock) error { return away }, want: true},
 		"out of time":                {call: func(ctx context.Context, _ *clock) error { <-ctx.Done(); return ctx.Err() }, want: true},
 		"the caller left":            {call: func(context.Context, *clock) error { return away }, left: canceled},
-		"the call was left":          {call: func(context.Context, *clock) error { return context.Canceled }},
+		"the call was canceled":      {call: func(context.Context, *clock) error { return context.Canceled }},
 		"the caller had no time":     {call: func(context.Context, *clock) error { return away }, left: late},
 		"the caller's time is over":  {call: func(context.Context, *clock) error { return away }, left: unnoticed},
-		"the caller had time enough": {call: func(_ context.Context, c *clock) error { c.pass(2 * time.Second); return away }, left: late, want: true},
+		"the caller had enough time": {call: func(_ context.Context, c *clock) error { c.pass(2 * time.Second); return away }, left: late, want: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -152,7 +152,7 @@ func TestCallJudgesWhatAnErrorSaysOfTheDependency(t *testing.T) {
 			if c.left != nil {
 				ctx, timeout = c.left(ctx), time.Minute
 			}
-			_ = b.Call(ctx, timeout, func(ctx context.Context) error { return c.call(ctx, c2) }) // whatever it says
+			_ = b.Call(ctx, timeout, func(ctx context.Context) error { return c.call(ctx, c2) }) // only its effect on the breaker matters
 			if _, got := b.Away(); got != c.want {
 				t.Errorf("away: %v, want %v", got, c.want)
 			}
@@ -172,15 +172,16 @@ func late(ctx context.Context) context.Context {
 	return ctx
 }
 
-// unnoticed is past its deadline, though its timer has not run yet: the clients that set
-// a deadline on their connection may return that early.
+// unnoticed is past its deadline although its timer has not fired yet. A client that sets
+// the deadline on its connection can return that early.
 func unnoticed(ctx context.Context) context.Context { return overdue{ctx} }
 
 type overdue struct{ context.Context }
 
 func (overdue) Deadline() (time.Time, bool) { return time.Now(), true }
 
-// A sweep's reads are cancelled when one of them fails. None of that closes a breaker.
+// When one read of a sweep fails, its other reads are cancelled. A cancelled call must
+// not close the breaker.
 func TestCallIsNotClosedByWhoLeaves(t *testing.T) {
 	t.Parallel()
 	c := newClock()
@@ -194,7 +195,7 @@ func TestCallIsNotClosedByWhoLeaves(t *testing.T) {
 		})
 	}
 	if err := g.Wait(); apierr.CodeOf(err) != apierr.Unavailable {
-		t.Errorf("seven of eight hear %v", err)
+		t.Errorf("seven of eight calls got %v", err)
 	}
 	if _, away := b.Away(); !away {
 		t.Error("a call that was cancelled closed the breaker")
@@ -218,18 +219,18 @@ func TestCallIgnoresWhatBeganBeforeTheLastChange(t *testing.T) {
 	finish := func(err error) { end <- err; <-done }
 	finish(apierr.Down(errors.New("503")))
 	c.pass(900 * time.Millisecond)
-	finish(apierr.Down(errors.New("503"))) // postpones nothing
-	finish(nil)                            // is from before
+	finish(apierr.Down(errors.New("503"))) // must not postpone the next attempt
+	finish(nil)                            // began before the outage, so it must not close the breaker
 	if b.Allow() {
-		t.Error("an answer from before the outage ended it")
+		t.Error("an answer to a call from before the outage closed the breaker")
 	}
 	c.pass(100 * time.Millisecond)
 	if err := b.Call(t.Context(), time.Minute, func(context.Context) error { return nil }); err != nil {
-		t.Errorf("a late failure postponed the next try: %v", err)
+		t.Errorf("a late failure postponed the next attempt: %v", err)
 	}
 	finish(apierr.Down(errors.New("503")))
 	if _, away := b.Away(); away {
-		t.Error("a failure from the outage opened the breaker again")
+		t.Error("a failure of a call from the outage opened the breaker again")
 	}
 }
 
@@ -242,7 +243,7 @@ func BenchmarkBreakerAllow(b *testing.B) {
 	})
 }
 
-// A breaker that only watches hears of calls that others made.
+// A breaker that only watches learns about calls from Note and Open.
 func TestNoteAndOpenWatchCallsOfOthers(t *testing.T) {
 	t.Parallel()
 	c := newClock()
@@ -254,14 +255,14 @@ func TestNoteAndOpenWatchCallsOfOthers(t *testing.T) {
 	b.Note(nil)
 	b.Note(first)
 	if _, away := b.Away(); away {
-		t.Error("an answer between did not end the row")
+		t.Error("an answer in between did not reset the count")
 	}
 	b.Open(first)
 	if since, away := b.Away(); !away || since != c.now() || !errors.Is(opened, first) {
-		t.Errorf("away %v since %v, told %v", away, since, opened)
+		t.Errorf("away %v since %v, Opened got %v", away, since, opened)
 	}
 	b.Note(nil)
 	if _, away := b.Away(); away {
-		t.Error("an answer did not close it")
+		t.Error("an answer did not close the breaker")
 	}
 }

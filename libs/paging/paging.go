@@ -35,11 +35,11 @@ func Oldest(a, b Place) int {
 type Page struct {
 	Limit int    // the maximum number of records
 	After Place  // the last record of the page before, or the zero Place
-	list  string // what makes a cursor of another list invalid
+	list  string // a hash that identifies the list, so that cursors of other lists are invalid
 }
 
-// First returns the first page of a list. of tells the list from all others, for example by
-// its name and the account.
+// First returns the first page of a list. of distinguishes the list from all others, for
+// example by its name and the account.
 func First(limit int, of ...string) Page {
 	sum := sha256.Sum256([]byte(strings.Join(of, "\x00")))
 	return Page{Limit: limit, list: string(sum[:listBytes])}
@@ -81,8 +81,8 @@ func Next[T any](p Page, records []T, more bool, place func(T) Place) *string {
 	return &next
 }
 
-// Cut returns a page of a list of which all records are in memory, and the cursor of the next
-// page. The cursor is nil on the last page.
+// Cut returns a page of a list that is entirely in memory, and the cursor of the next page.
+// The cursor is nil on the last page.
 func Cut[T any](p Page, all []T, order func(a, b Place) int, place func(T) Place) (page []T, next *string) {
 	page = slices.SortedFunc(slices.Values(all), func(a, b T) int { return order(place(a), place(b)) })
 	if p.After.ID != "" {

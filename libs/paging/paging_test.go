@@ -20,7 +20,7 @@ type item struct {
 
 func place(i item) paging.Place { return paging.Place{At: i.at, ID: i.id} }
 
-// Records are added and removed between the pages. Those that are there all the time appear
+// Records are added and removed between the pages. Those that exist the whole time appear
 // exactly once.
 func TestEveryRecordThatStaysIsListedOnceWhileOthersComeAndGo(t *testing.T) {
 	t.Parallel()
@@ -53,7 +53,7 @@ func TestEveryRecordThatStaysIsListedOnceWhileOthersComeAndGo(t *testing.T) {
 					break
 				}
 				if len(records) != 5 {
-					t.Fatalf("a page before the last has %d records, want 5", len(records))
+					t.Fatalf("a page that is not the last has %d records, want 5", len(records))
 				}
 				var ok bool
 				if page, ok = paging.First(5, "things", "acc").From(*next); !ok {
@@ -100,9 +100,9 @@ func TestACursorIsGoodForItsListAlone(t *testing.T) {
 		{"empty", "", mine, false},
 		{"without a place", base64.RawURLEncoding.EncodeToString(raw[:16]), mine, false},
 		{"with padding", *next + "=", mine, false},
-		{"no base64", "?", mine, false},
+		{"not base64", "?", mine, false},
 		{"invalid text", base64.RawURLEncoding.EncodeToString(append(slices.Clone(raw), 0xff)), mine, false},
-		{"a time that no database has", base64.RawURLEncoding.EncodeToString(far), mine, false},
+		{"a time out of Firestore's range", base64.RawURLEncoding.EncodeToString(far), mine, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

@@ -42,8 +42,8 @@ func TestPasswordsRefuseADamagedRecord(t *testing.T) {
 	}
 }
 
-// Forty connections guess at one account's video. That account is refused some, no
-// other is refused anything.
+// Forty connections guess at one account's video at once. Some of that account's calls
+// are refused, but no other account's.
 func TestAFloodOfGuessesIsRefusedToItsAccountAlone(t *testing.T) {
 	t.Parallel()
 	p := password.New(2, 4)
@@ -72,7 +72,7 @@ func TestAFloodOfGuessesIsRefusedToItsAccountAlone(t *testing.T) {
 	stop()
 	wg.Wait()
 	if busy.Load() == 0 {
-		t.Error("40 hashes of one account at once were all taken")
+		t.Error("none of 40 concurrent hashes of one account was refused")
 	}
 	if _, err := p.Hash(t.Context(), "noisy", "x"); err != nil {
 		t.Errorf("afterwards: %v", err)

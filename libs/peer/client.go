@@ -36,9 +36,9 @@ func NewClient(baseURL, token string, patience time.Duration) *Client {
 	return &Client{
 		url: strings.TrimRight(baseURL, "/"), token: Shown(token), patience: patience,
 		http: &http.Client{
-			Transport: otelhttp.NewTransport(&http.Transport{ // no Proxy: internal traffic never takes one
-				// By default Go keeps two idle connections per host, so a burst of calls would
-				// dial anew each time.
+			Transport: otelhttp.NewTransport(&http.Transport{ // no Proxy, because internal traffic must not go through one
+				// By default Go keeps only two idle connections per host, so every burst of calls
+				// would dial new ones.
 				DialContext: dialer.DialContext, MaxIdleConns: 128, MaxIdleConnsPerHost: 128, IdleConnTimeout: 60 * time.Second,
 				TLSHandshakeTimeout: 500 * time.Millisecond, ResponseHeaderTimeout: patience, DisableCompression: true,
 			}),

@@ -23,7 +23,7 @@ import (
 
 type word struct{ Text string }
 
-// open serves routes that answer, and returns their address.
+// open serves the routes that the tests call and returns their address.
 func open(t *testing.T, tokens map[peer.Service]string) string {
 	t.Helper()
 	api := httpapi.New(httpapi.Options{Name: "test", Peers: true})
@@ -83,15 +83,15 @@ func TestEachServiceAsksItsOwnRoutesAndNoOther(t *testing.T) {
 		}
 		for service, token := range tokens {
 			if got, err := ask(t, url, token, path, "hi"); (err == nil) != may[service] || may[service] && got != "hi!" {
-				t.Errorf("%s asks %s: %q, %v", service, path, got, err)
+				t.Errorf("%s calls %s: %q, %v", service, path, got, err)
 			}
 			if status := post(t, url+path, token); may[service] != (status == http.StatusOK) || !may[service] && status != http.StatusForbidden {
-				t.Errorf("%s asks %s: status %d", service, path, status)
+				t.Errorf("%s calls %s: status %d", service, path, status)
 			}
 		}
 		for _, wrong := range []string{"", "guess", "links-token,videos-token"} {
 			if status := post(t, url+path, wrong); status != http.StatusUnauthorized {
-				t.Errorf("%q asks %s: status %d", wrong, path, status)
+				t.Errorf("token %q calls %s: status %d", wrong, path, status)
 			}
 		}
 	}
@@ -112,8 +112,8 @@ func post(t *testing.T, url, token string) int {
 	return resp.StatusCode
 }
 
-// A token is replaced in three steps, and every pair of processes on the way, one
-// restarted and one not yet, understands each other.
+// A token is replaced in three steps. At each step some processes have restarted and
+// others have not, and every pair of them must understand each other.
 func TestATokenIsReplacedWithoutARefusedCall(t *testing.T) {
 	t.Parallel()
 	steps := []string{"old", "old,new", "new, old", "new"}
@@ -151,7 +151,7 @@ func TestARefusalComesBackAsItWasGiven(t *testing.T) {
 	}
 }
 
-// Nothing but the handler of this very call can say no.
+// Only a response from the handler of this very call counts as a refusal.
 func TestNoOtherAnswerPassesForOne(t *testing.T) {
 	t.Parallel()
 	fixed := func(status int, header map[string]string, body string) string {
@@ -168,12 +168,12 @@ func TestNoOtherAnswerPassesForOne(t *testing.T) {
 	url := open(t, map[peer.Service]string{peer.Links: "token"})
 	for name, at := range map[string]struct{ url, token, path string }{
 		"a wrong token":                {url, "guess", verify},
-		"a route of others":            {url, "token", "/internal/v1/accounts/erasure"},
+		"another service's route":      {url, "token", "/internal/v1/accounts/erasure"},
 		"a missing route":              {url, "token", "/internal/v1/nothing"},
-		"nobody at the port":           {"http://127.0.0.1:1", "token", verify},
+		"a closed port":                {"http://127.0.0.1:1", "token", verify},
 		"an empty object":              {fixed(200, nil, `{}`), "token", verify},
 		"an answer to another call":    {fixed(200, map[string]string{"Linkreel-Call": "abc"}, `{"Text":"hi!"}`), "token", verify},
-		"a page":                       {fixed(502, nil, `<html>`), "token", verify},
+		"an HTML page":                 {fixed(502, nil, `<html>`), "token", verify},
 		"another service's own error":  {fixed(404, nil, `{"error":{"code":"NOT_FOUND"}}`), "token", verify},
 		"a redirect to somewhere else": {fixed(307, map[string]string{"Location": url + verify}, ``), "token", verify},
 	} {
@@ -196,7 +196,7 @@ func TestALongAnswerArrivesWholeOrFails(t *testing.T) {
 	}
 }
 
-func TestTheTraceOfTheCallerContinues(t *testing.T) { // not parallel: the propagator is of the process
+func TestTheTraceOfTheCallerContinues(t *testing.T) { // not parallel, because the whole process shares the propagator
 	otel.SetTextMapPropagator(propagation.TraceContext{})
 	const id = "4bf92f3577b34da6a3ce929d0e0e4736"
 	trc, _ := trace.TraceIDFromHex(id)

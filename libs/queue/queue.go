@@ -7,9 +7,9 @@
 // ErrLost. An id is in the queue at most once, however often it is added, so a sweeper
 // need not check before it adds one.
 //
-// It is fair between tenants: they take turns, so the next message of a tenant waits
-// for at most one message of each other tenant, however many of theirs were added
-// before it. Messages of the same tenant keep their order.
+// It is fair between tenants: they take turns, so the next message of a tenant waits for at
+// most one message of each other tenant, however many messages the others added before it.
+// Messages of the same tenant keep their order.
 //
 // Besides the workers there is a fast lane. It sees each waiting message once, in the
 // same order of turns, without taking it. It is for work that should not wait for a free

@@ -55,7 +55,7 @@ func TestMessageIsDeliveredOnceWithItsTraceAndGoneWhenDone(t *testing.T) {
 	if m.ID != "a" || m.Deliveries != 1 || m.Trace["traceparent"] != "a" {
 		t.Errorf("message = %+v", m)
 	}
-	add(t, q, "a") // taken is there too
+	add(t, q, "a") // a taken message counts as in the queue
 	empty(t, q)
 	if err := m.Done(t.Context()); err != nil {
 		t.Fatal(err)
@@ -79,7 +79,7 @@ func TestSilentWorkersMessageGoesToAnotherAndTheOldOneIsTold(t *testing.T) {
 		m, _ = q.Next(t.Context(), "w2", 10*time.Millisecond)
 	}
 	if m == nil || m.ID != "a" || m.Deliveries != 2 {
-		t.Fatalf("taken over = %+v, want a for the second time", m)
+		t.Fatalf("the other worker got %+v, want a in its second delivery", m)
 	}
 	for name, err := range map[string]error{
 		"Heartbeat": old.Heartbeat(t.Context()), "Done": old.Done(t.Context()), "Nack": old.Nack(t.Context()),
@@ -97,12 +97,12 @@ func TestSilentWorkersMessageGoesToAnotherAndTheOldOneIsTold(t *testing.T) {
 func TestHeartbeatsKeepTheMessage(t *testing.T) {
 	t.Parallel()
 	for silence := 300 * time.Millisecond; !keptByHeartbeats(t, silence); silence *= 2 {
-		t.Logf("this machine did not let us send a heartbeat within %v", silence)
+		t.Logf("this machine was too busy to send a heartbeat within %v", silence)
 	}
 }
 
-// keptByHeartbeats reports whether heartbeats could be sent in time. When they were not,
-// the worker was silent, and that its message is taken over is right.
+// keptByHeartbeats reports whether heartbeats could be sent in time. If not, the worker
+// was silent, and another worker takes over its message rightly.
 func keptByHeartbeats(t *testing.T, silence time.Duration) bool {
 	t.Helper()
 	q, _ := open(t, queue.Options{Silence: silence})
@@ -116,7 +116,7 @@ func keptByHeartbeats(t *testing.T, silence time.Duration) bool {
 			continue
 		}
 		if time.Since(beat) < silence {
-			t.Fatalf("Heartbeat: %v; stole %+v, %v", heartbeat, other, err)
+			t.Fatalf("Heartbeat: %v; another worker got %+v, %v", heartbeat, other, err)
 		}
 		return false
 	}
@@ -131,7 +131,7 @@ func TestReturnedMessageIsFreeAtOnceAndNew(t *testing.T) {
 		t.Fatal(err)
 	}
 	if m := take(t, q, "w2"); m.ID != "a" || m.Deliveries != 1 || m.Trace["traceparent"] != "a" {
-		t.Errorf("message = %+v, want a as new", m)
+		t.Errorf("message = %+v, want a as in its first delivery", m)
 	}
 }
 
@@ -226,7 +226,7 @@ func TestTheFastLaneIsShownEachWaitingMessageOnceAndLeavesItToTheWorkers(t *test
 	t.Parallel()
 	q, client := open(t, queue.Options{})
 	add(t, q, "a", "b", "c")
-	take(t, q, "w1") // a is taken, so nobody needs to look at it
+	take(t, q, "w1") // a is taken, so the fast lane need not see it
 	peek := func() (string, error) {
 		id, added, err := q.Peek(t.Context(), time.Millisecond)
 		if err == nil && time.Since(added).Abs() > time.Minute {
@@ -240,7 +240,7 @@ func TestTheFastLaneIsShownEachWaitingMessageOnceAndLeavesItToTheWorkers(t *test
 		}
 	}
 	if got, err := peek(); !errors.Is(err, queue.ErrEmpty) {
-		t.Errorf("then it is shown %q, %v", got, err)
+		t.Errorf("then Peek returned %q, %v", got, err)
 	}
 	if m := take(t, q, "w2"); m.ID != "b" {
 		t.Errorf("the worker gets %q, want b", m.ID)
@@ -263,7 +263,7 @@ func addFor(t *testing.T, q *queue.Queue, tenant string, ids ...string) {
 	}
 }
 
-// TestAThousandMessagesOfOneTenantKeepNobodyWaiting also covers the fast lane.
+// This test covers the fast lane too.
 func TestAThousandMessagesOfOneTenantKeepNobodyWaiting(t *testing.T) {
 	t.Parallel()
 	q, _ := open(t, queue.Options{})
@@ -296,8 +296,8 @@ func TestAThousandMessagesOfOneTenantKeepNobodyWaiting(t *testing.T) {
 	}
 }
 
-// TestAComerDoesNotOvertakeForEver is a tenant who always adds its next message
-// when the one before was taken.
+// A tenant that adds its next message whenever its previous one is taken must not
+// overtake the others forever.
 func TestAComerDoesNotOvertakeForEver(t *testing.T) {
 	t.Parallel()
 	q, _ := open(t, queue.Options{})
@@ -316,8 +316,8 @@ func TestAComerDoesNotOvertakeForEver(t *testing.T) {
 	}
 }
 
-// TestAnEntryOfAnOlderVersionIsFound is an upgrade: the former version added
-// entries without an index, and the sweep adds their ids again.
+// After an upgrade, the stream may have entries that the older version added without an
+// index. The sweep adds their ids again.
 func TestAnEntryOfAnOlderVersionIsFound(t *testing.T) {
 	t.Parallel()
 	q, client := open(t, queue.Options{})
@@ -333,11 +333,11 @@ func TestAnEntryOfAnOlderVersionIsFound(t *testing.T) {
 		t.Errorf("message = %+v", m)
 	}
 	empty(t, q)
-	addFor(t, q, "tenant", "a") // taken is there too
+	addFor(t, q, "tenant", "a") // a taken message counts as in the queue
 	empty(t, q)
 }
 
-// TestAWaitingReaderIsWoken adds while somebody waits.
+// A message is added while a reader waits for one.
 func TestAWaitingReaderIsWoken(t *testing.T) {
 	t.Parallel()
 	q, _ := open(t, queue.Options{})
@@ -363,10 +363,10 @@ func TestOneOfManySweepsAtATime(t *testing.T) {
 	t.Parallel()
 	q, client := open(t, queue.Options{})
 	if !q.Turn(t.Context(), time.Minute) || q.Turn(t.Context(), time.Minute) {
-		t.Error("want the first to sweep and the second not to")
+		t.Error("want only the first caller to sweep")
 	}
 	_ = client.Close()
 	if !q.Turn(t.Context(), time.Minute) {
-		t.Error("without Redis everybody must sweep")
+		t.Error("without Redis, every caller must sweep")
 	}
 }

@@ -57,9 +57,8 @@ type entry struct {
 const (
 	pace  = 1100 * time.Millisecond // the time between two writes of a ledger
 	burst = 2 * pace                // how far writes may be ahead of the pace: three in a row
-	// drift is how long Granted is trusted while it is far from the limit. Granted may be
-	// too low: a replica that learnt late about a new limit may have created records without
-	// the ledger.
+	// drift is how long Granted is trusted while it is far from the limit. Granted may be too low:
+	// a replica that learned late about a new limit may have created records without the ledger.
 	drift = time.Hour
 	// young is how long other processes leave a fenced lease to its holder, which usually
 	// has changes waiting for it.

@@ -21,12 +21,12 @@ import (
 	local "github.com/linkreel/linkreel/services/localcloud/firestore"
 )
 
-// world is a database with things, of which an account may have only so many.
+// world is a database of things. Each account may have only a limited number of them.
 type world struct {
 	t      *testing.T
 	db     *firestoredb.DB
 	server *local.Server
-	clock  *atomic.Int64 // Firestore's, ahead of the real one
+	clock  *atomic.Int64 // Firestore's offset from the real clock, which it is ahead of
 	counts func(context.Context) (int64, error)
 }
 
@@ -44,7 +44,7 @@ func newWorld(t *testing.T) world {
 	return w
 }
 
-// skewed is a replica with a clock of its own.
+// skewed returns the gate of a replica whose clock is wrong.
 func (w world) skewed(by time.Duration) *quota.Gate {
 	return quota.New(w.db, func() time.Time { return time.Now().Add(by) })
 }
@@ -72,13 +72,13 @@ func (w world) limit(most int64) quota.Limit {
 
 var errFull = errors.New("full")
 
-// add makes one thing. A commit that writes only is tried first. before is called when
-// a place was found and the commit is still to come.
+// add makes one thing. It first tries a commit that reads nothing. before is called after a
+// place was found and before the commit.
 func (w world) add(g *quota.Gate, most int64, id string, before func()) error {
 	return w.addFor(w.t.Context(), g, most, id, before)
 }
 
-// addFor is add for the request in ctx.
+// addFor is add for a request with the context ctx.
 func (w world) addFor(ctx context.Context, g *quota.Gate, most int64, id string, before func()) error {
 	things := w.db.Collection("things")
 	type runner func(context.Context, string, func(context.Context, *firestore.Transaction) error, ...firestore.TransactionOption) error
@@ -90,7 +90,7 @@ func (w world) addFor(ctx context.Context, g *quota.Gate, most int64, id string,
 				if !reads {
 					asked = nil
 				} else if snap, err := tx.Get(things.Doc(id)); err == nil && snap.Exists() {
-					return nil // the first attempt has made it
+					return nil // an earlier attempt has made it
 				}
 				room, err := c.Room(ctx, asked, w.limit(most), 1)
 				if err == nil && room == 0 {
@@ -114,8 +114,8 @@ func (w world) addFor(ctx context.Context, g *quota.Gate, most int64, id string,
 
 func nothing() {}
 
-// fill lets writers add as many things as they can, and returns when each was told
-// that the account is full.
+// fill lets writers add as many things as they can until each gets the error that the
+// account is full. It returns how many they made.
 func (w world) fill(most int64, writers int, gates ...*quota.Gate) (made int64) {
 	w.t.Helper()
 	var n atomic.Int64
@@ -130,7 +130,7 @@ func (w world) fill(most int64, writers int, gates ...*quota.Gate) (made int64) 
 					k++
 				case errors.Is(err, errFull):
 					if have := w.things(); have < most {
-						w.t.Errorf("full with %d things of %d", have, most)
+						w.t.Errorf("told that the account is full with %d of %d things", have, most)
 					}
 					return
 				case apierr.CodeOf(err) != apierr.RateLimited && apierr.CodeOf(err) != apierr.Unavailable && !errors.Is(err, firestoredb.ErrUncertain):
@@ -152,7 +152,7 @@ func TestOfManyCreatesAtOnceExactlyTheAllowedOnesSucceed(t *testing.T) {
 			w := newWorld(t)
 			made := w.fill(most, 40, w.skewed(0), w.skewed(0))
 			if have := w.things(); made != most || have != most {
-				t.Errorf("%d made, and there are %d, want %d", made, have, most)
+				t.Errorf("%d were made and %d exist, want %d", made, have, most)
 			}
 		})
 	}
@@ -186,7 +186,7 @@ func TestARepeatedCreateTakesNoPlace(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	g := w.skewed(0)
-	for range 20 { // more than the places that are leased at first
+	for range 20 { // more than the number of places in the first lease
 		if err := w.add(g, 1000, "same", nothing); err != nil {
 			t.Fatal(err)
 		}
@@ -196,11 +196,11 @@ func TestARepeatedCreateTakesNoPlace(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := w.server.Stats().Writes; got != 1 {
-		t.Errorf("%d writes, want 1: places are left in memory", got)
+		t.Errorf("%d writes, want 1, because places are left in memory", got)
 	}
 }
 
-// A process that is killed has leased places and returns none.
+// A process that is killed does not return its leased places.
 func TestPlacesOfAKilledReplicaComeBackWithinAMinute(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -217,7 +217,7 @@ func TestPlacesOfAKilledReplicaComeBackWithinAMinute(t *testing.T) {
 				case apierr.CodeOf(err) == apierr.RateLimited:
 					return
 				case err != nil:
-					t.Errorf("%v, want RATE_LIMITED: places are still on lease", err)
+					t.Errorf("%v, want RATE_LIMITED while places are still on lease", err)
 					return
 				}
 			}
@@ -225,7 +225,7 @@ func TestPlacesOfAKilledReplicaComeBackWithinAMinute(t *testing.T) {
 	}
 	wg.Wait()
 	if have := w.things(); have != most-2 {
-		t.Fatalf("there are %d things, want %d: two places are on lease", have, most-2)
+		t.Fatalf("there are %d things, want %d, because two places are on lease", have, most-2)
 	}
 	w.clock.Add(int64(56 * time.Second))
 	w.fill(most, 1, alive)
@@ -234,7 +234,7 @@ func TestPlacesOfAKilledReplicaComeBackWithinAMinute(t *testing.T) {
 	}
 }
 
-// fillTo adds things that the ledger does not know of until it counts.
+// fillTo adds things that the ledger does not know about until it counts.
 func (w world) fillTo(n int64) {
 	w.t.Helper()
 	for i := w.things(); i < n; {
@@ -256,15 +256,16 @@ func (w world) fillTo(n int64) {
 	}
 }
 
-// Near the limit no clock decides: a replica that stops between finding a place and
-// its commit, for however long, cannot use the place when it was taken back.
+// Near the limit, correctness does not depend on clocks: a replica that stops between
+// finding a place and its commit, for however long, cannot use the place after it was taken
+// back.
 func TestAReplicaThatSleptCannotUseAPlaceThatWasTakenBack(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	const most = 60
 	sleeper, other := w.skewed(0), w.skewed(0)
 	w.fillTo(20)
-	// Those that follow each other get a lease with a fence.
+	// Creates in quick succession get a lease with a fence.
 	var asleep []chan error
 	wake := make(chan struct{})
 	for i := range 7 {
@@ -291,7 +292,7 @@ func TestAReplicaThatSleptCannotUseAPlaceThatWasTakenBack(t *testing.T) {
 	close(wake)
 	for i, done := range asleep {
 		if err := <-done; err == nil {
-			t.Errorf("sleeper %d has used a place that was taken back", i)
+			t.Errorf("replica %d used a place that had been taken back", i)
 		}
 	}
 	if have := w.things(); have != most {
@@ -299,8 +300,8 @@ func TestAReplicaThatSleptCannotUseAPlaceThatWasTakenBack(t *testing.T) {
 	}
 }
 
-// Whoever loses answers does not know what it used; it must neither pass the limit nor
-// lose places for good. Clocks of replicas play no part.
+// A replica that loses responses does not know which places it has used. It must neither
+// exceed the limit nor lose places forever. The clocks of the replicas do not matter.
 func TestLostAnswersAndWrongClocksPassNoLimit(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -310,7 +311,7 @@ func TestLostAnswersAndWrongClocksPassNoLimit(t *testing.T) {
 	w.server.Faults().Add(local.Fault{Methods: []string{"Commit"}, Every: 11, Times: 4, Code: codes.DeadlineExceeded, LoseAnswer: true})
 	stop := make(chan struct{})
 	defer close(stop)
-	go func() { // leases of answers that were lost are taken back by time
+	go func() { // leases whose commit got no response are taken back once they are old enough
 		for {
 			select {
 			case <-stop:
@@ -331,7 +332,7 @@ func TestAnErasedAccountLeavesNoLedger(t *testing.T) {
 	w := newWorld(t)
 	var wg sync.WaitGroup
 	g := w.skewed(0)
-	for i := range 9 { // some of them get a lease with a fence
+	for i := range 9 { // some of these creates get a lease with a fence
 		wg.Go(func() { _ = w.add(g, 90, fmt.Sprint(i), nothing) })
 	}
 	wg.Wait()
@@ -393,12 +394,13 @@ func TestTheLedgerIsWrittenOnceASecond(t *testing.T) {
 	wg.Wait()
 	most := w.server.MaxSustainedWrites(10 * time.Second)
 	if took := time.Since(end.Add(-4 * time.Second)).Seconds(); float64(most.Writes) > 4+took || n.Load() < 200 {
-		t.Errorf("%d creates, and the most written document is %s, %d times in %.1f s", n.Load(), most.Document, most.Writes, took)
+		t.Errorf("%d creates; the document with the most writes is %s, with %d writes in %.1f s", n.Load(), most.Document, most.Writes, took)
 	}
 }
 
-// A transaction sees the database as it was at its first read. One that finds a lease in
-// memory which is younger than that does not see its fence, and must not give it up.
+// A transaction sees the database as it was at its first read. If it gets a lease that is
+// younger than that from memory, it does not see the lease's fence, and must not conclude
+// that the lease is gone.
 func TestALeaseOutlastsATransactionThatBeganBeforeIt(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -412,7 +414,7 @@ func TestALeaseOutlastsATransactionThatBeganBeforeIt(t *testing.T) {
 				return err
 			}
 			if tries++; tries == 1 {
-				for i := range 4 { // those that follow each other get a lease with a fence
+				for i := range 4 { // creates in quick succession get a lease with a fence
 					if err := w.add(g, most, fmt.Sprint(i), nothing); err != nil {
 						return err
 					}
@@ -430,7 +432,7 @@ func TestALeaseOutlastsATransactionThatBeganBeforeIt(t *testing.T) {
 	}
 	// Five things, the ledger twice, and a fence.
 	if n := w.server.Stats().Writes; n != 5+1+2 {
-		t.Errorf("%d writes, want 8: the late one has a place of the lease", n)
+		t.Errorf("%d writes, want 8, because the late create uses a place of the lease", n)
 	}
 }
 
@@ -451,9 +453,9 @@ func TestABurstUnderASmallLimitIsServedAtOnce(t *testing.T) {
 	wg.Wait()
 }
 
-// While a large account is full its records are counted only every few seconds. The creates
-// that wait for the count must hear its result, however long it takes, not only the one
-// that has made it.
+// While a large account is full, its records are counted only every few seconds. All creates
+// that wait for a count must get its result, however long it takes, not only the create that
+// counts.
 func TestAllWaitingCreatesHearThatTheAccountIsFull(t *testing.T) {
 	t.Parallel()
 	const most = 50_000 // counted every half second
@@ -471,7 +473,7 @@ func TestAllWaitingCreatesHearThatTheAccountIsFull(t *testing.T) {
 	if err := w.add(g, most, "first", nothing); !errors.Is(err, errFull) {
 		t.Fatalf("a create in a full account: %v", err)
 	}
-	ctx := identity.WithRequest(t.Context(), &identity.Request{Began: time.Now()}) // all began before the second count
+	ctx := identity.WithRequest(t.Context(), &identity.Request{Began: time.Now()}) // one request for all, which began before the second count
 	answers := make(chan error, 8)
 	for i := range cap(answers) {
 		go func() { answers <- w.addFor(ctx, g, most, fmt.Sprint(i), nothing) }()
@@ -481,7 +483,7 @@ func TestAllWaitingCreatesHearThatTheAccountIsFull(t *testing.T) {
 	close(end)
 	for range cap(answers) {
 		if err := <-answers; !errors.Is(err, errFull) {
-			t.Errorf("a create that has waited for the count: %v", err)
+			t.Errorf("a create that waited for the count: %v", err)
 		}
 	}
 	if n := calls.Load(); n != 2 {
@@ -489,8 +491,8 @@ func TestAllWaitingCreatesHearThatTheAccountIsFull(t *testing.T) {
 	}
 }
 
-// A request may need several changes for its answer: one that finds too little room for all,
-// and one that takes what there is. The second one uses the first one's count.
+// A request may need several changes: one that finds too little room for everything, and one
+// that takes what there is. The second change uses the first one's count.
 func TestTheChangesOfARequestShareACount(t *testing.T) {
 	t.Parallel()
 	const most = 500_000 // counted every five seconds

@@ -1,6 +1,6 @@
 package ratelimit
 
-// Len is how many networks are in memory.
+// Len returns the number of networks in memory.
 func (m *Misses) Len() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// Of a video whose own budget is used up, each network that asks has a rule of its own too.
+// If a video's own budget is used up, a refused try must not store a rule for the network
+// that made it.
 func TestRefusedTriesTakeNoMemory(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
@@ -20,12 +21,12 @@ func TestRefusedTriesTakeNoMemory(t *testing.T) {
 	for i := 1; i <= 1000; i++ {
 		refused, wait := l.Take(t.Context(), video, network(i))
 		if wait == 0 {
-			t.Fatalf("try %d is counted", i)
+			t.Fatalf("attempt %d was not refused", i)
 		}
 		l.Refund(t.Context(), refused)
 	}
 	if n := len(l.tries); n != 2 {
-		t.Errorf("%d keys in memory, want those of the counted try", n)
+		t.Errorf("%d keys in memory, want only those of the attempt that was counted", n)
 	}
 	l.Refund(t.Context(), first)
 	if n := len(l.tries); n != 0 {

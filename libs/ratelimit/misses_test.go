@@ -17,7 +17,7 @@ func misses(o ratelimit.MissOptions) (*ratelimit.Misses, *time.Time) {
 	return ratelimit.NewMisses(o), &now
 }
 
-// scan asks n times for what is not there and says how often it was let in.
+// scan makes n lookups that find nothing, and returns how many of them were allowed.
 func scan(m *ratelimit.Misses, addr netip.Addr, n int) (asked int) {
 	for range n {
 		if m.Wait(addr) == 0 {
@@ -38,7 +38,7 @@ func TestANetworkThatHasSpentItsMissesAsksOnceASecond(t *testing.T) {
 	for i := range 30 {
 		*now = now.Add(time.Second)
 		if n := scan(m, addr, 100); n != 1 {
-			t.Fatalf("second %d: %d questions, want 1", i, n)
+			t.Fatalf("second %d: %d lookups, want 1", i, n)
 		}
 	}
 	if wait := m.Wait(addr); wait <= 0 || wait > time.Second {
@@ -55,7 +55,7 @@ func TestHitsSpendNothing(t *testing.T) {
 	m, _ := misses(ratelimit.MissOptions{Burst: 10})
 	for i := range 10_000 {
 		if wait := m.Wait(netip.MustParseAddr("192.0.2.1")); wait != 0 {
-			t.Fatalf("question %d waits %s, though every one before found something", i, wait)
+			t.Fatalf("lookup %d waits %s although all earlier ones found something", i, wait)
 		}
 	}
 }
@@ -66,7 +66,7 @@ func TestQuestionsInFlightArePaidAfterwards(t *testing.T) {
 	addr := netip.MustParseAddr("192.0.2.1")
 	for range 1000 {
 		if m.Wait(addr) != 0 {
-			t.Fatal("refused before any miss is known")
+			t.Fatal("a lookup was refused before any miss was counted")
 		}
 	}
 	for range 1000 {
@@ -74,11 +74,11 @@ func TestQuestionsInFlightArePaidAfterwards(t *testing.T) {
 	}
 	*now = now.Add(9 * time.Second)
 	if n := scan(m, addr, 100); n != 1 {
-		t.Errorf("%d questions, want 1: the network is still in debt", n)
+		t.Errorf("%d lookups, want 1, because the network is still in debt", n)
 	}
 	*now = now.Add(21 * time.Second)
 	if n := scan(m, addr, 100); n < 8 {
-		t.Errorf("%d questions after 30 s, want about a budget: debt is bounded", n)
+		t.Errorf("%d lookups after 30 s, want about one budget, because the debt is bounded", n)
 	}
 }
 
@@ -102,7 +102,7 @@ func TestNetworks(t *testing.T) {
 	m, _ := misses(ratelimit.MissOptions{Burst: 3})
 	scan(m, netip.Addr{}, 10)
 	if m.Wait(netip.Addr{}) == 0 || m.Wait(netip.MustParseAddr("192.0.2.1")) != 0 {
-		t.Error("peers without an address share a budget, and only that one")
+		t.Error("peers without an address must share one budget of their own")
 	}
 }
 

@@ -1,6 +1,6 @@
-// Package ratelimit limits what a caller may try. A [Limiter] counts tries, such as guesses
-// of a password, exactly across all replicas. [Misses] bounds the cost of lookups that find
-// nothing. It counts them for each network and within one process.
+// Package ratelimit limits how often a caller may try something. A [Limiter] counts attempts, such
+// as guesses of a password, exactly across all replicas. [Misses] bounds the cost of lookups that
+// find nothing. It counts them for each network and within one process.
 //
 // While Redis answers, a Limiter's rule of n attempts in a window holds for every possible
 // window, in all replicas together. While Redis does not answer, each replica counts
@@ -34,7 +34,7 @@ type Rule struct {
 	Window time.Duration
 }
 
-// Limiter counts tries. It is safe for concurrent use.
+// Limiter counts attempts. It is safe for concurrent use.
 type Limiter struct {
 	redis   redis.UniversalClient
 	breaker *outage.Breaker
@@ -55,7 +55,7 @@ func New(client redis.UniversalClient, now func() time.Time) *Limiter {
 	return &Limiter{redis: client, breaker: outage.New(outage.Config{Rest: rest, Down: redisdb.Away, Now: now}), now: now, tries: map[string][]try{}}
 }
 
-// Try is a counted try. Refund it if it turns out to be harmless.
+// Try is a counted attempt. Refund it if it turns out to be harmless.
 type Try struct {
 	id    string
 	rules []Rule
@@ -175,8 +175,8 @@ func (l *Limiter) takeLocally(t Try, share int) (wait time.Duration) {
 	return 0
 }
 
-// keep stores a key's tries. The caller holds the mutex. A key without tries is dropped. A
-// refused try is not stored, so a flood of refused keys takes no memory.
+// keep stores a key's attempts. The caller holds the mutex. A key without attempts is dropped. A
+// refused attempt is not stored, so a flood of refused keys takes no memory.
 func (l *Limiter) keep(key string, log []try) {
 	if len(log) == 0 {
 		delete(l.tries, key)

@@ -28,7 +28,7 @@ func TestAWindowHoldsNoMoreThanItsTries(t *testing.T) {
 		*now = now.Add(700 * time.Millisecond)
 	}
 	if len(taken) < 18 {
-		t.Errorf("%d tries in 7 minutes, want about 21", len(taken))
+		t.Errorf("%d attempts in 7 minutes, want about 21", len(taken))
 	}
 	for i := 3; i < len(taken); i++ {
 		if d := taken[i].Sub(taken[i-3]); d < time.Minute {
@@ -62,12 +62,12 @@ func TestARefusedTryCountsNowhere(t *testing.T) {
 			g.Take(t.Context(), full)
 			for range 5 {
 				if _, wait := g.Take(t.Context(), full, shared); wait <= 0 {
-					t.Fatal("a full rule gave way")
+					t.Fatal("a full rule allowed an attempt")
 				}
 			}
 			for i := range 2 {
 				if _, wait := g.Take(t.Context(), shared); wait != 0 {
-					t.Errorf("try %d of the shared rule waits %s", i, wait)
+					t.Errorf("attempt %d under the shared rule waits %s", i, wait)
 				}
 			}
 			if _, wait := g.Take(t.Context(), shared); wait <= 59*time.Minute {
@@ -86,7 +86,7 @@ func TestARefundMakesRoom(t *testing.T) {
 			for i := range 4 {
 				try, wait := g.Take(t.Context(), rule)
 				if wait != 0 {
-					t.Fatalf("try %d waits %s", i, wait)
+					t.Fatalf("attempt %d waits %s", i, wait)
 				}
 				g.Refund(t.Context(), try)
 			}
@@ -102,7 +102,7 @@ func TestReplicasCountTogether(t *testing.T) {
 	a.Take(t.Context(), rule)
 	b.Take(t.Context(), rule)
 	if _, wait := a.Take(t.Context(), rule); wait == 0 {
-		t.Error("each replica gave the whole limit")
+		t.Error("the replicas do not share the limit")
 	}
 }
 
@@ -117,7 +117,7 @@ func TestWithoutRedisTheLimitIsHalfAndNothingHangs(t *testing.T) {
 		}
 	}
 	if n != 2 {
-		t.Errorf("%d tries, want 2", n)
+		t.Errorf("%d attempts, want 2", n)
 	}
 	if took := time.Since(begun); took > 3*time.Second {
 		t.Errorf("ten attempts took %s", took)
@@ -137,7 +137,8 @@ func over(t *testing.T, addr string) *ratelimit.Limiter {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = client.Close() })
-	// A pool that is warm answers within the budget also on a busy machine.
+	// Fill the pool first: with open connections, calls stay within the budget even on a
+	// busy machine.
 	for range 50 {
 		if client.Ping(context.Background()).Err() == nil {
 			break

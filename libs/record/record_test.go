@@ -40,7 +40,7 @@ type folderDoc struct {
 
 var errAbsent = errors.New("no such folder")
 
-// The types of a feed are a closed list, so these folders call themselves links.
+// Events must have one of the known types, so these folders use the types of links.
 var folders = record.Kind[folder]{
 	Collection: "folders", Object: "link",
 	Of:  func(f *folder) (string, string) { return f.ID, f.Account },
@@ -101,7 +101,7 @@ func (w *world) make(t *testing.T, n int) *folder {
 	return f
 }
 
-// told lists the types of all events.
+// told returns the types of all events.
 func (w *world) told(t *testing.T) (types []string) {
 	t.Helper()
 	snaps, err := w.db.Query(t.Context(), "list events", w.db.Collection(outbox.Collection).OrderBy("order", 1))
@@ -155,10 +155,10 @@ func TestEachChangeIsOneCommitWithItsEventAndIsAnnouncedAfterIt(t *testing.T) {
 	}
 	commits := w.server.Stats().Calls["Commit"]
 	if got, err := w.Change(t.Context(), f.Account, f.ID, rename("")); err != nil || got.Name != "1xxx" {
-		t.Errorf("a change of nothing: %v, %v", got, err)
+		t.Errorf("an empty change: %v, %v", got, err)
 	}
 	if n := w.server.Stats().Calls["Commit"]; n != commits {
-		t.Error("a change of nothing is committed")
+		t.Error("an empty change was committed")
 	}
 	refused := errors.New("refused")
 	if err := w.Delete(t.Context(), f.Account, f.ID, func(*folder) error { return refused }); !errors.Is(err, refused) {
@@ -175,7 +175,7 @@ func TestEachChangeIsOneCommitWithItsEventAndIsAnnouncedAfterIt(t *testing.T) {
 	if got := strings.Join(w.told(t), " "); got != "link.created link.updated link.deleted" {
 		t.Errorf("told %s", got)
 	}
-	if len(w.announced) != 3 { // a create, two changes
+	if len(w.announced) != 3 { // for a create, an update and a delete
 		t.Errorf("announced %v", w.announced)
 	}
 }
@@ -200,7 +200,7 @@ func TestARepeatedCreateFindsWhatItsFirstTryMade(t *testing.T) {
 	}
 	another := &folder{ID: "fld_another", Account: "acc_1"}
 	if _, err := w.Create(t.Context(), another, 1); apierr.CodeOf(err) != apierr.QuotaExceeded {
-		t.Errorf("one more than the limit: %v", err)
+		t.Errorf("one record more than the limit: %v", err)
 	}
 }
 
@@ -215,7 +215,7 @@ func TestWhatCannotBeReadHidesNothingThatIsDue(t *testing.T) {
 	}
 	due, err := w.Due(t.Context(), 100)
 	if err == nil || len(due) != 20 {
-		t.Errorf("%d are due, %v; want 20 and an error that names the others", len(due), err)
+		t.Errorf("%d are due, %v; want 20 and an error that reports the others", len(due), err)
 	}
 	for _, f := range due[1:] {
 		if err := w.PutOff(t.Context(), f.ID, time.Time{}, f.Stored); err != nil {
@@ -223,19 +223,19 @@ func TestWhatCannotBeReadHidesNothingThatIsDue(t *testing.T) {
 		}
 	}
 	if due, err := w.Due(t.Context(), 1); err != nil || len(due) != 1 {
-		t.Errorf("later: %d, %v", len(due), err)
+		t.Errorf("with the unreadable ones set aside: %d due, %v", len(due), err)
 	}
 	if err := w.PutOff(t.Context(), due[0].ID, time.Time{}, due[1].Stored.Add(-time.Second)); err != nil {
 		t.Errorf("a record that was changed meanwhile: %v", err)
 	}
 	w.now = w.now.Add(2 * time.Hour)
 	if due, err := w.Due(t.Context(), 100); err == nil || len(due) != 1 {
-		t.Errorf("two hours later: %d, %v", len(due), err)
+		t.Errorf("two hours later: %d due, %v", len(due), err)
 	}
 }
 
-// A database that answers queries and takes no writes, as one with a full disk does, must
-// not be asked for the same page without end.
+// A database that answers queries but accepts no writes, such as one with a full disk,
+// must not be asked for the same page in an endless loop.
 func TestWhatCannotBeSetAsideIsNotLookedForWithoutEnd(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -276,11 +276,11 @@ func TestAnAccountLeavesWithAllThatItHas(t *testing.T) {
 		t.Error(err)
 	}
 	if all, err := w.All(t.Context(), "acc_a"); err != nil || len(all) != 149 {
-		t.Errorf("%d records are listed, %v; want those that can be read", len(all), err)
+		t.Errorf("%d records are listed, %v; want only those that can be decoded", len(all), err)
 	}
 	named := `{"type":"unreadable","data":{"type":"link","id":"fld_007"}}` + "\n"
 	if got := lines.String(); strings.Count(got, "\n") != 150 || !strings.Contains(got, named) {
-		t.Errorf("%d lines, want all and one that names the unreadable record", strings.Count(got, "\n"))
+		t.Errorf("%d lines, want all records and one line for the unreadable one", strings.Count(got, "\n"))
 	}
 	rounds := 0
 	for more := true; more; rounds++ {
@@ -319,8 +319,8 @@ func TestAChangeOfUnknownOutcomeIsAnnounced(t *testing.T) {
 
 var errAbsentCoded = apierr.New(apierr.LinkNotFound, "no such link")
 
-// TestAKindBringsItsIndexes has a set complete a file: what is due gets its index, and no
-// field is indexed for all accounts together, but where the file says so.
+// A set adds indexes to a file: due times get their index, and no field is indexed for all
+// accounts together unless the file says so.
 func TestAKindBringsItsIndexes(t *testing.T) {
 	t.Parallel()
 	db := record.Open(nil, record.Options{})
@@ -343,9 +343,9 @@ func TestAKindBringsItsIndexes(t *testing.T) {
 	}
 }
 
-// An attempt may find that another process has made what the one before it asked room for.
-// Then it must not write the ledger, which it has not read: the places that were leased
-// meanwhile would be forgotten.
+// An attempt may find that another process has created the records for which the previous
+// attempt wanted room. Then it must not write the ledger, because it has not read it, and
+// a write would lose the places that were leased meanwhile.
 func TestATryThatAsksForNoRoomLeavesTheLedger(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -387,14 +387,14 @@ func TestATryThatAsksForNoRoomLeavesTheLedger(t *testing.T) {
 	if got := ledger(); got != want {
 		t.Errorf("the ledger is %v, want %v as the other process left it", got, want)
 	}
-	// The places that the first attempt would have leased are nobody's.
+	// The places that the first attempt would have leased belong to no one.
 	if err := w.db.Tx(t.Context(), "create", func(tx *record.Tx) error { return w.In(tx).Room(f.Account, 1000, 1) }); err != nil {
 		t.Error(err)
 	}
 }
 
-// A request that panics is answered, and the process continues. Others of its account
-// must not wait for the places that it was to lease.
+// A request that panics gets a response, and the process continues. Other requests of the
+// account must not wait for the places that this one was about to lease.
 func TestAChangeThatPanicsLeavesTheLedgerToOthers(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -20,8 +20,8 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/redistest"
 )
 
-// A Redis that holds its answers back fails those who wait for as long as we let them,
-// and nobody else's: a client that hangs up must not make us leave Redis alone.
+// A Redis that delays its responses counts as away only if calls reach our own time
+// limit. A client that hangs up must not make us stop using Redis.
 func TestOnlyOurOwnTimeLimitSaysThatRedisIsAway(t *testing.T) {
 	t.Parallel()
 	callers := map[string]func(rdb redis.UniversalClient, now func() time.Time) func(ctx context.Context, name string){
@@ -54,7 +54,7 @@ func TestOnlyOurOwnTimeLimitSaysThatRedisIsAway(t *testing.T) {
 			keys := apikey.New(apikey.Config{Now: now, Log: slog.New(slog.NewTextHandler(io.Discard, nil))}, anyKey{}, rdb)
 			t.Cleanup(keys.Close)
 			return func(ctx context.Context, name string) {
-				_, _ = keys.Charge(ctx, &identity.Principal{AccountID: name, Plan: identity.Free}, 1) // whatever it says
+				_, _ = keys.Charge(ctx, &identity.Principal{AccountID: name, Plan: identity.Free}, 1) // the outcome does not matter here
 			}
 		},
 	}
@@ -72,10 +72,10 @@ func TestOnlyOurOwnTimeLimitSaysThatRedisIsAway(t *testing.T) {
 			time.AfterFunc(10*time.Millisecond, cancel)
 			return ctx, cancel
 		}},
-		"the request's own time was over": {ctx: func(ctx context.Context) (context.Context, context.CancelFunc) {
+		"the request's own deadline passed": {ctx: func(ctx context.Context) (context.Context, context.CancelFunc) {
 			return context.WithTimeout(ctx, 10*time.Millisecond)
 		}},
-		"our time was over": {ctx: context.WithCancel, away: true},
+		"our time limit passed": {ctx: context.WithCancel, away: true},
 	} {
 		for who, caller := range callers {
 			t.Run(who+"/"+end, func(t *testing.T) {
@@ -91,7 +91,7 @@ func TestOnlyOurOwnTimeLimitSaysThatRedisIsAway(t *testing.T) {
 				t.Cleanup(proxy.Stall())
 				var clock atomic.Int64
 				call := caller(rdb, func() time.Time { return time.Unix(0, clock.Load()) })
-				for i := range 6 { // what it takes for the most patient breaker
+				for i := range 6 { // as many failures as the most patient breaker needs
 					ctx, cancel := c.ctx(t.Context())
 					call(ctx, string(rune('a'+i)))
 					cancel()
@@ -109,7 +109,7 @@ func TestOnlyOurOwnTimeLimitSaysThatRedisIsAway(t *testing.T) {
 	}
 }
 
-// asked counts the calls that Redis is asked for, probes aside.
+// asked counts the calls to Redis, except probes.
 type asked struct{ atomic.Int64 }
 
 func (a *asked) DialHook(next redis.DialHook) redis.DialHook {

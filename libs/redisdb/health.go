@@ -15,7 +15,7 @@ import (
 	"github.com/linkreel/linkreel/libs/outage"
 )
 
-// The reasons for which a call fails. A caller's own mistake has none.
+// The reasons for which a call fails. A mistake of the caller's own has no reason.
 const (
 	unreachable = "unreachable"
 	timeout     = "timeout"
@@ -48,7 +48,7 @@ const fair = 100 * time.Millisecond
 // Redis.
 func reasonOf(err error, took time.Duration) string {
 	if err == nil {
-		return "" // before the variables below, which take memory
+		return "" // returns before the variables below are allocated
 	}
 	var network net.Error
 	var answer redis.Error
@@ -79,11 +79,11 @@ var refusals = map[string][]string{
 		"ERR max number of clients"},
 }
 
-// calm is the usual [health.calm].
+// calm is the default of [health.calm].
 const calm = 5 * time.Second
 
-// health is what this process knows about one Redis, by all its clients' calls. It only
-// watches: callers decide by themselves what to do without Redis.
+// health is what this process knows about one Redis from the calls of all its clients. It only
+// observes: callers decide by themselves what to do without Redis.
 type health struct {
 	breaker *outage.Breaker
 	// calm is how long Redis must not have refused a write before it counts as back. At the edge
@@ -108,7 +108,7 @@ func healthOf(address string, client redis.UniversalClient) *health {
 	h := healths[address]
 	if h == nil {
 		h = &health{calm: calm}
-		h.breaker = outage.New(outage.Config{Name: "Redis", Says: "does not answer or refuses writes; work goes on without it",
+		h.breaker = outage.New(outage.Config{Name: "Redis", Says: "does not answer or refuses writes; work continues without it",
 			Failures: 5, Over: time.Second, Rest: time.Second, Probe: h.probe})
 		healths[address] = h
 	}
@@ -135,7 +135,7 @@ func (h *health) probe(ctx context.Context) error {
 	return err
 }
 
-// heard notes the outcome of a call.
+// heard records the outcome of a call.
 func (h *health) heard(err error, took time.Duration) {
 	reason := reasonOf(err, took)
 	if reason == "" {

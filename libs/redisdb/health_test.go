@@ -20,8 +20,8 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/redistest"
 )
 
-// watched is a client whose health and log lines a test sees. Its tests do not run in parallel
-// with others, because the log and the metric belong to the process.
+// watched is a client with the health and the log lines that a test checks. Its tests do not
+// run in parallel with others, because the whole process shares the log and the metric.
 type watched struct {
 	redis.UniversalClient
 	t   *testing.T
@@ -66,7 +66,7 @@ func shows(line string) bool {
 	return strings.Contains(rec.Body.String(), line+"\n")
 }
 
-// until calls Redis until the metric has a value.
+// until calls Redis until the metric has the value away.
 func (w *watched) until(away int, call func() error) {
 	w.t.Helper()
 	line := fmt.Sprintf(`linkreel_dependency_away{dependency="Redis"} %d`, away)
@@ -81,11 +81,11 @@ func (w *watched) until(away int, call func() error) {
 func (w *watched) set() error { return w.Set(context.Background(), "k", "v", 0).Err() }
 func (w *watched) get() error { return w.Get(context.Background(), "k").Err() }
 
-// told checks that the log names the cause once, and the return once.
+// told checks that the log names the cause once and the recovery once.
 func (w *watched) told(cause string) {
 	w.t.Helper()
 	if w.log.count("Redis does not answer or refuses writes") != 1 || w.log.count(cause) != 1 || w.log.count("Redis answers again") != 1 {
-		w.t.Errorf("the log names %q not once:\n%s", cause, w.log)
+		w.t.Errorf("want one line each for the outage, %q and the recovery:\n%s", cause, w.log)
 	}
 }
 
@@ -99,7 +99,7 @@ func TestARedisThatIsGoneShowsUntilItIsBack(t *testing.T) {
 	if err := server.Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	w.until(0, func() error { return nil }) // nobody calls: the probe finds out
+	w.until(0, func() error { return nil }) // without calls, the probe must notice
 	w.told("error=")
 }
 
@@ -116,7 +116,7 @@ func TestARedisWithoutMemoryShowsAlthoughReadsWork(t *testing.T) {
 		}
 	}
 	if !shows(`linkreel_dependency_away{dependency="Redis"} 1`) || shows(`linkreel_dependency_failures_total{dependency="Redis",reason="memory"} 0`) {
-		t.Error("reads that work hide that writes are refused")
+		t.Error("successful reads hide that writes are refused")
 	}
 	w.Do(context.Background(), "CONFIG", "SET", "maxmemory", "0")
 	w.until(0, w.get)
@@ -142,7 +142,7 @@ func TestARedisWithoutDiskShowsItsReason(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := os.RemoveAll(dir); err != nil { // as good as a full disk: it cannot write its file
+	if err := os.RemoveAll(dir); err != nil { // like a full disk, this keeps Redis from writing its file
 		t.Fatal(err)
 	}
 	w.Do(ctx, "BGSAVE")
@@ -165,11 +165,11 @@ func errorsOf(errs ...error) error {
 	return nil
 }
 
-// Errors that say nothing about Redis are no failures.
+// Errors that say nothing about Redis are not failures.
 func TestMistakesOfCallersAreNoFailures(t *testing.T) {
 	t.Parallel()
 	for _, err := range []error{
-		nil, redis.Nil, redis.ErrClosed, context.Canceled, context.DeadlineExceeded, // the deadline after 1 ms
+		nil, redis.Nil, redis.ErrClosed, context.Canceled, context.DeadlineExceeded, // the deadline passed after only 1 ms
 		redisError("WRONGTYPE Operation against a key"), redisError("NOSCRIPT No matching script."), redisError("BUSYGROUP exists"),
 	} {
 		if reason := reasonOf(err, time.Millisecond); reason != "" {
@@ -191,7 +191,7 @@ type redisError string
 func (e redisError) Error() string { return string(e) }
 func (redisError) RedisError()     {}
 
-// BenchmarkWatch is what the hook adds to a call.
+// BenchmarkWatch measures what the hook adds to a call.
 func BenchmarkWatch(b *testing.B) {
 	h := watch{healthOf("bench", nil)}
 	cmd := redis.NewCmd(context.Background(), "evalsha", "sha")

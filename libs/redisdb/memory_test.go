@@ -26,7 +26,7 @@ import (
 // chartMemory is the chart's redis.maxMemory.
 const chartMemory = 192 << 20
 
-// anyKey knows every key; each belongs to an account of its own.
+// anyKey is a source that knows every key. Each key belongs to an account of its own.
 type anyKey struct{}
 
 func (anyKey) Verify(_ context.Context, hash string) (*apikey.Record, error) {
@@ -36,8 +36,9 @@ func (anyKey) Verify(_ context.Context, hash string) (*apikey.Record, error) {
 	}, nil
 }
 
-// A day of a million accounts, a quarter of them within the same five minutes, and of
-// a million viewers, whose videos are as popular as videos are. Short: a hundredth of it.
+// The test simulates a day with a million accounts, a quarter of them within the same five
+// minutes, and a million viewers, whose videos have a realistic spread of popularity. The
+// short form is a hundredth of that.
 func TestAMillionAccountsAndViewersFitIntoTheRedisOfTheChart(t *testing.T) {
 	t.Parallel()
 	n := 10_000
@@ -67,7 +68,7 @@ func TestAMillionAccountsAndViewersFitIntoTheRedisOfTheChart(t *testing.T) {
 		}
 	})
 	accounts := used()
-	// Nothing of an account outlives the minutes in which it is used.
+	// No key of an account outlives the minutes in which the account is active.
 	for it := rdb.Scan(t.Context(), 0, "*", 1000).Iterator(); it.Next(t.Context()); {
 		if life := rdb.PTTL(t.Context(), it.Val()).Val(); life == -1 || life > 5*time.Minute {
 			t.Fatalf("%s lives for %s", it.Val(), life)
@@ -85,7 +86,8 @@ func TestAMillionAccountsAndViewersFitIntoTheRedisOfTheChart(t *testing.T) {
 	})
 	all := used()
 	t.Logf("%d accounts at once take %d bytes, %d viewers %d", n/4, accounts-before, n, all-accounts)
-	// Scripts, connections and tables of keys that are just growing take a little in any case.
+	// Allow for scripts, connections and hash tables that are growing, which take a little
+	// memory at any size.
 	if most := chartMemory*n/1_000_000 + 2<<20; all-before > most {
 		t.Errorf("%d bytes, want at most %d", all-before, most)
 	}
@@ -124,13 +126,13 @@ func TestAClusterSharesGuessesViewersAndAccounts(t *testing.T) {
 		}
 		for _, s := range servers {
 			if n, _ := strconv.Atoi(redistest.Do(t, s.Addr(), "DBSIZE")); n < 10 {
-				t.Errorf("%s: a server of three has %d of the keys of 100", what, n)
+				t.Errorf("%s: one of the three servers has the keys of %d of 100", what, n)
 			}
 		}
 	}
 }
 
-// inParallel calls do with each number below n, many at once.
+// inParallel calls do with each number below n, many of them at the same time.
 func inParallel(n int, do func(i int)) {
 	var wg sync.WaitGroup
 	next := make(chan int)

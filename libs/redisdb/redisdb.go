@@ -6,8 +6,8 @@
 // themselves, because only the caller knows whether a call that may have succeeded can
 // be repeated.
 //
-// All calls are measured. Of each Redis, a process knows whether it answers and takes writes:
-// the metric linkreel_dependency_away and one line in the log say so.
+// All calls are measured. For each Redis, a process knows whether it answers and accepts
+// writes. It reports changes in the metric linkreel_dependency_away and in one log line.
 package redisdb
 
 import (

@@ -74,12 +74,12 @@ func TestPasswordMayHoldAnyCharacterApartFromTheAddress(t *testing.T) {
 			continue
 		}
 		if opt.Username != want.user || opt.Password != want.password {
-			t.Errorf("%s is asked as %q with the password %q, want %q and %q", addr, opt.Username, opt.Password, want.user, want.password)
+			t.Errorf("%s: the user is %q and the password %q, want %q and %q", addr, opt.Username, opt.Password, want.user, want.password)
 		}
 	}
 }
 
-// certificate makes a self-signed one for 127.0.0.1.
+// certificate makes a self-signed certificate for 127.0.0.1.
 func certificate(t *testing.T, dir string) (cert, key string) {
 	t.Helper()
 	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

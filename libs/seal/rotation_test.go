@@ -10,8 +10,8 @@ import (
 	"github.com/linkreel/linkreel/libs/seal"
 )
 
-// Records that cannot be sealed again, however many, keep no others from their turn, and
-// how many they are is told once everything had its turn.
+// Records that cannot be resealed, however many, do not keep others from being tried. Their
+// number is reported once all records have been tried.
 func TestARotationSealsAllThatItCan(t *testing.T) {
 	t.Parallel()
 	first, old, both := keys(t, "p", two), keys(t, "p", one), keys(t, "p", two+","+one)
@@ -57,7 +57,7 @@ func TestARotationSealsAllThatItCan(t *testing.T) {
 	}
 	round()
 	if tried != 500 || left != -1 {
-		t.Errorf("a round tried %d records and told of %d that are left", tried, left)
+		t.Errorf("a round tried %d records and reported %d that are left", tried, left)
 	}
 	round()
 	if left != 601 {
@@ -74,7 +74,7 @@ func TestARotationSealsAllThatItCan(t *testing.T) {
 	round()
 	round()
 	if left != 0 || unopened != 1 {
-		t.Errorf("at the end %d are left; what no key opens was counted %d times", left, unopened)
+		t.Errorf("at the end %d are left; Unopened was called %d times", left, unopened)
 	}
 }
 
@@ -84,15 +84,15 @@ func TestARotationPassesOnThatNothingCanBeListed(t *testing.T) {
 	rotation := &seal.Rotation{
 		Keys: keys(t, "p", two+","+one),
 		List: func(context.Context, []string, string) ([]string, error) { return nil, away },
-		Left: func(n int) { t.Errorf("told of %d", n) },
+		Left: func(n int) { t.Errorf("Left was called with %d", n) },
 	}
 	if err := rotation.Round(t.Context()); !errors.Is(err, away) {
 		t.Errorf("error %v", err)
 	}
 }
 
-// What failed before a page could not be listed has had its turn, and no later round tries it
-// in the same look. Were it forgotten, the older keys would seem to be of no more use.
+// A record that failed before an outage of List counts as tried, and later rounds of the same
+// pass do not try it again. If it were forgotten, the older keys would seem to be unused.
 func TestARotationRemembersWhatFailedBeforeAnOutage(t *testing.T) {
 	t.Parallel()
 	both := keys(t, "p", two+","+one)
@@ -113,9 +113,9 @@ func TestARotationRemembersWhatFailedBeforeAnOutage(t *testing.T) {
 		Left:   func(n int) { left = n },
 	}
 	if err := rotation.Round(t.Context()); err == nil || left != -1 {
-		t.Fatalf("error %v, told of %d", err, left)
+		t.Fatalf("error %v, reported %d", err, left)
 	}
 	if err := rotation.Round(t.Context()); err != nil || left != 1 {
-		t.Errorf("error %v, told of %d that are left, want 1", err, left)
+		t.Errorf("error %v, reported %d that are left, want 1", err, left)
 	}
 }

@@ -1,12 +1,12 @@
 // Package seal encrypts the few values that we must be able to read again but that must
 // not be readable in a database or a browser: private keys of certificates, signing
-// secrets of webhooks, answers that are stored for replay, the state of a sign-in
+// secrets of webhooks, responses that are stored for replay, the state of a sign-in
 // between two steps.
 //
 // It uses AES-256-GCM with keys that HKDF (RFC 5869) derives from texts. A sealed value
 // is bound to a name, so a copy in another record cannot be opened. [Key] is one key.
-// [Keys] are several, and each sealed value contains the id of its key, so rotation
-// needs no guessing. A [Rotation] finds the values that an old key still seals.
+// [Keys] are several. They add the id of the key to each sealed value, so rotation needs
+// no guessing. A [Rotation] finds the values that an old key still seals.
 package seal
 
 import (

@@ -26,14 +26,14 @@ func TestKeysCanBeRotated(t *testing.T) {
 	plain := []byte("private")
 	old := keys(t, "p", one).Seal("go.example.com", plain)
 	if bytes.Contains(old, plain) {
-		t.Fatal("it is there in the clear")
+		t.Fatal("the sealed value contains the plain text")
 	}
 	both := keys(t, "p", two+", "+one)
 	if got, err := both.Open("go.example.com", old); err != nil || !bytes.Equal(got, plain) {
 		t.Errorf("after the new key was put in front: %q, %v", got, err)
 	}
 	if seal.IDOf(old) == both.ID() {
-		t.Error("what the old key seals looks as if the new one did")
+		t.Error("a value that the old key sealed has the new key's id")
 	}
 	fresh := both.Seal("go.example.com", plain)
 	if got, err := keys(t, "p", two).Open("go.example.com", fresh); err != nil || !bytes.Equal(got, plain) {
@@ -49,7 +49,7 @@ func TestWhatIsSealedOpensWhereItBelongsAlone(t *testing.T) {
 	k := keys(t, "p", one)
 	sealed := k.Seal("a", []byte("secret"))
 	if again := k.Seal("a", []byte("secret")); bytes.Equal(again, sealed) {
-		t.Error("the same text is sealed alike twice")
+		t.Error("sealing the same text twice gives the same result")
 	}
 	if _, err := k.Open("b", sealed); err == nil || errors.Is(err, seal.ErrKey) {
 		t.Errorf("under another name: %v", err)
@@ -107,7 +107,7 @@ func TestOneKey(t *testing.T) {
 			t.Errorf("opens with another %s", what)
 		}
 	}
-	// Keys seal as one key does, behind its id.
+	// Keys seal as a single key does, and put its id in front.
 	k := keys(t, "p", one)
 	if got, err := derive(one, "", "p").Open("a", k.Seal("a", []byte("plain"))[4:]); err != nil || string(got) != "plain" {
 		t.Errorf("%q, %v", got, err)

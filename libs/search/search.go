@@ -2,9 +2,9 @@
 // case, accents and width.
 //
 // It has no index. A store keeps the [Tokens] of a record's texts in a field that its
-// database can query by membership. It queries for the [Token] of the rarest word of a
-// query and filters the results with the [Query]: a token is a prefix of bounded
-// length, so it finds more records than the word does.
+// database can query by membership. For a search, it queries for the [Token] of the query's
+// rarest word and filters the results with the [Query]. The filter is needed because a token
+// is a prefix of bounded length and finds more records than the word does.
 package search
 
 import (
@@ -23,7 +23,7 @@ const MaxWords = 10
 // Fold returns s in the form that searches compare: NFKD without marks, with full case
 // folding, so that "Straße", "STRASSE" and their fullwidth forms are the same.
 func Fold(s string) string {
-	if !strings.ContainsFunc(s, func(r rune) bool { return r > unicode.MaxASCII }) { // as in most texts
+	if !strings.ContainsFunc(s, func(r rune) bool { return r > unicode.MaxASCII }) { // as most texts are
 		return strings.ToLower(s)
 	}
 	// Folding can yield marks again (İ becomes i and a dot), so remove marks last.

@@ -35,7 +35,7 @@ func TestASCIIIsFoldedLikeEverythingElse(t *testing.T) {
 	for c := range byte(0x80) {
 		ascii = append(ascii, c)
 	}
-	// One other letter makes it the way of all Unicode.
+	// A single non-ASCII letter makes Fold take the path for all of Unicode.
 	if got, want := search.Fold(string(ascii)), strings.TrimSuffix(search.Fold(string(ascii)+"é"), "e"); got != want {
 		t.Errorf("Fold of ASCII = %q, want %q", got, want)
 	}

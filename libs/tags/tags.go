@@ -186,8 +186,7 @@ const sweepPage = 100
 // SweepEvery is how often marked tags are checked.
 const SweepEvery = 15 * time.Minute
 
-// Sweep checks the marked tags that are due, and removes those that no record has any
-// more.
+// Sweep checks the marked tags that are due, and removes those that no record has any more.
 func (s *Store) Sweep(ctx context.Context, carried Carried) error {
 	var last *firestore.DocumentSnapshot
 	for {

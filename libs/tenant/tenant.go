@@ -106,8 +106,8 @@ type Webhooks interface {
 	Failing(ctx context.Context, after string, limit int) (FailingPage, error)
 }
 
-// Holder is a service that holds records of accounts. Calls accept account ids that
-// the service has never seen: the account may own nothing there.
+// Holder is a service that holds records of accounts. Calls accept account ids that the
+// service has never seen, because the account may own nothing there.
 type Holder interface {
 	// SetState puts an account's records into a state. It returns once every
 	// replica acts on it. A standing with a lower version than the last one is
@@ -119,12 +119,12 @@ type Holder interface {
 	// Export writes everything that the service holds of the account as JSON Lines, each
 	// {"type","data"}, in constant memory. No line holds a secret.
 	Export(ctx context.Context, accountID string, w io.Writer) error
-	// TakeDown makes the target answer 410 TAKEN_DOWN. The takedown outlives the
-	// record: an owner who deletes and remakes the slug does not lift it. For a
-	// target that is already taken down it returns the takedown in effect, which has
-	// another ID than the order. The error is LINK_NOT_FOUND or VIDEO_NOT_FOUND when this
-	// service does not have the target, for example because the address belongs to
-	// another service.
+	// TakeDown makes the target answer 410 TAKEN_DOWN. The takedown outlives the record: it
+	// stays in effect even if the owner deletes the record and creates another under the same
+	// slug. For a target that is already taken down it returns the takedown in effect, which
+	// has another ID than the order. The error is LINK_NOT_FOUND or VIDEO_NOT_FOUND when this
+	// service does not have the target, for example because the address belongs to another
+	// service.
 	TakeDown(ctx context.Context, o Order) (Takedown, error)
 	// Lift ends t, and only t. It also succeeds if t is not in effect.
 	Lift(ctx context.Context, t Takedown) error

@@ -28,8 +28,8 @@ const QueueName = "jobs"
 // changes to apply. It only avoids waiting for the next sweep.
 const OutcomeQueueName = "outcomes"
 
-// Limits bound an upload. The videos service decides them and stores them in the job,
-// so that every worker applies the same. A zero field means no limit.
+// Limits bound an upload. The videos service decides them and stores them in the job, so
+// that every worker applies the same limits. A zero field means no limit.
 type Limits struct {
 	MaxBytes    int64         `json:"maxBytes"`
 	MaxDuration time.Duration `json:"maxDuration"`

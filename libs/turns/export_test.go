@@ -1,13 +1,13 @@
 package turns
 
-// Names is how many names a queue remembers.
+// Names returns how many names a queue remembers.
 func (q *Queue) Names() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return len(q.names)
 }
 
-// Turns is how many names are about to have a turn.
+// Turns returns how many names have a place among the turns.
 func (q *Queue) Turns() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()

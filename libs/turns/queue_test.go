@@ -15,7 +15,7 @@ import (
 	"github.com/linkreel/linkreel/libs/turns"
 )
 
-// enter lets a job of name run, which must be possible at once.
+// enter starts a job of name, which must be possible without waiting.
 func enter(t *testing.T, q *turns.Queue, name string) (release func()) {
 	t.Helper()
 	release, err := q.Enter(t.Context(), name)
@@ -25,14 +25,14 @@ func enter(t *testing.T, q *turns.Queue, name string) (release func()) {
 	return release
 }
 
-// served notes in which order jobs of a queue run.
+// served records the order in which jobs of a queue run.
 type served struct {
 	mu    sync.Mutex
 	names []string
 }
 
-// join puts a job into line, in a synctest bubble, and returns when it waits. The job
-// ends as soon as it has run.
+// join puts a job in line and returns once it waits. It must run in a synctest bubble.
+// The job ends as soon as it has run.
 func (s *served) join(t *testing.T, q *turns.Queue, name, job string) {
 	t.Helper()
 	go func() {
@@ -109,13 +109,14 @@ func TestALineThatIsFullRefusesAtOnce(t *testing.T) {
 			t.Errorf("a third waiter of one name: %v, want ErrFull", err)
 		}
 		got.join(t, q, "other", "other 0")
-		// All places are taken. The longest line gives one up for a name without any.
+		// All places are taken, so the longest line gives one up for a name that has
+		// none.
 		got.join(t, q, "third", "third 0")
 		if want := "noisy 1: " + turns.ErrFull.Error(); !slices.Equal(got.names, []string{want}) {
 			t.Errorf("ended so far: %v, want %v", got.names, want)
 		}
 		if _, err := q.Enter(t.Context(), "noisy"); !errors.Is(err, turns.ErrFull) {
-			t.Errorf("one more where no line is longer: %v, want ErrFull", err)
+			t.Errorf("one more job when no line is longer: %v, want ErrFull", err)
 		}
 		for _, release := range releases {
 			release()
@@ -141,7 +142,7 @@ func TestAWaiterThatLeavesLosesNoPlace(t *testing.T) {
 			t.Errorf("the request waited for %v, want a second", got)
 		}
 		if q.Waiting() != 0 {
-			t.Error("it still counts as waiting")
+			t.Error("the job still counts as waiting")
 		}
 		if _, err := q.Enter(ctx, "b"); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("%v, want the context's error", err)
@@ -155,8 +156,8 @@ func TestAWaiterThatLeavesLosesNoPlace(t *testing.T) {
 	})
 }
 
-// Jobs come, give up and end in every order; the bounds hold throughout, and nothing
-// is left behind.
+// Jobs arrive, give up and end in any order. The bounds are never exceeded, and nothing
+// is left at the end.
 func TestAQueueHoldsItsBoundsUnderLoad(t *testing.T) {
 	t.Parallel()
 	q := turns.NewQueue(turns.QueueOptions{Name: "test", Parallel: 4, Each: 2, Waiting: 20, AllWaiting: 60})
@@ -173,10 +174,10 @@ func TestAQueueHoldsItsBoundsUnderLoad(t *testing.T) {
 				}
 				if release, err := q.Enter(ctx, fmt.Sprint(name)); err == nil {
 					if n := all.Add(1); n > 4 {
-						t.Errorf("%d run at once", n)
+						t.Errorf("%d jobs ran at once", n)
 					}
 					if n := each[name].Add(1); n > 2 {
-						t.Errorf("%d of one name run at once", n)
+						t.Errorf("%d jobs of one name ran at once", n)
 					}
 					ran.Add(1)
 					each[name].Add(-1)
@@ -192,6 +193,6 @@ func TestAQueueHoldsItsBoundsUnderLoad(t *testing.T) {
 		t.Errorf("%d names, %d waiters and %d turns are left", q.Names(), q.Waiting(), q.Turns())
 	}
 	if ran.Load() == 0 {
-		t.Error("nothing ran")
+		t.Error("no job ran")
 	}
 }

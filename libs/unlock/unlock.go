@@ -21,9 +21,9 @@ import (
 // Wrong tells a visitor that the password is wrong.
 const Wrong = "That is not the password. Check it and try again."
 
-// Limits of guesses at the password of one record. Wrong guesses count; the caller refunds
-// right ones. Together they allow 660 wrong guesses per hour, however many networks guess:
-// too few to find a reasonable password.
+// Limits of guesses at the password of one record. Only wrong guesses count, because the caller
+// refunds correct ones. Together they allow 660 wrong guesses per hour, however many networks
+// guess: too few to find a reasonable password.
 const (
 	guessesPerAddress = 5 // a minute
 	// SharedGuesses is the hourly budget that networks share.
@@ -56,7 +56,7 @@ func HourlyRule(record, name string, most int) ratelimit.Rule {
 // has to wait. Count a guess before you check it: concurrent guesses must not all pass. The
 // guess is taken from the first of these budgets that has room:
 //
-//	reserve  if nobody of addr's neighbourhood has failed at this record within the hour
+//	reserve  if nobody in addr's neighbourhood has guessed wrong at this record within the hour
 //	shared
 //
 // A wrong guess stays counted in its budget, so the sum of the budgets is the overall

@@ -10,7 +10,7 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/cloudtest"
 )
 
-// Not parallel: it changes the bound.
+// Not parallel, because it changes maxCount.
 func TestACountStopsAtItsBound(t *testing.T) {
 	cloud := cloudtest.Start(t, cloudtest.Options{})
 	db, err := firestoredb.Open(t.Context(), firestoredb.Config{Project: cloudtest.Project, Endpoint: cloud.Endpoint})
@@ -26,11 +26,11 @@ func TestACountStopsAtItsBound(t *testing.T) {
 	things := db.Collection("things").Query
 	count := Count(db, "things", func() []firestore.Query { return []firestore.Query{things, things} })
 	if n, err := count(t.Context()); n != 10 || err != nil {
-		t.Errorf("%d, %v; want 10", n, err)
+		t.Errorf("Count = %d, %v; want 10", n, err)
 	}
 	defer func(before int) { maxCount = before }(maxCount)
 	maxCount = 3
 	if n, err := count(t.Context()); n != 6 || err != nil {
-		t.Errorf("%d, %v; want at most 3 of each query", n, err)
+		t.Errorf("Count = %d, %v; want at most 3 from each query", n, err)
 	}
 }

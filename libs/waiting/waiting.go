@@ -1,15 +1,15 @@
-// Package waiting reports how much work waits and for how long the oldest of it has
-// waited, under the same two names for everything:
+// Package waiting reports how much work is waiting and how long the oldest item has waited. All
+// kinds of work share the same two metrics:
 //
-//	linkreel_waiting{of,for}                 how many
-//	linkreel_waiting_oldest_seconds{of,for}  the age of the oldest; 0 if nothing waits
+//	linkreel_waiting{of,for}                 the number of items
+//	linkreel_waiting_oldest_seconds{of,for}  the age of the oldest item; 0 if nothing waits
 //
-// A value comes from the stores themselves, not from what a replica remembers. One replica
-// of a service looks once a minute, while [dedup.Seen.Mine] gives it the turn. A replica
-// that loses the turn drops its series, so no old value stays. Without Redis, every replica
-// looks and reports the same. So a reader takes the maximum over all pods.
+// The values are read from the stores, not from a replica's memory. One replica of a service,
+// the one to which [dedup.Seen.Mine] gives the turn, reads them once a minute. A replica that
+// loses the turn drops its series, so no old value stays. Without Redis, every replica reports
+// the same values. So a reader takes the maximum over all pods.
 //
-// If a look fails, the number stays as it was and the age goes on growing.
+// If a read fails, the number stays unchanged and the age keeps growing.
 package waiting
 
 import (
@@ -26,36 +26,36 @@ import (
 	"github.com/linkreel/linkreel/libs/firestoredb"
 )
 
-// Every is how often a replica that has the turn looks.
+// Every is how often the replica that has the turn reads the stores.
 const Every = time.Minute
 
-// Depth is how much waits.
+// Depth is how much of one kind of work is waiting.
 type Depth struct {
 	N int64
-	// Oldest is since when the oldest has waited. It is ignored if N is 0.
+	// Oldest is the time since which the oldest item has waited. It is ignored if N is 0.
 	Oldest time.Time
-	// Ageless says that no age is known, so that none is reported.
+	// Ageless means that the age is not known and must not be reported.
 	Ageless bool
 }
 
-// Work is one kind of work, and what it waits for. Both names become labels.
+// Work is one kind of work, and what it waits for. Both become labels.
 type Work struct{ Of, For string }
 
-// Look finds out how much of one kind of work waits.
+// Look reads how much of one kind of work is waiting.
 type Look struct {
 	Work
 	Depth func(ctx context.Context) (Depth, error)
-	// Lost drops other series that Depth has set, when the replica has lost the turn. It may
-	// be nil.
+	// Lost, if set, is called when the replica has lost the turn. It drops other series that
+	// Depth has set.
 	Lost func()
 }
 
-// Turns gives one replica the turn; see [dedup.Seen.Mine].
+// Turns gives the turn to one replica; see [dedup.Seen.Mine].
 type Turns interface {
 	Mine(ctx context.Context, what string, hold time.Duration) bool
 }
 
-// Loop returns the loop in which a service looks. service names the turn.
+// Loop returns the loop that makes these reads for a service. service is the name of the turn.
 func Loop(service string, turns Turns, now func() time.Time, looks ...Look) boot.Loop {
 	r := NewReport(now)
 	forget := func() {
@@ -79,21 +79,22 @@ func Loop(service string, turns Turns, now func() time.Time, looks ...Look) boot
 	}}
 }
 
-// First returns the depth of a queue by two reads. Most queues are empty, and then it makes
-// only the first. oldest returns since when the oldest has waited, or zero if nothing does.
+// First returns the depth of a queue with two reads. Most queues are empty, and then it makes
+// only the first read. oldest returns the time since which the oldest item has waited, or zero
+// if nothing waits.
 func First(oldest func(context.Context) (time.Time, error), count func(context.Context) (int64, error)) func(context.Context) (Depth, error) {
 	return func(ctx context.Context) (d Depth, err error) {
 		if d.Oldest, err = oldest(ctx); err != nil || d.Oldest.IsZero() {
 			return Depth{}, err
 		}
 		d.N, err = count(ctx)
-		d.N = max(1, d.N) // the oldest may have gone between the two reads
+		d.N = max(1, d.N) // the oldest item may have left the queue between the two reads
 		return d, err
 	}
 }
 
-// Query returns the depth of what queries find. Each query orders by the field at, the
-// oldest first. While nothing waits, each costs one read.
+// Query returns the depth of the documents that queries find. Each query orders by the field
+// at, the oldest first. While nothing waits, each query costs one read.
 func Query(db *firestoredb.DB, what, at string, queries func() []firestore.Query) func(context.Context) (Depth, error) {
 	return First(func(ctx context.Context) (oldest time.Time, err error) {
 		for _, q := range queries() {
@@ -112,12 +113,13 @@ func Query(db *firestoredb.DB, what, at string, queries func() []firestore.Query
 	}, Count(db, what, queries))
 }
 
-// maxCount is where the count of what one query finds stops. Firestore reads an index entry for
-// each document that it counts, and gives up after a minute. The number must still come on the
-// day on which millions wait, and cost little.
-var maxCount = 100_000 // a variable for its test
+// maxCount bounds how many documents of one query are counted. Firestore reads an index entry
+// for each document that it counts, and gives up after a minute. With the bound, the number is
+// cheap and available even when millions of documents wait.
+var maxCount = 100_000 // a variable, so that the test can change it
 
-// Count returns a function that counts what queries find, up to [maxCount] for each.
+// Count returns a function that counts the documents that queries find, up to [maxCount] for
+// each query.
 func Count(db *firestoredb.DB, what string, queries func() []firestore.Query) func(context.Context) (int64, error) {
 	return func(ctx context.Context) (all int64, err error) {
 		for _, q := range queries() {
@@ -131,7 +133,7 @@ func Count(db *firestoredb.DB, what string, queries func() []firestore.Query) fu
 	}
 }
 
-// Ageless returns the depth of work whose age is not known.
+// Ageless returns the depth of work for which the age is not known.
 func Ageless(count func(context.Context) (int64, error)) func(context.Context) (Depth, error) {
 	return func(ctx context.Context) (Depth, error) {
 		n, err := count(ctx)
@@ -139,8 +141,8 @@ func Ageless(count func(context.Context) (int64, error)) func(context.Context) (
 	}
 }
 
-// Report is what one replica, or one part of it, knows. Until its first Set and after Forget
-// it has no series. It is safe for concurrent use.
+// Report holds the depths that one replica, or one part of it, reports. Before the first Set
+// and after Forget it has no series. It is safe for concurrent use.
 type Report struct {
 	now func() time.Time
 
@@ -153,8 +155,8 @@ func NewReport(now func() time.Time) *Report {
 	return &Report{now: now, depths: map[Work]Depth{}}
 }
 
-// Set reports a depth. If several reports of a process name the same work, their numbers
-// are added, and the oldest counts.
+// Set reports a depth. If several reports of a process name the same work, their numbers are
+// added, and the age of the oldest item counts.
 func (r *Report) Set(w Work, d Depth) {
 	r.mu.Lock()
 	r.depths[w] = d

@@ -12,7 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 )
 
-// turn is given to one replica by name, until the test gives it to another.
+// turn gives the turn to the replica that the test names in has.
 type turn struct {
 	replica string
 	has     *atomic.Value
@@ -27,7 +27,7 @@ func shown(t *testing.T, want string) {
 	}
 }
 
-// Not parallel: the series are the process's.
+// Not parallel, because the whole process shares the series.
 func TestOneReplicaReportsAndAgesGrow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var has atomic.Value
@@ -44,7 +44,7 @@ func TestOneReplicaReportsAndAgesGrow(t *testing.T) {
 			}, func(context.Context) (int64, error) { return 9, nil })}
 		idle := Look{Work: Work{"erasures", "services"}, Depth: First(
 			func(context.Context) (time.Time, error) { return time.Time{}, nil },
-			func(context.Context) (int64, error) { t.Error("an empty queue is counted"); return 0, nil })}
+			func(context.Context) (int64, error) { t.Error("an empty queue was counted"); return 0, nil })}
 		count := Look{
 			Work: Work{"videos", "upload"}, Lost: func() { lost.Add(1) },
 			Depth: Ageless(func(context.Context) (int64, error) { return 4, nil }),
@@ -70,7 +70,7 @@ func TestOneReplicaReportsAndAgesGrow(t *testing.T) {
 		shown(t, values("60"))
 
 		fails.Store(true)
-		time.Sleep(3 * time.Minute) // the test's clock
+		time.Sleep(3 * time.Minute) // of the bubble's clock
 		synctest.Wait()
 		shown(t, values("240"))
 
@@ -78,7 +78,7 @@ func TestOneReplicaReportsAndAgesGrow(t *testing.T) {
 		has.Store("b")
 		time.Sleep(Every)
 		synctest.Wait()
-		shown(t, values("300")) // from b alone: from both, the numbers would be twice as high
+		shown(t, values("300")) // only from b; if both reported, the numbers would be twice as high
 
 		has.Store("nobody")
 		time.Sleep(Every)
@@ -90,9 +90,9 @@ func TestOneReplicaReportsAndAgesGrow(t *testing.T) {
 		if err := errors.Join(<-ended, <-ended); err != nil {
 			t.Error(err)
 		}
-		shown(t, "") // a replica that stops reports nothing
+		shown(t, "") // a replica that has stopped reports nothing
 		if lost.Load() == 0 {
-			t.Error("nothing told the look that its replica has lost the turn")
+			t.Error("Lost was not called although the replica has lost the turn")
 		}
 	})
 }

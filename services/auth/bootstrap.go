@@ -34,9 +34,9 @@ func Bootstrap(ctx context.Context, db *firestoredb.DB, name string, plan identi
 	return made.ID, key, nil
 }
 
-// EnsureDemo returns a working key of a demonstration account on the plan: secret
-// if it still works, else the key of a new account. The caller stores the result
-// and passes it the next time.
+// EnsureDemo returns a working key of a demonstration account with the given plan: secret
+// if it still works, or else the key of a new account. The caller stores the result and
+// passes it in the next time.
 func EnsureDemo(ctx context.Context, db *firestoredb.DB, plan identity.Plan, secret string) (string, error) {
 	if key, err := identity.ParseKey(secret, identity.KeyPrefix, identity.SessionPrefix); err == nil {
 		works, err := works(ctx, db, key, plan)
@@ -65,8 +65,8 @@ func works(ctx context.Context, db *firestoredb.DB, key identity.Key, plan ident
 }
 
 // open returns a store without Redis. So nothing wakes the events service, but it finds
-// the new events by itself. No replica has to be notified, because none has a new
-// account, or one that is being restored, in memory.
+// the new events by itself. No replica has to be notified, because the account is new or
+// being restored, so no replica has it in memory.
 func open(db *firestoredb.DB) *store.Store {
 	records := record.Open(db, record.Options{Outbox: outbox.New(db, nil, nil)})
 	records.TellAuthority(func(context.Context, string, int64) {})

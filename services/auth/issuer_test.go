@@ -83,7 +83,7 @@ func newIssuer(t *testing.T) *issuer {
 	return i
 }
 
-// token is an ID token, as spoil left it.
+// token returns an ID token after spoil has edited its claims.
 func (i *issuer) token(nonce string) string {
 	claims := map[string]any{
 		"iss": i.URL, "sub": i.subject, "aud": "linkreel", "exp": time.Now().Add(time.Hour).Unix(), "iat": time.Now().Unix(), "nonce": nonce,
@@ -111,7 +111,7 @@ func (i *issuer) config(c world) auth.Config {
 	return cfg
 }
 
-// trip is a sign-in up to the point where the provider has sent the browser back.
+// trip is a sign-in that has got to the point where the provider sends the browser back.
 type trip struct {
 	flow, state, code string
 }
@@ -172,7 +172,7 @@ func TestSignInByIdentityProvider(t *testing.T) {
 		t.Errorf("again %+v, want member %s", again, s.MemberID)
 	}
 
-	// Another account at the provider with the same address is another person. So is Ada once
+	// Another account at the provider with the same address is another person. So is Ada when
 	// the provider gives her another subject.
 	i.as("mallory", map[string]any{"email": "ada@example.com", "email_verified": true})
 	want(t, i.begin(r, signin.BeginOIDC{}).finish(r, ""), 403, "FORBIDDEN")
@@ -188,8 +188,8 @@ func TestSignInByIdentityProvider(t *testing.T) {
 		t.Errorf("profile %+v", p.Member)
 	}
 
-	// A person who is signed in connects an identity. It must not be another person's, and the
-	// browser must be the one that began.
+	// A person who is signed in connects an identity. It must not belong to another person,
+	// and the browser must be the one that began the sign-in.
 	i.as("olu", nil)
 	connect := signin.BeginOIDC{Browser: signin.Browser{Session: owner.session}, Connect: true}
 	want(t, i.begin(r, connect).finish(r, ""), 403, "FORBIDDEN")

@@ -29,7 +29,7 @@ func TestALostAnswerToRollingTheCallingKeyIsReplayedToIt(t *testing.T) {
 	}
 	again := r.api("POST", path, key, `{}`, "Idempotency-Key", "roll-1")
 	if again.status != 201 || again.field(t, "key") != successor || again.header.Get("Idempotent-Replayed") != "true" {
-		t.Errorf("the same request with the revoked key: %d %s, want the first answer", again.status, again.body)
+		t.Errorf("the same request with the revoked key: %d %s, want the first response", again.status, again.body)
 	}
 	if got := r.api("GET", "/api/v1/account", successor, ""); got.status != 200 {
 		t.Errorf("the successor: %d %s", got.status, got.body)
@@ -47,7 +47,7 @@ func TestALostAnswerToRollingTheCallingKeyIsReplayedToIt(t *testing.T) {
 	}
 	// A key that was revoked in another way cannot be rolled.
 	if got := r.api("POST", path, other, `{}`, "Idempotency-Key", "roll-3"); got.status != 404 {
-		t.Errorf("rolling a key that ended: %d %s", got.status, got.body)
+		t.Errorf("rolling a revoked key: %d %s", got.status, got.body)
 	}
 }
 
@@ -60,7 +60,7 @@ func TestASuccessorEndsWithTheKeyThatRolls(t *testing.T) {
 	lasting := r.admin("POST", "/admin/v1/accounts/"+acct+"/keys", `{"name":"lasting"}`)
 	rolled := r.api("POST", "/api/v1/keys/"+lasting.field(t, "id")+"/roll", short.field(t, "key"), `{"overlapSeconds":60}`)
 	if rolled.status != 201 || rolled.field(t, "expiresAt") != fmt.Sprint(float64(end)) {
-		t.Errorf("roll by a key that ends at %d: %d %s", end, rolled.status, rolled.body)
+		t.Errorf("roll by a key that expires at %d: %d %s", end, rolled.status, rolled.body)
 	}
 }
 
@@ -74,7 +74,7 @@ func TestAKeyCanBeReadAtItsLocation(t *testing.T) {
 	if got := r.api("GET", at, key, ""); got.status != 200 || got.field(t, "name") != "ci" || strings.Contains(string(got.body), made.field(t, "key")) {
 		t.Errorf("GET %s: %d %s", at, got.status, got.body)
 	}
-	for name, got := range map[string]answer{"a stranger": r.api("GET", at, stranger, ""), "no such key": r.api("GET", "/api/v1/keys/key_none", key, "")} {
+	for name, got := range map[string]answer{"another account": r.api("GET", at, stranger, ""), "no such key": r.api("GET", "/api/v1/keys/key_none", key, "")} {
 		if got.status != 404 || got.code() != "NOT_FOUND" {
 			t.Errorf("%s: %d %s", name, got.status, got.body)
 		}

@@ -76,8 +76,8 @@ func (p person) invite(role string) answer {
 	return p.api("POST", "/api/v1/invitations", `{"role":"`+role+`"}`)
 }
 
-// This checks the table of roles on every route of this service, with sessions and with
-// keys that have the role's scopes.
+// The test checks every cell of the table of roles on every route of this service, with sessions
+// and with keys that have the role's scopes.
 func TestRoleTable(t *testing.T) {
 	t.Parallel()
 	r := start(t, newWorld(t).config())
@@ -135,7 +135,7 @@ func TestNobodyGivesARoleAboveTheirOwn(t *testing.T) {
 		"a narrow key invites an admin":              r.api("POST", "/api/v1/invitations", narrow, `{"role":"admin"}`),
 		"a key without the scope lists":              r.api("GET", "/api/v1/members", r.key(id, `{"name":"eight"}`), ""),
 		"a key made without scopes invites":          r.api("POST", "/api/v1/invitations", r.key(id, `{"name":"eight"}`), `{"role":"viewer"}`),
-		"403 goes before 400 and 404":                narrowPatch(r, narrow),
+		"403 before 400 and 404":                     narrowPatch(r, narrow),
 		"an admin's key asks for owner's invitation": r.api("POST", "/api/v1/invitations", admin.key(`{"name":"k","scopes":["members:write"]}`), `{"role":"owner"}`),
 	} {
 		if got.status != 403 || got.code() != "INSUFFICIENT_SCOPE" {
@@ -167,7 +167,7 @@ func TestTheLastOwnerStays(t *testing.T) {
 	want(t, a.api("DELETE", "/api/v1/members/"+a.id, ""), 409, "LAST_OWNER")
 	want(t, a.api("PATCH", "/api/v1/members/"+a.id, `{"role":"admin"}`), 409, "LAST_OWNER")
 	b := r.join(id, "B", "owner")
-	// Both step down at the same time: one of them must stay an owner.
+	// Both owners step down at the same time. One of them must stay an owner.
 	var answers [2]answer
 	var wg sync.WaitGroup
 	for i, p := range []person{a, b} {
@@ -207,7 +207,7 @@ func TestARemovedMembersNextRequestIsRefused(t *testing.T) {
 			}
 		}
 	}
-	// She cannot come back by the invitation that she made.
+	// She cannot come back with the invitation that she made.
 	want(t, r.signin(signin.OpUseLink, signin.LinkRequest{Token: tokenOf(t, invitation), Name: "Ada again"}), 404, "NOT_FOUND")
 	want(t, owner.api("DELETE", "/api/v1/members/"+admin.id, ""), 404, "NOT_FOUND")
 }
@@ -313,8 +313,8 @@ func TestInvitationsAreListedAndRevoked(t *testing.T) {
 	want(t, r.signin(signin.OpUseLink, signin.LinkRequest{Token: tokenOf(t, made)}), 404, "NOT_FOUND")
 }
 
-// Requests with the same Idempotency-Key make one invitation, and each answer has the
-// same address.
+// Requests with the same Idempotency-Key make one invitation, and each response has the same
+// address.
 func TestARepeatedInvitationIsTheSame(t *testing.T) {
 	t.Parallel()
 	r := start(t, newWorld(t).config())
@@ -341,7 +341,7 @@ func TestTwoPeopleOfOneNameAreTwoMembers(t *testing.T) {
 	owner := r.join(id, "Sam Lee", "owner")
 	twin := r.join(id, "Sam Lee", "viewer")
 	if owner.id == twin.id {
-		t.Fatal("one member")
+		t.Fatal("two people of one name are one member")
 	}
 	want(t, twin.api("GET", "/api/v1/members", ""), 403, "INSUFFICIENT_SCOPE")
 	again := r.admin("POST", "/admin/v1/accounts/"+id+"/sign-in-links", `{"memberId":"`+twin.id+`"}`)
@@ -401,7 +401,7 @@ func TestSessionsEnd(t *testing.T) {
 	want(t, r.signin(signin.OpEnd, signin.OnSession{Browser: signin.Browser{Session: out.session}}), 200, "")
 	want(t, other.api("GET", "/api/v1/members", out.session, ""), 401, "API_KEY_REVOKED")
 	want(t, other.api("GET", "/api/v1/members", a.session, ""), 200, "")
-	want(t, r.signin(signin.OpEnd, signin.OnSession{Browser: signin.Browser{Session: out.session}}), 200, "") // twice is no error
+	want(t, r.signin(signin.OpEnd, signin.OnSession{Browser: signin.Browser{Session: out.session}}), 200, "") // signing out twice is not an error
 
 	// A new sign-in in the same browser ends its old session, which prevents session fixation.
 	made := r.admin("POST", "/admin/v1/accounts/"+id+"/sign-in-links", `{"memberId":"`+a.id+`"}`)
@@ -434,7 +434,7 @@ func eventsOf(t testing.TB, c world, accountID string) (out []string) {
 	for _, snap := range snaps {
 		d := snap.Data()
 		if text := fmt.Sprint(d); strings.Contains(text, "lr_sess_") || strings.Contains(text, "lr_link_") {
-			t.Errorf("an event holds a secret: %s", text)
+			t.Errorf("an event contains a secret: %s", text)
 		}
 		out = append(out, fmt.Sprint(d["type"], " ", d["actorType"], " ", d["actorName"]))
 	}
@@ -463,7 +463,7 @@ func TestDevicesGetAKeyThroughAPerson(t *testing.T) {
 	want(t, collect(device), 409, "AUTHORIZATION_PENDING")
 	shown := decode[signin.Device](t, r.signin(signin.OpDevice, signin.DeviceRequest{Browser: signin.Browser{Session: admin.session}, UserCode: strings.ToUpper(user)}))
 	if shown.Name != "laptop" || len(shown.Scopes) != 8 {
-		t.Errorf("shown %+v", shown)
+		t.Errorf("the page shows %+v", shown)
 	}
 	want(t, decide(admin, user, true), 200, "")
 	want(t, decide(admin, user, true), 404, "NOT_FOUND")
@@ -508,7 +508,7 @@ func TestSignInTriesAreLimited(t *testing.T) {
 	want(t, r.api("POST", "/api/v1/device-codes", "", ""), 429, "RATE_LIMITED")
 }
 
-// A person may be in several accounts, and switches between them.
+// A person can be in several accounts and switch between them.
 func TestAPersonInTwoAccounts(t *testing.T) {
 	t.Parallel()
 	r := start(t, newWorld(t).config())
@@ -518,7 +518,7 @@ func TestAPersonInTwoAccounts(t *testing.T) {
 	invitation := olu.invite("member")
 	s := r.use(tokenOf(t, invitation), "Ada", ada.session)
 	ada.session = s.Secret
-	want(t, ada.api("POST", "/api/v1/keys", `{"name":"x"}`), 403, "INSUFFICIENT_SCOPE") // a member there
+	want(t, ada.api("POST", "/api/v1/keys", `{"name":"x"}`), 403, "INSUFFICIENT_SCOPE") // Ada is only a member there
 	in := func() signin.Browser { return signin.Browser{Session: ada.session} }
 	p := decode[signin.Profile](t, r.signin(signin.OpProfile, signin.OnSession{Browser: in()}))
 	if p.Account.ID != two || len(p.Accounts) != 2 {
@@ -529,7 +529,7 @@ func TestAPersonInTwoAccounts(t *testing.T) {
 	want(t, ada.api("GET", "/api/v1/account", ""), 401, "API_KEY_REVOKED")
 	ada.session = back.Secret
 	want(t, ada.api("POST", "/api/v1/keys", `{"name":"x"}`), 201, "")
-	// The same person is not two members of one account.
+	// A person cannot be two members of one account.
 	again := olu.invite("viewer")
 	want(t, r.signin(signin.OpUseLink, signin.LinkRequest{Browser: in(), Token: tokenOf(t, again), Name: "Ada"}), 409, "ALREADY_MEMBER")
 }
@@ -591,7 +591,7 @@ func TestASignInLinkLetsAMemberBackIn(t *testing.T) {
 	owner, admin, other, cleo := r.join(id, "Olu", "owner"), r.join(id, "Ada", "admin"), r.join(id, "Ann", "admin"), r.join(id, "Cleo", "viewer")
 	link := func(by person, of string) answer { return by.api("POST", "/api/v1/members/"+of+"/sign-in-links", "") }
 	if ways, known := owner.members()["Cleo"]; !known || ways == nil || len(ways) != 0 {
-		t.Errorf("Cleo signs in by %v, want an empty list", ways)
+		t.Errorf("Cleo's ways to sign in: %v, want an empty list", ways)
 	}
 	made := link(admin, cleo.id)
 	want(t, made, 201, "")
@@ -608,7 +608,7 @@ func TestASignInLinkLetsAMemberBackIn(t *testing.T) {
 		t.Errorf("in the link's session %+v", p)
 	}
 	want(t, r.signin(signin.OpUseLink, signin.LinkRequest{Token: tokenOf(t, made)}), 404, "NOT_FOUND")
-	// Cleo is told at the next sign-in, but only once.
+	// Cleo gets the notice at the next sign-in, but only once.
 	for _, told := range []bool{true, false} {
 		next := r.admin("POST", "/admin/v1/accounts/"+id+"/sign-in-links", `{"memberId":"`+cleo.id+`"}`)
 		cleo.session = r.use(tokenOf(t, next), "", "").Secret
@@ -648,7 +648,7 @@ func TestASignInLinkLetsAMemberBackIn(t *testing.T) {
 	want(t, link(admin, cleo.id), 409, "HAS_SIGN_IN")
 	want(t, r.signin(signin.OpUseLink, signin.LinkRequest{Token: tokenOf(t, first)}), 409, "HAS_SIGN_IN")
 	if ways := owner.members()["Cleo"]; !slices.Equal(ways, []string{"provider"}) {
-		t.Errorf("Cleo signs in by %v", ways)
+		t.Errorf("Cleo's ways to sign in: %v", ways)
 	}
 	got := eventsOf(t, c, id)
 	for _, want := range []string{"sign_in_link.created member Ada", "sign_in_link.used member Cleo", "sign_in_link.created operator Operator", "sign_in_link.created member Olu"} {
@@ -664,7 +664,7 @@ func TestAnAccountMakesTwentySignInLinksADay(t *testing.T) {
 	id, _ := r.account("business")
 	owner, cleo := r.join(id, "Olu", "owner"), r.join(id, "Cleo", "viewer")
 	path := "/api/v1/members/" + cleo.id + "/sign-in-links"
-	want(t, owner.api("POST", "/api/v1/members/mem_none/sign-in-links", ""), 404, "NOT_FOUND") // costs none
+	want(t, owner.api("POST", "/api/v1/members/mem_none/sign-in-links", ""), 404, "NOT_FOUND") // does not count
 	for range 20 {
 		want(t, owner.api("POST", path, ""), 201, "")
 	}
@@ -678,8 +678,7 @@ func TestAnAccountMakesTwentySignInLinksADay(t *testing.T) {
 	want(t, r.join(elsewhere, "Sam", "owner").api("POST", "/api/v1/members/"+r.join(elsewhere, "Kim", "viewer").id+"/sign-in-links", ""), 201, "")
 }
 
-// Each made-up session costs a read of the database, so the number per network is
-// limited.
+// Each made-up session costs a database read, so the number per network is limited.
 func TestMadeUpSessionsHaveABudget(t *testing.T) {
 	t.Parallel()
 	r := start(t, newWorld(t).config())
@@ -694,17 +693,17 @@ func TestMadeUpSessionsHaveABudget(t *testing.T) {
 	}
 	const from, elsewhere = "198.51.100.20", "198.51.100.21"
 	ops := []string{signin.OpWho, signin.OpProfile, signin.OpSwitch, signin.OpEnd, signin.OpBeginAdd, signin.OpRemovePasskey}
-	for _, from := range []string{"", "invalid IP", from} { // the last one's budget is checked below, before it refills
+	for _, from := range []string{"", "invalid IP", from} { // the budget of the last network is checked below, before it refills
 		asked := 0
 		for ask(ops[asked%len(ops)], from, madeUp()).status != 429 {
 			if asked++; asked > 2000 {
-				t.Fatalf("2,000 made-up sessions from %q, and each was looked for", from)
+				t.Fatalf("all of 2,000 made-up sessions from %q were looked up", from)
 			}
 		}
 	}
 	for _, op := range ops {
 		got := ask(op, from, madeUp())
-		for range 50 { // on a slow machine, the budget gets an attempt back now and then
+		for range 50 { // on a slow machine, the budget regains an attempt now and then
 			if got.status == 429 {
 				break
 			}

@@ -18,17 +18,18 @@ import (
 	"github.com/linkreel/linkreel/services/auth/internal/tenancy"
 )
 
-// Transient returns the collections of what gives access for a while: sessions, one-time
+// Transient returns the collections of records that give temporary access: sessions, one-time
 // links and devices that wait for approval. A restore leaves them out, because a backup does
 // not know which of them have ended since.
 func Transient() []string { return store.Transient() }
 
-// EndAgain ends in restored records what a trail says has ended, before any service serves
-// them. It goes by the service's own rules, so the loops of the running services finish
-// what takes longer: erasures and takedowns. tell is called with a sentence about each note
-// that changed something, or that the operator must act on. Notes about what the backup does
-// not have, or has as they say, change nothing. A note that cannot be applied is told, and the
-// others are applied. It fails only if ctx ends.
+// EndAgain applies a trail to restored records: what the trail says has ended is ended again,
+// before any service serves the records. It follows the service's own rules, so the loops of
+// the running services finish what takes longer: erasures and takedowns. EndAgain calls tell
+// with a sentence about each note that changed something or that the operator must act on. A
+// note about a record that the backup does not have, or already has in the noted state,
+// changes nothing. A note that cannot be applied is reported too, and the others are still
+// applied. EndAgain fails only if ctx ends.
 func EndAgain(ctx context.Context, db *firestoredb.DB, notes []trail.Note, tell func(string)) error {
 	kept := open(db)
 	e := ending{
@@ -41,7 +42,7 @@ func EndAgain(ctx context.Context, db *firestoredb.DB, notes []trail.Note, tell 
 		if ctx.Err() != nil {
 			return fmt.Errorf("apply the trail: %w", err)
 		}
-		if err != nil { // the other notes must still end what they say
+		if err != nil { // the other notes must still be applied
 			e.sayf("Not applied: %s of %q in the account %q: %v. Do this yourself.", n.Kind, n.ID, n.Account, err)
 		}
 	}
@@ -122,7 +123,7 @@ func (e ending) member(ctx context.Context, n trail.Note) error {
 			return nil
 		}
 		if role.AtLeast(m.Role) {
-			return nil // the backup gives no more than that
+			return nil // the backup has this role or a lower one
 		}
 		_, err = e.members.Change(ctx, nil, n.Account, n.ID, member.Change{Role: &role})
 		if err == nil {

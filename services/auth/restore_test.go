@@ -11,7 +11,7 @@ import (
 	"github.com/linkreel/linkreel/services/auth"
 )
 
-// TestAnAnswerWaitsForTheTrail revokes a key while the folder of the trail is away.
+// The test revokes a key while the trail's folder is missing.
 func TestAnAnswerWaitsForTheTrail(t *testing.T) {
 	t.Parallel()
 	cfg := newWorld(t).config()
@@ -25,7 +25,7 @@ func TestAnAnswerWaitsForTheTrail(t *testing.T) {
 	}
 	want(t, r.api("DELETE", path, key, ""), 503, "UNAVAILABLE")
 	want(t, r.api("GET", "/api/v1/account", victim.field(t, "key"), ""), 401, "API_KEY_REVOKED")
-	want(t, r.api("DELETE", path, key, ""), 503, "UNAVAILABLE") // it is revoked, but not noted yet
+	want(t, r.api("DELETE", path, key, ""), 503, "UNAVAILABLE") // the key is revoked, but the trail does not say so yet
 	if err := os.Mkdir(cfg.AuditDir, 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -36,8 +36,7 @@ func TestAnAnswerWaitsForTheTrail(t *testing.T) {
 	}
 }
 
-// TestChangesThatEndNothingNeedNoTrail renames an account and makes a key while the folder of
-// the trail is away.
+// The test renames an account and makes a key while the trail's folder is missing.
 func TestChangesThatEndNothingNeedNoTrail(t *testing.T) {
 	t.Parallel()
 	cfg := newWorld(t).config()
@@ -54,8 +53,8 @@ func TestChangesThatEndNothingNeedNoTrail(t *testing.T) {
 	want(t, r.admin("PATCH", "/admin/v1/accounts/"+id, `{"suspended":true}`), 503, "UNAVAILABLE")
 }
 
-// TestNotesFromElsewhereGiveNothing applies notes that no backup of this installation can
-// have, and some that would give rights.
+// The test applies notes that no trail of this installation can contain, and some that would
+// give rights.
 func TestNotesFromElsewhereGiveNothing(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -80,9 +79,9 @@ func TestNotesFromElsewhereGiveNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The unknown role, the account that was resumed, the unknown kind, the only owner, and
-	// five notes that are damaged.
+	// five damaged notes.
 	if len(said) != 9 {
-		t.Errorf("it says %q", said)
+		t.Errorf("EndAgain reported %q", said)
 	}
 	if after := r.admin("GET", "/admin/v1/accounts/"+id, "").body; string(after) != string(before) {
 		t.Errorf("the account was %s and is %s", before, after)

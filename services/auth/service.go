@@ -59,8 +59,9 @@ type Config struct {
 	VideosToken  string `env:"LINKREEL_VIDEOS_TOKEN"`
 	EventsToken  string `env:"LINKREEL_EVENTS_TOKEN"`
 	ConsoleToken string `env:"LINKREEL_CONSOLE_TOKEN"`
-	// AuditDir is a folder for the trail of what ended: revoked keys, removed members, suspended
-	// accounts, takedowns. A restore reads it. If it is empty, there is no trail.
+	// AuditDir is a folder for the trail, which records what has ended: revoked keys, removed
+	// members, suspended accounts, takedowns. A restore reads it. If it is empty, there is no
+	// trail.
 	AuditDir string `env:"LINKREEL_AUDIT_DIR"`
 	// RateLimits are requests per minute by plan, such as "free:60,creator:600". The defaults of
 	// the four plans are 60, 600, 1,200 and 3,000.

@@ -261,19 +261,19 @@ func TestOperatorAPIRefuses(t *testing.T) {
 		{name: "no token", method: "POST", path: "/admin/v1/accounts", status: 401, code: "MISSING_API_KEY"},
 		{name: "an API key", method: "POST", path: "/admin/v1/accounts", token: key, status: 401, code: "INVALID_API_KEY"},
 		{name: "the start of the token", method: "GET", path: "/admin/v1/accounts/" + id, token: adminToken[:5], status: 401, code: "INVALID_API_KEY"},
-		{name: "the token first, whatever the body", method: "POST", path: "/admin/v1/accounts", body: "{", token: "x", status: 401, code: "INVALID_API_KEY"},
+		{name: "the token is checked before the body", method: "POST", path: "/admin/v1/accounts", body: "{", token: "x", status: 401, code: "INVALID_API_KEY"},
 		{name: "an unknown account", method: "GET", path: "/admin/v1/accounts/acc_none", token: adminToken, status: 404, code: "NOT_FOUND"},
 		{name: "an account id that is a path", method: "GET", path: "/admin/v1/accounts/x%2Fkeys", token: adminToken, status: 404, code: "NOT_FOUND"},
 		{name: "an account id that leads elsewhere", method: "GET", path: "/admin/v1/accounts/..%2Fkeys", token: adminToken, status: 400, code: "BAD_REQUEST"},
-		{name: "the account before the body", method: "PATCH", path: "/admin/v1/accounts/acc_none", token: adminToken, body: "{", status: 404, code: "NOT_FOUND"},
+		{name: "the account is checked before the body", method: "PATCH", path: "/admin/v1/accounts/acc_none", token: adminToken, body: "{", status: 404, code: "NOT_FOUND"},
 		{name: "an unknown key", method: "DELETE", path: "/admin/v1/keys/key_none", token: adminToken, status: 404, code: "NOT_FOUND"},
 		{name: "broken JSON", method: "POST", path: "/admin/v1/accounts", token: adminToken, body: `{"name":`, status: 400, code: "INVALID_JSON"},
 		{name: "all fields at once", method: "POST", path: "/admin/v1/accounts", token: adminToken, body: `{"plan":"gold"}`, status: 400, code: "VALIDATION_ERROR", details: []string{"name required", "plan invalid_value"}},
 		{name: "a blank name", method: "POST", path: "/admin/v1/accounts", token: adminToken, body: `{"name":"  ","plan":"free"}`, status: 400, code: "VALIDATION_ERROR", details: []string{"name too_short"}},
-		{name: "types", method: "PATCH", path: "/admin/v1/accounts/" + id, token: adminToken, body: `{"name":null,"plan":3,"suspended":"yes"}`, status: 400, code: "VALIDATION_ERROR", details: []string{"name invalid_type", "plan invalid_type", "suspended invalid_type"}},
+		{name: "wrong types", method: "PATCH", path: "/admin/v1/accounts/" + id, token: adminToken, body: `{"name":null,"plan":3,"suspended":"yes"}`, status: 400, code: "VALIDATION_ERROR", details: []string{"name invalid_type", "plan invalid_type", "suspended invalid_type"}},
 		{name: "key fields", method: "POST", path: "/admin/v1/accounts/" + id + "/keys", token: adminToken, body: `{"scopes":["links:all"],"expiresAt":"soon"}`, status: 400, code: "VALIDATION_ERROR", details: []string{"expiresAt invalid_format", "name required", "scopes.0 invalid_value"}},
 		{name: "a route of the public API", method: "GET", path: "/api/v1/account", token: adminToken, status: 404, code: "NOT_FOUND"},
-		{name: "a method", method: "PUT", path: "/admin/v1/accounts/" + id, token: adminToken, status: 405, code: "METHOD_NOT_ALLOWED"},
+		{name: "a wrong method", method: "PUT", path: "/admin/v1/accounts/" + id, token: adminToken, status: 405, code: "METHOD_NOT_ALLOWED"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			a := r.call("admin", tc.method, tc.path, tc.token, tc.body)
@@ -387,7 +387,7 @@ func TestPublicAPIRefuses(t *testing.T) {
 		details                       []string
 	}{
 		{name: "no key", method: "GET", path: "/api/v1/account", status: 401, code: "MISSING_API_KEY"},
-		{name: "no key goes first", method: "POST", path: "/api/v1/keys", body: "{", status: 401, code: "MISSING_API_KEY"},
+		{name: "the key is checked before the body", method: "POST", path: "/api/v1/keys", body: "{", status: 401, code: "MISSING_API_KEY"},
 		{name: "a malformed key", method: "GET", path: "/api/v1/account", key: "lr_live_x", status: 401, code: "INVALID_API_KEY"},
 		{name: "an unknown key", method: "GET", path: "/api/v1/account", key: unknown.Secret(), status: 401, code: "INVALID_API_KEY"},
 		{name: "the operator's token", method: "GET", path: "/api/v1/account", key: adminToken, status: 401, code: "INVALID_API_KEY"},
@@ -396,7 +396,7 @@ func TestPublicAPIRefuses(t *testing.T) {
 		{name: "scopes that the caller lacks", method: "POST", path: "/api/v1/keys", key: writer, body: `{"name":"x","scopes":["links:read","links:write"]}`, status: 403, code: "INSUFFICIENT_SCOPE"},
 		{name: "all scopes by leaving them out", method: "POST", path: "/api/v1/keys", key: writer, body: `{"name":"x"}`, status: 403, code: "INSUFFICIENT_SCOPE"},
 		{name: "403 before 400", method: "POST", path: "/api/v1/keys", key: writer, body: `{"scopes":["links:write"]}`, status: 403, code: "INSUFFICIENT_SCOPE"},
-		{name: "rolling a key that may more", method: "POST", path: "/api/v1/keys/" + full + "/roll", key: writer, status: 403, code: "INSUFFICIENT_SCOPE"},
+		{name: "rolling a key with more scopes", method: "POST", path: "/api/v1/keys/" + full + "/roll", key: writer, status: 403, code: "INSUFFICIENT_SCOPE"},
 		{name: "outliving the caller", method: "POST", path: "/api/v1/keys", key: soon, body: `{"name":"x","expiresAt":"2099-01-01T00:00:00Z"}`, status: 400, code: "VALIDATION_ERROR", details: []string{"expiresAt out_of_range"}},
 		{name: "all fields at once", method: "POST", path: "/api/v1/keys", key: key, body: `{"name":"","scopes":[],"expiresAt":true}`, status: 400, code: "VALIDATION_ERROR", details: []string{"expiresAt invalid_type", "name too_short", "scopes too_short"}},
 		{name: "a foreign key", method: "DELETE", path: "/api/v1/keys/" + otherKey, key: key, status: 404, code: "NOT_FOUND"},
@@ -466,8 +466,8 @@ func TestRevokedExpiredAndSuspended(t *testing.T) {
 	want(t, r.api("GET", "/api/v1/account", key, ""), 200, "")
 }
 
-// A key that would have ended already is refused, and so is a time that means another moment
-// in another zone.
+// A key cannot be created with an expiry in the past, or with a time whose meaning depends
+// on the zone.
 func TestTheEndOfAKeyLiesInTheFuture(t *testing.T) {
 	t.Parallel()
 	r := start(t, newWorld(t).config())
@@ -505,12 +505,12 @@ func TestTheEndOfAKeyLiesInTheFuture(t *testing.T) {
 			case wanted == "":
 				want(t, a, 201, "")
 			case a.status != 400 || !slices.Equal(a.details(t), []string{"expiresAt " + wanted}):
-				t.Errorf("%s: a key until %s: %d %s, want %s", who, when, a.status, a.body, wanted)
+				t.Errorf("%s: a key that expires at %s: %d %s, want %s", who, when, a.status, a.body, wanted)
 			}
 		}
 	}
 	if a := r.api("POST", "/api/v1/keys", key, `{"name":"k","expiresAt":"2099-01-01"}`); !strings.Contains(string(a.body), "has no zone") {
-		t.Errorf("the answer does not name the missing zone: %s", a.body)
+		t.Errorf("the response does not mention the missing zone: %s", a.body)
 	}
 }
 
@@ -542,7 +542,7 @@ func TestRoll(t *testing.T) {
 	deadline := time.Now().Add(time.Minute)
 	for r.api("GET", "/api/v1/account", third.field(t, "key"), "").code() != "API_KEY_EXPIRED" {
 		if time.Now().After(deadline) {
-			t.Fatal("the old key outlives its overlap")
+			t.Fatal("the old key still works after its overlap")
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
@@ -584,14 +584,14 @@ func TestIdempotentKeyCreation(t *testing.T) {
 	want(t, r.api("GET", "/api/v1/account", second.field(t, "key"), ""), 200, "")
 }
 
-// The first attempt stored its key but not its answer. The retry must return the key that
-// is stored.
+// The first attempt stored its key but not its response. The retry must return the stored
+// key.
 func TestARetryAfterALostAnswerGivesTheSameKey(t *testing.T) {
 	t.Parallel()
 	c := newWorld(t)
 	r := start(t, c.config())
 	_, key := r.account("enterprise")
-	// The third commit of the request stores the answer (after the record and the key).
+	// The third commit of the request stores the response (after the record and the key).
 	undo := c.Firestore.Faults().Add(firestore.Fault{Methods: []string{"Commit"}, Every: 3, Times: 1, Code: 7})
 	first := r.api("POST", "/api/v1/keys", key, `{"name":"once"}`, "Idempotency-Key", "k")
 	undo()
@@ -689,7 +689,7 @@ func TestLastUsedAtIsWrittenOnceAMinuteAndOffTheRequest(t *testing.T) {
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatal("use was never written")
+			t.Fatal("the use was never written")
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
@@ -743,9 +743,9 @@ func TestSite(t *testing.T) {
 	for _, path := range []string{"/openapi.yaml", "/openapi.json", "/docs", "/docs/try", "/docs/try.js", "/docs/reference.css", "/docs/guides/api"} {
 		plain := r.api("GET", path, "", "", "Accept-Encoding", "gzip;q=0, br")
 		packed := r.api("GET", path, "", "", "Accept-Encoding", "br, gzip;q=0.5")
-		unasked := r.api("GET", path, "", "", "Accept-Encoding", "") // sent but empty: the same as no header
+		unasked := r.api("GET", path, "", "", "Accept-Encoding", "") // an empty header counts as no header
 		if plain.header.Get("Content-Encoding") != "" || packed.header.Get("Content-Encoding") != "gzip" || len(packed.body)*2 > len(plain.body) || !bytes.Equal(unasked.body, plain.body) {
-			t.Errorf("%s: %d bytes plain, %d packed, %d unasked", path, len(plain.body), len(packed.body), len(unasked.body))
+			t.Errorf("%s: %d bytes plain, %d compressed, %d without Accept-Encoding", path, len(plain.body), len(packed.body), len(unasked.body))
 		}
 		for name, a := range map[string]answer{"plain": plain, "packed": packed, "unasked": unasked} {
 			if a.header.Get("Vary") != "Accept-Encoding" || (name == "packed") == (a.header.Get("ETag") == plain.header.Get("ETag")) {
@@ -754,7 +754,7 @@ func TestSite(t *testing.T) {
 		}
 		again := r.api("GET", path, "", "", "Accept-Encoding", "gzip", "If-None-Match", packed.header.Get("ETag"))
 		if again.status != 304 || len(again.body) != 0 || again.header.Get("Content-Encoding") != "" {
-			t.Errorf("%s, packed, If-None-Match: %d %v", path, again.status, again.header)
+			t.Errorf("%s, compressed, If-None-Match: %d %v", path, again.status, again.header)
 		}
 	}
 	docs := r.api("GET", "/openapi.yaml", "", "")
@@ -808,11 +808,11 @@ func TestEachServiceHasATokenOfItsOwn(t *testing.T) {
 	}{
 		{"links", verify, 400}, {"old-links", verify, 400}, {"videos", verify, 400}, {"videos", rights, 400}, {"console", signin.OpMethods, 200},
 		{"links", rights, 403}, {"links", signin.OpMethods, 403}, {"videos", signin.OpMethods, 403}, {"console", verify, 403}, {"console", rights, 403},
-		{internalToken, verify, 400}, // events, which has no token of its own here
+		{internalToken, verify, 400}, // the token of events, which has no token of its own here
 		{internalToken, rights, 403}, {internalToken, signin.OpMethods, 403}, {"links, old-links", verify, 401},
 	} {
 		if a := r.call("internal", "POST", tt.path, tt.token, `{}`); a.status != tt.status {
-			t.Errorf("%q asks %s: %d, want %d", tt.token, tt.path, a.status, tt.status)
+			t.Errorf("token %q calls %s: %d, want %d", tt.token, tt.path, a.status, tt.status)
 		}
 	}
 }
@@ -841,7 +841,7 @@ func TestFirestoreDownIsACleanRefusal(t *testing.T) {
 	cfg := c.config()
 	cfg.Firestore.Timeout = time.Second
 	r := start(t, cfg)
-	eventually(t, "it is up", func() bool { return r.api("GET", "/api/v1/account", key, "").status == 200 })
+	eventually(t, "Firestore is up again", func() bool { return r.api("GET", "/api/v1/account", key, "").status == 200 })
 	c.Firestore.Faults().Add(firestore.Fault{Code: 14})
 	a := r.api("GET", "/api/v1/account", key, "")
 	want(t, a, 503, "UNAVAILABLE")

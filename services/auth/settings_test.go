@@ -39,7 +39,7 @@ func TestOwnersChangeTheAccountsSettings(t *testing.T) {
 	shows("a name", set(`{"name":"Example Ltd"}`), "Example Ltd", "null")
 	shows("a domain", set(`{"defaultDomainId":"dom_good","plan":"business"}`), "Example Ltd", `"dom_good"`)
 	if got := set(`{"defaultDomainId":"dom_good","plan":"business"}`); !strings.Contains(string(got.body), `"ignoredFields":["plan"]`) {
-		t.Errorf("a field of the operator's: %s", got.body)
+		t.Errorf("a field that only the operator may set: %s", got.body)
 	}
 	shows("both", set(`{"name":"Ä","defaultDomainId":"dom_other"}`), "Ä", `"dom_other"`)
 	shows("read by another key", r.api("GET", "/api/v1/account", plain, ""), "Ä", `"dom_other"`)
@@ -83,11 +83,11 @@ func TestSettingsAreChangedOnlyInTheVersionThatWasRead(t *testing.T) {
 	if got := set(`{"defaultDomainId":"dom_good"}`, second); got.status != 200 || tag() == second {
 		t.Errorf("%d %s, ETag %s", got.status, got.body, tag())
 	}
-	// What the operator decides is no edit of the settings.
+	// The operator's changes are not edits of the settings.
 	third := tag()
 	want(t, r.admin("PATCH", "/admin/v1/accounts/"+id, `{"plan":"business"}`), 200, "")
 	if got := tag(); got != third {
-		t.Errorf("a new plan makes ETag %s of %s", got, third)
+		t.Errorf("a new plan changed the ETag to %s from %s", got, third)
 	}
 	if got := r.api("GET", "/api/v1/account", plain, ""); !strings.Contains(string(got.body), `"name":"One"`) {
 		t.Errorf("stored %s", got.body)

@@ -20,7 +20,7 @@ import (
 	"github.com/linkreel/linkreel/services/auth"
 )
 
-// holder stands in for links: it has one link, lnk_1, at https://go.example/x.
+// holder stands in for links. It has one link, lnk_1, at https://go.example/x.
 type holder struct {
 	mu        sync.Mutex
 	states    []string
@@ -76,7 +76,7 @@ func (h *holder) TakeDown(_ context.Context, o tenant.Order) (tenant.Takedown, e
 	return t, nil
 }
 
-// Failing has three webhooks, in pages of at most two.
+// Failing returns three webhooks, in pages of at most two.
 func (h *holder) Failing(_ context.Context, after string, limit int) (page tenant.FailingPage, err error) {
 	for _, id := range []string{"whk_1", "whk_2", "whk_3"} {
 		switch {
@@ -114,7 +114,8 @@ func withHolder(t *testing.T) (replica, *holder) {
 	return beside(t, func(cfg *auth.Config, address string) { cfg.LinksURL = address })
 }
 
-// beside starts auth beside the holder, as the service that the settings name.
+// beside starts auth together with the holder, which plays the service that the settings
+// name.
 func beside(t *testing.T, as func(cfg *auth.Config, address string)) (replica, *holder) {
 	t.Helper()
 	h := &holder{takedowns: map[string]tenant.Takedown{}}
@@ -140,7 +141,7 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	for end := time.Now().Add(60 * time.Second); !ok(); time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("not within a minute: %s", what)
+			t.Fatalf("not true within a minute: %s", what)
 		}
 	}
 }
@@ -150,23 +151,23 @@ func TestSuspensionIsToldBeforeItIsAnsweredAndHealsWhenAHolderWasAway(t *testing
 	r, h := withHolder(t)
 	id, key := r.account("creator")
 	if got := r.admin("PATCH", "/admin/v1/accounts/"+id, `{"suspended":true}`); got.status != 200 || got.field(t, "state") != "suspended" || h.told() != "suspended" {
-		t.Fatalf("%d %s, holder was told %q", got.status, got.body, h.told())
+		t.Fatalf("%d %s, holder got %q", got.status, got.body, h.told())
 	}
 	if got := r.api("GET", "/api/v1/account", key, ""); got.code() != "ACCOUNT_SUSPENDED" {
 		t.Errorf("the account's key: %d %s", got.status, got.body)
 	}
 	if got := r.admin("PATCH", "/admin/v1/accounts/"+id, `{"name":"Renamed"}`); got.status != 200 || h.told() != "suspended" {
-		t.Errorf("a rename: %d, holder was told %q", got.status, h.told())
+		t.Errorf("a rename: %d, holder got %q", got.status, h.told())
 	}
 	h.set(func() { h.down = true })
 	if got := r.admin("PATCH", "/admin/v1/accounts/"+id, `{"suspended":false}`); got.status != 503 {
 		t.Errorf("with the holder away: %d %s, want 503", got.status, got.body)
 	}
 	if got := r.admin("GET", "/admin/v1/accounts/"+id, ""); got.field(t, "state") != "active" {
-		t.Errorf("the decision is not kept: %s", got.body)
+		t.Errorf("the decision was not stored: %s", got.body)
 	}
 	h.set(func() { h.down = false })
-	eventually(t, "the holder is told", func() bool { return h.told() == "suspended active" })
+	eventually(t, "the holder is notified", func() bool { return h.told() == "suspended active" })
 }
 
 func TestErasureEndsInATombstone(t *testing.T) {
@@ -180,7 +181,7 @@ func TestErasureEndsInATombstone(t *testing.T) {
 	}
 	r.admin("PATCH", path, `{"suspended":true}`)
 	if got := r.admin("DELETE", path, ""); got.status != 202 || got.field(t, "state") != "deleting" || h.told() != "suspended deleting" {
-		t.Fatalf("delete: %d %s, holder was told %q", got.status, got.body, h.told())
+		t.Fatalf("delete: %d %s, holder got %q", got.status, got.body, h.told())
 	}
 	for name, got := range map[string]answer{
 		"lifting":     r.admin("PATCH", path, `{"suspended":false}`),
@@ -200,7 +201,7 @@ func TestErasureEndsInATombstone(t *testing.T) {
 		t.Errorf("its key: %d %s", got.status, got.body)
 	}
 	if got := r.admin("GET", "/admin/v1/accounts/"+other, ""); got.status != 200 || r.api("GET", "/api/v1/account", otherKey, "").status != 200 {
-		t.Error("another account was touched")
+		t.Error("another account was affected")
 	}
 }
 
@@ -224,7 +225,7 @@ func TestAccountsAreListedAndSearched(t *testing.T) {
 		}
 		for _, a := range page.Data {
 			if seen[a.ID] || a.State != "active" {
-				t.Errorf("%+v again, or not active", a)
+				t.Errorf("%+v is listed again or is not active", a)
 			}
 			seen[a.ID] = true
 		}
@@ -261,10 +262,10 @@ func TestLimitsAreTheOperatorsThenThePlans(t *testing.T) {
 		t.Errorf("limits: %s", got.body)
 	}
 	if got := r.admin("PATCH", path, `{"limits":{"links":null,"videos":7}}`); !strings.Contains(string(got.body), `"limits":{"links":null,"videos":7,"domains":null,"storedBytes":1000}`) {
-		t.Errorf("one back to the plan's: %s", got.body)
+		t.Errorf("one limit reset to the plan's: %s", got.body)
 	}
 	if got := r.admin("PATCH", path, `{"limits":null}`); !strings.Contains(string(got.body), `"limits":{"links":null,"videos":null,"domains":null,"storedBytes":null}`) {
-		t.Errorf("all back to the plan's: %s", got.body)
+		t.Errorf("all limits reset to the plan's: %s", got.body)
 	}
 	for _, body := range []string{`{"limits":{"links":0}}`, `{"limits":{"links":-1}}`, `{"limits":{"links":"5"}}`, `{"limits":5}`} {
 		if got := r.admin("PATCH", path, body); got.status != 400 {
@@ -281,7 +282,7 @@ func TestTakedowns(t *testing.T) {
 		t.Fatalf("%d %s", made.status, made.body)
 	}
 	if again := r.admin("POST", "/admin/v1/takedowns", `{"linkId":"lnk_1","reason":"again"}`); again.status != 201 || again.field(t, "id") != made.field(t, "id") {
-		t.Errorf("what is taken down already: %d %s", again.status, again.body)
+		t.Errorf("a target that is already taken down: %d %s", again.status, again.body)
 	}
 	if got := r.admin("GET", "/admin/v1/takedowns", ""); strings.Count(string(got.body), `"id":`) != 1 {
 		t.Errorf("list: %s", got.body)
@@ -335,7 +336,7 @@ func TestOnlyABadCursorIsAnInvalidCursor(t *testing.T) {
 	at := time.Now()
 	for id, doc := range map[string]map[string]any{
 		"tkd_newer": {"kind": "link", "phase": "in force", "at": at},
-		"tkd_older": {"kind": 5, "at": at.Add(-time.Minute)}, // cannot be read
+		"tkd_older": {"kind": 5, "at": at.Add(-time.Minute)}, // cannot be decoded
 	} {
 		if _, err := c.Client(t).Collection("operatorTakedowns").Doc(id).Set(t.Context(), doc); err != nil {
 			t.Fatal(err)
@@ -371,11 +372,11 @@ func TestExportHasEveryLineAndNeedsEveryReadScope(t *testing.T) {
 		t.Errorf("%d, %v", got.status, types)
 	}
 	if strings.Contains(string(got.body), reader) || strings.Contains(string(got.body), key) {
-		t.Error("an export holds a key")
+		t.Error("an export contains a key")
 	}
 }
 
-// exporter is a key of the account that may export it.
+// exporter makes a key that may export the account.
 func (r replica) exporter(account string) string {
 	var scopes []string
 	for _, s := range identity.AllScopes.Names() {
@@ -387,8 +388,8 @@ func (r replica) exporter(account string) string {
 	return r.key(account, `{"name":"export","scopes":`+string(list)+`}`)
 }
 
-// TestAnAccountRunsTwoExportsAndAReplicaSixteen: one more export is refused with
-// Retry-After before auth writes any of it, or its event.
+// One export too many is refused with Retry-After before auth writes any of it or its
+// event.
 func TestAnAccountRunsTwoExportsAndAReplicaSixteen(t *testing.T) {
 	t.Parallel()
 	r, h := withHolder(t)

@@ -18,7 +18,7 @@ import (
 	"github.com/linkreel/linkreel/libs/peer/peertest"
 )
 
-// An answer is late after 700 ms of a clock that each case has for itself.
+// A response is late after 700 ms. Each case runs with a fake clock of its own.
 func TestTheFirstAnswerOfTwoQuestionsCounts(t *testing.T) {
 	t.Parallel()
 	broke := errors.New("connection reset")
@@ -36,13 +36,13 @@ func TestTheFirstAnswerOfTwoQuestionsCounts(t *testing.T) {
 		took    time.Duration
 		want    error
 	}{
-		"at once":                    {[]func(context.Context) error{after(0, nil)}, 1, 0, nil},
-		"broken, then answered":      {[]func(context.Context) error{after(0, broke), after(0, nil)}, 2, 20 * time.Millisecond, nil},
-		"late, and the first to be":  {[]func(context.Context) error{after(900*time.Millisecond, nil), after(900*time.Millisecond, nil)}, 2, 900 * time.Millisecond, nil},
-		"never, then answered":       {[]func(context.Context) error{after(time.Hour, nil), after(50*time.Millisecond, nil)}, 2, 750 * time.Millisecond, nil},
-		"late and broken, then well": {[]func(context.Context) error{after(800*time.Millisecond, broke), after(300*time.Millisecond, nil)}, 2, time.Second, nil},
-		"broken twice":               {[]func(context.Context) error{after(0, broke), after(0, broke)}, 2, 20 * time.Millisecond, broke},
-		"never":                      {[]func(context.Context) error{after(time.Hour, nil), after(time.Hour, nil)}, 2, 1400 * time.Millisecond, context.DeadlineExceeded},
+		"at once":                     {[]func(context.Context) error{after(0, nil)}, 1, 0, nil},
+		"broken, then answered":       {[]func(context.Context) error{after(0, broke), after(0, nil)}, 2, 20 * time.Millisecond, nil},
+		"late, but the first to come": {[]func(context.Context) error{after(900*time.Millisecond, nil), after(900*time.Millisecond, nil)}, 2, 900 * time.Millisecond, nil},
+		"never, then answered":        {[]func(context.Context) error{after(time.Hour, nil), after(50*time.Millisecond, nil)}, 2, 750 * time.Millisecond, nil},
+		"late and broken, then fine":  {[]func(context.Context) error{after(800*time.Millisecond, broke), after(300*time.Millisecond, nil)}, 2, time.Second, nil},
+		"broken twice":                {[]func(context.Context) error{after(0, broke), after(0, broke)}, 2, 20 * time.Millisecond, broke},
+		"never":                       {[]func(context.Context) error{after(time.Hour, nil), after(time.Hour, nil)}, 2, 1400 * time.Millisecond, context.DeadlineExceeded},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -52,12 +52,12 @@ func TestTheFirstAnswerOfTwoQuestionsCounts(t *testing.T) {
 				_, err := twice(t.Context(), func(ctx context.Context) (int, error) {
 					n := int(asked.Add(1))
 					if n > len(c.answers) {
-						return 0, errors.New("one question too many")
+						return 0, errors.New("one call too many")
 					}
 					return n, c.answers[n-1](ctx)
 				})
 				if took := time.Since(began); !errors.Is(err, c.want) || int(asked.Load()) != c.asked || took != c.took {
-					t.Errorf("%v after %v and %d questions, want %v after %v and %d", err, took, asked.Load(), c.want, c.took, c.asked)
+					t.Errorf("%v after %v and %d calls, want %v after %v and %d", err, took, asked.Load(), c.want, c.took, c.asked)
 				}
 			})
 		})
@@ -89,7 +89,7 @@ func (r *ring) Scopes(_ context.Context, accountID, id string) (identity.ScopeSe
 
 var someHash = strings.Repeat("ab", 32)
 
-// ask serves r, and gives a source that asks it.
+// ask serves r and returns a source that calls it.
 func ask(t *testing.T, r *ring, token string) Source {
 	t.Helper()
 	api := httpapi.New(httpapi.Options{Name: "auth", Peers: true})
@@ -137,7 +137,7 @@ func TestOnlyAuthItselfSaysThatAKeyIsUnknown(t *testing.T) {
 		t.Errorf("wrong internal token: %v", err)
 	}
 	if _, err := ask(t, r, "token").Verify(t.Context(), "../x"); err == nil || errors.Is(err, apikey.ErrUnknownKey) {
-		t.Errorf("what is no hash: %v", err)
+		t.Errorf("not a hash: %v", err)
 	}
 	r = &ring{err: errors.New("store down")}
 	if _, err := ask(t, r, "token").Verify(t.Context(), someHash); err == nil || errors.Is(err, apikey.ErrUnknownKey) {
@@ -161,6 +161,6 @@ func TestRightsOfKeysAreAsked(t *testing.T) {
 		t.Errorf("a wrong token: %v, want an error", scopes)
 	}
 	if _, err := source.Scopes(t.Context(), "acc_1", "../x"); err == nil {
-		t.Error("what is no id was looked up")
+		t.Error("the source was asked about text that is not an id")
 	}
 }

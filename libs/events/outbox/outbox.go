@@ -45,7 +45,7 @@ type Document struct {
 	Waiting string `firestore:"waiting"`
 }
 
-// Channel is the Redis channel on which writers name accounts that have new
+// Channel is the Redis channel on which writers publish the names of accounts that have new
 // events.
 const Channel = "linkreel:events:waiting"
 

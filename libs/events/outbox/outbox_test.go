@@ -30,7 +30,7 @@ func made(accountID string) events.Event {
 
 func TestPut(t *testing.T) {
 	t.Parallel()
-	t.Run("an event is there when its transaction has committed", func(t *testing.T) {
+	t.Run("the event exists once its transaction has committed", func(t *testing.T) {
 		t.Parallel()
 		db := open(t)
 		out := outbox.New(db, nil, nil)
@@ -54,7 +54,7 @@ func TestPut(t *testing.T) {
 			t.Errorf("at %v", d.At)
 		}
 	})
-	t.Run("a transaction that fails leaves none", func(t *testing.T) {
+	t.Run("a failed transaction writes no event", func(t *testing.T) {
 		t.Parallel()
 		db := open(t)
 		out := outbox.New(db, nil, nil)
@@ -66,7 +66,7 @@ func TestPut(t *testing.T) {
 			t.Errorf("error %v, %d events", err, len(eventstest.All(t, db)))
 		}
 	})
-	t.Run("what cannot be right is refused", func(t *testing.T) {
+	t.Run("an invalid event is refused", func(t *testing.T) {
 		t.Parallel()
 		db := open(t)
 		out := outbox.New(db, nil, nil)
@@ -82,7 +82,7 @@ func TestPut(t *testing.T) {
 			},
 		} {
 			if err := db.Tx(t.Context(), "try", put); err == nil {
-				t.Errorf("%s: written", name)
+				t.Errorf("%s: the event was written", name)
 			}
 		}
 		if n := len(eventstest.All(t, db)); n != 0 {
@@ -91,8 +91,8 @@ func TestPut(t *testing.T) {
 	})
 }
 
-// running runs an outbox until stop. change makes an event of an account, and named
-// are the accounts that the events service is woken for.
+// running runs an outbox until stop is called. change writes an event of an account.
+// named delivers the messages that wake the events service.
 func running(t *testing.T) (change func(accountID string), named <-chan *redis.Message, stop func()) {
 	t.Helper()
 	db := open(t)
@@ -133,13 +133,13 @@ func TestACommitWakesTheEventsService(t *testing.T) {
 			t.Errorf("woken for %q", m.Payload)
 		}
 	case <-time.After(10 * time.Second):
-		t.Error("nobody was woken")
+		t.Error("the events service was not woken")
 	}
 	stop()
 }
 
-// An account that changes all the time is named as often as the pace allows, and once
-// more after its last change.
+// An account with constant changes is named as often as pace allows, and once more after
+// its last change.
 func TestABurstWakesTheEventsServiceNowAndThen(t *testing.T) {
 	t.Parallel()
 	change, named, stop := running(t)
@@ -155,13 +155,13 @@ func TestABurstWakesTheEventsServiceNowAndThen(t *testing.T) {
 		case m := <-named:
 			if m.Payload == "acc_last" {
 				if busy == 0 || busy > most {
-					t.Errorf("200 changes woke %d times, want at most %d", busy, most)
+					t.Errorf("200 changes sent %d wake-ups, want at most %d", busy, most)
 				}
 				return
 			}
 			busy++
 		case <-time.After(10 * time.Second):
-			t.Fatal("the last change woke nobody")
+			t.Fatal("the last change sent no wake-up")
 		}
 	}
 }

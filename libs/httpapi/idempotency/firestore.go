@@ -71,7 +71,7 @@ type document struct {
 	ExpireAt time.Time `firestore:"expireAt"` // TTL policy
 }
 
-// Firestore keeps records for 24 hours. Each account and route has records of its own.
+// Firestore keeps records for 24 hours. Each account and each route has its own records.
 type Firestore struct {
 	db     *firestoredb.DB
 	macKey []byte

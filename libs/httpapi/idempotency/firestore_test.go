@@ -41,12 +41,12 @@ func newWorld(t testing.TB) world {
 	}
 	t.Cleanup(func() { _ = db.Close() })
 	offset := &atomic.Int64{}
-	began := time.Now() // time stands but for what a test forwards: a busy machine must not end anybody's turn
+	began := time.Now() // the clock moves only by forward, so that a busy machine does not end a turn
 	now := func() time.Time { return began.Add(time.Duration(offset.Load())) }
 	return world{idempotency.NewFirestore(db, "secret", now), cloud, db, offset}
 }
 
-// documents is everything that is stored, as text.
+// documents returns everything that is stored, as text.
 func (b world) documents(t testing.TB) []string {
 	t.Helper()
 	snaps, err := b.db.Collection("idempotency").Documents(t.Context()).GetAll()
@@ -109,12 +109,12 @@ func TestRecordsAreApart(t *testing.T) {
 	b := newWorld(t)
 	first := begin(t, b, request)
 	for name, edit := range map[string]func(*idempotency.Request){
-		"another account":            func(r *idempotency.Request) { r.Account = "acc_2" },
-		"another route":              func(r *idempotency.Request) { r.Route = "POST /api/v1/videos" },
-		"another key":                func(r *idempotency.Request) { r.Key = "order-2" },
-		"parts joined another way":   func(r *idempotency.Request) { r.Account, r.Route = "acc_1P", "OST /api/v1/links" },
-		"a key that is like a path":  func(r *idempotency.Request) { r.Key = "../accounts/acc_1" },
-		"a key with a reserved form": func(r *idempotency.Request) { r.Key = "__id__" },
+		"another account":              func(r *idempotency.Request) { r.Account = "acc_2" },
+		"another route":                func(r *idempotency.Request) { r.Route = "POST /api/v1/videos" },
+		"another key":                  func(r *idempotency.Request) { r.Key = "order-2" },
+		"parts joined differently":     func(r *idempotency.Request) { r.Account, r.Route = "acc_1P", "OST /api/v1/links" },
+		"a key that looks like a path": func(r *idempotency.Request) { r.Key = "../accounts/acc_1" },
+		"a key with a reserved form":   func(r *idempotency.Request) { r.Key = "__id__" },
 	} {
 		r := request
 		edit(&r)
@@ -179,7 +179,7 @@ func TestARetryAfterACrashRunsWithTheSameNonceAndTime(t *testing.T) {
 	if second.Nonce != first.Nonce || !second.At.Equal(first.At) || second.Replay != nil {
 		t.Errorf("second attempt %+v, first %+v", second, first)
 	}
-	// The first was not dead, only slow: its late answer changes nothing.
+	// The first attempt was not dead, only slow. Its late response changes nothing.
 	finish(t, b, first, idempotency.Response{Status: 500})
 	finish(t, b, second, answer)
 	if d := cmp.Diff(&answer, begin(t, b, request).Replay); d != "" {
@@ -206,7 +206,7 @@ func TestALostAnswerOfTheStoreIsNoTwin(t *testing.T) {
 	rec := begin(t, b, request)
 	finish(t, b, rec, answer)
 	if begin(t, b, request).Replay == nil {
-		t.Error("not kept")
+		t.Error("the response was not stored")
 	}
 }
 
@@ -257,7 +257,7 @@ func TestAnAnswerWithoutASecretIsReplayedToEveryKeyOfTheAccount(t *testing.T) {
 	other := request
 	other.Secret = "lr_live_another"
 	if begin(t, b, other).Replay == nil {
-		t.Error("not replayed to the account's other key")
+		t.Error("the response was not replayed to the account's other key")
 	}
 }
 
@@ -272,7 +272,7 @@ func TestLargeAnswersAreKeptWhileTheyFit(t *testing.T) {
 	large.Body = bulk.Bytes()
 	finish(t, b, begin(t, b, request), large)
 	if rec := begin(t, b, request); rec.Replay == nil || !bytes.Equal(rec.Replay.Body, large.Body) {
-		t.Error("a bulk answer of 800 kB was not kept")
+		t.Error("a bulk response of 800 kB was not stored")
 	}
 	random := request
 	random.Key = "order-2"
@@ -282,7 +282,7 @@ func TestLargeAnswersAreKeptWhileTheyFit(t *testing.T) {
 	_, _ = rand.Read(noise.Body)
 	finish(t, b, first, noise)
 	if again := begin(t, b, random); again.Replay != nil || again.Nonce != first.Nonce {
-		t.Errorf("an answer too large to keep runs again under another nonce")
+		t.Errorf("a request whose response is too large to store ran again under another nonce")
 	}
 }
 

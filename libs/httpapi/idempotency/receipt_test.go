@@ -18,7 +18,7 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/firestore"
 )
 
-// shelf is where the requests of these tests put things.
+// shelf is the database in which the requests of these tests create things.
 type shelf struct {
 	world
 	records *record.DB
@@ -37,7 +37,7 @@ func newShelf(t *testing.T) *shelf {
 	return s
 }
 
-// put does a request in one commit.
+// put makes a request that creates one thing in one commit.
 func (s *shelf) put(ctx context.Context, r idempotency.Request, name string) (*idempotency.Receipt, error) {
 	return s.do(ctx, r, s.records.Commit, func(tx *record.Tx) error {
 		tx.Create(s.db.Ref("things", name), map[string]any{"name": name})
@@ -60,7 +60,7 @@ func (s *shelf) wantThings(t *testing.T, want ...string) {
 		t.Fatal(err)
 	}
 	if slices.Sort(got); !slices.Equal(got, want) {
-		t.Errorf("there is %v, want %v", got, want)
+		t.Errorf("the things are %v, want %v", got, want)
 	}
 }
 
@@ -68,7 +68,7 @@ func wantRepeated(t *testing.T, err error) {
 	t.Helper()
 	var repeated *idempotency.Repeated
 	if !errors.As(err, &repeated) {
-		t.Errorf("%v, want the first answer", err)
+		t.Errorf("%v, want the first response", err)
 		return
 	}
 	got := repeated.Response
@@ -83,7 +83,7 @@ func TestAReceiptCostsOneWriteAndIsFoundByTheNextTry(t *testing.T) {
 	s := newShelf(t)
 	first := request
 	first.Key = "order-0"
-	if _, err := s.put(t.Context(), first, "0"); err != nil { // which also finds out whose database it is
+	if _, err := s.put(t.Context(), first, "0"); err != nil { // also reads the database's identity, so that it is not counted below
 		t.Fatal(err)
 	}
 	s.cloud.Firestore.ResetStats()
@@ -93,11 +93,11 @@ func TestAReceiptCostsOneWriteAndIsFoundByTheNextTry(t *testing.T) {
 	if n := s.cloud.Firestore.Stats(); n.Writes != 2 || n.Reads != 0 || n.Calls["Commit"] != 1 {
 		t.Errorf("%+v, want one commit of two documents", n)
 	}
-	s.announced = nil // As if the first attempt had died after its commit.
+	s.announced = nil // as if the first attempt had died after its commit
 	_, err := s.put(t.Context(), request, "b")
 	wantRepeated(t, err)
 	if !slices.Contains(s.announced, "a") {
-		t.Errorf("the second attempt announces %v, not what the first has changed", s.announced)
+		t.Errorf("the second attempt announces %v, want the keys that the first has changed", s.announced)
 	}
 	s.wantThings(t, "0", "a")
 	other := request
@@ -158,11 +158,12 @@ func TestAReceiptEndsAfterADay(t *testing.T) {
 	s.forward(24*time.Hour + time.Second)
 	receipt := s.Receipt(request, nil)
 	if err := receipt.Keep(t.Context(), &idempotency.Response{Status: 404}); err != nil {
-		t.Errorf("a refusal a day later: %v", err)
+		t.Errorf("a refusal, a day later: %v", err)
 	}
 }
 
-// The first attempt may have taken the last place, or the name that was asked for.
+// The second attempt may be refused because the first one took the last place or the
+// requested name.
 func TestARefusalGivesWayToTheFirstAnswer(t *testing.T) {
 	t.Parallel()
 	s := newShelf(t)
@@ -189,8 +190,8 @@ func TestARefusalGivesWayToTheFirstAnswer(t *testing.T) {
 	s.wantThings(t, "a")
 }
 
-// Between the removal of a receipt that has ended and the next one there is none, though
-// the commit has found one in the way.
+// After an expired receipt is removed and before the next one is written, an attempt
+// finds no receipt although its commit failed because of one.
 func TestOfManyTriesAtOnceOneReplacesAReceiptThatHasEnded(t *testing.T) {
 	t.Parallel()
 	for name, try := range map[string]func(s *shelf, thing string) error{
@@ -217,11 +218,11 @@ func TestOfManyTriesAtOnceOneReplacesAReceiptThatHasEnded(t *testing.T) {
 					if err == nil {
 						kept++
 					} else if !errors.As(err, new(*idempotency.Repeated)) {
-						t.Errorf("day %d: %v, want the answer that was kept", day, err)
+						t.Errorf("day %d: %v, want the stored response", day, err)
 					}
 				}
 				if kept != 1 {
-					t.Errorf("day %d: %d answers are kept, want 1", day, kept)
+					t.Errorf("day %d: %d responses are stored, want 1", day, kept)
 				}
 				s.forward(24*time.Hour + time.Second)
 			}

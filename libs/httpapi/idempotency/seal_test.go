@@ -5,13 +5,13 @@ import (
 	"testing"
 )
 
-// An answer that was kept before an upgrade is given again after it.
+// A response that was stored before an upgrade can be replayed after it.
 func TestTheFormatOfKeptAnswersStays(t *testing.T) {
 	t.Parallel()
 	r := Request{Account: "acc_a", Route: "POST /api/v1/links", Key: "one", Secret: "lk_secret"}
 	id := r.id()
 	if id != "919503764d28b05e4c1cc0c073c92a4c5b3a60d2b2fdd22540a49dc5095078a7" {
-		t.Errorf("the record is %s now", id)
+		t.Errorf("the record's id has changed to %s", id)
 	}
 	other := r
 	other.Secret = "another key"
@@ -31,7 +31,7 @@ func TestTheFormatOfKeptAnswersStays(t *testing.T) {
 			t.Errorf("%s: %+v, %v", c.body, answer, err)
 		}
 		if _, err := (&document{Sealed: sealed, Bound: c.bound}).replay(other); (err == nil) == c.bound {
-			t.Errorf("%s, asked for by another API key: %v", c.body, err)
+			t.Errorf("%s, with another API key: %v", c.body, err)
 		}
 	}
 }

@@ -13,14 +13,14 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/cloudtest"
 )
 
-// world is a service whose accounts have so many pages of records each.
+// world is a service with a number of pages of records for each account.
 type world struct {
 	*Keeper
 	ahead   atomic.Int64
 	pages   map[string]int
 	looks   map[string]int
 	fails   map[string]bool
-	waits   map[string]bool // what has waited for the end of a suspension
+	waits   map[string]bool // accounts with work that waits for the end of a suspension
 	changed []tenant.State
 }
 
@@ -82,13 +82,14 @@ func TestTheHighestVersionIsInEffect(t *testing.T) {
 		if got, err := w.Standing(t.Context(), "acc_a"); err != nil || got != step.want {
 			t.Errorf("step %d: %v, %v; want %v", i, got, err, step.want)
 		}
-		// Each time, and with what is in effect: an earlier attempt may have died before it.
+		// Changed runs each time and gets the decision in effect, because an earlier attempt
+		// may have died before it called Changed.
 		if len(w.changed) != i+1 || w.changed[i] != step.want.State {
-			t.Errorf("step %d: changed is told %v", i, w.changed)
+			t.Errorf("step %d: Changed got %v", i, w.changed)
 		}
 	}
 	if got, err := w.Standing(t.Context(), "acc_none"); err != nil || got != (tenant.Standing{}) || !got.State.Serves() {
-		t.Errorf("an account that nothing was decided about is %v, %v", got, err)
+		t.Errorf("an account without a decision is %v, %v", got, err)
 	}
 }
 
@@ -101,7 +102,7 @@ func TestALargeErasureDelaysNoOther(t *testing.T) {
 	<-w.wake
 	w.rounds(t, 1)
 	if w.pages["acc_small"] > 0 {
-		t.Error("the small account waits for the end of the large one's erasure")
+		t.Error("the small account must wait until the large one is erased")
 	}
 	if n := 10_000 - w.pages["acc_large"]; n != turn {
 		t.Errorf("a round erased %d pages of the large account, want %d", n, turn)
@@ -109,11 +110,11 @@ func TestALargeErasureDelaysNoOther(t *testing.T) {
 	select {
 	case <-w.wake:
 	default:
-		t.Error("the large account's next turn waits for a tick")
+		t.Error("the large account's next turn is not due at once")
 	}
 }
 
-// As many as one round takes, and they are due before the one that can be erased.
+// The erasures that fail fill a whole round and are due before the one that can succeed.
 func TestErasuresThatFailDelayNoOther(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -126,12 +127,12 @@ func TestErasuresThatFailDelayNoOther(t *testing.T) {
 	w.set(t, "acc_good", tenant.Deleting, 2)
 	w.rounds(t, 2)
 	if w.pages["acc_good"] > 0 {
-		t.Error("the account that can be erased has no turn")
+		t.Error("the account that can be erased got no turn")
 	}
 	w.forward(resumeEvery)
 	w.rounds(t, 1)
 	if w.looks["acc_bad7"] != 2 {
-		t.Errorf("an erasure that failed was tried %d times, want it tried again", w.looks["acc_bad7"])
+		t.Errorf("an erasure that failed was tried %d times, want at least one retry", w.looks["acc_bad7"])
 	}
 }
 
@@ -154,10 +155,10 @@ func TestAnAccountIsErasedOnceNothingRemains(t *testing.T) {
 	w.rounds(t, 1)
 	erased(true, "after its turn")
 	w.pages["acc_a"] = 1
-	erased(false, "when something was committed late")
+	erased(false, "after a late commit")
 	w.set(t, "acc_a", tenant.Deleting, 2)
 	w.rounds(t, 1)
-	erased(true, "after auth has repeated the order")
+	erased(true, "after auth has repeated the call")
 }
 
 func TestADeletingAccountIsLookedOverForADay(t *testing.T) {
@@ -169,17 +170,17 @@ func TestADeletingAccountIsLookedOverForADay(t *testing.T) {
 		w.forward(time.Minute)
 	}
 	if n := w.looks["acc_a"]; n < 8 || n > 20 {
-		t.Errorf("%d looks in two days", n)
+		t.Errorf("the account got %d turns in two days", n)
 	}
 	r, err := w.get(t.Context(), "acc_a")
 	if err != nil || r.LookAt != nil {
-		t.Errorf("after two days the next look is at %v, %v; want none", r.LookAt, err)
+		t.Errorf("after two days the next turn is at %v, %v; want none", r.LookAt, err)
 	}
 	w.pages["acc_a"] = 1
-	w.set(t, "acc_a", tenant.Deleting, 2) // all the same: auth asks
+	w.set(t, "acc_a", tenant.Deleting, 2) // the same decision again: auth repeats its call
 	w.rounds(t, 1)
 	if w.pages["acc_a"] > 0 {
-		t.Error("the repeated order of a later day has no effect")
+		t.Error("a repeated call on a later day had no effect")
 	}
 }
 
@@ -190,7 +191,7 @@ func TestWhatWaitedForTheEndOfASuspensionIsLookedFor(t *testing.T) {
 	w.set(t, "acc_a", tenant.Suspended, 2)
 	w.rounds(t, 1)
 	if w.looks["acc_a"] > 0 {
-		t.Error("a suspended account has a turn")
+		t.Error("a suspended account has a turn, want none")
 	}
 	w.set(t, "acc_a", tenant.Active, 3)
 	for range 5 {
@@ -200,11 +201,11 @@ func TestWhatWaitedForTheEndOfASuspensionIsLookedFor(t *testing.T) {
 	w.waits["acc_a"] = false
 	w.rounds(t, 1)
 	if w.looks["acc_a"] != 6 {
-		t.Errorf("%d looks while something waited, want 6", w.looks["acc_a"])
+		t.Errorf("the account got %d turns while work waited, want 6", w.looks["acc_a"])
 	}
 	w.forward(resumeEvery)
 	w.rounds(t, 1)
 	if w.looks["acc_a"] != 6 {
-		t.Error("it is looked for again, though nothing waits any more")
+		t.Error("the account still gets turns although no work waits any more")
 	}
 }

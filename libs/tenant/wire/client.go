@@ -1,5 +1,5 @@
-// Package wire carries the contract of package [tenant] between auth and a service:
-// [Client] is a holder in another service, and [Routes] is its other end.
+// Package wire carries the contract of package [tenant] between auth and a service: [Client] lets
+// auth call a holder in another service, and [Routes] adds the routes on that service's side.
 package wire
 
 import (
@@ -68,8 +68,8 @@ func (c *Client) Failing(ctx context.Context, after string, limit int) (page ten
 	return page, err
 }
 
-// Export implements [tenant.Holder].Export. An answer that breaks off is an error, never a
-// shorter export.
+// Export implements [tenant.Holder].Export. If the response breaks off, Export returns an error,
+// never a shorter export.
 func (c *Client) Export(ctx context.Context, accountID string, w io.Writer) error {
 	ask := export{AccountID: accountID}
 	if p := identity.FromContext(ctx); p != nil {
@@ -80,9 +80,9 @@ func (c *Client) Export(ctx context.Context, accountID string, w io.Writer) erro
 	return answered(c.peer.Copy(ctx, exportPath, ask, w))
 }
 
-// answered passes on the errors that a holder may return: the target is not here, the
-// domain cannot take links, or the holder is busy. Any other refusal is a bug of ours, such as a malformed body, and
-// auth retries as if the holder were down.
+// answered passes on the errors that a holder may return: the target is not there, the domain
+// cannot take links, or the holder is busy. Any other refusal is a bug of ours, such as a malformed
+// body, and auth retries as if the holder were down.
 func answered(err error) error {
 	var refused *apierr.Error
 	if !errors.As(err, &refused) {

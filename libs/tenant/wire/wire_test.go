@@ -21,7 +21,7 @@ import (
 	"github.com/linkreel/linkreel/libs/tenant/wire"
 )
 
-// books is a Holder that notes what it was told.
+// books is a Holder that records its calls.
 type books struct {
 	told   []string
 	erased bool
@@ -106,15 +106,15 @@ func TestRefusals(t *testing.T) {
 	url := serve(t, &books{})
 	good, order := client(t, url, "secret"), tenant.Order{ID: "tkd_1", Target: tenant.Target{ID: "lnk_none"}}
 	if _, err := good.TakeDown(t.Context(), order); apierr.CodeOf(err) != apierr.LinkNotFound {
-		t.Errorf("a link that is not there: %v, want LINK_NOT_FOUND", err)
+		t.Errorf("a missing link: %v, want LINK_NOT_FOUND", err)
 	}
 	for name, err := range map[string]error{
-		"an unknown state":   good.SetState(t.Context(), "acc_1", tenant.Standing{State: "asleep", Version: 1}),
-		"no version":         good.SetState(t.Context(), "acc_1", tenant.Standing{State: tenant.Active}),
-		"a wrong token":      client(t, url, "other").SetState(t.Context(), "acc_1", tenant.Standing{State: tenant.Active, Version: 1}),
-		"an empty token":     client(t, url, "").SetState(t.Context(), "acc_1", tenant.Standing{State: tenant.Active, Version: 1}),
-		"a missing route":    client(t, url+"/elsewhere", "secret").SetState(t.Context(), "acc_1", tenant.Standing{State: tenant.Active, Version: 1}),
-		"nobody at the port": client(t, "http://127.0.0.1:1", "secret").SetState(t.Context(), "acc_1", tenant.Standing{State: tenant.Active, Version: 1}),
+		"an unknown state": good.SetState(t.Context(), "acc_1", tenant.Standing{State: "asleep", Version: 1}),
+		"no version":       good.SetState(t.Context(), "acc_1", tenant.Standing{State: tenant.Active}),
+		"a wrong token":    client(t, url, "other").SetState(t.Context(), "acc_1", tenant.Standing{State: tenant.Active, Version: 1}),
+		"an empty token":   client(t, url, "").SetState(t.Context(), "acc_1", tenant.Standing{State: tenant.Active, Version: 1}),
+		"a missing route":  client(t, url+"/elsewhere", "secret").SetState(t.Context(), "acc_1", tenant.Standing{State: tenant.Active, Version: 1}),
+		"a closed port":    client(t, "http://127.0.0.1:1", "secret").SetState(t.Context(), "acc_1", tenant.Standing{State: tenant.Active, Version: 1}),
 		"an export that fails at once": func() error {
 			return good.Export(t.Context(), "acc_none", io.Discard)
 		}(),
@@ -144,9 +144,9 @@ func TestExportArrivesWholeOrFails(t *testing.T) {
 	}
 }
 
-// TestAnExportIsNeverHeldWhole lets an export of many records pass, a million with
-// LINKREEL_FULL, and looks at the memory now and then.
-func TestAnExportIsNeverHeldWhole(t *testing.T) { // not parallel: the memory is of all tests
+// The test passes a large export through, a million records with LINKREEL_FULL, and
+// checks the memory now and then.
+func TestAnExportIsNeverHeldWhole(t *testing.T) { // not parallel, because all tests share the memory
 	lines := 300_000
 	if os.Getenv("LINKREEL_FULL") != "" {
 		lines = 1_000_000
@@ -162,7 +162,7 @@ func TestAnExportIsNeverHeldWhole(t *testing.T) { // not parallel: the memory is
 	}
 }
 
-// meter counts what it is given and forgets it.
+// meter counts what is written to it and discards it.
 type meter struct {
 	lines, bytes int
 	next         int

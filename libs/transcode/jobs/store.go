@@ -51,10 +51,10 @@ func New(db *firestoredb.DB, now func() time.Time) *Store {
 	return &Store{db: db, now: now}
 }
 
-// document is a Record in Firestore. DueAt is when the sweeper must look at the job:
-// for a queued job its creation or the end of a backoff, for a running one the end of
-// the lease. A final job has none, unless it is a part. The leader of a part's job
-// removes the part, but may die before that, so a final part becomes due again to be
+// document is a Record in Firestore. DueAt is when the sweeper must look at the job: for a
+// queued job its creation or the end of a backoff, for a running one the end of the lease.
+// A final job has none, unless it is a part. The worker that leads the part's job removes
+// the part, but may die before that. So a final part becomes due again and is then
 // collected. This way one field serves all the sweeper's queries. Limits and Still are
 // stored with the Go names of their fields.
 type document struct {
@@ -311,8 +311,8 @@ func (s *Store) due() firestore.Query {
 	return s.db.Collection(collection).Where("dueBucket", "in", buckets).Where("dueAt", "<=", s.now()).OrderBy("dueAt", firestore.Asc)
 }
 
-// Waiting returns how many jobs are due, and since when the oldest is: queued jobs that no
-// worker has claimed, and jobs whose worker is gone.
+// Waiting returns how many jobs are due, and since when the oldest has been due. Due jobs
+// are queued jobs that no worker has claimed, and jobs whose worker is gone.
 func (s *Store) Waiting() func(context.Context) (waiting.Depth, error) {
 	return waiting.Query(s.db, "due jobs", "dueAt", func() []firestore.Query { return []firestore.Query{s.due()} })
 }
@@ -332,7 +332,7 @@ func (s *Store) Due(ctx context.Context, after Cursor, limit int) (records []tra
 	}
 	if len(snaps) == limit {
 		last := snaps[limit-1]
-		at, _ := last.Data()["dueAt"].(time.Time) // the query is ordered by it, so it is there
+		at, _ := last.Data()["dueAt"].(time.Time) // the query orders by dueAt, so it is set
 		next = Cursor{at, last.Ref.ID}
 	}
 	records, broken := firestoredb.Sift(snaps, read)

@@ -126,7 +126,7 @@ func TestLeaseKeepsOthersOutUntilItEnds(t *testing.T) {
 		}
 	}
 	if r := get(t, s, j.ID); r.Outcome != nil || r.Progress != 10 || r.Worker != "b" {
-		t.Errorf("stale writes show: %+v", r)
+		t.Errorf("a stale write took effect: %+v", r)
 	}
 }
 
@@ -254,7 +254,7 @@ func TestDueListsLongestWaitingFirst(t *testing.T) {
 		}
 		c.Move(time.Second)
 	}
-	claim(t, s, "c-1", "w") // its lease ends after the others were due
+	claim(t, s, "c-1", "w") // its lease ends later than the others became due
 	var got []string
 	list := func() []string {
 		due, _, err := s.Due(t.Context(), jobs.Cursor{}, 10)
@@ -319,7 +319,7 @@ func TestAJobThatIsPutOffWaitsAndLosesNoTry(t *testing.T) {
 		t.Fatal(err)
 	}
 	if r := get(t, s, j.ID); r.State != transcode.Queued || r.Tries != 0 {
-		t.Errorf("put off as %+v; want queued, no try", r)
+		t.Errorf("postponed as %+v; want queued, 0 tries", r)
 	}
 	if _, err := s.Claim(t.Context(), j.ID, "w", lease); !errors.Is(err, jobs.ErrHeld) {
 		t.Errorf("Claim before its time = %v, want ErrHeld", err)
@@ -349,10 +349,10 @@ func TestAJobThatWasInspectedIsForASlot(t *testing.T) {
 		t.Fatal(err)
 	}
 	if r := get(t, s, j.ID); r.State != transcode.Queued || !r.Inspected || r.Tries != 0 || r.Outcome == nil {
-		t.Errorf("put back as %+v; want queued, looked into, no try, with its outcome", r)
+		t.Errorf("returned as %+v; want queued, inspected, 0 tries, with its outcome", r)
 	}
 	if _, err := s.ClaimNew(t.Context(), j.ID, "fast", lease); !errors.Is(err, jobs.ErrHeld) {
-		t.Errorf("a second look = %v, want ErrHeld", err)
+		t.Errorf("a second ClaimNew = %v, want ErrHeld", err)
 	}
 	if err := s.Nack(t.Context(), token, jobs.Inspected); !errors.Is(err, jobs.ErrLost) {
 		t.Errorf("Inspected without the lease = %v, want ErrLost", err)
@@ -370,7 +370,7 @@ func TestJobsWaitUntilAWorkerTakesThem(t *testing.T) {
 		t.Helper()
 		d, err := waits(t.Context())
 		if err != nil || d.N != n || n > 0 && clock.Now().Sub(d.Oldest) != age {
-			t.Errorf("%s: %d wait since %v, %v; want %d for %v", when, d.N, d.Oldest, err, n, age)
+			t.Errorf("%s: %d jobs wait since %v, %v; want %d for %v", when, d.N, d.Oldest, err, n, age)
 		}
 	}
 	want("no job", 0, 0)

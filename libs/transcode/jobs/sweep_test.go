@@ -23,7 +23,8 @@ func openSweeper(t *testing.T) (*jobs.Sweeper, *clock, *redis.Client) {
 	return &jobs.Sweeper{Jobs: s, Queue: q}, c, client
 }
 
-// scaler is what KEDA's redis-streams trigger asks (charts/linkreel/templates/keda.yaml).
+// scaler returns what KEDA's redis-streams trigger reads
+// (charts/linkreel/templates/keda.yaml).
 func scaler(t *testing.T, client *redis.Client) int64 {
 	t.Helper()
 	n, err := client.XLen(t.Context(), queue.StreamKey(transcode.QueueName)).Result()
@@ -63,7 +64,7 @@ func TestADelayedJobWakesTheScalerThoughThereIsNoWorker(t *testing.T) {
 	if n := scaler(t, client); n != 0 {
 		t.Fatalf("the scaler sees %d jobs during the back-off, want 0", n)
 	}
-	// The worker is gone; only the videos service sweeps.
+	// No worker is left, so only the videos service sweeps.
 	c.Move(40 * time.Second)
 	sweep(t, s)
 	if n := scaler(t, client); n != 1 {
@@ -71,8 +72,8 @@ func TestADelayedJobWakesTheScalerThoughThereIsNoWorker(t *testing.T) {
 	}
 }
 
-// TestASweepFindsAMissingJobBehindManyThatWait: those in front are in the queue
-// already, and stay due until a worker has time for them.
+// The jobs in front are in the queue already and stay due until a worker has time for
+// them.
 func TestASweepFindsAMissingJobBehindManyThatWait(t *testing.T) {
 	t.Parallel()
 	s, _, client := openSweeper(t)
@@ -111,7 +112,7 @@ func TestAFinishedPartIsCollectedOnceItsJobHasEnded(t *testing.T) {
 	if err := s.Jobs.Publish(t.Context(), claim(t, s.Jobs, part.ID, "helper"), outcome(1, true, transcode.PartsPrefix("vid", 7)+"0-1/")); err != nil {
 		t.Fatal(err)
 	}
-	for range 3 { // the job runs for hours; its lease is kept
+	for range 3 { // the job runs for hours and keeps its lease
 		c.Move(time.Hour)
 		if err := s.Jobs.Heartbeat(t.Context(), leader, 2*time.Hour, 1); err != nil {
 			t.Fatal(err)

@@ -20,9 +20,8 @@ type Service struct {
 	Left func() int
 }
 
-// TakesWhatIsCommittedLate erases the account, commits a record of it after the erasure
-// has ended, and expects this record to be erased within a day and an hour without
-// another call.
+// TakesWhatIsCommittedLate erases the account and then commits a record of it. It expects
+// the keeper to erase this record within a day and an hour without another call.
 func TakesWhatIsCommittedLate(t *testing.T, s Service) {
 	t.Helper()
 	s.Commit()
@@ -41,17 +40,17 @@ func TakesWhatIsCommittedLate(t *testing.T, s Service) {
 	eventually(t, "nothing is left", func() bool { return s.Left() == 0 })
 	s.Commit()
 	if s.Left() == 0 {
-		t.Fatal("nothing was committed late")
+		t.Fatal("Commit has made no record")
 	}
 	s.Forward(24 * time.Hour)
-	eventually(t, "what was committed late is erased", func() bool { return s.Left() == 0 })
+	eventually(t, "the late record is erased", func() bool { return s.Left() == 0 })
 }
 
 func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	for end := time.Now().Add(40 * time.Second); !holds(); time.Sleep(100 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("not so: %s", what)
+			t.Fatalf("still not true after the wait: %s", what)
 		}
 	}
 }

@@ -1,9 +1,8 @@
 // Package account has the rules for accounts, plans and API keys. It knows neither
 // the HTTP API nor the database.
 //
-// [Service] promises: when a call that takes authority away (revoke, roll, a lower
-// plan, a suspension) returns, the change is committed and every replica has been
-// told.
+// [Service] promises: when a call that takes rights away (revoke, roll, a lower plan, a suspension)
+// returns, the change is committed and every replica has been notified.
 package account
 
 import (
@@ -127,7 +126,7 @@ type Key struct {
 	RevokedAt  time.Time // zero: not revoked
 }
 
-// Place returns where the key stands in its account's list.
+// Place returns the key's place in its account's list.
 func (k Key) Place() paging.Place { return paging.Place{At: k.CreatedAt, ID: k.ID} }
 
 // Active reports whether the key is accepted at now.
@@ -143,8 +142,8 @@ func (k Key) endsBy(t time.Time) Key {
 	return k
 }
 
-// Credential is a key, or a session in the form of a key, with the account and the
-// member that limit it. All were read at one instant.
+// Credential is a key, or a session in the form of a key, with the account and the member that
+// limit it. All were read at the same instant.
 type Credential struct {
 	Key     Key
 	Account Account
@@ -180,7 +179,7 @@ var (
 	ErrNoKey     = apierr.New(apierr.NotFound, "There is no key with this id.")
 )
 
-// MayGive refuses to hand out scopes that the giver does not have.
+// MayGive returns an error if the giver does not have all the scopes that are given.
 func MayGive(giver, given identity.ScopeSet) error {
 	if lacks := (given &^ giver).Names(); len(lacks) > 0 {
 		return apierr.ScopeRequired(lacks[0], "A key cannot hand out the scope "+lacks[0]+", which it does not have.")

@@ -54,18 +54,18 @@ type Tx interface {
 	Add(record any, what events.Type)
 	Put(record any, what events.Type)
 	Remove(record any, what events.Type)
-	// Tell writes an event on an object without writing a record.
+	// Tell writes an event about an object without writing a record.
 	Tell(what events.Type, object string, record any)
 
-	// Authority says that a key or a member of the account may do less from now on. It raises
-	// the account's version and tells every replica. A new key needs no such call, because it
+	// Authority records that a key or a member of the account may do less from now on. It raises
+	// the account's version and notifies every replica. A new key needs no such call, because it
 	// takes nothing away from anybody.
 	Authority(accountID string) error
-	// Again tells every replica the current version. Call it when the change is already in
-	// place: an earlier attempt may have made it and died before it told them.
+	// Again notifies every replica of the current version. Call it when the change is already in
+	// place: an earlier attempt may have made it and died before it notified the replicas.
 	Again(accountID string) error
-	// Note writes what a record is into the trail for restores. Changes do so by themselves;
-	// call it with Again, for the same reason.
+	// Note writes the record's state into the trail for restores. Changes do so by themselves; call
+	// it with Again, for the same reason.
 	Note(r any)
 }
 
@@ -131,7 +131,7 @@ func (s *Service) Change(ctx context.Context, id string, c Change) (Account, err
 			}
 			return tx.Again(id)
 		}
-		// Set Pending in the same commit, so that the other services are told even after a
+		// Set Pending in the same commit, so that the other services are notified even after a
 		// crash.
 		after.Pending = after.Pending || after.Suspended != before.Suspended
 		tx.PutAccount(&after, events.AccountChanged)
@@ -197,8 +197,8 @@ func (s *Service) CreateKey(ctx context.Context, n NewKey) (made Key, err error)
 				return err
 			}
 		}
-		// Look before the limit applies: a repeated request finds its key even if the account is
-		// full by now.
+		// Look for the key before the limit applies: a repeated request must find its key even if
+		// the account is full by now.
 		found, err := existing(tx, made)
 		if err != nil || found != nil {
 			if found != nil {
@@ -215,9 +215,9 @@ func (s *Service) CreateKey(ctx context.Context, n NewKey) (made Key, err error)
 	return made, err
 }
 
-// Giver has the rights that a calling key or session may hand on at the moment of the
-// commit. The request's principal may be some seconds old, and a key made while its
-// maker is being removed must not outlive the removal.
+// Giver has the rights that a calling key or session may pass on at the moment of the commit. The
+// request's principal may be some seconds old, and a key made while its maker is being removed must
+// not outlive the removal.
 type Giver struct {
 	Scopes identity.ScopeSet
 	Role   identity.Role // role of the member; "" if there is no member
@@ -225,8 +225,8 @@ type Giver struct {
 	end    time.Time     // when the calling key expires; zero: never
 }
 
-// GiverNow finds the rights that the caller may hand on now. It refuses a revoked key,
-// and a key or session of a removed member.
+// GiverNow finds the rights that the caller may pass on now. It refuses a revoked key, and a key or
+// session of a removed member.
 func GiverNow(tx Tx, by *identity.Principal, now time.Time) (Giver, error) {
 	g := Giver{member: by.MemberID}
 	if !by.Session {
@@ -347,7 +347,7 @@ func (s *Service) Revoke(ctx context.Context, accountID, id string) error {
 			return err
 		}
 		if !k.RevokedAt.IsZero() {
-			// An earlier attempt may have committed and died before it told the replicas.
+			// An earlier attempt may have committed and died before it notified the replicas.
 			tx.Note(k)
 			return tx.Again(k.AccountID)
 		}
@@ -368,8 +368,8 @@ func (s *Service) Roll(ctx context.Context, id string, overlap time.Duration, n 
 		n.Name, n.Scopes, n.ExpiresAt = old.Name, old.Scopes, old.ExpiresAt
 		made = n.key()
 		made.MadeBy = old.MadeBy
-		// Look before the calling key is checked: the first attempt of this request may have
-		// revoked it.
+		// Look for the new key before the calling key is checked: the first attempt of this request
+		// may have revoked the calling key.
 		found, err := existing(tx, made)
 		if err != nil {
 			return err
@@ -398,7 +398,7 @@ func (s *Service) Roll(ctx context.Context, id string, overlap time.Duration, n 
 		if !old.Active(now) {
 			return ErrNoKey
 		}
-		// During an overlap both keys count towards the limit.
+		// During the overlap, both keys count towards the limit.
 		added := 1
 		if overlap <= 0 {
 			old.RevokedAt, added = now, 0

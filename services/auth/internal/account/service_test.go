@@ -16,8 +16,8 @@ import (
 	"github.com/linkreel/linkreel/services/auth/internal/account"
 )
 
-// memory is a Store in memory. Its transactions read and write it directly: the tests
-// here check rules, and those of the store check atomicity.
+// memory is a Store in memory. Its transactions read and write it directly. The tests
+// here check rules; the tests of package store check atomicity.
 type memory struct {
 	accounts map[string]account.Account
 	keys     map[string]account.Key // by hash
@@ -130,7 +130,7 @@ type world struct {
 	now   time.Time
 
 	settled []string
-	down    bool // the services that keep records
+	down    bool // the services that keep records cannot be reached
 }
 
 func newWorld(t *testing.T) *world {
@@ -189,7 +189,7 @@ func TestEveryLossOfAuthorityRaisesTheVersionAndIsTold(t *testing.T) {
 	plan := identity.Free
 	for i, act := range []func() error{
 		func() error { return b.Revoke(t.Context(), a.ID, k.ID) },
-		func() error { return b.Revoke(t.Context(), "", k.ID) }, // once more: replicas are told again, in case the first attempt died
+		func() error { return b.Revoke(t.Context(), "", k.ID) }, // again: replicas are notified again, in case the first attempt died
 		func() error { _, err := b.Change(t.Context(), a.ID, account.Change{Suspended: &suspended}); return err },
 		func() error { _, err := b.Change(t.Context(), a.ID, account.Change{Plan: &plan}); return err },
 		func() error { _, err := b.Change(t.Context(), a.ID, account.Change{}); return err },
@@ -223,14 +223,14 @@ func TestASuspensionReachesTheHoldersBeforeItIsAnswered(t *testing.T) {
 	}
 	want := []string{a.ID + " suspended@3", a.ID + " suspended@3", a.ID + " active@4"}
 	if d := cmp.Diff(want, b.settled); d != "" {
-		t.Errorf("holders were told (-want +got):\n%s", d)
+		t.Errorf("holders got (-want +got):\n%s", d)
 	}
 	b.down = true
 	if _, err := change(account.Change{Suspended: &yes}); apierr.CodeOf(err) != apierr.Unavailable {
 		t.Errorf("with a holder down: %v, want UNAVAILABLE", err)
 	}
 	if got := b.store.accounts[a.ID]; !got.Suspended || !got.Pending {
-		t.Errorf("the decision is %+v, want it kept and noted as pending", got)
+		t.Errorf("the decision is %+v, want it stored and marked as pending", got)
 	}
 }
 
@@ -283,11 +283,11 @@ func TestAKeyGivesNoMoreThanItHas(t *testing.T) {
 		t.Errorf("rolling a wider key: %v", err)
 	}
 	if _, err := b.CreateKey(t.Context(), by(brief, func(n *account.NewKey) { n.ExpiresAt = b.now.Add(2 * time.Hour) })); apierr.CodeOf(err) != apierr.ValidationError {
-		t.Errorf("a later end: %v", err)
+		t.Errorf("a later expiry: %v", err)
 	}
 	k, err := b.CreateKey(t.Context(), by(brief))
 	if err != nil || !k.ExpiresAt.Equal(brief.ExpiresAt) {
-		t.Errorf("no end: %v ends %v, want %v", err, k.ExpiresAt, brief.ExpiresAt)
+		t.Errorf("no expiry: %v, expires at %v, want %v", err, k.ExpiresAt, brief.ExpiresAt)
 	}
 }
 
@@ -319,10 +319,10 @@ func TestForeignAndAbsentKeysAreTheSame(t *testing.T) {
 	mine, other := b.account(t), b.account(t)
 	foreign := b.key(t, other, nil)
 	for _, id := range []string{foreign.ID, "key_none"} {
-		if err := b.Revoke(t.Context(), mine.ID, id); err != account.ErrNoKey { //nolint:errorlint // the very value: equal in every byte
+		if err := b.Revoke(t.Context(), mine.ID, id); err != account.ErrNoKey { //nolint:errorlint // must be this very value, so that the response is identical
 			t.Errorf("Revoke(%s): %v", id, err)
 		}
-		if _, err := b.Key(t.Context(), mine.ID, id); err != account.ErrNoKey { //nolint:errorlint // the very value: equal in every byte
+		if _, err := b.Key(t.Context(), mine.ID, id); err != account.ErrNoKey { //nolint:errorlint // must be this very value, so that the response is identical
 			t.Errorf("Key(%s): %v", id, err)
 		}
 	}

@@ -356,7 +356,7 @@ func (p People) startDevice(c *fiber.Ctx, from netip.Addr) error {
 	if err := fields.Err(); err != nil {
 		return err
 	}
-	// Count the attempt only now: a malformed request stores nothing, so it does not count.
+	// Count the attempt only now. A malformed request stores nothing, so it does not count.
 	if err := p.try(ctx, "device", from, deviceStarts); err != nil {
 		return err
 	}

@@ -85,7 +85,7 @@ func (h public) changeAccount(c *fiber.Ctx) error {
 	return h.show(c, after, fields.Unknown)
 }
 
-// usable asks the service with the domains whether new links may be made on one.
+// usable asks the service that holds the domains whether new links may be made on this one.
 //
 // A delete of the domain that runs at the same time may see the former default. The
 // account then has a default domain that does not exist. Creates that name no domain are

@@ -42,13 +42,13 @@ type Credentials interface {
 	Key(ctx context.Context, accountID, id string) (account.Key, error)
 	// Look finds members.
 	Look(ctx context.Context) member.Reads
-	// Touch notes when a key or a session was last used. It returns account.ErrNoKey if it was
+	// Touch records when a key or a session was last used. It returns account.ErrNoKey if it was
 	// erased meanwhile.
 	Touch(ctx context.Context, hash string, session bool, at time.Time) error
 }
 
-// Source verifies keys for this process and for the other services, and notes their
-// use. Verification never waits for such a write.
+// Source verifies keys for this process and for the other services, and records their use.
+// Verification never waits for the write of such a record.
 type Source struct {
 	store Credentials
 	plans Plans
@@ -126,16 +126,16 @@ func (s *Source) Scopes(ctx context.Context, accountID, id string) (identity.Sco
 	return 0, err
 }
 
-// maxUsed bounds the notes while Firestore is down. Further notes are dropped. A last
-// use then only looks older than it is.
+// maxUsed bounds the unwritten uses while Firestore is down. Further uses are dropped, and the last
+// use of those keys then looks older than it is.
 const maxUsed = 100_000
 
 // sessionStep is the precision of a session's last use. It only serves to end sessions
 // that were idle for hours, so minutes do not matter.
 const sessionStep = 5 * time.Minute
 
-// note marks a key as used this minute, unless the record says so already. Clients
-// verify a key in use every few seconds, so its last use is accurate to the minute.
+// note marks a key as used in this minute, unless the record says so already. Clients verify a key
+// in use every few seconds, so its last use is accurate to the minute.
 func (s *Source) note(c account.Credential) {
 	now, step := s.now(), time.Minute
 	if c.Session {
@@ -152,12 +152,12 @@ func (s *Source) note(c account.Credential) {
 	s.mu.Unlock()
 }
 
-// Flush writes the notes. If a write fails, it keeps the note for the next call and
-// returns no error. A key is written at most once a minute, however often it is used.
+// Flush writes the recorded uses. If a write fails, it keeps the use for the next call and returns
+// no error. A key is written at most once a minute, however often it is used.
 func (s *Source) Flush(ctx context.Context) error {
 	s.mu.Lock()
-	// Take the notes out under the lock but write them without it: verification must not wait
-	// for Firestore.
+	// Take the uses out under the lock but write them without it: verification must not wait for
+	// Firestore.
 	used := s.used
 	s.used = map[string]use{}
 	s.mu.Unlock()
@@ -172,7 +172,7 @@ func (s *Source) Flush(ctx context.Context) error {
 			slog.DebugContext(ctx, "key use not written yet", "error", err)
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			// If a later use was noted meanwhile, keep that one and not the older time.
+			// If a later use was recorded meanwhile, keep that one instead of this older one.
 			if _, newer := s.used[hash]; !newer && len(s.used) < maxUsed {
 				s.used[hash] = use
 			}

@@ -16,7 +16,7 @@ import (
 	"github.com/linkreel/linkreel/services/auth/internal/member"
 )
 
-// ledger is a store of one key that counts what is written to it.
+// ledger is a store with one key. It counts the writes to it.
 type ledger struct {
 	mu      sync.Mutex
 	key     account.Key
@@ -61,7 +61,7 @@ func (p people) Member(accountID, id string) (member.Member, error) {
 
 func (l *ledger) Touch(_ context.Context, _ string, session bool, at time.Time) error {
 	if session != l.session {
-		return errors.New("a key is no session")
+		return errors.New("the key was touched as a session")
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -118,7 +118,7 @@ func TestAUseOfAnErasedKeyIsForgotten(t *testing.T) {
 	}
 	_ = s.Flush(t.Context())
 	if len(s.used) > 0 {
-		t.Errorf("noted again: %v", s.used)
+		t.Errorf("the use was kept for another write: %v", s.used)
 	}
 }
 
@@ -131,7 +131,7 @@ func TestARefusedKeyIsNotInUse(t *testing.T) {
 	if err != nil || !rec.Revoked || rec.ExpiresAt != apikey.Never || rec.Version != 3 || rec.PerMinute != 600 {
 		t.Errorf("record %+v, %v", rec, err)
 	}
-	l.key.ExpiresAt = time.UnixMilli(0) // an expiry, although it is 0 in JSON
+	l.key.ExpiresAt = time.UnixMilli(0) // a real expiry, although it is 0 in JSON
 	if rec, err = s.Verify(t.Context(), "h"); err != nil || rec.ExpiresAt != 0 {
 		t.Errorf("a key that ended in 1970: %+v, %v", rec, err)
 	}
@@ -202,7 +202,7 @@ func TestScopesEndWithTheKeyAndTheMember(t *testing.T) {
 		}
 		_ = s.Flush(t.Context())
 		if len(tt.ledger.touched) != 0 {
-			t.Errorf("%s: asking for rights counts as a use", name)
+			t.Errorf("%s: looking up rights counted as a use", name)
 		}
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/linkreel/linkreel/services/auth/internal/member"
 )
 
-// Shown renders a record as the API shows it, for events. It holds no secret.
+// Shown renders a record as the API shows it, for events. The result contains no secret.
 func Shown(record any) any {
 	switch r := record.(type) {
 	case account.Account:

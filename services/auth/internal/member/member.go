@@ -10,8 +10,8 @@
 //   - Nobody gives a role with scopes that they lack.
 //   - Only an owner or the operator makes, changes or removes an owner.
 //   - An account that has an owner keeps one.
-//   - When a call that takes authority away returns, the change is committed, keys
-//     that exceed the new role are revoked, and every replica has been told.
+//   - When a call that takes rights away returns, the change is committed, keys that exceed
+//     the new role are revoked, and every replica has been notified.
 //
 // Nothing that one account hands out gives access to another. A link that an admin made
 // opens a session for that one membership, and so does a passkey that was added in such
@@ -70,7 +70,7 @@ type Member struct {
 	UpdatedAt time.Time
 }
 
-// Place returns where the member stands in the account's list.
+// Place returns the member's place in the account's list.
 func (m Member) Place() paging.Place { return paging.Place{At: m.CreatedAt, ID: m.ID} }
 
 // Lapsed reports whether the membership comes from a group that the provider has not
@@ -131,7 +131,7 @@ type Link struct {
 	ExpiresAt time.Time
 }
 
-// Place returns where the link stands in a list.
+// Place returns the link's place in a list.
 func (l Link) Place() paging.Place { return paging.Place{At: l.CreatedAt, ID: l.ID} }
 
 // Session is a signed-in browser.

@@ -26,7 +26,7 @@ func TestSessionsEndIdleOrOld(t *testing.T) {
 			t.Errorf("%s: ends after %v, want %v", c.name, got, c.want)
 		}
 		if end := made.Add(c.want); x.Active(end) || !x.Active(end.Add(-time.Second)) {
-			t.Errorf("%s: active at its end or not before", c.name)
+			t.Errorf("%s: must be active until its end and not after", c.name)
 		}
 	}
 	if x := (member.Session{CreatedAt: made, SeenAt: made, EndedAt: made.Add(time.Second)}); x.Active(made.Add(2 * time.Second)) {

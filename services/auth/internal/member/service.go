@@ -52,8 +52,8 @@ type Reads interface {
 type Tx interface {
 	account.Tx
 	Reads
-	// UseOnce fails the change if name was used before. It keeps a signed answer from
-	// being replayed.
+	// UseOnce fails the change if name was used before. It keeps a signed response from being
+	// replayed.
 	UseOnce(name string, until time.Time)
 }
 
@@ -401,8 +401,8 @@ func (s *Service) Invite(ctx context.Context, n NewInvitation) (l Link, err erro
 		if _, err := tx.Account(n.AccountID); err != nil {
 			return err
 		}
-		// Look before the limit applies: a repeated request finds its invitation even if the list
-		// is full by now.
+		// Look for the invitation before the limit applies: a repeated request must find its
+		// invitation even if the list is full by now.
 		if there, err := madeBefore(tx, l); there || err != nil {
 			return err
 		}
@@ -441,7 +441,7 @@ func (s *Service) RevokeInvitation(ctx context.Context, by *identity.Principal, 
 			return err
 		}
 		l, err := tx.LinkByID(id)
-		// Sign-in links are in the same collection, but nobody in the account may know of them.
+		// Sign-in links are in the same collection, but nobody in the account may learn about them.
 		if errors.Is(err, ErrNoLink) || err == nil && (l.AccountID != accountID || l.Kind != Invitation || !s.now().Before(l.ExpiresAt)) {
 			return ErrNoInvitation
 		}

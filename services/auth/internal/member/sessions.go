@@ -164,9 +164,9 @@ func (s *Service) mayJoin(tx Tx, m Member) error {
 	return s.roomForMember(tx, m.AccountID)
 }
 
-// personOf says who accepts an invitation: the owner of a known identity, else
-// the person who is signed in, else somebody new. A bound session does not count as
-// signed in, because the maker of its link may be using it.
+// personOf returns the person who accepts an invitation: the owner of a known identity, or else the
+// person who is signed in, or else a new person. A bound session does not count as signed in,
+// because the maker of its link may be using it.
 func (s *Service) personOf(ctx context.Context, proof *Proof, as string) (person string, known bool, err error) {
 	if proof != nil {
 		found, err := s.store.Look(ctx).Identity(proof.Issuer, proof.Subject)

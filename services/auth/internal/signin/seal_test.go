@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// A sign-in that was begun before an upgrade can be finished after it.
+// A sign-in that started before an upgrade can be finished after it.
 func TestTheFormatOfFlowsStays(t *testing.T) {
 	t.Parallel()
 	const flow = "TtHAVne1Mh-WVJj6JGWH2hLv_Vm74pODhvf_UAyCE4YgpPzZYj8R_xC3CbzdQn0dOIYVJxu9KV-rvGTDfOJAT3eOFhsoHbxLfaddlw"
@@ -18,6 +18,6 @@ func TestTheFormatOfFlowsStays(t *testing.T) {
 		t.Errorf("%v, %v", got, err)
 	}
 	if err := s.open("passkey", flow, &got); err == nil {
-		t.Error("it opens as a flow of another kind")
+		t.Error("the flow opened as another kind")
 	}
 }

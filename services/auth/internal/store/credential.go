@@ -102,8 +102,8 @@ func credential(found map[string]firestoredb.Snap, of owner) (c account.Credenti
 	return c, nil
 }
 
-// Touch notes when a key or a session was last used. It returns account.ErrNoKey if the
-// key or session is gone.
+// Touch records when a key or a session was last used. It returns account.ErrNoKey if the key or
+// session is gone.
 func (s *Store) Touch(ctx context.Context, hash string, session bool, at time.Time) error {
 	ref, field := s.db.Ref(keys.collection, hash), "lastUsedAt"
 	if session {

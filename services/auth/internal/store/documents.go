@@ -132,7 +132,7 @@ type (
 		SeenAt    time.Time `firestore:"seenAt"`
 		EndedAt   time.Time `firestore:"endedAt,omitzero"`
 		Open      bool      `firestore:"open"`
-		ExpireAt  time.Time `firestore:"expireAt"` // a day after the session must end: until then it is refused as expired, not as unknown
+		ExpireAt  time.Time `firestore:"expireAt"` // a day after the session expires, so that until then it is refused as expired, not as unknown
 	}
 	identityDoc struct {
 		Issuer    string    `firestore:"issuer"`
@@ -187,7 +187,7 @@ func toKey(snap firestoredb.Snap, d *keyDoc) account.Key {
 }
 
 // known leaves out scopes that a newer release wrote. They have no effect here. If they stayed
-// in the set, a key could hand them on without a check, and they would exceed every role.
+// in the set, a key could pass them on without a check, and they would exceed every role.
 func known(set identity.ScopeSet) identity.ScopeSet { return set & identity.AllScopes }
 
 func fromKey(k account.Key) keyDoc {
@@ -255,8 +255,8 @@ func fromSession(x member.Session) sessionDoc {
 
 func toIdentity(_ firestoredb.Snap, d *identityDoc) member.Identity { return member.Identity(*d) }
 
-// identityID names an identity by hash: issuers are addresses, which a document's
-// name cannot hold.
+// identityID names an identity by a hash, because an issuer is an address, and its slashes are
+// not allowed in a document's name.
 func identityID(issuer, subject string) string { return hashOf(issuer + "\x00" + subject) }
 
 func hashOf(text string) string {

@@ -9,24 +9,24 @@ import (
 	"testing"
 )
 
-// quiet are the functions that write a record without an event, each with its reason. A
+// quiet lists the functions that write a record without an event, each with its reason. A
 // write cannot forget its event, since the event is an argument. It can only pass
 // events.Quiet.
 var quiet = map[string]string{
-	"account.Roll":           "one event tells of both keys",
-	"member.putRole":         "how somebody signs in is no record of an account",
-	"member.takeBeyond":      "a sign-in link shows nowhere",
-	"member.UseLink":         "how somebody signs in is no record of an account",
-	"member.byGroups":        "how somebody signs in is no record of an account, and when a group was confirmed does not show",
-	"member.open":            "what a session tells the member does not show",
-	"member.Connect":         "how somebody signs in is no record of an account",
-	"member.AddPasskey":      "how somebody signs in is no record of an account",
-	"member.RemovePasskey":   "how somebody signs in is no record of an account",
-	"member.SignInByPasskey": "when a passkey was used does not show",
-	"member.StartDevice":     "a program that waits for its key is no record of an account",
-	"member.DecideDevice":    "a program that waits for its key is no record of an account",
-	"member.CollectDevice":   "a program that waits for its key is no record of an account",
-	"tenancy.Settle":         "that the other services know of a decision does not show",
+	"account.Roll":           "one event describes both keys",
+	"member.putRole":         "how a person signs in is not a record of an account",
+	"member.takeBeyond":      "sign-in links are not shown anywhere",
+	"member.UseLink":         "how a person signs in is not a record of an account",
+	"member.byGroups":        "how a person signs in is not a record of an account, and the time of a group's confirmation is not visible",
+	"member.open":            "the notice that a session shows to the member is not visible to others",
+	"member.Connect":         "how a person signs in is not a record of an account",
+	"member.AddPasskey":      "how a person signs in is not a record of an account",
+	"member.RemovePasskey":   "how a person signs in is not a record of an account",
+	"member.SignInByPasskey": "the last use of a passkey is not visible",
+	"member.StartDevice":     "a program that waits for its key is not a record of an account",
+	"member.DecideDevice":    "a program that waits for its key is not a record of an account",
+	"member.CollectDevice":   "a program that waits for its key is not a record of an account",
+	"tenancy.Settle":         "whether the other services know about a decision is not visible",
 }
 
 // TestEveryWriteHasItsEvent reads the code that changes accounts. Each function that
@@ -70,6 +70,6 @@ func TestEveryWriteHasItsEvent(t *testing.T) {
 		}
 	}
 	for what := range left {
-		t.Errorf("%s has its event now, or is gone: it needs no reason (%s)", what, quiet[what])
+		t.Errorf("%s writes its event now, or is gone: remove its reason (%s)", what, quiet[what])
 	}
 }

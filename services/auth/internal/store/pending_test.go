@@ -14,7 +14,7 @@ import (
 	"github.com/linkreel/linkreel/services/auth/internal/tenancy"
 )
 
-// keeper is a service with records that notes what auth tells it.
+// keeper is a service with records. It records the calls that auth makes.
 type keeper struct {
 	tenant.Holder
 	down, erased bool
@@ -46,15 +46,15 @@ func TestADecisionIsToldUntilEveryServiceGoesByIt(t *testing.T) {
 		return a.Pending
 	}
 	if _, err := accounts.Change(ctx, acc, account.Change{Suspended: &yes}); apierr.CodeOf(err) != apierr.Unavailable || !pending() {
-		t.Errorf("links is down: %v", err)
+		t.Errorf("while links is down: %v", err)
 	}
 	if _, err := tenants.Repeat(ctx); err == nil {
-		t.Error("telling failed without an error")
+		t.Error("Settle returned no error although links is down")
 	}
 	links.down = false
-	for range 2 { // once is enough
+	for range 2 { // the second round must not call links again
 		if _, err := tenants.Repeat(ctx); err != nil || pending() || !slices.Equal(links.told, []string{acc + " suspended"}) {
-			t.Errorf("after the outage: %v, told %v", err, links.told)
+			t.Errorf("after the outage: %v, links got %v", err, links.told)
 		}
 	}
 	links.told = nil
@@ -63,20 +63,20 @@ func TestADecisionIsToldUntilEveryServiceGoesByIt(t *testing.T) {
 	}
 	for range 2 {
 		if _, err := tenants.Repeat(ctx); err != nil || !pending() {
-			t.Errorf("an erasure that lasts: %v", err)
+			t.Errorf("an erasure that is not complete: %v", err)
 		}
 	}
 	links.erased = true
 	if _, err := tenants.Repeat(ctx); err != nil || len(links.told) != 4 {
-		t.Errorf("%v, told %v", err, links.told)
+		t.Errorf("%v, links got %v", err, links.told)
 	}
 	if _, err := w.Account(ctx, acc); !errors.Is(err, account.ErrNoAccount) {
-		t.Errorf("the account is left: %v", err)
+		t.Errorf("the account still exists: %v", err)
 	}
 }
 
-// Even if more erasures are pending than one read returns, and none of them ends, a
-// suspension is still settled.
+// A suspension is settled even if more erasures are pending than one read returns and
+// none of them completes.
 func TestManyErasuresHideNoSuspension(t *testing.T) {
 	t.Parallel()
 	w, links := newWorld(t), &keeper{}
@@ -86,7 +86,7 @@ func TestManyErasuresHideNoSuspension(t *testing.T) {
 		w.do(t, func(tx account.Tx) error { tx.AddAccount(a); return nil })
 	}
 	if _, err := tenants.Repeat(t.Context()); err != nil || !slices.Contains(links.told, "acc_101 suspended") {
-		t.Errorf("%v, told %d", err, len(links.told))
+		t.Errorf("%v, links got %d calls", err, len(links.told))
 	}
 	first, err := w.db.Read(t.Context(), "get account", w.db.Ref("accounts", "acc_000"))
 	if err != nil {
@@ -94,7 +94,7 @@ func TestManyErasuresHideNoSuspension(t *testing.T) {
 	}
 	d, err := w.Erasing().Depth(t.Context())
 	if err != nil || d.N != 101 || !d.Oldest.Equal(first[0].UpdateTime) {
-		t.Errorf("%d erasures wait since %v, %v; want 101 since %v", d.N, d.Oldest, err, first[0].UpdateTime)
+		t.Errorf("%d erasures, the oldest since %v, %v; want 101 since %v", d.N, d.Oldest, err, first[0].UpdateTime)
 	}
 }
 
@@ -110,7 +110,7 @@ func TestAnAccountIsRaisedOnceInAChange(t *testing.T) {
 		now.Name = "Renamed"
 		tx.PutAccount(&now, events.Quiet)
 		if now.Version != 2 {
-			t.Errorf("the change says version %d", now.Version)
+			t.Errorf("the change returned version %d", now.Version)
 		}
 		return errors.Join(err, tx.Authority(a.ID), tx.Again(a.ID))
 	})
@@ -118,6 +118,6 @@ func TestAnAccountIsRaisedOnceInAChange(t *testing.T) {
 		t.Errorf("%+v, %v", got, err)
 	}
 	if told := w.told.take(); !slices.Equal(told, []string{a.ID + "@2"}) {
-		t.Errorf("told %v", told)
+		t.Errorf("replicas got %v", told)
 	}
 }

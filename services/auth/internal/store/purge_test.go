@@ -10,8 +10,8 @@ import (
 	"github.com/linkreel/linkreel/services/auth/internal/member"
 )
 
-// TestAPersonIsForgottenWithTheirLastAccount erases the people of one account after the
-// other. A person's ways to sign in stay as long as another account needs them.
+// This test erases people's accounts one after the other. A person's ways to sign in stay
+// for as long as another account needs them.
 func TestAPersonIsForgottenWithTheirLastAccount(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
@@ -83,5 +83,5 @@ func TestAPersonIsForgottenWithTheirLastAccount(t *testing.T) {
 		b.put(t, a)
 	}
 	purge(third)
-	knows("while another account is erased")
+	knows("while another account is being erased")
 }

@@ -20,7 +20,7 @@ type scene struct {
 	two     account.Account
 	mallory *identity.Principal
 	pat     member.Session // Pat's own, in one
-	patTwo  member.Session // and in two, once Pat has joined
+	patTwo  member.Session // and in two, after Pat has joined
 	tokens  int
 
 	// The sessions and passkeys that Mallory has in the end.
@@ -52,7 +52,7 @@ func (s *scene) must(err error) {
 	}
 }
 
-// enter makes a member by the operator's link.
+// enter makes a member with the operator's link and signs them in.
 func (s *scene) enter(a account.Account, role identity.Role) member.Session {
 	s.t.Helper()
 	token := newSecret(s.t)
@@ -87,7 +87,7 @@ func (s *scene) join() {
 	}
 }
 
-// link is Mallory's attempt at a link for the member.
+// link makes a sign-in link for the member, if by may.
 func (s *scene) link(by *identity.Principal, memberID string) (identity.Key, error) {
 	s.t.Helper()
 	token := newSecret(s.t)
@@ -95,7 +95,7 @@ func (s *scene) link(by *identity.Principal, memberID string) (identity.Key, err
 	return token, err
 }
 
-// use signs Mallory in by a link, and keeps the session unless the link was refused.
+// use signs Mallory in with a link and keeps the session, unless the link is refused.
 func (s *scene) use(token identity.Key, proof *member.Proof, as string) (member.Session, error) {
 	x, err := s.people.UseLink(s.t.Context(), token, "", proof, as, s.browser())
 	return x, s.hold(x, err)
@@ -108,7 +108,7 @@ func (s *scene) hold(x member.Session, err error) error {
 	return err
 }
 
-// asPat is a session that Mallory opened by a link for Pat.
+// asPat returns a session that Mallory opened with a link for Pat.
 func (s *scene) asPat() member.Session {
 	s.t.Helper()
 	token, err := s.link(s.mallory, s.pat.MemberID)
@@ -118,7 +118,7 @@ func (s *scene) asPat() member.Session {
 	return x
 }
 
-// plant adds a passkey of Mallory's in a session.
+// plant adds one of Mallory's own passkeys in a session.
 func (s *scene) plant(x member.Session) error {
 	s.tokens++
 	hash := fmt.Sprintf("%s%d", identity.NewSlug(20), s.tokens)
@@ -138,14 +138,15 @@ func (s *scene) byPasskey(hash string) (member.Session, error) {
 	return x, s.hold(x, err)
 }
 
-// opens reports how Mallory reaches the other account in the end; "" if not at all.
+// opens returns how Mallory can reach the other account in the end, or "" if there is no
+// way.
 func (s *scene) opens() string {
 	s.t.Helper()
 	ctx := s.t.Context()
 	for _, hash := range s.passkeys {
-		_, _ = s.byPasskey(hash) // a refusal opens nothing; a session is looked at below
+		_, _ = s.byPasskey(hash) // a refusal opens no session; sessions are checked below
 	}
-	third := s.accept(s.invite(s.one, identity.Viewer), "") // a person whom Mallory invented
+	third := s.accept(s.invite(s.one, identity.Viewer), "") // a made-up person, who is Mallory
 	s.sessions = append(s.sessions, third)
 	for _, x := range s.sessions {
 		if x.AccountID == s.two.ID {
@@ -158,7 +159,7 @@ func (s *scene) opens() string {
 		}
 		p, err := s.people.Profile(ctx, x.Hash)
 		if err != nil {
-			continue // ended
+			continue // the session has ended
 		}
 		for _, m := range p.Memberships {
 			if m.AccountID == s.two.ID {
@@ -169,9 +170,9 @@ func (s *scene) opens() string {
 	return ""
 }
 
-// TestNothingThatOneAccountHandsOutOpensAnother tries everything that an admin of one
-// account could do to reach another account of a member. Before "joined", Pat is only
-// in Mallory's account, like any invited person without a passkey.
+// This test tries everything that an admin of one account could do to reach another
+// account of a member. In cases called "before they joined", Pat is only in Mallory's
+// account, like any invited person without a passkey.
 func TestNothingThatOneAccountHandsOutOpensAnother(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -222,7 +223,7 @@ func TestNothingThatOneAccountHandsOutOpensAnother(t *testing.T) {
 			_, err = s.use(token, nil, "")
 			return err
 		}},
-		{"a link used with an identity of one's own", allowed, func(s *scene) error {
+		{"a link used with Mallory's own identity", allowed, func(s *scene) error {
 			token, err := s.link(s.mallory, s.pat.MemberID)
 			s.must(err)
 			mine := mallorys()
@@ -231,7 +232,7 @@ func TestNothingThatOneAccountHandsOutOpensAnother(t *testing.T) {
 			s.join()
 			x, err := s.people.SignIn(s.t.Context(), *mine, member.GroupMap{}, s.browser())
 			if s.hold(x, err) == nil {
-				s.t.Error("the identity was kept")
+				s.t.Error("the identity was stored")
 			}
 			return nil
 		}},
@@ -292,7 +293,7 @@ func TestNothingThatOneAccountHandsOutOpensAnother(t *testing.T) {
 			_, err = s.use(s.invite(newAccount(s.t, w), identity.Owner), nil, x.Hash)
 			return err
 		}},
-		{"the own account joined as them, by the link's session", allowed, func(s *scene) error {
+		{"Mallory's own account joined as them, by the link's session", allowed, func(s *scene) error {
 			x := s.asPat()
 			s.join()
 			_, err := s.use(s.invite(s.one, identity.Viewer), nil, x.Hash)
@@ -312,7 +313,7 @@ func TestNothingThatOneAccountHandsOutOpensAnother(t *testing.T) {
 			y, err := s.people.Switch(s.t.Context(), x.Hash, s.patTwo.MemberID, s.browser())
 			return s.hold(y, err)
 		}},
-		{"an invitation in their name, accepted by nobody known", allowed, func(s *scene) error {
+		{"an invitation in their name, accepted by an unknown person", allowed, func(s *scene) error {
 			s.join()
 			_, err := s.use(s.invite(s.one, identity.Admin), nil, "")
 			return err
@@ -322,7 +323,7 @@ func TestNothingThatOneAccountHandsOutOpensAnother(t *testing.T) {
 			_, err := s.use(s.invite(s.one, identity.Admin), nil, s.patTwo.MemberID)
 			return err
 		}},
-		{"an invitation in their name, accepted with an identity of their address", allowed, func(s *scene) error {
+		{"an invitation in their name, accepted with an identity with their address", allowed, func(s *scene) error {
 			s.must(s.people.Connect(s.t.Context(), s.pat.Hash, member.Proof{Issuer: "https://idp.example", Subject: identity.NewNonce(), Email: "pat@example.com"}))
 			s.join()
 			_, err := s.use(s.invite(s.one, identity.Admin), mallorys(), "")
@@ -365,7 +366,7 @@ func TestNothingThatOneAccountHandsOutOpensAnother(t *testing.T) {
 			_, _, err = s.people.Person(s.t.Context(), x.Hash)
 			return err
 		}},
-		{"a link kept for after one's own removal", noLink, func(s *scene) error {
+		{"a link kept until after Mallory's own removal", noLink, func(s *scene) error {
 			token, err := s.link(s.mallory, s.pat.MemberID)
 			s.must(err)
 			s.must(s.people.Remove(s.t.Context(), nil, s.one.ID, s.mallory.MemberID))
@@ -390,7 +391,7 @@ func TestNothingThatOneAccountHandsOutOpensAnother(t *testing.T) {
 			t.Parallel()
 			s := newScene(t, w, people)
 			if got := apierr.CodeOf(try.do(s)); got != try.want {
-				t.Errorf("answered %q, want %q", got, try.want)
+				t.Errorf("got %q, want %q", got, try.want)
 			}
 			if s.patTwo.ID == "" {
 				s.join()

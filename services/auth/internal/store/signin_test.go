@@ -42,7 +42,7 @@ func TestARemovedPasskeySignsNobodyIn(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := people.SignInByPasskey(ctx, read, "first", member.Browser{Key: newSecret(t)}); err != nil {
-		t.Fatalf("while it is there: %v", err)
+		t.Fatalf("while it exists: %v", err)
 	}
 	if err := people.RemovePasskey(ctx, x.Hash, read.ID); err != nil {
 		t.Fatal(err)
@@ -51,7 +51,7 @@ func TestARemovedPasskeySignsNobodyIn(t *testing.T) {
 		t.Errorf("SignInByPasskey after its removal: %v", err)
 	}
 	if _, err := people.Passkey(ctx, "credential"); !errors.Is(err, member.ErrNoPasskey) {
-		t.Errorf("the passkey is back: %v", err)
+		t.Errorf("the passkey exists again: %v", err)
 	}
 }
 
@@ -142,7 +142,7 @@ func TestNobodyJoinsAnAccountThatIsErased(t *testing.T) {
 	}
 }
 
-// clock is a time that tests move.
+// clock is a clock that tests move.
 type clock struct {
 	mu sync.Mutex
 	at time.Time
@@ -221,7 +221,7 @@ func TestAMembershipByGroupEndsWithTheGroup(t *testing.T) {
 		t.Errorf("by passkey 23 hours after the second confirmation: %v", err)
 	}
 	if err := people.EndLapsed(ctx); err != nil || revoked() {
-		t.Errorf("before its time: key revoked %v, %v", revoked(), err)
+		t.Errorf("before it expires: key revoked %v, %v", revoked(), err)
 	}
 	c.forward(time.Hour)
 	if late.Active(c.now()) {
@@ -230,7 +230,7 @@ func TestAMembershipByGroupEndsWithTheGroup(t *testing.T) {
 	if _, err := passkey(); apierr.CodeOf(err) != apierr.SignInByProvider {
 		t.Errorf("by passkey a day after the last confirmation: %v", err)
 	}
-	for range 2 { // the second turn finds nothing to do
+	for range 2 { // the second round finds nothing to do
 		if err := people.EndLapsed(ctx); err != nil {
 			t.Fatal(err)
 		}
@@ -268,7 +268,7 @@ func TestTheLastOwnerByGroupStaysWithoutKeys(t *testing.T) {
 		versions = append(versions, now.Version)
 	}
 	if versions[0] != versions[1] {
-		t.Errorf("each turn changes the account: versions %v", versions)
+		t.Errorf("each round changes the account: versions %v", versions)
 	}
 	if k, err := w.Key(ctx, a.ID, key.ID); err != nil || k.RevokedAt.IsZero() {
 		t.Errorf("their key still works; %v", err)
@@ -306,8 +306,8 @@ func TestNobodyMakesALinkForAMemberByGroup(t *testing.T) {
 	}
 }
 
-// An admin makes a sign-in link for a viewer, opens it, and plants a passkey in the
-// session. When the viewer becomes an admin, neither of them gets the new role.
+// An admin makes a sign-in link for a viewer, opens it, and plants a passkey in the session.
+// When the viewer becomes an admin, neither the session nor the passkey gets the new role.
 func TestWhatASignInLinkOpenedEndsWithAHigherRole(t *testing.T) {
 	t.Parallel()
 	w, ctx := newWorld(t), t.Context()
@@ -364,11 +364,11 @@ func TestWhatASignInLinkOpenedEndsWithAHigherRole(t *testing.T) {
 		_, byKey := people.Passkey(ctx, "planted")
 		for what, err := range map[string]error{"the link's session": bySession, "the planted passkey's session": byLater, "the planted passkey": byKey} {
 			if (err == nil) != want {
-				t.Errorf("%s: %v, want it to live: %v", what, err, want)
+				t.Errorf("%s: %v, want it to work: %v", what, err, want)
 			}
 		}
 	}
-	change(identity.Viewer) // which changes nothing
+	change(identity.Viewer) // already a viewer, so this changes nothing
 	live(true)
 	change(identity.Admin)
 	live(false)

@@ -3,9 +3,9 @@
 // oneTimeLinks, identities, passkeys and deviceRequests are named by a hash and hold no
 // secret.
 //
-// All reads use [reads], inside a change or outside one. All changes use [transaction].
-// It writes the record and its event, logs the event, raises the account's version if
-// authority changes, and tells the replicas.
+// All reads use [reads], inside a change or outside one. All changes use [transaction]. It
+// writes the record and its event, logs the event, raises the account's version if its rights
+// change, and notifies the replicas.
 //
 // Only [Store.Touch] writes lastUsedAt, outside any transaction, so that a key in use
 // does not contend with its revocation.
@@ -45,7 +45,7 @@ type Store struct {
 	owners *otter.Cache[string, owner]
 	// traces are the documents to erase with an account.
 	traces *record.Set
-	// Trail notes what ended, for restores. It may be nil.
+	// Trail records for restores what has ended. It may be nil.
 	Trail *trail.Log
 }
 
@@ -179,7 +179,8 @@ func (s *Store) Atomically(ctx context.Context, what string, fn func(account.Tx)
 	if err != nil {
 		return err
 	}
-	// Note before the answer what a restore must end again. Log the change in any case.
+	// Write into the trail, before the response, what a restore must end again. Log the change
+	// even if that fails.
 	err = s.Trail.Add(ended...)
 	// Log one line per event, so the log misses no change that has an event. The log's handler
 	// adds the request's trace id.
@@ -204,8 +205,8 @@ type transaction struct {
 	ended   []trail.Note    // for the trail
 }
 
-// Note adds to the trail when a key ends, and what an account or a member is from now on.
-// Other records end by themselves in a restore.
+// Note adds to the trail when a key ends, and the new state of an account or a member. Other
+// records need no note, because a restore leaves them out.
 func (t *transaction) Note(r any) {
 	switch r := r.(type) {
 	case account.Account:
@@ -223,14 +224,14 @@ func (t *transaction) Note(r any) {
 	}
 }
 
-// AddAccount writes a new account. No replica is told, because none can know a new id.
+// AddAccount writes a new account. No replica is notified, because none can know a new id.
 func (t *transaction) AddAccount(a account.Account) {
 	t.tx.Create(t.s.db.Ref(accounts.collection, a.ID), fromAccount(a))
 	t.done = append(t.done, events.Event{AccountID: a.ID, Type: "account.created", Object: a.ID})
 }
 
-// PutAccount writes a changed account, which this change has read, raises its version,
-// and tells every replica.
+// PutAccount writes a changed account, which this change has read, raises its version, and
+// notifies every replica.
 func (t *transaction) PutAccount(a *account.Account, what events.Type) {
 	a.Version++
 	// The whole document is replaced: it was read in this change.
@@ -247,8 +248,7 @@ func (t *transaction) PutAccount(a *account.Account, what events.Type) {
 	}
 }
 
-// Authority raises the account's version and tells every replica, at most once per
-// change.
+// Authority raises the account's version and notifies every replica, at most once per change.
 func (t *transaction) Authority(accountID string) error {
 	if t.raised[accountID] {
 		return nil
@@ -269,7 +269,7 @@ func (t *transaction) Authority(accountID string) error {
 	return nil
 }
 
-// Again tells every replica the current version.
+// Again notifies every replica of the current version.
 func (t *transaction) Again(accountID string) error {
 	a, err := t.Account(accountID)
 	if err == nil && !t.raised[accountID] {
@@ -337,8 +337,8 @@ func (t *transaction) Put(r any, what events.Type) {
 		t.tx.Set(at.ref, at.doc())
 	}
 	t.tell(at.account, what, at.object, r)
-	// A quiet change of a member, such as at a sign-in by group, leaves the role as it is, so
-	// people can sign in while the trail cannot be written.
+	// A quiet change of a member, such as at a sign-in by group, leaves the role unchanged and
+	// needs no note, so people can sign in while the trail cannot be written.
 	if _, ok := r.(member.Member); !ok || what != events.Quiet {
 		t.Note(r)
 	}
@@ -354,7 +354,7 @@ func (t *transaction) Remove(r any, what events.Type) {
 	}
 }
 
-// Tell writes an event on an object, with the record as its data.
+// Tell writes an event about an object, with the record as its data.
 func (t *transaction) Tell(what events.Type, object string, r any) {
 	t.tell(t.place(r).account, what, object, r)
 }
@@ -410,5 +410,5 @@ func (t *transaction) place(r any) place {
 	case member.Device:
 		return place{at(devices.collection, r.Hash), r.AccountID, "", func() any { return deviceDoc(r) }}
 	}
-	panic(fmt.Sprintf("no record of ours: %T", r))
+	panic(fmt.Sprintf("not a record of auth: %T", r))
 }

@@ -113,7 +113,8 @@ func TestWhatIsStoredIsRead(t *testing.T) {
 	}
 }
 
-// While two releases run side by side, the older one reads what the newer one wrote.
+// While two releases run side by side, the older one must be able to read what the newer
+// one wrote.
 func TestAScopeOfANewerReleaseIsNeitherHandedOnNorAReasonToRevoke(t *testing.T) {
 	t.Parallel()
 	const newer = identity.ScopeSet(1 << 31)
@@ -152,7 +153,7 @@ func TestAScopeOfANewerReleaseIsNeitherHandedOnNorAReasonToRevoke(t *testing.T) 
 		t.Fatal(err)
 	}
 	if k, err := b.Key(t.Context(), a.ID, made.ID); err != nil || !k.RevokedAt.IsZero() {
-		t.Errorf("after its maker got another name the key is %+v, %v", k, err)
+		t.Errorf("after its maker was renamed, the key is %+v, %v", k, err)
 	}
 }
 
@@ -334,7 +335,7 @@ func TestEndingAKeyWritesItsEndAndAVersionAlone(t *testing.T) {
 	for _, ref := range []firestoredb.Ref{ofAccount, ofKey} {
 		snap, err := ref.Get(t.Context())
 		if err != nil || snap.Data()["other"] != "kept" {
-			t.Errorf("%s was written whole: %v, %v", ref.Path, snap.Data(), err)
+			t.Errorf("the whole document %s was written: %v, %v", ref.Path, snap.Data(), err)
 		}
 	}
 	got, err := b.Key(t.Context(), a.ID, k.ID)

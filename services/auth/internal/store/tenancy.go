@@ -76,13 +76,13 @@ func (s *Store) Pending(ctx context.Context, after string, limit int) ([]account
 // erasingPage bounds how many erasures are read for the age of the oldest.
 const erasingPage = 1000
 
-// Erasing looks for accounts that are being erased, until every service has erased its part.
+// Erasing reports the accounts that are being erased, until every service has erased its part.
 func (s *Store) Erasing() waiting.Look {
 	q := s.where(accounts.collection, "pending", true).Where("deleting", "==", true)
 	oldest := func(ctx context.Context) (since time.Time, err error) {
 		snaps, err := s.db.Query(ctx, "list erasures", q.Limit(erasingPage).Select("version"))
 		for _, snap := range snaps {
-			// The beginning of the erasure is the last change of an account.
+			// The start of the erasure is the last change of an account.
 			if since.IsZero() || snap.UpdateTime.Before(since) {
 				since = snap.UpdateTime
 			}
@@ -108,9 +108,9 @@ func traces(db *record.DB) *record.Set {
 	)
 }
 
-// Erase removes everything that auth stores of an account and leaves a tombstone. After a
-// crash the account is still deleting, and the erasure starts again. Replicas that have
-// its keys in memory are told to look them up again.
+// Erase removes everything that auth stores of an account and leaves a tombstone. After a crash the
+// account is still deleting, and the erasure starts again. Replicas that have its keys in memory
+// are notified to look them up again.
 func (s *Store) Erase(ctx context.Context, id string, at time.Time) error {
 	if err := s.forgetPeople(ctx, id); err != nil {
 		return err
@@ -173,9 +173,9 @@ func (s *Store) forgetPeople(ctx context.Context, accountID string) error {
 	return nil
 }
 
-// forgetPerson erases a person's ways to sign in, unless they are in another account. An
-// account that is being erased too does not count, or each erasure would leave the person
-// to the other.
+// forgetPerson erases a person's ways to sign in, unless they are in another account. Another
+// account that is being erased does not count. Otherwise each of the two erasures would leave the
+// person to the other.
 func (s *Store) forgetPerson(ctx context.Context, accountID, personID string) error {
 	in, err := s.look(ctx).Memberships(personID)
 	if err != nil || personID == "" {
@@ -251,7 +251,7 @@ func (s *Store) Takedowns(ctx context.Context, after string, limit int) (page []
 	return page, next, err
 }
 
-// UnsettledTakedowns lists takedowns with a change that the holder may not know of.
+// UnsettledTakedowns lists takedowns with a change that the holder may not know about.
 func (s *Store) UnsettledTakedowns(ctx context.Context, limit int) ([]tenancy.Takedown, error) {
 	return many(s.look(ctx), takedowns, s.where(takedowns.collection, "pending", true).Limit(limit))
 }
@@ -261,7 +261,7 @@ func (s *Store) TakedownsOf(ctx context.Context, accountID string, limit int) ([
 	return many(s.look(ctx), takedowns, s.where(takedowns.collection, "accountId", accountID).Limit(limit))
 }
 
-// PutTakedown writes a takedown. It notes in the trail when one comes into force or ends.
+// PutTakedown writes a takedown. It records in the trail when a takedown comes into force or ends.
 func (s *Store) PutTakedown(ctx context.Context, t tenancy.Takedown) error {
 	err := s.db.Commit(ctx, "put takedown", func(tx *record.Tx) error {
 		tx.Set(s.db.Ref(takedowns.collection, t.ID), takedownDoc{

@@ -16,7 +16,7 @@ import (
 	"github.com/linkreel/linkreel/services/auth/internal/tenancy"
 )
 
-// told notes the accounts about which replicas were told since its last read.
+// told records the accounts about which replicas were notified since the last take.
 type told struct {
 	mu       sync.Mutex
 	accounts []string
@@ -42,8 +42,8 @@ func newSecret(t *testing.T) identity.Key {
 	return k
 }
 
-// A replica that is not told uses the old authority for seconds. Each step below fails
-// if somebody deletes the call that tells the replicas.
+// A replica that is not notified uses the old rights for some seconds. Each step below fails if
+// somebody deletes the call that notifies the replicas.
 func TestEveryLossOfAuthorityIsTold(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -62,7 +62,7 @@ func TestEveryLossOfAuthorityIsTold(t *testing.T) {
 		return a.Version
 	}
 	before := version()
-	// lost fails unless the account's version rose and replicas were told the new one.
+	// lost fails unless the account's version rose and replicas were notified of the new one.
 	lost := func(what string, err error) {
 		t.Helper()
 		if err != nil {
@@ -74,15 +74,15 @@ func TestEveryLossOfAuthorityIsTold(t *testing.T) {
 		}
 		before = now
 		if diff := cmp.Diff([]string{fmt.Sprint(acc, "@", now)}, n.take()); diff != "" {
-			t.Errorf("%s told (-want +got):\n%s", what, diff)
+			t.Errorf("%s notified (-want +got):\n%s", what, diff)
 		}
 	}
-	// A repeated call changes nothing but still tells the replicas: its first attempt may have died
-	// before it told them.
+	// A repeated call changes nothing but still notifies the replicas: its first attempt may have
+	// died before it notified them.
 	again := func(what string, err error) {
 		t.Helper()
 		if got := n.take(); err != nil || len(got) != 1 {
-			t.Errorf("%s once more: told %v, %v", what, got, err)
+			t.Errorf("%s once more: notified %v, %v", what, got, err)
 		}
 	}
 
@@ -151,6 +151,6 @@ func TestEveryLossOfAuthorityIsTold(t *testing.T) {
 		t.Error(err)
 	}
 	if got := n.take(); len(got) != 1 {
-		t.Errorf("the end of an erasure told %v", got)
+		t.Errorf("the end of an erasure notified %v", got)
 	}
 }

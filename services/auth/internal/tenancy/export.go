@@ -75,8 +75,8 @@ func (x *exports) begin(ctx context.Context, account string) (_ context.Context,
 }
 
 // makeRoom ends the longest running export of another account, if it has run longer than
-// undisturbed. own is how many exports of account may be running already. If there are
-// more, makeRoom does nothing, since account already has its share.
+// undisturbed. If account itself runs more than own exports, makeRoom does nothing, because
+// account already has its share.
 func (x *exports) makeRoom(account string, own int) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -14,8 +14,8 @@ import (
 	"github.com/linkreel/linkreel/services/auth/internal/account"
 )
 
-// Eight accounts hold all places with exports that nobody reads. Another account gets
-// one as soon as the first of these exports has run long enough.
+// Eight accounts hold all slots with exports that nobody reads. Another account gets a
+// slot as soon as the first of these exports has run long enough.
 func TestSlowExportsGiveTheirPlacesToOtherAccounts(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
@@ -35,17 +35,17 @@ func TestSlowExportsGiveTheirPlacesToOtherAccounts(t *testing.T) {
 		_, _, err := x.begin(t.Context(), account)
 		var refused *apierr.Error
 		if !errors.As(err, &refused) || refused.Code != apierr.RateLimited || refused.RetryAfter != exportLater {
-			t.Errorf("an export without a place: %v", err)
+			t.Errorf("an export without a free slot: %v", err)
 		}
 	}
 	busy("acc_new")
 	if running[0].Err() != nil {
-		t.Error("an export was ended before its time")
+		t.Error("an export was ended too early")
 	}
 	now = now.Add(undisturbed)
 	busy("acc_0")
 	if running[0].Err() != nil {
-		t.Error("an account with its share ended an export")
+		t.Error("an account that has its share ended another account's export")
 	}
 	busy("acc_new")
 	select {
@@ -62,16 +62,16 @@ func TestSlowExportsGiveTheirPlacesToOtherAccounts(t *testing.T) {
 			break
 		}
 		if time.Now().After(deadline) {
-			t.Fatal("the place that was made is never free")
+			t.Fatal("the slot of the export that was ended never became free")
 		}
 	}
 	if running[1].Err() != nil && running[2].Err() != nil {
-		t.Error("more than what was needed was ended")
+		t.Error("more exports were ended than necessary")
 	}
 }
 
-// links has fewer places than auth. Eight accounts hold all of its places with exports
-// that nobody reads, while auth would take eight more.
+// links has fewer slots than auth. Eight accounts hold all slots of links with exports
+// that nobody reads, while auth still has eight free slots.
 func TestAnExportThatLinksRefusesGetsThePlaceOfOneThatRunsForLong(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
@@ -89,19 +89,20 @@ func TestAnExportThatLinksRefusesGetsThePlaceOfOneThatRunsForLong(t *testing.T) 
 		t.Helper()
 		export(account)
 		if err := <-ended; apierr.CodeOf(err) != apierr.RateLimited || placeTaken(err) {
-			t.Errorf("an export for which links has no place: %v", err)
+			t.Errorf("an export for which links has no slot: %v", err)
 		}
 	}
 	refused("acc_new")
 	if running[0].Err() != nil {
-		t.Error("an export was ended before its time")
+		t.Error("an export was ended too early")
 	}
 	now = now.Add(undisturbed)
 	refused("acc_1") // it has an export already
 	if running[0].Err() != nil {
-		t.Error("an account with its share ended an export")
+		t.Error("an account that has its share ended another account's export")
 	}
-	// links refuses it while auth streams it, and the longest running export ends.
+	// auth has started to stream the export when links refuses it. Then the longest
+	// running export ends.
 	export("acc_new")
 	first, second := <-ended, error(nil)
 	select {
@@ -117,21 +118,21 @@ func TestAnExportThatLinksRefusesGetsThePlaceOfOneThatRunsForLong(t *testing.T) 
 			t.Errorf("export %d was ended too", i+1)
 		}
 	}
-	go export("acc_new") // its place is free before the client learns that the other export has ended
+	go export("acc_new") // the slot is free before the client learns that the other export has ended
 	select {
 	case <-links.begun:
 	case err := <-ended:
-		t.Errorf("the newcomer's next try: %v", err)
+		t.Errorf("the new export's next attempt: %v", err)
 	}
 }
 
-// placeTaken tells errPlaceTaken from another refusal of the same code.
+// placeTaken distinguishes errPlaceTaken from other errors with the same code.
 func placeTaken(err error) bool {
 	var refused *apierr.Error
 	return errors.As(err, &refused) && refused == errPlaceTaken
 }
 
-// busyHolder is a service with a few places for exports. Nobody reads these exports.
+// busyHolder is a service with few slots for exports. Nobody reads these exports.
 type busyHolder struct {
 	tenant.Holder
 	slots *turns.Slots

@@ -2,8 +2,8 @@
 // their records (libs/tenant). It implements the operator's erasures and takedowns, and
 // the export of an account.
 //
-// Each decision is committed before the holders are told. [Service.Repeat] repeats
-// unfinished work, so a crash in between does no harm.
+// Each decision is committed before the holders are notified. [Service.Repeat] repeats unfinished
+// work, so a crash in between does no harm.
 package tenancy
 
 import (
@@ -86,7 +86,7 @@ func (h Holder) Close() {
 	}
 }
 
-// Service makes decisions about accounts and tells the holders.
+// Service makes decisions about accounts and notifies the holders.
 type Service struct {
 	store   Store
 	holders []Holder
@@ -110,7 +110,7 @@ func NewService(store Store, holders []Holder, now func() time.Time) *Service {
 // An erasure stays pending until it is complete.
 func (s *Service) Settle(ctx context.Context, a account.Account) error {
 	standing := tenant.Standing{State: a.State(), Version: a.Version}
-	// Do not share a context: each holder must be told, even if another fails.
+	// Do not share a context: each holder must be notified, even if another fails.
 	var g errgroup.Group
 	for _, h := range s.holders {
 		g.Go(func() error { return h.SetState(ctx, a.ID, standing) })
@@ -118,8 +118,8 @@ func (s *Service) Settle(ctx context.Context, a account.Account) error {
 	if err := g.Wait(); err != nil || !a.Pending || a.Deleting {
 		return err
 	}
-	// Clear Pending only now: after an earlier crash it is still set, and Repeat tells the
-	// holders again.
+	// Clear Pending only now: after a crash before this point it is still set, and Repeat notifies
+	// the holders again.
 	return s.store.Atomically(ctx, "note that holders were told", func(tx account.Tx) error {
 		now, err := tx.Account(a.ID)
 		// A newer decision stays pending: its own Settle clears it.
@@ -137,7 +137,7 @@ func (s *Service) Settle(ctx context.Context, a account.Account) error {
 func (s *Service) Delete(ctx context.Context, id string) (account.Account, error) {
 	var a account.Account
 	err := s.store.Atomically(ctx, "delete account", func(tx account.Tx) (err error) {
-		// A repeated call changes nothing here, but Settle tells the holders again below.
+		// A repeated call changes nothing here, but Settle notifies the holders again below.
 		if a, err = tx.Account(id); err != nil {
 			return err
 		}
@@ -203,7 +203,7 @@ func (s *Service) enforce(ctx context.Context, t Takedown) (Takedown, error) {
 			// The target was taken down before, so this takedown is not needed.
 			found, err := s.store.Takedown(ctx, made.ID)
 			// If the earlier takedown has no record, it was just lifted, or the store was restored
-			// from a backup. Then only the holder knows of it.
+			// from a backup. Then only the holder knows about it.
 			if errors.Is(err, ErrNoTakedown) {
 				found, err = Takedown{Takedown: made, Phase: InForce}, nil
 			}
@@ -336,9 +336,9 @@ func (s *Service) settle(ctx context.Context, a account.Account) error {
 	return nil
 }
 
-// liftAll ends the takedowns of an account that has nothing left to take down. Its slugs
-// stay reserved as long as those of any deleted link. A takedown left in place would keep
-// its reason, and the account's id, for ever.
+// liftAll ends the takedowns of an account that has nothing left to take down. Its slugs stay
+// reserved as long as those of any deleted link. A takedown that is left in place would keep its
+// reason, and the account's id, forever.
 func (s *Service) liftAll(ctx context.Context, accountID string) error {
 	for {
 		some, err := s.store.TakedownsOf(ctx, accountID, 100)
