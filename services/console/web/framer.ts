@@ -1,7 +1,7 @@
-// Cuts a recorder's output into parts for a resumable upload: each but the last is a
-// multiple of 256 KiB. A quiet picture takes long to fill a part, so a part that is due
-// gets padding that players skip: a Void element in WebM, a free box in MP4. Padding is
-// allowed only between elements, so the framer parses the stream.
+// Cuts a recorder's output into parts for a resumable upload. Each part except the last is
+// a multiple of 256 KiB. A still picture takes a long time to fill a part, so a part that
+// is due gets padding that players skip: a Void element in WebM, a free box in MP4. Padding
+// is allowed only between elements, so the framer parses the stream.
 
 const unit = 256 << 10;
 const longest = 16; // bytes of an element's head
@@ -66,7 +66,7 @@ export class Framer {
     return part;
   }
 
-  // Notes that the element before scan has ended, and skips the next one if its head is
+  // Records that the element before scan has ended, and skips the next one if its head is
   // complete.
   private step(): boolean {
     if (this.scan < 0 || this.scan > this.bytes.length) return false;

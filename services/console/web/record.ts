@@ -13,7 +13,9 @@ if (form) start(form);
 // slice that comes a little early would delay its part until the fourth. Including the
 // slice that is still being recorded and the upload, less than five seconds are lost.
 const apart = 2500;
-const alive = 60_000; // ms without a part, as in a pause, after which a part of padding is sent: the service gives up after five minutes
+// After this many ms without a part, as in a pause, a part of padding is sent, because the
+// service gives up after five minutes.
+const alive = 60_000;
 
 function start(form: HTMLFormElement) {
   const element = (id: string) => document.getElementById(id)!;
@@ -196,8 +198,8 @@ function start(form: HTMLFormElement) {
       dropped = true;
       end();
     };
-    // Storage has closed the file or refuses more bytes, so there is no point in
-    // recording on.
+    // Storage has closed the file or refuses more bytes, so it would be pointless to keep
+    // recording.
     let early = "";
     void sent.then((outcome) => {
       if (recorder.state === "inactive") return;

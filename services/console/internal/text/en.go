@@ -346,12 +346,12 @@ var english = map[string]string{
 	"settings.plan":           "Plan",
 	"settings.account.name":   "Name of the account",
 	"settings.account.save":   "Save account",
-	"settings.domain":         "Domain of new links",
+	"settings.domain":         "Domain for new links",
 	"settings.domain.default": "The default short address",
-	"settings.domain.hint":    "New links get this domain unless the form or the program names another. Existing links keep theirs.",
-	"settings.domain.gone": "The domain of new links has been deleted. New links are refused unless the form or the program names a domain. " +
+	"settings.domain.hint":    "New links use this domain unless the form or the API call names another one. Existing links keep theirs.",
+	"settings.domain.gone": "The domain for new links has been deleted. New links are refused unless the form or the API call names a domain. " +
 		"Choose a domain and save.",
-	"settings.domain.lapsed": "The domain of new links is no longer verified. New links are refused unless the form or the program names a domain. " +
+	"settings.domain.lapsed": "The domain for new links is no longer verified. New links are refused unless the form or the API call names a domain. " +
 		"Verify it again on the Domains page, or choose another one and save.",
 	"settings.role":         "Your role",
 	"settings.accounts":     "Your accounts",
@@ -565,7 +565,7 @@ var english = map[string]string{
 	"domains.certificate.pending": "The certificate for HTTPS is being ordered.",
 	"domains.certificate.issued":  "Certificate for HTTPS, renewed automatically, valid until",
 	"domains.certificate.failed":  "There is no valid certificate for HTTPS.",
-	"domains.waiting":             "The record was not found yet.",
+	"domains.waiting":             "The record has not been found yet.",
 	"domains.verify":              "Verify now",
 	"domains.pages":               "Pages",
 	"domains.pages.text":          "Where visitors go if no link serves them. Leave a field empty to show them a page of Linkreel's.",
@@ -613,7 +613,7 @@ var english = map[string]string{
 	"webhook.deliveries":       "Deliveries of the last 30 days",
 	"webhook.nodeliveries":     "Nothing has been sent yet. Send a test to try the receiver.",
 	"webhook.next":             "next retry",
-	"webhook.attempts":         "Tries",
+	"webhook.attempts":         "Attempts",
 	"webhook.answered":         "the receiver answered",
 	"webhook.noanswer":         "no answer",
 	"webhook.retry":            "Send again",
@@ -699,7 +699,7 @@ var english = map[string]string{
 	"import.broken":   "The table cannot be read:",
 	"import.many":     "The table is too long. Split it. The maximum number of rows is",
 	"import.stopped":  "Not created, because the import stopped.",
-	"import.lost":     "No answer came, so this link may have been created. Send the row again unchanged with the form below, and it is not created twice.",
+	"import.lost":     "There was no answer, so this link may have been created. Send the row again unchanged with the form below. It will not be created twice.",
 	"import.unknown":  "The result is unknown. Check the list of links before you try again.",
 	"import.results":  "Results",
 	"import.made":     "Links created:",
@@ -709,8 +709,8 @@ var english = map[string]string{
 
 	"mend.title": "Fix the rows that failed",
 	"mend.text":  "These rows created no link. Correct them here and send only them, or download them as a CSV file to correct and import.",
-	"mend.some": "{all} rows created no link. Correct {n} of them here and send only those. The CSV file has all {all}, to correct and import: " +
-		"download it before you send the form.",
+	"mend.some": "{all} rows created no link. Correct {n} of them here and send only those. The CSV file has all {all} rows. " +
+		"Download it before you send the form, then correct and import it.",
 	"mend.csv":   "Download as CSV",
 	"mend.more":  "More columns",
 	"mend.leave": "Leave this row out",

@@ -124,7 +124,7 @@ func TestADeletionOverSomebodyElsesChangeAsksAgain(t *testing.T) {
 		form := d.opened(page)
 		d.store(`"2"`, nil)
 		if resp, _ := d.post(page, page+"/delete", form); resp.StatusCode != http.StatusPreconditionFailed {
-			t.Errorf("%s: %d, want that it is shown again first", page, resp.StatusCode)
+			t.Errorf("%s: %d, want 412, so that the page is shown again first", page, resp.StatusCode)
 		}
 	}
 }

@@ -16,8 +16,8 @@ const temporary = "302"
 var redirectTypes = []string{temporary, "301", "308"}
 
 // decisionsForm returns the values of the form's fields for the settings that decide what a
-// visit gets. It holds all rules as one text. The text shows whether somebody else has
-// changed the rules, and the page then shows it. Each rule's own fields are in [ruleForm].
+// visit gets. All rules are one text in it. If somebody else has changed the rules, that text
+// differs, and the page shows it. Each rule's own fields are in [ruleForm].
 func decisionsForm(l *client.Link) map[string]string {
 	form := map[string]string{
 		"startsAt": toMinute(l.StartsAt), "expiresAt": toMinute(l.ExpiresAt), "maxClicks": "", "expiredUrl": str(l.ExpiredURL),

@@ -13,7 +13,7 @@ import (
 	"github.com/linkreel/linkreel/services/console/internal/text"
 )
 
-// decidingLink is a link with every setting that decides about visits.
+// decidingLink is a link with every setting that decides what a visit gets.
 var decidingLink = strings.Replace(oneLink, `"archived":false`, `"archived":false,"redirectType":302,"forwardQuery":true,"forwardPath":false,
 	"startsAt":1800000012345,"expiredUrl":"https://over.example/","hasPassword":true,"maxClicks":1000,"rules":[
 	{"name":"iPhones","when":{"device":["phone"],"system":["ios"],"country":["DE","AT"],"from":1800000098765,"percent":50},"url":"https://apple.example/"},
@@ -117,7 +117,7 @@ func TestRulesAreRearrangedWithoutLosingWhatWasTyped(t *testing.T) {
 	press("up.2", url.Values{"rules.2.name": {"Mail"}, "rules.2.url": {"https://mail.example/"}, "rules.2.when.query": {"utm_source=mail\r\nref"}, "rules.2.when.device[]": {"desktop", "tablet"}, "rules.2.when.until": {"2031-01-02T03:04"}})
 	press("up.1", nil)
 	press("remove.2", nil)
-	press("down.1", nil) // the last: nothing changes
+	press("down.1", nil) // it is the last rule already, so nothing changes
 	press("nonsense.9", nil)
 	form := filled(t, page, linkAt+"/edit")
 	if got := []string{form.Get("title"), form.Get("password"), form.Get("maxClicks"), form.Get("startsAt"), form.Get("forwardPath"), form.Get("rules.0.name"), form.Get("rules.1.when.percent"), form.Get("ruleCount")}; !slices.Equal(got, []string{"Typed", "geheim", "many", "2030-01-02T03:04", "true", "Mail", "half", "2"}) {
@@ -157,7 +157,7 @@ func TestAPasswordIsRemovedWhenAsked(t *testing.T) {
 	if password, there := sent["password"]; !there || password != nil {
 		t.Errorf("sent password %v, there: %v", password, there)
 	}
-	// What the page shows of a condition on parameters is read back as it was.
+	// The page shows a condition on parameters in a form that is read back unchanged.
 	same(t, "the second rule", sent["rules"].([]any)[1], `{"name":`+quoted(nasty)+`,"url":"https://de.example/","when":{"language":["fr"],"query":{"a b":"1+1=2%","c":"*"}}}`)
 }
 
@@ -183,7 +183,7 @@ func TestANewLinkWithRules(t *testing.T) {
 		`"rules":[{"name":"A","url":"https://a.example/","when":{"system":["linux"]}}],"url":"https://go.dev/"}`)
 }
 
-// Each reason of the API is shown at its field.
+// The page shows each reason that the API gives at its field.
 func TestReasonsAreShownAtTheirFields(t *testing.T) {
 	t.Parallel()
 	d := decidingDesk(t)
@@ -215,7 +215,7 @@ func TestSomebodyElsesRulesAreShownBesideTheTypedOnes(t *testing.T) {
 	t.Parallel()
 	d := decidingDesk(t)
 	form := with(filled(t, d.page(linkAt), linkAt+"/edit"), url.Values{"rules.0.name": {"Mine"}, "redirectType": {"302"}})
-	// A button in between must not make the person the owner of a change that he has not seen.
+	// A button in between must not let the person overwrite a change without having seen it.
 	d.store(`"2"`, map[string]string{"GET /api/v1/links/lnk_1": strings.NewReplacer(`"iPhones"`, `"Theirs"`, `"redirectType":302`, `"redirectType":301`, `"forwardQuery":true`, `"forwardQuery":false`).Replace(decidingLink)})
 	form.Set("ruleButton", "down.0")
 	_, page := d.post(linkAt, linkAt+"/edit", form)
@@ -235,7 +235,7 @@ func TestAVisitIsTried(t *testing.T) {
 	t.Parallel()
 	d := decidingDesk(t)
 	if page := d.page(linkAt); strings.Contains(page, `role="status"`) {
-		t.Error("an answer before anybody asked")
+		t.Error("an answer before the form was sent")
 	}
 	d.store(`"1"`, map[string]string{"GET /api/v1/links/lnk_1/explain": `{"status":302,"location":"https://apple.example/","rule":"iPhones","why":"All conditions of the rule hold."}`})
 	page := d.page(linkAt + "?try=1&try-device=phone&try-country=DE&try-query=a%3D1%26b&try-at=2030-01-02T03:04&try-percent=0")

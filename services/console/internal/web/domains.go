@@ -38,7 +38,7 @@ func (d domainRow) Pages() []domainPage {
 	return []domainPage{{"homeUrl", d.HomeURL}, {"notFoundUrl", d.NotFoundURL}, {"expiredUrl", d.ExpiredURL}}
 }
 
-// changePages says where the domain's host leads visits that no link serves.
+// changePages sets where the domain's host redirects visits that no link serves.
 func changePages(r *request) error {
 	body := map[string]any{}
 	for _, p := range (domainRow{}).Pages() {

@@ -8,11 +8,11 @@ import (
 	"github.com/linkreel/linkreel/services/console/internal/text"
 )
 
-// field is one field of a form, as the template "field" draws it.
+// field is one field of a form, for the template "field".
 type field struct {
 	Name  string // the field's name, both in the form and in the API's errors
 	Key   string // the key of the label; the hint, if there is one, has the key Key+".hint"
-	Text  string // the label, if it is no text of the console but a name, such as a column's
+	Text  string // the label, if it is a name, such as that of a column, and not a text of the console
 	Kind  string // text, url, number, password, time, lines, check, select or boxes
 	Value string
 	// Was is the stored time of a time field in ms, or "" if there is none. With it, the form
@@ -20,7 +20,7 @@ type field struct {
 	Was     string
 	Choices []option // the choices of a select or boxes field
 	Max     int      // characters; 0 means any number
-	Focus   bool     // whether the page opens at this field
+	Focus   bool     // whether the page opens with the cursor in this field
 	Error   string
 	Theirs  *string // the value that somebody else has stored meanwhile; see [view]
 }

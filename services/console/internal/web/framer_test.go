@@ -10,9 +10,9 @@ import (
 	"testing"
 )
 
-// In both containers, and however the browser cuts its output, each part of a recording
-// but the last is a multiple of 256 KiB. Decoders skip the padding and find every frame,
-// in the whole file and in the parts that remain when a tab dies.
+// In both containers, and however the browser splits its output, each part of a recording except
+// the last is a multiple of 256 KiB. Decoders skip the padding and find every frame, both in the
+// whole file and in the parts that remain when a tab dies.
 func TestFramerKeepsEveryFrame(t *testing.T) {
 	t.Parallel()
 	run := func(program string, args ...string) string {

@@ -26,7 +26,7 @@ const (
 	bulkSize  = 100
 )
 
-// importRow is a row of a table, and what became of it.
+// importRow is a row of a table and its result.
 type importRow struct {
 	Line     int
 	URL      string
@@ -36,7 +36,7 @@ type importRow struct {
 	Field    string            // the column that the problem is about, if Problem does not begin with it
 	Cells    map[string]string // see [linktable.Row]
 	// Lost names the request that had this row and got no answer. The link may have been created.
-	// Only if the request is repeated with all its rows, nothing is created twice.
+	// The request must be repeated with all its rows: otherwise links might be created twice.
 	Lost string
 }
 

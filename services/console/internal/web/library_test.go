@@ -78,7 +78,7 @@ func newDesk(t *testing.T, answers map[string]answer) *desk {
 	return d
 }
 
-// owner answers "who" for an owner.
+// owner implements [web.Auth] for a signed-in owner.
 type owner struct{}
 
 func (owner) Call(_ context.Context, op string, _, out any) error {
@@ -141,7 +141,7 @@ func (d *desk) said(call string) question {
 			return d.asked[i]
 		}
 	}
-	d.t.Errorf("nobody asked %s; asked: %v", call, d.asked)
+	d.t.Errorf("the API got no request %s; it got %v", call, d.asked)
 	return question{}
 }
 
@@ -179,7 +179,7 @@ func (d *desk) send(method, path, kind string, body io.Reader) (*http.Response, 
 	return resp, string(page)
 }
 
-// page gets a page and makes the checks that apply to every page.
+// page gets a page and runs the checks that apply to every page.
 func (d *desk) page(path string) string {
 	d.t.Helper()
 	resp, page := d.send("GET", path, "", nil)
@@ -287,7 +287,7 @@ func fullDesk(t *testing.T) *desk {
 	})
 }
 
-// feed has an event of each type.
+// feed returns a page of events with one event of each type.
 func feed() string {
 	var all []string
 	for _, typ := range events.Types() {
@@ -731,7 +731,7 @@ var (
 	valueOf = regexp.MustCompile(`\svalue="([^"]*)"`)
 )
 
-// mendingForm returns what a browser would send of the form for failed rows.
+// mendingForm returns what a browser would send from the form for failed rows.
 func mendingForm(page string) url.Values {
 	_, part, _ := strings.Cut(page, `name="rowCount"`)
 	part, _, _ = strings.Cut(`<input name="rowCount"`+part, "</form>")
@@ -776,14 +776,15 @@ func TestFailedRowsAreCorrectedAndSentAlone(t *testing.T) {
 	}
 	form := mendingForm(page)
 	if got := form.Get("rowCount"); got != "3" || strings.Contains(page, `value="https://a.example"`) {
-		t.Errorf("the form has %s rows, and perhaps the one that was made\n%s", got, page)
+		t.Errorf("the form has %s rows, want 3 without the one that was created\n%s", got, page)
 	}
 	file := savedRows(t, page)
 	if !strings.HasPrefix(file, "url,slug,") || strings.Contains(file, "a.example") || !strings.Contains(file, "' =1,") {
 		t.Errorf("the file is\n%s", file)
 	}
 
-	// Unchanged, both ways send the rows as they were, without the one that was made.
+	// Without corrections, the form and the file send the failed rows as they were, without the one
+	// that was created.
 	want := `{"urls":[` + first[strings.Index(first, `},{`)+2:]
 	d.post("/app/links/import", "/app/links/import", form)
 	if got := d.said("POST ").body; got != want {
@@ -811,7 +812,7 @@ func TestFailedRowsAreCorrectedAndSentAlone(t *testing.T) {
 		t.Errorf("a form although no row failed\n%s", page)
 	}
 
-	// A refusal of the whole request keeps what was typed.
+	// If the whole request is refused, the form keeps what was typed.
 	d.answers["POST /api/v1/links/bulk"] = answer{403, "", `{"error":{"code":"QUOTA_EXCEEDED","message":"The account is full."}}`}
 	resp, page = d.post("/app/links/import", "/app/links/import", form)
 	checkPage(t, "import", resp, page)
@@ -821,11 +822,11 @@ func TestFailedRowsAreCorrectedAndSentAlone(t *testing.T) {
 	}
 }
 
-// nastyCell is the end of a cell that HTML and CSV must leave as it is.
+// nastyCell is the end of a cell. It must pass through HTML and CSV unchanged.
 const nastyCell = `</textarea><script>alert(1)</script>`
 
 // A request that got no answer may have created its links. Its rows are sent again as the same
-// request, so the API creates nothing twice. So is a form that a browser sends again.
+// request, so the API creates nothing twice. The same holds if a browser sends a form again.
 func TestAnImportIsRepeatedUnderItsKeys(t *testing.T) {
 	t.Parallel()
 	d := fullDesk(t)
@@ -848,7 +849,7 @@ func TestAnImportIsRepeatedUnderItsKeys(t *testing.T) {
 	if len(sent) != 2 || sent[0].once == "" || sent[0].once == sent[1].once {
 		t.Fatalf("sent %d requests under %v", len(sent), sent)
 	}
-	// The hundred rows of the lost request leave no room for the others. The file has all.
+	// The form has only room for the hundred rows of the lost request. The file has all rows.
 	mending := mendingForm(page)
 	if got := strings.Count(savedRows(t, page), "\n") - 1; mending.Get("rowCount") != "100" || got != 132 || strings.Count(page, html.EscapeString(text.Get("import.lost"))) != 200 {
 		t.Errorf("the form has %s rows, the file %d\n%.3000s", mending.Get("rowCount"), got, page)
@@ -860,12 +861,12 @@ func TestAnImportIsRepeatedUnderItsKeys(t *testing.T) {
 	if again := d.all("POST /api/v1/links/bulk")[2:]; len(again) != 2 || again[0] != sent[0] || again[1] != sent[1] {
 		t.Errorf("sent again under other keys: %v, want %v", again, sent)
 	}
-	// The lost request is repeated, alone.
+	// Only the lost request is repeated.
 	d.post("/app/links/import", "/app/links/import", mending)
 	if third := d.all("POST /api/v1/links/bulk")[4:]; len(third) != 1 || third[0] != sent[1] {
 		t.Errorf("sent %v\nwant %v", third, sent[1])
 	}
-	// What was changed is another request.
+	// A changed row makes it another request.
 	mending.Set("rows.5.title", "U")
 	d.post("/app/links/import", "/app/links/import", mending)
 	if fourth := d.all("POST /api/v1/links/bulk")[5:]; len(fourth) != 1 || fourth[0].once == sent[1].once {
@@ -897,7 +898,7 @@ func TestImportCreatesNothingIfTheDomainsCannotBeRead(t *testing.T) {
 
 func TestHomeSaysWhatToDoWhereBrowsersAllowNoPasskeys(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t, nil) // on http, by its number
+	d := newDesk(t, nil) // on http, with an IP address as its host
 	page := d.page("/app")
 	for _, want := range []string{text.Get("home.back"), html.EscapeString(text.Get("home.back.http")), text.Get("home.back.ask")} {
 		if !strings.Contains(page, want) {

@@ -24,12 +24,12 @@ const (
 type mending struct {
 	Once   string // see [request.makeLinks]
 	Failed int
-	CSV    template.URL // a table of all rows that failed, as an address that browsers save
+	CSV    template.URL // a table of all rows that failed, as an address that browsers can download
 	Rows   []mendRow    // those that the form has room for
 }
 
-// mendRow is a row in the form. Main are the fields that the page shows at once, and More the
-// others that have a value.
+// mendRow is a row in the form. Main has the fields that the page shows at once. More has the
+// other fields that have a value.
 type mendRow struct {
 	N          int // its place in the form, from 0
 	Line       int
@@ -107,9 +107,9 @@ func cellName(n int, column string) string { return "rows." + strconv.Itoa(n) + 
 
 // column returns the column that the row's problem is about, or "" if it is not about one.
 func (row importRow) column() string {
-	name, _, _ := strings.Cut(row.Problem, ": ") // of the API
+	name, _, _ := strings.Cut(row.Problem, ": ") // a problem that the API found
 	name, _, _ = strings.Cut(name, ".")
-	if word, _, _ := strings.Cut(row.Problem, " "); slices.Contains(linktable.Columns, word) { // of linktable
+	if word, _, _ := strings.Cut(row.Problem, " "); slices.Contains(linktable.Columns, word) { // a problem that linktable found
 		name = word
 	}
 	switch {
@@ -121,7 +121,7 @@ func (row importRow) column() string {
 	return ""
 }
 
-// writeTable writes rows as a table that the page reads as they were.
+// writeTable writes rows as a table. Reading the table returns the same rows.
 func writeTable(rows []importRow) ([]byte, error) {
 	cells := make([]map[string]string, len(rows))
 	for i, row := range rows {

@@ -173,8 +173,8 @@ func (p page) rearranged(r *request, stored *client.Link) error {
 	return r.render(http.StatusOK, p.template, v)
 }
 
-// rearrange applies a button. It returns the rules and the index of the rule at which the
-// page opens, or -1. An unknown button changes nothing.
+// rearrange applies the button that was pressed. It returns the rules and the index of the rule
+// at which the page opens, or -1. An unknown button changes nothing.
 func rearrange(rules []typedRule, button string) ([]typedRule, int) {
 	what, place, _ := strings.Cut(button, ".")
 	i, err := strconv.Atoi(place)
@@ -253,7 +253,7 @@ func conditions(query map[string]string) (lines []string) {
 	return lines
 }
 
-// readConditions reads lines such as [conditions] writes. A name without "=" means any value.
+// readConditions reads the lines that [conditions] writes. A name without "=" means any value.
 func readConditions(typed string) (map[string]string, bool) {
 	query := map[string]string{}
 	for _, line := range lines(typed) {

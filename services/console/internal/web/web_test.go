@@ -72,7 +72,7 @@ func TestTextsAreThere(t *testing.T) {
 func TestFormTokensAreTiedToTheirCookie(t *testing.T) {
 	t.Parallel()
 	if csrfOf("one") == csrfOf("two") || strings.Contains(csrfOf("one"), "one") {
-		t.Error("form tokens do not depend on the cookie, or show it")
+		t.Error("form tokens do not depend on the cookie, or reveal it")
 	}
 }
 
