@@ -162,7 +162,7 @@ vuln: $(BIN)/govulncheck
 .PHONY: tools
 ## Install what runs and tests need from the system: redis, ffmpeg, chromium, promtool, and what runs the examples of the docs.
 tools: $(if $(shell command -v npm),tests/contract/npm/node_modules/.package-lock.json)
-	@$(INSTALL) redis ffmpeg chromium node curl jq openssl python3 pip mypy promtool
+	@$(INSTALL) redis ffmpeg chromium node curl jq openssl python3 pip mypy promtool nginx
 
 tests/contract/npm/node_modules/.package-lock.json: tests/contract/npm/package-lock.json
 	cd $(dir $<) && npm ci --ignore-scripts --no-audit --no-fund

@@ -13,10 +13,13 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/caarlos0/env/v11"
 	"github.com/maxmind/mmdbwriter"
@@ -48,12 +51,17 @@ type edge struct {
 	replace bool                                     // it replaces the visitor's X-Forwarded-For; otherwise it appends
 	appends func(client string) string               // what it writes into that header
 	adds    func(client string) []string             // further headers, which replace the visitor's
+
+	// start runs the real thing in front of an address, and returns where it listens for
+	// connections that begin with a line of the PROXY protocol. It takes the place of the
+	// headers above.
+	start func(t *testing.T, upstream string) (addr string)
 }
 
 // edges write their headers as their documents say: Google's "Target proxies" of the external
 // Application Load Balancer, Amazon's "HTTP headers and Application Load Balancers", the template
 // of ingress-nginx with its defaults, Envoy's "HTTP header manipulation" for an edge, and
-// "Cloudflare HTTP headers".
+// "Cloudflare HTTP headers". nginx is here as well.
 var edges = map[string]edge{
 	"Google's balancer": {
 		values: func(*testing.T, string) []string { return []string{"--values", filepath.Join(chart, "ci/google.yaml")} },
@@ -85,6 +93,7 @@ var edges = map[string]edge{
 			}
 		},
 	},
+	"nginx with the directives of ingress-nginx": {values: anyCluster, peer: "10.244.1.5", start: startNginx},
 	"Envoy": {
 		values: anyCluster, peer: "10.244.1.6", appends: func(client string) string { return client },
 		adds: func(client string) []string {
@@ -175,6 +184,7 @@ type behind struct {
 	edge
 	t       *testing.T
 	servers map[string]boot.Server
+	real    map[string]string // where the real edge listens, by port of the service
 }
 
 // TestBehindEachEdgeTheVisitorIsKnown sends requests as edges pass them on through the service
@@ -200,7 +210,12 @@ func TestBehindEachEdgeTheVisitorIsKnown(t *testing.T) {
 			settings := environment(objects, "links")
 			maps.Copy(settings, stores)
 			settings["LINKREEL_SPOOL_DIR"], settings["LINKREEL_REDIS_URL"] = t.TempDir(), redistest.Start(t)
-			b := &behind{edge: e, t: t, servers: serversOf(t, settings)}
+			b := &behind{edge: e, t: t, servers: serversOf(t, settings), real: map[string]string{}}
+			if e.start != nil {
+				for _, port := range []string{"api", "redirect"} {
+					b.real[port] = e.start(t, b.listen(port))
+				}
+			}
 			slug := b.creates(auth.Key(t, "acc_"+strings.ToLower(identity.NewNonce()[:8]), identity.Creator))
 			b.visits(slug)
 			b.guesses()
@@ -237,21 +252,74 @@ type fromPeer struct {
 
 func (c fromPeer) RemoteAddr() net.Addr { return c.addr }
 
+// listen serves a port of the service to connections that seem to come from the edge.
+func (b *behind) listen(port string) (addr string) {
+	b.t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(func() { _ = l.Close() })
+	srv := httpserver.New(b.servers[port].Handler)
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return // the test has ended
+			}
+			go func() { _ = srv.ServeConn(fromPeer{conn, b.peerAddr()}) }() // the client sees the error
+		}
+	}()
+	return l.Addr().String()
+}
+
+func (b *behind) peerAddr() net.Addr { return &net.TCPAddr{IP: net.ParseIP(b.peer), Port: 40000} }
+
+// connect returns a connection on which a client sends requests to the edge, and what the
+// client sends first.
+func (b *behind) connect(port, client string) (conn net.Conn, first string) {
+	b.t.Helper()
+	if addr := b.real[port]; addr != "" {
+		conn, err := net.Dial("tcp", addr)
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		family, local := "TCP4", "192.0.2.1"
+		if strings.Contains(client, ":") {
+			family, local = "TCP6", "2001:db8::1"
+		}
+		return conn, fmt.Sprintf("PROXY %s %s %s 40000 443\r\n", family, client, local)
+	}
+	pipe := fasthttputil.NewPipeConns()
+	srv, served := httpserver.New(b.servers[port].Handler), make(chan struct{})
+	go func() {
+		defer close(served)
+		_ = srv.ServeConn(fromPeer{pipe.Conn2(), b.peerAddr()}) // the client sees the error
+	}()
+	return closing{pipe.Conn1(), func() { _ = pipe.Close(); <-served }}, ""
+}
+
+// closing is a connection with more to do when it is closed.
+type closing struct {
+	net.Conn
+	then func()
+}
+
+func (c closing) Close() error { c.then(); return nil }
+
 // ask sends a client's request through the edge.
 func (b *behind) ask(port, client, method, target string, sent []string, body string) (*http.Response, string) {
 	b.t.Helper()
 	host, path, _ := strings.Cut(target, "/")
-	pipe := fasthttputil.NewPipeConns()
-	srv := httpserver.New(b.servers[port].Handler)
-	served := make(chan struct{})
-	go func() {
-		defer close(served)
-		_ = srv.ServeConn(fromPeer{pipe.Conn2(), &net.TCPAddr{IP: net.ParseIP(b.peer), Port: 40000}})
-	}()
-	raw := fmt.Sprintf("%s /%s HTTP/1.1\r\nHost: %s\r\n%s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s",
-		method, path, host, strings.Join(b.through(client, sent), "\r\n"), len(body), body)
-	go func() { _, _ = io.WriteString(pipe.Conn1(), raw) }()
-	res, err := http.ReadResponse(bufio.NewReader(pipe.Conn1()), &http.Request{Method: method})
+	conn, first := b.connect(port, client)
+	defer conn.Close()
+	if b.start == nil {
+		sent = b.through(client, sent)
+	}
+	raw := fmt.Sprintf("%s%s /%s HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n%s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s",
+		first, method, path, host, strings.Join(sent, "\r\n"), len(body), body)
+	go func() { _, _ = io.WriteString(conn, raw) }() // a refused request may not be read to its end
+	res, err := http.ReadResponse(bufio.NewReader(conn), &http.Request{Method: method})
 	if err != nil {
 		b.t.Fatalf("%s %s: %v", method, target, err)
 	}
@@ -260,12 +328,87 @@ func (b *behind) ask(port, client, method, target string, sent []string, body st
 		b.t.Fatal(err)
 	}
 	_ = res.Body.Close()
-	_ = pipe.Close()
-	<-served
 	if strings.Contains(string(text), "evil.example") || strings.Contains(fmt.Sprint(res.Header), "evil.example") {
 		b.t.Errorf("%s %s with %q repeats the forged host: %v %s", method, target, sent, res.Header, text)
 	}
 	return res, string(text)
+}
+
+// startNginx runs Debian's nginx with what ingress-nginx writes into its configuration for the
+// headers of a host with TLS, except that the connection has none: the names of variables are
+// those of its template.
+func startNginx(t *testing.T, upstream string) (addr string) {
+	t.Helper()
+	program, err := exec.LookPath("nginx")
+	if err != nil {
+		if program, err = exec.LookPath("/usr/sbin/nginx"); err != nil {
+			t.Fatal("no nginx here; `make tools` installs it")
+		}
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr = l.Addr().String()
+	_ = l.Close() // nginx listens there instead
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "nginx.conf"), fmt.Sprintf(`
+daemon off; pid %[1]s/pid; error_log stderr warn; worker_processes 1;
+events { worker_connections 64; }
+http {
+  access_log off;
+  client_body_temp_path %[1]s/body; proxy_temp_path %[1]s/proxy; fastcgi_temp_path %[1]s/f; uwsgi_temp_path %[1]s/u; scgi_temp_path %[1]s/s;
+  real_ip_header proxy_protocol; real_ip_recursive on; set_real_ip_from 0.0.0.0/0;
+  underscores_in_headers off; ignore_invalid_headers on;
+  map $http_x_request_id $req_id { default $http_x_request_id; "" $request_id; }
+  map $http_upgrade $connection_upgrade { default upgrade; "" ""; }
+  server {
+    listen %[2]s proxy_protocol;
+    location / {
+      set $pass_access_scheme https; set $pass_port 443; set $best_http_host $http_host;
+      proxy_set_header Host $best_http_host;
+      proxy_set_header Upgrade $http_upgrade;
+      proxy_set_header Connection $connection_upgrade;
+      proxy_set_header X-Request-ID $req_id;
+      proxy_set_header X-Real-IP $remote_addr;
+      proxy_set_header X-Forwarded-For $remote_addr;
+      proxy_set_header X-Forwarded-Host $best_http_host;
+      proxy_set_header X-Forwarded-Port $pass_port;
+      proxy_set_header X-Forwarded-Proto $pass_access_scheme;
+      proxy_set_header X-Forwarded-Scheme $pass_access_scheme;
+      proxy_set_header X-Scheme $pass_access_scheme;
+      proxy_set_header X-Original-Forwarded-For $http_x_forwarded_for;
+      proxy_set_header X-Original-Forwarded-Host $http_x_forwarded_host;
+      proxy_set_header Proxy "";
+      proxy_http_version 1.1; proxy_redirect off; proxy_pass http://%[3]s;
+    }
+  }
+}`, dir, addr, upstream))
+	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
+	cmd := exec.CommandContext(ctx, program, "-c", filepath.Join(dir, "nginx.conf"), "-p", dir)
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // SIGKILL would leave its worker
+	cmd.WaitDelay = 10 * time.Second
+	var log bytes.Buffer
+	cmd.Stderr = &log
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	t.Cleanup(func() { stop(); <-ended })
+	for {
+		conn, err := net.Dial("tcp", addr)
+		if err == nil {
+			_ = conn.Close()
+			return addr
+		}
+		select {
+		case err := <-ended:
+			ended <- err
+			t.Fatalf("nginx ended: %v\n%s", err, log.String())
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
 }
 
 // creates makes a link that tells the visitor from everybody else, with forged headers, and

@@ -1,0 +1,433 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	toxiproxy "github.com/Shopify/toxiproxy/v2"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/linkreel/linkreel/libs/outage"
+	"github.com/linkreel/linkreel/services/localcloud/redisproc"
+	"github.com/linkreel/linkreel/services/standalone"
+)
+
+const (
+	release   = "try"
+	namespace = "linkreel"
+	bucket    = "media"
+)
+
+// stack is an installation of separate processes.
+type stack struct {
+	dir        string
+	redis      *redisproc.Server
+	processes  map[string]*process
+	proxies    map[string]*proxy
+	prometheus string
+	key        string
+	webhook    string // address of the receiver
+	counts     counts
+	firing     map[string]bool
+}
+
+// startStack builds the programs and starts everything. It writes into a new folder, or
+// into one named after the failure in dir.
+func startStack(ctx context.Context, dir, name string) (s *stack, err error) {
+	if dir == "" {
+		if dir, err = os.MkdirTemp("", "linkreel-failures-"); err != nil {
+			return nil, err
+		}
+	}
+	dir = filepath.Join(dir, name)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	started := &stack{dir: dir, processes: map[string]*process{}, proxies: map[string]*proxy{}, firing: map[string]bool{}}
+	defer func() {
+		if err != nil {
+			started.stop()
+		}
+	}()
+	if err := build(ctx); err != nil {
+		return nil, err
+	}
+	if started.redis, err = redisproc.Start(ctx, redisproc.Options{Dir: filepath.Join(dir, "redis")}); err != nil {
+		return nil, err
+	}
+	if err := started.startServices(ctx); err != nil {
+		return nil, err
+	}
+	return started, started.startPrometheus(ctx)
+}
+
+// programs is where build puts the programs. Later plays use what is there.
+var programs = filepath.Join(os.TempDir(), "linkreel-failures-programs")
+
+func build(ctx context.Context) error {
+	args := []string{"build", "-o", programs + "/"}
+	for _, name := range []string{"localcloud", "auth", "links", "videos", "events", "transcoding-worker"} {
+		args = append(args, "./services/"+name+"/cmd/"+name)
+	}
+	if err := os.MkdirAll(programs, 0o700); err != nil {
+		return err
+	}
+	if out, err := exec.CommandContext(ctx, "go", args...).CombinedOutput(); err != nil {
+		return fmt.Errorf("build: %w\n%s", err, out)
+	}
+	return nil
+}
+
+func (s *stack) startServices(ctx context.Context) error {
+	addrs := map[string]string{}
+	for _, name := range []string{
+		"firestore", "upload", "storage", "auth.api", "auth.operator", "auth.internal", "videos.api", "videos.internal", "events.api", "events.internal",
+		"links-1.api", "links-1.internal", "links-1.redirect", "links-2.api", "links-2.internal", "links-2.redirect",
+	} {
+		addr, err := freeAddr()
+		if err != nil {
+			return err
+		}
+		addrs[name] = addr
+	}
+	// Not an IP address, which could have no passkeys.
+	at := func(name string) string { return strings.Replace("http://"+addrs[name], "127.0.0.1", "localhost", 1) }
+	const token = "the-token-of-localcloud-in-failures-0123456789"
+	tokenFile, indexes := filepath.Join(s.dir, "token"), []string{}
+	if err := os.WriteFile(tokenFile, []byte(token), 0o600); err != nil {
+		return err
+	}
+	for i, text := range standalone.Indexes() {
+		path := filepath.Join(s.dir, fmt.Sprintf("indexes-%d.json", i))
+		if err := os.WriteFile(path, text, 0o600); err != nil {
+			return err
+		}
+		indexes = append(indexes, "--indexes="+path)
+	}
+	if err := s.run("localcloud", "localcloud", nil, append(indexes,
+		"--data-dir="+filepath.Join(s.dir, "localcloud"), "--firestore-addr="+addrs["firestore"], "--storage-addr="+addrs["upload"],
+		"--storage-api-addr="+addrs["storage"], "--admin-addr=ADMIN", "--token-file="+tokenFile, "--bucket="+bucket, "--public-url="+at("upload"),
+		"--push-url="+at("videos.api")+"/hooks/storage", "--push-audience="+at("auth.api")+"/hooks/storage",
+	)...); err != nil {
+		return err
+	}
+	if err := s.ready(ctx, "localcloud", at("storage")+"/readyz"); err != nil {
+		return err
+	}
+	keyFile := filepath.Join(s.dir, "localcloud", "storage", "service-account.json")
+	toxi := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(prometheus.NewRegistry()), zerolog.Nop())
+	for name, upstream := range map[string]string{"firestore": addrs["firestore"], "storage": addrs["storage"], "redis": s.redis.Addr()} {
+		addr, err := freeAddr()
+		if err != nil {
+			return err
+		}
+		p := &proxy{Proxy: toxiproxy.NewProxy(toxi, name, addr, upstream)}
+		if err := p.Start(); err != nil {
+			return err
+		}
+		s.proxies[name] = p
+	}
+	secret := strings.Repeat("0123456789abcdef", 4)
+	shared := []string{
+		"LINKREEL_FIRESTORE_PROJECT=linkreel-local", "LINKREEL_FIRESTORE_ENDPOINT=" + s.proxies["firestore"].Listen, "LINKREEL_FIRESTORE_TIMEOUT=9s",
+		"LINKREEL_LOCALCLOUD_TOKEN=" + token, "LINKREEL_STORAGE_BUCKET=" + bucket, "LINKREEL_STORAGE_PUBLIC_URL=" + at("upload"),
+		"LINKREEL_STORAGE_ENDPOINT=http://" + s.proxies["storage"].Listen, "LINKREEL_STORAGE_KEY_FILE=" + keyFile,
+		"LINKREEL_REDIS_URL=" + s.proxies["redis"].Listen, "LINKREEL_BASE_URL=" + at("auth.api"), "LINKREEL_SHORT_BASE_URL=" + at("links-1.redirect"),
+		"LINKREEL_AUTH_URL=" + at("auth.internal"), "LINKREEL_LINKS_URL=" + at("links-1.internal"), "LINKREEL_VIDEOS_URL=" + at("videos.internal"),
+		"LINKREEL_EVENTS_URL=" + at("events.internal"), "LINKREEL_ADMIN_TOKEN=" + operatorToken, "LINKREEL_INTERNAL_TOKEN=the-internal-token-of-failures-0123456789",
+		"LINKREEL_TOKEN_SECRET=" + secret, "LINKREEL_WEBHOOK_SECRET_KEY=" + secret, "LINKREEL_SPLIT_KEY=" + secret,
+		"LINKREEL_PUSH_JWKS_URL=" + at("storage") + "/oauth2/v3/certs", "LINKREEL_PUSH_AUDIENCE=" + at("auth.api") + "/hooks/storage",
+		"LINKREEL_WEBHOOK_ALLOW_HTTP=true", "LINKREEL_WEBHOOK_ALLOW_PRIVATE=true", "LINKREEL_RATE_LIMITS=enterprise:60000",
+		"LINKREEL_SCRATCH_DIR=" + filepath.Join(s.dir, "scratch"), "LINKREEL_ADMIN_ADDR=ADMIN", "LINKREEL_LOG_ACCESS=errors", "LINKREEL_DRAIN=1s",
+	}
+	for _, p := range []struct{ name, program string }{
+		{"auth", "auth"}, {"links-1", "links"}, {"links-2", "links"}, {"videos", "videos"}, {"events", "events"}, {"worker", "transcoding-worker"},
+	} {
+		env := append([]string{"LINKREEL_SPOOL_DIR=" + filepath.Join(s.dir, "spool-"+p.name)}, shared...)
+		for _, port := range []string{"api", "operator", "internal", "redirect"} {
+			if addr := addrs[p.name+"."+port]; addr != "" {
+				env = append(env, "LINKREEL_"+strings.ToUpper(port)+"_ADDR="+addr)
+			}
+		}
+		if err := s.run(p.name, p.program, env); err != nil {
+			return err
+		}
+	}
+	for name, p := range s.processes {
+		if name != "localcloud" {
+			if err := s.ready(ctx, name, "http://"+p.admin+"/readyz"); err != nil {
+				return err
+			}
+		}
+	}
+	s.counts.addrs = addrs
+	return nil
+}
+
+const operatorToken = "the-operator-token-of-failures-0123456789"
+
+func (s *stack) run(name, program string, env []string, args ...string) error {
+	admin, err := freeAddr()
+	if err != nil {
+		return err
+	}
+	put := func(texts []string) []string {
+		out := make([]string, len(texts))
+		for i, text := range texts {
+			out[i] = strings.ReplaceAll(text, "ADMIN", admin)
+			if strings.HasPrefix(text, "LINKREEL_ADMIN_TOKEN") {
+				out[i] = text
+			}
+		}
+		return out
+	}
+	for i := range env {
+		env[i] = strings.Replace(env[i], "LINKREEL_ADMIN_ADDR=ADMIN", "LINKREEL_ADMIN_ADDR="+admin, 1)
+	}
+	p := &process{program: filepath.Join(programs, program), args: put(args), env: env, admin: admin, log: filepath.Join(s.dir, name+".log")}
+	s.processes[name] = p
+	return p.start()
+}
+
+// ready waits until a process answers at an address.
+func (s *stack) ready(ctx context.Context, name, address string) error {
+	for range 600 {
+		if resp, err := http.Get(address); err == nil {
+			_ = resp.Body.Close()
+			if resp.StatusCode == http.StatusOK {
+				return nil
+			}
+		}
+		if !outage.Pause(ctx, 100*time.Millisecond) {
+			return ctx.Err()
+		}
+	}
+	return fmt.Errorf("%s is not ready; see %s", name, s.processes[name].log)
+}
+
+// startPrometheus starts a Prometheus that sees what one with the chart's ServiceMonitor
+// and rules sees.
+func (s *stack) startPrometheus(ctx context.Context) error {
+	rules := exec.CommandContext(ctx, "helm", "template", release, "charts/linkreel", "--namespace", namespace, "--show-only", "templates/rules.yaml",
+		"--set", "metrics.rules.enabled=true")
+	rules.Env = append(os.Environ(), "PATH="+filepath.Join(".local", "bin")+string(os.PathListSeparator)+os.Getenv("PATH"))
+	text, err := rules.Output()
+	if err != nil {
+		var exit *exec.ExitError
+		if errors.As(err, &exit) {
+			return fmt.Errorf("render the rules: %s", exit.Stderr)
+		}
+		return fmt.Errorf("render the rules: %w", err)
+	}
+	var rendered struct{ Spec any }
+	if err := yaml.Unmarshal(text, &rendered); err != nil {
+		return fmt.Errorf("render the rules: %w", err)
+	}
+	if text, err = yaml.Marshal(rendered.Spec); err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(s.dir, "rules.yaml"), text, 0o600); err != nil {
+		return err
+	}
+	var targets []any
+	for name, p := range s.processes {
+		component, _, _ := strings.Cut(name, "-")
+		targets = append(targets, map[string]any{"targets": []string{p.admin}, "labels": map[string]string{
+			"component": component, "release": release, "namespace": namespace, "pod": name,
+		}})
+	}
+	text, err = yaml.Marshal(map[string]any{
+		"global":         map[string]any{"scrape_interval": "15s", "evaluation_interval": "30s"},
+		"rule_files":     []string{"rules.yaml"},
+		"scrape_configs": []any{map[string]any{"job_name": "linkreel", "static_configs": targets}},
+	})
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(s.dir, "prometheus.yaml"), text, 0o600); err != nil {
+		return err
+	}
+	if s.prometheus, err = freeAddr(); err != nil {
+		return err
+	}
+	s.processes["prometheus"] = &process{program: "prometheus", log: filepath.Join(s.dir, "prometheus.log"), args: []string{
+		"--config.file=" + filepath.Join(s.dir, "prometheus.yaml"), "--storage.tsdb.path=" + filepath.Join(s.dir, "prometheus"), "--web.listen-address=" + s.prometheus,
+	}}
+	if err := s.processes["prometheus"].start(); err != nil {
+		return err
+	}
+	return s.ready(ctx, "prometheus", "http://"+s.prometheus+"/-/ready")
+}
+
+func (s *stack) stop() {
+	for _, p := range s.processes {
+		_ = p.kill()
+	}
+	for _, p := range s.proxies {
+		p.Stop()
+	}
+	if s.redis != nil {
+		_ = s.redis.Stop()
+	}
+}
+
+// flap cuts a dependency off for half of the time until ctx ends.
+func (s *stack) flap(ctx context.Context, name string, half time.Duration) error {
+	if err := s.proxies[name].cut(); err != nil {
+		return err
+	}
+	go func() {
+		for cut := true; outage.Pause(ctx, half); cut = !cut {
+			if cut {
+				_ = s.proxies[name].heal() // the next turn tries again
+			} else {
+				_ = s.proxies[name].cut()
+			}
+		}
+	}()
+	return nil
+}
+
+// killEvery kills a process again and again until ctx ends. It is started again after five
+// seconds, with a wait that doubles up to a minute, much as Kubernetes does it.
+func (s *stack) killEvery(ctx context.Context, name string, life time.Duration) error {
+	p := s.processes[name]
+	go func() {
+		for wait := 5 * time.Second; ctx.Err() == nil; wait = min(2*wait, time.Minute) {
+			_ = p.kill()
+			outage.Pause(ctx, wait)
+			_ = p.start() // a process that did not start is killed without effect
+			outage.Pause(ctx, life)
+		}
+	}()
+	return nil
+}
+
+// process is a program that can be killed and started again. Its output goes to one log.
+type process struct {
+	program    string
+	args, env  []string
+	admin, log string
+
+	mu  sync.Mutex
+	cmd *exec.Cmd
+}
+
+func (p *process) start() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	log, err := os.OpenFile(p.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer log.Close() // the child has its own descriptor
+	p.cmd = exec.Command(p.program, p.args...)
+	p.cmd.Env, p.cmd.Stdout, p.cmd.Stderr = append(os.Environ(), p.env...), log, log
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	return p.cmd.Start()
+}
+
+func (p *process) kill() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.cmd == nil {
+		return nil
+	}
+	err := p.cmd.Process.Kill()
+	_ = p.cmd.Wait() // it was killed
+	p.cmd = nil
+	return err
+}
+
+func (p *process) signal(sig os.Signal) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.cmd.Process.Signal(sig)
+}
+
+// proxy stands before a dependency.
+type proxy struct{ *toxiproxy.Proxy }
+
+func (p *proxy) slow(by time.Duration) error {
+	_, err := p.Toxics.AddToxicJson(strings.NewReader(fmt.Sprintf(`{"name":"slow","type":"latency","stream":"downstream","attributes":{"latency":%d}}`, by.Milliseconds())))
+	return err
+}
+
+func (p *proxy) cut() error { p.Stop(); return nil }
+
+func (p *proxy) heal() error {
+	p.Toxics.ResetToxics(context.Background())
+	if p.Enabled {
+		return nil
+	}
+	return p.Start()
+}
+
+func freeAddr() (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	return l.Addr().String(), l.Close()
+}
+
+// call sends a request and decodes the answer's JSON into out, unless out is nil.
+func call(ctx context.Context, method, address, token string, in, out any) (status int, err error) {
+	var body bytes.Buffer
+	if in != nil {
+		if err := json.NewEncoder(&body).Encode(in); err != nil {
+			return 0, err
+		}
+	}
+	req, err := http.NewRequestWithContext(ctx, method, address, &body)
+	if err != nil {
+		return 0, err
+	}
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
+	if in != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return 0, err
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
+	if err != nil || out == nil {
+		return resp.StatusCode, err
+	}
+	if resp.StatusCode >= 400 {
+		return resp.StatusCode, fmt.Errorf("%s %s: %s: %s", method, address, resp.Status, text)
+	}
+	return resp.StatusCode, json.Unmarshal(text, out)
+}
+
+var client = &http.Client{
+	Timeout:       20 * time.Second,
+	Transport:     &http.Transport{DisableKeepAlives: true},
+	CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+}
+
+// query asks Prometheus and decodes its answer.
+func (s *stack) query(ctx context.Context, path string, values url.Values, out any) error {
+	_, err := call(ctx, http.MethodGet, "http://"+s.prometheus+path+"?"+values.Encode(), "", nil, out)
+	return err
+}

@@ -1,0 +1,295 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/linkreel/linkreel/libs/outage"
+)
+
+// counts counts answers by what was asked, and their longest time.
+type counts struct {
+	addrs map[string]string // of the processes' ports
+
+	mu      sync.Mutex
+	answers map[string]int
+	longest map[string]time.Duration
+	clicks  map[string]int64 // answered redirects, by link
+}
+
+func (c *counts) add(what string, status int, err error, took time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	answer := fmt.Sprint(what, " ", status)
+	if err != nil {
+		answer = what + " failed"
+	}
+	if c.answers == nil {
+		c.answers, c.longest = map[string]int{}, map[string]time.Duration{}
+	}
+	c.answers[answer]++
+	c.longest[what] = max(c.longest[what], took)
+}
+
+// take returns what was counted since it was called last.
+func (c *counts) take() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var out []string
+	for _, answer := range slices.Sorted(maps.Keys(c.answers)) {
+		out = append(out, fmt.Sprintf("%s: %d", answer, c.answers[answer]))
+	}
+	for _, what := range slices.Sorted(maps.Keys(c.longest)) {
+		out = append(out, fmt.Sprintf("longest %s: %s", what, c.longest[what].Round(time.Millisecond)))
+	}
+	c.answers, c.longest = nil, nil
+	return strings.Join(out, ", ")
+}
+
+// slugs are the links that are visited.
+const slugs = 8
+
+// makeTraffic creates an account, links and a webhook, and then makes five redirects and one
+// API call a second, and an upload every 40 seconds, until ctx ends.
+func (s *stack) makeTraffic(ctx context.Context) error {
+	at := func(name string) string { return "http://" + s.counts.addrs[name] }
+	var account struct{ ID string }
+	if _, err := call(ctx, http.MethodPost, at("auth.operator")+"/admin/v1/accounts", operatorToken, map[string]any{"name": "Failures", "plan": "enterprise"}, &account); err != nil {
+		return err
+	}
+	var key struct{ Key string }
+	if _, err := call(ctx, http.MethodPost, at("auth.operator")+"/admin/v1/accounts/"+account.ID+"/keys", operatorToken, map[string]any{
+		"name": "failures", "scopes": []string{"links:read", "links:write", "videos:read", "videos:write", "webhooks:read", "webhooks:write", "events:read"},
+	}, &key); err != nil {
+		return err
+	}
+	s.key = key.Key
+	receiver := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		s.counts.add("webhook", http.StatusOK, nil, 0)
+		_, _ = io.Copy(io.Discard, r.Body) // the answer does not depend on it
+	}))
+	context.AfterFunc(ctx, receiver.CloseClientConnections)
+	if _, err := call(ctx, http.MethodPost, at("events.api")+"/api/v1/webhooks", s.key, map[string]any{"url": receiver.URL, "events": []string{"*"}}, &struct{}{}); err != nil {
+		return err
+	}
+	s.counts.clicks = map[string]int64{}
+	for i := range slugs {
+		if _, err := call(ctx, http.MethodPost, at("links-1.api")+"/api/v1/links", s.key, map[string]any{"url": "https://example.com/" + fmt.Sprint(i), "slug": fmt.Sprint("failure-", i)}, &struct{}{}); err != nil {
+			return err
+		}
+	}
+	clip := filepath.Join(s.dir, "clip.mp4")
+	if out, err := exec.CommandContext(ctx, "ffmpeg", "-v", "error", "-y", "-f", "lavfi", "-i", "testsrc2=s=320x180:d=2", "-pix_fmt", "yuv420p", clip).CombinedOutput(); err != nil {
+		return fmt.Errorf("ffmpeg: %w: %s", err, out)
+	}
+	go s.every(ctx, 200*time.Millisecond, s.visit)
+	go s.every(ctx, time.Second, s.work)
+	go s.every(ctx, 40*time.Second, func(ctx context.Context, turn int) { s.upload(ctx, clip, turn) })
+	return nil
+}
+
+// every calls do at intervals, beside the calls that have not ended.
+func (s *stack) every(ctx context.Context, interval time.Duration, do func(context.Context, int)) {
+	for turn := 0; ; turn++ {
+		go do(ctx, turn)
+		if !outage.Pause(ctx, interval) {
+			return
+		}
+	}
+}
+
+// pod sends a request to one of the two pods of links, and to the other if that one does not
+// accept connections, as a Service does once it has noticed.
+func (s *stack) pod(ctx context.Context, turn int, method, port, path string, in, out any) (status int, err error) {
+	for attempt := range 2 {
+		pod := fmt.Sprint("links-", 1+(turn+attempt)%2, ".", port)
+		if status, err = call(ctx, method, "http://"+s.counts.addrs[pod]+path, s.key, in, out); err == nil || status != 0 {
+			return status, err
+		}
+	}
+	return status, err
+}
+
+func (s *stack) visit(ctx context.Context, turn int) {
+	begin, slug := time.Now(), fmt.Sprint("failure-", turn%slugs)
+	status, err := s.pod(ctx, turn/slugs, http.MethodGet, "redirect", "/"+slug, nil, nil)
+	if ctx.Err() != nil {
+		return
+	}
+	s.counts.add("redirect", status, err, time.Since(begin))
+	if status == http.StatusFound {
+		s.counts.mu.Lock()
+		s.counts.clicks[slug]++
+		s.counts.mu.Unlock()
+	}
+}
+
+// work alternates between a list, and an edit that has an event.
+func (s *stack) work(ctx context.Context, turn int) {
+	begin := time.Now()
+	var status int
+	var err error
+	what := "list"
+	if turn%2 == 0 {
+		status, err = s.pod(ctx, turn/2, http.MethodGet, "api", "/api/v1/links?limit=5", nil, nil)
+	} else {
+		what = "create"
+		status, err = s.pod(ctx, turn/2, http.MethodPost, "api", "/api/v1/links", map[string]any{"url": "https://example.com/" + fmt.Sprint(turn)}, nil)
+	}
+	if ctx.Err() == nil {
+		s.counts.add(what, status, err, time.Since(begin))
+	}
+}
+
+func (s *stack) upload(ctx context.Context, clip string, turn int) {
+	begin := time.Now()
+	var video struct{ UploadURL string }
+	status, err := call(ctx, http.MethodPost, "http://"+s.counts.addrs["videos.api"]+"/api/v1/videos", s.key, map[string]any{"title": fmt.Sprint("clip ", turn)}, &video)
+	if err == nil {
+		status, err = put(ctx, video.UploadURL, clip)
+	}
+	if ctx.Err() == nil {
+		s.counts.add("upload", status, err, time.Since(begin))
+	}
+}
+
+func put(ctx context.Context, address, path string) (status int, err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close() // it is only read
+	req, err := http.NewRequestWithContext(ctx, http.MethodPut, address, f)
+	if err != nil {
+		return 0, err
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return 0, err
+	}
+	return resp.StatusCode, resp.Body.Close()
+}
+
+// alerts returns the alerts that fire, with the labels that tell them apart.
+func (s *stack) alerts(ctx context.Context) (map[string]bool, error) {
+	var answer struct {
+		Data struct {
+			Alerts []struct {
+				State  string
+				Labels map[string]string
+			}
+		}
+	}
+	if err := s.query(ctx, "/api/v1/alerts", nil, &answer); err != nil {
+		return nil, err
+	}
+	out := map[string]bool{}
+	for _, a := range answer.Data.Alerts {
+		if a.State != "firing" || a.Labels["service"] == "console" { // this program runs no console
+			continue
+		}
+		name := a.Labels["alertname"]
+		for _, label := range []string{"dependency", "reason", "service", "for", "pod", "window"} {
+			if v := a.Labels[label]; v != "" {
+				name += " " + label + "=" + v
+			}
+		}
+		out[name] = true
+	}
+	return out, nil
+}
+
+// quiet waits until Prometheus has read every process for three minutes, and no alert fires.
+func (s *stack) quiet(ctx context.Context) error {
+	for begin := time.Now(); time.Since(begin) < 15*time.Minute; {
+		firing, err := s.alerts(ctx)
+		if err != nil {
+			return err
+		}
+		if time.Since(begin) > 3*time.Minute && len(firing) == 0 {
+			return nil
+		}
+		if !outage.Pause(ctx, 5*time.Second) {
+			return ctx.Err()
+		}
+	}
+	return fmt.Errorf("alerts fire before anything is broken: %v", slices.Sorted(maps.Keys(s.firing)))
+}
+
+// watch prints which alerts begin and end to fire, with the time since start.
+func (s *stack) watch(ctx context.Context, start time.Time, long time.Duration) error {
+	for begin := time.Now(); time.Since(begin) < long; {
+		now, err := s.alerts(ctx)
+		if err != nil {
+			return err
+		}
+		at := time.Since(start).Round(time.Second)
+		for name := range now {
+			if !s.firing[name] {
+				fmt.Printf("   %7s  fires: %s\n", at, name)
+			}
+		}
+		for name := range s.firing {
+			if !now[name] {
+				fmt.Printf("   %7s  ends:  %s\n", at, name)
+			}
+		}
+		s.firing = now
+		if !outage.Pause(ctx, 5*time.Second) {
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+// compareClicks waits until the counters of all links show what was answered, or do not
+// change any more.
+func (s *stack) compareClicks(ctx context.Context) error {
+	var shown, answered int64
+	for range 60 {
+		s.counts.mu.Lock()
+		clicks := maps.Clone(s.counts.clicks)
+		s.counts.mu.Unlock()
+		var page struct {
+			Data []struct {
+				Slug   string
+				Clicks int64
+			}
+		}
+		shown, answered = 0, 0
+		for slug, n := range clicks {
+			status, err := s.pod(ctx, 0, http.MethodGet, "api", "/api/v1/links?q="+url.QueryEscape(slug), nil, &page)
+			if err != nil || status != http.StatusOK {
+				return fmt.Errorf("read the counters: status %d: %w", status, err)
+			}
+			answered += n
+			for _, l := range page.Data {
+				if l.Slug == slug {
+					shown += l.Clicks
+				}
+			}
+		}
+		if shown >= answered {
+			break
+		}
+		if !outage.Pause(ctx, time.Second) {
+			return ctx.Err()
+		}
+	}
+	text, err := json.Marshal(map[string]int64{"answered": answered, "counted": shown})
+	fmt.Println("   clicks:", string(text))
+	return err
+}
