@@ -1,5 +1,11 @@
 package storage
 
+import (
+	"fmt"
+
+	bolt "go.etcd.io/bbolt"
+)
+
 // LiveSessions is how many resumable sessions are in memory.
 func (s *Server) LiveSessions() int {
 	s.sessions.mu.Lock()
@@ -9,3 +15,14 @@ func (s *Server) LiveSessions() int {
 
 // ExpireSessions does what the server does every hour.
 func (s *Server) ExpireSessions() error { return s.sessions.expire() }
+
+// FillIndex makes the index larger by n bytes.
+func (s *Server) FillIndex(n int) error {
+	value := make([]byte, 16<<20)
+	for i := 0; i < n; i += len(value) {
+		if err := s.st.update(false, func(t *bolt.Tx) error { return t.Bucket(inMeta).Put(fmt.Appendf(nil, "filler %d", i), value) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}

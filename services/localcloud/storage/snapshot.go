@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"sync"
 
 	bolt "go.etcd.io/bbolt"
@@ -27,6 +28,7 @@ type Entry struct {
 // Blob is a file with the bytes of one object. Its id is never used for other bytes.
 type Blob struct {
 	ID     string
+	Object string // BUCKET/NAME
 	Size   int64  // in bytes
 	CRC32C string // in base64
 }
@@ -46,7 +48,7 @@ func (e Entry) Blob() (b Blob, ok bool, err error) {
 	if !blobID.MatchString(o.Blob) || o.Size < 0 {
 		return b, false, fmt.Errorf("object %q names no file of this server", e.Key)
 	}
-	return Blob{o.Blob, o.Size, o.CRC32C}, true, nil
+	return Blob{o.Blob, o.Bucket + "/" + o.Name, o.Size, o.CRC32C}, true, nil
 }
 
 // Object describes an object to a program that copies it.
@@ -220,19 +222,44 @@ func (r *Restore) Entries(entries []Entry) error {
 			if err := b.Put(e.Key, e.Value); err != nil {
 				return err
 			}
+			if e.In == string(inOutbox) {
+				if err := continueAfter(b, e.Key); err != nil {
+					return err
+				}
+			}
 		}
 		return nil
 	})
 }
 
-// Write writes the bytes of a blob, and checks them.
+// continueAfter makes the next notification come after a restored one, which it would otherwise
+// overwrite: an export of a bucket does not have its sequence.
+func continueAfter(outbox *bolt.Bucket, key []byte) error {
+	if len(key) != 8 {
+		return fmt.Errorf("storage: restore: %x is not the number of a notification", key)
+	}
+	return outbox.SetSequence(max(outbox.Sequence(), binary.BigEndian.Uint64(key)))
+}
+
+// Write writes the bytes of a blob, and checks them. A file of the blob that is there already,
+// because only the index was lost, is replaced.
 func (r *Restore) Write(b Blob, from io.Reader) error {
-	f, err := os.OpenFile(r.st.data(b.ID), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	f, err := os.OpenFile(r.st.temp(b.ID), os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
 	if err != nil {
 		return fmt.Errorf("storage: restore: %w", err)
 	}
 	_, err = io.Copy(f, b.Check(from))
-	return errors.Join(err, f.Sync(), f.Close())
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		_ = os.Remove(r.st.temp(b.ID)) // the error below is the useful one
+		return err
+	}
+	return os.Rename(r.st.temp(b.ID), r.st.data(b.ID))
+}
+
+// LeaveOut removes an object from the index, because its bytes cannot be had.
+func (r *Restore) LeaveOut(b Blob) error {
+	bucket, name, _ := strings.Cut(b.Object, "/")
+	return r.st.db.Update(func(t *bolt.Tx) error { return t.Bucket(inObjects).Delete(objectKey(bucket, name)) })
 }
 
 // Close makes everything durable.

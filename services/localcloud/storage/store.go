@@ -16,8 +16,10 @@ import (
 	"io"
 	"io/fs"
 	"maps"
+	"math"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -160,6 +162,17 @@ func openStore(o Options, faults *Faults) (*store, error) {
 	return s, nil
 }
 
+// reservedMap returns how much address space, not memory, the mapping of the index reserves. An
+// index that outgrows its mapping can only be remapped when nobody reads it, so a backup that
+// stalls while it reads the index would stop every write. 16 GiB have room for some ten million
+// objects. Windows would make the file itself this large.
+func reservedMap() int {
+	if runtime.GOOS == "windows" {
+		return 0
+	}
+	return int(min(16<<30, int64(math.MaxInt/2)))
+}
+
 // openIndex creates the directories if they do not exist, and opens the index.
 func (s *store) openIndex() error {
 	for _, d := range []string{s.dir, filepath.Join(s.bytes, "data"), filepath.Join(s.bytes, "tmp")} {
@@ -167,9 +180,8 @@ func (s *store) openIndex() error {
 			return fmt.Errorf("make storage directory: %w", err)
 		}
 	}
-	// The mapping starts large, since growing it waits for every reader.
 	db, err := bolt.Open(filepath.Join(s.dir, indexFile), 0o600, &bolt.Options{
-		Timeout: 2 * time.Second, InitialMmapSize: 256 << 20, FreelistType: bolt.FreelistMapType,
+		Timeout: 2 * time.Second, InitialMmapSize: reservedMap(), FreelistType: bolt.FreelistMapType,
 	})
 	if err != nil {
 		return fmt.Errorf("open storage index in %s (is another process using it?): %w", s.dir, err)
