@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -28,6 +29,7 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/firestore"
 	"github.com/linkreel/linkreel/services/localcloud/guard"
 	"github.com/linkreel/linkreel/services/localcloud/storage"
+	"github.com/linkreel/linkreel/services/videos"
 )
 
 // backupPath is the path of backups on the port of object storage. No bucket has this name.
@@ -54,10 +56,17 @@ func backupHandler(stop context.Context, records *firestore.Server, objects *sto
 	return (&backup.Source{Records: records, Objects: objects, Tokens: tokens, Stop: stop}).Handler(), nil
 }
 
-// Backup is `linkreel backup`: it copies the data directory of LINKREEL_DATA_DIR into a new
-// backup in the folder dir, whether a stack runs on it or not. recipient is an age
-// recipient, or "" for no encryption.
-func Backup(ctx context.Context, out io.Writer, dir, recipient string) error {
+// BackupOptions are those of `linkreel backup`.
+type BackupOptions struct {
+	Dir       string // the folder of backups
+	Recipient string // of age, as in age1…; "" means no encryption
+	From      string // address of the backups of a localcloud (its --backup-addr); "" means LINKREEL_DATA_DIR
+	TokenFile string // file with the token of From
+}
+
+// Backup is `linkreel backup`: it copies the data directory of LINKREEL_DATA_DIR, whether a
+// stack runs on it or not, or what a running localcloud has, into a new backup.
+func Backup(ctx context.Context, out io.Writer, o BackupOptions) error {
 	var cfg Config
 	if err := env.Parse(&cfg); err != nil {
 		return fmt.Errorf("configuration: %w", err)
@@ -65,12 +74,16 @@ func Backup(ctx context.Context, out io.Writer, dir, recipient string) error {
 	if cfg.BackupDays < 0 {
 		return fmt.Errorf("LINKREEL_BACKUP_DAYS is %d; use a number of days, or 0 to keep all backups", cfg.BackupDays)
 	}
-	s, done, err := running(ctx, cfg)
+	find := running
+	if o.From != "" {
+		find = o.localcloud
+	}
+	s, done, err := find(ctx, cfg)
 	if err != nil {
 		return err
 	}
 	m, err := backup.Take(ctx, backup.Options{
-		Dir: dir, URL: s.BackupURL, Token: s.BackupToken, Recipient: recipient,
+		Dir: o.Dir, URL: s.BackupURL, Token: s.BackupToken, Recipient: o.Recipient,
 		Keep: time.Duration(cfg.BackupDays) * 24 * time.Hour, Sealed: sealed,
 	})
 	if err = errors.Join(err, done()); err != nil {
@@ -78,9 +91,11 @@ func Backup(ctx context.Context, out io.Writer, dir, recipient string) error {
 	}
 	_, _ = fmt.Fprintf(out, "Backup %s: %d records, %d objects with %d bytes.\n", m.Name, m.Documents, len(m.Objects), m.Bytes())
 	if len(m.Keys) > 0 {
-		_, _ = fmt.Fprintf(
-			out, "A restore needs %s, which is not in the backup: keep a copy of it elsewhere.\n", filepath.Join(s.DataDir, secretsFile),
-		)
+		keys := filepath.Join(s.DataDir, secretsFile)
+		if o.From != "" {
+			keys = strings.Join(slices.Sorted(maps.Keys(m.Keys)), " and ")
+		}
+		_, _ = fmt.Fprintf(out, "A restore needs %s, which is not in the backup: keep a copy of it elsewhere.\n", keys)
 	}
 	return nil
 }
@@ -150,56 +165,52 @@ func stopped(ctx context.Context, dir *dataDir) (s *Stack, done func() error, er
 
 // RestoreOptions are those of `linkreel restore`.
 type RestoreOptions struct {
-	Dir      string // the folder of backups
-	Name     string // of the backup; "" means the newest
-	Identity string // file with age identities; "" means none
-	Secrets  string // a copy of the secrets.json of the backup's data directory; "" means none
-	Audit    string // folder with the trail of what ended; "" means LINKREEL_AUDIT_DIR
-	Verify   bool   // only check that the backup can be restored
+	Dir         string // the folder of backups
+	Name        string // of the backup; "" means the newest
+	Identity    string // file with age identities; "" means none
+	Secrets     string // a copy of the secrets.json of the backup's data directory; "" means none
+	Audit       string // folder with the trail of what ended; "" means LINKREEL_AUDIT_DIR
+	Localcloud  string // data directory of a localcloud to restore into; "" means LINKREEL_DATA_DIR
+	ObjectsDir  string // the --objects-dir of that localcloud; "" means in its data directory
+	SkipDamaged bool   // leave damaged objects out
+	WithoutKeys bool   // restore although keys that sealed values are lost
+	Verify      bool   // only check that the backup can be restored
 }
 
 // Restore is `linkreel restore`: it restores a backup into the data directory of
-// LINKREEL_DATA_DIR, which must be empty. All sessions, one-time links, device codes and
-// playback grants end, and what the trail says has ended since. It prints each such decision.
+// LINKREEL_DATA_DIR, or of a localcloud, which must be empty. All sessions, one-time links,
+// device codes and playback grants end, and what the trail says has ended since. It prints
+// each such decision. A localcloud's directory that this backup was restored into already is
+// left as it is, and half a restore begins again, so a pod may repeat the command.
 func Restore(ctx context.Context, out io.Writer, o RestoreOptions) error {
 	var cfg Config
 	if err := env.Parse(&cfg); err != nil {
 		return fmt.Errorf("configuration: %w", err)
 	}
-	m, err := backup.Read(o.Dir, o.Name)
-	if err != nil {
-		return err
-	}
-	identities, err := readIdentities(o.Identity)
-	if err != nil {
-		return err
-	}
-	kept := &secrets{}
-	if o.Secrets != "" {
-		if kept, err = readSecrets(o.Secrets); err != nil {
+	r := restoring{cfg: cfg, from: o.Dir, skip: o.SkipDamaged, audit: cmp.Or(o.Audit, cfg.AuditDir), project: project, out: out}
+	to := r.stack
+	if o.Localcloud != "" {
+		local := localcloudDir{o.Localcloud, o.ObjectsDir}
+		if done, err := local.prepare(o); done != "" || err != nil {
+			_, _ = io.WriteString(out, done)
 			return err
 		}
+		to = func() (*place, error) { return local.place(&r), nil }
 	}
-	if err := checkKeys(m, kept, environment(nil, nil)); err != nil {
+	if err := r.read(o); err != nil {
 		return err
 	}
 	if o.Verify {
-		if err := backup.Verify(ctx, o.Dir, m, identities); err != nil {
-			return err
-		}
-		_, _ = fmt.Fprintf(
-			out, "Backup %s can be restored: %d records, %d objects with %d bytes.\n", m.Name, m.Documents, len(m.Objects), m.Bytes(),
-		)
-		return nil
+		return r.verify(ctx)
 	}
-	r := restoring{cfg: cfg, from: o.Dir, m: m, identities: identities, kept: kept, audit: cmp.Or(o.Audit, cfg.AuditDir), out: out}
-	if err := r.into(ctx); err != nil {
+	into, err := r.into(ctx, to)
+	if err != nil {
 		return err
 	}
 	_, _ = fmt.Fprintf(out, `Restored %s into %s: %d records, %d objects. The newest record is of %s.
-All sessions, one-time links, device codes and playback grants have ended.
+All sessions, one-time links and device codes have ended. %s
 %s
-`, m.Name, cfg.DataDir, m.Documents, len(m.Objects), m.At.Format(time.RFC3339), r.unknown())
+`, r.m.Name, into.name, r.m.Documents, len(r.m.Objects), r.m.At.Format(time.RFC3339), into.grants, r.unknown())
 	return nil
 }
 
@@ -210,9 +221,79 @@ type restoring struct {
 	m          *backup.Manifest
 	identities []age.Identity
 	kept       *secrets
-	audit      string // folder of the trail; "" means none
+	lost       map[string]bool // ids of keys that nobody has any more
+	skip       bool            // leave damaged objects out
+	audit      string          // folder of the trail; "" means none
 	notes      []trail.Note
+	project    string // of the documents
+	unsealed   unsealed
 	out        io.Writer
+}
+
+// place is an empty data directory.
+type place struct {
+	name    string // for messages
+	records string
+	objects storage.Options
+	grants  string       // what has become of playback grants
+	settle  func() error // puts the rest in place, before anything may serve
+	empty   func() error // removes what the restore has written
+	close   func()
+}
+
+// read reads what the restore needs, and checks the keys.
+func (r *restoring) read(o RestoreOptions) (err error) {
+	if r.m, err = backup.Read(o.Dir, o.Name); err != nil {
+		return err
+	}
+	if r.identities, err = readIdentities(o.Identity); err != nil {
+		return err
+	}
+	r.kept = &secrets{}
+	if o.Secrets != "" {
+		if r.kept, err = readSecrets(o.Secrets); err != nil {
+			return err
+		}
+	}
+	settings := environment(nil, nil)
+	where := "give a copy of the secrets.json of that time with --secrets"
+	if o.Localcloud != "" {
+		r.kept.WebhookKey = cmp.Or(r.kept.WebhookKey, settings[webhookKey])
+		where = "set it to the key of that time"
+	}
+	r.lost, err = lostKeys(r.m, r.kept.WebhookKey, settings[certificateKey])
+	if err != nil || len(r.lost) == 0 || o.WithoutKeys {
+		return err
+	}
+	for setting, needed := range r.m.Keys {
+		for _, id := range needed {
+			if !r.lost[id] {
+				continue
+			}
+			if setting == certificateKey {
+				where = "set it to the key of that time"
+			}
+			return fmt.Errorf("the backup %s has values that the key %s of %s has sealed, and this key is not here: %s. "+
+				"If nobody has it any more, --without-keys restores the rest", r.m.Name, id, setting, where)
+		}
+	}
+	return nil
+}
+
+func (r *restoring) verify(ctx context.Context) error {
+	if err := backup.Verify(ctx, r.from, r.m, r.identities, r.tellDamage); err != nil {
+		return err
+	}
+	_, _ = fmt.Fprintf(
+		r.out, "Backup %s can be restored: %d records, %d objects with %d bytes.\n", r.m.Name, r.m.Documents, len(r.m.Objects), r.m.Bytes(),
+	)
+	return nil
+}
+
+// tellDamage says what people will miss.
+func (r *restoring) tellDamage(d backup.Damage) {
+	_, name, _ := strings.Cut(d.Object, "/")
+	_, _ = fmt.Fprintf(r.out, "Damaged: %s. %v.\n", cmp.Or(videos.ObjectOf(name), "The object "+d.Object), d.Err)
 }
 
 // unknown says what is as it was at the time of the backup.
@@ -245,67 +326,91 @@ func readIdentities(path string) ([]age.Identity, error) {
 	return ids, nil
 }
 
-// checkKeys refuses a backup with sealed values that none of the keys would open.
-func checkKeys(m *backup.Manifest, kept *secrets, settings map[string]string) error {
+// lostKeys returns the ids of the keys that have sealed values of a backup and are not among
+// those in the two settings.
+func lostKeys(m *backup.Manifest, webhook, certificate string) (map[string]bool, error) {
+	lost := map[string]bool{}
 	for setting, needed := range m.Keys {
-		text, ids, where := kept.WebhookKey, events.KeyIDs, "give a copy of the secrets.json of that time with --secrets"
+		text, ids := webhook, events.KeyIDs
 		if setting == certificateKey {
-			text, ids, where = settings[certificateKey], links.KeyIDs, "set it to the key of that time"
+			text, ids = certificate, links.KeyIDs
 		}
 		var have []string
 		if text != "" {
 			var err error
 			if have, err = ids(text); err != nil {
-				return err
+				return nil, err
 			}
 		}
 		for _, id := range needed {
 			if !slices.Contains(have, id) {
-				return fmt.Errorf("the backup %s has values that the key %s of %s has sealed, and this key is not here: %s", m.Name, id, setting, where)
+				lost[id] = true
 			}
 		}
 	}
-	return nil
+	return lost, nil
 }
 
-func (r *restoring) into(ctx context.Context) (err error) {
+// stack is the data directory of LINKREEL_DATA_DIR.
+func (r *restoring) stack() (*place, error) {
 	found, err := os.ReadDir(r.cfg.DataDir)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("data directory: %w", err)
+		return nil, fmt.Errorf("data directory: %w", err)
 	}
 	for _, e := range found {
 		if e.Name() != lockFile {
-			return fmt.Errorf("%s is not empty: restore into an empty folder, or move what is there away", r.cfg.DataDir)
-		}
-	}
-	if r.audit != "" {
-		if r.notes, err = r.readTrail(); err != nil {
-			return err
+			return nil, fmt.Errorf("%s is not empty: restore into an empty folder, or move what is there away", r.cfg.DataDir)
 		}
 	}
 	dir, err := openDataDir(r.cfg.DataDir)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	defer dir.close()
+	return &place{
+		name: r.cfg.DataDir, records: dir.join(recordsFile), objects: storage.Options{Dir: dir.join(objectsDir)},
+		grants: "So have all playback grants.", close: dir.close,
+		settle: func() error {
+			r.kept.PlaybackKey = "" // a new one ends all playback grants
+			return errors.Join(dir.saveSecrets(r.kept), r.copyTrail(r.cfg.auditDir(dir)))
+		},
+		empty: func() (err error) { // it was empty, and is again
+			for _, name := range []string{recordsFile, objectsDir, secretsFile, auditDir} {
+				err = errors.Join(err, os.RemoveAll(dir.join(name)))
+			}
+			return err
+		},
+	}, nil
+}
+
+func (r *restoring) into(ctx context.Context, to func() (*place, error)) (p *place, err error) {
+	if r.audit != "" {
+		if r.notes, err = r.readTrail(); err != nil {
+			return nil, err
+		}
+	}
+	if p, err = to(); err != nil {
+		return nil, err
+	}
+	defer p.close()
 	indexes, err := parsedIndexes()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	token := randomHex()
-	err = backup.Restore(ctx, r.from, r.m, r.identities, backup.Target{
-		Records: dir.join(recordsFile), Indexes: indexes, Objects: storage.Options{Dir: dir.join(objectsDir)}, Edit: lasting, Token: token,
+	target := backup.Target{
+		Records: p.records, Indexes: indexes, Objects: p.objects, Edit: r.keep, Token: token,
 		Finish: func(ctx context.Context, records *firestore.Server) error {
-			return r.finish(ctx, dir, records, token)
+			r.tellUnsealed()
+			return errors.Join(r.endAgain(ctx, records, token), p.settle())
 		},
-	})
-	if err == nil {
-		return nil
 	}
-	for _, name := range []string{recordsFile, objectsDir, secretsFile, auditDir} { // the folder was empty, and is again
-		err = errors.Join(err, os.RemoveAll(dir.join(name)))
+	if r.skip {
+		target.Damaged = r.tellDamage
 	}
-	return err
+	if err = backup.Restore(ctx, r.from, r.m, r.identities, target); err != nil {
+		return nil, errors.Join(err, p.empty())
+	}
+	return p, nil
 }
 
 func (r *restoring) readTrail() ([]trail.Note, error) {
@@ -322,12 +427,8 @@ func (r *restoring) readTrail() ([]trail.Note, error) {
 	return notes, nil
 }
 
-// finish ends what the trail says has ended, and puts the secrets and the trail in place.
-func (r *restoring) finish(ctx context.Context, dir *dataDir, records *firestore.Server, token string) error {
-	r.kept.PlaybackKey = "" // a new one ends all playback grants
-	if err := dir.saveSecrets(r.kept); err != nil {
-		return err
-	}
+// endAgain ends what the trail says has ended.
+func (r *restoring) endAgain(ctx context.Context, records *firestore.Server, token string) error {
 	if len(r.notes) == 0 {
 		return nil
 	}
@@ -335,19 +436,24 @@ func (r *restoring) finish(ctx context.Context, dir *dataDir, records *firestore
 	if err != nil {
 		return err
 	}
-	db, err := firestoredb.Open(ctx, firestoredb.Config{Project: project, Endpoint: addr.String(), Token: token})
+	db, err := firestoredb.Open(ctx, firestoredb.Config{Project: r.project, Endpoint: addr.String(), Token: token})
 	if err != nil {
 		return err
 	}
 	err = auth.EndAgain(ctx, db, r.notes, func(line string) { _, _ = fmt.Fprintln(r.out, line) })
-	if err = errors.Join(err, db.Close()); err != nil {
-		return err
+	return errors.Join(err, db.Close())
+}
+
+// copyTrail copies the trail to where the restored stack continues it: a later restore of an
+// older backup needs it again.
+func (r *restoring) copyTrail(to string) error {
+	if len(r.notes) == 0 {
+		return nil
 	}
-	to := r.cfg.auditDir(dir)
 	if one, err := sameFile(to, r.audit); one || err != nil {
 		return err
 	}
-	return os.CopyFS(to, os.DirFS(r.audit)) // a later restore of an older backup needs it again
+	return os.CopyFS(to, os.DirFS(r.audit))
 }
 
 // sameFile reports whether two paths lead to one file. The first need not exist.
@@ -363,9 +469,12 @@ func sameFile(a, b string) (bool, error) {
 	return err == nil && os.SameFile(first, second), err
 }
 
-// lasting reports whether a restore keeps a document.
-func lasting(d *pb.Document) bool {
-	_, path, _ := strings.Cut(d.GetName(), "/documents/")
+// keep reports whether a restore keeps a document.
+func (r *restoring) keep(d *pb.Document) bool {
+	in, path, _ := strings.Cut(d.GetName(), "/documents/")
+	if parts := strings.Split(in, "/"); len(parts) > 1 {
+		r.project = parts[1]
+	}
 	collection, _, _ := strings.Cut(path, "/")
-	return !slices.Contains(auth.Transient(), collection)
+	return !slices.Contains(auth.Transient(), collection) && r.opens(collection, path, d)
 }

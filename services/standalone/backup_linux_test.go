@@ -95,13 +95,13 @@ func TestAStackIsBackedUpAndRestored(t *testing.T) {
 	if s.count(t, "oneTimeLinks") != 1 {
 		t.Fatal("the sign-in link has no record")
 	}
-	if err := Backup(t.Context(), io.Discard, dir, ""); err != nil {
+	if err := Backup(t.Context(), io.Discard, BackupOptions{Dir: dir}); err != nil {
 		t.Fatalf("back up a running stack: %v", err)
 	}
 	post("/api/v1/links", map[string]string{"url": "https://example.com/later", "slug": "later"})
 	key := s.secrets.PlaybackKey
 	down(t, s)
-	if err := Backup(t.Context(), io.Discard, dir, ""); err != nil {
+	if err := Backup(t.Context(), io.Discard, BackupOptions{Dir: dir}); err != nil {
 		t.Fatalf("back up a stopped stack: %v", err)
 	}
 	names, err := backup.Names(dir)
@@ -163,7 +163,7 @@ func TestARestoreThatFailsLeavesAnEmptyFolder(t *testing.T) {
 	data, dir, again := t.TempDir(), t.TempDir(), t.TempDir()
 	t.Setenv("LINKREEL_DATA_DIR", data)
 	down(t, up(t, data))
-	if err := Backup(t.Context(), io.Discard, dir, ""); err != nil {
+	if err := Backup(t.Context(), io.Discard, BackupOptions{Dir: dir}); err != nil {
 		t.Fatal(err)
 	}
 	m, err := backup.Read(dir, "")
@@ -186,7 +186,7 @@ func TestARestoreThatFailsLeavesAnEmptyFolder(t *testing.T) {
 func TestABackupFindsTheRightStack(t *testing.T) {
 	data, other, dir := t.TempDir(), t.TempDir(), t.TempDir()
 	t.Setenv("LINKREEL_DATA_DIR", other)
-	if err := Backup(t.Context(), io.Discard, dir, ""); err == nil || !strings.Contains(err.Error(), "LINKREEL_DATA_DIR") {
+	if err := Backup(t.Context(), io.Discard, BackupOptions{Dir: dir}); err == nil || !strings.Contains(err.Error(), "LINKREEL_DATA_DIR") {
 		t.Errorf("a folder without a stack = %v", err)
 	}
 	held, err := openDataDir(data)
@@ -338,7 +338,7 @@ func TestWhatEndedStaysEnded(t *testing.T) {
 	t.Setenv("LINKREEL_DATA_DIR", data)
 	s := up(t, data)
 	r := s.give(t, n)
-	if err := Backup(t.Context(), io.Discard, dir, ""); err != nil {
+	if err := Backup(t.Context(), io.Discard, BackupOptions{Dir: dir}); err != nil {
 		t.Fatal(err)
 	}
 	s.take(t, r)

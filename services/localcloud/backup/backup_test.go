@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -14,6 +15,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -225,7 +227,7 @@ func TestABackupIsOneStateUnderWrites(t *testing.T) {
 	close(stop)
 	writers.Wait()
 	for i, m := range taken {
-		if err := backup.Verify(t.Context(), dir, m, nil); err != nil {
+		if err := backup.Verify(t.Context(), dir, m, nil, nil); err != nil {
 			t.Error(err)
 		}
 		found := restore(t, dir, m).names()
@@ -279,7 +281,7 @@ func TestOldBackupsAndTheirObjectsGo(t *testing.T) {
 	c.add("b", content("b"))
 	now = now.Add(40 * time.Minute)
 	second := take(t, o)
-	if err := backup.Verify(t.Context(), dir, first, nil); err != nil {
+	if err := backup.Verify(t.Context(), dir, first, nil, nil); err != nil {
 		t.Error(err)
 	}
 	now = now.Add(40 * time.Minute)
@@ -332,7 +334,7 @@ func TestAnObjectThatWasCutOffIsCopiedAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, m := range []*backup.Manifest{take(t, c.options(dir)), m} {
-		if err := backup.Verify(t.Context(), dir, m, nil); err != nil {
+		if err := backup.Verify(t.Context(), dir, m, nil, nil); err != nil {
 			t.Errorf("the backup %s: %v", m.Name, err)
 		}
 	}
@@ -389,7 +391,7 @@ func TestAKilledBackupIsNoBackup(t *testing.T) { // alone: a process that is bei
 		if kills > 100 || cmd.ProcessState.ExitCode() != -1 || len(names) != 1 || names[0] != first.Name {
 			t.Fatalf("after kill %d: %v, backups %v: %s", kills, err, names, out)
 		}
-		if err := backup.Verify(t.Context(), dir, first, nil); err != nil {
+		if err := backup.Verify(t.Context(), dir, first, nil, nil); err != nil {
 			t.Fatalf("after kill %d: %v", kills, err)
 		}
 	}
@@ -426,7 +428,7 @@ func TestAFullDiskLeavesTheEarlierBackups(t *testing.T) {
 			t.Fatalf("write %d: backups %v, %v", at, names, err)
 		}
 	}
-	if err := backup.Verify(t.Context(), dir, first, nil); err != nil {
+	if err := backup.Verify(t.Context(), dir, first, nil, nil); err != nil {
 		t.Error(err)
 	}
 	if found := restore(t, dir, take(t, c.options(dir))).names(); len(found) != 2 {
@@ -457,7 +459,7 @@ func TestDamageStopsARestore(t *testing.T) {
 			to := t.TempDir()
 			read, err := backup.Read(dir, m.Name)
 			if err == nil {
-				if verified := backup.Verify(t.Context(), dir, read, nil); verified == nil || !strings.Contains(verified.Error(), "damaged") {
+				if verified := backup.Verify(t.Context(), dir, read, nil, nil); verified == nil || !strings.Contains(verified.Error(), "damaged") {
 					t.Errorf("%s %s: Verify = %v", name, what, verified)
 				}
 				err = restoreTo(t, to, dir, read)
@@ -475,8 +477,95 @@ func TestDamageStopsARestore(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := backup.Verify(t.Context(), dir, m, nil); err != nil {
+	if err := backup.Verify(t.Context(), dir, m, nil, nil); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestDamagedObjectsAreLeftOut damages the objects of a backup in each way, and restores it
+// without them.
+func TestDamagedObjectsAreLeftOut(t *testing.T) {
+	t.Parallel()
+	c, dir := start(t, t.TempDir()), t.TempDir()
+	for _, name := range []string{"whole", "changed", "cut", "gone"} {
+		c.add(name, content(name))
+	}
+	m := take(t, c.options(dir))
+	for i, f := range m.Objects {
+		path := filepath.Join(dir, "objects", f.Name)
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch {
+		case bytes.Equal(text, content("changed")):
+			text[len(text)/2] ^= 1
+			err = os.WriteFile(path, text, 0o600)
+		case bytes.Equal(text, content("cut")):
+			err = os.Truncate(path, f.Bytes/2)
+		case bytes.Equal(text, content("gone")):
+			err = os.Remove(path)
+		}
+		if err != nil {
+			t.Fatalf("object %d: %v", i, err)
+		}
+	}
+	var verified, left []string
+	err := backup.Verify(t.Context(), dir, m, nil, func(d backup.Damage) { verified = append(verified, d.Object) })
+	if slices.Sort(verified); err == nil || !strings.Contains(err.Error(), "3 of 4 objects") || fmt.Sprint(verified) != "[media/changed media/cut media/gone]" {
+		t.Errorf("Verify = %v, and names %v", err, verified)
+	}
+	to := t.TempDir()
+	err = backup.Restore(t.Context(), dir, m, nil, backup.Target{
+		Records: filepath.Join(to, "firestore.db"), Objects: storage.Options{Dir: filepath.Join(to, "objects")},
+		Damaged: func(d backup.Damage) { left = append(left, d.Object) },
+	})
+	if slices.Sort(left); err != nil || !slices.Equal(left, verified) {
+		t.Fatalf("Restore = %v, and leaves out %v", err, left)
+	}
+	r := start(t, to)
+	if got := r.call(http.MethodGet, "/storage/v1/b/media/o/whole?alt=media", nil); !bytes.Equal(got, content("whole")) {
+		t.Errorf("the whole object has %d other bytes", len(got))
+	}
+	var list struct{ Items []struct{ Name string } }
+	if err := json.Unmarshal(r.call(http.MethodGet, "/storage/v1/b/media/o", nil), &list); err != nil || len(list.Items) != 1 {
+		t.Errorf("the restored bucket lists %v, %v", list.Items, err)
+	}
+	if files, err := os.ReadDir(filepath.Join(to, "objects", "data")); err != nil || len(files) != 1 {
+		t.Errorf("the restore leaves the files %v, %v", files, err)
+	}
+	// The next backup copies again what is missing, under its old name. So the older one is whole again.
+	for _, f := range m.Objects {
+		text, err := os.ReadFile(filepath.Join(dir, "objects", f.Name))
+		if err == nil && bytes.Equal(text, content("whole")) {
+			continue
+		}
+		if err := os.Remove(filepath.Join(dir, "objects", f.Name)); err != nil && !errors.Is(err, os.ErrNotExist) {
+			t.Fatal(err)
+		}
+	}
+	take(t, c.options(dir))
+	if err := backup.Verify(t.Context(), dir, m, nil, nil); err != nil {
+		t.Errorf("after another backup: %v", err)
+	}
+}
+
+// TestAFullDiskIsNoDamage: a restore that cannot write must not leave out what the backup has.
+func TestAFullDiskIsNoDamage(t *testing.T) {
+	t.Parallel()
+	c, dir, to := start(t, t.TempDir()), t.TempDir(), t.TempDir()
+	c.add("a", content("a"))
+	m := take(t, c.options(dir))
+	id, _, _ := strings.Cut(m.Objects[0].Name, ".")
+	if err := os.MkdirAll(filepath.Join(to, "objects", "tmp", id), 0o700); err != nil { // so the file cannot be created
+		t.Fatal(err)
+	}
+	err := backup.Restore(t.Context(), dir, m, nil, backup.Target{
+		Records: filepath.Join(to, "firestore.db"), Objects: storage.Options{Dir: filepath.Join(to, "objects")},
+		Damaged: func(d backup.Damage) { t.Errorf("%s is left out: %v", d.Object, d.Err) },
+	})
+	if err == nil {
+		t.Error("the restore succeeds")
 	}
 }
 
@@ -512,7 +601,7 @@ func TestAnEncryptedBackupNeedsItsIdentity(t *testing.T) {
 		}
 	}
 	for name, ids := range map[string][]age.Identity{"no identity": nil, "another identity": {other}} {
-		if err := backup.Verify(t.Context(), dir, m, ids); err == nil {
+		if err := backup.Verify(t.Context(), dir, m, ids, nil); err == nil {
 			t.Errorf("%s opens the backup", name)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -31,7 +32,19 @@ type Target struct {
 	Finish func(context.Context, *firestore.Server) error
 	// Token is the token of the server that Finish gets.
 	Token string
+	// Damaged is called for each object whose bytes in the backup are damaged. The object is left
+	// out. If Damaged is nil, such an object stops the restore.
+	Damaged func(Damage)
 }
+
+// Damage is an object that a backup has lost.
+type Damage struct {
+	Object string // BUCKET/NAME
+	Err    error  // says which file of the backup is damaged
+}
+
+// errDamaged means that a file of a backup is not as it was written, or is missing.
+var errDamaged = errors.New("damaged")
 
 // Restore writes a backup to a target. No server opens the target before everything is
 // there and every checksum was right. If Restore fails, the target must be emptied.
@@ -46,7 +59,14 @@ func Restore(ctx context.Context, dir string, m *Manifest, identities []age.Iden
 		return err
 	}
 	in := reader{dir, m, identities}
-	err = in.objects(ctx, objects.Entries, objects.Write)
+	var leaveOut func(storage.Blob, error) error
+	if to.Damaged != nil {
+		leaveOut = func(b storage.Blob, why error) error {
+			to.Damaged(Damage{b.Object, why})
+			return objects.LeaveOut(b)
+		}
+	}
+	err = in.objects(ctx, objects.Entries, objects.Write, leaveOut)
 	if err = errors.Join(err, objects.Close()); err != nil {
 		return err
 	}
@@ -70,23 +90,36 @@ func Restore(ctx context.Context, dir string, m *Manifest, identities []age.Iden
 	return records.EndRestore()
 }
 
-// Verify reads a whole backup and checks it as Restore does. It writes nothing.
-func Verify(ctx context.Context, dir string, m *Manifest, identities []age.Identity) error {
-	in := reader{dir, m, identities}
+// Verify reads a whole backup and checks it as Restore does. It writes nothing. It calls
+// damaged, which may be nil, for each damaged object, and reads on. Then it fails.
+func Verify(ctx context.Context, dir string, m *Manifest, identities []age.Identity, damaged func(Damage)) error {
+	in, lost := reader{dir, m, identities}, 0
+	var first error
 	err := in.objects(ctx, func([]storage.Entry) error { return nil }, func(b storage.Blob, r io.Reader) error {
 		_, err := io.Copy(io.Discard, b.Check(r))
 		return err
-	})
-	if err != nil {
-		return err
-	}
-	return in.records(ctx, func(next func() (*pb.Document, error)) error {
-		for {
-			if d, err := next(); d == nil || err != nil {
-				return err
-			}
+	}, func(b storage.Blob, why error) error {
+		if lost++; first == nil {
+			first = why
 		}
+		if damaged != nil {
+			damaged(Damage{b.Object, why})
+		}
+		return nil
 	})
+	if err == nil {
+		err = in.records(ctx, func(next func() (*pb.Document, error)) error {
+			for {
+				if d, err := next(); d == nil || err != nil {
+					return err
+				}
+			}
+		})
+	}
+	if err == nil && lost > 0 {
+		return fmt.Errorf("%d of %d objects of the backup %s cannot be restored; the first: %w", lost, len(m.Objects), m.Name, first)
+	}
+	return err
 }
 
 // reader reads a backup and checks what it reads.
@@ -99,6 +132,9 @@ type reader struct {
 // open calls read with the bytes of a file, and then checks its size and checksum.
 func (in reader) open(path string, want File, read func(io.Reader) error) error {
 	f, err := os.Open(filepath.Join(path, want.Name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%s is %w: it is missing", want.Name, errDamaged)
+	}
 	if err != nil {
 		return fmt.Errorf("read the backup %s: %w", in.m.Name, err)
 	}
@@ -107,11 +143,11 @@ func (in reader) open(path string, want File, read func(io.Reader) error) error 
 	raw := io.TeeReader(bufio.NewReaderSize(f, 256<<10), sum)
 	failed := in.plain(raw, read)
 	if _, err := io.Copy(io.Discard, raw); err != nil {
-		return fmt.Errorf("read %s: %w", want.Name, err)
+		return fmt.Errorf("%s is %w: %w", want.Name, errDamaged, err)
 	}
 	// Damage explains any other failure, so tell of it first.
 	if hex.EncodeToString(sum.Sum(nil)) != want.SHA256 {
-		return fmt.Errorf("%s is damaged: its checksum is not the one in the manifest of %s", want.Name, in.m.Name)
+		return fmt.Errorf("%s is %w: its checksum is not the one in the manifest of %s", want.Name, errDamaged, in.m.Name)
 	}
 	if failed != nil {
 		return fmt.Errorf("read %s: %w", want.Name, failed)
@@ -137,8 +173,11 @@ func (in reader) plain(raw io.Reader, read func(io.Reader) error) error {
 // entriesAtOnce is how many entries of the index a restore commits together.
 const entriesAtOnce = 1000
 
-// objects passes on the index and then the bytes of every object that it names.
-func (in reader) objects(ctx context.Context, entries func([]storage.Entry) error, write func(storage.Blob, io.Reader) error) error {
+// objects passes on the index and then the bytes of every object that it names. It calls
+// leaveOut, unless that is nil, for an object whose bytes are damaged.
+func (in reader) objects(
+	ctx context.Context, entries func([]storage.Entry) error, write func(storage.Blob, io.Reader) error, leaveOut func(storage.Blob, error) error,
+) error {
 	files := map[string]File{} // of the objects, by id
 	for _, f := range in.m.Objects {
 		id, _, _ := strings.Cut(f.Name, ".")
@@ -162,7 +201,11 @@ func (in reader) objects(ctx context.Context, entries func([]storage.Entry) erro
 		if !ok || f.Name != filepath.Base(f.Name) {
 			return fmt.Errorf("the manifest of %s does not name the bytes of the object %s", in.m.Name, b.ID)
 		}
-		if err := in.open(filepath.Join(in.dir, objectsDir), f, func(r io.Reader) error { return write(b, r) }); err != nil {
+		err := in.open(filepath.Join(in.dir, objectsDir), f, func(r io.Reader) error { return write(b, r) })
+		if errors.Is(err, errDamaged) && leaveOut != nil {
+			err = leaveOut(b, err)
+		}
+		if err != nil {
 			return err
 		}
 	}

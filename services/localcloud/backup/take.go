@@ -158,7 +158,7 @@ func (r *receiver) readRecords(in *bufio.Reader) error {
 			if collectionOf(d) != s.Collection {
 				continue
 			}
-			for _, id := range keyIDs(d.GetFields()[s.Field]) {
+			for _, id := range KeyIDs(d.GetFields()[s.Field]) {
 				if keys[s.Keys] == nil {
 					keys[s.Keys] = map[string]bool{}
 				}
@@ -185,8 +185,8 @@ func collectionOf(d *pb.Document) string {
 // idBytes is the length of a key's id at the beginning of a sealed value.
 const idBytes = 4
 
-// keyIDs returns the ids of keys in the value of [Sealed.Field].
-func keyIDs(v *pb.Value) (all []string) {
+// KeyIDs returns the ids of keys in the value of [Sealed.Field].
+func KeyIDs(v *pb.Value) (all []string) {
 	if s := v.GetStringValue(); s != "" {
 		return []string{s}
 	}
@@ -194,7 +194,7 @@ func keyIDs(v *pb.Value) (all []string) {
 		return []string{hex.EncodeToString(b[:idBytes])}
 	}
 	for _, e := range v.GetArrayValue().GetValues() {
-		all = append(all, keyIDs(e)...)
+		all = append(all, KeyIDs(e)...)
 	}
 	return all
 }

@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"time"
 
 	pb "cloud.google.com/go/firestore/apiv1/firestorepb"
 	bolt "go.etcd.io/bbolt"
+	berrors "go.etcd.io/bbolt/errors"
 	"google.golang.org/protobuf/proto"
 )
 
@@ -105,6 +108,27 @@ func (s *Server) importBatch(batch []*pb.Document) error {
 		s.store.history.forget(at) // nobody reads earlier states of a file that is not served yet
 		return changes, nil
 	})
+}
+
+// RestoreUnfinished reports whether the data file at path was left by a restore that did not
+// end. No server has opened such a file. A file that does not exist was left by nobody.
+func RestoreUnfinished(path string) (unfinished bool, err error) {
+	if info, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) || err == nil && info.Size() == 0 {
+		return false, nil // killed while it created the file, at most
+	}
+	db, err := bolt.Open(path, 0o600, &bolt.Options{ReadOnly: true, Timeout: time.Second})
+	if errors.Is(err, berrors.ErrTimeout) {
+		return false, fmt.Errorf("firestore: %s is in use by another process", path)
+	}
+	if err != nil {
+		return false, fmt.Errorf("firestore: open %s: %w", path, err)
+	}
+	err = db.View(func(tx *bolt.Tx) error {
+		b := tx.Bucket(metaBucket)
+		unfinished = b != nil && b.Get(restoringKey) != nil
+		return nil
+	})
+	return unfinished, errors.Join(err, db.Close())
 }
 
 // EndRestore marks the data file as complete. From then on Open accepts it.

@@ -20,6 +20,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/linkreel/linkreel/services/localcloud/backup"
 	"github.com/linkreel/linkreel/services/localcloud/firestore"
 	"github.com/linkreel/linkreel/services/localcloud/guard"
 	"github.com/linkreel/linkreel/services/localcloud/storage"
@@ -30,6 +31,7 @@ type options struct {
 	dataDir                              string
 	firestoreAddr, storageAddr, apiAddr  string
 	adminAddr                            string
+	backupAddr, backupTokenFile          string
 	indexes, buckets                     list
 	corsFile                             string
 	publicURL, keyFile, tokenFile        string
@@ -76,6 +78,8 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	f.StringVar(&o.storageAddr, "storage-addr", "127.0.0.1:8083", "address to listen on for object storage; it may be public, because it accepts only signed requests")
 	f.StringVar(&o.apiAddr, "storage-api-addr", "127.0.0.1:8084", "address to listen on for your own programs: the JSON API of object storage, which requires the token, and /livez and /readyz")
 	f.StringVar(&o.adminAddr, "admin-addr", "", "address to listen on for /metrics, which needs no token (default: none)")
+	f.StringVar(&o.backupAddr, "backup-addr", "", "address to listen on for backups: all records and objects, for linkreel backup --from (default: none)")
+	f.StringVar(&o.backupTokenFile, "backup-token-file", "", "file with the bearer token of --backup-addr, which needs one of its own; as for --token-file")
 	f.Var(&o.indexes, "indexes", "firestore.indexes.json with the composite indexes to enforce; may be repeated (default: enforce none)")
 	f.Var(&o.buckets, "bucket", "name of a bucket to create; may be repeated (default linkreel)")
 	f.StringVar(&o.corsFile, "cors-file", "", "file with the CORS rules of the buckets, in the format of gcloud storage buckets update --cors-file")
@@ -99,6 +103,9 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	if len(o.buckets) == 0 {
 		o.buckets = list{"linkreel"}
 	}
+	if o.backupAddr != "" && o.backupTokenFile == "" {
+		return nil, errors.New("--backup-addr gives everything to its callers: require a token with --backup-token-file")
+	}
 	return o, nil
 }
 
@@ -112,6 +119,7 @@ type description struct {
 	KeyFile       string   `json:"keyFile"`
 	TokenFile     string   `json:"tokenFile,omitempty"`
 	MetricsURL    string   `json:"metricsUrl,omitempty"`
+	BackupURL     string   `json:"backupUrl,omitempty"`
 	Buckets       []string `json:"buckets"`
 }
 
@@ -121,11 +129,15 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	if err != nil {
 		return err
 	}
-	token, err := o.token()
+	token, err := readToken(o.tokenFile)
 	if err != nil {
 		return err
 	}
-	for _, a := range []string{o.firestoreAddr, o.storageAddr, o.apiAddr, cmp.Or(o.adminAddr, "127.0.0.1:0")} {
+	backupToken, err := readToken(o.backupTokenFile)
+	if err != nil {
+		return err
+	}
+	for _, a := range []string{o.firestoreAddr, o.storageAddr, o.apiAddr, cmp.Or(o.adminAddr, "127.0.0.1:0"), cmp.Or(o.backupAddr, "127.0.0.1:0")} {
 		if err := checkRemote(a, o.allowRemote, token != ""); err != nil {
 			return err
 		}
@@ -179,11 +191,20 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	publicServer, apiServer := server(meters.counted(store.PublicHandler())), server(health(&serving, fire, meters.counted(store.APIHandler())))
 	defer stopServer(ctx, publicServer)
 	defer stopServer(ctx, apiServer)
-	admin, stopAdmin, err := serveAdmin(ctx, o.adminAddr, meters.handler())
+	admin, stopAdmin, err := serveBeside(ctx, o.adminAddr, meters.handler())
 	if err != nil {
 		return err
 	}
 	defer stopAdmin()
+	backups, err := o.backups(ctx, fire, store, backupToken)
+	if err != nil {
+		return err
+	}
+	backupURL, stopBackups, err := serveBeside(ctx, o.backupAddr, backups)
+	if err != nil {
+		return err
+	}
+	defer stopBackups()
 	go func() { failed <- publicServer.Serve(public) }()
 	go func() { failed <- apiServer.Serve(api) }()
 	fireAddr, err := fire.Listen(o.firestoreAddr)
@@ -198,7 +219,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	if o.keyFile != "" {
 		d.KeyFile = o.keyFile
 	}
-	d.TokenFile, d.MetricsURL = o.tokenFile, admin
+	d.TokenFile, d.BackupURL = o.tokenFile, backupURL
+	if admin != "" {
+		d.MetricsURL = admin + "/metrics"
+	}
 	if err := d.write(file); err != nil {
 		return err
 	}
@@ -259,22 +283,22 @@ func openStorage(o *options, apiURL, token string, log *slog.Logger) (*storage.S
 	return storage.Open(so)
 }
 
-// token reads the token file. An empty file is an error, because it must not mean that callers
-// need no token.
-func (o *options) token() (string, error) {
-	if o.tokenFile == "" {
+// readToken reads a token file, if there is one. An empty file is an error, because it must not
+// mean that callers need no token.
+func readToken(path string) (string, error) {
+	if path == "" {
 		return "", nil
 	}
-	b, err := os.ReadFile(o.tokenFile)
+	b, err := os.ReadFile(path)
 	if err != nil {
 		return "", fmt.Errorf("read token: %w", err)
 	}
 	text := strings.TrimSpace(string(b))
 	if text == "" {
-		return "", fmt.Errorf("read token: %s is empty", o.tokenFile)
+		return "", fmt.Errorf("read token: %s is empty", path)
 	}
 	if _, err := guard.Parse(text); err != nil {
-		return "", fmt.Errorf("read token of %s: %w", o.tokenFile, err)
+		return "", fmt.Errorf("read token of %s: %w", path, err)
 	}
 	return text, nil
 }
@@ -321,8 +345,17 @@ func (o *options) volumes() map[string]string {
 	return map[string]string{"data": o.dataDir, "objects": cmp.Or(o.objectsDir, o.dataDir)}
 }
 
-// serveAdmin serves metrics on an address, if there is one, until stop is called.
-func serveAdmin(ctx context.Context, addr string, h http.Handler) (url string, stop func(), err error) {
+// backups serves all records and objects. It ends running backups when ctx ends.
+func (o *options) backups(ctx context.Context, fire *firestore.Server, store *storage.Server, token string) (http.Handler, error) {
+	tokens, err := guard.Parse(token)
+	if err != nil {
+		return nil, fmt.Errorf("read token of %s: %w", o.backupTokenFile, err)
+	}
+	return (&backup.Source{Records: fire, Objects: store, Tokens: tokens, Stop: ctx}).Handler(), nil
+}
+
+// serveBeside serves h on an address, if there is one, until stop is called.
+func serveBeside(ctx context.Context, addr string, h http.Handler) (url string, stop func(), err error) {
 	if addr == "" {
 		return "", func() {}, nil
 	}
@@ -331,8 +364,8 @@ func serveAdmin(ctx context.Context, addr string, h http.Handler) (url string, s
 		return "", nil, err
 	}
 	s := server(h)
-	go func() { _ = s.Serve(l) }() // ends by stop; without metrics the rest still works
-	return "http://" + l.Addr().String() + "/metrics", func() { stopServer(ctx, s) }, nil
+	go func() { _ = s.Serve(l) }() // ends by stop; without it the rest still works
+	return "http://" + l.Addr().String(), func() { stopServer(ctx, s) }, nil
 }
 
 // stopServer gives running requests some time to finish, although ctx has ended.

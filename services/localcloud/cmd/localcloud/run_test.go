@@ -26,6 +26,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/linkreel/linkreel/services/localcloud/backup"
 	"github.com/linkreel/linkreel/services/localcloud/firestore"
 )
 
@@ -153,8 +154,8 @@ func TestTheProgramServesBothAndKeepsDataOverARestart(t *testing.T) {
 func TestAddressesBeyondThisMachineNeedPermission(t *testing.T) {
 	t.Parallel()
 	for _, addr := range []string{":0", "0.0.0.0:0", "[::]:0", "192.0.2.1:0"} {
-		for _, f := range []string{"--firestore-addr", "--storage-addr", "--storage-api-addr"} {
-			err := run(t.Context(), []string{"--data-dir", t.TempDir(), f, addr}, io.Discard, io.Discard)
+		for _, f := range []string{"--firestore-addr", "--storage-addr", "--storage-api-addr", "--admin-addr", "--backup-addr"} {
+			err := run(t.Context(), []string{"--data-dir", t.TempDir(), "--backup-token-file", writeToken(t, strings.Repeat("b", 32)), f, addr}, io.Discard, io.Discard)
 			if err == nil || !strings.Contains(err.Error(), "--allow-remote") {
 				t.Errorf("%s %s = %v, want a refusal", f, addr, err)
 			}
@@ -211,13 +212,44 @@ func TestItListensBeyondLoopbackOnlyUnderAToken(t *testing.T) {
 	}
 }
 
+// TestBackupsNeedTheirOwnToken takes a backup of the program. The token of the storage API does
+// not do.
+func TestBackupsNeedTheirOwnToken(t *testing.T) {
+	t.Parallel()
+	api, own := strings.Repeat("a", 32), strings.Repeat("b", 32)
+	d, _ := serve(t, t.TempDir(), "--token-file", writeToken(t, api), "--backup-addr", "127.0.0.1:0", "--backup-token-file", writeToken(t, own+"\n"))
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, d.StorageAPIURL+"/upload/storage/v1/b/linkreel/o?uploadType=media&name=film", strings.NewReader("film"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+api)
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	for name, o := range map[string]backup.Options{
+		"no token": {URL: d.BackupURL}, "the token of the API": {URL: d.BackupURL, Token: api},
+		"the port of the API": {URL: d.StorageAPIURL + "/-/backup", Token: own}, "the port of signed addresses": {URL: d.StorageURL + "/-/backup", Token: own},
+	} {
+		o.Dir = t.TempDir()
+		if _, err := backup.Take(t.Context(), o); err == nil {
+			t.Errorf("%s: a backup was taken", name)
+		}
+	}
+	m, err := backup.Take(t.Context(), backup.Options{Dir: t.TempDir(), URL: d.BackupURL, Token: own})
+	if err != nil || len(m.Objects) != 1 {
+		t.Errorf("backup %+v, %v", m, err)
+	}
+}
+
 func TestBadArgumentsAreRefused(t *testing.T) {
 	t.Parallel()
 	bad := filepath.Join(t.TempDir(), "bad.json")
 	if err := os.WriteFile(bad, []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for _, args := range [][]string{{"stray"}, {"--no-such-flag"}, {"--indexes", bad}, {"--indexes", bad + ".missing"}, {"--cors-file", bad}, {"--bucket", "Not Valid"}} {
+	for _, args := range [][]string{{"stray"}, {"--no-such-flag"}, {"--indexes", bad}, {"--indexes", bad + ".missing"}, {"--cors-file", bad}, {"--bucket", "Not Valid"}, {"--backup-addr", "127.0.0.1:0"}} {
 		args = append([]string{"--data-dir", t.TempDir(), "--firestore-addr", "127.0.0.1:0", "--storage-addr", "127.0.0.1:0", "--storage-api-addr", "127.0.0.1:0"}, args...)
 		if err := run(t.Context(), args, io.Discard, io.Discard); err == nil {
 			t.Errorf("%v was taken", args)

@@ -25,11 +25,11 @@ func main() {
 	code := cli.Run(ctx, os.Args[1:], cli.System(),
 		cli.Command{Name: "up", Short: "run the whole system on this machine", Run: up},
 		cli.Command{
-			Name: "backup", Args: "[--encrypt-to RECIPIENT] DIR",
-			Short: "copy the data directory into a new backup, whether Linkreel runs on it or not", Run: backup,
+			Name: "backup", Args: "[--encrypt-to RECIPIENT] [--from URL --token-file FILE] DIR",
+			Short: "copy the data directory, or a running localcloud, into a new backup", Run: backup,
 		},
 		cli.Command{
-			Name: "restore", Args: "[--verify] [--backup NAME] [--secrets FILE] [--audit FOLDER] [--identity FILE] DIR",
+			Name: "restore", Args: "[--verify] [--skip-damaged] [--without-keys] [--backup NAME] [--secrets FILE] [--audit FOLDER] [--identity FILE] [--localcloud FOLDER] DIR",
 			Short: "restore a backup into an empty data directory, or only check it", Run: restore,
 		},
 		cli.Command{
@@ -48,13 +48,16 @@ func up(ctx context.Context, args []string, env cli.Env) error {
 }
 
 func backup(ctx context.Context, args []string, env cli.Env) error {
+	var o standalone.BackupOptions
 	fs := flag.NewFlagSet("backup", flag.ContinueOnError)
-	recipient := fs.String("encrypt-to", "", "age recipient (age1…) that alone can read the backup")
-	dir, err := folder(fs, args, env)
-	if err != nil {
+	fs.StringVar(&o.Recipient, "encrypt-to", "", "age recipient (age1…) that alone can read the backup")
+	fs.StringVar(&o.From, "from", "", "address of the backups of a running localcloud, its --backup-addr (default: the data directory)")
+	fs.StringVar(&o.TokenFile, "token-file", "", "file with the token of --from")
+	var err error
+	if o.Dir, err = folder(fs, args, env); err != nil {
 		return err
 	}
-	return standalone.Backup(ctx, env.Out, dir, *recipient)
+	return standalone.Backup(ctx, env.Out, o)
 }
 
 func restore(ctx context.Context, args []string, env cli.Env) error {
@@ -64,6 +67,10 @@ func restore(ctx context.Context, args []string, env cli.Env) error {
 	fs.StringVar(&o.Name, "backup", "", "name of the backup, a folder in DIR (default: the newest)")
 	fs.StringVar(&o.Secrets, "secrets", "", "a copy of the secrets.json of the data directory")
 	fs.StringVar(&o.Audit, "audit", "", "folder with the trail of what ended, audit in the old data directory (default: LINKREEL_AUDIT_DIR)")
+	fs.StringVar(&o.Localcloud, "localcloud", "", "data directory of a localcloud that does not run, to restore into; keys come from the settings of events and links")
+	fs.StringVar(&o.ObjectsDir, "objects-dir", "", "the --objects-dir of that localcloud")
+	fs.BoolVar(&o.SkipDamaged, "skip-damaged", false, "leave out objects whose bytes in the backup are damaged, and name them")
+	fs.BoolVar(&o.WithoutKeys, "without-keys", false, "restore although a key that sealed values is lost, and name what it opened")
 	fs.StringVar(&o.Identity, "identity", "", "file with the age identity of an encrypted backup")
 	var err error
 	if o.Dir, err = folder(fs, args, env); err != nil {

@@ -1,0 +1,118 @@
+package standalone
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/linkreel/linkreel/services/localcloud/firestore"
+	"github.com/linkreel/linkreel/services/localcloud/guard"
+	"github.com/linkreel/linkreel/services/localcloud/storage"
+)
+
+// localcloud finds the localcloud of From.
+func (o BackupOptions) localcloud(context.Context, Config) (s *Stack, done func() error, err error) {
+	u, err := url.Parse(o.From)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		return nil, nil, fmt.Errorf("%q is not the address of a localcloud: use one such as http://linkreel-localcloud:8087", o.From)
+	}
+	if o.TokenFile == "" {
+		return nil, nil, errors.New("a localcloud gives a backup only to a caller with its token: name its file with --token-file")
+	}
+	text, err := os.ReadFile(o.TokenFile)
+	if err != nil {
+		return nil, nil, fmt.Errorf("read the token of backups: %w", err)
+	}
+	tokens, err := guard.Parse(strings.TrimSpace(string(text)))
+	if err != nil {
+		return nil, nil, fmt.Errorf("read the token of backups in %s: %w", o.TokenFile, err)
+	}
+	return &Stack{BackupURL: o.From, BackupToken: tokens.First()}, func() error { return nil }, nil
+}
+
+// localcloudDir is the data of a localcloud, as its flags --data-dir and --objects-dir name it.
+type localcloudDir struct{ data, objects string }
+
+// restoredFile is in a data directory that a restore has filled. It names the backup.
+const restoredFile = "restored.json"
+
+type restored struct {
+	Backup     string    `json:"backup"`
+	RestoredAt time.Time `json:"restoredAt"`
+}
+
+func (d localcloudDir) records() string { return filepath.Join(d.data, "firestore.db") }
+func (d localcloudDir) storage() string { return filepath.Join(d.data, "storage") }
+func (d localcloudDir) note() string    { return filepath.Join(d.data, restoredFile) }
+
+// prepare removes half a restore. done is what to tell if there is nothing left to do. It
+// refuses other data: a server has written that since.
+func (d localcloudDir) prepare(o RestoreOptions) (done string, err error) {
+	if o.Verify {
+		return "", nil
+	}
+	unfinished, err := firestore.RestoreUnfinished(d.records())
+	if err != nil {
+		return "", err
+	}
+	if unfinished {
+		return "", d.empty()
+	}
+	text, err := os.ReadFile(d.note())
+	if err == nil {
+		var was restored
+		if err := json.Unmarshal(text, &was); err != nil {
+			return "", fmt.Errorf("read %s: %w", d.note(), err)
+		}
+		if o.Name != "" && o.Name != was.Backup {
+			return "", fmt.Errorf("%s was restored from the backup %s at %s: to restore %s, begin with an empty volume",
+				d.data, was.Backup, was.RestoredAt.Format(time.RFC3339), o.Name)
+		}
+		return fmt.Sprintf("%s was restored from the backup %s at %s. Nothing to do.\n", d.data, was.Backup, was.RestoredAt.Format(time.RFC3339)), nil
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		return "", fmt.Errorf("read %s: %w", d.note(), err)
+	}
+	if _, err := os.Stat(filepath.Join(d.storage(), "index.db")); !errors.Is(err, fs.ErrNotExist) {
+		return "", fmt.Errorf("%s holds data that no restore has written, and a restore overwrites nothing: begin with an empty volume", d.data)
+	}
+	if err := os.MkdirAll(d.data, 0o700); err != nil {
+		return "", fmt.Errorf("data directory: %w", err)
+	}
+	return "", nil
+}
+
+// empty removes what a restore has written. The records go last, because their mark says that
+// the rest is half a restore.
+func (d localcloudDir) empty() error {
+	if err := errors.Join(os.RemoveAll(d.storage()), os.RemoveAll(d.note())); err != nil {
+		return err
+	}
+	return os.RemoveAll(d.records())
+}
+
+// place is the directory as a place for a restore. The trail stays where it is.
+func (d localcloudDir) place(r *restoring) *place {
+	return &place{
+		name: d.data, records: d.records(), objects: storage.Options{Dir: d.storage(), ObjectsDir: d.objects},
+		grants: "Playback grants end when you replace LINKREEL_TOKEN_SECRET.",
+		settle: func() error {
+			if err := writeJSON(d.note(), restored{r.m.Name, time.Now().UTC()}); err != nil {
+				return err
+			}
+			dir, err := os.Open(d.data)
+			if err != nil {
+				return err
+			}
+			return errors.Join(dir.Sync(), dir.Close())
+		},
+		empty: d.empty, close: func() {},
+	}
+}

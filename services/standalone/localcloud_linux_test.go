@@ -1,0 +1,183 @@
+package standalone
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/linkreel/linkreel/services/localcloud/backup"
+	"github.com/linkreel/linkreel/services/localcloud/firestore"
+	"github.com/linkreel/linkreel/services/localcloud/storage"
+)
+
+// opened is a localcloud on a restored data directory.
+type opened struct {
+	*firestore.Server
+	objects *httptest.Server
+}
+
+func open(t *testing.T, d localcloudDir) opened {
+	t.Helper()
+	records, err := firestore.Open(firestore.Options{Path: d.records(), TTLInterval: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = records.Close() })
+	objects, err := storage.Open(storage.Options{Dir: d.storage(), ObjectsDir: d.objects})
+	if err != nil {
+		t.Fatal(err)
+	}
+	api := httptest.NewServer(objects.APIHandler())
+	t.Cleanup(func() { api.Close(); _ = objects.Close() })
+	return opened{records, api}
+}
+
+func (o opened) document(t *testing.T, path string) bool {
+	t.Helper()
+	db, err := o.Client(t.Context(), project)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found, err := db.Doc(path).Get(t.Context())
+	return err == nil && found.Exists()
+}
+
+func (o opened) object(t *testing.T, name string) int {
+	t.Helper()
+	code, _ := ask(t, http.MethodGet, o.objects.URL+"/storage/v1/b/"+bucket+"/o/"+strings.ReplaceAll(name, "/", "%2F")+"?alt=media", "", "")
+	return code
+}
+
+// TestAPodRestoresItsVolume does what the CronJob and the init container of the chart do: a
+// backup over the network with a token, and a restore into the volumes of a localcloud, which is
+// repeated, cut off and asked of a volume that is not empty.
+func TestAPodRestoresItsVolume(t *testing.T) {
+	data, dir := t.TempDir(), t.TempDir()
+	t.Setenv("LINKREEL_DATA_DIR", t.TempDir())
+	s := up(t, data)
+	r := s.give(t, 1)
+	must(t, "", http.MethodPost, s.BaseURL+"/api/v1/webhooks", s.Keys["business"], `{"url":"http://127.0.0.1:65000/hook","events":["key.created"]}`)
+	for _, name := range []string{"uploads/vid1/source", "videos/vid2/1-1/0.mp4", "videos/vid3/captions/en-x.vtt"} {
+		if put := s.storageAPI(t, "POST", "/upload/storage/v1/b/"+bucket+"/o?uploadType=media&name="+name, "bytes of "+name, s.cloudToken); put.StatusCode != http.StatusOK {
+			t.Fatalf("store an object: %s", put.Status)
+		}
+	}
+	token := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(token, []byte(s.BackupToken+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, o := range map[string]BackupOptions{
+		"no token": {From: s.BackupURL}, "no address": {From: "localcloud:8087", TokenFile: token}, "a missing file": {From: s.BackupURL, TokenFile: token + "x"},
+	} {
+		o.Dir = dir
+		if err := Backup(t.Context(), io.Discard, o); err == nil {
+			t.Errorf("%s: a backup was taken", name)
+		}
+	}
+	if err := Backup(t.Context(), io.Discard, BackupOptions{Dir: dir, From: s.BackupURL, TokenFile: token}); err != nil {
+		t.Fatal(err)
+	}
+	s.take(t, r)
+	key := s.secrets.WebhookKey
+	down(t, s)
+
+	to := localcloudDir{filepath.Join(t.TempDir(), "data"), t.TempDir()}
+	o := RestoreOptions{Dir: dir, Localcloud: to.data, ObjectsDir: to.objects, Audit: filepath.Join(data, auditDir)}
+	var said strings.Builder
+	if err := Restore(t.Context(), &said, o); err == nil || !strings.Contains(err.Error(), webhookKey) || !strings.Contains(err.Error(), "--without-keys") {
+		t.Fatalf("a restore without the key = %v", err)
+	}
+	t.Setenv(webhookKey, key)
+	t.Run("cut off", func(t *testing.T) {
+		half, err := firestore.Open(firestore.Options{Path: to.records(), Restoring: true, TTLInterval: -1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		objects, err := storage.NewRestore(storage.Options{Dir: to.storage(), ObjectsDir: to.objects})
+		if err := errors.Join(err, objects.Close(), half.Close()); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := firestore.Open(firestore.Options{Path: to.records()}); err == nil {
+			t.Fatal("half a restore is served")
+		}
+	})
+	if err := Restore(t.Context(), &said, o); err != nil {
+		t.Fatalf("%v: %s", err, said.String())
+	}
+	for _, id := range []string{r.keys[0], r.removed[0], r.lowered[0], r.suspended[0], r.erased[0], r.links[0]} {
+		if !strings.Contains(said.String(), id) {
+			t.Errorf("the restore does not name %s: %s", id, said.String())
+		}
+	}
+	said.Reset()
+	if err := Restore(t.Context(), &said, o); err != nil || !strings.Contains(said.String(), "Nothing to do") {
+		t.Errorf("the same restore again = %v: %s", err, said.String())
+	}
+	other := o
+	other.Name = "2020-01-01T00-00-00.000Z"
+	if err := Restore(t.Context(), io.Discard, other); err == nil || !strings.Contains(err.Error(), "empty volume") {
+		t.Errorf("a restore of another backup = %v", err)
+	}
+	served := open(t, to)
+	if !served.document(t, "accounts/"+r.suspended[0]) || served.object(t, "videos/vid2/1-1/0.mp4") != http.StatusOK {
+		t.Error("records or objects are missing")
+	}
+	if err := Restore(t.Context(), io.Discard, o); err == nil || !strings.Contains(err.Error(), "in use") {
+		t.Errorf("a restore under a running localcloud = %v", err)
+	}
+	if used := (localcloudDir{data: t.TempDir()}); open(t, used).Server != nil {
+		if err := Restore(t.Context(), io.Discard, RestoreOptions{Dir: dir, Localcloud: used.data}); err == nil {
+			t.Error("a restore into the volume of a localcloud that has run")
+		}
+	}
+
+	t.Run("the objects' volume has survived", func(t *testing.T) {
+		again := RestoreOptions{Dir: dir, Localcloud: t.TempDir(), ObjectsDir: to.objects}
+		if err := Restore(t.Context(), io.Discard, again); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("damaged, and without the key", func(t *testing.T) {
+		t.Setenv(webhookKey, strings.Repeat("n", 32))
+		m, err := backup.Read(dir, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range m.Objects {
+			if err := os.Remove(filepath.Join(dir, "objects", f.Name)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var said strings.Builder
+		o := RestoreOptions{Dir: dir, Localcloud: t.TempDir(), WithoutKeys: true, Verify: true}
+		if err := Restore(t.Context(), &said, o); err == nil || !strings.Contains(err.Error(), "4 of 4 objects") {
+			t.Errorf("verify = %v", err)
+		}
+		o.Verify = false
+		if err := Restore(t.Context(), &said, o); err == nil || !strings.Contains(err.Error(), "damaged") {
+			t.Errorf("a restore of damaged objects = %v", err)
+		}
+		if left, err := os.ReadDir(o.Localcloud); err != nil || len(left) > 0 {
+			t.Errorf("it leaves %v, %v", left, err)
+		}
+		o.SkipDamaged = true
+		if err := Restore(t.Context(), &said, o); err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range []string{
+			"The uploaded file of the video vid1.", "A file that the player needs of the video vid2.", "Captions of the video vid3.", "nothing is sent to these webhooks until their owners roll the secrets (1)",
+		} {
+			if !strings.Contains(said.String(), want) {
+				t.Errorf("the restore does not say %q: %s", want, said.String())
+			}
+		}
+		if code := open(t, localcloudDir{data: o.Localcloud}).object(t, "uploads/vid1/source"); code != http.StatusNotFound {
+			t.Errorf("the damaged object answers %d", code)
+		}
+	})
+}

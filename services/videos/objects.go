@@ -1,0 +1,25 @@
+package videos
+
+import (
+	"strings"
+
+	"github.com/linkreel/linkreel/services/videos/internal/video"
+)
+
+// ObjectOf says what an object of the bucket is, as in "The uploaded file of the video ID". It
+// returns "" for the name of an object that belongs to no video.
+func ObjectOf(name string) string {
+	if id, ok := video.UploadedFor(name); ok {
+		return "The uploaded file of the video " + string(id)
+	}
+	rest, ok := strings.CutPrefix(name, "videos/")
+	id, file, found := strings.Cut(rest, "/")
+	if !ok || !found || id == "" {
+		return ""
+	}
+	what := "A file that the player needs"
+	if strings.HasPrefix(file, "captions/") {
+		what = "Captions"
+	}
+	return what + " of the video " + id
+}
