@@ -48,12 +48,16 @@ var sealed = []backup.Sealed{
 	{Collection: "acmeAccounts", Field: "key", Keys: certificateKey},
 }
 
-func backupHandler(stop context.Context, records *firestore.Server, objects *storage.Server, token string) (http.Handler, error) {
-	tokens, err := guard.Parse(token)
+// operatorHandler serves [Backup] and [Move] until stop is done.
+func (s *Stack) operatorHandler(stop context.Context) (*http.ServeMux, error) {
+	tokens, err := guard.Parse(s.BackupToken)
 	if err != nil {
 		return nil, fmt.Errorf("token of backups: %w", err)
 	}
-	return (&backup.Source{Records: records, Objects: objects, Tokens: tokens, Stop: stop}).Handler(), nil
+	m := http.NewServeMux()
+	m.Handle(backupPath, (&backup.Source{Records: s.Firestore, Objects: s.Storage, Tokens: tokens, Stop: stop}).Handler())
+	m.Handle(readOnlyPath, s.readOnly.handler(tokens))
+	return m, nil
 }
 
 // BackupOptions are those of `linkreel backup`.
@@ -151,7 +155,10 @@ func stopped(ctx context.Context, dir *dataDir) (s *Stack, done func() error, er
 		return nil, nil, err
 	}
 	s.onClose(func(context.Context) error { return s.Storage.Close() })
-	handler, err := backupHandler(ctx, s.Firestore, s.Storage, s.BackupToken)
+	if s.readOnly, err = openReadOnly(dir, s.Firestore, s.Storage); err != nil {
+		return nil, nil, err
+	}
+	handler, err := s.operatorHandler(ctx)
 	if err != nil {
 		return nil, nil, err
 	}

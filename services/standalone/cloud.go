@@ -87,7 +87,7 @@ func (s *Stack) startFirestore(context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.Firestore, err = firestore.Open(firestore.Options{Path: s.dir.join(recordsFile), Indexes: indexes, Token: s.cloudToken})
+	s.Firestore, err = firestore.Open(firestore.Options{Path: s.dir.join(recordsFile), Indexes: indexes, Token: s.cloudToken, ReadOnly: wasReadOnly(s.dir)})
 	if err != nil {
 		return err
 	}
@@ -138,6 +138,11 @@ func (s *Stack) startStorage(context.Context) (err error) {
 		return fmt.Errorf("storage key: %w", err)
 	}
 	return nil
+}
+
+func (s *Stack) openReadOnly(context.Context) (err error) {
+	s.readOnly, err = openReadOnly(s.dir, s.Firestore, s.Storage)
+	return err
 }
 
 func (s *Stack) storageURL() string { return "http://" + s.storage.Addr().String() }

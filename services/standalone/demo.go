@@ -17,6 +17,9 @@ import (
 // demo makes sure that each plan has a working key. The keys are kept beside the data. A
 // revoked key is replaced.
 func (s *Stack) demo(ctx context.Context) error {
+	if s.Keys = s.secrets.Keys; s.readOnly.on.Load() {
+		return nil
+	}
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
 	db, err := firestoredb.Open(ctx, firestoredb.Config{Project: project, Endpoint: s.firestore, Token: s.cloudToken})
@@ -31,7 +34,6 @@ func (s *Stack) demo(ctx context.Context) error {
 		}
 		s.secrets.Keys[plan.String()] = key
 	}
-	s.Keys = s.secrets.Keys
 	return s.dir.saveSecrets(s.secrets)
 }
 

@@ -207,24 +207,22 @@ func (s *Stack) runLoops(ctx context.Context) error {
 
 // serve opens the listeners. The public ones come last, so they are the first to close.
 func (s *Stack) serve(context.Context) error {
-	backups, err := backupHandler(s.ctx, s.Firestore, s.Storage, s.BackupToken)
+	cloud, err := s.operatorHandler(s.ctx)
 	if err != nil {
 		return err
 	}
-	cloud := http.NewServeMux()
-	cloud.Handle(backupPath, backups)
 	cloud.Handle("/", s.Storage.APIHandler())
 	s.serveHTTP(cloud, s.storage)
 	s.serveHTTP(s.Storage.PublicHandler(), s.public.upload.listeners...)
 	for name, l := range s.internal {
 		s.serveFast(s.services[name].Handler("internal"), l)
 	}
-	s.serveFast(ownCallers(s.withHealth(s.services["auth"].Handler("admin"))), s.public.admin.listeners...)
+	s.serveFast(ownCallers(s.withHealth(s.readOnly.fence(s.services["auth"].Handler("admin")))), s.public.admin.listeners...)
 	s.serveFast(s.services["links"].Handler("redirect"), s.public.short.listeners...)
-	s.serveFast(gateway.New(map[string]fasthttp.RequestHandler{
+	s.serveFast(s.readOnly.fence(gateway.New(map[string]fasthttp.RequestHandler{
 		"auth": s.services["auth"].Handler("api"), "links": s.services["links"].Handler("api"), "videos": s.services["videos"].Handler("api"),
 		"events": s.services["events"].Handler("api"), "console": s.services["console"].Handler("api"),
-	}), s.public.base.listeners...)
+	})), s.public.base.listeners...)
 	s.onClose(func(context.Context) error { // closed first, because requests that are held open would delay stopping the listeners
 		for _, svc := range s.services {
 			for _, stop := range svc.Stopping {

@@ -72,6 +72,7 @@ type Stack struct {
 	Redis     *redisproc.Server `json:"-"`
 
 	cfg       Config
+	readOnly  *readOnly
 	dir       *dataDir
 	secrets   *secrets
 	public    publicPorts
@@ -107,7 +108,7 @@ func Start(ctx context.Context, cfg Config) (*Stack, error) {
 	// listeners and so stop after them: during shutdown no request waits for a stopped loop.
 	// Callers that connect before the listeners serve wait in the kernel's queue.
 	for _, step := range []func(context.Context) error{
-		s.openDataDir, s.takePorts, s.startTelemetry, s.startRedis, s.startFirestore, s.startStorage,
+		s.openDataDir, s.takePorts, s.startTelemetry, s.startRedis, s.startFirestore, s.startStorage, s.openReadOnly,
 		s.buildServices, s.runLoops, s.serve, s.demo, s.announce,
 	} {
 		if err := step(gctx); err != nil {

@@ -69,6 +69,10 @@ func Up(ctx context.Context, out io.Writer) error {
 		_ = os.Remove(own) // left by a second stack that was killed
 	}
 	link, err := s.SignInLink(ctx)
+	if s.readOnly.on.Load() {
+		link, err = s.BaseURL+"/app", nil
+		s.notices = append(s.notices, "nothing can be changed: the data has moved, or is moving, to another place. linkreel move --abort ends this.")
+	}
 	if err != nil { // the API works without it
 		s.notices = append(s.notices, fmt.Sprintf("cannot create a sign-in link (%v).", err))
 		link = s.BaseURL + "/app"

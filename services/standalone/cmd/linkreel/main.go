@@ -1,5 +1,6 @@
 // Command linkreel runs the whole system on one machine (`linkreel up`), keeps copies of
-// its data (`linkreel backup` and `linkreel restore`), installs the programs it needs
+// its data (`linkreel backup` and `linkreel restore`), moves them to Google's services
+// (`linkreel move`), installs the programs it needs
 // (`linkreel tools`), and is the command line of the API.
 package main
 
@@ -31,6 +32,10 @@ func main() {
 		cli.Command{
 			Name: "restore", Args: "[--verify] [--skip-damaged] [--without-keys] [--backup NAME] [--secrets FILE] [--audit FOLDER] [--identity FILE] [--localcloud FOLDER] DIR",
 			Short: "restore a backup into an empty data directory, or only check it", Run: restore,
+		},
+		cli.Command{
+			Name: "move", Args: "--to-project PROJECT --to-bucket BUCKET [--to-database DATABASE] | --abort",
+			Short: "copy all data to Google's Firestore and Cloud Storage, and stop changes here", Run: move,
 		},
 		cli.Command{
 			Name: "tools", Args: "NAME…",
@@ -79,29 +84,55 @@ func restore(ctx context.Context, args []string, env cli.Env) error {
 	return standalone.Restore(ctx, env.Out, o)
 }
 
+func move(ctx context.Context, args []string, env cli.Env) error {
+	var o standalone.MoveOptions
+	fs := flag.NewFlagSet("move", flag.ContinueOnError)
+	fs.StringVar(&o.Project, "to-project", "", "Google Cloud project")
+	fs.StringVar(&o.Database, "to-database", "(default)", "Firestore database of the project; it must be empty")
+	fs.StringVar(&o.Bucket, "to-bucket", "", "bucket of Cloud Storage; it must be empty")
+	fs.BoolVar(&o.Abort, "abort", false, "let the data directory take changes again")
+	words, err := parse(fs, args, env)
+	switch {
+	case err != nil:
+		return err
+	case len(words) > 0:
+		return cli.Usage("move takes flags only; see linkreel move --help")
+	case o.Abort == (o.Project != "" || o.Bucket != ""), !o.Abort && (o.Project == "" || o.Bucket == ""):
+		return cli.Usage("move takes --to-project and --to-bucket, or --abort")
+	}
+	return standalone.Move(ctx, env.Out, o)
+}
+
 // folder parses flags before and after the one argument, the folder of backups.
 func folder(fs *flag.FlagSet, args []string, env cli.Env) (string, error) {
-	fs.SetOutput(io.Discard)
-	var words []string
-	for {
-		err := fs.Parse(args)
-		if errors.Is(err, flag.ErrHelp) {
-			fs.SetOutput(env.Out)
-			fs.Usage()
-			return "", err
-		}
-		if err != nil {
-			return "", cli.Usage("%v; see linkreel %s --help", err, fs.Name())
-		}
-		if fs.NArg() == 0 {
-			break
-		}
-		words, args = append(words, fs.Arg(0)), fs.Args()[1:]
+	words, err := parse(fs, args, env)
+	if err != nil {
+		return "", err
 	}
 	if len(words) != 1 {
 		return "", cli.Usage("%s takes one DIR, the folder of backups", fs.Name())
 	}
 	return words[0], nil
+}
+
+// parse parses flags before, between and after the arguments, which it returns.
+func parse(fs *flag.FlagSet, args []string, env cli.Env) (words []string, err error) {
+	fs.SetOutput(io.Discard)
+	for {
+		err := fs.Parse(args)
+		if errors.Is(err, flag.ErrHelp) {
+			fs.SetOutput(env.Out)
+			fs.Usage()
+			return nil, err
+		}
+		if err != nil {
+			return nil, cli.Usage("%v; see linkreel %s --help", err, fs.Name())
+		}
+		if fs.NArg() == 0 {
+			return words, nil
+		}
+		words, args = append(words, fs.Arg(0)), fs.Args()[1:]
+	}
 }
 
 func install(ctx context.Context, args []string, env cli.Env) error {

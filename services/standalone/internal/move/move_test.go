@@ -1,0 +1,321 @@
+package move_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	gc "cloud.google.com/go/firestore"
+	"google.golang.org/grpc/codes"
+
+	"github.com/linkreel/linkreel/libs/firestoredb"
+	"github.com/linkreel/linkreel/libs/objectstore"
+	"github.com/linkreel/linkreel/services/localcloud/backup"
+	"github.com/linkreel/linkreel/services/localcloud/cloudtest"
+	"github.com/linkreel/linkreel/services/localcloud/firestore"
+	"github.com/linkreel/linkreel/services/localcloud/guard"
+	"github.com/linkreel/linkreel/services/localcloud/storage"
+	"github.com/linkreel/linkreel/services/standalone/internal/move"
+)
+
+const token = "0123456789abcdef0123456789abcdef"
+
+// world is a source and an empty target.
+type world struct {
+	t      *testing.T
+	source move.Source
+	db     *gc.Client // of the source
+	api    string     // of the source's storage
+	target *cloudtest.Cloud
+	there  *gc.Client // of the target
+}
+
+func start(t *testing.T) *world {
+	t.Helper()
+	dir := t.TempDir()
+	records, err := firestore.Open(firestore.Options{Path: filepath.Join(dir, "firestore.db")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = records.Close() })
+	w := &world{t: t, target: cloudtest.Start(t, cloudtest.Options{Buckets: []string{"there"}})}
+	if w.db, err = records.Client(t.Context(), "here"); err != nil {
+		t.Fatal(err)
+	}
+	w.there = w.target.Client(t)
+	objects, err := storage.Open(storage.Options{Dir: filepath.Join(dir, "objects"), Buckets: []string{"media", "other"}, Key: cloudtest.ServiceAccountKey()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = objects.Close() })
+	tokens, err := guard.Parse(token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	api := httptest.NewServer(objects.APIHandler())
+	state := httptest.NewServer((&backup.Source{Records: records, Objects: objects, Tokens: tokens, Stop: t.Context()}).Handler())
+	t.Cleanup(func() { api.Close(); state.Close() })
+	w.api = api.URL
+	w.source = move.Source{URL: state.URL, Token: token, Database: "projects/here/databases/(default)", Bucket: "media"}
+	w.set("installation/database", map[string]any{"id": "db_1", "format": firestoredb.Format})
+	return w
+}
+
+func (w *world) set(path string, fields map[string]any) {
+	w.t.Helper()
+	if _, err := w.db.Doc(path).Set(w.t.Context(), fields); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) put(bucket, name, content string) {
+	w.t.Helper()
+	w.call(http.MethodPost, "/upload/storage/v1/b/"+bucket+"/o?uploadType=media&name="+name, content)
+}
+
+func (w *world) call(method, path, body string) {
+	w.t.Helper()
+	req, err := http.NewRequestWithContext(w.t.Context(), method, w.api+path, strings.NewReader(body))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode/100 != 2 {
+		w.t.Fatalf("%s %s = %s", method, path, resp.Status)
+	}
+}
+
+// move returns a new process's view of the move with an id.
+func (w *world) move(id string) *move.Move {
+	w.t.Helper()
+	records, err := firestoredb.OpenDocuments(w.t.Context(), firestoredb.Config{Project: cloudtest.Project, Endpoint: w.target.Endpoint, Timeout: 20 * time.Second})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() { _ = records.Close() })
+	objects, err := objectstore.Open(w.t.Context(), objectstore.Config{Bucket: "there", PublicURL: w.target.PublicURL, Endpoint: w.target.APIURL, Key: w.target.Key, Timeout: 20 * time.Second})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() { _ = objects.Close() })
+	return &move.Move{ID: id, From: w.source, Records: records, Objects: objects, Ordered: []string{"events"}}
+}
+
+// run does a whole move.
+func run(t *testing.T, m *move.Move) (move.Changes, move.Totals) {
+	t.Helper()
+	if err := m.Begin(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	c, err := m.Pass(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	totals, err := m.Verify(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c, totals
+}
+
+func (w *world) fields(path string) map[string]any {
+	w.t.Helper()
+	snap, err := w.there.Doc(path).Get(w.t.Context())
+	if err != nil {
+		w.t.Fatalf("%s in the target: %v", path, err)
+	}
+	return snap.Data()
+}
+
+func TestAMoveIsExactThroughFaults(t *testing.T) {
+	t.Parallel()
+	w := start(t)
+	w.set("links/a", map[string]any{"to": w.db.Doc("links/b"), "all": []any{map[string]any{"to": w.db.Doc("links/b/days/1")}}})
+	w.set("links/b/days/1", map[string]any{"n": 1})
+	for i := range 600 {
+		w.set(fmt.Sprintf("many/%d", i), map[string]any{"n": i, "b": bytes.Repeat([]byte{1}, i)})
+	}
+	w.put("media", "film", "film")
+	w.put("media", "large", strings.Repeat("large ", 1<<20))
+	w.put("media", "linkreel/owner", "of the source")
+	w.put("other", "film", "of another bucket")
+	faults := w.target.Firestore.Faults()
+	faults.Add(firestore.Fault{Methods: []string{"Commit"}, Every: 3, Times: 2, Code: codes.ResourceExhausted})
+	faults.Add(firestore.Fault{Methods: []string{"Commit"}, Every: 2, Times: 2, LoseAnswer: true})
+	faults.Add(firestore.Fault{Methods: []string{"RunQuery"}, Every: 2, Times: 1, Code: codes.Unavailable})
+	w.target.Storage.Faults().Inject(storage.Fault{Call: "objects.insert", Times: 2, Status: 503})
+
+	m := w.move("m1")
+	first, totals := run(t, m)
+	if first.Records != 602 || totals.Records != 602 || totals.Objects != 2 {
+		t.Errorf("the first pass %+v, totals %+v", first, totals)
+	}
+	to := "projects/" + cloudtest.Project + "/databases/(default)/documents/links/b"
+	a := w.fields("links/a")
+	if got := a["to"].(*gc.DocumentRef).Path; got != to {
+		t.Errorf("a reference leads to %s", got)
+	}
+	if got := a["all"].([]any)[0].(map[string]any)["to"].(*gc.DocumentRef).Path; got != to+"/days/1" {
+		t.Errorf("a nested reference leads to %s", got)
+	}
+	if o, err := m.Objects.Stat(t.Context(), "film"); err != nil || o.Moved == nil || o.Generation != o.Moved.Generation {
+		t.Errorf("an object has %+v, %v", o, err)
+	}
+
+	// Another process copies only what differs: here a change, a deletion, and a replaced object.
+	w.set("many/1", map[string]any{"n": -1})
+	if _, err := w.db.Doc("many/2").Delete(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	w.put("media", "film", "a new film")
+	w.call(http.MethodDelete, "/storage/v1/b/media/o/large", "")
+	m = w.move("m1")
+	second, totals := run(t, m)
+	if want := (move.Changes{Records: 1, Deleted: 1, Objects: 2, Bytes: 10}); second != want {
+		t.Errorf("the second pass %+v, want %+v", second, want)
+	}
+	if totals.Records != 601 || totals.Objects != 1 || totals.Bytes != 10 {
+		t.Errorf("totals %+v", totals)
+	}
+	var film strings.Builder
+	if _, err := m.Objects.Download(t.Context(), "film", 0, &film); err != nil || film.String() != "a new film" {
+		t.Errorf("the film is %q, %v", film.String(), err)
+	}
+
+	// Services see the target only after Finish.
+	db, err := firestoredb.Open(t.Context(), firestoredb.Config{Project: cloudtest.Project, Endpoint: w.target.Endpoint, Timeout: 20 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	if _, err := db.Identity(t.Context()); !errors.Is(err, firestoredb.ErrFormat) {
+		t.Errorf("a service during the move gets %v", err)
+	}
+	if err := m.Finish(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	identity, err := db.Identity(t.Context())
+	if err != nil || !strings.HasSuffix(identity, "#db_1") {
+		t.Errorf("the identity is %s, %v", identity, err)
+	}
+	if err := m.Objects.Claim(t.Context(), identity); err != nil {
+		t.Errorf("the bucket: %v", err)
+	}
+	if err := w.move("m1").Begin(t.Context()); !errors.Is(err, move.ErrFinished) {
+		t.Errorf("once more: %v", err)
+	}
+}
+
+// TestEventsKeepTheirOrder is about events whose place in the feed is not given yet: it follows
+// from the times at which they were created.
+func TestEventsKeepTheirOrder(t *testing.T) {
+	t.Parallel()
+	w := start(t)
+	var want []string
+	for i := range 40 {
+		name := fmt.Sprintf("evt_%02d", 39-i)
+		want = append(want, name)
+		w.set("events/"+name, map[string]any{"n": i})
+	}
+	run(t, w.move("m1"))
+	docs, err := w.there.Collection("events").Documents(t.Context()).GetAll()
+	if err != nil {
+		t.Fatal(err)
+	}
+	slices.SortFunc(docs, func(a, b *gc.DocumentSnapshot) int { return a.CreateTime.Compare(b.CreateTime) })
+	var got []string
+	for _, d := range docs {
+		got = append(got, d.Ref.ID)
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("the order is %v", got)
+	}
+}
+
+func TestATargetThatIsInUseIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	for name, use := range map[string]func(w *world){
+		"a document": func(w *world) {
+			if _, err := w.there.Doc("a/b/c/d").Set(t.Context(), map[string]any{}); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"an object": func(w *world) {
+			if _, err := w.move("x").Objects.Upload(t.Context(), "film", strings.NewReader("film"), objectstore.UploadOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"another move": func(w *world) { run(t, w.move("m2")) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := start(t)
+			w.put("media", "film", "other")
+			use(w)
+			if err := w.move("m1").Begin(t.Context()); err == nil || !strings.Contains(err.Error(), "Use a new") {
+				t.Errorf("it begins: %v", err)
+			}
+			if name == "an object" {
+				var film strings.Builder
+				if _, err := w.move("x").Objects.Download(t.Context(), "film", 0, &film); err != nil || film.String() != "film" {
+					t.Errorf("the film is %q, %v", film.String(), err)
+				}
+			}
+		})
+	}
+}
+
+func TestVerifyFindsWhatDiffers(t *testing.T) {
+	t.Parallel()
+	for name, spoil := range map[string]func(w *world, m *move.Move) error{
+		"a changed document": func(w *world, _ *move.Move) error {
+			_, err := w.there.Doc("links/a").Set(t.Context(), map[string]any{"n": 2})
+			return err
+		},
+		"a missing document": func(w *world, _ *move.Move) error {
+			_, err := w.there.Doc("links/a").Delete(t.Context())
+			return err
+		},
+		"another document": func(w *world, _ *move.Move) error {
+			_, err := w.there.Doc("links/b").Set(t.Context(), map[string]any{"n": 1})
+			return err
+		},
+		"a missing object": func(_ *world, m *move.Move) error { return m.Objects.Delete(t.Context(), "film", 0) },
+		"another object": func(_ *world, m *move.Move) error {
+			_, err := m.Objects.Upload(t.Context(), "film2", strings.NewReader("film"), objectstore.UploadOptions{})
+			return err
+		},
+		"a changed object": func(_ *world, m *move.Move) error {
+			_, err := m.Objects.Upload(t.Context(), "film", strings.NewReader("mlif"), objectstore.UploadOptions{})
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := start(t)
+			w.set("links/a", map[string]any{"n": 1})
+			w.put("media", "film", "film")
+			m := w.move("m1")
+			run(t, m)
+			if err := spoil(w, m); err != nil {
+				t.Fatal(err)
+			}
+			if totals, err := m.Verify(t.Context()); err == nil || !strings.Contains(err.Error(), "verify: ") {
+				t.Errorf("it finds nothing: %+v, %v", totals, err)
+			}
+			// The next pass of another process mends it.
+			run(t, w.move("m1"))
+		})
+	}
+}

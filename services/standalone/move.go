@@ -1,0 +1,274 @@
+package standalone
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/caarlos0/env/v11"
+
+	"github.com/linkreel/linkreel/libs/events/outbox"
+	"github.com/linkreel/linkreel/libs/firestoredb"
+	"github.com/linkreel/linkreel/libs/objectstore"
+	"github.com/linkreel/linkreel/services/standalone/internal/move"
+)
+
+// moveFile is the file of a data directory that describes its move.
+const moveFile = "move.json"
+
+// moving is the content of moveFile.
+type moving struct {
+	ID       string `json:"id"`
+	Project  string `json:"project"`
+	Database string `json:"database"`
+	Bucket   string `json:"bucket"`
+	Aborted  bool   `json:"aborted,omitempty"`
+}
+
+// MoveOptions are those of `linkreel move`.
+type MoveOptions struct {
+	Project, Database, Bucket string // of the target
+	Abort                     bool   // let the data directory take changes again
+
+	step func(string) // replaced by tests
+}
+
+// moveTarget is the environment of the target: as for the services, except that the options
+// name the project, the database and the bucket.
+type moveTarget struct {
+	Firestore firestoredb.Config `envPrefix:"LINKREEL_"`
+	Storage   objectstore.Config `envPrefix:"LINKREEL_"`
+}
+
+// Writers stop once a pass has changed no more than this, or after the last of a few passes.
+const (
+	fewRecords = 2000
+	fewBytes   = 64 << 20
+	mostPasses = 6
+)
+
+// Move is `linkreel move`: it copies the data directory of LINKREEL_DATA_DIR into a database and
+// a bucket elsewhere, whether a stack runs on it or not. When it ends, both are equal, and the data
+// directory takes no changes any more. The same call resumes a move that was interrupted.
+func Move(ctx context.Context, out io.Writer, o MoveOptions) (err error) {
+	var cfg Config
+	var to moveTarget
+	if err := errors.Join(env.Parse(&cfg), env.Parse(&to)); err != nil {
+		return fmt.Errorf("configuration: %w", err)
+	}
+	s, done, err := running(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, done()) }()
+	unlock, err := lockMove(s.DataDir)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if o.Abort {
+		return abortMove(ctx, out, s)
+	}
+	to.Firestore.Project, to.Firestore.Database, to.Storage.Bucket = o.Project, cmp.Or(o.Database, "(default)"), o.Bucket
+	to.Firestore.Timeout = time.Minute // for a commit of hundreds of documents, or a long read
+	to.Storage.Timeout = 30 * time.Second
+	w, err := beginMove(s.DataDir, to)
+	if err != nil {
+		return err
+	}
+	records, err := firestoredb.OpenDocuments(ctx, to.Firestore)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, records.Close()) }()
+	objects, err := objectstore.Open(ctx, to.Storage)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, objects.Close()) }()
+	m := &move.Move{
+		ID: w.ID, Records: records, Objects: objects, Ordered: []string{outbox.Collection}, Step: o.step,
+		From: move.Source{URL: s.BackupURL, Token: s.BackupToken, Database: "projects/" + project + "/databases/(default)", Bucket: bucket},
+	}
+	err = mover{m, s, out}.run(ctx)
+	if err != nil && !errors.Is(err, move.ErrFinished) {
+		return fmt.Errorf("%w\nRun the same command to resume", err)
+	}
+	return err
+}
+
+// lockMove keeps a second move from the same data directory away.
+func lockMove(dir string) (unlock func(), err error) {
+	lock, err := os.OpenFile(filepath.Join(dir, "move.lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		return nil, errors.Join(fmt.Errorf("lock %s (does another move run?): %w", lock.Name(), err), lock.Close())
+	}
+	return func() { _ = lock.Close() }, nil
+}
+
+func readMove(dir string) (*moving, error) {
+	text, err := os.ReadFile(filepath.Join(dir, moveFile))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	w := &moving{}
+	if err == nil {
+		err = json.Unmarshal(text, w)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", moveFile, err)
+	}
+	return w, nil
+}
+
+// beginMove returns the move to a target: the one that has begun, or a new one.
+func beginMove(dir string, to moveTarget) (*moving, error) {
+	w := &moving{ID: randomHex(), Project: to.Firestore.Project, Database: to.Firestore.Database, Bucket: to.Storage.Bucket}
+	old, err := readMove(dir)
+	if err != nil {
+		return nil, err
+	}
+	if old != nil {
+		same := old.Project == w.Project && old.Database == w.Database && old.Bucket == w.Bucket
+		if !same && !old.Aborted {
+			return nil, fmt.Errorf("a move to project %s, database %s, bucket %s has begun: name these, or end it with linkreel move --abort",
+				old.Project, old.Database, old.Bucket)
+		}
+		if same {
+			w.ID = old.ID
+		}
+	}
+	return w, writeJSON(filepath.Join(dir, moveFile), w)
+}
+
+func abortMove(ctx context.Context, out io.Writer, s *Stack) error {
+	w, err := readMove(s.DataDir)
+	if err != nil {
+		return err
+	}
+	if w == nil {
+		return fmt.Errorf("no move from %s has begun", s.DataDir)
+	}
+	w.Aborted = true
+	if err := writeJSON(filepath.Join(s.DataDir, moveFile), w); err != nil {
+		return err
+	}
+	if err := setReadOnly(ctx, s, false); err != nil {
+		return err
+	}
+	_, _ = fmt.Fprintf(out, `This Linkreel takes changes again. What was copied stays in project %s, database %s, bucket %s:
+delete both, or move there again. If services have run there, two installations have the same webhooks and links now.
+`, w.Project, w.Database, w.Bucket)
+	return nil
+}
+
+// mover runs a move and tells about it.
+type mover struct {
+	*move.Move
+	s   *Stack
+	out io.Writer
+}
+
+func (m mover) say(format string, a ...any) { _, _ = fmt.Fprintf(m.out, format+"\n", a...) }
+
+func (m mover) run(ctx context.Context) error {
+	err := m.Begin(ctx)
+	if errors.Is(err, move.ErrFinished) {
+		m.say("This move is finished. %s", m.next())
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for range mostPasses {
+		c, err := m.pass(ctx, "while Linkreel takes changes")
+		if err != nil {
+			return err
+		}
+		if c.Records+c.Deleted <= fewRecords && c.Bytes <= fewBytes {
+			break
+		}
+	}
+	m.say("Writers wait from now on. Links redirect and videos play.")
+	if err := setReadOnly(ctx, m.s, true); err != nil {
+		return err
+	}
+	// An earlier attempt may have stopped them.
+	since, err := os.Stat(filepath.Join(m.s.DataDir, readOnlyFile))
+	if err != nil {
+		return err
+	}
+	if _, err := m.pass(ctx, "while writers wait"); err != nil {
+		return err
+	}
+	t, err := m.Verify(ctx)
+	if err != nil {
+		return err
+	}
+	if err := m.Finish(ctx); err != nil {
+		return err
+	}
+	m.say("Verified: %d records and %d objects with %d bytes are equal, one by one (checksum %s).", t.Records, t.Objects, t.Bytes, t.Checksum)
+	m.say("Writers have waited for %.1f s, and wait until they reach the new installation. %s", time.Since(since.ModTime()).Seconds(), m.next())
+	return nil
+}
+
+func (m mover) pass(ctx context.Context, when string) (move.Changes, error) {
+	began := time.Now()
+	c, err := m.Pass(ctx)
+	if err == nil {
+		m.say("Copied %d records and %d objects (%d bytes), deleted %d records, in %.1f s, %s.",
+			c.Records, c.Objects, c.Bytes, c.Deleted, time.Since(began).Seconds(), when)
+	}
+	return c, err
+}
+
+// next says what to do after a move.
+func (m mover) next() string {
+	return fmt.Sprintf(`Next:
+
+  1. Create the chart's Secret with these keys of %s:
+       admin-token = adminToken, token-secret = playbackKey, webhook-secret-key = webhookKey
+     With certificate-key = the LINKREEL_CERTIFICATE_KEY of this machine, if it has one. Its other keys are new.
+  2. Install the chart with secrets.existingSecret naming it, and cloud.google.project, cloud.google.database and
+     cloud.google.bucket of this move. Use the same hosts, so that addresses stay as they are.
+  3. Send the hosts to the cluster, and stop this Linkreel.
+
+docs/recovery.md has the commands. It stays read-only until then, also after a restart. linkreel move --abort lets it take changes again.`, filepath.Join(m.s.DataDir, secretsFile))
+}
+
+// setReadOnly makes a running stack refuse or accept changes.
+func setReadOnly(ctx context.Context, s *Stack, on bool) error {
+	body, _ := json.Marshal(on) // a bool has a text
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	address := strings.TrimSuffix(s.BackupURL, backupPath) + readOnlyPath
+	req, err := http.NewRequestWithContext(ctx, http.MethodPut, address, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Authorization", "Bearer "+s.BackupToken)
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return fmt.Errorf("reach the running Linkreel: %w", err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusNoContent {
+		text, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10)) // the status is enough
+		return fmt.Errorf("the running Linkreel answered %s: %s", resp.Status, strings.TrimSpace(string(text)))
+	}
+	return nil
+}

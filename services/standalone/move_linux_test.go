@@ -1,0 +1,394 @@
+package standalone
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/linkreel/linkreel/services/localcloud/firestore"
+	"github.com/linkreel/linkreel/services/localcloud/storage"
+)
+
+// killedMove makes this test binary move the data directory of LINKREEL_DATA_DIR, and kill itself
+// at the step with this number.
+const killedMove = "LINKREEL_TEST_KILLED_MOVE"
+
+func TestMain(m *testing.M) {
+	if at, err := strconv.Atoi(os.Getenv(killedMove)); err == nil {
+		moveAndDie(at)
+	}
+	os.Exit(m.Run())
+}
+
+func moveAndDie(at int) {
+	var steps atomic.Int64
+	o := target()
+	o.step = func(string) {
+		if steps.Add(1) == int64(at) {
+			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+			select {}
+		}
+	}
+	if err := Move(context.Background(), os.Stdout, o); err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// target is where the tests move to. A stack can open it afterwards.
+func target() MoveOptions { return MoveOptions{Project: project, Bucket: bucket} }
+
+// elsewhere is an empty Firestore and object storage in a folder, as Google's would be.
+type elsewhere struct {
+	dir     string
+	records *firestore.Server
+	objects *storage.Server
+	close   func()
+}
+
+// startElsewhere also sets the environment by which `linkreel move` finds it.
+func startElsewhere(t *testing.T) *elsewhere {
+	t.Helper()
+	e := &elsewhere{dir: t.TempDir()}
+	token := randomHex()
+	indexes, err := parsedIndexes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e.records, err = firestore.Open(firestore.Options{Path: filepath.Join(e.dir, recordsFile), Indexes: indexes, Token: token, TTLInterval: -1}); err != nil {
+		t.Fatal(err)
+	}
+	addr, err := e.records.Listen("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e.objects, err = storage.Open(storage.Options{Dir: filepath.Join(e.dir, objectsDir), Buckets: []string{bucket}, Token: token}); err != nil {
+		t.Fatal(err)
+	}
+	api := httptest.NewServer(e.objects.APIHandler())
+	e.close = sync.OnceFunc(func() {
+		api.Close()
+		if err := errors.Join(e.records.Close(), e.objects.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(e.close)
+	t.Setenv("LINKREEL_FIRESTORE_ENDPOINT", addr.String())
+	t.Setenv("LINKREEL_STORAGE_ENDPOINT", api.URL)
+	t.Setenv("LINKREEL_LOCALCLOUD_TOKEN", token)
+	return e
+}
+
+// contents returns all documents and objects by name, without times.
+func contents(t *testing.T, records *firestore.Server, objects *storage.Server) map[string]string {
+	t.Helper()
+	var lines bytes.Buffer
+	if err := records.Export(t.Context(), &lines); err != nil {
+		t.Fatal(err)
+	}
+	found := map[string]string{}
+	for dec := json.NewDecoder(&lines); dec.More(); {
+		var d struct {
+			Name   string
+			Fields json.RawMessage
+		}
+		if err := dec.Decode(&d); err != nil {
+			t.Fatal(err)
+		}
+		if !strings.HasSuffix(d.Name, "/installation/move") {
+			found[d.Name] = string(d.Fields)
+		}
+	}
+	sn, err := objects.Snapshot(func() error { return nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sn.Close()
+	var all []storage.Object
+	err = sn.Entries(func(e storage.Entry) error {
+		o, ok, err := e.Object()
+		if ok && o.Name != "linkreel/owner" {
+			all = append(all, o)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range all {
+		f, err := sn.Open(o.Blob)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum := sha256.New()
+		if _, err := io.Copy(sum, f); err != nil {
+			t.Fatal(err)
+		}
+		_ = f.Close()
+		found["object "+o.Name] = fmt.Sprintf("%s %x", o.ContentType, sum.Sum(nil))
+	}
+	return found
+}
+
+// diff names what differs.
+func diff(a, b map[string]string) (names []string) {
+	for name, v := range a {
+		if b[name] != v {
+			names = append(names, fmt.Sprintf("%s: %.200s, %.200s", name, v, b[name]))
+		}
+	}
+	for name := range b {
+		if _, ok := a[name]; !ok {
+			names = append(names, name+" is only in the target")
+		}
+	}
+	return names
+}
+
+// fill adds copies of the stack's links, and objects of up to size bytes.
+func (s *Stack) fill(t *testing.T, links, objects, size int) {
+	t.Helper()
+	db, err := s.Firestore.Client(t.Context(), project)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, collection := range []string{"links", "slugs"} {
+		some, err := db.Collection(collection).Limit(1).Documents(t.Context()).GetAll()
+		if err != nil || len(some) != 1 {
+			t.Fatalf("%s: %v, %v", collection, some, err)
+		}
+		bulk := db.BulkWriter(t.Context())
+		for i := range links {
+			if _, err := bulk.Create(db.Collection(collection).Doc(fmt.Sprintf("%s-copy-%d", some[0].Ref.ID, i)), some[0].Data()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		bulk.End()
+	}
+	random := rand.NewChaCha8([32]byte{1})
+	for i := range objects {
+		b := make([]byte, 1+size*(i%10)/10)
+		_, _ = random.Read(b) // never fails
+		path := fmt.Sprintf("/upload/storage/v1/b/%s/o?uploadType=media&name=videos/vid_%d/7-1/%d.mp4", bucket, i/10, i%10)
+		if put := s.storageAPI(t, "POST", path, string(b), s.cloudToken); put.StatusCode != http.StatusOK {
+			t.Fatalf("store an object: %s", put.Status)
+		}
+	}
+}
+
+// traffic visits a link and makes new ones, until stop is called.
+type traffic struct {
+	visits, refused atomic.Int64
+	failed          atomic.Pointer[string]
+	mu              sync.Mutex
+	made            []string // slugs
+	stop            func()
+}
+
+func (s *Stack) traffic(t *testing.T, slug string) *traffic {
+	t.Helper()
+	w := &traffic{}
+	ctx, cancel := context.WithCancel(t.Context())
+	var group sync.WaitGroup
+	loop := func(every time.Duration, do func(i int)) {
+		group.Go(func() {
+			tick := time.NewTicker(every)
+			defer tick.Stop()
+			for i := 0; ; i++ {
+				select {
+				case <-ctx.Done():
+					return
+				case <-tick.C:
+					do(i)
+				}
+			}
+		})
+	}
+	loop(5*time.Millisecond, func(int) {
+		w.visits.Add(1)
+		req, err := http.NewRequestWithContext(context.Background(), http.MethodGet, s.ShortBaseURL+"/"+slug, http.NoBody)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		resp, err := http.DefaultTransport.RoundTrip(req)
+		if err != nil {
+			text := err.Error()
+			w.failed.Store(&text)
+			return
+		}
+		_ = resp.Body.Close()
+		if resp.StatusCode != http.StatusFound {
+			w.failed.Store(&resp.Status)
+		}
+	})
+	loop(20*time.Millisecond, func(i int) {
+		made := fmt.Sprintf("made-%d", i)
+		req, err := http.NewRequestWithContext(context.Background(), http.MethodPost, s.BaseURL+"/api/v1/links",
+			strings.NewReader(`{"url":"https://example.com/made","slug":"`+made+`"}`))
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		req.Header.Set("Authorization", "Bearer "+s.Keys["business"])
+		req.Header.Set("Content-Type", "application/json")
+		resp, err := http.DefaultTransport.RoundTrip(req)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		_ = resp.Body.Close()
+		switch {
+		case resp.StatusCode == http.StatusCreated:
+			w.mu.Lock()
+			w.made = append(w.made, made)
+			w.mu.Unlock()
+		case resp.StatusCode == http.StatusServiceUnavailable && resp.Header.Get("Retry-After") != "":
+			w.refused.Add(1)
+		case resp.StatusCode != http.StatusTooManyRequests:
+			t.Errorf("a create while the stack moves: %s", resp.Status)
+		}
+	})
+	w.stop = sync.OnceFunc(func() { cancel(); group.Wait() })
+	t.Cleanup(w.stop)
+	return w
+}
+
+// TestAStackMovesThroughKills moves a running stack into an empty cloud. Each attempt is killed
+// somewhere, and the next continues. Meanwhile links redirect, and what was acknowledged arrives.
+// LINKREEL_FULL moves 100,000 links and 200 videos. It sets the environment, so it does not run
+// in parallel.
+func TestAStackMovesThroughKills(t *testing.T) {
+	links, objects, size, kills := 1500, 40, 300<<10, 4
+	if os.Getenv("LINKREEL_FULL") != "" {
+		links, objects, size, kills = 100_000, 2000, 600<<10, 10
+	}
+	data := t.TempDir()
+	t.Setenv("LINKREEL_DATA_DIR", data)
+	s, e := up(t, data), startElsewhere(t)
+	own := s.Keys["business"]
+	id := must(t, "id", http.MethodPost, s.BaseURL+"/api/v1/links", own, `{"url":"https://example.com/kept","slug":"kept"}`)
+	must(t, "", http.MethodPost, s.BaseURL+"/api/v1/webhooks", own, `{"url":"http://127.0.0.1:65000/hook","events":["key.created"]}`)
+	s.fill(t, links, objects, size)
+	if put := s.storageAPI(t, "POST", "/upload/storage/v1/b/"+bucket+"/o?uploadType=media&name=videos/large", strings.Repeat("large ", 1<<20), s.cloudToken); put.StatusCode != http.StatusOK {
+		t.Fatalf("store an object: %s", put.Status)
+	}
+	w := s.traffic(t, "kept")
+
+	attempt := func(at int) (string, error) {
+		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^$")
+		cmd.Env = append(os.Environ(), killedMove+"="+strconv.Itoa(at))
+		out, err := cmd.CombinedOutput()
+		return string(out), err
+	}
+	died := 0
+	for i := range kills {
+		at := 1 + i*(2*links/250+objects)/kills/2 + rand.IntN(5)
+		out, err := attempt(at)
+		var exit *exec.ExitError
+		if errors.As(err, &exit) && exit.Sys().(syscall.WaitStatus).Signal() == syscall.SIGKILL {
+			died++
+		} else if err != nil {
+			t.Fatalf("attempt %d: %v\n%s", i, err, out)
+		}
+		if i == 0 { // gone in the source, but not in the target any more
+			if put := s.storageAPI(t, "DELETE", "/storage/v1/b/"+bucket+"/o/videos%2Fvid_0%2F7-1%2F3.mp4", "", s.cloudToken); put.StatusCode/100 != 2 {
+				t.Fatalf("delete an object: %s", put.Status)
+			}
+		}
+	}
+	if died < kills/2 {
+		t.Errorf("only %d of %d attempts were killed before their end", died, kills)
+	}
+	out, err := attempt(-1)
+	if err != nil || !strings.Contains(out, "Verified: ") && !strings.Contains(out, "This move is finished") {
+		t.Fatalf("the last attempt: %v\n%s", err, out)
+	}
+	t.Logf("%d kills, then:\n%s", died, out)
+
+	refused := w.refused.Load()
+	eventually(t, func() string {
+		if w.refused.Load() == refused {
+			return "writers are not refused after the move"
+		}
+		return ""
+	})
+	w.stop()
+	if text := w.failed.Load(); text != nil {
+		t.Errorf("a redirect failed: %s", *text)
+	}
+	t.Logf("%d redirects without an error, %d creates, %d refused", w.visits.Load(), len(w.made), w.refused.Load())
+	if names := diff(contents(t, s.Firestore, s.Storage), contents(t, e.records, e.objects)); len(names) > 0 {
+		t.Fatalf("%d differ: %.1000v", len(names), names)
+	}
+
+	// It stays read-only after a restart, and says what was done.
+	down(t, s)
+	s = up(t, data)
+	if code, text := ask(t, http.MethodPost, s.BaseURL+"/api/v1/links", own, `{"url":"https://example.com/","slug":"late"}`); code != http.StatusServiceUnavailable || !strings.Contains(text, "UNAVAILABLE") {
+		t.Errorf("a create after a restart: %d %s", code, text)
+	}
+	if to := s.visit(t, "kept"); to != "https://example.com/kept" {
+		t.Errorf("after a restart the link leads to %q", to)
+	}
+	var said strings.Builder
+	if err := Move(t.Context(), &said, target()); err != nil || !strings.Contains(said.String(), "This move is finished") {
+		t.Errorf("the same command again: %v\n%s", err, said.String())
+	}
+
+	// The target works.
+	e.close()
+	secrets, err := os.ReadFile(filepath.Join(data, secretsFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(e.dir, secretsFile), secrets, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	moved := up(t, e.dir)
+	for _, slug := range slices.Concat([]string{"kept"}, w.made[:min(3, len(w.made))], w.made[max(0, len(w.made)-3):]) {
+		if to := moved.visit(t, slug); !strings.HasPrefix(to, "https://example.com/") {
+			t.Errorf("in the target, %s leads to %q", slug, to)
+		}
+	}
+	must(t, "", http.MethodPost, moved.BaseURL+"/api/v1/links", own, `{"url":"https://example.com/","slug":"new"}`)
+	if code, text := ask(t, http.MethodGet, moved.BaseURL+"/api/v1/webhooks", own, ""); code != http.StatusOK || !strings.Contains(text, "65000") {
+		t.Errorf("webhooks in the target: %d %s", code, text)
+	}
+
+	// Nothing that the source kept is lost if it continues: clicks of the time since are counted.
+	clicks := func() string {
+		_, text := ask(t, http.MethodGet, s.BaseURL+"/api/v1/links/"+id, own, "")
+		return text
+	}
+	before := clicks()
+	if err := Move(t.Context(), io.Discard, MoveOptions{Abort: true}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() string {
+		if clicks() == before {
+			return "no click is counted after the move was aborted: " + before
+		}
+		return ""
+	})
+	must(t, "", http.MethodPost, s.BaseURL+"/api/v1/links", own, `{"url":"https://example.com/","slug":"again"}`)
+}
