@@ -149,7 +149,7 @@ generate-go:
 .PHONY: generate-check
 ## Fail when generated files are not what their sources make (without node only the Go ones).
 generate-check: generate-go
-	@git diff --exit-code --stat -- libs/apispec/wire libs/clients || { echo "generate-check: run make generate and commit what it changes"; exit 1; }
+	@git diff --exit-code --stat -- libs/apispec/wire libs/clients docs/api || { echo "generate-check: run make generate and commit what it changes"; exit 1; }
 	@if ! command -v npm >/dev/null; then echo "generate-check: the rest is skipped, there is no npm on this machine"; \
 	elif ! $(MAKE) --no-print-directory generate; then echo "generate-check: the files cannot be generated"; exit 1; \
 	else git diff --exit-code --stat -- '*.js' '*.css' '*.ts' '*.json' '*.html' 'libs/apispec/docs/guides' || { echo "generate-check: run make generate and commit what it changes"; exit 1; }; fi

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -552,7 +553,7 @@ func TestListsThatGrowSaySo(t *testing.T) {
 // examples work is tests/contract's TestSnippetsOfTheDocumentsRun.
 func TestGuidesShowWhatTheDocumentLeavesOut(t *testing.T) {
 	t.Parallel()
-	for file, wanted := range map[string][]string{"api.md": {"shortUrl", "Content-Range: bytes"}, "guides.md": {"/oembed?url="}} {
+	for file, wanted := range map[string][]string{"api/redirects.md": {"shortUrl"}, "api/uploads.md": {"Content-Range: bytes"}, "guides.md": {"/oembed?url="}} {
 		guide, err := os.ReadFile("../../docs/" + file)
 		if err != nil {
 			t.Fatal(err)
@@ -615,8 +616,12 @@ func TestEventsAreThoseOfTheCode(t *testing.T) {
 func TestGuidesNameEveryCodeAndEveryOperation(t *testing.T) {
 	t.Parallel()
 	var guides []byte
-	for _, file := range []string{"api.md", "errors.md"} {
-		guide, err := os.ReadFile("../../docs/" + file)
+	files, err := filepath.Glob("../../docs/api/*.md")
+	if err != nil || len(files) < 10 {
+		t.Fatalf("%d pages of the API, %v", len(files), err)
+	}
+	for _, file := range append(files, "../../docs/api.md", "../../docs/errors.md") {
+		guide, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -635,7 +640,7 @@ func TestGuidesNameEveryCodeAndEveryOperation(t *testing.T) {
 	}
 	for _, name := range names {
 		if !bytes.Contains(guides, []byte("`"+name)) && !bytes.Contains(guides, []byte(" "+name)) {
-			t.Errorf("neither docs/api.md nor docs/errors.md names %s", name)
+			t.Errorf("neither docs/api.md, a page of docs/api nor docs/errors.md names %s", name)
 		}
 	}
 }

@@ -1,6 +1,7 @@
-// Command clients writes what the clients of the API, and the services, have from its contract,
-// libs/apispec/openapi.yaml: types of bodies and a method for each operation. Its output is
-// committed. Run it from anywhere in the repository:
+// Command clients writes what the clients of the API, the services and the documents have from its
+// contract, libs/apispec/openapi.yaml: types of bodies, a method for each operation, and on the pages
+// of docs/api each operation's fields and a call in every language. Its output is committed. Run it
+// from anywhere in the repository:
 //
 //	go -C tools run ./clients
 package main
@@ -65,5 +66,5 @@ func write() error {
 			return err
 		}
 	}
-	return nil
+	return writePages(dir, c)
 }

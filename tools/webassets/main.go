@@ -32,17 +32,46 @@ type bundle struct {
 }
 
 // guides are the documents for callers, which a deployment serves beside the
-// reference. They are copied because embedding cannot reach docs/.
-var guides = []string{"api", "errors", "guides", "cli", "mcp", "webhooks", "sign-in", "versioning"}
+// reference: files and folders, and their names there. They are copied because embedding cannot
+// reach docs/.
+var guides = []struct{ from, to string }{
+	{"docs/api.md", "api.md"},
+	{"docs/api/*.md", "api"},
+	{"docs/errors.md", "errors.md"},
+	{"libs/clients/README.md", "clients.md"},
+	{"docs/guides.md", "guides.md"},
+	{"docs/cli.md", "cli.md"},
+	{"docs/mcp.md", "mcp.md"},
+	{"docs/webhooks.md", "webhooks.md"},
+	{"docs/sign-in.md", "sign-in.md"},
+	{"docs/versioning.md", "versioning.md"},
+}
 
 func copyGuides(root string) error {
-	for _, name := range guides {
-		data, err := os.ReadFile(filepath.Join(root, "docs", name+".md"))
+	to := filepath.Join(root, "libs/apispec/docs/guides")
+	if err := os.RemoveAll(to); err != nil { // a document may have another name now
+		return err
+	}
+	for _, g := range guides {
+		found, err := filepath.Glob(filepath.Join(root, g.from))
 		if err != nil {
 			return err
 		}
-		if err := os.WriteFile(filepath.Join(root, "libs/apispec/docs/guides", name+".md"), data, 0o644); err != nil {
-			return err
+		for _, path := range found {
+			name := g.to
+			if strings.Contains(g.from, "*") {
+				name = filepath.Join(g.to, filepath.Base(path))
+			}
+			data, err := os.ReadFile(path)
+			if err != nil {
+				return err
+			}
+			if err := os.MkdirAll(filepath.Dir(filepath.Join(to, name)), 0o755); err != nil {
+				return err
+			}
+			if err := os.WriteFile(filepath.Join(to, name), data, 0o644); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

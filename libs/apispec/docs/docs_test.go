@@ -32,7 +32,10 @@ func TestFilesAreThePageItsPartsAndTheContract(t *testing.T) {
 		"/openapi.json":       "application/json",
 		"/openapi.yaml":       "application/yaml",
 	}
-	for _, guide := range []string{"api", "errors", "guides", "cli", "mcp", "webhooks", "sign-in", "versioning"} {
+	for _, guide := range []string{
+		"api", "api/links", "api/redirects", "api/statistics", "api/bulk", "api/domains", "api/videos", "api/uploads", "api/playback", "api/account",
+		"api/members", "api/events", "api/webhooks", "api/operator", "api/paging", "api/idempotency", "errors", "clients", "guides", "cli", "mcp", "webhooks", "sign-in", "versioning",
+	} {
 		want["/docs/guides/"+guide] = "text/html; charset=utf-8"
 		want["/docs/guides/"+guide+".md"] = "text/markdown; charset=utf-8"
 	}

@@ -22,7 +22,10 @@ var markdown = sync.OnceValue(func() goldmark.Markdown {
 
 // toHTML renders Markdown. A heading above the level lowest becomes one of that level.
 // Links to documents that are not served become plain text.
-func toHTML(written string, lowest int) template.HTML {
+func toHTML(written string, lowest int) template.HTML { return documentHTML("", written, lowest) }
+
+// documentHTML is [toHTML] for a guide, whose links are relative to its own place.
+func documentHTML(guide, written string, lowest int) template.HTML {
 	src := []byte(written)
 	doc := markdown().Parser().Parse(gmtext.NewReader(src), parser.WithContext(parser.NewContext(parser.WithIDs(anchors{}))))
 	var links []*ast.Link
@@ -38,7 +41,7 @@ func toHTML(written string, lowest int) template.HTML {
 		return ast.WalkContinue, nil
 	})
 	for _, l := range links { // after the walk, during which the tree must not change
-		if to, served := target(string(l.Destination)); served {
+		if to, served := target(guide, string(l.Destination)); served {
 			l.Destination = []byte(to)
 			continue
 		}
@@ -81,17 +84,17 @@ func (anchors) Generate(title []byte, _ ast.NodeKind) []byte {
 
 func (anchors) Put([]byte) {}
 
-// target returns where a link in a document leads when a deployment serves the document,
-// or false if it leads to something that is not served.
-func target(href string) (string, bool) {
+// target returns where a link in a guide leads when a deployment serves the guide, or false
+// if it leads to something that is not served.
+func target(guide, href string) (string, bool) {
 	file, fragment, _ := strings.Cut(href, "#")
-	name := strings.TrimSuffix(path.Base(file), ".md")
+	name, document := strings.CutSuffix(path.Join(path.Dir(guide), file), ".md")
 	switch {
 	case strings.HasPrefix(href, "#"), strings.HasPrefix(href, "https://"):
 		return href, true
 	case strings.HasSuffix(file, "openapi.yaml"):
 		return "/openapi.yaml", true
-	case !strings.Contains(file, "/") && slices.Contains(guideNames, name):
+	case document && slices.Contains(guideNames, name):
 		to := "/docs/guides/" + name
 		if fragment != "" {
 			to += "#" + fragment

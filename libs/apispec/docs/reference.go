@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"html/template"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -24,8 +25,18 @@ import (
 //go:embed reference guides
 var sources embed.FS
 
-// guideNames are the documents for callers, copied from docs/ by tools/webassets.
-var guideNames = []string{"api", "errors", "guides", "cli", "mcp", "webhooks", "sign-in", "versioning"}
+// guideNames are the documents for callers, copied from docs/ and the clients by tools/webassets.
+var guideNames = []string{
+	"api", "api/links", "api/redirects", "api/statistics", "api/bulk", "api/domains", "api/videos", "api/uploads", "api/playback", "api/account",
+	"api/members", "api/events", "api/webhooks", "api/operator", "api/paging", "api/idempotency", "errors", "clients", "guides", "cli", "mcp", "webhooks", "sign-in", "versioning",
+}
+
+// kept removes the marks of generated parts from a document, and leads links to the clients' page,
+// which is elsewhere in the repository, to the one that is served.
+func kept(text string) string {
+	text = regexp.MustCompile(`<!-- [^>]* -->\n+`).ReplaceAllString(text, "")
+	return strings.NewReplacer("(../../libs/clients/README.md", "(../clients.md", "(../libs/clients/README.md", "(clients.md").Replace(text)
+}
 
 var templates = sync.OnceValue(func() *template.Template {
 	return template.Must(template.ParseFS(sources, "reference/page.html"))
@@ -69,7 +80,7 @@ type field struct {
 func guides() []guide {
 	out := make([]guide, len(guideNames))
 	for i, name := range guideNames {
-		text := string(source("guides/" + name + ".md"))
+		text := kept(string(source("guides/" + name + ".md")))
 		title, _, _ := strings.Cut(text, "\n")
 		out[i] = guide{name, strings.TrimPrefix(title, "# "), text}
 	}
@@ -107,7 +118,7 @@ func reference() map[string]File {
 		"/llms.txt":           packed("text/plain; charset=utf-8", doc.forModels(all)),
 	}
 	for _, g := range all {
-		out["/docs/guides/"+g.Name] = render("guide", page{Title: g.Title + " · Linkreel", Description: g.Title, Body: toHTML(g.Text, 1)})
+		out["/docs/guides/"+g.Name] = render("guide", page{Title: g.Title + " · Linkreel", Description: g.Title, Body: documentHTML(g.Name, g.Text, 1)})
 		out["/docs/guides/"+g.Name+".md"] = packed("text/markdown; charset=utf-8", []byte(g.Text))
 	}
 	return out

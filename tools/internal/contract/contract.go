@@ -30,6 +30,7 @@ type Operation struct {
 	Method      string // in upper case
 	Path        string // such as /api/v1/links/{id}
 	Public      bool   // needs no key
+	Plan, Scope string // what a key needs; empty if any plan, any key will do
 	// PathParameters are in the order in which the path has them.
 	PathParameters []*Parameter
 	Query          []*Parameter
@@ -145,6 +146,8 @@ type operation struct {
 	Summary     string
 	Description string
 	Security    *[]map[string][]string
+	Plan        string `yaml:"x-plan"`
+	Scope       string `yaml:"x-scope"`
 	Parameters  []*parameter
 	Body        *struct {
 		Required bool
@@ -185,7 +188,7 @@ func (d *document) operation(op *operation, method, at string) (*Operation, erro
 	}
 	out := &Operation{
 		ID: op.ID, Tag: op.Tags[0], Summary: op.Summary, Description: strings.TrimSpace(op.Description), Method: method, Path: at,
-		Public: op.Security != nil && len(*op.Security) == 0,
+		Public: op.Security != nil && len(*op.Security) == 0, Plan: op.Plan, Scope: op.Scope,
 	}
 	for _, p := range op.Parameters {
 		if p.Ref != "" {

@@ -345,7 +345,7 @@ func (s *Share) thumbnail(c *fiber.Ctx) error {
 		return err
 	}
 	// Caches may keep the picture for this long after the video is private or deleted. The
-	// limit is stated in docs/api.md.
+	// limit is stated in docs/api/playback.md.
 	c.Set(fiber.HeaderCacheControl, fmt.Sprintf("public, max-age=%d", seconds(s.life(v, 5*time.Minute))))
 	c.Set(fiber.HeaderXContentTypeOptions, "nosniff")
 	c.Set("Cross-Origin-Resource-Policy", "cross-origin") // other sites show it in their previews
