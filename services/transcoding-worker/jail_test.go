@@ -49,7 +49,7 @@ func forgetLandlock() error {
 	return nil
 }
 
-// make makes a worker. None of its stores exists, but New does not connect to them yet.
+// make creates a worker. Its stores do not exist, but New does not connect to them yet.
 func make(t *testing.T, jail string, told func(error)) error {
 	t.Helper()
 	var cfg Config
@@ -71,7 +71,7 @@ func make(t *testing.T, jail string, told func(error)) error {
 func TestAnUnknownJailIsRefused(t *testing.T) {
 	t.Parallel()
 	if err := make(t, "none", nil); err == nil || !strings.Contains(err.Error(), "LINKREEL_JAIL") {
-		t.Errorf("New = %v, want a refusal that names LINKREEL_JAIL", err)
+		t.Errorf("New = %v, want an error that names LINKREEL_JAIL", err)
 	}
 }
 
@@ -86,13 +86,13 @@ func TestWithoutLandlockTheWorkerRefusesToStart(t *testing.T) {
 		return
 	}
 	if err := make(t, "full", nil); err == nil || !strings.Contains(err.Error(), "LINKREEL_JAIL=reduced") {
-		t.Errorf("New = %v, want a refusal that says what to set", err)
+		t.Errorf("New = %v, want an error that says what to set", err)
 	}
 	if err := make(t, "reduced", nil); err != nil {
 		t.Errorf("New with a reduced jail = %v", err)
 	}
 	var reason error
 	if err := make(t, "full", func(err error) { reason = err }); err != nil || reason == nil {
-		t.Errorf("New on a laptop = %v, and its user was told %v", err, reason)
+		t.Errorf("New on a laptop = %v, with the reason %v; want no error and a reason", err, reason)
 	}
 }

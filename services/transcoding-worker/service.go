@@ -74,12 +74,12 @@ type Config struct {
 	// Landlock, and is called with the reason. It is for a laptop, where the user sees the
 	// reason.
 	ReducedJail func(reason error) `env:"-"`
-	// Now is the clock; nil is the system's.
+	// Now is the clock. If it is nil, the service uses the system's clock.
 	Now func() time.Time `env:"-"`
 }
 
-// New makes the service. It connects lazily, so it starts while Firestore, Redis or
-// storage is down. Without ffmpeg it returns an error.
+// New creates the service. It connects lazily, so it succeeds even while Firestore, Redis
+// or storage is down. Without ffmpeg it returns an error.
 func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 	svc := &boot.Service{Name: "transcoding-worker"}
 	defer svc.Abandon(ctx, &err)
@@ -170,7 +170,7 @@ func testJail(ctx context.Context, cfg Config, tools *ffmpeg.Tools, scratch *job
 	return nil
 }
 
-// workerName makes a unique name, even for two workers on the same host.
+// workerName returns a unique name, even for two workers on the same host.
 func workerName() string {
 	host, err := os.Hostname()
 	if err != nil {

@@ -56,8 +56,8 @@ const (
 	threadMemory = 96 << 20
 )
 
-// Large returns the tools for a picture beyond 4K. Its decoder needs more memory than
-// everything else together.
+// Large returns the tools for a picture larger than 4K. Decoding such a picture needs more
+// memory than everything else together.
 func (t *Tools) Large() *Tools {
 	large := *t
 	large.Memory, large.Threads = 2*t.memory(), 1
@@ -290,7 +290,7 @@ func readLines(r io.Reader, line func([]byte)) error {
 		}
 	}
 	if err := scanner.Err(); err != nil {
-		_, _ = io.Copy(io.Discard, r) // else the tool would block on its output
+		_, _ = io.Copy(io.Discard, r) // otherwise the tool would block on its output
 		return err
 	}
 	return nil

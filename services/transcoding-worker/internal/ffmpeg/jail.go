@@ -95,6 +95,6 @@ func init() {
 	if err == nil {
 		err = enterJail(spec)
 	}
-	fmt.Fprintln(os.Stderr, "jail:", err) // only reached when exec did not happen
+	fmt.Fprintln(os.Stderr, "jail:", err) // reached only if exec failed
 	os.Exit(exitJail)
 }

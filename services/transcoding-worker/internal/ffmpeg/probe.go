@@ -42,7 +42,7 @@ type Video struct {
 	Square        bool // pixels are square
 	Rotation      int  // degrees
 	Interlaced    bool
-	Transfer      string // colour transfer function; it tells HDR from SDR
+	Transfer      string // colour transfer function; it distinguishes HDR from SDR
 	Tag           string
 
 	First    float64 // time of the first picture that is shown

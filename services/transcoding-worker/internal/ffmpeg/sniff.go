@@ -18,7 +18,7 @@ const (
 )
 
 // sniffSize covers the longest run that Sniff needs: a few hundred transport
-// stream packets behind some leading garbage.
+// stream packets after some leading garbage.
 const sniffSize = 128 << 10
 
 // Sniff judges a file by its content alone and names ffmpeg's demuxer for an

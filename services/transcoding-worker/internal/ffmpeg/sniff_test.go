@@ -81,7 +81,7 @@ func FuzzSniff(f *testing.F) {
 	})
 }
 
-// atom is a box with content.
+// atom returns a box with content.
 func atom(name string, content ...[]byte) []byte {
 	body := bytes.Join(content, nil)
 	return append(binary.BigEndian.AppendUint32(nil, uint32(len(body)+8)), append([]byte(name), body...)...)
@@ -95,8 +95,8 @@ func words(v ...uint32) []byte {
 	return b
 }
 
-// movie is a file with payload bytes of data, then an index with one track. The track
-// has chunks at offsets, each with two samples of size bytes.
+// movie returns a file with payload bytes of data, then an index with one track. The
+// track has chunks at offsets, each with two samples of size bytes.
 func movie(payload int, size uint32, offsets ...uint32) []byte {
 	stbl := atom("stbl",
 		atom("stsz", words(0, 0, uint32(2*len(offsets))), words(slicesOf(size, 2*len(offsets))...)),
@@ -116,7 +116,8 @@ func slicesOf(v uint32, n int) []uint32 {
 func TestCheckTablesFindsSamplesThatAreNotThere(t *testing.T) {
 	t.Parallel()
 	whole := movie(1000, 100, 8, 208, 408)
-	// shared has the given number of chunks. Each has one sample, and all have the same bytes.
+	// shared returns a file with the given number of chunks. Each has one sample, and all have
+	// the same bytes.
 	shared := func(handler string, chunks int, sizes ...uint32) []byte {
 		stsz := append([]uint32{0, 0, uint32(chunks)}, slicesOf(100, chunks)...)
 		if len(sizes) > 0 {

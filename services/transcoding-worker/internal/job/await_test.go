@@ -26,8 +26,8 @@ func TestAJobWaitsForRoomForAWhileAndThenOthersHaveTheirTurn(t *testing.T) {
 	if err := s.reserve(dirs["running"], 600<<20); err != nil {
 		t.Fatal(err)
 	}
-	synctest.Test(t, func(t *testing.T) { // it moves the time forward when all goroutines wait
-		s.freed = make(chan struct{}) // of this bubble
+	synctest.Test(t, func(t *testing.T) { // its clock moves forward when all goroutines wait
+		s.freed = make(chan struct{}) // made here, since it must belong to the bubble
 		waits := func(name string) <-chan error {
 			done := make(chan error, 1)
 			go func() { done <- s.await(t.Context(), dirs[name], 900<<20, func() {}) }()
@@ -46,7 +46,7 @@ func TestAJobWaitsForRoomForAWhileAndThenOthersHaveTheirTurn(t *testing.T) {
 			t.Errorf("it waited for %v, want %v", waited, longestWait)
 		}
 		began = time.Now()
-		for { // the job tries again at once, since the queue delivers it again
+		for { // the queue delivers the job again, so it tries again at once
 			select {
 			case err := <-waits("next"):
 				if !errors.Is(err, errReserved) {
@@ -68,7 +68,7 @@ func TestAJobWaitsForRoomForAWhileAndThenOthersHaveTheirTurn(t *testing.T) {
 		ends["running"]()
 		synctest.Wait()
 		if s.waiting != "" || s.reserved[dirs["next"]] == 0 {
-			t.Error("the job that waits does not get the room that has become free")
+			t.Error("the waiting job did not get the room that became free")
 		}
 	})
 }

@@ -1,5 +1,5 @@
-// Package job does transcoding jobs: it takes them from the queue, holds their
-// lease, runs the ladder, publishes and cleans up.
+// Package job runs transcoding jobs: it takes them from the queue, holds their lease, makes
+// the ladder, publishes the results and cleans up.
 //
 // It guarantees that a job's result becomes visible exactly once, however often the job
 // is delivered and wherever its workers die: everything is written under the attempt's
@@ -71,7 +71,7 @@ var duration = metrics.NewHistogram(prometheus.HistogramOpts{
 	Buckets: []float64{0.5, 1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600},
 }, []string{"result"}, slices.Concat(metrics.Each("done", "inspected", "waiting", "lost", "returned", "retried"), metrics.Each(transcode.Codes...))...)
 
-// Worker does jobs until it is stopped.
+// Worker runs jobs until it is stopped.
 type Worker struct {
 	o       Options
 	direct  chan string // ids found by sweeping while Redis is down
@@ -79,7 +79,7 @@ type Worker struct {
 	tracer  trace.Tracer
 }
 
-// New makes a worker.
+// New returns a worker.
 func New(o Options) *Worker {
 	return &Worker{o: o, direct: make(chan string), tracer: otel.Tracer("transcoding-worker")}
 }

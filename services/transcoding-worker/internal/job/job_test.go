@@ -32,8 +32,8 @@ import (
 	"github.com/linkreel/linkreel/services/transcoding-worker/internal/ladder"
 )
 
-// world is a worker over real queues and records, with a maker that needs no
-// ffmpeg and a bucket in memory.
+// world is a worker with real queues and records, a maker that needs no ffmpeg, and a
+// bucket in memory.
 type world struct {
 	t       *testing.T
 	w       *Worker
@@ -70,7 +70,7 @@ func newWorld(t *testing.T) *world {
 	return b
 }
 
-// run starts the worker. The end of the test stops it at the latest.
+// run starts the worker. It is stopped at the end of the test, if not before.
 func (b *world) run() {
 	ctx, stop := context.WithCancel(context.Background())
 	b.stop, b.stopped = stop, make(chan struct{})
@@ -78,7 +78,7 @@ func (b *world) run() {
 	b.t.Cleanup(func() { stop(); <-b.stopped })
 }
 
-// submit makes a job of an uploaded object, as the videos service does.
+// submit creates a job for an uploaded object, as the videos service does.
 func (b *world) submit(account, video string) transcode.Job {
 	b.t.Helper()
 	j := transcode.Job{ID: transcode.JobID(video, 7), AccountID: account, VideoID: video, Object: "uploads/" + video + "/source", Generation: 7, Size: 9}
@@ -177,7 +177,7 @@ func TestAPictureIsTakenOfOneSegmentAndTheVideosObjectsStay(t *testing.T) {
 		}
 	}
 	if r := submit("d", 1, "videos/vid/7-1/gone.mp4"); r.State != transcode.Failed {
-		t.Errorf("a picture of what is gone: %s", r.State)
+		t.Errorf("a picture of a missing object: state %s, want failed", r.State)
 	}
 	if got := b.bucket.under(transcode.Prefix("vid", 7, 1)); len(got) != 1 {
 		t.Errorf("the video's own objects: %v", got)
@@ -212,8 +212,8 @@ func TestWhatCannotBeCopiedPlaysBeforeItsLadderIsDone(t *testing.T) {
 	}
 }
 
-// TestADiskHasOnlyWhatIsNeededYet looks at all files in the worker's scratch folder,
-// including the retained source, at each stage of a job.
+// TestADiskHasOnlyWhatIsNeededYet checks which files the worker's scratch folder has at
+// each stage of a job, including the retained source.
 func TestADiskHasOnlyWhatIsNeededYet(t *testing.T) {
 	t.Parallel()
 	large := func(s *ffmpeg.Source) {
@@ -308,8 +308,8 @@ func (b *world) scratch(limit int64) *Scratch {
 	return s
 }
 
-// TestAJobThatFitsOnNoDiskFailsAtOnce: otherwise each such upload would exceed the volume's limit,
-// and its pod would be evicted three times.
+// TestAJobThatFitsOnNoDiskFailsAtOnce checks that such a job fails at its first attempt. Otherwise
+// each such upload would exceed the volume's limit, and its pod would be evicted three times.
 func TestAJobThatFitsOnNoDiskFailsAtOnce(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
@@ -331,7 +331,7 @@ func TestAJobThatFitsOnNoDiskFailsAtOnce(t *testing.T) {
 		t.Errorf("%d parts were encoded", n)
 	}
 	if text, err := os.ReadFile(log.Name()); err != nil || !bytes.Contains(text, []byte("level=ERROR")) || !bytes.Contains(text, []byte("worker.scratch.sizeLimit")) {
-		t.Errorf("the operator is not told what to raise: %v\n%s", err, text)
+		t.Errorf("the log does not name the limit to raise: %v\n%s", err, text)
 	}
 }
 
@@ -460,7 +460,7 @@ func TestAHelperWithTooSmallADiskLeavesThePartToOthers(t *testing.T) {
 		t.Errorf("part = %+v, failure %v; want it queued", r, r.Failure)
 	}
 	if _, err := b.jobs.Claim(ctx, part.ID, "elsewhere", time.Hour); err != nil {
-		t.Errorf("who made the part cannot have it at once: %v", err)
+		t.Errorf("the worker that created the part cannot claim it at once: %v", err)
 	}
 }
 
@@ -504,7 +504,7 @@ func TestAStoppedWorkerReturnsItsJobBeforeItTidiesUp(t *testing.T) {
 	}
 	<-b.stopped
 	if took := time.Since(begun); took > 15*time.Second {
-		t.Errorf("the worker took %v to stop, more than it is given", took)
+		t.Errorf("the worker took %v to stop, want at most 15s", took)
 	}
 }
 
@@ -525,8 +525,8 @@ func TestAJobWithoutAMessageThatCannotBeClaimedIsHintedOrReported(t *testing.T) 
 	}
 }
 
-// TestOnesUploadDoesNotWaitForAnothersThousand: with one slot, the worker must do the
-// other account's job early.
+// TestOnesUploadDoesNotWaitForAnothersThousand checks that a worker with one slot does one
+// account's job before most of the many jobs of another account.
 func TestOnesUploadDoesNotWaitForAnothersThousand(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
@@ -549,11 +549,11 @@ func TestOnesUploadDoesNotWaitForAnothersThousand(t *testing.T) {
 	// One was in the slot, one may have had its turn, and one more may have ended after the
 	// check.
 	if before > 6 {
-		t.Errorf("%d of the other account's jobs were done first", before)
+		t.Errorf("%d jobs of the account with many were done first, want at most 6", before)
 	}
 }
 
-// longBench has a job whose source is encoded in parts.
+// longBench returns a world in which sources are encoded in parts.
 func longBench(t *testing.T) *world {
 	b := newWorld(t)
 	b.maker.source = longFilm()
@@ -583,12 +583,12 @@ func (b *world) noParts(r transcode.Record) {
 			return
 		}
 		if time.Now().After(end) {
-			b.t.Fatalf("parts stay: %v", left)
+			b.t.Fatalf("parts are left: %v", left)
 		}
 	}
 }
 
-// deadLeader makes a job whose leader was killed when every part was done.
+// deadLeader creates a job whose leader was killed after every part was done.
 func (b *world) deadLeader() transcode.Job {
 	b.t.Helper()
 	j := transcode.Job{ID: transcode.JobID("vid", 7), AccountID: "a", VideoID: "vid", Object: "uploads/vid/source", Generation: 7, Size: 9}
@@ -650,7 +650,7 @@ func TestAllMissingPartsAreOfferedAgainInOneTry(t *testing.T) {
 	}
 	b.run()
 	r := b.await(j.ID, final)
-	if r.State != transcode.Done || r.Tries != 2 { // one of the dead leader, and one of this worker
+	if r.State != transcode.Done || r.Tries != 2 { // one by the dead leader and one by this worker
 		t.Fatalf("state %s after %d tries: %v", r.State, r.Tries, r.Failure)
 	}
 	if got, want := b.maker.made(), b.maker.parts(); got != want {
@@ -658,8 +658,8 @@ func TestAllMissingPartsAreOfferedAgainInOneTry(t *testing.T) {
 	}
 }
 
-// TestAPartThatVanishesMeanwhileIsMadeAgain loses an object after the worker has listed
-// it and before it downloads it.
+// TestAPartThatVanishesMeanwhileIsMadeAgain removes an object after the worker has listed
+// it and before the worker downloads it.
 func TestAPartThatVanishesMeanwhileIsMadeAgain(t *testing.T) {
 	t.Parallel()
 	b := longBench(t)
@@ -682,7 +682,7 @@ func shortClip() *ffmpeg.Source {
 	}}
 }
 
-// longFilm is cut into several parts.
+// longFilm returns a source that is long enough to be cut into several parts.
 func longFilm() *ffmpeg.Source {
 	s := shortClip()
 	s.Video.Span, s.Video.Frames = 300, 9000
@@ -694,9 +694,9 @@ func longFilm() *ffmpeg.Source {
 type fakeMaker struct {
 	source     *ffmpeg.Source
 	refuse     *transcode.Failure
-	trouble    error         // of the encoder
+	trouble    error         // the encoder's error
 	block      chan struct{} // the encoder waits until it is closed
-	blockAfter int           // this many ladders
+	blockAfter int           // block applies only after this many ladders
 	copies     bool          // the source can be repackaged
 	look       func(stage string, files []string)
 
@@ -863,7 +863,7 @@ func (m *fakeMaker) Download(_ context.Context, dir string, _ ladder.File, _ *la
 	return f.Path, err
 }
 
-// memory is a bucket. Its objects have no bytes.
+// memory is a bucket in memory. Its objects have no bytes.
 type memory struct {
 	mu      sync.Mutex
 	objects map[string]objectstore.Object
@@ -871,7 +871,7 @@ type memory struct {
 	gaveUp  atomic.Bool // a removal that hung has ended
 	vanish  string      // all objects with this prefix vanish when one of them is read
 
-	encoding string // of every new object
+	encoding string // the content encoding of every new object
 }
 
 func (m *memory) put(name string) {

@@ -9,9 +9,10 @@ import (
 )
 
 // Maker runs the programs. *ladder.Maker implements it. dir is the job's folder: files
-// are made there, and the programs see no other folder.
+// are created there, and the programs see no other folder.
 type Maker interface {
-	// Probe identifies a file; a *transcode.Failure says why it is refused.
+	// Probe identifies a file. If the file is refused, the error is a *transcode.Failure with
+	// the reason.
 	Probe(ctx context.Context, dir, path string, limits transcode.Limits) (*ffmpeg.Source, error)
 	// Copy repackages the source's own picture.
 	Copy(ctx context.Context, dir string, p ladder.Plan) (ladder.Tracks, error)

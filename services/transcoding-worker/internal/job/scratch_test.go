@@ -92,14 +92,14 @@ func TestJobsTogetherReserveNoMoreThanThereIs(t *testing.T) {
 	a, endA := job()
 	b, endB := job()
 	reserve("the first", a, 600*mib, nil)
-	reserve("what does not fit beside it", b, 500*mib, errReserved)
-	reserve("what does", b, 400*mib, nil)
-	reserve("more, beside another", b, 401*mib, errReserved)
+	reserve("too much for a second job", b, 500*mib, errReserved)
+	reserve("all the rest", b, 400*mib, nil)
+	reserve("more than the rest", b, 401*mib, errReserved)
 	reserve("less", a, 100*mib, nil)
-	reserve("more, now", b, 900*mib, nil)
-	reserve("more than there is", b, 2000*mib, errTooLarge)
+	reserve("the larger rest", b, 900*mib, nil)
+	reserve("more than the limit", b, 2000*mib, errTooLarge)
 	endB()
-	reserve("what another has left", a, 1000*mib, nil)
+	reserve("everything, after the other job has ended", a, 1000*mib, nil)
 	reserve("less", a, 100*mib, nil)
 	if err := os.WriteFile(s.retained(), nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -107,7 +107,7 @@ func TestJobsTogetherReserveNoMoreThanThereIs(t *testing.T) {
 	if err := os.Truncate(s.retained(), 500*mib); err != nil {
 		t.Fatal(err)
 	}
-	reserve("what does not fit beside a retained source", a, 600*mib, errNoSpace)
+	reserve("too much with a retained source", a, 600*mib, errNoSpace)
 	if err := os.Link(s.retained(), filepath.Join(a, "source")); err != nil {
 		t.Fatal(err)
 	}
@@ -126,6 +126,6 @@ func TestJobsTogetherReserveNoMoreThanThereIs(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n := written(c); n != mib {
-		t.Errorf("a file of two names counts as %d bytes", n)
+		t.Errorf("a file with two names counts as %d bytes", n)
 	}
 }

@@ -400,7 +400,7 @@ func (a *attempt) extra(ctx context.Context, what string, file func(context.Cont
 		return nil
 	})
 	if err != nil && ctx.Err() == nil {
-		a.log.WarnContext(ctx, "no "+what, "error", err)
+		a.log.WarnContext(ctx, "cannot make the "+what, "error", err)
 	}
 }
 
@@ -435,8 +435,8 @@ func (a *attempt) upload(ctx context.Context, paths ...string) error {
 		if err := g.Wait(); err != nil {
 			return err
 		}
-		// Note the sizes only after all uploads: the goroutines above must not write to the
-		// map.
+		// Record the sizes only after all uploads, since the goroutines above must not write
+		// to the map.
 		for _, path := range paths {
 			info, err := os.Stat(path)
 			if err != nil {

@@ -15,11 +15,11 @@ import (
 	"github.com/linkreel/linkreel/services/transcoding-worker/internal/ffmpeg"
 )
 
-// BenchmarkAgainstFFmpeg makes the ladder of a clip and then runs bare ffmpeg with
-// exactly the arguments that the ladder gave it, alternating, and reports the median
-// ratio of the processor time that both took. Anything above 1 is our own overhead: the
-// jail, reading progress, checking and packing the tracks. The same rounds also run the
-// fast path, and the ladder with one rendition made before the others.
+// BenchmarkAgainstFFmpeg alternates between making the ladder of a clip and running bare
+// ffmpeg with exactly the arguments that the ladder gave it. It reports the median ratio
+// of their processor times. Anything above 1 is our own overhead: the jail, reading
+// progress, checking and packing the tracks. The same rounds also run the fast path, and
+// the ladder with one rendition made before the others.
 func BenchmarkAgainstFFmpeg(b *testing.B) {
 	tools, err := ffmpeg.Find("")
 	if err != nil {
@@ -112,7 +112,7 @@ func BenchmarkAgainstFFmpeg(b *testing.B) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// cpu is the processor time that fn takes in this process and its children.
+// cpu returns the processor time that fn takes in this process and its children.
 func cpu(b *testing.B, fn func()) time.Duration {
 	b.Helper()
 	now := func() (total time.Duration) {

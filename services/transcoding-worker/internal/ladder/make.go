@@ -63,8 +63,8 @@ func (m *Maker) Probe(ctx context.Context, dir, path string, limits transcode.Li
 	return m.Tools.Probe(ctx, dir, path, limits)
 }
 
-// large reports whether a picture is beyond 4K, where decoding takes most of the
-// memory.
+// large reports whether a picture is larger than 4K. Decoding such a picture takes most
+// of the memory.
 func large(v ffmpeg.Video) bool { return v.Width*v.Height > 9<<20 }
 
 func (m *Maker) tools(v ffmpeg.Video) *ffmpeg.Tools {

@@ -11,7 +11,7 @@ import (
 	"github.com/linkreel/linkreel/services/transcoding-worker/internal/ffmpeg"
 )
 
-// source is an ordinary phone clip, edited by the test.
+// source returns an ordinary phone clip, changed by edit.
 func source(edit func(*ffmpeg.Source)) *ffmpeg.Source {
 	s := &ffmpeg.Source{
 		Demuxer: "mov", Size: 40 << 20,
@@ -118,13 +118,13 @@ func TestOneRenditionIsMadeFirstWhereThatWins(t *testing.T) {
 		edit        func(*ffmpeg.Source)
 		first, rest string
 	}{
-		"1080p":          {nil, "720p", "1080p 480p 360p"},
-		"a camera":       {sized(1280, 720), "720p", "480p 360p"},
-		"between":        {sized(1366, 768), "768p", "480p 360p"},
-		"portrait":       {sized(1080, 1920), "720p", "1080p 480p 360p"},
-		"one rendition":  {sized(640, 360), "", ""},
-		"dear to decode": {sized(3840, 2160), "", ""},
-		"made in parts":  {func(s *ffmpeg.Source) { s.Video.Span, s.Video.Frames = 300, 9000 }, "", ""},
+		"1080p":               {nil, "720p", "1080p 480p 360p"},
+		"a camera":            {sized(1280, 720), "720p", "480p 360p"},
+		"between":             {sized(1366, 768), "768p", "480p 360p"},
+		"portrait":            {sized(1080, 1920), "720p", "1080p 480p 360p"},
+		"one rendition":       {sized(640, 360), "", ""},
+		"expensive to decode": {sized(3840, 2160), "", ""},
+		"made in parts":       {func(s *ffmpeg.Source) { s.Video.Span, s.Video.Frames = 300, 9000 }, "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -135,7 +135,7 @@ func TestOneRenditionIsMadeFirstWhereThatWins(t *testing.T) {
 				t.Errorf("First = %s, %s, %v; want %s, %s", names(first), names(rest), ok, tt.first, tt.rest)
 			}
 			if names(p) != all {
-				t.Errorf("the plan itself is %s now", names(p))
+				t.Errorf("First changed the plan itself to %s", names(p))
 			}
 		})
 	}
@@ -180,7 +180,7 @@ func TestOnlyWhatPlayersTakeIsCopied(t *testing.T) {
 		"4k":                   {sized(3840, 2160), false, false},
 		"long groups":          {func(s *ffmpeg.Source) { s.Video.MaxGOP = 10.5 }, false, false},
 		"the same bytes twice": {func(s *ffmpeg.Source) { s.Size = s.Video.Bytes - 1 }, false, false},
-		"sound goes on":        {func(s *ffmpeg.Source) { s.Video.Hold = 3 }, false, false},
+		"sound continues":      {func(s *ffmpeg.Source) { s.Video.Hold = 3 }, false, false},
 		"cut by edit list":     {func(s *ffmpeg.Source) { s.Video.Whole = false }, false, false},
 		"high 4:4:4 profile":   {func(s *ffmpeg.Source) { s.Video.Profile = "High 4:4:4 Predictive" }, false, false},
 	} {
@@ -227,9 +227,9 @@ func TestSoundIsCopiedOnlyInStep(t *testing.T) {
 	}
 }
 
-// TestSpaceIsWhatAPlanTakesAtItsFullest uses round numbers: docs/operations.md tells operators how
-// much space an hour takes, and the chart's default must be enough for the largest upload that the
-// limits allow.
+// TestSpaceIsWhatAPlanTakesAtItsFullest checks two promises in round numbers: the space for an hour
+// of video that docs/operations.md states, and that the chart's default is enough for the largest
+// upload that the limits allow.
 func TestSpaceIsWhatAPlanTakesAtItsFullest(t *testing.T) {
 	t.Parallel()
 	const gb = 1e9
