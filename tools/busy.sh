@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# make busy: run packages again and again beside two busy loops, to find tests that depend on how fast the machine is.
+# make busy: run packages' tests many times beside two busy loops, to find tests that depend on the
+# machine's speed.
 #
-#   busy.sh [PACKAGE]...     ROUNDS (20) times each; without a package, the ten that wait most for time or processes
+#   busy.sh [PACKAGE]...     ROUNDS (20) times each; without a package, the ten that wait most for time or for processes
 #
-# Each round is a process of its own, so that nothing is carried over. Output of rounds that failed is kept in
-# .local/busy. A round may take LIMIT (20m).
+# Each round is a separate process, so that nothing is carried over. The output of failed rounds is
+# kept in .local/busy. A round may take LIMIT (20m).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 rounds=${ROUNDS:-20} kept=$PWD/.local/busy

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# make check: what is worth knowing before a commit, in under a minute once the build cache is warm. Without arguments
-# it looks at every module; with packages (PKG=./services/links/...) at those alone.
+# make check: the checks to run before a commit, in under a minute once the build cache is warm.
+# Without arguments it checks every module; with packages (PKG=./services/links/...) only those.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 begin=$SECONDS
 status=0
 packages=("$@") all=("$@")
 if [ $# -eq 0 ]; then
-	for p in $PKGS; do [ "$p" = ./tests/... ] || packages+=("$p"); done # The stories of tests/ are no unit tests.
+	for p in $PKGS; do [ "$p" = ./tests/... ] || packages+=("$p"); done # The stories in tests/ are not unit tests.
 	all=($PKGS)
 fi
 "$GO" vet "${all[@]}" || status=1

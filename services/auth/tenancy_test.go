@@ -433,7 +433,7 @@ func TestAnAccountRunsTwoExportsAndAReplicaSixteen(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	eventually(t, "another, once they have ended", func() bool { return r.api("GET", "/api/v1/account/export", last, "").status == 200 })
+	eventually(t, "another export works once they have ended", func() bool { return r.api("GET", "/api/v1/account/export", last, "").status == 200 })
 	got := r.api("GET", "/api/v1/account/export", last, "")
 	if n := strings.Count(string(got.body), `"type":"link"`); got.status != 200 || n != 3_001 {
 		t.Errorf("%d with %d links", got.status, n)

@@ -14,7 +14,8 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/procstat"
 )
 
-// benchAPI measures the cost of calls, and with BENCH_BASELINE also their cost in that commit.
+// benchAPI measures the cost of calls. With BENCH_BASELINE it also measures their cost in that
+// commit.
 func benchAPI(ctx context.Context) error {
 	dir, err := os.MkdirTemp("", "linkreel-bench-")
 	if err != nil {
@@ -46,7 +47,7 @@ func benchAPI(ctx context.Context) error {
 			if err := op.prepare(ctx, s); err != nil {
 				return err
 			}
-			if _, err := s.measure(ctx, op, 5); err != nil { // warm
+			if _, err := s.measure(ctx, op, 5); err != nil { // warm up
 				return err
 			}
 		}
@@ -67,7 +68,8 @@ func benchAPI(ctx context.Context) error {
 				if err != nil {
 					return err
 				}
-				// As in the redirect rounds, a system's background loops do not count as cost of a call.
+				// As in the redirect rounds, a system's background loops do not count towards the
+				// cost of a call.
 				c.cpu -= idle[i] * c.took
 				costs[i], atRest[i] = append(costs[i], c), append(atRest[i], idle[i])
 			}
@@ -115,7 +117,7 @@ func idleShares(ctx context.Context, systems []*server) ([]float64, error) {
 	return shares, err
 }
 
-// usedBy is the processor time of each system so far, in seconds.
+// usedBy returns the processor time that each system has used so far, in seconds.
 func usedBy(systems []*server) ([]float64, error) {
 	used := make([]float64, len(systems))
 	for i, s := range systems {
@@ -148,7 +150,7 @@ var apiCalls = []*apiCall{
 	{name: "change", want: http.StatusOK, method: http.MethodPatch, path: "/api/v1/links/{id}", needs: true, body: func(i int) any { return map[string]string{"title": fmt.Sprintf("Title %d", i)} }},
 	{name: "get", want: http.StatusOK, method: http.MethodGet, path: "/api/v1/links/{id}", needs: true},
 	{name: "list 20", want: http.StatusOK, method: http.MethodGet, path: "/api/v1/links?limit=20"},
-	{name: "search", want: http.StatusOK, method: http.MethodGet, path: "/api/v1/links?limit=20&q=page+number"}, // a baseline without search answers it with a list
+	{name: "search", want: http.StatusOK, method: http.MethodGet, path: "/api/v1/links?limit=20&q=page+number"}, // a baseline without search returns a list
 	{name: "bulk of 100", want: http.StatusCreated, method: http.MethodPost, path: "/api/v1/links/bulk", calls: 60, body: func(int) any {
 		items := make([]map[string]string, 100)
 		for i := range items {
@@ -166,7 +168,7 @@ func (c *apiCall) prepare(ctx context.Context, s *server) error {
 	var made struct{ ID string }
 	status, err := s.call(ctx, http.MethodPost, "/api/v1/links", map[string]string{"url": "https://example.com/"}, &made)
 	if err == nil && status != http.StatusCreated {
-		err = fmt.Errorf("create answers %d", status)
+		err = fmt.Errorf("create returns %d", status)
 	}
 	s.record = made.ID
 	return err
@@ -199,11 +201,11 @@ func (s *server) measure(ctx context.Context, op *apiCall, n int) (callCost, err
 			return callCost{}, err
 		}
 		if status != op.want {
-			return callCost{}, fmt.Errorf("%s answers %d, want %d", op.name, status, op.want)
+			return callCost{}, fmt.Errorf("%s returns %d, want %d", op.name, status, op.want)
 		}
 	}
-	// The positions of events in the feed are assigned later, in one commit a second. They are
-	// part of the cost too.
+	// The events get their positions in the feed later, in one commit a second. That is part of the
+	// cost too.
 	if err := pause(ctx, 2500*time.Millisecond); err != nil {
 		return callCost{}, err
 	}

@@ -25,7 +25,7 @@ import (
 	"github.com/linkreel/linkreel/services/standalone"
 )
 
-// tally is what one service has done, or all of them.
+// tally counts what one service, or all of them, has written.
 type tally struct{ Lines, Bytes, Spans int64 }
 
 // release is an installation with two processes of each service, as the chart starts them.
@@ -99,7 +99,7 @@ func measureRest(ctx context.Context, bin, dir, commit string) error {
 	defer r.stop()
 	minutes := float64(setting("BENCH_IDLE_SECONDS", 120)) / 60
 	fmt.Printf("%s, a minute:\n", cmp.Or(commit, "this tree"))
-	if err := pause(ctx, 15*time.Second); err != nil { // every loop begins with a round
+	if err := pause(ctx, 15*time.Second); err != nil { // every loop starts with a round
 		return err
 	}
 	r.reset()
@@ -216,8 +216,8 @@ func (r *release) openStores(ctx context.Context, dir string) ([]string, error) 
 	}, nil
 }
 
-// start starts a process and counts what it prints: log lines, and spans, which begin with
-// their name.
+// start starts a process and counts the lines that it prints: log lines, and spans, which
+// begin with their name.
 func (r *release) start(ctx context.Context, program, name string, env []string) error {
 	cmd := exec.CommandContext(ctx, program)
 	cmd.Env = append(os.Environ(), env...)
@@ -257,7 +257,7 @@ func (r *release) reset() {
 	r.firestore.ResetStats()
 }
 
-// print prints the counts since the last reset, each divided by the minutes.
+// print prints the counts since the last reset, divided by minutes.
 func (r *release) print(what string, minutes float64) {
 	_ = pause(context.Background(), 6*time.Second) // spans are written every five seconds
 	r.mu.Lock()

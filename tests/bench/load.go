@@ -63,7 +63,7 @@ func oneConnection(ctx context.Context, addr, wantStatus string, path func(n int
 			return answers, took, err
 		}
 		if status != wantStatus {
-			return answers, took, fmt.Errorf("%s answers %s, want %s", path(n), status, wantStatus)
+			return answers, took, fmt.Errorf("%s returns %s, want %s", path(n), status, wantStatus)
 		}
 		answers++
 		if n%16 == 0 {

@@ -1,6 +1,7 @@
-// Command bench measures the system and prints ratios within one run. The ratios are comparable between slow,
-// busy machines and fast ones, because both sides run on the same machine in alternating rounds. Redirects
-// alternate every third of a second within a round.
+// Command bench measures the system and prints ratios within one run. The ratios are comparable
+// between slow, busy machines and fast ones, because both sides run on the same machine in
+// alternating rounds. The contenders of redirect and rules alternate every third of a second within
+// a round.
 //
 //	redirect   CPU per redirect, clicks counted durably, Redis and flusher
 //	           included, against a bare Fiber redirect and nginx `return 302`
@@ -16,12 +17,14 @@
 //	workers    two workers with one processor each against one
 //	go         the Go benchmarks of hot paths
 //
-// Without arguments it runs all of them. BENCH_ROUNDS (5; 9 for rules) and BENCH_SECONDS (3) set the number and
-// length of rounds. BENCH_PROFILES names a directory for CPU profiles of the redirect, rules and api rounds; each
-// round overwrites the previous profile. BENCH_BASELINE=<commit> builds that commit and measures redirect, rules
-// and api of both in alternating rounds. BENCH_LINKS (100,000) is the number of links of redirect and rules.
-// BENCH_IDLE_SECONDS (120) is how long idle counts without work, and BENCH_SAMPLE_RATIO (1) the share of traces recorded.
-// BENCH_CALL=create,search measures only these calls of api; a search finds what create has made.
+// Without arguments it runs all of them. BENCH_ROUNDS (5; 9 for rules) and BENCH_SECONDS (3) set
+// the number and length of rounds. BENCH_PROFILES names a directory for CPU profiles of the
+// redirect, rules and api rounds; each round overwrites the previous profile.
+// BENCH_BASELINE=<commit> builds that commit too and measures redirect, rules and api of both in
+// alternating rounds. BENCH_LINKS (100,000) is the number of links of redirect and rules.
+// BENCH_IDLE_SECONDS (120) is how long idle counts without work, and BENCH_SAMPLE_RATIO (1) the
+// share of traces recorded. BENCH_CALL=create,search measures only these calls of api; a search
+// finds what create has made.
 package main
 
 import (
@@ -39,7 +42,7 @@ import (
 
 func main() {
 	if len(os.Args) == 3 && os.Args[1] == "serve" {
-		serve(os.Args[2]) // this program again, as one of the measured servers
+		serve(os.Args[2]) // this process is one of the measured servers
 		return
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

@@ -34,8 +34,7 @@ func benchLadder(ctx context.Context) error {
 	return goTest(ctx, "./services/transcoding-worker/internal/ladder", "BenchmarkAgainstFFmpeg", strconv.Itoa(setting("BENCH_ROUNDS", 5))+"x")
 }
 
-// source makes a clip that looks like a recording: it moves and is not too easy to
-// encode.
+// source makes a clip that resembles a recording: it moves and is not too easy to encode.
 func source(ctx context.Context, path, size string, seconds int, args ...string) error {
 	all := []string{"-nostdin", "-v", "error", "-f", "lavfi", "-i", fmt.Sprintf("testsrc2=s=%s:r=30:d=%d", size, seconds),
 		"-f", "lavfi", "-i", fmt.Sprintf("sine=f=440:r=48000:d=%d", seconds),
@@ -83,7 +82,7 @@ func benchFirstPlay(ctx context.Context) error {
 func (s *server) firstPlay(ctx context.Context, file string) (time.Duration, error) {
 	var made struct{ VideoID, UploadURL string }
 	if status, err := s.call(ctx, http.MethodPost, "/api/v1/videos", map[string]string{}, &made); err != nil || status != http.StatusCreated {
-		return 0, fmt.Errorf("create answers %d: %w", status, err)
+		return 0, fmt.Errorf("create returns %d: %w", status, err)
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPut, made.UploadURL, strings.NewReader(file))
 	if err != nil {
@@ -95,7 +94,7 @@ func (s *server) firstPlay(ctx context.Context, file string) (time.Duration, err
 	}
 	_ = res.Body.Close()
 	if res.StatusCode != http.StatusOK {
-		return 0, fmt.Errorf("upload answers %d", res.StatusCode)
+		return 0, fmt.Errorf("upload returns %d", res.StatusCode)
 	}
 	uploaded := time.Now()
 	var took time.Duration
@@ -119,7 +118,7 @@ func (s *server) firstPlay(ctx context.Context, file string) (time.Duration, err
 	if _, err := s.call(ctx, http.MethodDelete, "/api/v1/videos/"+made.VideoID, nil, nil); err != nil {
 		return 0, err
 	}
-	for len(procstat.Descendants(s.pid)) > 1 { // Redis
+	for len(procstat.Descendants(s.pid)) > 1 { // only Redis is left
 		if err := pause(ctx, 100*time.Millisecond); err != nil {
 			return 0, err
 		}
@@ -140,7 +139,7 @@ func pause(ctx context.Context, d time.Duration) error {
 // processor, and to two that have one each.
 func benchTwoWorkers(ctx context.Context) error {
 	if runtime.GOOS != "linux" || runtime.NumCPU() < 2 {
-		fmt.Println("not measured: that takes Linux and two processors")
+		fmt.Println("not measured: this needs Linux and two processors")
 		return nil
 	}
 	dir, err := os.MkdirTemp("", "linkreel-bench-")
@@ -148,7 +147,8 @@ func benchTwoWorkers(ctx context.Context) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	// Matroska, so that the worker copies nothing and encodes the whole ladder.
+	// The film is Matroska, so that the worker copies nothing and encodes the whole
+	// ladder.
 	film := filepath.Join(dir, "film.mkv")
 	if err := source(ctx, film, "640x360", 300, "-b:v", "1M"); err != nil {
 		return err
@@ -255,8 +255,8 @@ func newSite(ctx context.Context, dir string) (_ *site, err error) {
 // cost is the duration and processor time of a job, in seconds.
 type cost struct{ wall, cpu float64 }
 
-// run lets the given number of workers do one job. CPU includes the programs that they
-// start.
+// run lets the given number of workers do one job. The CPU time includes the programs
+// that they start.
 func (s *site) run(ctx context.Context, videoID, file string, workers int) (c cost, err error) {
 	object, err := s.bucket.UploadFile(ctx, "uploads/"+videoID+"/source", file, objectstore.UploadOptions{})
 	if err != nil {
@@ -283,7 +283,7 @@ func (s *site) run(ctx context.Context, videoID, file string, workers int) (c co
 		}
 		started = append(started, cmd)
 	}
-	if err := pause(ctx, 2*time.Second); err != nil { // until they wait for work
+	if err := pause(ctx, 2*time.Second); err != nil { // give the workers time to start waiting for work
 		return c, err
 	}
 	j := transcode.Job{

@@ -4,4 +4,6 @@ package main
 
 import "errors"
 
-func onProcessor(string) error { return errors.New("one processor: only Linux can do that") }
+func onProcessor(string) error {
+	return errors.New("only Linux can confine a program to one processor")
+}

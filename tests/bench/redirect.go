@@ -39,8 +39,8 @@ type contender struct {
 	server *server // the server to profile
 
 	answered int64
-	resting  time.Duration // CPU without requests
-	rested   time.Duration // duration of that time
+	resting  time.Duration // CPU time used without requests
+	rested   time.Duration // how long that was measured
 	rounds   []round
 	p99      []time.Duration
 }
@@ -49,16 +49,16 @@ type contender struct {
 type round struct {
 	answers int64
 	loaded  time.Duration // how long requests were sent to it
-	took    time.Duration // including the turns of others
+	took    time.Duration // including the turns of the others
 	cpu     time.Duration
 }
 
-// idle is the share of a processor that the contender uses without requests.
+// idle returns the share of a processor that the contender uses without requests.
 func (c *contender) idle() float64 { return c.resting.Seconds() / c.rested.Seconds() }
 
-// perRequest is the CPU of a redirect in each round, in µs. The background loops of the
-// system do not count as cost of a redirect. They may differ between this
-// commit and the baseline.
+// perRequest returns the CPU time of a redirect in each round, in µs. The background loops
+// of the system do not count towards the cost of a redirect, because they may differ between
+// this commit and the baseline.
 func (c *contender) perRequest() (µs []float64) {
 	for _, r := range c.rounds {
 		µs = append(µs, 1e6*(r.cpu.Seconds()-c.idle()*r.took.Seconds())/float64(r.answers))
@@ -66,7 +66,7 @@ func (c *contender) perRequest() (µs []float64) {
 	return µs
 }
 
-// rate is the redirects a second in each round.
+// rate returns the redirects per second in each round.
 func (c *contender) rate() (perSecond []float64) {
 	for _, r := range c.rounds {
 		perSecond = append(perSecond, float64(r.answers)/r.loaded.Seconds())
@@ -150,7 +150,7 @@ func benchRedirect(ctx context.Context) error {
 		}
 	}
 	rounds := setting("BENCH_ROUNDS", 5)
-	for round := -1; round < rounds; round++ { // the first is not counted
+	for round := -1; round < rounds; round++ { // the first round is not counted
 		for _, group := range [][]*contender{hotOnes, zipfOnes} {
 			if err := takeTurns(ctx, group, round >= 0); err != nil {
 				return err
@@ -180,10 +180,11 @@ func benchRedirect(ctx context.Context) error {
 	return sys.reconcile(ctx, before, answered)
 }
 
-// ratio is the median over rounds of a's cost to b's in the same round.
+// ratio returns the median over all rounds of a's cost divided by b's cost in the same
+// round.
 func ratio(a, b []float64) float64 { return median(ratios(a, b)) }
 
-// ratios returns the ratio of each round, the smallest first.
+// ratios returns the ratio of each round, sorted from the smallest to the largest.
 func ratios(a, b []float64) []float64 {
 	r := make([]float64, len(a))
 	for i := range a {
@@ -192,7 +193,7 @@ func ratios(a, b []float64) []float64 {
 	return sorted(r)
 }
 
-// rest measures the CPU of contenders without requests.
+// rest measures the CPU time that contenders use without requests.
 func rest(ctx context.Context, group []*contender) error {
 	const length = 8 * time.Second
 	before, err := cpu(group)
@@ -221,14 +222,15 @@ func cpu(of []*contender) ([]time.Duration, error) {
 	return used, nil
 }
 
-// takeTurns loads the contenders in turns of a third of a second, until each was loaded
-// for a round, and records the CPU that each has used. The speed of a machine changes from
-// one second to the next; with short turns the change affects all contenders. The figures
-// of a warm-up round are not kept.
+// takeTurns loads the contenders in turns of a third of a second, until each was loaded for
+// a round, and records the CPU that each has used. The speed of a machine changes from one
+// second to the next. With short turns, such a change affects all contenders. If keep is
+// false, the round is a warm-up and its figures are dropped.
 func takeTurns(ctx context.Context, group []*contender, keep bool) error {
 	const turn = time.Second / 3
 	if keep {
-		// Measure this in each round, because the machine's speed changes every minute.
+		// Measure this in each round, because the machine's speed changes from minute to
+		// minute.
 		if err := rest(ctx, group); err != nil {
 			return err
 		}
@@ -263,7 +265,7 @@ func takeTurns(ctx context.Context, group []*contender, keep bool) error {
 		}
 	}
 	// The flusher's work for these clicks counts as their cost. After many links it pauses
-	// for four seconds before it counts the next.
+	// for four seconds before it counts the next ones.
 	if err := pause(ctx, 7*time.Second); err != nil {
 		return err
 	}
@@ -319,8 +321,8 @@ func drawZipf(slugs []string) (path func(worker, n int) string, drawn []string) 
 
 // visitOnce requests each path by HEAD, which does not count as a click.
 func visitOnce(ctx context.Context, addr string, paths []string) error {
-	// Be quick: a server refreshes old cache entries in the background, and would do that in
-	// the middle of the round.
+	// Be quick: a server refreshes old cache entries in the background. If this took long,
+	// it would do so in the middle of the round.
 	const visitors = 16
 	client := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, Transport: &http.Transport{MaxIdleConnsPerHost: visitors}}
 	defer client.CloseIdleConnections()
@@ -338,7 +340,7 @@ func visitOnce(ctx context.Context, addr string, paths []string) error {
 				return err
 			}
 			if _ = res.Body.Close(); res.StatusCode != http.StatusFound {
-				return fmt.Errorf("HEAD %s answers %s", path, res.Status)
+				return fmt.Errorf("HEAD %s returns %s", path, res.Status)
 			}
 			return nil
 		})
@@ -355,7 +357,7 @@ type server struct {
 	firestore *server // of a system
 
 	record string // id of the record that the API calls use
-	calls  int    // numbers the calls' bodies
+	calls  int    // numbers the bodies of the calls
 }
 
 // ready is what a child process prints once it serves.
@@ -478,7 +480,7 @@ func (s *server) stop() {
 	}
 }
 
-// linkPids are the processes that serve redirects: the links service, including its
+// linkPids returns the processes that serve redirects: the links service, including its
 // flusher, and Redis.
 func (s *server) linkPids() []int { return []int{s.pid, s.Redis} }
 
@@ -499,7 +501,7 @@ func (s *server) createLinks(ctx context.Context, n int) ([]string, error) {
 			return nil, err
 		}
 		if status != http.StatusCreated {
-			return nil, fmt.Errorf("bulk create answers %d", status)
+			return nil, fmt.Errorf("bulk create returns %d", status)
 		}
 		for _, r := range answer.Results {
 			slugs = append(slugs, r.Data.Slug)
@@ -549,12 +551,12 @@ func (s *server) control(ctx context.Context, path string, answer any) error {
 	return json.NewDecoder(res.Body).Decode(answer)
 }
 
-// clicks is the sum of all links' counts.
+// clicks returns the sum of all links' click counts.
 func (s *server) clicks(ctx context.Context) (n int64, err error) {
 	return n, s.control(ctx, "/clicks", &n)
 }
 
-// reconcile proves that exactly the answered redirects were counted.
+// reconcile checks that exactly the answered redirects were counted.
 func (s *server) reconcile(ctx context.Context, before, answered int64) error {
 	var now int64
 	for deadline := time.Now().Add(60 * time.Second); time.Now().Before(deadline); time.Sleep(500 * time.Millisecond) {
@@ -575,7 +577,7 @@ func (s *server) reconcile(ctx context.Context, before, answered int64) error {
 	}
 	fmt.Printf("clicks: %d answered, %d counted; the hottest document, %s, took %.2f writes/s\n", answered, now-before, rate.Document, rate.PerSecond)
 	if now-before != answered {
-		return errors.New("clicks were lost or doubled")
+		return errors.New("clicks were lost or counted twice")
 	}
 	return nil
 }

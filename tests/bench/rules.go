@@ -10,8 +10,8 @@ import (
 )
 
 // benchRules compares plain links, and a link with 20 rules, with plain links of the
-// baseline. Without a baseline it compares them with those of a second system of this tree,
-// which tells how exact the figures are.
+// baseline. Without a baseline it compares them with plain links of a second system of this
+// tree, which shows how precise the figures are.
 func benchRules(ctx context.Context) error {
 	dir, err := os.MkdirTemp("", "linkreel-bench-")
 	if err != nil {
@@ -51,7 +51,8 @@ func benchRules(ctx context.Context) error {
 	}
 	zipf, drawn := drawZipf(slugs)
 	oldZipf, oldDrawn := drawZipf(oldSlugs)
-	// All contenders of a system are the same processes, so no two of them are in one pair.
+	// All contenders of one system run in the same processes, so no pair has two contenders
+	// of one system.
 	pairs := [][]*contender{
 		{of("one plain link", sys, slugs[0]), of("one plain link, baseline", old, oldSlugs[0])},
 		{
@@ -71,7 +72,7 @@ func benchRules(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for round := -1; round < setting("BENCH_ROUNDS", 9); round++ { // the first is not counted
+	for round := -1; round < setting("BENCH_ROUNDS", 9); round++ { // the first round is not counted
 		for _, pair := range pairs {
 			if err := takeTurns(ctx, pair, round >= 0); err != nil {
 				return err
@@ -93,12 +94,12 @@ func benchRules(ctx context.Context) error {
 	return sys.reconcile(ctx, before, answered)
 }
 
-// ruledQuery is the query of all visits to single links. Only the last rule wants it, so
-// that a decision reads all of it.
+// ruledQuery is the query of all visits to single links. Only the last rule matches it, so
+// each decision must read the whole query.
 const ruledQuery = "?utm_source=bench&c=last"
 
-// createRuled creates a link with 20 rules, of which the last one holds for visits of the
-// bench, and returns its slug.
+// createRuled creates a link with 20 rules, only the last of which matches the visits of
+// the bench. It returns the link's slug.
 func (s *server) createRuled(ctx context.Context) (slug string, err error) {
 	others := []map[string]any{
 		{"device": []string{"phone", "tablet"}}, {"system": []string{"ios", "android"}}, {"language": []string{"de", "fr"}},
@@ -117,7 +118,7 @@ func (s *server) createRuled(ctx context.Context) (slug string, err error) {
 		return "", err
 	}
 	if status != http.StatusCreated {
-		return "", fmt.Errorf("creating a link with rules answers %d", status)
+		return "", fmt.Errorf("creating a link with rules returns %d", status)
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodHead, "http://"+s.Short+"/"+made.Slug+ruledQuery, nil)
 	if err != nil {
@@ -131,7 +132,7 @@ func (s *server) createRuled(ctx context.Context) (slug string, err error) {
 	}
 	_ = res.Body.Close()
 	if to := res.Header.Get("Location"); to != last["url"] {
-		return "", fmt.Errorf("the last of 20 rules does not hold: %s to %q", res.Status, to)
+		return "", fmt.Errorf("the last of 20 rules does not match: %s to %q", res.Status, to)
 	}
 	return made.Slug, nil
 }

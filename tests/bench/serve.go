@@ -46,7 +46,7 @@ func serve(what string) {
 	case "worker":
 		err = serveWorker()
 	default:
-		err = fmt.Errorf("nothing is called %q", what)
+		err = fmt.Errorf("there is no server %q", what)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", what+":", err)
@@ -157,7 +157,7 @@ func serveFirestore(ctx context.Context) error {
 	return nil
 }
 
-// serveControl returns figures of this process and profiles it.
+// serveControl serves figures about this process, and profiles of it.
 func serveControl(answers map[string]func(context.Context) (any, error)) (url string, err error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -184,7 +184,7 @@ func serveSystem(ctx context.Context) error {
 	dir := os.Getenv("BENCH_DIR")
 	s, err := standalone.Start(ctx, standalone.Config{DataDir: dir, Env: map[string]string{
 		"LINKREEL_FIRESTORE_ENDPOINT": os.Getenv("BENCH_FIRESTORE"),
-		"LINKREEL_RATE_LIMITS":        "enterprise:6000000", // the limiter is on and never refuses
+		"LINKREEL_RATE_LIMITS":        "enterprise:6000000", // the limiter is on but never refuses
 	}})
 	if err != nil {
 		return err

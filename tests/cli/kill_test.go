@@ -17,8 +17,8 @@ import (
 )
 
 // The test kills the real program three times with SIGKILL in the middle of a part. Each
-// time the same command resumes at storage's offset and sends nothing twice, and in the
-// end there is a video.
+// time the same command resumes at storage's offset and sends nothing twice. In the end the
+// video exists.
 func TestUploadKilledThreeTimesEndsReady(t *testing.T) {
 	t.Parallel()
 	s := realStack(t)
@@ -27,12 +27,12 @@ func TestUploadKilledThreeTimesEndsReady(t *testing.T) {
 	film := filepath.Join(dir, "film.mp4")
 	padded(t, film, parts*part)
 	faults := s.Storage.Faults()
-	t.Cleanup(faults.Reset) // otherwise the stack's stop would wait for hanging calls
+	t.Cleanup(faults.Reset) // otherwise stopping the stack would wait for the hanging calls
 	sessions := func() int64 { c := faults.Calls(); return c["xml.session"] + c["objects.session"] }
 
 	for kill := range 3 {
-		// A query for the offset and two parts pass. Then storage does not answer the third
-		// part.
+		// A query for the offset and two parts succeed. Then storage does not answer the
+		// third part.
 		for _, call := range []string{"xml.session", "objects.session"} {
 			faults.Inject(storage.Fault{Call: call, Times: 3})
 			faults.Inject(storage.Fault{Call: call, Delay: time.Hour})
@@ -73,7 +73,7 @@ func TestUploadKilledThreeTimesEndsReady(t *testing.T) {
 		t.Errorf("the last run says %q", errs.String())
 	}
 	// Each killed run sent two parts, so one query and two parts are left. Storage may have
-	// kept a piece of an interrupted part, and then the rest shifts.
+	// kept a piece of an interrupted part. Then the remaining parts are split differently.
 	if got := sessions(); got > 1+parts-3*2+1 {
 		t.Errorf("the last run made %d calls of the session, want %d", got, 1+parts-3*2)
 	}

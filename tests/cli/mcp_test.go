@@ -22,8 +22,8 @@ import (
 	"github.com/linkreel/linkreel/services/standalone"
 )
 
-// asProgram makes the test's own binary the command line, so that a test can
-// start it, speak to it over its pipes and kill it.
+// asProgram is set in the environment of the test binary to make it run as the command
+// line. A test can then start it, talk to it over its pipes and kill it.
 const asProgram = "LINKREEL_TEST_AS_PROGRAM"
 
 func TestMain(m *testing.M) {
@@ -57,7 +57,7 @@ func realStack(t *testing.T) *standalone.Stack {
 		t.Fatal(err)
 	}
 	s, err := standalone.Start(context.Background(), standalone.Config{DataDir: t.TempDir(), Log: log, Env: map[string]string{
-		"DNS_RESOLVER":               "127.0.0.1:9", // no look-up leaves this machine
+		"DNS_RESOLVER":               "127.0.0.1:9", // no lookup leaves this machine
 		"LINKREEL_FIRESTORE_TIMEOUT": "9s",          // on a busy machine Firestore is slow, not down
 	}})
 	if err != nil {
@@ -86,7 +86,8 @@ type (
 	}
 )
 
-// A whole conversation over the pipes of the real program, against a real system.
+// The test holds a whole conversation over the pipes of the real program, against a real
+// system.
 func TestAssistantConversation(t *testing.T) {
 	t.Parallel()
 	s := realStack(t)
@@ -131,7 +132,7 @@ func TestAssistantConversation(t *testing.T) {
 		}
 	}
 	if len(walked) != 4 || walked[3] != made.ID {
-		t.Errorf("walked %v, want four links with %s last", walked, made.ID)
+		t.Errorf("the pages list %v, want four links with %s last", walked, made.ID)
 	}
 	k.Bad("find_links", clitest.Args{"cursor": "elsewhere"}, "INVALID_CURSOR")
 	changed := clitest.Good[link](k, "update_link", clitest.Args{"id": made.ID, "url": "https://example.com/summer", "clear": []string{"title", "expires"}})
@@ -147,8 +148,8 @@ func TestAssistantConversation(t *testing.T) {
 	}
 	k.Bad("get_link", clitest.Args{"id": made.ID}, "LINK_NOT_FOUND")
 
-	// Videos: upload with progress, follow, fail with a reason, refuse files outside the
-	// folder.
+	// Videos: upload with progress, watch until ready, fail with a reason, refuse files
+	// outside the folder.
 	v := clitest.Good[video](k, "upload_video", clitest.Args{"path": "clip.mp4", "title": "Clip", "password": "never to be repeated", "waitSeconds": 120})
 	if v.Status != "ready" || v.Privacy != "password" || !strings.HasPrefix(v.ShareURL, s.BaseURL+"/v/") || v.Width != 320 {
 		t.Errorf("uploaded %+v", v)
@@ -171,7 +172,7 @@ func TestAssistantConversation(t *testing.T) {
 	answers := k.Answers()
 	for _, secret := range []string{s.Keys["business"], "lr_live_", "X-Goog-Signature", "upload_id", "never to be repeated", s.AdminToken} {
 		if strings.Contains(answers, secret) {
-			t.Errorf("the server's answers hold %q", secret)
+			t.Errorf("the server's responses contain %q", secret)
 		}
 	}
 }

@@ -18,14 +18,14 @@ import (
 	"github.com/linkreel/linkreel/services/cli/clitest"
 )
 
-// answersFile names a file with a JSON list of {"task": number, "tool", "arguments"} that somebody
-// wrote who saw only the tasks and the tools' schemas. With it, the test says which are right,
-// instead of calling the tools with the table's own arguments.
+// answersFile names a file with a JSON list of {"task": number, "tool", "arguments"}. Somebody
+// wrote it who saw only the tasks and the tools' schemas. If it is set, the test checks these
+// answers instead of the table's own calls.
 const answersFile = "LINKREEL_MCP_ANSWERS"
 
-// task is what somebody asks of an assistant: a sentence, the tool that does it, its arguments, and
-// what must hold afterwards. In texts, https://s.example/ stands for the deployment's short host, and
-// vid_tour and the like for the ids of videos.
+// task is a request to an assistant: a sentence, the tool that does it, the tool's arguments, and a
+// check of the result. In texts, https://s.example/ stands for the deployment's short host, and
+// vid_tour and similar names stand for the ids of videos.
 type task struct {
 	sentence string
 	tool     string
@@ -43,27 +43,27 @@ type world struct {
 
 type list = []any
 
-// shows holds if the tool's answer has all texts, and none of those that begin with "!".
+// shows checks that the tool's response contains all texts, and none of those that begin with "!".
 func shows(texts ...string) func(*world, string) error {
 	return func(w *world, said string) error {
 		for _, text := range texts {
 			unwanted, found := strings.CutPrefix(text, "!")
 			if strings.Contains(said, w.real(unwanted)) == found {
-				return fmt.Errorf("the answer must have %q: %s", text, said)
+				return fmt.Errorf("the response must have %q: %s", text, said)
 			}
 		}
 		return nil
 	}
 }
 
-// linkIs holds if the link with a slug is as it must be.
+// linkIs checks that the link with a slug satisfies must.
 func linkIs(slug string, must func(*client.Link) bool) func(*world, string) error {
 	return func(w *world, _ string) error {
 		return w.aLink(func(l client.LinkSummary) bool { return l.Slug == slug }, must)
 	}
 }
 
-// to holds if there is a link to an address, and it is as it must be.
+// to checks that there is a link to an address and that it satisfies must.
 func to(address string, must func(*client.Link) bool) func(*world, string) error {
 	return func(w *world, _ string) error {
 		return w.aLink(func(l client.LinkSummary) bool { return l.DestinationURL == address }, must)
@@ -86,7 +86,7 @@ func (w *world) aLink(which func(client.LinkSummary) bool, must func(*client.Lin
 	return err
 }
 
-// links holds if each of the links with these slugs is as it must be.
+// links checks that each of the links with these slugs satisfies must.
 func links(must func(*client.Link) bool, slugs ...string) func(*world, string) error {
 	return func(w *world, said string) error {
 		for _, slug := range slugs {
@@ -98,17 +98,17 @@ func links(must func(*client.Link) bool, slugs ...string) func(*world, string) e
 	}
 }
 
-// gone holds if no link has a slug.
+// gone checks that no link has the slug.
 func gone(slug string) func(*world, string) error {
 	return func(w *world, said string) error {
 		if err := linkIs(slug, func(*client.Link) bool { return true })(w, said); err == nil {
-			return fmt.Errorf("the link is still there")
+			return fmt.Errorf("the link still exists")
 		}
 		return nil
 	}
 }
 
-// videoHas holds if a video and its access are as they must be.
+// videoHas checks that a video and its access settings satisfy must.
 func videoHas(name string, must func(*client.Video, *client.VideoAccess) bool) func(*world, string) error {
 	return func(w *world, _ string) error {
 		v, err := w.c.GetVideo(w.t.Context(), w.videos[name])
@@ -123,7 +123,7 @@ func videoHas(name string, must func(*client.Video, *client.VideoAccess) bool) f
 	}
 }
 
-// in reports whether a time is about so far from now.
+// in reports whether a time is about d from now.
 func in(at *client.Time, d time.Duration) bool {
 	return at != nil && time.Until(at.Time()) > d-10*time.Minute && time.Until(at.Time()) < d+10*time.Minute
 }
@@ -256,7 +256,7 @@ var tasks = []task{
 		clitest.Args{"path": "clip.mp4", "title": "Our clip", "privacy": "unlisted"}, shows(`"title":"Our clip"`, `"privacy":"unlisted"`)},
 }
 
-// real puts the deployment's addresses and ids into a text of the table.
+// real puts the deployment's real addresses and ids into a text of the table.
 func (w *world) real(text string) string {
 	text = strings.ReplaceAll(text, "https://s.example", w.short)
 	for name, id := range w.videos {
@@ -265,7 +265,7 @@ func (w *world) real(text string) string {
 	return text
 }
 
-// args does so in all arguments of a tool.
+// args does the same in all arguments of a tool.
 func (w *world) args(in clitest.Args) (out clitest.Args) {
 	w.t.Helper()
 	b, err := json.Marshal(in)
@@ -278,7 +278,7 @@ func (w *world) args(in clitest.Args) (out clitest.Args) {
 	return out
 }
 
-// prepare makes the records that the tasks are about.
+// prepare makes the records that the tasks refer to.
 func (w *world) prepare(clip string) {
 	w.t.Helper()
 	ctx := w.t.Context()
@@ -341,7 +341,7 @@ func (w *world) prepare(clip string) {
 	w.videos["vid_tour"] = tour.VideoID
 }
 
-// answers returns the calls to make: those of a file, or the table's own.
+// answers returns the calls to make: those from the file, or the table's own.
 func answers(t *testing.T) []task {
 	t.Helper()
 	todo := slices.Clone(tasks)
@@ -362,7 +362,7 @@ func answers(t *testing.T) []task {
 		t.Fatal(err)
 	}
 	for i := range todo {
-		todo[i].tool = "" // whoever left it out has not done it
+		todo[i].tool = "" // a task that the file leaves out counts as not done
 	}
 	for _, a := range given {
 		if a.Task < 1 || a.Task > len(todo) {
@@ -373,7 +373,7 @@ func answers(t *testing.T) []task {
 	return todo
 }
 
-// do calls the task's tool, and checks what must hold.
+// do calls the task's tool and checks the result.
 func (d *task) do(w *world, k *clitest.Talk) error {
 	if d.tool == "" {
 		return errors.New("no answer")
@@ -388,7 +388,7 @@ func (d *task) do(w *world, k *clitest.Talk) error {
 	return d.holds(w, clitest.Said(res))
 }
 
-// Each of sixty things that people ask for is one call of one tool, against a whole system.
+// Sixty things that people ask for take one call of one tool each, against a whole system.
 func TestAssistantDoesSixtyTasks(t *testing.T) {
 	t.Parallel()
 	s := realStack(t)

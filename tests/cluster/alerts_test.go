@@ -14,7 +14,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// A casesFile is a file of alerts/: tests of promtool, with three additions. See alerts/README.md.
+// A casesFile is a file of alerts/: test cases of promtool, with three additions. See
+// alerts/README.md.
 type casesFile struct {
 	Values   []string    `yaml:"values,omitempty"` // of the chart, beside everyAlert
 	Rules    []string    `yaml:"rule_files"`
@@ -57,7 +58,7 @@ type fired struct {
 	Labels map[string]string `yaml:"exp_labels"`
 }
 
-// rule is a rule of Prometheus, without what a case need not repeat.
+// rule is a rule of Prometheus. A case leaves out the fields that it need not repeat.
 type rule struct {
 	Record      string            `yaml:"record,omitempty"`
 	Alert       string            `yaml:"alert,omitempty"`
@@ -73,10 +74,10 @@ type ruleGroup struct {
 	Rules    []rule `yaml:"rules"`
 }
 
-// everyAlert are values with which the chart has all of its alerts.
+// everyAlert are the values with which the chart has all its alerts.
 var everyAlert = []string{"metrics.rules.enabled=true", "metrics.probe.enabled=true", "tls.onDemand.enabled=true"}
 
-// rulesOf returns the rules that the chart renders for a release, and their kind.
+// rulesOf returns the rules that the chart renders for a release, and the kind of their object.
 func rulesOf(t *testing.T, release, namespace string, values ...string) (groups []ruleGroup, kind string) {
 	t.Helper()
 	objects, err := renderAs(t, release, namespace, "--set", strings.Join(slices.Concat(everyAlert, values), ","))
@@ -113,8 +114,8 @@ func alertsOf(groups []ruleGroup) []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-// scoped does to the rules what Google's operator does: it adds the namespace, and refuses rules
-// that have set a label of its own.
+// scoped does to the rules what Google's operator does: it adds the namespace, and rejects rules
+// that set one of the operator's own labels.
 func scoped(t *testing.T, groups []ruleGroup, namespace string) {
 	t.Helper()
 	for _, g := range groups {
@@ -132,12 +133,13 @@ func scoped(t *testing.T, groups []ruleGroup, namespace string) {
 	}
 }
 
-// promtool runs the cases of a file with the rules of releases, given as name and namespace.
+// promtool runs the cases of a file with the rules of the releases, which are given as name and
+// namespace.
 func promtool(t *testing.T, file casesFile, releases ...[2]string) {
 	t.Helper()
 	program, err := exec.LookPath("promtool")
 	if err != nil {
-		t.Fatal("no promtool here; `make tools` installs it")
+		t.Fatal("promtool is not installed; run `make tools`")
 	}
 	dir := t.TempDir()
 	for i, of := range releases {
@@ -146,9 +148,9 @@ func promtool(t *testing.T, file casesFile, releases ...[2]string) {
 			scoped(t, groups, of[1])
 		}
 		for g := range groups {
-			groups[g].Name += fmt.Sprint(" ", i) // Prometheus keeps groups apart by file, promtool by name
+			groups[g].Name += fmt.Sprint(" ", i) // Prometheus distinguishes groups by file, promtool by name
 			for r := range groups[g].Rules {
-				groups[g].Rules[r].Annotations = nil // the cases need not repeat them
+				groups[g].Rules[r].Annotations = nil // so the cases need not repeat them
 			}
 		}
 		needed(groups, marshal(t, file))
@@ -162,14 +164,14 @@ func promtool(t *testing.T, file casesFile, releases ...[2]string) {
 	}
 }
 
-// needed leaves out alerts that no case expects and records that nobody reads. Most of the time goes
-// into windows of days.
+// needed removes alerts that no case expects and records that no rule reads. Most of the time is
+// spent on windows of several days.
 func needed(groups []ruleGroup, cases string) {
 	reads := cases
 	dropped := func(r rule) bool {
 		return !strings.Contains(reads, "ALERTS{") && !strings.Contains(reads, r.Record+r.Alert)
 	}
-	for range 2 { // a record may read another
+	for range 2 { // a record may read another record
 		for _, g := range groups {
 			for _, r := range g.Rules {
 				if !dropped(r) {
@@ -207,7 +209,7 @@ func cases(t *testing.T) map[string]casesFile {
 
 var ours = regexp.MustCompile(`\bours\b`)
 
-// fillIn writes out what the format of alerts/ leaves out.
+// fillIn adds what the format of alerts/ lets a case leave out.
 func (c *alertCase) fillIn(alerts []string) {
 	for i, s := range c.Series {
 		c.Series[i].Series = ours.ReplaceAllString(s.Series, `namespace="ns",release="try"`)
@@ -247,7 +249,7 @@ func TestAlertsFireInTheirOutageOnly(t *testing.T) {
 	groups, _ := rulesOf(t, "try", "ns")
 	for _, alert := range alertsOf(groups) {
 		if !fires[alert] || !silent[alert] {
-			t.Errorf("alerts/ has no case in which %s fires (%v), or none in which it just does not (%v)", alert, fires[alert], silent[alert])
+			t.Errorf("alerts/ has no case in which %s fires (%v), or none in which it almost fires (%v)", alert, fires[alert], silent[alert])
 		}
 	}
 }
@@ -295,8 +297,8 @@ func marshal(t *testing.T, v any) string {
 	return string(text)
 }
 
-// TestRunbooks: each alert links to its section in the manual of its own version, and the section
-// names the first three things to look at. Prometheus can read its queries.
+// Each alert links to its section in the manual of its own version. The section names the first
+// three things to look at, and Prometheus can parse its queries.
 func TestRunbooks(t *testing.T) {
 	t.Parallel()
 	operations := string(read(t, "../../docs/operations.md"))
@@ -311,7 +313,7 @@ func TestRunbooks(t *testing.T) {
 				t.Errorf("the runbook of %s is at %s, want %s", r.Alert, r.Annotations["runbook_url"], want)
 			}
 			if r.Annotations["summary"] == "" || r.Labels["severity"] == "" || r.Labels["namespace"] != "ns" || r.Labels["release"] != "try" {
-				t.Errorf("%s lacks a summary, or one of the labels severity, namespace and release: %v", r.Alert, r)
+				t.Errorf("%s lacks a summary or one of the labels severity, namespace and release: %v", r.Alert, r)
 			}
 		}
 	}
@@ -329,18 +331,18 @@ func TestRunbooks(t *testing.T) {
 		}
 		for n := 1; n <= 3; n++ {
 			if !regexp.MustCompile(fmt.Sprintf("(?m)^%d\\. .*`.+`", n)).MatchString(section) {
-				t.Errorf("the section of %s names no command or query as the number %d to look at", alert, n)
+				t.Errorf("the section of %s names no command or query as step %d", alert, n)
 			}
 		}
 	}
 	if len(queries) < 30 {
-		t.Errorf("found %d queries only", len(queries))
+		t.Errorf("found only %d queries", len(queries))
 	}
 	readable(t, queries)
 }
 
-// TestTheDashboardShowsOneRelease: each expression of a panel selects a namespace and a release,
-// names series that somebody has, and is one that Prometheus can read.
+// Each expression of a panel selects a namespace and a release, uses series that exist, and can be
+// parsed by Prometheus.
 func TestTheDashboardShowsOneRelease(t *testing.T) {
 	t.Parallel()
 	var dashboard struct {
@@ -384,7 +386,7 @@ func TestTheDashboardShowsOneRelease(t *testing.T) {
 	readable(t, rules)
 }
 
-// readable fails unless Prometheus can read the expressions of the rules.
+// readable fails unless Prometheus can parse the expressions of the rules.
 func readable(t *testing.T, rules []rule) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "rules.yaml")
@@ -394,8 +396,8 @@ func readable(t *testing.T, rules []rule) {
 	}
 }
 
-// ofOthers are the metrics of Go's client, cAdvisor and Redis's exporter that panels show. A test of
-// tests/repo compares ours with the code.
+// ofOthers are metrics that panels show but that other programs export: Go's client, cAdvisor and
+// Redis's exporter. A test in tests/repo compares our own metrics with the code.
 var ofOthers = []string{
 	"process_resident_memory_bytes", "container_cpu_cfs_periods_total", "container_cpu_cfs_throttled_periods_total",
 	"redis_memory_used_bytes", "redis_memory_max_bytes", "redis_commands_duration_seconds_total",

@@ -30,7 +30,7 @@ import (
 
 const chart = "../../charts/linkreel"
 
-var update = flag.Bool("update", false, "rewrite the parts of the chart that are made from others")
+var update = flag.Bool("update", false, "rewrite the generated parts of the chart")
 
 // value is one of the chart's values: a leaf that values.yaml documents.
 type value struct{ path, doc, def string }
@@ -64,7 +64,7 @@ func documented(t *testing.T) []value {
 	return values
 }
 
-// overridden reports whether at repeats a value of defaults for one service.
+// overridden reports whether at is the override of a default for one service.
 func overridden(at string) bool {
 	return regexp.MustCompile(`^(auth|links|videos|worker)\.(resources|graceSeconds)`).MatchString(at)
 }
@@ -93,7 +93,7 @@ func TestValues(t *testing.T) {
 		}
 		for _, v := range values {
 			if !inSchema(schema, schema, strings.Split(v.path, ".")) {
-				t.Errorf("values.schema.json does not know %s", v.path)
+				t.Errorf("values.schema.json lacks %s", v.path)
 			}
 		}
 	})
@@ -138,8 +138,8 @@ func inSchema(root, at map[string]any, path []string) bool {
 	return ok && inSchema(root, next, path[1:])
 }
 
-// matchBetween compares the text between two marks of a file with want, or writes it there with
-// -update.
+// matchBetween compares the text between two marks of a file with want. With -update it writes want
+// there.
 func matchBetween(t *testing.T, path, from, to, want string) {
 	t.Helper()
 	text := string(read(t, path))
@@ -176,7 +176,7 @@ func TestIndexes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// devstack has copies, because a chart can only use its own files.
+	// devstack has copies of these files, because a chart can use only its own files.
 	for path, want := range map[string][]byte{
 		filepath.Join(chart, "files/firestore.indexes.json"): append(text, '\n'),
 		"../../charts/devstack/files/firestore.indexes.json": append(text, '\n'),
@@ -217,7 +217,7 @@ func TestCases(t *testing.T) {
 	matchBetween(t, "README.md", "<!-- cases -->\n", "<!-- /cases -->", list.String())
 }
 
-// The shell silently uses the last definition of a function.
+// If a function is defined twice, the shell silently uses the last definition.
 func TestFunctionsAreDefinedOnce(t *testing.T) {
 	t.Parallel()
 	text := string(read(t, "lib.sh")) + string(read(t, "test.sh"))
@@ -229,7 +229,7 @@ func TestFunctionsAreDefinedOnce(t *testing.T) {
 		defined[m[1]] = true
 	}
 	if len(defined) < 20 {
-		t.Fatalf("found %d functions only", len(defined))
+		t.Fatalf("found only %d functions", len(defined))
 	}
 }
 
@@ -249,7 +249,7 @@ func (o object) at(path ...string) any {
 	return v
 }
 
-// helm finds the program where make builds it, or on the PATH.
+// helm returns the path of helm: the program that make builds, or the one on the PATH.
 func helm(t *testing.T) string {
 	t.Helper()
 	for _, name := range []string{"../../.local/bin/helm", filepath.Join(os.Getenv("CLUSTER_STATE"), "bin/helm"), "/var/lib/linkreel-cluster/bin/helm", "helm"} {
@@ -257,7 +257,7 @@ func helm(t *testing.T) string {
 			return path
 		}
 	}
-	t.Fatal("no helm here; `make chart` builds one")
+	t.Fatal("helm is not installed; `make chart` builds it")
 	return ""
 }
 
@@ -307,7 +307,7 @@ func TestRender(t *testing.T) {
 			for _, o := range objects {
 				id := o.kind() + "/" + o.name()
 				if seen[id] {
-					t.Errorf("%s is there twice", id)
+					t.Errorf("%s is rendered twice", id)
 				}
 				seen[id] = true
 				if ns := o.at("metadata", "namespace"); ns != "ns" {
@@ -321,8 +321,7 @@ func TestRender(t *testing.T) {
 	}
 }
 
-// TestTheWorkerKnowsTheLimitOfItsScratch: a program in a pod cannot find out the limit of an
-// emptyDir.
+// A program in a pod cannot find out the limit of an emptyDir, so the chart must tell the worker.
 func TestTheWorkerKnowsTheLimitOfItsScratch(t *testing.T) {
 	t.Parallel()
 	for limit, want := range map[string]string{
@@ -348,8 +347,8 @@ func TestTheWorkerKnowsTheLimitOfItsScratch(t *testing.T) {
 	}
 }
 
-// unrestricted lists the settings of a pod that break the "restricted" standard, a missing memory
-// limit, and a writable root.
+// unrestricted lists how a pod violates the "restricted" standard. It also lists a missing memory
+// limit and a writable root.
 func unrestricted(o object) (complaints []string) {
 	spec, _ := o.at("spec", "template", "spec").(map[string]any)
 	if o.kind() == "Pod" {
@@ -366,7 +365,7 @@ func unrestricted(o object) (complaints []string) {
 	pod := object(spec)
 	need(pod.at("securityContext", "runAsNonRoot") == true, "may run as root")
 	need(pod.at("securityContext", "seccompProfile", "type") == "RuntimeDefault", "has no seccomp profile")
-	need(pod.at("automountServiceAccountToken") == false, "is given a service account's token")
+	need(pod.at("automountServiceAccountToken") == false, "gets a service account's token")
 	containers, _ := spec["containers"].([]any)
 	need(len(containers) > 0, "has no container")
 	for _, item := range containers {
@@ -381,14 +380,14 @@ func unrestricted(o object) (complaints []string) {
 	return complaints
 }
 
-// Before an install, an operator needs as many free resources as the pods request.
+// Before an install, the operator needs free resources for everything that the pods request.
 func TestTheDocsNameWhatPodsRequest(t *testing.T) {
 	t.Parallel()
 	docs := string(read(t, "../../docs/operations.md"))
 	for _, says := range []string{`([\d.]+) processors and ([\d.]+) GiB that pods may request`, "`--set (worker[^`]+)` asks for ([\\d.]+) processors"} {
 		m := regexp.MustCompile(says).FindStringSubmatch(docs)
 		if m == nil {
-			t.Fatalf("operations.md says nothing like %s", says)
+			t.Fatalf("operations.md has no text like %s", says)
 		}
 		args := []string{"--set", "image.tag=v1"}
 		wantCPU, wantMemory := m[1], m[2]
@@ -423,7 +422,7 @@ func TestTheDocsNameWhatPodsRequest(t *testing.T) {
 	}
 }
 
-// tenthsUp rounds up to tenths, since the documented amount has to be enough.
+// tenthsUp rounds up to tenths, because the documented amount must be enough.
 func tenthsUp(v float64) string { return fmt.Sprintf("%.1f", math.Ceil(10*v-1e-6)/10) }
 
 // quantity parses a Kubernetes quantity with the suffixes that the chart uses.
@@ -439,7 +438,7 @@ func quantity(t *testing.T, v any) float64 {
 	}
 	n, err := strconv.ParseFloat(text, 64)
 	if err != nil {
-		t.Fatalf("no amount: %v", v)
+		t.Fatalf("not a quantity: %v", v)
 	}
 	return n * unit
 }
@@ -455,17 +454,17 @@ func TestRefusals(t *testing.T) {
 		"google without a project":        {[]string{"--set", "cloud.mode=google"}, "needs cloud.google.project"},
 		"no redis at all":                 {[]string{"--set", "redis.enabled=false"}, "needs redis.external.url"},
 		"two scalers for the worker":      {[]string{"--set", "worker.keda.enabled=true,worker.autoscaling.enabled=true"}, "exclude each other"},
-		"a certificate of no issuer":      {[]string{"--set", "tls.certificate.create=true"}, "needs tls.certificate.issuerRef.name"},
+		"a certificate without an issuer": {[]string{"--set", "tls.certificate.create=true"}, "needs tls.certificate.issuerRef.name"},
 		"one host for two jobs":           {[]string{"--set", "hosts.short=linkreel.localhost"}, "must differ"},
 		"plain visitors past the proxies": {[]string{"--set", "tls.onDemand.enabled=true,trustedProxyHops=1"}, "exclude each other"},
 		"an authority without TLS":        {[]string{"--set", "tls.onDemand.directory=http://ca.example/dir"}, "directory"},
 		"a preflight of localcloud":       {[]string{"--set", "preflight.enabled=true"}, "needs cloud.mode google"},
 		"an unknown jail":                 {[]string{"--set", "worker.jail=none"}, "jail"},
 		"an unknown log format":           {[]string{"--set", "defaults.logFormat=xml"}, "logFormat"},
-		"an unknown choice of lines":      {[]string{"--set", "links.logAccess=some"}, "logAccess"},
+		"an unknown choice of log lines":  {[]string{"--set", "links.logAccess=some"}, "logAccess"},
 		"a resolver without a port":       {[]string{"--set", "dnsResolver=192.0.2.53"}, "dnsResolver"},
 		"an unknown value":                {[]string{"--set", "ingres.enabled=true"}, "not allowed"},
-		"a setting that is none of ours":  {[]string{"--set", "auth.env.PATH=/x"}, "PATH"},
+		"a setting that is not ours":      {[]string{"--set", "auth.env.PATH=/x"}, "PATH"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -477,8 +476,8 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestGKE checks what Google's balancers need: a health check of the readiness of each service
-// behind them, and a NetworkPolicy that allows the check.
+// Google's balancers need a health check of the readiness of each service behind them, and a
+// NetworkPolicy that allows the check.
 func TestGKE(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -504,7 +503,7 @@ func TestGKE(t *testing.T) {
 				switch o.kind() {
 				case "BackendConfig", "HealthCheckPolicy":
 					if !bytes.Contains(text, []byte(`"port":9090`)) || !bytes.Contains(text, []byte(`"requestPath":"/readyz"`)) {
-						t.Errorf("%s %s does not ask for readiness: %s", o.kind(), o.name(), text)
+						t.Errorf("%s %s does not check readiness: %s", o.kind(), o.name(), text)
 					}
 				case "NetworkPolicy":
 					if strings.HasSuffix(o.name(), "-worker") {
@@ -533,9 +532,8 @@ func TestGKE(t *testing.T) {
 	}
 }
 
-// TestOutside checks where pods may go with an external cloud and Redis. environment returns the
-// environment of a service's container, by name. The value of a variable from a Secret is
-// SECRET/KEY.
+// environment returns the environment of a service's container, by name. The value of a variable
+// from a Secret is SECRET/KEY.
 func environment(objects []object, service string) map[string]string {
 	out := map[string]string{}
 	for _, o := range objects {
@@ -605,15 +603,15 @@ func TestSettingsReachTheirPods(t *testing.T) {
 			"LINKREEL_INTERNAL_TOKEN": "try-linkreel/internal-token", "LINKREEL_LINKS_TOKEN": "try-linkreel/links-token", "LINKREEL_VIDEOS_TOKEN": "try-linkreel/videos-token",
 			"LINKREEL_EVENTS_TOKEN": "try-linkreel/events-token", "LINKREEL_CONSOLE_TOKEN": "try-linkreel/console-token",
 		}},
-		"links has its own token alone":                {nil, "links", map[string]string{"LINKREEL_INTERNAL_TOKEN": "try-linkreel/links-token", "LINKREEL_CONSOLE_TOKEN": ""}},
-		"the console has its own token alone":          {nil, "console", map[string]string{"LINKREEL_INTERNAL_TOKEN": "try-linkreel/console-token", "LINKREEL_LINKS_TOKEN": ""}},
-		"workers call nobody":                          {nil, "worker", map[string]string{"LINKREEL_INTERNAL_TOKEN": ""}},
-		"no token of localcloud for what has no store": {nil, "console", map[string]string{"LINKREEL_LOCALCLOUD_TOKEN": "", "LINKREEL_ADMIN_TOKEN": ""}},
+		"links has its own token alone":          {nil, "links", map[string]string{"LINKREEL_INTERNAL_TOKEN": "try-linkreel/links-token", "LINKREEL_CONSOLE_TOKEN": ""}},
+		"the console has its own token alone":    {nil, "console", map[string]string{"LINKREEL_INTERNAL_TOKEN": "try-linkreel/console-token", "LINKREEL_LINKS_TOKEN": ""}},
+		"workers call nobody":                    {nil, "worker", map[string]string{"LINKREEL_INTERNAL_TOKEN": ""}},
+		"no token of localcloud without a store": {nil, "console", map[string]string{"LINKREEL_LOCALCLOUD_TOKEN": "", "LINKREEL_ADMIN_TOKEN": ""}},
 		"no token of localcloud for Google": {
 			[]string{"--values", filepath.Join(chart, "ci/google.yaml")}, "videos",
 			map[string]string{"LINKREEL_LOCALCLOUD_TOKEN": "", "LINKREEL_PROFILE_TOKEN": "linkreel/profile-token"},
 		},
-		"how long a membership by group holds": {
+		"how long a membership by group lasts": {
 			[]string{"--values", filepath.Join(chart, "ci/everything.yaml"), "--set", "oidc.maxAge=168h"}, "auth",
 			map[string]string{"LINKREEL_OIDC_MAX_AGE": "168h"},
 		},
@@ -638,7 +636,7 @@ func TestSettingsReachTheirPods(t *testing.T) {
 	}
 }
 
-// TestLocalcloudAsksForAToken: the pod and the services read the token from the same Secret.
+// The pod and the services must read the token from the same Secret.
 func TestLocalcloudAsksForAToken(t *testing.T) {
 	t.Parallel()
 	objects, err := render(t)
@@ -668,8 +666,8 @@ func TestLocalcloudAsksForAToken(t *testing.T) {
 	}
 }
 
-// TestAnyPasswordOfRedis starts the chart's own Redis as its pod does and calls it as the
-// services and the pod's probes do.
+// The test starts the chart's own Redis as its pod does, and calls it as the services and the pod's
+// probes do.
 func TestAnyPasswordOfRedis(t *testing.T) {
 	t.Parallel()
 	objects, err := render(t)
@@ -716,7 +714,7 @@ func TestAnyPasswordOfRedis(t *testing.T) {
 			go func() { defer close(ended); _ = cmd.Wait() }()
 			t.Cleanup(func() { _ = cmd.Process.Kill(); <-ended })
 
-			// The kubelet fills in $(NAME).
+			// The kubelet replaces $(NAME) with the variable's value.
 			kubelet := strings.NewReplacer("$(REDIS_PASSWORD)", password, "try-linkreel-redis:6379", addr)
 			cfg := redisdb.Config{URL: kubelet.Replace(env["LINKREEL_REDIS_URL"]), Timeout: time.Second}
 			if env["LINKREEL_REDIS_PASSWORD"] == "try-linkreel/redis-password" {
@@ -724,7 +722,7 @@ func TestAnyPasswordOfRedis(t *testing.T) {
 			}
 			client, err := redisdb.Open(cfg)
 			if err != nil {
-				t.Fatalf("the services do not start: %v", err)
+				t.Fatalf("the services would not start: %v", err)
 			}
 			defer func() { _ = client.Close() }()
 			for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
@@ -757,8 +755,7 @@ func TestAnyPasswordOfRedis(t *testing.T) {
 	}
 }
 
-// TestPreflight: the Job runs before everything else, with the identity and settings of the
-// services.
+// The Job must run before everything else, with the identity and settings of the services.
 func TestPreflight(t *testing.T) {
 	t.Parallel()
 	objects, err := render(t, "--values", filepath.Join(chart, "ci/google.yaml"))
@@ -771,7 +768,7 @@ func TestPreflight(t *testing.T) {
 			found[o.kind()] = o
 			annotations, _ := o.at("metadata", "annotations").(map[string]any)
 			if annotations["helm.sh/hook"] != "pre-install,pre-upgrade" {
-				t.Errorf("%s is no hook before installs and upgrades: %v", o.kind(), annotations)
+				t.Errorf("%s is not a hook before installs and upgrades: %v", o.kind(), annotations)
 			}
 		}
 	}
@@ -795,8 +792,8 @@ func TestPreflight(t *testing.T) {
 	}
 }
 
-// TestCertificatesOnDemand: visitors reach the pods by TCP, and pods reach the authority. Unless
-// the values ask for it, the chart renders none of this.
+// Visitors reach the pods by TCP, and pods reach the authority. Unless the values ask for it, the
+// chart renders none of this.
 func TestCertificatesOnDemand(t *testing.T) {
 	t.Parallel()
 	policyOf := func(objects []object) string {
@@ -846,7 +843,7 @@ func TestCertificatesOnDemand(t *testing.T) {
 		t.Fatal(err)
 	}
 	if s, p := service(private), policyOf(private); s != nil || !strings.Contains(p, `"app":"authority"`) || strings.Contains(p, "2000::/3") {
-		t.Errorf("with an authority and a route of one's own there are %v and %s", s, p)
+		t.Errorf("with a private authority and no Service there are %v and %s", s, p)
 	}
 }
 
@@ -904,13 +901,12 @@ func egress(t *testing.T, objects []object, service string) []string {
 		}
 	}
 	if len(all) == 0 {
-		t.Fatalf("%s has no NetworkPolicy, or one that lets it go nowhere", service)
+		t.Fatalf("%s has no NetworkPolicy, or one that allows no destination", service)
 	}
 	return all
 }
 
-// TestLocalcloudOfAnotherRelease: the pods behind localcloud.service have labels
-// that the chart does not know.
+// The chart does not know the labels of the pods behind localcloud.service.
 func TestLocalcloudOfAnotherRelease(t *testing.T) {
 	t.Parallel()
 	other := []string{"--set", "localcloud.service=devstack-localcloud,localcloud.keySecret=devstack-storage-key"}
@@ -945,8 +941,7 @@ func TestLocalcloudOfAnotherRelease(t *testing.T) {
 	}
 }
 
-// TestResolversOnAnotherPort: a service with a resolver on a port other than 53 may reach it, and
-// no other service may.
+// A service with a resolver on a port other than 53 may reach that port, and no other service may.
 func TestResolversOnAnotherPort(t *testing.T) {
 	t.Parallel()
 	objects, err := render(t, "--set", "dnsResolver=192.0.2.53:5353,webhooks.resolver=[2001:db8::53]:8600")
@@ -986,7 +981,7 @@ func TestScaling(t *testing.T) {
 		switch o.kind() {
 		case "Deployment":
 			if n := o.at("spec", "replicas"); n != nil {
-				t.Errorf("%s sets %v replicas: an upgrade would undo the scaler", o.name(), n)
+				t.Errorf("%s sets %v replicas, so an upgrade would undo the scaler", o.name(), n)
 			}
 		case "HorizontalPodAutoscaler", "ScaledObject":
 			scaled++
@@ -1000,8 +995,8 @@ func TestScaling(t *testing.T) {
 func TestAScalerGoesByTheMetricsOfTheValues(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct{ set, want string }{
-		"the CPU by default": {"links.autoscaling.enabled=true", "[map[resource:map[name:cpu target:map[averageUtilization:70 type:Utilization]] type:Resource]]"},
-		"others in its place": {
+		"CPU by default": {"links.autoscaling.enabled=true", "[map[resource:map[name:cpu target:map[averageUtilization:70 type:Utilization]] type:Resource]]"},
+		"others instead": {
 			"links.autoscaling.enabled=true,links.autoscaling.metrics[0].type=External,links.autoscaling.metrics[0].external.metric.name=queue",
 			"[map[external:map[metric:map[name:queue]] type:External]]",
 		},
@@ -1020,7 +1015,7 @@ func TestAScalerGoesByTheMetricsOfTheValues(t *testing.T) {
 	}
 }
 
-// A pod that uses more memory than it requests is evicted first, and links serves the redirects.
+// Pods that use more memory than they request are evicted first, and links serves the redirects.
 // Its Go program keeps its memory within nine tenths of the limit.
 func TestLinksMayUseWhatTheDocsPlan(t *testing.T) {
 	t.Parallel()
@@ -1050,9 +1045,9 @@ func TestLinksMayUseWhatTheDocsPlan(t *testing.T) {
 	t.Error("there are no pods of links")
 }
 
-// TestTurningAScalerOnKeepsThePods: when a manifest stops naming the number of replicas,
-// Kubernetes sets it to one. The records of field managers are from a real API server. Here a
-// fake one implements only what lookup needs.
+// When a manifest stops naming the number of replicas, Kubernetes sets it to one. The records of
+// field managers were taken from a real API server. The fake one here implements only what lookup
+// needs.
 func TestTurningAScalerOnKeepsThePods(t *testing.T) {
 	t.Parallel()
 	whole := `"f:selector":{},"f:template":{}`
@@ -1076,20 +1071,20 @@ func TestTurningAScalerOnKeepsThePods(t *testing.T) {
 		scalers  []string // names of HorizontalPodAutoscalers
 		want     int
 	}{
-		"applied, turned on":                     {byHPA, 6, []string{helmAppliesReplicas, status}, false, nil, 6},
-		"applied, and the scaler has not acted":  {byHPA, 6, []string{helmAppliesReplicas, status}, true, theHPA, 6},
-		"applied, and the scaler has acted":      {byHPA, 8, []string{helmApplies, scaler, status}, true, theHPA, none},
-		"applied, both agree":                    {byHPA, 8, []string{helmAppliesReplicas, scaler}, true, theHPA, none},
-		"applied, scaled from the start":         {byHPA, 8, []string{helmApplies}, false, theHPA, none},
-		"applied, fewer than the scaler's least": {byHPA, 1, []string{helmAppliesReplicas}, false, nil, 2},
-		"patched, turned on":                     {byHPA, 6, []string{helmPatchesReplicas, status}, false, nil, 6},
-		"patched, turned on, scaled by hand":     {byHPA, 7, []string{scaler, status}, false, nil, 7},
-		"patched, and the scaler has acted":      {byHPA, 8, []string{scaler, status}, true, theHPA, 8},
-		"patched, scaled from the start":         {byHPA, 8, []string{scaler, status}, false, theHPA, none},
-		"patched, KEDA turned on":                {byKEDA, 6, []string{helmPatchesReplicas}, false, nil, 6},
-		"patched, KEDA has stopped all workers":  {byKEDA, 0, []string{scaler}, true, kedasHPA, 0},
-		"patched, KEDA from the start":           {byKEDA, 4, []string{scaler}, false, kedasHPA, none},
-		"turned off":                             {byNobody, 8, []string{helmApplies, scaler}, true, theHPA, 3},
+		"applied, turned on":                    {byHPA, 6, []string{helmAppliesReplicas, status}, false, nil, 6},
+		"applied, and the scaler has not acted": {byHPA, 6, []string{helmAppliesReplicas, status}, true, theHPA, 6},
+		"applied, and the scaler has acted":     {byHPA, 8, []string{helmApplies, scaler, status}, true, theHPA, none},
+		"applied, both agree":                   {byHPA, 8, []string{helmAppliesReplicas, scaler}, true, theHPA, none},
+		"applied, scaled from the start":        {byHPA, 8, []string{helmApplies}, false, theHPA, none},
+		"applied, below the scaler's minimum":   {byHPA, 1, []string{helmAppliesReplicas}, false, nil, 2},
+		"patched, turned on":                    {byHPA, 6, []string{helmPatchesReplicas, status}, false, nil, 6},
+		"patched, turned on, scaled by hand":    {byHPA, 7, []string{scaler, status}, false, nil, 7},
+		"patched, and the scaler has acted":     {byHPA, 8, []string{scaler, status}, true, theHPA, 8},
+		"patched, scaled from the start":        {byHPA, 8, []string{scaler, status}, false, theHPA, none},
+		"patched, KEDA turned on":               {byKEDA, 6, []string{helmPatchesReplicas}, false, nil, 6},
+		"patched, KEDA has stopped all workers": {byKEDA, 0, []string{scaler}, true, kedasHPA, 0},
+		"patched, KEDA from the start":          {byKEDA, 4, []string{scaler}, false, kedasHPA, none},
+		"turned off":                            {byNobody, 8, []string{helmApplies, scaler}, true, theHPA, 3},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -1120,11 +1115,11 @@ func TestTurningAScalerOnKeepsThePods(t *testing.T) {
 					got = none
 				}
 				if got != tt.want {
-					t.Errorf("the manifest names %d pods, want %d (%d is no number)", got, tt.want, none)
+					t.Errorf("the manifest sets %d replicas, want %d (%d: none)", got, tt.want, none)
 				}
 				_, kept := o.at("metadata", "annotations").(map[string]any)
 				if want := tt.want != none && tt.values != byNobody; kept != want {
-					t.Errorf("the manifest remembers that it names a scaler's number: %v, want %v", kept, want)
+					t.Errorf("the manifest has the annotation of a scaler's number: %v, want %v", kept, want)
 				}
 			}
 			if !found {
@@ -1134,7 +1129,7 @@ func TestTurningAScalerOnKeepsThePods(t *testing.T) {
 	}
 }
 
-// apiServer knows the kinds that the chart renders, and holds objects by their path.
+// apiServer knows the kinds that the chart renders, and serves objects by their path.
 type apiServer map[string]string
 
 func (objects apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -1180,7 +1175,7 @@ func (objects apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(answer)
 }
 
-// templates is the text of all templates.
+// templates returns the text of all templates.
 func templates(t *testing.T) string {
 	t.Helper()
 	paths, err := filepath.Glob(filepath.Join(chart, "templates/*"))
@@ -1213,8 +1208,8 @@ func write(t *testing.T, path, text string) {
 func isDNS(port any) bool { p, _ := port.(map[string]any); return p["port"] == 53 }
 
 // TestEventsPolicy checks who may call events, the only service that calls addresses chosen by
-// users, and which addresses it may call. The case "policy" of test.sh tries the same with
-// packets on a cluster.
+// users, and which addresses it may call. The case "policy" of test.sh tests the same with real
+// traffic on a cluster.
 func TestEventsPolicy(t *testing.T) {
 	t.Parallel()
 	objects, err := render(t)
@@ -1252,7 +1247,7 @@ func TestEventsPolicy(t *testing.T) {
 		return peers, blocks
 	}
 	if from, _ := pods("ingress", "from"); !slices.Contains(from, "auth:internal") || slices.ContainsFunc(from, func(p string) bool { return strings.HasSuffix(p, ":internal") && p != "auth:internal" }) {
-		t.Errorf("the internal port is open to %v, want auth alone", from)
+		t.Errorf("the internal port is open to %v, want only auth", from)
 	}
 	to, blocks := pods("egress", "to")
 	if want := []string{"auth:internal", "localcloud:firestore", "redis:redis"}; !slices.Equal(to, want) {
@@ -1273,6 +1268,6 @@ func TestEventsPolicy(t *testing.T) {
 		}
 	}
 	if len(blocks) == 0 {
-		t.Error("webhooks reach nobody")
+		t.Error("webhooks cannot reach any address")
 	}
 }

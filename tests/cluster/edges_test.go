@@ -63,7 +63,8 @@ func TestListsOfDefaultsAndOfAServiceAreJoined(t *testing.T) {
 	}
 }
 
-// A namespace with the restricted standard refuses a pod whose init container lacks them.
+// A namespace with the "restricted" standard refuses a pod if an init container lacks these
+// settings.
 func TestInitContainersHaveTheServicesSecurityContext(t *testing.T) {
 	t.Parallel()
 	objects, err := render(t, "--values", valuesFile(t, map[string]any{"links": map[string]any{"initContainers": []any{
@@ -95,7 +96,7 @@ func TestEntriesWithTheSameNameAreRefused(t *testing.T) {
 		"a variable in env and in extraEnv":         {"events.env.LINKREEL_EVENTS_SWEEP=1s,events.extraEnv[0].name=LINKREEL_EVENTS_SWEEP", `events has "LINKREEL_EVENTS_SWEEP" twice`},
 		"a volume of defaults and of a service":     {"defaults.extraVolumes[0].name=ca,auth.extraVolumes[0].name=ca", `auth has "ca" twice`},
 		"a volume of the chart's":                   {"worker.extraVolumes[0].name=scratch", `worker has "scratch" twice`},
-		"a place of a mount":                        {"console.extraVolumeMounts[0].name=tmp,console.extraVolumeMounts[0].mountPath=/tmp", `console has "/tmp" twice`},
+		"a mount path":                              {"console.extraVolumeMounts[0].name=tmp,console.extraVolumeMounts[0].mountPath=/tmp", `console has "/tmp" twice`},
 		"a mount without a volume":                  {"links.extraVolumeMounts[0].name=ca,links.extraVolumeMounts[0].mountPath=/ca", "no volume has that name"},
 		"an init container with the service's name": {"links.initContainers[0].name=links,links.initContainers[0].image=x", `links has "links" twice`},
 	} {
@@ -108,8 +109,7 @@ func TestEntriesWithTheSameNameAreRefused(t *testing.T) {
 	}
 }
 
-// TestGooglesBalancersAppendTwoAddresses: without trusted hops every visitor would have the
-// balancer's address.
+// Without trusted hops, every visitor would appear with the balancer's address.
 func TestGooglesBalancersAppendTwoAddresses(t *testing.T) {
 	t.Parallel()
 	google := []string{"--values", filepath.Join(chart, "ci/google.yaml")}
@@ -118,15 +118,15 @@ func TestGooglesBalancersAppendTwoAddresses(t *testing.T) {
 		hops  string
 		error string
 	}{
-		"any cluster":                   {nil, "", ""},
-		"any cluster, none":             {[]string{"--set", "trustedProxyHops=0"}, "", ""},
-		"any cluster, one":              {[]string{"--set", "trustedProxyHops=1"}, "1", ""},
-		"Google":                        {google, "2", ""},
-		"Google, a Gateway":             {[]string{"--values", filepath.Join(chart, "ci/gke-gateway.yaml")}, "2", ""},
-		"Google, behind another proxy":  {append(google, "--set", "trustedProxyHops=3"), "3", ""},
-		"Google, none":                  {append(google, "--set", "trustedProxyHops=0"), "", "append two addresses"},
-		"Google, one":                   {append(google, "--set", "trustedProxyHops=1"), "", "append two addresses"},
-		"Google, plain visitors beside": {append(google, "--set", "tls.onDemand.enabled=true"), "", "exclude each other"},
+		"any cluster":                  {nil, "", ""},
+		"any cluster, none":            {[]string{"--set", "trustedProxyHops=0"}, "", ""},
+		"any cluster, one":             {[]string{"--set", "trustedProxyHops=1"}, "1", ""},
+		"Google":                       {google, "2", ""},
+		"Google, a Gateway":            {[]string{"--values", filepath.Join(chart, "ci/gke-gateway.yaml")}, "2", ""},
+		"Google, behind another proxy": {append(google, "--set", "trustedProxyHops=3"), "3", ""},
+		"Google, none":                 {append(google, "--set", "trustedProxyHops=0"), "", "append two addresses"},
+		"Google, one":                  {append(google, "--set", "trustedProxyHops=1"), "", "append two addresses"},
+		"Google, with certificates":    {append(google, "--set", "tls.onDemand.enabled=true"), "", "exclude each other"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -189,7 +189,7 @@ func TestARedisElsewhereCanBeReached(t *testing.T) {
 		"clicks beside the chart's own": {[]string{"--set", "links.env.LINKREEL_CLICKS_REDIS_URL=redis://c:7000"}, []string{"6379", "7000"}, nil},
 		"clicks in a Secret":            {[]string{"--set", "links.extraEnv[0].name=LINKREEL_CLICKS_REDIS_URL,links.extraEnv[0].valueFrom.secretKeyRef.name=c,links.extraEnv[0].valueFrom.secretKeyRef.key=url"}, []string{"6379"}, nil},
 		"clicks beside an external one": {append(external("redis://r:6379"), "--set", "links.env.LINKREEL_CLICKS_REDIS_URL=c:7000"), []string{"6379", "7000"}, []string{"6379"}},
-		"a range, as Memorystore's":     {append(external("redis://r:6379?cluster=true"), "--set-json", `networkPolicy.externalRedisPorts=[{"port":11000,"endPort":11002}]`), []string{"11000-11002", "6379"}, []string{"11000-11002", "6379"}},
+		"a range, as in Memorystore":    {append(external("redis://r:6379?cluster=true"), "--set-json", `networkPolicy.externalRedisPorts=[{"port":11000,"endPort":11002}]`), []string{"11000-11002", "6379"}, []string{"11000-11002", "6379"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -329,11 +329,12 @@ func TestNetworksOfBothFamilies(t *testing.T) {
 		}
 	}
 	if got := environment(objects, "links")["LINKREEL_TRUSTED_PROXIES"]; !strings.Contains(got, "10.0.0.0/8") || !strings.Contains(got, "fc00::/7") {
-		t.Errorf("trusted are %s, want private networks of both families", got)
+		t.Errorf("the trusted networks are %s, want private networks of both families", got)
 	}
 }
 
-// TestOpenShift: its admission chooses users and groups of pods and refuses others.
+// OpenShift's admission chooses the users and groups of pods and refuses pods that set other
+// ones.
 func TestOpenShift(t *testing.T) {
 	t.Parallel()
 	objects, err := render(t, "--values", filepath.Join(chart, "ci/openshift.yaml"), "--set", "worker.securityContext.procMount=Default,worker.podSecurityContext.supplementalGroups={7}")
@@ -342,7 +343,7 @@ func TestOpenShift(t *testing.T) {
 	}
 	all := pods(objects)
 	if len(all) < 9 {
-		t.Fatalf("%d pods only", len(all))
+		t.Fatalf("only %d pods", len(all))
 	}
 	for _, p := range all {
 		text, err := json.Marshal(p.spec)
@@ -356,10 +357,11 @@ func TestOpenShift(t *testing.T) {
 		}
 		own := p.component() == "worker"
 		if (p.spec.at("securityContext", "supplementalGroups") != nil) != own || (p.containers[0].at("securityContext", "procMount") != nil) != own {
-			t.Errorf("%s has the security contexts %v and %v, want the worker's own for the worker alone", p.owner, p.spec["securityContext"], p.containers[0]["securityContext"])
+			t.Errorf("%s has the security contexts %v and %v, want the worker's own only for the worker", p.owner, p.spec["securityContext"], p.containers[0]["securityContext"])
 		}
 	}
-	// Its resolvers listen on port 5353, and a policy is about the port of the pod.
+	// OpenShift's resolvers listen on port 5353, and a NetworkPolicy applies to the port of the
+	// pod.
 	for _, service := range []string{"auth", "console", "events", "links", "videos", "worker", "localcloud"} {
 		if !slices.ContainsFunc(egress(t, objects, service), func(rule string) bool { return strings.HasPrefix(rule, "5353/UDP ") }) {
 			t.Errorf("%s cannot look up names", service)
@@ -367,7 +369,7 @@ func TestOpenShift(t *testing.T) {
 	}
 }
 
-// TestEKS: Amazon's balancer asks each port that it sends requests to for "/".
+// Amazon's balancer sends GET / as a health check to each port that it sends requests to.
 func TestEKS(t *testing.T) {
 	t.Parallel()
 	objects, err := render(t, "--values", filepath.Join(chart, "ci/eks.yaml"))
@@ -375,7 +377,7 @@ func TestEKS(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := environment(objects, "links")["LINKREEL_TRUSTED_PROXY_HOPS"]; got != "1" {
-		t.Errorf("links trusts %q hops, want 1: the balancer appends one address", got)
+		t.Errorf("links trusts %q hops, want 1, because the balancer appends one address", got)
 	}
 	for _, o := range objects {
 		if o.kind() == "Ingress" {

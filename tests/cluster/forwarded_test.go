@@ -44,24 +44,24 @@ const (
 	visitorIPv6       = "2001:db8:1::7"
 )
 
-// edge is what stands between visitors and the pods.
+// edge is the proxy between visitors and the pods.
 type edge struct {
-	values  func(t *testing.T, docs string) []string // arguments that render the chart for it
+	values  func(t *testing.T, docs string) []string // arguments that render the chart for this edge
 	peer    string                                   // the address from which it calls pods
 	replace bool                                     // it replaces the visitor's X-Forwarded-For; otherwise it appends
-	appends func(client string) string               // what it writes into that header
+	appends func(client string) string               // the text that it writes into that header
 	adds    func(client string) []string             // further headers, which replace the visitor's
 
-	// start runs the real thing in front of an address, and returns where it listens for
-	// connections that begin with a line of the PROXY protocol. It takes the place of the
-	// headers above.
+	// start runs the real proxy in front of upstream, and returns the address at which it
+	// listens for connections that begin with a line of the PROXY protocol. If start is set,
+	// replace, appends and adds are not used.
 	start func(t *testing.T, upstream string) (addr string)
 }
 
-// edges write their headers as their documents say: Google's "Target proxies" of the external
-// Application Load Balancer, Amazon's "HTTP headers and Application Load Balancers", the template
-// of ingress-nginx with its defaults, Envoy's "HTTP header manipulation" for an edge, and
-// "Cloudflare HTTP headers". nginx is here as well.
+// The edges write their headers as their documentation says: Google's "Target proxies" of the
+// external Application Load Balancer, Amazon's "HTTP headers and Application Load Balancers", the
+// template of ingress-nginx with its defaults, Envoy's "HTTP header manipulation" for an edge,
+// and "Cloudflare HTTP headers". For nginx there is also a real one.
 var edges = map[string]edge{
 	"Google's balancer": {
 		values: func(*testing.T, string) []string { return []string{"--values", filepath.Join(chart, "ci/google.yaml")} },
@@ -153,7 +153,8 @@ func (e edge) through(client string, sent []string) []string {
 	return slices.Concat(out, []string{"X-Forwarded-For: " + forwarded}, e.adds(client))
 }
 
-// forgeries are headers with which a visitor may pretend to be somebody else, or elsewhere.
+// forgeries returns headers with which a visitor could pretend to be somebody else or somewhere
+// else.
 func forgeries(as string) map[string][]string {
 	f := map[string][]string{
 		"nothing":          nil,
@@ -187,8 +188,8 @@ type behind struct {
 	real    map[string]string // where the real edge listens, by port of the service
 }
 
-// TestBehindEachEdgeTheVisitorIsKnown sends requests as edges pass them on through the service
-// with the environment that the chart renders for that edge.
+// The test sends requests, as edges pass them on, through the service with the environment that
+// the chart renders for that edge.
 func TestBehindEachEdgeTheVisitorIsKnown(t *testing.T) {
 	t.Parallel()
 	docs := string(read(t, "../../docs/operations.md"))
@@ -244,7 +245,7 @@ func serversOf(t *testing.T, settings map[string]string) map[string]boot.Server 
 	return servers
 }
 
-// fromPeer is a connection with the address of the edge.
+// fromPeer is a connection that appears to come from the edge's address.
 type fromPeer struct {
 	net.Conn
 	addr net.Addr
@@ -334,15 +335,15 @@ func (b *behind) ask(port, client, method, target string, sent []string, body st
 	return res, string(text)
 }
 
-// startNginx runs Debian's nginx with what ingress-nginx writes into its configuration for the
-// headers of a host with TLS, except that the connection has none: the names of variables are
-// those of its template.
+// startNginx runs Debian's nginx with the configuration that ingress-nginx writes for the headers
+// of a host with TLS, except that the connection has no TLS. The names of the variables are those
+// of ingress-nginx's template.
 func startNginx(t *testing.T, upstream string) (addr string) {
 	t.Helper()
 	program, err := exec.LookPath("nginx")
 	if err != nil {
 		if program, err = exec.LookPath("/usr/sbin/nginx"); err != nil {
-			t.Fatal("no nginx here; `make tools` installs it")
+			t.Fatal("nginx is not installed; run `make tools`")
 		}
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -411,8 +412,8 @@ http {
 	}
 }
 
-// creates makes a link that tells the visitor from everybody else, with forged headers, and
-// returns its slug.
+// creates makes a link that sends the visitor to one address and everybody else to another, and
+// returns its slug. The request carries forged headers.
 func (b *behind) creates(key string) (slug string) {
 	const body = `{"url":"https://example.com/others","rules":[{"name":"visitor","when":{"country":["DE"]},"url":"https://example.com/visitor"}]}`
 	res, text := b.ask("api", visitor, "POST", "app.example.com/api/v1/links", append(forgeries(stranger)["all of them"], "Authorization: Bearer "+key), body)
@@ -429,43 +430,43 @@ func (b *behind) creates(key string) (slug string) {
 	return made.Slug
 }
 
-// visits checks that the visitor is who the edge says, whatever they send.
+// visits checks that a client counts as the one that the edge sees, whatever headers it sends.
 func (b *behind) visits(slug string) {
 	for client, to := range map[string]string{visitor: "https://example.com/visitor", visitorIPv6: "https://example.com/visitor", stranger: "https://example.com/others"} {
-		as := visitor // a stranger pretends to be the visitor, and the visitor a stranger
+		as := visitor // the stranger pretends to be the visitor, and the visitor to be the stranger
 		if client != stranger {
 			as = stranger
 		}
 		for name, sent := range forgeries(as) {
 			res, text := b.ask("redirect", client, "GET", "go.example.com/"+slug, append(sent, "User-Agent: Mozilla/5.0"), "")
 			if name == "a name's variant" && res.StatusCode == 400 {
-				continue // refused as no valid header
+				continue // refused as an invalid header
 			}
 			if res.StatusCode != 302 || res.Header.Get("Location") != to || res.Header.Get("Strict-Transport-Security") == "" {
-				b.t.Errorf("%s with %s is led to %d %q (%v), want %s: %.80s", client, name, res.StatusCode, res.Header.Get("Location"), res.Header, to, text)
+				b.t.Errorf("%s with %s gets %d %q (%v), want %s: %.80s", client, name, res.StatusCode, res.Header.Get("Location"), res.Header, to, text)
 			}
 		}
 	}
 }
 
-// guesses checks that a stranger who guesses keys spends one network's budget, and not the
-// visitor's or one for each address that they write.
+// guesses checks that a stranger who guesses keys uses up one network's budget, not the visitor's
+// budget, and does not get a budget for each forged address.
 func (b *behind) guesses() {
 	guess := func(client string, sent ...string) int {
 		res, _ := b.ask("api", client, "GET", "app.example.com/api/v1/links", append(sent, "Authorization: Bearer "+identity.NewKey(rand.Reader).Secret()), "")
 		return res.StatusCode
 	}
-	// A network may miss 300 times at once and then once a second. Each forged address would have
-	// a budget of its own.
+	// A network may miss 300 times at once and then once a second. If forged addresses counted,
+	// each of them would have a budget of its own.
 	limited := false
 	for i := 0; i < 1000 && !limited; i++ {
 		limited = guess(stranger, fmt.Sprintf("X-Forwarded-For: 192.0.2.%d, 100.%d.1.1", i%256, i%256)) == 429
 	}
 	if !limited {
-		b.t.Error("a stranger guesses on and on")
+		b.t.Error("the stranger's guesses are never limited")
 	}
 	if status := guess(visitor, "X-Forwarded-For: "+stranger); status != 401 {
-		b.t.Errorf("the visitor's first wrong key is answered %d, want 401", status)
+		b.t.Errorf("the visitor's first wrong key gets %d, want 401", status)
 	}
 }
 

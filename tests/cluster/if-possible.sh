@@ -11,13 +11,13 @@ set -euo pipefail
 
 skip() { echo "cluster test: skipped: $*"; exit 0; }
 [ "$(id -u)" = 0 ] || skip "needs root"
-[ -d /sys/fs/cgroup/memory ] || skip "the cluster is written for cgroup v1"
+[ -d /sys/fs/cgroup/memory ] || skip "the cluster needs cgroup v1"
 for program in kube coredns traefik metrics-server helm kube-score forward pause; do
 	[ -x "$bin/$program" ] || skip "$program is not built in $state (make cluster-build)"
 done
-! ip link show "$link" >/dev/null 2>&1 || skip "a cluster runs on this machine already"
+! ip link show "$link" >/dev/null 2>&1 || skip "a cluster is already running on this machine"
 [ "$(awk '/^MemAvailable/ {print $2}' /proc/meminfo)" -gt 4000000 ] || skip "needs 4 GB of free memory"
-command -v apt-get >/dev/null || skip "its packages and images are Debian's"
+command -v apt-get >/dev/null || skip "needs Debian's packages"
 
 NICE=0 "$here/images.sh"
 trap '"$here/down.sh"' EXIT

@@ -1,7 +1,7 @@
 # Settings and functions shared by the cluster's scripts; sourced, not run. CLUSTER_STATE
-# is the one folder that holds everything the cluster writes. It belongs to the machine
-# and not to the working tree: a machine has one cluster, and a new clone should find its
-# programs, which take minutes to build.
+# is the only folder to which the cluster writes. It belongs to the machine, not to the
+# working tree: a machine has one cluster, and a new clone should find its programs, which
+# take minutes to build.
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd "$here/../.." && pwd)
 state=${CLUSTER_STATE:-/var/lib/linkreel-cluster}
@@ -15,7 +15,7 @@ kubernetes_version=v1.36.3
 http_port=${CLUSTER_HTTP_PORT:-8480}   # Ingress, on the host's loopback.
 https_port=${CLUSTER_HTTPS_PORT:-8443}
 registry_port=5050                     # On the host's side of the link, while a case needs it.
-proxy_port=3128                        # The same. Also in charts/linkreel/ci/cluster.yaml.
+proxy_port=3128                        # Likewise. Also in charts/linkreel/ci/cluster.yaml.
 
 # The node lives in a network namespace, joined to the host by a veth pair.
 link=kube0
@@ -29,11 +29,11 @@ cgroup=cluster-$link     # Parent of all pods, in every cgroup v1 hierarchy.
 
 die() { echo "$(basename "$0"): $*" >&2; exit 1; }
 
-# remember NAME PID: write down that process PID is NAME. Its start time distinguishes it
-# from a later process with the same PID.
+# remember NAME PID: record that process PID is NAME. Its start time distinguishes it from
+# a later process with the same PID.
 remember() { echo "$2 $(start_time "$2")" >"$state/run/$1.pid"; }
 
-# start_time PID: empty once the process has ended.
+# start_time PID: print the start time of a process; empty once the process has ended.
 start_time() { sed -n 's/.*) [^ZX] //p' "/proc/$1/stat" 2>/dev/null | cut -d' ' -f19; }
 
 running() {
@@ -76,7 +76,8 @@ within() {
 # time.
 await() { within "$@" || die "gave up waiting for: ${*:2}"; }
 
-# ensure PROGRAM=PACKAGE...: install the Debian packages of the programs that are missing.
+# ensure PROGRAM=PACKAGE...: install the Debian packages of those programs that are
+# missing.
 ensure() {
 	local pair missing=()
 	for pair in "$@"; do command -v "${pair%=*}" >/dev/null || missing+=("${pair#*=}"); done

@@ -6,17 +6,17 @@ import (
 	"testing"
 )
 
-// TestMetricsOfTheOwnStores: ServiceMonitor and PodMonitoring read the port "admin" of all
-// Services and pods of the release, and the policy lets Prometheus in.
+// ServiceMonitor and PodMonitoring must read the port "admin" of all Services and pods of
+// the release, and the policy must let Prometheus in.
 func TestMetricsOfTheOwnStores(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		args              []string
 		localcloud, redis bool
 	}{
-		"by default":          {nil, true, false},
-		"with the exporter":   {[]string{"--set", "redis.exporter.enabled=true,metrics.podAnnotations.enabled=true"}, true, true},
-		"with a Redis beside": {[]string{"--set", "redis.enabled=false,redis.external.url=redis://r:6379,redis.exporter.enabled=true"}, true, false},
+		"by default":        {nil, true, false},
+		"with the exporter": {[]string{"--set", "redis.exporter.enabled=true,metrics.podAnnotations.enabled=true"}, true, true},
+		"an external Redis": {[]string{"--set", "redis.enabled=false,redis.external.url=redis://r:6379,redis.exporter.enabled=true"}, true, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -52,7 +52,7 @@ func TestMetricsOfTheOwnStores(t *testing.T) {
 					}
 				}
 				if container != want || service != want || policy != want {
-					t.Errorf("%s shows metrics by its container: %v, its Service: %v, its policy: %v; want %v", component, container, service, policy, want)
+					t.Errorf("%s offers metrics through its container: %v, its Service: %v, its policy: %v; want %v", component, container, service, policy, want)
 				}
 			}
 		})

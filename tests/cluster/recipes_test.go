@@ -16,8 +16,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// TestRecipes renders what docs/operations.md tells operators to set, on the charts that they
-// start from, and checks that the objects fit together.
+// The test renders the settings that docs/operations.md tells operators to use, on the charts that
+// they start from, and checks that the objects fit together.
 func TestRecipes(t *testing.T) {
 	t.Parallel()
 	docs := string(read(t, "../../docs/operations.md"))
@@ -42,7 +42,7 @@ func TestRecipes(t *testing.T) {
 			try(name+", on any cluster", "--values", valuesFile(t, values))
 		}
 	}
-	// An operator who follows all of these writes them into one file.
+	// An operator who follows all of these recipes writes them into one file.
 	together := onGoogle(t, false)
 	for _, part := range []string{"linkreel-redis", "federation", "blocked-destinations", "linkreel-keda"} {
 		for _, name := range slices.Sorted(maps.Keys(recipes)) {
@@ -56,11 +56,11 @@ func TestRecipes(t *testing.T) {
 		try(fmt.Sprintf("command %d, %s", i+1, strings.Join(args, " ")), args...)
 	}
 	if tried < 20 {
-		t.Errorf("found %d recipes only", tried)
+		t.Errorf("found only %d recipes", tried)
 	}
 }
 
-// TestExamplesFitTogether: each file in ci is an example that operators start from.
+// Each file in ci is an example that operators start from.
 func TestExamplesFitTogether(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob(filepath.Join(chart, "ci/*.yaml"))
@@ -81,7 +81,7 @@ func TestExamplesFitTogether(t *testing.T) {
 	}
 }
 
-// TestInconsistenciesAreFound: the checks above would pass on anything if they found nothing.
+// If the checks above never found anything, they would pass for every chart.
 func TestInconsistenciesAreFound(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct{ values, want string }{
@@ -120,7 +120,7 @@ func TestInconsistenciesAreFound(t *testing.T) {
 }
 
 // onGoogle returns the example for Google Cloud as step 7 says to use it: without `secrets`, and
-// with the Memorystore only if nothing else is said of Redis.
+// with Memorystore only if no recipe sets another Redis.
 func onGoogle(t *testing.T, memorystore bool) map[string]any {
 	t.Helper()
 	var values map[string]any
@@ -140,7 +140,8 @@ func onGoogle(t *testing.T, memorystore bool) map[string]any {
 	return values
 }
 
-// yamlRecipes returns the blocks of values in docs, by the heading above and their first line.
+// yamlRecipes returns the blocks of values in docs. The key has the heading above a block and the
+// block's first line.
 func yamlRecipes(t *testing.T, docs string) map[string]map[string]any {
 	t.Helper()
 	var known map[string]any
@@ -155,7 +156,7 @@ func yamlRecipes(t *testing.T, docs string) map[string]map[string]any {
 			t.Fatalf("operations.md: %v in %s", err, text)
 		}
 		if strings.HasPrefix(text, "\n# otelcol.yaml") || strings.HasPrefix(text, "\n# prometheus.yaml") {
-			continue // the configuration of another program
+			continue // this block configures another program
 		}
 		for name := range values {
 			if _, ok := known[name]; !ok {
@@ -196,7 +197,7 @@ func valuesFile(t *testing.T, values map[string]any) string {
 	return path
 }
 
-// joined merges values as a person does who writes both into one file: lists one after the other.
+// joined merges values as a person does who writes both into one file: lists are concatenated.
 func joined(a, b map[string]any) map[string]any {
 	out := maps.Clone(a)
 	for name, v := range b {
@@ -211,7 +212,7 @@ func joined(a, b map[string]any) map[string]any {
 	return out
 }
 
-// pod is a rendered pod, or the template of one.
+// pod is a rendered pod or pod template.
 type pod struct {
 	owner      string // kind and name of the object
 	labels     map[string]any
@@ -256,8 +257,9 @@ func pods(objects []object) (all []pod) {
 }
 
 // inconsistencies lists what does not fit together: mounts without a volume, Secrets and
-// ConfigMaps that neither the chart makes nor text tells to make, ports that no container,
-// Service or NetworkPolicy has, and addresses that a pod is told to call but may not.
+// ConfigMaps that neither the chart creates nor text tells operators to create, ports that no
+// container, Service or NetworkPolicy has, and addresses that a pod is configured to call but may
+// not.
 func inconsistencies(t *testing.T, objects []object, text string) (complaints []string) {
 	t.Helper()
 	all := pods(objects)
@@ -265,14 +267,14 @@ func inconsistencies(t *testing.T, objects []object, text string) (complaints []
 		complaints = append(complaints, mountsWithoutVolume(p)...)
 		for _, ref := range references(p) {
 			if !made(objects, ref) && !named(text, ref) {
-				complaints = append(complaints, fmt.Sprintf("%s needs the %s, which nobody makes", p.owner, ref))
+				complaints = append(complaints, fmt.Sprintf("%s needs the %s, which nothing creates", p.owner, ref))
 			}
 		}
 	}
 	for _, o := range objects {
 		for _, ref := range objectReferences(o) {
 			if !made(objects, ref) && !named(text, ref) {
-				complaints = append(complaints, fmt.Sprintf("%s %s needs the %s, which nobody makes", o.kind(), o.name(), ref))
+				complaints = append(complaints, fmt.Sprintf("%s %s needs the %s, which nothing creates", o.kind(), o.name(), ref))
 			}
 		}
 	}
@@ -293,7 +295,7 @@ func mountsWithoutVolume(p pod) (complaints []string) {
 		seen := map[any]bool{}
 		for _, m := range listAt(c, "volumeMounts") {
 			if !slices.Contains(p.volumes, fmt.Sprint(m["name"])) {
-				complaints = append(complaints, fmt.Sprintf("%s mounts %v, which is no volume of it", p.owner, m["name"]))
+				complaints = append(complaints, fmt.Sprintf("%s mounts %v, which is not one of its volumes", p.owner, m["name"]))
 			}
 			if seen[m["mountPath"]] {
 				complaints = append(complaints, fmt.Sprintf("%s mounts two volumes at %v", p.owner, m["mountPath"]))
@@ -308,7 +310,7 @@ func mountsWithoutVolume(p pod) (complaints []string) {
 			file, _ := e["value"].(string)
 			mounted := slices.ContainsFunc(listAt(c, "volumeMounts"), func(m object) bool { return strings.HasPrefix(file+"/", fmt.Sprint(m["mountPath"], "/")) })
 			if isFile.MatchString(fmt.Sprint(e["name"])) && file != "" && !mounted {
-				complaints = append(complaints, fmt.Sprintf("%s is told by %v to read %s, where it mounts nothing", p.owner, e["name"], file))
+				complaints = append(complaints, fmt.Sprintf("%s should read the file that %v names, %s, where it mounts nothing", p.owner, e["name"], file))
 			}
 		}
 	}
@@ -352,7 +354,7 @@ func references(p pod) (refs []reference) {
 	return refs
 }
 
-// objectReferences lists what an object that is no pod needs.
+// objectReferences lists what an object that is not a pod needs.
 func objectReferences(o object) (refs []reference) {
 	for _, target := range listAt(o, "spec", "secretTargetRef") {
 		refs = append(refs, reference{"Secret", target["name"].(string)})
@@ -365,7 +367,8 @@ func objectReferences(o object) (refs []reference) {
 	return refs
 }
 
-// made reports whether the rendered objects include ref, or one from which a controller makes it.
+// made reports whether the rendered objects include ref, or an object from which a controller
+// makes it.
 func made(objects []object, ref reference) bool {
 	if ref == (reference{"ServiceAccount", "default"}) {
 		return true
@@ -383,8 +386,8 @@ func made(objects []object, ref reference) bool {
 	})
 }
 
-// named reports whether the text of a recipe has a command that makes or changes ref, or, for an
-// example, whether its values name it.
+// named reports whether the text of a recipe has a command that makes or changes ref, or, if text
+// is an example, whether its values name ref.
 func named(text string, ref reference) bool {
 	name := regexp.QuoteMeta(ref.name) + `\b`
 	verbs := map[string]string{"Secret": `(create secret generic|patch secret) `, "ConfigMap": `create configmap `}[ref.kind]
@@ -413,7 +416,7 @@ func selects(selector object, labels map[string]any) bool {
 	return true
 }
 
-// unknownPorts lists the ports that something names and nobody has.
+// unknownPorts lists the ports that some object refers to but that do not exist.
 func unknownPorts(objects []object, all []pod) (complaints []string) {
 	services := map[string][]any{} // names and numbers of ports
 	for _, o := range objects {
@@ -431,12 +434,12 @@ func unknownPorts(objects []object, all []pod) (complaints []string) {
 	}
 	backend := func(owner, service string, port any) {
 		if !strings.HasPrefix(service, "try-") {
-			return // another release's
+			return // a Service of another release
 		}
 		if ports, ok := services[service]; ok && !slices.Contains(ports, port) {
 			complaints = append(complaints, fmt.Sprintf("%s sends to the port %v of the Service %s, which does not have it", owner, port, service))
 		} else if !ok {
-			complaints = append(complaints, fmt.Sprintf("%s sends to the Service %s, which is not there", owner, service))
+			complaints = append(complaints, fmt.Sprintf("%s sends to the Service %s, which does not exist", owner, service))
 		}
 	}
 	for _, o := range objects {
@@ -469,13 +472,14 @@ func unknownPorts(objects []object, all []pod) (complaints []string) {
 	return complaints
 }
 
-// called are the settings with addresses that a service calls. An address of LINKREEL_BASE_URL,
-// for example, is only shown.
+// called matches the settings with addresses that a service calls. An address such as
+// LINKREEL_BASE_URL is only shown, so it does not match.
 var called = regexp.MustCompile(`^(LINKREEL_(AUTH|LINKS|VIDEOS|EVENTS|REDIS|CLICKS_REDIS|PUSH_JWKS|TEST)_URL|LINKREEL_\w+_ENDPOINT|LINKREEL_STORAGE_PUBLIC_DIAL|` +
 	`LINKREEL_API_ROUTES|LINKREEL_OIDC_ISSUER|LINKREEL_ACME_DIRECTORY|LINKREEL_EGRESS_PROXY|LINKREEL_WEBHOOK_RESOLVER|DNS_RESOLVER|OTEL_EXPORTER_OTLP_ENDPOINT)$`)
 
-// closedCalls lists the addresses in the pods' settings that no NetworkPolicy lets them call, or
-// lets them be called at. The address in a Secret is the one with which text makes that Secret.
+// closedCalls lists the addresses in the pods' settings that no NetworkPolicy allows them to call,
+// or to which no NetworkPolicy admits them. If an address is in a Secret, it is the one with which
+// text creates that Secret.
 func closedCalls(t *testing.T, objects []object, all []pod, text string) (complaints []string) {
 	t.Helper()
 	policies := map[string]object{}
@@ -491,20 +495,20 @@ func closedCalls(t *testing.T, objects []object, all []pod, text string) (compla
 	for _, p := range all {
 		policy, ok := policies[p.owner]
 		if !ok {
-			continue // everything is open
+			continue // all calls are allowed
 		}
 		for _, call := range calls(t, p, text) {
 			target := podOf(objects, all, call.host, call.port)
 			to := listAt(policy, "egress")
 			if !slices.ContainsFunc(to, func(rule object) bool { return allows(rule, "to", call.port, target) }) {
-				complaints = append(complaints, fmt.Sprintf("%s is told by %s to call %s:%d, but its NetworkPolicy does not let it: may not call %[3]s:%[4]d", p.owner, call.setting, call.host, call.port))
+				complaints = append(complaints, fmt.Sprintf("%s should call the address in %s, %s:%d, but its NetworkPolicy forbids it: may not call %[3]s:%[4]d", p.owner, call.setting, call.host, call.port))
 			}
 			if target == nil || policies[target.owner] == nil {
 				continue
 			}
 			from := listAt(policies[target.owner], "ingress")
 			if !slices.ContainsFunc(from, func(rule object) bool { return allowsFrom(rule, call.port, *target, p) }) {
-				complaints = append(complaints, fmt.Sprintf("%s calls %s:%d, whose NetworkPolicy does not let it in", p.owner, call.host, call.port))
+				complaints = append(complaints, fmt.Sprintf("%s calls %s:%d, whose NetworkPolicy does not admit it", p.owner, call.host, call.port))
 			}
 		}
 	}
@@ -534,7 +538,7 @@ func calls(t *testing.T, p pod, text string) (all []call) {
 				continue
 			}
 			for part := range strings.SplitSeq(value, ",") {
-				if _, rest, ok := strings.Cut(part, "=http"); ok { // a path and its address
+				if _, rest, ok := strings.Cut(part, "=http"); ok { // an entry PATH=ADDRESS
 					part = "http" + rest
 				}
 				all = append(all, addressed(t, name, part))
@@ -562,8 +566,8 @@ func addressed(t *testing.T, setting, text string) call {
 	return call{setting, u.Hostname(), n}
 }
 
-// podOf returns the pod of the release behind a Service's address, or nil. A port that the Service
-// does not have is no pod's.
+// podOf returns the pod of the release behind a Service's address, or nil. It returns nil if the
+// Service does not have the port.
 func podOf(objects []object, all []pod, host string, port int) *pod {
 	name, _, _ := strings.Cut(host, ".")
 	for _, o := range objects {
@@ -579,8 +583,8 @@ func podOf(objects []object, all []pod, host string, port int) *pod {
 	return nil
 }
 
-// allows reports whether an egress rule lets a call out to a port of target, or of anything
-// outside of the release if target is nil.
+// allows reports whether an egress rule allows calls to a port of target, or of anything outside
+// the release if target is nil.
 func allows(rule object, side string, port int, target *pod) bool {
 	if !opens(rule, port, target) {
 		return false
@@ -596,7 +600,7 @@ func allows(rule object, side string, port int, target *pod) bool {
 	})
 }
 
-// allowsFrom reports whether an ingress rule of target lets caller in at a port.
+// allowsFrom reports whether an ingress rule of target admits caller at a port.
 func allowsFrom(rule object, port int, target, caller pod) bool {
 	if !opens(rule, port, &target) {
 		return false
@@ -607,7 +611,8 @@ func allowsFrom(rule object, port int, target, caller pod) bool {
 	})
 }
 
-// opens reports whether a rule is about a port. A name of a port is one of target's.
+// opens reports whether a rule applies to a port. If the rule gives a port's name, it is looked up
+// in target.
 func opens(rule object, port int, target *pod) bool {
 	ports := listAt(rule, "ports")
 	return ports == nil || slices.ContainsFunc(ports, func(p object) bool {

@@ -31,15 +31,15 @@ const (
 	runOfIt = "https://github.com/linkreel/linkreel/actions/runs/7/attempts/1"
 )
 
-// The commands of the release's workflow run here one for one, each job in a clone of its
-// own, with stand-ins for GitHub, cosign, the cluster and the registry. By default the
-// compiler and Debian's archive are stand-ins too; with LINKREEL_FULL=1 they are the real
-// ones, which takes root and half an hour of two processors.
+// The test runs the commands of the release's workflow one by one, each job in its own clone,
+// with stand-ins for GitHub, cosign, the cluster and the registry. By default the compiler and
+// Debian's archive are stand-ins too. With LINKREEL_FULL=1 they are the real ones, which needs
+// root and half an hour on two processors.
 func TestAReleaseIsPublishedOnlyWhenAllOfItIsRight(t *testing.T) {
 	t.Parallel()
 	r := newRehearsal(t)
 	if err := r.release("v0.4.0", "cluster"); err == nil {
-		t.Error("released although helm test failed")
+		t.Error("the workflow released although helm test failed")
 	}
 	r.wantNothing("a failed test after the build")
 	needed := slices.Sorted(slices.Values(append(r.jobs["publish"].Needs, "publish")))
@@ -47,7 +47,7 @@ func TestAReleaseIsPublishedOnlyWhenAllOfItIsRight(t *testing.T) {
 		t.Errorf("publish needs %v of the jobs %v", r.jobs["publish"].Needs, all)
 	}
 
-	// Somebody runs the failed jobs again.
+	// Now somebody runs the failed jobs again.
 	if err := r.release("v0.4.0", ""); err != nil {
 		t.Fatal(err)
 	}
@@ -59,22 +59,22 @@ func TestAReleaseIsPublishedOnlyWhenAllOfItIsRight(t *testing.T) {
 	r.wantOthersRefused()
 }
 
-// rehearsal runs the workflow.
+// rehearsal runs the workflow of a release.
 type rehearsal struct {
 	t        *testing.T
 	full     bool
-	dir      string // of everything below
+	dir      string // contains everything below
 	source   string // a repository whose main is this tree
-	commit   string // the one that is released
+	commit   string // the commit that is released
 	aside    string // a commit that is not on main
 	jobs     map[string]job
 	env      map[string]string // of the whole workflow
 	registry string            // host and port
-	port     string            // of the registry that a cluster asks
+	port     string            // port of the registry that a cluster pulls from
 	archive  string            // mirror of Debian
-	golang   map[string]string // settings of Go, which the home of the jobs does not have
+	golang   map[string]string // Go's settings, which the jobs' home directory lacks
 	at       map[string]string // the commit of each job's clone
-	passed   map[string]bool   // the jobs that need not run again
+	passed   map[string]bool   // jobs that have passed and need not run again
 }
 
 type job struct {
@@ -91,7 +91,7 @@ type step struct {
 	Env  map[string]string `yaml:"env"`
 }
 
-// needs is one name or a list.
+// needs reads either one name or a list.
 type needs []string
 
 func (n *needs) UnmarshalYAML(node *yaml.Node) error {
@@ -113,7 +113,7 @@ func newRehearsal(t *testing.T) *rehearsal {
 	// Another test checks that pods with these values request what the manual says.
 	small := regexp.MustCompile("On a small cluster, `(--set [^`]+)`").FindSubmatch(read(t, "../../docs/operations.md"))
 	if small == nil || !bytes.Contains(text, small[1]) {
-		t.Errorf("the workflow does not ask for the small requests of docs/operations.md: %q", small)
+		t.Errorf("the workflow does not use the small requests of docs/operations.md: %q", small)
 	}
 	registry := httptest.NewServer(&standInRegistry{say: r.say, content: map[string][]byte{}})
 	t.Cleanup(registry.Close)
@@ -137,7 +137,7 @@ func newRehearsal(t *testing.T) *rehearsal {
 	return r
 }
 
-// jobsOf reads a workflow: its jobs, the environment of all, and its text.
+// jobsOf reads a workflow. It returns its jobs, the environment of all jobs, and its text.
 func jobsOf(t *testing.T, file string) (map[string]job, map[string]string, []byte) {
 	t.Helper()
 	var workflow struct {
@@ -155,7 +155,8 @@ func (r *rehearsal) path(elem ...string) string {
 	return filepath.Join(append([]string{r.dir}, elem...)...)
 }
 
-// clone makes the source: this tree with its changes, as the commit that prepares 0.4.0.
+// clone makes the source repository: this tree with its uncommitted changes, as the commit that
+// prepares 0.4.0.
 func (r *rehearsal) clone() {
 	r.t.Helper()
 	r.source = r.path("source")
@@ -168,7 +169,7 @@ func (r *rehearsal) clone() {
 		if err != nil && !errors.Is(err, os.ErrNotExist) || name == "" {
 			continue
 		}
-		if err != nil { // it was removed
+		if err != nil { // the file was removed
 			r.must(r.source, "git", "rm", "-q", "--ignore-unmatch", name)
 			continue
 		}
@@ -206,8 +207,8 @@ func (r *rehearsal) must(dir, name string, args ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// standIns writes the programs that steps find instead of those of a runner. Each notes how
-// it was called.
+// standIns writes the programs that the steps call instead of the real ones on a runner. Each
+// stand-in records its calls.
 func (r *rehearsal) standIns() {
 	r.t.Helper()
 	names := []string{"GOCACHE", "GOMODCACHE", "GOPROXY", "GOSUMDB"}
@@ -246,7 +247,8 @@ func (r *rehearsal) standIns() {
 	}
 }
 
-// A program of the release is any Go program here; the release program is itself.
+// The stand-in for the compiler returns the same small Go program for every service. Only the
+// release program itself is really built.
 const standInGo = `
 case "$*" in "build -trimpath -buildvcs=false "*)
 	while [ "$1" != -o ]; do shift; done
@@ -261,7 +263,7 @@ touch "$root/var/cache/apt/archives/ffmpeg_7%3a5.1.9_all.deb" "$root/usr/bin/ffm
 tar -cf "$raw" -C "$root" .
 rm -r "$root"`
 
-// Like a node, it asks the registry on this machine for each image, by digest.
+// Like a node, this stand-in asks the registry on this machine for each image by digest.
 const standInHelm = `
 say "$@"
 case $1 in
@@ -293,7 +295,7 @@ case "$1 $2" in
 	[[ " $* " = *" --cert-identity $(cat "$dir/signed/attested-${digest#sha256:}") "* ]] ;;
 esac`
 
-// A signature is a file with the identity of the job that signed.
+// A signature is a file that contains the identity of the job that signed.
 const standInCosign = `
 digest() {
 	local path=${1#*/}
@@ -319,8 +321,8 @@ verify | verify-attestation | verify-blob)
 	esac ;;
 esac`
 
-// release runs the jobs that have not passed yet, in the order of their needs. fail names the
-// job that fails: cluster, or none.
+// release runs the jobs that have not passed yet, in the order of their needs. fail is the name
+// of the job that must fail: "cluster", or "" for none.
 func (r *rehearsal) release(tag, fail string) error {
 	r.t.Helper()
 	tried := map[string]bool{}
@@ -342,7 +344,7 @@ func (r *rehearsal) release(tag, fail string) error {
 	return failed
 }
 
-// workspace is the clone in which a job runs.
+// workspace returns the clone in which a job runs.
 func (r *rehearsal) workspace(name string) string {
 	r.t.Helper()
 	at := r.path("job-" + name)
@@ -382,7 +384,7 @@ func (r *rehearsal) job(name, tag, fail string) error {
 	return failed
 }
 
-// use does what an action does.
+// use does what an action would do.
 func (r *rehearsal) use(s step, at string) error {
 	action, _, _ := strings.Cut(s.Uses, "@")
 	switch action {
@@ -407,7 +409,7 @@ func (r *rehearsal) use(s step, at string) error {
 
 var expression = regexp.MustCompile(`\$\{\{ ([\w.]+) \}\}`)
 
-// command runs a step as a runner does. Its environment holds what the workflow gives it.
+// command runs a step as a runner does. Its environment has only what the workflow sets.
 func (r *rehearsal) command(s step, at, tag, fail string) error {
 	values := map[string]string{
 		"github.ref_name": tag, "github.repository_owner": "linkreel", "github.repository": "linkreel/linkreel", "github.actor": "ada",
@@ -441,7 +443,8 @@ func (r *rehearsal) command(s step, at, tag, fail string) error {
 	return r.shell(s.Run, at, env)
 }
 
-// shell runs a script as the workflow's shell does, and ends what it leaves behind.
+// shell runs a script as the workflow's shell does, and kills the processes that it leaves
+// behind.
 func (r *rehearsal) shell(script, at string, env map[string]string) error {
 	ctx, cancel := context.WithCancel(r.t.Context())
 	defer cancel()
@@ -462,7 +465,7 @@ func (r *rehearsal) shell(script, at string, env map[string]string) error {
 	cmd.Stdout, cmd.Stderr = out, out
 	err = cmd.Run()
 	if cmd.Process != nil {
-		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // It fails if nothing is left.
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // this fails if no process is left
 	}
 	if err != nil {
 		text := read(r.t, output)
@@ -473,7 +476,7 @@ func (r *rehearsal) shell(script, at string, env map[string]string) error {
 
 var saying sync.Mutex
 
-// say notes an event, as the stand-ins do.
+// say records an event, as the stand-ins do.
 func (r *rehearsal) say(line string) {
 	saying.Lock()
 	defer saying.Unlock()
@@ -488,8 +491,8 @@ func (r *rehearsal) say(line string) {
 	}
 }
 
-// published are the events that leave the machine, and a line for each file that a hostile
-// name could have made. It forgets them.
+// published returns the events that leave the machine, and a line for each file that a hostile
+// name could have created. It then clears the events.
 func (r *rehearsal) published() []string {
 	r.t.Helper()
 	var all []string
@@ -522,7 +525,7 @@ func (r *rehearsal) wantNothing(why string) {
 	}
 }
 
-// wantOrder checks that each part of a release is there before the next one shows it.
+// wantOrder checks that each part of a release exists before the next part refers to it.
 func (r *rehearsal) wantOrder() {
 	r.t.Helper()
 	events := r.published()
@@ -549,14 +552,14 @@ func (r *rehearsal) wantOrder() {
 	if at < len(events) {
 		r.t.Errorf("%q out of order, after %q", events[at], events[max(0, at-1)])
 	}
-	// 8 images with their two platforms, and the chart; an SBOM for each platform.
+	// There are 8 images with two platforms each, the chart, and an SBOM for each platform.
 	if want := []int{8*3 + 1, 1, 9, 16, 1, 3, 9, 1, 1}; !slices.Equal(counts, want) {
 		r.t.Errorf("%d events of each kind, want %d: %q", counts, want, events)
 	}
 }
 
-// wantProvenance checks who the provenance says has built, and that nobody replaces what is
-// published already.
+// wantProvenance checks the builder that the provenance names, and that a published version
+// cannot be replaced.
 func (r *rehearsal) wantProvenance() {
 	r.t.Helper()
 	builder := func(file string) (id, run string) {
@@ -574,9 +577,9 @@ func (r *rehearsal) wantProvenance() {
 		return p.Predicate.RunDetails.Builder.ID, p.Predicate.RunDetails.Metadata.InvocationID
 	}
 	if id, run := builder(r.path("page/provenance.intoto.json")); id != signer+"v0.4.0" || run != runOfIt {
-		r.t.Errorf("the workflow's release is by %q in the run %q", id, run)
+		r.t.Errorf("the provenance of the workflow's release names the builder %q and the run %q", id, run)
 	}
-	// Somebody with a key to the registry builds the same version once more, of another commit.
+	// Somebody with a key to the registry builds the same version again, from another commit.
 	r.must(r.source, "git", "checkout", "-q", "-b", "aside")
 	r.commitAll("a commit that nobody has reviewed")
 	released := r.commit
@@ -591,11 +594,12 @@ func (r *rehearsal) wantProvenance() {
 	_, anchor, _ := strings.Cut(id, "docs/releasing.md#")
 	if heading := "\n## " + strings.ReplaceAll(anchor, "-", " ") + "\n"; run != "" ||
 		!strings.Contains(strings.ToLower(string(read(r.t, "../../docs/releasing.md"))), heading) {
-		r.t.Errorf("a release by hand is by %q in the run %q, want the section of docs/releasing.md", id, run)
+		r.t.Errorf("the provenance of a release by hand names the builder %q and the run %q, want the section of docs/releasing.md", id, run)
 	}
 }
 
-// byHand runs a step of the program of the job build with one image, as a person does.
+// byHand runs a step of the program that the job build has built, for one image, as a person
+// would do.
 func (r *rehearsal) byHand(version string, steps ...string) error {
 	env := map[string]string{
 		"PATH": r.path("bin") + ":" + os.Getenv("PATH"), "HOME": r.path("home"), "REGISTRY": r.registry + "/linkreel", "VERSION": version,
@@ -604,7 +608,7 @@ func (r *rehearsal) byHand(version string, steps ...string) error {
 	return r.shell("exec .local/bin/linkreel-release -only check "+strings.Join(steps, " "), r.path("job-build"), env)
 }
 
-// verify follows docs/releasing.md, and nothing else, on what was published.
+// verify follows docs/releasing.md to verify what was published, and uses nothing else.
 func (r *rehearsal) verify() {
 	r.t.Helper()
 	_, section, _ := strings.Cut(string(read(r.t, "../../docs/releasing.md")), "\n## Verify a release\n")
@@ -618,7 +622,7 @@ func (r *rehearsal) verify() {
 		"sha256sum --check", "cosign verify ", "cosign verify-blob", "cosign verify-attestation", "gh attestation verify",
 	} {
 		if !strings.Contains(text, command) {
-			r.t.Errorf("docs/releasing.md does not say how to use %q", command)
+			r.t.Errorf("docs/releasing.md does not show %q", command)
 		}
 	}
 	run := func(text string) error {
@@ -644,8 +648,8 @@ func (r *rehearsal) verify() {
 	r.published()
 }
 
-// A week later, the last release is as it was, or Debian has other packages and a
-// vulnerability became known.
+// The test checks the last release a week later: once when nothing has changed, and once when
+// Debian has other packages and a vulnerability has become known.
 func (r *rehearsal) wantStaleReleasesNoticed() {
 	r.t.Helper()
 	r.must(r.source, "git", "tag", "v0.4.0", r.commit)
@@ -676,8 +680,8 @@ func (r *rehearsal) wantStaleReleasesNoticed() {
 	r.published()
 }
 
-// Names that git accepts, and some that it does not. Each job gets them, as if no other had
-// run before it, with everything that a good release has built.
+// These are names that git accepts, and some that it does not. Each job gets them as if it ran
+// first, together with everything that a good release has built.
 func (r *rehearsal) wantHostileNamesRefused() {
 	r.t.Helper()
 	for _, tag := range []string{
@@ -705,11 +709,11 @@ func (r *rehearsal) wantHostileNamesRefused() {
 	r.wantNothing("a hostile name in the cluster's job")
 }
 
-// wantOthersRefused tries commits and versions that are no release.
+// wantOthersRefused tries commits and versions that must not be released.
 func (r *rehearsal) wantOthersRefused() {
 	r.t.Helper()
 	if err := r.job("build", "v0.5.0", ""); err == nil || !strings.Contains(err.Error(), "CHANGELOG.md has no section [0.5.0]") {
-		r.t.Errorf("a version of which the changelog says nothing: %v", err)
+		r.t.Errorf("a version that is not in the changelog: %v", err)
 	}
 	if err := r.job("publish", "v0.4.1-rc.1", ""); err == nil || !strings.Contains(err.Error(), "is built, not 0.4.1-rc.1 of commit") {
 		r.t.Errorf("the artifact of another version: %v", err)
@@ -726,7 +730,7 @@ func (r *rehearsal) wantOthersRefused() {
 	}
 }
 
-// standInRegistry holds what is pushed to it, and notes each manifest.
+// standInRegistry stores what is pushed to it, and records each manifest.
 type standInRegistry struct {
 	say     func(string)
 	mu      sync.Mutex
@@ -776,7 +780,7 @@ func (s *standInRegistry) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 		}
 		w.Header().Set("Docker-Content-Digest", digestOf(body))
 		w.Header().Set("Content-Length", strconv.Itoa(len(body)))
-		_, _ = io.Copy(w, bytes.NewReader(body)) // the reader may have gone
+		_, _ = io.Copy(w, bytes.NewReader(body)) // the client may have left
 	}
 }
 

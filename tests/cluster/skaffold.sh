@@ -4,8 +4,8 @@
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
-[ -x "$bin/skaffold" ] || die "tests/cluster/build.sh --skaffold first"
-running init || die "the cluster does not run; make cluster-up"
+[ -x "$bin/skaffold" ] || die "skaffold is not built; run tests/cluster/build.sh --skaffold"
+running init || die "the cluster is not running; run make cluster-up"
 [ -x "$bin/dockerdoor" ] || (cd "$root" && go build -o "$bin/dockerdoor" ./tests/cluster/cmd/dockerdoor)
 running dockerdoor || spawn dockerdoor dockerdoor "$state/run/docker.sock" "$state/run/containerd.sock"
 await 10 test -S "$state/run/docker.sock"

@@ -1,11 +1,11 @@
 #!/bin/bash
-# Install the chart on the running cluster and test it. This prints a line with figures for each successful check, and
-# stops at the first that fails.
+# Install the chart on the running cluster and test it. It prints a line with figures for each
+# successful check, and stops at the first one that fails.
 #
 #   test.sh [CASE]...      default: all, in the order below
 #
-# ROLLOUTS (10) restarts of each service, RATE (200) requests a second under them, LINKS (10,000) links before the
-# case upgrade.
+# ROLLOUTS (10) restarts of each service, RATE (200) requests a second meanwhile, LINKS (10,000)
+# links before the case upgrade.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
@@ -29,7 +29,7 @@ cleanup() {
 	for pid in "${background[@]}"; do kill "$pid" 2>/dev/null || true; done
 }
 
-# troubles WHY: print the state of the pods and stop.
+# troubles WHY: print the state of the pods and fail.
 troubles() {
 	k get pods -o wide
 	k get events --field-selector type=Warning --sort-by .lastTimestamp | tail -n 20
@@ -44,7 +44,8 @@ check() {
 	operator
 	(checking "$@")
 }
-# checking COMMAND ...: the same, but replacing this shell, so that its PID is the program's.
+# checking COMMAND ...: the same, but it replaces this shell, so that the program has this shell's
+# PID.
 checking() {
 	local command=$1
 	shift
@@ -124,7 +125,7 @@ settled() {
 	! grep -qv ' 1/1 *Running ' <<<"$lines"
 }
 
-# reached: the ingress reaches every service. It learns of new pods a moment after Helm.
+# reached: the ingress reaches every service. It learns about new pods a moment later than Helm.
 reached() {
 	local path
 	for path in account events links videos; do
@@ -144,7 +145,7 @@ case_images() {
 		import_archive "$archive"
 		echo "$sum" >"$work/$(basename "$archive").sum"
 	done
-	ok "images are with the node"
+	ok "the node has the images"
 }
 
 ## dryrun: the API server accepts the objects of every ci/*.yaml, and no pod breaks the restricted standard.
@@ -205,7 +206,7 @@ emptied() {
 	kubectl label namespace $namespace pod-security.kubernetes.io/{enforce,warn}=restricted >/dev/null
 }
 
-# installed VALUE...: a release from nothing, with these values on top.
+# installed VALUE...: install a release from nothing, with these values on top.
 installed() {
 	local start=$SECONDS ours
 	mapfile -t ours < <(ours)
@@ -225,10 +226,10 @@ case_helmtest() {
 case_smoke() {
 	smoke Ingress
 	fails curl -fsS -o /dev/null --resolve "other.localhost:$http_port:127.0.0.1" "http://other.localhost:$http_port/"
-	ok "the Ingress refuses a host that is nobody's"
+	ok "the Ingress refuses an unknown host"
 }
 
-# smoke WAY: the smoke test through the Ingress or the Gateway.
+# smoke WAY: run the smoke test through the Ingress or the Gateway.
 smoke() {
 	local output
 	await 60 reached
@@ -238,17 +239,18 @@ smoke() {
 
 ## stories: the end-to-end stories and the contract tests, through the Ingress by host name.
 case_stories() {
-	# They take names that can be taken only once.
+	# They take names that can be taken only once, so they need a fresh release.
 	[ -f "$work/fresh" ] || case_install
 	stories Ingress
 }
 
-# stories WAY: the stories on a fresh release, through the Ingress or the Gateway.
+# stories WAY: run the stories on a fresh release, through the Ingress or the Gateway.
 stories() {
 	local proxy
 	rm "$work/fresh"
 	await 60 reached
-	# Receivers of webhooks listen on this machine's loopback; their messages come by this proxy.
+	# Receivers of webhooks listen on this machine's loopback; their messages come through this
+	# proxy.
 	forward "$host_ip:$proxy_port=CONNECT" 2>"$work/proxy.txt" &
 	proxy=$!
 	background+=("$proxy")
@@ -270,19 +272,20 @@ case_pods() {
 	k exec "$pod" -- bash -c '
 		grep -q "^CapEff:.0000000000000000$" /proc/self/status && grep -q "^Seccomp:.2$" /proc/self/status &&
 		! touch /x 2>/dev/null && touch /tmp/x && [ ! -e /var/run/secrets/kubernetes.io ] && [ "$(id -u)" = 65532 ]' ||
-		die "the worker's container may do too much"
+		die "the worker's container has too many rights"
 	ok "no capabilities, seccomp filter, read-only root, no API token"
 	for name in "${services[@]}"; do
 		pod=$(pod_of $name)
 		limit=$(k get "pod/$pod" -o jsonpath='{.spec.containers[0].resources.limits.memory}' | numfmt --from=iec-i)
 		k get --raw "/api/v1/namespaces/$namespace/pods/$pod:9090/proxy/metrics" |
 			awk -v limit="$limit" '$1 == "go_gc_gomemlimit_bytes" {found = ($2 - limit * 0.9) ^ 2 <= 1} END {exit !found}' ||
-			die "$name does not know that it may have $limit bytes"
+			die "Go's memory limit in $name does not follow the container's limit of $limit bytes"
 	done
-	ok "each service's Go keeps within its container's memory"
+	ok "Go's memory limit in each service follows its container's limit"
 }
 
-# lines of a table: who may connect to which port of which pod. Everything else is closed.
+# may: print the lines of a table of who may connect to which port of which pod. Everything else is
+# closed.
 may() {
 	cat <<-'END'
 		console  auth:8080 auth:8090 events:8080 links:8080 videos:8080
@@ -327,7 +330,7 @@ case_policy() {
 		tried=$((tried + ${#addresses[@]})) open=$((open + $(wc -w <<<"$allowed")))
 	done < <(may)
 	k delete pod -l probe=caller --now >/dev/null
-	ok "$(may | wc -l) kinds of callers tried ${#addresses[@]} ports each: $open of $tried are open, as the table says, the rest is closed"
+	ok "$(may | wc -l) kinds of callers tried ${#addresses[@]} ports each: $open of $tried are open, as the table says, and the others are closed"
 }
 
 traffic() {
@@ -458,7 +461,7 @@ freeze() {
 case_freeze() {
 	keeping ledger freeze_all
 	check smoke >"$work/smoke.txt" 2>&1 || { cat "$work/smoke.txt"; die "smoke after the freeze failed"; }
-	ok "all containers stopped for 30 s, first answer $(<"$work/first.txt") s after; $(grep '^ok ' "$work/ledger.txt" | cut -c6-); smoke passes"
+	ok "all containers stopped for 30 s, first response $(<"$work/first.txt") s later; $(grep '^ok ' "$work/ledger.txt" | cut -c6-); smoke passes"
 }
 freeze_all() {
 	local start
@@ -484,7 +487,7 @@ scaled() { [ "$(k get deployment $release-links -o jsonpath='{.spec.replicas}')"
 ## gateway: smoke and stories on a release with Gateway API instead of the Ingress.
 case_gateway() {
 	installed --set 'ingress.enabled=false,httpRoute.enabled=true,httpRoute.parentRefs[0].name=linkreel'
-	[ -z "$(k get ingress -o name)" ] || die "there is an Ingress"
+	[ -z "$(k get ingress -o name)" ] || die "the release still has an Ingress"
 	kubectl apply -f - >/dev/null <<-END
 		apiVersion: gateway.networking.k8s.io/v1
 		kind: GatewayClass
@@ -561,7 +564,7 @@ case_keda() {
 	kubectl apply --server-side -f "$state/crds-optional" >/dev/null
 	before=$(worker_count)
 	upgrade --set worker.keda.enabled=true,worker.keda.minReplicas=0
-	[ "$(worker_count)" = "$before" ] || die "turning KEDA on made $(worker_count) workers of $before"
+	[ "$(worker_count)" = "$before" ] || die "turning KEDA on changed $before workers to $(worker_count)"
 	address=$(k get scaledobject $release-worker -o jsonpath='{.spec.triggers[0].metadata.address}')
 	stream=$(k get scaledobject $release-worker -o jsonpath='{.spec.triggers[0].metadata.stream}')
 	workers 0
@@ -576,7 +579,7 @@ case_keda() {
 	await 120 working
 	workers 0
 	await 90 due
-	ok "the worker was killed at work, and the query counts $(jobs_due)"
+	ok "the worker was killed while it worked, and the query counts $(jobs_due)"
 	workers 1
 	wait $pid || { cat "$work/videos.txt"; die "the video was lost"; }
 	ok "$(grep '^ok ' "$work/videos.txt" | cut -c6-)"
@@ -665,9 +668,9 @@ case_preflight() {
 	k create secret generic linkreel --from-literal=admin-token=none >/dev/null
 	fails h install $release "$chart" --values "$chart/ci/google.yaml" --set gke.enabled=false,metrics.podMonitoring.enabled=false,metrics.rules.enabled=false \
 		--set image.registry=localhost/linkreel,image.tag=dev,image.pullPolicy=Never --wait --timeout 120s
-	[ -z "$(k get deployment -o name)" ] || die "pods were made although the preflight failed"
+	[ -z "$(k get deployment -o name)" ] || die "pods were created although the preflight failed"
 	line=$(k logs job/$release-preflight | tail -n 1)
-	[[ $line = *credentials* ]] || die "the preflight says: $line"
+	[[ $line = *credentials* ]] || die "the preflight's last line is: $line"
 	ok "helm install stopped before any pod; the log says: $line"
 	h uninstall $release >/dev/null 2>&1 || true
 	installed
@@ -706,7 +709,7 @@ case_release() {
 	h install $release "oci://$registry/charts/linkreel" --version $version --plain-http "${ours[@]}" --wait --timeout 300s >/dev/null \
 		--set "image.registry=$registry,image.tag=,image.pullPolicy=IfNotPresent" || troubles "helm install from the registry failed"
 	for image in $(k get pods -o jsonpath='{.items[*].spec.containers[*].image}'); do
-		[[ $image = "$registry"/*:$version@sha256:* || $image = localhost/linkreel/redis:dev ]] || die "a pod runs $image, by no digest"
+		[[ $image = "$registry"/*:$version@sha256:* || $image = localhost/linkreel/redis:dev ]] || die "a pod runs $image without a digest"
 	done
 	ok "helm install oci://$registry/charts/linkreel: $(k get pods --no-headers | wc -l) pods, images of the registry by digest"
 	case_helmtest
@@ -718,17 +721,17 @@ case_release() {
 	fi
 	installed
 }
-# released NAME: a release from a fresh clone, in $state/release/NAME.
+# released NAME: make a release from a fresh clone, in $state/release/NAME.
 released() {
 	local source=$state/release/$1 start=$SECONDS
 	rm -rf "$source"
 	git clone --quiet --no-local "$root" "$source"
 	git -C "$source" checkout --quiet "$commit"
 	VERSION=$version REGISTRY=$registry RELEASE_FLAGS=-insecure make -C "$source" release >"$work/release.txt" 2>&1 || { tail "$work/release.txt"; die "make release failed"; }
-	(cd "$source/dist/release" && sha256sum --quiet --check SHA256SUMS) || die "checksums do not fit"
-	ok "make release, $1: $(find "$source/dist/release" -type f | wc -l) files, $(du -sh "$source/dist/release" | cut -f1), after $((SECONDS - start)) s; checksums fit"
+	(cd "$source/dist/release" && sha256sum --quiet --check SHA256SUMS) || die "checksums do not match"
+	ok "make release, $1: $(find "$source/dist/release" -type f | wc -l) files, $(du -sh "$source/dist/release" | cut -f1), after $((SECONDS - start)) s; checksums match"
 }
-# refused: versions and commits of which a registry gets nothing.
+# refused: try versions and commits for which nothing may reach the registry.
 refused() {
 	local source=$state/release/refused hostile
 	rm -rf "$source"
@@ -741,10 +744,10 @@ refused() {
 	[ -z "$(find "$source" -name owned)" ] || die "a version ran a command"
 	git -C "$source" -c user.name=A -c user.email=a@example.com commit --quiet --allow-empty -m "not on the branch"
 	VERSION=$version RELEASE_BRANCH=$commit fails make -C "$source" release
-	[ -z "$(find "$state/release/registry" -type f 2>/dev/null)" ] || die "the registry has something"
+	[ -z "$(find "$state/release/registry" -type f 2>/dev/null)" ] || die "the registry has content"
 	unset REGISTRY RELEASE_FLAGS
 	rm -rf "$source"
-	ok "hostile versions, and a commit outside the branch: nothing run, nothing pushed"
+	ok "hostile versions, and a commit outside the branch: nothing was run, nothing was pushed"
 }
 # arm64_worker: print the version of ffmpeg in the arm64 image.
 arm64_worker() {
@@ -764,12 +767,12 @@ arm64_worker() {
 case_uninstall() {
 	h uninstall $release --wait >/dev/null
 	await 90 gone
-	ok "helm uninstall leaves the volumes' claims and the Secrets alone"
+	ok "helm uninstall leaves only the volumes' claims and the Secrets"
 }
-# Helm leaves the pod of its test.
+# Helm does not remove the pod of its test.
 gone() { [ -z "$(k get deployment,statefulset,pod,service,ingress,hpa,networkpolicy -l "app.kubernetes.io/instance=$release,app.kubernetes.io/component!=test" -o name)" ]; }
 
-running init || die "the cluster does not run; make cluster-up"
+running init || die "the cluster is not running; run make cluster-up"
 cases=("$@")
 [ $# -gt 0 ] || cases=(images dryrun score install helmtest smoke stories pods policy rollouts people kill freeze hpa keda traces gateway upgrade certificates redis preflight release uninstall)
 for case in "${cases[@]}"; do

@@ -5,15 +5,15 @@ set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
 [ "$(id -u)" = 0 ] || die "needs root"
-[ -x "$bin/kube" ] || die "make cluster-build first"
+[ -x "$bin/kube" ] || die "the cluster is not built; run make cluster-build"
 ensure containerd=containerd runc=runc /usr/lib/cni/bridge=containernetworking-plugins ip=iproute2 iptables=iptables nft=nftables \
 	curl=curl jq=jq openssl=openssl
-[ -d /sys/fs/cgroup/memory ] || die "written for cgroup v1"
+[ -d /sys/fs/cgroup/memory ] || die "needs cgroup v1"
 [ ${#state} -le 80 ] || die "CLUSTER_STATE is too long for the paths of sockets"
 mkdir -p "$state"/{log/pods,run,pki,kubelet} /var/lib/kubelet /var/lib/cni
 
-# certify NAME SUBJECT [ADDRESSES]: a key and a certificate by the cluster's CA, for a
-# client, and with ADDRESSES also for a server.
+# certify NAME SUBJECT [ADDRESSES]: make a key and a certificate from the cluster's CA for
+# a client, and with ADDRESSES also for a server.
 certify() {
 	local ca=$pki/${CA:-ca}
 	openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj "$2" \
@@ -30,7 +30,8 @@ certificate_authority() {
 		-days 3650 -keyout "$pki/$1.key" -out "$pki/$1.crt" 2>/dev/null
 }
 
-# kubeconfig NAME FILE: FILE lets the holder of certificate NAME use the API.
+# kubeconfig NAME FILE: write FILE, with which the holder of certificate NAME can use the
+# API.
 kubeconfig() {
 	jq -n --arg ca "$(base64 -w0 "$pki/ca.crt")" --arg crt "$(base64 -w0 "$pki/$1.crt")" \
 		--arg key "$(base64 -w0 "$pki/$1.key")" --arg server "https://$node_ip:6443" '{
@@ -67,11 +68,11 @@ start_node() {
 	for controller in /sys/fs/cgroup/*/; do
 		[ "$controller" = /sys/fs/cgroup/unified/ ] || mkdir -p "$controller$cgroup"
 	done
-	# A new cpuset group has no CPUs, and until it has some no process can join it.
+	# A new cpuset group has no CPUs, and no process can join it before it has some.
 	for controller in cpus mems; do
 		cat /sys/fs/cgroup/cpuset/cpuset.$controller >"/sys/fs/cgroup/cpuset/$cgroup/cpuset.$controller"
 	done
-	# By default a group has the weight of one process. This one holds all pods, so without
+	# By default a group has the weight of one process. This group has all pods, so without
 	# more weight the machine's other processes would starve them.
 	echo 8192 >"/sys/fs/cgroup/cpu/$cgroup/cpu.shares"
 	spawn node unshare --mount --net --pid --uts --ipc --fork --kill-child --mount-proc \
@@ -89,7 +90,8 @@ start_node() {
 	ip route add "$service_cidr" via "$node_ip"
 }
 
-# volumes: folders of the node, for claims of the default storage class.
+# volumes: print volumes that are folders of the node, for claims of the default storage
+# class.
 volumes() {
 	local i
 	cat <<-'END'

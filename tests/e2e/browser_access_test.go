@@ -55,9 +55,8 @@ func (a *asked) after(t time.Time) (paths []string) {
 	return paths
 }
 
-// TestAVideoIsOpenedAndClosedWhileItPlays opens a password video to everybody and closes
-// it again while two people watch. The videos service's own tests show that other
-// replicas follow.
+// The test opens a password video to everybody and closes it again while two people watch.
+// The videos service's own tests show that other replicas follow.
 func TestAVideoIsOpenedAndClosedWhileItPlays(t *testing.T) {
 	t.Parallel()
 	c := as(t, "creator")
@@ -67,7 +66,7 @@ func TestAVideoIsOpenedAndClosedWhileItPlays(t *testing.T) {
 		access = "/api/v1/videos/" + made.str("id") + "/access"
 	}
 	first := visitor(t, look{})
-	requests := first.asks() // before the page, because it may request its playlists as soon as it loads
+	requests := first.asks() // start before the page loads, because it may request its playlists at once
 	first.open(made.str("shareUrl"))
 	loaded := first.Timeout(patience).WaitNavigation("load")
 	check(t, first.find("#password").Input("grün 7"))
@@ -86,18 +85,18 @@ func TestAVideoIsOpenedAndClosedWhileItPlays(t *testing.T) {
 	if page := visit(t, made.str("shareUrl")); strings.Contains(string(page.raw), "Members only") {
 		t.Error("the page is open after it was closed")
 	}
-	for name, v := range map[string]*viewer{"who knows the password": first, "who was let in while it was open": second} {
+	for name, v := range map[string]*viewer{"the viewer with the password": first, "the viewer who came while it was open": second} {
 		v.until("the end of watching of "+name, `() => !document.querySelector("[data-ended]").hidden`)
 		if text := v.find("[data-ended]").MustText(); !strings.Contains(text, "locked") {
-			t.Errorf("%s reads %q", name, text)
+			t.Errorf("%s sees %q", name, text)
 		}
 	}
 	for _, a := range []*asked{requests, more} {
 		if got := a.after(closed); len(got) > 0 {
-			t.Errorf("given under the old rule: %v", got)
+			t.Errorf("requests that still succeeded under the old rule: %v", got)
 		}
 		if len(a.after(time.Time{})) == 0 {
-			t.Error("no request was noted")
+			t.Error("no request was recorded")
 		}
 	}
 	first.clean("status of 403")
@@ -109,11 +108,10 @@ func (v *viewer) framed() *rod.Page {
 	v.t.Helper()
 	frame, err := v.find("iframe").Frame()
 	check(v.t, err)
-	return frame.Context(v.t.Context()) // find's own context has ended
+	return frame.Context(v.t.Context()) // the context of find has ended
 }
 
-// TestEmbedsAreShownWhereTheOwnerSays frames a video on two sites of which its owner
-// lists one.
+// The test frames a video on two sites, only one of which its owner lists.
 func TestEmbedsAreShownWhereTheOwnerSays(t *testing.T) {
 	t.Parallel()
 	c := as(t, "creator")
@@ -148,7 +146,7 @@ func TestEmbedsAreShownWhereTheOwnerSays(t *testing.T) {
 	v := visitor(t, look{})
 	v.open(listed)
 	if _, err := v.framed().Timeout(patience).Element("video"); err != nil {
-		t.Errorf("on the listed site there is no video: %v", err)
+		t.Errorf("the listed site shows no video: %v", err)
 	}
 	v.clean()
 
@@ -160,12 +158,12 @@ func TestEmbedsAreShownWhereTheOwnerSays(t *testing.T) {
 		return strings.Contains(strings.Join(v.wrong, "\n"), "frame-ancestors")
 	})
 	if there, _, err := v.framed().Has("video"); err != nil || there {
-		t.Errorf("on a foreign site the frame holds a video: %v, %v", there, err)
+		t.Errorf("the frame on another site shows a video: %v, %v", there, err)
 	}
 	c.want(200, "PUT", "/api/v1/videos/"+id+"/access", map[string]any{"privacy": "public"})
 	v = visitor(t, look{})
 	v.open(foreign)
 	if _, err := v.framed().Timeout(patience).Element("video"); err != nil {
-		t.Errorf("on any site, once none is listed: %v", err)
+		t.Errorf("when no site is listed: %v", err)
 	}
 }

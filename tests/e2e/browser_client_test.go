@@ -11,9 +11,9 @@ import (
 	"github.com/linkreel/linkreel/tests/contract"
 )
 
-// A page of a third-party site uploads with the TypeScript client: in parts, with
-// progress, from another origin. The site's server has created the video, so the page
-// holds no key.
+// A page of a third-party site uploads a file with the TypeScript client in parts, with
+// progress, from another origin. The site's server has created the video, so the page has
+// no key.
 func TestTypeScriptClientUploadsInABrowser(t *testing.T) {
 	t.Parallel()
 	made := as(t, "creator").want(201, "POST", "/api/v1/videos", map[string]any{"title": "From a browser"})
@@ -66,7 +66,7 @@ func TestTypeScriptClientUploadsInABrowser(t *testing.T) {
 	})
 }
 
-// The client's example runs in a page, behind a network that does everything wrong.
+// The client's example runs in a page, behind a network that fails in every way.
 func TestTypeScriptTourInABrowser(t *testing.T) {
 	t.Parallel()
 	tenant := newTenant(t, stackFile{BaseURL: stack.BaseURL, AdminURL: stack.AdminURL, AdminToken: stack.AdminToken}, "Tour in a browser")
@@ -100,10 +100,10 @@ func TestTypeScriptTourInABrowser(t *testing.T) {
 	}
 	check(t, json.Unmarshal([]byte(answer), &got))
 	if len(got.Made) != 991 || len(got.Events) != 991 || got.Refused != 10 || got.Progress == 0 {
-		t.Errorf("%d made, %d in the feed, %d refused, %d bytes sent; %v", len(got.Made), len(got.Events), got.Refused, got.Progress, hostile.Deeds)
+		t.Errorf("%d records made, %d in the feed, %d refused, %d bytes sent; %v", len(got.Made), len(got.Events), got.Refused, got.Progress, hostile.Deeds)
 	}
 	usage := tenant.want(200, "GET", "/api/v1/account", nil).json["usage"].(map[string]any)
 	if usage["links"] != 990.0 || usage["videos"] != 1.0 {
-		t.Errorf("the account has %v", usage)
+		t.Errorf("the account's usage is %v", usage)
 	}
 }

@@ -23,13 +23,13 @@ func TestTwoTabsLoseNoText(t *testing.T) {
 		page.MustElementR("form button", "^Save$").MustClick()
 		v.shows(".note", "Somebody changed this")
 		if mine, theirs := page.MustElement("#title").MustProperty("value").Str(), page.MustElement(".theirs q").MustText(); mine != "From the second tab" || theirs != "From the first tab" {
-			t.Errorf("%s: the field has %q, and below it stands %q", name, mine, theirs)
+			t.Errorf("%s: the field has %q, and the text below it is %q", name, mine, theirs)
 		}
 		v.shot("conflict-" + name)
 		page.MustElementR("form button", "^Save$").MustClick()
 		v.shows(".note", "Saved")
 		if title := c.want(200, "GET", api, nil).str("title"); title != "From the second tab" {
-			t.Errorf("%s: %q is stored in the end", name, title)
+			t.Errorf("%s: the stored title is %q", name, title)
 		}
 	}
 	v.clean("412")
@@ -61,18 +61,18 @@ func TestTwoTabsOnOneMember(t *testing.T) {
 	page.MustElement(form + " button").MustClick()
 	v.shows(".note", "Somebody changed this")
 	if mine, theirs := page.MustElement(form+" select").MustText(), page.MustElement(form+" .theirs q").MustText(); theirs != "Admin" || page.MustElement(form+" select").MustProperty("value").Str() != "viewer" {
-		t.Errorf("the field has %q, and beside it stands %q", mine, theirs)
+		t.Errorf("the field has %q, and the text beside it is %q", mine, theirs)
 	}
 	v.shot("conflict-member")
 	page.MustElement(form + " button").MustClick()
 	v.shows(".note", "Saved")
 	if role := page.MustElement(form + " select").MustProperty("value").Str(); role != "viewer" {
-		t.Errorf("stored in the end: %s", role)
+		t.Errorf("the stored role is %s", role)
 	}
 	v.clean("412")
 }
 
-// shows waits until the page is whole and has an element with text.
+// shows waits until the page has loaded completely and has an element with the text.
 func (v *viewer) shows(selector, text string) {
 	v.t.Helper()
 	v.until(fmt.Sprintf("a page with %q in %s", text, selector),

@@ -14,7 +14,7 @@ import (
 
 // From a sign-in link to a copied short link in a real browser, then a passkey on a
 // virtual authenticator: added, signed out, and signed in with. No page logs to the
-// browser's console, and none breaks its policy.
+// browser's console or violates its Content-Security-Policy.
 func TestConsoleInABrowser(t *testing.T) {
 	link, err := stack.SignInLink(t.Context())
 	check(t, err)
@@ -54,7 +54,7 @@ func TestConsoleInABrowser(t *testing.T) {
 }
 
 // authenticator gives the browser a virtual device that stores passkeys without asking
-// anybody.
+// the user.
 func (v *viewer) authenticator() {
 	v.t.Helper()
 	check(v.t, proto.WebAuthnEnable{}.Call(v.Page))
@@ -68,9 +68,9 @@ func (v *viewer) authenticator() {
 // shortAddress matches the address that a page shows for copying without JavaScript.
 var shortAddress = regexp.MustCompile(`class="mono" href="([^"]+)"`)
 
-// Cleo is invited, and her session ends before she has a passkey. An admin makes a
-// link on the Members page, Home asks her for a passkey, and from then on she comes
-// back by herself. With LINKREEL_PICTURES the pages on the way are kept there.
+// Cleo is invited, and her session ends before she has a passkey. An admin makes a link
+// on the Members page, Home asks her for a passkey, and from then on she signs in by
+// herself. With LINKREEL_PICTURES, pictures of the pages are saved in that folder.
 func TestAnInvitedPersonComesBackInABrowser(t *testing.T) {
 	t.Parallel()
 	account := operator(t).want(201, "POST", "/admin/v1/accounts", map[string]any{"name": "Harbour Museum", "plan": "business"}).str("id")
@@ -104,7 +104,7 @@ func TestAnInvitedPersonComesBackInABrowser(t *testing.T) {
 	members := admin.get("/app/members")
 	made := regexp.MustCompile(`action="(/app/members/[^"]+/sign-in-link)"`).FindAllStringSubmatch(members.html, -1)
 	if len(made) != 1 || !strings.Contains(members.html, "Can sign in only with a link") {
-		t.Fatalf("links can be made at %v: %s", made, members.html)
+		t.Fatalf("the forms for making links are %v: %s", made, members.html)
 	}
 	link := linkFrom(admin.send(made[0][1], nil))
 	v.open(link)
@@ -117,10 +117,10 @@ func TestAnInvitedPersonComesBackInABrowser(t *testing.T) {
 		t.Errorf("Home asks for a passkey again (%v)", err)
 	}
 	if p := admin.get("/app/members"); strings.Contains(p.html, "/sign-in-link\"") {
-		t.Error("an admin is offered a link for somebody who needs none")
+		t.Error("the page offers a link for somebody who does not need one")
 	}
 	if p := admin.send(made[0][1], nil); p.status != 409 || !strings.Contains(p.html, "own way to sign in") {
-		t.Errorf("a link for somebody who needs none: %d", p.status)
+		t.Errorf("a link for somebody who does not need one: %d", p.status)
 	}
 
 	page.MustElementR("button", "Sign out").MustClick()
@@ -129,7 +129,7 @@ func TestAnInvitedPersonComesBackInABrowser(t *testing.T) {
 	picture("come-back-told")
 	v.clean()
 
-	// This is the admin's view.
+	// Now the same from the admin's side.
 	a := visitor(t, look{})
 	a.open(operator(t).want(201, "POST", "/admin/v1/accounts/"+account+"/sign-in-links", map[string]any{"name": "Olu", "role": "owner"}).str("url"))
 	page = a.Timeout(patience)

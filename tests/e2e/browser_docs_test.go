@@ -32,9 +32,9 @@ func TestReferencePagesStayInPlace(t *testing.T) {
 	}
 }
 
-// A reader of /docs/try calls this deployment with a form that the address names, and
-// with a form that the reader opens. The page does not break its own policy, calls no
-// other host, and stays accessible with open forms and shown responses.
+// A reader of /docs/try calls this deployment, first with the form that the address names
+// and then with a form that the reader opens. The page does not violate its own policy,
+// calls no other host, and stays accessible with open forms and visible responses.
 func TestDocsPageMakesACall(t *testing.T) {
 	t.Parallel()
 	for name, l := range map[string]look{"light desktop": {}, "dark phone": {width: 320, height: 700, dark: true}} {
@@ -59,7 +59,7 @@ func TestDocsPageMakesACall(t *testing.T) {
 			check(t, v.find("#createLink summary").Click(proto.InputMouseButtonLeft, 1))
 			link := send("#createLink", "201")
 			if at := v.MustInfo().URL; !strings.HasSuffix(at, "#createLink") {
-				t.Errorf("the address of the form that was opened last is %s", at)
+				t.Errorf("after opening a form, the address is %s", at)
 			}
 			id := regexp.MustCompile(`"id": "(lnk_\w+)"`).FindStringSubmatch(link)
 			if id == nil {
@@ -69,10 +69,10 @@ func TestDocsPageMakesACall(t *testing.T) {
 			check(t, v.find("#getLinkQr-id").Input(id[1]))
 			send("#getLinkQr", "200")
 			v.until("the QR code is shown", `() => document.querySelector("#getLinkQr img")?.naturalWidth > 0`)
-			v.accessible("with three answers")
+			v.accessible("with three responses")
 			hosts := v.Timeout(patience).MustEval(`() => performance.getEntriesByType("resource").map(e => new URL(e.name, location).origin).filter(o => o !== location.origin && o !== "null").join(" ")`).Str()
 			if hosts != "" {
-				t.Errorf("the page asked %s", hosts)
+				t.Errorf("the page called other hosts: %s", hosts)
 			}
 			wide := v.Timeout(patience).MustEval(`() => document.documentElement.scrollWidth - document.documentElement.clientWidth`).Int()
 			if wide > 0 {

@@ -11,8 +11,8 @@ import (
 	"github.com/go-rod/rod/lib/input"
 )
 
-// Rows of an imported table fail. A person corrects them by keyboard and sends only them, or
-// saves them as a CSV file, corrects the file and uploads it. No link is made twice.
+// Rows of an imported table fail. A person corrects these rows with the keyboard and sends only
+// them, or saves them as a CSV file, corrects the file and uploads it. No link is created twice.
 func TestFailedRowsOfAnImportInABrowser(t *testing.T) {
 	t.Parallel()
 	for _, l := range []look{{width: 320, height: 700, dark: true}, {width: 1280, height: 860}} {
@@ -59,7 +59,7 @@ func TestFailedRowsOfAnImportInABrowser(t *testing.T) {
 			t.Errorf("the form has %d rows", len(left))
 		}
 		page.MustElement(`[name="rows.0.leave"]`).MustFocus()
-		check(t, v.Page.Keyboard.Type(input.Space)) // a box changes when the key is released
+		check(t, v.Page.Keyboard.Type(input.Space)) // a checkbox changes when the key is released
 		page.MustElement("#rows-1-maxClicks").MustSelectAllText().MustInput("5").MustType(input.Enter)
 		v.shows(`[role="status"]`, "1 of 1")
 		fits("an import without failed rows")
@@ -81,10 +81,11 @@ func TestFailedRowsOfAnImportInABrowser(t *testing.T) {
 			}
 		}
 		if got := strings.Join(slugs, " "); got != "-three -one -made " {
-			t.Errorf("there are links %q", got)
+			t.Errorf("the account has the links %q", got)
 		}
 
-		// The file has the three rows that failed at first. Only the second of them was not made since.
+		// The file has the three rows that failed at first. Only the second of them has not been
+		// created since.
 		table, err := os.ReadFile(filepath.Join(dir, saved.GUID))
 		check(t, err)
 		if !strings.Contains(string(table), "'=1+1") || strings.Contains(string(table), name+"-made") {

@@ -30,14 +30,15 @@ func (k keys) focused() string {
 	}`)
 }
 
-// to presses Tab until the focused element matches. A person would give up sooner.
+// to presses Tab until the focused element matches. It fails after more presses than a
+// person would try.
 func (k keys) to(pattern string) {
 	k.t.Helper()
 	want := regexp.MustCompile(pattern)
 	for range 70 {
 		if want.MatchString(k.focused()) {
 			if !eval[bool](k.viewer, `() => { const e = document.activeElement, s = getComputedStyle(e); return e.matches(":focus-visible") && (s.outlineStyle !== "none" || s.boxShadow !== "none") }`) {
-				k.t.Errorf("the focus on %q cannot be seen", k.focused())
+				k.t.Errorf("the focus on %q is not visible", k.focused())
 			}
 			return
 		}
@@ -46,7 +47,7 @@ func (k keys) to(pattern string) {
 	k.t.Fatalf("%s cannot be reached by Tab on %s", pattern, k.MustInfo().URL)
 }
 
-// write replaces what a field holds.
+// write replaces the text of the focused field.
 func (k keys) write(text string) {
 	k.t.Helper()
 	check(k.t, k.KeyActions().Press(input.ControlLeft).Type(input.KeyA).Release(input.ControlLeft).Do())
@@ -64,8 +65,8 @@ func (k keys) shows(text string) {
 	k.viewer.shows("main", text)
 }
 
-// The ten jobs of the console with the keyboard alone: sign in, shorten, copy,
-// find, edit, archive and undo, upload, watch, invite, sign out.
+// The test does the ten main tasks of the console with only the keyboard: sign in, shorten,
+// copy, find, edit, archive and undo, upload, watch, invite, sign out.
 func TestConsoleByKeyboardAlone(t *testing.T) {
 	t.Parallel()
 	account := operator(t).want(201, "POST", "/admin/v1/accounts", map[string]any{"name": "No mouse", "plan": "business"}).str("id")
@@ -81,7 +82,7 @@ func TestConsoleByKeyboardAlone(t *testing.T) {
 
 	k.press(input.Tab)
 	if f := k.focused(); !strings.HasPrefix(f, "a Skip") {
-		t.Errorf("the first stop is %q", f)
+		t.Errorf("the first element that Tab reaches is %q", f)
 	}
 	k.press(input.Enter) // skip the navigation
 	k.to("^input Destination")
@@ -97,7 +98,7 @@ func TestConsoleByKeyboardAlone(t *testing.T) {
 	k.arrive("Links")
 	k.press(input.Slash)
 	if f := k.focused(); !strings.HasPrefix(f, "input Search") {
-		t.Errorf("/ leads to %q", f)
+		t.Errorf("the key / moves the focus to %q", f)
 	}
 	k.write("effective")
 	k.press(input.Enter)
@@ -124,7 +125,7 @@ func TestConsoleByKeyboardAlone(t *testing.T) {
 	v.until("the link in the list", `() => !!document.querySelector("ul.list")?.textContent.includes("How to write Go")`)
 
 	k.arrive("Links")
-	// The file picker belongs to the browser. A key opens it, and the test chooses the file.
+	// The file picker belongs to the browser. A key opens it, but the test chooses the file.
 	k.press(input.KeyG, input.KeyU)
 	k.arrive("Upload")
 	v.until("a file field", `() => !document.querySelector("input[type=file]").disabled`)
@@ -155,12 +156,12 @@ func TestConsoleByKeyboardAlone(t *testing.T) {
 	k.to("^button Sign out")
 	k.press(input.Enter)
 	k.arrive("Sign in")
-	v.clean("404", "networkError") // leaving a player cuts off what it was loading
+	v.clean("404", "networkError") // leaving a page with a player aborts its requests
 }
 
-// Checks what a screen reader gets from three pages: landmarks, one heading of level one
-// and no skipped level, and a name for every control. Controls with different purposes
-// must not share a name.
+// The test checks what a screen reader gets from three pages: landmarks, one heading of
+// level one, no skipped level, and a name for every control. Controls with different
+// purposes must not share a name.
 func TestConsoleForAScreenReader(t *testing.T) {
 	at := furnished()
 	v := person(t, look{})
@@ -206,7 +207,7 @@ func TestConsoleForAScreenReader(t *testing.T) {
 			}
 		}
 		for name, n := range names {
-			// Chromium's own button in each field for a time.
+			// Every date field has a button of Chromium's own, always with this name.
 			if n > 1 && !strings.HasPrefix(name, "Show local date and time picker") {
 				t.Errorf("%s: %d buttons are called %q", path, n, name)
 			}
@@ -224,5 +225,5 @@ func TestConsoleForAScreenReader(t *testing.T) {
 		}
 		t.Logf("%s: %d nodes, landmarks %v, headings %v", path, len(tree.Nodes), landmarks, levels)
 	}
-	v.clean("404", "networkError") // leaving a player cuts off what it was loading
+	v.clean("404", "networkError") // leaving a page with a player aborts its requests
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/go-rod/rod/lib/input"
 )
 
-// A visitor opens a link with a password by keyboard alone: in the light and the dark, and
-// on a narrow phone.
+// A visitor opens a link that has a password, using only the keyboard, in the light and the
+// dark scheme and on a narrow phone.
 func TestALinksPasswordInTheBrowser(t *testing.T) {
 	t.Parallel()
 	arrived := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -44,34 +44,36 @@ func TestALinksPasswordInTheBrowser(t *testing.T) {
 		}
 		if try("falsch"); n == 0 {
 			if text := v.find("body").MustText(); strings.Contains(text, "business") || strings.Contains(text, arrived.URL) {
-				t.Errorf("the page says %q", text)
+				t.Errorf("the page reveals %q", text)
 			}
 		}
 		if alert := v.find("[role=alert]").MustText(); !strings.Contains(alert, "not the password") {
-			t.Errorf("%s: a wrong password says %q", name, alert)
+			t.Errorf("%s: the message for a wrong password is %q", name, alert)
 		}
 		if f := eval[string](v, `() => document.activeElement.id + " " + document.activeElement.getAttribute("aria-invalid") + " " + document.activeElement.value`); f != "password true " {
-			t.Errorf("%s: after a wrong password the focus is on %q", name, f)
+			t.Errorf("%s: after a wrong password, the focus is on %q", name, f)
 		}
 		if wide := eval[int](v, `() => document.documentElement.scrollWidth - document.documentElement.clientWidth`); wide > 0 {
 			t.Errorf("%s: with an error the page is %d px wider than the screen", name, wide)
 		}
 		v.accessible(name + ", with an error")
 		v.shot(fmt.Sprintf("locked-wrong-%d-dark-%v", l.width, l.dark))
-		// A very busy machine asks to come again: no turn for a hash came within ten seconds.
-		eventually(t, patience, "the right password leads on", func() bool {
+		// On a very busy machine the page may ask the visitor to try again, because no hash
+		// got its turn within ten seconds.
+		eventually(t, patience, "the correct password is accepted", func() bool {
 			try("grün 7")
 			busy := strings.Contains(v.find("body").MustText(), "Too many attempts. Try again in 2 seconds.")
 			return !busy
 		})
 		if h := v.find("h1").MustText(); h != `/hidden?own=1&seen=here from ""` {
-			t.Errorf("%s: the right password leads to %s", name, h)
+			t.Errorf("%s: the correct password leads to %s", name, h)
 		}
 		v.clean("status of 403", "status of 429")
 	}
 }
 
-// An owner gives a domain pages, and hears by the field which address is wrong.
+// An owner sets the pages of a domain. If an address is wrong, the error appears beside its
+// field.
 func TestADomainsPagesInTheBrowser(t *testing.T) {
 	t.Parallel()
 	l := look{width: 320, height: 700, dark: true}
@@ -88,9 +90,9 @@ func TestADomainsPagesInTheBrowser(t *testing.T) {
 	page.MustElement(field("notFoundUrl")).MustInput("https://pages.browser.example.net/loop").MustType(input.Enter)
 	v.shows(field("notFoundUrl")+"-error", "")
 	if kept := eval[string](v, `() => document.querySelector("`+field("homeUrl")+`").value`); kept != "https://home.example/" {
-		t.Errorf("what was typed is now %q", kept)
+		t.Errorf("the text that was typed is now %q", kept)
 	}
-	v.accessible("refused pages of a domain")
+	v.accessible("a domain's pages with errors")
 	if wide := eval[int](v, `() => document.documentElement.scrollWidth - document.documentElement.clientWidth`); wide > 0 {
 		t.Errorf("the page is %d px wider than the screen", wide)
 	}
@@ -99,14 +101,14 @@ func TestADomainsPagesInTheBrowser(t *testing.T) {
 	v.shows(".note", "Saved")
 	d := c.want(200, "GET", "/api/v1/domains/"+id, nil)
 	if d.str("homeUrl") != "https://home.example/" || d.str("notFoundUrl") != "https://home.example/missing" || d.json["expiredUrl"] != nil {
-		t.Errorf("stored %s", d.raw)
+		t.Errorf("the stored domain is %s", d.raw)
 	}
 	v.good("/app/domains", l)
 	c.want(204, "DELETE", "/api/v1/domains/"+id, nil)
 	v.clean("400")
 }
 
-// An owner renames the account, and gives its new links a domain.
+// An owner renames the account and chooses a domain for its new links.
 func TestAccountSettingsInTheBrowser(t *testing.T) {
 	t.Parallel()
 	l := look{width: 320, height: 700}
@@ -116,7 +118,7 @@ func TestAccountSettingsInTheBrowser(t *testing.T) {
 	before := page.MustElement("#account-name").MustProperty("value").Str()
 	page.MustElement("#account-name").MustSelectAllText().MustInput("  ").MustType(input.Enter)
 	v.shows("#account-name-error", "")
-	v.accessible("a refused name of the account")
+	v.accessible("an account name with an error")
 	page.MustElement("#account-name").MustSelectAllText().MustInput(before).MustType(input.Enter)
 	v.shows(".note", "Saved")
 	if chosen := eval[string](v, `() => document.querySelector("#account-domain").value`); chosen != "default" {

@@ -18,8 +18,8 @@ import (
 	"github.com/go-rod/rod/lib/proto"
 )
 
-// The pictures of the README and the documentation show a realistic account. Each must
-// show its page and not be blank. `LINKREEL_PICTURES=../../docs/images go test
+// The pictures of the README and the documentation show a realistic account. Each picture
+// must show its page and not be blank. `LINKREEL_PICTURES=../../docs/images go test
 // ./tests/e2e -run TestPictures` takes them again.
 func TestPictures(t *testing.T) {
 	t.Parallel()
@@ -86,11 +86,11 @@ func TestPictures(t *testing.T) {
 		for _, p := range l.pages {
 			p.take(v, dir, l.look)
 		}
-		v.clean("404", "networkError") // leaving a player cuts off what it was loading
+		v.clean("404", "networkError") // leaving a page with a player aborts its requests
 	}
 }
 
-// picture shows the page at path, which must have this heading and this text.
+// picture shows the page at path, which must have this heading and contain this text.
 type picture struct{ name, path, heading, text string }
 
 func (p picture) take(v *viewer, dir string, l look) {
@@ -121,9 +121,9 @@ func (p picture) take(v *viewer, dir string, l look) {
 	check(t, err)
 	size := img.Bounds()
 	if size.Dx() != l.width || size.Dy() != l.height {
-		t.Errorf("%s has %v", p.name, size)
+		t.Errorf("%s has the size %v", p.name, size)
 	}
-	// Most of a page is background, and a blank page is nothing else.
+	// Most of a page is background. A blank page has nothing else.
 	colours, light := map[color.Color]int{}, 0
 	for y := 0; y < size.Dy(); y += 2 {
 		for x := 0; x < size.Dx(); x += 2 {
@@ -140,8 +140,8 @@ func (p picture) take(v *viewer, dir string, l look) {
 	}
 }
 
-// The list of an account with a hundred thousand links, of some hundreds by
-// default: its first byte within 50 ms at the median.
+// With a hundred thousand links in the account (some hundreds by default), the median
+// time to the first byte of the list must be at most 50 ms.
 func TestFirstByteOfALongList(t *testing.T) {
 	account := operator(t).want(201, "POST", "/admin/v1/accounts", map[string]any{"name": "Many", "plan": "enterprise"}).str("id")
 	c := as(t, plan)
@@ -179,7 +179,7 @@ func TestFirstByteOfALongList(t *testing.T) {
 	}
 	slices.Sort(took)
 	t.Logf("first byte of /app/links with %d links: median %v, p95 %v", many, took[50], took[96])
-	if full(t) && took[50] > 50*time.Millisecond { // on a busy machine the time means nothing
+	if full(t) && took[50] > 50*time.Millisecond { // the time says nothing on a busy machine
 		t.Errorf("median %v, want 50 ms", took[50])
 	}
 }

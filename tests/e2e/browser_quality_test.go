@@ -19,21 +19,21 @@ import (
 	"github.com/go-rod/rod/lib/proto"
 )
 
-// axe is axe-core 4.10.3 as npm has it, under the MPL 2.0; only tests load it.
+// axe is axe-core 4.10.3 as published on npm, under the MPL 2.0. Only tests load it.
 //
 //go:embed testdata/axe.min.js
 var axe string
 
-// htmlValidate is html-validate 10.17.0 as npm has it, under the MIT license, in one
-// file with its recommended rules; only tests load it.
+// htmlValidate is html-validate 10.17.0 as published on npm, under the MIT license,
+// bundled into one file with its recommended rules. Only tests load it.
 //
 //go:embed testdata/html-validate.min.js
 var htmlValidate string
 
-// nasty is a text that somebody may type into any field.
+// nasty is a text that somebody could type into any field.
 const nasty = `"'><img src=x onerror=alert(1)><script>alert(2)</script></textarea>{{.}}`
 
-// furnished fills the stack's account with something on every page, most of it hostile.
+// furnished fills the stack's account so that every page has content, most of it hostile.
 // It returns the address of each kind of page.
 var furnished = sync.OnceValue(func() map[string]string {
 	t := seedT{}
@@ -84,15 +84,15 @@ func (seedT) TempDir() string {
 
 func consolePages(at map[string]string) []string {
 	return []string{
-		"/app", "/app/links", at["link"], "/app/videos", at["video"], "/app/record", "/app/members", // in every run
+		"/app", "/app/links", at["link"], "/app/videos", at["video"], "/app/record", "/app/members", // the pages of every run
 		"/app/upload", "/app/links/import", "/app/domains", "/app/webhooks", at["webhook"], "/app/activity", "/app/keys", "/app/settings", "/app/device", "/app/links?q=nothing-like-it", "/app/nowhere",
 		at["link"] + "?try=1&try-device=phone&try-language=de&try-country=ZZZ", at["link"] + "?try=1&try-device=phone&try-language=de",
 	}
 }
 
-// Every page in both schemes on a phone and a desktop: axe finds nothing, nothing is
-// wider than the screen, the layout does not shift, scripts have at most 60 kB, nothing
-// breaks the policy, and no stranger's script runs.
+// The test loads every page in both schemes, on a phone and on a desktop. Axe must find
+// nothing, nothing may be wider than the screen, the layout must not shift, scripts may
+// have at most 60 kB, nothing may violate the policy, and no injected script may run.
 func TestConsolePagesAreGood(t *testing.T) {
 	at := furnished()
 	looks := []look{{width: 320, height: 700, dark: true}, {width: 1280, height: 860}}
@@ -107,16 +107,16 @@ func TestConsolePagesAreGood(t *testing.T) {
 		for _, path := range pages {
 			v.good(path, l)
 		}
-		v.clean("404", "networkError") // leaving a player cuts off what it was loading
+		v.clean("404", "networkError") // leaving a page with a player aborts its requests
 	}
 }
 
-// The public pages. With LINKREEL_FULL, every page has four looks. By default the long
-// documents have one each.
+// The test does the same for the public pages. With LINKREEL_FULL, every page has four
+// looks. By default the long documents have one each.
 func TestPublicPagesAreGood(t *testing.T) {
 	at := furnished()
 	pages := []string{"/app/sign-in", at["share"], strings.Replace(at["share"], "/v/", "/embed/", 1), at["short"] + "+", stack.ShortBaseURL + "/nothing-here", "/v/nothinghere"}
-	documents := []string{"/docs", "/docs/guides/api", "/docs/try"} // the last has TestDocsPageMakesACall in every run
+	documents := []string{"/docs", "/docs/guides/api", "/docs/try"} // TestDocsPageMakesACall covers /docs/try in every run
 	looks := []look{{width: 320, height: 700, dark: true}, {width: 1280, height: 860}}
 	if full(t) {
 		looks = append(looks, look{width: 320, height: 700}, look{width: 1280, height: 860, dark: true})
@@ -130,12 +130,12 @@ func TestPublicPagesAreGood(t *testing.T) {
 		for _, path := range slices.Concat(pages, of) {
 			v.good(path, l)
 		}
-		v.clean("404", "networkError") // leaving a player cuts off what it was loading
+		v.clean("404", "networkError") // leaving a page with a player aborts its requests
 	}
 }
 
-// html-validate finds nothing in any page as the server sends it, even with refused
-// forms.
+// html-validate must find nothing in any page as the server sends it, even in pages with
+// form errors.
 func TestPagesAreValidHTML(t *testing.T) {
 	at := furnished()
 	v := visitor(t, look{})
@@ -147,14 +147,14 @@ func TestPagesAreValidHTML(t *testing.T) {
 	valid := func(name string, p page) {
 		t.Helper()
 		if !strings.HasPrefix(p.html, "<!") {
-			t.Errorf("%s is no page: %d %.100s", name, p.status, p.html)
+			t.Errorf("%s is not a page: %d %.100s", name, p.status, p.html)
 		}
 		if found := eval[[]string](v, `(html) => find(html)`, p.html); len(found) > 0 {
 			t.Errorf("%s (%d):\n  %s", name, p.status, strings.Join(found, "\n  "))
 		}
 	}
 	if got := eval[[]string](v, `(html) => find(html)`, "<!DOCTYPE html><p><div></div></p>"); len(got) == 0 {
-		t.Fatal("nothing is found wrong in a bad page")
+		t.Fatal("html-validate finds no error in an invalid page")
 	}
 	b, home := signedIn(t)
 	for _, path := range consolePages(at) {
@@ -227,7 +227,7 @@ func (v *viewer) good(path string, l look) {
 		t.Errorf("%s loads %d bytes of script", name, found.Scripts)
 	}
 	// If the machine stalls, a page arrives and is drawn in pieces, and may shift once. A
-	// page with a real layout shift shifts on every load.
+	// page with a real layout shift shifts every time it loads.
 	if by, what := v.shift(); by > 0.005 {
 		t.Logf("%s shifts by %v:\n  %s", name, by, what)
 		check(t, proto.NetworkSetCacheDisabled{CacheDisabled: true}.Call(v.Page))
@@ -241,11 +241,11 @@ func (v *viewer) good(path string, l look) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.dialogs > 0 {
-		t.Errorf("%s: a stranger's script ran", name)
+		t.Errorf("%s: an injected script ran", name)
 	}
 }
 
-// accessible fails the test if axe finds anything in the page in its present state.
+// accessible fails the test if axe finds a problem in the page in its present state.
 func (v *viewer) accessible(name string) {
 	v.t.Helper()
 	_, err := v.Timeout(patience).Eval("() => {" + axe + "}")

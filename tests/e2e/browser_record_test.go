@@ -23,7 +23,7 @@ func person(t testing.TB, l look) *viewer {
 	return v
 }
 
-// signIn opens a sign-in link and waits for the first page behind it.
+// signIn opens a sign-in link and waits for the first page after it.
 func (v *viewer) signIn(link string) {
 	v.t.Helper()
 	v.open(link)
@@ -31,7 +31,7 @@ func (v *viewer) signIn(link string) {
 	page.MustElementR("button", "Sign in").MustClick()
 	eventually(v.t, patience, "home", func() bool {
 		at, err := page.Eval(`() => location.href + " " + document.querySelector("h1")?.textContent`)
-		// While the browser leaves a page, the call returns an error.
+		// While the browser leaves a page, Eval returns an error.
 		return err == nil && strings.HasPrefix(at.Value.Str(), stack.BaseURL+"/app") && strings.Contains(at.Value.Str(), "Shorten a link")
 	})
 }
@@ -87,8 +87,8 @@ func plays(t testing.TB, v *viewer, share string) {
 	})
 }
 
-// From "Start recording" to the share page that plays: screen with the camera in a
-// corner, a pause, Stop, and the address in the clipboard.
+// The test goes from "Start recording" to a share page that plays: it records the screen
+// with the camera in a corner, pauses, stops, and finds the address in the clipboard.
 func TestRecorderInABrowser(t *testing.T) {
 	t.Parallel()
 	v := person(t, look{})
@@ -108,7 +108,7 @@ func TestRecorderInABrowser(t *testing.T) {
 	}
 	made := recorded(t, share)
 	if d := seconds(made); d < 3 || d > 20 {
-		t.Errorf("a recording of some 4 s has %v s", d)
+		t.Errorf("a recording of about 4 s has %v s", d)
 	}
 	plays(t, visitor(t, look{}), share)
 	v.clean()
@@ -117,7 +117,8 @@ func TestRecorderInABrowser(t *testing.T) {
 // full reports whether LINKREEL_FULL asks for tests that take minutes.
 func full(t testing.TB) bool { return os.Getenv("LINKREEL_FULL") != "" }
 
-// sized returns small, or with LINKREEL_FULL long, the number that the product promises.
+// sized returns small, or with LINKREEL_FULL long, which is the number that the product
+// promises.
 func sized[T any](t testing.TB, small, long T) T {
 	t.Helper()
 	if full(t) {
@@ -126,8 +127,8 @@ func sized[T any](t testing.TB, small, long T) T {
 	return small
 }
 
-// The tab dies in the middle of a recording and nobody reopens it. The service makes the
-// video from the received bytes: all but the last five seconds.
+// The tab crashes in the middle of a recording and nobody reopens it. The service makes
+// the video from the bytes that it has received: all but the last five seconds.
 func TestRecordingWhoseTabDies(t *testing.T) {
 	t.Parallel()
 	length := sized(t, 7, 30)
@@ -140,12 +141,12 @@ func TestRecordingWhoseTabDies(t *testing.T) {
 	d := seconds(recorded(t, share))
 	t.Logf("the tab died after %d s of recording; the video has %.1f s", length, d)
 	if d < float64(length-5) {
-		t.Errorf("%v of %v s arrived", d, length)
+		t.Errorf("the video has only %v of %v s", d, length)
 	}
 }
 
-// The network goes away in the middle of a recording and comes back: the video is
-// whole.
+// The network fails in the middle of a recording and comes back. The video must be
+// complete.
 func TestRecordingOverACutNetwork(t *testing.T) {
 	t.Parallel()
 	away := sized(t, 3, 20)
@@ -168,12 +169,12 @@ func TestRecordingOverACutNetwork(t *testing.T) {
 	d := seconds(recorded(t, share))
 	t.Logf("%d s without a network; the video has %.1f s", away, d)
 	if d < float64(4+away) {
-		t.Errorf("%v s of %d arrived", d, 5+away)
+		t.Errorf("the video has %v s, want %d", d, 5+away)
 	}
 	v.clean("ERR_INTERNET_DISCONNECTED")
 }
 
-// Measures the time from Stop until a viewer's page plays.
+// The test measures the time from Stop until a viewer's page plays.
 func TestRecordingPlaysSoonAfterStop(t *testing.T) {
 	t.Parallel()
 	times := sized(t, 2, 20)
@@ -192,7 +193,7 @@ func TestRecordingPlaysSoonAfterStop(t *testing.T) {
 	slices.Sort(took)
 	p95 := took[(19*times-1)/20]
 	t.Logf("from Stop to a share page that plays, %d times: median %v, p95 %v", times, took[times/2], p95)
-	if full(t) && p95 > 5*time.Second { // on a busy machine the time means nothing
+	if full(t) && p95 > 5*time.Second { // the time says nothing on a busy machine
 		t.Errorf("p95 %v", p95)
 	}
 }

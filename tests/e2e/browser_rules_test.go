@@ -29,7 +29,7 @@ func TestRulesInABrowser(t *testing.T) {
 	press("add")
 	v.shows("legend", "Rule 2")
 	if at := page.MustEval(`() => document.activeElement.id`).Str(); at != "rules-1-name" {
-		t.Errorf("after adding a rule the page is at %q", at)
+		t.Errorf("after adding a rule, the focus is on %q", at)
 	}
 	v.Page.MustInsertText("Phones")
 	page.MustElement(`[name="rules.1.when.device[]"][value=phone]`).MustClick()
@@ -43,7 +43,7 @@ func TestRulesInABrowser(t *testing.T) {
 
 	page.MustElement("#rules-0-url").MustInput("ftp://m.example/").MustType(input.Enter)
 	v.shows("#rules-0-url-error", "http")
-	v.accessible("a refused rule")
+	v.accessible("a rule with an error")
 	page.MustElement("#rules-0-url").MustSelectAllText().MustInput("https://m.example/").MustType(input.Enter)
 	v.shows(".note", "Saved")
 	stored, err := json.Marshal(c.want(200, "GET", "/api/v1/links/"+id, nil).json["rules"])
@@ -56,7 +56,7 @@ func TestRulesInABrowser(t *testing.T) {
 	page.MustElementR("#try button", "^Try$").MustClick()
 	v.shows("#try .note", "Phones")
 	if to := page.MustElement("#try .note a").MustText(); to != "https://m.example/" {
-		t.Errorf("the visit leads to %s", to)
+		t.Errorf("the trial visit leads to %s", to)
 	}
 	v.accessible("a tried visit")
 	v.shot("rules")

@@ -21,7 +21,7 @@ import (
 )
 
 // issuer is an identity provider that signs everybody in as subject. The tests of the
-// auth service check what it refuses and what we refuse from it.
+// auth service cover refusals on both sides.
 type issuer struct {
 	*httptest.Server
 	key *rsa.PrivateKey
@@ -85,10 +85,10 @@ func (i *issuer) as(subject string) {
 	i.subject = subject
 }
 
-// Starts with nothing. The program starts and prints a link. A person signs in with it,
-// shortens and copies a first address, uploads and shares a first file, and records and
-// shares a clip. A colleague then signs in through the company's identity provider. The
-// test logs the time of each step.
+// The story starts from nothing. The program starts and prints a link. A person signs in
+// with it, shortens and copies a first address, uploads and shares a first file, and
+// records and shares a clip. A colleague then signs in through the company's identity
+// provider. The test logs the time of each step.
 func TestFromNothingToARecording(t *testing.T) {
 	t.Parallel()
 	provider := newIssuer(t)

@@ -8,9 +8,9 @@ import (
 	"github.com/go-rod/rod/lib/proto"
 )
 
-// Uploads two files at once. A reload interrupts the first, which then resumes by itself.
-// The second is not a video, and the person replaces it with one at the same share
-// address.
+// A person uploads two files at once. A reload interrupts the first upload, which then
+// resumes by itself. The second file is not a video, and the person replaces it with one
+// at the same share address.
 func TestUploadsInABrowser(t *testing.T) {
 	t.Parallel()
 	bad := filepath.Join(t.TempDir(), "notes.mp4")
@@ -51,7 +51,7 @@ func TestUploadsInABrowser(t *testing.T) {
 	})
 	v.mu.Lock()
 	if v.dialogs != 1 {
-		t.Errorf("%d questions; the reload asks whether to leave, and nothing else does", v.dialogs)
+		t.Errorf("%d dialogs, want only the one in which the reload asks whether to leave", v.dialogs)
 	}
 	v.dialogs = 0
 	v.mu.Unlock()

@@ -43,11 +43,11 @@ var chromium = sync.OnceValues(func() (*rod.Browser, error) {
 		}
 	}
 	if bin == "" {
-		return nil, fmt.Errorf("no Chromium on this machine: `make tools` installs it")
+		return nil, fmt.Errorf("Chromium is not installed; run `make tools`")
 	}
 	// NoSandbox, because containers that run as root cannot use the sandbox.
 	start := launcher.New().Bin(bin).Leakless(false).NoSandbox(true).Headless(true).Set("mute-audio").
-		// A camera, a microphone and a screen that need no permission.
+		// Use a fake camera, microphone and screen, which need no permission.
 		Set("use-fake-device-for-media-stream").Set("use-fake-ui-for-media-stream").Set("auto-select-desktop-capture-source", "Entire screen")
 	url, err := start.Launch()
 	if err != nil {
@@ -61,7 +61,7 @@ var chromium = sync.OnceValues(func() (*rod.Browser, error) {
 	return b, b.Connect()
 })
 
-// viewer is a browser window of a new person, and records every error in it.
+// viewer is a browser window of a new person. It records every error in the window.
 type viewer struct {
 	*rod.Page
 	t testing.TB
@@ -74,10 +74,10 @@ type viewer struct {
 type look struct {
 	width, height int
 	dark          bool
-	address       string // the client's address, as a proxy would report it; such a viewer cannot play, since storage rejects the header
+	address       string // the client's address, as a proxy would report it; with it the viewer cannot play, because storage rejects the header
 }
 
-// watcher collects in the page the facts that the protocol does not report.
+// watcher reports in the page what the protocol does not report.
 const watcher = `() => {
   const note = (kind, text) => console.error("linkreel-test " + kind + ": " + text);
   document.addEventListener("securitypolicyviolation", (e) => note("policy", e.violatedDirective + " " + e.blockedURI), true);
@@ -100,7 +100,7 @@ func visitor(t testing.TB, l look) *viewer {
 	page, err := private.Page(proto.TargetCreateTarget{})
 	check(t, err)
 	v := &viewer{t: t}
-	// If one of rod's Must functions times out, this ends only this test and not all of them.
+	// If one of rod's Must functions times out, this ends only this test, not the whole run.
 	v.Page = page.WithPanic(func(problem any) {
 		t.Helper()
 		at := ""
@@ -162,9 +162,9 @@ func (v *viewer) note(s string) {
 	}
 }
 
-// clean fails the test for any error in the page, except for lines that contain one of expected.
-// A stalled buffer is no error: on a busy machine every player stalls now and then. Tests of smooth
-// playback count window.stalls instead.
+// clean fails the test for any error in the page, except for lines that contain one of expected. A
+// stalled buffer is not an error, because on a busy machine every player stalls now and then. Tests
+// of smooth playback count window.stalls instead.
 func (v *viewer) clean(expected ...string) {
 	expected = append(expected, "bufferStalledError")
 	v.t.Helper()
@@ -200,7 +200,7 @@ func (v *viewer) find(selector string) *rod.Element {
 	return e.CancelTimeout()
 }
 
-// eval runs a function in the page and decodes what it returns.
+// eval runs a function in the page and decodes its result.
 func eval[T any](v *viewer, js string, args ...any) T {
 	v.t.Helper()
 	r, err := v.Timeout(patience).Eval(js, args...)
@@ -247,7 +247,7 @@ func (v *viewer) play() {
 	v.until("playing", `() => document.querySelector("video").currentTime > 0.3`)
 }
 
-// shot saves a picture of the page for people.
+// shot saves a picture of the page for people to look at.
 func (v *viewer) shot(name string) {
 	v.t.Helper()
 	picture, err := v.Screenshot(true, nil)
@@ -264,7 +264,7 @@ func check(t testing.TB, err error) {
 	}
 }
 
-// film creates a video in the account creator and waits until it plays.
+// film creates a video in the account creator and waits until it is ready.
 func film(t testing.TB, body map[string]any, file string) *answer {
 	t.Helper()
 	c := as(t, "creator")

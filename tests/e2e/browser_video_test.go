@@ -44,16 +44,16 @@ func TestAViewerWatches(t *testing.T) {
 	// The page's first permission lasts 12 s, but playback continues.
 	begun := time.Now()
 	from := eval[float64](v, `() => { window.stalls = 0; return document.querySelector("video").currentTime }`)
-	v.until("half a minute of film", `() => document.querySelector("video").currentTime > 30`)
+	v.until("half a minute of playback", `() => document.querySelector("video").currentTime > 30`)
 	played, took := eval[float64](v, `() => document.querySelector("video").currentTime`)-from, time.Since(begun).Seconds()
 	sessions := eval[int](v, `() => performance.getEntriesByType("resource").filter(e => e.name.endsWith("/session")).length`)
 	stats := eval[map[string]float64](v, `() => { const v = document.querySelector("video"), q = v.getVideoPlaybackQuality(); return {frames: q.totalVideoFrames, audio: v.webkitAudioDecodedByteCount, stalls: window.stalls} }`)
 	t.Logf("played %.1f s of film in %.1f s, %d renewals, %v", played, took, sessions, stats)
 	if sessions < 2 {
-		t.Errorf("%d renewals in 30 s of permissions of 12 s", sessions)
+		t.Errorf("%d renewals in 30 s, with permissions that last 12 s", sessions)
 	}
 	if stats["frames"] < 200 || stats["audio"] == 0 || stats["stalls"] > 1 {
-		t.Errorf("decoded %v", stats)
+		t.Errorf("the player decoded %v", stats)
 	}
 
 	// A view was counted, and a seek shows the frame at its target.
@@ -78,15 +78,15 @@ func TestAViewerWatches(t *testing.T) {
 	v.clean()
 }
 
-// The download of the player fails twice, as on a train. The viewer has pressed the
-// button by then and still sees the video. If the player never arrives, the page says so.
+// The download of the player's script fails twice, as it can on a train. The viewer has already
+// pressed the button and still sees the video. If the script never arrives, the page says so.
 func TestAViewerWhoseNetworkDropsThePlayer(t *testing.T) {
 	t.Parallel()
 	made := film(t, map[string]any{}, scenery(t, 2))
 	for name, tt := range map[string]struct{ lost, asked int }{"twice": {2, 3}, "always": {1000, 6}} {
 		t.Run(name, func(t *testing.T) {
 			v := visitor(t, look{})
-			// The page's waits are shortened to a tenth, because the last one takes 16 s.
+			// Shorten the page's waits to a tenth, because the last one takes 16 s.
 			_, err := v.EvalOnNewDocument(`{ const wait = setTimeout; window.setTimeout = (f, ms, ...rest) => wait(f, ms / 10, ...rest) }`)
 			check(t, err)
 			// Each attempt uses a different address. Both the page's preload and its script request
@@ -112,7 +112,7 @@ func TestAViewerWhoseNetworkDropsThePlayer(t *testing.T) {
 				v.Timeout(patience).MustElement("[data-ended]").MustWaitVisible()
 				v.shot("watch-player-lost")
 				if text := v.find("[data-ended]").MustText(); !strings.Contains(text, "The video does not play") || !strings.Contains(text, "Open the page again") {
-					t.Errorf("the page says %q", text)
+					t.Errorf("the page shows %q", text)
 				}
 			} else {
 				v.find("[data-start]").MustClick()
@@ -121,7 +121,7 @@ func TestAViewerWhoseNetworkDropsThePlayer(t *testing.T) {
 			mu.Lock()
 			defer mu.Unlock()
 			if n := len(asked); n != tt.asked {
-				t.Errorf("asked %d times for the player, want %d", n, tt.asked)
+				t.Errorf("the player was requested %d times, want %d", n, tt.asked)
 			}
 			v.clean("ERR_CONNECTION_FAILED")
 		})
@@ -139,7 +139,7 @@ func TestAViewerReadsCaptions(t *testing.T) {
 	v.open(made.str("shareUrl"))
 	v.play()
 	if labels := eval[[]string](v, `() => [...document.querySelectorAll("track")].map(t => t.label)`); labels[0] != "Deutsch" || labels[1] != "English" {
-		t.Errorf("tracks are called %q", labels)
+		t.Errorf("the tracks are %q", labels)
 	}
 	check(t, v.find("video").Focus())
 	for _, want := range []string{"Wind", "Wind over the bay"} {
@@ -162,13 +162,13 @@ func TestABrowserThatPlaysHLSItself(t *testing.T) {
 	check(t, err)
 	v.open(made.str("shareUrl"))
 	if eval[string](v, `() => document.createElement("video").canPlayType("application/vnd.apple.mpegurl")`) == "" {
-		t.Fatal("this Chromium cannot play HLS itself (142 and newer can), so nothing here can stand in for Safari")
+		t.Fatal("this Chromium cannot play HLS itself, which version 142 and newer can, so it cannot stand in for Safari")
 	}
 	v.play()
 	if src := eval[string](v, `() => document.querySelector("video").currentSrc`); !strings.HasSuffix(src, "/master.m3u8") {
-		t.Errorf("the video plays %.60s", src)
+		t.Errorf("the player plays %.60s", src)
 	}
-	v.until("some seconds of film", `() => document.querySelector("video").currentTime > 4`)
+	v.until("some seconds of playback", `() => document.querySelector("video").currentTime > 4`)
 	v.clean()
 }
 
@@ -189,7 +189,7 @@ func TestTheConsolePlaysAVideoWithoutAFile(t *testing.T) {
 	}`)
 	v.until("playing", `() => document.querySelector("main video").currentTime > 0.3`)
 	if src := eval[string](v, `() => document.querySelector("main video").currentSrc`); !strings.HasSuffix(src, "/master.m3u8") {
-		t.Errorf("it plays %s", src)
+		t.Errorf("the player plays %s", src)
 	}
 	v.clean()
 }
@@ -205,20 +205,20 @@ func TestWithTheKeyboardAlone(t *testing.T) {
 	}
 	check(t, v.Keyboard.Type(input.Tab))
 	if f := focused(); f != "A Skip to the video" {
-		t.Errorf("the first stop is %q", f)
+		t.Errorf("the first element that Tab reaches is %q", f)
 	}
 	v.shot("watch-skip-link")
 	check(t, v.Keyboard.Type(input.Enter))
 	for i := 0; focused() != "BUTTON Play the video"; i++ {
 		if i == 12 {
-			t.Fatalf("the button to start cannot be reached; at %q", focused())
+			t.Fatalf("Tab does not reach the start button; the focus is on %q", focused())
 		}
 		check(t, v.Keyboard.Type(input.Tab))
 	}
 	check(t, v.Keyboard.Type(input.Enter))
 	v.until("playing", `() => document.querySelector("video").currentTime > 0.2`)
 	if f := focused(); !strings.HasPrefix(f, "VIDEO No mouse") {
-		t.Errorf("after starting the focus is on %q", f)
+		t.Errorf("after starting, the focus is on %q", f)
 	}
 	check(t, v.Keyboard.Type(input.Space))
 	v.until("paused", `() => document.querySelector("video").paused`)
@@ -251,7 +251,7 @@ func TestAPasswordInTheBrowser(t *testing.T) {
 	}
 	try("falsch")
 	if alert := v.find("[role=alert]").MustText(); !strings.Contains(alert, "not the password") {
-		t.Errorf("a wrong password says %q", alert)
+		t.Errorf("the message for a wrong password is %q", alert)
 	}
 	v.shot("password-wrong")
 	try("grün 7")
@@ -270,7 +270,7 @@ func TestAPasswordInTheBrowser(t *testing.T) {
 	}
 	try("grün 7")
 	if alert := v.find("[role=alert]").MustText(); !strings.Contains(alert, "Too many attempts") {
-		t.Errorf("the sixth try says %q", alert)
+		t.Errorf("the message after the sixth attempt is %q", alert)
 	}
 	v.shot("password-limited")
 	v.clean("status of 403", "status of 429")
@@ -286,7 +286,7 @@ func TestExpiryWhilePlaying(t *testing.T) {
 		ends = time.Now().Add(life)
 		made = c.want(201, "POST", "/api/v1/videos", map[string]any{"title": "Not for long", "privacy": "expiring", "expiresAt": ends.UnixMilli()})
 		if a := put(t, made.str("uploadUrl"), file, "video/mp4"); a.status != 200 {
-			t.Fatalf("upload answers %d", a.status)
+			t.Fatalf("upload returns %d", a.status)
 		}
 		ready := func() bool {
 			return c.want(200, "GET", "/api/v1/videos/"+made.str("videoId"), nil).str("status") == "ready"
@@ -312,15 +312,15 @@ func TestExpiryWhilePlaying(t *testing.T) {
 		t.Error("the video can still be played")
 	}
 	if text := v.find("[data-ended]").MustText(); !strings.Contains(text, "expired") {
-		t.Errorf("the viewer reads %q", text)
+		t.Errorf("the viewer sees %q", text)
 	}
 	v.shot("watch-expired")
 	v.open(made.str("shareUrl"))
 	if h := v.find("h1").MustText(); h != "This video has expired" {
 		t.Errorf("after a reload: %q", h)
 	}
-	// Five seconds of playback count as a view. On a slow machine they may be over only
-	// after the video has expired, and then the report is refused.
+	// A view counts after five seconds of playback. On a slow machine they may be over only after
+	// the video has expired, and then the report is refused.
 	v.clean("status of 410", "status of 403")
 }
 
@@ -331,13 +331,13 @@ func TestAWaitingPageTurnsIntoTheVideo(t *testing.T) {
 	v := visitor(t, look{})
 	v.open(made.str("shareUrl"))
 	if text := v.find("main").MustText(); !strings.Contains(text, "not been uploaded yet") {
-		t.Errorf("the page says %q", text)
+		t.Errorf("the page shows %q", text)
 	}
 	v.shot("waiting-upload")
 	if a := put(t, made.str("uploadUrl"), scenery(t, 6), "video/mp4"); a.status != 200 {
-		t.Fatalf("upload answers %d", a.status)
+		t.Fatalf("upload returns %d", a.status)
 	}
-	eventually(t, 4*time.Minute, "the video, without a touch", func() bool {
+	eventually(t, 4*time.Minute, "the page shows the video without a reload by the visitor", func() bool {
 		found, _, err := v.Has("video")
 		return err == nil && found
 	})
@@ -381,11 +381,11 @@ func TestPagesOnEveryScreen(t *testing.T) {
 				}
 				low := eval[[]string](v, contrast)
 				if len(low) > 0 {
-					t.Errorf("%s: hard to read: %q", page, low)
+					t.Errorf("%s: too little contrast: %q", page, low)
 				}
 				v.shot(page + "-" + name)
 			}
-			v.clean("status of 404", "status of 410", "networkError") // leaving a player cuts off what it was loading
+			v.clean("status of 404", "status of 410", "networkError") // leaving a page with a player aborts its requests
 		})
 	}
 }
@@ -424,11 +424,11 @@ func TestHostileTextNeverRuns(t *testing.T) {
 	if n := eval[int](v, `() => window.ran ?? 0`); n != 0 {
 		t.Errorf("%d scripts ran", n)
 	}
-	v.clean("networkError") // leaving a page cuts off what it was loading
+	v.clean("networkError") // leaving a page aborts its requests
 }
 
-// hostile texts are like those in lists of XSS payloads. Each would run in some place in
-// which a template might insert it.
+// hostile has texts like those in lists of XSS payloads. Each of them would run if a template
+// inserted it in a certain place without escaping.
 var hostile = []string{
 	`<script>alert(1)</script>`, `"><script>alert(1)</script>`, `'><script>alert(1)</script>`, `</title><script>alert(1)</script>`,
 	`</script><script>alert(1)</script>`, `</textarea><script>alert(1)</script>`, `--><script>alert(1)</script>`, `]]><script>alert(1)</script>`,

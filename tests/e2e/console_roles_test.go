@@ -7,8 +7,9 @@ import (
 	"testing"
 )
 
-// Checks each cell of the table of roles through the API with each person's session: an
-// allowed call succeeds, and any other gets a 403 that names the missing scope.
+// The test checks each cell of the table of roles through the API with each person's
+// session: an allowed call succeeds, and any other gets a 403 that names the missing
+// scope.
 func TestRoleTableThroughTheAPI(t *testing.T) {
 	t.Parallel()
 	account, all := colleagues(t)

@@ -61,7 +61,7 @@ func (c *colleague) send(path string, form url.Values) page {
 	return (&plainBrowser{c.t, &still}).do(req)
 }
 
-// Checks each cell of the table of roles through the pages.
+// The test checks each cell of the table of roles through the pages.
 func TestRoleTableThroughThePages(t *testing.T) {
 	_, all := colleagues(t)
 	link := all["owner"].send("/app/links", url.Values{"url": {"https://example.com/"}}).header.Get("Location")
@@ -72,7 +72,7 @@ func TestRoleTableThroughThePages(t *testing.T) {
 	rank := map[string]int{"viewer": 0, "member": 1, "admin": 2, "owner": 3}
 	for _, cell := range []struct {
 		lowest, path string
-		form         url.Values // nil: a GET
+		form         url.Values // nil for a GET
 	}{
 		{"viewer", "/app", nil},
 		{"viewer", "/app/links", nil},
@@ -148,8 +148,8 @@ func TestNobodyRaisesThemselvesThroughThePages(t *testing.T) {
 	}
 }
 
-// A member is removed while a page is open in their browser. Any next click leads to the
-// sign-in page.
+// A member is removed while a page is open in their browser. Whatever they click next
+// leads to the sign-in page.
 func TestTheNextClickOfARemovedMember(t *testing.T) {
 	_, all := colleagues(t)
 	member := all["member"]
@@ -170,8 +170,8 @@ func TestTheNextClickOfARemovedMember(t *testing.T) {
 	}
 }
 
-// Signing in replaces a session that an attacker has planted in the browser, and signing
-// out also ends copies of the session.
+// Signing in replaces a session that an attacker has planted in the browser. Signing out
+// also ends copies of the session.
 func TestSessionsAreNotFixedAndEnd(t *testing.T) {
 	account, all := colleagues(t)
 	base, err := url.Parse(stack.BaseURL)
@@ -182,19 +182,19 @@ func TestSessionsAreNotFixedAndEnd(t *testing.T) {
 		b.http.Jar.SetCookies(base, []*http.Cookie{{Name: "linkreel_session", Value: value, Path: "/"}})
 		victim := enter(t, b, account, "Victim", "owner")
 		if got := b.session(); got == value || got == "" {
-			t.Error("signing in kept the planted session")
+			t.Error("the planted session survived the sign-in")
 		}
 		if p := victim.get("/app/members"); p.status != 200 {
 			t.Errorf("the victim's own page: %d", p.status)
 		}
 	}
 	if p := all["viewer"].get("/app/members"); p.status == 200 && p.url.Path == "/app/members" {
-		t.Error("the planted session has the victim's authority")
+		t.Error("the planted session has the victim's rights")
 	}
 	copied := newPlainBrowser(t)
 	copied.http.Jar.SetCookies(base, []*http.Cookie{{Name: "linkreel_session", Value: all["admin"].session(), Path: "/"}})
 	if p := copied.get("/app/keys"); p.status != 200 {
-		t.Fatalf("the copy does not work at all: %d", p.status)
+		t.Fatalf("the copied session does not work before signing out: %d", p.status)
 	}
 	all["admin"].send("/app/sign-out", nil)
 	if p := copied.get("/app/keys"); p.url.Path != "/app/sign-in" {
@@ -202,7 +202,7 @@ func TestSessionsAreNotFixedAndEnd(t *testing.T) {
 	}
 }
 
-// Checks the headers and cookies of every response of the console.
+// The test checks the headers and cookies of every response of the console.
 func TestConsoleHeadersAndCookies(t *testing.T) {
 	account, all := colleagues(t)
 	b := newPlainBrowser(t)
@@ -234,7 +234,7 @@ func TestConsoleHeadersAndCookies(t *testing.T) {
 	for _, next := range []string{"https://evil.example/", "//evil.example", `/\evil.example`, "/app/../../evil", "javascript:alert(1)", "/app//evil.example", "/app/%0d%0aLocation:x"} {
 		p := newPlainBrowser(t).get("/app/sign-in?next=" + url.QueryEscape(next))
 		if strings.Contains(p.html, "evil") || strings.Contains(p.html, "javascript:") {
-			t.Errorf("the sign-in page takes %s along", next)
+			t.Errorf("the sign-in page keeps %s as the next page", next)
 		}
 	}
 }

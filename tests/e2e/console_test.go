@@ -89,7 +89,7 @@ func signedIn(t testing.TB) (*plainBrowser, page) {
 	check(t, err)
 	b := newPlainBrowser(t)
 	opened := b.get(link)
-	for range 2 { // a preview robot may have opened it before
+	for range 2 { // twice, because a preview robot may have opened it before
 		newPlainBrowser(t).get(link)
 	}
 	u, err := url.Parse(link)
@@ -104,8 +104,8 @@ func signedIn(t testing.TB) (*plainBrowser, page) {
 	return b, home
 }
 
-// Uses every page of the console without JavaScript, from a printed sign-in link to a short
-// link and more.
+// The test uses every page of the console without JavaScript, from a printed sign-in link
+// to a short link and more.
 func TestConsoleWithoutScripts(t *testing.T) {
 	b, home := signedIn(t)
 	for _, needed := range []string{`<label for="url">Destination</label>`, ">Shorten</button>"} {
@@ -166,6 +166,6 @@ func TestConsoleRefusesForeignForms(t *testing.T) {
 		t.Errorf("after signing out: %s", p.url)
 	}
 	if p := other.get("/app/sign-in?next=//evil.example"); strings.Contains(p.html, "evil.example") {
-		t.Error("the sign-in page takes a foreign address along")
+		t.Error("the sign-in page keeps an address of another site as the next page")
 	}
 }

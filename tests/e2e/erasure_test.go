@@ -136,10 +136,10 @@ func (a *tenantOf) fill(links, videos, domains int, receiver string) {
 	}
 }
 
-// TestErasureLeavesNothing erases one of two accounts that have records of every kind, and then
-// reads all stored data. With LINKREEL_FULL the account has 10,000 links and 50 videos, and the
-// test kills the process five times meanwhile. That takes half an hour, because the service
-// looks for files of an erased account for a quarter of an hour.
+// The test erases one of two accounts that have records of every kind, and then reads all stored
+// data. With LINKREEL_FULL the account has 10,000 links and 50 videos, and the test kills the
+// process five times meanwhile. That takes half an hour, because the service keeps looking for
+// files of an erased account for a quarter of an hour.
 func TestErasureLeavesNothing(t *testing.T) {
 	t.Parallel()
 	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) }))
@@ -201,18 +201,18 @@ func (a *tenantOf) exports() {
 	}
 	for _, want := range []string{"account", "key", "member", "invitation", "domain", "link", "webhook", "event"} {
 		if types[want] == 0 {
-			a.t.Errorf("an export without a %s: %v", want, types)
+			a.t.Errorf("the export has no %s: %v", want, types)
 		}
 	}
 	for _, secret := range []string{a.key, "whsec_", "lr_live_", "lr_sess_"} {
 		if bytes.Contains(got.raw, []byte(secret)) && secret != "lr_live_" { // exports show a key's prefix
-			a.t.Errorf("an export holds a secret: %s", secret[:8])
+			a.t.Errorf("the export contains a secret: %s", secret[:8])
 		}
 	}
 }
 
-// erase suspends and erases the account, and waits until the operator's record is gone. It
-// calls meanwhile repeatedly.
+// erase suspends and erases the account, and waits until the operator's record of it is gone. It
+// calls meanwhile again and again while it waits.
 func (a *tenantOf) erase(meanwhile func()) {
 	t := a.t
 	t.Helper()
@@ -236,9 +236,9 @@ func (a *tenantOf) refuses(t testing.TB) {
 	}
 	for _, address := range a.short[:min(len(a.short), 50)] {
 		var got *answer
-		// Visits to the erased addresses have used up the misses that this machine's network may
-		// cause.
-		eventually(t, 5*time.Minute, "the network's misses come back", func() bool {
+		// The visits to the erased addresses may have used up this network's budget of misses.
+		// Wait until it has recovered.
+		eventually(t, 5*time.Minute, "the network's budget of misses recovers", func() bool {
 			got = visit(t, address)
 			return got.status != 429
 		})
@@ -277,14 +277,14 @@ func (a *tenantOf) left(t testing.TB, dump []byte) {
 	for _, id := range a.ids {
 		for path, text := range naming(t, dump, id) {
 			if !stays[path] && !heldFor30Days(t, path, text) && !awaitsLateUploads(t, path, text) {
-				t.Errorf("left of %s: %s", id, text)
+				t.Errorf("a document still contains %s: %s", id, text)
 			}
 		}
 	}
 }
 
 // awaitsLateUploads reports whether a document is the tombstone of a video whose upload address
-// has not expired. It holds only the object's name and times.
+// has not expired. It contains only the object's name and times.
 func awaitsLateUploads(t testing.TB, path, text string) bool {
 	t.Helper()
 	var d struct{ Fields map[string]any }
@@ -308,8 +308,8 @@ func heldFor30Days(t testing.TB, path, text string) bool {
 	return strings.HasPrefix(path, "slugs/") && d.Fields.LinkID.StringValue == "" && d.Fields.Takedown == nil && until > 29*24*time.Hour && until < 31*24*time.Hour
 }
 
-// leftInRedis reads every key and value. The logs of changed names and of clicks are bounded in
-// bytes, and may still contain names.
+// leftInRedis checks every key and value. It allows the logs of changed names and of clicks to
+// contain names, because these logs are bounded in bytes.
 func (a *tenantOf) leftInRedis(t testing.TB, rdb *redis.Client) {
 	t.Helper()
 	keys, err := rdb.Keys(t.Context(), "*").Result()
@@ -387,7 +387,7 @@ func eraseWhole(t *testing.T, receiver string) {
 	check(t, server.Export(t.Context(), &dump))
 	gone.left(t, dump.Bytes())
 	if n := len(naming(t, dump.Bytes(), neighbour.id)); n < 100 {
-		t.Errorf("of the neighbour %d documents are left", n)
+		t.Errorf("the neighbour has %d documents left", n)
 	}
 	// Objects are files. Only the neighbour's two videos may be left.
 	var size int64

@@ -46,7 +46,7 @@ func (a *tenantOf) hardy(c *caller, method, path string, body any, headers ...st
 		}
 		res, err := c.http.Do(req)
 		if err != nil {
-			tries++ // the service may have received it
+			tries++ // the service may have received the request
 			continue
 		}
 		raw, err := io.ReadAll(res.Body)
@@ -104,10 +104,10 @@ func (l *ledger) add(id, kind string, least, most int) {
 	l.changes++
 }
 
-// TestEventsAreTheChangesOverKills kills the whole process (events, links, videos, auth
-// and Redis) while it makes changes through many routes. Then the feed must have each
-// change once, in order for each object, and a webhook must have got each event at least
-// once. LINKREEL_FULL makes 50 kills and 10,000 changes.
+// The test kills the whole process (events, links, videos, auth and Redis) while it makes
+// changes through many routes. Afterwards the feed must have each change once, in order for
+// each object, and a webhook must have got each event at least once. LINKREEL_FULL makes 50
+// kills and 10,000 changes.
 func TestEventsAreTheChangesOverKills(t *testing.T) {
 	t.Parallel()
 	kills, changes := 1, 60
@@ -153,13 +153,13 @@ func TestEventsAreTheChangesOverKills(t *testing.T) {
 	killed := 0
 	for ; killed < kills; killed++ {
 		at := func() int { l.mu.Lock(); defer l.mu.Unlock(); return l.changes }
-		eventually(t, 10*time.Minute, "changes go on", func() bool { return at() >= (killed+1)*changes/(kills+1) })
+		eventually(t, 10*time.Minute, "enough changes are made before the next kill", func() bool { return at() >= (killed+1)*changes/(kills+1) })
 		p.kill()
 		p, _ = i.up()
 	}
 	<-done
 	for _, id := range l.uploaded {
-		eventually(t, 10*time.Minute, "the worker has judged "+id, func() bool {
+		eventually(t, 10*time.Minute, "the worker has refused "+id, func() bool {
 			return a.surely(200, "GET", "/api/v1/videos/"+id, nil).str("status") == "failed"
 		})
 	}
@@ -170,7 +170,7 @@ func TestEventsAreTheChangesOverKills(t *testing.T) {
 	for _, e := range got {
 		seen[e.Object] = append(seen[e.Object], e.Type)
 		if ids[e.ID] {
-			t.Errorf("%s is in the feed twice", e.ID)
+			t.Errorf("the feed has %s twice", e.ID)
 		}
 		ids[e.ID] = true
 	}
@@ -194,12 +194,12 @@ func TestEventsAreTheChangesOverKills(t *testing.T) {
 			twice, sure = twice+times-least, sure+least
 		}
 		if len(list) > 0 {
-			t.Errorf("%s: %v beyond %v", object, seen[object], h.types)
+			t.Errorf("%s: the feed has %v, more than %v", object, seen[object], h.types)
 		}
 	}
 	for object, list := range seen {
 		if l.objects[object] == nil {
-			t.Errorf("%s: %v of nobody's change", object, list)
+			t.Errorf("%s: the feed has %v, but the test made no change", object, list)
 		}
 	}
 	eventually(t, 5*time.Minute, "the webhook has every event", func() bool {
@@ -218,10 +218,10 @@ func TestEventsAreTheChangesOverKills(t *testing.T) {
 	for id, n := range received {
 		again += n - 1
 		if !ids[id] {
-			t.Errorf("the webhook was sent %s, which is no event", id)
+			t.Errorf("the webhook got %s, which is not an event", id)
 		}
 	}
-	t.Logf("%d kills, %d changes that were answered, %d whose requests were given up, %d events (%d beyond the answered: requests that arrived twice, or were given up and arrived), %d messages a second time",
+	t.Logf("%d kills, %d changes with a response, %d whose requests were given up, %d events (%d more than responses, from requests that arrived twice or were given up but arrived), %d messages sent again",
 		killed, sure, l.changes-sure, len(got), twice, again)
 }
 
@@ -299,7 +299,7 @@ func (a *tenantOf) change(l *ledger, n int) {
 		var items []map[string]any
 		for i := range 5 {
 			items = append(items, map[string]any{"url": fmt.Sprintf("https://example.com/bulk/%d/%d", n, i)})
-			if n%20 == 0 { // like an import
+			if n%20 == 0 { // as an import does
 				items[i]["importedClicks"], items[i]["createdAt"] = i, 1_700_000_000_000+n
 			}
 		}

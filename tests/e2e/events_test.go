@@ -47,11 +47,10 @@ func (a *tenantOf) feed() (out []told) {
 	}
 }
 
-// change is one action on an account and exactly the events that it must write. An event
-// is written as its type, a space, and its object's id. Without an id, any object
-// matches.
+// change is one action on an account and exactly the events that it must write. An event is given
+// as its type, a space, and its object's id. Without an id, it matches any object.
 type change struct {
-	routes string // of the API document, "METHOD path"; several by commas
+	routes string // of the API document, "METHOD path"; several are separated by commas
 	do     func(a *tenantOf, its *made) []string
 }
 
@@ -104,13 +103,13 @@ func (a *tenantOf) signIn(link string) (*plainBrowser, page) {
 	return b, home
 }
 
-// everyChange lists the routes that change something, with their events. The test fails
-// for such a route that is neither here nor in changesNothing.
+// everyChange lists the routes that change something, with their events. The test fails if such a
+// route is neither here nor in changesNothing.
 var everyChange = []change{
 	{"POST /api/v1/links", func(a *tenantOf, its *made) []string {
 		body := map[string]any{"url": "https://example.com/"}
 		its.link = a.want(201, "POST", "/api/v1/links", body, "Idempotency-Key", "once").str("id")
-		a.want(201, "POST", "/api/v1/links", body, "Idempotency-Key", "once") // replayed: nothing is created
+		a.want(201, "POST", "/api/v1/links", body, "Idempotency-Key", "once") // replayed, so nothing is created
 		a.want(400, "POST", "/api/v1/links", map[string]any{"url": "nonsense"})
 		return []string{"link.created " + its.link}
 	}},
@@ -143,7 +142,7 @@ var everyChange = []change{
 	}},
 	{"POST /admin/v1/takedowns,DELETE /admin/v1/takedowns/{id}", func(a *tenantOf, its *made) []string {
 		t := a.admin.want(201, "POST", "/admin/v1/takedowns", map[string]any{"linkId": its.link, "reason": "test"})
-		a.admin.want(201, "POST", "/admin/v1/takedowns", map[string]any{"linkId": its.link, "reason": "again"}) // in force already
+		a.admin.want(201, "POST", "/admin/v1/takedowns", map[string]any{"linkId": its.link, "reason": "again"}) // already in force
 		a.admin.want(204, "DELETE", "/admin/v1/takedowns/"+t.str("id"), nil)
 		return []string{"link.updated " + its.link, "link.updated " + its.link}
 	}},
@@ -154,7 +153,7 @@ var everyChange = []change{
 	}},
 	{"POST /api/v1/domains,PATCH /api/v1/domains/{id},POST /api/v1/domains/{id}/verify,DELETE /api/v1/domains/{id}", func(a *tenantOf, its *made) []string {
 		its.domain = a.want(201, "POST", "/api/v1/domains", map[string]any{"hostname": strings.ToLower(a.id[4:]) + ".example.net"}).str("id")
-		a.do("POST", "/api/v1/domains/"+its.domain+"/verify", nil) // no resolver: the domain stays pending, whatever the status
+		a.do("POST", "/api/v1/domains/"+its.domain+"/verify", nil) // there is no resolver, so the domain stays pending whatever the status is
 		a.want(200, "PATCH", "/api/v1/domains/"+its.domain, map[string]any{"homeUrl": "https://example.com/"})
 		a.want(204, "DELETE", "/api/v1/domains/"+its.domain, nil)
 		return []string{"domain.created " + its.domain, "domain.updated " + its.domain, "domain.deleted " + its.domain}
@@ -206,7 +205,7 @@ var everyChange = []change{
 		its.key = a.want(201, "POST", "/api/v1/keys", map[string]any{"name": "Second"}, "Idempotency-Key", "key").str("id")
 		next := a.want(201, "POST", "/api/v1/keys/"+its.key+"/roll", map[string]any{"overlapSeconds": 60}).str("id")
 		a.want(204, "DELETE", "/api/v1/keys/"+next, nil)
-		a.want(204, "DELETE", "/api/v1/keys/"+next, nil) // revoked already
+		a.want(204, "DELETE", "/api/v1/keys/"+next, nil) // already revoked
 		return []string{"key.created " + its.key, "key.rolled " + its.key, "key.revoked " + next}
 	}},
 	{"POST /admin/v1/accounts/{id}/keys,DELETE /admin/v1/keys/{id}", func(a *tenantOf, _ *made) []string {
@@ -274,7 +273,7 @@ var changesNothing = map[string]string{
 	"POST /api/v1/webhooks/{id}/test": "sends a message", "POST /api/v1/webhooks/{id}/replay": "sends messages",
 	"POST /api/v1/webhooks/{id}/deliveries/{delivery}/retry": "sends a message",
 	"POST /api/v1/device-codes":                              "belongs to no account before its approval", "POST /api/v1/device-codes/token": "collects the key that the approval made",
-	"POST /admin/v1/accounts": "an account that is made has no feed yet", "DELETE /admin/v1/accounts/{id}": "nobody is left to read it",
+	"POST /admin/v1/accounts": "a new account has no feed yet", "DELETE /admin/v1/accounts/{id}": "nobody can read the feed afterwards",
 }
 
 // readyHook waits until a webhook has been disabled by its receiver's 410.
@@ -285,8 +284,8 @@ func (a *tenantOf) readyHook(id string) {
 	})
 }
 
-// TestEveryChangeWritesItsEvent goes through every route that changes something and
-// compares the feed with the expected events.
+// The test goes through every route that changes something and compares the feed with the
+// expected events.
 func TestEveryChangeWritesItsEvent(t *testing.T) {
 	t.Parallel()
 	covered := map[string]bool{}
@@ -312,7 +311,7 @@ func TestEveryChangeWritesItsEvent(t *testing.T) {
 	for _, c := range everyChange {
 		wrote := c.do(a, its)
 		want = append(want, wrote...)
-		// Check at once: after a response, its events are in the feed.
+		// Check at once, because an event must be in the feed when the response arrives.
 		if got := a.feed(); len(got) < len(want) {
 			t.Errorf("%s: %d events after it, want %d", c.routes, len(got), len(want))
 		}
@@ -329,23 +328,23 @@ func TestEveryChangeWritesItsEvent(t *testing.T) {
 		seen[events.Type(e.Type)] = true
 		for _, secret := range []string{"very secret words", "whsec_", "lr_sess_", "X-Goog-Signature", "?link="} {
 			if strings.Contains(string(e.Data), secret) {
-				t.Errorf("%s holds %s: %s", e.Type, secret, e.Data)
+				t.Errorf("%s contains %s: %s", e.Type, secret, e.Data)
 			}
 		}
 		if e.Actor.Type == "" || e.Actor.ID == "" {
-			t.Errorf("%s by nobody: %+v", e.Type, e.Actor)
+			t.Errorf("%s has no actor: %+v", e.Type, e.Actor)
 		}
 		if kind := events.Type(e.Type); (kind == events.VideoProcessing || kind == events.VideoReady || kind == events.VideoFailed || kind == events.WebhookDisabled) && e.Actor.Type != "system" {
-			t.Errorf("%s by %+v, who only looked", e.Type, e.Actor)
+			t.Errorf("%s by %+v, who changed nothing", e.Type, e.Actor)
 		}
 		if e.Actor.Type != "system" && e.RequestID == nil {
-			t.Errorf("%s by %s without a request", e.Type, e.Actor.Type)
+			t.Errorf("%s by %s has no request id", e.Type, e.Actor.Type)
 		}
 	}
 	for _, kind := range events.Types() {
 		// These two need DNS, which this stack does not use.
 		if !seen[kind] && kind != events.DomainVerified && kind != events.DomainLapsed {
-			t.Errorf("no %s", kind)
+			t.Errorf("no event %s", kind)
 		}
 	}
 }
@@ -366,8 +365,8 @@ func compare(got []told, want []string) (problems []string) {
 	extra := 0
 	for _, e := range got {
 		if e.Type == "video.updated" && e.Actor.Type == "system" {
-			// The download and the requested thumbnail are ready. Both change only addresses, and
-			// events leave those out.
+			// The download and the requested thumbnail have become ready. Both change only
+			// addresses, which events leave out.
 			if extra++; extra > 2 {
 				problems = append(problems, fmt.Sprintf("%s: a third %s by the system", e.Object, e.Type))
 			}
@@ -386,7 +385,7 @@ func compare(got []told, want []string) (problems []string) {
 	}
 	for object, list := range seen {
 		if byObject[object] == nil {
-			problems = append(problems, fmt.Sprintf("%s: %v, which nobody expects", object, list))
+			problems = append(problems, fmt.Sprintf("%s: unexpected events %v", object, list))
 		}
 	}
 	for kind, n := range anyOf {

@@ -24,10 +24,10 @@ import (
 // place is an address that accepts a body, with the credential to send one.
 type place struct {
 	method, url, key, contentType string
-	public                        bool // a page's form, not a part of the API
+	public                        bool // the form of a page, which is not part of the API
 }
 
-// places returns all addresses of a program that accept a body: every operation of the
+// places returns all addresses of a program that accept a body: every operation of the API
 // document, and the forms of pages.
 func places(t testing.TB, s stackFile, link, video, shared string) (out []place) {
 	t.Helper()
@@ -81,9 +81,9 @@ func (p place) send(t testing.TB, body []byte, coding string) (status int, answe
 	return resp.StatusCode, answer, time.Duration(seconds) * time.Second
 }
 
-// Tests the cost of a single request on the real program: bodies that grow when they are
-// decompressed, bodies that are wrong throughout, and visitors with odd headers. None of
-// them may use much memory or processor time, and no click may be lost.
+// The test measures the cost of a single request on the real program: bodies that grow when
+// they are decompressed, bodies that are wrong throughout, and visitors with odd headers.
+// None of them may use much memory or processor time, and no click may be lost.
 func TestNoSingleRequestHurtsTheProgram(t *testing.T) {
 	t.Parallel()
 	i := install(t)
@@ -138,7 +138,7 @@ func TestNoSingleRequestHurtsTheProgram(t *testing.T) {
 		wrong := map[string][]byte{
 			"unknown fields":  filled(`{`, func(n int) string { return fmt.Sprintf(`"field%d":0`, n) }, `}`),
 			"one list":        filled(`{"tags":[`, func(int) string { return `0` }, `]}`),
-			"lists of wrongs": filled(`{"links":[{"url":"ftp://x","slug":"?"}],"ids":["?"],"linkIds":["?"],"renditions":["?"],"tags":["`, func(n int) string { return fmt.Sprintf("%d\",\"", n) }, `"]}`),
+			"lists of errors": filled(`{"links":[{"url":"ftp://x","slug":"?"}],"ids":["?"],"linkIds":["?"],"renditions":["?"],"tags":["`, func(n int) string { return fmt.Sprintf("%d\",\"", n) }, `"]}`),
 			"one long text":   filled(`{"url":"`, func(int) string { return `%zz` }, `"}`),
 		}
 		for _, to := range all {
@@ -149,12 +149,12 @@ func TestNoSingleRequestHurtsTheProgram(t *testing.T) {
 				const times = 3
 				began := cpu()
 				for range times {
-					status, answer, _ := to.send(t, body, "") // a rate limit may refuse it, and that is cheap
+					status, answer, _ := to.send(t, body, "") // a rate limit may refuse it, which is cheap
 					if status >= 500 || len(answer) >= 64<<10 {
 						t.Errorf("%s to %s %s: %d with %d bytes: %.200s", name, to.method, to.url, status, len(answer), answer)
 					}
 				}
-				// Small values mean nothing: processor time comes in steps of 10 ms, and the
+				// Ignore small values: processor time is measured in steps of 10 ms, and the
 				// program's own sweeps use some.
 				if each := (cpu() - began) / times; each > 20*one && each > 40*time.Millisecond {
 					t.Errorf("%s to %s %s: %v of processor time, %v for an ordinary request", name, to.method, to.url, each, one)
@@ -192,12 +192,12 @@ func TestNoSingleRequestHurtsTheProgram(t *testing.T) {
 		close(next)
 		wg.Wait()
 		if other.Load() > 0 {
-			t.Errorf("%d visitors were not led on", other.Load())
+			t.Errorf("%d visitors were not redirected", other.Load())
 		}
 		eventually(t, 30*time.Second, "every visit is counted", func() bool {
 			n, _ := c.want(200, "GET", "/api/v1/links/"+link.str("id"), nil).json["clicks"].(float64)
 			if int64(n) > answered.Load() {
-				t.Fatalf("%v clicks of %d visits", n, answered.Load())
+				t.Fatalf("%v clicks for %d visits", n, answered.Load())
 			}
 			return int64(n) == answered.Load()
 		})

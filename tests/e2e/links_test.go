@@ -22,7 +22,7 @@ func TestALinkFromCreateToDelete(t *testing.T) {
 		t.Errorf("Location %q, want …%q", got, want)
 	}
 	if _, err := time.Parse(time.RFC3339, made.str("createdAt")); err != nil {
-		t.Errorf("createdAt of a create is ISO 8601: %v", err)
+		t.Errorf("createdAt in the response to a create is not ISO 8601: %v", err)
 	}
 
 	first := visit(t, made.str("shortUrl"))
@@ -31,7 +31,7 @@ func TestALinkFromCreateToDelete(t *testing.T) {
 	}
 	upper := visit(t, stack.ShortBaseURL+"/"+strings.ToUpper(slug))
 	if upper.status != 302 {
-		t.Errorf("the slug in upper case answers %d", upper.status)
+		t.Errorf("the slug in upper case returns %d", upper.status)
 	}
 	eventually(t, 10*time.Second, "both clicks are counted", func() bool {
 		return c.want(200, "GET", "/api/v1/links/"+id, nil).json["clicks"] == 2.0
@@ -43,26 +43,26 @@ func TestALinkFromCreateToDelete(t *testing.T) {
 	}
 	got := c.want(200, "GET", "/api/v1/links/"+id, nil)
 	if got.json["title"] != "" || got.json["status"] != "active" || got.json["destinationUrl"] != "https://example.org/" {
-		t.Errorf("changed link is %s", got.raw)
+		t.Errorf("the changed link is %s", got.raw)
 	}
 
 	c.want(200, "PATCH", "/api/v1/links/"+id, map[string]any{"expiresAt": "2020-01-01"})
 	if gone := visit(t, made.str("shortUrl")); gone.status != 410 {
-		t.Errorf("an expired link answers %d", gone.status)
+		t.Errorf("an expired link returns %d", gone.status)
 	}
 	c.want(200, "PATCH", "/api/v1/links/"+id, map[string]any{"expiresAt": nil})
 	if back := visit(t, made.str("shortUrl")); back.status != 302 {
-		t.Errorf("a revived link answers %d", back.status)
+		t.Errorf("a link whose expiry was removed returns %d", back.status)
 	}
 
 	if gone := c.want(204, "DELETE", "/api/v1/links/"+id, nil); len(gone.raw) != 0 {
-		t.Errorf("a delete answers %q", gone.raw)
+		t.Errorf("a delete returns %q", gone.raw)
 	}
 	if dead := visit(t, made.str("shortUrl")); dead.status != 404 {
-		t.Errorf("a deleted link answers %d", dead.status)
+		t.Errorf("a deleted link returns %d", dead.status)
 	}
 	if again := c.do("DELETE", "/api/v1/links/"+id, nil); again.code() != "LINK_NOT_FOUND" {
-		t.Errorf("a second delete answers %d %s", again.status, again.raw)
+		t.Errorf("a second delete returns %d %s", again.status, again.raw)
 	}
 }
 
@@ -175,13 +175,13 @@ func TestForeignAndMissingRecordsAnswerAlike(t *testing.T) {
 			other.t = t
 			a, b := other.do(tt.method, tt.foreign, body), other.do(tt.method, tt.missing, body)
 			if a.status != 404 || b.status != 404 {
-				t.Fatalf("foreign %d %s, missing %d %s", a.status, a.raw, b.status, b.raw)
+				t.Fatalf("another account's record: %d %s, missing: %d %s", a.status, a.raw, b.status, b.raw)
 			}
 			strip := func(x *answer) string {
 				return strings.ReplaceAll(string(x.raw), x.header.Get("X-Request-Id"), "")
 			}
 			if strip(a) != strip(b) {
-				t.Errorf("foreign %s differs from missing %s", a.raw, b.raw)
+				t.Errorf("another account's record gives %s, a missing one gives %s", a.raw, b.raw)
 			}
 		})
 	}
@@ -209,14 +209,15 @@ func TestASuspendedAccountsAddressesAnswer410(t *testing.T) {
 	short := c.want(201, "POST", "/api/v1/links", map[string]any{"url": "https://example.com/"}).str("shortUrl")
 	share := c.want(201, "POST", "/api/v1/videos", map[string]any{"title": "T"}).str("shareUrl")
 	for range 2 {
-		// Warm the caches: later responses must not come from a replica's cache.
+		// Fill the caches first, because the later responses must not come from a
+		// replica's cache.
 		if a, b := visit(t, short).status, visit(t, share).status; a != 302 || b != 200 {
-			t.Fatalf("before: the link answers %d and the page %d", a, b)
+			t.Fatalf("before: the link returns %d and the page %d", a, b)
 		}
 		op.want(200, "PATCH", "/admin/v1/accounts/"+acct, map[string]any{"suspended": true})
 		for _, address := range []string{short, share} {
 			if got := visit(t, address); got.status != 410 {
-				t.Errorf("%s of a suspended account answers %d", address, got.status)
+				t.Errorf("%s of a suspended account returns %d", address, got.status)
 			}
 			if got := visit(t, address, "Accept", "application/json"); got.status != 410 || got.code() != "ACCOUNT_SUSPENDED" {
 				t.Errorf("%s as JSON: %d %s", address, got.status, got.raw)
@@ -228,7 +229,7 @@ func TestASuspendedAccountsAddressesAnswer410(t *testing.T) {
 		op.want(200, "PATCH", "/admin/v1/accounts/"+acct, map[string]any{"suspended": false})
 	}
 	if a, b := visit(t, short).status, visit(t, share).status; a != 302 || b != 200 {
-		t.Errorf("after: the link answers %d and the page %d", a, b)
+		t.Errorf("after: the link returns %d and the page %d", a, b)
 	}
 }
 

@@ -8,13 +8,13 @@ import (
 	"testing"
 )
 
-// list is a list of the API with records in it.
+// list is a list in the API that has records.
 type list struct {
 	path string
-	// field holds what create returns.
+	// field is the name of the record's field whose value create returns.
 	field string
 	// create makes the nth record. remove deletes the record that create returned; it is nil
-	// where nothing can be deleted.
+	// if records cannot be deleted.
 	create func(n int) string
 	remove func(record string)
 }
@@ -75,7 +75,7 @@ func (c *caller) page(l list, cursor any) (records []string, next any) {
 		record, _ := r.(map[string]any)
 		id, ok := record[l.field].(string)
 		if !ok {
-			c.t.Fatalf("%s: a record without %s: %v", l.path, l.field, record)
+			c.t.Fatalf("%s: a record lacks %s: %v", l.path, l.field, record)
 		}
 		records = append(records, id)
 	}
@@ -84,7 +84,7 @@ func (c *caller) page(l list, cursor any) (records []string, next any) {
 		c.t.Errorf("%s: hasMore is %v and nextCursor %v", l.path, more, next)
 	}
 	if next != nil && len(records) != 2 {
-		c.t.Errorf("%s: a page before the last has %d records, want 2", l.path, len(records))
+		c.t.Errorf("%s: a page that is not the last has %d records, want 2", l.path, len(records))
 	}
 	return records, next
 }
@@ -97,8 +97,8 @@ func cursorText(cursor any) string {
 	return cursor.(string)
 }
 
-// While pages are read, records are added and removed. Each record that is there all the time
-// appears once.
+// Records are added and removed while pages are read. Each record that exists the whole time
+// must appear once.
 func TestEveryListComesInPages(t *testing.T) {
 	t.Parallel()
 	file := stackFile{BaseURL: stack.BaseURL, AdminURL: stack.AdminURL, AdminToken: stack.AdminToken}
@@ -133,7 +133,7 @@ func TestEveryListComesInPages(t *testing.T) {
 				l.remove(gone[0])
 				gone = gone[1:]
 			}
-			if len(gone) > 1 { // otherwise the list grows for ever
+			if len(gone) > 1 { // otherwise the list would grow forever
 				create()
 			}
 		}
@@ -143,7 +143,7 @@ func TestEveryListComesInPages(t *testing.T) {
 			}
 		}
 		if cursors[name] == "" {
-			t.Errorf("%s: there was one page", name)
+			t.Errorf("%s: the list has only one page", name)
 		}
 	}
 	for name, l := range lists {
@@ -157,14 +157,14 @@ func TestEveryListComesInPages(t *testing.T) {
 			refused("VALIDATION_ERROR", "a wrong limit", "limit="+limit)
 		}
 		refused("INVALID_CURSOR", "an empty cursor", "cursor=")
-		refused("INVALID_CURSOR", "an invented cursor", "cursor=nonsense")
+		refused("INVALID_CURSOR", "a made-up cursor", "cursor=nonsense")
 		for of, cursor := range cursors {
 			if of != name {
 				refused("INVALID_CURSOR", "a cursor of "+of, "cursor="+cursor)
 			}
 		}
 		if name == "links" {
-			continue // the cursor is a number, and names a place in any account's list
+			continue // the cursor is a number that is valid in every account's list
 		}
 		theirs := others[name]
 		for n := range 3 {

@@ -19,7 +19,7 @@ import (
 	"time"
 )
 
-// program is the built linkreel, once for all process tests.
+// program builds linkreel once for all process tests and returns the path of the program.
 var program = sync.OnceValues(func() (string, error) {
 	dir, err := os.MkdirTemp("", "linkreel-bin-")
 	if err != nil {
@@ -109,7 +109,7 @@ func (i *installation) up() (*process, stackFile) {
 		path := i.stackPath()
 		info, err := os.Stat(path)
 		if err != nil || info.ModTime().Before(started) {
-			return false // missing, or left by the killed process
+			return false // the file is missing, or the killed process has left it
 		}
 		text, err := os.ReadFile(path)
 		return err == nil && json.Unmarshal(text, &s) == nil
@@ -140,7 +140,7 @@ func TestTheProgramKeepsWhatItAcknowledged(t *testing.T) {
 	waiting := c.want(201, "POST", "/api/v1/videos", map[string]any{"title": "upload is cut"})
 	busy := c.want(201, "POST", "/api/v1/videos", map[string]any{"title": "transcoding is cut"})
 	if a := put(t, busy.str("uploadUrl"), clip(t, 20, "1280x720"), "video/mp4"); a.status != 200 {
-		t.Fatalf("upload answers %d", a.status)
+		t.Fatalf("upload returns %d", a.status)
 	}
 	eventually(t, 30*time.Second, "the video is being processed", func() bool {
 		return c.want(200, "GET", "/api/v1/videos/"+busy.str("videoId"), nil).str("status") != "uploading"
@@ -152,10 +152,10 @@ func TestTheProgramKeepsWhatItAcknowledged(t *testing.T) {
 	p, s = i.up()
 	c = s.as(t, "creator") // the demo keys survive too
 	if got := visit(t, link.str("shortUrl")); got.status != 302 || got.header.Get("Location") != "https://example.com/kept" {
-		t.Errorf("after the kill the link answers %d %q", got.status, got.header.Get("Location"))
+		t.Errorf("after the kill, the link returns %d %q", got.status, got.header.Get("Location"))
 	}
 	if a := put(t, waiting.str("uploadUrl"), clip(t, 2, "320x180"), "video/mp4"); a.status != 200 {
-		t.Errorf("the upload repeated at the same address answers %d %s", a.status, a.raw)
+		t.Errorf("repeating the upload at the same address returns %d %s", a.status, a.raw)
 	}
 	// Nothing requests the video whose job was interrupted, so the sweep must find it.
 	eventually(t, 2*time.Minute, "both videos are ready", func() bool {
@@ -191,7 +191,7 @@ func (i *installation) interrupt(p *process) {
 	}
 }
 
-// Two systems that are started from one folder have separate stack.json files.
+// Two systems that are started from one folder must have separate stack.json files.
 func TestASecondSystemLeavesTheFirstOnesFileAlone(t *testing.T) {
 	t.Parallel()
 	first := install(t)
@@ -199,7 +199,7 @@ func TestASecondSystemLeavesTheFirstOnesFileAlone(t *testing.T) {
 	second := &installation{t: t, dir: first.dir, base: fourFreePorts(t), data: t.TempDir(), beside: true}
 	p, two := second.up()
 	if one.BaseURL == two.BaseURL {
-		t.Fatalf("both say that they are at %s", one.BaseURL)
+		t.Fatalf("both systems report the address %s", one.BaseURL)
 	}
 	unchanged := func(when string) {
 		var s stackFile
@@ -208,7 +208,7 @@ func TestASecondSystemLeavesTheFirstOnesFileAlone(t *testing.T) {
 			err = json.Unmarshal(text, &s)
 		}
 		if err != nil || s.BaseURL != one.BaseURL {
-			t.Errorf("%s the first one's stack.json names %q, want %q: %v", when, s.BaseURL, one.BaseURL, err)
+			t.Errorf("%s, the first system's stack.json names %q, want %q: %v", when, s.BaseURL, one.BaseURL, err)
 		}
 	}
 	unchanged("beside the second system")
@@ -257,7 +257,7 @@ func (i *installation) fails() string {
 	return p.out.String()
 }
 
-// A span as the console exporter prints it.
+// span is a span as the console exporter prints it.
 type span struct {
 	Name        string
 	SpanContext struct{ TraceID string }
@@ -273,7 +273,7 @@ func TestTracesReachFromTheRequestToFirestoreAndTheWorker(t *testing.T) {
 	link := c.want(201, "POST", "/api/v1/links", map[string]any{"url": "https://example.com/"})
 	video := c.want(201, "POST", "/api/v1/videos", map[string]any{})
 	if a := put(t, video.str("uploadUrl"), clip(t, 2, "320x180"), "video/mp4"); a.status != 200 {
-		t.Fatalf("upload answers %d", a.status)
+		t.Fatalf("upload returns %d", a.status)
 	}
 	waitFor(t, c, video.str("videoId"), "ready", nil)
 	if err := p.cmd.Process.Signal(os.Interrupt); err != nil {
@@ -308,14 +308,14 @@ func TestTracesReachFromTheRequestToFirestoreAndTheWorker(t *testing.T) {
 		}
 	}
 	if len(linked) == 0 {
-		t.Fatal("the worker's trace is linked to nothing")
+		t.Fatal("the worker's trace has no link")
 	}
 	if !slices.ContainsFunc(names[linked[0]], func(n string) bool { return strings.Contains(n, "firestore") }) {
 		t.Errorf("the trace that the worker is linked to has no Firestore span: %v", names[linked[0]])
 	}
 }
 
-// startHalfUpload sends the first part of a body and holds the connection.
+// startHalfUpload sends the first part of a body and keeps the connection open.
 func startHalfUpload(t *testing.T, url string) (end func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())

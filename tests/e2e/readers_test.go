@@ -15,8 +15,9 @@ import (
 	"github.com/linkreel/linkreel/libs/identity"
 )
 
-// With an upload address anybody can replace a video's file, and with a session's address
-// anybody can end a recording. So the API shows both only to callers with videos:write.
+// Anybody who has a video's upload address can replace its file, and anybody who has a
+// session's address can end the recording. So the API shows both only to callers with
+// videos:write.
 func TestReadersGetNoAddressThatWrites(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
@@ -63,20 +64,20 @@ func TestReadersGetNoAddressThatWrites(t *testing.T) {
 	for _, body := range []m{{"title": "Waiting"}, {"title": "Recording", "recording": true}, {"title": "Failed"}} {
 		v := owner.want(201, "POST", "/api/v1/videos", body)
 		if v.str("uploadUrl") == "" || v.str("resumableUploadUrl") == "" {
-			t.Fatalf("the owner was given %s", v.raw)
+			t.Fatalf("the owner's response lacks the addresses: %s", v.raw)
 		}
 		ids = append(ids, v.str("videoId"))
 		if body["title"] == "Failed" {
 			put(t, v.str("uploadUrl"), empty, "")
 		}
 	}
-	eventually(t, patience, "a failed video with new addresses, for the owner", func() bool {
+	eventually(t, patience, "the failed video has new addresses for the owner", func() bool {
 		v := owner.want(200, "GET", "/api/v1/videos/"+ids[2], nil)
 		return v.str("status") == "failed" && v.str("uploadUrl") != "" && v.str("resumableUploadUrl") != ""
 	})
 	link := owner.want(201, "POST", "/api/v1/links", m{"url": "https://example.com/"}).str("id")
 	domain := owner.want(201, "POST", "/api/v1/domains", m{"hostname": "readers." + account[4:10] + ".example.com"}).str("id")
-	eventually(t, patience, "the events were delivered", func() bool {
+	eventually(t, patience, "the events are delivered", func() bool {
 		mu.Lock()
 		defer mu.Unlock()
 		return strings.Contains(delivered.String(), "video.failed") && strings.Contains(delivered.String(), "domain.created")
@@ -123,14 +124,14 @@ func TestReadersGetNoAddressThatWrites(t *testing.T) {
 			}
 			clean("the owner's "+path, func() string {
 				if strings.HasPrefix(path, "/api/v1/videos/") && strings.Count(path, "/") == 4 {
-					return "" // the only operation that shows them
+					return "" // the only operation that shows the addresses
 				}
 				return string(owner.do(http.MethodGet, path, nil).raw)
 			}())
 		}
 	}
 	if asked < 20 {
-		t.Errorf("only %d answers were read", asked)
+		t.Errorf("only %d responses were read", asked)
 	}
 	for _, path := range []string{"/app/videos", "/app/videos/" + ids[0], "/app/videos/" + ids[1], "/app/videos/" + ids[2], "/app/videos/" + ids[2] + "/status", "/app/activity", "/app"} {
 		clean("a viewer's page "+path, people["viewer"].get(stack.BaseURL+path).html)

@@ -57,8 +57,7 @@ func linksOf(t *testing.T, export string) (links []map[string]any) {
 	return links
 }
 
-// TestAnExportIsImportedElsewhereAndExportedAgain moves an account's links from one
-// deployment to another.
+// The test moves an account's links from one deployment to another.
 func TestAnExportIsImportedElsewhereAndExportedAgain(t *testing.T) {
 	t.Parallel()
 	here := newTenant(t, stackFile{BaseURL: stack.BaseURL, ShortBaseURL: stack.ShortBaseURL, AdminURL: stack.AdminURL, AdminToken: stack.AdminToken}, "Leaves")
@@ -79,7 +78,7 @@ func TestAnExportIsImportedElsewhereAndExportedAgain(t *testing.T) {
 				item[field] = value
 			}
 		}
-		if item["redirectType"] == nil { // a 308 takes no limit
+		if item["redirectType"] == nil { // a 308 cannot have a limit
 			item["maxClicks"] = 1000 + i
 		}
 		items = append(items, item)
@@ -101,14 +100,15 @@ func TestAnExportIsImportedElsewhereAndExportedAgain(t *testing.T) {
 	_, notes := there.linkreel("links", "import", file)
 	t.Log(notes)
 	if !strings.Contains(notes, "created 90 links, 0 rows failed") || !strings.Contains(notes, "not kept: ") {
-		t.Errorf("the import says %q", notes)
+		t.Errorf("the import prints %q", notes)
 	}
 	brought, _ := there.linkreel("account", "export")
-	// The file lists the newest first, and the new deployment lists links by their arrival.
+	// The file lists the newest link first, and the new deployment lists links in the order
+	// of their arrival.
 	want, got := linksOf(t, taken), linksOf(t, brought)
 	slices.Reverse(got)
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("exported here and there (-here +there):\n%s", diff)
+		t.Errorf("the two exports differ (-first deployment +second deployment):\n%s", diff)
 	}
 	if len(want) != len(items) {
 		t.Errorf("%d links were exported, want %d", len(want), len(items))
@@ -116,14 +116,15 @@ func TestAnExportIsImportedElsewhereAndExportedAgain(t *testing.T) {
 	var back struct{ Data []struct{ Slug string } }
 	check(t, json.Unmarshal(there.want(200, "GET", "/api/v1/links?limit=1", nil).raw, &back))
 	if len(back.Data) != 1 || back.Data[0].Slug != name+"-0" {
-		t.Errorf("the last that arrived is %+v", back)
+		t.Errorf("the link that arrived last is %+v", back)
 	}
 	if a := visit(t, s.ShortBaseURL+"/"+name+"-3"); a.status != http.StatusFound && a.status != http.StatusGone {
-		t.Errorf("a short address there: %d", a.status)
+		t.Errorf("a short address in the second deployment: %d", a.status)
 	}
 }
 
-// What `domains list` shows of a domain is what `apply` set, and it applies without a change.
+// `domains list` must show what `apply` has set, and applying that output must change
+// nothing.
 func TestPagesOfAppliedDomainsAreShownAsWritten(t *testing.T) {
 	t.Parallel()
 	a := newTenant(t, stackFile{BaseURL: stack.BaseURL, ShortBaseURL: stack.ShortBaseURL, AdminURL: stack.AdminURL, AdminToken: stack.AdminToken}, "Applies")

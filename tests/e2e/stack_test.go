@@ -18,7 +18,7 @@ import (
 	"github.com/linkreel/linkreel/tests/contract"
 )
 
-// stack is shared by all stories; each makes its own records.
+// All stories share stack. Each makes its own records.
 var stack *standalone.Stack
 
 func TestMain(m *testing.M) {
@@ -55,7 +55,7 @@ func runTests(m *testing.M) int {
 		return 1
 	}
 	stack, err = standalone.Start(ctx, standalone.Config{DataDir: filepath.Join(dir, "data"), Log: log, Env: map[string]string{
-		"DNS_RESOLVER":               "127.0.0.1:9", // no look-up leaves this machine
+		"DNS_RESOLVER":               "127.0.0.1:9", // no lookup leaves this machine
 		"LINKREEL_FIRESTORE_TIMEOUT": "9s",          // on a busy machine Firestore is slow, not down
 	}})
 	if err != nil {
@@ -68,7 +68,7 @@ func runTests(m *testing.M) int {
 		code = 1
 	}
 	if code != 0 {
-		fmt.Fprintln(os.Stderr, "the stack's log ends:")
+		fmt.Fprintln(os.Stderr, "the end of the stack's log:")
 		if text, err := os.ReadFile(log.Name()); err == nil {
 			_, _ = os.Stderr.Write(text[max(0, len(text)-8000):])
 		}
@@ -113,7 +113,8 @@ func (a *answer) code() string {
 	return s
 }
 
-// do sends body (marshalled unless it is a string or nil) with header pairs.
+// do sends a request. A body other than a string or nil is encoded as JSON. headers are
+// pairs of name and value.
 func (c *caller) do(method, path string, body any, headers ...string) *answer {
 	c.t.Helper()
 	var reader io.Reader
@@ -148,7 +149,7 @@ func (c *caller) do(method, path string, body any, headers ...string) *answer {
 	return send(c.t, c.http, req)
 }
 
-// want is do, but fails the test if the status differs.
+// want is like do, but fails the test if the response has another status.
 func (c *caller) want(status int, method, path string, body any, headers ...string) *answer {
 	c.t.Helper()
 	a := c.do(method, path, body, headers...)
@@ -174,7 +175,7 @@ func send(t testing.TB, client *http.Client, req *http.Request) *answer {
 	return a
 }
 
-// visit sends a visitor's first request: a GET that follows no redirect.
+// visit sends a visitor's first request: a GET that does not follow redirects.
 func visit(t testing.TB, url string, headers ...string) *answer {
 	t.Helper()
 	c := &caller{t: t, http: &http.Client{Timeout: 30 * time.Second,
@@ -182,13 +183,14 @@ func visit(t testing.TB, url string, headers ...string) *answer {
 	return c.do(http.MethodGet, url, nil, headers...)
 }
 
-// eventually waits until ok returns true; what describes the condition in the failure.
+// eventually waits until ok returns true. what describes the condition in the failure
+// message.
 func eventually(t testing.TB, within time.Duration, what string, ok func() bool) {
 	t.Helper()
 	deadline := time.Now().Add(within)
 	for !ok() {
 		if time.Now().After(deadline) {
-			t.Fatalf("not within %s: %s", within, what)
+			t.Fatalf("not true within %s: %s", within, what)
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
@@ -208,7 +210,7 @@ func clip(t testing.TB, seconds int, size string) string {
 	return path
 }
 
-// put uploads a file like curl -T.
+// put uploads a file as curl -T does.
 func put(t testing.TB, url, path, contentType string) *answer {
 	t.Helper()
 	f, err := os.Open(path)

@@ -20,12 +20,12 @@ func TestAVideoFromCreateToDelete(t *testing.T) {
 		t.Errorf("shareUrl %q, want %q", got, want)
 	}
 	if page := visit(t, made.str("shareUrl")); page.status != 200 {
-		t.Errorf("the share page of a waiting video answers %d", page.status)
+		t.Errorf("the share page of a waiting video returns %d", page.status)
 	}
 
 	clip := clip(t, 8, "640x360")
 	if a := put(t, made.str("uploadUrl"), clip, "video/mp4"); a.status != 200 {
-		t.Fatalf("upload answers %d %s", a.status, a.raw)
+		t.Fatalf("upload returns %d %s", a.status, a.raw)
 	}
 	seen := map[string]bool{}
 	last := -1.0
@@ -46,19 +46,19 @@ func TestAVideoFromCreateToDelete(t *testing.T) {
 		}
 	}
 	if d, _ := ready.json["duration"].(float64); d < 7.9 || d > 8.1 {
-		t.Errorf("duration %v of a clip of 8 s", ready.json["duration"])
+		t.Errorf("the duration is %v, but the clip has 8 s", ready.json["duration"])
 	}
 	if ready.json["uploadUrl"] != nil {
 		t.Error("a ready video still offers an upload address")
 	}
 	if poster := visit(t, ready.str("posterUrl")); poster.status != 200 || !strings.HasPrefix(poster.header.Get("Content-Type"), "image/") {
-		t.Errorf("poster answers %d %s", poster.status, poster.header.Get("Content-Type"))
+		t.Errorf("the poster returns %d %s", poster.status, poster.header.Get("Content-Type"))
 	}
 	playAll(t, ready.str("playbackUrl"))
 
 	page := visit(t, made.str("shareUrl"))
 	if page.status != 200 || strings.Contains(string(page.raw), "<i>day</i>") {
-		t.Errorf("share page %d; the title must be text", page.status)
+		t.Errorf("the share page returns %d or does not escape the title", page.status)
 	}
 	if csp := page.header.Get("Content-Security-Policy"); csp == "" || strings.Contains(csp, "unsafe") {
 		t.Errorf("Content-Security-Policy %q", csp)
@@ -67,10 +67,10 @@ func TestAVideoFromCreateToDelete(t *testing.T) {
 	playback := ready.str("playbackUrl")
 	c.want(204, "DELETE", "/api/v1/videos/"+id, nil)
 	if gone := visit(t, made.str("shareUrl")); gone.status != 404 {
-		t.Errorf("the share page of a deleted video answers %d", gone.status)
+		t.Errorf("the share page of a deleted video returns %d", gone.status)
 	}
 	if gone := visit(t, playback); gone.status != 404 && gone.status != 403 && gone.status != 410 {
-		t.Errorf("the playlist of a deleted video answers %d", gone.status)
+		t.Errorf("the playlist of a deleted video returns %d", gone.status)
 	}
 }
 
@@ -84,7 +84,7 @@ func TestAFailedUploadSaysWhyAndTakesAnother(t *testing.T) {
 	made := c.want(201, "POST", "/api/v1/videos", map[string]any{"title": "second attempt"})
 	id := made.str("videoId")
 	if a := put(t, made.str("uploadUrl"), text, "video/mp4"); a.status != 200 {
-		t.Fatalf("upload answers %d", a.status)
+		t.Fatalf("upload returns %d", a.status)
 	}
 	failed := waitFor(t, c, id, "failed", nil)
 	reason, _ := failed.json["error"].(map[string]any)
@@ -92,13 +92,13 @@ func TestAFailedUploadSaysWhyAndTakesAnother(t *testing.T) {
 		t.Errorf("error %v", reason)
 	}
 	if page := visit(t, made.str("shareUrl")); page.status != 200 {
-		t.Errorf("the share page of a failed video answers %d", page.status)
+		t.Errorf("the share page of a failed video returns %d", page.status)
 	}
 	if a := put(t, failed.str("uploadUrl"), clip(t, 2, "320x180"), ""); a.status != 200 {
-		t.Fatalf("second upload answers %d %s", a.status, a.raw)
+		t.Fatalf("the second upload returns %d %s", a.status, a.raw)
 	}
 	if v := waitFor(t, c, id, "ready", nil); v.str("shareUrl") != made.str("shareUrl") {
-		t.Errorf("the link moved from %s to %s", made.str("shareUrl"), v.str("shareUrl"))
+		t.Errorf("the share address changed from %s to %s", made.str("shareUrl"), v.str("shareUrl"))
 	}
 }
 
@@ -107,12 +107,12 @@ func TestAPasswordKeepsTheVideoIn(t *testing.T) {
 	c := as(t, "creator")
 	made := c.want(201, "POST", "/api/v1/videos", map[string]any{"title": "Secret plans", "privacy": "password", "password": "pässword 1"})
 	if a := put(t, made.str("uploadUrl"), clip(t, 2, "320x180"), "video/mp4"); a.status != 200 {
-		t.Fatalf("upload answers %d", a.status)
+		t.Fatalf("upload returns %d", a.status)
 	}
 	waitFor(t, c, made.str("videoId"), "ready", nil)
 	locked := visit(t, made.str("shareUrl"))
 	if locked.status != 200 || strings.Contains(string(locked.raw), "Secret plans") || strings.Contains(string(locked.raw), ".m3u8") {
-		t.Fatalf("the locked page (%d) shows the video", locked.status)
+		t.Fatalf("the locked page (%d) reveals the video", locked.status)
 	}
 	unlock := func(password string) *answer {
 		req, err := http.NewRequestWithContext(t.Context(), "POST", made.str("shareUrl")+"/unlock", strings.NewReader("password="+password))
@@ -123,11 +123,11 @@ func TestAPasswordKeepsTheVideoIn(t *testing.T) {
 		return send(t, c.http, req)
 	}
 	if wrong := unlock("wrong"); wrong.status != 403 {
-		t.Errorf("a wrong password answers %d", wrong.status)
+		t.Errorf("a wrong password returns %d", wrong.status)
 	}
 	right := unlock("p%C3%A4ssword+1")
 	if right.status != 303 {
-		t.Fatalf("the right password answers %d %s", right.status, right.raw)
+		t.Fatalf("the correct password returns %d %s", right.status, right.raw)
 	}
 	cookie := right.header.Get("Set-Cookie")
 	if !strings.Contains(cookie, "HttpOnly") {
@@ -155,31 +155,31 @@ func waitFor(t testing.TB, c *caller, id, status string, each func(*answer)) *an
 
 var uriLine = regexp.MustCompile(`(?m)^[^#\s].*$|URI="([^"]+)"`)
 
-// playAll fetches every playlist below master and each first segment by its
-// byte range, as a player does.
+// playAll fetches every playlist below master, and each first segment by its byte range,
+// as a player does.
 func playAll(t testing.TB, master string) {
 	t.Helper()
 	top := visit(t, master)
 	if top.status != 200 || !strings.HasPrefix(string(top.raw), "#EXTM3U") {
-		t.Fatalf("master playlist answers %d %.80s", top.status, top.raw)
+		t.Fatalf("the master playlist returns %d %.80s", top.status, top.raw)
 	}
 	playlists := uris(t, master, string(top.raw))
 	if len(playlists) == 0 {
-		t.Fatalf("the master playlist names nothing:\n%s", top.raw)
+		t.Fatalf("the master playlist lists no playlists:\n%s", top.raw)
 	}
 	for _, p := range playlists {
 		media := visit(t, p)
 		if media.status != 200 || !strings.Contains(string(media.raw), "#EXT-X-BYTERANGE") || !strings.Contains(string(media.raw), "#EXT-X-ENDLIST") {
-			t.Fatalf("media playlist answers %d:\n%.400s", media.status, media.raw)
+			t.Fatalf("a media playlist returns %d:\n%.400s", media.status, media.raw)
 		}
 		objects := uris(t, p, string(media.raw))
 		part := visit(t, objects[0], "Range", "bytes=0-99")
 		if part.status != 206 || len(part.raw) != 100 {
-			t.Errorf("a byte range of %.80s answers %d with %d bytes", objects[0], part.status, len(part.raw))
+			t.Errorf("a byte range of %.80s returns %d with %d bytes", objects[0], part.status, len(part.raw))
 		}
 		bare, _, _ := strings.Cut(objects[0], "?")
 		if naked := visit(t, bare); naked.status != 403 {
-			t.Errorf("media without a signature answers %d", naked.status)
+			t.Errorf("media without a signature returns %d", naked.status)
 		}
 	}
 }

@@ -36,16 +36,16 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/redistest"
 )
 
-// The faults in this file keep auth from finding out whose key it is, or from telling the
-// other services. The tests use real processes, real signals and a real Redis.
+// The faults in this file prevent auth from looking up keys or from notifying the other
+// services. The tests use real processes, real signals and a real Redis.
 
 const (
 	authAdminToken    = "operator-token"
 	authInternalToken = "internal-token"
 )
 
-// authFull returns full if LINKREEL_FULL=1 asks for the long form of a test, otherwise
-// short.
+// authFull returns full if LINKREEL_FULL=1 asks for the long form of a test. Otherwise it
+// returns short.
 func authFull(short, full int) int {
 	if os.Getenv("LINKREEL_FULL") == "1" {
 		return full
@@ -53,7 +53,7 @@ func authFull(short, full int) int {
 	return short
 }
 
-// authBinary builds the service as it is shipped.
+// authBinary builds the service in the form in which it is shipped.
 var authBinary = sync.OnceValues(func() (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
@@ -67,7 +67,7 @@ var authBinary = sync.OnceValues(func() (string, error) {
 	return path, nil
 })
 
-// authWorld is Firestore and Redis, which auth processes share.
+// authWorld has the Firestore and the Redis that auth processes share.
 type authWorld struct {
 	t         testing.TB
 	firestore *firestore.Server
@@ -81,7 +81,7 @@ func newAuthWorld(t testing.TB) *authWorld {
 	return &authWorld{t: t, firestore: cloud.Firestore, endpoint: cloud.Endpoint, redis: redistest.Server(t)}
 }
 
-// authProcess is one replica.
+// authProcess is one replica of auth.
 type authProcess struct {
 	world                *authWorld
 	api, admin, internal string // base addresses
@@ -133,15 +133,15 @@ func (p *authProcess) run() {
 	p.done = make(chan struct{})
 	started := make(chan error, 1)
 	go func(cmd *exec.Cmd, done chan struct{}) {
-		// The parent-death signal is sent when the forking thread ends, so this goroutine keeps
-		// its thread until the child has ended.
+		// The parent-death signal is sent when the thread that forked ends, so this goroutine
+		// keeps its thread until the child has ended.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		defer close(done)
 		err := cmd.Start()
 		started <- err
 		if err == nil {
-			_ = cmd.Wait() // the tests kill it, so an error is normal
+			_ = cmd.Wait() // the tests kill the process, so an error is normal
 		}
 	}(p.cmd, p.done)
 	if err := <-started; err != nil {
@@ -176,7 +176,7 @@ func authUntil(t testing.TB, what string, patience time.Duration, ok func() bool
 	deadline := time.Now().Add(patience)
 	for !ok() {
 		if time.Now().After(deadline) {
-			t.Fatalf("not within %v: %s", patience, what)
+			t.Fatalf("not true within %v: %s", patience, what)
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
@@ -187,7 +187,7 @@ type authAnswer struct {
 	code   string
 	body   []byte
 	header http.Header
-	err    error // of the connection: the service may or may not have processed the request
+	err    error // error of the connection; the service may have processed the request
 }
 
 var authHTTP = &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: 64}}
@@ -288,14 +288,14 @@ func TestAuthKilledBetweenTheWriteAndTheAnswerMakesEachKeyOnce(t *testing.T) {
 		}
 		done := make(chan authAnswer, 1)
 		go func() { done <- post() }()
-		time.Sleep(time.Duration(rand.IntN(12_000)) * time.Microsecond) // the kill hits any moment of the request
+		time.Sleep(time.Duration(rand.IntN(12_000)) * time.Microsecond) // the kill can hit any moment of the request
 		p.kill()
 		if a := <-done; a.err != nil {
 			killed++
 		}
 		p.run()
 		var last authAnswer
-		authUntil(t, "the retry is answered", time.Minute, func() bool {
+		authUntil(t, "the retry gets a response", time.Minute, func() bool {
 			last = post()
 			return last.err == nil && last.code != "IDEMPOTENCY_IN_PROGRESS" && last.status != 503
 		})
@@ -306,7 +306,7 @@ func TestAuthKilledBetweenTheWriteAndTheAnswerMakesEachKeyOnce(t *testing.T) {
 	}
 	for secret := range secrets {
 		if a := authCall("GET", p.api, "/api/v1/account", secret, ""); a.status != 200 {
-			t.Errorf("an answered key does not work: %d %s", a.status, a.body)
+			t.Errorf("a key that was returned does not work: %d %s", a.status, a.body)
 		}
 	}
 	var list struct{ Data []struct{ Name string } }
@@ -314,9 +314,9 @@ func TestAuthKilledBetweenTheWriteAndTheAnswerMakesEachKeyOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(secrets) != rounds || len(list.Data) != rounds+1 {
-		t.Errorf("%d requests made %d keys and gave out %d", rounds, len(list.Data)-1, len(secrets))
+		t.Errorf("%d requests made %d keys and returned %d", rounds, len(list.Data)-1, len(secrets))
 	}
-	t.Logf("%d requests, %d cut off by SIGKILL: %d keys, each answered key works", rounds, killed, len(list.Data)-1)
+	t.Logf("%d requests, %d interrupted by SIGKILL: %d keys, and each returned key works", rounds, killed, len(list.Data)-1)
 }
 
 // authLoad sends requests steadily until it is stopped, and counts the responses.
@@ -410,8 +410,8 @@ func TestAuthGoesOnWhileRedisIs(t *testing.T) {
 			}
 			harm.heal(t, w)
 			authUntil(t, "both replicas share one bucket again", time.Minute, func() bool {
-				// Both replicas share one limit: 200 requests to one of them reduce the other's
-				// remaining ones.
+				// The replicas share one limit, so 200 requests to one of them reduce the
+				// other's remaining requests.
 				before := authRemaining(replicas[1], key)
 				for range 3 {
 					authCall("GET", replicas[0].api, "/api/v1/keys", key, "")
@@ -421,14 +421,14 @@ func TestAuthGoesOnWhileRedisIs(t *testing.T) {
 			stop()
 			running.Wait()
 			if len(load.bad) > 0 {
-				t.Errorf("answers under the fault: %v", load.bad)
+				t.Errorf("responses during the fault: %v", load.bad)
 			}
 			for n, d := range until {
 				if d > 5*time.Second+500*time.Millisecond {
 					t.Errorf("replica %d accepted the revoked key for %v", n, d)
 				}
 			}
-			t.Logf("Redis %s: %v; p50 %v p99 %v; revoke answered after %v, gone after %v and %v",
+			t.Logf("Redis %s: %v; p50 %v p99 %v; the revoke returned after %v and took effect after %v and %v",
 				name, load.counts, load.percentile(.5), load.percentile(.99), answered, until[0], until[1])
 		})
 	}
@@ -450,7 +450,7 @@ func authRedis(t testing.TB, b *authWorld, args ...string) string {
 	for i, a := range args {
 		command[i] = a
 	}
-	// Retry, because on a busy machine Redis may take longer than our clients wait.
+	// Retry, because Redis on a busy machine may need longer than our clients wait.
 	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
 		out, err := rdb.Do(t.Context(), command...).Result()
 		if err == nil {
@@ -473,8 +473,8 @@ func authRemaining(p *authProcess, key string) int {
 	return n
 }
 
-// Tests the client that links and videos use, while auth is killed, frozen, and away for
-// longer than a cached record lasts.
+// The test checks the client that links and videos use while auth is killed, frozen, and away
+// for longer than a cached record lasts.
 func TestAuthAwayLeavesKnownKeysWorkingForThirtySeconds(t *testing.T) {
 	t.Parallel()
 	for name, harm := range map[string]struct{ fault, heal func(p *authProcess) }{
@@ -505,7 +505,7 @@ func TestAuthAwayLeavesKnownKeysWorkingForThirtySeconds(t *testing.T) {
 			load := &authLoad{counts: map[string]int{}}
 			ctx, stop := context.WithCancel(t.Context())
 			load.run(ctx, func() (string, bool) {
-				// Steps of 100 ms age the record well past fresh.
+				// Steps of 100 ms make the record much older than its fresh time.
 				if offset.Add(int64(100*time.Millisecond)) == int64(28*time.Second) {
 					stop()
 				}
@@ -515,13 +515,13 @@ func TestAuthAwayLeavesKnownKeysWorkingForThirtySeconds(t *testing.T) {
 			if len(load.bad) > 0 {
 				t.Errorf("a known key with auth %s: %v", name, load.bad)
 			}
-			// No request waits for auth. A stall of the machine delays fewer than a tenth of 280
-			// requests.
+			// No request waits for auth. A stall of the machine delays less than a tenth of the
+			// 280 requests.
 			if p90 := load.percentile(.9); p90 > 400*time.Millisecond {
 				t.Errorf("p90 %v with auth %s", p90, name)
 			}
 			if _, err := client.Authenticate(t.Context(), unseen, netip.Addr{}); apierr.CodeOf(err) != apierr.Unavailable {
-				t.Errorf("a key new to the replica: %v, want UNAVAILABLE and never a 401", err)
+				t.Errorf("a key that is new to the replica: %v, want UNAVAILABLE, never a 401", err)
 			}
 			offset.Store(int64(31 * time.Second))
 			if _, err := client.Authenticate(t.Context(), key, netip.Addr{}); apierr.CodeOf(err) != apierr.Unavailable {

@@ -15,15 +15,16 @@ import (
 )
 
 const (
-	// idleBudget is how many Firestore queries a second a whole installation without work may make.
+	// idleBudget is the maximum number of Firestore queries per second of a whole installation
+	// without work.
 	idleBudget = 1.5
-	// idleRound is how many queries all sweeps together make if each has one round. A short count may
-	// contain a round more than its share.
+	// idleRound is the number of queries that all sweeps make if each runs once. A short
+	// measurement may include one round more than its share.
 	idleRound = 16
 )
 
-// Two replicas of each service, without any work. LINKREEL_FULL=1 counts for three minutes, and
-// otherwise for some seconds.
+// The test runs two replicas of each service without any work. LINKREEL_FULL=1 counts for three
+// minutes. By default the test counts for some seconds.
 func TestAnIdleInstallationHardlyAsksFirestore(t *testing.T) {
 	t.Parallel()
 	count := 10 * time.Second
@@ -50,7 +51,8 @@ func TestAnIdleInstallationHardlyAsksFirestore(t *testing.T) {
 		}
 		return n
 	}
-	// Every loop begins with a round. They are over once nothing was asked for a second.
+	// Every loop starts with a round. The first rounds are over when no query was made for a
+	// second.
 	last, quiet := queries(), time.Now()
 	authUntil(t, "the first rounds end", time.Minute, func() bool {
 		if n := queries(); n != last {
@@ -64,7 +66,7 @@ func TestAnIdleInstallationHardlyAsksFirestore(t *testing.T) {
 	if count < time.Minute {
 		most += idleRound
 	}
-	authUntil(t, "the time of the count passes", 2*count, func() bool { return time.Since(begun) >= count || float64(queries()) > most })
+	authUntil(t, "the time of the measurement has passed", 2*count, func() bool { return time.Since(begun) >= count || float64(queries()) > most })
 	stats := cloud.Firestore.Stats()
 	text := ""
 	for _, collection := range slices.Sorted(maps.Keys(stats.Queries)) {

@@ -20,7 +20,8 @@ import (
 	"github.com/maxmind/mmdbwriter/mmdbtype"
 )
 
-// decideVisit is a visit of known truth: what it is, by whom and from where.
+// decideVisit is a visit for which the test knows the truth: the kind of visitor and where
+// they come from.
 type decideVisit struct {
 	agent, device, system string
 	language, country, ip string
@@ -39,13 +40,13 @@ var (
 		{"Mozilla/5.0 (Linux; Android 14; SM-X700) AppleWebKit/537.36 Chrome/120.0.0.0 Safari/537.36", "tablet", "android"},
 		{"curl/8.5.0", "", "other"},
 	}
-	decideLanguages = map[string][]string{ // a header, and the languages that it likes best
+	decideLanguages = map[string][]string{ // a header, and the languages that it prefers
 		"de-DE,de;q=0.9,en;q=0.5": {"de-DE"}, "en-US,en": {"en-US", "en"}, "fr;q=0.4, pt-BR;q=0.8": {"pt-BR"}, "": nil, "*": nil,
 	}
 	decideCountries = map[string]string{"DE": "198.51.100", "FR": "203.0.113", "US": "192.0.2", "": "100.64.0"} // networks in the test's file
 )
 
-// decideRule is a rule with what the test itself knows about it.
+// decideRule is a rule, with what the test itself knows about it.
 type decideRule struct {
 	Name string         `json:"name"`
 	URL  string         `json:"url"`
@@ -54,34 +55,35 @@ type decideRule struct {
 	holds func(v *decideVisit, at int64) bool
 }
 
-// decideLink is a link with what the test itself knows about it. Times are milliseconds
-// since 1970; 0 for none.
+// decideLink is a link, with what the test itself knows about it. Times are in milliseconds
+// since 1970; 0 means none.
 type decideLink struct {
 	slug    string
 	id      string
 	rules   []decideRule
 	starts  int64
 	ends    int64
-	expired string          // where visits lead after the end; "" for our page
+	expired string          // where expired visits are sent; "" for our own page
 	borders []*decideBorder // all times at which the link's decisions change
 
 	answered, broken map[string]*atomic.Int64 // by rule, "" for the destination
 }
 
-// decideBorder is a time at which a link's decisions change, in milliseconds since 1970,
-// and how many visits were answered surely before and after it.
+// decideBorder is a time at which a link's decisions change, in milliseconds since 1970, and
+// how many visits were certainly answered before and after it.
 type decideBorder struct {
 	at            int64
 	before, after atomic.Int64
 }
 
-// decideTruth is the answer that a visit must get.
+// decideTruth is the response that a visit must get.
 type decideTruth struct {
 	status         int
 	location, rule string // the rule is "" for the destination
 }
 
-// truth is the answer to a visit at a time, by the test's own reading of the link.
+// truth returns the correct response to a visit at a time, according to the test's own
+// reading of the link.
 func (l *decideLink) truth(v *decideVisit, at int64) decideTruth {
 	switch {
 	case at < l.starts:
@@ -99,14 +101,15 @@ func (l *decideLink) truth(v *decideVisit, at int64) decideTruth {
 	return decideTruth{status: 302, location: "https://base.example/" + l.slug}
 }
 
-// counts reports whether a visit with this answer is a click.
+// counts reports whether a visit with this response is a click.
 func (l *decideLink) counts(d decideTruth) bool { return d.status == 302 && d.location != l.expired }
 
-// decideClock is how many milliseconds the clocks of a visitor and of a replica may differ.
+// decideClock is the maximum difference between the clocks of a visitor and of a replica, in
+// milliseconds.
 const decideClock = 2
 
-// truths are the answers that a visit may get that was made between two times: one, unless
-// a border of the link lies between them.
+// truths returns the responses that a visit made between two times may get. There is only
+// one, unless a border of the link lies between the two times.
 func (l *decideLink) truths(v *decideVisit, from, to int64) []decideTruth {
 	out := []decideTruth{l.truth(v, from)}
 	for _, b := range append([]*decideBorder{{at: to}}, l.borders...) {
@@ -170,7 +173,7 @@ func decideRandomRule(name string, next func() int64) decideRule {
 func decideRandomVisit() *decideVisit {
 	agent := decideAgents[mrand.IntN(len(decideAgents))]
 	v := &decideVisit{agent: agent[0], device: agent[1], system: agent[2], query: url.Values{}}
-	for v.language = range decideLanguages { // any
+	for v.language = range decideLanguages { // any one of them
 		break
 	}
 	for country, network := range decideCountries {
@@ -204,11 +207,11 @@ func decideCountryFile(t *testing.T) string {
 	return path
 }
 
-// Visits of known truth run against two replicas that are killed again and again: every
-// answer leads where the test's own reading of the link says, and every click is counted
-// under its link and its rule. Links and rules begin and end meanwhile: only a visit that is
-// made at that very moment may get either answer. LINKREEL_FULL=1 makes 500,000 visits and
-// 20 kills.
+// Visits for which the test knows the correct response go to two replicas that are killed
+// again and again. Every response must be the one that the test's own reading of the link
+// gives, and every click must be counted under its link and its rule. Links and rules begin
+// and end meanwhile. Only a visit made at such a moment may get either response.
+// LINKREEL_FULL=1 makes 500,000 visits and 20 kills.
 func TestEveryVisitGetsItsTargetAndItsCount(t *testing.T) {
 	t.Parallel()
 	visits, kills := authFull(6_000, 500_000), authFull(3, 20)
@@ -216,7 +219,7 @@ func TestEveryVisitGetsItsTargetAndItsCount(t *testing.T) {
 	b.env = []string{"LINKREEL_GEOIP_FILE=" + decideCountryFile(t), "LINKREEL_TRUSTED_PROXIES=127.0.0.1/32"}
 	a, z, flusher := b.start(false), b.start(false), b.start(true)
 	made := make([]*decideLink, 20)
-	soon := time.Now().Add(2 * time.Second).UnixMilli() // the visits have begun by then
+	soon := time.Now().Add(2 * time.Second).UnixMilli() // the visits have started by then
 	last := soon + int64(authFull(1_000, 25_000))
 	middle := (soon + last) / 2
 	var borders []*decideBorder
@@ -270,7 +273,7 @@ func TestEveryVisitGetsItsTargetAndItsCount(t *testing.T) {
 	}
 	var left, replayed, wrong, refused, either atomic.Int64
 	left.Store(int64(visits))
-	enough := func() bool { // all visits are made, and some of them after each border
+	enough := func() bool { // all visits are made, some of them after each border
 		return left.Add(-1) < 0 && (time.Now().UnixMilli() > last+time.Minute.Milliseconds() ||
 			!slices.ContainsFunc(borders, func(b *decideBorder) bool { return b.after.Load() == 0 }))
 	}
@@ -281,7 +284,7 @@ func TestEveryVisitGetsItsTargetAndItsCount(t *testing.T) {
 			defer c.close()
 			for !enough() {
 				if left.Load() < 0 {
-					time.Sleep(5 * time.Millisecond) // what is left is to wait for the last border
+					time.Sleep(5 * time.Millisecond) // only the wait for the last border is left
 				}
 				v, l := decideRandomVisit(), made[mrand.IntN(len(made))]
 				from := time.Now().UnixMilli() - decideClock
@@ -295,7 +298,7 @@ func TestEveryVisitGetsItsTargetAndItsCount(t *testing.T) {
 					left.Add(1)
 					replayed.Add(-1)
 					refused.Add(1)
-					time.Sleep(5 * time.Millisecond) // the replica starts again
+					time.Sleep(5 * time.Millisecond) // the replica is restarting
 					continue
 				case err != nil:
 					for _, d := range want {
@@ -342,7 +345,7 @@ func TestEveryVisitGetsItsTargetAndItsCount(t *testing.T) {
 			passed++
 		}
 	}
-	t.Logf("%d visits, %d kills: %d clicks answered, %d broken by a kill, %d refused meanwhile, %d wrong; %d of %d borders had visits before and after, %d visits were at one",
+	t.Logf("%d visits, %d kills: %d clicks answered, %d interrupted by a kill, %d refused meanwhile, %d wrong; %d of %d borders had visits before and after, %d visits were at a border",
 		replayed.Load(), kills, answered, broken, refused.Load(), wrong.Load(), passed, len(borders), either.Load())
 	if passed < len(borders)/2 {
 		t.Errorf("only %d of %d borders had visits before and after", passed, len(borders))
@@ -380,7 +383,7 @@ func (p *linksProcess) balanceRules(t *testing.T, made []*decideLink) {
 				delete(counted, name)
 			}
 			if len(counted) > 0 {
-				problem = fmt.Sprintf("%s: counts of rules that it never had: %v", l.slug, counted)
+				problem = fmt.Sprintf("%s: clicks are counted for unknown rules: %v", l.slug, counted)
 				return false
 			}
 		}

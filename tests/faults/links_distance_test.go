@@ -17,16 +17,16 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/redistest"
 )
 
-// Redis at a distance: 1.3 ms is another zone, 5 ms a nearby region, 50 ms another
-// continent, and 2 s is longer than any redirect waits. By default the test uses one
-// distance and a low rate.
+// The tests put Redis at a distance: 1.3 ms is another zone, 5 ms a nearby region, 50 ms another
+// continent, and 2 s is longer than any redirect waits. By default they use one distance and a low
+// rate.
 
 func TestADistantRedis(t *testing.T) {
 	t.Parallel()
 	for _, far := range []struct {
 		distance time.Duration
-		back     time.Duration // bound of the time from a stall's end to normal; 0: none is promised
-		stale    time.Duration // bound of the time from a change's answer to the last old one
+		back     time.Duration // maximum time from the end of a stall to normal operation; 0: no promise
+		stale    time.Duration // maximum time from the response to a change to the last old response
 	}{
 		{1300 * time.Microsecond, 2 * time.Second, 0},
 		{5 * time.Millisecond, 2 * time.Second, 0},
@@ -68,7 +68,7 @@ func TestADistantRedis(t *testing.T) {
 					}
 					if p := a.call("PATCH", "/api/v1/links/"+ids[slug], fmt.Sprintf(`{"url":%q}`, target)); p.status != 200 {
 						if p.status == 503 {
-							continue // Redis is too far away for limits and idempotency, and the error says so
+							continue // Redis is too far away for limits and idempotency, so the API refuses
 						}
 						t.Errorf("patch: %d %s %v", p.status, p.body, p.err)
 						return
@@ -114,27 +114,27 @@ func TestADistantRedis(t *testing.T) {
 			end()
 			load.stop()
 			if far.distance >= time.Second {
-				by.Delay(time.Millisecond) // a Redis slower than every timeout counts as away, and all clicks are counted once it is back
+				by.Delay(time.Millisecond) // a Redis slower than every timeout counts as away; now all clicks can be counted
 			}
-			t.Logf("Redis %v away: %d changes, %d old answers, the last %v after the change had answered; normal again %v after a stall of 200 ms", far.distance, changes.Load(), old.Load(), oldest, slowest)
-			// The bounds assume that Redis answers within 50 ms. On a machine that is too busy for
-			// that they do not apply.
+			t.Logf("Redis %v away: %d changes, %d old responses, the last %v after the change had returned; normal again %v after a stall of 200 ms", far.distance, changes.Load(), old.Load(), oldest, slowest)
+			// The bounds assume that Redis answers within 50 ms. They do not apply on a machine
+			// that is too busy for that.
 			if slow := reached.slowest(); far.stale == 0 && slow > 50*time.Millisecond {
-				t.Logf("Redis took up to %v to answer: the bound of old answers is 5 s, and there is none for the way back", slow)
+				t.Logf("Redis took up to %v to answer, so old responses are allowed for 5 s, and the time until normal operation is not checked", slow)
 				far.stale, far.back = 5*time.Second, 0
 			}
 			if oldest > far.stale || far.stale == 0 && old.Load() > 0 {
-				t.Errorf("%d answers were old, the last by %v; bound %v", old.Load(), oldest, far.stale)
+				t.Errorf("%d responses were old, the last by %v, want at most %v", old.Load(), oldest, far.stale)
 			}
 			if far.back > 0 && slowest > far.back {
-				t.Errorf("normal only %v after the stall", slowest)
+				t.Errorf("normal operation only %v after the stall", slowest)
 			}
 			load.balance(t, a, nil)
 			if others := load.others(); len(others) > 0 {
-				t.Errorf("visits were answered with %v", others)
+				t.Errorf("visits got the responses %v", others)
 			}
 			var counted int64
-			authUntil(t, "visits between changes are counted", 30*time.Second, func() bool {
+			authUntil(t, "the visits between changes are counted", 30*time.Second, func() bool {
 				now, err := a.clicks()
 				if err != nil {
 					return false
@@ -193,7 +193,7 @@ func (p *pings) pause() (resume func()) {
 
 func (p *pings) slowest() time.Duration { return time.Duration(p.most.Load()) }
 
-// A Redis that clicks have filled while Firestore was away drains by itself.
+// Clicks fill Redis while Firestore is away. Redis must drain by itself once Firestore is back.
 func TestARedisFilledWhileFirestoreWasAwayDrains(t *testing.T) {
 	t.Parallel()
 	b := newLinksWorld(t)
@@ -205,11 +205,11 @@ func TestARedisFilledWhileFirestoreWasAwayDrains(t *testing.T) {
 	before := map[string]int64{}
 	for _, s := range slugs {
 		if status, _, err := c.visit("/" + s); status != 302 {
-			t.Fatalf("warming: %d %v", status, err)
+			t.Fatalf("filling the cache: %d %v", status, err)
 		}
 		before[s] = 1
 	}
-	authUntil(t, "what warmed is counted", time.Minute, func() bool {
+	authUntil(t, "the first visits are counted", time.Minute, func() bool {
 		now, err := p.clicks()
 		return err == nil && sum(now) == int64(len(slugs))
 	})
@@ -243,7 +243,7 @@ func TestARedisFilledWhileFirestoreWasAwayDrains(t *testing.T) {
 	load.stop()
 	load.balance(t, p, before)
 	if others := load.others(); len(others) > 0 {
-		t.Errorf("visits were answered with %v", others)
+		t.Errorf("visits got the responses %v", others)
 	}
 }
 
@@ -262,7 +262,7 @@ func TestManyDistinctLinksAreAllCounted(t *testing.T) {
 	// Requests that do not count as clicks first load every link into memory, because the
 	// test does not measure how fast this machine reads links from Firestore.
 	if failed := p.each("HEAD", slugs); failed > 0 {
-		t.Fatalf("warming: %d failed", failed)
+		t.Fatalf("filling the cache: %d requests failed", failed)
 	}
 	b.firestoreBy.Stop()
 	started := time.Now()
@@ -271,7 +271,7 @@ func TestManyDistinctLinksAreAllCounted(t *testing.T) {
 	must(t, b.firestoreBy.Start())
 	back := time.Now()
 	var once, other int
-	authUntil(t, "all is counted", 10*time.Minute, func() bool {
+	authUntil(t, "all clicks are counted", 10*time.Minute, func() bool {
 		now, err := p.clicks()
 		if err != nil {
 			return false
@@ -288,18 +288,18 @@ func TestManyDistinctLinksAreAllCounted(t *testing.T) {
 		}
 		return once+other == len(slugs)-failed
 	})
-	t.Logf("%d links clicked in %v; %v later counted once %d, more than once %d (an answer that came too late and was asked for again), set aside %.0f, refused commits %v",
+	t.Logf("%d links clicked in %v; %v later: counted once %d, more than once %d (the response came too late and the visit was retried), set aside %.0f, refused commits %v",
 		len(slugs), clicked, time.Since(back), once, other, p.metric("linkreel_clicks_set_aside_total"), b.firestore.Stats().Errors)
 	if peak, err := procstat.Peak(p.cmd.Process.Pid); err != nil || peak > podMemory {
-		t.Errorf("the process took %d MiB, the chart gives it %d; %v", peak>>20, podMemory>>20, err)
+		t.Errorf("the process used %d MiB, but the chart allows %d; %v", peak>>20, podMemory>>20, err)
 	} else {
-		t.Logf("the process took %d MiB at most", peak>>20)
+		t.Logf("the process used at most %d MiB", peak>>20)
 	}
 	if aside, lost := p.metric("linkreel_clicks_set_aside_total"), p.metric("linkreel_clicks_lost_total"); failed > 0 || aside > 0 || lost > 0 {
 		t.Errorf("%d visits failed, %v clicks set aside, %v lost", failed, aside, lost)
 	}
 	if clicked > time.Minute {
-		t.Errorf("the visits took %v, so this says nothing of a minute", clicked)
+		t.Errorf("the visits took %v, so the test shows nothing about a minute", clicked)
 	}
 }
 
@@ -314,7 +314,7 @@ func (p *linksProcess) each(method string, slugs []string) (failed int) {
 			defer c.close()
 			for i := v; i < len(slugs); i += visitors {
 				status, _, err := c.ask(method, "/"+slugs[i])
-				for tries := 0; (err != nil || status != 302) && tries < 20; tries++ { // a machine with two cores may be slow with a cold link
+				for tries := 0; (err != nil || status != 302) && tries < 20; tries++ { // a machine with two cores may load a link slowly
 					time.Sleep(100 * time.Millisecond)
 					status, _, err = c.ask(method, "/"+slugs[i])
 				}

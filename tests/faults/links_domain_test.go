@@ -18,8 +18,8 @@ import (
 // domainHost is the custom domain of these tests.
 const domainHost = "go.example.com"
 
-// domainVisits are the visits that the domain counts, by what it calls them: paths, and the
-// status of an answer that counted.
+// domainVisits lists the visits that the domain counts, by the names of the counts, with
+// their paths and the status of a response that counts.
 var domainVisits = map[string]struct {
 	paths  []string
 	status int
@@ -29,8 +29,8 @@ var domainVisits = map[string]struct {
 	"ended":    {[]string{"/over"}, 410},
 }
 
-// domain claims and verifies the domain, makes a link on it that has ended, and returns
-// the domain's id. The name server that proves the claim must be the processes'.
+// domain claims and verifies the domain, makes an expired link on it, and returns the
+// domain's id. The processes must use the name server that proves the claim.
 func (p *linksProcess) domain(t *testing.T, proof *atomic.Pointer[string]) string {
 	t.Helper()
 	var d struct {
@@ -58,7 +58,7 @@ func (p *linksProcess) domain(t *testing.T, proof *atomic.Pointer[string]) strin
 	return d.ID
 }
 
-// domainZone is a name server whose TXT records all say the same.
+// domainZone starts a name server whose TXT records all have the same text.
 func domainZone(t *testing.T, proof *atomic.Pointer[string]) (addr string) {
 	t.Helper()
 	udp, err := net.ListenPacket("udp", "127.0.0.1:0")
@@ -145,7 +145,7 @@ func TestKillsLoseAndDoubleNoVisitOfADomain(t *testing.T) {
 		for kind := range domainVisits {
 			n, sure := int64(counted[kind].(float64)), answered[kind].Load()
 			if n < sure || n > sure+broken[kind].Load() {
-				wrong = append(wrong, fmt.Sprintf("%s: counted %d, answered %d, broken %d", kind, n, sure, broken[kind].Load()))
+				wrong = append(wrong, fmt.Sprintf("%s: counted %d, answered %d, interrupted %d", kind, n, sure, broken[kind].Load()))
 			}
 		}
 		// After two and a half seconds without a change, no visit is in flight any more.
@@ -155,10 +155,10 @@ func TestKillsLoseAndDoubleNoVisitOfADomain(t *testing.T) {
 		t.Error(strings.Join(wrong, "\n"))
 	}
 	for kind := range domainVisits {
-		t.Logf("%s: counted %v, answered %d, broken %d", kind, counted[kind], answered[kind].Load(), broken[kind].Load())
+		t.Logf("%s: counted %v, answered %d, interrupted %d", kind, counted[kind], answered[kind].Load(), broken[kind].Load())
 		if answered[kind].Load() == 0 {
-			t.Errorf("no visit of %s was answered", kind)
+			t.Errorf("no visit of the kind %s was answered", kind)
 		}
 	}
-	t.Logf("%d kills; %d other answers", len(deeds), others.Load())
+	t.Logf("%d kills; %d other responses", len(deeds), others.Load())
 }

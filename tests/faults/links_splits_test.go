@@ -10,12 +10,12 @@ import (
 	"time"
 )
 
-// split is a link that divides its visitors, with what the visits so far have told about
-// each visitor's place on the line from 0 to 100.
+// split is a link that divides its visitors. It records what the visits so far have revealed
+// about each visitor's place on the line from 0 to 100.
 type split struct {
 	slug, id  string
 	percent   []int
-	from, end []int // by visitor: the place is at least from and below end
+	from, end []int // by visitor; the place is at least from and less than end
 }
 
 // set divides the visitors by percent, which add up to 100.
@@ -43,8 +43,8 @@ func (s *split) set(t *testing.T, p *linksProcess, percent ...int) {
 	}
 }
 
-// splitVisitor returns the headers of a visitor. Every eighth has a network of IPv6 and
-// comes from another address of it in each round.
+// splitVisitor returns the headers of a visitor. Every eighth visitor has an IPv6 network
+// and uses another of its addresses in each round.
 func splitVisitor(n, round int) (agent, from string) {
 	from = fmt.Sprintf("X-Forwarded-For: 11.%d.%d.%d", n>>16, n>>8&255, n&255)
 	if n%8 == 0 {
@@ -53,9 +53,9 @@ func splitVisitor(n, round int) (agent, from string) {
 	return "User-Agent: " + decideAgents[n/8%len(decideAgents)][0], from
 }
 
-// visit lets every visitor visit the link once, in turns at the replicas, and notes what
-// each answer tells about the visitor's place. An answer that earlier ones exclude is an
-// error. At half of the visits it calls half, if that is not nil.
+// visit lets every visitor visit the link once, alternating between the replicas, and
+// records what each response reveals about the visitor's place. A response that earlier ones
+// rule out is an error. If half is not nil, visit calls it after half of the visits.
 func (s *split) visit(t *testing.T, round int, half func(), replicas ...*linksProcess) {
 	t.Helper()
 	const workers = 16
@@ -82,7 +82,7 @@ func (s *split) visit(t *testing.T, round int, half func(), replicas ...*linksPr
 				agent, from := splitVisitor(n, round)
 				c := conns[(n+round)%len(conns)]
 				status, location, err := c.askAs("GET", "/"+s.slug, agent, from)
-				for tries := 0; err != nil && tries < 2000; tries++ { // the replica starts again
+				for tries := 0; err != nil && tries < 2000; tries++ { // the replica is restarting
 					time.Sleep(5 * time.Millisecond)
 					status, location, err = c.askAs("GET", "/"+s.slug, agent, from)
 				}
@@ -109,14 +109,15 @@ func (s *split) visit(t *testing.T, round int, half func(), replicas ...*linksPr
 	for i := range shares {
 		counts[i] = shares[i].visitors.Load()
 		if c := splitChance(len(s.from), int(counts[i]), float64(s.percent[i])/100); c < 1e-8 {
-			t.Errorf("%s as %v: share %d has %d of %d visitors; the probability of that is %.1g", s.slug, s.percent, i, counts[i], len(s.from), c)
+			t.Errorf("%s with %v: share %d has %d of %d visitors, which has a probability of %.1g", s.slug, s.percent, i, counts[i], len(s.from), c)
 		}
 	}
 	t.Logf("%s as %v: %v of %d visitors, %d wrong", s.slug, s.percent, counts, len(s.from), wrong.Load())
 }
 
-// splitChance returns the probability that of n visitors, each in a share with the
-// probability p, at least got are in it, or at most got, whichever is smaller.
+// splitChance returns how improbable it is that got of n visitors are in a share in which
+// each of them is with probability p. It is the probability of at least got visitors or of
+// at most got visitors, whichever is smaller.
 func splitChance(n, got int, p float64) float64 {
 	all, _ := math.Lgamma(float64(n + 1))
 	exactly := func(k int) float64 {
@@ -134,11 +135,12 @@ func splitChance(n, got int, p float64) float64 {
 	return min(least, most)
 }
 
-// Every visitor has one place on the line, at every replica, over a kill in the middle of
-// the visits and over edits. An edit that moves one border moves nobody but the visitors
-// between its old and its new place, because all others would contradict their place. The
-// shares are within the bounds of the binomial distribution: all 28 comparisons together
-// fail by chance in less than one of a million runs. LINKREEL_FULL=1 makes 100,000 visitors.
+// Every visitor has one place on the line. It is the same at every replica, and it survives
+// a kill in the middle of the visits and edits of the shares. An edit that moves one border
+// moves only the visitors between the old and the new border. If it moved others, they would
+// contradict their place. The shares are within the bounds of the binomial distribution. All
+// 28 comparisons together fail by chance in less than one of a million runs. LINKREEL_FULL=1
+// makes 100,000 visitors.
 func TestSplitsKeepTheirVisitors(t *testing.T) {
 	t.Parallel()
 	visitors := authFull(1_000, 100_000)
@@ -147,7 +149,7 @@ func TestSplitsKeepTheirVisitors(t *testing.T) {
 	a, z := b.start(true), b.start(false)
 	for i, c := range []struct {
 		name  string
-		edits [][]int // the first are those of the create
+		edits [][]int // the first element has the shares of the create
 	}{
 		{"halves", [][]int{{50, 50}, {60, 40}, {55, 45}}},
 		{"thirds", [][]int{{33, 33, 34}, {40, 26, 34}, {40, 30, 30}}},

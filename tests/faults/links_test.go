@@ -40,7 +40,7 @@ func TestNoReplicaAnswersAnOldTargetOnceAChangeHasAnswered(t *testing.T) {
 	for i := range trials {
 		slug := slugs[i%n]
 		if status, got, err := c.visit("/" + slug); err != nil || status != 302 || got != location(slug) {
-			t.Fatalf("trial %d, warming: %d %q %v, want %q", i, status, got, err, location(slug))
+			t.Fatalf("trial %d, before the change: %d %q %v, want %q", i, status, got, err, location(slug))
 		}
 		if rand.IntN(4) > 0 {
 			version[slug]++
@@ -65,9 +65,9 @@ func TestNoReplicaAnswersAnOldTargetOnceAChangeHasAnswered(t *testing.T) {
 			ids[s], version[s] = id, 0
 		}
 	}
-	t.Logf("%d changes and %d deletes, each followed at once by a visit to the other replica: %d old answers", trials-deletes, deletes, stale)
+	t.Logf("%d changes and %d deletes, each followed at once by a visit to the other replica: %d old responses", trials-deletes, deletes, stale)
 	if stale > 0 {
-		t.Errorf("%d of %d visits got an old answer", stale, trials)
+		t.Errorf("%d of %d visits got an old response", stale, trials)
 	}
 }
 
@@ -113,7 +113,8 @@ func TestKillsLoseAndDoubleNoClick(t *testing.T) {
 			}
 			for i := range killRedis {
 				s := servers[i%len(servers)]
-				// A cluster needs time to notice and to give the master's slots to its replica.
+				// A cluster needs time to detect the failure and to give the master's slots to
+				// its replica.
 				away := time.Duration(rand.IntN(700)) * time.Millisecond
 				if len(servers) == 6 {
 					away = 3 * time.Second
@@ -137,7 +138,7 @@ func TestKillsLoseAndDoubleNoClick(t *testing.T) {
 			t.Logf("%d kills: links %d, Redis %d, flusher %d", len(deeds), killLinks, killRedis, killFlusher)
 			load.balance(t, a, nil)
 			if others := load.others(); len(others) > 0 {
-				t.Errorf("visits were answered with %v", others)
+				t.Errorf("visits got the responses %v", others)
 			}
 		})
 	}
@@ -169,7 +170,7 @@ func TestWarmRedirectsOutliveRedis(t *testing.T) {
 			time.Sleep(time.Second)
 			onset := load.p99()
 			away := func() bool { return p.metric(`linkreel_dependency_away{dependency="Redis"}`) == 1 }
-			authUntil(t, "the metric says that Redis is away, although nobody calls the API", 20*time.Second, away)
+			authUntil(t, "the metric says that Redis is away although nobody calls the API", 20*time.Second, away)
 			var calls, refused atomic.Int64
 			stop := make(chan struct{})
 			var wg sync.WaitGroup
@@ -207,16 +208,16 @@ func TestWarmRedirectsOutliveRedis(t *testing.T) {
 			back := time.Since(healed)
 			authUntil(t, "the metric says that Redis is back", 20*time.Second, func() bool { return !away() })
 			load.stop()
-			t.Logf("p99 calm %v, first second %v, then %v; %d API calls, %d refused; counting again after %v", calm, onset, during, calls.Load(), refused.Load(), back)
+			t.Logf("p99 without the fault %v, in its first second %v, then %v; %d API calls, %d refused; counting again after %v", calm, onset, during, calls.Load(), refused.Load(), back)
 			load.balance(t, p, before)
 			if others := load.others(); len(others) > 0 {
-				t.Errorf("visits were answered with %v", others)
+				t.Errorf("visits got the responses %v", others)
 			}
 			if _, broken := load.sums(); broken > 0 || load.refused.Load() > 0 {
-				t.Errorf("%d visits broke, %d were refused", broken, load.refused.Load())
+				t.Errorf("%d visits were interrupted, %d were refused", broken, load.refused.Load())
 			}
 			if back > 5*time.Second+2*time.Second { // plus the flusher's own cycle
-				t.Errorf("counting came back after %v", back)
+				t.Errorf("counting resumed after %v", back)
 			}
 		})
 	}
@@ -247,7 +248,7 @@ func TestWarmRedirectsOutliveFirestore(t *testing.T) {
 	defer warm.close()
 	for _, s := range slugs {
 		if status, _, err := warm.visit("/" + s); status != 302 {
-			t.Fatalf("warming: %d %v", status, err)
+			t.Fatalf("filling the cache: %d %v", status, err)
 		}
 	}
 	before := map[string]int64{}
@@ -290,7 +291,7 @@ func TestWarmRedirectsOutliveFirestore(t *testing.T) {
 		}
 		a := p.call("GET", "/api/v1/links", "")
 		if a.status != 503 || a.header.Get("Retry-After") == "" {
-			t.Errorf("%s: the API answers %d %s %v", fault.name, a.status, a.body, a.err)
+			t.Errorf("%s: the API returns %d %s %v", fault.name, a.status, a.body, a.err)
 		}
 		during := load.p99()
 		fault.lift()
@@ -302,18 +303,18 @@ func TestWarmRedirectsOutliveFirestore(t *testing.T) {
 			return status == 404 && p.call("GET", "/api/v1/links?limit=1", "").status == 200
 		})
 		back := time.Since(healed)
-		t.Logf("%s: p99 of warm redirects calm %v, during %v; %d unknown slugs 503, slowest once known to be away %v; normal after %v", fault.name, calm, during, unknown, slowest, back)
+		t.Logf("%s: p99 of cached redirects without the fault %v, during it %v; %d unknown slugs got 503, the slowest after the outage was detected took %v; normal after %v", fault.name, calm, during, unknown, slowest, back)
 		if back > 5*time.Second {
-			t.Errorf("%s: normal only after %v", fault.name, back)
+			t.Errorf("%s: normal operation only after %v", fault.name, back)
 		}
 	}
 	load.stop()
 	load.balance(t, p, before)
 	if others := load.others(); len(others) > 0 {
-		t.Errorf("warm visits were answered with %v", others)
+		t.Errorf("cached visits got the responses %v", others)
 	}
 	if _, broken := load.sums(); broken > 0 {
-		t.Errorf("%d visits broke", broken)
+		t.Errorf("%d visits were interrupted", broken)
 	}
 }
 
@@ -408,7 +409,7 @@ func TestPagesAreStableUnderChurn(t *testing.T) {
 	}
 	t.Logf("%d links in %d pages of 7, %d changes meanwhile: %d missed, %d twice", n, pages, changes.Load(), missed, twice)
 	if missed+twice > 0 {
-		t.Errorf("%d standing links missed, %d links twice", missed, twice)
+		t.Errorf("%d links that existed all the time were missed, %d links were listed twice", missed, twice)
 	}
 }
 
@@ -425,7 +426,7 @@ func TestAHotLinkIsOneWriteASecond(t *testing.T) {
 	load.stop()
 	load.balance(t, p, nil)
 	most := b.firestore.MaxSustainedWrites(10 * time.Second)
-	t.Logf("most written document: %s, %d times in 10 s", most.Document, most.Writes)
+	t.Logf("the document with the most writes is %s, with %d in 10 s", most.Document, most.Writes)
 	if most.Writes > 11 {
 		t.Errorf("%s was written %d times in 10 s", most.Document, most.Writes)
 	}

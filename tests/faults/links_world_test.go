@@ -42,7 +42,7 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/redistest"
 )
 
-// linksBinary builds the service as it is shipped.
+// linksBinary builds the service in the form in which it is shipped.
 var linksBinary = sync.OnceValues(func() (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
@@ -62,7 +62,7 @@ type linksWorld struct {
 	t           testing.TB
 	firestore   *firestore.Server
 	firestoreBy *toxiproxy.Proxy
-	redis       *redisproc.Server // nil if the test has its own
+	redis       *redisproc.Server // nil if the test starts its own
 	redisBy     *toxiproxy.Proxy
 	env         []string // additional settings of every process
 	auth        string
@@ -99,7 +99,7 @@ func (b *linksWorld) slow(p *toxiproxy.Proxy, ms int) (heal func()) {
 	return func() { p.Toxics.ResetToxics(context.Background()) }
 }
 
-// linksProcess is one replica. It keeps its addresses and its spool when it is killed.
+// linksProcess is one replica. It keeps its addresses and its spool folder when it is killed.
 type linksProcess struct {
 	world                   *linksWorld
 	api, redirect, internal string
@@ -167,7 +167,7 @@ func (p *linksProcess) run() {
 		err := cmd.Start()
 		started <- err
 		if err == nil {
-			_ = cmd.Wait() // the tests kill it, so an error is normal
+			_ = cmd.Wait() // the tests kill the process, so an error is normal
 		}
 	}(p.cmd, p.done)
 	if err := <-started; err != nil {
@@ -185,8 +185,8 @@ func (p *linksProcess) run() {
 	})
 }
 
-// linksPodMemory is the limit of the chart's pods, in bytes. The limit of links is higher, so
-// that something is left when 300,000 links are in memory.
+// linksPodMemory is the limit of the chart's pods, in bytes. The limit of links itself is
+// higher, so that memory is left when 300,000 links are cached.
 func linksPodMemory(t testing.TB) int64 {
 	t.Helper()
 	text, err := os.ReadFile("../../charts/linkreel/values.yaml")
@@ -203,7 +203,7 @@ func linksPodMemory(t testing.TB) int64 {
 		t.Fatal(err)
 	}
 	if _, err := fmt.Sscanf(values.Defaults.Resources.Limits.Memory, "%dMi", &mib); err != nil {
-		t.Fatalf("the chart's limit of memory is %q", values.Defaults.Resources.Limits.Memory)
+		t.Fatalf("the chart's memory limit is %q", values.Defaults.Resources.Limits.Memory)
 	}
 	return mib << 20
 }
@@ -295,8 +295,8 @@ func (p *linksProcess) clicks() (map[string]int64, error) {
 	}
 }
 
-// linksConn is a visitor's connection. Unlike http.Client it never retries a request, so
-// that each is sent at most once.
+// linksConn is a visitor's connection. Unlike http.Client it never retries a request, so each
+// request is sent at most once.
 type linksConn struct {
 	addr string
 	host string // the host that is visited, "" for the default short host
@@ -314,7 +314,7 @@ func (c *linksConn) ask(method, path string) (status int, location string, err e
 	return c.askAs(method, path, "User-Agent: Mozilla/5.0 (X11; Linux)")
 }
 
-// askAs sends the headers of a certain visitor.
+// askAs sends a request with the headers of a certain visitor.
 func (c *linksConn) askAs(method, path string, headers ...string) (status int, location string, err error) {
 	if c.c == nil {
 		conn, err := net.DialTimeout("tcp", c.addr, 2*time.Second)
@@ -354,8 +354,8 @@ type linksLoad struct {
 	slugs []string
 	to    []*linksProcess
 
-	answered, broken map[string]*atomic.Int64 // by slug; broken may or may not have counted
-	refused          atomic.Int64             // nothing listened
+	answered, broken map[string]*atomic.Int64 // by slug; a broken visit may or may not have been counted
+	refused          atomic.Int64             // visits for which nothing listened
 	statuses         [600]atomic.Int64
 	mu               sync.Mutex
 	took             []time.Duration
@@ -442,7 +442,7 @@ func (l *linksLoad) sums() (answered, broken int64) {
 	return answered, broken
 }
 
-// p99 of the visits that were answered since the last call.
+// p99 returns the 99th percentile of the visits that were answered since the last call.
 func (l *linksLoad) p99() time.Duration {
 	l.mu.Lock()
 	took := l.took
@@ -486,7 +486,7 @@ func (l *linksLoad) balance(t testing.TB, p *linksProcess, before map[string]int
 			n := now[s] - before[s]
 			counted += n
 			if a, b := l.answered[s].Load(), l.broken[s].Load(); n < a || n > a+b {
-				wrong = append(wrong, fmt.Sprintf("%s: counted %d, answered %d, broken %d", s, n, a, b))
+				wrong = append(wrong, fmt.Sprintf("%s: counted %d, answered %d, interrupted %d", s, n, a, b))
 			}
 		}
 		if counted != last {
@@ -497,7 +497,7 @@ func (l *linksLoad) balance(t testing.TB, p *linksProcess, before map[string]int
 			break
 		}
 	}
-	t.Logf("counted %d = answered %d + %d of %d broken; refused %d, other answers %v; held %.0f visits/s", counted, answered, counted-answered, broken, l.refused.Load(), l.others(), l.held)
+	t.Logf("counted %d = answered %d + %d of %d interrupted; refused %d, other responses %v; rate %.0f visits/s", counted, answered, counted-answered, broken, l.refused.Load(), l.others(), l.held)
 	for _, w := range wrong {
 		t.Error(w)
 	}

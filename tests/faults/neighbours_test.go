@@ -22,10 +22,10 @@ import (
 	"github.com/linkreel/linkreel/services/standalone"
 )
 
-// The neighbours of a noisy account. For every write of the API, one account sends
-// requests for one record at the highest possible rate, over many connections, while
-// Firestore is as slow as Google's. No other account may notice. LINKREEL_FULL=1 uses 120
-// connections and three seconds for each operation. Without it, 40 connections get a
+// The tests watch the neighbours of a noisy account. For every write of the API, the noisy
+// account sends requests for one record at the highest possible rate, over many connections,
+// while Firestore is as slow as Google's. Other accounts must not notice. LINKREEL_FULL=1 uses
+// 120 connections and three seconds for each operation. By default, 40 connections get a
 // fraction of a second, and each sends at least one request.
 
 // quarter is a whole Linkreel with a slow Firestore.
@@ -43,7 +43,7 @@ func newQuarter(t *testing.T, env map[string]string) *quarter {
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		Transport:     &http.Transport{MaxIdleConnsPerHost: 256},
 	}}
-	settings := map[string]string{"DNS_RESOLVER": "127.0.0.1:9"} // no look-up leaves this machine
+	settings := map[string]string{"DNS_RESOLVER": "127.0.0.1:9"} // no lookup leaves this machine
 	for name, value := range env {
 		settings[name] = value
 	}
@@ -111,7 +111,7 @@ func (q *quarter) made(key, method, address string, body any) map[string]any {
 		q.t.Fatalf("%s %s: %d %.300s", method, address, status, answer)
 	}
 	var out map[string]any
-	_ = json.Unmarshal(answer, &out) // some answers are empty
+	_ = json.Unmarshal(answer, &out) // some responses are empty
 	return out
 }
 
@@ -188,8 +188,8 @@ func titled(path string) act {
 	return func(n int) (string, any) { return path, map[string]any{"title": fmt.Sprint("Title ", n)} }
 }
 
-// writes returns a recipe for each operation of the contract that changes something. A
-// recipe first creates a record of the account and then changes it.
+// writes returns a recipe for each operation of the contract that changes something. A recipe
+// first creates a record of the account and then returns the requests that change it.
 func writes(receiver string) map[string]func(r *resident) act {
 	const links, videos, hooks = "/api/v1/links", "/api/v1/videos/", "/api/v1/webhooks/"
 	return map[string]func(r *resident) act{
@@ -295,7 +295,7 @@ func writes(receiver string) map[string]func(r *resident) act {
 			return func(n int) (string, any) { return path, map[string]any{"name": fmt.Sprint("M ", n)} }
 		},
 		"removeMember": func(r *resident) act { return on("/api/v1/members/"+r.member(), nil) },
-		// The API refuses a key here, but checking its rights is work too.
+		// The API refuses a key here, but checking the key's rights is work too.
 		"createMemberSignInLink": func(r *resident) act { return on("/api/v1/members/"+r.member()+"/sign-in-links", nil) },
 		"createInvitation":       func(*resident) act { return on("/api/v1/invitations", map[string]any{"role": "viewer"}) },
 		"revokeInvitation": func(r *resident) act {
@@ -325,7 +325,7 @@ type watch struct {
 	ids    map[string]bool // of the neighbours
 }
 
-// ask repeats the request named what until ctx ends. next sends the request and returns
+// ask repeats the request with the name what until ctx ends. next sends the request and returns
 // false when there is nothing left to request.
 func (w *watch) ask(ctx context.Context, wg *sync.WaitGroup, what string, pause time.Duration, next func(i int) (key, method, address string, body any, more bool)) {
 	wg.Go(func() {
@@ -370,7 +370,7 @@ func TestNeighboursDoNotNoticeANoisyAccount(t *testing.T) {
 			continue
 		}
 		if recipes[r.OperationID] == nil {
-			t.Errorf("%s: add to writes how it is done", r.OperationID)
+			t.Errorf("%s: add a recipe for this operation to writes", r.OperationID)
 			continue
 		}
 		operations = append(operations, r)
@@ -458,7 +458,8 @@ func TestNeighboursDoNotNoticeANoisyAccount(t *testing.T) {
 			answers := n.who.storm(n.operation.Method, n.act, connections, spell)
 			t.Logf("%-18s %v in %v", name, answers, time.Since(began).Round(time.Millisecond))
 			for status := range answers {
-				// At the highest rate, the machine may be too slow for the noisy account itself.
+				// At the highest rate, the noisy account itself may get errors because the
+				// machine is too slow.
 				if status == 0 || status >= 500 && (!full || status == 500) {
 					t.Errorf("%s: the account itself got %d", name, status)
 				}
@@ -490,7 +491,7 @@ func TestNeighboursDoNotNoticeANoisyAccount(t *testing.T) {
 	}
 }
 
-// storm sends requests over some connections for a while, at least one over each, and
+// storm sends requests over some connections for the time spell, at least one over each, and
 // counts the responses by status.
 func (r *resident) storm(method string, a act, connections int, spell time.Duration) map[int]int {
 	began := time.Now()
@@ -548,7 +549,7 @@ func (l *accessLog) Write(p []byte) (int, error) {
 	}
 }
 
-// reason returns the log's reason for the request that answer names.
+// reason returns the reason in the log for the request whose id is in answer.
 func (l *accessLog) reason(answer string) string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -566,8 +567,8 @@ func (l *accessLog) reset() {
 	l.lines = nil
 }
 
-// queued returns, sorted, how long requests of some accounts and requests without an
-// account waited.
+// queued returns, in sorted order, how long the requests of these accounts and the requests
+// without an account waited.
 func (l *accessLog) queued(accounts map[string]bool) []float64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -581,8 +582,8 @@ func (l *accessLog) queued(accounts map[string]bool) []float64 {
 	return out
 }
 
-// An import by many threads contends with itself: over a tag, over the account's quota,
-// over the account. It may take long, but every request must succeed.
+// An import with many threads contends with itself for a tag, for the account's quota, and for
+// the account. It may take long, but every request must succeed.
 func TestParallelWritesOfOneAccountAreNeverRefused(t *testing.T) {
 	const threads = 60
 	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }))

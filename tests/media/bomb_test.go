@@ -9,15 +9,15 @@ import (
 	"github.com/linkreel/linkreel/libs/transcode"
 )
 
-// deflated makes a small file of large pictures, each just within the limit.
+// deflated makes a small file of large pictures, each of them just within the limit.
 func deflated(m *maker, pictures int) string {
 	m.ff("-f lavfi -i color=c=red:s=6000x6000:r=25 -frames:v 1 -c:v png one.mov")
 	return m.ff(fmt.Sprintf("-stream_loop %d -i @one.mov -c copy a.mov", pictures-1))
 }
 
 // swelling makes a file that declares a second of 64×64 but continues with minutes of
-// 4096×4096. This is far more work than its header declares, so only the time limit ends
-// it.
+// 4096×4096. The file is far more work than its header declares, so only the time limit
+// stops it.
 func swelling(m *maker) string {
 	small := m.read(m.ff(video("64x64", "25", 1) + x264 + "small.ts"))
 	large := m.read(m.ff("-f lavfi -i color=c=red:s=4096x4096:r=25:d=1" + x264 + "-g 25 large.ts"))
@@ -28,8 +28,8 @@ func swelling(m *maker) string {
 	return m.write("swelling.ts", string(small), string(m.read(m.ff("-stream_loop 60 -i @long.ts -c copy looped.ts"))))
 }
 
-// TestGoodJobsBesideABomb runs the same jobs twice on a worker with two slots: alone, and
-// while a file that uses up its whole allowance has one of the slots.
+// The test runs the same jobs twice on a worker with two slots: alone, and while one slot
+// is taken by a file that uses up its whole allowance.
 func TestGoodJobsBesideABomb(t *testing.T) {
 	jobs, pictures := 3, 15
 	if full() { // not in parallel, since processor time depends on other programs
@@ -47,7 +47,7 @@ func TestGoodJobsBesideABomb(t *testing.T) {
 	}
 	bombs := []bomb{{"large pictures", deflated(m, pictures), ""}}
 	if full() {
-		bombs = append(bombs, bomb{"a swelling one", swelling(m), transcode.Timeout})
+		bombs = append(bombs, bomb{"a swelling file", swelling(m), transcode.Timeout})
 	}
 	r.work()
 
@@ -63,7 +63,7 @@ func TestGoodJobsBesideABomb(t *testing.T) {
 				t.Errorf("%s ended as %s after %d tries: %v", j.VideoID, x.State, x.Tries, x.Failure)
 			}
 			for end := time.Now().Add(timeLimit); witnessed.cpu(j.VideoID) == 0 && time.Now().Before(end); {
-				time.Sleep(10 * time.Millisecond) // the worker logs it just after the job's end
+				time.Sleep(10 * time.Millisecond) // the worker logs it just after the job ends
 			}
 			cpu += witnessed.cpu(j.VideoID)
 		}
@@ -78,7 +78,7 @@ func TestGoodJobsBesideABomb(t *testing.T) {
 		beside := round(fmt.Sprint("beside", i, "-"))
 		lasted := time.Since(begun)
 		if x := r.await(j.ID, time.Second, func(transcode.Record) bool { return true }); final(x) && x.UpdatedAt.Sub(begun) < lasted/2 {
-			t.Errorf("%s was over after %v of %v, so this shows little", b.name, x.UpdatedAt.Sub(begun), lasted)
+			t.Errorf("%s ended after %v of %v, so the result shows little", b.name, x.UpdatedAt.Sub(begun), lasted)
 		}
 		// A bomb's own limit is a minute of CPU or more, depending on its header.
 		x := r.await(j.ID, 10*time.Minute, final)
@@ -93,10 +93,10 @@ func TestGoodJobsBesideABomb(t *testing.T) {
 			time.Sleep(10 * time.Millisecond)
 		}
 		ratio := beside.Seconds() / alone.Seconds()
-		t.Logf("%d good jobs took %.1f s of CPU alone and %.1f s beside %s, %.2f ×; the bomb ended as %s %q after %.1f s and %.1f s of CPU",
+		t.Logf("%d good jobs took %.1f s of CPU time alone and %.1f s beside %s, %.2f ×; the bomb ended as %s %q after %.1f s and %.1f s of CPU time",
 			jobs, alone.Seconds(), beside.Seconds(), b.name, ratio, x.State, code, x.UpdatedAt.Sub(begun).Seconds(), witnessed.cpu(videoID).Seconds())
 		if full() && ratio > 1.2 {
-			t.Errorf("beside %s the good jobs took %.2f × the CPU they take alone, want at most 1.2", b.name, ratio)
+			t.Errorf("beside %s, the good jobs took %.2f × the CPU time that they take alone, want at most 1.2", b.name, ratio)
 		}
 	}
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/linkreel/linkreel/libs/transcode"
 )
 
-// stream holds the facts that the checker finds in one object. The checker parses boxes
-// itself and does not use the code that wrote the description.
+// stream has what the checker finds in one object. The checker parses boxes itself and
+// does not use the code that wrote the description.
 type stream struct {
 	timescale float64
 	frames    int
@@ -85,14 +85,14 @@ func (r *world) object(name string) []byte {
 	return b.Bytes()
 }
 
-// check compares an outcome with its objects and returns all faults.
+// check compares an outcome with its objects and returns everything that is wrong.
 func (r *world) check(o *transcode.Outcome, want item) (faults []string) {
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Sprintf(format, args...)) }
 	if len(o.Renditions) == 0 {
 		return []string{"no renditions"}
 	}
 	if want.width > 0 && (o.Width != want.width || o.Height != want.height) {
-		fault("shown as %dx%d, want %dx%d", o.Width, o.Height, want.width, want.height)
+		fault("the size is %dx%d, want %dx%d", o.Width, o.Height, want.width, want.height)
 	}
 	if want.rungs > 0 && len(o.Renditions) != want.rungs {
 		fault("%d renditions, want %d", len(o.Renditions), want.rungs)
@@ -144,7 +144,7 @@ func (r *world) check(o *transcode.Outcome, want item) (faults []string) {
 		}
 		for n := range b {
 			if slack := 1.01 / o.Renditions[i].FrameRate; math.Abs(b[n]-borders[0][n]) > slack {
-				fault("%s: segment %d ends at %.3f, elsewhere at %.3f", o.Renditions[i].Name, n, b[n], borders[0][n])
+				fault("%s: segment %d ends at %.3f, but at %.3f in the tallest rendition", o.Renditions[i].Name, n, b[n], borders[0][n])
 			}
 		}
 	}
@@ -174,15 +174,16 @@ func (r *world) check(o *transcode.Outcome, want item) (faults []string) {
 	return faults
 }
 
-// checkDownload expects every picture of the tallest rendition in the download,
-// each at its time to the millisecond, as a player shows them: with edit lists.
+// checkDownload checks that a player shows every picture of the tallest rendition in the
+// download at the same time to the millisecond. It takes edit lists into account, as
+// players do.
 func (r *world) checkDownload(o *transcode.Outcome) (faults []string) {
 	if o.Download == "" {
 		return []string{"no download"}
 	}
 	want, err := parse(r.object(o.Renditions[0].Object))
 	if err != nil {
-		return nil // this is a fault of the rendition
+		return nil // the rendition itself is wrong, which check reports
 	}
 	got := r.shownTimes(o.Download)
 	if len(got) != len(want.shown) {
@@ -226,9 +227,9 @@ func ends(r transcode.Rendition) []float64 {
 	return out
 }
 
-// described compares a rendition's table with the boxes of its object: every segment is a
-// run of whole fragments, the segments cover all fragments, and the declared bandwidth is
-// that of the densest segment.
+// described compares a rendition's table with the boxes of its object: every segment must
+// be a run of whole fragments, the segments must cover all fragments, and the declared
+// bandwidth must be that of the densest segment.
 func described(r transcode.Rendition, s *stream) (faults []string) {
 	fault := func(format string, args ...any) {
 		faults = append(faults, r.Name+": "+fmt.Sprintf(format, args...))

@@ -21,8 +21,8 @@ type item struct {
 	make func(m *maker) string // returns the file
 	code transcode.Code        // the expected failure; empty means that the file becomes ready
 
-	// The expected result of a ready file. frames and rate are those of full-rate renditions,
-	// after the rate rule.
+	// These fields describe the expected result of a ready file. frames and rate are those of
+	// full-rate renditions, after the rate rule.
 	frames        int
 	slack         int // allowed difference in frames if the source is damaged or irregular
 	rate          float64
@@ -45,7 +45,7 @@ type maker struct {
 
 func (m *maker) path(name string) string { return filepath.Join(m.dir, name) }
 
-// ff runs ffmpeg and returns the file it wrote, its last argument.
+// ff runs ffmpeg and returns the path of the file that it has written, which is its last argument.
 func (m *maker) ff(args string) string {
 	m.t.Helper()
 	fields := strings.Fields(args)
@@ -91,7 +91,7 @@ func (m *maker) edit(path string, change func([]byte) []byte) string {
 	return path
 }
 
-// Inputs: a moving picture and a tone.
+// The inputs are a moving picture and a tone.
 func video(size, rate string, seconds float64) string {
 	return fmt.Sprintf("-f lavfi -i testsrc2=s=%s:r=%s:d=%g", size, rate, seconds)
 }
@@ -116,7 +116,7 @@ func random(n int) string {
 	return string(b)
 }
 
-// boxAt finds a box by its name and returns the offset of its content.
+// boxAt finds a box by its name and returns the offset of the box's content.
 func boxAt(b []byte, name string) int {
 	at := bytes.Index(b, []byte(name))
 	if at < 4 {
@@ -296,7 +296,8 @@ var bad = []item{
 	}, code: transcode.NotAVideo},
 	{name: "avi-with-playlist-subtitles", make: gab2, code: transcode.NotAVideo},
 	{name: "mov-with-foreign-data", make: func(m *maker) string {
-		// A data reference by path: old QuickTime files may keep samples elsewhere.
+		// A data reference names a file by its path, because old QuickTime files may keep samples
+		// in another file.
 		return m.edit(m.ff(video("320x240", "25", 1)+x264+"a.mov"), func(b []byte) []byte {
 			at := boxAt(b, "url ")
 			b[at+3] = 0 // no longer "in this file"
@@ -356,8 +357,8 @@ var bad = []item{
 	}, code: transcode.CorruptFile},
 }
 
-// overlapping makes an MP4 of an hour with a single picture. The index names the picture once
-// for each frame, in a separate chunk, so a copy would write it out for every frame.
+// overlapping makes an MP4 of an hour with a single picture. The index lists the picture once for
+// each frame, in a separate chunk, so a copy would write it once per frame.
 func overlapping(m *maker) string {
 	one := m.read(m.ff("-f lavfi -i testsrc2=s=640x360:r=30:d=0.03" + x264 + "-frames:v 1 one.mp4"))
 	box := func(name string, parts ...[]byte) []byte {
@@ -386,7 +387,7 @@ func overlapping(m *maker) string {
 	return m.write("a.mp4", string(ftyp), string(box("mdat", picture)), string(moov))
 }
 
-// refragmented makes a fragmented MP4 whose fragments all name the bytes of the first.
+// refragmented makes a fragmented MP4 in which all fragments refer to the bytes of the first.
 func refragmented(m *maker) string {
 	one := m.read(m.ff("-f lavfi -i testsrc2=s=640x360:r=25:d=0.04" + x264 + "-frames:v 1 -movflags +frag_every_frame+empty_moov one.mp4"))
 	moof, mdat := boxAt(one, "moof")-8, boxAt(one, "mdat")-8
@@ -394,16 +395,16 @@ func refragmented(m *maker) string {
 	again := bytes.Clone(one[moof:mdat])
 	tfdt, frame := boxAt(again, "tfdt"), binary.BigEndian.Uint32(one[boxAt(one, "mdhd")+12:])/25
 	for i := range uint32(74) {
-		// The time is 64-bit, after version and flags. Offsets of the bytes count from the start of
-		// the file.
+		// The time is a 64-bit number after version and flags. The offsets of the bytes count from
+		// the start of the file.
 		binary.BigEndian.PutUint32(again[tfdt+8:], (i+1)*frame)
 		b = append(b, again...)
 	}
 	return m.write("a.mp4", string(b))
 }
 
-// gab2 makes an AVI whose subtitle track is a playlist that names files: older
-// versions of ffmpeg opened what such a track contains with any demuxer.
+// gab2 makes an AVI whose subtitle track is a playlist with the names of files. Older versions of
+// ffmpeg opened the content of such a track with any demuxer.
 func gab2(m *maker) string {
 	chunk := func(id string, body []byte) []byte {
 		b := binary.LittleEndian.AppendUint32([]byte(id), uint32(len(body)))

@@ -55,8 +55,8 @@ func (p *process) terminate() {
 	_ = p.Wait()
 }
 
-// TestStoppedWorkerReturnsItsJob expects an orderly stop to cost no try and
-// little time.
+// An orderly stop of the worker must take little time and must not cost the job an
+// attempt.
 func TestStoppedWorkerReturnsItsJob(t *testing.T) {
 	t.Parallel()
 	r := newWorld(t)
@@ -78,7 +78,7 @@ func TestStoppedWorkerReturnsItsJob(t *testing.T) {
 	r.noScratch()
 }
 
-// TestJobsOutliveRedis empties Redis, and later stops it, while a job waits.
+// The test empties Redis while a job waits, and later stops it.
 func TestJobsOutliveRedis(t *testing.T) {
 	t.Parallel()
 	r := newWorld(t)
@@ -91,18 +91,18 @@ func TestJobsOutliveRedis(t *testing.T) {
 	r.env["LINKREEL_JOB_SWEEP"] = "1s"
 	r.work()
 	if record := r.await(j.ID, timeLimit, final); record.State != transcode.Done {
-		t.Errorf("without Redis the job ended as %s: %v", record.State, record.Failure)
+		t.Errorf("without Redis, the job ended as %s: %v", record.State, record.Failure)
 	}
 	if err := r.redis.Restart(context.Background()); err != nil {
 		t.Fatal(err)
 	}
 	j = r.submit("again", source)
 	if record := r.await(j.ID, timeLimit, final); record.State != transcode.Done {
-		t.Errorf("with Redis back the job ended as %s: %v", record.State, record.Failure)
+		t.Errorf("after Redis was back, the job ended as %s: %v", record.State, record.Failure)
 	}
 }
 
-// TestCancelledJobStopsAndLeavesNothing deletes a video in the middle of its job.
+// The test deletes a video in the middle of its job.
 func TestCancelledJobStopsAndLeavesNothing(t *testing.T) {
 	t.Parallel()
 	r := newWorld(t)
@@ -118,7 +118,7 @@ func TestCancelledJobStopsAndLeavesNothing(t *testing.T) {
 	}
 	for end := time.Now().Add(30 * time.Second); len(r.objects("gone")) > 0; time.Sleep(100 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("still there after the job was deleted: %v", r.objects("gone"))
+			t.Fatalf("objects are left after the job was deleted: %v", r.objects("gone"))
 		}
 	}
 }

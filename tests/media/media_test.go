@@ -54,7 +54,7 @@ func canaries(t *testing.T, m *maker) (calls *atomic.Int64) {
 	return calls
 }
 
-// TestCorpus sends every file through a worker.
+// The test sends every file through a worker.
 func TestCorpus(t *testing.T) {
 	t.Parallel()
 	r := newWorld(t)
@@ -83,7 +83,7 @@ func TestCorpus(t *testing.T) {
 		row, ok := r.try(m, fmt.Sprintf("corpus%d", i), x, memory)
 		if !ok {
 			failed++
-			t.Log(row) // at once, because the whole table may take long
+			t.Log(row) // log the row now, because the whole table may take long
 		}
 		fmt.Fprintln(w, row)
 		if x.code == "" {
@@ -94,13 +94,13 @@ func TestCorpus(t *testing.T) {
 		largest.all, largest.tool = max(largest.all, r.peak.all), max(largest.tool, r.peak.tool)
 	}
 	_ = w.Flush()
-	t.Logf("\n%s%d to be ready and %d to be refused, %d otherwise than they should; %d network calls; the worker's memory at most %d MiB, ffmpeg's %d MiB",
+	t.Logf("\n%s%d files to become ready and %d to be refused, %d with a wrong result; %d network calls; memory of the worker at most %d MiB, of ffmpeg %d MiB",
 		table.String(), ready, refused, failed, calls.Load(), largest.all>>20, largest.tool>>20)
 	if largest.all > maxMemory {
-		t.Errorf("the worker used %d MiB with its programs, want at most %d", largest.all>>20, int64(maxMemory)>>20)
+		t.Errorf("the worker and its programs used %d MiB, want at most %d", largest.all>>20, int64(maxMemory)>>20)
 	}
 	if failed > 0 {
-		t.Errorf("%d files did not become what they should", failed)
+		t.Errorf("%d files had a wrong result", failed)
 	}
 	if n := calls.Load(); n != 0 {
 		t.Errorf("the worker made %d network calls", n)
@@ -154,7 +154,7 @@ func (r *world) try(m *maker, videoID string, x item, memory *gauge) (row string
 		got = string(record.Failure.Code)
 		for _, leak := range []string{canaryText, m.canary, m.dir, "ffmpeg", "/"} {
 			if strings.Contains(record.Failure.Message, leak) {
-				faults = append(faults, "message tells "+leak)
+				faults = append(faults, "message reveals "+leak)
 			}
 		}
 	case record.Outcome != nil:
@@ -179,7 +179,7 @@ func (r *world) try(m *maker, videoID string, x item, memory *gauge) (row string
 	ok = got == want && len(faults) == 0
 	mark := strings.Join(faults, "; ")
 	if got != want {
-		mark = "WRONG END " + mark
+		mark = "WRONG RESULT " + mark
 	}
 	return fmt.Sprintf("%s\t%s\t%s\t%.1f\t%.1f\t%s\t%s\t%s", x.name, want, got, took.Seconds(), first.Seconds(), r.peak, strings.Join(renditions, " "), mark), ok
 }

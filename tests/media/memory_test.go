@@ -9,9 +9,9 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/procstat"
 )
 
-// gauge measures the memory of a worker and the programs that it started, by reading
-// their resident pages every few milliseconds. Pages that processes share count for each
-// of them.
+// gauge measures the memory of a worker and of the programs that it has started, by
+// reading their resident pages every few milliseconds. Pages that processes share are
+// counted for each of them.
 type gauge struct {
 	pid  int
 	mu   sync.Mutex

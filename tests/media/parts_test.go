@@ -9,10 +9,9 @@ import (
 	"github.com/linkreel/linkreel/libs/transcode"
 )
 
-// TestLongSourceIsSharedByWorkers splits a source of over two minutes, the minimum for
-// splitting, between two workers. It kills the worker that holds the whole job, and expects
-// every picture once and no leftover objects. By default the source has ten pictures a
-// second, with LINKREEL_FULL a fractional rate.
+// Two workers share a source of over two minutes, the minimum for splitting. The test kills
+// the worker that leads the whole job, and expects every picture once and no leftover objects.
+// The source has ten pictures a second by default, and a fractional rate with LINKREEL_FULL.
 func TestLongSourceIsSharedByWorkers(t *testing.T) {
 	t.Parallel()
 	r := newWorld(t)
@@ -35,8 +34,8 @@ func TestLongSourceIsSharedByWorkers(t *testing.T) {
 		}
 	}
 	r.await(j.ID, timeLimit, func(x transcode.Record) bool { seen(); return len(workers) > 0 || final(x) })
-	// Stop it, because on a busy machine it could encode all parts before the other worker has
-	// started.
+	// Freeze the first worker. On a busy machine it could otherwise encode all parts before
+	// the other worker has started.
 	if err := first.Process.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +61,7 @@ func TestLongSourceIsSharedByWorkers(t *testing.T) {
 	}
 	for i := range parts {
 		if part, err := r.jobs.Get(context.Background(), transcode.PartID(j.ID, i)); err == nil {
-			t.Errorf("part %d is still there as %s", i, part.State)
+			t.Errorf("part %d still exists as %s", i, part.State)
 		}
 	}
 	// The helper may still be storing a part that the job no longer needs. It soon notices

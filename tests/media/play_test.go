@@ -59,7 +59,7 @@ func newPlayer(r *world) *player {
 		}
 	}
 	if bin == "" {
-		r.t.Fatal("no Chromium on this machine: `make tools` installs it")
+		r.t.Fatal("Chromium is not installed; run `make tools`")
 	}
 	start := launcher.New().Bin(bin).Leakless(false).NoSandbox(true).Headless(true).Set("mute-audio").Set("autoplay-policy", "no-user-gesture-required")
 	address, err := start.Launch()
@@ -136,8 +136,8 @@ func mediaPlaylist(r transcode.Rendition) string {
 	return b.String() + "#EXT-X-ENDLIST\n"
 }
 
-// rate is the playback speed: four times, except for a video so short that it would end
-// before the player has told the browser that there is no more data.
+// rate returns the playback speed. It is four, except for a video so short that it would
+// end before the player has told the browser that there is no more data.
 func (p *player) rate(name string) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -190,5 +190,6 @@ func (p *player) play(name string, o *transcode.Outcome) (faults []string) {
 	return faults
 }
 
-// skipPlaying reports whether the run does not play outcomes, which is the default.
+// skipPlaying reports whether the run leaves out playing the outcomes, which is the
+// default.
 func skipPlaying() bool { return !full() && os.Getenv("LINKREEL_PLAY") == "" }

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// TestAThumbnailIsThePictureAtItsTime requests pictures of a film that is red, then
-// green, then blue, for four seconds each.
+// The test requests pictures of a film that is red, then green, then blue, for four
+// seconds each.
 func TestAThumbnailIsThePictureAtItsTime(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t, map[string]string{"LINKREEL_SWEEP_EVERY": "1s"})
@@ -59,9 +59,9 @@ func TestAThumbnailIsThePictureAtItsTime(t *testing.T) {
 	}
 	u.call(http.MethodPut, "/"+u.id+"/thumbnail", map[string]any{"time": nil})
 	if got := u.call(http.MethodGet, "/"+u.id, nil)["thumbnailTime"]; got != nil {
-		t.Errorf("thumbnailTime %v after going back to ours", got)
+		t.Errorf("thumbnailTime is %v after going back to the automatic thumbnail", got)
 	}
 	if u.call(http.MethodPut, "/"+u.id+"/thumbnail", map[string]any{"time": 13}) != nil {
-		t.Error("a time past the end is accepted")
+		t.Error("a time after the end is accepted")
 	}
 }

@@ -13,9 +13,9 @@ import (
 	"github.com/linkreel/linkreel/libs/transcode"
 )
 
-// The picture flashes and the sound beeps at the same moment of the source; in the result
-// they must still coincide. The boxes cannot show that, because an encoder's delay is
-// inside the samples.
+// At this moment of the source, the picture flashes and the sound beeps. In the result they must
+// still coincide. Parsing the boxes cannot show that, because an encoder's delay is inside the
+// samples.
 const moment = 1.0
 
 func flash(rate string, length float64) string {
@@ -43,8 +43,8 @@ func TestPictureAndSoundStayTogether(t *testing.T) {
 		{"encoded from matroska", clip(flash("30000/1001", 3) + " " + beep(0, 3, 48000) + x264 + "-c:a libvorbis a.mkv"), true},
 		{"encoded from a transport stream", clip(flash("25", 3) + " " + beep(0, 3, 48000) + x264 + "-bf 2 -g 25" + aac + "a.ts"), false},
 		{"44.1 kHz", clip(flash("30", 3) + " " + beep(0, 3, 44100) + x264 + "-g 60" + aac + "a.mp4"), false},
-		// ffmpeg's own WebM and AVI files are out of step by up to 15 ms with codecs that have
-		// a delay, so these two use codecs without that problem.
+		// ffmpeg's own WebM and AVI files are out of sync by up to 15 ms if a codec has a delay,
+		// so these two cases use codecs without a delay.
 		{"opus with its own delay", clip(flash("25", 3) + " " + beep(0, 3, 48000) + x264 + "-c:a libopus a.mp4"), false},
 		{"avi", clip(flash("25", 3) + " " + beep(0, 3, 44100) + " -c:v mjpeg -c:a pcm_s16le a.avi"), false},
 		{"sound starts 0.3 s late", clip(flash("25", 3) + " -itsoffset 0.3 " + beep(0.3, 2.5, 48000) + x264 + aac + "a.mp4"), false},
@@ -85,8 +85,8 @@ func TestPictureAndSoundStayTogether(t *testing.T) {
 	}
 }
 
-// When nothing moves any more on a recorded screen, the recording ends with sound only.
-// The result plays all of it over the last picture.
+// When nothing moves on a recorded screen any more, the recording ends with sound only. The result
+// must play all of the sound over the last picture.
 func TestSoundThatGoesOnIsHeardOverTheLastPicture(t *testing.T) {
 	t.Parallel()
 	r := newWorld(t)
@@ -100,7 +100,7 @@ func TestSoundThatGoesOnIsHeardOverTheLastPicture(t *testing.T) {
 	}
 	o := record.Outcome
 	if math.Abs(o.Duration-5) > 0.05 {
-		t.Errorf("%v s, want the sound's 5", o.Duration)
+		t.Errorf("the duration is %v s, want the sound's 5 s", o.Duration)
 	}
 	if heard := r.whenHeard(t, o.Audio.Object); math.Abs(heard-4.5) > 0.005 {
 		t.Errorf("heard at %v s, want 4.5", heard)

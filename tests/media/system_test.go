@@ -28,8 +28,8 @@ import (
 	"github.com/linkreel/linkreel/services/videos"
 )
 
-// witness collects the log lines of this process's services about publications, orphans and processor
-// time, and prints their errors.
+// witness collects the log lines of the services in this process about publications, orphans and
+// processor time, and prints their errors.
 type witness struct {
 	*noted
 	slog.Handler
@@ -38,7 +38,7 @@ type witness struct {
 
 type noted struct {
 	mu       sync.Mutex
-	versions map[string][]int64       // of a video, in the order they were published
+	versions map[string][]int64       // by video, in the order in which they were published
 	removed  []string                 // by the janitor
 	used     map[string]time.Duration // by the programs of all attempts at a video
 }
@@ -97,7 +97,7 @@ func (n *noted) cpu(id string) time.Duration {
 	return n.used[id]
 }
 
-// orphans counts the objects of the videos that the janitor removed.
+// orphans counts the objects of these videos that the janitor has removed.
 func (n *noted) orphans(of []*upload) (count int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -121,7 +121,7 @@ func newSystem(t testing.TB, more map[string]string) *system {
 	s := &system{world: newWorld(t)}
 	auth := authtest.Start(t)
 	s.key = auth.Key(t, "acc", identity.Creator)
-	front := httptest.NewUnstartedServer(nil) // for its free address only
+	front := httptest.NewUnstartedServer(nil) // only used for its free address
 	addr := front.Listener.Addr().String()
 	front.Close()
 	s.base = "http://" + addr
@@ -189,12 +189,12 @@ func (s *system) eventually(what string, ok func() bool) {
 	s.t.Helper()
 	for end := time.Now().Add(2 * timeLimit); !ok(); time.Sleep(100 * time.Millisecond) {
 		if time.Now().After(end) {
-			s.t.Fatalf("not after %v: %s", 2*timeLimit, what)
+			s.t.Fatalf("not true after %v: %s", 2*timeLimit, what)
 		}
 	}
 }
 
-// upload makes a video of a file, as a caller does.
+// upload makes a video from a file, as a caller does.
 func (s *system) upload(path string) *upload {
 	s.t.Helper()
 	file, err := os.ReadFile(path)
@@ -202,7 +202,7 @@ func (s *system) upload(path string) *upload {
 		s.t.Fatal(err)
 	}
 	var made map[string]any
-	s.eventually("a video is made", func() bool { made = s.call(http.MethodPost, "", map[string]any{}); return made != nil })
+	s.eventually("the video is created", func() bool { made = s.call(http.MethodPost, "", map[string]any{}); return made != nil })
 	u := &upload{system: s, id: made["videoId"].(string)}
 	s.eventually("the file is uploaded", func() bool {
 		req, err := http.NewRequest(http.MethodPut, made["uploadUrl"].(string), bytes.NewReader(file))
@@ -216,7 +216,7 @@ func (s *system) upload(path string) *upload {
 		_ = resp.Body.Close()
 		return resp.StatusCode == http.StatusOK
 	})
-	s.eventually("the upload is noticed", func() bool {
+	s.eventually("the service has noticed the upload", func() bool {
 		if o, err := s.bucket.Stat(context.Background(), "uploads/"+u.id+"/source"); err == nil {
 			u.job = transcode.JobID(u.id, o.Generation)
 		}
@@ -228,9 +228,9 @@ func (s *system) upload(path string) *upload {
 type upload struct {
 	*system
 	id, job  string
-	statuses []string // each once, in the order they were seen
+	statuses []string // each status once, in the order in which it was seen
 	want     item
-	attempt  int // the attempt that was struck
+	attempt  int // the attempt whose worker was struck
 }
 
 // look asks for the status as a caller does.
@@ -261,9 +261,9 @@ type strike struct {
 
 func repeat(n int, s syscall.Signal) []syscall.Signal { return slices.Repeat([]syscall.Signal{s}, n) }
 
-// TestKilledWorkersVideosBecomeReadyOnce strikes workers in the middle of their jobs, and meanwhile
-// empties Redis and cuts storage off. Every video must soon become ready, exactly once, and no objects of
-// unfinished attempts may be left.
+// The test strikes workers in the middle of their jobs (it kills or stops them), and meanwhile
+// empties Redis and cuts storage off. Every video must soon become ready, exactly once, and no
+// objects of unfinished attempts may be left.
 func TestKilledWorkersVideosBecomeReadyOnce(t *testing.T) {
 	t.Parallel()
 	strikes := []strike{{"one killed, one stopped, Redis emptied, storage cut off", []syscall.Signal{syscall.SIGKILL, syscall.SIGSTOP}, true, true}}
@@ -302,7 +302,7 @@ func TestKilledWorkersVideosBecomeReadyOnce(t *testing.T) {
 	for _, u := range all {
 		s.eventually(u.id+" is ready", func() bool { return u.look() == "ready" })
 		if got := strings.Join(u.statuses, " "); got != "processing ready" {
-			t.Errorf("%s was seen as %s", u.id, got)
+			t.Errorf("%s had the statuses %s", u.id, got)
 		}
 		r := u.record()
 		if r.State != transcode.Done || r.Outcome == nil {
@@ -311,7 +311,7 @@ func TestKilledWorkersVideosBecomeReadyOnce(t *testing.T) {
 		if want := transcode.Prefix(u.id, r.Generation, r.Attempt); r.Outcome.Prefix != want {
 			t.Errorf("%s was published by %s, want %s", u.id, r.Outcome.Prefix, want)
 		}
-		s.eventually(u.id+" is published in its last version", func() bool {
+		s.eventually("the last version of "+u.id+" is published", func() bool {
 			versions := witnessed.published(u.id)
 			return len(versions) > 0 && versions[len(versions)-1] == int64(r.Outcome.Version)
 		})
@@ -324,9 +324,10 @@ func TestKilledWorkersVideosBecomeReadyOnce(t *testing.T) {
 		want = append(want, r.Outcome.Objects()...)
 	}
 	slices.Sort(want)
-	// Replaced media stays as long as an address of it may be valid. The record does not know the objects
-	// that a struck worker wrote after its video's last change, so they stay for a week.
-	s.eventually("the janitor leaves nothing but the outcomes", func() bool {
+	// Replaced media stays for as long as an address of it may be valid. The record does not know
+	// the objects that a struck worker wrote after its video's last change, so they stay for a
+	// week.
+	s.eventually("the janitor leaves only the objects of the outcomes", func() bool {
 		s.ahead.Add(int64(8 * time.Hour))
 		var got []string
 		for o, err := range s.bucket.List(context.Background(), "videos/") {
@@ -339,22 +340,22 @@ func TestKilledWorkersVideosBecomeReadyOnce(t *testing.T) {
 	})
 	orphans := witnessed.orphans(all)
 	if orphans == 0 {
-		t.Error("the janitor had nothing to remove, so this shows nothing of it")
+		t.Error("the janitor had nothing to remove, so the test shows nothing about it")
 	}
-	t.Logf("%d workers struck, %d videos ready once; the janitor removed %d objects and left %d, all in use", len(all), len(all), orphans, len(want))
+	t.Logf("%d workers struck, %d videos ready exactly once; the janitor removed %d objects and left %d, all in use", len(all), len(all), orphans, len(want))
 }
 
-// strike starts a worker for each upload, strikes them all in the middle of their work, and makes other
-// workers finish it.
+// strike starts a worker for each upload, strikes all of them in the middle of their work, and lets
+// other workers finish it.
 func (s *system) strike(round strike, uploads []*upload) {
 	t := s.t
 	t.Helper()
 	var victims []*process
 	for range uploads {
-		// One thread, so that even a fast machine leaves time to strike.
+		// Use one thread, so that even a fast machine leaves enough time to strike.
 		victims = append(victims, s.start(map[string]string{"LINKREEL_FFMPEG_THREADS": "1"}))
 	}
-	s.eventually("all are worked on", func() bool {
+	s.eventually("all jobs are running", func() bool {
 		n := 0
 		for _, u := range uploads {
 			r := u.record()
@@ -378,7 +379,7 @@ func (s *system) strike(round strike, uploads []*upload) {
 	for _, u := range uploads {
 		r := u.record()
 		if r.State != transcode.Running {
-			t.Errorf("%s: %s was %s when its worker was struck, so this shows nothing of it: attempt %d, tries %d, outcome %v, held by %q", round.name, u.id, r.State, r.Attempt, r.Tries, r.Outcome != nil, r.Worker)
+			t.Errorf("%s: %s was %s when its worker was struck, so the test shows nothing about it: attempt %d, tries %d, outcome %v, held by %q", round.name, u.id, r.State, r.Attempt, r.Tries, r.Outcome != nil, r.Worker)
 		}
 		u.attempt = r.Attempt
 	}
@@ -406,8 +407,8 @@ func (s *system) strike(round strike, uploads []*upload) {
 			time.AfterFunc(8*time.Second, mend)
 		}
 		if len(resumed) == len(uploads) && !woken {
-			// Frozen workers resume while their successors work. They hold the results that their programs have
-			// made meanwhile, and must not publish them.
+			// Frozen workers resume while their successors work. They have results that their
+			// programs made meanwhile, and must not publish them.
 			woken = true
 			for _, v := range victims {
 				_ = v.Process.Signal(syscall.SIGCONT)
@@ -419,7 +420,7 @@ func (s *system) strike(round strike, uploads []*upload) {
 	for _, d := range resumed {
 		longest = max(longest, d)
 	}
-	t.Logf("%d workers %s: all their videos resumed within %.1f s", len(victims), round.name, longest.Seconds())
+	t.Logf("%d workers %s: all their videos were resumed within %.1f s", len(victims), round.name, longest.Seconds())
 	if longest > 45*time.Second {
 		t.Errorf("%s: a video was resumed after %v, want at most 45 s", round.name, longest)
 	}

@@ -30,8 +30,8 @@ import (
 	"github.com/linkreel/linkreel/services/videos"
 )
 
-// workerEnv makes the test binary run a worker instead of tests, so that
-// workers can be killed.
+// workerEnv makes the test binary run a worker instead of tests, so that tests can kill
+// workers.
 const workerEnv = "LINKREEL_TEST_WORKER"
 
 func TestMain(m *testing.M) {
@@ -48,7 +48,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// world holds all servers that a worker needs, real but local.
+// world has all servers that a worker needs. They are real but local.
 type world struct {
 	t       testing.TB
 	env     map[string]string
@@ -59,7 +59,7 @@ type world struct {
 	redis   *redisproc.Server
 	client  *redis.Client
 	scratch string
-	player  *player // nil: results are not played
+	player  *player // if nil, results are not played
 	peak    peaks   // memory peaks of the corpus's last file
 }
 
@@ -202,11 +202,11 @@ func (r *world) await(id string, limit time.Duration, ok func(transcode.Record) 
 
 func final(r transcode.Record) bool { return r.State.Final() }
 
-// noScratch checks that no file is left in the scratch folder.
+// noScratch checks that the scratch folder is empty.
 func (r *world) noScratch() {
 	r.t.Helper()
 	left, err := filepath.Glob(filepath.Join(r.scratch, "*"))
 	if err != nil || len(left) > 0 {
-		r.t.Errorf("left in scratch: %v, %v", left, err)
+		r.t.Errorf("left in the scratch folder: %v, %v", left, err)
 	}
 }

@@ -40,7 +40,7 @@ func TestActionsArePinnedByCommit(t *testing.T) {
 	for _, file := range files {
 		for line := range strings.Lines(read(t, strings.TrimPrefix(file, root))) {
 			if strings.Contains(line, "uses:") && !pinned.MatchString(line) {
-				t.Errorf("%s: %q names no commit with its version behind it", filepath.Base(file), strings.TrimSpace(line))
+				t.Errorf("%s: %q does not name a commit followed by its version in a comment", filepath.Base(file), strings.TrimSpace(line))
 			}
 		}
 	}
@@ -58,13 +58,14 @@ func TestImagesOfWorkflowsArePinnedByDigest(t *testing.T) {
 	for _, file := range files {
 		for line := range strings.Lines(read(t, strings.TrimPrefix(file, root))) {
 			if image.MatchString(strings.TrimRight(line, "\n")) && !pinned.MatchString(line) {
-				t.Errorf("%s: %q names no digest", filepath.Base(file), strings.TrimSpace(line))
+				t.Errorf("%s: %q does not name a digest", filepath.Base(file), strings.TrimSpace(line))
 			}
 		}
 	}
 }
 
-// A tag alone must not release: a job that signs waits for the reviewers of an environment.
+// A tag alone must not be enough to release: a job that signs must wait for the reviewers of an
+// environment.
 func TestWhatSignsWaitsForReviewers(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob(filepath.Join(root, ".github/workflows/*.yml"))
@@ -73,13 +74,13 @@ func TestWhatSignsWaitsForReviewers(t *testing.T) {
 	}
 	signing := 0
 	for _, file := range files {
-		// A job begins with its name, indented by two.
+		// A job starts with its name, indented by two spaces.
 		for _, job := range regexp.MustCompile(`(?m)^  [\w-]+:\s*$`).Split(read(t, strings.TrimPrefix(file, root)), -1) {
 			if !strings.Contains(job, "id-token: write") {
 				continue
 			}
 			if signing++; !regexp.MustCompile(`(?m)^    environment: release$`).MatchString(job) {
-				t.Errorf("%s: a job may sign without the environment release", filepath.Base(file))
+				t.Errorf("%s: a job can sign without the environment release", filepath.Base(file))
 			}
 		}
 	}
@@ -88,7 +89,7 @@ func TestWhatSignsWaitsForReviewers(t *testing.T) {
 	}
 }
 
-// workflow is what the tests read of a file in .github/workflows.
+// workflow has what the tests read from a file in .github/workflows.
 type workflow struct {
 	Permissions map[string]string `yaml:"permissions"`
 	Jobs        map[string]struct {
@@ -118,31 +119,33 @@ func workflows(t *testing.T) map[string]workflow {
 	return all
 }
 
-// GitHub puts the value of an expression into a script before a shell reads it. The value may be the name of a tag or a
-// branch, which somebody else chose. In the environment it stays a value.
+// GitHub puts the value of an expression into a script before a shell reads it. The value may be
+// the name of a tag or a branch, which somebody else chose. In an environment variable, the shell
+// never reads it as code.
 func TestNoScriptOfAWorkflowHoldsAnExpression(t *testing.T) {
 	t.Parallel()
 	for file, w := range workflows(t) {
 		for name, job := range w.Jobs {
 			for _, step := range job.Steps {
 				if strings.Contains(step.Run, "${{") {
-					t.Errorf("%s, job %s: pass it in env: %q", file, name, step.Run)
+					t.Errorf("%s, job %s: pass expressions in env: %q", file, name, step.Run)
 				}
 			}
 		}
 	}
 }
 
-// Other branches write to caches, and a step could use the credentials that a checkout leaves behind.
+// Other branches can write to caches, and a step could use the credentials that a checkout leaves
+// behind.
 func TestAReleaseTrustsNoCacheAndKeepsNoCredentials(t *testing.T) {
 	t.Parallel()
 	release := workflows(t)["release.yml"]
 	if len(release.Permissions) != 1 || release.Permissions["contents"] != "read" {
-		t.Errorf("a job may %v, want contents: read unless it says more", release.Permissions)
+		t.Errorf("jobs have the permissions %v by default, want contents: read", release.Permissions)
 	}
 	for name, job := range release.Jobs {
 		if name != "publish" && job.Permissions != nil {
-			t.Errorf("the job %s may %v; only publish needs rights", name, job.Permissions)
+			t.Errorf("the job %s has the permissions %v; only publish needs any", name, job.Permissions)
 		}
 		for _, step := range job.Steps {
 			action, _, _ := strings.Cut(step.Uses, "@")
@@ -156,7 +159,7 @@ func TestAReleaseTrustsNoCacheAndKeepsNoCredentials(t *testing.T) {
 	}
 }
 
-// A build goes on without the database of vulnerabilities. A release does not.
+// A build continues if the vulnerability database cannot be reached. A release does not.
 func TestAReleaseFailsWithoutTheDatabaseOfVulnerabilities(t *testing.T) {
 	t.Parallel()
 	bin := t.TempDir()
@@ -172,11 +175,11 @@ func TestAReleaseFailsWithoutTheDatabaseOfVulnerabilities(t *testing.T) {
 		}
 	}
 	if !strings.Contains(read(t, ".github/workflows/release.yml"), "- run: bash .ci/run\n        env: {VULN_REQUIRED: 1}\n") {
-		t.Error("the gate of a release does not require it")
+		t.Error("the gate of a release does not require the vulnerability database")
 	}
 }
 
-// An operator finds in UPGRADING.md each version, and each key that a Secret of their own must have.
+// UPGRADING.md must name each version, and each key that an operator's own Secret needs.
 func TestUpgradingNamesVersionsAndKeys(t *testing.T) {
 	t.Parallel()
 	heading := regexp.MustCompile(`(?m)^## (\[[^]]+\])`)
@@ -241,7 +244,7 @@ func TestEveryModuleIsInTheWorkspaceAndTheMakefile(t *testing.T) {
 	}
 }
 
-// The modules that others import have few requirements.
+// The modules that others import must have few requirements.
 func TestProductsRequireNoServer(t *testing.T) {
 	t.Parallel()
 	if mod := read(t, "libs/clients/go/go.mod"); strings.Contains(mod, "require") {
@@ -254,13 +257,13 @@ func TestProductsRequireNoServer(t *testing.T) {
 		mod := read(t, module, "go.mod")
 		for _, b := range banned {
 			if strings.Contains(mod, b) {
-				t.Errorf("%s/go.mod holds %q", module, b)
+				t.Errorf("%s/go.mod contains %q", module, b)
 			}
 		}
 	}
 }
 
-// Each exclusion from lint states a reason.
+// Each exclusion from lint must state a reason.
 func TestLintExclusionsHaveReasons(t *testing.T) {
 	t.Parallel()
 	for line := range strings.Lines(read(t, ".golangci.yml")) {
@@ -270,7 +273,8 @@ func TestLintExclusionsHaveReasons(t *testing.T) {
 	}
 }
 
-// A skipped test, a suppressed finding and postponed work each state a reason, so that a reader can judge it.
+// A skipped test, a suppressed finding and postponed work must each state a reason, so that a
+// reader can judge it.
 func TestWhatIsLeftOutHasAReason(t *testing.T) {
 	t.Parallel()
 	enabled := map[string]bool{}
@@ -295,7 +299,7 @@ func TestWhatIsLeftOutHasAReason(t *testing.T) {
 		for line := range strings.Lines(read(t, file)) {
 			line = strings.TrimSpace(line)
 			if m := skip.FindStringSubmatch(line); m != nil && strings.HasSuffix(file, "_test.go") && len(m[2]) < 25 {
-				t.Errorf("%s: %q says too little of why", file, line)
+				t.Errorf("%s: %q does not explain enough why", file, line)
 			}
 			if m := nolint.FindStringSubmatch(line); m != nil { // m[2] is the reason
 				if m[2] == "" {
@@ -303,18 +307,18 @@ func TestWhatIsLeftOutHasAReason(t *testing.T) {
 				}
 				for linter := range strings.SplitSeq(strings.TrimPrefix(m[1], ":"), ",") {
 					if !enabled[linter] {
-						t.Errorf("%s: %q names no linter that .golangci.yml enables", file, line)
+						t.Errorf("%s: %q does not name a linter that .golangci.yml enables", file, line)
 					}
 				}
 			}
 			if bare.MatchString(line) {
-				t.Errorf("%s: %q is put off; do it, or say in an issue what is open", file, line)
+				t.Errorf("%s: %q is postponed; do it, or describe it in an issue", file, line)
 			}
 		}
 	}
 }
 
-// make race and make check run with -short. A test may then do less, but must still run.
+// make race and make check run with -short. A test may do less then, but it must still run.
 func TestNoTestSkipsItselfToBeShort(t *testing.T) {
 	t.Parallel()
 	seen := 0
@@ -334,7 +338,7 @@ func TestNoTestSkipsItselfToBeShort(t *testing.T) {
 				}
 				seen++
 				if calls(branch.Body, "Skip") || calls(branch.Body, "Skipf") || calls(branch.Body, "SkipNow") {
-					t.Errorf("%s: a test skips itself with -short: let it do less instead", path)
+					t.Errorf("%s: a test skips itself with -short; let it do less instead", path)
 				}
 				return true
 			})
@@ -345,11 +349,11 @@ func TestNoTestSkipsItselfToBeShort(t *testing.T) {
 		}
 	}
 	if seen == 0 {
-		t.Error("found no test that asks for -short")
+		t.Error("found no test that checks for -short")
 	}
 }
 
-// calls reports whether a method or function of a package called name is called below n.
+// calls reports whether n contains a call of a method, or of a package's function, with this name.
 func calls(n ast.Node, name string) (found bool) {
 	ast.Inspect(n, func(n ast.Node) bool {
 		if call, ok := n.(*ast.CallExpr); ok {
@@ -361,8 +365,8 @@ func calls(n ast.Node, name string) (found bool) {
 	return found
 }
 
-// ARCHITECTURE.md leads a new reader from the README to the deciding lines of code. Each hop is a function in the
-// linked file.
+// ARCHITECTURE.md leads a new reader from the README to the lines of code that decide. Each hop
+// must be a function in the linked file.
 func TestTheWalksLeadToFunctionsThatExist(t *testing.T) {
 	t.Parallel()
 	_, section, found := strings.Cut(read(t, "ARCHITECTURE.md"), "## The two questions that everybody asks")
@@ -386,13 +390,14 @@ func TestTheWalksLeadToFunctionsThatExist(t *testing.T) {
 				t.Errorf("%s has no function %s", h[2], h[1])
 			}
 		}
-		// The README links to the first hop of each walk, and the last hop contains the quoted line.
+		// The README must link to the first hop of each walk, and the last hop must contain the
+		// quoted line.
 		if !strings.Contains(read(t, "README.md"), "("+hops[0][2]+")") {
 			t.Errorf("the README does not link to %s", hops[0][2])
 		}
 		quoted := regexp.MustCompile("`([^`]+)` \\|$").FindStringSubmatch(strings.TrimSpace(line))
 		if quoted == nil || !strings.Contains(read(t, hops[len(hops)-1][2]), strings.TrimSuffix(quoted[1], " …")) {
-			t.Errorf("the last hop does not hold the quoted line: %s", line)
+			t.Errorf("the last hop does not contain the quoted line: %s", line)
 		}
 	}
 	if walks != 2 {
@@ -400,7 +405,7 @@ func TestTheWalksLeadToFunctionsThatExist(t *testing.T) {
 	}
 }
 
-// The table "What tenants share" names the test of each fence.
+// The table "What tenants share" must name an existing test for each fence.
 func TestFencesNameTestsThatExist(t *testing.T) {
 	t.Parallel()
 	_, table, _ := strings.Cut(read(t, "ARCHITECTURE.md"), "## What tenants share\n")
@@ -425,13 +430,13 @@ func TestFencesNameTestsThatExist(t *testing.T) {
 	}
 	for _, name := range names {
 		if !strings.Contains(code.String(), "func "+name[1]+"(") {
-			t.Errorf("ARCHITECTURE.md names %s, which is no test", name[1])
+			t.Errorf("ARCHITECTURE.md names %s, which is not a test", name[1])
 		}
 	}
 }
 
-// Operators find each metric in operations.md, and dashboards and alerts show nothing for a metric that the code no
-// longer has.
+// Operators must find each metric in operations.md. Dashboards and alerts must not use a metric
+// that the code no longer has.
 func TestMetricsAreInTheManual(t *testing.T) {
 	t.Parallel()
 	inCode := map[string]bool{}
@@ -447,13 +452,13 @@ func TestMetricsAreInTheManual(t *testing.T) {
 				inCode[string(m[1])] = true
 			}
 			if len(made) != len(regexp.MustCompile(`prometheus\.\w+Opts\{`).FindAll(source, -1)) {
-				t.Errorf("%s: begin the options of each metric with its Name, as text", path)
+				t.Errorf("%s: begin the options of each metric with its Name as a string literal", path)
 			}
 			if !strings.Contains(path, "libs/metrics/") && bytes.Contains(source, []byte("promauto.NewCounterVec(")) {
-				t.Errorf("%s: make counters with labels by libs/metrics, which lets their series start at 0", path)
+				t.Errorf("%s: make counters with labels through libs/metrics, so that their series start at 0", path)
 			}
 			if bytes.Contains(source, []byte(`"go.opentelemetry.io/otel/metric"`)) {
-				t.Errorf("%s: metrics are Prometheus's (docs/adr/0020-metrics-are-prometheus-metrics.md)", path)
+				t.Errorf("%s: use Prometheus metrics (docs/adr/0020-metrics-are-prometheus-metrics.md)", path)
 			}
 			return err
 		})
@@ -484,7 +489,7 @@ func TestMetricsAreInTheManual(t *testing.T) {
 	}
 }
 
-// A reader of a decision wants to know when it was made and whether it still holds.
+// A reader of a decision wants to know when it was made and whether it is still in force.
 func TestDecisionsHaveADateAndAStatus(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob(filepath.Join(root, "docs/adr/0*.md"))
@@ -503,7 +508,7 @@ func TestDecisionsHaveADateAndAStatus(t *testing.T) {
 	}
 }
 
-// Lint checks the direct imports of a domain package. This test checks the indirect ones.
+// Lint checks the direct imports of domain packages. This test checks the indirect ones.
 func TestDomainPackagesLinkNoTransport(t *testing.T) {
 	t.Parallel()
 	list := exec.CommandContext(t.Context(), "go", "list", "-f", "{{.ImportPath}}: {{join .Deps \" \"}} ",

@@ -11,7 +11,7 @@ import (
 	"github.com/oapi-codegen/runtime"
 )
 
-// call.go.txt, which a test copies beside the generated client, sets call.
+// A test copies call.go.txt beside the generated client. That file sets call.
 var call func(base, key string) error
 
 func main() {

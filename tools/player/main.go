@@ -19,7 +19,7 @@ import (
 	"github.com/evanw/esbuild/pkg/api"
 )
 
-// leftOut are the parts of hls.js that our playlists never need.
+// leftOut matches the parts of hls.js that our playlists never need.
 var leftOut = regexp.MustCompile(`/(cmcd|eme|content-steering|iframe|interstitials|subtitle-stream|subtitle-track|timeline|image-iframe-stream|iframe-stream)-controller$|/utils/cues$|/interstitial-player$|/interstitials-schedule$`)
 
 func main() {
@@ -91,7 +91,7 @@ func run(root string) error {
 	return os.WriteFile(filepath.Join(web, "dist", "hls.LICENSE"), licence, 0o644)
 }
 
-// leaveOut answers imports of unwanted modules with an empty one.
+// leaveOut replaces imports of unwanted modules with an empty module.
 func leaveOut(build api.PluginBuild) {
 	build.OnResolve(api.OnResolveOptions{Filter: `^\.`}, func(args api.OnResolveArgs) (api.OnResolveResult, error) {
 		if leftOut.MatchString(args.Path) {

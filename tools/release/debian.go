@@ -21,8 +21,8 @@ type debianPackage struct{ name, version, arch string }
 // triplets name the folders of libraries by architecture.
 var triplets = map[string]string{"amd64": "x86_64-linux-gnu", "arm64": "aarch64-linux-gnu"}
 
-// alternatives are the folders of libraries that a package's installation script
-// would have linked into the usual one.
+// alternatives returns the library folders that a package's installation script would
+// have linked into the usual folder.
 func alternatives(arch string) string {
 	lib := "/usr/lib/" + triplets[arch]
 	return lib + "/blas:" + lib + "/lapack"
@@ -34,7 +34,7 @@ func alternatives(arch string) string {
 func (r *release) debian(ctx context.Context, packages, arch string) (layer string, list []debianPackage, err error) {
 	layer = filepath.Join(r.work, "debian-"+strings.ReplaceAll(packages, ",", "-")+"-"+arch+".tar")
 	if list, err := packagesOf(layer); err == nil {
-		return layer, list, nil // another image has the same base
+		return layer, list, nil // already made for another image with the same base
 	}
 	if _, err := exec.LookPath("mmdebstrap"); err != nil {
 		return "", nil, errors.New("needs mmdebstrap, a Debian package: apt-get install mmdebstrap")
@@ -124,8 +124,8 @@ func wanted(path string, kind byte) bool {
 	if path == "" || kind == tar.TypeBlock || kind == tar.TypeChar {
 		return false
 	}
-	// Mesa's drivers, and the compiler that they depend on, draw on screens. Without a
-	// GPU, ffmpeg loads neither, and they are a third of the layer.
+	// These are Mesa's drivers, which draw on screens, and the compiler that they depend
+	// on. Without a GPU ffmpeg loads neither, and they are a third of the layer.
 	if strings.Contains(path, "/dri/") || strings.Contains(path, "/libLLVM") {
 		return false
 	}
@@ -148,7 +148,7 @@ func archived(path string) (debianPackage, bool) {
 	return debianPackage{parts[0], version, parts[2]}, err == nil
 }
 
-// The list of a layer's packages is stored beside the layer, for further images of the
+// The list of a layer's packages is stored beside the layer, for other images of the same
 // run.
 
 func writePackages(layer string, list []debianPackage) error {

@@ -107,7 +107,7 @@ func (r *release) archive(binary, goos string) (content []byte, ending string, e
 	return out.Bytes(), ".tar.gz", err
 }
 
-// wheel packs the Python client. Its version is that of the API, as versioning.md says.
+// wheel packs the Python client. Its version is that of the API; see versioning.md.
 func (r *release) wheel(ctx context.Context) error {
 	name, err := output(ctx, filepath.Join(r.root, "tools"), "env", "GOWORK=off", "go", "run", "./wheel", "-out", r.work, "-time", strconv.FormatInt(r.time.Unix(), 10))
 	if err != nil {
@@ -156,15 +156,15 @@ type builder struct {
 	ID string `json:"id"`
 }
 
-// byHand is the builder of releases that no workflow made: whoever ran the program, on a
-// machine of which nothing is known.
+// byHand is the builder of releases that no workflow has made. It stands for whoever ran
+// the program, on an unknown machine.
 const byHand = "https://github.com/linkreel/linkreel/blob/main/docs/releasing.md#built-by-hand"
 
 const provenanceFile = "provenance.intoto.json"
 
 // provenance writes what was built from which sources, and by whom. RELEASE_BUILDER is the
 // URI of the builder and RELEASE_RUN that of its run; without them, the builder is byHand.
-// Nobody has signed the statement. The workflow attests the same artifacts itself.
+// The statement is not signed. The workflow attests the same artifacts itself.
 func (r *release) provenance() error {
 	var s statement
 	s.Type, s.PredicateType = "https://in-toto.io/Statement/v1", "https://slsa.dev/provenance/v1"
@@ -183,12 +183,12 @@ func (r *release) provenance() error {
 	return r.writeJSON(provenanceFile, s)
 }
 
-// checksums writes SHA256SUMS over the files to download, for `sha256sum --check`, and
-// beside the layout the same of everything (SUBJECTS), to be attested.
+// checksums writes SHA256SUMS of the files to download, for `sha256sum --check`. Beside
+// the layout it writes SUBJECTS, the same for all artifacts, which the workflow attests.
 func (r *release) checksums() error {
 	var files, all []string
 	for _, a := range r.made {
-		// A registry has the digest under a name without the tag.
+		// The registry stores the digest under a name without the tag.
 		repository, _, inRegistry := strings.Cut(a.Name, ":"+r.version)
 		line := a.SHA256 + "  " + repository + "\n"
 		all = append(all, line)

@@ -91,7 +91,7 @@ func (r *release) images(ctx context.Context) (map[string]string, error) {
 	return digests, nil
 }
 
-// inRegistry notes what the registry will hold under a name.
+// inRegistry records what the registry will have under a name.
 func (r *release) inRegistry(image string, digest v1.Hash) error {
 	repository, err := r.repository(image)
 	if err != nil {
@@ -166,7 +166,7 @@ func appendLayer(image v1.Image, file, comment string) (v1.Image, error) {
 }
 
 // fileLayer writes the layer of a program: the program itself, the user it runs as, the
-// certificates of public authorities, and the licences of all that is in it.
+// certificates of public authorities, and the licences of everything in it.
 func (r *release) fileLayer(file, programName, binary string) error {
 	out, err := os.Create(file)
 	if err != nil {

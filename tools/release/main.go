@@ -5,12 +5,12 @@
 //
 //	build   make everything in dist/release and dist/release.oci; publish nothing
 //	push    send images and chart to the registry, by digest only
-//	tag     give what was pushed the version's tag
-//	serve   be the registry of what was built, for a cluster on this machine
+//	tag     tag what was pushed with the version
+//	serve   serve what was built as a registry, for a cluster on this machine
 //
-// The version, the registry and who builds come from the environment (VERSION, REGISTRY,
-// RELEASE_BRANCH, RELEASE_BUILDER, RELEASE_RUN). On a command line, make and the shell
-// would expand a version, which is the name of a tag that somebody chose.
+// The version, the registry and the builder come from the environment (VERSION, REGISTRY,
+// RELEASE_BRANCH, RELEASE_BUILDER, RELEASE_RUN). On a command line, make and the shell would
+// expand a version, which is the name of a tag that somebody chose.
 //
 // What it promises: two runs on the same commit and the same state of Debian's
 // archive give the same digests, whatever machine, folder and time they run in.
@@ -40,16 +40,16 @@ type release struct {
 	root     string // the repository
 	out      string // files for people to download
 	layout   string // images and chart that were built, as an OCI image layout
-	work     string // what only this run needs
+	work     string // temporary files of this run
 	version  string // semantic, without a v
 	registry string // host and folder of images and chart
 	branch   string // the commit must be on this branch; empty allows every commit
-	listen   string // address of serve
+	listen   string // address of the step serve
 	insecure bool   // the registry speaks plain HTTP
 	only     map[string]bool
 
 	commit string
-	time   time.Time // of the commit
+	time   time.Time // time of the commit
 	made   []artifact
 }
 
@@ -69,8 +69,8 @@ func main() {
 		version: strings.TrimPrefix(os.Getenv("VERSION"), "v"), registry: os.Getenv("REGISTRY"), branch: os.Getenv("RELEASE_BRANCH"),
 	}
 	var only string
-	flag.StringVar(&r.out, "out", "dist/release", "folder for files to download; images and chart are in the same with .oci")
-	flag.StringVar(&r.listen, "listen", ":5000", "address of serve")
+	flag.StringVar(&r.out, "out", "dist/release", "folder for files to download; images and chart are written to the same name with .oci")
+	flag.StringVar(&r.listen, "listen", ":5000", "address of the step serve")
 	flag.BoolVar(&r.insecure, "insecure", false, "the registry speaks plain HTTP")
 	flag.StringVar(&only, "only", "", "images to build, separated by commas; the chart then keeps tags for the others")
 	flag.Parse()
@@ -91,7 +91,7 @@ func (r *release) prepare(ctx context.Context, only string) error {
 	case !semver.MatchString(r.version):
 		return fmt.Errorf("VERSION is %q, not a semantic version such as 0.4.0", r.version)
 	case r.registry == "":
-		return errors.New("REGISTRY is not set; give host and folder, such as ghcr.io/linkreel")
+		return errors.New("REGISTRY is not set; set it to host and folder, such as ghcr.io/linkreel")
 	}
 	var err error
 	if r.root, err = output(ctx, ".", "git", "rev-parse", "--show-toplevel"); err != nil {
@@ -114,11 +114,11 @@ func (r *release) prepare(ctx context.Context, only string) error {
 	return err
 }
 
-// ofCommit reads which commit is released. It refuses a tree with changes, a commit that is
-// not on the branch, and a final version of which the documents say nothing.
+// ofCommit finds out which commit is released. It refuses a tree with changes, a commit that
+// is not on the branch, and a final version that the documents do not mention.
 func (r *release) ofCommit(ctx context.Context) error {
 	if dirty, err := output(ctx, r.root, "git", "status", "--porcelain"); err != nil || dirty != "" {
-		return errors.Join(err, errors.New("the working tree has changes; a release is made of a commit"))
+		return errors.Join(err, errors.New("the working tree has changes; commit them, because a release is made from a commit"))
 	}
 	var err error
 	if r.commit, err = output(ctx, r.root, "git", "rev-parse", "HEAD"); err != nil {
@@ -142,7 +142,7 @@ func (r *release) ofCommit(ctx context.Context) error {
 }
 
 // documented refuses a final version without a section in CHANGELOG.md and UPGRADING.md.
-// Versions with a hyphen are for trials, and need none.
+// Versions with a hyphen are for trials and need no section.
 func (r *release) documented() error {
 	if strings.Contains(r.version, "-") {
 		return nil
@@ -159,7 +159,7 @@ func (r *release) documented() error {
 	return nil
 }
 
-// run takes the steps in the order in which they are given.
+// run runs the steps in the given order.
 func (r *release) run(ctx context.Context, steps []string) error {
 	if len(steps) == 0 {
 		return errors.New("name the steps: build, push, tag or serve")
@@ -167,7 +167,7 @@ func (r *release) run(ctx context.Context, steps []string) error {
 	for _, step := range steps {
 		take := map[string]func(context.Context) error{"build": r.build, "push": r.push, "tag": r.tag, "serve": r.serve}[step]
 		if take == nil {
-			return fmt.Errorf("no step %q; there are build, push, tag and serve", step)
+			return fmt.Errorf("unknown step %q; use build, push, tag or serve", step)
 		}
 		if err := take(ctx); err != nil {
 			return fmt.Errorf("%s: %w", step, err)

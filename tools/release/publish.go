@@ -23,15 +23,15 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 )
 
-// nameOf is the annotation of an entry of the layout that says what it is called below the
-// registry's folder, such as auth or charts/linkreel.
+// nameOf is the annotation of a layout entry with its name below the registry's folder,
+// such as auth or charts/linkreel.
 const nameOf = "org.opencontainers.image.ref.name"
 
 func named(image string) layout.Option {
 	return layout.WithAnnotations(map[string]string{nameOf: image})
 }
 
-// repository is where the registry keeps an image.
+// repository returns the repository in which the registry keeps an image.
 func (r *release) repository(image string) (name.Repository, error) {
 	var opts []name.Option
 	if r.insecure {
@@ -44,14 +44,15 @@ func (r *release) remote(ctx context.Context) []remote.Option {
 	return []remote.Option{remote.WithContext(ctx), remote.WithAuthFromKeychain(authn.DefaultKeychain)}
 }
 
-// entry is an image or the chart of the layout, and where it belongs.
+// entry is an image, or the chart, of the layout, with the repository where it belongs.
 type entry struct {
 	repository name.Repository
 	v1.Descriptor
 }
 
-// entries are the images, and last the chart. It refuses a layout that an earlier step has
-// built of another commit, for another version or registry, or that lacks something.
+// entries returns the images, and the chart last. It refuses a layout that lacks
+// something, or that an earlier step has built from another commit, or for another version
+// or registry.
 func (r *release) entries() (v1.ImageIndex, []entry, error) {
 	index, err := layout.ImageIndexFromPath(r.layout)
 	if err != nil {
@@ -73,7 +74,7 @@ func (r *release) entries() (v1.ImageIndex, []entry, error) {
 		}
 		reference := repository.Name() + ":" + r.version
 		if wanted[reference] != d.Digest.Hex {
-			return nil, nil, fmt.Errorf("the provenance says nothing of %s@%s", reference, d.Digest)
+			return nil, nil, fmt.Errorf("the provenance does not mention %s@%s", reference, d.Digest)
 		}
 		delete(wanted, reference)
 		all = append(all, entry{repository, d})
@@ -84,8 +85,8 @@ func (r *release) entries() (v1.ImageIndex, []entry, error) {
 	return index, all, nil
 }
 
-// wanted reads from the provenance which references of the registry were built, with their
-// digests (hex).
+// wanted returns the references that were built, with their digests (hex), as the
+// provenance lists them.
 func (r *release) wanted() (map[string]string, error) {
 	text, err := os.ReadFile(filepath.Join(r.out, provenanceFile))
 	if err != nil {
@@ -109,7 +110,7 @@ func (r *release) wanted() (map[string]string, error) {
 	return wanted, nil
 }
 
-// push sends images and chart to the registry under their digests alone, so that nobody
+// push sends images and chart to the registry only under their digests, so that nobody
 // finds them before they are signed and tagged.
 func (r *release) push(ctx context.Context) error {
 	index, entries, err := r.entries()
@@ -146,7 +147,7 @@ func send(ref name.Reference, from v1.ImageIndex, d v1.Descriptor, opts ...remot
 	return remote.Write(ref, image, opts...)
 }
 
-// tag names what was pushed with the version.
+// tag gives what was pushed the version's tag.
 func (r *release) tag(ctx context.Context) error {
 	_, entries, err := r.entries()
 	if err != nil {
@@ -173,8 +174,9 @@ func (r *release) tag(ctx context.Context) error {
 	return nil
 }
 
-// tagged reports whether the registry has the version already. It fails if that version is
-// something else: a version that people may have installed is never replaced.
+// tagged reports whether the registry has the version already. It fails if that version
+// has other content, because a version that people may have installed must never be
+// replaced.
 func (r *release) tagged(ctx context.Context, e entry) (bool, error) {
 	ref := e.repository.Tag(r.version)
 	d, err := remote.Head(ref, r.remote(ctx)...)
@@ -190,7 +192,7 @@ func (r *release) tagged(ctx context.Context, e entry) (bool, error) {
 	return true, nil
 }
 
-// serve is the registry of what was built until it is interrupted. A cluster on this
+// serve serves what was built as a registry until it is interrupted. A cluster on this
 // machine can then pull everything before anybody else can.
 func (r *release) serve(ctx context.Context) error {
 	index, entries, err := r.entries()
@@ -215,7 +217,7 @@ func (r *release) serve(ctx context.Context) error {
 			return err
 		}
 	}
-	// Whoever waits for this address finds everything behind it.
+	// Listen last: a client that waits for this address must find everything behind it.
 	open, err := (&net.ListenConfig{}).Listen(ctx, "tcp", r.listen)
 	if err != nil {
 		return err

@@ -95,8 +95,8 @@ func (r *release) writeSBOM(name, binary string, debian []debianPackage) error {
 	return r.writeJSON(name+".spdx.json", document)
 }
 
-// modulesOf are the third-party modules in a program. It skips our own modules: go.mod
-// replaces them with folders, and they are released with the program.
+// modulesOf returns the third-party modules in a program. It skips our own modules, which
+// go.mod replaces with folders and which are released with the program.
 func modulesOf(info *buildinfo.BuildInfo) []*debug.Module {
 	var all []*debug.Module
 	for _, m := range info.Deps {
@@ -123,7 +123,7 @@ func (r *release) writeJSON(file string, v any) error {
 
 // writeFile adds a file to the files for download.
 func (r *release) writeFile(file string, content []byte) error {
-	if err := os.WriteFile(filepath.Join(r.out, file), content, 0o644); err != nil { //nolint:gosec // for everybody to read
+	if err := os.WriteFile(filepath.Join(r.out, file), content, 0o644); err != nil { //nolint:gosec // everybody may read it
 		return err
 	}
 	sum := sha256.Sum256(content)
@@ -146,8 +146,8 @@ func sha256File(path string) (string, error) {
 
 var licenceFile = regexp.MustCompile(`(?i)^(licen[cs]e|copying|notice|copyright)`)
 
-// goLicences gathers the licence texts of the modules in a program. Most licences require
-// that every copy comes with their text.
+// goLicences collects the licence texts of the modules in a program. Most licences
+// require that every copy comes with their text.
 func goLicences(binary string) ([]byte, error) {
 	info, err := buildinfo.ReadFile(binary)
 	if err != nil {
@@ -179,7 +179,7 @@ func goLicences(binary string) ([]byte, error) {
 }
 
 // escapeModule writes a module's path as the module cache does: an upper-case letter
-// becomes an exclamation mark and the lower-case letter.
+// becomes an exclamation mark followed by the lower-case letter.
 func escapeModule(path string) string {
 	var b strings.Builder
 	for _, c := range path {

@@ -6,7 +6,7 @@
 //
 // If you name folders, it makes only their bundles: `webassets services/console/web`.
 //
-// The output depends on nothing but the inputs: a second run changes no byte.
+// The output depends only on the inputs: a second run changes nothing.
 package main
 
 import (
@@ -83,7 +83,7 @@ var bundles = []bundle{{
 	entries: []string{"app.ts", "passkey.ts", "record.ts", "upload.ts", "video.ts"},
 }, {
 	from:    "services/console/web",
-	to:      "services/console/internal/web/testdata", // a part of record.ts that is tested alone
+	to:      "services/console/internal/web/testdata", // the part of record.ts that is tested on its own
 	entries: []string{"framer.ts"},
 }}
 

@@ -2,8 +2,8 @@
 //
 //	go -C tools run ./wheel -out DIR -time 1790000000
 //
-// The same files and the same time give the same bytes on any machine, which setuptools does not
-// promise: it writes its own version into the wheel, and the modes of files as they are on the disk.
+// The same files and the same time give the same bytes on any machine. setuptools does not promise
+// that: it writes its own version into the wheel, and the file modes that are on the disk.
 package main
 
 import (
@@ -40,7 +40,7 @@ func main() {
 	if err := os.WriteFile(filepath.Join(*out, name), content, 0o600); err != nil {
 		log.Fatal("wheel: ", err)
 	}
-	_, _ = fmt.Fprintln(os.Stdout, name) // a caller that does not read it has the folder
+	_, _ = fmt.Fprintln(os.Stdout, name) // ignore the error: a caller that does not read the name can look into the folder
 }
 
 // file is one file of the wheel.
@@ -81,7 +81,7 @@ func wheel(dir string, at time.Time) (name string, content []byte, err error) {
 	return "linkreel-" + version + "-py3-none-any.whl", content, err
 }
 
-// sources are the files of the package, sorted by name.
+// sources returns the files of the package, sorted by name.
 func sources(client string) (files []file, err error) {
 	names, err := filepath.Glob(filepath.Join(client, "linkreel", "*.py"))
 	if err != nil {
@@ -106,7 +106,7 @@ func versionOf(files []file) (string, error) {
 	return "", errors.New("_version.py has no version")
 }
 
-// metadata is what pyproject.toml says, in the form of installed packages.
+// metadata returns the data of pyproject.toml in the form that installed packages use.
 func metadata(project []byte, version string) ([]byte, error) {
 	var out bytes.Buffer
 	fmt.Fprintf(&out, "Metadata-Version: 2.1\nName: linkreel\nVersion: %s\n", version)

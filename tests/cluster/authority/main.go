@@ -1,11 +1,11 @@
-// Command authority tries the certificates of custom domains on the test cluster. It acts as the
+// Command authority tests the certificates of custom domains on the test cluster. It acts as the
 // authority (pebble, Let's Encrypt's ACME server for tests of clients), as the name server of the
 // domains, as their owner and as their visitors.
 //
 //	authority --listen 10.213.0.1:14000 --cert FILE --key FILE --dns 10.213.0.1:53 \
 //	  --edge ADDRESS --pods ADDRESS,ADDRESS --base URL --ingress HOST:PORT --operator URL --kill COMMAND
 //
-// It prints a line for each successful check, and stops at the first that fails.
+// It prints a line for each check that succeeds, and stops at the first one that fails.
 package main
 
 import (
@@ -60,13 +60,13 @@ func main() {
 	flag.StringVar(&w.cert, "cert", "", "its certificate")
 	flag.StringVar(&w.key, "key", "", "its key")
 	flag.StringVar(&w.dns, "dns", "", "address of the name server")
-	flag.StringVar(&w.edge, "edge", "", "address of the Service that visitors reach, which all domains have")
+	flag.StringVar(&w.edge, "edge", "", "address of the Service that visitors reach; all domains resolve to it")
 	flag.StringVar(&w.pods, "pods", "", "addresses of the pods behind it")
 	flag.StringVar(&w.base, "base", "", "address of the API")
-	flag.StringVar(&w.ingress, "ingress", "", "where to connect for that")
+	flag.StringVar(&w.ingress, "ingress", "", "where to connect to for the API")
 	flag.StringVar(&w.operator, "operator", "", "address of the operator API")
 	flag.StringVar(&w.kill, "kill", "", "command that kills one of the pods")
-	flag.StringVar(&w.under, "under", "customers.example.com", "name that the domains are below; each can be claimed once")
+	flag.StringVar(&w.under, "under", "customers.example.com", "parent name of the domains; each domain can be claimed only once")
 	flag.IntVar(&w.domains, "domains", 50, "domains that get certificates")
 	flag.Uint64Var(&w.life, "life", 240, "life of certificates in seconds")
 	flag.Parse()
@@ -310,7 +310,7 @@ func (w *world) firstVisits(ctx context.Context) error {
 		}
 	}
 	if n := w.orders.Load(); n != 1 {
-		return fmt.Errorf("ten visits at once made %d orders", n)
+		return fmt.Errorf("ten visits at once caused %d orders", n)
 	}
 	ok("ten first visits at once: one order, one certificate, after %.1f s", time.Since(began).Seconds())
 	began = time.Now()
@@ -326,7 +326,7 @@ func (w *world) firstVisits(ctx context.Context) error {
 			return fmt.Errorf("the record of %s shows %s %s: %w", w.name(i), status, problem, err)
 		}
 	}
-	ok("%d verified domains have certificates since their first visit, by %d orders, in %.1f s; their records say so", w.domains, w.domains, took.Seconds())
+	ok("%d verified domains got certificates at their first visit, with %d orders, in %.1f s; their records show it", w.domains, w.domains, took.Seconds())
 	return nil
 }
 
@@ -337,13 +337,13 @@ func (w *world) strangers(ctx context.Context) error {
 	}
 	for _, host := range []string{"claimed." + w.under, "nobodys.example.com", "deep." + w.name(0)} {
 		if s, err := w.visit(ctx, w.secure(), host); err == nil {
-			return fmt.Errorf("%s, which nobody verified, got the certificate %s", host, s)
+			return fmt.Errorf("the unverified host %s got the certificate %s", host, s)
 		}
 	}
 	if n := w.orders.Load(); n != before {
-		return fmt.Errorf("visits of hosts that nobody verified made %d orders", n-before)
+		return fmt.Errorf("visits to unverified hosts caused %d orders", n-before)
 	}
-	ok("hosts that nobody verified get no certificate, and cause no order")
+	ok("unverified hosts get no certificate and cause no order")
 	return nil
 }
 
@@ -372,7 +372,7 @@ func (w *world) failing(ctx context.Context) error {
 		return fmt.Errorf("a broken authority issued %s", s)
 	}
 	if _, err := w.visit(ctx, w.secure(), w.name(2)); err != nil {
-		return fmt.Errorf("another domain while the authority is broken: %w", err)
+		return fmt.Errorf("visiting another domain while the authority is broken: %w", err)
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+w.edge+"/x", nil)
 	if err != nil {
@@ -385,7 +385,7 @@ func (w *world) failing(ctx context.Context) error {
 	}
 	_ = res.Body.Close()
 	if res.StatusCode != http.StatusFound {
-		return fmt.Errorf("a plain visit while the authority is broken = %d", res.StatusCode)
+		return fmt.Errorf("a visit over http while the authority is broken = %d", res.StatusCode)
 	}
 	if err := within(ctx, time.Minute, "the record says why", func() error {
 		status, problem, err := w.shown(ctx, id)
@@ -398,13 +398,13 @@ func (w *world) failing(ctx context.Context) error {
 	}
 	w.broken.Store(false)
 	began := time.Now()
-	if err := within(ctx, 3*time.Minute, "a certificate once the authority is back", func() error {
+	if err := within(ctx, 3*time.Minute, "a certificate is issued once the authority is back", func() error {
 		_, err := w.visit(ctx, w.secure(), "late."+w.under)
 		return err
 	}); err != nil {
 		return err
 	}
-	ok("a failing authority left other domains and plain redirects alone; the record said why; a certificate %.0f s after it was back", time.Since(began).Seconds())
+	ok("a failing authority did not affect other domains or redirects over http; the record named the reason; the certificate came %.0f s after the authority was back", time.Since(began).Seconds())
 	return nil
 }
 
@@ -446,11 +446,11 @@ func (w *world) killed(ctx context.Context) error {
 			return err
 		}
 	}
-	ok("a pod killed while %d orders were made: every domain has its certificate %.0f s later", n, time.Since(began).Seconds())
+	ok("a pod was killed during %d orders; every domain had its certificate %.0f s later", n, time.Since(began).Seconds())
 	return nil
 }
 
-// renewed visits the domains until each certificate was replaced, and fails if one has expired before.
+// renewed visits the domains until each certificate was replaced, and fails if one expires first.
 func (w *world) renewed(ctx context.Context) error {
 	n := min(10, w.domains)
 	seen := make([]map[string]bool, n)
@@ -461,7 +461,7 @@ func (w *world) renewed(ctx context.Context) error {
 	began := time.Now()
 	for full := 0; full < n; {
 		if time.Since(began) > 2*time.Duration(w.life)*time.Second {
-			return fmt.Errorf("only %d of %d certificates were renewed within two lives", full, n)
+			return fmt.Errorf("only %d of %d certificates were renewed within two lifetimes", full, n)
 		}
 		full = 0
 		for i := range n {

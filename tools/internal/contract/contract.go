@@ -1,5 +1,6 @@
 // Package contract reads the API's contract, libs/apispec/openapi.yaml, for the programs that
-// write code from it. It knows what clients need of each operation, and the schemas of bodies.
+// write code from it. It extracts what clients need to know about each operation, and the
+// schemas of bodies.
 package contract
 
 import (
@@ -14,7 +15,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Contract is what the document says, in the document's order.
+// Contract is the content of the document, in the document's order.
 type Contract struct {
 	Version    string // info.version
 	Operations []*Operation
@@ -30,29 +31,29 @@ type Operation struct {
 	Method      string // in upper case
 	Path        string // such as /api/v1/links/{id}
 	Public      bool   // needs no key
-	Plan, Scope string // what a key needs; empty if any plan, any key will do
-	// PathParameters are in the order in which the path has them.
+	Plan, Scope string // what a key needs; empty if any plan or any key will do
+	// PathParameters are in their order in the path.
 	PathParameters []*Parameter
 	Query          []*Parameter
 	Headers        []*Parameter
 	Body           *Body    // nil if the operation takes none
-	Answers        []Answer // of success: by status, then by media type
+	Answers        []Answer // successful responses, sorted by status, then by media type
 	Paging         Paging
-	// Item is the schema of one record of a list; nil if the answer is no list.
+	// Item is the schema of one record of a list; nil if the response is not a list.
 	Item *Schema
 	// All is the name of the walk over all pages: links for listLinks, adminAccounts for
-	// adminListAccounts. It is empty if the answer is no list.
+	// adminListAccounts. It is empty if the response is not a list.
 	All string
 }
 
-// Paging is how a list goes on.
+// Paging is how the next page of a list is found.
 type Paging string
 
-// The forms of paging. In each, the records are in the field data of the answer.
+// The forms of paging. In each, the records are in the field data of the response.
 const (
-	NoList      Paging = ""       // the answer is no list
+	NoList      Paging = ""       // the response is not a list
 	Whole       Paging = "whole"  // there is only one page
-	InBody      Paging = "body"   // the answer has hasMore and nextCursor
+	InBody      Paging = "body"   // the response has hasMore and nextCursor
 	LinkHeader  Paging = "header" // the header Link with rel="next" leads to the next page
 	cursorParam        = "cursor"
 )
@@ -71,22 +72,23 @@ type Body struct {
 	Schema   *Schema
 }
 
-// Answer is an answer of success.
+// Answer is a successful response.
 type Answer struct {
 	Status int
 	Type   string  // media type; empty if there is no body
 	Schema *Schema // nil if there is no body
 }
 
-// JSON reports whether the answer is JSON.
+// JSON reports whether the response is JSON.
 func (a Answer) JSON() bool { return a.Type == "application/json" }
 
 // Operator reports whether the operation belongs to the operator's API, which has its own
 // address and token.
 func (o *Operation) Operator() bool { return o.Tag == "Operator" }
 
-// Answer is the answer that clients decode. If there are several, it is the one with the highest
-// status, which describes the others too: a 207 of a bulk request can hold all that a 201 does.
+// Answer returns the response that clients decode. If there are several, it is the one with the
+// highest status, which also describes the others: the 207 of a bulk request can contain
+// everything that a 201 can.
 func (o *Operation) Answer() Answer {
 	best := o.Answers[0]
 	for _, a := range o.Answers {
@@ -97,7 +99,7 @@ func (o *Operation) Answer() Answer {
 	return best
 }
 
-// Takes reports whether the operation takes a header, such as Idempotency-Key, If-Match or
+// Takes reports whether the operation has a header, such as Idempotency-Key, If-Match or
 // If-None-Match.
 func (o *Operation) Takes(header string) bool {
 	return slices.ContainsFunc(o.Headers, func(p *Parameter) bool { return strings.EqualFold(p.Name, header) })
@@ -119,7 +121,7 @@ func Parse(yamlText []byte) (*Contract, error) {
 	return c, nil
 }
 
-// document is the part of the document that is not made of schemas alone.
+// document is the document without its schemas.
 type document struct {
 	Info       struct{ Version string }
 	Paths      yaml.Node
@@ -228,12 +230,12 @@ func (d *document) operation(op *operation, method, at string) (*Operation, erro
 		}
 	}
 	if len(out.Answers) == 0 {
-		return nil, fmt.Errorf("%s has no answer of success", op.ID)
+		return nil, fmt.Errorf("%s has no successful response", op.ID)
 	}
 	return out, nil
 }
 
-// list fills in what an operation that lists records has.
+// list fills in the fields of an operation that lists records.
 func (c *Contract) list(o *Operation) {
 	before, after, found := strings.Cut(o.ID, "list")
 	if !found {

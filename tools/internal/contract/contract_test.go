@@ -31,7 +31,7 @@ func TestOperationsSayWhatClientsNeed(t *testing.T) {
 	ops := map[string]*contract.Operation{}
 	for _, o := range read(t).Operations {
 		if ops[o.ID] != nil {
-			t.Errorf("%s is there twice", o.ID)
+			t.Errorf("%s is listed twice", o.ID)
 		}
 		ops[o.ID] = o
 	}
@@ -41,7 +41,7 @@ func TestOperationsSayWhatClientsNeed(t *testing.T) {
 		t.Errorf("createLink: %+v", create)
 	}
 	if bulk := ops["bulkCreateLinks"].Answer(); bulk.Status != 207 || bulk.Schema.Name() != "BulkResults" {
-		t.Errorf("bulkCreateLinks answers %+v", bulk)
+		t.Errorf("bulkCreateLinks returns %+v", bulk)
 	}
 	if c := ops["putCaptions"]; len(c.PathParameters) != 2 || c.PathParameters[1].Name != "lang" || c.Body.Type != "text/vtt" {
 		t.Errorf("putCaptions: %+v", c)
@@ -50,7 +50,7 @@ func TestOperationsSayWhatClientsNeed(t *testing.T) {
 		t.Errorf("deleteLink: %+v", d)
 	}
 	if !ops["createDeviceCode"].Public || create.Public || !ops["adminTakeDown"].Operator() || create.Operator() {
-		t.Error("who may call an operation is not told")
+		t.Error("Public or Operator is wrong")
 	}
 }
 

@@ -19,7 +19,7 @@ type Schema struct {
 	Properties          Schemas
 	Required            []string
 	Items               *Schema
-	Values              *Schema `yaml:"additionalProperties"` // of an object with any names
+	Values              *Schema `yaml:"additionalProperties"` // of the fields of an object with arbitrary names
 	AnyOf, OneOf, AllOf []*Schema
 	Default             any
 	Minimum             *float64
@@ -27,10 +27,11 @@ type Schema struct {
 	MinItems            int  `yaml:"minItems"`
 	MaxItems            int  `yaml:"maxItems"`
 	ReadOnly            bool `yaml:"readOnly"`
-	// Discriminator chooses one of OneOf by the value of a field. Mapping has a reference for each.
+	// Discriminator chooses one schema of OneOf by the value of a field. Mapping has a reference
+	// for each value.
 	Discriminator struct{ Mapping map[string]string }
 
-	// Null says that the value may be null; [Contract.Follow] sets it.
+	// Null means that the value may be null. [Contract.Follow] sets it.
 	Null bool `yaml:"-"`
 }
 
@@ -56,7 +57,7 @@ func (s *Schema) UnmarshalYAML(n *yaml.Node) error {
 // Words is a word or a list of words.
 type Words []string
 
-// UnmarshalYAML reads both forms.
+// UnmarshalYAML reads a single word or a list.
 func (w *Words) UnmarshalYAML(n *yaml.Node) error {
 	if n.Kind == yaml.ScalarNode {
 		*w = Words{n.Value}
@@ -65,7 +66,7 @@ func (w *Words) UnmarshalYAML(n *yaml.Node) error {
 	return n.Decode((*[]string)(w))
 }
 
-// Property is a schema and its name: of a field, or of a named schema.
+// Property is a schema with its name: a field, or a named schema.
 type Property struct {
 	Name   string
 	Schema *Schema
@@ -74,7 +75,7 @@ type Property struct {
 // Schemas are schemas by name, in the order of the contract.
 type Schemas struct{ List []Property }
 
-// UnmarshalYAML keeps the order.
+// UnmarshalYAML keeps the order of the document.
 func (o *Schemas) UnmarshalYAML(n *yaml.Node) error {
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		p := Property{n.Content[i].Value, &Schema{}}
@@ -86,7 +87,7 @@ func (o *Schemas) UnmarshalYAML(n *yaml.Node) error {
 	return nil
 }
 
-// Get returns the schema with a name, and an empty one if there is none.
+// Get returns the schema with this name, or an empty one if there is none.
 func (o Schemas) Get(name string) *Schema {
 	i := slices.IndexFunc(o.List, func(p Property) bool { return p.Name == name })
 	if i < 0 {
@@ -95,7 +96,7 @@ func (o Schemas) Get(name string) *Schema {
 	return o.List[i].Schema
 }
 
-// At is a named schema, or the schema of its field, such as BulkItemCreated.data.
+// At returns a named schema, or the schema of its field, such as BulkItemCreated.data.
 func (c *Contract) At(place string) *Schema {
 	name, field, inside := strings.Cut(place, ".")
 	s := c.Schemas.Get(name)
@@ -105,7 +106,7 @@ func (c *Contract) At(place string) *Schema {
 	return s
 }
 
-// Name is the named schema that a schema refers to, "" for an inline schema.
+// Name returns the name of the schema that s refers to, or "" for an inline schema.
 func (s *Schema) Name() string {
 	if s.Ref == "" {
 		return ""
@@ -113,10 +114,10 @@ func (s *Schema) Name() string {
 	return path.Base(s.Ref)
 }
 
-// Is reports whether a value may be of a JSON type, such as string.
+// Is reports whether a value can be of this JSON type, such as string.
 func (s *Schema) Is(kind string) bool { return slices.Contains(s.Type, kind) }
 
-// Follow resolves references, and replaces "or null" in the type by the field Null.
+// Follow resolves references, and replaces "or null" in the type with the field Null.
 func (c *Contract) Follow(s *Schema) *Schema {
 	for s.Ref != "" {
 		s = c.Schemas.Get(s.Name())
@@ -138,7 +139,7 @@ func (c *Contract) Follow(s *Schema) *Schema {
 	return &out
 }
 
-// Properties are the fields of an object. For a oneOf they are the fields of all its schemas.
+// Properties returns the fields of an object. For a oneOf, they are the fields of all its schemas.
 func (c *Contract) Properties(s *Schema) []Property {
 	s = c.Follow(s)
 	all := slices.Clone(s.Properties.List)

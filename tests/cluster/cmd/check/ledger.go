@@ -21,7 +21,7 @@ type entry struct {
 // ledger creates and visits links until ctx ends and records what was acknowledged. Then
 // it checks that every link exists and that every redirected visit was counted once.
 // Failed requests are allowed, because the caller stops parts of the system meanwhile. A
-// lost record is a fault.
+// lost record is an error.
 func ledger(ctx context.Context, t *target, callers int) error {
 	_, key, err := makeAccount(ctx, t, "enterprise")
 	if err != nil {
@@ -57,7 +57,7 @@ func ledger(ctx context.Context, t *target, callers int) error {
 	if clicks == 0 {
 		return errors.New("nothing was acknowledged")
 	}
-	ok(fmt.Sprintf("%d links and %d clicks were acknowledged and all are there; %d calls failed meanwhile", len(entries), clicks, failed+unsure))
+	ok(fmt.Sprintf("%d links and %d clicks were acknowledged and none was lost; %d calls failed meanwhile", len(entries), clicks, failed+unsure))
 	return nil
 }
 
@@ -87,14 +87,14 @@ func keepBook(ctx context.Context, t *target, key string) (book []*entry, refuse
 		case err == nil && a.status == http.StatusFound:
 			e.clicks++
 		case err == nil && a.status < http.StatusInternalServerError:
-			return book, refused, fmt.Errorf("an acknowledged link answers %d", a.status)
+			return book, refused, fmt.Errorf("an acknowledged link returns %d", a.status)
 		default:
 			e.unsure++
 		}
 	}
 }
 
-// compare waits until the link is there with its clicks.
+// compare waits until the link exists with its clicks.
 func (e *entry) compare(ctx context.Context, t *target, key string) error {
 	for {
 		var link struct{ Clicks int }
@@ -102,13 +102,13 @@ func (e *entry) compare(ctx context.Context, t *target, key string) error {
 		switch {
 		case err != nil:
 		case a.status == http.StatusNotFound:
-			return fmt.Errorf("%s was acknowledged and is lost", e.id)
+			return fmt.Errorf("%s was acknowledged but is lost", e.id)
 		case a.status == http.StatusOK:
 			if err := a.into(&link); err != nil {
 				return err
 			}
 			if link.Clicks > e.clicks+e.unsure {
-				return fmt.Errorf("%s has %d clicks, at most %d were made", e.id, link.Clicks, e.clicks+e.unsure)
+				return fmt.Errorf("%s has %d clicks, but at most %d were made", e.id, link.Clicks, e.clicks+e.unsure)
 			}
 			if link.Clicks >= e.clicks {
 				return nil
@@ -116,7 +116,7 @@ func (e *entry) compare(ctx context.Context, t *target, key string) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("%s has %d clicks, %d were acknowledged (and %d perhaps)", e.id, link.Clicks, e.clicks, e.unsure)
+			return fmt.Errorf("%s has %d clicks, but %d were acknowledged (and %d more may have been counted)", e.id, link.Clicks, e.clicks, e.unsure)
 		case <-time.After(500 * time.Millisecond):
 		}
 	}

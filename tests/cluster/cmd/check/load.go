@@ -20,7 +20,7 @@ import (
 type traffic struct {
 	Key      string   `json:"key"`
 	Watch    string   `json:"watch"`   // a key that reads events and webhooks
-	Session  string   `json:"session"` // of the console, as a Cookie header
+	Session  string   `json:"session"` // a console session, as a Cookie header
 	ShortURL string   `json:"shortUrl"`
 	ShareURL string   `json:"shareUrl"`
 	Links    []string `json:"links"` // ids
@@ -79,10 +79,10 @@ type load struct {
 func newLoad(flags *flag.FlagSet) *load {
 	var l load
 	flags.IntVar(&l.rate, "rate", 200, "requests a second")
-	flags.IntVar(&l.connections, "connections", 32, "kept connections to each address")
+	flags.IntVar(&l.connections, "connections", 32, "keep-alive connections to each address")
 	flags.StringVar(&l.kind, "kind", "redirect", "redirect, auth, console, events, links, videos, or mixed (all of them)")
-	flags.StringVar(&l.from, "traffic", "", "`FILE` that check setup printed")
-	flags.DurationVar(&l.limit, "for", time.Hour, "how long, unless interrupted before")
+	flags.StringVar(&l.from, "traffic", "", "`FILE` with the output of check setup")
+	flags.DurationVar(&l.limit, "for", time.Hour, "how long to run, unless interrupted")
 	return &l
 }
 
@@ -103,7 +103,7 @@ func (l *load) run(ctx context.Context, t *target) error {
 	}
 	requests := records.requests(t, l.kind)
 	if len(requests) == 0 {
-		return fmt.Errorf("no kind %q of load", l.kind)
+		return fmt.Errorf("unknown kind of load %q", l.kind)
 	}
 	t.routes.limitConnections(l.connections)
 	t.client.Timeout = 10 * time.Second

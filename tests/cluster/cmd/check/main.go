@@ -49,7 +49,7 @@ func run(ctx context.Context, args []string) error {
 	t := newTarget(flags)
 	switch args[0] {
 	case "smoke":
-		write := flags.Bool("write", true, "create an account, a link and a video, not only look")
+		write := flags.Bool("write", true, "also create an account, a link and a video")
 		return parsed(flags, args, func() error { return smoke(ctx, t, *write) })
 	case "stack":
 		upload := flags.String("upload", "http://localhost:8083", "address of object storage")
@@ -60,12 +60,12 @@ func run(ctx context.Context, args []string) error {
 		count := flags.Int("count", 4, "people")
 		return parsed(flags, args, func() error { return people(ctx, t, *count) })
 	case "writes":
-		before := flags.Int("before", 10000, "links that it makes before it says that it has begun")
+		before := flags.Int("before", 10000, "links to make before the test reports that it has started")
 		return parsed(flags, args, func() error { return writes(ctx, t, *before) })
 	case "videos":
-		count := flags.Int("count", 5, "how many")
-		renditions := flags.Int("renditions", 1, "how many each video gets")
-		file := flags.String("file", "", "what to upload, in place of a clip of two seconds")
+		count := flags.Int("count", 5, "number of videos")
+		renditions := flags.Int("renditions", 1, "renditions that each video must get")
+		file := flags.String("file", "", "file to upload instead of the built-in clip of two seconds")
 		return parsed(flags, args, func() error {
 			film := clip
 			if *file != "" {
@@ -77,10 +77,10 @@ func run(ctx context.Context, args []string) error {
 			return manyVideos(ctx, t, *count, *renditions, film)
 		})
 	case "ledger":
-		callers := flags.Int("callers", 4, "callers at a time, each with up to 20 calls a second")
+		callers := flags.Int("callers", 4, "concurrent callers, each with up to 20 calls a second")
 		return parsed(flags, args, func() error { return ledger(ctx, t, *callers) })
 	case "reach":
-		after := flags.Duration("after", 0, "wait so long first, for whoever enforces policies to hear of this pod")
+		after := flags.Duration("after", 0, "how long to wait first, so that network policies apply to this pod")
 		return parsed(flags, args, func() error {
 			select {
 			case <-ctx.Done():
@@ -93,7 +93,7 @@ func run(ctx context.Context, args []string) error {
 		l := newLoad(flags)
 		return parsed(flags, args, func() error { return l.run(ctx, t) })
 	}
-	return fmt.Errorf("no command %q", args[0])
+	return fmt.Errorf("unknown command %q", args[0])
 }
 
 func parsed(flags *flag.FlagSet, args []string, run func() error) error {

@@ -15,10 +15,10 @@ import (
 
 // person is a person who is signed in to the console in a separate browser.
 type person struct {
-	t    *target // as t, with their cookies
+	t    *target // the deployment, with the person's cookies
 	csrf string
 	made []string // destinations whose form was accepted
-	hard int      // tries without a response, or with a 5xx
+	hard int      // attempts without a response, or with a 5xx
 }
 
 var csrfInput = regexp.MustCompile(`name="csrf" value="([^"]+)"`)
@@ -129,18 +129,18 @@ func people(ctx context.Context, t *target, count int) error {
 		hard += p.hard
 		for _, destination := range p.made {
 			if !there[destination] {
-				return fmt.Errorf("the form for %s was accepted and its link is not there", destination)
+				return fmt.Errorf("the form for %s was accepted but its link does not exist", destination)
 			}
 			forms++
 		}
 		if _, err := p.page(after, "/app"); err != nil {
-			return fmt.Errorf("at the end somebody is signed out: %w", err)
+			return fmt.Errorf("somebody was signed out: %w", err)
 		}
 	}
 	if forms == 0 {
 		return errors.New("no form was accepted")
 	}
-	ok(fmt.Sprintf("%d people sent %d forms and all links are there; nobody was signed out; %d tries were repeated", count, forms, hard))
+	ok(fmt.Sprintf("%d people sent %d forms and all links exist; nobody was signed out; %d attempts were repeated", count, forms, hard))
 	return nil
 }
 
@@ -156,7 +156,7 @@ func (p *person) work(ctx context.Context, number int) error {
 		call := context.WithoutCancel(ctx) // let requests in flight finish
 		switch a, err := p.page(call, "/app/links"); {
 		case a != nil && a.status < http.StatusInternalServerError && err != nil:
-			return fmt.Errorf("person %d is signed out: %w", number, err)
+			return fmt.Errorf("person %d was signed out: %w", number, err)
 		case err != nil:
 			p.hard++
 			continue
@@ -166,7 +166,7 @@ func (p *person) work(ctx context.Context, number int) error {
 		case err != nil || a.status >= http.StatusInternalServerError:
 			p.hard++
 		case a.status == http.StatusSeeOther && strings.Contains(a.header.Get("Location"), "sign-in"):
-			return fmt.Errorf("person %d is signed out by a form", number)
+			return fmt.Errorf("a form signed out person %d", number)
 		case a.status != http.StatusSeeOther:
 			return fmt.Errorf("a form = %d: %.300s", a.status, a.body)
 		default:

@@ -40,14 +40,14 @@ func look(ctx context.Context, t *target) error {
 	}{
 		{"auth serves the API document", t.base + "/openapi.json", http.StatusOK, `"openapi"`},
 		{"auth asks for a key", t.base + "/api/v1/account", http.StatusUnauthorized, "MISSING_API_KEY"},
-		{"auth answers for what is nobody's", t.base + "/api/nothing-here", http.StatusNotFound, "NOT_FOUND"},
+		{"auth answers for unknown addresses", t.base + "/api/nothing-here", http.StatusNotFound, "NOT_FOUND"},
 		{"links asks for a key", t.base + "/api/v1/links", http.StatusUnauthorized, "MISSING_API_KEY"},
-		{"links does not know a slug", t.short + "/no-such-slug-here", http.StatusNotFound, ""},
+		{"links answers for an unknown slug", t.short + "/no-such-slug-here", http.StatusNotFound, ""},
 		{"events asks for a key", t.base + "/api/v1/events", http.StatusUnauthorized, "MISSING_API_KEY"},
 		{"events asks for a key to webhooks", t.base + "/api/v1/webhooks", http.StatusUnauthorized, "MISSING_API_KEY"},
 		{"console has a sign-in page", t.base + "/app/sign-in", http.StatusOK, "<form"},
 		{"videos asks for a key", t.base + "/api/v1/videos", http.StatusUnauthorized, "MISSING_API_KEY"},
-		{"videos does not know a slug", t.base + "/v/no-such-slug-here", http.StatusNotFound, ""},
+		{"videos answers for an unknown slug", t.base + "/v/no-such-slug-here", http.StatusNotFound, ""},
 		{"the operator API is not on the public address", t.base + "/admin/v1/accounts/acc_none", http.StatusNotFound, ""},
 		{"key verification is not on the public address", t.base + "/internal/v1/keys/verify", http.StatusNotFound, ""},
 	} {
@@ -56,7 +56,7 @@ func look(ctx context.Context, t *target) error {
 			return fmt.Errorf("%s: %w", c.what, err)
 		}
 		if !bytes.Contains(a.body, []byte(c.holds)) {
-			return fmt.Errorf("%s: the answer lacks %s: %.300s", c.what, c.holds, a.body)
+			return fmt.Errorf("%s: the response lacks %s: %.300s", c.what, c.holds, a.body)
 		}
 		ok(c.what)
 	}

@@ -29,7 +29,7 @@ func newTarget(flags *flag.FlagSet) *target {
 	flags.StringVar(&t.base, "base", "http://localhost:8080", "address of the API and the share pages")
 	flags.StringVar(&t.short, "short", "http://localhost:8081", "address of the short links")
 	flags.StringVar(&t.operator, "operator", "http://localhost:8082", "address of the operator API")
-	flags.Var(&t.routes, "via", "`HOST/PATH=ADDR`: connect to ADDR for that host and paths below PATH; may be given again, first fit wins")
+	flags.Var(&t.routes, "via", "`HOST/PATH=ADDR`: connect to ADDR for that host and paths below PATH; can be repeated, the first match wins")
 	t.client = &http.Client{
 		Timeout:       30 * time.Second,
 		Transport:     &t.routes,
@@ -162,7 +162,7 @@ func (a *answer) into(v any) error {
 	return nil
 }
 
-// withoutQuery removes the query, which may hold a signature.
+// withoutQuery removes the query, which may contain a signature.
 func withoutQuery(address string) string {
 	u, err := url.Parse(address)
 	if err != nil {

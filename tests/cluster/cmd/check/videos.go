@@ -12,9 +12,9 @@ import (
 )
 
 // manyVideos uploads count videos and waits until every one is ready in all its
-// renditions. Failures of pods meanwhile may cost time but no video. It prints the
-// progress whenever that changes, so that a script can kill pods while they work: a video
-// plays long before its job ends.
+// renditions. Pods that fail meanwhile may cost time, but no video may be lost.
+// manyVideos prints the progress whenever it changes, so that a script can kill pods
+// while they work: a video can be played long before its job ends.
 func manyVideos(ctx context.Context, t *target, count, renditions int, film []byte) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
 	defer cancel()
@@ -71,7 +71,7 @@ func manyVideos(ctx context.Context, t *target, count, renditions int, film []by
 	return nil
 }
 
-// reach fails when any of the addresses does not accept a connection.
+// reach fails if one of the addresses does not accept a connection.
 func reach(ctx context.Context, addresses []string) error {
 	errs := make([]error, len(addresses))
 	var wg sync.WaitGroup

@@ -21,7 +21,7 @@ type written struct {
 	replay     string        // the response to a create with an idempotency key
 }
 
-// writtenLink is a link with a word that no other link has, nor begins with.
+// writtenLink is a link with a word that is not a prefix of any other link's word.
 type writtenLink struct{ id, slug, word string }
 
 const bulkMost = 100
@@ -144,9 +144,9 @@ func (w *written) steadily(ctx context.Context, t *target) error {
 // check proves that replays, events and search have everything that was written.
 func (w *written) check(ctx context.Context, t *target) error {
 	if again, err := replay(ctx, t, w.key); err != nil || again != w.replay {
-		return fmt.Errorf("the idempotency key of the beginning answered %q, not %q: %w", again, w.replay, err)
+		return fmt.Errorf("a replay of the first create returned %q, not %q: %w", again, w.replay, err)
 	}
-	ok("the idempotency key of the beginning replays")
+	ok("a replay of the first create returns the same response")
 	if err := w.events(ctx, t); err != nil {
 		return err
 	}
@@ -159,7 +159,7 @@ func (w *written) check(ctx context.Context, t *target) error {
 			return err
 		}
 	}
-	ok(fmt.Sprintf("each filter finds all %d links of before, and search all %d of meanwhile", len(before), len(meanwhile)))
+	ok(fmt.Sprintf("each filter finds all %d links from before, and search finds all %d from meanwhile", len(before), len(meanwhile)))
 	for _, links := range [][]writtenLink{w.before, w.meanwhile} {
 		for range min(100, len(links)) {
 			l := links[rand.IntN(len(links))]
@@ -171,7 +171,7 @@ func (w *written) check(ctx context.Context, t *target) error {
 			}
 		}
 	}
-	ok("100 of either are found alone, by slug and by a word of their own")
+	ok("100 links of each kind are found on their own, by slug and by their unique word")
 	return nil
 }
 
@@ -205,7 +205,7 @@ func (w *written) events(ctx context.Context, t *target) error {
 		for _, links := range [][]writtenLink{w.before, w.meanwhile} {
 			for _, l := range links {
 				if seen[l.id] > 1 {
-					return false, fmt.Errorf("link %s has %d events of its creation", l.id, seen[l.id])
+					return false, fmt.Errorf("link %s has %d created events", l.id, seen[l.id])
 				}
 				all = all && seen[l.id] == 1
 			}
@@ -214,7 +214,8 @@ func (w *written) events(ctx context.Context, t *target) error {
 	})
 }
 
-// finds fails unless a filter finds all of want, and nothing twice. It may find others too.
+// finds fails unless a filter finds all of want, and nothing twice. The filter may find
+// other links too.
 func (t *target) finds(ctx context.Context, key, filter string, want map[string]bool) error {
 	found, err := t.list(ctx, key, filter)
 	if err != nil {

@@ -4,7 +4,7 @@
 //
 //	GET /                    a page with the newest traces
 //	GET /traces              the same as text, newest first; ?name=TEXT for those
-//	                         whose name holds TEXT, ?all=1 for idle loops as well
+//	                         whose name contains TEXT, ?all=1 for idle loops as well
 //	GET /traces/ID           one trace as a tree
 //	POST /v1/traces          spans, as OTLP exporters send them
 //
@@ -37,7 +37,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	addr := flag.String("addr", ":4318", "address to listen on")
-	file := flag.String("file", "", "file to append spans to, one JSON object to a line; empty writes none")
+	file := flag.String("file", "", "file to append spans to, one JSON object per line; if empty, nothing is written")
 	keep := flag.Int("keep", 2000, "traces to keep in memory")
 	flag.Parse()
 	if err := run(ctx, *addr, *file, *keep); err != nil {
@@ -70,7 +70,7 @@ func run(ctx context.Context, addr, file string, keep int) error {
 
 type viewer struct {
 	store *store
-	mu    sync.Mutex // guards the file, so that lines do not mix
+	mu    sync.Mutex // guards the file, so that lines are not interleaved
 	out   io.Writer
 }
 

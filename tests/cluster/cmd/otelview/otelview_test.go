@@ -56,7 +56,7 @@ func TestTreeOfATrace(t *testing.T) {
 		t.Errorf("the trace is not found by its name: %q", got)
 	}
 	if got := get(t, srv.URL+"/traces?name=other"); got != "" {
-		t.Errorf("a name that no trace has finds %q", got)
+		t.Errorf("an unknown name finds %q", got)
 	}
 	if n := bytes.Count(lines.Bytes(), []byte("\n")); n != 3 {
 		t.Errorf("the file has %d lines, want one for each of 3 spans", n)

@@ -71,7 +71,7 @@ func texts(attributes []*commonpb.KeyValue) map[string]string {
 	return m
 }
 
-// store keeps the newest traces; the oldest go first.
+// store keeps the newest traces and drops the oldest first.
 type store struct {
 	mu     sync.Mutex
 	keep   int
@@ -121,7 +121,8 @@ func (s *store) newest(n int, text string, all bool) []line {
 	return lines
 }
 
-// tree writes a trace with its spans under their parents; "" when unknown.
+// tree writes a trace with its spans under their parents. It returns "" for an unknown
+// trace.
 func (s *store) tree(id string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -135,7 +136,8 @@ func (s *store) tree(id string) string {
 	var write func(parent string, depth int)
 	write = func(parent string, depth int) {
 		for _, one := range spans {
-			// A parent that was not exported, or not yet, leaves its children at the top.
+			// The parent of a span may not have been exported, at least not yet. Such a
+			// span appears at the top.
 			top := depth == 0 && !known[one.Parent]
 			if !top && (depth == 0 || one.Parent != parent) {
 				continue
