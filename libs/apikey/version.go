@@ -72,24 +72,23 @@ type taken struct {
 	standing    standing
 	incarnation int64
 	version     int64 // set if standing is outdated
-	limit       Limit // set if the record holds
+	limit       Limit // set if the record is valid
 }
 
 // takeScript is the one round trip of a request. It returns six numbers:
 //
-//	{0, e, 0, remaining, wait, retry}  the record holds; the bucket is full again in wait µs,
+//	{0, e, 0, remaining, wait, retry}  the record is valid; the bucket is full again in wait µs,
 //	                                   and has enough tokens in retry µs (0: they were taken)
 //	{1, e, 0, 0, 0, 0}                 the record was not verified under this incarnation
 //	{2, e, v, 0, 0, 0}                 the record is older than the account's version
 //
-// It takes from the bucket only if the record holds, so that after a change of
-// plan the new rate applies from the first request on. A record without incarnation
-// (its key is new to this replica) holds if the hash has a version that is not higher than
-// the record's. The hash got that version after it was made, so the version is at least as
-// new as the hash. With incarnation -1 the script does not check the record. A value that
-// is not a hash, or not a whole number, was not written by us and counts as missing. A token
-// comes back after a whole number of microseconds, at least one, so that no rate makes us
-// divide by zero.
+// It takes from the bucket only if the record is valid, so that after a change of plan the new rate
+// applies from the first request on. A record without incarnation (its key is new to this replica)
+// holds if the hash has a version that is not higher than the record's. The hash got that version
+// after it was made, so the version is at least as new as the hash. With incarnation -1 the script
+// does not check the record. A value that is not a hash, or not a whole number, was not written by
+// us and counts as missing. A token comes back after a whole number of microseconds, at least one,
+// so that no rate makes us divide by zero.
 //
 // KEYS: the account's hash, the bucket. ARGV: the record's incarnation and version, a
 // version that the store has disproved, tokens a minute, tokens to take, the life of

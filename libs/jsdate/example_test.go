@@ -13,7 +13,7 @@ func ExampleParse() {
 	for _, s := range []string{"2026-11-20T17:00:00Z", "Nov 20, 2026 5:00 PM GMT+1", "2026-02-30", "tomorrow"} {
 		ms, ok := jsdate.Parse(s)
 		if !ok {
-			fmt.Println(s, "is no date")
+			fmt.Println(s, "is not a date")
 			continue
 		}
 		fmt.Println(time.UnixMilli(ms).UTC().Format(time.RFC3339))
@@ -22,7 +22,7 @@ func ExampleParse() {
 	// 2026-11-20T17:00:00Z
 	// 2026-11-20T16:00:00Z
 	// 2026-03-02T00:00:00Z
-	// tomorrow is no date
+	// tomorrow is not a date
 }
 
 func ExampleFromNumber() {

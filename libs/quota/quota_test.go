@@ -130,7 +130,7 @@ func (w world) fill(most int64, writers int, gates ...*quota.Gate) (made int64) 
 					k++
 				case errors.Is(err, errFull):
 					if have := w.things(); have < most {
-						w.t.Errorf("told that the account is full with %d of %d things", have, most)
+						w.t.Errorf("the account was reported as full with %d of %d things", have, most)
 					}
 					return
 				case apierr.CodeOf(err) != apierr.RateLimited && apierr.CodeOf(err) != apierr.Unavailable && !errors.Is(err, firestoredb.ErrUncertain):

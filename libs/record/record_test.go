@@ -173,7 +173,7 @@ func TestEachChangeIsOneCommitWithItsEventAndIsAnnouncedAfterIt(t *testing.T) {
 		t.Error(err)
 	}
 	if got := strings.Join(w.told(t), " "); got != "link.created link.updated link.deleted" {
-		t.Errorf("told %s", got)
+		t.Errorf("the events are %s", got)
 	}
 	if len(w.announced) != 3 { // for a create, an update and a delete
 		t.Errorf("announced %v", w.announced)

@@ -613,7 +613,7 @@ func TestASignInLinkLetsAMemberBackIn(t *testing.T) {
 		next := r.admin("POST", "/admin/v1/accounts/"+id+"/sign-in-links", `{"memberId":"`+cleo.id+`"}`)
 		cleo.session = r.use(tokenOf(t, next), "", "").Secret
 		if p := profile(cleo.session); p.Bound || (p.LinkUsed != nil) != told || told && p.LinkUsed.By != "Ada" {
-			t.Errorf("at the next sign-in %+v, told %+v", p, p.LinkUsed)
+			t.Errorf("the profile at the next sign-in is %+v, link use %+v", p, p.LinkUsed)
 		}
 	}
 	key := admin.key(`{"name":"k","scopes":["members:write","members:read"]}`)

@@ -80,7 +80,7 @@ func (e ending) apply(ctx context.Context, n trail.Note) error {
 	case trail.TakenDown, trail.Lifted:
 		return e.takedown(ctx, n)
 	}
-	e.sayf("A note of the kind %q is not known here: look at %s of the account %q yourself.", n.Kind, n.ID, n.Account)
+	e.sayf("This version does not know notes of the kind %q: check %s of the account %q yourself.", n.Kind, n.ID, n.Account)
 	return nil
 }
 
@@ -119,7 +119,7 @@ func (e ending) member(ctx context.Context, n trail.Note) error {
 	} else {
 		role, parseErr := identity.ParseRole(n.To)
 		if parseErr != nil {
-			e.sayf("The member %s of the account %s has had the role %q since, which is not known here.", n.ID, n.Account, n.To)
+			e.sayf("The member %s of the account %s has since had the role %q, which this version does not know.", n.ID, n.Account, n.To)
 			return nil
 		}
 		if role.AtLeast(m.Role) {

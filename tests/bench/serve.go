@@ -46,7 +46,7 @@ func serve(what string) {
 	case "worker":
 		err = serveWorker()
 	default:
-		err = fmt.Errorf("there is no server %q", what)
+		err = fmt.Errorf("unknown server %q", what)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", what+":", err)

@@ -593,8 +593,8 @@ func TestSettingsReachTheirPods(t *testing.T) {
 			[]string{"--set", "tls.onDemand.enabled=true,tls.onDemand.existingSecret=sealing,tls.onDemand.existingSecretKey=keys"}, "links",
 			map[string]string{"LINKREEL_CERTIFICATE_KEY": "sealing/keys"},
 		},
-		"the sealing key is for links alone": {[]string{"--set", "tls.onDemand.enabled=true"}, "videos", map[string]string{"LINKREEL_CERTIFICATE_KEY": "", "LINKREEL_TLS_ADDR": ""}},
-		"localcloud's token":                 {nil, "auth", map[string]string{"LINKREEL_LOCALCLOUD_TOKEN": "try-linkreel-storage-key/token", "LINKREEL_PROFILE_TOKEN": "try-linkreel/profile-token"}},
+		"only links gets the sealing key": {[]string{"--set", "tls.onDemand.enabled=true"}, "videos", map[string]string{"LINKREEL_CERTIFICATE_KEY": "", "LINKREEL_TLS_ADDR": ""}},
+		"localcloud's token":              {nil, "auth", map[string]string{"LINKREEL_LOCALCLOUD_TOKEN": "try-linkreel-storage-key/token", "LINKREEL_PROFILE_TOKEN": "try-linkreel/profile-token"}},
 		"the token of another localcloud": {
 			[]string{"--set", "localcloud.service=other,localcloud.keySecret=theirs"}, "worker",
 			map[string]string{"LINKREEL_LOCALCLOUD_TOKEN": "theirs/token", "LINKREEL_ADMIN_TOKEN": ""},
@@ -603,8 +603,8 @@ func TestSettingsReachTheirPods(t *testing.T) {
 			"LINKREEL_INTERNAL_TOKEN": "try-linkreel/internal-token", "LINKREEL_LINKS_TOKEN": "try-linkreel/links-token", "LINKREEL_VIDEOS_TOKEN": "try-linkreel/videos-token",
 			"LINKREEL_EVENTS_TOKEN": "try-linkreel/events-token", "LINKREEL_CONSOLE_TOKEN": "try-linkreel/console-token",
 		}},
-		"links has its own token alone":          {nil, "links", map[string]string{"LINKREEL_INTERNAL_TOKEN": "try-linkreel/links-token", "LINKREEL_CONSOLE_TOKEN": ""}},
-		"the console has its own token alone":    {nil, "console", map[string]string{"LINKREEL_INTERNAL_TOKEN": "try-linkreel/console-token", "LINKREEL_LINKS_TOKEN": ""}},
+		"links has only its own token":           {nil, "links", map[string]string{"LINKREEL_INTERNAL_TOKEN": "try-linkreel/links-token", "LINKREEL_CONSOLE_TOKEN": ""}},
+		"the console has only its own token":     {nil, "console", map[string]string{"LINKREEL_INTERNAL_TOKEN": "try-linkreel/console-token", "LINKREEL_LINKS_TOKEN": ""}},
 		"workers call nobody":                    {nil, "worker", map[string]string{"LINKREEL_INTERNAL_TOKEN": ""}},
 		"no token of localcloud without a store": {nil, "console", map[string]string{"LINKREEL_LOCALCLOUD_TOKEN": "", "LINKREEL_ADMIN_TOKEN": ""}},
 		"no token of localcloud for Google": {
@@ -956,7 +956,7 @@ func TestResolversOnAnotherPort(t *testing.T) {
 			}
 		}
 		if !slices.Equal(got, want) {
-			t.Errorf("%s may ask %v, want %v", service, got, want)
+			t.Errorf("%s may reach resolvers on %v, want %v", service, got, want)
 		}
 	}
 	objects, err = render(t, "--set", "dnsResolver=192.0.2.53:53,webhooks.resolver=192.0.2.53:53")
@@ -965,7 +965,7 @@ func TestResolversOnAnotherPort(t *testing.T) {
 	}
 	for _, service := range []string{"links", "events"} {
 		if got, want := egress(t, objects, service)[:2], []string{"53/UDP", "53/TCP"}; !slices.Equal(got, want) {
-			t.Errorf("%s may ask %v, want %v", service, got, want)
+			t.Errorf("%s may reach resolvers on %v, want %v", service, got, want)
 		}
 	}
 }

@@ -550,7 +550,7 @@ func (r *rehearsal) wantOrder() {
 		counts = append(counts, at-from)
 	}
 	if at < len(events) {
-		r.t.Errorf("%q out of order, after %q", events[at], events[max(0, at-1)])
+		r.t.Errorf("%q came after %q, which is the wrong order", events[at], events[max(0, at-1)])
 	}
 	// There are 8 images with two platforms each, the chart, and an SBOM for each platform.
 	if want := []int{8*3 + 1, 1, 9, 16, 1, 3, 9, 1, 1}; !slices.Equal(counts, want) {

@@ -109,7 +109,7 @@ func (p picture) take(v *viewer, dir string, l look) {
 	  return null;
 	}`)
 	if got := page.MustElement("h1").MustText(); got != p.heading {
-		t.Errorf("%s is of %q, want %q", p.name, got, p.heading)
+		t.Errorf("%s shows %q, want %q", p.name, got, p.heading)
 	}
 	if !strings.Contains(page.MustElement("body").MustText(), p.text) {
 		t.Errorf("%s lacks %q", p.name, p.text)

@@ -270,7 +270,7 @@ func film(t testing.TB, body map[string]any, file string) *answer {
 	c := as(t, "creator")
 	made := c.want(201, "POST", "/api/v1/videos", body)
 	if a := put(t, made.str("uploadUrl"), file, "video/mp4"); a.status != 200 {
-		t.Fatalf("upload answers %d", a.status)
+		t.Fatalf("upload returns %d", a.status)
 	}
 	v := made
 	eventually(t, 4*time.Minute, "video is ready", func() bool {

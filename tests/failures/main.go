@@ -1,11 +1,13 @@
-// Command failures plays failures of docs/failures.md for real: the services as separate
-// processes with two of links, localcloud, Redis, and a Prometheus with the chart's rules.
+// Command failures plays failures of docs/failures.md on real processes: the services run as
+// separate processes, links twice, with localcloud, Redis, and a Prometheus with the chart's
+// rules.
 //
 //	go run ./tests/failures redis-slow links-killed
 //
-// It makes light traffic, waits until no alert fires, breaks something, and prints which
-// alerts fire how long after that, which end after the repair, and how many calls failed. It
-// needs redis-server, prometheus and ffmpeg (make tools) and helm (make .local/bin/helm).
+// It makes light traffic, waits until no alert fires, and breaks something. It prints which
+// alerts fire, and how long after the failure, which alerts end after the repair, and how
+// many calls failed. It needs redis-server, prometheus and ffmpeg (make tools) and helm
+// (make .local/bin/helm).
 package main
 
 import (
@@ -28,7 +30,7 @@ type failure struct {
 	mends  func(s *stack) error
 }
 
-// failures are what this program can play.
+// failures lists what this program can play.
 var failures = map[string]failure{
 	"redis-slow": {
 		"each response of Redis takes 0.3 s longer",

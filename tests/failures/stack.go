@@ -47,8 +47,8 @@ type stack struct {
 	firing     map[string]bool
 }
 
-// startStack builds the programs and starts everything. It writes into a new folder, or
-// into one named after the failure in dir.
+// startStack builds the programs and starts everything. Its files are in a new folder, or
+// in a folder of dir that is named after the failure.
 func startStack(ctx context.Context, dir, name string) (s *stack, err error) {
 	if dir == "" {
 		if dir, err = os.MkdirTemp("", "linkreel-failures-"); err != nil {
@@ -77,7 +77,8 @@ func startStack(ctx context.Context, dir, name string) (s *stack, err error) {
 	return started, started.startPrometheus(ctx)
 }
 
-// programs is where build puts the programs. Later plays use what is there.
+// programs is the folder of the built programs. Later plays use the programs that are
+// there.
 var programs = filepath.Join(os.TempDir(), "linkreel-failures-programs")
 
 func build(ctx context.Context) error {
@@ -106,7 +107,7 @@ func (s *stack) startServices(ctx context.Context) error {
 		}
 		addrs[name] = addr
 	}
-	// Not an IP address, which could have no passkeys.
+	// Use a host name, because passkeys do not work with an IP address.
 	at := func(name string) string { return strings.Replace("http://"+addrs[name], "127.0.0.1", "localhost", 1) }
 	const token = "the-token-of-localcloud-in-failures-0123456789"
 	tokenFile, indexes := filepath.Join(s.dir, "token"), []string{}
@@ -205,7 +206,7 @@ func (s *stack) run(name, program string, env []string, args ...string) error {
 	return p.start()
 }
 
-// ready waits until a process answers at an address.
+// ready waits until a process returns success at an address.
 func (s *stack) ready(ctx context.Context, name, address string) error {
 	for range 600 {
 		if resp, err := http.Get(address); err == nil {
@@ -221,8 +222,8 @@ func (s *stack) ready(ctx context.Context, name, address string) error {
 	return fmt.Errorf("%s is not ready; see %s", name, s.processes[name].log)
 }
 
-// startPrometheus starts a Prometheus that sees what one with the chart's ServiceMonitor
-// and rules sees.
+// startPrometheus starts a Prometheus that collects the same metrics and has the same
+// rules as one that uses the chart's ServiceMonitor and rules.
 func (s *stack) startPrometheus(ctx context.Context) error {
 	rules := exec.CommandContext(ctx, "helm", "template", release, "charts/linkreel", "--namespace", namespace, "--show-only", "templates/rules.yaml",
 		"--set", "metrics.rules.enabled=true")
@@ -287,7 +288,7 @@ func (s *stack) stop() {
 	}
 }
 
-// flap cuts a dependency off for half of the time until ctx ends.
+// flap alternates between cutting a dependency off and healing it until ctx ends.
 func (s *stack) flap(ctx context.Context, name string, half time.Duration) error {
 	if err := s.proxies[name].cut(); err != nil {
 		return err
@@ -295,7 +296,7 @@ func (s *stack) flap(ctx context.Context, name string, half time.Duration) error
 	go func() {
 		for cut := true; outage.Pause(ctx, half); cut = !cut {
 			if cut {
-				_ = s.proxies[name].heal() // the next turn tries again
+				_ = s.proxies[name].heal() // the next turn will try again
 			} else {
 				_ = s.proxies[name].cut()
 			}
@@ -304,22 +305,23 @@ func (s *stack) flap(ctx context.Context, name string, half time.Duration) error
 	return nil
 }
 
-// killEvery kills a process again and again until ctx ends. It is started again after five
-// seconds, with a wait that doubles up to a minute, much as Kubernetes does it.
+// killEvery kills a process again and again until ctx ends. It restarts the process after
+// five seconds, with a wait that doubles up to a minute, much as Kubernetes does.
 func (s *stack) killEvery(ctx context.Context, name string, life time.Duration) error {
 	p := s.processes[name]
 	go func() {
 		for wait := 5 * time.Second; ctx.Err() == nil; wait = min(2*wait, time.Minute) {
 			_ = p.kill()
 			outage.Pause(ctx, wait)
-			_ = p.start() // a process that did not start is killed without effect
+			_ = p.start() // killing a process that did not start has no effect
 			outage.Pause(ctx, life)
 		}
 	}()
 	return nil
 }
 
-// process is a program that can be killed and started again. Its output goes to one log.
+// process is a program that can be killed and started again. All its output goes to one
+// log.
 type process struct {
 	program    string
 	args, env  []string
@@ -336,7 +338,7 @@ func (p *process) start() error {
 	if err != nil {
 		return err
 	}
-	defer log.Close() // the child has its own descriptor
+	defer log.Close() // the child process has its own descriptor
 	p.cmd = exec.Command(p.program, p.args...)
 	p.cmd.Env, p.cmd.Stdout, p.cmd.Stderr = append(os.Environ(), p.env...), log, log
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -350,7 +352,7 @@ func (p *process) kill() error {
 		return nil
 	}
 	err := p.cmd.Process.Kill()
-	_ = p.cmd.Wait() // it was killed
+	_ = p.cmd.Wait() // the process was killed, so an error is normal
 	p.cmd = nil
 	return err
 }
@@ -361,7 +363,7 @@ func (p *process) signal(sig os.Signal) error {
 	return p.cmd.Process.Signal(sig)
 }
 
-// proxy stands before a dependency.
+// proxy is in front of a dependency.
 type proxy struct{ *toxiproxy.Proxy }
 
 func (p *proxy) slow(by time.Duration) error {
@@ -387,7 +389,7 @@ func freeAddr() (string, error) {
 	return l.Addr().String(), l.Close()
 }
 
-// call sends a request and decodes the answer's JSON into out, unless out is nil.
+// call sends a request and decodes the JSON of the response into out, unless out is nil.
 func call(ctx context.Context, method, address, token string, in, out any) (status int, err error) {
 	var body bytes.Buffer
 	if in != nil {
@@ -426,7 +428,7 @@ var client = &http.Client{
 	CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 }
 
-// query asks Prometheus and decodes its answer.
+// query asks Prometheus and decodes the response.
 func (s *stack) query(ctx context.Context, path string, values url.Values, out any) error {
 	_, err := call(ctx, http.MethodGet, "http://"+s.prometheus+path+"?"+values.Encode(), "", nil, out)
 	return err

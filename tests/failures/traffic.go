@@ -20,7 +20,7 @@ import (
 	"github.com/linkreel/linkreel/libs/outage"
 )
 
-// counts counts answers by what was asked, and their longest time.
+// counts counts responses by the kind of request, and their longest time.
 type counts struct {
 	addrs map[string]string // of the processes' ports
 
@@ -44,7 +44,7 @@ func (c *counts) add(what string, status int, err error, took time.Duration) {
 	c.longest[what] = max(c.longest[what], took)
 }
 
-// take returns what was counted since it was called last.
+// take returns the counts since the last call.
 func (c *counts) take() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -59,7 +59,7 @@ func (c *counts) take() string {
 	return strings.Join(out, ", ")
 }
 
-// slugs are the links that are visited.
+// slugs is the number of links that are visited.
 const slugs = 8
 
 // makeTraffic creates an account, links and a webhook, and then makes five redirects and one
@@ -79,7 +79,7 @@ func (s *stack) makeTraffic(ctx context.Context) error {
 	s.key = key.Key
 	receiver := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		s.counts.add("webhook", http.StatusOK, nil, 0)
-		_, _ = io.Copy(io.Discard, r.Body) // the answer does not depend on it
+		_, _ = io.Copy(io.Discard, r.Body) // the response does not depend on the body
 	}))
 	context.AfterFunc(ctx, receiver.CloseClientConnections)
 	if _, err := call(ctx, http.MethodPost, at("events.api")+"/api/v1/webhooks", s.key, map[string]any{"url": receiver.URL, "events": []string{"*"}}, &struct{}{}); err != nil {
@@ -101,7 +101,7 @@ func (s *stack) makeTraffic(ctx context.Context) error {
 	return nil
 }
 
-// every calls do at intervals, beside the calls that have not ended.
+// every calls do at intervals, without waiting for calls that have not ended.
 func (s *stack) every(ctx context.Context, interval time.Duration, do func(context.Context, int)) {
 	for turn := 0; ; turn++ {
 		go do(ctx, turn)
@@ -111,8 +111,9 @@ func (s *stack) every(ctx context.Context, interval time.Duration, do func(conte
 	}
 }
 
-// pod sends a request to one of the two pods of links, and to the other if that one does not
-// accept connections, as a Service does once it has noticed.
+// pod sends a request to one of the two pods of links. If that pod does not accept
+// connections, it sends the request to the other, as a Service does once it has detected
+// that.
 func (s *stack) pod(ctx context.Context, turn int, method, port, path string, in, out any) (status int, err error) {
 	for attempt := range 2 {
 		pod := fmt.Sprint("links-", 1+(turn+attempt)%2, ".", port)
@@ -137,7 +138,7 @@ func (s *stack) visit(ctx context.Context, turn int) {
 	}
 }
 
-// work alternates between a list, and an edit that has an event.
+// work alternates between a list and a create, which has an event.
 func (s *stack) work(ctx context.Context, turn int) {
 	begin := time.Now()
 	var status int
@@ -171,7 +172,7 @@ func put(ctx context.Context, address, path string) (status int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	defer f.Close() // it is only read
+	defer f.Close() // the file is only read
 	req, err := http.NewRequestWithContext(ctx, http.MethodPut, address, f)
 	if err != nil {
 		return 0, err
@@ -183,7 +184,7 @@ func put(ctx context.Context, address, path string) (status int, err error) {
 	return resp.StatusCode, resp.Body.Close()
 }
 
-// alerts returns the alerts that fire, with the labels that tell them apart.
+// alerts returns the alerts that fire, with the labels that distinguish them.
 func (s *stack) alerts(ctx context.Context) (map[string]bool, error) {
 	var answer struct {
 		Data struct {
@@ -212,7 +213,8 @@ func (s *stack) alerts(ctx context.Context) (map[string]bool, error) {
 	return out, nil
 }
 
-// quiet waits until Prometheus has read every process for three minutes, and no alert fires.
+// quiet waits until Prometheus has read the metrics of every process for three minutes and
+// no alert fires.
 func (s *stack) quiet(ctx context.Context) error {
 	for begin := time.Now(); time.Since(begin) < 15*time.Minute; {
 		firing, err := s.alerts(ctx)
@@ -229,7 +231,7 @@ func (s *stack) quiet(ctx context.Context) error {
 	return fmt.Errorf("alerts fire before anything is broken: %v", slices.Sorted(maps.Keys(s.firing)))
 }
 
-// watch prints which alerts begin and end to fire, with the time since start.
+// watch prints which alerts start to fire and which end, with the time since start.
 func (s *stack) watch(ctx context.Context, start time.Time, long time.Duration) error {
 	for begin := time.Now(); time.Since(begin) < long; {
 		now, err := s.alerts(ctx)
@@ -255,8 +257,8 @@ func (s *stack) watch(ctx context.Context, start time.Time, long time.Duration) 
 	return nil
 }
 
-// compareClicks waits until the counters of all links show what was answered, or do not
-// change any more.
+// compareClicks waits until the counters of all links equal the number of answered
+// redirects, or no longer change.
 func (s *stack) compareClicks(ctx context.Context) error {
 	var shown, answered int64
 	for range 60 {

@@ -233,12 +233,12 @@ func TestARedisFilledWhileFirestoreWasAwayDrains(t *testing.T) {
 	time.Sleep(time.Duration(authFull(1, 15)) * time.Second)
 	must(t, b.firestoreBy.Start())
 	back := time.Now()
-	authUntil(t, "clicks go to Redis alone again", 60*time.Second, func() bool {
+	authUntil(t, "clicks go only to Redis again", 60*time.Second, func() bool {
 		spooled := p.metric("linkreel_clicks_spooled_total")
 		time.Sleep(200 * time.Millisecond)
 		return p.metric("linkreel_clicks_spooled_total") == spooled
 	})
-	t.Logf("clicks go to Redis alone again %v after Firestore came back", time.Since(back))
+	t.Logf("clicks go only to Redis again %v after Firestore came back", time.Since(back))
 	authUntil(t, "the metric says that Redis takes writes", 30*time.Second, func() bool { return !away() })
 	load.stop()
 	load.balance(t, p, before)

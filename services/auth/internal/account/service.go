@@ -337,9 +337,8 @@ func (s *Service) Keys(ctx context.Context, accountID string) ([]Key, error) {
 	return s.store.Keys(ctx, accountID)
 }
 
-// Revoke ends a key for good. Revoking it again is no error. An empty accountID means
-// any account; only the operator passes it. When Revoke returns, no replica accepts
-// the key.
+// Revoke ends a key for good. Revoking it again is not an error. An empty accountID means any
+// account; only the operator passes it. When Revoke returns, no replica accepts the key.
 func (s *Service) Revoke(ctx context.Context, accountID, id string) error {
 	return s.store.Atomically(ctx, "revoke key", func(tx Tx) error {
 		k, err := tx.Key(accountID, id)

@@ -205,7 +205,7 @@ func TestEveryLossOfAuthorityRaisesTheVersionAndIsTold(t *testing.T) {
 	}
 	want := []string{a.ID + "@2", a.ID + "@2", a.ID + "@3", a.ID + "@4", a.ID + "@4", a.ID + "@5"}
 	if d := cmp.Diff(want, b.store.told); d != "" {
-		t.Errorf("told (-want +got):\n%s", d)
+		t.Errorf("notifications (-want +got):\n%s", d)
 	}
 }
 

@@ -309,7 +309,7 @@ func (p People) signInLink(c *fiber.Ctx) error {
 func oneOf(fields *httpapi.Fields, memberID, name, role string) {
 	if memberID != "" {
 		fields.Add(
-			apierr.Detail{Field: "memberId", Code: apierr.NotAllowed, Message: "Send memberId alone, or name and role for a new member."},
+			apierr.Detail{Field: "memberId", Code: apierr.NotAllowed, Message: "Send either memberId for an existing member, or name and role for a new one."},
 		)
 		return
 	}

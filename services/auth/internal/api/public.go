@@ -222,7 +222,7 @@ func newKey(fields *httpapi.Fields, in *wire.KeyCreate, now time.Time) account.N
 	if ok && !out.ExpiresAt.After(now) {
 		fields.Add(apierr.Detail{
 			Field: "expiresAt", Code: apierr.OutOfRange, Min: now.UnixMilli() + 1,
-			Message: "This key would have ended already. Use a time in the future, or leave the field out for a key without an end." +
+			Message: "This time is in the past. Use a time in the future, or leave the field out for a key that never expires." +
 				jsdate.SecondsHint(ms),
 		})
 	}

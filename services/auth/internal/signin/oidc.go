@@ -145,7 +145,8 @@ func (o *OIDC) Finish(ctx context.Context, r Return) (member.Proof, Purpose, err
 	if err != nil {
 		return member.Proof{}, Purpose{}, errRefused(ctx, "ID token", err)
 	}
-	// The nonce ties the token to this flow: a token issued for another sign-in is no proof.
+	// The nonce ties the token to this flow: a token issued for another sign-in does not prove
+	// anything.
 	if subtle.ConstantTimeCompare([]byte(id.Nonce), []byte(f.Nonce)) != 1 {
 		return member.Proof{}, Purpose{}, errRefused(ctx, "nonce", nil)
 	}

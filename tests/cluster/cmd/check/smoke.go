@@ -203,7 +203,7 @@ func play(ctx context.Context, t *target, master string) error {
 		}
 		next := firstAddress(string(a.body))
 		if next == "" {
-			return fmt.Errorf("%s names nothing to play: %.300s", withoutQuery(address), a.body)
+			return fmt.Errorf("%s lists nothing to play: %.300s", withoutQuery(address), a.body)
 		}
 		if address, err = resolve(address, next); err != nil {
 			return err
