@@ -21,20 +21,20 @@ import (
 	"github.com/linkreel/linkreel/libs/outage"
 )
 
-// Documents is a database as the protocol shows it, for a program that copies all of it. Unlike
-// [DB] it changes no value on its way, does not check the format, and is patient: a call that
-// fails is repeated until Patience has passed without any success.
+// Documents gives access to the documents of a database exactly as the protocol shows them, for a
+// program that copies the whole database. Unlike [DB] it does not convert values and does not
+// check the format. A call that fails is repeated until Patience has passed without any success.
 type Documents struct {
-	// Database is its name: projects/…/databases/….
+	// Database is the database's name: projects/…/databases/….
 	Database string
-	// Patience is how long the database may be away. 0 means five minutes.
+	// Patience is how long the database may be unreachable. 0 means five minutes.
 	Patience time.Duration
 
 	client *firestore.Client
 }
 
-// Limits of one commit. Firestore takes 500 writes and 10 MiB, but its 10 MiB may include the
-// entries of indexes. It also advises smaller commits for steady loads.
+// Limits of one commit. Firestore accepts 500 writes and 10 MiB, but index entries may count
+// towards the 10 MiB. Firestore's documentation also recommends smaller commits for steady loads.
 const (
 	MaxWrites      = 250
 	maxCommitBytes = 3 << 20
@@ -64,7 +64,7 @@ func (d *Documents) in(ctx context.Context) context.Context {
 	return metadata.AppendToOutgoingContext(ctx, "google-cloud-resource-prefix", d.Database)
 }
 
-// Get reads one document. It is nil if there is none.
+// Get reads one document. It returns nil if there is none.
 func (d *Documents) Get(ctx context.Context, path string) (found *pb.Document, err error) {
 	err = d.patiently(ctx, func() (bool, error) {
 		found, err = d.client.GetDocument(d.in(ctx), &pb.GetDocumentRequest{Name: d.Name(path)}, once)
@@ -76,8 +76,9 @@ func (d *Documents) Get(ctx context.Context, path string) (found *pb.Document, e
 	return found, err
 }
 
-// Each calls fn with each document of the database, in the order of names, until limit have been
-// read. limit 0 means all. While it runs, documents may change: what it sees is not one state.
+// Each calls fn with each document of the database, sorted by name, until it has read limit
+// documents; limit 0 means all. Documents may change meanwhile, so the documents do not show the
+// database at one moment.
 func (d *Documents) Each(ctx context.Context, limit int, fn func(*pb.Document) error) error {
 	var last string
 	read := 0
@@ -87,14 +88,14 @@ func (d *Documents) Each(ctx context.Context, limit int, fn func(*pb.Document) e
 			From:    []*pb.StructuredQuery_CollectionSelector{{AllDescendants: true}},
 			OrderBy: []*pb.StructuredQuery_Order{{Field: &pb.StructuredQuery_FieldReference{FieldPath: "__name__"}, Direction: pb.StructuredQuery_ASCENDING}},
 		}
-		if last != "" { // a query is cut off after a minute, and continues behind the last document
+		if last != "" { // Firestore ends a query after a minute, so continue after the last document
 			q.StartAt = &pb.Cursor{Values: []*pb.Value{{ValueType: &pb.Value_ReferenceValue{ReferenceValue: last}}}}
 		}
 		if limit > 0 {
 			q.Limit = wrapperspb.Int32(int32(limit - read))
 		}
 		ctx, stop := context.WithCancel(ctx)
-		defer stop() // ends the stream, if fn fails
+		defer stop() // ends the stream if fn fails
 		s, err := d.client.RunQuery(d.in(ctx), &pb.RunQueryRequest{
 			Parent: d.Database + "/documents", QueryType: &pb.RunQueryRequest_StructuredQuery{StructuredQuery: q},
 		}, once)
@@ -118,7 +119,7 @@ func (d *Documents) Each(ctx context.Context, limit int, fn func(*pb.Document) e
 
 // Commit makes writes, in as many commits as their size needs, one after the other. The writes of
 // one commit are made together or not at all. A commit whose response is lost is sent again, so
-// writes must bear repetition. Database and names of the writes must be this database's.
+// it must be safe to repeat the writes. Database and names of the writes must be this database's.
 func (d *Documents) Commit(ctx context.Context, writes ...*pb.Write) error {
 	for len(writes) > 0 {
 		n, size := 0, 0
@@ -139,7 +140,7 @@ func (d *Documents) commit(ctx context.Context, writes []*pb.Write) error {
 		_, err := d.client.Commit(d.in(ctx), &pb.CommitRequest{Database: d.Database, Writes: writes}, once)
 		return err == nil, err
 	})
-	// Entries of indexes count too, so a commit may be too large although its documents are not.
+	// Index entries count too, so a commit may be too large although its documents are not.
 	if status.Code(err) == codes.InvalidArgument && len(writes) > 1 {
 		half := len(writes) / 2
 		return errors.Join(d.commit(ctx, writes[:half]), d.commit(ctx, writes[half:]))
@@ -151,15 +152,16 @@ func (d *Documents) commit(ctx context.Context, writes []*pb.Write) error {
 	return err
 }
 
-// once turns off the client's own repetitions, which know no patience.
+// once turns off the client's own retries, because patiently retries.
 var once = gax.WithRetry(func() gax.Retryer { return nil })
 
-// final is an error that no repetition mends.
+// final is an error that a retry cannot repair.
 type final struct{ error }
 
 func (f final) Unwrap() error { return f.error }
 
-// patiently repeats try until it succeeds. try reports whether it got on, even if it failed then.
+// patiently repeats try until it succeeds. try also reports whether it has made progress, which
+// it may have done before it failed.
 func (d *Documents) patiently(ctx context.Context, try func() (moved bool, err error)) error {
 	patience := d.Patience
 	if patience == 0 {
@@ -180,7 +182,7 @@ func (d *Documents) patiently(ctx context.Context, try func() (moved bool, err e
 		if !passing(status.Code(err)) || time.Now().After(end) {
 			return err
 		}
-		// Firestore asks writers that are too fast to wait longer each time.
+		// Firestore asks clients that write too fast to wait longer after each attempt.
 		if !outage.Pause(ctx, most/2+rand.N(most)) {
 			return errors.Join(ctx.Err(), err)
 		}

@@ -46,7 +46,7 @@ func TestDocumentsPassUnchanged(t *testing.T) {
 	for path, v := range values {
 		writes = append(writes, put(d, path, v))
 	}
-	// More than one commit takes, and one commit with a lost response.
+	// The writes need more than one commit, and the response to one commit is lost.
 	for i := range 2*firestoredb.MaxWrites + 1 {
 		writes = append(writes, put(d, fmt.Sprintf("many/%d", i), &pb.Value{ValueType: &pb.Value_IntegerValue{IntegerValue: int64(i)}}))
 	}
@@ -89,7 +89,7 @@ func TestDocumentsPassUnchanged(t *testing.T) {
 	}
 }
 
-// TestACommitThatIsRefusedNamesTheDocument also shows that one bad write does not hide the others.
+// The test also shows that a refused write does not prevent the others.
 func TestACommitThatIsRefusedNamesTheDocument(t *testing.T) {
 	t.Parallel()
 	d, _ := documents(t)

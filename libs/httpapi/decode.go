@@ -92,8 +92,8 @@ func (f *Fields) HasErrorIn(field string) bool {
 	return false
 }
 
-// Instant reads a time: milliseconds since 1970, or ISO 8601 with a zone. If value is
-// anything else, or the field has an error already, Instant notes the error and returns false.
+// Instant reads a time: milliseconds since 1970, or ISO 8601 with a zone. If value is anything
+// else, or the field has an error already, Instant adds an error and returns false.
 func (f *Fields) Instant(field string, value jsdate.Moment) (ms int64, ok bool) {
 	if f.HasError(field) {
 		return 0, false

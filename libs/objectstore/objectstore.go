@@ -62,8 +62,8 @@ type Config struct {
 	// KeyFile is a service account key file for signing. If it is empty, IAM signs as the ambient
 	// identity.
 	KeyFile string `env:"STORAGE_KEY_FILE"`
-	// ServiceAccount is the address of the identity that IAM signs as. If it is empty, the metadata
-	// server is asked for it.
+	// ServiceAccount is the address of the identity that IAM signs as. If it is empty, the store
+	// asks the metadata server.
 	ServiceAccount string `env:"STORAGE_SERVICE_ACCOUNT"`
 	// Timeout bounds a call that moves no bytes, with all its attempts.
 	Timeout time.Duration `env:"STORAGE_TIMEOUT" envDefault:"5s"`
@@ -103,14 +103,14 @@ type Object struct {
 	MD5             []byte // nil for a composed object
 	Moved           *Moved // nil unless the object was moved here
 
-	stored int64 // the generation that storage knows it by
+	stored int64 // the generation that storage gave it
 }
 
 // Moved says where a moved object comes from. Records name objects by generation, and storage gives
 // each upload a new one. So a moved object keeps its old generation for all callers of this package.
 type Moved struct {
-	Generation int64  // that it had there
-	Of         string // what the mover calls the bytes; this package does not read it
+	Generation int64  // the generation that it had there
+	Of         string // the mover's name for the bytes; this package does not read it
 }
 
 // Names of custom metadata that hold a [Moved].
@@ -388,7 +388,7 @@ type UploadOptions struct {
 	ContentType     string
 	CacheControl    string
 	ContentEncoding string
-	Moved           *Moved // nil for an object that was not elsewhere before
+	Moved           *Moved // nil if the object was not moved here
 	// IfGeneration, if set, is the generation that the object must have; 0 means that it must not
 	// exist yet. If the object has another generation, the call fails with ErrStale. There is one
 	// exception: for 0, the call succeeds if the object already has exactly these bytes, so that
