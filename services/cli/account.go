@@ -145,7 +145,7 @@ func domainsDelete(a *app, _ *flag.FlagSet) action {
 
 func keysCreate(a *app, fs *flag.FlagSet) action {
 	scopes := fs.String("scopes", "", "comma-separated `list` of permissions; default is all")
-	expires := fs.String("expires", "", "`when` the key expires: 90d, 2027-01-31 or any date")
+	expires := fs.String("expires", "", "`when` the key expires: "+instants)
 	return a.asks("NAME", func(ctx context.Context, c *client.Client, name string) error {
 		in := client.KeyCreate{Name: name}
 		if *scopes != "" {

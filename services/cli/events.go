@@ -266,15 +266,10 @@ func webhooksRetry(a *app, _ *flag.FlagSet) action {
 }
 
 func webhooksReplay(a *app, fs *flag.FlagSet) action {
-	from := fs.String("from", "", "`when` the range starts: 2027-01-31 or any date")
-	to := fs.String("to", "", "`when` the range ends; default is now")
+	from := fs.String("from", "", "`when` the range starts: "+pasts)
+	to := fs.String("to", "", "`when` the range ends: "+pasts+"; default is now")
 	return a.asks("ID", func(ctx context.Context, c *client.Client, id string) error {
-		now := a.env.Now()
-		end := client.At(now)
-		if *to != "" {
-			end = instant(*to, now)
-		}
-		_, err := c.ReplayWebhook(ctx, id, client.WebhookReplay{From: instant(*from, now), To: end})
+		_, err := c.ReplayWebhook(ctx, id, client.WebhookReplay{From: past(*from, a.env.Now()), To: past(cmp.Or(*to, "0s"), a.env.Now())})
 		return err
 	}, func() error {
 		if *from == "" {

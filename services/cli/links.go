@@ -377,12 +377,28 @@ func moment(s string, now time.Time) client.Time {
 	return client.Text(s)
 }
 
-// instant is moment for fields that need a zone: a date without one is UTC.
+// What instant and past accept, for help texts.
+const (
+	dates    = "2027-01-31, or a time such as 2027-01-31T12:00:00+01:00, in UTC if it has no zone"
+	instants = "90d, " + dates
+	pasts    = "7d (seven days ago), " + dates
+)
+
+// instant is moment for fields that take no other form of a date than ISO 8601, and need a
+// zone: a date without one is UTC.
 func instant(s string, now time.Time) client.Time {
 	if t, ok := endOf(s, now); ok {
 		return client.At(t)
 	}
 	return client.Text(s)
+}
+
+// past is instant for times that are over: 7d is seven days ago.
+func past(s string, now time.Time) client.Time {
+	if d, ok := span(s); ok {
+		return client.At(now.Add(-d))
+	}
+	return instant(s, now)
 }
 
 // span parses a duration that may have days and weeks.

@@ -206,14 +206,29 @@ func among(name string, values ...any) func(map[string]*jsonschema.Schema) {
 	}
 }
 
+// inPart is the error of a tool that works on several records: before says which of them it
+// reached.
+type inPart struct {
+	before string
+	err    error
+}
+
+func (e *inPart) Error() string { return e.before + " " + e.err.Error() }
+
+func (e *inPart) Unwrap() error { return e.err }
+
 // refusal writes an error for an assistant: the code first, then what to change.
 func refusal(err error) string {
 	var (
 		api   *client.APIError
 		video *client.VideoError
 		words *usageError
+		part  *inPart
 	)
 	switch {
+	case errors.As(err, &part):
+		code, message, _ := strings.Cut(refusal(part.err), ": ")
+		return code + ": " + part.before + " " + message
 	case errors.As(err, &words):
 		return "INVALID_ARGUMENT: " + words.text
 	case errors.As(err, &video):

@@ -202,6 +202,11 @@ func TestAChangeThatIsMadeIsNotToldAsFailed(t *testing.T) {
 		"PATCH /api/v1/links/lnk_1":          `{"success":true,"link":{"id":"lnk_1","slug":"made","title":"New"}}`,
 		"PATCH /api/v1/videos/vid_1":         `{"success":true,"video":{"id":"vid_1","title":"New"}}`,
 		"PUT /api/v1/videos/vid_1/thumbnail": `{"success":true,"video":{"id":"vid_1","title":"New"}}`,
+
+		"GET /api/v1/videos/vid_1/access":         `{"privacy":"public","allowDownload":true}`, // which set_video_access needs first
+		"PUT /api/v1/videos/vid_1/access":         `{"privacy":"unlisted","allowDownload":false}`,
+		"PUT /api/v1/videos/vid_1/captions/en":    `{"success":true,"language":"en"}`,
+		"DELETE /api/v1/videos/vid_1/captions/en": "",
 	}}
 	k := inMemory(t, serve(t, s), nil)
 	if got := clitest.Good[linkOut](k, "create_link", clitest.Args{"url": "https://e.example"}); got.Slug != "made" || got.OGTitle != "Seen" {
@@ -215,6 +220,73 @@ func TestAChangeThatIsMadeIsNotToldAsFailed(t *testing.T) {
 	}
 	if got := clitest.Good[videoOut](k, "set_thumbnail", clitest.Args{"id": "vid_1", "second": 1}); got.Title != "New" {
 		t.Errorf("thumbnail of %+v", got)
+	}
+	got := clitest.Good[videoOut](k, "set_video_access", clitest.Args{"id": "vid_1", "privacy": "unlisted", "allowDownload": false})
+	if got.ID != "vid_1" || got.Privacy != "unlisted" || got.Download == nil || *got.Download {
+		t.Errorf("access of %+v", got)
+	}
+	for _, args := range []clitest.Args{{"vtt": "WEBVTT"}, {"remove": true}} {
+		args["id"], args["language"] = "vid_1", "en"
+		if got := clitest.Good[videoOut](k, "set_captions", args); got.ID != "vid_1" || !strings.Contains(got.Next, "the change is made") || !strings.Contains(got.Next, "NOT_FOUND") {
+			t.Errorf("captions of %+v", got)
+		}
+	}
+}
+
+// An assistant repeats what failed, and tells the rest as done.
+func TestAChangeOfManyLinksSaysWhichFailed(t *testing.T) {
+	t.Parallel()
+	s := &scripted{answers: map[string]string{
+		"GET /api/v1/links?limit=100&slug=a":  `{"data":[{"id":"lnk_1","slug":"a","shortUrl":"https://go.example.com/a"}]}`,
+		"GET /api/v1/links?limit=100&slug=no": `{"data":[]}`,
+		"GET /api/v1/links?limit=100&slug=x":  `{"data":[{"id":"lnk_3","slug":"x","shortUrl":"https://go.example.com/x"},{"id":"lnk_4","slug":"x","shortUrl":"https://other.example/x"}]}`,
+		"PATCH /api/v1/links/bulk":            `{"results":[{"status":200,"id":"lnk_1","data":{"id":"lnk_1"}},{"status":404,"id":"lnk_2","error":{"code":"LINK_NOT_FOUND","message":"No such link."}}]}`,
+	}}
+	k := inMemory(t, serve(t, s), nil)
+	got := clitest.Good[updateLinksOut](k, "update_links", clitest.Args{"ids": []string{"no", "a", "x", "lnk_2"}, "archived": true})
+	var failed []string
+	for _, f := range got.Failed {
+		failed = append(failed, f.ID+" "+f.Code)
+	}
+	if want := []string{"no LINK_NOT_FOUND", "x INVALID_ARGUMENT", "lnk_2 LINK_NOT_FOUND"}; got.Changed != 1 || !slices.Equal(got.Done, []string{"a"}) || !slices.Equal(failed, want) {
+		t.Errorf("got %+v", got)
+	}
+	if last := s.asked[len(s.asked)-1]; last != `PATCH /api/v1/links/bulk {"ids":["lnk_1","lnk_2"],"set":{"archived":true}}` {
+		t.Errorf("asked %s", last)
+	}
+	if got := clitest.Good[updateLinksOut](k, "update_links", clitest.Args{"ids": []string{"no"}, "archived": true}); got.Changed != 0 || len(got.Failed) != 1 {
+		t.Errorf("of no link: %+v", got)
+	}
+}
+
+func TestAChangeOfManyLinksThatBreaksOffSaysHowFarItCame(t *testing.T) {
+	t.Parallel()
+	refused := 0
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodGet && r.URL.Query().Get("slug") == "a" {
+			_, _ = io.WriteString(w, `{"data":[{"id":"lnk_1","slug":"a"}]}`)
+			return
+		}
+		w.WriteHeader(refused)
+		_, _ = io.WriteString(w, `{"error":{"code":"SOME_CODE","message":"Because.","requestId":"r"}}`)
+	}))
+	t.Cleanup(srv.Close)
+	k := inMemory(t, srv.URL, func(tl *tools) {
+		var err error
+		if tl.client, err = client.New(client.Config{BaseURL: srv.URL, Key: "good", Attempts: 1}); err != nil {
+			t.Fatal(err)
+		}
+	})
+	for _, tt := range []struct {
+		status      int
+		first, says string
+	}{
+		{503, "b", `SOME_CODE: Looking up "b" failed, and no link was changed: Because.`},
+		{503, "lnk_2", "SOME_CODE: Some of the links may have been changed."},
+		{400, "lnk_2", "SOME_CODE: No link was changed: Because."},
+	} {
+		refused = tt.status
+		k.Bad("update_links", clitest.Args{"ids": []string{"a", tt.first}, "archived": true}, tt.says)
 	}
 }
 

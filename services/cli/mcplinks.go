@@ -3,7 +3,7 @@ package cli
 import (
 	"context"
 	"encoding/json"
-	"fmt"
+	"errors"
 	"slices"
 	"strconv"
 	"strings"
@@ -295,11 +295,12 @@ type updateLinksIn struct {
 
 type updateLinksOut struct {
 	Changed int         `json:"changed" jsonschema:"number of links that were changed"`
-	Failed  []failedOut `json:"failed,omitempty"`
+	Done    []string    `json:"done,omitempty" jsonschema:"the links that were changed, as you named them"`
+	Failed  []failedOut `json:"failed,omitempty" jsonschema:"the links that were not changed, and why"`
 }
 
 type failedOut struct {
-	ID      string `json:"id"`
+	ID      string `json:"id" jsonschema:"the link, as you named it"`
 	Code    string `json:"code"`
 	Message string `json:"message"`
 }
@@ -324,23 +325,38 @@ func (t *tools) updateLinks(ctx context.Context, _ *mcp.CallToolRequest, in upda
 	if err := setOrClear("expires", in.Expires, in.Clear, &set.ExpiresAt, func(s string) client.Time { return moment(s, now) }); err != nil {
 		return out, err
 	}
-	ids := make([]string, len(in.IDs))
-	for i, name := range in.IDs {
-		if ids[i], err = t.linkID(ctx, name); err != nil {
-			return out, fmt.Errorf("%s: %w", name, err)
+	ids, names := make([]string, 0, len(in.IDs)), make([]string, 0, len(in.IDs))
+	for _, name := range in.IDs {
+		id, err := t.linkID(ctx, name)
+		var words *usageError
+		switch {
+		case client.HasCode(err, "LINK_NOT_FOUND"), errors.As(err, &words): // as if the API had refused this link alone
+			code, message, _ := strings.Cut(refusal(err), ": ")
+			out.Failed = append(out.Failed, failedOut{name, code, message})
+		case err != nil:
+			return out, &inPart{"Looking up " + strconv.Quote(name) + " failed, and no link was changed:", err}
+		default:
+			ids, names = append(ids, id), append(names, name)
 		}
+	}
+	if len(ids) == 0 {
+		return out, nil
 	}
 	results, err := t.client.UpdateLinks(ctx, ids, set)
-	if err != nil {
-		return out, err
+	switch {
+	case client.IsValidation(err), client.IsAuthentication(err), client.IsPermission(err):
+		return out, &inPart{"No link was changed:", err}
+	case err != nil:
+		return out, &inPart{"Some of the links may have been changed. Call this again: links that have the change already stay as they are. The error was:", err}
 	}
-	for _, r := range results {
+	for i, r := range results {
 		if r.Error != nil {
-			out.Failed = append(out.Failed, failedOut{r.ID, r.Error.Code, r.Error.Message})
+			out.Failed = append(out.Failed, failedOut{names[i], r.Error.Code, r.Error.Message})
 			continue
 		}
-		out.Changed++
+		out.Done = append(out.Done, names[i])
 	}
+	out.Changed = len(out.Done)
 	return out, nil
 }
 

@@ -119,16 +119,26 @@ func (t *tools) withAccess(ctx context.Context, v *client.Video) (videoOut, erro
 		}
 		return out, err
 	}
-	out.Privacy, out.ExpiresAt, out.Download, out.Embed = access.Privacy, iso(access.ExpiresAt), &access.AllowDownload, access.EmbedOrigins
+	out.allow(access)
 	return out, nil
 }
 
-func (t *tools) readVideo(ctx context.Context, id string) (out videoOut, err error) {
-	v, err := t.client.GetVideo(ctx, id)
+// allow shows who may see the video.
+func (out *videoOut) allow(a *client.VideoAccess) {
+	out.Privacy, out.ExpiresAt, out.Download, out.Embed = a.Privacy, iso(a.ExpiresAt), &a.AllowDownload, a.EmbedOrigins
+}
+
+// changed shows a video after a change whose answer is not the whole video. The change is
+// made, so a read that fails is not an error of the tool: the answer is then known, what the
+// tool knows without the read, with a note.
+func (t *tools) changed(ctx context.Context, known videoOut) videoOut {
+	v, err := t.client.GetVideo(ctx, known.ID)
 	if err != nil {
-		return out, err
+		known.Next = "the change is made, but reading the video again failed (" + refusal(err) + "), so this answer is incomplete; call get_video"
+		return known
 	}
-	return t.withAccess(ctx, v)
+	out, _ := t.withAccess(ctx, v) // without the access if that cannot be read
+	return out
 }
 
 type findVideosIn struct {
@@ -291,10 +301,12 @@ func (t *tools) setVideoAccess(ctx context.Context, _ *mcp.CallToolRequest, in s
 	if err != nil {
 		return out, err
 	}
-	if _, err := t.client.SetVideoAccess(ctx, id, change, client.IfMatch(r.ETag)); err != nil {
+	if access, err = t.client.SetVideoAccess(ctx, id, change, client.IfMatch(r.ETag)); err != nil {
 		return out, err
 	}
-	return t.readVideo(ctx, id)
+	out = t.changed(ctx, videoOut{ID: id})
+	out.allow(access)
+	return out, nil
 }
 
 type setCaptionsIn struct {
@@ -320,7 +332,7 @@ func (t *tools) setCaptions(ctx context.Context, _ *mcp.CallToolRequest, in setC
 	if err != nil {
 		return out, err
 	}
-	return t.readVideo(ctx, id)
+	return t.changed(ctx, videoOut{ID: id}), nil
 }
 
 type setThumbnailIn struct {
@@ -388,9 +400,7 @@ func (t *tools) uploadVideo(ctx context.Context, req *mcp.CallToolRequest, in up
 		return out, err
 	}
 	if patience == 0 { // v is still the record from before the upload
-		if v, err = t.client.GetVideo(ctx, v.ID); err != nil {
-			return out, err
-		}
+		return t.changed(ctx, showToAssistant(v)), nil
 	}
 	return showToAssistant(v), nil
 }

@@ -315,12 +315,12 @@ func settle(in *client.VideoCreate, expires string, now time.Time) error {
 	return nil
 }
 
-// endOf parses a duration from now, or a date.
+// endOf parses a duration from now, or a date of ISO 8601, in UTC if it has no zone.
 func endOf(s string, now time.Time) (time.Time, bool) {
 	if d, ok := span(s); ok {
 		return now.Add(d), true
 	}
-	for _, form := range []string{time.RFC3339, time.DateOnly, time.DateTime} {
+	for _, form := range []string{time.RFC3339, "2006-01-02T15:04Z07:00", time.DateOnly, "2006-01-02T15:04:05", "2006-01-02T15:04", time.DateTime, "2006-01-02 15:04"} {
 		if t, err := time.Parse(form, s); err == nil {
 			return t, true
 		}
