@@ -15,14 +15,18 @@ import (
 	"github.com/linkreel/linkreel/libs/apispec"
 )
 
-var update = flag.Bool("update", false, "after additions, write testdata/v1.txt from the document and raise info.version")
+var (
+	update   = flag.Bool("update", false, "after additions, write testdata/v1.txt from the document and raise info.version")
+	breaking = flag.Bool("break", false, "with -update: accept that the document breaks promises")
+)
 
 const promised = "testdata/v1.txt"
 
 // What /api/v1 has promised stays (docs/versioning.md). A line that goes away
-// breaks callers, and so does a new "required" or "closed" line under request; other new
-// lines are additions, to be kept with -update. The first line is the info.version that
-// has these promises: one version never stands for two sets of them.
+// breaks callers, and so does a new "required" or "closed" line under request; -update then
+// writes nothing unless -break is given too. Other new lines are additions, to be kept with
+// -update. The first line is the info.version that has these promises: one version never
+// stands for two sets of them.
 func TestDocumentKeepsWhatItHasPromised(t *testing.T) {
 	t.Parallel()
 	var doc map[string]any
@@ -54,16 +58,16 @@ func recorded(t *testing.T) (version string, lines []string) {
 	return strings.TrimPrefix(all[0], "# "), all[1:]
 }
 
-// keep records the promises. If they changed, it first raises the second number of
-// info.version in the document. It returns the version.
+// keep records the promises. If they changed, it first raises info.version in the document.
+// It returns the version.
 func keep(t *testing.T, version string, now []string) string {
 	t.Helper()
-	if _, kept := recorded(t); !slices.Equal(kept, now) {
-		var major, minor int
-		if _, err := fmt.Sscanf(version, "%d.%d.", &major, &minor); err != nil {
-			t.Fatalf("info.version is %q: %v", version, err)
-		}
-		next := fmt.Sprintf("%d.%d.0", major, minor+1)
+	_, kept := recorded(t)
+	next, err := successor(version, kept, now, *breaking)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if next != version {
 		src, err := os.ReadFile("openapi.yaml")
 		if err != nil {
 			t.Fatal(err)
@@ -72,12 +76,56 @@ func keep(t *testing.T, version string, now []string) string {
 		if err := os.WriteFile("openapi.yaml", src, 0o644); err != nil {
 			t.Fatal(err)
 		}
-		version = next
 	}
-	if err := os.WriteFile(promised, []byte("# "+version+"\n"+strings.Join(now, "\n")+"\n"), 0o644); err != nil {
+	if err := os.WriteFile(promised, []byte("# "+next+"\n"+strings.Join(now, "\n")+"\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	return version
+	return next
+}
+
+// successor returns the version of a document with the promises now, whose version before had
+// those of kept: additions raise the second number, and what breaks a caller the first one.
+// That is an error unless it is meant.
+func successor(version string, kept, now []string, meant bool) (string, error) {
+	if slices.Equal(kept, now) {
+		return version, nil
+	}
+	var major, minor int
+	if _, err := fmt.Sscanf(version, "%d.%d.", &major, &minor); err != nil {
+		return "", fmt.Errorf("info.version is %q: %w", version, err)
+	}
+	broken := slices.DeleteFunc(compare(kept, now), func(c string) bool { return strings.HasPrefix(c, addition) })
+	switch {
+	case len(broken) == 0:
+		return fmt.Sprintf("%d.%d.0", major, minor+1), nil
+	case meant:
+		return fmt.Sprintf("%d.0.0", major+1), nil
+	}
+	return "", fmt.Errorf("nothing was written, because the document breaks promises (docs/versioning.md). "+
+		"If it must, give -break too:\n%s", strings.Join(broken, "\n"))
+}
+
+func TestAnUpdateKeepsPromisesUnlessTheBreakIsMeant(t *testing.T) {
+	t.Parallel()
+	kept := []string{"GET /a", "request A", "request A.b"}
+	for _, tt := range []struct {
+		name  string
+		now   []string
+		meant bool
+		want  string // "" is an error
+	}{
+		{"nothing changes", kept, false, "1.2.3"},
+		{"an addition", append(slices.Clone(kept), "GET /b"), false, "1.3.0"},
+		{"an addition, with -break", append(slices.Clone(kept), "GET /b"), true, "1.3.0"},
+		{"a removal", kept[1:], false, ""},
+		{"a removal, with -break", kept[1:], true, "2.0.0"},
+		{"a removal beside an addition", append(slices.Clone(kept[1:]), "GET /b"), false, ""},
+		{"a field becomes required", append(slices.Clone(kept), "request A.b required"), false, ""},
+	} {
+		if got, err := successor("1.2.3", kept, tt.now, tt.meant); got != tt.want || (err != nil) != (tt.want == "") {
+			t.Errorf("%s: %q, %v; want %q", tt.name, got, err, tt.want)
+		}
+	}
 }
 
 // Nothing is deprecated without the header that docs/versioning.md promises.
@@ -101,6 +149,9 @@ func TestWhatIsDeprecatedSaysSoInItsAnswers(t *testing.T) {
 	})
 }
 
+// addition begins the complaint about a line that breaks no caller.
+const addition = "new, keep it with"
+
 func compare(before, now []string) (complaints []string) {
 	for _, line := range before {
 		if !slices.Contains(now, line) {
@@ -115,7 +166,7 @@ func compare(before, now []string) (complaints []string) {
 		case strings.Contains(line, "request ") && strings.HasSuffix(line, " required") && slices.Contains(before, described(line)):
 			complaints = append(complaints, "a request must now carry what it could leave out: "+line)
 		default:
-			complaints = append(complaints, "new, keep it with go test ./libs/apispec -run Promised -update: "+line)
+			complaints = append(complaints, addition+" go test ./libs/apispec -run Promised -update: "+line)
 		}
 	}
 	return complaints
@@ -157,7 +208,7 @@ func TestBrokenPromisesAreNoticed(t *testing.T) {
 				t.Fatal(err)
 			}
 			complaints := compare(kept, promises(doc))
-			if !slices.ContainsFunc(complaints, func(c string) bool { return !strings.HasPrefix(c, "new") }) {
+			if !slices.ContainsFunc(complaints, func(c string) bool { return !strings.HasPrefix(c, addition) }) {
 				t.Errorf("nothing was noticed but %q", complaints)
 			}
 		})
