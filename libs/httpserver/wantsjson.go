@@ -11,14 +11,29 @@ var (
 	htmlType = []byte("text/html")
 )
 
+// SendsJSON reports whether the body of the request is JSON, as its Content-Type says.
+func SendsJSON(req *fasthttp.Request) bool {
+	return bytes.HasPrefix(bytes.ToLower(req.Header.ContentType()), jsonType)
+}
+
 // WantsJSON reports whether an error at an address that people visit should be JSON instead
 // of a page. It should if the request has a JSON body, or if its Accept names JSON and does
 // not name HTML first, as browsers do.
 func WantsJSON(req *fasthttp.Request) bool {
-	if bytes.HasPrefix(bytes.ToLower(req.Header.ContentType()), jsonType) {
-		return true
-	}
+	js, html := named(req)
+	return SendsJSON(req) || js >= 0 && (html < 0 || js < html)
+}
+
+// WantsPage reports whether the error of an address that mostly programs call should be a page:
+// the request asks for one by name. Where neither WantsJSON nor WantsPage holds, as for curl,
+// the address decides.
+func WantsPage(req *fasthttp.Request) bool {
+	_, html := named(req)
+	return html >= 0 && !WantsJSON(req)
+}
+
+// named returns where Accept names JSON and HTML, or -1.
+func named(req *fasthttp.Request) (js, html int) {
 	accept := bytes.ToLower(req.Header.Peek("Accept"))
-	js, html := bytes.Index(accept, jsonType), bytes.Index(accept, htmlType)
-	return js >= 0 && (html < 0 || js < html)
+	return bytes.Index(accept, jsonType), bytes.Index(accept, htmlType)
 }

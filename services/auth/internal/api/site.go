@@ -15,6 +15,7 @@ import (
 	"github.com/linkreel/linkreel/libs/apispec/docs"
 	"github.com/linkreel/linkreel/libs/design"
 	"github.com/linkreel/linkreel/libs/httpapi"
+	"github.com/linkreel/linkreel/libs/httpserver"
 	"github.com/linkreel/linkreel/libs/identity"
 )
 
@@ -66,11 +67,11 @@ func Site(a *httpapi.API) {
 	})
 }
 
-// ErrorPage serves as [httpapi.Options].Page. It sends a page to browsers and the error's
-// JSON to all other clients.
+// ErrorPage serves as [httpapi.Options].Page. It sends a page to clients that ask for one, as
+// browsers do, and the error's JSON to all others.
 func ErrorPage(c *fiber.Ctx, e *apierr.Error) error {
 	c.Vary(fiber.HeaderAccept)
-	if c.Accepts(fiber.MIMEApplicationJSON, fiber.MIMETextHTML) != fiber.MIMETextHTML {
+	if !httpserver.WantsPage(c.Request()) {
 		return fmt.Errorf("the client did not ask for a page")
 	}
 	title := "Something went wrong"

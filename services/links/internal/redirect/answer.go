@@ -150,7 +150,7 @@ func (h *Handler) callsAPI(ctx *fasthttp.RequestCtx) bool {
 	if _, isDefault, _ := h.hostOf(ctx); !isDefault || h.opt.BaseURL == "" {
 		return false
 	}
-	return bytes.HasPrefix(ctx.Request.Header.ContentType(), []byte("application/json")) || bytes.HasPrefix(ctx.Path(), []byte("/api/"))
+	return httpserver.SendsJSON(&ctx.Request) || bytes.HasPrefix(ctx.Path(), []byte("/api/"))
 }
 
 var titles = map[apierr.Code]string{

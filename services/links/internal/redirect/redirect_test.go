@@ -350,26 +350,28 @@ func TestServeTellsProgramsWhereTheAPIIs(t *testing.T) {
 	s := &shelf{links: map[string]link.Target{}, hosts: map[string]string{"go.example.com": "d"}}
 	m := invalidation.NewMemory(invalidation.Options{Target: s.Target, Host: s.Host, Suspended: nobody, Capacity: 1 << 20})
 	h := New(m, &yes{}, Options{ShortBaseURL: "http://lrl.example", BaseURL: "https://linkreel.example/"})
-	post := func(host, contentType string) *fasthttp.Response {
+	postTo := func(host, path, contentType string) *fasthttp.Response {
 		var ctx fasthttp.RequestCtx
 		ctx.Request.Header.SetMethod("POST")
-		ctx.Request.SetRequestURI("/api/v1/links")
+		ctx.Request.SetRequestURI(path)
 		ctx.Request.Header.SetHost(host)
 		ctx.Request.Header.SetContentType(contentType)
 		h.Serve(&ctx)
 		return &ctx.Response
 	}
+	post := func(host, contentType string) *fasthttp.Response { return postTo(host, "/api/v1/links", contentType) }
 	const address = "The API is at https://linkreel.example/api/v1."
 	for name, tt := range map[string]struct {
 		res        *fasthttp.Response
 		status     int
 		json, told bool
 	}{
-		"a call with JSON":          {post("lrl.example", "application/json; charset=utf-8"), 405, true, true},
-		"a call with a form":        {post("lrl.example", "application/x-www-form-urlencoded"), 405, false, true},
-		"a call of a custom domain": {post("go.example.com", "application/json"), 405, true, false},
-		"a GET with JSON wanted":    {ask(h, "/api/v1/links", "lrl.example", "Accept", "application/json"), 404, true, true},
-		"a visitor":                 {ask(h, "/nothing", "lrl.example", "Accept", "text/html,application/json;q=0.9"), 404, false, false},
+		"a call with JSON":             {post("lrl.example", "application/json; charset=utf-8"), 405, true, true},
+		"a call with JSON in capitals": {postTo("lrl.example", "/links", "Application/JSON"), 405, true, true},
+		"a call with a form":           {post("lrl.example", "application/x-www-form-urlencoded"), 405, false, true},
+		"a call of a custom domain":    {post("go.example.com", "application/json"), 405, true, false},
+		"a GET with JSON wanted":       {ask(h, "/api/v1/links", "lrl.example", "Accept", "application/json"), 404, true, true},
+		"a visitor":                    {ask(h, "/nothing", "lrl.example", "Accept", "text/html,application/json;q=0.9"), 404, false, false},
 	} {
 		body := string(tt.res.Body())
 		isJSON := strings.HasPrefix(body, `{"error":{`) && strings.Contains(body, `"docUrl":"/docs/guides/errors#`)
