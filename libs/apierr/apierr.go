@@ -192,6 +192,7 @@ type Error struct {
 
 	RetryAfter time.Duration // with RateLimited, Unavailable, IdempotencyInProgress
 	Allow      []string      // with MethodNotAllowed
+	ETag       string        // with PreconditionFailed: the version that the record has now
 	Err        error
 }
 

@@ -86,8 +86,8 @@ func IfMatch(c *fiber.Ctx) Match {
 	return m
 }
 
-// Check fails unless the caller named the record's current tag. Weak tags never match:
-// RFC 9110 §13.1.1 requires the strong comparison.
+// Check fails unless the caller named the record's current tag. The answer then has the tag of
+// rev as its ETag. Weak tags never match: RFC 9110 §13.1.1 requires the strong comparison.
 func (m Match) Check(rev int64) error {
 	if m.tags == nil {
 		return nil
@@ -99,7 +99,10 @@ func (m Match) Check(rev int64) error {
 			return nil
 		}
 	}
-	return apierr.New(apierr.PreconditionFailed, "The record has changed since you read it. Read it again, and send its new ETag.")
+	return &apierr.Error{
+		Code: apierr.PreconditionFailed, ETag: want,
+		Message: "The record has changed since you read it. Read it again, and send its new ETag.",
+	}
 }
 
 // NotModified reports whether the caller's If-None-Match names tag, and answers 304 if
@@ -222,6 +225,9 @@ func (a *API) fail(c *fiber.Ctx, e *apierr.Error) {
 			challenge += `, error="invalid_token"`
 		}
 		c.Set(fiber.HeaderWWWAuthenticate, challenge)
+	}
+	if e.ETag != "" {
+		c.Set(fiber.HeaderETag, e.ETag)
 	}
 	if len(e.Allow) > 0 {
 		c.Set(fiber.HeaderAllow, strings.Join(e.Allow, ", "))

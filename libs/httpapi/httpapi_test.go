@@ -333,8 +333,13 @@ func TestMatch(t *testing.T) {
 		app := fiber.New()
 		ctx := app.AcquireCtx(&fasthttp.RequestCtx{})
 		ctx.Request().Header.Set("If-Match", header)
-		if got := httpapi.IfMatch(ctx).Check(3) == nil; got != want {
+		err := httpapi.IfMatch(ctx).Check(3)
+		if got := err == nil; got != want {
 			t.Errorf("If-Match %q matches revision 3: %v, want %v", header, got, want)
+		}
+		var e *apierr.Error
+		if errors.As(err, &e) && e.ETag != `"r3"` {
+			t.Errorf("If-Match %q: the error has the ETag %s", header, e.ETag)
 		}
 		app.ReleaseCtx(ctx)
 	}

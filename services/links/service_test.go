@@ -247,8 +247,12 @@ func TestGetAndPatch(t *testing.T) {
 	if a := r.visit("/full"); a.header.Get("Location") != "https://example.org/n" {
 		t.Errorf("after the patch: %v", a.header)
 	}
-	want(t, "stale patch", r.api(key, "PATCH", path, `{"title":"x"}`, "If-Match", tag), 412, "PRECONDITION_FAILED")
+	stale := r.api(key, "PATCH", path, `{"title":"x"}`, "If-Match", tag)
+	want(t, "stale patch", stale, 412, "PRECONDITION_FAILED")
 	want(t, "stale delete", r.api(key, "DELETE", path, nil, "If-Match", tag), 412, "PRECONDITION_FAILED")
+	if a := r.api(key, "PATCH", path, `{}`, "If-Match", stale.header.Get("ETag")); stale.header.Get("ETag") == "" || a.status != 200 {
+		t.Errorf("with the ETag %q of the 412: %v", stale.header.Get("ETag"), a)
+	}
 	want(t, "null url", r.api(key, "PATCH", path, `{"url":null}`), 400, "VALIDATION_ERROR")
 	if a := r.api(key, "PATCH", path, `{"url":null,"title":7,"expiresAt":"never"}`); !cmp.Equal(a.fields(), map[string]string{"url": "invalid_type", "title": "invalid_type", "expiresAt": "invalid_format"}) {
 		t.Errorf("a patch with three bad fields: %v", a)

@@ -165,7 +165,7 @@ func TestANewFileAfterAFailure(t *testing.T) {
 	must(t, err)
 	must(t, w.jobs.Fail(t.Context(), tokenOf(r), failure("NOT_A_VIDEO", "The file has no moving picture in it.")))
 	got := w.get(v.id)
-	if e, _ := got["error"].(map[string]any); got["status"] != "failed" || e["code"] != "NOT_A_VIDEO" || e["message"] == "" || got["uploadUrl"] != v.upload {
+	if e, _ := got["error"].(map[string]any); got["status"] != "failed" || e["code"] != "NOT_A_VIDEO" || e["message"] == "" || e["docUrl"] != "/docs/guides/errors#not_a_video" || got["uploadUrl"] != v.upload {
 		t.Fatalf("failed video: %v", got)
 	}
 	if got["resumableUploadUrl"] == nil {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"go/format"
-	"net/http"
 	"slices"
 	"strings"
 
@@ -73,7 +72,7 @@ func (g *goWriter) operation(op *contract.Operation) error {
 			return err
 		}
 	}
-	if op.Method == http.MethodPost && !op.Takes("Idempotency-Key") && !harmlessTwice[op.ID] {
+	if op.Once() {
 		k.fields += ", once: true"
 	}
 	g.method(op, k)

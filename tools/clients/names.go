@@ -24,10 +24,6 @@ var fieldNames = map[string]string{
 // absentIsNotEmpty names query parameters whose empty value says something else than their absence.
 var absentIsNotEmpty = map[string]bool{"listEvents.after": true}
 
-// harmlessTwice names POSTs that take no Idempotency-Key and may be repeated: a code that nobody
-// uses expires, and a key is given out once.
-var harmlessTwice = map[string]bool{"createDeviceCode": true, "collectDeviceKey": true}
-
 // bases are schemas that begin with all fields of another schema. Go embeds the other
 // one.
 var bases = map[string]string{

@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"fmt"
-	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -199,7 +198,7 @@ func (m *pythonClass) method(o *contract.Operation) {
 	if k.content != "" {
 		more += fmt.Sprintf(", content=%s.encode() if isinstance(%[1]s, str) else %[1]s, content_type=%q", k.content, o.Body.Type)
 	}
-	if o.Method == http.MethodPost && !o.Takes("Idempotency-Key") && !harmlessTwice[o.ID] {
+	if o.Once() {
 		more += ", once=True"
 	}
 	m.signature(pythonName(o.ID), k, returns, m.async && caller != "_lines")

@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"fmt"
-	"net/http"
 	"slices"
 	"strings"
 
@@ -99,7 +98,7 @@ func (g *tsWriter) operation(op *contract.Operation) {
 			k.options = options
 		}
 	}
-	if op.Method == http.MethodPost && !op.Takes("Idempotency-Key") {
+	if op.Once() {
 		k.fields = append(k.fields, "once: true")
 	}
 	g.method(op, k)

@@ -92,6 +92,9 @@ func TestEveryErrorIsExplained(t *testing.T) {
 		if code != transcode.Internal && status[string(code)] != "Failed videos" {
 			t.Errorf("the failure %s of a video is not explained", code)
 		}
+		if _, anchor, _ := strings.Cut(apierr.Code(code).DocURL(), "#"); !strings.Contains(page, ` id="`+anchor+`"`) {
+			t.Errorf("the page has no place for the failure %s of a video", code)
+		}
 		delete(status, string(code))
 	}
 	for code := range status {

@@ -700,6 +700,7 @@ type VideoError struct {
 	// `INTERNAL`.
 	Code    string `json:"code"`
 	Message string `json:"message"`
+	DocURL  string `json:"docUrl"`
 }
 
 // Rendition is one size in which a video plays.

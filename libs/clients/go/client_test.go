@@ -410,7 +410,7 @@ func TestOptionsChangeOneCall(t *testing.T) {
 	c, s := start(t, func(w http.ResponseWriter, r *http.Request) {
 		head = r.Header.Clone()
 		say(200, `{"success":true,"slug":"a"}`, "ETag", `"r2"`, "X-Request-Id", "req1", "X-RateLimit-Limit", "600", "X-RateLimit-Remaining", "599", "X-RateLimit-Reset", "1790000060")(w, r)
-	}, refuse(412, "PRECONDITION_FAILED", "X-Request-Id", "req2"), refuse(503, "UNAVAILABLE"))
+	}, refuse(412, "PRECONDITION_FAILED", "X-Request-Id", "req2", "ETag", `"r3"`), refuse(503, "UNAVAILABLE"))
 	var r client.Response
 	if _, err := c.UpdateLink(t.Context(), "lnk_1", client.LinkUpdate{}, client.IfMatch(`"r1"`), client.WithHeader("X-Mine", "1"), client.WithResponse(&r)); err != nil {
 		t.Fatal(err)
@@ -424,6 +424,10 @@ func TestOptionsChangeOneCall(t *testing.T) {
 	_, err := c.UpdateLink(t.Context(), "lnk_1", client.LinkUpdate{}, client.WithResponse(&r))
 	if !client.IsConflict(err) || client.IsNotFound(err) || r.Status != 412 || r.RequestID != "req2" {
 		t.Errorf("%v, told %+v", err, r)
+	}
+	var refused *client.APIError
+	if !errors.As(err, &refused) || refused.ETag != `"r3"` || r.ETag != `"r3"` {
+		t.Errorf("the version that is there now: %+v, told %+v", refused, r)
 	}
 	if _, err := c.GetLink(t.Context(), "lnk_1", client.Attempts(1)); !client.IsServer(err) || len(s.seen().calls) != 3 {
 		t.Errorf("%v after %q", err, s.seen().calls)

@@ -29,6 +29,7 @@ type APIError struct {
 	RequiredScope string        `json:"requiredScope"`
 	RequiredRole  string        `json:"requiredRole"`
 	RetryAfter    time.Duration `json:"-"` // what the service asks to wait; 0 if it does not say
+	ETag          string        `json:"-"` // after 412, the version that the record has now, for [IfMatch]
 }
 
 // Detail names one rule that a request broke.
@@ -169,7 +170,7 @@ func refusal(status int, header http.Header, body []byte) *APIError {
 	if to := header.Get("Location"); to != "" && status < http.StatusBadRequest {
 		e.Message = "The deployment redirects to " + to + ": use the address there as the base URL."
 	}
-	e.Status, e.RetryAfter = status, retryAfter(header)
+	e.Status, e.RetryAfter, e.ETag = status, retryAfter(header), header.Get("ETag")
 	return e
 }
 

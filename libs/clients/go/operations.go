@@ -10,7 +10,7 @@ import (
 )
 
 // ContractVersion is the version of the contract that this client was made from.
-const ContractVersion = "1.2.0"
+const ContractVersion = "1.3.0"
 
 // ListLinksQuery has the query parameters of listLinks. A field with its zero value is not sent.
 type ListLinksQuery struct {
@@ -765,7 +765,9 @@ func (q ListKeysQuery) values() url.Values {
 
 // ListKeys: List keys.
 //
-// Keys of the account, newest first, revoked ones included. The key itself is never shown again.
+// Keys of the account, newest first: every key in use, and each of the 200 newest keys, even if it
+// was revoked or has expired. An older one can still be read by its id. The key itself is never
+// shown again.
 func (c *Client) ListKeys(ctx context.Context, q ListKeysQuery, opts ...Option) (*KeyList, error) {
 	return answer[KeyList](ctx, c, call{method: "GET", path: "/api/v1/keys", query: q.values()}, opts)
 }

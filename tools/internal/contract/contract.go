@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"net/http"
 	"path"
 	"slices"
 	"strconv"
@@ -104,6 +105,16 @@ func (o *Operation) Answer() Answer {
 func (o *Operation) Takes(header string) bool {
 	return slices.ContainsFunc(o.Headers, func(p *Parameter) bool { return strings.EqualFold(p.Name, header) })
 }
+
+// Once reports whether a client must not repeat the call when an earlier attempt may have taken
+// effect: it is a POST without Idempotency-Key, and not one that does no harm twice.
+func (o *Operation) Once() bool {
+	return o.Method == http.MethodPost && !o.Takes("Idempotency-Key") && !harmlessTwice[o.ID]
+}
+
+// harmlessTwice names POSTs that take no Idempotency-Key and may be repeated: a code that nobody
+// uses expires, and a key is given out once.
+var harmlessTwice = map[string]bool{"createDeviceCode": true, "collectDeviceKey": true}
 
 // Parse reads the document.
 func Parse(yamlText []byte) (*Contract, error) {

@@ -49,6 +49,13 @@ func TestOperationsSayWhatClientsNeed(t *testing.T) {
 	if d := ops["deleteLink"]; d.Body != nil || d.Answer().Type != "" || !d.Takes("If-Match") || d.Paging != contract.NoList {
 		t.Errorf("deleteLink: %+v", d)
 	}
+	for id, once := range map[string]bool{
+		"createLink": false, "getLink": false, "deleteLink": false, "createDeviceCode": false, "collectDeviceKey": false, "adminCreateSignInLink": true,
+	} {
+		if ops[id].Once() != once {
+			t.Errorf("%s is to be sent once: %v, want %v", id, !once, once)
+		}
+	}
 	if !ops["createDeviceCode"].Public || create.Public || !ops["adminTakeDown"].Operator() || create.Operator() {
 		t.Error("Public or Operator is wrong")
 	}

@@ -1383,8 +1383,9 @@ class AsyncOperations(AsyncCore):
     ) -> types.KeyList:
         """List keys.
 
-        Keys of the account, newest first, revoked ones included. The key itself is never shown
-        again.
+        Keys of the account, newest first: every key in use, and each of the 200 newest keys,
+        even if it was revoked or has expired. An older one can still be read by its id. The key
+        itself is never shown again.
 
         Args:
             limit: Records per page. A value outside the bounds is refused, not clamped.

@@ -296,7 +296,7 @@ def _refusal(response: Response, base: str) -> Optional[LinkreelError]:
     if str(error.get("docUrl", "")).startswith("/"):
         error["docUrl"] = base + error["docUrl"]
     return api_error(response.status, error, request_id=response.request_id,
-                     retry_after=retry_after(response.headers.get("retry-after", "")))
+                     retry_after=retry_after(response.headers.get("retry-after", "")), etag=response.headers.get("etag", ""))
 
 
 def retry_after(text: str) -> Optional[float]:

@@ -26,13 +26,16 @@ class APIError(LinkreelError):
 
     Branch on the class or on ``code``. ``message`` is for people and may change. ``details``
     names each wrong field: a list of dicts with field, code and message. ``doc_url`` is the address
-    of the page that explains the code. ``retry_after`` is in seconds. ``error`` is the whole error object.
+    of the page that explains the code. ``retry_after`` is in seconds. ``etag`` is, after a 412, the version that the
+    record has now, for ``if_match``. ``error`` is the whole error object.
     If something other than the API answered, such as a proxy, the code is HTTP_ and the status.
     """
 
-    def __init__(self, status: int, error: "dict[str, Any]", *, request_id: str = "", retry_after: Optional[float] = None) -> None:
+    def __init__(self, status: int, error: "dict[str, Any]", *, request_id: str = "", retry_after: Optional[float] = None,
+                 etag: str = "") -> None:
         self.status = status
         self.error = error
+        self.etag = etag
         self.code = _text(error.get("code")) or "HTTP_%d" % status
         self.message = _text(error.get("message")) or "The server answered with status %d." % status
         self.request_id = _text(error.get("requestId")) or request_id
@@ -185,12 +188,12 @@ class WebhookError(LinkreelError):
         super().__init__(message)
 
 
-def api_error(status: int, error: "dict[str, Any]", *, request_id: str = "", retry_after: Optional[float] = None) -> APIError:
+def api_error(status: int, error: "dict[str, Any]", *, request_id: str = "", retry_after: Optional[float] = None, etag: str = "") -> APIError:
     """Return an error of the class for the status."""
     kind = _BY_STATUS.get(status)
     if kind is None:
         kind = ServerError if status >= 500 else ValidationError if status >= 400 else APIError
-    return kind(status, error, request_id=request_id, retry_after=retry_after)
+    return kind(status, error, request_id=request_id, retry_after=retry_after, etag=etag)
 
 
 _BY_STATUS: "dict[int, type[APIError]]" = {

@@ -707,6 +707,7 @@ class VideoError(TypedDict):
     #: `INTERNAL`.
     code: Literal["NOT_A_VIDEO", "EMPTY_FILE", "UNSUPPORTED_FORMAT", "CORRUPT_FILE", "TOO_LONG", "TOO_LARGE_DIMENSIONS", "FILE_TOO_LARGE", "TRANSCODE_TIMEOUT", "UPLOAD_EXPIRED", "INTERNAL"]
     message: str
+    docUrl: DocURL
 
 
 class Video(TypedDict):

@@ -175,6 +175,12 @@ class Errors(Case):
             self.assertIn("url: This field is required.", str(error))
             self.assertIn(error.doc_url, str(error))
 
+    def test_a_record_that_has_changed_tells_its_version(self):
+        s = self.server(refuse(412, "PRECONDITION_FAILED", headers={"ETag": '"r3"'}))
+        with s.client() as client, self.assertRaises(PreconditionFailedError) as caught:
+            client.update_link("lnk_1", title="x", options={"if_match": '"r2"'})
+        self.assertEqual(caught.exception.etag, '"r3"')
+
     def test_an_error_that_a_proxy_made(self):
         for body in (b"<html>", b"[]", b'{"error": "no"}', b"\xff", b"[" * 100_000):
             s = self.server(Answer(403, body))

@@ -38,6 +38,8 @@ export declare class ApiError extends LinkreelError {
     get details(): ErrorDetail[];
     /** Names the request in the logs of the service; empty when a proxy answered. */
     get requestId(): string;
+    /** After a 412, the version that the record has now, for `ifMatch`. */
+    get etag(): string | undefined;
     /** The address of the page that explains `code`, if the deployment has one. */
     get docUrl(): string | undefined;
 }

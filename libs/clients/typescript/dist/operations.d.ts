@@ -511,7 +511,7 @@ export declare class Operations extends Client {
     /**
      * List keys.
      *
-     * Keys of the account, newest first, revoked ones included. The key itself is never shown again.
+     * Keys of the account, newest first: every key in use, and each of the 200 newest keys, even if it was revoked or has expired. An older one can still be read by its id. The key itself is never shown again.
      */
     listKeys(query?: Query<"listKeys">, options?: CallOptions): Promise<KeyList>;
     /** Every record of `listKeys`, over all pages. */

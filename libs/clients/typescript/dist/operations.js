@@ -476,7 +476,7 @@ export class Operations extends Client {
     /**
      * List keys.
      *
-     * Keys of the account, newest first, revoked ones included. The key itself is never shown again.
+     * Keys of the account, newest first: every key in use, and each of the 200 newest keys, even if it was revoked or has expired. An older one can still be read by its id. The key itself is never shown again.
      */
     listKeys(query = {}, options) {
         return this.call("GET", "/api/v1/keys", { query }, options);
@@ -607,7 +607,7 @@ export class Operations extends Client {
      * `interval` seconds. The person signs in and approves; they must have a role that may make keys. Needs no key.
      */
     createDeviceCode(body, options) {
-        return this.call("POST", "/api/v1/device-codes", { body, once: true }, options);
+        return this.call("POST", "/api/v1/device-codes", { body }, options);
     }
     /**
      * Collect the key.
@@ -616,7 +616,7 @@ export class Operations extends Client {
      * they approve, it answers with the key, once. Needs no key.
      */
     collectDeviceKey(body, options) {
-        return this.call("POST", "/api/v1/device-codes/token", { body, once: true }, options);
+        return this.call("POST", "/api/v1/device-codes/token", { body }, options);
     }
 }
 /** Calls the operator's API: `baseUrl` is the admin address and `key` the admin token. */

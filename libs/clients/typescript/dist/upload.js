@@ -1,6 +1,8 @@
 import { refusal } from "./client.js";
 import { UploadError, UploadGoneError } from "./errors.js";
 const unit = 256 << 10;
+// The bytes of a stream that are held for a request that cannot be resumed.
+const mostHeld = 64 << 20;
 // Bytes a millisecond of the slowest line that a request has time for by default.
 const slowest = 64;
 export async function upload(wire, target, file, options) {
@@ -18,7 +20,10 @@ export async function upload(wire, target, file, options) {
     }
 }
 async function whole(wire, url, source, options) {
-    const body = await (source.whole?.() ?? source.read(0, source.size ?? Infinity));
+    // A stream is read once, and the request may have to be sent twice.
+    const body = await (source.whole?.() ?? source.read(0, source.size ?? mostHeld));
+    if (source.size === undefined)
+        throw new UploadError(`A stream of more than ${mostHeld >> 20} MiB needs resumableUploadUrl, which sends it in parts. Give the whole video, or a file in place of the stream.`);
     for (let attempt = 1;; attempt++) {
         try {
             await put(wire, url, body, undefined, options);

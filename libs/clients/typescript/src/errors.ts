@@ -52,6 +52,8 @@ export class ApiError extends LinkreelError {
   get details(): ErrorDetail[] { return this.body.details ?? []; }
   /** Names the request in the logs of the service; empty when a proxy answered. */
   get requestId(): string { return this.body.requestId ?? this.headers.get("X-Request-Id") ?? ""; }
+  /** After a 412, the version that the record has now, for `ifMatch`. */
+  get etag(): string | undefined { return this.headers.get("ETag") ?? undefined; }
   /** The address of the page that explains `code`, if the deployment has one. */
   get docUrl(): string | undefined { return this.body.docUrl; }
 }

@@ -671,7 +671,7 @@ export class Operations extends Client {
   /**
    * List keys.
    *
-   * Keys of the account, newest first, revoked ones included. The key itself is never shown again.
+   * Keys of the account, newest first: every key in use, and each of the 200 newest keys, even if it was revoked or has expired. An older one can still be read by its id. The key itself is never shown again.
    */
   listKeys(query: Query<"listKeys"> = {}, options?: CallOptions): Promise<KeyList> {
     return this.call("GET", "/api/v1/keys", { query }, options);
@@ -817,7 +817,7 @@ export class Operations extends Client {
    * `interval` seconds. The person signs in and approves; they must have a role that may make keys. Needs no key.
    */
   createDeviceCode(body?: DeviceCodeCreate, options?: CallOptions): Promise<DeviceCode> {
-    return this.call("POST", "/api/v1/device-codes", { body, once: true }, options);
+    return this.call("POST", "/api/v1/device-codes", { body }, options);
   }
 
   /**
@@ -827,7 +827,7 @@ export class Operations extends Client {
    * they approve, it answers with the key, once. Needs no key.
    */
   collectDeviceKey(body: DeviceCodeCollect, options?: CallOptions): Promise<KeyCreated> {
-    return this.call("POST", "/api/v1/device-codes/token", { body, once: true }, options);
+    return this.call("POST", "/api/v1/device-codes/token", { body }, options);
   }
 }
 

@@ -6,14 +6,17 @@ import { UploadError, UploadGoneError } from "./errors.js";
 /** A file: from a page, from memory, by its path (Node, Deno and Bun), or as it is being made. */
 export type UploadSource = Blob | ArrayBuffer | Uint8Array | string | URL | ReadableStream<Uint8Array> | AsyncIterable<Uint8Array>;
 
-/** Where a file goes. What `createVideo` and `getVideo` return has both addresses. */
+/**
+ * Where a file goes. What `createVideo` and `getVideo` return has both addresses. With `uploadUrl` alone a file goes in one
+ * request, for which a stream has to be held in memory: one of more than 64 MiB is an `UploadError`.
+ */
 export interface UploadTarget { uploadUrl?: string; resumableUploadUrl?: string }
 
 /** Options of an upload. `timeout` is for one request: by default 600,000 ms, and more for more than 37 MB. */
 export interface UploadOptions extends CallOptions {
   /** Called as parts arrive. `total` is undefined while the length of a stream is unknown. */
   onProgress?: (sent: number, total: number | undefined) => void;
-  /** Bytes per part, rounded to a multiple of 256 KiB; 8 MiB by default. A stream is held in memory for one part. */
+  /** Bytes per part, rounded to a multiple of 256 KiB; 8 MiB by default. A stream is held in memory for one part and the piece that follows. */
   part?: number;
 }
 
@@ -39,6 +42,8 @@ interface Source {
 }
 
 const unit = 256 << 10;
+// The bytes of a stream that are held for a request that cannot be resumed.
+const mostHeld = 64 << 20;
 // Bytes a millisecond of the slowest line that a request has time for by default.
 const slowest = 64;
 
@@ -54,7 +59,9 @@ export async function upload(wire: Wire, target: UploadTarget, file: UploadSourc
 }
 
 async function whole(wire: Wire, url: string, source: Source, options: UploadOptions): Promise<void> {
-  const body = await (source.whole?.() ?? source.read(0, source.size ?? Infinity));
+  // A stream is read once, and the request may have to be sent twice.
+  const body = await (source.whole?.() ?? source.read(0, source.size ?? mostHeld));
+  if (source.size === undefined) throw new UploadError(`A stream of more than ${mostHeld >> 20} MiB needs resumableUploadUrl, which sends it in parts. Give the whole video, or a file in place of the stream.`);
   for (let attempt = 1; ; attempt++) {
     try {
       await put(wire, url, body, undefined, options);

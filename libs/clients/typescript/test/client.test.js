@@ -69,6 +69,8 @@ test("each class of refusal has its error, and none of them is retried", async (
     await assert.rejects(s.api.getAccount(), (e) => e instanceof kind && e.retryAfter === 2000);
     assert.equal(s.calls.length, 5);
   }
+  const stale = await script(t, refuse(412, "PRECONDITION_FAILED", { ETag: '"r3"' }));
+  await assert.rejects(stale.api.updateLink("lnk_1", {}, { ifMatch: '"r2"' }), { etag: '"r3"' });
   const s = await script(t, [404, { "Content-Type": "text/html" }, "<h1>nginx</h1>"]);
   await assert.rejects(s.api.getAccount(), { code: "HTTP_404", status: 404, requestId: "" });
 });
@@ -176,11 +178,18 @@ test("a delete whose answer was lost is done, and one of nothing is not", async 
 
 test("what has no idempotency key is not repeated when it may have been done", async (t) => {
   let s = await script(t, lost);
-  await assert.rejects(s.api.collectDeviceKey({ deviceCode: "c" }), ConnectionError);
+  await assert.rejects(new Operator(s.options).adminCreateSignInLink("acc_1"), ConnectionError);
   assert.deepEqual([s.calls.length, s.calls[0].headers["idempotency-key"]], [1, undefined]);
   s = await script(t, refuse(429, "RATE_LIMITED"), ok({}, 201));
-  await s.api.collectDeviceKey({ deviceCode: "c" });
+  await new Operator(s.options).adminCreateSignInLink("acc_1");
   assert.equal(s.calls.length, 2);
+});
+
+test("what does no harm twice is repeated without an idempotency key", async (t) => {
+  const s = await script(t, lost, ok({}, 201), lost, ok({}, 201));
+  await s.api.createDeviceCode({ name: "laptop" });
+  await s.api.collectDeviceKey({ deviceCode: "c" });
+  assert.equal(s.calls.length, 4);
 });
 
 test("a change that an unsure attempt may have made is not told as somebody else's", async (t) => {

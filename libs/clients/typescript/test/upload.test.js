@@ -82,6 +82,17 @@ test("a stream of many small pieces, whose memory is used again, arrives as it w
   assert.ok(got.bytes.equals(whole));
 });
 
+test("without a session, a stream that memory should not hold is refused before it is sent", async (t) => {
+  const s = await script(t, [200, {}, ""]), piece = new Uint8Array(1 << 20);
+  let read = 0, closed = false;
+  async function* endless() { try { for (;;) { read++; yield piece; } } finally { closed = true; } }
+  await assert.rejects(s.api.upload({ uploadUrl: s.url }, endless()), (e) => e instanceof UploadError && /64 MiB/.test(e.message));
+  assert.deepEqual([s.calls.length, read, closed], [0, 65, true]);
+  async function* most() { for (let i = 0; i < 64; i++) yield piece; }
+  await s.api.upload({ uploadUrl: s.url }, most());
+  assert.equal(s.calls[0].body.length, 64 << 20);
+});
+
 test("a session goes on when storage has had too many requests", async (t) => {
   const got = session();
   const s = await script(t, (call, n) => n === 2 ? [429, { "Retry-After": "2" }, ""] : got.answer(call));

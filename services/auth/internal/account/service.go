@@ -17,8 +17,7 @@ type Store interface {
 	// Key finds a key of an account by its public id. It returns ErrNoKey if there is none. An empty
 	// accountID means any account.
 	Key(ctx context.Context, accountID, id string) (Key, error)
-	// Keys lists an account's keys, newest first: every key in use, and the newest
-	// of the others.
+	// Keys lists an account's keys, newest first: every key in use, and the 200 newest of all.
 	Keys(ctx context.Context, accountID string) ([]Key, error)
 	// Usage counts an account's records in all services.
 	Usage(ctx context.Context, accountID string) (Usage, error)

@@ -33,7 +33,8 @@ import (
 	"github.com/linkreel/linkreel/services/auth/internal/tenancy"
 )
 
-// retired is the maximum number of keys in a list that are no longer in use.
+// retired is how many of the newest keys a list shows whether they are in use or not. It is
+// promised: libs/apispec/openapi.yaml and docs name it.
 const retired = 200
 
 // Store is auth's records on Firestore. It is safe for concurrent use.
@@ -151,10 +152,10 @@ func (r reads) Key(accountID, id string) (account.Key, error) {
 
 func (r reads) KeyByHash(hash string) (account.Key, error) { return one(r, keys, hash) }
 
-// Keys lists an account's keys.
+// Keys lists an account's keys; see [account.Store].
 func (s *Store) Keys(ctx context.Context, accountID string) ([]account.Key, error) {
 	of := s.where(keys.collection, "accountId", accountID)
-	// Two queries: the list shows every key in use, but only a limited number of the others.
+	// Two queries, so that a program that has made thousands of keys does not make the list long.
 	inUse, err := many(s.look(ctx), keys, of.Where("inUse", "==", true))
 	if err != nil {
 		return nil, err

@@ -198,7 +198,7 @@ func TestTouchingARemovedKeyMakesNoDocument(t *testing.T) {
 	}
 }
 
-func TestKeysListsThoseInUseAndTheNewestOthers(t *testing.T) {
+func TestKeysListsThoseInUseAndTheNewest200(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
 	a, other := newAccount(t, b), newAccount(t, b)

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/apispec/wire"
 	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/services/videos/internal/video"
@@ -51,7 +52,8 @@ func (p presenter) record(v *video.Video) wire.Video {
 		f.Captions = append(f.Captions, c.Lang)
 	}
 	if v.Failure != nil {
-		f.Error = &wire.VideoError{Code: string(v.Failure.Code), Message: v.Failure.Message}
+		code := apierr.Code(v.Failure.Code)
+		f.Error = &wire.VideoError{Code: string(code), Message: v.Failure.Message, DocURL: code.DocURL()}
 	}
 	if v.Still != nil {
 		f.ThumbnailTime = &v.Still.Time

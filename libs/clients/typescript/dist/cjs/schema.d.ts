@@ -853,7 +853,7 @@ export interface paths {
         };
         /**
          * List keys
-         * @description Keys of the account, newest first, revoked ones included. The key itself is never shown again.
+         * @description Keys of the account, newest first: every key in use, and each of the 200 newest keys, even if it was revoked or has expired. An older one can still be read by its id. The key itself is never shown again.
          */
         get: operations["listKeys"];
         put?: never;
@@ -2793,6 +2793,7 @@ export interface components {
                  */
                 code: "NOT_A_VIDEO" | "EMPTY_FILE" | "UNSUPPORTED_FORMAT" | "CORRUPT_FILE" | "TOO_LONG" | "TOO_LARGE_DIMENSIONS" | "FILE_TOO_LARGE" | "TRANSCODE_TIMEOUT" | "UPLOAD_EXPIRED" | "INTERNAL";
                 message: string;
+                docUrl: components["schemas"]["DocURL"];
             };
         };
         Rendition: {
@@ -4228,6 +4229,7 @@ export interface components {
         PreconditionFailed: {
             headers: {
                 "X-Request-Id": components["headers"]["X-Request-Id"];
+                ETag: components["headers"]["ETag"];
                 [name: string]: unknown;
             };
             content: {
