@@ -393,7 +393,7 @@ case_upgrade() {
 	await 60 all_run next
 	kill -TERM $writer
 	wait $writer || { cat "$work/writes.txt"; die "writes under the upgrades failed"; }
-	ok "beside all three: $(grep '^ok ' "$work/writes.txt" | cut -c6- | paste -sd ';')"
+	ok "during all three: $(grep '^ok ' "$work/writes.txt" | cut -c6- | paste -sd ';')"
 	check smoke >"$work/smoke.txt" 2>&1 || { cat "$work/smoke.txt"; die "smoke after the upgrades failed"; }
 	ok "smoke passes after upgrade, rollback and upgrade"
 	upgrade
@@ -533,7 +533,7 @@ case_traces() {
 	h uninstall devstack --wait >/dev/null
 	upgrade
 }
-# cold_visit: a visit to a link that no replica has read before.
+# cold_visit: visit a link that no replica has read before.
 cold_visit() {
 	check setup >"$work/traced.json"
 	[ "$(status "$(jq -r .shortUrl "$work/traced.json")")" = 302 ]
@@ -594,7 +594,7 @@ workers() {
 	if [ "$1" = 0 ]; then k delete pod -l app.kubernetes.io/component=worker --grace-period=0 --force >/dev/null 2>&1; fi
 	k rollout status deployment/$release-worker --timeout 90s >/dev/null
 }
-# The trigger redis-streams with streamLength asks for this, with the password of its TriggerAuthentication.
+# The trigger redis-streams with streamLength makes this query, with the password of its TriggerAuthentication.
 jobs_due() { k exec $release-redis-0 -- redis-cli --no-auth-warning XLEN "$stream"; }
 due() { [ "$(jobs_due)" -ge 1 ]; }
 nothing_due() { [ "$(jobs_due)" = 0 ]; }
@@ -649,7 +649,7 @@ case_redis() {
 	check smoke >"$work/smoke.txt" 2>&1 || { cat "$work/smoke.txt"; die "smoke with a Redis Cluster failed"; }
 	keeping ledger sleep 5
 	[ "$(($(redis_cli 0 DBSIZE) + $(redis_cli 1 DBSIZE) + $(redis_cli 2 DBSIZE)))" -gt 0 ] || die "the Redis Cluster is empty"
-	ok "Redis Cluster by TLS: smoke passes; $(grep '^ok ' "$work/ledger.txt" | cut -c6-); keys of the servers: $(redis_cli 0 DBSIZE) $(redis_cli 1 DBSIZE) $(redis_cli 2 DBSIZE)"
+	ok "Redis Cluster over TLS: smoke passes; $(grep '^ok ' "$work/ledger.txt" | cut -c6-); keys of the servers: $(redis_cli 0 DBSIZE) $(redis_cli 1 DBSIZE) $(redis_cli 2 DBSIZE)"
 	kubectl delete namespace databases --wait=false >/dev/null
 	installed
 }
@@ -717,7 +717,7 @@ case_release() {
 	if command -v qemu-aarch64-static >/dev/null; then
 		ok "the arm64 worker under qemu-user: $(arm64_worker | sed -n 1p)"
 	else
-		echo "     no qemu-aarch64-static (qemu-user-static): the arm64 worker is not tried"
+		echo "     no qemu-aarch64-static (qemu-user-static): the arm64 worker is not tested"
 	fi
 	installed
 }
