@@ -140,18 +140,21 @@ func TestSnippetsOfTheClientsRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := desk(t)
-	for _, tt := range []struct{ lang, file, program string }{{"python", "example.py", "python3"}, {"ts", "example.mjs", "node"}} {
-		program := ""
+	module := "github.com/linkreel/linkreel/libs/clients/go"
+	write(t, filepath.Join(dir, "go.mod"), "module example\n\ngo 1.26.0\n\nrequire "+module+" v0.0.0\n\nreplace "+module+" => "+clients+"/go\n")
+	for _, tt := range []struct{ lang, file, program string }{{"python", "example.py", "python3"}, {"ts", "example.mjs", "node"}, {"go", "main.go", "go run"}} {
+		code := ""
 		for _, b := range regexp.MustCompile("(?s)```"+tt.lang+"\n(.*?)```").FindAllSubmatch(doc, -1) {
-			program += string(b[1])
+			code += string(b[1])
 		}
-		if program == "" {
+		if code == "" {
 			t.Fatalf("no example in %s", tt.lang)
 		}
-		text := strings.NewReplacer("http://localhost:8080", running.BaseURL, "lr_live_…", secret, "@linkreel/client", clients+"/typescript/dist/index.js").Replace(program)
+		text := strings.NewReplacer("http://localhost:8080", running.BaseURL, "lr_live_…", secret, "@linkreel/client", clients+"/typescript/dist/index.js").Replace(code)
 		if err := os.WriteFile(filepath.Join(dir, tt.file), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		run(t, dir, exec.CommandContext(t.Context(), tt.program, tt.file), "PYTHONPATH="+clients+"/python", "PYTHONDONTWRITEBYTECODE=1")
+		program := append(strings.Fields(tt.program), tt.file)
+		run(t, dir, exec.CommandContext(t.Context(), program[0], program[1:]...), "PYTHONPATH="+clients+"/python", "PYTHONDONTWRITEBYTECODE=1", "GOWORK=off")
 	}
 }
