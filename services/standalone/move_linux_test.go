@@ -24,6 +24,9 @@ import (
 	"testing"
 	"time"
 
+	pb "cloud.google.com/go/firestore/apiv1/firestorepb"
+
+	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/services/localcloud/firestore"
 	"github.com/linkreel/linkreel/services/localcloud/storage"
 )
@@ -172,18 +175,28 @@ func (s *Stack) fill(t *testing.T, links, objects, size int) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	records, err := firestoredb.OpenDocuments(t.Context(), firestoredb.Config{Project: project, Endpoint: s.firestore, Token: s.cloudToken, Timeout: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer records.Close()
 	for _, collection := range []string{"links", "slugs"} {
 		some, err := db.Collection(collection).Limit(1).Documents(t.Context()).GetAll()
 		if err != nil || len(some) != 1 {
 			t.Fatalf("%s: %v, %v", collection, some, err)
 		}
-		bulk := db.BulkWriter(t.Context())
-		for i := range links {
-			if _, err := bulk.Create(db.Collection(collection).Doc(fmt.Sprintf("%s-copy-%d", some[0].Ref.ID, i)), some[0].Data()); err != nil {
-				t.Fatal(err)
-			}
+		first, err := records.Get(t.Context(), collection+"/"+some[0].Ref.ID)
+		if err != nil {
+			t.Fatal(err)
 		}
-		bulk.End()
+		var writes []*pb.Write
+		for i := range links {
+			name := fmt.Sprintf("%s-copy-%d", first.GetName(), i)
+			writes = append(writes, &pb.Write{Operation: &pb.Write_Update{Update: &pb.Document{Name: name, Fields: first.GetFields()}}})
+		}
+		if err := records.Commit(t.Context(), writes...); err != nil {
+			t.Fatal(err)
+		}
 	}
 	random := rand.NewChaCha8([32]byte{1})
 	for i := range objects {
