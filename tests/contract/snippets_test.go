@@ -3,6 +3,7 @@ package contract_test
 import (
 	"context"
 	"fmt"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -125,7 +126,8 @@ func TestSnippetsOfTheDocumentsRun(t *testing.T) {
 	}
 }
 
-// The examples of the clients run unchanged, except for address and key.
+// The examples of the clients run unchanged, except for address, key and port. Of Go's, the
+// whole program does: the others are lines of one.
 func TestSnippetsOfTheClientsRun(t *testing.T) {
 	t.Parallel()
 	needNode(t)
@@ -133,24 +135,61 @@ func TestSnippetsOfTheClientsRun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	secret, _ := key(t, &http.Client{Timeout: 30 * time.Second}, "business", []string{"links:read", "links:write", "videos:read", "videos:write", "events:read"})
 	clients, err := filepath.Abs("../../libs/clients")
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir := desk(t)
-	for _, tt := range []struct{ lang, file, program string }{{"python", "example.py", "python3"}, {"ts", "example.mjs", "node"}} {
-		program := ""
-		for _, b := range regexp.MustCompile("(?s)```"+tt.lang+"\n(.*?)```").FindAllSubmatch(doc, -1) {
-			program += string(b[1])
-		}
-		if program == "" {
-			t.Fatalf("no example in %s", tt.lang)
-		}
-		text := strings.NewReplacer("http://localhost:8080", running.BaseURL, "lr_live_…", secret, "@linkreel/client", clients+"/typescript/dist/index.js").Replace(program)
-		if err := os.WriteFile(filepath.Join(dir, tt.file), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		run(t, dir, exec.CommandContext(t.Context(), tt.program, tt.file), "PYTHONPATH="+clients+"/python", "PYTHONDONTWRITEBYTECODE=1")
+	for _, tt := range []struct {
+		lang, file string
+		start      [][]string
+	}{
+		{"python", "example.py", [][]string{{"python3", "example.py"}}},
+		{"ts", "example.mjs", [][]string{{"node", "example.mjs"}}},
+		{"go", "main.go", [][]string{
+			{"go", "mod", "init", "example.com/first"},
+			{"go", "mod", "edit", "-require=github.com/linkreel/linkreel/libs/clients/go@v0.0.0", "-replace=github.com/linkreel/linkreel/libs/clients/go=" + clients + "/go"},
+			{"go", "run", "."},
+		}},
+	} {
+		t.Run(tt.lang, func(t *testing.T) {
+			t.Parallel()
+			program := ""
+			for _, b := range regexp.MustCompile("(?s)```"+tt.lang+"\n(.*?)```").FindAllSubmatch(doc, -1) {
+				if tt.lang == "go" && program != "" {
+					break
+				}
+				program += string(b[1])
+			}
+			if !strings.Contains(program, "localhost:3000") {
+				t.Fatalf("no program in %s with a receiver: %.200s", tt.lang, program)
+			}
+			secret, _ := key(t, &http.Client{Timeout: 30 * time.Second}, "business", allScopes)
+			text := strings.NewReplacer(
+				"http://localhost:8080", running.BaseURL, "lr_live_…", secret, "@linkreel/client", clients+"/typescript/dist/index.js", "3000", freePort(t),
+			).Replace(program)
+			dir := desk(t)
+			if err := os.WriteFile(filepath.Join(dir, tt.file), []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			for _, args := range tt.start {
+				run(t, dir, exec.CommandContext(t.Context(), args[0], args[1:]...), "LINKREEL_BASE_URL="+running.BaseURL, "LINKREEL_API_KEY="+secret,
+					"PYTHONPATH="+clients+"/python", "PYTHONDONTWRITEBYTECODE=1", "GOWORK=off")
+			}
+		})
 	}
+}
+
+// freePort returns a port on which nothing listens now.
+func freePort(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "localhost:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	_, port, err := net.SplitHostPort(l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return port
 }
