@@ -90,6 +90,7 @@ func TestSnippetsOfTheDocumentsRun(t *testing.T) {
 			`--domain "$DOMAIN" --slug spring`: `--domain "$DOMAIN" --slug spring 2>refusal || grep -q DOMAIN_NOT_VERIFIED refusal`,
 		}},
 		{file: "docs/mcp.md", login: true, least: 3},
+		{file: "docs/sign-in.md", least: 1},
 	}
 	for _, tt := range tests {
 		t.Run(tt.file, func(t *testing.T) {
@@ -126,8 +127,8 @@ func TestSnippetsOfTheDocumentsRun(t *testing.T) {
 	}
 }
 
-// The examples of the clients run unchanged, except for address, key and port. Of Go's, the
-// whole program does: the others are lines of one.
+// The examples of the clients run unchanged, except for address, key and port: each of Go's as
+// a program, those of the others as one.
 func TestSnippetsOfTheClientsRun(t *testing.T) {
 	t.Parallel()
 	needNode(t)
@@ -139,40 +140,36 @@ func TestSnippetsOfTheClientsRun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	module := "github.com/linkreel/linkreel/libs/clients/go"
 	for _, tt := range []struct {
 		lang, file string
-		start      [][]string
+		start      []string
 	}{
-		{"python", "example.py", [][]string{{"python3", "example.py"}}},
-		{"ts", "example.mjs", [][]string{{"node", "example.mjs"}}},
-		{"go", "main.go", [][]string{
-			{"go", "mod", "init", "example.com/first"},
-			{"go", "mod", "edit", "-require=github.com/linkreel/linkreel/libs/clients/go@v0.0.0", "-replace=github.com/linkreel/linkreel/libs/clients/go=" + clients + "/go"},
-			{"go", "run", "."},
-		}},
+		{"python", "example.py", []string{"python3", "example.py"}}, {"ts", "example.mjs", []string{"node", "example.mjs"}}, {"go", "main.go", []string{"go", "run", "."}},
 	} {
 		t.Run(tt.lang, func(t *testing.T) {
 			t.Parallel()
-			program := ""
+			programs := []string{""}
 			for _, b := range regexp.MustCompile("(?s)```"+tt.lang+"\n(.*?)```").FindAllSubmatch(doc, -1) {
-				if tt.lang == "go" && program != "" {
-					break
+				if tt.lang == "go" {
+					programs = append(programs, "")
 				}
-				program += string(b[1])
+				programs[len(programs)-1] += string(b[1])
 			}
-			if !strings.Contains(program, "localhost:3000") {
-				t.Fatalf("no program in %s with a receiver: %.200s", tt.lang, program)
+			if tt.lang == "go" {
+				programs = programs[1:]
 			}
-			secret, _ := key(t, &http.Client{Timeout: 30 * time.Second}, "business", allScopes)
-			text := strings.NewReplacer(
-				"http://localhost:8080", running.BaseURL, "lr_live_…", secret, "@linkreel/client", clients+"/typescript/dist/index.js", "3000", freePort(t),
-			).Replace(program)
+			if !strings.Contains(programs[0], "localhost:3000") {
+				t.Fatalf("no program in %s with a receiver: %.200s", tt.lang, programs[0])
+			}
 			dir := desk(t)
-			if err := os.WriteFile(filepath.Join(dir, tt.file), []byte(text), 0o600); err != nil {
-				t.Fatal(err)
-			}
-			for _, args := range tt.start {
-				run(t, dir, exec.CommandContext(t.Context(), args[0], args[1:]...), "LINKREEL_BASE_URL="+running.BaseURL, "LINKREEL_API_KEY="+secret,
+			write(t, filepath.Join(dir, "go.mod"), "module example\n\ngo 1.26.0\n\nrequire "+module+" v0.0.0\n\nreplace "+module+" => "+clients+"/go\n")
+			for _, program := range programs {
+				secret, _ := key(t, &http.Client{Timeout: 30 * time.Second}, "business", allScopes)
+				write(t, filepath.Join(dir, tt.file), strings.NewReplacer(
+					"http://localhost:8080", running.BaseURL, "lr_live_…", secret, "@linkreel/client", clients+"/typescript/dist/index.js", "3000", freePort(t),
+				).Replace(program))
+				run(t, dir, exec.CommandContext(t.Context(), tt.start[0], tt.start[1:]...), "LINKREEL_BASE_URL="+running.BaseURL, "LINKREEL_API_KEY="+secret,
 					"PYTHONPATH="+clients+"/python", "PYTHONDONTWRITEBYTECODE=1", "GOWORK=off")
 			}
 		})
