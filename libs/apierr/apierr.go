@@ -66,6 +66,7 @@ const (
 
 	Gone        Code = "GONE"         // 410: an expired link or video, on public pages
 	TakenDown   Code = "TAKEN_DOWN"   // 410: a link or video that the operator took down, on public pages
+	CursorAhead Code = "CURSOR_AHEAD" // 410: a place in the feed that a restore has undone; with RestartAfter
 	RateLimited Code = "RATE_LIMITED" // 429: with Retry-After
 	Internal    Code = "INTERNAL"     // 500: unknown; the log has the cause
 	Unavailable Code = "UNAVAILABLE"  // 503: a dependency is down; with Retry-After
@@ -115,6 +116,7 @@ var statuses = map[Code]int{
 	IdempotencyKeyReused:  http.StatusUnprocessableEntity,
 	Gone:                  http.StatusGone,
 	TakenDown:             http.StatusGone,
+	CursorAhead:           http.StatusGone,
 	RateLimited:           http.StatusTooManyRequests,
 	Internal:              http.StatusInternalServerError,
 	Unavailable:           http.StatusServiceUnavailable,
@@ -184,6 +186,7 @@ type Error struct {
 	RequiredPlan, CurrentPlan string // with PlanRequired
 	RequiredScope             string // with InsufficientScope
 	RequiredRole              string // with InsufficientScope, if no scope is enough
+	RestartAfter              string // with CursorAhead: the cursor from which to read on
 	StartsAt                  int64  // with NotFound: when the link becomes active, in ms since 1970; 0 if that is not the reason
 
 	// OnPage marks an error on a public page. There the links and videos of a suspended

@@ -492,6 +492,7 @@ func TestFieldsThatAreAlwaysSentAreRequired(t *testing.T) {
 		"ignoredFields": "only when a request had some", "details": "of validation errors", "moreDetails": "when there are more",
 		"requiredPlan": "of that refusal", "currentPlan": "of that refusal", "requiredScope": "of that refusal", "requiredRole": "of that refusal",
 		"max": "of rules with a bound", "min": "of rules with a bound", "data": "or error, in bulk", "error": "of failures",
+		"restartAfter": "of places that a restore has lost", "accessRestoredAt": "of rules older than a restore", "paused": "while webhooks wait since a restore",
 		"importedClicks": "of imported links", "bandwidth": "once measured", "codecs": "once measured", "frameRate": "once measured",
 		"linkId": "or videoId", "videoId": "or linkId", "uploadUrl": "while a file is awaited", "uploadUrlExpiresAt": "while a file is awaited",
 		"resumableUploadUrl": "where there are sessions", "signIn": "in the list of members",

@@ -22,6 +22,7 @@ import (
 	"github.com/linkreel/linkreel/libs/httpserver"
 	"github.com/linkreel/linkreel/libs/peer"
 	"github.com/linkreel/linkreel/libs/redisdb"
+	"github.com/linkreel/linkreel/libs/restored"
 	"github.com/linkreel/linkreel/libs/waiting"
 )
 
@@ -107,6 +108,15 @@ func (s *Stores) Outbox() *outbox.Outbox {
 // Watch reports how much work is waiting for as long as the service runs; see [waiting.Loop].
 func (s *Stores) Watch(looks ...waiting.Look) {
 	s.svc.Loops = append(s.svc.Loops, waiting.Loop(s.svc.Name, s.Turns(), s.now, looks...))
+}
+
+// Restored follows the record of the last restore, as long as the service runs. It also
+// delays readiness until the record has been read.
+func (s *Stores) Restored() *restored.Watch {
+	w := restored.NewWatch(s.DB)
+	s.svc.Loops = append(s.svc.Loops, boot.Loop{Name: "record of the last restore", Run: w.Run})
+	s.svc.WarmUp = append(s.svc.WarmUp, boot.Call{To: "Firestore", Do: w.Look})
+	return w
 }
 
 // Turns returns what lets one replica do a sweep for all replicas. It uses the system's clock,

@@ -25,6 +25,7 @@ func ErrorBody(e *apierr.Error, requestID string) []byte {
 		CurrentPlan   string          `json:"currentPlan,omitempty"`
 		RequiredScope string          `json:"requiredScope,omitempty"`
 		RequiredRole  string          `json:"requiredRole,omitempty"`
+		RestartAfter  string          `json:"restartAfter,omitempty"`
 		StartsAt      int64           `json:"startsAt,omitempty"`
 	}
 	details, more := e.Details, e.MoreDetails
@@ -44,7 +45,8 @@ func ErrorBody(e *apierr.Error, requestID string) []byte {
 	err := enc.Encode(struct {
 		Error body `json:"error"`
 	}{body{
-		e.Code, e.Message, requestID, e.Code.DocURL(), details, more, e.RequiredPlan, e.CurrentPlan, e.RequiredScope, e.RequiredRole, e.StartsAt,
+		e.Code, e.Message, requestID, e.Code.DocURL(), details, more, e.RequiredPlan, e.CurrentPlan, e.RequiredScope, e.RequiredRole,
+		e.RestartAfter, e.StartsAt,
 	}})
 	if err != nil {
 		return []byte(`{"error":{"code":"INTERNAL","message":"Something went wrong on our side.","requestId":"","docUrl":"/docs/guides/errors#internal"}}`)

@@ -49,7 +49,7 @@ type world struct {
 
 func newWorld(t testing.TB) world {
 	t.Helper()
-	return world{cloudtest.Start(t, cloudtest.Options{Indexes: [][]byte{auth.Indexes(), idempotency.Indexes, outbox.Indexes}, Complete: true, Rare: []string{"operatorTakedowns.at"}}), redistest.Start(t)}
+	return world{cloudtest.Start(t, cloudtest.Options{Indexes: [][]byte{auth.Indexes(), idempotency.Indexes, outbox.Indexes}, Complete: true, Rare: append(restoreTimes, "operatorTakedowns.at")}), redistest.Start(t)}
 }
 
 func (c world) config() auth.Config {

@@ -24,6 +24,8 @@ func adminCommands() []command {
 		{"admin accounts resume", "ID", "lift a suspension", adminSuspend(false)},
 		{"admin accounts delete", "ID", "erase a suspended account and all its data", adminDelete},
 		{"admin webhooks", "", "list webhooks that fail, of all accounts", adminWebhooks},
+		{"admin recovery show", "", "show the last restore from a backup, and what waits since then", adminRecovery},
+		{"admin recovery resume", "", "after a restore, send webhooks again and turn the janitor on", adminResume},
 		{"admin takedowns list", "", "list links and videos that were taken down", adminTakedowns},
 		{"admin takedowns add", "ADDRESS|ID", "take down a link or video, given by its address or ID", adminTakeDown},
 		{"admin takedowns lift", "ID…", "lift takedowns", adminLift},
@@ -132,6 +134,45 @@ func adminWebhooks(a *app, fs *flag.FlagSet) action {
 			return []string{w.ID, w.AccountID, w.Host, when(&w.FailingSince), w.Reason, fmt.Sprint(w.Waiting)}
 		})
 	})
+}
+
+func adminRecovery(a *app, fs *flag.FlagSet) action {
+	o := a.operator(fs)
+	return o.asks("", func(ctx context.Context, c *client.Operator, _ string) error {
+		r, err := c.AdminGetRecovery(ctx)
+		return a.answer(r, err, func(w io.Writer) { recoveryFacts(w, r) })
+	})
+}
+
+func adminResume(a *app, fs *flag.FlagSet) action {
+	o := a.operator(fs)
+	webhooks := fs.Bool("webhooks", false, "send what has waited, and send webhooks again")
+	janitor := fs.Bool("janitor", false, "remove objects that no record names again")
+	return o.asks("", func(ctx context.Context, c *client.Operator, _ string) error {
+		r, err := c.AdminResume(ctx, client.RecoveryResume{Webhooks: *webhooks, Janitor: *janitor})
+		return a.answer(r, err, func(w io.Writer) { recoveryFacts(w, r) })
+	}, func() error {
+		if !*webhooks && !*janitor {
+			return usagef("say what to resume: --webhooks, --janitor, or both")
+		}
+		return nil
+	})
+}
+
+// recoveryFacts prints what waits since a restore.
+func recoveryFacts(w io.Writer, r *client.Recovery) {
+	if r.RestoreID == nil {
+		fmt.Fprintln(w, "never restored; nothing is paused")
+		return
+	}
+	state := func(paused bool, since *client.Time) string {
+		if paused {
+			return "paused"
+		}
+		return "resumed " + when(since)
+	}
+	facts(w, "restore", *r.RestoreID, "restored", when(r.RestoredAt), "data of", when(r.DataAt),
+		"webhooks", state(r.WebhooksPaused, r.WebhooksResumedAt), "janitor", state(r.JanitorPaused, r.JanitorResumedAt))
 }
 
 func adminTakedowns(a *app, fs *flag.FlagSet) action {

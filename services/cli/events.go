@@ -174,6 +174,8 @@ func webhooksList(a *app, _ *flag.FlagSet) action {
 			state := "enabled"
 			if !h.Enabled {
 				state = strings.TrimSpace("disabled " + text(h.DisabledReason))
+			} else if h.Paused {
+				state = "paused"
 			}
 			return []string{h.ID, h.URL, strings.Join(h.Events, ","), state}
 		})

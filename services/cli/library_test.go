@@ -119,6 +119,11 @@ func TestLibraryCommandsAskForWhatTheyAreTold(t *testing.T) {
 		{"admin takedowns add https://s.example/bad --reason phishing", map[string]string{"POST /admin/v1/takedowns": `{"id":"tkd_1"}`}, []string{`POST /admin/v1/takedowns {"url":"https://s.example/bad","reason":"phishing"}`}, 0},
 		{"admin takedowns add vid_1 --reason abuse", map[string]string{"POST /admin/v1/takedowns": `{"id":"tkd_1"}`}, []string{`POST /admin/v1/takedowns {"videoId":"vid_1","reason":"abuse"}`}, 0},
 		{"admin webhooks", map[string]string{"GET /admin/v1/webhooks": `{"data":[{"id":"whk_1","host":"h.example"}],"nextCursor":null}`}, []string{"GET /admin/v1/webhooks?failing=true&limit=100"}, 0},
+		{"admin recovery show", map[string]string{"GET /admin/v1/recovery": `{"restoreId":"rst_1","dataAt":1790000000000,"restoredAt":1790000000000,"webhooksPaused":true}`},
+			[]string{"GET /admin/v1/recovery"}, 0},
+		{"admin recovery resume --webhooks", map[string]string{"POST /admin/v1/recovery/resume": `{"restoreId":null}`},
+			[]string{`POST /admin/v1/recovery/resume {"webhooks":true}`}, 0},
+		{"admin recovery resume", nil, nil, ExitUsage},
 		{"admin takedowns list", map[string]string{"GET /admin/v1/takedowns": `{"data":[],"nextCursor":null}`}, []string{"GET /admin/v1/takedowns?limit=100"}, 0},
 		{"admin takedowns lift tkd_1", map[string]string{"DELETE /admin/v1/takedowns/tkd_1": ""}, []string{"DELETE /admin/v1/takedowns/tkd_1"}, 0},
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/linkreel/linkreel/libs/backing"
 	"github.com/linkreel/linkreel/libs/boot"
+	"github.com/linkreel/linkreel/libs/events"
 	"github.com/linkreel/linkreel/libs/httpapi"
 	"github.com/linkreel/linkreel/libs/seal"
 	"github.com/linkreel/linkreel/libs/tenant"
@@ -109,14 +110,35 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 	svc.CloseWith(func() error { call.Close(); return nil })
 
 	kept := store.New(stores.DB, keys, stores.Outbox(), cfg.Now, api.Shown, cfg.WebhookLanes)
-	engine := delivery.New(kept, call.Send, stores.Redis, delivery.Options{Now: cfg.Now, Sweep: cfg.SweepEvery, Lanes: cfg.WebhookLanes})
-	reader := feed.NewService(kept, feed.Settler{Settle: engine.Settle, News: engine.News})
+	restore := stores.Restored()
+	engine := delivery.New(kept, call.Send, stores.Redis, delivery.Options{
+		Now: cfg.Now, Sweep: cfg.SweepEvery, Lanes: cfg.WebhookLanes,
+		Hold: func() (held bool, since time.Time) {
+			r, known := restore.Last()
+			return !known || r.WebhooksPaused(), r.WebhooksResumedAt
+		},
+		Restore: func(ctx context.Context) (string, error) {
+			r, err := restore.Get(ctx)
+			return r.ID, err
+		},
+	})
+	restore.OnChange(engine.Released)
+	reader := feed.NewService(kept, feed.Settler{Settle: engine.Settle, News: engine.News}, func() string {
+		r, _ := restore.Last()
+		if cfg.Now().Sub(r.RestoredAt) > events.Kept {
+			return ""
+		}
+		return r.ID
+	})
 	hooks := webhook.NewService(kept, engine, cfg.Now, api.Shown)
 
 	options := stores.API(cfg.Public, auth, cfg.InternalToken)
 	options.Timeout = 40 * time.Second // A reader may hold its request for 25 seconds.
 	public := httpapi.New(options)
-	api.Routes(public, api.Options{Feed: reader, Webhooks: hooks, Policy: policy})
+	api.Routes(public, api.Options{Feed: reader, Webhooks: hooks, Policy: policy, Paused: func() bool {
+		r, _ := restore.Last()
+		return r.WebhooksPaused()
+	}})
 	// Each attempt reads the account's state together with the webhook. So once a new state is
 	// stored, no replica starts an attempt under the old one.
 	accounts := keeper.New(keeper.Options{

@@ -52,8 +52,9 @@ func newWorld(t testing.TB) *world {
 	t.Helper()
 	w := &world{
 		Cloud: cloudtest.Start(t, cloudtest.Options{Indexes: [][]byte{outbox.Indexes, events.Indexes(), idempotency.Indexes}, Complete: true,
-			// Only operators change the former, and every replica does replays one after another.
-			Rare: []string{"eventAccounts.lookAt", "webhookReplays.dueAt"}}),
+			// Only operators and restores change the former, and every replica does replays one after
+			// another.
+			Rare: []string{"eventAccounts.lookAt", "installation.dataAt", "installation.restoredAt", "installation.webhooksResumedAt", "webhookReplays.dueAt"}}),
 		t: t, keys: authtest.Start(t), offset: &atomic.Int64{},
 	}
 	w.cfg = events.Config{

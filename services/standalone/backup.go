@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/linkreel/linkreel/libs/firestoredb"
+	"github.com/linkreel/linkreel/libs/restored"
 	"github.com/linkreel/linkreel/libs/trail"
 	"github.com/linkreel/linkreel/services/auth"
 	"github.com/linkreel/linkreel/services/events"
@@ -217,6 +218,8 @@ func Restore(ctx context.Context, out io.Writer, o RestoreOptions) error {
 	_, _ = fmt.Fprintf(out, `Restored %s into %s: %d records, %d objects. The newest record is of %s.
 All sessions, one-time links and device codes have ended. %s
 %s
+Webhooks wait, and the janitor, which removes files that no record names, is off. Start Linkreel, look at the data, then resume them:
+  linkreel admin recovery resume --webhooks --janitor
 `, r.m.Name, into.name, r.m.Documents, len(r.m.Objects), r.m.At.Format(time.RFC3339), into.grants, r.unknown())
 	return nil
 }
@@ -434,20 +437,20 @@ func (r *restoring) readTrail() ([]trail.Note, error) {
 	return notes, nil
 }
 
-// endAgain ends what the trail says has ended.
+// endAgain notes the restore, for the services that will serve the records, and ends what the
+// trail says has ended.
 func (r *restoring) endAgain(ctx context.Context, records *firestore.Server, token string) error {
-	if len(r.notes) == 0 {
-		return nil
-	}
 	addr, err := records.Listen("127.0.0.1:0")
 	if err != nil {
 		return err
 	}
-	db, err := firestoredb.Open(ctx, firestoredb.Config{Project: r.project, Endpoint: addr.String(), Token: token})
+	db, err := firestoredb.Open(ctx, firestoredb.Config{Project: cmp.Or(r.project, project), Endpoint: addr.String(), Token: token})
 	if err != nil {
 		return err
 	}
-	err = auth.EndAgain(ctx, db, r.notes, func(line string) { _, _ = fmt.Fprintln(r.out, line) })
+	if _, err = restored.Write(ctx, db, r.m.At, time.Now()); err == nil {
+		err = auth.EndAgain(ctx, db, r.notes, func(line string) { _, _ = fmt.Fprintln(r.out, line) })
+	}
 	return errors.Join(err, db.Close())
 }
 

@@ -125,8 +125,12 @@ func TestAStackIsBackedUpAndRestored(t *testing.T) {
 				t.Fatalf("verify wrote %v, %v", left, err)
 			}
 			o.Verify = false
-			if err := Restore(t.Context(), io.Discard, o); err != nil {
+			var told strings.Builder
+			if err := Restore(t.Context(), &told, o); err != nil {
 				t.Fatalf("restore: %v", err)
+			}
+			if !strings.Contains(told.String(), "linkreel admin recovery resume --webhooks --janitor") {
+				t.Errorf("it does not say how to resume what waits: %s", &told)
 			}
 			if err := Restore(t.Context(), io.Discard, o); err == nil || !strings.Contains(err.Error(), "not empty") {
 				t.Fatalf("a second restore = %v", err)
@@ -142,9 +146,17 @@ func TestAStackIsBackedUpAndRestored(t *testing.T) {
 			if r.Keys["business"] != s.Keys["business"] {
 				t.Error("the demo key does not work any more")
 			}
-			var hooks struct{ Data []struct{ ID string } }
-			if err := call(t.Context(), http.MethodGet, r.BaseURL+"/api/v1/webhooks", r.Keys["business"], nil, &hooks); err != nil || len(hooks.Data) != 1 {
-				t.Errorf("webhooks %v, %v", hooks, err)
+			var hooks struct {
+				Data []struct {
+					ID     string
+					Paused bool
+				}
+			}
+			if err := call(t.Context(), http.MethodGet, r.BaseURL+"/api/v1/webhooks", r.Keys["business"], nil, &hooks); err != nil || len(hooks.Data) != 1 || !hooks.Data[0].Paused {
+				t.Errorf("webhooks %v, %v; want one that is paused", hooks, err)
+			}
+			if status, body := ask(t, http.MethodGet, r.AdminURL+"/admin/v1/recovery", r.AdminToken, ""); status != 200 || !strings.Contains(body, `"webhooksPaused":true`) || !strings.Contains(body, `"janitorPaused":true`) {
+				t.Errorf("the operator sees %d %s", status, body)
 			}
 			if got := r.storageAPI(t, "GET", "/storage/v1/b/"+bucket+"/o/videos%2Ffilm?alt=media", "", r.cloudToken); got.StatusCode != http.StatusOK {
 				t.Errorf("the object: %s", got.Status)

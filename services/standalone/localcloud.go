@@ -43,7 +43,7 @@ type localcloudDir struct{ data, objects string }
 // restoredFile is in a data directory that a restore has filled. It names the backup.
 const restoredFile = "restored.json"
 
-type restored struct {
+type restoredNote struct {
 	Backup     string    `json:"backup"`
 	RestoredAt time.Time `json:"restoredAt"`
 }
@@ -67,7 +67,7 @@ func (d localcloudDir) prepare(o RestoreOptions) (done string, err error) {
 	}
 	text, err := os.ReadFile(d.note())
 	if err == nil {
-		var was restored
+		var was restoredNote
 		if err := json.Unmarshal(text, &was); err != nil {
 			return "", fmt.Errorf("read %s: %w", d.note(), err)
 		}
@@ -104,7 +104,7 @@ func (d localcloudDir) place(r *restoring) *place {
 		name: d.data, records: d.records(), objects: storage.Options{Dir: d.storage(), ObjectsDir: d.objects},
 		grants: "Playback grants end when you replace LINKREEL_TOKEN_SECRET.",
 		settle: func() error {
-			if err := writeJSON(d.note(), restored{r.m.Name, time.Now().UTC()}); err != nil {
+			if err := writeJSON(d.note(), restoredNote{r.m.Name, time.Now().UTC()}); err != nil {
 				return err
 			}
 			dir, err := os.Open(d.data)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/linkreel/linkreel/libs/restored"
 	"github.com/linkreel/linkreel/libs/transcode"
 )
 
@@ -252,6 +253,49 @@ func TestAnExpiredVideoComesBack(t *testing.T) {
 	w.send(http.MethodGet, v.path, "").want(410)
 	w.setAccess(v, fmt.Sprintf(`{"privacy":"expiring","expiresAt":%d}`, w.clock.Now().Add(time.Hour).UnixMilli())).want(200)
 	w.send(http.MethodGet, v.path, "").want(200)
+}
+
+// TestARuleOlderThanARestoreSaysSo restores nothing: the record of a restore is enough.
+func TestARuleOlderThanARestoreSaysSo(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	v, other := w.ready(`{"privacy":"unlisted"}`), w.ready(`{"privacy":"unlisted"}`)
+	w.clock.Advance(time.Hour)
+	r, err := restored.Write(t.Context(), w.db, w.clock.Now().Add(-2*time.Hour), w.clock.Now())
+	must(t, err)
+	for _, call := range w.svc.WarmUp { // one of them reads the record, as at a start
+		if call.To == "Firestore" {
+			must(t, call.Do(t.Context()))
+		}
+	}
+	shown := func(id string) any { return w.get(id)["accessRestoredAt"] }
+	at := float64(r.RestoredAt.UnixMilli())
+	if got := shown(v.id); got != at {
+		t.Fatalf("accessRestoredAt is %v, want %v", got, at)
+	}
+	if page := w.send(http.MethodGet, v.path, "").want(200); strings.Contains(page.body, "accessRestoredAt") {
+		t.Error("visitors see it")
+	}
+	w.clock.Advance(time.Minute)
+	w.api(http.MethodPatch, "/"+v.id, `{"title":"New"}`).want(200)
+	if got := shown(v.id); got != at {
+		t.Errorf("after a change of the title it is %v, want %v", got, at)
+	}
+	rule := w.api(http.MethodGet, "/"+v.id+"/access", "").want(200).body
+	confirmed := w.setAccess(v, rule).want(200)
+	if got := shown(v.id); got != nil {
+		t.Errorf("after the rule was confirmed it is %v", got)
+	}
+	if again := w.setAccess(v, rule).want(200); again.header.Get("ETag") != confirmed.header.Get("ETag") {
+		t.Error("a rule that was confirmed before is a change")
+	}
+	w.setAccess(other, `{"privacy":"public"}`).want(200)
+	if got := shown(other.id); got != nil {
+		t.Errorf("after a new rule it is %v", got)
+	}
+	if got := shown(w.ready(`{"privacy":"unlisted"}`).id); got != nil {
+		t.Errorf("at a video of after the restore it is %v", got)
+	}
 }
 
 func TestDownloadsAndFramesAreTheOwnersToAllow(t *testing.T) {

@@ -165,7 +165,12 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 	seen := dedup.New(rdb, cfg.Now)
 	outbox := stores.Outbox()
 	addresses := video.Addresses{Base: cfg.BaseURL}
-	kept := store.New(record.Open(db, record.Options{Outbox: outbox, Now: cfg.Now}), api.Shown(addresses))
+	restore := stores.Restored()
+	restoredAt := func() time.Time {
+		r, _ := restore.Last()
+		return r.RestoredAt
+	}
+	kept := store.New(record.Open(db, record.Options{Outbox: outbox, Now: cfg.Now}), api.Shown(addresses, restoredAt))
 	passwords := password.New(cfg.PasswordHashes, cfg.PasswordQueue)
 
 	work := &jobs.Sweeper{Jobs: jobs.New(db, cfg.Now), Queue: queue.New(rdb, queue.Options{Name: transcode.QueueName, Now: cfg.Now})}
@@ -180,6 +185,10 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 		Job: transcode.Limits{MaxBytes: cfg.MaxBytes, MaxDuration: cfg.MaxDuration, MaxSide: cfg.MaxSide, MaxPixels: cfg.MaxPixels},
 
 		SweepEvery: cfg.SweepEvery, JanitorEvery: cfg.JanitorEvery, JanitorMost: cfg.JanitorMost, Seen: seen,
+		JanitorOff: func() bool {
+			r, known := restore.Last()
+			return !known || r.JanitorPaused()
+		},
 		Claim: func(ctx context.Context) error {
 			database, err := db.Identity(ctx)
 			if err != nil {
@@ -191,7 +200,7 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 	standings := store.Standings(db)
 	service := video.NewService(video.Options{
 		Store: kept, Standing: standings.Standing, Bucket: bucket, Pipeline: pipe, Passwords: passwords, Rights: source.Scopes, Keys: keys, Addresses: addresses, Plan: plan, Page: page,
-		Now: cfg.Now, Log: log, UploadTTL: cfg.UploadTTL, OwnerTTL: cfg.OwnerTTL,
+		Now: cfg.Now, Log: log, UploadTTL: cfg.UploadTTL, OwnerTTL: cfg.OwnerTTL, RestoredAt: restoredAt,
 	})
 	accounts := keeper.New(keeper.Options{
 		Standings: standings, Now: cfg.Now, Turns: stores.Turns(), Remains: kept.Remains,

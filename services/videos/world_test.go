@@ -113,7 +113,7 @@ func newWorld(t *testing.T, options ...option) *world {
 	w.base = "http://" + api.Addr().String()
 	var cfg videos.Config
 	cloud := cloudtest.Start(t, cloudtest.Options{
-		Indexes: [][]byte{videos.Indexes(), tags.Indexes, jobs.Indexes, idempotency.Indexes, outbox.Indexes}, Complete: true, Rare: []string{"videoAccounts.lookAt"}, Clock: w.clock.Now, Buckets: []string{bucketName},
+		Indexes: [][]byte{videos.Indexes(), tags.Indexes, jobs.Indexes, idempotency.Indexes, outbox.Indexes}, Complete: true, Rare: []string{"installation.dataAt", "installation.restoredAt", "videoAccounts.lookAt"}, Clock: w.clock.Now, Buckets: []string{bucketName},
 		Storage: func(objects *storage.Options) {
 			objects.CORS = []storage.CORS{{Origin: []string{"*"}, Method: []string{"GET", "HEAD", "PUT"}, ResponseHeader: []string{"Content-Type", "Content-Range", "Range"}}}
 			w.uploads, w.push, w.disk = objects.PublicURL, objects.APIURL, objects.Dir

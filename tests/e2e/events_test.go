@@ -273,7 +273,8 @@ var changesNothing = map[string]string{
 	"POST /api/v1/webhooks/{id}/test": "sends a message", "POST /api/v1/webhooks/{id}/replay": "sends messages",
 	"POST /api/v1/webhooks/{id}/deliveries/{delivery}/retry": "sends a message",
 	"POST /api/v1/device-codes":                              "belongs to no account before its approval", "POST /api/v1/device-codes/token": "collects the key that the approval made",
-	"POST /admin/v1/accounts": "a new account has no feed yet", "DELETE /admin/v1/accounts/{id}": "nobody can read the feed afterwards",
+	"POST /admin/v1/recovery/resume": "belongs to no account",
+	"POST /admin/v1/accounts":        "a new account has no feed yet", "DELETE /admin/v1/accounts/{id}": "nobody can read the feed afterwards",
 }
 
 // readyHook waits until a webhook has been disabled by its receiver's 410.

@@ -629,10 +629,14 @@ type VideoSummary struct {
 	// Milliseconds since 1970.
 	ExpiresAt *int64 `json:"expiresAt"`
 	// Seconds.
-	Duration   *float64 `json:"duration"`
-	Progress   int      `json:"progress"`
-	Tags       []string `json:"tags"`
-	ExternalID *string  `json:"externalId"`
+	Duration *float64 `json:"duration"`
+	Progress int      `json:"progress"`
+	// When the operator restored the installation from a backup, if the rule on who may watch is older
+	// than that: it may have been changed since the backup, and is now as it was before. Absent once
+	// the rule is set again (`PUT /api/v1/videos/{id}/access`).
+	AccessRestoredAt int64    `json:"accessRestoredAt,omitempty"`
+	Tags             []string `json:"tags"`
+	ExternalID       *string  `json:"externalId"`
 }
 
 // VideoList is one page of a list of videos.
@@ -1112,10 +1116,13 @@ type Webhook struct {
 	Enabled     bool     `json:"enabled"`
 	// Why it was disabled automatically: `gone` (the receiver answered 410) or `failing` (five days of
 	// nothing but failures).
-	DisabledReason *string  `json:"disabledReason"`
-	CreatedAt      int64    `json:"createdAt"`
-	UpdatedAt      int64    `json:"updatedAt"`
-	IgnoredFields  []string `json:"ignoredFields,omitempty"`
+	DisabledReason *string `json:"disabledReason"`
+	CreatedAt      int64   `json:"createdAt"`
+	UpdatedAt      int64   `json:"updatedAt"`
+	// True while deliveries of all webhooks wait: the operator has restored the installation from a
+	// backup and has not resumed them yet. Absent otherwise.
+	Paused        *bool    `json:"paused,omitempty"`
+	IgnoredFields []string `json:"ignoredFields,omitempty"`
 }
 
 // WebhookCreated is a new webhook with its secret, which is never shown again.
@@ -1179,4 +1186,28 @@ type Replay struct {
 	WebhookID string `json:"webhookId"`
 	From      int64  `json:"from"`
 	To        int64  `json:"to"`
+}
+
+// Recovery is a body of the API or a part of one.
+type Recovery struct {
+	// Every restore has another id.
+	RestoreID *string `json:"restoreId"`
+	// The restored data is as it was at this time. Milliseconds since 1970.
+	DataAt *int64 `json:"dataAt"`
+	// Milliseconds since 1970.
+	RestoredAt *int64 `json:"restoredAt"`
+	// Whether deliveries of all webhooks wait.
+	WebhooksPaused bool `json:"webhooksPaused"`
+	// Milliseconds since 1970.
+	WebhooksResumedAt *int64 `json:"webhooksResumedAt"`
+	// Whether the search for objects that no record names is off.
+	JanitorPaused bool `json:"janitorPaused"`
+	// Milliseconds since 1970.
+	JanitorResumedAt *int64 `json:"janitorResumedAt"`
+}
+
+// RecoveryResume: Name at least one.
+type RecoveryResume struct {
+	Webhooks bool `json:"webhooks"`
+	Janitor  bool `json:"janitor"`
 }

@@ -17,7 +17,9 @@ const followPause = 10 * time.Second
 // with the oldest that is kept. It returns the value of After with which a later call resumes: behind
 // the last event for which do returned nil. To resume after a crash, let do store the event's ID.
 // Once a page was read, a service that is away, restarts or wants fewer requests is waited for, as
-// long as ctx lives. Other errors end the walk: [IsGone] if After is older than what is kept.
+// long as ctx lives. Other errors end the walk: [IsGone] if the service was restored from a backup
+// and After is of the time that it lost. Then read the records again that you rely on, and go on from
+// [APIError].RestartAfter. An After that is older than what is kept is INVALID_CURSOR.
 func (c *Client) FollowEvents(ctx context.Context, q ListEventsQuery, do func(Event) error, opts ...Option) (after *string, err error) {
 	q.Cursor, q.Wait = nil, new(followWait)
 	if q.After == nil {

@@ -583,6 +583,10 @@ func (q ListEventsQuery) values() url.Values {
 // With `wait`, the request is held until an event arrives or the time is over. Pass each answer's
 // `nextCursor` as the next `after`. `after` also takes the `id` of an event; an empty `after` means
 // the beginning. `wait` without `after` waits for new events.
+//
+// After the operator has restored the installation from a backup, the events since that backup are
+// lost. A place among them, or the `id` of one of them, gets 410 `CURSOR_AHEAD`, and `restartAfter`
+// says where to read on.
 func (c *Client) ListEvents(ctx context.Context, q ListEventsQuery, opts ...Option) (*EventPage, error) {
 	return answer[EventPage](ctx, c, call{method: "GET", path: "/api/v1/events", query: q.values()}, opts)
 }
@@ -1096,6 +1100,23 @@ func (o *Operator) AdminTakeDown(ctx context.Context, in TakedownCreate, opts ..
 // The link or video is served again.
 func (o *Operator) AdminLiftTakedown(ctx context.Context, id string, opts ...Option) error {
 	return send(ctx, o.c, call{method: "DELETE", path: "/admin/v1/takedowns/{id}", ids: []string{id}}, nil, opts)
+}
+
+// AdminGetRecovery: See what waits since a restore.
+//
+// The last restore from a backup, and what has waited for the operator since then. Every time is
+// `null` if the installation was never restored.
+func (o *Operator) AdminGetRecovery(ctx context.Context, opts ...Option) (*Recovery, error) {
+	return answer[Recovery](ctx, o.c, call{method: "GET", path: "/admin/v1/recovery"}, opts)
+}
+
+// AdminResume: End what waits since a restore.
+//
+// Resumes webhooks, or turns the janitor on again, which removes the objects that no record names.
+// Replicas follow within seconds. Deliveries that have waited are sent then. What does not wait
+// stays as it is.
+func (o *Operator) AdminResume(ctx context.Context, in RecoveryResume, opts ...Option) (*Recovery, error) {
+	return answer[Recovery](ctx, o.c, call{method: "POST", path: "/admin/v1/recovery/resume", in: in}, opts)
 }
 
 // AdminRevokeKey: Revoke any key.

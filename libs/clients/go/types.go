@@ -624,10 +624,14 @@ type VideoSummary struct {
 	// Milliseconds since 1970.
 	ExpiresAt *Time `json:"expiresAt"`
 	// Seconds.
-	Duration   *float64 `json:"duration"`
-	Progress   int      `json:"progress"`
-	Tags       []string `json:"tags"`
-	ExternalID *string  `json:"externalId"`
+	Duration *float64 `json:"duration"`
+	Progress int      `json:"progress"`
+	// When the operator restored the installation from a backup, if the rule on who may watch is older
+	// than that: it may have been changed since the backup, and is now as it was before. Absent once
+	// the rule is set again (`PUT /api/v1/videos/{id}/access`).
+	AccessRestoredAt *Time    `json:"accessRestoredAt,omitempty"`
+	Tags             []string `json:"tags"`
+	ExternalID       *string  `json:"externalId"`
 }
 
 // VideoList is one page of a list of videos.
@@ -1107,10 +1111,13 @@ type Webhook struct {
 	Enabled     bool     `json:"enabled"`
 	// Why it was disabled automatically: `gone` (the receiver answered 410) or `failing` (five days of
 	// nothing but failures).
-	DisabledReason *string  `json:"disabledReason"`
-	CreatedAt      Time     `json:"createdAt"`
-	UpdatedAt      Time     `json:"updatedAt"`
-	IgnoredFields  []string `json:"ignoredFields,omitempty"`
+	DisabledReason *string `json:"disabledReason"`
+	CreatedAt      Time    `json:"createdAt"`
+	UpdatedAt      Time    `json:"updatedAt"`
+	// True while deliveries of all webhooks wait: the operator has restored the installation from a
+	// backup and has not resumed them yet. Absent otherwise.
+	Paused        bool     `json:"paused,omitempty"`
+	IgnoredFields []string `json:"ignoredFields,omitempty"`
 }
 
 // WebhookCreated is a new webhook with its secret, which is never shown again.
@@ -1174,4 +1181,28 @@ type Replay struct {
 	WebhookID string `json:"webhookId"`
 	From      Time   `json:"from"`
 	To        Time   `json:"to"`
+}
+
+// Recovery is a body of the API or a part of one.
+type Recovery struct {
+	// Every restore has another id.
+	RestoreID *string `json:"restoreId"`
+	// The restored data is as it was at this time. Milliseconds since 1970.
+	DataAt *Time `json:"dataAt"`
+	// Milliseconds since 1970.
+	RestoredAt *Time `json:"restoredAt"`
+	// Whether deliveries of all webhooks wait.
+	WebhooksPaused bool `json:"webhooksPaused"`
+	// Milliseconds since 1970.
+	WebhooksResumedAt *Time `json:"webhooksResumedAt"`
+	// Whether the search for objects that no record names is off.
+	JanitorPaused bool `json:"janitorPaused"`
+	// Milliseconds since 1970.
+	JanitorResumedAt *Time `json:"janitorResumedAt"`
+}
+
+// RecoveryResume: Name at least one.
+type RecoveryResume struct {
+	Webhooks bool `json:"webhooks,omitempty"`
+	Janitor  bool `json:"janitor,omitempty"`
 }

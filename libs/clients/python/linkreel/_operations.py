@@ -1051,6 +1051,10 @@ class Operations(Core):
         event; an empty `after` means the beginning. `wait` without `after` waits for new
         events.
 
+        After the operator has restored the installation from a backup, the events since that
+        backup are lost. A place among them, or the `id` of one of them, gets 410
+        `CURSOR_AHEAD`, and `restartAfter` says where to read on.
+
         Args:
             limit: Records per page. A value outside the bounds is refused, not clamped.
             cursor: The `nextCursor` of the page before.
@@ -1978,6 +1982,36 @@ class Operations(Core):
         The link or video is served again.
         """
         self._none("DELETE", "/admin/v1/takedowns/{id}", {"id": id}, options=options)
+
+    def admin_get_recovery(
+        self,
+        *,
+        options: Optional[Options] = None,
+    ) -> types.Recovery:
+        """See what waits since a restore.
+
+        The last restore from a backup, and what has waited for the operator since then. Every
+        time is `null` if the installation was never restored.
+        """
+        return cast("types.Recovery", self._json("GET", "/admin/v1/recovery", options=options))
+
+    def admin_resume(
+        self,
+        *,
+        webhooks: Union[bool, Unset] = UNSET,
+        janitor: Union[bool, Unset] = UNSET,
+        options: Optional[Options] = None,
+    ) -> types.Recovery:
+        """End what waits since a restore.
+
+        Resumes webhooks, or turns the janitor on again, which removes the objects that no
+        record names. Replicas follow within seconds. Deliveries that have waited are sent then.
+        What does not wait stays as it is.
+        """
+        return cast("types.Recovery", self._json("POST", "/admin/v1/recovery/resume", body={
+            "webhooks": webhooks,
+            "janitor": janitor,
+        }, options=options))
 
     def admin_revoke_key(
         self,

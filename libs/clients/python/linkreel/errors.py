@@ -72,6 +72,8 @@ class CursorLostError(APIError):
     """The feed of events does not know the cursor from which you want to continue.
 
     Events are kept for 30 days. Read your records again, then follow the feed without ``after``.
+    If the code is CURSOR_AHEAD, the service was restored from a backup and the cursor is of the time
+    that it lost: follow the feed from ``error["restartAfter"]``.
     """
 
 

@@ -670,6 +670,10 @@ class VideoSummary(TypedDict):
     #: Seconds.
     duration: Optional[float]
     progress: int
+    #: When the operator restored the installation from a backup, if the rule on who may watch is
+    #: older than that: it may have been changed since the backup, and is now as it was before.
+    #: Absent once the rule is set again (`PUT /api/v1/videos/{id}/access`).
+    accessRestoredAt: NotRequired[int]
     tags: List[str]
     externalId: Optional[str]
 
@@ -743,6 +747,10 @@ class Video(TypedDict):
     renditions: List[Rendition]
     #: Languages that have captions.
     captions: List[str]
+    #: When the operator restored the installation from a backup, if the rule on who may watch is
+    #: older than that: it may have been changed since the backup, and is now as it was before.
+    #: Absent once the rule is set again (`PUT /api/v1/videos/{id}/access`).
+    accessRestoredAt: NotRequired[int]
     tags: List[str]
     externalId: Optional[str]
     #: Time of the picture that the owner chose, in seconds. `null` means the automatic picture.
@@ -1423,6 +1431,9 @@ class Webhook(TypedDict):
     disabledReason: Optional[str]
     createdAt: int
     updatedAt: int
+    #: True while deliveries of all webhooks wait: the operator has restored the installation from
+    #: a backup and has not resumed them yet. Absent otherwise.
+    paused: NotRequired[bool]
     ignoredFields: NotRequired[IgnoredFields]
 
 
@@ -1438,6 +1449,9 @@ class WebhookCreated(TypedDict):
     disabledReason: Optional[str]
     createdAt: int
     updatedAt: int
+    #: True while deliveries of all webhooks wait: the operator has restored the installation from
+    #: a backup and has not resumed them yet. Absent otherwise.
+    paused: NotRequired[bool]
     #: Shown here and never again.
     secret: str
 
@@ -1498,6 +1512,30 @@ Replay = TypedDict("Replay", {
 })
 
 
+class Recovery(TypedDict):
+    """A part of a body."""
+    #: Every restore has another id.
+    restoreId: Optional[str]
+    #: The restored data is as it was at this time. Milliseconds since 1970.
+    dataAt: Optional[int]
+    #: Milliseconds since 1970.
+    restoredAt: Optional[int]
+    #: Whether deliveries of all webhooks wait.
+    webhooksPaused: bool
+    #: Milliseconds since 1970.
+    webhooksResumedAt: Optional[int]
+    #: Whether the search for objects that no record names is off.
+    janitorPaused: bool
+    #: Milliseconds since 1970.
+    janitorResumedAt: Optional[int]
+
+
+class RecoveryResume(TypedDict):
+    """Name at least one."""
+    webhooks: NotRequired[bool]
+    janitor: NotRequired[bool]
+
+
 class ErrorDetail(TypedDict):
     """A part of a body."""
     #: Path of the field, such as `ogTitle` or `scopes.0`.
@@ -1531,6 +1569,9 @@ class ErrorBody(TypedDict):
     currentPlan: NotRequired[Plan]
     requiredScope: NotRequired[Scope]
     requiredRole: NotRequired[Role]
+    #: With CURSOR_AHEAD: the `after` with which to read the feed on. No event that is there now is
+    #: missed.
+    restartAfter: NotRequired[str]
     #: With NOT_FOUND at a short address: when the link begins, in milliseconds since 1970.
     startsAt: NotRequired[int]
 
@@ -1626,7 +1667,7 @@ WebhookEvents = Sequence[str]
 
 #: What went wrong, for programs. New codes will come; treat one you do not know by the status of
 #: the answer.
-ErrorCode = Literal["BAD_REQUEST", "INVALID_JSON", "VALIDATION_ERROR", "INVALID_CURSOR", "MISSING_API_KEY", "INVALID_API_KEY", "API_KEY_EXPIRED", "API_KEY_REVOKED", "PLAN_REQUIRED", "INSUFFICIENT_SCOPE", "QUOTA_EXCEEDED", "ACCOUNT_SUSPENDED", "FORBIDDEN", "NOT_FOUND", "LINK_NOT_FOUND", "VIDEO_NOT_FOUND", "DOMAIN_NOT_FOUND", "WEBHOOK_NOT_FOUND", "DELIVERY_NOT_FOUND", "METHOD_NOT_ALLOWED", "PRECONDITION_FAILED", "BODY_TOO_LARGE", "UNSUPPORTED_MEDIA_TYPE", "HEADERS_TOO_LARGE", "SLUG_TAKEN", "LAST_OWNER", "ALREADY_MEMBER", "IDENTITY_TAKEN", "HAS_SIGN_IN", "SIGN_IN_BY_PROVIDER", "AUTHORIZATION_PENDING", "DOMAIN_NOT_VERIFIED", "DOMAIN_TAKEN", "DOMAIN_IN_USE", "ACCOUNT_NOT_SUSPENDED", "ACCOUNT_DELETING", "EXTERNAL_ID_TAKEN", "WEBHOOK_DISABLED", "IDEMPOTENCY_IN_PROGRESS", "IDEMPOTENCY_KEY_REUSED", "GONE", "TAKEN_DOWN", "RATE_LIMITED", "INTERNAL", "UNAVAILABLE"]
+ErrorCode = Literal["BAD_REQUEST", "INVALID_JSON", "VALIDATION_ERROR", "INVALID_CURSOR", "MISSING_API_KEY", "INVALID_API_KEY", "API_KEY_EXPIRED", "API_KEY_REVOKED", "PLAN_REQUIRED", "INSUFFICIENT_SCOPE", "QUOTA_EXCEEDED", "ACCOUNT_SUSPENDED", "FORBIDDEN", "NOT_FOUND", "LINK_NOT_FOUND", "VIDEO_NOT_FOUND", "DOMAIN_NOT_FOUND", "WEBHOOK_NOT_FOUND", "DELIVERY_NOT_FOUND", "METHOD_NOT_ALLOWED", "PRECONDITION_FAILED", "BODY_TOO_LARGE", "UNSUPPORTED_MEDIA_TYPE", "HEADERS_TOO_LARGE", "SLUG_TAKEN", "LAST_OWNER", "ALREADY_MEMBER", "IDENTITY_TAKEN", "HAS_SIGN_IN", "SIGN_IN_BY_PROVIDER", "AUTHORIZATION_PENDING", "DOMAIN_NOT_VERIFIED", "DOMAIN_TAKEN", "DOMAIN_IN_USE", "ACCOUNT_NOT_SUSPENDED", "ACCOUNT_DELETING", "EXTERNAL_ID_TAKEN", "WEBHOOK_DISABLED", "IDEMPOTENCY_IN_PROGRESS", "IDEMPOTENCY_KEY_REUSED", "GONE", "TAKEN_DOWN", "CURSOR_AHEAD", "RATE_LIMITED", "INTERNAL", "UNAVAILABLE"]
 
 #: Where the deployment explains this error, as a path below its base address.
 DocURL = str

@@ -338,6 +338,9 @@ export class Operations extends Client {
      * request is held until an event arrives or the time is over. Pass each answer's `nextCursor` as the next
      * `after`. `after` also takes the `id` of an event; an empty `after` means the beginning. `wait` without `after`
      * waits for new events.
+     *
+     * After the operator has restored the installation from a backup, the events since that backup are lost. A place
+     * among them, or the `id` of one of them, gets 410 `CURSOR_AHEAD`, and `restartAfter` says where to read on.
      */
     listEvents(query = {}, options) {
         return this.call("GET", "/api/v1/events", { query }, options);
@@ -732,6 +735,24 @@ export class Operator extends Client {
      */
     adminLiftTakedown(id, options) {
         return this.call("DELETE", "/admin/v1/takedowns/{id}", { path: [id], answer: "none" }, options);
+    }
+    /**
+     * See what waits since a restore.
+     *
+     * The last restore from a backup, and what has waited for the operator since then. Every time is `null` if the
+     * installation was never restored.
+     */
+    adminGetRecovery(options) {
+        return this.call("GET", "/admin/v1/recovery", {}, options);
+    }
+    /**
+     * End what waits since a restore.
+     *
+     * Resumes webhooks, or turns the janitor on again, which removes the objects that no record names. Replicas follow
+     * within seconds. Deliveries that have waited are sent then. What does not wait stays as it is.
+     */
+    adminResume(body, options) {
+        return this.call("POST", "/admin/v1/recovery/resume", { body }, options);
     }
     /**
      * Revoke any key.

@@ -139,6 +139,8 @@ export type DeliveryAttempt = Schemas["DeliveryAttempt"];
 export type Delivery = Schemas["Delivery"];
 export type DeliveryPage = Schemas["DeliveryPage"];
 export type Replay = Schemas["Replay"];
+export type Recovery = Schemas["Recovery"];
+export type RecoveryResume = Input<Schemas["RecoveryResume"]>;
 export type DocURL = Schemas["DocURL"];
 
 /** The operations of an account. */
@@ -516,6 +518,9 @@ export class Operations extends Client {
    * request is held until an event arrives or the time is over. Pass each answer's `nextCursor` as the next
    * `after`. `after` also takes the `id` of an event; an empty `after` means the beginning. `wait` without `after`
    * waits for new events.
+   *
+   * After the operator has restored the installation from a backup, the events since that backup are lost. A place
+   * among them, or the `id` of one of them, gets 410 `CURSOR_AHEAD`, and `restartAfter` says where to read on.
    */
   listEvents(query: Query<"listEvents"> = {}, options?: CallOptions): Promise<EventPage> {
     return this.call("GET", "/api/v1/events", { query }, options);
@@ -958,6 +963,26 @@ export class Operator extends Client {
    */
   adminLiftTakedown(id: string, options?: CallOptions): Promise<void> {
     return this.call("DELETE", "/admin/v1/takedowns/{id}", { path: [id], answer: "none" }, options);
+  }
+
+  /**
+   * See what waits since a restore.
+   *
+   * The last restore from a backup, and what has waited for the operator since then. Every time is `null` if the
+   * installation was never restored.
+   */
+  adminGetRecovery(options?: CallOptions): Promise<Recovery> {
+    return this.call("GET", "/admin/v1/recovery", {}, options);
+  }
+
+  /**
+   * End what waits since a restore.
+   *
+   * Resumes webhooks, or turns the janitor on again, which removes the objects that no record names. Replicas follow
+   * within seconds. Deliveries that have waited are sent then. What does not wait stays as it is.
+   */
+  adminResume(body: RecoveryResume, options?: CreateOptions): Promise<Recovery> {
+    return this.call("POST", "/admin/v1/recovery/resume", { body }, options);
   }
 
   /**

@@ -583,6 +583,9 @@ export interface paths {
          *     request is held until an event arrives or the time is over. Pass each answer's `nextCursor` as the next
          *     `after`. `after` also takes the `id` of an event; an empty `after` means the beginning. `wait` without `after`
          *     waits for new events.
+         *
+         *     After the operator has restored the installation from a backup, the events since that backup are lost. A place
+         *     among them, or the `id` of one of them, gets 410 `CURSOR_AHEAD`, and `restartAfter` says where to read on.
          */
         get: operations["listEvents"];
         put?: never;
@@ -1295,6 +1298,48 @@ export interface paths {
          * @description The link or video is served again.
          */
         delete: operations["adminLiftTakedown"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/admin/v1/recovery": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * See what waits since a restore
+         * @description The last restore from a backup, and what has waited for the operator since then. Every time is `null` if the
+         *     installation was never restored.
+         */
+        get: operations["adminGetRecovery"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/admin/v1/recovery/resume": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * End what waits since a restore
+         * @description Resumes webhooks, or turns the janitor on again, which removes the objects that no record names. Replicas follow
+         *     within seconds. Deliveries that have waited are sent then. What does not wait stays as it is.
+         */
+        post: operations["adminResume"];
+        delete?: never;
         options?: never;
         head?: never;
         patch?: never;
@@ -2638,6 +2683,7 @@ export interface components {
             readonly renditions?: unknown;
             readonly captions?: unknown;
             readonly thumbnailTime?: unknown;
+            readonly accessRestoredAt?: unknown;
             readonly takenDown?: unknown;
             readonly views?: unknown;
             readonly uploadUrl?: unknown;
@@ -2710,6 +2756,8 @@ export interface components {
             /** @description Seconds. */
             duration: number | null;
             progress: number;
+            /** @description When the operator restored the installation from a backup, if the rule on who may watch is older than that: it may have been changed since the backup, and is now as it was before. Absent once the rule is set again (`PUT /api/v1/videos/{id}/access`). */
+            accessRestoredAt?: number;
             tags: string[];
             externalId: string | null;
         };
@@ -2771,6 +2819,8 @@ export interface components {
             renditions: components["schemas"]["Rendition"][];
             /** @description Languages that have captions. */
             captions: string[];
+            /** @description When the operator restored the installation from a backup, if the rule on who may watch is older than that: it may have been changed since the backup, and is now as it was before. Absent once the rule is set again (`PUT /api/v1/videos/{id}/access`). */
+            accessRestoredAt?: number;
             tags: string[];
             externalId: string | null;
             /** @description Time of the picture that the owner chose, in seconds. `null` means the automatic picture. */
@@ -3429,6 +3479,7 @@ export interface components {
             description?: string | null;
             enabled?: boolean;
             readonly id?: unknown;
+            readonly paused?: unknown;
             readonly disabledReason?: unknown;
             readonly createdAt?: unknown;
             readonly updatedAt?: unknown;
@@ -3447,6 +3498,8 @@ export interface components {
             disabledReason: string | null;
             createdAt: components["schemas"]["Timestamp"];
             updatedAt: components["schemas"]["Timestamp"];
+            /** @description True while deliveries of all webhooks wait: the operator has restored the installation from a backup and has not resumed them yet. Absent otherwise. */
+            paused?: boolean;
             ignoredFields?: components["schemas"]["IgnoredFields"];
         };
         WebhookCreated: {
@@ -3459,6 +3512,8 @@ export interface components {
             disabledReason: string | null;
             createdAt: components["schemas"]["Timestamp"];
             updatedAt: components["schemas"]["Timestamp"];
+            /** @description True while deliveries of all webhooks wait: the operator has restored the installation from a backup and has not resumed them yet. Absent otherwise. */
+            paused?: boolean;
             /** @description Shown here and never again. */
             secret: string;
         };
@@ -3505,11 +3560,32 @@ export interface components {
             from: components["schemas"]["Timestamp"];
             to: components["schemas"]["Timestamp"];
         };
+        Recovery: {
+            /** @description Every restore has another id. */
+            restoreId: string | null;
+            /** @description The restored data is as it was at this time. Milliseconds since 1970. */
+            dataAt: number | null;
+            /** @description Milliseconds since 1970. */
+            restoredAt: number | null;
+            /** @description Whether deliveries of all webhooks wait. */
+            webhooksPaused: boolean;
+            /** @description Milliseconds since 1970. */
+            webhooksResumedAt: number | null;
+            /** @description Whether the search for objects that no record names is off. */
+            janitorPaused: boolean;
+            /** @description Milliseconds since 1970. */
+            janitorResumedAt: number | null;
+        };
+        /** @description Name at least one. */
+        RecoveryResume: {
+            webhooks?: boolean;
+            janitor?: boolean;
+        };
         /**
          * @description What went wrong, for programs. New codes will come; treat one you do not know by the status of the answer.
          * @enum {string}
          */
-        ErrorCode: "BAD_REQUEST" | "INVALID_JSON" | "VALIDATION_ERROR" | "INVALID_CURSOR" | "MISSING_API_KEY" | "INVALID_API_KEY" | "API_KEY_EXPIRED" | "API_KEY_REVOKED" | "PLAN_REQUIRED" | "INSUFFICIENT_SCOPE" | "QUOTA_EXCEEDED" | "ACCOUNT_SUSPENDED" | "FORBIDDEN" | "NOT_FOUND" | "LINK_NOT_FOUND" | "VIDEO_NOT_FOUND" | "DOMAIN_NOT_FOUND" | "WEBHOOK_NOT_FOUND" | "DELIVERY_NOT_FOUND" | "METHOD_NOT_ALLOWED" | "PRECONDITION_FAILED" | "BODY_TOO_LARGE" | "UNSUPPORTED_MEDIA_TYPE" | "HEADERS_TOO_LARGE" | "SLUG_TAKEN" | "LAST_OWNER" | "ALREADY_MEMBER" | "IDENTITY_TAKEN" | "HAS_SIGN_IN" | "SIGN_IN_BY_PROVIDER" | "AUTHORIZATION_PENDING" | "DOMAIN_NOT_VERIFIED" | "DOMAIN_TAKEN" | "DOMAIN_IN_USE" | "ACCOUNT_NOT_SUSPENDED" | "ACCOUNT_DELETING" | "EXTERNAL_ID_TAKEN" | "WEBHOOK_DISABLED" | "IDEMPOTENCY_IN_PROGRESS" | "IDEMPOTENCY_KEY_REUSED" | "GONE" | "TAKEN_DOWN" | "RATE_LIMITED" | "INTERNAL" | "UNAVAILABLE";
+        ErrorCode: "BAD_REQUEST" | "INVALID_JSON" | "VALIDATION_ERROR" | "INVALID_CURSOR" | "MISSING_API_KEY" | "INVALID_API_KEY" | "API_KEY_EXPIRED" | "API_KEY_REVOKED" | "PLAN_REQUIRED" | "INSUFFICIENT_SCOPE" | "QUOTA_EXCEEDED" | "ACCOUNT_SUSPENDED" | "FORBIDDEN" | "NOT_FOUND" | "LINK_NOT_FOUND" | "VIDEO_NOT_FOUND" | "DOMAIN_NOT_FOUND" | "WEBHOOK_NOT_FOUND" | "DELIVERY_NOT_FOUND" | "METHOD_NOT_ALLOWED" | "PRECONDITION_FAILED" | "BODY_TOO_LARGE" | "UNSUPPORTED_MEDIA_TYPE" | "HEADERS_TOO_LARGE" | "SLUG_TAKEN" | "LAST_OWNER" | "ALREADY_MEMBER" | "IDENTITY_TAKEN" | "HAS_SIGN_IN" | "SIGN_IN_BY_PROVIDER" | "AUTHORIZATION_PENDING" | "DOMAIN_NOT_VERIFIED" | "DOMAIN_TAKEN" | "DOMAIN_IN_USE" | "ACCOUNT_NOT_SUSPENDED" | "ACCOUNT_DELETING" | "EXTERNAL_ID_TAKEN" | "WEBHOOK_DISABLED" | "IDEMPOTENCY_IN_PROGRESS" | "IDEMPOTENCY_KEY_REUSED" | "GONE" | "TAKEN_DOWN" | "CURSOR_AHEAD" | "RATE_LIMITED" | "INTERNAL" | "UNAVAILABLE";
         ErrorDetail: {
             /** @description Path of the field, such as `ogTitle` or `scopes.0`. */
             field: string;
@@ -3544,6 +3620,8 @@ export interface components {
             currentPlan?: components["schemas"]["Plan"];
             requiredScope?: components["schemas"]["Scope"];
             requiredRole?: components["schemas"]["Role"];
+            /** @description With CURSOR_AHEAD: the `after` with which to read the feed on. No event that is there now is missed. */
+            restartAfter?: string;
             /** @description With NOT_FOUND at a short address: when the link begins, in milliseconds since 1970. */
             startsAt?: number;
         };
@@ -3612,6 +3690,32 @@ export interface components {
                     error: components["schemas"]["ErrorBody"] & {
                         /** @enum {string} */
                         code?: "VALIDATION_ERROR" | "INVALID_CURSOR";
+                    };
+                };
+            };
+        };
+        /** @description The place in the feed is of a time that a restore of the installation has undone. */
+        CursorAhead: {
+            headers: {
+                "X-Request-Id": components["headers"]["X-Request-Id"];
+                [name: string]: unknown;
+            };
+            content: {
+                /**
+                 * @example {
+                 *       "error": {
+                 *         "code": "CURSOR_AHEAD",
+                 *         "message": "This installation was restored from a backup, and this place in the feed is of the time after the backup.",
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "docUrl": "/docs/guides/errors#cursor_ahead",
+                 *         "restartAfter": "AAAAAAAAAAd8uE3q"
+                 *       }
+                 *     }
+                 */
+                "application/json": {
+                    error: components["schemas"]["ErrorBody"] & {
+                        /** @enum {string} */
+                        code?: "CURSOR_AHEAD";
                     };
                 };
             };
@@ -6056,6 +6160,7 @@ export interface operations {
             400: components["responses"]["BadQuery"];
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
+            410: components["responses"]["CursorAhead"];
             429: components["responses"]["RateLimited"];
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];
@@ -7639,6 +7744,71 @@ export interface operations {
             400: components["responses"]["UnknownParameter"];
             401: components["responses"]["Unauthorized"];
             404: components["responses"]["NotFound"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    adminGetRecovery: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The last restore. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Recovery"];
+                };
+            };
+            400: components["responses"]["UnknownParameter"];
+            401: components["responses"]["Unauthorized"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    adminResume: {
+        parameters: {
+            query?: never;
+            header?: {
+                /**
+                 * @description Any text of 1 to 255 printable ASCII characters. Use a new one for each intended effect.
+                 * @example 6a7f4c1e-create-spring-sale
+                 */
+                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["RecoveryResume"];
+            };
+        };
+        responses: {
+            /** @description The last restore, as it is now. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    "Idempotent-Replayed": components["headers"]["Idempotent-Replayed"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Recovery"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            409: components["responses"]["IdempotencyConflict"];
+            413: components["responses"]["BodyTooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            422: components["responses"]["IdempotencyKeyReused"];
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];
         };

@@ -19,6 +19,8 @@ type (
 // State says in words whether the webhook is active, and if not, why.
 func (w webhook) State() string {
 	switch {
+	case w.Enabled && w.Paused:
+		return text.Get("webhook.paused")
 	case w.Enabled:
 		return text.Get("webhook.enabled")
 	case w.DisabledReason != nil && text.Has("webhook.disabled."+*w.DisabledReason):

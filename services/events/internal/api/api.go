@@ -17,6 +17,8 @@ type Options struct {
 	Feed     *feed.Service
 	Webhooks *webhook.Service
 	Policy   caller.Policy // which addresses a webhook may have
+	// Paused reports whether all webhooks wait, since a restore, for the operator.
+	Paused func() bool
 }
 
 type api struct{ Options }
@@ -35,11 +37,11 @@ func Routes(a *httpapi.API, opt Options) {
 	create.OneCommit = true
 	a.Handle(fiber.MethodGet, "/api/v1/webhooks", read, h.listWebhooks)
 	a.Handle(fiber.MethodPost, "/api/v1/webhooks", create, h.createWebhook)
-	a.Handle(fiber.MethodGet, "/api/v1/webhooks/:id", read, h.found(getWebhook))
+	a.Handle(fiber.MethodGet, "/api/v1/webhooks/:id", read, h.found(h.getWebhook))
 	a.Handle(fiber.MethodPatch, "/api/v1/webhooks/:id", write, h.found(h.changeWebhook))
 	a.Handle(fiber.MethodDelete, "/api/v1/webhooks/:id", write, h.deleteWebhook)
-	a.Finds(fiber.MethodDelete, "/api/v1/webhooks/:id", h.found(getWebhook))
-	a.Finds(fiber.MethodPost, "/api/v1/webhooks/:id/test", h.found(getWebhook))
+	a.Finds(fiber.MethodDelete, "/api/v1/webhooks/:id", h.found(h.getWebhook))
+	a.Finds(fiber.MethodPost, "/api/v1/webhooks/:id/test", h.found(h.getWebhook))
 	a.Handle(fiber.MethodPost, "/api/v1/webhooks/:id/roll-secret", write, h.found(h.rollSecret))
 	a.Handle(fiber.MethodPost, "/api/v1/webhooks/:id/test", write, h.test)
 	a.Handle(fiber.MethodPost, "/api/v1/webhooks/:id/replay", write, h.found(h.replay))

@@ -34,7 +34,7 @@ func (h api) listEvents(c *fiber.Ctx) error {
 	args := c.Request().URI().QueryArgs()
 	switch {
 	case args.Has("after"):
-		if q.After, err = h.Feed.Place(ctx, account, c.Query("after")); err != nil {
+		if q.After, q.From, err = h.Feed.Place(ctx, account, c.Query("after")); err != nil {
 			return err
 		}
 	case args.Has("wait"): // read only events from now on
@@ -42,7 +42,7 @@ func (h api) listEvents(c *fiber.Ctx) error {
 			return err
 		}
 	case c.Query("cursor") != "":
-		if q.Before, err = h.Feed.Place(ctx, account, c.Query("cursor")); err != nil {
+		if q.Before, q.From, err = h.Feed.Place(ctx, account, c.Query("cursor")); err != nil {
 			return err
 		}
 	}
@@ -110,7 +110,7 @@ func toFeed(q feed.Query, page feed.Page) wire.EventPage {
 	}
 	// A caller that reads forwards always needs a cursor for its next request.
 	if q.Forward || page.More {
-		cursor := feed.Cursor(q.AccountID, last)
+		cursor := feed.Cursor(q.AccountID, feed.Place{Seq: last, History: page.History})
 		out.NextCursor = &cursor
 	}
 	return out

@@ -27,7 +27,7 @@ func (h api) listWebhooks(c *fiber.Ctx) error {
 		return err
 	}
 	found, next := paging.Cut(page, all, paging.Newest, (*webhook.Webhook).Place)
-	return httpapi.JSON(c, fiber.StatusOK, wire.WebhookList{Data: wire.List(found, toWebhook), HasMore: next != nil, NextCursor: next})
+	return httpapi.JSON(c, fiber.StatusOK, wire.WebhookList{Data: wire.List(found, h.shown), HasMore: next != nil, NextCursor: next})
 }
 
 func (h api) createWebhook(c *fiber.Ctx) error {
@@ -49,7 +49,7 @@ func (h api) createWebhook(c *fiber.Ctx) error {
 	}
 	// Write the response first, since the commit stores it under the Idempotency-Key.
 	c.Set(fiber.HeaderETag, httpapi.ETag(w.Rev))
-	if err := httpapi.Created(c, "/api/v1/webhooks/"+w.ID, withSecret(w)); err != nil {
+	if err := httpapi.Created(c, "/api/v1/webhooks/"+w.ID, h.withSecret(w)); err != nil {
 		return err
 	}
 	return h.Webhooks.Create(c.UserContext(), w)
@@ -66,9 +66,9 @@ func (h api) found(do func(*fiber.Ctx, *webhook.Webhook) error) fiber.Handler {
 	}
 }
 
-func getWebhook(c *fiber.Ctx, w *webhook.Webhook) error {
+func (h api) getWebhook(c *fiber.Ctx, w *webhook.Webhook) error {
 	c.Set(fiber.HeaderETag, httpapi.ETag(w.Rev))
-	return httpapi.JSON(c, fiber.StatusOK, toWebhook(w))
+	return httpapi.JSON(c, fiber.StatusOK, h.shown(w))
 }
 
 func (h api) changeWebhook(c *fiber.Ctx, found *webhook.Webhook) error {
@@ -99,7 +99,7 @@ func (h api) changeWebhook(c *fiber.Ctx, found *webhook.Webhook) error {
 	if err != nil {
 		return err
 	}
-	out := toWebhook(w)
+	out := h.shown(w)
 	out.IgnoredFields = fields.Unknown
 	c.Set(fiber.HeaderETag, httpapi.ETag(w.Rev))
 	return httpapi.JSON(c, fiber.StatusOK, out)
@@ -127,7 +127,7 @@ func (h api) rollSecret(c *fiber.Ctx, found *webhook.Webhook) error {
 		return err
 	}
 	c.Set(fiber.HeaderETag, httpapi.ETag(w.Rev))
-	return httpapi.JSON(c, fiber.StatusOK, withSecret(w))
+	return httpapi.JSON(c, fiber.StatusOK, h.withSecret(w))
 }
 
 func (h api) test(c *fiber.Ctx) error {

@@ -5,7 +5,8 @@ import (
 	"github.com/linkreel/linkreel/services/events/internal/webhook"
 )
 
-// Shown converts a webhook to the form that the API returns and that events contain.
+// Shown converts a webhook to the form that events contain. The API also says whether webhooks
+// are paused.
 func Shown(w *webhook.Webhook) any { return toWebhook(w) }
 
 func toWebhook(w *webhook.Webhook) wire.Webhook {
@@ -15,8 +16,17 @@ func toWebhook(w *webhook.Webhook) wire.Webhook {
 	}
 }
 
-func withSecret(w *webhook.Webhook) wire.WebhookCreated {
-	return wire.WebhookCreated{Webhook: toWebhook(w), Secret: w.Secrets[0].Text}
+// shown converts a webhook to the form that the API returns.
+func (h api) shown(w *webhook.Webhook) wire.Webhook {
+	out := toWebhook(w)
+	if h.Paused() {
+		out.Paused = new(true)
+	}
+	return out
+}
+
+func (h api) withSecret(w *webhook.Webhook) wire.WebhookCreated {
+	return wire.WebhookCreated{Webhook: h.shown(w), Secret: w.Secrets[0].Text}
 }
 
 func toDelivery(d *webhook.Delivery) wire.Delivery {

@@ -118,7 +118,8 @@ func (e *Engine) save(ctx context.Context, d *webhook.Delivery) {
 
 // judge updates the webhook's health, and disables a webhook that keeps failing.
 func (e *Engine) judge(ctx context.Context, w *webhook.Webhook, r webhook.Result, now time.Time) {
-	health, reason := w.Judge(r, now)
+	_, since := e.opt.Hold()
+	health, reason := w.Judge(r, now, since)
 	var err error
 	switch health {
 	case webhook.Unchanged:
@@ -132,7 +133,7 @@ func (e *Engine) judge(ctx context.Context, w *webhook.Webhook, r webhook.Result
 		_, err = e.store.Update(ctx, w.AccountID, w.ID, func(fresh *webhook.Webhook) (events.Type, error) {
 			// Judge the stored webhook again, since it may have recovered or been changed. An
 			// answer from its former address says nothing about the present one.
-			again, why := fresh.Judge(r, now)
+			again, why := fresh.Judge(r, now, since)
 			if again != webhook.GiveUp || !fresh.Enabled || fresh.Rev != w.Rev {
 				return "", nil
 			}

@@ -39,7 +39,6 @@ import (
 
 	"github.com/linkreel/linkreel/libs/dedup"
 	"github.com/linkreel/linkreel/libs/events"
-	"github.com/linkreel/linkreel/libs/outage"
 	"github.com/linkreel/linkreel/libs/paging"
 	"github.com/linkreel/linkreel/services/events/internal/feed"
 	"github.com/linkreel/linkreel/services/events/internal/webhook"
@@ -106,6 +105,13 @@ type Options struct {
 	// Patience is how long an event may wait before a sweep assumes that its wake-up was lost.
 	// The default is 2 s.
 	Patience time.Duration
+	// Hold reports whether webhooks are paused, so that nothing may be sent now. After a pause,
+	// since is when it ended: failures before it do not count against a webhook. Call
+	// [Engine.Released] when a pause has ended. By default webhooks are never paused.
+	Hold func() (held bool, since time.Time)
+	// Restore returns the id of the last restore of the database, or "". If it fails, no event
+	// gets a place. By default there was no restore.
+	Restore func(ctx context.Context) (id string, err error)
 }
 
 // Engine is one replica's part of the work.
@@ -128,6 +134,7 @@ type Engine struct {
 	stopped bool
 	late    []*webhook.Delivery // deferred after the stop
 
+	released  chan struct{}
 	replaying chan struct{}
 	replayed  atomic.Bool // the last look for replays found some
 	// waiter is the account after which the next sweep looks for events without a place.
@@ -146,9 +153,15 @@ func New(st Store, call Caller, rdb redis.UniversalClient, opt Options) *Engine 
 		opt.Now = time.Now
 	}
 	opt.Sweep, opt.Lanes, opt.Patience = cmp.Or(opt.Sweep, 10*time.Second), cmp.Or(opt.Lanes, 32), cmp.Or(opt.Patience, 2*time.Second)
+	if opt.Hold == nil {
+		opt.Hold = func() (bool, time.Time) { return false, time.Time{} }
+	}
+	if opt.Restore == nil {
+		opt.Restore = func(context.Context) (string, error) { return "", nil }
+	}
 	e := &Engine{
 		store: st, call: call, opt: opt, hub: newHub(rdb), lanes: map[string]*lane{},
-		good: newPool(maxGood), bad: newPool(maxBad), replaying: make(chan struct{}, 1),
+		good: newPool(maxGood), bad: newPool(maxBad), released: make(chan struct{}, 1), replaying: make(chan struct{}, 1),
 	}
 	e.ctx, e.stop = context.WithCancel(context.Background())
 	e.settler = newSettler(e.settle)
@@ -255,7 +268,35 @@ func (e *Engine) sweeps(ctx context.Context) {
 			waitingAge.of(time.Time{})
 			dueAge.of(time.Time{})
 		}
-		outage.Pause(ctx, e.opt.Sweep)
+		select {
+		case <-ctx.Done():
+		case <-e.released:
+		case <-time.After(e.opt.Sweep):
+		}
+	}
+}
+
+// held reports whether webhooks are paused. Then nothing is sent, and no delivery is claimed or
+// put off: deliveries stay in the store as they are, and new ones are due at once.
+func (e *Engine) held() bool {
+	held, _ := e.opt.Hold()
+	return held
+}
+
+// Released sends what has waited while webhooks were paused, unless they still are. Call it on
+// every replica: any of them may be the one that sweeps.
+func (e *Engine) Released() {
+	if e.held() {
+		return
+	}
+	e.mu.Lock()
+	for _, l := range e.lanes {
+		e.pump(l)
+	}
+	e.mu.Unlock()
+	select {
+	case e.released <- struct{}{}:
+	default:
 	}
 }
 
@@ -269,9 +310,12 @@ func (e *Engine) Sweep(ctx context.Context) {
 	if err := e.hub.turns.Round(ctx, trim, e.trim); err != nil && ctx.Err() == nil {
 		slog.WarnContext(ctx, "cannot look for expired events", "error", err)
 	}
-	oldest, err := e.sweepLanes(ctx)
-	if err != nil && ctx.Err() == nil {
-		slog.WarnContext(ctx, "cannot look for due deliveries", "error", err)
+	var oldest time.Time
+	if !e.held() { // a pause is no backlog, and has its own metric
+		var err error
+		if oldest, err = e.sweepLanes(ctx); err != nil && ctx.Err() == nil {
+			slog.WarnContext(ctx, "cannot look for due deliveries", "error", err)
+		}
 	}
 	dueAge.of(oldest)
 	replays := dedup.Pace{What: "events-replays", Every: e.opt.Sweep, Idle: 3 * e.opt.Sweep}

@@ -122,7 +122,7 @@ func (e *Engine) Send(accountID, webhookID string) {
 
 // pump starts as many attempts as the lane may start. The caller holds the mutex.
 func (e *Engine) pump(l *lane) {
-	if e.stopped {
+	if e.stopped || e.held() {
 		return
 	}
 	for len(l.queue) > 0 && l.running < l.limit() {

@@ -176,6 +176,11 @@ func (e *Engine) place(ctx context.Context, accountID string) (n int, more bool,
 	if err != nil {
 		return 0, false, err
 	}
+	restore, err := e.opt.Restore(ctx)
+	if err != nil {
+		return 0, false, err
+	}
+	before.Since(restore)
 	waiting, lapsed := before.Apart(waiting, more, e.opt.Now().Add(-webhook.Lease))
 	e.takeOver(ctx, lapsed)
 	p := before.Place(waiting)
@@ -199,12 +204,15 @@ func (e *Engine) place(ctx context.Context, accountID string) (n int, more bool,
 // deliveries creates the deliveries of newly placed events, and asks each webhook's
 // lane for room.
 func (e *Engine) deliveries(p *feed.Placing) (list []*webhook.Delivery) {
-	now := e.opt.Now()
+	now, held := e.opt.Now(), e.held()
 	for _, ev := range p.Placed {
 		var inHand []*webhook.Delivery
 		var ids []string
 		for _, id := range p.After.Wanting(ev.Type) {
-			d := webhook.Send(id, id, ev, e.reserve(id), now)
+			d := webhook.Send(id, id, ev, !held && e.reserve(id), now)
+			if held {
+				d.PutOff(now) // so that the first sweep after the pause finds it, even if this replica is gone
+			}
 			list = append(list, d)
 			if !d.Deferred {
 				inHand, ids = append(inHand, d), append(ids, id)

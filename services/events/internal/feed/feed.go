@@ -61,9 +61,82 @@ type Feed struct {
 	// Subscribers holds all webhooks of the account by id. It tells which webhooks want an event
 	// that gets its place.
 	Subscribers map[string]Subscriber
+	// Restores are the restores of the database since which the feed has grown, oldest first.
+	Restores []Restore
 	// Version names the stored state; it is zero while nothing is stored. ReadAt is when the
 	// state was read, by the database's clock: a replica with a wrong clock must delete nothing.
 	Version, ReadAt time.Time
+}
+
+// Restore is a restore of the database, as a feed remembers it. Head was the feed's highest
+// place then. Before the restore, the feed may have given higher places to other events, which
+// are lost.
+type Restore struct {
+	ID   string
+	Head int64
+}
+
+// Since notes that the database was last restored by the restore id, if there was one ("") and
+// the feed has not noted it yet. Call it before [Feed.Place], which stores the note.
+func (f *Feed) Since(id string) {
+	if id == "" || len(f.Restores) > 0 && f.Restores[len(f.Restores)-1].ID == id {
+		return
+	}
+	f.Restores = append(slices.Clip(f.Restores), Restore{id, f.Head})
+}
+
+// History names what the feed's places stand for. A restore begins a new history of a feed: the
+// places up to its [Restore.Head] stand for the same events as before, and higher ones do not.
+// It is zero for a feed that was never restored. A cursor carries it.
+type History [4]byte
+
+func historyOf(restoreID string) (h History) {
+	sum := sha256.Sum256([]byte("linkreel feed history\x00" + restoreID))
+	copy(h[:], sum[:])
+	return h
+}
+
+// History returns the present history.
+func (f *Feed) History() (h History) {
+	if n := len(f.Restores); n > 0 {
+		h = historyOf(f.Restores[n-1].ID)
+	}
+	return h
+}
+
+// Shared returns the highest place that stands for the same event in an earlier history as in
+// the present one. known is false if the feed does not know this history. It may be that of
+// another restore of the same backup.
+func (f *Feed) Shared(h History) (place int64, known bool) {
+	place, known = f.Head, h == f.History()
+	for i := len(f.Restores) - 1; i >= 0 && !known; i-- {
+		place = min(place, f.Restores[i].Head)
+		known = i == 0 && h == History{} || i > 0 && h == historyOf(f.Restores[i-1].ID)
+	}
+	return place, known
+}
+
+// Reached returns an error for a place of a history that is lost: CURSOR_AHEAD, with the cursor
+// from which a reader misses no event that is there now.
+func (f *Feed) Reached(p Place) error {
+	shared, known := f.Shared(p.History)
+	switch {
+	case !known:
+		return Ahead(Cursor(f.AccountID, Place{History: f.History()}))
+	case p.Seq > shared:
+		return Ahead(Cursor(f.AccountID, Place{shared, f.History()}))
+	}
+	return nil
+}
+
+// Ahead returns the error for a cursor or event of a time that a restore has undone. restart is
+// the cursor of the place from which to read on.
+func Ahead(restart string) error {
+	return &apierr.Error{
+		Code: apierr.CursorAhead, RestartAfter: restart,
+		Message: "This installation was restored from a backup, and this place in the feed is of the time after the backup. " +
+			"The events of that time are lost. Read again the records that you rely on, then read the feed on from `after` = `restartAfter`.",
+	}
 }
 
 // Sending is an event at its first attempts.
@@ -244,6 +317,9 @@ type Query struct {
 	Before  int64 // if Forward is false: only places below it; 0 means all
 	After   int64 // if Forward is true: only places above it
 	Forward bool  // read oldest first, not newest first
+	// From is the cursor that Before or After come from, if there was one. [Feed.Reached] checks
+	// it.
+	From *Place
 }
 
 // Takes reports whether an event belongs in the response.
@@ -256,32 +332,42 @@ func (q Query) Takes(e *Event, now time.Time) bool {
 
 // Page is the result of a Query.
 type Page struct {
-	Events []*Event
-	More   bool
+	Events  []*Event
+	More    bool
+	History History // of the feed when it was read
+}
+
+// Place is a place in an account's feed, as a cursor names it.
+type Place struct {
+	Seq     int64
+	History History
 }
 
 // Cursor converts a place in an account's feed to the text that callers see. Its checksum
 // includes the account. So a cursor that is mistyped or belongs to another account is
 // detected. It need not be secret: callers who made one up would only read their own feed
 // from another place.
-func Cursor(accountID string, seq int64) string {
-	var b [12]byte
-	binary.BigEndian.PutUint64(b[:], uint64(seq))
-	copy(b[8:], check(accountID, b[:8]))
-	return base64.RawURLEncoding.EncodeToString(b[:])
+func Cursor(accountID string, p Place) string {
+	b := binary.BigEndian.AppendUint64(nil, uint64(p.Seq))
+	if p.History != (History{}) { // most feeds were never restored, and their cursors stay as short as they were
+		b = append(b, p.History[:]...)
+	}
+	return base64.RawURLEncoding.EncodeToString(append(b, check(accountID, b)...))
 }
 
 // ParseCursor reads a cursor that Cursor returned for the same account.
-func ParseCursor(accountID, text string) (int64, error) {
+func ParseCursor(accountID, text string) (p Place, err error) {
 	b, err := base64.RawURLEncoding.DecodeString(text)
-	if err != nil || len(b) != 12 || string(check(accountID, b[:8])) != string(b[8:]) {
-		return 0, ErrCursor
+	if err != nil || len(b) != 12 && len(b) != 16 {
+		return p, ErrCursor
 	}
-	seq := int64(binary.BigEndian.Uint64(b))
-	if seq < 0 {
-		return 0, ErrCursor
+	b, sum := b[:len(b)-4], b[len(b)-4:]
+	p.Seq = int64(binary.BigEndian.Uint64(b))
+	copy(p.History[:], b[8:])
+	if p.Seq < 0 || string(check(accountID, b)) != string(sum) {
+		return Place{}, ErrCursor
 	}
-	return seq, nil
+	return p, nil
 }
 
 func check(accountID string, place []byte) []byte {

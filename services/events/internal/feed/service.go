@@ -13,10 +13,10 @@ import (
 
 // Store reads feeds.
 type Store interface {
-	// Page reads a page. It covers every event that has a place.
+	// Page reads a page. It covers every event that has a place. It fails as [Feed.Reached] says.
 	Page(ctx context.Context, q Query) (Page, error)
-	// Head returns the highest place of the account's feed, or 0 if the feed is empty.
-	Head(ctx context.Context, accountID string) (int64, error)
+	// Feed reads the account's feed without its pages. A feed without events is empty.
+	Feed(ctx context.Context, accountID string) (*Feed, error)
 	// PlaceOf finds the place of one of the account's events. It returns ErrCursor if
 	// there is no such event.
 	PlaceOf(ctx context.Context, accountID, eventID string) (int64, error)
@@ -46,38 +46,68 @@ const recheck = 5 * time.Second
 type Service struct {
 	store   Store
 	settler Settler
-	stop    chan struct{}
-	once    sync.Once
-	held    *turns.Slots // one for each request that waits
+	// restored returns the id of the last restore of the database if events that it has lost
+	// could still be kept, otherwise "".
+	restored func() string
+	stop     chan struct{}
+	once     sync.Once
+	held     *turns.Slots // one for each request that waits
 }
 
-// NewService makes a service.
-func NewService(store Store, settler Settler) *Service {
-	return &Service{store: store, settler: settler, stop: make(chan struct{}), held: turns.NewSlots(maxHeldOfAccount, maxHeld)}
+// NewService makes a service. restored returns the id of the last restore of the database, if
+// events that it has lost could still be kept, otherwise "".
+func NewService(store Store, settler Settler, restored func() string) *Service {
+	return &Service{store: store, settler: settler, restored: restored, stop: make(chan struct{}), held: turns.NewSlots(maxHeldOfAccount, maxHeld)}
 }
 
 // Place returns the place that a cursor stands for. The cursor comes from an earlier answer,
-// or is the id of an event, or "" for the start of the feed.
-func (s *Service) Place(ctx context.Context, accountID, cursor string) (int64, error) {
+// or is the id of an event, or "" for the start of the feed. from is for [Query.From].
+func (s *Service) Place(ctx context.Context, accountID, cursor string) (seq int64, from *Place, err error) {
 	if cursor == "" {
-		return 0, nil
+		return 0, nil, nil
 	}
-	if strings.HasPrefix(cursor, "evt_") {
-		seq, err := s.store.PlaceOf(ctx, accountID, cursor)
-		if errors.Is(err, ErrCursor) {
-			// The caller may know the event from a delivery made only a moment ago.
-			s.settler.Settle(ctx, accountID)
-			seq, err = s.store.PlaceOf(ctx, accountID, cursor)
-		}
-		return seq, err
+	if !strings.HasPrefix(cursor, "evt_") {
+		p, err := ParseCursor(accountID, cursor)
+		return p.Seq, &p, err
 	}
-	return ParseCursor(accountID, cursor)
+	seq, err = s.store.PlaceOf(ctx, accountID, cursor)
+	if errors.Is(err, ErrCursor) {
+		// The caller may know the event from a delivery made only a moment ago.
+		s.settler.Settle(ctx, accountID)
+		seq, err = s.store.PlaceOf(ctx, accountID, cursor)
+	}
+	if errors.Is(err, ErrCursor) {
+		err = s.lost(ctx, accountID)
+	}
+	return seq, nil, err
+}
+
+// lost returns the error for the id of an event that is not there. Readers store ids of events
+// that they have just got, so after a restore it is probably an event that the restore has lost.
+func (s *Service) lost(ctx context.Context, accountID string) error {
+	restore := s.restored()
+	if restore == "" {
+		return ErrCursor
+	}
+	f, err := s.store.Feed(ctx, accountID)
+	if err != nil {
+		return err
+	}
+	shared := f.Head // unless the feed has grown since the restore
+	if n := len(f.Restores); n > 0 && f.Restores[n-1].ID == restore {
+		shared = f.Restores[n-1].Head
+	}
+	return Ahead(Cursor(accountID, Place{shared, f.History()}))
 }
 
 // Head returns the highest place.
 func (s *Service) Head(ctx context.Context, accountID string) (int64, error) {
 	s.settler.Settle(ctx, accountID)
-	return s.store.Head(ctx, accountID)
+	f, err := s.store.Feed(ctx, accountID)
+	if err != nil {
+		return 0, err
+	}
+	return f.Head, nil
 }
 
 // Read reads a page. The page covers all changes made before the call.

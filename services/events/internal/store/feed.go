@@ -24,6 +24,8 @@ type feedDoc struct {
 	Recent      []eventDoc               `firestore:"recent"`
 	Sending     []sendingDoc             `firestore:"sending"`
 	Subscribers map[string]subscriberDoc `firestore:"subscribers"`
+	// Restores is absent from the feeds of a database that was never restored.
+	Restores []restoreDoc `firestore:"restores,omitempty"`
 	// TrimOn is the day on which the oldest event in Recent has expired. Sweeps use it to find
 	// inactive accounts. It is a day and not a time, so it changes the index at most once per
 	// account and day. A time would change the index on almost every write.
@@ -35,6 +37,11 @@ type sendingDoc struct {
 	At       time.Time `firestore:"at"`
 	Since    time.Time `firestore:"since"`
 	Webhooks []string  `firestore:"webhooks"`
+}
+
+type restoreDoc struct {
+	ID   string `firestore:"id"`
+	Head int64  `firestore:"head"`
 }
 
 type subscriberDoc struct {
@@ -72,6 +79,9 @@ var (
 		f.Recent = eventsOf(f.AccountID, d.Recent, d.Head-int64(len(d.Recent))+1)
 		for _, e := range d.Sending {
 			f.Sending = append(f.Sending, feed.Sending{EventID: e.EventID, At: e.At, Since: e.Since, Webhooks: e.Webhooks})
+		}
+		for _, r := range d.Restores {
+			f.Restores = append(f.Restores, feed.Restore(r))
 		}
 		f.Subscribers = map[string]feed.Subscriber{}
 		for id, sub := range d.Subscribers {
@@ -228,15 +238,22 @@ func (s *Store) putFeed(tx *firestore.Transaction, f *feed.Feed) error {
 	for _, e := range f.Sending {
 		d.Sending = append(d.Sending, sendingDoc{e.EventID, e.At, e.Since, e.Webhooks})
 	}
+	for _, r := range f.Restores {
+		d.Restores = append(d.Restores, restoreDoc(r))
+	}
 	if len(f.Recent) > 0 {
 		d.TrimOn = day(f.Recent[0].At.Add(events.Kept + 24*time.Hour))
 	}
 	if f.Version.IsZero() {
 		return tx.Create(s.feedRef(f.AccountID), &d)
 	}
-	return tx.Update(s.feedRef(f.AccountID), []firestore.Update{
+	updates := []firestore.Update{
 		{Path: "head", Value: d.Head}, {Path: "recent", Value: d.Recent}, {Path: "sending", Value: d.Sending}, {Path: "trimOn", Value: d.TrimOn},
-	}, firestore.LastUpdateTime(f.Version))
+	}
+	if len(d.Restores) > 0 {
+		updates = append(updates, firestore.Update{Path: "restores", Value: d.Restores})
+	}
+	return tx.Update(s.feedRef(f.AccountID), updates, firestore.LastUpdateTime(f.Version))
 }
 
 func day(t time.Time) string { return t.UTC().Format(time.DateOnly) }
@@ -332,15 +349,6 @@ func (s *Store) Expired(ctx context.Context) (accounts []string, err error) {
 		Where("trimOn", ">", "").Where("trimOn", "<=", day(s.now())).OrderBy("trimOn", firestore.Asc).Limit(sweepPage))
 }
 
-// Head returns the highest place of the account's feed.
-func (s *Store) Head(ctx context.Context, accountID string) (int64, error) {
-	f, err := s.Feed(ctx, accountID)
-	if err != nil {
-		return 0, err
-	}
-	return f.Head, nil
-}
-
 // PlaceOf finds the place of one of the account's events.
 func (s *Store) PlaceOf(ctx context.Context, accountID, eventID string) (int64, error) {
 	is := func(e *feed.Event) bool { return e.ID == eventID }
@@ -396,7 +404,12 @@ func (s *Store) Page(ctx context.Context, q feed.Query) (feed.Page, error) {
 	if err != nil {
 		return feed.Page{}, err
 	}
-	var out feed.Page
+	if q.From != nil {
+		if err := f.Reached(*q.From); err != nil {
+			return feed.Page{}, err
+		}
+	}
+	out := feed.Page{History: f.History()}
 	// take adds an event to the response, and reports whether to continue.
 	take := func(e *feed.Event) bool {
 		if q.Takes(e, s.now()) {

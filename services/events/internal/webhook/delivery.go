@@ -19,6 +19,7 @@ import (
 //	before     what happens                           method   after      due       deferred
 //	-          its event gets a place, a lane has room  Send     pending    in Lease (*)
 //	-          its event gets a place, the lane is full Send     pending    in Defer  yes
+//	-          its event gets a place in a pause      PutOff   pending    now       yes
 //	-          a replay reaches its event             Send     pending    in Defer  yes
 //	-          the owner tests the webhook            Test     pending    now
 //	pending    a lane claims it                       Claim    pending    in Lease
@@ -282,8 +283,9 @@ const (
 	GiveUp             // disable the webhook
 )
 
-// Judge decides what a result means for the webhook.
-func (w *Webhook) Judge(r Result, now time.Time) (Health, Reason) {
+// Judge decides what a result means for the webhook. Failures before since do not count: nothing
+// was sent for a while before since, so the receiver could not show that it works again.
+func (w *Webhook) Judge(r Result, now, since time.Time) (Health, Reason) {
 	switch {
 	case r.OK():
 		if w.FailingSince.IsZero() {
@@ -292,7 +294,7 @@ func (w *Webhook) Judge(r Result, now time.Time) (Health, Reason) {
 		return Recovered, ""
 	case r.Gone():
 		return GiveUp, ReasonGone
-	case w.FailingSince.IsZero():
+	case w.FailingSince.IsZero(), w.FailingSince.Before(since):
 		return BeganToFail, ""
 	case now.Sub(w.FailingSince) >= FailingFor:
 		return GiveUp, ReasonFailing

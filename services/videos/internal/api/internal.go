@@ -14,7 +14,7 @@ import (
 
 // Internal adds the routes through which auth reports its decisions about accounts.
 func Internal(a *httpapi.API, token string, accounts *keeper.Keeper, videos *video.Service, addresses video.Addresses) {
-	wire.Routes(a, token, holder{accounts, videos, presenter{videos, addresses}})
+	wire.Routes(a, token, holder{accounts, videos, presenter{videos, addresses, videos.RestoredAt}})
 }
 
 // holder implements the calls that auth makes to this service.

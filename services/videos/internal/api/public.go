@@ -24,7 +24,7 @@ import (
 
 // Public adds the routes that need a key.
 func Public(a *httpapi.API, videos *video.Service, addresses video.Addresses) {
-	h := public{videos: videos, shown: presenter{videos, addresses}}
+	h := public{videos: videos, shown: presenter{videos, addresses, videos.RestoredAt}}
 	read := httpapi.Access{Scope: identity.VideosRead}
 	write := httpapi.Access{Scope: identity.VideosWrite, Plan: identity.Creator}
 	a.Handle(fiber.MethodGet, "/api/v1/videos", read, h.list)

@@ -1,6 +1,8 @@
 package api
 
 import (
+	"time"
+
 	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/apispec/wire"
 	"github.com/linkreel/linkreel/libs/identity"
@@ -20,6 +22,8 @@ func accessOf(v *video.Video, ignored []string) wire.VideoAccess {
 type presenter struct {
 	videos    *video.Service
 	addresses video.Addresses
+	// restoredAt returns when the installation was last restored, or zero.
+	restoredAt func() time.Time
 }
 
 func (p presenter) summary(v *video.Video) wire.VideoSummary {
@@ -30,6 +34,9 @@ func (p presenter) summary(v *video.Video) wire.VideoSummary {
 	}
 	if v.Media != nil {
 		s.Duration = &v.Media.Duration
+	}
+	if at := p.restoredAt(); v.AccessRestored(at) {
+		s.AccessRestoredAt = at.UnixMilli()
 	}
 	return s
 }
@@ -73,9 +80,10 @@ func (p presenter) record(v *video.Video) wire.Video {
 }
 
 // Shown returns a function that renders videos for events: as the API shows them, but
-// without the addresses that give access.
-func Shown(addresses video.Addresses) func(*video.Video) any {
-	p := presenter{addresses: addresses}
+// without the addresses that give access. restoredAt returns when the installation was last
+// restored, or zero.
+func Shown(addresses video.Addresses, restoredAt func() time.Time) func(*video.Video) any {
+	p := presenter{addresses: addresses, restoredAt: restoredAt}
 	return func(v *video.Video) any { return p.record(v) }
 }
 

@@ -34,7 +34,7 @@ func (p *Pipeline) RunJanitor(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-every.C:
-			if p.o.Seen.First(ctx, "videos-janitor", p.o.JanitorEvery*9/10) {
+			if !p.janitorOff() && p.o.Seen.First(ctx, "videos-janitor", p.o.JanitorEvery*9/10) {
 				err := p.Tidy(ctx)
 				if errors.Is(err, objectstore.ErrForeign) {
 					return foreign(err)
@@ -44,6 +44,8 @@ func (p *Pipeline) RunJanitor(ctx context.Context) error {
 		}
 	}
 }
+
+func (p *Pipeline) janitorOff() bool { return p.o.JanitorOff != nil && p.o.JanitorOff() }
 
 // Tidy searches all of storage. It removes dead objects immediately. An object that no
 // record explains is a stray, and it is removed once it has been seen twice, [strayAge]
@@ -75,7 +77,12 @@ func (p *Pipeline) Tidy(ctx context.Context) error {
 
 // tidyVideo removes the orphans of one video: replaced media, and sources that are no
 // longer needed.
+// While the janitor is off it does nothing; the first search of all of storage after that finds
+// them.
 func (p *Pipeline) tidyVideo(ctx context.Context, id video.ID) error {
+	if p.janitorOff() {
+		return nil
+	}
 	var errs []error
 	for prefix, judge := range map[string]judgeFunc{
 		transcode.VideoPrefix(string(id)): p.judgeMedia, video.UploadPrefix(id): p.judgeUpload,

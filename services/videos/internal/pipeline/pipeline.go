@@ -105,6 +105,11 @@ type Options struct {
 	JanitorEvery time.Duration // how often all of storage is searched for orphans; 0 is never
 	JanitorMost  int           // a search that finds more strays than this, and more than 1% of all objects, keeps them all
 
+	// JanitorOff reports whether the operator has not turned the janitor on again since a restore.
+	// Then nothing removes objects that no record names. Objects of deleted videos are removed all
+	// the same, since a record of the deletion names them. If it is nil, the janitor is on.
+	JanitorOff func() bool
+
 	// Claim records this database as the bucket's owner, or returns [objectstore.ErrForeign] if
 	// another database owns it.
 	Claim func(ctx context.Context) error

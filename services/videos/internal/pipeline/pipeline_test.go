@@ -899,6 +899,33 @@ func TestStorageIsSearchedOncePerPeriod(t *testing.T) {
 	})
 }
 
+func TestTheJanitorRestsUntilItIsTurnedOn(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		_, p := newShelf()
+		began := time.Now()
+		b := &searched{Bucket: p.o.Bucket}
+		p.o.Bucket, p.o.JanitorEvery, p.o.Seen = b, 24*time.Hour, dedup.New(nil, time.Now)
+		p.o.JanitorOff = func() bool { return time.Since(began) < 90*time.Hour }
+		ctx, cancel := context.WithTimeout(t.Context(), 80*time.Hour)
+		if err := p.RunJanitor(ctx); err != nil || b.times != 0 {
+			t.Errorf("error %v; searched %d times while it is off", err, b.times)
+		}
+		cancel()
+		b.Bucket = nil // a look at one video would fail
+		if err := p.tidyVideo(t.Context(), "vid_1"); err != nil {
+			t.Errorf("a look at one video: %v", err)
+		}
+		_, fresh := newShelf()
+		b.Bucket = fresh.o.Bucket
+		ctx, cancel = context.WithTimeout(t.Context(), 20*time.Hour)
+		defer cancel()
+		if err := p.RunJanitor(ctx); err != nil || b.times != 1 {
+			t.Errorf("error %v; searched %d times after it was turned on, want once", err, b.times)
+		}
+	})
+}
+
 // The wait begins when the file is in storage, not when the video is made or a sweep notices the file.
 func TestTheTimeToReadyIsMeteredByLength(t *testing.T) {
 	t.Parallel()

@@ -28,6 +28,7 @@ type document struct {
 	NoDownload   bool      `firestore:"noDownload,omitempty"`
 	EmbedOrigins []string  `firestore:"embedOrigins,omitempty"`
 	Access       int64     `firestore:"access"`
+	AccessSetAt  time.Time `firestore:"accessSetAt,omitzero"`
 
 	Status      string `firestore:"status"`
 	FailCode    string `firestore:"failCode,omitempty"`
@@ -120,7 +121,7 @@ func fromVideo(v *video.Video) any {
 		AccountID: v.AccountID, Slug: string(v.Slug), Title: v.Title, Description: v.Description,
 		Tags: v.Tags, ExternalID: v.ExternalID, Terms: termsOf(v),
 		Privacy: string(v.Privacy), PasswordHash: v.PasswordHash, ExpiresAt: v.ExpiresAt,
-		NoDownload: v.NoDownload, EmbedOrigins: v.EmbedOrigins, Access: v.Access,
+		NoDownload: v.NoDownload, EmbedOrigins: v.EmbedOrigins, Access: v.Access, AccessSetAt: v.AccessSetAt,
 		Status: string(v.Status), Progress: v.Progress,
 		UploadObject: v.Upload.Object, UploadURL: v.Upload.URL, UploadExpiresAt: v.Upload.ExpiresAt,
 		ResumableURL: v.Upload.ResumableURL,
@@ -157,7 +158,7 @@ func toVideo(snap firestoredb.Snap, d *document) *video.Video {
 		ID: video.ID(snap.Ref.ID), AccountID: d.AccountID, Slug: video.Slug(d.Slug), Title: d.Title, Description: d.Description,
 		Tags: d.Tags, ExternalID: d.ExternalID,
 		Privacy: video.Privacy(d.Privacy), PasswordHash: d.PasswordHash, ExpiresAt: d.ExpiresAt,
-		NoDownload: d.NoDownload, EmbedOrigins: d.EmbedOrigins, Access: d.Access,
+		NoDownload: d.NoDownload, EmbedOrigins: d.EmbedOrigins, Access: d.Access, AccessSetAt: d.AccessSetAt,
 		Status: video.Status(d.Status), Progress: d.Progress,
 		Upload: video.Upload{
 			Object: d.UploadObject, URL: d.UploadURL, ExpiresAt: d.UploadExpiresAt, ResumableURL: d.ResumableURL,

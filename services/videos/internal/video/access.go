@@ -149,6 +149,13 @@ func parseOrigin(text string) (string, bool) {
 	}
 }
 
+// AccessRestored reports whether the rule on who may watch is older than a restore at the given
+// time. The owner may have changed the rule in the time that the restore has undone. restoredAt is
+// zero if there was no restore.
+func (v *Video) AccessRestored(restoredAt time.Time) bool {
+	return v.CreatedAt.Before(restoredAt) && v.AccessSetAt.Before(restoredAt)
+}
+
 // SetAccess replaces the whole rule and increments [Video.Access], which ends every
 // permission given out under the old rule. hash is the new password's; "" keeps the
 // present one. If the rule changes nothing, SetAccess leaves the video alone and
@@ -164,6 +171,7 @@ func (v *Video) SetAccess(a Access, hash string, now time.Time) bool {
 	if same {
 		return false
 	}
+	v.AccessSetAt = now
 	v.Privacy, v.PasswordHash, v.ExpiresAt, v.NoDownload, v.EmbedOrigins = a.Privacy, hash, a.ExpiresAt, a.NoDownload, a.EmbedOrigins
 	v.Access++
 	v.UpdatedAt = now

@@ -87,6 +87,9 @@ type Options struct {
 
 	UploadTTL time.Duration // life of an upload address
 	OwnerTTL  time.Duration // life of the owner's playback and download addresses
+	// RestoredAt returns when the installation was last restored from a backup, or zero. If it is
+	// nil, it never was.
+	RestoredAt func() time.Time
 }
 
 // Service has the operations that the API and the share pages call.
@@ -568,6 +571,15 @@ func (s *Service) Change(ctx context.Context, account string, id ID, c Condition
 	})
 }
 
+// RestoredAt returns when the installation was last restored from a backup. It is zero if it
+// never was.
+func (s *Service) RestoredAt() time.Time {
+	if s.o.RestoredAt == nil {
+		return time.Time{}
+	}
+	return s.o.RestoredAt()
+}
+
 // SetAccess replaces the rule on who may watch. When it returns, no replica admits
 // anybody under the old rule: every page and playlist reads the record, and tokens
 // carry the access revision they were made under.
@@ -595,7 +607,10 @@ func (s *Service) SetAccess(ctx context.Context, account string, id ID, c Condit
 			return apierr.Invalid(bad...)
 		}
 		if !v.SetAccess(a, hash, now) {
-			return ErrUnchanged
+			if !v.AccessRestored(s.RestoredAt()) {
+				return ErrUnchanged
+			}
+			v.AccessSetAt, v.UpdatedAt = now, now // the owner has confirmed the rule that the restore has brought back
 		}
 		return nil
 	})

@@ -59,6 +59,8 @@ type Video struct {
 	// Access counts the changes that invalidate permissions already given out. Tokens carry it
 	// and are void once it has changed.
 	Access int64
+	// AccessSetAt is when the owner last set the rule. It is zero if that was at the creation.
+	AccessSetAt time.Time
 
 	Status   Status
 	Failure  *Failure // only while failed

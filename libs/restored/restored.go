@@ -1,0 +1,211 @@
+// Package restored keeps the record of the last restore: which time the restored data is
+// from, when it was restored, and what has waited for the operator since then.
+//
+// A restore goes back in time, and others have seen what happened in the time that it lost.
+// So after a restore, webhooks wait and the search for objects without a record is off, until
+// the operator turns each on again ([Resume]). A restore writes the record ([Write]) before
+// any service serves the data. The record is a document of the database, so it is in the next
+// backup too.
+//
+// Services read the record through a [Watch]. They notice the end of a pause within seconds.
+// While the record has not been read, they must behave as if everything were paused.
+package restored
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"cloud.google.com/go/firestore"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"github.com/linkreel/linkreel/libs/firestoredb"
+	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/libs/outage"
+)
+
+// Record describes the last restore. The zero value means that there was none.
+type Record struct {
+	ID         string    // rst_…; every restore has another one
+	DataAt     time.Time // the restored data is as it was at this time
+	RestoredAt time.Time
+	// WebhooksResumedAt and JanitorResumedAt are when the operator ended each pause. They are
+	// zero while the pause lasts.
+	WebhooksResumedAt time.Time
+	JanitorResumedAt  time.Time
+}
+
+// WebhooksPaused reports whether webhooks wait for the operator.
+func (r Record) WebhooksPaused() bool { return r.ID != "" && r.WebhooksResumedAt.IsZero() }
+
+// JanitorPaused reports whether the search for objects without a record waits for the
+// operator.
+func (r Record) JanitorPaused() bool { return r.ID != "" && r.JanitorResumedAt.IsZero() }
+
+type document struct {
+	ID                string    `firestore:"id"`
+	DataAt            time.Time `firestore:"dataAt"`
+	RestoredAt        time.Time `firestore:"restoredAt"`
+	WebhooksResumedAt time.Time `firestore:"webhooksResumedAt,omitzero"`
+	JanitorResumedAt  time.Time `firestore:"janitorResumedAt,omitzero"`
+}
+
+var read = firestoredb.Reader(func(_ firestoredb.Snap, d *document) Record { return Record(*d) })
+
+func ref(db *firestoredb.DB) firestoredb.Ref { return db.Collection("installation").Doc("restore") }
+
+// Write notes a restore of data that is as it was at dataAt. It pauses webhooks and the
+// janitor, and replaces the record of an earlier restore. Call it before any service serves
+// the data. A second call is a second restore, so repeat it only if the first failed.
+func Write(ctx context.Context, db *firestoredb.DB, dataAt, now time.Time) (Record, error) {
+	r := Record{ID: identity.NewID("rst"), DataAt: dataAt.UTC(), RestoredAt: now.UTC()}
+	err := db.Do(ctx, "note the restore", func(ctx context.Context) error {
+		_, err := ref(db).Set(ctx, document(r))
+		return err
+	})
+	return r, err
+}
+
+// Read returns the record of the last restore.
+func Read(ctx context.Context, db *firestoredb.DB) (Record, error) {
+	r, _, err := firestoredb.Lookup(ctx, db, "read the record of the last restore", ref(db), read)
+	return r, err
+}
+
+// Pauses names pauses after a restore.
+type Pauses struct{ Webhooks, Janitor bool }
+
+// Resume ends pauses, and returns the record as it is then. A pause that has ended, and a
+// database that was never restored, stay as they are.
+func Resume(ctx context.Context, db *firestoredb.DB, end Pauses, now time.Time) (r Record, err error) {
+	err = db.Tx(ctx, "resume after a restore", func(_ context.Context, tx *firestore.Transaction) error {
+		snaps, err := tx.GetAll([]*firestore.DocumentRef{ref(db)}) // unlike Get, it does not fail if there is none
+		if err != nil {
+			return err
+		}
+		if r = (Record{}); !snaps[0].Exists() {
+			return nil
+		}
+		if r, err = read(snaps[0]); err != nil {
+			return err
+		}
+		var changed []firestore.Update
+		if end.Webhooks && r.WebhooksPaused() {
+			r.WebhooksResumedAt = now.UTC()
+			changed = append(changed, firestore.Update{Path: "webhooksResumedAt", Value: r.WebhooksResumedAt})
+		}
+		if end.Janitor && r.JanitorPaused() {
+			r.JanitorResumedAt = now.UTC()
+			changed = append(changed, firestore.Update{Path: "janitorResumedAt", Value: r.JanitorResumedAt})
+		}
+		if len(changed) == 0 {
+			return nil
+		}
+		return tx.Update(ref(db), changed)
+	})
+	return r, err
+}
+
+// How often a [Watch] reads the record: until it has read it once, while something is paused,
+// and otherwise.
+const (
+	unreadPace = time.Second
+	pausedPace = 3 * time.Second
+	usualPace  = time.Minute
+)
+
+var paused = promauto.NewGaugeVec(prometheus.GaugeOpts{
+	Name: "linkreel_restored_paused",
+	Help: "1 if webhooks, or the janitor that removes objects without a record, wait since a restore for the operator " +
+		"(linkreel admin recovery resume).",
+}, []string{"what"})
+
+// Watch follows the record. It is safe for concurrent use.
+type Watch struct {
+	db *firestoredb.DB
+
+	mu      sync.Mutex
+	last    Record
+	known   bool
+	changed []func()
+}
+
+// NewWatch makes a watch. It reads nothing before [Watch.Look] or [Watch.Run].
+func NewWatch(db *firestoredb.DB) *Watch { return &Watch{db: db} }
+
+// OnChange makes the watch call fn after each change of the record, and after it was read for
+// the first time. Call it before [Watch.Run].
+func (w *Watch) OnChange(fn func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.changed = append(w.changed, fn)
+}
+
+// Last returns the record as it was last read. known is false if it was never read.
+func (w *Watch) Last() (r Record, known bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.last, w.known
+}
+
+// Get returns the record as it was last read. If it was never read, Get reads it.
+func (w *Watch) Get(ctx context.Context) (Record, error) {
+	r, known := w.Last()
+	if known {
+		return r, nil
+	}
+	err := w.Look(ctx)
+	r, _ = w.Last()
+	return r, err
+}
+
+// Run follows the record until ctx ends.
+func (w *Watch) Run(ctx context.Context) error {
+	_, known := w.Last() // a service has read it before it was ready
+	for ; ctx.Err() == nil; known = false {
+		if !known {
+			if err := w.Look(ctx); err != nil && ctx.Err() == nil {
+				slog.DebugContext(ctx, "cannot read the record of the last restore; retrying", "error", err)
+			}
+		}
+		pace := usualPace
+		if r, known := w.Last(); !known {
+			pace = unreadPace
+		} else if r.WebhooksPaused() || r.JanitorPaused() {
+			pace = pausedPace
+		}
+		outage.Pause(ctx, pace)
+	}
+	return nil
+}
+
+// Look reads the record once.
+func (w *Watch) Look(ctx context.Context) error {
+	r, err := Read(ctx, w.db)
+	if err != nil {
+		return err
+	}
+	w.mu.Lock()
+	fresh, changed := !w.known || w.last != r, w.changed
+	w.last, w.known = r, true
+	w.mu.Unlock()
+	if !fresh {
+		return nil
+	}
+	for what, on := range map[string]bool{"webhooks": r.WebhooksPaused(), "janitor": r.JanitorPaused()} {
+		value := 0.0
+		if on {
+			value = 1
+			slog.WarnContext(ctx, fmt.Sprintf("paused since a restore; resume with linkreel admin recovery resume --%s", what),
+				"what", what, "restore", r.ID, "restoredAt", r.RestoredAt, "dataAt", r.DataAt)
+		}
+		paused.WithLabelValues(what).Set(value)
+	}
+	for _, fn := range changed {
+		fn()
+	}
+	return nil
+}

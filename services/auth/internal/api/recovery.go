@@ -1,0 +1,64 @@
+package api
+
+import (
+	"log/slog"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/apispec/wire"
+	"github.com/linkreel/linkreel/libs/firestoredb"
+	"github.com/linkreel/linkreel/libs/httpapi"
+	"github.com/linkreel/linkreel/libs/restored"
+)
+
+// Recovery adds the operator's routes on what waits since a restore.
+func Recovery(a *httpapi.API, db *firestoredb.DB, now func() time.Time, token string) {
+	h := recovery{db, now}
+	add := forOperator(a, token)
+	add(fiber.MethodGet, "/admin/v1/recovery", h.get)
+	add(fiber.MethodPost, "/admin/v1/recovery/resume", h.resume)
+}
+
+type recovery struct {
+	db  *firestoredb.DB
+	now func() time.Time
+}
+
+func (h recovery) get(c *fiber.Ctx) error {
+	r, err := restored.Read(c.UserContext(), h.db)
+	if err != nil {
+		return err
+	}
+	return httpapi.JSON(c, fiber.StatusOK, toRecovery(r))
+}
+
+func (h recovery) resume(c *fiber.Ctx) error {
+	var body wire.RecoveryResume
+	fields, err := httpapi.Decode(c, &body)
+	if err != nil {
+		return err
+	}
+	if !body.Webhooks && !body.Janitor && fields.Err() == nil {
+		fields.Add(apierr.Detail{Field: "webhooks", Code: apierr.Required, Message: "Say what to resume: webhooks, janitor, or both, with true."})
+	}
+	if err := fields.Err(); err != nil {
+		return err
+	}
+	ctx := c.UserContext()
+	r, err := restored.Resume(ctx, h.db, restored.Pauses{Webhooks: body.Webhooks, Janitor: body.Janitor}, h.now())
+	if err != nil {
+		return err
+	}
+	slog.InfoContext(ctx, "audit", "action", "recovery.resumed", "restore", r.ID, "webhooks", body.Webhooks, "janitor", body.Janitor)
+	return httpapi.JSON(c, fiber.StatusOK, toRecovery(r))
+}
+
+func toRecovery(r restored.Record) wire.Recovery {
+	return wire.Recovery{
+		RestoreID: wire.OrNull(r.ID), DataAt: wire.Millis(r.DataAt), RestoredAt: wire.Millis(r.RestoredAt),
+		WebhooksPaused: r.WebhooksPaused(), WebhooksResumedAt: wire.Millis(r.WebhooksResumedAt),
+		JanitorPaused: r.JanitorPaused(), JanitorResumedAt: wire.Millis(r.JanitorResumedAt),
+	}
+}

@@ -1,0 +1,63 @@
+package auth_test
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/linkreel/linkreel/libs/firestoredb"
+	"github.com/linkreel/linkreel/libs/restored"
+)
+
+// restoreTimes are fields of a document that only restores and operators change.
+var restoreTimes = []string{"installation.dataAt", "installation.restoredAt", "installation.webhooksResumedAt", "installation.janitorResumedAt"}
+
+func TestTheOperatorSeesAndEndsWhatWaitsSinceARestore(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	r := start(t, w.config())
+	type recovery struct {
+		RestoreID                     *string
+		DataAt, WebhooksResumedAt     *int64
+		WebhooksPaused, JanitorPaused bool
+	}
+	read := func(a answer) (v recovery) {
+		t.Helper()
+		if a.status != 200 {
+			t.Fatalf("%d %s", a.status, a.body)
+		}
+		if err := json.Unmarshal(a.body, &v); err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+	if v := read(r.admin("GET", "/admin/v1/recovery", "")); v.RestoreID != nil || v.DataAt != nil || v.WebhooksPaused || v.JanitorPaused {
+		t.Errorf("never restored: %+v", v)
+	}
+	if v := read(r.admin("POST", "/admin/v1/recovery/resume", `{"webhooks":true}`)); v.RestoreID != nil || v.WebhooksResumedAt != nil {
+		t.Errorf("resume what was never restored: %+v", v)
+	}
+	db, err := firestoredb.Open(t.Context(), w.config().Firestore)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	made, err := restored.Write(t.Context(), db, time.UnixMilli(1_790_000_000_000), time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if v := read(r.admin("GET", "/admin/v1/recovery", "")); *v.RestoreID != made.ID || *v.DataAt != 1_790_000_000_000 || !v.WebhooksPaused || !v.JanitorPaused {
+		t.Errorf("after a restore: %+v", v)
+	}
+	for _, body := range []string{`{}`, `{"webhooks":false}`, `{"webhook":true}`, `{"janitor":1}`} {
+		want(t, r.admin("POST", "/admin/v1/recovery/resume", body), 400, "VALIDATION_ERROR")
+	}
+	first := read(r.admin("POST", "/admin/v1/recovery/resume", `{"webhooks":true}`))
+	if first.WebhooksPaused || first.WebhooksResumedAt == nil || !first.JanitorPaused {
+		t.Errorf("webhooks resumed: %+v", first)
+	}
+	last := read(r.admin("POST", "/admin/v1/recovery/resume", `{"webhooks":true,"janitor":true}`))
+	if last.JanitorPaused || *last.WebhooksResumedAt != *first.WebhooksResumedAt {
+		t.Errorf("the janitor resumed, too: %+v", last)
+	}
+}

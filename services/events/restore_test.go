@@ -1,0 +1,184 @@
+package events_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	libevents "github.com/linkreel/linkreel/libs/events"
+	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/libs/restored"
+)
+
+// restore notes a restore, as linkreel restore does before a service starts.
+func (w *world) restore() {
+	w.t.Helper()
+	if _, err := restored.Write(w.t.Context(), w.db, w.now(), w.now()); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func TestWebhooksWaitAfterARestoreUntilTheyAreResumed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	rec := newReceiver(t, nil)
+	key := w.key("acc_a", identity.Creator)
+	r := w.start()
+	h := r.hook(key, rec.URL, "link.created")
+	w.change("acc_a", libevents.LinkCreated, "lnk_1", map[string]any{})
+	eventually(t, "a delivery before the restore", func() bool { return len(rec.messages()) == 1 })
+	r.stop()
+	w.restore()
+
+	r = w.start()
+	w.change("acc_a", libevents.LinkCreated, "lnk_2", map[string]any{})
+	eventually(t, "a place for the event", func() bool { return r.feed(key, "limit=1").objects() == "lnk_2" })
+	r.want(202, key, "POST", "/api/v1/webhooks/"+h.ID+"/test", nil)
+	w.forward(8 * time.Hour) // beyond every time after which a delivery becomes due by itself
+	w.change("acc_a", libevents.LinkCreated, "lnk_3", map[string]any{})
+	eventually(t, "a place for the next event", func() bool { return r.feed(key, "limit=1").objects() == "lnk_3" })
+	var shown struct{ Enabled, Paused bool }
+	r.want(200, key, "GET", "/api/v1/webhooks/"+h.ID, nil).into(t, &shown)
+	if !shown.Enabled || !shown.Paused {
+		t.Errorf("the owner sees %+v, want an enabled webhook that is paused", shown)
+	}
+	r.stop() // lets running attempts end
+	if n := len(rec.messages()); n != 1 {
+		t.Fatalf("%d messages, want none during the pause", n-1)
+	}
+
+	replicas := []*replica{w.start(), w.start()}
+	waiting := 0
+	for _, d := range replicas[0].deliveries(key, h.ID, "").Data {
+		if d.Status == "pending" && len(d.Attempts) == 0 {
+			waiting++
+		}
+	}
+	if waiting != 3 {
+		t.Errorf("%d deliveries wait, want the two events and the test", waiting)
+	}
+	if _, err := restored.Resume(t.Context(), w.db, restored.Pauses{Webhooks: true}, w.now()); err != nil {
+		t.Fatal(err)
+	}
+	ids := func() map[string]int {
+		out := map[string]int{}
+		for _, m := range rec.messages() {
+			out[m.id()]++
+		}
+		return out
+	}
+	eventually(t, "all that waited", func() bool { return len(ids()) == 4 })
+	for i, r := range replicas {
+		eventually(t, fmt.Sprintf("replica %d notices", i), func() bool {
+			var shown struct{ Paused bool }
+			r.want(200, key, "GET", "/api/v1/webhooks/"+h.ID, nil).into(t, &shown)
+			return !shown.Paused
+		})
+	}
+	w.change("acc_a", libevents.LinkCreated, "lnk_4", map[string]any{})
+	eventually(t, "an event after the pause", func() bool { return len(ids()) == 5 })
+}
+
+// TestACursorOfALostTimeIsAhead brings a feed back to an earlier state, as a restore does.
+func TestACursorOfALostTimeIsAhead(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	key := w.key("acc_a", identity.Free)
+	at := func(r *replica, after string) string {
+		t.Helper()
+		return r.feed(key, "after="+after).objects()
+	}
+	// grow makes an event, and returns its id and the cursor behind it.
+	grow := func(r *replica, object string) (id, cursor string) {
+		t.Helper()
+		w.change("acc_a", libevents.LinkCreated, object, map[string]any{})
+		p := r.feed(key, "after=")
+		for p.HasMore {
+			p = r.feed(key, "after="+*p.NextCursor)
+		}
+		last := p.Data[len(p.Data)-1]
+		if last.Object != object {
+			t.Fatalf("the feed ends with %s, want %s", last.Object, object)
+		}
+		return last.ID, *p.NextCursor
+	}
+	ahead := func(r *replica, query string) (restart string) {
+		t.Helper()
+		a := r.want(410, key, "GET", "/api/v1/events?"+query, nil)
+		var e struct {
+			Error struct{ Code, RestartAfter string }
+		}
+		if a.into(t, &e); e.Error.Code != "CURSOR_AHEAD" || e.Error.RestartAfter == "" {
+			t.Fatalf("%s: %s", query, a.body)
+		}
+		return e.Error.RestartAfter
+	}
+	ref := w.db.Collection("feeds").Doc("acc_a")
+	var kept map[string]any
+	again := func(r *replica, note bool) *replica {
+		t.Helper()
+		r.stop()
+		if _, err := ref.Set(context.Background(), kept); err != nil {
+			t.Fatal(err)
+		}
+		if note {
+			w.restore()
+		}
+		return w.start()
+	}
+
+	r := w.start()
+	_, first := grow(r, "lnk_1")
+	_, second := grow(r, "lnk_2")
+	snap, err := ref.Get(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept = snap.Data()
+	lostID, lost := grow(r, "lnk_lost")
+
+	r = again(r, false) // a restore that nobody noted, such as Google's
+	if restart := ahead(r, "after="+lost); at(r, restart) != "" || at(r, second) != "" {
+		t.Errorf("places up to the backup are not as before: after %s %q", restart, at(r, restart))
+	}
+	ahead(r, "cursor="+lost)
+	r.want(400, key, "GET", "/api/v1/events?after="+lostID, nil) // nothing says that there was a restore
+
+	r = again(r, true)
+	ahead(r, "after="+lost)
+	if restart := ahead(r, "after="+lostID); at(r, restart) != "" {
+		t.Errorf("after the lost event: %q, want nothing", at(r, restart))
+	}
+	_, third := grow(r, "lnk_3") // gets the place of the lost event
+	_, fourth := grow(r, "lnk_4")
+	for name, query := range map[string]string{"its cursor": "after=" + lost, "its id": "after=" + lostID, "a wait": "wait=1&after=" + lost} {
+		if restart := ahead(r, query); at(r, restart) != "lnk_3 lnk_4" {
+			t.Errorf("%s: restart at %q, want all that is new", name, at(r, restart))
+		}
+	}
+	for after, want := range map[string]string{first: "lnk_2 lnk_3 lnk_4", second: "lnk_3 lnk_4", third: "lnk_4", fourth: ""} {
+		if got := at(r, after); got != want {
+			t.Errorf("after %s: %q, want %q", after, got, want)
+		}
+	}
+
+	// Another restore of the same backup does not know the first one.
+	r = again(r, true)
+	_, other := grow(r, "lnk_5")
+	if restart := ahead(r, "after="+third); at(r, restart) != "lnk_1 lnk_2 lnk_5" {
+		t.Errorf("restart at %q, want the whole feed", at(r, restart))
+	}
+	ahead(r, "after="+lost)
+	// A restore of a later backup does.
+	r.stop()
+	w.restore()
+	r = w.start()
+	grow(r, "lnk_6")
+	if at(r, second) != "lnk_5 lnk_6" || at(r, other) != "lnk_6" {
+		t.Errorf("after the second restore: %q, %q", at(r, second), at(r, other))
+	}
+	ahead(r, "after="+lost)
+	w.forward(libevents.Kept + time.Hour)
+	r.want(400, key, "GET", "/api/v1/events?after="+lostID, nil) // would have expired by now
+}
