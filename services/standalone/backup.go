@@ -95,6 +95,9 @@ func Backup(ctx context.Context, out io.Writer, o BackupOptions) error {
 		return err
 	}
 	_, _ = fmt.Fprintf(out, "Backup %s: %d records, %d objects with %d bytes.\n", m.Name, m.Documents, len(m.Objects), m.Bytes())
+	if m.Left > 0 {
+		_, _ = fmt.Fprintf(out, "%d backups are older than %d days and stay for now: each backup removes at most two. Is the clock right?\n", m.Left, cfg.BackupDays)
+	}
 	if len(m.Keys) > 0 {
 		keys := filepath.Join(s.DataDir, secretsFile)
 		if o.From != "" {
