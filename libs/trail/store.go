@@ -55,7 +55,7 @@ func dayOf(name string) (time.Time, bool) {
 	return at, ok && err == nil
 }
 
-// Folder is a trail in a folder. Only one process writes into it.
+// Folder is a trail in a folder. Several processes may write into it.
 type Folder string
 
 // OpenFolder returns the trail in a folder, which it creates.

@@ -80,7 +80,7 @@ type Config struct {
 // Audit says where the trail of what ended is: revoked keys, removed members, suspended
 // accounts, takedowns. A restore reads it. If neither place is set, there is no trail.
 type Audit struct {
-	// AuditDir is a folder. Only one process may write into it.
+	// AuditDir is a folder, which all replicas share.
 	AuditDir string `env:"LINKREEL_AUDIT_DIR"`
 	// AuditBucket is a bucket, in which the names of the trail begin with audit/.
 	AuditBucket string `env:"LINKREEL_AUDIT_BUCKET"`
