@@ -10,6 +10,7 @@ import (
 	"github.com/linkreel/linkreel/libs/events"
 	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/libs/restored"
 	"github.com/linkreel/linkreel/libs/tenant"
 	"github.com/linkreel/linkreel/libs/trail"
 	"github.com/linkreel/linkreel/services/auth/internal/account"
@@ -28,7 +29,8 @@ type Recovery struct {
 	DB *firestoredb.DB
 	// Trail is nil if there is none.
 	Trail trail.Store
-	// Since is the time that the restored records are from. Older days of the trail are not read.
+	// Since is the time that the restored records are from. Older days of the trail are not read,
+	// and it is in the record of the restore.
 	Since time.Time
 	// Tell is called with each sentence for the operator.
 	Tell func(string)
@@ -55,6 +57,15 @@ func Recover(ctx context.Context, r Recovery) error {
 	}
 	if len(some) == 0 {
 		return ErrEmpty
+	}
+	// The record pauses what must wait for the operator. It comes first, so a run that is killed has
+	// paused it; and a repeated run is the same restore.
+	last, err := restored.Read(ctx, r.DB)
+	if err == nil && !last.DataAt.Equal(r.Since) {
+		_, err = restored.Write(ctx, r.DB, r.Since, time.Now())
+	}
+	if err != nil {
+		return err
 	}
 	if err := kept.EndTransient(ctx); err != nil {
 		return err

@@ -10,6 +10,7 @@ import (
 
 	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/objectstore"
+	"github.com/linkreel/linkreel/libs/restored"
 	"github.com/linkreel/linkreel/libs/trail"
 	"github.com/linkreel/linkreel/services/auth"
 	"github.com/linkreel/linkreel/services/localcloud/cloudtest"
@@ -139,7 +140,7 @@ func (c world) copyTo(t *testing.T, to world) {
 // and applies the trail in the bucket to the copy, twice.
 func TestARestoredDatabaseIsRecovered(t *testing.T) {
 	t.Parallel()
-	w, restored := newWorld(t), newWorld(t)
+	w, copied := newWorld(t), newWorld(t)
 	media := cloudtest.Start(t, cloudtest.Options{Buckets: []string{"media"}})
 	cfg := w.config()
 	cfg.AuditBucket, cfg.Storage = "media", objectstore.Config{PublicURL: media.PublicURL, Endpoint: media.APIURL, Key: media.Key}
@@ -149,14 +150,14 @@ func TestARestoredDatabaseIsRecovered(t *testing.T) {
 	removed, lowered := r.join(id, "R", "admin"), r.join(id, "L", "admin")
 	owner := r.join(id, "Owner", "owner")
 	revoked := r.api("POST", "/api/v1/keys", key, `{"name":"victim"}`)
-	w.copyTo(t, restored)
+	w.copyTo(t, copied)
 	since := time.Now()
 	want(t, r.api("DELETE", "/api/v1/keys/"+revoked.field(t, "id"), key, ""), 204, "")
 	want(t, r.api("DELETE", "/api/v1/members/"+removed.id, owner.session, ""), 204, "")
 	want(t, r.api("PATCH", "/api/v1/members/"+lowered.id, owner.session, `{"role":"viewer"}`), 200, "")
 	want(t, r.admin("PATCH", "/admin/v1/accounts/"+suspended, `{"suspended":true}`), 200, "")
 
-	db, err := firestoredb.Open(t.Context(), restored.config().Firestore)
+	db, err := firestoredb.Open(t.Context(), copied.config().Firestore)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -166,11 +167,17 @@ func TestARestoredDatabaseIsRecovered(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = done() }()
+	var record restored.Record
 	for n, wanted := range []int{4, 0} {
 		var said []string
 		if err := auth.Recover(t.Context(), auth.Recovery{DB: db, Trail: store, Since: since, Tell: func(s string) { said = append(said, s) }}); err != nil {
 			t.Fatal(err)
 		}
+		now, err := restored.Read(t.Context(), db)
+		if err != nil || now.ID == "" || !now.WebhooksPaused() || !now.JanitorPaused() || record.ID != "" && now.ID != record.ID {
+			t.Errorf("run %d leaves the record %+v, %v", n+1, now, err)
+		}
+		record = now
 		told := strings.Join(said, "\n")
 		for _, of := range []string{revoked.field(t, "id"), removed.id, lowered.id, suspended} {
 			if (wanted > 0) != strings.Contains(told, of) {
@@ -181,12 +188,12 @@ func TestARestoredDatabaseIsRecovered(t *testing.T) {
 			t.Errorf("run %d says %q", n+1, said)
 		}
 	}
-	again := start(t, restored.config())
+	again := start(t, copied.config())
 	want(t, again.api("GET", "/api/v1/account", revoked.field(t, "key"), ""), 401, "API_KEY_REVOKED")
 	want(t, again.api("GET", "/api/v1/account", lowered.session, ""), 401, "INVALID_API_KEY") // its session
 	want(t, again.api("GET", "/api/v1/account", key, ""), 200, "")
 	want(t, again.api("GET", "/api/v1/account", owner.session, ""), 401, "INVALID_API_KEY")
-	members, err := restored.Client(t).Collection("members").Documents(t.Context()).GetAll()
+	members, err := copied.Client(t).Collection("members").Documents(t.Context()).GetAll()
 	if err != nil {
 		t.Fatal(err)
 	}
