@@ -60,9 +60,10 @@ func Recover(ctx context.Context, r Recovery) error {
 	}
 	// The record pauses what must wait for the operator. It comes first, so a run that is killed has
 	// paused it; and a repeated run is the same restore.
+	since := r.Since.UTC().Truncate(time.Microsecond) // as the database keeps it
 	last, err := restored.Read(ctx, r.DB)
-	if err == nil && !last.DataAt.Equal(r.Since) {
-		_, err = restored.Write(ctx, r.DB, r.Since, time.Now())
+	if err == nil && !last.DataAt.Equal(since) {
+		_, err = restored.Write(ctx, r.DB, since, time.Now())
 	}
 	if err != nil {
 		return err
