@@ -130,7 +130,7 @@ type Config struct {
 	AbuseContact string `env:"LINKREEL_ABUSE_CONTACT"`
 }
 
-// New makes the service. It connects lazily, so it starts even while Firestore, Redis or auth is
+// New returns the service. It connects lazily, so it starts even while Firestore, Redis or auth is
 // down.
 func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 	svc := &boot.Service{Name: "links"}

@@ -2,16 +2,20 @@ package standalone
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/linkreel/linkreel/services/localcloud/backup"
 	"github.com/linkreel/linkreel/services/localcloud/firestore"
+	"github.com/linkreel/linkreel/services/localcloud/guard"
 	"github.com/linkreel/linkreel/services/localcloud/storage"
 )
 
@@ -180,4 +184,114 @@ func TestAPodRestoresItsVolume(t *testing.T) {
 			t.Errorf("the damaged object answers %d", code)
 		}
 	})
+}
+
+// restoreEnv makes this test binary restore the backups in a folder into the volumes of a
+// localcloud: FOLDER DATA OBJECTS.
+const restoreEnv = "LINKREEL_TEST_RESTORE"
+
+// TestRestoreAsAProcess is the process that TestAKilledRestoreBeginsAgain kills.
+func TestRestoreAsAProcess(t *testing.T) {
+	at := strings.Fields(os.Getenv(restoreEnv))
+	if len(at) != 3 {
+		t.Skip("only as a process of its own")
+	}
+	if err := Restore(t.Context(), os.Stdout, RestoreOptions{Dir: at[0], Localcloud: at[1], ObjectsDir: at[2]}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestAKilledRestoreBeginsAgain kills a restore after more and more of its files, as a node that
+// dies would. No server opens what it leaves, and in the end everything is there.
+func TestAKilledRestoreBeginsAgain(t *testing.T) {
+	t.Parallel()
+	const objects = 400
+	source, dir := t.TempDir(), t.TempDir()
+	records, err := firestore.Open(firestore.Options{Path: filepath.Join(source, "firestore.db"), TTLInterval: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer records.Close()
+	db, err := records.Client(t.Context(), project)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := db.Doc("accounts/kept").Create(t.Context(), map[string]any{"name": "Kept"}); err != nil {
+		t.Fatal(err)
+	}
+	store, err := storage.Open(storage.Options{Dir: filepath.Join(source, "storage"), Buckets: []string{bucket}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	api := httptest.NewServer(store.APIHandler())
+	defer api.Close()
+	for i := range objects {
+		must(t, "", http.MethodPost, api.URL+"/upload/storage/v1/b/"+bucket+"/o?uploadType=media&name=o-"+fmt.Sprint(i), "", strings.Repeat("x", 10_000))
+	}
+	token := randomHex()
+	tokens, err := guard.Parse(token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	backups := httptest.NewServer((&backup.Source{Records: records, Objects: store, Tokens: tokens, Stop: t.Context()}).Handler())
+	defer backups.Close()
+	if _, err := backup.Take(t.Context(), backup.Options{Dir: dir, URL: backups.URL, Token: token}); err != nil {
+		t.Fatal(err)
+	}
+
+	to := localcloudDir{t.TempDir(), t.TempDir()}
+	kills := 0
+	for files := 0; files < objects; files += 50 {
+		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestRestoreAsAProcess$")
+		cmd.Env = append(os.Environ(), restoreEnv+"="+dir+" "+to.data+" "+to.objects)
+		if err := os.RemoveAll(filepath.Join(to.objects, "data")); err != nil { // so that the files of this attempt can be counted
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan error, 1)
+		go func() { ended <- cmd.Wait() }()
+		for running := true; running; {
+			select {
+			case <-ended:
+				running = false
+			case <-time.After(time.Millisecond):
+				if found, err := os.ReadDir(filepath.Join(to.objects, "data")); err == nil && len(found) >= files {
+					_ = cmd.Process.Kill() // it may have ended
+					<-ended
+					running = false
+				}
+			}
+		}
+		half, err := firestore.RestoreUnfinished(to.records())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := os.Stat(to.note()); half {
+			kills++
+			if s, err := firestore.Open(firestore.Options{Path: to.records()}); err == nil {
+				_ = s.Close()
+				t.Fatalf("half a restore, killed after %d files, is served", files)
+			}
+		} else if err != nil && files > 0 {
+			t.Fatalf("killed after %d files: neither half a restore nor a whole one: %v", files, err)
+		}
+	}
+	if kills < 3 {
+		t.Fatalf("%d kills were in time", kills)
+	}
+	if err := Restore(t.Context(), io.Discard, RestoreOptions{Dir: dir, Localcloud: to.data, ObjectsDir: to.objects}); err != nil {
+		t.Fatal(err)
+	}
+	served := open(t, to)
+	if !served.document(t, "accounts/kept") {
+		t.Error("the record is missing")
+	}
+	for i := range objects {
+		if code := served.object(t, fmt.Sprint("o-", i)); code != http.StatusOK {
+			t.Errorf("object %d answers %d", i, code)
+		}
+	}
 }

@@ -75,7 +75,7 @@ type ruleGroup struct {
 }
 
 // everyAlert are the values with which the chart has all its alerts.
-var everyAlert = []string{"metrics.rules.enabled=true", "metrics.probe.enabled=true", "tls.onDemand.enabled=true"}
+var everyAlert = []string{"metrics.rules.enabled=true", "metrics.probe.enabled=true", "tls.onDemand.enabled=true", "backup.enabled=true"}
 
 // rulesOf returns the rules that the chart renders for a release, and the kind of their object.
 func rulesOf(t *testing.T, release, namespace string, values ...string) (groups []ruleGroup, kind string) {
@@ -325,7 +325,7 @@ func TestRunbooks(t *testing.T) {
 			t.Errorf("docs/operations.md has no section ### %s", alert)
 		}
 		for _, span := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(section, -1) {
-			if regexp.MustCompile(`^[^-]*\b(linkreel_|http_server_|container_|kubelet_|up\{)`).MatchString(span[1]) {
+			if regexp.MustCompile(`^[^-]*\b(linkreel_|http_server_|container_|kubelet_|kube_|up\{)`).MatchString(span[1]) {
 				queries = append(queries, rule{Record: fmt.Sprint("query", len(queries)), Expr: span[1]})
 			}
 		}

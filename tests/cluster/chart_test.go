@@ -350,11 +350,8 @@ func TestTheWorkerKnowsTheLimitOfItsScratch(t *testing.T) {
 // unrestricted lists how a pod violates the "restricted" standard. It also lists a missing memory
 // limit and a writable root.
 func unrestricted(o object) (complaints []string) {
-	spec, _ := o.at("spec", "template", "spec").(map[string]any)
-	if o.kind() == "Pod" {
-		spec, _ = o.at("spec").(map[string]any)
-	}
-	if spec == nil {
+	all := pods([]object{o})
+	if len(all) == 0 {
 		return nil
 	}
 	need := func(ok bool, complaint string) {
@@ -362,15 +359,11 @@ func unrestricted(o object) (complaints []string) {
 			complaints = append(complaints, complaint)
 		}
 	}
-	pod := object(spec)
+	pod := all[0].spec
 	need(pod.at("securityContext", "runAsNonRoot") == true, "may run as root")
 	need(pod.at("securityContext", "seccompProfile", "type") == "RuntimeDefault", "has no seccomp profile")
 	need(pod.at("automountServiceAccountToken") == false, "gets a service account's token")
-	containers, _ := spec["containers"].([]any)
-	need(len(containers) > 0, "has no container")
-	for _, item := range containers {
-		fields, _ := item.(map[string]any)
-		c := object(fields)
+	for _, c := range all[0].containers {
 		need(c.at("securityContext", "allowPrivilegeEscalation") == false, "may escalate")
 		need(c.at("securityContext", "readOnlyRootFilesystem") == true, "has a writable root")
 		need(cmp.Equal(c.at("securityContext", "capabilities", "drop"), []any{"ALL"}), "keeps capabilities")
@@ -463,6 +456,10 @@ func TestRefusals(t *testing.T) {
 		"an unknown log format":           {[]string{"--set", "defaults.logFormat=xml"}, "logFormat"},
 		"an unknown choice of log lines":  {[]string{"--set", "links.logAccess=some"}, "logAccess"},
 		"a resolver without a port":       {[]string{"--set", "dnsResolver=192.0.2.53"}, "dnsResolver"},
+		"a backup of Google's services":   {[]string{"--set", "cloud.mode=google,cloud.google.project=p,cloud.google.bucket=b,backup.enabled=true"}, "copies the chart's own localcloud"},
+		"a restore from nowhere":          {[]string{"--set", "restore.enabled=true"}, "needs backup.enabled"},
+		"a restore of a strange name":     {[]string{"--set", "backup.enabled=true,restore.enabled=true,restore.backup=../x"}, "backup"},
+		"a recipient that is none":        {[]string{"--set", "backup.enabled=true,backup.encryptTo=AGE-SECRET-KEY-1X"}, "encryptTo"},
 		"an unknown value":                {[]string{"--set", "ingres.enabled=true"}, "not allowed"},
 		"a setting that is not ours":      {[]string{"--set", "auth.env.PATH=/x"}, "PATH"},
 	} {

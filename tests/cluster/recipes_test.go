@@ -237,8 +237,11 @@ func listAt(o object, path ...string) (list []object) {
 func pods(objects []object) (all []pod) {
 	for _, o := range objects {
 		template := mapAt(o, "spec", "template")
-		if o.kind() == "Pod" {
+		switch o.kind() {
+		case "Pod":
 			template = o
+		case "CronJob":
+			template = mapAt(o, "spec", "jobTemplate", "spec", "template")
 		}
 		if template == nil || template.at("spec", "containers") == nil {
 			continue
@@ -392,7 +395,7 @@ func named(text string, ref reference) bool {
 	name := regexp.QuoteMeta(ref.name) + `\b`
 	verbs := map[string]string{"Secret": `(create secret generic|patch secret) `, "ConfigMap": `create configmap `}[ref.kind]
 	return verbs != "" && regexp.MustCompile(verbs+name).MatchString(text) ||
-		regexp.MustCompile(`(?m)^[^#]*([Ss]ecret|configMap\w*|name|keySecret): \{?(name: )?`+name).MatchString(text)
+		regexp.MustCompile(`(?m)^[^#]*([Ss]ecret|configMap\w*|name|keySecret|\w*Claim): \{?(name: )?`+name).MatchString(text)
 }
 
 // portsOf returns the container ports of a pod by name.

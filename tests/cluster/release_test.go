@@ -552,8 +552,8 @@ func (r *rehearsal) wantOrder() {
 	if at < len(events) {
 		r.t.Errorf("%q came after %q, which is the wrong order", events[at], events[max(0, at-1)])
 	}
-	// There are 8 images with two platforms each, the chart, and an SBOM for each platform.
-	if want := []int{8*3 + 1, 1, 9, 16, 1, 3, 9, 1, 1}; !slices.Equal(counts, want) {
+	// There are 9 images with two platforms each, the chart, and an SBOM for each platform.
+	if want := []int{9*3 + 1, 1, 10, 18, 1, 3, 10, 1, 1}; !slices.Equal(counts, want) {
 		r.t.Errorf("%d events of each kind, want %d: %q", counts, want, events)
 	}
 }

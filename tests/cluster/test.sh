@@ -121,7 +121,7 @@ restarts() {
 }
 settled() {
 	local lines
-	lines=$(k get pods --no-headers -l "app.kubernetes.io/instance=$release,app.kubernetes.io/component!=test")
+	lines=$(k get pods --no-headers -l "app.kubernetes.io/instance=$release,app.kubernetes.io/component notin (test, backup)")
 	! grep -qv ' 1/1 *Running ' <<<"$lines"
 }
 
@@ -393,7 +393,7 @@ case_upgrade() {
 	await 60 all_run next
 	kill -TERM $writer
 	wait $writer || { cat "$work/writes.txt"; die "writes under the upgrades failed"; }
-	ok "beside all three: $(grep '^ok ' "$work/writes.txt" | cut -c6- | paste -sd ';')"
+	ok "during all three: $(grep '^ok ' "$work/writes.txt" | cut -c6- | paste -sd ';')"
 	check smoke >"$work/smoke.txt" 2>&1 || { cat "$work/smoke.txt"; die "smoke after the upgrades failed"; }
 	ok "smoke passes after upgrade, rollback and upgrade"
 	upgrade
@@ -533,7 +533,7 @@ case_traces() {
 	h uninstall devstack --wait >/dev/null
 	upgrade
 }
-# cold_visit: a visit to a link that no replica has read before.
+# cold_visit: visit a link that no replica has read before.
 cold_visit() {
 	check setup >"$work/traced.json"
 	[ "$(status "$(jq -r .shortUrl "$work/traced.json")")" = 302 ]
@@ -594,7 +594,7 @@ workers() {
 	if [ "$1" = 0 ]; then k delete pod -l app.kubernetes.io/component=worker --grace-period=0 --force >/dev/null 2>&1; fi
 	k rollout status deployment/$release-worker --timeout 90s >/dev/null
 }
-# The trigger redis-streams with streamLength asks for this, with the password of its TriggerAuthentication.
+# The trigger redis-streams with streamLength makes this query, with the password of its TriggerAuthentication.
 jobs_due() { k exec $release-redis-0 -- redis-cli --no-auth-warning XLEN "$stream"; }
 due() { [ "$(jobs_due)" -ge 1 ]; }
 nothing_due() { [ "$(jobs_due)" = 0 ]; }
@@ -649,7 +649,7 @@ case_redis() {
 	check smoke >"$work/smoke.txt" 2>&1 || { cat "$work/smoke.txt"; die "smoke with a Redis Cluster failed"; }
 	keeping ledger sleep 5
 	[ "$(($(redis_cli 0 DBSIZE) + $(redis_cli 1 DBSIZE) + $(redis_cli 2 DBSIZE)))" -gt 0 ] || die "the Redis Cluster is empty"
-	ok "Redis Cluster by TLS: smoke passes; $(grep '^ok ' "$work/ledger.txt" | cut -c6-); keys of the servers: $(redis_cli 0 DBSIZE) $(redis_cli 1 DBSIZE) $(redis_cli 2 DBSIZE)"
+	ok "Redis Cluster over TLS: smoke passes; $(grep '^ok ' "$work/ledger.txt" | cut -c6-); keys of the servers: $(redis_cli 0 DBSIZE) $(redis_cli 1 DBSIZE) $(redis_cli 2 DBSIZE)"
 	kubectl delete namespace databases --wait=false >/dev/null
 	installed
 }
@@ -717,7 +717,7 @@ case_release() {
 	if command -v qemu-aarch64-static >/dev/null; then
 		ok "the arm64 worker under qemu-user: $(arm64_worker | sed -n 1p)"
 	else
-		echo "     no qemu-aarch64-static (qemu-user-static): the arm64 worker is not tried"
+		echo "     no qemu-aarch64-static (qemu-user-static): the arm64 worker is not tested"
 	fi
 	installed
 }
@@ -763,6 +763,66 @@ arm64_worker() {
 	rm -rf "$folder"
 }
 
+## backup: the CronJob's job copies a release, and the copy is checked. The volumes of localcloud and Redis are lost, and a restore brings everything back that was acknowledged before the backup began. A restore over other data is refused, and no pod but the job reaches the port of backups.
+case_backup() {
+	local link line pod ours
+	local with=backup.enabled=true,backup.volume.size=10Gi
+	mapfile -t ours < <(ours)
+	installed --set $with
+	await 60 reached
+	check setup >"$work/kept.json"
+	link=$(jq -r .shortUrl "$work/kept.json")
+	check smoke >"$work/smoke.txt" 2>&1 || { cat "$work/smoke.txt"; die "smoke before the backup failed"; }
+	k create job --from=cronjob/$release-backup backup-now >/dev/null
+	k wait --for condition=Complete job/backup-now --timeout 120s >/dev/null || { k logs job/backup-now; die "no backup"; }
+	ok "the job says: $(k logs job/backup-now | head -n 1)"
+	k create job --from=cronjob/$release-backup verify --dry-run=client -o json |
+		jq '.spec.template.spec.containers[0].args = ["restore", "--verify", "--without-keys", "/backups"]' | k apply -f - >/dev/null
+	k wait --for condition=Complete job/verify --timeout 120s >/dev/null || { k logs job/verify; die "the backup cannot be restored"; }
+	pod=$(pod_of localcloud)
+	pod=$(k get "pod/$pod" -o jsonpath='{.status.podIP}')
+	for line in backup:ok auth:refused videos:refused; do reaches "${line%:*}" "$pod:8087" "${line#*:}"; done
+	check setup >"$work/later.json"
+	# Nothing is lost yet: a restore must not overwrite it.
+	h upgrade $release "$chart" "${ours[@]}" --set "$with,restore.enabled=true" >/dev/null
+	await 120 says 'holds data that no restore has written'
+	ok "over other data: $(k logs $release-localcloud-0 -c restore | tail -n 1)"
+	k scale statefulset/$release-localcloud statefulset/$release-redis --replicas 0 >/dev/null
+	k wait --for delete pod/$release-localcloud-0 pod/$release-redis-0 --timeout 120s >/dev/null
+	k delete pvc data-$release-localcloud-0 data-$release-redis-0 --timeout 120s >/dev/null
+	k scale statefulset/$release-localcloud statefulset/$release-redis --replicas 1 >/dev/null
+	await 180 says '^Restored '
+	k rollout restart deployment -l app.kubernetes.io/instance=$release >/dev/null
+	await 240 settled
+	await 60 reached
+	[ "$(status "$link")" = 302 ] || die "$link, from before the backup, is lost"
+	[ "$(status "$(jq -r .shortUrl "$work/later.json")")" = 404 ] || die "the link from after the backup is there: nothing was lost"
+	check smoke >"$work/smoke.txt" 2>&1 || { cat "$work/smoke.txt"; die "smoke after the restore failed"; }
+	ok "$(k logs $release-localcloud-0 -c restore | grep '^Restored ')"
+	k delete pod $release-localcloud-0 --wait >/dev/null
+	await 120 says 'Nothing to do'
+	[ "$(k get cronjob/$release-backup -o jsonpath='{.spec.suspend}')" = true ] || die "backups continue while a restore is on"
+	await 240 settled
+	installed
+}
+# says TEXT: the restore of localcloud's pod has written a line like TEXT.
+says() { k logs $release-localcloud-0 -c restore 2>/dev/null | grep -q "$1"; }
+# reaches COMPONENT ADDRESS ok|refused: whether a pod with the labels of COMPONENT can connect to ADDRESS.
+reaches() {
+	local got=refused
+	k delete pod caller-backup --ignore-not-found --now >/dev/null
+	k run caller-backup --restart Never --image localhost/linkreel/check:dev \
+		--labels "probe=caller,app.kubernetes.io/name=linkreel,app.kubernetes.io/instance=$release,app.kubernetes.io/component=$1" --overrides "$(jq -cn '{spec: {
+		securityContext: {runAsNonRoot: true, seccompProfile: {type: "RuntimeDefault"}}, automountServiceAccountToken: false,
+		containers: [{name: "probe", image: "localhost/linkreel/check:dev", imagePullPolicy: "Never", args: (["reach", "--after=10s"] + $ARGS.positional),
+			securityContext: {allowPrivilegeEscalation: false, capabilities: {drop: ["ALL"]}}}]}}' --args -- "$2")" >/dev/null
+	within 60 finished || die "the probe of $1 does not end"
+	! k logs caller-backup | grep -q '^ok *reached' || got=ok
+	k delete pod caller-backup --now >/dev/null
+	[ "$got" = "$3" ] || die "$1 at $2: $got, want $3"
+}
+finished() { [[ "$(k get pod/caller-backup -o jsonpath='{.status.phase}')" =~ ^(Failed|Succeeded)$ ]]; }
+
 ## uninstall: only volumes and Secrets are left, which are kept on purpose.
 case_uninstall() {
 	h uninstall $release --wait >/dev/null
@@ -774,7 +834,7 @@ gone() { [ -z "$(k get deployment,statefulset,pod,service,ingress,hpa,networkpol
 
 running init || die "the cluster is not running; run make cluster-up"
 cases=("$@")
-[ $# -gt 0 ] || cases=(images dryrun score install helmtest smoke stories pods policy rollouts people kill freeze hpa keda traces gateway upgrade certificates redis preflight release uninstall)
+[ $# -gt 0 ] || cases=(images dryrun score install helmtest smoke stories pods policy rollouts people kill freeze hpa keda traces gateway upgrade certificates redis preflight backup release uninstall)
 for case in "${cases[@]}"; do
 	echo "== $case"
 	"case_$case"

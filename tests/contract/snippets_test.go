@@ -89,6 +89,7 @@ func TestSnippetsOfTheDocumentsRun(t *testing.T) {
 			`--domain "$DOMAIN" --slug spring`: `--domain "$DOMAIN" --slug spring 2>refusal || grep -q DOMAIN_NOT_VERIFIED refusal`,
 		}},
 		{file: "docs/mcp.md", login: true, least: 3},
+		{file: "docs/sign-in.md", least: 1},
 	}
 	for _, tt := range tests {
 		t.Run(tt.file, func(t *testing.T) {

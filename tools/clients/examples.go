@@ -35,8 +35,10 @@ type example struct {
 	// Varies says that two answers differ in more than ids and times, so the test compares only their
 	// fields.
 	Varies bool
+	Title  string            // of the section; otherwise the operation's summary
 	Note   string            // a sentence or more before the calls
 	Then   map[string]string // further lines, by language
+	Only   bool              // the lines of Then, without the call
 }
 
 // examples are all examples, by the id of their operation, or by the id, a full stop and a word if

@@ -111,7 +111,10 @@ func (e *examples) code(names []string) (map[string]map[string]string, error) {
 			if keep, _, _ := strings.Cut(s.Save, "."); keep != "" && s.Then[l.key] != "" {
 				s.later += "{" + keep + "}"
 			}
-			text, err := l.call(s)
+			text, err := "", error(nil)
+			if !s.Only {
+				text, err = l.call(s)
+			}
 			if err != nil {
 				return nil, err
 			}
@@ -138,6 +141,15 @@ func (e *examples) setup(b *bytes.Buffer, names []string, code map[string]map[st
 	}
 	if len(names) == 0 {
 		return
+	}
+	var contents []string
+	for _, name := range names {
+		if title := e.title(name); !e.byName[name].Brief {
+			contents = append(contents, "["+title+"](#"+anchor(title)+")")
+		}
+	}
+	if len(contents) > 1 {
+		b.WriteString("Operations: " + strings.Join(contents, " · ") + "\n\n")
 	}
 	all := map[string]string{}
 	for _, name := range names {
@@ -200,14 +212,29 @@ func goFrame(lines string, operator bool) string {
 	return b.String()
 }
 
+// title is the heading of an example.
+func (e *examples) title(name string) string {
+	summary := e.operation(name).Summary
+	switch x := e.byName[name]; {
+	case x.Title != "":
+		return x.Title
+	case x.Brief:
+		return "First: " + strings.ToLower(summary[:1]) + summary[1:]
+	}
+	return summary
+}
+
+var notInAnchors = regexp.MustCompile(`[^\p{L}\p{N}\-_ ]+`)
+
+// anchor is the fragment that GitHub and a deployment give a heading.
+func anchor(title string) string {
+	return strings.ReplaceAll(strings.ToLower(notInAnchors.ReplaceAllString(title, "")), " ", "-")
+}
+
 // section writes an operation: what it needs, its fields, the calls, and the answer.
 func (e *examples) section(b *bytes.Buffer, name string, code map[string]string) {
 	op, x := e.operation(name), e.byName[name]
-	title := op.Summary
-	if x.Brief {
-		title = "First: " + strings.ToLower(title[:1]) + title[1:]
-	}
-	fmt.Fprintf(b, "### %s\n\n", title)
+	fmt.Fprintf(b, "### %s\n\n", e.title(name))
 	if !x.Brief {
 		fmt.Fprintf(b, "`%s %s`%s\n\n", op.Method, op.Path, needs(op))
 		if rows := e.fields(op); len(rows) > 0 {

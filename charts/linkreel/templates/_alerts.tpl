@@ -188,12 +188,21 @@ something that happens a few times a day also need a least number: one of one is
   summary: "localcloud cannot write ({{ `{{ $labels.reason }}` }}): every change fails."
 {{- end }}
 {{- if or .Values.redis.enabled (include "linkreel.ownLocalcloud" .) }}
-{{- $claims := printf "namespace=%q, persistentvolumeclaim=~\"data-%s-(redis|localcloud)-0|%s-localcloud-objects\"" .Release.Namespace $full $full }}
+{{- $claims := printf "namespace=%q, persistentvolumeclaim=~\"data-%s-(redis|localcloud)-0|%s-localcloud-objects|%s-backup\"" .Release.Namespace $full $full $full }}
 - alert: LinkreelVolumeFilling
   expr: kubelet_volume_stats_available_bytes{ {{- $claims -}} } < 0.15 * kubelet_volume_stats_capacity_bytes{ {{- $claims -}} }
   for: 10m
   labels: {severity: warning}
-  summary: "A volume of Redis or localcloud has less than 15 % left."
+  summary: "A volume of Redis, localcloud or the backups has less than 15 % left."
+{{- end }}
+{{- if .Values.backup.enabled }}
+{{- $job := printf "{namespace=%q, cronjob=\"%s-backup\"}" .Release.Namespace $full }}
+- alert: LinkreelBackupLate
+  # A job that has never succeeded has only the time at which it was created.
+  expr: time() - max(kube_cronjob_status_last_successful_time{{ $job }} or kube_cronjob_created{{ $job }}) > {{ .Values.backup.alertHours }} * 3600
+  for: 10m
+  labels: {severity: warning}
+  summary: "No backup has succeeded for {{ .Values.backup.alertHours }} hours."
 {{- end }}
 {{- if .Values.metrics.probe.enabled }}
 - alert: LinkreelUnreachable

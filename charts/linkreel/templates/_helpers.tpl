@@ -141,6 +141,15 @@ prometheus.io/port: {{ include "linkreel.adminPort" . | quote }}
 {{- end }}
 {{- define "linkreel.ownLocalcloud" -}}{{ if and (eq .Values.cloud.mode "localcloud") (not .Values.localcloud.service) }}true{{ end }}{{- end }}
 
+{{/* Where localcloud gives backups, the Secret with their token, and the claim that keeps them. */}}
+{{- define "linkreel.backupPort" -}}8087{{- end }}
+{{- define "linkreel.backupSecret" -}}
+{{- default (printf "%s-backup" (include "linkreel.fullname" .)) .Values.backup.tokenSecret }}
+{{- end }}
+{{- define "linkreel.backupClaim" -}}
+{{- default (printf "%s-backup" (include "linkreel.fullname" .)) .Values.backup.volume.existingClaim }}
+{{- end }}
+
 {{- define "linkreel.local" -}}{{ if eq .Values.cloud.mode "localcloud" }}true{{ end }}{{- end }}
 
 {{/* The audience in the tokens of storage's notifications. */}}

@@ -267,5 +267,8 @@ func TestReferenceShowsWhatEachOperationNeeds(t *testing.T) {
 		if !strings.Contains(models, "`"+r.Method+" "+r.Path+"`") {
 			t.Errorf("llms.txt lacks %s %s", r.Method, r.Path)
 		}
+		if !strings.Contains(part, `<a href="/docs/guides/api/`) {
+			t.Errorf("%s leads to no examples", r.OperationID)
+		}
 	}
 }

@@ -60,6 +60,7 @@ type group struct {
 type operation struct {
 	ID, Method, Class, Path, Summary, Plan, Scope string
 	Open                                          bool
+	Examples                                      string // where a guide shows calls
 	Text                                          template.HTML
 	Parameters, Body, Answer                      *fields
 	Statuses                                      []string
@@ -102,6 +103,7 @@ func reference() map[string]File {
 		panic(err) // the contract was parsed before
 	}
 	all := guides()
+	doc.examples = examples(all)
 	groups := doc.groups()
 	out := map[string]File{
 		"/docs": render("reference", page{
@@ -148,8 +150,23 @@ func packed(contentType string, data []byte) File {
 	return f
 }
 
+var exampleHeading = regexp.MustCompile("(?m)^### (.+)\n\n`([A-Z]+ /[^`]+)`")
+
+// examples maps operations, such as "GET /api/v1/links", to the places in the guides that show calls.
+func examples(all []guide) map[string]string {
+	out := map[string]string{}
+	for _, g := range all {
+		for _, m := range exampleHeading.FindAllStringSubmatch(g.Text, -1) {
+			out[m[2]] = "/docs/guides/" + g.Name + "#" + string(anchors{}.Generate([]byte(m[1]), 0))
+		}
+	}
+	return out
+}
+
 // document is the part of the contract that the reference shows.
 type document struct {
+	examples map[string]string
+
 	Info struct{ Summary, Description string }
 	Tags []struct{ Name string }
 
@@ -216,7 +233,7 @@ func (d *document) operation(r apispec.Route) operation {
 	op.Parameters = d.parameters(r.Path, op)
 	out := operation{
 		ID: r.OperationID, Method: r.Method, Class: strings.ToLower(r.Method), Path: r.Path, Summary: op.Summary, Plan: r.Plan,
-		Scope: r.Scope, Open: r.Open,
+		Scope: r.Scope, Open: r.Open, Examples: d.examples[r.Method+" "+r.Path],
 		Text: toHTML(op.Description, 4), Statuses: slices.Sorted(maps.Keys(op.Responses)),
 	}
 	out.Form = d.form(r, op)
@@ -337,7 +354,7 @@ func (d *document) forModels(all []guide) []byte {
 			if !op.Open {
 				needs = "plan " + cmp.Or(op.Plan, "any") + ", scope " + cmp.Or(op.Scope, "any")
 			}
-			fmt.Fprintf(&b, "- [%s](/docs#%s): `%s %s` (%s)\n", op.Summary, op.ID, op.Method, op.Path, needs)
+			fmt.Fprintf(&b, "- [%s](%s): `%s %s` (%s)\n", op.Summary, strings.Replace(op.Examples, "#", ".md#", 1), op.Method, op.Path, needs)
 		}
 	}
 	return b.Bytes()

@@ -1,5 +1,5 @@
 // Package text holds every sentence of the console. Pages refer to a sentence by its key,
-// so another language is another file beside en.go.
+// so another language is another file next to en.go.
 package text
 
 import (

@@ -49,7 +49,7 @@ func drawDays(days []client.DayClicks) *chart {
 	for i, d := range c.Days {
 		height := 1000 * float64(d.Clicks) / float64(c.Top)
 		if d.Clicks > 0 {
-			height = max(height, 12) // keep a single click visible beside a million
+			height = max(height, 12) // keep a single click visible next to a million
 		}
 		c.Bars = append(c.Bars, bar{number(float64(i)*step + step*.12), number(1000 - height), number(step * .76), number(height)})
 	}

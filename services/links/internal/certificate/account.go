@@ -29,7 +29,7 @@ type Account struct {
 	Now  func() time.Time
 }
 
-// key returns the account's key. It makes one if there is none.
+// key returns the account's key. If there is none, it creates one.
 func (a *Account) key(ctx context.Context) (key crypto.Signer, err error) {
 	err = a.Store.ChangeAccount(ctx, a.ID, func(sealed []byte, since time.Time) (_ []byte, err error) {
 		// If no key of ours decrypts it, do not replace it at once; [Service.lost] explains why.

@@ -66,7 +66,7 @@ type acmeIssuer struct {
 // callTimeout bounds one request to the authority.
 const callTimeout = 30 * time.Second
 
-// NewIssuer makes a client of an ACME authority. It does not call the authority yet.
+// NewIssuer returns a client of an ACME authority. It does not call the authority yet.
 func NewIssuer(a ACME) (Issuer, error) {
 	var roots *x509.CertPool
 	if a.CAFile != "" {
@@ -147,7 +147,7 @@ func (i *acmeIssuer) registered(ctx context.Context) (acme.Account, error) {
 	return account, err
 }
 
-// newKey makes a key and a request to certify it for host.
+// newKey returns a new key and a request to certify it for host.
 func newKey(host string) (crypto.Signer, *x509.CertificateRequest, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -162,7 +162,7 @@ func newKey(host string) (crypto.Signer, *x509.CertificateRequest, error) {
 	return key, csr, err
 }
 
-// parse makes a TLS certificate from a chain and its key, and checks that it is for
+// parse returns a TLS certificate made from a chain and its key, and checks that it is for
 // host.
 func parse(host string, chain, pkcs8 []byte) (*tls.Certificate, error) {
 	// X509KeyPair also checks that the key matches the chain, and sets Leaf.

@@ -16,7 +16,7 @@ var sealedByOlderKeys = promauto.NewGaugeVec(prometheus.GaugeOpts{
 		"If it is 0 on every replica, the older keys can be dropped.",
 }, nil)
 
-// newRotation makes the rotation that reseals certificates, and then the account at the
+// newRotation returns the rotation that reseals certificates, and then the account at the
 // authority.
 func newRotation(opt Options) *seal.Rotation {
 	account := opt.Account

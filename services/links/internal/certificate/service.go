@@ -152,7 +152,7 @@ const (
 	loss = 24 * time.Hour
 )
 
-// NewService makes a service. Call Sweep regularly, because it renews certificates, and Close
+// NewService returns a service. Call Sweep regularly, because it renews certificates, and Close
 // at the end.
 func NewService(opt Options) *Service {
 	opt.PerHour = cmp.Or(opt.PerHour, 100)

@@ -147,7 +147,7 @@ func (c *barrier) ask(ctx context.Context, marks Marks) (bool, error) {
 		}
 	}
 	for part, last := range c.logged {
-		// A process that has signed off has no entry any more, but may have batches in the log. Wait
+		// A process that has signed off has no entry left, but may have batches in the log. Wait
 		// until the flusher has counted and removed them.
 		left, err := c.log.slow.XRangeN(ctx, streamKey(part), "-", last, 1).Result()
 		if err != nil || len(left) > 0 {

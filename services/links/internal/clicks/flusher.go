@@ -93,7 +93,7 @@ type Flusher struct {
 	told     time.Time // when it last logged that
 }
 
-// NewFlusher makes a flusher of one partition. If now is nil, it uses the system's clock.
+// NewFlusher returns a flusher of one partition. If now is nil, it uses the system's clock.
 // The client is shared.
 func NewFlusher(client redis.UniversalClient, part int, counts Counts, now func() time.Time) *Flusher {
 	if now == nil {
@@ -102,7 +102,7 @@ func NewFlusher(client redis.UniversalClient, part int, counts Counts, now func(
 	return &Flusher{redis: client, part: part, counts: counts, id: identity.NewNonce(), now: now, limit: writeMax, waits: waiting.NewReport(now)}
 }
 
-// OpenPatient makes a client for work that may wait longer than a redirect: counting
+// OpenPatient returns a client for work that may wait longer than a redirect: counting
 // and announcing.
 func OpenPatient(cfg redisdb.Config, partitions int) (redis.UniversalClient, error) {
 	return openRedis(cfg, 2*time.Second, 4+2*partitions)
@@ -116,7 +116,7 @@ type Flushers struct {
 	now    func() time.Time
 }
 
-// NewFlushers makes flushers of partitions 0 to parts-1. They also empty higher partitions:
+// NewFlushers returns flushers of partitions 0 to parts-1. They also empty higher partitions:
 // clicks may still wait there if there were more partitions before. The client is shared.
 // counts returns the store for a partition.
 func NewFlushers(client redis.UniversalClient, parts int, counts func(part int) Counts, now func() time.Time) *Flushers {

@@ -59,7 +59,7 @@ type Log struct {
 	lanes []*lane
 }
 
-// Open makes a log for all partitions of memory. Redis may be down.
+// Open returns a log for all partitions of memory. Redis may be down.
 func Open(cfg Config, memory *invalidation.Memory) (*Log, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
@@ -98,7 +98,7 @@ func Open(cfg Config, memory *invalidation.Memory) (*Log, error) {
 	return l, nil
 }
 
-// openRedis makes a client whose calls may take up to timeout.
+// openRedis returns a client whose calls may take up to timeout.
 func openRedis(cfg redisdb.Config, timeout time.Duration, conns int) (redis.UniversalClient, error) {
 	cfg.Timeout, cfg.PoolTimeout, cfg.PoolSize, cfg.MinIdle, cfg.Untraced = timeout, timeout, conns, 1, true
 	return redisdb.Open(cfg)

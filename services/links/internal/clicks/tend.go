@@ -239,7 +239,7 @@ func (l *lane) close(ctx context.Context) (empty bool, err error) {
 	if l.away.Load() {
 		_, _ = l.send(ctx, l.log.slow, &l.live, nil) // batches that do not arrive are in the spool
 	}
-	l.drain(ctx, time.Now().Add(time.Hour)) // nothing adds to the spool any more, so drain need not stop for a probe
+	l.drain(ctx, time.Now().Add(time.Hour)) // nothing adds to the spool now, so drain need not stop for a probe
 	l.state.Lock()
 	defer l.state.Unlock()
 	return l.spool.empty(), l.spool.close()

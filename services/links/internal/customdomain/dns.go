@@ -18,7 +18,7 @@ type DNS struct {
 	client  dns.Client
 }
 
-// NewDNS makes a DNS that asks the resolver at host:port. If resolver is empty, it asks the
+// NewDNS returns a DNS that asks the resolver at host:port. If resolver is empty, it asks the
 // system's resolvers.
 func NewDNS(resolver string) (*DNS, error) {
 	d := &DNS{client: dns.Client{Timeout: 2 * time.Second}}

@@ -74,7 +74,7 @@ type Options struct {
 // Service has the operations that the API and the background loop call.
 type Service struct{ opt Options }
 
-// NewService makes a service.
+// NewService returns a service.
 func NewService(opt Options) *Service { return &Service{opt} }
 
 // Own returns the host names of this installation.
@@ -122,7 +122,7 @@ func (s *Service) Owner(ctx context.Context, hostname string) (domainID string, 
 	return s.opt.Store.Owner(ctx, hostname)
 }
 
-// New makes an account's claim to a valid host name, but does not store it.
+// New returns an account's claim to a valid host name, but does not store it.
 func (s *Service) New(accountID, hostname string) *Domain {
 	return &Domain{
 		ID: ID(accountID, hostname), AccountID: accountID, Hostname: hostname,

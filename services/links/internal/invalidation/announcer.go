@@ -86,7 +86,7 @@ type batch struct {
 	done []chan struct{} // closed when keys are in the log
 }
 
-// NewAnnouncer makes an announcer. The client's calls may take longer than a redirect
+// NewAnnouncer returns an announcer. The client's calls may take longer than a redirect
 // waits. id names this process. Nothing is announced before [Announcer.Run] runs.
 func NewAnnouncer(client redis.UniversalClient, memory *Memory, id string) *Announcer {
 	a := &Announcer{client: client, memory: memory, id: id}

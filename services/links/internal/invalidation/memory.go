@@ -36,7 +36,7 @@ type Memory struct {
 	silent map[int]bool // partitions that are not synced
 }
 
-// NewMemory makes an empty memory.
+// NewMemory returns an empty memory.
 func NewMemory(opt Options) *Memory {
 	n := max(opt.Partitions, 1)
 	if opt.Now == nil {

@@ -24,7 +24,7 @@ type Result struct {
 // taken.
 var errAgain = errors.New("look again")
 
-// Create calls d.Ready and then makes the link; see [Service.CreateAll].
+// Create calls d.Ready and then creates the link; see [Service.CreateAll].
 func (s *Service) Create(ctx context.Context, p *identity.Principal, o identity.Origin, d Draft) error {
 	if d.needsNothing() {
 		l := newLink(p.AccountID, o, d, 0)

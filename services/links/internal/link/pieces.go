@@ -47,7 +47,7 @@ const (
 	linkWeight = 4 << 10
 )
 
-// weight estimates how many bytes a commit changes if it makes or deletes the link, with
+// weight estimates how many bytes a commit changes if it creates or deletes the link, with
 // its slug, its terms and its event. It estimates the number of terms from the length of
 // the texts that they come from. An ordinary link weighs 15 kB.
 func (l *Link) weight() int {

@@ -158,7 +158,7 @@ func (l *Link) Conflicts() (all []Conflict) {
 }
 
 // CheckRules checks and normalizes all rules of a link. It trims the names, and writes
-// countries in capitals and languages in the case of BCP 47. countryKnown tells whether this
+// countries in capitals and languages in the case of BCP 47. countryKnown reports whether this
 // installation can know a visitor's country. The details name fields such as
 // rules.0.when.country.
 func CheckRules(rules []Rule, countryKnown bool) ([]Rule, []apierr.Detail) {

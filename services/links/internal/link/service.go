@@ -104,7 +104,7 @@ type Options struct {
 // Service has the operations on links that the API calls.
 type Service struct{ opt Options }
 
-// NewService makes a service.
+// NewService returns a service.
 func NewService(opt Options) *Service { return &Service{opt} }
 
 // Get finds a link of the account.

@@ -114,7 +114,7 @@ type line struct {
 	until   time.Time                               // when the line stops trying to settle its link
 }
 
-// New makes a gate.
+// New returns a gate.
 func New(opt Options) *Gate {
 	return &Gate{opt: opt, stop: make(chan struct{}), lines: map[string]*line{}, accounts: map[string]*share{}}
 }

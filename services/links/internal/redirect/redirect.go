@@ -99,7 +99,7 @@ type Handler struct {
 	failed failures
 }
 
-// New makes a handler.
+// New returns a handler.
 func New(m *invalidation.Memory, log Confirmer, opt Options) *Handler {
 	if opt.Now == nil {
 		opt.Now = time.Now
@@ -266,7 +266,7 @@ func (h *Handler) wrongMethod(ctx *fasthttp.RequestCtx) {
 	h.fail(ctx, &apierr.Error{Code: apierr.MethodNotAllowed, Message: "This address accepts only GET and HEAD."})
 }
 
-// nowhere stands for any path that no link can have.
+// nowhere represents any path that no link can have.
 const nowhere = "/?"
 
 // serve answers a visit to a slug of a host, or to the host's home if the slug is "".

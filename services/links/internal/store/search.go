@@ -78,7 +78,7 @@ func (s *Store) Tags(ctx context.Context, accountID, q, after string, limit int)
 	return s.labels.List(ctx, accountID, q, after, limit)
 }
 
-// SweepTags removes tags that no link has any more.
+// SweepTags removes tags that are no longer on any link.
 func (s *Store) SweepTags(ctx context.Context) error { return s.labels.Sweep(ctx, s.carried) }
 
 // carried implements [tags.Carried].

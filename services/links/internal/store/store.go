@@ -43,7 +43,7 @@ type Shown struct {
 	Domain func(*customdomain.Domain) any
 }
 
-// New makes a store on a database of records.
+// New returns a store on a database of records.
 func New(db *record.DB, shown Shown) *Store {
 	s := &Store{
 		Lookups: Lookups{db.DB}, db: db, shown: shown, labels: tags.New(db.DB, tags.Links, db.Now),
@@ -246,7 +246,7 @@ func linkDocOf(l *link.Link) *linkDoc {
 	return d
 }
 
-// slugDocOf makes the slug document of the link with this id and document.
+// slugDocOf returns the slug document of the link with this id and document.
 func slugDocOf(id string, d *linkDoc) *slugDoc {
 	slug := &slugDoc{
 		LinkID: id, AccountID: d.AccountID, Slug: d.Slug, Location: d.Location, OG: d.OG, ExpiresAt: d.ExpiresAt, Takedown: d.Takedown,

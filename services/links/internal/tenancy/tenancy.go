@@ -36,7 +36,7 @@ type Options struct {
 	Turns     *dedup.Seen // see [keeper.Options]
 }
 
-// New makes the keeper of auth's decisions about accounts for the links service.
+// New returns the keeper of auth's decisions about accounts for the links service.
 func New(o Options) *keeper.Keeper {
 	return keeper.New(keeper.Options{
 		Standings: o.Standings, Now: o.Now, Turns: o.Turns, Erase: o.erase, Remains: o.Store.Remains,

@@ -53,20 +53,31 @@ func up(ctx context.Context, args []string, env cli.Env) error {
 }
 
 func backup(ctx context.Context, args []string, env cli.Env) error {
-	var o standalone.BackupOptions
-	fs := flag.NewFlagSet("backup", flag.ContinueOnError)
-	fs.StringVar(&o.Recipient, "encrypt-to", "", "age recipient (age1…) that alone can read the backup")
-	fs.StringVar(&o.From, "from", "", "address of the backups of a running localcloud, its --backup-addr (default: the data directory)")
-	fs.StringVar(&o.TokenFile, "token-file", "", "file with the token of --from")
-	var err error
-	if o.Dir, err = folder(fs, args, env); err != nil {
+	o, err := backupOptions(args, env)
+	if err != nil {
 		return err
 	}
 	return standalone.Backup(ctx, env.Out, o)
 }
 
+func backupOptions(args []string, env cli.Env) (o standalone.BackupOptions, err error) {
+	fs := flag.NewFlagSet("backup", flag.ContinueOnError)
+	fs.StringVar(&o.Recipient, "encrypt-to", "", "age recipient (age1…) that alone can read the backup")
+	fs.StringVar(&o.From, "from", "", "address of the backups of a running localcloud, its --backup-addr (default: the data directory)")
+	fs.StringVar(&o.TokenFile, "token-file", "", "file with the token of --from")
+	o.Dir, err = folder(fs, args, env)
+	return o, err
+}
+
 func restore(ctx context.Context, args []string, env cli.Env) error {
-	var o standalone.RestoreOptions
+	o, err := restoreOptions(args, env)
+	if err != nil {
+		return err
+	}
+	return standalone.Restore(ctx, env.Out, o)
+}
+
+func restoreOptions(args []string, env cli.Env) (o standalone.RestoreOptions, err error) {
 	fs := flag.NewFlagSet("restore", flag.ContinueOnError)
 	fs.BoolVar(&o.Verify, "verify", false, "check the backup and its keys, and restore nothing")
 	fs.StringVar(&o.Name, "backup", "", "name of the backup, a folder in DIR (default: the newest)")
@@ -77,11 +88,8 @@ func restore(ctx context.Context, args []string, env cli.Env) error {
 	fs.BoolVar(&o.SkipDamaged, "skip-damaged", false, "leave out objects whose bytes in the backup are damaged, and name them")
 	fs.BoolVar(&o.WithoutKeys, "without-keys", false, "restore although a key that sealed values is lost, and name what it opened")
 	fs.StringVar(&o.Identity, "identity", "", "file with the age identity of an encrypted backup")
-	var err error
-	if o.Dir, err = folder(fs, args, env); err != nil {
-		return err
-	}
-	return standalone.Restore(ctx, env.Out, o)
+	o.Dir, err = folder(fs, args, env)
+	return o, err
 }
 
 func move(ctx context.Context, args []string, env cli.Env) error {

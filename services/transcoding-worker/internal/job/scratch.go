@@ -28,7 +28,7 @@ type Scratch struct {
 	freed    chan struct{}    // closed when room may have become free
 }
 
-// OpenScratch clears leftovers below root and makes this process's folder. All its jobs
+// OpenScratch clears leftovers below root and creates this process's folder. All its jobs
 // together may use limit bytes; 0 means the size of the disk.
 func OpenScratch(root string, limit int64) (*Scratch, error) {
 	root, err := filepath.Abs(root)
@@ -118,7 +118,7 @@ func sweepScratch(root string) error {
 	return nil
 }
 
-// Job makes an empty private folder for one job. remove deletes it and frees the space
+// Job creates an empty private folder for one job. remove deletes it and frees the space
 // that the job has reserved.
 func (s *Scratch) Job() (dir string, remove func(), err error) {
 	dir, err = os.MkdirTemp(s.dir, "job-*")

@@ -407,7 +407,7 @@ func (a *attempt) extra(ctx context.Context, what string, file func(context.Cont
 func (a *attempt) object(path string) string { return a.prefix + filepath.Base(path) }
 
 // upload stores files under the attempt's prefix, each once. Files that are already
-// stored need not exist locally any more.
+// stored need no longer exist locally.
 func (a *attempt) upload(ctx context.Context, paths ...string) error {
 	paths = slices.DeleteFunc(slices.Clone(paths), func(path string) bool {
 		_, done := a.stored[a.object(path)]

@@ -1,0 +1,74 @@
+package main
+
+import (
+	"os/exec"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/linkreel/linkreel/services/cli"
+	"github.com/linkreel/linkreel/services/standalone"
+)
+
+// TestTheChartsCommandsAreUnderstood reads the arguments of the chart's backup job and restore
+// container as the program does.
+func TestTheChartsCommandsAreUnderstood(t *testing.T) {
+	t.Parallel()
+	const chart = "../../../../charts/linkreel"
+	helm, err := exec.LookPath("../../../../.local/bin/helm")
+	if err != nil {
+		if helm, err = exec.LookPath("helm"); err != nil {
+			t.Fatal("no helm here; `make chart` builds one")
+		}
+	}
+	for name, tt := range map[string]struct {
+		values  []string
+		backup  standalone.BackupOptions
+		restore standalone.RestoreOptions
+	}{
+		"the least": {
+			[]string{"--set", "backup.enabled=true,restore.enabled=true"},
+			standalone.BackupOptions{Dir: "/backups", From: "http://try-linkreel-localcloud:8087/", TokenFile: "/etc/linkreel-backup/token"},
+			standalone.RestoreOptions{Dir: "/backups", Localcloud: "/data"},
+		},
+		"everything": {
+			[]string{"--values", chart + "/ci/everything.yaml"},
+			standalone.BackupOptions{
+				Dir: "/backups", From: "http://try-linkreel-localcloud:8087/", TokenFile: "/etc/linkreel-backup/token",
+				Recipient: "age1qyqszqgpqyqszqgpqyqszqgpqyqszqgpqyqszqgpqyqszqgpqyqs3290gq",
+			},
+			standalone.RestoreOptions{
+				Dir: "/backups", Localcloud: "/data", ObjectsDir: "/objects", Name: "2026-11-26T02-17-00.000Z", Identity: "/etc/linkreel-identity/identity",
+				Audit: "/audit", SkipDamaged: true, WithoutKeys: true,
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			text, err := exec.CommandContext(t.Context(), helm, append([]string{"template", "try", chart}, tt.values...)...).Output()
+			if err != nil {
+				t.Fatal(err)
+			}
+			args := func(command string) (list []string) {
+				m := regexp.MustCompile(`(?s)args:\n +- ` + command + `\n(.*?)\n +env:`).FindSubmatch(text)
+				if m == nil {
+					t.Fatalf("the chart runs no %s", command)
+				}
+				for line := range strings.Lines(string(m[1])) {
+					list = append(list, strings.TrimPrefix(strings.TrimSpace(line), "- "))
+				}
+				return list
+			}
+			b, err := backupOptions(args("backup"), cli.Env{})
+			if diff := cmp.Diff(tt.backup, b); err != nil || diff != "" {
+				t.Errorf("backup: %v\n%s", err, diff)
+			}
+			r, err := restoreOptions(args("restore"), cli.Env{})
+			if diff := cmp.Diff(tt.restore, r); err != nil || diff != "" {
+				t.Errorf("restore: %v\n%s", err, diff)
+			}
+		})
+	}
+}

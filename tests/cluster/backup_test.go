@@ -1,0 +1,151 @@
+package cluster
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// mounts lists the pods whose containers get a Secret, as files or in their environment.
+func mounts(all []pod, secret string) (owners []string) {
+	for _, p := range all {
+		if slices.Contains(references(p), reference{"Secret", secret}) {
+			owners = append(owners, p.owner)
+		}
+	}
+	return owners
+}
+
+func containerOf(t *testing.T, all []pod, owner, name string) object {
+	t.Helper()
+	for _, p := range all {
+		for _, c := range p.containers {
+			if p.owner == owner && c["name"] == name {
+				return c
+			}
+		}
+	}
+	t.Fatalf("%s has no container %s", owner, name)
+	return nil
+}
+
+const (
+	backupJob  = "CronJob try-linkreel-backup"
+	localcloud = "StatefulSet try-linkreel-localcloud"
+)
+
+// TestOnlyTheBackupJobReachesBackups: nobody else has the token, and no other pod is let in at
+// the port. Without backup.enabled localcloud has no such port.
+func TestOnlyTheBackupJobReachesBackups(t *testing.T) {
+	t.Parallel()
+	plain, err := render(t)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range plain {
+		if o.kind() == "CronJob" {
+			t.Errorf("%s is there without backup.enabled", o.name())
+		}
+		if text := fmt.Sprint(o); strings.Contains(text, "8087") || strings.Contains(text, "--backup-addr") {
+			t.Errorf("%s %s opens the port of backups without backup.enabled", o.kind(), o.name())
+		}
+	}
+	objects, err := render(t, "--set", "backup.enabled=true")
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := pods(objects)
+	if got := mounts(all, "try-linkreel-backup"); !slices.Equal(got, []string{backupJob, localcloud}) && !slices.Equal(got, []string{localcloud, backupJob}) {
+		t.Errorf("the token of backups is given to %v", got)
+	}
+	args := fmt.Sprint(containerOf(t, all, localcloud, "localcloud")["args"])
+	if !strings.Contains(args, "--backup-addr=:8087 --backup-token-file=/etc/linkreel-backup/token") {
+		t.Errorf("localcloud runs with %s", args)
+	}
+	target := podOf(objects, all, "try-linkreel-localcloud", 8087)
+	if target == nil {
+		t.Fatal("no Service leads to the port of backups")
+	}
+	policies := map[string]object{}
+	for _, o := range objects {
+		if o.kind() == "NetworkPolicy" {
+			for _, p := range all {
+				if selects(mapAt(o, "spec", "podSelector", "matchLabels"), p.labels) {
+					policies[p.owner] = mapAt(o, "spec")
+				}
+			}
+		}
+	}
+	for _, p := range all {
+		from := slices.ContainsFunc(listAt(policies[localcloud], "ingress"), func(rule object) bool { return allowsFrom(rule, 8087, *target, p) })
+		to := policies[p.owner] == nil || slices.ContainsFunc(listAt(policies[p.owner], "egress"), func(rule object) bool { return allows(rule, "to", 8087, target) })
+		if (from && to) != (p.owner == backupJob) {
+			t.Errorf("%s reaches backups: %v", p.owner, from && to)
+		}
+	}
+	job := policies[backupJob]
+	for _, port := range []int{8083, 8085, 8086} {
+		if slices.ContainsFunc(listAt(job, "egress"), func(rule object) bool { return allows(rule, "to", port, target) }) {
+			t.Errorf("the job may call port %d of localcloud", port)
+		}
+	}
+	if ingress, ok := job["ingress"].([]any); !ok || len(ingress) > 0 {
+		t.Errorf("somebody may call the job: %v", job["ingress"])
+	}
+}
+
+// TestBackupsRunOneAtATime, end, and wait while a restore is on.
+func TestBackupsRunOneAtATime(t *testing.T) {
+	t.Parallel()
+	for _, restoring := range []bool{false, true} {
+		objects, err := render(t, "--set", fmt.Sprintf("backup.enabled=true,restore.enabled=%v,backup.deadlineSeconds=1234", restoring))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, o := range objects {
+			if o.kind() != "CronJob" {
+				continue
+			}
+			job := mapAt(o, "spec", "jobTemplate", "spec")
+			if o.at("spec", "concurrencyPolicy") != "Forbid" || o.at("spec", "timeZone") != "Etc/UTC" || job["activeDeadlineSeconds"] != 1234 || o.at("spec", "suspend") != restoring {
+				t.Errorf("with restore.enabled=%v: %v", restoring, o)
+			}
+		}
+	}
+}
+
+// TestOnlyARestoreSeesTheKeys: the keys that a restore checks are given to it alone, and it may
+// not write to the backups.
+func TestOnlyARestoreSeesTheKeys(t *testing.T) {
+	t.Parallel()
+	for _, values := range [][]string{{"--set", "backup.enabled=true"}, {"--set", "backup.enabled=true,restore.enabled=true"}, {"--values", chart + "/ci/everything.yaml"}} {
+		objects, err := render(t, values...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all := pods(objects)
+		running := fmt.Sprint(containerOf(t, all, localcloud, "localcloud"))
+		for _, word := range []string{"webhook-secret-key", "CERTIFICATE_KEY", "identity", "/backups"} {
+			if strings.Contains(running, word) {
+				t.Errorf("%v: localcloud itself is given %s", values, word)
+			}
+		}
+		var restore object
+		for _, p := range all {
+			for _, c := range p.containers {
+				if p.owner == localcloud && c["name"] == "restore" {
+					restore = c
+				}
+			}
+		}
+		if strings.Contains(values[1], "restore") != (restore != nil) && values[0] == "--set" {
+			t.Fatalf("%v: restore container %v", values, restore)
+		}
+		for _, m := range listAt(restore, "volumeMounts") {
+			if path := fmt.Sprint(m["mountPath"]); path != "/data" && path != "/objects" && m["readOnly"] != true {
+				t.Errorf("%v: the restore may write to %s", values, path)
+			}
+		}
+	}
+}
