@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"net/url"
+	"strings"
 	"time"
 
 	firestore "cloud.google.com/go/firestore/apiv1"
@@ -59,9 +61,12 @@ func (d *Documents) Close() error { return d.client.Close() }
 // Name returns the full name of the document at a path such as "links/lnk_1".
 func (d *Documents) Name(path string) string { return d.Database + "/documents/" + path }
 
-// in adds the header by which Google finds the database.
+// in adds the headers by which Google finds the database. Google's larger client, which [DB]
+// uses, adds the same.
 func (d *Documents) in(ctx context.Context) context.Context {
-	return metadata.AppendToOutgoingContext(ctx, "google-cloud-resource-prefix", d.Database)
+	name := strings.Split(d.Database, "/")
+	return metadata.AppendToOutgoingContext(ctx, "google-cloud-resource-prefix", d.Database,
+		"x-goog-request-params", fmt.Sprintf("project_id=%s&database_id=%s", url.QueryEscape(name[1]), url.QueryEscape(name[3])))
 }
 
 // Get reads one document. It returns nil if there is none.

@@ -233,6 +233,37 @@ func TestAChangeThatIsMadeIsNotToldAsFailed(t *testing.T) {
 	}
 }
 
+func TestAnUploadWhoseVideoCannotBeReadIsNotToldAsFailed(t *testing.T) {
+	t.Parallel()
+	for _, seconds := range []int{0, 30} {
+		sent := false
+		var srv *httptest.Server
+		srv = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			switch {
+			case r.Method == http.MethodPost:
+				_, _ = io.WriteString(w, `{"videoId":"vid_1","id":"vid_1"}`)
+			case r.Method == http.MethodPut:
+				sent = true
+			case sent:
+				w.WriteHeader(http.StatusForbidden)
+				_, _ = io.WriteString(w, `{"error":{"code":"INSUFFICIENT_SCOPE","message":"No longer.","requestId":"r"}}`)
+			default:
+				_, _ = io.WriteString(w, `{"id":"vid_1","status":"uploading","shareUrl":"https://h.example/v/abc","uploadUrl":"`+srv.URL+`/bytes"}`)
+			}
+		}))
+		t.Cleanup(srv.Close)
+		folder := t.TempDir()
+		if err := os.WriteFile(filepath.Join(folder, "clip.mp4"), []byte("\x00\x00\x00\x18ftypmp42"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		k := inMemory(t, srv.URL, func(tl *tools) { tl.folder = folder })
+		got := clitest.Good[videoOut](k, "upload_video", clitest.Args{"path": "clip.mp4", "waitSeconds": seconds})
+		if !sent || got.ShareURL != "https://h.example/v/abc" || !strings.Contains(got.Next, "INSUFFICIENT_SCOPE") {
+			t.Errorf("waiting %d s: sent %v, got %+v", seconds, sent, got)
+		}
+	}
+}
+
 // An assistant repeats what failed, and tells the rest as done.
 func TestAChangeOfManyLinksSaysWhichFailed(t *testing.T) {
 	t.Parallel()

@@ -396,6 +396,10 @@ func (t *tools) uploadVideo(ctx context.Context, req *mcp.CallToolRequest, in up
 		patience = time.Duration(*in.WaitSeconds) * time.Second
 	}
 	v, err := u.bring(ctx, path, patience, t.teller(ctx, req))
+	var failed *client.VideoError
+	if v != nil && err != nil && !errors.As(err, &failed) && ctx.Err() == nil {
+		return t.changed(ctx, showToAssistant(v)), nil // the file has arrived, whatever the read while waiting said
+	}
 	if err != nil {
 		return out, err
 	}

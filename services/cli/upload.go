@@ -61,7 +61,8 @@ func (u *uploader) seal(key string) string {
 
 // bring uploads a file and waits until the video is ready, for at most patience. If it is
 // not ready by then, bring returns the video in its present state. If the video cannot be
-// prepared, the error is a *[client.VideoError].
+// prepared, the error is a *[client.VideoError]. If the file was sent, an error comes with the
+// video as it was before.
 func (u *uploader) bring(ctx context.Context, file string, patience time.Duration, w watcher) (*client.Video, error) {
 	f, err := os.Open(file)
 	if err != nil {
@@ -92,20 +93,20 @@ func (u *uploader) bring(ctx context.Context, file string, patience time.Duratio
 	if patience == 0 {
 		return v, nil
 	}
-	v, err = wait(ctx, u.env, u.client, old, patience, w.prepared)
+	now, err := wait(ctx, u.env, u.client, old, patience, w.prepared)
 	var why *client.VideoError
 	if errors.As(err, &why) {
 		_ = os.Remove(memory) // the next attempt is a new upload; a leftover only costs a request
 	}
 	if err != nil {
-		return nil, err
+		return old, err
 	}
-	if v.Status == "ready" {
+	if now.Status == "ready" {
 		if err := os.Remove(memory); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, err
 		}
 	}
-	return v, nil
+	return now, nil
 }
 
 // wait polls a video until it is ready or failed, for at most patience, and returns the

@@ -193,7 +193,10 @@ func (m mover) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for range mostPasses {
+	// An earlier attempt may have stopped writers already.
+	stopped := func() (os.FileInfo, error) { return os.Stat(filepath.Join(m.s.DataDir, readOnlyFile)) }
+	since, err := stopped()
+	for i := 0; err != nil && i < mostPasses; i++ {
 		c, err := m.pass(ctx, "while Linkreel takes changes")
 		if err != nil {
 			return err
@@ -202,15 +205,14 @@ func (m mover) run(ctx context.Context) error {
 			break
 		}
 	}
-	m.say("Writers wait from now on. Links redirect and videos play.")
+	// Also if the file exists: an attempt may have been killed before everything was stopped.
 	if err := setReadOnly(ctx, m.s, true); err != nil {
 		return err
 	}
-	// An earlier attempt may have stopped them.
-	since, err := os.Stat(filepath.Join(m.s.DataDir, readOnlyFile))
-	if err != nil {
+	if since, err = stopped(); err != nil {
 		return err
 	}
+	m.say("Writers wait since %s. Links redirect and videos play.", since.ModTime().Format(time.TimeOnly))
 	if _, err := m.pass(ctx, "while writers wait"); err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
@@ -23,26 +24,29 @@ import (
 	"testing"
 	"time"
 
+	pb "cloud.google.com/go/firestore/apiv1/firestorepb"
+
+	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/services/localcloud/firestore"
 	"github.com/linkreel/linkreel/services/localcloud/storage"
 )
 
 // killedMove makes this test binary move the data directory of LINKREEL_DATA_DIR, and kill itself
-// at the step with this number.
+// at the step with this number or name.
 const killedMove = "LINKREEL_TEST_KILLED_MOVE"
 
 func TestMain(m *testing.M) {
-	if at, err := strconv.Atoi(os.Getenv(killedMove)); err == nil {
+	if at := os.Getenv(killedMove); at != "" {
 		moveAndDie(at)
 	}
 	os.Exit(m.Run())
 }
 
-func moveAndDie(at int) {
+func moveAndDie(at string) {
 	var steps atomic.Int64
 	o := target()
-	o.step = func(string) {
-		if steps.Add(1) == int64(at) {
+	o.step = func(what string) {
+		if strconv.FormatInt(steps.Add(1), 10) == at || what == at {
 			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 			select {}
 		}
@@ -171,18 +175,28 @@ func (s *Stack) fill(t *testing.T, links, objects, size int) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	records, err := firestoredb.OpenDocuments(t.Context(), firestoredb.Config{Project: project, Endpoint: s.firestore, Token: s.cloudToken, Timeout: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer records.Close()
 	for _, collection := range []string{"links", "slugs"} {
 		some, err := db.Collection(collection).Limit(1).Documents(t.Context()).GetAll()
 		if err != nil || len(some) != 1 {
 			t.Fatalf("%s: %v, %v", collection, some, err)
 		}
-		bulk := db.BulkWriter(t.Context())
-		for i := range links {
-			if _, err := bulk.Create(db.Collection(collection).Doc(fmt.Sprintf("%s-copy-%d", some[0].Ref.ID, i)), some[0].Data()); err != nil {
-				t.Fatal(err)
-			}
+		first, err := records.Get(t.Context(), collection+"/"+some[0].Ref.ID)
+		if err != nil {
+			t.Fatal(err)
 		}
-		bulk.End()
+		var writes []*pb.Write
+		for i := range links {
+			name := fmt.Sprintf("%s-copy-%d", first.GetName(), i)
+			writes = append(writes, &pb.Write{Operation: &pb.Write_Update{Update: &pb.Document{Name: name, Fields: first.GetFields()}}})
+		}
+		if err := records.Commit(t.Context(), writes...); err != nil {
+			t.Fatal(err)
+		}
 	}
 	random := rand.NewChaCha8([32]byte{1})
 	for i := range objects {
@@ -294,15 +308,19 @@ func TestAStackMovesThroughKills(t *testing.T) {
 	}
 	w := s.traffic(t, "kept")
 
-	attempt := func(at int) (string, error) {
+	attempt := func(at string) (string, error) {
 		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^$")
-		cmd.Env = append(os.Environ(), killedMove+"="+strconv.Itoa(at))
+		cmd.Env = append(os.Environ(), killedMove+"="+at)
 		out, err := cmd.CombinedOutput()
 		return string(out), err
 	}
 	died := 0
 	for i := range kills {
-		at := 1 + i*(2*links/250+objects)/kills/2 + rand.IntN(5)
+		// Together the first attempts do about half of the copy. The last one does the rest.
+		at := strconv.Itoa(1 + i*(2*links/250+objects)/kills/kills + rand.IntN(5))
+		if i == kills-1 {
+			at = "finish"
+		}
 		out, err := attempt(at)
 		var exit *exec.ExitError
 		if errors.As(err, &exit) && exit.Sys().(syscall.WaitStatus).Signal() == syscall.SIGKILL {
@@ -316,11 +334,11 @@ func TestAStackMovesThroughKills(t *testing.T) {
 			}
 		}
 	}
-	if died < kills/2 {
+	if died < kills {
 		t.Errorf("only %d of %d attempts were killed before their end", died, kills)
 	}
-	out, err := attempt(-1)
-	if err != nil || !strings.Contains(out, "Verified: ") && !strings.Contains(out, "This move is finished") {
+	out, err := attempt("never")
+	if err != nil || !strings.Contains(out, "Verified: ") {
 		t.Fatalf("the last attempt: %v\n%s", err, out)
 	}
 	t.Logf("%d kills, then:\n%s", died, out)
@@ -391,4 +409,51 @@ func TestAStackMovesThroughKills(t *testing.T) {
 		return ""
 	})
 	must(t, "", http.MethodPost, s.BaseURL+"/api/v1/links", own, `{"url":"https://example.com/","slug":"again"}`)
+}
+
+// TestAStoppedStackMovesToo also moves to a database with a name of its own, and changes its mind
+// about where to.
+func TestAStoppedStackMovesToo(t *testing.T) {
+	data := t.TempDir()
+	t.Setenv("LINKREEL_DATA_DIR", data)
+	s, e := up(t, data), startElsewhere(t)
+	own := s.Keys["business"]
+	must(t, "", http.MethodPost, s.BaseURL+"/api/v1/links", own, `{"url":"https://example.com/kept","slug":"kept"}`)
+	down(t, s)
+	var said strings.Builder
+	wrong := MoveOptions{Project: project, Bucket: "missing"}
+	if err := Move(t.Context(), &said, wrong); err == nil {
+		t.Fatal("a move into a bucket that does not exist has ended")
+	}
+	if _, err := os.Stat(filepath.Join(data, readOnlyFile)); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("it has stopped changes: %v", err)
+	}
+	right := MoveOptions{Project: "elsewhere", Database: "second", Bucket: bucket}
+	if err := Move(t.Context(), &said, right); err == nil || !strings.Contains(err.Error(), "linkreel move --abort") {
+		t.Errorf("a move to another place = %v", err)
+	}
+	if err := Move(t.Context(), &said, MoveOptions{Abort: true}); err != nil {
+		t.Fatal(err)
+	}
+	if err := Move(t.Context(), &said, right); err != nil || !strings.Contains(said.String(), "Verified: ") {
+		t.Fatalf("the move = %v\n%s", err, said.String())
+	}
+	moved := contents(t, e.records, e.objects)
+	for _, path := range []string{"installation/database", "slugs/"} {
+		name := "projects/elsewhere/databases/second/documents/" + path
+		if !slices.ContainsFunc(slices.Collect(maps.Keys(moved)), func(n string) bool { return strings.HasPrefix(n, name) }) {
+			t.Errorf("the target has no %s", name)
+		}
+	}
+	s = up(t, data)
+	if code, _ := ask(t, http.MethodPost, s.BaseURL+"/api/v1/links", own, `{"url":"https://example.com/","slug":"late"}`); code != http.StatusServiceUnavailable {
+		t.Errorf("a create after the move: %d", code)
+	}
+	began := time.Now()
+	for _, path := range []string{"/api/v1/links", "/api/v1/account", "/app", "/docs"} {
+		if code, text := ask(t, http.MethodGet, s.BaseURL+path, own, ""); code >= 500 {
+			t.Errorf("GET %s: %d %s", path, code, text)
+		}
+	}
+	t.Logf("reads took %v", time.Since(began))
 }

@@ -10,6 +10,8 @@
 //	api        CPU, Firestore reads and writes per create and per list
 //	idle       Firestore queries, spans, log lines and their bytes a minute,
 //	           without work and with 600 API calls and 3,000 redirects
+//	backup     a backup of 100,000 links and 200 videos beside 500 redirects and
+//	           50 creates a second: time, bytes, CPU; the next one; a restore
 //	media      all of the next three
 //	ladder     CPU of the ladder against plain ffmpeg with the same arguments,
 //	           and of the fast path against the ladder
@@ -21,7 +23,8 @@
 // the number and length of rounds. BENCH_PROFILES names a directory for CPU profiles of the
 // redirect, rules and api rounds; each round overwrites the previous profile.
 // BENCH_BASELINE=<commit> builds that commit too and measures redirect, rules and api of both in
-// alternating rounds. BENCH_LINKS (100,000) is the number of links of redirect and rules.
+// alternating rounds. BENCH_LINKS (100,000) is the number of links of redirect, rules and
+// backup, and BENCH_VIDEOS (200) the number of videos of backup.
 // BENCH_IDLE_SECONDS (120) is how long idle counts without work, and BENCH_SAMPLE_RATIO (1) the
 // share of traces recorded. BENCH_CALL=create,search measures only these calls of api; a search
 // finds what create has made.
@@ -56,6 +59,7 @@ func main() {
 		{"rules", "", benchRules},
 		{"api", "", benchAPI},
 		{"idle", "", benchIdle},
+		{"backup", "", benchBackup},
 		{"ladder", "media", benchLadder},
 		{"first-play", "media", benchFirstPlay},
 		{"workers", "media", benchTwoWorkers},

@@ -43,6 +43,12 @@ func serve(what string) {
 		err = serveFirestore(ctx)
 	case "system":
 		err = serveSystem(ctx)
+	case "embedded":
+		err = serveEmbedded(ctx)
+	case "backup":
+		err = serveBackup(ctx)
+	case "restore":
+		err = serveRestore(ctx)
 	case "worker":
 		err = serveWorker()
 	default:

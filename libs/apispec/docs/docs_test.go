@@ -7,6 +7,7 @@ import (
 	"html"
 	"io"
 	"maps"
+	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -99,6 +100,34 @@ func TestEveryErrorIsExplained(t *testing.T) {
 	}
 	for code := range status {
 		t.Errorf("%s is explained, but no response has it", code)
+	}
+}
+
+// The guides are copies of the documents, as tools/webassets made them last.
+func TestGuidesAreCopiesOfTheDocuments(t *testing.T) {
+	t.Parallel()
+	n := 0
+	for path := range docs.Files() {
+		name, ok := strings.CutPrefix(path, "/docs/guides/")
+		if !ok || !strings.HasSuffix(name, ".md") {
+			continue
+		}
+		n++
+		from := "../../../docs/" + name
+		if name == "clients.md" {
+			from = "../../clients/README.md"
+		}
+		want, err := os.ReadFile(from)
+		if err != nil {
+			t.Errorf("%s: %v", path, err)
+		}
+		got, err := os.ReadFile("guides/" + name)
+		if err != nil || !bytes.Equal(want, got) {
+			t.Errorf("%s is not %s any more (%v): run go -C tools run ./webassets", name, from, err)
+		}
+	}
+	if n < 20 {
+		t.Errorf("only %d guides", n)
 	}
 }
 

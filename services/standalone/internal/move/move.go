@@ -29,6 +29,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -345,12 +346,19 @@ func (p *pass) rename(d *pb.Document, path string) {
 	}
 }
 
-// refer changes references to documents of the source.
+// nan is the one form of NaN that Firestore keeps. Go has another.
+var nan = math.Float64frombits(0x7ff8 << 48)
+
+// refer changes references to documents of the source, and NaN into the target's form.
 func (p *pass) refer(v *pb.Value) {
 	switch x := v.GetValueType().(type) {
 	case *pb.Value_ReferenceValue:
 		if rest, ok := strings.CutPrefix(x.ReferenceValue, p.From.Database+"/"); ok {
 			x.ReferenceValue = p.Records.Database + "/" + rest
+		}
+	case *pb.Value_DoubleValue:
+		if math.IsNaN(x.DoubleValue) {
+			x.DoubleValue = nan
 		}
 	case *pb.Value_ArrayValue:
 		for _, e := range x.ArrayValue.GetValues() {

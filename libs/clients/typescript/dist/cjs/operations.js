@@ -470,8 +470,8 @@ class Operations extends client_js_1.Client {
      * Export everything.
      *
      * Streams everything that the account has, one JSON object per line: `{"type": …, "data": …}`. The types are
-     * `account`, `key`, `member`, `invitation`, `domain`, `domainStats`, `link`, `linkStats`, `video`, `webhook` and
-     * `event`. Each video has a download address; no line has a secret. Needs all read scopes. If a member's key or
+     * `account`, `key` (those that the list of keys shows), `member`, `invitation`, `domain`, `domainStats`, `link`,
+     * `linkStats`, `video`, `webhook` and `event`. Each video has a download address; no line has a secret. Needs all read scopes. If a member's key or
      * session asks, the member must be an owner. An answer that breaks off before its end is incomplete. Each server
      * runs at most two exports of an account at a time; a further one gets 429. A record that cannot be read has a
      * line of the type `unreadable`, with its `type` and `id`.

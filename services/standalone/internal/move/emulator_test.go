@@ -1,0 +1,118 @@
+package move_test
+
+import (
+	"fmt"
+	"math"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	gc "cloud.google.com/go/firestore"
+	"google.golang.org/genproto/googleapis/type/latlng"
+
+	"github.com/linkreel/linkreel/libs/firestoredb"
+	"github.com/linkreel/linkreel/services/standalone/internal/move"
+)
+
+// startEmulator returns the address of Google's emulator, or skips the test.
+func startEmulator(t *testing.T) string {
+	t.Helper()
+	jar := os.Getenv("FIRESTORE_EMULATOR_JAR")
+	if found, _ := filepath.Glob("/usr/lib/google-cloud-sdk/platform/cloud-firestore-emulator/*.jar"); jar == "" && len(found) > 0 {
+		jar = found[0]
+	}
+	java, err := exec.LookPath("java")
+	if jar == "" || err != nil {
+		t.Skip("Google's emulator is not installed: it needs java and FIRESTORE_EMULATOR_JAR")
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := l.Addr().String()
+	_ = l.Close()
+	_, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), java, "-Xmx512m", "-Duser.language=en", "-cp", jar,
+		"com.google.cloud.datastore.emulator.firestore.CloudFirestore", "--host=127.0.0.1", "--port="+port)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	return addr
+}
+
+// TestRecordsMoveToGooglesEmulator moves every type of value, at any depth, and compares what a
+// server that is not ours returns.
+func TestRecordsMoveToGooglesEmulator(t *testing.T) {
+	t.Parallel()
+	addr := startEmulator(t)
+	w := start(t)
+	many := 2000
+	if testing.Short() {
+		many = 300
+	}
+	bulk := w.db.BulkWriter(t.Context())
+	for i := range many {
+		if _, err := bulk.Set(w.db.Doc(fmt.Sprintf("many/%d", i)), map[string]any{"n": i, "text": strings.Repeat("é", i%300)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	bulk.End()
+	w.set("links/a", map[string]any{
+		"null": nil, "true": true, "int": int64(math.MinInt64), "double": 0.1, "nan": math.NaN(), "inf": math.Inf(-1), "zero": math.Copysign(0, -1),
+		"time": time.Unix(1e9, 123456000), "text": "\u0000 ä 🎬", "bytes": []byte{0, 255}, "ref": w.db.Doc("links/a/days/2026"),
+		"point": &latlng.LatLng{Latitude: 1.5, Longitude: -2}, "array": []any{1, map[string]any{"a.b`": []byte("x")}, w.db.Doc("links/a")}, "empty": map[string]any{},
+	})
+	w.set("links/a/days/2026", map[string]any{"n": 1})
+	w.set("nowhere/missing/under/__id7__", map[string]any{"n": 1})
+	w.set("events/evt_2", map[string]any{"n": 1})
+	w.set("events/evt_1", map[string]any{"n": 2})
+	large := strings.Repeat("x", 900<<10)
+	for i := range 8 { // several fill a request
+		w.set(fmt.Sprintf("large/%d", i), map[string]any{"text": []any{large}})
+	}
+
+	there := func() *move.Move {
+		m := w.move("m1")
+		var err error
+		m.Records, err = firestoredb.OpenDocuments(t.Context(), firestoredb.Config{Project: "there", Endpoint: addr, Token: "owner", Timeout: time.Minute})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = m.Records.Close() })
+		return m
+	}
+	if c, totals := run(t, there()); c.Records != many+13 || totals.Records != many+13 {
+		t.Errorf("the first pass %+v, totals %+v", c, totals)
+	}
+	w.set("many/1", map[string]any{"n": -1})
+	if _, err := w.db.Doc("many/2").Delete(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	m := there()
+	if c, totals := run(t, m); c.Records != 1 || c.Deleted != 1 || totals.Records != many+12 {
+		t.Errorf("the second pass %+v, totals %+v", c, totals)
+	}
+	if err := m.Finish(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	db, err := firestoredb.Open(t.Context(), firestoredb.Config{Project: "there", Endpoint: addr, Token: "owner", Timeout: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	if id, err := db.Identity(t.Context()); err != nil || id != "projects/there/databases/(default)#db_1" {
+		t.Errorf("the identity is %s, %v", id, err)
+	}
+	docs, err := db.Collection("events").OrderBy("n", gc.Asc).Documents(t.Context()).GetAll()
+	if err != nil || len(docs) != 2 || !docs[0].CreateTime.Before(docs[1].CreateTime) {
+		t.Errorf("the events are %v, %v", docs, err)
+	}
+}
