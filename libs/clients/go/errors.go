@@ -29,8 +29,8 @@ type APIError struct {
 	RequiredScope string        `json:"requiredScope"`
 	RequiredRole  string        `json:"requiredRole"`
 	RestartAfter  string        `json:"restartAfter"` // with CURSOR_AHEAD: the After with which to read the feed on
-	RetryAfter    time.Duration `json:"-"` // what the service asks to wait; 0 if it does not say
-	ETag          string        `json:"-"` // after 412, the version that the record has now, for [IfMatch]
+	RetryAfter    time.Duration `json:"-"`            // what the service asks to wait; 0 if it does not say
+	ETag          string        `json:"-"`            // after 412, the version that the record has now, for [IfMatch]
 }
 
 // Detail names one rule that a request broke.
