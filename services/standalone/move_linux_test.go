@@ -302,6 +302,29 @@ func TestAStackMovesThroughKills(t *testing.T) {
 	own := s.Keys["business"]
 	id := must(t, "id", http.MethodPost, s.BaseURL+"/api/v1/links", own, `{"url":"https://example.com/kept","slug":"kept"}`)
 	must(t, "", http.MethodPost, s.BaseURL+"/api/v1/webhooks", own, `{"url":"http://127.0.0.1:65000/hook","events":["key.created"]}`)
+	// A video whose file is no film. It would be prepared again if its file looked new in the target.
+	status := func(s *Stack, id string) string {
+		_, text := ask(t, http.MethodGet, s.BaseURL+"/api/v1/videos/"+id, own, "")
+		var v struct{ Status string }
+		if err := json.Unmarshal([]byte(text), &v); err != nil {
+			t.Fatalf("%v: %s", err, text)
+		}
+		return v.Status
+	}
+	_, text := ask(t, http.MethodPost, s.BaseURL+"/api/v1/videos", own, `{"title":"No film"}`)
+	var noFilm struct{ ID, UploadURL string }
+	if err := json.Unmarshal([]byte(text), &noFilm); err != nil || noFilm.ID == "" {
+		t.Fatalf("create a video: %v %s", err, text)
+	}
+	if code, text := ask(t, http.MethodPut, noFilm.UploadURL, "", strings.Repeat("no film ", 1000)); code != http.StatusOK {
+		t.Fatalf("upload: %d %s", code, text)
+	}
+	eventually(t, func() string {
+		if got := status(s, noFilm.ID); got != "failed" {
+			return "the video is " + got
+		}
+		return ""
+	})
 	s.fill(t, links, objects, size)
 	if put := s.storageAPI(t, "POST", "/upload/storage/v1/b/"+bucket+"/o?uploadType=media&name=videos/large", strings.Repeat("large ", 1<<20), s.cloudToken); put.StatusCode != http.StatusOK {
 		t.Fatalf("store an object: %s", put.Status)
@@ -389,6 +412,9 @@ func TestAStackMovesThroughKills(t *testing.T) {
 		}
 	}
 	must(t, "", http.MethodPost, moved.BaseURL+"/api/v1/links", own, `{"url":"https://example.com/","slug":"new"}`)
+	if got := status(moved, noFilm.ID); got != "failed" { // reading a video looks for a new file
+		t.Errorf("in the target the video is %s", got)
+	}
 	if code, text := ask(t, http.MethodGet, moved.BaseURL+"/api/v1/webhooks", own, ""); code != http.StatusOK || !strings.Contains(text, "65000") {
 		t.Errorf("webhooks in the target: %d %s", code, text)
 	}

@@ -240,7 +240,7 @@ func serveRestore(ctx context.Context) error {
 func serveEmbedded(ctx context.Context) error {
 	dir := os.Getenv("BENCH_DIR")
 	if _, err := os.Stat(filepath.Join(dir, "firestore.db")); errors.Is(err, os.ErrNotExist) {
-		if err := fillObjects(filepath.Join(dir, "objects"), setting("BENCH_VIDEOS", manyVideos)); err != nil {
+		if err := fillObjects(ctx, filepath.Join(dir, "objects"), setting("BENCH_VIDEOS", manyVideos)); err != nil {
 			return err
 		}
 	}
@@ -261,7 +261,7 @@ func serveEmbedded(ctx context.Context) error {
 }
 
 // fillObjects stores the files of videos. Their bytes are random, so nothing can compress them.
-func fillObjects(dir string, videos int) error {
+func fillObjects(ctx context.Context, dir string, videos int) error {
 	s, err := storage.Open(storage.Options{Dir: dir, Buckets: []string{"linkreel-media"}})
 	if err != nil {
 		return err
@@ -271,7 +271,7 @@ func fillObjects(dir string, videos int) error {
 		for name, size := range filesOfVideo {
 			b := make([]byte, size)
 			_, _ = random.Read(b) // never fails
-			req := httptest.NewRequest(http.MethodPost, fmt.Sprintf("http://localhost/upload/storage/v1/b/linkreel-media/o?uploadType=media&name=videos/vid_%d/1-1/%s", i, name), bytes.NewReader(b))
+			req := httptest.NewRequestWithContext(ctx, http.MethodPost, fmt.Sprintf("http://localhost/upload/storage/v1/b/linkreel-media/o?uploadType=media&name=videos/vid_%d/1-1/%s", i, name), bytes.NewReader(b))
 			w := httptest.NewRecorder()
 			if api.ServeHTTP(w, req); w.Code != http.StatusOK {
 				return errors.Join(fmt.Errorf("store a file: %d %s", w.Code, w.Body), s.Close())
