@@ -51,6 +51,21 @@ func (firstContact) Value(key any) any {
 //
 // It fails with [ErrFormat] for a database of another format.
 func (db *DB) Identity(ctx context.Context) (string, error) {
+	name, id, err := db.identify(ctx)
+	if err != nil {
+		return "", err
+	}
+	return name + "#" + id, nil
+}
+
+// Installation returns the random id of [DB.Identity] alone: a text such as "db_x" that a
+// restored copy of the database shares, whatever its name.
+func (db *DB) Installation(ctx context.Context) (string, error) {
+	_, id, err := db.identify(ctx)
+	return id, err
+}
+
+func (db *DB) identify(ctx context.Context) (name, id string, err error) {
 	ctx = firstContact{ctx}
 	ref := db.Collection("installation").Doc("database")
 	d, err := db.readIdentity(ctx, ref)
@@ -60,16 +75,16 @@ func (db *DB) Identity(ctx context.Context) (string, error) {
 		}
 	}
 	if err != nil {
-		return "", err
+		return "", "", err
 	}
 	if d.Format != Format {
-		return "", fmt.Errorf("%w: its records have the format %d, and this build needs %d. Nothing was read or changed. "+
+		return "", "", fmt.Errorf("%w: its records have the format %d, and this build needs %d. Nothing was read or changed. "+
 			"Give this release a database and a bucket of its own, and import the links (docs/operations.md, Data of another version)",
 			ErrFormat, d.Format, Format)
 	}
 	db.known.Store(true)
-	name, _, _ := strings.Cut(ref.Path, "/documents/")
-	return name + "#" + d.ID, nil
+	name, _, _ = strings.Cut(ref.Path, "/documents/")
+	return name, d.ID, nil
 }
 
 func (db *DB) readIdentity(ctx context.Context, ref *firestore.DocumentRef) (d identityDocument, err error) {

@@ -102,7 +102,8 @@ func (db *DB) run(ctx context.Context, reads bool, what string, fn func(tx *Tx) 
 		commit = db.DB.Tx
 	}
 	try := func() error {
-		return commit(ctx, what, func(ctx context.Context, ft *firestore.Transaction) error {
+		var made firestore.CommitResponse
+		err := commit(ctx, what, func(ctx context.Context, ft *firestore.Transaction) error {
 			// This attempt replaces the previous one. Only its claim on places below a limit is
 			// kept.
 			tx = &Tx{db: db, ctx: ctx, ft: ft, reads: reads, claim: tx.claim}
@@ -113,7 +114,11 @@ func (db *DB) run(ctx context.Context, reads bool, what string, fn func(tx *Tx) 
 				return err
 			}
 			return tx.flush()
-		})
+		}, firestore.WithCommitResponseTo(&made))
+		if err == nil {
+			tx.at = made.CommitTime()
+		}
+		return err
 	}
 	defer func() {
 		if tx.claim != nil {
@@ -171,6 +176,7 @@ type Tx struct {
 	reads bool         // false in a [DB.Commit]
 	claim *quota.Claim // nil until the change needs a limit
 	asked bool         // Room was called
+	at    time.Time    // see At
 
 	writes      []func(*firestore.Transaction) error
 	told        []events.Event
@@ -207,6 +213,20 @@ func (tx *Tx) flush() error {
 		return nil
 	}
 	return tx.claim.Take(tx.ft)
+}
+
+// At returns the time of the change by the database's clock, once the change is made: that of
+// its commit, or of its last read if it wrote nothing. It orders the changes of one record,
+// whichever process makes them. It is zero if the change read and wrote nothing, or was found
+// to be made already.
+func (tx *Tx) At() time.Time { return tx.at }
+
+func (tx *Tx) saw(snaps []firestoredb.Snap) {
+	for _, snap := range snaps {
+		if snap.ReadTime.After(tx.at) {
+			tx.at = snap.ReadTime
+		}
+	}
 }
 
 // Watch prepares for a limit on a sum; see [quota.Claim.Watch]. Call Grow afterwards if
@@ -249,6 +269,7 @@ func (tx *Tx) GetAll(refs ...firestoredb.Ref) ([]firestoredb.Snap, error) {
 	if err != nil {
 		return nil, err
 	}
+	tx.saw(snaps)
 	for i, snap := range snaps {
 		if snap.Exists() {
 			out[places[i]] = snap
@@ -259,7 +280,9 @@ func (tx *Tx) GetAll(refs ...firestoredb.Ref) ([]firestoredb.Snap, error) {
 
 // Query reads the documents that a query finds.
 func (tx *Tx) Query(q firestore.Query) ([]firestoredb.Snap, error) {
-	return tx.ft.Documents(q).GetAll()
+	snaps, err := tx.ft.Documents(q).GetAll()
+	tx.saw(snaps)
+	return snaps, err
 }
 
 // Load reads one document into dst. found is false if it does not exist.

@@ -3,19 +3,21 @@
 // say what must not come back with it.
 //
 // A note has kinds, ids and times, nothing else. It says what is so from then on. So notes
-// may be applied twice, and the last one about a thing counts.
+// may be applied twice, and the last one about a thing counts. What ended for good counts
+// whatever the times say: clocks jump.
+//
+// A trail is in a folder or in a bucket ([Store]). Its notes name the installation that wrote
+// them, so a restore does not apply the notes of another one.
 package trail
 
 import (
-	"bufio"
 	"bytes"
-	"crypto/rand"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
+	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -37,14 +39,21 @@ const (
 	Lifted        Kind = "takedown.lifted"
 )
 
+// erasing is the state in which an account stays until it is gone.
+const erasing = "deleting"
+
 // Note is one decision.
 type Note struct {
-	Kind    Kind      `json:"kind"`
-	Account string    `json:"account,omitempty"`
-	ID      string    `json:"id"` // of the key, member, account or takedown
-	To      string    `json:"to,omitempty"`
-	Record  string    `json:"record,omitempty"`
-	At      time.Time `json:"at"`
+	Kind    Kind   `json:"kind"`
+	Account string `json:"account,omitempty"`
+	ID      string `json:"id"` // of the key, member, account or takedown
+	To      string `json:"to,omitempty"`
+	Record  string `json:"record,omitempty"`
+	// Of is the installation whose decision it is. [Log] sets it.
+	Of string `json:"of"`
+	// At is the database's time of the decision, so notes of several processes have one order.
+	// If it is zero, [Log.Add] sets it by its own clock.
+	At time.Time `json:"at"`
 }
 
 // thing returns what the note is about. The last note about a thing counts.
@@ -58,76 +67,228 @@ func (n Note) thing() string {
 	return string(n.Kind) + " " + n.ID
 }
 
-// Keep is how long notes are kept.
+// final reports whether nothing can follow the note.
+func (n Note) final() bool {
+	return n.Kind == KeyRevoked || n.Kind == MemberRemoved || n.Kind == AccountState && n.To == erasing
+}
+
+// keep adds a note to the notes by thing, unless the one that is there counts more.
+func keep(notes map[string]Note, n Note) {
+	there, ok := notes[n.thing()]
+	if !ok || n.final() && !there.final() || n.final() == there.final() && !n.At.Before(there.At) {
+		notes[n.thing()] = n
+	}
+}
+
+// Keep is how long notes are kept. Older days are removed when notes of a new day are
+// written, at most [removedAtOnce] of them.
 const Keep = 400 * 24 * time.Hour
 
+// removedAtOnce bounds how many days a new day removes. Nobody can tell a clock that is years
+// ahead from a trail without notes in those years. With this bound, such a clock takes months
+// to remove what it should not, instead of a moment.
+const removedAtOnce = 2
+
 const (
-	dayForm  = "2006-01-02"
-	timeForm = "150405.000000"
-	ending   = ".jsonl"
+	// patience is how long [Log.Add] waits for the disk or the bucket, and attempt is how long one
+	// write to a bucket may take. A caller may have to wait for the write before.
+	patience, attempt = 5 * time.Second, 3 * time.Second
+	// remembered is how many revoked keys a [Log] remembers.
+	remembered = 10_000
+	// mostWaiting bounds how many notes wait in memory, and mostTogether those in one file.
+	mostWaiting, mostTogether = 100_000, 1_000
 )
 
-// Log writes notes into a folder: DAY/TIME-ID.jsonl, a file for each decision. Its nil value
-// writes nothing. It is safe for concurrent use.
+// Config says where a [Log] writes, and for whom.
+type Config struct {
+	// Store keeps the notes. If it is nil, there is no trail.
+	Store Store
+	// Installation returns the id of the installation; see firestoredb.DB.Installation.
+	Installation func(context.Context) (string, error)
+	// Now is the clock. If it is nil, the system clock is used.
+	Now func() time.Time
+}
+
+// Log writes notes. Its nil value writes nothing. It is safe for concurrent use.
+//
+// One goroutine at a time uses the store, and only while there is something to write. If the
+// store hangs, callers wait for a few seconds each and get an error.
 type Log struct {
-	dir string
-	now func() time.Time
+	store        Store
+	installation func(context.Context) (string, error)
+	now          func() time.Time
 
 	mu      sync.Mutex
-	waiting []Note          // that could not be written, at most one about each thing
+	waiting map[string]Note // not written yet, by thing
+	next    *round          // the write that will include what is waiting
+	writing bool            // there is a goroutine that writes
+	last    time.Time       // the last time that this log gave to a note
 	revoked map[string]bool // ids of keys that this log has noted as revoked; at most remembered
+	of      string          // the installation; only the goroutine that writes uses it
 }
 
-// remembered is how many revoked keys a [Log] remembers.
-const remembered = 10_000
-
-// Open returns a log that writes into dir, which it creates. If dir is empty, it returns
-// nil. If now is nil, the system clock is used.
-func Open(dir string, now func() time.Time) (*Log, error) {
-	if dir == "" {
-		return nil, nil
-	}
-	if now == nil {
-		now = time.Now
-	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("folder of the trail: %w", err)
-	}
-	return &Log{dir: dir, now: now, revoked: map[string]bool{}}, nil
+// round is one write. Its error is set before done is closed.
+type round struct {
+	asked bool // somebody waits for it
+	done  chan struct{}
+	err   error
 }
 
-// Add makes notes durable before it returns, with the present time. If that fails, the error
-// is UNAVAILABLE, and the next call writes the notes first. A call without notes only writes
-// what waits, and never fails. A key that is revoked again is not noted again: a revoked key
-// stays revoked, and a caller in a loop would fill the disk.
-func (l *Log) Add(notes ...Note) error {
+func newRound() *round { return &round{done: make(chan struct{})} }
+
+// Open returns a log, or nil if c has no store.
+func Open(c Config) *Log {
+	if c.Store == nil {
+		return nil
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	return &Log{
+		store: c.Store, installation: c.Installation, now: c.Now, waiting: map[string]Note{}, next: newRound(), revoked: map[string]bool{},
+	}
+}
+
+// Add makes notes durable before it returns. If that fails, or takes more than a few seconds,
+// the error is UNAVAILABLE, and the notes wait: the next call and [Log.Flush] write them. A
+// call without notes only starts to write what waits, and never fails. A key that is revoked
+// again is not noted again: a revoked key stays revoked, and a caller in a loop would fill the
+// disk.
+func (l *Log) Add(ctx context.Context, notes ...Note) error {
 	if l == nil {
 		return nil
 	}
+	r, err := l.enqueue(notes)
+	if r == nil {
+		return err
+	}
+	if err := l.await(ctx, r); err != nil {
+		return unavailable(err)
+	}
+	return nil
+}
+
+func unavailable(err error) error {
+	return &apierr.Error{
+		Code: apierr.Unavailable, RetryAfter: 5 * time.Second, Err: fmt.Errorf("write the trail of what ended: %w", err),
+		Message: "The change is made, but it cannot be noted for a restore yet. Send the same request again.",
+	}
+}
+
+// enqueue adds notes to those that wait, and starts to write. It returns the write to wait
+// for, or nil if there is none.
+func (l *Log) enqueue(notes []Note) (*round, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	at := l.now().UTC()
+	added := false
 	for _, n := range notes {
 		if n.Kind == KeyRevoked && l.revoked[n.ID] {
 			continue
 		}
-		n.At = at
-		l.waiting = slices.DeleteFunc(l.waiting, func(w Note) bool { return w.thing() == n.thing() })
-		l.waiting = append(l.waiting, n)
+		if len(l.waiting) >= mostWaiting {
+			return nil, unavailable(errors.New("too many notes wait"))
+		}
+		if n.At = n.At.UTC(); n.At.IsZero() {
+			n.At = l.time()
+		}
+		keep(l.waiting, n)
+		added = true
 	}
-	if len(l.waiting) == 0 {
+	l.start()
+	if !added {
+		return nil, nil
+	}
+	l.next.asked = true
+	return l.next, nil
+}
+
+// time returns the present time. It never returns a time twice, or one before another, even
+// if the clock is set back.
+func (l *Log) time() time.Time {
+	at := l.now().UTC()
+	if !at.After(l.last) {
+		at = l.last.Add(time.Microsecond)
+	}
+	l.last = at
+	return at
+}
+
+func (l *Log) start() {
+	if !l.writing && len(l.waiting) > 0 {
+		l.writing = true
+		go l.write()
+	}
+}
+
+func (l *Log) await(ctx context.Context, r *round) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	select {
+	case <-r.done:
+		return r.err
+	case <-ctx.Done():
+		return fmt.Errorf("it takes too long: %w", ctx.Err())
+	}
+}
+
+// Flush writes what waits, and returns when it is durable, but not later than ctx or after a
+// few seconds.
+func (l *Log) Flush(ctx context.Context) error {
+	if l == nil {
 		return nil
 	}
-	if err := l.write(at); err != nil {
-		if len(notes) == 0 {
-			return nil // the change that this call is about needs no note
+	l.mu.Lock()
+	if !l.writing && len(l.waiting) == 0 {
+		l.mu.Unlock()
+		return nil
+	}
+	l.start()
+	r := l.next
+	r.asked = true
+	l.mu.Unlock()
+	if err := l.await(ctx, r); err != nil {
+		return fmt.Errorf("write the trail of what ended: %w", err)
+	}
+	return nil
+}
+
+// write writes what waits until nothing does, or nobody waits for it after a failure.
+func (l *Log) write() {
+	var clean time.Time
+	for {
+		l.mu.Lock()
+		r := l.next
+		l.next = newRound()
+		batch := l.waiting
+		l.waiting = map[string]Note{}
+		l.mu.Unlock()
+		rest, olderThan, err := l.put(slices.Collect(maps.Values(batch)))
+		l.mu.Lock()
+		for _, n := range rest {
+			delete(batch, n.thing())
+			keep(l.waiting, n) // there may be a newer one by now
 		}
-		return &apierr.Error{
-			Code: apierr.Unavailable, RetryAfter: 5 * time.Second, Err: fmt.Errorf("write the trail of what ended: %w", err),
-			Message: "The change is made, but it cannot be noted for a restore yet. Send the same request again.",
+		l.remember(batch)
+		again := l.next.asked || err == nil && len(l.waiting) > 0
+		l.writing = again
+		l.mu.Unlock()
+		r.err = err
+		close(r.done)
+		if olderThan.After(clean) {
+			clean = olderThan
+		}
+		if !again {
+			break
 		}
 	}
-	for _, n := range l.waiting {
+	if !clean.IsZero() { // after the last write, because nobody should wait for it
+		l.prune(clean)
+	}
+}
+
+// remember notes which keys need no other note. l.mu is held.
+func (l *Log) remember(written map[string]Note) {
+	for _, n := range written {
 		if n.Kind != KeyRevoked {
 			continue
 		}
@@ -136,130 +297,61 @@ func (l *Log) Add(notes ...Note) error {
 		}
 		l.revoked[n.ID] = true
 	}
-	l.waiting = nil
-	return nil
 }
 
-func (l *Log) write(at time.Time) error {
-	var text bytes.Buffer
-	for _, n := range l.waiting {
-		line, err := json.Marshal(n)
-		if err != nil {
-			return err
+// put writes notes into new files. rest are those that it could not write. If olderThan is
+// set, it is time to remove days that are older than [Keep] then.
+func (l *Log) put(notes []Note) (rest []Note, olderThan time.Time, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), attempt)
+	defer cancel()
+	if l.of == "" && l.installation != nil {
+		if l.of, err = l.installation(ctx); err != nil {
+			return notes, olderThan, err
 		}
-		text.Write(append(line, '\n'))
 	}
-	day := filepath.Join(l.dir, at.Format(dayForm))
-	switch err := os.Mkdir(day, 0o700); {
-	case err == nil:
-		if err := errors.Join(syncDir(l.dir), l.prune(at)); err != nil {
-			return err
-		}
-	case !errors.Is(err, fs.ErrExist):
-		return err
-	}
-	f, err := os.CreateTemp(day, ".new-*") // with mode 0600
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(text.Bytes())
-	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
-		err = os.Rename(f.Name(), filepath.Join(day, at.Format(timeForm)+"-"+rand.Text()+ending))
-	}
-	if err != nil {
-		_ = os.Remove(f.Name()) // the error below is the useful one
-		return err
-	}
-	return syncDir(day)
-}
-
-// prune removes the days that are too old. It runs once a day.
-func (l *Log) prune(at time.Time) error {
-	days, err := os.ReadDir(l.dir)
-	if err != nil {
-		return err
-	}
-	for _, d := range days {
-		if day, err := time.Parse(dayForm, d.Name()); err == nil && at.Sub(day) > Keep {
-			if err := os.RemoveAll(filepath.Join(l.dir, d.Name())); err != nil {
-				return err
+	slices.SortFunc(notes, func(a, b Note) int { return a.At.Compare(b.At) })
+	for len(notes) > 0 {
+		var text bytes.Buffer
+		n := min(len(notes), mostTogether)
+		for _, note := range notes[:n] {
+			note.Of = l.of
+			line, err := json.Marshal(note)
+			if err != nil {
+				return notes, olderThan, err
 			}
+			text.Write(append(line, '\n'))
+		}
+		at, err := l.store.Create(ctx, l.now().UTC(), text.Bytes())
+		if err != nil {
+			return notes, olderThan, err
+		}
+		notes = notes[n:]
+		if at.After(olderThan) {
+			olderThan = at
 		}
 	}
-	return nil
+	return nil, olderThan, nil
 }
 
-func syncDir(path string) error {
-	d, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
-}
-
-// Read returns the last note about each thing in the trail of a folder, oldest first.
-// problems names what it could not read. Those files change nothing about the others.
-func Read(dir string) (notes []Note, problems []string, err error) {
-	days, err := os.ReadDir(dir)
-	if err != nil {
-		return nil, nil, fmt.Errorf("read the trail of what ended: %w", err)
-	}
-	for _, d := range days {
-		day := filepath.Join(dir, d.Name())
-		if !d.IsDir() {
-			problems = append(problems, day+": is not a day of the trail")
+// prune removes the oldest days if they are older than [Keep] at a time. A failure only delays
+// that.
+func (l *Log) prune(at time.Time) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	var old []string
+	for name, err := range l.store.List(ctx, "") {
+		day, ok := dayOf(name)
+		if err == nil && !ok || len(old) > 0 && old[len(old)-1] == name[:min(len(dayForm), len(name))] {
 			continue
 		}
-		files, err := os.ReadDir(day)
-		if err != nil {
-			problems = append(problems, fmt.Sprintf("%s: %v", day, err))
+		if err != nil || at.Sub(day) <= Keep || len(old) == removedAtOnce {
+			break
 		}
-		for _, f := range files {
-			path := filepath.Join(day, f.Name())
-			found, err := readFile(path)
-			notes = append(notes, found...)
-			if err != nil {
-				problems = append(problems, fmt.Sprintf("%s: %v", path, err))
-			}
+		old = append(old, day.Format(dayForm))
+	}
+	for _, day := range old {
+		if err := l.store.RemoveDay(ctx, day); err != nil {
+			slog.WarnContext(ctx, "an old day of the trail of what ended cannot be removed", "day", day, "error", err)
 		}
 	}
-	slices.SortStableFunc(notes, func(a, b Note) int { return a.At.Compare(b.At) })
-	last := map[string]int{}
-	for i, n := range notes {
-		last[n.thing()] = i
-	}
-	var out []Note
-	for i, n := range notes {
-		if last[n.thing()] == i {
-			out = append(out, n)
-		}
-	}
-	return out, problems, nil
-}
-
-// readFile returns the notes before the first line that it cannot read.
-func readFile(path string) (notes []Note, err error) {
-	if filepath.Ext(path) != ending {
-		return nil, errors.New("is not a note of the trail")
-	}
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = f.Close() }() // it was only read
-	lines := bufio.NewScanner(f)
-	for lines.Scan() {
-		var n Note
-		if err := json.Unmarshal(lines.Bytes(), &n); err != nil {
-			return notes, errors.New("is damaged or half written")
-		}
-		if n.ID == "" || n.At.IsZero() {
-			return notes, errors.New("has a note without an id or a time")
-		}
-		notes = append(notes, n)
-	}
-	if err := lines.Err(); err != nil {
-		return notes, fmt.Errorf("cannot be read to its end: %w", err)
-	}
-	return notes, nil
 }

@@ -1,20 +1,32 @@
 package trail_test
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/objectstore"
 	"github.com/linkreel/linkreel/libs/trail"
+	"github.com/linkreel/linkreel/services/localcloud/cloudtest"
 )
 
 func add(t *testing.T, l *trail.Log, notes ...trail.Note) {
 	t.Helper()
-	if err := l.Add(notes...); err != nil {
+	if err := l.Add(t.Context(), notes...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func flush(t *testing.T, l *trail.Log) {
+	t.Helper()
+	if err := l.Flush(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -34,13 +46,34 @@ func read(t *testing.T, path string) string {
 	return string(text)
 }
 
+// ours is the installation of the tests.
+func ours(context.Context) (string, error) { return "db_1", nil }
+
 func open(t *testing.T, dir string, now func() time.Time) *trail.Log {
 	t.Helper()
-	l, err := trail.Open(dir, now)
+	store, err := trail.OpenFolder(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return l
+	return trail.Open(trail.Config{Store: store, Installation: ours, Now: now})
+}
+
+func readAll(t *testing.T, store trail.Store) (notes []trail.Note, problems []string) {
+	t.Helper()
+	found, err := trail.Read(t.Context(), store, time.Time{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	notes, others := found.Of("db_1")
+	return notes, append(found.Problems, others...)
+}
+
+func names(notes []trail.Note) string {
+	var got []string
+	for _, n := range notes {
+		got = append(got, strings.TrimSpace(string(n.Kind)+" "+n.ID+" "+n.To))
+	}
+	return strings.Join(got, ", ")
 }
 
 func TestTheLastNoteAboutAThingCounts(t *testing.T) {
@@ -51,16 +84,12 @@ func TestTheLastNoteAboutAThingCounts(t *testing.T) {
 	add(t, l, trail.Note{Kind: trail.MemberRole, ID: "mem_1", To: "viewer"})
 	add(t, l, trail.Note{Kind: trail.AccountState, ID: "acc_1", To: "active"})
 	add(t, l, trail.Note{Kind: trail.MemberRemoved, ID: "mem_1"})
-	notes, problems, err := trail.Read(dir)
-	if err != nil || len(problems) > 0 {
-		t.Fatal(err, problems)
+	notes, problems := readAll(t, trail.Folder(dir))
+	if len(problems) > 0 {
+		t.Fatal(problems)
 	}
-	var got []string
-	for _, n := range notes {
-		got = append(got, strings.TrimSpace(string(n.Kind)+" "+n.ID+" "+n.To))
-	}
-	if want := "key.revoked key_1, account.state acc_1 active, member.removed mem_1"; strings.Join(got, ", ") != want {
-		t.Errorf("notes are %v, want %s", got, want)
+	if got, want := names(notes), "key.revoked key_1, account.state acc_1 active, member.removed mem_1"; got != want {
+		t.Errorf("notes are %s, want %s", got, want)
 	}
 }
 
@@ -86,11 +115,10 @@ func TestWhatCannotBeReadIsNamedAndChangesNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	notes, problems, err := trail.Read(dir)
-	if err != nil || len(notes) != 1 || len(problems) != 4 {
-		t.Errorf("notes %v, problems %q, %v; want one note and four problems", notes, problems, err)
+	if notes, problems := readAll(t, trail.Folder(dir)); len(notes) != 1 || len(problems) != 4 {
+		t.Errorf("notes %v, problems %q; want one note and four problems", notes, problems)
 	}
-	if _, _, err := trail.Read(filepath.Join(dir, "none")); err == nil {
+	if _, err := trail.Read(t.Context(), trail.Folder(filepath.Join(dir, "none")), time.Time{}); err == nil {
 		t.Error("a trail that is lost is not told")
 	}
 }
@@ -108,10 +136,10 @@ func TestAFolderIsReadWhateverItsName(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	notes, problems, err := trail.Read(dir)
+	notes, problems := readAll(t, trail.Folder(dir))
 	told := strings.Join(problems, "\n")
-	if err != nil || len(notes) != 1 || len(problems) != 2 || !strings.Contains(told, "2026-02-28") || !strings.Contains(told, "long.jsonl") {
-		t.Errorf("notes %v, problems %q, %v; want one note and two problems", notes, problems, err)
+	if len(notes) != 1 || len(problems) != 2 || !strings.Contains(told, "2026-02-28") || !strings.Contains(told, "long.jsonl") {
+		t.Errorf("notes %v, problems %q; want one note and two problems", notes, problems)
 	}
 }
 
@@ -122,7 +150,7 @@ func TestANoteThatCannotBeWrittenWaits(t *testing.T) {
 	if err := os.Remove(dir); err != nil { // as a disk that is not mounted
 		t.Fatal(err)
 	}
-	err := l.Add(trail.Note{Kind: trail.KeyRevoked, ID: "key_1"})
+	err := l.Add(t.Context(), trail.Note{Kind: trail.KeyRevoked, ID: "key_1"})
 	if apierr.CodeOf(err) != apierr.Unavailable || !errors.Is(err, os.ErrNotExist) {
 		t.Fatalf("error %v, want UNAVAILABLE", err)
 	}
@@ -130,11 +158,12 @@ func TestANoteThatCannotBeWrittenWaits(t *testing.T) {
 		t.Fatal(err)
 	}
 	add(t, l, trail.Note{Kind: trail.KeyRevoked, ID: "key_2"})
-	if notes, _, err := trail.Read(dir); err != nil || len(notes) != 2 {
-		t.Errorf("notes %v, %v", notes, err)
+	if notes, _ := readAll(t, trail.Folder(dir)); len(notes) != 2 {
+		t.Errorf("notes %v", notes)
 	}
 }
 
+// TestOldDaysGo also shows that a day that is too old goes only while newer ones are written.
 func TestOldDaysGo(t *testing.T) {
 	t.Parallel()
 	dir, now := t.TempDir(), time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
@@ -143,15 +172,47 @@ func TestOldDaysGo(t *testing.T) {
 		now = now.AddDate(0, 0, days)
 		add(t, l, trail.Note{Kind: trail.KeyRevoked, ID: "key_" + now.Format("0102")})
 	}
-	if days, err := os.ReadDir(dir); err != nil || len(days) != 2 {
-		t.Errorf("days %v, %v; want the last two", days, err)
+	eventually(t, func() bool { days, err := os.ReadDir(dir); return err == nil && len(days) == 2 })
+}
+
+// eventually waits until a goroutine of the log has done something.
+func eventually(t *testing.T, done func() bool) {
+	t.Helper()
+	for end := time.Now().Add(10 * time.Second); !done(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("it does not happen")
+		}
 	}
+}
+
+// TestAClockThatJumpedRemovesLittle sets the clock forward by 14 years.
+func TestAClockThatJumpedRemovesLittle(t *testing.T) {
+	t.Parallel()
+	dir, now := t.TempDir(), time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	l := open(t, dir, func() time.Time { return now })
+	next := func(years, days int) {
+		now = now.AddDate(years, 0, days)
+		add(t, l, trail.Note{Kind: trail.AccountState, ID: "acc_1", To: "suspended"})
+	}
+	for range 100 {
+		next(0, 1)
+	}
+	next(14, 0)
+	next(0, 1)
+	// Days that are too old go after the note is written.
+	eventually(t, func() bool {
+		days, err := os.ReadDir(dir)
+		if err != nil || len(days) < 98 {
+			t.Fatalf("%d days are left, %v", len(days), err)
+		}
+		return len(days) == 98
+	})
 }
 
 func TestWithoutAFolderNothingIsNoted(t *testing.T) {
 	t.Parallel()
-	l := open(t, "", nil)
-	if err := l.Add(trail.Note{Kind: trail.KeyRevoked, ID: "key_1"}); l != nil || err != nil {
+	l := trail.Open(trail.Config{})
+	if err := l.Add(t.Context(), trail.Note{Kind: trail.KeyRevoked, ID: "key_1"}); l != nil || err != nil {
 		t.Errorf("log %v, error %v", l, err)
 	}
 }
@@ -165,6 +226,7 @@ func TestRepeatedRevocationsWriteNothing(t *testing.T) {
 		add(t, l, trail.Note{Kind: trail.KeyRevoked, ID: "key_1"})
 		add(t, l)
 	}
+	flush(t, l)
 	if files, err := filepath.Glob(filepath.Join(dir, "*", "*")); err != nil || len(files) != 1 {
 		t.Errorf("files %v, %v; want one", files, err)
 	}
@@ -180,7 +242,7 @@ func TestAChangeThatNeedsNoNoteWritesWhatWaits(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 3 {
-		if err := l.Add(trail.Note{Kind: trail.AccountState, ID: "acc_1", To: "suspended"}); apierr.CodeOf(err) != apierr.Unavailable {
+		if err := l.Add(t.Context(), trail.Note{Kind: trail.AccountState, ID: "acc_1", To: "suspended"}); apierr.CodeOf(err) != apierr.Unavailable {
 			t.Fatalf("error %v, want UNAVAILABLE", err)
 		}
 		add(t, l)
@@ -188,9 +250,163 @@ func TestAChangeThatNeedsNoNoteWritesWhatWaits(t *testing.T) {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	add(t, l)
+	flush(t, l)
 	files, err := filepath.Glob(filepath.Join(dir, "*", "*"))
 	if err != nil || len(files) != 1 || strings.Count(read(t, files[0]), "\n") != 1 {
 		t.Errorf("files %v, %v; want one file with one note", files, err)
+	}
+}
+
+// hanging is a store whose disk does not answer until it is released.
+type hanging struct {
+	trail.Folder
+	release chan struct{}
+}
+
+func (h hanging) Create(ctx context.Context, at time.Time, text []byte) (time.Time, error) {
+	<-h.release
+	return h.Folder.Create(ctx, at, text)
+}
+
+// TestADiskThatHangsKeepsNobodyLong is about a network disk: everybody gets an answer within
+// seconds, at the same time, and the notes are written when the disk is back.
+func TestADiskThatHangsKeepsNobodyLong(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		store := hanging{trail.Folder(dir), make(chan struct{})}
+		l := trail.Open(trail.Config{Store: store, Installation: ours})
+		began := time.Now()
+		var wg sync.WaitGroup
+		for i := range 20 {
+			wg.Go(func() {
+				if err := l.Add(t.Context(), trail.Note{Kind: trail.KeyRevoked, ID: "key_" + string(rune('a'+i))}); apierr.CodeOf(err) != apierr.Unavailable {
+					t.Errorf("error %v, want UNAVAILABLE", err)
+				}
+			})
+		}
+		wg.Wait()
+		if took := time.Since(began); took > 6*time.Second {
+			t.Errorf("it took %v", took)
+		}
+		add(t, l) // needs no note, so it waits for nothing
+		if took := time.Since(began); took > 6*time.Second {
+			t.Errorf("a change without a note waited too: %v", took)
+		}
+		close(store.release)
+		flush(t, l)
+		if notes, problems := readAll(t, trail.Folder(dir)); len(notes) != 20 || len(problems) > 0 {
+			t.Errorf("%d notes, %v", len(notes), problems)
+		}
+	})
+}
+
+// TestWhatEndedForGoodCountsWhateverTheTimes writes notes with a clock that is set back.
+func TestWhatEndedForGoodCountsWhateverTheTimes(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	l := open(t, dir, clock())
+	late, early := time.Date(2040, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	add(t, l, trail.Note{Kind: trail.MemberRole, ID: "mem_1", To: "owner", At: late})
+	add(t, l, trail.Note{Kind: trail.MemberRemoved, ID: "mem_1", At: early})
+	add(t, l, trail.Note{Kind: trail.AccountState, ID: "acc_1", To: "suspended", At: late})
+	add(t, l, trail.Note{Kind: trail.AccountState, ID: "acc_1", To: "deleting", At: early})
+	add(t, l, trail.Note{Kind: trail.AccountState, ID: "acc_1", To: "active", At: late})
+	notes, _ := readAll(t, trail.Folder(dir))
+	if got, want := names(notes), "account.state acc_1 deleting, member.removed mem_1"; got != want {
+		t.Errorf("notes are %s, want %s", got, want)
+	}
+}
+
+// TestAClockThatIsSetBackChangesNoOrder is about notes without a time of the database.
+func TestAClockThatIsSetBackChangesNoOrder(t *testing.T) {
+	t.Parallel()
+	dir, now := t.TempDir(), time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	l := open(t, dir, func() time.Time { return now })
+	for _, to := range []string{"admin", "viewer", "member"} {
+		add(t, l, trail.Note{Kind: trail.MemberRole, ID: "mem_1", To: to})
+		now = now.Add(-time.Hour)
+	}
+	if notes, _ := readAll(t, trail.Folder(dir)); names(notes) != "member.role mem_1 member" {
+		t.Errorf("notes are %s", names(notes))
+	}
+}
+
+// TestNotesOfAnotherInstallationAreTold reads a folder into which two installations wrote.
+func TestNotesOfAnotherInstallationAreTold(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	add(t, open(t, dir, clock()), trail.Note{Kind: trail.KeyRevoked, ID: "key_1"})
+	other := trail.Open(trail.Config{Store: trail.Folder(dir), Installation: func(context.Context) (string, error) { return "db_2", nil }})
+	add(t, other, trail.Note{Kind: trail.KeyRevoked, ID: "key_1"}, trail.Note{Kind: trail.KeyRevoked, ID: "key_2"})
+	notes, problems := readAll(t, trail.Folder(dir))
+	if names(notes) != "key.revoked key_1" || len(problems) != 1 || !strings.Contains(problems[0], `2 notes are of another installation ("db_2"`) {
+		t.Errorf("notes %s, told %q", names(notes), problems)
+	}
+}
+
+// TestATrailInABucket writes and reads objects. Its names are the same in a folder.
+func TestATrailInABucket(t *testing.T) {
+	t.Parallel()
+	cloud := cloudtest.Start(t, cloudtest.Options{Buckets: []string{"media"}})
+	objects, err := objectstore.Open(t.Context(), objectstore.Config{Bucket: "media", PublicURL: cloud.PublicURL, Endpoint: cloud.APIURL, Key: cloud.Key})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = objects.Close() }()
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	store := trail.OpenBucket(objects, "media")
+	l := trail.Open(trail.Config{Store: store, Installation: ours, Now: func() time.Time { return now }})
+	add(t, l, trail.Note{Kind: trail.KeyRevoked, ID: "key_1"})
+	now = now.AddDate(0, 0, 10)
+	add(t, l, trail.Note{Kind: trail.KeyRevoked, ID: "key_2"})
+	if _, err := objects.Upload(t.Context(), "audit/notes.txt", strings.NewReader("x"), objectstore.UploadOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	var found []string
+	for o, err := range objects.List(t.Context(), "") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		found = append(found, o.Name)
+	}
+	if len(found) != 3 || !strings.HasPrefix(found[0], "audit/2026-03-01/120000.000000-") || !strings.HasPrefix(found[1], "audit/2026-03-11/120000.000000-") {
+		t.Errorf("objects %q", found)
+	}
+	if notes, problems := readAll(t, store); names(notes) != "key.revoked key_1, key.revoked key_2" || len(problems) != 1 {
+		t.Errorf("notes %s, problems %q", names(notes), problems)
+	}
+	later, err := trail.Read(t.Context(), store, now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if notes, _ := later.Of("db_1"); names(notes) != "key.revoked key_2" {
+		t.Errorf("since the second day, notes are %s", names(notes))
+	}
+	if err := store.RemoveDay(t.Context(), "2026-03-01"); err != nil {
+		t.Fatal(err)
+	}
+	if notes, _ := readAll(t, store); names(notes) != "key.revoked key_2" {
+		t.Errorf("after the first day was removed, notes are %s", names(notes))
+	}
+}
+
+// TestABucketThatIsAwayMakesNotesWait also shows that a trail that cannot be listed is an error.
+func TestABucketThatIsAwayMakesNotesWait(t *testing.T) {
+	t.Parallel()
+	objects, err := objectstore.Open(t.Context(), objectstore.Config{
+		Bucket: "media", PublicURL: "http://127.0.0.1:1", Endpoint: "http://127.0.0.1:1", Key: cloudtest.ServiceAccountKey(), Timeout: time.Second, TransferTimeout: time.Second,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = objects.Close() }()
+	store := trail.OpenBucket(objects, "media")
+	l := trail.Open(trail.Config{Store: store, Installation: ours})
+	if err := l.Add(t.Context(), trail.Note{Kind: trail.KeyRevoked, ID: "key_1"}); apierr.CodeOf(err) != apierr.Unavailable {
+		t.Errorf("error %v, want UNAVAILABLE", err)
+	}
+	if _, err := trail.Read(t.Context(), store, time.Time{}); err == nil {
+		t.Error("a trail that cannot be listed is not told")
 	}
 }

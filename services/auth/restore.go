@@ -10,6 +10,7 @@ import (
 	"github.com/linkreel/linkreel/libs/events"
 	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/libs/restored"
 	"github.com/linkreel/linkreel/libs/tenant"
 	"github.com/linkreel/linkreel/libs/trail"
 	"github.com/linkreel/linkreel/services/auth/internal/account"
@@ -22,6 +23,103 @@ import (
 // links and devices that wait for approval. A restore leaves them out, because a backup does
 // not know which of them have ended since.
 func Transient() []string { return store.Transient() }
+
+// Recovery is what [Recover] needs.
+type Recovery struct {
+	DB *firestoredb.DB
+	// Trail is nil if there is none.
+	Trail trail.Store
+	// Since is the time that the restored records are from. Older days of the trail are not read,
+	// and it is in the record of the restore.
+	Since time.Time
+	// Tell is called with each sentence for the operator.
+	Tell func(string)
+}
+
+// ErrEmpty means that a database has no accounts, so it is not a restored one.
+var ErrEmpty = errors.New("the database has no accounts: is it the restored one?")
+
+// Recover ends in a restored database what must not come back: sessions, one-time links, codes
+// of devices, and what the trail says has ended. No service may use the database yet. It may be
+// repeated. If it fails to read the trail, nothing has changed.
+func Recover(ctx context.Context, r Recovery) error {
+	found := &trail.Found{}
+	if r.Trail != nil {
+		var err error
+		if found, err = trail.Read(ctx, r.Trail, r.Since); err != nil {
+			return err
+		}
+	}
+	kept := open(r.DB)
+	some, _, err := kept.Accounts(ctx, "", 1, func(account.Account) bool { return true })
+	if err != nil {
+		return err
+	}
+	if len(some) == 0 {
+		return ErrEmpty
+	}
+	// The record pauses what must wait for the operator. It comes first, so a run that is killed has
+	// paused it; and a repeated run is the same restore.
+	since := r.Since.UTC().Truncate(time.Microsecond) // as the database keeps it
+	last, err := restored.Read(ctx, r.DB)
+	if err == nil && !last.DataAt.Equal(since) {
+		_, err = restored.Write(ctx, r.DB, since, time.Now())
+	}
+	if err != nil {
+		return err
+	}
+	if err := kept.EndTransient(ctx); err != nil {
+		return err
+	}
+	r.Tell("All sessions, one-time links and codes of devices have ended.")
+	n, err := ApplyTrail(ctx, r.DB, found, r.Tell)
+	if err != nil {
+		return err
+	}
+	where := ""
+	if r.Trail != nil {
+		where = r.Trail.String()
+	}
+	r.Tell(NotKnown(n, where))
+	return nil
+}
+
+// NotKnown says what is in restored records as it was at their time, after n notes of a trail
+// were applied. where is the place of the trail, or "" if none was given.
+func NotKnown(n int, where string) string {
+	if n > 0 {
+		return "Passwords, passkeys and rules of access that were changed later are as before, and so are secrets of webhooks."
+	}
+	why := "No trail was given (--audit)"
+	if where != "" {
+		why = "There are no notes of this installation in " + where + " (is it the right place, and its disk mounted?)"
+	}
+	return why + ", so what was decided later is not known: keys that were revoked, members who were\n" +
+		"removed or have a lower role, accounts that were suspended or erased, and takedowns since then are as before.\n" +
+		"Repeat these decisions before you let anybody in. Passwords, passkeys and rules of access are as before, too."
+}
+
+// ApplyTrail is [EndAgain] with the notes of a trail that this installation has written. It
+// tells what could not be read, and of notes that other installations wrote. n is the number of
+// things that the notes are about.
+func ApplyTrail(ctx context.Context, db *firestoredb.DB, found *trail.Found, tell func(string)) (n int, err error) {
+	id, err := db.Installation(ctx)
+	if err != nil {
+		return 0, err
+	}
+	for _, p := range found.Problems {
+		tell("Not read: " + p)
+	}
+	notes, others := found.Of(id)
+	for _, o := range others {
+		tell("Trail of another installation: " + o)
+	}
+	if len(notes) == 0 {
+		return 0, nil
+	}
+	tell(fmt.Sprintf("The trail has notes about %d things. The newest is of %s.", len(notes), notes[len(notes)-1].At.Format(time.RFC3339)))
+	return len(notes), EndAgain(ctx, db, notes, tell)
+}
 
 // EndAgain applies a trail to restored records: what the trail says has ended is ended again,
 // before any service serves the records. It follows the service's own rules, so the loops of

@@ -1,17 +1,42 @@
 package auth_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/linkreel/linkreel/libs/firestoredb"
+	"github.com/linkreel/linkreel/libs/objectstore"
+	"github.com/linkreel/linkreel/libs/restored"
 	"github.com/linkreel/linkreel/libs/trail"
 	"github.com/linkreel/linkreel/services/auth"
+	"github.com/linkreel/linkreel/services/localcloud/cloudtest"
 )
 
-// The test revokes a key while the trail's folder is missing.
+// notes reads the trail of a replica.
+func (r replica) notes(cfg auth.Config) (notes []trail.Note, problems []string) {
+	r.t.Helper()
+	found, err := trail.Read(r.t.Context(), trail.Folder(cfg.AuditDir), time.Time{})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	db, err := firestoredb.Open(r.t.Context(), cfg.Firestore)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer func() { _ = db.Close() }()
+	id, err := db.Installation(r.t.Context())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	notes, others := found.Of(id)
+	return notes, append(found.Problems, others...)
+}
+
+// TestAnAnswerWaitsForTheTrail revokes a key while the folder of the trail is away.
 func TestAnAnswerWaitsForTheTrail(t *testing.T) {
 	t.Parallel()
 	cfg := newWorld(t).config()
@@ -30,9 +55,9 @@ func TestAnAnswerWaitsForTheTrail(t *testing.T) {
 		t.Fatal(err)
 	}
 	want(t, r.api("DELETE", path, key, ""), 204, "")
-	notes, problems, err := trail.Read(cfg.AuditDir)
-	if err != nil || len(problems) > 0 || len(notes) != 1 || notes[0].Kind != trail.KeyRevoked || notes[0].ID != victim.field(t, "id") {
-		t.Errorf("notes %v, problems %v, %v", notes, problems, err)
+	notes, problems := r.notes(cfg)
+	if len(problems) > 0 || len(notes) != 1 || notes[0].Kind != trail.KeyRevoked || notes[0].ID != victim.field(t, "id") {
+		t.Errorf("notes %v, problems %v", notes, problems)
 	}
 }
 
@@ -87,4 +112,147 @@ func TestNotesFromElsewhereGiveNothing(t *testing.T) {
 		t.Errorf("the account was %s and is %s", before, after)
 	}
 	want(t, r.api("GET", "/api/v1/account", key, ""), 403, "ACCOUNT_SUSPENDED")
+}
+
+// copyTo copies all documents of a world's database into the empty one of another world, as
+// a restore by Google does.
+func (c world) copyTo(t *testing.T, to world) {
+	t.Helper()
+	all, err := c.Client(t).Collections(t.Context()).GetAll()
+	if err != nil {
+		t.Fatal(err)
+	}
+	target := to.Client(t)
+	for _, collection := range all {
+		docs, err := collection.Documents(t.Context()).GetAll()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range docs {
+			if _, err := target.Collection(collection.ID).Doc(d.Ref.ID).Create(t.Context(), d.Data()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// TestARestoredDatabaseIsRecovered takes rights away after a copy of the database was made,
+// and applies the trail in the bucket to the copy, twice.
+func TestARestoredDatabaseIsRecovered(t *testing.T) {
+	t.Parallel()
+	w, copied := newWorld(t), newWorld(t)
+	media := cloudtest.Start(t, cloudtest.Options{Buckets: []string{"media"}})
+	cfg := w.config()
+	cfg.AuditBucket, cfg.Storage = "media", objectstore.Config{PublicURL: media.PublicURL, Endpoint: media.APIURL, Key: media.Key}
+	r := start(t, cfg)
+	id, key := r.account("creator")
+	suspended, _ := r.account("creator")
+	removed, lowered := r.join(id, "R", "admin"), r.join(id, "L", "admin")
+	owner := r.join(id, "Owner", "owner")
+	revoked := r.api("POST", "/api/v1/keys", key, `{"name":"victim"}`)
+	w.copyTo(t, copied)
+	since := time.Now()
+	want(t, r.api("DELETE", "/api/v1/keys/"+revoked.field(t, "id"), key, ""), 204, "")
+	want(t, r.api("DELETE", "/api/v1/members/"+removed.id, owner.session, ""), 204, "")
+	want(t, r.api("PATCH", "/api/v1/members/"+lowered.id, owner.session, `{"role":"viewer"}`), 200, "")
+	want(t, r.admin("PATCH", "/admin/v1/accounts/"+suspended, `{"suspended":true}`), 200, "")
+
+	db, err := firestoredb.Open(t.Context(), copied.config().Firestore)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = db.Close() }()
+	store, done, err := cfg.Audit.Open(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = done() }()
+	var record restored.Record
+	for n, wanted := range []int{4, 0} {
+		var said []string
+		if err := auth.Recover(t.Context(), auth.Recovery{DB: db, Trail: store, Since: since, Tell: func(s string) { said = append(said, s) }}); err != nil {
+			t.Fatal(err)
+		}
+		now, err := restored.Read(t.Context(), db)
+		if err != nil || now.ID == "" || !now.WebhooksPaused() || !now.JanitorPaused() || record.ID != "" && now.ID != record.ID {
+			t.Errorf("run %d leaves the record %+v, %v", n+1, now, err)
+		}
+		record = now
+		told := strings.Join(said, "\n")
+		for _, of := range []string{revoked.field(t, "id"), removed.id, lowered.id, suspended} {
+			if (wanted > 0) != strings.Contains(told, of) {
+				t.Errorf("run %d says %q; want %s in it: %t", n+1, told, of, wanted > 0)
+			}
+		}
+		if len(said) != 3+wanted || !strings.Contains(told, "notes about 4 things") || !strings.Contains(told, "Passwords, passkeys and rules of access") {
+			t.Errorf("run %d says %q", n+1, said)
+		}
+	}
+	again := start(t, copied.config())
+	want(t, again.api("GET", "/api/v1/account", revoked.field(t, "key"), ""), 401, "API_KEY_REVOKED")
+	want(t, again.api("GET", "/api/v1/account", lowered.session, ""), 401, "INVALID_API_KEY") // its session
+	want(t, again.api("GET", "/api/v1/account", key, ""), 200, "")
+	want(t, again.api("GET", "/api/v1/account", owner.session, ""), 401, "INVALID_API_KEY")
+	members, err := copied.Client(t).Collection("members").Documents(t.Context()).GetAll()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range members {
+		if m.Ref.ID == removed.id || m.Ref.ID == lowered.id && m.Data()["role"] != "viewer" {
+			t.Errorf("member %s: %v", m.Ref.ID, m.Data())
+		}
+	}
+	if got := again.admin("GET", "/admin/v1/accounts/"+suspended, "").field(t, "suspended"); got != "true" {
+		t.Errorf("suspended: %s", got)
+	}
+	if err := auth.Recover(t.Context(), auth.Recovery{DB: firestoredb.Use(newWorld(t).Client(t), 10*time.Second), Tell: func(string) {}}); !errors.Is(err, auth.ErrEmpty) {
+		t.Errorf("an empty database: %v", err)
+	}
+}
+
+// TestARightIsGivenWhileTheTrailIsAway: a new member needs no note. A role that is raised needs
+// one, because an earlier note may say less: the change is made, and its answer is 503.
+func TestARightIsGivenWhileTheTrailIsAway(t *testing.T) {
+	t.Parallel()
+	cfg := newWorld(t).config()
+	cfg.AuditDir = filepath.Join(t.TempDir(), "audit")
+	r := start(t, cfg)
+	id, _ := r.account("creator")
+	owner := r.join(id, "Owner", "owner")
+	if err := os.RemoveAll(cfg.AuditDir); err != nil {
+		t.Fatal(err)
+	}
+	path := "/api/v1/members/" + r.join(id, "New", "viewer").id
+	want(t, r.api("PATCH", path, owner.session, `{"role":"admin"}`), 503, "UNAVAILABLE")
+	if members := string(r.api("GET", "/api/v1/members", owner.session, "").body); !strings.Contains(members, `"role":"admin"`) {
+		t.Errorf("members %s", members)
+	}
+	if err := os.Mkdir(cfg.AuditDir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	want(t, r.api("PATCH", path, owner.session, `{"role":"admin"}`), 200, "")
+	if notes, _ := r.notes(cfg); len(notes) != 1 || notes[0].To != "admin" {
+		t.Errorf("notes %v", notes)
+	}
+}
+
+// TestNotesHaveTheTimesOfTheDatabase changes one role in two processes whose clocks differ.
+func TestNotesHaveTheTimesOfTheDatabase(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	cfg := w.config()
+	cfg.AuditDir = filepath.Join(t.TempDir(), "audit")
+	fast := cfg
+	fast.Now = func() time.Time { return time.Now().Add(time.Minute) } // sessions still work
+	a, b := start(t, cfg), start(t, fast)
+	id, _ := a.account("creator")
+	owner := a.join(id, "Owner", "owner")
+	m := a.join(id, "M", "viewer")
+	path := "/api/v1/members/" + m.id
+	want(t, b.api("PATCH", path, owner.session, `{"role":"admin"}`), 200, "")
+	want(t, b.api("PATCH", path, owner.session, `{"role":"admin"}`), 200, "") // nothing to change, noted again
+	want(t, a.api("PATCH", path, owner.session, `{"role":"member"}`), 200, "")
+	if notes, _ := a.notes(cfg); len(notes) != 1 || notes[0].To != "member" {
+		t.Errorf("notes %v", notes)
+	}
 }

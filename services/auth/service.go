@@ -21,6 +21,7 @@ import (
 	"github.com/linkreel/linkreel/libs/dedup"
 	"github.com/linkreel/linkreel/libs/httpapi"
 	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/libs/objectstore"
 	"github.com/linkreel/linkreel/libs/peer"
 	"github.com/linkreel/linkreel/libs/ratelimit"
 	"github.com/linkreel/linkreel/libs/record"
@@ -59,10 +60,7 @@ type Config struct {
 	VideosToken  string `env:"LINKREEL_VIDEOS_TOKEN"`
 	EventsToken  string `env:"LINKREEL_EVENTS_TOKEN"`
 	ConsoleToken string `env:"LINKREEL_CONSOLE_TOKEN"`
-	// AuditDir is a folder for the trail, which records what has ended: revoked keys, removed
-	// members, suspended accounts, takedowns. A restore reads it. If it is empty, there is no
-	// trail.
-	AuditDir string `env:"LINKREEL_AUDIT_DIR"`
+	Audit
 	// RateLimits are requests per minute by plan, such as "free:60,creator:600". The defaults of
 	// the four plans are 60, 600, 1,200 and 3,000.
 	RateLimits map[string]int `env:"LINKREEL_RATE_LIMITS"`
@@ -77,6 +75,40 @@ type Config struct {
 	// One-time links point to BaseURL, and passkeys and the identity provider's answers
 	// are bound to it.
 	OIDC OIDC `envPrefix:"LINKREEL_OIDC_"`
+}
+
+// Audit says where the trail of what ended is: revoked keys, removed members, suspended
+// accounts, takedowns. A restore reads it. If neither place is set, there is no trail.
+type Audit struct {
+	// AuditDir is a folder, which all replicas share.
+	AuditDir string `env:"LINKREEL_AUDIT_DIR"`
+	// AuditBucket is a bucket, in which the names of the trail begin with audit/.
+	AuditBucket string `env:"LINKREEL_AUDIT_BUCKET"`
+	// Storage says how to reach AuditBucket. The bucket that it names itself is not used.
+	Storage objectstore.Config `envPrefix:"LINKREEL_"`
+}
+
+// Open returns the trail, or nil if there is none. The caller closes it.
+func (a Audit) Open(ctx context.Context) (_ trail.Store, done func() error, err error) {
+	done = func() error { return nil }
+	switch {
+	case a.AuditDir != "" && a.AuditBucket != "":
+		return nil, done, errors.New("set LINKREEL_AUDIT_DIR or LINKREEL_AUDIT_BUCKET, not both")
+	case a.AuditDir != "":
+		dir, err := trail.OpenFolder(a.AuditDir)
+		if err != nil {
+			return nil, done, fmt.Errorf("LINKREEL_AUDIT_DIR: %w", err)
+		}
+		return dir, done, nil
+	case a.AuditBucket != "":
+		a.Storage.Bucket = a.AuditBucket
+		objects, err := objectstore.Open(ctx, a.Storage)
+		if err != nil {
+			return nil, done, fmt.Errorf("LINKREEL_AUDIT_BUCKET: %w", err)
+		}
+		return trail.OpenBucket(objects, a.AuditBucket), objects.Close, nil
+	}
+	return nil, done, nil
 }
 
 // OIDC configures the identity provider that people sign in with. If there is no issuer,
@@ -138,9 +170,13 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 	stores.Await()
 	records := record.Open(stores.DB, record.Options{Outbox: stores.Outbox(), Now: cfg.Now})
 	kept := store.New(records, api.Shown)
-	if kept.Trail, err = trail.Open(cfg.AuditDir, cfg.Now); err != nil {
-		return nil, fmt.Errorf("LINKREEL_AUDIT_DIR: %w", err)
+	audit, done, err := cfg.Audit.Open(ctx)
+	if err != nil {
+		return nil, err
 	}
+	svc.CloseWith(done)
+	kept.Trail = trail.Open(trail.Config{Store: audit, Installation: stores.DB.Installation, Now: cfg.Now})
+	svc.Close = append(svc.Close, kept.Trail.Flush)
 	source := api.NewSource(kept, plans, cfg.Now)
 	client := apikey.New(apikey.Config{Now: cfg.Now}, source, stores.Redis)
 	records.TellAuthority(client.InvalidateAccount)
@@ -188,6 +224,7 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 	stores.Watch(kept.Erasing())
 	svc.Loops = append(svc.Loops,
 		boot.Every(5*time.Second, "key uses", source.Flush, nil),
+		boot.Every(5*time.Second, "trail of what ended", kept.Trail.Flush, nil),
 		boot.Sweep(stores.Turns(), dedup.Pace{What: "account decisions", Every: tenancy.Every, Idle: tenancy.Idle}, tenants.Repeat, nil),
 		boot.Every(member.LapseEvery, "memberships by group", people.Members.EndLapsed, nil))
 	return svc, nil

@@ -95,6 +95,9 @@ func Backup(ctx context.Context, out io.Writer, o BackupOptions) error {
 		return err
 	}
 	_, _ = fmt.Fprintf(out, "Backup %s: %d records, %d objects with %d bytes.\n", m.Name, m.Documents, len(m.Objects), m.Bytes())
+	if m.Left > 0 {
+		_, _ = fmt.Fprintf(out, "%d backups are older than %d days and stay for now: each backup removes at most two. Is the clock right?\n", m.Left, cfg.BackupDays)
+	}
 	if len(m.Keys) > 0 {
 		keys := filepath.Join(s.DataDir, secretsFile)
 		if o.From != "" {
@@ -220,7 +223,7 @@ All sessions, one-time links and device codes have ended. %s
 %s
 Webhooks wait, and the janitor, which removes files that no record names, is off. Start Linkreel, look at the data, then resume them:
   linkreel admin recovery resume --webhooks --janitor
-`, r.m.Name, into.name, r.m.Documents, len(r.m.Objects), r.m.At.Format(time.RFC3339), into.grants, r.unknown())
+`, r.m.Name, into.name, r.m.Documents, len(r.m.Objects), r.m.At.Format(time.RFC3339), into.grants, auth.NotKnown(r.applied, r.audit))
 	return nil
 }
 
@@ -234,7 +237,8 @@ type restoring struct {
 	lost       map[string]bool // ids of keys that nobody has any more
 	skip       bool            // leave damaged objects out
 	audit      string          // folder of the trail; "" means none
-	notes      []trail.Note
+	trail      *trail.Found
+	applied    int    // things that notes of the trail are about
 	project    string // of the documents
 	unsealed   unsealed
 	out        io.Writer
@@ -304,20 +308,6 @@ func (r *restoring) verify(ctx context.Context) error {
 func (r *restoring) tellDamage(d backup.Damage) {
 	_, name, _ := strings.Cut(d.Object, "/")
 	_, _ = fmt.Fprintf(r.out, "Damaged: %s. %v.\n", cmp.Or(videos.ObjectOf(name), "The object "+d.Object), d.Err)
-}
-
-// unknown says what is as it was at the time of the backup.
-func (r *restoring) unknown() string {
-	if len(r.notes) == 0 {
-		why := "No trail was given (--audit)"
-		if r.audit != "" {
-			why = "There are no notes in " + r.audit + " (is it the right folder, and its disk mounted?)"
-		}
-		return why + ", so what was decided later is not known: keys that were revoked, members who were\n" +
-			"removed or have a lower role, accounts that were suspended or erased, and takedowns since then are as before.\n" +
-			"Repeat these decisions before you let anybody in. Passwords, passkeys and rules of access are as before, too."
-	}
-	return "Passwords, passkeys and rules of access that were changed later are as before, and so are secrets of webhooks."
 }
 
 func readIdentities(path string) ([]age.Identity, error) {
@@ -394,8 +384,8 @@ func (r *restoring) stack() (*place, error) {
 
 func (r *restoring) into(ctx context.Context, to func() (*place, error)) (p *place, err error) {
 	if r.audit != "" {
-		if r.notes, err = r.readTrail(); err != nil {
-			return nil, err
+		if r.trail, err = trail.Read(ctx, trail.Folder(r.audit), time.Time{}); err != nil {
+			return nil, fmt.Errorf("%w. To restore without the trail, leave out --audit and LINKREEL_AUDIT_DIR", err)
 		}
 	}
 	if p, err = to(); err != nil {
@@ -423,20 +413,6 @@ func (r *restoring) into(ctx context.Context, to func() (*place, error)) (p *pla
 	return p, nil
 }
 
-func (r *restoring) readTrail() ([]trail.Note, error) {
-	notes, problems, err := trail.Read(r.audit)
-	if err != nil {
-		return nil, fmt.Errorf("%w. To restore without the trail, leave out --audit and LINKREEL_AUDIT_DIR", err)
-	}
-	for _, p := range problems {
-		_, _ = fmt.Fprintf(r.out, "Not read: %s\n", p)
-	}
-	if len(notes) > 0 {
-		_, _ = fmt.Fprintf(r.out, "The trail has notes about %d things. The newest is of %s.\n", len(notes), notes[len(notes)-1].At.Format(time.RFC3339))
-	}
-	return notes, nil
-}
-
 // endAgain notes the restore, for the services that will serve the records, and ends what the
 // trail says has ended.
 func (r *restoring) endAgain(ctx context.Context, records *firestore.Server, token string) error {
@@ -448,8 +424,8 @@ func (r *restoring) endAgain(ctx context.Context, records *firestore.Server, tok
 	if err != nil {
 		return err
 	}
-	if _, err = restored.Write(ctx, db, r.m.At, time.Now()); err == nil {
-		err = auth.EndAgain(ctx, db, r.notes, func(line string) { _, _ = fmt.Fprintln(r.out, line) })
+	if _, err = restored.Write(ctx, db, r.m.At, time.Now()); err == nil && r.trail != nil {
+		r.applied, err = auth.ApplyTrail(ctx, db, r.trail, func(line string) { _, _ = fmt.Fprintln(r.out, line) })
 	}
 	return errors.Join(err, db.Close())
 }
@@ -457,7 +433,7 @@ func (r *restoring) endAgain(ctx context.Context, records *firestore.Server, tok
 // copyTrail copies the trail to where the restored stack continues it: a later restore of an
 // older backup needs it again.
 func (r *restoring) copyTrail(to string) error {
-	if len(r.notes) == 0 {
+	if r.applied == 0 {
 		return nil
 	}
 	if one, err := sameFile(to, r.audit); one || err != nil {

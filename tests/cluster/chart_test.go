@@ -612,6 +612,25 @@ func TestSettingsReachTheirPods(t *testing.T) {
 			[]string{"--values", filepath.Join(chart, "ci/everything.yaml"), "--set", "oidc.maxAge=168h"}, "auth",
 			map[string]string{"LINKREEL_OIDC_MAX_AGE": "168h"},
 		},
+		"the trail of what ended, by default": {nil, "auth", map[string]string{"LINKREEL_AUDIT_BUCKET": "", "LINKREEL_STORAGE_ENDPOINT": ""}},
+		"the trail on Google Cloud": {
+			[]string{"--values", filepath.Join(chart, "ci/google.yaml")}, "auth", map[string]string{"LINKREEL_AUDIT_BUCKET": "example-videos", "LINKREEL_STORAGE_ENDPOINT": ""},
+		},
+		"the trail in another bucket": {
+			[]string{"--values", filepath.Join(chart, "ci/google.yaml"), "--set", "audit.bucket=example-audit"}, "auth", map[string]string{"LINKREEL_AUDIT_BUCKET": "example-audit"},
+		},
+		"no trail on Google Cloud": {
+			[]string{"--values", filepath.Join(chart, "ci/google.yaml"), "--set", "audit.enabled=false"}, "auth", map[string]string{"LINKREEL_AUDIT_BUCKET": ""},
+		},
+		"the trail in a folder": {
+			[]string{"--values", filepath.Join(chart, "ci/google.yaml"), "--set", "auth.env.LINKREEL_AUDIT_DIR=/audit"}, "auth",
+			map[string]string{"LINKREEL_AUDIT_BUCKET": "", "LINKREEL_AUDIT_DIR": "/audit"},
+		},
+		"the trail in localcloud's bucket": {
+			[]string{"--set", "audit.enabled=true"}, "auth",
+			map[string]string{"LINKREEL_AUDIT_BUCKET": "linkreel", "LINKREEL_STORAGE_ENDPOINT": "http://try-linkreel-localcloud:8086", "LINKREEL_LOCALCLOUD_TOKEN": "try-linkreel-storage-key/token"},
+		},
+		"the trail is auth's alone": {[]string{"--set", "audit.enabled=true"}, "links", map[string]string{"LINKREEL_AUDIT_BUCKET": "", "LINKREEL_STORAGE_ENDPOINT": ""}},
 		"a private authority of Redis": {
 			[]string{"--set", "redis.enabled=false,redis.external.url=rediss://r:6379,redis.external.caFile=/ca.pem"}, "auth",
 			map[string]string{"LINKREEL_REDIS_CA_FILE": "/ca.pem"},

@@ -149,6 +149,14 @@ name is a setting in the service's Config; tests/cluster fails on any other name
 {{- $_ := set $env "LINKREEL_FIRESTORE_PROJECT" $root.Values.cloud.google.project }}
 {{- $_ := set $env "LINKREEL_FIRESTORE_DATABASE" $root.Values.cloud.google.database }}
 {{- end }}
+{{- if and (eq .name "auth") (include "linkreel.audit" $root) }}
+{{- if include "linkreel.local" $root }}
+{{- $_ := set $env "LINKREEL_AUDIT_BUCKET" (default $root.Values.localcloud.bucket $root.Values.audit.bucket) }}
+{{- $_ := set $env "LINKREEL_STORAGE_ENDPOINT" (printf "http://%s:8086" (include "linkreel.localcloud" $root)) }}
+{{- else }}
+{{- $_ := set $env "LINKREEL_AUDIT_BUCKET" (default $root.Values.cloud.google.bucket $root.Values.audit.bucket) }}
+{{- end }}
+{{- end }}
 {{- if has .name (list "videos" "worker") }}
 {{- if include "linkreel.local" $root }}
 {{- $_ := set $env "LINKREEL_STORAGE_BUCKET" $root.Values.localcloud.bucket }}

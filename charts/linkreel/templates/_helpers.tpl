@@ -232,3 +232,10 @@ A quantity, such as 30Gi, in bytes.
 {{- $units := dict "" 1 "k" 1e3 "M" 1e6 "G" 1e9 "T" 1e12 "P" 1e15 "E" 1e18 "ki" 1024 "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 "Ti" 1099511627776 "Pi" 1125899906842624 "Ei" 1152921504606846976 }}
 {{- mulf (regexFind "^[0-9.]+" . | float64) (regexFind "[EPTGMKk]?i?$" . | get $units) | floor | int64 }}
 {{- end }}
+
+{{/* Whether auth notes in a bucket what has ended: "true" or "". */}}
+{{- define "linkreel.audit" -}}
+{{- $auth := include "linkreel.values" (dict "root" $ "name" "auth") | fromYaml }}
+{{- $google := eq .Values.cloud.mode "google" }}
+{{- if and (ternary $google .Values.audit.enabled (kindIs "invalid" .Values.audit.enabled)) (not (hasKey $auth.env "LINKREEL_AUDIT_DIR")) }}true{{ end }}
+{{- end }}

@@ -295,6 +295,27 @@ func TestOldBackupsAndTheirObjectsGo(t *testing.T) {
 	}
 }
 
+// TestAClockThatJumpedRemovesTwoBackups sets the clock forward by 14 years.
+func TestAClockThatJumpedRemovesTwoBackups(t *testing.T) {
+	t.Parallel()
+	c, dir := start(t, t.TempDir()), t.TempDir()
+	now := time.Date(2026, 3, 1, 2, 0, 0, 0, time.UTC)
+	o := c.options(dir)
+	o.Now = func() time.Time { now = now.Add(time.Minute); return now }
+	for range 5 {
+		take(t, o)
+	}
+	now = now.AddDate(14, 0, 0)
+	for _, left := range []int{3, 1, 0} {
+		if m := take(t, o); m.Left != left {
+			t.Errorf("%d backups are too old and stay, want %d", m.Left, left)
+		}
+	}
+	if names, err := backup.Names(dir); err != nil || len(names) != 3 {
+		t.Errorf("backups are %v, %v", names, err)
+	}
+}
+
 // TestOnlyFilesOfBackupsAreRemoved takes backups into a folder that has other files, too.
 func TestOnlyFilesOfBackupsAreRemoved(t *testing.T) {
 	t.Parallel()

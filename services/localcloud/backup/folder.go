@@ -47,6 +47,8 @@ type Manifest struct {
 	// Keys are the ids of the keys that sealed values in the records, by [Sealed.Keys]. A
 	// restored server needs these keys. They are not in the backup.
 	Keys map[string][]string `json:"keys,omitempty"`
+	// Left is how many backups were too old, and stayed, when [Take] had made this one.
+	Left int `json:"-"`
 }
 
 // File is a file of a backup, as it is on the disk.
@@ -328,25 +330,36 @@ func Read(path, name string) (*Manifest, error) {
 	return m, nil
 }
 
-// prune removes the backups that began before a time, and the objects that no backup names.
-func (f *folder) prune(before time.Time) error {
+// removedAtOnce bounds how many backups one backup removes. Nobody can tell a clock that is
+// years ahead from a folder without backups in those years. With this bound, such a clock
+// removes two backups a night, and people have time to notice.
+const removedAtOnce = 2
+
+// prune removes the oldest of the backups that began before a time, and the objects that no
+// backup names. It returns how many such backups are left.
+func (f *folder) prune(before time.Time) (left int, err error) {
 	names, err := Names(f.path)
 	if err != nil {
-		return err
+		return 0, err
 	}
-	used := map[string]bool{}
+	used, removed := map[string]bool{}, 0
 	for _, name := range names {
-		if name < before.UTC().Format(nameForm) {
+		old := name < before.UTC().Format(nameForm)
+		if old && removed < removedAtOnce {
+			removed++
 			// Without its name first: one that is removed by half must not look like a backup.
 			gone := filepath.Join(f.path, name+incomplete)
 			if err := errors.Join(os.Rename(filepath.Join(f.path, name), gone), os.RemoveAll(gone)); err != nil {
-				return err
+				return 0, err
 			}
 			continue
 		}
+		if old {
+			left++
+		}
 		m, err := Read(f.path, name)
 		if err != nil {
-			return err // do not guess which objects it needs
+			return 0, err // do not guess which objects it needs
 		}
 		for _, o := range m.Objects {
 			used[o.Name] = true
@@ -354,15 +367,15 @@ func (f *folder) prune(before time.Time) error {
 	}
 	entries, err := os.ReadDir(filepath.Join(f.path, objectsDir))
 	if err != nil {
-		return err
+		return 0, err
 	}
 	for _, e := range entries {
 		if used[e.Name()] || !object.MatchString(e.Name()) {
 			continue
 		}
 		if err := os.Remove(filepath.Join(f.path, objectsDir, e.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
+			return 0, err
 		}
 	}
-	return nil
+	return left, nil
 }

@@ -45,7 +45,7 @@ type Options struct {
 }
 
 // Take copies the present state of a source into a new backup, and then removes those that
-// are too old, with the objects that no backup names. If it fails, the earlier backups are
+// are too old, at most two of them, with the objects that no backup names. If it fails, the earlier backups are
 // whole. The error says so if the disk is full.
 func Take(ctx context.Context, o Options) (*Manifest, error) {
 	if o.Now == nil {
@@ -69,7 +69,7 @@ func Take(ctx context.Context, o Options) (*Manifest, error) {
 	if o.Keep == 0 {
 		return m, nil
 	}
-	if err := f.prune(o.Now().Add(-o.Keep)); err != nil {
+	if m.Left, err = f.prune(o.Now().Add(-o.Keep)); err != nil {
 		return m, fmt.Errorf("the backup %s is complete, but older ones cannot be removed: %w", m.Name, err)
 	}
 	return m, nil

@@ -1,4 +1,5 @@
-// Command auth runs the auth service. `auth bootstrap` makes the first account.
+// Command auth runs the auth service. `auth bootstrap` makes the first account. `auth restore`
+// ends again in a restored database what had ended.
 package main
 
 import (
@@ -13,9 +14,15 @@ import (
 )
 
 func main() {
-	if len(os.Args) > 1 && os.Args[1] == "bootstrap" {
-		exit(bootstrap(context.Background(), os.Args[2:], os.Stdout))
-		return
+	if len(os.Args) > 1 {
+		switch os.Args[1] {
+		case "bootstrap":
+			exit(bootstrap(context.Background(), os.Args[2:], os.Stdout))
+			return
+		case "restore":
+			exit(restore(context.Background(), os.Args[2:], os.Stdout))
+			return
+		}
 	}
 	cfg, err := env.ParseAs[auth.Config]()
 	exit(err)

@@ -63,8 +63,8 @@ type Tx interface {
 	// Again notifies every replica of the current version. Call it when the change is already in
 	// place: an earlier attempt may have made it and died before it notified the replicas.
 	Again(accountID string) error
-	// Note writes the record's state into the trail for restores. Changes do so by themselves; call
-	// it with Again, for the same reason.
+	// Note writes what a record is into the trail for restores. Ends and changes of an account's
+	// state do so by themselves. Call it for a changed role, and with Again, for the same reason.
 	Note(r any)
 }
 

@@ -182,6 +182,9 @@ func (s *Service) putRole(tx Tx, before, after Member) error {
 		}
 	}
 	tx.Put(after, events.MemberChanged)
+	if after.Role != before.Role {
+		tx.Note(after)
+	}
 	// Events show the member's name, so replicas must learn of a new name too.
 	return tx.Authority(after.AccountID)
 }

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -50,6 +51,16 @@ var (
 
 // Transient returns the collections of sessions, one-time links and devices.
 func Transient() []string { return []string{sessions.collection, links.collection, devices.collection} }
+
+// EndTransient removes all documents of [Transient].
+func (s *Store) EndTransient(ctx context.Context) error {
+	for _, c := range Transient() {
+		if err := s.db.EraseAll(ctx, "end "+c, s.db.Collection(c).Query, purgeBatch); err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
 type accountDoc struct {
 	Name      string        `firestore:"name"`

@@ -171,7 +171,9 @@ func (s *Store) Keys(ctx context.Context, accountID string) ([]account.Key, erro
 func (s *Store) Atomically(ctx context.Context, what string, fn func(account.Tx) error) error {
 	var done []events.Event
 	var ended []trail.Note
+	var change *record.Tx
 	err := s.db.Tx(ctx, what, func(tx *record.Tx) error {
+		change = tx
 		t := &transaction{reads: reads{s: s, tx: tx}, raised: map[string]bool{}}
 		err := fn(t)
 		done, ended = t.done, t.ended
@@ -180,9 +182,11 @@ func (s *Store) Atomically(ctx context.Context, what string, fn func(account.Tx)
 	if err != nil {
 		return err
 	}
-	// Write into the trail, before the response, what a restore must end again. Log the change
-	// even if that fails.
-	err = s.Trail.Add(ended...)
+	// Note before the answer what a restore must end again. Log the change in any case.
+	for i := range ended {
+		ended[i].At = change.At()
+	}
+	err = s.Trail.Add(ctx, ended...)
 	// Log one line per event, so the log misses no change that has an event. The log's handler
 	// adds the request's trace id.
 	by := events.ActorOf(ctx)
@@ -338,9 +342,9 @@ func (t *transaction) Put(r any, what events.Type) {
 		t.tx.Set(at.ref, at.doc())
 	}
 	t.tell(at.account, what, at.object, r)
-	// A quiet change of a member, such as at a sign-in by group, leaves the role unchanged and
-	// needs no note, so people can sign in while the trail cannot be written.
-	if _, ok := r.(member.Member); !ok || what != events.Quiet {
+	// Most changes of a member leave the role as it is, or add a member, so people can be invited
+	// and sign in while the trail cannot be written. Whoever changes a role calls Note.
+	if _, ok := r.(member.Member); !ok {
 		t.Note(r)
 	}
 }

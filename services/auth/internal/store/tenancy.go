@@ -263,7 +263,9 @@ func (s *Store) TakedownsOf(ctx context.Context, accountID string, limit int) ([
 
 // PutTakedown writes a takedown. It records in the trail when a takedown comes into force or ends.
 func (s *Store) PutTakedown(ctx context.Context, t tenancy.Takedown) error {
+	var change *record.Tx
 	err := s.db.Commit(ctx, "put takedown", func(tx *record.Tx) error {
+		change = tx
 		tx.Set(s.db.Ref(takedowns.collection, t.ID), takedownDoc{
 			Kind: t.Takedown.Kind, RecordID: t.RecordID, AccountID: t.AccountID, URL: t.URL, Reason: t.Reason, At: t.At,
 			TargetURL: t.Target.URL, TargetID: t.Target.ID, TargetKind: t.Kind, Phase: string(t.Phase), Pending: t.Phase != tenancy.InForce,
@@ -275,9 +277,11 @@ func (s *Store) PutTakedown(ctx context.Context, t tenancy.Takedown) error {
 	}
 	switch t.Phase {
 	case tenancy.InForce:
-		return s.Trail.Add(trail.Note{Kind: trail.TakenDown, Account: t.AccountID, ID: t.ID, Record: t.RecordID, To: t.Takedown.Kind})
+		return s.Trail.Add(ctx, trail.Note{
+			Kind: trail.TakenDown, Account: t.AccountID, ID: t.ID, Record: t.RecordID, To: t.Takedown.Kind, At: change.At(),
+		})
 	case tenancy.Lifting:
-		return s.Trail.Add(trail.Note{Kind: trail.Lifted, Account: t.AccountID, ID: t.ID})
+		return s.Trail.Add(ctx, trail.Note{Kind: trail.Lifted, Account: t.AccountID, ID: t.ID, At: change.At()})
 	}
 	return nil
 }

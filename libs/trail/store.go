@@ -1,0 +1,230 @@
+package trail
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"iter"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/linkreel/linkreel/libs/objectstore"
+)
+
+// Store keeps the files of a trail: DAY/TIME-ID.jsonl, each with some notes. A file never
+// changes, and no name is used twice.
+type Store interface {
+	// Create makes a new file durable before it returns. The time is for its name. If the result
+	// is set, it is a time by which days that are too old may be removed.
+	Create(ctx context.Context, at time.Time, text []byte) (time.Time, error)
+	// List yields the names in order, without those of days before one such as "2026-03-01". "" means
+	// all. Names may be others than those of files: what else is there is reported by [Read].
+	// After an error with a name, others may follow.
+	List(ctx context.Context, from string) iter.Seq2[string, error]
+	// Read returns a file. It fails if the file is larger than those that this package writes.
+	Read(ctx context.Context, name string) ([]byte, error)
+	// RemoveDay removes the files of a day.
+	RemoveDay(ctx context.Context, day string) error
+	// String says where it is, for people.
+	String() string
+}
+
+const (
+	dayForm  = "2006-01-02"
+	timeForm = "150405.000000"
+	ending   = ".jsonl"
+	// largest is the size of the largest file that is read, in bytes. [mostTogether] notes take
+	// a hundredth of it.
+	largest = 32 << 20
+)
+
+// nameFor returns a name that is never used again.
+func nameFor(at time.Time) (day, file string) {
+	return at.Format(dayForm), at.Format(timeForm) + "-" + rand.Text() + ending
+}
+
+// dayOf returns the day of a name.
+func dayOf(name string) (time.Time, bool) {
+	day, _, ok := strings.Cut(name, "/")
+	at, err := time.Parse(dayForm, day)
+	return at, ok && err == nil
+}
+
+// Folder is a trail in a folder. Several processes may write into it.
+type Folder string
+
+// OpenFolder returns the trail in a folder, which it creates.
+func OpenFolder(dir string) (Folder, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", fmt.Errorf("folder of the trail: %w", err)
+	}
+	return Folder(dir), nil
+}
+
+func (f Folder) String() string { return string(f) }
+
+func (f Folder) path(name string) string { return filepath.Join(string(f), filepath.FromSlash(name)) }
+
+// Create is that of [Store]. It does not create the folder itself, which may be on a disk that
+// is not mounted.
+func (f Folder) Create(_ context.Context, at time.Time, text []byte) (olderThan time.Time, err error) {
+	name, file := nameFor(at)
+	day := f.path(name)
+	switch err := os.Mkdir(day, 0o700); {
+	case err == nil:
+		olderThan = at // once a day
+		if err := syncDir(string(f)); err != nil {
+			return olderThan, err
+		}
+	case !errors.Is(err, fs.ErrExist):
+		return olderThan, err
+	}
+	part, err := os.CreateTemp(day, ".new-*") // with mode 0600
+	if err != nil {
+		return olderThan, err
+	}
+	_, err = part.Write(text)
+	if err = errors.Join(err, part.Sync(), part.Close()); err == nil {
+		err = os.Rename(part.Name(), filepath.Join(day, file))
+	}
+	if err != nil {
+		_ = os.Remove(part.Name()) // the error below is the useful one
+		return olderThan, err
+	}
+	return olderThan, syncDir(day)
+}
+
+func syncDir(path string) error {
+	d, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// List is that of [Store].
+func (f Folder) List(_ context.Context, from string) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		days, err := os.ReadDir(string(f))
+		if err != nil {
+			yield(string(f), err)
+			return
+		}
+		for _, d := range days {
+			if _, ok := dayOf(d.Name() + "/"); ok && d.Name() < from {
+				continue
+			}
+			if !d.IsDir() {
+				if !yield(d.Name(), nil) {
+					return
+				}
+				continue
+			}
+			files, err := os.ReadDir(f.path(d.Name()))
+			if err != nil && !yield(d.Name(), err) {
+				return
+			}
+			for _, x := range files {
+				if !yield(d.Name()+"/"+x.Name(), nil) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// Read is that of [Store].
+func (f Folder) Read(_ context.Context, name string) ([]byte, error) {
+	info, err := os.Stat(f.path(name))
+	if err != nil {
+		return nil, err
+	}
+	if info.Size() > largest {
+		return nil, errTooLarge
+	}
+	return os.ReadFile(f.path(name))
+}
+
+// RemoveDay is that of [Store].
+func (f Folder) RemoveDay(_ context.Context, day string) error { return os.RemoveAll(f.path(day)) }
+
+var errTooLarge = errors.New("is too large for a file of the trail")
+
+// Prefix begins the names of the objects of a trail in a bucket.
+const Prefix = "audit/"
+
+// bucket is a trail in a bucket.
+type bucket struct {
+	objects *objectstore.Store
+	name    string
+	cleaned string // the last day on which it let old days be removed
+}
+
+// OpenBucket returns the trail in a bucket: objects whose names begin with [Prefix]. name is the
+// bucket's name, for people. Several processes may write into it.
+func OpenBucket(objects *objectstore.Store, name string) Store {
+	return &bucket{objects: objects, name: name}
+}
+
+func (b *bucket) String() string { return "gs://" + b.name + "/" + Prefix }
+
+// Create is that of [Store]. Storage's own clock says which days are too old, not this machine's.
+func (b *bucket) Create(ctx context.Context, at time.Time, text []byte) (olderThan time.Time, err error) {
+	day, file := nameFor(at)
+	absent := int64(0)
+	o, err := b.objects.Upload(ctx, Prefix+day+"/"+file, bytes.NewReader(text), objectstore.UploadOptions{
+		ContentType: "application/jsonl", IfGeneration: &absent,
+	})
+	if err != nil {
+		return olderThan, err
+	}
+	if today := o.Created.UTC().Format(dayForm); today != b.cleaned {
+		b.cleaned, olderThan = today, o.Created.UTC()
+	}
+	return olderThan, nil
+}
+
+// List is that of [Store].
+func (b *bucket) List(ctx context.Context, from string) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		for o, err := range b.objects.List(ctx, Prefix) {
+			name := strings.TrimPrefix(o.Name, Prefix)
+			if _, ok := dayOf(name); err == nil && ok && name < from {
+				continue
+			}
+			if err != nil {
+				name = b.String()
+			}
+			if !yield(name, err) {
+				return
+			}
+		}
+	}
+}
+
+// Read is that of [Store].
+func (b *bucket) Read(ctx context.Context, name string) ([]byte, error) {
+	var text bounded
+	_, err := b.objects.Download(ctx, Prefix+name, 0, &text)
+	return text.Bytes(), err
+}
+
+// RemoveDay is that of [Store].
+func (b *bucket) RemoveDay(ctx context.Context, day string) error {
+	return b.objects.DeletePrefix(ctx, Prefix+day+"/")
+}
+
+// bounded takes at most [largest] bytes.
+type bounded struct{ bytes.Buffer }
+
+func (b *bounded) Write(p []byte) (int, error) {
+	if b.Len()+len(p) > largest {
+		return 0, errTooLarge
+	}
+	return b.Buffer.Write(p)
+}

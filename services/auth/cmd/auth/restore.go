@@ -1,0 +1,65 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/caarlos0/env/v11"
+
+	"github.com/linkreel/linkreel/libs/firestoredb"
+	"github.com/linkreel/linkreel/libs/trail"
+	"github.com/linkreel/linkreel/services/auth"
+)
+
+const restoreUsage = "usage: auth restore --since TIME [--audit gs://BUCKET or FOLDER]"
+
+// restore ends in a restored database what must not come back. It prints each decision that
+// it repeats, and what it cannot know.
+func restore(ctx context.Context, args []string, out io.Writer) error {
+	flags := flag.NewFlagSet("auth restore", flag.ContinueOnError)
+	since := flags.String("since", "", "time that the restored records are from, as 2026-03-01T12:00:00Z")
+	audit := flags.String("audit", "", "gs://BUCKET or folder of the trail of what ended (default: the one in the settings)")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	if flags.NArg() > 0 || *since == "" {
+		return errors.New(restoreUsage)
+	}
+	at, err := time.Parse(time.RFC3339, *since)
+	if err != nil {
+		return fmt.Errorf("--since: %q is not a time such as 2026-03-01T12:00:00Z", *since)
+	}
+	if at.After(time.Now()) {
+		return fmt.Errorf("--since: %s is in the future", *since)
+	}
+	cfg, err := env.ParseAsWithOptions[firestoredb.Config](env.Options{Prefix: "LINKREEL_"})
+	if err != nil {
+		return err
+	}
+	from, err := env.ParseAs[auth.Audit]()
+	if err != nil {
+		return err
+	}
+	if bucket, ok := strings.CutPrefix(*audit, "gs://"); ok {
+		from.AuditDir, from.AuditBucket = "", strings.TrimSuffix(bucket, "/")
+	}
+	var notes trail.Store = trail.Folder(*audit) // not created: a mistake must not look like an empty trail
+	if *audit == "" || strings.HasPrefix(*audit, "gs://") {
+		var done func() error
+		if notes, done, err = from.Open(ctx); err != nil {
+			return err
+		}
+		defer func() { _ = done() }()
+	}
+	db, err := firestoredb.Open(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = db.Close() }()
+	return auth.Recover(ctx, auth.Recovery{DB: db, Trail: notes, Since: at, Tell: func(line string) { _, _ = fmt.Fprintln(out, line) }})
+}
